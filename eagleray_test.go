@@ -24,7 +24,8 @@ func TestSameParametersAsHTTP(t *testing.T) {
 			e := apitest.Open(t, c.Folder(t))
 			want, wantTokens := c.Complete(t, e)
 
-			p := SamplingParams{Temperature: narrow(c.Set.Temperature), TopP: narrow(c.Set.TopP), TopK: c.Set.TopK,
+			p := SamplingParams{Temperature: narrow(c.Set.Temperature), TopP: narrow(c.Set.TopP),
+				TopK: c.Set.TopK,
 				Seed: new(uint64(apitest.Seed)), IgnoreEOS: c.IgnoreEOS}
 			if c.Set.MaxTokens != nil {
 				p.MaxTokens = *c.Set.MaxTokens
@@ -33,7 +34,8 @@ func TestSameParametersAsHTTP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.Info().Fit(&got, len(e.Info().Tokenizer.Encode(apitest.Prompt, true))) // as Submit does
+			// as Submit does
+			e.Info().Fit(&got, len(e.Info().Tokenizer.Encode(apitest.Prompt, true)))
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("Go API %+v\nHTTP   %+v", got, want)
 			}
@@ -52,11 +54,13 @@ func TestSameParametersAsHTTP(t *testing.T) {
 
 // TestDataParallelSize: prompts are shared out among engines, and their outputs are those of one.
 func TestDataParallelSize(t *testing.T) {
-	prompts := []string{"func main() {", "What is a map?", "package os", "if err != nil", "type T struct"}
+	prompts := []string{"func main() {", "What is a map?", "package os", "if err != nil",
+		"type T struct"}
 	greedy := SamplingParams{MaxTokens: 12, Temperature: new(float32), IgnoreEOS: true}
 	var want []Output
 	for _, engines := range []int{0, 2} {
-		llm, err := Open(t.Context(), Options{DataParallelSize: engines, KVCacheMemoryBytes: 32 << 20})
+		llm, err := Open(t.Context(), Options{DataParallelSize: engines,
+			KVCacheMemoryBytes: 32 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +73,8 @@ func TestDataParallelSize(t *testing.T) {
 		}
 		for i := range prompts {
 			if len(got[i].Tokens) != 12 || !slices.Equal(got[i].Tokens, want[i].Tokens) {
-				t.Errorf("%d engines, prompt %d: %v, want %v", engines, i, got[i].Tokens, want[i].Tokens)
+				t.Errorf("%d engines, prompt %d: %v, want %v", engines, i, got[i].Tokens,
+					want[i].Tokens)
 			}
 		}
 		for _, r := range llm.engines.Report() {

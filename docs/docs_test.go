@@ -52,7 +52,8 @@ func TestDecisions(t *testing.T) {
 func TestSizes(t *testing.T) {
 	const most = 200 << 10
 	sum := 0
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "docs/figures/*.json", "README.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "docs/figures/*.json",
+		"README.md"} {
 		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pattern)))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
@@ -136,7 +137,8 @@ func (r *tree) holds(name string) bool {
 // claims tells whether a word in backticks claims to be a path of the repository: a source file, or
 // a path that begins with one of its folders.
 func (r *tree) claims(word string) bool {
-	if strings.ContainsAny(word, " <>{}()$~:=\"'…") || strings.HasPrefix(word, "/") || strings.HasPrefix(word, "-") {
+	if strings.ContainsAny(word, " <>{}()$~:=\"'…") || strings.HasPrefix(word, "/") ||
+		strings.HasPrefix(word, "-") {
 		return false
 	}
 	switch path.Ext(word) {
@@ -189,7 +191,10 @@ func TestFolders(t *testing.T) {
 		// The folders stand before the first gap; what follows describes them, and so does a line
 		// without any.
 		left, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
-		for word := range strings.FieldsFuncSeq(left, func(c rune) bool { return c == ' ' || c == ',' }) {
+		for word := range strings.FieldsFuncSeq(left, func(c rune) bool {
+			return c == ' ' ||
+				c == ','
+		}) {
 			if !strings.Contains(word, "/") && path.Ext(word) != ".go" {
 				continue
 			}

@@ -18,10 +18,11 @@ const (
 	root   = "(root)" // the public Go API
 )
 
-// rooms are the folders of internal (docs/tour.md) and the page's files, lowest first. The room of a
-// package is the first part of its path: a package may import packages of its own room and of lower
-// ones. All other packages of the module stand above.
-var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "rank", "group", "engine", "api"}
+// rooms are the folders of internal (docs/tour.md) and the page's files, lowest first. The room of
+// a package is the first part of its path: a package may import packages of its own room and of
+// lower ones. All other packages of the module stand above.
+var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "rank", "group",
+	"engine", "api"}
 
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
@@ -33,7 +34,8 @@ var pure = map[string][]string{
 	"engine/rlhf/state": nil,
 	"compute/sample":    nil,
 	"text/constrain": {"text/constrain/cfg", "text/constrain/ebnf",
-		"text/constrain/lark", "text/constrain/regex", "text/constrain/schema", "text/constrain/tag"},
+		"text/constrain/lark", "text/constrain/regex", "text/constrain/schema",
+		"text/constrain/tag"},
 	"text/constrain/cfg":    {"text/constrain/regex"},
 	"text/constrain/ebnf":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
 	"text/constrain/lark":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
@@ -58,8 +60,8 @@ var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime
 // unreachable are packages that a package must not import, not even through others. (The sums of
 // collective need the row operations of compute/cpu/vec, not the device.)
 var unreachable = map[string][]string{
-	"group/executor": {"rank/builtin", "compute/cpu", "rank/model", "rank/model/checkpoint", "rank/model/layers", "rank/runner",
-		"rank/worker"},
+	"group/executor": {"rank/builtin", "compute/cpu", "rank/model", "rank/model/checkpoint",
+		"rank/model/layers", "rank/runner", "rank/worker"},
 	"api/server": {"engine", "api/generate"},
 	// The typed request knows neither the transport nor how a dialect writes it, and a dialect no
 	// other: pooling takes conversations as chat does.
@@ -71,8 +73,9 @@ var unreachable = map[string][]string{
 	"api/admin":     {"api/generate"},
 	"api/batch":     {"api/generate"},
 	"rank/model":    {"link/queue", "link/collective"},
-	"link/queue":    {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
-	"rank/runner":   {"link/queue", "link/collective", "group/executor"},
+	"link/queue": {"link/queue/fanin", "link/queue/handshake", "link/queue/link",
+		"link/queue/ring"},
+	"rank/runner": {"link/queue", "link/collective", "group/executor"},
 }
 
 // importers are the only packages that may import a room.
@@ -188,7 +191,8 @@ func violations(g map[string][]string) []string {
 			case ours && below > at:
 				say(pkg, " → ", p, ": imports point downwards only")
 			case isNarrow && ours && !slices.Contains(few, p):
-				say(pkg, " → ", p, ": ", pkg, " imports of ours ", strings.Join(few, ", "), " alone")
+				say(pkg, " → ", p, ": ", pkg, " imports of ours ", strings.Join(few, ", "),
+					" alone")
 			case isPure && ours && !slices.Contains(allowed, p):
 				say(pkg, " → ", p, ": ", pkg, " is pure")
 			case isPure && !ours && withinAny(p, impure):
@@ -233,9 +237,11 @@ func TestViolationsAreFound(t *testing.T) {
 		"engine/kvcache → math/rand/v2: engine/kvcache knows no I/O, clock or goroutine": {
 			"engine/kvcache": {"math/rand/v2"}},
 		"api/wire → engine: api/wire imports of ours sys/jsonx alone": {"api/wire": {"engine"}},
-		"engine → compute/cpu/gemm: only link/collective, compute/cpu, rank/model/layers, rank/runner import compute/cpu": {
+		"engine → compute/cpu/gemm: only link/collective, compute/cpu, rank/model/layers, " +
+			"rank/runner import compute/cpu": {
 			"engine": {"compute/cpu/gemm"}},
-		"group/executor → link/join → link/step → rank/model: group/executor must not depend on rank/model": {
+		"group/executor → link/join → link/step → rank/model: group/executor must not depend on " +
+			"rank/model": {
 			"group/executor": {"link/join"}, "link/join": {"link/step"},
 			"link/step": {"rank/model"}},
 	} {

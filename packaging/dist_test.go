@@ -28,17 +28,20 @@ func TestDist(t *testing.T) {
 	product := func(name string) string { return filepath.Join(dist, name) }
 	answers := func(command ...string) {
 		t.Helper()
-		if got := run(t, "", command[0], append(command[1:], "generate", question)...); got != answer {
+		if got := run(t, "", command[0], append(command[1:], "generate",
+			question)...); got != answer {
 			t.Errorf("%q answers %q", command, got)
 		}
-		if got := run(t, "", command[0], append(command[1:], "version")...); !strings.HasPrefix(got, "eagleray v1.2.3 ") {
+		if got := run(t, "", command[0], append(command[1:], "version")...); !strings.HasPrefix(got,
+			"eagleray v1.2.3 ") {
 			t.Errorf("%q is %q", command, got)
 		}
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		dir, folder := t.TempDir(), "eagleray_1.2.3_linux_"+arch
 		run(t, dir, "tar", "-xzf", product(folder+".tar.gz"))
-		for _, name := range []string{"LICENSE", "README.md", "man/eagleray.1.gz", "completions/eagleray.bash"} {
+		for _, name := range []string{"LICENSE", "README.md", "man/eagleray.1.gz",
+			"completions/eagleray.bash"} {
 			if _, err := os.Stat(filepath.Join(dir, folder, name)); err != nil {
 				t.Error(err)
 			}
@@ -54,12 +57,13 @@ func TestDist(t *testing.T) {
 			t.Skip("no dpkg here, or no root")
 		}
 		root := t.TempDir()
-		run(t, root, "sh", "-euc", "mkdir -p var/lib/dpkg/info var/lib/dpkg/updates; : >var/lib/dpkg/status")
+		run(t, root, "sh", "-euc",
+			"mkdir -p var/lib/dpkg/info var/lib/dpkg/updates; : >var/lib/dpkg/status")
 		run(t, "", "dpkg", "--root="+root, "--log=/dev/null", "--force-script-chrootless", "-i",
 			product("eagleray_1.2.3_"+runtime.GOARCH+".deb"))
 		answers(filepath.Join(root, "usr/bin/eagleray"))
-		for _, name := range []string{"etc/eagleray/serve.yaml", "usr/share/man/man1/eagleray-serve.1.gz",
-			"usr/lib/systemd/system/eagleray.service"} {
+		for _, name := range []string{"etc/eagleray/serve.yaml",
+			"usr/share/man/man1/eagleray-serve.1.gz", "usr/lib/systemd/system/eagleray.service"} {
 			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 				t.Error(err)
 			}
@@ -67,11 +71,13 @@ func TestDist(t *testing.T) {
 	})
 	t.Run("wheel", func(t *testing.T) {
 		wheels := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
-		installed(t, python, product("eagleray-1.2.3-py3-none-manylinux_2_17_"+wheels[runtime.GOARCH]+".whl"))
+		installed(t, python, product(
+			"eagleray-1.2.3-py3-none-manylinux_2_17_"+wheels[runtime.GOARCH]+".whl"))
 	})
 	t.Run("image", func(t *testing.T) {
 		buildah := newBuildah(t)
-		c := buildah("from", "docker-archive:"+product("eagleray_1.2.3_linux_"+runtime.GOARCH+"_image.tar"))
+		c := buildah("from", "docker-archive:"+product(
+			"eagleray_1.2.3_linux_"+runtime.GOARCH+"_image.tar"))
 		served(t, buildah("mount", c))
 	})
 }
@@ -86,7 +92,8 @@ func TestDistSaysWhatIsMissing(t *testing.T) {
 		{"go", "", "scripts/dist.sh needs Go (go.mod says which)\n"},
 		{"python3", "", "scripts/dist.sh needs Python 3.11 or newer, for the wheels\n"},
 		{"git", "", "scripts/dist.sh needs git and a clone with a commit\n"},
-		{"", "CERTIFICATES=/nowhere", "scripts/dist.sh needs certificates of authorities: CERTIFICATES=/nowhere is no file\n"},
+		{"", "CERTIFICATES=/nowhere",
+			"scripts/dist.sh needs certificates of authorities: CERTIFICATES=/nowhere is no file\n"},
 	} {
 		bin := t.TempDir()
 		for _, name := range []string{"bash", "dirname"} {

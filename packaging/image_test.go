@@ -47,20 +47,23 @@ func TestImage(t *testing.T) {
 	buildah := newBuildah(t)
 	t.Setenv("CGO_ENABLED", "0") // the image has no C library
 	context, volume := t.TempDir(), t.TempDir()
-	run(t, "", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(context, "eagleray"),
-		"../cmd/eagleray")
-	if err := os.CopyFS(filepath.Join(context, "python/eagleray"), os.DirFS("../python/eagleray")); err != nil {
+	run(t, "", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(context,
+		"eagleray"), "../cmd/eagleray")
+	if err := os.CopyFS(filepath.Join(context, "python/eagleray"),
+		os.DirFS("../python/eagleray")); err != nil {
 		t.Fatal(err)
 	}
 	const authorities = "-----BEGIN CERTIFICATE-----\n"
-	if err := os.WriteFile(filepath.Join(context, "ca-certificates.crt"), []byte(authorities), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(context, "ca-certificates.crt"), []byte(authorities),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	buildah("build", "--isolation", "chroot", "-f", "Dockerfile", "-t", "eagleray", context)
 	c := buildah("from", "eagleray")
 	defer buildah("rm", c)
 	const config = `[/usr/bin/eagleray] [serve --host 0.0.0.0] 65534:65534`
-	if got := buildah("inspect", "--format", "{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}} {{.OCIv1.Config.User}}",
+	if got := buildah("inspect", "--format",
+		"{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}} {{.OCIv1.Config.User}}",
 		c); got != config {
 		t.Errorf("the image starts %s", got)
 	}
@@ -85,12 +88,13 @@ func TestImage(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(volume, "python/eagleray/py.typed")); err != nil {
 		t.Error(err)
 	}
-	if raw, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")); err != nil ||
-		string(raw) != authorities {
+	if raw, err := os.ReadFile(filepath.Join(root,
+		"etc/ssl/certs/ca-certificates.crt")); err != nil || string(raw) != authorities {
 		t.Errorf("certificates %q, %v", raw, err)
 	}
 	var size int64
-	err := filepath.WalkDir(filepath.Join(root, "usr"), func(_ string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "usr"), func(_ string, e fs.DirEntry,
+		err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

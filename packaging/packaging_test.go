@@ -95,7 +95,8 @@ func TestService(t *testing.T) {
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
-	out, err := exec.Command(analyze, "verify", "--man=no", "eagleray.service", "eagleray.socket").CombinedOutput()
+	out, err := exec.Command(analyze, "verify", "--man=no", "eagleray.service",
+		"eagleray.socket").CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if !strings.Contains(line, "/usr/bin/eagleray is not executable") {
 			t.Errorf("verify: %s", line)

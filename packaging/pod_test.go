@@ -22,9 +22,9 @@ import (
 // patience is how long a step of a pod may take on a machine that is busy.
 const patience = time.Minute
 
-// containerRuntime is what a container's runtime does, for the arguments ROOT MOUNT=FOLDER... -- COMMAND: it
-// mounts what every container has, and volumes, makes the rest read-only, gives up all privileges, and
-// becomes the program, as the first process.
+// containerRuntime is what a container's runtime does, for the arguments ROOT MOUNT=FOLDER... --
+// COMMAND: it mounts what every container has, and volumes, makes the rest read-only, gives up all
+// privileges, and becomes the program, as the first process.
 const containerRuntime = `
 root=$1; shift
 mount --bind "$root" "$root"
@@ -76,8 +76,8 @@ func chartArguments(t *testing.T) (args []string, config string) {
 // read-only, with volumes: MOUNT=FOLDER.
 func pod(t *testing.T, root string, volumes, command []string) *exec.Cmd {
 	t.Helper()
-	if out, err := exec.Command("unshare", "--mount", "--pid", "--fork", "setpriv", "--no-new-privs",
-		"true").CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", "--mount", "--pid", "--fork", "setpriv",
+		"--no-new-privs", "true").CombinedOutput(); err != nil {
 		t.Skipf("no pod: no namespaces for this user, or no util-linux: %v %s", err, out)
 	}
 	dirs := []string{"proc", "tmp", "dev"}
@@ -93,7 +93,8 @@ func pod(t *testing.T, root string, volumes, command []string) *exec.Cmd {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", containerRuntime, "sh", root}
+	args := []string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", containerRuntime,
+		"sh", root}
 	args = append(append(append(args, volumes...), "--"), command...)
 	c := exec.CommandContext(t.Context(), "unshare", args...)
 	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HF_HOME=/models/huggingface"}

@@ -14,7 +14,8 @@ import (
 // wheel builds one of a binary.
 func wheel(t *testing.T, python, version, arch, binary string) string {
 	t.Helper()
-	out, err := exec.Command(python, "-B", "../scripts/wheel.py", version, arch, binary, t.TempDir()).
+	out, err := exec.Command(python, "-B", "../scripts/wheel.py", version, arch, binary,
+		t.TempDir()).
 		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -72,7 +73,8 @@ func TestWheel(t *testing.T) {
 				t.Errorf("%s: %s has mode %v", test.name, name, modes[name])
 			}
 		}
-		if info := strings.SplitN(test.name, "-py3", 2)[0] + ".dist-info/"; test.version == "v1.2.3" {
+		if info := strings.SplitN(test.name, "-py3", 2)[0] +
+			".dist-info/"; test.version == "v1.2.3" {
 			f, err := archive.Open(info + "METADATA")
 			if err != nil {
 				t.Fatal(err)
@@ -96,9 +98,11 @@ func installed(t *testing.T, python, wheel string) {
 	t.Setenv("HOME", dir)
 	bin := filepath.Join(dir, "env", "bin")
 	run(t, dir, python, "-m", "venv", filepath.Join(dir, "env"))
-	run(t, dir, filepath.Join(bin, "pip"), "install", "--no-index", "--disable-pip-version-check", wheel)
+	run(t, dir, filepath.Join(bin, "pip"), "install", "--no-index", "--disable-pip-version-check",
+		wheel)
 	for _, command := range [][]string{{"eagleray"}, {"python", "-m", "eagleray"}} {
-		if got := run(t, dir, filepath.Join(bin, command[0]), append(command[1:], "generate", question)...); got != answer {
+		if got := run(t, dir, filepath.Join(bin, command[0]), append(command[1:], "generate",
+			question)...); got != answer {
 			t.Errorf("%q answers %q", command, got)
 		}
 	}
@@ -110,7 +114,8 @@ with LLM() as llm:
 	if got != answer {
 		t.Errorf("LLM answers %q", got)
 	}
-	packed, err := filepath.Glob(filepath.Join(dir, "env/lib/python3*/site-packages/eagleray/bin/eagleray"))
+	packed, err := filepath.Glob(filepath.Join(dir,
+		"env/lib/python3*/site-packages/eagleray/bin/eagleray"))
 	if err != nil || len(packed) != 1 {
 		t.Fatal(packed, err)
 	}

@@ -49,10 +49,13 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Schemas, "schemas", "", "directory of schemas with instances, as MaskBench has them")
-	f.StringVar(&o.Tokenizer, "tokenizer", "", "directory of the tokenizer whose vocabulary is masked")
+	f.StringVar(&o.Schemas, "schemas", "",
+		"directory of schemas with instances, as MaskBench has them")
+	f.StringVar(&o.Tokenizer, "tokenizer", "",
+		"directory of the tokenizer whose vocabulary is masked")
 	f.IntVar(&o.Every, "every", 1, "take every so many-th schema only")
-	f.IntVar(&o.Vocab, "vocab-size", 0, "width of a mask, as the model pads it; 0: the tokenizer's own")
+	f.IntVar(&o.Vocab, "vocab-size", 0,
+		"width of a mask, as the model pads it; 0: the tokenizer's own")
 	f.BoolVar(&o.AnyOrder, "any-order", false, "let the keys of objects stand in any order")
 	f.StringVar(&plot, "plot", "", "file for a plot of the times of masks, SVG")
 	f.StringVar(&output, "output-json", "", "file for the figures")

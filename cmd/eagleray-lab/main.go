@@ -1,6 +1,6 @@
-// Command eagleray-lab measures the parts of Eagle Ray by themselves: the message queue, the driver's
-// work per step, a driver with thousands of ranks, the masks of constrained decoding. It is built
-// beside eagleray, and is no part of its packages.
+// Command eagleray-lab measures the parts of Eagle Ray by themselves: the message queue, the
+// driver's work per step, a driver with thousands of ranks, the masks of constrained decoding. It
+// is built beside eagleray, and is no part of its packages.
 package main
 
 import (

@@ -38,7 +38,8 @@ func execute(t *testing.T, path string, args ...string) (code int, stdout, stder
 	return c.ProcessState.ExitCode(), out.String(), errOut.String()
 }
 
-// TestMeasures wants figures of each command, as a table and as JSON with the keys that scripts read.
+// TestMeasures wants figures of each command, as a table and as JSON with the keys that scripts
+// read.
 func TestMeasures(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -48,9 +49,10 @@ func TestMeasures(t *testing.T) {
 		{"queue --duration 400ms", "round trip / floor (p50)", func(m map[string]any) bool {
 			return m["ratio_p50"].(float64) > 0 && m["cpu_share"] != nil
 		}},
-		{"rpc --transport link --duration 300ms --running 16", "step round trip", func(m map[string]any) bool {
-			return m["running"] == 16.0 && m["codec_us"].(float64) > 0
-		}},
+		{"rpc --transport link --duration 300ms --running 16", "step round trip",
+			func(m map[string]any) bool {
+				return m["running"] == 16.0 && m["codec_us"].(float64) > 0
+			}},
 		{"step --running 8 --steps 50", "host p50", func(m map[string]any) bool {
 			return m["running"] == 8.0 && m["host_us"].(map[string]any)["p99"].(float64) > 0 &&
 				m["allocs_per_token"] != nil && m["floor_us"].(float64) > 0

@@ -88,8 +88,8 @@ func (b *stepBench) run(ctx context.Context, args []string) error {
 		return cli.UsageError("--data-parallel-size %d: without --http one engine is measured", n)
 	}
 	if traced := b.trace != "" || b.picture != ""; traced && (b.http || len(b.running) > 1) {
-		return cli.UsageError("--trace and --trace-picture are of one run: they take one --running, and " +
-			"no --http")
+		return cli.UsageError("--trace and --trace-picture are of one run: they take one " +
+			"--running, and no --http")
 	}
 	var figures []any
 	for i, n := range b.running {
@@ -159,14 +159,13 @@ func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, f
 		return nil, err
 	}
 	command := append([]string{program, "bench", "step-server"}, model...)
-	command = append(command, "--port", "0", "--log-format", "logfmt", "--disable-uvicorn-access-log",
-		"--max-num-seqs", strconv.Itoa(running), "--step-time", b.stepTime.String(),
-		"--step-text", stepbench.Marked,
-		"--max-num-batched-tokens", strconv.Itoa(max(running, b.cfg.Schedule.MaxNumBatchedTokens)),
-		"--max-model-len", strconv.Itoa(b.steps+64), "--served-model-name", "null",
-		"--num-gpu-blocks-override", strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)),
-		"--distributed-executor-backend", b.cfg.Parallel.Backend,
-		"--async-scheduling="+strconv.FormatBool(b.cfg.Schedule.Async),
+	command = append(command, "--port", "0", "--log-format", "logfmt",
+		"--disable-uvicorn-access-log", "--max-num-seqs", strconv.Itoa(running), "--step-time",
+		b.stepTime.String(), "--step-text", stepbench.Marked, "--max-num-batched-tokens",
+		strconv.Itoa(max(running, b.cfg.Schedule.MaxNumBatchedTokens)), "--max-model-len",
+		strconv.Itoa(b.steps+64), "--served-model-name", "null", "--num-gpu-blocks-override",
+		strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)), "--distributed-executor-backend",
+		b.cfg.Parallel.Backend, "--async-scheduling="+strconv.FormatBool(b.cfg.Schedule.Async),
 		"--tensor-parallel-size", strconv.Itoa(b.cfg.Parallel.TensorParallelSize),
 		"--pipeline-parallel-size", strconv.Itoa(b.cfg.Parallel.PipelineParallelSize),
 		"--data-parallel-size", strconv.Itoa(b.cfg.Parallel.DataParallelSize))
@@ -190,7 +189,8 @@ func product() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(lab), "eagleray")
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("--http measures the program eagleray beside this one (make build): %w", err)
+		return "", fmt.Errorf("--http measures the program eagleray beside this one (make "+
+			"build): %w", err)
 	}
 	return path, nil
 }

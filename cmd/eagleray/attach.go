@@ -21,8 +21,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/parent"
 )
 
-// newAttach is the verb of programs that have an engine of their own: standard input is one end of a
-// socket pair, over which requests come and answers go.
+// newAttach is the verb of programs that have an engine of their own: standard input is one end of
+// a socket pair, over which requests come and answers go.
 func newAttach() *cobra.Command {
 	cfg := config.Default()
 	c := &cobra.Command{
@@ -66,8 +66,8 @@ func newAttach() *cobra.Command {
 var listening = []string{"host", "port", "uds", "api-key", "api-key-file", "root-path", "headless",
 	"ssl-certfile", "ssl-keyfile"}
 
-// notListening refuses those that the program gave. A file or an environment that is for servers, too,
-// may have them.
+// notListening refuses those that the program gave. A file or an environment that is for servers,
+// too, may have them.
 func notListening(f *pflag.FlagSet) error {
 	for _, name := range listening {
 		if f.Changed(name) {
@@ -133,7 +133,8 @@ type attachedEngine struct {
 	Sampling samplingDefaults `json:"sampling"`
 }
 
-// samplingDefaults is sample.Settings with the names of SamplingParams; what the model does not say is left out.
+// samplingDefaults is sample.Settings with the names of SamplingParams; what the model does not say
+// is left out.
 type samplingDefaults struct {
 	Temperature       *float64 `json:"temperature,omitempty"`
 	TopP              *float64 `json:"top_p,omitempty"`
@@ -143,8 +144,8 @@ type samplingDefaults struct {
 	MaxTokens         *int     `json:"max_tokens,omitempty"`
 }
 
-// answerParent answers the program until it closes its end, dies, or the engine fails. Ctrl-C is the
-// program's business.
+// answerParent answers the program until it closes its end, dies, or the engine fails. Ctrl-C is
+// the program's business.
 func answerParent(ctx context.Context, open func(context.Context) (*replicas.Router, error),
 	cfg *config.Config) error {
 	socket, err := parentSocket()
@@ -168,10 +169,14 @@ func answerParent(ctx context.Context, open func(context.Context) (*replicas.Rou
 			if e, err = open(ctx); err != nil {
 				return nil, nil, err
 			}
-			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			cfg.Server.EnableRLHF, cfg.Server.EnableElasticEP = true, true // the program has its engine for itself
-			cfg.Server.Host = ""                                           // it is reached by the socket alone
-			cfg.Server.AllowedLocalWeights = []string{"/"}                 // it could send the bytes as well
+			log := slog.New(slog.NewTextHandler(os.Stderr,
+				&slog.HandlerOptions{Level: slog.LevelWarn}))
+			// the program has its engine for itself
+			cfg.Server.EnableRLHF, cfg.Server.EnableElasticEP = true, true
+			// it is reached by the socket alone
+			cfg.Server.Host = ""
+			// it could send the bytes as well
+			cfg.Server.AllowedLocalWeights = []string{"/"}
 			surface, err := newHandler(*cfg, e, nil, nil, kept{}, log, nil)
 			if err != nil {
 				return nil, nil, err
@@ -184,7 +189,8 @@ func answerParent(ctx context.Context, open func(context.Context) (*replicas.Rou
 				}
 			})
 			info := e.Info()
-			return surface.Attached(), attachedEngine{PID: os.Getpid(), Version: version(), Model: info.Names[0],
+			return surface.Attached(), attachedEngine{PID: os.Getpid(), Version: version(),
+				Model:       info.Names[0],
 				MaxModelLen: info.MaxModelLen, Window: batchWindow(cfg),
 				MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil,
 				Sampling: samplingDefaults(info.Generation)}, nil

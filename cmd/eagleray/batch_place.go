@@ -22,8 +22,8 @@ func isAddress(place string) bool {
 	return strings.HasPrefix(place, "http://") || strings.HasPrefix(place, "https://")
 }
 
-// openInput opens a file, or fetches one into a temporary file without a name: the caller that asks its rows
-// may take hours, which no server waits for.
+// openInput opens a file, or fetches one into a temporary file without a name: the caller that asks
+// its rows may take hours, which no server waits for.
 func openInput(ctx context.Context, place string) (*os.File, error) {
 	if !isAddress(place) {
 		f, err := os.Open(place)
@@ -118,7 +118,8 @@ func exchange(ctx context.Context, method, address string, body io.Reader,
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		answer.Body.Close()
-		return answer, fmt.Errorf("%s %s: %s", method, r.URL.Redacted()[:whole(r.URL)], answer.Status)
+		return answer, fmt.Errorf("%s %s: %s", method, r.URL.Redacted()[:whole(r.URL)],
+			answer.Status)
 	}
 	return answer, nil
 }
@@ -178,8 +179,8 @@ type batchPlace struct {
 	address string // "" for none
 }
 
-// place makes the place for the output. The file that is kept for an address has a name made of both
-// ends: the same command line finds it again.
+// place makes the place for the output. The file that is kept for an address has a name made of
+// both ends: the same command line finds it again.
 func (b *batchRun) place() (*batchPlace, error) {
 	if !isAddress(b.output) {
 		return &batchPlace{path: b.output}, nil

@@ -41,7 +41,8 @@ func batchKilled(t *testing.T, rows int) bool {
 		if id == "" {
 			id = createBatch(t, c, batchRows(rows, 24))
 			code, _, stderr := execute(t, "", append([]string{"serve", "--port", "0"}, args...)...)
-			if code != 1 || !strings.Contains(stderr, "--store-dir: store "+filepath.Join(dir, "state.db")+
+			if code != 1 || !strings.Contains(stderr, "--store-dir: store "+filepath.Join(dir,
+				"state.db")+
 				": another process uses it") {
 				t.Errorf("a second server: exit code %d, %s", code, stderr)
 			}
@@ -85,7 +86,8 @@ func batchKilled(t *testing.T, rows int) bool {
 			t.Error("the answers of the servers before are not those of the batch")
 		}
 		got := batchTexts(t, text)
-		again := batchTexts(t, finishedBatch(t, c, createBatch(t, c, batchRows(rows, 24)), int64(rows)))
+		again := batchTexts(t, finishedBatch(t, c, createBatch(t, c, batchRows(rows, 24)),
+			int64(rows)))
 		for row, want := range again {
 			if got[row] != want {
 				t.Errorf("%s: %q, and without a kill %q", row, got[row], want)
@@ -125,7 +127,8 @@ func finishedBatch(t *testing.T, c openai.Client, id string, rows int64) []byte 
 		}
 		return b.Status == "completed"
 	})
-	if n := b.RequestCounts; n.Total != rows || n.Completed != rows || n.Failed != 0 || b.ErrorFileID != "" {
+	if n := b.RequestCounts; n.Total != rows || n.Completed != rows || n.Failed != 0 ||
+		b.ErrorFileID != "" {
 		t.Errorf("%s", b.RawJSON())
 	}
 	r, err := c.Files.Content(t.Context(), b.OutputFileID)

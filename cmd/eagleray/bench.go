@@ -33,8 +33,8 @@ func newBench() *cobra.Command {
 	unknown := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && slices.Contains(labVerbs, args[0]) {
-			return cli.UsageError("bench %s is eagleray-lab %[1]s, a program of its own (make build)",
-				args[0])
+			return cli.UsageError("bench %s is eagleray-lab %[1]s, a program of its own (make "+
+				"build)", args[0])
 		}
 		return unknown(c, args)
 	}
@@ -83,8 +83,8 @@ func checkDataset(o *bench.DatasetOptions) error {
 	file := o.Name == "sharegpt" || o.Name == "custom"
 	switch {
 	case slices.Contains(vllmDatasets, o.Name):
-		return cli.UsageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
-			o.Name, strings.Join(bench.Datasets, ", "))
+		return cli.UsageError("--dataset-name %q is known to vLLM and not supported yet; there "+
+			"are %s", o.Name, strings.Join(bench.Datasets, ", "))
 	case !known:
 		return cli.UsageError("--dataset-name %q is not one of %s", o.Name,
 			strings.Join(bench.Datasets, ", "))

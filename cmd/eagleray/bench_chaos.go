@@ -44,7 +44,8 @@ the health route did not tell the truth.
 			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
-					return cli.UsageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
+					return cli.UsageError("--faults %q is not one of %s", name,
+						strings.Join(chaos.Kinds(), ", "))
 				}
 				if how := chaos.Missing(name, o); how != "" {
 					return cli.UsageError("--faults %s needs %s", name, how)
@@ -55,7 +56,8 @@ the health route did not tell the truth.
 			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
-				return cli.UsageError("--streams, --prompts, --tokens and --seconds are at least one")
+				return cli.UsageError("--streams, --prompts, --tokens and --seconds are at least " +
+					"one")
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {
@@ -102,15 +104,18 @@ the health route did not tell the truth.
 		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+
 			" (default: all that the server can have)")
 	f.Float64Var(&seconds, "seconds", 30, "how long faults are injected")
-	f.IntVar(&o.Count, "count", 0, "how many faults are injected, whatever the time; 0 goes by --seconds")
+	f.IntVar(&o.Count, "count", 0,
+		"how many faults are injected, whatever the time; 0 goes by --seconds")
 	f.IntVar(&o.Streams, "streams", 16, "clients that stream at the same time")
 	f.IntVar(&o.Prompts, "prompts", 24, "different requests")
 	f.IntVar(&o.Tokens, "tokens", 200, "tokens of each output")
-	f.DurationVar(&o.Pause, "pause", 200*time.Millisecond, "longest time from a recovery to the next fault")
+	f.DurationVar(&o.Pause, "pause", 200*time.Millisecond,
+		"longest time from a recovery to the next fault")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of requests, faults and moments")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, SVG")
-	f.StringVar(&view, "client-view", "", "file for when each event of a stream came, around the faults")
+	f.StringVar(&view, "client-view", "",
+		"file for when each event of a stream came, around the faults")
 	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
 	f.BoolVar(&verbose, "verbose", false, "show the server's log")
 	cli.ConfigFlag(c)
@@ -120,8 +125,8 @@ the health route did not tell the truth.
 func printChaos(w io.Writer, r *chaos.Report) {
 	fmt.Fprintf(w, "%-15s %8s %5s %9s   %-17s   %s\n", "", "", "", "", "recovery, ms",
 		"longest pause of a stream, ms")
-	fmt.Fprintf(w, "%-15s %8s %5s %9s %8s %8s   %8s %8s %8s\n", "fault", "injected", "lost", "different",
-		"p50", "p99", "p50", "p99", "max")
+	fmt.Fprintf(w, "%-15s %8s %5s %9s %8s %8s   %8s %8s %8s\n", "fault", "injected", "lost",
+		"different", "p50", "p99", "p50", "p99", "max")
 	injected := 0
 	for _, k := range r.Kinds {
 		injected += k.Injected
@@ -133,15 +138,16 @@ func printChaos(w io.Writer, r *chaos.Report) {
 			k.Different, recovery, k.PauseMS.P50, k.PauseMS.P99, k.PauseMS.Max)
 	}
 	fmt.Fprintf(w, "%-15s %8d %5d %9d\n\n", "all", injected, r.Lost, r.Different+r.Duplicated)
-	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, %d different\n",
-		r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
+	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, "+
+		"%d different\n", r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
 	if r.Refused > 0 {
-		fmt.Fprintf(w, "%d more were refused by a server that was asked to end, and asked of the next\n", r.Refused)
+		fmt.Fprintf(w, "%d more were refused by a server that was asked to end, and asked of the "+
+			"next\n", r.Refused)
 	}
-	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f ms\n",
-		r.RecoveryMS.N, r.RecoveryMS.P50, r.RecoveryMS.P99)
-	fmt.Fprintf(w, "health route asked %d times beside a request for one token: %d times 503, %d disagreements\n",
-		r.Health.Asked, r.Health.Unhealthy, r.Health.Disagreed)
+	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f "+
+		"ms\n", r.RecoveryMS.N, r.RecoveryMS.P50, r.RecoveryMS.P99)
+	fmt.Fprintf(w, "health route asked %d times beside a request for one token: %d times 503, %d "+
+		"disagreements\n", r.Health.Asked, r.Health.Unhealthy, r.Health.Disagreed)
 	for _, line := range append(r.Trouble, r.Health.Disagreement...) {
 		fmt.Fprintln(w, "  "+line)
 	}

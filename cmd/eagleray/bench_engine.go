@@ -111,8 +111,9 @@ what the machine reads from memory: the best a step that reads all weights can d
 			}
 			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
 				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
-					return nil, cli.UsageError("--input-len %d and --output-len %d are together more "+
-						"than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
+					return nil,
+						cli.UsageError("--input-len %d and --output-len %d are together more "+
+							"than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
 				}
 				o.Seed = cfg.Model.Seed
 				shown := newMeter(os.Stderr, "iterations")

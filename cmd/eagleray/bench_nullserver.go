@@ -22,7 +22,8 @@ func newStepServer() *cobra.Command {
 		},
 	}
 	cli.ModelFlag(c.Flags(), &cfg)
-	c.Flags().StringVar(&null.Text, "step-text", " Time", "tokens that the ranks answer with, in turn")
+	c.Flags().StringVar(&null.Text, "step-text", " Time",
+		"tokens that the ranks answer with, in turn")
 	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
 	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
 		"steps are computed by a device, not by a core of this machine")

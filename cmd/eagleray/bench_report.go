@@ -26,7 +26,8 @@ eagleray or of vllm bench serve. The report needs no other file and no network.
 		Args: cli.Arguments(1, 32),
 		RunE: func(_ *cobra.Command, args []string) error { return writeReport(args, output) },
 	}
-	c.Flags().StringVarP(&output, "output", "o", "report.html", "file to write; - is standard output")
+	c.Flags().StringVarP(&output, "output", "o", "report.html",
+		"file to write; - is standard output")
 	return c
 }
 

@@ -196,7 +196,8 @@ func (b *benchServe) run(ctx context.Context) error {
 			served, err = bench.FirstModel(ctx, o.Target.Client, base, o.Target.Header)
 			return err
 		}
-		if err := bench.Wait(ctx, time.Duration(b.readySeconds)*time.Second, ask, shown.waiting); err != nil {
+		if err := bench.Wait(ctx, time.Duration(b.readySeconds)*time.Second, ask,
+			shown.waiting); err != nil {
 			return err
 		}
 	}

@@ -63,9 +63,10 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
-		"--disable-background-networking", "--disable-component-update", "about:blank")
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe",
+		"--user-data-dir="+t.TempDir(), "--disable-background-networking",
+		"--disable-component-update", "about:blank")
 	cmd.ExtraFiles = []*os.File{commandsOut, eventsIn} // its descriptors 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -22,8 +22,8 @@ func TestChaos(t *testing.T) {
 		short  []string
 		server []string
 	}{
-		{"memory", []string{"kill", "loading", "oom", "kill-collective", "pause", "driver", "log", "disk", "replace",
-			"unkillable", "drain", "slow-layer"}, []string{"-tp", "2"}},
+		{"memory", []string{"kill", "loading", "oom", "kill-collective", "pause", "driver", "log",
+			"disk", "replace", "unkillable", "drain", "slow-layer"}, []string{"-tp", "2"}},
 		{"links", []string{"cut", "kill"}, []string{"-tp", "2", "--queue-transport", "link"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -32,7 +32,8 @@ func TestChaos(t *testing.T) {
 			if !testing.Short() {
 				kinds, times = possible, 3
 			}
-			kinds = slices.DeleteFunc(kinds, func(kind string) bool { return !slices.Contains(possible, kind) })
+			kinds = slices.DeleteFunc(kinds,
+				func(kind string) bool { return !slices.Contains(possible, kind) })
 			disturbed(t, kinds, times, c.server)
 		})
 	}
@@ -41,11 +42,13 @@ func TestChaos(t *testing.T) {
 // disturbed injects each of the faults so many times into a server with the arguments.
 func disturbed(t *testing.T, kinds []string, times int, server []string) {
 	t.Helper()
-	out, picture := filepath.Join(t.TempDir(), "chaos.json"), filepath.Join(t.TempDir(), "chaos.svg")
+	out, picture := filepath.Join(t.TempDir(), "chaos.json"), filepath.Join(t.TempDir(),
+		"chaos.svg")
 	view := filepath.Join(t.TempDir(), "view.txt")
 	p := command(t, "", append([]string{"bench", "chaos", "--faults", strings.Join(kinds, ","),
-		"--count", strconv.Itoa(times * len(kinds)), "--streams", "4", "--prompts", "6", "--tokens", "60",
-		"--pause", "20ms", "--output-json", out, "--plot", picture, "--client-view", view, "--"}, server...)...).start()
+		"--count", strconv.Itoa(times * len(kinds)), "--streams", "4", "--prompts", "6", "--tokens",
+		"60", "--pause", "20ms", "--output-json", out, "--plot", picture, "--client-view", view,
+		"--"}, server...)...).start()
 	code := p.exitWithin(5 * time.Minute)
 	raw, err := os.ReadFile(out)
 	if err != nil {
@@ -71,7 +74,8 @@ func disturbed(t *testing.T, kinds []string, times int, server []string) {
 	if err != nil || strings.Count(string(seen), "fault: ") != times*len(kinds) {
 		t.Errorf("view %s, %v", seen, err)
 	}
-	if svg, err := os.ReadFile(picture); err != nil || !strings.Contains(string(svg), "faults, 0 of") {
+	if svg, err := os.ReadFile(picture); err != nil || !strings.Contains(string(svg),
+		"faults, 0 of") {
 		t.Errorf("picture %.200q, %v", svg, err)
 	}
 }

@@ -252,8 +252,8 @@ func (t *talk) command(line string, s *screen) (leave bool) {
 		}
 		s.note("%-8s begins and ends a message of several lines; a line that ends in \\ goes on, "+
 			"pasted lines stay together", block)
-		s.note("%-8s ends an answer; a line that begins with a space is sent even if a slash follows",
-			"Ctrl-C")
+		s.note("%-8s ends an answer; a line that begins with a space is sent even if a slash "+
+			"follows", "Ctrl-C")
 	case "/clear":
 		t.messages = nil
 		s.note("the conversation is forgotten")

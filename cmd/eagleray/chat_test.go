@@ -88,7 +88,8 @@ func (x *terminal) awaits(want string, bytes int) {
 func TestChatOnTerminal(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "talk.json")
-	x := onTerminal(t, []string{"NO_COLOR=1"}, "chat", "--kv-cache-memory-bytes", "64M", "--temperature", "0")
+	x := onTerminal(t, []string{"NO_COLOR=1"}, "chat", "--kv-cache-memory-bytes", "64M",
+		"--temperature", "0")
 	x.send("", "go-std-tiny in this process. Ctrl-D or /bye leaves")
 	x.send("What does os.Open do?\r", "Open opens the named file for reading.\r\n> ")
 	// Pasted lines are one message; the line is edited, and comes from the history.
@@ -124,7 +125,8 @@ func TestChatOnTerminal(t *testing.T) {
 			said = append(said, m.Role+": "+m.Content)
 		}
 	}
-	const want = "system: be brief|user: What does os.Open do?|user: What does\nstrings.Index do?|user: What does os.Open do?|user: first\nsecond|user: third \nfourth"
+	const want = "system: be brief|user: What does os.Open do?|user: What does\nstrings.Index " +
+		"do?|user: What does os.Open do?|user: first\nsecond|user: third \nfourth"
 	if got := strings.Join(said, "|"); got != want {
 		t.Errorf("the conversation is %q, want %q", got, want)
 	}
@@ -198,9 +200,11 @@ func TestChatTerminated(t *testing.T) {
 
 func TestAddress(t *testing.T) {
 	for given, want := range map[string]string{
-		"localhost:8000": "http://localhost:8000", "http://h:1": "http://h:1", "http://h:1/v1": "http://h:1",
-		"https://h/prefix/v1/": "https://h/prefix", "10.0.0.1:80/": "http://10.0.0.1:80", "[::1]:8000": "http://[::1]:8000",
-		"h": "http://h", "ftp://h": "", "": "", "http://": "",
+		"localhost:8000": "http://localhost:8000", "http://h:1": "http://h:1",
+		"http://h:1/v1":        "http://h:1",
+		"https://h/prefix/v1/": "https://h/prefix", "10.0.0.1:80/": "http://10.0.0.1:80",
+		"[::1]:8000": "http://[::1]:8000",
+		"h":          "http://h", "ftp://h": "", "": "", "http://": "",
 	} {
 		got, err := address(given)
 		if got != want || (err == nil) != (want != "") {
@@ -221,7 +225,8 @@ func TestChatWithoutServer(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer locked.Close()
-	for url, want := range map[string]string{"127.0.0.1:1": "no server answers at http://127.0.0.1:1", silent.Addr().String(): "no server answers",
+	for url, want := range map[string]string{"127.0.0.1:1": "no server answers at " +
+		"http://127.0.0.1:1", silent.Addr().String(): "no server answers",
 		locked.URL: "--api-key"} {
 		begun := time.Now()
 		for _, verb := range []string{"chat", "complete"} {
@@ -241,20 +246,24 @@ func TestClients(t *testing.T) {
 	t.Parallel()
 	_, url := startServer(t, "--served-model-name", "a", "b")
 	for _, u := range []string{url, url + "/v1", url + "/v1/", strings.TrimPrefix(url, "http://")} {
-		code, stdout, stderr := execute(t, "What does os.Open do?\n\n", "chat", "--url", u, "--temperature", "0")
+		code, stdout, stderr := execute(t, "What does os.Open do?\n\n", "chat", "--url", u,
+			"--temperature", "0")
 		if code != 0 || stdout != "Open opens the named file for reading.\n" {
 			t.Errorf("chat --url %s: exit code %d, printed %q, errors %q", u, code, stdout, stderr)
 		}
 	}
-	code, stdout, stderr := execute(t, "", "chat", "--url", url, "--model-name", "b", "--temperature", "0", "--quick", "What does os.Open do?")
+	code, stdout, stderr := execute(t, "", "chat", "--url", url, "--model-name", "b",
+		"--temperature", "0", "--quick", "What does os.Open do?")
 	if code != 0 || stdout != "Open opens the named file for reading.\n" {
 		t.Errorf("chat --quick: exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
 	flags := []string{"complete", "--url", url, "--temperature", "0", "--max-tokens", "8"}
 	code, stdout, stderr = execute(t, "Package strings implements\nfunc\n", flags...)
-	_, want, _ := execute(t, "", "generate", "--raw", "--kv-cache-memory-bytes", "64M", "--temperature", "0", "--max-tokens", "8", "Package strings implements", "func")
+	_, want, _ := execute(t, "", "generate", "--raw", "--kv-cache-memory-bytes", "64M",
+		"--temperature", "0", "--max-tokens", "8", "Package strings implements", "func")
 	if code != 0 || stdout != want {
-		t.Errorf("complete: exit code %d, printed %q, errors %q; want %q", code, stdout, stderr, want)
+		t.Errorf("complete: exit code %d, printed %q, errors %q; want %q", code, stdout, stderr,
+			want)
 	}
 	code, _, stderr = execute(t, "", "complete", "--url", url, "--model-name", "c", "--quick", "x")
 	if code != exitError || !strings.Contains(stderr, "404") {

@@ -30,9 +30,9 @@ func TestClockSetBack(t *testing.T) {
 			[]string{"-tp", "2", "--queue-transport", "link"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := exec.CommandContext(ctx, program, append([]string{"bench", "chaos", "--seconds", "600",
-				"--count", "9", "--streams", "4", "--prompts", "6", "--tokens", "60", "--verbose",
-				"--faults", strings.Join(run.faults, ","), "--"}, run.server...)...)
+			c := exec.CommandContext(ctx, program, append([]string{"bench", "chaos", "--seconds",
+				"600", "--count", "9", "--streams", "4", "--prompts", "6", "--tokens", "60",
+				"--verbose", "--faults", strings.Join(run.faults, ","), "--"}, run.server...)...)
 			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			out, err := c.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), " 0 lost, 0 duplicated, 0 different") {
@@ -87,7 +87,8 @@ func buildWithClock(ctx context.Context, t *testing.T) (program string) {
 		t.Fatal(err)
 	}
 	program = filepath.Join(dir, "eagleray")
-	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program,
+		".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build: %v: %s", err, out)
 	}

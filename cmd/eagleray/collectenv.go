@@ -200,7 +200,10 @@ func variables(line func(string, string, ...any)) {
 	prefixes := []string{config.Env, "RAY_", "HF_", "VLLM_", "GOMAXPROCS", "GOMEMLIMIT", "GODEBUG"}
 	for _, v := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(v, "=")
-		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		if !slices.ContainsFunc(prefixes, func(p string) bool {
+			return strings.HasPrefix(name,
+				p)
+		}) {
 			continue
 		}
 		if maybeSecret(name, value) {

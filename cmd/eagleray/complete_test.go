@@ -15,8 +15,9 @@ func shelf(t *testing.T) (dir, cache string) {
 	t.Helper()
 	dir = t.TempDir()
 	cache = filepath.Join(dir, ".cache", "hub")
-	for _, path := range []string{"tiny/config.json", "team/small/config.json", ".hidden/config.json",
-		"notes", ".cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c1/config.json",
+	for _, path := range []string{"tiny/config.json", "team/small/config.json",
+		".hidden/config.json", "notes",
+		".cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c1/config.json",
 		".cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c2/config.json",
 		".cache/hub/models--Qwen--Empty/refs/main",
 		".cache/hub/datasets--Qwen--Data/snapshots/c1/config.json"} {
@@ -53,8 +54,9 @@ func TestCompleteModels(t *testing.T) {
 		{"generate --model ti", []string{"tiny", space}},
 		{"bench latency --model ti", []string{"tiny", space}},
 		{"serve --tokenizer ti", []string{"tiny", space}},
-		{"serve --max-model-l", []string{"--max-model-len\tmost tokens of a prompt and its output " +
-			"together, such as 4096, 4k or auto (default: what the model allows)", space}},
+		{"serve --max-model-l",
+			[]string{"--max-model-len\tmost tokens of a prompt and its output together, such as " +
+				"4096, 4k or auto (default: what the model allows)", space}},
 	} {
 		args := strings.Fields("__complete " + c.line)
 		if args[len(args)-1] == "|" {
@@ -66,7 +68,8 @@ func TestCompleteModels(t *testing.T) {
 		if code := p.start().exit(); code != 0 {
 			t.Errorf("%s: exit code %d: %s", c.line, code, p.err.String())
 		}
-		if got := strings.Split(strings.TrimSpace(p.out.String()), "\n"); !slices.Equal(got, c.want) {
+		if got := strings.Split(strings.TrimSpace(p.out.String()), "\n"); !slices.Equal(got,
+			c.want) {
 			t.Errorf("%s: %q, want %q", c.line, got, c.want)
 		}
 	}
@@ -106,8 +109,9 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		out, err := c.CombinedOutput()
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		// The description follows only when there is a choice.
-		if got := lines[len(lines)-1]; err != nil || len(lines) != 2 || strings.TrimSpace(got) != want ||
-			!strings.Contains(lines[0], "__start_eagleray eagleray") {
+		if got := lines[len(lines)-1]; err != nil || len(lines) != 2 ||
+			strings.TrimSpace(got) != want || !strings.Contains(lines[0],
+			"__start_eagleray eagleray") {
 			t.Errorf("%q: %v: %q, want %q", line, err, out, want)
 		}
 	}

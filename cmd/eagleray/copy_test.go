@@ -30,7 +30,8 @@ func TestCopy(t *testing.T) {
 
 	image := t.TempDir()
 	for path, text := range map[string]string{"bin/eagleray": "a program",
-		"share/eagleray/python/eagleray/__init__.py": "", "share/eagleray/python/eagleray/serve/x.py": "x"} {
+		"share/eagleray/python/eagleray/__init__.py": "",
+		"share/eagleray/python/eagleray/serve/x.py":  "x"} {
 		path = filepath.Join(image, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -42,8 +43,8 @@ func TestCopy(t *testing.T) {
 	if err := copyTo(folder, filepath.Join(image, "bin/eagleray")); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]os.FileMode{"eagleray": 0o755, "python/eagleray/__init__.py": 0o644,
-		"python/eagleray/serve/x.py": 0o644} {
+	for path, want := range map[string]os.FileMode{"eagleray": 0o755,
+		"python/eagleray/__init__.py": 0o644, "python/eagleray/serve/x.py": 0o644} {
 		info, err := os.Stat(filepath.Join(folder, path))
 		if err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v", path, info, err)

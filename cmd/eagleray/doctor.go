@@ -198,8 +198,9 @@ func oneToken(ctx context.Context, e *engine.Engine) ([]doctor.RankFacts, error)
 	}
 	var facts []doctor.RankFacts
 	for _, p := range probes {
-		facts = append(facts, doctor.RankFacts{Rank: p.Rank, Node: p.Node, Skew: p.Skew, Trip: p.Trip,
-			ISA: p.ISA, Niceness: p.Niceness})
+		facts = append(facts, doctor.RankFacts{Rank: p.Rank, Node: p.Node, Skew: p.Skew,
+			Trip: p.Trip,
+			ISA:  p.ISA, Niceness: p.Niceness})
 	}
 	return facts, nil
 }

@@ -41,7 +41,8 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("workers were started: %s", p.out.String())
 	}
 	p = command(t, "", "doctor", "-tp", "0").start()
-	if code := p.exit(); code != exitUsage || !strings.Contains(p.err.String(), "--tensor-parallel-size") {
+	if code := p.exit(); code != exitUsage || !strings.Contains(p.err.String(),
+		"--tensor-parallel-size") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }
@@ -70,7 +71,8 @@ func TestDoctorNodes(t *testing.T) {
 	// Alone, node 0 says who has not come.
 	zero = command(t, "", args("--port", "0", "--distributed-timeout-seconds", "0.05")...).start()
 	if code := zero.exit(); code != exitError ||
-		!strings.Contains(zero.out.String(), "fail  nodes          1 of 2 nodes answer; not node 1: it has not come") ||
+		!strings.Contains(zero.out.String(),
+			"fail  nodes          1 of 2 nodes answer; not node 1: it has not come") ||
 		!strings.Contains(zero.out.String(), "warn  group          not started") {
 		t.Errorf("exit code %d: %s", code, zero.out.String())
 	}

@@ -14,11 +14,13 @@ import (
 // errCut is the end of a server whose requests were not all done.
 var errCut = errors.New("requests were cut off before they were done")
 
-// drain refuses new requests and lets running ones finish within the time given, also while a rank is
-// stalled or another one takes its place: it may go on. The error wraps errCut when some did not finish.
+// drain refuses new requests and lets running ones finish within the time given, also while a rank
+// is stalled or another one takes its place: it may go on. The error wraps errCut when some did not
+// finish.
 //
 // A server whose socket another one has too refuses nothing: it accepts no more connections, which
-// the other does, and answers what comes on those that it has: answer, which is nil for others, does so.
+// the other does, and answers what comes on those that it has: answer, which is nil for others,
+// does so.
 func drain(log *slog.Logger, server *http.Server, e *replicas.Router,
 	within time.Duration, answer func(context.Context)) error {
 	now := e.Totals()

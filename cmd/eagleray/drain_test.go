@@ -27,8 +27,10 @@ func TestHangup(t *testing.T) {
 // Under nohup a closed terminal changes nothing.
 func TestNohup(t *testing.T) {
 	t.Parallel()
-	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1")
-	p.cmd.Path, p.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`}, p.cmd.Args...)
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1")
+	p.cmd.Path, p.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`},
+		p.cmd.Args...)
 	p, url := ready(t, p)
 	p.signal(syscall.SIGHUP)
 	resp, err := http.Get(url + "/health")
@@ -48,7 +50,8 @@ func TestDrainCuts(t *testing.T) {
 	p, url := startServer(t, "--shutdown-timeout", "0")
 	longStream(t, url, 2000)
 	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != exitCut || !strings.Contains(p.err.String(), "requests were cut off before they were done: 1") {
+	if code := p.exit(); code != exitCut || !strings.Contains(p.err.String(),
+		"requests were cut off before they were done: 1") {
 		t.Errorf("exit code %d, want %d; errors %s", code, exitCut, p.err.String())
 	}
 }
@@ -61,7 +64,8 @@ func piped(t *testing.T) (p *program, log *os.File, url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	p = command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1")
+	p = command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1")
 	p.cmd.Stderr = out
 	p.start()
 	out.Close()
@@ -96,7 +100,8 @@ func answers(t *testing.T, url string, n int) {
 func TestLogNotRead(t *testing.T) {
 	t.Parallel()
 	p, log, url := piped(t)
-	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, log.Fd(), syscall.F_SETPIPE_SZ, 4096); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, log.Fd(), syscall.F_SETPIPE_SZ,
+		4096); errno != 0 {
 		t.Fatal(errno)
 	}
 	answers(t, url, 300)
@@ -121,11 +126,14 @@ func TestLogReaderGone(t *testing.T) {
 // The formats of the log; the address of a server that listens everywhere can be opened.
 func TestLogFormat(t *testing.T) {
 	t.Parallel()
-	for format, want := range map[string]string{"text": "INFO  ready               model=go-std-tiny ", "json": `"msg":"ready","model":"go-std-tiny"`} {
-		p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--log-format", format, "--host", "0.0.0.0")
+	for format, want := range map[string]string{"text": "INFO  ready               " +
+		"model=go-std-tiny ", "json": `"msg":"ready","model":"go-std-tiny"`} {
+		p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M",
+			"--log-format", format, "--host", "0.0.0.0")
 		p.start()
 		eventually(t, "the ready line", func() bool {
-			return strings.Contains(p.err.String(), "ready ") || strings.Contains(p.err.String(), `"ready"`)
+			return strings.Contains(p.err.String(), "ready ") || strings.Contains(p.err.String(),
+				`"ready"`)
 		})
 		line := ""
 		for l := range strings.Lines(p.err.String()) {
@@ -134,7 +142,9 @@ func TestLogFormat(t *testing.T) {
 		if !strings.Contains(line, want) || !strings.Contains(line, "http://127.0.0.1:") {
 			t.Errorf("%s: the ready line is %q", format, line)
 		}
-		if rest := line[strings.Index(line, "http://127.0.0.1:")+len("http://127.0.0.1:"):]; len(strings.TrimRight(rest, "\"}\n")) > 5 {
+		if rest := line[strings.Index(line,
+			"http://127.0.0.1:")+len("http://127.0.0.1:"):]; len(strings.TrimRight(rest,
+			"\"}\n")) > 5 {
 			t.Errorf("%s: the address is not at the end of %q", format, line)
 		}
 		p.signal(syscall.SIGTERM)
@@ -143,8 +153,10 @@ func TestLogFormat(t *testing.T) {
 }
 
 func TestOpenURL(t *testing.T) {
-	for addr, want := range map[string]string{"0.0.0.0:80": "http://127.0.0.1:80", "[::]:8000": "http://127.0.0.1:8000",
-		"127.0.0.1:1": "http://127.0.0.1:1", "10.0.0.7:8000": "http://10.0.0.7:8000", "[::1]:8000": "http://[::1]:8000"} {
+	for addr, want := range map[string]string{"0.0.0.0:80": "http://127.0.0.1:80",
+		"[::]:8000":   "http://127.0.0.1:8000",
+		"127.0.0.1:1": "http://127.0.0.1:1", "10.0.0.7:8000": "http://10.0.0.7:8000",
+		"[::1]:8000": "http://[::1]:8000"} {
 		a, err := net.ResolveTCPAddr("tcp", addr)
 		if err != nil {
 			t.Fatal(err)

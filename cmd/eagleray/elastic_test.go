@@ -23,12 +23,14 @@ func posted(t *testing.T, url, body string) (code int, answer string) {
 	return resp.StatusCode, string(raw)
 }
 
-// TestScaleNodes adds an engine on a node that comes later, changes the layout of all, and removes the
-// engine again: answers have the bits of one process each time, and a stream goes on through all of it.
+// TestScaleNodes adds an engine on a node that comes later, changes the layout of all, and removes
+// the engine again: answers have the bits of one process each time, and a stream goes on through
+// all of it.
 func TestScaleNodes(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	c := newCluster(t, "-tp", "2", "--data-parallel-size", "2", "--nnodes", "2", "--enable-elastic-ep")
+	c := newCluster(t, "-tp", "2", "--data-parallel-size", "2", "--nnodes", "2",
+		"--enable-elastic-ep")
 	other := c.node("1").start()
 	zero, url := ready(t, c.zero())
 	other.says("serving")

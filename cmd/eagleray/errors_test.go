@@ -46,8 +46,8 @@ func TestErrorsAreFound(t *testing.T) {
 		{"/no/such", "model …: …", exitError},
 		{"model.gguf", "model …: …", exitError},
 		{other, "…: model_type …, architectures … (known: …)", exitError},
-		{"-tp 3", "tensor parallel size … does not divide the … chunks that every sum between ranks has",
-			exitUsage},
+		{"-tp 3", "tensor parallel size … does not divide the … chunks that every sum between " +
+			"ranks has", exitUsage},
 		{"-pp 5", "each of … pipeline stages needs a layer, and the model has …", exitUsage},
 		{"--max-model-len 99999", "--max-model-len … is more than the … positions the model has",
 			exitError},
@@ -55,7 +55,8 @@ func TestErrorsAreFound(t *testing.T) {
 			"(…) cannot hold one sequence of --max-model-len …: … bytes are needed",
 			exitUsage},
 		{"--chat-template /no/such", "--chat-template: …", exitError},
-		{"-tp 2 --distributed-executor-backend ray --ray-python /no/such", "ray, phase …: …", exitError},
+		{"-tp 2 --distributed-executor-backend ray --ray-python /no/such", "ray, phase …: …",
+			exitError},
 	} {
 		args := append([]string{"serve"}, strings.Fields(c.args)...)
 		if !slices.Contains(args, "--port") {

@@ -16,8 +16,10 @@ import (
 func TestFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		totals := []engine.Totals{{},
-			{PromptTokens: 1000, OutputTokens: 505, Running: 3, Waiting: 1, CacheUsage: 0.125, PrefixQueries: 1000, PrefixHits: 250},
-			{PromptTokens: 1000, OutputTokens: 505, Running: 3, Waiting: 1, CacheUsage: 0.125, PrefixQueries: 1000, PrefixHits: 250},
+			{PromptTokens: 1000, OutputTokens: 505, Running: 3, Waiting: 1, CacheUsage: 0.125,
+				PrefixQueries: 1000, PrefixHits: 250},
+			{PromptTokens: 1000, OutputTokens: 505, Running: 3, Waiting: 1, CacheUsage: 0.125,
+				PrefixQueries: 1000, PrefixHits: 250},
 			{PromptTokens: 1000, OutputTokens: 505, PrefixQueries: 1000, PrefixHits: 250}}
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0
@@ -34,8 +36,10 @@ func TestFigures(t *testing.T) {
 			_, text, _ := strings.Cut(line, "level=INFO ")
 			got = append(got, text)
 		}
-		const want = "msg=throughput prompt_tokens_per_s=100.0 generation_tokens_per_s=50.5 running=3 waiting=1 kv_usage_percent=12.5 prefix_hit_percent=25.0\n" +
-			"msg=throughput prompt_tokens_per_s=0.0 generation_tokens_per_s=0.0 running=3 waiting=1 kv_usage_percent=12.5 prefix_hit_percent=0.0\n"
+		const want = "msg=throughput prompt_tokens_per_s=100.0 generation_tokens_per_s=50.5 " +
+			"running=3 waiting=1 kv_usage_percent=12.5 prefix_hit_percent=25.0\nmsg=throughput " +
+			"prompt_tokens_per_s=0.0 generation_tokens_per_s=0.0 running=3 waiting=1 " +
+			"kv_usage_percent=12.5 prefix_hit_percent=0.0\n"
 		if strings.Join(got, "") != want {
 			t.Errorf("logged %q, want %q", got, want)
 		}

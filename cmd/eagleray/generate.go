@@ -129,7 +129,8 @@ func readPrompts(args []string, in *os.File) (prompts []string, err error) {
 		}
 		prompts, err = readLines(in)
 		if err == nil && len(prompts) == 0 {
-			return nil, cli.UsageError("no prompt: standard input is empty (see eagleray generate --help)")
+			return nil, cli.UsageError("no prompt: standard input is empty (see eagleray " +
+				"generate --help)")
 		}
 	case slices.Contains(args, "-"):
 		var all []byte

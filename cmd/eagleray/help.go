@@ -28,7 +28,8 @@ func helpTopic(args []string) (topic string, asked bool) {
 }
 
 // explain prints what --help=TOPIC asks for: the groups of flags (listgroup), the flags of one, one
-// flag with its other names, those with a word in their name, or all, also those that are only known.
+// flag with its other names, those with a word in their name, or all, also those that are only
+// known.
 func explain(c *cobra.Command, topic string, to io.Writer) error {
 	f := c.Flags()
 	if strings.EqualFold(topic, "listgroup") {
@@ -43,8 +44,8 @@ func explain(c *cobra.Command, topic string, to io.Writer) error {
 		if near := config.Similar(f, topic); near != "" {
 			hint = "did you mean --help=" + near + "?"
 		}
-		return cli.UsageError("--help=%s: no flag or group of %s is called so: %s", topic, c.CommandPath(),
-			hint)
+		return cli.UsageError("--help=%s: no flag or group of %s is called so: %s", topic,
+			c.CommandPath(), hint)
 	}
 	fmt.Fprint(to, usages(found))
 	if len(found) == 1 {

@@ -13,7 +13,8 @@ func TestHelpTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for topic, want := range map[string][]string{
-		"listgroup":     {"Frontend", "ModelConfig", "ParallelConfig", "RayConfig", "SchedulerConfig"},
+		"listgroup": {"Frontend", "ModelConfig", "ParallelConfig", "RayConfig",
+			"SchedulerConfig"},
 		"cacheconfig":   {"--block-size", "--enable-prefix-caching"},
 		"max_num_seqs":  {"--max-num-seqs int", "also: EAGLERAY_MAX_NUM_SEQS"},
 		"drain-timeout": {"--shutdown-timeout int", "--drain-timeout, EAGLERAY_DRAIN_TIMEOUT"},
@@ -36,14 +37,16 @@ func TestHelpTopics(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := explain(c, "max-num-sequences", &out); err == nil || !strings.Contains(err.Error(), "listgroup") {
+	if err := explain(c, "max-num-sequences", &out); err == nil || !strings.Contains(err.Error(),
+		"listgroup") {
 		t.Errorf("a topic that there is not: %v", err)
 	}
-	if err := explain(c, "max-num-sqs", &out); err == nil || !strings.Contains(err.Error(), "did you mean --help=max-num-seqs?") {
+	if err := explain(c, "max-num-sqs", &out); err == nil || !strings.Contains(err.Error(),
+		"did you mean --help=max-num-seqs?") {
 		t.Errorf("a topic that is misspelt: %v", err)
 	}
-	for args, want := range map[string]string{"serve --help=Frontend": "Frontend", "serve --help": "",
-		"serve --help=true": "", "serve -- --help=x": ""} {
+	for args, want := range map[string]string{"serve --help=Frontend": "Frontend",
+		"serve --help": "", "serve --help=true": "", "serve -- --help=x": ""} {
 		if topic, asked := helpTopic(strings.Fields(args)); asked != (want != "") || topic != want {
 			t.Errorf("%s: %q, %v", args, topic, asked)
 		}

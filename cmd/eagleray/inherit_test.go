@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestInheritedSocket replaces a server by another one on a socket that outlives both: no connection
-// is refused and no request fails.
+// TestInheritedSocket replaces a server by another one on a socket that outlives both: no
+// connection is refused and no request fails.
 func TestInheritedSocket(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -97,7 +97,8 @@ func (c *container) UnmarshalYAML(n *yaml.Node) error {
 	if err := errors.Join(n.Decode((*plain)(c)), n.Decode(&probes)); err != nil {
 		return err
 	}
-	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probes.StartupProbe, probes.LivenessProbe, probes.ReadinessProbe
+	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probes.StartupProbe, probes.LivenessProbe,
+		probes.ReadinessProbe
 	return nil
 }
 
@@ -136,7 +137,10 @@ func manifests(t *testing.T, name string) []manifest {
 // one is the manifest of a kind and a name.
 func one(t *testing.T, all []manifest, kind, name string) *manifest {
 	t.Helper()
-	i := slices.IndexFunc(all, func(m manifest) bool { return m.Kind == kind && m.Metadata.Name == name })
+	i := slices.IndexFunc(all, func(m manifest) bool {
+		return m.Kind == kind &&
+			m.Metadata.Name == name
+	})
 	if i < 0 {
 		t.Fatalf("there is no %s %s", kind, name)
 	}
@@ -157,9 +161,9 @@ func chartPod(t *testing.T, all []manifest, set, port, masterPort, secret string
 		"--config=/etc/eagleray/serve.yaml": "--config=" + config,
 		"--host=0.0.0.0":                    "--host=127.0.0.1",
 		"--port=8000":                       "--port=" + port,
-		"--cluster-token-file=/run/secrets/eagleray/cluster-token": "--cluster-token-file=" + secret,
-		"--master-addr=eagleray-0." + m.Spec.ServiceName:           "--master-addr=127.0.0.1",
-		"Qwen/Qwen3-0.6B": "",
+		"--cluster-token-file=/run/secrets/eagleray/cluster-token": "--cluster-token-file=" +
+			secret, "--master-addr=eagleray-0." +
+			m.Spec.ServiceName: "--master-addr=127.0.0.1", "Qwen/Qwen3-0.6B": "",
 	}
 	fields := map[string]string{"status.podIP": "127.0.0.1",
 		"metadata.labels['apps.kubernetes.io/pod-index']": strconv.Itoa(m.Spec.Ordinals.Start)}
@@ -228,11 +232,14 @@ func TestChartPod(t *testing.T) {
 	const key = "a key"
 	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY="+key)
 	p.start()
-	eventually(t, "the startup probe", func() bool { return get(url+c.StartupProbe.HTTPGet.Path, "") == 200 })
+	eventually(t, "the startup probe", func() bool {
+		return get(url+c.StartupProbe.HTTPGet.Path,
+			"") == 200
+	})
 	eventually(t, "the readiness probe", func() bool { return get(readiness, "") == 200 })
 	if get(live, "") != 200 || get(url+"/metrics", "") != 401 || get(url+"/metrics", key) != 200 {
-		t.Errorf("liveness %d, metrics %d without a key, %d with it", get(live, ""), get(url+"/metrics", ""),
-			get(url+"/metrics", key))
+		t.Errorf("liveness %d, metrics %d without a key, %d with it", get(live, ""),
+			get(url+"/metrics", ""), get(url+"/metrics", key))
 	}
 	sleep := c.Lifecycle.PreStop.Sleep.Seconds
 	drain := 0
@@ -242,7 +249,8 @@ func TestChartPod(t *testing.T) {
 		}
 	}
 	if sleep < 1 || drain < 1 || pod.TerminationGracePeriodSeconds < sleep+drain+5 {
-		t.Errorf("%d s to leave and %d s to drain within %d s", sleep, drain, pod.TerminationGracePeriodSeconds)
+		t.Errorf("%d s to leave and %d s to drain within %d s", sleep, drain,
+			pod.TerminationGracePeriodSeconds)
 	}
 	r, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(
 		`{"prompt":"package main","max_tokens":1000,"ignore_eos":true,"stream":true}`))
@@ -261,7 +269,10 @@ func TestChartPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
-	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
+	eventually(t, "the drain", func() bool {
+		return strings.Contains(p.err.String(),
+			"shutting down")
+	})
 	// The pod gets no more requests; and it is not killed for that.
 	if code := get(readiness, ""); code == 200 {
 		t.Errorf("readiness is %d while draining", code)
@@ -284,7 +295,8 @@ func TestChartNodes(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "helm/rendered/nodes.yaml")
 	secret := tokenFile(t)
-	api, nodes := one(t, all, "StatefulSet", "eagleray"), one(t, all, "StatefulSet", "eagleray-node")
+	api, nodes := one(t, all, "StatefulSet", "eagleray"), one(t, all, "StatefulSet",
+		"eagleray-node")
 	if api.Spec.Replicas != 1 || nodes.Spec.Replicas != 1 || nodes.Spec.Ordinals.Start != 1 ||
 		one(t, all, "Service", api.Spec.ServiceName) == nil {
 		t.Errorf("replicas %d and %d, numbers from %d", api.Spec.Replicas, nodes.Spec.Replicas,
@@ -336,7 +348,8 @@ func TestKubeRay(t *testing.T) {
 		for _, group := range []rayGroup{head, workers} {
 			spec := group.Template.Spec
 			place = copied(t, spec.InitContainers[0], spec.Containers[0])
-			if image := spec.Containers[0].Image; !strings.Contains(image, ":"+cluster.RayVersion+"-") {
+			if image := spec.Containers[0].Image; !strings.Contains(image,
+				":"+cluster.RayVersion+"-") {
 				t.Errorf("%s: image %s with Ray %s", name, image, cluster.RayVersion)
 			}
 		}
@@ -356,8 +369,8 @@ func TestKubeRay(t *testing.T) {
 			p := parseServe(t, line)
 			if workers.Replicas != p.Parallel.TensorParallelSize || p.Parallel.Backend != "ray" ||
 				cpus != strconv.Itoa(p.Parallel.CPUThreads) {
-				t.Errorf("%s: %d ranks of %d CPUs on %d pods of %s", name, p.Parallel.TensorParallelSize,
-					p.Parallel.CPUThreads, workers.Replicas, cpus)
+				t.Errorf("%s: %d ranks of %d CPUs on %d pods of %s", name,
+					p.Parallel.TensorParallelSize, p.Parallel.CPUThreads, workers.Replicas, cpus)
 			}
 			if verb == "serve" {
 				served(t, all, &head, p.Server.Port, p.Server.Host, p.Server.ShutdownTimeoutSeconds)
@@ -374,7 +387,8 @@ func copied(t *testing.T, from, to container) string {
 	t.Helper()
 	place := to.VolumeMounts[0].MountPath
 	if len(from.Args) != 2 || from.Args[0] != "copy" || from.Args[1] != place ||
-		from.VolumeMounts[0].MountPath != place || from.VolumeMounts[0].Name != to.VolumeMounts[0].Name {
+		from.VolumeMounts[0].MountPath != place ||
+		from.VolumeMounts[0].Name != to.VolumeMounts[0].Name {
 		t.Errorf("%q into %+v, used at %s", from.Args, from.VolumeMounts, place)
 	}
 	env := map[string]string{}
@@ -393,9 +407,10 @@ func served(t *testing.T, all []manifest, head *rayGroup, port int, host string,
 	service := one(t, all, "Service", "eagleray")
 	pod := head.Template.Spec
 	ports := pod.Containers[0].Ports
-	if last := ports[len(ports)-1].ContainerPort; last != port || service.Spec.Ports[0].TargetPort != port ||
-		host != "0.0.0.0" {
-		t.Errorf("port %d of the pod, %+v of the service, %s:%d of the server", last, service.Spec.Ports, host, port)
+	if last := ports[len(ports)-1].ContainerPort; last != port ||
+		service.Spec.Ports[0].TargetPort != port || host != "0.0.0.0" {
+		t.Errorf("port %d of the pod, %+v of the service, %s:%d of the server", last,
+			service.Spec.Ports, host, port)
 	}
 	selector, _ := service.Spec.Selector.(map[string]any)
 	for name, want := range selector {
@@ -404,7 +419,8 @@ func served(t *testing.T, all []manifest, head *rayGroup, port int, host string,
 		}
 	}
 	if len(selector) == 0 || pod.TerminationGracePeriodSeconds < drain+10 {
-		t.Errorf("selector %v; %d s to drain within %d s", selector, drain, pod.TerminationGracePeriodSeconds)
+		t.Errorf("selector %v; %d s to drain within %d s", selector, drain,
+			pod.TerminationGracePeriodSeconds)
 	}
 }
 
@@ -429,7 +445,8 @@ func serveConfig(t *testing.T, text, cpus string) {
 	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
 		t.Fatal(err)
 	}
-	if len(config.Applications) != 1 || config.Applications[0].ImportPath != "eagleray.serve:build_openai_app" ||
+	if len(config.Applications) != 1 ||
+		config.Applications[0].ImportPath != "eagleray.serve:build_openai_app" ||
 		len(config.Applications[0].Args.LLMConfigs) == 0 {
 		t.Fatalf("%+v", config)
 	}
@@ -439,8 +456,10 @@ func serveConfig(t *testing.T, text, cpus string) {
 			fmt.Fprintf(&line, " --%s %v", strings.ReplaceAll(flag, "_", "-"), value)
 		}
 		p := parseServe(t, line.String())
-		if n := model.DeploymentConfig.RayActorOptions.NumCPUs; n != p.Parallel.CPUThreads || strconv.Itoa(n) != cpus {
-			t.Errorf("a replica of %d CPUs computes on %d, on pods of %s", n, p.Parallel.CPUThreads, cpus)
+		if n := model.DeploymentConfig.RayActorOptions.NumCPUs; n != p.Parallel.CPUThreads ||
+			strconv.Itoa(n) != cpus {
+			t.Errorf("a replica of %d CPUs computes on %d, on pods of %s", n, p.Parallel.CPUThreads,
+				cpus)
 		}
 	}
 }
@@ -455,7 +474,8 @@ func TestKubeRayDrain(t *testing.T) {
 	if err := copyTo(place, os.Args[0]); err != nil {
 		t.Fatal(err)
 	}
-	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1")
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1")
 	p.cmd.Path = filepath.Join(place, "eagleray")
 	p, url := ready(t, p)
 	events := longStream(t, url, 1000)

@@ -14,7 +14,8 @@ import (
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	const prompt = "Package strings implements"
-	flags := []string{"generate", "--max-tokens", "8", "--temperature", "0", "--kv-cache-memory-bytes", "64M"}
+	flags := []string{"generate", "--max-tokens", "8", "--temperature", "0",
+		"--kv-cache-memory-bytes", "64M"}
 	code, plain, stderr := execute(t, "", append(flags, prompt, "func")...)
 	texts := strings.SplitAfter(plain, "\n")
 	if code != 0 || len(texts) < 3 {
@@ -60,14 +61,16 @@ func TestGenerateChat(t *testing.T) {
 		}
 	}
 	// All of standard input is one prompt among others.
-	if got := run("What does\nos.Open do?\n", question, "-"); !strings.HasPrefix(got, answer+"\n") || len(got) <= len(answer)+2 {
+	if got := run("What does\nos.Open do?\n", question, "-"); !strings.HasPrefix(got,
+		answer+"\n") || len(got) <= len(answer)+2 {
 		t.Errorf("the answers are %q", got)
 	}
 	if got := run("", "--raw", question); strings.HasPrefix(got, answer) {
 		t.Errorf("the bare prompt goes on with %q", got)
 	}
 	// The system prompt is in the conversation, before the question.
-	code, _, stderr := execute(t, "", "generate", "--kv-cache-memory-bytes", "64M", "--chat-template",
+	code, _, stderr := execute(t, "", "generate", "--kv-cache-memory-bytes", "64M",
+		"--chat-template",
 		`{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ raise_exception("saw " + messages[0].content + "/" + messages[1].content) }}`,
 		"--system", "be brief", "hello")
 	if code != exitError || !strings.Contains(stderr, "saw be brief/hello") {
@@ -77,7 +80,8 @@ func TestGenerateChat(t *testing.T) {
 
 func TestChat(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := execute(t, "What does strings.Index do?\nAnd strings.Repeat?\n", "chat", "--kv-cache-memory-bytes", "64M", "--max-tokens", "12", "--enforce-eager")
+	code, stdout, stderr := execute(t, "What does strings.Index do?\nAnd strings.Repeat?\n", "chat",
+		"--kv-cache-memory-bytes", "64M", "--max-tokens", "12", "--enforce-eager")
 	if code != 0 || len(strings.TrimSpace(stdout)) < 10 {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
@@ -120,24 +124,31 @@ func TestBenchEngine(t *testing.T) {
 		}
 		return m
 	}
-	code, stdout, stderr := execute(t, "", "bench", "throughput", "--num-prompts", "6", "--input-len", "8", "--output-len", "4", "--n", "2",
-		"--kv-cache-memory-bytes", "64M", "--output-json", filepath.Join(dir, "throughput.json"))
+	code, stdout, stderr := execute(t, "", "bench", "throughput", "--num-prompts", "6",
+		"--input-len", "8", "--output-len", "4", "--n", "2", "--kv-cache-memory-bytes", "64M",
+		"--output-json", filepath.Join(dir, "throughput.json"))
 	if code != 0 || !strings.HasPrefix(stdout, "Throughput: ") {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
-	if m := read("throughput.json"); m["num_requests"] != 6.0 || m["total_num_tokens"] != 6.0*(8+2*4) {
+	if m := read("throughput.json"); m["num_requests"] != 6.0 ||
+		m["total_num_tokens"] != 6.0*(8+2*4) {
 		t.Errorf("throughput %v", m)
 	}
-	code, stdout, stderr = execute(t, "", "bench", "latency", "--num-iters", "2", "--num-iters-warmup", "1", "--batch-size", "2", "--input-len", "4", "--output-len", "4",
-		"--kv-cache-memory-bytes", "64M", "-tp", "2", "--output-json", filepath.Join(dir, "latency.json"))
-	if code != 0 || !strings.Contains(stdout, "99% percentile latency: ") || !strings.Contains(stdout, "share of it: ") {
+	code, stdout, stderr = execute(t, "", "bench", "latency", "--num-iters", "2",
+		"--num-iters-warmup", "1", "--batch-size", "2", "--input-len", "4", "--output-len", "4",
+		"--kv-cache-memory-bytes", "64M", "-tp", "2", "--output-json", filepath.Join(dir,
+			"latency.json"))
+	if code != 0 || !strings.Contains(stdout, "99% percentile latency: ") ||
+		!strings.Contains(stdout, "share of it: ") {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
-	if m := read("latency.json"); len(m["latencies"].([]any)) != 2 || m["decode_step_ms"].(float64) <= 0 {
+	if m := read("latency.json"); len(m["latencies"].([]any)) != 2 ||
+		m["decode_step_ms"].(float64) <= 0 {
 		t.Errorf("latency %v", m)
 	}
-	code, _, stderr = execute(t, "", "bench", "throughput", "--num-prompts", "1", "--input-len", "4", "--output-len", "1", "--kv-cache-memory-bytes", "64M",
-		"--output-json", filepath.Join(dir, "no", "such", "folder"))
+	code, _, stderr = execute(t, "", "bench", "throughput", "--num-prompts", "1", "--input-len",
+		"4", "--output-len", "1", "--kv-cache-memory-bytes", "64M", "--output-json",
+		filepath.Join(dir, "no", "such", "folder"))
 	if code != 1 || !strings.Contains(stderr, "--output-json") {
 		t.Errorf("exit code %d, errors %q", code, stderr)
 	}
@@ -146,10 +157,14 @@ func TestBenchEngine(t *testing.T) {
 func TestResultFileName(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, b := range map[string]benchServe{
-		"openai-infqps-m-20260102-030405.json":                   {backend: "openai", rate: math.Inf(1)},
-		"vllm-10.0qps-concurrency4-m-20260102-030405.json":       {backend: "vllm", rate: 10, concurrency: 4},
-		"x-0.5qps-m-20260102-030405.json":                        {result: resultFile{label: "x"}, rate: 0.5},
-		"openai-ramp-up-linear-1qps-9qps-m-20260102-030405.json": {backend: "openai", rampUp: "linear", rampStart: 1, rampEnd: 9},
+		"openai-infqps-m-20260102-030405.json": {backend: "openai",
+			rate: math.Inf(1)},
+		"vllm-10.0qps-concurrency4-m-20260102-030405.json": {backend: "vllm", rate: 10,
+			concurrency: 4},
+		"x-0.5qps-m-20260102-030405.json": {result: resultFile{label: "x"},
+			rate: 0.5},
+		"openai-ramp-up-linear-1qps-9qps-m-20260102-030405.json": {backend: "openai",
+			rampUp: "linear", rampStart: 1, rampEnd: 9},
 		"mine.json": {result: resultFile{name: "mine.json"}},
 	} {
 		if got := b.fileName("org/m", at); got != want {

@@ -88,7 +88,8 @@ func (p *program) start() *program {
 			<-p.done
 		}
 		if p.shown && p.t.Failed() {
-			p.t.Logf("%q printed:\n%s\non standard error:\n%s", p.cmd.Args[1:], p.out.String(), p.err.String())
+			p.t.Logf("%q printed:\n%s\non standard error:\n%s", p.cmd.Args[1:], p.out.String(),
+				p.err.String())
 		}
 	})
 	return p
@@ -142,7 +143,8 @@ var readyURL = regexp.MustCompile(`msg=ready .*url=(\S+)`)
 // startServer runs serve on a free port and returns its address when it is ready.
 func startServer(t *testing.T, args ...string) (p *program, url string) {
 	t.Helper()
-	return ready(t, command(t, "", append([]string{"serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1"}, args...)...))
+	return ready(t, command(t, "", append([]string{"serve", "--port", "0",
+		"--kv-cache-memory-bytes", "64M", "--cpu-threads", "1"}, args...)...))
 }
 
 func ready(t *testing.T, p *program) (*program, string) {

@@ -48,7 +48,8 @@ func TestManual(t *testing.T) {
 	if err != nil {
 		t.Skip("no groff here, which reads the pages")
 	}
-	warned, err := exec.Command(groff, append([]string{"-man", "-Tutf8", "-ww", "-z"}, written...)...).
+	warned, err := exec.Command(groff, append([]string{"-man", "-Tutf8", "-ww", "-z"},
+		written...)...).
 		CombinedOutput()
 	if err != nil || len(warned) > 0 {
 		t.Errorf("groff: %v: %s", err, warned)

@@ -65,7 +65,8 @@ func sparseModel(t *testing.T, s shape) string {
 		for _, n := range x.Shape {
 			size *= int64(n)
 		}
-		header[x.Name] = map[string]any{"dtype": "BF16", "shape": x.Shape, "data_offsets": []int64{at, at + size}}
+		header[x.Name] = map[string]any{"dtype": "BF16", "shape": x.Shape,
+			"data_offsets": []int64{at, at + size}}
 		at += size
 	}
 	head, err := json.Marshal(header)
@@ -123,9 +124,10 @@ func planned(t *testing.T, args ...string) int64 {
 	return mb << 20
 }
 
-// TestPlannedMemoryIsEnough has servers compute all that takes memory: a KV cache that is full, steps of as
-// many tokens as there may be, logits of as many rows, tokens all over the vocabulary. What they have in
-// memory then is not more than was planned, nor much less. EAGLERAY_MEASURE has models of 1 to 3 GB.
+// TestPlannedMemoryIsEnough has servers compute all that takes memory: a KV cache that is full,
+// steps of as many tokens as there may be, logits of as many rows, tokens all over the vocabulary.
+// What they have in memory then is not more than was planned, nor much less. EAGLERAY_MEASURE has
+// models of 1 to 3 GB.
 func TestPlannedMemoryIsEnough(t *testing.T) {
 	if testing.Short() && os.Getenv("EAGLERAY_MEASURE") == "" {
 		t.Skip("computes for some seconds")
@@ -135,11 +137,13 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 	if os.Getenv("EAGLERAY_MEASURE") != "" {
 		dense = llama(2048, 6144, 6, 16, 8, 100000, rows)
 	}
-	mixture := dense.with(shape{"model_type": "qwen3_moe", "architectures": []string{"Qwen3MoeForCausalLM"},
-		"head_dim": 64, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
+	mixture := dense.with(shape{"model_type": "qwen3_moe",
+		"architectures": []string{"Qwen3MoeForCausalLM"},
+		"head_dim":      64, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
 		"norm_topk_prob": true, "decoder_sparse_step": 1})
 	opt := dense.with(shape{"model_type": "opt", "architectures": []string{"OPTForCausalLM"},
-		"activation_function": "relu", "ffn_dim": dense["intermediate_size"], "word_embed_proj_dim": dense["hidden_size"],
+		"activation_function": "relu", "ffn_dim": dense["intermediate_size"],
+		"word_embed_proj_dim":  dense["hidden_size"],
 		"do_layer_norm_before": true})
 	for _, c := range []struct {
 		name  string
@@ -158,7 +162,8 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := append([]string{sparseModel(t, c.shape), "--skip-tokenizer-init", "--port", "0",
-				"--num-gpu-blocks-override", strconv.Itoa(blocks), "--max-num-batched-tokens", strconv.Itoa(rows),
+				"--num-gpu-blocks-override", strconv.Itoa(blocks), "--max-num-batched-tokens",
+				strconv.Itoa(rows),
 				"--max-num-seqs", "64"}, strings.Fields(c.args)...)
 			plan := planned(t, args...)
 			p, url := ready(t, command(t, "", append([]string{"serve"}, args...)...))
@@ -166,8 +171,8 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 			// Twice as many tokens as the caches of two engines hold.
 			fill(t, url, c.shape["vocab_size"].(int), 4*blocks*16/(rows-8), rows-8)
 			used := resident(t, p)
-			t.Logf("MEASURED %-12s planned %5d MiB, ready %5d MiB, full %5d MiB, planned/full %.2f", c.name,
-				plan>>20, idle>>20, used>>20, float64(plan)/float64(used))
+			t.Logf("MEASURED %-12s planned %5d MiB, ready %5d MiB, full %5d MiB, planned/full %.2f",
+				c.name, plan>>20, idle>>20, used>>20, float64(plan)/float64(used))
 			processes := int64(1 + len(workers(t, p.cmd.Process.Pid)))
 			if used > plan || plan > used*13/10+processes*(64<<20) {
 				t.Errorf("%d MiB are in use, %d were planned", used>>20, plan>>20)
@@ -176,8 +181,8 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 	}
 }
 
-// TestServesWithinItsLimit runs a server in a control group in which its model fits with little to spare,
-// and fills its KV cache: nothing is killed. In one that is too small nothing is started.
+// TestServesWithinItsLimit runs a server in a control group in which its model fits with little to
+// spare, and fills its KV cache: nothing is killed. In one that is too small nothing is started.
 func TestServesWithinItsLimit(t *testing.T) {
 	t.Parallel()
 	if detector > 1 {
@@ -186,14 +191,16 @@ func TestServesWithinItsLimit(t *testing.T) {
 	dir := sparseModel(t, llama(256, 1024, 4, 4, 4, 8000, 2048))
 	limited := func(bytes int64, verb string, args ...string) *program {
 		p := command(t, "", append([]string{verb, "--model", dir}, args...)...)
-		// The program is what enters the group: what it needs itself is not there before the limit is.
+		// The program is what enters the group: what it needs itself is not there before the limit
+		// is.
 		p.cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`,
-			filepath.Join(string(memoryGroup(t, bytes)), "cgroup.procs"), p.cmd.Path}, p.cmd.Args[1:]...)
+			filepath.Join(string(memoryGroup(t, bytes)), "cgroup.procs"), p.cmd.Path},
+			p.cmd.Args[1:]...)
 		p.cmd.Path = "/bin/sh"
 		return p
 	}
-	args := []string{"--skip-tokenizer-init", "--port", "0", "--max-num-seqs", "16", "--max-num-batched-tokens", "2048",
-		"-tp", "2", "--cpu-threads", "1"}
+	args := []string{"--skip-tokenizer-init", "--port", "0", "--max-num-seqs", "16",
+		"--max-num-batched-tokens", "2048", "-tp", "2", "--cpu-threads", "1"}
 	const limit = 560 << 20
 	p, url := ready(t, limited(limit, "serve", args...))
 	m := regexp.MustCompile(`kv_cache_tokens=(\d+)`).FindStringSubmatch(p.err.String())
@@ -205,7 +212,8 @@ func TestServesWithinItsLimit(t *testing.T) {
 	if n := figure(t, url, "eagleray:prompt_tokens_total"); n < float64(tokens) {
 		t.Errorf("%v tokens were computed, the cache has %d", n, tokens)
 	}
-	if text := p.err.String(); strings.Contains(text, "killed") || strings.Contains(text, "failed") {
+	if text := p.err.String(); strings.Contains(text, "killed") || strings.Contains(text,
+		"failed") {
 		t.Error("a rank was lost")
 	}
 	p.signal(syscall.SIGTERM)
@@ -215,7 +223,8 @@ func TestServesWithinItsLimit(t *testing.T) {
 		words := strings.Fields(verb)
 		more := append(words[1:], args...)
 		if verb == "generate" {
-			more = []string{"--tokenizer", someTokenizer, "-tp", "2", "--max-num-batched-tokens", "2048", "x"}
+			more = []string{"--tokenizer", someTokenizer, "-tp", "2", "--max-num-batched-tokens",
+				"2048", "x"}
 		}
 		p := limited(160<<20, words[0], more...).start()
 		if verb == "doctor" {
@@ -224,15 +233,16 @@ func TestServesWithinItsLimit(t *testing.T) {
 		if code := p.exit(); code != exitError {
 			t.Errorf("%s: exit code %d", verb, code)
 		}
-		if text := p.out.String() + p.err.String(); !strings.Contains(text, "2 ranks do not fit into the memory of localhost") ||
-			!strings.Contains(text, "memory.") || strings.Contains(text, "killed") {
+		if text := p.out.String() + p.err.String(); !strings.Contains(text,
+			"2 ranks do not fit into the memory of localhost") || !strings.Contains(text,
+			"memory.") || strings.Contains(text, "killed") {
 			t.Errorf("%s: %s", verb, text)
 		}
 	}
 }
 
-// TestTooLargeIsRefused asks for a model of 141 GB, and for a KV cache of 900 GB of a small one: the answer
-// comes before a byte of weights is read, with the numbers.
+// TestTooLargeIsRefused asks for a model of 141 GB, and for a KV cache of 900 GB of a small one:
+// the answer comes before a byte of weights is read, with the numbers.
 func TestTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	if left, known := machine.Memory().Left(); !known || left > 100<<30 {
@@ -240,8 +250,10 @@ func TestTooLargeIsRefused(t *testing.T) {
 	}
 	dir := sparseModel(t, llama(8192, 28672, 80, 64, 8, 128256, 8192))
 	model := []string{"1 rank does not fit into the memory of localhost: 129.", " GiB of weights, ",
-		" MiB of embeddings, ", "KV cache for one sequence of --max-model-len 8192", " are missing", "raise the limit"}
-	cache := []string{"GiB of KV cache (--kv-cache-memory-bytes)", ": --kv-cache-memory-bytes ", "M fits; or"}
+		" MiB of embeddings, ", "KV cache for one sequence of --max-model-len 8192", " are missing",
+		"raise the limit"}
+	cache := []string{"GiB of KV cache (--kv-cache-memory-bytes)", ": --kv-cache-memory-bytes ",
+		"M fits; or"}
 	for _, c := range []struct {
 		args string
 		code int
@@ -251,15 +263,18 @@ func TestTooLargeIsRefused(t *testing.T) {
 		{"serve --check --skip-tokenizer-init MODEL", exitError, model},
 		{"doctor --port 0 --skip-tokenizer-init MODEL", exitError, model},
 		{"generate --tokenizer " + someTokenizer + " --model MODEL x", exitError, model},
-		{"serve --port 0 --skip-tokenizer-init -tp 4 -dp 2 MODEL", exitError, []string{"8 ranks do not fit"}},
+		{"serve --port 0 --skip-tokenizer-init -tp 4 -dp 2 MODEL", exitError,
+			[]string{"8 ranks do not fit"}},
 		{"serve --port 0 --kv-cache-memory-bytes 900G", exitUsage, cache},
 		{"serve --check --kv-cache-memory-bytes 900G", exitUsage, cache},
 		{"generate --kv-cache-memory-bytes 900G x", exitUsage, cache},
-		{"doctor --port 0 --kv-cache-memory-bytes 900G", exitError, []string{cache[0], cache[1][2:]}},
+		{"doctor --port 0 --kv-cache-memory-bytes 900G", exitError, []string{cache[0],
+			cache[1][2:]}},
 		{"serve --port 0 --num-gpu-blocks-override 100000000 --max-model-len 1024", exitUsage,
 			[]string{"KV cache (--num-gpu-blocks-override)", ": --num-gpu-blocks-override "}},
 	} {
-		code, out, errOut := execute(t, "", strings.Fields(strings.ReplaceAll(c.args, "MODEL", dir))...)
+		code, out, errOut := execute(t, "", strings.Fields(strings.ReplaceAll(c.args, "MODEL",
+			dir))...)
 		if code != c.code {
 			t.Errorf("%s: exit code %d", c.args, code)
 		}
@@ -271,8 +286,8 @@ func TestTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// fill asks for two tokens after each of several prompts of so many tokens, at the same time. The first one
-// wants the log-probabilities of its prompt.
+// fill asks for two tokens after each of several prompts of so many tokens, at the same time. The
+// first one wants the log-probabilities of its prompt.
 func fill(t *testing.T, url string, vocab, requests, tokens int) {
 	t.Helper()
 	done := make(chan error, requests)
@@ -285,9 +300,11 @@ func fill(t *testing.T, url string, vocab, requests, tokens int) {
 		if i == 0 {
 			more = `,"prompt_logprobs":1`
 		}
-		body := `{"prompt":[` + strings.Join(prompt, ",") + `],"max_tokens":2,"ignore_eos":true` + more + `}`
+		body := `{"prompt":[` + strings.Join(prompt, ",") + `],"max_tokens":2,"ignore_eos":true` +
+			more + `}`
 		go func() {
-			resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
+			resp, err := http.Post(url+"/v1/completions", "application/json",
+				strings.NewReader(body))
 			if err == nil {
 				var text []byte
 				text, err = io.ReadAll(resp.Body)
@@ -320,7 +337,8 @@ func figure(t *testing.T, url, name string) (sum float64) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, name+"{") {
-			v, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]), 64)
+			v, _ := strconv.ParseFloat(strings.TrimSpace(
+				line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]), 64)
 			sum += v
 		}
 	}

@@ -129,7 +129,8 @@ func onePiece(t *testing.T) string {
 	return choices(t, string(answer))
 }
 
-// across starts node 0 on one of two machines, which serves at url, and the other node on the other one.
+// across starts node 0 on one of two machines, which serves at url, and the other node on the other
+// one.
 func (c *cluster) across(a, b *namespace) (zero, other *program, url string) {
 	c.t.Helper()
 	c.address, c.port = "10.0.0.1", "29501"
@@ -154,7 +155,8 @@ func TestTwoMachines(t *testing.T) {
 	for i, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
 			a, b := twoMachines(t)
-			c := newCluster(t, append(strings.Fields(layout), "--nnodes", "2", "--on-failure", "exit")...)
+			c := newCluster(t, append(strings.Fields(layout), "--nnodes", "2", "--on-failure",
+				"exit")...)
 			zero, other, url := c.across(a, b)
 			other.says("serving")
 			answer, err := a.do("curl", "-sS", url+"/v1/completions", "-H",

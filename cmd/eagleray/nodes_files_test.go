@@ -13,9 +13,9 @@ import (
 // pidOfRank finds the process of a headless node's only rank in what the node logs.
 var pidOfRank = regexp.MustCompile(`msg="started ranks".* pids=(\d+)`)
 
-// TestNodesKeepTheModel replaces the model's files under a server on two machines that see nothing of each
-// other's processes, and kills the rank that the headless one runs: the next one loads what the others have.
-// A headless node that comes after the change is refused by what differs.
+// TestNodesKeepTheModel replaces the model's files under a server on two machines that see nothing
+// of each other's processes, and kills the rank that the headless one runs: the next one loads what
+// the others have. A headless node that comes after the change is refused by what differs.
 func TestNodesKeepTheModel(t *testing.T) {
 	t.Parallel()
 	a, b := namespaces(t, newMachine)

@@ -109,9 +109,10 @@ func TestNodesRefused(t *testing.T) {
 		{[]string{"serve", "-tp", "2", "--nnodes", "2"}, exitUsage, "--master-addr"},
 		{c.args("--headless"), exitUsage, "--headless on node 0"},
 		{c.args("--headless", "--node-rank", "2"), exitUsage, "--node-rank 2 is outside of 0 to 1"},
-		{c.args("--cluster-token-file", "/no/such/file"), exitUsage, "--cluster-token-file: open /no"},
-		{c.args("--node-rank", "1", "--headless", "--distributed-timeout-seconds", "0.01"), exitError,
-			"node 0 was not reached at " + c.address + ":" + c.port},
+		{c.args("--cluster-token-file", "/no/such/file"), exitUsage,
+			"--cluster-token-file: open /no"},
+		{c.args("--node-rank", "1", "--headless", "--distributed-timeout-seconds", "0.01"),
+			exitError, "node 0 was not reached at " + c.address + ":" + c.port},
 		{c.args("--distributed-timeout-seconds", "0.01", "--port", "0"), exitError,
 			"node 1 has not come to " + c.address + ":" + c.port},
 	} {
@@ -184,9 +185,9 @@ func TestNodesRecover(t *testing.T) {
 	other.ends(0, "ended: node 0 has ended")
 }
 
-// TestNodesReplicas serves with two engines, each on a node of its own, with the bits of one process.
-// A rank of the second one is killed, and then its node: streams of both engines go on, and the first
-// engine notices nothing.
+// TestNodesReplicas serves with two engines, each on a node of its own, with the bits of one
+// process. A rank of the second one is killed, and then its node: streams of both engines go on,
+// and the first engine notices nothing.
 func TestNodesReplicas(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
@@ -231,8 +232,10 @@ func TestNodesReplicas(t *testing.T) {
 		}
 		for i, events := range streams {
 			rest, err := io.ReadAll(events)
-			if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) {
-				t.Errorf("%s: stream %d ends with %q, %v", victim, i, rest[max(0, len(rest)-300):], err)
+			if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`,
+				tokens)) {
+				t.Errorf("%s: stream %d ends with %q, %v", victim, i, rest[max(0, len(rest)-300):],
+					err)
 			}
 		}
 	}
@@ -282,7 +285,8 @@ func TestNodesDie(t *testing.T) {
 			if len(ranks) != 2 {
 				t.Fatalf("workers %v", ranks)
 			}
-			s := map[string]syscall.Signal{"kill": syscall.SIGKILL, "term": syscall.SIGTERM}[x.signal]
+			s := map[string]syscall.Signal{"kill": syscall.SIGKILL,
+				"term": syscall.SIGTERM}[x.signal]
 			pid := map[string]int{"rank": ranks[1], "node 1": other.cmd.Process.Pid,
 				"node 0": zero.cmd.Process.Pid}[x.victim]
 			if err := syscall.Kill(pid, s); err != nil {

@@ -40,8 +40,9 @@ func steer(t *testing.T, url, route string, body map[string]any) (status int, te
 // said is an answer of 30 tokens, and the version of the weights that it was computed by.
 func said(t *testing.T, url string) (text, version string) {
 	t.Helper()
-	status, raw := steer(t, url, "/v1/completions", map[string]any{"prompt": "Package bytes implements",
-		"max_tokens": 30, "temperature": 0, "ignore_eos": true})
+	status, raw := steer(t, url, "/v1/completions",
+		map[string]any{"prompt": "Package bytes implements",
+			"max_tokens": 30, "temperature": 0, "ignore_eos": true})
 	var answer struct {
 		Choices       []struct{ Text string }
 		WeightVersion string `json:"weight_version"`
@@ -52,14 +53,15 @@ func said(t *testing.T, url string) (text, version string) {
 	return answer.Choices[0].Text, answer.WeightVersion
 }
 
-// TestNodesWeights updates the weights of ranks of two nodes. A broken update leaves the old ones; a
-// rank of the other node that is killed, and that node when it is started again, come back with those
-// of the update and not with the model's own; a stream that began before goes on to its end.
+// TestNodesWeights updates the weights of ranks of two nodes. A broken update leaves the old ones;
+// a rank of the other node that is killed, and that node when it is started again, come back with
+// those of the update and not with the model's own; a stream that began before goes on to its end.
 func TestNodesWeights(t *testing.T) {
 	t.Parallel()
 	_, alone := startServer(t)
 	own, _ := said(t, alone)
-	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--enable-rlhf", "--allowed-local-weights", os.TempDir())
+	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--enable-rlhf", "--allowed-local-weights",
+		os.TempDir())
 	other := c.node("1").start()
 	zero, url := ready(t, c.zero())
 	other.says("serving")

@@ -15,7 +15,8 @@ func TestPythonPackage(t *testing.T) {
 	if err != nil {
 		t.Skip("no python3")
 	}
-	if out, err := exec.Command(python, "-c", "import sys, asyncio, unittest; assert sys.version_info >= (3, 9)").
+	if out, err := exec.Command(python, "-c",
+		"import sys, asyncio, unittest; assert sys.version_info >= (3, 9)").
 		CombinedOutput(); err != nil {
 		t.Skipf("%s is not Python 3.9 or later: %s", python, out)
 	}
@@ -23,7 +24,8 @@ func TestPythonPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests", "-t", ".")
+	cmd := exec.Command(python, "-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests",
+		"-t", ".")
 	cmd.Dir = "../../python"
 	cmd.Env = append(os.Environ(), asProgram+"=1", "EAGLERAY_BINARY="+self)
 	cmd.WaitDelay = time.Minute

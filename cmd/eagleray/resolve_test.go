@@ -55,7 +55,8 @@ func TestGenerateSameParametersAsHTTP(t *testing.T) {
 				t.Errorf("generate %+v\nHTTP     %+v", r.Params, want)
 			}
 
-			code, stdout, stderr := execute(t, "", append(append([]string{"generate", "--raw", "--json"}, args...), apitest.Prompt)...)
+			code, stdout, stderr := execute(t, "", append(append([]string{"generate", "--raw",
+				"--json"}, args...), apitest.Prompt)...)
 			var o output
 			if err := json.Unmarshal([]byte(stdout), &o); code != 0 || err != nil {
 				t.Fatalf("exit code %d, %v, printed %q, errors %q", code, err, stdout, stderr)

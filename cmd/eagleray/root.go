@@ -37,11 +37,12 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	}
 	root.SetGlobalNormalizationFunc(config.Normalize)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
+		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err),
+			c.CommandPath())
 	})
-	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(), newRoute(),
-		newDoctor(), newCompat(), newCollectEnv(), newVersion(), newWorker(), newAttach(), newCopy(),
-		newMan())
+	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
+		newRoute(), newDoctor(), newCompat(), newCollectEnv(), newVersion(), newWorker(),
+		newAttach(), newCopy(), newMan())
 	cli.Group(root)
 	versionFlag(root)
 	completeModels(root)

@@ -55,8 +55,10 @@ not well are passed over; when the one that answers ends another goes on, in the
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&o.Prefill, "prefill", nil, "address of a server that computes prompts; may be repeated")
-	f.StringArrayVar(&o.Decode, "decode", nil, "address of a server that goes on from them; may be repeated")
+	f.StringArrayVar(&o.Prefill, "prefill", nil,
+		"address of a server that computes prompts; may be repeated")
+	f.StringArrayVar(&o.Decode, "decode", nil,
+		"address of a server that goes on from them; may be repeated")
 	f.StringVar(&host, "host", "127.0.0.1", "address to listen at")
 	f.IntVar(&port, "port", 8000, "port to listen at; 0 is any")
 	f.StringVar(&trace, "trace", "", "file for the times of all answers, in Chrome's trace format")

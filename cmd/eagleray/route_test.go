@@ -25,8 +25,8 @@ func TestRoute(t *testing.T) {
 	prefill, from := transfer("kv_producer")
 	_, to := transfer("kv_consumer", "-tp", "2")
 	trace := filepath.Join(t.TempDir(), "trace.json")
-	_, url := ready(t, command(t, "", "route", "--port", "0", "--prefill", from, "--decode", to, "--trace",
-		trace))
+	_, url := ready(t, command(t, "", "route", "--port", "0", "--prefill", from, "--decode", to,
+		"--trace", trace))
 	ask := func(url, body string) (answer struct{ Choices, Error json.RawMessage }) {
 		t.Helper()
 		r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
@@ -65,7 +65,8 @@ func TestRoute(t *testing.T) {
 	if got, want := counts(), "outcome=\"done\"} 1\noutcome=\"lost\"} 0\n"; got != want {
 		t.Errorf("transfers:\n%s", got)
 	}
-	if text, err := os.ReadFile(trace); err != nil || strings.Count(string(text), `"name":"prefill"`) != 1 {
+	if text, err := os.ReadFile(trace); err != nil || strings.Count(string(text),
+		`"name":"prefill"`) != 1 {
 		t.Errorf("the trace is %q, %v", text, err)
 	}
 	if err := prefill.cmd.Process.Kill(); err != nil {
@@ -74,13 +75,14 @@ func TestRoute(t *testing.T) {
 	same("func Open returns an error. ")
 }
 
-// TestRouteStreams kills the server that answers a stream: another one, with another layout, goes on with
-// the very bytes. What is drawn has no seed: no third server would draw the same.
+// TestRouteStreams kills the server that answers a stream: another one, with another layout, goes
+// on with the very bytes. What is drawn has no seed: no third server would draw the same.
 func TestRouteStreams(t *testing.T) {
 	one, first := startServer(t)
 	two, second := startServer(t, "-tp", "2")
 	servers := map[string]*program{first: one, second: two}
-	_, url := ready(t, command(t, "", "route", "--port", "0", "--decode", first, "--decode", second))
+	_, url := ready(t, command(t, "", "route", "--port", "0", "--decode", first, "--decode",
+		second))
 	const body = `{"messages":[{"role":"user","content":"What does os.Open return?"}],"max_tokens":600,
 		"ignore_eos":true,"temperature":1,"n":2,"logprobs":true,"stream":true}`
 	r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))

@@ -55,8 +55,8 @@ interrupted.`,
 	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests")
 	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers")
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
-		"folder for the answers until they are sent to an http(s) address (default one of this user's "+
-			"in the system's folder for temporary files)")
+		"folder for the answers until they are sent to an http(s) address (default one of this "+
+			"user's in the system's folder for temporary files)")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	f.BoolVar(&cfg.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
@@ -93,8 +93,9 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	begun, shown := time.Now(), newMeter(os.Stderr, "rows")
 	defer shown.end()
 	stop := func() error { return nil }
-	file := &batch.Offline{Input: in, Output: out.path, MaxLine: int(cfg.Server.MaxRequestBodyBytes),
-		Window: batch.NewWindow(batchWindow(&cfg)),
+	file := &batch.Offline{Input: in, Output: out.path,
+		MaxLine: int(cfg.Server.MaxRequestBodyBytes),
+		Window:  batch.NewWindow(batchWindow(&cfg)),
 		Open: func(ctx context.Context) (batch.Do, error) {
 			e, err := openEngine(ctx, cfg)
 			if err != nil {
@@ -117,8 +118,8 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	err = errors.Join(err, stop())
 	if answered := counts.Completed + counts.Failed; err != nil {
 		if answered > 0 {
-			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err, answered,
-				counts.Total)
+			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err,
+				answered, counts.Total)
 		}
 		return err
 	}
@@ -130,8 +131,8 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// batchWindow is how many rows are asked at a time: twice as many as run, so that a row that ends is
-// followed at once.
+// batchWindow is how many rows are asked at a time: twice as many as run, so that a row that ends
+// is followed at once.
 func batchWindow(cfg *config.Config) int {
 	return 2 * cfg.Schedule.MaxNumSeqs * cfg.Parallel.DataParallelSize
 }

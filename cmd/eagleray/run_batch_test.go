@@ -122,8 +122,8 @@ func runBatchKilled(t *testing.T, rows int) bool {
 		return false
 	}
 	code, _, stderr = execute(t, "", args(out)...)
-	if summary := fmt.Sprintf("%d succeeded, 0 failed; %d of them were answered before\n", rows, n); code != 0 ||
-		!strings.HasSuffix(stderr, summary) {
+	if summary := fmt.Sprintf("%d succeeded, 0 failed; %d of them were answered before\n", rows,
+		n); code != 0 || !strings.HasSuffix(stderr, summary) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	got := batchTexts(t, readFile(t, out))
@@ -173,8 +173,9 @@ func TestRunBatchOverHTTP(t *testing.T) {
 	}
 	code, _, stderr = execute(t, "", "run-batch", "-i", server.URL+"/none?sig=secret", "-o",
 		filepath.Join(dir, "out.jsonl"))
-	if code != 1 || !strings.Contains(stderr, "--input-file: GET "+server.URL+"/none: 404 Not Found") ||
-		strings.Contains(stderr, "secret") {
+	if code != 1 || !strings.Contains(stderr,
+		"--input-file: GET "+server.URL+"/none: 404 Not Found") || strings.Contains(stderr,
+		"secret") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

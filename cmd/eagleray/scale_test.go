@@ -15,8 +15,8 @@ import (
 // named is what the events of one stream have of their own.
 var named = regexp.MustCompile(`"id":"[^"]*"|"created":[0-9]+`)
 
-// TestScaleUnderLoad changes the number of engines and their layout while requests run, streams and others:
-// none is lost, and each has the bytes that it has of a server of a fixed size.
+// TestScaleUnderLoad changes the number of engines and their layout while requests run, streams and
+// others: none is lost, and each has the bytes that it has of a server of a fixed size.
 func TestScaleUnderLoad(t *testing.T) {
 	t.Parallel()
 	changes := 5
@@ -63,8 +63,8 @@ func TestScaleUnderLoad(t *testing.T) {
 	})
 }
 
-// underLoad has clients ask again and again while something is changed: none is lost, and each is answered
-// what it wants.
+// underLoad has clients ask again and again while something is changed: none is lost, and each is
+// answered what it wants.
 func underLoad(t *testing.T, want []string, ask func(client int) (string, error), change func()) {
 	t.Helper()
 	var asking sync.WaitGroup
@@ -88,8 +88,8 @@ func underLoad(t *testing.T, want []string, ask func(client int) (string, error)
 	t.Logf("answers of each client %v, 0 lost, 0 different", answers)
 }
 
-// TestScaleBeside changes engines beside what else is done to them: other changes, a pause, sleep, and a
-// client that goes away.
+// TestScaleBeside changes engines beside what else is done to them: other changes, a pause, sleep,
+// and a client that goes away.
 func TestScaleBeside(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
@@ -115,7 +115,8 @@ func TestScaleBeside(t *testing.T) {
 	}
 	do := func(path string, code int, says string) {
 		t.Helper()
-		if got, answer := send(t.Context(), "POST", path, ""); got != code || !strings.Contains(answer, says) {
+		if got, answer := send(t.Context(), "POST", path, ""); got != code ||
+			!strings.Contains(answer, says) {
 			t.Errorf("%s: %d %s", path, got, answer)
 		}
 	}
@@ -145,14 +146,16 @@ func TestScaleBeside(t *testing.T) {
 	code, answer := ask()
 	same("an engine that was added while others slept", code, answer)
 
-	// An update of the weights, here by the very ones, has them in engines that come within it, too.
+	// An update of the weights, here by the very ones, has them in engines that come within it,
+	// too.
 	model, err := filepath.Abs("../../testdata/models/go-std-tiny")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ path, body string }{{"/init_weight_transfer_engine", "{}"},
 		{"/pause?mode=keep", ""}, {"/start_weight_update", "{}"},
-		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, model)}, {"/scale_elastic?dp=2", ""},
+		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, model)},
+		{"/scale_elastic?dp=2", ""},
 		{"/scale_elastic?dp=3", ""}, {"/finish_weight_update", "{}"}, {"/resume", ""}} {
 		if code, answer := send(t.Context(), "POST", step.path, step.body); code != 200 {
 			t.Fatalf("%s: %d %s", step.path, code, answer)
@@ -172,7 +175,10 @@ func TestScaleBeside(t *testing.T) {
 	var at sync.WaitGroup
 	codes := make([]int, 6)
 	for i := range codes {
-		at.Go(func() { codes[i], _ = send(t.Context(), "POST", fmt.Sprintf("/scale_elastic?dp=%d", 2+i%2), "") })
+		at.Go(func() {
+			codes[i], _ = send(t.Context(), "POST", fmt.Sprintf("/scale_elastic?dp=%d",
+				2+i%2), "")
+		})
 	}
 	at.Wait()
 	done := 0
@@ -195,7 +201,8 @@ func TestScaleBeside(t *testing.T) {
 	var leaving sync.WaitGroup
 	leaving.Go(func() { send(ctx, "POST", fmt.Sprintf("/scale_elastic?dp=%d", before+1), "") })
 	eventually(t, "the change that goes on without its client", func() bool {
-		if _, text := send(t.Context(), "GET", "/is_scaling_elastic_ep", ""); strings.Contains(text, "true") {
+		if _, text := send(t.Context(), "GET", "/is_scaling_elastic_ep", ""); strings.Contains(text,
+			"true") {
 			gone()
 		}
 		return engines() == before+1

@@ -9,16 +9,17 @@ import (
 	"testing"
 )
 
-// TestScaleSplit changes the engines of a prefill server and of a decode server, and the layout of both,
-// while requests go through the two: none is lost, and each answer is that of one server. Afterwards
-// blocks are exchanged as before.
+// TestScaleSplit changes the engines of a prefill server and of a decode server, and the layout of
+// both, while requests go through the two: none is lost, and each answer is that of one server.
+// Afterwards blocks are exchanged as before.
 func TestScaleSplit(t *testing.T) {
 	t.Parallel()
 	token := tokenFile(t)
 	_, one := startServer(t)
 	transfer := func(role string) string {
-		_, url := startServer(t, "--enable-elastic-ep", "--cluster-token-file", token, "--no-enable-prefix-caching",
-			"--kv-transfer-config", `{"kv_connector":"EagleRayConnector","kv_role":"`+role+`"}`)
+		_, url := startServer(t, "--enable-elastic-ep", "--cluster-token-file", token,
+			"--no-enable-prefix-caching", "--kv-transfer-config",
+			`{"kv_connector":"EagleRayConnector","kv_role":"`+role+`"}`)
 		return url
 	}
 	from, to := transfer("kv_producer"), transfer("kv_consumer")

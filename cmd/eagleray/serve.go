@@ -74,9 +74,10 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	cli.ModelFlag(c.Flags(), &cfg)
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
-	c.Flags().Var(&check, "check", "find what is wrong with the flags, and with a model that is a folder, "+
-		"without loading it, and print what memory it takes; =elsewhere compares no memory: the server "+
-		"will run on another machine")
+	c.Flags().Var(&check, "check",
+		"find what is wrong with the flags, and with a model that is a folder, without loading "+
+			"it, and print what memory it takes; =elsewhere compares no memory: the server will run "+
+			"on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
 	cli.ConfigFlag(c)
 	return c
@@ -150,8 +151,8 @@ func checkNames(m *config.Model) error {
 	}
 	last := m.ServedNames[len(m.ServedNames)-1]
 	if info, err := os.Stat(last); err == nil && info.IsDir() || strings.Contains(last, "/") {
-		return cli.UsageError("--served-model-name takes all words that follow: write the model %q "+
-			"before it", last)
+		return cli.UsageError(
+			"--served-model-name takes all words that follow: write the model %q before it", last)
 	}
 	return nil
 }
@@ -221,8 +222,9 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 	begun := time.Now()
 	shown := logs.progress()
 	happened := &dashboard.Events{}
-	e, m, err := replicas.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
-		Version: version(), Null: null,
+	e, m, err := replicas.Open(ctx, engine.Options{Config: cfg, Log: log,
+		WorkerOutput: logs.ranks(),
+		Version:      version(), Null: null,
 		Events: status.Tee(shown.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
@@ -333,8 +335,8 @@ const tracesGrace = 3 * time.Second
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
-// kept are the stores of a server. Responses, which clients make without a thought, have one of their
-// own: they crowd out nothing but older ones.
+// kept are the stores of a server. Responses, which clients make without a thought, have one of
+// their own: they crowd out nothing but older ones.
 type kept struct{ state, responses *store.Store }
 
 // maxResponseBytes bounds what is kept of responses.
@@ -347,8 +349,8 @@ func newKept(dir string, log *slog.Logger) kept {
 		responses = filepath.Join(dir, "responses")
 	}
 	damaged := func(path, aside string, cause error) {
-		log.Error("a file of --store-dir is damaged: it was set aside, and an empty one takes its place", "file",
-			path, "aside", aside, "cause", cause.Error())
+		log.Error("a file of --store-dir is damaged: it was set aside, and an empty one takes "+
+			"its place", "file", path, "aside", aside, "cause", cause.Error())
 	}
 	return kept{store.New(dir, store.Options{Damaged: damaged}),
 		store.New(responses, store.Options{MaxBytes: maxResponseBytes, Damaged: damaged})}
@@ -369,9 +371,11 @@ func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page 
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version(), Window: page, Tracer: tracer, Store: kept.state, Responses: kept.responses,
-		Health: e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
+	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log,
+		Metrics: m,
+		Version: version(), Window: page, Tracer: tracer, Store: kept.state,
+		Responses: kept.responses,
+		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
 }
 
 // newTrainer is the control of --enable-rlhf and --enable-sleep-mode, nil without either.

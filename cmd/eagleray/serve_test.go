@@ -33,10 +33,12 @@ func TestServe(t *testing.T) {
 			if name == "mp" {
 				pids = twoWorkers(t, p)
 			}
-			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("none"),
+				option.WithMaxRetries(0))
 			answers[name] = askChat(t, client) + askCompletion(t, client)
 			benchServer(t, url)
-			code, stdout, stderr := execute(t, "What does os.Open do?\n", "chat", "--url", url, "--max-tokens", "10")
+			code, stdout, stderr := execute(t, "What does os.Open do?\n", "chat", "--url", url,
+				"--max-tokens", "10")
 			if code != 0 || strings.TrimSpace(stdout) == "" {
 				t.Errorf("chat --url: exit code %d, printed %q, errors %q", code, stdout, stderr)
 			}
@@ -52,8 +54,10 @@ func TestServe(t *testing.T) {
 // askChat asks the same question with and without streaming.
 func askChat(t *testing.T, client openai.Client) string {
 	t.Helper()
-	params := openai.ChatCompletionNewParams{Model: "go-std-tiny", MaxCompletionTokens: openai.Int(24), Temperature: openai.Float(0),
-		Messages:      []openai.ChatCompletionMessageParamUnion{openai.UserMessage("What does strings.Index do?")},
+	params := openai.ChatCompletionNewParams{Model: "go-std-tiny",
+		MaxCompletionTokens: openai.Int(24), Temperature: openai.Float(0),
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(
+			"What does strings.Index do?")},
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{}}
 	whole, err := client.Chat.Completions.New(t.Context(), params)
 	if err != nil {
@@ -69,8 +73,11 @@ func askChat(t *testing.T, client openai.Client) string {
 		t.Fatal(err)
 	}
 	want := whole.Choices[0].Message.Content
-	if want == "" || sum.Choices[0].Message.Content != want || sum.Usage.CompletionTokens != whole.Usage.CompletionTokens || whole.Usage.CompletionTokens == 0 {
-		t.Errorf("streamed %q with usage %+v, at once %q with %+v", sum.Choices[0].Message.Content, sum.Usage, want, whole.Usage)
+	if want == "" || sum.Choices[0].Message.Content != want ||
+		sum.Usage.CompletionTokens != whole.Usage.CompletionTokens ||
+		whole.Usage.CompletionTokens == 0 {
+		t.Errorf("streamed %q with usage %+v, at once %q with %+v", sum.Choices[0].Message.Content,
+			sum.Usage, want, whole.Usage)
 	}
 	return want
 }
@@ -78,8 +85,10 @@ func askChat(t *testing.T, client openai.Client) string {
 // askCompletion completes a prompt with and without streaming.
 func askCompletion(t *testing.T, client openai.Client) string {
 	t.Helper()
-	params := openai.CompletionNewParams{Model: "go-std-tiny", MaxTokens: openai.Int(16), Temperature: openai.Float(0),
-		Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("Package bytes implements")}}
+	params := openai.CompletionNewParams{Model: "go-std-tiny", MaxTokens: openai.Int(16),
+		Temperature: openai.Float(0),
+		Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("Package bytes " +
+			"implements")}}
 	whole, err := client.Completions.New(t.Context(), params)
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +112,11 @@ func benchServer(t *testing.T, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	figures := filepath.Join(dir, "figures.json")
-	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--num-prompts", "50", "--random-input-len", "16", "--random-output-len", "8",
-		"--max-concurrency", "16", "--goodput", "ttft:60000", "tpot:60000", "--output-json", figures,
-		"--save-result", "--save-detailed", "--result-dir", dir, "--result-filename", "run.json", "--metadata", "machine=test", "kind=ci")
+	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--num-prompts",
+		"50", "--random-input-len", "16", "--random-output-len", "8", "--max-concurrency", "16",
+		"--goodput", "ttft:60000", "tpot:60000", "--output-json", figures, "--save-result",
+		"--save-detailed", "--result-dir", dir, "--result-filename", "run.json", "--metadata",
+		"machine=test", "kind=ci")
 	if code != 0 || !strings.Contains(stdout, "Successful requests:                     50") {
 		t.Fatalf("exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
@@ -118,15 +129,18 @@ func benchServer(t *testing.T, url string) {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Fatal(err)
 		}
-		if m["completed"] != 50.0 || m["failed"] != 0.0 || m["total_output_tokens"] != 400.0 || m["mean_tpot_ms"].(float64) <= 0 ||
-			m["max_concurrent_requests"].(float64) > 16 || m["request_goodput"] != m["request_throughput"] || m["machine"] != "test" || m["kind"] != "ci" ||
-			len(m["ttfts"].([]any)) != 50 {
+		if m["completed"] != 50.0 || m["failed"] != 0.0 || m["total_output_tokens"] != 400.0 ||
+			m["mean_tpot_ms"].(float64) <= 0 || m["max_concurrent_requests"].(float64) > 16 ||
+			m["request_goodput"] != m["request_throughput"] || m["machine"] != "test" ||
+			m["kind"] != "ci" || len(m["ttfts"].([]any)) != 50 {
 			t.Errorf("%s: %v", path, m)
 		}
 	}
-	code, stdout, stderr = execute(t, "", "bench", "serve", "--base-url", url, "--backend", "openai-chat", "--num-prompts", "4", "--input-len", "8", "--output-len", "4",
+	code, stdout, stderr = execute(t, "", "bench", "serve", "--base-url", url, "--backend",
+		"openai-chat", "--num-prompts", "4", "--input-len", "8", "--output-len", "4",
 		"--ready-check-timeout-sec", "0", "--percentile-metrics", "e2el")
-	if code != 0 || !strings.Contains(stdout, "Total generated tokens:                  16") || !strings.Contains(stdout, "End-to-end Latency") {
+	if code != 0 || !strings.Contains(stdout, "Total generated tokens:                  16") ||
+		!strings.Contains(stdout, "End-to-end Latency") {
 		t.Errorf("openai-chat: exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
 }
@@ -134,10 +148,12 @@ func benchServer(t *testing.T, url string) {
 // longStream starts a completion of n tokens and returns its events once the first has come.
 func longStream(t *testing.T, url string, n int) *bufio.Reader {
 	t.Helper()
-	body := `{"prompt":"package main","max_tokens":` + strconv.Itoa(n) + `,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"temperature":0}`
+	body := `{"prompt":"package main","max_tokens":` + strconv.Itoa(n) +
+		`,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"temperature":0}`
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +182,12 @@ func drainsOn(t *testing.T, p *program, url string, s syscall.Signal) {
 	const tokens = 1000
 	events := longStream(t, url, tokens)
 	p.signal(s)
-	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
-	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`))
+	eventually(t, "the drain", func() bool {
+		return strings.Contains(p.err.String(),
+			"shutting down")
+	})
+	resp, err := http.Post(url+"/v1/completions", "application/json",
+		strings.NewReader(`{"prompt":"x"}`))
 	if err == nil {
 		if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("a new request is answered %s while draining", resp.Status)
@@ -179,7 +199,9 @@ func drainsOn(t *testing.T, p *program, url string, s syscall.Signal) {
 	}
 	// How many events there are is no one's promise: tokens that a busy client has not fetched yet
 	// are merged.
-	if !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
+	if !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.Contains(rest,
+		fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) || !bytes.HasSuffix(rest,
+		[]byte("data: [DONE]\n\n")) {
 		t.Errorf("the stream ends with %q", rest[max(0, len(rest)-500):])
 	}
 	if code := p.exit(); code != 0 {
@@ -193,7 +215,10 @@ func TestSecondSignalKills(t *testing.T) {
 	pids := twoWorkers(t, p)
 	longStream(t, url, 2000)
 	p.signal(syscall.SIGTERM)
-	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "another Ctrl-C or signal ends now") })
+	eventually(t, "the drain", func() bool {
+		return strings.Contains(p.err.String(),
+			"another Ctrl-C or signal ends now")
+	})
 	p.signal(syscall.SIGTERM)
 	begun := time.Now()
 	if code := p.exit(); code == 0 {
@@ -282,8 +307,8 @@ func TestWorkerKilledExit(t *testing.T) {
 // the server.
 func TestJSONLog(t *testing.T) {
 	t.Parallel()
-	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1",
-		"-tp", "2", "--on-failure", "exit", "--log-format", "json")
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1", "-tp", "2", "--on-failure", "exit", "--log-format", "json")
 	p.shown = true
 	p.start()
 	eventually(t, "the ready line", func() bool {
@@ -340,7 +365,8 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := execute(t, "", "serve", "/no/such/model", "--port", port)
-	if code != exitError || !strings.Contains(stderr, "--port "+port) || !strings.Contains(stderr, "address already in use") {
+	if code != exitError || !strings.Contains(stderr, "--port "+port) || !strings.Contains(stderr,
+		"address already in use") {
 		t.Errorf("exit code %d, errors %q", code, stderr)
 	}
 }
@@ -349,15 +375,20 @@ func TestPortTaken(t *testing.T) {
 func TestServeConfigured(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("served_model_name: [first, second]\nenforce-eager: true\nmax-model-len: 1k\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("served_model_name: [first, second]\nenforce-eager: true\nmax-model-len: 1k\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--config", file)
-	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=secret", "EAGLERAY_CPU_THREADS=1", "EAGLERAY_PORT=tcp://10.0.0.1:8000")
+	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=secret", "EAGLERAY_CPU_THREADS=1",
+		"EAGLERAY_PORT=tcp://10.0.0.1:8000")
 	_, url := ready(t, p)
-	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("wrong"), option.WithMaxRetries(0))
+	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("wrong"),
+		option.WithMaxRetries(0))
 	var failure *openai.Error
-	if _, err := client.Models.List(t.Context()); !errors.As(err, &failure) || failure.StatusCode != http.StatusUnauthorized {
+	if _, err := client.Models.List(t.Context()); !errors.As(err, &failure) ||
+		failure.StatusCode != http.StatusUnauthorized {
 		t.Errorf("with a wrong key: %v", err)
 	}
 	client = openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("secret"))
@@ -365,15 +396,18 @@ func TestServeConfigured(t *testing.T) {
 	if err != nil || len(list.Data) != 2 || list.Data[0].ID != "first" {
 		t.Errorf("models %+v, error %v", list, err)
 	}
-	if log := p.err.String(); !strings.Contains(log, "--enforce-eager has no effect") || !strings.Contains(log, "max_model_len=1000") || !strings.Contains(log, "threads=1") {
+	if log := p.err.String(); !strings.Contains(log, "--enforce-eager has no effect") ||
+		!strings.Contains(log, "max_model_len=1000") || !strings.Contains(log, "threads=1") {
 		t.Errorf("log %q", log)
 	}
 	code, _, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--num-prompts", "1")
 	if code != exitError || !strings.Contains(stderr, "status 401") {
 		t.Errorf("bench without a key: exit code %d, errors %q", code, stderr)
 	}
-	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--api-key", "secret", "--num-prompts", "2", "--random-input-len", "4",
-		"--random-output-len", "2", "--model", "second", "--header", "X-A=b", "--num-warmups", "2", "--request-rate", "50", "--logprobs", "1")
+	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--api-key",
+		"secret", "--num-prompts", "2", "--random-input-len", "4", "--random-output-len", "2",
+		"--model", "second", "--header", "X-A=b", "--num-warmups", "2", "--request-rate", "50",
+		"--logprobs", "1")
 	if code != 0 || !strings.Contains(stdout, "Successful requests:                     2 ") {
 		t.Errorf("bench with the key: exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
@@ -382,16 +416,18 @@ func TestServeConfigured(t *testing.T) {
 // A rank is given none of its driver's secrets.
 func TestRanksHaveNoSecrets(t *testing.T) {
 	t.Parallel()
-	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1", "-tp", "2")
-	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=sk-geheim", "HF_TOKEN=hf_geheim", "AWS_SECRET_ACCESS_KEY=geheim",
-		"EAGLERAY_OTHER=kept")
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1", "-tp", "2")
+	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=sk-geheim", "HF_TOKEN=hf_geheim",
+		"AWS_SECRET_ACCESS_KEY=geheim", "EAGLERAY_OTHER=kept")
 	p, _ = ready(t, p)
 	for rank, pid := range twoWorkers(t, p) {
 		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(environ, []byte("geheim")) || !bytes.Contains(environ, []byte("EAGLERAY_OTHER=kept")) {
+		if bytes.Contains(environ, []byte("geheim")) || !bytes.Contains(environ,
+			[]byte("EAGLERAY_OTHER=kept")) {
 			t.Errorf("rank %d has %q", rank, environ)
 		}
 	}

@@ -73,6 +73,6 @@ func (s *signals) set(taken chan struct{}) {
 	s.taken = taken
 }
 
-// surviveReaders has a reader of the log that goes away not end the program: the write fails, and that is
-// all.
+// surviveReaders has a reader of the log that goes away not end the program: the write fails, and
+// that is all.
 func surviveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// wideModel is a folder of a model of two layers, each of which takes one core longer for a prompt of 512
-// tokens than the warning of TestSlowLayer waits.
+// wideModel is a folder of a model of two layers, each of which takes one core longer for a prompt
+// of 512 tokens than the warning of TestSlowLayer waits.
 func wideModel(t *testing.T) string {
 	t.Helper()
 	const config = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":1024,
@@ -27,11 +27,11 @@ func wideModel(t *testing.T) string {
 	return dir
 }
 
-// A rank whose layers take longer than --stall-warning is slow: the server is healthy all the while, and
-// ends by a signal only when its request is answered.
+// A rank whose layers take longer than --stall-warning is slow: the server is healthy all the
+// while, and ends by a signal only when its request is answered.
 func TestSlowLayer(t *testing.T) {
-	p, url := startServer(t, wideModel(t), "--load-format", "dummy", "--skip-tokenizer-init", "--cpu-threads", "1",
-		"--stall-warning", "0.3", "--no-enable-prefix-caching")
+	p, url := startServer(t, wideModel(t), "--load-format", "dummy", "--skip-tokenizer-init",
+		"--cpu-threads", "1", "--stall-warning", "0.3", "--no-enable-prefix-caching")
 	prompt := strings.TrimSuffix(strings.Repeat("7,", 512), ",")
 	ask := func() <-chan error {
 		done := make(chan error, 1)
@@ -82,7 +82,8 @@ func TestSlowLayer(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return !bytes.Contains(body, []byte(`:0}`))
 	})
-	// A request that is counted may still be on its way to the engine, which rejects it when it drains.
+	// A request that is counted may still be on its way to the engine, which rejects it when it
+	// drains.
 	time.Sleep(200 * time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	if err := <-done; err != nil {
@@ -93,8 +94,8 @@ func TestSlowLayer(t *testing.T) {
 	}
 }
 
-// A rank that is stopped while the server drains loses nothing: whether it goes on, or another one takes its
-// place.
+// A rank that is stopped while the server drains loses nothing: whether it goes on, or another one
+// takes its place.
 func TestDrainStopped(t *testing.T) {
 	for name, c := range map[string]struct {
 		args      []string
@@ -114,13 +115,17 @@ func TestDrainStopped(t *testing.T) {
 			}
 			p.signal(syscall.SIGTERM)
 			if c.continues {
-				eventually(t, "the stall", func() bool { return strings.Contains(p.err.String(), "rank is stalled") })
+				eventually(t, "the stall", func() bool {
+					return strings.Contains(p.err.String(),
+						"rank is stalled")
+				})
 				if err := syscall.Kill(pids[1], syscall.SIGCONT); err != nil {
 					t.Fatal(err)
 				}
 			}
 			rest, err := io.ReadAll(events)
-			if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) {
+			if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`,
+				tokens)) {
 				t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 			}
 			if code := p.exit(); code != 0 {

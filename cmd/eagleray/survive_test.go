@@ -39,8 +39,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	port := fixedPort(t)
-	p := command(t, "", "serve", "--port", port, "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1",
-		"-tp", "2")
+	p := command(t, "", "serve", "--port", port, "--kv-cache-memory-bytes", "64M", "--cpu-threads",
+		"1", "-tp", "2")
 	p.cmd.Stderr = full
 	p.start()
 	url := "http://127.0.0.1:" + port
@@ -63,7 +63,8 @@ func TestFullDisk(t *testing.T) {
 	rest, err := io.ReadAll(events)
 	got, whole := texts(t, rest), texts(t, want)
 	// The first event may hold more tokens of one than of the other.
-	if err != nil || len(got) < 500 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole, got) {
+	if err != nil || len(got) < 500 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole,
+		got) {
 		t.Errorf("the stream goes on with %q, wanted %q; %v", got, whole, err)
 	}
 	p.signal(syscall.SIGTERM)
@@ -89,7 +90,8 @@ func TestTenFaults(t *testing.T) {
 		rest, err := io.ReadAll(events)
 		got, whole := texts(t, rest), texts(t, want)
 		// The first event may hold more tokens of one than of the other.
-		if err != nil || len(got) < 200 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole, got) {
+		if err != nil || len(got) < 200 || !strings.HasSuffix(got, whole) &&
+			!strings.HasSuffix(whole, got) {
 			t.Errorf("fault %d: the stream goes on with %q, wanted %q; %v", n, got, whole, err)
 		}
 	}
@@ -98,8 +100,8 @@ func TestTenFaults(t *testing.T) {
 	}
 }
 
-// TestClientRetries kills a server under a client that asks again what was not answered, as OpenAI's
-// does: from the server that is started in its place it has the answer of the first.
+// TestClientRetries kills a server under a client that asks again what was not answered, as
+// OpenAI's does: from the server that is started in its place it has the answer of the first.
 func TestClientRetries(t *testing.T) {
 	t.Parallel()
 	port := fixedPort(t)
@@ -114,7 +116,8 @@ func TestClientRetries(t *testing.T) {
 	defer cancel()
 	ask := func() (string, error) {
 		a, err := client.Completions.New(ctx, openai.CompletionNewParams{Model: "go-std-tiny",
-			Prompt:    openai.CompletionNewParamsPromptUnion{OfString: openai.String("package main")},
+			Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String(
+				"package main")},
 			MaxTokens: openai.Int(1500), Temperature: openai.Float(0.9), Seed: openai.Int(3)},
 			option.WithJSONSet("ignore_eos", true))
 		if err != nil {
@@ -155,14 +158,15 @@ func TestClientRetries(t *testing.T) {
 	second.exit()
 }
 
-// TestOutOfMemory lets the kernel's OOM killer end a worker: it may have no more memory than it has,
-// and a request makes it need more. The answer is the undisturbed one.
+// TestOutOfMemory lets the kernel's OOM killer end a worker: it may have no more memory than it
+// has, and a request makes it need more. The answer is the undisturbed one.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	group := memoryGroup(t, 65536)
 	ask := func(url string) string {
 		t.Helper()
-		body := `{"prompt":[` + strings.Repeat("7,8,9,", 500) + `10],"max_tokens":100,"temperature":0.9,` +
+		body := `{"prompt":[` + strings.Repeat("7,8,9,", 500) +
+			`10],"max_tokens":100,"temperature":0.9,` +
 			`"seed":5,"ignore_eos":true,"logprobs":1}`
 		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -196,13 +200,15 @@ func TestOutOfMemory(t *testing.T) {
 // cgroup is one whose memory is limited.
 type cgroup string
 
-// memoryGroup makes a cgroup of its own for the test, of version 2 or 1, with so many bytes of memory.
+// memoryGroup makes a cgroup of its own for the test, of version 2 or 1, with so many bytes of
+// memory.
 func memoryGroup(t *testing.T, bytes int64) cgroup {
 	t.Helper()
 	var failures []error
 	for root, limit := range map[string]string{"/sys/fs/cgroup": "memory.max",
 		"/sys/fs/cgroup/memory": "memory.limit_in_bytes"} {
-		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d-%d", os.Getpid(), cgroupsMade.Add(1)))
+		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d-%d", os.Getpid(),
+			cgroupsMade.Add(1)))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			failures = append(failures, err)
 			continue
@@ -262,8 +268,8 @@ func (g cgroup) bound(t *testing.T, n string) {
 	}
 }
 
-// TestNoThreads bounds a server's threads to those that it has, and kills a rank: no process can be started in its
-// place, and the driver outlives that. Once there is room the stream goes on.
+// TestNoThreads bounds a server's threads to those that it has, and kills a rank: no process can be
+// started in its place, and the driver outlives that. Once there is room the stream goes on.
 func TestNoThreads(t *testing.T) {
 	t.Parallel()
 	g := threadsGroup(t)
@@ -284,13 +290,18 @@ func TestNoThreads(t *testing.T) {
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a start that fails", func() bool { return strings.Contains(p.err.String(), "resource temporarily unavailable") })
-	if resp, err := http.Get(url + "/health"); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+	eventually(t, "a start that fails", func() bool {
+		return strings.Contains(p.err.String(),
+			"resource temporarily unavailable")
+	})
+	if resp, err := http.Get(url + "/health"); err != nil ||
+		resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("health: %v, %v", resp, err)
 	}
 	g.bound(t, "max")
 	rest, err := io.ReadAll(events)
-	if got, want := textOf(rest), textOf(want); err != nil || len(got) < len(want)/2 || !strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
+	if got, want := textOf(rest), textOf(want); err != nil || len(got) < len(want)/2 ||
+		!strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
 		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
 	p.signal(syscall.SIGTERM)
@@ -304,10 +315,12 @@ func TestFewThreads(t *testing.T) {
 	t.Parallel()
 	g := threadsGroup(t)
 	g.bound(t, "24")
-	for verb, want := range map[string]string{"serve": "more threads can be started (pids.max 24", "doctor": "about"} {
+	for verb, want := range map[string]string{"serve": "more threads can be started (pids.max 24",
+		"doctor": "about"} {
 		p := command(t, "")
-		p.cmd.Path, p.cmd.Args = "/bin/sh", []string{"sh", "-c", `echo $$ > "$1/cgroup.procs" && exec "$0" "$2" -tp 2 --port 0`,
-			os.Args[0], string(g), verb}
+		p.cmd.Path, p.cmd.Args = "/bin/sh", []string{"sh", "-c",
+			`echo $$ > "$1/cgroup.procs" && exec "$0" "$2" -tp 2 --port 0`, os.Args[0], string(g),
+			verb}
 		p.start()
 		if code := p.exit(); code == 0 || !strings.Contains(p.err.String()+p.out.String(), want) {
 			t.Errorf("%s: exit code %d: %s%s", verb, code, p.out.String(), p.err.String())

@@ -34,12 +34,13 @@ func hold(t *testing.T, pid int) (release func()) {
 	return release
 }
 
-// A rank that does not end when it is killed is left behind: another one takes its place beside it, nothing is
-// lost, and the server ends when it is asked to. Once it is let go, it ends.
+// A rank that does not end when it is killed is left behind: another one takes its place beside it,
+// nothing is lost, and the server ends when it is asked to. Once it is let go, it ends.
 func TestRankCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	const tokens = 2000
-	p, url := startServer(t, "-tp", "2", "--execute-model-timeout-seconds", "1", "--shutdown-timeout", "1")
+	p, url := startServer(t, "-tp", "2", "--execute-model-timeout-seconds", "1",
+		"--shutdown-timeout", "1")
 	pids := twoWorkers(t, p)
 	whole, err := io.ReadAll(longStream(t, url, tokens))
 	if err != nil {
@@ -53,7 +54,8 @@ func TestRankCannotBeKilled(t *testing.T) {
 		!strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
 		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
-	if log := p.err.String(); !strings.Contains(log, "it is left behind") || !strings.Contains(log, fmt.Sprintf("pid=%d", pids[1])) {
+	if log := p.err.String(); !strings.Contains(log, "it is left behind") || !strings.Contains(log,
+		fmt.Sprintf("pid=%d", pids[1])) {
 		t.Error("the log does not say that the rank was left behind")
 	}
 	if resp, err := http.Get(url + "/health"); err != nil || resp.StatusCode != http.StatusOK {

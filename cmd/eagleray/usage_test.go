@@ -22,7 +22,8 @@ func TestExitCodes(t *testing.T) {
 		}
 		return path
 	}
-	strange := filepath.Dir(put("strange/config.json", `{"architectures":["StrangeForCausalLM"],"model_type":"strange"}`))
+	strange := filepath.Dir(put("strange/config.json",
+		`{"architectures":["StrangeForCausalLM"],"model_type":"strange"}`))
 	empty := filepath.Dir(put("empty/readme", ""))
 	badFile := put("bad.yaml", "no-such-flag: 1")
 	for _, tt := range []struct {
@@ -37,8 +38,10 @@ func TestExitCodes(t *testing.T) {
 		{"serve --port 70000", 2, "--port 70000"},
 		{"serve --dtype int4", 2, "--dtype"},
 		{"serve --block-size 7", 2, "--block-size 7"},
-		{"serve -pp 5", 2, "no layout of 5 ranks works, the nearest ones that do are PP 4, TP 2 × PP 2, TP 4"},
-		{"serve -pp 2 --pipeline-layer-split 1,2", 2, "--pipeline-layer-split 1,2 has 3 layers, the model has 4"},
+		{"serve -pp 5", 2, "no layout of 5 ranks works, the nearest ones that do are PP 4, TP 2 " +
+			"× PP 2, TP 4"},
+		{"serve -pp 2 --pipeline-layer-split 1,2", 2,
+			"--pipeline-layer-split 1,2 has 3 layers, the model has 4"},
 		{"serve -pp 2 --pipeline-layer-split 4", 2, "--pipeline-layer-split 4 has 1 stages"},
 		{"serve --enable-lora", 2, "--enable-lora"},
 		{"serve a b", 2, "0 to 1 arguments"},
@@ -58,9 +61,12 @@ func TestExitCodes(t *testing.T) {
 		{"serve --served-model-name a ./model", 2, `write the model "./model" before it`},
 		{"run-batch -i in.jsonl", 2, "-o, --output-file is required"},
 		{"run-batch -o out.jsonl", 2, "-i, --input-file is required"},
-		{"run-batch -i x.jsonl -o x.jsonl", 2, "--input-file and --output-file are the same: x.jsonl"},
-		{"run-batch -i x.jsonl -o y.jsonl --output-tmp-dir /tmp", 2, "--output-tmp-dir is for an --output-file"},
-		{"run-batch -i /none.jsonl -o y.jsonl", 1, "--input-file: open /none.jsonl: no such file or directory"},
+		{"run-batch -i x.jsonl -o x.jsonl", 2,
+			"--input-file and --output-file are the same: x.jsonl"},
+		{"run-batch -i x.jsonl -o y.jsonl --output-tmp-dir /tmp", 2,
+			"--output-tmp-dir is for an --output-file"},
+		{"run-batch -i /none.jsonl -o y.jsonl", 1,
+			"--input-file: open /none.jsonl: no such file or directory"},
 		{"run-batch -i /dev -o y.jsonl", 1, "--input-file: /dev is not a regular file"},
 		{"version now", 2, "no argument"},
 		{"generate --temperature -1 x", 2, "--temperature -1"},
@@ -69,8 +75,8 @@ func TestExitCodes(t *testing.T) {
 		{"generate --raw --system y x", 2, "--system"},
 		{"serve --gpu-memory-utilisation 0.9", 2, "did you mean --gpu-memory-utilization?"},
 		{"serve --max-model-length 4k", 2, "did you mean --max-model-len?"},
-		{"serve -tp 3", 2, "--tensor-parallel-size 3: tensor parallel size 3 does not divide the 8 chunks " +
-			"that every sum between ranks has: layouts of 3 ranks that work are PP 3"},
+		{"serve -tp 3", 2, "--tensor-parallel-size 3: tensor parallel size 3 does not divide the " +
+			"8 chunks that every sum between ranks has: layouts of 3 ranks that work are PP 3"},
 		{"serve model.gguf", 1, `model "model.gguf": no such file`},
 		{"generate --model org/model.safetensors x", 1, "no such file"},
 		{"chat --url http://127.0.0.1:1 model", 2, "--url"},
@@ -106,8 +112,10 @@ func TestExitCodes(t *testing.T) {
 		code, stdout, stderr := execute(t, "hello\n", strings.Fields(tt.args)...)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
 		last := lines[len(lines)-1]
-		if code != tt.code || !strings.HasPrefix(last, "eagleray: ") || !strings.Contains(last, tt.want) {
-			t.Errorf("%s: exit code %d, want %d; error %q, want %q", tt.args, code, tt.code, stderr, tt.want)
+		if code != tt.code || !strings.HasPrefix(last, "eagleray: ") || !strings.Contains(last,
+			tt.want) {
+			t.Errorf("%s: exit code %d, want %d; error %q, want %q", tt.args, code, tt.code, stderr,
+				tt.want)
 		}
 		if len(lines) != 1 || stdout != "" {
 			t.Errorf("%s: printed %q and %q, want one line", tt.args, stdout, stderr)
@@ -115,19 +123,21 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestCheck finds nothing wrong, and starts nothing; it prints the plan of the memory of a model that is
-// there.
+// TestCheck finds nothing wrong, and starts nothing; it prints the plan of the memory of a model
+// that is there.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for args, plan := range map[string]bool{"serve --check -tp 2 --port 70": true, "serve --check no/such-repo": false,
-		"serve --check=elsewhere": false} {
+	for args, plan := range map[string]bool{"serve --check -tp 2 --port 70": true,
+		"serve --check no/such-repo": false, "serve --check=elsewhere": false} {
 		code, out, errOut := execute(t, "", strings.Fields(args)...)
 		if code != 0 || errOut != "" || (out != "") != plan ||
-			plan && (!strings.HasPrefix(out, "memory of localhost, in MiB\n") || !strings.Contains(out, "\n  KV cache ")) {
+			plan && (!strings.HasPrefix(out, "memory of localhost, in MiB\n") ||
+				!strings.Contains(out, "\n  KV cache ")) {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errOut)
 		}
 	}
-	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage || !strings.Contains(errOut, "--check") {
+	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage ||
+		!strings.Contains(errOut, "--check") {
 		t.Errorf("exit code %d, %q", code, errOut)
 	}
 }
@@ -150,7 +160,8 @@ func TestHelp(t *testing.T) {
 	} {
 		code, stdout, stderr := execute(t, "", strings.Fields(args)...)
 		if code != 0 || !strings.Contains(stdout, want) {
-			t.Errorf("%q: exit code %d, printed %q, errors %q; want %q", args, code, stdout, stderr, want)
+			t.Errorf("%q: exit code %d, printed %q, errors %q; want %q", args, code, stdout, stderr,
+				want)
 		}
 		// Flags that are only known are not advertised.
 		if strings.Contains(stdout, "--enforce-eager") {

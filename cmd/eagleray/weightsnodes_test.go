@@ -13,14 +13,16 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/builtin/builtintest"
 )
 
-// newMachine is a namespace that has processes of its own, too: none there can look at those of others.
+// newMachine is a namespace that has processes of its own, too: none there can look at those of
+// others.
 func newMachine(t *testing.T) *namespace {
 	t.Helper()
 	path, err := exec.LookPath("unshare")
 	if err != nil {
 		t.Skip(err)
 	}
-	outer := exec.Command(path, "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sleep", "infinity")
+	outer := exec.Command(path, "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sleep",
+		"infinity")
 	outer.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := outer.Start(); err != nil {
 		t.Skip(err)
@@ -66,8 +68,8 @@ func (n *namespace) sentBytes() int64 {
 	return sent
 }
 
-// TestWeightsTwoMachines updates the weights of engines on two machines. The one that has not the driver is
-// sent the bytes once for both of its ranks, and all compute with them.
+// TestWeightsTwoMachines updates the weights of engines on two machines. The one that has not the
+// driver is sent the bytes once for both of its ranks, and all compute with them.
 func TestWeightsTwoMachines(t *testing.T) {
 	t.Parallel()
 	path := builtintest.OtherWeights(t, "../../internal/rank/builtin")
@@ -76,12 +78,14 @@ func TestWeightsTwoMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := namespaces(t, newMachine)
-	c := newCluster(t, "-tp", "2", "-dp", "2", "--nnodes", "2", "--enable-rlhf", "--allowed-local-weights", os.TempDir())
+	c := newCluster(t, "-tp", "2", "-dp", "2", "--nnodes", "2", "--enable-rlhf",
+		"--allowed-local-weights", os.TempDir())
 	zero, other, url := c.across(a, b)
 	_, one := startServer(t, "--enable-rlhf", "--allowed-local-weights", os.TempDir())
 	steps := []struct{ path, body string }{{"/init_weight_transfer_engine", "{}"},
 		{"/start_weight_update", "{}"},
-		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, path)}, {"/finish_weight_update", "{}"}}
+		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, path)},
+		{"/finish_weight_update", "{}"}}
 	for _, s := range steps {
 		if code, answer := posted(t, one+s.path, s.body); code != 200 {
 			t.Fatalf("%s: %d %s", s.path, code, answer)
@@ -91,8 +95,8 @@ func TestWeightsTwoMachines(t *testing.T) {
 	want := choices(t, answer)
 	post := func(path, body string) string {
 		t.Helper()
-		answer, err := a.do("curl", "-sS", "--fail-with-body", url+path, "-H", "Content-Type: application/json",
-			"-d", body)
+		answer, err := a.do("curl", "-sS", "--fail-with-body", url+path, "-H",
+			"Content-Type: application/json", "-d", body)
 		if err != nil {
 			t.Fatalf("%s: %v %s", path, err, answer)
 		}

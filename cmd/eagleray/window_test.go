@@ -135,7 +135,8 @@ func TestWindow(t *testing.T) {
 
 	// The report is the same, from a file.
 	report := t.TempDir() + "/report.html"
-	code, _, stderr := execute(t, "", append([]string{"bench", "report", "-o", report}, files...)...)
+	code, _, stderr := execute(t, "", append([]string{"bench", "report", "-o", report},
+		files...)...)
 	if code != 0 {
 		t.Fatalf("bench report: exit code %d: %s", code, stderr)
 	}
@@ -159,7 +160,8 @@ func TestWindowOfSeveralEngines(t *testing.T) {
 	b.resize(1600, 1000, "light")
 	b.open(base + "/#live")
 	b.until("document.querySelectorAll('.rank').length === 4")
-	const headings = "[...document.querySelectorAll('.node h3')].map((e) => e.textContent).join(' | ')"
+	const headings = "[...document.querySelectorAll('.node h3')].map((e) => " +
+		"e.textContent).join(' | ')"
 	b.until(headings + " === 'engine 0, localhost | engine 1, localhost'")
 	var ranks struct{ Ranks []executor.RankStatus }
 	answer, err := http.Get(base + "/debug/ranks")

@@ -42,8 +42,8 @@ func TestAnswersByDefault(t *testing.T) {
 		}
 	}
 	shown := func(body string) any {
-		return at(t, s.ok(t, completionsPath, `{`+hi+`,"logprobs":0`+body+`}`), "choices", 0, "logprobs",
-			"tokens", 0)
+		return at(t, s.ok(t, completionsPath, `{`+hi+`,"logprobs":0`+body+`}`), "choices", 0,
+			"logprobs", "tokens", 0)
 	}
 	if got := shown(``); got != "token_id:300" {
 		t.Errorf("a token is shown as %v", got)
@@ -53,7 +53,8 @@ func TestAnswersByDefault(t *testing.T) {
 	}
 	for kwargs, want := range map[string]string{"": "os+io",
 		`,"chat_template_kwargs":{"second":"fmt"}`: "os+fmt"} {
-		got := at(t, s.ok(t, openai.ChatPath, `{`+hiChat+`,"return_prompt_text":true`+kwargs+`}`), "prompt_text")
+		got := at(t, s.ok(t, openai.ChatPath, `{`+hiChat+`,"return_prompt_text":true`+kwargs+`}`),
+			"prompt_text")
 		if got != want {
 			t.Errorf("%q renders %v, want %s", kwargs, got, want)
 		}
@@ -62,7 +63,8 @@ func TestAnswersByDefault(t *testing.T) {
 	o.Config.Server.Answers.ChatTemplateKwargs = `{"messages":[]}`
 	var mistake *config.UsageError
 	if _, err := New(o); !errors.As(err, &mistake) ||
-		!strings.Contains(err.Error(), "--default-chat-template-kwargs: `chat_template_kwargs` cannot set") {
+		!strings.Contains(err.Error(),
+			"--default-chat-template-kwargs: `chat_template_kwargs` cannot set") {
 		t.Errorf("a reserved name: %v", err)
 	}
 }

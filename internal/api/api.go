@@ -45,8 +45,8 @@ type Options struct {
 	Version string
 	// Created is the Unix time that /v1/models says of the model; 0 is now.
 	Created int64
-	// Health says of each of several engines why it does not serve now, nil for those that do; a nil
-	// function is for one engine.
+	// Health says of each of several engines why it does not serve now, nil for those that do; a
+	// nil function is for one engine.
 	Health func(context.Context) []error
 	// Elastic changes the engines while they serve; nil for no such routes.
 	Elastic admin.Elastic
@@ -54,7 +54,8 @@ type Options struct {
 	Ranks func() any
 	// Store keeps what clients ask for later; nil for none, and no routes that need it.
 	Store *store.Store
-	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of them.
+	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of
+	// them.
 	Responses *store.Store
 	// Tracer exports spans of requests; nil does not.
 	Tracer *tracing.Tracer
@@ -119,8 +120,8 @@ func New(o Options) (*API, error) {
 	return s, nil
 }
 
-// Close ends what goes on in the background and waits until it is stored. The server answers no more
-// requests by then.
+// Close ends what goes on in the background and waits until it is stored. The server answers no
+// more requests by then.
 func (s *API) Close() {
 	s.responses.Close()
 	if t := s.opt.Trainer; t != nil {
@@ -134,10 +135,11 @@ func (s *API) routes() []server.Route {
 	completions := openai.New(s.Server, s.Service, cfg, cmp.Or(s.opt.Created, time.Now().Unix()))
 	anthropics := anthropic.New(s.Server, s.Service)
 	pooled := pooling.New(s.Server, s.Service)
-	list := slices.Concat(completions.Routes(), s.responses.Routes(), anthropics.Routes(), pooled.Routes(),
-		s.Batches.Routes(), s.programRoutes())
+	list := slices.Concat(completions.Routes(), s.responses.Routes(), anthropics.Routes(),
+		pooled.Routes(), s.Batches.Routes(), s.programRoutes())
 	if e := s.opt.Elastic; e != nil {
-		list = append(list, admin.ElasticRoutes(s.Server, e, cfg.EnableElasticEP || len(cfg.APIKeys) > 0)...)
+		list = append(list, admin.ElasticRoutes(s.Server, e, cfg.EnableElasticEP ||
+			len(cfg.APIKeys) > 0)...)
 	}
 	if t := s.opt.Trainer; t != nil {
 		list = append(list, admin.TrainerRoutes(s.Server, t, s.Abort, s.lim, cfg.EnableRLHF)...)

@@ -58,7 +58,8 @@ func TestManyChoices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := `{"prompt":` + string(prompts) + `,"n":16,"max_tokens":1000,"temperature":1,"ignore_eos":true}`
+	body := `{"prompt":` + string(prompts) +
+		`,"n":16,"max_tokens":1000,"temperature":1,"ignore_eos":true}`
 	var attack sync.WaitGroup
 	refused := make(chan string, attackers)
 	for range attackers {

@@ -24,10 +24,13 @@ func TestBeamsBrokenOff(t *testing.T) {
 		refuse bool
 		status int
 	}{
-		"goes on":  {func(r *engine.Request) script { return goOn(r, sample.FinishLength) }, false, 200},
-		"refused":  {nil, true, 503},
-		"failed":   {func(*engine.Request) script { return script{err: engine.ErrFailed} }, false, 500},
-		"aborted":  {func(r *engine.Request) script { return goOn(r, sample.FinishAbort) }, false, 503},
+		"goes on": {func(r *engine.Request) script { return goOn(r, sample.FinishLength) }, false,
+			200},
+		"refused": {nil, true, 503},
+		"failed": {func(*engine.Request) script { return script{err: engine.ErrFailed} }, false,
+			500},
+		"aborted": {func(r *engine.Request) script { return goOn(r, sample.FinishAbort) }, false,
+			503},
 		"given up": {func(*engine.Request) script { return script{hang: true} }, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +53,8 @@ func TestBeamsBrokenOff(t *testing.T) {
 				return nil
 			}
 			rec := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(ctx, "POST", openai.CompletionPath, strings.NewReader(body))
+			r := httptest.NewRequestWithContext(ctx, "POST", openai.CompletionPath,
+				strings.NewReader(body))
 			r.Host = "localhost"
 			r.Header.Set("Content-Type", "application/json")
 			s.Handler().ServeHTTP(rec, r)

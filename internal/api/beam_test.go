@@ -47,10 +47,14 @@ type found struct {
 
 // searchBeams is beam search without a thought of its cost: every step is taken, every list is
 // sorted whole, and each token is a request of its own.
-func searchBeams(t *testing.T, url string, prompt []int32, width, tokens int, penalty float64, ends []int32) []found {
+func searchBeams(t *testing.T, url string, prompt []int32, width, tokens int, penalty float64,
+	ends []int32) []found {
 	t.Helper()
 	best := func(list []found) []found {
-		score := func(f found) float64 { return f.sum / math.Pow(float64(len(prompt)+len(f.ids)), penalty) }
+		score := func(f found) float64 {
+			return f.sum / math.Pow(float64(len(prompt)+len(f.ids)),
+				penalty)
+		}
 		sort.SliceStable(list, func(i, j int) bool { return score(list[i]) > score(list[j]) })
 		return list[:min(width, len(list))]
 	}
@@ -91,7 +95,8 @@ func rivals(t *testing.T, url string, prompt []int32, n int) []rival {
 			}
 		}
 	}
-	body := ask(t, url, fmt.Sprintf(`{"prompt":%s,"max_tokens":1,"temperature":0,"logprobs":%d,"return_tokens_as_token_ids":true}`, ids, n))
+	body := ask(t, url, fmt.Sprintf(
+		`{"prompt":%s,"max_tokens":1,"temperature":0,"logprobs":%d,"return_tokens_as_token_ids":true}`, ids, n))
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +112,8 @@ func rivals(t *testing.T, url string, prompt []int32, n int) []rival {
 		t.Fatalf("%d rivals, want %d", len(list), n)
 	}
 	sort.Slice(list, func(i, j int) bool {
-		return list[i].logprob > list[j].logprob || list[i].logprob == list[j].logprob && list[i].id < list[j].id
+		return list[i].logprob > list[j].logprob || list[i].logprob == list[j].logprob &&
+			list[i].id < list[j].id
 	})
 	return list
 }
@@ -138,8 +144,9 @@ func TestBeamSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := fmt.Sprintf(`{"prompt":[300,301,302,303,304],"use_beam_search":true,"n":%d,"length_penalty":%g,"max_tokens":5,`+
-			`"temperature":0,"return_token_ids":true,"logprobs":0,"stop_token_ids":%s,"ignore_eos":true`, c.width, c.penalty, ends)
+		body := fmt.Sprintf(
+			`{"prompt":[300,301,302,303,304],"use_beam_search":true,"n":%d,"length_penalty":%g,"max_tokens":5,`+
+				`"temperature":0,"return_token_ids":true,"logprobs":0,"stop_token_ids":%s,"ignore_eos":true`, c.width, c.penalty, ends)
 		got := choices(t, url, body+"}")
 		if len(got) != len(want) {
 			t.Fatalf("%d beams, want %d", len(got), len(want))
@@ -153,14 +160,16 @@ func TestBeamSearch(t *testing.T) {
 			reason, stop, whole := "length", any(nil), want[i].ids
 			if want[i].end >= 0 {
 				ended++
-				reason, stop, whole = "stop", float64(want[i].end), slices.Concat(whole, []int32{want[i].end})
+				reason, stop, whole = "stop", float64(want[i].end), slices.Concat(whole,
+					[]int32{want[i].end})
 			} else {
 				went++
 				if math.Abs(sum-want[i].sum) > 1e-4 {
 					t.Errorf("%+v: beam %d has the sum %g, want %g", c, i, sum, want[i].sum)
 				}
 			}
-			if !slices.Equal(g.TokenIDs, want[i].ids) || g.FinishReason != reason || g.StopReason != stop {
+			if !slices.Equal(g.TokenIDs, want[i].ids) || g.FinishReason != reason ||
+				g.StopReason != stop {
 				t.Errorf("%+v: beam %d is %+v, want %+v", c, i, g, want[i])
 			}
 			if !slices.Equal(included[i].TokenIDs, whole) || included[i].Text != g.Text {
@@ -178,7 +187,8 @@ func TestBeamSearch(t *testing.T) {
 func TestBeamsStopEarly(t *testing.T) {
 	url := serve(t, nil).URL + "/v1/completions"
 	first := rivals(t, url, []int32{300, 301}, 2)
-	body := fmt.Sprintf(`"use_beam_search":true,"n":1,"length_penalty":8,"max_tokens":6,"return_token_ids":true,"ignore_eos":true,"stop_token_ids":[%d]`, first[1].id)
+	body := fmt.Sprintf(
+		`"use_beam_search":true,"n":1,"length_penalty":8,"max_tokens":6,"return_token_ids":true,"ignore_eos":true,"stop_token_ids":[%d]`, first[1].id)
 	late := choices(t, url, `{"prompt":[300,301],`+body+"}")
 	early := choices(t, url, `{"prompt":[[300,301],[5,6,7]],"early_stopping":true,`+body+"}")
 	if len(late) != 1 || len(late[0].TokenIDs) == 0 {
@@ -187,7 +197,9 @@ func TestBeamsStopEarly(t *testing.T) {
 	if len(early) != 2 || len(early[0].TokenIDs) != 0 || early[0].FinishReason != "stop" {
 		t.Errorf("with early_stopping: %+v", early)
 	}
-	if alone := choices(t, url, `{"prompt":[5,6,7],"early_stopping":true,`+body+"}"); !slices.Equal(alone[0].TokenIDs, early[1].TokenIDs) {
+	if alone := choices(t, url,
+		`{"prompt":[5,6,7],"early_stopping":true,`+body+"}"); !slices.Equal(alone[0].TokenIDs,
+		early[1].TokenIDs) {
 		t.Errorf("alone %v, beside another prompt %v", alone[0].TokenIDs, early[1].TokenIDs)
 	}
 }
@@ -219,7 +231,8 @@ func TestBeamsOfLayouts(t *testing.T) {
 		}
 		server := httptest.NewServer(s.Handler())
 		got := choices(t, server.URL+"/v1/chat/completions", body)
-		if again := choices(t, server.URL+"/v1/chat/completions", body); fmt.Sprint(again) != fmt.Sprint(got) {
+		if again := choices(t, server.URL+"/v1/chat/completions",
+			body); fmt.Sprint(again) != fmt.Sprint(got) {
 			t.Errorf("layout %d: %+v, then %+v", i, got, again)
 		}
 		server.Close()
@@ -234,7 +247,8 @@ func TestBeamsOfLayouts(t *testing.T) {
 			t.Errorf("layout %d: %+v, want %+v", i, got, first)
 		}
 	}
-	if len(first) != 4 || first[0].Message.Content == "" || first[0].Message.Content == first[1].Message.Content {
+	if len(first) != 4 || first[0].Message.Content == "" ||
+		first[0].Message.Content == first[1].Message.Content {
 		t.Errorf("%+v", first)
 	}
 }
@@ -243,9 +257,12 @@ func TestBeamsOfLayouts(t *testing.T) {
 func TestBeamsRefused(t *testing.T) {
 	url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = "hermes" }).URL
 	for _, c := range []struct{ path, body, want string }{
-		{"/v1/completions", `{"prompt":["a","b"],"use_beam_search":true,"n":128,"max_tokens":300}`, "is more than 65536"},
-		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"use_beam_search":true,"n":2,"max_tokens":5,` +
-			`"tools":[{"type":"function","function":{"name":"f"}}]}`, "`tools` and `use_beam_search`"},
+		{"/v1/completions", `{"prompt":["a","b"],"use_beam_search":true,"n":128,"max_tokens":300}`,
+			"is more than 65536"},
+		{"/v1/chat/completions",
+			`{"messages":[{"role":"user","content":"a"}],"use_beam_search":true,"n":2,"max_tokens":5,` +
+				`"tools":[{"type":"function","function":{"name":"f"}}]}`,
+			"`tools` and `use_beam_search`"},
 	} {
 		r, err := http.Post(url+c.path, "application/json", strings.NewReader(c.body))
 		if err != nil {
@@ -254,7 +271,8 @@ func TestBeamsRefused(t *testing.T) {
 		var got struct{ Error struct{ Message string } }
 		err = json.NewDecoder(r.Body).Decode(&got)
 		r.Body.Close()
-		if err != nil || r.StatusCode != http.StatusBadRequest || !strings.Contains(got.Error.Message, c.want) {
+		if err != nil || r.StatusCode != http.StatusBadRequest ||
+			!strings.Contains(got.Error.Message, c.want) {
 			t.Errorf("%s: %d, %v: %q", c.body, r.StatusCode, err, got.Error.Message)
 		}
 	}

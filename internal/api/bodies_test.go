@@ -72,7 +72,8 @@ func TestSlowLargeBodies(t *testing.T) {
 	if n := s.BodyBytes(); n == 0 || n > 4*(size+1) {
 		t.Errorf("%d bytes are in use", n)
 	}
-	resp, err := http.Post(ts.URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`}`))
+	resp, err := http.Post(ts.URL+completionsPath, "application/json",
+		strings.NewReader(`{`+hi+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,17 +119,18 @@ func TestMalformedBodies(t *testing.T) {
 	s := newServer(t)
 	ts := listen(t, s)
 	for name, c := range map[string]struct{ rest, want string }{
-		"chunk size":     {"zz\r\n{}\r\n0\r\n\r\n", " 400 "},
-		"chunk end":      {"2\r\n{}xx0\r\n\r\n", " 400 "},
-		"good chunks":    {"2\r\n{" + `"` + "\r\n" + "c\r\n" + `prompt":"a"}` + "\r\n0\r\n\r\n", " 200 "},
+		"chunk size": {"zz\r\n{}\r\n0\r\n\r\n", " 400 "},
+		"chunk end":  {"2\r\n{}xx0\r\n\r\n", " 400 "},
+		"good chunks": {"2\r\n{" + `"` + "\r\n" + "c\r\n" + `prompt":"a"}` + "\r\n0\r\n\r\n",
+			" 200 "},
 		"chunk too long": {"fffffffffffffffff\r\n", " 400 "},
 	} {
 		conn, err := net.Dial("tcp", ts.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
-			"Transfer-Encoding: chunked\r\n\r\n%s", completionsPath, c.rest)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nTransfer-Encoding: chunked\r\n\r\n%s", completionsPath, c.rest)
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if !strings.Contains(line, c.want) {
@@ -159,12 +161,13 @@ func TestTooLongBodies(t *testing.T) {
 	}
 }
 
-// TestLongTextsToTruncate: a text is not tokenized at any length only because its end is not wanted.
+// TestLongTextsToTruncate: a text is not tokenized at any length only because its end is not
+// wanted.
 func TestLongTextsToTruncate(t *testing.T) {
 	s := newServer(t)
 	text := strings.Repeat("many words ", generate.LeastTokenized/11+1)
-	refused(t, s, completionsPath, `{"prompt":"`+text+`","truncate_prompt_tokens":3}`, 400, "prompt",
-		"in order to be truncated")
+	refused(t, s, completionsPath, `{"prompt":"`+text+`","truncate_prompt_tokens":3}`, 400,
+		"prompt", "in order to be truncated")
 	refused(t, s, openai.ChatPath, `{"messages":[{"role":"user","content":"`+text+
 		`"}],"truncate_prompt_tokens":3}`, 400, "messages", "in order to be truncated")
 	s.ok(t, completionsPath, `{"prompt":"`+text[:generate.LeastTokenized]+`","truncate_prompt_tokens":3}`)

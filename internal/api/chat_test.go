@@ -46,15 +46,18 @@ func TestChatShape(t *testing.T) {
 
 func TestChatStreamShape(t *testing.T) {
 	s := newServer(t)
-	list := chunks(t, s.post(openai.ChatPath, `{`+hiChat+`,"stream":true,"stream_options":{"include_usage":true},"request_id":"r1"}`))
+	list := chunks(t, s.post(openai.ChatPath,
+		`{`+hiChat+`,"stream":true,"stream_options":{"include_usage":true},"request_id":"r1"}`))
 	if len(list) != 4 {
 		t.Fatalf("%d chunks", len(list))
 	}
 	head := `{"id":"chatcmpl-r1","object":"chat.completion.chunk","model":"tiny","choices":[{"index":0,"logprobs":null,`
 	same(t, list[0], head+`"delta":{"role":"assistant","content":""},"finish_reason":null}],"prompt_token_ids":null}`, "created")
-	same(t, list[1], head+`"delta":{"content":" hello"},"finish_reason":null,"token_ids":null}]}`, "created")
+	same(t, list[1], head+`"delta":{"content":" hello"},"finish_reason":null,"token_ids":null}]}`,
+		"created")
 	same(t, list[2], head+`"delta":{"content":" world"},"finish_reason":"stop","stop_reason":null,"token_ids":null}]}`, "created")
-	if at(t, list[3], "usage", "completion_tokens") != 2.0 || len(at(t, list[3], "choices").([]any)) != 0 {
+	if at(t, list[3], "usage", "completion_tokens") != 2.0 || len(at(t, list[3],
+		"choices").([]any)) != 0 {
 		t.Errorf("last chunk %v", list[3])
 	}
 }
@@ -69,24 +72,28 @@ func TestChatLogprobs(t *testing.T) {
 		}
 		return list
 	}
-	want := map[string]any{"token": text[0], "logprob": -1.5, "bytes": bytes(text[0]), "top_logprobs": []any{
-		map[string]any{"token": text[1], "logprob": -0.5, "bytes": bytes(text[1])},
-		map[string]any{"token": text[0], "logprob": -1.5, "bytes": bytes(text[0])},
-	}}
+	want := map[string]any{"token": text[0], "logprob": -1.5, "bytes": bytes(text[0]),
+		"top_logprobs": []any{
+			map[string]any{"token": text[1], "logprob": -0.5, "bytes": bytes(text[1])},
+			map[string]any{"token": text[0], "logprob": -1.5, "bytes": bytes(text[0])},
+		}}
 	body := `{` + hiChat + `,"logprobs":true,"top_logprobs":2`
 	got := s.ok(t, openai.ChatPath, body+"}")
-	if entry := at(t, got, "choices", 0, "logprobs", "content", 0); !reflect.DeepEqual(entry, want) {
+	if entry := at(t, got, "choices", 0, "logprobs", "content", 0); !reflect.DeepEqual(entry,
+		want) {
 		t.Errorf("got %v, want %v", entry, want)
 	}
 	list := chunks(t, s.post(openai.ChatPath, body+`,"stream":true}`))
-	if entry := at(t, list[1], "choices", 0, "logprobs", "content", 0); !reflect.DeepEqual(entry, want) {
+	if entry := at(t, list[1], "choices", 0, "logprobs", "content", 0); !reflect.DeepEqual(entry,
+		want) {
 		t.Errorf("streamed %v, want %v", entry, want)
 	}
 	if at(t, list[0], "choices", 0, "logprobs") != nil {
 		t.Error("the role chunk has logprobs")
 	}
 	got = s.ok(t, openai.ChatPath, `{`+hiChat+`,"logprobs":true}`)
-	if top := at(t, got, "choices", 0, "logprobs", "content", 0, "top_logprobs").([]any); len(top) != 0 {
+	if top := at(t, got, "choices", 0, "logprobs", "content", 0,
+		"top_logprobs").([]any); len(top) != 0 {
 		t.Errorf("top_logprobs without being asked: %v", top)
 	}
 }
@@ -106,7 +113,8 @@ func TestBytesOfPartsOfACharacter(t *testing.T) {
 	s.engine.play = func(_ int, r *engine.Request) script {
 		return script{deltas: say(r, []int32{part}, []string{""}, sample.FinishLength)}
 	}
-	entry := at(t, s.ok(t, openai.ChatPath, `{`+hiChat+`,"logprobs":true}`), "choices", 0, "logprobs", "content", 0).(map[string]any)
+	entry := at(t, s.ok(t, openai.ChatPath, `{`+hiChat+`,"logprobs":true}`), "choices", 0,
+		"logprobs", "content", 0).(map[string]any)
 	if entry["token"] != "\ufffd" || !reflect.DeepEqual(entry["bytes"], []any{230.0}) {
 		t.Errorf("entry %v", entry)
 	}
@@ -114,15 +122,18 @@ func TestBytesOfPartsOfACharacter(t *testing.T) {
 
 func TestChatReturnsIDsAndText(t *testing.T) {
 	s := newServer(t)
-	got := s.ok(t, openai.ChatPath, `{`+hiChat+`,"return_token_ids":true,"return_prompt_text":true,"prompt_logprobs":0}`)
+	got := s.ok(t, openai.ChatPath,
+		`{`+hiChat+`,"return_token_ids":true,"return_prompt_text":true,"prompt_logprobs":0}`)
 	n := len(s.engine.last(t).Prompt)
-	if len(got["prompt_token_ids"].([]any)) != n || len(got["prompt_logprobs"].([]any)) != n || len(at(t, got, "choices", 0, "token_ids").([]any)) != 2 {
+	if len(got["prompt_token_ids"].([]any)) != n || len(got["prompt_logprobs"].([]any)) != n ||
+		len(at(t, got, "choices", 0, "token_ids").([]any)) != 2 {
 		t.Errorf("answer %v", got)
 	}
 	if got["prompt_text"] != "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n" {
 		t.Errorf("prompt_text %q", got["prompt_text"])
 	}
-	list := chunks(t, s.post(openai.ChatPath, `{`+hiChat+`,"return_token_ids":true,"return_prompt_text":true,"stream":true}`))
+	list := chunks(t, s.post(openai.ChatPath,
+		`{`+hiChat+`,"return_token_ids":true,"return_prompt_text":true,"stream":true}`))
 	if len(list[0]["prompt_token_ids"].([]any)) != n || list[0]["prompt_text"] == nil {
 		t.Errorf("first chunk %v", list[0])
 	}
@@ -135,13 +146,15 @@ func TestContinueFinalMessage(t *testing.T) {
 	s := newServer(t)
 	messages := `"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"Once upon "}]`
 	got := s.ok(t, openai.ChatPath, `{`+messages+`,"continue_final_message":true,"echo":true}`)
-	if text := rendered(t, s); text != "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nOnce upon " {
+	if text := rendered(
+		t, s); text != "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nOnce upon " {
 		t.Errorf("prompt %q", text)
 	}
 	if at(t, got, "choices", 0, "message", "content") != "Once upon  hello world" {
 		t.Errorf("answer %v", at(t, got, "choices", 0))
 	}
-	list := chunks(t, s.post(openai.ChatPath, `{`+messages+`,"continue_final_message":true,"add_generation_prompt":false,"echo":true,"stream":true}`))
+	list := chunks(t, s.post(openai.ChatPath,
+		`{`+messages+`,"continue_final_message":true,"add_generation_prompt":false,"echo":true,"stream":true}`))
 	if at(t, list[1], "choices", 0, "delta", "content") != "Once upon " {
 		t.Errorf("echo chunk %v", list[1])
 	}
@@ -152,17 +165,21 @@ func TestContinueFinalMessage(t *testing.T) {
 		t.Errorf("prompt %q", text)
 	}
 	// Without generation the role is the last message's.
-	got = s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false}`)
+	got = s.ok(t, openai.ChatPath,
+		`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false}`)
 	if at(t, got, "choices", 0, "message", "role") != "user" {
 		t.Errorf("role %v", at(t, got, "choices", 0, "message"))
 	}
 	s = newServer(t, withTemplate(t, "nothing of it"))
-	refused(t, s, openai.ChatPath, `{`+messages+`,"continue_final_message":true}`, 400, "continue_final_message", "does not appear")
+	refused(t, s, openai.ChatPath, `{`+messages+`,"continue_final_message":true}`, 400,
+		"continue_final_message", "does not appear")
 }
 
 func TestTemplateVariables(t *testing.T) {
-	s := newServer(t, withTemplate(t, "{{ messages | tojson }}|{{ tools | tojson }}|{{ documents | tojson }}|{{ add_generation_prompt }}|"+
-		"{{ eos_token }}|{{ pad_token }}|{{ mine }}|{{ reasoning_effort }}|{{ enable_thinking }}"))
+	s := newServer(t, withTemplate(t,
+		"{{ messages | tojson }}|{{ tools | tojson }}|{{ documents | tojson }}|{{ "+
+			"add_generation_prompt }}|{{ eos_token }}|{{ pad_token }}|{{ mine }}|{{ reasoning_effort "+
+			"}}|{{ enable_thinking }}"))
 	s.ok(t, openai.ChatPath, `{"messages":[{"z":1,"role":"user","content":"hi","a":[2]}],"tools":[{"type":"function","function":{"parameters":{},"name":"f"}}],
 		"tool_choice":"none","documents":[{"title":"t","text":"x"}],"chat_template_kwargs":{"mine":"yes"},"reasoning_effort":"none"}`)
 	want := `[{"z": 1, "role": "user", "content": "hi", "a": [2]}]|[{"type": "function", "function": {"parameters": {}, "name": "f"}}]|` +
@@ -171,14 +188,18 @@ func TestTemplateVariables(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	s.ok(t, openai.ChatPath, `{`+hiChat+`,"add_generation_prompt":false,"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false}}`)
-	if text := rendered(t, s); !strings.HasSuffix(text, "|null|null|False|<|im_end|>|<|endoftext|>||high|False") {
+	if text := rendered(t, s); !strings.HasSuffix(text,
+		"|null|null|False|<|im_end|>|<|endoftext|>||high|False") {
 		t.Errorf("got %s", text)
 	}
 }
 
 func TestTemplateFaults(t *testing.T) {
-	s := newServer(t, withTemplate(t, "\n{% if messages[0].role != 'user' %}{{ raise_exception('begin with the user') }}{% endif %}\n{{ 1 // (messages | length - 1) }}"))
-	refused(t, s, openai.ChatPath, `{"messages":[{"role":"tool","content":"x"}]}`, 400, "messages", "(line 2): begin with the user")
+	s := newServer(t, withTemplate(t,
+		"\n{% if messages[0].role != 'user' %}{{ raise_exception('begin with the user') }}{% "+
+			"endif %}\n{{ 1 // (messages | length - 1) }}"))
+	refused(t, s, openai.ChatPath, `{"messages":[{"role":"tool","content":"x"}]}`, 400, "messages",
+		"(line 2): begin with the user")
 	refused(t, s, openai.ChatPath, `{`+hiChat+`}`, 400, "messages", "line 3")
 
 	s = newServer(t, func(o *Options) { o.Info.Template = nil })
@@ -195,14 +216,16 @@ func TestTemplateFaults(t *testing.T) {
 		"{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}":                      "",
 		"{{ ''.__class__.__mro__[1].__subclasses__() }}":                                 "",
 	} {
-		refused(t, s, openai.ChatPath, `{`+hiChat+`,"chat_template":`+marshal(t, template)+`}`, 400, "", message)
+		refused(t, s, openai.ChatPath, `{`+hiChat+`,"chat_template":`+marshal(t, template)+`}`, 400,
+			"", message)
 	}
 }
 
 func TestContentParts(t *testing.T) {
 	s := newServer(t)
 	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}]}`)
-	if text := rendered(t, s); text != "<|im_start|>user\none\ntwo<|im_end|>\n<|im_start|>assistant\n" {
+	if text := rendered(
+		t, s); text != "<|im_start|>user\none\ntwo<|im_end|>\n<|im_start|>assistant\n" {
 		t.Errorf("prompt %q", text)
 	}
 }

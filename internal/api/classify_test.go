@@ -25,7 +25,8 @@ func TestClassify(t *testing.T) {
 		{"index":1,"label":"high","probs":[0.11920292,0.8807971],"num_classes":2}],
 		"usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,"prompt_tokens_details":null}}`,
 		"id", "created")
-	got = s.ok(t, pooling.ClassifyPath, `{"input":[7],"use_activation":false,"return_token_ids":true}`)
+	got = s.ok(t, pooling.ClassifyPath,
+		`{"input":[7],"use_activation":false,"return_token_ids":true}`)
 	same(t, at(t, got, "data", 0).(map[string]any), `{"index":0,"label":"low","probs":[7,-3],
 		"num_classes":2,"prompt_token_ids":[7]}`)
 	got = s.ok(t, pooling.PoolingPath, `{"input":[7],"task":"classify","activation":false}`)
@@ -34,27 +35,35 @@ func TestClassify(t *testing.T) {
 	for _, c := range []struct{ path, body, param, message string }{
 		{pooling.ClassifyPath, `{}`, "input", "empty"},
 		{pooling.ClassifyPath, `{"input":[1],"use_activation":3}`, "use_activation", "boolean"},
-		{pooling.PoolingPath, `{"input":[1]}`, "task", `this model has "classify". Vectors of each token`},
+		{pooling.PoolingPath, `{"input":[1]}`, "task",
+			`this model has "classify". Vectors of each token`},
 		{pooling.PoolingPath, `{"input":[1],"task":"token_classify"}`, "task", "not supported"},
-		{pooling.PoolingPath, `{"input":[1],"task":"classify","dimensions":2}`, "dimensions", "for embeddings"},
+		{pooling.PoolingPath, `{"input":[1],"task":"classify","dimensions":2}`, "dimensions",
+			"for embeddings"},
 		{pooling.EmbeddingsPath, `{"input":[1]}`, "model", "classifies texts"},
-		{pooling.ScorePath, `{"text_1":"a","text_2":"b"}`, "model", "it has 2 classes, a score is for one"},
-		{pooling.RerankPath, `{"query":"a","documents":["b"]}`, "model", "does not support Rerank API"},
+		{pooling.ScorePath, `{"text_1":"a","text_2":"b"}`, "model",
+			"it has 2 classes, a score is for one"},
+		{pooling.RerankPath, `{"query":"a","documents":["b"]}`, "model",
+			"does not support Rerank API"},
 	} {
 		refused(t, s, c.path, c.body, 400, c.param, c.message)
 	}
 
 	embeds := poolingServer(t, nil)
-	got = embeds.ok(t, pooling.PoolingPath, `{"input":[12],"task":"embed","encoding_format":"base64"}`)
+	got = embeds.ok(t, pooling.PoolingPath,
+		`{"input":[12],"task":"embed","encoding_format":"base64"}`)
 	want := at(t, embeds.ok(t, pooling.EmbeddingsPath, `{"input":[12],"encoding_format":"base64"}`),
 		"data", 0, "embedding")
 	if v := at(t, got, "data", 0, "data"); !reflect.DeepEqual(v, want) {
 		t.Errorf("pooled %v, embedded %v", v, want)
 	}
-	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"classify"}`, 400, "task", `has "embed"`)
-	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"token_embed"}`, 400, "task", "not supported")
+	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"classify"}`, 400, "task",
+		`has "embed"`)
+	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"token_embed"}`, 400, "task",
+		"not supported")
 	refused(t, embeds, pooling.ClassifyPath, `{"input":[1]}`, 400, "model", "no head over classes")
-	refused(t, newServer(t), pooling.ClassifyPath, `{"input":[1]}`, 400, "model", "--runner pooling")
+	refused(t, newServer(t), pooling.ClassifyPath, `{"input":[1]}`, 400, "model",
+		"--runner pooling")
 	refused(t, newServer(t), pooling.PoolingPath, `{"input":[1]}`, 400, "model", "--runner pooling")
 }
 
@@ -87,12 +96,15 @@ func TestScoresByClass(t *testing.T) {
 		t.Errorf("cut to 2: %+v", r)
 	}
 	got = s.ok(t, "/v2/rerank", `{"query":"why","documents":["b","a"]}`)
-	if n := len(at(t, got, "results").([]any)); n != 2 || at(t, got, "results", 1, "document", "text") != "a" {
+	if n := len(at(t, got, "results").([]any)); n != 2 || at(t, got, "results", 1, "document",
+		"text") != "a" {
 		t.Errorf("%v", got)
 	}
-	refused(t, s, pooling.ScorePath, `{"text_1":[1],"text_2":[2]}`, 400, "text_1", "texts are scored, not token ids")
-	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"`+strings.Repeat("a b ", 2000)+`"}`, 400, "documents",
-		"maximum context length")
-	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"b","truncate_prompt_tokens":0}`, 400, "prompt", "no tokens")
+	refused(t, s, pooling.ScorePath, `{"text_1":[1],"text_2":[2]}`, 400, "text_1",
+		"texts are scored, not token ids")
+	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"`+strings.Repeat("a b ", 2000)+`"}`,
+		400, "documents", "maximum context length")
+	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"b","truncate_prompt_tokens":0}`, 400,
+		"prompt", "no tokens")
 	refused(t, s, pooling.EmbeddingsPath, `{"input":"a"}`, 400, "model", "classifies texts")
 }

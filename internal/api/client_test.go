@@ -19,12 +19,14 @@ import (
 // newClient is OpenAI's own client against the server.
 func newClient(t *testing.T, s *testServer) openai.Client {
 	t.Helper()
-	return openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("sk-test"), option.WithMaxRetries(0))
+	return openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"),
+		option.WithAPIKey("sk-test"), option.WithMaxRetries(0))
 }
 
 func hiParams() openai.ChatCompletionNewParams {
-	return openai.ChatCompletionNewParams{Model: "tiny", Messages: []openai.ChatCompletionMessageParamUnion{
-		openai.SystemMessage("be brief"), openai.UserMessage("hi")}}
+	return openai.ChatCompletionNewParams{Model: "tiny",
+		Messages: []openai.ChatCompletionMessageParamUnion{
+			openai.SystemMessage("be brief"), openai.UserMessage("hi")}}
 }
 
 func TestClientChat(t *testing.T) {
@@ -38,16 +40,19 @@ func TestClientChat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Choices) != 2 || got.Choices[1].Message.Content != " hello world" || got.Choices[1].Index != 1 ||
-		got.Choices[0].FinishReason != "stop" || got.Choices[0].Message.Role != "assistant" || got.Model != "tiny" ||
+	if len(got.Choices) != 2 || got.Choices[1].Message.Content != " hello world" ||
+		got.Choices[1].Index != 1 || got.Choices[0].FinishReason != "stop" ||
+		got.Choices[0].Message.Role != "assistant" || got.Model != "tiny" ||
 		got.Usage.CompletionTokens != 4 || !strings.HasPrefix(got.ID, "chatcmpl-") {
 		t.Errorf("got %+v", got)
 	}
 	lp := got.Choices[0].Logprobs.Content
-	if len(lp) != 2 || len(lp[0].TopLogprobs) != 2 || lp[0].Logprob != -1.5 || len(lp[0].Bytes) == 0 {
+	if len(lp) != 2 || len(lp[0].TopLogprobs) != 2 || lp[0].Logprob != -1.5 ||
+		len(lp[0].Bytes) == 0 {
 		t.Errorf("logprobs %+v", lp)
 	}
-	if r := s.engine.last(t); r.Params.Temperature != 0.5 || r.Params.MaxTokens != 10 || r.Stop[0] != "END" || r.Params.Seed != 8 {
+	if r := s.engine.last(t); r.Params.Temperature != 0.5 || r.Params.MaxTokens != 10 ||
+		r.Stop[0] != "END" || r.Params.Seed != 8 {
 		t.Errorf("request %+v", r)
 	}
 }
@@ -72,8 +77,8 @@ func TestClientChatStream(t *testing.T) {
 	if err := stream.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if roles != 1 || len(acc.Choices) != 1 || acc.Choices[0].Message.Content != " hello world" || acc.Choices[0].FinishReason != "stop" ||
-		acc.Usage.CompletionTokens != 2 {
+	if roles != 1 || len(acc.Choices) != 1 || acc.Choices[0].Message.Content != " hello world" ||
+		acc.Choices[0].FinishReason != "stop" || acc.Usage.CompletionTokens != 2 {
 		t.Errorf("accumulated %+v", acc.ChatCompletion)
 	}
 }
@@ -81,14 +86,17 @@ func TestClientChatStream(t *testing.T) {
 func TestClientCompletions(t *testing.T) {
 	s := newServer(t)
 	c := newClient(t, s)
-	p := openai.CompletionNewParams{Model: "tiny", Prompt: openai.CompletionNewParamsPromptUnion{OfArrayOfStrings: []string{"a", "b"}},
+	p := openai.CompletionNewParams{Model: "tiny",
+		Prompt:   openai.CompletionNewParamsPromptUnion{OfArrayOfStrings: []string{"a", "b"}},
 		Logprobs: openai.Int(2), Echo: openai.Bool(true)}
 	got, err := c.Completions.New(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Choices) != 2 || got.Choices[1].Text != "b hello world" || got.Choices[1].Index != 1 || got.Choices[0].FinishReason != "stop" ||
-		len(got.Choices[0].Logprobs.Tokens) != 3 || got.Choices[0].Logprobs.TokenLogprobs[2] != -1.5 {
+	if len(got.Choices) != 2 || got.Choices[1].Text != "b hello world" ||
+		got.Choices[1].Index != 1 || got.Choices[0].FinishReason != "stop" ||
+		len(got.Choices[0].Logprobs.Tokens) != 3 ||
+		got.Choices[0].Logprobs.TokenLogprobs[2] != -1.5 {
 		t.Errorf("got %s", got.RawJSON())
 	}
 	stream := c.Completions.NewStreaming(t.Context(), openai.CompletionNewParams{Model: "tiny",
@@ -107,7 +115,8 @@ func TestClientCompletions(t *testing.T) {
 func TestClientModels(t *testing.T) {
 	c := newClient(t, newServer(t))
 	page, err := c.Models.List(t.Context())
-	if err != nil || len(page.Data) != 2 || page.Data[0].ID != "tiny" || page.Data[0].OwnedBy != "eagleray" {
+	if err != nil || len(page.Data) != 2 || page.Data[0].ID != "tiny" ||
+		page.Data[0].OwnedBy != "eagleray" {
 		t.Errorf("%v %+v", err, page)
 	}
 	one, err := c.Models.Get(t.Context(), "alias/tiny")
@@ -120,7 +129,8 @@ func TestClientModels(t *testing.T) {
 func TestClientErrors(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-test"} })
 	c := newClient(t, s)
-	wrong := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("sk-wrong"), option.WithMaxRetries(0))
+	wrong := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"),
+		option.WithAPIKey("sk-wrong"), option.WithMaxRetries(0))
 	for name, f := range map[string]struct {
 		Call                 func() error
 		status               int
@@ -149,7 +159,10 @@ func TestClientErrors(t *testing.T) {
 			return err
 		}, 503, "ServiceUnavailableError", "", "overloaded"},
 		"failed": {func() error {
-			s.engine.submit = func(int) error { return fmt.Errorf("%w: rank 0 died", engine.ErrFailed) }
+			s.engine.submit = func(int) error {
+				return fmt.Errorf("%w: rank 0 died",
+					engine.ErrFailed)
+			}
 			defer func() { s.engine.submit = nil }()
 			_, err := c.Chat.Completions.New(t.Context(), hiParams())
 			return err
@@ -161,7 +174,8 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if e.StatusCode != f.status || e.Type != f.Kind || e.Param != f.param || !strings.Contains(e.Message, f.message) {
+		if e.StatusCode != f.status || e.Type != f.Kind || e.Param != f.param ||
+			!strings.Contains(e.Message, f.message) {
 			t.Errorf("%s: %d %q %q %q", name, e.StatusCode, e.Type, e.Param, e.Message)
 		}
 	}
@@ -172,7 +186,8 @@ func TestClientErrors(t *testing.T) {
 func TestClientStreamError(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(i int, r *engine.Request) script {
-		return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died", engine.ErrFailed)}
+		return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died",
+			engine.ErrFailed)}
 	}
 	c := newClient(t, s)
 	stream := c.Chat.Completions.NewStreaming(t.Context(), hiParams())
@@ -182,7 +197,8 @@ func TestClientStreamError(t *testing.T) {
 			text += choices[0].Delta.Content
 		}
 	}
-	if text != " hello" || stream.Err() == nil || !strings.Contains(stream.Err().Error(), "rank 0 died") {
+	if text != " hello" || stream.Err() == nil || !strings.Contains(stream.Err().Error(),
+		"rank 0 died") {
 		t.Errorf("text %q, error %v", text, stream.Err())
 	}
 }
@@ -197,8 +213,8 @@ func TestClientRetriesOverload(t *testing.T) {
 		}
 		return nil
 	}
-	c := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("x"), option.WithMaxRetries(2),
-		option.WithHTTPClient(&http.Client{}))
+	c := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("x"),
+		option.WithMaxRetries(2), option.WithHTTPClient(&http.Client{}))
 	if _, err := c.Chat.Completions.New(t.Context(), hiParams()); err != nil || tries != 2 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
@@ -242,8 +258,8 @@ func TestClientResponses(t *testing.T) {
 		t.Error(err)
 	}
 	var wrong *openai.Error
-	if _, err := c.Responses.New(t.Context(), p); !errors.As(err, &wrong) || wrong.StatusCode != 404 ||
-		wrong.Param != "previous_response_id" {
+	if _, err := c.Responses.New(t.Context(), p); !errors.As(err, &wrong) ||
+		wrong.StatusCode != 404 || wrong.Param != "previous_response_id" {
 		t.Errorf("%v", err)
 	}
 }
@@ -257,14 +273,17 @@ func TestClientObjectAndTool(t *testing.T) {
 	s := newServer(t, hermesTemplate, func(o *Options) {
 		o.Config.Model.ToolCallParser = "hermes"
 		o.Engine = &fakeEngine{play: func(n int, r *engine.Request) script {
-			return script{deltas: say(r, []int32{300}, []string{[]string{object, call}[n%2]}, sample.FinishStop)}
+			return script{deltas: say(r, []int32{300}, []string{[]string{object, call}[n%2]},
+				sample.FinishStop)}
 		}}
 	})
 	c := newClient(t, s)
-	schema := map[string]any{"type": "object", "properties": map[string]any{"ok": map[string]any{"type": "boolean"}}}
+	schema := map[string]any{"type": "object",
+		"properties": map[string]any{"ok": map[string]any{"type": "boolean"}}}
 	p := hiParams()
 	p.ResponseFormat.OfJSONSchema = &openai.ResponseFormatJSONSchemaParam{
-		JSONSchema: openai.ResponseFormatJSONSchemaJSONSchemaParam{Name: "n", Schema: schema, Strict: openai.Bool(true)}}
+		JSONSchema: openai.ResponseFormatJSONSchemaJSONSchemaParam{Name: "n", Schema: schema,
+			Strict: openai.Bool(true)}}
 	got, err := c.Chat.Completions.New(t.Context(), p)
 	if err != nil || got.Choices[0].Message.Content != object {
 		t.Errorf("%+v, %v", got, err)

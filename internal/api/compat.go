@@ -38,8 +38,10 @@ var answered = []compat.Entry{
 		Note: "with --store-dir what is stored outlives the server"},
 	{Name: remove + responses.ResponsesPath + "/{id}", Status: compat.Ours, Note: "OpenAI's"},
 	{Name: post + responses.ResponsesPath + "/{id}/cancel", Status: compat.Same},
-	{Name: get + responses.ResponsesPath + "/{id}/input_items", Status: compat.Ours, Note: "OpenAI's"},
-	{Name: post + anthropic.MessagesPath, Status: compat.Same, Note: "Anthropic's API; text and tools"},
+	{Name: get + responses.ResponsesPath + "/{id}/input_items", Status: compat.Ours,
+		Note: "OpenAI's"},
+	{Name: post + anthropic.MessagesPath, Status: compat.Same,
+		Note: "Anthropic's API; text and tools"},
 	{Name: post + anthropic.CountTokensPath, Status: compat.Same},
 	{Name: post + pooling.EmbeddingsPath, Status: compat.Same, Note: withPooling + "; float32"},
 	{Name: post + pooling.ClassifyPath, Status: compat.Same, Note: "of classifiers"},
@@ -93,8 +95,8 @@ var answered = []compat.Entry{
 	{Name: get + "/load", Status: compat.Differs, Note: "always counts, needs the key"},
 	{Name: get + "/metrics", Status: compat.Differs, Note: "needs the key; see --metrics-prefix"},
 	{Name: get + "/health", Status: compat.Differs,
-		Note: "503 with the cause while the engine recovers, stalls or drains; ?generate asks for a " +
-			"token"},
+		Note: "503 with the cause while the engine recovers, stalls or drains; ?generate asks " +
+			"for a token"},
 	{Name: get + "/ping", Status: compat.Same, Note: "as /health"},
 	{Name: post + "/ping", Status: compat.Same, Note: "as /health"},
 	{Name: get + "/readyz", Status: compat.Ours, Note: "as /health"},

@@ -12,7 +12,8 @@ import (
 
 // TestCompat holds the list of routes to those of a server that has every flag that adds some.
 func TestCompat(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{}, Events: &dashboard.Events{}})
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
+		Events: &dashboard.Events{}})
 	if err != nil {
 		t.Fatal(err)
 	}

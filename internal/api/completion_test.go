@@ -47,18 +47,21 @@ func TestCompletionDefaultModelAndDetails(t *testing.T) {
 	if got["model"] != "tiny" {
 		t.Errorf("model %v", got["model"])
 	}
-	same(t, at(t, got, "usage").(map[string]any), `{"prompt_tokens":5,"completion_tokens":8,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":4}}`)
+	same(t, at(t, got, "usage").(map[string]any),
+		`{"prompt_tokens":5,"completion_tokens":8,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":4}}`)
 }
 
 // TestChoiceOrder holds index = sample + prompt * n.
 func TestChoiceOrder(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(n int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{string(rune('A'+r.Prompt[0])) + string(rune('0'+n))}, sample.FinishLength)}
+		return script{deltas: say(r, []int32{300}, []string{string(rune('A'+r.Prompt[0])) +
+			string(rune('0'+n))}, sample.FinishLength)}
 	}
 	got := s.ok(t, completionsPath, `{"prompt":[[1],[2],[3]],"n":2}`)
 	for i, want := range []string{"B0", "B1", "C2", "C3", "D4", "D5"} {
-		if at(t, got, "choices", i, "text") != want || at(t, got, "choices", i, "index") != float64(i) {
+		if at(t, got, "choices", i, "text") != want || at(t, got, "choices", i,
+			"index") != float64(i) {
 			t.Errorf("choice %d is %v", i, at(t, got, "choices", i))
 		}
 	}
@@ -85,11 +88,13 @@ func TestStopReasons(t *testing.T) {
 			return script{deltas: d}
 		}
 		got := s.ok(t, completionsPath, `{"prompt":[1]}`)
-		if at(t, got, "choices", 0, "finish_reason") != c.finish.String() || at(t, got, "choices", 0, "stop_reason") != c.want {
+		if at(t, got, "choices", 0, "finish_reason") != c.finish.String() || at(t, got, "choices",
+			0, "stop_reason") != c.want {
 			t.Errorf("%s: %v", name, at(t, got, "choices", 0))
 		}
 		list := chunks(t, s.post(completionsPath, `{"prompt":[1],"stream":true}`))
-		if at(t, list[0], "choices", 0, "finish_reason") != c.finish.String() || at(t, list[0], "choices", 0, "stop_reason") != c.want {
+		if at(t, list[0], "choices", 0, "finish_reason") != c.finish.String() || at(t, list[0],
+			"choices", 0, "stop_reason") != c.want {
 			t.Errorf("%s in a stream: %v", name, list[0])
 		}
 	}
@@ -110,19 +115,22 @@ func TestCompletionLogprobs(t *testing.T) {
 		var columns map[string]any
 		if stream {
 			columns = map[string]any{}
-			for _, c := range chunks(t, s.post(completionsPath, `{"prompt":[1,2],"logprobs":2,"stream":true}`)) {
+			for _, c := range chunks(t, s.post(completionsPath,
+				`{"prompt":[1,2],"logprobs":2,"stream":true}`)) {
 				for name, column := range at(t, c, "choices", 0, "logprobs").(map[string]any) {
 					old, _ := columns[name].([]any)
 					columns[name] = append(old, column.([]any)...)
 				}
 			}
 		} else {
-			columns = at(t, s.ok(t, completionsPath, `{"prompt":[1,2],"logprobs":2}`), "choices", 0, "logprobs").(map[string]any)
+			columns = at(t, s.ok(t, completionsPath, `{"prompt":[1,2],"logprobs":2}`), "choices", 0,
+				"logprobs").(map[string]any)
 		}
 		if got, want := columns["tokens"], tokenTexts(t, 300, 301); !reflect.DeepEqual(got, want) {
 			t.Errorf("stream %v: tokens %v, want %v", stream, got, want)
 		}
-		if got, want := columns["token_logprobs"], []any{-1.5, -1.5}; !reflect.DeepEqual(got, want) {
+		if got, want := columns["token_logprobs"], []any{-1.5, -1.5}; !reflect.DeepEqual(got,
+			want) {
 			t.Errorf("stream %v: token_logprobs %v", stream, got)
 		}
 		if got, want := columns["text_offset"], []any{0.0, 6.0}; !reflect.DeepEqual(got, want) {
@@ -140,18 +148,22 @@ func TestCompletionLogprobs(t *testing.T) {
 func TestLogprobsZeroShowsTheSampledTokenOnly(t *testing.T) {
 	s := newServer(t)
 	got := s.ok(t, completionsPath, `{"prompt":[1,2],"logprobs":0}`)
-	if top := at(t, got, "choices", 0, "logprobs", "top_logprobs", 0).(map[string]any); len(top) != 1 {
+	if top := at(t, got, "choices", 0, "logprobs", "top_logprobs",
+		0).(map[string]any); len(top) != 1 {
 		t.Errorf("top_logprobs %v", top)
 	}
 }
 
 func TestTokensAsTokenIDs(t *testing.T) {
 	s := newServer(t)
-	got := s.ok(t, completionsPath, `{"prompt":[1,2],"logprobs":1,"return_tokens_as_token_ids":true}`)
-	if tokens := at(t, got, "choices", 0, "logprobs", "tokens"); !reflect.DeepEqual(tokens, []any{"token_id:300", "token_id:301"}) {
+	got := s.ok(t, completionsPath,
+		`{"prompt":[1,2],"logprobs":1,"return_tokens_as_token_ids":true}`)
+	if tokens := at(t, got, "choices", 0, "logprobs", "tokens"); !reflect.DeepEqual(tokens,
+		[]any{"token_id:300", "token_id:301"}) {
 		t.Errorf("tokens %v", tokens)
 	}
-	if top := at(t, got, "choices", 0, "logprobs", "top_logprobs", 0); !reflect.DeepEqual(top, map[string]any{"token_id:300": -1.5, "token_id:301": -0.5}) {
+	if top := at(t, got, "choices", 0, "logprobs", "top_logprobs", 0); !reflect.DeepEqual(top,
+		map[string]any{"token_id:300": -1.5, "token_id:301": -0.5}) {
 		t.Errorf("top %v", top)
 	}
 }
@@ -160,7 +172,8 @@ func TestTokensAsTokenIDs(t *testing.T) {
 func TestTextOffsetsCountCharacters(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300, 301, 302}, []string{"日本", "é", "x"}, sample.FinishStop)}
+		return script{deltas: say(r, []int32{300, 301, 302}, []string{"日本", "é", "x"},
+			sample.FinishStop)}
 	}
 	want := []any{0.0, 2.0, 3.0}
 	got := s.ok(t, completionsPath, `{"prompt":[1],"logprobs":0}`)
@@ -168,7 +181,8 @@ func TestTextOffsetsCountCharacters(t *testing.T) {
 		t.Errorf("offsets %v, want %v", o, want)
 	}
 	var streamed []any
-	for _, c := range chunks(t, s.post(completionsPath, `{"prompt":[1],"logprobs":0,"stream":true}`)) {
+	for _, c := range chunks(t, s.post(completionsPath,
+		`{"prompt":[1],"logprobs":0,"stream":true}`)) {
 		streamed = append(streamed, at(t, c, "choices", 0, "logprobs", "text_offset").([]any)...)
 	}
 	if !reflect.DeepEqual(streamed, want) {
@@ -195,7 +209,8 @@ func TestPromptLogprobs(t *testing.T) {
 
 func TestEcho(t *testing.T) {
 	s := newServer(t)
-	got := s.ok(t, completionsPath, `{"prompt":"func é","echo":true,"logprobs":1,"return_token_ids":true}`)
+	got := s.ok(t, completionsPath,
+		`{"prompt":"func é","echo":true,"logprobs":1,"return_token_ids":true}`)
 	prompt := s.engine.last(t).Prompt
 	choice := at(t, got, "choices", 0).(map[string]any)
 	if choice["text"] != "func é hello world" {
@@ -208,21 +223,26 @@ func TestEcho(t *testing.T) {
 			t.Errorf("%d %s, want %d", len(lp[name].([]any)), name, n)
 		}
 	}
-	if at(t, lp, "token_logprobs", 0) != nil || at(t, lp, "top_logprobs", 0) != nil || at(t, lp, "token_logprobs", 1) != -1.5 {
+	if at(t, lp, "token_logprobs", 0) != nil || at(t, lp, "top_logprobs", 0) != nil || at(t, lp,
+		"token_logprobs", 1) != -1.5 {
 		t.Errorf("logprobs of the prompt %v", lp["token_logprobs"])
 	}
 	if at(t, lp, "text_offset", len(prompt)) != 6.0 || at(t, lp, "text_offset", n-1) != 12.0 {
 		t.Errorf("offsets %v", lp["text_offset"])
 	}
-	if len(choice["token_ids"].([]any)) != 2 || len(choice["prompt_token_ids"].([]any)) != len(prompt) {
+	if len(choice["token_ids"].([]any)) != 2 ||
+		len(choice["prompt_token_ids"].([]any)) != len(prompt) {
 		t.Errorf("ids %v %v", choice["token_ids"], choice["prompt_token_ids"])
 	}
 
-	list := chunks(t, s.post(completionsPath, `{"prompt":"func é","echo":true,"logprobs":1,"stream":true}`))
-	if at(t, list[0], "choices", 0, "text") != "func é hello" || at(t, list[1], "choices", 0, "text") != " world" {
+	list := chunks(t, s.post(completionsPath,
+		`{"prompt":"func é","echo":true,"logprobs":1,"stream":true}`))
+	if at(t, list[0], "choices", 0, "text") != "func é hello" || at(t, list[1], "choices", 0,
+		"text") != " world" {
 		t.Errorf("streamed echo %v", list)
 	}
-	if o := at(t, list[1], "choices", 0, "logprobs", "text_offset"); !reflect.DeepEqual(o, []any{12.0}) {
+	if o := at(t, list[1], "choices", 0, "logprobs", "text_offset"); !reflect.DeepEqual(o,
+		[]any{12.0}) {
 		t.Errorf("streamed offset %v", o)
 	}
 }
@@ -245,7 +265,8 @@ func TestScoring(t *testing.T) {
 	body := `{"prompt":"func x","echo":true,"max_tokens":0,"logprobs":1`
 	got := s.ok(t, completionsPath, body+"}")
 	n := len(s.engine.last(t).Prompt)
-	if at(t, got, "choices", 0, "text") != "func x" || at(t, got, "choices", 0, "finish_reason") != "length" {
+	if at(t, got, "choices", 0, "text") != "func x" || at(t, got, "choices", 0,
+		"finish_reason") != "length" {
 		t.Errorf("choice %v", at(t, got, "choices", 0))
 	}
 	if l := at(t, got, "choices", 0, "logprobs", "token_logprobs").([]any); len(l) != n {
@@ -254,16 +275,19 @@ func TestScoring(t *testing.T) {
 	if at(t, got, "usage", "completion_tokens") != 0.0 {
 		t.Errorf("usage %v", got["usage"])
 	}
-	list := chunks(t, s.post(completionsPath, body+`,"stream":true,"stream_options":{"include_usage":true}}`))
-	if len(list) != 2 || at(t, list[0], "choices", 0, "text") != "func x" || at(t, list[0], "choices", 0, "finish_reason") != "length" ||
-		at(t, list[1], "usage", "completion_tokens") != 0.0 {
+	list := chunks(t, s.post(completionsPath,
+		body+`,"stream":true,"stream_options":{"include_usage":true}}`))
+	if len(list) != 2 || at(t, list[0], "choices", 0, "text") != "func x" || at(t, list[0],
+		"choices", 0, "finish_reason") != "length" || at(t, list[1], "usage",
+		"completion_tokens") != 0.0 {
 		t.Errorf("streamed %v", list)
 	}
 }
 
 func TestCompletionStreamShape(t *testing.T) {
 	s := newServer(t)
-	list := chunks(t, s.post(completionsPath, `{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true,"request_id":"r1"}`))
+	list := chunks(t, s.post(completionsPath,
+		`{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true,"request_id":"r1"}`))
 	if len(list) != 3 {
 		t.Fatalf("%d chunks", len(list))
 	}
@@ -277,13 +301,16 @@ func TestCompletionStreamShape(t *testing.T) {
 
 func TestContinuousUsage(t *testing.T) {
 	s := newServer(t)
-	list := chunks(t, s.post(completionsPath, `{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`))
+	list := chunks(t, s.post(completionsPath,
+		`{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`))
 	for i, want := range []float64{1, 2, 2} {
-		if at(t, list[i], "usage", "completion_tokens") != want || at(t, list[i], "usage", "prompt_tokens") != 3.0 {
+		if at(t, list[i], "usage", "completion_tokens") != want || at(t, list[i], "usage",
+			"prompt_tokens") != 3.0 {
 			t.Errorf("usage %d: %v", i, list[i]["usage"])
 		}
 	}
-	for _, c := range chunks(t, s.post(completionsPath, `{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":false}}`)) {
+	for _, c := range chunks(t, s.post(completionsPath,
+		`{"prompt":[1,2,3],"stream":true,"stream_options":{"include_usage":false}}`)) {
 		if _, ok := c["usage"]; ok {
 			t.Errorf("usage without being asked: %v", c)
 		}
@@ -294,7 +321,8 @@ func TestContinuousUsage(t *testing.T) {
 func TestPrefillDeltas(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: append([]engine.Delta{{StopToken: -1}}, say(r, []int32{300}, []string{"x"}, sample.FinishStop)...)}
+		return script{deltas: append([]engine.Delta{{StopToken: -1}}, say(r, []int32{300},
+			[]string{"x"}, sample.FinishStop)...)}
 	}
 	if list := chunks(t, s.post(completionsPath, `{"prompt":[1],"stream":true}`)); len(list) != 1 {
 		t.Errorf("%d chunks", len(list))
@@ -315,10 +343,12 @@ func TestWithoutTokenizer(t *testing.T) {
 		t.Errorf("choice %v", at(t, got, "choices", 0))
 	}
 	for path, body := range map[string]string{
-		completionsPath: `{"prompt":"x"}`, openai.ChatPath: "{" + hiChat + "}", "/tokenize": `{"prompt":"x"}`, "/detokenize": `{"tokens":[1]}`,
+		completionsPath: `{"prompt":"x"}`, openai.ChatPath: "{" + hiChat + "}",
+		"/tokenize": `{"prompt":"x"}`, "/detokenize": `{"tokens":[1]}`,
 	} {
 		refused(t, s, path, body, 400, "", "tokenizer")
 	}
 	refused(t, s, completionsPath, `{"prompt":[1],"stop":"x"}`, 400, "stop", "without one")
-	refused(t, s, completionsPath, `{"prompt":[1],"bad_words":["x"]}`, 400, "bad_words", "without one")
+	refused(t, s, completionsPath, `{"prompt":[1],"bad_words":["x"]}`, 400, "bad_words",
+		"without one")
 }

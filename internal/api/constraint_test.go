@@ -15,24 +15,31 @@ func TestConstraintFields(t *testing.T) {
 	open, compact, anyOrder := json, json, json
 	open.Closed, compact.Compact, anyOrder.AnyOrder = false, true, true
 	for fields, want := range map[string]constrain.Spec{
-		`"response_format":{"type":"text"}`:                                                               {},
-		`"response_format":{"type":"json_object"}`:                                                        {Kind: constrain.JSONObject},
-		`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`:     json,
-		`"response_format":{"type":"json_schema","json_schema":{"strict":true,"schema":` + schema + `}}`:  json,
-		`"response_format":{"type":"json_schema","json_schema":{"strict":false,"schema":` + schema + `}}`: open,
-		`"response_format":{"type":"json_schema","json_schema":{"schema":` + schema + `,"strict":false}}`: open,
-		`"structured_outputs":{"json":` + schema + `}`:                                                    json,
-		`"structured_outputs":{"json":"{\"properties\":{\"a\":{}}}"}`:                                     json,
-		`"structured_outputs":{"json":` + schema + `,"disable_any_whitespace":true}`:                      compact,
-		`"structured_outputs":{"any_key_order":true,"json":` + schema + `}`:                               anyOrder,
-		`"structured_outputs":{"regex":"a+","json":null}`:                                                 {Kind: constrain.Regex, Text: "a+"},
-		`"structured_outputs":{"choice":["a","b"]}`:                                                       {Kind: constrain.Choice, Text: `["a","b"]`},
-		`"structured_outputs":{"grammar":"root ::= \"a\""}`:                                               {Kind: constrain.Grammar, Text: `root ::= "a"`},
-		`"structured_outputs":{"json_object":true}`:                                                       {Kind: constrain.JSONObject},
-		`"guided_json":` + schema:                                                                         json,
-		`"guided_regex":"a"`:                                                                              {Kind: constrain.Regex, Text: "a"},
-		`"guided_choice":["a"]`:                                                                           {Kind: constrain.Choice, Text: `["a"]`},
-		`"guided_grammar":"x"`:                                                                            {Kind: constrain.Grammar, Text: "x"},
+		`"response_format":{"type":"text"}`:        {},
+		`"response_format":{"type":"json_object"}`: {Kind: constrain.JSONObject},
+		`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema +
+			`}}`: json,
+		`"response_format":{"type":"json_schema","json_schema":{"strict":true,"schema":` + schema +
+			`}}`: json,
+		`"response_format":{"type":"json_schema","json_schema":{"strict":false,"schema":` + schema +
+			`}}`: open,
+		`"response_format":{"type":"json_schema","json_schema":{"schema":` + schema +
+			`,"strict":false}}`: open,
+		`"structured_outputs":{"json":` + schema +
+			`}`: json,
+		`"structured_outputs":{"json":"{\"properties\":{\"a\":{}}}"}`: json,
+		`"structured_outputs":{"json":` + schema +
+			`,"disable_any_whitespace":true}`: compact,
+		`"structured_outputs":{"any_key_order":true,"json":` + schema +
+			`}`: anyOrder,
+		`"structured_outputs":{"regex":"a+","json":null}`:   {Kind: constrain.Regex, Text: "a+"},
+		`"structured_outputs":{"choice":["a","b"]}`:         {Kind: constrain.Choice, Text: `["a","b"]`},
+		`"structured_outputs":{"grammar":"root ::= \"a\""}`: {Kind: constrain.Grammar, Text: `root ::= "a"`},
+		`"structured_outputs":{"json_object":true}`:         {Kind: constrain.JSONObject},
+		`"guided_json":` + schema:                           json,
+		`"guided_regex":"a"`:                                {Kind: constrain.Regex, Text: "a"},
+		`"guided_choice":["a"]`:                             {Kind: constrain.Choice, Text: `["a"]`},
+		`"guided_grammar":"x"`:                              {Kind: constrain.Grammar, Text: "x"},
 	} {
 		s := newServer(t)
 		for path, prompt := range map[string]string{completionsPath: hi, openai.ChatPath: hiChat} {

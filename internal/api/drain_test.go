@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestDrainAnswersAll hands a socket from server to server, again and again, under clients that make a connection for each
-// request and clients that keep theirs: everything that was accepted is answered.
+// TestDrainAnswersAll hands a socket from server to server, again and again, under clients that
+// make a connection for each request and clients that keep theirs: everything that was accepted is
+// answered.
 func TestDrainAnswersAll(t *testing.T) {
 	rounds := 400
 	if testing.Short() {
@@ -68,7 +69,8 @@ func TestDrainAnswersAll(t *testing.T) {
 				default:
 				}
 				// A POST that is not known to be safe is not sent again by the client itself.
-				resp, err := client.Post("http://"+socket.Addr().String()+"/tokenize", "application/json", strings.NewReader(`{"prompt":"x"}`))
+				resp, err := client.Post("http://"+socket.Addr().String()+"/tokenize",
+					"application/json", strings.NewReader(`{"prompt":"x"}`))
 				if err == nil {
 					_, err = io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()

@@ -41,7 +41,8 @@ func TestElasticWantsFlagOrKey(t *testing.T) {
 		s := newServer(t, func(o *Options) {
 			o.Elastic, o.Config.Server.EnableElasticEP, o.Config.Server.APIKeys = e, c.flag, c.keys
 		})
-		for path, body := range map[string]string{"/scale_elastic?dp=2": "", "/scale_elastic_ep": `{"new_data_parallel_size":2}`} {
+		for path, body := range map[string]string{"/scale_elastic?dp=2": "",
+			"/scale_elastic_ep": `{"new_data_parallel_size":2}`} {
 			e.asked = ""
 			rec := s.do("POST", path, body, "Authorization", "Bearer k")
 			if rec.Code != c.code || (e.asked != "") != (c.code == 200) ||
@@ -65,7 +66,8 @@ func TestElastic(t *testing.T) {
 		{"/scale_elastic?dp=1&drain_timeout=7", "", 200, "1 engines within 7s"},
 		{"/scale_elastic?tp=2", "", 200, "tp 2"},
 		{"/scale_elastic_ep", `{"new_data_parallel_size":4}`, 200, "4 engines within 2m0s"},
-		{"/scale_elastic_ep", `{"new_data_parallel_size":2,"drain_timeout":5}`, 200, "2 engines within 5s"},
+		{"/scale_elastic_ep", `{"new_data_parallel_size":2,"drain_timeout":5}`, 200,
+			"2 engines within 5s"},
 		{"/scale_elastic", "", 400, "one of `dp`"},
 		{"/scale_elastic?dp=1&tp=2", "", 400, "one of `dp`"},
 		{"/scale_elastic?pp=2", "", 400, "--pipeline-parallel-size"},
@@ -76,7 +78,8 @@ func TestElastic(t *testing.T) {
 		{"/scale_elastic_ep", `{}`, 400, "`new_data_parallel_size` is required"},
 		{"/scale_elastic_ep", `{"new_data_parallel_size":"two"}`, 400, "new_data_parallel_size"},
 		{"/scale_elastic_ep", `{"new_data_parallel_size":0}`, 400, "new_data_parallel_size"},
-		{"/scale_elastic_ep", `{"new_data_parallel_size":2,"drain_timeout":0}`, 400, "drain_timeout"},
+		{"/scale_elastic_ep", `{"new_data_parallel_size":2,"drain_timeout":0}`, 400,
+			"drain_timeout"},
 		{"/scale_elastic_ep", `[]`, 400, "object"},
 	} {
 		e.asked = ""
@@ -87,16 +90,19 @@ func TestElastic(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		&open.Refused{Reason: "no room"}:                  "400 BadRequestError no room",
-		fmt.Errorf("%w: from 1 to 2", engine.ErrScaling):  "409 ConflictError the engines are being",
-		fmt.Errorf("%w after 2m", engine.ErrBusy):         "408 RequestTimeoutError engines that are",
-		engine.ErrStopped:                                 "503 ServiceUnavailableError draining",
-		errors.New("engine 1: no such file or directory"): "500 InternalServerError the engines stay as they were: engine 1: no",
+		&open.Refused{Reason: "no room"}: "400 BadRequestError no room",
+		fmt.Errorf("%w: from 1 to 2",
+			engine.ErrScaling): "409 ConflictError the engines are being", fmt.Errorf("%w after 2m",
+			engine.ErrBusy): "408 RequestTimeoutError engines that are",
+		engine.ErrStopped: "503 ServiceUnavailableError draining",
+		errors.New("engine 1: no such file or directory"): "500 InternalServerError the engines " +
+			"stay as they were: engine 1: no",
 	} {
 		e.err = err
 		rec := s.do("POST", "/scale_elastic?dp=2", "")
 		got := object(t, rec.Body.Bytes())
-		text := fmt.Sprintf("%d %v %v", rec.Code, at(t, got, "error", "type"), at(t, got, "error", "message"))
+		text := fmt.Sprintf("%d %v %v", rec.Code, at(t, got, "error", "type"), at(t, got, "error",
+			"message"))
 		if !strings.HasPrefix(text, want) {
 			t.Errorf("%v: %s, want %s", err, text, want)
 		}
@@ -114,13 +120,15 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// TestElasticNeedsAKey refuses who has none, and a server whose engines are fixed has no such routes.
+// TestElasticNeedsAKey refuses who has none, and a server whose engines are fixed has no such
+// routes.
 func TestElasticNeedsAKey(t *testing.T) {
 	e := &fakeElastic{}
 	s := newServer(t, func(o *Options) {
 		o.Elastic, o.Config.Server.APIKeys = e, []string{"key"}
 	})
-	for _, path := range []string{"/scale_elastic?dp=2", "/scale_elastic_ep", "/is_scaling_elastic_ep"} {
+	for _, path := range []string{"/scale_elastic?dp=2", "/scale_elastic_ep",
+		"/is_scaling_elastic_ep"} {
 		if rec := s.do("POST", path, ""); rec.Code != 401 || e.asked != "" {
 			t.Errorf("%s without a key: %d, %q", path, rec.Code, e.asked)
 		}

@@ -46,13 +46,17 @@ func TestCallsOfModel(t *testing.T) {
 		Days *int
 	}
 	ended := 0
-	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31", "mistral"} {
+	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31",
+		"mistral"} {
 		url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = parser }).URL
-		for i, choice := range []string{`"required"`, `{"type":"function","function":{"name":"weather"}}`} {
+		for i, choice := range []string{`"required"`,
+			`{"type":"function","function":{"name":"weather"}}`} {
 			for seed := range 3 {
-				body := fmt.Sprintf(`{"messages":[{"role":"user","content":"The weather?"}],"max_tokens":200,"seed":%d,"parallel_tool_calls":false,`+
-					`"tools":[{"type":"function","function":{"name":"weather","parameters":%s}}],"tool_choice":%s}`, seed, schema, choice)
-				r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+				body := fmt.Sprintf(
+					`{"messages":[{"role":"user","content":"The weather?"}],"max_tokens":200,"seed":%d,"parallel_tool_calls":false,`+
+						`"tools":[{"type":"function","function":{"name":"weather","parameters":%s}}],"tool_choice":%s}`, seed, schema, choice)
+				r, err := http.Post(url+"/v1/chat/completions", "application/json",
+					strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,13 +80,15 @@ func TestCallsOfModel(t *testing.T) {
 					continue
 				}
 				ended++
-				if want := []string{"tool_calls", "stop"}[i]; c.FinishReason != want || c.Message.Content != nil || len(c.Message.ToolCalls) != 1 {
+				if want := []string{"tool_calls", "stop"}[i]; c.FinishReason != want ||
+					c.Message.Content != nil || len(c.Message.ToolCalls) != 1 {
 					t.Fatalf("%s: %+v", parser, c)
 				}
 				f, a := c.Message.ToolCalls[0].Function, arguments{}
 				d := json.NewDecoder(strings.NewReader(f.Arguments))
 				d.DisallowUnknownFields()
-				if err := d.Decode(&a); err != nil || f.Name != "weather" || a.City != "Paris" && a.City != "Rome" || a.Days != nil && (*a.Days < 0 || *a.Days > 30) {
+				if err := d.Decode(&a); err != nil || f.Name != "weather" || a.City != "Paris" &&
+					a.City != "Rome" || a.Days != nil && (*a.Days < 0 || *a.Days > 30) {
 					t.Errorf("%s: %+v: %v", parser, f, err)
 				}
 			}
@@ -93,20 +99,23 @@ func TestCallsOfModel(t *testing.T) {
 	}
 }
 
-// TestFormatsThatCannotSay: what values without quotes cannot say of a schema is said as JSON where a
-// call must be, and not at all where none has to be.
+// TestFormatsThatCannotSay: what values without quotes cannot say of a schema is said as JSON where
+// a call must be, and not at all where none has to be.
 func TestFormatsThatCannotSay(t *testing.T) {
 	url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = "qwen3_xml" }).URL
 	const tool = `{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"d":{"type":"string","format":"date"}},"required":["d"]}}}`
-	for _, choice := range []string{`"auto"`, `"required"`, `{"type":"function","function":{"name":"f"}}`} {
-		r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user","content":"When?"}],`+
-			`"max_tokens":60,"seed":1,"tools":[`+tool+`],"tool_choice":`+choice+`}`))
+	for _, choice := range []string{`"auto"`, `"required"`,
+		`{"type":"function","function":{"name":"f"}}`} {
+		r, err := http.Post(url+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"messages":[{"role":"user","content":"When?"}],`+
+				`"max_tokens":60,"seed":1,"tools":[`+tool+`],"tool_choice":`+choice+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(r.Body)
 		r.Body.Close()
-		if called := strings.Contains(string(body), `"arguments":"{`); err != nil || r.StatusCode != http.StatusOK || called != (choice != `"auto"`) {
+		if called := strings.Contains(string(body), `"arguments":"{`); err != nil ||
+			r.StatusCode != http.StatusOK || called != (choice != `"auto"`) {
 			t.Errorf("%s: status %d: %s", choice, r.StatusCode, body)
 		}
 	}
@@ -121,7 +130,8 @@ func TestPythonClients(t *testing.T) {
 	}
 	url := serve(t, nil).URL
 	for _, script := range []string{"tools.py", "responses.py", "messages.py"} {
-		out, err := exec.CommandContext(t.Context(), python, "testdata/clients/"+script, url).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), python, "testdata/clients/"+script,
+			url).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
@@ -129,14 +139,16 @@ func TestPythonClients(t *testing.T) {
 	}
 }
 
-// TestNodeClients runs testdata/clients with the modules in $EAGLERAY_NODE_CLIENTS, a folder where npm
-// has installed requirements/clients-node.json as its package.json.
+// TestNodeClients runs testdata/clients with the modules in $EAGLERAY_NODE_CLIENTS, a folder where
+// npm has installed requirements/clients-node.json as its package.json.
 func TestNodeClients(t *testing.T) {
 	folder := os.Getenv("EAGLERAY_NODE_CLIENTS")
 	if folder == "" {
-		t.Skip("EAGLERAY_NODE_CLIENTS names no folder with the modules of requirements/clients-node.json")
+		t.Skip("EAGLERAY_NODE_CLIENTS names no folder with the modules of " +
+			"requirements/clients-node.json")
 	}
-	c := exec.CommandContext(t.Context(), "node", "testdata/clients/responses.cjs", serve(t, nil).URL)
+	c := exec.CommandContext(t.Context(), "node", "testdata/clients/responses.cjs", serve(t,
+		nil).URL)
 	c.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(folder, "node_modules"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

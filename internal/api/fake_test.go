@@ -181,7 +181,8 @@ func (s *fakeStream) Close() {
 
 // sayHello answers " hello" and " world", one token each, and stops at EOS.
 func sayHello(_ int, r *engine.Request) script {
-	return script{deltas: say(r, []int32{300, 301}, []string{" hello", " world"}, sample.FinishStop)}
+	return script{deltas: say(r, []int32{300, 301}, []string{" hello", " world"},
+		sample.FinishStop)}
 }
 
 // say makes one delta per token, with logprobs where the request asks for them, and a last one with
@@ -190,8 +191,10 @@ func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) [
 	var list []engine.Delta
 	offset, runes := 0, 0
 	for i, id := range ids {
-		d := engine.Delta{Text: []byte(texts[i]), Tokens: []int32{id}, TextOffsets: []int{offset}, StopToken: -1,
-			RuneOffsets: []int{runes}, TextEnds: []int{len(texts[i])}, PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
+		d := engine.Delta{Text: []byte(texts[i]), Tokens: []int32{id}, TextOffsets: []int{offset},
+			StopToken:   -1,
+			RuneOffsets: []int{runes}, TextEnds: []int{len(texts[i])}, PromptTokens: len(r.Prompt),
+			CachedTokens: 2, OutputTokens: i + 1}
 		if r.Params.Logprobs != sample.NoLogprobs {
 			d.Logprobs = []step.Logprobs{scoreOf(id, r.Params.Logprobs)}
 		}
@@ -217,14 +220,16 @@ func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) [
 // together is what a slow reader finds of deltas that follow each other.
 func together(list []engine.Delta) engine.Delta {
 	all := list[len(list)-1]
-	all.Text, all.Tokens, all.Logprobs, all.TextOffsets, all.RuneOffsets, all.TextEnds = nil, nil, nil, nil, nil, nil
+	all.Text, all.Tokens, all.Logprobs, all.TextOffsets, all.RuneOffsets, all.TextEnds = nil, nil,
+		nil, nil, nil, nil
 	all.PromptLogprobs = list[0].PromptLogprobs
 	for _, d := range list {
 		for _, end := range d.TextEnds {
 			all.TextEnds = append(all.TextEnds, len(all.Text)+end)
 		}
 		all.Text = append(all.Text, d.Text...)
-		all.Tokens, all.Logprobs = append(all.Tokens, d.Tokens...), append(all.Logprobs, d.Logprobs...)
+		all.Tokens, all.Logprobs = append(all.Tokens, d.Tokens...), append(all.Logprobs,
+			d.Logprobs...)
 		all.TextOffsets = append(all.TextOffsets, d.TextOffsets...)
 		all.RuneOffsets = append(all.RuneOffsets, d.RuneOffsets...)
 	}
@@ -235,14 +240,18 @@ func together(list []engine.Delta) engine.Delta {
 func scoreOf(id, count int32) step.Logprobs {
 	l := step.Logprobs{Sampled: step.TokenLogprob{Token: id, Rank: 2, Logprob: -1.5}}
 	for k := range count {
-		l.Top = append(l.Top, step.TokenLogprob{Token: id + 1 - k, Rank: k + 1, Logprob: -0.5 - float32(k)})
+		l.Top = append(l.Top, step.TokenLogprob{Token: id + 1 - k, Rank: k + 1,
+			Logprob: -0.5 - float32(k)})
 	}
 	return l
 }
 
 const tinyModel = "../../testdata/models/go-std-tiny"
 
-var loadTiny = sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return tokenizer.Load(tinyModel) })
+var loadTiny = sync.OnceValues(func() (*tokenizer.Tokenizer,
+	error) {
+	return tokenizer.Load(tinyModel)
+})
 
 func tinyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	t.Helper()
@@ -274,7 +283,8 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	}
 	fake, log := &fakeEngine{}, &syncBuffer{}
 	o := Options{
-		Info: &open.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
+		Info: &open.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny",
+			Tokenizer: tok, Template: template,
 			Defaults: sample.Defaults{MaxModelLen: 256, VocabSize: tok.VocabSize(), EOS: 2047}},
 		Config:  config.Default(),
 		Engine:  fake,

@@ -40,7 +40,8 @@ func filing(t *testing.T, change ...func(*Options)) *testServer {
 			t.Error(err)
 		}
 	})
-	for end := time.Now().Add(10 * time.Second); s.Batches.Ready() != nil; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(
+		10 * time.Second); s.Batches.Ready() != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the store does not open")
 		}
@@ -51,7 +52,8 @@ func filing(t *testing.T, change ...func(*Options)) *testServer {
 // TestNoStoreDir names the flag that is missing.
 func TestNoStoreDir(t *testing.T) {
 	s := newServer(t)
-	for _, path := range []string{"/v1/files", "/v1/files/x", "/v1/files/x/content", "/v1/batches", "/v1/batches/x"} {
+	for _, path := range []string{"/v1/files", "/v1/files/x", "/v1/files/x/content", "/v1/batches",
+		"/v1/batches/x"} {
 		rec := s.do("GET", path, "")
 		if rec.Code != 404 || !strings.Contains(rec.Body.String(), "--store-dir") {
 			t.Errorf("%s: %d, %s", path, rec.Code, rec.Body)
@@ -106,17 +108,22 @@ func TestUploads(t *testing.T) {
 		{[]string{"file:a.jsonl", "{}", "purpose", "user_data"}, "-"},
 		{[]string{"file:", "", "purpose", "batch", "other", "x"}, "-"},
 		{[]string{"file:../../x\xff", "{}", "purpose", "batch"}, "-"},
-		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at", "expires_after[seconds]", "3600"}, "-"},
+		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at",
+			"expires_after[seconds]", "3600"}, "-"},
 		{[]string{"purpose", "batch"}, "file"},
 		{[]string{"purpose", "batch", "file", "not one"}, "-"},
 		{[]string{"file:a", "x"}, "purpose"},
 		{[]string{"file:a", "x", "purpose", "assistants"}, "purpose"},
 		{[]string{"file:a", "x", "purpose", strings.Repeat("batch", 500)}, "purpose"},
 		{[]string{"file:a", "x", "file:b", "y", "purpose", "batch"}, "file"},
-		{[]string{"file:a", "x", "purpose", "batch", "expires_after[seconds]", "3600"}, "expires_after.anchor"},
-		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at"}, "expires_after.seconds"},
-		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at", "expires_after[seconds]", "3599"}, "expires_after.seconds"},
-		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "now", "expires_after[seconds]", "3600"}, "expires_after.anchor"},
+		{[]string{"file:a", "x", "purpose", "batch", "expires_after[seconds]", "3600"},
+			"expires_after.anchor"},
+		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at"},
+			"expires_after.seconds"},
+		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "created_at",
+			"expires_after[seconds]", "3599"}, "expires_after.seconds"},
+		{[]string{"file:a", "x", "purpose", "batch", "expires_after[anchor]", "now",
+			"expires_after[seconds]", "3600"}, "expires_after.anchor"},
 		{many, ""},
 	} {
 		body, kind := form(t, c.parts...)
@@ -175,7 +182,8 @@ func TestLists(t *testing.T) {
 		if rec.Code == 200 {
 			data := o["data"].([]any)
 			got = fmt.Sprint(len(data), " ", o["has_more"])
-			if len(data) == 0 != (o["first_id"] == nil) || len(data) > 0 && at(t, data[0], "id") != o["first_id"] {
+			if len(data) == 0 != (o["first_id"] == nil) || len(data) > 0 && at(t, data[0],
+				"id") != o["first_id"] {
 				t.Errorf("%s: %s", query, rec.Body)
 			}
 		} else {
@@ -215,13 +223,15 @@ func TestBadBatches(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(strings.Trim(change, `"`), `"`)
 		text := "{" + change
-		for field, value := range map[string]string{"input_file_id": id, "endpoint": "/v1/chat/completions", "completion_window": "24h"} {
+		for field, value := range map[string]string{"input_file_id": id,
+			"endpoint": "/v1/chat/completions", "completion_window": "24h"} {
 			if field != name {
 				text += fmt.Sprintf(`,%q:%q`, field, value)
 			}
 		}
 		rec := s.do("POST", "/v1/batches", text+"}")
-		if got := at(t, object(t, rec.Body.Bytes()), "error", "param"); rec.Code != 400 || got != param {
+		if got := at(t, object(t, rec.Body.Bytes()), "error", "param"); rec.Code != 400 ||
+			got != param {
 			t.Errorf("%.60s: %d, %v instead of %s", change, rec.Code, got, param)
 		}
 	}
@@ -238,8 +248,10 @@ func TestClientBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.Batches.New(t.Context(), openai.BatchNewParams{InputFileID: f.ID, Endpoint: "/v1/chat/completions", CompletionWindow: "24h"})
-	for end := time.Now().Add(10 * time.Second); err == nil && b.Status != "completed"; time.Sleep(time.Millisecond) {
+	b, err := c.Batches.New(t.Context(), openai.BatchNewParams{InputFileID: f.ID,
+		Endpoint: "/v1/chat/completions", CompletionWindow: "24h"})
+	for end := time.Now().Add(10 * time.Second); err == nil &&
+		b.Status != "completed"; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v", b)
 		}
@@ -248,14 +260,16 @@ func TestClientBatch(t *testing.T) {
 	if err != nil || b.RequestCounts.Completed != 1 || b.RequestCounts.Failed != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	for id, want := range map[string]string{b.OutputFileID: `"content":" hello world"`, b.ErrorFileID: `"param":"messages"`} {
+	for id, want := range map[string]string{b.OutputFileID: `"content":" hello world"`,
+		b.ErrorFileID: `"param":"messages"`} {
 		r, err := c.Files.Content(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(r.Body)
 		r.Body.Close()
-		if err != nil || !strings.Contains(string(text), want) || r.ContentLength != int64(len(text)) {
+		if err != nil || !strings.Contains(string(text), want) ||
+			r.ContentLength != int64(len(text)) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}
@@ -267,7 +281,8 @@ func TestClientBatch(t *testing.T) {
 	if e := (*openai.Error)(nil); !errors.As(err, &e) || e.StatusCode != http.StatusBadRequest {
 		t.Errorf("%v", err)
 	}
-	for _, path := range []string{"/v1/files/" + f.ID, "/v1/files/" + f.ID + "/content", "/v1/batches/" + b.ID} {
+	for _, path := range []string{"/v1/files/" + f.ID, "/v1/files/" + f.ID + "/content",
+		"/v1/batches/" + b.ID} {
 		if rec := s.do("GET", path, "", "Authorization", "Bearer sk-other"); rec.Code != 404 {
 			t.Errorf("%s: %d", path, rec.Code)
 		}
@@ -298,9 +313,11 @@ func TestBatchOfEmbeddings(t *testing.T) {
 {"custom_id":"2","method":"POST","url":%q,"body":{}}`, endpoint, c.body, endpoint)
 		body, kind := form(t, "purpose", "batch", "file:in.jsonl", in)
 		f := object(t, s.upload(body, kind).Body.Bytes())
-		b := s.ok(t, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":%q,"completion_window":"24h"}`,
-			f["id"], endpoint))
-		for end := time.Now().Add(10 * time.Second); b["status"] != "completed"; time.Sleep(time.Millisecond) {
+		b := s.ok(t, "/v1/batches",
+			fmt.Sprintf(`{"input_file_id":%q,"endpoint":%q,"completion_window":"24h"}`, f["id"],
+				endpoint))
+		for end := time.Now().Add(
+			10 * time.Second); b["status"] != "completed"; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%v", b)
 			}
@@ -313,7 +330,8 @@ func TestBatchOfEmbeddings(t *testing.T) {
 		}
 		shown := s.do("GET", "/metrics", "").Body.String()
 		for _, status := range []string{"2xx", "4xx"} {
-			if !strings.Contains(shown, `eagleray:batch_rows_total{engine="0",model_name="tiny",status="`+status+`"} 1`) {
+			if !strings.Contains(shown,
+				`eagleray:batch_rows_total{engine="0",model_name="tiny",status="`+status+`"} 1`) {
 				t.Errorf("%s: the metrics do not count a row with %s", endpoint, status)
 			}
 		}
@@ -323,8 +341,8 @@ func TestBatchOfEmbeddings(t *testing.T) {
 	}
 }
 
-// FuzzUpload: whatever form is uploaded, it is a file or an error with a message, and nothing stays of
-// the latter.
+// FuzzUpload: whatever form is uploaded, it is a file or an error with a message, and nothing stays
+// of the latter.
 func FuzzUpload(f *testing.F) {
 	const kind = "multipart/form-data; boundary=B"
 	part := func(head, text string) string { return "--B\r\n" + head + "\r\n\r\n" + text + "\r\n" }
@@ -336,7 +354,8 @@ func FuzzUpload(f *testing.F) {
 	f.Add(kind, part(purpose, "batch")+part(purpose, "batch"))
 	f.Add("multipart/form-data", "")
 	f.Add("multipart/form-data; boundary=", "--\r\n")
-	f.Add(kind, part(`Content-Disposition: form-data; name="expires_after[seconds]"`, "3600")+part(file, ""))
+	f.Add(kind, part(`Content-Disposition: form-data; name="expires_after[seconds]"`,
+		"3600")+part(file, ""))
 	dir := f.TempDir()
 	kept := store.New(dir, store.Options{})
 	s := newServer(f, func(o *Options) { o.Store, o.Config.Server.StoreDir = kept, dir })
@@ -354,7 +373,8 @@ func FuzzUpload(f *testing.F) {
 		switch {
 		case rec.Code == 200:
 			id := o["id"].(string)
-			if n := s.do("GET", "/v1/files/"+id+"/content", "").Body.Len(); float64(n) != o["bytes"] {
+			if n := s.do("GET", "/v1/files/"+id+"/content",
+				"").Body.Len(); float64(n) != o["bytes"] {
 				t.Errorf("%d bytes of %v", n, o)
 			}
 			if rec := s.do("DELETE", "/v1/files/"+id, ""); rec.Code != 200 {

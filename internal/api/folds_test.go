@@ -74,7 +74,8 @@ func foldResponse(t *testing.T, list []map[string]any) (output []any, status any
 		case "function_call_arguments.delta":
 			open["arguments"] = open["arguments"].(string) + e["delta"].(string)
 		case "output_text.done", "reasoning_text.done":
-			if content()["text"] != e["text"] || marshal(t, content()["logprobs"]) != marshal(t, e["logprobs"]) {
+			if content()["text"] != e["text"] || marshal(t, content()["logprobs"]) != marshal(t,
+				e["logprobs"]) {
 				t.Fatalf("%v is done as %v", content(), e)
 			}
 		case "function_call_arguments.done":
@@ -187,13 +188,14 @@ func TestStreamsAddUp(t *testing.T) {
 			format = "hermes"
 		}
 		if servers[format] == nil {
-			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}), func(o *Options) {
-				o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
-				o.Info.MaxModelLen = 2048
-				o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
-					return script{deltas: say(r, make([]int32, len(texts)), texts, finish)}
-				}}
-			})
+			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}),
+				func(o *Options) {
+					o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
+					o.Info.MaxModelLen = 2048
+					o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
+						return script{deltas: say(r, make([]int32, len(texts)), texts, finish)}
+					}}
+				})
 			t.Cleanup(servers[format].Close)
 		}
 		return servers[format]
@@ -232,10 +234,11 @@ func TestStreamsAddUp(t *testing.T) {
 				texts = cut(text)
 			}
 			output, status := foldResponse(t, namedEvents(t,
-				s.post(responses.ResponsesPath, `{`+hiInput+`,`+flat+`,"stream":true}`).Body.String()))
+				s.post(responses.ResponsesPath,
+					`{`+hiInput+`,`+flat+`,"stream":true}`).Body.String()))
 			if plain(output) != plain(response["output"]) || status != response["status"] {
-				t.Errorf("%s %q in %q: the response is\n%s, and its events add up to\n%s", v.P, text, texts,
-					plain(response["output"]), plain(output))
+				t.Errorf("%s %q in %q: the response is\n%s, and its events add up to\n%s", v.P,
+					text, texts, plain(response["output"]), plain(output))
 			}
 			content, reason := foldMessage(t, namedEvents(t,
 				s.post(anthropic.MessagesPath, `{`+message+`,"stream":true}`).Body.String()))
@@ -243,14 +246,18 @@ func TestStreamsAddUp(t *testing.T) {
 				content = []any{}
 			}
 			if plain(content) != plain(wanted["content"]) || reason != wanted["stop_reason"] {
-				t.Errorf("%s %q in %q: the message is\n%s %v, and its events add up to\n%s %v", v.P, text, texts,
-					plain(wanted["content"]), wanted["stop_reason"], plain(content), reason)
+				t.Errorf("%s %q in %q: the message is\n%s %v, and its events add up to\n%s %v", v.P,
+					text, texts, plain(wanted["content"]), wanted["stop_reason"], plain(content),
+					reason)
 			}
-			got, why := rejoined(t, chunks(t, s.post(openai.ChatPath, `{`+askTools+`,"stream":true}`)))
+			got, why := rejoined(t, chunks(t, s.post(openai.ChatPath,
+				`{`+askTools+`,"stream":true}`)))
 			want := at(t, whole, "choices", 0, "message").(map[string]any)
 			for _, key := range []string{"content", "reasoning"} {
-				if g, _ := got[key].(string); want[key] != nil && g != want[key] || want[key] == nil && g != "" {
-					t.Errorf("%s %q in %q: %s is %v, and streamed %v", v.P, text, texts, key, want[key], got[key])
+				if g, _ := got[key].(string); want[key] != nil && g != want[key] ||
+					want[key] == nil && g != "" {
+					t.Errorf("%s %q in %q: %s is %v, and streamed %v", v.P, text, texts, key,
+						want[key], got[key])
 				}
 			}
 			calls := func(m map[string]any) string {
@@ -260,7 +267,8 @@ func TestStreamsAddUp(t *testing.T) {
 				}
 				return marshal(t, list)
 			}
-			if a, b := calls(want), calls(got); a != b || why != at(t, whole, "choices", 0, "finish_reason") {
+			if a, b := calls(want), calls(got); a != b || why != at(t, whole, "choices", 0,
+				"finish_reason") {
 				t.Errorf("%s %q in %q: calls are %s, and streamed %s", v.P, text, texts, a, b)
 			}
 		}

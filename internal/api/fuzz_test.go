@@ -31,7 +31,8 @@ func fuzzRequests(f *testing.F, path string, seeds ...string) {
 		s.engine.requests = s.engine.requests[:0]
 		rec := s.do("POST", path, body, "Content-Type", "application/json")
 		switch {
-		case rec.Code == http.StatusOK && strings.HasPrefix(rec.Header().Get("Content-Type"), "text/event-stream"):
+		case rec.Code == http.StatusOK && strings.HasPrefix(rec.Header().Get("Content-Type"),
+			"text/event-stream"):
 			chunks(t, rec)
 		case rec.Code == http.StatusOK:
 			object(t, rec.Body.Bytes())
@@ -69,9 +70,12 @@ func checkContract(t *testing.T, m *generate.Model, r *engine.Request) {
 	ok(len(r.Prompt) >= 1 && len(r.Prompt) < m.MaxModelLen && within(r.Prompt), "prompt")
 	ok(p.MaxTokens >= 1 && len(r.Prompt)+int(p.MaxTokens) <= m.MaxModelLen, "max tokens")
 	ok(p.MinTokens >= 0 && p.MinTokens <= p.MaxTokens, "min tokens")
-	ok(p.Temperature >= 0 && p.Temperature <= 2 && p.TopP > 0 && p.TopP <= 1 && p.MinP >= 0 && p.MinP <= 1, "temperature, top_p, min_p")
-	ok(p.TopK >= 0 && int(p.TopK) < m.VocabSize && p.RepetitionPenalty > 0, "top_k, repetition penalty")
-	ok(p.Logprobs >= -2 && int(p.Logprobs) <= m.MaxLogprobs() && p.PromptLogprobs >= -2 && int(p.PromptLogprobs) <= m.MaxLogprobs(), "logprobs")
+	ok(p.Temperature >= 0 && p.Temperature <= 2 && p.TopP > 0 && p.TopP <= 1 && p.MinP >= 0 &&
+		p.MinP <= 1, "temperature, top_p, min_p")
+	ok(p.TopK >= 0 && int(p.TopK) < m.VocabSize && p.RepetitionPenalty > 0,
+		"top_k, repetition penalty")
+	ok(p.Logprobs >= -2 && int(p.Logprobs) <= m.MaxLogprobs() && p.PromptLogprobs >= -2 &&
+		int(p.PromptLogprobs) <= m.MaxLogprobs(), "logprobs")
 	ok(within(p.StopTokens) && within(p.AllowedTokens), "token ids")
 	for _, b := range p.LogitBias {
 		ok(within([]int32{b.ID}) && b.Value >= -100 && b.Value <= 100, "logit bias")
@@ -85,7 +89,8 @@ func checkContract(t *testing.T, m *generate.Model, r *engine.Request) {
 }
 
 func FuzzCompletions(f *testing.F) {
-	fuzzRequests(f, completionsPath, `{"prompt":"hi"}`, `{"prompt":[1,2],"logprobs":3,"echo":true,"max_tokens":0}`,
+	fuzzRequests(f, completionsPath, `{"prompt":"hi"}`,
+		`{"prompt":[1,2],"logprobs":3,"echo":true,"max_tokens":0}`,
 		`{"prompt":["a","b"],"n":2,"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"prompt":[[1],[2,3]],"logit_bias":{"5":-7},"stop":["x"],"bad_words":["a"],"seed":3,"truncate_prompt_tokens":1}`,
 		`{"prompt":"a","temperature":0,"allowed_token_ids":[1],"min_tokens":2,"prompt_logprobs":1,"return_token_ids":true}`)

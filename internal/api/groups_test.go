@@ -18,8 +18,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// spoken is what a model says: the text that each token adds, of which one ends with the last token of
-// a character, and how it ends.
+// spoken is what a model says: the text that each token adds, of which one ends with the last token
+// of a character, and how it ends.
 type spoken struct {
 	pieces []string
 	// stop ends the output where it is not "". include leaves it in the text.
@@ -37,8 +37,9 @@ func (v spoken) deltas(r *engine.Request) []engine.Delta {
 	runes := 0
 	for i, piece := range v.pieces {
 		id := int32(300 + i)
-		d := engine.Delta{Tokens: []int32{id}, TextOffsets: []int{len(all)}, RuneOffsets: []int{runes},
-			StopToken: -1, PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
+		d := engine.Delta{Tokens: []int32{id}, TextOffsets: []int{len(all)},
+			RuneOffsets: []int{runes},
+			StopToken:   -1, PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
 		if r.Params.Logprobs != sample.NoLogprobs {
 			d.Logprobs = []step.Logprobs{scoreOf(id, r.Params.Logprobs)}
 			d.Logprobs[0].Sampled.Logprob = -float32(i)
@@ -92,8 +93,8 @@ func divided(rng *rand.Rand, text string) (pieces []string) {
 // dialect is an API: how it is asked, and how its streams are added up.
 type dialect struct {
 	path, body string
-	// stop is the field with stop strings, list says that they are a list. include says that it has one
-	// for leaving them in the text.
+	// stop is the field with stop strings, list says that they are a list. include says that it has
+	// one for leaving them in the text.
 	stop          string
 	list, include bool
 	// whole is what counts of an answer, fold the same of a stream.
@@ -175,7 +176,10 @@ func dialects() map[string]dialect {
 		"chat": {path: openai.ChatPath, stop: "stop", include: true,
 			body: askTools + `,"n":2,"logprobs":true,"top_logprobs":2,"return_token_ids":true`,
 			whole: func(t *testing.T, v map[string]any) any {
-				return choicesOf(t, v, func(sum, c map[string]any) { addMessage(t, sum, c["message"], text) })
+				return choicesOf(t, v, func(sum, c map[string]any) {
+					addMessage(t, sum,
+						c["message"], text)
+				})
 			},
 			fold: func(t *testing.T, body string) any {
 				return choiceFolds(t, doneChunks(t, body), func(sum, c map[string]any) {
@@ -211,7 +215,8 @@ func dialects() map[string]dialect {
 				}
 				for _, e := range list {
 					if e["type"] == "message_delta" {
-						return []any{content, reason, at(t, e, "delta", "stop_sequence"), e["usage"]}
+						return []any{content, reason, at(t, e, "delta", "stop_sequence"),
+							e["usage"]}
 					}
 				}
 				return nil
@@ -248,15 +253,16 @@ func doneChunks(t *testing.T, body string) (list []map[string]any) {
 }
 
 // TestStreamsDoNotDependOnTiming has the same tokens reach every API in every grouping that a slow
-// reader may find them in, ended in every way, read by parsers and not, with their log-probabilities,
-// and wants each stream to add up to the answer without streaming.
+// reader may find them in, ended in every way, read by parsers and not, with their
+// log-probabilities, and wants each stream to add up to the answer without streaming.
 func TestStreamsDoNotDependOnTiming(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	texts := []struct{ Out, P string }{
 		{"", ""}, {"It is", ""}, {" It  is\n", ""}, {"日本, é and 日本語!", ""}, // 日本 is held back
 		{"<think>\nwhy é\n</think>\n\nIt is 日本", "hermes"},
 		{"<think>\nwhy</think>", "hermes"}, {"<think> only é", "hermes"},
-		{"<think>a</think>so <tool_call>\n{\"name\":\"f\",\"arguments\":{\"é\":[1,2]}}</tool_call>", "hermes"},
+		{"<think>a</think>so <tool_call>\n{\"name\":\"f\",\"arguments\":{\"é\":[1,2]}}</tool_call>",
+			"hermes"},
 		{"  so  \n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}</tool_call> \n<tool_call>" +
 			"{\"name\":\"g\",\"arguments\":{\"x\":\"é\"}}</tool_call>\n and then", "hermes"},
 	}
@@ -279,13 +285,14 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 			format = "hermes"
 		}
 		if servers[format] == nil {
-			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}), func(o *Options) {
-				if format != "" {
-					o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
-				}
-				o.Info.MaxModelLen, o.Config.Server.EnablePromptTokensDetails = 4096, true
-				o.Engine = &fakeEngine{play: play}
-			})
+			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}),
+				func(o *Options) {
+					if format != "" {
+						o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
+					}
+					o.Info.MaxModelLen, o.Config.Server.EnablePromptTokensDetails = 4096, true
+					o.Engine = &fakeEngine{play: play}
+				})
 			t.Cleanup(servers[format].Close)
 		}
 		return servers[format]
@@ -363,13 +370,15 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 // settled waits for a response in the background.
 func settled(t *testing.T, s *testServer, v map[string]any) map[string]any {
 	id := v["id"].(string)
-	s.do("GET", responses.ResponsesPath+"/"+id+"?stream=true", "") // until its end, where it has events
+	// until its end, where it has events
+	s.do("GET", responses.ResponsesPath+"/"+id+"?stream=true", "")
 	for {
 		rec := s.do("GET", responses.ResponsesPath+"/"+id, "")
 		if rec.Code != 200 {
 			t.Fatalf("GET of %s answered %s", id, rec.Body)
 		}
-		if v := object(t, rec.Body.Bytes()); v["status"] != "queued" && v["status"] != "in_progress" {
+		if v := object(t, rec.Body.Bytes()); v["status"] != "queued" &&
+			v["status"] != "in_progress" {
 			return v
 		}
 		time.Sleep(time.Millisecond)

@@ -52,8 +52,8 @@ func (s *API) health(w http.ResponseWriter, r *server.Request) error {
 			errors.Is(err, engine.ErrPaused)}
 }
 
-// openStores opens the stores where they are not open yet: a server that was handed its socket waits for the
-// one before, which has them until it ends.
+// openStores opens the stores where they are not open yet: a server that was handed its socket
+// waits for the one before, which has them until it ends.
 func (s *API) openStores() error {
 	for _, kept := range []*store.Store{s.opt.Store, s.opt.Responses} {
 		if kept == nil {

@@ -22,7 +22,8 @@ func TestHealthRoutes(t *testing.T) {
 		says         string
 	}{
 		{"serving", nil, 200, 200, ""},
-		{"recovering", fmt.Errorf("%w: rank 1: killed", engine.ErrRecovering), 503, 200, "recovering: rank 1"},
+		{"recovering", fmt.Errorf("%w: rank 1: killed", engine.ErrRecovering), 503, 200,
+			"recovering: rank 1"},
 		{"stalled", fmt.Errorf("%w: rank 0", engine.ErrStalled), 503, 200, "stalled: rank 0"},
 		{"draining", engine.ErrStopped, 503, 200, "draining"},
 		{"failed", fmt.Errorf("%w: rank 1", engine.ErrFailed), 503, 500, "failed: rank 1"},
@@ -74,8 +75,8 @@ func TestHealthGenerates(t *testing.T) {
 	}
 }
 
-// TestHealthWaitsForStores: a server that is handed a socket is ready once the one before has let go of what
-// is stored.
+// TestHealthWaitsForStores: a server that is handed a socket is ready once the one before has let
+// go of what is stored.
 func TestHealthWaitsForStores(t *testing.T) {
 	dir := t.TempDir()
 	before := store.New(dir, store.Options{})
@@ -86,8 +87,9 @@ func TestHealthWaitsForStores(t *testing.T) {
 	t.Cleanup(func() { kept.Close() })
 	s := newServer(t, func(o *Options) { o.Responses = kept })
 	for _, path := range []string{"/health", "/ping", "/readyz"} {
-		if rec := s.do("GET", path, ""); rec.Code != 503 || rec.Header().Get("Retry-After") != "1" ||
-			!strings.Contains(rec.Body.String(), "what is stored cannot be had yet: ") {
+		if rec := s.do("GET", path, ""); rec.Code != 503 ||
+			rec.Header().Get("Retry-After") != "1" || !strings.Contains(rec.Body.String(),
+			"what is stored cannot be had yet: ") {
 			t.Errorf("%s while another has it: %d %s", path, rec.Code, rec.Body)
 		}
 	}

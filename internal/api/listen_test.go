@@ -62,7 +62,8 @@ func TestLittleServer(t *testing.T) {
 	if os.Getenv("EAGLERAY_TEST_DESCRIPTORS") == "" {
 		t.Skip("the child of another test")
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64,
+		Max: 64}); err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t)
@@ -79,8 +80,8 @@ func TestLittleServer(t *testing.T) {
 	_ = s.HTTPServer(l.Addr().String()).Serve(limited)
 }
 
-// TestFewDescriptors: with more clients than a process may have descriptors, /health answers, others
-// are refused with 503, and once connections have no request they make room.
+// TestFewDescriptors: with more clients than a process may have descriptors, /health answers,
+// others are refused with 503, and once connections have no request they make room.
 func TestFewDescriptors(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestLittleServer$", "-test.v")
 	child.Env = append(os.Environ(), "EAGLERAY_TEST_DESCRIPTORS=64")
@@ -119,8 +120,8 @@ func TestFewDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
-			"Content-Length: 100\r\n\r\n", completionsPath)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: 100\r\n\r\n", completionsPath)
 		held = append(held, conn)
 	}
 	ask := func(method, path, body string) int {

@@ -40,7 +40,8 @@ func TestSpecialTokensInContentStayText(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &plain); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := s.Model.Tokenizer.Decode(ids, false), "<|im_start|>user\n"+plain+"<|im_end|>\n<|im_start|>assistant\n"; got != want {
+		if got, want := s.Model.Tokenizer.Decode(ids, false),
+			"<|im_start|>user\n"+plain+"<|im_end|>\n<|im_start|>assistant\n"; got != want {
 			t.Errorf("%s: prompt reads %q, want %q", name, got, want)
 		}
 	}
@@ -49,7 +50,8 @@ func TestSpecialTokensInContentStayText(t *testing.T) {
 func TestSpecialTokensInContentWhenAsked(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.SpecialTokensInContent = true })
 	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"<|im_end|>"}]}`)
-	want := s.Model.Tokenizer.Encode("<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n", false)
+	want := s.Model.Tokenizer.Encode(
+		"<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n", false)
 	if got := s.engine.last(t).Prompt; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -67,7 +69,8 @@ func TestMaskElsewhere(t *testing.T) {
 	if slices.ContainsFunc(ids, s.Model.Tokenizer.IsSpecial) {
 		t.Errorf("special tokens in %v", ids)
 	}
-	if text := rendered(t, s); !strings.Contains(text, `"<|im_end|>"`) || !strings.Contains(text, `<|endoftext|>hi`) {
+	if text := rendered(t, s); !strings.Contains(text, `"<|im_end|>"`) || !strings.Contains(text,
+		`<|endoftext|>hi`) {
 		t.Errorf("prompt %q", text)
 	}
 	got := s.ok(t, "/tokenize", `{`+hiChat+`,`+fields+`}`)

@@ -19,50 +19,85 @@ func TestMessagesRefusals(t *testing.T) {
 		return `"max_tokens":20,"messages":[{"role":"` + role + `","content":` + content + `}]`
 	}
 	for name, c := range map[string]struct{ fields, message string }{
-		"no max_tokens":         {`"messages":[]`, "`max_tokens` is required"},
-		"max_tokens 0":          {`"max_tokens":0,"messages":[{"role":"user","content":"hi"}]`, "max_tokens"},
-		"no messages":           {`"max_tokens":5`, "`messages` is required"},
-		"messages empty":        {`"max_tokens":5,"messages":[]`, "`messages` must not be empty"},
-		"message number":        {`"max_tokens":5,"messages":[1]`, "`messages[0]` must be an object"},
-		"role":                  {turn("tool", `"x"`), "`messages[0].role` must be user"},
-		"no content":            {`"max_tokens":5,"messages":[{"role":"user"}]`, "`messages[0].content` is required"},
-		"content number":        {turn("user", `1`), "string or a list of blocks"},
-		"block number":          {turn("user", `[1]`), "`messages[0].content[0]` must be an object"},
-		"image":                 {turn("user", `[{"type":"image"}]`), `has type "image"`},
-		"document":              {turn("user", `[{"type":"document"}]`), `has type "document"`},
-		"text without text":     {turn("user", `[{"type":"text"}]`), "`messages[0].content[0].text` must be a string"},
-		"result of no tool":     {turn("user", `[{"type":"tool_result","content":"x"}]`), "tool_use_id` must be a string"},
-		"result by assistant":   {turn("assistant", `[{"type":"tool_result","tool_use_id":"a"}]`), "role assistant"},
-		"image in a result":     {turn("user", `[{"type":"tool_result","tool_use_id":"a","content":[{"type":"image"}]}]`), "only text"},
-		"input is a list":       {turn("assistant", `[{"type":"tool_use","id":"a","name":"f","input":[]}]`), "input` must be an object"},
-		"ends with a call":      {turn("assistant", `[{"type":"tool_use","id":"a","name":"f","input":{}}]`), "tool_result"},
-		"system number":         {hiMessage + `,"system":1`, "`system` must be a string"},
-		"system image":          {hiMessage + `,"system":[{"type":"image"}]`, "`system[0]` has type"},
-		"stop":                  {hiMessage + `,"stop":"a"`, "takes `stop_sequences`"},
-		"stop_sequences":        {hiMessage + `,"stop_sequences":"a"`, "`stop_sequences` must be an array"},
-		"stop_sequences empty":  {hiMessage + `,"stop_sequences":[""]`, "`stop_sequences` cannot contain"},
-		"response_format":       {hiMessage + `,"response_format":{"type":"text"}`, "takes `output_config.format`"},
-		"n":                     {hiMessage + `,"n":3`, "`n` is not supported by /v1/messages"},
-		"container":             {hiMessage + `,"container":"c"`, "`container` is not supported"},
-		"mcp servers":           {hiMessage + `,"mcp_servers":[{"url":"x"}]`, "`mcp_servers` is not supported"},
-		"context management":    {hiMessage + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}`, "clear_tool_uses"},
-		"context management 2":  {hiMessage + `,"context_management":{"compact":{}}`, "`context_management.compact`"},
-		"hosted tool":           {hiMessage + `,"tools":[{"type":"web_search_20250305","name":"web_search"}]`, `"web_search_20250305" is not supported`},
-		"tool number":           {hiMessage + `,"tools":[1]`, "`tools[0]` must be an object"},
-		"tool without name":     {hiMessage + `,"tools":[{"input_schema":{}}]`, "`tools[0].name`"},
-		"tool without schema":   {hiMessage + `,"tools":[{"name":"f"}]`, "`tools[0].input_schema` must be an object"},
-		"choice":                {hiMessage + `,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"some"}`, "`tool_choice.type` must be auto"},
-		"choice without tools":  {hiMessage + `,"tool_choice":{"type":"any"}`, "tools"},
-		"choice of no tool":     {hiMessage + `,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool","name":"g"}`, ""},
-		"thinking":              {hiMessage + `,"thinking":{"type":"deep"}`, "`thinking.type` must be enabled"},
-		"budget":                {hiMessage + `,"thinking":{"type":"enabled","budget_tokens":0}`, "`thinking.budget_tokens` must be at least 1"},
-		"budget text":           {hiMessage + `,"thinking":{"type":"enabled","budget_tokens":"a"}`, "`thinking.budget_tokens` must be an integer"},
-		"thinking twice":        {hiMessage + `,"thinking":{"type":"disabled"},"chat_template_kwargs":{}`, "cannot be used together"},
-		"effort":                {hiMessage + `,"output_config":{"effort":"huge"}`, "`output_config.effort`"},
-		"output config":         {hiMessage + `,"output_config":{"tone":"x"}`, "`output_config.tone` is not supported"},
-		"format":                {hiMessage + `,"output_config":{"format":{"type":"xml"}}`, "`output_config.format.type` must be json_schema"},
-		"format without schema": {hiMessage + `,"output_format":{"type":"json_schema"}`, "output_format"},
-		"temperature":           {hiMessage + `,"temperature":-1`, "temperature must be at least 0"},
+		"no max_tokens": {`"messages":[]`, "`max_tokens` is required"},
+		"max_tokens 0": {`"max_tokens":0,"messages":[{"role":"user","content":"hi"}]`,
+			"max_tokens"},
+		"no messages":    {`"max_tokens":5`, "`messages` is required"},
+		"messages empty": {`"max_tokens":5,"messages":[]`, "`messages` must not be empty"},
+		"message number": {`"max_tokens":5,"messages":[1]`,
+			"`messages[0]` must be an object"},
+		"role": {turn("tool", `"x"`), "`messages[0].role` must be user"},
+		"no content": {`"max_tokens":5,"messages":[{"role":"user"}]`,
+			"`messages[0].content` is required"},
+		"content number": {turn("user", `1`), "string or a list of blocks"},
+		"block number": {turn("user", `[1]`),
+			"`messages[0].content[0]` must be an object"},
+		"image":    {turn("user", `[{"type":"image"}]`), `has type "image"`},
+		"document": {turn("user", `[{"type":"document"}]`), `has type "document"`},
+		"text without text": {turn("user", `[{"type":"text"}]`),
+			"`messages[0].content[0].text` must be a string"},
+		"result of no tool": {turn("user", `[{"type":"tool_result","content":"x"}]`),
+			"tool_use_id` must be a string"},
+		"result by assistant": {turn("assistant", `[{"type":"tool_result","tool_use_id":"a"}]`),
+			"role assistant"},
+		"image in a result": {turn("user",
+			`[{"type":"tool_result","tool_use_id":"a","content":[{"type":"image"}]}]`),
+			"only text"},
+		"input is a list": {turn("assistant",
+			`[{"type":"tool_use","id":"a","name":"f","input":[]}]`), "input` must be an object"},
+		"ends with a call": {turn("assistant",
+			`[{"type":"tool_use","id":"a","name":"f","input":{}}]`), "tool_result"},
+		"system number": {hiMessage + `,"system":1`, "`system` must be a string"},
+		"system image": {hiMessage + `,"system":[{"type":"image"}]`,
+			"`system[0]` has type"},
+		"stop": {hiMessage + `,"stop":"a"`, "takes `stop_sequences`"},
+		"stop_sequences": {hiMessage + `,"stop_sequences":"a"`,
+			"`stop_sequences` must be an array"},
+		"stop_sequences empty": {hiMessage + `,"stop_sequences":[""]`,
+			"`stop_sequences` cannot contain"},
+		"response_format": {hiMessage + `,"response_format":{"type":"text"}`,
+			"takes `output_config.format`"},
+		"n":         {hiMessage + `,"n":3`, "`n` is not supported by /v1/messages"},
+		"container": {hiMessage + `,"container":"c"`, "`container` is not supported"},
+		"mcp servers": {hiMessage + `,"mcp_servers":[{"url":"x"}]`,
+			"`mcp_servers` is not supported"},
+		"context management": {hiMessage +
+			`,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}`,
+			"clear_tool_uses"},
+		"context management 2": {hiMessage + `,"context_management":{"compact":{}}`,
+			"`context_management.compact`"},
+		"hosted tool": {hiMessage +
+			`,"tools":[{"type":"web_search_20250305","name":"web_search"}]`,
+			`"web_search_20250305" is not supported`},
+		"tool number":       {hiMessage + `,"tools":[1]`, "`tools[0]` must be an object"},
+		"tool without name": {hiMessage + `,"tools":[{"input_schema":{}}]`, "`tools[0].name`"},
+		"tool without schema": {hiMessage + `,"tools":[{"name":"f"}]`,
+			"`tools[0].input_schema` must be an object"},
+		"choice": {hiMessage +
+			`,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"some"}`,
+			"`tool_choice.type` must be auto"},
+		"choice without tools": {hiMessage + `,"tool_choice":{"type":"any"}`, "tools"},
+		"choice of no tool": {hiMessage +
+			`,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool","name":"g"}`,
+			""},
+		"thinking": {hiMessage + `,"thinking":{"type":"deep"}`,
+			"`thinking.type` must be enabled"},
+		"budget": {hiMessage + `,"thinking":{"type":"enabled","budget_tokens":0}`,
+			"`thinking.budget_tokens` must be at least 1"},
+		"budget text": {hiMessage + `,"thinking":{"type":"enabled","budget_tokens":"a"}`,
+			"`thinking.budget_tokens` must be an integer"},
+		"thinking twice": {hiMessage +
+			`,"thinking":{"type":"disabled"},"chat_template_kwargs":{}`, "cannot be used together"},
+		"effort": {hiMessage + `,"output_config":{"effort":"huge"}`,
+			"`output_config.effort`"},
+		"output config": {hiMessage + `,"output_config":{"tone":"x"}`,
+			"`output_config.tone` is not supported"},
+		"format": {hiMessage + `,"output_config":{"format":{"type":"xml"}}`,
+			"`output_config.format.type` must be json_schema"},
+		"format without schema": {hiMessage + `,"output_format":{"type":"json_schema"}`,
+			"output_format"},
+		"temperature": {hiMessage + `,"temperature":-1`,
+			"temperature must be at least 0"},
 	} {
 		rec := s.post(anthropic.MessagesPath, "{"+c.fields+"}")
 		if rec.Code != 400 {
@@ -114,7 +149,8 @@ func TestMessagesPrompt(t *testing.T) {
 	}
 	// What the assistant has begun goes on.
 	s = newServer(t)
-	s.ok(t, anthropic.MessagesPath, `{"max_tokens":5,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"Once upon"}]}`)
+	s.ok(t, anthropic.MessagesPath,
+		`{"max_tokens":5,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"Once upon"}]}`)
 	if text := rendered(t, s); !strings.HasSuffix(text, "Once upon") {
 		t.Errorf("prompt %q", text)
 	}
@@ -126,7 +162,10 @@ func TestMessagesEnd(t *testing.T) {
 		"max_tokens <nil>":  func(p *script) { p.deltas[1].Finish = sample.FinishLength },
 		"end_turn <nil>":    func(p *script) {},
 		"503 overloaded":    func(p *script) { p.deltas[1].Finish = sample.FinishAbort },
-		"500 api":           func(p *script) { p.deltas, p.err = p.deltas[:1], fmt.Errorf("%w: rank 0 died", engine.ErrFailed) },
+		"500 api": func(p *script) {
+			p.deltas, p.err = p.deltas[:1],
+				fmt.Errorf("%w: rank 0 died", engine.ErrFailed)
+		},
 	} {
 		s := newServer(t, func(o *Options) {
 			o.Engine = &fakeEngine{play: func(n int, r *engine.Request) script {
@@ -140,12 +179,14 @@ func TestMessagesEnd(t *testing.T) {
 		v := object(t, rec.Body.Bytes())
 		got := fmt.Sprintf("%v %v", v["stop_reason"], v["stop_sequence"])
 		if rec.Code != 200 {
-			got = fmt.Sprintf("%d %s", rec.Code, strings.TrimSuffix(at(t, v, "error", "type").(string), "_error"))
+			got = fmt.Sprintf("%d %s", rec.Code, strings.TrimSuffix(at(t, v, "error",
+				"type").(string), "_error"))
 		}
 		if got != want {
 			t.Errorf("%s instead of %s", got, want)
 		}
-		list := namedEvents(t, s.post(anthropic.MessagesPath, "{"+body+`,"stream":true}`).Body.String())
+		list := namedEvents(t, s.post(anthropic.MessagesPath,
+			"{"+body+`,"stream":true}`).Body.String())
 		last := list[len(list)-1]
 		if rec.Code != 200 {
 			if last["type"] != "error" || marshal(t, last["error"]) != marshal(t, v["error"]) {
@@ -160,14 +201,16 @@ func TestMessagesEnd(t *testing.T) {
 	s := newServer(t)
 	s.engine.submit = func(int) error { return engine.ErrOverloaded }
 	if rec := s.post(anthropic.MessagesPath, `{`+hiMessage+`}`); rec.Code != 503 ||
-		rec.Header().Get("Retry-After") == "" || !strings.Contains(rec.Body.String(), "overloaded_error") {
+		rec.Header().Get("Retry-After") == "" || !strings.Contains(rec.Body.String(),
+		"overloaded_error") {
 		t.Errorf("overloaded: %d %s", rec.Code, rec.Body)
 	}
 }
 
 func FuzzMessages(f *testing.F) {
 	s := newServer(f, hermesTemplate)
-	for _, seed := range []string{`{` + hiMessage + `}`, `{` + hiMessage + `,"stream":true,"system":"a","stop_sequences":["x"]}`,
+	for _, seed := range []string{`{` + hiMessage + `}`, `{` + hiMessage +
+		`,"stream":true,"system":"a","stop_sequences":["x"]}`,
 		`{"max_tokens":5,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"}]}],"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"auto"}}`,
 		`{` + hiMessage + `,"thinking":{"type":"enabled","budget_tokens":5,"display":"omitted"},"output_config":{"effort":"low","format":{"type":"json_schema","schema":{}}}}`} {
 		f.Add(seed)
@@ -176,7 +219,8 @@ func FuzzMessages(f *testing.F) {
 		s.engine.requests = s.engine.requests[:0]
 		rec := s.do("POST", anthropic.MessagesPath, body, "Content-Type", "application/json")
 		switch {
-		case rec.Code == 200 && strings.HasPrefix(rec.Header().Get("Content-Type"), "application/json"):
+		case rec.Code == 200 && strings.HasPrefix(rec.Header().Get("Content-Type"),
+			"application/json"):
 			object(t, rec.Body.Bytes())
 		case rec.Code == 200:
 			namedEvents(t, rec.Body.String())

@@ -13,23 +13,26 @@ import (
 func TestChatBatch(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(n int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{strings.Repeat("x", n+1)}, sample.FinishStop)}
+		return script{deltas: say(r, []int32{300}, []string{strings.Repeat("x", n+1)},
+			sample.FinishStop)}
 	}
 	const two = `"messages":[[{"role":"user","content":"a"}],[{"role":"system","content":"b"},{"role":"user","content":"c"}]]`
 	answer := s.ok(t, openai.ChatBatchPath, `{`+two+`,"max_tokens":5,"seed":1}`)
 	for i, want := range []string{"x", "xx"} {
-		if got := at(t, answer, "choices", i, "message", "content"); got != want || at(t, answer, "choices", i, "index") != float64(i) {
+		if got := at(t, answer, "choices", i, "message", "content"); got != want || at(t, answer,
+			"choices", i, "index") != float64(i) {
 			t.Errorf("choice %d: %v", i, at(t, answer, "choices", i))
 		}
 	}
-	if at(t, answer, "usage", "completion_tokens") != 2.0 || at(t, answer, "object") != "chat.completion" {
+	if at(t, answer, "usage", "completion_tokens") != 2.0 || at(t, answer,
+		"object") != "chat.completion" {
 		t.Errorf("%v", answer)
 	}
 	// One conversation alone has the prompt it has here.
 	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`)
 	r := s.engine.requests
-	if len(r) != 3 || len(r[0].Prompt) != len(r[2].Prompt) || len(r[1].Prompt) <= len(r[0].Prompt) ||
-		r[0].Params.MaxTokens != 5 {
+	if len(r) != 3 || len(r[0].Prompt) != len(r[2].Prompt) ||
+		len(r[1].Prompt) <= len(r[0].Prompt) || r[0].Params.MaxTokens != 5 {
 		t.Errorf("%d requests", len(r))
 	}
 	for body, field := range map[string]string{
@@ -58,14 +61,17 @@ func TestTokensInAndOut(t *testing.T) {
 	s := newServer(t)
 	answer := s.ok(t, openai.TokensPath, `{"request_id":"r1","token_ids":[1,2,3],"sampling_params":{"max_tokens":4,"temperature":0.5,
 		"logprobs":1,"detokenize":false,"output_kind":2},"stream":false,"stream_options":null,"priority":0,"cache_salt":"s"}`)
-	if got := at(t, answer, "choices", 0, "token_ids"); len(got.([]any)) != 2 || got.([]any)[0] != 300.0 ||
-		at(t, answer, "choices", 0, "finish_reason") != "stop" || at(t, answer, "request_id") != "generate-tokens-r1" {
+	if got := at(t, answer, "choices", 0, "token_ids"); len(got.([]any)) != 2 ||
+		got.([]any)[0] != 300.0 || at(t, answer, "choices", 0, "finish_reason") != "stop" ||
+		at(t, answer, "request_id") != "generate-tokens-r1" {
 		t.Errorf("%v", answer)
 	}
-	if got := at(t, answer, "choices", 0, "logprobs", "content", 0, "token"); got != "token_id:300" {
+	if got := at(t, answer, "choices", 0, "logprobs", "content", 0,
+		"token"); got != "token_id:300" {
 		t.Errorf("a token is shown as %v", got)
 	}
-	if r := s.engine.last(t); r.Params.MaxTokens != 4 || len(r.Prompt) != 3 || r.Params.Temperature != 0.5 {
+	if r := s.engine.last(t); r.Params.MaxTokens != 4 || len(r.Prompt) != 3 ||
+		r.Params.Temperature != 0.5 {
 		t.Errorf("%+v", r.Params)
 	}
 	for body, field := range map[string]string{
@@ -96,10 +102,12 @@ func TestTokensInAndOut(t *testing.T) {
 // TestBestOf: as many candidates as answers are what n asks for; more are refused, by name.
 func TestBestOf(t *testing.T) {
 	s := newServer(t)
-	if got := at(t, s.ok(t, completionsPath, `{`+hi+`,"n":2,"best_of":2}`), "choices"); len(got.([]any)) != 2 {
+	if got := at(t, s.ok(t, completionsPath, `{`+hi+`,"n":2,"best_of":2}`),
+		"choices"); len(got.([]any)) != 2 {
 		t.Errorf("%v", got)
 	}
-	for _, body := range []string{`{` + hi + `,"n":2,"best_of":3}`, `{` + hi + `,"best_of":2}`, `{` + hi + `,"n":2,"best_of":1}`} {
+	for _, body := range []string{`{` + hi + `,"n":2,"best_of":3}`, `{` + hi + `,"best_of":2}`,
+		`{` + hi + `,"n":2,"best_of":1}`} {
 		rec := s.post(completionsPath, body)
 		if rec.Code != 400 || at(t, object(t, rec.Body.Bytes()), "error", "param") != "best_of" {
 			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
@@ -121,7 +129,8 @@ func TestTokenizerInfo(t *testing.T) {
 	rec := s.do("GET", "/tokenizer_info", "", "Authorization", "Bearer k")
 	answer := object(t, rec.Body.Bytes())
 	template, _ := answer["chat_template"].(string)
-	if rec.Code != 200 || answer["tokenizer_class"] == nil || !strings.Contains(template, "messages") {
+	if rec.Code != 200 || answer["tokenizer_class"] == nil || !strings.Contains(template,
+		"messages") {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }
@@ -131,7 +140,8 @@ func TestTokensStreamed(t *testing.T) {
 	s := newServer(t)
 	const body = `{"request_id":"r1","token_ids":[1,2,3],"sampling_params":{"n":2,"logprobs":1,"seed":3}`
 	whole := s.ok(t, openai.TokensPath, body+`}`)
-	list := chunks(t, s.post(openai.TokensPath, body+`,"stream":true,"stream_options":{"include_usage":true}}`))
+	list := chunks(t, s.post(openai.TokensPath,
+		body+`,"stream":true,"stream_options":{"include_usage":true}}`))
 	type choice struct {
 		ids, scores []any
 		finish      any
@@ -149,8 +159,9 @@ func TestTokensStreamed(t *testing.T) {
 	}
 	for i := range got {
 		want := at(t, whole, "choices", i).(map[string]any)
-		if marshal(t, got[i].ids) != marshal(t, want["token_ids"]) || got[i].finish != want["finish_reason"] ||
-			marshal(t, got[i].scores) != marshal(t, at(t, want, "logprobs", "content")) {
+		if marshal(t, got[i].ids) != marshal(t, want["token_ids"]) ||
+			got[i].finish != want["finish_reason"] || marshal(t, got[i].scores) != marshal(t,
+			at(t, want, "logprobs", "content")) {
 			t.Errorf("choice %d adds up to %+v, want %v", i, got[i], want)
 		}
 	}

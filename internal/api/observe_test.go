@@ -51,8 +51,10 @@ func TestObserved(t *testing.T) {
 	}
 	const id = "0af7651916cd43dd8448eb211c80319c"
 	const parent = "00-" + id + "-b7ad6b7169203331-01"
-	s.do("POST", completionsPath, `{`+hi+`,"request_id":"r1","max_tokens":7}`, "Traceparent", parent)
-	s.do("POST", openai.ChatPath, `{`+hiChat+`,"request_id":"r2","stream":true}`, "Traceparent", parent)
+	s.do("POST", completionsPath, `{`+hi+`,"request_id":"r1","max_tokens":7}`, "Traceparent",
+		parent)
+	s.do("POST", openai.ChatPath, `{`+hiChat+`,"request_id":"r2","stream":true}`, "Traceparent",
+		parent)
 	s.post(completionsPath, `{`+hi+`,"request_id":"r3"}`) // refused
 	s.post(completionsPath, `{"prompt":5}`)
 	if err := tracer.Close(t.Context()); err != nil {

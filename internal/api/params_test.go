@@ -19,7 +19,8 @@ func neutral() sample.Params {
 
 // TestParams holds how each field reaches the engine, and the precedence of defaults.
 func TestParams(t *testing.T) {
-	config := sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7), TopP: ptr(0.8), TopK: ptr(20), MinP: ptr(0.05), RepetitionPenalty: ptr(1.1),
+	config := sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7), TopP: ptr(0.8),
+		TopK: ptr(20), MinP: ptr(0.05), RepetitionPenalty: ptr(1.1),
 		MaxTokens: ptr(40)}, StopTokens: []int32{2045}}
 	for name, c := range map[string]struct {
 		defaults sample.Defaults
@@ -33,27 +34,41 @@ func TestParams(t *testing.T) {
 				p.RepetitionPenalty, p.PresencePenalty, p.FrequencyPenalty = 1.2, -1, 2
 				p.MaxTokens, p.MinTokens = 30, 3
 			}},
-		"top_k off":        {fields: `"top_k":-1`, want: func(p *sample.Params) {}},
-		"top_k all":        {fields: `"top_k":5000`, want: func(p *sample.Params) {}},
-		"greedy":           {fields: `"temperature":0,"top_p":0.5,"top_k":5,"min_p":0.5`, want: func(p *sample.Params) { p.Temperature = 0 }},
-		"tiny temperature": {fields: `"temperature":0.0001`, want: func(p *sample.Params) { p.Temperature = 0.01 }},
-		"logprobs":         {fields: `"logprobs":5,"prompt_logprobs":0`, want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 5, 0 }},
+		"top_k off": {fields: `"top_k":-1`, want: func(p *sample.Params) {}},
+		"top_k all": {fields: `"top_k":5000`, want: func(p *sample.Params) {}},
+		"greedy": {fields: `"temperature":0,"top_p":0.5,"top_k":5,"min_p":0.5`,
+			want: func(p *sample.Params) { p.Temperature = 0 }},
+		"tiny temperature": {fields: `"temperature":0.0001`,
+			want: func(p *sample.Params) { p.Temperature = 0.01 }},
+		"logprobs": {fields: `"logprobs":5,"prompt_logprobs":0`,
+			want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 5, 0 }},
 		"echo scores the prompt": {fields: `"logprobs":2,"echo":true`,
 			want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 2, 2 }},
-		"echo alone":      {fields: `"echo":true`, want: func(p *sample.Params) {}},
-		"echo no tokens":  {fields: `"echo":true,"max_tokens":0`, want: func(p *sample.Params) { p.MaxTokens = 1 }},
-		"ignore_eos":      {defaults: sample.Defaults{StopTokens: []int32{2045}}, fields: `"ignore_eos":true,"stop_token_ids":[9]`, want: func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
-		"stop tokens":     {fields: `"stop_token_ids":[9,3,9]`, want: func(p *sample.Params) { p.StopTokens = []int32{3, 9} }},
-		"stop tokens too": {defaults: sample.Defaults{StopTokens: []int32{2045, 9}}, fields: `"stop_token_ids":[9,3]`, want: func(p *sample.Params) { p.StopTokens = []int32{3, 9, 2045} }},
+		"echo alone": {fields: `"echo":true`, want: func(p *sample.Params) {}},
+		"echo no tokens": {fields: `"echo":true,"max_tokens":0`,
+			want: func(p *sample.Params) { p.MaxTokens = 1 }},
+		"ignore_eos": {defaults: sample.Defaults{StopTokens: []int32{2045}},
+			fields: `"ignore_eos":true,"stop_token_ids":[9]`,
+			want:   func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
+		"stop tokens": {fields: `"stop_token_ids":[9,3,9]`,
+			want: func(p *sample.Params) { p.StopTokens = []int32{3, 9} }},
+		"stop tokens too": {defaults: sample.Defaults{StopTokens: []int32{2045, 9}},
+			fields: `"stop_token_ids":[9,3]`,
+			want:   func(p *sample.Params) { p.StopTokens = []int32{3, 9, 2045} }},
 		"bias": {fields: `"logit_bias":{"5":1.5,"7":-1000}`,
-			want: func(p *sample.Params) { p.LogitBias = []sample.Bias{{ID: 5, Value: 1.5}, {ID: 7, Value: -100}} }},
-		"allowed": {fields: `"allowed_token_ids":[1,2]`, want: func(p *sample.Params) { p.AllowedTokens = []int32{1, 2} }},
+			want: func(p *sample.Params) {
+				p.LogitBias = []sample.Bias{{ID: 5, Value: 1.5}, {ID: 7,
+					Value: -100}}
+			}},
+		"allowed": {fields: `"allowed_token_ids":[1,2]`,
+			want: func(p *sample.Params) { p.AllowedTokens = []int32{1, 2} }},
 		"generation config": {defaults: config, fields: `"seed":1`, want: func(p *sample.Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
 			p.MaxTokens, p.StopTokens = 40, []int32{2045}
 		}},
-		"request over generation config": {defaults: config, fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"max_tokens":50`,
-			want: func(p *sample.Params) { p.MaxTokens, p.StopTokens = 50, []int32{2045} }},
+		"request over generation config": {defaults: config,
+			fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"max_tokens":50`,
+			want:   func(p *sample.Params) { p.MaxTokens, p.StopTokens = 50, []int32{2045} }},
 		"null over nothing": {defaults: sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7)}}, fields: `"temperature":null`, want: func(p *sample.Params) { p.Temperature = 0.7 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,15 +119,24 @@ func TestMaxTokens(t *testing.T) {
 		defaults   sample.Settings
 		want       int32
 	}{
-		"completion default":              {completionsPath, `{"prompt":[1]}`, sample.Settings{}, 16},
-		"completion default in the end":   {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, sample.Settings{}, 6},
-		"completion all the room":         {completionsPath, `{"prompt":[1],"max_tokens":255}`, sample.Settings{}, 255},
-		"completion config in the end":    {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, sample.Settings{MaxTokens: ptr(100)}, 6},
-		"chat default is the room":        {openai.ChatPath, `{` + hiChat + `}`, sample.Settings{}, -1},
-		"chat config":                     {openai.ChatPath, `{` + hiChat + `}`, sample.Settings{MaxTokens: ptr(33)}, 33},
-		"chat max_tokens":                 {openai.ChatPath, `{` + hiChat + `,"max_tokens":5}`, sample.Settings{MaxTokens: ptr(33)}, 5},
-		"chat max_completion_tokens":      {openai.ChatPath, `{` + hiChat + `,"max_completion_tokens":6}`, sample.Settings{}, 6},
-		"chat max_completion_tokens wins": {openai.ChatPath, `{` + hiChat + `,"max_completion_tokens":6,"max_tokens":9}`, sample.Settings{}, 6},
+		"completion default": {completionsPath, `{"prompt":[1]}`, sample.Settings{},
+			16},
+		"completion default in the end": {completionsPath, `{"prompt":[` + repeat("1", 250) +
+			`]}`, sample.Settings{}, 6},
+		"completion all the room": {completionsPath, `{"prompt":[1],"max_tokens":255}`,
+			sample.Settings{}, 255},
+		"completion config in the end": {completionsPath, `{"prompt":[` + repeat("1", 250) +
+			`]}`, sample.Settings{MaxTokens: ptr(100)}, 6},
+		"chat default is the room": {openai.ChatPath, `{` + hiChat + `}`, sample.Settings{},
+			-1},
+		"chat config": {openai.ChatPath, `{` + hiChat + `}`,
+			sample.Settings{MaxTokens: ptr(33)}, 33},
+		"chat max_tokens": {openai.ChatPath, `{` + hiChat + `,"max_tokens":5}`,
+			sample.Settings{MaxTokens: ptr(33)}, 5},
+		"chat max_completion_tokens": {openai.ChatPath, `{` + hiChat +
+			`,"max_completion_tokens":6}`, sample.Settings{}, 6},
+		"chat max_completion_tokens wins": {openai.ChatPath, `{` + hiChat +
+			`,"max_completion_tokens":6,"max_tokens":9}`, sample.Settings{}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, func(o *Options) { o.Info.Generation = c.defaults })
@@ -179,11 +203,13 @@ func TestRequestFields(t *testing.T) {
 	s.ok(t, completionsPath, `{"prompt":"x","stop":["a","b"],"include_stop_str_in_output":true,"skip_special_tokens":false,
 		"cache_salt":"salt","priority":-3,"request_id":"mine"}`)
 	r := s.engine.last(t)
-	if !slices.Equal(r.Stop, []string{"a", "b"}) || !r.IncludeStop || !r.KeepSpecial || r.Raw || r.Salt != "salt" || r.Priority != -3 {
+	if !slices.Equal(r.Stop, []string{"a", "b"}) || !r.IncludeStop || !r.KeepSpecial || r.Raw ||
+		r.Salt != "salt" || r.Priority != -3 {
 		t.Errorf("request %+v", r)
 	}
 	s.ok(t, completionsPath, `{"prompt":"x","stop":"\n\u00e9"}`)
-	if r := s.engine.last(t); !slices.Equal(r.Stop, []string{"\né"}) || r.IncludeStop || r.KeepSpecial {
+	if r := s.engine.last(t); !slices.Equal(r.Stop, []string{"\né"}) || r.IncludeStop ||
+		r.KeepSpecial {
 		t.Errorf("request %+v", r)
 	}
 }

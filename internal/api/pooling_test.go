@@ -16,8 +16,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number of
-// tokens and zero.
+// poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number
+// of tokens and zero.
 func poolingServer(t testing.TB, change func(*open.Pooling)) *testServer {
 	s := newServer(t, func(o *Options) {
 		p := &open.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
@@ -31,7 +31,8 @@ func poolingServer(t testing.TB, change func(*open.Pooling)) *testServer {
 		if r.Pooling == step.PoolLogits {
 			v = []float32{float32(len(r.Prompt)) / 10, 0}
 		}
-		return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v, Finish: sample.FinishLength,
+		return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v,
+			Finish:       sample.FinishLength,
 			OutputTokens: 1}}}
 	}
 	return s
@@ -48,14 +49,16 @@ func TestEmbeddings(t *testing.T) {
 	if r := s.engine.last(t); r.Pooling != step.PoolLast || r.Params.MaxTokens != 1 {
 		t.Errorf("the engine got %+v", r)
 	}
-	got = s.ok(t, pooling.EmbeddingsPath, `{"input":[0,5],"encoding_format":"base64","normalize":false}`)
+	got = s.ok(t, pooling.EmbeddingsPath,
+		`{"input":[0,5],"encoding_format":"base64","normalize":false}`)
 	raw, err := base64.StdEncoding.DecodeString(at(t, got, "data", 0, "embedding").(string))
 	want := []byte{0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40, 0, 0, 0, 0}
 	if err != nil || !reflect.DeepEqual(raw, want) {
 		t.Errorf("%v, %v", raw, err)
 	}
 	got = s.ok(t, pooling.EmbeddingsPath, `{"input":"what does it do","dimensions":3}`)
-	if n := len(s.engine.last(t).Prompt); n < 2 || at(t, got, "usage", "prompt_tokens") != float64(n) {
+	if n := len(s.engine.last(t).Prompt); n < 2 || at(t, got, "usage",
+		"prompt_tokens") != float64(n) {
 		t.Errorf("a prompt of %d tokens: %v", n, got["usage"])
 	}
 	for side, want := range map[string][]int32{``: {1, 2}, `,"truncation_side":"left"`: {2, 3}} {
@@ -83,7 +86,8 @@ func TestScores(t *testing.T) {
 	if at(t, got, "data", 0, "object") != "score" || at(t, got, "data", 1, "index") != 1. {
 		t.Errorf("%v", got)
 	}
-	if a, b := at(t, got, "data", 0, "score").(float64), at(t, got, "data", 1, "score").(float64); math.Abs(a-1) > 1e-6 || math.Abs(b-25./5/13) > 1e-6 {
+	if a, b := at(t, got, "data", 0, "score").(float64), at(t, got, "data", 1,
+		"score").(float64); math.Abs(a-1) > 1e-6 || math.Abs(b-25./5/13) > 1e-6 {
 		t.Errorf("scores %v, %v", a, b)
 	}
 	got = s.ok(t, "/rerank", `{"query":"a","documents":["b","a","c"],"top_n":2}`)
@@ -91,8 +95,12 @@ func TestScores(t *testing.T) {
 		at(t, got, "results", 0, "document", "text") != "a" {
 		t.Errorf("%v", got)
 	}
-	judge := poolingServer(t, func(p *open.Pooling) { p.Classifier, p.Qwen3Reranker = []int32{7, 8}, true })
-	got = judge.ok(t, pooling.ScorePath, `{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
+	judge := poolingServer(t, func(p *open.Pooling) {
+		p.Classifier, p.Qwen3Reranker = []int32{7, 8},
+			true
+	})
+	got = judge.ok(t, pooling.ScorePath,
+		`{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
 	r := judge.engine.last(t)
 	text := tinyTokenizer(t).Decode(r.Prompt, false)
 	if !strings.Contains(text, "<Instruct>: Be kind\n<Query>: why\n<Document>: x<|im_end|>") ||
@@ -111,20 +119,26 @@ func TestPoolingRefuses(t *testing.T) {
 		{pooling.EmbeddingsPath, `{}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":[]}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":["a",1]}`, "input", "mixes"},
-		{pooling.EmbeddingsPath, `{"input":"a","encoding_format":"hex"}`, "encoding_format", "float or base64"},
+		{pooling.EmbeddingsPath, `{"input":"a","encoding_format":"hex"}`, "encoding_format",
+			"float or base64"},
 		{pooling.EmbeddingsPath, `{"input":"a","dimensions":2}`, "dimensions", "matryoshka"},
 		{pooling.EmbeddingsPath, `{"input":"a","dimensions":4}`, "dimensions", "between 1 and 3"},
-		{pooling.EmbeddingsPath, `{"input":"` + strings.Repeat("a b ", 2000) + `"}`, "input", "maximum context length"},
-		{pooling.EmbeddingsPath, `{"input":"a","embed_dtype":"int8"}`, "embed_dtype", "not supported"},
+		{pooling.EmbeddingsPath, `{"input":"` + strings.Repeat("a b ", 2000) + `"}`, "input",
+			"maximum context length"},
+		{pooling.EmbeddingsPath, `{"input":"a","embed_dtype":"int8"}`, "embed_dtype",
+			"not supported"},
 		{pooling.ScorePath, `{"text_1":"a"}`, "text_2", "missing"},
-		{pooling.ScorePath, `{"text_1":["a","b"],"text_2":["c"]}`, "text_1", "2 queries meet 1 documents"},
+		{pooling.ScorePath, `{"text_1":["a","b"],"text_2":["c"]}`, "text_1",
+			"2 queries meet 1 documents"},
 		{pooling.RerankPath, `{"query":["a","b"],"documents":["c","d"]}`, "query", "one text"},
 		{completionsPath, `{"prompt":"a"}`, "model", "does not generate"},
-		{openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`, "model", "does not generate"},
+		{openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`, "model",
+			"does not generate"},
 	} {
 		refused(t, s, c.path, c.body, 400, c.param, c.message)
 	}
 	generates := newServer(t)
-	refused(t, generates, pooling.EmbeddingsPath, `{"input":"a"}`, 400, "model", "does not support Embeddings API")
+	refused(t, generates, pooling.EmbeddingsPath, `{"input":"a"}`, 400, "model",
+		"does not support Embeddings API")
 	refused(t, generates, "/score", `{"text_1":"a","text_2":"b"}`, 400, "model", "--runner pooling")
 }

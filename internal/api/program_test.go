@@ -99,19 +99,21 @@ func TestTextsOfPrompts(t *testing.T) {
 	if got := s.ok(t, "/detokenize", list+`}`)["prompt"]; got != text || text == "" {
 		t.Errorf("the prompt is %q, its tokens are %q", text, got)
 	}
-	if got := s.ok(t, "/detokenize", list+`,"skip_special_tokens":true}`)["prompt"].(string); len(got) >=
+	if got := s.ok(t, "/detokenize",
+		list+`,"skip_special_tokens":true}`)["prompt"].(string); len(got) >=
 		len(text) {
 		t.Errorf("%q without special tokens is %q", text, got)
 	}
-	if got := s.ok(t, "/tokenize", `{"prompt":"hello","return_prompt":true}`)["prompt"]; got != "hello" {
+	if got := s.ok(t, "/tokenize",
+		`{"prompt":"hello","return_prompt":true}`)["prompt"]; got != "hello" {
 		t.Errorf("the prompt is %v", got)
 	}
 	if _, there := s.ok(t, "/tokenize", `{"prompt":"hello"}`)["prompt"]; there {
 		t.Error("the prompt is there unasked")
 	}
 	pools := poolingServer(t, nil)
-	got := at(t, pools.ok(t, pooling.EmbeddingsPath, `{"input":[[0,5],[12]],"return_token_ids":true}`), "data", 0,
-		"prompt_token_ids")
+	got := at(t, pools.ok(t, pooling.EmbeddingsPath,
+		`{"input":[[0,5],[12]],"return_token_ids":true}`), "data", 0, "prompt_token_ids")
 	if fmt.Sprint(got) != "[0 5]" {
 		t.Errorf("an embedding of %v", got)
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestRepetition: an output that repeats itself ends and says why, in both APIs and in their streams.
+// TestRepetition: an output that repeats itself ends and says why, in both APIs and in their
+// streams.
 func TestRepetition(t *testing.T) {
 	url := serve(t, nil).URL
 	const loop = `"max_tokens":40,"temperature":0,"logit_bias":{"7":100},"ignore_eos":true,"return_token_ids":true,` +
@@ -28,11 +29,13 @@ func TestRepetition(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &got); err != nil || len(got.Choices) != 1 {
 			t.Fatalf("%s: %v: %s", path, err, body)
 		}
-		if c := got.Choices[0]; c.FinishReason != "repetition" || c.StopReason != "repetition_detected" || len(c.TokenIDs) != 6 {
+		if c := got.Choices[0]; c.FinishReason != "repetition" ||
+			c.StopReason != "repetition_detected" || len(c.TokenIDs) != 6 {
 			t.Errorf("%s: %+v", path, c)
 		}
 		events := ask(t, url+path, "{"+prompt+","+loop+`,"stream":true}`)
-		if strings.Count(events, `"finish_reason":"repetition","stop_reason":"repetition_detected"`) != 1 {
+		if strings.Count(events,
+			`"finish_reason":"repetition","stop_reason":"repetition_detected"`) != 1 {
 			t.Errorf("%s: %s", path, events)
 		}
 	}

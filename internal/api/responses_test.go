@@ -22,65 +22,103 @@ const hiInput = `"input":"hi"`
 func TestResponsesRefusals(t *testing.T) {
 	s := newServer(t, hermesTemplate, keeping(t, store.Options{}))
 	t.Cleanup(s.Close)
-	tool := func(inner string) string { return hiInput + `,"tools":[{"type":"function",` + inner + `}]` }
+	tool := func(inner string) string {
+		return hiInput + `,"tools":[{"type":"function",` + inner +
+			`}]`
+	}
 	for name, c := range map[string]refusal{
-		"no input":            {`"model":"tiny"`, "input", "required"},
-		"input number":        {`"input":5`, "input", "string or a list"},
-		"input empty":         {`"input":[]`, "input", "empty"},
-		"item number":         {`"input":[5]`, "input", "`input[0]` must be an object"},
-		"item of nothing":     {`"input":[{}]`, "input", "neither type nor role"},
-		"item unknown":        {`"input":[{"type":"web_search_call"}]`, "input", `"web_search_call" is not supported`},
-		"item reference":      {`"input":[{"type":"item_reference","id":"msg_1"}]`, "input", "item_reference"},
-		"item bad id":         {`"input":[{"role":"user","id":"a b","content":"x"}]`, "input", "`input[0].id`"},
-		"role":                {`"input":[{"role":"tool","content":"x"}]`, "input", "`input[0].role` must be user"},
-		"role number":         {`"input":[{"role":1,"type":"message","content":"x"}]`, "input", "`input[0].role` must be a string"},
-		"no content":          {`"input":[{"role":"user"}]`, "input", "`input[0].content` is required"},
-		"content number":      {`"input":[{"role":"user","content":1}]`, "input", "`input[0].content` must be a string or"},
-		"image":               {`"input":[{"role":"user","content":[{"type":"input_image"}]}]`, "input", "`input[0].content[0]` has type \"input_image\""},
-		"part without text":   {`"input":[{"role":"user","content":[{"type":"input_text"}]}]`, "input", "`input[0].content[0].text` must be a string"},
-		"part number":         {`"input":[{"role":"user","content":[1]}]`, "input", "`input[0].content[0]` must be an object"},
-		"call without id":     {`"input":[{"type":"function_call","name":"f","arguments":"{}"}]`, "input", "`input[0].call_id` is required"},
-		"output without text": {`"input":[{"type":"function_call_output","call_id":"c"}]`, "input", "`input[0].output` is required"},
-		"messages":            {hiInput + `,"messages":[]`, "messages", "takes `input`"},
-		"max_tokens":          {hiInput + `,"max_tokens":5`, "max_tokens", "takes `max_output_tokens`"},
-		"response_format":     {hiInput + `,"response_format":{"type":"text"}`, "response_format", "takes `text.format`"},
-		"n":                   {hiInput + `,"n":2`, "n", "not supported by /v1/responses"},
-		"prompt template":     {hiInput + `,"prompt":{"id":"p"}`, "prompt", "not supported"},
-		"conversation":        {hiInput + `,"conversation":"c"`, "conversation", "not supported"},
-		"max_output_tokens 0": {hiInput + `,"max_output_tokens":0`, "max_output_tokens", "max_output_tokens"},
-		"max_output_tokens":   {hiInput + `,"max_output_tokens":"a"`, "max_output_tokens", "integer"},
-		"too many tokens":     {hiInput + `,"max_output_tokens":5000`, "max_output_tokens", "maximum context length"},
-		"max_tool_calls":      {hiInput + `,"max_tool_calls":0`, "max_tool_calls", "at least 1"},
-		"background unkept":   {hiInput + `,"background":true,"store":false`, "background", "needs `store`"},
-		"metadata list":       {hiInput + `,"metadata":[]`, "metadata", "object"},
-		"metadata number":     {hiInput + `,"metadata":{"a":1}`, "metadata", "`metadata.a` must be a string"},
-		"metadata long":       {hiInput + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`, "metadata", "512"},
-		"metadata long key":   {hiInput + `,"metadata":{"` + strings.Repeat("x", 65) + `":""}`, "metadata", "64"},
-		"metadata many":       {hiInput + `,"metadata":{` + manyPairs(17) + `}`, "metadata", "16"},
-		"truncation":          {hiInput + `,"truncation":"auto"`, "truncation", "disabled"},
-		"service tier":        {hiInput + `,"service_tier":"best"`, "service_tier", "must be auto"},
-		"include":             {hiInput + `,"include":["x"]`, "include", "`include[0]`"},
-		"top_logprobs":        {hiInput + `,"top_logprobs":-1`, "top_logprobs", "at least 0"},
-		"top_logprobs many":   {hiInput + `,"top_logprobs":200`, "top_logprobs", ""},
-		"effort":              {hiInput + `,"reasoning":{"effort":"huge"}`, "reasoning.effort", "`reasoning.effort`"},
-		"effort number":       {hiInput + `,"reasoning":{"effort":1}`, "reasoning.effort", "string"},
-		"summary":             {hiInput + `,"reasoning":{"summary":"detailed"}`, "reasoning.summary", "not supported"},
-		"reasoning unknown":   {hiInput + `,"reasoning":{"mode":"x"}`, "reasoning.mode", "not supported"},
-		"text unknown":        {hiInput + `,"text":{"tone":"x"}`, "text.tone", "not supported"},
-		"verbosity":           {hiInput + `,"text":{"verbosity":"low"}`, "text.verbosity", "medium"},
-		"format":              {hiInput + `,"text":{"format":{"type":"xml"}}`, "text.format.type", "json_schema"},
-		"format text":         {hiInput + `,"text":{"format":"json"}`, "text.format", "object"},
-		"no schema":           {hiInput + `,"text":{"format":{"type":"json_schema","name":"a"}}`, "text.format", ""},
-		"web search":          {hiInput + `,"tools":[{"type":"web_search"}]`, "tools", `"web_search" is not supported`},
-		"tool number":         {hiInput + `,"tools":[1]`, "tools", "`tools[0]` must be an object"},
-		"tool without type":   {hiInput + `,"tools":[{"name":"f"}]`, "tools", "`tools[0].type` is required"},
-		"tool without name":   {tool(`"parameters":{}`), "tools", "`tools[0].name`"},
-		"tool twice":          {hiInput + `,"tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]`, "tools", "another tool"},
+		"no input":        {`"model":"tiny"`, "input", "required"},
+		"input number":    {`"input":5`, "input", "string or a list"},
+		"input empty":     {`"input":[]`, "input", "empty"},
+		"item number":     {`"input":[5]`, "input", "`input[0]` must be an object"},
+		"item of nothing": {`"input":[{}]`, "input", "neither type nor role"},
+		"item unknown": {`"input":[{"type":"web_search_call"}]`, "input",
+			`"web_search_call" is not supported`},
+		"item reference": {`"input":[{"type":"item_reference","id":"msg_1"}]`, "input",
+			"item_reference"},
+		"item bad id": {`"input":[{"role":"user","id":"a b","content":"x"}]`, "input",
+			"`input[0].id`"},
+		"role": {`"input":[{"role":"tool","content":"x"}]`, "input",
+			"`input[0].role` must be user"},
+		"role number": {`"input":[{"role":1,"type":"message","content":"x"}]`, "input",
+			"`input[0].role` must be a string"},
+		"no content": {`"input":[{"role":"user"}]`, "input",
+			"`input[0].content` is required"},
+		"content number": {`"input":[{"role":"user","content":1}]`, "input",
+			"`input[0].content` must be a string or"},
+		"image": {`"input":[{"role":"user","content":[{"type":"input_image"}]}]`,
+			"input", "`input[0].content[0]` has type \"input_image\""},
+		"part without text": {`"input":[{"role":"user","content":[{"type":"input_text"}]}]`,
+			"input", "`input[0].content[0].text` must be a string"},
+		"part number": {`"input":[{"role":"user","content":[1]}]`, "input",
+			"`input[0].content[0]` must be an object"},
+		"call without id": {`"input":[{"type":"function_call","name":"f","arguments":"{}"}]`,
+			"input", "`input[0].call_id` is required"},
+		"output without text": {`"input":[{"type":"function_call_output","call_id":"c"}]`, "input",
+			"`input[0].output` is required"},
+		"messages": {hiInput + `,"messages":[]`, "messages", "takes `input`"},
+		"max_tokens": {hiInput + `,"max_tokens":5`, "max_tokens",
+			"takes `max_output_tokens`"},
+		"response_format": {hiInput + `,"response_format":{"type":"text"}`, "response_format",
+			"takes `text.format`"},
+		"n":               {hiInput + `,"n":2`, "n", "not supported by /v1/responses"},
+		"prompt template": {hiInput + `,"prompt":{"id":"p"}`, "prompt", "not supported"},
+		"conversation":    {hiInput + `,"conversation":"c"`, "conversation", "not supported"},
+		"max_output_tokens 0": {hiInput + `,"max_output_tokens":0`, "max_output_tokens",
+			"max_output_tokens"},
+		"max_output_tokens": {hiInput + `,"max_output_tokens":"a"`, "max_output_tokens",
+			"integer"},
+		"too many tokens": {hiInput + `,"max_output_tokens":5000`, "max_output_tokens",
+			"maximum context length"},
+		"max_tool_calls": {hiInput + `,"max_tool_calls":0`, "max_tool_calls", "at least 1"},
+		"background unkept": {hiInput + `,"background":true,"store":false`, "background",
+			"needs `store`"},
+		"metadata list": {hiInput + `,"metadata":[]`, "metadata", "object"},
+		"metadata number": {hiInput + `,"metadata":{"a":1}`, "metadata",
+			"`metadata.a` must be a string"},
+		"metadata long": {hiInput + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`,
+			"metadata", "512"},
+		"metadata long key": {hiInput + `,"metadata":{"` + strings.Repeat("x", 65) + `":""}`,
+			"metadata", "64"},
+		"metadata many":     {hiInput + `,"metadata":{` + manyPairs(17) + `}`, "metadata", "16"},
+		"truncation":        {hiInput + `,"truncation":"auto"`, "truncation", "disabled"},
+		"service tier":      {hiInput + `,"service_tier":"best"`, "service_tier", "must be auto"},
+		"include":           {hiInput + `,"include":["x"]`, "include", "`include[0]`"},
+		"top_logprobs":      {hiInput + `,"top_logprobs":-1`, "top_logprobs", "at least 0"},
+		"top_logprobs many": {hiInput + `,"top_logprobs":200`, "top_logprobs", ""},
+		"effort": {hiInput + `,"reasoning":{"effort":"huge"}`, "reasoning.effort",
+			"`reasoning.effort`"},
+		"effort number": {hiInput + `,"reasoning":{"effort":1}`, "reasoning.effort",
+			"string"},
+		"summary": {hiInput + `,"reasoning":{"summary":"detailed"}`,
+			"reasoning.summary", "not supported"},
+		"reasoning unknown": {hiInput + `,"reasoning":{"mode":"x"}`, "reasoning.mode",
+			"not supported"},
+		"text unknown": {hiInput + `,"text":{"tone":"x"}`, "text.tone", "not supported"},
+		"verbosity": {hiInput + `,"text":{"verbosity":"low"}`, "text.verbosity",
+			"medium"},
+		"format": {hiInput + `,"text":{"format":{"type":"xml"}}`, "text.format.type",
+			"json_schema"},
+		"format text": {hiInput + `,"text":{"format":"json"}`, "text.format", "object"},
+		"no schema": {hiInput + `,"text":{"format":{"type":"json_schema","name":"a"}}`,
+			"text.format", ""},
+		"web search": {hiInput + `,"tools":[{"type":"web_search"}]`, "tools",
+			`"web_search" is not supported`},
+		"tool number": {hiInput + `,"tools":[1]`, "tools", "`tools[0]` must be an object"},
+		"tool without type": {hiInput + `,"tools":[{"name":"f"}]`, "tools",
+			"`tools[0].type` is required"},
+		"tool without name": {tool(`"parameters":{}`), "tools", "`tools[0].name`"},
+		"tool twice": {hiInput +
+			`,"tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]`, "tools",
+			"another tool"},
 		"choice without tool": {hiInput + `,"tool_choice":"required"`, "tool_choice", "tools"},
-		"choice of nothing":   {tool(`"name":"f"`) + `,"tool_choice":{"type":"function","name":"g"}`, "tool_choice", ""},
-		"choice of hosted":    {tool(`"name":"f"`) + `,"tool_choice":{"type":"file_search"}`, "tool_choice", "file_search"},
-		"choice no type":      {tool(`"name":"f"`) + `,"tool_choice":{}`, "tool_choice", "null is not supported"},
-		"temperature":         {hiInput + `,"temperature":-1`, "temperature", "at least 0"},
+		"choice of nothing": {tool(`"name":"f"`) +
+			`,"tool_choice":{"type":"function","name":"g"}`, "tool_choice", ""},
+		"choice of hosted": {tool(`"name":"f"`) + `,"tool_choice":{"type":"file_search"}`,
+			"tool_choice", "file_search"},
+		"choice no type": {tool(`"name":"f"`) + `,"tool_choice":{}`, "tool_choice",
+			"null is not supported"},
+		"temperature": {hiInput + `,"temperature":-1`, "temperature", "at least 0"},
 	} {
 		rec := s.post(responses.ResponsesPath, "{"+c.fields+"}")
 		if rec.Code != 400 {
@@ -126,8 +164,10 @@ func TestResponsesUnkept(t *testing.T) {
 	if got := s.ok(t, responses.ResponsesPath, `{`+hiInput+`}`); got["store"] != false {
 		t.Errorf("store is %v", got["store"])
 	}
-	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"store":true}`, 400, "store", "keeps nothing")
-	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"background":true}`, 400, "background", "keeps nothing")
+	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"store":true}`, 400, "store",
+		"keeps nothing")
+	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"background":true}`, 400, "background",
+		"keeps nothing")
 	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"previous_response_id":"a"}`, 400,
 		"previous_response_id", "keeps nothing")
 	if rec := s.do("GET", "/v1/responses/resp_1", ""); rec.Code != 404 {
@@ -137,8 +177,9 @@ func TestResponsesUnkept(t *testing.T) {
 
 // TestResponsesPrompt: items become the messages that chat would have.
 func TestResponsesPrompt(t *testing.T) {
-	s := newServer(t, withTemplate(t, "{{ messages | tojson }}{{ tools | tojson }}{{ reasoning_effort }}"),
-		keeping(t, store.Options{}), func(o *Options) { o.Info.MaxModelLen = 2048 })
+	s := newServer(t, withTemplate(t,
+		"{{ messages | tojson }}{{ tools | tojson }}{{ reasoning_effort }}"), keeping(t,
+		store.Options{}), func(o *Options) { o.Info.MaxModelLen = 2048 })
 	t.Cleanup(s.Close)
 	for body, want := range map[string]string{
 		`"input":"hi"`: `[{"role": "user", "content": "hi"}]null`,
@@ -161,11 +202,12 @@ func TestResponsesPrompt(t *testing.T) {
 
 // TestConversations: a response goes on from what was said before it, and from no one else's.
 func TestConversations(t *testing.T) {
-	s := newServer(t, withTemplate(t, "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"),
-		keeping(t, store.Options{}), func(o *Options) {
-			o.Config.Server.APIKeys = []string{"one", "two"}
-			o.Info.MaxModelLen = 2048
-		})
+	s := newServer(t, withTemplate(t,
+		"{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"), keeping(t,
+		store.Options{}), func(o *Options) {
+		o.Config.Server.APIKeys = []string{"one", "two"}
+		o.Info.MaxModelLen = 2048
+	})
 	t.Cleanup(s.Close)
 	ask := func(key, body string) (map[string]any, int) {
 		rec := s.do("POST", responses.ResponsesPath, "{"+body+"}", "Authorization", "Bearer "+key)
@@ -173,7 +215,8 @@ func TestConversations(t *testing.T) {
 	}
 	first, _ := ask("one", `"input":"a","instructions":"gone"`)
 	second, _ := ask("one", `"input":"b","previous_response_id":"`+first["id"].(string)+`"`)
-	third, code := ask("one", `"input":"c","instructions":"x","previous_response_id":"`+second["id"].(string)+`"`)
+	third, code := ask(
+		"one", `"input":"c","instructions":"x","previous_response_id":"`+second["id"].(string)+`"`)
 	if text := rendered(t, s); code != 200 || third["previous_response_id"] != second["id"] ||
 		text != "system:x;user:a;assistant: hello world;user:b;assistant: hello world;user:c;" {
 		t.Errorf("answered %d after %q", code, text)
@@ -183,7 +226,8 @@ func TestConversations(t *testing.T) {
 	}
 	path := responses.ResponsesPath + "/" + first["id"].(string)
 	for _, c := range []struct{ method, path string }{{"GET", path}, {"DELETE", path},
-		{"POST", path + "/cancel"}, {"GET", path + "/input_items"}, {"GET", path + "?stream=true"}} {
+		{"POST", path + "/cancel"}, {"GET", path + "/input_items"}, {"GET", path +
+			"?stream=true"}} {
 		if rec := s.do(c.method, c.path, "", "Authorization", "Bearer two"); rec.Code != 404 {
 			t.Errorf("%s %s with another key: %d", c.method, c.path, rec.Code)
 		}
@@ -205,7 +249,8 @@ func TestConversationsAreBounded(t *testing.T) {
 	body := `{"input":"` + strings.Repeat("a", 3000) + `"`
 	id, turns := s.ok(t, responses.ResponsesPath, body+`}`)["id"], 1
 	for ; ; turns++ {
-		rec := s.post(responses.ResponsesPath, fmt.Sprintf(`%s,"previous_response_id":"%v"}`, body, id))
+		rec := s.post(responses.ResponsesPath, fmt.Sprintf(`%s,"previous_response_id":"%v"}`, body,
+			id))
 		if rec.Code == 400 {
 			if !strings.Contains(rec.Body.String(), "too long") {
 				t.Errorf("answered %s", rec.Body)
@@ -223,7 +268,8 @@ func TestConversationsAreBounded(t *testing.T) {
 func hanging(gate chan struct{}) func(*Options) {
 	return func(o *Options) {
 		o.Engine = &fakeEngine{play: func(n int, r *engine.Request) script {
-			return script{deltas: say(r, []int32{300, 301}, []string{"so ", "much"}, sample.FinishStop), gate: gate}
+			return script{deltas: say(r, []int32{300, 301}, []string{"so ", "much"},
+				sample.FinishStop), gate: gate}
 		}}
 	}
 }
@@ -238,7 +284,8 @@ func (s *testServer) statusOf(t *testing.T, id any) any {
 	return object(t, rec.Body.Bytes())["status"]
 }
 
-// TestBackground: an answer that no client waits for can be had later, and from any of its events on.
+// TestBackground: an answer that no client waits for can be had later, and from any of its events
+// on.
 func TestBackground(t *testing.T) {
 	gate := make(chan struct{})
 	s := newServer(t, hanging(gate), keeping(t, store.Options{}))
@@ -259,7 +306,8 @@ func TestBackground(t *testing.T) {
 	if got := s.statusOf(t, id); got != "queued" {
 		t.Errorf("status %v", got)
 	}
-	if rec := s.post(responses.ResponsesPath, `{`+hiInput+`,"previous_response_id":"`+id+`"}`); rec.Code != 400 ||
+	if rec := s.post(responses.ResponsesPath,
+		`{`+hiInput+`,"previous_response_id":"`+id+`"}`); rec.Code != 400 ||
 		!strings.Contains(rec.Body.String(), "not complete") {
 		t.Errorf("going on from it: %d %s", rec.Code, rec.Body)
 	}
@@ -275,7 +323,8 @@ func TestBackground(t *testing.T) {
 		}
 		kinds = append(kinds, event["type"].(string))
 	}
-	if len(kinds) != 8 || kinds[0] != "response.output_item.added" || kinds[7] != "response.completed" {
+	if len(kinds) != 8 || kinds[0] != "response.output_item.added" ||
+		kinds[7] != "response.completed" {
 		t.Errorf("events %v", kinds)
 	}
 	s.Close()
@@ -286,8 +335,8 @@ func TestBackground(t *testing.T) {
 	if again.Body.String() != follow.Body.String() {
 		t.Errorf("the events that are kept are\n%s instead of\n%s", again.Body, follow.Body)
 	}
-	if after := s.do("GET", responses.ResponsesPath+"/"+id+"?stream=true&starting_after=99", ""); after.Code != 200 ||
-		after.Body.Len() != 0 {
+	if after := s.do("GET", responses.ResponsesPath+"/"+id+"?stream=true&starting_after=99",
+		""); after.Code != 200 || after.Body.Len() != 0 {
 		t.Errorf("after the last event: %d %s", after.Code, after.Body)
 	}
 	if rec := s.post(responses.ResponsesPath, `{`+hiInput+`,"background":true}`); rec.Code != 503 {
@@ -295,8 +344,8 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestBackgroundYields: a response in the background costs its client's other requests neither their turn nor
-// their number, and has bounds of its own.
+// TestBackgroundYields: a response in the background costs its client's other requests neither
+// their turn nor their number, and has bounds of its own.
 func TestBackgroundYields(t *testing.T) {
 	gate := make(chan struct{})
 	s := newServer(t, keeping(t, store.Options{}), func(o *Options) {
@@ -312,7 +361,8 @@ func TestBackgroundYields(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	ask := func(key, more string) *httptest.ResponseRecorder {
-		return s.do("POST", responses.ResponsesPath, `{`+hiInput+more+`}`, "Authorization", "Bearer "+key)
+		return s.do("POST", responses.ResponsesPath, `{`+hiInput+more+`}`, "Authorization",
+			"Bearer "+key)
 	}
 	for i := range 2 {
 		if rec := ask("a", `,"background":true`); rec.Code != http.StatusOK {
@@ -325,7 +375,8 @@ func TestBackgroundYields(t *testing.T) {
 	if rec := ask("a", ""); rec.Code != http.StatusOK || s.engine.requests[2].Background {
 		t.Errorf("beside them: %d %s", rec.Code, rec.Body)
 	}
-	if rec := ask("a", `,"background":true`); rec.Code != 429 || !strings.Contains(rec.Body.String(), "are in the background") {
+	if rec := ask("a", `,"background":true`); rec.Code != 429 ||
+		!strings.Contains(rec.Body.String(), "are in the background") {
 		t.Errorf("a third of the client: %d %s", rec.Code, rec.Body)
 	}
 	if rec := ask("b", `,"background":true`); rec.Code != http.StatusOK {
@@ -353,14 +404,18 @@ func TestCancel(t *testing.T) {
 	}
 	var second map[string]any
 	for after := 1e-3; second == nil; after *= 2 { // its time may be over before it is queued
-		rec := s.post(responses.ResponsesPath, fmt.Sprintf(`{%s,"background":true,"timeout":%g}`, hiInput, after))
+		rec := s.post(responses.ResponsesPath, fmt.Sprintf(`{%s,"background":true,"timeout":%g}`,
+			hiInput, after))
 		if rec.Code == http.StatusOK {
 			second = object(t, rec.Body.Bytes())
 		} else if rec.Code != http.StatusRequestTimeout || after > 60 {
 			t.Fatalf("%d: %s", rec.Code, rec.Body)
 		}
 	}
-	path := func(of map[string]any) string { return fmt.Sprintf("%s/%v", responses.ResponsesPath, of["id"]) }
+	path := func(of map[string]any) string {
+		return fmt.Sprintf("%s/%v", responses.ResponsesPath,
+			of["id"])
+	}
 	for range 2 { // the second time nothing changes
 		rec := s.post(path(first)+"/cancel", "")
 		if got := object(t, rec.Body.Bytes()); rec.Code != 200 || got["status"] != "cancelled" {
@@ -369,7 +424,8 @@ func TestCancel(t *testing.T) {
 	}
 	settled(t, s, second)
 	rec := s.do("GET", path(second), "")
-	if got := rec.Body.String(); !strings.Contains(got, "time is over") || s.statusOf(t, second["id"]) != "failed" {
+	if got := rec.Body.String(); !strings.Contains(got, "time is over") || s.statusOf(t,
+		second["id"]) != "failed" {
 		t.Errorf("a response whose time is over: %s", got)
 	}
 	third := s.ok(t, responses.ResponsesPath, `{`+hiInput+`,"background":true}`)
@@ -428,20 +484,23 @@ func TestResponsesOutliveTheServer(t *testing.T) {
 	}
 	s.ok(t, responses.ResponsesPath, fmt.Sprintf(`{%s,"previous_response_id":"%v"}`, hiInput, done))
 	now = now.Add(30*24*time.Hour + time.Minute)
-	if rec := s.do("GET", fmt.Sprintf("%s/%v", responses.ResponsesPath, done), ""); rec.Code != 404 {
+	if rec := s.do("GET", fmt.Sprintf("%s/%v", responses.ResponsesPath, done),
+		""); rec.Code != 404 {
 		t.Errorf("an expired response: %d", rec.Code)
 	}
 }
 
-// TestResponsesMakeRoom: a full store loses the oldest of the client that has the most, and no other's.
+// TestResponsesMakeRoom: a full store loses the oldest of the client that has the most, and no
+// other's.
 func TestResponsesMakeRoom(t *testing.T) {
 	s := newServer(t, keeping(t, store.Options{MaxBytes: 64 << 10}), func(o *Options) {
 		o.Config.Server.APIKeys = []string{"one", "two"}
 	})
 	t.Cleanup(s.Close)
 	create := func(key string) string {
-		rec := s.do("POST", responses.ResponsesPath, `{`+hiInput+`,"metadata":{"k":"`+strings.Repeat("v", 500)+`"}}`,
-			"Authorization", "Bearer "+key)
+		rec := s.do("POST", responses.ResponsesPath,
+			`{`+hiInput+`,"metadata":{"k":"`+strings.Repeat("v", 500)+`"}}`, "Authorization",
+			"Bearer "+key)
 		got := object(t, rec.Body.Bytes())
 		if rec.Code != 200 || got["store"] != true {
 			t.Fatalf("answered %d: %s", rec.Code, rec.Body)
@@ -449,7 +508,8 @@ func TestResponsesMakeRoom(t *testing.T) {
 		return got["id"].(string)
 	}
 	there := func(key, id string) bool {
-		return s.do("GET", responses.ResponsesPath+"/"+id, "", "Authorization", "Bearer "+key).Code == 200
+		return s.do("GET", responses.ResponsesPath+"/"+id, "", "Authorization",
+			"Bearer "+key).Code == 200
 	}
 	mine := create("two")
 	var ids []string
@@ -466,20 +526,23 @@ func TestResponsesMakeRoom(t *testing.T) {
 func TestResponseFails(t *testing.T) {
 	s := newServer(t, keeping(t, store.Options{}), func(o *Options) {
 		o.Engine = &fakeEngine{play: func(i int, r *engine.Request) script {
-			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died", engine.ErrFailed)}
+			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died",
+				engine.ErrFailed)}
 		}}
 	})
 	t.Cleanup(s.Close)
-	if rec := s.post(responses.ResponsesPath, `{`+hiInput+`}`); rec.Code != 500 || !strings.Contains(rec.Body.String(), "rank 0 died") {
+	if rec := s.post(responses.ResponsesPath, `{`+hiInput+`}`); rec.Code != 500 ||
+		!strings.Contains(rec.Body.String(), "rank 0 died") {
 		t.Errorf("answered %d: %s", rec.Code, rec.Body)
 	}
 	body := s.post(responses.ResponsesPath, `{`+hiInput+`,"stream":true}`).Body.String()
 	list := strings.Split(strings.TrimSpace(body), "\n\n")
 	_, data, _ := strings.Cut(list[len(list)-1], "data: ")
 	last := object(t, []byte(data))
-	if last["type"] != "response.failed" || at(t, last, "response", "error", "code") != "server_error" ||
-		!strings.Contains(at(t, last, "response", "error", "message").(string), "rank 0 died") ||
-		at(t, last, "response", "output", 0, "status") != "incomplete" {
+	if last["type"] != "response.failed" || at(t, last, "response", "error",
+		"code") != "server_error" || !strings.Contains(at(t, last, "response", "error",
+		"message").(string), "rank 0 died") || at(t, last, "response", "output", 0,
+		"status") != "incomplete" {
 		t.Errorf("the last event is %v", last)
 	}
 	if got := s.statusOf(t, at(t, last, "response", "id")); got != "failed" {
@@ -489,7 +552,8 @@ func TestResponseFails(t *testing.T) {
 
 func FuzzResponses(f *testing.F) {
 	s := newServer(f, hermesTemplate, keeping(f, store.Options{MaxBytes: 1 << 20}))
-	for _, seed := range []string{`{"input":"hi"}`, `{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"stream":true}`,
+	for _, seed := range []string{`{"input":"hi"}`,
+		`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"stream":true}`,
 		`{"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"1"}],"tools":[{"type":"function","name":"f"}]}`,
 		`{"input":"x","text":{"format":{"type":"json_schema","name":"a","schema":{}}},"reasoning":{"effort":"low"},"metadata":{"a":"b"},"include":["reasoning.encrypted_content"]}`,
 		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}}`} {
@@ -502,7 +566,8 @@ func FuzzResponses(f *testing.F) {
 		s.engine.requests = s.engine.requests[:0]
 		rec := s.do("POST", responses.ResponsesPath, body, "Content-Type", "application/json")
 		switch {
-		case rec.Code == 200 && strings.HasPrefix(rec.Header().Get("Content-Type"), "application/json"):
+		case rec.Code == 200 && strings.HasPrefix(rec.Header().Get("Content-Type"),
+			"application/json"):
 			object(t, rec.Body.Bytes())
 		case rec.Code == 200:
 			for _, e := range strings.Split(strings.TrimSpace(rec.Body.String()), "\n\n") {

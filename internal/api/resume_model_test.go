@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// TestResumesOfModel breaks answers of the built-in model off, and has them go on where the prompt is in
-// the prefix cache, as it was not before: beams, and what is drawn under constraints.
+// TestResumesOfModel breaks answers of the built-in model off, and has them go on where the prompt
+// is in the prefix cache, as it was not before: beams, and what is drawn under constraints.
 func TestResumesOfModel(t *testing.T) {
 	url := serve(t, func(c *config.Config) {
 		c.Model.ToolCallParser, c.Server.EnablePromptTokensDetails = "hermes", true

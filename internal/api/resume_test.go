@@ -57,14 +57,15 @@ var resumeParsers = map[string]struct {
 	"hermes": {tools: "hermes", begin: []string{"<tool_call>\n{\"name\": \"f\", ",
 		"\"arguments\": {}}\n</tool_call>"}},
 	"mistral": {tools: "mistral", begin: []string{"[TOOL_CALLS]f{\"x\"", ": 1}"}},
-	"qwen3": {tools: "hermes", reasoning: "qwen3", begin: []string{"<think>", "so", " be it", "</thi", "nk>yes ",
-		"<tool_call>\n{\"name\": \"f\", ", "\"arguments\": {\"x\": 1}}\n</tool_call>",
+	"qwen3": {tools: "hermes", reasoning: "qwen3", begin: []string{"<think>", "so", " be it",
+		"</thi", "nk>yes ", "<tool_call>\n{\"name\": \"f\", ",
+		"\"arguments\": {\"x\": 1}}\n</tool_call>",
 		"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"}},
 	"thoughts": {tools: "hermes", reasoning: "qwen3", begin: []string{"<think>so", " be it"}},
 }
 
-// TestResumes breaks answers of every route off after any number of bytes, and has another server go
-// on: the client has the bytes of an answer that was not broken off.
+// TestResumes breaks answers of every route off after any number of bytes, and has another server
+// go on: the client has the bytes of an answer that was not broken off.
 func TestResumes(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	serverOf := func(parser string) *testServer {
@@ -88,30 +89,46 @@ func TestResumes(t *testing.T) {
 		other = `,"tools":[{"name":"f","input_schema":` + shape + `}]`
 	)
 	for name, c := range map[string]struct{ path, body, parser string }{
-		"completion": {openai.CompletionPath, `{"prompt":"a","stream":true,"temperature":1,"n":3,"logprobs":2` + usage + `}`, ""},
+		"completion": {openai.CompletionPath,
+			`{"prompt":"a","stream":true,"temperature":1,"n":3,"logprobs":2` + usage + `}`, ""},
 		"echo": {openai.CompletionPath, `{"prompt":["a","b c"],"stream":true,"echo":true,"logprobs":1,
 			"return_token_ids":true}`, ""},
-		"structured":         {openai.CompletionPath, `{"prompt":"a","stream":true,"structured_outputs":{"regex":"( w[0-9]+)*"}}`, ""},
-		"chat":               {openai.ChatPath, chat + `,"n":2,"logprobs":true}`, ""},
-		"schema":             {openai.ChatPath, chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":` + shape + `}}}`, ""},
-		"calls":              {openai.ChatPath, chat + tool + `,"n":2}`, "hermes"},
-		"short ids":          {openai.ChatPath, chat + tool + `,"n":2}`, "mistral"},
-		"one call":           {openai.ChatPath, chat + tool + `,"parallel_tool_calls":false,"tool_choice":"required"}`, "hermes"},
-		"reasoning":          {openai.ChatPath, chat + tool + `,"n":2,"logprobs":true,"top_logprobs":2` + usage + `}`, "qwen3"},
-		"hidden reasoning":   {openai.ChatPath, chat + `,"include_reasoning":false,"return_token_ids":true}`, "qwen3"},
-		"only reasoning":     {openai.ChatPath, chat + `,"logprobs":true}`, "thoughts"},
-		"tokens":             {openai.TokensPath, `{"token_ids":[1],"stream":true,"sampling_params":{"n":2}}`, ""},
-		"messages":           {anthropic.MessagesPath, `{"messages":[{"role":"user","content":"a"}],"max_tokens":9,"stream":true}`, ""},
-		"messages, calls":    {anthropic.MessagesPath, chat + `,"max_tokens":9` + other + `}`, "hermes"},
-		"messages, thinking": {anthropic.MessagesPath, chat + `,"max_tokens":99,"thinking":{"type":"enabled","budget_tokens":50}` + other + `}`, "qwen3"},
-		"response":           {responses.ResponsesPath, `{"input":"a","stream":true}`, ""},
-		"response, kept not": {responses.ResponsesPath, `{"input":"a","stream":true,"store":false,"top_logprobs":2,"include":["message.output_text.logprobs"]}`, ""},
-		"response, calls":    {responses.ResponsesPath, `{"input":"a","stream":true` + flat + `}`, "hermes"},
+		"structured": {openai.CompletionPath,
+			`{"prompt":"a","stream":true,"structured_outputs":{"regex":"( w[0-9]+)*"}}`, ""},
+		"chat": {openai.ChatPath, chat + `,"n":2,"logprobs":true}`, ""},
+		"schema": {openai.ChatPath, chat +
+			`,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":` + shape +
+			`}}}`, ""},
+		"calls":     {openai.ChatPath, chat + tool + `,"n":2}`, "hermes"},
+		"short ids": {openai.ChatPath, chat + tool + `,"n":2}`, "mistral"},
+		"one call": {openai.ChatPath, chat + tool +
+			`,"parallel_tool_calls":false,"tool_choice":"required"}`, "hermes"},
+		"reasoning": {openai.ChatPath, chat + tool +
+			`,"n":2,"logprobs":true,"top_logprobs":2` + usage + `}`, "qwen3"},
+		"hidden reasoning": {openai.ChatPath, chat +
+			`,"include_reasoning":false,"return_token_ids":true}`, "qwen3"},
+		"only reasoning": {openai.ChatPath, chat + `,"logprobs":true}`, "thoughts"},
+		"tokens": {openai.TokensPath,
+			`{"token_ids":[1],"stream":true,"sampling_params":{"n":2}}`, ""},
+		"messages": {anthropic.MessagesPath,
+			`{"messages":[{"role":"user","content":"a"}],"max_tokens":9,"stream":true}`, ""},
+		"messages, calls": {anthropic.MessagesPath, chat + `,"max_tokens":9` + other + `}`,
+			"hermes"},
+		"messages, thinking": {anthropic.MessagesPath, chat +
+			`,"max_tokens":99,"thinking":{"type":"enabled","budget_tokens":50}` + other + `}`,
+			"qwen3"},
+		"response": {responses.ResponsesPath, `{"input":"a","stream":true}`, ""},
+		"response, kept not": {responses.ResponsesPath,
+			`{"input":"a","stream":true,"store":false,"top_logprobs":2,"include":["message.output_text.logprobs"]}`, ""},
+		"response, calls": {responses.ResponsesPath, `{"input":"a","stream":true` + flat + `}`,
+			"hermes"},
 		"response, reasoning": {responses.ResponsesPath, `{"input":"a","stream":true,"reasoning":{"effort":"low"},
 			"include":["reasoning.encrypted_content"]` + flat + `}`, "qwen3"},
-		"whole":          {openai.CompletionPath, `{"prompt":"a","n":2}`, ""},
-		"whole chat":     {openai.ChatPath, `{"messages":[{"role":"user","content":"a"}],"n":2` + tool + `}`, "qwen3"},
-		"whole message":  {anthropic.MessagesPath, `{"messages":[{"role":"user","content":"a"}],"max_tokens":9}`, "qwen3"},
+		"whole": {openai.CompletionPath, `{"prompt":"a","n":2}`, ""},
+		"whole chat": {openai.ChatPath, `{"messages":[{"role":"user","content":"a"}],"n":2` +
+			tool + `}`, "qwen3"},
+		"whole message": {anthropic.MessagesPath,
+			`{"messages":[{"role":"user","content":"a"}],"max_tokens":9}`, "qwen3"},
 		"whole response": {responses.ResponsesPath, `{"input":"a"}`, "qwen3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +138,8 @@ func TestResumes(t *testing.T) {
 			if first.Code != http.StatusOK || token == "" {
 				t.Fatalf("%d %q: %s", first.Code, token, full)
 			}
-			if other := two.do("POST", c.path, c.body, server.ResumeHeader, "begin"); other.Body.String() == string(full) {
+			if other := two.do("POST", c.path, c.body, server.ResumeHeader,
+				"begin"); other.Body.String() == string(full) {
 				t.Fatalf("two requests have the same answer: nothing is drawn: %s", full)
 			}
 			// Responses say at their end when that was.
@@ -129,14 +147,19 @@ func TestResumes(t *testing.T) {
 			if at := strings.Index(string(full), `"completed_at":1`); at >= 0 {
 				before = at
 			}
-			for _, has := range []int{0, 1, before, 1 + chance.IntN(before), 1 + chance.IntN(before)} {
+			for _, has := range []int{0, 1, before, 1 + chance.IntN(before), 1 +
+				chance.IntN(before)} {
 				sum := crc32.ChecksumIEEE(full[:has])
-				rest := two.do("POST", c.path, c.body, server.ResumeHeader, fmt.Sprintf("%s;%d;%08x", token, has, sum))
-				if rest.Code != http.StatusOK || rest.Body.String()[:before-has] != string(full[has:before]) {
-					t.Errorf("after %d bytes: %d %s\ninstead of %s", has, rest.Code, rest.Body, full[has:])
+				rest := two.do("POST", c.path, c.body, server.ResumeHeader,
+					fmt.Sprintf("%s;%d;%08x", token, has, sum))
+				if rest.Code != http.StatusOK ||
+					rest.Body.String()[:before-has] != string(full[has:before]) {
+					t.Errorf("after %d bytes: %d %s\ninstead of %s", has, rest.Code, rest.Body,
+						full[has:])
 				}
 				if rest.Header().Get(server.ResumeHeader) != token {
-					t.Errorf("after %d bytes the token is %q", has, rest.Header().Get(server.ResumeHeader))
+					t.Errorf("after %d bytes the token is %q", has,
+						rest.Header().Get(server.ResumeHeader))
 				}
 			}
 		})
@@ -164,13 +187,15 @@ func TestResumesNothingElse(t *testing.T) {
 	}{
 		"another prompt's answer": {s, `{"prompt":"a","stream":true,"seed":7}`,
 			fmt.Sprintf("%s;500;%08x", token, sum), 409, "different"},
-		"a longer one":  {s, body, fmt.Sprintf("%s;%d;%08x", token, len(full)+1, sum), 409, "shorter"},
+		"a longer one": {s, body, fmt.Sprintf("%s;%d;%08x", token, len(full)+1, sum), 409,
+			"shorter"},
 		"other weights": {other, body, fmt.Sprintf("%s;500;%08x", token, sum), 409, "weights"},
 		"no token":      {s, body, "x;1;2", 400, server.ResumeHeader},
 		"no bytes":      {s, body, token + ";-1;2", 400, "no number"},
 		"no sum":        {s, body, token + ";1;x", 400, "no CRC-32"},
 	} {
-		if status, text := ask(c.of, c.body, c.value); status != c.status || !strings.Contains(text, c.want) {
+		if status, text := ask(c.of, c.body, c.value); status != c.status || !strings.Contains(text,
+			c.want) {
 			t.Errorf("%s: %d %s", name, status, text)
 		} else {
 			at(t, object(t, []byte(text)), "error", "message")
@@ -181,8 +206,8 @@ func TestResumesNothingElse(t *testing.T) {
 	}
 }
 
-// TestLeftToOthers breaks the connections of requests that an engine has failed or was stopped with,
-// where the client asks elsewhere; others are told.
+// TestLeftToOthers breaks the connections of requests that an engine has failed or was stopped
+// with, where the client asks elsewhere; others are told.
 func TestLeftToOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause  error

@@ -28,7 +28,8 @@ func trained(t *testing.T, change func(c *config.Config)) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control, err := rlhf.New(rlhf.Options{Engines: func() []*engine.Engine { return []*engine.Engine{e} }})
+	control, err := rlhf.New(
+		rlhf.Options{Engines: func() []*engine.Engine { return []*engine.Engine{e} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,24 +89,33 @@ func TestTrainer(t *testing.T) {
 		{"POST /resume", "", 200, `{"status":"resumed"}`},
 		{"GET /health", "", 200, ""},
 		{"POST /start_weight_update", "", 409, "call init_weight_transfer_engine first"},
-		{"POST /init_weight_transfer_engine", `{"init_info": 3}`, 400, "`init_info` must be an object"},
+		{"POST /init_weight_transfer_engine", `{"init_info": 3}`, 400,
+			"`init_info` must be an object"},
 		{"POST /init_weight_transfer_engine", `{"init_info": {}}`, 200, `"session":{"token":"`},
-		{"POST /update_weights", `{"update_info": {"path": "/x"}}`, 409, "call start_weight_update first"},
-		{"POST /start_weight_update", `{"is_checkpoint_format": false}`, 400, "`is_checkpoint_format`"},
+		{"POST /update_weights", `{"update_info": {"path": "/x"}}`, 409,
+			"call start_weight_update first"},
+		{"POST /start_weight_update", `{"is_checkpoint_format": false}`, 400,
+			"`is_checkpoint_format`"},
 		{"POST /start_weight_update", "", 200, "started"},
 		{"POST /update_weights", "{}", 400, "`update_info` is required"},
 		{"POST /update_weights", `{"update_info": {}}`, 400, "either `path` or `stream`"},
-		{"POST /update_weights", `{"update_info": {"stream": "s", "names": ["a"], "shapes": [[1]]}}`, 400,
+		{"POST /update_weights",
+			`{"update_info": {"stream": "s", "names": ["a"], "shapes": [[1]]}}`, 400,
 			"`update_info.dtype_names` has 0 entries for 1 names"},
-		{"POST /update_weights", `{"update_info": {"stream": "s", "names": "a"}}`, 400, "`update_info`"},
-		{"POST /update_weights", `{"update_info": {"stream": "s", "names": ["a"], "shapes": [[1]], ` +
-			`"dtype_names": ["int8"]}}`, 400, `differ from the model's in 1 tensors: \"a\" is none of the model's`},
-		{"POST /finish_weight_update", "", 409, "the last one failed (the weights differ from the model's in " +
-			`1 tensors: \"a\" is none of the model's); call start_weight_update first`},
+		{"POST /update_weights", `{"update_info": {"stream": "s", "names": "a"}}`, 400,
+			"`update_info`"},
+		{"POST /update_weights",
+			`{"update_info": {"stream": "s", "names": ["a"], "shapes": [[1]], ` +
+				`"dtype_names": ["int8"]}}`, 400,
+			`differ from the model's in 1 tensors: \"a\" is none of the model's`},
+		{"POST /finish_weight_update", "", 409,
+			"the last one failed (the weights differ from the model's in " +
+				`1 tensors: \"a\" is none of the model's); call start_weight_update first`},
 		{"POST /start_weight_update", "", 200, "started"},
 		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 400,
 			"/nowhere is not below a folder of --allowed-local-weights"},
-		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 409, "the last one failed (/nowhere is not"},
+		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 409,
+			"the last one failed (/nowhere is not"},
 		{"POST /update_weight_version", `{"new_version": "a b"}`, 400, "`new_version`"},
 		{"POST /update_weight_version", `{"new_version": "v7"}`, 200, `"weight_version":"v7"`},
 		{"GET /weight_info", "", 200, `"weight_version":"v7","num_updates":0`},
@@ -125,15 +135,16 @@ func TestTrainer(t *testing.T) {
 		{"GET /is_sleeping", "", 200, `{"is_sleeping":false}`},
 		{"POST /reset_prefix_cache", "", 200, `{"success":true}`},
 		{"POST /collective_rpc", `{"method": "weights_swap"}`, 400, "`method` must be one of"},
-		{"POST /collective_rpc", `{"method": "echo", "args": ["x"], "timeout": 5}`, 200, `{"results":["x"]}`},
+		{"POST /collective_rpc", `{"method": "echo", "args": ["x"], "timeout": 5}`, 200,
+			`{"results":["x"]}`},
 		{"GET /get_world_size?include_dp=false", "", 200, `{"world_size":1}`},
 		{"POST /abort_requests", `{"request_ids": "x"}`, 400, "`request_ids` must be an array"},
 		{"POST /abort_requests", "", 200, `{"status":"aborted"}`},
 	} {
 		status, version, text := asked(t, h, c.Call, c.body)
 		if status != c.status || !strings.Contains(text, c.want) || version == "" {
-			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.Call, c.body, status, text, version, c.status,
-				c.want)
+			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.Call, c.body, status, text, version,
+				c.status, c.want)
 		}
 	}
 	r, err := http.Post(h.URL+"/pause", "", nil)
@@ -158,7 +169,8 @@ func TestAbortRequests(t *testing.T) {
 		reason := make(chan string, 1)
 		go func() {
 			_, _, text := asked(t, h, "POST /v1/completions", fmt.Sprintf(
-				`{"prompt": "a", "ignore_eos": true, "max_tokens": %d, "request_id": %q}`, most, id))
+				`{"prompt": "a", "ignore_eos": true, "max_tokens": %d, "request_id": %q}`, most,
+				id))
 			var o output
 			if err := json.Unmarshal([]byte(text), &o); err != nil || len(o.Choices) != 1 {
 				reason <- text
@@ -173,7 +185,8 @@ func TestAbortRequests(t *testing.T) {
 	}
 	named, other := ask("named", 1500), ask("other", 20)
 	for { // the answer comes when the request is there to be named
-		if status, _, text := asked(t, h, "POST /abort_requests", `{"request_ids": ["named"]}`); status != 200 {
+		if status, _, text := asked(t, h, "POST /abort_requests",
+			`{"request_ids": ["named"]}`); status != 200 {
 			t.Fatal(text)
 		}
 		select {

@@ -23,7 +23,8 @@ func TestModels(t *testing.T) {
 	}
 	for i, name := range []string{"tiny", "alias/tiny"} {
 		card := at(t, got, "data", i).(map[string]any)
-		if p := at(t, card, "permission", 0).(map[string]any); p["object"] != "model_permission" || p["allow_sampling"] != true {
+		if p := at(t, card, "permission", 0).(map[string]any); p["object"] != "model_permission" ||
+			p["allow_sampling"] != true {
 			t.Errorf("permission %v", p)
 		}
 		same(t, card, `{"id":"`+name+`","object":"model","created":1700000000,"owned_by":"eagleray","root":"/models/tiny","parent":null,"max_model_len":256}`, "permission")
@@ -49,7 +50,8 @@ func TestHealth(t *testing.T) {
 			s.engine.health = err
 			s.log.Reset()
 			rec := s.do("GET", path, "")
-			if rec.Code != 503 || !strings.Contains(rec.Body.String(), message) || rec.Header().Get("Retry-After") == "" {
+			if rec.Code != 503 || !strings.Contains(rec.Body.String(), message) ||
+				rec.Header().Get("Retry-After") == "" {
 				t.Errorf("%s with %v answered %d %s", path, err, rec.Code, rec.Body)
 			}
 			// Draining is no failure: probes ask every few seconds while it lasts.
@@ -94,7 +96,8 @@ func TestVersionLoadMetrics(t *testing.T) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
-	if bare := newServer(t, func(o *Options) { o.Metrics = nil }); bare.do("GET", "/metrics", "").Code != 404 || bare.post(completionsPath, `{`+hi+`}`).Code != 200 {
+	if bare := newServer(t, func(o *Options) { o.Metrics = nil }); bare.do("GET", "/metrics",
+		"").Code != 404 || bare.post(completionsPath, `{`+hi+`}`).Code != 200 {
 		t.Error("a server without metrics misbehaves")
 	}
 }
@@ -102,17 +105,20 @@ func TestVersionLoadMetrics(t *testing.T) {
 func TestTokenize(t *testing.T) {
 	s := newServer(t)
 	tok := s.Model.Tokenizer
-	got := s.ok(t, "/tokenize", `{"model":"tiny","prompt":"func é<|im_end|>","return_token_strs":true}`)
+	got := s.ok(t, "/tokenize",
+		`{"model":"tiny","prompt":"func é<|im_end|>","return_token_strs":true}`)
 	ids := tok.Encode("func é<|im_end|>", true)
 	var want, strs []any
 	for _, id := range ids {
 		text, _ := tok.Token(id)
 		want, strs = append(want, float64(id)), append(strs, text)
 	}
-	if !reflect.DeepEqual(got["tokens"], want) || !reflect.DeepEqual(got["token_strs"], strs) || got["count"] != float64(len(ids)) || got["max_model_len"] != 256.0 {
+	if !reflect.DeepEqual(got["tokens"], want) || !reflect.DeepEqual(got["token_strs"], strs) ||
+		got["count"] != float64(len(ids)) || got["max_model_len"] != 256.0 {
 		t.Errorf("got %v", got)
 	}
-	if got := s.ok(t, "/tokenize", `{"prompt":""}`); got["count"] != 0.0 || got["token_strs"] != nil || !reflect.DeepEqual(got["tokens"], []any{}) {
+	if got := s.ok(t, "/tokenize", `{"prompt":""}`); got["count"] != 0.0 ||
+		got["token_strs"] != nil || !reflect.DeepEqual(got["tokens"], []any{}) {
 		t.Errorf("empty prompt gave %v", got)
 	}
 	chat := s.ok(t, "/tokenize", `{`+hiChat+`}`)
@@ -120,7 +126,8 @@ func TestTokenize(t *testing.T) {
 	if chat["count"] != float64(len(s.engine.last(t).Prompt)) {
 		t.Errorf("chat counts %v", chat["count"])
 	}
-	if body := s.ok(t, "/detokenize", `{"tokens":[`+repeat("2047", 1)+`,65]}`); body["prompt"] != tok.Decode([]int32{2047, 65}, false) {
+	if body := s.ok(t, "/detokenize", `{"tokens":[`+repeat("2047",
+		1)+`,65]}`); body["prompt"] != tok.Decode([]int32{2047, 65}, false) {
 		t.Errorf("detokenize gave %v", body)
 	}
 	for _, c := range []struct {
@@ -151,7 +158,8 @@ func TestAccessLog(t *testing.T) {
 	s.do("POST", completionsPath, `{"prompt":"secret words"}`, "X-Request-Id", "abc")
 	s.do("GET", "/health", "")
 	log := s.log.String()
-	if strings.Count(log, "msg=request") != 1 || !strings.Contains(log, "status=200") || !strings.Contains(log, "path=/v1/completions") || !strings.Contains(log, "id=abc") {
+	if strings.Count(log, "msg=request") != 1 || !strings.Contains(log, "status=200") ||
+		!strings.Contains(log, "path=/v1/completions") || !strings.Contains(log, "id=abc") {
 		t.Errorf("log %q", log)
 	}
 	if strings.Contains(log, "secret") || strings.Contains(log, "hello") {
@@ -164,7 +172,8 @@ func TestAccessLog(t *testing.T) {
 	quiet := newServer(t, func(o *Options) { o.Config.Server.DisableAccessLog = true })
 	quiet.engine.submit = func(int) error { return engine.ErrFailed }
 	quiet.post(completionsPath, `{`+hi+`}`)
-	if log := quiet.log.String(); strings.Contains(log, "msg=request ") || !strings.Contains(log, "request failed") {
+	if log := quiet.log.String(); strings.Contains(log, "msg=request ") || !strings.Contains(log,
+		"request failed") {
 		t.Errorf("log without the access log %q", log)
 	}
 }
@@ -182,7 +191,8 @@ func TestTokenizeIsBounded(t *testing.T) {
 		!strings.Contains(rec.Body.String(), "(at most 1048576 bytes)") {
 		t.Errorf("a longer one: %d %s", rec.Code, rec.Body)
 	}
-	chat := `{"messages":[{"role":"user","content":"` + strings.Repeat(" ", generate.LeastTokenized) + `"}]}`
+	chat := `{"messages":[{"role":"user","content":"` + strings.Repeat(" ",
+		generate.LeastTokenized) + `"}]}`
 	if rec := s.post("/tokenize", chat); rec.Code != 400 {
 		t.Errorf("a conversation that cannot fit: %d %s", rec.Code, rec.Body)
 	}

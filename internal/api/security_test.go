@@ -30,12 +30,15 @@ func TestRouterWalk(t *testing.T) {
 	walkWithoutKey(t, steered)
 	for _, r := range s.Routes() {
 		path := parameter.ReplaceAllString(r.Path, "tiny")
-		if rec := s.do(r.Method, path, "", "Authorization", "Bearer sk-two"); rec.Code == http.StatusUnauthorized {
+		if rec := s.do(r.Method, path, "", "Authorization",
+			"Bearer sk-two"); rec.Code == http.StatusUnauthorized {
 			t.Errorf("%s %s refused a good key", r.Method, path)
 		}
 	}
 	// Paths that look like routes.
-	for _, path := range []string{"/", "/v1", "/v1/", "//v1/models", "/v1/models/", "/V1/models", "/v1/models/..", "/v1/completions/", "/invocations", "/v1//completions", "/metrics/", "/health/../metrics"} {
+	for _, path := range []string{"/", "/v1", "/v1/", "//v1/models", "/v1/models/", "/V1/models",
+		"/v1/models/..", "/v1/completions/", "/invocations", "/v1//completions", "/metrics/",
+		"/health/../metrics"} {
 		if rec := s.do("GET", path, ""); rec.Code != http.StatusUnauthorized {
 			t.Errorf("%s without a key answered %d", path, rec.Code)
 		}
@@ -58,7 +61,8 @@ func walkWithoutKey(t *testing.T, s *testServer) {
 		if r.Public != slices.Contains(public, r.Path) {
 			t.Errorf("%s %s is public: %v", r.Method, r.Path, r.Public)
 		}
-		for _, method := range []string{r.Method, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"} {
+		for _, method := range []string{r.Method, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
+			"BREW"} {
 			rec := s.do(method, path, "")
 			if r.Public {
 				if rec.Code == http.StatusUnauthorized {
@@ -75,7 +79,8 @@ func walkWithoutKey(t *testing.T, s *testServer) {
 					if e["message"] != "Unauthorized" || e["type"] != "authentication_error" {
 						t.Errorf("%s %s: body %v", method, path, e)
 					}
-				} else if e["message"] != "Unauthorized" || e["type"] != "AuthenticationError" || e["code"] != 401.0 {
+				} else if e["message"] != "Unauthorized" || e["type"] != "AuthenticationError" ||
+					e["code"] != 401.0 {
 					t.Errorf("%s %s: body %v", method, path, e)
 				}
 			}
@@ -87,8 +92,9 @@ func TestKeys(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "sk-two"} })
 	for header, want := range map[string]int{
 		"Bearer sk-one": 200, "bearer sk-two": 200, "BEARER sk-one": 200, "Bearer  sk-one": 200,
-		"": 401, "Bearer": 401, "Bearer ": 401, "Bearer sk-on": 401, "Bearer sk-onee": 401, "Bearer SK-ONE": 401,
-		"Basic sk-one": 401, "sk-one": 401, "Bearer sk-one,sk-two": 401, "Token sk-one": 401,
+		"": 401, "Bearer": 401, "Bearer ": 401, "Bearer sk-on": 401, "Bearer sk-onee": 401,
+		"Bearer SK-ONE": 401,
+		"Basic sk-one":  401, "sk-one": 401, "Bearer sk-one,sk-two": 401, "Token sk-one": 401,
 	} {
 		rec := s.do("GET", "/v1/models", "", "Authorization", header)
 		if rec.Code != want {
@@ -110,7 +116,8 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q answered %d, want %d", c.headers, rec.Code, c.code)
 		}
 	}
-	if rec := s.do("GET", "/v1/models", "", "Authorization", "Bearer sk-one", "Authorization", "Bearer sk-one"); rec.Code != 401 {
+	if rec := s.do("GET", "/v1/models", "", "Authorization", "Bearer sk-one", "Authorization",
+		"Bearer sk-one"); rec.Code != 401 {
 		t.Errorf("two headers answered %d", rec.Code)
 	}
 	if rec := s.do("GET", "/v1/models?api_key=sk-one", ""); rec.Code != 401 {
@@ -152,7 +159,8 @@ func TestMethodsAndPaths(t *testing.T) {
 	} {
 		rec := s.do(c.method, c.path, "")
 		if rec.Code != c.status || rec.Header().Get("Allow") != c.allow {
-			t.Errorf("%s %s answered %d, Allow %q; want %d, %q", c.method, c.path, rec.Code, rec.Header().Get("Allow"), c.status, c.allow)
+			t.Errorf("%s %s answered %d, Allow %q; want %d, %q", c.method, c.path, rec.Code,
+				rec.Header().Get("Allow"), c.status, c.allow)
 		}
 		if rec.Code >= 400 && c.method != "HEAD" {
 			at(t, object(t, rec.Body.Bytes()), "error", "message")
@@ -240,13 +248,14 @@ func TestOrigins(t *testing.T) {
 			}
 			rec := c.s.do(method, path, body, "Origin", c.origin)
 			if rec.Code != c.status || rec.Header().Get("Access-Control-Allow-Origin") != c.allow {
-				t.Errorf("%s from %q answered %d, allows %q; want %d, %q", method, c.origin, rec.Code,
-					rec.Header().Get("Access-Control-Allow-Origin"), c.status, c.allow)
+				t.Errorf("%s from %q answered %d, allows %q; want %d, %q", method, c.origin,
+					rec.Code, rec.Header().Get("Access-Control-Allow-Origin"), c.status, c.allow)
 			}
 		}
 	}
 	for _, method := range []string{"DELETE", "PUT", "PATCH"} {
-		if rec := closed.do(method, completionsPath, "", "Origin", "https://evil.com"); rec.Code != 403 {
+		if rec := closed.do(method, completionsPath, "", "Origin",
+			"https://evil.com"); rec.Code != 403 {
 			t.Errorf("%s across sites answered %d", method, rec.Code)
 		}
 	}
@@ -254,18 +263,24 @@ func TestOrigins(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	s := newServer(t, func(o *Options) {
-		o.Config.Server.APIKeys, o.Config.Server.AllowedOrigins, o.Config.Server.AllowedHeaders = []string{"k"}, []string{"https://app.example"}, []string{"Authorization"}
+		o.Config.Server.APIKeys, o.Config.Server.AllowedOrigins,
+			o.Config.Server.AllowedHeaders = []string{"k"}, []string{"https://app.example"},
+			[]string{"Authorization"}
 	})
-	rec := s.do("OPTIONS", completionsPath, "", "Origin", "https://app.example", "Access-Control-Request-Method", "POST")
+	rec := s.do("OPTIONS", completionsPath, "", "Origin", "https://app.example",
+		"Access-Control-Request-Method", "POST")
 	h := rec.Header()
-	if rec.Code != 204 || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Access-Control-Allow-Methods") == "" ||
+	if rec.Code != 204 || h.Get("Access-Control-Allow-Origin") != "https://app.example" ||
+		h.Get("Access-Control-Allow-Methods") == "" ||
 		h.Get("Access-Control-Allow-Headers") != "Authorization" || h.Get("Vary") != "Origin" {
 		t.Errorf("preflight answered %d %v", rec.Code, h)
 	}
-	if rec := s.do("OPTIONS", completionsPath, "", "Origin", "https://evil.com", "Access-Control-Request-Method", "POST"); rec.Code != 403 {
+	if rec := s.do("OPTIONS", completionsPath, "", "Origin", "https://evil.com",
+		"Access-Control-Request-Method", "POST"); rec.Code != 403 {
 		t.Errorf("preflight of another site answered %d", rec.Code)
 	}
-	if rec := newServer(t).do("OPTIONS", completionsPath, "", "Origin", "http://localhost:8000", "Access-Control-Request-Method", "POST"); rec.Code != 405 {
+	if rec := newServer(t).do("OPTIONS", completionsPath, "", "Origin", "http://localhost:8000",
+		"Access-Control-Request-Method", "POST"); rec.Code != 405 {
 		t.Errorf("preflight without CORS answered %d", rec.Code)
 	}
 }
@@ -273,23 +288,28 @@ func TestPreflight(t *testing.T) {
 func TestRequestIDHeader(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Server.EnableRequestIDHeaders = true })
 	rec := s.do("POST", completionsPath, `{`+hi+`,"request_id":"field"}`, "X-Request-Id", "header")
-	if rec.Header().Get("X-Request-Id") != "header" || object(t, rec.Body.Bytes())["id"] != "cmpl-header" {
+	if rec.Header().Get("X-Request-Id") != "header" || object(t,
+		rec.Body.Bytes())["id"] != "cmpl-header" {
 		t.Errorf("header %q, body %s", rec.Header().Get("X-Request-Id"), rec.Body)
 	}
 	rec = s.do("POST", completionsPath, `{`+hi+`}`)
-	if id := rec.Header().Get("X-Request-Id"); len(id) != 32 || object(t, rec.Body.Bytes())["id"] != "cmpl-"+id {
+	if id := rec.Header().Get("X-Request-Id"); len(id) != 32 || object(t,
+		rec.Body.Bytes())["id"] != "cmpl-"+id {
 		t.Errorf("made-up id %q, body %s", id, rec.Body)
 	}
 	rooted := newServer(t, func(o *Options) { o.Config.Server.RootPath = "/api" })
-	if id := rooted.ok(t, "/api"+openai.ChatPath, `{`+hiChat+`}`)["id"].(string); !strings.HasPrefix(id, "chatcmpl-") {
+	if id := rooted.ok(t, "/api"+openai.ChatPath,
+		`{`+hiChat+`}`)["id"].(string); !strings.HasPrefix(id, "chatcmpl-") {
 		t.Errorf("id %q below a root path", id)
 	}
 	for _, bad := range []string{strings.Repeat("x", 200), "a b", "é"} {
-		if got := s.do("GET", "/health", "", "X-Request-Id", bad).Header().Get("X-Request-Id"); got == bad {
+		if got := s.do("GET", "/health", "", "X-Request-Id",
+			bad).Header().Get("X-Request-Id"); got == bad {
 			t.Errorf("the id %q was echoed", bad)
 		}
 	}
-	if id := newServer(t).do("GET", "/health", "", "X-Request-Id", "x").Header().Get("X-Request-Id"); id != "" {
+	if id := newServer(t).do("GET", "/health", "", "X-Request-Id",
+		"x").Header().Get("X-Request-Id"); id != "" {
 		t.Errorf("the header is sent without being enabled: %q", id)
 	}
 }
@@ -307,7 +327,10 @@ func TestServerLimits(t *testing.T) {
 // TestClients: the engine learns whose a request is: a key's, or without keys an address's.
 func TestClients(t *testing.T) {
 	open := newServer(t)
-	keys := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "sk-two"} })
+	keys := newServer(t, func(o *Options) {
+		o.Config.Server.APIKeys = []string{"sk-one",
+			"sk-two"}
+	})
 	for _, c := range []struct {
 		s                 *testServer
 		from, key, client string
@@ -332,8 +355,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestNoPatternsOverlap holds what finding a route relies on: of two patterns with parameters, no path
-// is both's.
+// TestNoPatternsOverlap holds what finding a route relies on: of two patterns with parameters, no
+// path is both's.
 func TestNoPatternsOverlap(t *testing.T) {
 	pattern := func(path string) *regexp.Regexp {
 		path = regexp.MustCompile(`\{\w+\.\.\.\}`).ReplaceAllString(path, ".+")
@@ -342,7 +365,8 @@ func TestNoPatternsOverlap(t *testing.T) {
 	routes := newServer(t).Routes()
 	for _, a := range routes {
 		for _, b := range routes {
-			if a.Path == b.Path || !strings.Contains(a.Path, "{") || !strings.Contains(b.Path, "{") {
+			if a.Path == b.Path || !strings.Contains(a.Path, "{") || !strings.Contains(b.Path,
+				"{") {
 				continue
 			}
 			if path := parameter.ReplaceAllString(b.Path, "x"); pattern(a.Path).MatchString(path) {

@@ -24,7 +24,8 @@ import (
 // eventually waits for a condition that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(
+		deadline); time.Sleep(2 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -39,7 +40,8 @@ func noLeak(t *testing.T) {
 		mine := func() int {
 			buf := make([]byte, 1<<20)
 			stacks := string(buf[:runtime.Stack(buf, true)])
-			return strings.Count(stacks, "openai.(*generation)") + strings.Count(stacks, "openai.(*Server).serve(")
+			return strings.Count(stacks, "openai.(*generation)") + strings.Count(stacks,
+				"openai.(*Server).serve(")
 		}
 		eventually(t, "goroutines of requests to end", func() bool { return mine() == 0 })
 	})
@@ -77,8 +79,10 @@ func TestSubmitErrors(t *testing.T) {
 			}
 			rec := s.post(completionsPath, body)
 			e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
-			if rec.Code != c.status || e["type"] != c.Kind || rec.Header().Get("Retry-After") != c.retry {
-				t.Errorf("%v: %d %v, Retry-After %q", c.err, rec.Code, e, rec.Header().Get("Retry-After"))
+			if rec.Code != c.status || e["type"] != c.Kind ||
+				rec.Header().Get("Retry-After") != c.retry {
+				t.Errorf("%v: %d %v, Retry-After %q", c.err, rec.Code, e,
+					rec.Header().Get("Retry-After"))
 			}
 			if c.err == io.ErrUnexpectedEOF && e["message"] != "internal server error" {
 				t.Errorf("an unexpected error reached the client: %v", e)
@@ -87,7 +91,8 @@ func TestSubmitErrors(t *testing.T) {
 				t.Errorf("%d sequences open, %d queued", s.engine.open.Load(),
 					len(s.engine.requests))
 			}
-			rejected := strings.Contains(s.do("GET", "/metrics", "").Body.String(), `admission_rejections_total{engine="0",model_name="tiny",reason="queue_full"} 1`)
+			rejected := strings.Contains(s.do("GET", "/metrics", "").Body.String(),
+				`admission_rejections_total{engine="0",model_name="tiny",reason="queue_full"} 1`)
 			if rejected != (c.err == engine.ErrOverloaded) {
 				t.Errorf("%v: counted as rejected: %v", c.err, rejected)
 			}
@@ -115,7 +120,8 @@ func TestErrorsWhileGenerating(t *testing.T) {
 
 		// The status of a stream is out already: the error comes as an event, then the end.
 		s.engine.requests = nil
-		list := events(t, s.post(completionsPath, fmt.Sprintf(`{%s,"n":%d,"stream":true}`, hi, n)).Body.String())
+		list := events(t, s.post(completionsPath, fmt.Sprintf(`{%s,"n":%d,"stream":true}`, hi,
+			n)).Body.String())
 		if len(list) != 3 || !strings.Contains(list[0], " hello") || list[2] != "[DONE]" {
 			t.Fatalf("n=%d events %q", n, list)
 		}
@@ -135,8 +141,8 @@ func TestErrorsWhileGenerating(t *testing.T) {
 	}
 }
 
-// TestSpent: an answer whose constraint takes too much is its request's fault, which names the field,
-// at once and in a stream.
+// TestSpent: an answer whose constraint takes too much is its request's fault, which names the
+// field, at once and in a stream.
 func TestSpent(t *testing.T) {
 	for field, ask := range map[string]string{
 		"guided_grammar":  `"guided_grammar":"root ::= root root | [a-z]"`,
@@ -144,16 +150,19 @@ func TestSpent(t *testing.T) {
 	} {
 		s := newServer(t)
 		s.engine.play = func(i int, r *engine.Request) script {
-			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: after 1 tokens of output", engine.ErrSpent)}
+			return script{deltas: sayHello(i, r).deltas[:1],
+				err: fmt.Errorf("%w: after 1 tokens of output", engine.ErrSpent)}
 		}
 		check := func(e map[string]any) {
-			if e["code"] != 400.0 || e["param"] != field || !strings.Contains(e["message"].(string), "`"+field+"` is too complex: ") {
+			if e["code"] != 400.0 || e["param"] != field || !strings.Contains(e["message"].(string),
+				"`"+field+"` is too complex: ") {
 				t.Errorf("%s: %v", field, e)
 			}
 		}
 		rec := s.post(openai.ChatPath, `{`+hiChat+`,`+ask+`}`)
 		check(at(t, object(t, rec.Body.Bytes()), "error").(map[string]any))
-		list := events(t, s.post(openai.ChatPath, `{`+hiChat+`,`+ask+`,"stream":true}`).Body.String())
+		list := events(t, s.post(openai.ChatPath,
+			`{`+hiChat+`,`+ask+`,"stream":true}`).Body.String())
 		check(at(t, object(t, []byte(list[len(list)-2])), "error").(map[string]any))
 		if rec.Code != 400 || list[len(list)-1] != "[DONE]" || s.engine.open.Load() != 0 {
 			t.Errorf("%s: answered %d, events %q", field, rec.Code, list)
@@ -173,7 +182,8 @@ func TestInterleaving(t *testing.T) {
 		return hello
 	}
 	ts := listen(t, s)
-	resp, err := http.Post(ts.URL+completionsPath, "application/json", strings.NewReader(`{"prompt":["a","b"],"stream":true}`))
+	resp, err := http.Post(ts.URL+completionsPath, "application/json",
+		strings.NewReader(`{"prompt":["a","b"],"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +235,12 @@ func TestDisconnect(t *testing.T) {
 	client := &http.Client{}
 	t.Cleanup(client.CloseIdleConnections)
 	var started int64
-	for _, body := range []string{`{` + hi + `}`, `{` + hi + `,"n":4}`, `{` + hi + `,"stream":true}`, `{` + hi + `,"stream":true,"n":4}`} {
+	for _, body := range []string{`{` + hi + `}`, `{` + hi + `,"n":4}`, `{` + hi +
+		`,"stream":true}`, `{` + hi + `,"stream":true,"n":4}`} {
 		for range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
-			req, err := http.NewRequestWithContext(ctx, "POST", ts.URL+completionsPath, strings.NewReader(body))
+			req, err := http.NewRequestWithContext(ctx, "POST", ts.URL+completionsPath,
+				strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +251,8 @@ func TestDisconnect(t *testing.T) {
 			}
 			started += n
 			go func() {
-				eventually(t, "the sequences to start", func() bool { return s.engine.open.Load() == n })
+				eventually(t, "the sequences to start",
+					func() bool { return s.engine.open.Load() == n })
 				cancel()
 			}()
 			resp, err := client.Do(req)
@@ -248,14 +261,18 @@ func TestDisconnect(t *testing.T) {
 				resp.Body.Close()
 			}
 			cancel()
-			eventually(t, "the sequences to be aborted", func() bool { return s.engine.open.Load() == 0 })
+			eventually(t, "the sequences to be aborted",
+				func() bool { return s.engine.open.Load() == 0 })
 		}
 	}
 	if got := s.engine.aborted.Load(); got != started {
 		t.Errorf("%d of %d sequences aborted", got, started)
 	}
 	eventually(t, "the load to go to 0", func() bool { return s.InFlight() == 0 })
-	eventually(t, "the access log", func() bool { return strings.Count(s.log.String(), "status=499") == 40 })
+	eventually(t, "the access log", func() bool {
+		return strings.Count(s.log.String(),
+			"status=499") == 40
+	})
 	if strings.Contains(s.log.String(), "request failed") {
 		t.Error("a client that goes away is logged as a failure")
 	}
@@ -274,7 +291,8 @@ func TestCancelledByTheServer(t *testing.T) {
 			time.AfterFunc(20*time.Millisecond, cancel)
 			return script{deltas: sayHello(i, r).deltas[:1], hang: true}
 		}
-		rec := s.serveRequest(newRequest("POST", completionsPath, `{`+hi+c.fields+`}`).WithContext(ctx))
+		rec := s.serveRequest(newRequest("POST", completionsPath,
+			`{`+hi+c.fields+`}`).WithContext(ctx))
 		if rec.Code != c.status || !strings.Contains(rec.Body.String(), `"code":503`) {
 			t.Errorf("answered %d %s", rec.Code, rec.Body)
 		}
@@ -295,15 +313,18 @@ func TestSlowReader(t *testing.T) {
 	}
 	ts := listen(t, s)
 	var sequences int64
-	for _, body := range []string{`{` + hi + `,"stream":true}`, `{` + hi + `,"stream":true,"n":2}`} {
+	for _, body := range []string{`{` + hi + `,"stream":true}`, `{` + hi +
+		`,"stream":true,"n":2}`} {
 		conn, err := net.Dial("tcp", ts.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", completionsPath, len(body), body)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n%s", completionsPath, len(body), body)
 		sequences += 1 + int64(strings.Count(body, `"n":2`))
-		eventually(t, "the sequences to be aborted", func() bool { return s.engine.aborted.Load() == sequences })
+		eventually(t, "the sequences to be aborted",
+			func() bool { return s.engine.aborted.Load() == sequences })
 	}
 }
 
@@ -314,7 +335,8 @@ func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 600 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream,
+		error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
@@ -328,7 +350,8 @@ func TestSlowStreamSurvives(t *testing.T) {
 	ts := listen(t, s)
 	client := ts.Client()
 	for _, body := range []string{`{` + hi + `,"stream":true}`, `{` + hi + `}`} {
-		resp, err := client.Post(ts.URL+completionsPath, "application/json", strings.NewReader(body))
+		resp, err := client.Post(ts.URL+completionsPath, "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,12 +371,15 @@ func TestSlowBody(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = time.Second })
 	ts := listen(t, s)
 	body := `{` + hi + `}`
-	for wait, want := range map[time.Duration]string{2 * time.Second: "408", 20 * time.Millisecond: "200"} {
+	for wait, want := range map[time.Duration]string{2 * time.Second: "408",
+		20 * time.Millisecond: "200"} {
 		conn, err := net.Dial("tcp", ts.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", completionsPath, len(body), body[:5])
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n%s", completionsPath, len(body),
+			body[:5])
 		time.AfterFunc(wait, func() { _, _ = io.WriteString(conn, body[5:]) })
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := bufio.NewReader(conn).ReadString('\n')
@@ -370,13 +396,15 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = time.Second })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream,
+		error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
 	time.AfterFunc(1100*time.Millisecond, func() { close(gate) })
 	ts := listen(t, s)
-	resp, err := http.Post(ts.URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`}`))
+	resp, err := http.Post(ts.URL+completionsPath, "application/json",
+		strings.NewReader(`{`+hi+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,21 +441,27 @@ func TestHeaderLimits(t *testing.T) {
 		line, _ := bufio.NewReader(conn).ReadString('\n')
 		return line
 	}
-	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: "+strings.Repeat("x", 20_000)+"\r\n\r\n"); !strings.Contains(line, "431") {
+	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: "+strings.Repeat("x",
+		20_000)+"\r\n\r\n"); !strings.Contains(line, "431") {
 		t.Errorf("a large header got %q", line)
 	}
 	if line := resp(hasty, "GET /health HTTP/1.1\r\nHost: localho"); strings.Contains(line, "200") {
 		t.Errorf("a slow header got %q", line)
 	}
-	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.Contains(line, "200") {
+	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health "+
+		"HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.Contains(line, "200") {
 		t.Errorf("pipelined requests got %q", line)
 	}
 }
 
 func TestPanicInTheEngine(t *testing.T) {
 	s := newServer(t)
-	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { panic("boom") })
-	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
+	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream,
+		error) {
+		panic("boom")
+	})
+	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 ||
+		strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("answered %d %s", rec.Code, rec.Body)
 	}
 	if !strings.Contains(s.log.String(), "boom") {
@@ -435,9 +469,11 @@ func TestPanicInTheEngine(t *testing.T) {
 	}
 	// Once the response has begun it is cut off: it must not look complete.
 	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
-		return &panicking{endless{engine.Delta{Text: []byte("x"), Tokens: []int32{1}, StopToken: -1}}, 1}, nil
+		return &panicking{endless{engine.Delta{Text: []byte("x"), Tokens: []int32{1},
+			StopToken: -1}}, 1}, nil
 	})
-	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`,"stream":true}`))
+	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json",
+		strings.NewReader(`{`+hi+`,"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,11 +531,15 @@ func (c *counting) Next(context.Context) (engine.Delta, error) {
 // steady state.
 func TestChunksDoNotAllocate(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Log = nil })
-	delta := engine.Delta{Text: []byte(" naïve \"text\"\n"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1, OutputTokens: 1}
-	for _, fields := range []string{``, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, `,"return_token_ids":true`, `,"n":2`} {
+	delta := engine.Delta{Text: []byte(" naïve \"text\"\n"), Tokens: []int32{300},
+		TextOffsets: []int{0}, StopToken: -1, OutputTokens: 1}
+	for _, fields := range []string{``,
+		`,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`,
+		`,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, openai.ChatPath} {
 			measure := func(events int) float64 {
-				s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
+				s.swapped.Engine = submitFunc(func(context.Context,
+					...*engine.Request) (engine.Stream, error) {
 					return &counting{endless{delta}, events}, nil
 				})
 				body := `{` + hi + `,"stream":true` + fields + `}`
@@ -541,7 +581,8 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 		Model   string   `json:"model"`
 		Choices []choice `json:"choices"`
 	}
-	got := events(t, s.post(completionsPath, `{"prompt":[1,2],"stream":true,"return_token_ids":true,"request_id":"q\"<"}`).Body.String())[0]
+	got := events(t, s.post(completionsPath,
+		`{"prompt":[1,2],"stream":true,"return_token_ids":true,"request_id":"q\"<"}`).Body.String())[0]
 	var c chunk
 	if err := json.Unmarshal([]byte(got), &c); err != nil {
 		t.Fatal(err)

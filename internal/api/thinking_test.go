@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
-// TestThinkingBudget: the tags of the model's reasoning reach the sampler as tokens, with the budget;
-// the start only where the prompt has not begun it.
+// TestThinkingBudget: the tags of the model's reasoning reach the sampler as tokens, with the
+// budget; the start only where the prompt has not begun it.
 func TestThinkingBudget(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Model.ReasoningParser = "qwen3" })
 	tok := tinyTokenizer(t)
@@ -37,7 +37,8 @@ func TestThinkingBudget(t *testing.T) {
 	if budget != 7 || end == nil {
 		t.Errorf("budget %d to %v", budget, end)
 	}
-	refused(t, s, openai.ChatPath, `{`+messages+`,"thinking_token_budget":-2}`, 400, "thinking_token_budget", "at least 0")
+	refused(t, s, openai.ChatPath, `{`+messages+`,"thinking_token_budget":-2}`, 400,
+		"thinking_token_budget", "at least 0")
 	refused(t, newServer(t), openai.ChatPath, `{`+messages+`,"thinking_token_budget":2}`, 400,
 		"thinking_token_budget", "needs a model that reasons")
 }
@@ -54,8 +55,8 @@ func merged(list []engine.Delta, cut int) (out []engine.Delta) {
 	return out
 }
 
-// TestReasoningTokens: the tokens of the reasoning are counted with those of its tags, on every route
-// that tells it apart, streamed or not, however the engine's news were put together.
+// TestReasoningTokens: the tokens of the reasoning are counted with those of its tags, on every
+// route that tells it apart, streamed or not, however the engine's news were put together.
 func TestReasoningTokens(t *testing.T) {
 	for _, c := range []struct {
 		texts  []string
@@ -91,14 +92,16 @@ func TestReasoningTokens(t *testing.T) {
 				"reasoning_tokens"))
 			for _, v := range got {
 				if v != c.tokens {
-					t.Errorf("%q cut by %b: %v tokens of reasoning, want %v", c.texts, cut, got, c.tokens)
+					t.Errorf("%q cut by %b: %v tokens of reasoning, want %v", c.texts, cut, got,
+						c.tokens)
 				}
 			}
 		}
 		s.Close()
 	}
 	s := newServer(t)
-	if u := s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"hi"}]}`)["usage"].(map[string]any); u["completion_tokens_details"] != nil {
+	if u := s.ok(t, openai.ChatPath,
+		`{"messages":[{"role":"user","content":"hi"}]}`)["usage"].(map[string]any); u["completion_tokens_details"] != nil {
 		t.Errorf("without a parser of reasoning: %v", u)
 	}
 }

@@ -38,8 +38,9 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true,
-		Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true,
+		BasicConstraintsValid: true,
+		Subject:               pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour)}
 	a.key = newKey(t)
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
@@ -123,7 +124,8 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(certificates ...tls.Certificate) (name string, err error) {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost",
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+			ServerName:   "localhost",
 			Certificates: certificates}}
 		defer transport.CloseIdleConnections()
 		r := newRequest("GET", "https://"+l.Addr().String()+"/v1/models", "")
@@ -147,7 +149,8 @@ func TestTLS(t *testing.T) {
 	put(t, c.CertFile, []byte("half of a cert"))
 	eventually(t, "a warning", func() bool {
 		name, err := ask(own)
-		return err == nil && name == "first" && strings.Contains(s.log.String(), "the one before stays")
+		return err == nil && name == "first" && strings.Contains(s.log.String(),
+			"the one before stays")
 	})
 	replace("second")
 	eventually(t, "the second certificate", func() bool {
@@ -181,7 +184,8 @@ func TestTLSRefused(t *testing.T) {
 		"no such file":       {CertFile: path("none"), KeyFile: path("key")},
 		"does not match":     {CertFile: path("cert"), KeyFile: path("foreign")},
 		"failed to find any": {CertFile: path("empty"), KeyFile: path("key")},
-		"--ssl-ca-certs: ":   {CertFile: path("cert"), KeyFile: path("key"), CACerts: path("empty"), CertReqs: 1},
+		"--ssl-ca-certs: ": {CertFile: path("cert"), KeyFile: path("key"), CACerts: path("empty"),
+			CertReqs: 1},
 	} {
 		_, err := server.TLS(&c, nil)
 		var mistake *config.UsageError
@@ -212,7 +216,8 @@ func TestUDS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := at(path); err == nil || !strings.Contains(err.Error(), "another server listens there") {
+	if _, err := at(path); err == nil || !strings.Contains(err.Error(),
+		"another server listens there") {
 		t.Errorf("a socket in use: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "f")
@@ -269,7 +274,8 @@ func TestUDSHandedOver(t *testing.T) {
 	if file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := server.ListenAt(&config.Server{Transport: config.Transport{UDS: fmt.Sprintf("/dev/fd/%d", fd)}})
+	l, err := server.ListenAt(
+		&config.Server{Transport: config.Transport{UDS: fmt.Sprintf("/dev/fd/%d", fd)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,9 @@ func answering(finish sample.Finish, texts ...string) func(*Options) {
 
 // hermesTemplate shows calls as Hermes writes them, and reasoning.
 func hermesTemplate(o *Options) {
-	t, err := chattemplate.Parse(`{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}` +
-		`{{ messages | tojson }}{{ tools | tojson }}{% if thinking %}<think>{% endif %}`)
+	t, err := chattemplate.Parse(
+		`{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}` +
+			`{{ messages | tojson }}{{ tools | tojson }}{% if thinking %}<think>{% endif %}`)
 	if err != nil {
 		panic(err)
 	}
@@ -65,7 +66,8 @@ func rejoined(t *testing.T, list []map[string]any) (message map[string]any, fini
 						continue
 					}
 					f := at(t, calls[len(calls)-1], "function").(map[string]any)
-					f["arguments"] = f["arguments"].(string) + at(t, c, "function", "arguments").(string)
+					f["arguments"] = f["arguments"].(string) + at(t, c, "function",
+						"arguments").(string)
 				}
 			default:
 				before, _ := message[key].(string)
@@ -105,22 +107,26 @@ func TestToolCalls(t *testing.T) {
 			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
 		{"two", askTools, call + "\n" + call, false,
 			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},` +
-				`{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+				`{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`,
+			"tool_calls"},
 		{"one at a time", askTools + `,"parallel_tool_calls":false`, call + "\n" + call, false,
 			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
 		{"none", askTools + `,"tool_choice":"none"`, call, false,
 			`{"role":"assistant","content":"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>"}`, "stop"},
 		{"cut", askTools, call[:len(call)-19], true,
 			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x"}}]}`, "length"},
-		{"text", askTools, "No < call", false, `{"role":"assistant","content":"No < call"}`, "stop"},
+		{"text", askTools, "No < call", false, `{"role":"assistant","content":"No < call"}`,
+			"stop"},
 		{"nothing", askTools, "", false, `{"role":"assistant","content":""}`, "stop"},
 		{"reasoning", askTools, "<think>\nhm\n</think>\n\n" + call, false,
 			`{"role":"assistant","reasoning":"hm","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
 		{"reasoning only", hiChat, "<think>\nhm\n</think>\n\nyes", false,
 			`{"role":"assistant","reasoning":"hm","content":"yes"}`, "stop"},
-		{"reasoning begun", hiChat + `,"chat_template_kwargs":{"thinking":true}`, "hm</think>yes", false,
+		{"reasoning begun", hiChat + `,"chat_template_kwargs":{"thinking":true}`, "hm</think>yes",
+			false,
 			`{"role":"assistant","reasoning":"hm","content":"yes"}`, "stop"},
-		{"reasoning hidden", hiChat + `,"include_reasoning":false`, "<think>\nhm\n</think>\n\nyes", false,
+		{"reasoning hidden", hiChat + `,"include_reasoning":false`, "<think>\nhm\n</think>\n\nyes",
+			false,
 			`{"role":"assistant","content":"yes"}`, "stop"},
 	}
 	for _, tt := range tests {
@@ -154,7 +160,8 @@ func TestToolCalls(t *testing.T) {
 				if string(got) != string(want) || string(parts) != string(want) {
 					t.Errorf("answer\n%s\nstream\n%s\nwant\n%s", got, parts, want)
 				}
-				if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish || finish != tt.finish {
+				if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish ||
+					finish != tt.finish {
 					t.Errorf("ends by %v, streamed by %v, want %v", f, finish, tt.finish)
 				}
 				if extra != "" {
@@ -178,8 +185,10 @@ func TestToolChoiceNeedsParser(t *testing.T) {
 	refused(t, s, openai.ChatPath, `{`+askTools+`}`, 400, "tool_choice", "--tool-call-parser")
 	s = newServer(t, func(o *Options) { o.Config.Model.ToolCallParser = "hermes" })
 	s.ok(t, openai.ChatPath, `{`+askTools+`}`)
-	s = newServer(t, hermesTemplate, func(o *Options) { o.Config.Model.EnableAutoToolChoice = false })
-	refused(t, s, openai.ChatPath, `{`+askTools+`}`, 400, "tool_choice", "--enable-auto-tool-choice")
+	s = newServer(t, hermesTemplate,
+		func(o *Options) { o.Config.Model.EnableAutoToolChoice = false })
+	refused(t, s, openai.ChatPath, `{`+askTools+`}`, 400, "tool_choice",
+		"--enable-auto-tool-choice")
 }
 
 // TestRealTemplate: the template of a published model shows how it calls and thinks.
@@ -194,7 +203,8 @@ func TestRealTemplate(t *testing.T) {
 		}
 	}, answering(sample.FinishStop, "why\n</think>\n\nso"))
 	for _, thinking := range []bool{true, false} {
-		m := at(t, s.ok(t, openai.ChatPath, fmt.Sprintf(`{%s,"chat_template_kwargs":{"enable_thinking":%v}}`, hiChat, thinking)),
+		m := at(t, s.ok(t, openai.ChatPath,
+			fmt.Sprintf(`{%s,"chat_template_kwargs":{"enable_thinking":%v}}`, hiChat, thinking)),
 			"choices", 0, "message")
 		// The template ends the reasoning where it is switched off: a tag is out of place then.
 		if at(t, m, "reasoning") != nil || at(t, m, "content") != "why\n\n\nso" {
@@ -211,11 +221,14 @@ func TestTypedCalls(t *testing.T) {
 	for _, key := range []string{"zip", "n", "e", "any", "u"} {
 		text += "\n<parameter=" + key + ">\n1\n</parameter>"
 	}
-	s := newServer(t, answering(sample.FinishStop, text+"\n<parameter=u>\nTrue\n</parameter>\n</function>\n</tool_call>"),
+	s := newServer(t, answering(sample.FinishStop,
+		text+"\n<parameter=u>\nTrue\n</parameter>\n</function>\n</tool_call>"),
 		func(o *Options) { o.Config.Model.ToolCallParser = "qwen3_xml" })
-	got := s.ok(t, openai.ChatPath, `{`+hiChat+`,"tools":[{"type":"function","function":{"name":"f","parameters":`+schema+`}}]}`)
+	got := s.ok(t, openai.ChatPath,
+		`{`+hiChat+`,"tools":[{"type":"function","function":{"name":"f","parameters":`+schema+`}}]}`)
 	const want = `{"zip": "1", "n": 1, "e": "1", "any": 1, "u": "1", "u": true}`
-	if args := at(t, got, "choices", 0, "message", "tool_calls", 0, "function", "arguments"); args != want {
+	if args := at(t, got, "choices", 0, "message", "tool_calls", 0, "function",
+		"arguments"); args != want {
 		t.Errorf("%s, want %s", args, want)
 	}
 }
@@ -265,12 +278,16 @@ func TestForcedTools(t *testing.T) {
 		calls                    int
 		finish                   string
 	}{
-		{"required", two + `,"tool_choice":"required"`, "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
-			[]string{`<tool_call>\n{\"name\": \"f\"`, `\"g\"`, `"stop_after_first":false`}, nil, 1, "tool_calls"},
-		{"required once", two + `,"tool_choice":"required","parallel_tool_calls":false`, "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+		{"required", two + `,"tool_choice":"required"`, "hermes",
+			"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+			[]string{`<tool_call>\n{\"name\": \"f\"`, `\"g\"`, `"stop_after_first":false`}, nil, 1,
+			"tool_calls"},
+		{"required once", two + `,"tool_choice":"required","parallel_tool_calls":false`, "hermes",
+			"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
 			[]string{`"stop_after_first":true`}, nil, 1, "tool_calls"},
-		{"named", two + `,"tool_choice":{"type":"function","function":{"name":"g"}}`, "hermes", "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
-			[]string{`\"g\"`, `"stop_after_first":true`}, []string{`\"f\"`}, 1, "stop"},
+		{"named", two + `,"tool_choice":{"type":"function","function":{"name":"g"}}`, "hermes",
+			"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", []string{`\"g\"`,
+				`"stop_after_first":true`}, []string{`\"f\"`}, 1, "stop"},
 		{"allowed", two + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}`, "hermes",
 			"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", []string{`\"g\"`}, []string{`\"f\"`}, 1, "tool_calls"},
 		{"required as JSON", two + `,"tool_choice":"required"`, "none", `[{"name": "f", "parameters": {"x": 1}}, {"name": "g", "parameters": {}}]`,

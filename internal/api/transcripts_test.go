@@ -67,8 +67,8 @@ func brief(t *testing.T, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestTranscripts replays testdata/*.txt, where clients talk to a server whose model writes what the
-// transcript says, by Hermes' and Qwen 3's conventions:
+// TestTranscripts replays testdata/*.txt, where clients talk to a server whose model writes what
+// the transcript says, by Hermes' and Qwen 3's conventions:
 //
 //	answer stop ["a","piece after the other"]
 //	post /v1/responses {"input":"hi"}
@@ -79,8 +79,10 @@ func TestTranscripts(t *testing.T) {
 	transcripts.Run(t, func(t *testing.T) func(string, []string) string {
 		seen := map[string]string{}
 		finish, texts := sample.FinishStop, []string{" hello", " world"}
-		s := newServer(t, withTemplate(t, `{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}`+
-			`{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}`), keeping(t, store.Options{}), func(o *Options) {
+		s := newServer(t, withTemplate(t,
+			`{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}`+
+				`{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}`), keeping(t,
+			store.Options{}), func(o *Options) {
 			o.Info.MaxModelLen = 2048
 			o.Engine = &fakeEngine{play: func(n int, r *engine.Request) script {
 				ids := make([]int32, len(texts))

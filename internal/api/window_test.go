@@ -32,7 +32,8 @@ func (stillEngine) Health(context.Context) []error { return nil }
 // TestWindowNeedsTheKey: the page itself is public and says nothing of the engine; what it shows is
 // behind the key.
 func TestWindowNeedsTheKey(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{}, Events: &dashboard.Events{}})
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
+		Events: &dashboard.Events{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func TestWindowNeedsTheKey(t *testing.T) {
 
 // TestShutdownWithViewer: an open page does not hold up the end of the server.
 func TestShutdownWithViewer(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{}, Events: &dashboard.Events{}})
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
+		Events: &dashboard.Events{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,8 @@ func TestShutdownWithViewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(t, func(o *Options) { o.Window = page }).HTTPServer(listener.Addr().String())
+	server := newServer(t, func(o *Options) { o.Window = page }).HTTPServer(
+		listener.Addr().String())
 	go server.Serve(listener)
 	answer, err := http.Get("http://" + listener.Addr().String() + dashboard.LivePath)
 	if err != nil {
@@ -100,7 +103,8 @@ func TestShutdownWithViewer(t *testing.T) {
 	if err := server.Shutdown(ctx); err != nil {
 		t.Errorf("with a viewer: %v", err)
 	}
-	if rest, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(rest), "about") {
+	if rest, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(rest),
+		"about") {
 		t.Errorf("the viewer got %q, %v", rest, err)
 	}
 }

@@ -7,8 +7,8 @@ func TestBytesPerBlock(t *testing.T) {
 		shape CacheShape
 		want  int
 	}{
-		{CacheShape{Layers: 32, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, DType: BFloat16},
-			32 * 2 * 16 * 8 * 128 * 2},
+		{CacheShape{Layers: 32, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128,
+			DType: BFloat16}, 32 * 2 * 16 * 8 * 128 * 2},
 		{CacheShape{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, DType: Float32},
 			2 * 32 * 3 * 64 * 4},
 		{CacheShape{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, DType: Float16},

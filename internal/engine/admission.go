@@ -12,9 +12,9 @@ import (
 
 // Submit queues requests whose outputs belong together, such as the choices of one answer: all of
 // them, or none. It fails with an error wrapping *sample.ParamError, a *constrain.Error, or one
-// naming the prompt for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed.
-// ctx bounds only the call.
-// Requests in the background take no place in the queue, and are refused while it is full.
+// naming the prompt for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed.
+// The stream must be closed. ctx bounds only the call. Requests in the background take no place in
+// the queue, and are refused while it is full.
 func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no request to submit")
@@ -72,8 +72,8 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	return s, nil
 }
 
-// prepare checks one output's request, of which the prompt and the constraint are right, and makes what
-// delivery needs of it.
+// prepare checks one output's request, of which the prompt and the constraint are right, and makes
+// what delivery needs of it.
 func (e *Engine) prepare(q *request) error {
 	q.Index = q.choice
 	e.info.Fit(&q.Params, len(q.Prompt))
@@ -164,7 +164,8 @@ func (e *Engine) setQueued(sequences int) {
 
 // roomInQueue reports whether so many sequences may join those queued; 0 is no bound. What finds
 // nothing queued is always admitted, so that no request is larger than any bound. Other requests
-// take at most half of the room left: those with hundreds of choices do not shut out those with one.
+// take at most half of the room left: those with hundreds of choices do not shut out those with
+// one.
 func roomInQueue(bound, queued, sequences int) bool {
 	return bound <= 0 || queued == 0 || sequences <= (bound-queued+1)/2
 }

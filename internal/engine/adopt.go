@@ -9,8 +9,8 @@ import (
 // errAdopted is why a group ends whose engine's files are not those that count any more.
 var errAdopted = errors.New("another engine has adopted other files of the model")
 
-// adopt takes note of the files that the newest group has loaded. If they are others than before, answers
-// of which a part is known cannot go on: they would be two models'.
+// adopt takes note of the files that the newest group has loaded. If they are others than before,
+// answers of which a part is known cannot go on: they would be two models'.
 func (e *Engine) adopt() {
 	if e.ranks.Revision == e.revision {
 		return

@@ -12,8 +12,8 @@ import (
 )
 
 // TestBackground fills every slot and more with requests in the background: others are answered
-// before the first of those is over, and have the queue to themselves. Those that made room have the
-// tokens that they have alone.
+// before the first of those is over, and have the queue to themselves. Those that made room have
+// the tokens that they have alone.
 func TestBackground(t *testing.T) {
 	e := openEngine(t, func(c *config.Config) {
 		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 4, 8
@@ -47,7 +47,8 @@ func TestBackground(t *testing.T) {
 	var others sync.WaitGroup
 	for range 4 {
 		others.Go(func() {
-			if a, err := ask(t.Context(), e, greedy(e, question, 5)); err != nil || len(a.tokens) != 5 {
+			if a, err := ask(t.Context(), e, greedy(e, question, 5)); err != nil ||
+				len(a.tokens) != 5 {
 				t.Errorf("%d tokens, %v", len(a.tokens), err)
 			}
 		})

@@ -20,7 +20,8 @@ func BenchmarkSingleStream(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/tp=%d/threads=%d", c.backend, c.size, c.threads), func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3))
 			e := openEngine(b, func(cfg *config.Config) {
-				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize, cfg.Parallel.CPUThreads = c.backend, c.size, c.threads
+				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize,
+					cfg.Parallel.CPUThreads = c.backend, c.size, c.threads
 			})
 			r := greedy(e, question, 1900)
 			r.Params.IgnoreEOS, r.Params.StopTokens = true, nil

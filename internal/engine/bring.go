@@ -9,9 +9,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// stage brings an update to the ranks of a group and has them load it. Ranks of the driver's host map its
-// memory. To each other host the bytes are sent once: one rank there gets them, and the others, also those
-// of other engines, map its memory. It calls claimed once it has claimed hosts, or others have.
+// stage brings an update to the ranks of a group and has them load it. Ranks of the driver's host
+// map its memory. To each other host the bytes are sent once: one rank there gets them, and the
+// others, also those of other engines, map its memory. It calls claimed once it has claimed hosts,
+// or others have.
 func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// brought are the hosts to which this has sent it: who does not have it then is sent it too.
 	for brought := map[string]bool{}; ; {
@@ -60,8 +61,8 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 }
 
 // openUpdate tells the ranks of an update, and where there are copies, of which so much is known.
-func openUpdate(group *executor.Executor, u *weights.Update) (list []weights.Opened, known map[string]int,
-	err error) {
+func openUpdate(group *executor.Executor, u *weights.Update) (list []weights.Opened,
+	known map[string]int, err error) {
 	told := *u
 	told.Elsewhere, known = u.Copies()
 	list, err = call(group, calls.WeightsOpen, told)

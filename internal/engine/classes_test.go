@@ -30,8 +30,8 @@ func classifier(t *testing.T, name string, classes int, set map[string]any) stri
 		t.Fatal(err)
 	}
 	edit(t, filepath.Join(dir, "config.json"), func(c map[string]any) {
-		c["architectures"] = []string{strings.Replace(c["architectures"].([]any)[0].(string), "ForCausalLM",
-			"ForSequenceClassification", 1)}
+		c["architectures"] = []string{strings.Replace(c["architectures"].([]any)[0].(string),
+			"ForCausalLM", "ForSequenceClassification", 1)}
 		for k, v := range set {
 			c[k] = v
 		}
@@ -42,10 +42,12 @@ func classifier(t *testing.T, name string, classes int, set map[string]any) stri
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(headOf(i, j)))
 		}
 	}
-	header := fmt.Appendf(nil, `{"score.weight":{"dtype":"F32","shape":[%d,%d],"data_offsets":[0,%d]}}`,
-		classes, hidden, len(data))
+	header := fmt.Appendf(
+		nil, `{"score.weight":{"dtype":"F32","shape":[%d,%d],"data_offsets":[0,%d]}}`, classes,
+		hidden, len(data))
 	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
-	if err := os.WriteFile(filepath.Join(dir, "score.safetensors"), append(file, data...), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "score.safetensors"), append(file, data...),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	edit(t, filepath.Join(dir, "model.safetensors.index.json"), func(c map[string]any) {
@@ -74,8 +76,8 @@ func edit(t *testing.T, path string, change func(map[string]any)) {
 	}
 }
 
-// TestClasses holds logits and probabilities to the head's of the states that transformers computes,
-// in several layouts.
+// TestClasses holds logits and probabilities to the head's of the states that transformers
+// computes, in several layouts.
 func TestClasses(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/pooling/qwen2-tiny.json")
 	if err != nil {
@@ -125,8 +127,8 @@ func TestClasses(t *testing.T) {
 			for k, x := range exact {
 				if p := math.Exp(x) / sum; math.Abs(float64(logits[k])-x) > 1e-4 ||
 					math.Abs(float64(probs[k])-p) > 1e-5 {
-					t.Errorf("%d tokens, class %d: %v, %v, want %v, %v", len(want.Cases[i].IDs), k, logits[k],
-						probs[k], x, p)
+					t.Errorf("%d tokens, class %d: %v, %v, want %v, %v", len(want.Cases[i].IDs), k,
+						logits[k], probs[k], x, p)
 				}
 			}
 		}
@@ -146,12 +148,14 @@ func TestActivations(t *testing.T) {
 		{"regression", []float32{0, 1}, "[0 1]"},
 		{"", []float32{1}, "[0.7310586]"},
 	} {
-		got, err := open.NewClasses(make([]string, len(c.weight)), c.problem, c.weight).Of([]float32{1}, true)
+		got, err := open.NewClasses(make([]string, len(c.weight)), c.problem,
+			c.weight).Of([]float32{1}, true)
 		if err != nil || fmt.Sprint(got) != c.want {
 			t.Errorf("%q of %v: %v, %v, want %s", c.problem, c.weight, got, err, c.want)
 		}
 	}
-	if _, err := open.NewClasses([]string{"a"}, "", []float32{1}).Of([]float32{1, 2}, true); err == nil {
+	if _, err := open.NewClasses([]string{"a"}, "", []float32{1}).Of([]float32{1, 2},
+		true); err == nil {
 		t.Error("a vector of another width is taken")
 	}
 }
@@ -163,16 +167,21 @@ func TestClassesRefused(t *testing.T) {
 		set    func(*config.Model)
 		want   string
 	}{
-		{3, func(m *config.Model) { m.Runner = "generate" }, "is a classifier, it generates nothing"},
-		{4, func(*config.Model) {}, `"score.weight" has shape [3 128], but config.json asks for [4 128]`},
-		{3, func(m *config.Model) { m.PoolerConfig = `{"normalize":true}` }, "normalize is for embeddings"},
-		{3, func(m *config.Model) { m.HFOverrides = `{"is_matryoshka":true}` }, "of which nothing is overridden"},
+		{3, func(m *config.Model) { m.Runner = "generate" },
+			"is a classifier, it generates nothing"},
+		{4, func(*config.Model) {},
+			`"score.weight" has shape [3 128], but config.json asks for [4 128]`},
+		{3, func(m *config.Model) { m.PoolerConfig = `{"normalize":true}` },
+			"normalize is for embeddings"},
+		{3, func(m *config.Model) { m.HFOverrides = `{"is_matryoshka":true}` },
+			"of which nothing is overridden"},
 	} {
 		conf := config.Default()
 		conf.Model.Path = classifier(t, "qwen2-tiny", 3, map[string]any{"num_labels": c.labels})
 		conf.Model.SkipTokenizerInit, conf.Cache.MemoryBytes = true, 16<<20
 		c.set(&conf.Model)
-		if _, _, err := engine.Open(t.Context(), engine.Options{Config: conf}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := engine.Open(t.Context(), engine.Options{Config: conf}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d labels: %v, want %s", c.labels, err, c.want)
 		}
 	}

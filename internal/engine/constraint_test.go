@@ -16,9 +16,9 @@ import (
 )
 
 // TestConstraints keeps outputs to a regular expression, a choice and JSON, beside others that are
-// free: each is within its language and ends there, whatever else its request asks for; the free ones
-// are what they are alone; and all are the same with one plan at a time, with several ranks and
-// stages, and with so few blocks that requests are computed again.
+// free: each is within its language and ends there, whatever else its request asks for; the free
+// ones are what they are alone; and all are the same with one plan at a time, with several ranks
+// and stages, and with so few blocks that requests are computed again.
 func TestConstraints(t *testing.T) {
 	numbers := regexp.MustCompile(`^[1-9][0-9]{2,5}(, [1-9][0-9]{2,5}){3}$`)
 	choices := []string{"yes, it does", "no, never", "perhaps"}
@@ -60,17 +60,20 @@ func TestConstraints(t *testing.T) {
 			same(t, "free", []received{got[0], got[3]}, free)
 			for _, i := range []int{1, 4} {
 				if !numbers.MatchString(got[i].text) || got[i].finish != sample.FinishStop {
-					t.Errorf("%q does not match, it ended by %v, %v", got[i].text, got[i].finish, got[i].err)
+					t.Errorf("%q does not match, it ended by %v, %v", got[i].text, got[i].finish,
+						got[i].err)
 				}
 			}
 			for _, i := range []int{2, 6} {
 				if !slices.Contains(choices, got[i].text) || got[i].finish != sample.FinishStop {
-					t.Errorf("%q is no choice, it ended by %v, %v", got[i].text, got[i].finish, got[i].err)
+					t.Errorf("%q is no choice, it ended by %v, %v", got[i].text, got[i].finish,
+						got[i].err)
 				}
 			}
 			object1 := map[string]any{}
-			if err := json.Unmarshal([]byte(got[5].text), &object1); got[5].finish == sample.FinishStop &&
-				err != nil || got[5].finish == sample.FinishError {
+			if err := json.Unmarshal([]byte(got[5].text),
+				&object1); got[5].finish == sample.FinishStop && err != nil ||
+				got[5].finish == sample.FinishError {
 				t.Errorf("%q, ended by %v: %v, %v", got[5].text, got[5].finish, err, got[5].err)
 			}
 			if first == nil {
@@ -101,13 +104,15 @@ func TestConstraintRefused(t *testing.T) {
 	r.Params.AllowedTokens = e.Info().Tokenizer.Encode("x", false)
 	got := receiveAll(t, e, []*engine.Request{r, greedy(e, "What?", 5)}, func(int) {})
 	if !errors.Is(got[0].err, engine.ErrStuck) || len(got[0].tokens) > 0 {
-		t.Errorf("the contradiction ended by %v, %v, after %v", got[0].finish, got[0].err, got[0].tokens)
+		t.Errorf("the contradiction ended by %v, %v, after %v", got[0].finish, got[0].err,
+			got[0].tokens)
 	}
 	if got[1].err != nil || len(got[1].tokens) != 5 {
 		t.Errorf("its neighbour ended by %v after %v", got[1].err, got[1].tokens)
 	}
 	skipped := openEngine(t, func(c *config.Config) { c.Model.SkipTokenizerInit = true })
-	q := engine.NewRequest([]int32{1, 2}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 3, EOS: 0,
+	q := engine.NewRequest([]int32{1, 2}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 3,
+		EOS:      0,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
 	q.Constraint = constrain.Spec{Kind: constrain.JSONObject}
 	var refused *constrain.Error
@@ -116,8 +121,9 @@ func TestConstraintRefused(t *testing.T) {
 	}
 }
 
-// TestConstraintSpent: a grammar that can be read in ever more ways ends its own answer when that has
-// taken all that an answer may, by an error that says so; its neighbours have theirs, on every layout.
+// TestConstraintSpent: a grammar that can be read in ever more ways ends its own answer when that
+// has taken all that an answer may, by an error that says so; its neighbours have theirs, on every
+// layout.
 func TestConstraintSpent(t *testing.T) {
 	var doubling strings.Builder
 	doubling.WriteString("root ::= r0\n")
@@ -138,7 +144,8 @@ func TestConstraintSpent(t *testing.T) {
 		r.Params.IgnoreEOS = true
 		got := receiveAll(t, e, []*engine.Request{r, greedy(e, "What?", 20)}, func(int) {})
 		if !errors.Is(got[0].err, engine.ErrSpent) {
-			t.Errorf("the doubling ended by %v, %v, after %d tokens", got[0].finish, got[0].err, len(got[0].tokens))
+			t.Errorf("the doubling ended by %v, %v, after %d tokens", got[0].finish, got[0].err,
+				len(got[0].tokens))
 		}
 		same(t, "the neighbour", got[1:], free)
 	}

@@ -129,8 +129,10 @@ func TestCutKeepsTheCache(t *testing.T) {
 	// generate reads a stream; at is called once there are so many tokens.
 	generate := func(after int, at func()) (tokens []int32) {
 		t.Helper()
-		s, err := e.Submit(t.Context(), NewRequest(prompt, sample.Params{TopP: 1, RepetitionPenalty: 1,
-			Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 60, EOS: -1}))
+		s, err := e.Submit(t.Context(), NewRequest(prompt, sample.Params{TopP: 1,
+			RepetitionPenalty: 1,
+			Logprobs:          sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 60,
+			EOS: -1}))
 		if err != nil {
 			t.Fatal(err)
 		}

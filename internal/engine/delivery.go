@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// batch is what the step loop hands to delivery at a time: what a step brought, or requests that end
-// without one. Nothing in it is the memory of a step.Result, which the next plan overwrites.
+// batch is what the step loop hands to delivery at a time: what a step brought, or requests that
+// end without one. Nothing in it is the memory of a step.Result, which the next plan overwrites.
 type batch struct {
 	outputs []schedule.Output
 	// tokens holds those of outputs.

@@ -32,8 +32,9 @@ func TestBehindTheLoop(t *testing.T) {
 		}
 	})
 	submit := func(max int32, stop ...string) engine.Stream {
-		r := engine.NewRequest([]int32{5, 6, 7}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: max,
-			EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
+		r := engine.NewRequest([]int32{5, 6, 7}, sample.Params{TopP: 1, RepetitionPenalty: 1,
+			MaxTokens: max,
+			EOS:       -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
 		r.Stop = stop
 		s, err := e.Submit(t.Context(), r)
 		if err != nil {
@@ -47,13 +48,14 @@ func TestBehindTheLoop(t *testing.T) {
 		s := submit(60000, "Time Time Time")
 		text, tokens, last := drain(t, s)
 		s.Close()
-		if text != " " || tokens != 3 || last.Finish != sample.FinishStop || last.StopString != "Time Time Time" ||
-			last.OutputTokens != 3 {
-			t.Errorf("text %q of %d tokens, ended by %v %q after %d", text, tokens, last.Finish, last.StopString,
-				last.OutputTokens)
+		if text != " " || tokens != 3 || last.Finish != sample.FinishStop ||
+			last.StopString != "Time Time Time" || last.OutputTokens != 3 {
+			t.Errorf("text %q of %d tokens, ended by %v %q after %d", text, tokens, last.Finish,
+				last.StopString, last.OutputTokens)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); e.Totals().Running > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(
+		time.Minute); e.Totals().Running > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v", e.Totals())
 		}
@@ -90,9 +92,9 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 	}
 }
 
-// TestFinalOnly asks for all of a request at its end: it is one delta, with what all deltas of the same
-// request have together. Another request of the stream comes as it is computed, and one that its
-// reader gives up ends.
+// TestFinalOnly asks for all of a request at its end: it is one delta, with what all deltas of the
+// same request have together. Another request of the stream comes as it is computed, and one that
+// its reader gives up ends.
 func TestFinalOnly(t *testing.T) {
 	e := openEngine(t, nil)
 	list := sampled(e, 4)

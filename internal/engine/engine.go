@@ -33,7 +33,8 @@ type Engine struct {
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
-	// launching is what the ranks are started by, shown what clients may know; info does not change.
+	// launching is what the ranks are started by, shown what clients may know; info does not
+	// change.
 	launching *groups.Launch
 	shown     atomic.Pointer[open.Info]
 	// steering is shared like room.
@@ -194,7 +195,8 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.launching.Cluster.Leave(context.WithoutCancel(ctx), cause), e.launching.Files.Leave())
+		err = errors.Join(err, e.launching.Cluster.Leave(context.WithoutCancel(ctx), cause),
+			e.launching.Files.Leave())
 	})
 	return err
 }

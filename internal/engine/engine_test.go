@@ -78,8 +78,9 @@ func greedy(e *engine.Engine, question string, maxTokens int32) *engine.Request 
 }
 
 func params(e *engine.Engine, maxTokens int32) sample.Params {
-	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
-		MaxTokens: maxTokens, EOS: e.Info().EOS, StopTokens: e.Info().StopTokens}
+	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+		PromptLogprobs: sample.NoLogprobs,
+		MaxTokens:      maxTokens, EOS: e.Info().EOS, StopTokens: e.Info().StopTokens}
 }
 
 type answer struct {
@@ -121,7 +122,8 @@ func mustAsk(t testing.TB, e *engine.Engine, r *engine.Request) answer {
 }
 
 const question = "What does strings.Index do?"
-const indexAnswer = "Index returns the index of the first instance of substr in s, or -1 if substr is not present in s."
+const indexAnswer = "Index returns the index of the first instance of substr in s, or -1 if " +
+	"substr is not present in s."
 
 // TestAnyTensorParallelSize asks one question of one, two and four ranks, in this process and in
 // others.
@@ -142,12 +144,14 @@ func TestAnyTensorParallelSize(t *testing.T) {
 	}
 }
 
-// TestPrefillOverRanks asks a long question of ranks that divide its rows, in processes of their own
-// and in this one: the answer, its log-probabilities and those of the prompt are those of one rank.
+// TestPrefillOverRanks asks a long question of ranks that divide its rows, in processes of their
+// own and in this one: the answer, its log-probabilities and those of the prompt are those of one
+// rank.
 func TestPrefillOverRanks(t *testing.T) {
 	long := strings.Repeat("func Index(s, substr string) int returns a number. ", 40) + question
 	var want []string
-	for _, p := range []config.Parallel{{Backend: "uni"}, {Backend: "mp", PrefillContextParallelSize: 2},
+	for _, p := range []config.Parallel{{Backend: "uni"}, {Backend: "mp",
+		PrefillContextParallelSize: 2},
 		{Backend: "uni", TensorParallelSize: 2, PrefillContextParallelSize: 2}} {
 		e := openEngine(t, func(c *config.Config) {
 			c.Schedule.MaxNumBatchedTokens = 300
@@ -187,7 +191,10 @@ func TestPrefillOverRanks(t *testing.T) {
 
 // TestOverLink serves with a worker that is reached over TCP and TLS.
 func TestOverLink(t *testing.T) {
-	e := openEngine(t, func(cfg *config.Config) { cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link" })
+	e := openEngine(t, func(cfg *config.Config) {
+		cfg.Parallel.Backend, cfg.Queue.Transport = "mp",
+			"link"
+	})
 	for range 20 {
 		if a := mustAsk(t, e, greedy(e, question, 100)); a.text != indexAnswer {
 			t.Fatalf("answer %q", a.text)
@@ -238,7 +245,8 @@ func TestRecall(t *testing.T) {
 // that requests are preempted, and wants the same tokens.
 func TestNeighboursDoNotMatter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	questions := []string{question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?"}
+	questions := []string{question, "What does time.Time.UTC do?",
+		"What is the signature of strings.Index?", "What does os.Open do?"}
 	build := func(e *engine.Engine, i int) *engine.Request {
 		r := greedy(e, questions[i%len(questions)], 40+int32(i))
 		r.Params.Temperature, r.Params.Seed, r.Params.IgnoreEOS = 0.9, uint64(i), true
@@ -277,7 +285,10 @@ func TestNeighboursDoNotMatter(t *testing.T) {
 // reads all at the end, with log-probabilities of the prompt computed at once and in pieces.
 func TestLogprobs(t *testing.T) {
 	whole := openEngine(t, nil)
-	pieces := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 7, 4 })
+	pieces := openEngine(t, func(c *config.Config) {
+		c.Schedule.MaxNumBatchedTokens,
+			c.Schedule.MaxNumSeqs = 7, 4
+	})
 	collect := func(e *engine.Engine, late bool) (out []step.Logprobs, prompt []step.Logprobs) {
 		r := greedy(e, question, 20)
 		r.Params.Logprobs, r.Params.PromptLogprobs = 3, 2
@@ -441,7 +452,8 @@ func TestWorkerDeath(t *testing.T) {
 				_, err = e.Submit(t.Context(), r)
 			}
 			t.Logf("known after %v: %v", time.Since(killed), err)
-			if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") || !strings.Contains(err.Error(), "killed") {
+			if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") ||
+				!strings.Contains(err.Error(), "killed") {
 				t.Errorf("error is %v", err)
 			}
 		})
@@ -468,7 +480,10 @@ func TestBadRequests(t *testing.T) {
 
 // TestOverload refuses what goes beyond the queue.
 func TestOverload(t *testing.T) {
-	e := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumQueuedReqs, c.Schedule.MaxNumSeqs = 4, 1 })
+	e := openEngine(t, func(c *config.Config) {
+		c.Schedule.MaxNumQueuedReqs,
+			c.Schedule.MaxNumSeqs = 4, 1
+	})
 	refused := 0
 	for range 40 {
 		s, err := e.Submit(t.Context(), greedy(e, question, 100))

@@ -44,8 +44,9 @@ func ranksOf(t *testing.T) map[int]int {
 	return found
 }
 
-// TestFaultsInRecovery takes something more from a group that is being replaced: another rank before
-// the next group is started, the new rank while it loads, one that was kept while the new one loads.
+// TestFaultsInRecovery takes something more from a group that is being replaced: another rank
+// before the next group is started, the new rank while it loads, one that was kept while the new
+// one loads.
 func TestFaultsInRecovery(t *testing.T) {
 	restarting := func(e status.Event) bool {
 		r, ok := e.(status.GroupRestarting)
@@ -65,7 +66,8 @@ func TestFaultsInRecovery(t *testing.T) {
 			var armed, second sync.Once
 			ready, faulted := make(chan struct{}), make(chan struct{})
 			e, _ := openWith(t, func(o *config.Config) {
-				o.Parallel.Backend, o.Parallel.TensorParallelSize, o.Parallel.CPUThreads = "mp", 2, 1
+				o.Parallel.Backend, o.Parallel.TensorParallelSize, o.Parallel.CPUThreads = "mp", 2,
+					1
 			}, func(event status.Event) {
 				select {
 				case <-ready:
@@ -95,7 +97,8 @@ func TestFaultsInRecovery(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Error("there was no second fault")
 			}
-			for until := time.Now().Add(time.Minute); e.Healthy(t.Context()) != nil; time.Sleep(time.Millisecond) {
+			for until := time.Now().Add(time.Minute); e.Healthy(
+				t.Context()) != nil; time.Sleep(time.Millisecond) {
 				if time.Now().After(until) {
 					t.Fatal(e.Healthy(t.Context()))
 				}

@@ -112,7 +112,8 @@ func killAll(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// healthSays waits until the engine's health has all the words, or until it is well if there are none.
+// healthSays waits until the engine's health has all the words, or until it is well if there are
+// none.
 func healthSays(t *testing.T, e *engine.Engine, words ...string) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -135,10 +136,12 @@ func healthSays(t *testing.T, e *engine.Engine, words ...string) {
 	}
 }
 
-// TestModelReplaced replaces the model on disk in each of the ways that leave the old files whole, and
-// kills one rank, then all: ranks that are started load what the others have, not what is there.
+// TestModelReplaced replaces the model on disk in each of the ways that leave the old files whole,
+// and kills one rank, then all: ranks that are started load what the others have, not what is
+// there.
 func TestModelReplaced(t *testing.T) {
-	for name, replace := range map[string]func(*testing.T, string, []byte){"name": byName, "link": byLink,
+	for name, replace := range map[string]func(*testing.T, string, []byte){"name": byName,
+		"link":    byLink,
 		"removed": removed} {
 		t.Run(name, func(t *testing.T) {
 			dir := modelCopy(t)
@@ -166,7 +169,8 @@ func TestModelReplaced(t *testing.T) {
 				t.Fatalf("%d times told of the change", len(told))
 			}
 			c := <-told
-			if filepath.Dir(c.File) != dir || c.Identity == "" || (c.Now == "") != (name == "removed") {
+			if filepath.Dir(c.File) != dir || c.Identity == "" ||
+				(c.Now == "") != (name == "removed") {
 				t.Errorf("told of %+v", c)
 			}
 		})
@@ -192,9 +196,9 @@ func TestModelTouched(t *testing.T) {
 	same(t, "killed", killed(t, e, list, 1, 5), want)
 }
 
-// TestModelRefused replaces the model under a server that refuses other files: once a rank is lost nothing
-// is answered, health says which file it is and what can be done, and when it is put back the requests go
-// on to what they would have been.
+// TestModelRefused replaces the model under a server that refuses other files: once a rank is lost
+// nothing is answered, health says which file it is and what can be done, and when it is put back
+// the requests go on to what they would have been.
 func TestModelRefused(t *testing.T) {
 	dir := modelCopy(t)
 	e := openEngine(t, onTwo(dir, "refuse"))
@@ -221,9 +225,9 @@ func TestModelRefused(t *testing.T) {
 	}
 }
 
-// TestModelAdopted replaces the model under a server that adopts other files: once a rank is lost all
-// ranks load them. Answers that had begun fail, those that had not are the new model's; so is all that
-// follows, on engines that lost nothing, too.
+// TestModelAdopted replaces the model under a server that adopts other files: once a rank is lost
+// all ranks load them. Answers that had begun fail, those that had not are the new model's; so is
+// all that follows, on engines that lost nothing, too.
 func TestModelAdopted(t *testing.T) {
 	dir := modelCopy(t)
 	fresh := modelCopy(t)
@@ -240,12 +244,13 @@ func TestModelAdopted(t *testing.T) {
 	c.Cache.MemoryBytes = 64 << 20
 	onTwo(dir, "adopt")(&c)
 	c.Parallel.DataParallelSize, c.Schedule.MaxNumSeqs = 2, 2
-	engines, _, err := engine.OpenAll(t.Context(), engine.Options{Config: c, LeftAlone: 200 * time.Millisecond, Events: func(e status.Event) {
-		event, _ := status.Source(e)
-		if a, ok := event.(status.ModelAdopted); ok {
-			adopted <- a
-		}
-	}})
+	engines, _, err := engine.OpenAll(t.Context(), engine.Options{Config: c,
+		LeftAlone: 200 * time.Millisecond, Events: func(e status.Event) {
+			event, _ := status.Source(e)
+			if a, ok := event.(status.ModelAdopted); ok {
+				adopted <- a
+			}
+		}})
 	must(t, err)
 	t.Cleanup(func() {
 		for _, e := range engines {
@@ -279,7 +284,8 @@ func TestModelAdopted(t *testing.T) {
 	if len(adopted) != 1 {
 		t.Fatalf("adopted %d times", len(adopted))
 	}
-	if a := <-adopted; a.Before != was || a.Identity == was || a.Identity != engines[1].Info().Identity() {
+	if a := <-adopted; a.Before != was || a.Identity == was ||
+		a.Identity != engines[1].Info().Identity() {
 		t.Errorf("%+v; before %s, now %s", a, was, engines[1].Info().Identity())
 	}
 
@@ -288,18 +294,25 @@ func TestModelAdopted(t *testing.T) {
 	healthSays(t, engines[0], "config.json", "only weights are adopted")
 }
 
-// TestModelOverwritten overwrites the weights in place under ranks that look embeddings up in them: no
-// token comes of it. The server answers again, and right, once the file has its content back; with adopt
-// it goes on with the new one.
+// TestModelOverwritten overwrites the weights in place under ranks that look embeddings up in them:
+// no token comes of it. The server answers again, and right, once the file has its content back;
+// with adopt it goes on with the new one.
 func TestModelOverwritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		write  func(*testing.T, string, []byte)
 		change func(*config.Config)
 	}{
-		"cut and written":      {inPlace, func(*config.Config) {}},
-		"written over":         {overwritten, func(*config.Config) {}},
-		"in one process":       {inPlace, func(c *config.Config) { c.Parallel.Backend, c.Parallel.TensorParallelSize = "uni", 1 }},
-		"written over, stages": {overwritten, func(c *config.Config) { c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 1, 2 }},
+		"cut and written": {inPlace, func(*config.Config) {}},
+		"written over":    {overwritten, func(*config.Config) {}},
+		"in one process": {inPlace, func(c *config.Config) {
+			c.Parallel.Backend,
+				c.Parallel.TensorParallelSize = "uni", 1
+		}},
+		"written over, stages": {overwritten,
+			func(c *config.Config) {
+				c.Parallel.TensorParallelSize,
+					c.Parallel.PipelineParallelSize = 1, 2
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := modelCopy(t)
@@ -316,7 +329,8 @@ func TestModelOverwritten(t *testing.T) {
 				}
 				once.Do(func() {
 					c.write(t, dir, otherWeights(t))
-					healthSays(t, e, filepath.Join(dir, weightsFile), "overwritten in place", "identity")
+					healthSays(t, e, filepath.Join(dir, weightsFile), "overwritten in place",
+						"identity")
 					c.write(t, dir, trainedWeights(t))
 				})
 			})

@@ -20,7 +20,8 @@ func finishes(t *testing.T, m *metrics.Metrics) map[string]int {
 	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	counts := map[string]int{}
 	for line := range strings.Lines(rec.Body.String()) {
-		rest, ok := strings.CutPrefix(line, `eagleray:request_success_total{engine="0",finished_reason="`)
+		rest, ok := strings.CutPrefix(line,
+			`eagleray:request_success_total{engine="0",finished_reason="`)
 		if !ok {
 			continue
 		}

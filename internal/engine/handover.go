@@ -48,14 +48,15 @@ func (e *Engine) checkTransfer(r *Request, i int) error {
 	case !t.config.Consumes():
 		return &TransferError{"do_remote_prefill", "the server is a kv_producer"}
 	case k.Tokens < 1 || k.Tokens%t.shape.BlockSize != 0:
-		return &TransferError{"remote_num_tokens", fmt.Sprintf("%d tokens do not fill blocks of %d "+
-			"(--block-size)", k.Tokens, t.shape.BlockSize)}
+		return &TransferError{"remote_num_tokens",
+			fmt.Sprintf("%d tokens do not fill blocks of %d (--block-size)", k.Tokens,
+				t.shape.BlockSize)}
 	case t.token != nil && !k.SealedBy(t.token):
 		return &TransferError{"remote_seal", "it was not made by a server with this one's " +
 			"--cluster-token-file"}
 	case t.token == nil && !k.Address().Loopback():
-		return &TransferError{"remote_host", "without --cluster-token-file blocks come from this host " +
-			"only, by a loopback address"}
+		return &TransferError{"remote_host",
+			"without --cluster-token-file blocks come from this host only, by a loopback address"}
 	}
 	return nil
 }
@@ -73,14 +74,15 @@ func (e *Engine) fetch() {
 			continue
 		}
 		q.asked = true
-		t.start(e, q.Key, &kvtransfer.Fetch{ID: q.Key, Secret: q.Ticket.Secret, From: q.Ticket.Address(),
+		t.start(e, q.Key, &kvtransfer.Fetch{ID: q.Key, Secret: q.Ticket.Secret,
+			From:   q.Ticket.Address(),
 			Blocks: f.Blocks, First: f.First, Digest: f.Digest, Plan: f.Plan,
 			Timeout: t.config.FetchTimeout})
 	}
 }
 
-// forsake ends the fetches that no request waits for any more: the ranks stop to read and to write, and
-// tell the producer.
+// forsake ends the fetches that no request waits for any more: the ranks stop to read and to write,
+// and tell the producer.
 func (e *Engine) forsake() {
 	t := e.transfers
 	if t == nil {
@@ -113,8 +115,9 @@ func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 		if key == 0 {
 			return
 		}
-		e.events.Emit(status.KVFetched{Transfer: f.Secret.Name(), Blocks: len(f.Blocks), Began: began,
-			Took: time.Since(began), ByMemory: moved.Memory, ByLink: moved.Link, Err: err})
+		e.events.Emit(status.KVFetched{Transfer: f.Secret.Name(), Blocks: len(f.Blocks),
+			Began: began,
+			Took:  time.Since(began), ByMemory: moved.Memory, ByLink: moved.Link, Err: err})
 		e.post(arrival{key, err == nil})
 	})
 }
@@ -137,8 +140,8 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 	return moved, errors.Join(errs...)
 }
 
-// offer is what the ranks hand out of a request before it has ended: no engine can ask for it before its
-// ticket is out. One that never is to be handed over is withdrawn.
+// offer is what the ranks hand out of a request before it has ended: no engine can ask for it
+// before its ticket is out. One that never is to be handed over is withdrawn.
 type offer struct {
 	hold kvtransfer.Hold
 	// end ends it.
@@ -156,9 +159,9 @@ const (
 // errWithdrawn ends an offer.
 var errWithdrawn = errors.New("the request ended otherwise")
 
-// offer has the ranks hand out what the plan that was just made completes, from when they have executed
-// it: they hear of it before the plan. Were they told when its result is here, they would only hear
-// of it after the plan that follows, which may be another long prompt.
+// offer has the ranks hand out what the plan that was just made completes, from when they have
+// executed it: they hear of it before the plan. Were they told when its result is here, they would
+// only hear of it after the plan that follows, which may be another long prompt.
 func (e *Engine) offer() {
 	t := e.transfers
 	if t == nil || t.first.Port == 0 {
@@ -225,10 +228,12 @@ func (e *Engine) handOver(r *schedule.Output) {
 // hold has the ranks hand out blocks until they have been handed over, or for as long as they are
 // kept. When no engine reads them any more, and they were claimed, they are released.
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
-	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
+	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(),
+		Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}
 	life, group, began := e.ranks.Life, e.group, time.Now()
-	wait, err := executor.Begin(life, group, calls.KVHold, o.hold, executor.RPCOptions{UniqueReply: true})
+	wait, err := executor.Begin(life, group, calls.KVHold, o.hold,
+		executor.RPCOptions{UniqueReply: true})
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +253,9 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 		if o.state.CompareAndSwap(offerOpen, offerOver) {
 			return
 		}
-		e.events.Emit(status.KVHandedOver{Transfer: o.hold.Secret.Name(), Blocks: len(o.hold.Blocks),
-			After: time.Since(began), Fetched: handed, Err: cmp.Or(err, freeErr)})
+		e.events.Emit(status.KVHandedOver{Transfer: o.hold.Secret.Name(),
+			Blocks: len(o.hold.Blocks),
+			After:  time.Since(began), Fetched: handed, Err: cmp.Or(err, freeErr)})
 		e.post(released(key))
 	})
 	return o, nil

@@ -89,7 +89,8 @@ func (h *health) err() error {
 		return fmt.Errorf("%w: %w", ErrRecovering, h.recovering)
 	case len(h.stalled) > 0 && h.computing.Load():
 		s := h.stalled[0]
-		return fmt.Errorf("%w: rank %d on %s (pid %d), %s", ErrStalled, s.Rank, s.Node, s.PID, s.Phase)
+		return fmt.Errorf("%w: rank %d on %s (pid %d), %s", ErrStalled, s.Rank, s.Node, s.PID,
+			s.Phase)
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func countHeld(t *testing.T) held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return held{runtime.NumGoroutine(), len(fds), bytes.Count(maps, []byte("\n")), len(children(t)), len(shm)}
+	return held{runtime.NumGoroutine(), len(fds), bytes.Count(maps, []byte("\n")), len(children(t)),
+		len(shm)}
 }
 
 // children lists this process' children, zombies included.
@@ -86,16 +87,18 @@ func TestNothingLeaks(t *testing.T) {
 			var after held
 			for range 100 {
 				after = countHeld(t)
-				if after.goroutines <= before.goroutines && after.descriptors <= before.descriptors &&
-					after.children == 0 && after.shared <= before.shared {
+				if after.goroutines <= before.goroutines &&
+					after.descriptors <= before.descriptors && after.children == 0 &&
+					after.shared <= before.shared {
 					break
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
 			// The Go runtime maps memory of its own as it likes: only growth with every cycle is a
 			// leak.
-			if after.goroutines > before.goroutines || after.descriptors > before.descriptors || after.children > 0 ||
-				after.shared > before.shared || after.mappings >= before.mappings+8 {
+			if after.goroutines > before.goroutines || after.descriptors > before.descriptors ||
+				after.children > 0 || after.shared > before.shared ||
+				after.mappings >= before.mappings+8 {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
 		})

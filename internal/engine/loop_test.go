@@ -60,7 +60,8 @@ func openTight(
 // lengths; some sampled, some with log-probabilities of output and prompt.
 func mixed(e *engine.Engine) []*engine.Request {
 	questions := []string{
-		question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?",
+		question, "What does time.Time.UTC do?", "What is the signature of strings.Index?",
+		"What does os.Open do?",
 	}
 	var all []*engine.Request
 	for i := range 16 {
@@ -70,7 +71,8 @@ func mixed(e *engine.Engine) []*engine.Request {
 		case 0:
 			r.Params.StopTokens = nil
 		case 1:
-			r.Params.Temperature, r.Params.Seed, r.Params.StopTokens = 0.9, uint64(i), []int32{13, 198}
+			r.Params.Temperature, r.Params.Seed, r.Params.StopTokens = 0.9, uint64(i), []int32{13,
+				198}
 			r.Params.FrequencyPenalty = 0.5
 		case 2:
 			r.Stop = []string{"index", "the"}
@@ -144,7 +146,8 @@ func TestOverlappedLoop(t *testing.T) {
 			}
 			for i := range want {
 				if got[i] != want[i] {
-					t.Errorf("request %d gives\n%s\nwith one plan in flight it gives\n%s", i, got[i], want[i])
+					t.Errorf("request %d gives\n%s\nwith one plan in flight it gives\n%s", i,
+						got[i], want[i])
 				}
 			}
 		})
@@ -187,8 +190,8 @@ func runAll(t *testing.T, e *engine.Engine) []string {
 	return all
 }
 
-// TestDeathWithPlansInFlight kills a rank of each stage while plans are in flight: the request fails
-// with the cause.
+// TestDeathWithPlansInFlight kills a rank of each stage while plans are in flight: the request
+// fails with the cause.
 func TestDeathWithPlansInFlight(t *testing.T) {
 	stages := layout.Layout{TP: 2, PP: 2}
 	for _, c := range []struct {
@@ -213,15 +216,16 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 	}
 }
 
-// TestStoppedStage stops the process of a middle stage: those before and after it wait, and it is to
-// blame.
+// TestStoppedStage stops the process of a middle stage: those before and after it wait, and it is
+// to blame.
 func TestStoppedStage(t *testing.T) {
 	e, _ := openTight(t, "mp", layout.Layout{PP: 3}, true, long, func(c *config.Config) {
 		c.Queue.StepTimeout = 2 * time.Second
 	})
 	pid := e.Info().Ranks[1].PID
 	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if place := "--rank\x001\x00--place\x00PP1\x00"; err != nil || !strings.HasSuffix(string(arguments), place) {
+	if place := "--rank\x001\x00--place\x00PP1\x00"; err != nil ||
+		!strings.HasSuffix(string(arguments), place) {
 		t.Errorf("a rank's arguments are %q, %v", arguments, err)
 	}
 	err = afterToken(t, e, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })

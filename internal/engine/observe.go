@@ -12,7 +12,8 @@ import (
 // took, and the queues after it.
 func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
 	if took > e.slowStep {
-		e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens, Took: took})
+		e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens,
+			Took: took})
 	}
 	e.metrics.Iteration(f.prefill, sampled)
 	e.prompted += uint64(f.prefill)

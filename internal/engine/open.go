@@ -32,8 +32,8 @@ type Options struct {
 	Version string
 	// Bounds are those of this machine's memory; nil reads them.
 	Bounds func() memory.Bounds
-	// LeftAlone is how long other files of the model must have been left alone before they are adopted
-	// (--on-model-change); 0 is two seconds.
+	// LeftAlone is how long other files of the model must have been left alone before they are
+	// adopted (--on-model-change); 0 is two seconds.
 	LeftAlone time.Duration
 	// WorkerOutput receives what worker processes of this host print; nil is standard error.
 	WorkerOutput launch.Output
@@ -111,7 +111,8 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 		sched: sched, events: status.Tee(b.Events, m.Listen), room: o.room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
-		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}), failed: make(chan struct{})}
+		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}),
+		failed: make(chan struct{})}
 	e.launching, e.revision = b, ranks.Revision
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = o.opt.OnStep

@@ -13,8 +13,8 @@ import (
 )
 
 // Opener opens engines of one model: the first ones of a server, and later ones beside them. They
-// share the bound of waiting requests, one set of metrics and what clients may know of the model. Its
-// methods are for one caller at a time.
+// share the bound of waiting requests, one set of metrics and what clients may know of the model.
+// Its methods are for one caller at a time.
 type Opener struct {
 	opt Options
 	// b is how the groups of the next engine are started.
@@ -34,8 +34,9 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &groups.Launch{Spec: spec, Context: ctx, Log: opt.Log, Events: events, Version: opt.Version,
-		Output: opt.WorkerOutput, Later: steering.replaces, Ledger: groups.NewLedger()}
+	b := &groups.Launch{Spec: spec, Context: ctx, Log: opt.Log, Events: events,
+		Version: opt.Version,
+		Output:  opt.WorkerOutput, Later: steering.replaces, Ledger: groups.NewLedger()}
 	b.WarnOfCores()
 	b.LimitHeap()
 	if most := b.ConstraintBytes(); most > 0 && b.Info.Grammars != nil {
@@ -93,31 +94,31 @@ func (o *Opener) CheckLayout(tp, engines int) error {
 	if port == 0 || engines == 1 || tp == o.TensorParallelSize() {
 		return nil
 	}
-	return open.Refuse("kv_port %d of --kv-transfer-config gives each rank of %d engines a port, which "+
-		"another number of ranks would take from each other: without kv_port the layout can be changed",
-		port, engines)
+	return open.Refuse("kv_port %d of --kv-transfer-config gives each rank of %d engines a port, "+
+		"which another number of ranks would take from each other: without kv_port the layout "+
+		"can be changed", port, engines)
 }
 
-// checkRay refuses what cannot be placed: engines beyond those that bundles were given for, and more
-// than one on a Ray that ends with the first.
+// checkRay refuses what cannot be placed: engines beyond those that bundles were given for, and
+// more than one on a Ray that ends with the first.
 func (o *Opener) checkRay(last int) error {
 	r := &o.b.Config.Parallel.Ray
 	switch {
 	case r.PlacementGroup != "" && last >= o.b.Engines():
-		return open.Refuse("--ray-placement-group %s has bundles for %d engines, which is the most there "+
-			"can be: without it each engine has a placement group of its own", r.PlacementGroup,
-			o.b.Engines())
+		return open.Refuse("--ray-placement-group %s has bundles for %d engines, which is the "+
+			"most there can be: without it each engine has a placement group of its own",
+			r.PlacementGroup, o.b.Engines())
 	}
 	if _, here := o.b.Cluster.At(); here && last > 0 {
-		return open.Refuse("Ray was started for one engine, and ends with it: start the server at a cluster "+
-			"(--ray-address), or with --data-parallel-size %d", last+1)
+		return open.Refuse("Ray was started for one engine, and ends with it: start the server "+
+			"at a cluster (--ray-address), or with --data-parallel-size %d", last+1)
 	}
 	return nil
 }
 
-// Open opens engines of the given numbers, none of which is open, at the same time. total is how many
-// there will be: cores are divided among as many. When one fails to start the error names it, and
-// none of these is left running.
+// Open opens engines of the given numbers, none of which is open, at the same time. total is how
+// many there will be: cores are divided among as many. When one fails to start the error names it,
+// and none of these is left running.
 func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine, error) {
 	b := *o.b
 	b.Spec, b.Added = b.WithEngines(max(total, numbers[len(numbers)-1]+1)), true

@@ -27,8 +27,8 @@ type fragile struct {
 	*inproc.Launcher
 	poison int32
 	length int
-	// late, unless it is nil, is how many failures there are to be, over all groups: not an error of the
-	// rank's own, but that it was waited for in vain.
+	// late, unless it is nil, is how many failures there are to be, over all groups: not an error
+	// of the rank's own, but that it was waited for in vain.
 	late *atomic.Int32
 }
 
@@ -89,9 +89,11 @@ func (h *fragileHub) Recv(until time.Time) (int, []byte, error) {
 			return rank, record, err
 		}
 	}
-	failure := queue.Failure{Step: h.fails, Phase: "forward", Type: "panic", Message: "index out of range"}
+	failure := queue.Failure{Step: h.fails, Phase: "forward", Type: "panic",
+		Message: "index out of range"}
 	if h.f.late != nil {
-		failure.Type, failure.Message, failure.Missing = "error", "rank 0 did not come within 2s", []int{0}
+		failure.Type, failure.Message, failure.Missing = "error", "rank 0 did not come within 2s",
+			[]int{0}
 	}
 	record, err = queue.AppendJSON(nil, queue.KindFailure, failure)
 	return 0, record, err
@@ -109,8 +111,9 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestLateIsNoPoison fails six groups whenever they compute a certain request, because a rank that does not
-// compute was waited for in vain: that is no fault of the request, and it is answered as all others are.
+// TestLateIsNoPoison fails six groups whenever they compute a certain request, because a rank that
+// does not compute was waited for in vain: that is no fault of the request, and it is answered as
+// all others are.
 func TestLateIsNoPoison(t *testing.T) {
 	late := new(atomic.Int32)
 	late.Store(6)
@@ -134,7 +137,8 @@ func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 			t.Error(err)
 		}
 	}()
-	params := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, Temperature: 1,
+	params := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+		Temperature:    1,
 		PromptLogprobs: sample.NoLogprobs, MaxTokens: 40, EOS: -1}
 	run := func(first []int32) (tokens [][]int32, errs []error) {
 		var reading sync.WaitGroup
@@ -180,7 +184,8 @@ func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 		t.Fatal(err)
 	}
 	got, errs := run(slices.Insert(slices.Clone(first), others/2, poison))
-	if err := errs[others/2]; late != nil && err != nil || late == nil && !errors.Is(err, ErrCondemned) || late == nil && !strings.Contains(err.Error(), "index out of range") {
+	if err := errs[others/2]; late != nil && err != nil || late == nil && !errors.Is(err,
+		ErrCondemned) || late == nil && !strings.Contains(err.Error(), "index out of range") {
 		t.Errorf("the poisoned request ended with %v", err)
 	}
 	got, errs = slices.Delete(got, others/2, others/2+1), slices.Delete(errs, others/2, others/2+1)
@@ -196,7 +201,8 @@ func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 		}
 	}
 	t.Logf("%d restarts", restarts)
-	if again, errs := run(first); fmt.Sprint(again) != fmt.Sprint(want) || errors.Join(errs...) != nil {
+	if again, errs := run(first); fmt.Sprint(again) != fmt.Sprint(want) ||
+		errors.Join(errs...) != nil {
 		t.Errorf("afterwards: %v", errors.Join(errs...))
 	}
 }

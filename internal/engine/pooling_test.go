@@ -52,7 +52,10 @@ func TestPoolingGoldens(t *testing.T) {
 		var first [][]float32
 		for _, set := range []func(*config.Config){
 			func(*config.Config) {},
-			func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 8 },
+			func(c *config.Config) {
+				c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24,
+					8
+			},
 			func(c *config.Config) {
 				c.Parallel.Backend, c.Parallel.CPUThreads = "uni", 1
 				c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
@@ -72,7 +75,8 @@ func TestPoolingGoldens(t *testing.T) {
 				for _, kind := range []step.Pooling{step.PoolLast, step.PoolMean} {
 					list = append(list, engine.NewPoolingRequest(x.IDs, kind))
 				}
-				list = append(list, engine.NewPoolingRequest(x.IDs, step.PoolLogits, want.No, want.Yes))
+				list = append(list, engine.NewPoolingRequest(x.IDs, step.PoolLogits, want.No,
+					want.Yes))
 			}
 			for range 2 {
 				got := pooled(t, e, list)
@@ -81,8 +85,8 @@ func TestPoolingGoldens(t *testing.T) {
 				}
 				for i := range got {
 					if !slices.Equal(got[i], first[i]) {
-						t.Errorf("%s, layout %v, %v of %d tokens: other bits", name, e.Info().Layout,
-							list[i].Pooling, len(list[i].Prompt))
+						t.Errorf("%s, layout %v, %v of %d tokens: other bits", name,
+							e.Info().Layout, list[i].Pooling, len(list[i].Prompt))
 					}
 				}
 			}
@@ -92,8 +96,8 @@ func TestPoolingGoldens(t *testing.T) {
 			score := 1 / (1 + math.Exp(float64(logits[0])-float64(logits[1])))
 			if a, b := apart(last, x.Last), apart(mean, x.Mean); a > 1e-5 || b > 1e-5 ||
 				math.Abs(score-x.Score) > 1e-5 {
-				t.Errorf("%s, %d tokens: last %.2g and mean %.2g from transformers', score %v, want %v",
-					name, len(x.IDs), a, b, score, x.Score)
+				t.Errorf("%s, %d tokens: last %.2g and mean %.2g from transformers', score %v, "+
+					"want %v", name, len(x.IDs), a, b, score, x.Score)
 			}
 		}
 	}
@@ -145,15 +149,20 @@ func TestPoolingFlags(t *testing.T) {
 	}{
 		{dir: "", kind: step.PoolLast, normalize: true},
 		{dir: mean, kind: step.PoolMean},
-		{dir: mean, pooler: `{"pooling_type":"last","normalize":true}`, kind: step.PoolLast, normalize: true},
+		{dir: mean, pooler: `{"pooling_type":"last","normalize":true}`, kind: step.PoolLast,
+			normalize: true},
 		{dir: folder(map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken":true}`,
 			"2_Normalize/x": ""}), kind: step.PoolLast, normalize: true},
-		{dir: folder(map[string]string{"1_Pooling/config.json": `{}`}), err: "1_Pooling/config.json"},
-		{pooler: `{"pooling_type":"CLS"}`, err: `--pooler-config: pooling_type "CLS" is not one of`},
+		{dir: folder(map[string]string{"1_Pooling/config.json": `{}`}),
+			err: "1_Pooling/config.json"},
+		{pooler: `{"pooling_type":"CLS"}`,
+			err: `--pooler-config: pooling_type "CLS" is not one of`},
 		{pooler: `{"kind":1}`, err: "--pooler-config"},
-		{overrides: `{"matryoshka_dimensions":[8,100000]}`, err: "--hf-overrides: matryoshka_dimensions"},
+		{overrides: `{"matryoshka_dimensions":[8,100000]}`,
+			err: "--hf-overrides: matryoshka_dimensions"},
 		{overrides: `{"classifier_from_token":["no"]}`, err: "classifier_from_token has 1 tokens"},
-		{overrides: `{"classifier_from_token":["no","yes indeed"]}`, err: "tokens of the model, not one"},
+		{overrides: `{"classifier_from_token":["no","yes indeed"]}`,
+			err: "tokens of the model, not one"},
 		{overrides: `{"rope":1}`, err: "--hf-overrides"},
 	} {
 		conf := config.Default()

@@ -57,8 +57,8 @@ func (e *Engine) recover(cause error) error {
 	return nil
 }
 
-// ready starts the next group of ranks in the place of one that ended for a cause, nil for none, and
-// returns when it can be sent plans.
+// ready starts the next group of ranks in the place of one that ended for a cause, nil for none,
+// and returns when it can be sent plans.
 func (e *Engine) ready(cause error) error {
 	group, err := e.ranks.Start(e.ranks.Life, cause)
 	if err != nil {
@@ -68,9 +68,9 @@ func (e *Engine) ready(cause error) error {
 	return e.equip()
 }
 
-// equip brings the ranks of the group, which have just started or are to change, to what was asked of
-// those before: what sleeps, the weights of a trainer, the revision of the model's files, and the
-// exchange of KV blocks. On an error the group cannot go on.
+// equip brings the ranks of the group, which have just started or are to change, to what was asked
+// of those before: what sleeps, the weights of a trainer, the revision of the model's files, and
+// the exchange of KV blocks. On an error the group cannot go on.
 func (e *Engine) equip() error {
 	if err := catchUp(e.group, e.steering); err != nil {
 		return err
@@ -81,8 +81,8 @@ func (e *Engine) equip() error {
 	return e.openTransfers()
 }
 
-// condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure that no
-// request can have caused says nothing of any.
+// condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure
+// that no request can have caused says nothing of any.
 func (e *Engine) condemn(cause error) {
 	var f *executor.Failure
 	if errors.As(cause, &f) && f.Unrelated {

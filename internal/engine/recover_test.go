@@ -64,7 +64,8 @@ func sampled(e *engine.Engine, n int) []*engine.Request {
 			r.Params.FrequencyPenalty, r.Params.RepetitionPenalty = 0.4, 1.2
 		}
 		if i%3 == 1 {
-			r.Constraint = constrain.Spec{Kind: constrain.Regex, Text: "(yes|no)( or (yes|no)){7,9}"}
+			r.Constraint = constrain.Spec{Kind: constrain.Regex,
+				Text: "(yes|no)( or (yes|no)){7,9}"}
 		}
 		list = append(list, r)
 	}
@@ -72,7 +73,8 @@ func sampled(e *engine.Engine, n int) []*engine.Request {
 }
 
 // receiveAll submits the requests one by one and reads all streams to their ends.
-func receiveAll(t *testing.T, e *engine.Engine, list []*engine.Request, seen func(tokens int)) []received {
+func receiveAll(t *testing.T, e *engine.Engine, list []*engine.Request,
+	seen func(tokens int)) []received {
 	t.Helper()
 	all := make([]received, len(list))
 	var reading sync.WaitGroup
@@ -107,7 +109,10 @@ func TestRecovery(t *testing.T) {
 		set  func(*config.Config)
 	}{
 		{"tp 1", 1, func(c *config.Config) {}},
-		{"tp 2, few blocks", 2, func(c *config.Config) { c.Cache.Blocks, c.Model.MaxModelLen = 24, 128 }},
+		{"tp 2, few blocks", 2, func(c *config.Config) {
+			c.Cache.Blocks, c.Model.MaxModelLen = 24,
+				128
+		}},
 		{"tp 2, one plan at a time", 2, func(c *config.Config) { c.Schedule.Async = false }},
 		{"tp 2, two stages", 2, func(c *config.Config) { c.Parallel.PipelineParallelSize = 2 }},
 	} {

@@ -27,7 +27,8 @@ var errRelayout = errors.New("the ranks are changed for another layout")
 
 // Relayout starts the engine's ranks again, so many to divide each layer, with no plan in flight.
 // Requests are held and go on as those that were preempted, to the very tokens that they would have
-// had. A *Refused has changed nothing. When the new group does not start, one of the old layout does.
+// had. A *Refused has changed nothing. When the new group does not start, one of the old layout
+// does.
 func (e *Engine) Relayout(ctx context.Context, tp int) error {
 	var refused error
 	err := e.obey(&order{ctx: ctx, must: true, do: func() error {

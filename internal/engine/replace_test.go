@@ -34,8 +34,8 @@ func pids(e *engine.Engine) (list []int) {
 	return list
 }
 
-// TestOnlyTheDeadAreReplaced kills each rank of a group in turn: the others stay, with their process
-// and what it has loaded, and requests go on to the very same tokens.
+// TestOnlyTheDeadAreReplaced kills each rank of a group in turn: the others stay, with their
+// process and what it has loaded, and requests go on to the very same tokens.
 func TestOnlyTheDeadAreReplaced(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -68,14 +68,16 @@ func TestOnlyTheDeadAreReplaced(t *testing.T) {
 				select { // the requests may have been over before
 				case r := <-back:
 					if r.Kept != world-1 || r.Remembered {
-						t.Errorf("recovered with %d ranks kept, prefix cache kept %v", r.Kept, r.Remembered)
+						t.Errorf("recovered with %d ranks kept, prefix cache kept %v", r.Kept,
+							r.Remembered)
 					}
 				case <-time.After(time.Minute):
 					t.Fatalf("rank %d: no recovery", rank)
 				}
 				for r, pid := range pids(e) {
 					if (pid == before[r]) == (r == rank) {
-						t.Errorf("rank %d was killed: rank %d was pid %d and is %d", rank, r, before[r], pid)
+						t.Errorf("rank %d was killed: rank %d was pid %d and is %d", rank, r,
+							before[r], pid)
 					}
 				}
 			}

@@ -15,12 +15,12 @@ import (
 )
 
 // Request is a prompt and what is to follow it: one output, or several. Several prompts are several
-// Requests, which are submitted together. The outputs of one prompt share its blocks through the prefix
-// cache.
+// Requests, which are submitted together. The outputs of one prompt share its blocks through the
+// prefix cache.
 type Request struct {
 	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of
-	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key and Index are not the
-	// caller's to set.
+	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key and Index are not
+	// the caller's to set.
 	schedule.Request
 	// Stop are strings that end the output.
 	Stop []string
@@ -66,14 +66,16 @@ func Outputs(list []*Request) (n int) {
 
 // OneToken returns the least request there is: whether it succeeds says whether any would.
 func OneToken() *Request {
-	return NewRequest([]int32{0}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
+	return NewRequest([]int32{0}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1,
+		EOS:      -1,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
 }
 
 // Delta is what became known of a request since the last one. Several steps may be merged into one
 // when the reader is slower than the engine.
 type Delta struct {
-	// Choice is the number of the output: those of the first request that Submit was given come first.
+	// Choice is the number of the output: those of the first request that Submit was given come
+	// first.
 	Choice int
 	// Text is certain text: whole characters, and never a beginning of a stop string.
 	Text []byte
@@ -133,10 +135,10 @@ var (
 	// ErrSpent means that the constraint of a request takes more work or memory to enforce than an
 	// answer may.
 	ErrSpent = errors.New(spent())
-	// ErrReplaced means that a part of an answer was known when other weights were adopted: the rest
-	// would be another model's.
-	ErrReplaced = errors.New("the model's files were replaced while the request was answered, and others " +
-		"answer from now on (--on-model-change adopt): ask again")
+	// ErrReplaced means that a part of an answer was known when other weights were adopted: the
+	// rest would be another model's.
+	ErrReplaced = errors.New("the model's files were replaced while the request was answered, " +
+		"and others answer from now on (--on-model-change adopt): ask again")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")
@@ -145,9 +147,10 @@ var (
 // spent is the text of ErrSpent, with what an answer may take.
 func spent() string {
 	l := constrain.Defaults()
-	return fmt.Sprintf("to enforce the constraint on the output takes more than %d operations or %d places in its "+
-		"rules for one token, %d operations in all, or %d MiB, as where it can be read in very many ways: fewer or "+
-		"simpler alternatives take less", l.Steps, l.Items, l.Answer, l.Bytes>>20)
+	return fmt.Sprintf("to enforce the constraint on the output takes more than %d operations or "+
+		"%d places in its rules for one token, %d operations in all, or %d MiB, as where it can "+
+		"be read in very many ways: fewer or simpler alternatives take less", l.Steps, l.Items,
+		l.Answer, l.Bytes>>20)
 }
 
 // NewPoolingRequest returns a request for what of a prompt is pooled; a token of

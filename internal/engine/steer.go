@@ -18,8 +18,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// Steering is what a trainer has asked of the engines that were opened together: it holds for each of
-// them, also for the next group of one whose ranks have failed, and for one that is opened later.
+// Steering is what a trainer has asked of the engines that were opened together: it holds for each
+// of them, also for the next group of one whose ranks have failed, and for one that is opened
+// later.
 type Steering struct {
 	hold    atomic.Int32
 	asleep  atomic.Pointer[calls.Asleep]
@@ -53,8 +54,8 @@ func (s *Steering) Release() { s.hold.Store(holdNothing) }
 // SetAsleep says what is to sleep; each engine must then be asked to Rest.
 func (s *Steering) SetAsleep(a calls.Asleep) { s.asleep.Store(&a) }
 
-// Commit makes an update the weights that count, from now on and for every group that is started; each
-// engine must then be asked to Swap. It returns those from before, nil for the model's own.
+// Commit makes an update the weights that count, from now on and for every group that is started;
+// each engine must then be asked to Swap. It returns those from before, nil for the model's own.
 func (s *Steering) Commit(u *weights.Update) (before *weights.Update) { return s.weights.Swap(u) }
 
 // Retire gives back the memory of an update that Commit has returned, once no engine uses it.
@@ -145,8 +146,8 @@ func (e *Engine) AbortAll(ctx context.Context) error {
 	})
 }
 
-// ResetPrefixCache empties the prefix cache. Requests that run would go on to use what they have: with
-// running they are computed again, else their presence is an answer of false.
+// ResetPrefixCache empties the prefix cache. Requests that run would go on to use what they have:
+// with running they are computed again, else their presence is an answer of false.
 func (e *Engine) ResetPrefixCache(ctx context.Context, running bool) (done bool, err error) {
 	err = e.between(ctx, func() error {
 		if done = running || e.sched.Running() == 0; done {
@@ -169,8 +170,8 @@ func (e *Engine) forget() {
 	e.events.Emit(status.CacheReset{})
 }
 
-// Reserve has the ranks find the memory for an update. It returns the host of each, as weights.Here has
-// it, "" of one that needs none.
+// Reserve has the ranks find the memory for an update. It returns the host of each, as weights.Here
+// has it, "" of one that needs none.
 func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 	err = e.between(ctx, func() error {
 		list, err := call(e.group, calls.WeightsRoom, rpc.None{})
@@ -182,14 +183,14 @@ func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 	return hosts, err
 }
 
-// ReserveSent has ranks find the memory for an update that they are sent, and after that for the next
-// ones, beside their steps.
+// ReserveSent has ranks find the memory for an update that they are sent, and after that for the
+// next ones, beside their steps.
 func (e *Engine) ReserveSent(ctx context.Context, room *weights.Room) error {
 	return e.between(ctx, func() error { return do(e.group, calls.WeightsRoomSent, *room) })
 }
 
-// Stage has every rank load its share of an update, beside what it computes with. On an error no rank
-// keeps anything of it. It calls claimed once every host of its ranks is claimed, by it or by
+// Stage has every rank load its share of an update, beside what it computes with. On an error no
+// rank keeps anything of it. It calls claimed once every host of its ranks is claimed, by it or by
 // another engine.
 func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) error {
 	if e.transfers != nil {
@@ -206,8 +207,8 @@ func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) e
 	})
 }
 
-// Swap has the ranks compute with the update that was committed. Requests in flight are computed again
-// from their tokens so far. When the ranks fail, those in their place have it.
+// Swap has the ranks compute with the update that was committed. Requests in flight are computed
+// again from their tokens so far. When the ranks fail, those in their place have it.
 func (e *Engine) Swap(ctx context.Context) error {
 	return e.insist(ctx, e.change)
 }
@@ -234,7 +235,8 @@ func (e *Engine) Rest(ctx context.Context) error {
 func (e *Engine) Call(ctx context.Context, method string, args []byte,
 	timeout time.Duration) (results [][]byte, err error) {
 	err = e.between(ctx, func() error {
-		results, err = e.group.CollectiveRPC(ctx, method, args, executor.RPCOptions{Timeout: timeout})
+		results, err = e.group.CollectiveRPC(ctx, method, args,
+			executor.RPCOptions{Timeout: timeout})
 		return err
 	})
 	return results, err
@@ -245,7 +247,8 @@ const callTimeout = 15 * time.Minute
 
 // call calls a method on every rank.
 func call[A, R any](group *executor.Executor, m rpc.Method[A, R], args A) ([]R, error) {
-	return executor.Call(context.Background(), group, m, args, executor.RPCOptions{Timeout: callTimeout})
+	return executor.Call(context.Background(), group, m, args,
+		executor.RPCOptions{Timeout: callTimeout})
 }
 
 // do is call for a method that returns nothing.
@@ -274,8 +277,8 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	return do(group, calls.WeightsSwap, u.ID)
 }
 
-// turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
-// group that comes of it.
+// turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of
+// the group that comes of it.
 func (e *Engine) turnTo() (failed error) {
 	if e.launching.Files.Number() != e.revision {
 		return errAdopted

@@ -53,7 +53,8 @@ func TestGroupInPlace(t *testing.T) {
 		t.Run(fmt.Sprintf("tp=%d", size), func(t *testing.T) {
 			var seen recorder
 			c := config.Default()
-			c.Cache.MemoryBytes, c.Parallel.TensorParallelSize, c.Parallel.Backend = 64<<20, size, "mp"
+			c.Cache.MemoryBytes, c.Parallel.TensorParallelSize, c.Parallel.Backend = 64<<20, size,
+				"mp"
 			c.Recovery.OnFailure = "exit"
 			e, _, err := Open(t.Context(), Options{Config: c, Events: seen.listen})
 			if err != nil {
@@ -114,14 +115,17 @@ func TestGroupInPlace(t *testing.T) {
 			if _, err := e.ranks.Start(t.Context(), nil); !errors.Is(err, ErrStopped) {
 				t.Errorf("a group started after the end: %v", err)
 			}
-			wantKinds := []string{"GroupReady", "GroupFailed", "GroupReady", "GroupReady", "Stopping", "GroupStopped"}
+			wantKinds := []string{"GroupReady", "GroupFailed", "GroupReady", "GroupReady",
+				"Stopping", "GroupStopped"}
 			if kinds := seen.kinds(); !slices.Equal(kinds, wantKinds) {
 				t.Errorf("events are %v, wanted %v", kinds, wantKinds)
 			}
-			if last, ok := seen.events[3].(status.GroupReady); !ok || last.Epoch != 3 || last.Ranks != size || last.WeightBytes == 0 {
+			if last, ok := seen.events[3].(status.GroupReady); !ok || last.Epoch != 3 ||
+				last.Ranks != size || last.WeightBytes == 0 {
 				t.Errorf("the last group is %+v", seen.events[3])
 			}
-			if f, ok := seen.events[1].(status.GroupFailed); !ok || f.Epoch != 1 || f.Rank != size-1 || f.PID != first[size-1].PID {
+			if f, ok := seen.events[1].(status.GroupFailed); !ok || f.Epoch != 1 ||
+				f.Rank != size-1 || f.PID != first[size-1].PID {
 				t.Errorf("the failure is %+v", seen.events[1])
 			}
 		})
@@ -170,8 +174,10 @@ func TestEngineEvents(t *testing.T) {
 	}
 	var streams []Stream
 	for range 3 {
-		s, err := e.Submit(t.Context(), NewRequest(make([]int32, 40), sample.Params{TopP: 1, RepetitionPenalty: 1,
-			Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 80, EOS: -1}))
+		s, err := e.Submit(t.Context(), NewRequest(make([]int32, 40), sample.Params{TopP: 1,
+			RepetitionPenalty: 1,
+			Logprobs:          sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 80,
+			EOS: -1}))
 		if err != nil {
 			t.Fatal(err)
 		}

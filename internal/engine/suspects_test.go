@@ -9,7 +9,8 @@ import (
 )
 
 // TestSuspectsFindPoison runs groups of requests of which one makes every group fail: it is found
-// within the failures that a bisection takes, and no other is condemned, whatever requests come and go.
+// within the failures that a bisection takes, and no other is condemned, whatever requests come and
+// go.
 func TestSuspectsFindPoison(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -32,7 +32,8 @@ func TestStopFinder(t *testing.T) {
 			rest, stopped = rest[n:], stop
 			// What was given out must not be the beginning of a stop string that may still come.
 			if stop == "" && len(f.stops) > 0 && f.holdBack(got.String()+f.held) != len(f.held) {
-				t.Fatalf("%q in pieces, stops %q: %q given out, %q held", text, f.stops, got.String(), f.held)
+				t.Fatalf("%q in pieces, stops %q: %q given out, %q held", text, f.stops,
+					got.String(), f.held)
 			}
 		}
 		if stopped == "" {
@@ -40,7 +41,8 @@ func TestStopFinder(t *testing.T) {
 		}
 		// Pieces longer than one token may hold several stop strings; the earliest wins either way.
 		if (stopped == "") != (wantStop == "") || (stopped == wantStop && got.String() != want) {
-			t.Fatalf("%q, stops %q, include %v: %q stopped by %q, not %q by %q", text, f.stops, f.include, got.String(), stopped, want, wantStop)
+			t.Fatalf("%q, stops %q, include %v: %q stopped by %q, not %q by %q", text, f.stops,
+				f.include, got.String(), stopped, want, wantStop)
 		}
 	}
 }

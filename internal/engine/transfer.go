@@ -17,8 +17,9 @@ import (
 )
 
 // transfers are an engine's part in the exchange of KV blocks with others (--kv-transfer-config).
-// Blocks travel between ranks; here is what they are told, by calls that are answered when they have
-// done it, each waited for by a goroutine. The step loop starts those and hears of them by its inbox.
+// Blocks travel between ranks; here is what they are told, by calls that are answered when they
+// have done it, each waited for by a goroutine. The step loop starts those and hears of them by its
+// inbox.
 type transfers struct {
 	config *config.Transfer
 	// port is where the first rank listens, 0 for any.
@@ -32,8 +33,8 @@ type transfers struct {
 	// running are the goroutines.
 	running sync.WaitGroup
 
-	// first is the agent of the first rank of the group; zero while there is none. offers are what its
-	// ranks hold of requests that run.
+	// first is the agent of the first rank of the group; zero while there is none. offers are what
+	// its ranks hold of requests that run.
 	first  kvtransfer.Address
 	offers map[uint64]*offer
 }
@@ -72,8 +73,9 @@ func newTransfers(b *groups.Launch) (*transfers, error) {
 	return t, nil
 }
 
-// computesWith names the model, and the weights that its ranks compute with now: those of a trainer's
-// update by all that is in it, so that servers that were given the same one exchange blocks.
+// computesWith names the model, and the weights that its ranks compute with now: those of a
+// trainer's update by all that is in it, so that servers that were given the same one exchange
+// blocks.
 func (e *Engine) computesWith() string {
 	t := e.transfers
 	e.steering.using.RLock()
@@ -104,7 +106,8 @@ func (e *Engine) openTransfers() error {
 	ctx, cancel := context.WithTimeout(e.ranks.Life, openTimeout)
 	defer cancel()
 	addresses, err := executor.Call(ctx, e.group, calls.KVOpen, kvtransfer.Open{Shape: t.shape,
-		Host: t.config.IP, Port: t.port, Remote: t.config.Remote, Plan: e.sched.Made()}, executor.RPCOptions{})
+		Host: t.config.IP, Port: t.port, Remote: t.config.Remote, Plan: e.sched.Made()},
+		executor.RPCOptions{})
 	if err != nil {
 		return fmt.Errorf("exchange of KV blocks: %w", err)
 	}
@@ -115,7 +118,8 @@ func (e *Engine) openTransfers() error {
 					"--cluster-token-file is needed", i, addresses[i].Host)})
 		}
 	}
-	if _, err = executor.Call(ctx, e.group, calls.KVRanks, addresses, executor.RPCOptions{}); err != nil {
+	if _, err = executor.Call(ctx, e.group, calls.KVRanks, addresses,
+		executor.RPCOptions{}); err != nil {
 		return fmt.Errorf("exchange of KV blocks: %w", err)
 	}
 	t.first = addresses[0]

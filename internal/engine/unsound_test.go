@@ -53,8 +53,8 @@ func brokenModel(t *testing.T, name string, token int) string {
 	return dir
 }
 
-// TestUnsoundHead opens a model whose head, which is its embedding, has a NaN: all requests would fail, so
-// it is refused by the tensor's name.
+// TestUnsoundHead opens a model whose head, which is its embedding, has a NaN: all requests would
+// fail, so it is refused by the tensor's name.
 func TestUnsoundHead(t *testing.T) {
 	c := config.Default()
 	c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, "llama-tiny", 37), true
@@ -74,8 +74,9 @@ func TestUnsoundLogits(t *testing.T) {
 			c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, "qwen3moe-tiny", broken), true
 			c.Model.DType, c.Schedule.Async = "float32", async
 		})
-		params := sample.Params{TopP: 1, RepetitionPenalty: 1, Temperature: 1, Seed: 3, MaxTokens: 20,
-			EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+		params := sample.Params{TopP: 1, RepetitionPenalty: 1, Temperature: 1, Seed: 3,
+			MaxTokens: 20,
+			EOS:       -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
 			LogitBias: []sample.Bias{{ID: broken, Value: -100}}}
 		ask := func(first int32) *engine.Request {
 			r := engine.NewRequest([]int32{first, 5, 6, 7}, params)

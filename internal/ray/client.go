@@ -157,8 +157,8 @@ func (c *Client) Hello() Versions {
 	return Versions{Ray: c.hello.Ray, Python: c.hello.Python}
 }
 
-// Exits delivers the ends of workers that this client did not ask for, each once and in order. It is closed
-// by Close.
+// Exits delivers the ends of workers that this client did not ask for, each once and in order. It
+// is closed by Close.
 func (c *Client) Exits() <-chan Exit { return c.exits }
 
 // Gone is closed when the bridge has ended or fallen silent, and by Close.

@@ -25,7 +25,8 @@ const (
 	engineArgs = "EAGLERAY_TEST_ENGINE_ARGS"
 )
 
-// waitingWorker is a worker that ends at the end of its standard input, as ours do: cat - workerMark.
+// waitingWorker is a worker that ends at the end of its standard input, as ours do: cat -
+// workerMark.
 const (
 	waitingWorker = "/bin/cat"
 	workerMark    = "eagleray-test-worker"

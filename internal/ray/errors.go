@@ -18,7 +18,8 @@ var ErrGone = errors.New("the Ray bridge is gone")
 
 // ErrAuth is wrapped by errors of a cluster that refuses the token, or wants one where none was
 // given.
-var ErrAuth = errors.New("set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (and RAY_AUTH_MODE=token)")
+var ErrAuth = errors.New("set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (and " +
+	"RAY_AUTH_MODE=token)")
 
 // ErrNotInstalled is wrapped by the error of Start when the Python it was given has no Ray.
 var ErrNotInstalled = errors.New("install it there, or name another interpreter with --ray-python")

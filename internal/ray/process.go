@@ -86,8 +86,8 @@ func (p *process) run(started chan<- error) {
 	close(p.done)
 }
 
-// killGrace is how long a bridge may take to end that was killed. One that is frozen, or waits for a device,
-// does not, and is left behind.
+// killGrace is how long a bridge may take to end that was killed. One that is frozen, or waits for
+// a device, does not, and is left behind.
 const killGrace = 3 * time.Second
 
 // kill ends the process and waits until it is reaped, or for killGrace.
@@ -98,8 +98,8 @@ func (p *process) kill() {
 	case <-p.done:
 	case <-time.After(killGrace):
 		if p.output.log != nil {
-			p.output.log.Error("the bridge to Ray was killed and does not end: it is left behind", "pid",
-				p.cmd.Process.Pid)
+			p.output.log.Error("the bridge to Ray was killed and does not end: it is left behind",
+				"pid", p.cmd.Process.Pid)
 		}
 	}
 }

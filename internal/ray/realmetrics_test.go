@@ -38,7 +38,8 @@ func TestRealMetrics(t *testing.T) {
 		labels := map[string]string{"model_name": "m", "engine": "0"}
 		for _, value := range []float64{7, 9} {
 			if err := c.ShowMetrics(within(t), []ray.Sample{
-				{Name: "eagleray_generation_tokens_total", Help: "Tokens.", Labels: labels, Value: value},
+				{Name: "eagleray_generation_tokens_total", Help: "Tokens.", Labels: labels,
+					Value: value},
 				{Name: "eagleray_time_to_first_token_seconds_bucket", Help: "Times.", Value: 2,
 					Labels: map[string]string{"model_name": "m", "engine": "0", "le": "0.5"}},
 			}); err != nil {

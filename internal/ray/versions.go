@@ -22,7 +22,8 @@ func (c *Client) withVersions(ctx context.Context, address string, err error) er
 		return err
 	}
 	if strings.Contains(err.Error(), "No node info found") {
-		return fmt.Errorf("no node of the cluster at %s runs where this program can see it (nor has the address of --node-ip, if given): run it on one: %w", address, err)
+		return fmt.Errorf("no node of the cluster at %s runs where this program can see it (nor "+
+			"has the address of --node-ip, if given): run it on one: %w", address, err)
 	}
 	dashboard := lookup(c.options.Env, "RAY_API_SERVER_ADDRESS")
 	if host, _, splitErr := net.SplitHostPort(address); dashboard == "" && splitErr == nil {
@@ -38,8 +39,9 @@ func (c *Client) withVersions(ctx context.Context, address string, err error) er
 			return err
 		}
 		if restErr == nil {
-			return fmt.Errorf("the cluster at %s runs Ray %s, but %s has Ray %s (Python %s): give the Python that has Ray %s with --ray-python: %w",
-				address, there.Ray, c.python, ours.Ray, ours.Python, there.Ray, err)
+			return fmt.Errorf("the cluster at %s runs Ray %s, but %s has Ray %s (Python %s): "+
+				"give the Python that has Ray %s with --ray-python: %w", address, there.Ray,
+				c.python, ours.Ray, ours.Python, there.Ray, err)
 		}
 	}
 	// Of versions far apart 2.35.0 says one of these, without a reason.

@@ -1,5 +1,5 @@
-// Command figures writes docs/figures.md, one section for each file of docs/figures, in the order of
-// their names.
+// Command figures writes docs/figures.md, one section for each file of docs/figures, in the order
+// of their names.
 package main
 
 import (
@@ -77,7 +77,8 @@ func read(name string) (*figures, error) {
 	}
 	for i, row := range f.Rows {
 		if len(row) != len(f.Columns) {
-			return nil, fmt.Errorf("row %d has %d cells, there are %d columns", i, len(row), len(f.Columns))
+			return nil, fmt.Errorf("row %d has %d cells, there are %d columns", i, len(row),
+				len(f.Columns))
 		}
 	}
 	return f, nil

@@ -21,7 +21,8 @@ func main() {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); len(name) > 1 && name[0] == '.' || name == "testdata" || name == "bin" {
+			if name := d.Name(); len(name) > 1 && name[0] == '.' || name == "testdata" ||
+				name == "bin" {
 				return fs.SkipDir
 			}
 			return nil
@@ -54,14 +55,15 @@ var pronoun = regexp.MustCompile(`(?i)\b(nobody|whoever|somebody|anybody|whom|wh
 
 // look returns what is wrong in a file, each with its place.
 func look(path string, source []byte) (findings []string) {
-	if bytes.Contains(source, []byte("\n// Code generated ")) || bytes.HasPrefix(source, []byte("// Code generated ")) {
+	if bytes.Contains(source, []byte("\n// Code generated ")) || bytes.HasPrefix(source,
+		[]byte("// Code generated ")) {
 		return nil
 	}
 	report := func(line int, comment string) {
 		for i, text := range strings.Split(comment, "\n") {
 			if w := pronoun.FindString(text); w != "" {
-				findings = append(findings, fmt.Sprintf("%s:%d: %q in a comment: name what it stands for",
-					path, line+i, w))
+				findings = append(findings,
+					fmt.Sprintf("%s:%d: %q in a comment: name what it stands for", path, line+i, w))
 			}
 		}
 	}

@@ -45,7 +45,8 @@ func TestReport(t *testing.T) {
 			[]string{"(60 lines before)\nline 60\n", "line 99\n"}, []string{"line 59"}},
 		{"crash", events(`"Action":"output","Package":"p","Output":"panic: at the start\n"`,
 			`"Action":"fail","Package":"p"`), false, []string{"=== p\npanic: at the start\n"}, nil},
-		{"build", events(`"Action":"build-output","ImportPath":"p [p.test]","Output":"p.go:1: wrong\n"`,
+		{"build", events(
+			`"Action":"build-output","ImportPath":"p [p.test]","Output":"p.go:1: wrong\n"`,
 			`"Action":"build-fail","ImportPath":"p [p.test]"`,
 			`"Action":"fail","Package":"p","FailedBuild":"p [p.test]"`),
 			false, []string{"=== build of p [p.test]\np.go:1: wrong\n"}, []string{"=== p\n"}},

@@ -70,9 +70,9 @@ type count struct {
 // String is a summary in several lines.
 func (n *count) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d preemptions, "+
-		"%d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes, n.tokens, n.logprobs,
-		n.preempted, n.cached, n.aborted)
+	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d "+
+		"preemptions, %d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes,
+		n.tokens, n.logprobs, n.preempted, n.cached, n.aborted)
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -118,10 +118,10 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// chosen are the cells to run a workload in: the one of the flag, else so many, of which the ranks of
-// the last are processes of their own for every second seed. The layouts take turns from one seed to
-// the next, so that a few workloads have been run in all. For 0 cells they are all layouts, and one
-// for each backend with processes.
+// chosen are the cells to run a workload in: the one of the flag, else so many, of which the ranks
+// of the last are processes of their own for every second seed. The layouts take turns from one
+// seed to the next, so that a few workloads have been run in all. For 0 cells they are all layouts,
+// and one for each backend with processes.
 func chosen(t *testing.T, w *workload, cells int) []cell {
 	t.Helper()
 	if *cellFlag != "" {
@@ -151,7 +151,8 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 	}
 	for i := range cells {
 		at := w.seed*uint64(cells+1) + uint64(i)
-		all = append(all, sizes[7*at%uint64(len(sizes))].vary(rng)) // 7 divides no number of layouts
+		// 7 divides no number of layouts
+		all = append(all, sizes[7*at%uint64(len(sizes))].vary(rng))
 	}
 	if last := &all[cells-1]; w.seed%2 == 0 {
 		if b := processes[w.seed/2%uint64(len(processes))]; last.runsOn(b) {
@@ -246,10 +247,10 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 // secret is that of --cluster-token-file in these tests.
 const secret = "a secret of these tests"
 
-// open opens the engine of a cell whose configuration is changed once more; what is returned waits for its
-// other node, if it has one.
-func open(ctx context.Context, w *workload, c cell, change func(*config.Config) error) (*replicas.Router,
-	func() error, error) {
+// open opens the engine of a cell whose configuration is changed once more; what is returned waits
+// for its other node, if it has one.
+func open(ctx context.Context, w *workload, c cell,
+	change func(*config.Config) error) (*replicas.Router, func() error, error) {
 	cfg := c.config(&w.model)
 	if err := change(&cfg); err != nil {
 		return nil, nil, err

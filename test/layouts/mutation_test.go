@@ -27,7 +27,10 @@ func TestMutationsAreFound(t *testing.T) {
 		t.Fatalf("without a mutation %s", d)
 	}
 	for name, mutate := range map[string]func(w *workload){
-		"one bit of one weight":   func(w *workload) { w.model.folder = flipped(t, w.model.path()) },
+		"one bit of one weight": func(w *workload) {
+			w.model.folder = flipped(t,
+				w.model.path())
+		},
 		"another type of weights": func(w *workload) { w.model.dtype = "float16" },
 		"a token of a prompt": func(w *workload) {
 			p := w.submissions[0].requests[0].Prompt

@@ -94,8 +94,9 @@ func (o *outcome) difference(want *outcome) string {
 		return ""
 	}
 	ends := func(o *outcome) string {
-		return fmt.Sprintf("%d tokens, %d log-probabilities, %d of the prompt, %v by %q and token %d",
-			o.outputTokens, len(o.logprobs), len(o.prompt), o.finish, o.stopString, o.stopToken)
+		return fmt.Sprintf("%d tokens, %d log-probabilities, %d of the prompt, %v by %q and "+
+			"token %d", o.outputTokens, len(o.logprobs), len(o.prompt), o.finish, o.stopString,
+			o.stopToken)
 	}
 	if ends(o) != ends(want) {
 		return fmt.Sprintf("it ends with %s, not %s", ends(o), ends(want))

@@ -12,11 +12,12 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
-// TestSameBitsOnRay runs two workloads on real Ray: two nodes of two devices, over which the ranks of
-// some of the cells, and the engines of another, are placed.
+// TestSameBitsOnRay runs two workloads on real Ray: two nodes of two devices, over which the ranks
+// of some of the cells, and the engines of another, are placed.
 func TestSameBitsOnRay(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2},
+		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1,
+			GPUs: 2},
 			{CPUs: 1, GPUs: 2}}})
 		for _, kv := range c.Env {
 			if name, value, _ := strings.Cut(kv, "="); os.Getenv(name) != value {
@@ -43,12 +44,13 @@ func TestSameBitsOnRay(t *testing.T) {
 	})
 }
 
-// TestSplitOnRay computes prompts on ranks that are children of actors, and goes on from them on others,
-// divided in other ways, over the nodes of a cluster; then again while ranks of both sides are
-// killed, and after a node has gone with some.
+// TestSplitOnRay computes prompts on ranks that are children of actors, and goes on from them on
+// others, divided in other ways, over the nodes of a cluster; then again while ranks of both sides
+// are killed, and after a node has gone with some.
 func TestSplitOnRay(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2},
+		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1,
+			GPUs: 2},
 			{CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2}}})
 		for _, kv := range c.Env {
 			if name, value, _ := strings.Cut(kv, "="); os.Getenv(name) != value {
@@ -82,8 +84,8 @@ func TestSplitOnRay(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("from %s to %s: the same; %d outputs went on from blocks of the other engine", from, to,
-				received)
+			t.Logf("from %s to %s: the same; %d outputs went on from blocks of the other engine",
+				from, to, received)
 			if during == nil && received == 0 {
 				t.Errorf("from %s to %s: no blocks came", from, to)
 			}

@@ -23,8 +23,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-// TestSplit computes the prompts of workloads on one engine and goes on from them on another one, both
-// divided in any way, and wants what one engine gives. Some of the transfers are lost.
+// TestSplit computes the prompts of workloads on one engine and goes on from them on another one,
+// both divided in any way, and wants what one engine gives. Some of the transfers are lost.
 func TestSplit(t *testing.T) {
 	workloads, cells, least := 32, 3, 300
 	if testing.Short() {
@@ -68,10 +68,11 @@ func TestSplit(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d outputs, %d tokens compared; %d outputs certainly went on from blocks of another engine",
-		n.outcomes, n.tokens, received)
+	t.Logf("%d outputs, %d tokens compared; %d outputs certainly went on from blocks of another "+
+		"engine", n.outcomes, n.tokens, received)
 	if n.outcomes < least || received == 0 {
-		t.Errorf("%d outputs were compared, of at least %d; %d are of the split", n.outcomes, least, received)
+		t.Errorf("%d outputs were compared, of at least %d; %d are of the split", n.outcomes, least,
+			received)
 	}
 }
 
@@ -103,7 +104,8 @@ func openSplit(ctx context.Context, w *workload, from, to cell, memory bool) (s 
 			return cfg.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector","kv_role":%q,
 				"kv_connector_extra_config":{"hold_timeout_seconds":2,"shared_memory":%v}}`, role, memory))
 		})
-		return e, func() error { return errors.Join(e.Stop(context.WithoutCancel(ctx)), left()) }, err
+		return e, func() error { return errors.Join(e.Stop(context.WithoutCancel(ctx)), left()) },
+			err
 	}
 	producer, endProducer, err := open(from, "kv_producer")
 	if err != nil {
@@ -127,14 +129,15 @@ func (s *splitEngines) free(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d blocks of the producer, %d of the consumer are in use at the end", from, to)
+			return fmt.Errorf("%d blocks of the producer, %d of the consumer are in use at the end",
+				from, to)
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// runSplit runs a workload by two engines. during is called with each submission before the consumer
-// has it.
+// runSplit runs a workload by two engines. during is called with each submission before the
+// consumer has it.
 func runSplit(ctx context.Context, w *workload, from, to cell, during func(*splitEngines, int)) (
 	all [][]outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -190,7 +193,8 @@ func runSplit(ctx context.Context, w *workload, from, to cell, during func(*spli
 	}
 	for range runs {
 		if all, err = r.workload(w, nil); err != nil {
-			return nil, fmt.Errorf("%w\nproducer: %+v\nconsumer: %+v", err, producer.Report(), consumer.Report())
+			return nil, fmt.Errorf("%w\nproducer: %+v\nconsumer: %+v", err, producer.Report(),
+				consumer.Report())
 		}
 	}
 	return all, s.free(ctx)
@@ -198,7 +202,8 @@ func runSplit(ctx context.Context, w *workload, from, to cell, during func(*spli
 
 // prefill computes a prompt, and returns the ticket for it as a client gets it: nil for a prompt
 // that fills no block.
-func prefill(ctx context.Context, producer *replicas.Router, q *engine.Request) (*kvtransfer.Ticket, error) {
+func prefill(ctx context.Context, producer *replicas.Router, q *engine.Request) (*kvtransfer.Ticket,
+	error) {
 	p := *q
 	p.Params = sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs}
@@ -235,13 +240,16 @@ func prefill(ctx context.Context, producer *replicas.Router, q *engine.Request) 
 // all the same.
 func TestProducerKilled(t *testing.T) {
 	w := drawOn(7, tiny())
-	q := engine.NewRequest(tokens(rand.New(rand.NewPCG(7, 7)), w.model.vocab, 100), sample.Params{TopP: 1,
-		RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: 3, PromptLogprobs: sample.NoLogprobs})
+	q := engine.NewRequest(tokens(rand.New(rand.NewPCG(7, 7)), w.model.vocab, 100),
+		sample.Params{TopP: 1,
+			RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: 3,
+			PromptLogprobs: sample.NoLogprobs})
 	w.submissions = []submission{{requests: []*engine.Request{q}, after: -1}}
 	want := reference(t, w)
 	open := func() *replicas.Router {
 		cfg := plain.config(&w.model)
-		if err := cfg.Transfer.Set(`{"kv_connector":"NixlConnector","kv_role":"kv_both"}`); err != nil {
+		if err := cfg.Transfer.Set(
+			`{"kv_connector":"NixlConnector","kv_role":"kv_both"}`); err != nil {
 			t.Fatal(err)
 		}
 		e, _, err := replicas.Open(t.Context(), engine.Options{Config: cfg})
@@ -270,13 +278,14 @@ func TestProducerKilled(t *testing.T) {
 	}
 }
 
-// TestGoneWhileReceiving has the client of a request go while its blocks come from a producer that is
-// stuck. The consumer's blocks are free long before the time for it is over.
+// TestGoneWhileReceiving has the client of a request go while its blocks come from a producer that
+// is stuck. The consumer's blocks are free long before the time for it is over.
 func TestGoneWhileReceiving(t *testing.T) {
 	w := drawOn(7, tiny())
-	q := engine.NewRequest(tokens(rand.New(rand.NewPCG(7, 7)), w.model.vocab, 100), sample.Params{TopP: 1,
-		RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: sample.NoLogprobs,
-		PromptLogprobs: sample.NoLogprobs})
+	q := engine.NewRequest(tokens(rand.New(rand.NewPCG(7, 7)), w.model.vocab, 100),
+		sample.Params{TopP: 1,
+			RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: sample.NoLogprobs,
+			PromptLogprobs: sample.NoLogprobs})
 	c := plain.config(&w.model)
 	if err := c.Transfer.Set(`{"kv_connector":"EagleRayConnector","kv_role":"kv_both",
 		"kv_connector_extra_config":{"fetch_timeout_seconds":3600}}`); err != nil {
@@ -304,7 +313,8 @@ func TestGoneWhileReceiving(t *testing.T) {
 	defer peer.Close()
 	used := func(are bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); e.Totals().BlocksUsed > 0 != are; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(
+			time.Minute); e.Totals().BlocksUsed > 0 != are; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%+v", e.Totals())
 			}
@@ -328,8 +338,8 @@ func killRank(e *replicas.Router, rank int) error {
 	return nil
 }
 
-// TestSplitRanksKilled kills ranks of the producer and of the consumer while prompts are computed, travel
-// and are gone on from. Answers are those of one engine, and no block stays in use.
+// TestSplitRanksKilled kills ranks of the producer and of the consumer while prompts are computed,
+// travel and are gone on from. Answers are those of one engine, and no block stays in use.
 func TestSplitRanksKilled(t *testing.T) {
 	pairs, seeds := [][2]string{
 		{"backend=mp,tp=2", "backend=mp,tp=1"},

@@ -17,10 +17,10 @@ import (
 // turns: each request has the answer that it has undisturbed.
 func TestServeRecovers(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		disturbed(t, s.Ray, s.Env, []string{"kill", "actor", "ray-kill", "placement-group", "bridge", "stop"},
-			"--", "--distributed-executor-backend", "ray", "--ray-address", s.Address,
-			"--ray-python", s.Ray.Python, "--ray-namespace", namespace, "--node-ip", s.head(),
-			"--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M", "-tp", "2")
+		disturbed(t, s.Ray, s.Env, []string{"kill", "actor", "ray-kill", "placement-group",
+			"bridge", "stop"}, "--", "--distributed-executor-backend", "ray", "--ray-address",
+			s.Address, "--ray-python", s.Ray.Python, "--ray-namespace", namespace, "--node-ip",
+			s.head(), "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M", "-tp", "2")
 		s.clean(t)
 	})
 }
@@ -29,10 +29,10 @@ func TestServeRecovers(t *testing.T) {
 // crash and fall silent, too.
 func TestServeLosesNodes(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		disturbed(t, r, nil, []string{"raylet", "ray-node", "kill-all", "kill-forward", "kill-collective",
-			"kill-recv", "kill-sample", "kill-send", "kill-idle", "term", "abort", "segv", "pause", "slow",
-			"driver", "log", "files", "disk", "kill", "actor", "ray-kill", "placement-group", "bridge",
-			"stop"}, "--ray-python", r.Python)
+		disturbed(t, r, nil, []string{"raylet", "ray-node", "kill-all", "kill-forward",
+			"kill-collective", "kill-recv", "kill-sample", "kill-send", "kill-idle", "term",
+			"abort", "segv", "pause", "slow", "driver", "log", "files", "disk", "kill", "actor",
+			"ray-kill", "placement-group", "bridge", "stop"}, "--ray-python", r.Python)
 	})
 }
 
@@ -41,9 +41,10 @@ func TestServeLosesNodes(t *testing.T) {
 func disturbed(t *testing.T, ray *raytest.Ray, env, faults []string, args ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "chaos.json")
-	c := exec.CommandContext(within(t), program(t), append([]string{"bench", "chaos", "--streams", "4",
-		"--tokens", "200", "--prompts", "8", "--seconds", "600", "--count", strconv.Itoa(len(faults)), "--faults",
-		strings.Join(faults, ","), "--output-json", out, "--verbose"}, args...)...)
+	c := exec.CommandContext(within(t), program(t), append([]string{"bench", "chaos", "--streams",
+		"4", "--tokens", "200", "--prompts", "8", "--seconds", "600", "--count",
+		strconv.Itoa(len(faults)), "--faults", strings.Join(faults, ","), "--output-json", out,
+		"--verbose"}, args...)...)
 	c.Env = env
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	printed, err := c.CombinedOutput()
@@ -66,6 +67,7 @@ func disturbed(t *testing.T, ray *raytest.Ray, env, faults []string, args ...str
 		t.Errorf("%s\n%s", raw, printed)
 	}
 	for _, k := range r.Kinds {
-		t.Logf("%s, %s: %d injected, a pause of %.0f ms", ray.Version, k.Name, k.Injected, k.Pause.P50)
+		t.Logf("%s, %s: %d injected, a pause of %.0f ms", ray.Version, k.Name, k.Injected,
+			k.Pause.P50)
 	}
 }

@@ -67,7 +67,8 @@ func (d *dataset) end(t *testing.T) {
 	if d.err != nil {
 		t.Fatalf("%s\n%v", d.log, d.err)
 	}
-	if !strings.Contains(d.log.String(), " rows/s, ") && !strings.Contains(d.log.String(), "refused:") {
+	if !strings.Contains(d.log.String(), " rows/s, ") && !strings.Contains(d.log.String(),
+		"refused:") {
 		t.Errorf("%s\nno progress in the log", d.log)
 	}
 }
@@ -75,7 +76,8 @@ func (d *dataset) end(t *testing.T) {
 // TestData answers the rows of datasets.
 func TestData(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		for _, name := range []string{"kinds", "fewer", "embeddings", "scores", "shown", "refused", "ranks"} {
+		for _, name := range []string{"kinds", "fewer", "embeddings", "scores", "shown", "refused",
+			"ranks"} {
 			t.Run(name, func(t *testing.T) {
 				s.dataset(t, name, t.TempDir()).end(t)
 				s.clean(t)

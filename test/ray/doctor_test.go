@@ -45,7 +45,8 @@ func TestDoctor(t *testing.T) {
 			"ok    group          2 ranks on 2 nodes", ", 0 failed,")
 		// A driver with another Ray than the cluster's.
 		venvs := filepath.Dir(filepath.Dir(filepath.Dir(r.Python)))
-		if old, _ := filepath.Glob(filepath.Join(venvs, "ray-2.35.0-*", "bin", "python")); old != nil {
+		if old, _ := filepath.Glob(filepath.Join(venvs, "ray-2.35.0-*", "bin",
+			"python")); old != nil {
 			examine(old[0], "fail  nodes ", "2.35.0", "2.60.0", "warn  group          not started")
 		}
 		for i, command := range map[int][]string{
@@ -56,7 +57,8 @@ func TestDoctor(t *testing.T) {
 				t.Skipf("%s: %v: %s", command, err, out)
 			}
 		}
-		examine(r.Python, "fail  network        1 of 6 connections: 10.77.0.3 → 10.77.0.2: no answer within 5s (the other direction works)",
+		examine(r.Python, "fail  network        1 of 6 connections: 10.77.0.3 → 10.77.0.2: no "+
+			"answer within 5s (the other direction works)",
 			"fail  model bytes    10.77.0.3 "+model+" has no file of a model",
 			"warn  group          not started", ", 2 failed, ")
 	})

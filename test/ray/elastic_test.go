@@ -16,12 +16,13 @@ import (
 )
 
 // TestScale adds an engine on Ray, in a placement group of its own on a node that has joined since,
-// one more on a third node while generation is paused with a request in flight, goes back while an update
-// of the weights is under way and while all sleep, and changes the layout: with the text of one rank each
-// time. What no cluster could hold is given up at once, and what there was serves on.
+// one more on a third node while generation is paused with a request in flight, goes back while an
+// update of the weights is under way and while all sleep, and changes the layout: with the text of
+// one rank each time. What no cluster could hold is given up at once, and what there was serves on.
 func TestScale(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 1}}})
+		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1,
+			GPUs: 1}}})
 		s := &site{Cluster: c, observer: startObserver(t, c)}
 		t.Cleanup(s.observer.end)
 		s.driverEnv(t)
@@ -80,7 +81,8 @@ func TestScale(t *testing.T) {
 		done("the request that was held", <-answered)
 		same("three engines", 3)
 		done("start of an update", trainer.Start(within(t)))
-		done("update", trainer.Update(within(t), rlhf.Source{Path: "../../internal/rank/builtin/go-std-tiny/model.safetensors"}))
+		done("update", trainer.Update(within(t),
+			rlhf.Source{Path: "../../internal/rank/builtin/go-std-tiny/model.safetensors"}))
 		done("two engines within an update", e.ScaleEngines(within(t), 2, time.Minute))
 		done("finish", trainer.Finish(within(t), ""))
 		same("two engines after an update", 2)

@@ -151,7 +151,8 @@ func TestGeneration(t *testing.T) {
 		for _, c := range []struct {
 			layout layout.Layout
 			group  string
-		}{{layout.Layout{TP: 1}, ""}, {layout.Layout{TP: 2}, "generation"}, {layout.Layout{TP: 4}, ""},
+		}{{layout.Layout{TP: 1}, ""}, {layout.Layout{TP: 2}, "generation"}, {layout.Layout{TP: 4},
+			""},
 			{layout.Layout{TP: 1, PP: 2}, ""}, {layout.Layout{TP: 2, PP: 2}, ""},
 			{layout.Layout{TP: 2, PCP: 2}, ""}} {
 			name := fmt.Sprintf("tp%d", c.layout.TP)
@@ -165,7 +166,8 @@ func TestGeneration(t *testing.T) {
 				if c.group != "" {
 					s.group(t, c.group, bundles(c.layout.World()))
 				}
-				e, err := s.open(t, "ray", c.layout, func(r *config.Ray) { r.PlacementGroup = c.group })
+				e, err := s.open(t, "ray", c.layout,
+					func(r *config.Ray) { r.PlacementGroup = c.group })
 				if err != nil {
 					t.Fatal(err)
 				}

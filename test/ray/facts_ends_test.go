@@ -18,8 +18,8 @@ var factsOfEnds = []fact{
 			c, f := w.client(t), w.actors(t, 1)[0]
 			runScript(t, c, f.Rank, waits)
 			w.signalActor(t, f, unix.SIGKILL)
-			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code != nil || !isActorError(e.Class) ||
-				e.Reason == "" {
+			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code != nil ||
+				!isActorError(e.Class) || e.Reason == "" {
 				t.Errorf("exit %+v", e)
 			}
 			w.noneLeft(t, workerMark)
@@ -38,18 +38,18 @@ var factsOfEnds = []fact{
 			w.noneLeft(t, workerMark)
 			w.lost(t, f.Rank)
 		}},
-	{"ray.kill", "an actor that another job ends by ray.kill says so, after its worker's end at the latest",
-		func(t *testing.T, w *world) {
-			c := w.client(t)
-			spawned(t, c, []ray.ActorSpec{{Rank: 10, Name: "by_name"}})
-			runScript(t, c, 10, waits)
-			w.rayKill(t, factSpace, "by_name")
-			if e := raytest.NextExit(t, c); e.Rank != 10 || !isActorError(e.Class) ||
-				!strings.Contains(e.Reason, "ray.kill") {
-				t.Errorf("exit %+v", e)
-			}
-			killActors(t, c, 10)
-		}},
+	{"ray.kill", "an actor that another job ends by ray.kill says so, after its worker's end at " +
+		"the latest", func(t *testing.T, w *world) {
+		c := w.client(t)
+		spawned(t, c, []ray.ActorSpec{{Rank: 10, Name: "by_name"}})
+		runScript(t, c, 10, waits)
+		w.rayKill(t, factSpace, "by_name")
+		if e := raytest.NextExit(t, c); e.Rank != 10 || !isActorError(e.Class) ||
+			!strings.Contains(e.Reason, "ray.kill") {
+			t.Errorf("exit %+v", e)
+		}
+		killActors(t, c, 10)
+	}},
 	{"ended on purpose",
 		"actors that their own engine ends are no news; the ends of others still are",
 		func(t *testing.T, w *world) {
@@ -82,36 +82,36 @@ var factsOfEnds = []fact{
 			}
 			killActors(t, c, 10)
 		}},
-	{"job ends", "groups and actors end with their job; in a group of a job that ended also those of others do",
-		func(t *testing.T, w *world) {
-			owner, c := w.another(t, "owner"), w.client(t)
-			id := w.placed(t, owner, ray.GroupSpec{Bundles: bundles(2)})
-			if _, err := c.AdoptGroup(within(t), id); err != nil {
-				t.Fatal(err)
-			}
-			spawned(t, owner, []ray.ActorSpec{{Rank: 0, Group: id, Bundle: 0, GPUs: 1}})
-			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: id, Bundle: 1, GPUs: 1}})
-			runScript(t, owner, 0, waits)
-			runScript(t, c, 10, waits)
-			closeClient(t, owner)
-			e := raytest.NextExit(t, c)
-			if e.Rank != 10 || e.Signal == "" && !strings.Contains(e.Reason,
-				"placement group was removed") {
-				t.Errorf("exit %+v", e)
-			}
-			isRemoved(t, c, id)
-			w.noneLeft(t, workerMark)
-			killActors(t, c, 10)
-			// Ray takes an actor for a group that is gone, and never starts it.
-			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: id, Bundle: 1,
-				GPUs: 1}}); err != nil {
-				t.Errorf("an actor in the removed group: %v", err)
-			}
-			_, err := c.Facts(within(t), []int{11}, ray.FactsRequest{})
-			refused(t, "the actor's facts", err.(ray.RankErrors)[11], "Pending",
-				"the placement group is REMOVED")
-			killActors(t, c, 11)
-		}},
+	{"job ends", "groups and actors end with their job; in a group of a job that ended also " +
+		"those of others do", func(t *testing.T, w *world) {
+		owner, c := w.another(t, "owner"), w.client(t)
+		id := w.placed(t, owner, ray.GroupSpec{Bundles: bundles(2)})
+		if _, err := c.AdoptGroup(within(t), id); err != nil {
+			t.Fatal(err)
+		}
+		spawned(t, owner, []ray.ActorSpec{{Rank: 0, Group: id, Bundle: 0, GPUs: 1}})
+		spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: id, Bundle: 1, GPUs: 1}})
+		runScript(t, owner, 0, waits)
+		runScript(t, c, 10, waits)
+		closeClient(t, owner)
+		e := raytest.NextExit(t, c)
+		if e.Rank != 10 || e.Signal == "" && !strings.Contains(e.Reason,
+			"placement group was removed") {
+			t.Errorf("exit %+v", e)
+		}
+		isRemoved(t, c, id)
+		w.noneLeft(t, workerMark)
+		killActors(t, c, 10)
+		// Ray takes an actor for a group that is gone, and never starts it.
+		if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: id, Bundle: 1,
+			GPUs: 1}}); err != nil {
+			t.Errorf("an actor in the removed group: %v", err)
+		}
+		_, err := c.Facts(within(t), []int{11}, ray.FactsRequest{})
+		refused(t, "the actor's facts", err.(ray.RankErrors)[11], "Pending",
+			"the placement group is REMOVED")
+		killActors(t, c, 11)
+	}},
 	{"bridge killed",
 		"the crash of a bridge ends its job: groups, actors and workers go, and calls say why",
 		func(t *testing.T, w *world) {

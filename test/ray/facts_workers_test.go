@@ -72,12 +72,14 @@ var factsOfWorkers = []fact{
 			if err := c.StopWorkers(within(t), []int{f.Rank}, patience); err != nil {
 				t.Errorf("stop: %v", err)
 			}
-			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code == nil && e.Signal != "SIGTERM" {
+			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code == nil &&
+				e.Signal != "SIGTERM" {
 				t.Errorf("exit %+v", e)
 			}
 		}},
 	{"more input",
-		"a worker that runs is given more input, after the first; one that has ended is told by rank",
+		"a worker that runs is given more input, after the first; one that has ended is told by " +
+			"rank",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			out := filepath.Join(t.TempDir(), "stdin")
@@ -87,7 +89,8 @@ var factsOfWorkers = []fact{
 				t.Fatal(err)
 			}
 			for _, more := range []string{"two\n", "three\n"} {
-				if err := c.FeedWorkers(within(t), []ray.Input{{Rank: f.Rank, Stdin: []byte(more)}}); err != nil {
+				if err := c.FeedWorkers(within(t), []ray.Input{{Rank: f.Rank,
+					Stdin: []byte(more)}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -149,33 +152,33 @@ var factsOfWorkers = []fact{
 			}
 			raytest.NextExit(t, c)
 		}},
-	{"exit code", "the end of a worker is told with its exit code and the last twenty lines of its errors",
-		func(t *testing.T, w *world) {
-			c, f := w.client(t), w.actors(t, 1)[0]
-			started := runScript(t, c, f.Rank, "seq 30 >&2; exit 7")
-			e := raytest.NextExit(t, c)
-			if e.Rank != f.Rank || e.PID != started.PID || e.Code == nil || *e.Code != 7 ||
-				e.Signal != "" || e.Class != "" ||
-				len(e.Stderr) != 20 || e.Stderr[0] != "11" || e.Stderr[19] != "30" ||
-				e.At.IsZero() {
-				t.Errorf("exit %+v", e)
-			}
-		}},
-	{"signal", "the end of a worker by a signal is told with its name; nothing of an earlier worker is left",
-		func(t *testing.T, w *world) {
-			c, f := w.client(t), w.actors(t, 1)[0]
-			started := runScript(t, c, f.Rank, "echo once >&2; exec sleep 600")
-			eventually(t, "the script to sleep", func() bool {
-				args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", started.PID))
-				return err == nil && strings.HasPrefix(string(args), "sleep\x00")
-			})
-			kill(t, started.PID, unix.SIGKILL)
-			e := raytest.NextExit(t, c)
-			if e.Rank != f.Rank || e.PID != started.PID || e.Code != nil || e.Signal != "SIGKILL" ||
-				!slices.Equal(e.Stderr, []string{"once"}) {
-				t.Errorf("exit %+v", e)
-			}
-		}},
+	{"exit code", "the end of a worker is told with its exit code and the last twenty lines of " +
+		"its errors", func(t *testing.T, w *world) {
+		c, f := w.client(t), w.actors(t, 1)[0]
+		started := runScript(t, c, f.Rank, "seq 30 >&2; exit 7")
+		e := raytest.NextExit(t, c)
+		if e.Rank != f.Rank || e.PID != started.PID || e.Code == nil || *e.Code != 7 ||
+			e.Signal != "" || e.Class != "" ||
+			len(e.Stderr) != 20 || e.Stderr[0] != "11" || e.Stderr[19] != "30" ||
+			e.At.IsZero() {
+			t.Errorf("exit %+v", e)
+		}
+	}},
+	{"signal", "the end of a worker by a signal is told with its name; nothing of an earlier " +
+		"worker is left", func(t *testing.T, w *world) {
+		c, f := w.client(t), w.actors(t, 1)[0]
+		started := runScript(t, c, f.Rank, "echo once >&2; exec sleep 600")
+		eventually(t, "the script to sleep", func() bool {
+			args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", started.PID))
+			return err == nil && strings.HasPrefix(string(args), "sleep\x00")
+		})
+		kill(t, started.PID, unix.SIGKILL)
+		e := raytest.NextExit(t, c)
+		if e.Rank != f.Rank || e.PID != started.PID || e.Code != nil || e.Signal != "SIGKILL" ||
+			!slices.Equal(e.Stderr, []string{"once"}) {
+			t.Errorf("exit %+v", e)
+		}
+	}},
 	{"stop", "a worker that ignores SIGTERM is killed after the grace",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
@@ -189,8 +192,8 @@ var factsOfWorkers = []fact{
 				t.Errorf("exit %+v", e)
 			}
 		}},
-	{"install", "a file comes to a node through Ray, is kept by its hash, and trusted by its hash only",
-		func(t *testing.T, w *world) { install(t, w) }},
+	{"install", "a file comes to a node through Ray, is kept by its hash, and trusted by its " +
+		"hash only", func(t *testing.T, w *world) { install(t, w) }},
 }
 
 func install(t *testing.T, w *world) {

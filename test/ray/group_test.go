@@ -67,7 +67,8 @@ func try(t testing.TB, p ground, tp int, w wish) (*ranks, error) {
 		return g, err
 	}
 	e := executor.Options{Launcher: l, Address: l.Address(), Log: log, Events: status.LogTo(log),
-		Init: queue.Init{Layout: layout.Layout{TP: tp}, LoadFormat: "auto", DType: "float32", Blocks: 64,
+		Init: queue.Init{Layout: layout.Layout{TP: tp}, LoadFormat: "auto", DType: "float32",
+			Blocks:    64,
 			BlockSize: 16, MaxSeqs: 4,
 			MaxModelLen: 256}}
 	if w.exec != nil {
@@ -163,7 +164,8 @@ func (g *ranks) works(t testing.TB) (token int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := executor.Call(within(t), g.Executor, calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
+	if _, err := executor.Call(within(t), g.Executor, calls.CheckHealth, rpc.None{},
+		executor.RPCOptions{}); err != nil {
 		t.Errorf("check_health: %v", err)
 	}
 	for _, text := range []string{"one", "two"} {

@@ -86,13 +86,15 @@ func TestRefusedGroups(t *testing.T) {
 			},
 				[]string{`--bundle-indices "0,one": "one" is not a bundle index`}},
 			{"small group", 8, func(o *rayactor.Options) { o.PlacementGroup = four },
-				[]string{"the placement group has 4 bundles with a device, the world has 8 ranks: 4 missing"}},
+				[]string{"the placement group has 4 bundles with a device, the world has 8 " +
+					"ranks: 4 missing"}},
 			{"small group, one bundle skipped", 4,
 				func(o *rayactor.Options) { o.PlacementGroup, o.SkipBundle = four, 2 },
 				[]string{"has 3 bundles with a device, the world has 4 ranks: 1 missing",
 					"not counting bundle 2"}},
 			{"two devices in a bundle", 1, func(o *rayactor.Options) { o.PlacementGroup = double },
-				[]string{"bundle 0 of the placement group has 2 GPU: a bundle cannot have more than 1"}},
+				[]string{"bundle 0 of the placement group has 2 GPU: a bundle cannot have more " +
+					"than 1"}},
 			{"unknown name", 2, func(o *rayactor.Options) { o.PlacementGroup = "missing" },
 				[]string{"--ray-placement-group missing: ",
 					"Failed to look up placement group with name: missing"}},

@@ -60,7 +60,8 @@ func (h *hosts) boot(ns string) {
 	h.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "--pid", "--fork",
 		"--kill-child", "--mount-proc", "sh", "-c",
-		"mount -t tmpfs -o size=1g tmpfs /dev/shm; mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray; exec sleep 100000")
+		"mount -t tmpfs -o size=1g tmpfs /dev/shm; mkdir -p /tmp/ray; mount -t tmpfs tmpfs "+
+			"/tmp/ray; exec sleep 100000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
@@ -127,8 +128,8 @@ func (h *hosts) processes(i int, text string) (lines []string) {
 // get reads a URL from a host's own loopback.
 func (h *hosts) get(i int, r *raytest.Ray, url, body string) (string, error) {
 	script := "import sys, urllib.request as u\n" +
-		"q = u.Request(sys.argv[1], sys.argv[2].encode() or None, {'Content-Type': 'application/json'})\n" +
-		"sys.stdout.write(u.urlopen(q, timeout=60).read().decode())"
+		"q = u.Request(sys.argv[1], sys.argv[2].encode() or None, {'Content-Type': " +
+		"'application/json'})\nsys.stdout.write(u.urlopen(q, timeout=60).read().decode())"
 	out, err := h.command(i, os.Environ(), r.Python, "-c", script, url, body).CombinedOutput()
 	return string(out), err
 }
@@ -139,7 +140,8 @@ func (h *hosts) rayStart(i int, r *raytest.Ray, env []string, args ...string) {
 	argv := append([]string{r.Python, filepath.Join(filepath.Dir(r.Python), "ray"), "start",
 		"--node-ip-address=" + h.address(i),
 		"--object-store-memory=80000000", "--disable-usage-stats"}, args...)
-	log, err := os.Create(filepath.Join(h.t.TempDir(), "ray.log")) // a pipe would be held open by what ray start leaves behind
+	// a pipe would be held open by what ray start leaves behind
+	log, err := os.Create(filepath.Join(h.t.TempDir(), "ray.log"))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -175,10 +177,10 @@ func TestHosts(t *testing.T) {
 			h.rayStart(i, r, env, "--address="+h.address(1)+":6379", "--num-cpus=0", "--num-gpus=2")
 		}
 		log, done := &tail{}, make(chan struct{})
-		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4", "--on-failure", "exit",
-			"--distributed-executor-backend", "ray",
-			"--ray-address", h.address(1)+":6379", "--ray-python", r.Python, "--ray-device-key",
-			"GPU", "--kv-cache-memory-bytes", "64M")
+		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4",
+			"--on-failure", "exit", "--distributed-executor-backend", "ray", "--ray-address",
+			h.address(1)+":6379", "--ray-python", r.Python, "--ray-device-key", "GPU",
+			"--kv-cache-memory-bytes", "64M")
 		server.Stderr = log
 		if err := server.Start(); err != nil {
 			t.Fatal(err)

@@ -27,7 +27,8 @@ func (s *site) submit(t *testing.T, verb string, args ...string) *job {
 	return s.enter(t, verb, func(id string) []string {
 		return append([]string{"exec", program(t), verb, "--ray-python", s.Ray.Python,
 			"--distributed-executor-backend", "ray", "-tp", "2", "--ray-device-key", "GPU",
-			"--kv-cache-memory-bytes", "64M", "--ray-namespace", id, "--node-ip", s.head()}, args...)
+			"--kv-cache-memory-bytes", "64M", "--ray-namespace", id, "--node-ip", s.head()},
+			args...)
 	})
 }
 
@@ -63,7 +64,8 @@ func (s *site) enter(t *testing.T, name string, command func(id string) []string
 // ray runs ray job VERB.
 func (j *job) ray(verb ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(filepath.Dir(j.s.Ray.Python), "ray"),
-		slices.Concat([]string{"job", verb[0], "--address", "http://" + j.s.Dashboard}, verb[1:])...)
+		slices.Concat([]string{"job", verb[0], "--address", "http://" + j.s.Dashboard},
+			verb[1:])...)
 	cmd.Env = j.s.Env
 	out, err := cmd.CombinedOutput()
 	return string(out), err

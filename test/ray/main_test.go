@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	raytest.Main(m)
 }
 
-// nodeEnvironment sets what the nodes inherit: a variable of tests, and where the Python package and
-// its binary are.
+// nodeEnvironment sets what the nodes inherit: a variable of tests, and where the Python package
+// and its binary are.
 func nodeEnvironment() error {
 	if os.Getenv("EAGLERAY_RAY") == "" {
 		return nil // no cluster is started

@@ -203,8 +203,8 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// TestServeKilled sends SIGKILL to the driver at several moments. Ray and the workers' watch of their parent do
-// the rest.
+// TestServeKilled sends SIGKILL to the driver at several moments. Ray and the workers' watch of
+// their parent do the rest.
 func TestServeKilled(t *testing.T) { ending(t, syscall.SIGKILL) }
 
 // TestServeStopped sends SIGTERM to the driver at the same moments.
@@ -285,8 +285,8 @@ func runs(url string) bool {
 		})
 }
 
-// TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1, of a
-// server that is not to restart them.
+// TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1, of
+// a server that is not to restart them.
 func TestServeLosesRank(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		p := s.serve(t, "", nil, "-tp", "2", "--on-failure", "exit")

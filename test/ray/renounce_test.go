@@ -15,8 +15,8 @@ type nowhere struct{}
 
 func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 
-// TestServeRenounces has the ingress of a split application tell a prefill replica that no decode replica needs
-// its blocks; one with another certificate is not told.
+// TestServeRenounces has the ingress of a split application tell a prefill replica that no decode
+// replica needs its blocks; one with another certificate is not told.
 func TestServeRenounces(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
@@ -35,13 +35,14 @@ func TestServeRenounces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const code = "import asyncio, json, sys; from eagleray.serve._handover import renounce; " +
-				"asyncio.run(renounce(json.loads(sys.argv[1])))"
+			const code = "import asyncio, json, sys; from eagleray.serve._handover import " +
+				"renounce; asyncio.run(renounce(json.loads(sys.argv[1])))"
 			c := exec.CommandContext(within(t), r.Python, "-c", code, string(text))
 			c.Dir = filepath.Join("..", "..", "python")
 			return c.CombinedOutput()
 		}
-		k := kvtransfer.Ticket{DoRemotePrefill: true, Host: at.Host, Port: at.Port, Secret: h.Secret}
+		k := kvtransfer.Ticket{DoRemotePrefill: true, Host: at.Host, Port: at.Port,
+			Secret: h.Secret}
 		if out, err := renounce(k); err == nil {
 			t.Errorf("an agent with another certificate was told: %s", out)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
-// TestServeLosesNodesOfReplicas takes nodes with replicas from an application of eagleray.serve under
-// load (python/tests/ray_serve/nodes.py), or has them fall silent, and adds others.
+// TestServeLosesNodesOfReplicas takes nodes with replicas from an application of eagleray.serve
+// under load (python/tests/ray_serve/nodes.py), or has them fall silent, and adds others.
 func TestServeLosesNodesOfReplicas(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		worker := raytest.NodeSpec{CPUs: 2, GPUs: 4}

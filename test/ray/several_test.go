@@ -50,7 +50,8 @@ func TestSeveralEngines(t *testing.T) {
 					kill(t, r.PID, syscall.SIGKILL)
 				}
 			}
-			eventually(t, "the death of engine 1", func() bool { return errors.Is(e.Health(t.Context())[1], engine.ErrFailed) })
+			eventually(t, "the death of engine 1",
+				func() bool { return errors.Is(e.Health(t.Context())[1], engine.ErrFailed) })
 			if cause := e.Health(t.Context())[1]; !strings.Contains(cause.Error(), "rank 1 on") {
 				t.Errorf("engine 1: %v", cause)
 			}

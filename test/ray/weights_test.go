@@ -19,7 +19,8 @@ import (
 // control is what a trainer asks of an engine.
 func (a asked) control(t *testing.T, l layout.Layout) *rlhf.Control {
 	t.Helper()
-	c, err := rlhf.New(rlhf.Options{Engines: a.Engines, Host: "127.0.0.1", Layout: l, Allowed: []string{"/"}})
+	c, err := rlhf.New(rlhf.Options{Engines: a.Engines, Host: "127.0.0.1", Layout: l,
+		Allowed: []string{"/"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +61,10 @@ func mapped(t testing.TB, pid int) map[string]bool {
 	return found
 }
 
-// TestWeights updates the weights of ranks that are actors, of one node and of two. A broken update leaves
-// the old ones. A rank that dies while it loads an update ends that one, and one that dies later comes
-// back: in both cases with the weights of the last update that was finished, not the model's own, and
-// with a request in flight.
+// TestWeights updates the weights of ranks that are actors, of one node and of two. A broken update
+// leaves the old ones. A rank that dies while it loads an update ends that one, and one that dies
+// later comes back: in both cases with the weights of the last update that was finished, not the
+// model's own, and with a request in flight.
 func TestWeights(t *testing.T) {
 	for name, l := range map[string]layout.Layout{"one node": {TP: 2}, "nodes": {TP: 4}} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +76,8 @@ func TestWeights(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := load(within(t), one.control(t, layout.Layout{TP: 1}), path, ""); err != nil {
+				if err := load(within(t), one.control(t, layout.Layout{TP: 1}), path,
+					""); err != nil {
 					t.Fatal(err)
 				}
 				want, err := one.answers(within(t))
@@ -91,8 +93,8 @@ func TestWeights(t *testing.T) {
 					t.Helper()
 					got, err := e.answers(within(t))
 					if err != nil || !slices.Equal(got, want) || c.Version() != "other" {
-						t.Errorf("%s: %v, version %s answers\n%q, want\n%q", when, err, c.Version(), got,
-							want)
+						t.Errorf("%s: %v, version %s answers\n%q, want\n%q", when, err, c.Version(),
+							got, want)
 					}
 				}
 				if err := load(within(t), c, path, "other"); err != nil {
@@ -118,8 +120,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// loses has an update with the model's own weights fail, by a rank that is stopped and then killed when
-// another one has been told of the update. A request waits meanwhile, frozen.
+// loses has an update with the model's own weights fail, by a rank that is stopped and then killed
+// when another one has been told of the update. A request waits meanwhile, frozen.
 func (a asked) loses(t *testing.T, c *rlhf.Control, l layout.Layout) {
 	t.Helper()
 	ctx := within(t)
@@ -148,7 +150,8 @@ func (a asked) loses(t *testing.T, c *rlhf.Control, l layout.Layout) {
 		return false
 	})
 	kill(t, last, syscall.SIGKILL)
-	if err := <-failed; err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank %d", l.TP-1)) {
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank %d",
+		l.TP-1)) {
 		t.Errorf("an update during which a rank was killed: %v", err)
 	}
 	if err := c.Resume(ctx); err != nil {

@@ -21,16 +21,20 @@ export function askKey(wrong) {
     document.getElementById("ask-wrong").hidden = !wrong;
     input.value = "";
     dialog.returnValue = "";
-    dialog.addEventListener("close", () => {
-      asking = null;
-      if (input.value === "") {
-        reject(new Failure(401, "the server asks for an API key"));
-        return;
-      }
-      sessionStorage.setItem(stored, input.value);
-      input.value = "";
-      resolve();
-    }, { once: true });
+    dialog.addEventListener(
+      "close",
+      () => {
+        asking = null;
+        if (input.value === "") {
+          reject(new Failure(401, "the server asks for an API key"));
+          return;
+        }
+        sessionStorage.setItem(stored, input.value);
+        input.value = "";
+        resolve();
+      },
+      { once: true },
+    );
     dialog.addEventListener("cancel", () => (input.value = ""), { once: true });
     dialog.showModal();
   });
@@ -46,8 +50,13 @@ export async function request(path, { method = "GET", body, signal } = {}) {
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body) headers["Content-Type"] = "application/json";
     const answer = await fetch(path, {
-      method, headers, signal, body: body && JSON.stringify(body),
-      credentials: "omit", cache: "no-store", redirect: "error",
+      method,
+      headers,
+      signal,
+      body: body && JSON.stringify(body),
+      credentials: "omit",
+      cache: "no-store",
+      redirect: "error",
     });
     if (answer.ok) return answer;
     if (answer.status === 401) {

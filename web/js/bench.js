@@ -6,18 +6,38 @@ import { parse } from "./results.js";
 
 export function bench(section) {
   const results = [];
-  const input = h("input", { type: "file", id: "bench-files", accept: ".json,.jsonl,application/json", multiple: true,
-    onchange: () => open(input.files) });
+  const input = h("input", {
+    type: "file",
+    id: "bench-files",
+    accept: ".json,.jsonl,application/json",
+    multiple: true,
+    onchange: () => open(input.files),
+  });
   const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
   const shown = h("div", { class: "compare" });
-  const drop = h("div", { class: "drop card" },
+  const drop = h(
+    "div",
+    { class: "drop card" },
     h("h1", {}, "Results of benchmarks"),
-    h("p", {}, "Choose files written by ", h("code", {}, "eagleray bench … --output-json FILE"),
-      ", or drop them here: one, or several to compare. They stay in this page."),
-    h("label", { for: "bench-files", class: "hidden" }, "Result files"), input,
-    h("p", { class: "hint" }, "With ", h("code", {}, "--save-detailed"),
-      " the curves are drawn from each request. ", h("code", {}, "eagleray bench report A.json B.json -o report.html"),
-      " writes the same view as a file."));
+    h(
+      "p",
+      {},
+      "Choose files written by ",
+      h("code", {}, "eagleray bench … --output-json FILE"),
+      ", or drop them here: one, or several to compare. They stay in this page.",
+    ),
+    h("label", { for: "bench-files", class: "hidden" }, "Result files"),
+    input,
+    h(
+      "p",
+      { class: "hint" },
+      "With ",
+      h("code", {}, "--save-detailed"),
+      " the curves are drawn from each request. ",
+      h("code", {}, "eagleray bench report A.json B.json -o report.html"),
+      " writes the same view as a file.",
+    ),
+  );
   section.append(drop, wrong, shown);
   section.addEventListener("dragover", (e) => e.preventDefault());
   section.addEventListener("drop", (e) => {

@@ -25,29 +25,75 @@ export function chat(section, about) {
   let last = null; // the newest answer
 
   const inputs = {};
-  const settings = h("details", { class: "card settings" },
+  const settings = h(
+    "details",
+    { class: "card settings" },
     h("summary", {}, "Settings"),
-    h("div", { class: "fields" },
+    h(
+      "div",
+      { class: "fields" },
       field("system", h("textarea", { rows: "3", placeholder: "none" }), "System prompt", "wide"),
-      fields.map((f) => field(f.name, h("input", {
-        type: "number", inputmode: "decimal", placeholder: "default",
-        min: f.min?.toString(), max: f.max?.toString(), step: f.step.toString(),
-      }), f.label)),
-      field("stop", h("textarea", { rows: "2", placeholder: "one on each line" }), "Stop strings", "wide"),
-      h("label", { class: "check wide" },
-        inputs.colours = h("input", { type: "checkbox", id: "chat-colours" }), "Colour tokens by probability")));
+      fields.map((f) =>
+        field(
+          f.name,
+          h("input", {
+            type: "number",
+            inputmode: "decimal",
+            placeholder: "default",
+            min: f.min?.toString(),
+            max: f.max?.toString(),
+            step: f.step.toString(),
+          }),
+          f.label,
+        ),
+      ),
+      field(
+        "stop",
+        h("textarea", { rows: "2", placeholder: "one on each line" }),
+        "Stop strings",
+        "wide",
+      ),
+      h(
+        "label",
+        { class: "check wide" },
+        (inputs.colours = h("input", { type: "checkbox", id: "chat-colours" })),
+        "Colour tokens by probability",
+      ),
+    ),
+  );
   const log = h("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
-  const text = h("textarea", { id: "chat-text", rows: "2", placeholder: "Ask the model",
-    "aria-describedby": "chat-hint", onkeydown: pressed });
+  const text = h("textarea", {
+    id: "chat-text",
+    rows: "2",
+    placeholder: "Ask the model",
+    "aria-describedby": "chat-hint",
+    onkeydown: pressed,
+  });
   const send = h("button", { type: "submit", class: "primary" }, "Send");
-  const stop = h("button", { type: "button", onclick: () => running?.abort(), hidden: true }, "Stop");
+  const stop = h(
+    "button",
+    { type: "button", onclick: () => running?.abort(), hidden: true },
+    "Stop",
+  );
   const clear = h("button", { type: "button", onclick: reset }, "New chat");
-  const form = h("form", { class: "composer card", onsubmit: submitted },
+  const form = h(
+    "form",
+    { class: "composer card", onsubmit: submitted },
     h("label", { for: "chat-text", class: "hidden" }, "Message"),
     text,
-    h("div", { class: "row" },
-      h("p", { class: "hint", id: "chat-hint" }, "Enter sends, Shift+Enter starts a line, Esc stops"),
-      clear, stop, send));
+    h(
+      "div",
+      { class: "row" },
+      h(
+        "p",
+        { class: "hint", id: "chat-hint" },
+        "Enter sends, Shift+Enter starts a line, Esc stops",
+      ),
+      clear,
+      stop,
+      send,
+    ),
+  );
   section.append(settings, h("div", { class: "talk" }, log, form));
   const wide = matchMedia("(min-width: 60rem)");
   const fold = () => (settings.open = wide.matches);
@@ -57,10 +103,13 @@ export function chat(section, about) {
     if (e.key === "Escape" && running) running.abort();
   });
   let info = { models: [], chat: true };
-  about.then((a) => {
-    info = a;
-    if (messages.length === 0) welcome();
-  }, () => {});
+  about.then(
+    (a) => {
+      info = a;
+      if (messages.length === 0) welcome();
+    },
+    () => {},
+  );
   welcome();
 
   function field(name, input, label, kind = "") {
@@ -71,16 +120,29 @@ export function chat(section, about) {
 
   function welcome() {
     const model = info.models[0];
-    const examples = model === "go-std-tiny"
-      ? ["What does strings.Index do?", "What does os.Open do?", "What does sync.WaitGroup do?"]
-      : ["Write a haiku about the sea.", "What is the capital of France?"];
-    log.replaceChildren(h("div", { class: "welcome" },
-      h("h1", {}, model ? `Ask ${model}` : "Ask the model"),
-      h("p", {}, info.chat
-        ? "Each answer shows its time to first token and its tokens per second, and can be copied as a request."
-        : "This model has no chat template: what you write is completed as plain text."),
-      h("p", { class: "row examples" }, examples.map((e) =>
-        h("button", { type: "button", onclick: () => ask(e) }, e)))));
+    const examples =
+      model === "go-std-tiny"
+        ? ["What does strings.Index do?", "What does os.Open do?", "What does sync.WaitGroup do?"]
+        : ["Write a haiku about the sea.", "What is the capital of France?"];
+    log.replaceChildren(
+      h(
+        "div",
+        { class: "welcome" },
+        h("h1", {}, model ? `Ask ${model}` : "Ask the model"),
+        h(
+          "p",
+          {},
+          info.chat
+            ? "Each answer shows its time to first token and its tokens per second, and can be copied as a request."
+            : "This model has no chat template: what you write is completed as plain text.",
+        ),
+        h(
+          "p",
+          { class: "row examples" },
+          examples.map((e) => h("button", { type: "button", onclick: () => ask(e) }, e)),
+        ),
+      ),
+    );
   }
 
   function pressed(e) {
@@ -101,8 +163,14 @@ export function chat(section, about) {
     if (running) return;
     if (messages.length === 0) log.replaceChildren();
     messages.push({ role: "user", content: question });
-    log.append(h("article", { class: "message user" },
-      h("h2", { class: "who" }, "You"), h("div", { class: "text" }, question)));
+    log.append(
+      h(
+        "article",
+        { class: "message user" },
+        h("h2", { class: "who" }, "You"),
+        h("div", { class: "text" }, question),
+      ),
+    );
     answer();
   }
 
@@ -149,10 +217,12 @@ export function chat(section, about) {
     if (last) last.querySelector(".again")?.remove();
     last = view.article;
     log.append(view.article);
-    const abort = running = new AbortController();
+    const abort = (running = new AbortController());
     busy(true);
     const cost = { began: performance.now(), first: 0, last: 0, pieces: 0 };
-    let content = "", usage = null, finish = null;
+    let content = "",
+      usage = null,
+      finish = null;
     try {
       const path = info.chat ? "v1/chat/completions" : "v1/completions";
       const response = await request(path, { method: "POST", body: asked, signal: abort.signal });
@@ -204,22 +274,31 @@ export function chat(section, about) {
     const note = h("p", { class: "cost" }, "waiting for the first token");
     const tools = h("p", { class: "row tools", hidden: true });
     const tokens = asked.logprobs ? tokenView(words) : null;
-    const article = h("article", { class: "message answer" },
-      h("h2", { class: "who" }, asked.model ?? "Model"), words, note, tools);
+    const article = h(
+      "article",
+      { class: "message answer" },
+      h("h2", { class: "who" }, asked.model ?? "Model"),
+      words,
+      note,
+      tools,
+    );
     return {
       article,
       add: (piece, scored) => (tokens ? tokens.add(scored) : words.append(piece)),
       cost: (c, usage, finish) => setText(note, costText(c, usage, finish)),
-      fail: (message) => article.insertBefore(h("p", { class: "wrong", role: "alert" }, message), note),
+      fail: (message) =>
+        article.insertBefore(h("p", { class: "wrong", role: "alert" }, message), note),
       end(content, c, usage, finish) {
         tokens?.end(content);
         setText(note, costText(c, usage, finish));
-        const tool = (label, what) => h("button", { type: "button", onclick: (e) => copy(e.target, what()) }, label);
+        const tool = (label, what) =>
+          h("button", { type: "button", onclick: (e) => copy(e.target, what()) }, label);
         tools.append(
           h("button", { type: "button", class: "again", onclick: regenerate }, "Regenerate"),
           tool("Copy", () => content),
           tool("Copy as curl", () => curl(asked)),
-          tool("Copy as Python", () => python(asked)));
+          tool("Copy as Python", () => python(asked)),
+        );
         tools.hidden = false;
       },
     };

@@ -13,39 +13,105 @@ export function live(section, about) {
   const state = h("p", { class: "state", role: "status" }, "connecting");
   const figures = {};
   const history = [];
-  const figure = (name, label) => h("div", { class: "figure" },
-    h("dt", {}, label), (figures[name] = h("dd", {}, "–")));
+  const figure = (name, label) =>
+    h("div", { class: "figure" }, h("dt", {}, label), (figures[name] = h("dd", {}, "–")));
   // The way of a request through the engine.
-  const stage = (title, what, ...parts) => h("li", { class: "card stage" },
-    h("h2", {}, title), h("p", { class: "what" }, what), h("dl", {}, parts));
+  const stage = (title, what, ...parts) =>
+    h(
+      "li",
+      { class: "card stage" },
+      h("h2", {}, title),
+      h("p", { class: "what" }, what),
+      h("dl", {}, parts),
+    );
   const ranks = rankView();
   const happened = timeline();
   // Percentiles come from buckets: of the first one only its bound is known.
   const bounded = (finest) => (v) => (v === finest() ? `≤ ${millis(v)}` : millis(v));
   const newest = () => history.at(-1);
   const plots = {
-    tokens: plot({ title: "Throughput", unit: "tokens/s", names: ["output", "prompt"], show: number, least: 10 }),
+    tokens: plot({
+      title: "Throughput",
+      unit: "tokens/s",
+      names: ["output", "prompt"],
+      show: number,
+      least: 10,
+    }),
     requests: plot({ title: "Requests", names: ["running", "waiting"], show: number, least: 4 }),
-    ttft: plot({ title: "Time to first token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1,
-      value: bounded(() => newest()?.ttft?.finest) }),
-    tpot: plot({ title: "Time per output token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1,
-      value: bounded(() => newest()?.tpot?.finest) }),
-    cache: plot({ title: "KV blocks in use", unit: "%", names: ["in use", "prefix hits"], show: (v) => `${number(v)}`, max: 100 }),
+    ttft: plot({
+      title: "Time to first token",
+      unit: "last minute",
+      names: ["mean", "p50", "p95", "p99"],
+      show: millis,
+      least: 1,
+      value: bounded(() => newest()?.ttft?.finest),
+    }),
+    tpot: plot({
+      title: "Time per output token",
+      unit: "last minute",
+      names: ["mean", "p50", "p95", "p99"],
+      show: millis,
+      least: 1,
+      value: bounded(() => newest()?.tpot?.finest),
+    }),
+    cache: plot({
+      title: "KV blocks in use",
+      unit: "%",
+      names: ["in use", "prefix hits"],
+      show: (v) => `${number(v)}`,
+      max: 100,
+    }),
     steps: plot({ title: "Steps", unit: "time of each", names: ["step"], show: millis, least: 1 }),
   };
   section.append(
     state,
-    h("ol", { class: "flow", "aria-label": "The way of a request" },
-      stage("Requests", "wait for a place in a step", figure("waiting", "waiting"), figure("running", "running")),
-      stage("Scheduler", "fills each step, shares KV blocks", figure("blocks", "KV blocks"), figure("hits", "prefix hits")),
-      stage("Plans", "go to every rank through the queue", figure("flight", "in flight"), figure("step", "round trip")),
-      stage("Ranks", "compute; the output rank samples", figure("ranks", "moving"), figure("phase", "now")),
-      stage("Tokens", "stream back to clients", figure("output", "output/s"), figure("prompt", "prompt/s"))),
-    h("div", { class: "beside" },
+    h(
+      "ol",
+      { class: "flow", "aria-label": "The way of a request" },
+      stage(
+        "Requests",
+        "wait for a place in a step",
+        figure("waiting", "waiting"),
+        figure("running", "running"),
+      ),
+      stage(
+        "Scheduler",
+        "fills each step, shares KV blocks",
+        figure("blocks", "KV blocks"),
+        figure("hits", "prefix hits"),
+      ),
+      stage(
+        "Plans",
+        "go to every rank through the queue",
+        figure("flight", "in flight"),
+        figure("step", "round trip"),
+      ),
+      stage(
+        "Ranks",
+        "compute; the output rank samples",
+        figure("ranks", "moving"),
+        figure("phase", "now"),
+      ),
+      stage(
+        "Tokens",
+        "stream back to clients",
+        figure("output", "output/s"),
+        figure("prompt", "prompt/s"),
+      ),
+    ),
+    h(
+      "div",
+      { class: "beside" },
       h("section", { "aria-label": "Ranks" }, h("h2", {}, "Ranks"), ranks.element),
-      h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element)),
+      h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element),
+    ),
     h("h2", {}, "The last minutes"),
-    h("div", { class: "plots" }, Object.values(plots).map((p) => p.figure)));
+    h(
+      "div",
+      { class: "plots" },
+      Object.values(plots).map((p) => p.figure),
+    ),
+  );
 
   let info = null;
   let open = null; // the AbortController of the feed
@@ -76,14 +142,18 @@ export function live(section, about) {
       } catch (err) {
         if (controller.signal.aborted) return;
         refused = err.status ? err.message : "";
-        if (err.status === 401) { // the key was not given: the button at the top asks again
+        if (err.status === 401) {
+          // the key was not given: the button at the top asks again
           open = null;
           setState("lost", refused);
           return;
         }
       }
       if (controller.signal.aborted) return;
-      setState("lost", refused || (failure ? `${failure}. The server is gone` : "no connection, trying again"));
+      setState(
+        "lost",
+        refused || (failure ? `${failure}. The server is gone` : "no connection, trying again"),
+      );
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }
@@ -103,7 +173,11 @@ export function live(section, about) {
     const stalled = s.ranks.filter((r) => r.stalled);
     failure = s.failure;
     if (s.failure) setState("failed", s.failure);
-    else if (stalled.length) setState("stalled", `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => (info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank)).join(", ")}`);
+    else if (stalled.length)
+      setState(
+        "stalled",
+        `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => (info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank)).join(", ")}`,
+      );
     else if (s.running + s.waiting > 0) setState("serving", "serving");
     else setState("idle", "ready, nothing to do");
 
@@ -134,11 +208,40 @@ export function live(section, about) {
   function draw() {
     const xs = history.map((s) => s.at / 1000);
     const each = (...of) => [xs, ...of.map((f) => history.map((s) => f(s) ?? null))];
-    plots.tokens.set(each((s) => s.output_tokens_per_s, (s) => s.prompt_tokens_per_s));
-    plots.requests.set(each((s) => s.running, (s) => s.waiting));
-    plots.ttft.set(each((s) => s.ttft?.mean, (s) => s.ttft?.p50, (s) => s.ttft?.p95, (s) => s.ttft?.p99));
-    plots.tpot.set(each((s) => s.tpot?.mean, (s) => s.tpot?.p50, (s) => s.tpot?.p95, (s) => s.tpot?.p99));
-    plots.cache.set(each((s) => s.cache_usage * 100, (s) => s.hits));
+    plots.tokens.set(
+      each(
+        (s) => s.output_tokens_per_s,
+        (s) => s.prompt_tokens_per_s,
+      ),
+    );
+    plots.requests.set(
+      each(
+        (s) => s.running,
+        (s) => s.waiting,
+      ),
+    );
+    plots.ttft.set(
+      each(
+        (s) => s.ttft?.mean,
+        (s) => s.ttft?.p50,
+        (s) => s.ttft?.p95,
+        (s) => s.ttft?.p99,
+      ),
+    );
+    plots.tpot.set(
+      each(
+        (s) => s.tpot?.mean,
+        (s) => s.tpot?.p50,
+        (s) => s.tpot?.p95,
+        (s) => s.tpot?.p99,
+      ),
+    );
+    plots.cache.set(
+      each(
+        (s) => s.cache_usage * 100,
+        (s) => s.hits,
+      ),
+    );
     plots.steps.set(each((s) => s.step_ms || null));
   }
 

@@ -43,12 +43,20 @@ document.addEventListener("visibilitychange", () => {
   else made[shown]?.show?.();
 });
 document.getElementById("key").addEventListener("click", () => {
-  askKey(false).then(() => location.reload(), () => {});
+  askKey(false).then(
+    () => location.reload(),
+    () => {},
+  );
 });
 show();
 
-about.then((a) => {
-  setText(document.getElementById("about"),
-    `${a.models[0]} · ${a.dtype} · ${bytes(a.weight_bytes)} of weights · ` +
-    `${plural(a.devices.length, "rank")} · context ${a.max_model_len} · ${a.version}`);
-}, (err) => setText(document.getElementById("about"), err.message));
+about.then(
+  (a) => {
+    setText(
+      document.getElementById("about"),
+      `${a.models[0]} · ${a.dtype} · ${bytes(a.weight_bytes)} of weights · ` +
+        `${plural(a.devices.length, "rank")} · context ${a.max_model_len} · ${a.version}`,
+    );
+  },
+  (err) => setText(document.getElementById("about"), err.message),
+);

@@ -13,8 +13,12 @@ const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4], [12, 3], [3, 6]];
 // uPlot's: x, then a list for each series, null for no value.
 export function plot(o) {
   const host = h("div", { class: "plot" });
-  const figure = h("figure", { class: "card" },
-    h("figcaption", {}, o.title, h("span", { class: "unit" }, o.unit ?? "")), host);
+  const figure = h(
+    "figure",
+    { class: "card" },
+    h("figcaption", {}, o.title, h("span", { class: "unit" }, o.unit ?? "")),
+    host,
+  );
   let chart = null;
   let data = [[], ...o.names.map(() => [])];
   let width = 0;
@@ -24,40 +28,78 @@ export function plot(o) {
     chart = null;
     width = host.clientWidth;
     if (width === 0) return; // hidden: drawn when it gets a width
-    const text = colour("--muted"), grid = colour("--line");
-    const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { show: false },
-      font: "12px system-ui, sans-serif" };
-    chart = new uPlot({
-      width, height: o.height ?? 160,
-      scales: {
-        // Time goes on from the right edge: a minute at least, so that the first does not jump.
-        x: { time: !o.splits, range: o.range ?? ((_, from, to) => [Math.min(from, to - 60), to]) },
-        y: { range: (_, low, high) => [0, o.max ?? Math.max((high ?? 0) * 1.1, o.least ?? 1e-6)] },
+    const text = colour("--muted"),
+      grid = colour("--line");
+    const axis = {
+      stroke: text,
+      grid: { stroke: grid, width: 1 },
+      ticks: { show: false },
+      font: "12px system-ui, sans-serif",
+    };
+    chart = new uPlot(
+      {
+        width,
+        height: o.height ?? 160,
+        scales: {
+          // Time goes on from the right edge: a minute at least, so that the first does not jump.
+          x: {
+            time: !o.splits,
+            range: o.range ?? ((_, from, to) => [Math.min(from, to - 60), to]),
+          },
+          y: {
+            range: (_, low, high) => [0, o.max ?? Math.max((high ?? 0) * 1.1, o.least ?? 1e-6)],
+          },
+        },
+        axes: [
+          {
+            ...axis,
+            size: 30,
+            ...(o.splits ? { splits: () => o.splits, values: (_, xs) => xs.map(o.label) } : {}),
+            ...(o.splits
+              ? {}
+              : {
+                  values: [
+                    [60, "{HH}:{mm}", null, null, null, null, null, null, 0],
+                    [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 0],
+                  ],
+                  space: 80,
+                }),
+          },
+          { ...axis, size: 52, values: (_, ys) => ys.map((y) => o.show(y)) },
+        ],
+        series: [
+          {
+            value: (_, x) =>
+              x === null
+                ? "–"
+                : o.splits
+                  ? o.label(x)
+                  : new Date(x * 1000).toLocaleTimeString("en-GB"),
+            label: o.xName ?? "time",
+          },
+          ...o.names.map((label, i) => ({
+            label,
+            stroke: colour(lines[i % lines.length]),
+            width: 2,
+            dash: dashes[i % dashes.length],
+            spanGaps: Boolean(o.points),
+            points: { show: Boolean(o.points), size: 7 },
+            value: (_, v) => (v === null || v === undefined ? "–" : (o.value ?? o.show)(v)),
+          })),
+        ],
+        cursor: { y: false, drag: { x: false, y: false } },
+        legend: { live: true },
       },
-      axes: [
-        { ...axis, size: 30, ...(o.splits ? { splits: () => o.splits, values: (_, xs) => xs.map(o.label) } : {}),
-          ...(o.splits ? {} : { values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 0],
-            [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 0]], space: 80 }) },
-        { ...axis, size: 52, values: (_, ys) => ys.map((y) => o.show(y)) },
-      ],
-      series: [
-        { value: (_, x) => (x === null ? "–" : o.splits ? o.label(x) : new Date(x * 1000).toLocaleTimeString("en-GB")),
-          label: o.xName ?? "time" },
-        ...o.names.map((label, i) => ({
-          label, stroke: colour(lines[i % lines.length]), width: 2, dash: dashes[i % dashes.length],
-          spanGaps: Boolean(o.points), points: { show: Boolean(o.points), size: 7 },
-          value: (_, v) => (v === null || v === undefined ? "–" : (o.value ?? o.show)(v)),
-        })),
-      ],
-      cursor: { y: false, drag: { x: false, y: false } },
-      legend: { live: true },
-    }, data, host);
+      data,
+      host,
+    );
     requestAnimationFrame(newest);
   }
 
   // newest shows the last values in the legend while nothing is pointed at.
   function newest() {
-    if (chart && !o.splits && data[0].length > 0 && !(chart.cursor.left >= 0)) chart.setLegend({ idx: data[0].length - 1 });
+    if (chart && !o.splits && data[0].length > 0 && !(chart.cursor.left >= 0))
+      chart.setLegend({ idx: data[0].length - 1 });
   }
 
   new ResizeObserver(() => {

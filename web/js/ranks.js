@@ -18,15 +18,28 @@ export function rankView() {
     }
     boxes = [];
     headings = engines.map(() => []);
-    element.replaceChildren(...[...places.values()].map((list) => {
-      const { engine, node } = list[0];
-      const heading = h("h3", {});
-      heading.dataset.place = node || "this host";
-      headings[engine]?.push(heading);
-      const ul = h("ul", {}, list.map((r) => (boxes[ranks.indexOf(r)] = box(r)).element));
-      return h("section", { class: "node", "aria-label": `${engines.length > 1 ? `Engine ${engine}, node` : "Node"} ${node || "this host"}` },
-        heading, ul);
-    }));
+    element.replaceChildren(
+      ...[...places.values()].map((list) => {
+        const { engine, node } = list[0];
+        const heading = h("h3", {});
+        heading.dataset.place = node || "this host";
+        headings[engine]?.push(heading);
+        const ul = h(
+          "ul",
+          {},
+          list.map((r) => (boxes[ranks.indexOf(r)] = box(r)).element),
+        );
+        return h(
+          "section",
+          {
+            class: "node",
+            "aria-label": `${engines.length > 1 ? `Engine ${engine}, node` : "Node"} ${node || "this host"}`,
+          },
+          heading,
+          ul,
+        );
+      }),
+    );
   }
 
   function box(r) {
@@ -34,11 +47,24 @@ export function rankView() {
     const phase = h("p", { class: "phase" });
     const parts = {};
     const part = (name, label) => [h("dt", {}, label), (parts[name] = h("dd", {}))];
-    const element = h("li", { class: "card rank" },
-      h("h4", {}, `rank ${r.rank}`), phase,
-      h("dl", {}, part("pid", "pid"), part("process", "process"), part("step", "step"), part("depth", "queue depth"),
+    const element = h(
+      "li",
+      { class: "card rank" },
+      h("h4", {}, `rank ${r.rank}`),
+      phase,
+      h(
+        "dl",
+        {},
+        part("pid", "pid"),
+        part("process", "process"),
+        part("step", "step"),
+        part("depth", "queue depth"),
         r.link ? [part("trip", "round trip"), part("link", "sent, received")] : null,
-        part("device", "device"), part("threads", "threads"), part("weights", "weights")));
+        part("device", "device"),
+        part("threads", "threads"),
+        part("weights", "weights"),
+      ),
+    );
     setText(parts.device, d?.kind ?? "–");
     setText(parts.threads, d ? count(d.threads) : "–");
     setText(parts.weights, d ? bytes(d.weight_bytes) : "–");
@@ -46,15 +72,23 @@ export function rankView() {
       element,
       set(r) {
         element.dataset.phase = r.stalled ? "stalled" : r.phase.split(/[ ,]/)[0];
-        setText(phase, r.stalled ? `stalled ${number(Math.round(r.still_seconds))} s in ${r.phase}` : r.phase + (r.call ? ` ${r.call}` : ""));
+        setText(
+          phase,
+          r.stalled
+            ? `stalled ${number(Math.round(r.still_seconds))} s in ${r.phase}`
+            : r.phase + (r.call ? ` ${r.call}` : ""),
+        );
         setText(parts.pid, String(r.pid));
         setText(parts.process, r.process || "–");
         setText(parts.step, count(r.step));
         setText(parts.depth, count(r.depth));
         if (!r.link || !parts.trip) return;
         setText(parts.trip, millis(r.link.round_trip_ms));
-        setText(parts.link, `${bytes(r.link.sent_bytes)}, ${bytes(r.link.received_bytes)}` +
-          (r.link.resumes ? `, ${r.link.resumes} resumed` : ""));
+        setText(
+          parts.link,
+          `${bytes(r.link.sent_bytes)}, ${bytes(r.link.received_bytes)}` +
+            (r.link.resumes ? `, ${r.link.resumes} resumed` : ""),
+        );
       },
     };
   }
@@ -70,10 +104,17 @@ export function rankView() {
       const now = ranks.map((r) => `${r.engine} ${r.rank} ${r.node} ${Boolean(r.link)}`).join("\n");
       if (now !== shape) build(ranks, engines);
       shape = now;
-      engines.forEach((why, i) => headings[i].forEach((at) => {
-        at.className = why ? "failed" : "";
-        setText(at, engines.length > 1 ? `engine ${i}, ${at.dataset.place}${why ? `: ${why}` : ""}` : at.dataset.place);
-      }));
+      engines.forEach((why, i) =>
+        headings[i].forEach((at) => {
+          at.className = why ? "failed" : "";
+          setText(
+            at,
+            engines.length > 1
+              ? `engine ${i}, ${at.dataset.place}${why ? `: ${why}` : ""}`
+              : at.dataset.place,
+          );
+        }),
+      );
       ranks.forEach((r, i) => boxes[i].set(r));
     },
   };

@@ -6,4 +6,7 @@ import { theme } from "./theme.js";
 
 theme(document.getElementById("theme"));
 const files = JSON.parse(document.getElementById("data").textContent);
-compare(document.getElementById("compare"), files.flatMap((f) => parse(f.name, f.text)));
+compare(
+  document.getElementById("compare"),
+  files.flatMap((f) => parse(f.name, f.text)),
+);

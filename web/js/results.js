@@ -69,17 +69,26 @@ export function rows(results) {
   const list = [];
   const used = new Set();
   const row = (key, label, show, better, scale = 1) => {
-    const values = results.map(({ raw }) => (typeof raw[key] === "number" ? raw[key] * scale : null));
+    const values = results.map(({ raw }) =>
+      typeof raw[key] === "number" ? raw[key] * scale : null,
+    );
     used.add(key);
     if (values.some((v) => v !== null)) list.push({ label, values, show, better });
   };
   for (const [key, label, show, better] of known) row(key, label, show, better);
   for (const [key, title] of latencies) {
-    for (const [part, name] of [["mean", "mean"], ["median", "median"], ["std", "deviation"]]) {
+    for (const [part, name] of [
+      ["mean", "mean"],
+      ["median", "median"],
+      ["std", "deviation"],
+    ]) {
       row(`${part}_${key}_ms`, `${title}, ${name}`, millis, part === "std" ? 0 : -1);
     }
-    const found = new Set(results.flatMap(({ raw }) => Object.keys(raw)).filter((k) =>
-      k.startsWith("p") && k.endsWith(`_${key}_ms`)));
+    const found = new Set(
+      results
+        .flatMap(({ raw }) => Object.keys(raw))
+        .filter((k) => k.startsWith("p") && k.endsWith(`_${key}_ms`)),
+    );
     for (const k of [...found].sort((a, b) => rank(a) - rank(b))) {
       row(k, `${title}, p${rank(k)}`, millis, -1);
     }
@@ -109,15 +118,33 @@ function flatten(value, path = "", found = {}) {
 // distributions are what can be drawn of the results: {title, curves}, where a curve is a list of
 // [percentile, milliseconds] pairs for each result, empty where it has none.
 export function distributions(results) {
-  const list = latencies.map(([key, title]) => ({ title, curves: results.map((r) => curve(r, key)) }));
-  list.push({ title: "Latency of a batch", curves: results.map(({ raw }) =>
-    Object.entries(raw.percentiles ?? {}).map(([p, v]) => [Number(p), ms(v)])) });
+  const list = latencies.map(([key, title]) => ({
+    title,
+    curves: results.map((r) => curve(r, key)),
+  }));
+  list.push({
+    title: "Latency of a batch",
+    curves: results.map(({ raw }) =>
+      Object.entries(raw.percentiles ?? {}).map(([p, v]) => [Number(p), ms(v)]),
+    ),
+  });
   // Figures of the queue are objects of p50, p99 and p999, named for their unit.
-  const named = (raw) => Object.keys(raw).filter((k) => k.endsWith("_us") && typeof raw[k]?.p50 === "number");
+  const named = (raw) =>
+    Object.keys(raw).filter((k) => k.endsWith("_us") && typeof raw[k]?.p50 === "number");
   for (const key of new Set(results.flatMap(({ raw }) => named(raw)))) {
-    list.push({ title: key[0].toUpperCase() + key.slice(1, -3).replaceAll("_", " "), curves: results.map(({ raw }) =>
-      [[50, "p50"], [90, "p90"], [99, "p99"], [99.9, "p999"]]
-        .filter(([, k]) => typeof raw[key]?.[k] === "number").map(([p, k]) => [p, raw[key][k] / 1000])) });
+    list.push({
+      title: key[0].toUpperCase() + key.slice(1, -3).replaceAll("_", " "),
+      curves: results.map(({ raw }) =>
+        [
+          [50, "p50"],
+          [90, "p90"],
+          [99, "p99"],
+          [99.9, "p999"],
+        ]
+          .filter(([, k]) => typeof raw[key]?.[k] === "number")
+          .map(([p, k]) => [p, raw[key][k] / 1000]),
+      ),
+    });
   }
   return list.filter(({ curves }) => curves.some((c) => c.length > 0));
 }
@@ -139,18 +166,28 @@ function curve({ raw }, key) {
   return [...points].sort((a, b) => a[0] - b[0]);
 }
 
-const grid = [0, 5, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5, 99.9];
+const grid = [
+  0, 5, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5, 99.9,
+];
 
 // samples are the single times of a detailed result, in milliseconds.
 function samples(raw, key) {
   const ok = (i) => !raw.errors?.[i];
-  if (key === "e2el" && Array.isArray(raw.latencies) && raw.ttfts) return raw.latencies.filter((_, i) => ok(i)).map(ms);
+  if (key === "e2el" && Array.isArray(raw.latencies) && raw.ttfts)
+    return raw.latencies.filter((_, i) => ok(i)).map(ms);
   if (!Array.isArray(raw.ttfts)) return [];
   if (key === "ttft") return raw.ttfts.filter((_, i) => ok(i)).map(ms);
-  if (key === "itl") return (raw.itls ?? []).filter((_, i) => ok(i)).flat().map(ms);
+  if (key === "itl")
+    return (raw.itls ?? [])
+      .filter((_, i) => ok(i))
+      .flat()
+      .map(ms);
   if (key === "tpot" && raw.latencies && raw.output_lens) {
-    return raw.latencies.map((l, i) => (ok(i) && raw.output_lens[i] > 1
-      ? ms((l - raw.ttfts[i]) / (raw.output_lens[i] - 1)) : null)).filter((v) => v !== null);
+    return raw.latencies
+      .map((l, i) =>
+        ok(i) && raw.output_lens[i] > 1 ? ms((l - raw.ttfts[i]) / (raw.output_lens[i] - 1)) : null,
+      )
+      .filter((v) => v !== null);
   }
   return [];
 }

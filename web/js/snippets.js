@@ -6,7 +6,10 @@ const pathOf = (body) => (body.messages ? "/v1/chat/completions" : "/v1/completi
 
 export function curl(body) {
   const quote = (s) => `'${s.replaceAll("'", `'\\''`)}'`;
-  const lines = [`curl -N ${quote(address() + pathOf(body))}`, `-H 'Content-Type: application/json'`];
+  const lines = [
+    `curl -N ${quote(address() + pathOf(body))}`,
+    `-H 'Content-Type: application/json'`,
+  ];
   if (withKey()) lines.push(`-H "Authorization: Bearer $EAGLERAY_API_KEY"`);
   lines.push(`-d ${quote(JSON.stringify(body, null, 2))}`);
   return lines.join(" \\\n  ") + "\n";
@@ -22,7 +25,9 @@ export function python(body) {
   if (Object.keys(extra).length) args.push(`    extra_body=${literal(extra)},`);
   const chat = Boolean(body.messages);
   const key = withKey() ? `os.environ["EAGLERAY_API_KEY"]` : `"none"`;
-  return (withKey() ? "import os\n\n" : "") + `from openai import OpenAI
+  return (
+    (withKey() ? "import os\n\n" : "") +
+    `from openai import OpenAI
 
 client = OpenAI(base_url=${literal(address() + "/v1")}, api_key=${key})
 stream = client.${chat ? "chat.completions" : "completions"}.create(
@@ -30,9 +35,10 @@ ${args.join("\n")}
 )
 for chunk in stream:
     if chunk.choices:
-        print(chunk.choices[0].${chat ? "delta.content or \"\"" : "text"}, end="", flush=True)
+        print(chunk.choices[0].${chat ? 'delta.content or ""' : "text"}, end="", flush=True)
 print()
-`;
+`
+  );
 }
 
 // literal is a JSON value as Python writes it.
@@ -42,7 +48,9 @@ function literal(v) {
   if (v === false) return "False";
   if (Array.isArray(v)) return `[${v.map(literal).join(", ")}]`;
   if (typeof v === "object") {
-    return `{${Object.entries(v).map(([k, x]) => `${JSON.stringify(k)}: ${literal(x)}`).join(", ")}}`;
+    return `{${Object.entries(v)
+      .map(([k, x]) => `${JSON.stringify(k)}: ${literal(x)}`)
+      .join(", ")}}`;
   }
   return JSON.stringify(v);
 }

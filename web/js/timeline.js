@@ -6,7 +6,11 @@ import { clock } from "./format.js";
 const keep = 300;
 
 export function timeline() {
-  const list = h("ol", { class: "timeline card", tabindex: "0", "aria-label": "Events, the newest first" });
+  const list = h("ol", {
+    class: "timeline card",
+    tabindex: "0",
+    "aria-label": "Events, the newest first",
+  });
   const none = h("li", { class: "hint" }, "nothing has happened yet");
   const shown = new Map(); // by id: an event that comes again takes the place of the first
   list.append(none);
@@ -20,9 +24,12 @@ export function timeline() {
     add(events) {
       for (const e of events ?? []) {
         none.remove();
-        const item = h("li", { class: e.level.toLowerCase() },
+        const item = h(
+          "li",
+          { class: e.level.toLowerCase() },
           h("time", { datetime: new Date(e.at).toISOString() }, clock(e.at)),
-          h("span", {}, h("b", {}, e.message), e.detail ? ` ${e.detail}` : ""));
+          h("span", {}, h("b", {}, e.message), e.detail ? ` ${e.detail}` : ""),
+        );
         if (shown.has(e.id)) shown.get(e.id).replaceWith(item);
         else list.prepend(item);
         shown.set(e.id, item);

@@ -6,10 +6,17 @@ import { percent } from "./format.js";
 // tokenView shows tokens in an element. Arrow keys, or the pointer, go through them.
 export function tokenView(element) {
   const decoder = new TextDecoder(); // a character may be spread over tokens
-  const detail = h("p", { class: "alternatives" },
-    "The paler a token, the surer the model was. Choose one to see what else it might have said.");
-  const list = h("span", { class: "tokens", tabindex: "0", role: "group",
-    "aria-label": "Tokens; arrow keys show the alternatives of each" });
+  const detail = h(
+    "p",
+    { class: "alternatives" },
+    "The paler a token, the surer the model was. Choose one to see what else it might have said.",
+  );
+  const list = h("span", {
+    class: "tokens",
+    tabindex: "0",
+    role: "group",
+    "aria-label": "Tokens; arrow keys show the alternatives of each",
+  });
   element.append(list, detail);
   let chosen = -1;
 
@@ -32,9 +39,19 @@ export function tokenView(element) {
     token.classList.add("chosen");
     const scored = token.scored;
     const others = scored.top_logprobs ?? [];
-    detail.replaceChildren(h("b", {}, shown(scored.token)), ` ${percent(Math.exp(scored.logprob))}`,
-      others.length ? " — " : "", ...others.map((o) =>
-        h("span", { class: "other" }, h("code", {}, shown(o.token)), ` ${percent(Math.exp(o.logprob))}`)));
+    detail.replaceChildren(
+      h("b", {}, shown(scored.token)),
+      ` ${percent(Math.exp(scored.logprob))}`,
+      others.length ? " — " : "",
+      ...others.map((o) =>
+        h(
+          "span",
+          { class: "other" },
+          h("code", {}, shown(o.token)),
+          ` ${percent(Math.exp(o.logprob))}`,
+        ),
+      ),
+    );
   }
 
   return {

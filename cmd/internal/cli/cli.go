@@ -68,7 +68,8 @@ func allowed(least, most int) string {
 // ModelFlag defines --model, for files and the environment: on a command line the argument is
 // shorter.
 func ModelFlag(f *pflag.FlagSet, cfg *config.Config) {
-	f.StringVar(&cfg.Model.Path, "model", "", "folder or Hub repo (default: go-std-tiny, the built-in model)")
+	f.StringVar(&cfg.Model.Path, "model", "",
+		"folder or Hub repo (default: go-std-tiny, the built-in model)")
 }
 
 // UseModel takes the model from the argument, which wins over --model.

@@ -52,20 +52,22 @@ func ElasticRoutes(srv *server.Server, engines Elastic, allowed bool) []server.R
 
 // mayNotScale is the answer of a server whose engines every client could change.
 func mayNotScale(http.ResponseWriter, *server.Request) error {
-	return &wire.Error{Status: http.StatusForbidden, Message: "the engines of this server are not changed: start it " +
-		"with --enable-elastic-ep or with --api-key"}
+	return &wire.Error{Status: http.StatusForbidden,
+		Message: "the engines of this server are not changed: start it with --enable-elastic-ep " +
+			"or with --api-key"}
 }
 
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
 func (s scaler) scale(w http.ResponseWriter, r *server.Request) error {
 	q := r.URL.Query()
 	if q.Has("pp") {
-		return wire.BadRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
-			"cache. Start the server with another --pipeline-parallel-size")
+		return wire.BadRequest("pp",
+			"`pp` cannot be changed: stages hold other layers and other parts of the KV cache. "+
+				"Start the server with another --pipeline-parallel-size")
 	}
 	if q.Has("dp") == q.Has("tp") {
-		return wire.BadRequest("dp", "one of `dp`, the number of engines, and `tp`, the tensor parallel "+
-			"size, must be given")
+		return wire.BadRequest("dp",
+			"one of `dp`, the number of engines, and `tp`, the tensor parallel size, must be given")
 	}
 	if q.Has("tp") {
 		n, bad := wire.QueryInt(q, "tp", 0, 1, engine.MaxEngines)
@@ -109,7 +111,8 @@ func (s scaler) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
 }
 
 // scaleTo changes how many engines there are.
-func (s scaler) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int, param string) error {
+func (s scaler) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int,
+	param string) error {
 	err := s.engines.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
 	if err != nil {
 		return scalingError(err, param)

@@ -33,8 +33,8 @@ type trainer struct {
 
 // TrainerRoutes are those of --enable-rlhf (all), or those of --enable-sleep-mode alone. abort ends
 // the requests of these ids that are in flight.
-func TrainerRoutes(s *server.Server, control *rlhf.Control, abort func(ids []string), lim wire.Limits,
-	all bool) []server.Route {
+func TrainerRoutes(s *server.Server, control *rlhf.Control, abort func(ids []string),
+	lim wire.Limits, all bool) []server.Route {
 	t := trainer{s, control, lim, abort}
 	var list []server.Route
 	add := func(method, path string, h server.Handler) {
@@ -120,7 +120,8 @@ func mode(r *server.Request) (state.Mode, *wire.Error) {
 	if m := state.Mode(text); slices.Contains(state.Modes(), m) {
 		return m, nil
 	}
-	return "", wire.BadRequest("mode", "`mode` must be abort, wait or keep, got %q", wire.Clip(text))
+	return "", wire.BadRequest("mode", "`mode` must be abort, wait or keep, got %q",
+		wire.Clip(text))
 }
 
 func (t trainer) pause(r *server.Request, _ *wire.Fields) (any, error) {
@@ -177,7 +178,8 @@ func (t trainer) wake(r *server.Request, _ *wire.Fields) (any, error) {
 	tags := r.URL.Query()["tags"]
 	for _, tag := range tags {
 		if !slices.Contains(state.Tags(), tag) {
-			return nil, wire.BadRequest("tags", "`tags` must be weights or kv_cache, got %q", wire.Clip(tag))
+			return nil, wire.BadRequest("tags", "`tags` must be weights or kv_cache, got %q",
+				wire.Clip(tag))
 		}
 	}
 	return nil, t.control.Wake(r.Context(), tags)
@@ -205,8 +207,8 @@ func (t trainer) init(r *server.Request, f *wire.Fields) (any, error) {
 	return map[string]any{"message": "Weight transfer initialized", "session": session}, nil
 }
 
-// reachedAt is an address of this machine for the client of r: one that stands for all of the machine's
-// becomes the one at which the request has come.
+// reachedAt is an address of this machine for the client of r: one that stands for all of the
+// machine's becomes the one at which the request has come.
 func reachedAt(r *server.Request, address string) string {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsUnspecified() {
@@ -279,7 +281,8 @@ func (u *updateInfo) source() (rlhf.Source, *wire.Error) {
 	n := len(u.Names)
 	if u.Path != "" {
 		if n > 0 {
-			return s, wire.BadRequest("update_info", "`update_info.names` goes with `stream`, not `path`")
+			return s, wire.BadRequest("update_info",
+				"`update_info.names` goes with `stream`, not `path`")
 		}
 		return s, nil
 	}
@@ -290,15 +293,16 @@ func (u *updateInfo) source() (rlhf.Source, *wire.Error) {
 		{"offsets", len(u.Offsets), 0}, {"positions", len(u.Positions), 0},
 		{"checksums", len(u.Checksums), 0}} {
 		if l.length != n && l.length != l.needed {
-			return s, wire.BadRequest("update_info", "`update_info.%s` has %d entries for %d names", l.name,
-				l.length, n)
+			return s, wire.BadRequest("update_info", "`update_info.%s` has %d entries for %d names",
+				l.name, l.length, n)
 		}
 	}
 	s.Pieces = make([]weights.Piece, n)
 	for i := range s.Pieces {
 		p := &s.Pieces[i]
 		p.Name, p.Shape = u.Names[i], u.Shapes[i]
-		p.DType, _ = checkpoint.ParseDType(u.DTypeNames[i]) // what is none is a difference to the model
+		// what is none is a difference to the model
+		p.DType, _ = checkpoint.ParseDType(u.DTypeNames[i])
 		if u.Offsets != nil {
 			p.Offset = u.Offsets[i]
 		}
@@ -373,7 +377,8 @@ func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	case f.Err != nil:
 		return nil, f.Err
 	case method == nil || !slices.Contains(calls.Public(), *method):
-		return nil, wire.BadRequest("method", "`method` must be one of %s", strings.Join(calls.Public(), ", "))
+		return nil, wire.BadRequest("method", "`method` must be one of %s",
+			strings.Join(calls.Public(), ", "))
 	case timeout != nil && !(*timeout > 0 && *timeout < 1e6):
 		return nil, wire.BadRequest("timeout", "`timeout` must be a positive number of seconds")
 	}
@@ -385,7 +390,8 @@ func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	}
 	var arg []byte
 	if len(list) > 1 {
-		return nil, wire.BadRequest("args", "`args` has %d entries; methods here take at most one", len(list))
+		return nil, wire.BadRequest("args", "`args` has %d entries; methods here take at most one",
+			len(list))
 	}
 	if len(list) == 1 {
 		arg = list[0]

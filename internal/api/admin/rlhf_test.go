@@ -19,18 +19,22 @@ import (
 
 // TestSteerErrors: whatever goes wrong, who steers the server is told what.
 func TestSteerErrors(t *testing.T) {
-	trained := trainer{Server: server.New(server.Options{Classify: generate.StatusOf, Log: slog.New(slog.DiscardHandler)})}
-	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call", Cause: "signal: killed"}
+	trained := trainer{Server: server.New(server.Options{Classify: generate.StatusOf,
+		Log: slog.New(slog.DiscardHandler)})}
+	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call",
+		Cause: "signal: killed"}
 	for _, c := range []struct {
 		err    error
 		status int
 		want   string
 	}{
 		{&state.WrongOrder{Asked: "a", State: "b", Next: "c"}, 409, "a: b; c"},
-		{&weights.MismatchError{First: []string{"x"}, Count: 1}, 400, "differ from the model's in 1 tensors: x"},
+		{&weights.MismatchError{First: []string{"x"}, Count: 1}, 400,
+			"differ from the model's in 1 tensors: x"},
 		{&rlhf.SourceError{Err: errors.New("no weight")}, 400, "no weight"},
 		{lost, 500, "rank 1 on localhost (pid 7), call: signal: killed"},
-		{&executor.RPCError{Method: "weights_load", Rank: 1, Type: "x", Message: "no memory"}, 500, "no memory"},
+		{&executor.RPCError{Method: "weights_load", Rank: 1, Type: "x", Message: "no memory"}, 500,
+			"no memory"},
 		{fmt.Errorf("%w: %w", engine.ErrFailed, lost), 500, "engine failed: rank 1"},
 		{engine.ErrStopped, 503, "draining"},
 		{errors.New("make 7 bytes of memory for weights"), 500, "make 7 bytes of memory"},

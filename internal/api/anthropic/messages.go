@@ -36,8 +36,10 @@ func (s *API) Routes() []server.Route {
 			Handler: server.Checked(s.Generates, s.Counted(h))}
 	}
 	return []server.Route{
-		route(MessagesPath, server.Post(s.Server, generate.Bind(s.Service, decodeMessage), s.createMessage)),
-		route(CountTokensPath, server.Post(s.Server, generate.Bind(s.Service, decodeCounted), s.countTokens)),
+		route(MessagesPath, server.Post(s.Server, generate.Bind(s.Service, decodeMessage),
+			s.createMessage)),
+		route(CountTokensPath, server.Post(s.Server, generate.Bind(s.Service, decodeCounted),
+			s.countTokens)),
 	}
 }
 
@@ -152,7 +154,8 @@ func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
 	return append(b, '}')
 }
 
-// anthropic is the shape of Anthropic's API: its requests have names, and its errors a form of their own.
+// anthropic is the shape of Anthropic's API: its requests have names, and its errors a form of
+// their own.
 var anthropic = server.Shape{
 	Begin: func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+call.NewID()) },
 	Fail: func(w http.ResponseWriter, e *wire.Error) {

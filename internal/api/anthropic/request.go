@@ -10,7 +10,9 @@ import (
 
 // notInMessages are fields of chat that have other names in Anthropic's API, or no place.
 var notInMessages = map[string]string{
-	"max_completion_tokens": "max_tokens", "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort", "functions": "tools",
+	"max_completion_tokens": "max_tokens", "stop": "stop_sequences",
+	"response_format": "output_config.format", "reasoning_effort": "output_config.effort",
+	"functions":     "tools",
 	"function_call": "tool_choice", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
 	"n": "", "logprobs": "", "top_logprobs": "", "echo": "", "prompt_logprobs": "",
 	"add_generation_prompt": "", "continue_final_message": "", "return_token_ids": "",
@@ -25,8 +27,8 @@ func decodeMessage(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Err
 	return decodeCounted(f, m)
 }
 
-// decodeCounted reads all fields of Anthropic's dialect, in the body of POST /v1/messages and of its
-// count_tokens.
+// decodeCounted reads all fields of Anthropic's dialect, in the body of POST /v1/messages and of
+// its count_tokens.
 func decodeCounted(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Error) {
 	r := messageRequest{generate.NewChat(m, "messages"), f, m}
 	generate.RefuseFields(f, MessagesPath, notInMessages)
@@ -108,8 +110,8 @@ func (r *messageRequest) decodeMessages() {
 		// The answer goes on from it.
 		r.ContinueFinal, r.AddGenerationPrompt = true, false
 	} else if n > 0 && last[n-1].Kind == "function_call" {
-		r.Fail(wire.BadRequest("messages", "the last message must not be a tool_use: its tool_result "+
-			"comes after it"))
+		r.Fail(wire.BadRequest("messages",
+			"the last message must not be a tool_use: its tool_result comes after it"))
 	}
 }
 
@@ -131,14 +133,16 @@ func decodeTurn(at wire.Path, raw []byte) ([]generate.Item, *wire.Error) {
 	switch role {
 	case "user", "assistant", "system":
 	default:
-		return nil, at.Member("role").Bad("must be user, assistant or system, got %q", wire.Clip(role))
+		return nil, at.Member("role").Bad("must be user, assistant or system, got %q",
+			wire.Clip(role))
 	}
 	at = at.Member("content")
 	switch {
 	case content == nil:
 		return nil, at.Bad("is required")
 	case content[0] == '"':
-		return []generate.Item{{Kind: "message", Role: role, Parts: []string{wire.Unquote(content)}}}, nil
+		return []generate.Item{{Kind: "message", Role: role,
+			Parts: []string{wire.Unquote(content)}}}, nil
 	case content[0] != '[':
 		return nil, at.Bad("must be a string or a list of blocks, got %s", wire.Describe(content))
 	}
@@ -204,8 +208,8 @@ func decodeBlock(at wire.Path, role string, raw []byte) (t generate.Item, bad *w
 			t.Parts, bad = generate.DecodeParts(at.Member("content"), content)
 		}
 	default:
-		return t, at.Bad("has type %q, which is not supported in a message of role %s", wire.Clip(kind),
-			role)
+		return t, at.Bad("has type %q, which is not supported in a message of role %s",
+			wire.Clip(kind), role)
 	}
 	return t, bad
 }
@@ -247,8 +251,8 @@ func (r *messageRequest) decodeTools() {
 	case "tool":
 		r.Fail(r.ChooseOne(wire.UnquoteOr(generate.MemberOf(raw, "name", '"'), ""), r.Tools, r.m))
 	default:
-		r.Fail(wire.Path("tool_choice").Member("type").Bad("must be auto, any, tool or none, got %q",
-			wire.Clip(kind)))
+		r.Fail(wire.Path("tool_choice").Member("type").Bad(
+			"must be auto, any, tool or none, got %q", wire.Clip(kind)))
 	}
 }
 
@@ -293,8 +297,8 @@ func toolOf(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	return append(b, "}}"...), nil
 }
 
-// decodeThinking reads `thinking`, which templates know as enable_thinking. What is not said, the template
-// decides.
+// decodeThinking reads `thinking`, which templates know as enable_thinking. What is not said, the
+// template decides.
 func (r *messageRequest) decodeThinking() {
 	raw := r.Object("thinking")
 	if raw == nil {
@@ -307,7 +311,8 @@ func (r *messageRequest) decodeThinking() {
 	case "disabled":
 		on = false
 	default:
-		r.Fail(at.Member("type").Bad("must be enabled, adaptive or disabled, got %q", wire.Clip(kind)))
+		r.Fail(at.Member("type").Bad("must be enabled, adaptive or disabled, got %q",
+			wire.Clip(kind)))
 	}
 	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
@@ -338,7 +343,8 @@ func (r *messageRequest) decodeOutput() {
 		if kind := wire.TypeOf(raw); kind != "json_schema" {
 			return at.Member("type").Bad("must be json_schema, got %q", wire.Clip(kind))
 		}
-		r.SetResponseFormat(r.Fields, string(at), generate.FormatSchema(r.Fields, string(at), at, raw))
+		r.SetResponseFormat(r.Fields, string(at), generate.FormatSchema(r.Fields, string(at), at,
+			raw))
 		return nil
 	}
 	if raw := r.Object("output_format"); raw != nil {

@@ -30,8 +30,8 @@ type Usage struct {
 	OutputTokens             int `json:"output_tokens"`
 }
 
-// Stream fills a Message with the parts of an answer, and tells of it in events: Open, then Part for
-// each, then Close. Errors are those of Send.
+// Stream fills a Message with the parts of an answer, and tells of it in events: Open, then Part
+// for each, then Close. Errors are those of Send.
 type Stream struct {
 	// M is what is filled. The caller sets ID, Model, and of Usage what is known.
 	M *Message

@@ -63,7 +63,8 @@ func Cases() []Case {
 func (c Case) Folder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(c.Generation), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(c.Generation),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return folder

@@ -35,18 +35,19 @@ const overhead = 8 << 10
 // lastWords is how long the program may take to read what it is told at the end.
 const lastWords = time.Second
 
-// Serve answers requests until the program closes the socket, which is no error, or breaks the rules
-// of the protocol; or ctx ends: then the cause is told to the program, and returned. A request has a
-// body of at most so many bytes. All requests are over when it returns, and open is. The socket is
-// closed.
+// Serve answers requests until the program closes the socket, which is no error, or breaks the
+// rules of the protocol; or ctx ends: then the cause is told to the program, and returned. A
+// request has a body of at most so many bytes. All requests are over when it returns, and open is.
+// The socket is closed.
 func Serve(ctx context.Context, socket net.Conn, body int, open Open) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Requests are over later: the program hears first why.
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
-	c := &connection{requestsCtx: requests, out: newSender(socket), running: map[int64]context.CancelFunc{},
-		most: body + overhead}
+	c := &connection{requestsCtx: requests, out: newSender(socket),
+		running: map[int64]context.CancelFunc{},
+		most:    body + overhead}
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -160,7 +161,8 @@ func (c *connection) begin(m *message) error {
 	ctx, cancel := context.WithCancel(c.requestsCtx)
 	c.running[m.ID] = cancel
 	r := (&http.Request{Method: m.Method, URL: target, Header: http.Header{},
-		Body: io.NopCloser(bytes.NewReader(m.Body)), ContentLength: int64(len(m.Body))}).WithContext(ctx)
+		Body:          io.NopCloser(bytes.NewReader(m.Body)),
+		ContentLength: int64(len(m.Body))}).WithContext(ctx)
 	if r.Method == "" {
 		r.Method = http.MethodPost
 	}

@@ -102,8 +102,9 @@ func TestAnswers(t *testing.T) {
 		case "/events":
 			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 			// A named event, a comment, one in two pieces, two at once, the mark of the end.
-			for _, s := range []string{"event: a\ndata: {\"n\":1}\n\n", ": beat\n\n", "data: {\"n\"", ":2}\n",
-				"\n", "data: {\"n\":3}\n\ndata: {\"n\":4}\n\n", "data: [DONE]\n\n"} {
+			for _, s := range []string{"event: a\ndata: {\"n\":1}\n\n", ": beat\n\n",
+				"data: {\"n\"", ":2}\n", "\n", "data: {\"n\":3}\n\ndata: {\"n\":4}\n\n",
+				"data: [DONE]\n\n"} {
 				io.WriteString(w, s)
 				w.(http.Flusher).Flush()
 			}
@@ -118,11 +119,13 @@ func TestAnswers(t *testing.T) {
 		{`{"id":7,"route":"/echo","method":"GET"}`, []string{
 			`{"id":7,"status":200,"body":{"was": "", "by": "GET", "query": "", "type": ""}}`}},
 		{`{"id":1,"route":"/text"}`, []string{`{"id":1,"status":200,"body":"a \"line\""}`}},
-		{`{"id":9007199254740993,"route":"/empty"}`, []string{`{"id":9007199254740993,"status":200}`}},
+		{`{"id":9007199254740993,"route":"/empty"}`,
+			[]string{`{"id":9007199254740993,"status":200}`}},
 		{`{"id":2,"route":"/teapot"}`, []string{`{"id":2,"status":418,"body":{"error":{}}}`}},
 		{`{"id":2,"route":"/abort"}`, []string{`{"id":2,"status":500,"body":{"error":{"message":` +
 			`"the answer broke off","type":"InternalServerError","param":null,"code":500}}}`}},
-		{`{"id":3,"route":"/events"}`, []string{`{"id":3,"event":{"n":1}}`, `{"id":3,"event":{"n":2}}`,
+		{`{"id":3,"route":"/events"}`, []string{`{"id":3,"event":{"n":1}}`,
+			`{"id":3,"event":{"n":2}}`,
 			`{"id":3,"event":{"n":3}}`, `{"id":3,"event":{"n":4}}`, `{"id":3,"status":200}`}},
 	} {
 		p.write(test.request)

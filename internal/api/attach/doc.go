@@ -1,7 +1,7 @@
 // Package attach answers requests of the program that started this one, over a socket that both
-// hold an end of. There is no address, so no other program can ask, and no HTTP: a request is a frame
-// (internal/ray/frame: a length of 4 bytes, big-endian, and a JSON object) that names a route, and
-// is answered by the handler that answers the route over HTTP.
+// hold an end of. There is no address, so no other program can ask, and no HTTP: a request is a
+// frame (internal/ray/frame: a length of 4 bytes, big-endian, and a JSON object) that names a
+// route, and is answered by the handler that answers the route over HTTP.
 //
 // The program sends
 //

@@ -62,9 +62,10 @@ func TestParseRow(t *testing.T) {
 		"{\"custom_id\":\"\xff\",\"method\":\"POST\",\"url\":\"/u\",\"body\":{}}": CodeJSON,
 		`{"custom_id":"a"}{}`: CodeJSON,
 		`{}`:                  CodeMissing + " custom_id",
-		`{"custom_id":null,"method":"POST","url":"/u","body":{}}`:                               CodeMissing + " custom_id",
-		`{"custom_id":"","method":"POST","url":"/u","body":{}}`:                                 CodeValue + " custom_id",
-		`{"custom_id":"` + strings.Repeat("i", 513) + `","method":"POST","url":"/u","body":{}}`: CodeValue + " custom_id",
+		`{"custom_id":null,"method":"POST","url":"/u","body":{}}`: CodeMissing + " custom_id",
+		`{"custom_id":"","method":"POST","url":"/u","body":{}}`:   CodeValue + " custom_id",
+		`{"custom_id":"` + strings.Repeat("i", 513) +
+			`","method":"POST","url":"/u","body":{}}`: CodeValue + " custom_id",
 		`{"custom_id":"` + strings.Repeat("i", 512) + `","method":"POST","url":"/u","body":{}}`: "",
 		`{"custom_id":"a","url":"/u","body":{}}`:                                                CodeMissing + " method",
 		`{"custom_id":"a","method":"GET","url":"/u","body":{}}`:                                 CodeMethod + " method",
@@ -110,8 +111,9 @@ func (e *echo) do(_ context.Context, r *Row) (Answer, error) {
 }
 
 func fileOf(in string, out string, do Do) *Offline {
-	return &Offline{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20, Window: NewWindow(8),
-		Open: opened(do)}
+	return &Offline{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20,
+		Window: NewWindow(8),
+		Open:   opened(do)}
 }
 
 func opened(do Do) func(context.Context) (Do, error) {
@@ -283,7 +285,8 @@ func TestForeignOutput(t *testing.T) {
 	}
 	first, _, _ := strings.Cut(string(ours), "\n")
 	for name, c := range map[string]struct{ in, out, want string }{
-		"a row changed":  {strings.Replace(input(5), `"n":3`, `"n":9`, 1), string(ours), "row 4 of the output is the answer to another input"},
+		"a row changed": {strings.Replace(input(5), `"n":3`, `"n":9`, 1), string(ours),
+			"row 4 of the output is the answer to another input"},
 		"rows are gone":  {input(3), string(ours), "2 rows are not in the input"},
 		"none of ours":   {input(5), `{"id":"vllm-1","custom_id":"r1"}` + "\n", "line 1: its id"},
 		"not JSON":       {input(5), "hello\n", "line 1 is not an answer"},
@@ -332,8 +335,9 @@ func (m *many) Read(b []byte) (int, error) {
 		if m.at == m.rows {
 			return 0, io.EOF
 		}
-		m.rest = fmt.Appendf(m.rest[:0], `{"custom_id":"r%d","method":"POST","url":"/u","body":{"x":"%s"}}`+"\n",
-			m.at, strings.Repeat("x", 1500))
+		m.rest = fmt.Appendf(m.rest[:0],
+			`{"custom_id":"r%d","method":"POST","url":"/u","body":{"x":"%s"}}`+"\n", m.at,
+			strings.Repeat("x", 1500))
 		m.at++
 	}
 	n := copy(b, m.rest)
@@ -349,8 +353,9 @@ func (m *many) Seek(int64, int) (int64, error) {
 // TestMemory runs 30 MB of rows in a few.
 func TestMemory(t *testing.T) {
 	var heap []uint64
-	f := &Offline{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"), MaxLine: 1 << 20,
-		Window: NewWindow(512),
+	f := &Offline{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"),
+		MaxLine: 1 << 20,
+		Window:  NewWindow(512),
 		Open: opened(func(context.Context, *Row) (Answer, error) {
 			return Answer{Status: 200, Body: json.RawMessage(`{}`)}, nil
 		}),
@@ -385,7 +390,8 @@ func FuzzRow(f *testing.F) {
 			t.Fatalf("row %d, sum %d", r.Line, r.sum)
 		case p != nil && (p.Code == "" || p.Message == "" || p.Line == nil || *p.Line != 7):
 			t.Fatalf("%+v", p)
-		case p == nil && (*r.CustomID == "" || r.URL == "" || !json.Valid(r.Body) || r.Body[0] != '{'):
+		case p == nil && (*r.CustomID == "" || r.URL == "" || !json.Valid(r.Body) ||
+			r.Body[0] != '{'):
 			t.Fatalf("%+v", r)
 		}
 		// What is said of it is a line of JSON, known again by its id.

@@ -51,7 +51,8 @@ func (s *rowServer) do(ctx context.Context, _ string, r *Row) (Answer, error) {
 	s.asked[*r.CustomID]++
 	s.mu.Unlock()
 	a := Answer{Status: 200, RequestID: "x",
-		Body: json.RawMessage(`{"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}}`)}
+		Body: json.RawMessage(
+			`{"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}}`)}
 	if strings.HasPrefix(*r.CustomID, "bad") {
 		a.Status, a.Body = 400, json.RawMessage(`{"error":{"message":"bad"}}`)
 	}
@@ -160,7 +161,8 @@ func content(t *testing.T, b *Batches, id *string) map[string]outcome {
 	}
 	defer r.Close()
 	text, err := io.ReadAll(r)
-	if err != nil || int64(len(text)) != f.Bytes || f.Purpose != PurposeOutput || f.ExpiresAt == nil {
+	if err != nil || int64(len(text)) != f.Bytes || f.Purpose != PurposeOutput ||
+		f.ExpiresAt == nil {
 		t.Fatalf("%d bytes of %+v, %v", len(text), f, err)
 	}
 	for line := range strings.Lines(string(text)) {
@@ -205,25 +207,36 @@ func TestStates(t *testing.T) {
 		counts RequestCounts
 		codes  string // of the problems, with lines; or of the error file
 	}{
-		"good":             {input(50), Completed, RequestCounts{50, 50, 0}, ""},
-		"no last newline":  {strings.TrimSpace(good), Completed, RequestCounts{1, 1, 0}, ""},
-		"blank lines":      {"\n" + good + "\r\n\n", Completed, RequestCounts{1, 1, 0}, ""},
-		"some fail":        {good + line("bad", endpoint, `{}`), Completed, RequestCounts{2, 1, 1}, "bad 400"},
-		"all fail":         {line("bad", endpoint, `{}`), Completed, RequestCounts{1, 0, 1}, "bad 400"},
-		"a stream":         {line("s", endpoint, `{"stream":true}`), Completed, RequestCounts{1, 0, 1}, "s invalid_value"},
-		"empty":            {"", Failed, RequestCounts{}, "empty_file 0"},
-		"blank":            {"\n \n", Failed, RequestCounts{}, "empty_file 0"},
-		"not JSON":         {good + "x\n", Failed, RequestCounts{2, 0, 0}, "invalid_json_line 2"},
-		"twice":            {good + "\n" + good, Failed, RequestCounts{2, 0, 0}, "duplicate_custom_id 3"},
-		"another url":      {line("a", "/other", `{}`), Failed, RequestCounts{1, 0, 0}, "url_mismatch 1"},
-		"two models":       {good + line("b", endpoint, `{"model":"n"}`), Failed, RequestCounts{2, 0, 0}, "model_mismatch 2"},
-		"not served":       {line("b", endpoint, `{"model":"n"}`), Failed, RequestCounts{1, 0, 0}, "model_not_found 0"},
-		"no id":            {`{"method":"POST","url":"/u","body":{}}`, Failed, RequestCounts{1, 0, 0}, "missing_required_parameter 1"},
-		"GET":              {`{"custom_id":"a","method":"GET","url":"/u","body":{}}`, Failed, RequestCounts{1, 0, 0}, "invalid_method 1"},
-		"too long":         {good + long, Failed, RequestCounts{2, 0, 0}, "line_too_long 2"},
-		"too many":         {input(101), Failed, RequestCounts{101, 0, 0}, "too_many_tasks 0"},
-		"many are wrong":   {strings.Repeat("x\n", 100), Failed, RequestCounts{100, 0, 0}, "100 of them"},
-		"the first counts": {line("a", "/other", `{"model":"n"}`), Failed, RequestCounts{1, 0, 0}, "url_mismatch 1"},
+		"good":            {input(50), Completed, RequestCounts{50, 50, 0}, ""},
+		"no last newline": {strings.TrimSpace(good), Completed, RequestCounts{1, 1, 0}, ""},
+		"blank lines":     {"\n" + good + "\r\n\n", Completed, RequestCounts{1, 1, 0}, ""},
+		"some fail": {good + line("bad", endpoint, `{}`), Completed, RequestCounts{2, 1, 1},
+			"bad 400"},
+		"all fail": {line("bad", endpoint, `{}`), Completed, RequestCounts{1, 0, 1},
+			"bad 400"},
+		"a stream": {line("s", endpoint, `{"stream":true}`), Completed, RequestCounts{1, 0,
+			1}, "s invalid_value"},
+		"empty":    {"", Failed, RequestCounts{}, "empty_file 0"},
+		"blank":    {"\n \n", Failed, RequestCounts{}, "empty_file 0"},
+		"not JSON": {good + "x\n", Failed, RequestCounts{2, 0, 0}, "invalid_json_line 2"},
+		"twice": {good + "\n" + good, Failed, RequestCounts{2, 0, 0},
+			"duplicate_custom_id 3"},
+		"another url": {line("a", "/other", `{}`), Failed, RequestCounts{1, 0, 0},
+			"url_mismatch 1"},
+		"two models": {good + line("b", endpoint, `{"model":"n"}`), Failed, RequestCounts{2,
+			0, 0}, "model_mismatch 2"},
+		"not served": {line("b", endpoint, `{"model":"n"}`), Failed, RequestCounts{1, 0, 0},
+			"model_not_found 0"},
+		"no id": {`{"method":"POST","url":"/u","body":{}}`, Failed, RequestCounts{1, 0,
+			0}, "missing_required_parameter 1"},
+		"GET": {`{"custom_id":"a","method":"GET","url":"/u","body":{}}`, Failed,
+			RequestCounts{1, 0, 0}, "invalid_method 1"},
+		"too long": {good + long, Failed, RequestCounts{2, 0, 0}, "line_too_long 2"},
+		"too many": {input(101), Failed, RequestCounts{101, 0, 0}, "too_many_tasks 0"},
+		"many are wrong": {strings.Repeat("x\n", 100), Failed, RequestCounts{100, 0, 0},
+			"100 of them"},
+		"the first counts": {line("a", "/other", `{"model":"n"}`), Failed, RequestCounts{1, 0, 0},
+			"url_mismatch 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, dir := newServer(), t.TempDir()
@@ -260,29 +273,33 @@ func TestStates(t *testing.T) {
 			if len(out) != c.counts.Completed || (o.OutputFileID == nil) != (len(out) == 0) {
 				t.Errorf("%d answers, file %v", len(out), o.OutputFileID)
 			}
-			if n := int64(c.counts.Completed); n > 0 && (o.Usage.InputTokens != 2*n || o.Usage.TotalTokens != 5*n) {
+			if n := int64(c.counts.Completed); n > 0 && (o.Usage.InputTokens != 2*n ||
+				o.Usage.TotalTokens != 5*n) {
 				t.Errorf("usage %+v", o.Usage)
 			}
-			if done := c.status == Completed; done != (o.CompletedAt != nil) || done != (o.FinalizingAt != nil) ||
-				done != (o.InProgressAt != nil) || done == (o.FailedAt != nil) || done != (o.Errors == nil) {
+			if done := c.status == Completed; done != (o.CompletedAt != nil) ||
+				done != (o.FinalizingAt != nil) || done != (o.InProgressAt != nil) ||
+				done == (o.FailedAt != nil) || done != (o.Errors == nil) {
 				t.Errorf("%+v", o)
 			}
 			await(t, func() bool { return left(t, b.folder()) == 0 })
-			if _, err := b.Cancel(owner, o.ID); err == nil || !strings.Contains(err.Error(), "Cannot cancel") {
+			if _, err := b.Cancel(owner, o.ID); err == nil || !strings.Contains(err.Error(),
+				"Cannot cancel") {
 				t.Errorf("cancel afterwards: %v", err)
 			}
 		})
 	}
 }
 
-// TestCancelAndExpiry ends batches of which some rows are answered, and others being asked: each row
-// has one line.
+// TestCancelAndExpiry ends batches of which some rows are answered, and others being asked: each
+// row has one line.
 func TestCancelAndExpiry(t *testing.T) {
 	for name, c := range map[string]struct {
 		status Status
 		code   string
 		window time.Duration
-	}{"cancel": {Cancelled, CodeCancelled, time.Hour}, "expiry": {Expired, CodeExpired, 2 * time.Second}} {
+	}{"cancel": {Cancelled, CodeCancelled, time.Hour}, "expiry": {Expired, CodeExpired,
+		2 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer()
@@ -294,13 +311,14 @@ func TestCancelAndExpiry(t *testing.T) {
 				return o.RequestCounts.Completed == 20
 			})
 			if c.status == Cancelled {
-				if o, err := b.Cancel(owner, o.ID); err != nil || o.Status != Cancelling && o.Status != Cancelled ||
-					o.CancellingAt == nil {
+				if o, err := b.Cancel(owner, o.ID); err != nil || o.Status != Cancelling &&
+					o.Status != Cancelled || o.CancellingAt == nil {
 					t.Fatalf("%+v, %v", o, err)
 				}
 			}
 			o = get(t, b, o.ID, c.status)
-			if o.RequestCounts != (RequestCounts{50, 20, 0}) || (o.CancelledAt == nil) == (o.ExpiredAt == nil) {
+			if o.RequestCounts != (RequestCounts{50, 20, 0}) ||
+				(o.CancelledAt == nil) == (o.ExpiredAt == nil) {
 				t.Errorf("%+v", o)
 			}
 			if n := len(content(t, b, o.OutputFileID)); n != 20 {
@@ -327,7 +345,8 @@ func TestCancelBeforeRows(t *testing.T) {
 	b, end = begun(t, dir, newServer())
 	f := upload(t, b, PurposeBatch, input(3))
 	b.stop() // nothing runs
-	o, err := b.Create(owner, Request{InputFileID: f.ID, Endpoint: endpoint, CompletionWindow: "24h"})
+	o, err := b.Create(owner, Request{InputFileID: f.ID, Endpoint: endpoint,
+		CompletionWindow: "24h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +385,8 @@ func TestRestart(t *testing.T) {
 			want := min(s.above, 100)
 			await(t, func() bool {
 				o, err := b.Get(owner, id)
-				return err == nil && o.RequestCounts.Completed == want && o.RequestCounts.Total == 100
+				return err == nil && o.RequestCounts.Completed == want &&
+					o.RequestCounts.Total == 100
 			})
 		}
 		if round == 5 {
@@ -391,13 +411,15 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestCrashWhileFinishing stops after the answers have got their places, and before anything says so.
+// TestCrashWhileFinishing stops after the answers have got their places, and before anything says
+// so.
 func TestCrashWhileFinishing(t *testing.T) {
 	dir, s := t.TempDir(), newServer()
 	b, end := begun(t, dir, s)
 	f := upload(t, b, PurposeBatch, input(10)+line("bad", endpoint, "{}"))
 	b.stop() // nothing runs but what is called here
-	o, err := b.Create(owner, Request{InputFileID: f.ID, Endpoint: endpoint, CompletionWindow: "24h"})
+	o, err := b.Create(owner, Request{InputFileID: f.ID, Endpoint: endpoint,
+		CompletionWindow: "24h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,8 +443,8 @@ func TestCrashWhileFinishing(t *testing.T) {
 	s = newServer()
 	b, _ = begun(t, dir, s)
 	o = get(t, b, o.ID, Completed)
-	if n, m := len(content(t, b, o.OutputFileID)), len(content(t, b, o.ErrorFileID)); n != 10 || m != 1 ||
-		len(s.asked) != 0 {
+	if n, m := len(content(t, b, o.OutputFileID)), len(content(t, b, o.ErrorFileID)); n != 10 ||
+		m != 1 || len(s.asked) != 0 {
 		t.Errorf("%d answers, %d failures, %d rows asked again", n, m, len(s.asked))
 	}
 }
@@ -440,7 +462,8 @@ func TestLimits(t *testing.T) {
 	s := newServer()
 	s.above = 0
 	b, _ := begun(t, t.TempDir(), s, func(o *Options) {
-		o.Limits = Limits{FileBytes: 1000, Files: 4, OwnerBytes: 2000, Uploads: 2, InputBytes: 500, Active: 1}
+		o.Limits = Limits{FileBytes: 1000, Files: 4, OwnerBytes: 2000, Uploads: 2, InputBytes: 500,
+			Active: 1}
 	})
 	u, err := b.Files.Begin(owner)
 	if err != nil {
@@ -507,7 +530,8 @@ func TestFilesOfOwners(t *testing.T) {
 	if list, _, err := b.List("other", Page{Limit: 10}); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	for _, id := range []string{"", "file-", "file-../../state.db", "file-" + strings.Repeat("g", 32), f.ID + "0", o.ID} {
+	for _, id := range []string{"", "file-", "file-../../state.db", "file-" + strings.Repeat("g",
+		32), f.ID + "0", o.ID} {
 		_, err := b.Files.Get(owner, id)
 		refusedWith(t, err, 404, "id")
 	}
@@ -519,7 +543,8 @@ func TestSweep(t *testing.T) {
 	b, end := begun(t, dir, newServer())
 	f := upload(t, b, PurposeUser, "kept")
 	end()
-	for _, path := range []string{b.Files.path("file-orphan"), b.path("batch_orphan", ".in"), b.Files.tmp() + "/half"} {
+	for _, path := range []string{b.Files.path("file-orphan"), b.path("batch_orphan", ".in"),
+		b.Files.tmp() + "/half"} {
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}

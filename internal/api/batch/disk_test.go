@@ -17,8 +17,8 @@ import (
 
 const noMount = "cannot mount"
 
-// TestFullDisk runs a batch on a disk that is too small for its answers, until there is room: no row
-// is asked twice, and every one has its line. The disk is a tmpfs in a mount namespace.
+// TestFullDisk runs a batch on a disk that is too small for its answers, until there is room: no
+// row is asked twice, and every one has its line. The disk is a tmpfs in a mount namespace.
 func TestFullDisk(t *testing.T) {
 	if dir := os.Getenv("EAGLERAY_TEST_DISK"); dir != "" {
 		flags := uintptr(syscall.MS_REC | syscall.MS_PRIVATE)

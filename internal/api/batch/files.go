@@ -69,8 +69,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Files keeps files of clients: what is said of them in the store, their contents in a folder beside
-// it. An owner sees its own only. It is safe for concurrent use.
+// Files keeps files of clients: what is said of them in the store, their contents in a folder
+// beside it. An owner sees its own only. It is safe for concurrent use.
 type Files struct {
 	st  *store.Store
 	dir string
@@ -114,8 +114,8 @@ func (f *Files) Begin(owner string) (_ *Upload, err error) {
 	select {
 	case f.uploads <- struct{}{}:
 	default:
-		return nil, refuse(http.StatusTooManyRequests, "", "%d uploads are under way: try again later",
-			f.lim.Uploads)
+		return nil, refuse(http.StatusTooManyRequests, "",
+			"%d uploads are under way: try again later", f.lim.Uploads)
 	}
 	defer func() {
 		if err != nil {
@@ -155,20 +155,21 @@ func (f *Files) room(owner string) (int64, error) {
 // Write implements io.Writer.
 func (u *Upload) Write(b []byte) (int, error) {
 	if u.bytes+int64(len(b)) > u.room {
-		return 0, refuse(http.StatusRequestEntityTooLarge, "file", "the file is larger than %d bytes",
-			u.room)
+		return 0, refuse(http.StatusRequestEntityTooLarge, "file",
+			"the file is larger than %d bytes", u.room)
 	}
 	n, err := u.f.Write(b)
 	u.bytes += int64(n)
 	return n, told(err)
 }
 
-// Commit keeps what was written for some time; 0 is 30 days for what has to do with batches, else for
-// ever.
+// Commit keeps what was written for some time; 0 is 30 days for what has to do with batches, else
+// for ever.
 func (u *Upload) Commit(name, purpose string, lifetime time.Duration) (File, error) {
 	if purpose == PurposeBatch && u.bytes > u.files.lim.InputBytes {
 		return File{}, refuse(http.StatusBadRequest, "file",
-			"the input of a batch may have %d bytes, this one has %d", u.files.lim.InputBytes, u.bytes)
+			"the input of a batch may have %d bytes, this one has %d", u.files.lim.InputBytes,
+			u.bytes)
 	}
 	if err := u.f.Sync(); err != nil {
 		return File{}, told(err)

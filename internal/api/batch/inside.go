@@ -15,21 +15,22 @@ import (
 )
 
 // rowPaths are the routes that rows of a batch may ask, as far as the server has them.
-var rowPaths = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/score",
-	"/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v1/messages"}
+var rowPaths = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses",
+	"/v1/embeddings", "/v1/score", "/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v1/messages"}
 
 // answersRows reports whether rows of a batch may ask a path.
 func (s *API) answersRows(path string) bool {
 	return slices.Contains(rowPaths, path) && s.Posts(path)
 }
 
-// Row answers a row of a batch of a client as its route answers a request. It fails with an error that
-// wraps ErrUnavailable where a client would be told to come again, and with ctx's.
+// Row answers a row of a batch of a client as its route answers a request. It fails with an error
+// that wraps ErrUnavailable where a client would be told to come again, and with ctx's.
 func (s *API) Row(ctx context.Context, client string, row *Row) (Answer, error) {
 	a := Answer{RequestID: call.NewID()}
 	var err error
 	if s.answersRows(row.URL) {
-		a.Status, a.Body, err = s.Answer(ctx, server.Inside{ID: a.RequestID, Client: client, Path: row.URL,
+		a.Status, a.Body, err = s.Answer(ctx, server.Inside{ID: a.RequestID, Client: client,
+			Path: row.URL,
 			Body: row.Body})
 	} else {
 		err = wire.BadRequest("url", "`url` %s is none that rows of a batch may have",

@@ -225,7 +225,8 @@ func (v *validator) row(r *Row) {
 		v.model = r.Model
 	default:
 		v.add(problem(r.Line, CodeModel, "body.model",
-			"The model %.100q is another one than %.100q; a batch has one model.", r.Model, v.model))
+			"The model %.100q is another one than %.100q; a batch has one model.", r.Model,
+			v.model))
 	}
 }
 
@@ -342,12 +343,12 @@ func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 		return end, nil
 	case errors.Is(err, errCancelled):
 		end = Cancelled
-		p.refusal = &fault{CodeCancelled, "This request could not be executed before the batch was " +
-			"cancelled."}
+		p.refusal = &fault{CodeCancelled,
+			"This request could not be executed before the batch was cancelled."}
 	case errors.Is(err, errExpired):
 		end = Expired
-		p.refusal = &fault{CodeExpired, "This request could not be executed before the completion " +
-			"window expired."}
+		p.refusal = &fault{CodeExpired,
+			"This request could not be executed before the completion window expired."}
 	default:
 		return "", err
 	}
@@ -359,8 +360,8 @@ func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 	return end, p.run(j.b.ctx)
 }
 
-// write appends a line. On a full disk it waits until there is room, or ctx ends: a row is not asked
-// again because its answer could not be kept, and rows that come meanwhile wait as well.
+// write appends a line. On a full disk it waits until there is room, or ctx ends: a row is not
+// asked again because its answer could not be kept, and rows that come meanwhile wait as well.
 func (j *job) write(ctx context.Context, to *spool, line []byte) error {
 	j.disk.Lock()
 	defer j.disk.Unlock()
@@ -369,7 +370,8 @@ func (j *job) write(ctx context.Context, to *spool, line []byte) error {
 		if err == nil || !noRoom(err) {
 			return err
 		}
-		j.b.log.Error("batch waits for room on the disk", "batch", j.id, "error", err, "again_in", wait)
+		j.b.log.Error("batch waits for room on the disk", "batch", j.id, "error", err, "again_in",
+			wait)
 		select {
 		case <-ctx.Done():
 			return err

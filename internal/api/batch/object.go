@@ -64,7 +64,8 @@ type Problems struct {
 	Data   []*Problem `json:"data"`
 }
 
-// RequestCounts are the rows of a batch. Those that were not asked before its end are in Total only.
+// RequestCounts are the rows of a batch. Those that were not asked before its end are in Total
+// only.
 type RequestCounts struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
@@ -138,21 +139,23 @@ func (r *Request) check(answers func(endpoint string) bool) error {
 	const bad = http.StatusBadRequest
 	switch {
 	case !answers(r.Endpoint):
-		return refuse(bad, "endpoint", "`endpoint` %.100q is none that this server answers batches of",
-			r.Endpoint)
+		return refuse(bad, "endpoint",
+			"`endpoint` %.100q is none that this server answers batches of", r.Endpoint)
 	case r.CompletionWindow != "24h":
 		return refuse(bad, "completion_window", "`completion_window` must be \"24h\", not %.100q",
 			r.CompletionWindow)
 	case len(r.Metadata) > 16:
-		return refuse(bad, "metadata", "`metadata` has %d keys, at most 16 are kept", len(r.Metadata))
+		return refuse(bad, "metadata", "`metadata` has %d keys, at most 16 are kept",
+			len(r.Metadata))
 	}
 	for key, value := range r.Metadata {
 		if n := utf8.RuneCountInString(key); n > 64 {
-			return refuse(bad, "metadata", "a key of `metadata` has %d characters, at most 64 are kept", n)
+			return refuse(bad, "metadata",
+				"a key of `metadata` has %d characters, at most 64 are kept", n)
 		}
 		if n := utf8.RuneCountInString(value); n > 512 {
-			return refuse(bad, "metadata", "a value of `metadata` has %d characters, at most 512 are kept",
-				n)
+			return refuse(bad, "metadata",
+				"a value of `metadata` has %d characters, at most 512 are kept", n)
 		}
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Do asks a server one row. It fails with an error that wraps ErrUnavailable when there is no answer
-// now and may be one later, or with ctx's.
+// Do asks a server one row. It fails with an error that wraps ErrUnavailable when there is no
+// answer now and may be one later, or with ctx's.
 type Do func(ctx context.Context, r *Row) (Answer, error)
 
 // ErrUnavailable says that a server does not answer now, for no fault of the request.

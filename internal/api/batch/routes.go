@@ -37,7 +37,8 @@ func lifetime(f *wire.Fields, name string) time.Duration {
 		Seconds int64  `json:"seconds"`
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		f.Fail(wire.BadRequest(name, "`%s` must be {\"anchor\": \"created_at\", \"seconds\": number}", name))
+		f.Fail(wire.BadRequest(name,
+			"`%s` must be {\"anchor\": \"created_at\", \"seconds\": number}", name))
 		return 0
 	}
 	d, bad := lifetimeOf(name, o.Anchor, o.Seconds)

@@ -122,8 +122,8 @@ func (r *Row) check(noMethod bool) *Problem {
 	case noMethod:
 		return problem(r.Line, CodeMissing, "method", "Missing required parameter: 'method'.")
 	case r.Method != "POST":
-		return problem(r.Line, CodeMethod, "method", "Invalid method %.20q: only POST is supported.",
-			r.Method)
+		return problem(r.Line, CodeMethod, "method",
+			"Invalid method %.20q: only POST is supported.", r.Method)
 	case r.URL == "":
 		return problem(r.Line, CodeMissing, "url", "Missing required parameter: 'url'.")
 	case r.Body == nil:

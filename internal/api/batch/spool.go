@@ -75,8 +75,8 @@ func openSpool(path string, each func(number int, o *outcome) error) (_ *spool, 
 	return s, err
 }
 
-// syncEvery is how much a machine that loses its power may take of what was written. (A process that
-// is killed takes nothing.)
+// syncEvery is how much a machine that loses its power may take of what was written. (A process
+// that is killed takes nothing.)
 const syncEvery = time.Second
 
 // append writes a line. Of one that fails, such as on a full disk, nothing stays.

@@ -117,7 +117,8 @@ func (s *API) kept(h server.Handler) server.Handler {
 		}
 		api := &wire.Error{Status: told.Status, Param: told.Param, Message: told.Message,
 			Expected: true}
-		if told.Status == http.StatusServiceUnavailable || told.Status == http.StatusTooManyRequests {
+		if told.Status == http.StatusServiceUnavailable ||
+			told.Status == http.StatusTooManyRequests {
 			api.RetryAfter = 1
 		}
 		return api
@@ -230,7 +231,8 @@ func (f *fileForm) read(parts *multipart.Reader, u io.Writer) error {
 			var text []byte
 			text, err = io.ReadAll(io.LimitReader(part, maxPartBytes+1))
 			if len(text) > maxPartBytes {
-				return wire.BadRequest(wire.Clip(name), "`%s` is longer than %d bytes", wire.Clip(name), maxPartBytes)
+				return wire.BadRequest(wire.Clip(name), "`%s` is longer than %d bytes",
+					wire.Clip(name), maxPartBytes)
 			}
 			f.fields[name] = string(text)
 		}
@@ -257,8 +259,8 @@ func (f *fileForm) check() (lifetime time.Duration, bad *wire.Error) {
 	}
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return 0, wire.BadRequest("expires_after.seconds", "`expires_after[seconds]` must be a number, got %q",
-			wire.Clip(seconds))
+		return 0, wire.BadRequest("expires_after.seconds",
+			"`expires_after[seconds]` must be a number, got %q", wire.Clip(seconds))
 	}
 	return lifetimeOf("expires_after", anchor, n)
 }
@@ -266,8 +268,8 @@ func (f *fileForm) check() (lifetime time.Duration, bad *wire.Error) {
 // lifetimeOf checks an object that says how long a file is kept.
 func lifetimeOf(param, anchor string, seconds int64) (time.Duration, *wire.Error) {
 	if anchor != "created_at" {
-		return 0, wire.BadRequest(param+".anchor", "`%s.anchor` must be \"created_at\", got %q", param,
-			wire.Clip(anchor))
+		return 0, wire.BadRequest(param+".anchor", "`%s.anchor` must be \"created_at\", got %q",
+			param, wire.Clip(anchor))
 	}
 	if seconds < LeastLifetime || seconds > MostLifetime {
 		return 0, wire.BadRequest(param+".seconds", "`%s.seconds` must be %d to %d, got %d", param,
@@ -301,7 +303,8 @@ func pageOfList(r *server.Request, otherwise, most int) (Page, *wire.Error) {
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > most {
-			return p, wire.BadRequest("limit", "`limit` must be 1 to %d, got %q", most, wire.Clip(text))
+			return p, wire.BadRequest("limit", "`limit` must be 1 to %d, got %q", most,
+				wire.Clip(text))
 		}
 		p.Limit = n
 	}
@@ -310,7 +313,8 @@ func pageOfList(r *server.Request, otherwise, most int) (Page, *wire.Error) {
 	case "asc":
 		p.Ascending = true
 	default:
-		return p, wire.BadRequest("order", "`order` must be \"asc\" or \"desc\", got %q", wire.Clip(order))
+		return p, wire.BadRequest("order", "`order` must be \"asc\" or \"desc\", got %q",
+			wire.Clip(order))
 	}
 	return p, nil
 }

@@ -18,7 +18,8 @@ type Call struct {
 	Observed *Observed
 }
 
-// Name is the id of the answer: the client's, else the one of the field request_id, else a random one.
+// Name is the id of the answer: the client's, else the one of the field request_id, else a random
+// one.
 func (c *Call) Name(field string) string {
 	switch {
 	case c.ID != "":

@@ -8,9 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
-// Origin is what an answer is made of beside its request: a time, and a source of random numbers. The
-// nil origin is the present, with numbers that differ each time; that of an answer that can be resumed
-// (ResumeHeader) gives every server the same.
+// Origin is what an answer is made of beside its request: a time, and a source of random numbers.
+// The nil origin is the present, with numbers that differ each time; that of an answer that can be
+// resumed (ResumeHeader) gives every server the same.
 type Origin struct {
 	created int64
 	random  *rand.ChaCha8

@@ -30,8 +30,8 @@ type Engine interface {
 	Totals() engine.Totals
 	Report() []executor.RankStatus
 	Links() []metrics.Link
-	// Healthy tells whether a request would be served now; the error says why not. Health says so of
-	// each of several engines.
+	// Healthy tells whether a request would be served now; the error says why not. Health says so
+	// of each of several engines.
 	Healthy(context.Context) error
 	Health(context.Context) []error
 }

@@ -30,7 +30,8 @@ type fakeEngine struct {
 }
 
 func (e *fakeEngine) Info() *open.Info {
-	return &open.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16, Engines: 2,
+	return &open.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16,
+		Engines: 2,
 		Ranks: []queue.Ready{{Rank: 0, ISA: "avx2", Threads: 2}, {Rank: 1, ISA: "avx2"}, {Rank: 0},
 			{Rank: 1, Threads: 3}}}
 }
@@ -53,7 +54,8 @@ func (e *fakeEngine) Report() []executor.RankStatus {
 }
 
 func (e *fakeEngine) Links() []metrics.Link {
-	return []metrics.Link{{Rank: 1, RTT: 1500 * time.Microsecond, SentBytes: 100, ReceivedBytes: 50},
+	return []metrics.Link{{Rank: 1, RTT: 1500 * time.Microsecond, SentBytes: 100,
+		ReceivedBytes: 50},
 		{Engine: 1, Rank: 0, Resumes: 3}}
 }
 
@@ -166,9 +168,9 @@ func TestFeed(t *testing.T) {
 			t.Errorf("engines %q", e)
 		}
 		if len(r) != 4 || r[3].Engine != 1 || r[3].Phase != "sample" || r[3].Link != nil ||
-			r[2].Link == nil || r[2].Link.Resumes != 3 || r[0].Phase != "forward, layer 3" || r[0].Step != 7 ||
-			r[0].Depth != 1 || r[0].Link != nil || !r[1].Stalled || r[1].StillSeconds != 12.5 ||
-			r[1].Link == nil || r[1].Link.RoundTripMillis != 1.5 {
+			r[2].Link == nil || r[2].Link.Resumes != 3 || r[0].Phase != "forward, layer 3" ||
+			r[0].Step != 7 || r[0].Depth != 1 || r[0].Link != nil || !r[1].Stalled ||
+			r[1].StillSeconds != 12.5 || r[1].Link == nil || r[1].Link.RoundTripMillis != 1.5 {
 			t.Errorf("ranks %+v", r)
 		}
 		stalls := 0
@@ -281,7 +283,8 @@ func TestEvents(t *testing.T) {
 			l.Listen(status.Preempted{Requests: 2, Running: 1})
 		}
 		found, seen := l.Since(0)
-		if len(found) != 2 || found[1].ID != 2 || !strings.Contains(found[1].Detail, "requests=2000") {
+		if len(found) != 2 || found[1].ID != 2 || !strings.Contains(found[1].Detail,
+			"requests=2000") {
 			t.Fatalf("events %+v", found)
 		}
 		if found, _ := l.Since(seen); len(found) != 0 {
@@ -302,7 +305,8 @@ func TestEvents(t *testing.T) {
 		for range 2 * keptEvents {
 			l.Listen(status.Stopping{})
 		}
-		if found, _ := l.Since(0); len(found) != keptEvents || found[0].ID >= found[keptEvents-1].ID {
+		if found, _ := l.Since(0); len(found) != keptEvents ||
+			found[0].ID >= found[keptEvents-1].ID {
 			t.Errorf("%d events are kept", len(found))
 		}
 	})

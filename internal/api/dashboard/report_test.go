@@ -37,7 +37,8 @@ func TestReport(t *testing.T) {
 	if left := regexp.MustCompile(`(?m)^(import|export) .*`).FindString(page); left != "" {
 		t.Errorf("%q is left", left)
 	}
-	policy := regexp.MustCompile(`Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
+	policy := regexp.MustCompile(
+		`Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	if policy == nil || strings.Contains(policy[1], "unsafe") ||
 		!strings.HasPrefix(policy[1], "default-src 'none'; ") {
 		t.Fatalf("policy %q", policy)

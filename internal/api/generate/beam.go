@@ -17,8 +17,8 @@ import (
 // beamSearch is the Stream of requests that ask for beam search, as vLLM's server does it: each
 // step asks the engine for one token after every beam, with the 2 × width most likely ones, and
 // keeps the best; the prefix cache makes that cheap. Its scores are the model's log-probabilities,
-// which no parameter of sampling changes, so that equal requests have equal answers. A choice is one
-// delta. The engine decides over each step alone: one that it refuses fails the search.
+// which no parameter of sampling changes, so that equal requests have equal answers. A choice is
+// one delta. The engine decides over each step alone: one that it refuses fails the search.
 type beamSearch struct {
 	engine Engine
 	// identity names the model's files of the moment, began is what it was: see engine.ErrReplaced.
@@ -146,7 +146,8 @@ func (s *beamSearch) extend(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d.Finish != sample.Unfinished && d.Finish != sample.FinishLength || len(d.Logprobs) != 1 {
+		if d.Finish != sample.Unfinished && d.Finish != sample.FinishLength ||
+			len(d.Logprobs) != 1 {
 			return wire.Draining()
 		}
 		tops[d.Choice] = slices.Clone(d.Logprobs[0].Top)
@@ -212,7 +213,8 @@ func (p *beamPrompt) choose(from []*beam, tops [][]step.TokenLogprob) {
 
 // ends tells whether a token ends the output.
 func (p *beamPrompt) ends(token int32) bool {
-	return token == p.Params.EOS && !p.Params.IgnoreEOS || slices.Contains(p.Params.StopTokens, token)
+	return token == p.Params.EOS && !p.Params.IgnoreEOS || slices.Contains(p.Params.StopTokens,
+		token)
 }
 
 // score divides a sum by a power of the length, in which as in vLLM the prompt counts.
@@ -268,7 +270,8 @@ func (b *beam) appendTokens(ids []int32) []int32 {
 func (s *beamSearch) finish() {
 	for i, p := range s.prompts {
 		for j, b := range p.ended {
-			d := engine.Delta{Choice: i*s.opt.width + j, StopToken: b.end, Finish: sample.FinishLength,
+			d := engine.Delta{Choice: i*s.opt.width + j, StopToken: b.end,
+				Finish:         sample.FinishLength,
 				PromptLogprobs: p.scores, PromptTokens: len(p.Prompt), CachedTokens: p.cached}
 			path := b.path()
 			s.write(&d, p, path)
@@ -298,7 +301,8 @@ func (s *beamSearch) write(d *engine.Delta, p *beamPrompt, path []*beam) {
 	stream := s.tok.NewStream(p.Prompt, !p.KeepSpecial)
 	runes := 0
 	for _, b := range path {
-		d.TextOffsets, d.RuneOffsets = append(d.TextOffsets, len(d.Text)), append(d.RuneOffsets, runes)
+		d.TextOffsets, d.RuneOffsets = append(d.TextOffsets, len(d.Text)), append(d.RuneOffsets,
+			runes)
 		piece := stream.Push(b.last.Sampled.Token)
 		d.Text = append(d.Text, piece...)
 		runes += CountRunes(piece)

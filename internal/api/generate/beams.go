@@ -24,7 +24,8 @@ func (s *Sampling) decodeBeams(f *wire.Fields) {
 	s.Beams = &beams{width: s.N, penalty: 1, early: f.OptBool("early_stopping", false)}
 	if v := f.OptFloat("length_penalty"); v != nil {
 		if s.Beams.penalty = *v; *v < -16 || *v > 16 {
-			f.Fail(wire.BadRequest("length_penalty", "`length_penalty` must be in [-16, 16], got %v", *v))
+			f.Fail(wire.BadRequest("length_penalty",
+				"`length_penalty` must be in [-16, 16], got %v", *v))
 		}
 	}
 }
@@ -62,12 +63,14 @@ func (s *Sampling) CheckBeams(f *wire.Fields, m *Model, tools, budget bool) {
 		{"thinking_token_budget", budget},
 	} {
 		if c.given {
-			f.Fail(wire.BadRequest(c.field, "`%s` and `use_beam_search` cannot be used together", c.field))
+			f.Fail(wire.BadRequest(c.field, "`%s` and `use_beam_search` cannot be used together",
+				c.field))
 		}
 	}
 	if 2*s.N > m.VocabSize {
-		f.Fail(wire.BadRequest("n", "beam search with n = %d needs a vocabulary of at least %d tokens, "+
-			"and the model's has %d", s.N, 2*s.N, m.VocabSize))
+		f.Fail(wire.BadRequest("n",
+			"beam search with n = %d needs a vocabulary of at least %d tokens, and the model's "+
+				"has %d", s.N, 2*s.N, m.VocabSize))
 	}
 }
 
@@ -81,8 +84,9 @@ func (s *Service) checkBeamWork(r *Sampling, prompts []Prompt) *wire.Error {
 		work += r.N * int(prompts[i].Params.MaxTokens)
 	}
 	if work > s.lim.BeamTokens {
-		return wire.BadRequest(r.maxTokensField, "beam search of %d tokens, that is `n` times `%s` times the "+
-			"number of prompts, is more than %d", work, r.maxTokensField, s.lim.BeamTokens)
+		return wire.BadRequest(r.maxTokensField,
+			"beam search of %d tokens, that is `n` times `%s` times the number of prompts, is "+
+				"more than %d", work, r.maxTokensField, s.lim.BeamTokens)
 	}
 	return nil
 }

@@ -162,7 +162,8 @@ func objectSchema(i int, schema []byte) (json.RawMessage, *wire.Error) {
 				wire.Clip(string(raw)))
 		}
 		if p := MemberOf(schema, "properties", '{'); p != nil && len(bytes.TrimSpace(p[1:])) == 1 &&
-			onlyMembers(schema, "type", "properties", "required", "title", "description", "$schema") {
+			onlyMembers(schema, "type", "properties", "required", "title", "description",
+				"$schema") {
 			return noParameters, nil
 		}
 		return schema, nil
@@ -219,9 +220,10 @@ func legacyTag(text []byte) output.Element {
 			schema = []byte("{}")
 		}
 		tags = append(tags, output.Element{"type": "tag",
-			"begin":   wire.UnquoteOr(MemberOf(s, "begin", '"'), ""),
-			"content": output.Element{"type": "json_schema", "json_schema": json.RawMessage(schema)},
-			"end":     wire.UnquoteOr(MemberOf(s, "end", '"'), "")})
+			"begin": wire.UnquoteOr(MemberOf(s, "begin", '"'), ""),
+			"content": output.Element{"type": "json_schema",
+				"json_schema": json.RawMessage(schema)},
+			"end": wire.UnquoteOr(MemberOf(s, "end", '"'), "")})
 	}
 	return output.Element{"type": "triggered_tags", "tags": tags,
 		"triggers": json.RawMessage(MemberOf(text, "triggers", '['))}

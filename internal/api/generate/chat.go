@@ -33,8 +33,8 @@ func NewChat(m *Model, messages string) *Chat {
 	return r
 }
 
-// DecodeShared reads what all dialects have under the same names, vLLM's, once the rest of the request
-// is known, and checks the whole.
+// DecodeShared reads what all dialects have under the same names, vLLM's, once the rest of the
+// request is known, and checks the whole.
 func (r *Chat) DecodeShared(f *wire.Fields, m *Model) {
 	r.DecodeTransfer(f)
 	r.Sampling.Decode(f, m)
@@ -62,8 +62,8 @@ func (r *Chat) SetThinkingBudget(field string, v int64, m *Model) *wire.Error {
 	case v < 0 || v > math.MaxInt32:
 		return wire.BadRequest(field, "`%s` must be -1 or at least 0, got %d", field, v)
 	case m.Thinking == nil:
-		return wire.BadRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
-			"writes that", field)
+		return wire.BadRequest(field,
+			"`%s` needs a model that reasons: --reasoning-parser says how it writes that", field)
 	}
 	r.thinkingBudget = new(int32(v))
 	return nil

@@ -15,7 +15,8 @@ import (
 // obeyed by an answer that is within both.
 func (s *Sampling) setConstraint(f *wire.Fields, field string, c constrain.Spec) {
 	if s.constraint.Kind != constrain.None {
-		f.Fail(wire.BadRequest(field, "`%s` and `%s` cannot be used together: an answer has one constraint",
+		f.Fail(wire.BadRequest(field,
+			"`%s` and `%s` cannot be used together: an answer has one constraint",
 			s.constraintField, field))
 		return
 	}
@@ -68,9 +69,11 @@ func (s *Sampling) decodeResponseFormat(f *wire.Fields) {
 	case "json_object":
 		s.SetResponseFormat(f, field, constrain.Spec{Kind: constrain.JSONObject})
 	case "json_schema":
-		s.SetResponseFormat(f, field, FormatSchema(f, field, wire.Path(field).Member("json_schema"), schema))
+		s.SetResponseFormat(f, field, FormatSchema(f, field, wire.Path(field).Member("json_schema"),
+			schema))
 	case "structural_tag":
-		s.SetResponseFormat(f, field, constrain.Spec{Kind: constrain.StructuralTag, Text: string(raw)})
+		s.SetResponseFormat(f, field, constrain.Spec{Kind: constrain.StructuralTag,
+			Text: string(raw)})
 	default:
 		f.Fail(wire.BadRequest(field,
 			"`response_format.type` must be text, json_object, json_schema or structural_tag"))
@@ -83,9 +86,10 @@ func (s *Sampling) SetResponseFormat(f *wire.Fields, field string, c constrain.S
 	s.responseFormat = true
 }
 
-// FormatSchema reads an object with a schema, which stands at a place in a field. The name and the description are for the model's
-// maker. Every schema is obeyed as strict ones are; keys that it leaves open are left out unless it
-// is said not to be strict, as vLLM's first back end does it: a model that may add keys hardly ends.
+// FormatSchema reads an object with a schema, which stands at a place in a field. The name and the
+// description are for the model's maker. Every schema is obeyed as strict ones are; keys that it
+// leaves open are left out unless it is said not to be strict, as vLLM's first back end does it: a
+// model that may add keys hardly ends.
 func FormatSchema(f *wire.Fields, field string, at wire.Path, raw []byte) constrain.Spec {
 	if raw == nil || raw[0] != '{' {
 		f.Fail(wire.BadRequest(field, "`%s` must be an object with `schema`", at))
@@ -154,8 +158,8 @@ func (s *Sampling) decodeStructuredOutputs(f *wire.Fields) {
 	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
-// specOf reads the value of a field that states a constraint of a kind. A JSON value may be given as
-// itself or as its text.
+// specOf reads the value of a field that states a constraint of a kind. A JSON value may be given
+// as itself or as its text.
 func specOf(f *wire.Fields, field string, kind constrain.Kind, raw []byte) constrain.Spec {
 	c := constrain.Spec{Kind: kind}
 	text := raw[0] == '"'
@@ -167,7 +171,8 @@ func specOf(f *wire.Fields, field string, kind constrain.Kind, raw []byte) const
 		return c
 	case constrain.Choice:
 		if raw[0] != '[' {
-			f.Fail(wire.BadRequest(field, "`%s` must be a list of strings, got %s", field, wire.Describe(raw)))
+			f.Fail(wire.BadRequest(field, "`%s` must be a list of strings, got %s", field,
+				wire.Describe(raw)))
 			return c
 		}
 		if len(f.Strings(field, raw, f.Lim.Choices, f.Lim.StopBytes)) == 0 {
@@ -181,7 +186,8 @@ func specOf(f *wire.Fields, field string, kind constrain.Kind, raw []byte) const
 		}
 	default:
 		if !text {
-			f.Fail(wire.BadRequest(field, "`%s` must be a string, got %s", field, wire.Describe(raw)))
+			f.Fail(wire.BadRequest(field, "`%s` must be a string, got %s", field,
+				wire.Describe(raw)))
 		}
 	}
 	c.Text = string(raw)

@@ -50,7 +50,8 @@ func checkKwarg(name string) *wire.Error {
 		"`chat_template_kwargs` cannot set %q, use the field `%s`", name, field)
 }
 
-// DecodeShared reads what stands beside the messages and tools under the same names in all dialects.
+// DecodeShared reads what stands beside the messages and tools under the same names in all
+// dialects.
 func (c *Conversation) DecodeShared(f *wire.Fields, m *Model) {
 	c.Documents = f.Array("documents")
 	if raw := f.Object("chat_template_kwargs"); raw != nil {
@@ -78,8 +79,9 @@ func (c *Conversation) SetReasoningEffort(field, effort string) *wire.Error {
 		c.reasoningEffort = effort
 		return nil
 	}
-	return wire.BadRequest(field, "`%s` must be none, minimal, low, medium, high, xhigh or max, got %q",
-		field, wire.Clip(effort))
+	return wire.BadRequest(field,
+		"`%s` must be none, minimal, low, medium, high, xhigh or max, got %q", field,
+		wire.Clip(effort))
 }
 
 // Forget lets go of what only the template needed: the request lasts longer.

@@ -12,8 +12,8 @@ import (
 // answer's own items become these when a later request goes on from it.
 type Item struct {
 	Kind, id string
-	// Role and parts are those of a message; parts are also the text of reasoning, and the output of
-	// a function.
+	// Role and parts are those of a message; parts are also the text of reasoning, and the output
+	// of a function.
 	Role  string
 	Parts []string
 	// CallID, name and arguments are those of a call; callID is that of its output, too.
@@ -133,7 +133,8 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 			t.Parts, bad = DecodeParts(at.Member("output"), members["output"])
 		}
 	case "reasoning":
-		// The text itself, else what a summary keeps of it. What others encrypted says nothing here.
+		// The text itself, else what a summary keeps of it. What others encrypted says nothing
+		// here.
 		list, key := members["content"], "content"
 		if list == nil || string(list) == "[]" {
 			list, key = members["summary"], "summary"
@@ -238,8 +239,8 @@ type Dialogue struct {
 	reasoning, content string
 	calls              []byte
 	said               bool
-	// lastRole and lastContent are those of the last of the messages; the content only where it is one
-	// text.
+	// lastRole and lastContent are those of the last of the messages; the content only where it is
+	// one text.
 	lastRole, lastContent string
 }
 
@@ -255,7 +256,8 @@ func (d *Dialogue) Add(t *Item) {
 	case "function_call":
 		d.calls = wire.Comma(d.calls, len(d.calls))
 		d.calls = wire.AppendString(append(d.calls, `{"id":`...), t.CallID)
-		d.calls = wire.AppendString(append(d.calls, `,"type":"function","function":{"name":`...), t.Name)
+		d.calls = wire.AppendString(append(d.calls, `,"type":"function","function":{"name":`...),
+			t.Name)
 		d.calls = wire.AppendString(append(d.calls, `,"arguments":`...), t.Arguments)
 		d.calls = append(d.calls, "}}"...)
 		return

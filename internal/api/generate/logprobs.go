@@ -48,8 +48,8 @@ func KeepScores(kept, scores []Score) []Score {
 	return kept
 }
 
-// ScorePrompt notes how the tokens of choice i's prompt would have been chosen, which its first delta
-// says, where so many of the most likely are asked for.
+// ScorePrompt notes how the tokens of choice i's prompt would have been chosen, which its first
+// delta says, where so many of the most likely are asked for.
 func (s *Service) ScorePrompt(g *Generation, i int, d *engine.Delta, asked int32) {
 	if c := &g.Choices[i]; asked != sample.NoLogprobs && c.PromptScores == nil {
 		c.PromptScores = s.promptScores(g.Prompts[i/g.N].Prompt, d.PromptLogprobs)
@@ -179,8 +179,9 @@ func (s *Service) appendChatToken(b []byte, id int32, logprob float32, asID bool
 	return wire.AppendInts(b, []byte(s.tokenText(id, false)))
 }
 
-// AppendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt, then
-// {token id: {logprob, rank, decoded_token}} of the token that is there and the shown most likely ones.
+// AppendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt,
+// then {token id: {logprob, rank, decoded_token}} of the token that is there and the shown most
+// likely ones.
 func (s *Service) AppendLogprobsByID(b []byte, scores []Score, shown int) []byte {
 	b = append(b, '[')
 	for i := range scores {

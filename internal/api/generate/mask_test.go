@@ -14,7 +14,8 @@ import (
 // left.
 func FuzzMask(f *testing.F) {
 	specials := newSpecialTexts([]string{"<|a|>", "<|a|>b", "<s>", "</s>", "é"})
-	for _, s := range []string{"", "x", "<|a|>", "<|a|>b<s>", "<<s>>", "\u00e9<|a|", "\ue000\ue001"} {
+	for _, s := range []string{"", "x", "<|a|>", "<|a|>b<s>", "<<s>>", "\u00e9<|a|",
+		"\ue000\ue001"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -63,7 +64,8 @@ func TestMaskCutPlaceholder(t *testing.T) {
 // TestKeyOrderReachesTheTemplate: masking must not reorder.
 func TestKeyOrderReachesTheTemplate(t *testing.T) {
 	m := newMask()
-	raw := m.json(newSpecialTexts([]string{"<s>"}), []byte(`{"z":"<s>","a":1,"m":{"y":"q","b":"<s>"}}`))
+	raw := m.json(newSpecialTexts([]string{"<s>"}),
+		[]byte(`{"z":"<s>","a":1,"m":{"y":"q","b":"<s>"}}`))
 	v, err := chattemplate.FromJSON(raw)
 	if err != nil {
 		t.Fatal(err)

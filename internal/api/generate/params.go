@@ -164,8 +164,9 @@ func (s *Service) NextSeed() uint64 {
 // CheckPriority refuses a priority where the engine does not schedule by them.
 func (s *Service) CheckPriority(r *Sampling) *wire.Error {
 	if r.Priority != 0 && !s.opt.Priorities {
-		return wire.BadRequest("priority", "`priority` of %d needs a server with priority scheduling "+
-			"(--scheduling-policy priority)", r.Priority)
+		return wire.BadRequest("priority",
+			"`priority` of %d needs a server with priority scheduling (--scheduling-policy "+
+				"priority)", r.Priority)
 	}
 	return nil
 }

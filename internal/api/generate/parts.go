@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// reading is how the answers to a conversation are divided into parts, and makes the constraint that
-// its tools are; prompt is its text.
+// reading is how the answers to a conversation are divided into parts, and makes the constraint
+// that its tools are; prompt is its text.
 func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 	prompt string) (output.Options, *wire.Error) {
 	o := output.Options{Reasoning: s.Model.Thinking, Single: !req.Parallel, ID: from.CallID}
@@ -68,7 +68,8 @@ func tags(o *output.Options) []string {
 
 // hides is whether a tag is a special token, which an answer's text leaves out.
 func (s *Service) hides(o *output.Options) bool {
-	return slices.ContainsFunc(tags(o), func(tag string) bool { return s.specials.match(tag) == tag })
+	return slices.ContainsFunc(tags(o),
+		func(tag string) bool { return s.specials.match(tag) == tag })
 }
 
 // dropped are the other special tokens, which the text then has as well.
@@ -127,8 +128,8 @@ func (c *Choice) Parts(text string) []output.Part {
 
 // EachPart calls f with every part of the only answer of a generation, as they come, until it has
 // ended. logprobs are entries of a list, of the tokens that a part of the content is made of: which
-// they are altogether does not depend on how the answer came. Tokens after its last text, as the one
-// that ended it, come with a part of no text.
+// they are altogether does not depend on how the answer came. Tokens after its last text, as the
+// one that ended it, come with a part of no text.
 func (s *Service) EachPart(ctx context.Context, g *Generation, req *Chat,
 	f func(p output.Part, logprobs []byte) error) error {
 	var scores []Score

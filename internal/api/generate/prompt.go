@@ -62,15 +62,16 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 	most := s.MostBytes()
 	if r.truncate != nil {
 		if most = max(most, LeastTokenized); len(text) > most {
-			return wire.BadRequest(field, "the prompt of %d bytes is longer than what is tokenized in order "+
-				"to be truncated (at most %d bytes)", len(text), most)
+			return wire.BadRequest(field,
+				"the prompt of %d bytes is longer than what is tokenized in order to be "+
+					"truncated (at most %d bytes)", len(text), most)
 		}
 		return nil
 	}
 	if len(text) > most {
-		return wire.BadRequest(field, "This model's maximum context length is %d tokens. The prompt "+
-			"of %d bytes cannot fit in it "+
-			"(at most %d bytes).", s.Model.MaxModelLen, len(text), most)
+		return wire.BadRequest(field,
+			"This model's maximum context length is %d tokens. The prompt of %d bytes cannot fit "+
+				"in it (at most %d bytes).", s.Model.MaxModelLen, len(text), most)
 	}
 	return nil
 }
@@ -79,7 +80,8 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 func (s *Service) MostBytes() int { return 4 * s.maxTokenBytes * s.Model.MaxModelLen }
 
 // tokenizePair is tokenize for two texts, which are cut as transformers does.
-func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt, bad *wire.Error) {
+func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt,
+	bad *wire.Error) {
 	// That of both is bounded like the text of one.
 	if bad := s.checkText(r, "documents", first+second); bad != nil {
 		return p, bad

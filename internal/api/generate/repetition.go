@@ -40,10 +40,11 @@ func (s *Sampling) decodeRepetition(f *wire.Fields) {
 	}))
 	switch r := s.repetition; {
 	case r.MinPattern > r.MaxPattern:
-		f.Fail(wire.BadRequest(field+".min_pattern_size", "`%s.min_pattern_size` of %d is more than "+
-			"max_pattern_size, %d", field, r.MinPattern, r.MaxPattern))
+		f.Fail(wire.BadRequest(field+".min_pattern_size",
+			"`%s.min_pattern_size` of %d is more than max_pattern_size, %d", field, r.MinPattern,
+			r.MaxPattern))
 	case r.MaxPattern > 0 && r.MinCount < 2:
-		f.Fail(wire.BadRequest(field+".min_count", "`%s.min_count` must be at least 2, got %d", field,
-			r.MinCount))
+		f.Fail(wire.BadRequest(field+".min_count", "`%s.min_count` must be at least 2, got %d",
+			field, r.MinCount))
 	}
 }

@@ -30,8 +30,8 @@ type Sampling struct {
 	truncate                              *int64
 	TruncateRight, AddSpecial             bool
 	AsTokenIDs, ReturnTokenIDs, Echo      bool
-	// LogprobsByID gives log-probabilities the form of prompt_logprobs; CapMaxTokens has max_tokens be
-	// as many as the context has room for, not refused, where it is more.
+	// LogprobsByID gives log-probabilities the form of prompt_logprobs; CapMaxTokens has max_tokens
+	// be as many as the context has room for, not refused, where it is more.
 	LogprobsByID, CapMaxTokens bool
 	// Polled says that what there is of the answer can be asked for before its end.
 	Polled               bool
@@ -43,8 +43,8 @@ type Sampling struct {
 	// responseFormat says that the field is the one for the form of what is said to the user.
 	responseFormat bool
 	repetition     schedule.Repetition
-	// handOver says that the keys and values of the prompt are for another server, ticket where they
-	// come from; nil for nowhere.
+	// handOver says that the keys and values of the prompt are for another server, ticket where
+	// they come from; nil for nowhere.
 	handOver bool
 	ticket   *kvtransfer.Ticket
 	// Beams is nil unless it is to be beam search.
@@ -118,8 +118,8 @@ func (s *Sampling) decodeStop(f *wire.Fields, m *Model) {
 			wire.Describe(raw)))
 	}
 	if len(s.stop) > 0 && m.Tokenizer == nil {
-		f.Fail(wire.BadRequest(s.stopField, "`%s` needs a tokenizer and the server runs without one",
-			s.stopField))
+		f.Fail(wire.BadRequest(s.stopField,
+			"`%s` needs a tokenizer and the server runs without one", s.stopField))
 	}
 	s.includeStop = f.Boolean("include_stop_str_in_output", false)
 	s.StopTokens = f.Tokens("stop_token_ids", f.Lim.StopTokens, m.VocabSize)
@@ -146,8 +146,8 @@ func (s *Sampling) decodeBias(f *wire.Fields, m *Model) {
 		}
 		id, err := strconv.ParseInt(strings.TrimSpace(key), 10, 64)
 		if err != nil {
-			return wire.BadRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q",
-				wire.Clip(key))
+			return wire.BadRequest("logit_bias",
+				"`logit_bias` has a key that is not a token id: %q", wire.Clip(key))
 		}
 		if id < 0 || id >= int64(m.VocabSize) {
 			return wire.BadRequest("logit_bias",
@@ -192,8 +192,8 @@ func (s *Sampling) decodeStream(f *wire.Fields) {
 		}
 		v, ok := wire.LaxBool(raw)
 		if !ok {
-			return wire.BadRequest("stream_options", "`stream_options.%s` must be a boolean, got %s",
-				key, wire.Describe(raw))
+			return wire.BadRequest("stream_options",
+				"`stream_options.%s` must be a boolean, got %s", key, wire.Describe(raw))
 		}
 		*dst = v
 		return nil
@@ -210,8 +210,8 @@ func (s *Sampling) DecodeTruncation(f *wire.Fields) {
 	if side := f.OptString("truncation_side"); side != nil {
 		s.TruncateRight = *side == "right"
 		if *side != "left" && *side != "right" {
-			f.Fail(wire.BadRequest("truncation_side", "`truncation_side` must be left or right, got %q",
-				wire.Clip(*side)))
+			f.Fail(wire.BadRequest("truncation_side",
+				"`truncation_side` must be left or right, got %q", wire.Clip(*side)))
 		}
 	}
 }
@@ -229,7 +229,8 @@ func (s *Sampling) DecodeNames(f *wire.Fields) {
 	}
 	if raw := f.Required("request_id"); raw != nil {
 		if raw[0] != '"' {
-			f.Fail(wire.BadRequest("request_id", "`request_id` must be a string, got %s", wire.Describe(raw)))
+			f.Fail(wire.BadRequest("request_id", "`request_id` must be a string, got %s",
+				wire.Describe(raw)))
 		} else if s.requestID = wire.Unquote(raw); !wire.ValidID(s.requestID) {
 			f.Fail(wire.BadRequest("request_id",
 				"`request_id` must be 1 to 128 visible ASCII characters"))
@@ -260,8 +261,9 @@ func (s *Sampling) decodeUnsupported(f *wire.Fields) {
 // decodeBestOf reads best_of: as many candidates as answers are what n asks for.
 func (s *Sampling) decodeBestOf(f *wire.Fields) {
 	if n := f.OptInt("best_of"); n != nil && *n != int64(s.N) {
-		f.Fail(wire.BadRequest("best_of", "`best_of` was removed from the API: use n. Only the value of `n`, "+
-			"%d, is accepted, got %d", s.N, *n))
+		f.Fail(wire.BadRequest("best_of",
+			"`best_of` was removed from the API: use n. Only the value of `n`, %d, is accepted, "+
+				"got %d", s.N, *n))
 	}
 }
 
@@ -291,11 +293,12 @@ func (s *Sampling) checkRanges() *wire.Error {
 		}
 	}
 	if s.TopK != nil && *s.TopK < -1 {
-		return wire.BadRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
+		return wire.BadRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.",
+			*s.TopK)
 	}
 	if s.MinTokens < 0 {
-		return wire.BadRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.",
-			s.MinTokens)
+		return wire.BadRequest("min_tokens",
+			"min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
 	}
 	return nil
 }
@@ -325,7 +328,8 @@ func CountLogprobs(name string, v int64, m *Model) (int32, *wire.Error) {
 	count := v
 	switch {
 	case count < -1:
-		return sample.NoLogprobs, wire.BadRequest(name, "`%s` must be a positive value or -1.", name)
+		return sample.NoLogprobs, wire.BadRequest(name, "`%s` must be a positive value or -1.",
+			name)
 	case count == -1:
 		count = int64(m.VocabSize)
 	}
@@ -356,7 +360,8 @@ func (s *Sampling) DecodeMaxTokens(f *wire.Fields, names ...string) {
 // CheckMaxTokens refuses an answer of no tokens.
 func (s *Sampling) CheckMaxTokens() *wire.Error {
 	if v := s.MaxTokens; v != nil && *v < 1 {
-		return wire.BadRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField, *v)
+		return wire.BadRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField,
+			*v)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ type Options struct {
 	// Info describes the model that Engine runs.
 	Info   *open.Info
 	Engine Engine
-	// Config is the program's, config.Default at least: of it count what Model says of requests, and
-	// the defaults of answers.
+	// Config is the program's, config.Default at least: of it count what Model says of requests,
+	// and the defaults of answers.
 	Config *config.Config
 	Limits wire.Limits
 	// Metrics counts requests that the engine rejects; nil for none.
@@ -78,8 +78,8 @@ func (s *Service) Generates() error {
 	if s.Model.Pooling == nil {
 		return nil
 	}
-	return wire.BadRequest("model", "The model does not generate text: the server was started with "+
-		"--runner pooling")
+	return wire.BadRequest("model",
+		"The model does not generate text: the server was started with --runner pooling")
 }
 
 // Serves says that a model has this name.
@@ -89,7 +89,8 @@ func (s *Service) Serves(name string) bool {
 }
 
 // Bind is a decoder of requests that are checked against the model.
-func Bind[T any](s *Service, decode func(*wire.Fields, *Model) (T, *wire.Error)) func(*wire.Fields) (
+func Bind[T any](s *Service, decode func(*wire.Fields, *Model) (T,
+	*wire.Error)) func(*wire.Fields) (
 	T, *wire.Error) {
 	return func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.Model) }
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// thoughts counts the tokens of an answer's reasoning, those of its tags included: as OpenAI's usage
-// has it. The count does not depend on how the answer was cut into deltas.
+// thoughts counts the tokens of an answer's reasoning, those of its tags included: as OpenAI's
+// usage has it. The count does not depend on how the answer was cut into deltas.
 type thoughts struct {
 	on bool
 	// offsets are where tokens begin in the text, until it is known where the reasoning ends.

@@ -35,7 +35,8 @@ func TestTokenizingEnds(t *testing.T) {
 	}
 }
 
-// TestSpecialTagsAreRead: tags that are special tokens reach the parser, and other special tokens do not.
+// TestSpecialTagsAreRead: tags that are special tokens reach the parser, and other special tokens
+// do not.
 func TestSpecialTagsAreRead(t *testing.T) {
 	o := output.Options{Tools: output.FormatNamed("hermes")}
 	s := &Service{specials: newSpecialTexts([]string{"<|im_end|>"})}

@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
-// tokenwise is a stream whose deltas do not depend on how fast it is read, nor on which of its choices
-// is computed first: one token each, and the choices take turns.
+// tokenwise is a stream whose deltas do not depend on how fast it is read, nor on which of its
+// choices is computed first: one token each, and the choices take turns.
 type tokenwise struct {
 	engine.Stream
 	// waiting are deltas of each choice that have come before their turn.
@@ -20,7 +20,8 @@ type tokenwise struct {
 }
 
 func newTokenwise(s engine.Stream, choices int) *tokenwise {
-	return &tokenwise{Stream: s, waiting: make([][]engine.Delta, choices), over: make([]bool, choices),
+	return &tokenwise{Stream: s, waiting: make([][]engine.Delta, choices), over: make([]bool,
+		choices),
 		open: choices}
 }
 
@@ -56,7 +57,8 @@ func (s *tokenwise) Next(ctx context.Context) (engine.Delta, error) {
 
 // clone copies what a stream lends until its next delta.
 func clone(d engine.Delta) engine.Delta {
-	d.Text, d.Tokens, d.Logprobs = slices.Clone(d.Text), slices.Clone(d.Tokens), slices.Clone(d.Logprobs)
+	d.Text, d.Tokens, d.Logprobs = slices.Clone(d.Text), slices.Clone(d.Tokens),
+		slices.Clone(d.Logprobs)
 	d.TextOffsets, d.RuneOffsets = slices.Clone(d.TextOffsets), slices.Clone(d.RuneOffsets)
 	d.TextEnds = slices.Clone(d.TextEnds)
 	d.PromptLogprobs = slices.Clone(d.PromptLogprobs)
@@ -71,7 +73,8 @@ func divide(list []engine.Delta, d engine.Delta) []engine.Delta {
 	}
 	from := 0
 	for i := range n {
-		one := engine.Delta{Choice: d.Choice, Text: d.Text[from:d.TextEnds[i]], Tokens: d.Tokens[i : i+1],
+		one := engine.Delta{Choice: d.Choice, Text: d.Text[from:d.TextEnds[i]],
+			Tokens:    d.Tokens[i : i+1],
 			StopToken: -1, PromptTokens: d.PromptTokens, CachedTokens: d.CachedTokens,
 			OutputTokens: d.OutputTokens - (n - 1 - i)}
 		from = d.TextEnds[i]

@@ -24,7 +24,8 @@ type Tool struct {
 func NewTool(raw []byte) Tool {
 	f := MemberOf(raw, "function", '{')
 	return Tool{Name: wire.UnquoteOr(MemberOf(f, "name", '"'), ""), raw: raw,
-		parameters: MemberOf(f, "parameters", '{'), strict: string(MemberOf(f, "strict", 't')) == "true"}
+		parameters: MemberOf(f, "parameters", '{'), strict: string(MemberOf(f, "strict",
+			't')) == "true"}
 }
 
 // toolChoice is what tool_choice asks for.
@@ -52,8 +53,8 @@ type toolUse struct {
 	types map[string]map[string]output.Types
 }
 
-// ChooseByWord obeys a tool_choice that is none, auto or required, and auto where tools are given and
-// no choice (nil).
+// ChooseByWord obeys a tool_choice that is none, auto or required, and auto where tools are given
+// and no choice (nil).
 func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 	choice := ""
 	switch {
@@ -77,7 +78,8 @@ func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 		return nil
 	}
 	return wire.BadRequest("tool_choice", "Invalid value for `tool_choice`: %s! "+
-		"Only named tools, \"none\", \"auto\" or \"required\" are supported.", wire.Clip(string(raw)))
+		"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
+		wire.Clip(string(raw)))
 }
 
 // ChooseOne has the answer call a tool, once.
@@ -89,8 +91,8 @@ func (u *toolUse) ChooseOne(name string, tools []Tool, m *Model) *wire.Error {
 	return checkNamedTool(name, tools)
 }
 
-// ChooseAmong restricts the calls to tools by their names; the mode is auto or required. at is where
-// the request says so.
+// ChooseAmong restricts the calls to tools by their names; the mode is auto or required. at is
+// where the request says so.
 func (u *toolUse) ChooseAmong(at wire.Path, mode string, names []string, tools []Tool,
 	m *Model) *wire.Error {
 	if tools == nil {
@@ -105,8 +107,8 @@ func (u *toolUse) ChooseAmong(at wire.Path, mode string, names []string, tools [
 	case "required":
 		choice = someTool
 	default:
-		return wire.BadRequest("tool_choice", "`%s` must be auto or required, got %q", at.Member("mode"),
-			wire.Clip(mode))
+		return wire.BadRequest("tool_choice", "`%s` must be auto or required, got %q",
+			at.Member("mode"), wire.Clip(mode))
 	}
 	for _, name := range names {
 		if bad := checkNamedTool(name, tools); bad != nil {
@@ -136,13 +138,15 @@ func ToolsMissing() *wire.Error {
 func (m *Model) checkAuto() *wire.Error {
 	switch {
 	case !m.flags.EnableAutoToolChoice:
-		return wire.BadRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
-			"and --tool-call-parser to be set")
+		return wire.BadRequest("tool_choice",
+			`"auto" tool choice requires --enable-auto-tool-choice `+"and --tool-call-parser to "+
+				"be set")
 	case m.format == nil:
-		return wire.BadRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
-			"and --tool-call-parser to be set. The chat template of this model does not show how "+
-			`it writes calls: set --tool-call-parser, or tool_choice to "none" to give the tools `+
-			"to the chat template only.")
+		return wire.BadRequest("tool_choice",
+			`"auto" tool choice requires --enable-auto-tool-choice `+"and --tool-call-parser to "+
+				"be set. The chat template of this model does not show how "+
+				`it writes calls: set --tool-call-parser, or tool_choice to "none" to give the tools `+
+				"to the chat template only.")
 	}
 	return nil
 }
@@ -151,7 +155,8 @@ func (m *Model) checkAuto() *wire.Error {
 func checkNamedTool(name string, tools []Tool) *wire.Error {
 	if name == "" {
 		return wire.BadRequest("tool_choice",
-			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
+			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": "+
+				"{\"name\": \"my_function\"}}`")
 	}
 	if !slices.ContainsFunc(tools, func(t Tool) bool { return t.Name == name }) {
 		return wire.BadRequest("tool_choice",
@@ -175,14 +180,15 @@ func (c *Conversation) SetTools(tools []Tool) *wire.Error {
 			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
 				"digits, underscores, dots and dashes, got %q", i, wire.Clip(t.Name))
 		case seen[t.Name]:
-			return wire.BadRequest("tools", "`tools[%d].function.name` is %q, as that of another tool",
-				i, t.Name)
+			return wire.BadRequest("tools",
+				"`tools[%d].function.name` is %q, as that of another tool", i, t.Name)
 		}
 		seen[t.Name] = true
 	}
 	if len(tools) == 0 {
-		return wire.BadRequest("tools", "`tools` must not be an empty array. Either provide at least "+
-			"one tool or omit the field entirely.")
+		return wire.BadRequest("tools",
+			"`tools` must not be an empty array. Either provide at least one tool or omit the "+
+				"field entirely.")
 	}
 	return nil
 }

@@ -52,14 +52,16 @@ func (s *Sampling) DecodeTransfer(f *wire.Fields) {
 	case f.Err != nil || !prefill:
 		return
 	case s.handOver:
-		f.Fail(transferError("do_remote_decode", "cannot be asked for together with do_remote_prefill"))
+		f.Fail(transferError("do_remote_decode",
+			"cannot be asked for together with do_remote_prefill"))
 		return
 	}
-	for _, name := range []string{"remote_host", "remote_port", "remote_num_tokens", "remote_secret",
-		"remote_fingerprint"} {
+	for _, name := range []string{"remote_host", "remote_port", "remote_num_tokens",
+		"remote_secret", "remote_fingerprint"} {
 		if raw := string(members[name]); raw == "" || raw == "null" {
-			f.Fail(transferError(name, "is missing: kv_transfer_params are those of the answer to a "+
-				"request with do_remote_decode"))
+			f.Fail(transferError(name,
+				"is missing: kv_transfer_params are those of the answer to a request with "+
+					"do_remote_decode"))
 			return
 		}
 	}

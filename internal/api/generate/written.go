@@ -44,8 +44,8 @@ func (w *written) of(p *output.Part) []byte {
 	return w.take(n)
 }
 
-// tail takes out the tokens that follow the last text of an answer, which is so long. They belong to
-// the message that ends it, or to one without a text.
+// tail takes out the tokens that follow the last text of an answer, which is so long. They belong
+// to the message that ends it, or to one without a text.
 func (w *written) tail(length int) []byte {
 	if !w.open && w.other {
 		return nil

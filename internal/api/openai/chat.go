@@ -58,7 +58,8 @@ type chatPiece struct {
 	// parts, which then is the whole piece, and valid until the next one.
 	part *output.Part
 	text []byte
-	// scores say how tokens were chosen, where the request asks for that; valid until the next piece.
+	// scores say how tokens were chosen, where the request asks for that; valid until the next
+	// piece.
 	scores []generate.Score
 	tokens []int32
 	// last says that the choice has ended.
@@ -106,8 +107,8 @@ func (a *chatAnswer) read(ctx context.Context, sink chatSink) error {
 	})
 }
 
-// readParts hands on the parts of a delta, a piece for each, and what ended the choice as one of its
-// own. Tokens and how they were chosen go with the first.
+// readParts hands on the parts of a delta, a piece for each, and what ended the choice as one of
+// its own. Tokens and how they were chosen go with the first.
 func (a *chatAnswer) readParts(sink chatSink, piece *chatPiece, d *engine.Delta) error {
 	c := &a.g.Choices[piece.choice]
 	for _, p := range c.Parts(string(d.Text)) {

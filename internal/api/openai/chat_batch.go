@@ -35,8 +35,9 @@ func decodeChatBatch(f *wire.Fields, m *generate.Model) (*chatBatchRequest, *wir
 	return b, f.Err
 }
 
-// chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
-// each is answered by the choice of its number. What is said of one conversation's prompt is refused.
+// chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of
+// which each is answered by the choice of its number. What is said of one conversation's prompt is
+// refused.
 func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
@@ -45,8 +46,9 @@ func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields
 		size += len(k.Raw)
 	}
 	if most := s.cfg.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
-		return wire.BadRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
-			"%d conversations are more than %d bytes", size, len(req.talks), most)
+		return wire.BadRequest("chat_template_kwargs",
+			"`documents` and `chat_template_kwargs` of %d bytes for %d conversations are more "+
+				"than %d bytes", size, len(req.talks), most)
 	}
 	g, err := s.StartChats(r.Context(), &r.Call, "chatcmpl-", req.Chat, req.talks)
 	f.Done()
@@ -66,11 +68,12 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 	var list [][]byte
 	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '[' {
-			return wire.BadRequest("messages", "`messages[%d]` must be a list of messages, got %s: one "+
-				"conversation is for POST %s", i, wire.Describe(raw), ChatPath)
+			return wire.BadRequest("messages",
+				"`messages[%d]` must be a list of messages, got %s: one conversation is for POST %s", i, wire.Describe(raw), ChatPath)
 		}
 		if len(list) == f.Lim.Prompts {
-			return wire.BadRequest("messages", "`messages` has more than %d conversations", f.Lim.Prompts)
+			return wire.BadRequest("messages", "`messages` has more than %d conversations",
+				f.Lim.Prompts)
 		}
 		list = append(list, raw)
 		return nil
@@ -83,9 +86,10 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
 func checkBatch(r *generate.Chat) *wire.Error {
-	for name, asked := range map[string]bool{"stream": r.Stream, "n": r.N != 1, "use_beam_search": r.Beams != nil,
-		"tools": r.Tools != nil,
-		"echo":  r.Echo, "prompt_logprobs": r.TopPromptLogprobs != sample.NoLogprobs,
+	for name, asked := range map[string]bool{"stream": r.Stream, "n": r.N != 1,
+		"use_beam_search": r.Beams != nil,
+		"tools":           r.Tools != nil,
+		"echo":            r.Echo, "prompt_logprobs": r.TopPromptLogprobs != sample.NoLogprobs,
 		"return_prompt_text": r.ReturnPromptText, "return_token_ids": r.ReturnTokenIDs} {
 		if asked {
 			return wire.BadRequest(name, "`%s` is not for a batch of conversations", name)

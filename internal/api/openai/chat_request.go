@@ -80,8 +80,8 @@ func decodeGenerationPrompt(c *generate.Conversation, f *wire.Fields) {
 // text.
 func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 	if raw == nil && f.Members["prompt"] != nil {
-		f.Fail(wire.BadRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
-			CompletionPath, ChatPath))
+		f.Fail(wire.BadRequest("prompt",
+			"`prompt` is for POST %s; this route, %s, takes `messages`", CompletionPath, ChatPath))
 		return
 	}
 	if raw == nil {
@@ -99,8 +99,8 @@ func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 			switch key {
 			case "role":
 				if raw[0] != '"' {
-					return wire.BadRequest("messages", "`messages[%d].role` must be a string, got %s", i,
-						wire.Describe(raw))
+					return wire.BadRequest("messages",
+						"`messages[%d].role` must be a string, got %s", i, wire.Describe(raw))
 				}
 				c.LastRole = wire.Unquote(raw)
 			case "content":
@@ -138,8 +138,8 @@ func checkContent(i int, raw []byte) *wire.Error {
 			return nil
 		}
 		if raw[0] != '{' {
-			return wire.BadRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i,
-				j, wire.Describe(raw))
+			return wire.BadRequest("messages",
+				"`messages[%d].content[%d]` must be an object, got %s", i, j, wire.Describe(raw))
 		}
 		kind, text := "", false
 		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
@@ -151,10 +151,12 @@ func checkContent(i int, raw []byte) *wire.Error {
 		})
 		if kind != "text" {
 			return wire.BadRequest("messages",
-				"`messages[%d].content[%d]` has type %q: only text is supported", i, j, wire.Clip(kind))
+				"`messages[%d].content[%d]` has type %q: only text is supported", i, j,
+				wire.Clip(kind))
 		}
 		if !text {
-			return wire.BadRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
+			return wire.BadRequest("messages", "`messages[%d].content[%d].text` must be a string",
+				i, j)
 		}
 		return nil
 	})
@@ -176,7 +178,8 @@ func decodeToolChoice(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 	for _, t := range jsonx.Elements(generate.MemberOf(raw, "tools", '[')) {
 		names = append(names, generate.NewTool(t).Name)
 	}
-	f.Fail(r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names, r.Tools, m))
+	f.Fail(r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names,
+		r.Tools, m))
 }
 
 func decodeTools(c *generate.Conversation, f *wire.Fields) {

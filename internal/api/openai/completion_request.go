@@ -119,7 +119,8 @@ func nonEmpty(f *wire.Fields, field string, prompts []generate.RawPrompt) []gene
 
 func noPrompt(field string) *wire.Error {
 	if field == "prompt" {
-		return wire.BadRequest(field, "Either prompt or prompt_embeds must be provided and non-empty.")
+		return wire.BadRequest(field,
+			"Either prompt or prompt_embeds must be provided and non-empty.")
 	}
 	return wire.BadRequest(field, "`%s` must not be empty", field)
 }

@@ -28,14 +28,20 @@ func (s *API) Routes() []server.Route {
 	generates := func(h server.Handler) server.Handler {
 		return server.Checked(s.Generates, s.Counted(h))
 	}
-	add("POST", CompletionPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeCompletion), s.completions)))
-	add("POST", ChatPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeChat), s.chatCompletions)))
-	add("POST", ChatBatchPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeChatBatch), s.chatBatch)))
-	add("POST", TokensPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeTokens), s.generateTokens)))
+	add("POST", CompletionPath, generates(server.Post(s.Server, generate.Bind(s.Service,
+		decodeCompletion), s.completions)))
+	add("POST", ChatPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeChat),
+		s.chatCompletions)))
+	add("POST", ChatBatchPath, generates(server.Post(s.Server, generate.Bind(s.Service,
+		decodeChatBatch), s.chatBatch)))
+	add("POST", TokensPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeTokens),
+		s.generateTokens)))
 	add("GET", "/v1/models", s.listModels)
 	add("GET", "/v1/models/{model...}", s.getModel)
-	add("POST", "/tokenize", server.Post(s.Server, generate.Bind(s.Service, decodeTokenize), s.tokenizeText))
-	add("POST", "/detokenize", server.Post(s.Server, generate.Bind(s.Service, decodeDetokenize), s.detokenize))
+	add("POST", "/tokenize", server.Post(s.Server, generate.Bind(s.Service, decodeTokenize),
+		s.tokenizeText))
+	add("POST", "/detokenize", server.Post(s.Server, generate.Bind(s.Service, decodeDetokenize),
+		s.detokenize))
 	if s.Model.Answers.TokenizerInfo {
 		add("GET", "/tokenizer_info", s.tokenizerInfo)
 	}

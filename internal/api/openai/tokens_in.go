@@ -83,7 +83,9 @@ func (f *completionFold) tokens() *tokensResponse {
 }
 
 // tokensID is what answers of this route are named.
-func tokensID(g *generate.Generation) string { return tokensKind + strings.TrimPrefix(g.ID, "cmpl-") }
+func tokensID(g *generate.Generation) string {
+	return tokensKind + strings.TrimPrefix(g.ID, "cmpl-")
+}
 
 // tokensEvents sends the pieces of an answer as vLLM's GenerateStreamResponse.
 type tokensEvents struct {
@@ -117,12 +119,14 @@ func (e *tokensEvents) add(p *completionPiece) error {
 	return e.out.Send()
 }
 
-// notInTokens are fields of a completion that this route does not have, and those that stand outside
-// of sampling_params.
-var notInTokens, outsideParams = []string{"prompt", "echo", "suffix"}, []string{"stream", "stream_options"}
+// notInTokens are fields of a completion that this route does not have, and those that stand
+// outside of sampling_params.
+var notInTokens, outsideParams = []string{"prompt", "echo", "suffix"}, []string{"stream",
+	"stream_options"}
 
 // samplingNeutral are members of vLLM's SamplingParams that change nothing here.
-var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "output_text_buffer_length"}
+var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone",
+	"output_text_buffer_length"}
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
 func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wire.Error) {
@@ -151,7 +155,8 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 				return wire.BadRequest(key, "`%s` is no field of `sampling_params`", key)
 			}
 			if _, twice := f.Members[key]; twice {
-				return wire.BadRequest("sampling_params", "`%s` is also outside of `sampling_params`", wire.Clip(key))
+				return wire.BadRequest("sampling_params",
+					"`%s` is also outside of `sampling_params`", wire.Clip(key))
 			}
 			f.Members[key] = raw
 			return nil
@@ -166,7 +171,8 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 	decodeFields(req, f, m)
 	req.ReturnTokenIDs = true
 	if req.Stream && req.TopPromptLogprobs != sample.NoLogprobs {
-		f.Fail(wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
+		f.Fail(wire.BadRequest("prompt_logprobs",
+			"`prompt_logprobs` are not available when `stream=True`."))
 	}
 	return req, f.Err
 }

@@ -1,10 +1,11 @@
-// Package pdproxy is a proxy in front of servers that compute prompts (prefill) and servers that go on
-// from them (decode): clients see one server with OpenAI's API.
+// Package pdproxy is a proxy in front of servers that compute prompts (prefill) and servers that go
+// on from them (decode): clients see one server with OpenAI's API.
 //
 // A completion is asked of a prefill server first, for one token and for where its KV blocks are
-// (kv_transfer_params, see package kvtransfer), then of a decode server with that beside the client's
-// own fields, whose answer or stream is passed on as it comes. Whatever goes wrong with the first only
-// means that the decode server computes the prompt too. Everything else is passed to a decode server.
+// (kv_transfer_params, see package kvtransfer), then of a decode server with that beside the
+// client's own fields, whose answer or stream is passed on as it comes. Whatever goes wrong with
+// the first only means that the decode server computes the prompt too. Everything else is passed to
+// a decode server.
 package pdproxy
 
 import (
@@ -74,7 +75,10 @@ func New(o Options) (*Proxy, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.MaxIdleConnsPerHost, t.ResponseHeaderTimeout = nil, 256, headerTimeout
 	p := &Proxy{opt: o, client: &http.Client{Transport: t,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+		CheckRedirect: func(*http.Request,
+			[]*http.Request) error {
+			return http.ErrUseLastResponse
+		}}}
 	var err error
 	if p.prefill, err = newFleet("prefill", o.Prefill); err != nil {
 		return nil, err
@@ -88,7 +92,8 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Watch asks the servers for their health until ctx ends. It returns when nothing of the proxy runs.
+// Watch asks the servers for their health until ctx ends. It returns when nothing of the proxy
+// runs.
 func (p *Proxy) Watch(ctx context.Context) {
 	tick := time.NewTicker(p.opt.HealthEvery)
 	defer tick.Stop()
@@ -123,13 +128,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var times Times
-	if r.Method == http.MethodPost && slices.Contains(split, r.URL.Path) && len(p.prefill.servers) > 0 {
+	if r.Method == http.MethodPost && slices.Contains(split, r.URL.Path) &&
+		len(p.prefill.servers) > 0 {
 		times.Asked = time.Now()
 		if params, server := p.compute(r, body); params != nil {
 			times.Prefill, times.Computed = server, time.Now()
-			// The client's own text stays as it is: the server checks it as if it had come from there.
+			// The client's own text stays as it is: the server checks it as if it had come from
+			// there.
 			at := bytes.IndexByte(body, '{') + 1
-			first := slices.Concat(body[:at], []byte(`"kv_transfer_params":`), params, []byte(","), body[at:])
+			first := slices.Concat(body[:at], []byte(`"kv_transfer_params":`), params, []byte(","),
+				body[at:])
 			complete := false
 			defer func() {
 				if !complete {
@@ -146,8 +154,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // parting bounds the word to a prefill server whose blocks are not needed.
 const parting = 5 * time.Second
 
-// renounce gives the blocks of a prompt up whose answer did not come to its end: the decode server may
-// never have heard of them, have refused the request, or be gone.
+// renounce gives the blocks of a prompt up whose answer did not come to its end: the decode server
+// may never have heard of them, have refused the request, or be gone.
 func (p *Proxy) renounce(params json.RawMessage) {
 	var k kvtransfer.Ticket
 	if json.Unmarshal(params, &k) != nil || k.Port == 0 {
@@ -202,7 +210,8 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	}
 	answer, s, err := p.send(r, p.prefill, ask, nil)
 	if err != nil {
-		p.opt.Log.Warn("no prefill server answers: the prompt is computed where it is decoded", "error", err)
+		p.opt.Log.Warn("no prefill server answers: the prompt is computed where it is decoded",
+			"error", err)
 		return nil, ""
 	}
 	defer s.busy.Add(-1)
@@ -218,14 +227,15 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	return a.Params, s.url
 }
 
-// again are the answers of a server that has not begun with a request, and that another one may take.
+// again are the answers of a server that has not begun with a request, and that another one may
+// take.
 var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
 
-// send asks the servers of a fleet, one after the other, until one has an answer that has begun. The
-// last one's answer counts, whatever it is. It asks no more of them once too many have ended with the
-// request. The caller closes its body and takes the request off the
-// server's busy ones.
-func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*http.Response, *server, error) {
+// send asks the servers of a fleet, one after the other, until one has an answer that has begun.
+// The last one's answer counts, whatever it is. It asks no more of them once too many have ended
+// with the request. The caller closes its body and takes the request off the server's busy ones.
+func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*http.Response,
+	*server, error) {
 	var errs []error
 	order := f.order()
 	for i, s := range order {

@@ -107,12 +107,13 @@ type nowhere struct{}
 
 func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 
-// TestRenounced wants a prefill server to have its blocks back as soon as it is clear that no server comes
-// for them: the decode server refuses the request, is not there, or breaks its answer off, or the client
-// goes. An answer that is complete has had its blocks, or not.
+// TestRenounced wants a prefill server to have its blocks back as soon as it is clear that no
+// server comes for them: the decode server refuses the request, is not there, or breaks its answer
+// off, or the client goes. An answer that is complete has had its blocks, or not.
 func TestRenounced(t *testing.T) {
-	agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1", Blocks: 1,
-		Shape: kvtransfer.Shape{KVHeads: 1, Layers: 1}})
+	agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
+		Blocks: 1,
+		Shape:  kvtransfer.Shape{KVHeads: 1, Layers: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +138,9 @@ func TestRenounced(t *testing.T) {
 		if err := agent.Hold(h); err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(map[string]any{"kv_transfer_params": kvtransfer.Ticket{DoRemotePrefill: true,
-			Host: at.Host, Port: at.Port, Fingerprint: at.Fingerprint, Secret: h.Secret}})
+		text, err := json.Marshal(
+			map[string]any{"kv_transfer_params": kvtransfer.Ticket{DoRemotePrefill: true,
+				Host: at.Host, Port: at.Port, Fingerprint: at.Fingerprint, Secret: h.Secret}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +156,8 @@ func TestRenounced(t *testing.T) {
 			dec.Close()
 		}
 		p, url := newProxy(t, []*backend{newBackend(t, string(text))}, []*backend{dec}, nil)
-		r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a"}`))
+		r, err := http.Post(url+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"a"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +227,10 @@ func TestNotSplit(t *testing.T) {
 	pre, dec := newBackend(t, ticket), newBackend(t, "{}")
 	_, url := newProxy(t, []*backend{pre}, []*backend{dec}, nil)
 	for _, c := range []struct{ path, body string }{
-		{"/v1/embeddings", `{"input":"a"}`}, {"/v1/completions", `{"prompt":"a","use_beam_search":true}`},
-		{"/v1/completions", `{"prompt":"a","kv_transfer_params":{}}`}, {"/v1/completions", `{"prompt`},
+		{"/v1/embeddings", `{"input":"a"}`}, {"/v1/completions",
+			`{"prompt":"a","use_beam_search":true}`},
+		{"/v1/completions", `{"prompt":"a","kv_transfer_params":{}}`}, {"/v1/completions",
+			`{"prompt`},
 		{"/v1/completions", `[]`}, {"/v1/completions", `{}`},
 	} {
 		if status, _, _ := post(t, url+c.path, c.body); status != 200 {
@@ -327,7 +332,8 @@ func TestStreams(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		q, _ := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/completions", strings.NewReader(`{}`))
+		q, _ := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/completions",
+			strings.NewReader(`{}`))
 		go func() { next <- "one" }()
 		r, err := http.DefaultClient.Do(q)
 		if err != nil {
@@ -364,8 +370,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// resuming is a server with an answer that it breaks off after each of some numbers of bytes. It goes on
-// as servers do.
+// resuming is a server with an answer that it breaks off after each of some numbers of bytes. It
+// goes on as servers do.
 func resuming(t *testing.T, answer string, breaks ...int) (url string, asked func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -432,7 +438,8 @@ func TestGoesOn(t *testing.T) {
 			s := httptest.NewServer(p)
 			defer s.Close()
 			_, text, header := post(t, s.URL+"/v1/completions", `{"prompt":"a"}`)
-			if text != c.want && (c.want == answer || !strings.Contains(text, c.want)) || len(asked()) != c.asks {
+			if text != c.want && (c.want == answer || !strings.Contains(text, c.want)) ||
+				len(asked()) != c.asks {
 				t.Errorf("%q after %q", text, asked())
 			}
 			if header.Get(resumeHeader) != "" {

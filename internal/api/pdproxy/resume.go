@@ -77,10 +77,11 @@ type refusal struct {
 
 func (e *refusal) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
 
-// pass hands a request to a decode server, and its answer to the client as it comes. When the server
-// ends before the answer does another one goes on with it; whole is the request as it was, first what
-// the first one is asked. It says whether that one's answer was one, to its end.
-func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte, times *Times) bool {
+// pass hands a request to a decode server, and its answer to the client as it comes. When the
+// server ends before the answer does another one goes on with it; whole is the request as it was,
+// first what the first one is asked. It says whether that one's answer was one, to its end.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte,
+	times *Times) bool {
 	var has progress
 	status := 0
 	for body, asks := first, 1; ; body, asks = whole, asks+1 {
@@ -115,7 +116,8 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte
 			breakOff(w, err)
 			return false
 		}
-		p.opt.Log.Info("an answer goes on at another decode server", "bytes", has.bytes, "cause", err)
+		p.opt.Log.Info("an answer goes on at another decode server", "bytes", has.bytes, "cause",
+			err)
 		select {
 		case <-time.After(pause):
 		case <-r.Context().Done():
@@ -172,8 +174,8 @@ func (g *progress) forward(w http.ResponseWriter, answer *http.Response) error {
 // maxRefusal bounds what is read of an answer that is none.
 const maxRefusal = 64 << 10
 
-// breakOff tells the client that there is no more of an answer that has begun: the reader of a stream
-// of events by another one, others by a break.
+// breakOff tells the client that there is no more of an answer that has begun: the reader of a
+// stream of events by another one, others by a break.
 func breakOff(w http.ResponseWriter, err error) {
 	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 		panic(http.ErrAbortHandler)

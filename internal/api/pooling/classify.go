@@ -81,8 +81,8 @@ type poolingRequest struct {
 	activate bool
 }
 
-// decodePooling reads a task and its fields. vLLM's default is a vector of each token, which there is
-// not: so the task is given.
+// decodePooling reads a task and its fields. vLLM's default is a vector of each token, which there
+// is not: so the task is given.
 func decodePooling(f *wire.Fields, m *generate.Model) (*poolingRequest, *wire.Error) {
 	task, own := f.OptString("task"), "embed"
 	if m.Pooling.Classes != nil {
@@ -92,12 +92,15 @@ func decodePooling(f *wire.Fields, m *generate.Model) (*poolingRequest, *wire.Er
 	case f.Err != nil:
 		return nil, f.Err
 	case task == nil:
-		return nil, wire.BadRequest("task", "`task` is missing: this model has %q. Vectors of each token "+
-			"(token_embed, token_classify), which are vLLM's default, are not supported.", own)
+		return nil, wire.BadRequest("task",
+			"`task` is missing: this model has %q. Vectors of each token (token_embed, "+
+				"token_classify), which are vLLM's default, are not supported.", own)
 	case *task != own:
-		return nil, wire.BadRequest("task", "`task` %q is not supported: this model has %q", wire.Clip(*task), own)
+		return nil, wire.BadRequest("task", "`task` %q is not supported: this model has %q",
+			wire.Clip(*task), own)
 	case own == "classify" && f.Members["dimensions"] != nil:
-		return nil, wire.BadRequest("dimensions", "`dimensions` are for embeddings: this model classifies")
+		return nil, wire.BadRequest("dimensions",
+			"`dimensions` are for embeddings: this model classifies")
 	}
 	e, bad := decodeEmbedding(f, m)
 	if bad != nil {

@@ -34,8 +34,8 @@ func decodeEmbedding(f *wire.Fields, m *generate.Model) (*embeddingRequest, *wir
 	case *format == "base64":
 		r.base64 = true
 	default:
-		f.Fail(wire.BadRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
-			wire.Clip(*format)))
+		f.Fail(wire.BadRequest("encoding_format",
+			"`encoding_format` must be float or base64, got %q", wire.Clip(*format)))
 	}
 	r.normalize = m.Pooling.Normalize
 	for _, name := range []string{"normalize", "use_activation"} {
@@ -55,14 +55,15 @@ func decodeEmbedding(f *wire.Fields, m *generate.Model) (*embeddingRequest, *wir
 func checkDimensions(p *open.Pooling, d int64) *wire.Error {
 	switch {
 	case d < 1 || d > int64(p.Width):
-		return wire.BadRequest("dimensions", "`dimensions` must be between 1 and %d, got %d", p.Width, d)
+		return wire.BadRequest("dimensions", "`dimensions` must be between 1 and %d, got %d",
+			p.Width, d)
 	case !p.Matryoshka && d != int64(p.Width):
-		return wire.BadRequest("dimensions", "Model does not support matryoshka representation, changing "+
-			"output dimensions will lead to poor results. (--hf-overrides '{\"is_matryoshka\": true}' "+
-			"says that it does.)")
+		return wire.BadRequest("dimensions",
+			"Model does not support matryoshka representation, changing output dimensions will "+
+				"lead to poor results. (--hf-overrides '{\"is_matryoshka\": true}' says that it does.)")
 	case len(p.Dimensions) > 0 && !slices.Contains(p.Dimensions, int(d)):
-		return wire.BadRequest("dimensions", "`dimensions` of %d is not one of those the model has: %v", d,
-			p.Dimensions)
+		return wire.BadRequest("dimensions",
+			"`dimensions` of %d is not one of those the model has: %v", d, p.Dimensions)
 	}
 	return nil
 }
@@ -155,7 +156,8 @@ func normalize(v []float32) {
 }
 
 // listed is a field that is a text or a list of texts.
-func listed(f *wire.Fields, m *generate.Model, names ...string) (field string, list []generate.RawPrompt) {
+func listed(f *wire.Fields, m *generate.Model, names ...string) (field string,
+	list []generate.RawPrompt) {
 	for _, name := range names {
 		if f.Members[name] != nil {
 			return name, openai.DecodePrompt(f, m, name)

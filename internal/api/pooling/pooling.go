@@ -29,9 +29,10 @@ func (s *API) Routes() []server.Route {
 	var list []server.Route
 	for path, h := range map[string]server.Handler{
 		EmbeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
-		ClassifyPath:   s.classifies("Classification API", poolingRoute(s, decodeClassify, s.classify)),
-		PoolingPath:    s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
-		ScorePath:      score, "/score": score,
+		ClassifyPath: s.classifies("Classification API", poolingRoute(s, decodeClassify,
+			s.classify)),
+		PoolingPath: s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
+		ScorePath:   score, "/score": score,
 		RerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,
 	} {
 		list = append(list, server.Route{Method: http.MethodPost, Path: path, Handler: h})
@@ -45,8 +46,9 @@ func (s *API) pooled(what string, h server.Handler) server.Handler {
 		return s.Counted(h)
 	}
 	return func(http.ResponseWriter, *server.Request) error {
-		return wire.BadRequest("model", "The model does not support %s: it generates text. A server that "+
-			"is started with --runner pooling has them.", what)
+		return wire.BadRequest("model",
+			"The model does not support %s: it generates text. A server that is started with "+
+				"--runner pooling has them.", what)
 	}
 }
 
@@ -56,8 +58,8 @@ func (s *API) embeds(what string, h server.Handler) server.Handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *server.Request) error {
-		return wire.BadRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
-			ClassifyPath)
+		return wire.BadRequest("model",
+			"The model does not support %s: it classifies texts (POST %s)", what, ClassifyPath)
 	}
 }
 
@@ -68,8 +70,9 @@ func (s *API) scored(what string, h server.Handler) server.Handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *server.Request) error {
-		return wire.BadRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
-			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), ClassifyPath)
+		return wire.BadRequest("model",
+			"The model does not support %s: it has %d classes, a score is for one (num_labels of "+
+				"config.json). POST %s classifies texts", what, len(p.Classes.Labels), ClassifyPath)
 	}
 }
 
@@ -78,8 +81,9 @@ func (s *API) classifies(what string, h server.Handler) server.Handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *server.Request) error {
-		return wire.BadRequest("model", "The model does not support %s: it has no head over classes "+
-			"(…ForSequenceClassification)", what)
+		return wire.BadRequest("model",
+			"The model does not support %s: it has no head over classes "+
+				"(…ForSequenceClassification)", what)
 	}
 }
 
@@ -95,7 +99,8 @@ func (p *pooling) decode(f *wire.Fields) {
 	if name := f.OptString("model"); name != nil {
 		p.Model = *name
 	}
-	p.TruncateRight = true // unless the request has a side: what pools reads a text from its beginning
+	// unless the request has a side: what pools reads a text from its beginning
+	p.TruncateRight = true
 	p.DecodeTruncation(f)
 	p.DecodeNames(f)
 	p.Timeout = f.OptFloat("timeout")
@@ -128,8 +133,8 @@ func (t *texts) decode(f *wire.Fields, m *generate.Model) {
 }
 
 // vectors are those of texts, as the model pools.
-func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Generation, []generate.Prompt, [][]float32,
-	error) {
+func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Generation,
+	[]generate.Prompt, [][]float32, error) {
 	if t.chat {
 		p, bad := s.Render(r.Context(), &t.Conversation, &t.Sampling)
 		if bad != nil {
@@ -198,7 +203,8 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generat
 func poolingRoute[T interface{ shared() *pooling }](s *API,
 	decode func(f *wire.Fields, m *generate.Model) (T, *wire.Error),
 	answer func(r *server.Request, req T) (any, error)) server.Handler {
-	return server.Post(s.Server, generate.Bind(s.Service, decode), func(w http.ResponseWriter, r *server.Request, _ *wire.Fields, req T) error {
+	return server.Post(s.Server, generate.Bind(s.Service, decode), func(w http.ResponseWriter,
+		r *server.Request, _ *wire.Fields, req T) error {
 		if bad := s.begin(req.shared()); bad != nil {
 			return bad
 		}

@@ -19,7 +19,8 @@ const (
 
 // What Qwen3-Reranker was trained to be asked (its model card).
 const (
-	qwen3RerankBefore = "<|im_start|>system\nJudge whether the Document meets the requirements based on " +
+	qwen3RerankBefore = "<|im_start|>system\nJudge whether the Document meets the requirements " +
+		"based on " +
 		"the Query and the Instruct provided. Note that the answer can only be \"yes\" or " +
 		"\"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: "
 	qwen3RerankTask  = "Given a web search query, retrieve relevant passages that answer the query"
@@ -55,8 +56,8 @@ func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field stri
 		f.Unsupported("use_activation", "true")
 	}
 	if q, d := len(r.queries), len(r.documents); f.Err == nil && q != 1 && q != d {
-		f.Fail(wire.BadRequest(field, "%d queries meet %d documents: there must be one query, or as many as "+
-			"documents", q, d))
+		f.Fail(wire.BadRequest(field,
+			"%d queries meet %d documents: there must be one query, or as many as documents", q, d))
 	}
 	for _, list := range [][]generate.RawPrompt{r.queries, r.documents} {
 		for _, p := range list {
@@ -67,8 +68,8 @@ func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field stri
 	}
 }
 
-// scoresPairs says that the model reads both texts of a pair, and either classifies them or would say
-// one of two tokens. Else their vectors are compared.
+// scoresPairs says that the model reads both texts of a pair, and either classifies them or would
+// say one of two tokens. Else their vectors are compared.
 func scoresPairs(m *generate.Model) bool {
 	return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0
 }
@@ -103,8 +104,8 @@ func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 }
 
 // scores are those of each document with its query.
-func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generate.Generation, []float64,
-	error) {
+func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generate.Generation,
+	[]float64, error) {
 	if scoresPairs(&s.Model) {
 		return s.judged(r, req, kind)
 	}
@@ -130,8 +131,8 @@ func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*genera
 	return g, scores, nil
 }
 
-// judged scores pairs by the one class of the model, or by the probability that it says the second of
-// its two tokens, not the first.
+// judged scores pairs by the one class of the model, or by the probability that it says the second
+// of its two tokens, not the first.
 func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*generate.Generation,
 	[]float64, error) {
 	head, pooled, tokens := s.Model.Pooling.Classes, s.Model.Pooling.Type, []int32(nil)
@@ -144,7 +145,8 @@ func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*genera
 		if head != nil {
 			pairs[i] = generate.RawPrompt{IsText: true, Text: query, Second: &d.Text}
 		} else {
-			pairs[i] = generate.RawPrompt{IsText: true, Text: s.pair(query, d.Text, req.instruction)}
+			pairs[i] = generate.RawPrompt{IsText: true, Text: s.pair(query, d.Text,
+				req.instruction)}
 		}
 	}
 	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", pairs, pooled, tokens...)

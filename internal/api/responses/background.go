@@ -93,7 +93,8 @@ type liveResponse struct {
 
 	mu     sync.Mutex
 	stream *Stream
-	// log is its events, one after another; changed is closed when there are more, or none any more.
+	// log is its events, one after another; changed is closed when there are more, or none any
+	// more.
 	log     []byte
 	changed chan struct{}
 	ended   bool
@@ -143,8 +144,8 @@ func (l *liveResponse) wake() {
 }
 
 // startBackground submits a request and answers it in a goroutine of the server.
-func (s *API) startBackground(r *server.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
-	err error) {
+func (s *API) startBackground(r *server.Request, req *responseRequest,
+	begun time.Time) (_ *liveResponse, err error) {
 	if err := s.live.refuses(); err != nil { // before the work of starting it
 		return nil, err
 	}

@@ -93,7 +93,10 @@ func evict(tx *store.Tx) error {
 		}
 	}
 	id := func(key string) string { return key[strings.LastIndex(key, "/")+1:] } // by age
-	slices.SortFunc(entries[most], func(a, b entry) int { return strings.Compare(id(a.key), id(b.key)) })
+	slices.SortFunc(entries[most], func(a, b entry) int {
+		return strings.Compare(id(a.key),
+			id(b.key))
+	})
 	freed := 0
 	for _, e := range entries[most] {
 		if freed >= all/8 {
@@ -153,8 +156,9 @@ func (s *API) loadEvents(owner, id string) ([]byte, error) {
 	}
 	events, err := s.opt.Store.Get(eventsKey(owner, id))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, wire.BadRequest("stream", "response %s has no events to stream: it was not created "+
-			"with `background` and `stream`, or its server has ended", wire.Clip(id))
+		return nil, wire.BadRequest("stream",
+			"response %s has no events to stream: it was not created with `background` and "+
+				"`stream`, or its server has ended", wire.Clip(id))
 	}
 	return events, err
 }
@@ -167,7 +171,8 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 	for next := id; next != ""; {
 		if live := s.live.find(owner, next); live != nil {
 			if !live.complete() {
-				return nil, wire.BadRequest(field, "response %s is not complete yet", wire.Clip(next))
+				return nil, wire.BadRequest(field, "response %s is not complete yet",
+					wire.Clip(next))
 			}
 			<-live.done // its client has seen the end: only the store is behind
 		}
@@ -184,9 +189,9 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 		chain = append(chain, kept)
 		total += int64(len(kept.Response) + len(kept.Input))
 		if len(chain) > maxChain || total > s.opt.MaxConversation {
-			return nil, wire.BadRequest(field, "the conversation of response %s is too long: at most "+
-				"%d responses, and %d bytes", wire.Clip(id), maxChain,
-				s.opt.MaxConversation)
+			return nil, wire.BadRequest(field,
+				"the conversation of response %s is too long: at most %d responses, and %d bytes",
+				wire.Clip(id), maxChain, s.opt.MaxConversation)
 		}
 		var link struct {
 			Previous string `json:"previous_response_id"`

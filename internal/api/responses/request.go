@@ -32,8 +32,8 @@ var chatOnly = map[string]string{
 	"return_prompt_text": "", "return_tokens_as_token_ids": "",
 }
 
-// decodeResponse reads all fields. The conversation is whole once the items are known that it goes on
-// from (converse).
+// decodeResponse reads all fields. The conversation is whole once the items are known that it goes
+// on from (converse).
 func decodeResponse(f *wire.Fields, m *generate.Model) (*responseRequest, *wire.Error) {
 	r := responseFields{&responseRequest{Chat: generate.NewChat(m, "input")}, f, m}
 	rec := &r.record
@@ -55,8 +55,8 @@ func decodeResponse(f *wire.Fields, m *generate.Model) (*responseRequest, *wire.
 	rec.Store = f.OptBool("store", true)
 	rec.Background = f.OptBool("background", false)
 	if rec.Background && !rec.Store {
-		f.Fail(wire.BadRequest("background", "`background` needs `store`: who asks for the response "+
-			"later asks for what is kept"))
+		f.Fail(wire.BadRequest("background",
+			"`background` needs `store`: who asks for the response later asks for what is kept"))
 	}
 	rec.Metadata = decodeMetadata(f)
 	r.DecodeMaxTokens(f, "max_output_tokens")
@@ -95,8 +95,9 @@ func (r *responseFields) decodeNames() {
 	rec.ServiceTier = "default"
 	if tier := r.OptString("service_tier"); tier != nil &&
 		!slices.Contains([]string{"auto", "default", "flex", "scale", "priority"}, *tier) {
-		r.Fail(wire.BadRequest("service_tier", "`service_tier` must be auto, default, flex, scale or "+
-			"priority, got %q", wire.Clip(*tier)))
+		r.Fail(wire.BadRequest("service_tier",
+			"`service_tier` must be auto, default, flex, scale or priority, got %q",
+			wire.Clip(*tier)))
 	}
 }
 
@@ -142,7 +143,8 @@ func (r *responseFields) decodeLogprobs() {
 	r.SetLogprobs(shown)
 }
 
-// decodeReasoning reads `reasoning`. Summaries are not made: what the model thought is there itself.
+// decodeReasoning reads `reasoning`. Summaries are not made: what the model thought is there
+// itself.
 func (r *responseFields) decodeReasoning() {
 	raw := r.Object("reasoning")
 	if raw == nil {
@@ -214,7 +216,8 @@ func (r *responseFields) decodeFormat(at wire.Path, raw []byte) *wire.Error {
 	case "json_schema":
 		c = generate.FormatSchema(r.Fields, string(at), at, raw)
 	default:
-		return at.Member("type").Bad("must be text, json_object or json_schema, got %q", wire.Clip(kind))
+		return at.Member("type").Bad("must be text, json_object or json_schema, got %q",
+			wire.Clip(kind))
 	}
 	r.SetResponseFormat(r.Fields, string(at), c)
 	return nil
@@ -326,10 +329,12 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 		}); bad != nil {
 			return bad
 		}
-		return r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names, r.Tools, r.m)
+		return r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names,
+			r.Tools, r.m)
 	default:
 		return at.Bad("of type %s is not supported by this server: it must be none, auto, "+
-			"required, a function or allowed_tools", wire.Clip(string(wire.OrNull(generate.MemberOf(raw, "type", '"')))))
+			"required, a function or allowed_tools",
+			wire.Clip(string(wire.OrNull(generate.MemberOf(raw, "type", '"')))))
 	}
 }
 
@@ -376,12 +381,14 @@ func decodeMetadata(f *wire.Fields) []byte {
 		case n > 16:
 			return wire.BadRequest(field, "`metadata` has more than 16 pairs")
 		case len([]rune(key)) > 64:
-			return wire.BadRequest(field, "`metadata` has a key longer than 64 characters: %s", wire.Clip(key))
+			return wire.BadRequest(field, "`metadata` has a key longer than 64 characters: %s",
+				wire.Clip(key))
 		case raw[0] != '"':
 			return wire.BadRequest(field, "`metadata.%s` must be a string, got %s", wire.Clip(key),
 				wire.Describe(raw))
 		case len([]rune(wire.Unquote(raw))) > 512:
-			return wire.BadRequest(field, "`metadata.%s` is longer than 512 characters", wire.Clip(key))
+			return wire.BadRequest(field, "`metadata.%s` is longer than 512 characters",
+				wire.Clip(key))
 		}
 		return nil
 	}))

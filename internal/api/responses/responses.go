@@ -22,8 +22,8 @@ type Options struct {
 	Store *store.Store
 	// Log receives failures to keep one.
 	Log *slog.Logger
-	// MaxBackground is how many there may be in the background, 0 for any number; MaxConversation the
-	// bytes of a conversation that a request goes on from.
+	// MaxBackground is how many there may be in the background, 0 for any number; MaxConversation
+	// the bytes of a conversation that a request goes on from.
 	MaxBackground   int
 	MaxConversation int64
 }
@@ -45,7 +45,8 @@ func New(srv *server.Server, service *generate.Service, o Options) *API {
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	return []server.Route{
-		{Method: "POST", Path: ResponsesPath, Handler: server.Checked(s.Generates, s.createResponse)},
+		{Method: "POST", Path: ResponsesPath, Handler: server.Checked(s.Generates,
+			s.createResponse)},
 		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse},
 		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse},
 		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse},
@@ -274,10 +275,12 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 	}
 	switch background, status := kept.state(); {
 	case !background:
-		return wire.BadRequest("id", "response %s is not one in the background: close its connection "+
-			"to cancel it", wire.Clip(id))
+		return wire.BadRequest("id",
+			"response %s is not one in the background: close its connection to cancel it",
+			wire.Clip(id))
 	case status != Cancelled:
-		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id), status)
+		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id),
+			status)
 	}
 	return s.WriteRaw(w, string(kept.Response))
 }

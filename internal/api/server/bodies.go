@@ -145,8 +145,8 @@ func (b *body) claim(ctx context.Context, n int64) error {
 	return nil
 }
 
-// BodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it took
-// too long, its client went away, or it breaks the rules of HTTP.
+// BodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it
+// took too long, its client went away, or it breaks the rules of HTTP.
 func BodyFailure(err error, deadline time.Time) error {
 	var tooLarge *http.MaxBytesError
 	// net/http does not tell that it waited for a trailer in vain.

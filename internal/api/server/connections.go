@@ -123,14 +123,14 @@ func (l *Connections) Accept() (net.Conn, error) {
 	}
 }
 
-// unusedLongEnough is how long a connection may be open without a request before it is taken for one that will
-// have none.
+// unusedLongEnough is how long a connection may be open without a request before it is taken for
+// one that will have none.
 const unusedLongEnough = 5 * time.Second
 
-// Drain closes the listener, which another process may have too, and returns when every connection that was
-// accepted is closed: after the answer to a request, or when it has had none for a while. It returns sooner
-// when ctx is over. http.Server.Shutdown does not do: a request that it finds when it begins is read, and its
-// connection closed without an answer.
+// Drain closes the listener, which another process may have too, and returns when every connection
+// that was accepted is closed: after the answer to a request, or when it has had none for a while.
+// It returns sooner when ctx is over. http.Server.Shutdown does not do: a request that it finds
+// when it begins is read, and its connection closed without an answer.
 func (l *Connections) Drain(ctx context.Context) {
 	l.draining.Store(true)
 	_ = l.Close() // a listener that another process has is closed all the same

@@ -30,8 +30,8 @@ func Deadline(r *Request, field *float64, begun time.Time) (*Request, context.Ca
 	}
 	if field != nil {
 		if !(*field > 0) {
-			return nil, nil, wire.BadRequest("timeout", "`timeout` of %v is not a positive number of seconds",
-				*field)
+			return nil, nil, wire.BadRequest("timeout",
+				"`timeout` of %v is not a positive number of seconds", *field)
 		}
 		seconds = min(seconds, *field)
 	}

@@ -79,8 +79,8 @@ func hostname(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
 
-// isLoopbackName reports whether a host name always means the machine of the client that uses it: the
-// loopback names and addresses, and the unspecified address, which is one of them to a client.
+// isLoopbackName reports whether a host name always means the machine of the client that uses it:
+// the loopback names and addresses, and the unspecified address, which is one of them to a client.
 func isLoopbackName(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {

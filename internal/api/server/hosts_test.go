@@ -11,8 +11,8 @@ import (
 func fakeMachine() *machineNames {
 	return &machineNames{names: []string{"box.example.com", "box", "box.local"},
 		addresses: func() []netip.Addr {
-			return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.168.1.5"),
-				netip.MustParseAddr("fe80::1")}
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1"),
+				netip.MustParseAddr("192.168.1.5"), netip.MustParseAddr("fe80::1")}
 		}}
 }
 

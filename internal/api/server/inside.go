@@ -24,9 +24,9 @@ func (s *Server) Posts(path string) bool {
 	return r != nil && r.methods[http.MethodPost] != nil
 }
 
-// Answer answers a request of this program as its route, which is there (Posts), answers a client's:
-// the same checks of the same fields, and the answer without its connection. A client's limits are not
-// those of its rows.
+// Answer answers a request of this program as its route, which is there (Posts), answers a
+// client's: the same checks of the same fields, and the answer without its connection. A client's
+// limits are not those of its rows.
 func (s *Server) Answer(ctx context.Context, q Inside) (status int, answer []byte, err error) {
 	r := (&http.Request{Method: http.MethodPost, URL: &url.URL{Path: q.Path},
 		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {q.ID}},

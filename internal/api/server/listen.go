@@ -66,8 +66,8 @@ func join(list ...net.Listener) *joined {
 	return j
 }
 
-// accept hands over what one listener accepts, errors too, until it is closed. What was accepted by then is
-// handed over as well, where Accept is still called.
+// accept hands over what one listener accepts, errors too, until it is closed. What was accepted by
+// then is handed over as well, where Accept is still called.
 func (j *joined) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()

@@ -15,8 +15,8 @@ import (
 type Request struct {
 	*http.Request
 	call.Call
-	// Owner names whose responses, files and batches are whose: those of an API key are found with it
-	// alone, those of a server without keys by everyone. A row has the owner of its batch.
+	// Owner names whose responses, files and batches are whose: those of an API key are found with
+	// it alone, those of a server without keys by everyone. A row has the owner of its batch.
 	Owner string
 	// patient says that its body waits for room without an end.
 	patient bool

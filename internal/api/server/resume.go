@@ -18,18 +18,20 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
-// ResumeHeader lets an answer that was broken off go on at another server. A proxy gives each request
-// the value "begin". The head of the answer then has a token, which names what the answer is made of
-// beside the request: the seed of all that is drawn, its time, and whose weights. When the connection
-// breaks the proxy asks another server the same with "token;bytes;sum": how much of the body its client
-// has, and the IEEE CRC-32 of it, in hexadecimal. What follows of the body comes as the answer.
+// ResumeHeader lets an answer that was broken off go on at another server. A proxy gives each
+// request the value "begin". The head of the answer then has a token, which names what the answer
+// is made of beside the request: the seed of all that is drawn, its time, and whose weights. When
+// the connection breaks the proxy asks another server the same with "token;bytes;sum": how much of
+// the body its client has, and the IEEE CRC-32 of it, in hexadecimal. What follows of the body
+// comes as the answer.
 //
-// The other server computes the whole answer again and leaves out what the client has, once it has found
-// that to be the same; else, and where its weights are others, it answers 409. Such answers are made of one
-// token at a time, and the choices take turns, so that their bytes do not depend on who was faster.
+// The other server computes the whole answer again and leaves out what the client has, once it has
+// found that to be the same; else, and where its weights are others, it answers 409. Such answers
+// are made of one token at a time, and the choices take turns, so that their bytes do not depend on
+// who was faster.
 //
-// A request with the header that an engine fails, or that the end of a server cuts off, is not answered
-// with an error: the connection breaks.
+// A request with the header that an engine fails, or that the end of a server cuts off, is not
+// answered with an error: the connection breaks.
 const ResumeHeader = "X-Eagleray-Resume"
 
 // resumption is a request that another server may go on with, or has begun.
@@ -142,8 +144,8 @@ func (o *resumption) resumed(h Handler, w http.ResponseWriter, r *Request) error
 	return nil
 }
 
-// resumer writes an answer but for what the client has of it. Its head waits until that is found to be
-// the same.
+// resumer writes an answer but for what the client has of it. Its head waits until that is found to
+// be the same.
 type resumer struct {
 	http.ResponseWriter
 	of     *resumption

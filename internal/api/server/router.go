@@ -125,9 +125,9 @@ func (s *Server) Routes() []Route {
 	return list
 }
 
-// find returns the route of a request, nil for none, and gives the request its parameters. Paths are
-// matched whole: no redirects, no cleaning. A pattern without parameters goes before one with them;
-// patterns with parameters do not overlap.
+// find returns the route of a request, nil for none, and gives the request its parameters. Paths
+// are matched whole: no redirects, no cleaning. A pattern without parameters goes before one with
+// them; patterns with parameters do not overlap.
 func (s *Server) find(r *http.Request) *route {
 	path := r.URL.Path
 	if root := s.opt.Config.RootPath; root != "" {

@@ -27,7 +27,10 @@ func TestPatterns(t *testing.T) {
 	} {
 		found := map[string]string{}
 		got := "none"
-		if newRoute(c.pattern, false).match(c.path, func(name, text string) { found[name] = text }) {
+		if newRoute(c.pattern, false).match(c.path, func(name,
+			text string) {
+			found[name] = text
+		}) {
 			got = ""
 			for i, name := range slices.Sorted(maps.Keys(found)) {
 				if i > 0 {

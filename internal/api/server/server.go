@@ -36,7 +36,8 @@ type Options struct {
 	// Classify gives an error of a handler its status, nil where it does not know the error; a nil
 	// function knows none.
 	Classify func(error) *wire.Error
-	// WeightVersion is what X-Weight-Version says, "" for no such header; a nil function says nothing.
+	// WeightVersion is what X-Weight-Version says, "" for no such header; a nil function says
+	// nothing.
 	WeightVersion func() string
 	// Weights is a sum of what tokens depend on beside the request: an answer goes on at another
 	// server (ResumeHeader) where it is the same. Nil is always the same.
@@ -92,9 +93,9 @@ func New(o Options) *Server {
 	return s
 }
 
-// Attached serves the API to the program that started this one, which may do what its user may: there
-// are no keys, hosts and origins to check. However much it asks at a time, its requests wait for each
-// other.
+// Attached serves the API to the program that started this one, which may do what its user may:
+// there are no keys, hosts and origins to check. However much it asks at a time, its requests wait
+// for each other.
 func (s *Server) Attached() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := s.newRequest(r)
@@ -231,7 +232,8 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 		}
 	}
 	if found == nil {
-		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " + wire.Clip(r.URL.Path)}
+		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
+			wire.Clip(r.URL.Path)}
 	}
 	h := found.methods[r.Method]
 	if h == nil {
@@ -244,8 +246,8 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 	return h(w, r)
 }
 
-// admit refuses what is not for this server, or not for this client. A browser's question about what
-// it may ask is answered.
+// admit refuses what is not for this server, or not for this client. A browser's question about
+// what it may ask is answered.
 func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 	found *route) (answered bool, err error) {
 	if bad := guard.check(r.Request); bad != nil {
@@ -264,8 +266,9 @@ func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("connections")
 		}
-		return false, &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
-			Message: "too many connections are open: try again later"}
+		return false, &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1,
+			Expected: true,
+			Message:  "too many connections are open: try again later"}
 	}
 	return false, nil
 }
@@ -290,10 +293,9 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 	if found != nil && found.public {
 		level = slog.LevelDebug // probes come every few seconds
 	}
-	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path", wire.Clip(r.URL.Path),
-		"status", status,
-		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr,
-		"id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
+	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path",
+		wire.Clip(r.URL.Path), "status", status, "ms", float64(took.Microseconds())/1000, "bytes",
+		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
 }
 
 // StatusOf gives every error its status.

@@ -35,8 +35,8 @@ func ListenAt(c *config.Server) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix listens at a path; /dev/fd/N is a socket that this process was started with, which listens
-// already.
+// listenUnix listens at a path; /dev/fd/N is a socket that this process was started with, which
+// listens already.
 func listenUnix(path string) (net.Listener, error) {
 	if name, ok := strings.CutPrefix(path, "/dev/fd/"); ok {
 		fd, err := strconv.Atoi(name)

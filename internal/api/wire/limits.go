@@ -18,7 +18,8 @@ type Limits struct {
 	Sequences int
 	// Stops is the largest number of stop strings: 64; StopBytes the longest one: 1024.
 	Stops, StopBytes int
-	// Choices is the largest number of choices of structured_outputs, each as long as a stop string:
+	// Choices is the largest number of choices of structured_outputs, each as long as a stop
+	// string:
 	// 4096.
 	Choices int
 	// StopTokens is the largest number of stop_token_ids: 1024.

@@ -59,7 +59,8 @@ func New(opt Options) (*Device, error) {
 	return d, nil
 }
 
-// Close stops the device's threads and gives its spare memory back; the device may not be used afterwards.
+// Close stops the device's threads and gives its spare memory back; the device may not be used
+// afterwards.
 func (d *Device) Close() {
 	d.spare.Drop()
 	d.pool.Close()
@@ -78,7 +79,8 @@ func (d *Device) Vec() *vec.Ops { return d.vec }
 func (d *Device) ISA() isa.ISA { return d.isa }
 
 // Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
-// number of pieces K is summed in (see gemm.Options). Sources that are not finite are a *gemm.NotFinite.
+// number of pieces K is summed in (see gemm.Options). Sources that are not finite are a
+// *gemm.NotFinite.
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
 	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare, Finite: true,
 		Kind: kindOf(d.dtype, sources)}
@@ -100,8 +102,8 @@ func kindOf(dtype compute.DType, sources []gemm.Source) gemm.Kind {
 	case compute.Float16:
 		return gemm.F16
 	}
-	// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to be
-	// multiplied as float32.
+	// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to
+	// be multiplied as float32.
 	kind := sources[0].Kind
 	for _, s := range sources[1:] {
 		if s.Kind != kind {

@@ -13,8 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// TestMovesOnOneThread wants operations of many rows to show on one thread, too, that they move: one chunk
-// counted for each pool.MostWork multiply-adds at least, and the bits that three threads give.
+// TestMovesOnOneThread wants operations of many rows to show on one thread, too, that they move:
+// one chunk counted for each pool.MostWork multiply-adds at least, and the bits that three threads
+// give.
 func TestMovesOnOneThread(t *testing.T) {
 	const rows, wide, heads, headDim = 512, 512, 16, 64
 	x, weight, bias := random(rows*2*wide), random(wide), random(wide + 1)[:wide]
@@ -24,7 +25,8 @@ func TestMovesOnOneThread(t *testing.T) {
 		for i := 1; i < len(data); i += 2 {
 			data[i] = byte(0x38 + i*i%8) // numbers of either size
 		}
-		m, err := d.Pack(1, gemm.Source{Kind: gemm.BF16, Data: data, Rows: 2 * wide, Cols: wide, RowHi: 2 * wide,
+		m, err := d.Pack(1, gemm.Source{Kind: gemm.BF16, Data: data, Rows: 2 * wide, Cols: wide,
+			RowHi: 2 * wide,
 			ColHi: wide})
 		if err != nil {
 			t.Fatal(err)
@@ -33,24 +35,28 @@ func TestMovesOnOneThread(t *testing.T) {
 		return m
 	}
 	elements := func(op func(d *cpu.Device, dst []float32)) operation {
-		return operation{size: len(big), work: len(big) * 32, run: func(d *cpu.Device, dst []float32) func() {
+		return operation{size: len(big), work: len(big) * 32, run: func(d *cpu.Device,
+			dst []float32) func() {
 			return func() { op(d, dst) }
 		}}
 	}
 	for name, op := range map[string]operation{
-		"Linear": {size: rows * 2 * wide, work: rows * 2 * wide * wide, run: func(d *cpu.Device, dst []float32) func() {
+		"Linear": {size: rows * 2 * wide, work: rows * 2 * wide * wide, run: func(d *cpu.Device,
+			dst []float32) func() {
 			m := matrix(d)
 			return func() { d.Linear(dst, x, m, rows, nil) }
 		}},
 		"Attention": {size: rows * heads * headDim, work: rows * rows / 2 * 2 * heads * headDim,
 			run: func(d *cpu.Device, dst []float32) func() {
-				c, err := attention.NewCache(compute.CacheShape{Layers: 1, Blocks: rows / 16, BlockSize: 16, KVHeads: heads,
+				c, err := attention.NewCache(compute.CacheShape{Layers: 1, Blocks: rows / 16,
+					BlockSize: 16, KVHeads: heads,
 					HeadDim: headDim, DType: compute.BFloat16})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = c.Free() })
-				b := &compute.Batch{Tables: [][]int32{make([]int32, rows/16)}, Seq: make([]int32, rows)}
+				b := &compute.Batch{Tables: [][]int32{make([]int32, rows/16)}, Seq: make([]int32,
+					rows)}
 				for i := range int32(rows) {
 					b.Position, b.Slots = append(b.Position, i), append(b.Slots, i)
 					b.Tables[0][i/16] = i / 16
@@ -59,16 +65,26 @@ func TestMovesOnOneThread(t *testing.T) {
 				args := attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim, Scale: 0.2}
 				return func() { d.Attention(c, 0, b, args, dst, heads*headDim, x, heads*headDim) }
 			}},
-		"RMSNorm":   elements(func(d *cpu.Device, dst []float32) { d.RMSNorm(dst, big, weight, len(big)/wide, 1e-6) }),
-		"LayerNorm": elements(func(d *cpu.Device, dst []float32) { d.LayerNorm(dst, big, weight, bias, len(big)/wide, 1e-6) }),
-		"Add":       elements(func(d *cpu.Device, dst []float32) { d.Add(dst, big, len(big)/wide, wide) }),
+		"RMSNorm": elements(func(d *cpu.Device, dst []float32) {
+			d.RMSNorm(dst, big, weight,
+				len(big)/wide, 1e-6)
+		}),
+		"LayerNorm": elements(func(d *cpu.Device, dst []float32) {
+			d.LayerNorm(dst, big, weight,
+				bias, len(big)/wide, 1e-6)
+		}),
+		"Add": elements(func(d *cpu.Device, dst []float32) {
+			d.Add(dst, big, len(big)/wide,
+				wide)
+		}),
 		"GELU": elements(func(d *cpu.Device, dst []float32) {
 			copy(dst, big)
 			d.Activate(compute.GELU, dst, len(big)/wide, wide)
 		}),
 		"Heads": elements(func(d *cpu.Device, dst []float32) {
 			copy(dst, big)
-			d.Heads(dst, wide, len(big)/wide, wide/headDim, headDim, weight[:headDim], 1e-6, big, headDim)
+			d.Heads(dst, wide, len(big)/wide, wide/headDim, headDim, weight[:headDim], 1e-6, big,
+				headDim)
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +106,8 @@ func TestMovesOnOneThread(t *testing.T) {
 	}
 }
 
-// operation is one of a device, for a result of so many elements: run makes ready what computes it, which is
-// worth so many multiply-adds.
+// operation is one of a device, for a result of so many elements: run makes ready what computes it,
+// which is worth so many multiply-adds.
 type operation struct {
 	size, work int
 	run        func(d *cpu.Device, dst []float32) func()

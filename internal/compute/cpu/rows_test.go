@@ -52,25 +52,48 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 	weight, bias := random(width), random(width + 1)[:width]
 	const heads, headDim = 2, 32
 	return map[string]func(d *cpu.Device, dst, x []float32){
-		"RMSNorm":   func(d *cpu.Device, dst, x []float32) { d.RMSNorm(dst, x, weight, manyRows, 1e-6) },
-		"LayerNorm": func(d *cpu.Device, dst, x []float32) { d.LayerNorm(dst, x, weight, bias, manyRows, 1e-5) },
-		"Add":       func(d *cpu.Device, dst, x []float32) { d.Add(dst, x, manyRows, width) },
-		"AddBias":   func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.AddBias(dst, bias, manyRows) },
-		"SiluMul":   func(d *cpu.Device, dst, x []float32) { d.SiluMul(dst, x, manyRows, width) },
-		"ReLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(compute.ReLU, dst, manyRows, width) },
-		"GELU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(compute.GELU, dst, manyRows, width) },
+		"RMSNorm": func(d *cpu.Device, dst, x []float32) {
+			d.RMSNorm(dst, x, weight, manyRows,
+				1e-6)
+		},
+		"LayerNorm": func(d *cpu.Device, dst, x []float32) {
+			d.LayerNorm(dst, x, weight, bias,
+				manyRows, 1e-5)
+		},
+		"Add": func(d *cpu.Device, dst, x []float32) { d.Add(dst, x, manyRows, width) },
+		"AddBias": func(d *cpu.Device, dst, x []float32) {
+			copy(dst, x)
+			d.AddBias(dst, bias,
+				manyRows)
+		},
+		"SiluMul": func(d *cpu.Device, dst, x []float32) { d.SiluMul(dst, x, manyRows, width) },
+		"ReLU": func(d *cpu.Device, dst, x []float32) {
+			copy(dst, x)
+			d.Activate(compute.ReLU,
+				dst, manyRows, width)
+		},
+		"GELU": func(d *cpu.Device, dst, x []float32) {
+			copy(dst, x)
+			d.Activate(compute.GELU,
+				dst, manyRows, width)
+		},
 		"Heads": func(d *cpu.Device, dst, x []float32) {
 			copy(dst, x)
-			d.Heads(dst, width, manyRows, heads, headDim, weight[:headDim], 1e-6, x[:manyRows*headDim], headDim)
+			d.Heads(dst, width, manyRows, heads, headDim, weight[:headDim], 1e-6,
+				x[:manyRows*headDim], headDim)
 		},
 		"AddWeighted": func(d *cpu.Device, dst, x []float32) {
 			d.AddWeighted(dst, x, random(manyRows), order(manyRows), chunks, width)
 		},
-		"SumChunks": func(d *cpu.Device, dst, x []float32) { d.SumChunks(dst, x, manyRows, chunks, width) },
+		"SumChunks": func(d *cpu.Device, dst, x []float32) {
+			d.SumChunks(dst, x, manyRows, chunks,
+				width)
+		},
 		"WriteCache": func(d *cpu.Device, dst, x []float32) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1
-			c, err := attention.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: heads,
+			c, err := attention.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks,
+				BlockSize: blockSize, KVHeads: heads,
 				HeadDim: headDim, DType: compute.Float32})
 			if err != nil {
 				t.Fatal(err)
@@ -78,11 +101,13 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			defer c.Free()
 			d.WriteCache(c, 1, manyRows, x, x[width:], width, order(manyRows))
 			// What was written shows in the attention of a row that sees all of it.
-			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0}, Tables: [][]int32{make([]int32, blocks)}}
+			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
+				Tables: [][]int32{make([]int32, blocks)}}
 			for i := range blocks {
 				b.Tables[0][i] = int32(i)
 			}
-			d.Attention(c, 1, b, attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim, Scale: 0.2}, dst, width, x, width)
+			d.Attention(c, 1, b, attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim,
+				Scale: 0.2}, dst, width, x, width)
 		},
 	}
 }
@@ -107,7 +132,8 @@ func TestRowsOnAnyThreads(t *testing.T) {
 						continue
 					}
 					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-						t.Fatalf("%d threads: element %d is %g, not %g", threads, i, got[i], want[i])
+						t.Fatalf("%d threads: element %d is %g, not %g", threads, i, got[i],
+							want[i])
 					}
 				}
 			}

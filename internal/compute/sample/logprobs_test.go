@@ -58,7 +58,8 @@ func TestLogprobs(t *testing.T) {
 			t.Helper()
 			want := math.Log(math.Exp(float64(row[id])) / total)
 			if c.Token != id || c.Rank != rank ||
-				c.Logprob != float32(want) && !(math.Abs(float64(c.Logprob)-want) <= 1e-6*max(1, -want)) {
+				c.Logprob != float32(want) && !(math.Abs(float64(c.Logprob)-want) <= 1e-6*max(1,
+					-want)) {
 				t.Fatalf("got %+v, want token %d rank %d logprob %v", c, id, rank, want)
 			}
 		}
@@ -88,11 +89,14 @@ func TestLogprobsOddRows(t *testing.T) {
 	}{
 		{"none asked for", []float32{0, 0}, 1, NoLogprobs, Choice{1, half, 2}, nil},
 		{"sampled only", []float32{0, 0}, 1, 0, Choice{1, half, 2}, nil},
-		{"NaN is impossible", []float32{nan, 0, 0}, 0, 3, Choice{0, negInf, 3}, []Choice{{1, half, 1}, {2, half, 2}, {0, negInf, 3}}},
+		{"NaN is impossible", []float32{nan, 0, 0}, 0, 3, Choice{0, negInf, 3}, []Choice{{1, half,
+			1}, {2, half, 2}, {0, negInf, 3}}},
 		{"fewer possible than asked for", []float32{negInf, 0, nan, negInf}, 1, 3, Choice{1, 0, 1},
 			[]Choice{{1, 0, 1}, {0, negInf, 2}, {2, negInf, 3}}},
-		{"plus infinity", []float32{1, inf, inf}, 1, 2, Choice{1, half, 2}, []Choice{{1, half, 1}, {2, half, 2}}},
-		{"nothing possible", []float32{nan, negInf}, 1, 1, Choice{1, negInf, 2}, []Choice{{0, negInf, 1}}},
+		{"plus infinity", []float32{1, inf, inf}, 1, 2, Choice{1, half, 2}, []Choice{{1, half, 1},
+			{2, half, 2}}},
+		{"nothing possible", []float32{nan, negInf}, 1, 1, Choice{1, negInf, 2},
+			[]Choice{{0, negInf, 1}}},
 		{"outside the row", []float32{0}, 5, 1, Choice{5, negInf, 1}, []Choice{{0, 0, 1}}},
 		{"empty row", nil, 0, AllLogprobs, Choice{0, negInf, 0}, nil},
 	}

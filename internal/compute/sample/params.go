@@ -45,8 +45,8 @@ type Params struct {
 	// BadWords are token sequences whose last token may not follow the others.
 	BadWords [][]int32
 	// ThinkingBudget is how many tokens reasoning may have; then the tokens of ThinkingEnd follow.
-	// Reasoning begins with the tokens of ThinkingStart, or with the output where there are none, and
-	// ends with those of ThinkingEnd; without these there is no bound.
+	// Reasoning begins with the tokens of ThinkingStart, or with the output where there are none,
+	// and ends with those of ThinkingEnd; without these there is no bound.
 	ThinkingBudget             int32
 	ThinkingStart, ThinkingEnd []int32
 }

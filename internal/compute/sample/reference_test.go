@@ -8,7 +8,8 @@ import (
 // reference is the sampler written for reading: float64, full sorts, maps, one step after the
 // other, in the order of vLLM V1. It returns the token, and the tokens that could have been drawn
 // with their probabilities.
-func reference(row []float32, p *Params, prompt, output []int32, position uint32) (token int32, kept map[int32]float64) {
+func reference(row []float32, p *Params, prompt, output []int32, position uint32) (token int32,
+	kept map[int32]float64) {
 	x := make([]float64, len(row))
 	for i, v := range row {
 		x[i] = float64(v)

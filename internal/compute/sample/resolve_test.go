@@ -10,8 +10,9 @@ import (
 
 // resolved is what a request without any field gets of a model without a generation config.
 func resolved(change func(*Params)) Params {
-	p := Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1, Logprobs: NoLogprobs, PromptLogprobs: NoLogprobs,
-		MaxTokens: 16, EOS: 99}
+	p := Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1, Logprobs: NoLogprobs,
+		PromptLogprobs: NoLogprobs,
+		MaxTokens:      16, EOS: 99}
 	change(&p)
 	return p
 }
@@ -42,13 +43,16 @@ func TestResolve(t *testing.T) {
 				p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.5, 20, 0.05, 1.1
 				p.MaxTokens = 40
 			}},
-		"the rest": {set: Overrides{PresencePenalty: new(-1.0), FrequencyPenalty: new(2.0), Logprobs: new(int32(5)),
+		"the rest": {set: Overrides{PresencePenalty: new(-1.0), FrequencyPenalty: new(2.0),
+			Logprobs:       new(int32(5)),
 			PromptLogprobs: new(int32(0)), Seed: 9, MinTokens: 3, AllowedTokens: []int32{2, 1},
 			BadWords: [][]int32{{1, 2}}}, want: func(p *Params) {
-			p.PresencePenalty, p.FrequencyPenalty, p.Logprobs, p.PromptLogprobs, p.Seed = -1, 2, 5, 0, 9
+			p.PresencePenalty, p.FrequencyPenalty, p.Logprobs, p.PromptLogprobs, p.Seed = -1, 2, 5,
+				0, 9
 			p.MinTokens, p.AllowedTokens, p.BadWords = 3, []int32{2, 1}, [][]int32{{1, 2}}
 		}},
-		"greedy": {set: Overrides{Settings: Settings{Temperature: new(0.0), TopP: new(0.5), TopK: new(5),
+		"greedy": {set: Overrides{Settings: Settings{Temperature: new(0.0), TopP: new(0.5),
+			TopK: new(5),
 			MinP: new(0.5)}}, want: func(p *Params) { p.Temperature = 0 }},
 		"greedy over generation config": {generation: suggested,
 			set:  Overrides{Settings: Settings{Temperature: new(0.0)}},
@@ -62,21 +66,25 @@ func TestResolve(t *testing.T) {
 		"top_k off": {set: Overrides{Settings: Settings{TopK: new(-1)}}, want: func(p *Params) {}},
 		"top_k of one less": {set: Overrides{Settings: Settings{TopK: new(99)}},
 			want: func(p *Params) { p.TopK = 99 }},
-		"top_k of the vocabulary": {set: Overrides{Settings: Settings{TopK: new(100)}}, want: func(p *Params) {}},
-		"top_k beyond an int32":   {set: Overrides{Settings: Settings{TopK: new(1 << 40)}}, want: func(p *Params) {}},
+		"top_k of the vocabulary": {set: Overrides{Settings: Settings{TopK: new(100)}},
+			want: func(p *Params) {}},
+		"top_k beyond an int32": {set: Overrides{Settings: Settings{TopK: new(1 << 40)}},
+			want: func(p *Params) {}},
 		"top_k of the generation config off over it": {generation: Settings{TopK: new(5)},
 			set: Overrides{Settings: Settings{TopK: new(-1)}}, want: func(p *Params) {}},
 		"stop tokens": {stops: []int32{50, 9}, set: Overrides{StopTokens: []int32{9, 3, 9}},
 			want: func(p *Params) { p.StopTokens = []int32{3, 9, 50} }},
 		"ignore_eos": {stops: []int32{50}, set: Overrides{StopTokens: []int32{9}, IgnoreEOS: true},
 			want: func(p *Params) { p.StopTokens, p.IgnoreEOS = []int32{9}, true }},
-		"bias": {set: Overrides{LogitBias: []Bias{{1, 500}, {2, -500}, {3, 7}, {4, float32(math.Inf(1))}}},
+		"bias": {set: Overrides{LogitBias: []Bias{{1, 500}, {2, -500}, {3, 7},
+			{4, float32(math.Inf(1))}}},
 			want: func(p *Params) { p.LogitBias = []Bias{{1, 100}, {2, -100}, {3, 7}, {4, 100}} }},
 	} {
 		if name != "all the room" {
 			c.maxTokens = 16
 		}
-		d := Defaults{Generation: c.generation, EOS: 99, StopTokens: c.stops, VocabSize: 100, MaxModelLen: 256}
+		d := Defaults{Generation: c.generation, EOS: 99, StopTokens: c.stops, VocabSize: 100,
+			MaxModelLen: 256}
 		got, err := d.Resolve(&c.set, c.maxTokens)
 		if want := resolved(c.want); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", name, err, got, want)
@@ -118,7 +126,8 @@ func TestResolveRefuses(t *testing.T) {
 		d := Defaults{EOS: -1, VocabSize: 100, MaxModelLen: 256}
 		_, err := d.Resolve(&o, 16)
 		var wrong *ParamError
-		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(err.Error(), field) {
+		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(err.Error(),
+			field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -126,7 +135,8 @@ func TestResolveRefuses(t *testing.T) {
 
 func TestFit(t *testing.T) {
 	d := Defaults{MaxModelLen: 100}
-	for _, c := range []struct{ asked, prompt, want int32 }{{16, 10, 16}, {90, 10, 90}, {91, 10, 90}, {1, 99, 1}} {
+	for _, c := range []struct{ asked, prompt, want int32 }{{16, 10, 16}, {90, 10, 90}, {91, 10,
+		90}, {1, 99, 1}} {
 		p := Params{MaxTokens: c.asked}
 		if d.Fit(&p, int(c.prompt)); p.MaxTokens != c.want {
 			t.Errorf("%d tokens after %d: %d, want %d", c.asked, c.prompt, p.MaxTokens, c.want)

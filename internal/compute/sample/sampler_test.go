@@ -40,25 +40,30 @@ func TestProcessors(t *testing.T) {
 		prompt, output []int32
 		row, want      []float32
 	}{
-		{"nothing", func(*Params) {}, []int32{0}, []int32{1}, []float32{1, 2, 3}, []float32{1, 2, 3}},
+		{"nothing", func(*Params) {}, []int32{0}, []int32{1}, []float32{1, 2, 3}, []float32{1, 2,
+			3}},
 		{"allowed", func(p *Params) { p.AllowedTokens = []int32{2, 0, 2, 9} }, nil, nil,
 			[]float32{1, 2, 3}, []float32{1, inf, 3}},
 		{"bad word of one", func(p *Params) { p.BadWords = [][]int32{{1}} }, nil, nil,
 			[]float32{1, 2, 3}, []float32{1, inf, 3}},
-		{"bad word of two, begun", func(p *Params) { p.BadWords = [][]int32{{1, 2}} }, nil, []int32{0, 1},
-			[]float32{1, 2, 3}, []float32{1, 2, inf}},
-		{"bad word of two, not begun", func(p *Params) { p.BadWords = [][]int32{{1, 2}} }, nil, []int32{1, 0},
-			[]float32{1, 2, 3}, []float32{1, 2, 3}},
-		{"bad word begun in the prompt only", func(p *Params) { p.BadWords = [][]int32{{1, 2}} }, []int32{1}, nil,
-			[]float32{1, 2, 3}, []float32{1, 2, 3}},
-		{"bad words of three and one", func(p *Params) { p.BadWords = [][]int32{{0, 1, 2}, {0}} }, nil,
-			[]int32{2, 2, 0, 1}, []float32{1, 2, 3}, []float32{inf, 2, inf}},
-		{"bad word longer than the output", func(p *Params) { p.BadWords = [][]int32{{0, 1, 2}} }, nil,
-			[]int32{1}, []float32{1, 2, 3}, []float32{1, 2, 3}},
-		{"min_tokens not reached", func(p *Params) { p.MinTokens, p.EOS, p.StopTokens = 2, 0, []int32{2} }, nil,
-			[]int32{1}, []float32{1, 2, 3}, []float32{inf, 2, inf}},
-		{"min_tokens suppresses an ignored EOS", func(p *Params) { p.MinTokens, p.EOS, p.IgnoreEOS = 1, 0, true },
-			nil, nil, []float32{1, 2, 3}, []float32{inf, 2, 3}},
+		{"bad word of two, begun", func(p *Params) { p.BadWords = [][]int32{{1, 2}} }, nil,
+			[]int32{0, 1}, []float32{1, 2, 3}, []float32{1, 2, inf}},
+		{"bad word of two, not begun", func(p *Params) { p.BadWords = [][]int32{{1, 2}} }, nil,
+			[]int32{1, 0}, []float32{1, 2, 3}, []float32{1, 2, 3}},
+		{"bad word begun in the prompt only", func(p *Params) { p.BadWords = [][]int32{{1, 2}} },
+			[]int32{1}, nil, []float32{1, 2, 3}, []float32{1, 2, 3}},
+		{"bad words of three and one", func(p *Params) { p.BadWords = [][]int32{{0, 1, 2}, {0}} },
+			nil, []int32{2, 2, 0, 1}, []float32{1, 2, 3}, []float32{inf, 2, inf}},
+		{"bad word longer than the output", func(p *Params) { p.BadWords = [][]int32{{0, 1, 2}} },
+			nil, []int32{1}, []float32{1, 2, 3}, []float32{1, 2, 3}},
+		{"min_tokens not reached", func(p *Params) {
+			p.MinTokens, p.EOS, p.StopTokens = 2, 0,
+				[]int32{2}
+		}, nil, []int32{1}, []float32{1, 2, 3}, []float32{inf, 2, inf}},
+		{"min_tokens suppresses an ignored EOS", func(p *Params) {
+			p.MinTokens, p.EOS,
+				p.IgnoreEOS = 1, 0, true
+		}, nil, nil, []float32{1, 2, 3}, []float32{inf, 2, 3}},
 		{"min_tokens reached", func(p *Params) { p.MinTokens, p.EOS = 1, 0 }, nil, []int32{1},
 			[]float32{1, 2, 3}, []float32{1, 2, 3}},
 		{"bias", func(p *Params) { p.LogitBias = []Bias{{0, 5}, {2, -100}} }, nil, nil,
@@ -66,19 +71,23 @@ func TestProcessors(t *testing.T) {
 		{"bias cannot revive a masked token", func(p *Params) {
 			p.AllowedTokens, p.LogitBias = []int32{1}, []Bias{{0, 100}}
 		}, nil, nil, []float32{1, 2, 3}, []float32{inf, 2, inf}},
-		{"repetition over prompt and output", func(p *Params) { p.RepetitionPenalty = 2 }, []int32{0, 0}, []int32{1},
-			[]float32{4, -4, 4}, []float32{2, -8, 4}},
-		{"presence, output only", func(p *Params) { p.PresencePenalty = 0.5 }, []int32{0}, []int32{1, 1},
-			[]float32{4, 4, 4}, []float32{4, 3.5, 4}},
-		{"frequency, output only", func(p *Params) { p.FrequencyPenalty = 0.5 }, []int32{0}, []int32{1, 1, 2},
-			[]float32{4, 4, 4}, []float32{4, 3, 3.5}},
-		{"all penalties", func(p *Params) { p.RepetitionPenalty, p.FrequencyPenalty, p.PresencePenalty = 2, 0.25, 1 },
-			[]int32{0}, []int32{1, 1}, []float32{4, 4, 4}, []float32{2, 0.5, 4}},
+		{"repetition over prompt and output", func(p *Params) { p.RepetitionPenalty = 2 },
+			[]int32{0, 0}, []int32{1}, []float32{4, -4, 4}, []float32{2, -8, 4}},
+		{"presence, output only", func(p *Params) { p.PresencePenalty = 0.5 }, []int32{0},
+			[]int32{1, 1}, []float32{4, 4, 4}, []float32{4, 3.5, 4}},
+		{"frequency, output only", func(p *Params) { p.FrequencyPenalty = 0.5 }, []int32{0},
+			[]int32{1, 1, 2}, []float32{4, 4, 4}, []float32{4, 3, 3.5}},
+		{"all penalties", func(p *Params) {
+			p.RepetitionPenalty, p.FrequencyPenalty,
+				p.PresencePenalty = 2, 0.25, 1
+		}, []int32{0}, []int32{1, 1}, []float32{4, 4, 4},
+			[]float32{2, 0.5, 4}},
 		{"bias comes before the repetition penalty", func(p *Params) {
 			p.RepetitionPenalty, p.LogitBias = 2, []Bias{{0, 4}}
 		}, []int32{0}, nil, []float32{-2, 0, 0}, []float32{1, 0, 0}},
 		{"ids outside the row", func(p *Params) {
-			p.BadWords, p.LogitBias, p.StopTokens, p.MinTokens = [][]int32{{7}}, []Bias{{-3, 1}, {3, 1}}, []int32{99}, 1
+			p.BadWords, p.LogitBias, p.StopTokens, p.MinTokens = [][]int32{{7}}, []Bias{{-3, 1},
+				{3, 1}}, []int32{99}, 1
 			p.PresencePenalty, p.RepetitionPenalty = 1, 3
 		}, []int32{50, -1}, nil, []float32{1, 2, 3}, []float32{1, 2, 3}},
 	}
@@ -99,7 +108,8 @@ func TestProcessors(t *testing.T) {
 func TestKept(t *testing.T) {
 	// Probabilities 1/2, 1/4, 1/8, 1/16, 1/16.
 	ln2 := math.Ln2
-	row := []float32{float32(-4 * ln2), float32(-ln2), float32(-2 * ln2), float32(-3 * ln2), float32(-4 * ln2)}
+	row := []float32{float32(-4 * ln2), float32(-ln2), float32(-2 * ln2), float32(-3 * ln2),
+		float32(-4 * ln2)}
 	ties := []float32{1, 3, 3, 3, 2}
 	tests := []struct {
 		name   string
@@ -114,39 +124,52 @@ func TestKept(t *testing.T) {
 		{"cold", row, func(p *Params) { p.Temperature = 0.01 }, []int32{1}},
 		{"top-k 1", row, func(p *Params) { p.TopK = 1 }, []int32{1}},
 		{"top-k 2", row, func(p *Params) { p.TopK = 2 }, []int32{1, 2}},
-		{"top-k keeps all that equal the k-th", ties, func(p *Params) { p.TopK = 2 }, []int32{1, 2, 3}},
-		{"top-k 4 with a tie at the end", row, func(p *Params) { p.TopK = 4 }, []int32{0, 1, 2, 3, 4}},
+		{"top-k keeps all that equal the k-th", ties, func(p *Params) { p.TopK = 2 }, []int32{1, 2,
+			3}},
+		{"top-k 4 with a tie at the end", row, func(p *Params) { p.TopK = 4 }, []int32{0, 1, 2, 3,
+			4}},
 		{"top-k of the vocabulary", row, func(p *Params) { p.TopK = 5 }, []int32{0, 1, 2, 3, 4}},
-		{"top-k beyond the vocabulary", row, func(p *Params) { p.TopK = 1000 }, []int32{0, 1, 2, 3, 4}},
+		{"top-k beyond the vocabulary", row, func(p *Params) { p.TopK = 1000 }, []int32{0, 1, 2, 3,
+			4}},
 		{"top-p tiny", row, func(p *Params) { p.TopP = 1e-30 }, []int32{1}},
 		{"top-p just one", row, func(p *Params) { p.TopP = 0.49 }, []int32{1}},
 		{"top-p needs two", row, func(p *Params) { p.TopP = 0.51 }, []int32{1, 2}},
 		{"top-p needs three", row, func(p *Params) { p.TopP = 0.76 }, []int32{1, 2, 3}},
 		{"top-p cuts a tie by id", row, func(p *Params) { p.TopP = 0.9 }, []int32{0, 1, 2, 3}},
 		{"top-p cuts three equal ones", ties, func(p *Params) { p.TopP = 0.4 }, []int32{1, 2}},
-		{"top-p just below one", row, func(p *Params) { p.TopP = math.Nextafter32(1, 0) }, []int32{0, 1, 2, 3, 4}},
+		{"top-p just below one", row, func(p *Params) { p.TopP = math.Nextafter32(1, 0) },
+			[]int32{0, 1, 2, 3, 4}},
 		{"min-p", row, func(p *Params) { p.MinP = 0.3 }, []int32{1, 2}},
 		{"min-p of one keeps the ties", ties, func(p *Params) { p.MinP = 1 }, []int32{1, 2, 3}},
 		{"min-p tiny", row, func(p *Params) { p.MinP = 1e-30 }, []int32{0, 1, 2, 3, 4}},
-		{"min-p after temperature", row, func(p *Params) { p.MinP, p.Temperature = 0.3, 2 }, []int32{1, 2, 3, 0, 4}},
+		{"min-p after temperature", row, func(p *Params) { p.MinP, p.Temperature = 0.3, 2 },
+			[]int32{1, 2, 3, 0, 4}},
 		{"top-p of what top-k left", row, func(p *Params) { p.TopK, p.TopP = 2, 0.66 }, []int32{1}},
-		{"top-p of what min-p left", row, func(p *Params) { p.MinP, p.TopP = 0.2, 0.86 }, []int32{1, 2, 3}},
+		{"top-p of what min-p left", row, func(p *Params) { p.MinP, p.TopP = 0.2, 0.86 }, []int32{1,
+			2, 3}},
 		{"top-k after min-p", row, func(p *Params) { p.MinP, p.TopK = 0.3, 4 }, []int32{1, 2}},
-		{"min-p after top-k bound", row, func(p *Params) { p.MinP, p.TopK = 0.1, 2 }, []int32{1, 2}},
-		{"masked tokens are never drawn", []float32{negInf, 0, negInf, 0}, func(*Params) {}, []int32{1, 3}},
-		{"top-k larger than what is possible", []float32{negInf, 0, negInf, 0}, func(p *Params) { p.TopK = 3 }, []int32{1, 3}},
-		{"NaN is masked", []float32{float32(math.NaN()), 0, float32(math.Copysign(math.NaN(), -1)), 0},
-			func(p *Params) { p.TopP = 0.99999 }, []int32{1, 3}},
-		{"plus infinity is certain", []float32{0, float32(math.Inf(1)), float32(math.Inf(1))}, func(*Params) {}, []int32{1}},
+		{"min-p after top-k bound", row, func(p *Params) { p.MinP, p.TopK = 0.1, 2 }, []int32{1,
+			2}},
+		{"masked tokens are never drawn", []float32{negInf, 0, negInf, 0}, func(*Params) {},
+			[]int32{1, 3}},
+		{"top-k larger than what is possible", []float32{negInf, 0, negInf, 0},
+			func(p *Params) { p.TopK = 3 }, []int32{1, 3}},
+		{"NaN is masked", []float32{float32(math.NaN()), 0, float32(math.Copysign(math.NaN(), -1)),
+			0}, func(p *Params) { p.TopP = 0.99999 }, []int32{1, 3}},
+		{"plus infinity is certain", []float32{0, float32(math.Inf(1)), float32(math.Inf(1))},
+			func(*Params) {}, []int32{1}},
 		{"nothing left", []float32{negInf, negInf}, func(*Params) {}, []int32{0}},
-		{"nothing but NaN", []float32{float32(math.NaN()), float32(math.NaN())}, func(p *Params) { p.TopK = 1 }, []int32{0}},
+		{"nothing but NaN", []float32{float32(math.NaN()), float32(math.NaN())},
+			func(p *Params) { p.TopK = 1 }, []int32{0}},
 		{"nothing left of the allowed", []float32{0, 0, 0}, func(p *Params) {
 			p.AllowedTokens, p.BadWords = []int32{7, 2}, [][]int32{{2}}
 		}, []int32{2}},
 		{"empty row", nil, func(*Params) {}, []int32{-1}},
 		{"all negative", []float32{-5, -3, -9}, func(p *Params) { p.TopK = 1 }, []int32{1}},
-		{"zeros of both signs tie", []float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) { p.TopK = 1 }, []int32{0, 1}},
-		{"huge logits", []float32{math.MaxFloat32, -math.MaxFloat32}, func(p *Params) { p.TopP = 0.5 }, []int32{0}},
+		{"zeros of both signs tie", []float32{float32(math.Copysign(0, -1)), 0},
+			func(p *Params) { p.TopK = 1 }, []int32{0, 1}},
+		{"huge logits", []float32{math.MaxFloat32, -math.MaxFloat32},
+			func(p *Params) { p.TopP = 0.5 }, []int32{0}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +211,8 @@ func TestReference(t *testing.T) {
 								}
 							}
 							p := with(func(p *Params) {
-								p.Temperature, p.TopP, p.TopK, p.MinP = temperature, topP, topK, minP
+								p.Temperature, p.TopP, p.TopK, p.MinP = temperature, topP, topK,
+									minP
 								p.Seed = r.Uint64()
 							})
 							prompt, output := randomise(r, p, vocab)
@@ -196,7 +220,8 @@ func TestReference(t *testing.T) {
 							pos := r.Uint32()
 							want, kept := reference(row, p, prompt, output, pos)
 							if got := sampleCopy(&s, row, p, st, pos); got != want {
-								t.Fatalf("vocab %d %+v: got %d (p=%g), want %d (p=%g) of %d", vocab, *p, got, kept[got], want, kept[want], len(kept))
+								t.Fatalf("vocab %d %+v: got %d (p=%g), want %d (p=%g) of %d", vocab,
+									*p, got, kept[got], want, kept[want], len(kept))
 							}
 							n++
 						}
@@ -304,7 +329,8 @@ func TestKeyedByPosition(t *testing.T) {
 		want = append(want, sampleCopy(&one, row, p, nil, uint32(i)))
 	}
 	var two Sampler
-	for _, i := range r.Perm(len(rows)) { // another order, other neighbours, another scratch history
+	// another order, other neighbours, another scratch history
+	for _, i := range r.Perm(len(rows)) {
 		two.Sample(randomRow(r, 900, 5), with(func(p *Params) { p.TopK = 300 }), nil, 1)
 		if got := sampleCopy(&two, rows[i], p, nil, uint32(i)); got != want[i] {
 			t.Errorf("row %d: got %d, want %d", i, got, want[i])
@@ -312,7 +338,8 @@ func TestKeyedByPosition(t *testing.T) {
 	}
 	differ := 0
 	for i, row := range rows {
-		if sampleCopy(&one, row, with(func(p *Params) { p.TopP, p.Seed = 0.9, 78 }), nil, uint32(i)) != want[i] {
+		if sampleCopy(&one, row, with(func(p *Params) { p.TopP, p.Seed = 0.9, 78 }), nil,
+			uint32(i)) != want[i] {
 			differ++
 		}
 	}
@@ -333,8 +360,10 @@ func TestNoAllocations(t *testing.T) {
 		"top-k":     with(func(p *Params) { p.TopK, p.TopP, p.Temperature = 20, 0.8, 0.7 }),
 		"top-k big": with(func(p *Params) { p.TopK = 1000 }),
 		"all": with(func(p *Params) {
-			p.MinP, p.TopK, p.TopP, p.RepetitionPenalty, p.FrequencyPenalty = 0.01, 50, 0.9, 1.1, 0.1
-			p.BadWords, p.AllowedTokens, p.LogitBias = [][]int32{{1, 2, 3}}, []int32{1, 2, 3, 4, 5}, []Bias{{3, 1}}
+			p.MinP, p.TopK, p.TopP, p.RepetitionPenalty, p.FrequencyPenalty = 0.01, 50, 0.9, 1.1,
+				0.1
+			p.BadWords, p.AllowedTokens, p.LogitBias = [][]int32{{1, 2, 3}}, []int32{1, 2, 3, 4, 5},
+				[]Bias{{3, 1}}
 			p.MinTokens, p.EOS, p.MaxTokens = 5, 2, 100_000
 		}),
 	} {
@@ -357,14 +386,18 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func FuzzSample(f *testing.F) {
-	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint64(1), uint32(2), float32(1), float32(0.9), int32(3), float32(0.1))
-	f.Add([]byte{0xff, 0xc0, 0, 0, 0x7f, 0x80, 0, 0}, uint64(0), uint32(0), float32(0.01), float32(1), int32(0), float32(0))
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint64(1), uint32(2), float32(1), float32(0.9), int32(3),
+		float32(0.1))
+	f.Add([]byte{0xff, 0xc0, 0, 0, 0x7f, 0x80, 0, 0}, uint64(0), uint32(0), float32(0.01),
+		float32(1), int32(0), float32(0))
 	f.Add([]byte{}, uint64(0), uint32(0), float32(0), float32(1), int32(0), float32(0))
-	f.Fuzz(func(t *testing.T, data []byte, seed uint64, pos uint32, temperature, topP float32, topK int32, minP float32) {
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64, pos uint32, temperature, topP float32,
+		topK int32, minP float32) {
 		row := make([]float32, len(data)/4)
 		for i := range row {
 			b := data[4*i:]
-			row[i] = math.Float32frombits(uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]))
+			row[i] = math.Float32frombits(uint32(b[0])<<24 | uint32(
+				b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]))
 		}
 		p := with(func(p *Params) {
 			p.Seed, p.Temperature, p.TopP, p.TopK, p.MinP = seed, temperature, topP, topK, minP
@@ -407,7 +440,10 @@ func BenchmarkSample(b *testing.B) {
 		{"greedy", with(func(p *Params) { p.Temperature = 0 })},
 		{"temperature", with(func(p *Params) {})},
 		{"top_p=0.95", with(func(p *Params) { p.TopP = 0.95 })},
-		{"top_k=20,top_p=0.8", with(func(p *Params) { p.TopK, p.TopP, p.Temperature = 20, 0.8, 0.7 })},
+		{"top_k=20,top_p=0.8", with(func(p *Params) {
+			p.TopK, p.TopP, p.Temperature = 20, 0.8,
+				0.7
+		})},
 		{"top_k=1000", with(func(p *Params) { p.TopK = 1000 })},
 		{"min_p=0.05", with(func(p *Params) { p.MinP = 0.05 })},
 	} {

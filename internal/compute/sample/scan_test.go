@@ -16,9 +16,10 @@ func TestPhilox(t *testing.T) {
 		want [4]uint32
 	}{
 		{[4]uint32{}, [2]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-		{[4]uint32{ones, ones, ones, ones}, [2]uint32{ones, ones}, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0},
-			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+		{[4]uint32{ones, ones, ones, ones}, [2]uint32{ones, ones}, [4]uint32{0x408f276d, 0x41c83b0e,
+			0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822,
+			0x299f31d0}, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 	}
 	for _, tt := range tests {
 		if got := philox4x32(tt.ctr, tt.key); got != tt.want {
@@ -39,7 +40,8 @@ func TestWeight(t *testing.T) {
 			t.Fatalf("weight of %v: got %v, want %v", v, got, want)
 		}
 	}
-	for v, want := range map[float32]float64{0: 1, -46: 0, negInf: 0, float32(math.NaN()): 0, -math.MaxFloat32: 0} {
+	for v, want := range map[float32]float64{0: 1, -46: 0, negInf: 0, float32(math.NaN()): 0,
+		-math.MaxFloat32: 0} {
 		if got := weightOf(c.exponent(v)); got != want {
 			t.Errorf("weight of %v: got %v, want %v", v, got, want)
 		}
@@ -47,8 +49,9 @@ func TestWeight(t *testing.T) {
 }
 
 func oddRow(r *rand.Rand, n int) []float32 {
-	odd := []float32{0, float32(math.Copysign(0, -1)), negInf, float32(math.Inf(1)), float32(math.NaN()),
-		math.Float32frombits(0xffc00000), 1e-45, -1e-45, math.MaxFloat32, -math.MaxFloat32}
+	odd := []float32{0, float32(math.Copysign(0, -1)), negInf, float32(math.Inf(1)),
+		float32(math.NaN()), math.Float32frombits(0xffc00000), 1e-45, -1e-45, math.MaxFloat32,
+		-math.MaxFloat32}
 	row := randomRow(r, n, 2)
 	for range r.IntN(n) {
 		row[r.IntN(n)] = odd[r.IntN(len(odd))]
@@ -103,7 +106,8 @@ func TestBelow(t *testing.T) {
 		for _, d := range []float64{0, 1e-12, -1e-12} {
 			bound := float64(v) + d
 			low := below(bound)
-			for _, x := range []float32{math.Nextafter32(v, negInf), v, math.Nextafter32(v, float32(math.Inf(1)))} {
+			for _, x := range []float32{math.Nextafter32(v, negInf), v, math.Nextafter32(v,
+				float32(math.Inf(1)))} {
 				if x == negInf {
 					continue // never kept
 				}
@@ -120,7 +124,8 @@ func TestBelow(t *testing.T) {
 func TestStateRebuilt(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	p := with(func(p *Params) {
-		p.MaxTokens, p.RepetitionPenalty, p.FrequencyPenalty, p.BadWords = 1, 1.2, 0.3, [][]int32{{1, 2, 3, 4}}
+		p.MaxTokens, p.RepetitionPenalty, p.FrequencyPenalty, p.BadWords = 1, 1.2, 0.3,
+			[][]int32{{1, 2, 3, 4}}
 	})
 	prompt := make([]int32, 100)
 	for i := range prompt {

@@ -11,8 +11,8 @@ const (
 	// Pending says that the request's constraint is still being compiled: the position is to be
 	// computed again.
 	Pending = -3
-	// Spent says that to find a token that the request's constraint allows takes more work or memory
-	// than an answer may: the request cannot go on.
+	// Spent says that to find a token that the request's constraint allows takes more work or
+	// memory than an answer may: the request cannot go on.
 	Spent = -4
 )
 

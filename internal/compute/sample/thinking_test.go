@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestThinkingBudget draws from a model that would reason for ever, or ends by itself: reasoning has
-// at most its budget of tokens and then its end, and nothing else is touched.
+// TestThinkingBudget draws from a model that would reason for ever, or ends by itself: reasoning
+// has at most its budget of tokens and then its end, and nothing else is touched.
 func TestThinkingBudget(t *testing.T) {
 	const vocab, open, shut, close2 = 10, 7, 8, 9
 	for _, c := range []struct {
@@ -18,13 +18,16 @@ func TestThinkingBudget(t *testing.T) {
 	}{
 		{"for ever", nil, 3, []int32{1}, []int32{1, 1, 1, shut, close2, 1, 1, 1}},
 		{"none", nil, 0, []int32{1}, []int32{shut, close2, 1, 1, 1, 1, 1, 1}},
-		{"ends in time", nil, 5, []int32{1, shut, close2, 2, 3, 4, 5, 6}, []int32{1, shut, close2, 2, 3, 4, 5, 6}},
-		{"half of the end", nil, 2, []int32{1, shut, 1, 1, 1, 1, 1, 1}, []int32{1, shut, close2, 1, 1, 1, 1, 1}},
+		{"ends in time", nil, 5, []int32{1, shut, close2, 2, 3, 4, 5, 6}, []int32{1, shut, close2,
+			2, 3, 4, 5, 6}},
+		{"half of the end", nil, 2, []int32{1, shut, 1, 1, 1, 1, 1, 1}, []int32{1, shut, close2, 1,
+			1, 1, 1, 1}},
 		{"begins by itself", []int32{open}, 2, []int32{3, open, 1, 1, 1, 1, 1, 1},
 			[]int32{3, open, 1, 1, shut, close2, 1, 1}},
 		{"twice", []int32{open}, 1, []int32{open, 1, 1, 1, open, 2, 2, 2},
 			[]int32{open, 1, shut, close2, open, 2, shut, close2}},
-		{"never begins", []int32{open}, 1, []int32{1, 2, 3, 4, 5, 6, 1, 2}, []int32{1, 2, 3, 4, 5, 6, 1, 2}},
+		{"never begins", []int32{open}, 1, []int32{1, 2, 3, 4, 5, 6, 1, 2}, []int32{1, 2, 3, 4, 5,
+			6, 1, 2}},
 	} {
 		p := Params{TopP: 1, RepetitionPenalty: 1, ThinkingBudget: c.budget, ThinkingStart: c.start,
 			ThinkingEnd: []int32{shut, close2}, BadWords: [][]int32{{shut}}, EOS: -1}

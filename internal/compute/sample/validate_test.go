@@ -45,7 +45,8 @@ func TestValidate(t *testing.T) {
 	for _, tt := range bad {
 		err := with(tt.change).Validate(100)
 		var pe *ParamError
-		if !errors.As(err, &pe) || pe.Field != tt.field || !strings.Contains(err.Error(), tt.field) || !strings.Contains(err.Error(), tt.value) {
+		if !errors.As(err, &pe) || pe.Field != tt.field || !strings.Contains(err.Error(),
+			tt.field) || !strings.Contains(err.Error(), tt.value) {
 			t.Errorf("%s=%s: got %v", tt.field, tt.value, err)
 		}
 	}
@@ -53,7 +54,10 @@ func TestValidate(t *testing.T) {
 		func(*Params) {},
 		func(p *Params) { p.Temperature, p.TopP, p.MinP = 0, 1e-9, 1 },
 		func(p *Params) { p.PresencePenalty, p.FrequencyPenalty, p.RepetitionPenalty = -2, 2, 0.1 },
-		func(p *Params) { p.MinTokens, p.Logprobs, p.PromptLogprobs, p.TopK = 16, 100, AllLogprobs, 1<<30 },
+		func(p *Params) {
+			p.MinTokens, p.Logprobs, p.PromptLogprobs, p.TopK = 16, 100, AllLogprobs,
+				1<<30
+		},
 		func(p *Params) { p.EOS, p.StopTokens, p.AllowedTokens = 99, []int32{0}, []int32{99} },
 	}
 	for i, change := range good {

@@ -107,13 +107,13 @@ func (b *Launch) ownBundles(indices string) (string, error) {
 	}
 	all := strings.Split(indices, ",")
 	if len(all) != b.Ranks*b.Engines() {
-		return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: %d bundles for %d engines "+
-			"of %d ranks", indices, len(all), b.Engines(), b.Ranks)}
+		return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: %d bundles for %d "+
+			"engines of %d ranks", indices, len(all), b.Engines(), b.Ranks)}
 	}
 	for i, x := range all {
 		if slices.Contains(all[:i], x) {
-			return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: bundle %s is there twice",
-				indices, x)}
+			return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: bundle %s is "+
+				"there twice", indices, x)}
 		}
 	}
 	return strings.Join(all[b.Number*b.Ranks:(b.Number+1)*b.Ranks], ","), nil

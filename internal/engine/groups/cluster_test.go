@@ -24,7 +24,8 @@ func TestOwnBundles(t *testing.T) {
 		b := &Launch{Spec: &open.Spec{Config: &config.Config{}, Ranks: c.ranks}, Number: c.number}
 		b.Config.Parallel.DataParallelSize = c.engines
 		got, err := b.ownBundles(c.indices)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if got != c.want || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("engine %d of %d, %q: %q, %v", c.number, c.engines, c.indices, got, err)
 		}
 	}

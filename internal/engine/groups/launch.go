@@ -42,8 +42,8 @@ type Launch struct {
 	// Version is the program's, which must be the same on all nodes.
 	Version string
 	Output  launch.Output
-	// Cluster is what groups have in common on Ray with several engines, or on several nodes; nil for
-	// others.
+	// Cluster is what groups have in common on Ray with several engines, or on several nodes; nil
+	// for others.
 	Cluster *Cluster
 	// Later says that ranks load no weights of the model's files when they start.
 	Later func() bool
@@ -136,8 +136,8 @@ func (b *Launch) Supervise(s *Supervisor) error {
 }
 
 // connectRay joins the cluster that the ranks will be placed on, again after a failure.
-// For an engine that is added and for another layout there is little patience: a caller waits for the
-// answer, or what was there to go on.
+// For an engine that is added and for another layout there is little patience: a caller waits for
+// the answer, or what was there to go on.
 func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
 	o.Again = again && !other

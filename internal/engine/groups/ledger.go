@@ -14,13 +14,14 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// Ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What a host
-// has is noted when the first of them comes there: what they take later, caches that have not come into
-// use included, is counted, not looked up.
+// Ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What
+// a host has is noted when the first of them comes there: what they take later, caches that have
+// not come into use included, is counted, not looked up.
 type Ledger struct {
 	mu    sync.Mutex
 	hosts map[string]*account
-	// blocks are those of each rank's KV cache, 0 until the ranks of an engine that is alone have come.
+	// blocks are those of each rank's KV cache, 0 until the ranks of an engine that is alone have
+	// come.
 	blocks int64
 }
 
@@ -51,8 +52,8 @@ func (l *Ledger) leave(engine int, but map[string]*account) {
 	})
 }
 
-// enter notes what an engine takes on hosts by their keys, in the place of what it took before, and plans
-// all of them. On an error it takes nothing. It returns the blocks of each KV cache.
+// enter notes what an engine takes on hosts by their keys, in the place of what it took before, and
+// plans all of them. On an error it takes nothing. It returns the blocks of each KV cache.
 func (l *Ledger) enter(engine int, on map[string]*account, cache memory.Cache, update int64,
 	share float64) (blocks int64, err error) {
 	l.mu.Lock()
@@ -93,18 +94,19 @@ func (l *Ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 	return p.Blocks, nil
 }
 
-// Decided are the blocks of each KV cache, which hosts may have too little room for to have those of the
-// plan; 0 where that is not known.
+// Decided are the blocks of each KV cache, which hosts may have too little room for to have those
+// of the plan; 0 where that is not known.
 func (l *Ledger) Decided() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.blocks
 }
 
-// fits refuses a group that does not fit into the memory of the hosts on which its ranks are, before they
-// load. Those of the driver's host that it has started itself are in its plan. An engine that is alone, and
-// whose cache has no size that was asked for, has a smaller one where a host has no room for that of the
-// plan; engines that are several may share hosts, in an order that is not known.
+// fits refuses a group that does not fit into the memory of the hosts on which its ranks are,
+// before they load. Those of the driver's host that it has started itself are in its plan. An
+// engine that is alone, and whose cache has no size that was asked for, has a smaller one where a
+// host has no room for that of the plan; engines that are several may share hosts, in an order that
+// is not known.
 func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
 	if b.Null != nil {
 		return nil
@@ -139,7 +141,8 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Her
 	return err
 }
 
-// sizes says that the KV cache may be made smaller than was planned: nothing has been computed with it.
+// sizes says that the KV cache may be made smaller than was planned: nothing has been computed with
+// it.
 func (b *Launch) sizes() bool {
 	return b.Engines() == 1 && b.Ledger.Decided() == 0 && b.Config.Cache.Asked() == ""
 }

@@ -32,15 +32,16 @@ func come(b *Launch, left ...int64) (queue.Init, error) {
 		host := i % len(left)
 		workers[i] = launch.Worker{Rank: i, Node: "10.0.0." + string(rune('1'+host))}
 		here[i] = join.Here{Host: "host " + string(rune('1'+host)), Cores: 4,
-			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host], Left: left[host]}}}
+			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host],
+				Left: left[host]}}}
 	}
 	init := queue.Init{Blocks: b.Info.Blocks}
 	err := b.fits(&init, workers, here)
 	return init, err
 }
 
-// TestOtherHostsSizeTheCache makes the KV cache of an engine that is alone as large as the smallest of its
-// hosts has room for, the first time only, and of others that are added as large.
+// TestOtherHostsSizeTheCache makes the KV cache of an engine that is alone as large as the smallest
+// of its hosts has room for, the first time only, and of others that are added as large.
 func TestOtherHostsSizeTheCache(t *testing.T) {
 	b, err := plannedLaunch(t, 1<<40, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
@@ -51,8 +52,8 @@ func TestOtherHostsSizeTheCache(t *testing.T) {
 	wanted := b.Info.Blocks
 	first := *b
 	init, err := come(&first, 8<<30, 400<<20)
-	if err != nil || init.Blocks != first.Info.Blocks || init.Blocks < wanted/10 || init.Blocks > wanted*3/4 ||
-		first.Info.CacheBytes != int64(init.Blocks)*b.BlockBytes() {
+	if err != nil || init.Blocks != first.Info.Blocks || init.Blocks < wanted/10 ||
+		init.Blocks > wanted*3/4 || first.Info.CacheBytes != int64(init.Blocks)*b.BlockBytes() {
 		t.Fatalf("%d blocks of %d, %v", init.Blocks, wanted, err)
 	}
 	if again, err := come(&first, 1<<20, 1<<20); err != nil || again.Blocks != init.Blocks {
@@ -73,8 +74,8 @@ func TestOtherHostsSizeTheCache(t *testing.T) {
 	}
 }
 
-// TestOtherHosts compares what the ranks on other machines take with what those have, all engines together,
-// once they have come, and names the machine.
+// TestOtherHosts compares what the ranks on other machines take with what those have, all engines
+// together, once they have come, and names the machine.
 func TestOtherHosts(t *testing.T) {
 	b, err := plannedLaunch(t, 1<<40, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = "ray", 2, 200<<20
@@ -93,8 +94,8 @@ func TestOtherHosts(t *testing.T) {
 	if err := come(0, 300<<20); !errors.As(err, &mistake) || !errors.As(err, &refused) {
 		t.Errorf("a cache that is too large for the host: %v", err)
 	}
-	if err := come(0, 8<<30, 300<<20); !errors.As(err, &refused) || !strings.Contains(refused.Reason,
-		"1 rank does not fit into the memory of 10.0.0.2") {
+	if err := come(0, 8<<30, 300<<20); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Reason, "1 rank does not fit into the memory of 10.0.0.2") {
 		t.Errorf("a small second host: %v", err)
 	}
 	if err := come(0, 600<<20, 600<<20); err != nil {

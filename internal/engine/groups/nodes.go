@@ -70,9 +70,10 @@ func holdOnNode(opt *NodeOptions) (*checkpoint.Held, error) {
 	return checkpoint.Hold(dir, m.LoadFormat != "dummy")
 }
 
-// clusterOf is what this node shows the others: the secret, and what must be equal. held are the files of
-// the model, nil where they are not known.
-func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handshake.Token, []config.Setting, error) {
+// clusterOf is what this node shows the others: the secret, and what must be equal. held are the
+// files of the model, nil where they are not known.
+func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handshake.Token,
+	[]config.Setting, error) {
 	n := &c.Parallel.Nodes
 	token, err := nodes.ReadToken(n.TokenFile)
 	if err != nil {
@@ -147,8 +148,8 @@ func modelSettings(m *config.Model, held *checkpoint.Held) []config.Setting {
 func MixedISA(ranks []queue.Ready) string {
 	for _, r := range ranks {
 		if r.ISA != ranks[0].ISA {
-			return fmt.Sprintf("rank %d computes with %s, rank %d with %s: bits depend on the layout; "+
-				"--cpu-isa makes them equal", ranks[0].Rank, ranks[0].ISA, r.Rank, r.ISA)
+			return fmt.Sprintf("rank %d computes with %s, rank %d with %s: bits depend on the "+
+				"layout; --cpu-isa makes them equal", ranks[0].Rank, ranks[0].ISA, r.Rank, r.ISA)
 		}
 	}
 	return ""
@@ -163,9 +164,10 @@ func (b *Launch) CheckNodes(numbers []int, nodes int) error {
 			continue
 		}
 		n := max(nodes, missing[len(missing)-1]+1)
-		return open.Refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
-			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
-			number, missing[0], missing[0], n, n*b.Share/b.Ranks, number)
+		return open.Refuse("engine %d is for node %d, which has not come (serve --headless "+
+			"--node-rank %d --nnodes %d --data-parallel-size %d, and the other flags as on node "+
+			"0): %d engines have nodes", number, missing[0], missing[0], n, n*b.Share/b.Ranks,
+			number)
 	}
 	return nil
 }

@@ -98,7 +98,8 @@ func TestModelSettings(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "small.safetensors")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdOnNode(&NodeOptions{Config: config.Config{Model: config.Model{Path: dir}}}); err == nil ||
+	if _, err := holdOnNode(
+		&NodeOptions{Config: config.Config{Model: config.Model{Path: dir}}}); err == nil ||
 		!strings.Contains(err.Error(), "small.safetensors") {
 		t.Errorf("without a shard: %v", err)
 	}

@@ -16,8 +16,9 @@ import (
 
 // Supervisor owns the group of ranks that an engine computes on: the launcher that started them,
 // the executor that drives them, and the epoch that tells one group from the next. What belongs to
-// one attempt (listener, token, shared memory) is made by start and ends with it, so that a new group
-// can take the place of one that failed. The launcher stays where ranks that live go on in the next.
+// one attempt (listener, token, shared memory) is made by start and ends with it, so that a new
+// group can take the place of one that failed. The launcher stays where ranks that live go on in
+// the next.
 type Supervisor struct {
 	// Backend is what starts the ranks: uni, mp or ray.
 	Backend string
@@ -28,7 +29,8 @@ type Supervisor struct {
 	// revision, which is then that of the newest group.
 	files    func(*queue.Init) (revision int64, err error)
 	Revision int64
-	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
+	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set
+	// it.
 	ready func()
 	// Other says that the next start is of another layout than the group before.
 	Other  bool
@@ -125,7 +127,8 @@ const (
 	leastGrace    = 2 * time.Second
 )
 
-// settle ends the group before, and its ranks unless they may be kept after the cause of its failure.
+// settle ends the group before, and its ranks unless they may be kept after the cause of its
+// failure.
 func (s *Supervisor) settle(ctx context.Context, cause error) error {
 	before := s.Current()
 	if s.launcher != nil && executor.CanKeep(cause) {
@@ -141,8 +144,9 @@ func (s *Supervisor) settle(ctx context.Context, cause error) error {
 	return s.end(ctx, before, launcher)
 }
 
-// end ends a group's ranks, and those that its launcher has kept since it was left, within shutdownGrace and
-// what ctx leaves of it, but for the leastGrace that they have even if ctx is over. Both may be nil.
+// end ends a group's ranks, and those that its launcher has kept since it was left, within
+// shutdownGrace and what ctx leaves of it, but for the leastGrace that they have even if ctx is
+// over. Both may be nil.
 func (s *Supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
 	grace := shutdownGrace
 	if end, ok := ctx.Deadline(); ok {

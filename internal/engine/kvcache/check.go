@@ -18,7 +18,8 @@ func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
 	for i := range m.blocks {
 		b := &m.blocks[i]
 		if b.refs != refs[i] {
-			return fmt.Errorf("block %d has %d references, %d sequences hold it", i, b.refs, refs[i])
+			return fmt.Errorf("block %d has %d references, %d sequences hold it", i, b.refs,
+				refs[i])
 		}
 		if b.refs == 0 {
 			unheld++
@@ -78,7 +79,8 @@ func (m *Manager) checkFree(unheld int) error {
 	n, prev := 0, int32(none)
 	for i := m.freeHead; i != none; i = m.blocks[i].next {
 		if m.blocks[i].prev != prev {
-			return fmt.Errorf("free list: block %d points back to %d, not %d", i, m.blocks[i].prev, prev)
+			return fmt.Errorf("free list: block %d points back to %d, not %d", i, m.blocks[i].prev,
+				prev)
 		}
 		if m.blocks[i].refs != 0 {
 			return fmt.Errorf("free list: block %d has %d references", i, m.blocks[i].refs)

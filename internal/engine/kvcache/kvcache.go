@@ -11,7 +11,8 @@
 //
 // A block that a sequence holds is reserved first, and no other's; it is computed when its keys
 // and values are there for every plan that follows. Only then it is an entry. What a plan computes
-// is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then Cache).
+// is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then
+// Cache).
 package kvcache
 
 import (

@@ -84,7 +84,8 @@ func TestMatch(t *testing.T) {
 			}
 			for i := range c.want / 4 {
 				if s.Blocks()[i] != first.Blocks()[i] {
-					t.Errorf("block %d is %d, want the shared %d", i, s.Blocks()[i], first.Blocks()[i])
+					t.Errorf("block %d is %d, want the shared %d", i, s.Blocks()[i],
+						first.Blocks()[i])
 				}
 			}
 			for _, b := range s.Blocks()[c.want/4:] {
@@ -174,7 +175,8 @@ func TestStartWantsWholePrompt(t *testing.T) {
 	if hit = m.Match(&b, long); hit != 8 || m.Start(&b, long, hit) {
 		t.Fatalf("hit %d: 5 blocks fit into 4 when the hits are free", hit)
 	}
-	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit) || !m.Grow(&b, long, 16) {
+	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit) || !m.Grow(&b, long,
+		16) {
 		t.Fatalf("hit %d: 4 blocks do not fit into 4", hit)
 	}
 	if m.Grow(&b, long, 17) {
@@ -233,7 +235,8 @@ func TestDigest(t *testing.T) {
 			salt string
 			toks []int32
 			n    int
-		}{{"", tokens(0, 9), 0}, {"", tokens(0, 9), 1}, {"", tokens(0, 9), 2}, {"x", tokens(0, 9), 2},
+		}{{"", tokens(0, 9), 0}, {"", tokens(0, 9), 1}, {"", tokens(0, 9), 2}, {"x", tokens(0, 9),
+			2},
 			{"", tokens(1, 9), 2}} {
 			s, name := NewSequence(c.salt, false), fmt.Sprint(c)
 			d := m.Digest(&s, c.toks, c.n)
@@ -326,7 +329,8 @@ func walk(t *testing.T, seed uint64) {
 			free := m.Stats().Free
 			hit := m.Match(&w.seq, w.tokens)
 			if hit%size != 0 || hit >= len(w.tokens) || m.Stats().Free != free {
-				t.Fatalf("hit %d of %d tokens, free %d then %d", hit, len(w.tokens), free, m.Stats().Free)
+				t.Fatalf("hit %d of %d tokens, free %d then %d", hit, len(w.tokens), free,
+					m.Stats().Free)
 			}
 			if !m.Start(&w.seq, w.tokens, hit) {
 				break
@@ -391,21 +395,29 @@ func TestCheckSees(t *testing.T) {
 		damage func(*Manager, *Sequence)
 		want   string
 	}{
-		{"reference lost", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].refs = 0 }, "references"},
+		{"reference lost", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].refs = 0 },
+			"references"},
 		{"held twice", func(m *Manager, s *Sequence) { s.blocks[1] = s.blocks[0] }, "twice"},
-		{"other tokens", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].hash[0] ^= 1 }, "other tokens"},
+		{"other tokens", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].hash[0] ^= 1 },
+			"other tokens"},
 		{"wrong digest", func(m *Manager, s *Sequence) { s.digests[0][0] ^= 1 }, "digest 0"},
-		{"entries beyond table", func(m *Manager, s *Sequence) { s.entries = 4 }, "4 entries in a table of 3"},
+		{"entries beyond table", func(m *Manager, s *Sequence) { s.entries = 4 },
+			"4 entries in a table of 3"},
 		{"free counter", func(m *Manager, s *Sequence) { m.free-- }, "counter"},
-		{"entry too early", func(m *Manager, s *Sequence) { m.blocks[s.blocks[2]].entry = true }, "before it is full"},
-		{"entry not listed", func(m *Manager, s *Sequence) { m.buckets[m.bucket(&m.blocks[s.blocks[1]].hash)] = none }, "hash table"},
+		{"entry too early", func(m *Manager, s *Sequence) { m.blocks[s.blocks[2]].entry = true },
+			"before it is full"},
+		{"entry not listed", func(m *Manager,
+			s *Sequence) {
+			m.buckets[m.bucket(&m.blocks[s.blocks[1]].hash)] = none
+		}, "hash table"},
 	} {
 		m := newManager(t, 8, 4)
 		s := NewSequence("", false)
 		toks := tokens(0, 10)
 		admit(t, m, &s, toks)
 		c.damage(m, &s)
-		if err := m.Check([]*Sequence{&s}, [][]int32{toks}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := m.Check([]*Sequence{&s}, [][]int32{toks}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -470,8 +482,10 @@ func TestMatchPrefersUsed(t *testing.T) {
 		}
 		m.Release(freed)
 		third := NewSequence("", false)
-		if hit := admit(t, m, &third, tokens(0, 5)); hit != 4 || third.Blocks()[0] != used.Blocks()[0] {
-			t.Errorf("freed the first %v: hit %d, table %v, in use %v", first, hit, third.Blocks(), used.Blocks())
+		if hit := admit(t, m, &third, tokens(0, 5)); hit != 4 ||
+			third.Blocks()[0] != used.Blocks()[0] {
+			t.Errorf("freed the first %v: hit %d, table %v, in use %v", first, hit, third.Blocks(),
+				used.Blocks())
 		}
 		if st := m.Stats(); st.Used != 2 {
 			t.Errorf("freed the first %v: %d blocks used", first, st.Used)

@@ -48,8 +48,8 @@ func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 	}
 }
 
-// Digest names the contents of the first n blocks of a sequence, which the tokens fill, and its salt:
-// engines whose blocks have one size agree on it.
+// Digest names the contents of the first n blocks of a sequence, which the tokens fill, and its
+// salt: engines whose blocks have one size agree on it.
 func (m *Manager) Digest(s *Sequence, tokens []int32, n int) [sha256.Size]byte {
 	m.extend(s, tokens, n)
 	if n == 0 {

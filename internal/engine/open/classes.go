@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// Classes is a head over classes, transformers' …ForSequenceClassification. The driver applies it to
-// the vectors that the ranks pool: it is as small as they are.
+// Classes is a head over classes, transformers' …ForSequenceClassification. The driver applies it
+// to the vectors that the ranks pool: it is as small as they are.
 type Classes struct {
 	// Labels are the names of the classes.
 	Labels []string
@@ -29,11 +29,12 @@ func NewClasses(labels []string, problem string, weight []float32) *Classes {
 }
 
 // Of returns the values of the classes for a pooled vector of the model: logits, or with activate
-// what the problem makes of them. One class, and each of several labels, has a probability of its own
-// (sigmoid); else they share one (softmax); a regression's are as they are.
+// what the problem makes of them. One class, and each of several labels, has a probability of its
+// own (sigmoid); else they share one (softmax); a regression's are as they are.
 func (c *Classes) Of(v []float32, activate bool) ([]float32, error) {
 	if len(v) != c.width {
-		return nil, fmt.Errorf("a pooled vector has %d elements, the classifier is for %d", len(v), c.width)
+		return nil, fmt.Errorf("a pooled vector has %d elements, the classifier is for %d", len(v),
+			c.width)
 	}
 	logits := make([]float64, len(c.Labels))
 	for i := range logits {
@@ -90,8 +91,8 @@ func (r *resolver) readClasses() error {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if !slices.Equal(t.Shape, shape) {
-		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v", r.Info.Root,
-			name, t.Shape, shape)
+		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v",
+			r.Info.Root, name, t.Shape, shape)
 	}
 	if c.weight, err = float32s(t); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)

@@ -32,8 +32,8 @@ func (s *Spec) divideLayers() error {
 			sum += n
 		}
 		if sum != all {
-			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, the "+
-				"model has %d", config.Commas(split), sum, all)}
+			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, "+
+				"the model has %d", config.Commas(split), sum, all)}
 		}
 		s.Stages = layout.Split(split)
 		return nil
@@ -59,9 +59,9 @@ func misfit(err error) error {
 	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
 }
 
-// WithTensorParallel is the specification with another tensor parallel size. The KV cache keeps its number of
-// blocks, so that what the scheduler knows stays true. An error is a *Refused, but for files that
-// cannot be read.
+// WithTensorParallel is the specification with another tensor parallel size. The KV cache keeps its
+// number of blocks, so that what the scheduler knows stays true. An error is a *Refused, but for
+// files that cannot be read.
 func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
 	o := s.WithEngines(s.Config.Parallel.DataParallelSize)
 	p := &o.Config.Parallel
@@ -76,8 +76,8 @@ func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
 		return nil, err
 	}
 	if r := &p.Ray; r.BundleIndices != "" {
-		return nil, Refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, which is "+
-			"the most and the least there can be", r.BundleIndices, s.Ranks)
+		return nil, Refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, "+
+			"which is the most and the least there can be", r.BundleIndices, s.Ranks)
 	}
 	if s.Share > 0 {
 		o.Share = s.Share * o.Ranks / s.Ranks
@@ -94,7 +94,7 @@ func checkShare(share, before, ranks, were, tp int) error {
 	if share*were == before*ranks && share > 0 && (share%ranks == 0 || ranks%share == 0) {
 		return nil
 	}
-	return Refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot have "+
-		"equal parts: a multiple of %d ranks can be divided", tp, ranks, were/max(1, before),
+	return Refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot "+
+		"have equal parts: a multiple of %d ranks can be divided", tp, ranks, were/max(1, before),
 		were/max(1, before))
 }

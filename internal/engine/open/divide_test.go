@@ -14,7 +14,8 @@ import (
 func llama(n int) *checkpoint.Config {
 	return &checkpoint.Config{
 		Architecture: "LlamaForCausalLM", Activation: "silu", Layers: n, HiddenSize: 64, Heads: 4,
-		KVHeads: 4, HeadDim: 16, IntermediateSize: 128, VocabSize: 256, MaxPositions: 64, RopeTheta: 10000, Rope: checkpoint.Rope{Type: "default"},
+		KVHeads: 4, HeadDim: 16, IntermediateSize: 128, VocabSize: 256, MaxPositions: 64,
+		RopeTheta: 10000, Rope: checkpoint.Rope{Type: "default"},
 		Windows: make([]int, n),
 	}
 }
@@ -32,8 +33,8 @@ func TestDivide(t *testing.T) {
 		{layers: 12, stages: 2, split: []int{5, 7}, want: []int{5}},
 		{layers: 4, stages: 4, want: []int{1, 2, 3}},
 		{layers: 4, stages: 5, err: "--pipeline-parallel-size 5: each of 5 pipeline stages " +
-			"needs a layer, and the model has 4: no layout of 5 ranks works, the nearest ones that do " +
-			"are PP 4, TP 2 × PP 2, TP 4"},
+			"needs a layer, and the model has 4: no layout of 5 ranks works, the nearest ones " +
+			"that do are PP 4, TP 2 × PP 2, TP 4"},
 		{layers: 12, stages: 2, split: []int{6, 7},
 			err: "--pipeline-layer-split 6,7 has 13 layers, the model has 12"},
 	} {
@@ -44,7 +45,8 @@ func TestDivide(t *testing.T) {
 		err := b.divide()
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
-				t.Errorf("%d layers, %d stages %v: %v, want %q", c.layers, c.stages, c.split, err, c.err)
+				t.Errorf("%d layers, %d stages %v: %v, want %q", c.layers, c.stages, c.split, err,
+					c.err)
 			}
 			continue
 		}
@@ -59,7 +61,8 @@ func TestDivide(t *testing.T) {
 	err := b.divide()
 	var mistake *config.UsageError
 	if !errors.As(err, &mistake) ||
-		!strings.HasPrefix(err.Error(), "--tensor-parallel-size 3: tensor parallel size 3 does not") {
+		!strings.HasPrefix(err.Error(),
+			"--tensor-parallel-size 3: tensor parallel size 3 does not") {
 		t.Errorf("3 ranks per layer: %v", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // Files are the files that all engines of a server compute by. Every group is told which they are,
-// and none of its ranks loads any other. Of the built-in model there are none; methods of nil do nothing.
+// and none of its ranks loads any other. Of the built-in model there are none; methods of nil do
+// nothing.
 type Files struct {
 	// policy is --on-model-change. fixed is why other files cannot be adopted, "" if they can.
 	policy, fixed string
@@ -49,8 +50,8 @@ const (
 	adoptModel  = "adopt"
 )
 
-// hold holds the files of the model, from which everything is read then. What is missing is for isHeld to
-// say, after what is wrong with config.json.
+// hold holds the files of the model, from which everything is read then. What is missing is for
+// isHeld to say, after what is wrong with config.json.
 func (r *resolver) hold() error {
 	if r.dir == "" || r.Null != nil {
 		return nil
@@ -85,8 +86,8 @@ func (m *Files) identity() string {
 	return *m.id.Load()
 }
 
-// Overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next step
-// fails. While files are being adopted it is not known.
+// Overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next
+// step fails. While files are being adopted it is not known.
 func (m *Files) Overwritten() error {
 	if m == nil || !m.weights || m.policy == adoptModel || !m.mu.TryLock() {
 		return nil
@@ -144,9 +145,9 @@ func (m *Files) Leave() error {
 	return err
 }
 
-// Settle tells ranks that are about to start which files are theirs, after a look at those that are there
-// by now. later says that no rank loads weights of the files. It returns the revision that was chosen; an
-// error names what has changed.
+// Settle tells ranks that are about to start which files are theirs, after a look at those that are
+// there by now. later says that no rank loads weights of the files. It returns the revision that
+// was chosen; an error names what has changed.
 func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error) {
 	init.Later = later
 	if m == nil {
@@ -166,7 +167,8 @@ func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error)
 		return 0, changed
 	case changed != nil && m.told != changed.Error():
 		m.told = changed.Error()
-		m.events.Emit(status.ModelChanged{File: changed.Path, Identity: changed.Want, Now: changed.Got})
+		m.events.Emit(status.ModelChanged{File: changed.Path, Identity: changed.Want,
+			Now: changed.Got})
 	}
 	init.Files = known(m.Held.Files())
 	if m.policy != refuseModel {
@@ -193,11 +195,12 @@ func (m *Files) adopt() error {
 	}
 	before, after := m.Held.Files(), now.Files()
 	if age := now.Age(); age < m.leftAlone {
-		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are adopted "+
-			"when they have been left alone for %v", m.dir, age.Round(time.Millisecond), m.leftAlone)
+		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are "+
+			"adopted when they have been left alone for %v", m.dir, age.Round(time.Millisecond),
+			m.leftAlone)
 	} else if name := other(before, after); name != "" {
-		err = fmt.Errorf("--on-model-change adopt: %s is another file now, too, and only weights are "+
-			"adopted by a server that runs: restart it", filepath.Join(m.dir, name))
+		err = fmt.Errorf("--on-model-change adopt: %s is another file now, too, and only weights "+
+			"are adopted by a server that runs: restart it", filepath.Join(m.dir, name))
 	}
 	if err != nil {
 		return errors.Join(err, now.Close())

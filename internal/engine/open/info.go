@@ -34,8 +34,8 @@ type Info struct {
 	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
 	Blocks, BlockSize int
 	CacheBytes        int64
-	// Layout is how the ranks of an engine divide the model, StageLayers how many of its layers each
-	// stage has.
+	// Layout is how the ranks of an engine divide the model, StageLayers how many of its layers
+	// each stage has.
 	Layout      layout.Layout
 	StageLayers []int
 	// Ranks are the workers, engine by engine.
@@ -52,6 +52,6 @@ func (i *Info) Folder() string {
 	return i.Files.dir
 }
 
-// Identity names the files that answers come from, also as they are adopted; "" stands for the built-in
-// model.
+// Identity names the files that answers come from, also as they are adopted; "" stands for the
+// built-in model.
 func (i *Info) Identity() string { return i.Files.identity() }

@@ -21,8 +21,9 @@ func (s *Spec) Backend() string {
 func (s *Spec) RankInit() (queue.Init, error) {
 	p := &s.Config.Parallel
 	init := queue.Init{
-		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir, LoadFormat: s.Config.Model.LoadFormat,
-		DType: s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: s.Config.Model.Seed,
+		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir,
+		LoadFormat: s.Config.Model.LoadFormat,
+		DType:      s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
 	}

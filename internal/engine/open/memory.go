@@ -18,8 +18,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// Default size of a host's KV caches, vLLM's for CPUs: as much where there is room for it. Memory is
-// touched only when blocks come into use, but all of it is planned for.
+// Default size of a host's KV caches, vLLM's for CPUs: as much where there is room for it. Memory
+// is touched only when blocks come into use, but all of it is planned for.
 const defaultCacheBytes = 4 << 30
 
 // What processes take beside what is counted.
@@ -29,13 +29,13 @@ const (
 	// rankBuffers is what a rank exchanges tensors through, stageBuffers what it hands the hidden
 	// state on through.
 	rankBuffers, stageBuffers = 2 << 20, 10 << 20
-	// driverRoom is for requests, answers and constraints on their way, grammarRoom for those of the
-	// rank that samples.
+	// driverRoom is for requests, answers and constraints on their way, grammarRoom for those of
+	// the rank that samples.
 	driverRoom, grammarRoom = 64 << 20, 24 << 20
 )
 
-// plan says what each rank takes, decides how many KV blocks each has, and refuses what does not fit
-// into this machine's memory. That of other machines is compared when their ranks have come.
+// plan says what each rank takes, decides how many KV blocks each has, and refuses what does not
+// fit into this machine's memory. That of other machines is compared when their ranks have come.
 func (r *resolver) plan() error {
 	r.Info.BlockSize = r.Config.Cache.BlockSize
 	if r.bounds == nil && r.Null == nil {
@@ -68,8 +68,8 @@ func (s *Spec) makePlan() (*memory.Plan, error) {
 	return memory.Make(hosts, cache, s.Config.Cache.Share())
 }
 
-// blame tells whether a flag that was given is why the plan does not fit: with another value of it all
-// else does. It adds such values to the ways out.
+// blame tells whether a flag that was given is why the plan does not fit: with another value of it
+// all else does. It adds such values to the ways out.
 func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 	fits := func(change func(o *Spec, c *config.Config)) bool {
 		o, cfg := *s, *s.Config
@@ -79,7 +79,8 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 		return err == nil
 	}
 	// No more than the least cache is needed for all else to be as it was asked for.
-	flag = misfit.Asked() || s.Config.Model.MaxModelLen > 0 && fits(func(o *Spec, c *config.Config) {
+	flag = misfit.Asked() || s.Config.Model.MaxModelLen > 0 && fits(func(o *Spec,
+		c *config.Config) {
 		o.Info.MaxModelLen = c.Cache.BlockSize
 	}) || s.Config.Cache.MemoryUtilization > 0 && fits(func(_ *Spec, c *config.Config) {
 		c.Cache.MemoryUtilization = 1
@@ -89,7 +90,8 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 			misfit.More, flag = append(misfit.More, way), flag || given
 		}
 	}
-	if now, usual := s.Config.Schedule, config.Default().Schedule; now.MaxNumBatchedTokens > usual.MaxNumBatchedTokens {
+	if now, usual := s.Config.Schedule,
+		config.Default().Schedule; now.MaxNumBatchedTokens > usual.MaxNumBatchedTokens {
 		way := fmt.Sprintf("--max-num-batched-tokens %d", usual.MaxNumBatchedTokens)
 		if now.MaxNumSeqs > usual.MaxNumSeqs {
 			way += fmt.Sprintf(" with --max-num-seqs %d", usual.MaxNumSeqs)
@@ -190,8 +192,8 @@ func (s *Spec) cache() (memory.Cache, error) {
 	}
 	if m.Asked != "" && m.Blocks < least {
 		return m, usage("the KV cache of %d blocks of %d tokens (%s) cannot hold one sequence of "+
-			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked, s.Info.MaxModelLen,
-			least*each)
+			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked,
+			s.Info.MaxModelLen, least*each)
 	}
 	if m.Blocks > maxBlocks {
 		return m, usage("%s asks for %d blocks, more than %d", m.Asked, m.Blocks, maxBlocks)
@@ -246,8 +248,9 @@ func (s *Spec) rows() int {
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 	l, count := s.Config.Parallel.Layout(), s.Info.StageLayers[stage]
 	shape := model.CacheShape(s.Model, count, l.TP, 1, s.Info.BlockSize, s.dtype)
-	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: int64(shape.BytesPerBlock()),
-		Work: f.Activations, PerThread: f.PerThread}
+	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables,
+		Block: int64(shape.BytesPerBlock()),
+		Work:  f.Activations, PerThread: f.PerThread}
 	if s.Config.Model.LoadFormat == "dummy" {
 		r.Own, r.Loading = true, f.Tensors
 	}
@@ -314,9 +317,9 @@ func (s *Spec) heapOfRanks() (bytes, perThread int64) {
 	return bytes, perThread
 }
 
-// ConstraintBytes is how much all constraints of a process may take: what is planned for them, and a part
-// of what the limit of this machine leaves beside the plan, for the driver and for the rank of each engine
-// that samples. It is 0 where the ranks are on machines of which nothing is known.
+// ConstraintBytes is how much all constraints of a process may take: what is planned for them, and
+// a part of what the limit of this machine leaves beside the plan, for the driver and for the rank
+// of each engine that samples. It is 0 where the ranks are on machines of which nothing is known.
 func (s *Spec) ConstraintBytes() int64 {
 	if s.Planned == nil || len(s.Planned.Hosts) == 0 {
 		return 0
@@ -354,7 +357,8 @@ func (s *Spec) UpdateBytes() int64 {
 	return 2 * s.modelBytes
 }
 
-// replan plans the memory for another layout, in which the caches keep their blocks. An error that is a
+// replan plans the memory for another layout, in which the caches keep their blocks. An error that
+// is a
 // *Refused says what does not fit.
 func (s *Spec) replan() error {
 	if err := s.weigh(); err != nil {
@@ -367,8 +371,8 @@ func (s *Spec) replan() error {
 	return nil
 }
 
-// compare refuses engines whose caches have the blocks that those before have, where they do not fit
-// into bounds of this machine.
+// compare refuses engines whose caches have the blocks that those before have, where they do not
+// fit into bounds of this machine.
 func (s *Spec) compare(bounds memory.Bounds, engines []int) *Refused {
 	ranks := s.ranksOf(engines)
 	if len(ranks) == 0 {
@@ -377,15 +381,17 @@ func (s *Spec) compare(bounds memory.Bounds, engines []int) *Refused {
 	h := s.thisHost(ranks)
 	h.Bounds = bounds
 	var misfit *memory.Misfit
-	if _, err := memory.Make([]memory.Host{h}, s.FixedCache(), s.Config.Cache.Share()); errors.As(err, &misfit) {
+	if _, err := memory.Make([]memory.Host{h}, s.FixedCache(),
+		s.Config.Cache.Share()); errors.As(err, &misfit) {
 		return &Refused{misfit.What()}
 	}
 	return nil
 }
 
-// CheckMemory refuses more engines of the numbers, beside as many as make total, that do not fit into
-// this machine's memory, of which the bounds now are given. All of them must fit into what was there before
-// the first one came, caches that have not come into use included, and the new ones into what is there now.
+// CheckMemory refuses more engines of the numbers, beside as many as make total, that do not fit
+// into this machine's memory, of which the bounds now are given. All of them must fit into what was
+// there before the first one came, caches that have not come into use included, and the new ones
+// into what is there now.
 func (s *Spec) CheckMemory(now memory.Bounds, numbers []int, total int) error {
 	if s.Null != nil {
 		return nil

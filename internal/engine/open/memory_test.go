@@ -44,7 +44,8 @@ func TestPlan(t *testing.T) {
 		says        string
 	}{
 		{"all that sequences need", 64 << 30, nil, 1024, 1024, ""},
-		{"4 GiB at most", 64 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs = 2048 }, 4095, 4096, ""},
+		{"4 GiB at most", 64 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs = 2048 }, 4095,
+			4096, ""},
 		{"a part that is asked for", 64 << 30, func(c *config.Config) {
 			c.Schedule.MaxNumSeqs, c.Cache.MemoryUtilization = 2048, 0.1
 		}, 5700, 6554, ""},
@@ -55,26 +56,30 @@ func TestPlan(t *testing.T) {
 			c.Schedule.MaxNumSeqs, c.Parallel.TensorParallelSize = 2048, 2
 		}, 4095, 4096, ""},
 		{"what is left", 512 << 20, nil, 50, 400, ""},
-		{"what several engines leave", 1 << 30, func(c *config.Config) { c.Parallel.DataParallelSize = 3 }, 20, 700, ""},
+		{"what several engines leave", 1 << 30,
+			func(c *config.Config) { c.Parallel.DataParallelSize = 3 }, 20, 700, ""},
 		{"too little", 128 << 20, nil, 0, 0, "1 rank does not fit into the memory of localhost"},
-		{"too little for several", 512 << 20, func(c *config.Config) { c.Parallel.DataParallelSize = 4 }, 0, 0,
-			"4 ranks do not fit"},
-		{"too large a cache", 2 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, 0, 0,
-			cache + " (--kv-cache-memory-bytes)"},
+		{"too little for several", 512 << 20,
+			func(c *config.Config) { c.Parallel.DataParallelSize = 4 }, 0, 0, "4 ranks do not fit"},
+		{"too large a cache", 2 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 },
+			0, 0, cache + " (--kv-cache-memory-bytes)"},
 		{"too large a cache for two", 2 << 30, func(c *config.Config) {
 			c.Cache.MemoryBytes, c.Parallel.DataParallelSize = 1<<30, 2
 		}, 0, 0, cache + " (--kv-cache-memory-bytes)"},
 		{"updates", 128 << 20, func(c *config.Config) {
 			c.Cache.MemoryBytes, c.Server.EnableRLHF = 64<<20, true
 		}, 0, 0, "weight updates (--enable-rlhf)"},
-		{"where Ray puts the ranks", 1 << 20, func(c *config.Config) { c.Parallel.Backend = "ray" }, 1024, 1024, ""},
+		{"where Ray puts the ranks", 1 << 20, func(c *config.Config) { c.Parallel.Backend = "ray" },
+			1024, 1024, ""},
 		{"half of the ranks on another node", 700 << 20, func(c *config.Config) {
-			c.Parallel.Nodes.Count, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = 2, 2, 64<<20
+			c.Parallel.Nodes.Count, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = 2, 2,
+				64<<20
 		}, 64, 64, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, err := planned(t, c.left, c.change)
-			if (c.says != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+			if (c.says != "") != (err != nil) || err != nil && !strings.Contains(err.Error(),
+				c.says) {
 				t.Fatal(err)
 			}
 			if err != nil {
@@ -105,12 +110,14 @@ func TestScaleUpIsRefused(t *testing.T) {
 	}
 	// Others have taken what there was.
 	if err := b.CheckMemory(has(1<<30, 100<<20), []int{1}, 2); !errors.As(err, &refused) ||
-		!strings.Contains(refused.Reason, "1 rank does not fit") || !strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
+		!strings.Contains(refused.Reason, "1 rank does not fit") ||
+		!strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
 		t.Errorf("a second engine beside others: %v", err)
 	}
 }
 
-// TestFlagsAreBlamed tells what a flag is at fault for from what the machine is, and names what would fit.
+// TestFlagsAreBlamed tells what a flag is at fault for from what the machine is, and names what
+// would fit.
 func TestFlagsAreBlamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		left   int64
@@ -118,42 +125,53 @@ func TestFlagsAreBlamed(t *testing.T) {
 		flag   bool
 		way    string
 	}{
-		"the machine":            {100 << 20, nil, false, "raise the limit"},
-		"smaller steps would do": {150 << 20, nil, false, ": --max-num-batched-tokens 1024 fits; or divide"},
+		"the machine": {100 << 20, nil, false, "raise the limit"},
+		"smaller steps would do": {150 << 20, nil, false,
+			": --max-num-batched-tokens 1024 fits; or divide"},
 		"a cache": {1 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, true,
 			"--kv-cache-memory-bytes "},
-		"a cache on too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryBytes = 1 << 30 }, false,
-			"raise the limit"},
-		"a cache of less than a sequence": {1 << 30, func(c *config.Config) { c.Cache.Blocks = 3 }, true,
-			"(--num-gpu-blocks-override) cannot hold one sequence"},
-		"more blocks than can be numbered": {1 << 30, func(c *config.Config) { c.Cache.Blocks = 1 << 28 }, true,
+		"a cache on too small a machine": {100 << 20,
+			func(c *config.Config) { c.Cache.MemoryBytes = 1 << 30 }, false, "raise the limit"},
+		"a cache of less than a sequence": {1 << 30, func(c *config.Config) { c.Cache.Blocks = 3 },
+			true, "(--num-gpu-blocks-override) cannot hold one sequence"},
+		"more blocks than can be numbered": {1 << 30,
+			func(c *config.Config) { c.Cache.Blocks = 1 << 28 }, true,
 			"--num-gpu-blocks-override asks for 268435456 blocks"},
 		"a part": {1 << 30, func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, true,
 			"a greater --gpu-memory-utilization"},
-		"a part of too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, false,
-			"raise the limit"},
-		"steps": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens = 1 << 20 }, true,
+		"a part of too small a machine": {100 << 20,
+			func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, false, "raise the limit"},
+		"steps": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens = 1 << 20 },
+			true,
 			": --max-num-batched-tokens 2048 fits"},
-		"requests": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs, c.Schedule.MaxNumBatchedTokens = 1<<20, 1<<20 },
-			true, ": --max-num-batched-tokens 2048 with --max-num-seqs 256 fits"},
+		"requests": {1 << 30, func(c *config.Config) {
+			c.Schedule.MaxNumSeqs,
+				c.Schedule.MaxNumBatchedTokens = 1<<20, 1<<20
+		}, true,
+			": --max-num-batched-tokens 2048 with --max-num-seqs 256 fits"},
 		"engines": {600 << 20, func(c *config.Config) { c.Parallel.DataParallelSize = 9 }, true,
 			"--data-parallel-size 4 fits"},
-		"updates": {195 << 20, func(c *config.Config) { c.Cache.MemoryBytes, c.Server.EnableRLHF = 16<<20, true }, true,
-			"it fits without --enable-rlhf"},
+		"updates": {195 << 20, func(c *config.Config) {
+			c.Cache.MemoryBytes,
+				c.Server.EnableRLHF = 16<<20, true
+		}, true, "it fits without --enable-rlhf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := planned(t, c.left, c.change)
 			var mistake *config.UsageError
-			if err == nil || errors.As(err, &mistake) != c.flag || !strings.Contains(err.Error(), c.way) {
+			if err == nil || errors.As(err, &mistake) != c.flag || !strings.Contains(err.Error(),
+				c.way) {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestConstraintsHaveWhatIsLeft gives the constraints of a process no more than its machine has beside the plan.
+// TestConstraintsHaveWhatIsLeft gives the constraints of a process no more than its machine has
+// beside the plan.
 func TestConstraintsHaveWhatIsLeft(t *testing.T) {
-	for left, c := range map[int64]struct{ least, most int64 }{400 << 20: {24, 200}, 64 << 30: {20 << 10, 32 << 10}} {
+	for left, c := range map[int64]struct{ least, most int64 }{400 << 20: {24, 200},
+		64 << 30: {20 << 10, 32 << 10}} {
 		b, err := planned(t, left, nil)
 		if err != nil {
 			t.Fatal(err)

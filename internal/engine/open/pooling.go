@@ -56,8 +56,8 @@ type hfOverrides struct {
 func (r *resolver) readPooling() error {
 	m, head := &r.Config.Model, r.Model.Classifier
 	if head != nil && m.Runner == "generate" {
-		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it generates nothing",
-			r.Info.Root)}
+		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it "+
+			"generates nothing", r.Info.Root)}
 	}
 	if m.Runner != "pooling" && head == nil {
 		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
@@ -68,7 +68,8 @@ func (r *resolver) readPooling() error {
 	}
 	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize}
 	if head != nil {
-		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType, width: p.Width}
+		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType,
+			width: p.Width}
 	} else if err := r.readSentenceTransformer(p); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
@@ -104,7 +105,8 @@ func (r *resolver) readSentenceTransformer(p *Pooling) error {
 	}
 	switch {
 	case c.Last == c.Mean:
-		return errors.New("1_Pooling/config.json: neither the last token nor the mean is pooled, or both are")
+		return errors.New("1_Pooling/config.json: neither the last token nor the mean is pooled, " +
+			"or both are")
 	case c.Mean:
 		p.Type = step.PoolMean
 	}
@@ -177,8 +179,8 @@ func (r *resolver) override(p *Pooling, text string) error {
 		return nil
 	}
 	if len(o.ClassifierFromToken) != 2 {
-		return fmt.Errorf("classifier_from_token has %d tokens, it takes the one for no and the one for yes",
-			len(o.ClassifierFromToken))
+		return fmt.Errorf("classifier_from_token has %d tokens, it takes the one for no and the "+
+			"one for yes", len(o.ClassifierFromToken))
 	}
 	if r.Info.Tokenizer == nil {
 		return errors.New("classifier_from_token needs a tokenizer")

@@ -26,12 +26,13 @@ type Options struct {
 	Null *Null
 	// Bounds are those of this machine's memory; nil reads them.
 	Bounds func() memory.Bounds
-	// LeftAlone is how long files must have been left alone before they are adopted; 0 is two seconds.
+	// LeftAlone is how long files must have been left alone before they are adopted; 0 is two
+	// seconds.
 	LeftAlone time.Duration
 }
 
-// ModelError says that the model is not there, or is not one that can be opened as it is asked for: what
-// is found before anything starts.
+// ModelError says that the model is not there, or is not one that can be opened as it is asked for:
+// what is found before anything starts.
 type ModelError struct{ Err error }
 
 func (e *ModelError) Error() string { return e.Err.Error() }
@@ -67,13 +68,13 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 	return r
 }
 
-// Resolve finds the model, downloading it where it is a Hub repo, holds its files and reads what they
-// say, divides it among ranks, and plans the memory. Errors name the flag or file at fault; but for the
-// end of ctx they are a *ModelError.
+// Resolve finds the model, downloading it where it is a Hub repo, holds its files and reads what
+// they say, divides it among ranks, and plans the memory. Errors name the flag or file at fault;
+// but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.resolve, r.hold, r.readModel, r.isHeld, r.divide, r.readTokenizer,
-		r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
+	for _, f := range []func() error{r.resolve, r.hold, r.readModel, r.isHeld, r.divide,
+		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Leave())
 			if ctx.Err() != nil {

@@ -29,11 +29,13 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := filepath.Join(here, "tiny"); b.dir != want || b.fromHub || b.Info.Root != "./tiny" {
-		t.Errorf("folder %s (from the Hub: %v), served as %s; want %s", b.dir, b.fromHub, b.Info.Root, want)
+		t.Errorf("folder %s (from the Hub: %v), served as %s; want %s", b.dir, b.fromHub,
+			b.Info.Root, want)
 	}
 }
 
-// TestBuiltinByName: its name is that of a model like any other, and that of a folder where there is one.
+// TestBuiltinByName: its name is that of a model like any other, and that of a folder where there
+// is one.
 func TestBuiltinByName(t *testing.T) {
 	t.Chdir(t.TempDir())
 	opt := Options{Config: &config.Config{}}
@@ -48,7 +50,8 @@ func TestBuiltinByName(t *testing.T) {
 	if err := os.Mkdir(builtin.Name, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(builtin.Name, "config.json"), []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(builtin.Name, "config.json"), []byte("{}"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	opt.Config.Model.Path = builtin.Name

@@ -17,7 +17,8 @@ type Spec struct {
 	Null   *Null
 	folder checkpoint.Folder
 	dir    string // absolute; "" for the built-in model
-	// Files are those of the folder that count, the same for all engines; nil for the built-in model.
+	// Files are those of the folder that count, the same for all engines; nil for the built-in
+	// model.
 	Files *Files
 	// tokenizerDir is the folder of --tokenizer, absolute; "" for the model's own.
 	tokenizerDir string
@@ -30,8 +31,9 @@ type Spec struct {
 	fromHub bool
 	// Share is how many ranks each of several nodes has, 0 for one machine.
 	Share int
-	// bounds are those of this machine, before anything was loaded. needs is what a rank of each stage
-	// takes, modelBytes what the tensors of the model's files do; planned is the plan of this machine.
+	// bounds are those of this machine, before anything was loaded. needs is what a rank of each
+	// stage takes, modelBytes what the tensors of the model's files do; planned is the plan of this
+	// machine.
 	bounds     memory.Bounds
 	needs      []memory.Rank
 	modelBytes int64
@@ -64,7 +66,9 @@ func (s *Spec) WithShare(ranks int) *Spec {
 func (s *Spec) Engines() int { return max(1, s.Config.Parallel.DataParallelSize) }
 
 // RanksHere is how many ranks this machine has, if it is not Ray that places them.
-func (s *Spec) RanksHere() int { return s.Ranks * s.Engines() / max(1, s.Config.Parallel.Nodes.Count) }
+func (s *Spec) RanksHere() int {
+	return s.Ranks * s.Engines() / max(1, s.Config.Parallel.Nodes.Count)
+}
 
 // Scheduling is what the scheduler is told.
 func (s *Spec) Scheduling() schedule.Config {

@@ -83,7 +83,8 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 	return nil
 }
 
-// firstInvalid is the line, and the byte of it, both from 1, where a text is not UTF-8; 0 when it is.
+// firstInvalid is the line, and the byte of it, both from 1, where a text is not UTF-8; 0 when it
+// is.
 func firstInvalid(s string) (line, column int) {
 	if utf8.ValidString(s) {
 		return 0, 0

@@ -59,7 +59,8 @@ func (l *lines) String() string {
 }
 
 // openRouter opens engines of the built-in model, each of tp ranks.
-func openRouter(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metrics.Metrics, *lines) {
+func openRouter(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metrics.Metrics,
+	*lines) {
 	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 32 << 20
@@ -150,7 +151,8 @@ func TestSameBits(t *testing.T) {
 	rec := httptest.NewRecorder()
 	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	for i := range 2 {
-		want := fmt.Sprintf(`eagleray:request_success_total{engine="%d",finished_reason="length",model_name="go-std-tiny"} 5`, i)
+		want := fmt.Sprintf(
+			`eagleray:request_success_total{engine="%d",finished_reason="length",model_name="go-std-tiny"} 5`, i)
 		if !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("the metrics lack %s", want)
 		}
@@ -164,7 +166,8 @@ func TestSameBits(t *testing.T) {
 	if n := len(r.Report()); n != 4 || r.Report()[3].Engine != 1 || r.Report()[3].Rank != 1 {
 		t.Errorf("%d ranks are reported: %+v", n, r.Report())
 	}
-	warning := fmt.Sprintf(`more ranks than cores: they wait for each other" ranks=4 cores=%d layout="TP 2 × DP 2"`,
+	warning := fmt.Sprintf(
+		`more ranks than cores: they wait for each other" ranks=4 cores=%d layout="TP 2 × DP 2"`,
 		machine.Cores())
 	if warned := strings.Contains(log.String(), warning); warned != (machine.Cores() < 4) {
 		t.Errorf("%d cores, log:\n%s", machine.Cores(), log)
@@ -189,7 +192,8 @@ func TestOneEngineDies(t *testing.T) {
 	streams := make([]engine.Stream, 4)
 	for i := range streams {
 		var err error
-		if streams[i], err = r.Submit(t.Context(), ask(r, fmt.Sprintf("%d?", i), tokens)); err != nil {
+		if streams[i], err = r.Submit(t.Context(), ask(r, fmt.Sprintf("%d?", i),
+			tokens)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +237,8 @@ func TestOneEngineDies(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	if want := fmt.Sprintf(`msg="workers failed" engine=%d cause=`, dead); !strings.Contains(log.String(), want) {
+	if want := fmt.Sprintf(`msg="workers failed" engine=%d cause=`,
+		dead); !strings.Contains(log.String(), want) {
 		t.Errorf("the log lacks %q:\n%s", want, log)
 	}
 }

@@ -9,8 +9,9 @@ type candidate struct {
 	// work is what it would have to compute for this one: less than others where the beginning of
 	// the prompt is cached.
 	work int
-	// down says that the engine has failed, leaving that it is about to be removed, held that it does not compute now: what it is given waits
-	// until its ranks have been replaced, or move again.
+	// down says that the engine has failed, leaving that it is about to be removed, held that it
+	// does not compute now: what it is given waits until its ranks have been replaced, or move
+	// again.
 	down, leaving, held bool
 }
 

@@ -17,16 +17,19 @@ func TestChoose(t *testing.T) {
 		{"in turn, around", []candidate{{}, {}, {}}, 3, 0},
 		{"the least load", []candidate{{load: 5, work: 9}, {load: 4, work: 9}}, 0, 1},
 		{"the longest cached beginning", []candidate{{work: 40}, {work: 900}}, 1, 0},
-		{"it is worth as much load as it saves", []candidate{{load: 860, work: 40}, {work: 900}}, 0, 1},
+		{"it is worth as much load as it saves", []candidate{{load: 860, work: 40}, {work: 900}}, 0,
+			1},
 		{"and no more", []candidate{{load: 861, work: 40}, {work: 900}}, 0, 1},
 		{"but that much", []candidate{{load: 859, work: 40}, {work: 900}}, 1, 0},
-		{"what all prompts share is worth little", []candidate{{load: 100, work: 24}, {work: 40}}, 0, 1},
+		{"what all prompts share is worth little", []candidate{{load: 100, work: 24}, {work: 40}},
+			0, 1},
 		{"of two that have it the one with less load", []candidate{{load: 300, work: 40},
 			{load: 200, work: 40}, {work: 900}}, 0, 1},
 		{"equal sums: the least load", []candidate{{load: 10, work: 5}, {load: 5, work: 10}}, 0, 1},
 		{"busy engines keep to what they have", []candidate{{load: 300, sequences: 3, work: 40},
 			{load: 100, sequences: 2, work: 900}}, 1, 0},
-		{"an idle one takes a copy", []candidate{{load: 900, sequences: 9, work: 40}, {work: 900}}, 0, 1},
+		{"an idle one takes a copy", []candidate{{load: 900, sequences: 9, work: 40}, {work: 900}},
+			0, 1},
 		{"one is down", []candidate{{down: true}, {load: 1000, work: 10}}, 0, 1},
 		{"one is leaving", []candidate{{leaving: true}, {held: true, load: 1000, work: 10}}, 0, 1},
 		{"one is held", []candidate{{held: true}, {load: 1000, work: 10}}, 0, 1},
@@ -48,7 +51,8 @@ func TestChooseProperties(t *testing.T) {
 	for round := range 20000 {
 		list := make([]candidate, 1+rng.IntN(6))
 		for i := range list {
-			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10, sequences: rng.IntN(3), down: rng.IntN(4) == 0, held: rng.IntN(4) == 0}
+			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10,
+				sequences: rng.IntN(3), down: rng.IntN(4) == 0, held: rng.IntN(4) == 0}
 		}
 		turn := rng.IntN(len(list) + 1)
 		got := choose(list, turn)
@@ -63,15 +67,18 @@ func TestChooseProperties(t *testing.T) {
 			if c.held && !b.held {
 				continue
 			}
-			if b.held && !c.held || c.delay() < b.delay() || c.delay() == b.delay() && c.load < b.load {
-				t.Fatalf("seed %d, round %d: engine %d, and %d is better: %+v", seed, round, got, i, list)
+			if b.held && !c.held || c.delay() < b.delay() || c.delay() == b.delay() &&
+				c.load < b.load {
+				t.Fatalf("seed %d, round %d: engine %d, and %d is better: %+v", seed, round, got, i,
+					list)
 			}
 			if i == got {
 				continue
 			}
 			list[i].load++
 			if choose(list, turn) != got {
-				t.Fatalf("seed %d, round %d: more load on %d moves the choice to it", seed, round, i)
+				t.Fatalf("seed %d, round %d: more load on %d moves the choice to it", seed, round,
+					i)
 			}
 			list[i].load--
 		}

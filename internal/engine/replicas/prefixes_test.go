@@ -32,7 +32,8 @@ func TestBeginnings(t *testing.T) {
 		total += b.step
 		sum = append(sum, total)
 	}
-	want := []int{16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 384, 512, 640}
+	want := []int{16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 384,
+		512, 640}
 	if !slices.Equal(lengths, want) || !slices.Equal(sum, want) {
 		t.Errorf("lengths %v, sums of steps %v", lengths, sum)
 	}
@@ -50,7 +51,8 @@ func TestBeginnings(t *testing.T) {
 			}
 		}
 		if equal != want {
-			t.Errorf("of prompts that share %d tokens %d beginnings are equal, want %d", shared, equal, want)
+			t.Errorf("of prompts that share %d tokens %d beginnings are equal, want %d", shared,
+				equal, want)
 		}
 	}
 	if of("a", tokens(40, 40, 0))[0].hash == of("b", tokens(40, 40, 0))[0].hash {

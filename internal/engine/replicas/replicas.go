@@ -144,8 +144,8 @@ func (r *Router) newMember(number int, e Engine) *member {
 	return m
 }
 
-// watch waits until an engine fails, and gives back what its dead group still holds; those that live
-// go on.
+// watch waits until an engine fails, and gives back what its dead group still holds; those that
+// live go on.
 func (r *Router) watch(m *member) {
 	select {
 	case <-r.life.Done():
@@ -183,8 +183,8 @@ func (r *Router) list() []*member {
 	return r.members
 }
 
-// leave takes note that an engine has failed. It returns true for the last one, after which nothing is
-// served.
+// leave takes note that an engine has failed. It returns true for the last one, after which nothing
+// is served.
 func (r *Router) leave() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,8 +259,8 @@ type weight struct {
 	prompt, output, sequences int
 }
 
-// weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there is
-// nothing to choose the beginnings of prompts are of no interest.
+// weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there
+// is nothing to choose the beginnings of prompts are of no interest.
 func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (w weight) {
 	w.list, w.sequences = room, engine.Outputs(list)
 	w.adds = several && r.capacity > 0
@@ -294,8 +294,8 @@ func (w *weight) cached(p *prefixes) (tokens int) {
 	return tokens
 }
 
-// take chooses an engine, nil when all are down, and counts the requests as its load. A single one is
-// asked whatever it is at: it knows itself why it does not serve.
+// take chooses an engine, nil when all are down, and counts the requests as its load. A single one
+// is asked whatever it is at: it knows itself why it does not serve.
 func (r *Router) take(ctx context.Context, w *weight) (chosen *member, load int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,7 +333,8 @@ func (r *Router) giveBack(m *member, load, sequences, outputs int) {
 	m.rest()
 }
 
-// rest tells the caller that waits for an engine that is leaving when it has nothing left. Router.mu is held.
+// rest tells the caller that waits for an engine that is leaving when it has nothing left.
+// Router.mu is held.
 func (m *member) rest() {
 	if m.idle != nil && m.sequences == 0 {
 		close(m.idle)

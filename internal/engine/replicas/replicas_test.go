@@ -214,7 +214,8 @@ func TestLoadIsGivenBack(t *testing.T) {
 	closed, _ := submit(t, r, request(tokens(40, 0, 2)))
 	closed.Close()
 	engines[0].refuse, engines[1].refuse = engine.ErrOverloaded, engine.ErrOverloaded
-	if _, err := r.Submit(t.Context(), request(tokens(40, 0, 3))); !errors.Is(err, engine.ErrOverloaded) {
+	if _, err := r.Submit(t.Context(), request(tokens(40, 0, 3))); !errors.Is(err,
+		engine.ErrOverloaded) {
 		t.Errorf("a refusal is told as %v", err)
 	}
 	if got := loads(r); !slices.Equal(got, []int{0, 0}) {
@@ -256,12 +257,13 @@ func TestDeadEngine(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("all have failed, and nobody is told")
 	}
-	const want = "engine failed: engine 0: engine failed: rank 0 died; engine 1: engine failed: rank 1 died"
+	const want = "engine failed: engine 0: engine failed: rank 0 died; engine 1: engine failed: " +
+		"rank 1 died"
 	if err := r.Healthy(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("healthy: %v", err)
 	}
-	if _, err := r.Submit(t.Context(), request(tokens(40, 0, 1))); !errors.Is(err, engine.ErrFailed) ||
-		err.Error() != want {
+	if _, err := r.Submit(t.Context(), request(tokens(40, 0, 1))); !errors.Is(err,
+		engine.ErrFailed) || err.Error() != want {
 		t.Errorf("submit: %v", err)
 	}
 	if engines[1].stops() != 0 {

@@ -81,9 +81,9 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 	return r.await(ctx, func() error { return r.scale(to, drain) })
 }
 
-// Relayout has every engine, one after the other, divide each layer of the model among so many ranks:
-// each holds its requests for as long as its new ranks take to start, and the others serve. An error
-// leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
+// Relayout has every engine, one after the other, divide each layer of the model among so many
+// ranks: each holds its requests for as long as its new ranks take to start, and the others serve.
+// An error leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
 func (r *Router) Relayout(ctx context.Context, tp int) error {
 	if r.site.Opener == nil {
 		return &open.Refused{Reason: "the layout is fixed here"}
@@ -114,8 +114,8 @@ func (r *Router) relayout(tp int) error {
 		}
 		for _, changed := range members[:i] {
 			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
-				r.log.Error("an engine has another layout than the others", "engine", changed.number,
-					"tensor_parallel_size", tp, "cause", back)
+				r.log.Error("an engine has another layout than the others", "engine",
+					changed.number, "tensor_parallel_size", tp, "cause", back)
 			}
 		}
 		r.replace(members)
@@ -266,7 +266,8 @@ func (r *Router) remove(from int, drain time.Duration) error {
 	return nil
 }
 
-// retire gives engines no more requests. The channels that it returns are closed when they have none.
+// retire gives engines no more requests. The channels that it returns are closed when they have
+// none.
 func (r *Router) retire(list []*member) (idle []chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -96,7 +96,8 @@ func reference(t *testing.T, r *Router, outputs int32) answer {
 	return want
 }
 
-// TestScaleEngines adds and removes engines under load: no request is lost, and each has the same bits.
+// TestScaleEngines adds and removes engines under load: no request is lost, and each has the same
+// bits.
 func TestScaleEngines(t *testing.T) {
 	rounds := 6
 	if !testing.Short() {
@@ -112,8 +113,8 @@ func TestScaleEngines(t *testing.T) {
 				if err := r.ScaleEngines(t.Context(), n, time.Minute); err != nil {
 					t.Fatalf("%d engines: %v", n, err)
 				}
-				if got := r.Info(); got.Engines != n || len(got.Ranks) != n || len(r.Report()) != n ||
-					len(r.Health(t.Context())) != n {
+				if got := r.Info(); got.Engines != n || len(got.Ranks) != n ||
+					len(r.Report()) != n || len(r.Health(t.Context())) != n {
 					t.Fatalf("%d engines: %+v, %+v", n, got, r.Report())
 				}
 				l.more(4)
@@ -151,8 +152,8 @@ func TestScaleUses(t *testing.T) {
 	}
 }
 
-// TestScaleDrains waits for the requests of an engine that is removed, and keeps it where that takes
-// too long.
+// TestScaleDrains waits for the requests of an engine that is removed, and keeps it where that
+// takes too long.
 func TestScaleDrains(t *testing.T) {
 	r, _, _ := openRouter(t, 2, 1, nil)
 	var held engine.Stream
@@ -226,7 +227,8 @@ func TestScaleRefused(t *testing.T) {
 	refused := func(n int, want string) {
 		t.Helper()
 		err := r.ScaleEngines(t.Context(), n, 0)
-		if no := (*open.Refused)(nil); !errors.As(err, &no) || !strings.Contains(err.Error(), want) {
+		if no := (*open.Refused)(nil); !errors.As(err, &no) || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%d engines: %v, want %q", n, err, want)
 		}
 	}
@@ -288,7 +290,8 @@ func TestRelayout(t *testing.T) {
 		dp      int
 	}{{"uni", 1}, {"mp", 2}} {
 		t.Run(c.backend, func(t *testing.T) {
-			r, _, log := openRouter(t, c.dp, 1, func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
+			r, _, log := openRouter(t, c.dp, 1,
+				func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
 			const outputs = 40
 			l := startLoad(t, r, 3, outputs, reference(t, r, outputs))
 			for _, tp := range []int{2, 4, 1, 2} {
@@ -296,7 +299,8 @@ func TestRelayout(t *testing.T) {
 				if err := r.Relayout(t.Context(), tp); err != nil {
 					t.Fatalf("tensor parallel size %d: %v\n%s", tp, err, log)
 				}
-				if i := r.Info(); i.Layout.TP != tp || len(i.Ranks) != c.dp*tp || len(r.Report()) != c.dp*tp {
+				if i := r.Info(); i.Layout.TP != tp || len(i.Ranks) != c.dp*tp ||
+					len(r.Report()) != c.dp*tp {
 					t.Errorf("tensor parallel size %d: %v, %d ranks", tp, i.Layout, len(i.Ranks))
 				}
 				l.more(3)

@@ -78,8 +78,8 @@ func (w workload) run(seed uint64, pick func([]candidate, int) int) (hits, took,
 	return hits / float64(len(order)), took, idle / took / float64(w.engines)
 }
 
-// TestPrefixesAndLoad: the choice keeps nearly all hits that one engine would have, leaves no engine
-// idle, not even when all prompts begin alike, and is done sooner than taking turns.
+// TestPrefixesAndLoad: the choice keeps nearly all hits that one engine would have, leaves no
+// engine idle, not even when all prompts begin alike, and is done sooner than taking turns.
 func TestPrefixesAndLoad(t *testing.T) {
 	turns := func(list []candidate, turn int) int { return turn % len(list) }
 	for name, c := range map[string]struct {
@@ -104,8 +104,8 @@ func TestPrefixesAndLoad(t *testing.T) {
 		t.Logf("%s: hits %.1f%% of %.1f%%, %.2f times as fast as in turns, idle %.1f%%", name,
 			100*hits, 100*best, inTurn/took, 100*idle)
 		if hits < c.hits*best || inTurn/took < c.faster || idle > 0.02 {
-			t.Errorf("%s: less than %.1f%% of the hits, %.2f times as fast, or idle", name, 100*c.hits,
-				c.faster)
+			t.Errorf("%s: less than %.1f%% of the hits, %.2f times as fast, or idle", name,
+				100*c.hits, c.faster)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
-// Info describes the model that is served, with the ranks of all engines, engine by engine, as of now.
+// Info describes the model that is served, with the ranks of all engines, engine by engine, as of
+// now.
 func (r *Router) Info() *open.Info { return r.info.Load() }
 
 // Healthy tells whether a request would be served now: nil while one engine serves, else why none

@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// reserve has the system find memory for an update. Without it the update itself would have to wait, and
-// would say what is missing.
+// reserve has the system find memory for an update. Without it the update itself would have to
+// wait, and would say what is missing.
 func (c *Control) reserve(ctx context.Context) {
 	c.retiring.Wait()
 	if c.streams {
@@ -40,8 +40,8 @@ func (c *Control) reserve(ctx context.Context) {
 	c.retiring.Wait()
 }
 
-// rooms says which ranks of each engine need memory for what they are sent, by the hosts of the ranks: one
-// on every host but the driver's.
+// rooms says which ranks of each engine need memory for what they are sent, by the hosts of the
+// ranks: one on every host but the driver's.
 func (c *Control) rooms(hosts [][]string) []weights.Room {
 	rooms := make([]weights.Room, len(hosts))
 	seen := map[string]bool{"": true, weights.Here(): true}
@@ -57,8 +57,8 @@ func (c *Control) rooms(hosts [][]string) []weights.Room {
 	return rooms
 }
 
-// stage has all engines load an update beside what they compute with. Those whose ranks have memory ready
-// for it are the first to claim their hosts.
+// stage has all engines load an update beside what they compute with. Those whose ranks have memory
+// ready for it are the first to claim their hosts.
 func (c *Control) stage(ctx context.Context, u *weights.Update) error {
 	engines := c.opt.Engines()
 	var claims sync.WaitGroup

@@ -47,8 +47,8 @@ func updates(t testing.TB, pid int) map[string]bool {
 	return found
 }
 
-// halfway has an update fail by the death of a rank while the ranks load it: one rank is stopped, and
-// killed once the other one has been told of the update.
+// halfway has an update fail by the death of a rank while the ranks load it: one rank is stopped,
+// and killed once the other one has been told of the update.
 func halfway(t testing.TB, s *server, e *engine.Engine, rank int) {
 	t.Helper()
 	pid, other := e.Report()[rank].PID, e.Report()[1-rank].PID
@@ -76,9 +76,9 @@ func halfway(t testing.TB, s *server, e *engine.Engine, rank int) {
 	}
 }
 
-// TestDeathWhileLoading kills a rank that loads an update, after another update was finished: the group
-// that takes over, and a request in flight, have the weights of the one that was finished, not those of
-// the model's files nor of the one that broke off. The next update succeeds.
+// TestDeathWhileLoading kills a rank that loads an update, after another update was finished: the
+// group that takes over, and a request in flight, have the weights of the one that was finished,
+// not those of the model's files nor of the one that broke off. The next update succeeds.
 func TestDeathWhileLoading(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
@@ -86,7 +86,8 @@ func TestDeathWhileLoading(t *testing.T) {
 	after := open(t, func(c *config.Config) { c.Model.Path = dir })
 	want := answers(t, after)[0]
 	const most = 40
-	long := read(t, submit(t, after.engines[0], request(after.engines[0], "What is long?", most)), nil)
+	long := read(t, submit(t, after.engines[0], request(after.engines[0], "What is long?", most)),
+		nil)
 	_, back := builtins(t)
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
@@ -120,8 +121,8 @@ func TestDeathWhileLoading(t *testing.T) {
 	equal(t, "the next update", answers(t, s), own)
 }
 
-// TestDeathBeforeSwap kills a rank that has loaded an update, before it computes with it: all engines
-// have it, because the others may compute with it already.
+// TestDeathBeforeSwap kills a rank that has loaded an update, before it computes with it: all
+// engines have it, because the others may compute with it already.
 func TestDeathBeforeSwap(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]

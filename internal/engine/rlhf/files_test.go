@@ -13,9 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// TestUpdateFromOwnFolder overwrites the model's own files in place, as trainers do, and loads the update
-// from there: ranks that are started afterwards, and ranks that have slept, have the update, though nothing
-// is left of the model's files.
+// TestUpdateFromOwnFolder overwrites the model's own files in place, as trainers do, and loads the
+// update from there: ranks that are started afterwards, and ranks that have slept, have the update,
+// though nothing is left of the model's files.
 func TestUpdateFromOwnFolder(t *testing.T) {
 	list, _ := builtins(t)
 	other := others(t)
@@ -52,8 +52,8 @@ func TestUpdateFromOwnFolder(t *testing.T) {
 	}
 }
 
-// TestSleepKeepsTheModel replaces the model's files while the weights sleep: what wakes up is what was
-// loaded, where that is kept.
+// TestSleepKeepsTheModel replaces the model's files while the weights sleep: what wakes up is what
+// was loaded, where that is kept.
 func TestSleepKeepsTheModel(t *testing.T) {
 	list, _ := builtins(t)
 	dir := folder(t, list)
@@ -67,8 +67,8 @@ func TestSleepKeepsTheModel(t *testing.T) {
 	equal(t, "awake", answers(t, s), want)
 }
 
-// TestPaths: weights are loaded from the model's own folder and from below those that are allowed, and
-// nothing else is told of any other path; of what is no weights its bytes are not told.
+// TestPaths: weights are loaded from the model's own folder and from below those that are allowed,
+// and nothing else is told of any other path; of what is no weights its bytes are not told.
 func TestPaths(t *testing.T) {
 	list, _ := builtins(t)
 	const secret = "GEHEIM1 and more that is nobody's business"
@@ -93,9 +93,11 @@ func TestPaths(t *testing.T) {
 	file(t, mkdir(filepath.Join(top, "step")), list)
 	file(t, outside, list)
 	link(outside, filepath.Join(top, "out"))
-	link(filepath.Join(outside, "model.safetensors"), filepath.Join(mkdir(filepath.Join(top, "files")), "model.safetensors"))
+	link(filepath.Join(outside, "model.safetensors"), filepath.Join(mkdir(filepath.Join(top,
+		"files")), "model.safetensors"))
 	write(filepath.Join(top, "secret"), secret)
-	write(filepath.Join(mkdir(filepath.Join(top, "index")), "model.safetensors.index.json"), "{"+secret)
+	write(filepath.Join(mkdir(filepath.Join(top, "index")), "model.safetensors.index.json"),
+		"{"+secret)
 	write(filepath.Join(outside, "secret"), secret)
 	link(top, filepath.Join(outside, "in"))
 
@@ -131,7 +133,8 @@ func TestPaths(t *testing.T) {
 		{top, []string{top}, "there are no weights at " + top},
 		{filepath.Join(top, "nothing"), []string{"/"}, "no such file"},
 	} {
-		s, err = New(Options{Engines: func() []*engine.Engine { return engines }, Folder: engines[0].Info().Folder(),
+		s, err = New(Options{Engines: func() []*engine.Engine { return engines },
+			Folder:  engines[0].Info().Folder(),
 			Allowed: x.allowed})
 		ok(t, err)
 		_, err = s.Init(t.Context(), false)

@@ -70,8 +70,8 @@ func linked(t testing.TB, tp, dp int) *server {
 	})
 }
 
-// TestSentOncePerHost: where ranks cannot map the driver's memory one of them is sent the bytes, and all,
-// of all engines, map what it has. A rank that is started later maps what the others have.
+// TestSentOncePerHost: where ranks cannot map the driver's memory one of them is sent the bytes,
+// and all, of all engines, map what it has. A rank that is started later maps what the others have.
 func TestSentOncePerHost(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
@@ -109,8 +109,8 @@ func TestSentOncePerHost(t *testing.T) {
 	}
 }
 
-// TestSentToTheDead kills ranks that are told of an update, or are being sent it: their engine fails to
-// load it, the other one does not, the old weights go on, and the next update succeeds.
+// TestSentToTheDead kills ranks that are told of an update, or are being sent it: their engine
+// fails to load it, the other one does not, the old weights go on, and the next update succeeds.
 func TestSentToTheDead(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
@@ -177,8 +177,8 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestRoomForWhatIsSent: the rank that has found memory for an update is the one that is sent it, before
-// those of other engines, and it finds that for the next one while no update waits.
+// TestRoomForWhatIsSent: the rank that has found memory for an update is the one that is sent it,
+// before those of other engines, and it finds that for the next one while no update waits.
 func TestRoomForWhatIsSent(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]

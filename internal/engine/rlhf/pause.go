@@ -9,9 +9,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
-// Pause lets new requests wait until Resume. Those in flight are ended, finish, or stay as they are, by
-// the mode; it returns when that is done. Except for requests that stay, the prefix cache is emptied if
-// that is wanted. While requests finish, another pause or a Resume may come.
+// Pause lets new requests wait until Resume. Those in flight are ended, finish, or stay as they
+// are, by the mode; it returns when that is done. Except for requests that stay, the prefix cache
+// is emptied if that is wanted. While requests finish, another pause or a Resume may come.
 func (c *Control) Pause(ctx context.Context, mode state.Mode, clearCache bool) error {
 	m, err := c.enter(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (c *Control) AbortAll(ctx context.Context) error {
 	return c.each(func(e *engine.Engine) error { return e.AbortAll(ctx) })
 }
 
-// ResetPrefixCache empties the prefix caches. It returns false where requests run, unless these are to
-// be computed again.
+// ResetPrefixCache empties the prefix caches. It returns false where requests run, unless these are
+// to be computed again.
 func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, error) {
 	var mu sync.Mutex
 	all := true
@@ -86,8 +86,8 @@ func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, err
 	return all, err
 }
 
-// Sleep pauses as Pause does and gives memory back: at level 1 that of the KV cache, at level 2 that of
-// the weights too.
+// Sleep pauses as Pause does and gives memory back: at level 1 that of the KV cache, at level 2
+// that of the weights too.
 func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
 	m, err := c.enter(ctx)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
 	return c.rest(&m)
 }
 
-// Wake takes the memory of parts again, of all without tags. What the weights were before they slept
-// they are again.
+// Wake takes the memory of parts again, of all without tags. What the weights were before they
+// slept they are again.
 func (c *Control) Wake(ctx context.Context, tags []string) error {
 	m, err := c.enter(ctx)
 	if err != nil {
@@ -146,6 +146,7 @@ func (c *Control) Wake(ctx context.Context, tags []string) error {
 
 // rest has all ranks be as asleep as a state says. It is not given up half-way.
 func (c *Control) rest(m *state.Machine) error {
-	c.steering.SetAsleep(calls.Asleep{Weights: m.Asleep(state.Weights), KVCache: m.Asleep(state.KVCache)})
+	c.steering.SetAsleep(calls.Asleep{Weights: m.Asleep(state.Weights),
+		KVCache: m.Asleep(state.KVCache)})
 	return c.each(func(e *engine.Engine) error { return e.Rest(context.Background()) })
 }

@@ -33,10 +33,11 @@ import (
 //	EAGLERAY-WEIGHTS/1 TOKEN STREAM\n
 //
 // where TOKEN is the session's secret and STREAM a name that it has chosen and that update_weights
-// gives too. Then come, for each tensor in the order of that call, its bytes and their CRC-32 (IEEE)
-// in 4 bytes, little endian. Over a unix socket a descriptor of sealed memory may come along with the
-// line (SCM_RIGHTS): then nothing follows it. Nothing but the line is read before update_weights has
-// said what must come, so what a connection can make the server keep is that line.
+// gives too. Then come, for each tensor in the order of that call, its bytes and their CRC-32
+// (IEEE) in 4 bytes, little endian. Over a unix socket a descriptor of sealed memory may come along
+// with the line (SCM_RIGHTS): then nothing follows it. Nothing but the line is read before
+// update_weights has said what must come, so what a connection can make the server keep is that
+// line.
 
 const (
 	greeting = "EAGLERAY-WEIGHTS/1 "
@@ -50,8 +51,8 @@ const (
 	matchTimeout = time.Minute
 )
 
-// receiver takes the connections of trainers in a session, from an init_weight_transfer_engine to the
-// next one.
+// receiver takes the connections of trainers in a session, from an init_weight_transfer_engine to
+// the next one.
 type receiver struct {
 	token       string
 	unix, tcp   net.Listener // tcp may be nil
@@ -110,8 +111,8 @@ func listen(host string) (*receiver, error) {
 	return r, nil
 }
 
-// listenTCP listens under TLS 1.3, with a certificate that the answer to init_weight_transfer_engine
-// carries.
+// listenTCP listens under TLS 1.3, with a certificate that the answer to
+// init_weight_transfer_engine carries.
 func (r *receiver) listenTCP(host string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

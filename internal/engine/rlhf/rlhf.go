@@ -1,5 +1,5 @@
-// Package rlhf steers the engines of a server for a trainer: it pauses them, lets them sleep, and brings
-// them new weights, all engines and all ranks of each or none.
+// Package rlhf steers the engines of a server for a trainer: it pauses them, lets them sleep, and
+// brings them new weights, all engines and all ranks of each or none.
 package rlhf
 
 import (
@@ -23,8 +23,8 @@ type Options struct {
 	Engines func() []*engine.Engine
 	// Host is the address at which trainers of other machines bring weights, "" for none.
 	Host string
-	// Folder is the model's own, "" for the built-in model, and Allowed are others, from which weights
-	// may be loaded.
+	// Folder is the model's own, "" for the built-in model, and Allowed are others, from which
+	// weights may be loaded.
 	Folder  string
 	Allowed []string
 	// Layout is how the ranks of an engine divide the model.
@@ -33,13 +33,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Control is what a trainer asks of a server. Its methods are safe for concurrent use; what changes the
-// server is done one after the other. An error that wraps *state.WrongOrder has changed nothing.
+// Control is what a trainer asks of a server. Its methods are safe for concurrent use; what changes
+// the server is done one after the other. An error that wraps *state.WrongOrder has changed
+// nothing.
 type Control struct {
 	opt      Options
 	steering *engine.Steering
-	// retiring gives back the memory of the update before the last one, and finds that of the next, which
-	// the system takes long to do: only the next update waits for it.
+	// retiring gives back the memory of the update before the last one, and finds that of the next,
+	// which the system takes long to do: only the next update waits for it.
 	retiring sync.WaitGroup
 	tied     bool
 	specs    []checkpoint.Spec
@@ -77,7 +78,8 @@ func New(o Options) (*Control, error) {
 	if !ok || !dtype.Weight() {
 		dtype = checkpoint.BF16
 	}
-	c := &Control{opt: o, dtype: dtype, steering: first.Steering(), tied: first.Model().TieEmbeddings, specs: specs,
+	c := &Control{opt: o, dtype: dtype, steering: first.Steering(),
+		tied: first.Model().TieEmbeddings, specs: specs,
 		log: o.Log, turn: make(chan struct{}, 1), version: "0"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -123,8 +125,8 @@ func (c *Control) become(m state.Machine) {
 	c.machine = m
 }
 
-// each asks every engine at the same time. One that has failed for good is left out as long as another
-// one serves.
+// each asks every engine at the same time. One that has failed for good is left out as long as
+// another one serves.
 func (c *Control) each(f func(e *engine.Engine) error) error {
 	engines := c.opt.Engines()
 	return eachOf(engines, func(i int) error { return f(engines[i]) })
@@ -176,8 +178,8 @@ func (c *Control) SetVersion(version string) {
 
 // Info is what /weight_info answers.
 type Info struct {
-	// Version is the name of the weights, Updates how many there were before them, Tensors and Bytes
-	// what the last one brought.
+	// Version is the name of the weights, Updates how many there were before them, Tensors and
+	// Bytes what the last one brought.
 	Version string `json:"weight_version"`
 	Updates int    `json:"num_updates"`
 	Tensors int    `json:"num_tensors"`

@@ -250,7 +250,8 @@ func answers(t testing.TB, s *server) (list [][]answer) {
 	for _, e := range s.engines {
 		var own []answer
 		for i := range asked {
-			own = append(own, read(t, submit(t, e, request(e, fmt.Sprintf("What is %d?", i), 12)), nil))
+			own = append(own, read(t, submit(t, e, request(e, fmt.Sprintf("What is %d?", i), 12)),
+				nil))
 		}
 		list = append(list, own)
 	}
@@ -282,8 +283,8 @@ func (s *server) update(t testing.TB, path string) {
 	ok(t, s.Finish(t.Context(), ""))
 }
 
-// TestUpdate goes from the built-in weights to others and back, with requests in flight in each mode
-// of a pause: answers are those of a server that was started with the weights, to the bit.
+// TestUpdate goes from the built-in weights to others and back, with requests in flight in each
+// mode of a pause: answers are those of a server that was started with the weights, to the bit.
 func TestUpdate(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
@@ -365,8 +366,8 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// TestRecovery kills a rank after an update: the one in its place has the weights of the update, not of
-// the files, also when these are gone.
+// TestRecovery kills a rank after an update: the one in its place has the weights of the update,
+// not of the files, also when these are gone.
 func TestRecovery(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
@@ -470,8 +471,8 @@ func TestSleepFreesMemory(t *testing.T) {
 	ok(t, s.Wake(t.Context(), nil))
 }
 
-// pieces are tensors as they are announced, cut in parts along a dimension: 0 or 1 of matrices, -1 for
-// whole ones.
+// pieces are tensors as they are announced, cut in parts along a dimension: 0 or 1 of matrices, -1
+// for whole ones.
 func pieces(list []checkpoint.Tensor, cut int) (all []weights.Piece, data [][]byte) {
 	for _, x := range list {
 		if cut < 0 || len(x.Shape) != 2 {
@@ -532,8 +533,8 @@ func bring(c net.Conn, token string, data [][]byte, damage func(i int, crc *uint
 	}
 }
 
-// TestStreams brings weights over a unix socket, over TLS, whole and in parts, in several calls, and as
-// memory that is handed over.
+// TestStreams brings weights over a unix socket, over TLS, whole and in parts, in several calls,
+// and as memory that is handed over.
 func TestStreams(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
@@ -595,7 +596,8 @@ func hand(t testing.TB, c net.Conn, token string, all []weights.Piece, data [][]
 
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// TestBrokenUpdates: whatever breaks, the answers are those from before, and the next update succeeds.
+// TestBrokenUpdates: whatever breaks, the answers are those from before, and the next update
+// succeeds.
 func TestBrokenUpdates(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
@@ -665,9 +667,10 @@ func TestBrokenUpdates(t *testing.T) {
 			`tensor "model.layers.1.mlp.up_proj.weight": element [0, 5] is NaN in bf16`},
 		"infinity in a norm": {all, broken("model.layers.0.input_layernorm.weight", 2, 0xff80),
 			`tensor "model.layers.0.input_layernorm.weight": element [2] is -Inf`},
-		"infinity in the embedding, in shared memory": {handed, func(t *testing.T, session Session) {
-			hand(t, dial(t, session, false), session.Token, handed, changedAt("model.embed_tokens.weight", 3, 0x7f80),
-				true)
+		"infinity in the embedding, in shared memory": {handed, func(t *testing.T,
+			session Session) {
+			hand(t, dial(t, session, false), session.Token, handed,
+				changedAt("model.embed_tokens.weight", 3, 0x7f80), true)
 		}, `tensor "model.embed_tokens.weight": element [0, 3] is +Inf`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -703,7 +706,8 @@ func TestBrokenUpdates(t *testing.T) {
 	}
 	s.update(t, dir)
 	equal(t, "in the end", answers(t, s), after)
-	if err := s.Finish(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "the last one was finished") {
+	if err := s.Finish(t.Context(), ""); err == nil || !strings.Contains(err.Error(),
+		"the last one was finished") {
 		t.Errorf("finished twice: %v", err)
 	}
 }

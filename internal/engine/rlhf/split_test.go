@@ -53,9 +53,9 @@ func goOn(t *testing.T, e *engine.Engine, k *kvtransfer.Ticket) (a answer, cache
 	return a, cached
 }
 
-// TestSplitAfterUpdates lets two servers exchange KV blocks that take updates of their weights: they do while
-// both have the same, in whatever files it came, and never while one bit of one tensor differs. What
-// they answer is always what they answer alone.
+// TestSplitAfterUpdates lets two servers exchange KV blocks that take updates of their weights:
+// they do while both have the same, in whatever files it came, and never while one bit of one
+// tensor differs. What they answer is always what they answer alone.
 func TestSplitAfterUpdates(t *testing.T) {
 	list := others(t)
 	reversed := slices.Clone(list)
@@ -98,8 +98,10 @@ func TestSplitAfterUpdates(t *testing.T) {
 			continue
 		}
 		// A ticket from before the update brings nothing of the old weights.
-		if got, cached = goOn(t, consumer, before); !reflect.DeepEqual(got, alone) || cached > 0 && !step.exchange {
-			t.Errorf("%s, with a ticket from before: %v, alone %v; %d tokens came", step.what, got, alone, cached)
+		if got, cached = goOn(t, consumer, before); !reflect.DeepEqual(got, alone) || cached > 0 &&
+			!step.exchange {
+			t.Errorf("%s, with a ticket from before: %v, alone %v; %d tokens came", step.what, got,
+				alone, cached)
 		}
 	}
 }

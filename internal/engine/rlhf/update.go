@@ -22,15 +22,15 @@ type Session struct {
 	Token string `json:"token"`
 	// Unix is an abstract unix socket, without its leading zero byte.
 	Unix string `json:"unix"`
-	// TCP is an address under TLS, whose certificate, in PEM, is for the name eagleray-weights; both are
-	// "" when trainers of other machines are not let in.
+	// TCP is an address under TLS, whose certificate, in PEM, is for the name eagleray-weights;
+	// both are "" when trainers of other machines are not let in.
 	TCP         string `json:"tcp,omitempty"`
 	Certificate string `json:"certificate,omitempty"`
 }
 
-// Init opens a session of weight transfer, anew if there is one: an update under way is given up. The
-// system finds the memory for an update now, which takes it long: that of the ranks, and with streams
-// that for the bytes that come.
+// Init opens a session of weight transfer, anew if there is one: an update under way is given up.
+// The system finds the memory for an update now, which takes it long: that of the ranks, and with
+// streams that for the bytes that come.
 func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	m, err := c.enter(ctx)
 	if err != nil {
@@ -38,9 +38,11 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	}
 	defer c.leave()
 	if p := c.opt.Engines()[0].Info().Pooling; p != nil && p.Classes != nil {
-		// Ranks have all other tensors: an update of these alone would leave a head that is not theirs.
-		return Session{}, &SourceError{errors.New("the weights of a classifier cannot be updated: " +
-			"its head, score.weight, is not in the ranks")}
+		// Ranks have all other tensors: an update of these alone would leave a head that is not
+		// theirs.
+		return Session{}, &SourceError{errors.New(
+			"the weights of a classifier cannot be updated: its head, score.weight, is not in " +
+				"the ranks")}
 	}
 	if err := m.Init(); err != nil {
 		return Session{}, err
@@ -139,10 +141,11 @@ func (c *Control) load(path string) error {
 		// The client may not be allowed to read the file: what is in it is told to the log alone.
 		c.log.Warn("weights were not loaded", "path", path, "cause", err)
 		if errors.Is(err, fs.ErrNotExist) {
-			return &SourceError{fmt.Errorf("there are no weights at %s: safetensors files are loaded", path)}
+			return &SourceError{fmt.Errorf("there are no weights at %s: safetensors files are "+
+				"loaded", path)}
 		}
-		return &SourceError{fmt.Errorf("what is at %s is not read as weights, or is damaged: the server's log "+
-			"says why", path)}
+		return &SourceError{fmt.Errorf("what is at %s is not read as weights, or is damaged: the "+
+			"server's log says why", path)}
 	}
 	defer files.Close()
 	var pieces []weights.Piece
@@ -171,9 +174,9 @@ type SourceError struct{ Err error }
 func (e *SourceError) Error() string { return e.Err.Error() }
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// allowed is a folder of a checkpoint, or of one file alone, if it is the model's own or lies below one of
-// Options.Allowed, through whatever links. An error says nothing of paths elsewhere, not even whether there
-// is something.
+// allowed is a folder of a checkpoint, or of one file alone, if it is the model's own or lies below
+// one of Options.Allowed, through whatever links. An error says nothing of paths elsewhere, not
+// even whether there is something.
 func (c *Control) allowed(path string) (checkpoint.Folder, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -184,9 +187,11 @@ func (c *Control) allowed(path string) (checkpoint.Folder, error) {
 		real = path
 	}
 	parent := filepath.Dir(path)
-	own := c.opt.Folder != "" && (sameFolder(path, c.opt.Folder) || sameFolder(parent, c.opt.Folder))
+	own := c.opt.Folder != "" && (sameFolder(path, c.opt.Folder) || sameFolder(parent,
+		c.opt.Folder))
 	if !own && !c.below(real) {
-		return nil, fmt.Errorf("%s is not below a folder of --allowed-local-weights%s", path, c.ownFolder())
+		return nil, fmt.Errorf("%s is not below a folder of --allowed-local-weights%s", path,
+			c.ownFolder())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("weights at %s: %w", path, cause(err))
@@ -296,7 +301,8 @@ func (s single) Names() []string { return []string{wholeFile} }
 // Map implements checkpoint.Folder.
 func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(s.name) }
 
-// stream takes in what a trainer's connection brings. What it brings is compared with the model first.
+// stream takes in what a trainer's connection brings. What it brings is compared with the model
+// first.
 func (c *Control) stream(ctx context.Context, s Source) error {
 	if err := c.builder.Check(s.Pieces); err != nil {
 		return err
@@ -320,9 +326,9 @@ func unsound(err error) error {
 	return err
 }
 
-// Finish has all ranks of all engines compute with the weights that came, from the same step of each
-// engine on, and gives them a version, by default their number. On an error all compute with those from
-// before.
+// Finish has all ranks of all engines compute with the weights that came, from the same step of
+// each engine on, and gives them a version, by default their number. On an error all compute with
+// those from before.
 func (c *Control) Finish(ctx context.Context, version string) error {
 	m, err := c.enter(ctx)
 	if err != nil {
@@ -342,7 +348,10 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	// Not given up half-way: engines that have begun would be left with a part.
 	ctx = context.WithoutCancel(ctx)
 	if err := c.stage(ctx, u); err != nil {
-		if dropping := c.each(func(e *engine.Engine) error { return e.Drop(ctx) }); dropping != nil {
+		if dropping := c.each(func(e *engine.Engine) error {
+			return e.Drop(
+				ctx)
+		}); dropping != nil {
 			c.log.Warn("an update was not dropped", "cause", dropping)
 		}
 		err = unsound(err)

@@ -71,18 +71,19 @@ func (c Config) validate() error {
 			c.MaxTokens, c.MaxSeqs)
 	}
 	if most := c.MaxTokens/c.BlockSize + 1; most > step.MaxRowBlocks {
-		return fmt.Errorf("schedule: a step of %d tokens may bring a request %d blocks of %d tokens, "+
-			"must be at most %d", c.MaxTokens, most, c.BlockSize, step.MaxRowBlocks)
+		return fmt.Errorf("schedule: a step of %d tokens may bring a request %d blocks of %d "+
+			"tokens, must be at most %d", c.MaxTokens, most, c.BlockSize, step.MaxRowBlocks)
 	}
 	if c.LongPrefillTokens < 0 {
-		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)
+		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative",
+			c.LongPrefillTokens)
 	}
 	if c.MaxInFlight < 0 {
 		return fmt.Errorf("schedule: MaxInFlight is %d, must not be negative", c.MaxInFlight)
 	}
 	if c.Stages < 0 || c.Stages > 1 && c.MaxInFlight < c.Stages {
-		return fmt.Errorf("schedule: Stages is %d, must not be negative nor more than MaxInFlight (%d)",
-			c.Stages, c.MaxInFlight)
+		return fmt.Errorf("schedule: Stages is %d, must not be negative nor more than "+
+			"MaxInFlight (%d)", c.Stages, c.MaxInFlight)
 	}
 	if !c.ChunkedPrefill {
 		if c.LongPrefillTokens > 0 {
@@ -95,9 +96,9 @@ func (c Config) validate() error {
 		}
 	}
 	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
-		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d blocks "+
-			"of %d tokens; the cache holds requests of up to %d tokens",
-			c.Blocks, c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
+		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d "+
+			"blocks of %d tokens; the cache holds requests of up to %d tokens", c.Blocks,
+			c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
 	}
 	return nil
 }

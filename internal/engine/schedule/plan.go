@@ -143,7 +143,8 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // admit lets waiting requests run. The first that does not fit keeps those behind it out: a small
 // request never overtakes a large one for ever. So does a preempted one until its tokens in flight
 // are known: what it is introduced with are all its tokens. Those that have received what they
-// waited for come first: they have their blocks, which no other request can take from them before they run.
+// waited for come first: they have their blocks, which no other request can take from them before
+// they run.
 func (s *Scheduler) admit(t *turn, background bool) {
 	for t.budget > len(s.running)-t.at {
 		r := s.nextReceived(background)

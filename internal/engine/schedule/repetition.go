@@ -3,11 +3,11 @@ package schedule
 // Repetition ends an output that repeats itself: vLLM's RepetitionDetectionParams. The zero value
 // never does.
 type Repetition struct {
-	// MinPattern and MaxPattern are the lengths in tokens of the patterns looked for. MaxPattern 0 is
-	// off, MinPattern 0 is 1.
+	// MinPattern and MaxPattern are the lengths in tokens of the patterns looked for. MaxPattern 0
+	// is off, MinPattern 0 is 1.
 	MinPattern, MaxPattern int
-	// MinCount is how often the end of the output must hold a pattern, one right after the other; it
-	// is at least 2 unless MaxPattern is 0.
+	// MinCount is how often the end of the output must hold a pattern, one right after the other;
+	// it is at least 2 unless MaxPattern is 0.
 	MinCount int
 }
 

@@ -57,7 +57,8 @@ func TestRepetitionFollows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 2000 {
-		want := Repetition{MinPattern: rng.IntN(4), MaxPattern: 4 + rng.IntN(4), MinCount: 2 + rng.IntN(4)}
+		want := Repetition{MinPattern: rng.IntN(4), MaxPattern: 4 + rng.IntN(4), MinCount: 2 +
+			rng.IntN(4)}
 		output := make([]int32, 1+rng.IntN(40))
 		for i := range output {
 			if output[i] = int32(rng.IntN(3)); i > 3 && rng.IntN(6) > 0 {
@@ -66,7 +67,8 @@ func TestRepetitionFollows(t *testing.T) {
 		}
 		r := repeats{}
 		for n := 1; n <= len(output); n++ {
-			got, again := r.find(output[:n], want, len(output)), (&repeats{}).find(output[:n], want, len(output))
+			got, again := r.find(output[:n], want, len(output)), (&repeats{}).find(output[:n], want,
+				len(output))
 			if is := repeatsItself(output[:n], want); got != is || again != is {
 				t.Fatalf("%v with %+v: %v, at once %v, want %v", output[:n], want, got, again, is)
 			}
@@ -95,7 +97,8 @@ func TestRepetitionEnds(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.finish, c.tokens), func(t *testing.T) {
 			r := Request{Params: c.params, Repetition: Repetition{MaxPattern: 2, MinCount: 3}}
-			if n, finish, stop := r.take([]int32{5, 5, 5, 5, 5, 5}, 100); n != c.tokens || finish != c.finish || stop != -1 {
+			if n, finish, stop := r.take([]int32{5, 5, 5, 5, 5, 5}, 100); n != c.tokens ||
+				finish != c.finish || stop != -1 {
 				t.Errorf("%d tokens, %v, stop %d", n, finish, stop)
 			}
 		})

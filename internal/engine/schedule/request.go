@@ -31,21 +31,21 @@ type Request struct {
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
-	// Client is whose request it is: those of different clients take turns (see turns). Index is its
-	// number, from 0, among the requests that are added together, one after the other, such as the
-	// choices of one answer.
+	// Client is whose request it is: those of different clients take turns (see turns). Index is
+	// its number, from 0, among the requests that are added together, one after the other, such as
+	// the choices of one answer.
 	Client string
 	Index  int
 	// Background requests take what others leave: they start when no other waits, are preempted for
 	// those that do, and have turns of their own.
 	Background bool
 	// Source, unless it is 0, is a number for where the keys and values of Remote leading tokens of
-	// the prompt come from (see Fetch): requests that are the same beginning of the same prompt have
-	// the same.
+	// the prompt come from (see Fetch): requests that are the same beginning of the same prompt
+	// have the same.
 	Source uint64
 	Remote int
-	// HandOver keeps the prompt's blocks after the end of the request, until Release: the last Output
-	// says which they are.
+	// HandOver keeps the prompt's blocks after the end of the request, until Release: the last
+	// Output says which they are.
 	HandOver bool
 	// Owner is given back in Output: what the request is to the caller.
 	Owner any
@@ -64,10 +64,11 @@ type Output struct {
 	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no
 	// further Output.
 	Finish sample.Finish
-	// Fault is why Finish is FinishError: sample.Unsound, sample.Stuck or sample.Spent. Else it is 0.
+	// Fault is why Finish is FinishError: sample.Unsound, sample.Stuck or sample.Spent. Else it is
+	// 0.
 	Fault int32
-	// Pooled is what a request that pools gets beside its token, which means nothing. It lies in the
-	// Result and lives as long as that.
+	// Pooled is what a request that pools gets beside its token, which means nothing. It lies in
+	// the Result and lives as long as that.
 	Pooled []float32
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
@@ -87,10 +88,10 @@ type Output struct {
 
 // scheduled is what the scheduler knows of a Request.
 //
-// It has a place in two orders. Waiting is a heap by turns (before): a preempted request that is the
-// first of its lot waits before those that would have started after it. Running is sorted by index
-// in the lot, then by turns (outlasts): when blocks run out, lots give up what they have more of
-// than others, and then the latest goes first.
+// It has a place in two orders. Waiting is a heap by turns (before): a preempted request that is
+// the first of its lot waits before those that would have started after it. Running is sorted by
+// index in the lot, then by turns (outlasts): when blocks run out, lots give up what they have more
+// of than others, and then the latest goes first.
 type scheduled struct {
 	priority int    // Priority, or 0 for all unless Config.Priority
 	turn     uint64 // see turns
@@ -110,7 +111,8 @@ type scheduled struct {
 	pending int
 	// sampler is the newest plan that samples, or sampled, a token of the request.
 	sampler uint64
-	// wrote is the newest plan that computes some of the prompt, or with which the request has started.
+	// wrote is the newest plan that computes some of the prompt, or with which the request has
+	// started.
 	wrote uint64
 	// ran says that the request has run; cached is then Output.Cached.
 	ran    bool
@@ -123,7 +125,8 @@ type scheduled struct {
 	running bool
 	slot    uint32 // while running
 	// remote is how far the keys and values are that come from elsewhere.
-	// lapsed says that what it receives is of no use any more, forsaken that no request waits for it.
+	// lapsed says that what it receives is of no use any more, forsaken that no request waits for
+	// it.
 	remote   remote
 	lapsed   bool
 	forsaken bool
@@ -133,7 +136,8 @@ type scheduled struct {
 	done bool
 }
 
-// Begun tells whether an Output had something of the answer: tokens, or log-probabilities of the prompt.
+// Begun tells whether an Output had something of the answer: tokens, or log-probabilities of the
+// prompt.
 func (r *Request) Begun() bool {
 	return r.prompt > 0 && len(r.tokens) > r.prompt || r.reported > 1
 }
@@ -149,13 +153,15 @@ func (r *Request) class() int {
 // before tells whether a waiting request starts before another.
 func (r *Request) before(o *Request) bool {
 	return cmp.Or(cmp.Compare(r.class(), o.class()), cmp.Compare(r.priority, o.priority),
-		cmp.Compare(r.turn, o.turn), cmp.Compare(r.Index, o.Index), cmp.Compare(r.arrival, o.arrival)) < 0
+		cmp.Compare(r.turn, o.turn), cmp.Compare(r.Index, o.Index), cmp.Compare(r.arrival,
+			o.arrival)) < 0
 }
 
 // outlasts tells whether a running request is preempted after another.
 func (r *Request) outlasts(o *Request) bool {
 	return cmp.Or(cmp.Compare(r.class(), o.class()), cmp.Compare(r.priority, o.priority),
-		cmp.Compare(r.Index, o.Index), cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival, o.arrival)) < 0
+		cmp.Compare(r.Index, o.Index), cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival,
+			o.arrival)) < 0
 }
 
 // computesAll tells whether the request computes its whole prompt, whatever is known of it.
@@ -175,9 +181,9 @@ func (r *Request) planned(maxModelLen int) bool {
 	return r.length()-r.prompt >= int(r.Params.MaxTokens) || r.length() >= maxModelLen
 }
 
-// onItsWay tells whether the first of so many stages cannot have the request's newest token yet when
-// it gets to the plan of a number: the stages before the last one that samples are busy with the
-// plans between.
+// onItsWay tells whether the first of so many stages cannot have the request's newest token yet
+// when it gets to the plan of a number: the stages before the last one that samples are busy with
+// the plans between.
 func (r *Request) onItsWay(plan uint64, stages int) bool {
 	return r.pending > 0 && plan-r.sampler < uint64(stages)
 }

@@ -30,8 +30,9 @@ type Scheduler struct {
 	held     []*Request // that wait too, until Hold lets go of them
 	transfers
 	turns [2]turns // by Request.class
-	// running is in the order of outlasts. A plan follows it before it lets new ones in, and preemption
-	// takes from its end, so a victim is never one that the plan being made already holds.
+	// running is in the order of outlasts. A plan follows it before it lets new ones in, and
+	// preemption takes from its end, so a victim is never one that the plan being made already
+	// holds.
 	running []*Request
 	slots   []uint32 // free, the next one last
 	freed   []uint32 // of ended requests, to be listed in the next plan's Free
@@ -137,11 +138,11 @@ func (s *Scheduler) end(r *Request) {
 	}
 }
 
-// PreemptAll puts every running request back to wait with its tokens so far, and forgets the plans in
-// flight: their results are ignored, and the tokens they sample are sampled again. It is for a new
-// group of ranks, which know no slot. With remembered they have the keys and values of every plan
-// that was applied, and the prefix cache stays but for what plans in flight were to add; else it is
-// emptied. Nothing comes from elsewhere any more, and nothing is kept for others.
+// PreemptAll puts every running request back to wait with its tokens so far, and forgets the plans
+// in flight: their results are ignored, and the tokens they sample are sampled again. It is for a
+// new group of ranks, which know no slot. With remembered they have the keys and values of every
+// plan that was applied, and the prefix cache stays but for what plans in flight were to add; else
+// it is emptied. Nothing comes from elsewhere any more, and nothing is kept for others.
 func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {

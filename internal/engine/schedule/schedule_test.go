@@ -103,21 +103,24 @@ func TestCheck(t *testing.T) {
 		{"slot too many", result(1, 0, 5, 1, 6, 2, 7), "is for 3 slots, 2 were due"},
 		{"negative token", result(1, 0, 5, 1, -6), "token -6 for slot 1"},
 		{"unequal lists", step.Result{Plan: 1, Slot: []uint32{0, 1}}, "2 slots and 0 runs"},
-		{"two tokens", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{1, 3}, Token: []int32{5, 6, 7}},
-			"has 2 tokens for slot 1, 1 is due"},
-		{"no token", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{0, 1}, Token: []int32{5}},
-			"has 0 tokens for slot 0, 1 is due"},
+		{"two tokens", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{1, 3},
+			Token: []int32{5, 6, 7}}, "has 2 tokens for slot 1, 1 is due"},
+		{"no token", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{0, 1},
+			Token: []int32{5}}, "has 0 tokens for slot 0, 1 is due"},
 	} {
-		s, err := New(Config{MaxSeqs: 4, MaxTokens: 8, MaxModelLen: 8, BlockSize: 4, Blocks: 8, ChunkedPrefill: true})
+		s, err := New(Config{MaxSeqs: 4, MaxTokens: 8, MaxModelLen: 8, BlockSize: 4, Blocks: 8,
+			ChunkedPrefill: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), "no plan is under way") {
+		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(),
+			"no plan is under way") {
 			t.Errorf("before any plan: %v", err)
 		}
 		s.Add(&Request{Key: 1, Prompt: []int32{1}, Params: greedy})
 		s.Add(&Request{Key: 2, Prompt: []int32{2}, Params: greedy})
-		s.Add(&Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: greedy}) // is cut, samples nothing
+		// is cut, samples nothing
+		s.Add(&Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: greedy})
 		var p step.Plan
 		s.Schedule(&p)
 		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -144,7 +147,8 @@ func result(plan uint64, list ...int32) (r step.Result) {
 // TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and
 // what the plan holds is not changed by what happens to the requests afterwards.
 func TestPlanMemory(t *testing.T) {
-	s, err := New(Config{MaxSeqs: 2, MaxTokens: 64, MaxModelLen: 32, BlockSize: 4, Blocks: 16, ChunkedPrefill: true})
+	s, err := New(Config{MaxSeqs: 2, MaxTokens: 64, MaxModelLen: 32, BlockSize: 4, Blocks: 16,
+		ChunkedPrefill: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,10 +220,13 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestTooManyBlocksPerRow refuses a step that could bring one request more blocks than a row can name.
+// TestTooManyBlocksPerRow refuses a step that could bring one request more blocks than a row can
+// name.
 func TestTooManyBlocksPerRow(t *testing.T) {
-	c := Config{MaxSeqs: 1, MaxTokens: 1 << 16, MaxModelLen: 1 << 17, BlockSize: 1, Blocks: 1 << 18, ChunkedPrefill: true}
-	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "65537 blocks of 1 tokens, must be at most 65535") {
+	c := Config{MaxSeqs: 1, MaxTokens: 1 << 16, MaxModelLen: 1 << 17, BlockSize: 1, Blocks: 1 << 18,
+		ChunkedPrefill: true}
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(),
+		"65537 blocks of 1 tokens, must be at most 65535") {
 		t.Errorf("%v", err)
 	}
 	c.MaxTokens = 1<<16 - 2

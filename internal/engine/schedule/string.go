@@ -52,7 +52,8 @@ func (s *Scheduler) String() string {
 	}
 	c := s.cache.Stats()
 	fmt.Fprintf(&b, "blocks: used %d, free %d, entries %d; queries %d, hits %d, evictions %d; "+
-		"preemptions %d\n", c.Used, c.Free, c.Entries, c.Queries, c.Hits, c.Evictions, s.preemptions)
+		"preemptions %d\n", c.Used, c.Free, c.Entries, c.Queries, c.Hits, c.Evictions,
+		s.preemptions)
 	return b.String()
 }
 

@@ -49,8 +49,8 @@ func (tr *transcript) command(name string, args []string) string {
 		//
 		// Example:
 		//
-		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 stages=2 long=8 no-cache no-chunks
-		// priority
+		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 stages=2 long=8 no-cache
+		// no-chunks priority
 		return tr.configure(args)
 	case "add":
 		// Adds the request of a key. A prompt is token ids and ranges of them.
@@ -138,8 +138,8 @@ func (tr *transcript) command(name string, args []string) string {
 		// forget
 		tr.s.Forget()
 	case "preempt-all":
-		// Replaces the workers by new ones, or with "remembered" by a new group of the same ones. The
-		// results of plans in flight still come, too late.
+		// Replaces the workers by new ones, or with "remembered" by a new group of the same ones.
+		// The results of plans in flight still come, too late.
 		//
 		// Example:
 		//
@@ -303,8 +303,8 @@ func (tr *transcript) step() string {
 	from := len(tr.fetches)
 	tr.fetches = tr.s.Fetches(tr.fetches)
 	for _, f := range tr.fetches[from:] {
-		fmt.Fprintf(&fetches, "  fetch for %d: blocks %v from %d on, after plan %d\n", f.Key, f.Blocks, f.First,
-			f.Plan)
+		fmt.Fprintf(&fetches, "  fetch for %d: blocks %v from %d on, after plan %d\n", f.Key,
+			f.Blocks, f.First, f.Plan)
 	}
 	for _, o := range tr.s.Offers(nil) {
 		fmt.Fprintf(&fetches, "  offer of %d: blocks %v of plan %d\n", o.Key, o.Blocks, o.Plan)

@@ -25,8 +25,8 @@ const (
 // handed over to others.
 type transfers struct {
 	// receiving are those that wait for a Fetch, in the order of their turns: those that have asked
-	// for it, and those that wait for what another one of their Source receives. An aborted one that
-	// has asked stays until Received, because its blocks are written to.
+	// for it, and those that wait for what another one of their Source receives. An aborted one
+	// that has asked stays until Received, because its blocks are written to.
 	receiving []*Request
 	received  []*Request // in the order of Received
 	fetches   []Fetch
@@ -52,17 +52,17 @@ type Fetch struct {
 
 // HandOver is what was kept of a request.
 type HandOver struct {
-	// Blocks are those that its prompt fills without its last token, which the engine that goes on from them
-	// computes; Digest names their contents.
+	// Blocks are those that its prompt fills without its last token, which the engine that goes on
+	// from them computes; Digest names their contents.
 	Blocks []uint32
 	Digest [sha256.Size]byte
 	// Plan is the last one that writes to them.
 	Plan uint64
 }
 
-// Offer is what will be kept of a request, if it ends with the token that a plan samples: ranks that
-// are told before that plan can hand it out as soon as they have executed it. No engine may read it before
-// the Output says that it is kept.
+// Offer is what will be kept of a request, if it ends with the token that a plan samples: ranks
+// that are told before that plan can hand it out as soon as they have executed it. No engine may
+// read it before the Output says that it is kept.
 type Offer struct {
 	Key   uint64
 	Owner any
@@ -108,15 +108,16 @@ func (s *Scheduler) Offers(to []Offer) []Offer {
 	return to
 }
 
-// offer notes what will be kept of a request with whose last row the plan at hand completes its prompt.
+// offer notes what will be kept of a request with whose last row the plan at hand completes its
+// prompt.
 func (s *Scheduler) offer(r *Request) {
 	if h := s.handOver(r); h != nil {
 		s.offers = append(s.offers, Offer{r.Key, r.Owner, *h})
 	}
 }
 
-// Forsaken appends the keys of those fetches that no request waits for any more, each once. They can be cut
-// short: Received must answer them all the same.
+// Forsaken appends the keys of those fetches that no request waits for any more, each once. They
+// can be cut short: Received must answer them all the same.
 func (s *Scheduler) Forsaken(to []uint64) []uint64 {
 	to = append(to, s.forsaken...)
 	s.forsaken = s.forsaken[:0]
@@ -162,7 +163,8 @@ func (s *Scheduler) ask(t *turn, r *Request) bool {
 		hit = s.cache.Match(&r.seq, r.tokens)
 		f.First = hit / s.config.BlockSize
 	}
-	// Start has made sure of them. With the blocks of all its tokens a request can always run later.
+	// Start has made sure of them. With the blocks of all its tokens a request can always run
+	// later.
 	s.cache.Allocate(&r.seq, len(r.tokens))
 	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	s.receive(r)
@@ -180,9 +182,9 @@ func (s *Scheduler) receive(r *Request) {
 	s.receiving = append(s.receiving, r)
 }
 
-// Received tells that what a request has asked for has come, and is there for the plans that follow;
-// or that nothing writes to its blocks any more and it must compute them itself. Requests that have
-// not asked for anything, or no longer wait for it, it ignores.
+// Received tells that what a request has asked for has come, and is there for the plans that
+// follow; or that nothing writes to its blocks any more and it must compute them itself. Requests
+// that have not asked for anything, or no longer wait for it, it ignores.
 func (s *Scheduler) Received(key uint64, complete bool) {
 	i := slices.IndexFunc(s.receiving, func(r *Request) bool {
 		return r.Key == key && len(r.seq.Blocks()) > 0
@@ -212,8 +214,8 @@ func (s *Scheduler) Received(key uint64, complete bool) {
 	s.receiving = kept
 }
 
-// settle makes a request that receives, or has received, one that waits as any other does, unless it
-// has ended.
+// settle makes a request that receives, or has received, one that waits as any other does, unless
+// it has ended.
 func (s *Scheduler) settle(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.remote = 0, settled

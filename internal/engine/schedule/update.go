@@ -126,8 +126,8 @@ func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	return false
 }
 
-// again preempts a request whose token could not be chosen yet. What plans in flight choose after it
-// is not chosen either.
+// again preempts a request whose token could not be chosen yet. What plans in flight choose after
+// it is not chosen either.
 func (s *Scheduler) again(q *Request) {
 	if !q.running {
 		return

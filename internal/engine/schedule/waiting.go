@@ -52,8 +52,8 @@ func (w *waiting) of(r *Request) *line {
 
 func (w *waiting) len() int { return len(w.firsts) + len(w.rest) }
 
-// keptSlots is the part of the slots that is kept for the first request of each lot: one in sixteen.
-// Without it, a lot that has all slots would hold up the others until some of it ends.
+// keptSlots is the part of the slots that is kept for the first request of each lot: one in
+// sixteen. Without it, a lot that has all slots would hold up the others until some of it ends.
 const keptSlots = 16
 
 // next returns the waiting request whose turn it is to start beside so many that run, in slots,

@@ -40,7 +40,8 @@ func (s *Scheduler) check() error {
 		if !r.running || r.done || slots[r.slot] || s.requests[r.Key] != r {
 			return fmt.Errorf("running request %d: %+v", r.Key, r)
 		}
-		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 && r.computed < len(r.tokens) {
+		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 &&
+			r.computed < len(r.tokens) {
 			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight",
 				r.Key, r.computed, r.count(), pending[r])
 		}
@@ -59,10 +60,12 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("waiting request %d: %+v", r.Key, r)
 		}
 		if r.pending != pending[r] || r.pending > 0 && !r.ran {
-			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.Key, pending[r], r.pending)
+			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.Key,
+				pending[r], r.pending)
 		}
 		if r.computed != 0 || len(r.seq.Blocks()) != 0 {
-			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed, r.seq.Blocks())
+			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed,
+				r.seq.Blocks())
 		}
 	}
 	if err := s.checkTransfers(func(r *Request, seen []int32) {
@@ -117,8 +120,8 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 		}
 	}
 	for _, r := range s.received {
-		if r.running || r.done || r.remote != received || s.requests[r.Key] != r || r.computed == 0 ||
-			len(r.seq.Blocks()) != s.cache.BlocksFor(len(r.tokens)) {
+		if r.running || r.done || r.remote != received || s.requests[r.Key] != r ||
+			r.computed == 0 || len(r.seq.Blocks()) != s.cache.BlocksFor(len(r.tokens)) {
 			return fmt.Errorf("received request %d: %+v", r.Key, r)
 		}
 		holds(r, r.tokens)
@@ -169,9 +172,10 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 	}
 }
 
-// TestRandomWalk drives random configurations, with one to four stages and one to five plans in flight, with random
-// requests, aborts, losses of all workers and changes of their weights. The worker model executes every plan (through the
-// codec), and every output must be what the request generates alone.
+// TestRandomWalk drives random configurations, with one to four stages and one to five plans in
+// flight, with random requests, aborts, losses of all workers and changes of their weights. The
+// worker model executes every plan (through the codec), and every output must be what the request
+// generates alone.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
@@ -195,9 +199,9 @@ func TestRandomWalk(t *testing.T) {
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
 		arrived == 0 || handed == 0 || offered == 0 || forsaken == 0 || forgot == 0 || lapsed == 0 {
-		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d handed over, "+
-			"%d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived, forsaken, handed, offered,
-			forgot, lapsed)
+		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d "+
+			"handed over, %d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived,
+			forsaken, handed, offered, forgot, lapsed)
 	}
 }
 
@@ -226,8 +230,8 @@ type walk struct {
 	offered         int
 	forsaken        map[uint64]bool
 	arrived, handed int
-	// lapsed are the fetches that bring what other weights have computed, forgot counts the requests
-	// that ran when the weights changed.
+	// lapsed are the fetches that bring what other weights have computed, forgot counts the
+	// requests that ran when the weights changed.
 	lapsed map[uint64]bool
 	forgot int
 }
@@ -323,8 +327,9 @@ func (w *walk) add(name string, i int, background bool, lot uint64) {
 	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
 	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
 	p := sample.Params{
-		MaxTokens: int32(1 + w.rng.IntN(20)), EOS: int32(w.rng.IntN(w.vocab+1)) - 1, IgnoreEOS: w.rng.IntN(3) == 0,
-		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+		MaxTokens: int32(1 + w.rng.IntN(20)), EOS: int32(w.rng.IntN(w.vocab+1)) - 1,
+		IgnoreEOS: w.rng.IntN(3) == 0,
+		Logprobs:  sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
 	}
 	p.MinTokens = int32(w.rng.IntN(int(p.MaxTokens)))
 	if w.rng.IntN(3) == 0 {
@@ -344,7 +349,8 @@ func (w *walk) add(name string, i int, background bool, lot uint64) {
 		w.worker.compiling[q.Constraint] = w.rng.IntN(6)
 	}
 	if w.rng.IntN(3) == 0 {
-		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3), MinCount: 2}
+		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3),
+			MinCount: 2}
 	}
 	q.HandOver = w.rng.IntN(4) == 0
 	if w.rng.IntN(3) == 0 {
@@ -399,8 +405,8 @@ func (w *walk) lose() {
 	w.due = nil
 }
 
-// forget has the worker compute with other weights from here on: whatever it has computed, keeps for
-// others or is still to get from them is rubbish, and no request may go on from it.
+// forget has the worker compute with other weights from here on: whatever it has computed, keeps
+// for others or is still to get from them is rubbish, and no request may go on from it.
 func (w *walk) forget() {
 	for len(w.due) > 0 {
 		w.apply()
@@ -506,7 +512,8 @@ func (w *walk) offer() {
 	}
 }
 
-// forsake wants fetches to be given up that are under way, each once, and only those that no request waits for.
+// forsake wants fetches to be given up that are under way, each once, and only those that no
+// request waits for.
 func (w *walk) forsake() {
 	for _, key := range w.s.Forsaken(nil) {
 		source := w.clients[key].request.Source
@@ -520,8 +527,9 @@ func (w *walk) forsake() {
 		w.forsaken[key] = true
 	}
 	for _, r := range w.s.receiving {
-		if len(r.seq.Blocks()) > 0 && r.done && !w.forsaken[r.Key] && !slices.ContainsFunc(w.s.receiving,
-			func(o *Request) bool { return o.Source == r.Source && !o.done }) {
+		if len(r.seq.Blocks()) > 0 && r.done && !w.forsaken[r.Key] &&
+			!slices.ContainsFunc(w.s.receiving,
+				func(o *Request) bool { return o.Source == r.Source && !o.done }) {
 			w.Fatalf("fetch %d is for nobody, and goes on", r.Key)
 		}
 	}
@@ -551,7 +559,8 @@ func (w *walk) transfer() {
 		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
 			h = state(h, t)
 			if b := int(k.Blocks[i/w.config.BlockSize]); w.worker.memory[b*w.config.BlockSize+i%w.config.BlockSize] != h {
-				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key, b)
+				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key,
+					b)
 			}
 		}
 		w.s.Release(key)
@@ -573,7 +582,8 @@ func (w *walk) classes(preempted bool) {
 		switch r := started(q.Slot); {
 		case !r.Background:
 			foreground++
-		case preempted || w.s.waiting.len() > w.s.waiting.background || w.s.nextReceived(false) != nil:
+		case preempted || w.s.waiting.len() > w.s.waiting.background ||
+			w.s.nextReceived(false) != nil:
 			w.Fatalf("request %d has started in the background:\n%v", r.Key, w.s)
 		}
 	}
@@ -638,7 +648,8 @@ func (w *walk) turns(running int) {
 func (w *walk) apply() {
 	for _, r := range w.due[1:] {
 		if w.s.Check(r) == nil {
-			w.Fatalf("Check accepts the result of plan %d before that of plan %d", r.Plan, w.due[0].Plan)
+			w.Fatalf("Check accepts the result of plan %d before that of plan %d", r.Plan,
+				w.due[0].Plan)
 		}
 	}
 	r := w.due[0]
@@ -652,13 +663,15 @@ func (w *walk) apply() {
 		if c.aborted || c.finish != sample.Unfinished {
 			w.Fatalf("output %+v after the end", o)
 		}
-		if c.cached >= 0 && c.cached != o.Cached || o.Cached < 0 || o.Cached >= len(c.request.Prompt) {
+		if c.cached >= 0 && c.cached != o.Cached || o.Cached < 0 ||
+			o.Cached >= len(c.request.Prompt) {
 			w.Fatalf("output %+v: cached was %d", o, c.cached)
 		}
 		c.cached = o.Cached
 		if o.PromptLogprobs != nil {
 			if int(o.PromptLogprobs.Start) != len(c.prompts)+1 {
-				w.Fatalf("request %d: prompt logprobs from %d, had %d", o.Key, o.PromptLogprobs.Start, len(c.prompts))
+				w.Fatalf("request %d: prompt logprobs from %d, had %d", o.Key,
+					o.PromptLogprobs.Start, len(c.prompts))
 			}
 			for _, e := range o.PromptLogprobs.Entries {
 				c.prompts = append(c.prompts, e.Sampled.Token)
@@ -705,15 +718,19 @@ func (w *walk) settle() {
 		output, finish, stop := reference(w.config, c.request, w.vocab)
 		if c.aborted {
 			if len(c.output) > len(output) || !slices.Equal(c.output, output[:len(c.output)]) {
-				w.Errorf("request %d: output %v before abort, want the beginning of %v", key, c.output, output)
+				w.Errorf("request %d: output %v before abort, want the beginning of %v", key,
+					c.output, output)
 			}
 			continue
 		}
 		if !slices.Equal(c.output, output) || c.finish != finish || c.stop != stop {
-			w.Errorf("request %d: output %v %v %d, want %v %v %d", key, c.output, c.finish, c.stop, output, finish, stop)
+			w.Errorf("request %d: output %v %v %d, want %v %v %d", key, c.output, c.finish, c.stop,
+				output, finish, stop)
 		}
-		if c.request.Params.PromptLogprobs != sample.NoLogprobs && !slices.Equal(c.prompts, c.request.Prompt[1:]) {
-			w.Errorf("request %d: prompt logprobs for %v, want %v", key, c.prompts, c.request.Prompt[1:])
+		if c.request.Params.PromptLogprobs != sample.NoLogprobs && !slices.Equal(c.prompts,
+			c.request.Prompt[1:]) {
+			w.Errorf("request %d: prompt logprobs for %v, want %v", key, c.prompts,
+				c.request.Prompt[1:])
 		}
 	}
 }

@@ -43,8 +43,8 @@ func newWorker(c Config) *worker {
 		compiling: map[constrain.Spec]int{}}
 }
 
-// replace makes a worker in the place of another one: it knows no slot, and has the other's memory if
-// that is remembered.
+// replace makes a worker in the place of another one: it knows no slot, and has the other's memory
+// if that is remembered.
 func (w *worker) replace(c Config, remembered bool) *worker {
 	next := newWorker(c)
 	next.plans, next.compiling = w.plans, w.compiling
@@ -102,7 +102,8 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 		}
 		scheduled[row.Slot] = true
 		if s := w.slots[row.Slot]; s != nil && s.over(c) {
-			return nil, fmt.Errorf("plan %d: slot %d goes on beyond its longest output", p.ID, row.Slot)
+			return nil, fmt.Errorf("plan %d: slot %d goes on beyond its longest output", p.ID,
+				row.Slot)
 		}
 		n := int(row.Blocks)
 		if err := w.write(row, p.Blocks[at:at+n]); err != nil {
@@ -152,11 +153,13 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 			return fmt.Errorf("slot %d of %d", q.Slot, c.MaxSeqs)
 		}
 		if q.Params.PromptLogprobs != sample.NoLogprobs && len(q.Blocks) > 0 {
-			return fmt.Errorf("slot %d wants prompt logprobs and begins at block %d", q.Slot, len(q.Blocks))
+			return fmt.Errorf("slot %d wants prompt logprobs and begins at block %d", q.Slot,
+				len(q.Blocks))
 		}
 		w.slots[q.Slot] = &slot{
 			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
-			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize, params: q.Params,
+			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize,
+			params:     q.Params,
 			constraint: q.Constraint,
 		}
 	}
@@ -195,7 +198,8 @@ func (w *worker) write(row step.Row, blocks []uint32) error {
 		return fmt.Errorf("computes up to %d, knows %d tokens", start+count, len(s.tokens))
 	}
 	if row.Sample != (start+count == len(s.tokens)) {
-		return fmt.Errorf("samples %v after %d of %d tokens", row.Sample, start+count, len(s.tokens))
+		return fmt.Errorf("samples %v after %d of %d tokens", row.Sample, start+count,
+			len(s.tokens))
 	}
 	s.blocks = append(s.blocks, blocks...)
 	if want := (start + count + w.blockSize - 1) / w.blockSize; len(s.blocks) != want {
@@ -226,8 +230,8 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
 			if w.memory[w.address(s, at)] != h {
-				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else",
-					p.ID, id, at, s.blocks[at/w.blockSize])
+				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something "+
+					"else", p.ID, id, at, s.blocks[at/w.blockSize])
 			}
 		}
 		if s.params.PromptLogprobs != sample.NoLogprobs {
@@ -244,7 +248,8 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			}
 			r.Append(id, t)
 			if s.params.Logprobs != sample.NoLogprobs {
-				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: t}})
+				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id,
+					Sampled: step.TokenLogprob{Token: t}})
 			}
 		}
 	}
@@ -256,7 +261,8 @@ func (w *worker) promptLogprobs(r *step.Result, id uint32, start, count int) {
 	s := w.slots[id]
 	l := step.PromptLogprobs{Slot: id, Start: uint32(start + 1)}
 	for at := start + 1; at <= start+count && at < s.prompt; at++ {
-		l.Entries = append(l.Entries, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: s.tokens[at]}})
+		l.Entries = append(l.Entries, step.Logprobs{Slot: id,
+			Sampled: step.TokenLogprob{Token: s.tokens[at]}})
 	}
 	if len(l.Entries) > 0 {
 		r.PromptLogprobs = append(r.PromptLogprobs, l)

@@ -63,8 +63,8 @@ func (e *Executor) connect(ctx context.Context) error {
 	return e.open(d)
 }
 
-// collectivePatience is how many times as long as StepTimeout ranks wait for each other. The driver sees
-// which rank holds the others up long before; this is for ranks that no driver reaches.
+// collectivePatience is how many times as long as StepTimeout ranks wait for each other. The driver
+// sees which rank holds the others up long before; this is for ranks that no driver reaches.
 const collectivePatience = 10
 
 // admit admits all ranks. It ends early when the group fails: by the exit of a rank.

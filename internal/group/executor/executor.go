@@ -27,8 +27,8 @@ type Launcher interface {
 	Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error)
 	// Exited delivers each end of a rank that Stop did not ask for, those of groups before too.
 	Exited() <-chan launch.Exit
-	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group has
-	// failed, nil when it was asked to end.
+	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group
+	// has failed, nil when it was asked to end.
 	Stop(ctx context.Context, cause error) error
 }
 
@@ -39,8 +39,8 @@ type Options struct {
 	InProcess bool
 	// Init is the configuration of every rank; Rank is set for each, MaxInFlight is the one below.
 	Init queue.Init
-	// CollectiveTimeout is how long ranks wait for each other; 0 is ten times StepTimeout: a rank that
-	// waits cannot know whether the other one moves, which the driver does.
+	// CollectiveTimeout is how long ranks wait for each other; 0 is ten times StepTimeout: a rank
+	// that waits cannot know whether the other one moves, which the driver does.
 	CollectiveTimeout time.Duration
 	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.
 	QueueMemory int64
@@ -53,8 +53,9 @@ type Options struct {
 	// StallWarning is how long a rank may be stalled with work queued before it is reported; 0 is 5
 	// s.
 	StallWarning time.Duration
-	// Fits, unless it is nil, is asked when all ranks have come, before they load: an error ends the
-	// start. It may change what they are told. Of ranks inside the driver's process it is not asked.
+	// Fits, unless it is nil, is asked when all ranks have come, before they load: an error ends
+	// the start. It may change what they are told. Of ranks inside the driver's process it is not
+	// asked.
 	Fits func(init *queue.Init, workers []launch.Worker, here []join.Here) error
 	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
 	MeetTimeout time.Duration
@@ -62,8 +63,8 @@ type Options struct {
 	Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
-	// Keep says that the launcher can keep ranks: it is left as it is (Leave) when the start fails in
-	// a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
+	// Keep says that the launcher can keep ranks: it is left as it is (Leave) when the start fails
+	// in a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
 	Keep  bool
 	Fresh []int
 	// StepTimeout fails the group when no rank has moved for so long during a step; 0 is 300 s.
@@ -192,8 +193,8 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	return e.end(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
 }
 
-// Leave ends a group that has failed, but not its ranks: the launcher may start another one by those
-// that live. Without a Shutdown before the launcher is the caller's to stop.
+// Leave ends a group that has failed, but not its ranks: the launcher may start another one by
+// those that live. Without a Shutdown before the launcher is the caller's to stop.
 func (e *Executor) Leave(ctx context.Context) error {
 	return e.end(ctx, func(error) error { return nil })
 }

@@ -424,12 +424,14 @@ func TestStartFails(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true,
-			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); !errors.Is(err, context.DeadlineExceeded) {
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("silent ranks: %v", err)
 		}
 		refuses := &scripted{fail: errors.New("no room")}
 		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true,
-			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); err == nil || err.Error() != "no room" {
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); err == nil ||
+			err.Error() != "no room" {
 			t.Errorf("launcher that refuses: %v", err)
 		}
 	})
@@ -446,7 +448,8 @@ func TestStepTimeout(t *testing.T) {
 			return kind != queue.KindPlan || c.rank == 2
 		}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
 		_, err := execute(t, e, 4)
-		const want = "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms in which no rank has moved"
+		const want = "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms in which no " +
+			"rank has moved"
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v", err)
 		}

@@ -133,15 +133,16 @@ func (f *Future) Wait() (*step.Result, error) {
 	for {
 		err := e.await(context.Background(), f.done, since.Add(e.opt.StepTimeout))
 		if errors.Is(err, queue.ErrTimeout) {
-			// The time is that of the oldest plan, which may be another one by now, and ranks that move
-			// are slow, not lost.
+			// The time is that of the oldest plan, which may be another one by now, and ranks that
+			// move are slow, not lost.
 			now, due := e.flights.dueSince()
 			if now = later(now, e.stall.moved()); due && now.After(since) {
 				since = now
 				continue
 			}
 			e.overdue(verdict.Overdue{Rank: -1, Step: f.plan,
-				Cause: fmt.Sprintf("no result after %v in which no rank has moved", e.opt.StepTimeout)})
+				Cause: fmt.Sprintf("no result after %v in which no rank has moved",
+					e.opt.StepTimeout)})
 			<-e.life.dead
 			err = e.Err()
 		}

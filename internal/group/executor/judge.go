@@ -175,7 +175,8 @@ func (e *Executor) seen() []verdict.Seen {
 // reported handles a rank's report of an error.
 func (e *Executor) reported(rank int, q *queue.Failure) {
 	r := verdict.Reported{Rank: rank, Step: q.Step, Phase: q.Phase, Message: q.Message,
-		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing, Disagrees: q.Disagrees, Unrelated: q.Unrelated}
+		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing, Disagrees: q.Disagrees,
+		Unrelated: q.Unrelated}
 	if len(r.Missing) > 0 {
 		r.Seen = e.seen()
 	}

@@ -31,15 +31,16 @@ func TestSound(t *testing.T) {
 		unsound    bool
 		remembered uint64 // the last plan that all have the keys and values of
 	}{
-		"all new":           {past: []*queue.Past{nil, nil}},
-		"one new":           {past: []*queue.Past{past(3, 9, 0), nil, past(3, 9, 0)}},
-		"same step":         {past: []*queue.Past{past(3, 9, 0), past(3, 9, 0)}, remembered: 9},
-		"one ahead":         {past: []*queue.Past{past(3, 9, 0), past(4, 10, 0)}, remembered: 9},
-		"one far ahead":     {past: []*queue.Past{past(3, 9, 0), past(20, 30, 0)}, unsound: true},
-		"another plan":      {past: []*queue.Past{past(3, 9, 0), past(3, 9, 10)}, unsound: true},
-		"another one once":  {past: []*queue.Past{past(3, 9, 7), past(3, 9, 0)}, unsound: true},
-		"the third differs": {past: []*queue.Past{past(3, 9, 0), nil, past(3, 9, 9)}, unsound: true},
-		"nothing executed":  {past: []*queue.Past{{}, {}, past(3, 9, 0)}},
+		"all new":          {past: []*queue.Past{nil, nil}},
+		"one new":          {past: []*queue.Past{past(3, 9, 0), nil, past(3, 9, 0)}},
+		"same step":        {past: []*queue.Past{past(3, 9, 0), past(3, 9, 0)}, remembered: 9},
+		"one ahead":        {past: []*queue.Past{past(3, 9, 0), past(4, 10, 0)}, remembered: 9},
+		"one far ahead":    {past: []*queue.Past{past(3, 9, 0), past(20, 30, 0)}, unsound: true},
+		"another plan":     {past: []*queue.Past{past(3, 9, 0), past(3, 9, 10)}, unsound: true},
+		"another one once": {past: []*queue.Past{past(3, 9, 7), past(3, 9, 0)}, unsound: true},
+		"the third differs": {past: []*queue.Past{past(3, 9, 0), nil, past(3, 9, 9)},
+			unsound: true},
+		"nothing executed": {past: []*queue.Past{{}, {}, past(3, 9, 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &Executor{loading: newLoading(len(c.past))}

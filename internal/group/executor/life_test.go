@@ -108,7 +108,8 @@ func beBereaved(links bool) error {
 		if n == 3 { // it is at work
 			fmt.Println(e.workers[0].PID, e.workers[1].PID)
 		}
-		_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, make([]byte, 10_000), RPCOptions{})
+		_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, make([]byte, 10_000),
+			RPCOptions{})
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,8 @@ func beWorker() error {
 		if err := join.Receive(conn, &w); err != nil {
 			return err
 		}
-		if err := join.Send(conn, join.Here{Host: "elsewhere", Endpoint: &inv.Endpoint}); err != nil {
+		if err := join.Send(conn, join.Here{Host: "elsewhere",
+			Endpoint: &inv.Endpoint}); err != nil {
 			return err
 		}
 		if err := join.Receive(conn, &g); err != nil {
@@ -118,8 +119,9 @@ func beWorker() error {
 
 // tinyInit is the built-in model with a small cache.
 func tinyInit(ranks int) queue.Init {
-	return queue.Init{Layout: layout.Layout{TP: ranks}, LoadFormat: "auto", DType: "float32", Threads: 1,
-		Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
+	return queue.Init{Layout: layout.Layout{TP: ranks}, LoadFormat: "auto", DType: "float32",
+		Threads: 1,
+		Blocks:  64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
 }
 
 // transports are the ways to reach ranks that are processes: over the ring, and over TCP and TLS.

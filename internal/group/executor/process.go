@@ -58,7 +58,8 @@ func (e *Executor) pid(rank int) int {
 // schedule is what a process has had of the processors until a moment.
 type schedule struct {
 	at time.Time
-	// ran is how long its threads have run, waited how long they could have run and had no processor.
+	// ran is how long its threads have run, waited how long they could have run and had no
+	// processor.
 	ran, waited time.Duration
 	// ready is how many threads run or could; known how many there are, 0 where nothing is known.
 	ready, known int
@@ -87,8 +88,8 @@ func scheduleOf(pid int) (s schedule) {
 	return s
 }
 
-// starved says that the process wanted a processor for most of the time that has passed since before, and
-// had next to none. A thread's wait counts only once it is over.
+// starved says that the process wanted a processor for most of the time that has passed since
+// before, and had next to none. A thread's wait counts only once it is over.
 func (s schedule) starved(before schedule, elapsed time.Duration) bool {
 	if s.known == 0 || before.known == 0 {
 		return false
@@ -100,6 +101,6 @@ func (s schedule) starved(before schedule, elapsed time.Duration) bool {
 // stoppedState is the state of a process that SIGSTOP or a debugger holds.
 const stoppedState = "stopped"
 
-// deviceState is the state of one that no signal reaches: it waits for a device or a file system, or its
-// control group is frozen.
+// deviceState is the state of one that no signal reaches: it waits for a device or a file system,
+// or its control group is frozen.
 const deviceState = "waiting for a device"

@@ -112,7 +112,8 @@ func TestLargeArguments(t *testing.T) {
 			for i := range args {
 				args[i] = byte(i * 7 >> 3)
 			}
-			all, err := e.CollectiveRPC(t.Context(), calls.Echo.Name, args, RPCOptions{Timeout: patience})
+			all, err := e.CollectiveRPC(t.Context(), calls.Echo.Name, args,
+				RPCOptions{Timeout: patience})
 			if err != nil || len(all) != 2 || !slices.Equal(all[0], args) ||
 				!slices.Equal(all[1], args) {
 				t.Fatalf("%d bytes: %v", size, err)

@@ -96,7 +96,8 @@ type call struct {
 // rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
 // (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
 // counted.
-func Call[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A, opt RPCOptions) ([]R, error) {
+func Call[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A,
+	opt RPCOptions) ([]R, error) {
 	wait, err := Begin(ctx, e, m, args, opt)
 	if err != nil {
 		return nil, err

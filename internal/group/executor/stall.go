@@ -11,8 +11,8 @@ import (
 )
 
 // explainer watches the ranks' status. While work is queued and a rank has not moved for the
-// warning time it emits an event for each lagging rank, and another one when that rank moves again; it
-// emits none while nothing is queued.
+// warning time it emits an event for each lagging rank, and another one when that rank moves again;
+// it emits none while nothing is queued.
 type explainer struct {
 	end  chan struct{}
 	wg   sync.WaitGroup
@@ -28,9 +28,11 @@ type rankSample struct {
 	// is what it was doing when it was looked at last.
 	is    status.Snapshot
 	moved time.Time
-	// stalled is when it stopped to move if that was said, warned when it was said last; else both are zero.
+	// stalled is when it stopped to move if that was said, warned when it was said last; else both
+	// are zero.
 	stalled, warned time.Time
-	// first is what its process had of the processors when it was first seen not to move, last since.
+	// first is what its process had of the processors when it was first seen not to move, last
+	// since.
 	first, last schedule
 }
 
@@ -139,7 +141,8 @@ func (x *explainer) moves(e *Executor, rank int, now time.Time) {
 	if v.stalled.IsZero() {
 		return
 	}
-	e.opt.Events.Emit(status.RankMoves{Rank: rank, Node: e.workers[rank].Node, PID: e.workers[rank].PID,
+	e.opt.Events.Emit(status.RankMoves{Rank: rank, Node: e.workers[rank].Node,
+		PID:   e.workers[rank].PID,
 		After: now.Sub(v.stalled)})
 	v.stalled, v.warned = time.Time{}, time.Time{}
 }
@@ -154,7 +157,8 @@ func (x *explainer) moved() (at time.Time) {
 	return at
 }
 
-// busy says that a rank has had a processor for most of the time since it was first seen not to move.
+// busy says that a rank has had a processor for most of the time since it was first seen not to
+// move.
 func (x *explainer) busy(rank, pid int) bool {
 	if pid == 0 {
 		return false

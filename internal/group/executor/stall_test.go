@@ -91,9 +91,9 @@ func TestStallExplainer(t *testing.T) {
 		}
 		time.Sleep(2 * stalledTick) // that it moves again is seen
 		lines := log.String()
-		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || strings.Count(lines, "moves again") != 1 ||
-			!strings.Contains(lines,
-				`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
+		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || strings.Count(lines,
+			"moves again") != 1 || !strings.Contains(lines,
+			`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
 			t.Errorf("explanation: %s", lines)
 		}
 		if strings.Contains(lines, "rank=0") {
@@ -106,8 +106,8 @@ func TestStallExplainer(t *testing.T) {
 	})
 }
 
-// TestSlowIsNotStalled has a rank compute a layer for ten times as long as a step may stand still, a chunk at
-// a time: it is slow, which is neither a stall nor a failure.
+// TestSlowIsNotStalled has a rank compute a layer for ten times as long as a step may stand still,
+// a chunk at a time: it is slow, which is neither a stall nor a failure.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuilder
@@ -135,7 +135,8 @@ func TestSlowIsNotStalled(t *testing.T) {
 	})
 }
 
-// TestMovesAgain wants a line at once when a rank moves again that was stalled, and the step to go on.
+// TestMovesAgain wants a line at once when a rank moves again that was stalled, and the step to go
+// on.
 func TestMovesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuilder
@@ -160,9 +161,9 @@ func TestMovesAgain(t *testing.T) {
 	})
 }
 
-// TestWaitIsNoStall has a rank wait in a collective for one that is slow, and then both stand still in it: that
-// is a stall only when both have for as long as one may, counted from when the slow one came. It ends for both
-// when one of them moves.
+// TestWaitIsNoStall has a rank wait in a collective for one that is slow, and then both stand still
+// in it: that is a stall only when both have for as long as one may, counted from when the slow one
+// came. It ends for both when one of them moves.
 func TestWaitIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuilder
@@ -229,8 +230,10 @@ func TestStarved(t *testing.T) {
 		"it sleeps":        {schedule{known: 2}, schedule{known: 2}, false},
 		"it computes":      {schedule{known: 2}, schedule{known: 2, ran: s, ready: 1}, false},
 		"it waits for one": {schedule{known: 2}, schedule{known: 2, ready: 1}, true},
-		"it has waited":    {schedule{known: 2, waited: s}, schedule{known: 2, waited: 2 * s, ran: s / 20}, true},
-		"it has a part":    {schedule{known: 2}, schedule{known: 2, waited: s, ran: s / 2, ready: 1}, false},
+		"it has waited": {schedule{known: 2, waited: s}, schedule{known: 2, waited: 2 * s,
+			ran: s / 20}, true},
+		"it has a part": {schedule{known: 2}, schedule{known: 2, waited: s, ran: s / 2,
+			ready: 1}, false},
 	} {
 		if got := c.now.starved(c.before, s); got != c.want {
 			t.Errorf("%s: starved %v", name, got)

@@ -6,22 +6,24 @@ import (
 	"strings"
 )
 
-// HubTokens are names that look secret but that ranks of other hosts need: they may have to get the model
-// themselves.
+// HubTokens are names that look secret but that ranks of other hosts need: they may have to get the
+// model themselves.
 var HubTokens = []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
 
-// childNames and childPrefixes are what a rank reads that is a child of this process: where files are, how
-// Go's runtime and libraries of devices behave, what is this program's own.
+// childNames and childPrefixes are what a rank reads that is a child of this process: where files
+// are, how Go's runtime and libraries of devices behave, what is this program's own.
 var (
-	childNames = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "LD_LIBRARY_PATH",
-		"LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_CACHE_HOME", "TRANSFORMERS_OFFLINE", "NO_COLOR",
+	childNames = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ",
+		"LD_LIBRARY_PATH",
+		"LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_CACHE_HOME", "TRANSFORMERS_OFFLINE",
+		"NO_COLOR",
 		"TERM", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
-	childPrefixes = []string{"EAGLERAY_", "GO", "LC_", "HF_", "HUGGINGFACE_", "CUDA_", "NVIDIA_", "NCCL_",
-		"OMP_", "KMP_", "MKL_", "UCX_", "GLOO_"}
+	childPrefixes = []string{"EAGLERAY_", "GO", "LC_", "HF_", "HUGGINGFACE_", "CUDA_", "NVIDIA_",
+		"NCCL_", "OMP_", "KMP_", "MKL_", "UCX_", "GLOO_"}
 )
 
-// ChildEnvironment is what of an environment, as of os.Environ, a rank gets that is a child of this process:
-// what it reads, and no secret but those of the names allowed.
+// ChildEnvironment is what of an environment, as of os.Environ, a rank gets that is a child of this
+// process: what it reads, and no secret but those of the names allowed.
 func ChildEnvironment(environ []string, allowed ...string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, value, _ := strings.Cut(entry, "=")
@@ -36,12 +38,14 @@ func ChildEnvironment(environ []string, allowed ...string) []string {
 
 // secretPart are letters that mean a secret wherever they stand in a name, with or without
 // underscores around them.
-var secretPart = regexp.MustCompile(`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CONN(ECTION)?_?STR(ING)?|WEBHOOK`)
+var secretPart = regexp.MustCompile(
+	`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CONN(ECTION)?_?STR(ING)?|WEBHOOK`)
 
 // secretWord are words of names that mean a secret. TOKENS is not one: it counts them, as does
 // TOKEN before what is counted, and TOKENIZER is another word.
 var (
-	secretWord = regexp.MustCompile(`(^|[_.-])([A-Z0-9]*TOKEN|KEYS?|PASS|PWD|AUTH|AUTHORIZATION|BEARER|COOKIE|JWT|PAT|SAS|DSN)([_.-]|$)`)
+	secretWord = regexp.MustCompile(
+		`(^|[_.-])([A-Z0-9]*TOKEN|KEYS?|PASS|PWD|AUTH|AUTHORIZATION|BEARER|COOKIE|JWT|PAT|SAS|DSN)([_.-]|$)`)
 	tokenCount = regexp.MustCompile(`TOKEN_(THRESHOLD|LIMIT|COUNT|BUDGET|SIZE|LENGTH|LEN)$`)
 )
 

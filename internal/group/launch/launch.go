@@ -19,8 +19,8 @@ type Spec struct {
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
 	// to other hosts.
 	Binary [32]byte
-	// Layout is how the ranks divide the model, CollectiveTimeout how long a rank inside the driver's
-	// process waits for the others; those of other processes are told as they join.
+	// Layout is how the ranks divide the model, CollectiveTimeout how long a rank inside the
+	// driver's process waits for the others; those of other processes are told as they join.
 	Layout            layout.Layout
 	CollectiveTimeout time.Duration
 	// Fresh says that the rank must be started anew: what has been this rank in the group before,
@@ -39,7 +39,7 @@ type Worker struct {
 	PID  int
 	// Kept says that it was this rank in the group before: it was given its invitation only.
 	Kept bool
-	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for all
-	// of them; nil for others.
+	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for
+	// all of them; nil for others.
 	Hub queue.Hub
 }

@@ -72,10 +72,10 @@ type Reported struct {
 	Unrelated bool
 }
 
-// Overdue is a step in which no rank has moved for too long, or a record that was not read in time. The
-// rank at fault is one whose process is held, else Rank, else the one furthest behind; the
-// failure comes at once, unless another cause is known already. A request can be its cause only if the
-// rank was computing all the while.
+// Overdue is a step in which no rank has moved for too long, or a record that was not read in time.
+// The rank at fault is one whose process is held, else Rank, else the one furthest behind; the
+// failure comes at once, unless another cause is known already. A request can be its cause only if
+// the rank was computing all the while.
 type Overdue struct {
 	// Rank is the one that the queue names, -1 for none.
 	Rank  int

@@ -19,8 +19,8 @@ type Failure struct {
 	// Reported says that Cause is the rank's own word on an error of its own: nothing from outside
 	// has ended it.
 	Reported bool
-	// Unrelated says that no request can be the cause: the rank was stopped, had no processor, was still
-	// moving, or lost a file of the model.
+	// Unrelated says that no request can be the cause: the rank was stopped, had no processor, was
+	// still moving, or lost a file of the model.
 	Unrelated bool
 	// Detail is what else is known of the cause, in lines: the stack of a panic, all that Ray says.
 	Detail string

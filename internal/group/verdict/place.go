@@ -38,16 +38,16 @@ func (p Place) After(q Place) bool {
 // Seen is what one rank was doing when an event happened.
 type Seen struct {
 	Status status.Snapshot
-	// Held is what holds its process, in words, "" for nothing: SIGSTOP or a debugger, or a device that does
-	// not answer. Such a rank cannot say so itself.
+	// Held is what holds its process, in words, "" for nothing: SIGSTOP or a debugger, or a device
+	// that does not answer. Such a rank cannot say so itself.
 	Held string
-	// Busy says that its process has had a processor for most of the time in which it has not moved. It is
-	// false where that is not known.
+	// Busy says that its process has had a processor for most of the time in which it has not
+	// moved. It is false where that is not known.
 	Busy bool
 }
 
-// slowest is the rank that holds the others up: the first whose process is held, and by what, else the
-// first of those that are furthest behind.
+// slowest is the rank that holds the others up: the first whose process is held, and by what, else
+// the first of those that are furthest behind.
 func slowest(ranks []Seen) (rank int, held string) {
 	if len(ranks) == 0 {
 		return -1, ""

@@ -121,8 +121,8 @@ func options(args []string) (fields map[string]string, text []string) {
 		switch {
 		case ok:
 			fields[name] = value
-		case slices.Contains([]string{"follows", "done", "stopped", "busy", "returned", "unknown", "lost",
-			"cut", "disagrees", "unrelated"}, a):
+		case slices.Contains([]string{"follows", "done", "stopped", "busy", "returned", "unknown",
+			"lost", "cut", "disagrees", "unrelated"}, a):
 			fields[a] = ""
 		default:
 			return fields, args[i:]

@@ -10,7 +10,8 @@ import (
 func TestSumTree(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, ranks := range []int{1, 2, 4, 8} {
-		for _, n := range []int{0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 64, 69, block - 1, block, block + 1, 2*block + 5} {
+		for _, n := range []int{0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 64, 69, block - 1, block, block +
+			1, 2*block + 5} {
 			parts := make([][]float32, ranks)
 			for p := range parts {
 				parts[p] = make([]float32, n)
@@ -37,7 +38,8 @@ func TestSumTree(t *testing.T) {
 			SumTree(dst, parts)
 			for i := range want {
 				if math.Float32bits(dst[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%d ranks, element %d of %d: got %v, want %v", ranks, i, n, dst[i], want[i])
+					t.Fatalf("%d ranks, element %d of %d: got %v, want %v", ranks, i, n, dst[i],
+						want[i])
 				}
 			}
 		}

@@ -69,7 +69,8 @@ func Listen(o Options) (*Driver, error) {
 	world := o.Layout.World()
 	d := &Driver{o: o, token: handshake.NewToken(),
 		conns: make([]*handshake.Conn, world), local: make([]bool, world),
-		links: make([]*link.Link, world), here: make([]Here, world), beside: map[int]chan *handshake.Conn{}}
+		links: make([]*link.Link, world), here: make([]Here, world),
+		beside: map[int]chan *handshake.Conn{}}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
 		return nil, err
@@ -135,8 +136,8 @@ func (d *Driver) Admit(ctx context.Context, before ...int) error {
 	return late
 }
 
-// againTimeout is how long a rank of a group before may take to come: it must notice the end of that
-// one, which it may be computing in, and dial.
+// againTimeout is how long a rank of a group before may take to come: it must notice the end of
+// that one, which it may be computing in, and dial.
 const againTimeout = 2 * time.Second
 
 // accept waits for the connections of all ranks: only when all are there it is known which
@@ -341,8 +342,8 @@ func (d *Driver) WatchRank(rank int) End {
 	}
 }
 
-// Beside lets a rank that has a link make connections beside it, until end is called: only the last one
-// that was not taken is kept.
+// Beside lets a rank that has a link make connections beside it, until end is called: only the last
+// one that was not taken is kept.
 func (d *Driver) Beside(rank int) (conns <-chan *handshake.Conn, end func()) {
 	c := make(chan *handshake.Conn, 1)
 	d.mu.Lock()
@@ -377,8 +378,8 @@ func (d *Driver) hand(conn *handshake.Conn) {
 	c <- conn // has room: only this fills it
 }
 
-// Resume accepts ranks that come back after the connection of their link was cut, or make one beside
-// it, until ctx or Close ends it.
+// Resume accepts ranks that come back after the connection of their link was cut, or make one
+// beside it, until ctx or Close ends it.
 func (d *Driver) Resume(ctx context.Context) {
 	for slices.Contains(d.local, false) {
 		conn, err := d.listener.Accept(ctx)

@@ -18,8 +18,9 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 // listen is a driver's side for so many ranks.
 func listen(t *testing.T, world int, links bool) *Driver {
 	t.Helper()
-	o := Options{Layout: layout.Layout{TP: world}, QueueMemory: 1 << 20, LinksOnly: links, Timeout: time.Minute,
-		Log: slog.New(slog.DiscardHandler)}
+	o := Options{Layout: layout.Layout{TP: world}, QueueMemory: 1 << 20, LinksOnly: links,
+		Timeout: time.Minute,
+		Log:     slog.New(slog.DiscardHandler)}
 	if links {
 		o.Address = "127.0.0.1"
 	}

@@ -20,8 +20,8 @@ import (
 type Group interface {
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
 	AllReduce(x []float32) error
-	// ReduceScatter sets dst to this rank's part of that sum: x is the parts of all ranks, one after
-	// the other.
+	// ReduceScatter sets dst to this rank's part of that sum: x is the parts of all ranks, one
+	// after the other.
 	ReduceScatter(dst, x []float32) error
 	// AllGather concatenates x of all ranks, in rank order, into dst.
 	AllGather(dst, x []float32) error
@@ -94,7 +94,8 @@ func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 
 // join makes the group of a communicator: in memory when all its ranks are on one host, of
 // connections when each is on another, else of both.
-func (c *communicator) join(timeout time.Duration, neighbours int, moved *atomic.Uint64) (Group, error) {
+func (c *communicator) join(timeout time.Duration, neighbours int, moved *atomic.Uint64) (Group,
+	error) {
 	defer c.close()
 	const most = collective.MessageBytes
 	if c.hosts == 1 {

@@ -58,8 +58,8 @@ type Invitation struct {
 	Rank  int    `json:"rank"`
 	// World is the number of ranks.
 	World int `json:"world"`
-	// Binary is the SHA-256 of the rank's program, from a launcher that knows it because it runs the
-	// same; without it the rank finds out itself.
+	// Binary is the SHA-256 of the rank's program, from a launcher that knows it because it runs
+	// the same; without it the rank finds out itself.
 	Binary []byte `json:"binary,omitempty"`
 	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is
 	// all of them.

@@ -56,8 +56,8 @@ func endpoint() handshake.Endpoint {
 // each.
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Admitted{Ring: true}, &Here{Host: "here", Endpoint: &e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
-		1, 3, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
+	all := []any{&Admitted{Ring: true}, &Here{Host: "here", Endpoint: &e},
+		&Rendezvous{layout.Layout{TP: 2, PP: 2}, 1, 3, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
 	for _, message := range all {
@@ -330,7 +330,8 @@ func TestJoinFails(t *testing.T) {
 			must(Send(c, Admitted{}))
 			var h Here
 			must(Receive(c, &h))
-			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2, *h.Endpoint}}}))
+			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2,
+				*h.Endpoint}}}))
 			io.ReadFull(c, make([]byte, 1))
 		}, "rank 1 is missing among 1 peers"},
 		{"a peer that is another", 3, func(c *handshake.Conn) {

@@ -48,14 +48,16 @@ func TestLayouts(t *testing.T) {
 					}
 					defer r.Close()
 					if want := neighbours(c.layout, c.hosts, rank); r.neighbours != want {
-						t.Errorf("rank %d of %d ranks on its host, not %d", rank, r.neighbours, want)
+						t.Errorf("rank %d of %d ranks on its host, not %d", rank, r.neighbours,
+							want)
 					}
 					groups, err := r.Groups(nil)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					if err := errors.Join(exercise(groups, c.layout, rank), groups.Close()); err != nil {
+					if err := errors.Join(exercise(groups, c.layout, rank),
+						groups.Close()); err != nil {
 						t.Errorf("rank %d: %v", rank, err)
 					}
 				})
@@ -116,7 +118,8 @@ func sum(g Group, size, at int, ranks []int) error {
 		}
 		part, all := make([]float32, n/size), make([]float32, n/size*size)
 		err := errors.Join(collectivetest.SameBits(x, want),
-			g.ReduceScatter(part, collectivetest.Contribution(at, n/size*size, 5)), g.AllGather(all, part))
+			g.ReduceScatter(part, collectivetest.Contribution(at, n/size*size, 5)), g.AllGather(all,
+				part))
 		if err != nil {
 			return err
 		}

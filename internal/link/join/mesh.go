@@ -26,7 +26,8 @@ type communicator struct {
 	local []int
 	// hosts is how many hosts the ranks are on.
 	hosts int
-	// memory is shared by the local ones, if there are several; conns, by place, lead to the others.
+	// memory is shared by the local ones, if there are several; conns, by place, lead to the
+	// others.
 	memory *os.File
 	conns  []net.Conn
 }

@@ -32,8 +32,8 @@ type Rank struct {
 	watching sync.WaitGroup
 	left     chan struct{}
 
-	// timeout is how long this rank waits for another in its communicators, neighbours how many ranks
-	// are on its host.
+	// timeout is how long this rank waits for another in its communicators, neighbours how many
+	// ranks are on its host.
 	timeout       time.Duration
 	neighbours    int
 	communicators []*communicator
@@ -176,8 +176,8 @@ func (r *Rank) watchConn() {
 	r.driverGone(err)
 }
 
-// Beside makes one more connection to the driver, which must wait for it (Driver.Beside) and is told what
-// was received. It is cut when the driver has gone. Ranks without a link have none.
+// Beside makes one more connection to the driver, which must wait for it (Driver.Beside) and is
+// told what was received. It is cut when the driver has gone. Ranks without a link have none.
 func (r *Rank) Beside(received uint64) (net.Conn, error) {
 	id := r.id
 	id.Resume = &handshake.Resume{Session: r.conn.Session, Received: received, Beside: true}

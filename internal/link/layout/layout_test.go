@@ -6,7 +6,8 @@ import (
 )
 
 func TestPlaces(t *testing.T) {
-	for _, l := range []Layout{{}, {TP: 4}, {PP: 3}, {PCP: 2}, {TP: 2, PP: 2}, {TP: 2, PP: 3, PCP: 2},
+	for _, l := range []Layout{{}, {TP: 4}, {PP: 3}, {PCP: 2}, {TP: 2, PP: 2}, {TP: 2, PP: 3,
+		PCP: 2},
 		{TP: 8, PP: 4, PCP: 2}} {
 		sizes := l.Sizes()
 		if got := sizes.TP * sizes.PP * sizes.PCP; got != l.World() {

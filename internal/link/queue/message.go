@@ -55,14 +55,14 @@ type Init struct {
 	Revision    string `json:"revision,omitempty"`
 	DownloadDir string `json:"download_dir,omitempty"`
 	LoadFormat  string `json:"load_format"`
-	// Files are those of the folder that the group computes by: the rank loads no others. nil is for
-	// whatever is there.
+	// Files are those of the folder that the group computes by: the rank loads no others. nil is
+	// for whatever is there.
 	Files []File `json:"files,omitempty"`
-	// Holder is a process on the driver's host that has them open whatever becomes of their names; 0
-	// is for none, then nothing but their names leads to them.
+	// Holder is a process on the driver's host that has them open whatever becomes of their names;
+	// 0 is for none, then nothing but their names leads to them.
 	Holder int `json:"holder,omitempty"`
-	// Later says that the weights come with an update, or with the end of a sleep: those of the files
-	// are not loaded.
+	// Later says that the weights come with an update, or with the end of a sleep: those of the
+	// files are not loaded.
 	Later bool `json:"later,omitempty"`
 	// Tokenizer is the folder of the tokenizer on the driver's node, "" for the model's own, and
 	// TokenizerFiles what Files is for the model.
@@ -83,8 +83,8 @@ type Init struct {
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`
-	// Heap is how many bytes Go's heap may have in a process of the rank's own, beside HeapPerThread for
-	// each of its threads; 0 is no limit.
+	// Heap is how many bytes Go's heap may have in a process of the rank's own, beside
+	// HeapPerThread for each of its threads; 0 is no limit.
 	Heap          int64 `json:"heap,omitempty"`
 	HeapPerThread int64 `json:"heap_per_thread,omitempty"`
 	// Constraints is how many bytes all constraints on answers may have together; 0 is 512 MiB.
@@ -232,8 +232,9 @@ func ParseCall(body []byte) (Call, error) {
 		return Call{}, fmt.Errorf("queue: call of %d bytes names a method of %d", len(body), n)
 	}
 	c := Call{ID: binary.LittleEndian.Uint64(body), Step: binary.LittleEndian.Uint64(body[8:]),
-		Timeout: time.Duration(binary.LittleEndian.Uint64(body[16:])), Sent: int64(binary.LittleEndian.Uint64(body[24:])),
-		Method: string(body[callHead : callHead+n]), Args: body[callHead+n:]}
+		Timeout: time.Duration(binary.LittleEndian.Uint64(body[16:])),
+		Sent:    int64(binary.LittleEndian.Uint64(body[24:])),
+		Method:  string(body[callHead : callHead+n]), Args: body[callHead+n:]}
 	if c.Timeout < 0 {
 		return Call{}, fmt.Errorf("queue: call has a timeout of %v", c.Timeout)
 	}

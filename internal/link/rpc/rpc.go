@@ -1,6 +1,6 @@
-// Package rpc gives the calls of a driver to its ranks types: a Method is a name with the type of its
-// arguments and of its result, which both sides use. The records that carry a call are queue.Call and
-// queue.Reply; arguments and results travel in them as JSON.
+// Package rpc gives the calls of a driver to its ranks types: a Method is a name with the type of
+// its arguments and of its result, which both sides use. The records that carry a call are
+// queue.Call and queue.Reply; arguments and results travel in them as JSON.
 package rpc
 
 import (
@@ -14,7 +14,8 @@ type Method[Args, Result any] struct {
 	Name string
 }
 
-// None are the arguments of a method that has none, or the result of one that returns nothing: no bytes.
+// None are the arguments of a method that has none, or the result of one that returns nothing: no
+// bytes.
 type None struct{}
 
 // Raw are bytes that travel as they are.

@@ -35,7 +35,8 @@ func round[T any](t *testing.T, v T, want string) {
 }
 
 func TestDecodeAll(t *testing.T) {
-	if list, err := DecodeAll[int]([][]byte{[]byte("1"), nil}); err != nil || !reflect.DeepEqual(list, []int{1, 0}) {
+	if list, err := DecodeAll[int]([][]byte{[]byte("1"), nil}); err != nil ||
+		!reflect.DeepEqual(list, []int{1, 0}) {
 		t.Errorf("%v, %v", list, err)
 	}
 	if _, err := DecodeAll[int]([][]byte{[]byte("1"), []byte("{")}); err == nil ||

@@ -11,7 +11,10 @@ import (
 func TestOfEngine(t *testing.T) {
 	var log bytes.Buffer
 	var heard []Event
-	l := Tee(LogTo(slog.New(slog.NewTextHandler(&log, nil))), func(e Event) { heard = append(heard, e) })
+	l := Tee(LogTo(slog.New(slog.NewTextHandler(&log, nil))), func(e Event) {
+		heard = append(heard,
+			e)
+	})
 	l.FromEngine(3).Emit(StepSlow{Step: 7})
 	l.Emit(StepSlow{Step: 8})
 	for i, want := range []struct {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Event is something that happened to an engine or its group of ranks. The events of this package are
-// all there are: the log, the metrics and every view of a running engine are made from them.
+// Event is something that happened to an engine or its group of ranks. The events of this package
+// are all there are: the log, the metrics and every view of a running engine are made from them.
 type Event interface {
 	// String is the event in one line: what a log in text form says of it.
 	String() string
@@ -186,8 +186,8 @@ type GroupRecovered struct {
 	// Requests is how many go on; Took is the time since the failure was known.
 	Requests int
 	Took     time.Duration
-	// Kept is how many ranks stayed with what they had loaded; Remembered says that the prefix cache
-	// stayed too.
+	// Kept is how many ranks stayed with what they had loaded; Remembered says that the prefix
+	// cache stayed too.
 	Kept       int
 	Remembered bool
 }
@@ -229,8 +229,8 @@ func (e RequestCondemned) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
-// ModelChanged says that a file of the model was replaced on disk: ranks go on with the one that was
-// loaded.
+// ModelChanged says that a file of the model was replaced on disk: ranks go on with the one that
+// was loaded.
 type ModelChanged struct {
 	// File is its path, Identity what was loaded, Now what is there ("" when nothing is).
 	File, Identity, Now string
@@ -240,15 +240,16 @@ func (e ModelChanged) String() string { return text(e) }
 
 // Log is at level warn.
 func (e ModelChanged) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelWarn, "a file of the model was replaced: the one that was loaded is kept until the " +
+	return slog.LevelWarn, "a file of the model was replaced: the one that was loaded is kept " +
+			"until the " +
 			"server is restarted (--on-model-change)", []slog.Attr{
 			slog.String("file", e.File), slog.String("identity", e.Identity),
 			slog.String("now", e.Now),
 		}
 }
 
-// ModelAdopted says that the files of the model were replaced on disk, and that answers come from the new
-// ones from now on.
+// ModelAdopted says that the files of the model were replaced on disk, and that answers come from
+// the new ones from now on.
 type ModelAdopted struct {
 	// Folder is where they are, Identity what they are, Before what answered until now.
 	Folder, Identity, Before string
@@ -299,8 +300,8 @@ func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
-// RankLeft says that a rank was killed and did not end: it is left behind, and what takes its place is
-// started beside it.
+// RankLeft says that a rank was killed and did not end: it is left behind, and what takes its place
+// is started beside it.
 type RankLeft struct {
 	Rank int
 	Node string
@@ -311,7 +312,8 @@ func (e RankLeft) String() string { return text(e) }
 
 // Log is at level error.
 func (e RankLeft) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelError, "a rank was killed and does not end (frozen, in a debugger, or waiting for a " +
+	return slog.LevelError, "a rank was killed and does not end (frozen, in a debugger, or " +
+			"waiting for a " +
 			"device): it is left behind", []slog.Attr{
 			slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
 		}

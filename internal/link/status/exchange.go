@@ -88,8 +88,8 @@ func (e GrammarCompiled) Log() (slog.Level, string, []slog.Attr) {
 		slog.Duration("took", e.Took)}
 }
 
-// Frequent says that an event happens with every request of its kind: metrics count it, and a list of
-// what has happened does without.
+// Frequent says that an event happens with every request of its kind: metrics count it, and a list
+// of what has happened does without.
 func Frequent(e Event) bool {
 	switch e := e.(type) {
 	case KVFetched:

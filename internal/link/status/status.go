@@ -90,8 +90,8 @@ func (r *Rank) Finished(plan uint64) { r.finished.Store(plan); r.changes.Add(1) 
 // Call publishes the RPC under way, 0 for none.
 func (r *Rank) Call(id uint64) { r.call.Store(id); r.changes.Add(1) }
 
-// Moved is the count of the rank's writes, for what moves without saying where it is: the chunks of a
-// layer.
+// Moved is the count of the rank's writes, for what moves without saying where it is: the chunks of
+// a layer.
 func (r *Rank) Moved() *atomic.Uint64 { return &r.changes }
 
 // Snapshot reads the fields one by one: what is taken while the rank writes may mix two moments.
@@ -99,7 +99,8 @@ func (r *Rank) Snapshot() Snapshot {
 	state := r.state.Load()
 	return Snapshot{Received: r.received.Load(), Started: r.started.Load(),
 		Finished: r.finished.Load(),
-		Phase:    Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(), Changes: r.changes.Load()}
+		Phase:    Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(),
+		Changes: r.changes.Load()}
 }
 
 // String is what the rank is doing, in words.

@@ -9,7 +9,8 @@ import (
 func TestSnapshotRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
-		s := Snapshot{rng.Uint64(), rng.Uint64(), rng.Uint64(), Phase(rng.Uint32()), rng.Uint32(), rng.Uint64(), rng.Uint64()}
+		s := Snapshot{rng.Uint64(), rng.Uint64(), rng.Uint64(), Phase(rng.Uint32()), rng.Uint32(),
+			rng.Uint64(), rng.Uint64()}
 		got, err := Parse(s.Append(nil))
 		if err != nil || got != s {
 			t.Fatalf("%+v became %+v, %v", s, got, err)

@@ -11,7 +11,8 @@ import (
 // The encoding: a version byte, a kind byte, then the fields in the order of the Go types,
 // little-endian, without padding. A list is its length as uint32, then its elements. Result.End
 // comes after Token, and only when there are more tokens than slots: else every run is one token.
-// There is one encoding of every record: a decoder accepts nothing that the encoder would not write.
+// There is one encoding of every record: a decoder accepts nothing that the encoder would not
+// write.
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.

@@ -33,11 +33,16 @@ func (m maker) i32() int32   { return int32(m.Uint32()) }
 
 func (m maker) params() sample.Params {
 	return sample.Params{
-		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(), RepetitionPenalty: m.f32(),
-		PresencePenalty: m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
-		PromptLogprobs: m.i32(), MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(), IgnoreEOS: m.IntN(2) == 0,
-		StopTokens:     some(m, 3, m.i32),
-		LogitBias:      some(m, 3, func() sample.Bias { return sample.Bias{ID: m.i32(), Value: m.f32()} }),
+		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(),
+		RepetitionPenalty: m.f32(),
+		PresencePenalty:   m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
+		PromptLogprobs: m.i32(), MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(),
+		IgnoreEOS:  m.IntN(2) == 0,
+		StopTokens: some(m, 3, m.i32),
+		LogitBias: some(m, 3, func() sample.Bias {
+			return sample.Bias{ID: m.i32(),
+				Value: m.f32()}
+		}),
 		AllowedTokens:  some(m, 3, m.i32),
 		BadWords:       some(m, 3, func() []int32 { return some(m, 3, m.i32) }),
 		ThinkingBudget: m.i32(), ThinkingStart: some(m, 3, m.i32), ThinkingEnd: some(m, 3, m.i32),
@@ -48,7 +53,8 @@ func (m maker) plan() *Plan {
 	p := &Plan{ID: m.Uint64(), Free: some(m, 4, m.Uint32)}
 	p.New = some(m, 4, func() NewRequest {
 		q := NewRequest{
-			Slot: m.Uint32(), Tokens: some(m, 40, m.i32), Blocks: some(m, 5, m.Uint32), Params: m.params(),
+			Slot: m.Uint32(), Tokens: some(m, 40, m.i32), Blocks: some(m, 5, m.Uint32),
+			Params: m.params(),
 		}
 		q.PromptLen = uint32(m.IntN(len(q.Tokens) + 1))
 		q.Constraint = constrain.Spec{Kind: constrain.Kind(m.IntN(constrain.Kinds)),
@@ -60,7 +66,8 @@ func (m maker) plan() *Plan {
 	for range m.IntN(20) {
 		blocks := some(m, 3, m.Uint32)
 		p.Rows = append(p.Rows, Row{
-			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint16(len(blocks)), Last: m.i32(),
+			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint16(len(blocks)),
+			Last:   m.i32(),
 			Source: Source(m.IntN(3)), Sample: m.IntN(2) == 0,
 		})
 		p.Blocks = append(p.Blocks, blocks...)
@@ -69,7 +76,10 @@ func (m maker) plan() *Plan {
 }
 
 func (m maker) logprobs() Logprobs {
-	one := func() TokenLogprob { return TokenLogprob{Token: m.i32(), Rank: m.i32(), Logprob: m.f32()} }
+	one := func() TokenLogprob {
+		return TokenLogprob{Token: m.i32(), Rank: m.i32(),
+			Logprob: m.f32()}
+	}
 	return Logprobs{Slot: m.Uint32(), Sampled: one(), Top: some(m, 5, one)}
 }
 
@@ -82,7 +92,10 @@ func (m maker) result() *Result {
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
 		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
 	})
-	r.Pooled = some(m, 2, func() Pooled { return Pooled{Slot: m.Uint32(), Vector: some(m, 9, m.f32)} })
+	r.Pooled = some(m, 2, func() Pooled {
+		return Pooled{Slot: m.Uint32(), Vector: some(m, 9,
+			m.f32)}
+	})
 	return r
 }
 
@@ -159,7 +172,8 @@ func TestLayout(t *testing.T) {
 	}
 	got = AppendResult(nil, &Result{
 		Plan: 5, Slot: []uint32{1, 3}, End: []uint32{1, 3}, Token: []int32{7, 8, 9},
-		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
+		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1,
+			-0.5}}}},
 	})
 	want = []byte{
 		6, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
@@ -185,7 +199,8 @@ func TestLayout(t *testing.T) {
 	if n := len(AppendResult(nil, &Result{Pooled: make([]Pooled, 1)})) - empty; n != minPooled {
 		t.Errorf("an empty Pooled takes %d bytes, not %d", n, minPooled)
 	}
-	if n := len(AppendResult(nil, &Result{PromptLogprobs: make([]PromptLogprobs, 1)})) - empty; n != minPromptLogprobs {
+	if n := len(AppendResult(nil, &Result{PromptLogprobs: make([]PromptLogprobs,
+		1)})) - empty; n != minPromptLogprobs {
 		t.Errorf("an empty PromptLogprobs takes %d bytes, not %d", n, minPromptLogprobs)
 	}
 }
@@ -219,19 +234,24 @@ func TestDecodeRefuses(t *testing.T) {
 		{"other version", append([]byte{1}, AppendPlan(nil, valid)[1:]...), "version 1"},
 		{"a result", AppendResult(nil, &Result{}), `kind 'R'`},
 		{"trailing byte", append(AppendPlan(nil, valid), 0), "1 bytes after the end"},
-		{"unknown source", AppendPlan(nil, &Plan{Rows: []Row{{Source: 3}}}), "the source or the flag of a row is none"},
+		{"unknown source", AppendPlan(nil, &Plan{Rows: []Row{{Source: 3}}}),
+			"the source or the flag of a row is none"},
 		{"sample twice", badRow(3, 2), "the source or the flag of a row is none"},
 		{"filled", badRow(2, 5), "the source or the flag of a row is none"},
-		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}), "0 new blocks announced, 1 listed"},
-		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}), "prompt of 1 tokens, 0 listed"},
-		{"huge list", append([]byte{Version, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
+		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}),
+			"0 new blocks announced, 1 listed"},
+		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}),
+			"prompt of 1 tokens, 0 listed"},
+		{"huge list", append([]byte{Version, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255),
+			"Free: 4294967295 elements need 17179869180 bytes, 0 left"},
 		{"boolean 2", badBool(), "2 is no boolean"},
 		{"constraint of no kind", AppendPlan(nil, &Plan{New: []NewRequest{
 			{Constraint: constrain.Spec{Kind: constrain.Kinds}}}}), "kind 7 is none"},
 	} {
 		var p Plan
 		err := DecodePlan(c.bytes, &p)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "step: plan") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(),
+			"step: plan") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -242,17 +262,20 @@ func TestDecodeRefuses(t *testing.T) {
 	}{
 		{"a plan", AppendPlan(nil, &Plan{}), `kind 'P'`},
 		{"fewer runs", AppendResult(nil, &Result{Slot: []uint32{1}}), "1 slots with 0 runs"},
-		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}, End: []uint32{1}}), "runs of 1 tokens, 0 listed"},
-		{"tokens of none", AppendResult(nil, &Result{Token: []int32{1}}), "runs of 0 tokens, 1 listed"},
-		{"no tokens", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{1, 1}, Token: []int32{1}}),
-			"the tokens of slot 6 end at 1, those before at 1"},
-		{"backwards", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{2, 1}, Token: []int32{1}}),
-			"the tokens of slot 6 end at 1, those before at 2"},
+		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}, End: []uint32{1}}),
+			"runs of 1 tokens, 0 listed"},
+		{"tokens of none", AppendResult(nil, &Result{Token: []int32{1}}),
+			"runs of 0 tokens, 1 listed"},
+		{"no tokens", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{1, 1},
+			Token: []int32{1}}), "the tokens of slot 6 end at 1, those before at 1"},
+		{"backwards", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{2, 1},
+			Token: []int32{1}}), "the tokens of slot 6 end at 1, those before at 2"},
 		{"trailing bytes", append(AppendResult(nil, &Result{}), 0, 0), "2 bytes after the end"},
 	} {
 		var r Result
 		err := DecodeResult(c.bytes, &r)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "step: result") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(),
+			"step: result") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -281,7 +304,8 @@ func TestRuns(t *testing.T) {
 	if !slices.Equal(r.Slot, []uint32{4, 2, 7}) {
 		t.Errorf("slots %v", r.Slot)
 	}
-	if _, err := ResultPlan(b[:9]); err == nil || !strings.HasPrefix(err.Error(), "step: result: Plan: 7 bytes left") {
+	if _, err := ResultPlan(b[:9]); err == nil || !strings.HasPrefix(err.Error(),
+		"step: result: Plan: 7 bytes left") {
 		t.Errorf("a result cut short: %v", err)
 	}
 	if _, err := ResultPlan(AppendPlan(nil, &Plan{})); err == nil {
@@ -293,7 +317,8 @@ func TestRuns(t *testing.T) {
 // request.
 func TestPlanTokens(t *testing.T) {
 	p := Plan{Rows: []Row{
-		{Count: 5}, {Count: 1, Source: FromPlan}, {Count: 2, Sample: true}, {Count: 1, Source: FromSampler},
+		{Count: 5}, {Count: 1, Source: FromPlan}, {Count: 2, Sample: true}, {Count: 1,
+			Source: FromSampler},
 	}}
 	if all, prefill := p.Tokens(); all != 9 || prefill != 7 {
 		t.Errorf("%d tokens, %d of them prefill, want 9 and 7", all, prefill)
@@ -358,8 +383,10 @@ func TestHostileLengths(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			// A block table entry of 4 bytes may announce a slice header of 24; the rest is error
 			// text.
-			if most := uint64(len(b)) * (8*uint64(len(b)) + 2048); after.TotalAlloc-before.TotalAlloc > most {
-				t.Errorf("length %d: %d bytes allocated, at most %d expected", n, after.TotalAlloc-before.TotalAlloc, most)
+			if most := uint64(len(b)) * (8*uint64(len(b)) +
+				2048); after.TotalAlloc-before.TotalAlloc > most {
+				t.Errorf("length %d: %d bytes allocated, at most %d expected", n,
+					after.TotalAlloc-before.TotalAlloc, most)
 			}
 		}
 	}
@@ -401,7 +428,8 @@ func FuzzDecodeResult(f *testing.F) {
 func steady(n int) (*Plan, *Result) {
 	p, r := &Plan{ID: 1000}, &Result{Plan: 1000}
 	for i := range uint32(n) {
-		row := Row{Slot: i, Start: 500 + i, Count: 1, Last: int32(i) * 7, Source: FromPlan, Sample: true}
+		row := Row{Slot: i, Start: 500 + i, Count: 1, Last: int32(i) * 7, Source: FromPlan,
+			Sample: true}
 		if i%16 == 0 {
 			row.Blocks = 1
 			p.Blocks = append(p.Blocks, 3000+i)

@@ -30,7 +30,8 @@ func DecodePlan(b []byte, p *Plan) error {
 		return fmt.Errorf("step: plan: %w", err)
 	}
 	if blocks != uint64(len(p.Blocks)) {
-		return fmt.Errorf("step: plan %d: %d new blocks announced, %d listed", p.ID, blocks, len(p.Blocks))
+		return fmt.Errorf("step: plan %d: %d new blocks announced, %d listed", p.ID, blocks,
+			len(p.Blocks))
 	}
 	if err := p.consistent(); err != nil {
 		return fmt.Errorf("step: plan %d: %w", p.ID, err)
@@ -42,7 +43,8 @@ func DecodePlan(b []byte, p *Plan) error {
 func (p *Plan) consistent() error {
 	for i := range p.New {
 		if q := &p.New[i]; uint64(q.PromptLen) > uint64(len(q.Tokens)) {
-			return fmt.Errorf("slot %d: prompt of %d tokens, %d listed", q.Slot, q.PromptLen, len(q.Tokens))
+			return fmt.Errorf("slot %d: prompt of %d tokens, %d listed", q.Slot, q.PromptLen,
+				len(q.Tokens))
 		}
 	}
 	return nil
@@ -105,7 +107,8 @@ func (r *Result) consistent() error {
 	end := uint32(0)
 	for i, e := range r.End {
 		if e <= end {
-			return fmt.Errorf("the tokens of slot %d end at %d, those before at %d", r.Slot[i], e, end)
+			return fmt.Errorf("the tokens of slot %d end at %d, those before at %d", r.Slot[i], e,
+				end)
 		}
 		end = e
 	}
@@ -254,8 +257,8 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 	return dst[:n]
 }
 
-// rows reads Plan.Rows, and how many blocks they announce. A row whose last word is not one that the
-// encoder writes is refused: it is not used as a Row.
+// rows reads Plan.Rows, and how many blocks they announce. A row whose last word is not one that
+// the encoder writes is refused: it is not used as a Row.
 func (r *reader) rows(dst []Row) (rows []Row, blocks uint64) {
 	rows = elements(r, r.length("Rows", rowSize), dst)
 	words := rowWords(rows)

@@ -43,8 +43,8 @@ type Row struct {
 	Start, Count uint32
 	// Last is the token at the last position when Source is FromPlan, else 0.
 	Last int32
-	// Blocks is how many entries of Plan.Blocks extend the request's block table. It has 16 bits, so
-	// that a row of 20 bytes has no padding and crosses as it lies in memory.
+	// Blocks is how many entries of Plan.Blocks extend the request's block table. It has 16 bits,
+	// so that a row of 20 bytes has no padding and crosses as it lies in memory.
 	Blocks uint16
 	// Source says where a rank has the token at the last position from.
 	Source Source
@@ -194,8 +194,8 @@ type PromptLogprobs struct {
 	Entries []Logprobs
 }
 
-// Digest is a hash of what a rank has made of a plan and of those before it: equal on all ranks that
-// execute it.
+// Digest is a hash of what a rank has made of a plan and of those before it: equal on all ranks
+// that execute it.
 type Digest struct {
 	Plan uint64 `json:"plan"`
 	Hash uint64 `json:"hash"`

@@ -69,9 +69,11 @@ func (o *structuredOutputs) Set(text string) error {
 	}
 	switch {
 	case c.AdditionalProperties:
-		return errors.New("disable_additional_properties is not supported: schemas are obeyed as they are")
+		return errors.New("disable_additional_properties is not supported: schemas are obeyed as " +
+			"they are")
 	case c.InReasoning:
-		return errors.New("enable_in_reasoning is not supported: constraints begin after the reasoning")
+		return errors.New("enable_in_reasoning is not supported: constraints begin after the " +
+			"reasoning")
 	}
 	o.answers.CompactJSON, o.answers.AnyKeyOrder, o.text = c.Compact, c.AnyKeyOrder, text
 	return nil

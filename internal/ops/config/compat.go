@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/compat"
 )
 
-// Compat says of each flag of f how it stands to vLLM's, in alphabetical order. A flag that is in no
-// table works as in vLLM.
+// Compat says of each flag of f how it stands to vLLM's, in alphabetical order. A flag that is in
+// no table works as in vLLM.
 func Compat(f *pflag.FlagSet) []compat.Entry {
 	var list []compat.Entry
 	f.VisitAll(func(x *pflag.Flag) {
@@ -77,8 +77,10 @@ var flagNotes = map[string]compat.Entry{
 	"pooler-config": differs("pooling_type LAST or MEAN; normalize or use_activation"),
 	"hf-overrides": differs("of models that pool: is_matryoshka, matryoshka_dimensions, " +
 		"classifier_from_token, is_original_qwen3_reranker"),
-	"reasoning-parser":        differs("auto, the default, reads the chat template; none; or a name"),
-	"tool-call-parser":        differs("auto, the default, reads the chat template; none; or a name"),
+	"reasoning-parser": differs(
+		"auto, the default, reads the chat template; none; or a name"),
+	"tool-call-parser": differs(
+		"auto, the default, reads the chat template; none; or a name"),
 	"enable-auto-tool-choice": differs("on by default"),
 	"structured-outputs-config": differs("disable_any_whitespace; there is one back end, which " +
 		"never falls back"),
@@ -91,11 +93,13 @@ var flagNotes = map[string]compat.Entry{
 	"kv-transfer-config": differs("EagleRayConnector, for which NixlConnector is taken; vLLM's " +
 		"roles"),
 	// Ranks.
-	"tensor-parallel-size":          differs("1, 2, 4 or 8, and the heads must divide"),
-	"pipeline-parallel-size":        same("stages of equal bytes of weights, vLLM's of equal layers"),
+	"tensor-parallel-size": differs("1, 2, 4 or 8, and the heads must divide"),
+	"pipeline-parallel-size": same(
+		"stages of equal bytes of weights, vLLM's of equal layers"),
 	"pipeline-layer-split":          ours("layers of each stage, such as 12,12"),
 	"prefill-context-parallel-size": same("chunks of 32 tokens a rank or more are divided"),
-	"data-parallel-size": same("engines behind one API; a request stays on one of them with all its " +
+	"data-parallel-size": same("engines behind one API; a request stays on one of them with all " +
+		"its " +
 		"choices"),
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
@@ -112,7 +116,8 @@ var flagNotes = map[string]compat.Entry{
 	"stall-warning":                 ours("in the place of VLLM_RINGBUFFER_WARNING_INTERVAL"),
 	"execute-model-timeout-seconds": ours("how long no worker may move in a step"),
 	// Ray: in vLLM variables and the Python API.
-	"ray-address":            ours("chooses --distributed-executor-backend ray, as the variable does not"),
+	"ray-address": ours("chooses --distributed-executor-backend ray, as the variable " +
+		"does not"),
 	"ray-namespace":          ours("vLLM's is anonymous"),
 	"ray-python":             ours("Python with Ray 2.35.0 or newer; vLLM runs in it"),
 	"ray-placement-group":    ours("id or name; vLLM takes the group of the actor around it"),
@@ -123,28 +128,29 @@ var flagNotes = map[string]compat.Entry{
 	"ray-placement-timeout":  ours("vLLM waits 1800 s; here what no node has is refused at once"),
 	"ray-runtime-env":        ours("for the whole job, as ray_runtime_env in Python"),
 	"strict-env":             ours("differing variables of nodes end the start"),
-	"ray-env-allow":          ours("of what looks like a secret only HF_TOKEN goes to nodes by itself"),
-	"node-ip":                ours("this machine's address for workers"),
-	"on-failure":             ours("restart (the default) or exit; vLLM ends"),
-	"max-restarts":           ours("restarts within --restart-window"),
-	"restart-window":         ours("time in which --max-restarts are allowed"),
-	"on-model-change":        ours("keep, refuse or adopt files that changed since the start"),
+	"ray-env-allow": ours("of what looks like a secret only HF_TOKEN goes to nodes by " +
+		"itself"), "node-ip": ours("this machine's address for workers"),
+	"on-failure":      ours("restart (the default) or exit; vLLM ends"),
+	"max-restarts":    ours("restarts within --restart-window"),
+	"restart-window":  ours("time in which --max-restarts are allowed"),
+	"on-model-change": ours("keep, refuse or adopt files that changed since the start"),
 	// The scheduler.
 	"max-num-seqs":           differs("256 by default, whatever the device"),
 	"max-num-batched-tokens": differs("2048 by default, at least --max-num-seqs"),
 	"enable-chunked-prefill": same("off, the budget grows to hold a whole prompt"),
 	"scheduling-policy":      differs("fcfs or priority; under both, clients take turns"),
-	"max-num-queued-reqs": differs("counts sequences (n times prompts), 8192 by default; 503 beyond " +
+	"max-num-queued-reqs": differs("counts sequences (n times prompts), 8192 by default; 503 " +
+		"beyond " +
 		"it"),
 	"async-scheduling": same("off, tokens are the same"),
 	// The server.
-	"host":                   differs("127.0.0.1 by default"),
-	"port":                   same("0 is any free one"),
-	"api-key":                differs("guards every route but /health, /readyz, /livez, /ping and /version"),
-	"api-key-file":           ours("keys, one a line"),
-	"allowed-origins":        differs("none by default but pages of this machine; vLLM's is *"),
-	"allowed-hosts":          ours("names accepted in Host; bound to loopback only those of this machine"),
-	"allowed-local-weights":  ours("folders of /update_weights, beside the model's"),
+	"host": differs("127.0.0.1 by default"),
+	"port": same("0 is any free one"),
+	"api-key": differs("guards every route but /health, /readyz, /livez, /ping " +
+		"and /version"), "api-key-file": ours("keys, one a line"),
+	"allowed-origins": differs("none by default but pages of this machine; vLLM's is *"),
+	"allowed-hosts": ours("names accepted in Host; bound to loopback only those of this " +
+		"machine"), "allowed-local-weights": ours("folders of /update_weights, beside the model's"),
 	"enable-rlhf":            ours("in the place of VLLM_SERVER_DEV_MODE"),
 	"enable-elastic-ep":      differs("engines are added and removed; experts are not moved"),
 	"log-format":             ours("text, logfmt or json"),

@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/compat"
 )
 
-// TestCompat holds the table of notes to the flags that there are, and what is said of flags that do
-// nothing to what they accept.
+// TestCompat holds the table of notes to the flags that there are, and what is said of flags that
+// do nothing to what they accept.
 func TestCompat(t *testing.T) {
 	c := Default()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -27,15 +27,19 @@ func TestCompat(t *testing.T) {
 		got[e.Name] = e
 	}
 	for name, want := range map[string]compat.Entry{
-		"--port":                 {Status: compat.Same, Note: "0 is any free one"},
-		"--tensor-parallel-size": {Status: compat.Differs, Note: "1, 2, 4 or 8, and the heads must divide; also -tp"},
-		"--node-ip":              {Status: compat.Ours, Note: "this machine's address for workers; also VLLM_HOST_IP"},
-		"--enforce-eager":        {Status: compat.NoEffect, Note: "there is no graph capture"},
-		"--swap-space":           {Status: compat.NoEffect, Note: "preempted requests are computed again"},
-		"--enable-lora":          {Status: compat.Refused, Note: "adapters are not loaded"},
-		"--quantization":         {Status: compat.Refused, Note: "but for none: weights are used as they are stored; also -q"},
-		"--block-size":           {Status: compat.Differs, Note: "multiples of 16; 16 by default"},
-		"--max-logprobs":         {Status: compat.Same},
+		"--port": {Status: compat.Same, Note: "0 is any free one"},
+		"--tensor-parallel-size": {Status: compat.Differs,
+			Note: "1, 2, 4 or 8, and the heads must divide; also -tp"},
+		"--node-ip": {Status: compat.Ours,
+			Note: "this machine's address for workers; also VLLM_HOST_IP"},
+		"--enforce-eager": {Status: compat.NoEffect, Note: "there is no graph capture"},
+		"--swap-space": {Status: compat.NoEffect,
+			Note: "preempted requests are computed again"},
+		"--enable-lora": {Status: compat.Refused, Note: "adapters are not loaded"},
+		"--quantization": {Status: compat.Refused,
+			Note: "but for none: weights are used as they are stored; also -q"},
+		"--block-size":   {Status: compat.Differs, Note: "multiples of 16; 16 by default"},
+		"--max-logprobs": {Status: compat.Same},
 	} {
 		want.Name = name
 		if got[name] != want {

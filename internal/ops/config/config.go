@@ -65,8 +65,8 @@ type Model struct {
 	MaxLogprobs int
 	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
 	Runner string
-	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what the model's
-	// config.json does not say; "" is the model's own.
+	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what the
+	// model's config.json does not say; "" is the model's own.
 	PoolerConfig, HFOverrides string
 	// EnableAutoToolChoice lets models choose whether to call tools.
 	EnableAutoToolChoice bool
@@ -82,8 +82,8 @@ const AutoParser = "auto"
 
 // Cache sizes the paged KV cache.
 type Cache struct {
-	// MemoryUtilization is the part of each host's limit of memory that a server may take, which its KV
-	// caches fill then; 0 is defaultUtilization, and smaller caches.
+	// MemoryUtilization is the part of each host's limit of memory that a server may take, which
+	// its KV caches fill then; 0 is defaultUtilization, and smaller caches.
 	MemoryUtilization float64
 	// MemoryBytes is the size of each rank's cache; 0 chooses one.
 	MemoryBytes int64
@@ -98,8 +98,8 @@ type Cache struct {
 // defaultUtilization is vLLM's.
 const defaultUtilization = 0.9
 
-// Share is the part of each host's limit of memory that a server may take: all of it where the size of
-// its KV caches is given.
+// Share is the part of each host's limit of memory that a server may take: all of it where the size
+// of its KV caches is given.
 func (c *Cache) Share() float64 {
 	if c.Asked() != "" {
 		return 1
@@ -131,8 +131,8 @@ type Parallel struct {
 	PrefillContextParallelSize int
 	// DataParallelSize is the number of engines, each with a group of ranks of its own.
 	DataParallelSize int
-	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part, which
-	// is at least one; 0 is not given.
+	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part,
+	// which is at least one; 0 is not given.
 	DataParallelSizeLocal int
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
@@ -279,14 +279,14 @@ type Server struct {
 	Answers         Answers
 	Transport       Transport
 	Observe         Observe
-	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of sleep
-	// alone.
+	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of
+	// sleep alone.
 	EnableRLHF, EnableSleepMode bool
-	// EnableElasticEP has the routes that change the engines of a running server, which one with keys has
-	// without it.
+	// EnableElasticEP has the routes that change the engines of a running server, which one with
+	// keys has without it.
 	EnableElasticEP bool
-	// AllowedLocalWeights are folders, beside the model's own, from which a trainer may have weights
-	// loaded.
+	// AllowedLocalWeights are folders, beside the model's own, from which a trainer may have
+	// weights loaded.
 	AllowedLocalWeights []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
@@ -305,14 +305,16 @@ func Default() Config {
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1,
-			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute}, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
+			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
+			Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
 		Transfer: Transfer{HoldTimeout: 8 * time.Minute, FetchTimeout: 30 * time.Second},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 			Policy: "fcfs", Async: true},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
-		Recovery: Recovery{OnFailure: "restart", MaxRestarts: 20, Window: 10 * time.Minute, OnModelChange: "keep"},
+		Recovery: Recovery{OnFailure: "restart", MaxRestarts: 20, Window: 10 * time.Minute,
+			OnModelChange: "keep"},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
 			MetricsPrefixes:        []string{"eagleray"},
 			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},

@@ -42,39 +42,62 @@ func TestFlags(t *testing.T) {
 	}{
 		{"-tp 2", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 2},
 		{"-tp=4", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 4},
-		{"--tensor_parallel_size 3", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 3},
-		{"-pp 2 --pipeline-layer-split 3,1", func(c *config.Config) any { return c.Parallel.PipelineLayerSplit }, []int{3, 1}},
-		{"-dp 2 --data-parallel-size-local 2", func(c *config.Config) any { return c.Parallel.DataParallelSize }, 2},
-		{"-pp=3 -tp 2", func(c *config.Config) any { return c.Parallel.Layout() }, layout.Layout{TP: 2, PP: 3, PCP: 1}},
+		{"--tensor_parallel_size 3",
+			func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 3},
+		{"-pp 2 --pipeline-layer-split 3,1",
+			func(c *config.Config) any { return c.Parallel.PipelineLayerSplit }, []int{3, 1}},
+		{"-dp 2 --data-parallel-size-local 2",
+			func(c *config.Config) any { return c.Parallel.DataParallelSize }, 2},
+		{"-pp=3 -tp 2", func(c *config.Config) any { return c.Parallel.Layout() },
+			layout.Layout{TP: 2, PP: 3, PCP: 1}},
 		{"--max-model-len 4k", func(c *config.Config) any { return c.Model.MaxModelLen }, 4000},
 		{"--max_model_len=4K", func(c *config.Config) any { return c.Model.MaxModelLen }, 4096},
 		{"--max-model-len auto", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
 		{"--max-model-len -1", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
-		{"--kv-cache-memory-bytes 2G", func(c *config.Config) any { return c.Cache.MemoryBytes }, int64(2 << 30)},
-		{"--no-enable-prefix-caching", func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
-		{"--no-enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, true},
-		{"--enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
+		{"--kv-cache-memory-bytes 2G", func(c *config.Config) any { return c.Cache.MemoryBytes },
+			int64(2 << 30)},
+		{"--no-enable-prefix-caching", func(c *config.Config) any { return c.Cache.PrefixCaching },
+			false},
+		{"--no-enable-prefix-caching=false",
+			func(c *config.Config) any { return c.Cache.PrefixCaching }, true},
+		{"--enable-prefix-caching=false",
+			func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
 		{"-pp 2", func(c *config.Config) any { return c.MaxInFlight() }, 3},
 		{"--no-async-scheduling -pp 2", func(c *config.Config) any { return c.MaxInFlight() }, 2},
 		{"--async-scheduling", func(c *config.Config) any { return c.MaxInFlight() }, 2},
 		{"--no-async-scheduling", func(c *config.Config) any { return c.MaxInFlight() }, 1},
-		{"--no_enable_chunked_prefill", func(c *config.Config) any { return c.Schedule.ChunkedPrefill }, false},
-		{"--served-model-name a b --port 1", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b"}},
-		{"--served_model_name a b,c --api-key k,1 l", func(c *config.Config) any { return append(c.Model.ServedNames, c.Server.APIKeys...) }, []string{"a", "b", "c", "k,1", "l"}},
-		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
+		{"--no_enable_chunked_prefill",
+			func(c *config.Config) any { return c.Schedule.ChunkedPrefill }, false},
+		{"--served-model-name a b --port 1",
+			func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b"}},
+		{"--served_model_name a b,c --api-key k,1 l",
+			func(c *config.Config) any { return append(c.Model.ServedNames, c.Server.APIKeys...) },
+			[]string{"a", "b", "c", "k,1", "l"}},
+		{"--served-model-name a,b --served-model-name c",
+			func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
 		// A key with a comma is one key, not two shorter ones.
-		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
-		{"--enforce-eager --swap-space 4 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys },
+			[]string{"a,b", "c"}},
+		{"--enforce-eager --swap-space 4 -dcp 1",
+			func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
-		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds }, 7},
-		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`, func(c *config.Config) any {
-			return append(c.Server.AllowedOrigins, c.Server.AllowedMethods...)
-		}, []string{"*", "GET", "PUT", "POST"}},
+		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds },
+			7},
+		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`,
+			func(c *config.Config) any {
+				return append(c.Server.AllowedOrigins, c.Server.AllowedMethods...)
+			}, []string{"*", "GET", "PUT", "POST"}},
 		{`--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}`,
 			func(c *config.Config) any { return c.Server.Answers.CompactJSON }, true},
-		{`--default-chat-template-kwargs {"a":1}`, func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
-		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false", func(c *config.Config) any { return len(c.Warnings) }, 5},
-		{"--kv-cache-dtype auto", func(c *config.Config) any { return strings.Contains(c.Warnings[0], "--kv-cache-dtype has no effect") }, true},
+		{`--default-chat-template-kwargs {"a":1}`,
+			func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
+		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false",
+			func(c *config.Config) any { return len(c.Warnings) }, 5},
+		{"--kv-cache-dtype auto",
+			func(c *config.Config) any {
+				return strings.Contains(c.Warnings[0],
+					"--kv-cache-dtype has no effect")
+			}, true},
 	}
 	for _, tt := range tests {
 		c, err := parse(strings.Fields(tt.args)...)
@@ -127,23 +150,38 @@ func TestMistakes(t *testing.T) {
 		{"--nnodes 0", "--nnodes 0 is less than 1"},
 		{"-tp 2 --nnodes 2", "--nnodes 2 needs --master-addr"},
 		{"-tp 2 --nnodes 2 --master-addr a", "--nnodes 2 needs --cluster-token-file"},
-		{"-tp 2 --nnodes 2 --node-rank 2 --master-addr a", "--node-rank 2 is outside of 0 to 1 (--nnodes 2)"},
+		{"-tp 2 --nnodes 2 --node-rank 2 --master-addr a",
+			"--node-rank 2 is outside of 0 to 1 (--nnodes 2)"},
 		{"--node-rank 1", "--node-rank 1 is outside of 0 to 0 (--nnodes 1)"},
 		{"--node-rank -1 --nnodes 2", "--node-rank -1"},
 		{"--headless", "--headless on node 0"},
 		{"-tp 2 --nnodes 2 --headless --master-addr a", "--headless on node 0"},
-		{"-tp 2 --nnodes 2 --node-rank 1 --master-addr a --cluster-token-file t", "--node-rank 1 needs --headless"},
-		{"-tp 2 --nnodes 2 --master-addr a --cluster-token-file t --distributed-executor-backend ray", "--nnodes 2 with --distributed-executor-backend ray"},
-		{"-tp 2 --nnodes 2 --master-addr a --cluster-token-file t --distributed-executor-backend uni", "uni"},
+		{"-tp 2 --nnodes 2 --node-rank 1 --master-addr a --cluster-token-file t",
+			"--node-rank 1 needs --headless"},
+		{"-tp 2 --nnodes 2 --master-addr a --cluster-token-file t --distributed-executor-backend " +
+			"ray", "--nnodes 2 with --distributed-executor-backend ray"},
+		{"-tp 2 --nnodes 2 --master-addr a --cluster-token-file t --distributed-executor-backend " +
+			"uni", "uni"},
 		{"-tp 2 --nnodes 2 --master-addr a --master-port 0", "--master-port 0 is not a port"},
-		{"-tp 4 --nnodes 3 --master-addr a --cluster-token-file t", "--nnodes 3 does not divide the 4 ranks (tensor × pipeline × prefill context parallel size): --nnodes 2 or 4 would"},
-		{"--nnodes 2 --master-addr a --cluster-token-file t", "--nnodes 2 does not divide the 1 ranks (tensor × pipeline × prefill context parallel size): --nnodes 1 would"},
-		{"-dp 3 -tp 2 --nnodes 2 --master-addr a --cluster-token-file t", "--nnodes 2 with --data-parallel-size 3: nodes have whole replicas of 2 ranks, or equal parts of one: --nnodes 1 or 3 would do, or --data-parallel-size 2 or 4"},
-		{"-dp 2 -tp 2 --nnodes 8 --master-addr a --cluster-token-file t", "--nnodes 4 would do, or --data-parallel-size 4"},
-		{"-dp 4 -tp 2 --nnodes 2 --data-parallel-size-local 4 --master-addr a --cluster-token-file t", "--data-parallel-size-local 4 is not 2: each of --nnodes 2 has an equal part of --data-parallel-size 4"},
+		{"-tp 4 --nnodes 3 --master-addr a --cluster-token-file t",
+			"--nnodes 3 does not divide the 4 ranks (tensor × pipeline × prefill context " +
+				"parallel size): --nnodes 2 or 4 would"},
+		{"--nnodes 2 --master-addr a --cluster-token-file t",
+			"--nnodes 2 does not divide the 1 ranks (tensor × pipeline × prefill context " +
+				"parallel size): --nnodes 1 would"},
+		{"-dp 3 -tp 2 --nnodes 2 --master-addr a --cluster-token-file t",
+			"--nnodes 2 with --data-parallel-size 3: nodes have whole replicas of 2 ranks, or " +
+				"equal parts of one: --nnodes 1 or 3 would do, or --data-parallel-size 2 or 4"},
+		{"-dp 2 -tp 2 --nnodes 8 --master-addr a --cluster-token-file t",
+			"--nnodes 4 would do, or --data-parallel-size 4"},
+		{"-dp 4 -tp 2 --nnodes 2 --data-parallel-size-local 4 --master-addr a " +
+			"--cluster-token-file t",
+			"--data-parallel-size-local 4 is not 2: each of --nnodes 2 has an equal part of " +
+				"--data-parallel-size 4"},
 		{"--distributed-timeout-seconds never", "--distributed-timeout-seconds"},
 		{"-pp 0", "--pipeline-parallel-size 0"},
-		{"-pp 2 --pipeline-layer-split 4", "--pipeline-layer-split 4 has 1 stages, --pipeline-parallel-size is 2"},
+		{"-pp 2 --pipeline-layer-split 4",
+			"--pipeline-layer-split 4 has 1 stages, --pipeline-parallel-size is 2"},
 		{"-pp 2 --pipeline-layer-split 4,0", "--pipeline-layer-split"},
 		{"-pp 2 --pipeline-layer-split 4;1", "--pipeline-layer-split"},
 		{"--max-logprobs -2", "--max-logprobs -2"},
@@ -158,7 +196,8 @@ func TestMistakes(t *testing.T) {
 		{"--allowed-origins [1]", "--allowed-origins"},
 		{"--default-chat-template-kwargs [1]", "--default-chat-template-kwargs"},
 		{"--default-chat-template-kwargs null", "--default-chat-template-kwargs"},
-		{`--structured-outputs-config {"disable_additional_properties":true}`, "--structured-outputs-config"},
+		{`--structured-outputs-config {"disable_additional_properties":true}`,
+			"--structured-outputs-config"},
 		{`--structured-outputs-config {"backends":"auto"}`, "--structured-outputs-config"},
 		{"--api-key-file /no/such/file", "--api-key-file"},
 		{"--num-scheduler-steps 8", "--num-scheduler-steps"},
@@ -199,11 +238,14 @@ func TestExpand(t *testing.T) {
 		{"serve m -tp 2", "serve m --tensor-parallel-size 2"},
 		{"serve -n 2 -r 1", "serve --nnodes 2 --node-rank 1"},
 		{"serve -dp=1 -- -tp", "serve --data-parallel-size=1 -- -tp"},
-		{"serve m --served-model-name a b --seed 1", "serve m --served-model-name=a --served-model-name=b --seed 1"},
-		{"serve --lora_modules a=b c=d --served-model-name", "serve --lora_modules=a=b --lora_modules=c=d --served-model-name"},
+		{"serve m --served-model-name a b --seed 1",
+			"serve m --served-model-name=a --served-model-name=b --seed 1"},
+		{"serve --lora_modules a=b c=d --served-model-name",
+			"serve --lora_modules=a=b --lora_modules=c=d --served-model-name"},
 		{"serve --served-model-name=a b", "serve --served-model-name=a b"},
 		{"serve --revision a b", "serve --revision a b"},
-		{"generate --served-model-name a - -tp 2", "generate --served-model-name=a --served-model-name=- --tensor-parallel-size 2"},
+		{"generate --served-model-name a - -tp 2",
+			"generate --served-model-name=a --served-model-name=- --tensor-parallel-size 2"},
 		{"", ""},
 	}
 	for _, tt := range tests {
@@ -250,8 +292,9 @@ func TestFillPrecedence(t *testing.T) {
 	t.Setenv("EAGLERAY_MAX_MODEL_LEN", "64")
 	t.Setenv("EAGLERAY_PORT", "tcp://10.0.0.1:8000") // as Kubernetes sets it
 	t.Setenv("VLLM_API_KEY", "secret,with comma")
-	file, err := config.ParseFile([]byte("max_num_seqs: 16\nblock-size: 64\nserved-model-name: [a, b]\n" +
-		"override-generation-config: {temperature: 0.5}\nenable-prefix-caching: false\nrevision: 0123\n"))
+	file, err := config.ParseFile([]byte("max_num_seqs: 16\nblock-size: 64\nserved-model-name: " +
+		"[a, b]\noverride-generation-config: {temperature: 0.5}\nenable-prefix-caching: " +
+		"false\nrevision: 0123\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,12 +323,14 @@ func TestFillPrecedence(t *testing.T) {
 	}
 	t.Setenv("EAGLERAY_API_KEY", "ours")
 	c, f = flags()
-	if err := config.Fill(f, "", nil); err != nil || !reflect.DeepEqual(c.Server.APIKeys, []string{"ours"}) {
+	if err := config.Fill(f, "", nil); err != nil || !reflect.DeepEqual(c.Server.APIKeys,
+		[]string{"ours"}) {
 		t.Errorf("API keys %v, error %v", c.Server.APIKeys, err)
 	}
 }
 
-// TestRayAddress: who gives the address of a cluster means it. In the environment it says only where Ray is.
+// TestRayAddress: who gives the address of a cluster means it. In the environment it says only
+// where Ray is.
 func TestRayAddress(t *testing.T) {
 	for _, x := range []struct{ args, file, variable, want string }{
 		{"--ray-address 10.0.0.1:6379", "", "", "ray"},
@@ -314,7 +359,8 @@ func TestRayAddress(t *testing.T) {
 			}
 			if err := config.Fill(f, "--config x", file); err != nil {
 				var mistake *config.UsageError
-				if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), x.want) || x.want == "" {
+				if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), x.want) ||
+					x.want == "" {
 					t.Error(err)
 				}
 			} else if c.Parallel.Backend != x.want {
@@ -339,13 +385,15 @@ func TestFillMistakes(t *testing.T) {
 		}
 		err = config.Fill(f, "--config x.yaml", file)
 		var mistake *config.UsageError
-		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.yaml") {
+		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "x.yaml") {
 			t.Errorf("%s: error %v", raw, err)
 		}
 	}
 	t.Setenv("EAGLERAY_BLOCK_SIZE", "many")
 	_, f := flags()
-	if err := config.Fill(f, "", nil); err == nil || !strings.Contains(err.Error(), "EAGLERAY_BLOCK_SIZE") {
+	if err := config.Fill(f, "", nil); err == nil || !strings.Contains(err.Error(),
+		"EAGLERAY_BLOCK_SIZE") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -361,7 +409,8 @@ func TestParseFileMistakes(t *testing.T) {
 		"{a: 1}: 2":                          "not the name",
 		"a: [\n":                             "",
 	} {
-		if v, err := config.ParseFile([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
+		if v, err := config.ParseFile([]byte(raw)); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%q gave %v, error %v", raw, v, err)
 		}
 	}
@@ -373,7 +422,8 @@ func TestParseFileMistakes(t *testing.T) {
 }
 
 func FuzzParseFile(f *testing.F) {
-	for _, s := range []string{"a: 1", "a: [1, x]", "a: {b: 1}", "a: &x 1\nb: *x", "<<: {a: 1}", "a: .nan", "a: {b: .nan}", "? [a]\n: b", "\t"} {
+	for _, s := range []string{"a: 1", "a: [1, x]", "a: {b: 1}", "a: &x 1\nb: *x", "<<: {a: 1}",
+		"a: .nan", "a: {b: .nan}", "? [a]\n: b", "\t"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -393,7 +443,8 @@ func FuzzParseFile(f *testing.F) {
 }
 
 func FuzzSize(f *testing.F) {
-	for _, s := range []string{"1", "4k", "4K", "25.6k", "1.5K", "9223372036854775807", "8388608T", "1e3k", "nank", ".k", "-1", "k", ""} {
+	for _, s := range []string{"1", "4k", "4K", "25.6k", "1.5K", "9223372036854775807", "8388608T",
+		"1e3k", "nank", ".k", "-1", "k", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -410,14 +461,17 @@ func FuzzSize(f *testing.F) {
 
 func TestHumanSizes(t *testing.T) {
 	for s, want := range map[string]int64{
-		"1": 1, "1k": 1000, "1K": 1024, "25.6k": 25600, "1.1k": 1100, "0.5m": 500000, "2M": 2 << 20, "3G": 3 << 30, "2g": 2e9, "1T": 1 << 40, "1t": 1e12,
+		"1": 1, "1k": 1000, "1K": 1024, "25.6k": 25600, "1.1k": 1100, "0.5m": 500000, "2M": 2 << 20,
+		"3G": 3 << 30, "2g": 2e9, "1T": 1 << 40, "1t": 1e12,
 	} {
 		c, f := flags()
-		if err := f.Set("max-request-body-bytes", s); err != nil || c.Server.MaxRequestBodyBytes != want {
+		if err := f.Set("max-request-body-bytes", s); err != nil ||
+			c.Server.MaxRequestBodyBytes != want {
 			t.Errorf("%s is %d, want %d (error %v)", s, c.Server.MaxRequestBodyBytes, want, err)
 		}
 	}
-	for _, s := range []string{"", "k", "1.5K", "1kk", "0x1p3k", "1_0", "infk", "nank", "9000000T", "1e9", "-3k", " 1", "99999999999t"} {
+	for _, s := range []string{"", "k", "1.5K", "1kk", "0x1p3k", "1_0", "infk", "nank", "9000000T",
+		"1e9", "-3k", " 1", "99999999999t"} {
 		_, f := flags()
 		if f.Set("max-request-body-bytes", s) == nil {
 			t.Errorf("%q was accepted", s)
@@ -435,24 +489,27 @@ func TestKeyFile(t *testing.T) {
 	}
 	put("# of the team\n first,1 \n\nsecond\r\n")
 	c, err := parse("--api-key", "own", "--api-key-file", path)
-	if want := []string{"own", "first,1", "second"}; err != nil || !slices.Equal(c.Server.APIKeys, want) {
+	if want := []string{"own", "first,1", "second"}; err != nil || !slices.Equal(c.Server.APIKeys,
+		want) {
 		t.Errorf("%q, %v", c.Server.APIKeys, err)
 	}
 	for text, want := range map[string]string{"# none\n": "has no key",
 		strings.Repeat("k", 1<<20+1): "more than 1048576 bytes"} {
 		put(text)
-		if _, err := parse("--api-key-file", path); err == nil || !strings.Contains(err.Error(), want) ||
-			strings.Contains(err.Error(), "kk") {
+		if _, err := parse("--api-key-file", path); err == nil || !strings.Contains(err.Error(),
+			want) || strings.Contains(err.Error(), "kk") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// TestKeysWithWhiteSpace refuses keys that no header has as they are: one with the end of its line, from a
-// variable that was made of a file. A file of keys may have such ends.
+// TestKeysWithWhiteSpace refuses keys that no header has as they are: one with the end of its line,
+// from a variable that was made of a file. A file of keys may have such ends.
 func TestKeysWithWhiteSpace(t *testing.T) {
-	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk-1\u00a0", "sk-1\r", "sk\n1", "sk\x7f1"} {
-		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(), "--api-key has a key that begins or ends with white space") ||
+	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk-1\u00a0", "sk-1\r", "sk\n1",
+		"sk\x7f1"} {
+		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(),
+			"--api-key has a key that begins or ends with white space") ||
 			strings.Contains(err.Error(), "sk") {
 			t.Errorf("%q: %v", key, err)
 		}
@@ -464,7 +521,8 @@ func TestKeysWithWhiteSpace(t *testing.T) {
 	if err := os.WriteFile(path, []byte("sk-1 \r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := parse("--api-key-file", path); err != nil || !slices.Equal(c.Server.APIKeys, []string{"sk-1"}) {
+	if c, err := parse("--api-key-file", path); err != nil || !slices.Equal(c.Server.APIKeys,
+		[]string{"sk-1"}) {
 		t.Errorf("from a file: %v", err)
 	}
 }

@@ -73,8 +73,8 @@ func chooseRay(f *pflag.FlagSet) error {
 	case !backend.Changed:
 		return f.Set(backend.Name, "ray")
 	case backend.Value.String() != "ray":
-		return usage("--ray-address %s with --distributed-executor-backend %s: only ray starts workers on a cluster",
-			address.Value, backend.Value)
+		return usage("--ray-address %s with --distributed-executor-backend %s: only ray starts "+
+			"workers on a cluster", address.Value, backend.Value)
 	}
 	return nil
 }

@@ -78,10 +78,11 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
-		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks, of what weights "+
-			"and activations leave)")
+		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks, of what "+
+			"weights and activations leave)")
 	f.Float64Var(&k.MemoryUtilization, "gpu-memory-utilization", 0,
-		"part of each machine's (container's) limit of memory that weights, activations and KV caches "+
+		"part of each machine's (container's) limit of memory that weights, activations and KV "+
+			"caches "+
 			"may take, and caches then fill, such as 0.5 (default: 0.9, and caches of up to 4G)")
 	f.IntVar(&k.BlockSize, "block-size", k.BlockSize,
 		"tokens in a KV cache block, a multiple of 16")
@@ -90,7 +91,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
 
 	f.Var(&c.Transfer, "kv-transfer-config",
-		"JSON object of how KV blocks are exchanged with other servers (prefill/decode split), such as "+
+		"JSON object of how KV blocks are exchanged with other servers (prefill/decode split), "+
+			"such as "+
 			`{"kv_connector":"EagleRayConnector","kv_role":"kv_both"}`)
 
 	markGroup(f, "CacheConfig")
@@ -165,7 +167,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"restarts within --restart-window; one more failure ends the engine")
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")
 	f.StringVar(&r.OnModelChange, "on-model-change", r.OnModelChange,
-		"what follows when workers are started and the model's files are others by now: keep (go on "+
+		"what follows when workers are started and the model's files are others by now: keep (go "+
+			"on "+
 			"with those that were loaded), refuse, or adopt (all workers load the new ones)")
 }
 
@@ -173,8 +176,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 func (c *Config) rayFlags(f *pflag.FlagSet) {
 	r := &c.Parallel.Ray
 	f.StringVar(&r.Address, "ray-address", "",
-		"address of the Ray cluster, such as 10.0.0.1:6379, which chooses --distributed-executor-backend "+
-			"ray (default: RAY_ADDRESS, else a cluster that runs here, else a new local one)")
+		"address of the Ray cluster, such as 10.0.0.1:6379, which chooses "+
+			"--distributed-executor-backend ray (default: RAY_ADDRESS, else a cluster that runs "+
+			"here, else a new local one)")
 	Alias(f, "ray-address", "RAY_ADDRESS")
 	f.StringVar(&r.Namespace, "ray-namespace", "",
 		"Ray namespace of the actors, and of a placement group adopted by name")
@@ -260,7 +264,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.MaxConnections, "max-connections", 0,
 		"connections open at once; 0 is as many as the limit of open files leaves")
 	f.IntVar(&s.MaxRequestsPerKey, "max-requests-per-key", 0,
-		"requests of one API key, or of one address without keys, that are answered at the same time; "+
+		"requests of one API key, or of one address without keys, that are answered at the same "+
+			"time; "+
 			"0 is no limit")
 	f.StringVar(&s.StoreDir, "store-dir", "",
 		"folder for what is to outlive the server: files, batches, stored responses")

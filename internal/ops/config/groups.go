@@ -30,8 +30,9 @@ func Groups(f *pflag.FlagSet) []string {
 	return slices.Compact(names)
 }
 
-// Find returns flags of f by a topic: a group, else the flag of that name, else those that have it in
-// their name; "all" is every one. Flags that do nothing here are only found by "all" and by name.
+// Find returns flags of f by a topic: a group, else the flag of that name, else those that have it
+// in their name; "all" is every one. Flags that do nothing here are only found by "all" and by
+// name.
 func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
 	topic = strings.TrimLeft(topic, "-")
 	every := strings.EqualFold(topic, "all")

@@ -62,7 +62,8 @@ var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
 	"kv-transfer-config", "runner", "pooler-config", "hf-overrides",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
-	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window", "on-model-change", "master-addr",
+	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window",
+	"on-model-change", "master-addr",
 	"master-port"}
 
 // Settings are the flags of the engine that must be equal on all nodes. Those that have no effect
@@ -94,29 +95,30 @@ func (c *Config) validateNodes() error {
 	n := &p.Nodes
 	switch {
 	case n.Rank < 0 || n.Rank >= n.Count:
-		return usage("--node-rank %d is outside of 0 to %d (--nnodes %d)", n.Rank, n.Count-1, n.Count)
+		return usage("--node-rank %d is outside of 0 to %d (--nnodes %d)", n.Rank, n.Count-1,
+			n.Count)
 	case n.Headless && n.Rank == 0:
 		return usage("--headless on node 0, which has the API: --node-rank says which node this is")
 	case n.Count == 1:
 		return nil
 	case p.Backend != "" && p.Backend != "mp":
-		return usage("--nnodes %d with --distributed-executor-backend %s: nodes are for mp", n.Count,
-			p.Backend)
+		return usage("--nnodes %d with --distributed-executor-backend %s: nodes are for mp",
+			n.Count, p.Backend)
 	case n.Master == "":
 		return usage("--nnodes %d needs --master-addr, the address of node 0", n.Count)
 	case n.MasterPort < 1 || n.MasterPort > 65535:
 		return usage("--master-port %d is not a port", n.MasterPort)
 	case n.TokenFile == "":
-		return usage("--nnodes %d needs --cluster-token-file, a file with the same secret on every node",
-			n.Count)
+		return usage("--nnodes %d needs --cluster-token-file, a file with the same secret on "+
+			"every node", n.Count)
 	case n.Rank > 0 && !n.Headless:
 		return usage("--node-rank %d needs --headless: only node 0 has the API", n.Rank)
 	}
 	return p.checkNodes()
 }
 
-// checkNodes refuses replicas that cannot be divided among the nodes. Each node has as many ranks as
-// every other: whole replicas, or an equal part of one.
+// checkNodes refuses replicas that cannot be divided among the nodes. Each node has as many ranks
+// as every other: whole replicas, or an equal part of one.
 func (p *Parallel) checkNodes() error {
 	n, d, ranks := p.Nodes.Count, p.DataParallelSize, p.Layout().World()
 	if divisible(n, d, ranks) {
@@ -124,12 +126,12 @@ func (p *Parallel) checkNodes() error {
 	}
 	nodes := nearest(n, func(n int) bool { return divisible(n, d, ranks) })
 	if d == 1 {
-		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill context "+
-			"parallel size): --nnodes %s would", n, ranks, nodes)
+		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill "+
+			"context parallel size): --nnodes %s would", n, ranks, nodes)
 	}
-	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d ranks, or "+
-		"equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d, ranks, nodes,
-		nearest(d, func(d int) bool { return divisible(n, d, ranks) }))
+	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d "+
+		"ranks, or equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d,
+		ranks, nodes, nearest(d, func(d int) bool { return divisible(n, d, ranks) }))
 }
 
 // divisible says whether replicas of so many ranks can be divided among nodes.

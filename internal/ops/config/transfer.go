@@ -18,8 +18,8 @@ type Transfer struct {
 	Role string
 	// EngineID names the engine to others; "" is a random name.
 	EngineID string
-	// IP and Port are where the first rank listens, the others at the ports that follow; "" and 0 are
-	// each rank's own address and any port.
+	// IP and Port are where the first rank listens, the others at the ports that follow; "" and 0
+	// are each rank's own address and any port.
 	IP   string
 	Port int
 	// HoldTimeout is how long blocks are kept for who is to fetch them, FetchTimeout how long
@@ -37,8 +37,8 @@ func (t *Transfer) Produces() bool { return t.Role == "kv_producer" || t.Role ==
 // Consumes tells whether the engine may go on from the blocks of others.
 func (t *Transfer) Consumes() bool { return t.Role == "kv_consumer" || t.Role == "kv_both" }
 
-// connectors are the accepted values of kv_connector: our own, and vLLM's whose parameters of requests
-// are the same.
+// connectors are the accepted values of kv_connector: our own, and vLLM's whose parameters of
+// requests are the same.
 var connectors = []string{"EagleRayConnector", "NixlConnector"}
 
 // transferJSON are the accepted keys of --kv-transfer-config. Those of type any are accepted with
@@ -110,7 +110,8 @@ func (t *Transfer) Set(text string) error {
 	}
 	switch {
 	case !slices.Contains(connectors, j.Connector):
-		return fmt.Errorf("kv_connector %q is not one of %s", j.Connector, strings.Join(connectors, ", "))
+		return fmt.Errorf("kv_connector %q is not one of %s", j.Connector, strings.Join(connectors,
+			", "))
 	case !slices.Contains([]string{"kv_producer", "kv_consumer", "kv_both"}, j.Role):
 		return fmt.Errorf("kv_role %q is not one of kv_producer, kv_consumer, kv_both", j.Role)
 	case err != nil || port < 0 || port > 65535:
@@ -121,7 +122,8 @@ func (t *Transfer) Set(text string) error {
 		return fmt.Errorf("kv_load_failure_policy %v: what does not come is computed, recompute",
 			j.LoadFailure)
 	case j.Permute != false && j.Permute != nil:
-		return fmt.Errorf("enable_permute_local_kv %v: heads are moved as they are, false", j.Permute)
+		return fmt.Errorf("enable_permute_local_kv %v: heads are moved as they are, false",
+			j.Permute)
 	}
 	for name, s := range map[string]float64{"hold_timeout_seconds": j.Extra.HoldSeconds,
 		"fetch_timeout_seconds": j.Extra.FetchSeconds} {

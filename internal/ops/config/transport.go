@@ -8,8 +8,8 @@ type Transport struct {
 	UDS string
 	// KeyFile and CertFile have the server's key and certificate, in PEM; "" is HTTP without TLS.
 	KeyFile, CertFile string
-	// CACerts has those who may sign the certificates of clients; CertReqs says whether clients need
-	// one: 0 no, 1 only one that is shown must be valid, 2 yes.
+	// CACerts has those who may sign the certificates of clients; CertReqs says whether clients
+	// need one: 0 no, 1 only one that is shown must be valid, 2 yes.
 	CACerts  string
 	CertReqs int
 }
@@ -17,8 +17,9 @@ type Transport struct {
 // transportFlags defines the flags of Transport.
 func (c *Config) transportFlags(f *pflag.FlagSet) {
 	t := &c.Server.Transport
-	f.StringVar(&t.UDS, "uds", "", "path of a unix socket to listen at, in the place of --host and --port; "+
-		"/dev/fd/N is one that listens already")
+	f.StringVar(&t.UDS, "uds", "",
+		"path of a unix socket to listen at, in the place of --host and --port; /dev/fd/N is one "+
+			"that listens already")
 	f.StringVar(&t.KeyFile, "ssl-keyfile", "",
 		"file with the key for TLS, in PEM; read again when it changes")
 	f.StringVar(&t.CertFile, "ssl-certfile", "",
@@ -32,7 +33,8 @@ func (c *Config) transportFlags(f *pflag.FlagSet) {
 func (t *Transport) check() error {
 	switch {
 	case (t.KeyFile == "") != (t.CertFile == ""):
-		return usage("--ssl-keyfile %q with --ssl-certfile %q: TLS needs both", t.KeyFile, t.CertFile)
+		return usage("--ssl-keyfile %q with --ssl-certfile %q: TLS needs both", t.KeyFile,
+			t.CertFile)
 	case t.CertReqs < 0 || t.CertReqs > 2:
 		return usage("--ssl-cert-reqs %d is not 0, 1 or 2", t.CertReqs)
 	case t.CertReqs > 0 && t.CACerts == "":

@@ -76,17 +76,19 @@ func (c *Config) Validate() error {
 	for _, key := range c.Server.APIKeys {
 		// Headers come without white space at their ends, and never have a control character.
 		if strings.TrimSpace(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
-			return usage("--api-key has a key that begins or ends with white space, or has a control character " +
-				"in it: no request would match it")
+			return usage("--api-key has a key that begins or ends with white space, or has a " +
+				"control character in it: no request would match it")
 		}
 	}
-	if s := &c.Server; s.EnableElasticEP && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
-		return usage("--enable-elastic-ep at --host %q without --api-key: whoever reaches it could take engines "+
-			"away", s.Host)
+	if s := &c.Server; s.EnableElasticEP && len(s.APIKeys) == 0 && s.Transport.UDS == "" &&
+		!loopback(s.Host) {
+		return usage("--enable-elastic-ep at --host %q without --api-key: whoever reaches it "+
+			"could take engines away", s.Host)
 	}
-	if s := &c.Server; s.EnableRLHF && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
-		return usage("--enable-rlhf at --host %q without --api-key: whoever reaches it could change the "+
-			"weights", s.Host)
+	if s := &c.Server; s.EnableRLHF && len(s.APIKeys) == 0 && s.Transport.UDS == "" &&
+		!loopback(s.Host) {
+		return usage("--enable-rlhf at --host %q without --api-key: whoever reaches it could "+
+			"change the weights", s.Host)
 	}
 	for _, p := range c.Server.MetricsPrefixes {
 		if strings.Trim(strings.ToLower(p), "abcdefghijklmnopqrstuvwxyz_") != "" || p == "" {
@@ -96,7 +98,8 @@ func (c *Config) Validate() error {
 	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF {
 		return usage("--allowed-local-weights without --enable-rlhf: nothing loads weights")
 	}
-	if i := slices.IndexFunc(c.Server.AllowedLocalWeights, func(dir string) bool { return !isFolder(dir) }); i >= 0 {
+	if i := slices.IndexFunc(c.Server.AllowedLocalWeights,
+		func(dir string) bool { return !isFolder(dir) }); i >= 0 {
 		return usage("--allowed-local-weights %q is not a folder", c.Server.AllowedLocalWeights[i])
 	}
 	var object map[string]any
@@ -121,12 +124,13 @@ func (c *Config) Validate() error {
 		return usage("--kv-transfer-config with --runner pooling: nothing is decoded")
 	}
 	if n, own := p.DataParallelSizeLocal, p.localReplicas(); n != 0 && n != own {
-		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal part of "+
-			"--data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)
+		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal "+
+			"part of --data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)
 	}
 	if r := &p.Ray; p.DataParallelSize > 1 && (r.PlacementGroup == "") != (r.BundleIndices == "") {
-		return usage("--data-parallel-size %d: --ray-placement-group and --bundle-indices, which lists "+
-			"the bundles engine by engine, are given together or not at all", p.DataParallelSize)
+		return usage("--data-parallel-size %d: --ray-placement-group and --bundle-indices, which "+
+			"lists the bundles engine by engine, are given together or not at all",
+			p.DataParallelSize)
 	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
 		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+
@@ -155,9 +159,11 @@ func (r *Recovery) validate() error {
 	normal := Default().Recovery
 	switch {
 	case r.OnFailure == "exit" && r.MaxRestarts != normal.MaxRestarts:
-		return usage("--max-restarts %d with --on-failure exit: nothing is restarted", r.MaxRestarts)
+		return usage("--max-restarts %d with --on-failure exit: nothing is restarted",
+			r.MaxRestarts)
 	case r.OnFailure == "exit" && r.OnModelChange == "adopt":
-		return usage("--on-model-change adopt with --on-failure exit: workers are not started again")
+		return usage(
+			"--on-model-change adopt with --on-failure exit: workers are not started again")
 	case r.OnFailure == "exit" && r.Window != normal.Window:
 		return usage("--restart-window %v with --on-failure exit: nothing is restarted", r.Window)
 	}

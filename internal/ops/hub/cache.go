@@ -26,10 +26,15 @@ type repoCache struct {
 	root, repo string
 }
 
-func (c repoCache) folder() string                { return "models--" + strings.ReplaceAll(c.repo, "/", "--") }
-func (c repoCache) dir() string                   { return filepath.Join(c.root, c.folder()) }
-func (c repoCache) blob(etag string) string       { return filepath.Join(c.dir(), "blobs", etag) }
-func (c repoCache) snapshot(commit string) string { return filepath.Join(c.dir(), "snapshots", commit) }
+func (c repoCache) folder() string {
+	return "models--" + strings.ReplaceAll(c.repo,
+		"/", "--")
+}
+func (c repoCache) dir() string             { return filepath.Join(c.root, c.folder()) }
+func (c repoCache) blob(etag string) string { return filepath.Join(c.dir(), "blobs", etag) }
+func (c repoCache) snapshot(commit string) string {
+	return filepath.Join(c.dir(), "snapshots", commit)
+}
 
 func (c repoCache) refPath(revision string) string {
 	return filepath.Join(c.dir(), "refs", filepath.FromSlash(revision))

@@ -15,7 +15,8 @@ func Cached(opt Options) []string {
 	}
 	const marker = "models--"
 	// The pattern is well formed unless the cache's path has its characters.
-	configs, _ := filepath.Glob(filepath.Join(env.cache, marker+"*", "snapshots", "*", "config.json"))
+	configs, _ := filepath.Glob(filepath.Join(env.cache, marker+"*", "snapshots", "*",
+		"config.json"))
 	var repos []string
 	for _, path := range configs {
 		folder := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))

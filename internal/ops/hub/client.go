@@ -112,7 +112,9 @@ func (c *client) address(elements ...string) string {
 }
 
 // repoPath is the elements of the repository's name.
-func repoPath(repo string, rest ...string) []string { return append(strings.Split(repo, "/"), rest...) }
+func repoPath(repo string, rest ...string) []string {
+	return append(strings.Split(repo, "/"), rest...)
+}
 
 func (c *client) request(ctx context.Context, method, address string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, nil)
@@ -210,13 +212,15 @@ func readInfo(body io.Reader) (modelInfo, error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &syntax) || errors.As(err, &kind) {
-		return modelInfo{}, permanent{fmt.Errorf("the Hub's answer is not the description of a model: %w", err)}
+		return modelInfo{}, permanent{fmt.Errorf("the Hub's answer is not the description of a "+
+			"model: %w", err)}
 	}
 	if err != nil {
 		return modelInfo{}, fmt.Errorf("the Hub's list of files: %w", err)
 	}
 	if !commitHash.MatchString(answer.Commit) {
-		return modelInfo{}, permanent{fmt.Errorf("the Hub's answer has %.100q where a commit is expected", answer.Commit)}
+		return modelInfo{}, permanent{fmt.Errorf("the Hub's answer has %.100q where a commit is "+
+			"expected", answer.Commit)}
 	}
 	info := modelInfo{Commit: answer.Commit}
 	for _, s := range answer.Siblings {
@@ -228,7 +232,8 @@ func readInfo(body io.Reader) (modelInfo, error) {
 // fileInfo is what the Hub says about a file.
 type fileInfo struct {
 	name string
-	// the SHA-256 of a large file, the git blob hash of a small one; the name of the blob in the cache
+	// the SHA-256 of a large file, the git blob hash of a small one; the name of the blob in the
+	// cache
 	etag string
 	size int64 // -1 when the Hub does not say
 }
@@ -251,11 +256,13 @@ func (c *client) fileInfo(ctx context.Context, repo, commit, name string) (fileI
 			return false, c.statusError(res)
 		}
 		if got := res.Header.Get(headerCommit); got != "" && got != commit {
-			return false, permanent{fmt.Errorf("file %s: the Hub answers for commit %.100q instead of %s", name, got, commit)}
+			return false, permanent{fmt.Errorf("file %s: the Hub answers for commit %.100q "+
+				"instead of %s", name, got, commit)}
 		}
 		info.etag = linkedETag(res.Header)
 		if !safeETag(info.etag) {
-			return false, permanent{fmt.Errorf("file %s: the Hub's ETag %.100q does not identify a file", name, info.etag)}
+			return false, permanent{fmt.Errorf("file %s: the Hub's ETag %.100q does not identify "+
+				"a file", name, info.etag)}
 		}
 		size := res.Header.Get(headerSize)
 		if size == "" && !redirected {
@@ -324,19 +331,24 @@ func (c *client) statusError(res *http.Response) error {
 	case !c.own(res.Request.URL):
 		e.err = fmt.Errorf("%s answers %s", res.Request.URL.Host, res.Status)
 	case code == "GatedRepo" && c.token == "":
-		e.err = fmt.Errorf("%w: the repository is gated: accept its terms on its page on %s, then set HF_TOKEN", ErrAccess, c.endpoint)
+		e.err = fmt.Errorf("%w: the repository is gated: accept its terms on its page on %s, "+
+			"then set HF_TOKEN", ErrAccess, c.endpoint)
 	case code == "GatedRepo":
-		e.err = fmt.Errorf("%w: the repository is gated and HF_TOKEN belongs to a user who has not been granted access: ask for it on its page on %s", ErrAccess, c.endpoint)
+		e.err = fmt.Errorf("%w: the repository is gated and HF_TOKEN belongs to a user who has "+
+			"not been granted access: ask for it on its page on %s", ErrAccess, c.endpoint)
 	case code == "RevisionNotFound":
 		e.err = fmt.Errorf("%w: the repository has no such revision", ErrNotFound)
 	case code == "EntryNotFound":
 		e.err = fmt.Errorf("%w: the repository has no such file", ErrNotFound)
 	case res.StatusCode == http.StatusUnauthorized && c.token == "":
-		e.err = fmt.Errorf("%w: no such repository, or a private one: check the name, or set HF_TOKEN", ErrNotFound)
+		e.err = fmt.Errorf("%w: no such repository, or a private one: check the name, or set "+
+			"HF_TOKEN", ErrNotFound)
 	case res.StatusCode == http.StatusUnauthorized:
-		e.err = fmt.Errorf("%w: no such repository, or HF_TOKEN is not valid or gives no access to it", ErrNotFound)
+		e.err = fmt.Errorf("%w: no such repository, or HF_TOKEN is not valid or gives no access "+
+			"to it", ErrNotFound)
 	case res.StatusCode == http.StatusForbidden:
-		e.err = fmt.Errorf("%w: HF_TOKEN is needed, or lacks the permission to read this repository%s", ErrAccess, remark(res))
+		e.err = fmt.Errorf("%w: HF_TOKEN is needed, or lacks the permission to read this "+
+			"repository%s", ErrAccess, remark(res))
 	case res.StatusCode == http.StatusNotFound:
 		e.err = fmt.Errorf("%w: no such repository: check the name", ErrNotFound)
 	default:

@@ -54,7 +54,8 @@ func TestResume(t *testing.T) {
 			got = append(got, strings.TrimPrefix(r, "CDN GET /model.safetensors"))
 		}
 	}
-	if want := []string{"", " bytes=700000-", " bytes=1400000-", " bytes=2100000-", " bytes=2800000-"}; !slices.Equal(got, want) {
+	if want := []string{"", " bytes=700000-", " bytes=1400000-", " bytes=2100000-",
+		" bytes=2800000-"}; !slices.Equal(got, want) {
 		t.Errorf("ranges %q, want %q", got, want)
 	}
 }
@@ -76,8 +77,10 @@ func TestResumeLater(t *testing.T) {
 	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Fatalf("error %v", err)
 	}
-	snapshot := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--org--model-1.0", "snapshots", testCommit)
-	checkFolder(t, snapshot, pick(repo, slices.DeleteFunc(slices.Clone(plainWanted), func(n string) bool { return n == weights })...))
+	snapshot := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--org--model-1.0", "snapshots",
+		testCommit)
+	checkFolder(t, snapshot, pick(repo, slices.DeleteFunc(slices.Clone(plainWanted),
+		func(n string) bool { return n == weights })...))
 	offline := f.options()
 	offline.Offline = true
 	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) {
@@ -100,14 +103,23 @@ func TestResumeLater(t *testing.T) {
 // TestRangeIgnored resumes with servers that do not do as asked.
 func TestRangeIgnored(t *testing.T) {
 	for name, second := range map[string]func(w http.ResponseWriter, r *http.Request, data []byte){
-		"whole file":    func(w http.ResponseWriter, r *http.Request, data []byte) { w.Write(data) },
-		"not satisfied": func(w http.ResponseWriter, r *http.Request, data []byte) { w.WriteHeader(416) },
+		"whole file": func(w http.ResponseWriter, r *http.Request,
+			data []byte) {
+			w.Write(data)
+		},
+		"not satisfied": func(w http.ResponseWriter, r *http.Request,
+			data []byte) {
+			w.WriteHeader(416)
+		},
 		"other range": func(w http.ResponseWriter, r *http.Request, data []byte) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes 5-%d/%d", len(data)-1, len(data)))
 			w.WriteHeader(206)
 			w.Write(data[5:])
 		},
-		"no range": func(w http.ResponseWriter, r *http.Request, data []byte) { w.WriteHeader(206) },
+		"no range": func(w http.ResponseWriter, r *http.Request,
+			data []byte) {
+			w.WriteHeader(206)
+		},
 		"other size": func(w http.ResponseWriter, r *http.Request, data []byte) {
 			w.Header().Set("Content-Range", "bytes 700000-799999/800000")
 			w.WriteHeader(206)
@@ -142,7 +154,8 @@ func TestCorrupt(t *testing.T) {
 			f := newFakeHub(t, repo)
 			served := 0
 			f.intercept = func(server string, w http.ResponseWriter, r *http.Request) bool {
-				if !strings.HasSuffix(r.URL.Path, "/"+victim) || r.Method != http.MethodGet || server == "HUB" && victim == weights {
+				if !strings.HasSuffix(r.URL.Path, "/"+victim) || r.Method != http.MethodGet ||
+					server == "HUB" && victim == weights {
 					return false
 				}
 				f.mu.Lock()
@@ -161,16 +174,20 @@ func TestCorrupt(t *testing.T) {
 				t.Errorf("the file was asked for %d times, want twice", served)
 			}
 			root := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--org--model-1.0")
-			if _, err := os.Lstat(filepath.Join(root, "snapshots", testCommit, victim)); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Lstat(filepath.Join(root, "snapshots", testCommit,
+				victim)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the snapshot has the file: %v", err)
 			}
-			if _, err := os.Stat(filepath.Join(root, "blobs", etagOf(victim, repo[victim]))); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(root, "blobs", etagOf(victim,
+				repo[victim]))); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the cache has the blob: %v", err)
 			}
-			if left := leftovers(t, root); slices.Contains(left, etagOf(victim, repo[victim])+".incomplete") {
+			if left := leftovers(t, root); slices.Contains(left, etagOf(victim,
+				repo[victim])+".incomplete") {
 				t.Errorf("left over: %v", left)
 			}
-			if _, err := os.Stat(filepath.Join(root, "refs", "main")); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(root, "refs", "main")); !errors.Is(err,
+				fs.ErrNotExist) {
 				t.Errorf("a reference leads to an incomplete snapshot: %v", err)
 			}
 			f.intercept = nil
@@ -181,12 +198,15 @@ func TestCorrupt(t *testing.T) {
 
 // TestCorruptPartial finds rubbish left under the partial file's name.
 func TestCorruptPartial(t *testing.T) {
-	for name, left := range map[string][]byte{"short": pattern(100)[50:], "as long": make([]byte, 3_000_000), "longer": make([]byte, 3_000_001)} {
+	for name, left := range map[string][]byte{"short": pattern(100)[50:], "as long": make([]byte,
+		3_000_000), "longer": make([]byte, 3_000_001)} {
 		t.Run(name, func(t *testing.T) {
 			repo := plainRepo()
 			f := newFakeHub(t, repo)
-			blob := repoCache{root: filepath.Join(os.Getenv("HF_HOME"), "hub"), repo: testRepo}.blob(etagOf(weights, repo[weights]))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(blob), 0o755), os.WriteFile(blob+".incomplete", left, 0o600)); err != nil {
+			blob := repoCache{root: filepath.Join(os.Getenv("HF_HOME"), "hub"),
+				repo: testRepo}.blob(etagOf(weights, repo[weights]))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(blob), 0o755),
+				os.WriteFile(blob+".incomplete", left, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			checkFolder(t, f.mustResolve(f.options()), pick(repo, plainWanted...))
@@ -198,8 +218,10 @@ func TestCorruptPartial(t *testing.T) {
 func TestBlobOfWrongSize(t *testing.T) {
 	repo := plainRepo()
 	f := newFakeHub(t, repo)
-	blob := repoCache{root: filepath.Join(os.Getenv("HF_HOME"), "hub"), repo: testRepo}.blob(etagOf(weights, repo[weights]))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(blob), 0o755), os.WriteFile(blob, pattern(10), 0o600)); err != nil {
+	blob := repoCache{root: filepath.Join(os.Getenv("HF_HOME"), "hub"),
+		repo: testRepo}.blob(etagOf(weights, repo[weights]))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(blob), 0o755), os.WriteFile(blob, pattern(10),
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	checkFolder(t, f.mustResolve(f.options()), pick(repo, plainWanted...))
@@ -214,7 +236,8 @@ func TestTooLong(t *testing.T) {
 		}
 		return server == "CDN"
 	}
-	if _, err := f.resolve(f.options()); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "more than the announced 3000000 bytes") {
+	if _, err := f.resolve(f.options()); !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), "more than the announced 3000000 bytes") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -244,7 +267,8 @@ func TestETagChange(t *testing.T) {
 					if server == "HUB" && asked == changeAt {
 						f.files[victim] = changed
 					}
-					if carrier := victim != weights || server == "CDN"; carrier && asked < changeAt {
+					if carrier := victim != weights || server == "CDN"; carrier &&
+						asked < changeAt {
 						if server == "HUB" {
 							w.Header().Set("ETag", `"`+etagOf(victim, repo[victim])+`"`)
 						}
@@ -276,7 +300,8 @@ func TestETagKeepsChanging(t *testing.T) {
 		}
 		return false
 	}
-	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), "tokenizer.json: the file has changed on the Hub") || n != 3 {
+	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(),
+		"tokenizer.json: the file has changed on the Hub") || n != 3 {
 		t.Errorf("%v after %d downloads", err, n)
 	}
 }
@@ -337,7 +362,8 @@ func TestGiveUp(t *testing.T) {
 		w.WriteHeader(500)
 		return true
 	}
-	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), "500") || f.count("") != maxAttempts {
+	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), "500") ||
+		f.count("") != maxAttempts {
 		t.Errorf("%v after %d requests", err, f.count(""))
 	}
 }
@@ -371,7 +397,8 @@ func TestSpace(t *testing.T) {
 		w.WriteHeader(302)
 		return true
 	}
-	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), "GB are free") || f.count("CDN") > 0 {
+	if _, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(),
+		"GB are free") || f.count("CDN") > 0 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -408,15 +435,18 @@ func TestLock(t *testing.T) {
 
 func TestGitBlobHash(t *testing.T) {
 	// git hash-object of an empty file and of "hello\n".
-	for content, want := range map[string]string{"": "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "hello\n": "ce013625030ba8dba906f756967f9e9ca394464a"} {
-		if got, err := gitBlobHash(strings.NewReader(content), int64(len(content))); err != nil || got != want {
+	for content, want := range map[string]string{"": "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+		"hello\n": "ce013625030ba8dba906f756967f9e9ca394464a"} {
+		if got, err := gitBlobHash(strings.NewReader(content), int64(len(content))); err != nil ||
+			got != want {
 			t.Errorf("%q: %s, %v", content, got, err)
 		}
 	}
 }
 
 func FuzzReadInfo(f *testing.F) {
-	f.Add([]byte(`{"sha":"` + testCommit + `","siblings":[{"rfilename":"model.safetensors"},{"rfilename":"../x.json"}]}`))
+	f.Add([]byte(`{"sha":"` + testCommit +
+		`","siblings":[{"rfilename":"model.safetensors"},{"rfilename":"../x.json"}]}`))
 	f.Add([]byte(`{"sha":null,"siblings":{}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		info, err := readInfo(bytes.NewReader(raw))

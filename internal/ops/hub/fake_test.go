@@ -49,8 +49,9 @@ func newFakeHub(t *testing.T, files map[string][]byte) *fakeHub {
 	t.Cleanup(f.hub.Close)
 	t.Cleanup(f.cdn.Close)
 	// The environment in which the tests run must not matter, least of all a real token in it.
-	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT",
-		"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "XDG_CACHE_HOME"} {
+	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+		"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+		"TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "XDG_CACHE_HOME"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HF_HOME", filepath.Join(t.TempDir(), "hf"))
@@ -60,7 +61,8 @@ func newFakeHub(t *testing.T, files map[string][]byte) *fakeHub {
 func (f *fakeHub) handler(server string, serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
-		f.requests = append(f.requests, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", server, r.Method, r.URL.Path, r.Header.Get("Range"))))
+		f.requests = append(f.requests, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", server,
+			r.Method, r.URL.Path, r.Header.Get("Range"))))
 		if server == "CDN" && r.Header.Get("Authorization") != "" {
 			f.leaks = append(f.leaks, r.URL.Path)
 		}
@@ -102,7 +104,8 @@ func (f *fakeHub) serveHub(w http.ResponseWriter, r *http.Request) {
 		for _, name := range names {
 			siblings = append(siblings, map[string]string{"rfilename": name})
 		}
-		json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": siblings, "tags": []string{"x"}})
+		json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": siblings,
+			"tags": []string{"x"}})
 		return
 	}
 	name, ok := strings.CutPrefix(r.URL.Path, "/"+testRepo+"/resolve/"+commit+"/")
@@ -143,7 +146,8 @@ func (f *fakeHub) count(prefix string) (n int) {
 }
 
 func (f *fakeHub) options() Options {
-	return Options{Endpoint: f.hub.URL + "/", firstWait: time.Millisecond, Warn: func(m string) { f.t.Log("warning: " + m) }}
+	return Options{Endpoint: f.hub.URL + "/", firstWait: time.Millisecond,
+		Warn: func(m string) { f.t.Log("warning: " + m) }}
 }
 
 func (f *fakeHub) resolve(opt Options) (string, error) {
@@ -174,7 +178,8 @@ func checkFolder(t *testing.T, dir string, want map[string][]byte) {
 		}
 	}
 	for name, data := range want {
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, data) {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got,
+			data) {
 			t.Errorf("%s: %d bytes, want %d: %v", name, len(got), len(data), err)
 		}
 	}
@@ -184,7 +189,8 @@ func checkFolder(t *testing.T, dir string, want map[string][]byte) {
 func leftovers(t *testing.T, cache string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(cache, func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && (strings.HasSuffix(path, ".incomplete") || strings.HasSuffix(path, ".link") || strings.Contains(path, ".ref-")) {
+		if err == nil && !d.IsDir() && (strings.HasSuffix(path, ".incomplete") ||
+			strings.HasSuffix(path, ".link") || strings.Contains(path, ".ref-")) {
 			found = append(found, filepath.Base(path))
 		}
 		return err

@@ -111,7 +111,8 @@ func shardsOf(path string) ([]string, error) {
 	slices.Sort(shards)
 	for _, shard := range shards {
 		if strings.Contains(shard, "/") || !strings.HasSuffix(shard, ".safetensors") {
-			return nil, fmt.Errorf("%s names the file %.300q, which is not one of the repository's top folder", weightIndex, shard)
+			return nil, fmt.Errorf("%s names the file %.300q, which is not one of the "+
+				"repository's top folder", weightIndex, shard)
 		}
 	}
 	return shards, checkNames(shards)

@@ -138,12 +138,14 @@ func validRepo(repo string) error {
 	}
 	for _, p := range parts {
 		if !repoPart.MatchString(p) {
-			return errors.New("a repository's name has letters, digits, '-', '_' and '.' only, and neither starts nor ends with '-' or '.'")
+			return errors.New("a repository's name has letters, digits, '-', '_' and '.' only, " +
+				"and neither starts nor ends with '-' or '.'")
 		}
 	}
 	if strings.Contains(repo, "--") || strings.Contains(repo, "..") ||
 		strings.HasSuffix(repo, ".git") {
-		return errors.New("a repository's name has neither \"--\" nor \"..\" and does not end in \".git\"")
+		return errors.New("a repository's name has neither \"--\" nor \"..\" and does not end in " +
+			"\".git\"")
 	}
 	return nil
 }

@@ -20,15 +20,20 @@ import (
 // plainRepo is a repository of one weight file, with files that no engine needs.
 func plainRepo() map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(`{"model_type":"llama"}`), "generation_config.json": []byte(`{}`), "tokenizer.json": pattern(300_000),
-		"tokenizer.model": pattern(100), "merges.txt": []byte("a b"), "chat_template.jinja": []byte("{{ x }}"), "vocab.json": {},
-		"model.safetensors": pattern(3_000_000),
-		"pytorch_model.bin": pattern(9), "pytorch_model.bin.index.json": []byte("{}"), "consolidated.safetensors": pattern(9), "README.md": []byte("#"),
-		"onnx/model.onnx": pattern(9), "original/params.json": []byte("{}"), ".gitattributes": []byte("*"), "model.gguf": pattern(9),
+		"config.json": []byte(`{"model_type":"llama"}`), "generation_config.json": []byte(`{}`),
+		"tokenizer.json":  pattern(300_000),
+		"tokenizer.model": pattern(100), "merges.txt": []byte("a b"),
+		"chat_template.jinja": []byte("{{ x }}"), "vocab.json": {},
+		"model.safetensors": pattern(3_000_000), "pytorch_model.bin": pattern(9),
+		"pytorch_model.bin.index.json": []byte("{}"), "consolidated.safetensors": pattern(9),
+		"README.md": []byte("#"), "onnx/model.onnx": pattern(9),
+		"original/params.json": []byte("{}"), ".gitattributes": []byte("*"),
+		"model.gguf": pattern(9),
 	}
 }
 
-var plainWanted = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt", "chat_template.jinja", "vocab.json", "model.safetensors"}
+var plainWanted = []string{"config.json", "generation_config.json", "tokenizer.json",
+	"tokenizer.model", "merges.txt", "chat_template.jinja", "vocab.json", "model.safetensors"}
 
 func TestDownload(t *testing.T) {
 	repo := plainRepo()
@@ -50,7 +55,8 @@ func TestDownload(t *testing.T) {
 	if last.File != "model.safetensors" || last.Done != 3_000_000 || last.AllDone != last.AllTotal {
 		t.Errorf("last progress %+v", last)
 	}
-	if ref, err := os.ReadFile(filepath.Join(cache, "refs", "main")); err != nil || string(ref) != testCommit {
+	if ref, err := os.ReadFile(filepath.Join(cache, "refs", "main")); err != nil ||
+		string(ref) != testCommit {
 		t.Errorf("reference %q, %v", ref, err)
 	}
 	for _, name := range plainWanted {
@@ -62,7 +68,8 @@ func TestDownload(t *testing.T) {
 	if left := leftovers(t, os.Getenv("HF_HOME")); left != nil {
 		t.Errorf("left over: %v", left)
 	}
-	for _, name := range []string{"pytorch_model.bin", "consolidated.safetensors", "original", "onnx"} {
+	for _, name := range []string{"pytorch_model.bin", "consolidated.safetensors", "original",
+		"onnx"} {
 		if f.count("HUB HEAD /"+testRepo+"/resolve/"+testCommit+"/"+name) > 0 {
 			t.Errorf("%s was asked for", name)
 		}
@@ -75,7 +82,8 @@ func TestDownload(t *testing.T) {
 }
 
 func shardedRepo() map[string][]byte {
-	repo := map[string][]byte{"config.json": []byte(`{}`), "tokenizer.json": []byte(`{}`), "unused.safetensors": pattern(5)}
+	repo := map[string][]byte{"config.json": []byte(`{}`), "tokenizer.json": []byte(`{}`),
+		"unused.safetensors": pattern(5)}
 	index := `{"metadata":{"total_size":1},"weight_map":{`
 	for i := range 7 {
 		name := fmt.Sprintf("model-%05d-of-00007.safetensors", i+1)
@@ -107,13 +115,18 @@ func TestLocalFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]string{
-		"file.gguf": `model "file.gguf" is a file`, "./gone": `"./gone": no such file`, "/gone/model": `"/gone/model": no such file`,
-		"model.gguf": `model "model.gguf": no such file`, "org/Model.GGUF": "no such file", "weights.safetensors": "no such file", "~/gone": "no such file",
-		"a/b/c": "no such file", "": "neither a folder nor", "nobody/": "neither a folder nor", "org/na me": "neither a folder nor",
-		"org/a--b": "neither a folder nor", "org/a..b": "neither a folder nor", "org/a.git": "neither a folder nor", "org/-a": "neither a folder nor",
-		"org/" + strings.Repeat("a", 100): "at most 96", "org/a\x00": "neither a folder nor", "org/a%2fb": "neither a folder nor",
+		"file.gguf": `model "file.gguf" is a file`, "./gone": `"./gone": no such file`,
+		"/gone/model": `"/gone/model": no such file`,
+		"model.gguf":  `model "model.gguf": no such file`, "org/Model.GGUF": "no such file",
+		"weights.safetensors": "no such file", "~/gone": "no such file", "a/b/c": "no such file",
+		"": "neither a folder nor", "nobody/": "neither a folder nor",
+		"org/na me": "neither a folder nor", "org/a--b": "neither a folder nor",
+		"org/a..b": "neither a folder nor", "org/a.git": "neither a folder nor",
+		"org/-a": "neither a folder nor", "org/" + strings.Repeat("a", 100): "at most 96",
+		"org/a\x00": "neither a folder nor", "org/a%2fb": "neither a folder nor",
 	} {
-		if dir, err := Resolve(context.Background(), model, f.options()); err == nil || !strings.Contains(err.Error(), want) {
+		if dir, err := Resolve(context.Background(), model, f.options()); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("model %q: %q, %v; want %q", model, dir, err, want)
 		}
 	}
@@ -138,10 +151,12 @@ func TestRevision(t *testing.T) {
 	if again := f.mustResolve(opt); again != dir {
 		t.Errorf("by commit: %s", again)
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "refs", testCommit)); err == nil {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "refs",
+		testCommit)); err == nil {
 		t.Error("a commit has got a reference")
 	}
-	for _, bad := range []string{"..", "a/../b", "/a", "a/", "a b", "-a", ".a", "a\n", strings.Repeat("a", 201)} {
+	for _, bad := range []string{"..", "a/../b", "/a", "a/", "a b", "-a", ".a", "a\n",
+		strings.Repeat("a", 201)} {
 		opt.Revision = bad
 		if _, err := f.resolve(opt); err == nil || !strings.Contains(err.Error(), "revision") {
 			t.Errorf("revision %q: %v", bad, err)
@@ -175,26 +190,31 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("HF_ENDPOINT", f.hub.URL)
 	root := t.TempDir()
 	t.Setenv("HF_HUB_CACHE", filepath.Join(root, "by-cache"))
-	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "by-cache", "models--")) {
+	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "by-cache",
+		"models--")) {
 		t.Errorf("HF_HUB_CACHE: %s", dir)
 	}
 	opt.DownloadDir = filepath.Join(root, "by-option")
-	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "by-option", "models--")) {
+	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "by-option",
+		"models--")) {
 		t.Errorf("DownloadDir: %s", dir)
 	}
 	opt.DownloadDir = ""
 	t.Setenv("HF_HUB_CACHE", "")
 	t.Setenv("HF_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(root, "xdg"))
-	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "xdg", "huggingface", "hub", "models--")) {
+	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "xdg", "huggingface",
+		"hub", "models--")) {
 		t.Errorf("XDG_CACHE_HOME: %s", dir)
 	}
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", filepath.Join(root, "home"))
-	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "home", ".cache", "huggingface", "hub", "models--")) {
+	if dir := f.mustResolve(opt); !strings.HasPrefix(dir, filepath.Join(root, "home", ".cache",
+		"huggingface", "hub", "models--")) {
 		t.Errorf("HOME: %s", dir)
 	}
-	for _, bad := range []string{"ftp://host", "host", "http://", "http://user:pass@host", "http://ho st"} {
+	for _, bad := range []string{"ftp://host", "host", "http://", "http://user:pass@host",
+		"http://ho st"} {
 		opt.Endpoint = bad
 		if _, err := f.resolve(opt); err == nil || !strings.Contains(err.Error(), "address") {
 			t.Errorf("endpoint %q: %v", bad, err)
@@ -225,7 +245,8 @@ func TestToken(t *testing.T) {
 	opt := f.options()
 	check("none", opt, "")
 	file := filepath.Join(os.Getenv("HF_HOME"), "token")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("hf_file\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file,
+		[]byte("hf_file\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	check("file", opt, "Bearer hf_file")
@@ -252,7 +273,8 @@ func TestToken(t *testing.T) {
 func TestNoTokenAfterDetour(t *testing.T) {
 	f := newFakeHub(t, plainRepo())
 	f.intercept = func(server string, w http.ResponseWriter, r *http.Request) bool {
-		if server == "HUB" && strings.HasPrefix(r.URL.Path, "/api/") && r.URL.Query().Get("back") == "" {
+		if server == "HUB" && strings.HasPrefix(r.URL.Path, "/api/") &&
+			r.URL.Query().Get("back") == "" {
 			http.Redirect(w, r, f.cdn.URL+"/detour"+r.URL.Path, http.StatusTemporaryRedirect)
 			return true
 		}
@@ -274,7 +296,8 @@ func TestRenamedRepository(t *testing.T) {
 	repo := plainRepo()
 	f := newFakeHub(t, repo)
 	f.intercept = func(server string, w http.ResponseWriter, r *http.Request) bool {
-		if path := strings.Replace(r.URL.Path, "old/name", testRepo, 1); server == "HUB" && path != r.URL.Path {
+		if path := strings.Replace(r.URL.Path, "old/name", testRepo, 1); server == "HUB" &&
+			path != r.URL.Path {
 			http.Redirect(w, r, path, http.StatusTemporaryRedirect)
 			return true
 		}
@@ -292,7 +315,8 @@ func TestOffline(t *testing.T) {
 	f := newFakeHub(t, repo)
 	offline := f.options()
 	offline.Offline = true
-	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(), "models--org--model-1.0 has no such reference; offline mode is on") {
+	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(),
+		"models--org--model-1.0 has no such reference; offline mode is on") {
 		t.Errorf("empty cache: %v", err)
 	}
 	dir := f.mustResolve(f.options())
@@ -312,17 +336,20 @@ func TestOffline(t *testing.T) {
 		t.Errorf("by commit: %s", got)
 	}
 	offline.Revision = "v2"
-	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(), "revision v2") {
+	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(),
+		"revision v2") {
 		t.Errorf("other revision: %v", err)
 	}
 	offline.Revision = ""
 	// A link whose blob is gone does not count as a file.
 	const shard = "model-00003-of-00007.safetensors"
 	target, err := filepath.EvalSymlinks(filepath.Join(dir, shard))
-	if err := errors.Join(err, os.Remove(target), os.Remove(filepath.Join(dir, "config.json"))); err != nil {
+	if err := errors.Join(err, os.Remove(target), os.Remove(filepath.Join(dir,
+		"config.json"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(), "config.json, "+shard) {
+	if _, err := f.resolve(offline); !errors.Is(err, ErrOffline) || !strings.Contains(err.Error(),
+		"config.json, "+shard) {
 		t.Errorf("incomplete: %v", err)
 	}
 	if f.count("") != before {
@@ -346,7 +373,8 @@ func TestUnreachable(t *testing.T) {
 	}
 	opt = f.options()
 	opt.DownloadDir = t.TempDir()
-	if _, err := f.resolve(opt); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := f.resolve(opt); err == nil || errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("empty cache: %v", err)
 	}
 }
@@ -354,7 +382,8 @@ func TestUnreachable(t *testing.T) {
 // TestNoNetwork holds that a Hub that refuses or never answers is given up within 5 s, and that the
 // error says which Hub it is and what can be done without one.
 func TestNoNetwork(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are taken by the kernel, and no more
+	// connections are taken by the kernel, and no more
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +412,8 @@ func TestNoNetwork(t *testing.T) {
 			if !errors.Is(err, ErrOffline) || asked != opt.Endpoint {
 				t.Errorf("asked %q, error %v", asked, err)
 			}
-			for _, want := range []string{opt.Endpoint + " cannot be reached", tt.want, "give a folder", "HF_HUB_OFFLINE=1", "HF_ENDPOINT"} {
+			for _, want := range []string{opt.Endpoint + " cannot be reached", tt.want,
+				"give a folder", "HF_HUB_OFFLINE=1", "HF_ENDPOINT"} {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v does not have %q", err, want)
 				}
@@ -418,12 +448,16 @@ func TestRefused(t *testing.T) {
 		kind                    error
 		want                    string
 	}{
-		{"gated, no token", "", "/resolve/", "GatedRepo", 401, ErrAccess, "gated: accept its terms on its page on http://127.0.0.1"},
-		{"gated, with token", testToken, "/resolve/", "GatedRepo", 403, ErrAccess, "has not been granted access"},
+		{"gated, no token", "", "/resolve/", "GatedRepo", 401, ErrAccess,
+			"gated: accept its terms on its page on http://127.0.0.1"},
+		{"gated, with token", testToken, "/resolve/", "GatedRepo", 403, ErrAccess,
+			"has not been granted access"},
 		{"private, no token", "", "/api/", "RepoNotFound", 401, ErrNotFound, "or set HF_TOKEN"},
 		{"bad token", testToken, "/api/", "", 401, ErrNotFound, "HF_TOKEN is not valid"},
-		{"forbidden", testToken, "/api/", "", 403, ErrAccess, "lacks the permission to read this repository (the server's remark)"},
-		{"no repository", testToken, "/api/", "RepoNotFound", 404, ErrNotFound, "no such repository: check the name"},
+		{"forbidden", testToken, "/api/", "", 403, ErrAccess,
+			"lacks the permission to read this repository (the server's remark)"},
+		{"no repository", testToken, "/api/", "RepoNotFound", 404, ErrNotFound,
+			"no such repository: check the name"},
 		{"no revision", "", "/api/", "RevisionNotFound", 404, ErrNotFound, "no such revision"},
 		{"no file", "", "/resolve/", "EntryNotFound", 404, ErrNotFound, "no such file"},
 		{"teapot", "", "/api/", "", 418, nil, "418 I'm a teapot (the server's remark)"},
@@ -447,7 +481,9 @@ func TestRefused(t *testing.T) {
 			opt := f.options()
 			opt.Token = tt.token
 			_, err := f.resolve(opt)
-			if err == nil || tt.kind != nil && !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), testRepo) {
+			if err == nil || tt.kind != nil && !errors.Is(err, tt.kind) ||
+				!strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(),
+				testRepo) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), testToken) {
@@ -464,7 +500,8 @@ func TestRefused(t *testing.T) {
 
 func TestBadRepository(t *testing.T) {
 	index := func(shard string) map[string][]byte {
-		return map[string][]byte{"config.json": nil, weightIndex: []byte(`{"weight_map":{"a":"` + shard + `"}}`), "1.safetensors": nil}
+		return map[string][]byte{"config.json": nil, weightIndex: []byte(`{"weight_map":{"a":"` +
+			shard + `"}}`), "1.safetensors": nil}
 	}
 	tests := []struct {
 		name  string
@@ -472,23 +509,33 @@ func TestBadRepository(t *testing.T) {
 		want  string
 	}{
 		{"empty", nil, "no weights in safetensors format"},
-		{"pickles", map[string][]byte{"config.json": nil, "pytorch_model.bin": nil}, "(model.safetensors or model.safetensors.index.json), but pytorch_model.bin"},
-		{"parent", map[string][]byte{"model.safetensors": nil, "../../.ssh/authorized_keys.json": nil}, `"../../.ssh/authorized_keys.json", which is not a safe name`},
-		{"hidden parent", map[string][]byte{"model.safetensors": nil, "a/../../b.json": nil}, "not a safe name"},
-		{"absolute", map[string][]byte{"model.safetensors": nil, "/etc/x.json": nil}, "not a safe name"},
-		{"backslash", map[string][]byte{"model.safetensors": nil, `..\x.json`: nil}, "not a safe name"},
+		{"pickles", map[string][]byte{"config.json": nil, "pytorch_model.bin": nil},
+			"(model.safetensors or model.safetensors.index.json), but pytorch_model.bin"},
+		{"parent", map[string][]byte{"model.safetensors": nil,
+			"../../.ssh/authorized_keys.json": nil},
+			`"../../.ssh/authorized_keys.json", which is not a safe name`},
+		{"hidden parent", map[string][]byte{"model.safetensors": nil, "a/../../b.json": nil},
+			"not a safe name"},
+		{"absolute", map[string][]byte{"model.safetensors": nil, "/etc/x.json": nil},
+			"not a safe name"},
+		{"backslash", map[string][]byte{"model.safetensors": nil, `..\x.json`: nil},
+			"not a safe name"},
 		{"no name", map[string][]byte{"model.safetensors": nil, "": nil}, "not a safe name"},
-		{"long", map[string][]byte{"model.safetensors": nil, strings.Repeat("x", 256): nil}, "not a safe name"},
+		{"long", map[string][]byte{"model.safetensors": nil, strings.Repeat("x", 256): nil},
+			"not a safe name"},
 		{"shard outside", index("../1.safetensors"), "not one of the repository's top folder"},
 		{"shard of another kind", index("1.bin"), "not one of the repository's top folder"},
-		{"shard not there", index("2.safetensors"), `names "2.safetensors", which the repository lacks`},
-		{"broken index", map[string][]byte{weightIndex: []byte("x")}, "model.safetensors.index.json: invalid character"},
+		{"shard not there", index("2.safetensors"),
+			`names "2.safetensors", which the repository lacks`},
+		{"broken index", map[string][]byte{weightIndex: []byte("x")},
+			"model.safetensors.index.json: invalid character"},
 		{"empty index", map[string][]byte{weightIndex: []byte("{}")}, "names no file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeHub(t, tt.files)
-			if dir, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if dir, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(),
+				tt.want) {
 				t.Errorf("%s, error %v, want %q", dir, err, tt.want)
 			}
 		})
@@ -496,7 +543,8 @@ func TestBadRepository(t *testing.T) {
 }
 
 func TestBadAnswers(t *testing.T) {
-	answer := func(path, body string, header ...string) func(string, http.ResponseWriter, *http.Request) bool {
+	answer := func(path, body string, header ...string) func(string, http.ResponseWriter,
+		*http.Request) bool {
 		return func(server string, w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, path) {
 				return false
@@ -516,16 +564,20 @@ func TestBadAnswers(t *testing.T) {
 		{"not JSON", answer("/api/", "<html>"), "not the description of a model"},
 		{"other JSON", answer("/api/", `{"sha":1}`), "not the description of a model"},
 		{"no commit", answer("/api/", `{"siblings":[]}`), "where a commit is expected"},
-		{"commit with a path", answer("/api/", `{"sha":"../../../../../../../../../../../../etc/"}`), "where a commit is expected"},
+		{"commit with a path", answer("/api/",
+			`{"sha":"../../../../../../../../../../../../etc/"}`), "where a commit is expected"},
 		{"no ETag", answer("/resolve/", "x"), `ETag "" does not identify a file`},
-		{"ETag with a path", answer("/resolve/", "x", "ETag", `"../../../../x"`), "does not identify a file"},
-		{"other commit", answer("/resolve/", "x", "ETag", `"0123456789"`, headerCommit, "beef"), `answers for commit "beef"`},
+		{"ETag with a path", answer("/resolve/", "x", "ETag", `"../../../../x"`),
+			"does not identify a file"},
+		{"other commit", answer("/resolve/", "x", "ETag", `"0123456789"`, headerCommit, "beef"),
+			`answers for commit "beef"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeHub(t, plainRepo())
 			f.intercept = tt.intercept
-			if dir, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if dir, err := f.resolve(f.options()); err == nil || !strings.Contains(err.Error(),
+				tt.want) {
 				t.Errorf("%s, error %v, want %q", dir, err, tt.want)
 			}
 		})

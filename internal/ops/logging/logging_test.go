@@ -15,10 +15,12 @@ import (
 func TestText(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(NewText(&out, slog.LevelInfo, false))
-	log.Info("ready", "model", "go-std-tiny", "took", 31*time.Millisecond, "url", "http://127.0.0.1:8000")
+	log.Info("ready", "model", "go-std-tiny", "took", 31*time.Millisecond, "url",
+		"http://127.0.0.1:8000")
 	log.Debug("hidden")
 	log.Warn("a message that is longer than its column", "n", 3)
-	log.Error("cut\noff \x1b[31m", "cause", "rank 1: signal", "empty", "", "line", "a\nb", slog.Group("g", "x", 1, "y", true))
+	log.Error("cut\noff \x1b[31m", "cause", "rank 1: signal", "empty", "", "line", "a\nb",
+		slog.Group("g", "x", 1, "y", true))
 	log.With("rank", 1).WithGroup("link").Info("up", "ms", 1.5)
 	log.Info("bare")
 	got := ""
@@ -39,15 +41,17 @@ INFO  bare
 	}
 	out.Reset()
 	slog.New(NewText(&out, slog.LevelInfo, true)).Error("x", "a", 1)
-	if !strings.Contains(out.String(), red+"ERROR"+plain) || !strings.Contains(out.String(), faint+"a=1"+plain) {
+	if !strings.Contains(out.String(), red+"ERROR"+plain) || !strings.Contains(out.String(),
+		faint+"a=1"+plain) {
 		t.Errorf("no colours in %q", out.String())
 	}
 }
 
 // The format follows what the log is written to, unless one is asked for.
 func TestFormats(t *testing.T) {
-	for format, want := range map[string]string{"auto": "level=INFO msg=hello a=1", "logfmt": "level=INFO msg=hello a=1",
-		"json": `"level":"INFO","msg":"hello","a":1}`, "text": "INFO  hello               a=1"} {
+	for format, want := range map[string]string{"auto": "level=INFO msg=hello a=1",
+		"logfmt": "level=INFO msg=hello a=1",
+		"json":   `"level":"INFO","msg":"hello","a":1}`, "text": "INFO  hello               a=1"} {
 		r, out, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

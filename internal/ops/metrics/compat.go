@@ -26,7 +26,10 @@ func Compat() ([]compat.Entry, error) {
 			continue
 		case !prefixed:
 			e.Note = "without a prefix; the handler is the route's pattern"
-		case slices.ContainsFunc(own, func(begin string) bool { return strings.HasPrefix(name, begin) }):
+		case slices.ContainsFunc(own, func(begin string) bool {
+			return strings.HasPrefix(name,
+				begin)
+		}):
 			e.Status, e.Note = compat.Ours, f.GetHelp()
 		}
 		list = append(list, e)
@@ -36,12 +39,13 @@ func Compat() ([]compat.Entry, error) {
 }
 
 // own are beginnings of names that vLLM does not have.
-var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_", "kv_transfer",
-	"link_"}
+var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_",
+	"kv_transfer", "link_"}
 
 // notes are of names that vLLM has.
 var notes = map[string]string{
-	"cache_config_info":          "labels block_size, num_gpu_blocks, enable_prefix_caching, cache_dtype",
+	"cache_config_info": "labels block_size, num_gpu_blocks, enable_prefix_caching, " +
+		"cache_dtype",
 	"admission_rejections_total": "reasons " + strings.Join(Rejections, ", "),
 	"request_success_total":      "reasons stop, length, abort, error, repetition",
 	"prefix_cache_queries_total": "in tokens",

@@ -36,7 +36,8 @@ func known(t *testing.T) map[string][]string {
 var (
 	labelName = regexp.MustCompile(`([a-z_]+)(?:=~|!~|!=|=)"`)
 	// A token of PromQL: text, number with a unit, name, or one character.
-	promToken = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[0-9][0-9a-z.]*|\$?[a-zA-Z_][a-zA-Z0-9_:]*|\S`)
+	promToken = regexp.MustCompile(
+		`"(?:[^"\\]|\\.)*"|[0-9][0-9a-z.]*|\$?[a-zA-Z_][a-zA-Z0-9_:]*|\S`)
 )
 
 // checkExpr takes a PromQL expression apart: brackets close, and what is no function, keyword or
@@ -64,7 +65,8 @@ func checkExpr(expr string, series map[string][]string) error {
 			}
 			open = append(open, token)
 		case strings.ContainsAny(token, ")]}") && len(token) == 1:
-			if in == "" || strings.IndexByte(")]}", token[0]) != strings.IndexByte("([{", in[len(in)-1]) {
+			if in == "" || strings.IndexByte(")]}", token[0]) != strings.IndexByte("([{",
+				in[len(in)-1]) {
 				return fmt.Errorf("%q closes %q", token, in)
 			}
 			open = open[:len(open)-1]
@@ -148,8 +150,10 @@ func TestRayBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.NewReplacer("eagleray:", "ray_eagleray_", "http_request", "ray_eagleray_http_request",
-		`"uid": "eagleray"`, `"uid": "eagleray-ray"`, `"title": "Eagle Ray"`, `"title": "Eagle Ray on Ray"`).
+	want := strings.NewReplacer("eagleray:", "ray_eagleray_", "http_request",
+		"ray_eagleray_http_request",
+		`"uid": "eagleray"`, `"uid": "eagleray-ray"`, `"title": "Eagle Ray"`,
+		`"title": "Eagle Ray on Ray"`).
 		Replace(string(raw))
 	path := filepath.Join(deployed, "grafana/eagleray-ray.json")
 	if *rewrite {

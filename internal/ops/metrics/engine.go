@@ -92,15 +92,16 @@ func newEngine(f factory, tokens []float64) *Engine {
 	e.queue = f.histogram("request_queue_time_seconds",
 		"Histogram of time spent in WAITING phase for request.", requestLatencyBuckets)
 	transfers := f.counterVec("kv_transfers_total",
-		"Prompts whose KV blocks came from another engine (in) or went to one (out), by whether they "+
-			"arrived.", "direction", "outcome")
+		"Prompts whose KV blocks came from another engine (in) or went to one (out), by whether "+
+			"they arrived.", "direction", "outcome")
 	both := func(direction string) map[bool]prometheus.Counter {
 		return map[bool]prometheus.Counter{true: transfers.WithLabelValues(direction, "done"),
 			false: transfers.WithLabelValues(direction, "lost")}
 	}
 	e.fetched, e.handed = both("in"), both("out")
 	ways := f.counterVec("kv_transfer_bytes_total",
-		"Bytes of KV blocks that came from another engine, through shared memory or over a link.", "way")
+		"Bytes of KV blocks that came from another engine, through shared memory or over a link.",
+		"way")
 	e.byMemory, e.byLink = ways.WithLabelValues("shared_memory"), ways.WithLabelValues("link")
 	e.fetchTime = f.histogram("kv_transfer_time_seconds",
 		"Histogram of time that a request waited for KV blocks from another engine.",

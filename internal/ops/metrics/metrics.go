@@ -91,7 +91,8 @@ func New(o Options) *Metrics {
 		Buckets: requestLatencyBuckets,
 	}, []string{"method", "handler"})
 	m.registry.MustRegister(m.httpRequests, m.httpDuration,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -26,18 +26,21 @@ func exercised() *Metrics {
 	m.Engine(0).NextToken(12 * time.Millisecond)
 	m.Engine(0).PrefixCache(100, 64)
 	m.Engine(0).Listen(status.Preempted{Requests: 2})
-	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
+	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second,
+		Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
 	m.Engine(0).ObserveParams(2, 64)
 	m.Engine(0).Listen(status.GrammarCompiled{Took: 3 * time.Millisecond})
 	m.Engine(0).Listen(status.GrammarCompiled{Cached: true, Took: time.Millisecond})
 	m.Engine(0).Deferred(2)
 	m.Rejected("queue_full")
-	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true,
+		Dtype: "bfloat16"})
 	m.Expect("/v1/completions", "POST")
 	m.HTTP("/v1/completions", "POST", 200, time.Second)
 	m.Engine(0).WatchLinks(func() []Link {
-		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20, Resumes: 1}}
+		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20,
+			Resumes: 1}}
 	})
 	return m
 }
@@ -78,7 +81,8 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the exposed names differ from %s; if that is meant, run with -rewrite.\ngot:\n%s", golden, got)
+		t.Errorf("the exposed names differ from %s; if that is meant, run with -rewrite.\ngot:\n%s",
+			golden, got)
 	}
 }
 
@@ -134,7 +138,8 @@ func TestEngines(t *testing.T) {
 		}
 	}
 	first, next := m.Latencies()
-	if first.Count != 2 || first.Sum != 3 || first.Counts[len(first.Counts)-1] != 2 || next.Count != 0 {
+	if first.Count != 2 || first.Sum != 3 || first.Counts[len(first.Counts)-1] != 2 ||
+		next.Count != 0 {
 		t.Errorf("latencies of all %+v, %+v", first, next)
 	}
 }
@@ -149,7 +154,8 @@ func TestFinishes(t *testing.T) {
 	}
 	text := scrape(t, m)
 	for i, reason := range []string{"stop", "length", "abort", "error"} {
-		if !strings.Contains(text, fmt.Sprintf("finished_reason=%q,model_name=\"m\"} %d\n", reason, i+1)) {
+		if !strings.Contains(text, fmt.Sprintf("finished_reason=%q,model_name=\"m\"} %d\n", reason,
+			i+1)) {
 			t.Errorf("%s was not counted %d times", reason, i+1)
 		}
 	}
@@ -173,7 +179,8 @@ func TestOneTwoFive(t *testing.T) {
 }
 
 func TestStatusClass(t *testing.T) {
-	for status, want := range map[int]string{100: "1xx", 200: "2xx", 204: "2xx", 304: "3xx", 404: "4xx", 503: "5xx", 0: "5xx", 999: "5xx"} {
+	for status, want := range map[int]string{100: "1xx", 200: "2xx", 204: "2xx", 304: "3xx",
+		404: "4xx", 503: "5xx", 0: "5xx", 999: "5xx"} {
 		if got := statusClass(status); got != want {
 			t.Errorf("statusClass(%d) = %q, want %q", status, got, want)
 		}
@@ -184,14 +191,17 @@ func TestStatusClass(t *testing.T) {
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	m := New(Options{ModelName: "m", MaxModelLen: 4096})
 	for name, f := range map[string]func(){
-		"SetQueues":      func() { m.Engine(0).SetQueues(1, 2, 0.5) },
-		"Iteration":      func() { m.Engine(0).Iteration(0, 256) },
-		"FirstToken":     func() { m.Engine(0).FirstToken(time.Millisecond) },
-		"NextToken":      func() { m.Engine(0).NextToken(time.Millisecond) },
-		"PrefixCache":    func() { m.Engine(0).PrefixCache(100, 16) },
-		"Preemptions":    func() { m.Engine(0).Listen(status.Preempted{Requests: 1}) },
-		"ObserveRequest": func() { m.Engine(0).ObserveRequest(Request{Finish: sample.FinishStop, OutputTokens: 5}) },
-		"ObserveParams":  func() { m.Engine(0).ObserveParams(1, 16) },
+		"SetQueues":   func() { m.Engine(0).SetQueues(1, 2, 0.5) },
+		"Iteration":   func() { m.Engine(0).Iteration(0, 256) },
+		"FirstToken":  func() { m.Engine(0).FirstToken(time.Millisecond) },
+		"NextToken":   func() { m.Engine(0).NextToken(time.Millisecond) },
+		"PrefixCache": func() { m.Engine(0).PrefixCache(100, 16) },
+		"Preemptions": func() { m.Engine(0).Listen(status.Preempted{Requests: 1}) },
+		"ObserveRequest": func() {
+			m.Engine(0).ObserveRequest(Request{Finish: sample.FinishStop,
+				OutputTokens: 5})
+		},
+		"ObserveParams": func() { m.Engine(0).ObserveParams(1, 16) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
@@ -213,7 +223,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	scrape(t, m)
 	wg.Wait()
-	if !strings.Contains(scrape(t, m), `eagleray:prompt_tokens_total{engine="0",model_name="m"} 800`) {
+	if !strings.Contains(scrape(t, m),
+		`eagleray:prompt_tokens_total{engine="0",model_name="m"} 800`) {
 		t.Error("counts were lost")
 	}
 }
@@ -259,14 +270,16 @@ func TestPrefixes(t *testing.T) {
 func TestSeriesFromTheStart(t *testing.T) {
 	fresh := New(Options{ModelName: "tiny", MaxModelLen: 2048})
 	fresh.Expect("/v1/completions", "POST")
-	fresh.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	fresh.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true,
+		Dtype: "bfloat16"})
 	text := scrape(t, fresh)
 	golden, err := os.ReadFile("testdata/names.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(golden)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || strings.Contains(line, ":link_") {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || strings.Contains(line,
+			":link_") {
 			continue // links are those there are
 		}
 		value := " 0\n"

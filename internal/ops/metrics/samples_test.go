@@ -26,7 +26,8 @@ func TestSamples(t *testing.T) {
 		}
 		name, labels, _ := strings.Cut(strings.Replace(line[:at], ":", "_", 1), "{")
 		if strings.HasPrefix(name, "http_") {
-			name, labels = "eagleray_"+name, strings.TrimSuffix(labels, "}")+`,engine="0",model_name="tiny"}`
+			name, labels = "eagleray_"+name, strings.TrimSuffix(labels,
+				"}")+`,engine="0",model_name="tiny"}`
 		}
 		want[name+"{"+sorted(labels)] = value
 	}

@@ -10,7 +10,8 @@ func TestLatencies(t *testing.T) {
 	m.Engine(0).FirstToken(3 * time.Second)
 	before, _ := m.Latencies()
 	for range 50 {
-		m.Engine(0).FirstToken(5 * time.Millisecond)  // at the bound of the second bucket, 1 to 5 ms
+		// at the bound of the second bucket, 1 to 5 ms
+		m.Engine(0).FirstToken(5 * time.Millisecond)
 		m.Engine(0).FirstToken(90 * time.Millisecond) // 80 to 100 ms
 	}
 	m.Engine(0).NextToken(time.Millisecond)

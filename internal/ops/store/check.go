@@ -12,20 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bbolt trusts its file: it follows the numbers in a page without looking, and finds out which pages are free
-// on a goroutine of its own, whose panic cannot be caught. So the file is checked before bbolt has it: that
-// every page that can be reached lies in the file, is of the kind that its parent says, once, and has its keys
-// in order within the range that its parent gives it. The format is bbolt's internal/common: little-endian on the
-// machines that this program is built for.
+// bbolt trusts its file: it follows the numbers in a page without looking, and finds out which
+// pages are free on a goroutine of its own, whose panic cannot be caught. So the file is checked
+// before bbolt has it: that every page that can be reached lies in the file, is of the kind that
+// its parent says, once, and has its keys in order within the range that its parent gives it. The
+// format is bbolt's internal/common: little-endian on the machines that this program is built for.
 
 const (
-	boltMagic, boltVersion     = 0xED0CDAED, 2
-	branchPage, leafPage       = 0x01, 0x02
-	pageHead                   = 16        // id 8, flags 2, count 2, overflow 4
-	metaSize                   = 64        // magic, version, page size, flags, root 8, sequence 8, free list 8, high water 8, tx 8, checksum 8
-	noFreelist                 = 1<<64 - 1 // the list of free pages is not in the file
-	bucketEntry, bucketHead    = 0x01, 16  // a leaf's element that is a bucket; its root 8, sequence 8
-	branchElement, leafElement = 16, 16    // pos, key size, page; flags, pos, key size, value size
+	boltMagic, boltVersion = 0xED0CDAED, 2
+	branchPage, leafPage   = 0x01, 0x02
+	pageHead               = 16 // id 8, flags 2, count 2, overflow 4
+	// magic, version, page size, flags, root 8, sequence 8, free list 8, high water 8, tx 8,
+	// checksum 8
+	metaSize   = 64
+	noFreelist = 1<<64 - 1 // the list of free pages is not in the file
+	// a leaf's element that is a bucket; its root 8, sequence 8
+	bucketEntry, bucketHead    = 0x01, 16
+	branchElement, leafElement = 16, 16 // pos, key size, page; flags, pos, key size, value size
 	maxDepth                   = 64
 )
 
@@ -34,8 +37,8 @@ type damage struct{ error }
 
 func damaged(format string, args ...any) error { return &damage{fmt.Errorf(format, args...)} }
 
-// check returns a *damage if the file is one that bbolt must not be given. A file that is empty, or not
-// there, is sound.
+// check returns a *damage if the file is one that bbolt must not be given. A file that is empty, or
+// not there, is sound.
 func check(f *os.File) (err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -86,12 +89,14 @@ func (c *checker) meta() (root uint64, err error) {
 		m := c.data[at+pageHead:][:metaSize]
 		h := fnv.New64a()
 		h.Write(m[:metaSize-8])
-		if le.Uint32(m) != boltMagic || le.Uint32(m[4:]) != boltVersion || le.Uint64(m[56:]) != h.Sum64() {
+		if le.Uint32(m) != boltMagic || le.Uint32(m[4:]) != boltVersion ||
+			le.Uint64(m[56:]) != h.Sum64() {
 			return false
 		}
 		if tx := le.Uint64(m[48:]); !found || tx > newest {
 			newest, found = tx, true
-			c.pageSize, root, c.pages = uint64(le.Uint32(m[8:])), le.Uint64(m[16:]), le.Uint64(m[40:])
+			c.pageSize, root, c.pages = uint64(le.Uint32(m[8:])), le.Uint64(m[16:]),
+				le.Uint64(m[40:])
 			err = nil
 			if le.Uint64(m[32:]) != noFreelist {
 				err = errors.New("it has a list of free pages, which ours have not")
@@ -116,8 +121,8 @@ func (c *checker) meta() (root uint64, err error) {
 	return root, nil
 }
 
-// page checks a page of a tree, and all below it, whose keys are from low to before high, where these are not
-// nil.
+// page checks a page of a tree, and all below it, whose keys are from low to before high, where
+// these are not nil.
 func (c *checker) page(id uint64, low, high []byte, depth int) error {
 	le := binary.LittleEndian
 	if id < 2 || id >= c.pages || depth > maxDepth {
@@ -141,7 +146,8 @@ func (c *checker) page(id uint64, low, high []byte, depth int) error {
 func (c *checker) elements(p []byte, id uint64, low, high []byte, depth int) error {
 	le := binary.LittleEndian
 	flags, count := le.Uint16(p[8:]), int(le.Uint16(p[10:]))
-	if flags != branchPage && flags != leafPage || flags == branchPage && count == 0 || pageHead+16*count > len(p) {
+	if flags != branchPage && flags != leafPage || flags == branchPage && count == 0 ||
+		pageHead+16*count > len(p) {
 		return damaged("page %d has %d elements of kind %#x", id, count, flags)
 	}
 	// key is that of an element, and what follows it in the page.
@@ -187,7 +193,8 @@ func (c *checker) elements(p []byte, id uint64, low, high []byte, depth int) err
 	return nil
 }
 
-// value checks the value of an element e of a leaf, which may be a bucket: another tree, or a page within.
+// value checks the value of an element e of a leaf, which may be a bucket: another tree, or a page
+// within.
 func (c *checker) value(e, rest []byte, id uint64, depth int) error {
 	le := binary.LittleEndian
 	size := uint64(le.Uint32(e[12:]))

@@ -32,8 +32,8 @@ type Options struct {
 	MaxBytes int64
 	// Now is the clock that values expire by; time.Now if nil.
 	Now func() time.Time
-	// Damaged, unless it is nil, is told that a file was damaged, where it is now, and what was found: the
-	// store goes on, and is empty.
+	// Damaged, unless it is nil, is told that a file was damaged, where it is now, and what was
+	// found: the store goes on, and is empty.
 	Damaged func(path, aside string, cause error)
 }
 
@@ -79,9 +79,9 @@ var (
 // lockWait is how long Open waits for another process that has the store: one that ends.
 const lockWait = 100 * time.Millisecond
 
-// Open makes or opens the store, and says why it cannot: ErrInUse, or an error of the file system. A file
-// that is damaged is set aside, and the store is empty (Options.Damaged).
-// Every other call does the same when it is the first.
+// Open makes or opens the store, and says why it cannot: ErrInUse, or an error of the file system.
+// A file that is damaged is set aside, and the store is empty (Options.Damaged). Every other call
+// does the same when it is the first.
 func (s *Store) Open() error {
 	_, err := s.open()
 	return err
@@ -257,8 +257,8 @@ func (s *Store) within(run func(*bolt.DB, func(*bolt.Tx) error) error, f func(*T
 	var ours error
 	err = guard(func() error {
 		return run(db, func(tx *bolt.Tx) error {
-			ours = f(&Tx{tx.Bucket(values), tx.Bucket(expiry), tx.Bucket(figures), s.now().UnixNano(),
-				s.max})
+			ours = f(&Tx{tx.Bucket(values), tx.Bucket(expiry), tx.Bucket(figures),
+				s.now().UnixNano(), s.max})
 			return ours
 		})
 	})
@@ -274,9 +274,9 @@ func (s *Store) within(run func(*bolt.DB, func(*bolt.Tx) error) error, f func(*T
 	return s.failure(err)
 }
 
-// broken handles a panic, or a page that was not there, while a file was in use: another one takes the place
-// of a file that is damaged. It returns why the call has failed, which found it out. A panic over a file that
-// is sound is a mistake of this program, and goes on.
+// broken handles a panic, or a page that was not there, while a file was in use: another one takes
+// the place of a file that is damaged. It returns why the call has failed, which found it out. A
+// panic over a file that is sound is a mistake of this program, and goes on.
 func (s *Store) broken(db *bolt.DB, found *damage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

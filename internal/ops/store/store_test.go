@@ -230,8 +230,8 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// fill writes a store with pages of all kinds: branches, values over several pages, free ones, buckets that lie
-// in a leaf and outside. It returns the file's bytes and the keys.
+// fill writes a store with pages of all kinds: branches, values over several pages, free ones,
+// buckets that lie in a leaf and outside. It returns the file's bytes and the keys.
 func fill(t testing.TB, rng *rand.Rand) (file []byte, keys []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -278,8 +278,8 @@ func fill(t testing.TB, rng *rand.Rand) (file []byte, keys []string) {
 	return file, keys
 }
 
-// survives opens a store of a damaged file, and uses all of it: nothing panics, and what is damaged is set aside, with
-// one word on it. It says whether that was so.
+// survives opens a store of a damaged file, and uses all of it: nothing panics, and what is damaged
+// is set aside, with one word on it. It says whether that was so.
 func survives(t *testing.T, file []byte, keys []string) (aside bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -288,7 +288,10 @@ func survives(t *testing.T, file []byte, keys []string) (aside bool) {
 		t.Fatal(err)
 	}
 	told := ""
-	s := New(dir, Options{Damaged: func(_, where string, cause error) { told += where + ": " + cause.Error() + "\n" }})
+	s := New(dir, Options{Damaged: func(_, where string, cause error) {
+		told += where + ": " +
+			cause.Error() + "\n"
+	}})
 	defer s.Close()
 	use := func() {
 		each(t, s, "", "", false)
@@ -298,7 +301,8 @@ func survives(t *testing.T, file []byte, keys []string) (aside bool) {
 				t.Fatalf("get: %v", err)
 			}
 		}
-		// A value that became a bucket cannot be put again: what is refused alone is no damage to others.
+		// A value that became a bucket cannot be put again: what is refused alone is no damage to
+		// others.
 		if err := s.Put("new", []byte("value"), time.Now().Add(time.Minute)); err != nil {
 			t.Fatalf("put: %v", err)
 		}
@@ -312,7 +316,8 @@ func survives(t *testing.T, file []byte, keys []string) (aside bool) {
 		t.Fatalf("set aside: %v, %v; told %q", old, err, told)
 	}
 	if len(old) > 0 {
-		if kept, err := os.ReadFile(old[0]); err != nil || !bytes.Equal(kept, file) || !strings.HasPrefix(told, old[0]) {
+		if kept, err := os.ReadFile(old[0]); err != nil || !bytes.Equal(kept, file) ||
+			!strings.HasPrefix(told, old[0]) {
 			t.Fatalf("%s is not what was there: %v", old[0], err)
 		}
 	}
@@ -338,12 +343,29 @@ func TestDamage(t *testing.T) {
 		must   bool // be set aside
 		change func(i int, b []byte) []byte
 	}{
-		"not ours":        {1, true, func(int, []byte) []byte { return bytes.Repeat([]byte("no store\n"), 9999) }},
-		"both heads":      {1, true, func(_ int, b []byte) []byte { clear(b[:2*page]); return b }},
-		"a head":          {2, false, func(i int, b []byte) []byte { clear(b[i*page:][:page]); return b }},
-		"cut to pages":    {rounds, false, func(i int, b []byte) []byte { return b[:(1+i*pages/rounds)*page] }},
-		"cut":             {rounds, false, func(_ int, b []byte) []byte { return b[:1+rng.IntN(len(b)-1)] }},
-		"a page of zeros": {rounds, false, func(i int, b []byte) []byte { clear(b[(2+i*(pages-2)/rounds)*page:][:page]); return b }},
+		"not ours": {1, true, func(int,
+			[]byte) []byte {
+			return bytes.Repeat([]byte("no store\n"), 9999)
+		}},
+		"both heads": {1, true, func(_ int, b []byte) []byte { clear(b[:2*page]); return b }},
+		"a head": {2, false, func(i int,
+			b []byte) []byte {
+			clear(b[i*page:][:page])
+			return b
+		}},
+		"cut to pages": {rounds, false, func(i int,
+			b []byte) []byte {
+			return b[:(1+i*pages/rounds)*page]
+		}},
+		"cut": {rounds, false, func(_ int,
+			b []byte) []byte {
+			return b[:1+rng.IntN(len(b)-1)]
+		}},
+		"a page of zeros": {rounds, false, func(i int,
+			b []byte) []byte {
+			clear(b[(2+i*(pages-2)/rounds)*page:][:page])
+			return b
+		}},
 		"a page of noise": {rounds, false, func(_ int, b []byte) []byte {
 			noise := b[(2+rng.IntN(pages-2))*page:][:page]
 			for i := range noise {
@@ -384,8 +406,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageInUse cuts the file of a store that is open: the call that finds it fails, and those after it have an
-// empty store.
+// TestDamageInUse cuts the file of a store that is open: the call that finds it fails, and those
+// after it have an empty store.
 func TestDamageInUse(t *testing.T) {
 	file, keys := fill(t, rand.New(rand.NewPCG(3, 4)))
 	dir := t.TempDir()
@@ -401,7 +423,8 @@ func TestDamageInUse(t *testing.T) {
 	if err := os.Truncate(path, 2*4096); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(keys[0]); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), path) {
+	if _, err := s.Get(keys[0]); err == nil || errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("what is not there was read: %v", err)
 	}
 	if _, err := s.Get(keys[0]); !errors.Is(err, ErrNotFound) || told != 1 {

@@ -139,8 +139,9 @@ func encode(spans []sdk.ReadOnlySpan) exportRequest {
 		one := span{TraceID: c.TraceID().String(), SpanID: c.SpanID().String(),
 			TraceState: c.TraceState().String(), Flags: uint32(c.TraceFlags()), Name: x.Name(),
 			Kind:              int(x.SpanKind()), // both begin with internal at 1
-			StartTimeUnixNano: nanoseconds(x.StartTime()), EndTimeUnixNano: nanoseconds(x.EndTime()),
-			Attributes: attributes(x.Attributes())}
+			StartTimeUnixNano: nanoseconds(x.StartTime()),
+			EndTimeUnixNano:   nanoseconds(x.EndTime()),
+			Attributes:        attributes(x.Attributes())}
 		if parent.HasSpanID() {
 			one.ParentSpanID = parent.SpanID().String()
 		}

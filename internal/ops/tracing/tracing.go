@@ -71,7 +71,8 @@ func address(endpoint string) (string, error) {
 // headers are those that collectors want, as OpenTelemetry's variables have them: a=b,c=d.
 func headers(env func(string) string) (http.Header, error) {
 	h := http.Header{}
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS",
+		"OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		for pair := range strings.SplitSeq(env(name), ",") {
 			if pair = strings.TrimSpace(pair); pair == "" {
 				continue
@@ -79,7 +80,8 @@ func headers(env func(string) string) (http.Header, error) {
 			key, value, ok := strings.Cut(pair, "=")
 			value, err := url.PathUnescape(strings.TrimSpace(value))
 			if key = strings.TrimSpace(key); !ok || key == "" || err != nil {
-				return nil, fmt.Errorf("%s is not a list such as a=b,c=d", name) // it may be a secret
+				// it may be a secret
+				return nil, fmt.Errorf("%s is not a list such as a=b,c=d", name)
 			}
 			h.Set(key, value)
 		}

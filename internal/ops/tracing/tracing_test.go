@@ -37,7 +37,8 @@ func newCollector(t *testing.T) *collector {
 		if err == nil {
 			err = strict.Decode(&m)
 		}
-		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/json" {
+		if err != nil || r.URL.Path != "/v1/traces" ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s: %v: %s", r.Method, r.URL, err, raw)
 		}
 		c.requests, c.header = append(c.requests, m), r.Header
@@ -68,8 +69,8 @@ func TestSpans(t *testing.T) {
 	if ID(ctx) != id {
 		t.Errorf("the span is of trace %s", ID(ctx))
 	}
-	End(span, "it broke", attribute.Int("n", 1<<40), attribute.Float64("f", 0.5), attribute.Bool("b", true),
-		attribute.StringSlice("s", []string{"x"}))
+	End(span, "it broke", attribute.Int("n", 1<<40), attribute.Float64("f", 0.5),
+		attribute.Bool("b", true), attribute.StringSlice("s", []string{"x"}))
 	if err := tracer.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func TestSpans(t *testing.T) {
 	got := r.ScopeSpans[0].Spans[0]
 	if got.TraceID != id || got.ParentSpanID != "b7ad6b7169203331" || got.Name != "llm_request" ||
 		got.Kind != 2 || got.Status != (status{2, "it broke"}) || len(got.SpanID) != 16 ||
-		got.StartTimeUnixNano != nanoseconds(began) || got.EndTimeUnixNano <= got.StartTimeUnixNano {
+		got.StartTimeUnixNano != nanoseconds(began) ||
+		got.EndTimeUnixNano <= got.StartTimeUnixNano {
 		t.Errorf("%+v", got)
 	}
 	text, err := json.Marshal([]any{got.Attributes, r.Resource.Attributes})
@@ -89,7 +91,8 @@ func TestSpans(t *testing.T) {
 	}
 	for _, want := range []string{`{"key":"n","value":{"intValue":"1099511627776"}}`,
 		`{"key":"f","value":{"doubleValue":0.5}}`, `{"key":"b","value":{"boolValue":true}}`,
-		`{"key":"s","value":{"stringValue":"[\"x\"]"}}`, `{"key":"service.name","value":{"stringValue":"mine"}}`,
+		`{"key":"s","value":{"stringValue":"[\"x\"]"}}`,
+		`{"key":"service.name","value":{"stringValue":"mine"}}`,
 		`{"key":"service.version","value":{"stringValue":"1.2"}}`, `"deployment.environment"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)
@@ -102,7 +105,8 @@ func TestLostSpans(t *testing.T) {
 	c := newCollector(t)
 	c.status = http.StatusServiceUnavailable
 	var log bytes.Buffer
-	tracer, err := New(t.Context(), c.URL+"/v1/traces", "1", slog.New(slog.NewTextHandler(&log, nil)))
+	tracer, err := New(t.Context(), c.URL+"/v1/traces", "1", slog.New(slog.NewTextHandler(&log,
+		nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,14 +144,18 @@ func TestNoTracer(t *testing.T) {
 
 // TestRefused: addresses and headers that cannot be are refused, and a secret is not repeated.
 func TestRefused(t *testing.T) {
-	for endpoint, want := range map[string]string{"grpc://c:4317": "http://c:4318", "c:4318": "is not an address",
-		"ftp://c": "is not an address", "http://": "is not an address", ":": "missing protocol scheme"} {
-		if _, err := New(t.Context(), endpoint, "", nil); err == nil || !strings.Contains(err.Error(), want) {
+	for endpoint, want := range map[string]string{"grpc://c:4317": "http://c:4318",
+		"c:4318":  "is not an address",
+		"ftp://c": "is not an address", "http://": "is not an address",
+		":": "missing protocol scheme"} {
+		if _, err := New(t.Context(), endpoint, "", nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", endpoint, err)
 		}
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "secret")
-	if _, err := New(t.Context(), "http://c", "", nil); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := New(t.Context(), "http://c", "", nil); err == nil || strings.Contains(err.Error(),
+		"secret") {
 		t.Errorf("headers: %v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Package builtin holds the model that comes with the program: a small one that completes the text of Go's standard
-// library documentation, good for a first run, for tests and for measuring without a download.
+// Package builtin holds the model that comes with the program: a small one that completes the text
+// of Go's standard library documentation, good for a first run, for tests and for measuring without
+// a download.
 package builtin
 
 import (
@@ -12,9 +13,9 @@ import (
 // Name is what a user calls the built-in model.
 const Name = "go-std-tiny"
 
-// The files are embedded as strings because those lie in the program's read-only data: they cost no heap, are read from
-// the executable page by page as they are touched, and are shared by all processes that run it. An embedded byte slice
-// would lie in writable memory.
+// The files are embedded as strings because those lie in the program's read-only data: they cost no
+// heap, are read from the executable page by page as they are touched, and are shared by all
+// processes that run it. An embedded byte slice would lie in writable memory.
 var (
 	//go:embed go-std-tiny/model.safetensors
 	weights string
@@ -28,8 +29,8 @@ var (
 	tokenizerConfig string
 )
 
-// Folder returns the model's files. Nothing is copied: what its methods return is read-only memory, and a write to it
-// faults.
+// Folder returns the model's files. Nothing is copied: what its methods return is read-only memory,
+// and a write to it faults.
 func Folder() checkpoint.Folder {
 	return checkpoint.Embedded("built-in model "+Name, map[string][]byte{
 		"model.safetensors":      view(weights),

@@ -43,7 +43,8 @@ func TestFolder(t *testing.T) {
 	for _, name := range c.Names() {
 		a, errA := c.Tensor(name)
 		b, errB := d.Tensor(name)
-		if errA != nil || errB != nil || !bytes.Equal(a.Data, b.Data) || !slices.Equal(a.Shape, b.Shape) {
+		if errA != nil || errB != nil || !bytes.Equal(a.Data, b.Data) || !slices.Equal(a.Shape,
+			b.Shape) {
 			t.Errorf("%s: %v, %v", name, errA, errB)
 		}
 		c.Release(a)
@@ -69,7 +70,8 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, err := checkpoint.ReadGenerationConfig(raw); err != nil || !slices.Equal(g.EOS, []int{2047, 2045}) {
+	if g, err := checkpoint.ReadGenerationConfig(raw); err != nil || !slices.Equal(g.EOS,
+		[]int{2047, 2045}) {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

@@ -32,8 +32,8 @@ var (
 	WeightsLoad = rpc.Method[string, rpc.None]{Name: "weights_load"}
 	WeightsSwap = rpc.Method[string, rpc.None]{Name: "weights_swap"}
 	WeightsDrop = rpc.Method[rpc.None, rpc.None]{Name: "weights_drop"}
-	// WeightsRoom and WeightsRoomSent reserve memory: for an update that ranks map, and for one that
-	// they are sent.
+	// WeightsRoom and WeightsRoomSent reserve memory: for an update that ranks map, and for one
+	// that they are sent.
 	WeightsRoom     = rpc.Method[rpc.None, weights.Opened]{Name: "weights_room"}
 	WeightsRoomSent = rpc.Method[weights.Room, rpc.None]{Name: "weights_room_sent"}
 )
@@ -42,7 +42,8 @@ var (
 var (
 	KVOpen  = rpc.Method[kvtransfer.Open, kvtransfer.Address]{Name: "kv_open"}
 	KVRanks = rpc.Method[[]kvtransfer.Address, rpc.None]{Name: "kv_ranks"}
-	// KVHold is answered by the first rank when the blocks have been handed over, or are not any more.
+	// KVHold is answered by the first rank when the blocks have been handed over, or are not any
+	// more.
 	KVHold = rpc.Method[kvtransfer.Hold, bool]{Name: "kv_hold"}
 	KVFree = rpc.Method[kvtransfer.Secret, rpc.None]{Name: "kv_free"}
 	// KVFetch is answered when a rank writes to the blocks no more; KVCancel, by the id of a fetch,
@@ -56,7 +57,8 @@ func Public() []string {
 	return []string{CheckHealth.Name, Echo.Name, Probe.Name, RankInfo.Name, Times.Name}
 }
 
-// StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its host.
+// StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its
+// host.
 type StepTimes struct {
 	Plan uint64 `json:"plan"`
 	// Received is when its record was there, Started when it was decoded, Executed when its tokens

@@ -31,13 +31,15 @@ func TestTable(t *testing.T) {
 				return err
 			}
 			for v, name := range names {
-				n := strings.Count(string(raw), "calls."+v+",") + strings.Count(string(raw), "calls."+v+")")
+				n := strings.Count(string(raw), "calls."+v+",") + strings.Count(string(raw),
+					"calls."+v+")")
 				if strings.HasSuffix(filepath.Dir(path), "rank/worker") {
 					handled[v] += n
 				} else {
 					called[v] += n
 				}
-				if strings.Contains(name, "_") && strings.Contains(string(raw), strconv.Quote(name)) {
+				if strings.Contains(name, "_") && strings.Contains(string(raw),
+					strconv.Quote(name)) {
 					t.Errorf("%s writes the name of calls.%s", path, v)
 				}
 			}

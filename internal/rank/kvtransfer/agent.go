@@ -17,8 +17,8 @@ import (
 
 // Memory is the cache of one rank.
 type Memory interface {
-	// Heads is where the keys (values: false) or values of some heads are in a block of a layer, all
-	// counted within the rank, from the first head to before the last.
+	// Heads is where the keys (values: false) or values of some heads are in a block of a layer,
+	// all counted within the rank, from the first head to before the last.
 	Heads(layer, block int, values bool, from, to int) []byte
 }
 
@@ -30,14 +30,15 @@ type Options struct {
 	// Memory is the rank's cache, of so many Blocks.
 	Memory Memory
 	Blocks int
-	// Host and Port are where it listens; 0 is any port. Remote says that blocks travel over TCP also
-	// between processes of one host, which else share memory.
+	// Host and Port are where it listens; 0 is any port. Remote says that blocks travel over TCP
+	// also between processes of one host, which else share memory.
 	Host   string
 	Port   int
 	Remote bool
 	// Plan is the last one that the rank will not execute any more, or has.
 	Plan uint64
-	// Early is how much earlier than the driver's word of it a peer may ask for a transfer; 0 is 5 s.
+	// Early is how much earlier than the driver's word of it a peer may ask for a transfer; 0 is 5
+	// s.
 	Early time.Duration
 }
 
@@ -74,8 +75,8 @@ type Agent struct {
 	freed [1024]Digest
 	next  int
 	ranks []Address
-	// fetching ends the fetches under way, by their numbers; forsaken are the last numbers that were
-	// cancelled while there was none, oldest at lost.
+	// fetching ends the fetches under way, by their numbers; forsaken are the last numbers that
+	// were cancelled while there was none, oldest at lost.
 	fetching map[uint64]context.CancelFunc
 	forsaken [64]uint64
 	lost     int
@@ -117,7 +118,8 @@ func Listen(o Options) (*Agent, error) {
 	at := l.Addr().(*net.TCPAddr)
 	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: l, cert: handshake.ServerTLS(cert),
 		address: Address{Host: o.Host, Port: at.Port, Fingerprint: fingerprint},
-		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}), holds: map[Digest]*hold{},
+		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}),
+		holds:    map[Digest]*hold{},
 		fetching: map[uint64]context.CancelFunc{}}
 	if !o.Remote {
 		// Without it blocks travel over TCP.
@@ -195,8 +197,8 @@ func (a *Agent) Hold(h Hold) error {
 // nameOf is the key of a transfer: that of a map must not be compared with what peers send.
 func nameOf(s Secret) Digest { return sha256.Sum256(s[:]) }
 
-// Handed waits until all ranks of the peer have what they need of a transfer, the transfer is freed,
-// or ctx ends. It reports whether the peer has all.
+// Handed waits until all ranks of the peer have what they need of a transfer, the transfer is
+// freed, or ctx ends. It reports whether the peer has all.
 func (a *Agent) Handed(ctx context.Context, s Secret) bool {
 	a.mu.Lock()
 	h := a.holds[nameOf(s)]

@@ -41,8 +41,8 @@ type Moved struct {
 	Link   int64 `json:"link"`
 }
 
-// Fetch fetches this rank's part of blocks, and tells the producer when it has it, or has given it up.
-// An error leaves the blocks in any state; when it has returned nothing writes to them.
+// Fetch fetches this rank's part of blocks, and tells the producer when it has it, or has given it
+// up. An error leaves the blocks in any state; when it has returned nothing writes to them.
 func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	for _, b := range f.Blocks {
 		if int64(b) >= int64(a.opt.Blocks) {
@@ -78,8 +78,8 @@ func (a *Agent) enter(id uint64, cancel context.CancelFunc) (leave func()) {
 	}
 }
 
-// Cancel ends a fetch: it returns soon, with an error, and the producer hears that nothing is needed
-// any more. One that has not begun ends as it begins.
+// Cancel ends a fetch: it returns soon, with an error, and the producer hears that nothing is
+// needed any more. One that has not begun ends as it begins.
 func (a *Agent) Cancel(id uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +175,8 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) 
 
 // readFrom reads a part into the cache.
 func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
-	about, err := from.ask(&ask{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p, First: f.First,
+	about, err := from.ask(&ask{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p,
+		First: f.First,
 		Count: len(f.Blocks)})
 	if err != nil {
 		return err
@@ -206,8 +207,8 @@ type peer struct {
 	stop func() bool
 }
 
-// dial connects to an agent, of this host by shared memory when that is to be had. The connection ends
-// with ctx.
+// dial connects to an agent, of this host by shared memory when that is to be had. The connection
+// ends with ctx.
 func (a *Agent) dial(ctx context.Context, at Address) (*peer, error) {
 	config := handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint})
 	if at.Local != "" && a.local != nil {

@@ -72,7 +72,8 @@ func child(job string) error {
 		if err := json.Unmarshal([]byte(job), &from); err != nil {
 			return err
 		}
-		_, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from, Blocks: h.Blocks,
+		_, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from,
+			Blocks: h.Blocks,
 			Digest: h.Digest, Timeout: time.Hour})
 		return fmt.Errorf("the fetch has ended: %v", err)
 	}
@@ -140,8 +141,8 @@ func left() error {
 	return nil
 }
 
-// TestKilled kills either side in the middle of a transfer, by both ways. The other one knows at once,
-// and nothing is left.
+// TestKilled kills either side in the middle of a transfer, by both ways. The other one knows at
+// once, and nothing is left.
 func TestKilled(t *testing.T) {
 	s := bulky()
 	for _, memory := range []bool{true, false} {
@@ -221,8 +222,8 @@ func (s *slow) Heads(layer, block int, values bool, from, to int) []byte {
 	return s.flat.Heads(layer, block, values, from, to)
 }
 
-// TestCancel ends a fetch before it begins, and in the middle of what comes: it returns at once, though the
-// producer is stuck, and the producer hears of it.
+// TestCancel ends a fetch before it begins, and in the middle of what comes: it returns at once,
+// though the producer is stuck, and the producer hears of it.
 func TestCancel(t *testing.T) {
 	s := bulky()
 	for _, memory := range []bool{true, false} {
@@ -236,7 +237,8 @@ func TestCancel(t *testing.T) {
 			a.Know([]Address{a.Address()})
 			return a
 		}
-		stuck := &slow{flat: newFlat(&s, bulkyBlocks), half: make(chan struct{}), gate: make(chan struct{})}
+		stuck := &slow{flat: newFlat(&s, bulkyBlocks), half: make(chan struct{}),
+			gate: make(chan struct{})}
 		from, to := open(stuck), open(newFlat(&s, bulkyBlocks))
 		for i, early := range []bool{true, false} {
 			h := bulkyHold()
@@ -247,7 +249,8 @@ func TestCancel(t *testing.T) {
 			ended := make(chan error, 1)
 			id := uint64(i + 1)
 			fetch := func() {
-				_, err := to.Fetch(context.Background(), &Fetch{ID: id, Secret: h.Secret, From: from.Address(),
+				_, err := to.Fetch(context.Background(), &Fetch{ID: id, Secret: h.Secret,
+					From:   from.Address(),
 					Blocks: h.Blocks, Digest: h.Digest, Timeout: time.Hour})
 				ended <- err
 			}

@@ -24,8 +24,8 @@ import (
 type ram struct {
 	part Part
 	size int // of a head in a block
-	// mu is for cells, which are made as they are looked at: an agent that fetches from itself does so in
-	// two goroutines.
+	// mu is for cells, which are made as they are looked at: an agent that fetches from itself does
+	// so in two goroutines.
 	mu    sync.Mutex
 	cells map[[3]int][]byte
 }
@@ -60,8 +60,8 @@ func (m *ram) each(blocks []uint32, f func(name string, b []byte)) {
 			for head := m.part.Heads[0]; head < m.part.Heads[1]; head++ {
 				for _, values := range []bool{false, true} {
 					own := head - m.part.Heads[0]
-					f(fmt.Sprint(layer, i, head, values), m.Heads(layer-m.part.Layers[0], int(b), values,
-						own, own+1))
+					f(fmt.Sprint(layer, i, head, values), m.Heads(layer-m.part.Layers[0], int(b),
+						values, own, own+1))
 				}
 			}
 		}
@@ -88,7 +88,8 @@ func newGroup(t *testing.T, s Shape) *group {
 	var addresses []Address
 	for r := range s.Layout.World() {
 		m := newRAM(&s, r)
-		a, err := Listen(Options{Shape: s, Rank: r, Memory: m, Blocks: 64, Host: "127.0.0.1", Plan: 5,
+		a, err := Listen(Options{Shape: s, Rank: r, Memory: m, Blocks: 64, Host: "127.0.0.1",
+			Plan:  5,
 			Early: early})
 		if err != nil {
 			t.Fatal(err)
@@ -122,12 +123,14 @@ func remote(a Address) Address {
 
 func shape(tp, pp int) Shape {
 	return Shape{Model: "m", DType: "bfloat16", ISA: "avx2", BlockSize: 16, KVHeads: 4, HeadDim: 8,
-		Layers: 6, Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2, 3}[:pp-1]}
+		Layers: 6, Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2,
+			3}[:pp-1]}
 }
 
 func (g *group) fetch(from *group, h Hold, blocks []uint32) error {
 	for _, a := range g.agents {
-		if _, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from.agents[0].Address(),
+		if _, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret,
+			From:   from.agents[0].Address(),
 			Blocks: blocks, First: len(h.Blocks) - len(blocks), Digest: h.Digest, Plan: 5,
 			Timeout: 10 * time.Second}); err != nil {
 			return err
@@ -136,8 +139,8 @@ func (g *group) fetch(from *group, h Hold, blocks []uint32) error {
 	return nil
 }
 
-// TestLayouts moves blocks between engines that are divided in all ways, more ranks than heads among
-// them, and wants every head of every layer in its place, and the hand-over to be known.
+// TestLayouts moves blocks between engines that are divided in all ways, more ranks than heads
+// among them, and wants every head of every layer in its place, and the hand-over to be known.
 func TestLayouts(t *testing.T) {
 	var all []*group
 	for _, l := range [][2]int{{1, 1}, {2, 1}, {4, 2}, {1, 3}, {8, 1}} {
@@ -193,20 +196,25 @@ func TestRefused(t *testing.T) {
 		change func(f *Fetch)
 		want   string
 	}{
-		"another secret":      {to, func(f *Fetch) { f.Secret[0]++ }, ""},
-		"another prompt":      {to, func(f *Fetch) { f.Digest[0]++ }, "another prompt"},
-		"fewer blocks":        {to, func(f *Fetch) { f.Blocks = f.Blocks[:1] }, "another prompt"},
-		"before first":        {to, func(f *Fetch) { f.First, f.Blocks = -1, []uint32{1, 2, 3} }, "from -1 on"},
-		"a block of nobody":   {to, func(f *Fetch) { f.Blocks = []uint32{64, 1} }, "fetch block 64 of 64"},
+		"another secret": {to, func(f *Fetch) { f.Secret[0]++ }, ""},
+		"another prompt": {to, func(f *Fetch) { f.Digest[0]++ }, "another prompt"},
+		"fewer blocks":   {to, func(f *Fetch) { f.Blocks = f.Blocks[:1] }, "another prompt"},
+		"before first": {to, func(f *Fetch) { f.First, f.Blocks = -1, []uint32{1, 2, 3} },
+			"from -1 on"},
+		"a block of nobody": {to, func(f *Fetch) { f.Blocks = []uint32{64, 1} },
+			"fetch block 64 of 64"},
 		"another certificate": {to, func(f *Fetch) { f.From.Fingerprint[3]++ }, "fingerprint"},
 		"nobody there": {to, func(f *Fetch) { f.From = remote(f.From); f.From.Port = 1 },
 			"connect to 127.0.0.1:1"},
-		"a plan to come":     {to, func(f *Fetch) { f.Plan = 6 }, "wait for plan 6"},
-		"another model":      {other(func(s *Shape) { s.Model = "x" }), nil, "model is m, this one's x"},
-		"another type":       {other(func(s *Shape) { s.DType = "float32" }), nil, "data type is bfloat16"},
+		"a plan to come": {to, func(f *Fetch) { f.Plan = 6 }, "wait for plan 6"},
+		"another model": {other(func(s *Shape) { s.Model = "x" }), nil,
+			"model is m, this one's x"},
+		"another type": {other(func(s *Shape) { s.DType = "float32" }), nil,
+			"data type is bfloat16"},
 		"other instructions": {other(func(s *Shape) { s.ISA = "avx512" }), nil, "instruction set"},
 		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
-		"other layers":       {other(func(s *Shape) { s.Layers = 7 }), nil, "number of layers is 6"},
+		"other layers": {other(func(s *Shape) { s.Layers = 7 }), nil,
+			"number of layers is 6"},
 	} {
 		f := good
 		if c.change != nil {
@@ -227,7 +235,8 @@ func TestRefused(t *testing.T) {
 	good.Timeout = time.Minute
 	began := time.Now()
 	_, err := to.agents[0].Fetch(context.Background(), &good)
-	if err == nil || !strings.Contains(err.Error(), "not any more") || time.Since(began) > 20*time.Second {
+	if err == nil || !strings.Contains(err.Error(), "not any more") ||
+		time.Since(began) > 20*time.Second {
 		t.Errorf("after the end: %v in %v", err, time.Since(began))
 	}
 }
@@ -251,8 +260,8 @@ func TestHeldLater(t *testing.T) {
 	}
 }
 
-// TestCut frees blocks, and closes the agent, while a peer reads them that does not go on. The read is
-// over when that has returned; a fetch of the rest fails.
+// TestCut frees blocks, and closes the agent, while a peer reads them that does not go on. The read
+// is over when that has returned; a fetch of the rest fails.
 func TestCut(t *testing.T) {
 	big := shape(1, 1)
 	big.Layers, big.HeadDim = 200, 512
@@ -268,7 +277,8 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.ask(&ask{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.part, Count: 4})
+		r, err := p.ask(&ask{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.part,
+			Count: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +335,8 @@ func TestHostile(t *testing.T) {
 		known(`"op":"read","digest":"01%062x","layers":[-1,6],"heads":[0,4],"count":1`, 0),
 		known(`"op":"read","digest":"01%062x","layers":[0,7],"heads":[0,4],"count":1`, 0),
 		known(`"op":"read","digest":"01%062x","layers":[0,6],"heads":[3,9],"count":1`, 0),
-		known(`"op":"read","digest":"01%062x","layers":[0,6],"heads":[0,4],"first":2,"count":-1`, 0))
+		known(`"op":"read","digest":"01%062x","layers":[0,6],"heads":[0,4],"first":2,"count":-1`,
+			0))
 	for _, send := range sends {
 		c, err := tls.Dial("tcp", net.JoinHostPort(at.Host, strconv.Itoa(at.Port)),
 			handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint}))
@@ -380,15 +391,25 @@ func TestHostileProducer(t *testing.T) {
 		`{}`: "does not say",
 		`{"error":"` + strings.Repeat("x", 1000) + `"}`: "the other engine says: x",
 		`[]`: "decode message",
-		with(good, func(s *Shape) { s.Layout.TP = 1 << 40 }):                           "a layout of",
-		with(good, func(s *Shape) { s.Layout.TP = 3 }):                                 "a layout of",
-		with(good, func(s *Shape) { s.Layout.TP, s.Layout.PP = 4000, 4000 }):           "a layout of",
-		with(good, func(s *Shape) { s.Stages = layout.Stages{5, 2}; s.Layout.PP = 3 }): "stages that begin",
-		with(good, func(s *Shape) {}):                                                  "has 0 ranks",
+		with(good, func(
+			s *Shape) {
+			s.Layout.TP = 1 << 40
+		}): "a layout of", with(good,
+			func(s *Shape) { s.Layout.TP = 3 }): "a layout of",
+		with(good, func(s *Shape) {
+			s.Layout.TP, s.Layout.PP = 4000,
+				4000
+		}): "a layout of", with(good, func(s *Shape) {
+			s.Stages = layout.Stages{5,
+				2}
+			s.Layout.PP = 3
+		}): "stages that begin", with(good,
+			func(s *Shape) {}): "has 0 ranks",
 	} {
 		go func() { says <- text }()
 		_, err := to.Fetch(context.Background(), &Fetch{Blocks: []uint32{1},
-			From: Address{Host: "127.0.0.1", Port: at.Port, Fingerprint: fingerprint}, Timeout: time.Minute})
+			From:    Address{Host: "127.0.0.1", Port: at.Port, Fingerprint: fingerprint},
+			Timeout: time.Minute})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v", text, err)
 		}
@@ -403,7 +424,8 @@ func with(s Shape, change func(*Shape)) string {
 
 // TestTicket seals tickets, and finds every change of one.
 func TestTicket(t *testing.T) {
-	k := Ticket{DoRemotePrefill: true, EngineID: "e", BlockIDs: []uint32{1}, Tokens: 16, Host: "h", Port: 1,
+	k := Ticket{DoRemotePrefill: true, EngineID: "e", BlockIDs: []uint32{1}, Tokens: 16, Host: "h",
+		Port:   1,
 		Secret: NewSecret()}
 	k.SealBy([]byte("token"))
 	text, err := json.Marshal(k)
@@ -420,7 +442,8 @@ func TestTicket(t *testing.T) {
 	for name, change := range map[string]func(k *Ticket){
 		"host": func(k *Ticket) { k.Host = "x" }, "port": func(k *Ticket) { k.Port++ },
 		"secret": func(k *Ticket) { k.Secret[0]++ }, "seal": func(k *Ticket) { k.Seal[0]++ },
-		"tokens": func(k *Ticket) { k.Tokens++ }, "fingerprint": func(k *Ticket) { k.Fingerprint[0]++ },
+		"tokens":      func(k *Ticket) { k.Tokens++ },
+		"fingerprint": func(k *Ticket) { k.Fingerprint[0]++ },
 	} {
 		changed := back
 		change(&changed)
@@ -428,11 +451,13 @@ func TestTicket(t *testing.T) {
 			t.Errorf("a change of %s is not seen", name)
 		}
 	}
-	if s := fmt.Sprintf("%v %s", k.Secret, k.Secret); strings.Contains(s, fmt.Sprintf("%x", k.Secret[:4])) {
+	if s := fmt.Sprintf("%v %s", k.Secret, k.Secret); strings.Contains(s, fmt.Sprintf("%x",
+		k.Secret[:4])) {
 		t.Errorf("a secret shows itself: %s", s)
 	}
 	for _, bad := range []string{`"00"`, `"` + strings.Repeat("zz", 32) + `"`, `1`} {
-		if json.Unmarshal([]byte(bad), new(Secret)) == nil || json.Unmarshal([]byte(bad), new(Digest)) == nil {
+		if json.Unmarshal([]byte(bad), new(Secret)) == nil || json.Unmarshal([]byte(bad),
+			new(Digest)) == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A local connection is for two processes of one host: a socket of the abstract namespace, and memory
-// that the one that dials has made and passed with the first byte. What is said on it is what is said
-// over TCP, in TLS with the same certificate; only the bytes of blocks go through the memory. It has
-// several parts that are filled in turn. The one that fills says over the connection how much is
-// in the next part, the other one when it has copied that out, so whatever ends a connection ends a
-// wait. Neither the memory (memfd) nor the socket has a name in a file system: they are gone with who
-// held them.
+// A local connection is for two processes of one host: a socket of the abstract namespace, and
+// memory that the one that dials has made and passed with the first byte. What is said on it is
+// what is said over TCP, in TLS with the same certificate; only the bytes of blocks go through the
+// memory. It has several parts that are filled in turn. The one that fills says over the connection
+// how much is in the next part, the other one when it has copied that out, so whatever ends a
+// connection ends a wait. Neither the memory (memfd) nor the socket has a name in a file system:
+// they are gone with who held them.
 
-// localParts are the parts of the memory, of localPart bytes: small enough for the processor's cache,
-// large enough that the words about them cost nothing beside.
+// localParts are the parts of the memory, of localPart bytes: small enough for the processor's
+// cache, large enough that the words about them cost nothing beside.
 const (
 	localParts = 4
 	localPart  = 256 << 10
@@ -89,8 +89,8 @@ func newSegment() (*segment, error) {
 	return s, nil
 }
 
-// takeSegment maps memory that a peer has passed. It is refused when the peer could shrink it, which
-// would end who writes to it.
+// takeSegment maps memory that a peer has passed. It is refused when the peer could shrink it,
+// which would end who writes to it.
 func takeSegment(fd int) (*segment, error) {
 	s := &segment{file: os.NewFile(uintptr(fd), "eagleray-kv")}
 	seals, err := unix.FcntlInt(s.file.Fd(), unix.F_GET_SEALS, 0)

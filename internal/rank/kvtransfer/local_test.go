@@ -16,9 +16,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// TestWays moves blocks between processes of one host through shared memory, and over TCP where one of them
-// has none, where the name in the ticket is no agent's, or no name, and where who listens there is another
-// one. What comes is the same.
+// TestWays moves blocks between processes of one host through shared memory, and over TCP where one
+// of them has none, where the name in the ticket is no agent's, or no name, and where who listens
+// there is another one. What comes is the same.
 func TestWays(t *testing.T) {
 	// More than fills the memory, in pieces that do not divide its parts.
 	s := shape(2, 1)
@@ -26,7 +26,8 @@ func TestWays(t *testing.T) {
 	from, to := newGroup(t, s), newGroup(t, shapeLike(s, 1))
 	stranger := newGroup(t, s).agents[0].Address().Local
 	whole := shapeLike(s, 1)
-	one, err := Listen(Options{Shape: whole, Memory: newRAM(&whole, 0), Blocks: 64, Host: "127.0.0.1",
+	one, err := Listen(Options{Shape: whole, Memory: newRAM(&whole, 0), Blocks: 64,
+		Host: "127.0.0.1",
 		Plan: 5, Remote: true})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +48,8 @@ func TestWays(t *testing.T) {
 		"no agent's socket": {to.agents[0], "/run/dbus/system_bus_socket", false},
 		"without memory":    {one, from.agents[0].Address().Local, false},
 	} {
-		h := Hold{Secret: NewSecret(), Blocks: []uint32{3, 60, 7, 1, 2, 4, 5, 6}, Digest: Digest{1}, Plan: 5}
+		h := Hold{Secret: NewSecret(), Blocks: []uint32{3, 60, 7, 1, 2, 4, 5, 6}, Digest: Digest{1},
+			Plan: 5}
 		from.hold(t, h)
 		at := from.agents[0].Address()
 		at.Local = c.local
@@ -58,14 +60,16 @@ func TestWays(t *testing.T) {
 		}
 		from.agents[0].Know(addresses)
 		blocks := []uint32{9, 8, 10, 11, 12, 13, 14, 15}
-		moved, err := c.to.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: at, Blocks: blocks,
+		moved, err := c.to.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: at,
+			Blocks: blocks,
 			Digest: h.Digest, Plan: 5, Timeout: time.Minute})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		size, _ := s.headBytes()
 		all := int64(s.Layers * len(blocks) * 2 * s.KVHeads * size)
-		if want := (Moved{Memory: all}); c.memory && moved != want || !c.memory && moved != (Moved{Link: all}) {
+		if want := (Moved{Memory: all}); c.memory && moved != want || !c.memory &&
+			moved != (Moved{Link: all}) {
 			t.Errorf("%s: %+v of %d bytes", name, moved, all)
 		}
 		if all < 2*localParts*localPart {
@@ -85,9 +89,9 @@ func shapeLike(s Shape, tp int) Shape {
 	return s
 }
 
-// TestLocalStrangers connects to an agent's local socket without memory, with what is none, with memory
-// that could be taken away, and of another size. The agent is rid of all of them, keeps no descriptor,
-// and serves others.
+// TestLocalStrangers connects to an agent's local socket without memory, with what is none, with
+// memory that could be taken away, and of another size. The agent is rid of all of them, keeps no
+// descriptor, and serves others.
 func TestLocalStrangers(t *testing.T) {
 	from, to := newGroup(t, shape(1, 1)), newGroup(t, shape(1, 1))
 	memory := func(size int64, seals int) int {
@@ -193,8 +197,8 @@ func TestLocalHostileProducer(t *testing.T) {
 	}
 }
 
-// BenchmarkWays moves the blocks of a prompt from one agent to another one, by either way; memcpy copies as
-// many bytes.
+// BenchmarkWays moves the blocks of a prompt from one agent to another one, by either way; memcpy
+// copies as many bytes.
 func BenchmarkWays(b *testing.B) {
 	// Qwen2.5-0.5B's cache, for 2,048 tokens: 24 MiB.
 	s := shape(1, 1)

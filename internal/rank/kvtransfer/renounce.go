@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// Renounce tells the producer of a ticket that no engine will come for its blocks, or that they are not
-// needed any more. An error that says that they are not held is no news to act on.
+// Renounce tells the producer of a ticket that no engine will come for its blocks, or that they are
+// not needed any more. An error that says that they are not held is no news to act on.
 func Renounce(ctx context.Context, k *Ticket) error {
 	config := handshake.ClientTLS(handshake.Endpoint{Fingerprint: k.Fingerprint})
 	to := net.JoinHostPort(k.Host, strconv.Itoa(k.Port))

@@ -12,8 +12,8 @@ import (
 // buffered is how many bytes of blocks are gathered for a write, or read at a time.
 const buffered = 256 << 10
 
-// serve answers one peer until it goes, is silent for too long, or asks for what it must not. memory is
-// that of a local connection, nil for another one.
+// serve answers one peer until it goes, is silent for too long, or asks for what it must not.
+// memory is that of a local connection, nil for another one.
 func (a *Agent) serve(c net.Conn, memory *segment) {
 	r, w := bufio.NewReader(c), bufio.NewWriterSize(c, buffered)
 	for {
@@ -62,8 +62,8 @@ func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *ask) err
 	return fmt.Errorf("unknown request %.20q", q.Op)
 }
 
-// find is the transfer of a secret, once it is held and its blocks are computed. What the driver has
-// told its client it has told its ranks too, but perhaps later.
+// find is the transfer of a secret, once it is held and its blocks are computed. What the driver
+// has told its client it has told its ranks too, but perhaps later.
 func (a *Agent) find(s Secret) (*hold, error) {
 	ctx, cancel := context.WithTimeout(a.life, a.opt.Early)
 	defer cancel()
@@ -91,8 +91,8 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *a
 	case q.First < 0 || q.Count < 1:
 		return fmt.Errorf("%d blocks from %d on are asked for", q.Count, q.First)
 	case !within(part.Layers, own.Layers) || !within(part.Heads, own.Heads):
-		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has %v and %v", part.Layers,
-			part.Heads, a.opt.Rank, own.Layers, own.Heads)
+		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has %v and %v",
+			part.Layers, part.Heads, a.opt.Rank, own.Layers, own.Heads)
 	}
 	a.mu.Lock()
 	over := h.over
@@ -110,7 +110,8 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *a
 		a.mu.Unlock()
 	}()
 	layers, heads := part.Layers[1]-part.Layers[0], part.Heads[1]-part.Heads[0]
-	if err := put(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(heads*size)}); err != nil {
+	if err := put(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(
+		heads*size)}); err != nil {
 		return err
 	}
 	blocks := h.Blocks[q.First:]

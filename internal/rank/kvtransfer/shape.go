@@ -1,13 +1,13 @@
-// Package kvtransfer moves KV blocks from the ranks of an engine that has computed a prompt to those
-// of another one, which goes on from it (prefill/decode split).
+// Package kvtransfer moves KV blocks from the ranks of an engine that has computed a prompt to
+// those of another one, which goes on from it (prefill/decode split).
 //
 // Every rank of an engine that takes part has an Agent: it hands out what its driver has told it to
-// hold, and fetches for its own driver what others hold. A rank reads from every rank that has a part
-// of its layers and heads, so the two engines may be divided in different ways. What is read is named by a
-// secret that the producer's driver has made for one request and given to its client (Ticket): who
-// does not know it learns nothing. Connections are TCP with TLS 1.3; the certificate of the first one
-// is named by the ticket, those of the others by the first. Two ranks of one host speak TLS over a
-// local socket, and the bytes of blocks go through memory that they share.
+// hold, and fetches for its own driver what others hold. A rank reads from every rank that has a
+// part of its layers and heads, so the two engines may be divided in different ways. What is read
+// is named by a secret that the producer's driver has made for one request and given to its client
+// (Ticket): who does not know it learns nothing. Connections are TCP with TLS 1.3; the certificate
+// of the first one is named by the ticket, those of the others by the first. Two ranks of one host
+// speak TLS over a local socket, and the bytes of blocks go through memory that they share.
 //
 // On a connection the peer asks and the agent answers, both with a message of JSON after its length
 // in four bytes, big-endian; after the answer to "read" come the bytes:
@@ -30,8 +30,8 @@ import (
 type Shape struct {
 	// Model names the weights.
 	Model string `json:"model"`
-	// DType is the element type of the cache, ISA the instruction set that has computed it, on which
-	// the last bits depend.
+	// DType is the element type of the cache, ISA the instruction set that has computed it, on
+	// which the last bits depend.
 	DType string `json:"dtype"`
 	ISA   string `json:"isa"`
 	// BlockSize is in positions. KVHeads, HeadDim and Layers are the whole model's.
@@ -92,7 +92,8 @@ func (s *Shape) sound() error {
 			return fmt.Errorf("a layout of %+v", l)
 		}
 	}
-	if l = l.Sizes(); s.KVHeads < 1 || l.World() > maxRanks || s.KVHeads%l.TP != 0 && l.TP%s.KVHeads != 0 {
+	if l = l.Sizes(); s.KVHeads < 1 || l.World() > maxRanks || s.KVHeads%l.TP != 0 &&
+		l.TP%s.KVHeads != 0 {
 		return fmt.Errorf("a layout of %v for %d key/value heads", l, s.KVHeads)
 	}
 	if len(s.Stages) != l.PP-1 || !slices.IsSorted(s.Stages) ||
@@ -119,8 +120,8 @@ type piece struct {
 	Part
 }
 
-// cover is who has what of a part: every head of every layer once. Of several ranks with the same it
-// takes the first.
+// cover is who has what of a part: every head of every layer once. Of several ranks with the same
+// it takes the first.
 func (s *Shape) cover(p Part) ([]piece, error) {
 	l := s.Layout.Sizes()
 	var all []piece

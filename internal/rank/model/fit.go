@@ -26,7 +26,8 @@ type Misfit struct {
 // Error says what is at fault, and which layouts work.
 func (m *Misfit) Error() string {
 	if ranks := m.Layout.World(); m.Nearest[0].World() == ranks {
-		return fmt.Sprintf("%v: layouts of %d ranks that work are %s", m.Err, ranks, spell(m.Nearest))
+		return fmt.Sprintf("%v: layouts of %d ranks that work are %s", m.Err, ranks,
+			spell(m.Nearest))
 	}
 	return fmt.Sprintf("%v: no layout of %d ranks works, the nearest ones that do are %s", m.Err,
 		m.Layout.World(), spell(m.Nearest))

@@ -29,14 +29,16 @@ func TestCheckLayout(t *testing.T) {
 		{model: &plain, asked: layout.Layout{}},
 		{model: &plain, asked: layout.Layout{TP: 8, PP: 4, PCP: 3}},
 		{model: with(func(c *checkpoint.Config) { c.KVHeads = 1 }), asked: layout.Layout{TP: 8}},
-		{model: &plain, asked: layout.Layout{TP: 3}, reason: "tensor parallel size 3 does not divide the 8 " +
-			"chunks that every sum between ranks has", instead: "layouts of 3 ranks that work are PP 3"},
+		{model: &plain, asked: layout.Layout{TP: 3},
+			reason: "tensor parallel size 3 does not divide the 8 chunks that every sum between " +
+				"ranks has", instead: "layouts of 3 ranks that work are PP 3"},
 		{model: &plain, asked: layout.Layout{TP: 16}, reason: "does not divide the 8 chunks",
 			instead: "layouts of 16 ranks that work are TP 8 × PP 2, TP 4 × PP 4"},
 		{model: &plain, asked: layout.Layout{TP: 3, PP: 2}, reason: "does not divide the 8 chunks",
 			instead: "layouts of 6 ranks that work are TP 2 × PP 3"},
 		{model: &plain, asked: layout.Layout{TP: 5}, reason: "does not divide the 8 chunks",
-			instead: "no layout of 5 ranks works, the nearest ones that do are TP 4, TP 2 × PP 2, PP 4"},
+			instead: "no layout of 5 ranks works, the nearest ones that do are TP 4, TP 2 × PP " +
+				"2, PP 4"},
 		{model: &plain, asked: layout.Layout{TP: 3, PCP: 2}, reason: "does not divide the 8 chunks",
 			instead: "layouts of 6 ranks that work are PP 3 × PCP 2"},
 		{model: &plain, asked: layout.Layout{PP: 5}, ofStages: true,
@@ -80,7 +82,8 @@ func TestCheckLayout(t *testing.T) {
 			!strings.Contains(err.Error(), m.Err.Error()+": "+c.instead) || m.Stages != c.ofStages:
 			t.Errorf("%v: %v; want %q and %q", c.asked, err, c.reason, c.instead)
 			continue
-		case strings.Contains(c.instead, "the nearest") != (m.Nearest[0].World() != c.asked.World()):
+		case strings.Contains(c.instead,
+			"the nearest") != (m.Nearest[0].World() != c.asked.World()):
 			t.Errorf("%v: %v", c.asked, m.Nearest)
 		}
 		for _, l := range m.Nearest {

@@ -48,8 +48,8 @@ func Weigh(c *checkpoint.Config, src layers.Source, u Use) (Footprint, error) {
 	return f, nil
 }
 
-// activations is the memory of a stage's tensors, in the largest step, and of the copy that a product
-// makes of its input.
+// activations is the memory of a stage's tensors, in the largest step, and of the copy that a
+// product makes of its input.
 func activations(c *checkpoint.Config, s *stage, l layout.Layout, rows int64) int64 {
 	tp := int64(l.TP)
 	hidden, dim := int64(c.HiddenSize), int64(c.HeadDim)
@@ -60,8 +60,8 @@ func activations(c *checkpoint.Config, s *stage, l layout.Layout, rows int64) in
 	if c.FFNDim > 0 {
 		inner, given = int64(c.FFNDim)/tp, int64(c.FFNDim)/tp
 	}
-	// The hidden state, picked rows of it, what a norm makes, the sum of a row-parallel product, and
-	// embeddings of another width.
+	// The hidden state, picked rows of it, what a norm makes, the sum of a row-parallel product,
+	// and embeddings of another width.
 	width := 4*hidden + int64(c.WordEmbedProjDim)
 	width += queries + 2*keys + queries + dim // qkv, attended, angles
 	if l.PCP > 1 {

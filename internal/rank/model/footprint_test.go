@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
-// TestFootprint loads every share of every architecture, in every type, and compares what was mapped with
-// what was said before: not less, and next to nothing more.
+// TestFootprint loads every share of every architecture, in every type, and compares what was
+// mapped with what was said before: not less, and next to nothing more.
 func TestFootprint(t *testing.T) {
 	types := []compute.DType{compute.BFloat16, compute.Float16, compute.Float32}
 	if testing.Short() {
@@ -28,8 +28,10 @@ func TestFootprint(t *testing.T) {
 				}
 				src := model.FromCheckpoint(ckpt)
 				for stage := range l.PP {
-					s := model.Stage{From: stage * c.Layers / l.PP, To: (stage + 1) * c.Layers / l.PP}
-					f, err := model.Weigh(c, src, model.Use{DType: dtype, Layout: l, Stage: s, Rows: 64, MaxLen: 256})
+					s := model.Stage{From: stage * c.Layers / l.PP, To: (stage +
+						1) * c.Layers / l.PP}
+					f, err := model.Weigh(c, src, model.Use{DType: dtype, Layout: l, Stage: s,
+						Rows: 64, MaxLen: 256})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -39,14 +41,16 @@ func TestFootprint(t *testing.T) {
 							t.Fatal(err)
 						}
 						before := offheap.InUse()
-						m, err := model.Load(c, src, d, model.Options{Group: layers.Group{Rank: rank, Size: l.TP}, Stage: s})
+						m, err := model.Load(c, src, d,
+							model.Options{Group: layers.Group{Rank: rank, Size: l.TP}, Stage: s})
 						if err != nil {
 							t.Fatal(err)
 						}
 						// Pages are counted whole: a tiny model has a matrix in each.
-						if took := offheap.InUse() - before; took > f.Packed || took < f.Packed*6/10 {
-							t.Errorf("%s, %v, %v, stage %d, rank %d: %d bytes were mapped, %d were planned", name, dtype, l,
-								stage, rank, took, f.Packed)
+						if took := offheap.InUse() - before; took > f.Packed ||
+							took < f.Packed*6/10 {
+							t.Errorf("%s, %v, %v, stage %d, rank %d: %d bytes were mapped, %d "+
+								"were planned", name, dtype, l, stage, rank, took, f.Packed)
 						}
 						m.Close()
 						d.Close()
@@ -58,22 +62,24 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestFootprintOfSteps computes steps of as many rows as was said, at the end of the longest sequences, and
-// compares what is on the heap then with what was said before.
+// TestFootprintOfSteps computes steps of as many rows as was said, at the end of the longest
+// sequences, and compares what is on the heap then with what was said before.
 func TestFootprintOfSteps(t *testing.T) {
 	const rows, context = 200, 320
 	for _, name := range fixtureNames {
 		t.Run(name, func(t *testing.T) {
 			c, ckpt := shipped(name).open(t)
-			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{DType: compute.BFloat16, Stage: model.Stage{To: c.Layers},
-				Rows: rows, MaxLen: context})
+			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{DType: compute.BFloat16,
+				Stage: model.Stage{To: c.Layers},
+				Rows:  rows, MaxLen: context})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ckpt.Close()
 			threads := 2
 			end := min(context, c.MaxPositions)
-			s := loadShard(t, shipped(name), layers.Options{Threads: threads}, layers.Group{Size: 1})
+			s := loadShard(t, shipped(name), layers.Options{Threads: threads},
+				layers.Group{Size: 1})
 			tokens, chosen := make([]int32, rows), make([]int32, rows)
 			for i := range chosen {
 				tokens[i], chosen[i] = int32(i), int32(i)

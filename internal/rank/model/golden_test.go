@@ -210,8 +210,10 @@ func TestGoldens(t *testing.T) {
 				if name == "qwen3moe-tiny" && dtype != compute.Float32 {
 					continue // rounding flips the router's choice
 				}
-				if testing.Short() && dtype == compute.BFloat16 && set == isa.Portable && isa.Best() != set {
-					continue // slow; gemm and attention hold its products to those of the other sets
+				if testing.Short() && dtype == compute.BFloat16 && set == isa.Portable &&
+					isa.Best() != set {
+					// slow; gemm and attention hold its products to those of the other sets
+					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
 					tolerance := 1e-4

@@ -25,8 +25,8 @@ type Options struct {
 	Group layers.Group
 	// Stage is the layers it has a share of.
 	Stage Stage
-	// Strict refuses weights of which one element is infinite or NaN, wherever it is. Otherwise those
-	// of a table that is looked up are let pass: only what asks for that row is unsound.
+	// Strict refuses weights of which one element is infinite or NaN, wherever it is. Otherwise
+	// those of a table that is looked up are let pass: only what asks for that row is unsound.
 	Strict bool
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
 	Progress func(bytes int64)
@@ -145,8 +145,8 @@ func (m *Model) Retire() { m.stage.Retire() }
 func (m *Model) Reserve() error { return m.stage.Reserve() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
-// size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the table was
-// overwritten.
+// size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the
+// table was overwritten.
 func (m *Model) Embed(b *compute.Batch) (err error) {
 	defer func() {
 		v := recover()
@@ -204,8 +204,9 @@ func (m *Model) Logits(dst []float32, rows []int32) error {
 	return m.arch.logits(dst, &m.picked)
 }
 
-// Final computes the chosen rows of the hidden state after the final norm, which is [len(rows)][width]
-// in the model's own memory, until its next step. Only the last stage can; no other rank takes part.
+// Final computes the chosen rows of the hidden state after the final norm, which is
+// [len(rows)][width] in the model's own memory, until its next step. Only the last stage can; no
+// other rank takes part.
 func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 	if !m.stage.last() {
 		return nil, errors.New("only the last stage of a model has a final hidden state")

@@ -227,7 +227,8 @@ func TestStageLoadsItsOwn(t *testing.T) {
 }
 
 // TestStepBytes holds the weights that a step reads of each layer to what is read of a checkpoint
-// for a stage of that layer alone, a third of the output head: the fixtures' tensors are of 16 bits too.
+// for a stage of that layer alone, a third of the output head: the fixtures' tensors are of 16 bits
+// too.
 func TestStepBytes(t *testing.T) {
 	for _, name := range []string{"llama-tiny", "qwen2-tiny", "opt-tiny", "qwen3moe-tiny"} {
 		f := shipped(name)

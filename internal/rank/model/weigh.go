@@ -15,8 +15,8 @@ func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage)
 
 // StepBytes is the weights of each layer of the model of c that a step reads, in bytes of one of
 // size tensor parallel ranks, if its tensors are of a 16-bit type. Embeddings are looked up, and
-// count nothing. The output head counts with the last layer, and a third: of a prompt it is computed
-// for the last row only.
+// count nothing. The output head counts with the last layer, and a third: of a prompt it is
+// computed for the last row only.
 func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
 	bytes := make([]int64, c.Layers)
 	for i := range bytes {

@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
-// compileWait is how long a plan waits for a grammar when it samples for no other request: the driver
-// plans the request again at once.
+// compileWait is how long a plan waits for a grammar when it samples for no other request: the
+// driver plans the request again at once.
 const compileWait = 10 * time.Millisecond
 
 // bound keeps the output of one request within its constraint, on the output rank.

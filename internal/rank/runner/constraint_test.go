@@ -9,9 +9,9 @@ import (
 	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
-// TestGrammarNotReady samples for a request whose grammar is not compiled yet: its token is pending,
-// and so is what a plan in flight samples after it, while its neighbour has its tokens. Introduced
-// again, with what it had said before, it goes on within the grammar.
+// TestGrammarNotReady samples for a request whose grammar is not compiled yet: its token is
+// pending, and so is what a plan in flight samples after it, while its neighbour has its tokens.
+// Introduced again, with what it had said before, it goes on within the grammar.
 func TestGrammarNotReady(t *testing.T) {
 	r, o := newRunner(t, true)
 	compiled := make(chan struct{})
@@ -47,7 +47,8 @@ func TestGrammarNotReady(t *testing.T) {
 	close(compiled)
 	g := r.opt.Grammars.Start(spec, nil)
 	<-g.Done()
-	if res = execute(t, r, o, plan(3, piece{1, 4, 1, sampled, nil})); res.Token[0] != sample.Pending {
+	if res = execute(t, r, o, plan(3, piece{1, 4, 1, sampled,
+		nil})); res.Token[0] != sample.Pending {
 		t.Fatalf("after two pending tokens: %+v", res)
 	}
 	again := begin(4, append(text, 1), 3) // it had said "b"

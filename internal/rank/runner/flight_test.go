@@ -43,11 +43,13 @@ func TestPlansInFlight(t *testing.T) {
 						}
 					}
 					if (ahead > 0) != (depth > 1) {
-						t.Errorf("%d plans in flight: %d ask for tokens of the sampler", depth, ahead)
+						t.Errorf("%d plans in flight: %d ask for tokens of the sampler", depth,
+							ahead)
 					}
 					for r, b := range g.sharing {
 						if ranks > 1 && b.n != ahead {
-							t.Errorf("rank %d of %d broadcasts %d times for %d plans", r, ranks, b.n, ahead)
+							t.Errorf("rank %d of %d broadcasts %d times for %d plans", r, ranks,
+								b.n, ahead)
 						}
 					}
 				}
@@ -92,8 +94,12 @@ type workload struct {
 
 // short requests are many for their cache, of prompts that no ranks divide.
 func short() workload {
-	return workload{requests: func(vocab int) []*schedule.Request { return requests(vocab, 10, 5, 29) },
-		config: schedule.Config{MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9,
+	return workload{requests: func(vocab int) []*schedule.Request {
+		return requests(vocab, 10, 5,
+			29)
+	},
+		config: schedule.Config{MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16,
+			Blocks:        9,
 			PrefixCaching: true, ChunkedPrefill: true}}
 }
 
@@ -175,12 +181,14 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			t.Fatal(err)
 		}
 		t.Cleanup(d.Close)
-		m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: place, Stage: stage})
+		m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: place,
+			Stage: stage})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		shape := model.CacheShape(cfg, stage.To-stage.From, l.TP, g.config.Blocks, g.config.BlockSize, compute.Float32)
+		shape := model.CacheShape(cfg, stage.To-stage.From, l.TP, g.config.Blocks,
+			g.config.BlockSize, compute.Float32)
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)
@@ -285,7 +293,8 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 			for _, c := range plans {
 				c <- raw
 			}
-			if slices.ContainsFunc(p.Rows, func(r step.Row) bool { return r.Source == step.FromSampler }) {
+			if slices.ContainsFunc(p.Rows,
+				func(r step.Row) bool { return r.Source == step.FromSampler }) {
 				ahead++
 			}
 			if s.InFlight() < depth {

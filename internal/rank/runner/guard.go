@@ -7,14 +7,14 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// What ranks exchange has no names: a rank that is about to compute other rows, or the same ones from
-// another cache, would give the others numbers that fit and are wrong, or numbers of another size,
-// for which they wait. So before the first exchange of a plan a rank hashes what all of them must
-// agree on, and every exchange compares the hashes (Guarded).
+// What ranks exchange has no names: a rank that is about to compute other rows, or the same ones
+// from another cache, would give the others numbers that fit and are wrong, or numbers of another
+// size, for which they wait. So before the first exchange of a plan a rank hashes what all of them
+// must agree on, and every exchange compares the hashes (Guarded).
 //
-// Of each request in the plan that is all that plans have said of it, whatever a plan's row does, and
-// what this rank has made of it: how many tokens and blocks it holds, which block is the last, and
-// whether a token has been sampled after them. Which token that is only some ranks know.
+// Of each request in the plan that is all that plans have said of it, whatever a plan's row does,
+// and what this rank has made of it: how many tokens and blocks it holds, which block is the last,
+// and whether a token has been sampled after them. Which token that is only some ranks know.
 
 // Guarded is a way to other ranks that compares hashes.
 type Guarded interface {

@@ -54,7 +54,8 @@ func history() []*step.Plan {
 		{Slot: 1, PromptLen: 20, Tokens: tokens(20, 2), Blocks: []uint32{9}, Params: greedy()}}
 	b := plan(2, piece{0, 3, 1, sampled, nil}, piece{1, 16, 2, chunk, []uint32{5}})
 	c := plan(3, piece{1, 18, 2, prompt, nil}, piece{0, 4, 1, sampled, nil})
-	return []*step.Plan{a, b, c, plan(4, piece{0, 5, 1, sampled, nil}, piece{1, 20, 1, sampled, nil})}
+	return []*step.Plan{a, b, c, plan(4, piece{0, 5, 1, sampled, nil}, piece{1, 20, 1, sampled,
+		nil})}
 }
 
 // TestGuardIsTheSame has ranks that are told the same guard the same, although only the first one
@@ -79,8 +80,8 @@ func TestGuardIsTheSame(t *testing.T) {
 	}
 }
 
-// TestGuardSeesEverything changes, in one of the plans or in what a rank has made of them, each thing
-// that ranks must agree on.
+// TestGuardSeesEverything changes, in one of the plans or in what a rank has made of them, each
+// thing that ranks must agree on.
 func TestGuardSeesEverything(t *testing.T) {
 	run := func(change func(i int, p *step.Plan, r *Runner)) uint64 {
 		r, h := guarding(t, 0, new([]byte))
@@ -272,8 +273,9 @@ func BenchmarkGuard(b *testing.B) {
 }
 
 func slot256(at uint32) slot {
-	return slot{used: true, tokens: make([]int32, 200), table: make([]int32, 13), sampled: elsewhere,
-		trail: uint64(at), params: sample.Params{}}
+	return slot{used: true, tokens: make([]int32, 200), table: make([]int32, 13),
+		sampled: elsewhere,
+		trail:   uint64(at), params: sample.Params{}}
 }
 
 // discard is a port with no reader.

@@ -151,7 +151,8 @@ func TestOutputRankPushes(t *testing.T) {
 	want := new(messages)
 	want.push(res.Token...)
 	want.push(again.Token...)
-	if got := m.out[0]; !slices.Equal(got.bytes, want.bytes) || !slices.Equal(got.sizes, want.sizes) {
+	if got := m.out[0]; !slices.Equal(got.bytes, want.bytes) || !slices.Equal(got.sizes,
+		want.sizes) {
 		t.Errorf("pushed %v, not %v", got, want)
 	}
 }
@@ -166,8 +167,8 @@ func TestMiddleStageChecks(t *testing.T) {
 		{plan(2, piece{0, 2, 1, sampled, nil}), "position 2 after 1 tokens"},
 		{plan(2, piece{1, 1, 1, sampled, nil}), "slot 1, which holds no request"},
 		{plan(2, piece{0, 1, 1, vocab, nil}), "outside the vocabulary"},
-		{&step.Plan{ID: 2, Rows: []step.Row{{Start: 1, Count: 1, Source: step.FromPlan, Last: elsewhere}}},
-			"token -2 is outside the vocabulary"},
+		{&step.Plan{ID: 2, Rows: []step.Row{{Start: 1, Count: 1, Source: step.FromPlan,
+			Last: elsewhere}}}, "token -2 is outside the vocabulary"},
 	} {
 		r, _, m := newStage(t, 1, 3, 3)
 		p := &step.Plan{ID: 1}
@@ -178,7 +179,8 @@ func TestMiddleStageChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := r.Execute(c.p, &res)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" && (err == nil ||
+			!strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v, want %q", c.p.Rows, err, c.want)
 		}
 		if c.want == "" && (len(m.out[2].sizes) != 2 || len(res.Token) > 0) {
@@ -217,8 +219,8 @@ func TestStagesAllocate(t *testing.T) {
 	for slot := range uint32(maxSeqs) {
 		p.New = append(p.New, step.NewRequest{Slot: slot, PromptLen: 1, Tokens: []int32{1},
 			Params: greedy()})
-		x := plan(1, piece{slot, 0, 1, prompt, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot + 3,
-			7*slot + 4, 7*slot + 5, 7*slot + 6}})
+		x := plan(1, piece{slot, 0, 1, prompt, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot +
+			3, 7*slot + 4, 7*slot + 5, 7*slot + 6}})
 		p.Rows, p.Blocks = append(p.Rows, x.Rows...), append(p.Blocks, x.Blocks...)
 	}
 	var res [2]step.Result

@@ -6,9 +6,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// TestPooling pools a prompt in pieces of every size beside a request that generates: the states are
-// those of the last token, or the mean over all, whatever the pieces, and both are answered in the
-// order of the plan.
+// TestPooling pools a prompt in pieces of every size beside a request that generates: the states
+// are those of the last token, or the mean over all, whatever the pieces, and both are answered in
+// the order of the plan.
 func TestPooling(t *testing.T) {
 	const length = 37
 	text := tokens(length, 1)
@@ -48,7 +48,8 @@ func TestPooling(t *testing.T) {
 					p.New = append(p.New, step.NewRequest{Slot: 2, PromptLen: 3, Tokens: text[:3],
 						Params: greedy()})
 					beside := plan(0, piece{2, 0, 3, prompt, []uint32{20}})
-					p.Rows, p.Blocks = append(p.Rows, beside.Rows...), append(p.Blocks, beside.Blocks...)
+					p.Rows, p.Blocks = append(p.Rows, beside.Rows...), append(p.Blocks,
+						beside.Blocks...)
 				}
 				res = execute(t, r, o, p)
 			}
@@ -58,8 +59,8 @@ func TestPooling(t *testing.T) {
 			}
 			for i, v := range res.Pooled[0].Vector {
 				if d := float64(v) - c.want[i]; d > 1e-3 || d < -1e-3 {
-					t.Errorf("%v in pieces of %d: %v, want %v", c.pooling, size, res.Pooled[0].Vector,
-						c.want)
+					t.Errorf("%v in pieces of %d: %v, want %v", c.pooling, size,
+						res.Pooled[0].Vector, c.want)
 				}
 			}
 		}

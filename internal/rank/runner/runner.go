@@ -21,8 +21,8 @@ const logitElements = 8 << 20
 
 // Model is what a runner needs of a model.Model.
 type Model interface {
-	// Embed makes the hidden state of the batch's tokens, in the first stage. A later one fills what
-	// Receive returns, for so many rows.
+	// Embed makes the hidden state of the batch's tokens, in the first stage. A later one fills
+	// what Receive returns, for so many rows.
 	Embed(b *compute.Batch) error
 	Receive(rows int) *layers.Tensor
 	// Layers computes the hidden state after the stage's layers, writing keys and values to the
@@ -155,8 +155,8 @@ func New(opt Options) *Runner {
 	return r
 }
 
-// Use has the runner compute with other weights and another cache from the next plan on. What the cache
-// had of requests is gone: the driver introduces them again.
+// Use has the runner compute with other weights and another cache from the next plan on. What the
+// cache had of requests is gone: the driver introduces them again.
 func (r *Runner) Use(m Model, c *layers.Cache) { r.opt.Model, r.opt.Cache = m, c }
 
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
@@ -254,7 +254,8 @@ func (r *Runner) update(p *step.Plan) error {
 		}
 		for _, t := range n.Tokens {
 			if t < 0 || int(t) >= r.opt.Vocab {
-				return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, t, r.opt.Vocab)
+				return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, t,
+					r.opt.Vocab)
 			}
 		}
 		s := &r.slots[n.Slot]
@@ -321,7 +322,8 @@ func (r *Runner) takeLast(row *step.Row, s *slot) error {
 		return nil
 	case step.FromPlan:
 		if s.sampled >= 0 && s.sampled != token {
-			return fmt.Errorf("slot %d goes on with token %d, but sampled %d", row.Slot, token, s.sampled)
+			return fmt.Errorf("slot %d goes on with token %d, but sampled %d", row.Slot, token,
+				s.sampled)
 		}
 	case step.FromSampler:
 		token = s.sampled

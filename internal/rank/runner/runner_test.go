@@ -60,7 +60,8 @@ func (o *oracle) Layers(b *compute.Batch, _ *layers.Cache) error {
 	}
 	n := len(b.Tokens)
 	if n == 0 || len(b.Slots) != n || len(b.Position) != n || len(b.Seq) != n {
-		o.strange = fmt.Sprintf("lists of %d, %d, %d and %d rows", n, len(b.Slots), len(b.Position), len(b.Seq))
+		o.strange = fmt.Sprintf("lists of %d, %d, %d and %d rows", n, len(b.Slots), len(b.Position),
+			len(b.Seq))
 		return nil
 	}
 	for i, t := range b.Tokens {
@@ -130,12 +131,14 @@ func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 	if output {
 		rank = 0
 	}
-	return New(Options{Model: o, Pool: p, BlockSize: blockSize, Blocks: blocks, Vocab: vocab, MaxSeqs: maxSeqs, MaxModelLen: maxLen,
+	return New(Options{Model: o, Pool: p, BlockSize: blockSize, Blocks: blocks, Vocab: vocab,
+		MaxSeqs: maxSeqs, MaxModelLen: maxLen,
 		Layout: layout.Layout{TP: 2}, Rank: rank, Status: new(status.Rank)}), o
 }
 
 func greedy() sample.Params {
-	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
+	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+		PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
 }
 
 // piece is what one request computes in a step. Its last token is one of those below, or comes with
@@ -226,10 +229,12 @@ func TestAnyChunking(t *testing.T) {
 			}
 			p := plan(id, piece{1, start, n, last, extend(start + n)}, decode())
 			if start == 0 {
-				p.New = []step.NewRequest{{Slot: 1, PromptLen: length, Tokens: text, Params: greedy()}}
+				p.New = []step.NewRequest{{Slot: 1, PromptLen: length, Tokens: text,
+					Params: greedy()}}
 			}
 			res = execute(t, r, o, p)
-			if want := follow(other); res.Token[len(res.Token)-1] != want || res.Slot[len(res.Slot)-1] != 3 {
+			if want := follow(other); res.Token[len(res.Token)-1] != want ||
+				res.Slot[len(res.Slot)-1] != 3 {
 				t.Fatalf("chunks of %d: the neighbour got %+v, not %d", size, res, want)
 			}
 			if len(res.Token) != map[int32]int{chunk: 1, prompt: 2}[last] {
@@ -243,7 +248,8 @@ func TestAnyChunking(t *testing.T) {
 				t.Fatalf("chunks of %d: token %d is %d, not %d", size, len(text), first, want)
 			}
 			id++
-			res = execute(t, r, o, plan(id, piece{1, uint32(len(text) - 1), 1, sampled, extend(uint32(len(text)))}))
+			res = execute(t, r, o, plan(id, piece{1, uint32(len(text) - 1), 1, sampled,
+				extend(uint32(len(text)))}))
 			first = res.Token[0]
 		}
 	}
@@ -263,7 +269,8 @@ func TestLast(t *testing.T) {
 			if o.logits != asked+1 {
 				t.Fatalf("%d rows of logits", o.logits-asked)
 			}
-			if want := follow(text); output && (len(res.Token) != 1 || res.Token[0] != want) || !output && len(res.Token)+len(res.Slot) > 0 {
+			if want := follow(text); output && (len(res.Token) != 1 || res.Token[0] != want) ||
+				!output && len(res.Token)+len(res.Slot) > 0 {
 				t.Fatalf("output rank %v, step %d: %+v, want %d", output, id, res, want)
 			}
 			text = append(text, follow(text))
@@ -287,11 +294,14 @@ func TestPreemption(t *testing.T) {
 		p = plan(id, piece{0, uint32(len(text) - 1), 1, sampled, nil})
 	}
 	undisturbed := execute(t, r, o, p).Token[0]
-	p = plan(20, piece{2, 0, uint32(len(text)), prompt, []uint32{30}}, piece{0, 0, 3, prompt, []uint32{1}})
+	p = plan(20, piece{2, 0, uint32(len(text)), prompt, []uint32{30}}, piece{0, 0, 3, prompt,
+		[]uint32{1}})
 	p.Free = []uint32{0}
-	p.New = []step.NewRequest{{Slot: 2, PromptLen: 6, Tokens: text, Params: params}, {Slot: 0, PromptLen: 3, Tokens: tokens(3, 9), Params: greedy()}}
+	p.New = []step.NewRequest{{Slot: 2, PromptLen: 6, Tokens: text, Params: params}, {Slot: 0,
+		PromptLen: 3, Tokens: tokens(3, 9), Params: greedy()}}
 	res := execute(t, r, o, p)
-	if !slices.Equal(res.Slot, []uint32{2, 0}) || res.Token[0] != undisturbed || res.Token[1] != follow(tokens(3, 9)) {
+	if !slices.Equal(res.Slot, []uint32{2, 0}) || res.Token[0] != undisturbed ||
+		res.Token[1] != follow(tokens(3, 9)) {
 		t.Errorf("%+v, without preemption token %d", res, undisturbed)
 	}
 }
@@ -303,7 +313,8 @@ func TestParamsOfEarlierPlans(t *testing.T) {
 	var p step.Plan // decoded into the same memory again and again, as a worker does
 	start := func(slot uint32, params sample.Params) *step.Plan {
 		next := plan(uint64(slot)+1, piece{slot, 0, 3, prompt, []uint32{slot}})
-		next.New = []step.NewRequest{{Slot: slot, PromptLen: 3, Tokens: tokens(3, 1), Params: params}}
+		next.New = []step.NewRequest{{Slot: slot, PromptLen: 3, Tokens: tokens(3, 1),
+			Params: params}}
 		if err := step.DecodePlan(step.AppendPlan(nil, next), &p); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +356,8 @@ func TestPrefix(t *testing.T) {
 	p.New = []step.NewRequest{{Slot: 0, PromptLen: 20, Tokens: text, Params: greedy()}}
 	want := execute(t, r, o, p).Token[0]
 	p = plan(2, piece{1, 16, 4, prompt, []uint32{8}})
-	p.New = []step.NewRequest{{Slot: 1, PromptLen: 20, Tokens: text, Blocks: []uint32{3}, Params: greedy()}}
+	p.New = []step.NewRequest{{Slot: 1, PromptLen: 20, Tokens: text, Blocks: []uint32{3},
+		Params: greedy()}}
 	if res := execute(t, r, o, p); len(o.next) != 4 || res.Token[0] != want {
 		t.Errorf("%d rows, %+v, want %d", len(o.next), res, want)
 	}
@@ -381,9 +393,11 @@ func TestLogprobs(t *testing.T) {
 			best := follow(text[:at])
 			away := (text[at] - best + vocab) % vocab
 			want := -float64(away) - math.Log(sum)
-			if e.Sampled.Token != text[at] || e.Sampled.Rank != away+1 || math.Abs(float64(e.Sampled.Logprob)-want) > 1e-4 ||
-				len(e.Top) != 1 || e.Top[0].Token != best || e.Top[0].Rank != 1 {
-				t.Errorf("position %d: %+v, want %d of rank %d with %.4f, best %d", at, e, text[at], away+1, want, best)
+			if e.Sampled.Token != text[at] || e.Sampled.Rank != away+1 ||
+				math.Abs(float64(e.Sampled.Logprob)-want) > 1e-4 || len(e.Top) != 1 ||
+				e.Top[0].Token != best || e.Top[0].Rank != 1 {
+				t.Errorf("position %d: %+v, want %d of rank %d with %.4f, best %d", at, e, text[at],
+					away+1, want, best)
 			}
 		}
 	}
@@ -397,7 +411,8 @@ func TestLogprobs(t *testing.T) {
 		t.Fatalf("%+v", res)
 	}
 	l, best := res.Logprobs[0], follow(text)
-	if l.Sampled.Token != 11 || l.Sampled.Rank != (11-best+vocab)%vocab+1 || len(l.Top) != 2 || l.Top[0].Token != best || l.Top[1].Token != (best+1)%vocab {
+	if l.Sampled.Token != 11 || l.Sampled.Rank != (11-best+vocab)%vocab+1 || len(l.Top) != 2 ||
+		l.Top[0].Token != best || l.Top[1].Token != (best+1)%vocab {
 		t.Errorf("%+v, best %d", l, best)
 	}
 }
@@ -421,31 +436,46 @@ func TestRefuses(t *testing.T) {
 		"slot 0, which is taken":        fresh(func(q *step.NewRequest) { q.Slot = 0 }),
 		"slot 4, which is taken or out": fresh(func(q *step.NewRequest) { q.Slot = 4 }),
 		"3 tokens, 4 of them prompt":    fresh(func(q *step.NewRequest) { q.PromptLen = 4 }),
-		"has 101 tokens":                fresh(func(q *step.NewRequest) { q.Tokens = make([]int32, maxLen+1) }),
-		"token 97 is outside":           fresh(func(q *step.NewRequest) { q.Tokens = []int32{1, 2, vocab} }),
-		"token -1 is outside":           fresh(func(q *step.NewRequest) { q.Tokens = []int32{1, 2, -1} }),
-		"slot 2, which holds no":        plan(9, piece{2, 0, 1, prompt, nil}),
-		"slot 77, which holds no":       plan(9, piece{77, 0, 1, prompt, nil}),
-		"is given 2 new blocks":         with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
-		"positions 4 to 4":              plan(9, piece{0, 4, 0, prompt, nil}),
-		"positions 4 to 7 of 4 tokens":  plan(9, piece{0, 4, 3, prompt, nil}),
-		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), introduce),
-		"at position 5 after 4 tokens":  plan(9, piece{0, 5, 1, sampled, nil}),
-		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), introduce),
-		"goes on with token 5, but":     plan(9, piece{0, 4, 1, 5, nil}),
-		"positions 0 to 4294967295":     plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
-		"in 1 blocks of 16":             with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}), func(p *step.Plan) { p.New = fresh(func(q *step.NewRequest) { q.Tokens = tokens(17, 1) }).New }),
-		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
-		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),
-		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
+		"has 101 tokens": fresh(func(q *step.NewRequest) {
+			q.Tokens = make([]int32,
+				maxLen+1)
+		}), "token 97 is outside": fresh(func(
+			q *step.NewRequest) {
+			q.Tokens = []int32{1, 2, vocab}
+		}),
+		"token -1 is outside": fresh(func(q *step.NewRequest) {
+			q.Tokens = []int32{1, 2,
+				-1}
+		}), "slot 2, which holds no": plan(9, piece{2, 0, 1, prompt, nil}),
+		"slot 77, which holds no": plan(9, piece{77, 0, 1, prompt, nil}),
+		"is given 2 new blocks": with(plan(9, piece{0, 4, 1, 5, nil}),
+			func(p *step.Plan) { p.Rows[0].Blocks = 2 }), "positions 4 to 4": plan(9,
+			piece{0, 4, 0, prompt, nil}), "positions 4 to 7 of 4 tokens": plan(9, piece{0, 4, 3,
+			prompt, nil}), "samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt,
+			[]uint32{5}}), introduce), "at position 5 after 4 tokens": plan(9, piece{0, 5, 1, sampled,
+			nil}), "with a token that was not": with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}),
+			introduce), "goes on with token 5, but": plan(9, piece{0, 4, 1, 5, nil}),
+		"positions 0 to 4294967295": plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
+		"in 1 blocks of 16": with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}),
+			func(p *step.Plan) {
+				p.New = fresh(func(q *step.NewRequest) {
+					q.Tokens = tokens(17,
+						1)
+				}).New
+			}), "block 32 of 32": with(plan(9, piece{1, 0, 3, prompt,
+			[]uint32{32}}), introduce), "block -1 of 32": with(plan(9, piece{1, 0, 3,
+			prompt, []uint32{1<<32 - 1}}), introduce), "token 97 is outside the": with(plan(9,
+			piece{1, 0, 4, vocab, []uint32{5}}), introduce),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)
 			first := plan(1, piece{0, 0, 4, prompt, []uint32{3}})
-			first.New = []step.NewRequest{{Slot: 0, PromptLen: 4, Tokens: tokens(4, 1), Params: greedy()}}
+			first.New = []step.NewRequest{{Slot: 0, PromptLen: 4, Tokens: tokens(4, 1),
+				Params: greedy()}}
 			execute(t, r, o, first)
 			var res step.Result
-			if err := r.Execute(p, &res); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "plan 9") {
+			if err := r.Execute(p, &res); err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), "plan 9") {
 				t.Errorf("error %v; the model got %q", err, o.strange)
 			}
 		})
@@ -464,7 +494,8 @@ func TestRefuses(t *testing.T) {
 func TestEmptyPlan(t *testing.T) {
 	r, o := newRunner(t, true)
 	res := step.Result{Slot: []uint32{1}, Token: []int32{2}, Logprobs: make([]step.Logprobs, 3)}
-	if err := r.Execute(&step.Plan{ID: 4, Free: []uint32{0, 1, 2, 3}}, &res); err != nil || o.next != nil || !reflect.DeepEqual(res, step.Result{Plan: 4,
+	if err := r.Execute(&step.Plan{ID: 4, Free: []uint32{0, 1, 2, 3}}, &res); err != nil ||
+		o.next != nil || !reflect.DeepEqual(res, step.Result{Plan: 4,
 		Slot: []uint32{}, Token: []int32{}, Logprobs: []step.Logprobs{}}) {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -488,8 +519,10 @@ func checkAllocates(t *testing.T, l layout.Layout) {
 		if slot%2 == 1 {
 			params.Temperature, params.TopP, params.Seed = 0.8, 0.9, uint64(slot)
 		}
-		p.New = append(p.New, step.NewRequest{Slot: slot, PromptLen: 1, Tokens: []int32{1}, Params: params})
-		x := plan(1, piece{slot, 0, 1, prompt, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot + 3, 7*slot + 4, 7*slot + 5, 7*slot + 6}})
+		p.New = append(p.New, step.NewRequest{Slot: slot, PromptLen: 1, Tokens: []int32{1},
+			Params: params})
+		x := plan(1, piece{slot, 0, 1, prompt, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot +
+			3, 7*slot + 4, 7*slot + 5, 7*slot + 6}})
 		p.Rows, p.Blocks = append(p.Rows, x.Rows...), append(p.Blocks, x.Blocks...)
 	}
 	var res step.Result
@@ -509,7 +542,8 @@ func checkAllocates(t *testing.T, l layout.Layout) {
 		next()
 	}
 	for i := range r.slots {
-		r.slots[i].tokens = slices.Grow(r.slots[i].tokens, maxLen) // appending grows them now and then
+		// appending grows them now and then
+		r.slots[i].tokens = slices.Grow(r.slots[i].tokens, maxLen)
 	}
 	if n := testing.AllocsPerRun(30, next); n > 0 {
 		t.Errorf("%v allocations per step", n)
@@ -521,12 +555,15 @@ func checkAllocates(t *testing.T, l layout.Layout) {
 func FuzzExecute(f *testing.F) {
 	good := plan(1, piece{1, 0, 3, prompt, []uint32{3}})
 	params := greedy()
-	params.Logprobs, params.PromptLogprobs, params.Temperature, params.TopK = 3, sample.AllLogprobs, 0.7, 5
-	params.LogitBias, params.AllowedTokens, params.BadWords = []sample.Bias{{ID: 300, Value: 2}}, []int32{1, 2, 900}, [][]int32{{1}, {2, 3}, nil}
+	params.Logprobs, params.PromptLogprobs, params.Temperature, params.TopK = 3, sample.AllLogprobs,
+		0.7, 5
+	params.LogitBias, params.AllowedTokens, params.BadWords = []sample.Bias{{ID: 300, Value: 2}},
+		[]int32{1, 2, 900}, [][]int32{{1}, {2, 3}, nil}
 	params.StopTokens, params.MinTokens, params.PresencePenalty = []int32{-4, 5}, 3, 0.5
 	good.New = []step.NewRequest{{Slot: 1, PromptLen: 2, Tokens: tokens(3, 1), Params: params}}
 	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 5, nil})), true)
-	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 1 << 20, nil}, piece{1, 0, 2, prompt, []uint32{9}})), false)
+	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 1 << 20, nil},
+		piece{1, 0, 2, prompt, []uint32{9}})), false)
 	f.Fuzz(func(t *testing.T, first, second []byte, output bool) {
 		r, o := newRunner(t, output)
 		var res step.Result

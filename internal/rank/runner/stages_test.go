@@ -67,8 +67,8 @@ func (p *pipe) Recv(b []byte, from int) error {
 	}
 }
 
-// TestStages runs models in stages, each of one rank or several, with as many plans in flight as there
-// are stages and one more: tokens and log-probabilities have the bits of one rank.
+// TestStages runs models in stages, each of one rank or several, with as many plans in flight as
+// there are stages and one more: tokens and log-probabilities have the bits of one rank.
 func TestStages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -96,7 +96,8 @@ func TestStages(t *testing.T) {
 							l, l.PP+more, ahead)
 					}
 					for way, c := range g.pipes.made {
-						// Of the last plans the first stage has not been told that they are answered.
+						// Of the last plans the first stage has not been told that they are
+						// answered.
 						if n := len(c); n > 0 && (way[1] != 0 || n > l.PP+more) {
 							t.Errorf("%v: %d messages of rank %d to rank %d were not received",
 								l, n, way[0], way[1])

@@ -24,7 +24,8 @@ type Piece struct {
 	Name  string
 	DType checkpoint.DType
 	Shape []int
-	// Offset is where the part begins in the tensor, one number per dimension; nil is a whole tensor.
+	// Offset is where the part begins in the tensor, one number per dimension; nil is a whole
+	// tensor.
 	Offset []int
 	// CRC is the CRC-32 (IEEE) of its bytes, row by row, if it is known beforehand.
 	CRC *uint32
@@ -32,8 +33,8 @@ type Piece struct {
 	Position int64
 }
 
-// Builder takes in new weights. Its memory is that of the model, whatever is sent to it. One goroutine
-// at a time uses it.
+// Builder takes in new weights. Its memory is that of the model, whatever is sent to it. One
+// goroutine at a time uses it.
 type Builder struct {
 	id       string
 	expected map[string]*incoming
@@ -67,8 +68,8 @@ const maxPieces = 1024
 // widest is the size of the largest element that weights may have.
 const widest = 4
 
-// NewBuilder makes room for the tensors of a model, which takes memory as they come: that of spare, if
-// it has some.
+// NewBuilder makes room for the tensors of a model, which takes memory as they come: that of spare,
+// if it has some.
 func NewBuilder(specs []checkpoint.Spec, spare *Spare) (*Builder, error) {
 	b := &Builder{id: newID(), expected: make(map[string]*incoming, len(specs)), spare: spare}
 	offsets, size := layOut(specs)
@@ -144,12 +145,14 @@ func (e *MismatchError) err() error {
 }
 
 // Passes says that a tensor of this name is no part of the model and does not count: what training
-// frameworks have in their state beside the weights. tied is of a model whose head is its embedding.
+// frameworks have in their state beside the weights. tied is of a model whose head is its
+// embedding.
 func Passes(name string, tied bool) bool {
 	return strings.HasSuffix(name, ".rotary_emb.inv_freq") || tied && name == "lm_head.weight"
 }
 
-// find is the model's tensor of a name. A model that stands for itself has names without the prefix.
+// find is the model's tensor of a name. A model that stands for itself has names without the
+// prefix.
 func (b *Builder) find(name string) *incoming {
 	if t := b.expected[name]; t != nil {
 		return t
@@ -157,8 +160,8 @@ func (b *Builder) find(name string) *incoming {
 	return b.expected["model."+name]
 }
 
-// Check compares pieces with the model before anything of them is read. All differences together are
-// one *MismatchError.
+// Check compares pieces with the model before anything of them is read. All differences together
+// are one *MismatchError.
 func (b *Builder) Check(pieces []Piece) error {
 	var bad MismatchError
 	seen := map[*incoming][]box{}
@@ -173,8 +176,8 @@ func (b *Builder) Check(pieces []Piece) error {
 		case p.Offset == nil && !slices.Equal(p.Shape, t.Shape):
 			bad.add("%s has shape %v, the model's %v", clip(p.Name), p.Shape, t.Shape)
 		case p.Offset != nil && !p.inside(t.Shape):
-			bad.add("%s has a part of shape %v at %v, the model's shape is %v", clip(p.Name), p.Shape,
-				p.Offset, t.Shape)
+			bad.add("%s has a part of shape %v at %v, the model's shape is %v", clip(p.Name),
+				p.Shape, p.Offset, t.Shape)
 		case t.dtype != checkpoint.Invalid && t.dtype != p.DType:
 			bad.add("%s has type %v, a part before had %v", clip(p.Name), p.DType, t.dtype)
 		case len(t.boxes)+len(seen[t]) == maxPieces:
@@ -265,8 +268,8 @@ func (b *Builder) Receive(r io.Reader, p *Piece) (uint32, error) {
 const receiveSize = 256 << 10
 
 func wrongCRC(name string, want, got uint32) error {
-	return fmt.Errorf("tensor %s: %w: its CRC-32 is %08x, %08x was sent", clip(name), ErrChecksum, got,
-		want)
+	return fmt.Errorf("tensor %s: %w: its CRC-32 is %08x, %08x was sent", clip(name), ErrChecksum,
+		got, want)
 }
 
 // Done counts a piece that was received.
@@ -277,8 +280,8 @@ func (b *Builder) Done(p *Piece) {
 	t.done += elements(p.Shape)
 }
 
-// runs calls f with each run of elements that the piece has in a row in a tensor of a shape: where it
-// begins, and how many they are.
+// runs calls f with each run of elements that the piece has in a row in a tensor of a shape: where
+// it begins, and how many they are.
 func (p *Piece) runs(shape []int, f func(at, n int64) error) error {
 	if elements(p.Shape) == 0 {
 		return nil
@@ -337,7 +340,8 @@ func (b *Builder) Adopt(f *os.File, pieces []Piece) error {
 	}()
 	has, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || has&seals != seals {
-		return errors.New("the memory that was handed over is not sealed against writing and shrinking")
+		return errors.New("the memory that was handed over is not sealed against writing and " +
+			"shrinking")
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -347,8 +351,8 @@ func (b *Builder) Adopt(f *os.File, pieces []Piece) error {
 		p := &pieces[i]
 		size := elements(p.Shape) * int64(p.DType.Size())
 		if p.Position < 0 || p.Position > info.Size() || size > info.Size()-p.Position {
-			return fmt.Errorf("tensor %s is outside the %d bytes that were handed over", clip(p.Name),
-				info.Size())
+			return fmt.Errorf("tensor %s is outside the %d bytes that were handed over",
+				clip(p.Name), info.Size())
 		}
 	}
 	if m.data, err = mapFile(f, info.Size(), unix.PROT_READ); err != nil {

@@ -14,11 +14,13 @@ type Opened struct {
 	Has bool `json:"has"`
 	// Host is equal for ranks that can map each other's memory.
 	Host string `json:"host"`
-	// Segments are where the rank has it, for others of its host: nil where that is the driver's memory.
+	// Segments are where the rank has it, for others of its host: nil where that is the driver's
+	// memory.
 	Segments []Segment `json:"segments,omitempty"`
 }
 
-// Here is the Opened.Host of this process: a boot of a machine, what it sees of processes, and its user.
+// Here is the Opened.Host of this process: a boot of a machine, what it sees of processes, and its
+// user.
 var Here = sync.OnceValue(func() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, err2 := os.Readlink("/proc/self/ns/pid")
@@ -28,8 +30,8 @@ var Here = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), space, os.Getuid())
 })
 
-// copies are those of an update on hosts other than the driver's. Engines share them: what the ranks of
-// one were sent those of others map.
+// copies are those of an update on hosts other than the driver's. Engines share them: what the
+// ranks of one were sent those of others map.
 type copies struct {
 	mu    sync.Mutex
 	hosts map[string]*site
@@ -37,7 +39,8 @@ type copies struct {
 
 // site is a host.
 type site struct {
-	// there are the segments of ranks that have the update, the newest last; offers counts them all.
+	// there are the segments of ranks that have the update, the newest last; offers counts them
+	// all.
 	there  [][]Segment
 	offers int
 	// coming is closed when the engine that has claimed the host has ended, nil while none has.
@@ -80,9 +83,10 @@ func (u *Update) Offer(o *Opened) {
 	s.there = append(s.there, o.Segments)
 }
 
-// Claim is for who wants to send the update to a host, because none of the copies there can be mapped of
-// which so much was known. When there are others by now, or it is just being sent there, wait is closed
-// when that is worth another look; else wait is nil, and the caller must Release the host.
+// Claim is for who wants to send the update to a host, because none of the copies there can be
+// mapped of which so much was known. When there are others by now, or it is just being sent there,
+// wait is closed when that is worth another look; else wait is nil, and the caller must Release the
+// host.
 func (u *Update) Claim(host string, known int) (wait <-chan struct{}) {
 	u.copies.mu.Lock()
 	defer u.copies.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 )
 
-// Digest is the same for updates of the same tensors with the same bytes, on whatever machine, however
-// they came, and for no others: a SHA-256 over the name, type, shape and content of each, in hexadecimal.
-// It is worked out once, on all cores, from the driver's memory: the first call must come while that
-// is the update's.
+// Digest is the same for updates of the same tensors with the same bytes, on whatever machine,
+// however they came, and for no others: a SHA-256 over the name, type, shape and content of each,
+// in hexadecimal. It is worked out once, on all cores, from the driver's memory: the first call
+// must come while that is the update's.
 func (u *Update) Digest() string { return u.digest() }
 
 func (u *Update) hash() string {
@@ -22,7 +22,8 @@ func (u *Update) hash() string {
 	_ = each(len(lines), func(i int) error {
 		t := &u.Tensors[i]
 		size, err := t.size()
-		lines[i] = line{t.Name, t.DType, t.Shape, sha256.Sum256(u.View(Range{t.Segment, t.Offset, size}))}
+		lines[i] = line{t.Name, t.DType, t.Shape, sha256.Sum256(u.View(Range{t.Segment, t.Offset,
+			size}))}
 		return err // was checked when it was taken in
 	})
 	text, _ := json.Marshal(lines) // cannot fail with these types

@@ -10,8 +10,8 @@ import (
 )
 
 // Spare keeps the memory of one update that is not used any more for the next one: the system takes
-// longer to find memory than bytes take to come into it. The zero Spare is empty. Its methods are safe
-// for concurrent use.
+// longer to find memory than bytes take to come into it. The zero Spare is empty. Its methods are
+// safe for concurrent use.
 type Spare struct {
 	mu   sync.Mutex
 	kept []memory
@@ -64,7 +64,8 @@ func (s *Spare) Drop() {
 	closeAll(kept)
 }
 
-// Room says which ranks are to have memory ready for updates that they are sent, and how much that is.
+// Room says which ranks are to have memory ready for updates that they are sent, and how much that
+// is.
 type Room struct {
 	Ranks []int             `json:"ranks"`
 	Specs []checkpoint.Spec `json:"specs"`

@@ -7,8 +7,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// The memory of an update that is closed is that of the next one, whatever type it has; what is there
-// from before is no part of it.
+// The memory of an update that is closed is that of the next one, whatever type it has; what is
+// there from before is no part of it.
 func TestSpare(t *testing.T) {
 	specs := []checkpoint.Spec{{Name: "a", Shape: []int{3, 5}}, {Name: "b", Shape: []int{4000}},
 		{Name: "c", Shape: []int{0}}}
@@ -58,7 +58,8 @@ func TestSpare(t *testing.T) {
 		for _, s := range specs {
 			x, err := c.Tensor(s.Name)
 			if err != nil || x.DType != d || !bytes.Equal(x.Data, want[s.Name]) {
-				t.Errorf("round %d: %s is %v %v: %v", round, s.Name, x.DType, x.Data[:min(8, len(x.Data))], err)
+				t.Errorf("round %d: %s is %v %v: %v", round, s.Name, x.DType, x.Data[:min(8,
+					len(x.Data))], err)
 			}
 		}
 		c.Close()

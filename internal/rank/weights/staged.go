@@ -13,9 +13,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Staged is an update as a rank has it: the driver's memory, that of another rank of its host, or its own,
-// which Receive fills. On another host than the driver's the tensors lie one after the other (packed),
-// wherever the driver has them: how much memory that takes is known before an update comes.
+// Staged is an update as a rank has it: the driver's memory, that of another rank of its host, or
+// its own, which Receive fills. On another host than the driver's the tensors lie one after the
+// other (packed), wherever the driver has them: how much memory that takes is known before an
+// update comes.
 type Staged struct {
 	update Update
 	memory []memory
@@ -84,8 +85,8 @@ func (s *Staged) Complete() bool {
 	return s.memory != nil && (!s.own || s.done == s.update.Bytes())
 }
 
-// Segments are where other ranks of the host find what this one has: nil for the driver's memory, and
-// for what is not complete.
+// Segments are where other ranks of the host find what this one has: nil for the driver's memory,
+// and for what is not complete.
 func (s *Staged) Segments() ([]Segment, error) {
 	if s.drivers || !s.Complete() {
 		return nil, nil
@@ -156,8 +157,8 @@ func (s *Staged) Receive(c net.Conn, progress func()) error {
 	})
 }
 
-// Send writes the bytes of an update, but for so many at its beginning: those of its tensors, one after
-// the other.
+// Send writes the bytes of an update, but for so many at its beginning: those of its tensors, one
+// after the other.
 func (u *Update) Send(c net.Conn, from int64) error {
 	return u.walk(from, func(tensor int, from, size int64) error {
 		if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
@@ -169,8 +170,8 @@ func (u *Update) Send(c net.Conn, from int64) error {
 	})
 }
 
-// walk calls f with what the tensors have, but for so many bytes, in pieces that are soon sent: size
-// bytes of a tensor, by its number.
+// walk calls f with what the tensors have, but for so many bytes, in pieces that are soon sent:
+// size bytes of a tensor, by its number.
 func (u *Update) walk(from int64, f func(tensor int, from, size int64) error) error {
 	const most = 1 << 20
 	for i := range u.Tensors {
@@ -232,8 +233,8 @@ func (s *Staged) Checkpoint() (*checkpoint.Checkpoint, error) {
 	}), nil
 }
 
-// Close gives back what was not handed over. Memory of its own is kept for another update: other ranks
-// may not compute with it any more.
+// Close gives back what was not handed over. Memory of its own is kept for another update: other
+// ranks may not compute with it any more.
 func (s *Staged) Close() {
 	if s.own && s.memory != nil {
 		s.spare.give(s.memory...)

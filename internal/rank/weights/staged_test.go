@@ -52,10 +52,11 @@ func same(t *testing.T, s *Staged, want map[string][]byte) {
 	}
 }
 
-// TestReceive goes on where a connection has broken off, wherever that is. Others map what has come, and
-// only when all has.
+// TestReceive goes on where a connection has broken off, wherever that is. Others map what has
+// come, and only when all has.
 func TestReceive(t *testing.T) {
-	u, want := built(t, []checkpoint.Spec{{Name: "a", Shape: []int{3, 5}}, {Name: "b", Shape: []int{0}},
+	u, want := built(t, []checkpoint.Spec{{Name: "a", Shape: []int{3, 5}}, {Name: "b",
+		Shape: []int{0}},
 		{Name: "c", Shape: []int{1 << 10, 1 << 10}}, {Name: "d", Shape: []int{7}}})
 	told := *u
 	told.Segments = slices.Clone(u.Segments)
@@ -69,7 +70,8 @@ func TestReceive(t *testing.T) {
 		if err := s.Make(&spare); err != nil {
 			t.Fatal(err)
 		}
-		for _, breaks := range []int64{0, 1, 29, 30, 31, 1 << 20, 2<<20 + 29, u.Bytes() - 1, u.Bytes()} {
+		for _, breaks := range []int64{0, 1, 29, 30, 31, 1 << 20, 2<<20 + 29, u.Bytes() - 1,
+			u.Bytes()} {
 			if at, err := s.Segments(); at != nil || err != nil || s.Complete() {
 				t.Fatalf("after %d bytes: complete", s.Done())
 			}
@@ -117,8 +119,8 @@ func (l *limited) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestClaim: of those that want to send an update to a host one does, and the others look again when it
-// has, or has failed.
+// TestClaim: of those that want to send an update to a host one does, and the others look again
+// when it has, or has failed.
 func TestClaim(t *testing.T) {
 	u, _ := built(t, []checkpoint.Spec{{Name: "a", Shape: []int{3}}})
 	_, known := u.Copies()

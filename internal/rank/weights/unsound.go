@@ -1,7 +1,7 @@
 package weights
 
-// UnsoundError says that weights are no numbers, or none in the type that ranks compute in. It names the
-// tensor.
+// UnsoundError says that weights are no numbers, or none in the type that ranks compute in. It
+// names the tensor.
 type UnsoundError struct{ Err error }
 
 func (e *UnsoundError) Error() string { return e.Err.Error() }

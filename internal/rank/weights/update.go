@@ -1,7 +1,7 @@
 // Package weights carries new weights from where they come, a trainer's process or files, to the
-// ranks of every engine. They lie in memory without a name (memfd): ranks of the driver's host map it,
-// those of other hosts are sent its content. What is there is checked, tensor by tensor, before any
-// rank is told of it.
+// ranks of every engine. They lie in memory without a name (memfd): ranks of the driver's host map
+// it, those of other hosts are sent its content. What is there is checked, tensor by tensor, before
+// any rank is told of it.
 package weights
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Update is a whole set of weights: what ranks are told of it, as JSON. The driver's has the memory,
-// too, until it is closed; it is not written to any more.
+// Update is a whole set of weights: what ranks are told of it, as JSON. The driver's has the
+// memory, too, until it is closed; it is not written to any more.
 type Update struct {
 	// ID is random: no other update has it.
 	ID string `json:"id"`
@@ -35,8 +35,8 @@ type Update struct {
 
 // Segment is memory of the driver's process.
 type Segment struct {
-	// PID and FD are the driver's process and its descriptor, Link what the system calls that: by the
-	// random name in it another process knows that it has found the same memory.
+	// PID and FD are the driver's process and its descriptor, Link what the system calls that: by
+	// the random name in it another process knows that it has found the same memory.
 	PID  int    `json:"pid"`
 	FD   int    `json:"fd"`
 	Link string `json:"link"`
@@ -91,8 +91,8 @@ func (u *Update) View(r Range) []byte {
 	return u.memory[r.Segment].data[r.Offset : r.Offset+r.Size]
 }
 
-// Close gives the driver's memory back, what was not adopted for the next update to be written there:
-// no rank may compute with this one any more.
+// Close gives the driver's memory back, what was not adopted for the next update to be written
+// there: no rank may compute with this one any more.
 func (u *Update) Close() {
 	if len(u.memory) > 0 {
 		u.spare.give(u.memory[0])

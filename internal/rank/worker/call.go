@@ -20,7 +20,10 @@ type method func(w *worker, args []byte) ([]byte, error)
 // methods are the handlers of all calls.
 func methods() map[string]method {
 	m := map[string]method{}
-	handle(m, calls.CheckHealth, func(*worker, rpc.None) (none rpc.None, err error) { return none, nil })
+	handle(m, calls.CheckHealth, func(*worker, rpc.None) (none rpc.None, err error) {
+		return none,
+			nil
+	})
 	handle(m, calls.Echo, func(_ *worker, args rpc.Raw) (rpc.Raw, error) { return args, nil })
 	handle(m, calls.RankInfo, (*worker).rankInfo)
 	handle(m, calls.Probe, (*worker).probe)
@@ -97,8 +100,8 @@ func (e *errExpired) Error() string {
 	return fmt.Sprintf("its time was over %v before the rank came to it", e.late)
 }
 
-// call answers one collective call. A method's own error goes to the caller, and the rank goes on. The arguments
-// are the queue's memory: they are gone when the next record is received.
+// call answers one collective call. A method's own error goes to the caller, and the rank goes on.
+// The arguments are the queue's memory: they are gone when the next record is received.
 func (w *worker) call(body []byte) error {
 	began := time.Now()
 	c, err := queue.ParseCall(body)
@@ -135,7 +138,8 @@ func (w *worker) call(body []byte) error {
 
 // probe says what the rank's clock shows, and what its process may expect of its node.
 func (w *worker) probe(rpc.None) (calls.Probed, error) {
-	return calls.Probed{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(), ISA: w.rank.isa}, nil
+	return calls.Probed{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(),
+		ISA: w.rank.isa}, nil
 }
 
 // rankInfo describes the rank.

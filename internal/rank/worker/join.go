@@ -11,8 +11,8 @@ import (
 // Serve joins the driver that each invitation leads to, and serves it until it asks for shutdown.
 // When a driver goes away, or gives up its group of ranks because of another one, the rank stays
 // with what it has loaded and asks for the next invitation: next waits for it, and says io.EOF when
-// none will come. What comes over cancel, which may be nil, is why this rank must end: the driver is
-// notified before it does.
+// none will come. What comes over cancel, which may be nil, is why this rank must end: the driver
+// is notified before it does.
 func Serve(next func() (join.Invitation, error), cancel <-chan error) error {
 	var h Host
 	defer h.Close()

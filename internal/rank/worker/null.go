@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// null executes plans without a model: see queue.Null. Stages wait for each other as those of a model
-// do: what they hand on is a few bytes.
+// null executes plans without a model: see queue.Null. Stages wait for each other as those of a
+// model do: what they hand on is a few bytes.
 type null struct {
 	queue.Null
 	output bool
@@ -21,19 +21,19 @@ type null struct {
 	device device
 }
 
-// device executes plans one after the other, without a core of this machine. One that was there when the
-// one before ended begins then, also when a busy machine notices that end late.
+// device executes plans one after the other, without a core of this machine. One that was there
+// when the one before ended begins then, also when a busy machine notices that end late.
 type device struct {
-	// until is when the last plan ended; answered is when the rank was done with it, before with the one
-	// before it.
+	// until is when the last plan ended; answered is when the rank was done with it, before with
+	// the one before it.
 	until, answered, before time.Time
 }
 
 // atOnce is less than a rank takes that has to wait for its next plan.
 const atOnce = 50 * time.Microsecond
 
-// execute passes the time of a step. Of two plans in flight one is sent when the one before the other was
-// answered: it cannot begin earlier.
+// execute passes the time of a step. Of two plans in flight one is sent when the one before the
+// other was answered: it cannot begin earlier.
 func (d *device) execute(step time.Duration) {
 	begin := time.Now()
 	if begin.Sub(d.answered) < atOnce {

@@ -17,7 +17,8 @@ func TestStepElsewhere(t *testing.T) {
 	const stepTime = 200 * time.Millisecond
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	n := &null{Null: queue.Null{Tokens: []int32{7}, StepTime: stepTime, Elsewhere: true}, output: true}
+	n := &null{Null: queue.Null{Tokens: []int32{7}, StepTime: stepTime, Elsewhere: true},
+		output: true}
 	var p step.Plan
 	p.Rows = append(p.Rows, step.Row{Count: 1, Sample: true})
 	var res step.Result
@@ -33,8 +34,8 @@ func TestStepElsewhere(t *testing.T) {
 	}
 }
 
-// TestDevice has plans begin at the end of the one before when they were there, and when they come when
-// they were not.
+// TestDevice has plans begin at the end of the one before when they were there, and when they come
+// when they were not.
 func TestDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step = 10 * time.Millisecond
@@ -53,8 +54,8 @@ func TestDevice(t *testing.T) {
 		d.until = d.until.Add(-3 * time.Millisecond)
 		ends(27 * time.Millisecond)
 		ends(37 * time.Millisecond)
-		// An end is noticed more than a step late: the next plan has ended, too, and the one that is sent
-		// now begins now.
+		// An end is noticed more than a step late: the next plan has ended, too, and the one that
+		// is sent now begins now.
 		time.Sleep(15 * time.Millisecond)
 		d.answered = time.Now()
 		ends(52 * time.Millisecond)

@@ -76,7 +76,8 @@ type planRunner interface {
 const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
-func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
+func newRank(init queue.Init, opt Options, st *status.Rank,
+	progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
 	if init.Null != nil {
 		return r, nil
@@ -228,8 +229,8 @@ func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoi
 	})
 }
 
-// knownFolder is the known files of a folder, or all that it has if none are known. Who started this
-// process may hold them, too: a headless node.
+// knownFolder is the known files of a folder, or all that it has if none are known. Who started
+// this process may hold them, too: a headless node.
 func knownFolder(init queue.Init, path string, files []queue.File,
 	folder func() (checkpoint.Folder, error)) (checkpoint.Folder, error) {
 	if files == nil {
@@ -246,8 +247,8 @@ func knownFolder(init queue.Init, path string, files []queue.File,
 	return checkpoint.Known(path, list, holders, folder), nil
 }
 
-// nodeFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this
-// node's cache.
+// nodeFolder is the driver's folder where this node has it, else the same snapshot of the Hub in
+// this node's cache.
 func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	_, err := os.Stat(init.ModelDir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -255,15 +256,18 @@ func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoin
 	}
 	if init.Repo == "" {
 		host, _ := os.Hostname()
-		return nil, fmt.Errorf("model folder %s is not on this node (%s): every node of the group needs it under this path", init.ModelDir, host)
+		return nil, fmt.Errorf("model folder %s is not on this node (%s): every node of the "+
+			"group needs it under this path", init.ModelDir, host)
 	}
 	var sent time.Time
-	dir, err := hub.Resolve(context.Background(), init.Repo, hub.Options{Revision: init.Revision, DownloadDir: init.DownloadDir,
+	dir, err := hub.Resolve(context.Background(), init.Repo, hub.Options{Revision: init.Revision,
+		DownloadDir: init.DownloadDir,
 		Progress: func(p hub.Progress) {
 			if now := time.Now(); now.Sub(sent) >= progressEvery {
 				sent = now
 				// A driver that is gone ends this rank another way.
-				_ = progress(queue.Progress{Phase: "download " + p.File, Done: p.AllDone, Total: p.AllTotal})
+				_ = progress(queue.Progress{Phase: "download " + p.File, Done: p.AllDone,
+					Total: p.AllTotal})
 			}
 		}})
 	if err != nil {

@@ -30,8 +30,9 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 	if r.cache == nil {
 		return at, fmt.Errorf("rank %d has no cache", w.opt.Rank)
 	}
-	opt := kvtransfer.Options{Shape: o.Shape, Rank: w.opt.Rank, Memory: r.cache, Blocks: r.init.Blocks,
-		Host: cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan,
+	opt := kvtransfer.Options{Shape: o.Shape, Rank: w.opt.Rank, Memory: r.cache,
+		Blocks: r.init.Blocks,
+		Host:   cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan,
 		Remote: o.Remote}
 	if o.Port > 0 {
 		opt.Port = o.Port + w.opt.Rank
@@ -51,7 +52,8 @@ func (w *worker) knowRanks(ranks []kvtransfer.Address) (none rpc.None, err error
 	return none, nil
 }
 
-// hold hands out blocks. The first rank answers when they have been handed over, or are not any more.
+// hold hands out blocks. The first rank answers when they have been handed over, or are not any
+// more.
 func (w *worker) hold(h kvtransfer.Hold) (func(context.Context) bool, error) {
 	a := w.rank.agent
 	if err := a.Hold(h); err != nil || w.opt.Rank > 0 {
@@ -66,8 +68,8 @@ func (w *worker) free(s kvtransfer.Secret) (func(context.Context) rpc.None, erro
 	return func(context.Context) (none rpc.None) { a.Free(s); return none }, nil
 }
 
-// fetch fetches blocks. It answers also when they do not come: the driver must know of every rank that
-// it writes to them no more.
+// fetch fetches blocks. It answers also when they do not come: the driver must know of every rank
+// that it writes to them no more.
 func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fetched, error) {
 	a := w.rank.agent
 	return func(ctx context.Context) kvtransfer.Fetched {
@@ -81,8 +83,8 @@ func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fet
 	}, nil
 }
 
-// cancelFetch ends a fetch, which is answered as ever. It may come before the call to fetch is begun
-// with, or when that is over.
+// cancelFetch ends a fetch, which is answered as ever. It may come before the call to fetch is
+// begun with, or when that is over.
 func (w *worker) cancelFetch(id uint64) (none rpc.None, err error) {
 	if w.rank.agent == nil {
 		return none, w.noAgent()

@@ -15,9 +15,10 @@ import (
 func vocabulary(init queue.Init, folder checkpoint.Folder) (*constrain.Vocabulary, error) {
 	if init.Tokenizer != "" {
 		var err error
-		folder, err = knownFolder(init, init.Tokenizer, init.TokenizerFiles, func() (checkpoint.Folder, error) {
-			return checkpoint.Dir(init.Tokenizer)
-		})
+		folder, err = knownFolder(init, init.Tokenizer, init.TokenizerFiles,
+			func() (checkpoint.Folder, error) {
+				return checkpoint.Dir(init.Tokenizer)
+			})
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}

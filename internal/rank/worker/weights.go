@@ -18,10 +18,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// An update of the weights has two phases. First every rank loads its share of the new ones beside the
-// old: open, get where neither the driver's memory nor another rank's can be mapped, and load. When all have, each swaps them
-// by a call that cannot fail, between the same two steps. Calls about an update that the rank has
-// already are answered at once, so that a driver may repeat them.
+// An update of the weights has two phases. First every rank loads its share of the new ones beside
+// the old: open, get where neither the driver's memory nor another rank's can be mapped, and load.
+// When all have, each swaps them by a call that cannot fail, between the same two steps. Calls
+// about an update that the rank has already are answered at once, so that a driver may repeat them.
 
 // staging is an update that a rank does not compute with yet.
 type staging struct {
@@ -32,7 +32,8 @@ type staging struct {
 
 // loaded is a share of a model, with what it was made of.
 type loaded struct {
-	// update is the update's id, "" for the model's own files; segments are where other ranks find it.
+	// update is the update's id, "" for the model's own files; segments are where other ranks find
+	// it.
 	update     string
 	segments   []weights.Segment
 	model      *model.Model
@@ -50,9 +51,9 @@ func (l *loaded) close() {
 	*l = loaded{update: l.update}
 }
 
-// retire closes what the rank does not compute with any more. The memory of the weights is kept for the
-// next update: the system takes longer to find it than all else takes. Only the next update waits
-// for the rest.
+// retire closes what the rank does not compute with any more. The memory of the weights is kept for
+// the next update: the system takes longer to find it than all else takes. Only the next update
+// waits for the rest.
 func (r *rank) retire(before loaded) {
 	if before.model != nil {
 		before.model.Retire()
@@ -113,14 +114,15 @@ func (w *worker) weightsOpen(u weights.Update) (o weights.Opened, err error) {
 	return o, nil
 }
 
-// A transfer may break off getTries times with nothing come between; the second time is getPause later,
-// the third twice that.
+// A transfer may break off getTries times with nothing come between; the second time is getPause
+// later, the third twice that.
 const (
 	getTries = 3
 	getPause = 200 * time.Millisecond
 )
 
-// weightsGet has the ranks listed get the update from the driver; the others answer with the zero value.
+// weightsGet has the ranks listed get the update from the driver; the others answer with the zero
+// value.
 func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 	s := w.rank.staging.staged
 	switch {
@@ -219,8 +221,8 @@ func (w *worker) weightsDrop(rpc.None) (none rpc.None, err error) {
 	return none, nil
 }
 
-// weightsRoom has the system find the memory that the rank needs for an update. Of its answer it knows
-// the host.
+// weightsRoom has the system find the memory that the rank needs for an update. Of its answer it
+// knows the host.
 func (w *worker) weightsRoom(rpc.None) (o weights.Opened, err error) {
 	m := w.rank.weights.model
 	if m == nil || w.rank.staging.loaded != nil { // it sleeps, or has an update beside
@@ -243,8 +245,8 @@ func (w *worker) weightsRoomSent(m weights.Room) (none rpc.None, err error) {
 	return none, r.spare.ReserveSent(&m)
 }
 
-// sleep gives back the memory of what is to sleep, and allocates that of all else again. Weights are
-// those of the model's files then, unless an update follows.
+// sleep gives back the memory of what is to sleep, and allocates that of all else again. Weights
+// are those of the model's files then, unless an update follows.
 func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	r := w.rank
 	if r.init.Null != nil {
@@ -293,8 +295,8 @@ func (r *rank) newCache() error {
 	return err
 }
 
-// compute has the runner use the weights and the cache of the moment. Those that sleep are missing: no
-// plan is sent meanwhile.
+// compute has the runner use the weights and the cache of the moment. Those that sleep are missing:
+// no plan is sent meanwhile.
 func (r *rank) compute() {
 	if run, ok := r.runner.(*runner.Runner); ok {
 		run.Use(r.weights.model, r.cache)

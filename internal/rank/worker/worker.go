@@ -26,15 +26,15 @@ import (
 type Options struct {
 	// Rank is its number.
 	Rank int
-	// Groups joins the rank's communicators, which the rank then closes. It is called when there are
-	// several ranks, with what counts that they move (see join.Rank.Groups).
+	// Groups joins the rank's communicators, which the rank then closes. It is called when there
+	// are several ranks, with what counts that they move (see join.Rank.Groups).
 	Groups func(moved *atomic.Uint64) (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.
 	DriversClock bool
-	// Beside makes a connection to the driver beside the port, and says what was received; nil where the
-	// driver's memory is always to be had.
+	// Beside makes a connection to the driver beside the port, and says what was received; nil
+	// where the driver's memory is always to be had.
 	Beside func(received uint64) (net.Conn, error)
 	// Alone says that the rank's process is its own.
 	Alone bool
@@ -66,8 +66,8 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
 	defer h.leave()
-	// A table is looked up in a mapped file, which another program may cut: that fails this rank, not the
-	// process, which is the driver's where there is one rank.
+	// A table is looked up in a mapped file, which another program may cut: that fails this rank,
+	// not the process, which is the driver's where there is one rank.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := w.guard(w.start)
 	for err == nil {
@@ -79,9 +79,11 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	if errors.Is(err, queue.ErrClosed) {
 		return err
 	}
-	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(), Step: w.plan.ID,
+	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(),
+		Step: w.plan.ID,
 		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: follows(err),
-		Disagrees: errors.Is(err, collective.ErrMismatch), Unrelated: errors.Is(err, layers.ErrOverwritten)}
+		Disagrees: errors.Is(err, collective.ErrMismatch), Unrelated: errors.Is(err,
+			layers.ErrOverwritten)}
 	var late *collective.Error
 	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
 		f.Missing = late.Missing
@@ -104,8 +106,8 @@ func follows(err error) bool {
 	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)
 }
 
-// blameless says that a rank that ends with the error is as good as before: it has waited for others
-// in vain.
+// blameless says that a rank that ends with the error is as good as before: it has waited for
+// others in vain.
 func blameless(err error) bool {
 	return follows(err) || errors.Is(err, queue.ErrClosed) || errors.Is(err, collective.ErrTimeout)
 }
@@ -138,8 +140,8 @@ type worker struct {
 	result step.Result
 	out    []byte
 	times  times
-	// called is the call at hand. sending is held while a record is sent: answers to calls that take
-	// long come from other goroutines.
+	// called is the call at hand. sending is held while a record is sent: answers to calls that
+	// take long come from other goroutines.
 	called  uint64
 	sending sync.Mutex
 }
@@ -159,7 +161,8 @@ type panicError struct {
 
 func (p *panicError) Error() string {
 	if _, ok := p.value.(interface{ Addr() uintptr }); ok {
-		return "memory that maps a file cannot be read: the file was cut by another program, or its disk fails"
+		return "memory that maps a file cannot be read: the file was cut by another program, or " +
+			"its disk fails"
 	}
 	return fmt.Sprintf("panic: %v", p.value)
 }

@@ -21,7 +21,8 @@ import (
 
 // tiny is the built-in model with a small cache.
 func tiny() queue.Init {
-	return queue.Init{Layout: layout.Layout{TP: 1}, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
+	return queue.Init{Layout: layout.Layout{TP: 1}, LoadFormat: "auto", DType: "float32",
+		Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
 }
 
 // drive is the driver of a rank that runs in the test.
@@ -51,7 +52,8 @@ func ready(t *testing.T, wrap func(queue.Port) queue.Port) *drive {
 	d := launch(t, wrap)
 	d.tell(queue.KindInit, tiny())
 	var r queue.Ready
-	if err := json.Unmarshal(d.want(queue.KindReady), &r); err != nil || r.Rank != 0 || r.PID != os.Getpid() || r.Threads != 1 || r.WeightBytes == 0 || r.ISA == "" {
+	if err := json.Unmarshal(d.want(queue.KindReady), &r); err != nil || r.Rank != 0 ||
+		r.PID != os.Getpid() || r.Threads != 1 || r.WeightBytes == 0 || r.ISA == "" {
 		t.Fatalf("ready: %+v, %v", r, err)
 	}
 	return d
@@ -137,9 +139,12 @@ func (d *drive) call(c queue.Call) queue.Reply {
 
 // prompt is a plan that computes a prompt in slot 0 and samples its first token.
 func prompt(id uint64, tokens ...int32) *step.Plan {
-	return &step.Plan{ID: id, Free: []uint32{0}, New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
-		Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
-		Rows: []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}}, Blocks: []uint32{2}}
+	return &step.Plan{ID: id, Free: []uint32{0},
+		New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
+			Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+				PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
+		Rows:   []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}},
+		Blocks: []uint32{2}}
 }
 
 func (d *drive) plan(p *step.Plan) { d.send(step.AppendPlan([]byte{byte(queue.KindPlan)}, p)) }
@@ -158,33 +163,39 @@ func TestServes(t *testing.T) {
 	var first int32
 	for id := uint64(1); id < 20; id++ {
 		d.plan(prompt(id, 7, 8, 9))
-		d.send(queue.AppendCall(nil, &queue.Call{ID: 100 + id, Method: calls.Echo.Name, Args: []byte{byte(id)}}))
+		d.send(queue.AppendCall(nil, &queue.Call{ID: 100 + id, Method: calls.Echo.Name,
+			Args: []byte{byte(id)}}))
 		r := d.result()
 		if id == 1 {
 			first = r.Token[0]
 		}
-		if r.Plan != id || !slices.Equal(r.Slot, []uint32{0}) || !slices.Equal(r.Token, []int32{first}) {
+		if r.Plan != id || !slices.Equal(r.Slot, []uint32{0}) || !slices.Equal(r.Token,
+			[]int32{first}) {
 			t.Fatalf("result %+v", r)
 		}
 		c, err := queue.ParseReply(d.want(queue.KindReply))
-		if err != nil || c.ID != 100+id || !bytes.Equal(c.Value, []byte{byte(id)}) || c.Failure != "" {
+		if err != nil || c.ID != 100+id || !bytes.Equal(c.Value, []byte{byte(id)}) ||
+			c.Failure != "" {
 			t.Fatalf("reply %+v, %v", c, err)
 		}
 	}
 	for until := soon(); ; time.Sleep(time.Millisecond) {
 		s, _ := d.hub.Status(0)
-		if s.Phase == status.Idle && s.Received == 19 && s.Started == 19 && s.Finished == 19 && s.Call == 0 {
+		if s.Phase == status.Idle && s.Received == 19 && s.Started == 19 && s.Finished == 19 &&
+			s.Call == 0 {
 			break
 		}
 		if time.Now().After(until) {
 			t.Fatalf("idle rank says %+v", s)
 		}
 	}
-	if r := d.call(queue.Call{ID: 1, Method: "check_health"}); r.Failure != "" || len(r.Value) != 0 {
+	if r := d.call(queue.Call{ID: 1, Method: "check_health"}); r.Failure != "" ||
+		len(r.Value) != 0 {
 		t.Errorf("health %+v", r)
 	}
 	var info queue.Ready
-	if r := d.call(queue.Call{ID: 2, Method: "rank_info"}); json.Unmarshal(r.Value, &info) != nil || info.PID != os.Getpid() || info.WeightBytes == 0 {
+	if r := d.call(queue.Call{ID: 2, Method: "rank_info"}); json.Unmarshal(r.Value, &info) != nil ||
+		info.PID != os.Getpid() || info.WeightBytes == 0 {
 		t.Errorf("info %+v", r)
 	}
 	d.send([]byte{byte(queue.KindShutdown)})
@@ -202,14 +213,18 @@ func TestCallFails(t *testing.T) {
 	}{
 		{queue.Call{Method: "make_tea"}, `unknown method "make_tea"`},
 		{queue.Call{Method: ""}, `unknown method ""`},
-		{queue.Call{Method: calls.Echo.Name, Timeout: time.Second, Sent: time.Now().Add(-2 * time.Second).UnixNano(), Args: []byte("x")}, "its time was over"},
+		{queue.Call{Method: calls.Echo.Name, Timeout: time.Second,
+			Sent: time.Now().Add(-2 * time.Second).UnixNano(), Args: []byte("x")},
+			"its time was over"},
 	} {
 		c.call.ID = uint64(i + 1)
 		r := d.call(c.call)
 		if !strings.Contains(r.Failure, c.want) || r.Type == "" || len(r.Value) != 0 {
 			t.Errorf("%+v: %+v", c.call, r)
 		}
-		if r := d.call(queue.Call{ID: 100, Method: calls.Echo.Name, Timeout: time.Hour, Sent: time.Now().UnixNano(), Args: []byte("on")}); r.Failure != "" || string(r.Value) != "on" {
+		if r := d.call(queue.Call{ID: 100, Method: calls.Echo.Name, Timeout: time.Hour,
+			Sent: time.Now().UnixNano(), Args: []byte("on")}); r.Failure != "" ||
+			string(r.Value) != "on" {
 			t.Errorf("after %+v: %+v", c.call, r)
 		}
 	}
@@ -234,15 +249,19 @@ func TestInitFails(t *testing.T) {
 		want   string
 	}{
 		"empty record": {nil, status.Init, "empty record"},
-		"a plan first": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(1, 5)), status.Init, "first record has kind 2"},
-		"no JSON":      {[]byte{byte(queue.KindInit), '{'}, status.Init, "decode configuration"},
-		"other JSON":   {append([]byte{byte(queue.KindInit)}, `{"threads":"many"}`...), status.Init, "decode configuration"},
+		"a plan first": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(1, 5)), status.Init,
+			"first record has kind 2"},
+		"no JSON": {[]byte{byte(queue.KindInit), '{'}, status.Init, "decode configuration"},
+		"other JSON": {append([]byte{byte(queue.KindInit)}, `{"threads":"many"}`...), status.Init,
+			"decode configuration"},
 		"no such type": {with(func(i *queue.Init) { i.DType = "int3" }), status.Load, "int3"},
 		"no such ISA":  {with(func(i *queue.Init) { i.ISA = "z80" }), status.Load, "z80"},
-		"no folder":    {with(func(i *queue.Init) { i.ModelDir = "/no/such/model" }), status.Load, "/no/such/model"},
-		"empty folder": {with(func(i *queue.Init) { i.ModelDir = t.TempDir() }), status.Load, "config.json"},
-		"no way":       {with(func(i *queue.Init) { i.Layout.TP = 2 }), status.Load, "rank 0 of 2"},
-		"no cache":     {with(func(i *queue.Init) { i.Blocks = -1 }), status.Load, "-1"},
+		"no folder": {with(func(i *queue.Init) { i.ModelDir = "/no/such/model" }), status.Load,
+			"/no/such/model"},
+		"empty folder": {with(func(i *queue.Init) { i.ModelDir = t.TempDir() }), status.Load,
+			"config.json"},
+		"no way":   {with(func(i *queue.Init) { i.Layout.TP = 2 }), status.Load, "rank 0 of 2"},
+		"no cache": {with(func(i *queue.Init) { i.Blocks = -1 }), status.Load, "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := launch(t, nil)
@@ -273,28 +292,32 @@ func TestUnwantedLoad(t *testing.T) {
 	}
 }
 
-// TestBadRecords ends a rank that gets what it cannot understand: driver and rank do not speak of the same state
-// any more.
+// TestBadRecords ends a rank that gets what it cannot understand: driver and rank do not speak of
+// the same state any more.
 func TestBadRecords(t *testing.T) {
 	for name, c := range map[string]struct {
 		record []byte
 		step   uint64
 		want   string
 	}{
-		"empty":          {nil, 0, "empty record"},
-		"unknown kind":   {[]byte{200, 1, 2}, 0, "record of unknown kind 200"},
-		"second init":    {append([]byte{byte(queue.KindInit)}, `{}`...), 0, "record of unknown kind 1"},
-		"short plan":     {[]byte{byte(queue.KindPlan), 1, 2, 3}, 0, "plan"},
-		"short call":     {[]byte{byte(queue.KindCall), 1, 2, 3}, 0, "call of 3 bytes"},
-		"no such slot":   {step.AppendPlan([]byte{byte(queue.KindPlan)}, &step.Plan{ID: 6, Free: []uint32{99}}), 6, "slot 99 of 4"},
-		"strange tokens": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(7, -5)), 7, "token -5 is outside"},
+		"empty":        {nil, 0, "empty record"},
+		"unknown kind": {[]byte{200, 1, 2}, 0, "record of unknown kind 200"},
+		"second init": {append([]byte{byte(queue.KindInit)}, `{}`...), 0,
+			"record of unknown kind 1"},
+		"short plan": {[]byte{byte(queue.KindPlan), 1, 2, 3}, 0, "plan"},
+		"short call": {[]byte{byte(queue.KindCall), 1, 2, 3}, 0, "call of 3 bytes"},
+		"no such slot": {step.AppendPlan([]byte{byte(queue.KindPlan)}, &step.Plan{ID: 6,
+			Free: []uint32{99}}), 6, "slot 99 of 4"},
+		"strange tokens": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(7, -5)), 7,
+			"token -5 is outside"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := ready(t, nil)
 			d.plan(prompt(5, 5, 6))
 			d.result()
 			d.send(c.record)
-			if f := d.fails(); f.Step != c.step || !strings.Contains(f.Message, c.want) || f.Stack != "" {
+			if f := d.fails(); f.Step != c.step || !strings.Contains(f.Message, c.want) ||
+				f.Stack != "" {
 				t.Errorf("failure %+v, not at step %d with %q", f, c.step, c.want)
 			}
 		})
@@ -318,7 +341,8 @@ func (p *fragile) Recv(until time.Time) ([]byte, error) {
 
 func (p *fragile) Send(record []byte, until time.Time) error {
 	var r step.Result
-	if record[0] == byte(queue.KindResult) && step.DecodeResult(record[1:], &r) == nil && r.Plan == 9 {
+	if record[0] == byte(queue.KindResult) && step.DecodeResult(record[1:], &r) == nil &&
+		r.Plan == 9 {
 		panic(errors.New("out of cheese"))
 	}
 	return p.Port.Send(record, until)
@@ -329,13 +353,15 @@ func TestPanics(t *testing.T) {
 	d := ready(t, func(p queue.Port) queue.Port { return &fragile{Port: p} })
 	d.plan(prompt(9, 5))
 	f := d.fails()
-	if f.Type != "panic" || f.Phase != "send" || f.Step != 9 || f.Message != "panic: out of cheese" || !strings.Contains(f.Stack, "fragile).Send") {
+	if f.Type != "panic" || f.Phase != "send" || f.Step != 9 ||
+		f.Message != "panic: out of cheese" || !strings.Contains(f.Stack, "fragile).Send") {
 		t.Errorf("in a plan: %+v", f)
 	}
 	d = ready(t, func(p queue.Port) queue.Port { return &fragile{Port: p} })
 	d.plan(prompt(8, 5))
 	d.result()
-	if f := d.fails(); f.Type != "panic" || f.Step != 0 || !strings.Contains(f.Message, "index out of range") || !strings.Contains(f.Stack, "fragile).Recv") {
+	if f := d.fails(); f.Type != "panic" || f.Step != 0 || !strings.Contains(f.Message,
+		"index out of range") || !strings.Contains(f.Stack, "fragile).Recv") {
 		t.Errorf("between plans: %+v", f)
 	}
 }
@@ -367,7 +393,8 @@ func TestDriverGone(t *testing.T) {
 		d = ready(t, nil)
 		for id := uint64(1); id < 6; id++ { // it is in one of them
 			d.plan(prompt(id, 5, 6, 7, 8))
-			d.send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name, Args: make([]byte, 1000)}))
+			d.send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name,
+				Args: make([]byte, 1000)}))
 		}
 		d.hub.Close()
 		if err := d.ends(); err != nil {
@@ -376,13 +403,15 @@ func TestDriverGone(t *testing.T) {
 	}
 }
 
-// TestNoReader lets replies pile up until the rank must wait, and then take them all: nothing is lost.
+// TestNoReader lets replies pile up until the rank must wait, and then take them all: nothing is
+// lost.
 func TestNoReader(t *testing.T) {
 	d := ready(t, nil)
 	const n = 200
 	go func() {
 		for id := range uint64(n) {
-			if err := d.hub.Send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name, Args: []byte{byte(id)}}), soon()); err != nil {
+			if err := d.hub.Send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name,
+				Args: []byte{byte(id)}}), soon()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -396,7 +425,8 @@ func TestNoReader(t *testing.T) {
 	}
 }
 
-// TestMethods holds the calls to what they are told: the arguments are the queue's memory, no method keeps them.
+// TestMethods holds the calls to what they are told: the arguments are the queue's memory, no
+// method keeps them.
 func TestMethods(t *testing.T) {
 	hub, ports := queue.Pipes(1)
 	port := ports[0]
@@ -404,7 +434,8 @@ func TestMethods(t *testing.T) {
 	w := &worker{port: port, status: port.Status(), methods: methods()}
 	broken := errors.New("out of cheese")
 	w.methods["breaks"] = func(*worker, []byte) ([]byte, error) { return []byte("ignored"), broken }
-	body := queue.AppendCall(nil, &queue.Call{ID: 1, Method: calls.Echo.Name, Args: []byte("abc")})[1:]
+	body := queue.AppendCall(nil, &queue.Call{ID: 1, Method: calls.Echo.Name,
+		Args: []byte("abc")})[1:]
 	if err := w.call(body); err != nil {
 		t.Fatal(err)
 	}
@@ -423,11 +454,13 @@ func TestMethods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := queue.ParseReply(record[1:]); err != nil || r.Failure != "out of cheese" || r.Type != fmt.Sprintf("%T", broken) || len(r.Value) != 0 {
+	if r, err := queue.ParseReply(record[1:]); err != nil || r.Failure != "out of cheese" ||
+		r.Type != fmt.Sprintf("%T", broken) || len(r.Value) != 0 {
 		t.Errorf("reply %+v, %v", r, err)
 	}
 	// A rank whose clock may not be the driver's counts from when it takes a call up.
-	if err := w.call(queue.AppendCall(nil, &queue.Call{ID: 3, Method: calls.Echo.Name, Timeout: time.Hour, Sent: 1})[1:]); err != nil {
+	if err := w.call(queue.AppendCall(nil, &queue.Call{ID: 3, Method: calls.Echo.Name,
+		Timeout: time.Hour, Sent: 1})[1:]); err != nil {
 		t.Fatal(err)
 	}
 	_, record, err = hub.Recv(soon())

@@ -96,8 +96,8 @@ func (c *Cluster) reach(address string) *frame.Fault {
 	host, port, err := net.SplitHostPort(address)
 	if _, number := strconv.Atoi(port); err != nil || host == "" || number != nil ||
 		strings.Contains(address, "://") {
-		return valueError("%s is no GCS address: give host:6379, not the address of Ray Client, of the dashboard or of jobs",
-			address)
+		return valueError("%s is no GCS address: give host:6379, not the address of Ray Client, "+
+			"of the dashboard or of jobs", address)
 	}
 	if address != c.Address() {
 		return &frame.Fault{Class: "Unreachable", Message: "no Ray cluster at " + address +
@@ -246,7 +246,8 @@ func (j *job) groupRemove(_ context.Context, a args) (any, *frame.Fault) {
 		return nil, fault
 	}
 	if g.owner != j {
-		return nil, valueError("placement group %s was made by another job: it is not ours to remove", a.ID)
+		return nil, valueError("placement group %s was made by another job: it is not ours to "+
+			"remove", a.ID)
 	}
 	j.cluster.remove(a.ID)
 	delete(j.known, a.ID)

@@ -24,8 +24,8 @@ type Process struct {
 // started them.
 func (c *Cluster) Processes() []Process { return below(c.reaper.Process.Pid) }
 
-// Crash ends a node as a power cut would: its raylet, and at the same time everything that runs below
-// it. What listens there is closed, though, and connections of it are reset.
+// Crash ends a node as a power cut would: its raylet, and at the same time everything that runs
+// below it. What listens there is closed, though, and connections of it are reset.
 func (c *Cluster) Crash(n *Node) error {
 	c.Forget(n)
 	processes := below(n.Raylet)
@@ -39,15 +39,16 @@ func (c *Cluster) Crash(n *Node) error {
 	return nil
 }
 
-// Silence stops a node and everything that runs below it, as if its network were cut: nothing is heard
-// of it any more, and no connection to it ends. Crash ends it.
+// Silence stops a node and everything that runs below it, as if its network were cut: nothing is
+// heard of it any more, and no connection to it ends. Crash ends it.
 func (c *Cluster) Silence(n *Node) error {
 	// The raylet first: it starts nothing more.
 	if err := syscall.Kill(n.Raylet, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop raylet %d: %w", n.Raylet, err)
 	}
 	for _, p := range below(n.Raylet) {
-		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil && !errors.Is(err,
+			syscall.ESRCH) {
 			return fmt.Errorf("stop process %d: %w", p.PID, err)
 		}
 	}

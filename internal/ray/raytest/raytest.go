@@ -116,7 +116,8 @@ func Shared(t *testing.T, r *Ray) *Cluster {
 	if c := shared.clusters[r.Version]; c != nil {
 		return c
 	}
-	started, err := loopback.Start(r, Options{Nodes: SharedNodes, Dashboard: true, Env: QuickChecks})
+	started, err := loopback.Start(r, Options{Nodes: SharedNodes, Dashboard: true,
+		Env: QuickChecks})
 	if err != nil {
 		shared.failed = put(shared.failed, r.Version, err)
 		t.Fatalf("start the shared cluster: %v", err)

@@ -19,7 +19,8 @@ func TestWait(t *testing.T) {
 		t.Errorf("another value: %v after %v", err, time.Since(began))
 	}
 	began = time.Now()
-	if err := Wait(word, 0, 20*time.Millisecond, &scratch); err != nil || time.Since(began) < 15*time.Millisecond {
+	if err := Wait(word, 0, 20*time.Millisecond, &scratch); err != nil ||
+		time.Since(began) < 15*time.Millisecond {
 		t.Errorf("no wake: %v after %v", err, time.Since(began))
 	}
 	go func() {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// A number is infinite or NaN when its exponent is all ones: only then does the sum of the exponent and
-// its lowest bit reach the sign's place, of each number in a word by itself.
+// A number is infinite or NaN when its exponent is all ones: only then does the sum of the exponent
+// and its lowest bit reach the sign's place, of each number in a word by itself.
 
 // FiniteBF16 says that none of little-endian bfloat16 numbers is infinite or NaN.
 func FiniteBF16(b []byte) bool {

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// TestFinite puts each kind of number in each place of texts of all lengths up to some words, and compares
-// with what math says of it.
+// TestFinite puts each kind of number in each place of texts of all lengths up to some words, and
+// compares with what math says of it.
 func TestFinite(t *testing.T) {
 	patterns := func(bits int) []uint32 {
 		var list []uint32
-		for _, x := range []float64{0, 1, -1, 1e-45, 65504, -65504, 3e38, math.MaxFloat32, -math.MaxFloat32,
-			math.Inf(1), math.Inf(-1), math.NaN()} {
+		for _, x := range []float64{0, 1, -1, 1e-45, 65504, -65504, 3e38, math.MaxFloat32,
+			-math.MaxFloat32, math.Inf(1), math.Inf(-1), math.NaN()} {
 			f := float32(x)
 			switch bits {
 			case 32:
@@ -34,7 +34,8 @@ func TestFinite(t *testing.T) {
 		finite func([]byte) bool
 		value  func(uint32) float64
 	}{
-		{"BF16", 2, FiniteBF16, func(p uint32) float64 { return float64(math.Float32frombits(p << 16)) }},
+		{"BF16", 2, FiniteBF16,
+			func(p uint32) float64 { return float64(math.Float32frombits(p << 16)) }},
 		{"F16", 2, FiniteF16, func(p uint32) float64 { return float64(FromF16(uint16(p))) }},
 		{"F32", 4, FiniteF32, func(p uint32) float64 { return float64(math.Float32frombits(p)) }},
 	} {

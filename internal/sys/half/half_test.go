@@ -73,7 +73,8 @@ func TestEveryPattern(t *testing.T) {
 				}
 			}
 			if back := f.narrow(x); back != want {
-				t.Fatalf("%s %#04x widens to %v and narrows to %#04x, want %#04x", f.name, p, x, back, want)
+				t.Fatalf("%s %#04x widens to %v and narrows to %#04x, want %#04x", f.name, p, x,
+					back, want)
 			}
 		}
 	}
@@ -131,7 +132,8 @@ func TestNotANumber(t *testing.T) {
 		if got, want := ToBF16(math.Float32frombits(u)), uint16(u>>16)|0x40; got != want {
 			t.Fatalf("bf16 of NaN %#08x: %#04x, want %#04x", u, got, want)
 		}
-		if got, want := ToF16(math.Float32frombits(u)), sign|0x7e00|uint16(u>>13&0x3ff); got != want {
+		if got, want := ToF16(math.Float32frombits(u)),
+			sign|0x7e00|uint16(u>>13&0x3ff); got != want {
 			t.Fatalf("f16 of NaN %#08x: %#04x, want %#04x", u, got, want)
 		}
 	}

@@ -37,9 +37,10 @@ type groupFiles struct {
 }
 
 var groupVersions = []groupFiles{
-	// Beyond memory.high the kernel takes memory away from who runs, and slows it down until nothing
-	// goes on: that is no room.
-	{[]string{"memory.max", "memory.high"}, "memory.current", []string{"inactive_file", "active_file"}},
+	// Beyond memory.high the kernel takes memory away from who runs, and slows it down until
+	// nothing goes on: that is no room.
+	{[]string{"memory.max", "memory.high"}, "memory.current", []string{"inactive_file",
+		"active_file"}},
 	{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes",
 		[]string{"total_inactive_file", "total_active_file"}},
 }
@@ -47,8 +48,8 @@ var groupVersions = []groupFiles{
 // unlimited is from where on a number is no limit: version 1 has no word for it.
 const unlimited = 1 << 60
 
-// groupMemory is the limit of a control group; false when it has none. The kernel counts files that it
-// keeps as use, but they give way to any other need: a model that was just copied, or read to be
+// groupMemory is the limit of a control group; false when it has none. The kernel counts files that
+// it keeps as use, but they give way to any other need: a model that was just copied, or read to be
 // compared, takes nothing.
 func groupMemory(root fs.FS, group string) (memory.Bound, bool) {
 	for _, v := range groupVersions {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Threads is how many more threads, of which each process has one or more, a limit lets this process and its
-// children start.
+// Threads is how many more threads, of which each process has one or more, a limit lets this
+// process and its children start.
 type Threads struct {
 	Left int64
 	// Limit is which one, in words: "pids.max 64 of the control group /kubepods/pod1".
@@ -26,7 +26,8 @@ func ThreadsLeft() (Threads, bool) {
 	var r unix.Rlimit
 	user := int64(-1)
 	// The limit of a user's threads does not hold for root.
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err == nil && r.Cur != unix.RLIM_INFINITY && os.Geteuid() != 0 {
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err == nil && r.Cur != unix.RLIM_INFINITY &&
+		os.Geteuid() != 0 {
 		user = int64(r.Cur)
 	}
 	return threadsLeft(os.DirFS("/"), user, os.Geteuid())
@@ -43,7 +44,8 @@ func threadsLeft(root fs.FS, user int64, uid int) (least Threads, ok bool) {
 		used, counted := number(root, path.Join(group, "pids.current"))
 		if has && counted {
 			name := strings.TrimPrefix(strings.TrimPrefix(group, "sys/fs/cgroup"), "/pids")
-			take(limit, used, fmt.Sprintf("pids.max %d of the control group /%s", limit, strings.Trim(name, "/")))
+			take(limit, used, fmt.Sprintf("pids.max %d of the control group /%s", limit,
+				strings.Trim(name, "/")))
 		}
 	}
 	if user >= 0 {
@@ -83,12 +85,12 @@ func allThreads(root fs.FS) int64 {
 	return n
 }
 
-// What a process of Go has beside the threads that it computes on: its runtime's, and those that wait in system
-// calls.
+// What a process of Go has beside the threads that it computes on: its runtime's, and those that
+// wait in system calls.
 const runtimeThreads = 10
 
-// ThreadsWanted is how many threads a driver has with so many ranks on its machine, which compute on so many
-// threads in all; children says that ranks are processes of their own.
+// ThreadsWanted is how many threads a driver has with so many ranks on its machine, which compute
+// on so many threads in all; children says that ranks are processes of their own.
 func ThreadsWanted(ranks, threads int, children bool) int64 {
 	n := runtimeThreads + ReservedThreads + threads
 	if children {
@@ -100,8 +102,8 @@ func ThreadsWanted(ranks, threads int, children bool) int64 {
 // ReservedThreads is what a driver is to reserve.
 const ReservedThreads = 16
 
-// ReserveThreads has the runtime start n threads, which it then keeps: it ends the process when it needs another
-// one and there is none to be had.
+// ReserveThreads has the runtime start n threads, which it then keeps: it ends the process when it
+// needs another one and there is none to be had.
 func ReserveThreads(n int) {
 	var all, let sync.WaitGroup
 	all.Add(n)

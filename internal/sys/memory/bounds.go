@@ -1,7 +1,7 @@
-// Package memory says beforehand what the processes of a server will take of each host's memory, and
-// whether that is there: a plan is made out of what each rank takes and of the bounds of each host,
-// before a byte of the weights is read. It is pure: machine reads the bounds, model says what a rank
-// takes.
+// Package memory says beforehand what the processes of a server will take of each host's memory,
+// and whether that is there: a plan is made out of what each rank takes and of the bounds of each
+// host, before a byte of the weights is read. It is pure: machine reads the bounds, model says what
+// a rank takes.
 package memory
 
 import "fmt"
@@ -10,8 +10,8 @@ import "fmt"
 type Bound struct {
 	// From says whose it is, for people: the host's, or the file of a control group.
 	From string `json:"from"`
-	// Limit is the most that may be in use, Left what is not. Files that the system keeps, and gives
-	// up for any other need, are not in use.
+	// Limit is the most that may be in use, Left what is not. Files that the system keeps, and
+	// gives up for any other need, are not in use.
 	Limit int64 `json:"limit"`
 	Left  int64 `json:"left"`
 }

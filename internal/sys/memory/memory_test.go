@@ -38,9 +38,11 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestMake plans servers: how many blocks their caches have, and what does not fit, with what would.
+// TestMake plans servers: how many blocks their caches have, and what does not fit, with what
+// would.
 func TestMake(t *testing.T) {
-	rank := Rank{Weights: 1000 * mib, Table: 100 * mib, Work: 100 * mib, Process: 50 * mib, Block: mib}
+	rank := Rank{Weights: 1000 * mib, Table: 100 * mib, Work: 100 * mib, Process: 50 * mib,
+		Block: mib}
 	with := func(f func(r *Rank)) Rank {
 		r := rank
 		f(&r)
@@ -61,41 +63,57 @@ func TestMake(t *testing.T) {
 		says []string
 	}{
 		{"all that is wanted", two, 0, 0, bounds(8<<30, 8<<30), Cache{Most: 500}, 0.9, 500, nil},
-		{"what is left of the limit", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 1, 47, nil},
-		{"what a part of the limit leaves", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 0.98, 22, nil},
-		{"others have some of it", two, 0, 0, bounds(8<<30, 2600*mib), Cache{Most: 500}, 0.9, 47, nil},
-		{"the driver has some of it", two, 64 * mib, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 1, 16, nil},
+		{"what is left of the limit", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 1,
+			47, nil},
+		{"what a part of the limit leaves", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500},
+			0.98, 22, nil},
+		{"others have some of it", two, 0, 0, bounds(8<<30, 2600*mib), Cache{Most: 500}, 0.9, 47,
+			nil},
+		{"the driver has some of it", two, 64 * mib, 0, bounds(2600*mib, 2600*mib),
+			Cache{Most: 500}, 1, 16, nil},
 		{"no sequence fits", two, 64 * mib, 0, bounds(2580*mib, 2580*mib), Cache{Most: 500}, 1, 10,
-			[]string{"2 ranks do not fit", "2004 MiB of weights, 100 MiB of embeddings, 300 MiB of activations and logits",
-				"21 MiB of KV cache for one sequence of --max-model-len 160", "164 MiB of processes",
+			[]string{"2 ranks do not fit",
+				"2004 MiB of weights, 100 MiB of embeddings, 300 MiB of activations and logits",
+				"21 MiB of KV cache for one sequence of --max-model-len 160",
+				"164 MiB of processes",
 				"2580 MiB may be used (left of the 2580 MiB of /sys/fs/cgroup/pod/memory.max)",
 				": --max-model-len 96 fits; or divide the model among more machines"}},
 		{"weights do not fit", two, 0, 0, bounds(1<<30, 1<<30), Cache{Most: 500}, 0.9, 10,
 			[]string{"922 MiB may be used (0.9 (--gpu-memory-utilization) of the 1024 MiB",
-				"MiB are missing: divide the model among more machines (-tp or -pp, with --nnodes or Ray), or raise the limit"}},
-		{"a greater part would do", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 0.9, 10,
-			[]string{"a greater --gpu-memory-utilization"}},
-		{"cache as asked for", two, 0, 0, bounds(8<<30, 8<<30), Cache{Blocks: 500, Asked: bytesFlag}, 1, 500, nil},
-		{"cache too large", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Blocks: 500, Asked: bytesFlag}, 1, 500,
-			[]string{"1002 MiB of KV cache (--kv-cache-memory-bytes)", ": --kv-cache-memory-bytes 47M fits; or"}},
-		{"blocks too many", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Blocks: 500, Asked: "--num-gpu-blocks-override"},
-			1, 500, []string{": --num-gpu-blocks-override 47 fits; or"}},
-		{"cache too large for any", two, 0, 0, bounds(2520*mib, 2520*mib), Cache{Blocks: 500, Asked: bytesFlag}, 1, 500,
+				"MiB are missing: divide the model among more machines (-tp or -pp, with " +
+					"--nnodes or Ray), or raise the limit"}},
+		{"a greater part would do", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 0.9,
+			10, []string{"a greater --gpu-memory-utilization"}},
+		{"cache as asked for", two, 0, 0, bounds(8<<30, 8<<30), Cache{Blocks: 500,
+			Asked: bytesFlag}, 1, 500, nil},
+		{"cache too large", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Blocks: 500,
+			Asked: bytesFlag}, 1, 500, []string{"1002 MiB of KV cache (--kv-cache-memory-bytes)",
+			": --kv-cache-memory-bytes 47M fits; or"}},
+		{"blocks too many", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Blocks: 500,
+			Asked: "--num-gpu-blocks-override"}, 1, 500,
+			[]string{": --num-gpu-blocks-override 47 fits; or"}},
+		{"cache too large for any", two, 0, 0, bounds(2520*mib, 2520*mib), Cache{Blocks: 500,
+			Asked: bytesFlag}, 1, 500,
 			[]string{": --max-model-len 128 fits with --kv-cache-memory-bytes 8M; or"}},
-		{"updates", []Rank{with(func(r *Rank) { r.Update = r.Weights })}, 0, 2000 * mib, bounds(4<<30, 4<<30), Cache{Most: 500},
-			1, 10, []string{"3000 MiB of weight updates (--enable-rlhf)"}},
-		{"steps are too large", []Rank{with(func(r *Rank) { r.Work = 4 << 30 })}, 0, 0, bounds(4<<30, 4<<30),
-			Cache{Most: 500}, 1, 10, []string{"lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"}},
-		{"each thread counts", []Rank{with(func(r *Rank) { r.PerThread, r.Threads = 100*mib, 10 })}, 0, 0,
-			bounds(3<<30, 3<<30), Cache{Most: 500}, 1, 269, nil},
-		{"a table of its own", []Rank{with(func(r *Rank) { r.Own = true }), with(func(r *Rank) { r.Own = true })}, 0, 0,
-			bounds(2700*mib, 2700*mib), Cache{Most: 500}, 1, 47, nil},
-		{"loading takes more than steps", []Rank{with(func(r *Rank) { r.Loading = 700 * mib })}, 0, 0,
-			bounds(1800*mib, 1800*mib), Cache{Blocks: 20}, 1, 20, []string{"680 MiB of activations and logits"}},
+		{"updates", []Rank{with(func(r *Rank) { r.Update = r.Weights })}, 0, 2000 * mib,
+			bounds(4<<30, 4<<30), Cache{Most: 500}, 1, 10,
+			[]string{"3000 MiB of weight updates (--enable-rlhf)"}},
+		{"steps are too large", []Rank{with(func(r *Rank) { r.Work = 4 << 30 })}, 0, 0,
+			bounds(4<<30, 4<<30), Cache{Most: 500}, 1, 10,
+			[]string{"lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"}},
+		{"each thread counts", []Rank{with(func(r *Rank) { r.PerThread, r.Threads = 100*mib, 10 })},
+			0, 0, bounds(3<<30, 3<<30), Cache{Most: 500}, 1, 269, nil},
+		{"a table of its own", []Rank{with(func(r *Rank) { r.Own = true }),
+			with(func(r *Rank) { r.Own = true })}, 0, 0, bounds(2700*mib, 2700*mib),
+			Cache{Most: 500}, 1, 47, nil},
+		{"loading takes more than steps", []Rank{with(func(r *Rank) { r.Loading = 700 * mib })}, 0,
+			0, bounds(1800*mib, 1800*mib), Cache{Blocks: 20}, 1, 20,
+			[]string{"680 MiB of activations and logits"}},
 		{"nothing is known", two, 0, 0, nil, Cache{Most: 500}, 0.9, 500, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := Host{Name: "node 1", Bounds: c.bounds, Ranks: c.ranks, Driver: c.driver, Update: c.update}
+			h := Host{Name: "node 1", Bounds: c.bounds, Ranks: c.ranks, Driver: c.driver,
+				Update: c.update}
 			p, err := Make([]Host{h}, sized(c.cache), c.share)
 			if p.Blocks != c.blocks {
 				t.Errorf("%d blocks, want %d", p.Blocks, c.blocks)
@@ -103,7 +121,9 @@ func TestMake(t *testing.T) {
 			if (err != nil) != (c.says != nil) {
 				t.Fatal(err)
 			}
-			for _, want := range append(c.says, map[bool][]string{true: {"into the memory of node 1", " are missing: "}}[err != nil]...) {
+			for _, want := range append(c.says,
+				map[bool][]string{true: {"into the memory of node 1",
+					" are missing: "}}[err != nil]...) {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("no %q in %q", want, err)
 				}
@@ -115,13 +135,14 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestTheTightestHostCounts sizes caches for the host with the least room, and names the one that lacks the
-// most.
+// TestTheTightestHostCounts sizes caches for the host with the least room, and names the one that
+// lacks the most.
 func TestTheTightestHostCounts(t *testing.T) {
 	rank := Rank{Weights: 100 * mib, Block: mib}
 	hosts := func(left ...int64) (all []Host) {
 		for i, n := range left {
-			all = append(all, Host{Name: string(rune('a' + i)), Bounds: bounds(n, n), Ranks: []Rank{rank}})
+			all = append(all, Host{Name: string(rune('a' + i)), Bounds: bounds(n, n),
+				Ranks: []Rank{rank}})
 		}
 		return all
 	}
@@ -135,19 +156,22 @@ func TestTheTightestHostCounts(t *testing.T) {
 	}
 }
 
-// TestPlansFit holds of random servers: a plan without an error fits into every host, and one block more
-// does not, unless no more was wanted.
+// TestPlansFit holds of random servers: a plan without an error fits into every host, and one block
+// more does not, unless no more was wanted.
 func TestPlansFit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	misfits := 0
 	for range 20_000 {
 		var hosts []Host
 		for range 1 + r.IntN(3) {
-			h := Host{Bounds: bounds(r.Int64N(8<<30), r.Int64N(8<<30)), Driver: r.Int64N(100 * mib), Update: r.Int64N(2) * mib * 500}
+			h := Host{Bounds: bounds(r.Int64N(8<<30), r.Int64N(8<<30)), Driver: r.Int64N(100 * mib),
+				Update: r.Int64N(2) * mib * 500}
 			for range 1 + r.IntN(4) {
-				h.Ranks = append(h.Ranks, Rank{Weights: r.Int64N(500 * mib), Table: r.Int64N(100 * mib), Own: r.IntN(2) == 0,
-					Work: r.Int64N(100 * mib), PerThread: r.Int64N(mib), Threads: r.IntN(8), Process: r.Int64N(50 * mib),
-					Block: 1 + r.Int64N(mib), Update: r.Int64N(mib), Loading: r.Int64N(200 * mib)})
+				h.Ranks = append(h.Ranks, Rank{Weights: r.Int64N(500 * mib),
+					Table: r.Int64N(100 * mib), Own: r.IntN(2) == 0,
+					Work: r.Int64N(100 * mib), PerThread: r.Int64N(mib), Threads: r.IntN(8),
+					Process: r.Int64N(50 * mib),
+					Block:   1 + r.Int64N(mib), Update: r.Int64N(mib), Loading: r.Int64N(200 * mib)})
 			}
 			hosts = append(hosts, h)
 		}
@@ -172,7 +196,8 @@ func TestPlansFit(t *testing.T) {
 				t.Fatalf("%d bytes are planned for %d", need, room)
 			}
 			// What loading takes may leave room to a cache beside.
-			full = full || hosts[i].Parts(p.Blocks+1).Total() > room || hosts[i].Parts(0).Total()+hosts[i].blockBytes()*(p.Blocks+1) > room
+			full = full || hosts[i].Parts(p.Blocks+1).Total() > room ||
+				hosts[i].Parts(0).Total()+hosts[i].blockBytes()*(p.Blocks+1) > room
 		}
 		if wanted := max(c.Most, c.Least); c.Blocks == 0 && p.Blocks < wanted && !full {
 			t.Fatalf("%d blocks, %d were wanted, and there is room", p.Blocks, wanted)

@@ -27,8 +27,8 @@ type Rank struct {
 	Threads int `json:"threads"`
 }
 
-// Heap is what steps take of Go's heap: what is asked for, what buffers that grow have beside, and what
-// has not been collected yet. A rank's process keeps to it (debug.SetMemoryLimit).
+// Heap is what steps take of Go's heap: what is asked for, what buffers that grow have beside, and
+// what has not been collected yet. A rank's process keeps to it (debug.SetMemoryLimit).
 func (r *Rank) Heap() int64 { return r.steps() * 3 / 2 }
 
 func (r *Rank) steps() int64 { return r.Work + r.PerThread*int64(r.Threads) }
@@ -39,8 +39,8 @@ type Host struct {
 	Name   string
 	Bounds Bounds
 	Ranks  []Rank
-	// Driver is what the driver's process takes there beside its ranks, Update the weights that come
-	// to a host whole.
+	// Driver is what the driver's process takes there beside its ranks, Update the weights that
+	// come to a host whole.
 	Driver, Update int64
 }
 
@@ -152,8 +152,8 @@ func (h *Host) need(blocks int64) int64 { return h.Parts(blocks).Total() }
 // fixed is what the host needs without a KV cache.
 func (h *Host) fixed() int64 { return h.need(0) }
 
-// GarbagePercent is how much more than is in use there may be on the heap of a driver in whose process all
-// ranks of the host are (debug.SetGCPercent): what is planned for it then is enough.
+// GarbagePercent is how much more than is in use there may be on the heap of a driver in whose
+// process all ranks of the host are (debug.SetGCPercent): what is planned for it then is enough.
 func (h *Host) GarbagePercent() int {
 	const driver, garbage = 16 << 20, 48 << 20
 	var steps int64
@@ -192,15 +192,17 @@ func (m *Misfit) What() string {
 		bytes int64
 	}{
 		{"weights", p.Weights}, {"embeddings", p.Tables}, {"activations and logits", p.Work},
-		{m.cache(), p.Cache}, {"weight updates (--enable-rlhf)", p.Updates}, {"processes", p.Processes},
+		{m.cache(), p.Cache}, {"weight updates (--enable-rlhf)", p.Updates}, {"processes",
+			p.Processes},
 	} {
 		if x.bytes > 0 {
 			parts = append(parts, size(x.bytes)+" of "+x.name)
 		}
 	}
-	return fmt.Sprintf("%s into the memory of %s: %s make %s, and %s may be used (%s), %s are missing",
-		count(len(m.Host.Ranks), "rank does not fit", "ranks do not fit"), m.Host.Name, strings.Join(parts, ", "), size(m.Need),
-		size(m.Room), m.By.describe(m.plan.Share), size(m.Need-m.Room))
+	return fmt.Sprintf("%s into the memory of %s: %s make %s, and %s may be used (%s), %s are "+
+		"missing", count(len(m.Host.Ranks), "rank does not fit", "ranks do not fit"), m.Host.Name,
+		strings.Join(parts, ", "), size(m.Need), size(m.Room), m.By.describe(m.plan.Share),
+		size(m.Need-m.Room))
 }
 
 func count(n int, one, many string) string {
@@ -255,7 +257,8 @@ func (m *Misfit) Ways() (ways []string) {
 		ways = append(ways, "a greater --gpu-memory-utilization")
 	}
 	ways = append(ways, m.More...)
-	return append(ways, "divide the model among more machines (-tp or -pp, with --nnodes or Ray), or raise the limit")
+	return append(ways, "divide the model among more machines (-tp or -pp, with --nnodes or "+
+		"Ray), or raise the limit")
 }
 
 func (h *Host) work() int64 { return h.Parts(0).Work }
@@ -281,7 +284,8 @@ func (p *Plan) Table() (lines []string) {
 		parts := h.Parts(p.Blocks)
 		line := func(name string, bytes int64, format string, args ...any) {
 			if bytes != 0 {
-				text := fmt.Sprintf("  %-24s%10d  "+format, append([]any{name, bytes >> 20}, args...)...)
+				text := fmt.Sprintf("  %-24s%10d  "+format, append([]any{name, bytes >> 20},
+					args...)...)
 				lines = append(lines, strings.TrimRight(text, " "))
 			}
 		}

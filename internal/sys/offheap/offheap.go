@@ -75,8 +75,8 @@ func (m *Memory) Bytes() []byte { return m.data }
 // declines, the pages keep what they hold.
 func Drop(part []byte) { _ = unix.Madvise(part, unix.MADV_DONTNEED) }
 
-// Populate has the system find the pages of part now, which begins at a page, as if each were written
-// with what it holds. It is advice: a kernel before 5.14 finds them when they are written.
+// Populate has the system find the pages of part now, which begins at a page, as if each were
+// written with what it holds. It is advice: a kernel before 5.14 finds them when they are written.
 func Populate(part []byte) { _ = unix.Madvise(part, unix.MADV_POPULATE_WRITE) }
 
 // Free unmaps the memory: no slice of it may be used afterwards. A second call does nothing. An

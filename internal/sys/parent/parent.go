@@ -14,8 +14,8 @@ import (
 // its process id.
 const Variable = "EAGLERAY_PARENT_PID"
 
-// Signal asks the kernel to send this process a signal when its parent ends, for which it takes the end
-// of the thread that started the process.
+// Signal asks the kernel to send this process a signal when its parent ends, for which it takes the
+// end of the thread that started the process.
 func Signal(s unix.Signal) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(s), 0, 0, 0); err != nil {
 		return fmt.Errorf("parent-death signal: %w", err)

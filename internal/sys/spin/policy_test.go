@@ -22,9 +22,11 @@ func TestPolicy(t *testing.T) {
 		{name: "short", waits: []time.Duration{5 * us}, bridged: [2]int{1000, 1000},
 			spinAtLeast: 5000 * us, spinAtMost: 5000 * us},
 		{name: "long", waits: []time.Duration{20 * time.Millisecond}, spinAtMost: 15 * most},
-		{name: "one processor", waits: []time.Duration{5 * us}, together: true, spinAtMost: 15 * most},
-		{name: "mostly short", waits: []time.Duration{5 * us, 6 * us, 4 * us, 5 * us, 3 * us, 5 * us,
-			9 * us, time.Millisecond}, bridged: [2]int{850, 876}, spinAtMost: 10 * time.Millisecond},
+		{name: "one processor", waits: []time.Duration{5 * us}, together: true,
+			spinAtMost: 15 * most},
+		{name: "mostly short", waits: []time.Duration{5 * us, 6 * us, 4 * us, 5 * us, 3 * us,
+			5 * us, 9 * us, time.Millisecond}, bridged: [2]int{850, 876},
+			spinAtMost: 10 * time.Millisecond},
 		{name: "alternating", waits: []time.Duration{5 * us, time.Millisecond},
 			bridged: [2]int{300, 501}, spinAtMost: 22 * time.Millisecond},
 	} {
@@ -46,7 +48,8 @@ func TestPolicy(t *testing.T) {
 					p.Failed()
 				}
 			}
-			if bridged < c.bridged[0] || bridged > c.bridged[1] || spun > c.spinAtMost || spun < c.spinAtLeast {
+			if bridged < c.bridged[0] || bridged > c.bridged[1] || spun > c.spinAtMost ||
+				spun < c.spinAtLeast {
 				t.Errorf("bridged %d, spun for %v; want %v, %v to %v",
 					bridged, spun, c.bridged, c.spinAtLeast, c.spinAtMost)
 			}

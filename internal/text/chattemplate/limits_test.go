@@ -16,17 +16,25 @@ func TestHostileTemplates(t *testing.T) {
 	cases := []struct{ name, source, want string }{
 		{"nested loops", `{% for a in range(99999) %}{% for b in 'xxxxxxxxxxxxxxxx' %}{% for c in 'xxxxxxxxxxxxxxxx' %}{% endfor %}{% endfor %}{% endfor %}`, "too many steps"},
 		{"nested ranges", `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`, "too m"},
-		{"long output", `{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}`, "output is larger"},
-		{"long data", `{% for a in range(99999) %}` + strings.Repeat("x", 1000) + `{% endfor %}`, "output is larger"},
+		{"long output", `{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}`,
+			"output is larger"},
+		{"long data", `{% for a in range(99999) %}` + strings.Repeat("x", 1000) + `{% endfor %}`,
+			"output is larger"},
 		{"doubling text", `{% set ns = namespace(x='xx') %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}`, "too much memory"},
 		{"doubling list", `{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}`, "too much memory"},
-		{"shared list printed", `{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}`, "too many steps"},
-		{"shared list as JSON", `{% set ns = namespace(x=[]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson|length }}`, "too many steps"},
-		{"shared list compared", `{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}`, "too many steps"},
-		{"shared tuple as key", `{% set ns = namespace(x=(1,)) %}{% for a in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} }}`, "too large to be a dict key"},
+		{"shared list printed",
+			`{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}`, "too many steps"},
+		{"shared list as JSON",
+			`{% set ns = namespace(x=[]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson|length }}`, "too many steps"},
+		{"shared list compared",
+			`{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}`, "too many steps"},
+		{"shared tuple as key",
+			`{% set ns = namespace(x=(1,)) %}{% for a in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} }}`, "too large to be a dict key"},
 		{"deep value", `{% set ns = namespace(x=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}`, "nested too deeply"},
-		{"deep value compared", `{% set ns = namespace(x=[], y=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x < ns.y }}`, "nested too deeply"},
-		{"namespace in itself", `{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}`, "nested too deeply"},
+		{"deep value compared",
+			`{% set ns = namespace(x=[], y=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x < ns.y }}`, "nested too deeply"},
+		{"namespace in itself", `{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}`,
+			"nested too deeply"},
 		{"endless macro", `{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}`, "called too deeply"},
 		{"macro tree", `{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(100) }}`, "too m"},
 		{"repeat", `{{ 'x' * 1000000000000 }}`, "too much memory"},
@@ -63,7 +71,8 @@ func TestHostileTemplates(t *testing.T) {
 		{"scans", `{% set s = 'x' * 10000000 %}{% for a in range(99999) %}{{ 'y' in s }}{% endfor %}`, "too many steps"},
 		{"method scans", `{% set s = 'x' * 10000000 %}{% for a in range(99999) %}{{ s.count('y') }}{% endfor %}`, "too many steps"},
 		{"list scans", `{% set s = [1] * 1000000 %}{% for a in range(99999) %}{{ 2 in s }}{% endfor %}`, "too many steps"},
-		{"sorts", `{% for a in range(99999) %}{% set x = range(99999)|sort %}{% endfor %}`, "too m"},
+		{"sorts", `{% for a in range(99999) %}{% set x = range(99999)|sort %}{% endfor %}`,
+			"too m"},
 		{"deep parentheses", "{{ " + deep("(", "1", ")") + " }}", "nested too deeply"},
 		{"deep brackets", "{{ " + deep("[", "1", "]") + " }}", "nested too deeply"},
 		{"deep braces", "{{ " + deep("{1:", "1", "}") + " }}", "nested too deeply"},
@@ -74,12 +83,15 @@ func TestHostileTemplates(t *testing.T) {
 		{"deep if", deep("{% if 1 %}", "x", "{% endif %}"), "nested too deeply"},
 		{"deep for", deep("{% for a in b %}", "x", "{% endfor %}"), "nested too deeply"},
 		{"deep inline if", "{{ " + deep("1 if 1 else ", "1", "") + " }}", "nested too deeply"},
-		{"deep target", "{% for " + deep("(", "a", ")") + " in b %}{% endfor %}", "nested too deeply"},
+		{"deep target", "{% for " + deep("(", "a", ")") + " in b %}{% endfor %}",
+			"nested too deeply"},
 		{"long attribute chain", "{{ a" + strings.Repeat(".a", 5000) + " }}", "nested too deeply"},
 		{"long filter chain", "{{ a" + strings.Repeat("|list", 5000) + " }}", "nested too deeply"},
 		{"long product", "{{ 1" + strings.Repeat("*1", 5000) + " }}", "nested too deeply"},
-		{"long filter block", "{% filter upper" + strings.Repeat("|upper", 5000) + " %}{% endfilter %}", "nested too deeply"},
-		{"chains in chains", "{{ " + strings.Repeat("(", 100) + "a" + strings.Repeat(strings.Repeat(".a", 100)+")", 100) + " }}", "nested too deeply"},
+		{"long filter block", "{% filter upper" + strings.Repeat("|upper", 5000) +
+			" %}{% endfilter %}", "nested too deeply"},
+		{"chains in chains", "{{ " + strings.Repeat("(", 100) + "a" +
+			strings.Repeat(strings.Repeat(".a", 100)+")", 100) + " }}", "nested too deeply"},
 		{"long attribute path", `{{ [1]|map(attribute='a.' * 1000)|list }}`, "too long"},
 		{"huge source", strings.Repeat("x", maxSource+1), "bytes, more than"},
 	}
@@ -100,10 +112,12 @@ func TestHostileTemplates(t *testing.T) {
 // TestLongButFlat holds long templates that are no deeper than they look and must render.
 func TestLongButFlat(t *testing.T) {
 	for name, c := range map[string]struct{ source, want string }{
-		"sum":    {"{{ 'a'" + strings.Repeat(" + 'a'", 9999) + " }}", strings.Repeat("a", 10000)},
-		"concat": {"{{ 'a'" + strings.Repeat(" ~ 1", 9999) + " }}", "a" + strings.Repeat("1", 9999)},
-		"or":     {"{{ ''" + strings.Repeat(" or ''", 9999) + " or 'x' }}", "x"},
-		"elif":   {"{% if false %}" + strings.Repeat("{% elif false %}", 9999) + "{% else %}x{% endif %}", "x"},
+		"sum": {"{{ 'a'" + strings.Repeat(" + 'a'", 9999) + " }}", strings.Repeat("a", 10000)},
+		"concat": {"{{ 'a'" + strings.Repeat(" ~ 1", 9999) + " }}", "a" + strings.Repeat("1",
+			9999)},
+		"or": {"{{ ''" + strings.Repeat(" or ''", 9999) + " or 'x' }}", "x"},
+		"elif": {"{% if false %}" + strings.Repeat("{% elif false %}", 9999) +
+			"{% else %}x{% endif %}", "x"},
 		"ifs":    {strings.Repeat("{% if 1 %}a{% endif %}", 9999), strings.Repeat("a", 9999)},
 		"string": {"{{ " + strings.Repeat("'a' ", 9999) + " }}", strings.Repeat("a", 9999)},
 	} {
@@ -149,24 +163,25 @@ func TestErrorLines(t *testing.T) {
 		line   int
 		raised bool
 	}{
-		"unknown tag":     {"a\nb\n{% nope %}", 3, false},
-		"unclosed":        {"{% if x %}\n\n", 2, false},
-		"bad character":   {"\n\n\n{{ 1 $ }}", 4, false},
-		"unclosed quote":  {"\n{{ 'a }}", 2, false},
-		"attribute":       {"\n{{ a.b }}", 2, false},
-		"after comment":   {"{#\n\n#}\n{{ a.b }}", 4, false},
-		"after raw":       {"{% raw %}\n\n{% endraw %}{{ a.b }}", 3, false},
-		"after strip":     {"x\n\n  {%- if 1 -%}\n\n  {{ a.b }}{% endif %}", 5, false},
-		"in a macro":      {"{% macro m() %}\n{{ a.b }}{% endmacro %}\n{{ m() }}", 2, false},
-		"in a long tag":   {"{{ 1 +\n2 +\na.b }}", 3, false},
-		"raise":           {"{% if 1 %}\n{{ raise_exception('no') }}\n{% endif %}", 2, true},
-		"filter":          {"\n{% set x = 1 %}\n{{ x|nope }}", 3, false},
-		"elif":            {"{% if 0 %}\n{% elif a.b %}\n{% endif %}", 2, false},
-		"unpack":          {"\n{% for a, b in [1] %}{% endfor %}", 2, false},
-		"break":           {"\n{% break %}", 2, false},
-		"break in macro":  {"{% for x in y %}\n{% macro m() %}{% break %}{% endmacro %}{% endfor %}", 2, false},
-		"recursive":       {"\n{% for x in y recursive %}{% endfor %}", 2, false},
-		"steps in a loop": {"\n{% for x in range(99999) %}\n{% for y in range(99) %}{{ y }}{% endfor %}{% endfor %}", 3, false},
+		"unknown tag":    {"a\nb\n{% nope %}", 3, false},
+		"unclosed":       {"{% if x %}\n\n", 2, false},
+		"bad character":  {"\n\n\n{{ 1 $ }}", 4, false},
+		"unclosed quote": {"\n{{ 'a }}", 2, false},
+		"attribute":      {"\n{{ a.b }}", 2, false},
+		"after comment":  {"{#\n\n#}\n{{ a.b }}", 4, false},
+		"after raw":      {"{% raw %}\n\n{% endraw %}{{ a.b }}", 3, false},
+		"after strip":    {"x\n\n  {%- if 1 -%}\n\n  {{ a.b }}{% endif %}", 5, false},
+		"in a macro":     {"{% macro m() %}\n{{ a.b }}{% endmacro %}\n{{ m() }}", 2, false},
+		"in a long tag":  {"{{ 1 +\n2 +\na.b }}", 3, false},
+		"raise":          {"{% if 1 %}\n{{ raise_exception('no') }}\n{% endif %}", 2, true},
+		"filter":         {"\n{% set x = 1 %}\n{{ x|nope }}", 3, false},
+		"elif":           {"{% if 0 %}\n{% elif a.b %}\n{% endif %}", 2, false},
+		"unpack":         {"\n{% for a, b in [1] %}{% endfor %}", 2, false},
+		"break":          {"\n{% break %}", 2, false},
+		"break in macro": {"{% for x in y %}\n{% macro m() %}{% break %}{% endmacro %}{% endfor %}", 2, false},
+		"recursive":      {"\n{% for x in y recursive %}{% endfor %}", 2, false},
+		"steps in a loop": {"\n{% for x in range(99999) %}\n{% for y in range(99) %}{{ y }}{% " +
+			"endfor %}{% endfor %}", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(c.source, nil)
@@ -175,7 +190,8 @@ func TestErrorLines(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			if e.Line != c.line || e.Raised != c.raised {
-				t.Fatalf("error %v: line %d, raised %v, want %d, %v", err, e.Line, e.Raised, c.line, c.raised)
+				t.Fatalf("error %v: line %d, raised %v, want %d, %v", err, e.Line, e.Raised, c.line,
+					c.raised)
 			}
 		})
 	}
@@ -185,10 +201,14 @@ func TestErrorLines(t *testing.T) {
 // purpose.
 func TestRefused(t *testing.T) {
 	for _, source := range []string{
-		"{{ [1]|attr('append') }}", "{{ 'a'.encode() }}", "{{ lipsum() }}", "{{ [].append(1) }}", "{{ {}.update({}) }}",
-		"{{ ''.__class__.__mro__ }}", "{{ {}.__class__.__base__ }}", "{{ namespace.__init__.__globals__ }}",
-		"{{ self.__init__ }}", "{{ cycler.__init__.__globals__.os }}", "{{ '{0.__class__.__mro__}'.format(1) }}",
-		"{{ '\\N{BULLET}' }}", "{{ (-8) ** 0.5 }}", "{% include 'x' %}", "{% block a %}{% endblock %}",
+		"{{ [1]|attr('append') }}", "{{ 'a'.encode() }}", "{{ lipsum() }}", "{{ [].append(1) }}",
+		"{{ {}.update({}) }}",
+		"{{ ''.__class__.__mro__ }}", "{{ {}.__class__.__base__ }}",
+		"{{ namespace.__init__.__globals__ }}",
+		"{{ self.__init__ }}", "{{ cycler.__init__.__globals__.os }}",
+		"{{ '{0.__class__.__mro__}'.format(1) }}",
+		"{{ '\\N{BULLET}' }}", "{{ (-8) ** 0.5 }}", "{% include 'x' %}",
+		"{% block a %}{% endblock %}",
 	} {
 		if got, err := render(source, nil); err == nil {
 			t.Errorf("%s rendered %q", source, got)

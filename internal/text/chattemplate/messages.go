@@ -12,8 +12,8 @@ import (
 // its JSON text stands for (absent or empty: an empty object; not JSON: left as it is); tool_calls
 // that are empty or null go away, so that templates that ask whether they are defined see none;
 // content that is a list is checked to hold text parts only, and for FormatString joined with
-// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list; reasoning, as
-// answers have it, is given as reasoning_content too, as templates know it.
+// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list;
+// reasoning, as answers have it, is given as reasoning_content too, as templates know it.
 func Messages(raw []json.RawMessage, f Format) (values.Value, error) {
 	list := make([]values.Value, len(raw))
 	for i, text := range raw {
@@ -103,7 +103,9 @@ func prepareContent(content values.Value, f Format) (values.Value, error) {
 			return values.Value{}, values.Errorf("content[%d].type must be a string", i)
 		}
 		if kind.Text != "text" {
-			return values.Value{}, values.Errorf("content[%d]: content parts of type %s are not supported, only text", i, values.Quote(kind.Text))
+			return values.Value{},
+				values.Errorf("content[%d]: content parts of type %s are not supported, only text",
+					i, values.Quote(kind.Text))
 		}
 		text, _ := m.Get("text")
 		if !text.IsString() {

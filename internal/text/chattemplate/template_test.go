@@ -83,7 +83,8 @@ func checkCase(t *testing.T, source string, c renderCase) {
 		if !errors.As(err, &e) {
 			t.Fatalf("error %v is not an *Error", err)
 		}
-		if message, ok := strings.CutPrefix(c.Error, "TemplateError: "); ok && (!e.Raised || e.Msg != message) {
+		if message, ok := strings.CutPrefix(c.Error, "TemplateError: "); ok && (!e.Raised ||
+			e.Msg != message) {
 			t.Fatalf("error %+v, want raised %q", e, message)
 		}
 		return
@@ -114,7 +115,10 @@ func checkFolder(t *testing.T, dir string) {
 		}
 		name := strings.TrimSuffix(file, ".jinja")
 		for _, c := range readCases(t, name+".cases.jsonl") {
-			t.Run(filepath.Base(name)+"/"+c.Case, func(t *testing.T) { checkCase(t, string(source), c) })
+			t.Run(filepath.Base(name)+"/"+c.Case, func(t *testing.T) {
+				checkCase(t, string(source),
+					c)
+			})
 		}
 	}
 }

@@ -30,8 +30,10 @@ func TestFromJSON(t *testing.T) {
 		}
 	}
 	for _, in := range []string{
-		"", " ", "{", "[", "[1", "[1,", "[1,]", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{a:1}`, `{1:2}`, "tru", "nul", "NaN", "Infinity", "+1", "01",
-		"1.", ".5", "1e", "-", "--1", `"a`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"", "\"\\n\n\"", "1 2", "[] x", "'a'",
+		"", " ", "{", "[", "[1", "[1,", "[1,]", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{a:1}`,
+		`{1:2}`, "tru", "nul", "NaN", "Infinity", "+1", "01",
+		"1.", ".5", "1e", "-", "--1", `"a`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"",
+		"\"\\n\n\"", "1 2", "[] x", "'a'",
 		strings.Repeat("[", 300) + strings.Repeat("]", 300), strings.Repeat("9", 5000),
 	} {
 		if v, err := FromJSON([]byte(in)); err == nil {
@@ -75,7 +77,8 @@ func TestGoValues(t *testing.T) {
 
 // TestConcurrentRenders shares one template and one context, as a server does.
 func TestConcurrentRenders(t *testing.T) {
-	tmpl, err := Parse("{% set ns = namespace(n=0) %}{% for k, v in d.items() %}{% set ns.n = ns.n + v %}{% endfor %}{{ ns.n }}{{ d.k12 }}{{ d|tojson|length }}")
+	tmpl, err := Parse("{% set ns = namespace(n=0) %}{% for k, v in d.items() %}{% set ns.n = " +
+		"ns.n + v %}{% endfor %}{{ ns.n }}{{ d.k12 }}{{ d|tojson|length }}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func TestConcurrentRenders(t *testing.T) {
 // FuzzFromJSON checks that FromJSON takes what encoding/json takes, and that what it prints reads
 // back the same.
 func FuzzFromJSON(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,2.5,"x\u00e9\ud83d\ude00"],"b":null}`, `[]`, `"\ud800"`, `-1e-7`, `123456789012345678901234567890`, `{"a":1,"a":2}`} {
+	for _, seed := range []string{`{"a":[1,2.5,"x\u00e9\ud83d\ude00"],"b":null}`, `[]`, `"\ud800"`,
+		`-1e-7`, `123456789012345678901234567890`, `{"a":1,"a":2}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

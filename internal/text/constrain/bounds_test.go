@@ -47,23 +47,27 @@ func peak(f func()) int {
 	return max(most, heap()-before)
 }
 
-// TestBounds compiles what was written to cost much, and goes on in it for as long as it may: nothing
-// takes more memory than a constraint may have, counted or in truth, and everything ends. What is
-// refused says by which bound.
+// TestBounds compiles what was written to cost much, and goes on in it for as long as it may:
+// nothing takes more memory than a constraint may have, counted or in truth, and everything ends.
+// What is refused says by which bound.
 func TestBounds(t *testing.T) {
 	object := func(text string) Spec { return Spec{Kind: JSONSchema, Text: text} }
-	anyOf := func(n int, f func(i int) string) Spec { return object(`{"anyOf":[` + many(n, ",", f) + `]}`) }
+	anyOf := func(n int, f func(i int) string) Spec {
+		return object(`{"anyOf":[` + many(n, ",", f) +
+			`]}`)
+	}
 	doubling := func(alternative string) Spec {
 		return Spec{Kind: Grammar, Text: "root ::= r0\n" + many(60, "", func(i int) string {
 			return fmt.Sprintf("r%d ::= r%d r%d%s\n", i, i+1, i+1, alternative)
 		}) + `r60 ::= "a"`}
 	}
 	tools := func(style string, n int, schema func(i int) string) Spec {
-		return Spec{Kind: StructuralTag, Text: `{"format":{"type":"triggered_tags","triggers":["<f="],"tags":[` +
-			many(n, ",", func(i int) string {
-				return fmt.Sprintf(`{"begin":"<f=t%d>","content":{"type":"json_schema","style":%q,"json_schema":%s},"end":"</f>"}`,
-					i, style, schema(i))
-			}) + `]}}`}
+		return Spec{Kind: StructuralTag,
+			Text: `{"format":{"type":"triggered_tags","triggers":["<f="],"tags":[` + many(n, ",",
+				func(i int) string {
+					return fmt.Sprintf(
+						`{"begin":"<f=t%d>","content":{"type":"json_schema","style":%q,"json_schema":%s},"end":"</f>"}`, i, style, schema(i))
+				}) + `]}}`}
 	}
 	const compiles = ""
 	for _, c := range []struct {
@@ -82,34 +86,40 @@ func TestBounds(t *testing.T) {
 			return fmt.Sprintf(`{"const":"v%d"}`, i)
 		}) + `]}`), compiles, false},
 		{"200 objects, one of them", object(`{"oneOf":[` + many(200, ",", func(i int) string {
-			return fmt.Sprintf(`{"properties":{"a%d":{"pattern":"a%d[0-9]+x"}},"required":["a%d"]}`, i, i, i)
+			return fmt.Sprintf(`{"properties":{"a%d":{"pattern":"a%d[0-9]+x"}},"required":["a%d"]}`,
+				i, i, i)
 		}) + `]}`), "more than 4000000 operations", true},
 		{"alternatives of alternatives", object(`{"allOf":[` + many(12, ",", func(int) string {
 			return `{"anyOf":[` + many(20, ",", func(j int) string {
 				return fmt.Sprintf(`{"properties":{"p":{"enum":[%d]}}}`, j)
 			}) + `]}`
 		}) + `]}`), "more than 256 alternatives", false},
-		{"anything but a long array", object(`{"not":{"const":[` + many(20_000, ",", func(int) string { return "1" }) + `]}}`),
-			"more than 4000000 operations", false},
-		{"15,000 properties with patterns", object(`{"properties":{` + many(15_000, ",", func(i int) string {
-			return fmt.Sprintf(`"p%d":{"type":"string","pattern":"^a%d[0-9]+$"}`, i, i)
-		}) + `}}`), compiles, true},
-		{"many properties, many alternatives", object(`{"properties":{` + many(12_000, ",", func(i int) string {
-			return fmt.Sprintf(`"p%d":{"type":"string"}`, i)
-		}) + `},"anyOf":[` + many(250, ",", func(i int) string { return fmt.Sprintf(`{"required":["p%d"]}`, i) }) + `]}`),
+		{"anything but a long array", object(`{"not":{"const":[` + many(20_000, ",",
+			func(int) string { return "1" }) + `]}}`), "more than 4000000 operations", false},
+		{"15,000 properties with patterns", object(`{"properties":{` + many(15_000, ",",
+			func(i int) string {
+				return fmt.Sprintf(`"p%d":{"type":"string","pattern":"^a%d[0-9]+$"}`, i, i)
+			}) + `}}`), compiles, true},
+		{"many properties, many alternatives", object(`{"properties":{` + many(12_000, ",",
+			func(i int) string {
+				return fmt.Sprintf(`"p%d":{"type":"string"}`, i)
+			}) + `},"anyOf":[` + many(250, ",",
+			func(i int) string { return fmt.Sprintf(`{"required":["p%d"]}`, i) }) + `]}`),
 			"more than 64 MiB of memory", false},
-		{"a pattern of options", object(`{"type":"string","pattern":"` + strings.Repeat("(ab?c*|[d-z]{2,9})?", 50_000) + `"}`),
-			compiles, true},
-		{"counts of counts", object(`{"type":"string","pattern":"^((((a{1,99}b?){1,99}c?){1,99}d?){1,99}e?){1,99}$","minLength":400,"maxLength":5000}`),
-			"more than 1048576 operations", false},
+		{"a pattern of options", object(`{"type":"string","pattern":"` +
+			strings.Repeat("(ab?c*|[d-z]{2,9})?", 50_000) + `"}`), compiles, true},
+		{"counts of counts", object(
+			`{"type":"string","pattern":"^((((a{1,99}b?){1,99}c?){1,99}d?){1,99}e?){1,99}$","minLength":400,"maxLength":5000}`), "more than 1048576 operations", false},
 		{"a hundred tools", tools("json", 100, func(i int) string {
 			return `{"oneOf":[` + many(60, ",", func(j int) string {
-				return fmt.Sprintf(`{"properties":{"a%d":{"const":%d}},"required":["a%d"]}`, j, i, j)
+				return fmt.Sprintf(`{"properties":{"a%d":{"const":%d}},"required":["a%d"]}`, j, i,
+					j)
 			}) + `]}`
 		}), "more than 4000000 operations", true},
 		{"a tool of many definitions", tools("qwen_xml", 1, func(int) string {
 			return `{"$defs":{` + many(3000, ",", func(j int) string {
-				return fmt.Sprintf(`"d%d":{"type":"object","properties":{"a":{"type":"integer"}}}`, j)
+				return fmt.Sprintf(`"d%d":{"type":"object","properties":{"a":{"type":"integer"}}}`,
+					j)
 			}) + `},"properties":{` + many(3000, ",", func(j int) string {
 				return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/d%d"}`, j, j)
 			}) + `}}`
@@ -118,7 +128,8 @@ func TestBounds(t *testing.T) {
 		{"doubling or a letter", doubling(` | "a"`), compiles, false},
 		{"doubling or nothing", doubling(` | ""`), compiles, true},
 		{"doubling with loops", doubling(` | "a" r0 | [a-c] | ""`), compiles, false},
-		{"any number of ways", Spec{Kind: Grammar, Text: `root ::= root root root | root root | "a" | "b"`}, compiles, true},
+		{"any number of ways", Spec{Kind: Grammar,
+			Text: `root ::= root root root | root root | "a" | "b"`}, compiles, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && testing.Short() {
@@ -130,7 +141,8 @@ func TestBounds(t *testing.T) {
 				compiled, err := Compile(c.spec, v, Limits{})
 				var e *Error
 				if c.refused != compiles {
-					if !errors.As(err, &e) || !e.TooComplex || !strings.Contains(e.Reason, c.refused) {
+					if !errors.As(err, &e) || !e.TooComplex || !strings.Contains(e.Reason,
+						c.refused) {
 						t.Errorf("%v instead of %q", err, c.refused)
 					}
 					return
@@ -144,15 +156,16 @@ func TestBounds(t *testing.T) {
 				runtime.KeepAlive(compiled)
 			})
 			t.Logf("%d KiB counted, %d KiB at most", held>>10, most>>10)
-			if limits := (Limits{}).filled(); held > limits.Bytes+limits.Bytes/64 || most > 256<<20 {
+			if limits := (Limits{}).filled(); held > limits.Bytes+limits.Bytes/64 ||
+				most > 256<<20 {
 				t.Errorf("%d MiB counted, %d MiB at most", held>>20, most>>20)
 			}
 		})
 	}
 }
 
-// walk goes on by some token of the mask, for so many of them, and says how many it found and whether
-// the limits ended it.
+// walk goes on by some token of the mask, for so many of them, and says how many it found and
+// whether the limits ended it.
 func walk(c *Compiled, v *Vocabulary, most int) (tokens int, spent bool) {
 	m := c.Matcher()
 	mask := make([]uint32, v.Words())
@@ -213,8 +226,8 @@ func id(v *Vocabulary, b byte) int32 {
 	return -1
 }
 
-// TestAnswerIsBounded goes on in a grammar that can be read in more ways with every token: an answer
-// comes to its end after as many tokens each time, and costs others nothing.
+// TestAnswerIsBounded goes on in a grammar that can be read in more ways with every token: an
+// answer comes to its end after as many tokens each time, and costs others nothing.
 func TestAnswerIsBounded(t *testing.T) {
 	v := small()
 	limits := Limits{Answer: 200_000, Token: 1000}

@@ -29,17 +29,18 @@ type Limits struct {
 	Schema int
 	// Symbols is the size of a grammar in symbols; 500,000.
 	Symbols int
-	// Steps and Items are the operations on expressions, and the places in rules, that one mask, and
-	// going on by one token, may take; 2,000,000 and 600,000.
+	// Steps and Items are the operations on expressions, and the places in rules, that one mask,
+	// and going on by one token, may take; 2,000,000 and 600,000.
 	Steps, Items int
-	// Answer and Token bound the work of an answer in operations: Answer in all, 6,000,000, and Token
-	// more for each of its tokens, 5,000. Work that was done for another answer does not count again.
+	// Answer and Token bound the work of an answer in operations: Answer in all, 6,000,000, and
+	// Token more for each of its tokens, 5,000. Work that was done for another answer does not
+	// count again.
 	Answer, Token int
 	// AnswerItems is the places in rules on the way of an answer, which last as long as it does;
 	// 2,000,000.
 	AnswerItems int
-	// Bytes is the memory of the tables of a constraint, as regex.Builder counts it; 64 MiB. A process
-	// has up to three times as much for it while they grow.
+	// Bytes is the memory of the tables of a constraint, as regex.Builder counts it; 64 MiB. A
+	// process has up to three times as much for it while they grow.
 	Bytes int
 	// Brief gives up on what takes more than a sixteenth of Compile, Schema, Symbols and Bytes to
 	// compile, with an error that is TooComplex.
@@ -60,7 +61,8 @@ func (l Limits) filled() Limits {
 		field *int
 		value int
 	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Schema, schema.Fuel},
-		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 600_000}, {&l.Answer, 6_000_000}, {&l.Token, 5000},
+		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 600_000}, {&l.Answer, 6_000_000},
+		{&l.Token, 5000},
 		{&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20}, {&l.States, 250_000},
 		{&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {
@@ -120,9 +122,11 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 
 // tooLarge is the error of a constraint whose tables do not fit the limits.
 func tooLarge(s Spec, limits Limits) *Error {
-	e := &Error{Code: cfg.GrammarTooComplex, TooComplex: true, Subject: "memory", Reason: fmt.Sprintf(
-		"to enforce it takes more than %d MiB of memory: fewer or simpler alternatives and patterns "+
-			"take less", limits.Bytes>>20)}
+	e := &Error{Code: cfg.GrammarTooComplex, TooComplex: true, Subject: "memory",
+		Reason: fmt.Sprintf(
+			"to enforce it takes more than %d MiB of memory: fewer or simpler alternatives and "+
+				"patterns "+
+				"take less", limits.Bytes>>20)}
 	if s.Kind == JSONSchema {
 		e.Code = cfg.SchemaTooLarge
 	}
@@ -172,7 +176,8 @@ func schemas(g *cfg.Grammar, s Spec, limits Limits) func(string, bool) (cfg.Sym,
 	left := limits.Schema
 	return func(text string, closed bool) (cfg.Sym, error) {
 		return schema.Compile(text, g, schema.Options{Compact: s.Compact,
-			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Fuel: limits.Schema, Left: &left})
+			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Fuel: limits.Schema,
+			Left: &left})
 	}
 }
 

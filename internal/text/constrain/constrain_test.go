@@ -18,9 +18,12 @@ import (
 // characters, equal bytes twice, ids of nothing, special tokens.
 func small() *Vocabulary {
 	texts := []string{"", "a", "b", "ab", "abc", "c", "{", "}", "{\"", "\"", "\":", "\": ", "\",\"",
-		"\"}", "1", "0", "-1", ".5", "e", "e+", " ", "  ", "\n", "\n\t", ",", ", \"", ":", "[", "]", "[[", "]]",
-		"]}", "],[", "true", "tru", "e}", "null", "\\", "\\u", "\\n", "00", "é", "\xc3", "\xa9", "\xf0\x9f",
-		"\x98\x80", "aaaaaaaaaaaaaaaaaaaaaaaa", "ab", "a", "(", ")", "()", "))", "+", "x", "xx", "xy", "d", "ed"}
+		"\"}", "1", "0", "-1", ".5", "e", "e+", " ", "  ", "\n", "\n\t", ",", ", \"", ":", "[", "]",
+		"[[", "]]",
+		"]}", "],[", "true", "tru", "e}", "null", "\\", "\\u", "\\n", "00", "é", "\xc3", "\xa9",
+		"\xf0\x9f",
+		"\x98\x80", "aaaaaaaaaaaaaaaaaaaaaaaa", "ab", "a", "(", ")", "()", "))", "+", "x", "xx",
+		"xy", "d", "ed"}
 	for c := range 256 { // what a text needs is always there
 		texts = append(texts, string([]byte{byte(c)}))
 	}
@@ -29,8 +32,8 @@ func small() *Vocabulary {
 		tokens[i] = []byte(t)
 	}
 	n := int32(len(texts))
-	return NewVocabulary(tokens, map[string]int32{"<tool>": n + 1, "</tool>": n + 2, "<end>": n + 3},
-		n+3)
+	return NewVocabulary(tokens, map[string]int32{"<tool>": n + 1, "</tool>": n + 2, "<end>": n +
+		3}, n+3)
 }
 
 // agree holds that the mask of a matcher is what Accept takes, token by token, and returns it.
@@ -57,7 +60,8 @@ func agree(t *testing.T, what string, m *Matcher, v *Vocabulary) []int32 {
 
 // wander takes random tokens of the masks, which are held to be right, and returns the text when it
 // comes to an end that the constraint admits.
-func wander(t *testing.T, r *rand.Rand, c *Compiled, v *Vocabulary, steps int) (text string, ended bool) {
+func wander(t *testing.T, r *rand.Rand, c *Compiled, v *Vocabulary, steps int) (text string,
+	ended bool) {
 	t.Helper()
 	m := c.Matcher()
 	for range steps {
@@ -94,8 +98,9 @@ func compiled(t *testing.T, s Spec, v *Vocabulary) *Compiled {
 func TestRegex(t *testing.T) {
 	v := small()
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, pattern := range []string{"a*b?c+", "(ab|abc)*", "[a-c]{3,40}", `-?\d+(\.\d+)?`, ".*x{1}",
-		"[^a]{2}é", "(?!ab)[abc]+", `"[^"\n]*"`, "(a|b){2,30}c", "[\\s\\S]{5,300}", "é😀?"} {
+	for _, pattern := range []string{"a*b?c+", "(ab|abc)*", "[a-c]{3,40}", `-?\d+(\.\d+)?`,
+		".*x{1}", "[^a]{2}é", "(?!ab)[abc]+", `"[^"\n]*"`, "(a|b){2,30}c", "[\\s\\S]{5,300}",
+		"é😀?"} {
 		c := compiled(t, Spec{Kind: Regex, Text: pattern}, v)
 		b := regex.NewBuilder(1 << 20)
 		want, err := b.Pattern(pattern, regex.Syntax{Python: true})
@@ -192,10 +197,13 @@ func TestJSONObject(t *testing.T) {
 		if ends == 0 {
 			t.Error("no object ends")
 		}
-		for text, want := range map[string]bool{`{}`: true, `{"a":1}`: true, `{"a":[1,true,null,{"b":0.5e+1}]}`: true,
-			`{"a": 1, "b": []}`: !compact, "{\n\t\"a\":1\n}": !compact, `{"a":1,}`: false, `[]`: false,
-			` {}`: false, `{} `: false, `{"a" "b"}`: false, `{"\u00e9\n":"é"}`: true, "{\"\n\":1}": false,
-			`{"a":01}`: false, `{"a":1.}`: false} {
+		for text, want := range map[string]bool{`{}`: true, `{"a":1}`: true,
+			`{"a":[1,true,null,{"b":0.5e+1}]}`: true,
+			`{"a": 1, "b": []}`:                !compact, "{\n\t\"a\":1\n}": !compact, `{"a":1,}`: false,
+			`[]`:  false,
+			` {}`: false, `{} `: false, `{"a" "b"}`: false, `{"\u00e9\n":"é"}`: true,
+			"{\"\n\":1}": false,
+			`{"a":01}`:   false, `{"a":1.}`: false} {
 			if got := accepts(c, v, text); got != want {
 				t.Errorf("%q is %v", text, got)
 			}

@@ -151,10 +151,12 @@ ws ::= | " " | "\n" [ \t]{0,20}`
 		{`root ::= root "+" t | t
 t ::= t "x" f | f
 f ::= "(" root ")" | [a-z]`, []string{"a", "a+bxc", "((a))x(b+c)"}, []string{"", "a+", "(a"}},
-		{"root ::= \"a\"{2} 'b'{,2} \"c\"{1,} .", []string{"aaccx", "aabbcé"}, []string{"aac", "abcx"}},
+		{"root ::= \"a\"{2} 'b'{,2} \"c\"{1,} .", []string{"aaccx", "aabbcé"}, []string{"aac",
+			"abcx"}},
 		{"root ::= ws \"x\" ws\nws ::= ([ \\t\\n] ws)?", []string{"x", "  x\n"}, []string{"", " "}},
 		{`root ::= "a" root "b" | ""`, []string{"", "ab", "aaabbb"}, []string{"aab", "abb"}},
-		{"root ::= item+\nitem ::= [ab]+ | \"(\" root \")\"", []string{"aabab(a)b", "((a)(b))"}, []string{"(", "()"}},
+		{"root ::= item+\nitem ::= [ab]+ | \"(\" root \")\"", []string{"aabab(a)b", "((a)(b))"},
+			[]string{"(", "()"}},
 		{`root ::= "\u00e9\U0001F600\[\]\""`, []string{`é😀[]"`}, nil},
 	} {
 		g := compiled(t, Spec{Kind: Grammar, Text: c.grammar}, v)

@@ -22,15 +22,21 @@ factor: NUMBER | "(" expr ")"
 %import common.NUMBER
 %import common (WS_INLINE, WS -> BLANK)
 %ignore WS_INLINE`, []string{"1", "1 + 2*(3.5-  4e1)", " 1"}, []string{"", "1 +", "1\n+2", "(1", "1 "}},
-		{"start: \"list\"i [\"en\"] \"ed\"", []string{"listed", "LISTened"}, []string{"listEN", "listen"}},
-		{"start: A ~ 2 B~1..2 C{2,3}\nA: \"a\"..\"c\"\nB: /x|y/i\nC: \"d\"", []string{"abXdd", "acxYddd"},
-			[]string{"aXdd", "abXd", "abXyxdd"}},
-		{"start: WORD & ~(/a.*/ | \"b\")\n%import common.WORD", []string{"b1"}[:0], []string{"abc", "b"}},
-		{"start: W\nW: WORD & ~(/a.*/ | \"b\")\n%import common.WORD", []string{"bc", "c"}, []string{"abc", "b", "1"}},
-		{"start: text \"x\"\ntext[lazy]: /[a-z ]*;/", []string{"ab c;x", ";x"}, []string{"ab", "a;b;x"}},
+		{"start: \"list\"i [\"en\"] \"ed\"", []string{"listed", "LISTened"}, []string{"listEN",
+			"listen"}},
+		{"start: A ~ 2 B~1..2 C{2,3}\nA: \"a\"..\"c\"\nB: /x|y/i\nC: \"d\"", []string{"abXdd",
+			"acxYddd"}, []string{"aXdd", "abXd", "abXyxdd"}},
+		{"start: WORD & ~(/a.*/ | \"b\")\n%import common.WORD", []string{"b1"}[:0], []string{"abc",
+			"b"}},
+		{"start: W\nW: WORD & ~(/a.*/ | \"b\")\n%import common.WORD", []string{"bc", "c"},
+			[]string{"abc", "b", "1"}},
+		{"start: text \"x\"\ntext[lazy]: /[a-z ]*;/", []string{"ab c;x", ";x"}, []string{"ab",
+			"a;b;x"}},
 		{"start: %json {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}},\n" +
-			" \"required\": [\"a\"], \"additionalProperties\": false} \"!\"", []string{`{"a": 1}!`}, []string{`{}!`, `{"a":1}`}},
-		{"start: x*\nx: \"a\" | \"(\" start \")\"\n  | \"b\"", []string{"", "ab(a)(())"}, []string{"(", "c"}},
+			" \"required\": [\"a\"], \"additionalProperties\": false} \"!\"", []string{`{"a": 1}!`},
+			[]string{`{}!`, `{"a":1}`}},
+		{"start: x*\nx: \"a\" | \"(\" start \")\"\n  | \"b\"", []string{"", "ab(a)(())"},
+			[]string{"(", "c"}},
 		{"start: ESCAPED_STRING C_COMMENT\n%import common.ESCAPED_STRING\n%import common.C_COMMENT",
 			[]string{`"a\"b"/* x ** y */`}, []string{`"a"/* x`}},
 		{"start: \"a\" start |\n", []string{"", "aaa"}, []string{"b"}},
@@ -62,23 +68,24 @@ factor: NUMBER | "(" expr ")"
 func TestLarkErrors(t *testing.T) {
 	v := small()
 	for text, want := range map[string]string{
-		"start: x":                                 "at 1:8: the rule x is not defined",
-		"x: \"a\"":                                 "at 1:1: there is no rule start",
-		"\nstart: \"a\" start":                     "at 2:1: no text satisfies it",
-		"start: \"a\"\nstart: \"b\"":               "at 2:1: the rule start is defined twice",
-		"start: (\"a\"":                            "missing )",
-		"start: \"a\")":                            "the end of the line is expected",
-		"start: \"a":                               "missing \"",
-		"start: /a":                                "missing / at the end of a pattern",
-		"start: /a(/":                              "at 1:8: at offset 2: missing )",
-		"start: /(?<=a)b/":                         "look-behind is not supported",
-		"start: A\nA: \"x\" A | \"y\" A \"z\"":     "A is a terminal, and uses itself",
-		"start: \"b\"..\"a\"":                      "a range is of two characters",
-		"start{x}: x":                              "a template is not supported",
-		"start.2: \"a\"":                           "a priority is not supported",
-		"start[stop=\"x\"]: \"a\"":                 "the attribute stop is not supported",
-		"%declare X\nstart: X":                     "the directive %declare is not supported",
-		"%import x.Y\nstart: Y":                    "an import from another module than common is not supported",
+		"start: x":                             "at 1:8: the rule x is not defined",
+		"x: \"a\"":                             "at 1:1: there is no rule start",
+		"\nstart: \"a\" start":                 "at 2:1: no text satisfies it",
+		"start: \"a\"\nstart: \"b\"":           "at 2:1: the rule start is defined twice",
+		"start: (\"a\"":                        "missing )",
+		"start: \"a\")":                        "the end of the line is expected",
+		"start: \"a":                           "missing \"",
+		"start: /a":                            "missing / at the end of a pattern",
+		"start: /a(/":                          "at 1:8: at offset 2: missing )",
+		"start: /(?<=a)b/":                     "look-behind is not supported",
+		"start: A\nA: \"x\" A | \"y\" A \"z\"": "A is a terminal, and uses itself",
+		"start: \"b\"..\"a\"":                  "a range is of two characters",
+		"start{x}: x":                          "a template is not supported",
+		"start.2: \"a\"":                       "a priority is not supported",
+		"start[stop=\"x\"]: \"a\"":             "the attribute stop is not supported",
+		"%declare X\nstart: X":                 "the directive %declare is not supported",
+		"%import x.Y\nstart: Y": "an import from another module than common " +
+			"is not supported",
 		"%import common.NOPE\nstart: NOPE":         "there is no terminal common.NOPE",
 		"start: <nothing>":                         "there is no token <nothing>",
 		"start: <[1-x]>":                           "without the ids of tokens",
@@ -101,7 +108,8 @@ func TestLarkErrors(t *testing.T) {
 }
 
 func FuzzLark(f *testing.F) {
-	f.Add("start: a+ | B \"x\"i~2..3 //c\na: /[a-z]+/ & ~\"b\" | <[1-3]>\n  | %json {\"type\": \"null\"}\nB[lazy]: \"q\"..\"z\"\n%ignore \" \"")
+	f.Add("start: a+ | B \"x\"i~2..3 //c\na: /[a-z]+/ & ~\"b\" | <[1-3]>\n  | %json {\"type\": " +
+		"\"null\"}\nB[lazy]: \"q\"..\"z\"\n%ignore \" \"")
 	f.Add("start: NUMBER\n%import common (NUMBER, WS -> X)\n%ignore X")
 	v := small()
 	f.Fuzz(func(t *testing.T, text string) {

@@ -120,9 +120,10 @@ func TestManyKeys(t *testing.T) {
 			required = append(required, fmt.Sprintf(`"k%d"`, i))
 		}
 	}
-	c := compiled(t, Spec{Kind: JSONSchema, AnyOrder: true, Text: `{"type":"object","properties":{` +
-		strings.Join(keys, ",") + `},"required":[` + strings.Join(required, ",") +
-		`],"additionalProperties":false}`}, v)
+	c := compiled(t, Spec{Kind: JSONSchema, AnyOrder: true,
+		Text: `{"type":"object","properties":{` + strings.Join(keys, ",") + `},"required":[` +
+			strings.Join(required, ",") +
+			`],"additionalProperties":false}`}, v)
 	for text, want := range map[string]bool{
 		`{"k100":1,"k7":2,"k0":3,"k149":4,"k50":5}`: true,
 		`{"k100":1,"k7":2,"k0":3,"k7":4,"k50":5}`:   false,

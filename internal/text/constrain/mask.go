@@ -106,8 +106,8 @@ func (c *Compiled) holds(s int32, runes int) bool {
 	return false
 }
 
-// nodesPerUnit is how many nodes of a trie are walked in the time of an operation, where all that is
-// asked is known.
+// nodesPerUnit is how many nodes of a trie are walked in the time of an operation, where all that
+// is asked is known.
 const nodesPerUnit = 128
 
 // walkLexer walks a trie with a lexer state.

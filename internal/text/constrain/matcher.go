@@ -26,7 +26,8 @@ type Matcher struct {
 	root    *row
 	threads []thread
 	spent   bool
-	// left is the operations that the rest of the answer may take, and rows the items on its way here.
+	// left is the operations that the rest of the answer may take, and rows the items on its way
+	// here.
 	left, rows int
 	// steps and items are what is under way was given, taken is what it took, in operations.
 	steps, items, taken int
@@ -93,8 +94,8 @@ func (m *Matcher) Mask(row []uint32) {
 	m.Try(row, math.MaxInt)
 }
 
-// Try is Mask and Accepting with at most so many operations, and says whether they were enough. What
-// it has found out is known to the next one.
+// Try is Mask and Accepting with at most so many operations, and says whether they were enough.
+// What it has found out is known to the next one.
 func (m *Matcher) Try(row []uint32, operations int) (accepting, enough bool) {
 	c := m.c
 	m.refuel(operations)
@@ -119,8 +120,8 @@ func (m *Matcher) Try(row []uint32, operations int) (accepting, enough bool) {
 // it.
 func (m *Matcher) Accept(token int32) bool { return m.TryAccept(token, math.MaxInt) }
 
-// TryAccept is Accept with at most so many operations: when they are not enough it is false, and the
-// Matcher Exhausted. What it has found out is known to the next one.
+// TryAccept is Accept with at most so many operations: when they are not enough it is false, and
+// the Matcher Exhausted. What it has found out is known to the next one.
 func (m *Matcher) TryAccept(token int32, operations int) bool {
 	c := m.c
 	m.refuel(operations)

@@ -251,7 +251,8 @@ func (l *list) oneEmpty() bool {
 // list is the list with the elements that derive something; nil when one that is needed does not.
 func (b *builder) list(of *cfg.List) *list {
 	clamp := func(n int) int64 { return int64(min(max(n, cfg.Inf), 1<<31-1)) }
-	l := &list{min: max(clamp(of.Min), 0), max: clamp(of.Max), anyOrder: of.AnyOrder, prefix: of.Prefix}
+	l := &list{min: max(clamp(of.Min), 0), max: clamp(of.Max), anyOrder: of.AnyOrder,
+		prefix: of.Prefix}
 	bare := of.Sep == cfg.None
 	if !bare && !b.productive[of.Sep] && (l.max < 0 || l.max > 1) {
 		l.max = 1

@@ -63,15 +63,17 @@ func TestLongOnesWait(t *testing.T) {
 		}
 		asking.Wait()
 		if c.held != 0 || c.compiling != 0 || len(c.long)+len(c.brief) != 0 {
-			t.Errorf("%d bytes held, %d compile, %d and %d turns taken", c.held, c.compiling, len(c.brief), len(c.long))
+			t.Errorf("%d bytes held, %d compile, %d and %d turns taken", c.held, c.compiling,
+				len(c.brief), len(c.long))
 		}
 	})
 }
 
-// TestRoom: what takes long is compiled when there is room for it, and grammars in no use make some.
-// With less memory there is less of it.
+// TestRoom: what takes long is compiled when there is room for it, and grammars in no use make
+// some. With less memory there is less of it.
 func TestRoom(t *testing.T) {
-	for limit, most := range map[int64]int{0: mostBytes, 1: leastBytes, 200 << 20: 200 << 20, 1 << 40: mostBytes} {
+	for limit, most := range map[int64]int{0: mostBytes, 1: leastBytes, 200 << 20: 200 << 20,
+		1 << 40: mostBytes} {
 		testRoom(t, limit, most)
 	}
 }
@@ -126,7 +128,8 @@ func TestMemoryReturned(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		spec := long(0, 20_000)
 		refused := long(0, 20_000)
-		refused.Text = `{"not":` + refused.Text + `,"type":"string","pattern":"(a.{9}b){9}c","minLength":2000}`
+		refused.Text = `{"not":` + refused.Text +
+			`,"type":"string","pattern":"(a.{9}b){9}c","minLength":2000}`
 		for _, s := range []constrain.Spec{spec, refused} {
 			_, err := c.Check(t.Context(), s)
 			var wrong *constrain.Error
@@ -138,7 +141,8 @@ func TestMemoryReturned(t *testing.T) {
 		synctest.Wait()
 		runtime.ReadMemStats(&after)
 		if c.held != 0 || after.NumForcedGC == before.NumForcedGC {
-			t.Errorf("%d bytes held, memory was given back %d times", c.held, after.NumForcedGC-before.NumForcedGC)
+			t.Errorf("%d bytes held, memory was given back %d times", c.held,
+				after.NumForcedGC-before.NumForcedGC)
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
@@ -148,8 +152,8 @@ func TestMemoryReturned(t *testing.T) {
 	})
 }
 
-// TestFreshTables: when the tables have grown much, answers that begin have others, and those under way
-// keep theirs.
+// TestFreshTables: when the tables have grown much, answers that begin have others, and those under
+// way keep theirs.
 func TestFreshTables(t *testing.T) {
 	c := New(vocabulary, 1)
 	defer c.Close()
@@ -181,9 +185,9 @@ func TestFreshTables(t *testing.T) {
 	}
 }
 
-// TestFull: an answer whose next mask fills the tables waits for it and then ends, instead of beginning
-// anew with fresh tables for ever, as do not others; one that waits for a mask which leaves the tables
-// large has it.
+// TestFull: an answer whose next mask fills the tables waits for it and then ends, instead of
+// beginning anew with fresh tables for ever, as do not others; one that waits for a mask which
+// leaves the tables large has it.
 func TestFull(t *testing.T) {
 	hard := constrain.Spec{Kind: constrain.Grammar, Text: `root ::= root root | [a-z]`}
 	text := make([]int32, 300)
@@ -215,9 +219,9 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestSpent goes on in a grammar that can be read in more ways with every token. Each step is done at
-// once or aside, the answer comes to its end though a new matcher goes on after every wait, and an
-// answer of another grammar has its masks all the while.
+// TestSpent goes on in a grammar that can be read in more ways with every token. Each step is done
+// at once or aside, the answer comes to its end though a new matcher goes on after every wait, and
+// an answer of another grammar has its masks all the while.
 func TestSpent(t *testing.T) {
 	c := New(vocabulary, 1)
 	defer c.Close()

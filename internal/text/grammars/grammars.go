@@ -1,9 +1,9 @@
-// Package grammars compiles the constraints of requests, each once, away from the caller that asks for it,
-// and keeps what it compiled for the requests that come later. The driver asks it whether a
+// Package grammars compiles the constraints of requests, each once, away from the caller that asks
+// for it, and keeps what it compiled for the requests that come later. The driver asks it whether a
 // constraint can be enforced at all, and has the answer kept only; the rank that samples takes its
-// masks from it. Both compile the same text, with the same budget, to the same grammar: nothing else
-// crosses between them. What grammars hold is bounded, each and all together, and goes back to the
-// operating system when they are gone.
+// masks from it. Both compile the same text, with the same budget, to the same grammar: nothing
+// else crosses between them. What grammars hold is bounded, each and all together, and goes back to
+// the operating system when they are gone.
 package grammars
 
 import (
@@ -32,10 +32,10 @@ const (
 )
 
 // mostBytes is how many bytes the tables of all grammars and the ways of all answers have together,
-// those in use included, and compileBytes how many one that is being compiled may come to. Tables that
-// have come to freshBytes more than when they were compiled are for the answers that have begun: others
-// begin with fresh ones, so that what many answers have found out does not end one. leastBytes is room
-// for one that is compiled beside others in use.
+// those in use included, and compileBytes how many one that is being compiled may come to. Tables
+// that have come to freshBytes more than when they were compiled are for the answers that have
+// begun: others begin with fresh ones, so that what many answers have found out does not end one.
+// leastBytes is room for one that is compiled beside others in use.
 const (
 	mostBytes    = 512 << 20
 	leastBytes   = 2 * compileBytes
@@ -81,8 +81,8 @@ type Cache struct {
 	shed             shedder
 }
 
-// New returns a cache that compiles so many grammars at a time, at least one and at most four, and as
-// many that take long. It calls vocabulary once, when the first grammar is compiled.
+// New returns a cache that compiles so many grammars at a time, at least one and at most four, and
+// as many that take long. It calls vocabulary once, when the first grammar is compiled.
 func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 	atOnce = min(max(1, atOnce), mostAtOnce)
 	c := &Cache{
@@ -96,13 +96,13 @@ func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 	return c
 }
 
-// Limit sets how many bytes the tables of all grammars and the ways of all answers may have together,
-// from 128 MiB to 512 MiB, which it is before.
+// Limit sets how many bytes the tables of all grammars and the ways of all answers may have
+// together, from 128 MiB to 512 MiB, which it is before.
 func (c *Cache) Limit(bytes int64) { c.most.Store(min(max(bytes, leastBytes), mostBytes)) }
 
 // Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
-// being done by another caller: then the answer is kept already. An error is a *constrain.Error when
-// the text is at fault. When no other request uses the grammar, its tables are dropped.
+// being done by another caller: then the answer is kept already. An error is a *constrain.Error
+// when the text is at fault. When no other request uses the grammar, its tables are dropped.
 func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err error) {
 	c.mu.Lock()
 	g, isNew := c.get(s)
@@ -116,9 +116,9 @@ func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err err
 	return !isNew, err
 }
 
-// Start returns the grammar of a spec for an answer that has so much output, and has it compiled unless
-// that has been done. It does not wait. The caller releases it when it does not use it any more. A cache
-// whose Start is used is to be closed.
+// Start returns the grammar of a spec for an answer that has so much output, and has it compiled
+// unless that has been done. It does not wait. The caller releases it when it does not use it any
+// more. A cache whose Start is used is to be closed.
 func (c *Cache) Start(s constrain.Spec, output []int32) *Grammar {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +198,8 @@ func (c *Cache) rest(g *Grammar) {
 	}
 }
 
-// sweep drops what is idle beyond keptBytes, after a while: a request that is preempted comes again.
+// sweep drops what is idle beyond keptBytes, after a while: a request that is preempted comes
+// again.
 func (c *Cache) sweep() {
 	for {
 		select {
@@ -354,8 +355,8 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 
 // compile turns a panic of the compiler, which would be a defect of it, into an error of the
 // request that found it.
-func compile(s constrain.Spec, v *constrain.Vocabulary, limits constrain.Limits) (g *constrain.Compiled,
-	err error) {
+func compile(s constrain.Spec, v *constrain.Vocabulary,
+	limits constrain.Limits) (g *constrain.Compiled, err error) {
 
 	defer func() {
 		if p := recover(); p != nil {
@@ -382,15 +383,15 @@ func (c *Cache) Close() {
 type Grammar struct {
 	cache *Cache
 	spec  constrain.Spec
-	// These are guarded by the cache's mu: how many use it, that the cache does not find it any more,
-	// that its tables are gone, the bytes of them and of the ways of its answers, those of the tables,
-	// and when it was compiled, and those that count as idle.
+	// These are guarded by the cache's mu: how many use it, that the cache does not find it any
+	// more, that its tables are gone, the bytes of them and of the ways of its answers, those of
+	// the tables, and when it was compiled, and those that count as idle.
 	users               int
 	forgotten, dropped  bool
 	held, tables, fresh int
 	idle                int
-	// found, too, are answers, by the sum of their tokens, of which a goroutine of its own has found out
-	// what comes next: those who ask for it ask again.
+	// found, too, are answers, by the sum of their tokens, of which a goroutine of its own has
+	// found out what comes next: those who ask for it ask again.
 	found map[uint64]*found
 	// full says that its tables have come to what they may.
 	full atomic.Bool
@@ -428,7 +429,8 @@ type way struct {
 	sum  uint64
 }
 
-// Release says that the caller of Start does not use the grammar any more, nor m, its Matcher or nil.
+// Release says that the caller of Start does not use the grammar any more, nor m, its Matcher or
+// nil.
 func (g *Grammar) Release(m *Matcher) {
 	c := g.cache
 	c.mu.Lock()
@@ -452,9 +454,9 @@ func (g *Grammar) leave(w *way) {
 	*w = way{}
 }
 
-// grown counts what the tables of a grammar and the way of one of its answers have come to, and says
-// whether they may stay so large: where all have too much together, those that have more than their
-// share end. The caller holds the grammar's mu.
+// grown counts what the tables of a grammar and the way of one of its answers have come to, and
+// says whether they may stay so large: where all have too much together, those that have more than
+// their share end. The caller holds the grammar's mu.
 func (g *Grammar) grown(compiled *constrain.Compiled, w *way) bool {
 	held := w.at.Held()
 	tables := compiled.Held()
@@ -518,8 +520,8 @@ type State uint8
 const (
 	// Ready: the mask is there.
 	Ready State = iota
-	// Wait: the mask takes long and is made aside, or another one is. Once the grammar is Usable, a new
-	// Matcher is to be asked with all tokens of the answer; this one is of no use any more.
+	// Wait: the mask takes long and is made aside, or another one is. Once the grammar is Usable, a
+	// new Matcher is to be asked with all tokens of the answer; this one is of no use any more.
 	Wait
 	// Lost: the grammar does not allow these tokens.
 	Lost
@@ -531,8 +533,9 @@ const (
 const maxFound = 256
 
 // Next goes on by tokens. Where it is Ready it sets the bits of those that may come next in mask,
-// which has Words at least, and clears the others (see constrain's); accepting says that the answer may
-// end here. What it does takes some milliseconds at most: what takes longer is done by a goroutine.
+// which has Words at least, and clears the others (see constrain's); accepting says that the answer
+// may end here. What it does takes some milliseconds at most: what takes longer is done by a
+// goroutine.
 func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) {
 	g := m.grammar
 	if !g.lock() {
@@ -575,7 +578,8 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 }
 
 // next is Next with at most so many operations, and says whether they were enough.
-func (w *way) next(c *constrain.Compiled, mask []uint32, operations int) (s State, accepting, enough bool) {
+func (w *way) next(c *constrain.Compiled, mask []uint32, operations int) (s State, accepting,
+	enough bool) {
 	all := operations == math.MaxInt
 	for ; w.done < len(w.path); w.done++ {
 		if !w.at.TryAccept(w.path[w.done], operations) {
@@ -613,8 +617,9 @@ func (g *Grammar) remember(f *found) {
 	g.found[f.sum] = f
 }
 
-// waitedFor says whether something was found out, or is being, that an answer with such an output may be
-// waiting for: elsewhere it would have to be found out again, and again. The caller holds the cache's mu.
+// waitedFor says whether something was found out, or is being, that an answer with such an output
+// may be waiting for: elsewhere it would have to be found out again, and again. The caller holds
+// the cache's mu.
 func (g *Grammar) waitedFor(output []int32) bool {
 	f := g.found[sum(0, output)]
 	return f != nil && slices.Equal(f.path, output) || g.busy.Load()
@@ -655,8 +660,8 @@ func (g *Grammar) lock() bool {
 	return true
 }
 
-// Usable says whether a mask can be had now: the grammar has been compiled, or found impossible, and
-// no mask is being made that takes long.
+// Usable says whether a mask can be had now: the grammar has been compiled, or found impossible,
+// and no mask is being made that takes long.
 func (g *Grammar) Usable() bool { return g.Ready() && !g.busy.Load() }
 
 // Await waits until the grammar is usable, but not for longer than some time.

@@ -54,7 +54,8 @@ func TestShared(t *testing.T) {
 			var last []int32
 			for n := range 2 * (5 + i%4) {
 				want := int32("ab"[n%2])
-				if s, done := m.Next(last, mask); done || s != Ready || mask[want>>5] != 1<<(want&31) {
+				if s, done := m.Next(last, mask); done || s != Ready ||
+					mask[want>>5] != 1<<(want&31) {
 					t.Errorf("%v after %d: %v, complete %v, mask %x", spec, n, s, done, mask)
 					return
 				}
@@ -136,12 +137,13 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestLongMask goes on behind a long text, as after a rank has been lost, in a grammar that takes much
-// for it: that is done aside, and is there when the grammar is asked again.
+// TestLongMask goes on behind a long text, as after a rank has been lost, in a grammar that takes
+// much for it: that is done aside, and is there when the grammar is asked again.
 func TestLongMask(t *testing.T) {
 	c := New(vocabulary, 1)
 	defer c.Close()
-	a := &answer{cache: c, spec: constrain.Spec{Kind: constrain.Grammar, Text: `root ::= root root | [a-z]`}}
+	a := &answer{cache: c, spec: constrain.Spec{Kind: constrain.Grammar,
+		Text: `root ::= root root | [a-z]`}}
 	for i := range 400 {
 		a.text = append(a.text, int32('a'+i%26))
 	}

@@ -30,8 +30,8 @@ type Part struct {
 	ID, Name string
 	// Text is whole characters if what was pushed was.
 	Text string
-	// From and To are where content is in the answer, in bytes. What was left out within it, as white
-	// space is before a call, is between.
+	// From and To are where content is in the answer, in bytes. What was left out within it, as
+	// white space is before a call, is between.
 	From, To int
 }
 
@@ -60,8 +60,8 @@ type Options struct {
 	Types func(function, parameter string) Types
 	// ID makes the id of a call that the model gave none.
 	ID func() string
-	// Drop are texts that are no part of an answer: special tokens that are in the text only because
-	// tags are among them.
+	// Drop are texts that are no part of an answer: special tokens that are in the text only
+	// because tags are among them.
 	Drop []string
 	// Single ends the answer with its first call.
 	Single bool

@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
-// byteVocabulary has a token for every byte, and those texts as special tokens; the last is the end.
+// byteVocabulary has a token for every byte, and those texts as special tokens; the last is the
+// end.
 func byteVocabulary(special ...string) *constrain.Vocabulary {
 	tokens := make([][]byte, 256)
 	for c := range tokens {
@@ -25,13 +26,16 @@ func byteVocabulary(special ...string) *constrain.Vocabulary {
 }
 
 var envelopeTools = []Tool{
-	{"get_weather", json.RawMessage(`{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":99}},"required":["city"]}`)},
-	{"get", json.RawMessage(`{"type":"object","properties":{"s":{"type":"string","maxLength":4},"l":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["s","l"]}`)},
+	{"get_weather", json.RawMessage(
+		`{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":99}},"required":["city"]}`)},
+	{"get", json.RawMessage(
+		`{"type":"object","properties":{"s":{"type":"string","maxLength":4},"l":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["s","l"]}`)},
 	{"now", json.RawMessage(`{"type":"object","additionalProperties":false}`)},
 }
 
 func envelopeTypes(function, parameter string) Types {
-	return map[string]Types{"get_weather.city": String, "get_weather.days": Number, "get.s": String, "get.l": Array}[function+"."+parameter]
+	return map[string]Types{"get_weather.city": String, "get_weather.days": Number, "get.s": String,
+		"get.l": Array}[function+"."+parameter]
 }
 
 // validCall is whether a call is of one of envelopeTools, and valid.
@@ -49,17 +53,19 @@ func validCall(call [2]string) bool {
 	}
 	switch call[0] {
 	case "get_weather":
-		return v.City != nil && (*v.City == "Paris" || *v.City == "Rome") && v.S == nil && v.L == nil &&
-			(v.Days == nil || 0 <= *v.Days && *v.Days <= 99)
+		return v.City != nil && (*v.City == "Paris" || *v.City == "Rome") && v.S == nil &&
+			v.L == nil && (v.Days == nil || 0 <= *v.Days && *v.Days <= 99)
 	case "get":
-		return v.S != nil && v.L != nil && len([]rune(*v.S)) <= 4 && len(*v.L) <= 2 && v.City == nil && v.Days == nil
+		return v.S != nil && v.L != nil && len([]rune(*v.S)) <= 4 && len(*v.L) <= 2 &&
+			v.City == nil && v.Days == nil
 	}
 	return call[0] == "now" && v.City == nil && v.Days == nil && v.S == nil && v.L == nil
 }
 
 // walk writes a text as a model would that knows nothing: any token that the constraint admits. It
 // ends as soon as it may, or with a chance.
-func walk(t *testing.T, dice *rand.Rand, c *constrain.Compiled, v *constrain.Vocabulary, special []string, steps int) (string, bool) {
+func walk(t *testing.T, dice *rand.Rand, c *constrain.Compiled, v *constrain.Vocabulary,
+	special []string, steps int) (string, bool) {
 	t.Helper()
 	m := c.Matcher()
 	mask := make([]uint32, v.Words())
@@ -100,8 +106,8 @@ func walk(t *testing.T, dice *rand.Rand, c *constrain.Compiled, v *constrain.Voc
 	return string(text), false
 }
 
-// TestForcedCalls: an answer that must call does, whatever the model, in every format, with its tags
-// special tokens or not, and after thinking.
+// TestForcedCalls: an answer that must call does, whatever the model, in every format, with its
+// tags special tokens or not, and after thinking.
 func TestForcedCalls(t *testing.T) {
 	all := append(slices.Clone(formats), Listed, mistralListed)
 	for _, f := range all {
@@ -136,7 +142,8 @@ func TestForcedCalls(t *testing.T) {
 						continue
 					}
 					ended++
-					got := fold(t, Options{Tools: f, Types: envelopeTypes, Reasoning: thinking, State: state, ID: func() string { return "made" }},
+					got := fold(t, Options{Tools: f, Types: envelopeTypes, Reasoning: thinking,
+						State: state, ID: func() string { return "made" }},
 						strings.Split(strings.ToValidUTF8(text, "�"), "")...)
 					if len(got.calls) == 0 || single && len(got.calls) > 1 || got.content != "" {
 						t.Fatalf("%q is %s", text, got)
@@ -171,7 +178,8 @@ func TestFreeCalls(t *testing.T) {
 		}
 		for range 10 {
 			text, done := walk(t, dice, c, v, f.openers[:1], 400)
-			got := fold(t, Options{Tools: f, Types: envelopeTypes, ID: func() string { return "made" }}, strings.ToValidUTF8(text, "�"))
+			got := fold(t, Options{Tools: f, Types: envelopeTypes,
+				ID: func() string { return "made" }}, strings.ToValidUTF8(text, "�"))
 			for i, call := range got.calls {
 				if calls++; (done || i < len(got.calls)-1) && !validCall(call) {
 					t.Fatalf("%q has the call %q", text, call)
@@ -187,12 +195,14 @@ func TestFreeCalls(t *testing.T) {
 // TestBareCall: the whole answer is the arguments.
 func TestBareCall(t *testing.T) {
 	f := Bare("get")
-	if got := fold(t, Options{Tools: f, ID: func() string { return "made" }}, ` {"a": `, `1}`, ` `); got.String() != `["","",[["get","{\"a\": 1}"]],["made"]]` {
+	if got := fold(t, Options{Tools: f, ID: func() string { return "made" }}, ` {"a": `, `1}`,
+		` `); got.String() != `["","",[["get","{\"a\": 1}"]],["made"]]` {
 		t.Error(got)
 	}
 	v := byteVocabulary()
 	if _, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
-		Text: Constrain(nil, Closed, f.Calls(envelopeTools[1:2], true))}, v, constrain.Limits{}); err != nil {
+		Text: Constrain(nil, Closed, f.Calls(envelopeTools[1:2], true))}, v,
+		constrain.Limits{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParsers reads any text by every parser: in pieces as whole, without losing text where there is
-// no call, and in time that grows with its length.
+// FuzzParsers reads any text by every parser: in pieces as whole, without losing text where there
+// is no call, and in time that grows with its length.
 func FuzzParsers(f *testing.F) {
 	for i, v := range vectors(f) {
 		f.Add(v.Out, uint64(i))
@@ -21,7 +21,8 @@ func FuzzParsers(f *testing.F) {
 		}
 		dice := rand.New(rand.NewPCG(seed, 1))
 		for _, format := range formats {
-			o := Options{Tools: format, Reasoning: thinkings[dice.IntN(len(thinkings))], Types: types,
+			o := Options{Tools: format, Reasoning: thinkings[dice.IntN(len(thinkings))],
+				Types: types,
 				State: State(dice.IntN(3)), Single: dice.IntN(4) == 0,
 				ID: func() string { return "made" }}
 			whole := fold(t, o, text)
@@ -30,7 +31,8 @@ func FuzzParsers(f *testing.F) {
 				t.Fatalf("%s in pieces %q\n%s\nwhole\n%s", format.Names[0], pieces, got, whole)
 			}
 			if o.State == Closed && len(whole.calls) == 0 && !slices.ContainsFunc(
-				slices.Concat(o.Reasoning.End, format.openers), func(tag string) bool { return strings.Contains(text, tag) }) &&
+				slices.Concat(o.Reasoning.End, format.openers),
+				func(tag string) bool { return strings.Contains(text, tag) }) &&
 				whole.content != text {
 				t.Fatalf("%s: %q became %q", format.Names[0], text, whole.content)
 			}
@@ -44,8 +46,8 @@ func FuzzTypedArguments(f *testing.F) {
 	f.Add("a\"b", "{\"x\": [\"\\", uint8(Object|Array|Null))
 	f.Add("k", "True", uint8(Bool))
 	f.Fuzz(func(t *testing.T, key, value string, kind uint8) {
-		if !utf8.ValidString(key) || !utf8.ValidString(value) || strings.Contains(key, ">") || strings.Contains(value, "</parameter>") ||
-			strings.Contains(value, "\n<") {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) || strings.Contains(key, ">") ||
+			strings.Contains(value, "</parameter>") || strings.Contains(value, "\n<") {
 			t.Skip()
 		}
 		o := Options{Tools: FormatNamed("qwen3_xml"), ID: func() string { return "made" },
@@ -55,7 +57,8 @@ func FuzzTypedArguments(f *testing.F) {
 		if err := json.Unmarshal([]byte(got.calls[0][1]), &v); err != nil || len(v) != 1 {
 			t.Fatalf("%q: %v", got.calls[0][1], err)
 		}
-		if s, ok := v[strings.Trim(key, space)]; Types(kind)&(1<<6-1) == String && (!ok || s != value) {
+		if s, ok := v[strings.Trim(key, space)]; Types(kind)&(1<<6-1) == String && (!ok ||
+			s != value) {
 			t.Fatalf("%q became %q", value, s)
 		}
 	})

@@ -91,7 +91,8 @@ var thinkings = []*Thinking{
 		"kimi_k2", "ernie45", "holo2", "olmo3", "mimo"),
 	// The templates of these begin the reasoning, or leave that to the model, which does not always
 	// write the tag.
-	think("<think>", "</think>", true, "deepseek_r1", "minimax_m2", "nemotron_v3", "step3", "step3p5"),
+	think("<think>", "</think>", true, "deepseek_r1", "minimax_m2", "nemotron_v3", "step3",
+		"step3p5"),
 	think("<seed:think>", "</seed:think>", false, "seed_oss"),
 	think("[THINK]", "[/THINK]", false, "mistral"),
 	{Names: []string{"granite"},

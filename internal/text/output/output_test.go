@@ -79,7 +79,8 @@ func (v *vector) options(t testing.TB) Options {
 func types(function, parameter string) Types {
 	return map[string]Types{"get_weather.city": String, "get_weather.days": Number,
 		"save.zip": String, "save.code": String, "save.meta": Object, "save.on": Bool,
-		"save.tags": Array, "save.r": Number, "save.any": String | Number | Null}[function+"."+parameter]
+		"save.tags": Array, "save.r": Number,
+		"save.any": String | Number | Null}[function+"."+parameter]
 }
 
 // folded is an answer joined from its parts.
@@ -214,13 +215,14 @@ func TestDetect(t *testing.T) {
 // TestState: the end of a prompt says whether the model is thinking.
 func TestState(t *testing.T) {
 	f := ThinkingNamed("qwen3")
-	for text, want := range map[string]State{"": Unsaid, "a<think>\n": Open, "<think>\n\n</think>\n\n": Closed,
-		"<think>a": Unsaid} {
+	for text, want := range map[string]State{"": Unsaid, "a<think>\n": Open,
+		"<think>\n\n</think>\n\n": Closed, "<think>a": Unsaid} {
 		if got := f.StateAfter(text); got != want {
 			t.Errorf("after %q: %d, want %d", text, got, want)
 		}
 	}
-	for text, want := range map[string]State{"": Unsaid, "<think>\na": Open, "<think>a</think>b": Closed, "a": Unsaid} {
+	for text, want := range map[string]State{"": Unsaid, "<think>\na": Open,
+		"<think>a</think>b": Closed, "a": Unsaid} {
 		if got := f.StateWithin(text); got != want {
 			t.Errorf("within %q: %d, want %d", text, got, want)
 		}

@@ -33,8 +33,8 @@ func (p *Parser) Push(text string) []Part {
 	return p.r.take()
 }
 
-// Thought is where the reasoning ends in the answer, after its end tag, in bytes: 0 if there is none,
-// math.MaxInt if it does not end, or has not yet. Once it is settled it stays.
+// Thought is where the reasoning ends in the answer, after its end tag, in bytes: 0 if there is
+// none, math.MaxInt if it does not end, or has not yet. Once it is settled it stays.
 func (p *Parser) Thought() (end int, settled bool) { return p.r.thought, p.r.settled }
 
 // Decided is where the text begins, in bytes of the answer, of which no part is known: content that

@@ -132,7 +132,8 @@ func (r *reader) identifier(dotted bool) string {
 	for {
 		c, ok := r.ahead(n)
 		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= 0x80
-		if !ok || !letter && (n == 0 || !('0' <= c && c <= '9' || dotted && (c == '.' || c == '-'))) {
+		if !ok || !letter && (n == 0 || !('0' <= c && c <= '9' || dotted && (c == '.' ||
+			c == '-'))) {
 			break
 		}
 		n++

@@ -16,8 +16,8 @@ type reader struct {
 	eof       bool
 	// base is where buf begins in the answer.
 	base int
-	// thought is where the reasoning ends in the answer, math.MaxInt while it goes on. Until settled
-	// is set it may begin still.
+	// thought is where the reasoning ends in the answer, math.MaxInt while it goes on. Until
+	// settled is set it may begin still.
 	thought int
 	settled bool
 
@@ -90,7 +90,8 @@ func (r *reader) arguments(text []byte) { r.emit(Arguments, text) }
 
 func (r *reader) argumentText(text string) { r.emit(Arguments, []byte(text)) }
 
-// content adds text for the user, which was read last, without white space before a call or after one.
+// content adds text for the user, which was read last, without white space before a call or after
+// one.
 func (r *reader) content(text []byte) {
 	if r.opt.Single && r.calls > 0 {
 		return

@@ -10,7 +10,8 @@ import (
 type Thinking struct {
 	// Names are those of vLLM's --reasoning-parser.
 	Names []string
-	// Start and End are the tags around it, each in its spellings. The start is often in the prompt.
+	// Start and End are the tags around it, each in its spellings. The start is often in the
+	// prompt.
 	Start, End []string
 	// Always says that an answer thinks although neither the prompt nor the answer has the start.
 	Always bool

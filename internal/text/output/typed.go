@@ -266,8 +266,8 @@ var glm = &Format{
 	},
 }
 
-// dsml are the calls of DeepSeek V3.2, and of V4 with another name for all of them. They say what is
-// a text:
+// dsml are the calls of DeepSeek V3.2, and of V4 with another name for all of them. They say what
+// is a text:
 //
 //	<｜DSML｜function_calls>
 //	<｜DSML｜invoke name="f">
@@ -303,8 +303,8 @@ func minimax(name string) *Format {
 }
 
 // invoked are calls between tags of their own, with a tag for each argument, all of which may have
-// a prefix. parameter reads the rest of such a tag, and what the value is: false where the text ends
-// within.
+// a prefix. parameter reads the rest of such a tag, and what the value is: false where the text
+// ends within.
 func invoked(calls, prefix, name, style string,
 	parameter func(r *reader, function string) (string, Types, bool)) *Format {
 	all, allEnd := "<"+calls+">", "</"+calls+">"

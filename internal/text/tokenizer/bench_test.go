@@ -10,7 +10,9 @@ import (
 )
 
 // tinyModel is the folder of the repository's own small model.
-func tinyModel() string { return filepath.Join("..", "..", "..", "testdata", "models", "go-std-tiny") }
+func tinyModel() string {
+	return filepath.Join("..", "..", "..", "testdata", "models", "go-std-tiny")
+}
 
 func loadTiny(t testing.TB) *Tokenizer {
 	t.Helper()
@@ -27,7 +29,8 @@ func prose(b testing.TB) []string {
 	b.Helper()
 	var text strings.Builder
 	root := build.Default.GOROOT
-	for _, dir := range []string{"net/http", "go/types", "crypto/tls", "text/template", "encoding/json", "runtime"} {
+	for _, dir := range []string{"net/http", "go/types", "crypto/tls", "text/template",
+		"encoding/json", "runtime"} {
 		files, _ := filepath.Glob(filepath.Join(root, "src", dir, "*.go"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -63,8 +66,9 @@ func withRegex(b testing.TB, tok *Tokenizer, expr string) *Tokenizer {
 	}
 	slow := &Tokenizer{
 		vocab: tok.vocab, special: tok.special, added: tok.added, addedNormal: tok.addedNormal,
-		normalizers: tok.normalizers, model: tok.model, template: tok.template, decoder: tok.decoder,
-		steps: []preTokenizer{&splitter{pattern: p}, &byteLevel{}},
+		normalizers: tok.normalizers, model: tok.model, template: tok.template,
+		decoder: tok.decoder,
+		steps:   []preTokenizer{&splitter{pattern: p}, &byteLevel{}},
 	}
 	slow.scratch.New = func() any { return new(scratch) }
 	return slow

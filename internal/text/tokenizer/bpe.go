@@ -232,8 +232,8 @@ const noRank = ^uint32(0)
 // the heap is rank<<32 | position of the left symbol; it is stale when that symbol has another rank
 // by now.
 func (m *bpe) mergeHeap(symbols []int32, sc *scratch) int {
-	// Memory that is new is not cleared by hand, and all of it is got at once: a word of megabytes is
-	// not copied again and again.
+	// Memory that is new is not cleared by hand, and all of it is got at once: a word of megabytes
+	// is not copied again and again.
 	if cap(sc.list) < len(symbols) {
 		sc.list = make([]linked, len(symbols))
 		sc.heap = make([]uint64, 0, len(symbols))

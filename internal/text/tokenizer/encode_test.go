@@ -22,15 +22,19 @@ func TestByteFallback(t *testing.T) {
 		{"", nil},
 		{"the", []int32{chars + 7}},
 		{"the the", []int32{chars + 7, chars + 7}},
-		{" the", []int32{chars + 0, chars + 7}},                        // ▁▁the: "▁ t" outranks "▁ ▁"
-		{"  the", []int32{chars + 9, chars + 7}},                       // ▁▁▁the: the first two ▁ merge
-		{"   a", []int32{chars + 9, chars + 0, chars + 8}},             // ▁▁▁▁a: "▁ a" outranks "▁ ▁"
-		{"    ", []int32{chars + 11, chars + 0}},                       // five marks
-		{"hat", []int32{chars + 0, chars + 2, chars + 10}},             // ▁ h at
-		{"tat", []int32{chars + 5, chars + 10}},                        // ▁t at
-		{"\n", []int32{chars + 0, bytes + 0x0a}},                       //
-		{"é", []int32{chars + 0, bytes + 0xc3, bytes + 0xa9}},          //
-		{"<s>", []int32{1}},                                            // an added token: no mark is put before it
+		// ▁▁the: "▁ t" outranks "▁ ▁"
+		{" the", []int32{chars + 0, chars + 7}},
+		// ▁▁▁the: the first two ▁ merge
+		{"  the", []int32{chars + 9, chars + 7}},
+		// ▁▁▁▁a: "▁ a" outranks "▁ ▁"
+		{"   a", []int32{chars + 9, chars + 0, chars + 8}},
+		{"    ", []int32{chars + 11, chars + 0}},              // five marks
+		{"hat", []int32{chars + 0, chars + 2, chars + 10}},    // ▁ h at
+		{"tat", []int32{chars + 5, chars + 10}},               // ▁t at
+		{"\n", []int32{chars + 0, bytes + 0x0a}},              //
+		{"é", []int32{chars + 0, bytes + 0xc3, bytes + 0xa9}}, //
+		// an added token: no mark is put before it
+		{"<s>", []int32{1}},
 		{"a</s>the", []int32{chars + 8, 2, chars + 7}},                 // each part gets its mark
 		{"a </s> the", []int32{chars + 8, chars, 2, chars, chars + 7}}, // and keeps its spaces
 	}
@@ -59,7 +63,8 @@ func TestUnknownTokens(t *testing.T) {
 		{"one each", object{"unk_token": "?"}, "axyb", "a|?|?|b"},
 		{"fused", object{"unk_token": "?", "fuse_unk": true}, "xyaxyb", "?|a|?|b"},
 		{"at the end", object{"unk_token": "?", "fuse_unk": true}, "axy", "a|?"},
-		{"prefix and suffix", object{"continuing_subword_prefix": "", "end_of_word_suffix": ""}, "ab", "a|b"},
+		{"prefix and suffix", object{"continuing_subword_prefix": "", "end_of_word_suffix": ""},
+			"ab", "a|b"},
 	}
 	for _, test := range tests {
 		tok := mustParse(t, object{"model": model("ab?", nil, test.more)})
@@ -80,7 +85,8 @@ func TestIncompleteByteFallback(t *testing.T) {
 }
 
 func TestSubwordPrefixAndSuffix(t *testing.T) {
-	m := object{"type": "BPE", "continuing_subword_prefix": "##", "merges": [][]string{{"a", "##b"}},
+	m := object{"type": "BPE", "continuing_subword_prefix": "##", "merges": [][]string{{"a",
+		"##b"}},
 		"vocab": object{"a": 0, "##b": 1, "ab": 2, "##a": 3}}
 	if got := tokens(mustParse(t, object{"model": m}), "abab"); got != "ab|##a|##b" {
 		t.Errorf("prefix: got %q", got)
@@ -100,7 +106,8 @@ func TestIgnoreMerges(t *testing.T) {
 		t.Errorf("with merges: %q", got)
 	}
 	m["ignore_merges"] = true
-	direct := mustParse(t, object{"model": m, "added_tokens": []object{added(10, "cab", false, object{"single_word": true})}})
+	direct := mustParse(t, object{"model": m, "added_tokens": []object{added(10, "cab", false,
+		object{"single_word": true})}})
 	if got := tokens(direct, "abc"); got != "abc" {
 		t.Errorf("without merges: %q", got)
 	}
@@ -118,16 +125,25 @@ func TestAddedTokens(t *testing.T) {
 		text   string
 		want   string
 	}{
-		{"longest first", []object{added(90, "ab", false, nil), added(91, "abc", false, nil)}, false, "abcab", "abc|ab"},
-		{"leftmost first", []object{added(90, "ab", false, nil), added(91, "bcd", false, nil)}, false, "abcd", "ab|c|d"},
-		{"single word", []object{added(90, "ab", false, object{"single_word": true})}, false, "ab abc cab ab", "ab| |a|b|c| |c|a|b| |ab"},
-		{"single word by letters of Unicode", []object{added(90, "ab", false, object{"single_word": true})}, false, "éab ab", "é|a|b| |ab"},
-		{"a refused match hides shorter ones", []object{added(90, "abc", false, object{"single_word": true}), added(91, "b", false, nil)}, false, "abcd", "a|b|c|d"},
-		{"lstrip", []object{added(90, "ab", false, object{"lstrip": true})}, false, "c  ab c", "c|ab| |c"},
-		{"rstrip", []object{added(90, "ab", false, object{"rstrip": true})}, false, "c  ab  c", "c| | |ab|c"},
-		{"lstrip after rstrip", []object{added(90, "ab", false, object{"rstrip": true}), added(91, "cd", false, object{"lstrip": true})}, false, "ab  cd", "ab|cd"},
+		{"longest first", []object{added(90, "ab", false, nil), added(91, "abc", false, nil)},
+			false, "abcab", "abc|ab"},
+		{"leftmost first", []object{added(90, "ab", false, nil), added(91, "bcd", false, nil)},
+			false, "abcd", "ab|c|d"},
+		{"single word", []object{added(90, "ab", false, object{"single_word": true})}, false,
+			"ab abc cab ab", "ab| |a|b|c| |c|a|b| |ab"},
+		{"single word by letters of Unicode", []object{added(90, "ab", false,
+			object{"single_word": true})}, false, "éab ab", "é|a|b| |ab"},
+		{"a refused match hides shorter ones", []object{added(90, "abc", false,
+			object{"single_word": true}), added(91, "b", false, nil)}, false, "abcd", "a|b|c|d"},
+		{"lstrip", []object{added(90, "ab", false, object{"lstrip": true})}, false, "c  ab c",
+			"c|ab| |c"},
+		{"rstrip", []object{added(90, "ab", false, object{"rstrip": true})}, false, "c  ab  c",
+			"c| | |ab|c"},
+		{"lstrip after rstrip", []object{added(90, "ab", false, object{"rstrip": true}), added(91,
+			"cd", false, object{"lstrip": true})}, false, "ab  cd", "ab|cd"},
 		{"as written", []object{added(90, "AB", false, nil)}, true, "ABab", "AB|a|b"},
-		{"normalized", []object{added(90, "AB", false, object{"normalized": true})}, true, "ABab", "AB|AB"},
+		{"normalized", []object{added(90, "AB", false, object{"normalized": true})}, true, "ABab",
+			"AB|AB"},
 		{"none", nil, false, "ab", "a|b"},
 		{"empty", []object{added(90, "", false, nil)}, false, "ab", "a|b"},
 	}
@@ -144,11 +160,14 @@ func TestAddedTokens(t *testing.T) {
 
 func TestPostProcessors(t *testing.T) {
 	bert := object{"type": "BertProcessing", "sep": []any{"b", 1}, "cls": []any{"a", 0}}
-	roberta := object{"type": "RobertaProcessing", "sep": []any{"b", 1}, "cls": []any{"a", 0}, "trim_offsets": true, "add_prefix_space": true}
+	roberta := object{"type": "RobertaProcessing", "sep": []any{"b", 1}, "cls": []any{"a", 0},
+		"trim_offsets": true, "add_prefix_space": true}
 	level := object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false}
 	special := object{"a": object{"id": "a", "ids": []int{0, 1}, "tokens": []string{"a", "b"}}}
-	twice := object{"type": "TemplateProcessing", "special_tokens": special, "pair": []object{}, "single": []object{
-		{"Sequence": object{"id": "A"}}, {"SpecialToken": object{"id": "a"}}, {"Sequence": object{"id": "A"}}}}
+	twice := object{"type": "TemplateProcessing", "special_tokens": special, "pair": []object{},
+		"single": []object{
+			{"Sequence": object{"id": "A"}}, {"SpecialToken": object{"id": "a"}},
+			{"Sequence": object{"id": "A"}}}}
 	tests := []struct {
 		name           string
 		section        any
@@ -230,14 +249,17 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 				}
 			}
 			if got := tok.Encode(text, false); !slices.Equal(got, want) {
-				t.Fatalf("round %d (words cut: %v): %v for %q, want %v", round, m.cutWords, got, text, want)
+				t.Fatalf("round %d (words cut: %v): %v for %q, want %v", round, m.cutWords, got,
+					text, want)
 			}
 		}
 	}
 	// Models where words can be cut are rare among random ones. Here they can, but only if the
 	// unknown character leaves a token behind.
-	for _, unknown := range []object{nil, {"unk_token": "c"}, {"unk_token": "c", "fuse_unk": true}} {
-		tok := mustParse(t, object{"model": model("abc▁", []string{"▁ a", "▁ ▁", "a b", "▁▁ ▁▁", "▁a b", "b c"}, unknown)})
+	for _, unknown := range []object{nil, {"unk_token": "c"}, {"unk_token": "c",
+		"fuse_unk": true}} {
+		tok := mustParse(t, object{"model": model("abc▁", []string{"▁ a", "▁ ▁", "a b", "▁▁ ▁▁",
+			"▁a b", "b c"}, unknown)})
 		if tok.model.cutWords != (unknown != nil) {
 			t.Fatalf("words are cut: %v, with %v", tok.model.cutWords, unknown)
 		}
@@ -246,7 +268,8 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 			for range 1 + rng.IntN(60) {
 				b.WriteString([]string{"a", "b", "c", "▁", "▁", "x"}[rng.IntN(6)])
 			}
-			if got, want := tok.Encode(b.String(), false), naiveBPE(tok.model, b.String()); !slices.Equal(got, want) {
+			if got, want := tok.Encode(b.String(), false), naiveBPE(tok.model,
+				b.String()); !slices.Equal(got, want) {
 				t.Fatalf("%q gives %v, want %v", b.String(), got, want)
 			}
 		}
@@ -264,7 +287,8 @@ func TestRepeatedMerge(t *testing.T) {
 
 func TestInvalidTextIsReadAsReplacementCharacters(t *testing.T) {
 	tok := loadTiny(t)
-	for _, text := range []string{"a\xffb", "\xe4\xbd", "x\xf0\x9f\x98y", "\xc3\x28", "\xed\xa0\x80"} {
+	for _, text := range []string{"a\xffb", "\xe4\xbd", "x\xf0\x9f\x98y", "\xc3\x28",
+		"\xed\xa0\x80"} {
 		want := tok.Encode(strings.ToValidUTF8(text, "\uFFFD"), false)
 		if text == "\xed\xa0\x80" { // three maximal subparts, where ToValidUTF8 joins the run
 			want = tok.Encode("\uFFFD\uFFFD\uFFFD", false)
@@ -281,14 +305,17 @@ func TestLongInputs(t *testing.T) {
 	level := loadTiny(t)
 	llama := mustParse(t, llamaStyle())
 	strip := mustParse(t, object{"model": model("ab ", nil, nil),
-		"added_tokens": []object{added(5, "ab", false, object{"lstrip": true, "rstrip": true, "single_word": true})}})
-	for _, unit := range []string{"a", " ", "\n", "\u0301", "<", "ab ", " \n", "1", "漢", "a ", "'", "<|im_start|", "é", "e\u0301"} {
+		"added_tokens": []object{added(5, "ab", false, object{"lstrip": true, "rstrip": true,
+			"single_word": true})}})
+	for _, unit := range []string{"a", " ", "\n", "\u0301", "<", "ab ", " \n", "1", "漢", "a ", "'",
+		"<|im_start|", "é", "e\u0301"} {
 		size := 1 << 18
 		if unit == "a" {
 			size = 1 << 20
 		}
 		text := strings.Repeat(unit, size/len(unit))
-		for name, tok := range map[string]*Tokenizer{"byte level": level, "byte fallback": llama, "added": strip} {
+		for name, tok := range map[string]*Tokenizer{"byte level": level, "byte fallback": llama,
+			"added": strip} {
 			begin := time.Now()
 			ids := tok.Encode(text, true)
 			if took := time.Since(begin); took > 4*time.Second {
@@ -308,7 +335,8 @@ func TestConcurrentEncode(t *testing.T) {
 	texts := make([]string, 50)
 	want := make([][]int32, len(texts))
 	for i := range texts {
-		texts[i] = fmt.Sprintf("func (t *T%d) Name%d() string { return %q }\n\t// %x", i, i*i, strings.Repeat("ab ", i), i*7919)
+		texts[i] = fmt.Sprintf("func (t *T%d) Name%d() string { return %q }\n\t// %x", i, i*i,
+			strings.Repeat("ab ", i), i*7919)
 		want[i] = tok.Encode(texts[i], true)
 	}
 	var wg sync.WaitGroup
@@ -331,19 +359,22 @@ func TestConcurrentEncode(t *testing.T) {
 func FuzzRoundTrip(f *testing.F) {
 	tiny := loadTiny(f)
 	llama := mustParse(f, llamaStyle())
-	for _, s := range []string{"", "Hello, world", " the  \n\n the", "é漢😀", "<|im_start|>user", "a\x00b", "don't DON'T 12345"} {
+	for _, s := range []string{"", "Hello, world", " the  \n\n the", "é漢😀", "<|im_start|>user",
+		"a\x00b", "don't DON'T 12345"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		text = validText(text)
 		ids := tiny.Encode(text, false)
 		// The tokenizer composes characters, and nothing else is lost.
-		if got, want := tiny.Decode(ids, false), normalize(tiny.normalizers, text, new(work)); got != want && !strings.Contains(text, "<|") {
+		if got, want := tiny.Decode(ids, false), normalize(tiny.normalizers, text,
+			new(work)); got != want && !strings.Contains(text, "<|") {
 			t.Fatalf("%q comes back as %q", text, got)
 		}
 		checkStream(t, tiny, ids, len(ids)/3, false)
 		checkStream(t, tiny, ids, len(ids)/2, true)
-		if ids = llama.Encode(text, false); strings.Contains(text, "▁") || strings.Contains(text, "<") || text == "" {
+		if ids = llama.Encode(text, false); strings.Contains(text, "▁") || strings.Contains(text,
+			"<") || text == "" {
 			return
 		}
 		if got := llama.Decode(ids, false); got != text {

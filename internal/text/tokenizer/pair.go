@@ -9,8 +9,8 @@ type Cut struct {
 
 // EncodePairUntil returns the token ids of two texts as one prompt, as the post-processor puts two
 // together, with its special tokens or without. Of texts that are too long the longer one is cut,
-// transformers' longest_first; cut is nil for texts that stay whole. There are no ids when not even the
-// special tokens have room. stop is that of EncodeUntil.
+// transformers' longest_first; cut is nil for texts that stay whole. There are no ids when not even
+// the special tokens have room. stop is that of EncodeUntil.
 func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial bool, cut *Cut) (
 	[]int32, error) {
 	w := work{stop: stop}
@@ -54,8 +54,8 @@ func (c *Cut) Keep(ids []int32, n int) []int32 {
 	return ids[len(ids)-n:]
 }
 
-// longestFirst is how many tokens stay of two texts of a and b tokens in a room for so many: the longer
-// one loses tokens until it is as short as the other, then both do.
+// longestFirst is how many tokens stay of two texts of a and b tokens in a room for so many: the
+// longer one loses tokens until it is as short as the other, then both do.
 func longestFirst(a, b, room int) (int, int) {
 	if a+b <= room {
 		return a, b

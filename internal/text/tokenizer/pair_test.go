@@ -14,8 +14,10 @@ func TestPairs(t *testing.T) {
 		{"none", `null`, "[0 0 1]", "[0 0 1 2]", "[0 0 1 2]"},
 		{"ByteLevel", `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`,
 			"[0 0 1]", "[0 0 1 2]", "[0 0 1 2]"},
-		{"Bert", `{"type":"BertProcessing",` + ends + `}`, "[3 0 0 1 4]", "[3 0 0 1 4 2 4]", "[0 0 1 2]"},
-		{"Roberta", `{"type":"RobertaProcessing",` + ends + `}`, "[3 0 0 1 4]", "[3 0 0 1 4 4 2 4]", "[0 0 1 2]"},
+		{"Bert", `{"type":"BertProcessing",` + ends + `}`, "[3 0 0 1 4]", "[3 0 0 1 4 2 4]",
+			"[0 0 1 2]"},
+		{"Roberta", `{"type":"RobertaProcessing",` + ends + `}`, "[3 0 0 1 4]", "[3 0 0 1 4 4 2 4]",
+			"[0 0 1 2]"},
 		{"template", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},
 			{"Sequence":{"id":"A","type_id":0}}],"pair":[{"SpecialToken":{"id":"<s>","type_id":0}},
 			{"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"<s>","type_id":1}},
@@ -30,12 +32,14 @@ func TestPairs(t *testing.T) {
 			t.Errorf("%s: one text is %s, want %s", c.name, got, c.single)
 		}
 		for special, want := range map[bool]string{true: c.pair, false: c.plain} {
-			if got, err := tok.EncodePairUntil(nil, "aab", "c", special, nil); err != nil || fmt.Sprint(got) != want {
+			if got, err := tok.EncodePairUntil(nil, "aab", "c", special, nil); err != nil ||
+				fmt.Sprint(got) != want {
 				t.Errorf("%s: two texts are %v, %v, want %s", c.name, got, err, want)
 			}
 		}
 	}
-	tok, err := Parse([]byte(`{"post_processor":{"type":"BertProcessing",`+ends+`},`+words+`}`), nil)
+	tok, err := Parse([]byte(`{"post_processor":{"type":"BertProcessing",`+ends+`},`+words+`}`),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,17 +54,20 @@ func TestPairs(t *testing.T) {
 		{Cut{Most: 3}, []int32{3, 4, 4}},
 		{Cut{Most: 2}, nil},
 	} {
-		if got, err := tok.EncodePairUntil(nil, "aab", "c", true, &c.cut); err != nil || !slices.Equal(got, c.want) {
+		if got, err := tok.EncodePairUntil(nil, "aab", "c", true, &c.cut); err != nil ||
+			!slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, %v, want %v", c.cut, got, err, c.want)
 		}
 	}
-	_, err = Parse([]byte(`{"post_processor":{"type":"TemplateProcessing","single":[],"pair":[{"Sequence":{"id":"C"}}],`+
-		`"special_tokens":{}},`+words+`}`), nil)
+	_, err = Parse([]byte(
+		`{"post_processor":{"type":"TemplateProcessing","single":[],"pair":[{"Sequence":{"id":"C"}}],`+
+			`"special_tokens":{}},`+words+`}`), nil)
 	if err == nil {
 		t.Error("a template of a third text is taken")
 	}
 	stopped := fmt.Errorf("stopped")
-	if _, err := tok.EncodePairUntil(func() error { return stopped }, string(make([]byte, 1<<20)), "b", true, nil); err != stopped {
+	if _, err := tok.EncodePairUntil(func() error { return stopped }, string(make([]byte, 1<<20)),
+		"b", true, nil); err != stopped {
 		t.Errorf("%v", err)
 	}
 }

@@ -28,59 +28,96 @@ func TestMalformedFiles(t *testing.T) {
 		{"not UTF-8", "{\"\xff\":0,\"model\":{}}", "invalid UTF-8"},
 		{"value not UTF-8", "{\"x\":\"\xff\",\"model\":{}}", "invalid UTF-8"},
 		{"section twice", `{"x":1,"x":2,` + plain + `}`, "x is listed twice"},
-		{"field twice", `{"model":{"type":"BPE","type":"BPE","vocab":{},"merges":[]}}`, "type is listed twice"},
-		{"name twice in a section", `{"x":{"y":[{"a":1,"a":2}]},` + plain + `}`, `x: duplicate key "a"`},
-		{"merges twice", `{"model":{"type":"BPE","vocab":{},"merges":[],"merges":[]}}`, "merges are listed twice"},
-		{"vocab twice", `{"model":{"type":"BPE","vocab":{},"vocab":{},"merges":[]}}`, "vocab is listed twice"},
+		{"field twice", `{"model":{"type":"BPE","type":"BPE","vocab":{},"merges":[]}}`,
+			"type is listed twice"},
+		{"name twice in a section", `{"x":{"y":[{"a":1,"a":2}]},` + plain + `}`,
+			`x: duplicate key "a"`},
+		{"merges twice", `{"model":{"type":"BPE","vocab":{},"merges":[],"merges":[]}}`,
+			"merges are listed twice"},
+		{"vocab twice", `{"model":{"type":"BPE","vocab":{},"vocab":{},"merges":[]}}`,
+			"vocab is listed twice"},
 		{"control character", "{\"mo\x01del\":1}", "control character"},
 		{"deep", `{"x":` + strings.Repeat("[", 100000) + `}`, "deeper than 64 levels"},
 		{"half a surrogate", `{"model":{"vocab":{"\ud800":1}}}`, "surrogate"},
 		{"unknown escape", `{"model":{"vocab":{"\q":1}}}`, "escape"},
 		{"trailing comma", `{"model":{"vocab":{"a":1,}}}`, "comma"},
-		{"other model", `{"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0]]}}`, `model type "Unigram" is not supported`},
+		{"other model", `{"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0]]}}`,
+			`model type "Unigram" is not supported`},
 		{"no type", `{"model":{"vocab":{"a":0}}}`, "neither a type nor merges"},
 		{"no vocabulary", `{"model":{"type":"BPE","merges":[]}}`, "no vocab object"},
 		{"dropout", `{"model":{"type":"BPE","dropout":0.1,"vocab":{},"merges":[]}}`, "dropout 0.1"},
-		{"duplicate id", `{"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}}`, `tokens "a" and "b" have the same id 0`},
-		{"duplicate token", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]}}`, `token "a" is listed twice`},
+		{"duplicate id", `{"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}}`,
+			`tokens "a" and "b" have the same id 0`},
+		{"duplicate token", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]}}`,
+			`token "a" is listed twice`},
 		{"negative id", `{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}`, "-1"},
-		{"giant id", `{"model":{"type":"BPE","vocab":{"a":99999999999999999999999},"merges":[]}}`, `"a"`},
+		{"giant id", `{"model":{"type":"BPE","vocab":{"a":99999999999999999999999},"merges":[]}}`,
+			`"a"`},
 		{"fractional id", `{"model":{"type":"BPE","vocab":{"a":1.5},"merges":[]}}`, "1.5"},
-		{"id far out", `{"model":{"type":"BPE","vocab":{"a":4000000},"merges":[]}}`, "4000000 is out of range"},
-		{"id is text", `{"model":{"type":"BPE","vocab":{"a":"b"},"merges":[]}}`, "expected a number, got '\"'"},
-		{"merge of unknown", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a c"]}}`, `merge 0: token "c" is not in the vocabulary`},
-		{"merge into unknown", `{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}}`, `merged token "ab"`},
-		{"merge of one", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a"]}}`, "not two tokens"},
-		{"merge of three", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a a"]}}`, "not two tokens"},
-		{"merge of three in a list", `{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a","a"]]}}`, "merge 0"},
+		{"id far out", `{"model":{"type":"BPE","vocab":{"a":4000000},"merges":[]}}`,
+			"4000000 is out of range"},
+		{"id is text", `{"model":{"type":"BPE","vocab":{"a":"b"},"merges":[]}}`,
+			"expected a number, got '\"'"},
+		{"merge of unknown", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a c"]}}`,
+			`merge 0: token "c" is not in the vocabulary`},
+		{"merge into unknown", `{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}}`,
+			`merged token "ab"`},
+		{"merge of one", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a"]}}`,
+			"not two tokens"},
+		{"merge of three", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a a"]}}`,
+			"not two tokens"},
+		{"merge of three in a list",
+			`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a","a"]]}}`, "merge 0"},
 		{"merges are no list", `{"model":{"type":"BPE","vocab":{"a":0},"merges":7}}`, "'['"},
 		{"unknown unk_token", `{"model":{"type":"BPE","unk_token":"?","vocab":{"a":0},"merges":[]}}`, `unk_token "?"`},
-		{"short prefixed merge", `{"model":{"type":"BPE","continuing_subword_prefix":"##","vocab":{"a":0,"b":1},"merges":["a b"]}}`, "shorter than"},
-		{"normalizer", `{"normalizer":{"type":"Precompiled","precompiled_charsmap":""},` + plain + `}`, `normalizer type "Precompiled" is not supported`},
-		{"pre-tokenizer", `{"pre_tokenizer":{"type":"UnicodeScripts"},` + plain + `}`, `pre_tokenizer type "UnicodeScripts" is not supported`},
-		{"nested pre-tokenizer", `{"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"FixedLength"}]},` + plain + `}`, `"FixedLength"`},
-		{"sequence without list", `{"pre_tokenizer":{"type":"Sequence"},` + plain + `}`, "pretokenizers"},
-		{"deep sequence", `{"pre_tokenizer":` + strings.Repeat(`{"type":"Sequence","pretokenizers":[`, 20) + strings.Repeat(`]}`, 20) + `,` + plain + `}`, "nest"},
+		{"short prefixed merge",
+			`{"model":{"type":"BPE","continuing_subword_prefix":"##","vocab":{"a":0,"b":1},"merges":["a b"]}}`, "shorter than"},
+		{"normalizer", `{"normalizer":{"type":"Precompiled","precompiled_charsmap":""},` + plain +
+			`}`, `normalizer type "Precompiled" is not supported`},
+		{"pre-tokenizer", `{"pre_tokenizer":{"type":"UnicodeScripts"},` + plain + `}`,
+			`pre_tokenizer type "UnicodeScripts" is not supported`},
+		{"nested pre-tokenizer",
+			`{"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"FixedLength"}]},` +
+				plain + `}`, `"FixedLength"`},
+		{"sequence without list", `{"pre_tokenizer":{"type":"Sequence"},` + plain + `}`,
+			"pretokenizers"},
+		{"deep sequence", `{"pre_tokenizer":` +
+			strings.Repeat(`{"type":"Sequence","pretokenizers":[`, 20) + strings.Repeat(`]}`, 20) +
+			`,` + plain + `}`, "nest"},
 		{"bad regex", `{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated","invert":false},` + plain + `}`, `pattern "(a"`},
-		{"no pattern", `{"pre_tokenizer":{"type":"Split","behavior":"Isolated"},` + plain + `}`, "pattern is empty"},
+		{"no pattern", `{"pre_tokenizer":{"type":"Split","behavior":"Isolated"},` + plain + `}`,
+			"pattern is empty"},
 		{"bad behavior", `{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Shaken"},` + plain + `}`, `"Shaken"`},
-		{"no behavior", `{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"}},` + plain + `}`, "no behavior"},
-		{"metaspace contradiction", `{"pre_tokenizer":{"type":"Metaspace","replacement":"▁","add_prefix_space":false,"prepend_scheme":"always"},` + plain + `}`, "contradicts"},
-		{"metaspace replacement", `{"pre_tokenizer":{"type":"Metaspace","replacement":""},` + plain + `}`, "not one character"},
+		{"no behavior", `{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"}},` + plain + `}`,
+			"no behavior"},
+		{"metaspace contradiction",
+			`{"pre_tokenizer":{"type":"Metaspace","replacement":"▁","add_prefix_space":false,"prepend_scheme":"always"},` + plain + `}`, "contradicts"},
+		{"metaspace replacement", `{"pre_tokenizer":{"type":"Metaspace","replacement":""},` +
+			plain + `}`, "not one character"},
 		{"metaspace scheme", `{"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"often"},` + plain + `}`, `"often"`},
-		{"post-processor", `{"post_processor":{"type":"Other"},` + plain + `}`, `post_processor type "Other" is not supported`},
-		{"template id", `{"post_processor":{"type":"BertProcessing","sep":["x",7],"cls":["y",0]},` + plain + `}`, `"x" has id 7`},
+		{"post-processor", `{"post_processor":{"type":"Other"},` + plain + `}`,
+			`post_processor type "Other" is not supported`},
+		{"template id", `{"post_processor":{"type":"BertProcessing","sep":["x",7],"cls":["y",0]},` +
+			plain + `}`, `"x" has id 7`},
 		{"template name", `{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}},` + plain + `}`, `"x"`},
 		{"template sequence", `{"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}],"special_tokens":{}},` + plain + `}`, `no sequence "B"`},
 		{"two templates", `{"post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]},` + plain + `}`, "more than one"},
-		{"decoder", `{"decoder":{"type":"CTC"},` + plain + `}`, `decoder type "CTC" is not supported`},
-		{"strip content", `{"decoder":{"type":"Strip","content":"ab","start":1,"stop":0},` + plain + `}`, "not one character"},
-		{"strip number", `{"decoder":{"type":"Strip","content":"a","start":-1,"stop":0},` + plain + `}`, "decoder Strip"},
-		{"added token id", `{"added_tokens":[{"id":90000000,"content":"x"}],` + plain + `}`, `"x" has id 90000000`},
-		{"negative added token id", `{"added_tokens":[{"id":-3,"content":"x"}],` + plain + `}`, `"x" has id -3`},
-		{"giant added token id", `{"added_tokens":[{"id":1e99,"content":"x"}],` + plain + `}`, "added_tokens"},
-		{"same added ids", `{"added_tokens":[{"id":5,"content":"x"},{"id":5,"content":"y"}],` + plain + `}`, `"x" and "y" have the same id 5`},
-		{"added id taken", `{"added_tokens":[{"id":1,"content":"x"}],` + plain + `}`, `token "b" has already`},
+		{"decoder", `{"decoder":{"type":"CTC"},` + plain + `}`,
+			`decoder type "CTC" is not supported`},
+		{"strip content", `{"decoder":{"type":"Strip","content":"ab","start":1,"stop":0},` + plain +
+			`}`, "not one character"},
+		{"strip number", `{"decoder":{"type":"Strip","content":"a","start":-1,"stop":0},` + plain +
+			`}`, "decoder Strip"},
+		{"added token id", `{"added_tokens":[{"id":90000000,"content":"x"}],` + plain + `}`,
+			`"x" has id 90000000`},
+		{"negative added token id", `{"added_tokens":[{"id":-3,"content":"x"}],` + plain + `}`,
+			`"x" has id -3`},
+		{"giant added token id", `{"added_tokens":[{"id":1e99,"content":"x"}],` + plain + `}`,
+			"added_tokens"},
+		{"same added ids", `{"added_tokens":[{"id":5,"content":"x"},{"id":5,"content":"y"}],` +
+			plain + `}`, `"x" and "y" have the same id 5`},
+		{"added id taken", `{"added_tokens":[{"id":1,"content":"x"}],` + plain + `}`,
+			`token "b" has already`},
 		{"added tokens are no list", `{"added_tokens":{},` + plain + `}`, "added_tokens"},
 	}
 	for _, test := range tests {
@@ -89,7 +126,8 @@ func TestMalformedFiles(t *testing.T) {
 			t.Errorf("%s: no error", test.name)
 			continue
 		}
-		if !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "tokenizer.json: ") {
+		if !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(),
+			"tokenizer.json: ") {
 			t.Errorf("%s: error %q does not say %q", test.name, err, test.want)
 		}
 	}
@@ -137,13 +175,16 @@ func TestConfig(t *testing.T) {
 		{``, Config{}},
 		{`{"bos_token":"<s>","eos_token":{"content":"</s>","lstrip":false},"pad_token":null,"unk_token":"<unk>","add_bos_token":true,
 			"model_max_length":4096,"chat_template":"T","additional_special_tokens":["<a>",{"content":"<b>"}]}`,
-			Config{BOSToken: "<s>", EOSToken: "</s>", UnkToken: "<unk>", AddBOS: true, ModelMaxLength: 4096,
-				SpecialTokens:           map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+			Config{BOSToken: "<s>", EOSToken: "</s>", UnkToken: "<unk>", AddBOS: true,
+				ModelMaxLength: 4096,
+				SpecialTokens: map[string]string{"bos_token": "<s>", "eos_token": "</s>",
+					"unk_token": "<unk>"},
 				AdditionalSpecialTokens: []string{"<a>", "<b>"},
 				ChatTemplates:           map[string]string{"default": "T"}}},
 		{`{"model_max_length":1000000000000000019884624838656,"add_bos_token":null,"chat_template":[{"name":"default","template":"D"},{"name":"tool_use","template":"U"}]}`,
 			Config{ChatTemplates: map[string]string{"default": "D", "tool_use": "U"}}},
-		{`{"model_max_length":1e30,"image_token":"<img>"}`, Config{SpecialTokens: map[string]string{"image_token": "<img>"}}},
+		{`{"model_max_length":1e30,"image_token":"<img>"}`,
+			Config{SpecialTokens: map[string]string{"image_token": "<img>"}}},
 	}
 	for _, test := range tests {
 		got, err := parseConfig([]byte(test.text))
@@ -168,7 +209,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s gives %+v, want %+v", test.text, got, test.want)
 		}
 	}
-	for _, bad := range []string{`[`, `{"bos_token":"\`, `{"add_bos_token":"x"}`, `{"chat_template":7}`, `{"additional_special_tokens":7}`} {
+	for _, bad := range []string{`[`, `{"bos_token":"\`, `{"add_bos_token":"x"}`,
+		`{"chat_template":7}`, `{"additional_special_tokens":7}`} {
 		if _, err := parseConfig([]byte(bad)); err == nil {
 			t.Errorf("%s: no error", bad)
 		}
@@ -186,18 +228,21 @@ func TestTinyModel(t *testing.T) {
 	if s, ok := tok.Token(tok.Encode(" t", false)[0]); !ok || s != "Ġt" {
 		t.Errorf(`the token of " t" is %q`, s)
 	}
-	if _, ok := tok.Token(2048); ok || tok.IsSpecial(2048) || tok.IsSpecial(-1) || tok.IsSpecial(0) {
+	if _, ok := tok.Token(2048); ok || tok.IsSpecial(2048) || tok.IsSpecial(-1) ||
+		tok.IsSpecial(0) {
 		t.Error("ids out of range are known or special")
 	}
 	c := tok.Config()
-	if c.EOSToken != "<|im_end|>" || c.PadToken != "<|endoftext|>" || c.BOSToken != "" || c.ModelMaxLength != 2048 || c.AddBOS {
+	if c.EOSToken != "<|im_end|>" || c.PadToken != "<|endoftext|>" || c.BOSToken != "" ||
+		c.ModelMaxLength != 2048 || c.AddBOS {
 		t.Errorf("config is %+v", c)
 	}
 	const text = "package main\n\nfunc main() {\n\tprintln(\"hi\")\n}\n"
 	if got := tok.Decode(tok.Encode(text, true), true); got != text {
 		t.Errorf("comes back as %q", got)
 	}
-	if got := tok.Encode("<|im_start|>user<|im_end|>", true); got[0] != 2046 || got[len(got)-1] != 2047 {
+	if got := tok.Encode("<|im_start|>user<|im_end|>", true); got[0] != 2046 ||
+		got[len(got)-1] != 2047 {
 		t.Errorf("special tokens are not cut out: %v", got)
 	}
 	for id := range int32(tok.VocabSize()) {
@@ -230,13 +275,18 @@ func TestMergeSpellings(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(string(encodeJSON(f, llamaStyle())))
 	for _, section := range decoderSections() {
-		f.Add(string(encodeJSON(f, object{"model": model("abc▁", []string{"▁ a", "b c"}, nil), "decoder": section})))
+		f.Add(string(encodeJSON(f, object{"model": model("abc▁", []string{"▁ a", "b c"}, nil),
+			"decoder": section})))
 	}
 	level := object{"type": "ByteLevel", "add_prefix_space": true}
-	f.Add(string(encodeJSON(f, object{"model": model("abcĠ", []string{"Ġ a"}, object{"ignore_merges": true}),
-		"pre_tokenizer": sequence("pretokenizers", object{"type": "Digits"}, object{"type": "Punctuation"}, level),
-		"added_tokens":  []object{added(20, "<x>", true, object{"lstrip": true, "rstrip": true, "single_word": true, "normalized": true})},
-		"normalizer":    sequence("normalizers", object{"type": "NFKC"}, object{"type": "Lowercase"})})))
+	f.Add(string(encodeJSON(f, object{"model": model("abcĠ", []string{"Ġ a"},
+		object{"ignore_merges": true}),
+		"pre_tokenizer": sequence("pretokenizers", object{"type": "Digits"},
+			object{"type": "Punctuation"}, level),
+		"added_tokens": []object{added(20, "<x>", true, object{"lstrip": true, "rstrip": true,
+			"single_word": true, "normalized": true})},
+		"normalizer": sequence("normalizers", object{"type": "NFKC"},
+			object{"type": "Lowercase"})})))
 	f.Fuzz(func(t *testing.T, file string) {
 		if len(file) > 1<<14 {
 			return
@@ -264,7 +314,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func ExampleParse() {
-	tok, err := Parse([]byte(`{"model":{"type":"BPE","vocab":{"h":0,"i":1,"hi":2},"merges":["h i"]}}`), nil)
+	tok, err := Parse([]byte(
+		`{"model":{"type":"BPE","vocab":{"h":0,"i":1,"hi":2},"merges":["h i"]}}`), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -33,7 +33,8 @@ func parsePostProcessor(data json.RawMessage, v *vocabulary) (*templates, error)
 			continue
 		}
 		if result != nil {
-			return nil, fmt.Errorf("post_processor Sequence with more than one step that adds tokens is not supported")
+			return nil, fmt.Errorf("post_processor Sequence with more than one step that adds " +
+				"tokens is not supported")
 		}
 		result = step
 	}
@@ -64,7 +65,8 @@ func parsePostProcessorStep(kind string, data json.RawMessage, v *vocabulary) (*
 			}
 		}
 		cls, sep := int32(spec.Cls.id), int32(spec.Sep.id)
-		t := &templates{single: []int32{cls, markA, sep}, pair: []int32{cls, markA, sep, markB, sep}}
+		t := &templates{single: []int32{cls, markA, sep}, pair: []int32{cls, markA, sep, markB,
+			sep}}
 		if kind == "RobertaProcessing" {
 			t.pair = []int32{cls, markA, sep, sep, markB, sep}
 		}
@@ -142,7 +144,8 @@ func parseTemplate(data json.RawMessage, v *vocabulary) (*templates, error) {
 	return &templates{single: single, pair: pair}, nil
 }
 
-func compileTemplate(pieces []templatePiece, special map[string][]int32, texts map[string]int32) ([]int32, error) {
+func compileTemplate(pieces []templatePiece, special map[string][]int32,
+	texts map[string]int32) ([]int32, error) {
 	result := []int32{}
 	for _, p := range pieces {
 		switch {

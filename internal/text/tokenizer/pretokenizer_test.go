@@ -48,36 +48,56 @@ func TestPreTokenizers(t *testing.T) {
 		// The examples in the documentation of SplitDelimiterBehavior.
 		{"removed", splitSection(dash, "Removed", false), text, "the|final|countdown"},
 		{"isolated", splitSection(dash, "Isolated", false), text, "the|-|final|-|-|countdown"},
-		{"merged with previous", splitSection(dash, "MergedWithPrevious", false), text, "the-|final-|-|countdown"},
-		{"merged with next", splitSection(dash, "MergedWithNext", false), text, "the|-final|-|-countdown"},
+		{"merged with previous", splitSection(dash, "MergedWithPrevious", false), text,
+			"the-|final-|-|countdown"},
+		{"merged with next", splitSection(dash, "MergedWithNext", false), text,
+			"the|-final|-|-countdown"},
 		{"contiguous", splitSection(dash, "Contiguous", false), text, "the|-|final|--|countdown"},
-		{"regex", splitSection(dashRegex, "MergedWithNext", false), text, "the|-final|-|-countdown"},
-		{"inverted", splitSection(object{"Regex": `\w+`}, "Removed", true), text, "the|final|countdown"},
-		{"inverted contiguous", splitSection(object{"Regex": `\w`}, "Contiguous", true), "ab--c", "ab|--|c"},
+		{"regex", splitSection(dashRegex, "MergedWithNext", false), text,
+			"the|-final|-|-countdown"},
+		{"inverted", splitSection(object{"Regex": `\w+`}, "Removed", true), text,
+			"the|final|countdown"},
+		{"inverted contiguous", splitSection(object{"Regex": `\w`}, "Contiguous", true), "ab--c",
+			"ab|--|c"},
 		{"match at both ends", splitSection(dash, "MergedWithPrevious", false), "-a-", "-|a-"},
-		{"lines", splitSection(object{"Regex": `^.`}, "Isolated", false), "ab\ncd", "a|b\n|c|d"}, // ^ is the start of a line
+		// ^ is the start of a line
+		{"lines", splitSection(object{"Regex": `^.`}, "Isolated", false), "ab\ncd", "a|b\n|c|d"},
 		{"empty matches", splitSection(object{"Regex": `x*`}, "Isolated", false), "axxb", "a|xx|b"},
-		{"known pattern removed", splitSection(object{"Regex": patternQwen2}, "Removed", true), "a b 12", "a| b| |1|2"},
+		{"known pattern removed", splitSection(object{"Regex": patternQwen2}, "Removed", true),
+			"a b 12", "a| b| |1|2"},
 		{"digits", object{"type": "Digits", "individual_digits": false}, "ab12c3", "ab|12|c|3"},
-		{"single digits", object{"type": "Digits", "individual_digits": true}, "ab12c½", "ab|1|2|c|½"},
+		{"single digits", object{"type": "Digits", "individual_digits": true}, "ab12c½",
+			"ab|1|2|c|½"},
 		{"white space split", object{"type": "WhitespaceSplit"}, " a,b  c\u00a0d ", "a,b|c|d"},
-		{"white space", object{"type": "Whitespace"}, "Hey friend!  How_are é́ you?!", "Hey|friend|!|How_are|é́|you|?!"},
+		{"white space", object{"type": "Whitespace"}, "Hey friend!  How_are é́ you?!",
+			"Hey|friend|!|How_are|é́|you|?!"},
 		{"punctuation", object{"type": "Punctuation"}, "Hey $5, «no»", "Hey |$|5|,| |«|no|»"},
-		{"punctuation contiguous", object{"type": "Punctuation", "behavior": "Contiguous"}, "a?!b", "a|?!|b"},
-		{"metaspace", object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}, "Hey my  friend", "▁Hey|▁my|▁|▁friend"},
-		{"metaspace has one already", object{"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}, " Hey", "▁Hey"},
-		{"metaspace never", object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": false}, "a b", "a▁b"},
-		{"metaspace old never", object{"type": "Metaspace", "replacement": "▁", "add_prefix_space": false}, "a b", "a|▁b"},
+		{"punctuation contiguous", object{"type": "Punctuation", "behavior": "Contiguous"}, "a?!b",
+			"a|?!|b"},
+		{"metaspace", object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+			"split": true}, "Hey my  friend", "▁Hey|▁my|▁|▁friend"},
+		{"metaspace has one already", object{"type": "Metaspace", "replacement": "▁",
+			"add_prefix_space": true}, " Hey", "▁Hey"},
+		{"metaspace never", object{"type": "Metaspace", "replacement": "▁",
+			"prepend_scheme": "never", "split": false}, "a b", "a▁b"},
+		{"metaspace old never", object{"type": "Metaspace", "replacement": "▁",
+			"add_prefix_space": false}, "a b", "a|▁b"},
 		{"metaspace first", sequence("pretokenizers", splitSection(dash, "Removed", false),
-			object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true}), "a-b c", "▁a|b|▁c"},
-		{"metaspace first after removal", sequence("pretokenizers", splitSection(dash, "Removed", false),
-			object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true}), "-b", "b"},
-		{"byte level", object{"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}, "don't é", "Ġdon|'t|ĠÃ©"},
-		{"byte level without regex", object{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}, "a b\n", "aĠbĊ"},
+			object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+				"split": true}), "a-b c", "▁a|b|▁c"},
+		{"metaspace first after removal", sequence("pretokenizers", splitSection(dash, "Removed",
+			false), object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+			"split": true}), "-b", "b"},
+		{"byte level", object{"type": "ByteLevel", "add_prefix_space": true, "use_regex": true},
+			"don't é", "Ġdon|'t|ĠÃ©"},
+		{"byte level without regex", object{"type": "ByteLevel", "add_prefix_space": false,
+			"use_regex": false}, "a b\n", "aĠbĊ"},
 		// Falcon's: the byte-level alphabet in the middle.
-		{"falcon", sequence("pretokenizers", object{"type": "Punctuation", "behavior": "Contiguous"},
-			object{"type": "ByteLevel", "add_prefix_space": false}, object{"type": "Digits", "individual_digits": false},
-			splitSection(object{"Regex": "[0-9][0-9][0-9]"}, "Isolated", false)), "in 12345?! é", "in|Ġ|123|45|?!|ĠÃ©"},
+		{"falcon", sequence("pretokenizers", object{"type": "Punctuation",
+			"behavior": "Contiguous"}, object{"type": "ByteLevel", "add_prefix_space": false},
+			object{"type": "Digits", "individual_digits": false},
+			splitSection(object{"Regex": "[0-9][0-9][0-9]"}, "Isolated", false)), "in 12345?! é",
+			"in|Ġ|123|45|?!|ĠÃ©"},
 	}
 	for _, test := range tests {
 		if got := strings.Join(split(t, test.section, test.text), "|"); got != test.want {
@@ -89,8 +109,10 @@ func TestPreTokenizers(t *testing.T) {
 // A step that keeps everything must put the text together again.
 func TestSplitsCoverTheText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, behavior := range []string{"Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"} {
-		for _, pattern := range []object{{"String": "a"}, {"Regex": "a|b?"}, {"Regex": `(?=b)|é+`}} {
+	for _, behavior := range []string{"Isolated", "MergedWithPrevious", "MergedWithNext",
+		"Contiguous"} {
+		for _, pattern := range []object{{"String": "a"}, {"Regex": "a|b?"},
+			{"Regex": `(?=b)|é+`}} {
 			for _, invert := range []bool{false, true} {
 				section := splitSection(pattern, behavior, invert)
 				for range 200 {
@@ -109,7 +131,8 @@ func TestSplitsCoverTheText(t *testing.T) {
 
 // randomText draws from the characters that the known patterns treat differently.
 func randomText(rng *rand.Rand, n int) string {
-	const alphabet = "abstrevlmdSTREVLMD'''  \t\n\n\r\r\n\u00a0\u2003\u0085ſK.,!-_1٣½²éДж漢字\u0301\u0b95😀ǅ\U0001d7d8\U00016ac0"
+	const alphabet = "abstrevlmdSTREVLMD'''  " +
+		"\t\n\n\r\r\n\u00a0\u2003\u0085ſK.,!-_1٣½²éДж漢字\u0301\u0b95😀ǅ\U0001d7d8\U00016ac0"
 	chars := []rune(alphabet)
 	var b strings.Builder
 	for range rng.IntN(n + 1) {
@@ -143,7 +166,8 @@ func TestScannersAgreeWithRegex(t *testing.T) {
 }
 
 func FuzzScanner(f *testing.F) {
-	for _, s := range []string{"don't", " \n a", "12345", "'ſ'LL", "\u3000\u3000x", "a\r\n\r\nb  "} {
+	for _, s := range []string{"don't", " \n a", "12345", "'ſ'LL", "\u3000\u3000x",
+		"a\r\n\r\nb  "} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -168,8 +192,10 @@ func TestUnicode16(t *testing.T) {
 	for _, test := range []struct {
 		r    rune
 		want uint8
-	}{{0x11380, classLetter}, {0x1c89, classLetter}, {0xa7dc, classLetter}, {0x10d40, classNumber}, {0x1ccf5, classNumber},
-		{'a', classLetter}, {'٣', classNumber}, {0x85, classSpace}, {0x200b, classOther}, {0x1f600, classOther}} {
+	}{{0x11380, classLetter}, {0x1c89, classLetter}, {0xa7dc, classLetter}, {0x10d40, classNumber},
+		{0x1ccf5, classNumber},
+		{'a', classLetter}, {'٣', classNumber}, {0x85, classSpace}, {0x200b, classOther}, {0x1f600,
+			classOther}} {
 		if got, _ := table.at(string(test.r), 0); got != test.want {
 			t.Errorf("%U has class %d, want %d", test.r, got, test.want)
 		}
@@ -200,7 +226,8 @@ func TestPublishedPatterns(t *testing.T) {
 		{chinese, "ab漢字ひらcd", "ab|漢字ひら|cd"},
 	}
 	for _, test := range tests {
-		got := strings.Join(split(t, splitSection(object{"Regex": test.pattern}, "Isolated", false), test.text), "|")
+		got := strings.Join(split(t, splitSection(object{"Regex": test.pattern}, "Isolated", false),
+			test.text), "|")
 		if got != test.want {
 			t.Errorf("%s: %q gives %q, want %q", test.pattern, test.text, got, test.want)
 		}
@@ -237,7 +264,8 @@ func TestDirectScanner(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for range 3000 {
 		text := randomText(rng, 40)
-		if got, want := tok.Encode(text, false), slow.Encode(text, false); !slices.Equal(got, want) {
+		if got, want := tok.Encode(text, false), slow.Encode(text, false); !slices.Equal(got,
+			want) {
 			t.Fatalf("%q gives %v, want %v", text, got, want)
 		}
 	}
@@ -256,7 +284,8 @@ func TestRawBytesAgreeWithSpelling(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for range 2000 {
 		text := randomText(rng, 60)
-		if got, want := raw.Encode(text, false), spelled.Encode(text, false); !slices.Equal(got, want) {
+		if got, want := raw.Encode(text, false), spelled.Encode(text, false); !slices.Equal(got,
+			want) {
 			t.Fatalf("%q gives %v as bytes, %v spelled", text, got, want)
 		}
 	}

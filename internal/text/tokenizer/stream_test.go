@@ -11,7 +11,8 @@ import (
 
 // referenceDecode is decode_chain of Hugging Face's tokenizers as it is written there: every step
 // maps the list of all tokens.
-func referenceDecode(t testing.TB, tok *Tokenizer, section json.RawMessage, ids []int32, skipSpecial bool) string {
+func referenceDecode(t testing.TB, tok *Tokenizer, section json.RawMessage, ids []int32,
+	skipSpecial bool) string {
 	t.Helper()
 	steps, err := parseDecoder(section)
 	if err != nil {
@@ -94,7 +95,8 @@ func checkStream(t testing.TB, tok *Tokenizer, ids []int32, cut int, skipSpecial
 	b.WriteString(s.Flush())
 	before, all := tok.Decode(ids[:cut], skipSpecial), tok.Decode(ids, skipSpecial)
 	if want := all[commonPrefix(before, all):]; b.String() != want {
-		t.Fatalf("stream gives %q, want %q (prompt %q, ids %v, cut %d)", b.String(), want, before, ids, cut)
+		t.Fatalf("stream gives %q, want %q (prompt %q, ids %v, cut %d)", b.String(), want, before,
+			ids, cut)
 	}
 	if s.Push(ids0(ids)) != "" || s.Flush() != "" {
 		t.Fatal("a flushed stream returns text")
@@ -133,25 +135,28 @@ func decoderSections() map[string]object {
 	}
 	long := object{"type": "Replace", "pattern": object{"String": "aab"}, "content": "[x]"}
 	return map[string]object{
-		"llama 2":            sequence("decoders", replace, fallback, fuse, strip(1, 0)),
-		"gemma":              sequence("decoders", replace, fallback, fuse),
-		"gpt-2":              level,
-		"none":               nil,
-		"metaspace":          {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
-		"metaspace never":    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": false},
-		"fallback metaspace": sequence("decoders", fallback, object{"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}),
-		"strip each":         sequence("decoders", replace, strip(1, 1), fuse),
-		"strip whole":        sequence("decoders", replace, fallback, fuse, strip(2, 2)),
-		"strip late":         sequence("decoders", fallback, replace, strip(1, 1)),
-		"replace fused":      sequence("decoders", fallback, fuse, long, replace),
-		"regex fused":        sequence("decoders", fallback, fuse, regex),
-		"regex each":         sequence("decoders", regex, fallback, fuse),
-		"level replace":      sequence("decoders", level, long, strip(1, 1)),
-		"replace level":      sequence("decoders", replace, level),
-		"fuse level":         sequence("decoders", fuse, level),
-		"fallback level":     sequence("decoders", fallback, level, replace),
-		"fuse fallback":      sequence("decoders", fuse, fallback),
-		"nested":             sequence("decoders", sequence("decoders", replace, fallback), fuse),
+		"llama 2": sequence("decoders", replace, fallback, fuse, strip(1, 0)),
+		"gemma":   sequence("decoders", replace, fallback, fuse),
+		"gpt-2":   level,
+		"none":    nil,
+		"metaspace": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+			"split": true},
+		"metaspace never": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never",
+			"split": false},
+		"fallback metaspace": sequence("decoders", fallback, object{"type": "Metaspace",
+			"replacement": "▁", "add_prefix_space": true}),
+		"strip each":     sequence("decoders", replace, strip(1, 1), fuse),
+		"strip whole":    sequence("decoders", replace, fallback, fuse, strip(2, 2)),
+		"strip late":     sequence("decoders", fallback, replace, strip(1, 1)),
+		"replace fused":  sequence("decoders", fallback, fuse, long, replace),
+		"regex fused":    sequence("decoders", fallback, fuse, regex),
+		"regex each":     sequence("decoders", regex, fallback, fuse),
+		"level replace":  sequence("decoders", level, long, strip(1, 1)),
+		"replace level":  sequence("decoders", replace, level),
+		"fuse level":     sequence("decoders", fuse, level),
+		"fallback level": sequence("decoders", fallback, level, replace),
+		"fuse fallback":  sequence("decoders", fuse, fallback),
+		"nested":         sequence("decoders", sequence("decoders", replace, fallback), fuse),
 	}
 }
 
@@ -160,7 +165,8 @@ func TestDecodersAgreeWithReference(t *testing.T) {
 	for name, section := range decoderSections() {
 		file := llamaStyle()
 		vocab := file["model"].(object)["vocab"].(object)
-		for _, token := range []string{"Ġ", "Ã", "©", "ä", "½", "ł", "aa", "b", "Ġa", " ", "▁aa", "aab"} {
+		for _, token := range []string{"Ġ", "Ã", "©", "ä", "½", "ł", "aa", "b", "Ġa", " ", "▁aa",
+			"aab"} {
 			vocab[token] = len(vocab)
 		}
 		file["decoder"] = section
@@ -182,7 +188,8 @@ func TestDecodersAgreeWithReference(t *testing.T) {
 				}
 			}
 			skip := rng.IntN(2) == 0
-			if got, want := tok.Decode(ids, skip), referenceDecode(t, tok, raw, ids, skip); got != want {
+			if got, want := tok.Decode(ids, skip), referenceDecode(t, tok, raw, ids,
+				skip); got != want {
 				t.Fatalf("%s: Decode(%v) = %q, want %q", name, ids, got, want)
 			}
 			checkStream(t, tok, ids, rng.IntN(len(ids)+1), skip)
@@ -205,7 +212,9 @@ func TestDecodeByHand(t *testing.T) {
 		{[]int32{1, chars + 7, 2}, true, "the"},
 		{[]int32{chars, bytes + 0xe4, bytes + 0xbd, bytes + 0xa0}, false, "你"},
 		{[]int32{chars, bytes + 0xe4, bytes + 0xbd}, false, "\uFFFD\uFFFD"}, // one for each byte
-		{[]int32{chars, bytes + 0xe4, bytes + 0xbd, bytes + 0xa0, bytes + 0xff}, false, "\uFFFD\uFFFD\uFFFD\uFFFD"}, // of the whole run
+		// of the whole run
+		{[]int32{chars, bytes + 0xe4, bytes + 0xbd, bytes + 0xa0, bytes + 0xff}, false,
+			"\uFFFD\uFFFD\uFFFD\uFFFD"},
 		{[]int32{-1, 1 << 30, chars + 7, 100000}, false, "the"},
 	}
 	for _, test := range tests {
@@ -232,7 +241,8 @@ func TestStreamByHand(t *testing.T) {
 		{"after a prompt", []int32{1, chars + 7}, []step{{chars + 7, " the"}}, ""},
 		{"bytes wait for the end of their run", []int32{chars}, []step{
 			{bytes + 0xe4, ""}, {bytes + 0xbd, ""}, {bytes + 0xa0, ""}, {chars + 4, "你a"}}, ""},
-		{"the prompt's last byte is not repeated", []int32{chars, bytes + 0x0a}, []step{{chars + 4, "a"}}, ""},
+		{"the prompt's last byte is not repeated", []int32{chars, bytes + 0x0a}, []step{{chars + 4,
+			"a"}}, ""},
 		{"a character begun in the prompt", []int32{chars, bytes + 0xe4, bytes + 0xbd}, []step{
 			{bytes + 0xa0, ""}, {chars + 4, "你a"}}, ""},
 		{"never completed", []int32{chars}, []step{{bytes + 0xe4, ""}}, "\uFFFD"},
@@ -284,7 +294,8 @@ func TestPublishedStreams(t *testing.T) {
 
 func TestStreamAllocatesNothing(t *testing.T) {
 	llama := mustParse(t, llamaStyle())
-	for name, tok := range map[string]*Tokenizer{"byte level": loadTiny(t), "byte fallback": llama} {
+	for name, tok := range map[string]*Tokenizer{"byte level": loadTiny(t),
+		"byte fallback": llama} {
 		ids := tok.Encode("the a the at the", false)
 		s := tok.NewStream(ids, true)
 		i := 0
@@ -310,7 +321,8 @@ func TestTokenBytes(t *testing.T) {
 		token string
 		want  string
 	}{
-		{"▁the", " the"}, {"<0x0A>", "\n"}, {"<0xE4>", "\xe4"}, {"</s>", "</s>"}, {"▁▁", "  "}, {"t", "t"},
+		{"▁the", " the"}, {"<0x0A>", "\n"}, {"<0xE4>", "\xe4"}, {"</s>", "</s>"}, {"▁▁", "  "},
+		{"t", "t"},
 	}
 	for _, test := range tests {
 		id, ok := llama.ID(test.token)

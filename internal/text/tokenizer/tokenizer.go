@@ -215,8 +215,8 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 	return t.vocab.has(id) && t.special[id]
 }
 
-// IsAdded reports whether the id is that of an added token, special or not: it is found in a text as
-// a whole, before the model divides the rest.
+// IsAdded reports whether the id is that of an added token, special or not: it is found in a text
+// as a whole, before the model divides the rest.
 func (t *Tokenizer) IsAdded(id int32) bool {
 	return t.vocab.has(id) && t.isAdded[id]
 }

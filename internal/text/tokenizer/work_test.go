@@ -59,7 +59,8 @@ func TestEncodeUntil(t *testing.T) {
 		{"spaces replaced", llama, fill(" ")},
 		{"regular expression", regex, fill("what does it do? ")},
 		{"composed", with(simple("NFC")), fill("e\u0301 à la carte ")},
-		{"decomposed", with(simple("NFKD"), simple("StripAccents"), simple("Lowercase")), fill("한Éﬁ ")},
+		{"decomposed", with(simple("NFKD"), simple("StripAccents"), simple("Lowercase")),
+			fill("한Éﬁ ")},
 		{"combining marks", with(simple("NFC")), fill("\u0301\u0323")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +72,8 @@ func TestEncodeUntil(t *testing.T) {
 				now := threadTime(t)
 				longest, last = max(longest, now-last), now
 			}
-			ids, err := c.tok.EncodeUntil(func() error { asked++; measure(); return nil }, c.text, true)
+			ids, err := c.tok.EncodeUntil(func() error { asked++; measure(); return nil }, c.text,
+				true)
 			measure()
 			if err != nil || len(ids) == 0 || asked < size/workPart/8 {
 				t.Errorf("%d ids, error %v, asked %d times", len(ids), err, asked)

@@ -30,7 +30,8 @@ type Options struct {
 	Tokenizer string
 	// Every takes each so many-th file only.
 	Every int
-	// Vocab is the width of a mask in tokens, as the model pads its vocabulary; 0 is the tokenizer's.
+	// Vocab is the width of a mask in tokens, as the model pads its vocabulary; 0 is the
+	// tokenizer's.
 	Vocab int
 	// AnyOrder lets the keys of objects stand in any order, not only in that of the schema.
 	AnyOrder bool
@@ -64,8 +65,8 @@ type Report struct {
 	Compiled int            `json:"compiled"`
 	Share    float64        `json:"compiled_share"`
 	Refused  map[string]int `json:"refused"`
-	// Wrong are the schemas with an instance that is judged wrongly, Exhausted those with a mask that
-	// took more than the limits allow.
+	// Wrong are the schemas with an instance that is judged wrongly, Exhausted those with a mask
+	// that took more than the limits allow.
 	Wrong     []string  `json:"wrong"`
 	Exhausted []string  `json:"exhausted"`
 	Verdicts  Verdicts  `json:"verdicts"`
@@ -216,7 +217,8 @@ func (b *bench) slow(name, what string, took []time.Duration) {
 
 // through goes through an instance, with a mask before every token of a valid one, and says whether
 // the constraint takes it.
-func (b *bench) through(m *constrain.Matcher, ids []int32, masked bool, took *[]time.Duration) bool {
+func (b *bench) through(m *constrain.Matcher, ids []int32, masked bool,
+	took *[]time.Duration) bool {
 	for _, id := range ids {
 		if masked {
 			began := time.Now()

@@ -49,7 +49,8 @@ func TestRun(t *testing.T) {
 	if svg := string(Plot(&r)); !strings.Contains(svg, "cold: p50") {
 		t.Errorf("picture %q", svg)
 	}
-	if r, err = Run(Options{Schemas: dir, Tokenizer: tokenizer, AnyOrder: true}); err != nil || len(r.Wrong) > 0 {
+	if r, err = Run(Options{Schemas: dir, Tokenizer: tokenizer, AnyOrder: true}); err != nil ||
+		len(r.Wrong) > 0 {
 		t.Errorf("in any order: %+v, %v", r.Verdicts, err)
 	}
 	if _, err := Run(Options{Schemas: t.TempDir(), Tokenizer: tokenizer}); err == nil {

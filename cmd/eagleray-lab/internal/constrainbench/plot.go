@@ -20,8 +20,8 @@ func Plot(r *Report) []byte {
 	}
 	p := plot.New(left+width+30, top+height+50)
 	p.Text(plot.Text{At: plot.Point{X: left, Y: 22}, Size: 15,
-		Text: fmt.Sprintf("Time of a mask over %d tokens, %d schemas, %d masks", r.Vocab, r.Compiled,
-			r.Warm.Count)})
+		Text: fmt.Sprintf("Time of a mask over %d tokens, %d schemas, %d masks", r.Vocab,
+			r.Compiled, r.Warm.Count)})
 	for e := -1; e <= 5; e++ {
 		at := y(math.Pow10(e))
 		p.Line(plot.Stroke{Colour: plot.Grid}, plot.Point{X: left, Y: at},
@@ -39,7 +39,8 @@ func Plot(r *Report) []byte {
 		name, colour string
 		us           []float64
 		q            Quantiles
-	}{{"cold", plot.Vermillion, r.Curves.Cold, r.Cold}, {"warm", plot.Blue, r.Curves.Warm, r.Warm}} {
+	}{{"cold", plot.Vermillion, r.Curves.Cold, r.Cold}, {"warm", plot.Blue, r.Curves.Warm,
+		r.Warm}} {
 		if len(c.us) == 0 {
 			continue
 		}
@@ -48,8 +49,10 @@ func Plot(r *Report) []byte {
 			curve[k] = plot.Point{X: x(float64(k) / float64(len(c.us)-1)), Y: y(us)}
 		}
 		p.Line(plot.Stroke{Colour: c.colour, Width: 2}, curve...)
-		p.Text(plot.Text{At: plot.Point{X: left + 12, Y: float64(top + 20 + 18*i)}, Colour: c.colour,
-			Text: fmt.Sprintf("%s: p50 %.1f, p99 %.1f, max %.0f µs", c.name, c.q.P50, c.q.P99, c.q.Max)})
+		p.Text(plot.Text{At: plot.Point{X: left + 12, Y: float64(top + 20 + 18*i)},
+			Colour: c.colour,
+			Text: fmt.Sprintf("%s: p50 %.1f, p99 %.1f, max %.0f µs", c.name, c.q.P50, c.q.P99,
+				c.q.Max)})
 	}
 	return p.SVG()
 }

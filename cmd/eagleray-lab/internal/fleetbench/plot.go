@@ -62,7 +62,8 @@ func curve(r *Report, kind, figure string) []point {
 	return points
 }
 
-// scales are the axes that hold all figures, to the next power of ten, of a panel that begins at top.
+// scales are the axes that hold all figures, to the next power of ten, of a panel that begins at
+// top.
 func scales(r *Report, top float64) (x, y axis) {
 	x = axis{lo: math.Inf(1), from: leftMargin, to: plotWidth - rightMargin}
 	y = axis{lo: math.Inf(1), from: top + panelHeight - bottomMargin,

@@ -40,8 +40,8 @@ type stream interface {
 
 // futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's:
 // the driver advances one word and wakes all readers; the first reader advances another and wakes
-// the driver. There is no spinning and no copy. It is the least that a queue of processes that sleep can
-// cost.
+// the driver. There is no spinning and no copy. It is the least that a queue of processes that
+// sleep can cost.
 type futexFloor struct {
 	file   *os.File
 	memory []byte

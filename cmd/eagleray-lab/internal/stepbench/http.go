@@ -73,7 +73,8 @@ func RunHTTP(ctx context.Context, o HTTPOptions) (r *HTTPReport, err error) {
 	lines := bufio.NewReader(log)
 	address, err := serverAddress(lines)
 	go func() {
-		_, _ = io.Copy(io.Discard, lines) // the log is not read further; a server waits for no reader
+		// the log is not read further; a server waits for no reader
+		_, _ = io.Copy(io.Discard, lines)
 		close(logged)
 	}()
 	if err != nil {

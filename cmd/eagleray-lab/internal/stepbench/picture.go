@@ -108,8 +108,9 @@ func (p *picture) title(r *Report) {
 	p.Text(plot.Text{At: plot.Point{X: 12, Y: 24}, Size: 15, Bold: true,
 		Text: fmt.Sprintf("Steps of %d requests: a plan is sent %d µs %s the tokens of the one "+
 			"before it are known (median of %d)", r.Running, ahead.Microseconds(), way, r.Steps)})
-	p.Text(plot.Text{At: plot.Point{X: 12, Y: 44}, Colour: plot.Muted, Text: "Numbers are those of " +
-		"plans. Blue arrows carry plans to the ranks, orange ones results back."})
+	p.Text(plot.Text{At: plot.Point{X: 12, Y: 44}, Colour: plot.Muted,
+		Text: "Numbers are those of plans. Blue arrows carry plans to the ranks, orange ones " +
+			"results back."})
 }
 
 // bar draws what lasted, as far as it is in the picture, with a label above it.

@@ -38,9 +38,9 @@ type Options struct {
 type Report struct {
 	Running int `json:"running"`
 	Steps   int `json:"steps"`
-	// HostUS is how long a step keeps the step loop busy: it looks into the inbox, schedules, encodes
-	// and sends; and once the result is there decodes and applies it, and hands the tokens to the
-	// goroutine that turns them into text. Waiting is not in it.
+	// HostUS is how long a step keeps the step loop busy: it looks into the inbox, schedules,
+	// encodes and sends; and once the result is there decodes and applies it, and hands the tokens
+	// to the goroutine that turns them into text. Waiting is not in it.
 	HostUS queuebench.Quantiles `json:"host_us"`
 	// StepUS is from the result of one step to that of the next, with everything that the processes
 	// did for it.
@@ -61,7 +61,8 @@ type Report struct {
 	Output int                 `json:"-"`
 	Driver []engine.StepTimes  `json:"-"`
 	Ranks  [][]calls.StepTimes `json:"-"`
-	// Layout is how the ranks are divided among stages, StepTime the least that a plan keeps one busy.
+	// Layout is how the ranks are divided among stages, StepTime the least that a plan keeps one
+	// busy.
 	Layout   layout.Layout `json:"-"`
 	StepTime time.Duration `json:"-"`
 }
@@ -81,7 +82,8 @@ func (r *Report) computed() [][]calls.StepTimes {
 				before := place
 				before.PP--
 				// The one before is back from sending later than what it sent is there.
-				at := min(handed[r.Layout.Rank(before)][x.Plan], x.Executed-r.StepTime.Nanoseconds())
+				at := min(handed[r.Layout.Rank(before)][x.Plan],
+					x.Executed-r.StepTime.Nanoseconds())
 				x.Started = max(x.Started, at)
 			}
 		}
@@ -217,7 +219,8 @@ func (w *window) step(t engine.StepTimes) {
 
 func (w *window) report(o Options, ranks [][]calls.StepTimes) *Report {
 	r := &Report{Running: w.running, Steps: len(w.driver), Driver: w.driver, Ranks: ranks,
-		StepTime: o.StepTime, Layout: o.Config.Parallel.Layout(), Output: o.Config.Parallel.Layout().Output()}
+		StepTime: o.StepTime, Layout: o.Config.Parallel.Layout(),
+		Output: o.Config.Parallel.Layout().Output()}
 	var host, between, gaps []time.Duration
 	for i := range w.driver {
 		host = append(host, w.driver[i].Host())
@@ -243,9 +246,9 @@ func (w *window) report(o Options, ranks [][]calls.StepTimes) *Report {
 
 // String is a line of a table with Header.
 func (r *Report) String() string {
-	return fmt.Sprintf("%8d %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %7.1f %10.4f %9.2f %11.0f", r.Running,
-		r.HostUS.P50, r.HostUS.P99, r.StepUS.P50, r.StepUS.P99, r.GapUS.P50, r.GapUS.P99, r.FloorUS,
-		r.AllocsPerToken, r.CPUUSPerToken, r.TokensPerS)
+	return fmt.Sprintf("%8d %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %7.1f %10.4f %9.2f %11.0f",
+		r.Running, r.HostUS.P50, r.HostUS.P99, r.StepUS.P50, r.StepUS.P99, r.GapUS.P50, r.GapUS.P99,
+		r.FloorUS, r.AllocsPerToken, r.CPUUSPerToken, r.TokensPerS)
 }
 
 // Header are the names of the columns.

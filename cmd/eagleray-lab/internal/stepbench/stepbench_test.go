@@ -40,8 +40,9 @@ func TestRun(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Steps != 100 || len(r.Driver) != 100 || r.StepUS.P50 <= 0 || r.HostUS.P50 <= 0 ||
-					r.HostUS.P50 > r.HostUS.P99 || r.GapUS.P50 <= 0 || r.CPUUSPerToken <= 0 {
+				if r.Steps != 100 || len(r.Driver) != 100 || r.StepUS.P50 <= 0 ||
+					r.HostUS.P50 <= 0 || r.HostUS.P50 > r.HostUS.P99 || r.GapUS.P50 <= 0 ||
+					r.CPUUSPerToken <= 0 {
 					t.Errorf("%+v", r)
 				}
 				// Nothing is allocated for a step or a token; the runtime may, and slow readers.
@@ -73,10 +74,11 @@ func ordered(t *testing.T, r *Report, async bool) {
 			t.Errorf("plan %d keeps the rank busy for %v", d.Plan, busy)
 		}
 		last := int64(0)
-		for j, moment := range []int64{d.Began.UnixNano(), d.Made.UnixNano(), x.Received, x.Started, x.Executed,
-			d.Arrived.UnixNano(), d.Applied.UnixNano()} {
+		for j, moment := range []int64{d.Began.UnixNano(), d.Made.UnixNano(), x.Received, x.Started,
+			x.Executed, d.Arrived.UnixNano(), d.Applied.UnixNano()} {
 			if moment < last {
-				t.Errorf("plan %d: moment %d is %d ns before the one before", d.Plan, j, last-moment)
+				t.Errorf("plan %d: moment %d is %d ns before the one before", d.Plan, j,
+					last-moment)
 			}
 			last = moment
 		}
@@ -85,10 +87,12 @@ func ordered(t *testing.T, r *Report, async bool) {
 		}
 		before := r.Driver[i-1]
 		if ahead := d.Sent.Before(before.Arrived); ahead != async {
-			t.Errorf("plan %d was sent before the result of plan %d: %v", d.Plan, before.Plan, ahead)
+			t.Errorf("plan %d was sent before the result of plan %d: %v", d.Plan, before.Plan,
+				ahead)
 		}
 		if !async && d.Began.Before(before.Applied) {
-			t.Errorf("plan %d was begun before the result of plan %d was applied", d.Plan, before.Plan)
+			t.Errorf("plan %d was begun before the result of plan %d was applied", d.Plan,
+				before.Plan)
 		}
 	}
 }
@@ -111,8 +115,8 @@ func drawn(t *testing.T, r *Report, async bool) {
 			t.Errorf("%+v", e)
 		}
 	}
-	for _, kind := range []string{"Xplan", "Xsend", "Xapply", "Xreceive", "Xexecute", "Xanswer", "splan", "fplan",
-		"sresult", "fresult"} {
+	for _, kind := range []string{"Xplan", "Xsend", "Xapply", "Xreceive", "Xexecute", "Xanswer",
+		"splan", "fplan", "sresult", "fresult"} {
 		if seen[kind] != r.Steps {
 			t.Errorf("%d events %s in a trace of %d steps", seen[kind], kind, r.Steps)
 		}
@@ -142,8 +146,8 @@ func drawn(t *testing.T, r *Report, async bool) {
 	}
 }
 
-// TestStages measures two stages: each begins with a plan when the one before it is done with it, and
-// several plans are on their way at a time. The trace and the picture have a row for each.
+// TestStages measures two stages: each begins with a plan when the one before it is done with it,
+// and several plans are on their way at a time. The trace and the picture have a row for each.
 func TestStages(t *testing.T) {
 	c := config.Default()
 	c.Parallel.Backend, c.Parallel.PipelineParallelSize = "uni", 2

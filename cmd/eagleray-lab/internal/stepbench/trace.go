@@ -37,7 +37,8 @@ func Trace(r *Report) ([]byte, error) {
 	origin := r.Driver[0].Began.UnixNano()
 	us := func(ns int64) float64 { return float64(ns-origin) / 1e3 }
 	name := func(track int, s string) traceEvent {
-		return traceEvent{Name: "thread_name", Phase: "M", TID: track, Arg: map[string]any{"name": s}}
+		return traceEvent{Name: "thread_name", Phase: "M", TID: track,
+			Arg: map[string]any{"name": s}}
 	}
 	events := []traceEvent{name(driverTrack, "driver: step loop")}
 	slice := func(track int, what string, plan uint64, from, to int64) {

@@ -22,7 +22,8 @@ func TestArrivalRate(t *testing.T) {
 				t.Errorf("burstiness %g: times do not rise", burstiness)
 			}
 			if got, want := times[n-1].Seconds(), n/rate; math.Abs(got-want) > 1e-6 {
-				t.Errorf("burstiness %g: the last request is sent at %g s, want %g", burstiness, got, want)
+				t.Errorf("burstiness %g: the last request is sent at %g s, want %g", burstiness,
+					got, want)
 			}
 		}
 	}
@@ -46,7 +47,8 @@ func TestArrivalBurstiness(t *testing.T) {
 		}
 		cv2 := math.Pow(deviation(gaps)/mean(gaps), 2)
 		if math.Abs(cv2*burstiness-1) > 0.1 {
-			t.Errorf("burstiness %g: squared variation %.3f, want %.3f", burstiness, cv2, 1/burstiness)
+			t.Errorf("burstiness %g: squared variation %.3f, want %.3f", burstiness, cv2,
+				1/burstiness)
 		}
 	}
 	even, err := Arrival{Rate: 10, Burstiness: math.Inf(1)}.Times(3)
@@ -73,7 +75,8 @@ func TestArrivalRamp(t *testing.T) {
 	const n = 20000
 	ends := map[string]float64{}
 	for _, strategy := range []string{"linear", "exponential"} {
-		a := Arrival{Rate: math.Inf(1), Burstiness: 1, RampUp: strategy, RampStart: 10, RampEnd: 1000, Seed: 3}
+		a := Arrival{Rate: math.Inf(1), Burstiness: 1, RampUp: strategy, RampStart: 10,
+			RampEnd: 1000, Seed: 3}
 		times, err := a.Times(n)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +91,8 @@ func TestArrivalRamp(t *testing.T) {
 	}
 	// The expected lengths are the sums of 1/rate over the requests.
 	linear, exponential := n/990.0*math.Log(100), n*(1/10.0-1/1000.0)/math.Log(100)
-	if math.Abs(ends["linear"]/linear-1) > 0.05 || math.Abs(ends["exponential"]/exponential-1) > 0.05 {
+	if math.Abs(ends["linear"]/linear-1) > 0.05 ||
+		math.Abs(ends["exponential"]/exponential-1) > 0.05 {
 		t.Errorf("ramps take %v s, want about %.0f and %.0f", ends, linear, exponential)
 	}
 }

@@ -118,14 +118,16 @@ func (r *Result) JSON(detailed bool) map[string]any {
 		m["max_concurrency"] = r.MaxConcurrency
 	}
 	if r.Arrival.RampUp != "" {
-		m["ramp_up_strategy"], m["ramp_up_start_rps"], m["ramp_up_end_rps"] = r.Arrival.RampUp, r.Arrival.RampStart, r.Arrival.RampEnd
+		m["ramp_up_strategy"], m["ramp_up_start_rps"], m["ramp_up_end_rps"] = r.Arrival.RampUp,
+			r.Arrival.RampStart, r.Arrival.RampEnd
 	}
 	if r.HasGoodput {
 		m["request_goodput"] = r.perSecond(r.Good)
 	}
 	for _, x := range metrics {
 		s := r.summary(x.key)
-		m["mean_"+x.key+"_ms"], m["median_"+x.key+"_ms"], m["std_"+x.key+"_ms"] = s.Mean, s.Median, s.Std
+		m["mean_"+x.key+"_ms"], m["median_"+x.key+"_ms"], m["std_"+x.key+"_ms"] = s.Mean, s.Median,
+			s.Std
 		for _, p := range s.Percentiles {
 			m["p"+number(p.P)+"_"+x.key+"_ms"] = p.Value
 		}

@@ -48,7 +48,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 	f.mu.Unlock()
 	now := f.now.Add(1)
 	defer f.now.Add(-1)
-	for most := f.most.Load(); now > most && !f.most.CompareAndSwap(most, now); most = f.most.Load() {
+	for most := f.most.Load(); now > most && !f.most.CompareAndSwap(most,
+		now); most = f.most.Load() {
 	}
 	if f.script != nil && f.script(w, n) {
 		return
@@ -76,7 +77,8 @@ func TestDo(t *testing.T) {
 	for _, chat := range []bool{false, true} {
 		f := newFake(t)
 		f.pause = 5 * time.Millisecond
-		target := Target{Client: f.Client(), URL: f.URL + "/v1/completions", Model: "m", Chat: chat, Extra: map[string]any{"temperature": 0.0, "stream_options": nil},
+		target := Target{Client: f.Client(), URL: f.URL + "/v1/completions", Model: "m", Chat: chat,
+			Extra:  map[string]any{"temperature": 0.0, "stream_options": nil},
 			Header: http.Header{"Authorization": {"Bearer k"}}}
 		s := Sample{Text: "hello", PromptLen: 1, OutputLen: 6}
 		if chat {
@@ -84,18 +86,22 @@ func TestDo(t *testing.T) {
 		}
 		begun := time.Now()
 		o := target.Do(t.Context(), s, "id-1", begun)
-		if o.Err != "" || o.Text != "a c" || o.PromptLen != 11 || o.OutputLen != 5 || len(o.ITL) != 2 {
+		if o.Err != "" || o.Text != "a c" || o.PromptLen != 11 || o.OutputLen != 5 ||
+			len(o.ITL) != 2 {
 			t.Fatalf("chat %v: %+v", chat, o)
 		}
-		if o.TTFT < f.pause || o.ITL[0] < f.pause || o.Latency != o.TTFT+o.ITL[0]+o.ITL[1] || o.Start < 0 || o.Start+o.Latency > time.Since(begun) {
+		if o.TTFT < f.pause || o.ITL[0] < f.pause || o.Latency != o.TTFT+o.ITL[0]+o.ITL[1] ||
+			o.Start < 0 || o.Start+o.Latency > time.Since(begun) {
 			t.Errorf("chat %v: times %+v", chat, o)
 		}
 		body := f.bodies[0]
-		if body["model"] != "m" || body["stream"] != true || body["temperature"] != 0.0 || body["stream_options"] != nil || f.ids[0] != "id-1" {
+		if body["model"] != "m" || body["stream"] != true || body["temperature"] != 0.0 ||
+			body["stream_options"] != nil || f.ids[0] != "id-1" {
 			t.Errorf("body %v, ids %v", body, f.ids)
 		}
 		if chat {
-			if fmt.Sprint(body["messages"]) != "[map[content:hello role:user]]" || body["max_completion_tokens"] != 6.0 {
+			if fmt.Sprint(body["messages"]) != "[map[content:hello role:user]]" ||
+				body["max_completion_tokens"] != 6.0 {
 				t.Errorf("body %v", body)
 			}
 		} else if body["prompt"] != "hello" || body["max_tokens"] != 6.0 {
@@ -107,7 +113,8 @@ func TestDo(t *testing.T) {
 			t.Errorf("pieces: %+v", o)
 		}
 		target.Count = func(text string) int { return len(text) * 10 }
-		if o := target.Do(t.Context(), Sample{Tokens: []int32{4, 2}, OutputLen: 1}, "", begun); o.OutputLen != 30 {
+		if o := target.Do(t.Context(), Sample{Tokens: []int32{4, 2}, OutputLen: 1}, "",
+			begun); o.OutputLen != 30 {
 			t.Errorf("count: %+v", o)
 		}
 		if !chat && fmt.Sprint(f.bodies[2]["prompt"]) != "[4 2]" {
@@ -123,19 +130,29 @@ func TestDoFailures(t *testing.T) {
 			fmt.Fprint(w, `{"error":{"message":"no such model"}}`)
 		},
 		"status 500: plain text": func(w http.ResponseWriter) { http.Error(w, "plain text", 500) },
-		"server: engine failed":  func(w http.ResponseWriter) { fmt.Fprint(w, "data: {\"error\":{\"message\":\"engine failed\"}}\n\n") },
-		"no output":              func(w http.ResponseWriter) { fmt.Fprint(w, "data: [DONE]\n\n") },
-		"not the JSON":           func(w http.ResponseWriter) { fmt.Fprint(w, "data: {\"choices\":[{\n\n") },
+		"server: engine failed": func(w http.ResponseWriter) {
+			fmt.Fprint(w,
+				"data: {\"error\":{\"message\":\"engine failed\"}}\n\n")
+		},
+		"no output": func(w http.ResponseWriter) { fmt.Fprint(w, "data: [DONE]\n\n") },
+		"not the JSON": func(w http.ResponseWriter) {
+			fmt.Fprint(w,
+				"data: {\"choices\":[{\n\n")
+		},
 		"unexpected EOF": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, "data: {\"choices\":[{\"text\":\"a\"}]}\n\n")
 		},
-		"token too long": func(w http.ResponseWriter) { fmt.Fprint(w, "data: ", strings.Repeat("x", largestEvent)) },
+		"token too long": func(w http.ResponseWriter) {
+			fmt.Fprint(w, "data: ", strings.Repeat("x",
+				largestEvent))
+		},
 	} {
 		f := newFake(t)
 		f.script = func(w http.ResponseWriter, _ int) bool { script(w); return true }
 		target := Target{Client: f.Client(), URL: f.URL + "/v1/completions"}
-		if o := target.Do(t.Context(), Sample{Text: "x", OutputLen: 1}, "", time.Now()); !strings.Contains(o.Err, want) {
+		if o := target.Do(t.Context(), Sample{Text: "x", OutputLen: 1}, "",
+			time.Now()); !strings.Contains(o.Err, want) {
 			t.Errorf("error %.200q, want %q", o.Err, want)
 		}
 	}
@@ -150,7 +167,8 @@ func samples(n int) []Sample {
 }
 
 func options(f *fake, n int) ServeOptions {
-	return ServeOptions{Target: Target{Client: f.Client(), URL: f.URL + "/v1/completions", Model: "m"}, Samples: samples(n),
+	return ServeOptions{Target: Target{Client: f.Client(), URL: f.URL + "/v1/completions",
+		Model: "m"}, Samples: samples(n),
 		Arrival: Arrival{Rate: math.Inf(1), Burstiness: 1}, Percentiles: []float64{99}}
 }
 
@@ -177,11 +195,13 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Completed != 19 || r.Failed != 1 || r.InputTokens != 19*11 || r.OutputTokens != 19*5 || r.Failures(9)[0] != "status 500: unlucky" {
+	if r.Completed != 19 || r.Failed != 1 || r.InputTokens != 19*11 || r.OutputTokens != 19*5 ||
+		r.Failures(9)[0] != "status 500: unlucky" {
 		t.Errorf("result %+v", r)
 	}
 	if f.most.Load() > 3 || r.PeakConcurrent > 3 {
-		t.Errorf("%d requests at a time (%d by the figures), want at most 3", f.most.Load(), r.PeakConcurrent)
+		t.Errorf("%d requests at a time (%d by the figures), want at most 3", f.most.Load(),
+			r.PeakConcurrent)
 	}
 	if len(f.bodies) != 23 || len(done) != 20 || done[19] != 20 {
 		t.Errorf("%d requests, progress %v", len(f.bodies), done)
@@ -214,18 +234,21 @@ func TestServeFailures(t *testing.T) {
 		http.Error(w, "bad key", http.StatusUnauthorized)
 		return true
 	}
-	if _, err := Serve(t.Context(), options(f, 3)); err == nil || !strings.Contains(err.Error(), "all 3 requests failed: status 401: bad key") {
+	if _, err := Serve(t.Context(), options(f, 3)); err == nil || !strings.Contains(err.Error(),
+		"all 3 requests failed: status 401: bad key") {
 		t.Errorf("error %v", err)
 	}
 	// A refusal is not waited out.
 	o := options(f, 3)
 	o.ReadyWithin = time.Hour
-	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "first request: status 401") {
+	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+		"first request: status 401") {
 		t.Errorf("error %v", err)
 	}
 	o = options(f, 3)
 	o.Warmups = 1
-	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "warm-up request: status 401") {
+	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+		"warm-up request: status 401") {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -256,7 +279,8 @@ func TestWait(t *testing.T) {
 	// No server listens: the time runs out.
 	f.Close()
 	o.ReadyWithin = 80 * time.Millisecond
-	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not ready within 80ms") {
+	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+		"not ready within 80ms") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -278,11 +302,13 @@ func TestFirstModel(t *testing.T) {
 	}
 	for _, bad := range []string{`{"data":[]}`, `{`, strings.Repeat(" ", 2<<20) + "{}"} {
 		answer = bad
-		if got, err := FirstModel(t.Context(), s.Client(), s.URL, http.Header{"X-Key": {"v"}}); err == nil {
+		if got, err := FirstModel(t.Context(), s.Client(), s.URL,
+			http.Header{"X-Key": {"v"}}); err == nil {
 			t.Errorf("%.20q gave %+v", bad, got)
 		}
 	}
-	if _, err := FirstModel(t.Context(), s.Client(), s.URL, nil); err == nil || !strings.Contains(err.Error(), "404") {
+	if _, err := FirstModel(t.Context(), s.Client(), s.URL, nil); err == nil ||
+		!strings.Contains(err.Error(), "404") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -50,7 +50,8 @@ type Report struct {
 	Lost       int `json:"lost"`
 	Duplicated int `json:"duplicated"`
 	Different  int `json:"different"`
-	// Refused counts requests that a server which ended did not take: they were asked again, of the next.
+	// Refused counts requests that a server which ended did not take: they were asked again, of the
+	// next.
 	Refused int `json:"refused"`
 	// Tokens is the number of tokens of all answers.
 	Tokens int    `json:"tokens"`

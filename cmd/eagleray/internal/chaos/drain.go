@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// stopInDrain asks the server to end while a rank is stopped: for longer than the server takes to call it stalled,
-// or for good, so that another one must take its place. Streams that have begun go on all the same. Then the
-// server is started again.
+// stopInDrain asks the server to end while a rank is stopped: for longer than the server takes to
+// call it stalled, or for good, so that another one must take its place. Streams that have begun go
+// on all the same. Then the server is started again.
 func stopInDrain(v *victim) error {
 	v.asked.rest.Lock()
 	defer v.asked.rest.Unlock()
@@ -31,7 +31,8 @@ func stopInDrain(v *victim) error {
 		}
 	case <-p.ended:
 	case <-time.After(patience):
-		err = errors.Join(fmt.Errorf("the server does not say that it ends: %s", v.s.last()), send(pid, syscall.SIGCONT))
+		err = errors.Join(fmt.Errorf("the server does not say that it ends: %s", v.s.last()),
+			send(pid, syscall.SIGCONT))
 	}
 	if err = errors.Join(err, v.s.wait(p)); err != nil {
 		return err

@@ -44,11 +44,13 @@ var (
 	processes = &need{how: "ranks in processes of the server's own: no Ray",
 		met: func(o Options) bool { return !onRay(o) }}
 	// memory is shared with the ranks, where they write what they are doing.
-	memory = &need{how: "no --queue-transport link", met: func(o Options) bool { return !onLinks(o) }}
+	memory = &need{how: "no --queue-transport link",
+		met: func(o Options) bool { return !onLinks(o) }}
 	// links are connections between the server and its ranks.
 	links = &need{how: "--queue-transport link, and no Ray",
 		met: func(o Options) bool { return onLinks(o) && !onRay(o) }}
-	actors = &need{how: "--ray-python, or --distributed-executor-backend ray of the server", met: onRay}
+	actors = &need{how: "--ray-python, or --distributed-executor-backend ray of the server",
+		met: onRay}
 	// nodes can be ended, and others started.
 	nodes = &need{how: "a cluster of its own: --ray-python",
 		met: func(o Options) bool { return o.RayPython != "" }}
@@ -73,8 +75,9 @@ func value(args []string, flag string) string {
 	return ""
 }
 
-// faults are the kinds, by name. Another one is a line here, a row in docs/faults.md, and what it does: by the
-// time that returns all is as before, or the server knows of the failure, or will (victim.end).
+// faults are the kinds, by name. Another one is a line here, a row in docs/faults.md, and what it
+// does: by the time that returns all is as before, or the server knows of the failure, or will
+// (victim.end).
 var faults = map[string]kind{
 	// An operator, the kernel's OOM killer, a scheduler.
 	"kill":     {do: func(v *victim) error { return v.signal(syscall.SIGKILL) }},
@@ -94,10 +97,12 @@ var faults = map[string]kind{
 	"stop":  {do: hang},
 	"pause": {do: func(v *victim) error { return v.freeze(400 * time.Millisecond) }},
 	"slow":  {do: slow},
-	// A rank that moves as little as one may that is not stalled, and one that is stopped while the server ends.
+	// A rank that moves as little as one may that is not stalled, and one that is stopped while the
+	// server ends.
 	"slow-layer": {memory, slowLayer},
 	"drain":      {processes, stopInDrain},
-	// A rank that does not end when it is killed, and weights that are others when it is started anew.
+	// A rank that does not end when it is killed, and weights that are others when it is started
+	// anew.
 	"unkillable": {tracing, unkillable},
 	"replace":    {copied, replaceFiles},
 	// A second fault while the server recovers from the first, and while a worker loads.
@@ -110,8 +115,8 @@ var faults = map[string]kind{
 	"driver": {do: freezeDriver},
 	"log":    {do: blockLog},
 	"files":  {do: exhaustFiles},
-	// The network between the server and its ranks: connections are cut, for a moment and for longer
-	// than they may be; nothing comes through one that is up.
+	// The network between the server and its ranks: connections are cut, for a moment and for
+	// longer than they may be; nothing comes through one that is up.
 	"cut":       {links, func(v *victim) error { return v.cut(0) }},
 	"cut-long":  {links, func(v *victim) error { return v.cut(3 * time.Second) }},
 	"half-open": {links, halfOpen},
@@ -230,8 +235,8 @@ func slow(v *victim) error {
 	return err
 }
 
-// killIn kills a rank in a phase of a step: it is stopped at moments until what it was stopped in is
-// the phase.
+// killIn kills a rank in a phase of a step: it is stopped at moments until what it was stopped in
+// is the phase.
 func killIn(phase string) func(v *victim) error {
 	return func(v *victim) error {
 		for until := time.Now().Add(patience); time.Now().Before(until); {
@@ -260,14 +265,16 @@ func killIn(phase string) func(v *victim) error {
 	}
 }
 
-// again kills a rank, and then, after up to a time, does something to a process that takes its place.
+// again kills a rank, and then, after up to a time, does something to a process that takes its
+// place.
 func (v *victim) again(within time.Duration, do func(v *victim, pid int) error) error {
 	before := v.s.children()
 	if err := v.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	time.Sleep(time.Duration(v.rng.Int64N(int64(within) + 1)))
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(
+		until); time.Sleep(time.Millisecond) {
 		for _, pid := range v.s.children() {
 			if !slices.Contains(before, pid) {
 				return do(v, pid)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is one of another process, opened here too (pidfd_getfd): what is done to it is done to the
-// other's.
+// socket is one of another process, opened here too (pidfd_getfd): what is done to it is done to
+// the other's.
 type socket int
 
 func (s socket) close() { _ = unix.Close(int(s)) }
@@ -35,8 +35,8 @@ func (s *server) connections() (listener socket, ranks []socket, err error) {
 	listener = -1
 	port := 0
 	for _, c := range all {
-		if listens, _ := unix.GetsockoptInt(int(c), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens == 1 &&
-			localPort(c) != http {
+		if listens, _ := unix.GetsockoptInt(int(c), unix.SOL_SOCKET,
+			unix.SO_ACCEPTCONN); listens == 1 && localPort(c) != http {
 			listener, port = c, localPort(c)
 		}
 	}

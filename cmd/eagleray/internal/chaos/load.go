@@ -104,7 +104,8 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 			l.arrived(last, now, tokens)
 			last, total = now, total+tokens
 			if number == 0 && tokens > 0 {
-				l.events = append(l.events, Event{now.Sub(l.begun).Seconds(), request, tokens, total})
+				l.events = append(l.events, Event{now.Sub(l.begun).Seconds(), request, tokens,
+					total})
 			}
 		})
 		cancel()
@@ -208,9 +209,10 @@ func (l *load) since() string {
 	return fmt.Sprintf("%.3f s after fault %d (%s)", time.Since(f.at).Seconds(), n, f.name)
 }
 
-// ask streams one request; seen is told of the tokens of each event. The error wraps errRefused when the
-// server was asked to end before it had the request, and has not taken it.
-func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer, error) {
+// ask streams one request; seen is told of the tokens of each event. The error wraps errRefused
+// when the server was asked to end before it had the request, and has not taken it.
+func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer,
+	error) {
 	begun := time.Now()
 	resp, err := l.s.post(ctx, p, request)
 	if err != nil && p.mayRefuse(begun) {
@@ -285,10 +287,12 @@ func (l *load) report(recoveries []recovery) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
-		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Refused: l.refused, Tokens: int(l.tokens.Load()),
+		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Refused: l.refused,
+		Tokens:  int(l.tokens.Load()),
 		Trouble: l.trouble, Timeline: l.timeline, Client: l.events}
 	var all []time.Duration
-	pauses, took, kinds := map[string][]time.Duration{}, map[string][]time.Duration{}, map[string]Kind{}
+	pauses, took, kinds := map[string][]time.Duration{}, map[string][]time.Duration{},
+		map[string]Kind{}
 	for i, f := range l.marks {
 		r.Marks = append(r.Marks, Mark{f.at.Sub(l.begun).Seconds(), f.name})
 		pauses[f.name] = append(pauses[f.name], f.pause)

@@ -14,9 +14,10 @@ import (
 
 // oracle asks the health route and a request for one token together, at random moments.
 //
-// The route may be wrong for window. Beyond that, 200 is wrong when the token does not come and no rank
-// moves, and so is 503 after it has come: both are looked at again after the window, because either may
-// have changed in between. A token that is late while ranks move is that of a busy machine.
+// The route may be wrong for window. Beyond that, 200 is wrong when the token does not come and no
+// rank moves, and so is 503 after it has come: both are looked at again after the window, because
+// either may have changed in between. A token that is late while ranks move is that of a busy
+// machine.
 type oracle struct {
 	s   *server
 	l   *load
@@ -28,7 +29,8 @@ type oracle struct {
 
 const (
 	window = 100 * time.Millisecond
-	// due is when a token that a healthy server owes must be there: a stalled rank is known by then.
+	// due is when a token that a healthy server owes must be there: a stalled rank is known by
+	// then.
 	due = 2*stall + window
 	// busy is how late a token may be although ranks move.
 	busy = 20 * time.Second
@@ -87,7 +89,8 @@ func (o *oracle) ask() {
 			break
 		}
 		if still > due || late > busy {
-			o.disagree("health 200 although a token has not come for %v, and no rank has moved for %v", due+late, still)
+			o.disagree("health 200 although a token has not come for %v, and no rank has moved "+
+				"for %v", due+late, still)
 			break
 		}
 	}
@@ -128,7 +131,8 @@ func (o *oracle) within(ctx context.Context, d time.Duration) bool {
 }
 
 func (o *oracle) token(ctx context.Context) error {
-	resp, err := o.s.post(ctx, o.s.now(), map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
+	resp, err := o.s.post(ctx, o.s.now(), map[string]any{"prompt": []int{5}, "max_tokens": 1,
+		"temperature": 0})
 	if err != nil {
 		return err
 	}

@@ -29,18 +29,20 @@ func SVG(r *Report, seconds float64) []byte {
 		return bottom - tokens/float64(most)*(bottom-topMargin)
 	}
 	c.Text(plot.Text{At: plot.Point{X: leftMargin, Y: 20},
-		Text: fmt.Sprintf("Tokens a second of all streams; %d faults, %d of %d requests lost, %d different",
-			len(r.Marks), r.Lost, r.Asked, r.Different)})
+		Text: fmt.Sprintf("Tokens a second of all streams; %d faults, %d of %d requests lost, %d "+
+			"different", len(r.Marks), r.Lost, r.Asked, r.Different)})
 	for i := range 5 {
 		tokens := float64(most) * float64(i) / 4
 		c.Line(plot.Stroke{Colour: plot.Grid}, plot.Point{X: leftMargin, Y: y(tokens)},
 			plot.Point{X: plotWidth - rightMargin, Y: y(tokens)})
-		c.Text(plot.Text{At: plot.Point{X: leftMargin - 6, Y: y(tokens) + 4}, Anchor: "end", Colour: plot.Muted,
-			Text: fmt.Sprintf("%.0f", 10*tokens)})
+		c.Text(plot.Text{At: plot.Point{X: leftMargin - 6, Y: y(tokens) + 4}, Anchor: "end",
+			Colour: plot.Muted,
+			Text:   fmt.Sprintf("%.0f", 10*tokens)})
 	}
 	every := max(1, slots/100)
 	for s := 0; s <= slots/10; s += every {
-		c.Text(plot.Text{At: plot.Point{X: x(float64(10 * s)), Y: plotHeight - bottomMargin + 16}, Anchor: "middle",
+		c.Text(plot.Text{At: plot.Point{X: x(float64(10 * s)), Y: plotHeight - bottomMargin + 16},
+			Anchor: "middle",
 			Colour: plot.Muted, Text: fmt.Sprintf("%d s", s)})
 	}
 	var tokens []plot.Point
@@ -61,9 +63,10 @@ func SVG(r *Report, seconds float64) []byte {
 			row++
 		}
 		taken[row] = x(at)
-		c.Line(plot.Stroke{Colour: plot.Vermillion, Dashed: true}, plot.Point{X: x(at), Y: topMargin - 8},
-			plot.Point{X: x(at), Y: plotHeight - bottomMargin})
-		c.Text(plot.Text{At: plot.Point{X: x(at) - 3, Y: topMargin - 6 + float64(row*rowHeight)}, Anchor: "end",
+		c.Line(plot.Stroke{Colour: plot.Vermillion, Dashed: true}, plot.Point{X: x(at),
+			Y: topMargin - 8}, plot.Point{X: x(at), Y: plotHeight - bottomMargin})
+		c.Text(plot.Text{At: plot.Point{X: x(at) - 3, Y: topMargin - 6 + float64(row*rowHeight)},
+			Anchor: "end",
 			Colour: plot.Vermillion, Size: smallFontSize, Upwards: true, Text: m.Name})
 	}
 	return c.SVG()

@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// TestPicture draws a run whose only fault is in its middle, with nothing after it: the tokens are at
-// the top on the left, and at the bottom on the right.
+// TestPicture draws a run whose only fault is in its middle, with nothing after it: the tokens are
+// at the top on the left, and at the bottom on the right.
 func TestPicture(t *testing.T) {
-	r := &Report{Timeline: []int{4, 4, 4, 4, 4, 0, 0, 0, 0, 0}, Marks: []Mark{{0.5, "a<b"}}, Asked: 7}
+	r := &Report{Timeline: []int{4, 4, 4, 4, 4, 0, 0, 0, 0, 0}, Marks: []Mark{{0.5, "a<b"}},
+		Asked: 7}
 	drawn := string(SVG(r, 1))
 	const slot = (plotWidth - leftMargin - rightMargin) / 10
 	for _, want := range []string{"1 faults, 0 of 7 requests lost", ">a&lt;b<",

@@ -17,13 +17,14 @@ import (
 type folder struct {
 	// path is the copy's; temporary is what there is of it, other content included.
 	path, temporary string
-	// weights is the name of a file in it, sound and other are files with its content and with another one.
+	// weights is the name of a file in it, sound and other are files with its content and with
+	// another one.
 	weights, sound, other string
 }
 
 // copied is a model of which a copy can be served.
-var copied = &need{how: "ranks in processes of the server's own (no Ray), the built-in model or a folder with " +
-	"safetensors as first of the serve flags, and --on-model-change keep",
+var copied = &need{how: "ranks in processes of the server's own (no Ray), the built-in model or " +
+	"a folder with safetensors as first of the serve flags, and --on-model-change keep",
 	met: func(o Options) bool {
 		dir, _ := model(o.Args)
 		files, _ := filepath.Glob(filepath.Join(dir, "*.safetensors"))
@@ -34,14 +35,18 @@ var copied = &need{how: "ranks in processes of the server's own (no Ray), the bu
 
 // model is the folder that is served, "" for the built-in one, and the arguments without it.
 func model(args []string) (dir string, rest []string) {
-	at := slices.IndexFunc(args, func(a string) bool { return a == "--model" || strings.HasPrefix(a, "--model=") })
+	at := slices.IndexFunc(args, func(a string) bool {
+		return a == "--model" || strings.HasPrefix(a,
+			"--model=")
+	})
 	switch {
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		dir, rest = args[0], args[1:]
 	case at < 0:
 		return "", args
 	case args[at] == "--model":
-		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, min(at+2, len(args)))
+		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, min(at+2,
+			len(args)))
 	default:
 		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, at+1)
 	}
@@ -51,8 +56,8 @@ func model(args []string) (dir string, rest []string) {
 	return dir, rest
 }
 
-// newFolder makes a copy of the model, and the arguments those of a server of it: of links, but for the built-in
-// one. It is nil when no fault needs one.
+// newFolder makes a copy of the model, and the arguments those of a server of it: of links, but for
+// the built-in one. It is nil when no fault needs one.
 func newFolder(o *Options) (*folder, error) {
 	if !slices.Contains(o.Faults, "replace") {
 		return nil, nil
@@ -61,7 +66,8 @@ func newFolder(o *Options) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{temporary: temporary, path: filepath.Join(temporary, "model"), other: filepath.Join(temporary, "other")}
+	f := &folder{temporary: temporary, path: filepath.Join(temporary, "model"),
+		other: filepath.Join(temporary, "other")}
 	dir, rest := model(o.Args)
 	if dir == "" {
 		dir = filepath.Join(temporary, builtin.Name)
@@ -99,14 +105,16 @@ func extract(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), file.Data, 0o600), file.Close()); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), file.Data, 0o600),
+			file.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// link fills the copy with links to what is in a folder. The smallest file of weights is the one to replace.
+// link fills the copy with links to what is in a folder. The smallest file of weights is the one to
+// replace.
 func (f *folder) link(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -142,8 +150,9 @@ func (f *folder) link(dir string) error {
 	return nil
 }
 
-// writeOther writes weights of the same shapes and of other values: every second byte of all tensors has another
-// highest bit, which is the sign of elements of two bytes, and makes none infinite.
+// writeOther writes weights of the same shapes and of other values: every second byte of all
+// tensors has another highest bit, which is the sign of elements of two bytes, and makes none
+// infinite.
 func writeOther(other, sound string) error {
 	raw, err := os.ReadFile(sound)
 	if err != nil {
@@ -168,8 +177,8 @@ func (f *folder) put(content string) error {
 	return os.Rename(at+".new", at)
 }
 
-// replaceFiles replaces weights of the server's model by others, and kills a rank, or all: those that take their
-// places answer as before. Then the weights are put back.
+// replaceFiles replaces weights of the server's model by others, and kills a rank, or all: those
+// that take their places answer as before. Then the weights are put back.
 func replaceFiles(v *victim) (err error) {
 	if err := v.s.folder.put(v.s.folder.other); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// TestFolder has a copy of a model serve other weights, which a loader takes, and then its own again. Nothing is
-// written where the model is.
+// TestFolder has a copy of a model serve other weights, which a loader takes, and then its own
+// again. Nothing is written where the model is.
 func TestFolder(t *testing.T) {
 	given := filepath.Join(t.TempDir(), "given")
 	if err := extract(given); err != nil {
@@ -48,8 +48,10 @@ func TestFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			now, err := os.ReadFile(filepath.Join(f.path, "model.safetensors"))
-			if same := bytes.Equal(now, own); err != nil || len(now) != len(own) || same != (i == 1) {
-				t.Errorf("%s: content %d of %d bytes, as before: %v, %v", name, i, len(now), same, err)
+			if same := bytes.Equal(now, own); err != nil || len(now) != len(own) ||
+				same != (i == 1) {
+				t.Errorf("%s: content %d of %d bytes, as before: %v, %v", name, i, len(now), same,
+					err)
 			}
 			dir, err := checkpoint.Dir(f.path)
 			if err != nil {
@@ -70,7 +72,8 @@ func TestFolder(t *testing.T) {
 			t.Errorf("%s: %s is still there", name, f.temporary)
 		}
 	}
-	if now, err := os.ReadFile(filepath.Join(given, "model.safetensors")); err != nil || !bytes.Equal(now, own) {
+	if now, err := os.ReadFile(filepath.Join(given, "model.safetensors")); err != nil ||
+		!bytes.Equal(now, own) {
 		t.Errorf("the model's own file is another one, %v", err)
 	}
 	for name, args := range map[string][]string{

@@ -24,8 +24,8 @@ import (
 const (
 	// stall is how soon the server calls a rank stalled.
 	stall = 250 * time.Millisecond
-	// deadline is how soon it calls a rank lost, and linkDeadline where there are links, which are to
-	// find out by themselves.
+	// deadline is how soon it calls a rank lost, and linkDeadline where there are links, which are
+	// to find out by themselves.
 	deadline, linkDeadline = 2 * time.Second, 8 * time.Second
 	// patience is how long anything may take before a run counts as hung.
 	patience = 2 * time.Minute
@@ -234,7 +234,8 @@ func (p *process) ask() {
 	})
 }
 
-// mayRefuse says that it may have been asked to end by the time that a request came which was begun at a moment.
+// mayRefuse says that it may have been asked to end by the time that a request came which was begun
+// at a moment.
 func (p *process) mayRefuse(begun time.Time) bool {
 	asked := p.asked.Load()
 	return asked != nil && asked.Sub(begun) < window
@@ -303,7 +304,8 @@ func (s *server) post(ctx context.Context, p *process, request any) (*http.Respo
 type rank struct {
 	PID  int    `json:"pid"`
 	Node string `json:"node"`
-	// Phase is what it is doing, Started the last step that it began, Still for how many seconds it has not moved.
+	// Phase is what it is doing, Started the last step that it began, Still for how many seconds it
+	// has not moved.
 	Phase   string  `json:"phase"`
 	Started uint64  `json:"started"`
 	Still   float64 `json:"still_seconds"`
@@ -332,8 +334,8 @@ func (s *server) ranks(ctx context.Context) ([]rank, error) {
 	return here, nil
 }
 
-// isWorker says whether a process of this host is a rank's: that of another host may have the number
-// of any process here.
+// isWorker says whether a process of this host is a rank's: that of another host may have the
+// number of any process here.
 func isWorker(pid int) bool {
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && bytes.Contains(args, []byte("\x00worker\x00"))

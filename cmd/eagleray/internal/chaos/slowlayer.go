@@ -14,20 +14,23 @@ import (
 )
 
 const (
-	// share is the part of a processor that is left to a rank whose layers are to be slow: one of so many, of
-	// twice as many while they are not.
+	// share is the part of a processor that is left to a rank whose layers are to be slow: one of
+	// so many, of twice as many while they are not.
 	share = 8
-	// ran is the least that it has of a processor between two stops: it moves then. A kernel counts this
-	// by its ticks.
+	// ran is the least that it has of a processor between two stops: it moves then. A kernel counts
+	// this by its ticks.
 	ran = time.Millisecond
-	// longest is how long it is stopped at once at most: far less than what the server calls a stall.
+	// longest is how long it is stopped at once at most: far less than what the server calls a
+	// stall.
 	longest = stall / 3
-	// longPrompt is how many tokens a prompt has whose layers are to be slow, where the server takes so many.
+	// longPrompt is how many tokens a prompt has whose layers are to be slow, where the server
+	// takes so many.
 	longPrompt = 2000
 )
 
-// slowLayer leaves a rank a part of a processor, until a layer of a long prompt has taken it longer than what
-// the server calls a stall. It moves all the while: the health route must not tell of anything.
+// slowLayer leaves a rank a part of a processor, until a layer of a long prompt has taken it longer
+// than what the server calls a stall. It moves all the while: the health route must not tell of
+// anything.
 func slowLayer(v *victim) error {
 	v.asked.rest.Lock()
 	defer v.asked.rest.Unlock()
@@ -37,8 +40,9 @@ func slowLayer(v *victim) error {
 	}
 	// A salt keeps the second request from what the cache has of the first.
 	ask := func(ctx context.Context, salt string) (*answer, error) {
-		return v.l.ask(ctx, v.s.now(), map[string]any{"prompt": prompt, "max_tokens": 4, "ignore_eos": true,
-			"stream": true, "temperature": 0, "logprobs": 1, "return_token_ids": true,
+		return v.l.ask(ctx, v.s.now(), map[string]any{"prompt": prompt, "max_tokens": 4,
+			"ignore_eos": true,
+			"stream":     true, "temperature": 0, "logprobs": 1, "return_token_ids": true,
 			"cache_salt": fmt.Sprintf("%s-%d", salt, v.rng.Uint64())}, func(int) {})
 	}
 	ctx, cancel := context.WithTimeout(v.ctx, patience)
@@ -74,7 +78,8 @@ func (v *victim) longPrompt() ([]int, error) {
 			Longest int `json:"max_model_len"`
 		}
 	}
-	if err := json.Unmarshal(body, &models); err != nil || status != http.StatusOK || len(models.Data) == 0 {
+	if err := json.Unmarshal(body, &models); err != nil || status != http.StatusOK ||
+		len(models.Data) == 0 {
 		return nil, fmt.Errorf("/v1/models answers %d: %s", status, body)
 	}
 	prompt := make([]int, max(min(longPrompt, models.Data[0].Longest-8), 1))
@@ -84,9 +89,10 @@ func (v *victim) longPrompt() ([]int, error) {
 	return prompt, nil
 }
 
-// starve leaves a rank one part of so many of a processor until done is closed. It says whether a layer has been
-// slow.
-func (v *victim) starve(ctx context.Context, share time.Duration, done <-chan struct{}) (seen bool, err error) {
+// starve leaves a rank one part of so many of a processor until done is closed. It says whether a
+// layer has been slow.
+func (v *victim) starve(ctx context.Context, share time.Duration, done <-chan struct{}) (seen bool,
+	err error) {
 	pid, err := v.one()
 	if err != nil {
 		return false, err

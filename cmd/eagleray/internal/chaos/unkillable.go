@@ -14,7 +14,8 @@ import (
 )
 
 // tracing is the ability to hold a process.
-var tracing = &need{how: "ranks in processes of the server's own (no Ray), and leave to trace processes (ptrace)",
+var tracing = &need{how: "ranks in processes of the server's own (no Ray), and leave to trace " +
+	"processes (ptrace)",
 	met: func(o Options) bool {
 		scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 		level := strings.TrimSpace(string(scope))
@@ -25,12 +26,13 @@ var tracing = &need{how: "ranks in processes of the server's own (no Ray), and l
 
 // seize makes the calling thread the tracer of a process.
 func seize(pid, options int) syscall.Errno {
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, uintptr(options), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0,
+		uintptr(options), 0, 0)
 	return errno
 }
 
-// unkillable stops a rank and holds it, as a frozen control group or a debugger does: it does not end when the
-// server kills it. It is let go, and ends, when another one has taken its place.
+// unkillable stops a rank and holds it, as a frozen control group or a debugger does: it does not
+// end when the server kills it. It is let go, and ends, when another one has taken its place.
 func unkillable(v *victim) error {
 	pid, err := v.one()
 	if err != nil {
@@ -46,7 +48,8 @@ func unkillable(v *victim) error {
 		err = fmt.Errorf("process %d has ended although it was held", pid)
 	}
 	err = errors.Join(err, release())
-	for until := time.Now().Add(patience); err == nil && syscall.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(patience); err == nil && syscall.Kill(pid,
+		0) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			err = fmt.Errorf("process %d was killed, is held no more, and does not end", pid)
 		}
@@ -54,21 +57,23 @@ func unkillable(v *victim) error {
 	return err
 }
 
-// Hold stops a process and makes it one that cannot be killed, as in a frozen control group, until release is
-// called or this process ends: a tracer keeps its first thread where a killed one ends. Then it ends if it was
-// killed, and else is stopped.
+// Hold stops a process and makes it one that cannot be killed, as in a frozen control group, until
+// release is called or this process ends: a tracer keeps its first thread where a killed one ends.
+// Then it ends if it was killed, and else is stopped.
 func Hold(pid int) (release func() error, err error) {
 	if err := send(pid, syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
 	for until := time.Now().Add(patience); !stopped(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			return nil, errors.Join(fmt.Errorf("process %d does not stop", pid), send(pid, syscall.SIGCONT))
+			return nil, errors.Join(fmt.Errorf("process %d does not stop", pid), send(pid,
+				syscall.SIGCONT))
 		}
 	}
 	held, let, done := make(chan syscall.Errno), make(chan struct{}), make(chan error)
 	go func() {
-		// What traces is a thread. It must not end: processes that it has started before would, too (Pdeathsig).
+		// What traces is a thread. It must not end: processes that it has started before would, too
+		// (Pdeathsig).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		errno := seize(pid, unix.PTRACE_O_TRACEEXIT)
@@ -78,7 +83,8 @@ func Hold(pid int) (release func() error, err error) {
 		}
 	}()
 	if errno := <-held; errno != 0 {
-		return nil, errors.Join(fmt.Errorf("trace process %d: %w", pid, errno), send(pid, syscall.SIGCONT))
+		return nil, errors.Join(fmt.Errorf("trace process %d: %w", pid, errno), send(pid,
+			syscall.SIGCONT))
 	}
 	return func() error { close(let); return <-done }, nil
 }
@@ -88,7 +94,8 @@ func detach(pid int) error {
 	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		var now unix.WaitStatus
 		// What stops the process is told once, and a kill may come in between.
-		if n, err := unix.Wait4(pid, &now, unix.WALL|unix.WNOHANG, nil); err != nil || n == pid && !now.Stopped() {
+		if n, err := unix.Wait4(pid, &now, unix.WALL|unix.WNOHANG, nil); err != nil || n == pid &&
+			!now.Stopped() {
 			return nil // it has ended
 		}
 		switch err := unix.PtraceDetach(pid); err {

@@ -19,29 +19,38 @@ func sound() Machine {
 	return Machine{Root: fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 		Data: []byte("always [madvise] never\n")}},
 		Vectors: true, Cores: 8, OpenFiles: 1 << 20,
-		Memory:  room(64 << 30),
-		Plan:    func(context.Context, *config.Config) (*memory.Plan, error) { return nil, nil },
-		Free:    func(string) (uint64, error) { return 1 << 40, nil },
-		Listen:  func(string, int) error { return nil },
-		Threads: func() (machine.Threads, bool) { return machine.Threads{Left: 30000, Limit: "a limit"}, true },
+		Memory: room(64 << 30),
+		Plan:   func(context.Context, *config.Config) (*memory.Plan, error) { return nil, nil },
+		Free:   func(string) (uint64, error) { return 1 << 40, nil },
+		Listen: func(string, int) error { return nil },
+		Threads: func() (machine.Threads, bool) {
+			return machine.Threads{Left: 30000,
+				Limit: "a limit"}, true
+		},
 		Addresses: func() ([]net.Addr, error) {
-			return []net.Addr{&net.IPNet{IP: net.IPv4(10, 0, 0, 7), Mask: net.CIDRMask(24, 32)}}, nil
+			return []net.Addr{&net.IPNet{IP: net.IPv4(10, 0, 0, 7), Mask: net.CIDRMask(24, 32)}},
+				nil
 		}}
 }
 
 func room(bytes int64) func() memory.Bounds {
-	return func() memory.Bounds { return memory.Bounds{{From: "the test's", Limit: bytes, Left: bytes}} }
+	return func() memory.Bounds {
+		return memory.Bounds{{From: "the test's", Limit: bytes,
+			Left: bytes}}
+	}
 }
 
 // planOf plans two caches of a size on a machine of 64 GiB.
 func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, error) {
 	return func(context.Context, *config.Config) (*memory.Plan, error) {
-		h := memory.Host{Name: "here", Bounds: room(64 << 30)(), Ranks: []memory.Rank{{Block: bytes}, {Block: bytes}}}
+		h := memory.Host{Name: "here", Bounds: room(64 << 30)(),
+			Ranks: []memory.Rank{{Block: bytes}, {Block: bytes}}}
 		return memory.Make([]memory.Host{h}, memory.Cache{Blocks: 1, Least: 1, BlockSize: 16}, 1)
 	}
 }
 
-// TestChecks makes each check of a machine find what it is for, and all of them pass on a sound one.
+// TestChecks makes each check of a machine find what it is for, and all of them pass on a sound
+// one.
 func TestChecks(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
@@ -67,27 +76,50 @@ func TestChecks(t *testing.T) {
 		{"memory", Warn, "512 MB", func(m *Machine, _ *config.Config) {
 			m.Memory = room(512 << 20)
 		}},
-		{"memory", Fail, "80.2 GiB of KV cache", func(m *Machine, _ *config.Config) { m.Plan = planOf(40 << 30) }},
-		{"memory", OK, "41040 MB planned for", func(m *Machine, _ *config.Config) { m.Plan = planOf(20 << 30) }},
+		{"memory", Fail, "80.2 GiB of KV cache", func(m *Machine,
+			_ *config.Config) {
+			m.Plan = planOf(40 << 30)
+		}},
+		{"memory", OK, "41040 MB planned for", func(m *Machine,
+			_ *config.Config) {
+			m.Plan = planOf(20 << 30)
+		}},
 		{"memory", OK, "65536 MB available", func(m *Machine, _ *config.Config) {
-			m.Plan = func(context.Context, *config.Config) (*memory.Plan, error) { return nil, broken }
+			m.Plan = func(context.Context, *config.Config) (*memory.Plan, error) {
+				return nil,
+					broken
+			}
 		}},
 		{"huge pages", Warn, "off", func(m *Machine, _ *config.Config) {
 			m.Root = fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 				Data: []byte("always madvise [never]\n")}}
 		}},
-		{"huge pages", OK, "not this kernel's", func(m *Machine, _ *config.Config) { m.Root = fstest.MapFS{} }},
-		{"open files", Warn, "1024 at most", func(m *Machine, _ *config.Config) { m.OpenFiles = 1024 }},
+		{"huge pages", OK, "not this kernel's", func(m *Machine,
+			_ *config.Config) {
+			m.Root = fstest.MapFS{}
+		}},
+		{"open files", Warn, "1024 at most", func(m *Machine,
+			_ *config.Config) {
+			m.OpenFiles = 1024
+		}},
 		{"open files", Fail, "64 at most", func(m *Machine, _ *config.Config) { m.OpenFiles = 64 }},
 		{"threads", OK, "no limit is known", func(m *Machine, _ *config.Config) {
 			m.Threads = func() (machine.Threads, bool) { return machine.Threads{}, false }
 		}},
-		{"threads", Warn, "50 more can be started (pids.max 64), about 46 are needed", func(m *Machine, _ *config.Config) {
-			m.Threads = func() (machine.Threads, bool) { return machine.Threads{Left: 50, Limit: "pids.max 64"}, true }
-			m.Cores = 20
-		}},
-		{"threads", Fail, "3 more can be started (ulimit -u 9)", func(m *Machine, _ *config.Config) {
-			m.Threads = func() (machine.Threads, bool) { return machine.Threads{Left: 3, Limit: "ulimit -u 9"}, true }
+		{"threads", Warn, "50 more can be started (pids.max 64), about 46 are needed",
+			func(m *Machine, _ *config.Config) {
+				m.Threads = func() (machine.Threads, bool) {
+					return machine.Threads{Left: 50,
+						Limit: "pids.max 64"}, true
+				}
+				m.Cores = 20
+			}},
+		{"threads", Fail, "3 more can be started (ulimit -u 9)", func(m *Machine,
+			_ *config.Config) {
+			m.Threads = func() (machine.Threads, bool) {
+				return machine.Threads{Left: 3,
+					Limit: "ulimit -u 9"}, true
+			}
 		}},
 		{"niceness", Warn, "15", func(m *Machine, _ *config.Config) { m.Niceness = 15 }},
 		{"disk", Warn, "5 GB free in /cache", func(m *Machine, _ *config.Config) {
@@ -139,16 +171,21 @@ func TestChecks(t *testing.T) {
 // TestRanks judges groups: clocks apart, other instruction sets, nice processes, none at all.
 func TestRanks(t *testing.T) {
 	rank := func(i int) RankFacts {
-		return RankFacts{Rank: i, Node: "n" + string(rune('a'+i)), ISA: "avx512", Trip: time.Millisecond}
+		return RankFacts{Rank: i, Node: "n" + string(rune('a'+i)), ISA: "avx512",
+			Trip: time.Millisecond}
 	}
 	for _, c := range []struct {
 		name, check, says string
 		spoil             func(f []RankFacts)
 	}{
 		{"sound", "", "", func([]RankFacts) {}},
-		{"clock ahead", "clocks", "rank 1 on nb by 60.0 s", func(f []RankFacts) { f[1].Skew = time.Minute }},
+		{"clock ahead", "clocks", "rank 1 on nb by 60.0 s",
+			func(f []RankFacts) { f[1].Skew = time.Minute }},
 		{"clock behind", "clocks", "by -60.0 s", func(f []RankFacts) { f[1].Skew = -time.Minute }},
-		{"slow call", "", "", func(f []RankFacts) { f[1].Skew, f[1].Trip = 6*time.Second, 12*time.Second }},
+		{"slow call", "", "", func(f []RankFacts) {
+			f[1].Skew, f[1].Trip = 6*time.Second,
+				12*time.Second
+		}},
 		{"kernels", "kernels", "2 kinds", func(f []RankFacts) { f[0].ISA = "avx2" }},
 		{"nice", "workers", "rank 2 on nc at 15", func(f []RankFacts) { f[2].Niceness = 15 }},
 	} {

@@ -17,8 +17,8 @@ import (
 )
 
 // OverNodes surveys the nodes of --nnodes: this one is node 0, and the others come to it, where the
-// doctor was started with --headless. It tells them whether a group follows: where start says so, and
-// no check fails.
+// doctor was started with --headless. It tells them whether a group follows: where start says so,
+// and no check fails.
 func OverNodes(ctx context.Context, c *config.Config, version string, start bool,
 	log *slog.Logger) (*Found, error) {
 	n := &c.Parallel.Nodes
@@ -182,7 +182,8 @@ func dialZero(ctx context.Context, n *config.Nodes, token handshake.Token,
 	e := handshake.Endpoint{Instance: surveyed, TCP: n.Address(), Unpinned: true}
 	for tries := 0; ; tries++ {
 		try, done := context.WithTimeout(ctx, contactTimeout)
-		conn, err := handshake.Dial(try, e, token, handshake.Identity{Rank: n.Rank, PID: os.Getpid()})
+		conn, err := handshake.Dial(try, e, token, handshake.Identity{Rank: n.Rank,
+			PID: os.Getpid()})
 		done()
 		switch {
 		case err == nil:

@@ -45,10 +45,12 @@ type Machine struct {
 
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
-	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
-		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs,
-		Niceness: machine.Niceness(),
-		Model:    model,
+	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA,
+		Cores:  machine.Cores(),
+		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft,
+		Addresses: net.InterfaceAddrs,
+		Niceness:  machine.Niceness(),
+		Model:     model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
@@ -116,8 +118,8 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 
 func (m *Machine) processor() Result {
 	if !m.Vectors {
-		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an x86-64 "+
-			"processor of 2013 or later, or check that the hypervisor passes its features on")
+		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an "+
+			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features on")
 	}
 	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
 }
@@ -126,17 +128,17 @@ func (m *Machine) cores(here bool, ranks, threads int) Result {
 	need := ranks * max(1, threads)
 	switch {
 	case here && need > m.Cores:
-		return bad(Warn, "%d usable (affinity and cgroup quota), %d ranks of %d threads|the ranks wait "+
-			"for each other|lower --tensor-parallel-size or --cpu-threads, or raise the quota", m.Cores,
-			ranks, max(1, threads))
+		return bad(Warn, "%d usable (affinity and cgroup quota), %d ranks of %d threads|the "+
+			"ranks wait for each other|lower --tensor-parallel-size or --cpu-threads, or raise "+
+			"the quota", m.Cores, ranks, max(1, threads))
 	case m.Cores == 1:
 		return bad(Warn, "1 usable|requests and the model share it|give the container two or more")
 	}
 	return ok("%d usable", m.Cores)
 }
 
-// memory compares what a server takes with what may be used. What else is wrong with the model the start
-// of the workers says.
+// memory compares what a server takes with what may be used. What else is wrong with the model the
+// start of the workers says.
 func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
 	free, known := m.Memory().Left()
 	if !known {
@@ -146,8 +148,8 @@ func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
 	var misfit *memory.Misfit
 	switch {
 	case errors.As(err, &misfit):
-		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(), "|", "/"),
-			strings.Join(misfit.Ways(), "; or "))
+		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(),
+			"|", "/"), strings.Join(misfit.Ways(), "; or "))
 		r.Details = p.Table()
 		return r
 	case err == nil && p != nil && len(p.Hosts) > 0:
@@ -196,19 +198,21 @@ func (m *Machine) threads(here bool, ranks, each int) Result {
 	case !known:
 		return ok("no limit is known")
 	case left.Left < wanted*3/4:
-		return bad(Fail, "%d more can be started (%s), about %d are needed|a start fails, and what runs ends when it "+
-			"needs another one|raise that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left,
-			left.Limit, wanted)
+		return bad(Fail, "%d more can be started (%s), about %d are needed|a start fails, and "+
+			"what runs ends when it needs another one|raise that limit: --pids-limit of a "+
+			"container, TasksMax of a unit, ulimit -u", left.Left, left.Limit, wanted)
 	case left.Left < wanted*3/2:
-		return bad(Warn, "%d more can be started (%s), about %d are needed|a rank that dies may not be replaced|raise "+
-			"that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left, left.Limit, wanted)
+		return bad(Warn, "%d more can be started (%s), about %d are needed|a rank that dies may "+
+			"not be replaced|raise that limit: --pids-limit of a container, TasksMax of a unit, "+
+			"ulimit -u", left.Left, left.Limit, wanted)
 	}
 	return ok("%d more can be started (%s)", left.Left, left.Limit)
 }
 
 func (m *Machine) niceness() Result {
 	if m.Niceness > 0 {
-		return bad(Warn, "%d|any busy process goes before this one|start it without nice", m.Niceness)
+		return bad(Warn, "%d|any busy process goes before this one|start it without nice",
+			m.Niceness)
 	}
 	return ok("%d", m.Niceness)
 }
@@ -217,14 +221,14 @@ func (m *Machine) disk(cache string) Result {
 	free, err := m.Free(cache)
 	switch {
 	case err != nil:
-		return bad(Warn, "%v|models of a Hub cannot be kept in %s|set --download-dir or HF_HOME", err,
-			cache)
+		return bad(Warn, "%v|models of a Hub cannot be kept in %s|set --download-dir or HF_HOME",
+			err, cache)
 	case free < littleRoom:
-		return bad(Fail, "%d MB free in %s|a download ends half-way|make room, or set --download-dir",
-			free>>20, cache)
+		return bad(Fail, "%d MB free in %s|a download ends half-way|make room, or set "+
+			"--download-dir", free>>20, cache)
 	case free < someRoom:
-		return bad(Warn, "%d GB free in %s|a model of some billion parameters does not fit|make room, "+
-			"or set --download-dir", free>>30, cache)
+		return bad(Warn, "%d GB free in %s|a model of some billion parameters does not fit|make "+
+			"room, or set --download-dir", free>>30, cache)
 	}
 	return ok("%d GB free in %s", free>>30, cache)
 }
@@ -263,6 +267,6 @@ func (m *Machine) address(told string) Result {
 			own = append(own, ip.String())
 		}
 	}
-	return bad(Fail, "--node-ip %s is not one of %s|workers of other machines cannot connect|give an "+
-		"address of this machine on their network", told, strings.Join(own, ", "))
+	return bad(Fail, "--node-ip %s is not one of %s|workers of other machines cannot "+
+		"connect|give an address of this machine on their network", told, strings.Join(own, ", "))
 }

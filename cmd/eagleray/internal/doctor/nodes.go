@@ -65,8 +65,9 @@ func (f *Found) answered() Result {
 		}
 	}
 	if lost != nil {
-		return bad(Fail, "%d of %d nodes answer; not %s|no rank can run there|start the nodes, or mend "+
-			"what keeps them from this one", len(f.Nodes)-len(lost), len(f.Nodes), some(lost))
+		return bad(Fail, "%d of %d nodes answer; not %s|no rank can run there|start the nodes, "+
+			"or mend what keeps them from this one", len(f.Nodes)-len(lost), len(f.Nodes),
+			some(lost))
 	}
 	names := make([]string, len(f.Nodes))
 	for i, n := range f.Nodes {
@@ -85,8 +86,8 @@ func (f *Found) versions() Result {
 		case n.Facts.Arch != zero.Arch:
 			return "has a processor of " + n.Facts.Arch + ", not " + zero.Arch
 		case n.Facts.Program != zero.Program:
-			return fmt.Sprintf("runs eagleray %s (%s), not %s (%s)", n.Facts.Version, n.Facts.Program,
-				zero.Version, zero.Program)
+			return fmt.Sprintf("runs eagleray %s (%s), not %s (%s)", n.Facts.Version,
+				n.Facts.Program, zero.Version, zero.Program)
 		case n.Ray != nil && f.Ray != "" && n.Ray.Ray != f.Ray:
 			return "runs Ray " + n.Ray.Ray + ", not " + f.Ray
 		case n.Ray != nil && f.Python != "" && minor(n.Ray.Python) != minor(f.Python):
@@ -95,8 +96,8 @@ func (f *Found) versions() Result {
 		return ""
 	})
 	if wrong != nil {
-		return bad(Fail, "%s|ranks of different programs do not understand each other, and Ray refuses "+
-			"mixed versions|install the same on every node", some(wrong))
+		return bad(Fail, "%s|ranks of different programs do not understand each other, and Ray "+
+			"refuses mixed versions|install the same on every node", some(wrong))
 	}
 	text := fmt.Sprintf("eagleray %s (%s) on %s", zero.Version, zero.Program, zero.Arch)
 	if f.Ray != "" {
@@ -109,8 +110,8 @@ func (f *Found) versions() Result {
 		return ""
 	})
 	if old != nil {
-		return bad(Warn, "%s|the slowest sets the pace, and bits depend on the layout|--cpu-isa with what "+
-			"all have, or leave these nodes out", some(old))
+		return bad(Warn, "%s|the slowest sets the pace, and bits depend on the layout|--cpu-isa "+
+			"with what all have, or leave these nodes out", some(old))
 	}
 	return ok("%s on every node", text)
 }
@@ -134,8 +135,8 @@ func (f *Found) clocks() Result {
 		return ""
 	})
 	if wrong != nil {
-		return bad(Warn, "%s|certificates and logs of the nodes disagree on the time|run chrony or ntpd "+
-			"on every node", some(wrong))
+		return bad(Warn, "%s|certificates and logs of the nodes disagree on the time|run chrony "+
+			"or ntpd on every node", some(wrong))
 	}
 	return ok("within %v of this one's", widest.Round(time.Millisecond))
 }
@@ -149,8 +150,8 @@ func (f *Found) addresses() Result {
 	})
 	if strange != nil {
 		return bad(Fail, "%s|the others are told an address at which it is not|start Ray with "+
-			"--node-ip-address, or give --node-ip or --master-addr, with an address of the node's own",
-			some(strange))
+			"--node-ip-address, or give --node-ip or --master-addr, with an address of the "+
+			"node's own", some(strange))
 	}
 	sizes := map[int]bool{}
 	each := f.of(func(n *Node) string {
@@ -158,8 +159,8 @@ func (f *Found) addresses() Result {
 		return fmt.Sprintf("%s at %s, MTU %d", n.Facts.Interface, n.Facts.Address, n.Facts.MTU)
 	})
 	if len(sizes) > 1 {
-		return bad(Warn, "%s|larger packets of one side may be dropped on their way|give the interfaces "+
-			"one MTU", some(each))
+		return bad(Warn, "%s|larger packets of one side may be dropped on their way|give the "+
+			"interfaces one MTU", some(each))
 	}
 	return ok("%s", some(each))
 }
@@ -192,15 +193,15 @@ func (f *Found) network() Result {
 		}
 	}
 	if broken != nil {
-		return bad(Fail, "%d of %d connections: %s|ranks of these nodes wait for each other in vain|"+
-			"open the TCP ports between the nodes (the driver's with --queue-port-range), in both directions",
-			len(broken), tried, some(broken))
+		return bad(Fail, "%d of %d connections: %s|ranks of these nodes wait for each other in "+
+			"vain|open the TCP ports between the nodes (the driver's with --queue-port-range), "+
+			"in both directions", len(broken), tried, some(broken))
 	}
 	if tried == 0 {
 		return ok("there is one node")
 	}
-	return ok("%d connections over TLS, each direction of each pair; the slowest takes %v there and "+
-		"back", tried, slowest.Round(10*time.Microsecond))
+	return ok("%d connections over TLS, each direction of each pair; the slowest takes %v there "+
+		"and back", tried, slowest.Round(10*time.Microsecond))
 }
 
 func (f *Found) model() Result {
@@ -228,8 +229,9 @@ func (f *Found) model() Result {
 		return ""
 	})
 	if wrong != nil {
-		return bad(Fail, "%s|ranks there do not start, or compute another model|copy the folder to the "+
-			"same path of every node, or serve it from a file system that all share", some(wrong))
+		return bad(Fail, "%s|ranks there do not start, or compute another model|copy the folder "+
+			"to the same path of every node, or serve it from a file system that all share",
+			some(wrong))
 	}
 	later := f.of(func(n *Node) string {
 		if n.Facts.Model.Later {
@@ -238,7 +240,8 @@ func (f *Found) model() Result {
 		return ""
 	})
 	if later != nil {
-		return bad(Warn, "%s|a start waits for its download|start once, or copy the cache", some(later))
+		return bad(Warn, "%s|a start waits for its download|start once, or copy the cache",
+			some(later))
 	}
 	if zero.Files == nil {
 		return ok("the built-in model is part of the program")
@@ -258,10 +261,11 @@ func (f *Found) devices(c *config.Config) Result {
 		total += n.Ray.Devices
 		switch has := float64(len(n.Facts.Accelerators)); {
 		case key == "GPU" && n.Ray.Devices > has:
-			missing = append(missing, fmt.Sprintf("%s: Ray has %g, /dev %g", n.Name, n.Ray.Devices, has))
+			missing = append(missing, fmt.Sprintf("%s: Ray has %g, /dev %g", n.Name, n.Ray.Devices,
+				has))
 		case key == "CPU" && n.Ray.Devices > float64(n.Facts.Cores):
-			short = append(short, fmt.Sprintf("%s: Ray has %g, processes may use %d", n.Name, n.Ray.Devices,
-				n.Facts.Cores))
+			short = append(short, fmt.Sprintf("%s: Ray has %g, processes may use %d", n.Name,
+				n.Ray.Devices, n.Facts.Cores))
 		}
 	}
 	ranks := c.Parallel.Layout().World() * max(1, c.Parallel.DataParallelSize)
@@ -274,14 +278,14 @@ func (f *Found) devices(c *config.Config) Result {
 	}
 	switch {
 	case total < float64(ranks)*per:
-		return bad(Fail, "%g %s on all nodes, %d ranks take %g each|Ray can never place them|add nodes, or "+
-			"lower the parallel sizes", total, key, ranks, per)
+		return bad(Fail, "%g %s on all nodes, %d ranks take %g each|Ray can never place them|add "+
+			"nodes, or lower the parallel sizes", total, key, ranks, per)
 	case missing != nil:
 		return bad(Warn, "%s|ranks are given devices that are not there|start Ray with the right "+
 			"--num-gpus, and containers with their devices", some(missing))
 	case short != nil:
-		return bad(Warn, "%s|Ray places more ranks than there are cores for|start Ray with --num-cpus as the "+
-			"container has", some(short))
+		return bad(Warn, "%s|Ray places more ranks than there are cores for|start Ray with "+
+			"--num-cpus as the container has", some(short))
 	}
 	return ok("%g %s on all nodes, %d ranks take %g each", total, key, ranks, per)
 }
@@ -291,13 +295,14 @@ func (f *Found) cores(ranks, threads int) Result {
 	each := (ranks + len(f.Nodes) - 1) / len(f.Nodes)
 	few := f.of(func(n *Node) string {
 		if n.Facts.Cores < each*threads {
-			return fmt.Sprintf("has %d cores for %d ranks of %d threads", n.Facts.Cores, each, threads)
+			return fmt.Sprintf("has %d cores for %d ranks of %d threads", n.Facts.Cores, each,
+				threads)
 		}
 		return ""
 	})
 	if few != nil {
-		return bad(Warn, "%s|the ranks wait for each other|lower --cpu-threads or the parallel sizes",
-			some(few))
+		return bad(Warn, "%s|the ranks wait for each other|lower --cpu-threads or the parallel "+
+			"sizes", some(few))
 	}
 	return ok("cores for %d ranks of %d threads on each node", each, threads)
 }
@@ -319,9 +324,9 @@ func (f *Found) memory(c *config.Config) Result {
 		return ""
 	})
 	if few != nil {
-		return bad(cmp.Or(map[bool]State{true: Fail}[least < need], Warn), "%s, %d ranks of the model want "+
-			"about %d MB|the kernel would kill workers|lower --kv-cache-memory-bytes, or use more nodes",
-			some(few), each, need>>20)
+		return bad(cmp.Or(map[bool]State{true: Fail}[least < need], Warn),
+			"%s, %d ranks of the model want about %d MB|the kernel would kill workers|lower "+
+				"--kv-cache-memory-bytes, or use more nodes", some(few), each, need>>20)
 	}
 	return ok("at least %d MB free on every node, about %d MB wanted", least>>20, need>>20)
 }
@@ -337,8 +342,8 @@ func (f *Found) disks() Result {
 		return ""
 	})
 	if full != nil {
-		return bad(Warn, "%s|downloads, and copies of this program, end half-way there|make room, or set "+
-			"--download-dir", some(full))
+		return bad(Warn, "%s|downloads, and copies of this program, end half-way there|make "+
+			"room, or set --download-dir", some(full))
 	}
 	return ok("room on every node")
 }

@@ -16,7 +16,8 @@ func soundNodes() *Found {
 		n := Node{Name: name, Trip: time.Millisecond, Contacts: map[int]Contact{},
 			Ray: &RayFacts{Ray: "2.60.0", Python: "3.11.4", Devices: 4},
 			Facts: Facts{Address: name, Version: "1", Program: "ab", Arch: "amd64", Vectors: true,
-				Cores: 8, Memory: 64 << 30, Disk: 1 << 40, Cache: "/cache", Interface: "eth0", MTU: 1500,
+				Cores: 8, Memory: 64 << 30, Disk: 1 << 40, Cache: "/cache", Interface: "eth0",
+				MTU: 1500,
 				Model: Model{Folder: "/m", Bytes: 1 << 30,
 					Files: map[string]string{"config.json": "aa", "model.safetensors": "bb"}}}}
 		for j := range 3 {
@@ -39,13 +40,16 @@ func TestNodes(t *testing.T) {
 		spoil func(f *Found, c *config.Config)
 	}{
 		{"nodes", OK, "3 of 3 answer", func(*Found, *config.Config) {}},
-		{"nodes", Fail, "2 of 3 nodes answer; not 10.0.0.2: broken / pipe", func(f *Found, _ *config.Config) {
+		{"nodes", Fail, "2 of 3 nodes answer; not 10.0.0.2: broken / pipe", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Lost = broken
 		}},
-		{"versions", Fail, "10.0.0.3 runs Ray 2.35.0, not 2.60.0", func(f *Found, _ *config.Config) {
+		{"versions", Fail, "10.0.0.3 runs Ray 2.35.0, not 2.60.0", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[2].Ray.Ray = "2.35.0"
 		}},
-		{"versions", Fail, "10.0.0.3 runs Python 3.12.1, not 3.11.9", func(f *Found, _ *config.Config) {
+		{"versions", Fail, "10.0.0.3 runs Python 3.12.1, not 3.11.9", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[2].Ray.Python = "3.12.1"
 		}},
 		{"versions", Fail, "runs eagleray 2 (cd), not 1 (ab)", func(f *Found, _ *config.Config) {
@@ -60,19 +64,26 @@ func TestNodes(t *testing.T) {
 		{"node clocks", Warn, "10.0.0.2 by -60.0 s", func(f *Found, _ *config.Config) {
 			f.Nodes[1].Skew = -time.Minute
 		}},
-		{"addresses", Fail, "10.0.0.2 (10.0.0.2) has only lo 127.0.0.1", func(f *Found, _ *config.Config) {
+		{"addresses", Fail, "10.0.0.2 (10.0.0.2) has only lo 127.0.0.1", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Facts.Interface, f.Nodes[1].Facts.Interfaces = "", []string{"lo 127.0.0.1"}
 		}},
-		{"addresses", Warn, "10.0.0.2 eth0 at 10.0.0.2, MTU 9000", func(f *Found, _ *config.Config) {
+		{"addresses", Warn, "10.0.0.2 eth0 at 10.0.0.2, MTU 9000", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Facts.MTU = 9000
 		}},
 		{"network", OK, "6 connections over TLS", func(*Found, *config.Config) {}},
-		{"network", Fail, "1 of 6 connections: 10.0.0.2 → 10.0.0.3: refused (the other direction works)",
-			func(f *Found, _ *config.Config) { f.Nodes[1].Contacts[2] = Contact{Error: "refused"} }},
-		{"network", Fail, "10.0.0.3 → 10.0.0.2: refused", func(f *Found, _ *config.Config) {
-			f.Nodes[1].Contacts[2], f.Nodes[2].Contacts[1] = Contact{Error: "refused"}, Contact{Error: "refused"}
+		{"network", Fail, "1 of 6 connections: 10.0.0.2 → 10.0.0.3: refused (the other direction " +
+			"works)", func(f *Found,
+			_ *config.Config) {
+			f.Nodes[1].Contacts[2] = Contact{Error: "refused"}
 		}},
-		{"network", Fail, "10.0.0.2 cannot listen: broken / pipe", func(f *Found, _ *config.Config) {
+		{"network", Fail, "10.0.0.3 → 10.0.0.2: refused", func(f *Found, _ *config.Config) {
+			f.Nodes[1].Contacts[2], f.Nodes[2].Contacts[1] = Contact{Error: "refused"},
+				Contact{Error: "refused"}
+		}},
+		{"network", Fail, "10.0.0.2 cannot listen: broken / pipe", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Deaf = broken
 		}},
 		{"model bytes", OK, "2 files, 1024 MB, with one SHA-256", func(*Found, *config.Config) {}},
@@ -81,13 +92,16 @@ func TestNodes(t *testing.T) {
 		}},
 		{"model bytes", Fail, "10.0.0.2 has another model.safetensors (SHA-256 cc, not bb)",
 			func(f *Found, _ *config.Config) {
-				f.Nodes[1].Facts.Model.Files = map[string]string{"config.json": "aa", "model.safetensors": "cc"}
+				f.Nodes[1].Facts.Model.Files = map[string]string{"config.json": "aa",
+					"model.safetensors": "cc"}
 			}},
-		{"model bytes", Fail, "10.0.0.2 has no model.safetensors", func(f *Found, _ *config.Config) {
+		{"model bytes", Fail, "10.0.0.2 has no model.safetensors", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Facts.Model.Files = map[string]string{"config.json": "aa"}
 		}},
 		{"model bytes", Fail, "10.0.0.2 has a x more", func(f *Found, _ *config.Config) {
-			f.Nodes[1].Facts.Model.Files = map[string]string{"config.json": "aa", "model.safetensors": "bb", "x": "1"}
+			f.Nodes[1].Facts.Model.Files = map[string]string{"config.json": "aa",
+				"model.safetensors": "bb", "x": "1"}
 		}},
 		{"model bytes", Warn, "10.0.0.2 has it not yet", func(f *Found, _ *config.Config) {
 			f.Nodes[1].Facts.Model = Model{Later: true}
@@ -97,14 +111,18 @@ func TestNodes(t *testing.T) {
 				f.Nodes[i].Facts.Model = Model{}
 			}
 		}},
-		{"devices", OK, "12 CPU on all nodes, 1 ranks take 1 each", func(*Found, *config.Config) {}},
-		{"devices", Warn, "10.0.0.3: Ray has 9, processes may use 8", func(f *Found, _ *config.Config) {
+		{"devices", OK, "12 CPU on all nodes, 1 ranks take 1 each", func(*Found,
+			*config.Config) {
+		}},
+		{"devices", Warn, "10.0.0.3: Ray has 9, processes may use 8", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[2].Ray.Devices = 9
 		}},
 		{"devices", Warn, "10.0.0.1: Ray has 4, /dev 0", func(_ *Found, c *config.Config) {
 			c.Parallel.Ray.DeviceKey = "GPU"
 		}},
-		{"devices", Fail, "12 CPU on all nodes, 8 ranks take 2 each", func(_ *Found, c *config.Config) {
+		{"devices", Fail, "12 CPU on all nodes, 8 ranks take 2 each", func(_ *Found,
+			c *config.Config) {
 			c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = 8, 2
 		}},
 		{"devices", Warn, "has 8 cores for 3 ranks of 4 threads", func(f *Found, c *config.Config) {
@@ -112,14 +130,18 @@ func TestNodes(t *testing.T) {
 			c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = 8, 4
 		}},
 		{"node memory", Fail, "10.0.0.2 has 2048 MB free, 1 ranks of the model want about 5120 MB",
-			func(f *Found, c *config.Config) { f.Nodes[1].Facts.Memory, c.Cache.MemoryBytes = 2<<30, 4<<30 }},
+			func(f *Found, c *config.Config) {
+				f.Nodes[1].Facts.Memory, c.Cache.MemoryBytes = 2<<30,
+					4<<30
+			}},
 		{"node memory", Warn, "10.0.0.2 has 512 MB free", func(f *Found, _ *config.Config) {
 			f.Nodes[1].Facts.Memory = 512 << 20
 			for i := range f.Nodes {
 				f.Nodes[i].Facts.Model.Bytes = 1 << 20
 			}
 		}},
-		{"node disks", Warn, "10.0.0.2 has 100 MB free in /cache", func(f *Found, _ *config.Config) {
+		{"node disks", Warn, "10.0.0.2 has 100 MB free in /cache", func(f *Found,
+			_ *config.Config) {
 			f.Nodes[1].Facts.Disk = 100 << 20
 		}},
 		{"node disks", Warn, "10.0.0.2 broken", func(f *Found, _ *config.Config) {

@@ -93,7 +93,8 @@ func (s *overRay) survey(ctx context.Context) (*Found, error) {
 	own := &agent{address: address, version: s.version, token: s.token, machine: ThisMachine()}
 	defer own.end()
 	listener, err := handshake.Listen(handshake.Options{Instance: surveyed, Token: s.token,
-		World: len(s.members), Shared: true, TCP: address, PortRange: s.cfg.Queue.PortRange, Log: s.log})
+		World: len(s.members), Shared: true, TCP: address, PortRange: s.cfg.Queue.PortRange,
+		Log: s.log})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
@@ -169,7 +170,8 @@ func (s *overRay) start(ctx context.Context, e handshake.Endpoint) {
 			paths[i.Rank] = i.Path
 		}
 	}
-	env := rayactor.Environment(os.Environ(), rayactor.EnvOptions{Allow: s.cfg.Parallel.Ray.EnvAllow})
+	env := rayactor.Environment(os.Environ(),
+		rayactor.EnvOptions{Allow: s.cfg.Parallel.Ray.EnvAllow})
 	var starts []ray.StartSpec
 	for _, i := range s.left() {
 		text, err := json.Marshal(invitation{Endpoint: e, Token: s.token.Reveal(), Node: i,

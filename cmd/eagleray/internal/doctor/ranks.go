@@ -10,7 +10,8 @@ import (
 type RankFacts struct {
 	Rank int
 	Node string
-	// Skew is how far its clock is ahead of the driver's, known to half of Trip, the time of the call.
+	// Skew is how far its clock is ahead of the driver's, known to half of Trip, the time of the
+	// call.
 	Skew, Trip time.Duration
 	// ISA is what it computes with, Version that of its program.
 	ISA      string
@@ -39,21 +40,23 @@ func Ranks(facts []RankFacts, took time.Duration) []Result {
 		r.Check = name
 		return r
 	}
-	results := []Result{named("group", ok("%d ranks on %d nodes started, met each other and answered "+
-		"a token after %.1f s", len(facts), len(nodes), took.Seconds()))}
+	results := []Result{named("group",
+		ok("%d ranks on %d nodes started, met each other and answered a token after %.1f s",
+			len(facts), len(nodes), took.Seconds()))}
 	clocks := ok("within %v of the driver's", maxSkew)
 	if skewed != nil {
-		clocks = bad(Warn, "%s|certificates and logs of the nodes disagree on the time|run chrony or "+
-			"ntpd on every node", strings.Join(skewed, ", "))
+		clocks = bad(Warn, "%s|certificates and logs of the nodes disagree on the time|run "+
+			"chrony or ntpd on every node", strings.Join(skewed, ", "))
 	}
 	sets := ok("%s on all ranks", facts[0].ISA)
 	if len(isas) > 1 {
-		sets = bad(Warn, "%d kinds|a request has other bits on other nodes, and the slowest sets the pace|"+
-			"--cpu-isa with what all have", len(isas))
+		sets = bad(Warn, "%d kinds|a request has other bits on other nodes, and the slowest sets "+
+			"the pace|--cpu-isa with what all have", len(isas))
 	}
 	level := ok("0 on all ranks")
 	if nice != nil {
-		level = bad(Warn, "%s|any busy process of their nodes goes before them|let workers take niceness "+
+		level = bad(Warn, "%s|any busy process of their nodes goes before them|let workers take "+
+			"niceness "+
 			"0: CAP_SYS_NICE, or RAY_worker_niceness=0", strings.Join(nice, ", "))
 	}
 	return append(results, named("clocks", clocks), named("kernels", sets), named("workers", level))
@@ -69,8 +72,8 @@ func NotStarted(err error) Result {
 
 // NotTried is the result of a group that is not started because nodes are not well.
 func NotTried() Result {
-	r := bad(Warn, "not started|what is wrong with the nodes would keep it waiting|mend that, then run "+
-		"doctor again")
+	r := bad(Warn, "not started|what is wrong with the nodes would keep it waiting|mend that, "+
+		"then run doctor again")
 	r.Check = "group"
 	return r
 }

@@ -71,7 +71,10 @@ func survey(ctx context.Context, nodes []Node, askers []asker, q Question, ports
 		}
 		asking.Wait()
 	}
-	each(askTimeout, func(ctx context.Context, i int) error { return nodes[i].clock(ctx, askers[i]) })
+	each(askTimeout, func(ctx context.Context, i int) error {
+		return nodes[i].clock(ctx,
+			askers[i])
+	})
 	each(factsTimeout, func(ctx context.Context, i int) error {
 		r, err := askers[i].ask(ctx, order{Facts: &q})
 		if err == nil && r.Facts == nil {

@@ -76,8 +76,8 @@ func surveyOf(t *testing.T, q Question, agents ...*agent) *Found {
 	return &Found{Nodes: s.nodes}
 }
 
-// TestSurvey asks three nodes over TLS on loopback: their clocks, the model's bytes, and a connection
-// in each direction of each pair. What is wrong with one is found.
+// TestSurvey asks three nodes over TLS on loopback: their clocks, the model's bytes, and a
+// connection in each direction of each pair. What is wrong with one is found.
 func TestSurvey(t *testing.T) {
 	same, other := modelFolder(t, "weights"), modelFolder(t, "otherwise")
 	cfg := config.Default()
@@ -87,25 +87,29 @@ func TestSurvey(t *testing.T) {
 		want  Result
 	}{
 		"sound": {func(*agent) {}, "network", Result{State: OK, Found: "6 connections over TLS"}},
-		"bytes": {func(*agent) {}, "model bytes", Result{State: OK, Found: "2 files, 0 MB, with one"}},
+		"bytes": {func(*agent) {}, "model bytes", Result{State: OK,
+			Found: "2 files, 0 MB, with one"}},
 		"other model": {func(a *agent) {
 			a.machine.Model = func(ctx context.Context, q Question) Model {
 				q.Model = other
 				return model(ctx, q)
 			}
-		}, "model bytes", Result{State: Fail, Found: "node 2 has another model.safetensors (SHA-256 "}},
+		}, "model bytes", Result{State: Fail,
+			Found: "node 2 has another model.safetensors (SHA-256 "}},
 		"no model": {func(a *agent) {
 			a.machine.Model = func(ctx context.Context, q Question) Model {
 				q.Model = "/no/such/folder"
 				return model(ctx, q)
 			}
-		}, "model bytes", Result{State: Fail, Found: `node 2 model "/no/such/folder": no such file`}},
+		}, "model bytes", Result{State: Fail,
+			Found: `node 2 model "/no/such/folder": no such file`}},
 		"no address of its own": {func(a *agent) { a.address = "192.0.2.1" }, "network",
 			Result{State: Fail, Found: "1 of 4 connections: node 2 cannot listen"}},
 		"strange address": {func(a *agent) { a.address = "192.0.2.1" }, "addresses",
 			Result{State: Fail, Found: "node 2 (192.0.2.1) has only lo 127.0.0.1"}},
 		"closed port": {func(a *agent) {
-			gone, err := handshake.Listen(handshake.Options{Instance: surveyed, Token: handshake.NewToken(),
+			gone, err := handshake.Listen(handshake.Options{Instance: surveyed,
+				Token: handshake.NewToken(),
 				World: 3, TCP: a.address})
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +168,8 @@ func TestOverRay(t *testing.T) {
 		state State
 		says  string
 	}{
-		"sound": {nil, inActor(t, 0, ""), OK, "3 of 3 answer: 127.0.0.1 (here); 127.0.0.2; 127.0.0.3"},
+		"sound": {nil, inActor(t, 0, ""), OK,
+			"3 of 3 answer: 127.0.0.1 (here); 127.0.0.2; 127.0.0.3"},
 		"an actor that does not start": {func(c *fake.Cluster) {
 			c.RefuseActor(1, frame.Fault{Class: "RuntimeEnvSetupError", Message: "no room"})
 		}, inActor(t, 0, ""), Fail, "2 of 3 nodes answer; not 127.0.0.2: "},

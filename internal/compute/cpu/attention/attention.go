@@ -29,7 +29,8 @@ const (
 	// serialCost is how many positions times dimensions times query heads are worth handing to
 	// another thread.
 	serialCost = 1 << 16
-	// mostCost is what a chunk costs at most: each position has a score and a value of each dimension.
+	// mostCost is what a chunk costs at most: each position has a score and a value of each
+	// dimension.
 	mostCost = pool.MostWork / 2
 	// chunksPerThread leaves room to balance chunks of unequal cost.
 	chunksPerThread = 8
@@ -123,8 +124,8 @@ func (j *job) check() error {
 	case j.layer < 0 || j.layer >= cfg.Layers:
 		return fmt.Errorf("attention: layer %d of a kv cache of %d", j.layer, cfg.Layers)
 	case a.KVHeads != cfg.KVHeads || a.HeadDim != cfg.HeadDim:
-		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of dimension %d",
-			a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
+		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of "+
+			"dimension %d", a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
 		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly",
 			a.Heads, a.KVHeads)
@@ -133,14 +134,14 @@ func (j *job) check() error {
 			b.Rows(), len(b.Position), len(b.Seq))
 	case j.ldq < width || j.ldd < width ||
 		len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+width:
-		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d by %d)",
-			b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
+		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d "+
+			"by %d)", b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
 	}
 	for r, p := range b.Position {
 		s := int(b.Seq[r])
 		if s < 0 || s >= len(b.Tables) || p < 0 || int(p)/cfg.BlockSize >= len(b.Tables[s]) {
-			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table reaches it",
-				r, p, s)
+			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table "+
+				"reaches it", r, p, s)
 		}
 	}
 	return nil

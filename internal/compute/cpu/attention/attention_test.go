@@ -47,7 +47,8 @@ func TestReference(t *testing.T) {
 							got := float64(g.out[0][(pos*s.heads()+head)*dim+d])
 							err := math.Abs(got - w)
 							if !(err <= 4e-6) {
-								t.Fatalf("%+v: position %d of %d, head %d, dimension %d is %v, want %v", s, pos, n, head, d, got, w)
+								t.Fatalf("%+v: position %d of %d, head %d, dimension %d is %v, "+
+									"want %v", s, pos, n, head, d, got, w)
 							}
 							worst = max(worst, err)
 						}
@@ -64,8 +65,11 @@ func TestReference(t *testing.T) {
 func TestReferenceOddShapes(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for _, s := range []shape{
-		{kvHeads: 1, group: 71, dim: 64, kind: compute.BFloat16}, {kvHeads: 2, group: 3, dim: 2, kind: compute.Float16}, {kvHeads: 2, group: 5, dim: 34, kind: compute.Float32},
-		{kvHeads: 1, group: 1, dim: 72, kind: compute.BFloat16}, {kvHeads: 1, group: 12, dim: 48, window: 1, kind: compute.Float32}, {kvHeads: 3, group: 6, dim: 200, window: 17, kind: compute.Float16},
+		{kvHeads: 1, group: 71, dim: 64, kind: compute.BFloat16}, {kvHeads: 2, group: 3, dim: 2,
+			kind: compute.Float16}, {kvHeads: 2, group: 5, dim: 34, kind: compute.Float32},
+		{kvHeads: 1, group: 1, dim: 72, kind: compute.BFloat16}, {kvHeads: 1, group: 12, dim: 48,
+			window: 1, kind: compute.Float32}, {kvHeads: 3, group: 6, dim: 200, window: 17,
+			kind: compute.Float16},
 		{kvHeads: 1, group: 25, dim: 32, window: 16, kind: compute.BFloat16},
 	} {
 		for _, i := range isa.All() {
@@ -76,7 +80,8 @@ func TestReferenceOddShapes(t *testing.T) {
 				head := r.IntN(s.heads())
 				for d, w := range s.reference(q, pos, head) {
 					if got := float64(g.out[0][(pos*s.heads()+head)*s.dim+d]); !(math.Abs(got-w) <= 4e-6) {
-						t.Fatalf("%v %+v: position %d, head %d, dimension %d is %v, want %v", i, s, pos, head, d, got, w)
+						t.Fatalf("%v %+v: position %d, head %d, dimension %d is %v, want %v", i, s,
+							pos, head, d, got, w)
 					}
 				}
 			}
@@ -103,7 +108,8 @@ func TestBitIdentity(t *testing.T) {
 					} else if (k*len(groups)+l)%10 == 4 {
 						limit = 700
 					}
-					seqs := []*sequence{s.sequence(r, limit/2+r.IntN(limit/2)), s.sequence(r, 1+r.IntN(limit)), s.sequence(r, 1+r.IntN(limit))}
+					seqs := []*sequence{s.sequence(r, limit/2+r.IntN(limit/2)), s.sequence(r,
+						1+r.IntN(limit)), s.sequence(r, 1+r.IntN(limit))}
 					want := newRig(t, s, i, 1, 16, r, seqs[0]).decode(0)
 
 					whole := newRig(t, s, i, 2, 32, r, seqs[0])
@@ -117,7 +123,8 @@ func TestBitIdentity(t *testing.T) {
 					for threads := 1; threads <= 3; threads++ {
 						g := newRig(t, s, i, threads, 16*(1+r.IntN(4)), r, seqs...)
 						g.mixed(r)
-						equalBits(t, fmt.Sprintf("mixed batches, %d threads", threads), s, g.out[0], want)
+						equalBits(t, fmt.Sprintf("mixed batches, %d threads", threads), s, g.out[0],
+							want)
 					}
 				}
 			}
@@ -150,7 +157,8 @@ func TestBitIdentityLongContext(t *testing.T) {
 			single.step([]row{at})
 		}
 		w := s.heads() * s.dim
-		equalBits(t, fmt.Sprintf("window %d, last rows", window), s, single.out[0][(n-4)*w:], whole.out[0][(n-4)*w:])
+		equalBits(t, fmt.Sprintf("window %d, last rows", window), s, single.out[0][(n-4)*w:],
+			whole.out[0][(n-4)*w:])
 		for head := range s.heads() {
 			for d, want := range s.reference(q, n-1, head) {
 				if got := float64(whole.out[0][(n-1)*w+head*s.dim+d]); !(math.Abs(got-want) <= 4e-6) {
@@ -269,26 +277,50 @@ func TestRunRejectsBadInput(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
 	good := func() (*Cache, *compute.Batch, Args) {
-		c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 4, BlockSize: 16, KVHeads: 2, HeadDim: 16, DType: compute.Float32})
+		c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 4, BlockSize: 16, KVHeads: 2,
+			HeadDim: 16, DType: compute.Float32})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c, &compute.Batch{Position: []int32{20}, Seq: []int32{0}, Tables: [][]int32{{3, 1}}}, s.args()
+		return c, &compute.Batch{Position: []int32{20}, Seq: []int32{0}, Tables: [][]int32{{3, 1}}},
+			s.args()
 	}
 	x := make([]float32, 64)
-	for name, spoil := range map[string]func(c *Cache, b *compute.Batch, a *Args, layer *int, ld *int){
-		"nothing":           func(*Cache, *compute.Batch, *Args, *int, *int) {},
-		"freed":             func(c *Cache, _ *compute.Batch, _ *Args, _, _ *int) { c.Free() },
-		"layer":             func(_ *Cache, _ *compute.Batch, _ *Args, layer, _ *int) { *layer = 1 },
-		"block":             func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0][1] = 4 },
-		"negative block":    func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0][0] = -1 },
-		"short table":       func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0] = b.Tables[0][:1] },
-		"sequence":          func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Seq[0] = 1 },
-		"negative position": func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Position[0] = -1 },
-		"heads":             func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Heads = 3 },
-		"dimension":         func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.HeadDim = 18 },
+	for name, spoil := range map[string]func(c *Cache, b *compute.Batch, a *Args, layer *int,
+		ld *int){
+		"nothing": func(*Cache, *compute.Batch, *Args, *int, *int) {},
+		"freed":   func(c *Cache, _ *compute.Batch, _ *Args, _, _ *int) { c.Free() },
+		"layer": func(_ *Cache, _ *compute.Batch, _ *Args, layer,
+			_ *int) {
+			*layer = 1
+		},
+		"block": func(_ *Cache, b *compute.Batch, _ *Args, _,
+			_ *int) {
+			b.Tables[0][1] = 4
+		},
+		"negative block": func(_ *Cache, b *compute.Batch, _ *Args, _,
+			_ *int) {
+			b.Tables[0][0] = -1
+		},
+		"short table": func(_ *Cache, b *compute.Batch, _ *Args, _,
+			_ *int) {
+			b.Tables[0] = b.Tables[0][:1]
+		},
+		"sequence": func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Seq[0] = 1 },
+		"negative position": func(_ *Cache, b *compute.Batch, _ *Args, _,
+			_ *int) {
+			b.Position[0] = -1
+		},
+		"heads": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Heads = 3 },
+		"dimension": func(_ *Cache, _ *compute.Batch, a *Args, _,
+			_ *int) {
+			a.HeadDim = 18
+		},
 		"leading dimension": func(_ *Cache, _ *compute.Batch, _ *Args, _, ld *int) { *ld = 63 },
-		"rows":              func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Position = append(b.Position, 0) },
+		"rows": func(_ *Cache, b *compute.Batch, _ *Args, _,
+			_ *int) {
+			b.Position = append(b.Position, 0)
+		},
 	} {
 		c, b, args := good()
 		layer, ld := 0, 64

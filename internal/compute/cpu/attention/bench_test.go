@@ -41,7 +41,8 @@ func best(b *testing.B, f func()) time.Duration {
 
 // filled makes a cache of one sequence of n positions with blocks in random order.
 func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
-	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: (n + blockSize - 1) / blockSize, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: (n + blockSize - 1) / blockSize,
+		BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
 	}
 	kv := randomRows(r, s.kvHeads*s.dim)
 	for pos := range n {
-		c.Write(0, 1, kv, kv, len(kv), []int32{table[pos/blockSize]*int32(blockSize) + int32(pos%blockSize)})
+		c.Write(0, 1, kv, kv, len(kv), []int32{table[pos/blockSize]*int32(blockSize) +
+			int32(pos%blockSize)})
 	}
 	return c, table
 }
@@ -69,29 +71,32 @@ func BenchmarkDecode(b *testing.B) {
 		for _, group := range []int{1, 4, 7} {
 			for _, threads := range []int{1, 2} {
 				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
-				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads), func(b *testing.B) {
-					const n = 16384
-					c, table := filled(b, s, 16, n)
-					p := pool.New(threads)
-					defer p.Close()
-					a := New(isa.Best())
-					q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
-					dst := make([]float32, len(q))
-					batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0}, Tables: [][]int32{table}}
-					rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16, sums: make([]float32, 16)}
-					baseline := time.Duration(1<<63 - 1)
-					run := baseline
-					for range b.N {
-						t := time.Now()
-						a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
-						run = min(run, time.Since(t))
-						t = time.Now()
-						p.Run(rd, rd.chunks)
-						baseline = min(baseline, time.Since(t))
-					}
-					b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
-					b.ReportMetric(float64(len(c.data))/baseline.Seconds()/1e9, "baselineGB/s")
-				})
+				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads),
+					func(b *testing.B) {
+						const n = 16384
+						c, table := filled(b, s, 16, n)
+						p := pool.New(threads)
+						defer p.Close()
+						a := New(isa.Best())
+						q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
+						dst := make([]float32, len(q))
+						batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0},
+							Tables: [][]int32{table}}
+						rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16,
+							sums: make([]float32, 16)}
+						baseline := time.Duration(1<<63 - 1)
+						run := baseline
+						for range b.N {
+							t := time.Now()
+							a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
+							run = min(run, time.Since(t))
+							t = time.Now()
+							p.Run(rd, rd.chunks)
+							baseline = min(baseline, time.Since(t))
+						}
+						b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
+						b.ReportMetric(float64(len(c.data))/baseline.Seconds()/1e9, "baselineGB/s")
+					})
 			}
 		}
 	}
@@ -103,23 +108,24 @@ func BenchmarkPrefill(b *testing.B) {
 		for _, group := range []int{1, 4} {
 			for _, threads := range []int{1, 2} {
 				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
-				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads), func(b *testing.B) {
-					const n = 512
-					c, table := filled(b, s, 16, n)
-					p := pool.New(threads)
-					defer p.Close()
-					a := New(isa.Best())
-					w := s.heads() * s.dim
-					q := randomRows(rand.New(rand.NewPCG(2, 2)), n*w)
-					dst := make([]float32, len(q))
-					batch := &compute.Batch{Seq: make([]int32, n), Tables: [][]int32{table}}
-					for i := range n {
-						batch.Position = append(batch.Position, int32(i))
-					}
-					b.ResetTimer()
-					run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, w, q, w) })
-					b.ReportMetric(4*float64(w)*n*(n+1)/2/run.Seconds()/1e9, "GFLOP/s")
-				})
+				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads),
+					func(b *testing.B) {
+						const n = 512
+						c, table := filled(b, s, 16, n)
+						p := pool.New(threads)
+						defer p.Close()
+						a := New(isa.Best())
+						w := s.heads() * s.dim
+						q := randomRows(rand.New(rand.NewPCG(2, 2)), n*w)
+						dst := make([]float32, len(q))
+						batch := &compute.Batch{Seq: make([]int32, n), Tables: [][]int32{table}}
+						for i := range n {
+							batch.Position = append(batch.Position, int32(i))
+						}
+						b.ResetTimer()
+						run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, w, q, w) })
+						b.ReportMetric(4*float64(w)*n*(n+1)/2/run.Seconds()/1e9, "GFLOP/s")
+					})
 			}
 		}
 	}
@@ -137,7 +143,8 @@ func BenchmarkTinyDecode(b *testing.B) {
 				a := New(i)
 				q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
 				dst := make([]float32, len(q))
-				batch := &compute.Batch{Position: []int32{39}, Seq: []int32{0}, Tables: [][]int32{table}}
+				batch := &compute.Batch{Position: []int32{39}, Seq: []int32{0},
+					Tables: [][]int32{table}}
 				b.ReportAllocs()
 				b.ResetTimer()
 				run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q)) })

@@ -84,16 +84,17 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 func (c *Cache) Config() compute.CacheShape { return c.cfg }
 
 // Heads is the memory of the keys (values: false) or values of some heads in a block of a layer,
-// from the first head to before the last, in the order of the heads. It panics outside of the cache.
+// from the first head to before the last, in the order of the heads. It panics outside of the
+// cache.
 func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
 	if c.data == nil {
 		panic(errFreed)
 	}
 	cfg := &c.cfg
-	if layer < 0 || layer >= cfg.Layers || block < 0 || block >= cfg.Blocks || from < 0 || from > to ||
-		to > cfg.KVHeads {
-		panic(fmt.Sprintf("attention: heads %d to %d in layer %d, block %d of a kv cache of %+v", from, to,
-			layer, block, *cfg))
+	if layer < 0 || layer >= cfg.Layers || block < 0 || block >= cfg.Blocks || from < 0 ||
+		from > to || to > cfg.KVHeads {
+		panic(fmt.Sprintf("attention: heads %d to %d in layer %d, block %d of a kv cache of %+v",
+			from, to, layer, block, *cfg))
 	}
 	at := c.tileOffset(layer, block, 0)
 	if values {

@@ -17,7 +17,8 @@ func TestWriteLayout(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for _, kind := range kinds {
 		for _, dim := range []int{2, 16, 20, 64, 130, 256, 300} {
-			cfg := compute.CacheShape{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim, DType: kind}
+			cfg := compute.CacheShape{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim,
+				DType: kind}
 			c, err := NewCache(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -40,11 +41,13 @@ func TestWriteLayout(t *testing.T) {
 						bytes := tile * kind.Size()
 						widen(kind, c.data[at+d*bytes:], &row)
 						if want := stored(kind, k[i*ld+h*dim+d]); float64(row[off%tile]) != want {
-							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d, row[off%tile], want)
+							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d,
+								row[off%tile], want)
 						}
 						widen(kind, c.data[at+c.valueBytes+(d/tile*tile+off%tile)*bytes:], &row)
 						if want := stored(kind, v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
-							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot, d, row[d%tile], want)
+							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot,
+								d, row[d%tile], want)
 						}
 						touched += 2
 					}
@@ -73,7 +76,8 @@ func TestWriteLayout(t *testing.T) {
 }
 
 func TestNewCacheErrors(t *testing.T) {
-	good := compute.CacheShape{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2, DType: compute.Float32}
+	good := compute.CacheShape{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2,
+		DType: compute.Float32}
 	for name, spoil := range map[string]func(c *compute.CacheShape){
 		"layers":     func(c *compute.CacheShape) { c.Layers = 0 },
 		"blocks":     func(c *compute.CacheShape) { c.Blocks = -1 },
@@ -107,7 +111,8 @@ func TestNewCacheErrors(t *testing.T) {
 }
 
 func TestWriteRejectsBadSlots(t *testing.T) {
-	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1, HeadDim: 16, DType: compute.BFloat16})
+	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1,
+		HeadDim: 16, DType: compute.BFloat16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +182,8 @@ func residentKiB(t *testing.T) int {
 // Blocks that were never written cost no resident memory.
 func TestMemoryIsLazy(t *testing.T) {
 	before := residentKiB(t)
-	cfg := compute.CacheShape{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128, DType: compute.BFloat16}
+	cfg := compute.CacheShape{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128,
+		DType: compute.BFloat16}
 	c, err := NewCache(cfg) // 512 MiB
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +196,8 @@ func TestMemoryIsLazy(t *testing.T) {
 		c.Write(layer, 1, x, x, len(x), []int32{int32(1000 + layer)})
 	}
 	if grown := residentKiB(t) - before; grown > 32<<10 {
-		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10, cfg.BytesPerBlock()*cfg.Blocks>>20)
+		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10,
+			cfg.BytesPerBlock()*cfg.Blocks>>20)
 	}
 	if err := c.Free(); err != nil {
 		t.Error(err)

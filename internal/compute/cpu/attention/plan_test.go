@@ -7,8 +7,9 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// TestChunksAreBounded wants every group of a batch in one chunk, and no chunk of more work than one may have
-// but for its last group, however long the context is and however many threads there are.
+// TestChunksAreBounded wants every group of a batch in one chunk, and no chunk of more work than
+// one may have but for its last group, however long the context is and however many threads there
+// are.
 func TestChunksAreBounded(t *testing.T) {
 	for name, b := range map[string]*compute.Batch{
 		"a prompt":           consecutive(0, 6000),

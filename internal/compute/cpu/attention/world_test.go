@@ -20,7 +20,8 @@ type shape struct {
 func (s shape) heads() int { return s.kvHeads * s.group }
 
 func (s shape) args() Args {
-	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim, Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
+	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
+		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
 }
 
 // sequence is the whole input of one sequence: a row of q, k and v for each position.
@@ -38,7 +39,8 @@ func randomRows(r *rand.Rand, n int) []float32 {
 }
 
 func (s shape) sequence(r *rand.Rand, n int) *sequence {
-	return &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim), v: randomRows(r, n*s.kvHeads*s.dim)}
+	return &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim),
+		v: randomRows(r, n*s.kvHeads*s.dim)}
 }
 
 // stored is x after a round trip through the cache's element type.
@@ -98,14 +100,16 @@ type rig struct {
 }
 
 // newRig makes a rig whose cache is full of NaN and whose block tables are drawn from r.
-func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Rand, seqs ...*sequence) *rig {
+func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Rand,
+	seqs ...*sequence) *rig {
 	g := &rig{t: t, s: s, a: New(i), p: pool.New(threads), seqs: seqs, ld: r.IntN(3) * 8}
 	t.Cleanup(g.p.Close)
 	blocks := 3
 	for _, q := range seqs {
 		blocks += (q.n + blockSize - 1) / blockSize
 	}
-	c, err := NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize,
+		KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,8 +219,9 @@ func equalBits(t *testing.T, what string, s shape, got, want []float32) {
 	for i := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) || want[i] != want[i] {
 			width := s.heads() * s.dim
-			t.Fatalf("%+v, %s: position %d, head %d, dimension %d is %v (%#x), want %v (%#x)", s, what, i/width, i%width/s.dim, i%s.dim,
-				got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+			t.Fatalf("%+v, %s: position %d, head %d, dimension %d is %v (%#x), want %v (%#x)", s,
+				what, i/width, i%width/s.dim, i%s.dim, got[i], math.Float32bits(got[i]), want[i],
+				math.Float32bits(want[i]))
 		}
 	}
 }

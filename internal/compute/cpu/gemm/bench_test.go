@@ -35,7 +35,8 @@ func patterned(b *testing.B, p *pool.Pool, v variant, n, k, chunks int) *Matrix 
 		data = append(data, line...)
 	}
 	for at := 0; at < n; at += rows {
-		s = append(s, Source{Kind: v.kind, Data: data, Rows: rows, Cols: k, RowHi: min(rows, n-at), ColHi: k})
+		s = append(s, Source{Kind: v.kind, Data: data, Rows: rows, Cols: k, RowHi: min(rows, n-at),
+			ColHi: k})
 	}
 	return mustPack(b, p, v.options(chunks), s...)
 }
@@ -86,9 +87,11 @@ func readBandwidth(m *Matrix, threads int) float64 {
 
 func BenchmarkGEMV(b *testing.B) {
 	for _, v := range benchVariants {
-		for _, shape := range [][3]int{{256, 256, 1}, {256, 256, 8}, {3072, 1024, 1}, {1024, 3072, 8}, {151936, 1024, 1}} {
+		for _, shape := range [][3]int{{256, 256, 1}, {256, 256, 8}, {3072, 1024, 1}, {1024, 3072,
+			8}, {151936, 1024, 1}} {
 			for _, threads := range []int{1, 2} {
-				b.Run(fmt.Sprintf("%v/%dx%d/chunks=%d/threads=%d", v, shape[0], shape[1], shape[2], threads), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%v/%dx%d/chunks=%d/threads=%d", v, shape[0], shape[1], shape[2],
+					threads), func(b *testing.B) {
 					p := newPool(b, threads)
 					m := patterned(b, p, v, shape[0], shape[1], shape[2])
 					x, dst := filled(m.K(), 1), make([]float32, m.N())
@@ -122,7 +125,8 @@ func l1Rate(m *Matrix, threads int) float64 {
 			wg.Go(func() {
 				x, c := make([]float32, rows*k), make([]float32, rows*m.kernels.nr)
 				for range repeat {
-					run(m.base, m.stride, unsafe.Pointer(&x[0]), k*4, pairs, 0, unsafe.Pointer(&c[0]), uintptr(m.kernels.nr)*4)
+					run(m.base, m.stride, unsafe.Pointer(&x[0]), k*4, pairs, 0,
+						unsafe.Pointer(&c[0]), uintptr(m.kernels.nr)*4)
 				}
 			})
 		}
@@ -134,9 +138,11 @@ func l1Rate(m *Matrix, threads int) float64 {
 
 func BenchmarkGEMM(b *testing.B) {
 	for _, v := range benchVariants {
-		for _, shape := range [][3]int{{2, 3072, 1024}, {4, 3072, 1024}, {6, 3072, 1024}, {16, 3072, 1024}, {96, 3072, 1024}, {96, 1024, 3072}, {512, 3072, 1024}} {
+		for _, shape := range [][3]int{{2, 3072, 1024}, {4, 3072, 1024}, {6, 3072, 1024}, {16, 3072,
+			1024}, {96, 3072, 1024}, {96, 1024, 3072}, {512, 3072, 1024}} {
 			for _, threads := range []int{1, 2} {
-				b.Run(fmt.Sprintf("%v/m=%d/%dx%d/threads=%d", v, shape[0], shape[1], shape[2], threads), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%v/m=%d/%dx%d/threads=%d", v, shape[0], shape[1], shape[2],
+					threads), func(b *testing.B) {
 					p := newPool(b, threads)
 					m := patterned(b, p, v, shape[1], shape[2], 1)
 					rows := shape[0]
@@ -160,7 +166,8 @@ func BenchmarkPack(b *testing.B) {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
 			p := newPool(b, threads)
 			const n, k = 16384, 1024
-			src := Source{Kind: BF16, Data: make([]byte, n*k*2), Rows: n, Cols: k, RowHi: n, ColHi: k}
+			src := Source{Kind: BF16, Data: make([]byte, n*k*2), Rows: n, Cols: k, RowHi: n,
+				ColHi: k}
 			b.SetBytes(n * k * 2)
 			for b.Loop() {
 				m, err := Pack(p, Options{Kind: BF16, Chunks: 1, ISA: isa.Best()}, src)

@@ -19,7 +19,8 @@ func TestVectorConversions(t *testing.T) {
 	for i := range src {
 		src[i] = math.Float32frombits(r.Uint32())
 		if i%8 == 0 { // ties, infinities, NaNs whose payload rounding would carry away
-			src[i] = math.Float32frombits([]uint32{0x3f808000, 0x3f818000, 0x7f800000, 0xff800000, 0x7f800001, 0xffffffff, 0x7f7fffff, 0x80000001}[i/8%8])
+			src[i] = math.Float32frombits([]uint32{0x3f808000, 0x3f818000, 0x7f800000, 0xff800000,
+				0x7f800001, 0xffffffff, 0x7f7fffff, 0x80000001}[i/8%8])
 		}
 	}
 	got, want := make([]uint16, len(src)), make([]uint16, len(src))
@@ -35,7 +36,8 @@ func TestVectorConversions(t *testing.T) {
 	for i := range 1 << 16 {
 		data[2*i], data[2*i+1] = byte(i), byte(i>>8)
 	}
-	m := mustPack(t, nil, Options{Kind: F16, Chunks: 1, ISA: isa.Best()}, Source{Kind: F16, Data: data, Rows: 1 << 16, Cols: 1, RowHi: 1 << 16, ColHi: 1})
+	m := mustPack(t, nil, Options{Kind: F16, Chunks: 1, ISA: isa.Best()}, Source{Kind: F16,
+		Data: data, Rows: 1 << 16, Cols: 1, RowHi: 1 << 16, ColHi: 1})
 	var s Scratch
 	dst := make([]float32, 1<<16)
 	m.Mul(nil, &s, dst, 1<<16, []float32{1}, 1, 1, nil)

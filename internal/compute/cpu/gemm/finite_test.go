@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// TestFiniteOnly packs two sources with one number anywhere that cannot be a weight: where it is in the part
-// that is packed it is named, and outside of that nothing is wrong.
+// TestFiniteOnly packs two sources with one number anywhere that cannot be a weight: where it is in
+// the part that is packed it is named, and outside of that nothing is wrong.
 func TestFiniteOnly(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
@@ -41,7 +41,8 @@ func TestFiniteOnly(t *testing.T) {
 			for j := range rows * cols {
 				put[from](b, j, float64(j%7)-3)
 			}
-			sources[i] = Source{Kind: from, Data: b, Rows: rows, Cols: cols, RowHi: rows, ColHi: cols}
+			sources[i] = Source{Kind: from, Data: b, Rows: rows, Cols: cols, RowHi: rows,
+				ColHi: cols}
 		}
 		if rng.IntN(2) == 0 {
 			for i := range sources {
@@ -55,14 +56,15 @@ func TestFiniteOnly(t *testing.T) {
 		put[from](sources[in].Data, row*cols+col, x)
 		s := &sources[in]
 		want := too && row >= s.RowLo && row < s.RowHi && col >= s.ColLo && col < s.ColHi
-		what := fmt.Sprintf("round %d: %v at [%d, %d] of source %d, %v as %v, packed from [%d, %d]", round, x, row, col,
-			in, from, to, s.RowLo, s.ColLo)
+		what := fmt.Sprintf("round %d: %v at [%d, %d] of source %d, %v as %v, packed from [%d, %d]",
+			round, x, row, col, in, from, to, s.RowLo, s.ColLo)
 		m, err := Pack(p, Options{Kind: to, Chunks: 1, ISA: isa.Best(), Finite: true}, sources...)
 		var bad *NotFinite
 		switch {
 		case !want && err != nil:
 			t.Fatalf("%s: %v", what, err)
-		case want && (!errors.As(err, &bad) || bad.Source != in || bad.Row != row || bad.Col != col):
+		case want && (!errors.As(err, &bad) || bad.Source != in || bad.Row != row ||
+			bad.Col != col):
 			t.Fatalf("%s: %v", what, err)
 		}
 		if m != nil {

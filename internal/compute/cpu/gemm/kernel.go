@@ -36,10 +36,11 @@ const (
 
 // kernelSet is the kernels of an instruction set for one kind of weights.
 type kernelSet struct {
-	nr      int // rows of W in a panel
-	rows    int // rows of x in the highest tile
-	vector  bool
-	kernels [maxRows + 1][maxWidth + 1]kernel // by rows of x and number of panels; widths are 1, 2 and 4
+	nr     int // rows of W in a panel
+	rows   int // rows of x in the highest tile
+	vector bool
+	// by rows of x and number of panels; widths are 1, 2 and 4
+	kernels [maxRows + 1][maxWidth + 1]kernel
 }
 
 // width returns the most panels a tile of this height takes, at most limit.
@@ -97,7 +98,8 @@ func portableKernels(kind Kind) *kernelSet {
 					loadF32(&v, pair, k%2)
 				}
 				for r := range rows {
-					multiplyAdd(&acc[r], &v, *(*float32)(unsafe.Add(x, uintptr(r)*xStride+uintptr(k)*4)))
+					multiplyAdd(&acc[r], &v, *(*float32)(unsafe.Add(x,
+						uintptr(r)*xStride+uintptr(k)*4)))
 				}
 			}
 			for r := range rows {

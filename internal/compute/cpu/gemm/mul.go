@@ -44,7 +44,8 @@ func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 // chunks is what Mul computes. Otherwise it is like Mul.
 func (m *Matrix) MulChunks(p *pool.Pool, s *Scratch, dst []float32, x []float32, ldx, rows int) {
 	t := &s.mul
-	*t = mulTask{dstStride: uintptr(m.n) * 4, apart: true, dstChunk: uintptr(rows) * uintptr(m.n) * 4}
+	*t = mulTask{dstStride: uintptr(m.n) * 4, apart: true,
+		dstChunk: uintptr(rows) * uintptr(m.n) * 4}
 	if rows > 0 {
 		dst = dst[:m.pieces*rows*m.n]
 	}
@@ -100,14 +101,18 @@ func (t *mulTask) clear() { *t = mulTask{} }
 
 // The plan's figures are rough times of one core. They decide only how work is cut, never a result.
 const (
-	bytesPerNS   = 32                         // weights streamed from a cache
-	flopsPerNS   = 64                         // arithmetic
-	inlineBelow  = 40_000                     // ns: less gains nothing; a helper must fetch x and its share of dst crosses back, line by line
-	chunkAtLeast = 2_000                      // ns
-	chunkAtMost  = 100_000                    // ns: bounds how long the others wait for the last chunk
-	chunkAlone   = pool.MostWork / flopsPerNS // ns: on one thread; half of what it may be, for the last block may have few rows
-	blockBytes   = 256 << 10                  // of x that stay in the L2 cache while weights pass by
-	chunksEach   = 6                          // chunks per thread, for an even finish
+	bytesPerNS = 32 // weights streamed from a cache
+	flopsPerNS = 64 // arithmetic
+	// ns: less gains nothing; a helper must fetch x and its share of dst crosses back, line by line
+	inlineBelow  = 40_000
+	chunkAtLeast = 2_000 // ns
+	// ns: bounds how long the others wait for the last chunk
+	chunkAtMost = 100_000
+	// ns: on one thread; half of what it may be, for the last block may have few rows
+	chunkAlone = pool.MostWork / flopsPerNS
+	// of x that stay in the L2 cache while weights pass by
+	blockBytes = 256 << 10
+	chunksEach = 6 // chunks per thread, for an even finish
 )
 
 // plan cuts the product and returns the number of chunks.

@@ -99,7 +99,8 @@ func TestContractBits(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, uint64(v.set)<<8|uint64(v.kind)))
 			for n := 1; n <= 70; n++ { // every remainder of a panel and a group
-				check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(40), 1+r.IntN(14)), 1<<r.IntN(4), r)
+				check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(40), 1+r.IntN(14)), 1<<r.IntN(4),
+					r)
 			}
 			for rows := 1; rows <= 26; rows++ { // every tile height and split
 				for _, n := range []int{32, 129 + r.IntN(130)} {
@@ -183,7 +184,8 @@ func TestSplitN(t *testing.T) {
 			swapped.Mul(p, &s, got, q.n, q.x, q.ldx, q.rows, nil)
 			for row := range q.rows {
 				line := got[row*q.n:][:q.n]
-				sameSlice(t, "stacked sources", append(append([]float32(nil), line[q.n-cut:]...), line[:q.n-cut]...), want[row*q.n:][:q.n])
+				sameSlice(t, "stacked sources", append(append([]float32(nil), line[q.n-cut:]...),
+					line[:q.n-cut]...), want[row*q.n:][:q.n])
 			}
 		}
 	}
@@ -225,8 +227,10 @@ func TestVectorSetsAgree(t *testing.T) {
 		q := newProblem(r, kind, 333, 777, 19)
 		var s Scratch
 		got, want := make([]float32, q.rows*q.n), make([]float32, q.rows*q.n)
-		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX2}, q.source()).Mul(nil, &s, want, q.n, q.x, q.ldx, q.rows, nil)
-		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX512}, q.source()).Mul(nil, &s, got, q.n, q.x, q.ldx, q.rows, nil)
+		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX2}, q.source()).Mul(nil, &s,
+			want, q.n, q.x, q.ldx, q.rows, nil)
+		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX512}, q.source()).Mul(nil, &s,
+			got, q.n, q.x, q.ldx, q.rows, nil)
 		sameSlice(t, kind.String(), got, want)
 	}
 }
@@ -260,7 +264,8 @@ func TestNonFinite(t *testing.T) {
 							ok = g != g
 						}
 						if !ok {
-							t.Fatalf("%v k=%d: x[.][%d] is not finite: [%d][%d][%d] = %v, was %v", v, k, at, chunk, row, n, g, clean[i])
+							t.Fatalf("%v k=%d: x[.][%d] is not finite: [%d][%d][%d] = %v, was %v",
+								v, k, at, chunk, row, n, g, clean[i])
 						}
 					}
 					x := randoms(r, 2)

@@ -55,8 +55,8 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	return m, nil
 }
 
-// PackedBytes is the memory that Pack takes for the sources, of which only kinds and shapes are looked
-// at, with the kernels of any instruction set. Errors wrap ErrSource.
+// PackedBytes is the memory that Pack takes for the sources, of which only kinds and shapes are
+// looked at, with the kernels of any instruction set. Errors wrap ErrSource.
 func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 	var most int64
 	for _, nr := range panelRows {
@@ -100,8 +100,8 @@ func (s *Source) whole() error {
 	return nil
 }
 
-// NotFinite says that weights have an element that is infinite or NaN, or too large for the type of the
-// matrix: every product with it would be unsound.
+// NotFinite says that weights have an element that is infinite or NaN, or too large for the type of
+// the matrix: every product with it would be unsound.
 type NotFinite struct {
 	// Source is the number of the source, Row and Col where it is in it.
 	Source, Row, Col int
@@ -112,7 +112,8 @@ type NotFinite struct {
 
 // Error names neither the tensor nor the source, which the caller knows.
 func (e *NotFinite) Error() string {
-	return fmt.Sprintf("element [%d, %d] is %v in %v, which is no weight", e.Row, e.Col, e.Value, e.Kind)
+	return fmt.Sprintf("element [%d, %d] is %v in %v, which is no weight", e.Row, e.Col, e.Value,
+		e.Kind)
 }
 
 // find finds the first element because of which the matrix cannot be used.
@@ -295,10 +296,10 @@ func (t *packTask) row(n, k, count int) ([]byte, Kind) {
 	return nil, 0 // unreachable: n is below the sum of the rows
 }
 
-// weave writes count elements of four rows from row n on into their lanes, as place does for each, in
-// one pass over the panel: packing bf16 moves bytes only, and the passes are what it takes. It returns
-// whether all are finite, as they pass; woven is false, and it has written nothing, unless all four are of
-// BF16 and count is even.
+// weave writes count elements of four rows from row n on into their lanes, as place does for each,
+// in one pass over the panel: packing bf16 moves bytes only, and the passes are what it takes. It
+// returns whether all are finite, as they pass; woven is false, and it has written nothing, unless
+// all four are of BF16 and count is even.
 func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) (woven, sound bool) {
 	var rows [4][]byte
 	for i := range rows {
@@ -322,8 +323,8 @@ func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) (woven
 	return true, sound
 }
 
-// place writes count elements of one row into its lane, at step "at" of K, which is even. It returns
-// whether all are finite there.
+// place writes count elements of one row into its lane, at step "at" of K, which is even. It
+// returns whether all are finite there.
 func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte,
 	b *packBuffer) bool {
 	m := t.m

@@ -104,16 +104,19 @@ func TestPackErrors(t *testing.T) {
 		"no source":       {opt, nil, ErrSource},
 		"source kind":     {opt, []Source{with(func(s *Source) { s.Kind = 9 })}, ErrSource},
 		"short data":      {opt, []Source{with(func(s *Source) { s.Data = data[1:] })}, ErrSource},
-		"long data":       {opt, []Source{with(func(s *Source) { s.Rows = 3; s.RowHi = 3 })}, ErrSource},
-		"negative":        {opt, []Source{with(func(s *Source) { s.Rows, s.Cols = -4, -6 })}, ErrSource},
-		"overflow":        {opt, []Source{with(func(s *Source) { s.Rows, s.Cols = huge, huge })}, ErrSource},
-		"no rows":         {opt, []Source{with(func(s *Source) { s.RowHi = 0 })}, ErrSource},
-		"rows":            {opt, []Source{with(func(s *Source) { s.RowHi = 5 })}, ErrSource},
-		"row below":       {opt, []Source{with(func(s *Source) { s.RowLo = -1 })}, ErrSource},
-		"no columns":      {opt, []Source{with(func(s *Source) { s.ColLo = 6 })}, ErrSource},
-		"columns":         {opt, []Source{with(func(s *Source) { s.ColHi = 7 })}, ErrSource},
-		"column below":    {opt, []Source{with(func(s *Source) { s.ColLo = -1 })}, ErrSource},
-		"widths differ":   {opt, []Source{good, with(func(s *Source) { s.ColHi = 5 })}, ErrSource},
+		"long data": {opt, []Source{with(func(s *Source) { s.Rows = 3; s.RowHi = 3 })},
+			ErrSource},
+		"negative": {opt, []Source{with(func(s *Source) { s.Rows, s.Cols = -4, -6 })},
+			ErrSource},
+		"overflow": {opt, []Source{with(func(s *Source) { s.Rows, s.Cols = huge, huge })},
+			ErrSource},
+		"no rows":       {opt, []Source{with(func(s *Source) { s.RowHi = 0 })}, ErrSource},
+		"rows":          {opt, []Source{with(func(s *Source) { s.RowHi = 5 })}, ErrSource},
+		"row below":     {opt, []Source{with(func(s *Source) { s.RowLo = -1 })}, ErrSource},
+		"no columns":    {opt, []Source{with(func(s *Source) { s.ColLo = 6 })}, ErrSource},
+		"columns":       {opt, []Source{with(func(s *Source) { s.ColHi = 7 })}, ErrSource},
+		"column below":  {opt, []Source{with(func(s *Source) { s.ColLo = -1 })}, ErrSource},
+		"widths differ": {opt, []Source{good, with(func(s *Source) { s.ColHi = 5 })}, ErrSource},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := Pack(nil, c.opt, c.src...)
@@ -136,7 +139,8 @@ func TestCut(t *testing.T) {
 				start := s.cut(8 / tp)
 				for i := range 8/tp + 1 {
 					if got, want := start[i]+s.ColLo, (rank*8/tp+i)*cols/8; got != want {
-						t.Fatalf("%d columns, rank %d of %d: piece %d begins at %d, want %d", cols, rank, tp, i, got, want)
+						t.Fatalf("%d columns, rank %d of %d: piece %d begins at %d, want %d", cols,
+							rank, tp, i, got, want)
 					}
 				}
 			}
@@ -171,7 +175,8 @@ func TestMemory(t *testing.T) {
 		{1, 1, 4096},
 		{3000, 1024, 3000*1024*2*33/32 + 32*1024*2 + 4096},
 	} {
-		q := Source{Kind: BF16, Data: make([]byte, c.n*c.k*2), Rows: c.n, Cols: c.k, RowHi: c.n, ColHi: c.k}
+		q := Source{Kind: BF16, Data: make([]byte, c.n*c.k*2), Rows: c.n, Cols: c.k, RowHi: c.n,
+			ColHi: c.k}
 		m := mustPack(t, nil, Options{Kind: BF16, Chunks: 1, ISA: isa.Best()}, q)
 		if m.Bytes() < c.n*c.k*2 || m.Bytes() > c.most {
 			t.Errorf("%d x %d takes %d bytes, at most %d are expected", c.n, c.k, m.Bytes(), c.most)
@@ -195,7 +200,8 @@ func FuzzPack(f *testing.F) {
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
-	f.Fuzz(func(t *testing.T, rows, cols, rowLo, rowHi, colLo, colHi int, stored, chunks, kind uint8) {
+	f.Fuzz(func(t *testing.T, rows, cols, rowLo, rowHi, colLo, colHi int, stored, chunks,
+		kind uint8) {
 		size := 0
 		if rows > 0 && cols > 0 && rows < 1<<12 && cols < 1<<12 {
 			size = min(rows*cols*Kind(stored).Size(), len(data))
@@ -208,7 +214,8 @@ func FuzzPack(f *testing.F) {
 		}
 		defer m.Free()
 		if m.N() != rowHi-rowLo || m.K() != colHi-colLo {
-			t.Fatalf("packed %d x %d from rows %d to %d, columns %d to %d", m.N(), m.K(), rowLo, rowHi, colLo, colHi)
+			t.Fatalf("packed %d x %d from rows %d to %d, columns %d to %d", m.N(), m.K(), rowLo,
+				rowHi, colLo, colHi)
 		}
 		var scratch Scratch
 		m.Mul(nil, &scratch, make([]float32, m.N()), m.N(), make([]float32, m.K()), m.K(), 1, nil)

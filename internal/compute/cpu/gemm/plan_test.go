@@ -7,8 +7,9 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// TestChunksAreBounded wants every panel of every row in one chunk, and no chunk of more work than one may
-// have but for one of the fewest panels, however wide the matrix is and however many threads there are.
+// TestChunksAreBounded wants every panel of every row in one chunk, and no chunk of more work than
+// one may have but for one of the fewest panels, however wide the matrix is and however many
+// threads there are.
 func TestChunksAreBounded(t *testing.T) {
 	for _, set := range isa.All() {
 		for _, shape := range [][2]int{{64, 64}, {28672, 8192}, {8192, 28672}, {256000, 8192}} {
@@ -20,12 +21,13 @@ func TestChunksAreBounded(t *testing.T) {
 					chunks := task.plan(threads)
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
 					if work > pool.MostWork && task.perChunk > groupSize {
-						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set, shape, rows, threads,
-							work)
+						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
+							shape, rows, threads, work)
 					}
-					if chunks != ceilDiv(m.panels(), task.perChunk)*task.blocks || task.blocks*task.blockRows < rows {
-						t.Errorf("%v, %v by %d rows, %d threads: %d chunks of %d panels by %d rows", set, shape, rows,
-							threads, chunks, task.perChunk, task.blockRows)
+					if chunks != ceilDiv(m.panels(), task.perChunk)*task.blocks ||
+						task.blocks*task.blockRows < rows {
+						t.Errorf("%v, %v by %d rows, %d threads: %d chunks of %d panels by %d rows",
+							set, shape, rows, threads, chunks, task.perChunk, task.blockRows)
 					}
 				}
 			}

@@ -9,8 +9,8 @@ import (
 )
 
 // Spare is the memory of matrices that are not multiplied by any more, for Pack to use again: the
-// system takes longer to find memory than packing takes. The zero Spare is empty. One goroutine at a
-// time uses it.
+// system takes longer to find memory than packing takes. The zero Spare is empty. One goroutine at
+// a time uses it.
 type Spare struct{ list []Matrix }
 
 // Keep takes the memory of a matrix, which must not be used afterwards.

@@ -50,9 +50,9 @@ func (e *Panic) Unwrap() error {
 	return err
 }
 
-// MostWork is how many multiply-adds a chunk should have at most, also on one thread: about a millisecond of
-// a core's vector units, some ten of portable code. Chunks are what shows that a task moves (Count); a kernel
-// whose smallest piece has more work makes that a chunk.
+// MostWork is how many multiply-adds a chunk should have at most, also on one thread: about a
+// millisecond of a core's vector units, some ten of portable code. Chunks are what shows that a
+// task moves (Count); a kernel whose smallest piece has more work makes that a chunk.
 const MostWork = 1 << 24
 
 const (
@@ -120,8 +120,8 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
-// Count has every chunk that a caller of Run computes itself counted, so that others see that a long task
-// moves; nil counts nothing, and when Count returns nothing is counted there any more.
+// Count has every chunk that a caller of Run computes itself counted, so that others see that a
+// long task moves; nil counts nothing, and when Count returns nothing is counted there any more.
 func (p *Pool) Count(moved *atomic.Uint64) {
 	if p == nil {
 		return
@@ -206,8 +206,8 @@ func (p *Pool) drain(thread int) {
 	}
 }
 
-// count counts a chunk of thread 0, whose Run holds mu. Others count nothing: the counter's cache line
-// would go from one to the next with every chunk.
+// count counts a chunk of thread 0, whose Run holds mu. Others count nothing: the counter's cache
+// line would go from one to the next with every chunk.
 func (p *Pool) count() {
 	if p.moved != nil {
 		p.moved.Add(1)

@@ -184,7 +184,8 @@ func TestPanicReachesCaller(t *testing.T) {
 			}()
 			e, ok := got.(*Panic)
 			if !ok {
-				t.Fatalf("helper=%v round %d: Run panicked with %v, want *Panic", onHelper, round, got)
+				t.Fatalf("helper=%v round %d: Run panicked with %v, want *Panic", onHelper, round,
+					got)
 			}
 			if !errors.Is(e, errTask) || !strings.Contains(e.Error(), "pool_test.go") {
 				t.Errorf("panic does not carry value and stack: %v", e)

@@ -12,7 +12,8 @@ import (
 )
 
 // lengths cross every tail of the kernels and, with the last, a block of the sums.
-var lengths = []int{0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 63, 64, 65, 96, 100, 127, 128, 768, 1000, 4096, sumBlock + 37}
+var lengths = []int{0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 63, 64, 65,
+	96, 100, 127, 128, 768, 1000, 4096, sumBlock + 37}
 
 func random(r *rand.Rand, n int, scale float64) []float32 {
 	x := make([]float32, n)
@@ -24,7 +25,8 @@ func random(r *rand.Rand, n int, scale float64) []float32 {
 
 // special has every kind of float32 a kernel may meet.
 var special = []float32{
-	0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()), math.Float32frombits(0xffc01234),
+	0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()),
+	math.Float32frombits(0xffc01234),
 	math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
 	expMin, expMax, 88.73, -87.34, -104, 200, -200, 1e-20, -1e-20, 1e20, -1e20, 0.5, 6, -6, 9, -9,
 }
@@ -52,8 +54,16 @@ var operations = []struct {
 	name string
 	run  func(o *Ops, a, b, c, d []float32) []float32
 }{
-	{"RMSNorm", func(o *Ops, a, b, c, d []float32) []float32 { o.RMSNorm(a, a, b, 1e-6); return a }},
-	{"LayerNorm", func(o *Ops, a, b, c, d []float32) []float32 { o.LayerNorm(a, b, c, d, 1e-5); return a }},
+	{"RMSNorm", func(o *Ops, a, b, c, d []float32) []float32 {
+		o.RMSNorm(a, a, b,
+			1e-6)
+		return a
+	}},
+	{"LayerNorm", func(o *Ops, a, b, c, d []float32) []float32 {
+		o.LayerNorm(a, b, c, d,
+			1e-5)
+		return a
+	}},
 	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
 	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, 1.7); return a }},
@@ -185,7 +195,8 @@ func TestExpAccuracy(t *testing.T) {
 	t.Logf("worst error %.3f ulp", worst)
 
 	for _, c := range []struct{ x, want float32 }{
-		{0, 1}, {float32(math.Copysign(0, -1)), 1}, {-inf, 0}, {inf, inf}, {89, inf}, {1e30, inf}, {-88, 0}, {-1e30, 0},
+		{0, 1}, {float32(math.Copysign(0, -1)), 1}, {-inf, 0}, {inf, inf}, {89, inf}, {1e30, inf},
+		{-88, 0}, {-1e30, 0},
 		{float32(math.NaN()), float32(math.NaN())}, {math.SmallestNonzeroFloat32, 1},
 	} {
 		for _, i := range isa.All() {
@@ -201,7 +212,8 @@ func TestExpAccuracy(t *testing.T) {
 func closeTo(t *testing.T, what string, got float32, want, scale, tol float64) {
 	t.Helper()
 	if !(math.Abs(float64(got)-want) <= tol*scale) {
-		t.Fatalf("%s = %v, want %v (error %.2e of %.2e)", what, got, want, math.Abs(float64(got)-want), scale)
+		t.Fatalf("%s = %v, want %v (error %.2e of %.2e)", what, got, want,
+			math.Abs(float64(got)-want), scale)
 	}
 }
 
@@ -218,13 +230,15 @@ func TestActivations(t *testing.T) {
 	}{
 		{"silu", func(x []float32) { o.SiluMul(x, x, slices.Repeat([]float32{1}, len(x))) },
 			func(v float64) float64 { return v / (1 + math.Exp(-v)) }},
-		{"gelu erf", o.GeluErf, func(v float64) float64 { return 0.5 * v * math.Erfc(-v/math.Sqrt2) }},
+		{"gelu erf", o.GeluErf,
+			func(v float64) float64 { return 0.5 * v * math.Erfc(-v/math.Sqrt2) }},
 		{"relu", o.Relu, func(v float64) float64 { return max(v, 0) }},
 	} {
 		y := clone(x)
 		c.run(y)
 		for i, v := range x {
-			closeTo(t, fmt.Sprintf("%s(%v)", c.name, v), y[i], c.want(float64(v)), math.Abs(float64(v))+1e-30, 2e-7)
+			closeTo(t, fmt.Sprintf("%s(%v)", c.name, v), y[i], c.want(float64(v)),
+				math.Abs(float64(v))+1e-30, 2e-7)
 		}
 	}
 }
@@ -253,10 +267,12 @@ func TestNorms(t *testing.T) {
 		std := 1 / math.Sqrt(dev/float64(n)+1e-5)
 		for i, v := range x {
 			want := float64(v) * rs * float64(w[i])
-			closeTo(t, fmt.Sprintf("n=%d rmsnorm[%d]", n, i), rms[i], want, math.Abs(want)+1e-30, 5e-7)
+			closeTo(t, fmt.Sprintf("n=%d rmsnorm[%d]", n, i), rms[i], want, math.Abs(want)+1e-30,
+				5e-7)
 			want = (float64(v)-mean)*std*float64(w[i]) + float64(b[i])
 			// The row's own size over its deviation scales the rounding error of x - mean.
-			closeTo(t, fmt.Sprintf("n=%d layernorm[%d]", n, i), ln[i], want, 1+math.Abs(float64(w[i]))*(3+math.Abs(float64(v)*std)), 1e-6)
+			closeTo(t, fmt.Sprintf("n=%d layernorm[%d]", n, i), ln[i], want,
+				1+math.Abs(float64(w[i]))*(3+math.Abs(float64(v)*std)), 1e-6)
 		}
 	}
 }
@@ -310,7 +326,8 @@ func TestMaxPassesOverNaN(t *testing.T) {
 			want float32
 		}{
 			{nil, -inf}, {[]float32{nan}, -inf}, {[]float32{nan, -inf}, -inf},
-			{[]float32{nan, 2, nan, 2}, 2}, {[]float32{-inf, -inf}, -inf}, {[]float32{1, inf, inf}, inf},
+			{[]float32{nan, 2, nan, 2}, 2}, {[]float32{-inf, -inf}, -inf}, {[]float32{1, inf, inf},
+				inf},
 			{long, 9}, {long[10:], 9}, {[]float32{-5, -4, -4, -6, -7, -8, -9, -10, -4}, -4},
 		} {
 			if got := o.Max(c.x); got != c.want {
@@ -324,7 +341,8 @@ func TestMaxPassesOverNaN(t *testing.T) {
 // not rotate.
 func TestRope(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
-	for _, c := range []struct{ headDim, rot, heads int }{{32, 32, 1}, {64, 64, 3}, {80, 32, 2}, {20, 20, 1}, {128, 128, 2}, {6, 2, 2}, {16, 0, 1}} {
+	for _, c := range []struct{ headDim, rot, heads int }{{32, 32, 1}, {64, 64, 3}, {80, 32, 2},
+		{20, 20, 1}, {128, 128, 2}, {6, 2, 2}, {16, 0, 1}} {
 		x := random(r, c.headDim*c.heads, 1)
 		half := c.rot / 2
 		cos, sin := make([]float32, half), make([]float32, half)
@@ -342,7 +360,8 @@ func TestRope(t *testing.T) {
 				case i < half:
 					want = float64(x[at])*float64(cos[i]) - float64(x[at+half])*float64(sin[i])
 				case i < c.rot:
-					want = float64(x[at])*float64(cos[i-half]) + float64(x[at-half])*float64(sin[i-half])
+					want = float64(x[at])*float64(cos[i-half]) +
+						float64(x[at-half])*float64(sin[i-half])
 				}
 				closeTo(t, fmt.Sprintf("%+v rope[%d]", c, at), y[at], want, 10, 1e-7)
 			}
@@ -369,7 +388,8 @@ func TestHalfRoundTrip(t *testing.T) {
 				want |= 0x200
 			}
 			if got != want || math.Float32bits(f[b]) != math.Float32bits(half.FromF16(uint16(b))) {
-				t.Fatalf("%v: f16 %#04x widens to %v and back to %#04x, want %#04x", i, b, f[b], got, want)
+				t.Fatalf("%v: f16 %#04x widens to %v and back to %#04x, want %#04x", i, b, f[b],
+					got, want)
 			}
 		}
 		o.FromBF16(f, all)
@@ -394,11 +414,13 @@ func TestHalfRounding(t *testing.T) {
 		// Around the range of binary16, and exact ties of both formats.
 		x = append(x, float32(r.NormFloat64()*math.Exp(r.NormFloat64()*6)))
 		h := uint16(r.Uint32())
-		for _, y := range []float32{(half.FromF16(h) + half.FromF16(h^1)) / 2, math.Float32frombits(uint32(h)<<16 | 0x8000)} {
+		for _, y := range []float32{(half.FromF16(h) + half.FromF16(h^1)) / 2,
+			math.Float32frombits(uint32(h)<<16 | 0x8000)} {
 			x = append(x, y, math.Nextafter32(y, inf), math.Nextafter32(y, -inf))
 		}
 	}
-	x = append(x, 65504, 65519, 65519.996, 65520, 65536, -65520, 0x1p-24, 0x1p-25, 0x1.000002p-25, 0x1.8p-25, math.MaxFloat32, 3.3961775e38)
+	x = append(x, 65504, 65519, 65519.996, 65520, 65536, -65520, 0x1p-24, 0x1p-25, 0x1.000002p-25,
+		0x1.8p-25, math.MaxFloat32, 3.3961775e38)
 	dst := make([]uint16, len(x))
 	for _, i := range isa.All() {
 		o := New(i)

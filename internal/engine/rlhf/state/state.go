@@ -133,8 +133,8 @@ func (m *Machine) Resume() error {
 	return nil
 }
 
-// Sleep pauses generation and lets parts sleep: at level 1 the KV cache, at level 2 the weights too.
-// Level 0 only pauses. A deeper sleep may follow another one.
+// Sleep pauses generation and lets parts sleep: at level 1 the KV cache, at level 2 the weights
+// too. Level 0 only pauses. A deeper sleep may follow another one.
 func (m *Machine) Sleep(level int, mode Mode) error {
 	if m.Updating() {
 		return wrong("sleep", string(m.update), "finish it first")
@@ -157,8 +157,8 @@ func (m *Machine) Sleep(level int, mode Mode) error {
 	return nil
 }
 
-// Wake wakes parts up, all if there are no tags. With the last part a pause that came with the sleep
-// ends, which it reports.
+// Wake wakes parts up, all if there are no tags. With the last part a pause that came with the
+// sleep ends, which it reports.
 func (m *Machine) Wake(tags []string) (resumed bool, err error) {
 	for _, t := range tags {
 		if !slices.Contains(Tags(), t) {
@@ -200,7 +200,8 @@ func (m *Machine) Start() error {
 		return wrong("start_weight_update", string(m.update),
 			"finish it, or give it up by init_weight_transfer_engine")
 	case m.phase() == closed:
-		return wrong("start_weight_update", string(closed), "call init_weight_transfer_engine first")
+		return wrong("start_weight_update", string(closed),
+			"call init_weight_transfer_engine first")
 	case slices.Contains(m.asleep, Weights):
 		return wrong("start_weight_update", "the weights sleep", "wake them up first")
 	}
@@ -229,8 +230,8 @@ func (m *Machine) Finish() error {
 	return nil
 }
 
-// GiveUp ends an update, if there is one, that has failed by a cause: the weights are those from before
-// it.
+// GiveUp ends an update, if there is one, that has failed by a cause: the weights are those from
+// before it.
 func (m *Machine) GiveUp(cause error) {
 	if m.Updating() {
 		m.update, m.last = ready, fmt.Sprintf("failed (%v)", cause)

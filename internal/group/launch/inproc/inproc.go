@@ -43,7 +43,10 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	for i, s := range specs {
 		workers[i] = launch.Worker{Rank: s.Rank, LocalRank: s.LocalRank, Node: launch.ThisHost,
 			PID: os.Getpid(), Hub: hub}
-		l.running.Go(func() { l.run(s.Rank, l.wrap(s.Rank, ports[i]), max(1, machine.Cores()/len(specs))) })
+		l.running.Go(func() {
+			l.run(s.Rank, l.wrap(s.Rank, ports[i]),
+				max(1, machine.Cores()/len(specs)))
+		})
 	}
 	return workers, nil
 }
@@ -61,8 +64,8 @@ func (l *Launcher) run(rank int, port queue.Port, threads int) {
 	end := launch.End{How: launch.Returned}
 	opt := worker.Options{Rank: rank, Threads: threads, DriversClock: true}
 	if l.groups != nil {
-		// Ranks that wait for this one are freed by its end. The rank closes the groups that it asks
-		// for; it may end before.
+		// Ranks that wait for this one are freed by its end. The rank closes the groups that it
+		// asks for; it may end before.
 		defer l.groups[rank].Close()
 		opt.Groups = func(*atomic.Uint64) (join.Groups, error) { return l.groups[rank], nil }
 	}

@@ -85,7 +85,8 @@ func start(t *testing.T, l layout.Layout, odd int, change func(*step.Plan)) driv
 		}
 	})
 	d.send(queue.AppendJSON(nil, queue.KindInit, queue.Init{Layout: l.Sizes(),
-		Stages: layout.Balance([]int64{1, 1, 1, 1}, l.Sizes().PP), LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4,
+		Stages: layout.Balance([]int64{1, 1, 1, 1}, l.Sizes().PP), LoadFormat: "auto",
+		DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4,
 		MaxModelLen: 128}))
 	for range specs {
 		d.want(queue.KindReady)

@@ -97,10 +97,11 @@ func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
 		}
 		switch {
 		case errors.Is(err, handshake.BadToken):
-			return nil, fmt.Errorf("--cluster-token-file: node 0 at %s has another token", a.o.Address)
+			return nil, fmt.Errorf("--cluster-token-file: node 0 at %s has another token",
+				a.o.Address)
 		case errors.Is(err, handshake.VersionMismatch):
-			return nil, fmt.Errorf("node 0 at %s is another version of the program: %w", a.o.Address,
-				err)
+			return nil, fmt.Errorf("node 0 at %s is another version of the program: %w",
+				a.o.Address, err)
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("node 0 was not reached at %s within %v "+
 				"(--distributed-timeout-seconds): %w", a.o.Address, a.o.Timeout, err)
@@ -253,7 +254,8 @@ func (g *group) start(ctx context.Context, o order) {
 		g.ranks = process.New(g.o.Output)
 		g.ranks.Secrets = launch.HubTokens // this node may lack the model's folder
 		g.ranks.Left = func(rank, pid int) {
-			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank, "pid", pid)
+			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank,
+				"pid", pid)
 		}
 	}
 	var specs []launch.Spec
@@ -288,8 +290,8 @@ func (g *group) stop(s stop) {
 		g.ranks, g.running = nil, nil
 	}
 	if s.Cause != "" {
-		g.log.Error("the group has failed: waiting for the order to start ranks of another", "cause",
-			s.Cause)
+		g.log.Error("the group has failed: waiting for the order to start ranks of another",
+			"cause", s.Cause)
 	}
 	_ = g.send(report{Group: g.number, Stopped: true})
 }

@@ -78,18 +78,20 @@ type share struct {
 	// workers are its ranks, of which the processes in ended have.
 	workers []launch.Worker
 	ended   map[int]bool
-	// answered has what became of orders: of one to start, and of one to stop that followed too soon.
+	// answered has what became of orders: of one to start, and of one to stop that followed too
+	// soon.
 	answered chan report
 }
 
-// stopTimeout is how long nodes may take to stop, which have ranks that must be killed, and may have some
-// that cannot be.
+// stopTimeout is how long nodes may take to stop, which have ranks that must be killed, and may
+// have some that cannot be.
 const stopTimeout = 5 * time.Second
 
 // Listen makes node 0 and lets the other nodes come. Stop undoes it.
 func Listen(o Options) (*Cluster, error) {
 	o.Silence = cmp.Or(o.Silence, Silence)
-	listener, err := handshake.Listen(handshake.Options{Instance: instance, Token: o.Token, World: 1,
+	listener, err := handshake.Listen(handshake.Options{Instance: instance, Token: o.Token,
+		World:  1,
 		Shared: true, TCP: o.Address, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -189,8 +191,8 @@ func (c *Cluster) take(m *member) string {
 		return fmt.Sprintf("--node-rank %d is outside of 1 to %d", m.Node, maxNodes-1)
 	case c.members[m.Node] != nil:
 		other := c.members[m.Node]
-		return fmt.Sprintf("--node-rank %d is taken by pid %d of host %s, which joined before from %s",
-			m.Node, other.PID, other.Host, other.conn.RemoteAddr())
+		return fmt.Sprintf("--node-rank %d is taken by pid %d of host %s, which joined before "+
+			"from %s", m.Node, other.PID, other.Host, other.conn.RemoteAddr())
 	case c.stopped:
 		return "node 0 is ending"
 	}

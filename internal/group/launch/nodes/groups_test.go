@@ -26,7 +26,8 @@ func TestPlaces(t *testing.T) {
 	} {
 		var got [][]int
 		for n := range c.groups {
-			l := Launcher{Group: Group{Number: n, Ranks: c.ranks, Share: c.groups * c.ranks / c.nodes}}
+			l := Launcher{Group: Group{Number: n, Ranks: c.ranks,
+				Share: c.groups * c.ranks / c.nodes}}
 			specs := make([]launch.Spec, c.ranks)
 			for r := range specs {
 				specs[r].Rank = r
@@ -36,8 +37,8 @@ func TestPlaces(t *testing.T) {
 			for node := range c.nodes {
 				there := l.on(node, specs)
 				if (len(there) > 0) != (node >= first && node < end) {
-					t.Errorf("%+v: group %d has %d ranks on node %d, and nodes %d to %d", c, n, len(there),
-						node, first, end-1)
+					t.Errorf("%+v: group %d has %d ranks on node %d, and nodes %d to %d", c, n,
+						len(there), node, first, end-1)
 				}
 				for _, s := range there {
 					if s.Rank != len(places) {
@@ -49,15 +50,15 @@ func TestPlaces(t *testing.T) {
 			got = append(got, places)
 		}
 		if text := fmt.Sprint(got); text != c.want {
-			t.Errorf("%d groups of %d ranks on %d nodes: %s, want %s", c.groups, c.ranks, c.nodes, text,
-				c.want)
+			t.Errorf("%d groups of %d ranks on %d nodes: %s, want %s", c.groups, c.ranks, c.nodes,
+				text, c.want)
 		}
 	}
 }
 
-// TestSeveralGroups runs two groups, one on each of two nodes, and then one over both beside them: to
-// the same tokens. A rank of one is killed, and the node that has it: the other group lives on, and the one
-// that has failed goes on with another.
+// TestSeveralGroups runs two groups, one on each of two nodes, and then one over both beside them:
+// to the same tokens. A rank of one is killed, and the node that has it: the other group lives on,
+// and the one that has failed goes on with another.
 func TestSeveralGroups(t *testing.T) {
 	t.Parallel()
 	var log journal
@@ -82,7 +83,8 @@ func TestSeveralGroups(t *testing.T) {
 				t.Errorf("group %d: %v", n, err)
 			}
 		}
-		if _, err := executor.Call(t.Context(), groups[0], calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
+		if _, err := executor.Call(t.Context(), groups[0], calls.CheckHealth, rpc.None{},
+			executor.RPCOptions{}); err != nil {
 			t.Error(err)
 		}
 		if got := tokens(t, groups[1]); !slices.Equal(got, want) {
@@ -117,7 +119,8 @@ func TestSeveralGroups(t *testing.T) {
 		t.Errorf("the group over both nodes has tokens %v", got)
 	}
 	shutdown(t, over)
-	if _, err := executor.Call(t.Context(), groups[1], calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
+	if _, err := executor.Call(t.Context(), groups[1], calls.CheckHealth, rpc.None{},
+		executor.RPCOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := tokens(t, groups[1]); !slices.Equal(got, want) {

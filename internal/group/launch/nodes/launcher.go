@@ -65,8 +65,8 @@ func (l *Launcher) relay() {
 	}
 }
 
-// report hands on the end of a rank. When as many as ranks have not been heard the next group, which
-// finds out for itself who lives, has yet to start.
+// report hands on the end of a rank. When as many as ranks have not been heard the next group,
+// which finds out for itself who lives, has yet to start.
 func (l *Launcher) report(e launch.Exit) {
 	select {
 	case l.exited <- e:

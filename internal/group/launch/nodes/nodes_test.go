@@ -217,7 +217,8 @@ func shutdown(t *testing.T, e *executor.Executor) {
 // tokens computes a prompt and some tokens.
 func tokens(t *testing.T, e *executor.Executor) (all []int32) {
 	t.Helper()
-	p := step.Plan{Free: []uint32{0}, New: []step.NewRequest{{PromptLen: 3, Tokens: []int32{5, 6, 7},
+	p := step.Plan{Free: []uint32{0}, New: []step.NewRequest{{PromptLen: 3, Tokens: []int32{5, 6,
+		7},
 		Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 			PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
 		Rows: []step.Row{{Count: 3, Blocks: 1, Sample: true}}, Blocks: []uint32{3}}
@@ -372,7 +373,8 @@ func TestLate(t *testing.T) {
 	joined := serving(t.Context(), agentOptions(1, c.Address(), other.log()))
 	other.waitFor(t, "joined node 0")
 	_, err = executor.Start(t.Context(), groupOptions(c.Launcher(only(3, 3)), 3))
-	want := "node 2 has not come to " + c.Address() + " within 300ms (--distributed-timeout-seconds)"
+	want := "node 2 has not come to " + c.Address() +
+		" within 300ms (--distributed-timeout-seconds)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -82,8 +82,8 @@ type stop struct {
 // report is what a node says of its ranks of a group; one without content is a beat.
 type report struct {
 	Group int `json:"group,omitempty"`
-	// Started are the processes of the ranks that were ordered, in that order, and Kept which of them
-	// were there before; Failed is why they could not be started.
+	// Started are the processes of the ranks that were ordered, in that order, and Kept which of
+	// them were there before; Failed is why they could not be started.
 	Started []int        `json:"started,omitempty"`
 	Kept    []bool       `json:"kept,omitempty"`
 	Failed  string       `json:"failed,omitempty"`

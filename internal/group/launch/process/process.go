@@ -39,12 +39,13 @@ type Launcher struct {
 	arguments []string // of a child, before its rank
 	// output receives the children's standard error.
 	output launch.Output
-	// Left, unless it is nil, is told of each child that was killed and has not ended within killGrace:
-	// its control group is frozen, a debugger holds it, or it waits for a device that does not answer.
-	// Nothing waits for it any more but the goroutine that reaps it; should it ever run again, it ends.
+	// Left, unless it is nil, is told of each child that was killed and has not ended within
+	// killGrace: its control group is frozen, a debugger holds it, or it waits for a device that
+	// does not answer. Nothing waits for it any more but the goroutine that reaps it; should it
+	// ever run again, it ends.
 	Left func(rank, pid int)
-	// Secrets are variables of the environment that children get although they look secret; they get
-	// what they read of the others (launch.ChildEnvironment).
+	// Secrets are variables of the environment that children get although they look secret; they
+	// get what they read of the others (launch.ChildEnvironment).
 	Secrets []string
 
 	// starts carries work to the thread that children are started from.
@@ -147,8 +148,8 @@ const (
 	leastGrace = time.Second
 )
 
-// kill ends children, and leaves those behind that do not end before the deadline of ctx, in the bounds of
-// killGrace and leastGrace.
+// kill ends children, and leaves those behind that do not end before the deadline of ctx, in the
+// bounds of killGrace and leastGrace.
 func (l *Launcher) kill(ctx context.Context, children ...*child) {
 	for _, c := range children {
 		// It may have ended meanwhile; there is nothing else to do about an error.
@@ -328,7 +329,8 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
-	children := slices.DeleteFunc(slices.Collect(maps.Values(l.children)), func(c *child) bool { return c.left })
+	children := slices.DeleteFunc(slices.Collect(maps.Values(l.children)),
+		func(c *child) bool { return c.left })
 	l.mu.Unlock()
 	for _, c := range children {
 		c.invitations.Close()
@@ -355,8 +357,8 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	return nil
 }
 
-// Main is the child's side: it joins the driver of each invitation that it reads, until there are no
-// more.
+// Main is the child's side: it joins the driver of each invitation that it reads, until there are
+// no more.
 func Main() error {
 	pipe := os.NewFile(invitationFD, "invitation")
 	defer pipe.Close()

@@ -17,13 +17,14 @@ const endTimeout = 10 * time.Second
 // again starts the next group in the place of one that has failed, by the actors that are left and
 // the workers in them. A worker that has ended gets a successor in the same actor, an actor that is
 // lost one in the same bundle. That needs the placement group to have all its bundles: one of ours
-// that has lost a node does not come back by itself in any bounded time, while an adopted one is not
-// ours to remove, and is waited for.
+// that has lost a node does not come back by itself in any bounded time, while an adopted one is
+// not ours to remove, and is waited for.
 func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	old := l.last
 	l.last = nil
-	s := &start{Launcher: l, specs: specs, instance: old.instance, turn: old.turn + 1, bundles: slices.Clone(old.bundles),
-		facts: slices.Clone(old.facts), places: slices.Clone(old.places),
+	s := &start{Launcher: l, specs: specs, instance: old.instance, turn: old.turn + 1,
+		bundles: slices.Clone(old.bundles),
+		facts:   slices.Clone(old.facts), places: slices.Clone(old.places),
 		paths: slices.Clone(old.paths), workers: slices.Clone(old.workers)}
 	l.mu.Lock()
 	for rank, spec := range specs {

@@ -76,8 +76,10 @@ func TestAgain(t *testing.T) {
 		{"nothing", func(*trial) {}, 0, nil, nil, 0, 1},
 		{"a worker", func(x *trial) { x.EndWorker(1, ray.Exit{Signal: "SIGKILL"}) }, 1, []int{1},
 			[]int{1}, 0, 1},
-		{"a worker that was not blamed", func(x *trial) { x.EndWorker(2, ray.Exit{Signal: "SIGKILL"}) },
-			1, nil, []int{2}, 0, 1},
+		{"a worker that was not blamed", func(x *trial) {
+			x.EndWorker(2,
+				ray.Exit{Signal: "SIGKILL"})
+		}, 1, nil, []int{2}, 0, 1},
 		{"a worker that hangs", func(*trial) {}, 0, []int{0}, []int{0}, 0, 1},
 		{"an actor", func(x *trial) {
 			x.LoseActor(1, frame.Fault{Class: "ActorDiedError", Message: "killed"})
@@ -114,8 +116,10 @@ func TestAgain(t *testing.T) {
 				}
 				for rank, w := range after {
 					kept := !slices.Contains(c.replaced, rank)
-					if w.Kept != kept || (w.PID == before[rank].PID) != kept || kept && fed[w.PID] != 1 {
-						t.Errorf("rank %d: %+v, before %+v, fed %d times", rank, w, before[rank], fed[w.PID])
+					if w.Kept != kept || (w.PID == before[rank].PID) != kept || kept &&
+						fed[w.PID] != 1 {
+						t.Errorf("rank %d: %+v, before %+v, fed %d times", rank, w, before[rank],
+							fed[w.PID])
 					}
 				}
 				actors := 0
@@ -125,7 +129,8 @@ func TestAgain(t *testing.T) {
 					}
 				}
 				if actors != c.actors || (x.Groups()[0].ID != group) != (c.groups > 1) {
-					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors, x.Groups())
+					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors,
+						x.Groups())
 				}
 				if took := time.Since(begun); took > 20*time.Second {
 					t.Errorf("it took %v", took)
@@ -141,17 +146,18 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestAgainSmaller starts a group again on a cluster that has lost a node: it waits for another one,
-// says for what, and is refused with the numbers when that takes too long.
+// TestAgainSmaller starts a group again on a cluster that has lost a node: it waits for another
+// one, says for what, and is refused with the numbers when that takes too long.
 func TestAgainSmaller(t *testing.T) {
 	for name, c := range map[string]struct {
 		comes time.Duration // the node
 		limit time.Duration // of the wait; 0 is the default one
 		want  string        // of the error
 	}{
-		"it comes":      {comes: 10 * time.Minute},
-		"it comes late": {comes: 10 * time.Minute, limit: 5 * time.Minute, want: "no place after 5m0s"},
-		"never":         {comes: 24 * time.Hour, want: "no place after 30m0s"},
+		"it comes": {comes: 10 * time.Minute},
+		"it comes late": {comes: 10 * time.Minute, limit: 5 * time.Minute,
+			want: "no place after 5m0s"},
+		"never": {comes: 24 * time.Hour, want: "no place after 30m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,11 +176,13 @@ func TestAgainSmaller(t *testing.T) {
 				defer came.Stop()
 				workers, err := x.succeed(2)
 				if c.want != "" {
-					x.wants(err, c.want, "wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is free now")
+					x.wants(err, c.want,
+						"wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is free now")
 				} else if err != nil || workers[3].Node != "10.0.0.9" {
 					t.Errorf("%+v, %v", workers, err)
 				}
-				const phase = "ray place, wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is free now"
+				const phase = "ray place, wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is " +
+					"free now"
 				if !slices.Contains(x.phases, phase) {
 					t.Errorf("phases %q", x.phases)
 				}
@@ -184,7 +192,8 @@ func TestAgainSmaller(t *testing.T) {
 	}
 }
 
-// TestAgainAdopted replaces an actor in a group that is not ours, which stays with the other actors.
+// TestAgainAdopted replaces an actor in a group that is not ours, which stays with the other
+// actors.
 func TestAgainAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTrial(t, 4)

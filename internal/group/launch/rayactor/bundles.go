@@ -35,7 +35,8 @@ type Bundle struct {
 // number of them is fine.
 func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, error) {
 	if !(units(perWorker) > 0) || key != CPU && units(perWorker) > units(1) {
-		return nil, fmt.Errorf("a worker cannot take %v %s of a bundle, only more than 0 and at most 1 device", perWorker, key)
+		return nil, fmt.Errorf("a worker cannot take %v %s of a bundle, only more than 0 and at "+
+			"most 1 device", perWorker, key)
 	}
 	var out []Bundle
 	largest := 0.0
@@ -43,7 +44,8 @@ func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, e
 		have := b.Resources[key]
 		if key != CPU && units(have) > units(1) {
 			return nil,
-				fmt.Errorf("bundle %d of the placement group has %s %s: a bundle cannot have more than 1", b.Index, amount(have), key)
+				fmt.Errorf("bundle %d of the placement group has %s %s: a bundle cannot have "+
+					"more than 1", b.Index, amount(have), key)
 		}
 		largest = max(largest, have)
 		if units(have) >= units(perWorker) {
@@ -51,17 +53,19 @@ func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, e
 		}
 	}
 	if len(out) == 0 && units(largest) > 0 {
-		return nil, fmt.Errorf("no bundle of the placement group has more than %s %s, but a worker takes %s", amount(largest), key, amount(perWorker))
+		return nil, fmt.Errorf("no bundle of the placement group has more than %s %s, but a "+
+			"worker takes %s", amount(largest), key, amount(perWorker))
 	}
 	return out, nil
 }
 
-// Order gives the bundle of each of world ranks, in rank order, from the bundles that DeviceBundles found. Explicit
-// indices are followed exactly. Without them come the bundles on the driver's node, then the other nodes by node id,
-// on each node by bundle index; skip is a bundle to leave out, such as the one of the actor around the engine, or
+// Order gives the bundle of each of world ranks, in rank order, from the bundles that DeviceBundles
+// found. Explicit indices are followed exactly. Without them come the bundles on the driver's node,
+// then the other nodes by node id, on each node by bundle index; skip is a bundle to leave out,
+// such as the one of the actor around the engine, or
 // -1 (explicit indices may name it: that actor may use nothing but CPUs of it). Exactly world bundles are used even
-// if there are more. Errors name the flag --bundle-indices if it is at fault, and say how many bundles are missing
-// if there are too few.
+// if there are more. Errors name the flag --bundle-indices if it is at fault, and say how many
+// bundles are missing if there are too few.
 func Order(bundles []Bundle, driverNode string, indices []int, world, skip int) ([]Bundle, error) {
 	ranks, err := choose(bundles, driverNode, indices, world, skip)
 	if err != nil {
@@ -70,7 +74,8 @@ func Order(bundles []Bundle, driverNode string, indices []int, world, skip int) 
 	for rank, b := range ranks {
 		if b.NodeID == "" {
 			return nil,
-				fmt.Errorf("bundle %d of the placement group (rank %d) is on no node: the group is not ready", b.Index, rank)
+				fmt.Errorf("bundle %d of the placement group (rank %d) is on no node: the group "+
+					"is not ready", b.Index, rank)
 		}
 	}
 	return ranks, nil
@@ -85,10 +90,11 @@ func choose(bundles []Bundle, driverNode string, indices []int, world, skip int)
 	if missing := world - len(usable); missing > 0 {
 		aside := ""
 		if len(usable) < len(bundles) {
-			aside = fmt.Sprintf(", not counting bundle %d of the surrounding actor, which %s may name", skip, indicesFlag)
+			aside = fmt.Sprintf(", not counting bundle %d of the surrounding actor, which %s may "+
+				"name", skip, indicesFlag)
 		}
-		return nil, fmt.Errorf("the placement group has %s with a device, the world has %s: %d missing%s",
-			count(len(usable), "bundle"), count(world, "rank"), missing, aside)
+		return nil, fmt.Errorf("the placement group has %s with a device, the world has %s: %d "+
+			"missing%s", count(len(usable), "bundle"), count(world, "rank"), missing, aside)
 	}
 	slices.SortStableFunc(usable, func(a, b Bundle) int {
 		return cmp.Or(-cmp.Compare(boolInt(a.NodeID == driverNode),
@@ -126,7 +132,8 @@ func explicitOrder(bundles []Bundle, indices []int, world int) ([]Bundle, error)
 				have[i] = b.Index
 			}
 			return nil,
-				fmt.Errorf("%s %s: bundle %d is out of range or has no device for a worker; bundles that have one: %s",
+				fmt.Errorf("%s %s: bundle %d is out of range or has no device for a worker; "+
+					"bundles that have one: %s",
 					indicesFlag, joinInts(indices), index, cmp.Or(joinInts(have), "none"))
 		}
 		ranks = append(ranks, bundles[i])

@@ -155,7 +155,8 @@ func TestOrder(t *testing.T) {
 			err: "--bundle-indices 0,-1: bundle -1 is out of range"},
 		{name: "without the device", bundles: gpus(a, a, a)[1:], indices: []int{0, 1}, world: 2,
 			skip: -1,
-			err:  "--bundle-indices 0,1: bundle 0 …has no device for a worker; bundles that have one: 1,2"},
+			err: "--bundle-indices 0,1: bundle 0 …has no device for a worker; bundles that have " +
+				"one: 1,2"},
 		{name: "nothing has a device", indices: []int{0}, world: 1, skip: -1,
 			err: "have one: none"},
 		{name: "not placed yet", bundles: gpus(a, ""), world: 2, skip: -1,

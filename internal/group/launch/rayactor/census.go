@@ -70,8 +70,8 @@ func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[str
 	}
 }
 
-// sum is how many ranks there are on each node, nil while an engine is not placed, and what is closed
-// when that changes.
+// sum is how many ranks there are on each node, nil while an engine is not placed, and what is
+// closed when that changes.
 func (c *Census) sum() (all map[string]int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

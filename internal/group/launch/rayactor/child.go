@@ -23,8 +23,8 @@ const ActorFlag = "--actor"
 const exitOrphaned = 12
 
 // Main is the worker's side: a child of the actor, which writes an invitation for each group to its
-// standard input as one line and keeps that open: when the input ends the worker ends, whatever it is
-// doing. The parent-death signal does the same faster, where the kernel sends it.
+// standard input as one line and keeps that open: when the input ends the worker ends, whatever it
+// is doing. The parent-death signal does the same faster, where the kernel sends it.
 func Main() error {
 	if _, err := parent.Watch(); err != nil {
 		return err
@@ -57,8 +57,8 @@ func Main() error {
 	}, raylet())
 }
 
-// againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that was
-// cut off as they are, where they are not asked for again.
+// againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that
+// was cut off as they are, where they are not asked for again.
 const againTimeout = time.Minute
 
 // raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy

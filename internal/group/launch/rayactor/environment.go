@@ -50,8 +50,8 @@ type envRule struct {
 }
 
 // The rules follow vLLM's RayExecutorV2: everything is sent but WORKER_SPECIFIC_ENV_VARS, since
-// it cannot be known which variable some library reads; the list of what belongs to one rank or node
-// is longer here. LD_LIBRARY_PATH and PATH name files of the driver's machine, and a wrong one
+// it cannot be known which variable some library reads; the list of what belongs to one rank or
+// node is longer here. LD_LIBRARY_PATH and PATH name files of the driver's machine, and a wrong one
 // loads the wrong library. Numbers of threads and memory limits are of the driver's machine and
 // process; the worker gets its own with its configuration, and Ray has set OMP_NUM_THREADS=1 for
 // every actor anyway, so a value set where absent would never count.
@@ -132,7 +132,8 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 					fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name),
 						orIs(reason)))
 			}
-		case !allowed && !slices.Contains(launch.HubTokens, name) && launch.LooksSecret(name, env[name]):
+		case !allowed && !slices.Contains(launch.HubTokens, name) && launch.LooksSecret(name,
+			env[name]):
 			plan.Withheld = append(plan.Withheld, name)
 		default:
 			plan.Send[name] = env[name]
@@ -151,7 +152,8 @@ func orIs(reason string) string {
 
 // serviceLink are the variables Kubernetes and Docker make for each service the driver's
 // container can see.
-var serviceLink = regexp.MustCompile(`^KUBERNETES_|_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$`)
+var serviceLink = regexp.MustCompile(
+	`^KUBERNETES_|_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$`)
 
 var linkValue = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 

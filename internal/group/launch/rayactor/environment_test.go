@@ -248,14 +248,16 @@ node 10.0.0.3 keeps its own value, which differs: A, B`
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if strings.Contains(got, "value") && strings.Count(got, "value") != 1 { // the word of the last line
+	// the word of the last line
+	if strings.Contains(got, "value") && strings.Count(got, "value") != 1 {
 		t.Errorf("the report shows a value:\n%s", got)
 	}
 	odd := Report([]NodeEnv{{Node: "n", Differs: []string{"odd\nname"}}}, plan)
 	if !strings.Contains(odd, `differs: "odd\nname"`) {
 		t.Errorf("a name breaks the line:\n%s", odd)
 	}
-	if want := "0 variables of the driver sent to 0 nodes, each set where the node has none of that name"; Report(nil, EnvPlan{}) != want {
+	if want := "0 variables of the driver sent to 0 nodes, each set where the node has none of " +
+		"that name"; Report(nil, EnvPlan{}) != want {
 		t.Errorf("got %q", Report(nil, EnvPlan{}))
 	}
 }
@@ -350,7 +352,8 @@ func FuzzParseRuntimeEnv(f *testing.F) {
 		"env_vars: {A: b}", "env_vars: {A: 1}", "x: &x [1]\ny: *x",
 		"a: &a [*a]", "{1: 2}", "? [a]\n: b", "a: 2020-01-01", "a: .inf", "--- 1\n--- 2",
 		"a: !!binary /w==", "\"", "{\"a\":\"\\ud800\"}",
-		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]"} {
+		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: " +
+			"[*b,*b,*b,*b,*b,*b,*b,*b,*b]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

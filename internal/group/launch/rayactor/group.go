@@ -51,8 +51,10 @@ func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[strin
 	describeNodes(&b, kinds, nodes)
 	if held := heldOutside(kinds, available); len(now.left) == 0 && held != "" {
 		fmt.Fprintf(&b,
-			"missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free %s\n", held)
-		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower --tensor-parallel-size (-tp), or add nodes")
+			"missing: actors and tasks outside placement groups hold the rest: on the whole "+
+				"cluster are free %s\n", held)
+		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower " +
+			"--tensor-parallel-size (-tp), or add nodes")
 		return b.String()
 	}
 	if len(now.left) == 0 {
@@ -66,7 +68,8 @@ func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[strin
 		b.WriteString("hint: lower --tensor-parallel-size (-tp), or add nodes")
 	} else {
 		b.WriteString("the cluster is large enough, but others hold what is missing\n")
-		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower --tensor-parallel-size (-tp), or add nodes")
+		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower " +
+			"--tensor-parallel-size (-tp), or add nodes")
 	}
 	if slices.ContainsFunc(now.left,
 		func(r map[string]float64) bool { return units(r[CPU]) > units(1) }) {

@@ -115,7 +115,8 @@ hint: wait for them or end them (see "ray status"), lower --tensor-parallel-size
 func TestShortageOutsideGroups(t *testing.T) {
 	got := Shortage(GroupSpec(4, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)},
 		amounts{"CPU": 8, "GPU": 2})
-	want := "missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free 2 GPU of 4 wanted\n"
+	want := "missing: actors and tasks outside placement groups hold the rest: on the whole " +
+		"cluster are free 2 GPU of 4 wanted\n"
 	if !strings.Contains(got, want) || !strings.Contains(got, "4 of 4 fit") {
 		t.Errorf("got:\n%s", got)
 	}

@@ -54,7 +54,8 @@ func Identify(ranks []Identity, key string, perWorker float64) ([]Place, error) 
 	for i, r := range ranks {
 		if r.Rank != i {
 			return nil,
-				fmt.Errorf("%s answered, but not as the ranks 0 to %d: there is a rank %d in the place of %d",
+				fmt.Errorf("%s answered, but not as the ranks 0 to %d: there is a rank %d in the "+
+					"place of %d",
 					count(len(ranks), "rank"), len(ranks)-1, r.Rank, i)
 		}
 		if r.NodeID == "" {

@@ -5,7 +5,8 @@
 // A start goes through phases, each with a deadline, logged once: connect (the bridge joins the
 // cluster), place (the group gets its resources), order (which bundle is which rank), spawn
 // (actors), identify (what each actor says of its node), share (the nodes' cores, among several
-// engines), ship (the binary, to nodes that lack it) and init (the workers). Meeting the driver and loading are the executor's.
+// engines), ship (the binary, to nodes that lack it) and init (the workers). Meeting the driver and
+// loading are the executor's.
 package rayactor
 
 import (
@@ -47,7 +48,8 @@ type Options struct {
 	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake
 	// cluster.
 	Start func(context.Context, ray.Options) (*ray.Client, error)
-	// Samples, if it is not nil, are the values that Ray's own export of metrics shows beside Ray's.
+	// Samples, if it is not nil, are the values that Ray's own export of metrics shows beside
+	// Ray's.
 	Samples func() []ray.Sample
 	// Events is notified of each phase of the start: its beginning as Progress, its end as
 	// PhaseEnded.
@@ -75,8 +77,8 @@ type Launcher struct {
 	mu    sync.Mutex
 	group string
 	table []row
-	// running are the processes of workers by rank, unknownPID while one is started; before are those
-	// that were there before it.
+	// running are the processes of workers by rank, unknownPID while one is started; before are
+	// those that were there before it.
 	running, before map[int]int
 	stopping        bool
 	quiet           chan struct{} // closed when nothing runs any more, while stopping
@@ -89,8 +91,8 @@ const (
 	identifyTimeout = 2 * time.Minute
 	shipTimeout     = 2 * time.Minute
 	initTimeout     = time.Minute
-	// stopGrace is how long workers may take to end when asked to, closeTimeout how long Ray may take
-	// to clean up.
+	// stopGrace is how long workers may take to end when asked to, closeTimeout how long Ray may
+	// take to clean up.
 	stopGrace    = time.Second
 	closeTimeout = 10 * time.Second
 	// showEvery is how often Ray is given samples; it shows what it has every ten seconds.
@@ -105,7 +107,8 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if o.Start == nil {
 		o.Start = ray.Start
 	}
-	l := &Launcher{o: o, exited: make(chan launch.Exit, o.Layout.World()+1), done: make(chan struct{}),
+	l := &Launcher{o: o, exited: make(chan launch.Exit, o.Layout.World()+1),
+		done:    make(chan struct{}),
 		running: map[int]int{}, before: map[int]int{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
 		return nil, &config.UsageError{Err: err}
@@ -218,7 +221,8 @@ func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP
 const unknownPID = -1
 
 // Launch places the ranks and starts a worker for each. After the failure of a group it keeps the
-// workers that live, if that can be done (again.go), else the cluster is left as before a first start.
+// workers that live, if that can be done (again.go), else the cluster is left as before a first
+// start.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	world := l.o.Layout.World()
 	if len(specs) != world {

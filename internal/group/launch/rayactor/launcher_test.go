@@ -8,7 +8,8 @@ import (
 )
 
 func TestEnd(t *testing.T) {
-	died := "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tactor_id: 17\n\tpid: 4\nThe actor is dead."
+	died := "The actor died unexpectedly before finishing this task.\n\tclass_name: " +
+		"Worker\n\tactor_id: 17\n\tpid: 4\nThe actor is dead."
 	// The beginning of what Ray 2.60.0 said; the rest are tables and advice.
 	memory := "2 worker(s) were killed due to the node running low on memory.\n" +
 		"Memory on the node (IP: 127.0.0.2) was 4.64GB used / 23.54GB limit (0.196995)\n" +
@@ -22,10 +23,12 @@ func TestEnd(t *testing.T) {
 		{"code", ray.Exit{Code: &code}, "exit status 3", ""},
 		{"signal", ray.Exit{Signal: "SIGKILL"}, "signal: SIGKILL", ""},
 		{"actor", ray.Exit{Class: "ActorDiedError", Reason: died},
-			"ActorDiedError: The actor died unexpectedly before finishing this task. The actor is dead.", ""},
+			"ActorDiedError: The actor died unexpectedly before finishing this task. The actor " +
+				"is dead.", ""},
 		{"memory", ray.Exit{Class: "OutOfMemoryError", Reason: memory},
-			"OutOfMemoryError: 2 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 127.0.0.2)" +
-				" was 4.64GB used / 23.54GB limit (0.196995) 17087", memory},
+			"OutOfMemoryError: 2 worker(s) were killed due to the node running low on memory. " +
+				"Memory on the node (IP: 127.0.0.2) was 4.64GB used / 23.54GB limit (0.196995) " +
+				"17087", memory},
 		{"one word", ray.Exit{Class: "X", Reason: strings.Repeat("ö", 300)}, "X:",
 			strings.Repeat("ö", 300)},
 	} {

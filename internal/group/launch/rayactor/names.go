@@ -30,7 +30,8 @@ func checkInstance(instance string) error {
 	}
 	for _, c := range instance {
 		if !isAlphanumeric(c) && c != '.' && c != '-' {
-			return fmt.Errorf("instance name %q has %q, only letters, digits, dots and hyphens may be in it", instance, c)
+			return fmt.Errorf("instance name %q has %q, only letters, digits, dots and hyphens "+
+				"may be in it", instance, c)
 		}
 	}
 	return nil

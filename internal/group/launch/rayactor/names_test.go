@@ -16,11 +16,13 @@ func TestActorName(t *testing.T) {
 		err      string
 	}{
 		{instance: "ab12", rank: 0, want: "eagleray_ab12_r0"},
-		{instance: "ab12", rank: 0, layout: layout.Layout{TP: 1, PP: 1, PCP: 1}, want: "eagleray_ab12_r0"},
+		{instance: "ab12", rank: 0, layout: layout.Layout{TP: 1, PP: 1, PCP: 1},
+			want: "eagleray_ab12_r0"},
 		{instance: "ab12", rank: 3, layout: layout.Layout{TP: 4}, want: "eagleray_ab12_r3_TP3"},
 		{instance: "ab12", rank: 1, layout: layout.Layout{PP: 2}, want: "eagleray_ab12_r1_PP1"},
 		{instance: "ab12", rank: 1, layout: layout.Layout{PCP: 2}, want: "eagleray_ab12_r1_PCP1"},
-		{instance: "ab12", rank: 2, layout: layout.Layout{TP: 2, PP: 2}, want: "eagleray_ab12_r2_TP0_PP1"},
+		{instance: "ab12", rank: 2, layout: layout.Layout{TP: 2, PP: 2},
+			want: "eagleray_ab12_r2_TP0_PP1"},
 		// The output rank, world − TP·PCP, is the first of the last pipeline stage.
 		{instance: "a.b-c", rank: 18, layout: layout.Layout{TP: 3, PP: 4, PCP: 2},
 			want: "eagleray_a.b-c_r18_TP0_PP3_PCP0"},

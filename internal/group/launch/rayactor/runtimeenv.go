@@ -46,7 +46,8 @@ func ParseRuntimeEnv(text string) (json.RawMessage, error) {
 		for _, name := range slices.Sorted(maps.Keys(byName)) {
 			if _, ok := byName[name].(string); !ok {
 				return nil,
-					fmt.Errorf("%s: env_vars: the value of %s must be a string, not %s: put it in quotes",
+					fmt.Errorf("%s: env_vars: the value of %s must be a string, not %s: put it "+
+						"in quotes",
 						runtimeEnvFlag, plain(name), kindName(byName[name]))
 			}
 		}
@@ -177,7 +178,8 @@ func WithNsight(env json.RawMessage) json.RawMessage {
 	if _, there := blocks["nsight"]; there {
 		return env
 	}
-	blocks["nsight"] = json.RawMessage(`{"t":"cuda,cudnn,cublas","o":"'worker_process_%p'","cuda-graph-trace":"node"}`)
+	blocks["nsight"] = json.RawMessage(
+		`{"t":"cuda,cudnn,cublas","o":"'worker_process_%p'","cuda-graph-trace":"node"}`)
 	out, err := encode(blocks)
 	if err != nil {
 		return env

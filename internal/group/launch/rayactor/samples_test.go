@@ -28,7 +28,8 @@ func TestSamples(t *testing.T) {
 		for range 3 {
 			time.Sleep(showEvery)
 			synctest.Wait()
-			if s := x.Samples(); len(s) != 1 || s[0].Value != float64(asked.Load()) || s[0].Labels["engine"] != "0" {
+			if s := x.Samples(); len(s) != 1 || s[0].Value != float64(asked.Load()) ||
+				s[0].Labels["engine"] != "0" {
 				t.Errorf("%+v after %d", s, asked.Load())
 			}
 		}

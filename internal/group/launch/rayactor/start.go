@@ -36,8 +36,8 @@ type start struct {
 	// actors are the ranks that get another actor, fresh those that get another worker: all, unless
 	// some are kept.
 	actors, fresh []int
-	// instance names the placement group and the actors, turn tells actors of one rank apart: 1 are the
-	// first ones in the group.
+	// instance names the placement group and the actors, turn tells actors of one rank apart: 1 are
+	// the first ones in the group.
 	instance string
 	turn     int
 
@@ -186,7 +186,8 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 		s.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray place, " + wanted})
 		switch {
 		case hopeless && s.o.PlacementTimeout == 0 && !s.o.Again:
-			return fmt.Errorf("the cluster can never hold the group:\n%s; or set --ray-placement-timeout to wait for nodes to join", shortage)
+			return fmt.Errorf("the cluster can never hold the group:\n%s; or set "+
+				"--ray-placement-timeout to wait for nodes to join", shortage)
 		case !now.Before(deadline):
 			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s",
 				s.placementTimeout(), shortage)

@@ -19,8 +19,9 @@ type Make[G Group] func(t *testing.T, ranks int, timeout time.Duration) []G
 // allocate so many times.
 func Contract[G Group](t *testing.T, allocations float64, group Make[G]) {
 	for name, test := range map[string]func(*testing.T, Make[G]){
-		"guards": guards[G], "messages that differ": badMessages[G], "long messages": longMessages[G],
-		"full": full[G], "abort": aborts[G], "late": late[G], "left": left[G], "no sum": noSum[G],
+		"guards": guards[G], "messages that differ": badMessages[G],
+		"long messages": longMessages[G],
+		"full":          full[G], "abort": aborts[G], "late": late[G], "left": left[G], "no sum": noSum[G],
 		"wrong ranks": wrongRanks[G],
 	} {
 		t.Run(name, func(t *testing.T) { test(t, group) })
@@ -74,7 +75,8 @@ func guards[G Group](t *testing.T, group Make[G]) {
 				}
 				if errors.Is(err, collective.ErrMismatch) {
 					found = true
-				} else if !errors.Is(err, collective.ErrAborted) && !errors.Is(err, collective.ErrLeft) {
+				} else if !errors.Is(err, collective.ErrAborted) && !errors.Is(err,
+					collective.ErrLeft) {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 				for _, part := range []string{"step state", "rank 0", "rank 1", "0000000000000007",
@@ -325,7 +327,8 @@ func wrongRanks[G Group](t *testing.T, group Make[G]) {
 			"send":    func(g G) error { return g.Send(nil, to) },
 			"receive": func(g G) error { return g.Recv(nil, to) },
 		} {
-			want := fmt.Sprintf("%s on rank 0: message between rank 0 and rank %d of 2 ranks", name, to)
+			want := fmt.Sprintf("%s on rank 0: message between rank 0 and rank %d of 2 ranks", name,
+				to)
 			if err := op(group(t, 2, time.Minute)[0]); err == nil || err.Error() != want {
 				t.Errorf("%v, not %q", err, want)
 			}

@@ -70,7 +70,8 @@ func Join(memory *os.File, local []int, conns []net.Conn, rank int, o Options) (
 	}
 	var err error
 	if memory != nil {
-		near := shm.Options{Timeout: o.Timeout, Neighbours: o.Neighbours, OnWait: func() { g.far.Watch() }}
+		near := shm.Options{Timeout: o.Timeout, Neighbours: o.Neighbours,
+			OnWait: func() { g.far.Watch() }}
 		for _, p := range local {
 			near.Names = append(near.Names, o.Names.Of(p))
 		}
@@ -79,7 +80,8 @@ func Join(memory *os.File, local []int, conns []net.Conn, rank int, o Options) (
 			return nil, err
 		}
 	}
-	far := tcp.Options{MaxBytes: o.MaxBytes, Timeout: o.Timeout, Names: o.Names, Quiet: local, Moved: o.Moved}
+	far := tcp.Options{MaxBytes: o.MaxBytes, Timeout: o.Timeout, Names: o.Names, Quiet: local,
+		Moved: o.Moved}
 	if g.near != nil {
 		far.OnEnd = g.near.Abort
 	}

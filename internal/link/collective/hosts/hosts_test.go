@@ -53,7 +53,8 @@ func join(t *testing.T, where string, timeout time.Duration) []*Group {
 			must(err)
 			defer memory[where[r]].Close()
 		}
-		gs[r], err = Join(memory[where[r]], local, conns[r], r, Options{MaxBytes: maxBytes, Timeout: timeout})
+		gs[r], err = Join(memory[where[r]], local, conns[r], r, Options{MaxBytes: maxBytes,
+			Timeout: timeout})
 		must(err)
 	}
 	return gs
@@ -83,7 +84,8 @@ func group(t *testing.T, where string, timeout time.Duration) []*Group {
 }
 
 func TestOperations(t *testing.T) {
-	for _, where := range []string{"ab", "aab", "aabb", "abba", "aaab", "abcd", "abcab", "aaaabbbb", "abcabcab"} {
+	for _, where := range []string{"ab", "aab", "aabb", "abba", "aaab", "abcd", "abcab", "aaaabbbb",
+		"abcabcab"} {
 		t.Run(where, func(t *testing.T) {
 			gs := group(t, where, time.Minute)
 			collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
@@ -96,8 +98,8 @@ func TestOperations(t *testing.T) {
 // TestSizes runs the all-reduce at sizes around its borders.
 func TestSizes(t *testing.T) {
 	gs := group(t, "aaba", time.Minute)
-	for _, n := range []int{0, 1, splitFrom - 1, splitFrom, splitFrom + 3, pieceElements - 1, pieceElements,
-		pieceElements + 2, 2*pieceElements + splitFrom + 1} {
+	for _, n := range []int{0, 1, splitFrom - 1, splitFrom, splitFrom + 3, pieceElements - 1,
+		pieceElements, pieceElements + 2, 2*pieceElements + splitFrom + 1} {
 		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 			return collectivetest.ScriptStep(g, 4, 0, n, uint64(n))
 		}))
@@ -109,7 +111,8 @@ func TestSizes(t *testing.T) {
 func TestContract(t *testing.T) {
 	for _, where := range []string{"aabb", "abab", "abbb", "abcc"} {
 		t.Run(where, func(t *testing.T) {
-			collectivetest.Contract(t, 0, func(t *testing.T, ranks int, timeout time.Duration) []*Group {
+			collectivetest.Contract(t, 0, func(t *testing.T, ranks int,
+				timeout time.Duration) []*Group {
 				return group(t, where[:ranks], timeout)
 			})
 		})
@@ -122,7 +125,8 @@ func TestNoAllocations(t *testing.T) {
 	round := func(g *Group) func() error {
 		x, all, b := make([]float32, n), make([]float32, 3*n), make([]byte, n)
 		return func() error {
-			return errors.Join(g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0), g.Barrier())
+			return errors.Join(g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0),
+				g.Barrier())
 		}
 	}
 	done := make(chan error)
@@ -171,8 +175,9 @@ func TestTimeoutNamesMissing(t *testing.T) {
 						late++
 					}
 					if !errors.As(err, &e) || e.Op != "all-reduce" ||
-						errors.Is(err, collective.ErrTimeout) && !slices.Equal(e.Missing, []int{missing}) ||
-						!errors.Is(err, collective.ErrTimeout) && !errors.Is(err, collective.ErrAborted) {
+						errors.Is(err, collective.ErrTimeout) && !slices.Equal(e.Missing,
+							[]int{missing}) || !errors.Is(err, collective.ErrTimeout) && !errors.Is(err,
+						collective.ErrAborted) {
 						t.Errorf("%s without rank %d: %v", where, missing, err)
 					}
 				}
@@ -191,13 +196,15 @@ func TestAbort(t *testing.T) {
 		for by := range where {
 			gs := group(t, where, time.Minute)
 			others := slices.Delete(slices.Clone(gs), by, by+1)
-			timer := time.AfterFunc(10*time.Millisecond, func() { gs[by].Abort(errors.New("out of cheese")) })
+			timer := time.AfterFunc(10*time.Millisecond,
+				func() { gs[by].Abort(errors.New("out of cheese")) })
 			defer timer.Stop()
 			began := time.Now()
 			for _, err := range collectivetest.Each(others, func(g *Group) error {
 				return g.AllReduce(make([]float32, 100))
 			}) {
-				if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "out of cheese") {
+				if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(),
+					"out of cheese") {
 					t.Errorf("%s, rank %d: %v", where, by, err)
 				}
 			}
@@ -227,7 +234,8 @@ func TestLeaving(t *testing.T) {
 				}
 			})
 			for rank, err := range errs {
-				if rank != who && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("waiting for rank %d: rank has left the group", who))) {
+				if rank != who && (err == nil || !strings.Contains(err.Error(),
+					fmt.Sprintf("waiting for rank %d: rank has left the group", who))) {
 					t.Errorf("%s, rank %d left: rank %d: %v", where, who, rank, err)
 				}
 			}
@@ -246,12 +254,14 @@ func TestNoLeaks(t *testing.T) {
 		if err != nil {
 			t.Skipf("no /proc: %v", err)
 		}
-		return [3]int{len(fds), strings.Count(string(maps), "eagleray-collective"), runtime.NumGoroutine()}
+		return [3]int{len(fds), strings.Count(string(maps), "eagleray-collective"),
+			runtime.NumGoroutine()}
 	}
 	round := func(i int) {
 		collectivetest.Each(join(t, "aabab", time.Minute), func(g *Group) error {
 			x := make([]float32, 30_000)
-			err := errors.Join(g.Barrier(), g.Send(collective.Bytes(x), (g.Rank()+1)%5), g.AllGather(make([]float32, 5), x[:1]))
+			err := errors.Join(g.Barrier(), g.Send(collective.Bytes(x), (g.Rank()+1)%5),
+				g.AllGather(make([]float32, 5), x[:1]))
 			if g.Rank() == i%6 {
 				g.Abort(errors.New("enough"))
 			}
@@ -269,7 +279,8 @@ func TestNoLeaks(t *testing.T) {
 			return
 		}
 		if time.Now().After(until) {
-			t.Fatal(fmt.Sprint("descriptors, mappings, goroutines: ", after, " after, ", before, " before"))
+			t.Fatal(fmt.Sprint("descriptors, mappings, goroutines: ", after, " after, ", before,
+				" before"))
 		}
 	}
 }

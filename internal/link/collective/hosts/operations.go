@@ -3,8 +3,9 @@ package hosts
 import "github.com/eagleray/eagleray/internal/link/collective"
 
 const (
-	// splitFrom is the number of elements from which the ranks share the additions of an all-reduce:
-	// each then sends its part twice to every rank of another host, instead of all once.
+	// splitFrom is the number of elements from which the ranks share the additions of an
+	// all-reduce: each then sends its part twice to every rank of another host, instead of all
+	// once.
 	splitFrom = 64 << 10 / 4
 	// pieceElements is how many elements of a large all-reduce are under way at once.
 	pieceElements = 4 << 20 / 4

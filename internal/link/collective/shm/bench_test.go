@@ -23,7 +23,10 @@ type bare struct {
 // newBare takes the words from the ring from a rank to itself, which nothing else uses.
 func newBare(g *Group) *bare {
 	lines := g.seg.lines(g.ranks-1, g.ranks-1)
-	word := func(rank int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&lines[rank*page])) }
+	word := func(rank int) *atomic.Uint32 {
+		return (*atomic.Uint32)(
+			unsafe.Pointer(&lines[rank*page]))
+	}
 	return &bare{mine: word(g.rank), theirs: word(1 - g.rank)}
 }
 

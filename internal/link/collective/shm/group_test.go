@@ -41,7 +41,8 @@ func TestOperations(t *testing.T) {
 		for _, maxBytes := range []int{1, 20_000, 1 << 20} {
 			t.Run(fmt.Sprintf("%d ranks, %d bytes", ranks, maxBytes), func(t *testing.T) {
 				gs := group(t, ranks, maxBytes, Options{})
-				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.Script(g, 7, 60, 100_000) }))
+				collectivetest.Must(t, collectivetest.Each(gs,
+					func(g *Group) error { return collectivetest.Script(g, 7, 60, 100_000) }))
 			})
 		}
 	}
@@ -51,15 +52,18 @@ func TestOperations(t *testing.T) {
 func TestSplitSizes(t *testing.T) {
 	for _, ranks := range []int{4, 8} {
 		gs := group(t, ranks, maxSlot, Options{})
-		for _, n := range []int{splitFrom - 1, splitFrom, splitFrom + 1, splitFrom + 3, splitFrom + 17, 5003, 65535, 65536 + splitFrom + 5} {
-			collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
+		for _, n := range []int{splitFrom - 1, splitFrom, splitFrom + 1, splitFrom + 3, splitFrom +
+			17, 5003, 65535, 65536 + splitFrom + 5} {
+			collectivetest.Must(t, collectivetest.Each(gs,
+				func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
 		}
 		for n := range 3000 {
 			at := 0
 			for rank := range ranks {
 				from, to := gs[0].share(rank, n)
 				if from != at || to < from {
-					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d", ranks, n, rank, from, to, at)
+					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d",
+						ranks, n, rank, from, to, at)
 				}
 				at = to
 			}
@@ -74,7 +78,8 @@ func TestSplitSizes(t *testing.T) {
 func TestManySmall(t *testing.T) {
 	for _, ranks := range []int{2, 4} {
 		gs := group(t, ranks, 4096, Options{})
-		n := 200_000 / (ranks * ranks * ranks / 4) // goroutines that outnumber the processors are slow
+		// goroutines that outnumber the processors are slow
+		n := 200_000 / (ranks * ranks * ranks / 4)
 		if testing.Short() {
 			n = 5000
 		}
@@ -126,7 +131,8 @@ func TestNoAllocations(t *testing.T) {
 	x, all, b := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
 	y, ally, by := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
 	step := func(g *Group, x, all []float32, b []byte) error {
-		return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0), g.Barrier())
+		return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b,
+			0), g.Barrier())
 	}
 	done := make(chan error)
 	go func() {
@@ -158,16 +164,21 @@ func TestAbort(t *testing.T) {
 		gs[3].Abort(errors.New("a later cause"))
 	}()
 	start := time.Now()
-	errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, 10)) })
+	errs := collectivetest.Each(gs[:3], func(g *Group) error {
+		return g.AllReduce(make([]float32,
+			10))
+	})
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %v", took)
 	}
 	for r, err := range errs {
 		var e *collective.Error
-		if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err, collective.ErrAborted) {
+		if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err,
+			collective.ErrAborted) {
 			t.Errorf("rank %d: %v", r, err)
 		}
-		if !strings.Contains(err.Error(), "aborted by rank 3") || !strings.Contains(err.Error(), cause.Error()) {
+		if !strings.Contains(err.Error(), "aborted by rank 3") || !strings.Contains(err.Error(),
+			cause.Error()) {
 			t.Errorf("rank %d does not say why: %v", r, err)
 		}
 	}
@@ -206,17 +217,20 @@ func TestAbortRace(t *testing.T) {
 
 func TestTimeoutNamesMissing(t *testing.T) {
 	t.Parallel()
-	gs := group(t, 4, 4096, Options{Timeout: 3 * time.Second}) // both of the others must begin within it
+	// both of the others must begin within it
+	gs := group(t, 4, 4096, Options{Timeout: 3 * time.Second})
 	late := []*Group{gs[0], gs[2]}
 	first := 0
-	for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
+	for i, err := range collectivetest.Each(late,
+		func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
 		var e *collective.Error
 		if !errors.As(err, &e) {
 			t.Fatalf("rank %d: %v", late[i].rank, err)
 		}
 		if errors.Is(err, collective.ErrTimeout) {
 			first++
-			if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(), "all-reduce") || !strings.Contains(err.Error(), "rank 1, 3") {
+			if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(), "all-reduce") ||
+				!strings.Contains(err.Error(), "rank 1, 3") {
 				t.Errorf("rank %d: %v", late[i].rank, err)
 			}
 		} else if !errors.Is(err, collective.ErrAborted) {
@@ -227,7 +241,8 @@ func TestTimeoutNamesMissing(t *testing.T) {
 		t.Error("no rank reported the timeout")
 	}
 	// The late ranks learn what happened without a timeout of their own.
-	if err := gs[1].AllReduce(make([]float32, 4)); !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "timed out") {
+	if err := gs[1].AllReduce(make([]float32, 4)); !errors.Is(err, collective.ErrAborted) ||
+		!strings.Contains(err.Error(), "timed out") {
 		t.Errorf("late rank: %v", err)
 	}
 }
@@ -245,7 +260,8 @@ func TestLeaving(t *testing.T) {
 	collectivetest.Must(t, errs)
 	err := gs[0].Barrier()
 	var e *collective.Error
-	if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) || fmt.Sprint(e.Missing) != "[1]" {
+	if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) ||
+		fmt.Sprint(e.Missing) != "[1]" {
 		t.Errorf("waiting for one that left: %v", err)
 	}
 	if err := gs[1].Barrier(); !errors.Is(err, collective.ErrClosed) {
@@ -262,7 +278,8 @@ func TestCloseDuringOperation(t *testing.T) {
 	if err := gs[0].Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, collective.ErrClosed) {
+	if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err,
+		collective.ErrClosed) {
 		t.Errorf("operation under way: %v", err)
 	}
 	if err := gs[1].Barrier(); !errors.Is(err, collective.ErrAborted) {
@@ -302,7 +319,8 @@ func TestMismatch(t *testing.T) {
 			for _, err := range errs {
 				if err == nil {
 					t.Error("a rank did not notice")
-				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(), tt.want) {
+				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(),
+					tt.want) {
 					found = true
 				}
 			}
@@ -315,8 +333,14 @@ func TestMismatch(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	for name, op := range map[string]func(*Group) error{
-		"all-gather of 2 elements from each of 1 ranks into 3": func(g *Group) error { return g.AllGather(make([]float32, 3), make([]float32, 2)) },
-		"gather of 2 elements from each of 1 ranks into 1":     func(g *Group) error { return g.Gather(make([]float32, 1), make([]float32, 2), 0) },
+		"all-gather of 2 elements from each of 1 ranks into 3": func(
+			g *Group) error {
+			return g.AllGather(make([]float32, 3), make([]float32, 2))
+		},
+		"gather of 2 elements from each of 1 ranks into 1": func(
+			g *Group) error {
+			return g.Gather(make([]float32, 1), make([]float32, 2), 0)
+		},
 		"root 1 of 1 ranks":  func(g *Group) error { return g.Broadcast(nil, 1) },
 		"root -1 of 1 ranks": func(g *Group) error { return g.Gather(nil, nil, -1) },
 	} {

@@ -71,7 +71,8 @@ type process struct {
 func start(t testing.TB, f *os.File, role string, rank, ranks, maxBytes int) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0])}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", childVariable, role, rank, ranks, maxBytes))
+	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", childVariable, role, rank, ranks,
+		maxBytes))
 	p.ExtraFiles = []*os.File{f}
 	p.Stderr = &p.stderr
 	if err := p.Start(); err != nil {
@@ -128,7 +129,8 @@ func TestKilledPeer(t *testing.T) {
 	}
 	defer g.Close()
 	victim := start(t, f, "reduce", 1, ranks, maxBytes)
-	survivors := []*process{start(t, f, "reduce", 2, ranks, maxBytes), start(t, f, "reduce", 3, ranks, maxBytes)}
+	survivors := []*process{start(t, f, "reduce", 2, ranks, maxBytes), start(t, f, "reduce", 3,
+		ranks, maxBytes)}
 	x := make([]float32, 4)
 	for range 100 {
 		if err := g.AllReduce(x); err != nil {
@@ -148,7 +150,8 @@ func TestKilledPeer(t *testing.T) {
 	}
 	for i, p := range survivors {
 		p.Wait()
-		if p.ExitCode() != 1 || !strings.Contains(p.stderr.String(), "aborted by rank 0: rank 1 was killed") {
+		if p.ExitCode() != 1 || !strings.Contains(p.stderr.String(),
+			"aborted by rank 0: rank 1 was killed") {
 			t.Errorf("rank %d: exit code %d, %s", i+2, p.ExitCode(), p.stderr.String())
 		}
 	}
@@ -191,7 +194,8 @@ func TestNoLeaks(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
-		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return errors.Join(g.Barrier(), g.Close()) }))
+		collectivetest.Must(t, collectivetest.Each(gs,
+			func(g *Group) error { return errors.Join(g.Barrier(), g.Close()) }))
 	}
 	round()
 	fds, maps := count()
@@ -257,7 +261,8 @@ func BenchmarkAllReduce(b *testing.B) {
 				for _, size := range benchmarkSizes {
 					d := times[size]
 					slices.Sort(d)
-					b.ReportMetric(float64(d[len(d)/2].Nanoseconds())/1e3, fmt.Sprintf("p50-µs/%dKiB", size>>10))
+					b.ReportMetric(float64(d[len(d)/2].Nanoseconds())/1e3,
+						fmt.Sprintf("p50-µs/%dKiB", size>>10))
 				}
 				for _, p := range others {
 					if err := p.Wait(); err != nil {

@@ -58,7 +58,8 @@ import (
 const (
 	magic = 0x31_53_43_59_41_52_47_45 // "EGRAYCS1"
 	page  = 4096
-	// maxSlot bounds a buffer: larger pieces leave the second-level cache and get slower, not faster.
+	// maxSlot bounds a buffer: larger pieces leave the second-level cache and get slower, not
+	// faster.
 	maxSlot = 256 << 10
 
 	// Offsets in the first page.
@@ -231,9 +232,8 @@ func open(f *os.File, ranks, maxBytes int) (*segment, error) {
 	head := func(off int) uint64 { return binary.NativeEndian.Uint64(s.mem[off:]) }
 	if head(offMagic) != magic || head(offRanks) != uint64(ranks) ||
 		head(offSlot) != uint64(s.slot) {
-		err := fmt.Errorf("collective segment is for %d ranks and buffers of %d bytes (magic %#x), "+
-			"want %d and %d",
-			head(offRanks), head(offSlot), head(offMagic), ranks, s.slot)
+		err := fmt.Errorf(
+			"collective segment is for %d ranks and buffers of %d bytes (magic %#x), want %d and %d", head(offRanks), head(offSlot), head(offMagic), ranks, s.slot)
 		return nil, errors.Join(err, s.unmap())
 	}
 	return s, nil

@@ -36,7 +36,8 @@ func TestJoinRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	for _, c := range [][3]int{{0, 2, 8192}, {2, 2, 8192}, {-1, 2, 8192}, {1, 4, 8192}, {1, 2, 4096}, {1, 4, 4096}, {1, 5, 8192}} {
+	for _, c := range [][3]int{{0, 2, 8192}, {2, 2, 8192}, {-1, 2, 8192}, {1, 4, 8192},
+		{1, 2, 4096}, {1, 4, 4096}, {1, 5, 8192}} {
 		if g, err := Join(f, c[0], c[1], c[2]); err == nil {
 			g.Close()
 			t.Errorf("rank %d of %d with %d bytes was let in", c[0], c[1], c[2])
@@ -60,7 +61,8 @@ func TestJoinRefuses(t *testing.T) {
 	if err := empty.Truncate(Size(2, 8192)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(empty, 0, 2, 8192); err == nil || !strings.Contains(err.Error(), "not sealed") {
+	if _, err := Join(empty, 0, 2, 8192); err == nil || !strings.Contains(err.Error(),
+		"not sealed") {
 		t.Errorf("unsealed segment: %v", err)
 	}
 	if _, err := unix.FcntlInt(empty.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {

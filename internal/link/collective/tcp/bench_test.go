@@ -34,7 +34,8 @@ func newContest(grouped, bare net.Conn, rank, size int) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &contest{g: g, bare: bare, x: make([]float32, size/4), out: make([]byte, size), in: make([]byte, size)}, nil
+	return &contest{g: g, bare: bare, x: make([]float32, size/4), out: make([]byte, size),
+		in: make([]byte, size)}, nil
 }
 
 // reduce is one all-reduce.
@@ -139,8 +140,12 @@ func contestChild(address, kind string, size int) error {
 
 func BenchmarkAllReduce(b *testing.B) {
 	for _, kind := range []string{"tcp", "tls"} {
-		for _, size := range []int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20} {
-			b.Run(fmt.Sprintf("%s/%dKiB", kind, size>>10), func(b *testing.B) { benchmark(b, kind, size) })
+		for _, size := range []int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
+			16 << 20} {
+			b.Run(fmt.Sprintf("%s/%dKiB", kind, size>>10), func(b *testing.B) {
+				benchmark(b, kind,
+					size)
+			})
 		}
 	}
 }
@@ -205,17 +210,20 @@ func BenchmarkBorder(b *testing.B) {
 		for _, size := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
 			b.Run(fmt.Sprintf("ranks=%d/%dKiB", ranks, size>>10), func(b *testing.B) {
 				gs := group(b, ranks, tcpPair, Options{})
-				ways := []func(*Group, []float32, step) error{(*Group).reduceWhole, (*Group).reduceSplit}
+				ways := []func(*Group, []float32, step) error{(*Group).reduceWhole,
+					(*Group).reduceSplit}
 				var times [2][]float64
 				for b.Loop() {
 					for i, way := range ways {
 						begin := time.Now()
-						for _, err := range collectivetest.Each(gs, func(g *Group) error { return border(g, size, way) }) {
+						for _, err := range collectivetest.Each(gs,
+							func(g *Group) error { return border(g, size, way) }) {
 							if err != nil {
 								b.Fatal(err)
 							}
 						}
-						times[i] = append(times[i], float64(time.Since(begin).Microseconds())/borderTurns)
+						times[i] = append(times[i],
+							float64(time.Since(begin).Microseconds())/borderTurns)
 					}
 				}
 				for i := range times {
@@ -242,7 +250,8 @@ func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 				g.scratch[p.rank] = collective.Bytes(make([]float32, size/4))
 			}
 		}
-		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce, 0, size)))); err != nil {
+		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce,
+			0, size)))); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,8 @@ func TestAbort(t *testing.T) {
 		for _, n := range []int{10, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
 				gs := group(t, 4, l, Options{Timeout: time.Minute})
-				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, 1) }))
+				collectivetest.Must(t, collectivetest.Each(gs,
+					func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, 1) }))
 				cause := errors.New("driver link is down")
 				go func() {
 					time.Sleep(20 * time.Millisecond)
@@ -28,20 +29,24 @@ func TestAbort(t *testing.T) {
 					gs[3].Abort(errors.New("a later cause"))
 				}()
 				start := time.Now()
-				errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, n)) })
+				errs := collectivetest.Each(gs[:3],
+					func(g *Group) error { return g.AllReduce(make([]float32, n)) })
 				if took := time.Since(start); took > 10*time.Second {
 					t.Errorf("took %v", took)
 				}
 				for r, err := range errs {
 					var e *collective.Error
-					if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err, collective.ErrAborted) {
+					if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err,
+						collective.ErrAborted) {
 						t.Fatalf("rank %d: %v", r, err)
 					}
-					if !strings.Contains(err.Error(), "aborted by rank 3") || !strings.Contains(err.Error(), cause.Error()) {
+					if !strings.Contains(err.Error(), "aborted by rank 3") ||
+						!strings.Contains(err.Error(), cause.Error()) {
 						t.Errorf("rank %d does not say why: %v", r, err)
 					}
 				}
-				if err := gs[3].Barrier(); !errors.Is(err, collective.ErrAborted) || !errors.Is(err, cause) {
+				if err := gs[3].Barrier(); !errors.Is(err, collective.ErrAborted) || !errors.Is(err,
+					cause) {
 					t.Errorf("on the aborting rank: %v", err)
 				}
 				if err := gs[0].Barrier(); !errors.Is(err, collective.ErrAborted) {
@@ -62,8 +67,10 @@ func TestAbortBesideWait(t *testing.T) {
 					time.Sleep(50 * time.Millisecond)
 					gs[3].Abort(errors.New("driver link is down"))
 				}()
-				for r, err := range collectivetest.Each(append(gs[:2:2], gs[3]), func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
-					if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "driver link is down") {
+				for r, err := range collectivetest.Each(append(gs[:2:2], gs[3]),
+					func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
+					if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(),
+						"driver link is down") {
 						t.Errorf("rank %d: %v", []int{0, 1, 3}[r], err)
 					}
 				}
@@ -76,7 +83,8 @@ func TestAbortBesideWait(t *testing.T) {
 func TestAbortRace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	for i := range 60 {
-		l := []link{tcpPair, tlsPair, slowPair}[i%3] // a pipe holds no notice, so that Close lingers
+		// a pipe holds no notice, so that Close lingers
+		l := []link{tcpPair, tlsPair, slowPair}[i%3]
 		n := []int{100, 20_000}[i%2]
 		gs := group(t, 4, l, Options{Timeout: time.Minute})
 		delay := time.Duration(r.IntN(5000)) * time.Microsecond
@@ -104,17 +112,20 @@ func TestTimeoutNamesMissing(t *testing.T) {
 		for _, n := range []int{4, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
 				t.Parallel()
-				gs := group(t, 4, l, Options{Timeout: 3 * time.Second}) // both of the others must begin within it
+				// both of the others must begin within it
+				gs := group(t, 4, l, Options{Timeout: 3 * time.Second})
 				late := []*Group{gs[0], gs[2]}
 				first := 0
-				for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
+				for i, err := range collectivetest.Each(late,
+					func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
 					var e *collective.Error
 					if !errors.As(err, &e) {
 						t.Fatalf("rank %d: %v", late[i].rank, err)
 					}
 					if errors.Is(err, collective.ErrTimeout) {
 						first++
-						if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(), "all-reduce") || !strings.Contains(err.Error(), "rank 1, 3") {
+						if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(),
+							"all-reduce") || !strings.Contains(err.Error(), "rank 1, 3") {
 							t.Errorf("rank %d: %v", late[i].rank, err)
 						}
 					} else if !errors.Is(err, collective.ErrAborted) {
@@ -125,7 +136,8 @@ func TestTimeoutNamesMissing(t *testing.T) {
 					t.Error("no rank reported the timeout")
 				}
 				// The late ranks learn what happened without a timeout of their own.
-				if err := gs[1].AllReduce(make([]float32, n)); !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "timed out") {
+				if err := gs[1].AllReduce(make([]float32, n)); !errors.Is(err,
+					collective.ErrAborted) || !strings.Contains(err.Error(), "timed out") {
 					t.Errorf("late rank: %v", err)
 				}
 			})
@@ -150,7 +162,8 @@ func TestLeaving(t *testing.T) {
 			}
 			err := gs[0].Barrier()
 			var e *collective.Error
-			if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) || name != "pipe" && fmt.Sprint(e.Missing) != "[1]" {
+			if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) || name != "pipe" &&
+				fmt.Sprint(e.Missing) != "[1]" {
 				t.Errorf("waiting for one that left: %v", err)
 			}
 			if err := gs[1].Barrier(); !errors.Is(err, collective.ErrClosed) {
@@ -174,9 +187,11 @@ func TestLeaveWakes(t *testing.T) {
 			for r, err := range collectivetest.Each(gs[:2], (*Group).Barrier) {
 				var e *collective.Error
 				switch {
-				case errors.Is(err, collective.ErrLeft) && errors.As(err, &e) && fmt.Sprint(e.Missing) == "[2]":
+				case errors.Is(err, collective.ErrLeft) && errors.As(err, &e) &&
+					fmt.Sprint(e.Missing) == "[2]":
 					left++
-				case !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "rank has left"):
+				case !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(),
+					"rank has left"):
 					t.Errorf("rank %d: %v", r, err)
 				}
 			}
@@ -196,7 +211,8 @@ func TestCloseDuringOperation(t *testing.T) {
 		if err := gs[0].Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, collective.ErrClosed) {
+		if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err,
+			collective.ErrClosed) {
 			t.Errorf("operation under way: %v", err)
 		}
 		// The other rank may have all it needs of this operation, but not of the next. If Close has
@@ -205,7 +221,8 @@ func TestCloseDuringOperation(t *testing.T) {
 		if err == nil {
 			err = gs[1].Barrier()
 		}
-		told := errors.Is(err, collective.ErrAborted) && strings.Contains(err.Error(), "group is closed")
+		told := errors.Is(err, collective.ErrAborted) && strings.Contains(err.Error(),
+			"group is closed")
 		if !told && (n == 1 || !errors.Is(err, collective.ErrLeft)) {
 			t.Errorf("the other rank: %v", err)
 		}
@@ -223,7 +240,8 @@ func TestStuckSend(t *testing.T) {
 	}
 	err = g.Broadcast(make([]byte, 64<<20), 0)
 	var e *collective.Error
-	if !errors.As(err, &e) || !errors.Is(err, collective.ErrTimeout) || fmt.Sprint(e.Missing) != "[1]" {
+	if !errors.As(err, &e) || !errors.Is(err, collective.ErrTimeout) ||
+		fmt.Sprint(e.Missing) != "[1]" {
 		t.Errorf("got %v", err)
 	}
 	if err := g.Close(); err != nil {
@@ -271,7 +289,8 @@ func TestMismatch(t *testing.T) {
 			for _, err := range errs {
 				if err == nil {
 					t.Error("a rank did not notice")
-				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(), tt.want) {
+				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(),
+					tt.want) {
 					found = true
 				}
 			}
@@ -284,8 +303,14 @@ func TestMismatch(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	for name, op := range map[string]func(*Group) error{
-		"all-gather of 2 elements from each of 1 ranks into 3": func(g *Group) error { return g.AllGather(make([]float32, 3), make([]float32, 2)) },
-		"gather of 2 elements from each of 1 ranks into 1":     func(g *Group) error { return g.Gather(make([]float32, 1), make([]float32, 2), 0) },
+		"all-gather of 2 elements from each of 1 ranks into 3": func(
+			g *Group) error {
+			return g.AllGather(make([]float32, 3), make([]float32, 2))
+		},
+		"gather of 2 elements from each of 1 ranks into 1": func(
+			g *Group) error {
+			return g.Gather(make([]float32, 1), make([]float32, 2), 0)
+		},
 		"root 1 of 1 ranks":  func(g *Group) error { return g.Broadcast(nil, 1) },
 		"root -1 of 1 ranks": func(g *Group) error { return g.Gather(nil, nil, -1) },
 	} {
@@ -347,7 +372,8 @@ func TestWatch(t *testing.T) {
 	for range 20 {
 		ended := make(chan error, 1)
 		a, b := tcpPair(t)
-		watcher, err := Join([]net.Conn{nil, a}, 0, Options{OnEnd: func(err error) { ended <- err }})
+		watcher, err := Join([]net.Conn{nil, a}, 0,
+			Options{OnEnd: func(err error) { ended <- err }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +390,8 @@ func TestWatch(t *testing.T) {
 		other.Abort(errors.New("out of cheese"))
 		select {
 		case err := <-ended:
-			if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "by rank 1: out of cheese") {
+			if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(),
+				"by rank 1: out of cheese") {
 				t.Error(err)
 			}
 		case <-time.After(20 * time.Second):

@@ -81,8 +81,8 @@ type Options struct {
 	// Quiet are the ranks that operations leave out although there is a connection to them: it
 	// carries notices of an abort only.
 	Quiet []int
-	// Moved, if not nil, counts pieces of long messages as they come, until Close returns, so that others see
-	// that an operation over a slow network moves.
+	// Moved, if not nil, counts pieces of long messages as they come, until Close returns, so that
+	// others see that an operation over a slow network moves.
 	Moved *atomic.Uint64
 	// OnEnd, if not nil, is called when the group has been aborted, with what later operations will
 	// say. It must not wait for the group.
@@ -145,10 +145,11 @@ func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 		return nil, fmt.Errorf("rank %d of a collective group of %d", rank, ranks)
 	}
 	if conns[rank] != nil {
-		return nil, fmt.Errorf("rank %d of a collective group of %d has a connection to itself", rank,
-			ranks)
+		return nil, fmt.Errorf("rank %d of a collective group of %d has a connection to itself",
+			rank, ranks)
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onEnd: o.OnEnd, moved: o.Moved,
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onEnd: o.OnEnd,
+		moved:  o.Moved,
 		events: make(chan struct{}, 1), byRank: make([]*peer, ranks),
 		scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
 	if g.timeout <= 0 {

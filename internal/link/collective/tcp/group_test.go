@@ -18,10 +18,15 @@ func TestOperations(t *testing.T) {
 	for name, l := range links() {
 		for _, ranks := range []int{1, 2, 3, 4, 8} {
 			for _, maxBytes := range []int{0, 1 << 20} {
-				t.Run(fmt.Sprintf("%s, %d ranks, %d bytes", name, ranks, maxBytes), func(t *testing.T) {
-					gs := group(t, ranks, l, Options{MaxBytes: maxBytes})
-					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.Script(g, 7+uint64(maxBytes), 160/(2+ranks), 100_000) }))
-				})
+				t.Run(fmt.Sprintf("%s, %d ranks, %d bytes", name, ranks, maxBytes),
+					func(t *testing.T) {
+						gs := group(t, ranks, l, Options{MaxBytes: maxBytes})
+						collectivetest.Must(t, collectivetest.Each(gs,
+							func(g *Group) error {
+								return collectivetest.Script(g, 7+uint64(maxBytes),
+									160/(2+ranks), 100_000)
+							}))
+					})
 			}
 		}
 	}
@@ -34,13 +39,18 @@ func TestSizes(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d ranks", name, ranks), func(t *testing.T) {
 				gs := group(t, ranks, l, Options{})
 				split := splitFrom(ranks)
-				sizes := []int{0, 1, smallBytes/4 - 1, smallBytes / 4, smallBytes/4 + 1, split - 1, split, split + 1, split + 17,
-					maxFrame/4 - 1, maxFrame/4 + 1, pieceElements - 1, pieceElements, pieceElements + 1, 3*pieceElements + 5003}
+				sizes := []int{0, 1, smallBytes/4 - 1, smallBytes / 4, smallBytes/4 + 1, split - 1,
+					split, split + 1, split + 17, maxFrame/4 - 1, maxFrame/4 + 1, pieceElements - 1,
+					pieceElements, pieceElements + 1, 3*pieceElements + 5003}
 				if testing.Short() || name != "tcp" || ranks == 8 {
 					sizes = sizes[:len(sizes)-4]
 				}
 				for _, n := range sizes {
-					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
+					collectivetest.Must(t, collectivetest.Each(gs,
+						func(g *Group) error {
+							return collectivetest.ScriptStep(g, 4, 0, n,
+								uint64(n))
+						}))
 				}
 			})
 		}
@@ -51,7 +61,8 @@ func TestSizes(t *testing.T) {
 			for rank := range ranks {
 				from, to := share(rank, ranks, n)
 				if from != at || to < from {
-					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d", ranks, n, rank, from, to, at)
+					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d",
+						ranks, n, rank, from, to, at)
 				}
 				at = to
 			}
@@ -77,7 +88,8 @@ func TestSameBitsAsSharedMemory(t *testing.T) {
 				return err
 			}
 			for _, n := range []int{1, 1000, smallBytes / 4, 20_000, 300_001} {
-				x, y := collectivetest.Contribution(g.Rank(), n, 3), collectivetest.Contribution(g.Rank(), n, 3)
+				x, y := collectivetest.Contribution(g.Rank(), n, 3),
+					collectivetest.Contribution(g.Rank(), n, 3)
 				if err := errors.Join(g.AllReduce(x), other.AllReduce(y)); err != nil {
 					return err
 				}
@@ -126,7 +138,8 @@ func TestUneven(t *testing.T) {
 					if g.rank == i%4 {
 						time.Sleep(time.Duration(i%5) * 4 * time.Millisecond)
 					}
-					if err := collectivetest.ScriptStep(g, i*7%5, i%3, []int{3000, 1, 40_000}[i/5%3], uint64(i)); err != nil {
+					if err := collectivetest.ScriptStep(g, i*7%5, i%3, []int{3000, 1,
+						40_000}[i/5%3], uint64(i)); err != nil {
 						return fmt.Errorf("operation %d: %w", i, err)
 					}
 				}
@@ -157,7 +170,8 @@ func TestNoAllocations(t *testing.T) {
 			round := func(g *Group) func() error {
 				x, all, b := make([]float32, tt.n), make([]float32, 2*tt.n), make([]byte, tt.n)
 				return func() error {
-					return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0), g.Barrier())
+					return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1),
+						g.Broadcast(b, 0), g.Barrier())
 				}
 			}
 			done := make(chan error)
@@ -184,7 +198,8 @@ func TestNoAllocations(t *testing.T) {
 			}
 			t.Logf("%v allocations per round", per)
 			if per > tt.limit {
-				t.Errorf("%v allocations per round of operations of %d elements, want at most %v", per, tt.n, tt.limit)
+				t.Errorf("%v allocations per round of operations of %d elements, want at most %v",
+					per, tt.n, tt.limit)
 			}
 		})
 	}

@@ -59,7 +59,8 @@ const splitElements = 100
 // hear runs two all-reduces, one of them by the readers, and a broadcast from the peer against the
 // bytes.
 func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
-	g, err := Join([]net.Conn{nil, &deafConn{bytes: bytes.NewReader(raw), step: piece}}, 0, Options{Timeout: time.Minute})
+	g, err := Join([]net.Conn{nil, &deafConn{bytes: bytes.NewReader(raw), step: piece}}, 0,
+		Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,8 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 		return x, err
 	}
 	large := g.next(collective.Tag(collective.AllReduce, 0, 4*splitElements))
-	if err := g.end(collective.AllReduce, g.reduceSplit(make([]float32, splitElements), large)); err != nil {
+	if err := g.end(collective.AllReduce, g.reduceSplit(make([]float32, splitElements),
+		large)); err != nil {
 		return x, err
 	}
 	return x, g.Broadcast(make([]byte, 5), 1)
@@ -82,11 +84,13 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 func honest() []byte {
 	var b []byte
 	reduce := step{seq: 1, tag: collective.Tag(collective.AllReduce, 0, 12)}
-	b = append(b, frame(header{kind: kindData, length: 12, step: reduce}, collective.Bytes([]float32{10, 20, 30}))...)
+	b = append(b, frame(header{kind: kindData, length: 12, step: reduce},
+		collective.Bytes([]float32{10, 20, 30}))...)
 	large := step{seq: 2, tag: collective.Tag(collective.AllReduce, 0, 4*splitElements)}
 	for rank := range 2 {
 		from, to := share(rank, 2, splitElements)
-		b = append(b, frame(header{kind: kindData, length: uint32(4 * (to - from)), step: large}, make([]byte, 4*(to-from)))...)
+		b = append(b, frame(header{kind: kindData, length: uint32(4 * (to - from)), step: large},
+			make([]byte, 4*(to-from)))...)
 	}
 	broadcast := step{seq: 3, tag: collective.Tag(collective.Broadcast, 1, 5)}
 	return append(b, frame(header{kind: kindData, length: 5, step: broadcast}, []byte("hello"))...)
@@ -100,19 +104,32 @@ func TestHostilePeer(t *testing.T) {
 		is    error
 		want  string
 	}{
-		"nothing":             {nil, collective.ErrLeft, "waiting for rank 1"},
-		"half a header":       {frame(header{kind: kindData, length: 12, step: first}, nil)[:11], collective.ErrLeft, "rank 1"},
-		"half a payload":      {frame(header{kind: kindData, length: 12, step: first}, make([]byte, 7)), collective.ErrLeft, "rank 1"},
-		"another protocol":    {[]byte("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"), collective.ErrMismatch, "unknown kind"},
-		"huge length":         {frame(header{kind: kindData, length: 1<<32 - 1, step: first}, nil), collective.ErrMismatch, "of 4294967295 bytes on rank 1"},
-		"other operation":     {frame(header{kind: kindData, step: step{seq: 1, tag: collective.Tag(collective.Barrier, 0, 0)}}, nil), collective.ErrMismatch, "barrier of 0 bytes, root 0 on rank 1"},
-		"other step":          {frame(header{kind: kindData, length: 12, step: step{seq: 2, tag: first.tag}}, nil), collective.ErrMismatch, "step 2"},
-		"abort":               {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}}, []byte("why")), collective.ErrAborted, "by rank 1: why"},
-		"half an abort":       {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}}, []byte("wh")), collective.ErrLeft, "rank 1"},
-		"abort by rank 2":     {frame(header{kind: kindAbort, step: step{seq: 2}}, nil), collective.ErrMismatch, "malformed abort"},
-		"abort with a novel":  {frame(header{kind: kindAbort, length: 2000, step: step{seq: 1}}, []byte(text)), collective.ErrMismatch, "malformed abort"},
-		"half of a large one": {honest()[:len(honest())-200], collective.ErrLeft, "all-reduce on rank 0: waiting for rank 1"},
-		"all but the end":     {honest()[:len(honest())-1], collective.ErrLeft, "broadcast on rank 0"},
+		"nothing": {nil, collective.ErrLeft, "waiting for rank 1"},
+		"half a header": {frame(header{kind: kindData, length: 12, step: first}, nil)[:11],
+			collective.ErrLeft, "rank 1"},
+		"half a payload": {frame(header{kind: kindData, length: 12, step: first}, make([]byte,
+			7)), collective.ErrLeft, "rank 1"},
+		"another protocol": {[]byte("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
+			collective.ErrMismatch, "unknown kind"},
+		"huge length": {frame(header{kind: kindData, length: 1<<32 - 1, step: first}, nil),
+			collective.ErrMismatch, "of 4294967295 bytes on rank 1"},
+		"other operation": {frame(header{kind: kindData, step: step{seq: 1,
+			tag: collective.Tag(collective.Barrier, 0, 0)}}, nil), collective.ErrMismatch,
+			"barrier of 0 bytes, root 0 on rank 1"},
+		"other step": {frame(header{kind: kindData, length: 12, step: step{seq: 2,
+			tag: first.tag}}, nil), collective.ErrMismatch, "step 2"},
+		"abort": {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}},
+			[]byte("why")), collective.ErrAborted, "by rank 1: why"},
+		"half an abort": {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}},
+			[]byte("wh")), collective.ErrLeft, "rank 1"},
+		"abort by rank 2": {frame(header{kind: kindAbort, step: step{seq: 2}}, nil),
+			collective.ErrMismatch, "malformed abort"},
+		"abort with a novel": {frame(header{kind: kindAbort, length: 2000, step: step{seq: 1}},
+			[]byte(text)), collective.ErrMismatch, "malformed abort"},
+		"half of a large one": {honest()[:len(honest())-200], collective.ErrLeft,
+			"all-reduce on rank 0: waiting for rank 1"},
+		"all but the end": {honest()[:len(honest())-1], collective.ErrLeft,
+			"broadcast on rank 0"},
 		"everything and more": {append(honest(), text...), nil, ""},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {
@@ -158,7 +175,8 @@ func FuzzPeer(f *testing.F) {
 				io.ReadFull(r, h[:])
 				got = decodeHeader(h[:])
 			}
-			if got.kind != kindData || got.step.seq != want || binary.LittleEndian.Uint64(h[16:]) != got.step.tag {
+			if got.kind != kindData || got.step.seq != want ||
+				binary.LittleEndian.Uint64(h[16:]) != got.step.tag {
 				t.Fatalf("succeeded with header %+v", got)
 			}
 			r.Seek(int64(got.length), io.SeekCurrent)

@@ -47,7 +47,8 @@ var certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "rank"},
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject:   pkix.Name{CommonName: "rank"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
@@ -76,8 +77,9 @@ func secure(t testing.TB, a, b net.Conn) (net.Conn, net.Conn) {
 
 // tlsEnd trusts every peer: admission is not this package's matter.
 func tlsEnd(c net.Conn, cert tls.Certificate, server bool) *tls.Conn {
-	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, DynamicRecordSizingDisabled: true,
-		Certificates: []tls.Certificate{cert}}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true,
+		DynamicRecordSizingDisabled: true,
+		Certificates:                []tls.Certificate{cert}}
 	if server {
 		return tls.Server(c, config)
 	}
@@ -117,7 +119,8 @@ func (c *slowConn) Write(b []byte) (done int, err error) {
 func slowPair(t testing.TB) (net.Conn, net.Conn) {
 	t.Helper()
 	a, b := tcpPair(t)
-	return &slowConn{Conn: a, r: mathrand.New(mathrand.NewPCG(1, 1))}, &slowConn{Conn: b, r: mathrand.New(mathrand.NewPCG(1, 2))}
+	return &slowConn{Conn: a, r: mathrand.New(mathrand.NewPCG(1, 1))}, &slowConn{Conn: b,
+		r: mathrand.New(mathrand.NewPCG(1, 2))}
 }
 
 // pipePair has no buffer at all: a write lasts until it is read.

@@ -39,16 +39,16 @@ type peer struct {
 	direct int
 
 	// owes is set while the peer's empty message of step owed is still to be read, wants while this
-	// step's message is, which goes to in; later says that the step does not wait for it, and out is
-	// what goes to the peer. They belong to the caller.
+	// step's message is, which goes to in; later says that the step does not wait for it, and out
+	// is what goes to the peer. They belong to the caller.
 	owes    bool
 	owed    step
 	wants   bool
 	later   bool
 	in, out []byte
 
-	// The numbers of the last messages by Send and Recv belong to the caller, and so does the number
-	// of copies of messages that there are; copies holds those that are not in use.
+	// The numbers of the last messages by Send and Recv belong to the caller, and so does the
+	// number of copies of messages that there are; copies holds those that are not in use.
 	lastSent, lastRecv uint64
 	made               int
 	copies             chan []byte

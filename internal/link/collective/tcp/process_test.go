@@ -126,7 +126,8 @@ func TestProcesses(t *testing.T) {
 	for _, ranks := range []int{2, 4, 8} {
 		t.Run(strconv.Itoa(ranks), func(t *testing.T) {
 			g, others := processes(t, ranks, "script", Options{})
-			if err := errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close()); err != nil {
+			if err := errors.Join(collectivetest.Script(g, 21, 100, 100_000),
+				g.Close()); err != nil {
 				t.Error(err)
 			}
 			for r, p := range others[1:] {
@@ -196,7 +197,8 @@ func TestStoppedPeer(t *testing.T) {
 			err = g.AllReduce(x)
 		}
 		var e *collective.Error
-		if !errors.As(err, &e) || !errors.Is(err, collective.ErrTimeout) || fmt.Sprint(e.Missing) != "[1]" {
+		if !errors.As(err, &e) || !errors.Is(err, collective.ErrTimeout) ||
+			fmt.Sprint(e.Missing) != "[1]" {
 			// A rank that waits for rank 1 has sent all that rank 0 needs of it, or nothing yet.
 			if ranks == 2 || !errors.Is(err, collective.ErrTimeout) {
 				t.Errorf("%d ranks: %v", ranks, err)
@@ -204,7 +206,8 @@ func TestStoppedPeer(t *testing.T) {
 		}
 		for r := 2; r < ranks; r++ {
 			others[r].Wait()
-			if s := others[r].stderr.String(); !strings.Contains(s, "aborted by rank 0") || !strings.Contains(s, "timed out") {
+			if s := others[r].stderr.String(); !strings.Contains(s, "aborted by rank 0") ||
+				!strings.Contains(s, "timed out") {
 				t.Errorf("rank %d: %s", r, s)
 			}
 		}

@@ -53,7 +53,8 @@ func bindTCP(address string, ports [2]int) (net.Listener, error) {
 		return nil, fmt.Errorf("listen at %q: %w", address, err)
 	}
 	if name == "" || a.IP == nil || a.IP.IsUnspecified() {
-		return nil, fmt.Errorf("listen at %q: that is every interface: name one address of this node", address)
+		return nil, fmt.Errorf("listen at %q: that is every interface: name one address of this "+
+			"node", address)
 	}
 	if a.Port != 0 || ports == [2]int{} {
 		b, err := net.ListenTCP("tcp", a)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// unixBinding binds a proof to a unix socket: the kernel connects its ends, no third party can stand
-// between them.
+// unixBinding binds a proof to a unix socket: the kernel connects its ends, no third party can
+// stand between them.
 var unixBinding = []byte("unix")
 
 // defaultDeadline bounds a handshake whose context or options name no time.
@@ -34,7 +34,8 @@ func Dial(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, error) 
 	if e.Unix != "" {
 		half := ctx
 		if e.TCP != "" {
-			// A process that holds the name on this host must not use up the time of the way over TCP.
+			// A process that holds the name on this host must not use up the time of the way over
+			// TCP.
 			end, _ := ctx.Deadline()
 			short, cancel := context.WithDeadline(ctx, time.Now().Add(time.Until(end)/2))
 			defer cancel()

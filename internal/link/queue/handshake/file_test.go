@@ -76,7 +76,8 @@ func TestPassFile(t *testing.T) {
 	if theirs[17] != 42 || ours[4095] != 43 {
 		t.Error("the two mappings are not the same memory")
 	}
-	if flags, err := unix.FcntlInt(got.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+	if flags, err := unix.FcntlInt(got.Fd(), unix.F_GETFD, 0); err != nil ||
+		flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("the passed file would be inherited: %x, %v", flags, err)
 	}
 	got.Close()
@@ -151,7 +152,8 @@ func TestPassedTooMuch(t *testing.T) {
 	for _, c := range []struct {
 		b   byte
 		fds []int
-	}{{offer, []int{fd, fd}}, {'?', []int{fd}}, {none, []int{fd}}, {offer, []int{fd, fd, fd, fd, fd, fd, fd, fd}}} {
+	}{{offer, []int{fd, fd}}, {'?', []int{fd}}, {none, []int{fd}}, {offer, []int{fd, fd, fd, fd, fd,
+		fd, fd, fd}}} {
 		if _, _, err := a.WriteMsgUnix([]byte{c.b}, unix.UnixRights(c.fds...), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +168,8 @@ func TestSameUser(t *testing.T) {
 	for _, c := range []struct {
 		peer, own uint32
 		want      bool
-	}{{1000, 1000, true}, {0, 1000, true}, {0, 0, true}, {1000, 0, false}, {1001, 1000, false}, {65534, 1000, false}} {
+	}{{1000, 1000, true}, {0, 1000, true}, {0, 0, true}, {1000, 0, false}, {1001, 1000, false},
+		{65534, 1000, false}} {
 		if sameUser(c.peer, c.own) != c.want {
 			t.Errorf("%+v", c)
 		}
@@ -213,7 +216,8 @@ func inChild(t *testing.T, instance Instance) (is bool, c *Conn, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err = Dial(short(t), Endpoint{Instance: instance, Unix: name}, token, Identity{Instance: instance, PID: os.Getpid()})
+	c, err = Dial(short(t), Endpoint{Instance: instance, Unix: name}, token,
+		Identity{Instance: instance, PID: os.Getpid()})
 	return true, c, err
 }
 
@@ -229,11 +233,15 @@ func TestForeignUser(t *testing.T) {
 		t.Skip("needs root to start a child as another user")
 	}
 	f := listen(t, func(o *Options) { o.Instance = "foreign" })
-	cmd, out := child(t, f, syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	cmd, out := child(t, f, syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534,
+		Gid: 65534}})
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	waitFor(t, func() bool { return strings.Contains(f.log.String(), "user 65534, this is user 0") })
+	waitFor(t, func() bool {
+		return strings.Contains(f.log.String(),
+			"user 65534, this is user 0")
+	})
 }
 
 // TestPeerPID dials from a child with a PID namespace of its own, in which it has another number.
@@ -250,11 +258,13 @@ func TestPeerPID(t *testing.T) {
 		t.Skip("needs root to start a child in a PID namespace")
 	}
 	f := listen(t, func(o *Options) { o.Instance = "namespace" })
-	cmd, out := child(t, f, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL})
+	cmd, out := child(t, f, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID,
+		Pdeathsig: syscall.SIGKILL})
 	c, err := f.Accept(short(t))
 	if err == nil {
 		if own, here := c.Peer.PID, c.PeerPID(); own != 1 || here != cmd.Process.Pid {
-			t.Errorf("process %d of its namespace is %d here, want 1 and %d", own, here, cmd.Process.Pid)
+			t.Errorf("process %d of its namespace is %d here, want 1 and %d", own, here,
+				cmd.Process.Pid)
 		}
 		c.Close()
 	}

@@ -15,10 +15,12 @@ func seeds(f *testing.F) (worker, driver []byte) {
 	w, d := &recorder{Conn: a}, &recorder{Conn: b}
 	done := make(chan error)
 	go func() {
-		_, _, err := serve(d, nil, &gate{instance: "fuzz", token: token, world: 4, claim: func(Identity) (Session, error) { return Session{1}, nil }})
+		_, _, err := serve(d, nil, &gate{instance: "fuzz", token: token, world: 4,
+			claim: func(Identity) (Session, error) { return Session{1}, nil }})
 		done <- err
 	}()
-	if _, err := ask(w, nil, token, Identity{Instance: "fuzz", Rank: 1, PID: 2, Resume: &Resume{Session: Session{3}, Received: 4}}); err != nil {
+	if _, err := ask(w, nil, token, Identity{Instance: "fuzz", Rank: 1, PID: 2,
+		Resume: &Resume{Session: Session{3}, Received: 4}}); err != nil {
 		f.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -39,7 +41,8 @@ func FuzzFrame(f *testing.F) {
 			f.Add(frame)
 		}
 	}
-	f.Add(appendFrame(nil, kindRefuse, appendRefusal(nil, RankTaken, [macSize]byte{1}, "rank 1 is held")))
+	f.Add(appendFrame(nil, kindRefuse, appendRefusal(nil, RankTaken, [macSize]byte{1},
+		"rank 1 is held")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		k, frame, err := readFrame(bytes.NewReader(b))
 		if err != nil {
@@ -95,10 +98,11 @@ func FuzzPeers(f *testing.F) {
 		c := &script{in: bytes.NewReader(b)}
 		var err error
 		if atDriver {
-			_, _, err = serve(c, nil, &gate{instance: "fuzz", token: Token{1}, world: 4, claim: func(Identity) (Session, error) {
-				t.Error("a rank was claimed")
-				return Session{}, nil
-			}})
+			_, _, err = serve(c, nil, &gate{instance: "fuzz", token: Token{1}, world: 4,
+				claim: func(Identity) (Session, error) {
+					t.Error("a rank was claimed")
+					return Session{}, nil
+				}})
 		} else {
 			_, err = ask(c, nil, Token{1}, Identity{Instance: "fuzz"})
 		}

@@ -13,8 +13,8 @@
 // The transcript is SHA-256 over hello, challenge and the channel: with TLS the exporter of RFC
 // 9266's kind (RFC 8446 §7.5), so that a proof is worth nothing on any other connection. The
 // driver's TLS certificate is made when it starts to listen and pinned by its SHA-256 in the
-// Endpoint: there is no authority and no name to trust. A worker that is refused learns why from a refuse
-// frame, which carries an HMAC as soon as the worker has proved itself.
+// Endpoint: there is no authority and no name to trust. A worker that is refused learns why from a
+// refuse frame, which carries an HMAC as soon as the worker has proved itself.
 package handshake
 
 import (
@@ -39,8 +39,8 @@ func NewToken() Token {
 	return t
 }
 
-// TokenOf derives a token from a secret that users share. A secret that can be guessed makes a token
-// that can be guessed.
+// TokenOf derives a token from a secret that users share. A secret that can be guessed makes a
+// token that can be guessed.
 func TokenOf(secret []byte) Token {
 	return Token(prove(Token{}, "eagleray token", sha256.Sum256(secret), nil))
 }
@@ -97,8 +97,8 @@ type Resume struct {
 	Session Session
 	// Received is the sequence number of the last frame the worker has from the driver.
 	Received uint64
-	// Beside asks for one more connection, beside the one that the session has: Received is then what
-	// the two agree on.
+	// Beside asks for one more connection, beside the one that the session has: Received is then
+	// what the two agree on.
 	Beside bool
 }
 
@@ -124,8 +124,8 @@ type Endpoint struct {
 	Fingerprint [32]byte
 	// Unpinned says that the certificate is not known beforehand, because only the user has
 	// told the peer where the driver is. Who is there is then known by the driver's proof alone,
-	// which is bound to this connection: no peer without the token can give it, or pass on another's.
-	// It is not part of the JSON form.
+	// which is bound to this connection: no peer without the token can give it, or pass on
+	// another's. It is not part of the JSON form.
 	Unpinned bool
 }
 

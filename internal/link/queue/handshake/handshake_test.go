@@ -211,13 +211,15 @@ func TestRankTaken(t *testing.T) {
 			t.Errorf("%+v", again.Peer)
 		}
 		third, _ := f.meet(t, f.via(network),
-			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session, Received: 5, Beside: true}})
+			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session, Received: 5,
+				Beside: true}})
 		if third.Session != d.Session || *third.Peer.Resume != (Resume{d.Session, 5, true}) {
 			t.Errorf("%+v", third.Peer)
 		}
 		f.Forget(1)
 		if _, err := Dial(short(t), f.via(network), f.token,
-			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session}}); !errors.Is(err, UnknownSession) {
+			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session}}); !errors.Is(err,
+			UnknownSession) {
 			t.Errorf("resumed a forgotten session: %v", err)
 		}
 		fresh, _ := f.meet(t, f.via(network), Identity{Rank: 1, PID: 12})

@@ -36,10 +36,12 @@ const (
 )
 
 var reasonNames = [reasons]string{
-	Malformed: "malformed frame", VersionMismatch: "version mismatch", OtherInstance: "other instance",
-	BadToken: "bad token", RankOutOfRange: "rank out of range", RankTaken: "rank taken",
+	Malformed: "malformed frame", VersionMismatch: "version mismatch",
+	OtherInstance: "other instance",
+	BadToken:      "bad token", RankOutOfRange: "rank out of range", RankTaken: "rank taken",
 	BinaryMismatch: "binary mismatch", UnknownSession: "unknown session", Timeout: "timeout",
-	Foreign: "foreign user", Crowded: "too many pending handshakes", Insecure: "insecure connection",
+	Foreign: "foreign user", Crowded: "too many pending handshakes",
+	Insecure: "insecure connection",
 }
 
 func (r Reason) String() string {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Certificate makes a self-signed one that lives as long as the process. Neither side checks its name or
-// dates: workers know its SHA-256, which is returned beside it.
+// Certificate makes a self-signed one that lives as long as the process. Neither side checks its
+// name or dates: workers know its SHA-256, which is returned beside it.
 func Certificate(i Instance) (tls.Certificate, [32]byte, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -89,7 +89,8 @@ func TestStrangers(t *testing.T) {
 				binary.LittleEndian.PutUint16(b[4:], 9)
 				c.Write(b)
 				return refusalOf(c)
-			}, outcome{VersionMismatch, "peer speaks version 9, this side version 1", VersionMismatch}},
+			}, outcome{VersionMismatch, "peer speaks version 9, this side version 1",
+				VersionMismatch}},
 			"proof first": {func(t *testing.T, f *fixture) error {
 				c, _ := f.plain(t, network)
 				c.Write(appendFrame(nil, kindProof, make([]byte, macSize)))
@@ -306,7 +307,8 @@ func TestInsecureStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.Write(helloOf(Identity{Instance: f.Endpoint().Instance}))
-	if err := silenceOf(raw); err != nil && !strings.Contains(err.Error(), `\x15\x03`) { // a TLS alert is fine
+	// a TLS alert is fine
+	if err := silenceOf(raw); err != nil && !strings.Contains(err.Error(), `\x15\x03`) {
 		t.Error(err)
 	}
 	raw.Close()

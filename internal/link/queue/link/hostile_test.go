@@ -143,8 +143,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestWindowExceeded is a peer that does not wait for acknowledgements, with no goroutine in Recv: memory
-// is bounded.
+// TestWindowExceeded is a peer that does not wait for acknowledgements, with no goroutine in Recv:
+// memory is bounded.
 func TestWindowExceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, mine, theirs := newMemnet(memopt{}, 1)
@@ -277,11 +277,13 @@ func FuzzHeader(f *testing.F) {
 		switch payload := b[headerSize:]; {
 		case len(payload) < h.length:
 		case h.kind == typeHello:
-			if got := parseGreeting(payload[:h.length]).append(nil); string(got) != string(payload[:h.length]) {
+			if got := parseGreeting(payload[:h.length]).append(nil); string(
+				got) != string(payload[:h.length]) {
 				t.Errorf("greeting changed")
 			}
 		case h.kind == typeBeat:
-			if got := parsePulse(payload[:h.length]).append(nil); string(got) != string(payload[:h.length]) {
+			if got := parsePulse(payload[:h.length]).append(nil); string(
+				got) != string(payload[:h.length]) {
 				t.Errorf("heartbeat changed")
 			}
 		}

@@ -239,8 +239,8 @@ func TestFragmentsAreReadInPlace(t *testing.T) {
 	}
 }
 
-// TestReadBetweenRecvs has something come when no goroutine was in Recv for a moment, as the end of a
-// peer does: it is read well before the next heartbeat.
+// TestReadBetweenRecvs has something come when no goroutine was in Recv for a moment, as the end of
+// a peer does: it is read well before the next heartbeat.
 func TestReadBetweenRecvs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, perfect)

@@ -132,7 +132,8 @@ func (l *Link) Resume(c net.Conn, r handshake.Resume) error {
 	l.mu.Unlock()
 	if r.Received < acked || r.Received > offered {
 		abort(c)
-		return fmt.Errorf("link: resume: %w: peer has received up to frame %d; acknowledged is %d, sent %d", ErrAck, r.Received, acked, offered)
+		return fmt.Errorf("link: resume: %w: peer has received up to frame %d; acknowledged is "+
+			"%d, sent %d", ErrAck, r.Received, acked, offered)
 	}
 	return l.install(c)
 }

@@ -10,10 +10,10 @@
 // again; neither loss nor duplication is possible. When that does not succeed within the grace
 // time, or the peer is silent, or it breaks the protocol, the link is down for good and says why.
 //
-// No goroutine stands between a caller and the socket: Send writes and Recv reads it. Only what would
-// block is written by a goroutine of the link (more than 32 KiB unacknowledged), and only while
-// no caller is in Recv another one reads, so that acknowledgements, heartbeats and the end of the
-// connection are seen by a rank that computes.
+// No goroutine stands between a caller and the socket: Send writes and Recv reads it. Only what
+// would block is written by a goroutine of the link (more than 32 KiB unacknowledged), and only
+// while no caller is in Recv another one reads, so that acknowledgements, heartbeats and the end of
+// the connection are seen by a rank that computes.
 package link
 
 import (

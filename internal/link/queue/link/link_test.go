@@ -473,8 +473,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestIdleReader has no goroutine in Recv on either side: acknowledgements, statuses, RTT and the end are
-// seen all the same.
+// TestIdleReader has no goroutine in Recv on either side: acknowledgements, statuses, RTT and the
+// end are seen all the same.
 func TestIdleReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, func() memopt { return memopt{delay: 5 * time.Millisecond} })

@@ -158,8 +158,8 @@ func deadline(until time.Time) (<-chan time.Time, func()) {
 }
 
 // flush writes what is due, control frames first, until about limit bytes are out or nothing is
-// left. l.mu is held, but not during a write. When another caller writes, that one goes on with what
-// is here.
+// left. l.mu is held, but not during a write. When another caller writes, that one goes on with
+// what is here.
 func (l *Link) flush(limit int) {
 	if l.writing {
 		return

@@ -50,7 +50,8 @@ func newProxy(t testing.TB, target string) *proxy {
 			}
 			p.mu.Unlock()
 			forward := func(to, from net.Conn) {
-				io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from}) // splice would keep pipes
+				// splice would keep pipes
+				io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 				to.Close()
 				from.Close()
 			}

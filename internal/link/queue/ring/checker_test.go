@@ -145,7 +145,11 @@ func (m *model) pause(a *actor, id, e int, name string, at int, again, done stri
 		return ""
 	})
 	a.step("announce "+name, func(s *state) string { s.vars[e]++; return "" })
-	a.local("announced "+name, func(s *state) string { s.locals[id][stage] = stageAnnounced; return "" })
+	a.local("announced "+name, func(
+		s *state) string {
+		s.locals[id][stage] = stageAnnounced
+		return ""
+	})
 	a.step("observe "+name, func(s *state) string { s.locals[id][changed] = 0; return "" })
 	a.local("recheck "+name, func(s *state) string { return again })
 	a.label("sleep " + name)
@@ -188,8 +192,14 @@ func (m *model) without(actor, name string) bool {
 // swap exchanges two steps of an actor that do not branch, the first of each name.
 func (m *model) swap(actor, one, other string) bool {
 	for _, a := range m.actors {
-		i := slices.IndexFunc(a.steps, func(s step) bool { return a.name == actor && s.name == one })
-		j := slices.IndexFunc(a.steps, func(s step) bool { return a.name == actor && s.name == other })
+		i := slices.IndexFunc(a.steps, func(s step) bool {
+			return a.name == actor &&
+				s.name == one
+		})
+		j := slices.IndexFunc(a.steps, func(s step) bool {
+			return a.name == actor &&
+				s.name == other
+		})
 		if i >= 0 && j >= 0 {
 			a.steps[i], a.steps[j] = a.steps[j], a.steps[i]
 			return true
@@ -242,7 +252,8 @@ func (m *model) check() result {
 	if len(m.variables) > maxVars || len(m.actors) > maxActors {
 		return result{violation: "model too large"}
 	}
-	e := exploration{model: m, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, seen: make([][2]uint64, 1<<16)}
+	e := exploration{model: m, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		seen: make([][2]uint64, 1<<16)}
 	e.visit(state{})
 	return e.result
 }

@@ -59,9 +59,9 @@ func (d *Driver) ended() error {
 
 // Send copies a record to the ring of all ranks, and waits for room as long as until, or without a
 // limit if it is zero. A rank that has left or was dropped is not waited for. After an error no
-// rank gets any part of the record. The error wraps queue.ErrTimeout, with a *queue.SlowError that names
-// the ranks that hold it up; queue.ErrClosed; or ErrCorrupt, with a *CorruptError that names the
-// rank, until that rank is dropped.
+// rank gets any part of the record. The error wraps queue.ErrTimeout, with a *queue.SlowError that
+// names the ranks that hold it up; queue.ErrClosed; or ErrCorrupt, with a *CorruptError that names
+// the rank, until that rank is dropped.
 func (d *Driver) Send(record []byte, until time.Time) error {
 	if !d.m.enter() {
 		return queue.ErrClosed

@@ -70,29 +70,34 @@ func TestMapRefuses(t *testing.T) {
 		rank int
 		want string
 	}{
-		"a pipe":             {pipe, 0, "seals"},
-		"a plain file":       {plain, 0, "seals"},
-		"a closed file":      {closed, 0, "seals"},
-		"not sealed":         {memoryFile(t, size, header(fields()...), 0), 0, "seals"},
-		"may grow":           {memoryFile(t, size, header(fields()...), unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), 0, "seals"},
-		"may shrink":         {memoryFile(t, size, header(fields()...), unix.F_SEAL_GROW|unix.F_SEAL_SEAL), 0, "seals"},
-		"empty":              {memoryFile(t, 0, nil, 0), 0, "seals"},
-		"short":              {memoryFile(t, 40, header(fields()[:5]...), seals), 0, "read header of a segment of 40 bytes"},
-		"too short":          {memoryFile(t, size-1, header(fields()...), seals), 0, "bytes, not"},
-		"too long":           {memoryFile(t, size+1, header(fields()...), seals), 0, "bytes, not"},
-		"magic":              {memoryFile(t, size, with(0, 7), seals), 0, "magic 0x7"},
-		"version":            {memoryFile(t, size, with(1, 2), seals), 0, "version 2"},
-		"page":               {memoryFile(t, size, with(2, 2*page), seals), 0, "pages of"},
-		"no ranks":           {memoryFile(t, size, with(3, 0), seals), 0, "0 ranks"},
-		"many ranks":         {memoryFile(t, size, with(3, MaxRanks+1), seals), 0, "65 ranks"},
-		"negative ranks":     {memoryFile(t, size, with(3, 1<<64-2), seals), 0, "ranks"},
-		"other ranks":        {memoryFile(t, size, with(3, 3), seals), 0, "bytes, not"},
-		"odd ring":           {memoryFile(t, size, with(4, 5000), seals), 0, "rings of"},
-		"no ring":            {memoryFile(t, size, with(4, 0), seals), 0, "rings of"},
-		"huge ring":          {memoryFile(t, size, with(4, 1<<40), seals), 0, "rings of"},
-		"other reply ring":   {memoryFile(t, size, with(5, uint64(2*good.reply)), seals), 0, "bytes, not"},
-		"overflowing reply":  {memoryFile(t, size, with(5, 1<<63), seals), 0, "rings of"},
-		"rank beyond":        {memoryFile(t, size, header(fields()...), seals), 2, "rank 2 of a segment for 2"},
+		"a pipe":        {pipe, 0, "seals"},
+		"a plain file":  {plain, 0, "seals"},
+		"a closed file": {closed, 0, "seals"},
+		"not sealed":    {memoryFile(t, size, header(fields()...), 0), 0, "seals"},
+		"may grow": {memoryFile(t, size, header(fields()...),
+			unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), 0, "seals"},
+		"may shrink": {memoryFile(t, size, header(fields()...),
+			unix.F_SEAL_GROW|unix.F_SEAL_SEAL), 0, "seals"},
+		"empty": {memoryFile(t, 0, nil, 0), 0, "seals"},
+		"short": {memoryFile(t, 40, header(fields()[:5]...), seals), 0,
+			"read header of a segment of 40 bytes"},
+		"too short":      {memoryFile(t, size-1, header(fields()...), seals), 0, "bytes, not"},
+		"too long":       {memoryFile(t, size+1, header(fields()...), seals), 0, "bytes, not"},
+		"magic":          {memoryFile(t, size, with(0, 7), seals), 0, "magic 0x7"},
+		"version":        {memoryFile(t, size, with(1, 2), seals), 0, "version 2"},
+		"page":           {memoryFile(t, size, with(2, 2*page), seals), 0, "pages of"},
+		"no ranks":       {memoryFile(t, size, with(3, 0), seals), 0, "0 ranks"},
+		"many ranks":     {memoryFile(t, size, with(3, MaxRanks+1), seals), 0, "65 ranks"},
+		"negative ranks": {memoryFile(t, size, with(3, 1<<64-2), seals), 0, "ranks"},
+		"other ranks":    {memoryFile(t, size, with(3, 3), seals), 0, "bytes, not"},
+		"odd ring":       {memoryFile(t, size, with(4, 5000), seals), 0, "rings of"},
+		"no ring":        {memoryFile(t, size, with(4, 0), seals), 0, "rings of"},
+		"huge ring":      {memoryFile(t, size, with(4, 1<<40), seals), 0, "rings of"},
+		"other reply ring": {memoryFile(t, size, with(5, uint64(2*good.reply)), seals), 0,
+			"bytes, not"},
+		"overflowing reply": {memoryFile(t, size, with(5, 1<<63), seals), 0, "rings of"},
+		"rank beyond": {memoryFile(t, size, header(fields()...), seals), 2,
+			"rank 2 of a segment for 2"},
 		"rank below":         {memoryFile(t, size, header(fields()...), seals), -1, "rank -1"},
 		"a segment of zeros": {memoryFile(t, size, nil, seals), 0, "magic 0x0"},
 	} {
@@ -115,7 +120,8 @@ func TestMapRefuses(t *testing.T) {
 func FuzzMap(f *testing.F) {
 	l, err := plan(1, 32<<10)
 	must(f, err)
-	f.Add(header(magic, version, uint64(l.page), 1, uint64(l.broadcast), uint64(l.reply)), uint32(l.size()))
+	f.Add(header(magic, version, uint64(l.page), 1, uint64(l.broadcast), uint64(l.reply)),
+		uint32(l.size()))
 	f.Add(header(magic, version, 4096, 1<<63, 4096, 4096), uint32(1<<20))
 	f.Add([]byte{1}, uint32(4))
 	f.Fuzz(func(t *testing.T, head []byte, size uint32) {
@@ -124,7 +130,8 @@ func FuzzMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := r.Recv(past()); err != queue.ErrTimeout && !errors.Is(err, queue.ErrClosed) && !errors.Is(err, ErrCorrupt) {
+		if _, err := r.Recv(past()); err != queue.ErrTimeout && !errors.Is(err, queue.ErrClosed) &&
+			!errors.Is(err, ErrCorrupt) {
 			t.Error(err)
 		}
 		must(t, r.Close())
@@ -145,7 +152,8 @@ func corruption(t testing.TB, script []byte) {
 	}
 	control := int(d.m.control())
 	known := func(err error) {
-		if err != nil && !errors.Is(err, queue.ErrTimeout) && !errors.Is(err, queue.ErrClosed) && !errors.Is(err, ErrCorrupt) {
+		if err != nil && !errors.Is(err, queue.ErrTimeout) && !errors.Is(err, queue.ErrClosed) &&
+			!errors.Is(err, ErrCorrupt) {
 			t.Errorf("unknown error: %v", err)
 		}
 	}
@@ -166,7 +174,8 @@ func corruption(t testing.TB, script []byte) {
 			known(err)
 			for range got {
 			}
-		case 8: // anything in the control pages but the words of futexes, which the test does not set
+		// anything in the control pages but the words of futexes, which the test does not set
+		case 8:
 			d.m.mem[d.m.page+a%(control-d.m.page)] = v
 		case 9: // anything in the rings
 			d.m.mem[control+a%(len(d.m.mem)-control)] = v
@@ -178,7 +187,8 @@ func corruption(t testing.TB, script []byte) {
 				at += d.m.rankPage(a % 2)
 			}
 			word := d.m.mem[at : at+8]
-			binary.NativeEndian.PutUint64(word, binary.NativeEndian.Uint64(word)+uint64(int64(int8(v)))*8)
+			binary.NativeEndian.PutUint64(word,
+				binary.NativeEndian.Uint64(word)+uint64(int64(int8(v)))*8)
 		case 11: // a header, to a length near the ring's
 			at := control + a%(len(d.m.mem)-control)&^7
 			binary.NativeEndian.PutUint64(d.m.mem[at:], uint64(v&7)<<32|uint64(a)*uint64(v))
@@ -223,7 +233,8 @@ func TestCorruptNamed(t *testing.T) {
 	corrupt := func(err error, rank int, detail string) {
 		t.Helper()
 		var e *CorruptError
-		if !errors.As(err, &e) || !errors.Is(err, ErrCorrupt) || e.Rank != rank || !strings.Contains(err.Error(), detail) {
+		if !errors.As(err, &e) || !errors.Is(err, ErrCorrupt) || e.Rank != rank ||
+			!strings.Contains(err.Error(), detail) {
 			t.Errorf("%v, not of rank %d and %q", err, rank, detail)
 		}
 	}

@@ -31,9 +31,11 @@ func TestIdleParks(t *testing.T) {
 			answered <- rank
 		}
 	}()
-	for until := soon(); d.shared.data.sleepers.Load() != ranks || d.shared.replies.sleepers.Load() != 1; time.Sleep(time.Millisecond) {
+	for until := soon(); d.shared.data.sleepers.Load() != ranks ||
+		d.shared.replies.sleepers.Load() != 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("%d of %d ranks sleep, %d driver", d.shared.data.sleepers.Load(), ranks, d.shared.replies.sleepers.Load())
+			t.Fatalf("%d of %d ranks sleep, %d driver", d.shared.data.sleepers.Load(), ranks,
+				d.shared.replies.sleepers.Load())
 		}
 	}
 	before, word := processorTime(t), d.shared.data.word.Load()

@@ -39,8 +39,8 @@ func plan(ranks int, memory int64) (layout, error) {
 	}
 	l := layout{page: os.Getpagesize(), ranks: ranks}
 	if least := l.least(); memory < least {
-		return layout{}, fmt.Errorf("ring: %d bytes of shared memory for %d ranks, which need at least %d",
-			memory, ranks, least)
+		return layout{}, fmt.Errorf("ring: %d bytes of shared memory for %d ranks, which need at "+
+			"least %d", memory, ranks, least)
 	}
 	l.broadcast = ringSize(memory / 2)
 	l.reply = ringSize((memory - l.control() - int64(l.broadcast)) / int64(ranks))

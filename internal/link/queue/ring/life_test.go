@@ -96,7 +96,8 @@ func TestDrop(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	d.Drop(2, 1, -1)
 	wg.Wait()
-	if _, err := rs[1].Recv(soon()); !errors.Is(err, queue.ErrClosed) || !strings.Contains(err.Error(), "dropped") {
+	if _, err := rs[1].Recv(soon()); !errors.Is(err, queue.ErrClosed) ||
+		!strings.Contains(err.Error(), "dropped") {
 		t.Error(err)
 	}
 	if err := rs[1].Send(nil, soon()); !errors.Is(err, queue.ErrClosed) {
@@ -118,7 +119,8 @@ func TestWords(t *testing.T) {
 	d, rs := segment(t, 2, 0)
 	w := rs[1].Status()
 	w.Received(5)
-	if s := d.Status(1); s.Received != 5 || s.Changes != 1 || d.Status(0) != (status.Snapshot{}) || d.Status(2) != (status.Snapshot{}) {
+	if s := d.Status(1); s.Received != 5 || s.Changes != 1 || d.Status(0) != (status.Snapshot{}) ||
+		d.Status(2) != (status.Snapshot{}) {
 		t.Errorf("status %+v", s)
 	}
 	must(t, rs[1].Close())
@@ -198,7 +200,10 @@ func TestCloseAnytime(t *testing.T) {
 			})
 			closers = append(closers, r.Close)
 		}
-		rng.Shuffle(len(closers), func(i, j int) { closers[i], closers[j] = closers[j], closers[i] })
+		rng.Shuffle(len(closers), func(i, j int) {
+			closers[i], closers[j] = closers[j],
+				closers[i]
+		})
 		for _, c := range closers {
 			time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
 			wg.Go(func() { must(t, c()) })

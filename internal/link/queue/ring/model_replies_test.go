@@ -57,14 +57,19 @@ func (c repliesModel) build() *model {
 }
 
 // driver is Driver.Recv and Release.
-func (c repliesModel) driver(m *model, sent, taken, left [2]int, dropped, closed, replies int, space, rings [2]int) {
+func (c repliesModel) driver(m *model, sent, taken, left [2]int, dropped, closed, replies int,
+	space, rings [2]int) {
 	a, id := m.actor("driver")
-	const next, at, held, alone, looked, waits = 0, 1, 3, 4, 5, 6 // locals; at takes two, held is a rank plus 1
+	// locals; at takes two, held is a rank plus 1
+	const next, at, held, alone, looked, waits = 0, 1, 3, 4, 5, 6
 	finished := func(s *state) bool {
 		return s.vars[left[0]] != 0 && (s.vars[left[1]] != 0 || s.vars[dropped] != 0)
 	}
 	a.label("recv")
-	a.local("held?", func(s *state) string { return []string{"wait", "release 0", "release 1"}[s.locals[id][held]] })
+	a.local("held?", func(s *state) string {
+		return []string{"wait", "release 0",
+			"release 1"}[s.locals[id][held]]
+	})
 	for r := range 2 {
 		a.label(fmt.Sprint("release ", r))
 		a.step(fmt.Sprint("free ", r), func(s *state) string {
@@ -143,7 +148,8 @@ func (c repliesModel) driver(m *model, sent, taken, left [2]int, dropped, closed
 		return "end"
 	})
 	a.stuck = func(s *state) bool {
-		return s.vars[sent[0]] != s.locals[id][at] || s.vars[sent[1]] != s.locals[id][at+1] || s.vars[closed] != 0 || finished(s)
+		return s.vars[sent[0]] != s.locals[id][at] || s.vars[sent[1]] != s.locals[id][at+1] ||
+			s.vars[closed] != 0 || finished(s)
 	}
 }
 
@@ -197,7 +203,10 @@ func (c repliesModel) rank(m *model, r, sent, taken, left, closed, replies, spac
 		}
 		return "end"
 	})
-	a.stuck = func(s *state) bool { return s.vars[closed] != 0 || s.locals[id][tail] < s.vars[taken]+int8(c.cells) }
+	a.stuck = func(s *state) bool {
+		return s.vars[closed] != 0 ||
+			s.locals[id][tail] < s.vars[taken]+int8(c.cells)
+	}
 }
 
 var repliesModels = map[string]repliesModel{

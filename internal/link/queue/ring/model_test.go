@@ -29,8 +29,10 @@ func (c broadcastModel) build() *model {
 	m := &model{}
 	sent := m.variable("sent")
 	head := [2]int{m.variable("head 0"), m.variable("head 1")}
-	dropped := [2]int{m.variable("dropped 0"), m.variable("dropped 1")}               // the driver's
-	droppedCopy := [2]int{m.variable("dropped copy 0"), m.variable("dropped copy 1")} // the rank's copy
+	// the driver's
+	dropped := [2]int{m.variable("dropped 0"), m.variable("dropped 1")}
+	// the rank's copy
+	droppedCopy := [2]int{m.variable("dropped copy 0"), m.variable("dropped copy 1")}
 	left := [2]int{m.variable("left 0"), m.variable("left 1")}
 	rankClosed := [2]int{m.variable("closed 0"), m.variable("closed 1")}
 	closed, closedCopy := m.variable("closed"), m.variable("closed copy")
@@ -41,7 +43,8 @@ func (c broadcastModel) build() *model {
 	}
 	c.writer(m, sent, head, dropped, left, closed, data, space, ring)
 	for r := range 2 {
-		c.reader(m, r, sent, head[r], droppedCopy[r], left[r], rankClosed[r], closedCopy, data, space, ring)
+		c.reader(m, r, sent, head[r], droppedCopy[r], left[r], rankClosed[r], closedCopy, data,
+			space, ring)
 	}
 	set := func(a *actor, name string, v int) {
 		a.step(name, func(s *state) string { s.vars[v] = 1; return "" })
@@ -86,7 +89,8 @@ func (c broadcastModel) build() *model {
 }
 
 // writer is Driver.Send, for all records.
-func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, closed, data, space, ring int) {
+func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, closed, data, space,
+	ring int) {
 	a, id := m.actor("driver")
 	const next, tail, limit, lowest, waits = 0, 1, 2, 3, 4 // locals; waits takes two
 	need := func(s *state) (pad, size int) {
@@ -114,18 +118,20 @@ func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, c
 	})
 	for r := range 2 {
 		behind := fmt.Sprint("behind ", r)
-		a.load(r == 1 && (c.mortalRank || c.liveDrop), fmt.Sprint("dropped? ", r), func(s *state) string {
-			if s.vars[dropped[r]] != 0 {
-				return behind
-			}
-			return ""
-		})
-		a.load(c.mortalDriver || r == 1 && c.rankClose, fmt.Sprint("left? ", r), func(s *state) string {
-			if s.vars[left[r]] != 0 {
-				return behind
-			}
-			return ""
-		})
+		a.load(r == 1 && (c.mortalRank || c.liveDrop), fmt.Sprint("dropped? ", r),
+			func(s *state) string {
+				if s.vars[dropped[r]] != 0 {
+					return behind
+				}
+				return ""
+			})
+		a.load(c.mortalDriver || r == 1 && c.rankClose, fmt.Sprint("left? ", r),
+			func(s *state) string {
+				if s.vars[left[r]] != 0 {
+					return behind
+				}
+				return ""
+			})
 		a.step(fmt.Sprint("head ", r), func(s *state) string {
 			s.locals[id][lowest] = min(s.locals[id][lowest], s.vars[head[r]])
 			return ""
@@ -200,14 +206,18 @@ func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, c
 }
 
 // reader is Rank.Recv and Release, until it is closed.
-func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClosed, closed, data, space, ring int) {
+func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClosed, closed, data,
+	space, ring int) {
 	a, id := m.actor(fmt.Sprint("rank ", r))
 	// Locals. at is reader.head, freed and seen as there; what holds what was found; waits takes
 	// two.
 	const at, freed, known, expected, what, sawClosed, waits = 0, 1, 2, 3, 4, 5, 6
 	cell := func(s *state, i int) int8 { return s.vars[ring+(int(s.locals[id][at])+i)%c.cells] }
 	// lives reports whether the records of the rank must not be overwritten.
-	lives := func(s *state) bool { return s.vars[dropped] == 0 && s.vars[rankClosed] == 0 && s.vars[left] == 0 }
+	lives := func(s *state) bool {
+		return s.vars[dropped] == 0 && s.vars[rankClosed] == 0 &&
+			s.vars[left] == 0
+	}
 	release := func(then string) {
 		a.step("free", func(s *state) string {
 			s.locals[id][freed] = s.locals[id][at]
@@ -219,7 +229,8 @@ func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClose
 	}
 
 	a.label("recv")
-	a.load(c.driverClose, "closed?", func(s *state) string { s.locals[id][sawClosed] = s.vars[closed]; return "" })
+	a.load(c.driverClose, "closed?",
+		func(s *state) string { s.locals[id][sawClosed] = s.vars[closed]; return "" })
 	a.label("take")
 	a.step("check", func(s *state) string {
 		s.locals[id][what] = 0
@@ -319,7 +330,8 @@ func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClose
 		return "end"
 	})
 	a.stuck = func(s *state) bool {
-		return s.vars[sent] != s.locals[id][at] || s.locals[id][freed] != s.locals[id][at] || s.vars[closed] != 0 || !lives(s)
+		return s.vars[sent] != s.locals[id][at] || s.locals[id][freed] != s.locals[id][at] ||
+			s.vars[closed] != 0 || !lives(s)
 	}
 }
 
@@ -341,8 +353,10 @@ var broadcastModels = map[string]broadcastModel{
 	"a rank closes":                      {cells: 3, sizes: []int{2, 2, 1}, rankClose: true},
 	"a rank closes, one cell":            {cells: 1, sizes: []int{1, 1, 1}, rankClose: true},
 	"records of two cells":               {cells: 3, sizes: []int{2, 2}},
-	"the driver closes, a rank is still": {cells: 1, sizes: []int{1, 1}, driverClose: true, still: true},
-	"the driver closes, a rank has died": {cells: 1, sizes: []int{1, 1}, driverClose: true, mortalRank: true},
+	"the driver closes, a rank is still": {cells: 1, sizes: []int{1, 1}, driverClose: true,
+		still: true},
+	"the driver closes, a rank has died": {cells: 1, sizes: []int{1, 1}, driverClose: true,
+		mortalRank: true},
 }
 
 func TestModelBroadcast(t *testing.T) {
@@ -370,34 +384,51 @@ func TestModelNeedsEveryStep(t *testing.T) {
 	}{
 		{model: "two ranks", actor: "driver", without: []string{"bump data"}, want: "sleeps"},
 		{model: "two ranks", actor: "driver", without: []string{"wake data"}, want: "sleeps"},
-		{model: "a ring of one cell", actor: "driver", without: []string{"announce space", "withdraw space"}, want: "sleeps"},
+		{model: "a ring of one cell", actor: "driver", without: []string{"announce space",
+			"withdraw space"}, want: "sleeps"},
 		{model: "two ranks", actor: "driver", without: []string{"recheck space"}, want: "sleeps"},
-		{model: "a ring of one cell", actor: "driver", swap: []string{"observe space", "observed space"}, want: "sleeps"},
-		{model: "two ranks", actor: "driver", swap: []string{"publish", "bump data"}, want: "sleeps"},
-		{model: "records of two cells", actor: "driver", swap: []string{"publish", "payload"}, want: "got"},
+		{model: "a ring of one cell", actor: "driver", swap: []string{"observe space",
+			"observed space"}, want: "sleeps"},
+		{model: "two ranks", actor: "driver", swap: []string{"publish", "bump data"},
+			want: "sleeps"},
+		{model: "records of two cells", actor: "driver", swap: []string{"publish", "payload"},
+			want: "got"},
 		{model: "two ranks", actor: "driver", without: []string{"head 1"}, want: "rank 1 got"},
 		{model: "two ranks", actor: "driver", without: []string{"pad"}, want: "got"},
 		{model: "two ranks", actor: "rank 0", without: []string{"bump space"}, want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", without: []string{"wake space"}, want: "sleeps"},
-		{model: "two ranks", actor: "rank 0", without: []string{"announce data", "withdraw data"}, want: "sleeps"},
+		{model: "two ranks", actor: "rank 0", without: []string{"announce data", "withdraw data"},
+			want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", without: []string{"recheck data"}, want: "sleeps"},
-		{model: "two ranks", actor: "rank 0", swap: []string{"observe data", "observed data"}, want: "sleeps"},
-		{model: "a ring of one cell", actor: "rank 0", swap: []string{"free", "bump space"}, want: "sleeps"},
+		{model: "two ranks", actor: "rank 0", swap: []string{"observe data", "observed data"},
+			want: "sleeps"},
+		{model: "a ring of one cell", actor: "rank 0", swap: []string{"free", "bump space"},
+			want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", swap: []string{"free", "use"}, want: "overwritten"},
-		{model: "pieces, large ones", actor: "rank 0", without: []string{"nothing"}, want: "sleeps"},
+		{model: "pieces, large ones", actor: "rank 0", without: []string{"nothing"},
+			want: "sleeps"},
 		{model: "a rank dies", actor: "drop", without: []string{"drop"}, want: "sleeps"},
 		{model: "a rank dies", actor: "drop", without: []string{"bump space"}, want: "sleeps"},
 		{model: "a rank dies", actor: "drop", without: []string{"wake space"}, want: "sleeps"},
-		{model: "a living rank is dropped", actor: "drop", without: []string{"bump data"}, want: "sleeps"},
-		{model: "a living rank is dropped", actor: "drop", swap: []string{"copy dropped", "drop"}, want: "rank 1"},
-		{model: "the driver closes", actor: "close", without: []string{"bump data"}, want: "sleeps"},
-		{model: "the driver closes", actor: "close", without: []string{"wake data"}, want: "sleeps"},
-		{model: "the driver closes, a rank is still", actor: "close", without: []string{"wake space"}, want: "sleeps"},
-		{model: "the driver dies, the ranks close", actor: "close 0", without: []string{"bump data"}, want: "sleeps"},
-		{model: "a rank closes, one cell", actor: "close 1", without: []string{"bump space"}, want: "sleeps"},
-		{model: "a rank closes", actor: "close 1", swap: []string{"close", "leave"}, want: "rank 1 got"},
+		{model: "a living rank is dropped", actor: "drop", without: []string{"bump data"},
+			want: "sleeps"},
+		{model: "a living rank is dropped", actor: "drop", swap: []string{"copy dropped", "drop"},
+			want: "rank 1"},
+		{model: "the driver closes", actor: "close", without: []string{"bump data"},
+			want: "sleeps"},
+		{model: "the driver closes", actor: "close", without: []string{"wake data"},
+			want: "sleeps"},
+		{model: "the driver closes, a rank is still", actor: "close",
+			without: []string{"wake space"}, want: "sleeps"},
+		{model: "the driver dies, the ranks close", actor: "close 0",
+			without: []string{"bump data"}, want: "sleeps"},
+		{model: "a rank closes, one cell", actor: "close 1", without: []string{"bump space"},
+			want: "sleeps"},
+		{model: "a rank closes", actor: "close 1", swap: []string{"close", "leave"},
+			want: "rank 1 got"},
 	} {
-		t.Run(strings.Join(append([]string{c.model, c.actor, c.want}, append(c.without, c.swap...)...), "/"), func(t *testing.T) {
+		t.Run(strings.Join(append([]string{c.model, c.actor, c.want}, append(c.without,
+			c.swap...)...), "/"), func(t *testing.T) {
 			m := broadcastModels[c.model].build()
 			for _, name := range c.without {
 				if !m.without(c.actor, name) {

@@ -176,7 +176,8 @@ func TestStream(t *testing.T) {
 				must(t, err)
 				if len(got) == 4 {
 					if in[rank].Number != uint64(n/repliesPer) {
-						t.Errorf("rank %d sent %d records, not %d", rank, in[rank].Number, n/repliesPer)
+						t.Errorf("rank %d sent %d records, not %d", rank, in[rank].Number,
+							n/repliesPer)
 					}
 					wg.Wait()
 					if sum := binary.LittleEndian.Uint32(got); sum != out.Sum {
@@ -295,7 +296,8 @@ func TestKilledReader(t *testing.T) {
 	for recv(time.Now().Add(200*time.Millisecond)) == nil {
 	}
 	if n := len(sender); n != 0 || got[1] != 1 {
-		t.Fatalf("the driver did not wait for the dead rank: %v; %d records of it", <-sender, got[1])
+		t.Fatalf("the driver did not wait for the dead rank: %v; %d records of it", <-sender,
+			got[1])
 	}
 	d.Drop(1)
 	for got[0] <= more {
@@ -330,7 +332,8 @@ func TestKilledDriver(t *testing.T) {
 		p := start(t, nil, "driver", 2, 0)
 		line, err := bufio.NewReader(p.stdout).ReadString('\n')
 		must(t, err)
-		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%s", p.Process.Pid, strings.TrimSpace(line)), os.O_RDWR, 0)
+		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%s", p.Process.Pid, strings.TrimSpace(line)),
+			os.O_RDWR, 0)
 		must(t, err)
 		var wg sync.WaitGroup
 		var rs []*Rank
@@ -355,7 +358,8 @@ func TestKilledDriver(t *testing.T) {
 			})
 		}
 		must(t, f.Close())
-		for wait := soon(); !some[0].Load() || !some[1].Load(); time.Sleep(time.Duration(round) * time.Millisecond) {
+		for wait := soon(); !some[0].Load() ||
+			!some[1].Load(); time.Sleep(time.Duration(round) * time.Millisecond) {
 			if time.Now().After(wait) {
 				t.Fatal("the ranks do not get records")
 			}

@@ -69,8 +69,9 @@ func (r *reader) take() (record []byte, what found, err error) {
 		need := recordHeader + (length+7)&^7
 		if need > r.seen-r.head || need > size-at || flags > flagPad ||
 			flags&flagPad != 0 && flags != flagPad {
-			return nil, nothing, r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d",
-				length, flags, r.head, r.seen, size)
+			return nil, nothing,
+				r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d", length,
+					flags, r.head, r.seen, size)
 		}
 		r.head += need
 		if flags == flagPad {

@@ -62,20 +62,25 @@ func must(t testing.TB, err error) {
 func TestPlan(t *testing.T) {
 	for ranks := 1; ranks <= MaxRanks; ranks++ {
 		least := layout{page: os.Getpagesize(), ranks: ranks}.least()
-		for _, memory := range []int64{least, least + 1, 3 * least, DefaultMemory, DefaultMemory - 1, 100 << 20, 8 << 30} {
+		for _, memory := range []int64{least, least + 1, 3 * least, DefaultMemory,
+			DefaultMemory - 1, 100 << 20, 8 << 30} {
 			l, err := plan(ranks, memory)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.check(); err != nil || l.size() > memory || memory < 2<<30 && int64(l.broadcast)*4 <= memory {
-				t.Errorf("%d ranks in %d bytes: %+v of %d bytes, %v", ranks, memory, l, l.size(), err)
+			if err := l.check(); err != nil || l.size() > memory || memory < 2<<30 &&
+				int64(l.broadcast)*4 <= memory {
+				t.Errorf("%d ranks in %d bytes: %+v of %d bytes, %v", ranks, memory, l, l.size(),
+					err)
 			}
 		}
-		if _, err := plan(ranks, least-1); err == nil || !strings.Contains(err.Error(), fmt.Sprint("at least ", least)) {
+		if _, err := plan(ranks, least-1); err == nil || !strings.Contains(err.Error(),
+			fmt.Sprint("at least ", least)) {
 			t.Errorf("%d ranks in %d bytes: %v", ranks, least-1, err)
 		}
 	}
-	for _, o := range []Options{{}, {Ranks: -1}, {Ranks: MaxRanks + 1}, {Ranks: 1, Memory: -5}, {Ranks: 2, Memory: 100}} {
+	for _, o := range []Options{{}, {Ranks: -1}, {Ranks: MaxRanks + 1}, {Ranks: 1, Memory: -5},
+		{Ranks: 2, Memory: 100}} {
 		if _, err := Create(o); err == nil {
 			t.Errorf("created %+v", o)
 		}
@@ -89,9 +94,11 @@ func TestControlLayout(t *testing.T) {
 	var b broadcastControl
 	var r rankControl
 	for name, off := range map[string]uintptr{
-		"broadcast data": unsafe.Offsetof(b.data), "broadcast space": unsafe.Offsetof(b.space), "replies": unsafe.Offsetof(b.replies),
-		"rank sent": unsafe.Offsetof(r.sent), "rank taken": unsafe.Offsetof(r.taken), "rank space": unsafe.Offsetof(r.space),
-		"status": unsafe.Offsetof(r.status),
+		"broadcast data": unsafe.Offsetof(b.data), "broadcast space": unsafe.Offsetof(b.space),
+		"replies":   unsafe.Offsetof(b.replies),
+		"rank sent": unsafe.Offsetof(r.sent), "rank taken": unsafe.Offsetof(r.taken),
+		"rank space": unsafe.Offsetof(r.space),
+		"status":     unsafe.Offsetof(r.status),
 	} {
 		if off == 0 || off%linePair != 0 {
 			t.Errorf("%s at %d", name, off)
@@ -108,7 +115,8 @@ func TestEverySize(t *testing.T) {
 		d, rs := segment(t, 2, memory)
 		for size := range 4097 {
 			want := pattern(size, size)
-			// Each is over before the next begins: the race detector does not see what the ring's memory orders.
+			// Each is over before the next begins: the race detector does not see what the ring's
+			// memory orders.
 			var sending sync.WaitGroup
 			sending.Go(func() { must(t, d.Send(want, soon())) })
 			for i, r := range rs {
@@ -122,7 +130,8 @@ func TestEverySize(t *testing.T) {
 				sending.Go(func() { must(t, r.Send(want, soon())) })
 				rank, got, err := d.Recv(soon())
 				if rank != i || err != nil || !bytes.Equal(got, want) {
-					t.Fatalf("from rank %d, size %d: rank %d, %d bytes, %v", i, size, rank, len(got), err)
+					t.Fatalf("from rank %d, size %d: rank %d, %d bytes, %v", i, size, rank,
+						len(got), err)
 				}
 				sending.Wait()
 			}
@@ -134,7 +143,8 @@ func TestEverySize(t *testing.T) {
 func TestPieces(t *testing.T) {
 	d, rs := segment(t, 2, 0)
 	w := &d.out
-	sizes := []int{w.whole - 1, w.whole, w.whole + 1, 2*w.piece - 1, 2 * w.piece, 2*w.piece + 1, len(w.ring), 1 << 20, 3<<20 + 5, 1, 33<<20 + 3, 0, 9}
+	sizes := []int{w.whole - 1, w.whole, w.whole + 1, 2*w.piece - 1, 2 * w.piece, 2*w.piece + 1,
+		len(w.ring), 1 << 20, 3<<20 + 5, 1, 33<<20 + 3, 0, 9}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i, size := range sizes {
@@ -146,7 +156,8 @@ func TestPieces(t *testing.T) {
 			for i, size := range sizes {
 				got, err := r.Recv(soon())
 				if err != nil || !bytes.Equal(got, pattern(i, size)) {
-					t.Errorf("rank %d, record %d: %d bytes, want %d: %v", r.m.exposedAt, i, len(got), size, err)
+					t.Errorf("rank %d, record %d: %d bytes, want %d: %v", r.m.exposedAt, i,
+						len(got), size, err)
 					return
 				}
 				must(t, r.Send(got, soon()))
@@ -158,7 +169,8 @@ func TestPieces(t *testing.T) {
 		rank, got, err := d.Recv(soon())
 		must(t, err)
 		if want := pattern(next[rank], sizes[next[rank]]); !bytes.Equal(got, want) {
-			t.Fatalf("from rank %d, record %d: %d bytes, want %d", rank, next[rank], len(got), len(want))
+			t.Fatalf("from rank %d, record %d: %d bytes, want %d", rank, next[rank], len(got),
+				len(want))
 		}
 		next[rank]++
 	}
@@ -180,7 +192,8 @@ func TestPieces(t *testing.T) {
 	if d.in[0].buffer != nil {
 		t.Error("a buffer that is not used is kept")
 	}
-	if err := d.Send(make([]byte, queue.MaxRecord+1), soon()); err == nil || errors.Is(err, queue.ErrTimeout) {
+	if err := d.Send(make([]byte, queue.MaxRecord+1), soon()); err == nil || errors.Is(err,
+		queue.ErrTimeout) {
 		t.Errorf("record beyond the limit: %v", err)
 	}
 }
@@ -200,7 +213,8 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	var slow *queue.SlowError
-	if !errors.Is(err, queue.ErrTimeout) || !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{1}) || !strings.Contains(err.Error(), "rank 1") {
+	if !errors.Is(err, queue.ErrTimeout) || !errors.As(err, &slow) || !slices.Equal(slow.Ranks,
+		[]int{1}) || !strings.Contains(err.Error(), "rank 1") {
 		t.Fatalf("rank 1 does not read: %v", err)
 	}
 	n-- // the last one was not sent
@@ -221,7 +235,8 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	rs[1].Release()
-	if err := d.Send(make([]byte, 100_000), time.Now().Add(10*time.Millisecond)); !errors.As(err, &slow) || len(slow.Ranks) != 3 {
+	if err := d.Send(make([]byte, 100_000), time.Now().Add(10*time.Millisecond)); !errors.As(err,
+		&slow) || len(slow.Ranks) != 3 {
 		t.Error(err)
 	}
 	go func() { must(t, d.Send([]byte("next"), soon())) }()
@@ -234,7 +249,8 @@ func TestSlowReader(t *testing.T) {
 	for err = nil; err == nil; {
 		err = rs[0].Send(make([]byte, 200), time.Now().Add(20*time.Millisecond))
 	}
-	if !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{-1}) || !strings.Contains(err.Error(), "the driver") {
+	if !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{-1}) ||
+		!strings.Contains(err.Error(), "the driver") {
 		t.Errorf("the driver does not read: %v", err)
 	}
 }
@@ -312,12 +328,14 @@ func TestDeadlines(t *testing.T) {
 		} {
 			began := time.Now()
 			err := f(began.Add(wait))
-			if took := time.Since(began); err != queue.ErrTimeout || took < wait || took > wait+10*time.Second {
+			if took := time.Since(began); err != queue.ErrTimeout || took < wait ||
+				took > wait+10*time.Second {
 				t.Errorf("%s, %v: %v after %v", name, wait, err, took)
 			}
 		}
 	}
-	for e, n := range map[*event]string{&d.shared.data: "data", &d.shared.replies: "replies", &d.shared.space: "space"} {
+	for e, n := range map[*event]string{&d.shared.data: "data", &d.shared.replies: "replies",
+		&d.shared.space: "space"} {
 		if s := e.sleepers.Load(); s != 0 {
 			t.Errorf("%d sleepers on %s", s, n)
 		}

@@ -80,7 +80,8 @@ func (w *writer) init() {
 // send copies a record into the ring, in pieces if it is long.
 func (w *writer) send(record []byte, until time.Time) error {
 	if len(record) > queue.MaxRecord {
-		return fmt.Errorf("ring: record of %d bytes is longer than %d", len(record), queue.MaxRecord)
+		return fmt.Errorf("ring: record of %d bytes is longer than %d", len(record),
+			queue.MaxRecord)
 	}
 	piece := w.piece
 	if len(record) <= w.whole {
@@ -154,7 +155,8 @@ func (w *writer) free(need uint64) (bool, error) {
 		head := p.head.Load()
 		if used := w.tail - head; used > uint64(len(w.ring)) || head%8 != 0 {
 			return false, &CorruptError{Rank: p.rank, Detail: fmt.Sprintf(
-				"position %d as reader of a ring of %d bytes written up to %d", head, len(w.ring), w.tail)}
+				"position %d as reader of a ring of %d bytes written up to %d", head, len(w.ring),
+				w.tail)}
 		}
 		lowest = min(lowest, head)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// OtherWeights writes a file of the built-in weights with the first two layers in each other's place.
-// builtin is the path of package builtin from the test's folder.
+// OtherWeights writes a file of the built-in weights with the first two layers in each other's
+// place. builtin is the path of package builtin from the test's folder.
 func OtherWeights(t testing.TB, builtin string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(builtin, "go-std-tiny", "model.safetensors"))

@@ -159,8 +159,8 @@ func (c *Checkpoint) Release(t Tensor) {
 	c.backing.release(r, t.Data)
 }
 
-// Rest says that the bytes of t will not all be read soon: the pages of a mapped file leave the process,
-// and come back as they are read.
+// Rest says that the bytes of t will not all be read soon: the pages of a mapped file leave the
+// process, and come back as they are read.
 func (c *Checkpoint) Rest(t Tensor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -170,8 +170,8 @@ func (c *Checkpoint) Rest(t Tensor) {
 	}
 }
 
-// Written says that the file of t may have been written since the last call, or since it was opened: that
-// it was only touched or renamed it says too. It is for one goroutine at a time.
+// Written says that the file of t may have been written since the last call, or since it was
+// opened: that it was only touched or renamed it says too. It is for one goroutine at a time.
 func (c *Checkpoint) Written(t Tensor) bool {
 	f, ok := c.backing.(*files)
 	if r := c.tensors[t.Name]; ok && r != nil && !c.closed {
@@ -180,8 +180,8 @@ func (c *Checkpoint) Written(t Tensor) bool {
 	return false
 }
 
-// Settled is an error that names a file that was written since the checkpoint was opened. It comes before
-// any call of Written.
+// Settled is an error that names a file that was written since the checkpoint was opened. It comes
+// before any call of Written.
 func (c *Checkpoint) Settled() error {
 	f, ok := c.backing.(*files)
 	if !ok {
@@ -189,7 +189,8 @@ func (c *Checkpoint) Settled() error {
 	}
 	for _, v := range f.maps {
 		if v.Written() {
-			return fmt.Errorf("model file %s was written while it was loaded: it may be a mix of two", v.file.Name())
+			return fmt.Errorf("model file %s was written while it was loaded: it may be a mix of "+
+				"two", v.file.Name())
 		}
 	}
 	return nil

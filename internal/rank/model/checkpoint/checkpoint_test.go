@@ -13,7 +13,8 @@ import (
 )
 
 // models are the fixtures; all have weights of type BF16.
-var models = []string{"go-std-tiny", "llama-tiny", "opt-tiny", "qwen2-tiny", "qwen3-tiny", "qwen3moe-tiny"}
+var models = []string{"go-std-tiny", "llama-tiny", "opt-tiny", "qwen2-tiny", "qwen3-tiny",
+	"qwen3moe-tiny"}
 
 func modelDir(name string) string {
 	return filepath.Join("..", "..", "..", "..", "testdata", "models", name)
@@ -47,8 +48,10 @@ func TestOpenModels(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tensor.Name != n || tensor.DType != BF16 || len(tensor.Data) != 2*tensor.Elements() || tensor.Elements() == 0 {
-					t.Errorf("%s: %q %v %v with %d bytes", n, tensor.Name, tensor.DType, tensor.Shape, len(tensor.Data))
+				if tensor.Name != n || tensor.DType != BF16 ||
+					len(tensor.Data) != 2*tensor.Elements() || tensor.Elements() == 0 {
+					t.Errorf("%s: %q %v %v with %d bytes", n, tensor.Name, tensor.DType,
+						tensor.Shape, len(tensor.Data))
 				}
 				sum += int64(len(tensor.Data))
 			}
@@ -82,7 +85,8 @@ func TestViews(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(tensor.Data, want[n].Data) || !slices.Equal(tensor.Shape, want[n].Shape) {
+			if !slices.Equal(tensor.Data, want[n].Data) || !slices.Equal(tensor.Shape,
+				want[n].Shape) {
 				t.Errorf("%s differs from the file", n)
 			}
 			part := tensor
@@ -97,7 +101,8 @@ func TestViews(t *testing.T) {
 func TestRelease(t *testing.T) {
 	dir := t.TempDir()
 	const size = 32 << 20
-	header := fmt.Sprintf(`{"pad":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"w":{"dtype":"F32","shape":[%d],"data_offsets":[3,%d]}}`, size/4, size+3)
+	header := fmt.Sprintf(
+		`{"pad":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"w":{"dtype":"F32","shape":[%d],"data_offsets":[3,%d]}}`, size/4, size+3)
 	data := append(file(header, 3), make([]byte, size)...)
 	if err := os.WriteFile(filepath.Join(dir, weightsFile), data, 0o600); err != nil {
 		t.Fatal(err)
@@ -115,7 +120,8 @@ func TestRelease(t *testing.T) {
 	c.Release(tensor)
 	released := residentFile(t)
 	if loaded-before < size/2 || loaded-released < size/2 {
-		t.Errorf("resident file pages: %d before, %d read, %d released; the tensor has %d", before, loaded, released, size)
+		t.Errorf("resident file pages: %d before, %d read, %d released; the tensor has %d", before,
+			loaded, released, size)
 	}
 	if touch(tensor.Data) != 0 {
 		t.Error("released bytes changed")
@@ -159,11 +165,13 @@ func TestReleaseForeign(t *testing.T) {
 	}
 }
 
-const bytesA, bytesB = `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, `{"b":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}`
+const bytesA, bytesB = `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`,
+	`{"b":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}`
 
 func TestOpenSharded(t *testing.T) {
 	f := Embedded("test", map[string][]byte{
-		indexFile:         []byte(`{"metadata":{"total_size":3,"x":[1,{"y":null}],"z":-1.5e3},"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}`),
+		indexFile: []byte(
+			`{"metadata":{"total_size":3,"x":[1,{"y":null}],"z":-1.5e3},"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}`),
 		"1.safetensors":   file(bytesA, 1),
 		"2.safetensors":   file(bytesB, 2),
 		"3.safetensors":   []byte("not named by the index"),
@@ -185,10 +193,12 @@ func TestOpenSharded(t *testing.T) {
 	if !c.Has("a") || c.Has("c") {
 		t.Error("Has is wrong")
 	}
-	if _, err := c.Tensor("a"); err == nil || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), "U8") {
+	if _, err := c.Tensor("a"); err == nil || !strings.Contains(err.Error(), `"a"`) ||
+		!strings.Contains(err.Error(), "U8") {
 		t.Errorf("tensor of type U8: %v", err)
 	}
-	if _, err := c.Tensor("c"); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), `"c"`) {
+	if _, err := c.Tensor("c"); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(),
+		`"c"`) {
 		t.Errorf("unknown tensor: %v", err)
 	}
 	if err := errors.Join(c.Close(), c.Close()); err != nil {
@@ -201,7 +211,8 @@ func TestOpenSharded(t *testing.T) {
 }
 
 func TestSingleFileGoesFirst(t *testing.T) {
-	c, err := Open(Embedded("test", map[string][]byte{weightsFile: file(bytesA, 1), indexFile: []byte("broken")}))
+	c, err := Open(Embedded("test", map[string][]byte{weightsFile: file(bytesA, 1),
+		indexFile: []byte("broken")}))
 	if err != nil || !c.Has("a") {
 		t.Errorf("%v", err)
 	}
@@ -214,31 +225,57 @@ func TestOpenMalformed(t *testing.T) {
 		files map[string][]byte
 		want  string
 	}{
-		{"broken file", map[string][]byte{weightsFile: []byte("short")}, "model.safetensors: malformed checkpoint: file of 5 bytes"},
-		{"index is not JSON", map[string][]byte{indexFile: []byte("x")}, "index.json: unexpected character 'x' at byte 0"},
-		{"index is empty", map[string][]byte{indexFile: nil}, "index.json: unexpected end at byte 0"},
-		{"no weight map", map[string][]byte{indexFile: []byte(`{"metadata":{}}`)}, "weight_map is missing or empty"},
-		{"empty weight map", map[string][]byte{indexFile: index(`{}`)}, "weight_map is missing or empty"},
-		{"two weight maps", map[string][]byte{indexFile: []byte(`{"weight_map":{},"weight_map":{}}`)}, "weight_map occurs twice"},
-		{"bytes behind", map[string][]byte{indexFile: []byte(`{"weight_map":{}}}`)}, "data after the JSON object at byte 17"},
-		{"deep metadata", map[string][]byte{indexFile: []byte(`{"metadata":` + strings.Repeat("[", 1e6))}, "nested deeper than 32 levels"},
-		{"no value", map[string][]byte{indexFile: []byte(`{"metadata":,"weight_map":{}}`)}, "unexpected character ',' at byte 12"},
-		{"name twice", map[string][]byte{indexFile: index(`{"a":"1.safetensors","a":"2.safetensors"}`)}, `tensor "a" occurs twice`},
-		{"shard is a number", map[string][]byte{indexFile: index(`{"a":1}`)}, `tensor "a": expected a string, got '1'`},
-		{"parent", map[string][]byte{indexFile: index(`{"a":"../1.safetensors"}`)}, `shard name "../1.safetensors" is not a plain file name`},
-		{"subfolder", map[string][]byte{indexFile: index(`{"a":"x/1.safetensors"}`)}, "not a plain file name"},
-		{"backslash", map[string][]byte{indexFile: index(`{"a":"..\\1.safetensors"}`)}, "not a plain file name"},
+		{"broken file", map[string][]byte{weightsFile: []byte("short")},
+			"model.safetensors: malformed checkpoint: file of 5 bytes"},
+		{"index is not JSON", map[string][]byte{indexFile: []byte("x")},
+			"index.json: unexpected character 'x' at byte 0"},
+		{"index is empty", map[string][]byte{indexFile: nil},
+			"index.json: unexpected end at byte 0"},
+		{"no weight map", map[string][]byte{indexFile: []byte(`{"metadata":{}}`)},
+			"weight_map is missing or empty"},
+		{"empty weight map", map[string][]byte{indexFile: index(`{}`)},
+			"weight_map is missing or empty"},
+		{"two weight maps", map[string][]byte{indexFile: []byte(
+			`{"weight_map":{},"weight_map":{}}`)}, "weight_map occurs twice"},
+		{"bytes behind", map[string][]byte{indexFile: []byte(`{"weight_map":{}}}`)},
+			"data after the JSON object at byte 17"},
+		{"deep metadata", map[string][]byte{indexFile: []byte(`{"metadata":` + strings.Repeat("[",
+			1e6))}, "nested deeper than 32 levels"},
+		{"no value", map[string][]byte{indexFile: []byte(`{"metadata":,"weight_map":{}}`)},
+			"unexpected character ',' at byte 12"},
+		{"name twice", map[string][]byte{indexFile: index(
+			`{"a":"1.safetensors","a":"2.safetensors"}`)}, `tensor "a" occurs twice`},
+		{"shard is a number", map[string][]byte{indexFile: index(`{"a":1}`)},
+			`tensor "a": expected a string, got '1'`},
+		{"parent", map[string][]byte{indexFile: index(`{"a":"../1.safetensors"}`)},
+			`shard name "../1.safetensors" is not a plain file name`},
+		{"subfolder", map[string][]byte{indexFile: index(`{"a":"x/1.safetensors"}`)},
+			"not a plain file name"},
+		{"backslash", map[string][]byte{indexFile: index(`{"a":"..\\1.safetensors"}`)},
+			"not a plain file name"},
 		{"dots", map[string][]byte{indexFile: index(`{"a":".."}`)}, "not a plain file name"},
 		{"no name", map[string][]byte{indexFile: index(`{"a":""}`)}, "not a plain file name"},
-		{"other kind", map[string][]byte{indexFile: index(`{"a":"full_logits.st"}`), "full_logits.st": file(bytesA, 1)}, `"full_logits.st" is not a .safetensors file`},
-		{"missing shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`)}, `shard "1.safetensors" is missing`},
-		{"truncated shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`), "1.safetensors": file(bytesA, 0)}, "1.safetensors: malformed checkpoint: tensor"},
-		{"empty shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`), "1.safetensors": nil}, "1.safetensors: malformed checkpoint: file of 0 bytes"},
-		{"shard lacks tensor", map[string][]byte{indexFile: index(`{"a":"1.safetensors","b":"1.safetensors"}`), "1.safetensors": file(bytesA, 1)}, `puts tensor "b" in 1.safetensors, which lacks it`},
-		{"tensor in two shards", map[string][]byte{indexFile: index(`{"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"}`),
-			"1.safetensors": file(bytesA, 1), "2.safetensors": file(bytesB, 2), "3.safetensors": file(bytesB, 2)}, `tensor "b" is in both 2.safetensors and 3.safetensors`},
-		{"tensor in another shard", map[string][]byte{indexFile: index(`{"a":"2.safetensors","b":"1.safetensors"}`),
-			"1.safetensors": file(bytesA, 1), "2.safetensors": file(bytesB, 2)}, `tensor "a" is in 1.safetensors, but model.safetensors.index.json says it is in 2.safetensors`},
+		{"other kind", map[string][]byte{indexFile: index(`{"a":"full_logits.st"}`),
+			"full_logits.st": file(bytesA, 1)}, `"full_logits.st" is not a .safetensors file`},
+		{"missing shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`)},
+			`shard "1.safetensors" is missing`},
+		{"truncated shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`),
+			"1.safetensors": file(bytesA, 0)}, "1.safetensors: malformed checkpoint: tensor"},
+		{"empty shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`),
+			"1.safetensors": nil}, "1.safetensors: malformed checkpoint: file of 0 bytes"},
+		{"shard lacks tensor", map[string][]byte{indexFile: index(
+			`{"a":"1.safetensors","b":"1.safetensors"}`), "1.safetensors": file(bytesA, 1)},
+			`puts tensor "b" in 1.safetensors, which lacks it`},
+		{"tensor in two shards",
+			map[string][]byte{indexFile: index(
+				`{"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"}`),
+				"1.safetensors": file(bytesA, 1), "2.safetensors": file(bytesB, 2),
+				"3.safetensors": file(bytesB, 2)},
+			`tensor "b" is in both 2.safetensors and 3.safetensors`},
+		{"tensor in another shard",
+			map[string][]byte{indexFile: index(`{"a":"2.safetensors","b":"1.safetensors"}`),
+				"1.safetensors": file(bytesA, 1), "2.safetensors": file(bytesB, 2)},
+			`tensor "a" is in 1.safetensors, but model.safetensors.index.json says it is in 2.safetensors`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -256,7 +293,8 @@ func TestOpenMalformed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Open(f); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Open(f); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(),
+				tt.want) {
 				t.Errorf("directory: error %v, want ErrMalformed with %q", err, tt.want)
 			}
 		})
@@ -264,8 +302,10 @@ func TestOpenMalformed(t *testing.T) {
 }
 
 func TestNoWeights(t *testing.T) {
-	_, err := Open(Embedded("there", map[string][]byte{"pytorch_model.bin": nil, "full_logits.st": nil}))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "there has neither") || !strings.Contains(err.Error(), "pytorch_model.bin") {
+	_, err := Open(Embedded("there", map[string][]byte{"pytorch_model.bin": nil,
+		"full_logits.st": nil}))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "there has neither") ||
+		!strings.Contains(err.Error(), "pytorch_model.bin") {
 		t.Errorf("error %v", err)
 	}
 	if strings.Contains(err.Error(), "full_logits") {
@@ -295,7 +335,8 @@ func TestDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := f.Names(); !slices.Equal(got, []string{"config.json", "link.json"}) || f.Location() != dir {
+	if got := f.Names(); !slices.Equal(got, []string{"config.json", "link.json"}) ||
+		f.Location() != dir {
 		t.Errorf("names %v of %s", got, f.Location())
 	}
 	if data, err := f.ReadFile("link.json"); err != nil || string(data) != "linked" {
@@ -312,7 +353,8 @@ func TestDir(t *testing.T) {
 	if _, err := f.ReadFile("gone.json"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
-	if _, err := f.Map("folder"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := f.Map("folder"); err == nil || !strings.Contains(err.Error(),
+		"not a regular file") {
 		t.Errorf("folder: %v", err)
 	}
 	if _, err := Dir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {

@@ -18,13 +18,15 @@ type Classifier struct {
 // maxClasses bounds the number of classes.
 const maxClasses = 1 << 16
 
-// readClassifier reads the classes. transformers writes id2label unless there are two without names.
+// readClassifier reads the classes. transformers writes id2label unless there are two without
+// names.
 func readClassifier(f *fields, c *Classifier) {
 	if labels := f.object("id2label"); labels != nil && len(labels.raw) > 0 {
 		for i := range min(len(labels.raw), maxClasses+1) {
 			key := strconv.Itoa(i)
 			if !labels.has(key) {
-				f.fail(ErrMalformed, "id2label", "has %d labels, and none for class %d", len(labels.raw), i)
+				f.fail(ErrMalformed, "id2label", "has %d labels, and none for class %d",
+					len(labels.raw), i)
 				return
 			}
 			c.Labels = append(c.Labels, labels.text(key, ""))

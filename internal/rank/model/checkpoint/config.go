@@ -15,8 +15,8 @@ type Config struct {
 	// family's causal language model where the file lists none; empty when the list holds only
 	// others.
 	Architecture string
-	// Classifier is nil for a causal language model. A classifier has the architecture of one, and its
-	// embedding where that has a head.
+	// Classifier is nil for a causal language model. A classifier has the architecture of one, and
+	// its embedding where that has a head.
 	Classifier *Classifier
 	// ModelType is the family: llama, mistral, qwen2, qwen3, qwen3_moe or opt.
 	ModelType string

@@ -145,7 +145,8 @@ func TestDummyErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := Dummy(tt.specs, 0, tt.dtype); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Dummy(tt.specs, 0, tt.dtype); err == nil || !strings.Contains(err.Error(),
+				tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})

@@ -16,10 +16,10 @@ import (
 var smallFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
 	"tokenizer_config.json", "chat_template.jinja", indexFile}
 
-// Held is the folder of a model as it was when it was held, whatever becomes of the files under their
-// names. Those of weights stay open, and are found by other processes of this host in this one's
-// descriptors (Known); the others are small, and lie in memory that is found in the same way. It is a
-// Folder, and safe for concurrent use.
+// Held is the folder of a model as it was when it was held, whatever becomes of the files under
+// their names. Those of weights stay open, and are found by other processes of this host in this
+// one's descriptors (Known); the others are small, and lie in memory that is found in the same way.
+// It is a Folder, and safe for concurrent use.
 type Held struct {
 	path  string
 	names []string
@@ -35,8 +35,8 @@ type heldFile struct {
 	// file is the one of the folder, or of a small one a copy.
 	file  *os.File
 	small bool
-	// seen is how the folder's file was when its sum was last found to be the right one, opened how the
-	// open one was.
+	// seen is how the folder's file was when its sum was last found to be the right one, opened how
+	// the open one was.
 	seen, opened stamp
 }
 
@@ -189,9 +189,9 @@ func (h *Held) Age() time.Duration {
 	return time.Duration(time.Now().UnixNano() - last)
 }
 
-// Look compares the folder with what is held. changed is about the first file that is another one under
-// its name now, nil when there is none. lost is about the first whose content is nowhere any more: it was
-// overwritten in place. Without weights their files are not looked at.
+// Look compares the folder with what is held. changed is about the first file that is another one
+// under its name now, nil when there is none. lost is about the first whose content is nowhere any
+// more: it was overwritten in place. Without weights their files are not looked at.
 func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,8 +210,8 @@ func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
 	return changed, lost
 }
 
-// Overwritten is about the first file whose content is nowhere any more, nil when there is none. It costs a
-// system call for each.
+// Overwritten is about the first file whose content is nowhere any more, nil when there is none. It
+// costs a system call for each.
 func (h *Held) Overwritten() *ChangedError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -259,7 +259,8 @@ func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
 	return changed, lost
 }
 
-// now is the sum of the file at path, "" if there is none. The file is nil where it need not be opened.
+// now is the sum of the file at path, "" if there is none. The file is nil where it need not be
+// opened.
 func (f *heldFile) now(path string) (file *os.File, at stamp, sum string) {
 	var s unix.Stat_t
 	if unix.Stat(path, &s) == nil && stampOf(&s) == f.seen {

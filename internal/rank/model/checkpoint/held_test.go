@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// large is a file of weights that is too large for all of it to be in its sum: tensors of many sizes.
+// large is a file of weights that is too large for all of it to be in its sum: tensors of many
+// sizes.
 func large(t testing.TB, seed uint64) []byte {
 	t.Helper()
 	header, at := map[string]any{}, 0
@@ -77,24 +78,28 @@ func hold(t testing.TB, dir string) *Held {
 	return h
 }
 
-// TestIdentity: copies have one identity, and whatever a training changes makes another one, in each tensor
-// alone, too.
+// TestIdentity: copies have one identity, and whatever a training changes makes another one, in
+// each tensor alone, too.
 func TestIdentity(t *testing.T) {
 	weights := large(t, 1)
 	if len(weights) <= wholeSum {
 		t.Fatal("the file is small")
 	}
 	first := hold(t, modelOf(t, weights)).Files()
-	if names := []string{first[0].Name, first[1].Name}; len(first) != 2 || first[0].Name != "config.json" ||
-		first[1].Name != weightsFile {
+	if names := []string{first[0].Name, first[1].Name}; len(first) != 2 ||
+		first[0].Name != "config.json" || first[1].Name != weightsFile {
 		t.Fatalf("held: %v", names)
 	}
-	if again := hold(t, modelOf(t, weights)).Files(); !slices.Equal(again, first) || Identity(again) != Identity(first) {
+	if again := hold(t, modelOf(t, weights)).Files(); !slices.Equal(again, first) ||
+		Identity(again) != Identity(first) {
 		t.Errorf("a copy is %v, not %v", again, first)
 	}
 	for name, change := range map[string]func(b []byte) []byte{
 		"shorter": func(b []byte) []byte { return b[:len(b)-1] },
-		"header":  func(b []byte) []byte { return bytes.Replace(b, []byte("t007"), []byte("u007"), 1) },
+		"header": func(b []byte) []byte {
+			return bytes.Replace(b, []byte("t007"), []byte("u007"),
+				1)
+		},
 	} {
 		other := hold(t, modelOf(t, change(bytes.Clone(weights)))).Files()
 		if other[1] == first[1] || other[0] != first[0] || Identity(other) == Identity(first) {
@@ -119,13 +124,14 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestHeld changes a folder in each way, and says what is found: by the one that holds it, and by another
-// process that knows what it wants.
+// TestHeld changes a folder in each way, and says what is found: by the one that holds it, and by
+// another process that knows what it wants.
 func TestHeld(t *testing.T) {
 	weights, trained := large(t, 1), large(t, 2)
 	replace := func(dir string, content []byte) {
 		write(t, dir, "new", content)
-		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, weightsFile)); err != nil {
+		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir,
+			weightsFile)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,17 +143,27 @@ func TestHeld(t *testing.T) {
 	}{
 		"nothing": {func(string) {}, false, false, false},
 		"touched": {func(dir string) {
-			if err := os.Chtimes(filepath.Join(dir, weightsFile), time.Time{}, time.Now()); err != nil {
+			if err := os.Chtimes(filepath.Join(dir, weightsFile), time.Time{},
+				time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}, false, false, false},
-		"a copy":                {func(dir string) { replace(dir, weights) }, false, false, false},
-		"another":               {func(dir string) { replace(dir, trained) }, true, false, true},
-		"removed":               {func(dir string) { os.RemoveAll(dir) }, true, false, true},
-		"overwritten":           {func(dir string) { write(t, dir, weightsFile, trained) }, true, true, true},
-		"cut":                   {func(dir string) { write(t, dir, weightsFile, weights[:1000]) }, true, true, true},
-		"overwritten, put back": {func(dir string) { write(t, dir, weightsFile, trained); replace(dir, weights) }, false, false, false},
-		"configuration":         {func(dir string) { write(t, dir, "config.json", []byte(`{"a": 2}`)) }, true, false, true},
+		"a copy":  {func(dir string) { replace(dir, weights) }, false, false, false},
+		"another": {func(dir string) { replace(dir, trained) }, true, false, true},
+		"removed": {func(dir string) { os.RemoveAll(dir) }, true, false, true},
+		"overwritten": {func(dir string) { write(t, dir, weightsFile, trained) }, true,
+			true, true},
+		"cut": {func(dir string) { write(t, dir, weightsFile, weights[:1000]) },
+			true, true, true},
+		"overwritten, put back": {func(dir string) {
+			write(t, dir, weightsFile,
+				trained)
+			replace(dir, weights)
+		}, false, false, false},
+		"configuration": {func(dir string) {
+			write(t, dir, "config.json",
+				[]byte(`{"a": 2}`))
+		}, true, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := modelOf(t, weights)
@@ -172,7 +188,8 @@ func TestHeld(t *testing.T) {
 					t.Errorf("holder %d: %v", holder, err)
 				}
 				if err != nil {
-					if bad := (*ChangedError)(nil); !errors.As(err, &bad) && !errors.Is(err, os.ErrNotExist) {
+					if bad := (*ChangedError)(nil); !errors.As(err, &bad) && !errors.Is(err,
+						os.ErrNotExist) {
 						t.Errorf("%v", err)
 					}
 				} else if !bytes.Equal(v.Data, weights) || string(raw) != `{"a": 1}` {
@@ -186,8 +203,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestWritten: a view knows that its file was written, touched or renamed, and once that is known it is
-// asked again.
+// TestWritten: a view knows that its file was written, touched or renamed, and once that is known
+// it is asked again.
 func TestWritten(t *testing.T) {
 	dir := modelOf(t, large(t, 1))
 	path := filepath.Join(dir, weightsFile)

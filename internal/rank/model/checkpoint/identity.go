@@ -19,8 +19,8 @@ type File struct {
 	Name string
 	Size int64
 	// Sum is of all that is in a small file. Of a large one with weights it is of the header and of
-	// samples: some of every tensor, some evenly spread. Another training of the same model has almost
-	// no number in common.
+	// samples: some of every tensor, some evenly spread. Another training of the same model has
+	// almost no number in common.
 	Sum string
 }
 
@@ -42,30 +42,31 @@ type ChangedError struct {
 	Path string
 	// Want and Got name its content as it was loaded and as it is; Got is "" when there is none.
 	Want, Got string
-	// Written says that it was not replaced but overwritten in place, which leaves nothing of what it
-	// was.
+	// Written says that it was not replaced but overwritten in place, which leaves nothing of what
+	// it was.
 	Written bool
 }
 
 // Error says what can be done, too.
 func (e *ChangedError) Error() string {
-	how := fmt.Sprintf("is another file now (its identity is %s, that of what is loaded %s)", e.Got, e.Want)
+	how := fmt.Sprintf("is another file now (its identity is %s, that of what is loaded %s)", e.Got,
+		e.Want)
 	switch {
 	case e.Written:
-		how = fmt.Sprintf("was overwritten in place (its identity is %s, that of what was loaded %s)", e.Got,
-			e.Want)
+		how = fmt.Sprintf("was overwritten in place (its identity is %s, that of what was loaded "+
+			"%s)", e.Got, e.Want)
 	case e.Got == "":
 		how = fmt.Sprintf("is gone (its identity was %s)", e.Want)
 	}
-	return fmt.Sprintf("model file %s %s: put the one that was loaded back, or restart the server to serve "+
-		"what is there (--on-model-change adopt does so without)", e.Path, how)
+	return fmt.Sprintf("model file %s %s: put the one that was loaded back, or restart the "+
+		"server to serve what is there (--on-model-change adopt does so without)", e.Path, how)
 }
 
 const (
 	// wholeSum is up to which size all of a file is in its sum.
 	wholeSum = 16 << 20
-	// A larger one is sampled in so many places, so many bytes each, and each of its tensors, but for
-	// the ones beyond so many, in the middle.
+	// A larger one is sampled in so many places, so many bytes each, and each of its tensors, but
+	// for the ones beyond so many, in the middle.
 	spread       = 64
 	spreadSize   = 4096
 	tensorSize   = 1024
@@ -96,8 +97,8 @@ func sumFile(f *os.File, name string, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// readHeader reads the header of a safetensors file, and says where the tensors begin. Of a file that
-// has none it is empty.
+// readHeader reads the header of a safetensors file, and says where the tensors begin. Of a file
+// that has none it is empty.
 func readHeader(f io.ReaderAt, size int64) (header []byte, body int64, err error) {
 	var length [lengthSize]byte
 	if _, err := f.ReadAt(length[:], 0); err != nil {
@@ -128,7 +129,8 @@ func samplesOf(header []byte, body, size int64) []span64 {
 		entries = nil // who loads it will say so
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.begin, b.begin) })
-	for step := len(entries)/mostSampled + 1; len(entries) > 0; entries = entries[min(step, len(entries)):] {
+	for step := len(entries)/mostSampled + 1; len(entries) > 0; entries = entries[min(step,
+		len(entries)):] {
 		e := entries[0]
 		n := min(tensorSize, e.end-e.begin)
 		if at := body + e.begin + (e.end-e.begin-n)/2; n > 0 && at >= body && at <= size-n {
@@ -138,7 +140,8 @@ func samplesOf(header []byte, body, size int64) []span64 {
 	return list
 }
 
-// readSamples reads parts of a file: several at a time, because disks and networks take long for each.
+// readSamples reads parts of a file: several at a time, because disks and networks take long for
+// each.
 func readSamples(f io.ReaderAt, list []span64) ([]byte, error) {
 	var total int64
 	for _, s := range list {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Known is a folder of files of which the content is known: each is read where this machine has it, in the
-// descriptors of processes that hold it (Held), else in the folder that dir gives, and nothing else is.
-// An error about one that is nowhere is a *ChangedError. The path is for messages.
+// Known is a folder of files of which the content is known: each is read where this machine has it,
+// in the descriptors of processes that hold it (Held), else in the folder that dir gives, and
+// nothing else is. An error about one that is nowhere is a *ChangedError. The path is for messages.
 func Known(path string, files []File, holders []int, dir func() (Folder, error)) Folder {
 	return &known{path: path, files: files, holders: holders, dir: dir}
 }
@@ -110,7 +110,8 @@ func (w *File) heldBy(pid int) *os.File {
 	for _, d := range list {
 		path := filepath.Join(folder, d.Name())
 		// A pipe must not be opened: that may wait.
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() != w.Size {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() ||
+			info.Size() != w.Size {
 			continue
 		}
 		f, err := os.Open(path)

@@ -32,14 +32,16 @@ func TestParseFile(t *testing.T) {
 	}
 	want := map[string]string{
 		"a": "BF16 [2] [0 1 2 3]", "b": "F32 [2 1] [4 5 6 7 8 9 10 11]", "empty": "F16 [0 5] []",
-		"scalar": "I64 [] [12 13 14 15 16 17 18 19]", "half": "F4 [4] [20 21]", "é\n": "U8 [1] [22]",
+		"scalar": "I64 [] [12 13 14 15 16 17 18 19]", "half": "F4 [4] [20 21]",
+		"é\n": "U8 [1] [22]",
 	}
 	if len(tensors) != len(want) {
 		t.Errorf("%d tensors, want %d", len(tensors), len(want))
 	}
 	for name, w := range want {
 		got := tensors[name]
-		if s := fmt.Sprintf("%v %v %v", got.DType, got.Shape, got.Data); s != w || got.Name != name {
+		if s := fmt.Sprintf("%v %v %v", got.DType, got.Shape, got.Data); s != w ||
+			got.Name != name {
 			t.Errorf("tensor %q (%q): %s, want %s", name, got.Name, s, w)
 		}
 	}
@@ -65,7 +67,8 @@ func TestParseFileMalformed(t *testing.T) {
 	}{
 		{"empty file", nil, "file of 0 bytes is shorter"},
 		{"seven bytes", make([]byte, 7), "file of 7 bytes is shorter"},
-		{"length 2^63", append(length(1<<63), "{}"...), "header length 9223372036854775808 is above"},
+		{"length 2^63", append(length(1<<63), "{}"...),
+			"header length 9223372036854775808 is above"},
 		{"length 2^64-1", append(length(1<<64-1), "{}"...), "above the limit"},
 		{"length above limit", append(length(maxHeader+1), "{}"...), "above the limit"},
 		{"header longer than file", append(length(10), "{}"...), "header of 10 bytes does not fit"},

@@ -63,8 +63,8 @@ func mapView(f *os.File) (*View, error) {
 	return v, nil
 }
 
-// Written says that the file may have been written since the last call, or since it was mapped: that it
-// was touched or renamed it says too. It is for one goroutine at a time.
+// Written says that the file may have been written since the last call, or since it was mapped:
+// that it was touched or renamed it says too. It is for one goroutine at a time.
 func (v *View) Written() bool {
 	if v.file == nil {
 		return false

@@ -66,6 +66,6 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tenso
 	return &y.attended, nil
 }
 
-// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so many
-// positions at most.
+// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so
+// many positions at most.
 func ScratchPerThread(positions int) int64 { return attention.ScratchBytes(positions) + 256<<10 }

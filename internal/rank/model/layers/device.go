@@ -80,9 +80,10 @@ func (d *Device) NewCache(shape compute.CacheShape) (*Cache, error) {
 	return &Cache{kv: c}, nil
 }
 
-// Heads is where the keys (values: false) or values of some heads of the rank are in a block of one of
-// its layers, from the first head to before the last: the bits of one engine are those of another,
-// where dtype, block size and instruction set are. A step that writes to the block must not run.
+// Heads is where the keys (values: false) or values of some heads of the rank are in a block of one
+// of its layers, from the first head to before the last: the bits of one engine are those of
+// another, where dtype, block size and instruction set are. A step that writes to the block must
+// not run.
 func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
 	return c.kv.Heads(layer, block, values, from, to)
 }

@@ -57,12 +57,12 @@ func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Load
 	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
 }
 
-// Strict has the loader refuse a table, too, that has an element that is infinite or NaN. Without it only
-// what looks such an element up is unsound.
+// Strict has the loader refuse a table, too, that has an element that is infinite or NaN. Without
+// it only what looks such an element up is unsound.
 func (l *Loader) Strict() { l.strict = true }
 
-// NotFinite says that a tensor has an element that is infinite or NaN, or is so in the type that the model
-// runs in.
+// NotFinite says that a tensor has an element that is infinite or NaN, or is so in the type that
+// the model runs in.
 type NotFinite struct {
 	Tensor string
 	// Err says which element.
@@ -289,8 +289,12 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 			return nil
 		}
 		if !half.AllFinite(v) {
-			i := slices.IndexFunc(v, func(x float32) bool { return math.IsInf(float64(x), 0) || x != x })
-			l.fail(&NotFinite{tensor, fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])})
+			i := slices.IndexFunc(v, func(x float32) bool {
+				return math.IsInf(float64(x), 0) ||
+					x != x
+			})
+			l.fail(&NotFinite{tensor, fmt.Errorf("element [%d] is %v, which is no weight", lo+i,
+				v[i])})
 			return nil
 		}
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 // ErrOverwritten is wrapped by the error about a table whose file has changed under it.
-var ErrOverwritten = errors.New("overwritten in place: files of a model that is served are to be replaced by " +
-	"renaming others")
+var ErrOverwritten = errors.New("overwritten in place: files of a model that is served are to be " +
+	"replaced by renaming others")
 
-// table is a tensor that is looked up where the checkpoint has it. Everything else is packed: this alone
-// changes with a file that is overwritten while it is in use.
+// table is a tensor that is looked up where the checkpoint has it. Everything else is packed: this
+// alone changes with a file that is overwritten while it is in use.
 type table struct {
 	checkpoint.Tensor
 	// sums are the CRC-32 of its pieces.
@@ -53,8 +53,8 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 	return t
 }
 
-// Intact is an error when a table is not what it was when it was loaded: its file was overwritten. What
-// was looked up before it is called is what was loaded. Once it is lost it stays so.
+// Intact is an error when a table is not what it was when it was loaded: its file was overwritten.
+// What was looked up before it is called is what was loaded. Once it is lost it stays so.
 func (l *Loader) Intact() error {
 	for _, t := range l.tables {
 		if l.lost != nil {
@@ -64,14 +64,15 @@ func (l *Loader) Intact() error {
 			continue
 		}
 		if sums, _ := l.sum(t.Tensor); !slices.Equal(sums, t.sums) {
-			l.lost = fmt.Errorf("tensor %q is looked up in its file, which was %w", t.Name, ErrOverwritten)
+			l.lost = fmt.Errorf("tensor %q is looked up in its file, which was %w", t.Name,
+				ErrOverwritten)
 		}
 	}
 	return l.lost
 }
 
-// Fault is an error that wraps ErrOverwritten when a panic is that a table's file was cut under it, else
-// nil.
+// Fault is an error that wraps ErrOverwritten when a panic is that a table's file was cut under it,
+// else nil.
 func (l *Loader) Fault(panicked any) error {
 	at, ok := panicked.(interface{ Addr() uintptr })
 	if !ok {
@@ -80,14 +81,15 @@ func (l *Loader) Fault(panicked any) error {
 	for _, t := range l.tables {
 		begin := uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))
 		if begin <= at.Addr() && at.Addr() < begin+uintptr(len(t.Data)) {
-			return fmt.Errorf("tensor %q is looked up in its file, which cannot be read: it was cut, or %w", t.Name,
-				ErrOverwritten)
+			return fmt.Errorf("tensor %q is looked up in its file, which cannot be read: it was "+
+				"cut, or %w", t.Name, ErrOverwritten)
 		}
 	}
 	return nil
 }
 
-// sum sums the pieces of a tensor, and says which one, -1 if none, has an element that is not finite.
+// sum sums the pieces of a tensor, and says which one, -1 if none, has an element that is not
+// finite.
 func (l *Loader) sum(t checkpoint.Tensor) (sums []uint32, bad int) {
 	task := sumTask{data: t.Data, finite: half.FiniteBF16,
 		sums: make([]uint32, (len(t.Data)+pieceSize-1)/pieceSize)}
@@ -123,7 +125,8 @@ func (t *sumTask) Do(piece, _ int) {
 	}
 }
 
-// notFinite names the first element of a table that is infinite or NaN, which is at a byte or after it.
+// notFinite names the first element of a table that is infinite or NaN, which is at a byte or after
+// it.
 func notFinite(t checkpoint.Tensor, from int) error {
 	size := t.DType.Size()
 	v := make([]float32, 1)

@@ -18,17 +18,23 @@ func Filter(name string) values.Filter { return filters[name] }
 
 func init() {
 	filters = map[string]values.Filter{
-		"abs": filterAbs, "attr": filterAttr, "batch": filterBatch, "capitalize": textFilter(pytext.Capitalize),
-		"center": filterCenter, "count": filterLength, "d": filterDefault, "default": filterDefault,
+		"abs": filterAbs, "attr": filterAttr, "batch": filterBatch,
+		"capitalize": textFilter(pytext.Capitalize),
+		"center":     filterCenter, "count": filterLength, "d": filterDefault, "default": filterDefault,
 		"dictsort": filterDictSort, "e": filterEscape, "escape": filterEscape, "first": filterFirst,
-		"float": filterFloat, "forceescape": filterForceEscape, "format": filterFormat, "groupby": filterGroupBy,
-		"indent": filterIndent, "int": filterInt, "items": filterItems, "join": filterJoin, "last": filterLast,
-		"length": filterLength, "list": filterList, "lower": textFilter(pytext.Lower), "map": filterMap,
+		"float": filterFloat, "forceescape": filterForceEscape, "format": filterFormat,
+		"groupby": filterGroupBy,
+		"indent":  filterIndent, "int": filterInt, "items": filterItems, "join": filterJoin,
+		"last":   filterLast,
+		"length": filterLength, "list": filterList, "lower": textFilter(pytext.Lower),
+		"map": filterMap,
 		"max": extremeFilter(">"), "min": extremeFilter("<"), "reject": selectFilter(false, false),
 		"rejectattr": selectFilter(false, true), "replace": filterReplace, "reverse": filterReverse,
 		"round": filterRound, "safe": filterSafe, "select": selectFilter(true, false),
-		"selectattr": selectFilter(true, true), "slice": filterSlice, "sort": filterSort, "string": filterString,
-		"sum": filterSum, "title": textFilter(filterTitle), "tojson": filterToJSON, "trim": filterTrim,
+		"selectattr": selectFilter(true, true), "slice": filterSlice, "sort": filterSort,
+		"string": filterString,
+		"sum":    filterSum, "title": textFilter(filterTitle), "tojson": filterToJSON,
+		"trim":     filterTrim,
 		"truncate": filterTruncate, "unique": filterUnique, "upper": textFilter(pytext.Upper),
 		"urlencode": filterURLEncode, "wordcount": filterWordCount,
 	}
@@ -178,7 +184,8 @@ func filterCenter(run *values.Budget, v values.Value, a *values.Args) (values.Va
 
 func filterFormat(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
 	if len(a.Pos) > 0 && len(a.Keywords) > 0 {
-		return values.Value{}, values.Errorf("can't handle positional and keyword arguments at the same time")
+		return values.Value{}, values.Errorf("can't handle positional and keyword arguments at " +
+			"the same time")
 	}
 	v, err := run.ToString(v)
 	if err != nil {

@@ -65,7 +65,8 @@ func rangeGlobal(_ *values.Budget, a *values.Args) (values.Value, error) {
 		count = (r.Start-r.Stop-1)/-r.Step + 1
 	}
 	if count > maxRange {
-		return values.Value{}, values.Errorf("range too big: the sandbox blocks ranges larger than %d", maxRange)
+		return values.Value{}, values.Errorf("range too big: the sandbox blocks ranges larger "+
+			"than %d", maxRange)
 	}
 	r.N = int(count)
 	return values.Value{Kind: values.KindRange, Ref: r}, nil
@@ -95,7 +96,8 @@ func buildMap(run *values.Budget, a *values.Args) (*values.Map, error) {
 				return nil, err
 			}
 			if len(pair) != 2 {
-				return nil, values.Errorf("dictionary update sequence element has length %d; 2 is required", len(pair))
+				return nil, values.Errorf("dictionary update sequence element has length %d; 2 "+
+					"is required", len(pair))
 			}
 			if err := run.SetItem(m, pair[0], pair[1]); err != nil {
 				return nil, err

@@ -24,21 +24,36 @@ func init() {
 		"escaped":     plainTest(func(v values.Value) bool { return v.Markup }),
 		"even":        parityTest(0),
 		"odd":         parityTest(1),
-		"false":       plainTest(func(v values.Value) bool { return v.Kind == values.KindBool && v.Num == 0 }),
-		"true":        plainTest(func(v values.Value) bool { return v.Kind == values.KindBool && v.Num != 0 }),
-		"filter":      plainTest(func(v values.Value) bool { return v.Kind == values.KindString && filters[v.Text] != nil }),
-		"test":        plainTest(func(v values.Value) bool { return v.Kind == values.KindString && tests[v.Text] != nil }),
-		"float":       plainTest(func(v values.Value) bool { return v.Kind == values.KindFloat }),
-		"integer":     plainTest(func(v values.Value) bool { return v.Kind == values.KindInt || v.Kind == values.KindBig }),
-		"number":      plainTest(values.IsNumber),
-		"iterable":    plainTest(values.Iterable),
-		"lower":       caseTest(unicode.IsLower),
-		"upper":       caseTest(unicode.IsUpper),
-		"mapping":     plainTest(func(v values.Value) bool { return v.Kind == values.KindMap }),
-		"none":        plainTest(values.Value.IsNone),
-		"sameas":      testSameAs,
-		"sequence":    plainTest(sequence),
-		"string":      plainTest(values.Value.IsString),
+		"false": plainTest(func(v values.Value) bool {
+			return v.Kind == values.KindBool &&
+				v.Num == 0
+		}),
+		"true": plainTest(func(v values.Value) bool {
+			return v.Kind == values.KindBool &&
+				v.Num != 0
+		}),
+		"filter": plainTest(func(v values.Value) bool {
+			return v.Kind == values.KindString &&
+				filters[v.Text] != nil
+		}),
+		"test": plainTest(func(v values.Value) bool {
+			return v.Kind == values.KindString &&
+				tests[v.Text] != nil
+		}),
+		"float": plainTest(func(v values.Value) bool { return v.Kind == values.KindFloat }),
+		"integer": plainTest(func(v values.Value) bool {
+			return v.Kind == values.KindInt ||
+				v.Kind == values.KindBig
+		}),
+		"number":   plainTest(values.IsNumber),
+		"iterable": plainTest(values.Iterable),
+		"lower":    caseTest(unicode.IsLower),
+		"upper":    caseTest(unicode.IsUpper),
+		"mapping":  plainTest(func(v values.Value) bool { return v.Kind == values.KindMap }),
+		"none":     plainTest(values.Value.IsNone),
+		"sameas":   testSameAs,
+		"sequence": plainTest(sequence),
+		"string":   plainTest(values.Value.IsString),
 	}
 	for name, op := range map[string]string{
 		"eq": "==", "equalto": "==", "==": "==", "ne": "!=", "!=": "!=",
@@ -50,12 +65,16 @@ func init() {
 }
 
 func plainTest(f func(values.Value) bool) values.Test {
-	return func(_ *values.Budget, v values.Value, a *values.Args) (bool, error) { return f(v), a.Bind(nil, 0) }
+	return func(_ *values.Budget, v values.Value, a *values.Args) (bool, error) {
+		return f(v),
+			a.Bind(nil, 0)
+	}
 }
 
 func callable(v values.Value) bool {
 	switch v.Kind {
-	case values.KindFunc, values.KindMacro, values.KindJoiner, values.KindLoop, values.KindUndefined, values.KindMissing:
+	case values.KindFunc, values.KindMacro, values.KindJoiner, values.KindLoop,
+		values.KindUndefined, values.KindMissing:
 		// Undefined has a __call__, which raises.
 		return true
 	}
@@ -64,7 +83,8 @@ func callable(v values.Value) bool {
 
 func sequence(v values.Value) bool {
 	switch v.Kind {
-	case values.KindString, values.KindList, values.KindTuple, values.KindMap, values.KindRange, values.KindUndefined, values.KindMissing:
+	case values.KindString, values.KindList, values.KindTuple, values.KindMap, values.KindRange,
+		values.KindUndefined, values.KindMissing:
 		return true
 	}
 	return false

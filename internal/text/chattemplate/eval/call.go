@@ -19,7 +19,8 @@ func macroValue(def *ast.MacroDef, f *frame) values.Value {
 	return values.Value{Kind: values.KindMacro, Text: def.Name, Ref: &macro{def, f}}
 }
 
-// evalArgs evaluates the arguments of a call, which are valid until the caller releases them after it.
+// evalArgs evaluates the arguments of a call, which are valid until the caller releases them after
+// it.
 func (st *state) evalArgs(a *ast.Arguments) (*values.Args, error) {
 	depth := len(st.stack)
 	for _, x := range a.Positional {
@@ -151,7 +152,8 @@ func (st *state) call(fn values.Value, a *values.Args) (values.Value, error) {
 	case values.KindUndefined, values.KindMissing:
 		return values.Value{}, fn.UndefinedError()
 	case values.KindLoop:
-		return values.Value{}, values.Errorf("the loop must have the 'recursive' marker to be called recursively")
+		return values.Value{}, values.Errorf("the loop must have the 'recursive' marker to be " +
+			"called recursively")
 	}
 	return values.Value{}, values.Errorf("'%s' object is not callable", fn.TypeName())
 }

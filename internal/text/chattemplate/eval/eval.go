@@ -211,7 +211,8 @@ func (st *state) evalCond(x *ast.Cond) (values.Value, error) {
 	}
 	if x.Otherwise == nil {
 		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
-			Text: "the inline if-expression evaluated to false and no else section was defined."}, nil
+				Text: "the inline if-expression evaluated to false and no else section was defined."},
+			nil
 	}
 	return st.eval(x.Otherwise)
 }

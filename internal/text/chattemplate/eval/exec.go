@@ -306,7 +306,9 @@ func (st *state) execWith(s *ast.With) (ast.Control, error) {
 	return c, err
 }
 
-func (st *state) execScope(s *ast.Generation) (ast.Control, error) { return st.scoped(s.Slots, s.Body) }
+func (st *state) execScope(s *ast.Generation) (ast.Control, error) {
+	return st.scoped(s.Slots, s.Body)
+}
 
 func (st *state) execMacro(s *ast.Macro) (ast.Control, error) {
 	if err := st.ChargeValues(2); err != nil {

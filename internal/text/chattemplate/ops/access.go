@@ -64,7 +64,8 @@ func pythonAttribute(run *values.Budget, v values.Value, name string) (values.Va
 	}
 	if m := MethodOf(v, name); m != nil {
 		return values.NewFunction(name,
-			func(run *values.Budget, a *values.Args) (values.Value, error) { return m(run, v, a) }), nil
+				func(run *values.Budget, a *values.Args) (values.Value, error) { return m(run, v, a) }),
+			nil
 	}
 	switch v.Kind {
 	case values.KindNamespace:

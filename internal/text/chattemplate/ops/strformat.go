@@ -401,7 +401,8 @@ func formatValue(run *values.Budget, field string, a *values.Args,
 	}
 	if i, err := strconv.Atoi(name); err == nil && i >= 0 {
 		if i >= len(a.Pos) {
-			return values.Value{}, values.Errorf("replacement index %d out of range for positional args tuple", i)
+			return values.Value{},
+				values.Errorf("replacement index %d out of range for positional args tuple", i)
 		}
 		v = a.Pos[i]
 	} else {

@@ -25,10 +25,13 @@ func init() {
 		"isdigit":   runesMethod(pytext.IsDigit),
 		"isdecimal": runesMethod(unicode.IsDigit),
 		"isalpha":   runesMethod(unicode.IsLetter),
-		"isalnum":   runesMethod(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-		"isspace":   runesMethod(pytext.IsSpace),
-		"isupper":   testMethod(func(s string) bool { return pytext.AllCased(s, unicode.IsUpper) }),
-		"islower":   testMethod(func(s string) bool { return pytext.AllCased(s, unicode.IsLower) }),
+		"isalnum": runesMethod(func(r rune) bool {
+			return unicode.IsLetter(r) ||
+				unicode.IsNumber(r)
+		}),
+		"isspace": runesMethod(pytext.IsSpace),
+		"isupper": testMethod(func(s string) bool { return pytext.AllCased(s, unicode.IsUpper) }),
+		"islower": testMethod(func(s string) bool { return pytext.AllCased(s, unicode.IsLower) }),
 		"istitle": testMethod(func(s string) bool {
 			return pytext.AllCased(s, func(rune) bool { return true }) && pytext.TitleWords(s) == s
 		}),
@@ -49,7 +52,10 @@ func init() {
 		"rindex": findMethod(strings.LastIndex, true),
 		"count":  countMethod,
 
-		"split":      splitMethod(pytext.SplitSpace, func(s, sep string, max int) []string { return strings.SplitN(s, sep, splitCount(max)) }),
+		"split": splitMethod(pytext.SplitSpace, func(s, sep string,
+			max int) []string {
+			return strings.SplitN(s, sep, splitCount(max))
+		}),
 		"rsplit":     splitMethod(pytext.RsplitSpace, pytext.Rsplit),
 		"splitlines": splitLinesMethod,
 		"partition":  partitionMethod(strings.Index, false),
@@ -393,7 +399,8 @@ func joinMethod(run *values.Budget, self values.Value, a *values.Args) (values.V
 	}
 	for i, v := range items {
 		if v.Kind != values.KindString {
-			return values.Value{}, values.Errorf("sequence item %d: expected str instance, %s found", i, v.TypeName())
+			return values.Value{},
+				values.Errorf("sequence item %d: expected str instance, %s found", i, v.TypeName())
 		}
 	}
 	return JoinTexts(run, items, self.Text)

@@ -59,7 +59,8 @@ func justify(run *values.Budget, self values.Value, a *values.Args,
 			return values.Value{}, err
 		}
 		if utf8.RuneCountInString(fill) != 1 {
-			return values.Value{}, values.Errorf("the fill character must be exactly one character long")
+			return values.Value{},
+				values.Errorf("the fill character must be exactly one character long")
 		}
 	}
 	return Padded(run, self.Text, width, fill, func(room int) int { return left(room, width) })

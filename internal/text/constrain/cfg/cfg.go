@@ -66,11 +66,11 @@ type Mode uint8
 
 const (
 	// Greedy takes, of the lexemes that the grammar allows here, the longest run of bytes that one
-	// of them goes on with: a lexeme ends only where no allowed lexeme can take the next byte. Lexemes
-	// that end together are all tried. JSON and Lark are read so.
+	// of them goes on with: a lexeme ends only where no allowed lexeme can take the next byte.
+	// Lexemes that end together are all tried. JSON and Lark are read so.
 	Greedy Mode = iota
-	// Scannerless takes every way to cut the text: the language is that of the rules over characters.
-	// GBNF and EBNF are read so.
+	// Scannerless takes every way to cut the text: the language is that of the rules over
+	// characters. GBNF and EBNF are read so.
 	Scannerless
 )
 
@@ -123,16 +123,16 @@ func (s *Symbol) Len() int {
 type List struct {
 	// Sep stands between two elements; None for nothing.
 	Sep Sym
-	// Elems cost time in proportion to how many they are at every place where the list goes on; with
-	// AnyOrder and bounds of the list, to the square of that.
+	// Elems cost time in proportion to how many they are at every place where the list goes on;
+	// with AnyOrder and bounds of the list, to the square of that.
 	Elems []Elem
 	// Min and Max bound how many elements there are in all; Max may be Inf.
 	Min, Max int
 	// AnyOrder lets elements stand in any order, mixed; else they stand in the order of Elems.
 	AnyOrder bool
 	// Prefix lets the list end after every element, if Min is kept: elements stand one after
-	// another without gaps, each as often as its Min says at least, but none needs to be reached. It
-	// is not combined with AnyOrder.
+	// another without gaps, each as often as its Min says at least, but none needs to be reached.
+	// It is not combined with AnyOrder.
 	Prefix bool
 }
 

@@ -35,9 +35,12 @@ func TestLimit(t *testing.T) {
 
 func TestError(t *testing.T) {
 	for want, e := range map[string]Error{
-		"/a/b: no (schema_invalid)":               {Code: SchemaInvalid, Pointer: "/a/b", Reason: "no"},
-		"line 2, column 3: no (grammar_syntax)":   {Code: GrammarSyntax, Line: 2, Column: 3, Reason: "no"},
-		"an empty list of texts (choice_invalid)": {Code: ChoiceInvalid, Reason: "an empty list of texts"},
+		"/a/b: no (schema_invalid)": {Code: SchemaInvalid, Pointer: "/a/b",
+			Reason: "no"},
+		"line 2, column 3: no (grammar_syntax)": {Code: GrammarSyntax, Line: 2, Column: 3,
+			Reason: "no"},
+		"an empty list of texts (choice_invalid)": {Code: ChoiceInvalid,
+			Reason: "an empty list of texts"},
 	} {
 		if got := e.Error(); got != want {
 			t.Errorf("%q instead of %q", got, want)

@@ -1,5 +1,5 @@
-// Package ebnf is the front end of grammars in GBNF, the notation of llama.cpp, and of the EBNF that
-// xgrammar has: name ::= alternatives. The texts are those that the rule root derives, over
+// Package ebnf is the front end of grammars in GBNF, the notation of llama.cpp, and of the EBNF
+// that xgrammar has: name ::= alternatives. The texts are those that the rule root derives, over
 // characters, with no lexer between.
 package ebnf
 
@@ -24,7 +24,8 @@ const maxDepth = 1000
 // the escapes \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH; […] and [^…]; . for any character;
 // groups; * + ? {m} {m,} {m,n} {,n}; # for comments; <text> and <[id]> for a special token, and
 // !<text>, !<[id]> for any other one or any character.
-func Compile(text string, g *cfg.Grammar, special func(string) (int32, bool)) (cfg.Sym, string, error) {
+func Compile(text string, g *cfg.Grammar, special func(string) (int32, bool)) (cfg.Sym, string,
+	error) {
 	g.Mode = cfg.Scannerless
 	p := parser{src: text, g: g, special: special}
 	var list []rules.Rule
@@ -140,7 +141,8 @@ func (p *parser) alternatives() *rules.Expr {
 func (p *parser) sequence() *rules.Expr {
 	x := &rules.Expr{Kind: rules.Seq, At: p.at}
 	for p.err == nil {
-		if p.blank(); p.at >= len(p.src) || strings.IndexByte("|)", p.src[p.at]) >= 0 || p.starts() {
+		if p.blank(); p.at >= len(p.src) || strings.IndexByte("|)", p.src[p.at]) >= 0 ||
+			p.starts() {
 			break
 		}
 		item := p.item()
@@ -171,7 +173,8 @@ func (p *parser) item() *rules.Expr {
 		p.at++
 		if p.take("=") {
 			p.at = at
-			p.err = rules.Source(p.src).Fail(cfg.GrammarUnsupported, at, "look-ahead is not supported")
+			p.err = rules.Source(p.src).Fail(cfg.GrammarUnsupported, at,
+				"look-ahead is not supported")
 			return nil
 		}
 		x := p.alternatives()

@@ -79,7 +79,9 @@ func (p *parser) error(code, format string, args ...any) {
 
 func (p *parser) fail(format string, args ...any) { p.error(cfg.GrammarSyntax, format, args...) }
 
-func (p *parser) refuse(what string) { p.error(cfg.GrammarUnsupported, "%s is not supported", what) }
+func (p *parser) refuse(what string) {
+	p.error(cfg.GrammarUnsupported, "%s is not supported", what)
+}
 
 func (p *parser) peek(s string) bool { return strings.HasPrefix(p.src[p.at:], s) }
 
@@ -161,7 +163,8 @@ func (p *parser) statements() {
 			p.fail("the end of the line is expected")
 		}
 		if lazy {
-			r.Body, r.Terminal = &rules.Expr{Kind: rules.Lazy, At: r.At, Subs: []*rules.Expr{r.Body}}, true
+			r.Body, r.Terminal = &rules.Expr{Kind: rules.Lazy, At: r.At,
+				Subs: []*rules.Expr{r.Body}}, true
 		}
 		p.list = append(p.list, r)
 	}
@@ -405,7 +408,8 @@ func (p *parser) repeated(x *rules.Expr) *rules.Expr {
 			if p.blank(false); !some && !bounded || !p.take("}") {
 				p.fail("a count, {m}, {m,}, {,n} or {m,n}, is expected")
 			}
-		case p.peek("~") && p.at+1 < len(p.src) && strings.IndexByte(" 0123456789", p.src[p.at+1]) >= 0:
+		case p.peek("~") && p.at+1 < len(p.src) && strings.IndexByte(" 0123456789",
+			p.src[p.at+1]) >= 0:
 			p.at++
 			p.blank(false)
 			if lo, some = p.number(); !some {

@@ -119,7 +119,8 @@ func NewBuilder(fuel int) *Builder {
 	return b
 }
 
-// Refuel sets what is left to do to fuel operations, and clears Exhausted, unless the Builder is Full.
+// Refuel sets what is left to do to fuel operations, and clears Exhausted, unless the Builder is
+// Full.
 func (b *Builder) Refuel(fuel int) {
 	b.fuel, b.given, b.out = fuel, fuel, b.full
 	if b.full {
@@ -145,8 +146,9 @@ func (b *Builder) Len() int { return len(b.nodes) }
 // Held counts them; what would need more is Exhausted, and Full says why. 0 is no bound.
 func (b *Builder) Limit(bytes int) { b.most = bytes }
 
-// Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same on
-// every machine: what the run-time system takes for it is up to three times as much, while it grows.
+// Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same
+// on every machine: what the run-time system takes for it is up to three times as much, while it
+// grows.
 func (b *Builder) Held() int { return b.held }
 
 // Hold counts memory of others that grows with the expressions. A negative number gives back.
@@ -160,8 +162,8 @@ func (b *Builder) Hold(bytes int) {
 // Full says that the limit on memory has been passed. It stays so.
 func (b *Builder) Full() bool { return b.full }
 
-// Bytes of what is remembered: of a node with its places in the hash table, of an operand, and of an
-// entry of a map. Maps and tables are half empty when they have just grown.
+// Bytes of what is remembered: of a node with its places in the hash table, of an operand, and of
+// an entry of a map. Maps and tables are half empty when they have just grown.
 const (
 	nodeBytes  = 40 + 12
 	argBytes   = 4

@@ -90,8 +90,8 @@ func (b *Builder) derive(n *node, c byte) Ex {
 	return b.cat(d, b.Rep(n.a, int(lo), int(hi)))
 }
 
-// deriveCat goes along what may be empty, which may be as long as a text, and puts together what comes
-// of each part once.
+// deriveCat goes along what may be empty, which may be as long as a text, and puts together what
+// comes of each part once.
 func (b *Builder) deriveCat(n node, c byte) Ex {
 	first := b.cat(b.Derivative(n.a, c), n.b)
 	if !b.nodes[n.a].nullable || b.out {

@@ -47,8 +47,8 @@ func (b *Builder) multiple(m, rest, places, point int32) Ex {
 }
 
 // multipleLeast is how many more digits a run of them, which has not come to its point and is no
-// multiple of m, needs at least to be one: so many that what they add to rest, the remainder so far,
-// may be what is missing.
+// multiple of m, needs at least to be one: so many that what they add to rest, the remainder so
+// far, may be what is missing.
 func multipleLeast(m, rest int64, places int32) int32 {
 	span := int64(1)
 	for range places {

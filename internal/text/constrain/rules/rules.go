@@ -76,7 +76,8 @@ func (s Source) Place(at int) string {
 // that is used must be defined. Rules may be recursive in any way; whether they derive a text at
 // all is not looked at. Where the grammar is read greedily, ignored may stand before every lexeme,
 // any number of times. An error is a *cfg.Error with a line and a column.
-func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex) (cfg.Sym, error) {
+func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex) (cfg.Sym,
+	error) {
 	e := newEmitter(g, src, list)
 	e.ignored = g.B.Star(ignored)
 	root := e.rules[start]
@@ -181,8 +182,8 @@ func (e *emitter) names(x *Expr, in *rule) {
 	}
 }
 
-// foldAll folds every rule that is regular: those that use folded rules only, and not themselves but
-// at one end.
+// foldAll folds every rule that is regular: those that use folded rules only, and not themselves
+// but at one end.
 func (e *emitter) foldAll(list []Rule) {
 	var todo []*rule
 	for i := range list {
@@ -204,7 +205,8 @@ func (e *emitter) foldAll(list []Rule) {
 	}
 	for i := range list {
 		if r := e.rules[list[i].Name]; r.Terminal && !r.regular && !e.g.B.Exhausted() {
-			e.fail(cfg.GrammarUnsupported, r.At, "%s is a terminal, and uses itself or a rule, or is too large", r.Name)
+			e.fail(cfg.GrammarUnsupported, r.At,
+				"%s is a terminal, and uses itself or a rule, or is too large", r.Name)
 		}
 	}
 }

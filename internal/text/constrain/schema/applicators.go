@@ -132,9 +132,9 @@ func (c *compiler) oneOf(k *value, all *sets, track bool) *sets {
 	return c.union(alts...)
 }
 
-// onlyOnce looks at all sets of listed values at once, for oneOf: alts are the values of one that are in
-// no other set, and rest the other sets with one that has the values of all of them in their place, so
-// that nothing is of it alone. With one such set, or none, it leaves the list as it is.
+// onlyOnce looks at all sets of listed values at once, for oneOf: alts are the values of one that
+// are in no other set, and rest the other sets with one that has the values of all of them in their
+// place, so that nothing is of it alone. With one such set, or none, it leaves the list as it is.
 func (c *compiler) onlyOnce(all *sets, list []*sets) (rest, alts []*sets) {
 	var flat []*sets
 	for _, s := range list {

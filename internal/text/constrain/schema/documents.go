@@ -381,8 +381,8 @@ func (c *compiler) followDynamic(ref *value, track bool) *sets {
 	}
 	for _, t := range targets {
 		if t != to {
-			c.refuse(cfg.SchemaUnsupported, ref, ref.token, "more than one schema may be meant by %q",
-				clip(ref.text))
+			c.refuse(cfg.SchemaUnsupported, ref, ref.token,
+				"more than one schema may be meant by %q", clip(ref.text))
 			return nil
 		}
 	}

@@ -19,7 +19,8 @@ func (e *emitter) array(nt cfg.Sym, a *arrays) {
 			add(cfg.List{Elems: values, AnyOrder: true})
 			return
 		}
-		e.c.unsupported("uniqueItems", "uniqueItems is enforced only on items of a few known values")
+		e.c.unsupported("uniqueItems",
+			"uniqueItems is enforced only on items of a few known values")
 	case len(a.contains) == 1 && simple && a.contains[0].from == 0 &&
 		max(a.contains[0].least, a.contains[0].most) < 1000:
 		x := a.contains[0]

@@ -119,7 +119,8 @@ func TestMaskBench(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for f := range work {
-				if err := v.file(f, vocabulary, os.Getenv("EAGLERAY_MASKBENCH_ORDER") == "any"); err != nil {
+				if err := v.file(f, vocabulary,
+					os.Getenv("EAGLERAY_MASKBENCH_ORDER") == "any"); err != nil {
 					t.Errorf("%s: %v", f, err)
 				}
 			}

@@ -64,7 +64,8 @@ func (w writer) schema(depth int) string {
 	add := func(format string, args ...any) { l = append(l, fmt.Sprintf(format, args...)) }
 	sub := func() string {
 		if depth == 0 {
-			return w.one("true", "false", `{"type":"integer"}`, `{"const":"a"}`, `{"type":"string"}`)
+			return w.one("true", "false", `{"type":"integer"}`, `{"const":"a"}`,
+				`{"type":"string"}`)
 		}
 		return w.schema(depth - 1)
 	}
@@ -132,7 +133,8 @@ func (w writer) schema(depth int) string {
 		case 22:
 			add(`"%s":%s`, "dependentSchemas", names(sub))
 		case 23:
-			add(`"%s":%s`, w.one("unevaluatedProperties", "unevaluatedItems", "propertyNames"), sub())
+			add(`"%s":%s`, w.one("unevaluatedProperties", "unevaluatedItems", "propertyNames"),
+				sub())
 		}
 	}
 	seen := map[string]bool{}

@@ -46,7 +46,8 @@ func TestCases(t *testing.T) {
 				Closed: c.Closed, AnyOrder: c.AnyOrder})
 			if c.Code != "" {
 				var e *cfg.Error
-				if !errors.As(err, &e) || e.Code != c.Code || c.Pointer != nil && e.Pointer != *c.Pointer {
+				if !errors.As(err, &e) || e.Code != c.Code || c.Pointer != nil &&
+					e.Pointer != *c.Pointer {
 					t.Errorf("error %v instead of %s", err, c.Code)
 				}
 				return
@@ -124,8 +125,9 @@ func TestHostile(t *testing.T) {
 		"references that double": {`{"$ref":"#/$defs/d40","$defs":{"d0":{"type":"integer"},` +
 			repeat(40, func(i int) string {
 				ref := `{"$ref":"#/$defs/d` + num(i) + `"}`
-				return `"d` + num(i+1) + `":{"type":"object","required":["a","b"],"properties":{"a":` +
-					ref + `,"b":` + ref + `}}`
+				return `"d` + num(i+1) +
+					`":{"type":"object","required":["a","b"],"properties":{"a":` + ref + `,"b":` +
+					ref + `}}`
 			}) + `}}`, ""},
 		"conditions that multiply": {`{"type":"object","allOf":[` + repeat(30, func(i int) string {
 			return `{"anyOf":[{"required":["a` + num(i) + `"]},{"required":["b` + num(i) + `"]}]}`

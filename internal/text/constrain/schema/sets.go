@@ -227,7 +227,8 @@ func (c *compiler) minus(s, t *sets) *sets {
 }
 
 // subtract takes alternatives out of others: what is left of each is its intersections with the
-// complement of what is taken, and all of it where the two are disjoint. and returns nil for nothing.
+// complement of what is taken, and all of it where the two are disjoint. and returns nil for
+// nothing.
 func subtract[T any](c *compiler, from, taken []*T, disjoint func(x, y *T) bool,
 	not func(y *T) []*T, and func(x, n *T) *T) []*T {
 	for _, y := range taken {
@@ -263,7 +264,8 @@ func (c *compiler) single(v *value) *sets {
 	case kNumber:
 		d, ok := parseDecimal(v.text)
 		if !ok {
-			c.refuse(cfg.SchemaUnsupported, v, "number", "the number %s is out of range", clip(v.text))
+			c.refuse(cfg.SchemaUnsupported, v, "number", "the number %s is out of range",
+				clip(v.text))
 			return s
 		}
 		s.numbers = []*numberSet{{listed: true, among: []literal{{d, v.text}}}}

@@ -28,5 +28,6 @@ func (c *compiler) schema(f *format, at string) (cfg.Sym, error) {
 	if s := styles[f.Style]; s != nil {
 		return c.styled(s, f.Schema, at)
 	}
-	return cfg.None, invalid(strings.TrimSuffix(at, "/json_schema")+"/style", "the style %q is not supported", f.Style)
+	return cfg.None, invalid(strings.TrimSuffix(at, "/json_schema")+"/style",
+		"the style %q is not supported", f.Style)
 }

@@ -24,12 +24,15 @@ type style struct {
 
 // styles are xgrammar's names for them.
 var styles = map[string]*style{
-	"qwen_xml": {text: "<parameter=KEY>\n", other: "<parameter=KEY>\n", end: "\n</parameter>", tail: "\n",
+	"qwen_xml": {text: "<parameter=KEY>\n", other: "<parameter=KEY>\n", end: "\n</parameter>",
+		tail:  "\n",
 		marks: []string{"</parameter>", "\n<parameter=", "\n</function>"}},
-	"glm_xml": {text: "<arg_key>KEY</arg_key>\n<arg_value>", other: "<arg_key>KEY</arg_key>\n<arg_value>",
-		end: "</arg_value>", tail: "\n", marks: []string{"</arg_value>", "</tool_call>"}},
+	"glm_xml": {text: "<arg_key>KEY</arg_key>\n<arg_value>",
+		other: "<arg_key>KEY</arg_key>\n<arg_value>",
+		end:   "</arg_value>", tail: "\n", marks: []string{"</arg_value>", "</tool_call>"}},
 	"deepseek_xml": {text: "<｜DSML｜parameter name=\"KEY\" string=\"true\">",
-		other: "<｜DSML｜parameter name=\"KEY\" string=\"false\">", end: "</｜DSML｜parameter>", tail: "\n",
+		other: "<｜DSML｜parameter name=\"KEY\" string=\"false\">", end: "</｜DSML｜parameter>",
+		tail:  "\n",
 		marks: []string{"</｜DSML｜parameter>"}},
 	"minimax_xml": {text: `<parameter name="KEY">`, other: `<parameter name="KEY">`,
 		end: "</parameter>", tail: "\n", marks: []string{"</parameter>"}},
@@ -50,7 +53,8 @@ type object struct {
 func (o *object) definition(ref string) json.RawMessage {
 	if o.defs == nil {
 		o.defs = map[string]json.RawMessage{}
-		for prefix, defs := range map[string]json.RawMessage{"#/$defs/": o.Defs, "#/definitions/": o.Old} {
+		for prefix, defs := range map[string]json.RawMessage{"#/$defs/": o.Defs,
+			"#/definitions/": o.Old} {
 			_ = eachMember(defs, func(key string, to json.RawMessage) error {
 				o.defs[prefix+key] = to
 				return nil
@@ -93,7 +97,8 @@ func (c *compiler) styled(s *style, schema json.RawMessage, at string) (cfg.Sym,
 	if err := json.Unmarshal(schema, &o); err != nil {
 		return cfg.None, invalid(at, "not the schema of an object: %v", err)
 	}
-	if err := onlyKeys(schema, at, "type", "properties", "required", "additionalProperties"); err != nil {
+	if err := onlyKeys(schema, at, "type", "properties", "required",
+		"additionalProperties"); err != nil {
 		return cfg.None, err
 	}
 	if o.Type != "object" && o.Type != "" {
@@ -125,7 +130,8 @@ func (c *compiler) styled(s *style, schema json.RawMessage, at string) (cfg.Sym,
 }
 
 func unsupported(at, format string, args ...any) error {
-	return &cfg.Error{Code: cfg.GrammarUnsupported, Pointer: at, Reason: fmt.Sprintf(format, args...)}
+	return &cfg.Error{Code: cfg.GrammarUnsupported, Pointer: at, Reason: fmt.Sprintf(format,
+		args...)}
 }
 
 // onlyKeys refuses a schema with other keywords than these and annotations.
@@ -254,7 +260,8 @@ func (k *kinds) add(v *value, raw json.RawMessage, at string) error {
 		}
 	}
 	if values == nil {
-		others = slices.DeleteFunc(slices.Clone(types), func(t string) bool { return t == "string" })
+		others = slices.DeleteFunc(slices.Clone(types),
+			func(t string) bool { return t == "string" })
 	}
 	for _, t := range others {
 		k.types[t] = true
@@ -263,7 +270,8 @@ func (k *kinds) add(v *value, raw json.RawMessage, at string) error {
 		k.others = append(k.others, raw)
 		return nil
 	}
-	if err := onlyKeys(raw, at, "type", "enum", "const", "minLength", "maxLength", "pattern"); err != nil {
+	if err := onlyKeys(raw, at, "type", "enum", "const", "minLength", "maxLength",
+		"pattern"); err != nil {
 		return err
 	}
 	k.texts = append(k.texts, v)
@@ -409,7 +417,8 @@ func (c *compiler) styledText(v *value, at string) (regex.Ex, error) {
 		hi = *v.MaxLength
 	}
 	if lo < 0 || hi != regex.Inf && hi < lo {
-		return x, &cfg.Error{Code: cfg.SchemaUnsatisfiable, Pointer: at, Reason: "no text is so long"}
+		return x, &cfg.Error{Code: cfg.SchemaUnsatisfiable, Pointer: at,
+			Reason: "no text is so long"}
 	}
 	if lo > 0 || hi != regex.Inf {
 		x = b.And(x, b.Rep(b.AnyRune(), lo, hi))
@@ -417,7 +426,8 @@ func (c *compiler) styledText(v *value, at string) (regex.Ex, error) {
 	if v.Pattern != nil {
 		p, err := b.Pattern(*v.Pattern, regex.Syntax{Search: true})
 		if err != nil {
-			return x, &cfg.Error{Code: cfg.RegexInvalid, Pointer: at + "/pattern", Reason: err.Error()}
+			return x, &cfg.Error{Code: cfg.RegexInvalid, Pointer: at + "/pattern",
+				Reason: err.Error()}
 		}
 		x = b.And(x, p)
 	}

@@ -131,7 +131,8 @@ type format struct {
 func (c *compiler) read(raw json.RawMessage, at string, depth int) (*format, error) {
 	if c.count++; c.count > maxFormats || depth > maxDepth {
 		return nil, &cfg.Error{Code: cfg.GrammarTooComplex, Pointer: at,
-			Reason: fmt.Sprintf("more than %d formats, or %d within one another", maxFormats, maxDepth)}
+			Reason: fmt.Sprintf("more than %d formats, or %d within one another", maxFormats,
+				maxDepth)}
 	}
 	f := new(format)
 	if err := json.Unmarshal(raw, f); err != nil {
@@ -142,7 +143,8 @@ func (c *compiler) read(raw json.RawMessage, at string, depth int) (*format, err
 
 // compile is the symbol of a format and of what ends it; without an end, it is the end of the
 // answer, or of a format that ends by itself.
-func (c *compiler) compile(raw json.RawMessage, end *ending, at string, depth int) (cfg.Sym, error) {
+func (c *compiler) compile(raw json.RawMessage, end *ending, at string, depth int) (cfg.Sym,
+	error) {
 	f, err := c.read(raw, at, depth)
 	if err != nil {
 		return cfg.None, err
@@ -248,7 +250,8 @@ func (c *compiler) unlimited(raw json.RawMessage, depth int) bool {
 // bounded is the symbol of a format that must end by itself.
 func (c *compiler) bounded(raw json.RawMessage, at string, depth int) (cfg.Sym, error) {
 	if c.unlimited(raw, depth) {
-		return cfg.None, invalid(at, "what has no end of its own is the last of a sequence, or in a tag with an end")
+		return cfg.None, invalid(at,
+			"what has no end of its own is the last of a sequence, or in a tag with an end")
 	}
 	return c.compile(raw, nil, at, depth)
 }
@@ -280,7 +283,8 @@ func (c *compiler) either(f *format, end *ending, at string, depth int) (cfg.Sym
 	syms := make([]cfg.Sym, len(f.Elements))
 	for i, e := range f.Elements {
 		var err error
-		if syms[i], err = c.compile(e, end, fmt.Sprintf("%s/elements/%d", at, i), depth); err != nil {
+		if syms[i], err = c.compile(e, end, fmt.Sprintf("%s/elements/%d", at, i),
+			depth); err != nil {
 			return cfg.None, err
 		}
 	}

@@ -73,12 +73,13 @@ func (w *writer) weights(j, step int) string {
 // x is the address of a row's element.
 func (w *writer) x(row, step int) string {
 	base := [4]string{"SI", "R11", "R12", "R13"}[row/3]
-	return fmt.Sprintf("%d%s", 4*step, [3]string{"(" + base + ")", "(" + base + ")(R8*1)", "(" + base + ")(R8*2)"}[row%3])
+	return fmt.Sprintf("%d%s", 4*step, [3]string{"(" + base + ")", "(" + base + ")(R8*1)", "(" +
+		base + ")(R8*2)"}[row%3])
 }
 
 func (w *writer) kernel() {
-	fmt.Fprintf(w, "\n// func %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n",
-		w.t.function(w.shape))
+	fmt.Fprintf(w, "\n// func %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride "+
+		"uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n", w.t.function(w.shape))
 	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-64\n", w.t.function(w.shape))
 	w.begin()
 	w.op("MOVQ pairs+32(FP), CX")
@@ -325,8 +326,8 @@ func (w *writer) dot(weights, x, sum string) {
 	p2 := (^b&0xf)<<3 | 0b110
 	p3 := 0b10<<5 | inverted(b, 4)<<3
 	modRM := 0b11<<6 | c&7<<3 | a&7
-	w.op("BYTE $0x62; BYTE $%#02x; BYTE $%#02x; BYTE $%#02x; BYTE $0x52; BYTE $%#02x // VDPBF16PS %s, %s, %s",
-		p1, p2, p3, modRM, weights, x, sum)
+	w.op("BYTE $0x62; BYTE $%#02x; BYTE $%#02x; BYTE $%#02x; BYTE $0x52; BYTE $%#02x // "+
+		"VDPBF16PS %s, %s, %s", p1, p2, p3, modRM, weights, x, sum)
 }
 
 func number(reg string) int {

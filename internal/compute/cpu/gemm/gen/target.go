@@ -26,7 +26,8 @@ func (t *target) nr() int { return 2 * t.vector / 4 }
 
 // function returns the name of a kernel.
 func (t *target) function(s shape) string {
-	return fmt.Sprintf("%s%s_%dx%d", t.set, strings.ToUpper(t.kind[:1])+t.kind[1:], s.rows, s.panels)
+	return fmt.Sprintf("%s%s_%dx%d", t.set, strings.ToUpper(t.kind[:1])+t.kind[1:], s.rows,
+		s.panels)
 }
 
 // targets lists the kernels. A tile of few rows takes several panels: that many independent sums
@@ -61,8 +62,8 @@ func tables(all []*target) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%spackage gemm\n\nimport \"unsafe\"\n", header)
 	for _, t := range all {
-		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{\n",
-			t.set, strings.ToUpper(t.kind), t.nr(), t.rows)
+		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, kernels: "+
+			"[maxRows + 1][maxWidth + 1]kernel{\n", t.set, strings.ToUpper(t.kind), t.nr(), t.rows)
 		row := 0
 		for _, s := range t.shapes {
 			if s.rows != row {
@@ -78,8 +79,9 @@ func tables(all []*target) []byte {
 	}
 	for _, t := range all {
 		for _, s := range t.shapes {
-			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, "+
-				"pairs, flags int, c unsafe.Pointer, cStride uintptr)\n", t.function(s))
+			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
+				"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride "+
+				"uintptr)\n", t.function(s))
 		}
 	}
 	return b.Bytes()
