@@ -32,7 +32,9 @@ var pure = map[string][]string{
 	"link/layout":       nil,
 	"sys/memory":        nil,
 	"engine/rlhf/state": nil,
-	"compute/sample":    nil,
+	// What is handed over is what the scheduler pins and fetches.
+	"engine/handover/state": {"engine/schedule"},
+	"compute/sample":        nil,
 	"text/constrain": {"text/constrain/cfg", "text/constrain/ebnf",
 		"text/constrain/lark", "text/constrain/regex", "text/constrain/schema",
 		"text/constrain/tag"},

@@ -388,7 +388,8 @@ func newTrainer(cfg *config.Config, e *replicas.Router, log *slog.Logger) (*rlhf
 		host = cfg.Server.Host
 	}
 	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log,
-		Folder: e.Info().Folder(), Allowed: cfg.Server.AllowedLocalWeights})
+		Events: e.Events(), Folder: e.Info().Folder(),
+		Allowed: cfg.Server.AllowedLocalWeights})
 }
 
 func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration) {

@@ -84,7 +84,7 @@ func (e *Engine) prepare(q *request) error {
 	if err := q.Params.Validate(e.info.VocabSize); err != nil {
 		return err
 	}
-	if err := e.checkTransfer(&q.Request, q.choice); err != nil {
+	if err := e.exchange.Check(q.Ticket, q.HandOver, q.choice); err != nil {
 		return err
 	}
 	q.stops = stopFinder{stops: q.Stop, include: q.IncludeStop}

@@ -11,33 +11,26 @@ var errAdopted = errors.New("another engine has adopted other files of the model
 
 // adopt takes note of the files that the newest group has loaded. If they are others than before,
 // answers of which a part is known cannot go on: they would be two models'.
-func (e *Engine) adopt() {
-	if e.ranks.Revision == e.revision {
+func (l *Loop) adopt() {
+	if l.e.ranks.Revision == l.revision {
 		return
 	}
-	e.revision = e.ranks.Revision
+	l.revision = l.e.ranks.Revision
 	waiting := map[*stream]int{}
-	for _, q := range e.requests {
+	for _, q := range l.requests {
 		if !q.Begun() {
 			waiting[q.stream]++
 		}
 	}
-	b := e.empty()
+	b := l.e.delivery.empty()
 	b.how, b.err = sample.FinishError, ErrReplaced
-	for key, q := range e.requests {
+	for key, q := range l.requests {
 		if waiting[q.stream] == len(q.stream.choices) {
 			continue
 		}
 		b.ended = append(b.ended, q)
-		e.sched.Abort(key)
-		delete(e.requests, key)
-		e.further(key)
-		e.renounce(q)
-		e.transfers.withdraw(key)
+		l.remove(key)
 	}
-	e.forsake()
-	e.batches <- b
-	if e.transfers != nil {
-		e.transfers.model, e.transfers.weights = e.launching.WeightsName()
-	}
+	l.e.exchange.Cancelled()
+	l.e.delivery.batches <- b
 }

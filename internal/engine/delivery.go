@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // batch is what the step loop hands to delivery at a time: what a step brought, or requests that
@@ -31,10 +32,37 @@ type batch struct {
 // batches is how many the step loop may be ahead of delivery.
 const batches = 4
 
+// delivery turns tokens into text and gives them to the streams. It is a goroutine of its own, so
+// that the next plan waits neither for text nor for readers to be woken.
+type delivery struct {
+	// batches carries what became known to delivery, used carries the batches back.
+	batches, used chan *batch
+	metrics       *metrics.Engine
+	// abort tells the loop that a stop string has ended a request.
+	abort func(key uint64)
+	// cut is told how many requests the end of the engine cut off.
+	cut func(n int)
+}
+
+func newDelivery(e *Engine) *delivery {
+	d := &delivery{batches: make(chan *batch, batches), used: make(chan *batch, batches),
+		metrics: e.metrics,
+		abort:   func(key uint64) { e.post(aborted{key}) },
+		cut: func(n int) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.cut += n
+		}}
+	for range batches {
+		d.used <- new(batch)
+	}
+	return d
+}
+
 // empty returns a batch to fill. It waits while delivery is as far behind as it may be; delivery
 // waits for nothing but batches.
-func (e *Engine) empty() *batch {
-	b := <-e.used
+func (d *delivery) empty() *batch {
+	b := <-d.used
 	clear(b.outputs)
 	clear(b.ended)
 	*b = batch{outputs: b.outputs[:0], tokens: b.tokens[:0], ended: b.ended[:0]}
@@ -68,29 +96,27 @@ func cloneLogprobs(list []step.Logprobs) []step.Logprobs {
 	return list
 }
 
-// delivery turns tokens into text and gives them to the streams, in the order of the batches, until
-// the loop ends. It is a goroutine of its own, so that the next plan waits neither for text nor for
-// readers to be woken. A stop string that it finds is an abort to the loop, which may have planned
-// further tokens by then: they are dropped here.
-func (e *Engine) delivery() {
-	for b := range e.batches {
+// run delivers batches in their order until the loop ends. A stop string that it finds is an abort to
+// the loop, which may have planned further tokens by then: they are dropped here.
+func (d *delivery) run() {
+	for b := range d.batches {
 		for i := range b.outputs {
-			e.deliver(&b.outputs[i], b)
+			d.deliver(&b.outputs[i], b)
 		}
-		e.deliverEnds(b)
-		e.used <- b
+		d.deliverEnds(b)
+		d.used <- b
 	}
 }
 
 // deliverEnds tells the readers of requests that end without a last token.
-func (e *Engine) deliverEnds(b *batch) {
+func (d *delivery) deliverEnds(b *batch) {
 	cut := 0
 	for _, q := range b.ended {
 		if q.over {
 			continue
 		}
 		cut++
-		e.finish(q, b.how)
+		d.finish(q, b.how)
 		if b.err != nil {
 			q.stream.fail(b.err)
 			continue
@@ -98,14 +124,12 @@ func (e *Engine) deliverEnds(b *batch) {
 		q.stream.publish(q.choice, func(d *Delta) { d.Finish = b.how })
 	}
 	if b.drained {
-		e.mu.Lock()
-		e.cut += cut
-		e.mu.Unlock()
+		d.cut(cut)
 	}
 }
 
 // deliver hands one request's news to its stream.
-func (e *Engine) deliver(o *schedule.Output, b *batch) {
+func (d *delivery) deliver(o *schedule.Output, b *batch) {
 	q := o.Owner.(*request)
 	if q.over {
 		return
@@ -117,12 +141,12 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 		q.deliverPrompt(o)
 	}
 	for i := range o.Tokens {
-		if e.deliverToken(q, o, i, b.applied); q.over {
+		if d.deliverToken(q, o, i, b.applied); q.over {
 			return // a stop string ended it
 		}
 	}
 	if o.Finish == sample.FinishError {
-		e.finish(q, o.Finish)
+		d.finish(q, o.Finish)
 		why := ErrUnsound
 		switch o.Fault {
 		case sample.Stuck:
@@ -136,7 +160,7 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 
 // deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a
 // stop string.
-func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
+func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
 	q.outputs++
 	finish := sample.Unfinished
 	if i == len(o.Tokens)-1 && o.Finish != sample.FinishError {
@@ -145,14 +169,14 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 	offset, runes := q.text, q.runes
 	text, stop := q.advance(o.Tokens[i], finish)
 	if stop != "" && o.Finish == sample.Unfinished {
-		e.post(aborted{q.Key})
+		d.abort(q.Key)
 	}
 	if stop != "" {
 		finish = sample.FinishStop
 	}
-	e.observeToken(q, now)
+	d.observeToken(q, now)
 	if finish != sample.Unfinished {
-		e.finish(q, finish)
+		d.finish(q, finish)
 	}
 	q.stream.publish(q.choice, func(d *Delta) {
 		if d.Tokens == nil {
@@ -171,7 +195,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		}
 		d.Finish, d.StopString = finish, stop
 		if finish != sample.Unfinished {
-			d.Ticket = q.ticket
+			d.Ticket = q.published
 		}
 		if finish != sample.Unfinished && stop == "" {
 			d.StopToken = o.StopToken
@@ -240,39 +264,7 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 }
 
 // finish counts a request that has ended; nothing more is delivered of it.
-func (e *Engine) finish(q *request, how sample.Finish) {
+func (d *delivery) finish(q *request, how sample.Finish) {
 	q.over = true
-	e.observeFinish(q, how)
-}
-
-// fail ends every request with the cause. The engine serves nothing afterwards.
-func (e *Engine) fail(cause error) {
-	e.mu.Lock()
-	stopping := e.stopping
-	err, how := fmt.Errorf("%w: %w", ErrFailed, cause), sample.FinishError
-	if stopping {
-		err, how = ErrStopped, sample.FinishAbort
-	}
-	e.failure = err
-	if !stopping {
-		close(e.failed)
-	}
-	messages := e.inbox.take()
-	e.setQueued(0)
-	e.mu.Unlock()
-	if !stopping {
-		e.metrics.SetDown()
-		e.ranks.Failed(cause)
-	}
-	b := e.empty()
-	b.how, b.err, b.drained = how, err, stopping
-	for _, m := range messages {
-		if list, ok := m.(submitted); ok {
-			b.ended = append(b.ended, list...)
-		}
-	}
-	for _, q := range e.requests {
-		b.ended = append(b.ended, q)
-	}
-	e.batches <- b
+	d.observeFinish(q, how)
 }

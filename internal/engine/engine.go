@@ -8,53 +8,42 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/engine/open"
-	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/engine/steer"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
-	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/rank/weights"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
-// Engine runs the requests of one model on one group of ranks.
+// Engine runs the requests of one model on one group of ranks. Its methods are for any goroutine;
+// what they want of the step loop goes through the inbox.
 type Engine struct {
 	// number is the engine's among those opened together, from 0.
-	number  int
-	left    sync.Once
-	info    open.Info
+	number int
+	info   open.Info
+	// model is its configuration.
+	model   *checkpoint.Config
 	ranks   *groups.Supervisor
 	metrics *metrics.Engine
 	events  status.Listener
-	sched   *schedule.Scheduler
-	room    *waitingRoom
-	// launching is what the ranks are started by, shown what clients may know; info does not
-	// change.
-	launching *groups.Launch
-	shown     atomic.Pointer[open.Info]
-	// steering is shared like room.
-	steering *Steering
-	// model is its configuration.
-	model *checkpoint.Config
-	// onStep is notified of every step that was applied; nil is not called.
-	onStep func(StepTimes)
-	// slowStep is how long a step may take before it is called slow.
-	slowStep time.Duration
-	// maxInFlight is how many plans may be in flight.
-	maxInFlight int
-	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
-	ownThread bool
-
+	// room and wanted are shared by the engines that were opened together.
+	room   *waitingRoom
+	wanted *steer.Wanted
+	// shown is what clients may know: info, with the ranks of the newest group.
+	shown  atomic.Pointer[open.Info]
 	health *health
-	// transfers exchanges KV blocks with other engines, nil where none are. shares says that
+	// exchange is of KV blocks with other engines, nil where there is none. shares says that
 	// sequences find the blocks of others.
-	transfers *transfers
-	shares    bool
+	exchange *handover.Exchange
+	shares   bool
+	delivery *delivery
+	loop     *Loop
+	left     sync.Once
 
 	mu       sync.Mutex
 	inbox    inbox
@@ -67,30 +56,6 @@ type Engine struct {
 	totals   Totals
 	failed   chan struct{} // closed when failure is set and Stop was not called
 	done     chan struct{}
-
-	// batches carries what became known to delivery, used carries the batches back.
-	batches, used chan *batch
-
-	// The rest belongs to the loop.
-	group    *executor.Executor
-	requests map[uint64]*request // those that the scheduler has
-	plan     step.Plan
-	flights  []flight  // sent and not applied, oldest first
-	applied  time.Time // when the last result was applied
-	turned   time.Time // when the loop last looked into the inbox
-	restarts restarts
-	suspects suspects
-	todo     []*order        // that have come and are not done
-	cached   *weights.Update // by which the prefix cache was computed
-	revision int64           // that of the model's files which the group has loaded
-	parked   []*request      // in requests, and held by a pause before the scheduler has them
-	aborted  []uint64        // memory of admit
-	computed []uint64        // by the plans in flight when a group failed
-	seen     schedule.Stats
-	prompted uint64
-	sampled  uint64
-	steps    uint64
-	stepTime time.Duration
 }
 
 // request is a Request that was admitted, with the scheduler's state of it, which belongs to the
@@ -109,9 +74,8 @@ type request struct {
 	// prompted tells that log-probabilities of the prompt were delivered, over that the last delta
 	// was.
 	prompted, over bool
-	// asked says that its Ticket is used up. ticket is what it hands over.
-	asked  bool
-	ticket *kvtransfer.Ticket
+	// published is the ticket of the blocks that it hands over.
+	published *kvtransfer.Ticket
 
 	scheduled, first, last time.Time
 }
@@ -132,10 +96,10 @@ func (e *Engine) Healthy(context.Context) error {
 		return failure
 	case stopping:
 		return ErrStopped
-	case e.steering.held():
+	case e.wanted.Paused():
 		return ErrPaused
 	}
-	if err := e.health.err(); err != nil || e.steering.weights.Load() != nil {
+	if err := e.health.err(); err != nil || e.wanted.Update() != nil {
 		return err
 	}
 	if lost := e.info.Files.Overwritten(); lost != nil {
@@ -187,16 +151,21 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	err := e.ranks.Stop(ctx)
 	<-e.done
-	e.transfers.wait()
+	e.exchange.Wait()
 	e.mu.Lock()
-	cause := e.failure
+	cause, rest := e.failure, e.inbox.take()
 	e.mu.Unlock()
+	for _, m := range rest { // that came after the loop
+		if m, ok := m.(handover.Message); ok {
+			e.exchange.Handle(m)
+		}
+	}
 	if errors.Is(cause, ErrStopped) {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.launching.Cluster.Leave(context.WithoutCancel(ctx), cause),
-			e.launching.Files.Leave())
+		err = errors.Join(err, e.loop.launching.Cluster.Leave(context.WithoutCancel(ctx), cause),
+			e.loop.launching.Files.Leave())
 	})
 	return err
 }
@@ -208,22 +177,8 @@ func (e *Engine) Cut() int {
 	return e.cut
 }
 
-// cancel aborts those of the requests that are not over yet.
-func (e *Engine) cancel(keys []uint64, drained bool) {
-	b := e.empty()
-	b.how, b.drained = sample.FinishAbort, drained
-	for _, key := range keys {
-		q := e.requests[key]
-		if q == nil {
-			continue
-		}
-		e.sched.Abort(key)
-		delete(e.requests, key)
-		e.further(key)
-		e.renounce(q)
-		e.transfers.withdraw(key)
-		b.ended = append(b.ended, q)
-	}
-	e.forsake()
-	e.batches <- b
-}
+// Wanted is what is asked of the engines that were opened together.
+func (e *Engine) Wanted() *steer.Wanted { return e.wanted }
+
+// Exchanges says whether the engine exchanges KV blocks with others.
+func (e *Engine) Exchanges() bool { return e.exchange != nil }

@@ -4,10 +4,13 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/handover"
 )
 
-// message is what another goroutine tells the step loop: submitted, aborted, *order, arrival or
-// released.
+// message is what another goroutine tells the step loop: submitted, aborted, *task or
+// handover.Message.
 type message any
 
 type (
@@ -15,13 +18,6 @@ type (
 	submitted []*request
 	// aborted are the keys of requests whose stream was closed, or that are over by a stop string.
 	aborted []uint64
-	// arrival is the end of a fetch of KV blocks.
-	arrival struct {
-		key      uint64
-		complete bool
-	}
-	// released is the key of a request whose KV blocks no other engine reads any more.
-	released uint64
 )
 
 // inbox is how other goroutines reach the loop: the messages since it last looked, in order. The
@@ -77,72 +73,93 @@ func (e *Engine) post(m message) {
 
 // admit does what the messages of the inbox say, and moves new requests into the scheduler. It
 // returns false when the engine is to end.
-func (e *Engine) admit() bool {
-	e.turned = time.Now()
-	e.mu.Lock()
-	e.setQueued(e.sched.Queued() + e.waitingParked() + e.inbox.submitted(true))
-	messages := e.inbox.take()
-	stopping, drained := e.stopping, e.drained
-	e.mu.Unlock()
-	held := e.steering.held()
-	e.unpark(held)
-	e.aborted = e.aborted[:0]
+func (l *Loop) admit() bool {
+	l.turned = time.Now()
+	l.e.mu.Lock()
+	l.e.setQueued(l.sched.Queued() + l.waitingParked() + l.e.inbox.submitted(true))
+	messages := l.e.inbox.take()
+	stopping, drained := l.e.stopping, l.e.drained
+	l.e.mu.Unlock()
+	paused := l.e.wanted.Paused()
+	l.unpark(paused)
+	l.aborted = l.aborted[:0]
 	for _, m := range messages {
 		switch m := m.(type) {
 		case submitted:
-			e.letIn(m, held)
+			l.letIn(m, paused)
 		case aborted:
-			e.aborted = append(e.aborted, m...)
-		case *order:
-			e.todo = append(e.todo, m)
-		case arrival:
-			e.sched.Received(m.key, m.complete)
-		case released:
-			e.sched.Release(uint64(m))
+			l.aborted = append(l.aborted, m...)
+		case *task:
+			l.tasks = append(l.tasks, m)
+		case handover.Message:
+			l.e.exchange.Handle(m)
 		}
 	}
-	if len(e.aborted) > 0 {
-		e.cancel(e.aborted, false)
+	if len(l.aborted) > 0 {
+		l.cancel(l.aborted, false)
 	}
 	if drained {
-		e.cancel(slices.Collect(maps.Keys(e.requests)), true)
+		l.cancel(slices.Collect(maps.Keys(l.requests)), true)
 	}
-	return !stopping || len(e.requests) > 0
+	return !stopping || len(l.requests) > 0
 }
 
 // letIn hands new requests to the scheduler, or parks them, while a pause holds them.
-func (e *Engine) letIn(list submitted, held bool) {
+func (l *Loop) letIn(list submitted, paused bool) {
 	for _, q := range list {
-		e.requests[q.Key] = q
-		if held {
-			e.parked = append(e.parked, q)
+		l.requests[q.Key] = q
+		l.e.exchange.Admit(q.Key, q.Ticket, q.choice == 0)
+		if paused {
+			l.parked = append(l.parked, q)
 		} else {
-			e.sched.Add(&q.Request.Request)
+			l.sched.Add(&q.Request.Request)
 		}
 	}
 }
 
 // unpark lets the requests that a pause has held go on when it is over.
-func (e *Engine) unpark(held bool) {
-	e.parked = slices.DeleteFunc(e.parked, func(q *request) bool {
-		return e.requests[q.Key] != q // aborted meanwhile
+func (l *Loop) unpark(paused bool) {
+	l.parked = slices.DeleteFunc(l.parked, func(q *request) bool {
+		return l.requests[q.Key] != q // aborted meanwhile
 	})
-	if held {
+	if paused {
 		return
 	}
-	for _, q := range e.parked {
-		e.sched.Add(&q.Request.Request)
+	for _, q := range l.parked {
+		l.sched.Add(&q.Request.Request)
 	}
-	clear(e.parked)
-	e.parked = e.parked[:0]
+	clear(l.parked)
+	l.parked = l.parked[:0]
 }
 
 // waitingParked counts the requests that a pause holds and that count as queued.
-func (e *Engine) waitingParked() (n int) {
-	for _, q := range e.parked {
-		if !q.Background && e.requests[q.Key] == q {
+func (l *Loop) waitingParked() (n int) {
+	for _, q := range l.parked {
+		if !q.Background && l.requests[q.Key] == q {
 			n++
 		}
 	}
 	return n
+}
+
+// cancel aborts those of the requests that are not over yet.
+func (l *Loop) cancel(keys []uint64, drained bool) {
+	b := l.e.delivery.empty()
+	b.how, b.drained = sample.FinishAbort, drained
+	for _, key := range keys {
+		if q := l.requests[key]; q != nil {
+			l.remove(key)
+			b.ended = append(b.ended, q)
+		}
+	}
+	l.e.exchange.Cancelled()
+	l.e.delivery.batches <- b
+}
+
+// remove takes a request away that ends without a last token.
+func (l *Loop) remove(key uint64) {
+	l.sched.Abort(key)
+	delete(l.requests, key)
+	l.further(key)
+	l.e.exchange.End(key)
 }

@@ -1,12 +1,18 @@
 package engine
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/handover"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
 // flight is a plan that the ranks have been sent, until its result is applied.
@@ -36,45 +42,78 @@ func (t *StepTimes) Host() time.Duration {
 	return t.Sent.Sub(t.Began) + t.Applied.Sub(t.Arrived)
 }
 
-// loop is the only goroutine that calls the scheduler. It ends after delivery, which it owns.
-func (e *Engine) loop() {
-	defer close(e.done)
+// Loop is the step loop of an engine: the only goroutine that calls the scheduler. A Task gets it
+// between two steps.
+type Loop struct {
+	e     *Engine
+	sched *schedule.Scheduler
+	// launching is what the ranks are started by.
+	launching *groups.Launch
+	group     *executor.Executor
+	// onStep is notified of every step that was applied; nil is not called.
+	onStep func(StepTimes)
+	// slowStep is how long a step may take before it is called slow.
+	slowStep time.Duration
+	// maxInFlight is how many plans may be in flight.
+	maxInFlight int
+	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
+	ownThread bool
+
+	requests map[uint64]*request // those that the scheduler has
+	parked   []*request          // in requests, and held by a pause before the scheduler has them
+	plan     step.Plan
+	flights  []flight  // sent and not applied, oldest first
+	applied  time.Time // when the last result was applied
+	turned   time.Time // when the loop last looked into the inbox
+	restarts restarts
+	suspects suspects
+	tasks    []*task         // that have come and are not done
+	cached   *weights.Update // by which the prefix cache was computed
+	revision int64           // that of the model's files which the group has loaded
+	aborted  []uint64        // memory of admit
+	computed []uint64        // by the plans in flight when a group failed
+	counted  counted
+}
+
+// run runs the loop until the engine ends. It ends after delivery, which it owns.
+func (l *Loop) run() {
+	defer close(l.e.done)
 	var delivery sync.WaitGroup
-	delivery.Go(e.delivery)
+	delivery.Go(l.e.delivery.run)
 	defer delivery.Wait()
-	defer close(e.batches)
-	if e.ownThread {
+	defer close(l.e.delivery.batches)
+	if l.ownThread {
 		// Waiting for ranks of other processes parks the thread in the kernel.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	run := e.normalLoop
-	if e.maxInFlight > 1 {
-		run = e.overlapLoop
+	steps := l.normalLoop
+	if l.maxInFlight > 1 {
+		steps = l.overlapLoop
 	}
-	err := run()
+	err := steps()
 	for err != nil {
-		if err = e.recover(err); err != nil {
-			e.fail(err)
+		if err = l.recover(err); err != nil {
+			l.fail(err)
 			return
 		}
-		err = run()
+		err = steps()
 	}
 }
 
 // normalLoop has one plan in flight: each is made with all results known.
-func (e *Engine) normalLoop() error {
-	for e.admit() {
-		if err := e.turnTo(); err != nil {
+func (l *Loop) normalLoop() error {
+	for l.admit() {
+		if err := l.doTasks(); err != nil {
 			return err
 		}
-		sent, err := e.send()
+		sent, err := l.send()
 		switch {
 		case err != nil:
 		case sent:
-			err = e.apply()
+			err = l.apply()
 		default:
-			err = e.idle()
+			err = l.idle()
 		}
 		if err != nil {
 			return err
@@ -85,19 +124,19 @@ func (e *Engine) normalLoop() error {
 
 // overlapLoop keeps up to maxInFlight plans in flight: the next one is made and sent while the
 // ranks compute, and goes on from tokens that are not known yet.
-func (e *Engine) overlapLoop() error {
-	for e.admit() {
-		if err := e.turnTo(); err != nil {
+func (l *Loop) overlapLoop() error {
+	for l.admit() {
+		if err := l.doTasks(); err != nil {
 			return err
 		}
-		sent, err := e.send()
+		sent, err := l.send()
 		switch {
 		case err != nil:
-		case sent && len(e.flights) < e.maxInFlight:
-		case len(e.flights) > 0:
-			err = e.apply()
+		case sent && len(l.flights) < l.maxInFlight:
+		case len(l.flights) > 0:
+			err = l.apply()
 		default:
-			err = e.idle()
+			err = l.idle()
 		}
 		if err != nil {
 			return err
@@ -108,47 +147,46 @@ func (e *Engine) overlapLoop() error {
 
 // send makes a plan and sends it to the ranks. It returns false when there is none to make before
 // the next result, or before news from outside.
-func (e *Engine) send() (bool, error) {
-	if e.waits() {
+func (l *Loop) send() (bool, error) {
+	if l.waits() {
 		return false, nil
 	}
-	made := e.sched.Schedule(&e.plan)
-	e.fetch()
-	e.offer()
+	made := l.sched.Schedule(&l.plan)
+	l.e.exchange.Planned()
 	if !made {
 		return false, nil
 	}
-	f := flight{began: e.turned, made: time.Now(), plan: e.plan.ID, requests: len(e.plan.Rows)}
-	f.tokens, f.prefill = e.plan.Tokens()
+	f := flight{began: l.turned, made: time.Now(), plan: l.plan.ID, requests: len(l.plan.Rows)}
+	f.tokens, f.prefill = l.plan.Tokens()
 	var err error
-	if f.future, err = e.group.Execute(&e.plan); err != nil {
+	if f.future, err = l.group.Execute(&l.plan); err != nil {
 		return false, err
 	}
 	f.sent = time.Now()
-	e.flights = append(e.flights, f)
-	e.health.busy()
-	e.mu.Lock()
-	e.totals.Running, e.totals.Waiting = e.sched.Running(), e.sched.Waiting()
-	e.mu.Unlock()
+	l.flights = append(l.flights, f)
+	l.e.health.busy()
+	l.e.mu.Lock()
+	l.e.totals.Running, l.e.totals.Waiting = l.sched.Running(), l.sched.Waiting()
+	l.e.mu.Unlock()
 	return true, nil
 }
 
 // apply waits for the result of the oldest plan in flight, and hands what it brought to delivery.
-func (e *Engine) apply() error {
-	f := e.flights[0]
-	b := e.empty()
+func (l *Loop) apply() error {
+	f := l.flights[0]
+	b := l.e.delivery.empty()
 	result, err := f.future.Wait()
 	if err != nil {
-		e.used <- b
+		l.e.delivery.used <- b
 		return err
 	}
-	e.flights = e.flights[:copy(e.flights, e.flights[1:])]
-	e.health.answered(len(e.flights) > 0)
-	if err := e.sched.Check(result); err != nil {
-		e.used <- b
+	l.flights = l.flights[:copy(l.flights, l.flights[1:])]
+	l.e.health.answered(len(l.flights) > 0)
+	if err := l.sched.Check(result); err != nil {
+		l.e.delivery.used <- b
 		return err
 	}
-	b.outputs = e.sched.Update(result, b.outputs)
+	b.outputs = l.sched.Update(result, b.outputs)
 	now := time.Now()
 	b.sent, b.applied = f.sent, now
 	b.keep()
@@ -156,39 +194,74 @@ func (e *Engine) apply() error {
 	for i := range b.outputs {
 		o := &b.outputs[i]
 		if o.HandOver != nil {
-			e.handOver(o)
+			o.Owner.(*request).published = l.e.exchange.Publish(o.Key, o.HandOver)
 		}
 		if o.Finish != sample.Unfinished {
-			delete(e.requests, o.Key)
-			e.transfers.withdraw(o.Key)
+			delete(l.requests, o.Key)
+			l.e.exchange.End(o.Key)
 		}
 		if len(o.Tokens) > 0 {
-			e.further(o.Key)
+			l.further(o.Key)
 		}
 	}
-	e.batches <- b
+	l.e.delivery.batches <- b
 	// The ranks began with the plan when it was there, and they were done with the one before.
 	began := f.sent
-	if e.applied.After(began) {
-		began = e.applied
+	if l.applied.After(began) {
+		began = l.applied
 	}
-	e.applied = now
-	e.observeStep(&f, sampled, now.Sub(began))
-	if e.onStep != nil {
-		e.onStep(StepTimes{Plan: f.plan, Requests: f.requests, Sampled: sampled, Began: f.began,
+	l.applied = now
+	l.observeStep(&f, sampled, now.Sub(began))
+	if l.onStep != nil {
+		l.onStep(StepTimes{Plan: f.plan, Requests: f.requests, Sampled: sampled, Began: f.began,
 			Made: f.made, Sent: f.sent, Arrived: f.future.Arrived(), Applied: time.Now()})
 	}
 	return nil
 }
 
 // idle waits for news: requests, aborts, the end, or the failure of a rank that had nothing to do.
-func (e *Engine) idle() error {
-	e.observeQueues()
-	e.health.answered(false)
+func (l *Loop) idle() error {
+	l.observeQueues()
+	l.e.health.answered(false)
 	select {
-	case <-e.inbox.wake:
+	case <-l.e.inbox.wake:
 		return nil
-	case <-e.group.Dead():
-		return e.group.Err()
+	case <-l.group.Dead():
+		return l.group.Err()
 	}
+}
+
+// fail ends every request with the cause. The engine serves nothing afterwards.
+func (l *Loop) fail(cause error) {
+	l.e.mu.Lock()
+	stopping := l.e.stopping
+	err, how := fmt.Errorf("%w: %w", ErrFailed, cause), sample.FinishError
+	if stopping {
+		err, how = ErrStopped, sample.FinishAbort
+	}
+	l.e.failure = err
+	if !stopping {
+		close(l.e.failed)
+	}
+	messages := l.e.inbox.take()
+	l.e.setQueued(0)
+	l.e.mu.Unlock()
+	if !stopping {
+		l.e.metrics.SetDown()
+		l.e.ranks.Failed(cause)
+	}
+	b := l.e.delivery.empty()
+	b.how, b.err, b.drained = how, err, stopping
+	for _, m := range messages {
+		switch m := m.(type) {
+		case submitted:
+			b.ended = append(b.ended, m...)
+		case handover.Message:
+			l.e.exchange.Handle(m)
+		}
+	}
+	for _, q := range l.requests {
+		b.ended = append(b.ended, q)
+	}
+	l.e.delivery.batches <- b
 }

@@ -4,23 +4,34 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
+// counted are the figures of the loop since the engine was opened; seen is what the scheduler had
+// counted the last time.
+type counted struct {
+	seen     schedule.Stats
+	prompted uint64
+	sampled  uint64
+	steps    uint64
+	stepTime time.Duration
+}
+
 // observeStep counts a finished step: what it computed of prompts, what it sampled, how long it
 // took, and the queues after it.
-func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
-	if took > e.slowStep {
-		e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens,
+func (l *Loop) observeStep(f *flight, sampled int, took time.Duration) {
+	if took > l.slowStep {
+		l.e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens,
 			Took: took})
 	}
-	e.metrics.Iteration(f.prefill, sampled)
-	e.prompted += uint64(f.prefill)
-	e.sampled += uint64(sampled)
-	e.steps++
-	e.stepTime += took
-	e.observeQueues()
+	l.e.metrics.Iteration(f.prefill, sampled)
+	l.counted.prompted += uint64(f.prefill)
+	l.counted.sampled += uint64(sampled)
+	l.counted.steps++
+	l.counted.stepTime += took
+	l.observeQueues()
 }
 
 // Totals are the engine's figures since it was opened as of the last step, and the requests as of
@@ -50,47 +61,47 @@ func (e *Engine) Totals() Totals {
 }
 
 // observeQueues shows the scheduler's state and counts what it did since the last time.
-func (e *Engine) observeQueues() {
-	s, was := e.sched.Stats(), e.seen
+func (l *Loop) observeQueues() {
+	s, was := l.sched.Stats(), l.counted.seen
 	usage := 0.0
 	if total := s.Cache.Blocks; total > 0 {
 		usage = float64(s.Cache.Used) / float64(total)
 	}
-	e.metrics.SetQueues(s.Running, s.Waiting, usage)
+	l.e.metrics.SetQueues(s.Running, s.Waiting, usage)
 	if n := s.Preemptions - was.Preemptions; n > 0 {
-		e.events.Emit(status.Preempted{Requests: int(n), Running: s.Running, Waiting: s.Waiting})
+		l.e.events.Emit(status.Preempted{Requests: int(n), Running: s.Running, Waiting: s.Waiting})
 	}
-	e.metrics.Deferred(int(s.Deferred - was.Deferred))
+	l.e.metrics.Deferred(int(s.Deferred - was.Deferred))
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
-		e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
+		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}
-	e.seen = s
-	e.mu.Lock()
-	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running,
+	l.counted.seen = s
+	l.e.mu.Lock()
+	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled, Running: s.Running,
 		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
 		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, Preemptions: s.Preemptions,
-		Steps: e.steps, StepTime: e.stepTime}
-	e.mu.Unlock()
+		Steps: l.counted.steps, StepTime: l.counted.stepTime}
+	l.e.mu.Unlock()
 }
 
 // observeToken times a token on its way out.
-func (e *Engine) observeToken(q *request, now time.Time) {
+func (d *delivery) observeToken(q *request, now time.Time) {
 	if q.outputs == 1 {
 		q.first = now
-		e.metrics.FirstToken(now.Sub(q.arrived))
+		d.metrics.FirstToken(now.Sub(q.arrived))
 	} else {
-		e.metrics.NextToken(now.Sub(q.last))
+		d.metrics.NextToken(now.Sub(q.last))
 	}
 	q.last = now
 }
 
 // observeFinish counts a request that ended.
-func (e *Engine) observeFinish(q *request, how sample.Finish) {
+func (d *delivery) observeFinish(q *request, how sample.Finish) {
 	if how == sample.FinishAbort || how == sample.FinishError {
-		e.metrics.CountFinished(how)
+		d.metrics.CountFinished(how)
 		return
 	}
-	e.metrics.ObserveRequest(metrics.Request{
+	d.metrics.ObserveRequest(metrics.Request{
 		Finish:       how,
 		E2E:          q.last.Sub(q.arrived),
 		Queue:        q.scheduled.Sub(q.arrived),

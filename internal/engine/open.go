@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
@@ -106,30 +107,24 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
 	m.WatchLinks(ranks.Links)
-	e := &Engine{number: b.Number, steering: o.steering, model: b.Model,
-		info: b.Info, ranks: ranks, group: group, metrics: m,
-		sched: sched, events: status.Tee(b.Events, m.Listen), room: o.room,
-		requests: map[uint64]*request{},
-		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
-		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}),
-		failed: make(chan struct{})}
-	e.launching, e.revision = b, ranks.Revision
-	e.maxInFlight = c.MaxInFlight()
-	e.onStep = o.opt.OnStep
-	e.slowStep = c.Queue.StallWarning
-	e.health, e.restarts = well, restarts{policy: c.Recovery}
-	e.ownThread = ranks.Backend != "uni"
-	e.shares = c.Cache.PrefixCaching
-	if e.transfers, err = newTransfers(b); err == nil {
-		err = e.equip()
+	e := &Engine{number: b.Number, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
+		events: status.Tee(b.Events, m.Listen), room: o.room, wanted: o.wanted, health: well,
+		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},
+		done: make(chan struct{}), failed: make(chan struct{})}
+	e.delivery = newDelivery(e)
+	e.loop = &Loop{e: e, sched: sched, launching: b, group: group, onStep: o.opt.OnStep,
+		slowStep: c.Queue.StallWarning, maxInFlight: c.MaxInFlight(),
+		ownThread: ranks.Backend != "uni", requests: map[uint64]*request{},
+		restarts: restarts{policy: c.Recovery}, revision: ranks.Revision}
+	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: sched,
+		Events: e.events, Post: func(m handover.Message) { e.post(m) }})
+	if err == nil {
+		err = e.loop.equip()
 	}
 	if err != nil {
 		return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 	}
-	for range batches {
-		e.used <- new(batch)
-	}
 	b.Files.Watch(e.inbox.signal)
-	go e.loop()
+	go e.loop.run()
 	return e, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/engine/steer"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -18,16 +19,16 @@ import (
 type Opener struct {
 	opt Options
 	// b is how the groups of the next engine are started.
-	b        *groups.Launch
-	metrics  *metrics.Metrics
-	room     *waitingRoom
-	steering *Steering
+	b       *groups.Launch
+	metrics *metrics.Metrics
+	room    *waitingRoom
+	wanted  *steer.Wanted
 }
 
 // NewOpener resolves the model, and lets other nodes come or finds the cluster.
 func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	opt.complete()
-	steering := new(Steering)
+	wanted := new(steer.Wanted)
 	events := status.Tee(status.LogTo(opt.Log), opt.Events)
 	spec, err := open.Resolve(ctx, open.Options{Config: &opt.Config, Log: opt.Log, Events: events,
 		Null: opt.Null, Bounds: opt.Bounds, LeftAlone: opt.LeftAlone})
@@ -36,7 +37,7 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	b := &groups.Launch{Spec: spec, Context: ctx, Log: opt.Log, Events: events,
 		Version: opt.Version,
-		Output:  opt.WorkerOutput, Later: steering.replaces, Ledger: groups.NewLedger()}
+		Output:  opt.WorkerOutput, Later: wanted.Replaces, Ledger: groups.NewLedger()}
 	b.WarnOfCores()
 	b.LimitHeap()
 	if most := b.ConstraintBytes(); most > 0 && b.Info.Grammars != nil {
@@ -49,7 +50,7 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	m := metrics.New(metrics.Options{ModelName: b.Info.Names[0], MaxModelLen: b.Info.MaxModelLen,
 		Prefixes: b.Config.Server.MetricsPrefixes, Engines: b.Engines()})
-	return &Opener{opt: opt, b: b, metrics: m, steering: steering,
+	return &Opener{opt: opt, b: b, metrics: m, wanted: wanted,
 		room: &waitingRoom{bound: b.Config.Schedule.MaxNumQueuedReqs}}, nil
 }
 
@@ -63,6 +64,9 @@ func (o *Opener) OpenFirst(ctx context.Context) ([]*Engine, error) {
 	engines, err := o.openAll(ctx, numbers)
 	return engines, errors.Join(err, o.b.Files.Leave())
 }
+
+// Events is notified of what happens to the engines: the log and the listener of Options.
+func (o *Opener) Events() status.Listener { return o.b.Events }
 
 // Metrics are those of all engines.
 func (o *Opener) Metrics() *metrics.Metrics { return o.metrics }

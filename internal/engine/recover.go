@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -18,95 +19,113 @@ import (
 // meanwhile, and then go on as preempted ones do: from their prompt and the tokens so far, to the
 // very tokens that they would have had. It returns the cause, or what went wrong after it, when the
 // engine must end.
-func (e *Engine) recover(cause error) error {
+func (l *Loop) recover(cause error) error {
 	begun := time.Now()
 	if !errors.Is(cause, errAdopted) {
-		e.condemn(cause)
+		l.condemn(cause)
 	}
-	failure, cached := cause, e.cached // the failure of the group says what ranks live
+	failure, cached := cause, l.cached // the failure of the group says what ranks live
 	for {
-		if e.ranks.Life.Err() != nil {
+		if l.e.ranks.Life.Err() != nil {
 			return cause
 		}
-		delay, err := e.restarts.next(time.Now(), e.steps, cause)
+		delay, err := l.restarts.next(time.Now(), l.counted.steps, cause)
 		if err != nil {
 			return err
 		}
-		e.health.recover(cause)
-		epoch := e.ranks.Failed(cause)
-		e.events.Emit(status.GroupRestarting{Epoch: epoch, Restart: len(e.restarts.made),
-			Allowed: e.restarts.policy.MaxRestarts, Delay: delay, Requests: len(e.requests)})
+		l.e.health.recover(cause)
+		epoch := l.e.ranks.Failed(cause)
+		l.e.events.Emit(status.GroupRestarting{Epoch: epoch, Restart: len(l.restarts.made),
+			Allowed: l.restarts.policy.MaxRestarts, Delay: delay, Requests: len(l.requests)})
 		select {
 		case <-time.After(delay):
-		case <-e.ranks.Life.Done():
+		case <-l.e.ranks.Life.Done():
 			return cause
 		}
-		if cause = e.ready(failure); cause == nil {
+		if cause = l.ready(failure); cause == nil {
 			break
 		}
 		if !errors.As(cause, new(groups.FilesError)) {
 			failure = cause
 		}
 	}
-	e.flights = e.flights[:0]
-	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == cached
-	e.sched.PreemptAll(remembered)
-	e.sched.Hold(e.suspects.held)
-	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
-		Kept: e.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
+	l.flights = l.flights[:0]
+	remembered := l.group.Remembers(l.sched.Applied()) && l.cached == cached
+	l.sched.PreemptAll(remembered)
+	l.sched.Suspend(l.suspects.held)
+	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
+		Kept: l.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
 	return nil
 }
 
 // ready starts the next group of ranks in the place of one that ended for a cause, nil for none,
 // and returns when it can be sent plans.
-func (e *Engine) ready(cause error) error {
-	group, err := e.ranks.Start(e.ranks.Life, cause)
+func (l *Loop) ready(cause error) error {
+	group, err := l.e.ranks.Start(l.e.ranks.Life, cause)
 	if err != nil {
 		return err
 	}
-	e.group = group
-	return e.equip()
+	l.group = group
+	return l.equip()
 }
 
-// equip brings the ranks of the group, which have just started or are to change, to what was asked
-// of those before: what sleeps, the weights of a trainer, the revision of the model's files, and
-// the exchange of KV blocks. On an error the group cannot go on.
-func (e *Engine) equip() error {
-	if err := catchUp(e.group, e.steering); err != nil {
+// equip brings the ranks of the group, which have just started or are to change, to what is wanted
+// of all engines, the revision of the model's files, and the exchange of KV blocks. On an error the
+// group cannot go on.
+func (l *Loop) equip() error {
+	if err := l.e.wanted.Bring(l.group); err != nil {
 		return err
 	}
-	e.cached = e.steering.weights.Load()
-	e.adopt()
-	e.show()
-	return e.openTransfers()
+	l.cached = l.e.wanted.Update()
+	l.adopt()
+	l.show()
+	return l.openExchange()
+}
+
+// openExchange has the ranks exchange KV blocks, unless the cache sleeps.
+func (l *Loop) openExchange() error {
+	x := l.e.exchange
+	switch {
+	case x == nil:
+		return nil
+	case l.e.wanted.CacheSleeps():
+		x.Close()
+		return nil
+	}
+	model, files := l.launching.WeightsName()
+	computes := model + ", weights " + files
+	if update := l.e.wanted.UpdateName(); update != "" {
+		computes = model + ", update " + update
+	}
+	return x.Open(handover.Group{Executor: l.group, Layout: l.launching.Config.Parallel.Layout(),
+		Stages: l.launching.Stages, Model: computes})
 }
 
 // condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure
 // that no request can have caused says nothing of any.
-func (e *Engine) condemn(cause error) {
+func (l *Loop) condemn(cause error) {
 	var f *executor.Failure
 	if errors.As(cause, &f) && f.Unrelated {
 		return
 	}
-	e.computed = e.sched.Computed(e.computed[:0])
+	l.computed = l.sched.Computed(l.computed[:0])
 	killed := f != nil && !f.Reported
-	key, found := e.suspects.failed(e.computed, killed)
+	key, found := l.suspects.failed(l.computed, killed)
 	if !found {
 		return
 	}
-	b := e.empty()
+	b := l.e.delivery.empty()
 	b.how, b.err = sample.FinishError, fmt.Errorf("%w: %w", ErrCondemned, cause)
-	b.ended = append(b.ended, e.requests[key])
-	e.sched.Abort(key)
-	delete(e.requests, key)
-	e.batches <- b
-	e.events.Emit(status.RequestCondemned{Request: key, Cause: cause.Error()})
+	b.ended = append(b.ended, l.requests[key])
+	l.remove(key)
+	l.e.delivery.batches <- b
+	l.e.events.Emit(status.RequestCondemned{Request: key, Cause: cause.Error()})
 }
 
 // further takes note that a request got a token, or ended: it is no suspect any more.
-func (e *Engine) further(key uint64) {
-	if len(e.suspects.last) > 0 && e.suspects.further(key) {
-		e.sched.Hold(e.suspects.held)
+func (l *Loop) further(key uint64) {
+	if len(l.suspects.last) > 0 && l.suspects.further(key) {
+		l.sched.Suspend(l.suspects.held)
 	}
 }
 

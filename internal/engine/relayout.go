@@ -31,13 +31,13 @@ var errRelayout = errors.New("the ranks are changed for another layout")
 // does.
 func (e *Engine) Relayout(ctx context.Context, tp int) error {
 	var refused error
-	err := e.obey(&order{ctx: ctx, must: true, do: func() error {
-		s, err := e.launching.WithTensorParallel(tp)
+	err := e.Between(ctx, Task{Must: true, Do: func(l *Loop) error {
+		s, err := l.launching.WithTensorParallel(tp)
 		if err != nil {
 			refused = err
 			return nil
 		}
-		refused, err = e.relayout(s)
+		refused, err = l.relayout(s)
 		return err
 	}})
 	if err != nil {
@@ -48,37 +48,37 @@ func (e *Engine) Relayout(ctx context.Context, tp int) error {
 
 // relayout puts a group of another layout in the place of the one there is. It returns why that was
 // given up, and apart from it the failure of the group that should have gone on instead.
-func (e *Engine) relayout(s *open.Spec) (refused, failure error) {
+func (l *Loop) relayout(s *open.Spec) (refused, failure error) {
 	begun := time.Now()
-	e.health.recover(errRelayout)
-	before := e.launching.Spec
-	if refused = e.startAs(s); refused != nil {
-		if e.ranks.Life.Err() != nil {
+	l.e.health.recover(errRelayout)
+	before := l.launching.Spec
+	if refused = l.startAs(s); refused != nil {
+		if l.e.ranks.Life.Err() != nil {
 			return nil, ErrStopped
 		}
-		e.events.Emit(status.RelayoutFailed{Layout: s.Config.Parallel.Layout().String(),
+		l.e.events.Emit(status.RelayoutFailed{Layout: s.Config.Parallel.Layout().String(),
 			Cause: refused.Error()})
-		if failure = e.startAs(before); failure != nil {
+		if failure = l.startAs(before); failure != nil {
 			return refused, failure
 		}
 	}
-	e.sched.PreemptAll(false)
-	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
+	l.sched.PreemptAll(false)
+	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
 		Took: time.Since(begun)})
 	return refused, nil
 }
 
 // startAs starts a group as a specification says, in the place of the one there is.
-func (e *Engine) startAs(s *open.Spec) error {
-	b := *e.launching
+func (l *Loop) startAs(s *open.Spec) error {
+	b := *l.launching
 	b.Spec = s
-	if err := b.Supervise(e.ranks); err != nil {
+	if err := b.Supervise(l.e.ranks); err != nil {
 		return err
 	}
-	e.launching = &b
-	e.ranks.Other = true
-	err := e.ready(nil)
-	e.ranks.Other = false
+	l.launching = &b
+	l.e.ranks.Other = true
+	err := l.ready(nil)
+	l.e.ranks.Other = false
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Config.Parallel.Layout(), err)
 	}
@@ -86,11 +86,11 @@ func (e *Engine) startAs(s *open.Spec) error {
 }
 
 // show describes the engine to clients with the ranks of its group.
-func (e *Engine) show() {
-	info := e.launching.Info
-	info.Engines, info.Ranks, info.WeightBytes = 1, e.group.Ranks(), 0
+func (l *Loop) show() {
+	info := l.launching.Info
+	info.Engines, info.Ranks, info.WeightBytes = 1, l.group.Ranks(), 0
 	for _, r := range info.Ranks {
 		info.WeightBytes += r.WeightBytes
 	}
-	e.shown.Store(&info)
+	l.e.shown.Store(&info)
 }

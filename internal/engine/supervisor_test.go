@@ -67,11 +67,11 @@ func TestGroupInPlace(t *testing.T) {
 
 			params := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 				PromptLogprobs: sample.NoLogprobs, MaxTokens: 24, EOS: -1}
-			e.sched.Add(&schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
+			e.loop.sched.Add(&schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
 			tokens := func(steps int) (out []int32) {
 				for range steps {
-					e.sched.Schedule(&e.plan)
-					future, err := e.group.Execute(&e.plan)
+					e.loop.sched.Schedule(&e.loop.plan)
+					future, err := e.loop.group.Execute(&e.loop.plan)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -80,26 +80,26 @@ func TestGroupInPlace(t *testing.T) {
 						t.Fatal(err)
 					}
 					out = append(out, result.Token...)
-					e.sched.Update(result, nil)
+					e.loop.sched.Update(result, nil)
 				}
 				return out
 			}
 			start := func() {
-				if e.group, err = e.ranks.Start(t.Context(), nil); err != nil {
+				if e.loop.group, err = e.ranks.Start(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
 			}
 			start()
 			want := tokens(24)
-			e.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
+			e.loop.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
 			got := tokens(10)
 			kill(t, e.ranks.Report()[size-1].PID)
-			<-e.group.Dead()
-			if f := (*executor.Failure)(nil); !errors.As(e.group.Err(), &f) || f.Rank != size-1 {
-				t.Errorf("the second group ended with %v", e.group.Err())
+			<-e.loop.group.Dead()
+			if f := (*executor.Failure)(nil); !errors.As(e.loop.group.Err(), &f) || f.Rank != size-1 {
+				t.Errorf("the second group ended with %v", e.loop.group.Err())
 			}
 			start()
-			e.sched.PreemptAll(false)
+			e.loop.sched.PreemptAll(false)
 			got = append(got, tokens(14)...)
 			if !slices.Equal(got, want) {
 				t.Errorf("tokens are\n%v\nwanted\n%v", got, want)

@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -107,7 +108,7 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		if bad := constraintError(req, err); bad != nil {
 			return nil, bad
 		}
-		if wrong := (*engine.TransferError)(nil); errors.As(err, &wrong) {
+		if wrong := (*handover.TicketError)(nil); errors.As(err, &wrong) {
 			return nil, transferError(wrong.Field, wrong.Reason)
 		}
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -54,9 +53,9 @@ type member struct {
 // Router shares requests out among engines. It serves as long as one of them does. Its methods are
 // safe for concurrent use.
 type Router struct {
-	info atomic.Pointer[open.Info]
-	log  *slog.Logger
-	seed maphash.Seed
+	info   atomic.Pointer[open.Info]
+	events status.Listener
+	seed   maphash.Seed
 	// capacity is how many tokens of prompts are remembered of each engine.
 	capacity int
 	// site opens more engines; nil where their number is fixed.
@@ -103,7 +102,7 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 	if err != nil {
 		return nil, nil, err
 	}
-	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opt.Log)
+	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opener.Events())
 	r.site = site{opener}
 	opening.Store(r)
 	return r, opener.Metrics(), nil
@@ -117,13 +116,10 @@ func interfaces(opened []*engine.Engine) []Engine {
 	return engines
 }
 
-// New makes a router over engines of the same model, at least one. Stop ends them. A nil log is
-// silence.
-func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	r := &Router{log: log, seed: maphash.MakeSeed(), failed: make(chan struct{})}
+// New makes a router over engines of the same model, at least one. Stop ends them. events is notified
+// of what becomes of them as a whole.
+func New(engines []Engine, prefixCaching bool, events status.Listener) *Router {
+	r := &Router{events: events, seed: maphash.MakeSeed(), failed: make(chan struct{})}
 	r.life, r.end = context.WithCancel(context.Background())
 	if info := engines[0].Info(); prefixCaching {
 		r.capacity = min(info.Blocks*info.BlockSize, maxRemembered)
@@ -158,9 +154,13 @@ func (r *Router) watch(m *member) {
 		return
 	}
 	if err := m.Stop(context.Background()); err != nil {
-		r.log.Error("a failed engine was not ended", "engine", m.number, "cause", err)
+		r.events.Emit(status.EngineTrouble{Engine: m.number,
+			What: "a failed engine was not ended", Cause: err})
 	}
 }
+
+// Events is notified of what becomes of the engines as a whole.
+func (r *Router) Events() status.Listener { return r.events }
 
 // replace puts another list of members in the place of the one there is, and describes it.
 func (r *Router) replace(members []*member) {
@@ -195,7 +195,7 @@ func (r *Router) leave() bool {
 		}
 	}
 	if living > 0 {
-		r.log.Warn("the other engines go on", "engines", living)
+		r.events.Emit(status.EnginesLeft{Engines: living})
 		return false
 	}
 	if !r.over {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/link/status"
 )
 
 // site is where more engines come from.
@@ -114,8 +115,9 @@ func (r *Router) relayout(tp int) error {
 		}
 		for _, changed := range members[:i] {
 			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
-				r.log.Error("an engine has another layout than the others", "engine",
-					changed.number, "tensor_parallel_size", tp, "cause", back)
+				r.events.Emit(status.EngineTrouble{Engine: changed.number,
+					What: fmt.Sprintf("an engine has another layout than the others: "+
+						"tensor parallel size %d", tp), Cause: back})
 			}
 		}
 		r.replace(members)
@@ -128,8 +130,8 @@ func (r *Router) relayout(tp int) error {
 		return err
 	}
 	r.replace(members)
-	r.log.Info("changed the layout", "tensor_parallel_size", tp, "before", from, "ms",
-		time.Since(begun).Milliseconds())
+	r.events.Emit(status.LayoutChanged{TensorParallelSize: tp, Before: from,
+		Took: time.Since(begun)})
 	return nil
 }
 
@@ -161,7 +163,7 @@ func (r *Router) scale(to int, drain time.Duration) error {
 		return err
 	}
 	if from != to {
-		r.log.Info("scaled", "from", from, "engines", to, "ms", time.Since(begun).Milliseconds())
+		r.events.Emit(status.Scaled{From: from, Engines: to, Took: time.Since(begun)})
 	}
 	return nil
 }
@@ -292,7 +294,8 @@ func (r *Router) keep(list []*member) {
 func (r *Router) close(m *member) {
 	m.leave.Do(func() { close(m.gone) })
 	if err := m.Stop(context.WithoutCancel(r.life)); err != nil {
-		r.log.Error("an engine that was removed was not ended", "engine", m.number, "cause", err)
+		r.events.Emit(status.EngineTrouble{Engine: m.number,
+			What: "an engine that was removed was not ended", Cause: err})
 	}
 	r.site.Close(m.number)
 }

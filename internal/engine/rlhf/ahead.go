@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/steer"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -18,8 +20,10 @@ func (c *Control) reserve(ctx context.Context) {
 	engines := c.opt.Engines()
 	hosts := make([][]string, len(engines))
 	err := eachOf(engines, func(i int) (err error) {
-		hosts[i], err = engines[i].Reserve(ctx)
-		return err
+		return between(ctx, engines[i], func(l *engine.Loop) error {
+			hosts[i], err = steer.Reserve(l.Group())
+			return err
+		})
 	})
 	c.ready = map[*engine.Engine]bool{}
 	if err == nil {
@@ -31,11 +35,11 @@ func (c *Control) reserve(ctx context.Context) {
 			if !c.ready[engines[i]] {
 				return nil
 			}
-			return engines[i].ReserveSent(ctx, &rooms[i])
+			return reserveSent(ctx, engines[i], &rooms[i])
 		})
 	}
 	if err != nil {
-		c.log.Warn("ranks have no memory for an update yet", "cause", err)
+		c.trouble("ranks have no memory for an update yet", err)
 	}
 	c.retiring.Wait()
 }
@@ -75,12 +79,17 @@ func (c *Control) stage(ctx context.Context, u *weights.Update) error {
 		if !c.ready[engines[i]] {
 			claims.Wait()
 		}
-		return engines[i].Stage(ctx, u, claimed[i])
+		return stage(ctx, engines[i], u, claimed[i])
 	})
 }
 
 func (c *Control) reserveStream() {
 	if err := c.spare.Reserve(c.specs, c.dtype); err != nil {
-		c.log.Warn("no memory for an update yet", "cause", err)
+		c.trouble("no memory for an update yet", err)
 	}
+}
+
+// trouble tells of a part of an update that went wrong.
+func (c *Control) trouble(what string, cause error) {
+	c.opt.Events.Emit(status.WeightsTrouble{What: what, Cause: cause})
 }

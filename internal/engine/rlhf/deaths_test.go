@@ -137,9 +137,9 @@ func TestDeathBeforeSwap(t *testing.T) {
 	u, err := s.builder.Finish()
 	ok(t, err)
 	s.giveUp(errors.New("a test"))
-	ok(t, e.Stage(t.Context(), u, func() {}))
+	ok(t, stage(t.Context(), e, u, func() {}))
 	ok(t, syscall.Kill(e.Report()[1].PID, syscall.SIGKILL))
-	s.steering.Commit(u)
-	ok(t, e.Swap(t.Context()))
+	s.wanted.Commit(u)
+	ok(t, e.Equip(t.Context()))
 	equal(t, "in the end", answers(t, s), want)
 }

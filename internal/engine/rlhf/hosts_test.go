@@ -41,9 +41,9 @@ func elsewhere(t testing.TB, s *server, list []checkpoint.Tensor) *weights.Updat
 func (s *server) stage(t testing.TB, u *weights.Update) {
 	t.Helper()
 	ok(t, s.Control.stage(t.Context(), u))
-	before := s.steering.Commit(u)
-	ok(t, s.each(func(e *engine.Engine) error { return e.Swap(t.Context()) }))
-	s.steering.Retire(before)
+	before := s.wanted.Commit(u)
+	ok(t, s.each(func(e *engine.Engine) error { return e.Equip(t.Context()) }))
+	s.wanted.Retire(before)
 }
 
 // shared is the memory of updates that all ranks have mapped: nil when they do not have the same.
@@ -116,9 +116,9 @@ func TestSentToTheDead(t *testing.T) {
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
 	own := answers(t, open(t, nil))[0]
 	s := linked(t, 2, 2)
-	stage := func(e *engine.Engine, u *weights.Update) <-chan error {
+	begin := func(e *engine.Engine, u *weights.Update) <-chan error {
 		done := make(chan error, 1)
-		go func() { done <- e.Stage(t.Context(), u, func() {}) }()
+		go func() { done <- stage(t.Context(), e, u, func() {}) }()
 		return done
 	}
 	for rank := range 2 {
@@ -129,7 +129,7 @@ func TestSentToTheDead(t *testing.T) {
 			if told {
 				ok(t, syscall.Kill(victim, syscall.SIGSTOP))
 			}
-			first, second := stage(s.engines[0], u), stage(s.engines[1], u)
+			first, second := begin(s.engines[0], u), begin(s.engines[1], u)
 			if told {
 				ok(t, <-second)
 			}
@@ -152,7 +152,7 @@ func TestSentToTheDead(t *testing.T) {
 				ok(t, <-second)
 			}
 			for _, e := range s.engines { // one that has failed is back after this
-				for late := time.Now().Add(patience); e.Drop(t.Context()) != nil; {
+				for late := time.Now().Add(patience); drop(t.Context(), e) != nil; {
 					if time.Now().After(late) {
 						t.Fatal("an engine is not back")
 					}
@@ -187,7 +187,7 @@ func TestRoomForWhatIsSent(t *testing.T) {
 	s := linked(t, 2, 2)
 	e := s.engines[1]
 	s.ready = map[*engine.Engine]bool{e: true}
-	ok(t, e.ReserveSent(t.Context(),
+	ok(t, reserveSent(t.Context(), e,
 		&weights.Room{Ranks: []int{0}, Specs: s.specs, DType: s.dtype.String()}))
 	used := map[string]bool{}
 	for round, c := range []struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
@@ -22,8 +23,9 @@ func (c *Control) Pause(ctx context.Context, mode state.Mode, clearCache bool) e
 		return err
 	}
 	c.become(m)
-	c.steering.Hold(mode == state.Keep)
+	c.wanted.Pause(mode == state.Keep)
 	c.leave()
+	c.opt.Events.Emit(status.Paused{Mode: string(mode)})
 	if err := c.halt(ctx, mode); err != nil || mode == state.Keep || !clearCache {
 		return err
 	}
@@ -39,11 +41,11 @@ func (c *Control) halt(ctx context.Context, mode state.Mode) error {
 	return c.each(func(e *engine.Engine) error {
 		switch mode {
 		case state.Abort:
-			return e.AbortAll(ctx)
+			return abortAll(ctx, e)
 		case state.Wait:
-			return e.Drain(ctx)
+			return drain(ctx, e)
 		}
-		return e.Settle(ctx)
+		return settle(ctx, e)
 	})
 }
 
@@ -62,13 +64,17 @@ func (c *Control) Resume(ctx context.Context) error {
 }
 
 func (c *Control) release(ctx context.Context) error {
-	c.steering.Release()
-	return c.each(func(e *engine.Engine) error { return e.Settle(ctx) })
+	c.wanted.Resume()
+	err := c.each(func(e *engine.Engine) error { return settle(ctx, e) })
+	if err == nil {
+		c.opt.Events.Emit(status.Resumed{})
+	}
+	return err
 }
 
 // AbortAll ends all requests with what they have.
 func (c *Control) AbortAll(ctx context.Context) error {
-	return c.each(func(e *engine.Engine) error { return e.AbortAll(ctx) })
+	return c.each(func(e *engine.Engine) error { return abortAll(ctx, e) })
 }
 
 // ResetPrefixCache empties the prefix caches. It returns false where requests run, unless these are
@@ -77,10 +83,17 @@ func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, err
 	var mu sync.Mutex
 	all := true
 	err := c.each(func(e *engine.Engine) error {
-		done, err := e.ResetPrefixCache(ctx, running)
+		// Requests that run would go on to use what they have.
+		done := true
+		err := between(ctx, e, func(l *engine.Loop) error {
+			if done = running || l.Running() == 0; done {
+				l.Forget()
+			}
+			return nil
+		})
 		mu.Lock()
 		defer mu.Unlock()
-		all = all && done
+		all = all && done && err == nil
 		return err
 	})
 	return all, err
@@ -99,14 +112,14 @@ func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
 		return err
 	}
 	if awake {
-		c.steering.Hold(mode == state.Keep)
+		c.wanted.Pause(mode == state.Keep)
 		if err := c.halt(ctx, mode); err != nil {
-			c.steering.Release()
+			c.wanted.Resume()
 			return err
 		}
 	} else {
 		// What was let finish, and has not, goes on after the sleep.
-		c.steering.Hold(true)
+		c.wanted.Pause(true)
 		if err := c.halt(ctx, state.Keep); err != nil {
 			return err
 		}
@@ -146,7 +159,11 @@ func (c *Control) Wake(ctx context.Context, tags []string) error {
 
 // rest has all ranks be as asleep as a state says. It is not given up half-way.
 func (c *Control) rest(m *state.Machine) error {
-	c.steering.SetAsleep(calls.Asleep{Weights: m.Asleep(state.Weights),
-		KVCache: m.Asleep(state.KVCache)})
-	return c.each(func(e *engine.Engine) error { return e.Rest(context.Background()) })
+	asleep := calls.Asleep{Weights: m.Asleep(state.Weights), KVCache: m.Asleep(state.KVCache)}
+	c.wanted.Sleep(asleep)
+	err := c.each(func(e *engine.Engine) error { return e.Equip(context.Background()) })
+	if err == nil {
+		c.opt.Events.Emit(status.Slept{Weights: asleep.Weights, KVCache: asleep.KVCache})
+	}
+	return err
 }

@@ -11,7 +11,10 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/engine/steer"
+	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/weights"
@@ -29,16 +32,18 @@ type Options struct {
 	Allowed []string
 	// Layout is how the ranks of an engine divide the model.
 	Layout layout.Layout
-	// Log says what was done; nil is silence.
-	Log *slog.Logger
+	// Events is notified of what was done. Log is told what is wrong with files, which clients may
+	// not be allowed to read; nil is silence.
+	Events status.Listener
+	Log    *slog.Logger
 }
 
 // Control is what a trainer asks of a server. Its methods are safe for concurrent use; what changes
 // the server is done one after the other. An error that wraps *state.WrongOrder has changed
 // nothing.
 type Control struct {
-	opt      Options
-	steering *engine.Steering
+	opt    Options
+	wanted *steer.Wanted
 	// retiring gives back the memory of the update before the last one, and finds that of the next,
 	// which the system takes long to do: only the next update waits for it.
 	retiring sync.WaitGroup
@@ -78,7 +83,7 @@ func New(o Options) (*Control, error) {
 	if !ok || !dtype.Weight() {
 		dtype = checkpoint.BF16
 	}
-	c := &Control{opt: o, dtype: dtype, steering: first.Steering(),
+	c := &Control{opt: o, dtype: dtype, wanted: first.Wanted(),
 		tied: first.Model().TieEmbeddings, specs: specs,
 		log: o.Log, turn: make(chan struct{}, 1), version: "0"}
 	if c.log == nil {
@@ -96,7 +101,7 @@ func (c *Control) Close() {
 		c.builder.Close()
 	}
 	c.retiring.Wait()
-	c.steering.Retire(c.steering.Commit(nil))
+	c.wanted.Retire(c.wanted.Commit(nil))
 	c.spare.Drop()
 }
 
@@ -211,8 +216,11 @@ func (c *Control) Call(ctx context.Context, method string, args []byte,
 	engines := c.opt.Engines()
 	results := make([][][]byte, len(engines))
 	err := eachOf(engines, func(i int) (err error) {
-		results[i], err = engines[i].Call(ctx, method, args, timeout)
-		return err
+		return between(ctx, engines[i], func(l *engine.Loop) error {
+			results[i], err = l.Group().CollectiveRPC(ctx, method, args,
+				executor.RPCOptions{Timeout: timeout})
+			return err
+		})
 	})
 	var all [][]byte
 	for _, r := range results {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
@@ -348,25 +349,23 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	// Not given up half-way: engines that have begun would be left with a part.
 	ctx = context.WithoutCancel(ctx)
 	if err := c.stage(ctx, u); err != nil {
-		if dropping := c.each(func(e *engine.Engine) error {
-			return e.Drop(
-				ctx)
-		}); dropping != nil {
-			c.log.Warn("an update was not dropped", "cause", dropping)
+		dropping := c.each(func(e *engine.Engine) error { return drop(ctx, e) })
+		if dropping != nil {
+			c.trouble("an update was not dropped", dropping)
 		}
 		err = unsound(err)
 		c.giveUp(err)
-		c.steering.Retire(u)
+		c.wanted.Retire(u)
 		return err
 	}
 	loaded := time.Now()
 	c.retiring.Wait()
 	// This is the decision: a group that fails from here on has the new weights when it is back.
-	before := c.steering.Commit(u)
-	swapping := c.each(func(e *engine.Engine) error { return e.Swap(ctx) })
+	before := c.wanted.Commit(u)
+	swapping := c.each(func(e *engine.Engine) error { return e.Equip(ctx) })
 	streams := c.streams
 	c.retiring.Go(func() {
-		c.steering.Retire(before)
+		c.wanted.Retire(before)
 		if streams {
 			c.reserveStream()
 		}
@@ -381,10 +380,9 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	c.version = version
 	c.mu.Unlock()
 	if swapping != nil {
-		c.log.Warn("ranks did not swap their weights: others take their place", "cause", swapping)
+		c.trouble("ranks did not swap their weights: others take their place", swapping)
 	}
-	c.log.Info("weights were updated", "version", version, "mb", u.Bytes()>>20,
-		"received_ms", complete.Sub(c.begun).Milliseconds(), "loaded_ms",
-		loaded.Sub(complete).Milliseconds(), "swapped_ms", time.Since(loaded).Milliseconds())
+	c.opt.Events.Emit(status.WeightsUpdated{Version: version, Bytes: u.Bytes(),
+		Received: complete.Sub(c.begun), Loaded: loaded.Sub(complete), Swapped: time.Since(loaded)})
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 // Forget puts every running request back to wait with its tokens so far, and empties the prefix
 // cache: what ranks have computed is of no use any more, because their weights or their cache are
 // others now. No plan is in flight. Unlike after PreemptAll the ranks know the slots, and are told
-// to free them. What is kept for others is let go, what comes from them is of no use either.
+// to free them. Pinned blocks are released, and fetches under way are stale.
 func (s *Scheduler) Forget() {
 	for _, r := range s.running {
 		s.freed = append(s.freed, r.slot)
@@ -16,15 +16,15 @@ func (s *Scheduler) Forget() {
 	}
 	clear(s.running)
 	s.running = s.running[:0]
-	for _, r := range s.received {
-		s.settle(r)
+	for _, r := range s.fetched {
+		s.computeHere(r)
 	}
-	clear(s.received)
-	s.received = s.received[:0]
-	for _, r := range s.receiving {
-		r.lapsed = true
+	clear(s.fetched)
+	s.fetched = s.fetched[:0]
+	for _, r := range s.fetching {
+		r.stale = true
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.kept)) {
+	for _, key := range slices.Sorted(maps.Keys(s.pinned)) {
 		s.Release(key)
 	}
 	s.cache.Reset()

@@ -41,7 +41,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 		s.admit(&t, false)
 	}
 	s.advance(&t, true)
-	if !t.preempted && s.waiting.len() == s.waiting.background && s.nextReceived(false) == nil {
+	if !t.preempted && s.waiting.len() == s.waiting.background && s.nextFetched(false) == nil {
 		s.admit(&t, true)
 	}
 	if len(p.Rows) == 0 && !t.preempted {
@@ -147,15 +147,15 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // they run.
 func (s *Scheduler) admit(t *turn, background bool) {
 	for t.budget > len(s.running)-t.at {
-		r := s.nextReceived(background)
+		r := s.nextFetched(background)
 		if r == nil {
 			r = s.waiting.next(t.at, s.config.MaxSeqs, background)
 		}
 		if r == nil || r.pending > 0 {
 			return
 		}
-		if r.Source != 0 && r.remote == unasked {
-			if !s.ask(t, r) {
+		if r.Source != 0 && r.remote == unfetched {
+			if !s.fetch(t, r) {
 				return
 			}
 			continue
@@ -164,7 +164,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 		if n == 0 {
 			return
 		}
-		s.leave(r)
+		s.dequeue(r)
 		s.start(r, hit)
 		t.at++
 		introduce(t.plan, r, hit/s.config.BlockSize)
@@ -180,13 +180,13 @@ func (s *Scheduler) admit(t *turn, background bool) {
 // are in the background: they make room, and one token is kept for each of them that stays.
 func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
 	for {
-		if hit = r.computed; r.remote != received {
+		if hit = r.computed; r.remote != fetched {
 			hit = s.cache.Match(&r.seq, r.tokens)
 		}
 		n = s.limit(len(r.tokens)-hit, t.budget-(len(s.running)-t.at))
 		if len(s.running) < s.config.MaxSeqs &&
 			(s.config.ChunkedPrefill || n == len(r.tokens)-hit) &&
-			(r.remote == received || s.cache.Start(&r.seq, r.tokens, hit)) {
+			(r.remote == fetched || s.cache.Start(&r.seq, r.tokens, hit)) {
 			return hit, n
 		}
 		if !s.makeRoom(t, r) {
@@ -203,12 +203,12 @@ func (s *Scheduler) makeRoom(t *turn, r *Request) bool {
 		s.preemptLast(t.plan)
 		return true
 	}
-	o := s.nextReceived(true)
+	o := s.nextFetched(true)
 	if o == nil || r.Background || len(s.running) == s.config.MaxSeqs {
 		return false
 	}
 	s.unqueue(o)
-	s.settle(o)
+	s.computeHere(o)
 	return true
 }
 
@@ -264,7 +264,7 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	}
 	samples := end == r.length()
 	if samples && r.HandOver && r.computed < r.prompt {
-		s.offer(r)
+		s.pinAhead(r)
 	}
 	if row.Sample = samples; samples {
 		r.pending++

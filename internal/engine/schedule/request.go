@@ -77,7 +77,7 @@ type Output struct {
 	// Logprobs describes the choice of each token when that was asked for, else it is nil. It lies
 	// in the Result and lives as long as that.
 	Logprobs []step.Logprobs
-	// HandOver is what was kept of a request that asks for it, in the last Output; nil when its
+	// HandOver is the pinned blocks of a request that asks for it, in the last Output; nil when its
 	// prompt fills no block, or its blocks were taken from it.
 	HandOver *HandOver
 	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the
@@ -124,16 +124,15 @@ type scheduled struct {
 
 	running bool
 	slot    uint32 // while running
-	// remote is how far the keys and values are that come from elsewhere.
-	// lapsed says that what it receives is of no use any more, forsaken that no request waits for
-	// it.
-	remote   remote
-	lapsed   bool
-	forsaken bool
-	// held says that Hold keeps it from running: it is in Scheduler.held.
-	held bool
-	heap int // index in waiting, while neither running nor held
-	done bool
+	// remote is how far the keys and values are that another engine has. stale says that what is
+	// fetched is of an old model, cancelled that no request waits for it.
+	remote    remote
+	stale     bool
+	cancelled bool
+	// suspended says that Suspend keeps it from running: it is in Scheduler.suspended.
+	suspended bool
+	heap      int // index in waiting, while neither running nor held
+	done      bool
 }
 
 // Begun tells whether an Output had something of the answer: tokens, or log-probabilities of the

@@ -23,11 +23,11 @@ const reserveTokens = 4096
 
 // Scheduler holds all unfinished requests. It is not safe for concurrent use.
 type Scheduler struct {
-	config   Config
-	cache    *kvcache.Manager
-	requests map[uint64]*Request // for lookups by key only: never ranged over
-	waiting  waiting
-	held     []*Request // that wait too, until Hold lets go of them
+	config    Config
+	cache     *kvcache.Manager
+	requests  map[uint64]*Request // for lookups by key only: never ranged over
+	waiting   waiting
+	suspended []*Request // that wait too, until Suspend lets go of them
 	transfers
 	turns [2]turns // by Request.class
 	// running is in the order of outlasts. A plan follows it before it lets new ones in, and
@@ -78,7 +78,7 @@ func New(c Config) (*Scheduler, error) {
 		config: c, cache: cache, requests: make(map[uint64]*Request),
 		turns:     [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
 		flights:   make([]flight, c.MaxInFlight),
-		transfers: transfers{kept: make(map[uint64]*Request)},
+		transfers: transfers{pinned: make(map[uint64]*Request)},
 	}
 	s.resetSlots()
 	return s, nil
@@ -128,13 +128,13 @@ func (s *Scheduler) end(r *Request) {
 	} else {
 		s.unqueue(r)
 	}
-	if r.remote != receiving {
+	if r.remote != fetching {
 		s.cache.Release(&r.seq)
 	}
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
-	if r.remote == receiving {
-		s.forsake(r.Source)
+	if r.remote == fetching {
+		s.cancelFetches(r.Source)
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
 func (s *Scheduler) Waiting() int {
-	return s.waiting.len() + len(s.held) + s.transfers.waiting()
+	return s.waiting.len() + len(s.suspended) + s.transfers.waiting()
 }
 
 // Queued returns the number of requests that wait and are not in the background.
@@ -209,9 +209,9 @@ type Stats struct {
 	Preemptions uint64
 	// Deferred counts tokens that were due before it was known what their constraint allows.
 	Deferred uint64
-	// Receiving is how many of those that wait do so for keys and values from elsewhere, Kept how
+	// Fetching is how many of those that wait do so for keys and values from elsewhere, Pinned how
 	// many that have ended have blocks that are kept.
-	Receiving, Kept int
+	Fetching, Pinned int
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
@@ -221,6 +221,6 @@ func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
-		Receiving: len(s.receiving), Kept: len(s.kept),
+		Fetching: len(s.fetching), Pinned: len(s.pinned),
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // String describes the state for people and for the transcripts of the tests: running requests in
 // order, then waiting ones in order, those that wait for keys and values from elsewhere or have
-// received them, what is kept for others, then the plans in flight if there are several, then the
+// fetched them, what is kept for others, then the plans in flight if there are several, then the
 // blocks. A * marks a request that has run before; tokens 5+1 are five known ones and one that a
 // plan in flight samples.
 func (s *Scheduler) String() string {
@@ -32,16 +32,16 @@ func (s *Scheduler) String() string {
 		}
 		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %s\n", r.Key, mark, r.prompt, r.count())
 	}
-	for _, r := range s.receiving {
+	for _, r := range s.fetching {
 		fmt.Fprintf(&b, "receiving %d: prompt %d, computed %d, blocks %v\n",
 			r.Key, r.prompt, r.computed, r.seq.Blocks())
 	}
-	for _, r := range s.received {
+	for _, r := range s.fetched {
 		fmt.Fprintf(&b, "received %d: prompt %d, computed %d, blocks %v\n",
 			r.Key, r.prompt, r.computed, r.seq.Blocks())
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.kept)) {
-		fmt.Fprintf(&b, "kept %d: blocks %v\n", key, s.kept[key].seq.Blocks())
+	for _, key := range slices.Sorted(maps.Keys(s.pinned)) {
+		fmt.Fprintf(&b, "kept %d: blocks %v\n", key, s.pinned[key].seq.Blocks())
 	}
 	if s.owed > 1 {
 		b.WriteString("in flight:")

@@ -88,7 +88,7 @@ func (tr *transcript) command(name string, args []string) string {
 		}
 		return b.String()
 	case "result":
-		// Offers an empty result of the plan of a number, and prints what is wrong with it.
+		// Pins an empty result of the plan of a number, and prints what is wrong with it.
 		//
 		// Example:
 		//
@@ -101,8 +101,8 @@ func (tr *transcript) command(name string, args []string) string {
 		//
 		// Example:
 		//
-		// received 7
-		// received 7 lost
+		// fetched 7
+		// fetched 7 lost
 		key := uint64(tr.number(args[0]))
 		complete := len(args) == 1
 		for _, f := range tr.fetches {
@@ -110,7 +110,7 @@ func (tr *transcript) command(name string, args []string) string {
 				tr.worker.memorise(f, f.Owner.(*Request).Prompt)
 			}
 		}
-		tr.s.Received(key, complete)
+		tr.s.Fetched(key, complete)
 	case "release":
 		// Gives up what was kept of a request.
 		//
@@ -127,7 +127,7 @@ func (tr *transcript) command(name string, args []string) string {
 		if !tr.s.Abort(uint64(tr.number(args[0]))) {
 			return "unknown\n"
 		}
-		if keys := tr.s.Forsaken(nil); len(keys) > 0 {
+		if keys := tr.s.Cancelled(nil); len(keys) > 0 {
 			return fmt.Sprintf("nobody waits for %v\n", keys)
 		}
 	case "forget":
@@ -306,7 +306,7 @@ func (tr *transcript) step() string {
 		fmt.Fprintf(&fetches, "  fetch for %d: blocks %v from %d on, after plan %d\n", f.Key,
 			f.Blocks, f.First, f.Plan)
 	}
-	for _, o := range tr.s.Offers(nil) {
+	for _, o := range tr.s.Pins(nil) {
 		fmt.Fprintf(&fetches, "  offer of %d: blocks %v of plan %d\n", o.Key, o.Blocks, o.Plan)
 	}
 	if !made {

@@ -113,7 +113,7 @@ func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	if finish != sample.Unfinished {
 		ended = q.running
 		if q.HandOver && ended && finish != sample.FinishError {
-			o.HandOver = s.keepFor(q)
+			o.HandOver = s.pin(q)
 		}
 		s.end(q)
 		return ended

@@ -106,9 +106,9 @@ func (s *Scheduler) check() error {
 // blocks, with its tokens.
 func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 	asked := map[uint64]bool{}
-	for _, r := range s.receiving {
+	for _, r := range s.fetching {
 		switch blocks := len(r.seq.Blocks()); {
-		case r.running || r.remote != receiving || r.done == (s.requests[r.Key] == r):
+		case r.running || r.remote != fetching || r.done == (s.requests[r.Key] == r):
 			return fmt.Errorf("receiving request %d: %+v", r.Key, r)
 		case blocks > 0 && blocks != s.cache.BlocksFor(len(r.tokens)):
 			return fmt.Errorf("receiving request %d holds blocks %v", r.Key, r.seq.Blocks())
@@ -119,14 +119,14 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 			return fmt.Errorf("receiving request %d waits for nobody", r.Key)
 		}
 	}
-	for _, r := range s.received {
-		if r.running || r.done || r.remote != received || s.requests[r.Key] != r ||
+	for _, r := range s.fetched {
+		if r.running || r.done || r.remote != fetched || s.requests[r.Key] != r ||
 			r.computed == 0 || len(r.seq.Blocks()) != s.cache.BlocksFor(len(r.tokens)) {
 			return fmt.Errorf("received request %d: %+v", r.Key, r)
 		}
 		holds(r, r.tokens)
 	}
-	for _, r := range s.kept {
+	for _, r := range s.pinned {
 		holds(r, r.tokens)
 	}
 	return nil
@@ -182,7 +182,7 @@ func TestRandomWalk(t *testing.T) {
 		seeds = 40
 	}
 	var seen Stats
-	ahead, arrived, handed, offered, forsaken, forgot, lapsed := 0, 0, 0, 0, 0, 0, 0
+	ahead, arrived, handed, pinnedAhead, cancelled, forgot, stale := 0, 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -193,15 +193,15 @@ func TestRandomWalk(t *testing.T) {
 			seen.Cache.Evictions += st.Cache.Evictions
 			ahead += w.ahead
 			arrived, handed = arrived+w.arrived, handed+w.handed
-			forgot, lapsed = forgot+w.forgot, lapsed+len(w.lapsed)
-			offered, forsaken = offered+w.offered, forsaken+len(w.forsaken)
+			forgot, stale = forgot+w.forgot, stale+len(w.stale)
+			pinnedAhead, cancelled = pinnedAhead+w.pinnedAhead, cancelled+len(w.cancelled)
 		})
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
-		arrived == 0 || handed == 0 || offered == 0 || forsaken == 0 || forgot == 0 || lapsed == 0 {
+		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 || stale == 0 {
 		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d "+
 			"handed over, %d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived,
-			forsaken, handed, offered, forgot, lapsed)
+			cancelled, handed, pinnedAhead, forgot, stale)
 	}
 }
 
@@ -224,15 +224,15 @@ type walk struct {
 	ran   []uint64 // keys of the requests that ran before the newest plan
 	// fetches are those that are not answered, kept what is kept of requests.
 	fetches []Fetch
-	kept    map[uint64]*HandOver
-	// offers are the last ones, offered how many were kept as offered; forsaken are all that were.
-	offers          map[uint64]HandOver
-	offered         int
-	forsaken        map[uint64]bool
+	pinned  map[uint64]*HandOver
+	// pins are the last ones, offered how many were kept as offered; forsaken are all that were.
+	pins            map[uint64]HandOver
+	pinnedAhead     int
+	cancelled       map[uint64]bool
 	arrived, handed int
-	// lapsed are the fetches that bring what other weights have computed, forgot counts the
+	// stale are the fetches that bring what other weights have computed, forgot counts the
 	// requests that ran when the weights changed.
-	lapsed map[uint64]bool
+	stale  map[uint64]bool
 	forgot int
 }
 
@@ -257,9 +257,9 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	w := &walk{
 		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
-		clients: map[uint64]*client{}, kept: map[uint64]*HandOver{},
-		offers: map[uint64]HandOver{}, forsaken: map[uint64]bool{},
-		lapsed: map[uint64]bool{},
+		clients: map[uint64]*client{}, pinned: map[uint64]*HandOver{},
+		pins: map[uint64]HandOver{}, cancelled: map[uint64]bool{},
+		stale: map[uint64]bool{},
 	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
@@ -304,14 +304,14 @@ func (w *walk) run() {
 		w.step()
 		w.check()
 	}
-	for len(w.fetches) > 0 || len(w.kept) > 0 {
+	for len(w.fetches) > 0 || len(w.pinned) > 0 {
 		w.transfer()
 		w.check()
 	}
 	for w.step() {
 		w.check()
 	}
-	w.settle()
+	w.computeHere()
 }
 
 func (w *walk) check() {
@@ -374,7 +374,7 @@ func (w *walk) abort(key uint64) {
 		w.Fatalf("request %d was there twice", key)
 	}
 	w.clients[key].aborted = true
-	w.forsake()
+	w.cancelFetches()
 	w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == key })
 }
 
@@ -388,11 +388,11 @@ func (w *walk) lose() {
 	}
 	w.worker = w.worker.replace(w.config, remembered)
 	w.worker.spoil(w.s.Applied())
-	clear(w.kept)
+	clear(w.pinned)
 	late := w.fetches
 	w.fetches = nil
 	for _, f := range late {
-		w.s.Received(f.Key, w.rng.IntN(2) == 0)
+		w.s.Fetched(f.Key, w.rng.IntN(2) == 0)
 	}
 	for _, r := range w.due {
 		if w.s.Check(r) == nil {
@@ -414,15 +414,15 @@ func (w *walk) forget() {
 	}
 	w.forgot += w.s.Running()
 	w.s.Forget()
-	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 || len(w.s.kept) != 0 {
+	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 || len(w.s.pinned) != 0 {
 		w.Fatalf("after Forget:\n%v", w.s)
 	}
 	for i := range w.worker.memory {
 		w.worker.memory[i] = 0xf02
 	}
-	clear(w.kept)
+	clear(w.pinned)
 	for _, f := range w.fetches {
-		w.lapsed[f.Key] = true
+		w.stale[f.Key] = true
 	}
 }
 
@@ -443,13 +443,13 @@ func (w *walk) step() bool {
 	}
 	made := w.s.Schedule(&w.plan)
 	w.fetch()
-	w.offer()
+	w.pinAhead()
 	if !made {
 		if len(w.due) > 0 {
 			w.apply()
 			return true
 		}
-		if len(w.open) > 0 && len(w.fetches)+len(w.kept) > 0 {
+		if len(w.open) > 0 && len(w.fetches)+len(w.pinned) > 0 {
 			w.transfer() // which makes room
 			return true
 		}
@@ -501,34 +501,34 @@ func (w *walk) fetch() {
 	}
 }
 
-// offer wants what a plan offers to be of requests that it computes, and remembers it.
-func (w *walk) offer() {
-	for _, o := range w.s.Offers(nil) {
+// pinAhead wants what a plan offers to be of requests that it computes, and remembers it.
+func (w *walk) pinAhead() {
+	for _, o := range w.s.Pins(nil) {
 		r := w.s.requests[o.Key]
 		if r == nil || !r.HandOver || !r.running || o.Plan != w.s.plans || len(o.Blocks) == 0 {
 			w.Fatalf("%+v is offered of %+v", o, r)
 		}
-		w.offers[o.Key] = o.HandOver
+		w.pins[o.Key] = o.HandOver
 	}
 }
 
-// forsake wants fetches to be given up that are under way, each once, and only those that no
+// cancelFetches wants fetches to be given up that are under way, each once, and only those that no
 // request waits for.
-func (w *walk) forsake() {
-	for _, key := range w.s.Forsaken(nil) {
+func (w *walk) cancelFetches() {
+	for _, key := range w.s.Cancelled(nil) {
 		source := w.clients[key].request.Source
-		waits := slices.ContainsFunc(w.s.receiving, func(r *Request) bool {
+		waits := slices.ContainsFunc(w.s.fetching, func(r *Request) bool {
 			return r.Source == source && !r.done && (len(r.seq.Blocks()) == 0 || r.Key == key)
 		})
 		asked := slices.ContainsFunc(w.fetches, func(f Fetch) bool { return f.Key == key })
-		if waits || !asked || w.forsaken[key] {
+		if waits || !asked || w.cancelled[key] {
 			w.Fatalf("fetch %d is given up: waited for %v, under way %v", key, waits, asked)
 		}
-		w.forsaken[key] = true
+		w.cancelled[key] = true
 	}
-	for _, r := range w.s.receiving {
-		if len(r.seq.Blocks()) > 0 && r.done && !w.forsaken[r.Key] &&
-			!slices.ContainsFunc(w.s.receiving,
+	for _, r := range w.s.fetching {
+		if len(r.seq.Blocks()) > 0 && r.done && !w.cancelled[r.Key] &&
+			!slices.ContainsFunc(w.s.fetching,
 				func(o *Request) bool { return o.Source == r.Source && !o.done }) {
 			w.Fatalf("fetch %d is for nobody, and goes on", r.Key)
 		}
@@ -537,24 +537,24 @@ func (w *walk) forsake() {
 
 // transfer answers one of the fetches, or has what is kept of a request read and given up.
 func (w *walk) transfer() {
-	if n := len(w.fetches); n > 0 && (len(w.kept) == 0 || w.rng.IntN(2) == 0) {
+	if n := len(w.fetches); n > 0 && (len(w.pinned) == 0 || w.rng.IntN(2) == 0) {
 		i := w.rng.IntN(n)
 		f := w.fetches[i]
 		w.fetches = slices.Delete(w.fetches, i, i+1)
 		complete := w.rng.IntN(4) > 0
-		if complete && !w.lapsed[f.Key] {
+		if complete && !w.stale[f.Key] {
 			w.worker.memorise(f, w.clients[f.Key].request.Prompt)
 			w.arrived++
 		}
-		w.s.Received(f.Key, complete)
-		w.s.Received(f.Key, true) // which is ignored
+		w.s.Fetched(f.Key, complete)
+		w.s.Fetched(f.Key, true) // which is ignored
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(w.kept)) {
+	for _, key := range slices.Sorted(maps.Keys(w.pinned)) {
 		if w.rng.IntN(2) == 0 {
 			continue
 		}
-		k, q := w.kept[key], w.clients[key].request
+		k, q := w.pinned[key], w.clients[key].request
 		h := uint64(0)
 		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
 			h = state(h, t)
@@ -564,7 +564,7 @@ func (w *walk) transfer() {
 			}
 		}
 		w.s.Release(key)
-		delete(w.kept, key)
+		delete(w.pinned, key)
 		w.handed++
 		return
 	}
@@ -583,7 +583,7 @@ func (w *walk) classes(preempted bool) {
 		case !r.Background:
 			foreground++
 		case preempted || w.s.waiting.len() > w.s.waiting.background ||
-			w.s.nextReceived(false) != nil:
+			w.s.nextFetched(false) != nil:
 			w.Fatalf("request %d has started in the background:\n%v", r.Key, w.s)
 		}
 	}
@@ -678,12 +678,12 @@ func (w *walk) apply() {
 			}
 		}
 		if o.HandOver != nil {
-			w.kept[o.Key] = o.HandOver
-			offered := w.offers[o.Key]
-			if slices.Equal(offered.Blocks, o.HandOver.Blocks) && offered.Plan == o.HandOver.Plan {
-				w.offered++
+			w.pinned[o.Key] = o.HandOver
+			pinnedAhead := w.pins[o.Key]
+			if slices.Equal(pinnedAhead.Blocks, o.HandOver.Blocks) && pinnedAhead.Plan == o.HandOver.Plan {
+				w.pinnedAhead++
 			} else if len(c.output)+len(o.Tokens) == 1 {
-				w.Fatalf("%+v was offered of request %d, %+v is kept", offered, o.Key, o.HandOver)
+				w.Fatalf("%+v was offered of request %d, %+v is kept", pinnedAhead, o.Key, o.HandOver)
 			}
 			if o.HandOver.Plan > w.s.Applied() {
 				w.Fatalf("request %d is handed over before plan %d", o.Key, o.HandOver.Plan)
@@ -708,8 +708,8 @@ func (w *walk) apply() {
 	}
 }
 
-// settle looks back when all requests have ended.
-func (w *walk) settle() {
+// computeHere looks back when all requests have ended.
+func (w *walk) computeHere() {
 	st := w.s.Stats()
 	if st.Waiting != 0 || st.Running != 0 || st.Cache.Used != 0 || len(w.worker.slots) != 0 {
 		w.Fatalf("left over: %d slots\n%v", len(w.worker.slots), w.s)

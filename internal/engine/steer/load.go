@@ -1,4 +1,4 @@
-package engine
+package steer
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// stage brings an update to the ranks of a group and has them load it. Ranks of the driver's host
-// map its memory. To each other host the bytes are sent once: one rank there gets them, and the
-// others, also those of other engines, map its memory. It calls claimed once it has claimed hosts,
-// or others have.
-func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
-	// brought are the hosts to which this has sent it: who does not have it then is sent it too.
-	for brought := map[string]bool{}; ; {
+// load brings an update to the ranks of a group and has them load it. Ranks of the driver's host map
+// its memory. To each other host the bytes are sent once: one rank there gets them, and the others,
+// also those of other engines, map its memory. It calls claimed once it has claimed hosts, or others
+// have.
+func load(group *executor.Executor, u *weights.Update, claimed func()) error {
+	// sent lists hosts that received the update; ranks there that still lack it get their own copy.
+	for sent := map[string]bool{}; ; {
 		answers, known, err := openUpdate(group, u)
 		if err != nil {
 			return err
@@ -25,7 +25,7 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 		for rank, o := range answers {
 			switch {
 			case o.Has, ours[o.Host], waits[o.Host] != nil:
-			case brought[o.Host]:
+			case sent[o.Host]:
 				ranks = append(ranks, rank)
 			default:
 				if wait := u.Claim(o.Host, known[o.Host]); wait != nil {
@@ -40,7 +40,7 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 			err = send(group, u, ranks)
 		}
 		for host := range ours {
-			brought[host] = true
+			sent[host] = true
 			u.Release(host)
 		}
 		if err != nil {

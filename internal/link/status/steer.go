@@ -1,0 +1,142 @@
+package status
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Paused says that new requests wait, in a mode of vLLM's: what becomes of those in flight.
+type Paused struct{ Mode string }
+
+func (e Paused) String() string { return text(e) }
+
+// Log is at level info.
+func (e Paused) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "generation is paused", []slog.Attr{slog.String("mode", e.Mode)}
+}
+
+// Resumed says that a pause is over.
+type Resumed struct{}
+
+func (e Resumed) String() string { return text(e) }
+
+// Log is at level info.
+func (e Resumed) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "generation goes on", nil
+}
+
+// Slept says what of the ranks' memory is given back now: nothing once all are awake.
+type Slept struct{ Weights, KVCache bool }
+
+func (e Slept) String() string { return text(e) }
+
+// Log is at level info.
+func (e Slept) Log() (slog.Level, string, []slog.Attr) {
+	message := "ranks sleep"
+	if !e.Weights && !e.KVCache {
+		message = "ranks are awake"
+	}
+	return slog.LevelInfo, message, []slog.Attr{slog.Bool("weights", e.Weights),
+		slog.Bool("kv_cache", e.KVCache)}
+}
+
+// WeightsUpdated says that all ranks compute with new weights.
+type WeightsUpdated struct {
+	Version string
+	Bytes   int64
+	// Received is how long they took to come, Loaded and Swapped how long the ranks took after it.
+	Received, Loaded, Swapped time.Duration
+}
+
+func (e WeightsUpdated) String() string { return text(e) }
+
+// Log is at level info.
+func (e WeightsUpdated) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "weights were updated", []slog.Attr{
+		slog.String("version", e.Version), slog.Int64("mb", e.Bytes>>20),
+		slog.Int64("received_ms", e.Received.Milliseconds()),
+		slog.Int64("loaded_ms", e.Loaded.Milliseconds()),
+		slog.Int64("swapped_ms", e.Swapped.Milliseconds())}
+}
+
+// WeightsTrouble says that a part of an update of weights went wrong.
+type WeightsTrouble struct {
+	// What went wrong, as the log has it.
+	What  string
+	Cause error
+}
+
+func (e WeightsTrouble) String() string { return text(e) }
+
+// Log is at level warn.
+func (e WeightsTrouble) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, e.What, []slog.Attr{slog.Any("cause", e.Cause)}
+}
+
+// Scaled says that there are more engines, or fewer.
+type Scaled struct {
+	From, Engines int
+	Took          time.Duration
+}
+
+func (e Scaled) String() string { return text(e) }
+
+// Log is at level info.
+func (e Scaled) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "scaled", []slog.Attr{slog.Int("from", e.From),
+		slog.Int("engines", e.Engines), slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// LayoutChanged says that each engine divides the layers of the model among other ranks.
+type LayoutChanged struct {
+	TensorParallelSize, Before int
+	Took                       time.Duration
+}
+
+func (e LayoutChanged) String() string { return text(e) }
+
+// Log is at level info.
+func (e LayoutChanged) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "changed the layout", []slog.Attr{
+		slog.Int("tensor_parallel_size", e.TensorParallelSize), slog.Int("before", e.Before),
+		slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// EngineTrouble says that one of several engines is not as it should be.
+type EngineTrouble struct {
+	// Engine is its number, What is wrong as the log has it.
+	Engine int
+	What   string
+	Cause  error
+}
+
+func (e EngineTrouble) String() string { return text(e) }
+
+// Log is at level error.
+func (e EngineTrouble) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, e.What, []slog.Attr{slog.Int("engine", e.Engine),
+		slog.Any("cause", e.Cause)}
+}
+
+// EnginesLeft says how many engines go on after one has failed for good.
+type EnginesLeft struct{ Engines int }
+
+func (e EnginesLeft) String() string { return text(e) }
+
+// Log is at level warn.
+func (e EnginesLeft) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "the other engines go on", []slog.Attr{slog.Int("engines", e.Engines)}
+}
+
+// Interface guards: these are all events.
+var (
+	_ Event = Paused{}
+	_ Event = Resumed{}
+	_ Event = Slept{}
+	_ Event = WeightsUpdated{}
+	_ Event = WeightsTrouble{}
+	_ Event = Scaled{}
+	_ Event = LayoutChanged{}
+	_ Event = EngineTrouble{}
+	_ Event = EnginesLeft{}
+)
