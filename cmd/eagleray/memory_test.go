@@ -139,8 +139,8 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 	}
 	mixture := dense.with(shape{"model_type": "qwen3_moe",
 		"architectures": []string{"Qwen3MoeForCausalLM"},
-		"head_dim":      64, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
-		"norm_topk_prob": true, "decoder_sparse_step": 1})
+		"head_dim":      64, "num_experts": 16, "num_experts_per_tok": 2,
+		"moe_intermediate_size": 256, "norm_topk_prob": true, "decoder_sparse_step": 1})
 	opt := dense.with(shape{"model_type": "opt", "architectures": []string{"OPTForCausalLM"},
 		"activation_function": "relu", "ffn_dim": dense["intermediate_size"],
 		"word_embed_proj_dim":  dense["hidden_size"],

@@ -69,7 +69,8 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '[' {
 			return wire.BadRequest("messages",
-				"`messages[%d]` must be a list of messages, got %s: one conversation is for POST %s", i, wire.Describe(raw), ChatPath)
+				"`messages[%d]` must be a list of messages, got %s: one conversation is for "+
+					"POST %s", i, wire.Describe(raw), ChatPath)
 		}
 		if len(list) == f.Lim.Prompts {
 			return wire.BadRequest("messages", "`messages` has more than %d conversations",

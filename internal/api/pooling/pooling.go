@@ -174,8 +174,8 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		}
 		if n, most := len(t.Prompt), s.Model.MaxModelLen-1; n > most {
 			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
-				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
-				most, field, i, n)
+				"However, `%s` %d has %d tokens. "+
+				"Set `truncate_prompt_tokens` to -1 to have it cut.", most, field, i, n)
 		}
 		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
 		q.Salt, q.Priority = p.CacheSalt, p.Priority

@@ -119,7 +119,8 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 func (m *Machine) processor() Result {
 	if !m.Vectors {
 		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an "+
-			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features on")
+			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features "+
+			"on")
 	}
 	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
 }
@@ -243,8 +244,8 @@ func (m *Machine) port(host string, port int) Result {
 		return ok("any free one")
 	}
 	if err := m.Listen(host, port); err != nil {
-		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|stop what listens "+
-			"there, or choose another --port", host, port, err)
+		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|"+
+			"stop what listens there, or choose another --port", host, port, err)
 	}
 	return ok("%s", net.JoinHostPort(host, strconv.Itoa(port)))
 }
