@@ -87,11 +87,16 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
 func checkBatch(r *generate.Chat) *wire.Error {
-	for name, asked := range map[string]bool{"stream": r.Stream, "n": r.N != 1,
-		"use_beam_search": r.Beams != nil,
-		"tools":           r.Tools != nil,
-		"echo":            r.Echo, "prompt_logprobs": r.TopPromptLogprobs != sample.NoLogprobs,
-		"return_prompt_text": r.ReturnPromptText, "return_token_ids": r.ReturnTokenIDs} {
+	for name, asked := range map[string]bool{
+		"stream":             r.Stream,
+		"n":                  r.N != 1,
+		"use_beam_search":    r.Beams != nil,
+		"tools":              r.Tools != nil,
+		"echo":               r.Echo,
+		"prompt_logprobs":    r.TopPromptLogprobs != sample.NoLogprobs,
+		"return_prompt_text": r.ReturnPromptText,
+		"return_token_ids":   r.ReturnTokenIDs,
+	} {
 		if asked {
 			return wire.BadRequest(name, "`%s` is not for a batch of conversations", name)
 		}

@@ -29,8 +29,8 @@ func (s *API) Routes() []server.Route {
 	var list []server.Route
 	for path, h := range map[string]server.Handler{
 		EmbeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
-		ClassifyPath: s.classifies("Classification API", poolingRoute(s, decodeClassify,
-			s.classify)),
+		ClassifyPath: s.classifies("Classification API",
+			poolingRoute(s, decodeClassify, s.classify)),
 		PoolingPath: s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
 		ScorePath:   score, "/score": score,
 		RerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,

@@ -149,8 +149,8 @@ func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
 	var misfit *memory.Misfit
 	switch {
 	case errors.As(err, &misfit):
-		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(),
-			"|", "/"), strings.Join(misfit.Ways(), "; or "))
+		r := bad(Fail, "%s|the kernel would kill the workers|%s",
+			strings.ReplaceAll(misfit.What(), "|", "/"), strings.Join(misfit.Ways(), "; or "))
 		r.Details = p.Table()
 		return r
 	case err == nil && p != nil && len(p.Hosts) > 0:

@@ -74,8 +74,8 @@ func guards[G Group](t *testing.T, group Make[G]) {
 				}
 				if errors.Is(err, collective.ErrMismatch) {
 					found = true
-				} else if !errors.Is(err, collective.ErrAborted) && !errors.Is(err,
-					collective.ErrLeft) {
+				} else if !errors.Is(err, collective.ErrAborted) &&
+					!errors.Is(err, collective.ErrLeft) {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 				for _, part := range []string{"step state", "rank 0", "rank 1", "0000000000000007",
