@@ -3,7 +3,8 @@
 //	llm, err := eagleray.Open(ctx, eagleray.Options{Model: "path/or/org/name"})
 //	if err != nil { … }
 //	defer llm.Close()
-//	out, err := llm.Generate(ctx, []string{"Once upon a time"}, eagleray.SamplingParams{MaxTokens: 32})
+//	params := eagleray.SamplingParams{MaxTokens: 32}
+//	out, err := llm.Generate(ctx, []string{"Once upon a time"}, params)
 //
 // The program eagleray (cmd/eagleray) serves the same engine over HTTP. With more than one rank
 // Open starts worker processes from the running binary, which must then call [RunWorker] first

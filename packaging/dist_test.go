@@ -93,7 +93,8 @@ func TestDistSaysWhatIsMissing(t *testing.T) {
 		{"python3", "", "scripts/dist.sh needs Python 3.11 or newer, for the wheels\n"},
 		{"git", "", "scripts/dist.sh needs git and a clone with a commit\n"},
 		{"", "CERTIFICATES=/nowhere",
-			"scripts/dist.sh needs certificates of authorities: CERTIFICATES=/nowhere is no file\n"},
+			"scripts/dist.sh needs certificates of authorities: CERTIFICATES=/nowhere is no " +
+				"file\n"},
 	} {
 		bin := t.TempDir()
 		for _, name := range []string{"bash", "dirname"} {

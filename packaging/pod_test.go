@@ -188,8 +188,9 @@ func served(t *testing.T, root string) {
 		t.Fatal(err)
 	}
 	status, first := processOf(t, pod.Process.Pid)
-	for _, want := range []string{"\nUid:\t65534\t65534\t65534\t65534\n", "\nGid:\t65534\t65534\t65534\t65534\n",
-		"\nCapEff:\t0000000000000000\n", "\nNoNewPrivs:\t1\n"} {
+	for _, want := range []string{"\nUid:\t65534\t65534\t65534\t65534\n",
+		"\nGid:\t65534\t65534\t65534\t65534\n", "\nCapEff:\t0000000000000000\n",
+		"\nNoNewPrivs:\t1\n"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the pod's program lacks %q:\n%s", want, status)
 		}

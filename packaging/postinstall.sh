@@ -1,5 +1,6 @@
 #!/bin/sh
-# The service is neither enabled nor started: it is for the administrator to say which model it serves.
+# The service is neither enabled nor started: it is for the administrator to say which model it
+# serves.
 set -e
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Compares parallel layouts on this machine, at equal numbers of threads in all: their throughput in turn, so that all
-# meet the same weather, as medians beside the first one's.
+# Compares parallel layouts on this machine, at equal numbers of threads in all: their throughput in
+# turn, so that all meet the same weather, as medians beside the first one's.
 #
 #   scripts/bench-layouts.sh [ROUNDS] [bench throughput flags…]
 #   scripts/bench-layouts.sh 5 --num-prompts 64 --input-len 64 --output-len 32
 #   BACKEND=ray scripts/bench-layouts.sh 3 --ray-address 127.0.0.1:6379 --ray-python python3
 #
-# The model is Qwen2.5-0.5B's shape with random weights, unless MODEL names a folder. LAYOUTS lists them as
-# tp,pp,pcp,threads of each rank; more threads in all than THREADS (2) are marked.
+# The model is Qwen2.5-0.5B's shape with random weights, unless MODEL names a folder. LAYOUTS lists
+# them as tp,pp,pcp,threads of each rank; more threads in all than THREADS (2) are marked.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
@@ -30,8 +30,9 @@ layouts=${LAYOUTS:-1,1,1,2 2,1,1,1 1,2,1,1 1,1,2,1 2,2,1,1}
 one() { # tp,pp,pcp,threads: a run, whose output tokens a second become a line of its table
   local tp pp pcp threads
   IFS=, read -r tp pp pcp threads <<<"$1"
-  bin/eagleray bench throughput "$model" --load-format dummy --skip-tokenizer-init --max-model-len 2048 \
-    --num-prompts 64 --input-len 64 --output-len 32 --distributed-executor-backend "${BACKEND:-mp}" \
+  bin/eagleray bench throughput "$model" --load-format dummy --skip-tokenizer-init \
+    --max-model-len 2048 --num-prompts 64 --input-len 64 --output-len 32 \
+    --distributed-executor-backend "${BACKEND:-mp}" \
     -tp "$tp" -pp "$pp" -pcp "$pcp" --cpu-threads "$threads" "${@:2}" 2>"$work/log" |
     awk '/^Throughput/ { print $(NF - 2) }' >>"$work/$1" || { cat "$work/log" >&2; exit 1; }
 }
@@ -42,7 +43,8 @@ for round in $(seq "$rounds"); do
 done
 first=
 for layout in $layouts; do
-  median=$(sort -n "$work/$layout" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }')
+  median=$(sort -n "$work/$layout" | awk '{ v[NR] = $1 }
+    END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }')
   first=${first:-$median}
   echo "$layout $median $first $(sort -n "$work/$layout" | paste -sd' ')"
 done | awk 'BEGIN { print "tp pp pcp threads: output tokens/s (ratio to the first); all runs" }

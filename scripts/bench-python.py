@@ -1,8 +1,10 @@
 """Compare eagleray.LLM with "eagleray run-batch" on the same rows, start of the engine included.
 
-    PYTHONPATH=python EAGLERAY_BINARY=bin/eagleray python3 scripts/bench-python.py [MODEL [FLAG=VALUE …]]
+    PYTHONPATH=python EAGLERAY_BINARY=bin/eagleray \\
+        python3 scripts/bench-python.py [MODEL [FLAG=VALUE …]]
 
-The two take turns; the medians count. ROWS (256), TOKENS (128) and TURNS (5) are environment variables.
+The two take turns; the medians count. ROWS (256), TOKENS (128) and TURNS (5) are environment
+variables.
 """
 
 from __future__ import annotations

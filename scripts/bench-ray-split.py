@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures build_pd_openai_app beside build_openai_app on Ray Serve, with as many cores for the engines.
+"""Measures build_pd_openai_app beside build_openai_app on Ray Serve, with as many cores for both.
 
-One replica with 2 threads, and a prefill and a decode replica of 1 thread each, answer the same prompts
-at the same times, in turn. Printed are medians over the rounds, as the client sees them.
+One replica with 2 threads, and a prefill and a decode replica of 1 thread each, answer the same
+prompts at the same times, in turn. Printed are medians over the rounds, as the client sees them.
 
 ray start --head && PYTHONPATH=python EAGLERAY_BINARY=bin/eagleray \\
-    ~/.cache/eagleray/venv/ray-2.60.0-*/bin/python scripts/bench-ray-split.py --address 127.0.0.1:6379
+    ~/.cache/eagleray/venv/ray-2.60.0-*/bin/python scripts/bench-ray-split.py \\
+    --address 127.0.0.1:6379
 """
 
 from __future__ import annotations

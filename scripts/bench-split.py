@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Measures a prefill/decode split beside one engine with as many cores.
 
-Three settings in turn, round after round, so that all meet the same weather: one engine with 2 threads;
-a prefill and a decode server of 1 thread each behind `eagleray route`, with blocks through shared memory;
-and the same with blocks over TCP. Each is asked the same prompts at the same times. Printed are medians
-over the rounds: tokens a second, time to first token, inter-token latency, and of the split how fast
-blocks came and what they added to the first token (the consumer's wait for them).
+Three settings in turn, round after round, so that all meet the same weather: one engine with 2
+threads; a prefill and a decode server of 1 thread each behind `eagleray route`, with blocks through
+shared memory; and the same with blocks over TCP. Each is asked the same prompts at the same times.
+Printed are medians over the rounds: tokens a second, time to first token, inter-token latency, and
+of the split how fast blocks came and what they added to the first token (the consumer's wait for
+them).
 
-scripts/bench-split.py [--rounds 3] [--rate 0.5] [--input-len 1024] [--output-len 64] [--num-prompts 24]
-scripts/bench-split.py --picture docs/images/split-trace.svg --num-prompts 8 --input-len 512 --rate 2
+scripts/bench-split.py [--rounds 3] [--rate 0.5] [--input-len 1024] [--output-len 64] \\
+    [--num-prompts 24]
+scripts/bench-split.py --picture docs/images/split-trace.svg --num-prompts 8 --input-len 512 \\
+    --rate 2
 """
 
 from __future__ import annotations

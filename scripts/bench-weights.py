@@ -141,7 +141,8 @@ def report(
 
     print(f"{transport}: median {took:.3f} s, {took / copy:.2f} of a median copy ({copy:.3f} s)")
     print(
-        f"  best {best['all']:.3f} s, {best['all'] / min(copies):.2f} of the best copy: {phases(best)}"
+        f"  best {best['all']:.3f} s, {best['all'] / min(copies):.2f} of the best copy: "
+        f"{phases(best)}"
     )
     print(f"  first {first['all']:.3f} s, {first['all'] / copy:.2f} of it: {phases(first)}")
     spent, beside = statistics.median(u["cpu"] for u in updates), statistics.median(cpu)

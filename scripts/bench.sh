@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures what docs/figures.md quotes and prints one table: the built-in model served by one process (uni) and by two
-# ranks in processes of their own (mp). It needs bash, coreutils and bin/eagleray, and takes about two minutes.
+# Measures what docs/figures.md quotes and prints one table: the built-in model served by one
+# process (uni) and by two ranks in processes of their own (mp). It needs bash, coreutils and
+# bin/eagleray, and takes about two minutes.
 #   PORT      port of the servers (default 8777)
 #   PROMPTS   requests of the throughput run (default 200)
 #   STARTS    starts that are timed (default 10)
@@ -26,7 +27,8 @@ start() { # flags of serve
   server=$!
 }
 
-# connect opens the server's socket as descriptor 3. The server listens before it loads its model, and answers when it is ready.
+# connect opens the server's socket as descriptor 3. The server listens before it loads its model,
+# and answers when it is ready.
 connect() {
   until exec 3<>"/dev/tcp/127.0.0.1/$port"; do
     kill -0 "$server" 2>/dev/null || { cat "$work/log" >&2; exit 1; }
@@ -46,7 +48,10 @@ health() { printf 'GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n' >&3; answer;
 
 first_token() {
   local body='{"prompt":"package main","max_tokens":2,"temperature":0,"stream":true}' line
-  printf 'POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
+  local request='POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n'
+  request+='Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s'
+  # shellcheck disable=SC2059
+  printf "$request" ${#body} "$body" >&3
   answer
   while read -r -u 3 line && [[ $line != data:* ]]; do :; done
 }
@@ -64,7 +69,9 @@ family() { echo "$server" "$(cat "/proc/$server/task/"*/children 2>/dev/null || 
 memory() { # file and key below /proc/PID: 1000 bytes of all processes together
   local sum=0 pid key value rest
   for pid in $(family); do
-    while read -r key value rest; do [ "$key" != "$2:" ] || sum=$((sum + value)); done <"/proc/$pid/$1"
+    while read -r key value rest; do
+      [ "$key" != "$2:" ] || sum=$((sum + value))
+    done <"/proc/$pid/$1"
   done
   echo $((sum * 1024 / 1000))
 }
@@ -88,7 +95,10 @@ figure() { # file and key of a benchmark's JSON
   exit 1
 }
 
-bench() { $bin bench serve --port "$port" --disable-tqdm --random-input-len 64 --random-output-len 32 "$@" >/dev/null; }
+bench() {
+  $bin bench serve --port "$port" --disable-tqdm --random-input-len 64 --random-output-len 32 \
+    "$@" >/dev/null
+}
 
 measure() { # name and flags of serve: fills the column of that name
   local name=$1 i t0 before after
@@ -116,7 +126,8 @@ measure() { # name and flags of serve: fills the column of that name
   before=$(ticks)
   sleep "$idle"
   after=$(ticks)
-  column[$name.idle]=$(printf '%d.%02d' $(((after - before) / hz)) $(((after - before) % hz * 100 / hz)))
+  local spent=$((after - before))
+  column[$name.idle]=$(printf '%d.%02d' $((spent / hz)) $((spent % hz * 100 / hz)))
   bench --num-prompts "$prompts" --num-warmups 20 --output-json "$work/many.json"
   column[$name.requests]=$(figure "$work/many.json" request_throughput)
   column[$name.output]=$(figure "$work/many.json" output_throughput)

@@ -116,9 +116,9 @@ for _ in range(rounds):
         parts = {kind: per_row(spent, rays_one[kind]) for kind, spent in rays_cpu.items()}
         costs[block].append(cost / sum(parts.values()))
         print(
-            f"Ray {ray.__version__}, {name(block)}: {count / rays:.1f} rows/s ({rays_wall:.1f} s in "
-            f"all), ratio {ratios[block][-1]:.3f}; CPU {sum(parts.values()):.2f} ms a row, ratio "
-            f"{costs[block][-1]:.3f} ("
+            f"Ray {ray.__version__}, {name(block)}: {count / rays:.1f} rows/s "
+            f"({rays_wall:.1f} s in all), ratio {ratios[block][-1]:.3f}; "
+            f"CPU {sum(parts.values()):.2f} ms a row, ratio {costs[block][-1]:.3f} ("
             + ", ".join(f"{kind} {spent:.2f}" for kind, spent in sorted(parts.items()))
             + ")",
             flush=True,

@@ -1,9 +1,10 @@
 """Deploys models and bare deployments, and measures both: see bench-ray-serve.sh.
 
-A bare deployment answers the bytes that a model has answered, with nothing behind it, after the time
-that the engine takes for a request which is alone: what Serve itself costs. "one" is a deployment
-that Serve's proxy calls, "two" one behind an ingress. Beside each rate stand the CPU time of a request
-by process, which load from others changes less, and how long the engine had the requests.
+A bare deployment answers the bytes that a model has answered, with nothing behind it, after the
+time that the engine takes for a request which is alone: what Serve itself costs. "one" is a
+deployment that Serve's proxy calls, "two" one behind an ingress. Beside each rate stand the CPU
+time of a request by process, which load from others changes less, and how long the engine had the
+requests.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ CERTIFICATES=${CERTIFICATES:-/etc/ssl/certs/ca-certificates.crt}
 need "certificates of authorities: CERTIFICATES=$CERTIFICATES is no file" test -f "$CERTIFICATES"
 
 build() { # ARCH FILE
-  GOOS=linux GOARCH=$1 go build -trimpath -ldflags "-s -w -X main.release=$VERSION" -o "$2" ./cmd/eagleray
+  GOOS=linux GOARCH=$1 go build -trimpath -ldflags "-s -w -X main.release=$VERSION" -o "$2" \
+    ./cmd/eagleray
 }
 
 share() {
@@ -51,11 +52,12 @@ share() {
 }
 
 pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and the commit
-  tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
+  tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name \
+    --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
 }
 
-# image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would. The
-# layer is compressed in it, not the whole: buildah 1.28 reads no gzipped archive.
+# image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would.
+# The layer is compressed in it, not the whole: buildah 1.28 reads no gzipped archive.
 image() { # ARCH BINARY FILE
   local stage
   stage=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Serves the built-in model with two worker processes and asks it one question. On a terminal the server then
-# keeps running until Ctrl-C; otherwise it is shut down and the script ends with its exit code.
+# Serves the built-in model with two worker processes and asks it one question. On a terminal the
+# server then keeps running until Ctrl-C; otherwise it is shut down and the script ends with its
+# exit code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 port=${PORT:-8000}

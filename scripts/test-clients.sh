@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the clients that others wrote against the built-in model: openai-python and anthropic of requirements/clients.txt,
-# openai-node of requirements/clients-node.json, installed once beside the environments of Ray. A machine without
-# Python 3, Node or their registries is told what it skips.
+# Runs the clients that others wrote against the built-in model: openai-python and anthropic of
+# requirements/clients.txt, openai-node of requirements/clients-node.json, installed once beside the
+# environments of Ray. A machine without Python 3, Node or their registries is told what it skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=${EAGLERAY_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/eagleray/venv}
@@ -11,7 +11,8 @@ pins=requirements/clients.txt
 venv=$root/clients-$(sha256sum $pins | cut -c 1-12)
 if [ ! -f "$venv/pins.txt" ]; then
   rm -rf "$venv"
-  if python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r $pins
+  if python3 -m venv "$venv" &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r $pins
   then cp $pins "$venv/pins.txt"
   else rm -rf "$venv"; echo "note: no Python with $pins: its clients are skipped"
   fi

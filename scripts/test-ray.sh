@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs tests on real Ray, on several versions side by side: each in a process and on a cluster of its own, because
-# they wait more than they compute. What a version printed comes when all have ended, those that failed last.
+# Runs tests on real Ray, on several versions side by side: each in a process and on a cluster of
+# its own, because they wait more than they compute. What a version printed comes when all have
+# ended, those that failed last.
 #
 #   scripts/test-ray.sh "2.35.0 2.60.0" [full]
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheels of the Python package into bin/dist, each with the static binary of its platform:
-# "pip install bin/dist/eagleray-*_x86_64.whl" needs nothing else. Nothing is published.
+# Builds the wheels of the Python package into bin/dist, each with the static binary of its
+# platform: "pip install bin/dist/eagleray-*_x86_64.whl" needs nothing else. Nothing is published.
 #
 #   scripts/wheel.sh             for amd64 and arm64
 #   scripts/wheel.sh amd64       for one of them
@@ -21,7 +21,8 @@ for arch; do
   binary=${!given:-}
   if [ -z "$binary" ]; then
     binary=bin/eagleray-wheel-$arch
-    GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.release=$VERSION" -o "$binary" ./cmd/eagleray
+    GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.release=$VERSION" \
+      -o "$binary" ./cmd/eagleray
   fi
   python3 scripts/wheel.py "$VERSION" "$arch" "$binary" bin/dist
 done

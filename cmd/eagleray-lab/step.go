@@ -152,8 +152,9 @@ func create(flag, path string, r *stepbench.Report,
 	return nil
 }
 
-func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, first bool) (any,
-	error) {
+func (b *stepBench) overHTTP(
+	ctx context.Context, model []string, running int, first bool,
+) (any, error) {
 	program, err := product()
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 func TestBatchKilled(t *testing.T) {
 	t.Parallel()
 	// A batch may be over before its server is killed.
-	for rows := 240; !batchKilled(t, rows); rows *= 2 {
+	for rows := 140; !batchKilled(t, rows); rows *= 2 {
 	}
 }
 

@@ -56,8 +56,8 @@ the health route did not tell the truth.
 			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
-				return cli.UsageError("--streams, --prompts, --tokens and --seconds are at least " +
-					"one")
+				return cli.UsageError(
+					"--streams, --prompts, --tokens and --seconds are at least one")
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {

@@ -196,8 +196,8 @@ func (b *benchServe) run(ctx context.Context) error {
 			served, err = bench.FirstModel(ctx, o.Target.Client, base, o.Target.Header)
 			return err
 		}
-		if err := bench.Wait(ctx, time.Duration(b.readySeconds)*time.Second, ask,
-			shown.waiting); err != nil {
+		within := time.Duration(b.readySeconds) * time.Second
+		if err := bench.Wait(ctx, within, ask, shown.waiting); err != nil {
 			return err
 		}
 	}

@@ -200,10 +200,8 @@ func variables(line func(string, string, ...any)) {
 	prefixes := []string{config.Env, "RAY_", "HF_", "VLLM_", "GOMAXPROCS", "GOMEMLIMIT", "GODEBUG"}
 	for _, v := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(v, "=")
-		if !slices.ContainsFunc(prefixes, func(p string) bool {
-			return strings.HasPrefix(name,
-				p)
-		}) {
+		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+		if !slices.ContainsFunc(prefixes, begins) {
 			continue
 		}
 		if maybeSecret(name, value) {

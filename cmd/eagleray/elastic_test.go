@@ -49,8 +49,9 @@ func TestScaleNodes(t *testing.T) {
 	}
 	const tokens = 1500
 	events := longStream(t, url, tokens)
-	scale("dp=3", 400, "engine 2 is for node 2, which has not come (serve --headless --node-rank 2 "+
-		"--nnodes 3 --data-parallel-size 3, and the other flags as on node 0): 2 engines have nodes")
+	scale("dp=3", 400, "engine 2 is for node 2, which has not come (serve --headless "+
+		"--node-rank 2 --nnodes 3 --data-parallel-size 3, and the other flags as on node 0): "+
+		"2 engines have nodes")
 	c.flags = append(c.flags, "--data-parallel-size", "3", "--nnodes", "3")
 	spare := c.node("2").start()
 	spare.says("joined node 0")

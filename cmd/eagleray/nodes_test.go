@@ -142,8 +142,8 @@ func TestNodesRefused(t *testing.T) {
 	command(t, "", c.args("--headless", "--node-rank", "1", "--dtype", "float32", "--max-model-len",
 		"1k", "--block-size", "32", folder)...).start().ends(exitError, "refuses this node: "+
 		"the model is go-std-tiny at node 0, "+folder+" at node 1; --block-size is 16 at node 0, "+
-		"32 at node 1; --dtype is auto at node 0, float32 at node 1; --max-model-len is not set at "+
-		"node 0, 1000 at node 1; SHA-256 of its config.json is unknown at node 0, ")
+		"32 at node 1; --dtype is auto at node 0, float32 at node 1; --max-model-len is not set "+
+		"at node 0, 1000 at node 1; SHA-256 of its config.json is unknown at node 0, ")
 	zero.signal(syscall.SIGTERM)
 	zero.ends(0, "stopped before it was ready")
 }

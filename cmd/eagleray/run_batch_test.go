@@ -79,7 +79,7 @@ func readFile(t *testing.T, path string) []byte {
 func TestRunBatchKilled(t *testing.T) {
 	t.Parallel()
 	// The batch may be over before it is killed.
-	for rows := 300; !runBatchKilled(t, rows); rows *= 2 {
+	for rows := 200; !runBatchKilled(t, rows); rows *= 2 {
 	}
 }
 

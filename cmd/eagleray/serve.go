@@ -76,8 +76,8 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	cfg.ServerFlags(c.Flags())
 	c.Flags().Var(&check, "check",
 		"find what is wrong with the flags, and with a model that is a folder, without loading "+
-			"it, and print what memory it takes; =elsewhere compares no memory: the server will run "+
-			"on another machine")
+			"it, and print what memory it takes; =elsewhere compares no memory: the server will "+
+			"run on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
 	cli.ConfigFlag(c)
 	return c

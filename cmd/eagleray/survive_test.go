@@ -280,7 +280,7 @@ func TestNoThreads(t *testing.T) {
 			t.Skipf("no process can be moved to the cgroup: %v", err)
 		}
 	}
-	const tokens = 2000
+	const tokens = 800
 	want, err := io.ReadAll(longStream(t, url, tokens))
 	if err != nil {
 		t.Fatal(err)

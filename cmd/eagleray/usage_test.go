@@ -106,7 +106,8 @@ func TestExitCodes(t *testing.T) {
 		{"generate --model " + strange + " x", 1, "StrangeForCausalLM"},
 		{"serve --max-model-len 100000", 1, "--max-model-len"},
 		{"bench serve --port 1 --ready-check-timeout-sec 0", 1, "127.0.0.1:1"},
-		{"bench serve --tokenizer /no/such/tokenizer --model m --port 1 --ready-check-timeout-sec 0", 1, "--tokenizer"},
+		{"bench serve --tokenizer /no/such/tokenizer --model m --port 1 " +
+			"--ready-check-timeout-sec 0", 1, "--tokenizer"},
 		{"chat --url http://127.0.0.1:1", 1, "127.0.0.1:1"},
 	} {
 		code, stdout, stderr := execute(t, "hello\n", strings.Fields(tt.args)...)

@@ -1,7 +1,8 @@
 """Policy gradients on the built-in model: it learns to like the letter e.
 
-Each round the engine answers questions with the weights of the moment, torch computes how the answers
-that were better than others to the same question become likelier, and the engine gets the new weights.
+Each round the engine answers questions with the weights of the moment, torch computes how the
+answers that were better than others to the same question become likelier, and the engine gets the
+new weights.
 
     python examples/rlhf/train.py --plot reward.png
 """

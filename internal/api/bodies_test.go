@@ -173,8 +173,8 @@ func TestLongTextsToTruncate(t *testing.T) {
 	s.ok(t, completionsPath, `{"prompt":"`+text[:generate.LeastTokenized]+`","truncate_prompt_tokens":3}`)
 }
 
-// TestStalledBodies: a body that does not come in time is answered with 408, wherever it stalls, also
-// when a write may take less time than a body.
+// TestStalledBodies: a body that does not come in time is answered with 408, wherever it stalls,
+// also when a write may take less time than a body.
 func TestStalledBodies(t *testing.T) {
 	noLeak(t)
 	s := newServer(t, func(o *Options) {
@@ -224,7 +224,8 @@ func TestChunkedBodies(t *testing.T) {
 	for _, size := range []int{100, firstPiece - 1, firstPiece, firstPiece + 1, 2 * firstPiece,
 		5 * firstPiece} {
 		text := `{` + hi + `,"user":"` + strings.Repeat("u", size-len(`{`+hi+`,"user":""}`)) + `"}`
-		for _, r := range []io.Reader{strings.NewReader(text), io.MultiReader(strings.NewReader(text))} {
+		for _, r := range []io.Reader{strings.NewReader(text),
+			io.MultiReader(strings.NewReader(text))} {
 			resp, err := http.Post(ts.URL+completionsPath, "application/json", r)
 			if err != nil {
 				t.Fatal(err)

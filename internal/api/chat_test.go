@@ -177,9 +177,9 @@ func TestContinueFinalMessage(t *testing.T) {
 
 func TestTemplateVariables(t *testing.T) {
 	s := newServer(t, withTemplate(t,
-		"{{ messages | tojson }}|{{ tools | tojson }}|{{ documents | tojson }}|{{ "+
-			"add_generation_prompt }}|{{ eos_token }}|{{ pad_token }}|{{ mine }}|{{ reasoning_effort "+
-			"}}|{{ enable_thinking }}"))
+		"{{ messages | tojson }}|{{ tools | tojson }}|{{ documents | tojson }}|"+
+			"{{ add_generation_prompt }}|{{ eos_token }}|{{ pad_token }}|{{ mine }}|"+
+			"{{ reasoning_effort }}|{{ enable_thinking }}"))
 	s.ok(t, openai.ChatPath, `{"messages":[{"z":1,"role":"user","content":"hi","a":[2]}],"tools":[{"type":"function","function":{"parameters":{},"name":"f"}}],
 		"tool_choice":"none","documents":[{"title":"t","text":"x"}],"chat_template_kwargs":{"mine":"yes"},"reasoning_effort":"none"}`)
 	want := `[{"z": 1, "role": "user", "content": "hi", "a": [2]}]|[{"type": "function", "function": {"parameters": {}, "name": "f"}}]|` +

@@ -288,7 +288,8 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}),
 				func(o *Options) {
 					if format != "" {
-						o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
+						o.Config.Model.ToolCallParser = format
+						o.Config.Model.ReasoningParser = "qwen3"
 					}
 					o.Info.MaxModelLen, o.Config.Server.EnablePromptTokensDetails = 4096, true
 					o.Engine = &fakeEngine{play: play}
@@ -358,8 +359,9 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 				}
 				got := anyID.ReplaceAllString(marshal(t, d.fold(t, rec.Body.String())), `"$1":"x"`)
 				if got != want {
-					t.Errorf("%s of %q %v, stop %q: the answer is\n%s, and its events add up to\n%s", name, now.pieces,
-						now.finish, now.stop, want, got)
+					t.Errorf("%s of %q %v, stop %q: the answer is\n%s, "+
+						"and its events add up to\n%s",
+						name, now.pieces, now.finish, now.stop, want, got)
 				}
 			}
 			now.include = include

@@ -140,7 +140,8 @@ func TestMessagesPrompt(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", body, text, want)
 		}
 		n := float64(len(s.engine.last(t).Prompt))
-		if u := at(t, got, "usage").(map[string]any); u["input_tokens"].(float64)+u["cache_read_input_tokens"].(float64) != n {
+		u := at(t, got, "usage").(map[string]any)
+		if u["input_tokens"].(float64)+u["cache_read_input_tokens"].(float64) != n {
 			t.Errorf("usage %v of a prompt of %v tokens", u, n)
 		}
 		if count := s.ok(t, anthropic.CountTokensPath, "{"+body+"}"); count["input_tokens"] != n {

@@ -588,7 +588,8 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := marshal(t, chunk{ID: `cmpl-q"<`, Object: "text_completion", Created: c.Created, Model: "tiny", Choices: []choice{
-		{Text: text, FinishReason: "length", PromptTokenIDs: []int32{1, 2}, TokenIDs: []int32{300}}}})
+		{Text: text, FinishReason: "length", PromptTokenIDs: []int32{1, 2},
+			TokenIDs: []int32{300}}}})
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -596,8 +597,10 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
-	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
-	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
+	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300},
+		TextOffsets: []int{0}, StopToken: -1}}, b.N}
+	s.swapped.Engine = submitFunc(
+		func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
 	b.ReportAllocs()
 	b.ResetTimer()
 	s.Handler().ServeHTTP(&discard{http.Header{}}, newRequest("POST", openai.ChatPath, `{`+hiChat+`,"stream":true}`))

@@ -39,8 +39,8 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true,
-		BasicConstraintsValid: true,
-		Subject:               pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour)}
+		BasicConstraintsValid: true, Subject: pkix.Name{CommonName: "authority"},
+		NotAfter: time.Now().Add(time.Hour)}
 	a.key = newKey(t)
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {

@@ -297,7 +297,8 @@ func TestForcedTools(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newServer(t, answering(sample.FinishStop, strings.Split(tt.text, "")...), func(o *Options) { o.Config.Model.ToolCallParser = tt.parser })
+			s := newServer(t, answering(sample.FinishStop, strings.Split(tt.text, "")...),
+				func(o *Options) { o.Config.Model.ToolCallParser = tt.parser })
 			full := s.ok(t, openai.ChatPath, `{`+tt.body+`}`)
 			c := s.engine.last(t).Constraint
 			for _, text := range tt.has {
@@ -310,15 +311,18 @@ func TestForcedTools(t *testing.T) {
 					t.Errorf("%s in %v", text, c)
 				}
 			}
-			if _, err := constrain.Compile(c, grammars.Vocabulary(s.Model.Tokenizer), constrain.Limits{}); err != nil {
+			vocabulary := grammars.Vocabulary(s.Model.Tokenizer)
+			if _, err := constrain.Compile(c, vocabulary, constrain.Limits{}); err != nil {
 				t.Error(err)
 			}
 			message := at(t, full, "choices", 0, "message")
-			if calls := at(t, message, "tool_calls").([]any); len(calls) != tt.calls || at(t, message, "content") != nil {
+			if calls := at(t, message, "tool_calls").([]any); len(calls) != tt.calls ||
+				at(t, message, "content") != nil {
 				t.Errorf("the answer is %v", message)
 			}
 			streamed, finish := rejoined(t, chunks(t, s.post(openai.ChatPath, `{`+tt.body+`,"stream":true}`)))
-			if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish || finish != tt.finish || len(streamed["tool_calls"].([]any)) != tt.calls {
+			if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish ||
+				finish != tt.finish || len(streamed["tool_calls"].([]any)) != tt.calls {
 				t.Errorf("ends by %v, streamed by %v: %v", f, finish, streamed)
 			}
 		})
@@ -345,7 +349,8 @@ func TestConstraintAfterThinking(t *testing.T) {
 		if c.Kind != constrain.StructuralTag || !strings.Contains(c.Text, want) {
 			t.Errorf("%s makes %v, want %s", body, c, want)
 		}
-		if _, err := constrain.Compile(c, grammars.Vocabulary(s.Model.Tokenizer), constrain.Limits{}); err != nil {
+		vocabulary := grammars.Vocabulary(s.Model.Tokenizer)
+		if _, err := constrain.Compile(c, vocabulary, constrain.Limits{}); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -371,11 +376,16 @@ func TestConstraintErrors(t *testing.T) {
 		400, "response_format", "at /properties/x/type")
 }
 
-// TestToolsInPrompt: tools that are not to be called are in the prompt, unless a flag leaves them out.
+// TestToolsInPrompt: tools that are not to be called are in the prompt, unless a flag leaves them
+// out.
 func TestToolsInPrompt(t *testing.T) {
 	for _, exclude := range []bool{false, true} {
-		s := newServer(t, hermesTemplate, func(o *Options) { o.Config.Model.ExcludeToolsWhenToolChoiceNone = exclude })
-		for choice, left := range map[string]bool{"none": exclude, "auto": false, "required": false} {
+		s := newServer(t, hermesTemplate, func(o *Options) {
+			o.Config.Model.ExcludeToolsWhenToolChoiceNone = exclude
+		})
+		for choice, left := range map[string]bool{
+			"none": exclude, "auto": false, "required": false,
+		} {
 			got := s.ok(t, openai.ChatPath, `{`+askTools+`,"return_prompt_text":true,"tool_choice":"`+choice+`"}`)
 			if text := at(t, got, "prompt_text").(string); strings.Contains(text, `"parameters"`) == left {
 				t.Errorf("excluded %v, %s: %s", exclude, choice, text)
@@ -395,7 +405,8 @@ func TestForcedToolBesideFormat(t *testing.T) {
 			`"text":{"format":{"type":"json_schema","name":"n","schema":{"enum":["only this"]}}}}`,
 	} {
 		s.ok(t, path, body)
-		if c := s.engine.last(t).Constraint; c.Kind == constrain.None || strings.Contains(c.Text, "only this") {
+		c := s.engine.last(t).Constraint
+		if c.Kind == constrain.None || strings.Contains(c.Text, "only this") {
 			t.Errorf("%s: bound to %+v", path, c)
 		}
 	}

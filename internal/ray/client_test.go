@@ -162,7 +162,8 @@ func TestFailedOperation(t *testing.T) {
 			Causes: []ray.Cause{{Class: "RuntimeError", Message: "root"}}}) {
 		t.Errorf("got %#v", err)
 	}
-	if want := "ray nodes: ConnectionError: top; caused by RuntimeError: root"; err.Error() != want {
+	want := "ray nodes: ConnectionError: top; caused by RuntimeError: root"
+	if err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 	if errors.Is(err, ray.ErrAuth) {

@@ -69,7 +69,8 @@ func TestREST(t *testing.T) {
 		if header != want {
 			t.Errorf("header %q, want %q", header, want)
 		}
-		if query != "detail=1&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE&limit=10000" {
+		if query != "detail=1&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE&"+
+			"limit=10000" {
 			t.Errorf("query %q", query)
 		}
 	}

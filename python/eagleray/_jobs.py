@@ -1,7 +1,7 @@
 """What the engine is asked, step by step, whatever kind of caller waits for it.
 
-A job is a generator: it yields a route with a body, is sent the body of the answer, and returns what
-the program gets.
+A job is a generator: it yields a route with a body, is sent the body of the answer, and returns
+what the program gets.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Trainable:
         return bool(self.request("/is_sleeping", method="GET")["is_sleeping"])
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        """Empty the prefix cache. It returns False where requests run, unless they may start anew."""
+        """Empty the prefix cache. False where requests run, unless they may start anew."""
         flag = str(reset_running_requests).lower()
         answer = self.request(f"/reset_prefix_cache?reset_running_requests={flag}")
         return bool(answer["success"])

@@ -29,7 +29,7 @@ class _Engine:
 
 class TestCallers(unittest.TestCase):
     def test_the_gone_are_ended(self) -> None:
-        """Looks go on when Ray does not answer, and end with the requests; later ones begin anew."""
+        """Looks go on when Ray does not answer, end with the requests, and later begin anew."""
         engine = _Engine(b"lives", b"gone")
         looks: list[object] = [OSError("no GCS"), {b"lives", b"other"}, {b"lives"}]
 

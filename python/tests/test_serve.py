@@ -45,7 +45,8 @@ class TestProcess(unittest.TestCase):
             with open(binary, "w") as f:
                 f.write("#!/bin/sh\n")
                 f.write(
-                    'for x in "$@"; do case $x in --uds=*) readlink "${x#--uds=}" >&2;; esac; done\n'
+                    'for x in "$@"; do case $x in --uds=*) readlink "${x#--uds=}" >&2;; esac\n'
+                    "done\n"
                 )
                 f.write("ls /tmp >&2; echo eagleray: enough >&2; exit 1\n")
             os.chmod(binary, 0o700)

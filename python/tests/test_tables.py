@@ -1,4 +1,4 @@
-"""The tables of rows that failed beside those that did not, put together by Ray where it is there."""
+"""Tables of rows that failed beside those that did not, put together by Ray where it is there."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestTables(unittest.TestCase):
             self.assertEqual(names, set(out[0]))
 
     def test_all_failed(self) -> None:
-        """Where no row tells the columns, those that name a row are left, and go with what comes."""
+        """Where no row tells the columns, those that name a row are left and go with the next."""
         for name, postprocess in KINDS.items():
             with self.subTest(name):
 
@@ -145,7 +145,10 @@ class TestTables(unittest.TestCase):
 
 
 def takes_objects() -> bool:
-    """Whether Ray puts objects together with None: 2.35 has pandas for the one and Arrow for the other."""
+    """Whether Ray puts objects together with None.
+
+    Version 2.35 has pandas for the one and Arrow for the other.
+    """
     if importlib.util.find_spec("ray") is None:
         return False
     import ray

@@ -1,6 +1,6 @@
 // Command testlog reads the output of go test -json and prints it for people: one line per
-// package, and last the names of the tests that failed, each with the end of what it printed. It
-// exits with 1 if one did.
+// package, then the tests that took longest, and last the names of the tests that failed, each with
+// the end of what it printed. It exits with 1 if one did.
 package main
 
 import (
@@ -41,6 +41,7 @@ func report(in io.Reader, out io.Writer) (bool, error) {
 	outputs := map[key]*strings.Builder{}
 	failedIn := map[string]int{}
 	var failures []failure
+	var slow slowest
 	skipped := map[string]int{}
 	packages := 0
 	lines := bufio.NewReader(in)
@@ -54,6 +55,9 @@ func report(in io.Reader, out io.Writer) (bool, error) {
 				continue
 			}
 			k := key{e.Package, e.Test}
+			if e.Action == "pass" || e.Action == "fail" {
+				slow.add(&e)
+			}
 			switch e.Action {
 			case "output", "build-output":
 				if e.Action == "build-output" {
@@ -118,6 +122,7 @@ func report(in io.Reader, out io.Writer) (bool, error) {
 	if packages == 0 && len(failures) == 0 {
 		failures = append(failures, failure{"go test", "no package was tested: see above"})
 	}
+	slow.print(out)
 	for _, f := range failures {
 		fmt.Fprintf(out, "\n=== %s\n%s", f.name, tail(f.output))
 	}

@@ -50,6 +50,13 @@ func TestReport(t *testing.T) {
 			`"Action":"build-fail","ImportPath":"p [p.test]"`,
 			`"Action":"fail","Package":"p","FailedBuild":"p [p.test]"`),
 			false, []string{"=== build of p [p.test]\np.go:1: wrong\n"}, []string{"=== p\n"}},
+		{"longest", events(`"Action":"pass","Package":"p","Test":"TestA","Elapsed":1.5`,
+			`"Action":"pass","Package":"p","Test":"TestB/x","Elapsed":9`,
+			`"Action":"pass","Package":"p","Test":"TestB","Elapsed":9.25`,
+			`"Action":"pass","Package":"p","Test":"TestC","Elapsed":0.5`,
+			`"Action":"pass","Package":"p","Elapsed":11`), true,
+			[]string{"\nlongest:\n     9.2s  p  TestB\n     1.5s  p  TestA\n"},
+			[]string{"TestB/x", "TestC"}},
 		{"nothing", "", false, []string{"no package was tested"}, nil},
 		{"not JSON", "go: no such package\n", false, []string{"go: no such package"}, nil},
 	} {

@@ -69,7 +69,8 @@ var factsOfActors = []fact{
 			}
 		}},
 	{"refused actors",
-		"a wrong bundle, too large a wish, an unknown group or a taken name is told at once by rank",
+		"a wrong bundle, too large a wish, an unknown group or a taken name is told at once by " +
+			"rank",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			group := w.group(t, c, ray.GroupSpec{Bundles: bundles(2)})

@@ -68,7 +68,8 @@ func TestRefusedGroups(t *testing.T) {
 				o.PlacementGroup,
 					o.BundleIndices = four, "0,1,2"
 			},
-				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), got 3"}},
+				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), " +
+					"got 3"}},
 			{"too few indices", 4, func(o *rayactor.Options) {
 				o.PlacementGroup,
 					o.BundleIndices = four, "0,1"

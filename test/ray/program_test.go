@@ -338,7 +338,8 @@ func TestServeRefuses(t *testing.T) {
 				[]string{"--bundle-indices 1,1: cannot have duplicate values, 1 is there twice"}},
 			{"too many indices", []string{"-tp", "2", "--ray-placement-group", "refuses",
 				"--bundle-indices", "0,1,2"}, 2,
-				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), got 3"}},
+				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), " +
+					"got 3"}},
 			{"no index", []string{"-tp", "2", "--bundle-indices", "a,b"}, 2,
 				[]string{`--bundle-indices "a,b": "a" is not a bundle index`}},
 			{"more than a device", []string{"--ray-devices-per-worker", "2"}, 2,

@@ -1,17 +1,20 @@
-"""Makes the checkpoints beside this file: tiny random models in the shapes that few published models have.
+"""Makes the checkpoints beside this file: tiny random models in shapes that few models have.
 
-Each folder is one variant, saved by transformers: config.json as its newest major version writes it and
-config.v4.json with the keys of version 4 for the same weights. goldens.json and full_logits.st hold what
-transformers computes from them in float32 with eager attention:
+Each folder is one variant, saved by transformers: config.json as its newest major version writes it
+and config.v4.json with the keys of version 4 for the same weights. goldens.json and full_logits.st
+hold what transformers computes from them in float32 with eager attention:
 
   prompts[].ids       the prompt; full_logits.st has the logits of its every position
-  prompts[].greedy    the tokens that follow, each with the margin between the best and the second logit
+  prompts[].greedy    the tokens that follow, each with the margin between the best and the
+                      second logit
   prompts[].std       standard deviation of the last position's logits
-  bf16_max_error      largest |logit error| / std when the weights, the input of each linear layer, keys and
-                      values are rounded to bfloat16; the same with float16 as fp16_max_error. Absent for
-                      mixtures of experts, where rounding flips the router's choice.
+  bf16_max_error      largest |logit error| / std when the weights, the input of each linear layer,
+                      keys and values are rounded to bfloat16; the same with float16 as
+                      fp16_max_error. Absent for mixtures of experts, where rounding flips the
+                      router's choice.
 
-Needs torch, transformers and safetensors; `python make.py` rewrites all folders, `python make.py NAME` one.
+Needs torch, transformers and safetensors. `python make.py` rewrites all folders,
+`python make.py NAME` one.
 """
 
 import contextlib
@@ -198,7 +201,7 @@ VARIANTS = {
 
 
 def build(variant: Variant, changes: Settings) -> transformers.PreTrainedModel:
-    """A model whose every parameter is random and depends only on its name, so that a change keeps the others."""
+    """A model whose parameters are random, each by its name: a change to one keeps the others."""
     config = getattr(transformers, variant.model + "Config")(
         **copy.deepcopy({**variant.config, **changes})
     )
@@ -231,7 +234,10 @@ def load(folder: pathlib.Path) -> transformers.PreTrainedModel:
 def rounded(
     model: transformers.PreTrainedModel, dtype: torch.dtype
 ) -> typing.Iterator[transformers.PreTrainedModel]:
-    """The model with weights, inputs of linear layers, keys and values rounded to dtype, and float32 sums."""
+    """The model with weights, inputs of linear layers, keys and values rounded to dtype.
+
+    Sums are of float32.
+    """
 
     def cut(x: torch.Tensor) -> torch.Tensor:
         return x.to(dtype).float()

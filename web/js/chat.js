@@ -133,7 +133,8 @@ export function chat(section, about) {
           "p",
           {},
           info.chat
-            ? "Each answer shows its time to first token and its tokens per second, and can be copied as a request."
+            ? "Each answer shows its time to first token and its tokens per second, " +
+                "and can be copied as a request."
             : "This model has no chat template: what you write is completed as plain text.",
         ),
         h(

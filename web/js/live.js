@@ -173,12 +173,15 @@ export function live(section, about) {
     const stalled = s.ranks.filter((r) => r.stalled);
     failure = s.failure;
     if (s.failure) setState("failed", s.failure);
-    else if (stalled.length)
+    else if (stalled.length) {
+      const names = stalled.map((r) =>
+        info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank,
+      );
       setState(
         "stalled",
-        `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => (info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank)).join(", ")}`,
+        `${plural(stalled.length, "rank")} stalled: ${names.join(", ")}`,
       );
-    else if (s.running + s.waiting > 0) setState("serving", "serving");
+    } else if (s.running + s.waiting > 0) setState("serving", "serving");
     else setState("idle", "ready, nothing to do");
 
     const hits = s.prefix_queries ? s.prefix_hits / s.prefix_queries : null;

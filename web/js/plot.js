@@ -9,8 +9,9 @@ export const lines = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"
 const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4], [12, 3], [3, 6]];
 
 // plot makes a plot in a figure. o has title, unit, names (one a series), show (a value in words),
-// value (the same for the legend, if it differs) and, where x is not time, splits and label for its axis. It returns {figure, set(data)}; data is
-// uPlot's: x, then a list for each series, null for no value.
+// value (the same for the legend, if it differs) and, where x is not time, splits and label for its
+// axis. It returns {figure, set(data)}; data is uPlot's: x, then a list for each series, null for
+// no value.
 export function plot(o) {
   const host = h("div", { class: "plot" });
   const figure = h(

@@ -29,11 +29,12 @@ export function rankView() {
           {},
           list.map((r) => (boxes[ranks.indexOf(r)] = box(r)).element),
         );
+        const kind = engines.length > 1 ? `Engine ${engine}, node` : "Node";
         return h(
           "section",
           {
             class: "node",
-            "aria-label": `${engines.length > 1 ? `Engine ${engine}, node` : "Node"} ${node || "this host"}`,
+            "aria-label": `${kind} ${node || "this host"}`,
           },
           heading,
           ul,

@@ -1,4 +1,5 @@
-// Light, dark, or as the system says. Others are told of a change by the event "theme" of the document.
+// Light, dark, or as the system says. Others are told of a change by the event "theme" of the
+// document.
 
 const order = ["auto", "light", "dark"];
 const name = "eagleray-theme";

@@ -1,4 +1,5 @@
-// Tokens coloured by how sure the model was of them. The chosen one shows what else it might have said.
+// Tokens coloured by how sure the model was of them. The chosen one shows what else it might have
+// said.
 
 import { h } from "./dom.js";
 import { percent } from "./format.js";

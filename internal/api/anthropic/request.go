@@ -343,8 +343,8 @@ func (r *messageRequest) decodeOutput() {
 		if kind := wire.TypeOf(raw); kind != "json_schema" {
 			return at.Member("type").Bad("must be json_schema, got %q", wire.Clip(kind))
 		}
-		r.SetResponseFormat(r.Fields, string(at), generate.FormatSchema(r.Fields, string(at), at,
-			raw))
+		r.SetResponseFormat(r.Fields, string(at),
+			generate.FormatSchema(r.Fields, string(at), at, raw))
 		return nil
 	}
 	if raw := r.Object("output_format"); raw != nil {

@@ -10,11 +10,11 @@
 //
 // and gets
 //
-//	{"ready": {…}}                            first, when the engine answers requests
-//	{"id": 1, "event": {…}}                   an event of a stream
-//	{"id": 1, "status": 200, "body": {…}}     the answer; a stream ends with one without a body
-//	{"failed": {"message": "…", "usage": true}}  the engine does not start or has ended; usage says
-//	                                             that an argument is wrong. It is the last frame
+//	{"ready": {…}}                               first, when the engine answers requests
+//	{"id": 1, "event": {…}}                      an event of a stream
+//	{"id": 1, "status": 200, "body": {…}}        the answer; a stream ends with one without a body
+//	{"failed": {"message": "…", "usage": true}}  the engine does not start or has ended; usage
+//	                                             says that an argument is wrong. The last frame
 //
 // A request that was cancelled has an answer too, which says so or was on its way already. Requests
 // are answered in any order. The end of the socket ends all of them.

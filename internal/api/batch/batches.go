@@ -356,8 +356,8 @@ func (b *Batches) Cancel(owner, id string) (Batch, error) {
 		}
 	}
 	if o.Status.over() {
-		return o, refuse(http.StatusBadRequest, "", "Cannot cancel a batch with status '%s'.",
-			o.Status)
+		return o, refuse(http.StatusBadRequest, "",
+			"Cannot cancel a batch with status '%s'.", o.Status)
 	}
 	return o, nil
 }

@@ -111,8 +111,8 @@ func (f *Offline) compare(answered done, c *Counts) error {
 		}
 	}
 	if found < c.Before {
-		return fmt.Errorf("%s: %d rows are not in the input: it %w", f.Output, c.Before-found,
-			errOther)
+		return fmt.Errorf("%s: %d rows are not in the input: it %w",
+			f.Output, c.Before-found, errOther)
 	}
 	_, err := f.Input.Seek(0, io.SeekStart)
 	return err

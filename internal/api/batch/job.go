@@ -370,8 +370,8 @@ func (j *job) write(ctx context.Context, to *spool, line []byte) error {
 		if err == nil || !noRoom(err) {
 			return err
 		}
-		j.b.log.Error("batch waits for room on the disk", "batch", j.id, "error", err, "again_in",
-			wait)
+		j.b.log.Error("batch waits for room on the disk",
+			"batch", j.id, "error", err, "again_in", wait)
 		select {
 		case <-ctx.Done():
 			return err

@@ -118,7 +118,8 @@ func TestHeaders(t *testing.T) {
 		head := httptest.NewRecorder()
 		if err := w.File(head, httptest.NewRequest("HEAD", path, nil), path); err != nil ||
 			head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
-			t.Errorf("%s: HEAD answered %d with %d bytes, %v", path, head.Code, head.Body.Len(), err)
+			t.Errorf("%s: HEAD answered %d with %d bytes, %v", path, head.Code, head.Body.Len(),
+				err)
 		}
 	}
 }

@@ -213,8 +213,8 @@ func (p *beamPrompt) choose(from []*beam, tops [][]step.TokenLogprob) {
 
 // ends tells whether a token ends the output.
 func (p *beamPrompt) ends(token int32) bool {
-	return token == p.Params.EOS && !p.Params.IgnoreEOS || slices.Contains(p.Params.StopTokens,
-		token)
+	return token == p.Params.EOS && !p.Params.IgnoreEOS ||
+		slices.Contains(p.Params.StopTokens, token)
 }
 
 // score divides a sum by a power of the length, in which as in vLLM the prompt counts.
@@ -301,8 +301,8 @@ func (s *beamSearch) write(d *engine.Delta, p *beamPrompt, path []*beam) {
 	stream := s.tok.NewStream(p.Prompt, !p.KeepSpecial)
 	runes := 0
 	for _, b := range path {
-		d.TextOffsets, d.RuneOffsets = append(d.TextOffsets, len(d.Text)), append(d.RuneOffsets,
-			runes)
+		d.TextOffsets = append(d.TextOffsets, len(d.Text))
+		d.RuneOffsets = append(d.RuneOffsets, runes)
 		piece := stream.Push(b.last.Sampled.Token)
 		d.Text = append(d.Text, piece...)
 		runes += CountRunes(piece)

@@ -63,8 +63,8 @@ func (s *Sampling) CheckBeams(f *wire.Fields, m *Model, tools, budget bool) {
 		{"thinking_token_budget", budget},
 	} {
 		if c.given {
-			f.Fail(wire.BadRequest(c.field, "`%s` and `use_beam_search` cannot be used together",
-				c.field))
+			f.Fail(wire.BadRequest(c.field,
+				"`%s` and `use_beam_search` cannot be used together", c.field))
 		}
 	}
 	if 2*s.N > m.VocabSize {

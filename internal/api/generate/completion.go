@@ -27,8 +27,9 @@ type RawPrompt struct {
 }
 
 // StartCompletion tokenises and submits the prompts of a completion.
-func (s *Service) StartCompletion(ctx context.Context, r *call.Call, req *Completion) (*Generation,
-	error) {
+func (s *Service) StartCompletion(
+	ctx context.Context, r *call.Call, req *Completion,
+) (*Generation, error) {
 	var bad *wire.Error
 	if req.Model, bad = s.CheckModel(req.Model); bad != nil {
 		return nil, bad

@@ -69,8 +69,8 @@ func (s *Sampling) decodeResponseFormat(f *wire.Fields) {
 	case "json_object":
 		s.SetResponseFormat(f, field, constrain.Spec{Kind: constrain.JSONObject})
 	case "json_schema":
-		s.SetResponseFormat(f, field, FormatSchema(f, field, wire.Path(field).Member("json_schema"),
-			schema))
+		at := wire.Path(field).Member("json_schema")
+		s.SetResponseFormat(f, field, FormatSchema(f, field, at, schema))
 	case "structural_tag":
 		s.SetResponseFormat(f, field, constrain.Spec{Kind: constrain.StructuralTag,
 			Text: string(raw)})

@@ -114,10 +114,8 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		return nil, err
 	}
 	if r.Origin != nil {
-		g.Stream, g.broken = newTokenwise(g.Stream, len(g.Choices)), func(err error) {
-			breakOff(ctx,
-				r, err)
-		}
+		g.Stream = newTokenwise(g.Stream, len(g.Choices))
+		g.broken = func(err error) { breakOff(ctx, r, err) }
 	}
 	if s.opt.Abortable {
 		g.done = s.inFlight.add(kind, g.ID, g.Stream)

@@ -256,8 +256,8 @@ func (d *Dialogue) Add(t *Item) {
 	case "function_call":
 		d.calls = wire.Comma(d.calls, len(d.calls))
 		d.calls = wire.AppendString(append(d.calls, `{"id":`...), t.CallID)
-		d.calls = wire.AppendString(append(d.calls, `,"type":"function","function":{"name":`...),
-			t.Name)
+		d.calls = append(d.calls, `,"type":"function","function":{"name":`...)
+		d.calls = wire.AppendString(d.calls, t.Name)
 		d.calls = wire.AppendString(append(d.calls, `,"arguments":`...), t.Arguments)
 		d.calls = append(d.calls, "}}"...)
 		return

@@ -328,8 +328,8 @@ func CountLogprobs(name string, v int64, m *Model) (int32, *wire.Error) {
 	count := v
 	switch {
 	case count < -1:
-		return sample.NoLogprobs, wire.BadRequest(name, "`%s` must be a positive value or -1.",
-			name)
+		return sample.NoLogprobs,
+			wire.BadRequest(name, "`%s` must be a positive value or -1.", name)
 	case count == -1:
 		count = int64(m.VocabSize)
 	}
@@ -360,8 +360,8 @@ func (s *Sampling) DecodeMaxTokens(f *wire.Fields, names ...string) {
 // CheckMaxTokens refuses an answer of no tokens.
 func (s *Sampling) CheckMaxTokens() *wire.Error {
 	if v := s.MaxTokens; v != nil && *v < 1 {
-		return wire.BadRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField,
-			*v)
+		return wire.BadRequest(s.maxTokensField, "%s must be at least 1, got %d.",
+			s.maxTokensField, *v)
 	}
 	return nil
 }

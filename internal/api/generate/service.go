@@ -89,8 +89,8 @@ func (s *Service) Serves(name string) bool {
 }
 
 // Bind is a decoder of requests that are checked against the model.
-func Bind[T any](s *Service, decode func(*wire.Fields, *Model) (T,
-	*wire.Error)) func(*wire.Fields) (
-	T, *wire.Error) {
+func Bind[T any](
+	s *Service, decode func(*wire.Fields, *Model) (T, *wire.Error),
+) func(*wire.Fields) (T, *wire.Error) {
 	return func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.Model) }
 }

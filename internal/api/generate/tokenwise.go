@@ -20,9 +20,8 @@ type tokenwise struct {
 }
 
 func newTokenwise(s engine.Stream, choices int) *tokenwise {
-	return &tokenwise{Stream: s, waiting: make([][]engine.Delta, choices), over: make([]bool,
-		choices),
-		open: choices}
+	return &tokenwise{Stream: s, waiting: make([][]engine.Delta, choices),
+		over: make([]bool, choices), open: choices}
 }
 
 // Next implements engine.Stream.

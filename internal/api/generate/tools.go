@@ -24,8 +24,8 @@ type Tool struct {
 func NewTool(raw []byte) Tool {
 	f := MemberOf(raw, "function", '{')
 	return Tool{Name: wire.UnquoteOr(MemberOf(f, "name", '"'), ""), raw: raw,
-		parameters: MemberOf(f, "parameters", '{'), strict: string(MemberOf(f, "strict",
-			't')) == "true"}
+		parameters: MemberOf(f, "parameters", '{'),
+		strict:     string(MemberOf(f, "strict", 't')) == "true"}
 }
 
 // toolChoice is what tool_choice asks for.
@@ -139,14 +139,13 @@ func (m *Model) checkAuto() *wire.Error {
 	switch {
 	case !m.flags.EnableAutoToolChoice:
 		return wire.BadRequest("tool_choice",
-			`"auto" tool choice requires --enable-auto-tool-choice `+"and --tool-call-parser to "+
-				"be set")
+			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
 	case m.format == nil:
 		return wire.BadRequest("tool_choice",
-			`"auto" tool choice requires --enable-auto-tool-choice `+"and --tool-call-parser to "+
-				"be set. The chat template of this model does not show how "+
-				`it writes calls: set --tool-call-parser, or tool_choice to "none" to give the tools `+
-				"to the chat template only.")
+			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
+				"The chat template of this model does not show how it writes calls: set "+
+				`--tool-call-parser, or tool_choice to "none" to give the tools to the chat `+
+				"template only.")
 	}
 	return nil
 }

@@ -69,7 +69,8 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '[' {
 			return wire.BadRequest("messages",
-				"`messages[%d]` must be a list of messages, got %s: one conversation is for POST %s", i, wire.Describe(raw), ChatPath)
+				"`messages[%d]` must be a list of messages, got %s: one conversation is for "+
+					"POST %s", i, wire.Describe(raw), ChatPath)
 		}
 		if len(list) == f.Lim.Prompts {
 			return wire.BadRequest("messages", "`messages` has more than %d conversations",
@@ -86,11 +87,16 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
 func checkBatch(r *generate.Chat) *wire.Error {
-	for name, asked := range map[string]bool{"stream": r.Stream, "n": r.N != 1,
-		"use_beam_search": r.Beams != nil,
-		"tools":           r.Tools != nil,
-		"echo":            r.Echo, "prompt_logprobs": r.TopPromptLogprobs != sample.NoLogprobs,
-		"return_prompt_text": r.ReturnPromptText, "return_token_ids": r.ReturnTokenIDs} {
+	for name, asked := range map[string]bool{
+		"stream":             r.Stream,
+		"n":                  r.N != 1,
+		"use_beam_search":    r.Beams != nil,
+		"tools":              r.Tools != nil,
+		"echo":               r.Echo,
+		"prompt_logprobs":    r.TopPromptLogprobs != sample.NoLogprobs,
+		"return_prompt_text": r.ReturnPromptText,
+		"return_token_ids":   r.ReturnTokenIDs,
+	} {
 		if asked {
 			return wire.BadRequest(name, "`%s` is not for a batch of conversations", name)
 		}

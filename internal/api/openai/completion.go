@@ -28,8 +28,8 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 		return s.WriteJSON(w, fold.answer())
 	}
 	out := s.Events(w)
-	events := &completionEvents{completionAnswer: a, out: out, head: chunkHead(g,
-		"text_completion")}
+	events := &completionEvents{completionAnswer: a, out: out,
+		head: chunkHead(g, "text_completion")}
 	err = a.read(r.Context(), events)
 	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g)

@@ -28,8 +28,8 @@ func (s *API) Routes() []server.Route {
 	generates := func(h server.Handler) server.Handler {
 		return server.Checked(s.Generates, s.Counted(h))
 	}
-	add("POST", CompletionPath, generates(server.Post(s.Server, generate.Bind(s.Service,
-		decodeCompletion), s.completions)))
+	add("POST", CompletionPath, generates(server.Post(s.Server,
+		generate.Bind(s.Service, decodeCompletion), s.completions)))
 	add("POST", ChatPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeChat),
 		s.chatCompletions)))
 	add("POST", ChatBatchPath, generates(server.Post(s.Server, generate.Bind(s.Service,

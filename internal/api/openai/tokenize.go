@@ -123,8 +123,8 @@ func (s *API) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Field
 	if _, bad := s.CheckModel(req.model); bad != nil {
 		return bad
 	}
-	return s.WriteJSON(w, map[string]string{"prompt": s.Model.Tokenizer.Decode(req.ids,
-		req.skipSpecial)})
+	return s.WriteJSON(w, map[string]string{
+		"prompt": s.Model.Tokenizer.Decode(req.ids, req.skipSpecial)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template

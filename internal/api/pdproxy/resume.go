@@ -116,8 +116,8 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte
 			breakOff(w, err)
 			return false
 		}
-		p.opt.Log.Info("an answer goes on at another decode server", "bytes", has.bytes, "cause",
-			err)
+		p.opt.Log.Info("an answer goes on at another decode server",
+			"bytes", has.bytes, "cause", err)
 		select {
 		case <-time.After(pause):
 		case <-r.Context().Done():

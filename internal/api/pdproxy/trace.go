@@ -32,12 +32,16 @@ func (t *Trace) Add(x Times) {
 	for _, e := range []struct {
 		name, server string
 		from, to     time.Time
-	}{{"prefill", x.Prefill, x.Asked, x.Computed}, {"transfer, first token", x.Decode, x.Computed,
-		x.Begun},
-		{"decode", x.Decode, x.Begun, x.Over}} {
-		text, err := json.Marshal(map[string]any{"name": e.name, "ph": "X", "pid": e.server,
-			"tid": t.many,
-			"ts":  e.from.Sub(t.begun).Microseconds(), "dur": e.to.Sub(e.from).Microseconds()})
+	}{
+		{"prefill", x.Prefill, x.Asked, x.Computed},
+		{"transfer, first token", x.Decode, x.Computed, x.Begun},
+		{"decode", x.Decode, x.Begun, x.Over},
+	} {
+		text, err := json.Marshal(map[string]any{
+			"name": e.name, "ph": "X", "pid": e.server, "tid": t.many,
+			"ts":  e.from.Sub(t.begun).Microseconds(),
+			"dur": e.to.Sub(e.from).Microseconds(),
+		})
 		if err == nil {
 			fmt.Fprintf(t.to, "%s,\n", text)
 		}

@@ -60,7 +60,8 @@ func checkDimensions(p *open.Pooling, d int64) *wire.Error {
 	case !p.Matryoshka && d != int64(p.Width):
 		return wire.BadRequest("dimensions",
 			"Model does not support matryoshka representation, changing output dimensions will "+
-				"lead to poor results. (--hf-overrides '{\"is_matryoshka\": true}' says that it does.)")
+				"lead to poor results. "+
+				"(--hf-overrides '{\"is_matryoshka\": true}' says that it does.)")
 	case len(p.Dimensions) > 0 && !slices.Contains(p.Dimensions, int(d)):
 		return wire.BadRequest("dimensions",
 			"`dimensions` of %d is not one of those the model has: %v", d, p.Dimensions)

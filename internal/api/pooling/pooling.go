@@ -29,8 +29,8 @@ func (s *API) Routes() []server.Route {
 	var list []server.Route
 	for path, h := range map[string]server.Handler{
 		EmbeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
-		ClassifyPath: s.classifies("Classification API", poolingRoute(s, decodeClassify,
-			s.classify)),
+		ClassifyPath: s.classifies("Classification API",
+			poolingRoute(s, decodeClassify, s.classify)),
 		PoolingPath: s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
 		ScorePath:   score, "/score": score,
 		RerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,
@@ -174,8 +174,8 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		}
 		if n, most := len(t.Prompt), s.Model.MaxModelLen-1; n > most {
 			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
-				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
-				most, field, i, n)
+				"However, `%s` %d has %d tokens. "+
+				"Set `truncate_prompt_tokens` to -1 to have it cut.", most, field, i, n)
 		}
 		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
 		q.Salt, q.Priority = p.CacheSalt, p.Priority

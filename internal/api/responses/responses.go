@@ -45,8 +45,8 @@ func New(srv *server.Server, service *generate.Service, o Options) *API {
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	return []server.Route{
-		{Method: "POST", Path: ResponsesPath, Handler: server.Checked(s.Generates,
-			s.createResponse)},
+		{Method: "POST", Path: ResponsesPath,
+			Handler: server.Checked(s.Generates, s.createResponse)},
 		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse},
 		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse},
 		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse},
@@ -279,8 +279,8 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 			"response %s is not one in the background: close its connection to cancel it",
 			wire.Clip(id))
 	case status != Cancelled:
-		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id),
-			status)
+		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s",
+			wire.Clip(id), status)
 	}
 	return s.WriteRaw(w, string(kept.Response))
 }

@@ -36,8 +36,10 @@ func FuzzAppendString(f *testing.F) {
 }
 
 func TestAppendLogprob(t *testing.T) {
-	for v, want := range map[float32]string{0: "0", -0.5: "-0.5", -1e-7: "-0.0000001", -9999: "-9999", -20000: "-9999",
-		float32(math.Inf(-1)): "-9999", float32(math.Inf(1)): "-9999", -1.25e-3: "-0.00125"} {
+	for v, want := range map[float32]string{
+		0: "0", -0.5: "-0.5", -1e-7: "-0.0000001", -9999: "-9999", -20000: "-9999",
+		float32(math.Inf(-1)): "-9999", float32(math.Inf(1)): "-9999", -1.25e-3: "-0.00125",
+	} {
 		if got := string(AppendLogprob(nil, v)); got != want {
 			t.Errorf("appendLogprob(%v) = %s, want %s", v, got, want)
 		}

@@ -60,20 +60,24 @@ func TestParseObjectRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%q was accepted", Clip(c.body))
 			}
-			if err.Status != 400 || err.Param != c.param || !strings.Contains(err.Message, c.message) {
-				t.Errorf("got %d %q %q, want param %q and message with %q", err.Status, err.Param, err.Message, c.param, c.message)
+			if err.Status != 400 || err.Param != c.param ||
+				!strings.Contains(err.Message, c.message) {
+				t.Errorf("got %d %q %q, want param %q and message with %q",
+					err.Status, err.Param, err.Message, c.param, c.message)
 			}
 		})
 	}
 }
 
 func TestParseObjectAccepts(t *testing.T) {
-	body := " {\"a\" : [ 1 , -2.5e+3,true,false,null,{} ,[]],\"\\u00e9\":\"\\ud83d\\ude00\\n\\/\",\"é2\":\"日本\"}\t"
+	body := ` {"a" : [ 1 , -2.5e+3,true,false,null,{} ,[]],` +
+		`"\u00e9":"\ud83d\ude00\n\/","é2":"日本"}` + "\t"
 	members, err := ParseObject([]byte(body), testLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(members) != 3 || members[0].Key != "a" || members[1].Key != "é" || members[2].Key != "é2" {
+	if len(members) != 3 || members[0].Key != "a" || members[1].Key != "é" ||
+		members[2].Key != "é2" {
 		t.Fatalf("members %v", members)
 	}
 	if got := Unquote(members[1].Raw); got != "😀\n/" {
@@ -123,7 +127,8 @@ func FuzzParseObject(f *testing.F) {
 			if m.Raw[0] == '"' {
 				var s string
 				if err := json.Unmarshal(m.Raw, &s); err != nil || s != Unquote(m.Raw) {
-					t.Fatalf("unquote(%s) = %q, encoding/json has %q, %v", m.Raw, Unquote(m.Raw), s, err)
+					t.Fatalf("unquote(%s) = %q, encoding/json has %q, %v", m.Raw, Unquote(m.Raw), s,
+						err)
 				}
 			}
 		}

@@ -558,7 +558,8 @@ func (w *walk) transfer() {
 		h := uint64(0)
 		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
 			h = state(h, t)
-			if b := int(k.Blocks[i/w.config.BlockSize]); w.worker.memory[b*w.config.BlockSize+i%w.config.BlockSize] != h {
+			size := w.config.BlockSize
+			if b := int(k.Blocks[i/size]); w.worker.memory[b*size+i%size] != h {
 				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key,
 					b)
 			}

@@ -30,8 +30,9 @@ func ChildEnvironment(environ []string, allowed ...string) []string {
 		if slices.Contains(allowed, name) {
 			return false
 		}
-		wanted := slices.Contains(childNames, name) || slices.ContainsFunc(childPrefixes,
-			func(p string) bool { return strings.HasPrefix(name, p) })
+		wanted := slices.Contains(childNames, name) ||
+			slices.ContainsFunc(childPrefixes,
+				func(p string) bool { return strings.HasPrefix(name, p) })
 		return !wanted || LooksSecret(name, value)
 	})
 }

@@ -25,16 +25,19 @@ import (
 //	                                 Example: lost 1 connection lost: its process is gone
 //	closed RANK REASON               ConnectionClosed
 //	                                 Example: closed 1 the raylet of its node has ended
-//	exit RANK END [reason] [stderr=LINE]  Exited; END is code=N, signal=NAME, returned, actor=CLASS,
+//	exit RANK END [reason] [stderr=LINE]
+//	                                 Exited; END is code=N, signal=NAME, returned, actor=CLASS,
 //	                                 lost or unknown
 //	                                 Example: exit 1 actor=ActorDiedError The node is gone.
-//	report RANK [phase=P] [step=N] [stack=S] [follows] [missing=R,R] MESSAGE   Reported
+//	report RANK [phase=P] [step=N] [stack=S] [follows] [missing=R,R] MESSAGE
+//	                                 Reported
 //	                                 Example: report 1 phase=load no such tensor
 //	corrupt RANK CAUSE               Corrupt
 //	                                 Example: corrupt 1 record of unknown kind 250
 //	overdue RANK [step=N] CAUSE      Overdue
 //	                                 Example: overdue -1 step=7 no result after 5m0s
-//	rank RANK [step=N] [done] [phase=P] [detail=N] [stopped] [busy]   what the rank is doing from now on
+//	rank RANK [step=N] [done] [phase=P] [detail=N] [stopped] [busy]
+//	                                 what the rank is doing from now on
 //	                                 Example: rank 1 step=7 phase=forward detail=3
 //	after D                          the time goes on, and each tick comes when it is wanted
 //	                                 Example: after 5ms

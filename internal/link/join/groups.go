@@ -94,8 +94,9 @@ func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 
 // join makes the group of a communicator: in memory when all its ranks are on one host, of
 // connections when each is on another, else of both.
-func (c *communicator) join(timeout time.Duration, neighbours int, moved *atomic.Uint64) (Group,
-	error) {
+func (c *communicator) join(
+	timeout time.Duration, neighbours int, moved *atomic.Uint64,
+) (Group, error) {
 	defer c.close()
 	const most = collective.MessageBytes
 	if c.hosts == 1 {

@@ -107,8 +107,8 @@ func (r *Result) consistent() error {
 	end := uint32(0)
 	for i, e := range r.End {
 		if e <= end {
-			return fmt.Errorf("the tokens of slot %d end at %d, those before at %d", r.Slot[i], e,
-				end)
+			return fmt.Errorf("the tokens of slot %d end at %d, those before at %d",
+				r.Slot[i], e, end)
 		}
 		end = e
 	}

@@ -99,8 +99,7 @@ var flagNotes = map[string]compat.Entry{
 	"pipeline-layer-split":          ours("layers of each stage, such as 12,12"),
 	"prefill-context-parallel-size": same("chunks of 32 tokens a rank or more are divided"),
 	"data-parallel-size": same("engines behind one API; a request stays on one of them with all " +
-		"its " +
-		"choices"),
+		"its choices"),
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),

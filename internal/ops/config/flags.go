@@ -168,8 +168,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")
 	f.StringVar(&r.OnModelChange, "on-model-change", r.OnModelChange,
 		"what follows when workers are started and the model's files are others by now: keep (go "+
-			"on "+
-			"with those that were loaded), refuse, or adopt (all workers load the new ones)")
+			"on with those that were loaded), refuse, or adopt (all workers load the new ones)")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.
@@ -265,8 +264,7 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"connections open at once; 0 is as many as the limit of open files leaves")
 	f.IntVar(&s.MaxRequestsPerKey, "max-requests-per-key", 0,
 		"requests of one API key, or of one address without keys, that are answered at the same "+
-			"time; "+
-			"0 is no limit")
+			"time; 0 is no limit")
 	f.StringVar(&s.StoreDir, "store-dir", "",
 		"folder for what is to outlive the server: files, batches, stored responses")
 	f.StringSliceVar(&s.MetricsPrefixes, "metrics-prefix", s.MetricsPrefixes,

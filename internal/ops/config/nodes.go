@@ -95,8 +95,8 @@ func (c *Config) validateNodes() error {
 	n := &p.Nodes
 	switch {
 	case n.Rank < 0 || n.Rank >= n.Count:
-		return usage("--node-rank %d is outside of 0 to %d (--nnodes %d)", n.Rank, n.Count-1,
-			n.Count)
+		return usage("--node-rank %d is outside of 0 to %d (--nnodes %d)",
+			n.Rank, n.Count-1, n.Count)
 	case n.Headless && n.Rank == 0:
 		return usage("--headless on node 0, which has the API: --node-rank says which node this is")
 	case n.Count == 1:

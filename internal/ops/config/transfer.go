@@ -110,8 +110,8 @@ func (t *Transfer) Set(text string) error {
 	}
 	switch {
 	case !slices.Contains(connectors, j.Connector):
-		return fmt.Errorf("kv_connector %q is not one of %s", j.Connector, strings.Join(connectors,
-			", "))
+		return fmt.Errorf("kv_connector %q is not one of %s",
+			j.Connector, strings.Join(connectors, ", "))
 	case !slices.Contains([]string{"kv_producer", "kv_consumer", "kv_both"}, j.Role):
 		return fmt.Errorf("kv_role %q is not one of kv_producer, kv_consumer, kv_both", j.Role)
 	case err != nil || port < 0 || port > 65535:

@@ -98,8 +98,8 @@ func (c *Config) Validate() error {
 	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF {
 		return usage("--allowed-local-weights without --enable-rlhf: nothing loads weights")
 	}
-	if i := slices.IndexFunc(c.Server.AllowedLocalWeights,
-		func(dir string) bool { return !isFolder(dir) }); i >= 0 {
+	notFolder := func(dir string) bool { return !isFolder(dir) }
+	if i := slices.IndexFunc(c.Server.AllowedLocalWeights, notFolder); i >= 0 {
 		return usage("--allowed-local-weights %q is not a folder", c.Server.AllowedLocalWeights[i])
 	}
 	var object map[string]any

@@ -20,7 +20,7 @@ const lockPoll = 100 * time.Millisecond
 //
 //	models--org--name/blobs/<etag>                    the files' contents
 //	models--org--name/snapshots/<commit>/<file>       symbolic links to them
-//	models--org--name/refs/<revision>                 the commit that a branch or tag was last seen at
+//	models--org--name/refs/<revision>                 the commit of a branch or tag when last seen
 //	.locks/models--org--name/<etag>.lock              held while a blob is downloaded
 type repoCache struct {
 	root, repo string

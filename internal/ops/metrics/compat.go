@@ -20,16 +20,14 @@ func Compat() ([]compat.Entry, error) {
 	list := slices.Clone(absent)
 	for _, f := range families {
 		name, prefixed := strings.CutPrefix(f.GetName(), prefix)
+		begins := func(begin string) bool { return strings.HasPrefix(name, begin) }
 		e := compat.Entry{Name: name, Status: compat.Same, Note: notes[name]}
 		switch {
 		case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"):
 			continue
 		case !prefixed:
 			e.Note = "without a prefix; the handler is the route's pattern"
-		case slices.ContainsFunc(own, func(begin string) bool {
-			return strings.HasPrefix(name,
-				begin)
-		}):
+		case slices.ContainsFunc(own, begins):
 			e.Status, e.Note = compat.Ours, f.GetHelp()
 		}
 		list = append(list, e)

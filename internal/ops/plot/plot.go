@@ -87,8 +87,9 @@ func (p *Picture) Arrow(from, to Point, colour string) {
 	p.printf(`<path d="M%.1f %.1f l-3 %d l6 0 z" fill="%s"/>`, to.X, to.Y, back, colour)
 }
 
-// Text is a label. Anchor says what of it stands at the point: "start" (also ""), "middle" or "end".
-// Upwards is text that is read from the bottom to the top. Size and Colour default to 12 and Ink.
+// Text is a label. Anchor says what of it stands at the point: "start" (also ""), "middle" or
+// "end". Upwards is text that is read from the bottom to the top. Size and Colour default to 12 and
+// Ink.
 type Text struct {
 	At      Point
 	Anchor  string

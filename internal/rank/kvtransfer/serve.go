@@ -110,8 +110,8 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *a
 		a.mu.Unlock()
 	}()
 	layers, heads := part.Layers[1]-part.Layers[0], part.Heads[1]-part.Heads[0]
-	if err := put(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(
-		heads*size)}); err != nil {
+	bytes := int64(layers) * int64(q.Count) * 2 * int64(heads*size)
+	if err := put(w, answer{Bytes: bytes}); err != nil {
 		return err
 	}
 	blocks := h.Blocks[q.First:]

@@ -43,8 +43,8 @@ func TestCheckLayout(t *testing.T) {
 			instead: "layouts of 6 ranks that work are PP 3 × PCP 2"},
 		{model: &plain, asked: layout.Layout{PP: 5}, ofStages: true,
 			reason: "each of 5 pipeline stages needs a layer, and the model has 4",
-			instead: "no layout of 5 ranks works, the nearest ones that do are PP 4, TP 2 × PP 2, " +
-				"TP 4"},
+			instead: "no layout of 5 ranks works, the nearest ones that do are PP 4, " +
+				"TP 2 × PP 2, TP 4"},
 		{model: &plain, asked: layout.Layout{TP: 2, PP: 8}, ofStages: true,
 			reason:  "each of 8 pipeline stages",
 			instead: "layouts of 16 ranks that work are TP 4 × PP 4, TP 8 × PP 2"},

@@ -430,42 +430,37 @@ func TestRefuses(t *testing.T) {
 		change(&q)
 		return &step.Plan{ID: 9, New: []step.NewRequest{q}}
 	}
+	withTokens := func(tokens []int32) *step.Plan {
+		return fresh(func(q *step.NewRequest) { q.Tokens = tokens })
+	}
 	introduce := func(p *step.Plan) { p.New = []step.NewRequest{request} }
 	for want, p := range map[string]*step.Plan{
 		"frees slot 4 of 4":             {ID: 9, Free: []uint32{4}},
 		"slot 0, which is taken":        fresh(func(q *step.NewRequest) { q.Slot = 0 }),
 		"slot 4, which is taken or out": fresh(func(q *step.NewRequest) { q.Slot = 4 }),
 		"3 tokens, 4 of them prompt":    fresh(func(q *step.NewRequest) { q.PromptLen = 4 }),
-		"has 101 tokens": fresh(func(q *step.NewRequest) {
-			q.Tokens = make([]int32,
-				maxLen+1)
-		}), "token 97 is outside": fresh(func(
-			q *step.NewRequest) {
-			q.Tokens = []int32{1, 2, vocab}
-		}),
-		"token -1 is outside": fresh(func(q *step.NewRequest) {
-			q.Tokens = []int32{1, 2,
-				-1}
-		}), "slot 2, which holds no": plan(9, piece{2, 0, 1, prompt, nil}),
-		"slot 77, which holds no": plan(9, piece{77, 0, 1, prompt, nil}),
+		"has 101 tokens":                withTokens(make([]int32, maxLen+1)),
+		"token 97 is outside":           withTokens([]int32{1, 2, vocab}),
+		"token -1 is outside":           withTokens([]int32{1, 2, -1}),
+		"slot 2, which holds no":        plan(9, piece{2, 0, 1, prompt, nil}),
+		"slot 77, which holds no":       plan(9, piece{77, 0, 1, prompt, nil}),
 		"is given 2 new blocks": with(plan(9, piece{0, 4, 1, 5, nil}),
-			func(p *step.Plan) { p.Rows[0].Blocks = 2 }), "positions 4 to 4": plan(9,
-			piece{0, 4, 0, prompt, nil}), "positions 4 to 7 of 4 tokens": plan(9, piece{0, 4, 3,
-			prompt, nil}), "samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt,
-			[]uint32{5}}), introduce), "at position 5 after 4 tokens": plan(9, piece{0, 5, 1, sampled,
-			nil}), "with a token that was not": with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}),
-			introduce), "goes on with token 5, but": plan(9, piece{0, 4, 1, 5, nil}),
+			func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
+		"positions 4 to 4":             plan(9, piece{0, 4, 0, prompt, nil}),
+		"positions 4 to 7 of 4 tokens": plan(9, piece{0, 4, 3, prompt, nil}),
+		"samples after position 1 of 3": with(
+			plan(9, piece{1, 0, 2, prompt, []uint32{5}}), introduce),
+		"at position 5 after 4 tokens": plan(9, piece{0, 5, 1, sampled, nil}),
+		"with a token that was not": with(
+			plan(9, piece{1, 0, 4, sampled, []uint32{5}}), introduce),
+		"goes on with token 5, but": plan(9, piece{0, 4, 1, 5, nil}),
 		"positions 0 to 4294967295": plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
 		"in 1 blocks of 16": with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}),
-			func(p *step.Plan) {
-				p.New = fresh(func(q *step.NewRequest) {
-					q.Tokens = tokens(17,
-						1)
-				}).New
-			}), "block 32 of 32": with(plan(9, piece{1, 0, 3, prompt,
-			[]uint32{32}}), introduce), "block -1 of 32": with(plan(9, piece{1, 0, 3,
-			prompt, []uint32{1<<32 - 1}}), introduce), "token 97 is outside the": with(plan(9,
-			piece{1, 0, 4, vocab, []uint32{5}}), introduce),
+			func(p *step.Plan) { p.New = withTokens(tokens(17, 1)).New }),
+		"block 32 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
+		"block -1 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),
+		"token 97 is outside the": with(
+			plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)

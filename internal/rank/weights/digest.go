@@ -22,8 +22,8 @@ func (u *Update) hash() string {
 	_ = each(len(lines), func(i int) error {
 		t := &u.Tensors[i]
 		size, err := t.size()
-		lines[i] = line{t.Name, t.DType, t.Shape, sha256.Sum256(u.View(Range{t.Segment, t.Offset,
-			size}))}
+		sum := sha256.Sum256(u.View(Range{t.Segment, t.Offset, size}))
+		lines[i] = line{t.Name, t.DType, t.Shape, sum}
 		return err // was checked when it was taken in
 	})
 	text, _ := json.Marshal(lines) // cannot fail with these types

@@ -47,8 +47,8 @@ func (c *Cluster) Silence(n *Node) error {
 		return fmt.Errorf("stop raylet %d: %w", n.Raylet, err)
 	}
 	for _, p := range below(n.Raylet) {
-		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil && !errors.Is(err,
-			syscall.ESRCH) {
+		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil &&
+			!errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stop process %d: %w", p.PID, err)
 		}
 	}

@@ -3,7 +3,8 @@
 The engine starts it with one end of a unix socket pair and talks in messages (wire.py):
 
     engine:  {"id", "op", "args", "timeout"?}    {"cancel": id}    {"beat": true}
-    bridge:  {"hello": {...}} first, then {"id", "result"} | {"id", "error"}, {"exit": {...}}, {"beat": true}
+    bridge:  {"hello": {...}} first, then {"id", "result"} | {"id", "error"}, {"exit": {...}},
+             {"beat": true}
 
 Requests run at the same time. The end of the socket, or ten seconds of silence, end this process
 and so the Ray job, with its actors and its placement groups; a local cluster that this process has
@@ -88,7 +89,7 @@ class Bridge:
         self.wire.send({"hello": hello})
 
     def read(self) -> None:
-        """Receives until the engine is gone. Runs on a thread of its own, and never waits for Ray."""
+        """Receives until the engine is gone. Runs on its own thread, and never waits for Ray."""
         try:
             while (message := self.wire.receive()) is not None:
                 self.heard = time.monotonic()

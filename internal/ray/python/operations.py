@@ -577,7 +577,8 @@ def check_reachable(call: Call, address: str) -> None:
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise ValueError(
-            f"{address} is no GCS address: give host:6379, not the address of Ray Client, of the dashboard or of jobs"
+            f"{address} is no GCS address: give host:6379, not the address of Ray Client, "
+            "of the dashboard or of jobs"
         )
     deadline = time.monotonic() + REACH_SECONDS
     while True:
@@ -587,7 +588,8 @@ def check_reachable(call: Call, address: str) -> None:
             ) as connection:
                 if speaks_http(connection):
                     raise ValueError(
-                        f"{address} is a web server, such as the dashboard: give the GCS address, host:6379"
+                        f"{address} is a web server, such as the dashboard: "
+                        "give the GCS address, host:6379"
                     )
             return
         except (OSError, OverflowError) as e:

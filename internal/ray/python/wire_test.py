@@ -1,4 +1,4 @@
-"""Tests of the wire format and of the shape of faults. Need no Ray: python3 -m unittest wire_test."""
+"""Tests of the wire format and the shape of faults, without Ray: python3 -m unittest wire_test."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ class TracebackTest(unittest.TestCase):
             '  File "a.pyx", line 1, in b\n    c()\n\n  File "d", line 2\n'
             "ray.exceptions.AuthenticationError: InvalidAuthToken: wrong\nNote: more"
         )
-        want = "Failed to connect: ray.exceptions.AuthenticationError: InvalidAuthToken: wrong\nNote: more"
+        want = (
+            "Failed to connect: ray.exceptions.AuthenticationError: InvalidAuthToken: wrong\n"
+            "Note: more"
+        )
         self.assertEqual(fault(RuntimeError(text))["message"], want)
 
 

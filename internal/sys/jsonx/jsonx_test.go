@@ -110,16 +110,19 @@ func TestLimits(t *testing.T) {
 			func() error { return skip(text, lim) },
 			func() error { _, err := members(text, lim); return err },
 		} {
-			if err := read(); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			if err := read(); (err == nil) != (want == "") ||
+				err != nil && !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%s: error %v, want %q", text, err, want)
 			}
 		}
 	}
 	deep := strings.Repeat("[", 1e6)
-	if err := skip(deep, Limits{}); err == nil || !strings.Contains(err.Error(), "deeper than 128 levels") {
+	if err := skip(deep, Limits{}); err == nil ||
+		!strings.Contains(err.Error(), "deeper than 128 levels") {
 		t.Errorf("without limits the error is %v", err)
 	}
-	if err := skip(deep, Limits{Depth: 1e6}); err == nil || !strings.Contains(err.Error(), "depth") {
+	if err := skip(deep, Limits{Depth: 1e6}); err == nil ||
+		!strings.Contains(err.Error(), "depth") {
 		t.Errorf("beyond the library's depth the error is %v", err)
 	}
 }
@@ -188,7 +191,9 @@ func TestNatural(t *testing.T) {
 		})
 		return n, err
 	}
-	for text, most := range map[string]int64{"0": 0, "7": 7, " 41 ": 41, "9223372036854775807": math.MaxInt64} {
+	for text, most := range map[string]int64{
+		"0": 0, "7": 7, " 41 ": 41, "9223372036854775807": math.MaxInt64,
+	} {
 		if n, err := read(text, most); err != nil || n != most {
 			t.Errorf("%s: %d, %v", text, n, err)
 		}
@@ -217,7 +222,8 @@ func TestChecked(t *testing.T) {
 	for i, value := range Elements([]byte(want[0][2:])) {
 		got = append(got, fmt.Sprintf("%d %s", i, value))
 	}
-	if !slices.Equal(got, []string{"0 1", "1 -2.5e+3", "2 true", "3 false", "4 null", "5 {}", "6 []"}) {
+	want = []string{"0 1", "1 -2.5e+3", "2 true", "3 false", "4 null", "5 {}", "6 []"}
+	if !slices.Equal(got, want) {
 		t.Errorf("elements %q", got)
 	}
 	got = nil
@@ -286,7 +292,9 @@ func FuzzRead(f *testing.F) {
 
 // repaired says that encoding/json lets pass what the error is about.
 func repaired(err error) bool {
-	for _, what := range []string{"duplicate key", "lone surrogate", "invalid UTF-8", "deeper than"} {
+	for _, what := range []string{
+		"duplicate key", "lone surrogate", "invalid UTF-8", "deeper than",
+	} {
 		if strings.Contains(err.Error(), what) {
 			return true
 		}

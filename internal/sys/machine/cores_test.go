@@ -34,7 +34,8 @@ func TestCores(t *testing.T) {
 			"sys/fs/cgroup/kubepods/pod1/c1/cpu.max": "900000 100000"}, 4, 4},
 		"a container's own mount": {map[string]string{"proc/self/cgroup": v2,
 			"sys/fs/cgroup/cpu.max": "200000 100000"}, 8, 2},
-		"version 1": {map[string]string{"proc/self/cgroup": "5:memory:/x\n4:cpu,cpuacct:/docker/c1\n",
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "5:memory:/x\n4:cpu,cpuacct:/docker/c1\n",
 			"sys/fs/cgroup/cpu,cpuacct/docker/c1/cpu.cfs_quota_us":  "150000\n",
 			"sys/fs/cgroup/cpu,cpuacct/docker/c1/cpu.cfs_period_us": "50000\n"}, 8, 3},
 		"version 1 without quota": {map[string]string{"proc/self/cgroup": "4:cpu,cpuacct:/\n",

@@ -27,15 +27,17 @@ func TestMemory(t *testing.T) {
 		"no limit": {map[string]string{"proc/meminfo": host, "proc/self/cgroup": v2, pod +
 			"memory.max": "max\n", pod + "memory.current": "7000000\n"}, free, true},
 		"what is left of the limit": {map[string]string{"proc/meminfo": host,
-			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n", pod +
-				"memory.current": "3000000000\n"}, 2000000000, true},
+			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n",
+			pod + "memory.current": "3000000000\n"}, 2000000000, true},
 		"cached files give way": {map[string]string{"proc/meminfo": host, "proc/self/cgroup": v2,
 			pod + "memory.max": "5000000000\n", pod + "memory.current": "3000000000\n",
-			pod + "memory.stat": "anon 1000\nfile 900\ninactive_anon 1\ninactive_file 1500000000\n"}, 3500000000, true},
+			pod + "memory.stat": "anon 1000\nfile 900\ninactive_anon 1\n" +
+				"inactive_file 1500000000\n"}, 3500000000, true},
 		"files that are in use give way, too": {map[string]string{"proc/meminfo": host,
-			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n", pod +
-				"memory.current": "4000000000\n", pod +
-				"memory.stat": "active_file 2000000000\ninactive_file 1500000000\n"}, 4500000000, true},
+			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n",
+			pod + "memory.current": "4000000000\n",
+			pod + "memory.stat":    "active_file 2000000000\ninactive_file 1500000000\n"},
+			4500000000, true},
 		"memory.high is a limit": {map[string]string{"proc/meminfo": host, "proc/self/cgroup": v2,
 			pod + "memory.max": "5000000000\n", pod + "memory.high": "4000000000\n",
 			pod + "memory.current": "3000000000\n"}, 1000000000, true},
@@ -43,12 +45,12 @@ func TestMemory(t *testing.T) {
 			pod + "memory.max": "max\n", pod + "memory.high": "4000000000\n",
 			pod + "memory.current": "3000000000\n"}, 1000000000, true},
 		"memory.high of a group above": {map[string]string{"proc/meminfo": host,
-			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n", pod +
-				"memory.current": "100\n", all + "memory.max": "max\n", all + "memory.high": "3000\n",
-			all + "memory.current": "100\n"}, 2900, true},
+			"proc/self/cgroup": v2, pod + "memory.max": "5000000000\n",
+			pod + "memory.current": "100\n", all + "memory.max": "max\n",
+			all + "memory.high": "3000\n", all + "memory.current": "100\n"}, 2900, true},
 		"limit above what the host has": {map[string]string{"proc/meminfo": host,
-			"proc/self/cgroup": v2, pod + "memory.max": "50000000000\n", pod +
-				"memory.current": "1\n"}, free, true},
+			"proc/self/cgroup": v2, pod + "memory.max": "50000000000\n",
+			pod + "memory.current": "1\n"}, free, true},
 		"limit of a group above": {map[string]string{"proc/meminfo": host, "proc/self/cgroup": v2,
 			pod + "memory.max": "5000000000\n", pod + "memory.current": "1000000000\n",
 			all + "memory.max": "6000000000\n", all + "memory.current": "5500000000\n"}, 500000000,
@@ -58,7 +60,8 @@ func TestMemory(t *testing.T) {
 		"a container's own mount": {map[string]string{"proc/meminfo": host,
 			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000\n",
 			"sys/fs/cgroup/memory.current": "400\n"}, 600, true},
-		"version 1": {map[string]string{"proc/self/cgroup": "9:memory:/docker/c1\n4:cpu,cpuacct:/docker/c1\n",
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "9:memory:/docker/c1\n4:cpu,cpuacct:/docker/c1\n",
 			"sys/fs/cgroup/memory/docker/c1/memory.limit_in_bytes": "1000\n",
 			"sys/fs/cgroup/memory/docker/c1/memory.usage_in_bytes": "900\n",
 			"sys/fs/cgroup/memory/docker/c1/memory.stat": "inactive_file " +

@@ -170,8 +170,8 @@ func TestPlansFit(t *testing.T) {
 				h.Ranks = append(h.Ranks, Rank{Weights: r.Int64N(500 * mib),
 					Table: r.Int64N(100 * mib), Own: r.IntN(2) == 0,
 					Work: r.Int64N(100 * mib), PerThread: r.Int64N(mib), Threads: r.IntN(8),
-					Process: r.Int64N(50 * mib),
-					Block:   1 + r.Int64N(mib), Update: r.Int64N(mib), Loading: r.Int64N(200 * mib)})
+					Process: r.Int64N(50 * mib), Block: 1 + r.Int64N(mib), Update: r.Int64N(mib),
+					Loading: r.Int64N(200 * mib)})
 			}
 			hosts = append(hosts, h)
 		}

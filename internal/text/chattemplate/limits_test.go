@@ -178,8 +178,9 @@ func TestErrorLines(t *testing.T) {
 		"elif":           {"{% if 0 %}\n{% elif a.b %}\n{% endif %}", 2, false},
 		"unpack":         {"\n{% for a, b in [1] %}{% endfor %}", 2, false},
 		"break":          {"\n{% break %}", 2, false},
-		"break in macro": {"{% for x in y %}\n{% macro m() %}{% break %}{% endmacro %}{% endfor %}", 2, false},
-		"recursive":      {"\n{% for x in y recursive %}{% endfor %}", 2, false},
+		"break in macro": {"{% for x in y %}\n{% macro m() %}{% break %}" +
+			"{% endmacro %}{% endfor %}", 2, false},
+		"recursive": {"\n{% for x in y recursive %}{% endfor %}", 2, false},
 		"steps in a loop": {"\n{% for x in range(99999) %}\n{% for y in range(99) %}{{ y }}{% " +
 			"endfor %}{% endfor %}", 3, false},
 	} {

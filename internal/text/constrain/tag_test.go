@@ -228,10 +228,11 @@ func TestStyles(t *testing.T) {
 		p("s", ""): true, p("s", "a \"b\"\n"): true, p("s", "0123456789"): false,
 		p("s", "</parameter"): false, "": false,
 		p("s", "<é\n\n<"): true, p("s", "a</parameter>"): false,
-		p("s", "x") + p("n", "12"): true, p("s", "x") + p("n", "null"): true, p("s", "x") +
-			p("n", "x"): false, p("s", "x") + p("o", "free"): true, p("s", "x") + p("o", "null"): true,
-		p("s", "x") + p("o", "{1"): true, p("s", "x") + p("c", "red"): true, p("s", "x") +
-			p("c", "1"): true, p("s", "x") + p("c", "green"): false, p("n", "1") + p("s", "x"): false,
+		p("s", "x") + p("n", "12"): true, p("s", "x") + p("n", "null"): true,
+		p("s", "x") + p("n", "x"): false, p("s", "x") + p("o", "free"): true,
+		p("s", "x") + p("o", "null"): true, p("s", "x") + p("o", "{1"): true,
+		p("s", "x") + p("c", "red"): true, p("s", "x") + p("c", "1"): true,
+		p("s", "x") + p("c", "green"): false, p("n", "1") + p("s", "x"): false,
 		p("s", "x") + p("z", "x"): false,
 	} {
 		if ok, upto := admits(t, c, v, text, false); ok != want {
@@ -239,7 +240,8 @@ func TestStyles(t *testing.T) {
 		}
 	}
 	for style, text := range map[string]string{
-		"glm_xml": "<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n",
+		"glm_xml": "<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n" +
+			"<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n",
 		"deepseek_xml": "<｜DSML｜parameter name=\"s\" " +
 			"string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" " +
 			"string=\"false\">1</｜DSML｜parameter>\n",

@@ -59,8 +59,8 @@ func deepseek(name, begin, end string) *Format {
 
 // The tags of Kimi K2, whose ids say the name:
 //
-//	<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}
-//	<|tool_call_end|><|tool_calls_section_end|>
+//	<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0
+//	<|tool_call_argument_begin|>{"x": 1}<|tool_call_end|><|tool_calls_section_end|>
 var kimi = &Format{
 	Names:   []string{"kimi_k2"},
 	openers: []string{"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},

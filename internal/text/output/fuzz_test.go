@@ -52,7 +52,8 @@ func FuzzTypedArguments(f *testing.F) {
 		}
 		o := Options{Tools: FormatNamed("qwen3_xml"), ID: func() string { return "made" },
 			Types: func(string, string) Types { return Types(kind) & (1<<6 - 1) }}
-		got := fold(t, o, "<tool_call>\n<function=f>\n<parameter="+key+">\n"+value+"\n</parameter>\n</function>\n</tool_call>")
+		got := fold(t, o, "<tool_call>\n<function=f>\n<parameter="+key+">\n"+value+
+			"\n</parameter>\n</function>\n</tool_call>")
 		var v map[string]any
 		if err := json.Unmarshal([]byte(got.calls[0][1]), &v); err != nil || len(v) != 1 {
 			t.Fatalf("%q: %v", got.calls[0][1], err)
@@ -73,7 +74,8 @@ func TestLinearTime(t *testing.T) {
 				continue
 			}
 			text := strings.Repeat(unit, 1<<14/len(unit))
-			o := Options{Tools: format, Reasoning: thinkings[0], State: Closed, ID: func() string { return "made" }}
+			o := Options{Tools: format, Reasoning: thinkings[0], State: Closed,
+				ID: func() string { return "made" }}
 			p := New(o)
 			for _, c := range text {
 				p.Push(string(c))
@@ -91,7 +93,8 @@ func TestDrop(t *testing.T) {
 	o := Options{Tools: FormatNamed("mistral"), Reasoning: ThinkingNamed("mistral"),
 		Drop: []string{"<s>", "[INST]"}, ID: func() string { return "made" }}
 	got := fold(t, o, "[THINK]a<s>b[/THINK]c[INS", "T]d<s", ">[TOOL_CALLS]f[ARGS]{}<s>")
-	want := folded{reasoning: "ab", content: "cd", calls: [][2]string{{"f", "{}"}}, ids: []string{"made"}}
+	want := folded{reasoning: "ab", content: "cd", calls: [][2]string{{"f", "{}"}},
+		ids: []string{"made"}}
 	if got.String() != want.String() {
 		t.Errorf("%s, want %s", got, &want)
 	}

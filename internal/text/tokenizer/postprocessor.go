@@ -65,8 +65,8 @@ func parsePostProcessorStep(kind string, data json.RawMessage, v *vocabulary) (*
 			}
 		}
 		cls, sep := int32(spec.Cls.id), int32(spec.Sep.id)
-		t := &templates{single: []int32{cls, markA, sep}, pair: []int32{cls, markA, sep, markB,
-			sep}}
+		t := &templates{single: []int32{cls, markA, sep},
+			pair: []int32{cls, markA, sep, markB, sep}}
 		if kind == "RobertaProcessing" {
 			t.pair = []int32{cls, markA, sep, sep, markB, sep}
 		}

@@ -161,7 +161,10 @@ func decoderSections() map[string]object {
 }
 
 func TestDecodersAgreeWithReference(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng, rounds := rand.New(rand.NewPCG(3, 4)), 3000
+	if testing.Short() {
+		rounds = 600
+	}
 	for name, section := range decoderSections() {
 		file := llamaStyle()
 		vocab := file["model"].(object)["vocab"].(object)
@@ -175,7 +178,7 @@ func TestDecodersAgreeWithReference(t *testing.T) {
 		if section != nil {
 			raw = encodeJSON(t, section)
 		}
-		for range 3000 {
+		for range rounds {
 			ids := make([]int32, rng.IntN(9))
 			for i := range ids {
 				switch rng.IntN(4) {

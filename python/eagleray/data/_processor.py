@@ -120,7 +120,7 @@ def _packer(preprocess: Optional[Function]) -> Callable[[Any], dict[str, list[by
 
 
 def _finisher(postprocess: Function) -> Callable[..., Any]:
-    """Return a function of a block of answers that has them postprocessed, but for those that failed."""
+    """Return a function of a block of answers that postprocesses those that did not fail."""
 
     def finished(block: Any, *args: Any, **kwargs: Any) -> Any:
         tables = Tables(lambda row: postprocess(row, *args, **kwargs), True)

@@ -21,9 +21,10 @@ from ._stats import StatLogger
 from ._rows import failed, outputs_of, request_of
 from ._table import Tables
 
-# A block travels as one value, its rows pickled. They come out as they went in, with what JSON has no
-# form for: bytes, times, arrays, whatever preprocess returns. Nothing is trusted by it that is not
-# already: Ray brings the functions of the job, and this class with its arguments, in the same way.
+# A block travels as one value, its rows pickled. They come out as they went in, with what JSON has
+# no form for: bytes, times, arrays, whatever preprocess returns. Nothing is trusted by it that is
+# not already: Ray brings the functions of the job, and this class with its arguments, in the same
+# way.
 BLOCK = "__eagleray_block__"
 
 

@@ -26,11 +26,15 @@ class Tables:
         """``goes_on`` is whether there are rows that failed."""
         self._postprocess, self._goes_on = postprocess, goes_on
         self._lock = threading.Lock()
-        # The columns of rows that did not fail, with their types; None is one that Arrow does not have.
+        # The columns of rows that did not fail, with their types; None is one that Arrow does not
+        # have.
         self._known: dict[str, Any] = {}
 
     def make(self, pieces: Iterable[list[Row]]) -> Iterator[Any]:
-        """Yield a table for each piece. One in which all failed waits for one that tells the columns."""
+        """Yield a table for each piece.
+
+        One in which all rows failed waits for one that tells the columns.
+        """
         waiting: list[list[Row]] = []
         for rows in pieces:
             waiting.append([self._finished(row) for row in rows])
@@ -80,8 +84,8 @@ class Tables:
         if not self._postprocess:
             columns = {**{k: _told(k, v) for k, v in row.items()}, **columns}
         elif not known:
-            # No row has told what postprocess returns. Of what the dataset brings, those that name a
-            # row, and whose type does not depend on the row.
+            # No row has told what postprocess returns. Of what the dataset brings, those that name
+            # a row, and whose type does not depend on the row.
             columns = {k: v for k, v in row.items() if k not in ADDED and isinstance(v, _PLAIN)}
         return {**columns, ERROR: row[ERROR]}
 

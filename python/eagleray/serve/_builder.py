@@ -15,8 +15,8 @@ from ._config import LLMConfig, LLMServingArgs, read_args, read_model
 from ._handover import PDServingArgs, read_pd_args
 from ._process import check
 
-# Serve's proxy logs each request. Its line once more in the file and the standard error of the ingress
-# and of the replica costs each of them a tenth of what they spend on a request.
+# Serve's proxy logs each request. Its line once more in the file and the standard error of the
+# ingress and of the replica costs each of them a tenth of what they spend on a request.
 _LOGGING = {"enable_access_log": False}
 
 # What a deployment of engines is unless its configuration says otherwise.
@@ -82,9 +82,9 @@ def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
 
     Replicas of one compute prompts, those of the other go on from them (``kv_transfer_config``).
 
-    ``args`` are those of :class:`PDServingArgs`, also as ``args`` of a Serve configuration file with
-    ``import_path: eagleray.serve:build_pd_openai_app``. Raises ConfigError, with a line for each
-    field that is wrong, with those of the engines.
+    ``args`` are those of :class:`PDServingArgs`, also as ``args`` of a Serve configuration file
+    with ``import_path: eagleray.serve:build_pd_openai_app``. Raises ConfigError, with a line for
+    each field that is wrong, with those of the engines.
     """
     given = read_pd_args(args)
     # Replicas know by it whose blocks they may take; each build has another one.

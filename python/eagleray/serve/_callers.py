@@ -13,7 +13,8 @@ from ._relay import Engine
 
 _log = logging.getLogger("ray.serve")
 
-# How often callers are looked for while they have requests here. It bounds what is computed in vain.
+# How often callers are looked for while they have requests here. It bounds what is computed in
+# vain.
 _LOOK_SECONDS = 2.0
 
 

@@ -1,4 +1,4 @@
-"""Prompts that one deployment computes and another one goes on from: what is configured and sent."""
+"""Prompts that one deployment computes and another goes on from: what is configured and sent."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def read_pd_args(given: Any) -> PDServingArgs:
 
 
 def _with_role(model: LLMConfig, roles: tuple[str, ...]) -> LLMConfig:
-    """Return the model with a kv_transfer_config that has the first of the roles, or one of them."""
+    """Return the model with a kv_transfer_config of the first of the roles, or of one of them."""
     at = "engine_kwargs.kv_transfer_config"
     given = model.engine_kwargs.get("kv_transfer_config") or {}
     if not isinstance(given, Mapping):
@@ -151,10 +151,11 @@ def refuses_transfer(status: int, answer: bytes) -> bool:
 
 
 async def renounce(params: Mapping[str, Any]) -> None:
-    """Tell the prefill replica that has made the parameters that its blocks are not needed any more.
+    """Tell the prefill replica that made the parameters that its blocks are not needed any more.
 
-    It is what internal/rank/kvtransfer/renounce.go says. Raises OSError, ValueError, asyncio.TimeoutError and
-    asyncio.IncompleteReadError where no replica hears it: the replica then waits as long as it is configured.
+    It is what internal/rank/kvtransfer/renounce.go says. Raises OSError, ValueError,
+    asyncio.TimeoutError and asyncio.IncompleteReadError where no replica hears it: the replica then
+    waits as long as it is configured.
     """
     await asyncio.wait_for(_renounce(params), _PARTING_SECONDS)
 

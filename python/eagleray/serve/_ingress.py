@@ -1,9 +1,9 @@
 """The deployment in front of several models: it finds the model of a request, and a replica.
 
-It calls replicas by Serve's handles. ``eagleray route`` does for servers with addresses what is here and
-in ``_resume`` and ``_split``; as a child of this deployment it would send requests past the handles, which
-count them: Serve would not scale by them, nor refuse what is too much, and would stop replicas in the
-middle of them.
+It calls replicas by Serve's handles. ``eagleray route`` does for servers with addresses what is
+here and in ``_resume`` and ``_split``; as a child of this deployment it would send requests past
+the handles, which count them: Serve would not scale by them, nor refuse what is too much, and would
+stop replicas in the middle of them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class OpenAIIngress:
                 raise RequestError(
                     409,
                     "Serve decides how many engines there are: change num_replicas or "
-                    "autoscaling_config of the model's deployment, or its engine_kwargs, and deploy "
-                    "the application again",
+                    "autoscaling_config of the model's deployment, or its engine_kwargs, and "
+                    "deploy the application again",
                 )
             else:
                 await self._relay(scope, await read_body(receive), send)
@@ -229,8 +229,8 @@ async def _pass_on(
 ) -> Optional[tuple[int, bytes]]:
     """Give the client what it does not have of an answer.
 
-    Returns the status and the body with which a replica refuses to go on. Raises the errors of LOST,
-    and RequestError.
+    Returns the status and the body with which a replica refuses to go on. Raises the errors of
+    LOST, and RequestError.
     """
     head: Head = await answer.__anext__()
     status, headers, part, more = head

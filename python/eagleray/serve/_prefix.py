@@ -1,7 +1,7 @@
 """How prompts begin, as a request router compares them.
 
-The engines of one server compare blocks of token ids (internal/engine/replicas). A router of Serve's runs
-in the ingress, where there is no tokenizer; characters are compared there.
+The engines of one server compare blocks of token ids (internal/engine/replicas). A router of
+Serve's runs in the ingress, where there is no tokenizer; characters are compared there.
 """
 
 from __future__ import annotations

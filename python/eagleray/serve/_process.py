@@ -196,8 +196,8 @@ class Process:
 def _listen() -> tuple[int, int]:
     """Return a unix socket that listens, and what reaches it, which is no connection yet.
 
-    Only this user's processes could get to it while it had a name. From here on it has none that could
-    be left behind, however this process ends.
+    Only this user's processes could get to it while it had a name. From here on it has none that
+    could be left behind, however this process ends.
     """
     # The name is short: the kernel takes 107 bytes.
     folder = tempfile.mkdtemp(prefix="eagleray-", dir="/tmp")

@@ -1,7 +1,7 @@
 """Answers that go on at another replica when theirs has died.
 
-The engine computes the answer again and leaves out what the client has: see ``X-Eagleray-Resume`` in
-internal/api/server/resume.go. ``eagleray route`` asks for it in the same way
+The engine computes the answer again and leaves out what the client has: see ``X-Eagleray-Resume``
+in internal/api/server/resume.go. ``eagleray route`` asks for it in the same way
 (internal/api/pdproxy/resume.go); what differs is how a replica dies here, which Ray tells.
 """
 

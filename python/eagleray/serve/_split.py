@@ -1,6 +1,7 @@
 """The ingress of a model whose prompts one deployment computes and another one goes on from.
 
-It does what internal/api/pdproxy does for servers with addresses; ``_ingress`` says why it is not that.
+It does what internal/api/pdproxy does for servers with addresses; ``_ingress`` says why it is not
+that.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class PDIngress(OpenAIIngress):
                 complete = head[0] == 200
                 return
             finally:
-                # The decode replica may never have heard of the blocks, have refused the request, or
-                # be gone.
+                # The decode replica may never have heard of the blocks, have refused the request,
+                # or be gone.
                 if params is not None and not complete:
                     self._part(params)
                 await answer.aclose()

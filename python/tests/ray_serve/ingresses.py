@@ -27,7 +27,7 @@ class Ingresses(Lost):
             self.eventually(f"{n} ingresses", lambda n=n: len(ingress_processes()) == n)
 
     def test_killed(self) -> None:
-        """What has come to an ingress that is killed ends with an error: never as a short answer."""
+        """What has come to an ingress that is killed ends with an error, not a short answer."""
         self.disturb("4 killed ingresses", self.kill, ingresses=2, errors=True)
 
     def test_killed_ends_its_requests(self) -> None:

@@ -19,7 +19,7 @@ from tests.ray_serve.cluster import Cluster, PATIENCE, PROMPT, model, without_na
 class Lost(Cluster):
     """No request is lost, and no stream is cut, while replicas come and go.
 
-    What clients get is, but for the names of a stream, what they get of replicas that nobody disturbs.
+    What clients get is, but for the names of a stream, what they get of undisturbed replicas.
     """
 
     # What streams ask for: a long one is more often about to be answered.

@@ -53,7 +53,7 @@ class Quick(Cluster):
         self.eventually("the end of the engines", lambda: not engines("one") + engines("two"))
 
     def begun_streams_go_on(self, name: str, app: str) -> None:
-        """Kill the replica that has begun a stream: its client has the very bytes of another one."""
+        """Kill the replica that has begun a stream: its client has the bytes of another one."""
         cases: list[dict[str, Any]] = [
             {"temperature": 0},
             {"temperature": 1, "seed": 7, "n": 2, "logprobs": 1},

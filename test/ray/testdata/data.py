@@ -19,7 +19,7 @@ ray.init(
     _node_ip_address=node_ip,
     runtime_env={"env_vars": {name: os.environ[name] for name in names}},
 )
-# The mark is for whoever looks for what is left of it.
+# The mark is for the test, which looks for what is left of it.
 ENGINE = {
     "cpu_threads": 1,
     "kv_cache_memory_bytes": "64M",

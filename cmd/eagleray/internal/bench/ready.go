@@ -37,8 +37,8 @@ func FirstModel(ctx context.Context, client *http.Client, base string,
 		return Served{}, fmt.Errorf("%s: %w", r.URL, statusError(resp))
 	}
 	var list struct{ Data []Served }
-	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body,
-		1<<20)).Decode(&list); err != nil {
+	body := http.MaxBytesReader(nil, resp.Body, 1<<20)
+	if err := json.NewDecoder(body).Decode(&list); err != nil {
 		return Served{}, fmt.Errorf("%s: %w", r.URL, err)
 	}
 	if len(list.Data) == 0 {

@@ -126,8 +126,9 @@ func (r *Result) JSON(detailed bool) map[string]any {
 	}
 	for _, x := range metrics {
 		s := r.summary(x.key)
-		m["mean_"+x.key+"_ms"], m["median_"+x.key+"_ms"], m["std_"+x.key+"_ms"] = s.Mean, s.Median,
-			s.Std
+		m["mean_"+x.key+"_ms"] = s.Mean
+		m["median_"+x.key+"_ms"] = s.Median
+		m["std_"+x.key+"_ms"] = s.Std
 		for _, p := range s.Percentiles {
 			m["p"+number(p.P)+"_"+x.key+"_ms"] = p.Value
 		}

@@ -56,7 +56,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	chat := strings.HasSuffix(r.URL.Path, "/chat/completions")
 	if chat {
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n: ping\n\n")
+		fmt.Fprint(w, `data: {"choices":[{"delta":{"role":"assistant","content":""},`+
+			`"finish_reason":null}]}`+"\n\n: ping\n\n")
 	}
 	for i, word := range []string{"a", "", " c"} {
 		time.Sleep(f.pause)
@@ -68,7 +69,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	}
 	if f.usage {
-		fmt.Fprint(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":5}}\n\n")
+		fmt.Fprint(w, `data: {"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":5}}`+
+			"\n\n")
 	}
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
@@ -317,7 +319,8 @@ func TestFirstModel(t *testing.T) {
 // saying so.
 func TestIdleConnectionClosed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "data: {\"choices\":[{\"text\":\"x\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+		fmt.Fprint(w, `data: {"choices":[{"text":"x","finish_reason":"stop"}]}`+
+			"\n\ndata: [DONE]\n\n")
 		http.NewResponseController(w).Flush()
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {

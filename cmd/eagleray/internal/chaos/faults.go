@@ -273,8 +273,8 @@ func (v *victim) again(within time.Duration, do func(v *victim, pid int) error) 
 		return err
 	}
 	time.Sleep(time.Duration(v.rng.Int64N(int64(within) + 1)))
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(
-		until); time.Sleep(time.Millisecond) {
+	until := time.Now().Add(5 * time.Second)
+	for ; time.Now().Before(until); time.Sleep(time.Millisecond) {
 		for _, pid := range v.s.children() {
 			if !slices.Contains(before, pid) {
 				return do(v, pid)

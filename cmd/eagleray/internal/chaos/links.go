@@ -35,8 +35,8 @@ func (s *server) connections() (listener socket, ranks []socket, err error) {
 	listener = -1
 	port := 0
 	for _, c := range all {
-		if listens, _ := unix.GetsockoptInt(int(c), unix.SOL_SOCKET,
-			unix.SO_ACCEPTCONN); listens == 1 && localPort(c) != http {
+		listens, _ := unix.GetsockoptInt(int(c), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if listens == 1 && localPort(c) != http {
 			listener, port = c, localPort(c)
 		}
 	}

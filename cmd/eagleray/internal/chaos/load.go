@@ -104,8 +104,8 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 			l.arrived(last, now, tokens)
 			last, total = now, total+tokens
 			if number == 0 && tokens > 0 {
-				l.events = append(l.events, Event{now.Sub(l.begun).Seconds(), request, tokens,
-					total})
+				l.events = append(l.events,
+					Event{now.Sub(l.begun).Seconds(), request, tokens, total})
 			}
 		})
 		cancel()
@@ -211,8 +211,9 @@ func (l *load) since() string {
 
 // ask streams one request; seen is told of the tokens of each event. The error wraps errRefused
 // when the server was asked to end before it had the request, and has not taken it.
-func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer,
-	error) {
+func (l *load) ask(
+	ctx context.Context, p *process, request any, seen func(tokens int),
+) (*answer, error) {
 	begun := time.Now()
 	resp, err := l.s.post(ctx, p, request)
 	if err != nil && p.mayRefuse(begun) {

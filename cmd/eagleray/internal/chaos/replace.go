@@ -36,8 +36,7 @@ var copied = &need{how: "ranks in processes of the server's own (no Ray), the bu
 // model is the folder that is served, "" for the built-in one, and the arguments without it.
 func model(args []string) (dir string, rest []string) {
 	at := slices.IndexFunc(args, func(a string) bool {
-		return a == "--model" || strings.HasPrefix(a,
-			"--model=")
+		return a == "--model" || strings.HasPrefix(a, "--model=")
 	})
 	switch {
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
@@ -45,8 +44,8 @@ func model(args []string) (dir string, rest []string) {
 	case at < 0:
 		return "", args
 	case args[at] == "--model":
-		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, min(at+2,
-			len(args)))
+		dir = value(args, "--model")
+		rest = slices.Delete(slices.Clone(args), at, min(at+2, len(args)))
 	default:
 		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, at+1)
 	}
@@ -105,8 +104,8 @@ func extract(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), file.Data, 0o600),
-			file.Close()); err != nil {
+		err = errors.Join(os.WriteFile(filepath.Join(dir, name), file.Data, 0o600), file.Close())
+		if err != nil {
 			return err
 		}
 	}

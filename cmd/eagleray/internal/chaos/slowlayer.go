@@ -91,8 +91,9 @@ func (v *victim) longPrompt() ([]int, error) {
 
 // starve leaves a rank one part of so many of a processor until done is closed. It says whether a
 // layer has been slow.
-func (v *victim) starve(ctx context.Context, share time.Duration, done <-chan struct{}) (seen bool,
-	err error) {
+func (v *victim) starve(
+	ctx context.Context, share time.Duration, done <-chan struct{},
+) (seen bool, err error) {
 	pid, err := v.one()
 	if err != nil {
 		return false, err

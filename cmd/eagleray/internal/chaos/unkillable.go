@@ -48,8 +48,8 @@ func unkillable(v *victim) error {
 		err = fmt.Errorf("process %d has ended although it was held", pid)
 	}
 	err = errors.Join(err, release())
-	for until := time.Now().Add(patience); err == nil && syscall.Kill(pid,
-		0) == nil; time.Sleep(time.Millisecond) {
+	until := time.Now().Add(patience)
+	for ; err == nil && syscall.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			err = fmt.Errorf("process %d was killed, is held no more, and does not end", pid)
 		}
@@ -66,8 +66,8 @@ func Hold(pid int) (release func() error, err error) {
 	}
 	for until := time.Now().Add(patience); !stopped(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			return nil, errors.Join(fmt.Errorf("process %d does not stop", pid), send(pid,
-				syscall.SIGCONT))
+			return nil, errors.Join(fmt.Errorf("process %d does not stop", pid),
+				send(pid, syscall.SIGCONT))
 		}
 	}
 	held, let, done := make(chan syscall.Errno), make(chan struct{}), make(chan error)
@@ -83,8 +83,8 @@ func Hold(pid int) (release func() error, err error) {
 		}
 	}()
 	if errno := <-held; errno != 0 {
-		return nil, errors.Join(fmt.Errorf("trace process %d: %w", pid, errno), send(pid,
-			syscall.SIGCONT))
+		return nil, errors.Join(fmt.Errorf("trace process %d: %w", pid, errno),
+			send(pid, syscall.SIGCONT))
 	}
 	return func() error { close(let); return <-done }, nil
 }
@@ -94,8 +94,8 @@ func detach(pid int) error {
 	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		var now unix.WaitStatus
 		// What stops the process is told once, and a kill may come in between.
-		if n, err := unix.Wait4(pid, &now, unix.WALL|unix.WNOHANG, nil); err != nil || n == pid &&
-			!now.Stopped() {
+		if n, err := unix.Wait4(pid, &now, unix.WALL|unix.WNOHANG, nil); err != nil ||
+			n == pid && !now.Stopped() {
 			return nil // it has ended
 		}
 		switch err := unix.PtraceDetach(pid); err {

@@ -61,8 +61,8 @@ func View(r *Report) []byte {
 			fmt.Fprintf(&b, "         … %d events\n", skipped)
 			skipped = 0
 		}
-		fmt.Fprintf(&b, "%7.3f  %8.1f  %7d  %5d\n", e.Seconds, 1000*gap(r.Client, i), e.Request,
-			e.Total)
+		fmt.Fprintf(&b, "%7.3f  %8.1f  %7d  %5d\n",
+			e.Seconds, 1000*gap(r.Client, i), e.Request, e.Total)
 	}
 	return b.Bytes()
 }

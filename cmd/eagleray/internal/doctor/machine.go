@@ -119,7 +119,8 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 func (m *Machine) processor() Result {
 	if !m.Vectors {
 		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an "+
-			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features on")
+			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features "+
+			"on")
 	}
 	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
 }
@@ -148,8 +149,8 @@ func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
 	var misfit *memory.Misfit
 	switch {
 	case errors.As(err, &misfit):
-		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(),
-			"|", "/"), strings.Join(misfit.Ways(), "; or "))
+		r := bad(Fail, "%s|the kernel would kill the workers|%s",
+			strings.ReplaceAll(misfit.What(), "|", "/"), strings.Join(misfit.Ways(), "; or "))
 		r.Details = p.Table()
 		return r
 	case err == nil && p != nil && len(p.Hosts) > 0:
@@ -243,8 +244,8 @@ func (m *Machine) port(host string, port int) Result {
 		return ok("any free one")
 	}
 	if err := m.Listen(host, port); err != nil {
-		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|stop what listens "+
-			"there, or choose another --port", host, port, err)
+		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|"+
+			"stop what listens there, or choose another --port", host, port, err)
 	}
 	return ok("%s", net.JoinHostPort(host, strconv.Itoa(port)))
 }

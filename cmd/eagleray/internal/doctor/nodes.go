@@ -261,8 +261,8 @@ func (f *Found) devices(c *config.Config) Result {
 		total += n.Ray.Devices
 		switch has := float64(len(n.Facts.Accelerators)); {
 		case key == "GPU" && n.Ray.Devices > has:
-			missing = append(missing, fmt.Sprintf("%s: Ray has %g, /dev %g", n.Name, n.Ray.Devices,
-				has))
+			missing = append(missing,
+				fmt.Sprintf("%s: Ray has %g, /dev %g", n.Name, n.Ray.Devices, has))
 		case key == "CPU" && n.Ray.Devices > float64(n.Facts.Cores):
 			short = append(short, fmt.Sprintf("%s: Ray has %g, processes may use %d", n.Name,
 				n.Ray.Devices, n.Facts.Cores))
@@ -295,8 +295,8 @@ func (f *Found) cores(ranks, threads int) Result {
 	each := (ranks + len(f.Nodes) - 1) / len(f.Nodes)
 	few := f.of(func(n *Node) string {
 		if n.Facts.Cores < each*threads {
-			return fmt.Sprintf("has %d cores for %d ranks of %d threads", n.Facts.Cores, each,
-				threads)
+			return fmt.Sprintf("has %d cores for %d ranks of %d threads",
+				n.Facts.Cores, each, threads)
 		}
 		return ""
 	})

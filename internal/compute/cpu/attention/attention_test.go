@@ -79,7 +79,8 @@ func TestReferenceOddShapes(t *testing.T) {
 			for pos := range q.n {
 				head := r.IntN(s.heads())
 				for d, w := range s.reference(q, pos, head) {
-					if got := float64(g.out[0][(pos*s.heads()+head)*s.dim+d]); !(math.Abs(got-w) <= 4e-6) {
+					got := float64(g.out[0][(pos*s.heads()+head)*s.dim+d])
+					if !(math.Abs(got-w) <= 4e-6) {
 						t.Fatalf("%v %+v: position %d, head %d, dimension %d is %v, want %v", i, s,
 							pos, head, d, got, w)
 					}
@@ -161,7 +162,8 @@ func TestBitIdentityLongContext(t *testing.T) {
 			whole.out[0][(n-4)*w:])
 		for head := range s.heads() {
 			for d, want := range s.reference(q, n-1, head) {
-				if got := float64(whole.out[0][(n-1)*w+head*s.dim+d]); !(math.Abs(got-want) <= 4e-6) {
+				got := float64(whole.out[0][(n-1)*w+head*s.dim+d])
+				if !(math.Abs(got-want) <= 4e-6) {
 					t.Fatalf("head %d, dimension %d is %v, want %v", head, d, got, want)
 				}
 			}

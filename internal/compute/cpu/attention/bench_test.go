@@ -82,8 +82,8 @@ func BenchmarkDecode(b *testing.B) {
 						dst := make([]float32, len(q))
 						batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0},
 							Tables: [][]int32{table}}
-						rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16,
-							sums: make([]float32, 16)}
+						rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data),
+							chunks: 16, sums: make([]float32, 16)}
 						baseline := time.Duration(1<<63 - 1)
 						run := baseline
 						for range b.N {

@@ -112,8 +112,8 @@ type NotFinite struct {
 
 // Error names neither the tensor nor the source, which the caller knows.
 func (e *NotFinite) Error() string {
-	return fmt.Sprintf("element [%d, %d] is %v in %v, which is no weight", e.Row, e.Col, e.Value,
-		e.Kind)
+	return fmt.Sprintf("element [%d, %d] is %v in %v, which is no weight",
+		e.Row, e.Col, e.Value, e.Kind)
 }
 
 // find finds the first element because of which the matrix cannot be used.

@@ -62,10 +62,10 @@ func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, e
 // Order gives the bundle of each of world ranks, in rank order, from the bundles that DeviceBundles
 // found. Explicit indices are followed exactly. Without them come the bundles on the driver's node,
 // then the other nodes by node id, on each node by bundle index; skip is a bundle to leave out,
-// such as the one of the actor around the engine, or
-// -1 (explicit indices may name it: that actor may use nothing but CPUs of it). Exactly world bundles are used even
-// if there are more. Errors name the flag --bundle-indices if it is at fault, and say how many
-// bundles are missing if there are too few.
+// such as the one of the actor around the engine, or -1 (explicit indices may name it: that actor
+// may use nothing but CPUs of it). Exactly world bundles are used even if there are more. Errors
+// name the flag --bundle-indices if it is at fault, and say how many bundles are missing if there
+// are too few.
 func Order(bundles []Bundle, driverNode string, indices []int, world, skip int) ([]Bundle, error) {
 	ranks, err := choose(bundles, driverNode, indices, world, skip)
 	if err != nil {

@@ -132,8 +132,8 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 					fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name),
 						orIs(reason)))
 			}
-		case !allowed && !slices.Contains(launch.HubTokens, name) && launch.LooksSecret(name,
-			env[name]):
+		case !allowed && !slices.Contains(launch.HubTokens, name) &&
+			launch.LooksSecret(name, env[name]):
 			plan.Withheld = append(plan.Withheld, name)
 		default:
 			plan.Send[name] = env[name]

@@ -11,7 +11,9 @@ func TestIdentify(t *testing.T) {
 		return Identity{Rank: rank, NodeID: node, NodeIP: "10.0.0." + node, Devices: devices,
 			CPUs: cpus}
 	}
-	see := func(ids string) map[string]string { return map[string]string{"CUDA_VISIBLE_DEVICES": ids} }
+	see := func(ids string) map[string]string {
+		return map[string]string{"CUDA_VISIBLE_DEVICES": ids}
+	}
 	for _, c := range []struct {
 		name      string
 		ranks     []Identity

@@ -20,9 +20,8 @@ type Make[G Group] func(t *testing.T, ranks int, timeout time.Duration) []G
 func Contract[G Group](t *testing.T, allocations float64, group Make[G]) {
 	for name, test := range map[string]func(*testing.T, Make[G]){
 		"guards": guards[G], "messages that differ": badMessages[G],
-		"long messages": longMessages[G],
-		"full":          full[G], "abort": aborts[G], "late": late[G], "left": left[G], "no sum": noSum[G],
-		"wrong ranks": wrongRanks[G],
+		"long messages": longMessages[G], "full": full[G], "abort": aborts[G], "late": late[G],
+		"left": left[G], "no sum": noSum[G], "wrong ranks": wrongRanks[G],
 	} {
 		t.Run(name, func(t *testing.T) { test(t, group) })
 	}
@@ -75,8 +74,8 @@ func guards[G Group](t *testing.T, group Make[G]) {
 				}
 				if errors.Is(err, collective.ErrMismatch) {
 					found = true
-				} else if !errors.Is(err, collective.ErrAborted) && !errors.Is(err,
-					collective.ErrLeft) {
+				} else if !errors.Is(err, collective.ErrAborted) &&
+					!errors.Is(err, collective.ErrLeft) {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 				for _, part := range []string{"step state", "rank 0", "rank 1", "0000000000000007",

@@ -171,13 +171,13 @@ func TestTimeoutNamesMissing(t *testing.T) {
 					return g.AllReduce(make([]float32, 100))
 				}) {
 					var e *collective.Error
-					if errors.Is(err, collective.ErrTimeout) {
+					timeout := errors.Is(err, collective.ErrTimeout)
+					if timeout {
 						late++
 					}
 					if !errors.As(err, &e) || e.Op != "all-reduce" ||
-						errors.Is(err, collective.ErrTimeout) && !slices.Equal(e.Missing,
-							[]int{missing}) || !errors.Is(err, collective.ErrTimeout) && !errors.Is(err,
-						collective.ErrAborted) {
+						timeout && !slices.Equal(e.Missing, []int{missing}) ||
+						!timeout && !errors.Is(err, collective.ErrAborted) {
 						t.Errorf("%s without rank %d: %v", where, missing, err)
 					}
 				}

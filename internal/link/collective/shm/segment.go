@@ -232,8 +232,9 @@ func open(f *os.File, ranks, maxBytes int) (*segment, error) {
 	head := func(off int) uint64 { return binary.NativeEndian.Uint64(s.mem[off:]) }
 	if head(offMagic) != magic || head(offRanks) != uint64(ranks) ||
 		head(offSlot) != uint64(s.slot) {
-		err := fmt.Errorf(
-			"collective segment is for %d ranks and buffers of %d bytes (magic %#x), want %d and %d", head(offRanks), head(offSlot), head(offMagic), ranks, s.slot)
+		err := fmt.Errorf("collective segment is for %d ranks and buffers of %d bytes "+
+			"(magic %#x), want %d and %d", head(offRanks), head(offSlot), head(offMagic), ranks,
+			s.slot)
 		return nil, errors.Join(err, s.unmap())
 	}
 	return s, nil

@@ -5,7 +5,8 @@
 // Both sides prove that they hold the engine's token without sending it. After an optional TLS
 // handshake four frames cross:
 //
-//	worker → driver  hello      version, instance, rank, pid, binary hash, the session to resume, a fresh nonce
+//	worker → driver  hello      version, instance, rank, pid, binary hash, the session to resume,
+//	                            a fresh nonce
 //	driver → worker  challenge  version, instance, a fresh nonce
 //	worker → driver  proof      HMAC-SHA256(token, "worker" ‖ transcript)
 //	driver → worker  welcome    the session, HMAC-SHA256(token, "driver" ‖ transcript ‖ session)

@@ -40,7 +40,8 @@ const pauses = 8
 // The steps, which the model in the tests explores in every interleaving under the same names:
 //
 //	notify: change (before the call), bump the word, look at sleepers, wake if there are any
-//	wait:   check, announce in sleepers, observe the word, recheck, sleep if the word is as observed, withdraw
+//	wait:   check, announce in sleepers, observe the word, recheck, sleep if the word is as
+//	        observed, withdraw
 //
 // In the one total order, the look comes either after the announcement, and then the wake follows;
 // or before it, and then so does the change, which the recheck sees. A wake that comes between

@@ -362,7 +362,8 @@ var broadcastModels = map[string]broadcastModel{
 func TestModelBroadcast(t *testing.T) {
 	for name, c := range broadcastModels {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && len(c.sizes) > 2 && (c.driverClose || c.liveDrop || c.rankClose) {
+			if testing.Short() && (c.driverClose && c.mortalRank ||
+				len(c.sizes) > 2 && (c.driverClose || c.liveDrop || c.rankClose)) {
 				t.Skip("a million states")
 			}
 			r := c.build().check()

@@ -145,19 +145,23 @@ func TestPieces(t *testing.T) {
 	w := &d.out
 	sizes := []int{w.whole - 1, w.whole, w.whole + 1, 2*w.piece - 1, 2 * w.piece, 2*w.piece + 1,
 		len(w.ring), 1 << 20, 3<<20 + 5, 1, 33<<20 + 3, 0, 9}
+	records := make([][]byte, len(sizes))
+	for i, size := range sizes {
+		records[i] = pattern(i, size)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for i, size := range sizes {
-			must(t, d.Send(pattern(i, size), soon()))
+		for _, record := range records {
+			must(t, d.Send(record, soon()))
 		}
 	})
 	for _, r := range rs {
 		wg.Go(func() {
-			for i, size := range sizes {
+			for i, want := range records {
 				got, err := r.Recv(soon())
-				if err != nil || !bytes.Equal(got, pattern(i, size)) {
+				if err != nil || !bytes.Equal(got, want) {
 					t.Errorf("rank %d, record %d: %d bytes, want %d: %v", r.m.exposedAt, i,
-						len(got), size, err)
+						len(got), len(want), err)
 					return
 				}
 				must(t, r.Send(got, soon()))
@@ -168,7 +172,7 @@ func TestPieces(t *testing.T) {
 	for range len(sizes) * len(rs) {
 		rank, got, err := d.Recv(soon())
 		must(t, err)
-		if want := pattern(next[rank], sizes[next[rank]]); !bytes.Equal(got, want) {
+		if want := records[next[rank]]; !bytes.Equal(got, want) {
 			t.Fatalf("from rank %d, record %d: %d bytes, want %d", rank, next[rank], len(got),
 				len(want))
 		}

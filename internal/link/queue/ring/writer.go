@@ -155,8 +155,8 @@ func (w *writer) free(need uint64) (bool, error) {
 		head := p.head.Load()
 		if used := w.tail - head; used > uint64(len(w.ring)) || head%8 != 0 {
 			return false, &CorruptError{Rank: p.rank, Detail: fmt.Sprintf(
-				"position %d as reader of a ring of %d bytes written up to %d", head, len(w.ring),
-				w.tail)}
+				"position %d as reader of a ring of %d bytes written up to %d",
+				head, len(w.ring), w.tail)}
 		}
 		lowest = min(lowest, head)
 	}

@@ -49,8 +49,8 @@ type ChangedError struct {
 
 // Error says what can be done, too.
 func (e *ChangedError) Error() string {
-	how := fmt.Sprintf("is another file now (its identity is %s, that of what is loaded %s)", e.Got,
-		e.Want)
+	how := fmt.Sprintf("is another file now (its identity is %s, that of what is loaded %s)",
+		e.Got, e.Want)
 	switch {
 	case e.Written:
 		how = fmt.Sprintf("was overwritten in place (its identity is %s, that of what was loaded "+
@@ -129,9 +129,8 @@ func samplesOf(header []byte, body, size int64) []span64 {
 		entries = nil // who loads it will say so
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.begin, b.begin) })
-	for step := len(entries)/mostSampled + 1; len(entries) > 0; entries = entries[min(step,
-		len(entries)):] {
-		e := entries[0]
+	for i := 0; i < len(entries); i += len(entries)/mostSampled + 1 {
+		e := entries[i]
 		n := min(tensorSize, e.end-e.begin)
 		if at := body + e.begin + (e.end-e.begin-n)/2; n > 0 && at >= body && at <= size-n {
 			list = append(list, span64{at, n})

@@ -133,7 +133,8 @@ func TestParseFileMalformed(t *testing.T) {
 			if err == nil {
 				t.Fatalf("parsed as %v", tensors)
 			}
-			if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 500 {
+			if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), tt.want) ||
+				len(err.Error()) > 500 {
 				t.Errorf("error %q, want ErrMalformed with %q", err, tt.want)
 			}
 		})
@@ -141,8 +142,11 @@ func TestParseFileMalformed(t *testing.T) {
 }
 
 func TestDType(t *testing.T) {
-	for d, want := range map[DType]string{BF16: "BF16 2 true", F16: "F16 2 true", F32: "F32 4 true", I64: "I64 8 false",
-		F8E4M3: "F8_E4M3 1 false", F4: "F4 0 false", Invalid: "invalid 0 false", 200: "DType(200) 0 false"} {
+	for d, want := range map[DType]string{
+		BF16: "BF16 2 true", F16: "F16 2 true", F32: "F32 4 true", I64: "I64 8 false",
+		F8E4M3: "F8_E4M3 1 false", F4: "F4 0 false", Invalid: "invalid 0 false",
+		200: "DType(200) 0 false",
+	} {
 		if got := fmt.Sprintf("%v %d %t", d, d.Size(), d.Weight()); got != want {
 			t.Errorf("%d: %s, want %s", uint8(d), got, want)
 		}
@@ -169,7 +173,8 @@ func FuzzParseFile(f *testing.F) {
 				t.Fatalf("tensor %q (%q) is not a view of the file", name, tensor.Name)
 			}
 			if bits := tensor.Elements() * tensor.DType.bits(); bits != 8*len(tensor.Data) {
-				t.Fatalf("tensor %q: %v of %v has %d bytes", name, tensor.Shape, tensor.DType, len(tensor.Data))
+				t.Fatalf("tensor %q: %v of %v has %d bytes", name, tensor.Shape, tensor.DType,
+					len(tensor.Data))
 			}
 			if len(tensor.Data) == 0 {
 				continue

@@ -290,11 +290,10 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 		}
 		if !half.AllFinite(v) {
 			i := slices.IndexFunc(v, func(x float32) bool {
-				return math.IsInf(float64(x), 0) ||
-					x != x
+				return math.IsInf(float64(x), 0) || x != x
 			})
-			l.fail(&NotFinite{tensor, fmt.Errorf("element [%d] is %v, which is no weight", lo+i,
-				v[i])})
+			l.fail(&NotFinite{tensor,
+				fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])})
 			return nil
 		}
 	}

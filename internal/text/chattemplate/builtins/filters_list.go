@@ -220,10 +220,7 @@ func mapper(a *values.Args) (func(*values.Budget, values.Value) (values.Value, e
 		if fallback, ok := a.Take("default"); ok && !fallback.IsNone() {
 			g.fallback = fallback
 		}
-		return func(run *values.Budget, v values.Value) (values.Value, error) {
-			return g.get(run,
-				v)
-		}, a.NoKeywords()
+		return g.get, a.NoKeywords()
 	}
 	name := a.Pos[0]
 	fn := filters[name.Text]
@@ -258,8 +255,7 @@ func selectFilter(keep, byAttribute bool) values.Filter {
 			}
 			args.Pos = args.Pos[1:]
 		}
-		test := func(_ *values.Budget, v values.Value, _ *values.Args) (bool,
-			error) {
+		test := func(_ *values.Budget, v values.Value, _ *values.Args) (bool, error) {
 			return v.Truth(), nil
 		}
 		if len(args.Pos) > 0 {

@@ -210,9 +210,9 @@ func (st *state) evalCond(x *ast.Cond) (values.Value, error) {
 		return st.eval(x.Then)
 	}
 	if x.Otherwise == nil {
-		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
-				Text: "the inline if-expression evaluated to false and no else section was defined."},
-			nil
+		undefined := values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+			Text: "the inline if-expression evaluated to false and no else section was defined."}
+		return undefined, nil
 	}
 	return st.eval(x.Otherwise)
 }

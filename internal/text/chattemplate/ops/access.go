@@ -63,9 +63,10 @@ func pythonAttribute(run *values.Budget, v values.Value, name string) (values.Va
 		return unsafeAttribute(v, name), nil
 	}
 	if m := MethodOf(v, name); m != nil {
-		return values.NewFunction(name,
-				func(run *values.Budget, a *values.Args) (values.Value, error) { return m(run, v, a) }),
-			nil
+		call := func(run *values.Budget, a *values.Args) (values.Value, error) {
+			return m(run, v, a)
+		}
+		return values.NewFunction(name, call), nil
 	}
 	switch v.Kind {
 	case values.KindNamespace:

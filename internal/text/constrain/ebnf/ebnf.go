@@ -24,8 +24,9 @@ const maxDepth = 1000
 // the escapes \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH; […] and [^…]; . for any character;
 // groups; * + ? {m} {m,} {m,n} {,n}; # for comments; <text> and <[id]> for a special token, and
 // !<text>, !<[id]> for any other one or any character.
-func Compile(text string, g *cfg.Grammar, special func(string) (int32, bool)) (cfg.Sym, string,
-	error) {
+func Compile(
+	text string, g *cfg.Grammar, special func(string) (int32, bool),
+) (cfg.Sym, string, error) {
 	g.Mode = cfg.Scannerless
 	p := parser{src: text, g: g, special: special}
 	var list []rules.Rule

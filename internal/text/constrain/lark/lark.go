@@ -408,8 +408,8 @@ func (p *parser) repeated(x *rules.Expr) *rules.Expr {
 			if p.blank(false); !some && !bounded || !p.take("}") {
 				p.fail("a count, {m}, {m,}, {,n} or {m,n}, is expected")
 			}
-		case p.peek("~") && p.at+1 < len(p.src) && strings.IndexByte(" 0123456789",
-			p.src[p.at+1]) >= 0:
+		case p.peek("~") && p.at+1 < len(p.src) &&
+			strings.IndexByte(" 0123456789", p.src[p.at+1]) >= 0:
 			p.at++
 			p.blank(false)
 			if lo, some = p.number(); !some {

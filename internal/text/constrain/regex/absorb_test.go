@@ -24,7 +24,9 @@ func TestDeadAmongLongTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{"", "a", "ab", "ex.a", "exam.ple.", "a.b.c.d.e", "...........", "%4"} {
+		for _, text := range []string{
+			"", "a", "ab", "ex.a", "exam.ple.", "a.b.c.d.e", "...........", "%4",
+		} {
 			y := x
 			for _, ch := range []byte(text) {
 				y = b.Derivative(y, ch)

@@ -151,7 +151,8 @@ func TestCounts(t *testing.T) {
 	if !b.Match(x, strings.Repeat("q", 20000)) || b.Match(x, strings.Repeat("q", 20001)) {
 		t.Error("the upper bound is wrong")
 	}
-	if y, err := b.Pattern("((a?b?c?){0,30}){0,30}", Syntax{}); err != nil || !b.Match(y, "abcabccba") {
+	if y, err := b.Pattern("((a?b?c?){0,30}){0,30}", Syntax{}); err != nil ||
+		!b.Match(y, "abcabccba") {
 		t.Error("nested counts", err)
 	}
 }

@@ -76,8 +76,9 @@ func (s Source) Place(at int) string {
 // that is used must be defined. Rules may be recursive in any way; whether they derive a text at
 // all is not looked at. Where the grammar is read greedily, ignored may stand before every lexeme,
 // any number of times. An error is a *cfg.Error with a line and a column.
-func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex) (cfg.Sym,
-	error) {
+func Emit(
+	g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex,
+) (cfg.Sym, error) {
 	e := newEmitter(g, src, list)
 	e.ignored = g.B.Star(ignored)
 	root := e.rules[start]

@@ -111,10 +111,10 @@ func newEmitter(c *compiler, g *cfg.Grammar) *emitter {
 	}
 	around := func(s string) cfg.Sym { return g.Lexeme(b.Cat(e.gap, b.Lit(s), e.gap)) }
 	e.comma = around(",")
-	e.openObject, e.openArray = g.Lexeme(b.Cat(b.Lit("{"), e.gap)), g.Lexeme(b.Cat(b.Lit("["),
-		e.gap))
-	e.closeObject, e.endArray = g.Lexeme(b.Cat(e.gap, b.Lit("}"))), g.Lexeme(b.Cat(e.gap,
-		b.Lit("]")))
+	e.openObject = g.Lexeme(b.Cat(b.Lit("{"), e.gap))
+	e.openArray = g.Lexeme(b.Cat(b.Lit("["), e.gap))
+	e.closeObject = g.Lexeme(b.Cat(e.gap, b.Lit("}")))
+	e.endArray = g.Lexeme(b.Cat(e.gap, b.Lit("]")))
 	e.null, e.yes, e.no = g.Lit("null"), g.Lit("true"), g.Lit("false")
 	e.boolean = g.Lexeme(b.Or(b.Lit("true"), b.Lit("false")))
 	e.free = b.JSONFreeRune()

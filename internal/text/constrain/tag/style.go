@@ -130,8 +130,8 @@ func (c *compiler) styled(s *style, schema json.RawMessage, at string) (cfg.Sym,
 }
 
 func unsupported(at, format string, args ...any) error {
-	return &cfg.Error{Code: cfg.GrammarUnsupported, Pointer: at, Reason: fmt.Sprintf(format,
-		args...)}
+	return &cfg.Error{Code: cfg.GrammarUnsupported, Pointer: at,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 // onlyKeys refuses a schema with other keywords than these and annotations.

@@ -143,8 +143,9 @@ func (c *compiler) read(raw json.RawMessage, at string, depth int) (*format, err
 
 // compile is the symbol of a format and of what ends it; without an end, it is the end of the
 // answer, or of a format that ends by itself.
-func (c *compiler) compile(raw json.RawMessage, end *ending, at string, depth int) (cfg.Sym,
-	error) {
+func (c *compiler) compile(
+	raw json.RawMessage, end *ending, at string, depth int,
+) (cfg.Sym, error) {
 	f, err := c.read(raw, at, depth)
 	if err != nil {
 		return cfg.None, err
@@ -283,8 +284,8 @@ func (c *compiler) either(f *format, end *ending, at string, depth int) (cfg.Sym
 	syms := make([]cfg.Sym, len(f.Elements))
 	for i, e := range f.Elements {
 		var err error
-		if syms[i], err = c.compile(e, end, fmt.Sprintf("%s/elements/%d", at, i),
-			depth); err != nil {
+		here := fmt.Sprintf("%s/elements/%d", at, i)
+		if syms[i], err = c.compile(e, end, here, depth); err != nil {
 			return cfg.None, err
 		}
 	}

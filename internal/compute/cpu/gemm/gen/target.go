@@ -26,8 +26,8 @@ func (t *target) nr() int { return 2 * t.vector / 4 }
 
 // function returns the name of a kernel.
 func (t *target) function(s shape) string {
-	return fmt.Sprintf("%s%s_%dx%d", t.set, strings.ToUpper(t.kind[:1])+t.kind[1:], s.rows,
-		s.panels)
+	kind := strings.ToUpper(t.kind[:1]) + t.kind[1:]
+	return fmt.Sprintf("%s%s_%dx%d", t.set, kind, s.rows, s.panels)
 }
 
 // targets lists the kernels. A tile of few rows takes several panels: that many independent sums
