@@ -27,9 +27,7 @@ func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 		return o, bad
 	}
 	if o.Tools != nil {
-		o.Types = func(function, parameter string) output.Types {
-			return req.types[function][parameter]
-		}
+		o.Types = parameterTypes(req.Tools)
 		if o.Tools.ShortIDs {
 			o.ID = from.ShortCallID
 		}

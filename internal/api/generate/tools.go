@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/text/output"
 )
 
 // Tool is a function that the answer may call.
@@ -49,8 +48,6 @@ type toolUse struct {
 	allowed []string
 	// Parallel allows more calls than one.
 	Parallel bool
-	// types are those of the parameters, by function, where the model's format needs them.
-	types map[string]map[string]output.Types
 }
 
 // ChooseByWord obeys a tool_choice that is none, auto or required, and auto where tools are given
@@ -71,10 +68,10 @@ func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 	case tools == nil:
 		return ToolsMissing()
 	case choice == "auto":
-		u.choose(autoTools, nil, tools, m)
+		u.choice, u.allowed = autoTools, nil
 		return m.checkAuto()
 	case choice == "required":
-		u.choose(someTool, nil, tools, m)
+		u.choice, u.allowed = someTool, nil
 		return nil
 	}
 	return wire.BadRequest("tool_choice", "Invalid value for `tool_choice`: %s! "+
@@ -83,11 +80,11 @@ func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 }
 
 // ChooseOne has the answer call a tool, once.
-func (u *toolUse) ChooseOne(name string, tools []Tool, m *Model) *wire.Error {
+func (u *toolUse) ChooseOne(name string, tools []Tool) *wire.Error {
 	if tools == nil {
 		return ToolsMissing()
 	}
-	u.choose(oneTool, []string{name}, tools, m)
+	u.choice, u.allowed = oneTool, []string{name}
 	return checkNamedTool(name, tools)
 }
 
@@ -118,15 +115,8 @@ func (u *toolUse) ChooseAmong(at wire.Path, mode string, names []string, tools [
 	if len(names) == 0 {
 		return wire.BadRequest("tool_choice", "`%s` must name a tool", at.Member("tools"))
 	}
-	u.choose(choice, names, tools, m)
+	u.choice, u.allowed = choice, names
 	return nil
-}
-
-func (u *toolUse) choose(choice toolChoice, allowed []string, tools []Tool, m *Model) {
-	u.choice, u.allowed = choice, allowed
-	if m.format != nil && m.format.Typed {
-		u.types = parameterTypes(tools)
-	}
 }
 
 // ToolsMissing is the error of a tool_choice where there are no tools.

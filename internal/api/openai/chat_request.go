@@ -169,7 +169,7 @@ func decodeToolChoice(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 		return
 	}
 	if wire.TypeOf(raw) != "allowed_tools" {
-		f.Fail(r.ChooseOne(generate.NewTool(raw).Name, r.Tools, m))
+		f.Fail(r.ChooseOne(generate.NewTool(raw).Name, r.Tools))
 		return
 	}
 	at := wire.Path("tool_choice").Member("allowed_tools")

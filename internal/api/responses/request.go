@@ -315,7 +315,7 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 		if bad != nil {
 			return bad
 		}
-		return r.ChooseOne(name, r.Tools, r.m)
+		return r.ChooseOne(name, r.Tools)
 	case "allowed_tools":
 		list := generate.MemberOf(raw, "tools", '[')
 		if list == nil {

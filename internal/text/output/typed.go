@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // Formats here write each argument between tags, without quotes: what it is follows from the
@@ -31,8 +33,8 @@ func (r *reader) endMembers(n int) {
 
 // typedValue reads a value up to one of the marks and emits it as JSON: texts as they come, others
 // when they are whole. It returns the index of the mark.
-func (r *reader) typedValue(t Types, marks []string) int {
-	if t == 0 || t == String {
+func (r *reader) typedValue(t typed.Types, marks []string) int {
+	if t == 0 || t == typed.String {
 		r.argumentText(`"`)
 		i := r.until(marks, func(b []byte) { r.arguments(appendEscaped(nil, b)) })
 		if i >= 0 {
@@ -49,19 +51,19 @@ func (r *reader) typedValue(t Types, marks []string) int {
 }
 
 // literal emits a value of one of the types.
-func (r *reader) literal(t Types, text []byte) {
+func (r *reader) literal(t typed.Types, text []byte) {
 	v := bytes.TrimSpace(text)
 	switch string(v) {
 	case "True", "False":
-		if t&Bool != 0 {
+		if t&typed.Bool != 0 {
 			v = bytes.ToLower(v)
 		}
 	case "None":
-		if t&Null != 0 {
+		if t&typed.Null != 0 {
 			v = []byte("null")
 		}
 	}
-	if is := typeOf(v); is != 0 && (t&String == 0 || is != String && t&is != 0) {
+	if is := typeOf(v); is != 0 && (t&typed.String == 0 || is != typed.String && t&is != 0) {
 		r.arguments(v)
 		return
 	}
@@ -71,27 +73,27 @@ func (r *reader) literal(t Types, text []byte) {
 }
 
 // typeOf is the type of a JSON text, 0 for what is none.
-func typeOf(text []byte) Types {
+func typeOf(text []byte) typed.Types {
 	if len(text) == 0 || !json.Valid(text) {
 		return 0
 	}
 	switch text[0] {
 	case '"':
-		return String
+		return typed.String
 	case '{':
-		return Object
+		return typed.Object
 	case '[':
-		return Array
+		return typed.Array
 	case 't', 'f':
-		return Bool
+		return typed.Bool
 	case 'n':
-		return Null
+		return typed.Null
 	}
-	return Number
+	return typed.Number
 }
 
 // types are those of a parameter; 0 is unknown.
-func (r *reader) types(function, parameter string) Types {
+func (r *reader) types(function, parameter string) typed.Types {
 	if r.opt.Types == nil {
 		return 0
 	}
@@ -276,12 +278,12 @@ var glm = &Format{
 //	</｜DSML｜function_calls>
 func dsml(calls, name string) *Format {
 	return invoked("｜DSML｜"+calls, "｜DSML｜", name, "deepseek_xml",
-		func(r *reader, _ string) (string, Types, bool) {
+		func(r *reader, _ string) (string, typed.Types, bool) {
 			key, end := r.word(`" string="true">`, `" string="false">`, `">`)
 			if end == 1 {
-				return key, Number | Bool | Null | Array | Object, true
+				return key, typed.Any &^ typed.String, true
 			}
-			return key, String, end >= 0
+			return key, typed.String, end >= 0
 		})
 }
 
@@ -294,7 +296,7 @@ func dsml(calls, name string) *Format {
 //	</minimax:tool_call>
 func minimax(name string) *Format {
 	f := invoked("minimax:tool_call", "", name, "minimax_xml",
-		func(r *reader, function string) (string, Types, bool) {
+		func(r *reader, function string) (string, typed.Types, bool) {
 			key, end := r.word(`">`)
 			return key, r.types(function, key), end >= 0
 		})
@@ -306,7 +308,7 @@ func minimax(name string) *Format {
 // a prefix. parameter reads the rest of such a tag, and what the value is: false where the text
 // ends within.
 func invoked(calls, prefix, name, style string,
-	parameter func(r *reader, function string) (string, Types, bool)) *Format {
+	parameter func(r *reader, function string) (string, typed.Types, bool)) *Format {
 	all, allEnd := "<"+calls+">", "</"+calls+">"
 	invoke, invokeEnd := "<"+prefix+`invoke name="`, "</"+prefix+"invoke>"
 	argument, argumentEnd := "<"+prefix+`parameter name="`, "</"+prefix+"parameter>"
