@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/text/typed"
@@ -147,7 +148,7 @@ func qwenXML(opener, closer string, names ...string) *Format {
 		closers: []string{closer, functionEnd},
 		follows: []string{functionBegin},
 		envelope: &envelope{begin: opener + "\n<function=NAME>\n", end: "</function>\n" + closer,
-			between: "\n", style: "qwen_xml"},
+			between: "\n", style: typed.QwenXML},
 		read: func(r *reader, tag string) verdict {
 			if tag == opener {
 				r.spaces()
@@ -170,17 +171,16 @@ func qwenXML(opener, closer string, names ...string) *Format {
 }
 
 const (
-	functionBegin  = "<function="
-	functionEnd    = "</function>"
-	parameterBegin = "<parameter="
-	parameterEnd   = "</parameter>"
+	functionBegin = "<function="
+	functionEnd   = "</function>"
 )
 
 // qwenParameters reads the arguments up to the end of the function.
 func (r *reader) qwenParameters(name, closer string) {
-	between := []string{parameterBegin, functionEnd, closer}
+	begin, end := typed.QwenXML.Begin, typed.QwenXML.End
+	between := []string{begin, functionEnd, closer}
 	// A value ends where the next one begins, too.
-	ends := []string{"\n" + parameterEnd, parameterEnd, "\n" + parameterBegin, "\n" + functionEnd}
+	ends := []string{end, strings.TrimSpace(end), "\n" + begin, "\n" + functionEnd}
 	n := 0
 	for at := r.until(between, func([]byte) {}); ; n++ {
 		if at < 0 {
@@ -209,6 +209,9 @@ func (r *reader) qwenParameters(name, closer string) {
 	}
 }
 
+// glmKeyEnd and glmValue are what stands between a key and its value, with white space between.
+var glmKeyEnd, glmValue, _ = strings.Cut(typed.GLM.Text, "\n")
+
 // glm are the calls of GLM 4.5:
 //
 //	<tool_call>f
@@ -222,14 +225,14 @@ var glm = &Format{
 	closers: []string{"</tool_call>"},
 	follows: []string{},
 	envelope: &envelope{begin: "<tool_call>NAME\n", end: "</tool_call>", between: "\n",
-		style: "glm_xml"},
-	inner: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+		style: typed.GLM},
+	inner: []string{typed.GLM.Begin, glmKeyEnd, glmValue, typed.GLM.End},
 	read: func(r *reader, _ string) verdict {
-		name, at, v := r.name("\n", "<arg_key>", "</tool_call>")
+		name, at, v := r.name("\n", typed.GLM.Begin, "</tool_call>")
 		if v != called {
 			return v
 		}
-		between := []string{"<arg_key>", "</tool_call>"}
+		between := []string{typed.GLM.Begin, "</tool_call>"}
 		switch at {
 		case 0:
 			at = -1
@@ -251,12 +254,12 @@ var glm = &Format{
 				}
 				return called
 			}
-			key, end := r.word("</arg_key>")
-			if end < 0 || r.until([]string{"<arg_value>"}, func([]byte) {}) < 0 {
+			key, end := r.word(glmKeyEnd)
+			if end < 0 || r.until([]string{glmValue}, func([]byte) {}) < 0 {
 				return called
 			}
 			r.member(n, key)
-			switch r.typedValue(r.types(name, key), []string{"</arg_value>", "</tool_call>"}) {
+			switch r.typedValue(r.types(name, key), []string{typed.GLM.End, "</tool_call>"}) {
 			case -1:
 				return called
 			case 1:
@@ -277,9 +280,10 @@ var glm = &Format{
 //	</｜DSML｜invoke>
 //	</｜DSML｜function_calls>
 func dsml(calls, name string) *Format {
-	return invoked("｜DSML｜"+calls, "｜DSML｜", name, "deepseek_xml",
+	s := typed.DeepSeek
+	return invoked("｜DSML｜"+calls, "｜DSML｜", name, s,
 		func(r *reader, _ string) (string, typed.Types, bool) {
-			key, end := r.word(`" string="true">`, `" string="false">`, `">`)
+			key, end := r.word(s.Text, s.Other, `">`)
 			if end == 1 {
 				return key, typed.Any &^ typed.String, true
 			}
@@ -295,9 +299,9 @@ func dsml(calls, name string) *Format {
 //	</invoke>
 //	</minimax:tool_call>
 func minimax(name string) *Format {
-	f := invoked("minimax:tool_call", "", name, "minimax_xml",
+	f := invoked("minimax:tool_call", "", name, typed.MiniMax,
 		func(r *reader, function string) (string, typed.Types, bool) {
-			key, end := r.word(`">`)
+			key, end := r.word(typed.MiniMax.Text)
 			return key, r.types(function, key), end >= 0
 		})
 	f.Typed = true
@@ -307,18 +311,17 @@ func minimax(name string) *Format {
 // invoked are calls between tags of their own, with a tag for each argument, all of which may have
 // a prefix. parameter reads the rest of such a tag, and what the value is: false where the text
 // ends within.
-func invoked(calls, prefix, name, style string,
+func invoked(calls, prefix, name string, style *typed.Style,
 	parameter func(r *reader, function string) (string, typed.Types, bool)) *Format {
 	all, allEnd := "<"+calls+">", "</"+calls+">"
 	invoke, invokeEnd := "<"+prefix+`invoke name="`, "</"+prefix+"invoke>"
-	argument, argumentEnd := "<"+prefix+`parameter name="`, "</"+prefix+"parameter>"
 	return &Format{
 		Names:   []string{name},
 		openers: []string{all, invoke},
 		closers: []string{allEnd, invokeEnd},
 		envelope: &envelope{before: all + "\n", after: allEnd, begin: invoke + "NAME\">\n",
 			end: invokeEnd + "\n", style: style},
-		inner: []string{argument, argumentEnd},
+		inner: []string{style.Begin, style.End},
 		read: func(r *reader, tag string) verdict {
 			if tag != invoke {
 				r.spaces()
@@ -332,7 +335,7 @@ func invoked(calls, prefix, name, style string,
 			}
 			r.call(function, "")
 			for n := 0; ; n++ {
-				switch r.until([]string{argument, invokeEnd}, func([]byte) {}) {
+				switch r.until([]string{style.Begin, invokeEnd}, func([]byte) {}) {
 				case -1:
 					return called
 				case 1:
@@ -344,7 +347,7 @@ func invoked(calls, prefix, name, style string,
 					return called
 				}
 				r.member(n, key)
-				if r.typedValue(t, []string{argumentEnd}) < 0 {
+				if r.typedValue(t, []string{style.End}) < 0 {
 					return called
 				}
 			}
