@@ -216,8 +216,19 @@ func poolingRoute[T interface{ shared() *pooling }](s *API,
 	})
 }
 
-// usageOfPrompts counts tokens that are only read.
-func usageOfPrompts(g *generate.Generation) wire.UsageInfo {
-	n := g.Usage().Prompt
-	return wire.UsageInfo{PromptTokens: n, TotalTokens: n}
+// answer is what is computed of a list of texts or pairs, one item for each.
+type answer[T any] struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Created int64          `json:"created"`
+	Model   string         `json:"model"`
+	Data    []T            `json:"data"`
+	Usage   wire.UsageInfo `json:"usage"`
+}
+
+// newAnswer makes an answer with room for n items. Its usage counts tokens that are only read.
+func newAnswer[T any](g *generate.Generation, n int) *answer[T] {
+	read := g.Usage().Prompt
+	return &answer[T]{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
+		Data: make([]T, n), Usage: wire.UsageInfo{PromptTokens: read, TotalTokens: read}}
 }
