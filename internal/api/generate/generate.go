@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// Engine is the part of *engine.Engine this package needs; tests have a scripted one.
-type Engine interface {
+// Submitter is the part of *engine.Engine this package needs; tests have a scripted one.
+type Submitter interface {
 	// Submit queues sequences whose outputs belong together, all or none. It fails with
 	// engine.ErrOverloaded, ErrStopped or ErrFailed.
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
@@ -58,8 +58,8 @@ type Choice struct {
 	StopToken         int32
 	cached            int
 	outputTokens      int
-	// thoughts is what is known of the tokens of its reasoning.
-	thoughts thoughts
+	// reasoning is what is known of the tokens of its reasoning.
+	reasoning reasoningTokens
 	// Reader divides the text into parts; nil where all of it is content.
 	Reader *output.Parser
 	// Calls counts the calls among them; thought says that there is reasoning.
@@ -163,7 +163,7 @@ func (c *Choice) Take(d *engine.Delta) {
 	c.Started = true
 	c.cached = d.CachedTokens
 	c.outputTokens = d.OutputTokens
-	c.thoughts.take(d)
+	c.reasoning.take(d)
 	if d.Finish == sample.Unfinished {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// Info describes the model that Engine runs.
 	Info   *open.Info
-	Engine Engine
+	Engine Submitter
 	// Config is the program's, config.Default at least: of it count what Model says of requests,
 	// and the defaults of answers.
 	Config *config.Config

@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
-// TestLaxFields: every number and boolean of a request means the same as text.
-func TestLaxFields(t *testing.T) {
+// TestCoercedFields: every number and boolean of a request means the same as text.
+func TestCoercedFields(t *testing.T) {
 	shared := [][2]string{
 		{`"n":2`, `"n":"2"`},
 		{`"n":1`, `"n":true`},
