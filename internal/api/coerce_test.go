@@ -106,10 +106,3 @@ var createdAt = regexp.MustCompile(`"created":[0-9]+,`)
 
 // withoutTime takes the time of creation out of an answer.
 func withoutTime(body string) string { return createdAt.ReplaceAllString(body, "") }
-
-// TestWrongRoute: who sends one route's field to the other is told which takes it.
-func TestWrongRoute(t *testing.T) {
-	s := newServer(t)
-	refused(t, s, completionsPath, "{"+hiChat+"}", 400, "messages", "POST "+openai.ChatPath)
-	refused(t, s, openai.ChatPath, "{"+hi+"}", 400, "prompt", "POST "+completionsPath)
-}
