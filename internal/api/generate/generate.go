@@ -195,6 +195,21 @@ func (g *Generation) Usage() Usage {
 	return u
 }
 
+// add counts the output of a choice.
+func (u *Usage) add(c *Choice) {
+	u.Output += c.outputTokens
+	u.Reasons = u.Reasons || c.reasoning.on
+	u.Reasoning += c.reasoning.count
+}
+
+// UsageOf counts the tokens of one choice, for continuous_usage_stats.
+func (g *Generation) UsageOf(i int) Usage {
+	c := &g.Choices[i]
+	u := Usage{Prompt: len(g.Prompts[i/g.N].Prompt), Cached: c.cached}
+	u.add(c)
+	return u
+}
+
 // report is what observers are told of a generation.
 func (g *Generation) report(req *Sampling) call.Report {
 	p, u := &g.Prompts[0].Params, g.Usage()

@@ -40,18 +40,3 @@ func (t *reasoningTokens) read(p *output.Parser) {
 		t.offsets = nil
 	}
 }
-
-// add counts the output of a choice.
-func (u *Usage) add(c *Choice) {
-	u.Output += c.outputTokens
-	u.Reasons = u.Reasons || c.reasoning.on
-	u.Reasoning += c.reasoning.count
-}
-
-// UsageOf counts the tokens of one choice, for continuous_usage_stats.
-func (g *Generation) UsageOf(i int) Usage {
-	c := &g.Choices[i]
-	u := Usage{Prompt: len(g.Prompts[i/g.N].Prompt), Cached: c.cached}
-	u.add(c)
-	return u
-}

@@ -88,6 +88,9 @@ func (s *Service) Serves(name string) bool {
 	return bad == nil
 }
 
+// Abort ends those requests of these ids that are in flight, with what they have.
+func (s *Service) Abort(ids []string) { s.inFlight.abort(ids) }
+
 // Bind is a decoder of requests that are checked against the model.
 func Bind[T any](s *Service, decode func(*wire.Fields, *Model) (T,
 	*wire.Error)) func(*wire.Fields) (

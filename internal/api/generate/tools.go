@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/text/constrain/schema"
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // Tool is a function that the answer may call.
@@ -21,9 +23,9 @@ type Tool struct {
 
 // NewTool takes a tool apart that is written as chat templates know it.
 func NewTool(raw []byte) Tool {
-	f := MemberOf(raw, "function", '{')
-	return Tool{Name: wire.UnquoteOr(MemberOf(f, "name", '"'), ""), raw: raw,
-		parameters: MemberOf(f, "parameters", '{'), strict: string(MemberOf(f, "strict",
+	f := wire.MemberOf(raw, "function", '{')
+	return Tool{Name: wire.UnquoteOr(wire.MemberOf(f, "name", '"'), ""), raw: raw,
+		parameters: wire.MemberOf(f, "parameters", '{'), strict: string(wire.MemberOf(f, "strict",
 			't')) == "true"}
 }
 
@@ -158,9 +160,8 @@ func checkNamedTool(name string, tools []Tool) *wire.Error {
 // toolName is what the name of a function looks like.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
-// SetTools wants of the tools what vLLM wants before the template sees them.
-func (c *Conversation) SetTools(tools []Tool) *wire.Error {
-	c.Tools = tools
+// checkTools wants of tools what vLLM wants before the template sees them.
+func checkTools(tools []Tool) *wire.Error {
 	seen := map[string]bool{}
 	for i, t := range tools {
 		switch {
@@ -181,4 +182,22 @@ func (c *Conversation) SetTools(tools []Tool) *wire.Error {
 				"field entirely.")
 	}
 	return nil
+}
+
+// parameterTypes says which types the parameters of functions may have. It reads the schema of a
+// tool when that is called.
+func parameterTypes(tools []Tool) func(function, parameter string) typed.Types {
+	known := map[string]map[string]typed.Types{}
+	return func(function, parameter string) typed.Types {
+		types, ok := known[function]
+		if !ok {
+			for _, t := range tools {
+				if t.Name == function && t.parameters != nil {
+					types = schema.Types(string(t.parameters))
+				}
+			}
+			known[function] = types
+		}
+		return types[parameter]
+	}
 }
