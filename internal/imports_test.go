@@ -27,7 +27,8 @@ var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "ran
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
-	"text/output":       nil,
+	"text/typed":        nil,
+	"text/output":       {"text/typed"},
 	"engine/kvcache":    nil,
 	"link/layout":       nil,
 	"sys/memory":        nil,
@@ -38,15 +39,18 @@ var pure = map[string][]string{
 	"text/constrain": {"text/constrain/cfg", "text/constrain/ebnf",
 		"text/constrain/lark", "text/constrain/regex", "text/constrain/schema",
 		"text/constrain/tag"},
-	"text/constrain/cfg":    {"text/constrain/regex"},
-	"text/constrain/ebnf":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
-	"text/constrain/lark":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
-	"text/constrain/rules":  {"text/constrain/cfg", "text/constrain/regex"},
-	"text/constrain/regex":  nil,
-	"text/constrain/schema": {"text/constrain/cfg", "text/constrain/regex"},
-	"text/constrain/tag":    {"text/constrain/cfg", "text/constrain/regex"},
-	"link/step":             {"text/constrain", "compute/sample"},
-	"engine/schedule":       {"text/constrain", "engine/kvcache", "compute/sample", "link/step"},
+	"text/constrain/cfg":   {"text/constrain/regex"},
+	"text/constrain/ebnf":  {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
+	"text/constrain/lark":  {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
+	"text/constrain/rules": {"text/constrain/cfg", "text/constrain/regex"},
+	"text/constrain/regex": nil,
+	// jsonx reads a text that is in memory, as encoding/json does.
+	"text/constrain/schema": {"sys/jsonx", "text/constrain/cfg", "text/constrain/regex",
+		"text/typed"},
+	"text/constrain/tag": {"text/constrain/cfg", "text/constrain/regex", "text/constrain/schema",
+		"text/typed"},
+	"link/step":       {"text/constrain", "compute/sample"},
+	"engine/schedule": {"text/constrain", "engine/kvcache", "compute/sample", "link/step"},
 }
 
 // narrow are packages that import nothing of ours but what is named.

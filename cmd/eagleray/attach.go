@@ -123,8 +123,8 @@ type attachedEngine struct {
 	// Model is the first of its names.
 	Model       string `json:"model"`
 	MaxModelLen int    `json:"max_model_len"`
-	// Window is how many requests keep the engine busy.
-	Window int `json:"window"`
+	// InFlight is how many requests keep the engine busy.
+	InFlight int `json:"window"`
 	// MaxBody bounds the bytes of a request's body.
 	MaxBody int64 `json:"max_body"`
 	// Pooling says that the engine answers with embeddings and scores, not with tokens.
@@ -191,7 +191,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*replicas.Rou
 			info := e.Info()
 			return surface.Attached(), attachedEngine{PID: os.Getpid(), Version: version(),
 				Model:       info.Names[0],
-				MaxModelLen: info.MaxModelLen, Window: batchWindow(cfg),
+				MaxModelLen: info.MaxModelLen, InFlight: rowsInFlight(cfg),
 				MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil,
 				Sampling: samplingDefaults(info.Generation)}, nil
 		})

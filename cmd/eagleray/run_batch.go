@@ -95,7 +95,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	stop := func() error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path,
 		MaxLine: int(cfg.Server.MaxRequestBodyBytes),
-		Window:  batch.NewWindow(batchWindow(&cfg)),
+		Limiter: batch.NewLimiter(rowsInFlight(&cfg)),
 		Open: func(ctx context.Context) (batch.Do, error) {
 			e, err := openEngine(ctx, cfg)
 			if err != nil {
@@ -131,9 +131,9 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// batchWindow is how many rows are asked at a time: twice as many as run, so that a row that ends
+// rowsInFlight is how many rows are asked at a time: twice as many as run, so that a row that ends
 // is followed at once.
-func batchWindow(cfg *config.Config) int {
+func rowsInFlight(cfg *config.Config) int {
 	return 2 * cfg.Schedule.MaxNumSeqs * cfg.Parallel.DataParallelSize
 }
 

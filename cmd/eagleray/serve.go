@@ -365,7 +365,7 @@ func (k kept) close() {
 
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores.
-func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Window,
+func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Page,
 	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*api.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
@@ -373,7 +373,7 @@ func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page 
 	}
 	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log,
 		Metrics: m,
-		Version: version(), Window: page, Tracer: tracer, Store: kept.state,
+		Version: version(), Dashboard: page, Tracer: tracer, Store: kept.state,
 		Responses: kept.responses,
 		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
 }

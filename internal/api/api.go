@@ -32,7 +32,7 @@ import (
 type Options struct {
 	// Info describes the model that Engine runs.
 	Info   *open.Info
-	Engine generate.Engine
+	Engine generate.Submitter
 	// Config is the program's, config.Default at least: of it count Server, what Model says of
 	// requests, and Schedule.Policy.
 	Config config.Config
@@ -59,8 +59,8 @@ type Options struct {
 	Responses *store.Store
 	// Tracer exports spans of requests; nil does not.
 	Tracer *tracing.Tracer
-	// Window is the page for browsers at "/", with its feed; nil for none.
-	Window *dashboard.Window
+	// Dashboard is the page for browsers at "/", with its feed; nil for none.
+	Dashboard *dashboard.Page
 	// Trainer steers the engines for a trainer; nil for no such routes. Close closes it.
 	Trainer *rlhf.Control
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
@@ -105,14 +105,14 @@ func New(o Options) (*API, error) {
 	if cfg.Model.Seed != 0 {
 		options.Seed = service.NextSeed
 	}
-	if o.Window != nil {
-		options.Closing = o.Window.Close
+	if o.Dashboard != nil {
+		options.Closing = o.Dashboard.Close
 	}
 	s.Server = server.New(options)
 	s.Batches = batch.NewAPI(s.Server, batch.APIOptions{Store: o.Store, Dir: cfg.Server.StoreDir,
 		Log: o.Log, Metrics: o.Metrics, Limits: s.lim, Serves: service.Serves,
 		// Twice as many as run: a row that ends is followed at once.
-		Window: 2 * cfg.Schedule.MaxNumSeqs * max(1, o.Info.Engines)})
+		InFlight: 2 * cfg.Schedule.MaxNumSeqs * max(1, o.Info.Engines)})
 	s.responses = responses.New(s.Server, service, responses.Options{Store: o.Responses, Log: o.Log,
 		MaxBackground:   cfg.Schedule.MaxNumQueuedReqs,
 		MaxConversation: cfg.Server.MaxRequestBodyBytes})
@@ -159,8 +159,8 @@ func (s *API) programRoutes() []server.Route {
 			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
 		})
 	}
-	if page := s.opt.Window; page != nil {
-		s.addWindow(page, add)
+	if page := s.opt.Dashboard; page != nil {
+		s.addDashboard(page, add)
 	}
 	add("GET", "/health", true, s.health)
 	add("GET", "/ping", true, s.health)

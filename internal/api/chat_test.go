@@ -284,3 +284,30 @@ func TestTemplateMessageIsClipped(t *testing.T) {
 		t.Errorf("answered %d with a message of %d bytes: %s", rec.Code, len(text), wire.Clip(text))
 	}
 }
+
+// TestChatBatch answers several conversations in one request, each by its choice.
+func TestChatBatch(t *testing.T) {
+	s := newServer(t)
+	s.engine.play = func(n int, r *engine.Request) script {
+		return script{deltas: say(r, []int32{300}, []string{strings.Repeat("x", n+1)},
+			sample.FinishStop)}
+	}
+	answer := s.ok(t, openai.ChatBatchPath, `{`+chatBatchOfTwo+`,"max_tokens":5,"seed":1}`)
+	for i, want := range []string{"x", "xx"} {
+		if got := at(t, answer, "choices", i, "message", "content"); got != want || at(t, answer,
+			"choices", i, "index") != float64(i) {
+			t.Errorf("choice %d: %v", i, at(t, answer, "choices", i))
+		}
+	}
+	if at(t, answer, "usage", "completion_tokens") != 2.0 || at(t, answer,
+		"object") != "chat.completion" {
+		t.Errorf("%v", answer)
+	}
+	// One conversation alone has the prompt it has here.
+	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`)
+	r := s.engine.requests
+	if len(r) != 3 || len(r[0].Prompt) != len(r[2].Prompt) ||
+		len(r[1].Prompt) <= len(r[0].Prompt) || r[0].Params.MaxTokens != 5 {
+		t.Errorf("%d requests", len(r))
+	}
+}

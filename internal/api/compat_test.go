@@ -18,7 +18,7 @@ func TestCompat(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t, func(o *Options) {
-		o.Window, o.Elastic, o.Trainer = page, &fakeElastic{}, &rlhf.Control{}
+		o.Dashboard, o.Elastic, o.Trainer = page, &fakeElastic{}, &rlhf.Control{}
 		o.Config.Server.EnableRLHF, o.Config.Server.Answers.TokenizerInfo = true, true
 		o.Ranks = func() any { return nil }
 	})

@@ -352,3 +352,12 @@ func TestWithoutTokenizer(t *testing.T) {
 	refused(t, s, completionsPath, `{"prompt":[1],"bad_words":["x"]}`, 400, "bad_words",
 		"without one")
 }
+
+// TestBestOf: as many candidates as answers are what n asks for.
+func TestBestOf(t *testing.T) {
+	s := newServer(t)
+	if got := at(t, s.ok(t, completionsPath, `{`+hi+`,"n":2,"best_of":2}`),
+		"choices"); len(got.([]any)) != 2 {
+		t.Errorf("%v", got)
+	}
+}

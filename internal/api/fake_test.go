@@ -263,7 +263,7 @@ func tinyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 }
 
 // swapEngine is an engine that a test changes while the server has it.
-type swapEngine struct{ generate.Engine }
+type swapEngine struct{ generate.Submitter }
 
 // testServer is a Server over a fake engine.
 type testServer struct {

@@ -130,27 +130,6 @@ func TestTokenize(t *testing.T) {
 		1)+`,65]}`); body["prompt"] != tok.Decode([]int32{2047, 65}, false) {
 		t.Errorf("detokenize gave %v", body)
 	}
-	for _, c := range []struct {
-		path, body string
-		status     int
-		param      string
-	}{
-		{"/tokenize", `{}`, 400, "prompt"},
-		{"/tokenize", `{"prompt":5}`, 400, "prompt"},
-		{"/tokenize", `{"prompt":"x",` + hiChat + `}`, 400, "messages"},
-		{"/tokenize", `{"prompt":"x","model":"other"}`, 404, "model"},
-		{"/tokenize", `{"messages":[]}`, 400, "messages"},
-		{"/tokenize", `{` + hiChat + `,"chat_template":"x"}`, 400, "chat_template"},
-		{"/detokenize", `{}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":null}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":"x"}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":[-1]}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":[2048]}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":[1.5]}`, 400, "tokens"},
-		{"/detokenize", `{"tokens":[1],"model":"other"}`, 404, "model"},
-	} {
-		refused(t, s, c.path, c.body, c.status, c.param, "")
-	}
 }
 
 func TestAccessLog(t *testing.T) {
@@ -207,5 +186,25 @@ func TestDetokenizeIsBounded(t *testing.T) {
 	rec := s.post("/detokenize", `{"tokens":[`+repeat("5", 65537)+`]}`)
 	if rec.Code != 400 || !strings.Contains(rec.Body.String(), "more than 65536") {
 		t.Errorf("65537 tokens answered %d %s", rec.Code, wire.Clip(rec.Body.String()))
+	}
+}
+
+// TestTokenizerInfo: the route is there when it is asked for, behind the key.
+func TestTokenizerInfo(t *testing.T) {
+	if rec := newServer(t).do("GET", "/tokenizer_info", ""); rec.Code != 404 {
+		t.Errorf("without the flag: %d", rec.Code)
+	}
+	s := newServer(t, func(o *Options) {
+		o.Config.Server.Answers.TokenizerInfo, o.Config.Server.APIKeys = true, []string{"k"}
+	})
+	if rec := s.do("GET", "/tokenizer_info", ""); rec.Code != 401 {
+		t.Errorf("without the key: %d", rec.Code)
+	}
+	rec := s.do("GET", "/tokenizer_info", "", "Authorization", "Bearer k")
+	answer := object(t, rec.Body.Bytes())
+	template, _ := answer["chat_template"].(string)
+	if rec.Code != 200 || answer["tokenizer_class"] == nil || !strings.Contains(template,
+		"messages") {
+		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }

@@ -335,8 +335,8 @@ func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 600 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream,
-		error) {
+	s.swapped.Submitter = submitFunc(func(ctx context.Context, list ...*engine.Request) (
+		engine.Stream, error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
@@ -396,8 +396,8 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = time.Second })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream,
-		error) {
+	s.swapped.Submitter = submitFunc(func(ctx context.Context, list ...*engine.Request) (
+		engine.Stream, error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
@@ -456,8 +456,8 @@ func TestHeaderLimits(t *testing.T) {
 
 func TestPanicInTheEngine(t *testing.T) {
 	s := newServer(t)
-	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream,
-		error) {
+	s.swapped.Submitter = submitFunc(func(context.Context, ...*engine.Request) (
+		engine.Stream, error) {
 		panic("boom")
 	})
 	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 ||
@@ -468,7 +468,8 @@ func TestPanicInTheEngine(t *testing.T) {
 		t.Error("the panic was not logged")
 	}
 	// Once the response has begun it is cut off: it must not look complete.
-	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Submitter = submitFunc(func(context.Context, ...*engine.Request) (
+		engine.Stream, error) {
 		return &panicking{endless{engine.Delta{Text: []byte("x"), Tokens: []int32{1},
 			StopToken: -1}}, 1}, nil
 	})
@@ -538,7 +539,7 @@ func TestChunksDoNotAllocate(t *testing.T) {
 		`,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, openai.ChatPath} {
 			measure := func(events int) float64 {
-				s.swapped.Engine = submitFunc(func(context.Context,
+				s.swapped.Submitter = submitFunc(func(context.Context,
 					...*engine.Request) (engine.Stream, error) {
 					return &counting{endless{delta}, events}, nil
 				})
@@ -597,10 +598,11 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
-	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300},
-		TextOffsets: []int{0}, StopToken: -1}}, b.N}
-	s.swapped.Engine = submitFunc(
-		func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
+	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
+	s.swapped.Submitter = submitFunc(func(context.Context, ...*engine.Request) (
+		engine.Stream, error) {
+		return c, nil
+	})
 	b.ReportAllocs()
 	b.ResetTimer()
 	s.Handler().ServeHTTP(&discard{http.Header{}}, newRequest("POST", openai.ChatPath, `{`+hiChat+`,"stream":true}`))

@@ -67,7 +67,8 @@ func TestGroupInPlace(t *testing.T) {
 
 			params := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 				PromptLogprobs: sample.NoLogprobs, MaxTokens: 24, EOS: -1}
-			e.loop.sched.Add(&schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
+			e.loop.sched.Add(&schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9},
+				Params: params})
 			tokens := func(steps int) (out []int32) {
 				for range steps {
 					e.loop.sched.Schedule(&e.loop.plan)
@@ -91,11 +92,13 @@ func TestGroupInPlace(t *testing.T) {
 			}
 			start()
 			want := tokens(24)
-			e.loop.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
+			e.loop.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9},
+				Params: params})
 			got := tokens(10)
 			kill(t, e.ranks.Report()[size-1].PID)
 			<-e.loop.group.Dead()
-			if f := (*executor.Failure)(nil); !errors.As(e.loop.group.Err(), &f) || f.Rank != size-1 {
+			if f := (*executor.Failure)(nil); !errors.As(e.loop.group.Err(), &f) ||
+				f.Rank != size-1 {
 				t.Errorf("the second group ended with %v", e.loop.group.Err())
 			}
 			start()

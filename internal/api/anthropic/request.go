@@ -249,7 +249,7 @@ func (r *messageRequest) decodeTools() {
 	case "any":
 		r.Fail(r.ChooseByWord([]byte(`"required"`), r.Tools, r.m))
 	case "tool":
-		r.Fail(r.ChooseOne(wire.UnquoteOr(generate.MemberOf(raw, "name", '"'), ""), r.Tools, r.m))
+		r.Fail(r.ChooseOne(wire.UnquoteOr(wire.MemberOf(raw, "name", '"'), ""), r.Tools))
 	default:
 		r.Fail(wire.Path("tool_choice").Member("type").Bad(
 			"must be auto, any, tool or none, got %q", wire.Clip(kind)))

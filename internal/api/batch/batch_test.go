@@ -112,8 +112,8 @@ func (e *echo) do(_ context.Context, r *Row) (Answer, error) {
 
 func fileOf(in string, out string, do Do) *Offline {
 	return &Offline{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20,
-		Window: NewWindow(8),
-		Open:   opened(do)}
+		Limiter: NewLimiter(8),
+		Open:    opened(do)}
 }
 
 func opened(do Do) func(context.Context) (Do, error) {
@@ -258,7 +258,7 @@ func TestCancel(t *testing.T) {
 		}).Run(ctx)
 		over <- err
 	}()
-	for range 8 { // the window is full
+	for range 8 { // the limiter is full
 		<-asked
 	}
 	cancel()
@@ -266,7 +266,7 @@ func TestCancel(t *testing.T) {
 		t.Error(err)
 	}
 	if len(asked) > 0 {
-		t.Errorf("%d rows more than the window holds were asked", len(asked))
+		t.Errorf("%d rows more than the limiter admits were asked", len(asked))
 	}
 	if n := len(outcomes(t, path)); n != 0 {
 		t.Errorf("%d rows are answered", n)
@@ -355,7 +355,7 @@ func TestMemory(t *testing.T) {
 	var heap []uint64
 	f := &Offline{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"),
 		MaxLine: 1 << 20,
-		Window:  NewWindow(512),
+		Limiter: NewLimiter(512),
 		Open: opened(func(context.Context, *Row) (Answer, error) {
 			return Answer{Status: 200, Body: json.RawMessage(`{}`)}, nil
 		}),

@@ -24,8 +24,8 @@ type Options struct {
 	Do func(ctx context.Context, owner string, r *Row) (Answer, error)
 	// Answers says which endpoints batches may have, Serves which models; a nil Serves is all.
 	Answers, Serves func(name string) bool
-	// Window bounds the rows of all batches that are asked at a time; 0 is 64.
-	Window int
+	// InFlight bounds the rows of all batches that are asked at a time; 0 is 64.
+	InFlight int
 	// CompletionWindow is how long a batch may take: 24 h.
 	CompletionWindow time.Duration
 	Limits           Limits
@@ -37,10 +37,10 @@ type Options struct {
 type Batches struct {
 	Files *Files
 
-	opt    Options
-	lim    Limits
-	log    *slog.Logger
-	window *Window
+	opt     Options
+	lim     Limits
+	log     *slog.Logger
+	limiter *Limiter
 
 	// ctx is that of all batches, running those that are under way, and the sweeper.
 	ctx     context.Context
@@ -68,8 +68,8 @@ type record struct {
 
 // New makes Batches; Start begins with them.
 func New(o Options) *Batches {
-	if o.Window == 0 {
-		o.Window = 64
+	if o.InFlight == 0 {
+		o.InFlight = 64
 	}
 	if o.CompletionWindow == 0 {
 		o.CompletionWindow = 24 * time.Hour
@@ -79,7 +79,7 @@ func New(o Options) *Batches {
 	}
 	lim := o.Limits.withDefaults()
 	b := &Batches{Files: newFiles(o.Store, o.Dir, lim), opt: o, lim: lim, log: o.Log,
-		window: NewWindow(o.Window), jobs: map[string]*job{}}
+		limiter: NewLimiter(o.InFlight), jobs: map[string]*job{}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }

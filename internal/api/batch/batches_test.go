@@ -62,7 +62,7 @@ func (s *rowServer) do(ctx context.Context, _ string, r *Row) (Answer, error) {
 // begun starts Batches in a folder; they end with the test, or by the function returned.
 func begun(t *testing.T, dir string, s *rowServer, change ...func(*Options)) (*Batches, func()) {
 	t.Helper()
-	o := Options{Store: store.New(dir, store.Options{}), Dir: dir, Do: s.do, Window: 8,
+	o := Options{Store: store.New(dir, store.Options{}), Dir: dir, Do: s.do, InFlight: 8,
 		Answers: func(e string) bool { return e == endpoint },
 		Serves:  func(m string) bool { return m == "m" },
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -371,7 +371,7 @@ func TestRestart(t *testing.T) {
 		if s.above = (round + 1) * 15; round == 5 {
 			s.above = 1 << 30
 		}
-		b, end := begun(t, dir, s, func(o *Options) { o.Window = 500 })
+		b, end := begun(t, dir, s, func(o *Options) { o.InFlight = 500 })
 		if round == 0 {
 			for range 2 {
 				o := create(t, b, input(100))

@@ -17,7 +17,7 @@ type Offline struct {
 	Output string
 	// MaxLine bounds a row, in bytes.
 	MaxLine int
-	Window  *Window
+	Limiter *Limiter
 	// Open is called before the first row is asked, and not where none is left to ask.
 	Open func(context.Context) (Do, error)
 	// Progress is told of each row that is over, one call after the other; nil for no need.
@@ -64,7 +64,7 @@ func (f *Offline) Run(ctx context.Context) (c Counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	p := &pump{input: f.Input, most: f.MaxLine, done: answered, window: f.Window, do: do,
+	p := &pump{input: f.Input, most: f.MaxLine, done: answered, limiter: f.Limiter, do: do,
 		emit: func(_ *Row, o *outcome) error {
 			line, err := o.line()
 			if err != nil {

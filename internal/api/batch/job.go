@@ -312,7 +312,7 @@ func succeeded(o *outcome) bool {
 func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 	rows, stop := context.WithDeadlineCause(j.rows, j.expires, errExpired)
 	defer stop()
-	p := &pump{input: in, most: j.b.lim.LineBytes, done: o.done, window: j.b.window,
+	p := &pump{input: in, most: j.b.lim.LineBytes, done: o.done, limiter: j.b.limiter,
 		do: func(ctx context.Context, r *Row) (Answer, error) {
 			return j.b.opt.Do(ctx, j.owner, r)
 		}}

@@ -19,9 +19,9 @@ type Do func(ctx context.Context, r *Row) (Answer, error)
 // ErrUnavailable says that a server does not answer now, for no fault of the request.
 var ErrUnavailable = errors.New("not available now")
 
-// Window bounds the rows that are asked at the same time, by their number and their bytes. Batches
+// Limiter bounds the rows that are asked at the same time, by their number and their bytes. Batches
 // that share one take turns.
-type Window struct {
+type Limiter struct {
 	room  *semaphore.Weighted
 	bytes int64
 	share int64
@@ -30,25 +30,25 @@ type Window struct {
 // inFlightBytes bounds the bytes of rows that are asked at the same time.
 const inFlightBytes = 128 << 20
 
-// NewWindow admits so many rows at a time.
-func NewWindow(rows int) *Window {
+// NewLimiter admits so many rows at a time.
+func NewLimiter(rows int) *Limiter {
 	rows = max(1, rows)
-	return &Window{semaphore.NewWeighted(inFlightBytes), inFlightBytes,
+	return &Limiter{semaphore.NewWeighted(inFlightBytes), inFlightBytes,
 		max(1, inFlightBytes/int64(rows))}
 }
 
 // weight is what a line takes: a row's share, or more if it is longer.
-func (w *Window) weight(line []byte) int64 {
+func (w *Limiter) weight(line []byte) int64 {
 	return min(max(int64(len(line)), w.share), w.bytes)
 }
 
 // pump asks the rows of an input that have no answer yet.
 type pump struct {
-	input  io.Reader
-	most   int // bytes of a line
-	done   done
-	window *Window
-	do     Do
+	input   io.Reader
+	most    int // bytes of a line
+	done    done
+	limiter *Limiter
+	do      Do
 	// refusal is what is said of each row instead of asking it, nil for asking.
 	refusal *fault
 	// emit takes what came of a row; it is called by several goroutines.
@@ -62,7 +62,7 @@ func (p *pump) run(ctx context.Context) error {
 	var rows sync.WaitGroup
 	err := p.feed(ctx, func(r *Row, weight int64) {
 		rows.Go(func() {
-			defer p.window.room.Release(weight)
+			defer p.limiter.room.Release(weight)
 			if err := p.row(ctx, r); err != nil {
 				cancel(err)
 			}
@@ -99,8 +99,8 @@ func (p *pump) feed(ctx context.Context, ask func(r *Row, weight int64)) error {
 		case answered:
 			continue
 		}
-		weight := p.window.weight(line)
-		if err := p.window.room.Acquire(ctx, weight); err != nil {
+		weight := p.limiter.weight(line)
+		if err := p.limiter.room.Acquire(ctx, weight); err != nil {
 			return err
 		}
 		r := longRow(in.number, p.most)

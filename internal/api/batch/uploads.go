@@ -28,8 +28,8 @@ type APIOptions struct {
 	Limits  wire.Limits
 	// Serves says that a model has this name.
 	Serves func(model string) bool
-	// Window is how many rows are asked at once.
-	Window int
+	// InFlight is how many rows are asked at once.
+	InFlight int
 }
 
 // API answers requests for files and batches, and the rows of these.
@@ -44,7 +44,7 @@ func NewAPI(srv *server.Server, o APIOptions) *API {
 	s := &API{Server: srv, opt: o}
 	if o.Store != nil && o.Dir != "" {
 		s.batches = New(Options{Store: o.Store, Dir: o.Dir, Do: s.countedRow, Log: o.Log,
-			Answers: s.answersRows, Serves: o.Serves, Window: o.Window})
+			Answers: s.answersRows, Serves: o.Serves, InFlight: o.InFlight})
 	}
 	return s
 }

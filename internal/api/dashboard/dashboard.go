@@ -24,8 +24,8 @@ import (
 	"github.com/eagleray/eagleray/web"
 )
 
-// Engine is what the page shows.
-type Engine interface {
+// Source is what the page shows: an engine, or several as one.
+type Source interface {
 	Info() *open.Info
 	Totals() engine.Totals
 	Report() []executor.RankStatus
@@ -36,9 +36,9 @@ type Engine interface {
 	Health(context.Context) []error
 }
 
-// Options configure a Window.
+// Options configure a Page.
 type Options struct {
-	Engine Engine
+	Engine Source
 	// Metrics has the latencies; nil shows none.
 	Metrics *metrics.Metrics
 	// Events has been notified since before the engine was opened.
@@ -49,8 +49,8 @@ type Options struct {
 	MaxLogprobs int
 }
 
-// Window serves the page and its feed. It is safe for concurrent use.
-type Window struct {
+// Page serves the page and its feed. It is safe for concurrent use.
+type Page struct {
 	opt     Options
 	files   map[string]*file
 	viewers atomic.Int64
@@ -66,26 +66,26 @@ const (
 	LivePath  = Prefix + "live"
 )
 
-// New makes a Window.
-func New(o Options) (*Window, error) {
+// New makes a Page.
+func New(o Options) (*Page, error) {
 	files, err := load()
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	return &Window{opt: o, files: files, closed: make(chan struct{})}, nil
+	return &Page{opt: o, files: files, closed: make(chan struct{})}, nil
 }
 
 // Close ends the open feeds. Closing twice is harmless.
-func (w *Window) Close() { w.close.Do(func() { close(w.closed) }) }
+func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
 
 // Viewers is how many feeds are open.
-func (w *Window) Viewers() int { return int(w.viewers.Load()) }
+func (p *Page) Viewers() int { return int(p.viewers.Load()) }
 
 // Paths lists what File answers, sorted: the page and its files. They hold nothing of the engine.
-func (w *Window) Paths() []string {
+func (p *Page) Paths() []string {
 	var list []string
-	for p := range w.files {
-		list = append(list, p)
+	for path := range p.files {
+		list = append(list, path)
 	}
 	slices.Sort(list)
 	return list
@@ -98,12 +98,12 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // File answers with the file of a path of Paths.
-func (w *Window) File(rw http.ResponseWriter, r *http.Request, p string) error {
-	f := w.files[p]
+func (p *Page) File(w http.ResponseWriter, r *http.Request, path string) error {
+	f := p.files[path]
 	if f == nil {
-		return fmt.Errorf("window: no file %q", p)
+		return fmt.Errorf("window: no file %q", path)
 	}
-	h := rw.Header()
+	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Frame-Options", "DENY")
@@ -113,16 +113,16 @@ func (w *Window) File(rw http.ResponseWriter, r *http.Request, p string) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.tag)
 	if r.Header.Get("If-None-Match") == f.tag {
-		rw.WriteHeader(http.StatusNotModified)
+		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Length", strconv.Itoa(len(f.body)))
-	rw.WriteHeader(http.StatusOK)
+	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	_, _ = rw.Write(f.body) // a viewer that has gone needs no answer
+	_, _ = w.Write(f.body) // a viewer that has gone needs no answer
 	return nil
 }
 

@@ -21,7 +21,7 @@ const maxPage = 300 << 10
 
 // TestFiles holds what is promised of the page: small, its own files only, nothing inline.
 func TestFiles(t *testing.T) {
-	w, err := New(Options{})
+	p, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,8 +30,8 @@ func TestFiles(t *testing.T) {
 	allowed := []string{"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}
 	inline := regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\son[a-z]+=|\sstyle=|javascript:`)
 	total := 0
-	for _, path := range w.Paths() {
-		body := string(w.files[path].body)
+	for _, path := range p.Paths() {
+		body := string(p.files[path].body)
 		total += len(body)
 		for _, a := range allowed {
 			body = strings.ReplaceAll(body, a, "")
@@ -55,18 +55,18 @@ func TestFiles(t *testing.T) {
 	if total > maxPage {
 		t.Errorf("the page has %d bytes, more than %d", total, maxPage)
 	}
-	t.Logf("%d files, %d bytes", len(w.Paths()), total)
+	t.Logf("%d files, %d bytes", len(p.Paths()), total)
 	// What the page refers to is there.
 	refs := regexp.MustCompile(`(?:href|src)="([^"#][^"]*)"`)
-	for _, ref := range refs.FindAllSubmatch(w.files["/"].body, -1) {
-		if w.files["/"+string(ref[1])] == nil {
+	for _, ref := range refs.FindAllSubmatch(p.files["/"].body, -1) {
+		if p.files["/"+string(ref[1])] == nil {
 			t.Errorf("the page refers to %s", ref[1])
 		}
 	}
 	imports := regexp.MustCompile(`from "\./([^"]+)"`)
-	for path, f := range w.files {
+	for path, f := range p.files {
 		for _, ref := range imports.FindAllSubmatch(f.body, -1) {
-			if w.files[Prefix+"js/"+string(ref[1])] == nil {
+			if p.files[Prefix+"js/"+string(ref[1])] == nil {
 				t.Errorf("%s imports %s", path, ref[1])
 			}
 		}
@@ -74,7 +74,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	w, err := New(Options{})
+	p, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestHeaders(t *testing.T) {
 		Prefix + "uplot/uPlot.min.css": "text/css; charset=utf-8",
 	} {
 		rec := httptest.NewRecorder()
-		if err := w.File(rec, httptest.NewRequest("GET", path, nil), path); err != nil {
+		if err := p.File(rec, httptest.NewRequest("GET", path, nil), path); err != nil {
 			t.Fatal(err)
 		}
 		h := rec.Header()
@@ -111,12 +111,12 @@ func TestHeaders(t *testing.T) {
 		again := httptest.NewRequest("GET", path, nil)
 		again.Header.Set("If-None-Match", h.Get("ETag"))
 		rec = httptest.NewRecorder()
-		if err := w.File(rec, again, path); err != nil || rec.Code != http.StatusNotModified ||
+		if err := p.File(rec, again, path); err != nil || rec.Code != http.StatusNotModified ||
 			rec.Body.Len() != 0 {
 			t.Errorf("%s: the second time answered %d, %v", path, rec.Code, err)
 		}
 		head := httptest.NewRecorder()
-		if err := w.File(head, httptest.NewRequest("HEAD", path, nil), path); err != nil ||
+		if err := p.File(head, httptest.NewRequest("HEAD", path, nil), path); err != nil ||
 			head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
 			t.Errorf("%s: HEAD answered %d with %d bytes, %v", path, head.Code, head.Body.Len(),
 				err)

@@ -135,12 +135,12 @@ type Link struct {
 }
 
 // About describes the engine.
-func (w *Window) About() About {
-	i := w.opt.Engine.Info()
-	a := About{Version: w.opt.Version, Models: i.Names, Root: i.Root, Chat: i.Template != nil,
+func (p *Page) About() About {
+	i := p.opt.Engine.Info()
+	a := About{Version: p.opt.Version, Models: i.Names, Root: i.Root, Chat: i.Template != nil,
 		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen,
 		Engines: i.Engines, Blocks: i.Blocks,
-		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: w.maxLogprobs(),
+		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: p.maxLogprobs(),
 		EverySeconds: every.Seconds(), Devices: make([]Device, len(i.Ranks))}
 	for n, r := range i.Ranks {
 		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank,
@@ -150,22 +150,22 @@ func (w *Window) About() About {
 	return a
 }
 
-// Feed sends server-sent events until the viewer goes or the window is closed: first "about", then
+// Feed sends server-sent events until the viewer goes or the page is closed: first "about", then
 // "sample" four times a second. All of its work is done by the caller's goroutine: without viewers
 // nothing is sampled.
-func (w *Window) Feed(rw http.ResponseWriter, r *http.Request) error {
-	if w.viewers.Add(1) > maxViewers {
-		w.viewers.Add(-1)
+func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
+	if p.viewers.Add(1) > maxViewers {
+		p.viewers.Add(-1)
 		return ErrViewers
 	}
-	defer w.viewers.Add(-1)
-	h := rw.Header()
+	defer p.viewers.Add(-1)
+	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
-	rw.WriteHeader(http.StatusOK)
-	v := &viewer{w: w, rw: rw, rc: http.NewResponseController(rw)}
-	if err := v.send("about", w.About()); err != nil {
+	w.WriteHeader(http.StatusOK)
+	v := &viewer{p: p, w: w, rc: http.NewResponseController(w)}
+	if err := v.send("about", p.About()); err != nil {
 		return nil // it has gone
 	}
 	tick := time.NewTicker(every)
@@ -178,7 +178,7 @@ func (w *Window) Feed(rw http.ResponseWriter, r *http.Request) error {
 		case <-tick.C:
 		case <-r.Context().Done():
 			return nil
-		case <-w.closed:
+		case <-p.closed:
 			return nil
 		}
 	}
@@ -186,8 +186,8 @@ func (w *Window) Feed(rw http.ResponseWriter, r *http.Request) error {
 
 // viewer is one open feed, with what its rates are taken from.
 type viewer struct {
-	w    *Window
-	rw   http.ResponseWriter
+	p    *Page
+	w    http.ResponseWriter
 	rc   *http.ResponseController
 	seen uint64 // the last event sent
 	// recent are the last samples, oldest first, latencies the copies of each of the last seconds.
@@ -219,7 +219,7 @@ func (v *viewer) send(event string, data any) error {
 		!errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if _, err := fmt.Fprintf(v.rw, "event: %s\ndata: %s\n\n", event, raw); err != nil {
+	if _, err := fmt.Fprintf(v.w, "event: %s\ndata: %s\n\n", event, raw); err != nil {
 		return err
 	}
 	return v.rc.Flush()
@@ -227,7 +227,7 @@ func (v *viewer) send(event string, data any) error {
 
 // sample reads the state of the engine at a time.
 func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
-	e := v.w.opt.Engine
+	e := v.p.opt.Engine
 	t := e.Totals()
 	s := Sample{At: now.UnixMilli(), PromptTokens: t.PromptTokens, OutputTokens: t.OutputTokens,
 		Running: t.Running, Waiting: t.Waiting, BlocksUsed: t.BlocksUsed, CacheUsage: t.CacheUsage,
@@ -247,7 +247,7 @@ func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 	v.observe(now)
 	s.TTFT, s.TPOT = v.ttft, v.tpot
 	s.Ranks, s.InFlight = v.ranks()
-	s.Events, v.seen = v.w.opt.Events.Since(v.seen)
+	s.Events, v.seen = v.p.opt.Events.Since(v.seen)
 	return s
 }
 
@@ -273,7 +273,7 @@ func (v *viewer) rates(s *Sample, now point) {
 // observe computes the latencies of the last minute, once a second: the difference between two
 // copies of the histograms that /metrics shows.
 func (v *viewer) observe(now time.Time) {
-	m := v.w.opt.Metrics
+	m := v.p.opt.Metrics
 	n := len(v.latencies)
 	if m == nil || n > 0 && now.Sub(v.latencies[n-1].at) < time.Second {
 		return
@@ -298,7 +298,7 @@ func latencyOf(h metrics.Histogram) *Latency {
 
 // ranks says what each rank is doing, and how many plans the slowest has not finished.
 func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
-	report := v.w.opt.Engine.Report()
+	report := v.p.opt.Engine.Report()
 	ranks = make([]Rank, len(report))
 	for i, r := range report {
 		// The fields are read one by one: a plan may have moved on in between.
@@ -308,7 +308,7 @@ func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
 			StillSeconds: r.StillSeconds, Stalled: r.Stalled}
 		inFlight = max(inFlight, r.Sent-min(r.Finished, r.Sent))
 	}
-	for _, l := range v.w.opt.Engine.Links() {
+	for _, l := range v.p.opt.Engine.Links() {
 		at := slices.IndexFunc(ranks, func(r Rank) bool {
 			return r.Engine == l.Engine && r.Rank == l.Rank
 		})
@@ -321,9 +321,9 @@ func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
 }
 
 // maxLogprobs is how many alternatives a request may ask for; -1 allows the whole vocabulary.
-func (w *Window) maxLogprobs() int {
-	if w.opt.MaxLogprobs < 0 {
-		return w.opt.Engine.Info().VocabSize
+func (p *Page) maxLogprobs() int {
+	if p.opt.MaxLogprobs < 0 {
+		return p.opt.Engine.Info().VocabSize
 	}
-	return w.opt.MaxLogprobs
+	return p.opt.MaxLogprobs
 }

@@ -65,13 +65,13 @@ func (e *fakeEngine) Health(context.Context) []error {
 	return []error{e.failure, errors.New("engine is recovering")}
 }
 
-func newWindow(t *testing.T, e *fakeEngine, m *metrics.Metrics) *Window {
+func newPage(t *testing.T, e *fakeEngine, m *metrics.Metrics) *Page {
 	t.Helper()
-	w, err := New(Options{Engine: e, Metrics: m, Events: &Events{}, Version: "1", MaxLogprobs: 20})
+	p, err := New(Options{Engine: e, Metrics: m, Events: &Events{}, Version: "1", MaxLogprobs: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return p
 }
 
 // sink collects what a feed writes.
@@ -86,12 +86,12 @@ func (s *sink) WriteHeader(int)             {}
 func (s *sink) Flush()                      {}
 
 // watch lets a viewer look for a time, and returns what it was sent.
-func watch(t *testing.T, w *Window, d time.Duration) (about About, samples []Sample) {
+func watch(t *testing.T, p *Page, d time.Duration) (about About, samples []Sample) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	s := &sink{header: http.Header{}}
-	if err := w.Feed(s, httptest.NewRequestWithContext(ctx, "GET", LivePath, nil)); err != nil {
+	if err := p.Feed(s, httptest.NewRequestWithContext(ctx, "GET", LivePath, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if kind := s.header.Get("Content-Type"); kind != "text/event-stream; charset=utf-8" {
@@ -121,17 +121,17 @@ func TestFeed(t *testing.T) {
 		e := &fakeEngine{began: time.Now()}
 		m := metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 64})
 		m.Engine(0).FirstToken(90 * time.Second) // before anyone looked: not of the last minute
-		w := newWindow(t, e, m)
-		w.opt.Events.Listen(status.GroupReady{Epoch: 1, Backend: "mp", Ranks: 2})
+		p := newPage(t, e, m)
+		p.opt.Events.Listen(status.GroupReady{Epoch: 1, Backend: "mp", Ranks: 2})
 		go func() {
 			for range 10 {
 				time.Sleep(200 * time.Millisecond)
 				m.Engine(0).FirstToken(30 * time.Millisecond)
 				m.Engine(0).NextToken(5 * time.Millisecond)
 			}
-			w.opt.Events.Listen(status.RankStalled{Rank: 1, Node: "b", PID: 11})
+			p.opt.Events.Listen(status.RankStalled{Rank: 1, Node: "b", PID: 11})
 		}()
-		about, samples := watch(t, w, 5100*time.Millisecond)
+		about, samples := watch(t, p, 5100*time.Millisecond)
 		if about.Models[0] != "tiny" || len(about.Devices) != 4 ||
 			about.Engines != 2 || about.Devices[3].Engine != 1 || about.Devices[3].Threads != 3 ||
 			about.Devices[0].Kind != "cpu avx2" || about.Blocks != 64 ||
@@ -186,7 +186,7 @@ func TestFeed(t *testing.T) {
 			t.Errorf("the stall was told %d times", stalls)
 		}
 		e.failure = errors.New("rank 1 is gone")
-		_, samples = watch(t, w, time.Millisecond)
+		_, samples = watch(t, p, time.Millisecond)
 		if s := samples[0]; s.Failure != "rank 1 is gone" || len(s.Events) != 2 {
 			t.Errorf("after the failure %+v", s)
 		}
@@ -197,10 +197,10 @@ func TestFeed(t *testing.T) {
 // gone leaves nothing behind.
 func TestNobodyLooks(t *testing.T) {
 	e := &fakeEngine{began: time.Now()}
-	w := newWindow(t, e, nil)
+	p := newPage(t, e, nil)
 	ended := make(chan error, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		ended <- w.Feed(rw, r)
+		ended <- p.Feed(rw, r)
 	}))
 	defer server.Close()
 	if n := e.asked.Load(); n != 0 {
@@ -223,8 +223,8 @@ func TestNobodyLooks(t *testing.T) {
 		return answer
 	}
 	gone := look(ctx)
-	if w.Viewers() != 1 {
-		t.Errorf("%d viewers", w.Viewers())
+	if p.Viewers() != 1 {
+		t.Errorf("%d viewers", p.Viewers())
 	}
 	leave()
 	gone.Body.Close()
@@ -240,8 +240,8 @@ func TestNobodyLooks(t *testing.T) {
 		}
 	}
 	wait()
-	if w.Viewers() != 0 {
-		t.Errorf("%d viewers after the last has gone", w.Viewers())
+	if p.Viewers() != 0 {
+		t.Errorf("%d viewers after the last has gone", p.Viewers())
 	}
 	asked := e.asked.Load()
 	http.DefaultClient.CloseIdleConnections()
@@ -256,18 +256,18 @@ func TestNobodyLooks(t *testing.T) {
 	}
 	// The end of the server ends the feed.
 	defer look(t.Context()).Body.Close()
-	w.Close()
-	w.Close()
+	p.Close()
+	p.Close()
 	wait()
 }
 
 func TestTooManyViewers(t *testing.T) {
-	w := newWindow(t, &fakeEngine{}, nil)
-	w.viewers.Store(maxViewers)
+	p := newPage(t, &fakeEngine{}, nil)
+	p.viewers.Store(maxViewers)
 	rec := httptest.NewRecorder()
-	err := w.Feed(rec, httptest.NewRequest("GET", LivePath, nil))
-	if !errors.Is(err, ErrViewers) || w.Viewers() != maxViewers {
-		t.Errorf("answered %v, %d viewers", err, w.Viewers())
+	err := p.Feed(rec, httptest.NewRequest("GET", LivePath, nil))
+	if !errors.Is(err, ErrViewers) || p.Viewers() != maxViewers {
+		t.Errorf("answered %v, %d viewers", err, p.Viewers())
 	}
 }
 

@@ -46,6 +46,3 @@ func (l *inFlight) abort(ids []string) {
 		}
 	}
 }
-
-// Abort ends those requests of these ids that are in flight, with what they have.
-func (s *Service) Abort(ids []string) { s.inFlight.abort(ids) }

@@ -20,7 +20,7 @@ import (
 // which no parameter of sampling changes, so that equal requests have equal answers. A choice is
 // one delta. The engine decides over each step alone: one that it refuses fails the search.
 type beamSearch struct {
-	engine Engine
+	engine Submitter
 	// identity names the model's files of the moment, began is what it was: see engine.ErrReplaced.
 	identity func() string
 	began    string
@@ -59,7 +59,7 @@ type beam struct {
 }
 
 // newBeamSearch returns the search after the prompts of requests.
-func newBeamSearch(e Engine, identity func() string, tok *tokenizer.Tokenizer, opt beams,
+func newBeamSearch(e Submitter, identity func() string, tok *tokenizer.Tokenizer, opt beams,
 	list []*engine.Request) *beamSearch {
 	s := &beamSearch{engine: e, identity: identity, began: identity(), tok: tok, opt: opt}
 	for _, r := range list {

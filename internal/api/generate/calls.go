@@ -161,9 +161,10 @@ func objectSchema(i int, schema []byte) (json.RawMessage, *wire.Error) {
 				"`tools[%d].function.parameters` must be a schema of type object, got type %s", i,
 				wire.Clip(string(raw)))
 		}
-		if p := MemberOf(schema, "properties", '{'); p != nil && len(bytes.TrimSpace(p[1:])) == 1 &&
-			onlyMembers(schema, "type", "properties", "required", "title", "description",
-				"$schema") {
+		if p := wire.MemberOf(schema, "properties", '{'); p != nil &&
+			len(bytes.TrimSpace(p[1:])) == 1 && onlyMembers(schema, "type", "properties",
+			"required", "title", "description",
+			"$schema") {
 			return noParameters, nil
 		}
 		return schema, nil
@@ -204,7 +205,7 @@ func elementOf(c constrain.Spec) output.Element {
 	case constrain.Grammar:
 		return output.Element{"type": "grammar", "grammar": c.Text}
 	}
-	if format := MemberOf([]byte(c.Text), "format", '{'); format != nil {
+	if format := wire.MemberOf([]byte(c.Text), "format", '{'); format != nil {
 		// As it was written: schemas in it have their keys in an order.
 		return output.Element{"type": "sequence", "elements": []json.RawMessage{format}}
 	}
@@ -214,17 +215,17 @@ func elementOf(c constrain.Spec) output.Element {
 // legacyTag is vLLM's older form of a structural tag.
 func legacyTag(text []byte) output.Element {
 	var tags []output.Element
-	for _, s := range jsonx.Elements(MemberOf(text, "structures", '[')) {
-		schema := MemberOf(s, "schema", '{')
+	for _, s := range jsonx.Elements(wire.MemberOf(text, "structures", '[')) {
+		schema := wire.MemberOf(s, "schema", '{')
 		if schema == nil {
 			schema = []byte("{}")
 		}
 		tags = append(tags, output.Element{"type": "tag",
-			"begin": wire.UnquoteOr(MemberOf(s, "begin", '"'), ""),
+			"begin": wire.UnquoteOr(wire.MemberOf(s, "begin", '"'), ""),
 			"content": output.Element{"type": "json_schema",
 				"json_schema": json.RawMessage(schema)},
-			"end": wire.UnquoteOr(MemberOf(s, "end", '"'), "")})
+			"end": wire.UnquoteOr(wire.MemberOf(s, "end", '"'), "")})
 	}
 	return output.Element{"type": "triggered_tags", "tags": tags,
-		"triggers": json.RawMessage(MemberOf(text, "triggers", '['))}
+		"triggers": json.RawMessage(wire.MemberOf(text, "triggers", '['))}
 }

@@ -27,6 +27,12 @@ type Conversation struct {
 	LastRole, LastContent string
 }
 
+// SetTools takes the tools that the template shows, once they are checked.
+func (c *Conversation) SetTools(tools []Tool) *wire.Error {
+	c.Tools = tools
+	return checkTools(tools)
+}
+
 // reservedKwargs are template variables that have a field of their own, or that would change how
 // the template is chosen or run (vLLM's CVE-2025-61620).
 var reservedKwargs = map[string]string{

@@ -14,8 +14,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// Engine is the part of *engine.Engine this package needs; tests have a scripted one.
-type Engine interface {
+// Submitter is the part of *engine.Engine this package needs; tests have a scripted one.
+type Submitter interface {
 	// Submit queues sequences whose outputs belong together, all or none. It fails with
 	// engine.ErrOverloaded, ErrStopped or ErrFailed.
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
@@ -59,8 +59,8 @@ type Choice struct {
 	StopToken         int32
 	cached            int
 	outputTokens      int
-	// thoughts is what is known of the tokens of its reasoning.
-	thoughts thoughts
+	// reasoning is what is known of the tokens of its reasoning.
+	reasoning reasoningTokens
 	// Reader divides the text into parts; nil where all of it is content.
 	Reader *output.Parser
 	// Calls counts the calls among them; thought says that there is reasoning.
@@ -162,7 +162,7 @@ func (c *Choice) Take(d *engine.Delta) {
 	c.Started = true
 	c.cached = d.CachedTokens
 	c.outputTokens = d.OutputTokens
-	c.thoughts.take(d)
+	c.reasoning.take(d)
 	if d.Finish == sample.Unfinished {
 		return
 	}
@@ -191,6 +191,21 @@ func (g *Generation) Usage() Usage {
 		}
 		u.add(&g.Choices[i])
 	}
+	return u
+}
+
+// add counts the output of a choice.
+func (u *Usage) add(c *Choice) {
+	u.Output += c.outputTokens
+	u.Reasons = u.Reasons || c.reasoning.on
+	u.Reasoning += c.reasoning.count
+}
+
+// UsageOf counts the tokens of one choice, for continuous_usage_stats.
+func (g *Generation) UsageOf(i int) Usage {
+	c := &g.Choices[i]
+	u := Usage{Prompt: len(g.Prompts[i/g.N].Prompt), Cached: c.cached}
+	u.add(c)
 	return u
 }
 

@@ -27,9 +27,7 @@ func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 		return o, bad
 	}
 	if o.Tools != nil {
-		o.Types = func(function, parameter string) output.Types {
-			return req.types[function][parameter]
-		}
+		o.Types = parameterTypes(req.Tools)
 		if o.Tools.ShortIDs {
 			o.ID = from.ShortCallID
 		}
@@ -88,7 +86,7 @@ func (s *Service) dropped(o *output.Options) []string {
 
 // readBy divides a choice's answer into parts.
 func (c *Choice) readBy(o output.Options) {
-	c.Reader, c.thoughts.on = output.New(o), o.Reasoning != nil
+	c.Reader, c.reasoning.on = output.New(o), o.Reasoning != nil
 }
 
 // CloseReaders lets go of them.
@@ -114,7 +112,7 @@ func (c *Choice) Parts(text string) []output.Part {
 	if c.Finished {
 		list = append(list, c.Reader.Close()...)
 	}
-	c.thoughts.read(c.Reader)
+	c.reasoning.read(c.Reader)
 	for _, p := range list {
 		switch {
 		case p.Kind == output.Call:
@@ -133,20 +131,20 @@ func (c *Choice) Parts(text string) []output.Part {
 func (s *Service) EachPart(ctx context.Context, g *Generation, req *Chat,
 	f func(p output.Part, logprobs []byte) error) error {
 	var scores []Score
-	var w written
+	var held logprobBuffer
 	return g.Each(ctx, func(i int, d *engine.Delta) error {
 		c := &g.Choices[i]
 		c.Take(d)
 		if req.TopLogprobs != sample.NoLogprobs {
 			scores = AppendScores(scores[:0], c, d)
 			for i := range scores {
-				w.add(d.TextOffsets, i, func(b []byte) []byte {
+				held.add(d.TextOffsets, i, func(b []byte) []byte {
 					return s.AppendTokenLogprobs(b, scores[i:i+1], req.Shown(s), req.AsTokenIDs)
 				})
 			}
 		}
 		for _, p := range c.Parts(string(d.Text)) {
-			logprobs := w.of(&p)
+			logprobs := held.of(&p)
 			if p.Kind == output.Reasoning && !req.IncludeReasoning {
 				continue
 			}
@@ -155,10 +153,10 @@ func (s *Service) EachPart(ctx context.Context, g *Generation, req *Chat,
 			}
 		}
 		if !c.Finished {
-			w.forget(c)
+			held.forget(c)
 			return nil
 		}
-		if tail := w.tail(c.read); len(tail) > 0 {
+		if tail := held.tail(c.read); len(tail) > 0 {
 			return f(output.Part{Kind: output.Content}, tail)
 		}
 		return nil

@@ -190,7 +190,7 @@ func (s *Sampling) decodeStream(f *wire.Fields) {
 		if wire.IsNull(raw) {
 			return nil
 		}
-		v, ok := wire.LaxBool(raw)
+		v, ok := wire.CoerceBool(raw)
 		if !ok {
 			return wire.BadRequest("stream_options",
 				"`stream_options.%s` must be a boolean, got %s", key, wire.Describe(raw))

@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// Info describes the model that Engine runs.
 	Info   *open.Info
-	Engine Engine
+	Engine Submitter
 	// Config is the program's, config.Default at least: of it count what Model says of requests,
 	// and the defaults of answers.
 	Config *config.Config
@@ -87,6 +87,9 @@ func (s *Service) Serves(name string) bool {
 	_, bad := s.CheckModel(name)
 	return bad == nil
 }
+
+// Abort ends those requests of these ids that are in flight, with what they have.
+func (s *Service) Abort(ids []string) { s.inFlight.abort(ids) }
 
 // Bind is a decoder of requests that are checked against the model.
 func Bind[T any](

@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/text/output"
+	"github.com/eagleray/eagleray/internal/text/constrain/schema"
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // Tool is a function that the answer may call.
@@ -22,10 +23,10 @@ type Tool struct {
 
 // NewTool takes a tool apart that is written as chat templates know it.
 func NewTool(raw []byte) Tool {
-	f := MemberOf(raw, "function", '{')
-	return Tool{Name: wire.UnquoteOr(MemberOf(f, "name", '"'), ""), raw: raw,
-		parameters: MemberOf(f, "parameters", '{'),
-		strict:     string(MemberOf(f, "strict", 't')) == "true"}
+	f := wire.MemberOf(raw, "function", '{')
+	return Tool{Name: wire.UnquoteOr(wire.MemberOf(f, "name", '"'), ""), raw: raw,
+		parameters: wire.MemberOf(f, "parameters", '{'), strict: string(wire.MemberOf(f, "strict",
+			't')) == "true"}
 }
 
 // toolChoice is what tool_choice asks for.
@@ -49,8 +50,6 @@ type toolUse struct {
 	allowed []string
 	// Parallel allows more calls than one.
 	Parallel bool
-	// types are those of the parameters, by function, where the model's format needs them.
-	types map[string]map[string]output.Types
 }
 
 // ChooseByWord obeys a tool_choice that is none, auto or required, and auto where tools are given
@@ -71,10 +70,10 @@ func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 	case tools == nil:
 		return ToolsMissing()
 	case choice == "auto":
-		u.choose(autoTools, nil, tools, m)
+		u.choice, u.allowed = autoTools, nil
 		return m.checkAuto()
 	case choice == "required":
-		u.choose(someTool, nil, tools, m)
+		u.choice, u.allowed = someTool, nil
 		return nil
 	}
 	return wire.BadRequest("tool_choice", "Invalid value for `tool_choice`: %s! "+
@@ -83,11 +82,11 @@ func (u *toolUse) ChooseByWord(raw []byte, tools []Tool, m *Model) *wire.Error {
 }
 
 // ChooseOne has the answer call a tool, once.
-func (u *toolUse) ChooseOne(name string, tools []Tool, m *Model) *wire.Error {
+func (u *toolUse) ChooseOne(name string, tools []Tool) *wire.Error {
 	if tools == nil {
 		return ToolsMissing()
 	}
-	u.choose(oneTool, []string{name}, tools, m)
+	u.choice, u.allowed = oneTool, []string{name}
 	return checkNamedTool(name, tools)
 }
 
@@ -118,15 +117,8 @@ func (u *toolUse) ChooseAmong(at wire.Path, mode string, names []string, tools [
 	if len(names) == 0 {
 		return wire.BadRequest("tool_choice", "`%s` must name a tool", at.Member("tools"))
 	}
-	u.choose(choice, names, tools, m)
+	u.choice, u.allowed = choice, names
 	return nil
-}
-
-func (u *toolUse) choose(choice toolChoice, allowed []string, tools []Tool, m *Model) {
-	u.choice, u.allowed = choice, allowed
-	if m.format != nil && m.format.Typed {
-		u.types = parameterTypes(tools)
-	}
 }
 
 // ToolsMissing is the error of a tool_choice where there are no tools.
@@ -167,9 +159,8 @@ func checkNamedTool(name string, tools []Tool) *wire.Error {
 // toolName is what the name of a function looks like.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
-// SetTools wants of the tools what vLLM wants before the template sees them.
-func (c *Conversation) SetTools(tools []Tool) *wire.Error {
-	c.Tools = tools
+// checkTools wants of tools what vLLM wants before the template sees them.
+func checkTools(tools []Tool) *wire.Error {
 	seen := map[string]bool{}
 	for i, t := range tools {
 		switch {
@@ -190,4 +181,22 @@ func (c *Conversation) SetTools(tools []Tool) *wire.Error {
 				"field entirely.")
 	}
 	return nil
+}
+
+// parameterTypes says which types the parameters of functions may have. It reads the schema of a
+// tool when that is called.
+func parameterTypes(tools []Tool) func(function, parameter string) typed.Types {
+	known := map[string]map[string]typed.Types{}
+	return func(function, parameter string) typed.Types {
+		types, ok := known[function]
+		if !ok {
+			for _, t := range tools {
+				if t.Name == function && t.parameters != nil {
+					types = schema.Types(string(t.parameters))
+				}
+			}
+			known[function] = types
+		}
+		return types[parameter]
+	}
 }

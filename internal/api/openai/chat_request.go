@@ -169,16 +169,16 @@ func decodeToolChoice(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 		return
 	}
 	if wire.TypeOf(raw) != "allowed_tools" {
-		f.Fail(r.ChooseOne(generate.NewTool(raw).Name, r.Tools, m))
+		f.Fail(r.ChooseOne(generate.NewTool(raw).Name, r.Tools))
 		return
 	}
 	at := wire.Path("tool_choice").Member("allowed_tools")
-	raw = generate.MemberOf(raw, "allowed_tools", '{')
+	raw = wire.MemberOf(raw, "allowed_tools", '{')
 	var names []string
-	for _, t := range jsonx.Elements(generate.MemberOf(raw, "tools", '[')) {
+	for _, t := range jsonx.Elements(wire.MemberOf(raw, "tools", '[')) {
 		names = append(names, generate.NewTool(t).Name)
 	}
-	f.Fail(r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names,
+	f.Fail(r.ChooseAmong(at, wire.UnquoteOr(wire.MemberOf(raw, "mode", '"'), ""), names,
 		r.Tools, m))
 }
 

@@ -32,15 +32,6 @@ func decodeActivation(f *wire.Fields, m *generate.Model) bool {
 	return f.OptBool("use_activation", f.OptBool("activation", m.Pooling.Classes.Activate))
 }
 
-type classifyResponse struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Data    []classify     `json:"data"`
-	Usage   wire.UsageInfo `json:"usage"`
-}
-
 // classify is the answer for one text.
 type classify struct {
 	Index int `json:"index"`
@@ -58,8 +49,7 @@ func (s *API) classify(r *server.Request, req *classifyRequest) (any, error) {
 		return nil, err
 	}
 	head := s.Model.Pooling.Classes
-	answer := classifyResponse{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
-		Data: make([]classify, len(vectors)), Usage: usageOfPrompts(g)}
+	list := newAnswer[classify](g, len(vectors))
 	for i, v := range vectors {
 		values, err := head.Of(v, req.activate)
 		if err != nil {
@@ -70,9 +60,9 @@ func (s *API) classify(r *server.Request, req *classifyRequest) (any, error) {
 		if req.tokens {
 			c.PromptTokenIDs = prompts[i].Prompt
 		}
-		answer.Data[i] = c
+		list.Data[i] = c
 	}
-	return answer, nil
+	return list, nil
 }
 
 // poolingRequest is the body of POST /pooling: what of a model's vectors, the task says.
@@ -113,15 +103,6 @@ func decodePooling(f *wire.Fields, m *generate.Model) (*poolingRequest, *wire.Er
 	return r, f.Err
 }
 
-type poolingResponse struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Data    []poolOut      `json:"data"`
-	Usage   wire.UsageInfo `json:"usage"`
-}
-
 type poolOut struct {
 	Index          int     `json:"index"`
 	Object         string  `json:"object"`
@@ -135,18 +116,17 @@ func (s *API) poolTask(r *server.Request, req *poolingRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := poolingResponse{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
-		Data: make([]poolOut, len(vectors)), Usage: usageOfPrompts(g)}
+	list := newAnswer[poolOut](g, len(vectors))
 	for i, v := range vectors {
 		if head := s.Model.Pooling.Classes; head == nil {
 			v = req.cut(v)
 		} else if v, err = head.Of(v, req.activate); err != nil {
 			return nil, err
 		}
-		answer.Data[i] = poolOut{Index: i, Object: "pooling", Data: req.encode(v)}
+		list.Data[i] = poolOut{Index: i, Object: "pooling", Data: req.encode(v)}
 		if req.tokens {
-			answer.Data[i].PromptTokenIDs = prompts[i].Prompt
+			list.Data[i].PromptTokenIDs = prompts[i].Prompt
 		}
 	}
-	return answer, nil
+	return list, nil
 }

@@ -69,15 +69,6 @@ func checkDimensions(p *open.Pooling, d int64) *wire.Error {
 	return nil
 }
 
-type embeddingResponse struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Data    []embedding    `json:"data"`
-	Usage   wire.UsageInfo `json:"usage"`
-}
-
 // embedding is one vector: its numbers, or as base64 of little-endian float32.
 type embedding struct {
 	Index     int    `json:"index"`
@@ -108,16 +99,15 @@ func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := embeddingResponse{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
-		Data: make([]embedding, len(vectors)), Usage: usageOfPrompts(g)}
+	list := newAnswer[embedding](g, len(vectors))
 	for i, v := range vectors {
 		e := embedding{Index: i, Object: "embedding", Embedding: req.encode(req.cut(v))}
 		if req.tokens {
 			e.PromptTokenIDs = prompts[i].Prompt
 		}
-		answer.Data[i] = e
+		list.Data[i] = e
 	}
-	return answer, nil
+	return list, nil
 }
 
 // cut is what is wanted of a vector.

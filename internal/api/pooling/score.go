@@ -74,15 +74,6 @@ func scoresPairs(m *generate.Model) bool {
 	return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0
 }
 
-type scoreResponse struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Data    []scoreItem    `json:"data"`
-	Usage   wire.UsageInfo `json:"usage"`
-}
-
 type scoreItem struct {
 	Index  int     `json:"index"`
 	Object string  `json:"object"`
@@ -95,12 +86,11 @@ func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := scoreResponse{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
-		Data: make([]scoreItem, len(scores)), Usage: usageOfPrompts(g)}
+	list := newAnswer[scoreItem](g, len(scores))
 	for i, x := range scores {
-		answer.Data[i] = scoreItem{Index: i, Object: "score", Score: x}
+		list.Data[i] = scoreItem{Index: i, Object: "score", Score: x}
 	}
-	return answer, nil
+	return list, nil
 }
 
 // scores are those of each document with its query.

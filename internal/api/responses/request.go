@@ -315,9 +315,9 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 		if bad != nil {
 			return bad
 		}
-		return r.ChooseOne(name, r.Tools, r.m)
+		return r.ChooseOne(name, r.Tools)
 	case "allowed_tools":
-		list := generate.MemberOf(raw, "tools", '[')
+		list := wire.MemberOf(raw, "tools", '[')
 		if list == nil {
 			return at.Member("tools").Bad("must be a list of tools")
 		}
@@ -329,12 +329,12 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 		}); bad != nil {
 			return bad
 		}
-		return r.ChooseAmong(at, wire.UnquoteOr(generate.MemberOf(raw, "mode", '"'), ""), names,
+		return r.ChooseAmong(at, wire.UnquoteOr(wire.MemberOf(raw, "mode", '"'), ""), names,
 			r.Tools, r.m)
 	default:
 		return at.Bad("of type %s is not supported by this server: it must be none, auto, "+
 			"required, a function or allowed_tools",
-			wire.Clip(string(wire.OrNull(generate.MemberOf(raw, "type", '"')))))
+			wire.Clip(string(wire.OrNull(wire.MemberOf(raw, "type", '"')))))
 	}
 }
 

@@ -20,7 +20,7 @@ type Inside struct {
 
 // Posts reports whether a POST of a path is answered.
 func (s *Server) Posts(path string) bool {
-	r := s.routes[path]
+	r := s.resources[path]
 	return r != nil && r.methods[http.MethodPost] != nil
 }
 
@@ -46,7 +46,7 @@ func (s *Server) answerInside(w *memory, r *Request) (err error) {
 			err = &wire.Error{Status: http.StatusInternalServerError, Message: InternalError}
 		}
 	}()
-	return s.routes[r.URL.Path].methods[http.MethodPost](w, r)
+	return s.resources[r.URL.Path].methods[http.MethodPost](w, r)
 }
 
 // memory keeps an answer.

@@ -52,15 +52,15 @@ type Options struct {
 // Server is the transport of the API: it knows who asks, and which route, and not what is asked. It
 // is safe for concurrent use once its routes are added.
 type Server struct {
-	opt    Options
-	lim    wire.Limits
-	log    *slog.Logger
-	keys   keyring
-	cors   cors
-	routes map[string]*route
-	load   atomic.Int64
-	quota  quota
-	bodies *bodyBudget
+	opt       Options
+	lim       wire.Limits
+	log       *slog.Logger
+	keys      keyring
+	cors      cors
+	resources map[string]*resource
+	load      atomic.Int64
+	quota     quota
+	bodies    *bodyBudget
 	// unknown remembers the names of unknown fields that have been logged.
 	unknown  sync.Map
 	unknowns atomic.Int64
@@ -69,10 +69,11 @@ type Server struct {
 // New makes a Server without routes.
 func New(o Options) *Server {
 	c := &o.Config
-	s := &Server{opt: o, lim: o.Limits.WithDefaults(), log: o.Log, routes: map[string]*route{},
-		keys:  newKeyring(c.APIKeys),
-		quota: quota{limit: c.MaxRequestsPerKey},
-		cors:  cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
+	s := &Server{opt: o, lim: o.Limits.WithDefaults(), log: o.Log,
+		resources: map[string]*resource{},
+		keys:      newKeyring(c.APIKeys),
+		quota:     quota{limit: c.MaxRequestsPerKey},
+		cors:      cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -211,7 +212,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 
 // dispatch runs the checks in order, cheapest and most general first, then the handler.
 func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
-	found *route) (err error) {
+	found *resource) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
@@ -249,7 +250,7 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 // admit refuses what is not for this server, or not for this client. A browser's question about
 // what it may ask is answered.
 func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
-	found *route) (answered bool, err error) {
+	found *resource) (answered bool, err error) {
 	if bad := guard.check(r.Request); bad != nil {
 		return false, bad
 	}
@@ -274,7 +275,7 @@ func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 }
 
 // record writes the access log and the metrics of a request.
-func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
+func (s *Server) record(r *http.Request, found *resource, status int, bytes int64,
 	took time.Duration) {
 	pattern, method := "other", "other"
 	if found != nil {

@@ -116,7 +116,7 @@ func (f *Fields) ParseBool(name string, raw []byte, otherwise bool) bool {
 	if raw == nil {
 		return otherwise
 	}
-	v, ok := LaxBool(raw)
+	v, ok := CoerceBool(raw)
 	if !ok {
 		f.Fail(BadRequest(name, "`%s` must be a boolean, got %s", name, Describe(raw)))
 		return otherwise
@@ -204,7 +204,7 @@ func (f *Fields) Unsupported(name string, neutral ...string) {
 		return
 	}
 	for _, n := range neutral {
-		if string(raw) == n || laxEqual(raw, []byte(n)) {
+		if string(raw) == n || coercesTo(raw, []byte(n)) {
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func IsNull(raw []byte) bool { return string(raw) == "null" }
 
 // ParseInt reads an integer that stands in the field name.
 func ParseInt(name string, raw []byte) (int64, *Error) {
-	v, fault := laxInt(raw)
+	v, fault := coerceInt(raw)
 	switch fault {
 	case notOfType:
 		return 0, BadRequest(name, "`%s` must be an integer, got %s", name, shown(raw))
@@ -237,7 +237,7 @@ func ParseInt(name string, raw []byte) (int64, *Error) {
 
 // ParseFloat reads a finite number that stands in the field name.
 func ParseFloat(name string, raw []byte) (float64, *Error) {
-	v, fault := laxFloat(raw)
+	v, fault := coerceFloat(raw)
 	switch fault {
 	case notOfType:
 		return 0, BadRequest(name, "`%s` must be a number, got %s", name, shown(raw))

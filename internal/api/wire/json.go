@@ -120,3 +120,16 @@ func UnquoteOr(raw []byte, otherwise string) string {
 	}
 	return Unquote(raw)
 }
+
+// MemberOf returns a member of an object, nil where there is none that begins so.
+func MemberOf(object []byte, name string, begin byte) []byte {
+	if len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	for key, raw := range jsonx.Members(object) {
+		if key == name && raw[0] == begin {
+			return raw
+		}
+	}
+	return nil
+}

@@ -17,12 +17,6 @@ func (r *Reader) separator() (sep byte, at int) {
 	return 0, at
 }
 
-// start is the offset of the next value; it is the text's length at the end.
-func (r *Reader) start() int {
-	_, at := r.separator()
-	return at
-}
-
 func (r *Reader) space(at int) int {
 	for at < len(r.data) {
 		switch r.data[at] {

@@ -92,6 +92,12 @@ func (r *Reader) Offset() int { return int(r.dec.InputOffset()) }
 // Left is the number of bytes not read yet.
 func (r *Reader) Left() int { return len(r.data) - r.Offset() }
 
+// Start is the offset of the next value or name; it is the text's length at the end.
+func (r *Reader) Start() int {
+	_, at := r.separator()
+	return at
+}
+
 // Kind is the first byte of the next value, '0' for any number, '}' or ']' at the end of an object
 // or array. It is 0 where no value can be; the next read has the error.
 func (r *Reader) Kind() byte { return byte(r.dec.PeekKind()) }
@@ -164,7 +170,7 @@ func (r *Reader) expect(kind byte, want string) error {
 	if got == kind {
 		return nil
 	}
-	at := r.start()
+	at := r.Start()
 	if got == 0 || got == '}' || got == ']' || r.isName() {
 		_, err := r.dec.ReadValue()
 		return r.explain(err)
@@ -239,7 +245,7 @@ func (r *Reader) Raw() ([]byte, error) {
 		}
 		return text, nil
 	}
-	start := r.start()
+	start := r.Start()
 	for depth, outer := r.dec.StackDepth(), r.dec.StackDepth(); ; {
 		token, err := r.dec.ReadToken()
 		if err != nil {
@@ -354,7 +360,17 @@ func appendUnquoted(dst, quoted []byte) []byte {
 	return dst
 }
 
-// errorAt says where in the text the fault is.
+// Error is what is wrong with a text, and where.
+type Error struct {
+	Offset int // of the byte at fault
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() + " at byte " + strconv.Itoa(e.Offset) }
+
+// Unwrap returns what is wrong, without the place.
+func (e *Error) Unwrap() error { return e.Err }
+
 func errorAt(offset int, format string, args ...any) error {
-	return fmt.Errorf(format+" at byte "+strconv.Itoa(offset), args...)
+	return &Error{Offset: offset, Err: fmt.Errorf(format, args...)}
 }

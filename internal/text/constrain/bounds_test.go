@@ -123,7 +123,7 @@ func TestBounds(t *testing.T) {
 			}) + `},"properties":{` + many(3000, ",", func(j int) string {
 				return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/d%d"}`, j, j)
 			}) + `}}`
-		}), "more than 4000000 operations", true},
+		}), compiles, true},
 		{"doubling", doubling(""), compiles, false},
 		{"doubling or a letter", doubling(` | "a"`), compiles, false},
 		{"doubling or nothing", doubling(` | ""`), compiles, true},

@@ -145,11 +145,11 @@ func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym,
 	case JSONObject:
 		start = jsonObject(g, s.Compact)
 	case JSONSchema:
-		start, err = schemas(g, s, limits)(s.Text, false)
+		start, err = newSchemas(g, s, limits).compile(s.Text, false)
 	case StructuralTag:
 		start, err = tag.Compile(s.Text, g, host(g, s, v, limits))
 	case Grammar:
-		start, place, err = grammar(g, s.Text, schemas(g, s, limits), v)
+		start, place, err = grammar(g, s.Text, newSchemas(g, s, limits), v)
 	default:
 		err = &Error{Code: cfg.GrammarUnsupported,
 			Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
@@ -172,40 +172,57 @@ func refused(err error) error {
 }
 
 // schemas compiles the schemas of a constraint: what they may take is for all of them.
-func schemas(g *cfg.Grammar, s Spec, limits Limits) func(string, bool) (cfg.Sym, error) {
+type schemas struct {
+	g       *cfg.Grammar
+	options schema.Options
+	limits  schema.Limits
+}
+
+func newSchemas(g *cfg.Grammar, s Spec, limits Limits) *schemas {
 	left := limits.Schema
-	return func(text string, closed bool) (cfg.Sym, error) {
-		return schema.Compile(text, g, schema.Options{Compact: s.Compact,
-			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Fuel: limits.Schema,
-			Left: &left})
-	}
+	return &schemas{g, schema.Options{Compact: s.Compact, Closed: s.Closed, AnyOrder: s.AnyOrder},
+		schema.Limits{Fuel: limits.Schema, Left: &left}}
+}
+
+// compile is the symbol of a schema's valid texts; closed leaves out what it does not mention.
+func (s *schemas) compile(text string, closed bool) (cfg.Sym, error) {
+	o := s.options
+	o.Closed = closed || o.Closed
+	return schema.Compile(text, s.g, o, s.limits)
+}
+
+// members are those of the objects of a schema, in which it leaves out what it does not mention.
+func (s *schemas) members(text string) (schema.Object, error) {
+	o := s.options
+	o.Closed = true
+	return schema.Members(text, s.g, o, s.limits)
 }
 
 // host compiles what is inside of structural tags.
 func host(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) tag.Host {
-	schema := schemas(g, s, limits)
+	of := newSchemas(g, s, limits)
 	return tag.Host{
 		Special:   v.Special,
 		IsSpecial: func(id int32) bool { return slices.Contains(v.texts, id) },
 		Texts:     slices.Sorted(maps.Keys(v.special)),
-		Schema:    schema,
+		Schema:    of.compile,
+		Members:   of.members,
 		Pattern:   func(text string) (cfg.Sym, error) { return pattern(g, text) },
 		Grammar: func(text string) (cfg.Sym, error) {
-			start, _, err := grammar(g, text, schema, v)
+			start, _, err := grammar(g, text, of, v)
 			return start, err
 		},
 	}
 }
 
 // grammar is that of a text in one of the notations: one with ::= is EBNF, another is Lark's.
-func grammar(g *cfg.Grammar, text string, schema func(string, bool) (cfg.Sym, error),
-	v *Vocabulary) (cfg.Sym, string, error) {
+func grammar(g *cfg.Grammar, text string, of *schemas, v *Vocabulary) (cfg.Sym, string, error) {
 
 	if strings.Contains(text, "::=") {
 		return ebnf.Compile(text, g, v.Special)
 	}
 	return lark.Compile(text, g, lark.Host{Special: v.Special,
-		Schema: func(text string) (cfg.Sym, error) { return schema(text, false) }})
+		Schema: func(text string) (cfg.Sym, error) { return of.compile(text, false) }})
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {

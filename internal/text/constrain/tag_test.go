@@ -256,14 +256,45 @@ func TestStyles(t *testing.T) {
 		}
 	}
 	for member, pointer := range map[string]string{
-		`{"type":"string","format":"date"}`: "/format/json_schema/properties/x/format",
-		`{"$ref":"#/$defs/none"}`:           "/format/json_schema/properties/x/$ref",
-		`{"type":"integ"}`:                  "/format/json_schema/properties/x/type",
+		`{"type":["string","array"]}`: "/format/json_schema/properties/x",
+		`{"$ref":"#/$defs/none"}`:     "/format/json_schema/properties/x/$ref",
+		`{"type":"integ"}`:            "/format/json_schema/properties/x/type",
 	} {
 		_, err := Compile(tagOf(
 			`{"type":"json_schema","style":"qwen_xml","json_schema":{"type":"object","properties":{"x":`+member+`}}}`), v, Limits{})
 		if e, ok := err.(*Error); !ok || e.Pointer != pointer {
 			t.Errorf("%s: %v, want an error at %s", member, err, pointer)
+		}
+	}
+}
+
+// TestStyledSchemas: what a schema says of a member holds in a style as it does in JSON.
+func TestStyledSchemas(t *testing.T) {
+	v := small()
+	for schema, values := range map[string]map[string]bool{
+		`{"type":"string","format":"date"}`: {"2024-02-29": true, "2023-02-29": false, "x": false},
+		`{"allOf":[{"$ref":"#/$defs/short"},{"pattern":"^a"}]}`: {"ab": true, "abcd": false,
+			"b": false},
+		`{"not":{"enum":["no"]},"type":"string","maxLength":3}`: {"yes": true, "no": false},
+		`{"type":["string","integer"],"minimum":3,"maxLength":2}`: {"7": true, "1": false,
+			"ab": true, "abc": false},
+		`{"type":"string","pattern":"^\"\\\\n$"}`: {`"\n`: true, `\"\\n`: false},
+		`{"oneOf":[{"const":"a"},{"const":"b"}]}`: {"a": true, "c": false},
+		`{"type":"array","items":{"type":"string","maxLength":1}}`: {`["a"]`: true,
+			`["ab"]`: false, "a": false},
+	} {
+		c, err := Compile(tagOf(`{"type":"json_schema","style":"qwen_xml","json_schema":`+
+			`{"$defs":{"short":{"type":"string","maxLength":3}},"properties":{"x":`+schema+
+			`},"required":["x"]}}`), v, Limits{})
+		if err != nil {
+			t.Errorf("%s: %v", schema, err)
+			continue
+		}
+		for value, want := range values {
+			text := "<parameter=x>\n" + value + "\n</parameter>\n"
+			if ok, upto := admits(t, c, v, text, false); ok != want {
+				t.Errorf("%s: %s is admitted: %v (as far as %q)", schema, value, ok, upto)
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@
 // The names of parsers are vLLM's (--tool-call-parser, --reasoning-parser).
 package output
 
+import "github.com/eagleray/eagleray/internal/text/typed"
+
 // Kind says what a Part is.
 type Kind uint8
 
@@ -57,7 +59,7 @@ type Options struct {
 	State State
 	// Types says what a parameter of a function may be, for formats that write values without
 	// quotes; nil says that nothing is known.
-	Types func(function, parameter string) Types
+	Types func(function, parameter string) typed.Types
 	// ID makes the id of a call that the model gave none.
 	ID func() string
 	// Drop are texts that are no part of an answer: special tokens that are in the text only

@@ -3,6 +3,8 @@ package output
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // envelope is how a family writes calls, for a grammar that admits nothing else.
@@ -14,8 +16,8 @@ type envelope struct {
 	// numbered says that begin ends where the call's number stands, before the text middle.
 	numbered bool
 	middle   string
-	// style is how arguments are written, in xgrammar's words; "" is JSON.
-	style string
+	// style is how arguments are written; nil is JSON.
+	style *typed.Style
 }
 
 // objects are calls as JSON objects.
@@ -106,8 +108,8 @@ func (f *Format) Calls(tools []Tool, single bool) Element {
 // tag is one call.
 func (e *envelope) tag(tool *Tool) Element {
 	content := Element{"type": "json_schema", "json_schema": tool.Parameters, "closed": true}
-	if e.style != "" {
-		content["style"] = e.style
+	if e.style != nil {
+		content["style"] = e.style.Name
 	}
 	if e.numbered {
 		content = sequence(Element{"type": "regex", "pattern": "[0-9]{1,3}"}, constant(e.middle),

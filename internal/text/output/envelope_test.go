@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/text/constrain"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // byteVocabulary has a token for every byte, and those texts as special tokens; the last is the
@@ -33,9 +35,10 @@ var envelopeTools = []Tool{
 	{"now", json.RawMessage(`{"type":"object","additionalProperties":false}`)},
 }
 
-func envelopeTypes(function, parameter string) Types {
-	return map[string]Types{"get_weather.city": String, "get_weather.days": Number, "get.s": String,
-		"get.l": Array}[function+"."+parameter]
+func envelopeTypes(function, parameter string) typed.Types {
+	return map[string]typed.Types{"get_weather.city": typed.String,
+		"get_weather.days": typed.Number, "get.s": typed.String,
+		"get.l": typed.Array}[function+"."+parameter]
 }
 
 // validCall is whether a call is of one of envelopeTools, and valid.

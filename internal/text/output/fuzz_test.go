@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // FuzzParsers reads any text by every parser: in pieces as whole, without losing text where there
@@ -42,24 +44,24 @@ func FuzzParsers(f *testing.F) {
 
 // FuzzTypedArguments: what is written between tags, of whatever type, becomes JSON.
 func FuzzTypedArguments(f *testing.F) {
-	f.Add("a", "1", uint8(String))
-	f.Add("a\"b", "{\"x\": [\"\\", uint8(Object|Array|Null))
-	f.Add("k", "True", uint8(Bool))
+	f.Add("a", "1", uint8(typed.String))
+	f.Add("a\"b", "{\"x\": [\"\\", uint8(typed.Object|typed.Array|typed.Null))
+	f.Add("k", "True", uint8(typed.Bool))
 	f.Fuzz(func(t *testing.T, key, value string, kind uint8) {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) || strings.Contains(key, ">") ||
 			strings.Contains(value, "</parameter>") || strings.Contains(value, "\n<") {
 			t.Skip()
 		}
 		o := Options{Tools: FormatNamed("qwen3_xml"), ID: func() string { return "made" },
-			Types: func(string, string) Types { return Types(kind) & (1<<6 - 1) }}
+			Types: func(string, string) typed.Types { return typed.Types(kind) & typed.Any }}
 		got := fold(t, o, "<tool_call>\n<function=f>\n<parameter="+key+">\n"+value+
 			"\n</parameter>\n</function>\n</tool_call>")
 		var v map[string]any
 		if err := json.Unmarshal([]byte(got.calls[0][1]), &v); err != nil || len(v) != 1 {
 			t.Fatalf("%q: %v", got.calls[0][1], err)
 		}
-		if s, ok := v[strings.Trim(key, space)]; Types(kind)&(1<<6-1) == String && (!ok ||
-			s != value) {
+		s, ok := v[strings.Trim(key, space)]
+		if typed.Types(kind)&typed.Any == typed.String && (!ok || s != value) {
 			t.Fatalf("%q became %q", value, s)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // vector is one answer of testdata and what it says.
@@ -76,11 +78,12 @@ func (v *vector) options(t testing.TB) Options {
 }
 
 // types are those of the functions in the answers.
-func types(function, parameter string) Types {
-	return map[string]Types{"get_weather.city": String, "get_weather.days": Number,
-		"save.zip": String, "save.code": String, "save.meta": Object, "save.on": Bool,
-		"save.tags": Array, "save.r": Number,
-		"save.any": String | Number | Null}[function+"."+parameter]
+func types(function, parameter string) typed.Types {
+	return map[string]typed.Types{"get_weather.city": typed.String,
+		"get_weather.days": typed.Number,
+		"save.zip":         typed.String, "save.code": typed.String, "save.meta": typed.Object,
+		"save.on": typed.Bool, "save.tags": typed.Array, "save.r": typed.Number,
+		"save.any": typed.String | typed.Number | typed.Null}[function+"."+parameter]
 }
 
 // folded is an answer joined from its parts.

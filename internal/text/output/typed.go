@@ -3,7 +3,10 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // Formats here write each argument between tags, without quotes: what it is follows from the
@@ -31,8 +34,8 @@ func (r *reader) endMembers(n int) {
 
 // typedValue reads a value up to one of the marks and emits it as JSON: texts as they come, others
 // when they are whole. It returns the index of the mark.
-func (r *reader) typedValue(t Types, marks []string) int {
-	if t == 0 || t == String {
+func (r *reader) typedValue(t typed.Types, marks []string) int {
+	if t == 0 || t == typed.String {
 		r.argumentText(`"`)
 		i := r.until(marks, func(b []byte) { r.arguments(appendEscaped(nil, b)) })
 		if i >= 0 {
@@ -49,19 +52,19 @@ func (r *reader) typedValue(t Types, marks []string) int {
 }
 
 // literal emits a value of one of the types.
-func (r *reader) literal(t Types, text []byte) {
+func (r *reader) literal(t typed.Types, text []byte) {
 	v := bytes.TrimSpace(text)
 	switch string(v) {
 	case "True", "False":
-		if t&Bool != 0 {
+		if t&typed.Bool != 0 {
 			v = bytes.ToLower(v)
 		}
 	case "None":
-		if t&Null != 0 {
+		if t&typed.Null != 0 {
 			v = []byte("null")
 		}
 	}
-	if is := typeOf(v); is != 0 && (t&String == 0 || is != String && t&is != 0) {
+	if is := typeOf(v); is != 0 && (t&typed.String == 0 || is != typed.String && t&is != 0) {
 		r.arguments(v)
 		return
 	}
@@ -71,27 +74,27 @@ func (r *reader) literal(t Types, text []byte) {
 }
 
 // typeOf is the type of a JSON text, 0 for what is none.
-func typeOf(text []byte) Types {
+func typeOf(text []byte) typed.Types {
 	if len(text) == 0 || !json.Valid(text) {
 		return 0
 	}
 	switch text[0] {
 	case '"':
-		return String
+		return typed.String
 	case '{':
-		return Object
+		return typed.Object
 	case '[':
-		return Array
+		return typed.Array
 	case 't', 'f':
-		return Bool
+		return typed.Bool
 	case 'n':
-		return Null
+		return typed.Null
 	}
-	return Number
+	return typed.Number
 }
 
 // types are those of a parameter; 0 is unknown.
-func (r *reader) types(function, parameter string) Types {
+func (r *reader) types(function, parameter string) typed.Types {
 	if r.opt.Types == nil {
 		return 0
 	}
@@ -145,7 +148,7 @@ func qwenXML(opener, closer string, names ...string) *Format {
 		closers: []string{closer, functionEnd},
 		follows: []string{functionBegin},
 		envelope: &envelope{begin: opener + "\n<function=NAME>\n", end: "</function>\n" + closer,
-			between: "\n", style: "qwen_xml"},
+			between: "\n", style: typed.QwenXML},
 		read: func(r *reader, tag string) verdict {
 			if tag == opener {
 				r.spaces()
@@ -168,17 +171,16 @@ func qwenXML(opener, closer string, names ...string) *Format {
 }
 
 const (
-	functionBegin  = "<function="
-	functionEnd    = "</function>"
-	parameterBegin = "<parameter="
-	parameterEnd   = "</parameter>"
+	functionBegin = "<function="
+	functionEnd   = "</function>"
 )
 
 // qwenParameters reads the arguments up to the end of the function.
 func (r *reader) qwenParameters(name, closer string) {
-	between := []string{parameterBegin, functionEnd, closer}
+	begin, end := typed.QwenXML.Begin, typed.QwenXML.End
+	between := []string{begin, functionEnd, closer}
 	// A value ends where the next one begins, too.
-	ends := []string{"\n" + parameterEnd, parameterEnd, "\n" + parameterBegin, "\n" + functionEnd}
+	ends := []string{end, strings.TrimSpace(end), "\n" + begin, "\n" + functionEnd}
 	n := 0
 	for at := r.until(between, func([]byte) {}); ; n++ {
 		if at < 0 {
@@ -207,6 +209,9 @@ func (r *reader) qwenParameters(name, closer string) {
 	}
 }
 
+// glmKeyEnd and glmValue are what stands between a key and its value, with white space between.
+var glmKeyEnd, glmValue, _ = strings.Cut(typed.GLM.Text, "\n")
+
 // glm are the calls of GLM 4.5:
 //
 //	<tool_call>f
@@ -220,14 +225,14 @@ var glm = &Format{
 	closers: []string{"</tool_call>"},
 	follows: []string{},
 	envelope: &envelope{begin: "<tool_call>NAME\n", end: "</tool_call>", between: "\n",
-		style: "glm_xml"},
-	inner: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+		style: typed.GLM},
+	inner: []string{typed.GLM.Begin, glmKeyEnd, glmValue, typed.GLM.End},
 	read: func(r *reader, _ string) verdict {
-		name, at, v := r.name("\n", "<arg_key>", "</tool_call>")
+		name, at, v := r.name("\n", typed.GLM.Begin, "</tool_call>")
 		if v != called {
 			return v
 		}
-		between := []string{"<arg_key>", "</tool_call>"}
+		between := []string{typed.GLM.Begin, "</tool_call>"}
 		switch at {
 		case 0:
 			at = -1
@@ -249,12 +254,12 @@ var glm = &Format{
 				}
 				return called
 			}
-			key, end := r.word("</arg_key>")
-			if end < 0 || r.until([]string{"<arg_value>"}, func([]byte) {}) < 0 {
+			key, end := r.word(glmKeyEnd)
+			if end < 0 || r.until([]string{glmValue}, func([]byte) {}) < 0 {
 				return called
 			}
 			r.member(n, key)
-			switch r.typedValue(r.types(name, key), []string{"</arg_value>", "</tool_call>"}) {
+			switch r.typedValue(r.types(name, key), []string{typed.GLM.End, "</tool_call>"}) {
 			case -1:
 				return called
 			case 1:
@@ -275,13 +280,14 @@ var glm = &Format{
 //	</｜DSML｜invoke>
 //	</｜DSML｜function_calls>
 func dsml(calls, name string) *Format {
-	return invoked("｜DSML｜"+calls, "｜DSML｜", name, "deepseek_xml",
-		func(r *reader, _ string) (string, Types, bool) {
-			key, end := r.word(`" string="true">`, `" string="false">`, `">`)
+	s := typed.DeepSeek
+	return invoked("｜DSML｜"+calls, "｜DSML｜", name, s,
+		func(r *reader, _ string) (string, typed.Types, bool) {
+			key, end := r.word(s.Text, s.Other, `">`)
 			if end == 1 {
-				return key, Number | Bool | Null | Array | Object, true
+				return key, typed.Any &^ typed.String, true
 			}
-			return key, String, end >= 0
+			return key, typed.String, end >= 0
 		})
 }
 
@@ -293,9 +299,9 @@ func dsml(calls, name string) *Format {
 //	</invoke>
 //	</minimax:tool_call>
 func minimax(name string) *Format {
-	f := invoked("minimax:tool_call", "", name, "minimax_xml",
-		func(r *reader, function string) (string, Types, bool) {
-			key, end := r.word(`">`)
+	f := invoked("minimax:tool_call", "", name, typed.MiniMax,
+		func(r *reader, function string) (string, typed.Types, bool) {
+			key, end := r.word(typed.MiniMax.Text)
 			return key, r.types(function, key), end >= 0
 		})
 	f.Typed = true
@@ -305,18 +311,17 @@ func minimax(name string) *Format {
 // invoked are calls between tags of their own, with a tag for each argument, all of which may have
 // a prefix. parameter reads the rest of such a tag, and what the value is: false where the text
 // ends within.
-func invoked(calls, prefix, name, style string,
-	parameter func(r *reader, function string) (string, Types, bool)) *Format {
+func invoked(calls, prefix, name string, style *typed.Style,
+	parameter func(r *reader, function string) (string, typed.Types, bool)) *Format {
 	all, allEnd := "<"+calls+">", "</"+calls+">"
 	invoke, invokeEnd := "<"+prefix+`invoke name="`, "</"+prefix+"invoke>"
-	argument, argumentEnd := "<"+prefix+`parameter name="`, "</"+prefix+"parameter>"
 	return &Format{
 		Names:   []string{name},
 		openers: []string{all, invoke},
 		closers: []string{allEnd, invokeEnd},
 		envelope: &envelope{before: all + "\n", after: allEnd, begin: invoke + "NAME\">\n",
 			end: invokeEnd + "\n", style: style},
-		inner: []string{argument, argumentEnd},
+		inner: []string{style.Begin, style.End},
 		read: func(r *reader, tag string) verdict {
 			if tag != invoke {
 				r.spaces()
@@ -330,7 +335,7 @@ func invoked(calls, prefix, name, style string,
 			}
 			r.call(function, "")
 			for n := 0; ; n++ {
-				switch r.until([]string{argument, invokeEnd}, func([]byte) {}) {
+				switch r.until([]string{style.Begin, invokeEnd}, func([]byte) {}) {
 				case -1:
 					return called
 				case 1:
@@ -342,7 +347,7 @@ func invoked(calls, prefix, name, style string,
 					return called
 				}
 				r.member(n, key)
-				if r.typedValue(t, []string{argumentEnd}) < 0 {
+				if r.typedValue(t, []string{style.End}) < 0 {
 					return called
 				}
 			}

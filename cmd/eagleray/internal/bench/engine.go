@@ -15,8 +15,8 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
-// Engine is what is measured: one engine, or the router before several.
-type Engine interface {
+// Subject is what is measured: one engine, or the router before several.
+type Subject interface {
 	Info() *open.Info
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
 	Totals() engine.Totals
@@ -43,7 +43,7 @@ type Throughput struct {
 
 // MeasureThroughput submits all samples at once and waits for their outputs, sampled at temperature
 // 1 without an end before their length, as `vllm bench throughput` does.
-func MeasureThroughput(ctx context.Context, e Engine,
+func MeasureThroughput(ctx context.Context, e Subject,
 	o ThroughputOptions) (Throughput, error) {
 	t := Throughput{Requests: len(o.Samples)}
 	prompts := make([][]int32, len(o.Samples))
@@ -112,7 +112,7 @@ func (t Throughput) JSON() map[string]any {
 
 // submit queues a request that ends after output tokens and not before, and samples from the whole
 // vocabulary as the model gives it, whatever its generation config says.
-func submit(ctx context.Context, e Engine, prompt []int32, output int, seed uint64,
+func submit(ctx context.Context, e Subject, prompt []int32, output int, seed uint64,
 	raw bool) (engine.Stream, error) {
 	o := sample.Overrides{Seed: seed, IgnoreEOS: true, Settings: sample.Settings{MaxTokens: &output,
 		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0),
@@ -181,7 +181,7 @@ type Latency struct {
 
 // MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does,
 // then measures the memory bandwidth beside it.
-func MeasureLatency(ctx context.Context, e Engine, o LatencyOptions) (*Latency, error) {
+func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency, error) {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6174))
 	prompts := make([][]int32, o.BatchSize)
 	for i := range prompts {
@@ -218,7 +218,7 @@ func MeasureLatency(ctx context.Context, e Engine, o LatencyOptions) (*Latency, 
 
 // runBatch runs the prompts together. decode is the time after the first token of the last one: it
 // is prefilled last, and from then on every step decodes all.
-func runBatch(ctx context.Context, e Engine, o LatencyOptions, prompts [][]int32,
+func runBatch(ctx context.Context, e Subject, o LatencyOptions, prompts [][]int32,
 	rng *rand.Rand) (took, decode time.Duration, err error) {
 	begun := time.Now()
 	streams := make([]engine.Stream, 0, len(prompts))

@@ -272,21 +272,20 @@ func (c *compiler) dependencies(k *value, all *sets, track bool) *sets {
 // unevaluated applies the keywords of that name, which look at what no other keyword of the schema
 // and of those applied to the same value has.
 func (c *compiler) unevaluated(v *value, all *sets) *sets {
-	b := c.text.b
 	r := *all
 	if k := v.get("unevaluatedProperties"); k != nil {
 		n := c.schemaOf(k, false)
 		r.objects = nil
 		for _, x := range all.objects {
 			o := c.anyObject()
-			o.cells = []cell{{b.JSONText(), n}}
+			o.cells = []cell{{c.text.any(), n}}
 			if x.seen != regex.Empty {
 				o.cells = []cell{{x.seen, top}}
-				if left := c.without(b.JSONText(), x.seen); !c.dead(left) {
+				if left := c.without(c.text.any(), x.seen); !c.dead(left) {
 					o.cells = append(o.cells, cell{left, n})
 				}
 			}
-			o.seen = b.JSONText()
+			o.seen = c.text.any()
 			if z := c.andObjects(x, o); z != nil {
 				r.objects = append(r.objects, z)
 			}

@@ -21,41 +21,51 @@ type Options struct {
 // Compile adds the symbols of a schema to a greedy grammar and returns the one for its valid texts.
 // An error is an *cfg.Error.
 func Compile(text string, g *cfg.Grammar, options Options, lim Limits) (start cfg.Sym, err error) {
+	err = with(text, texts{b: g.B}, options, lim, func(c *compiler) {
+		e := newEmitter(c, g)
+		start = e.symbol(c.schemaOf(c.docs.root, false))
+		e.run()
+		if c.err == nil && !productive(g, start) {
+			c.fail(&cfg.Error{Code: cfg.SchemaUnsatisfiable, Subject: "unsatisfiable",
+				Reason: "no value is valid against the schema"})
+		}
+	})
+	if err != nil {
+		return cfg.None, err
+	}
+	return start, nil
+}
+
+// with calls do with a compiler for a schema. The error is that of the compiler.
+func with(text string, t texts, options Options, lim Limits, do func(c *compiler)) (err error) {
 	lim = lim.withDefaults()
 	if len(text) > lim.Bytes {
-		return cfg.None, &cfg.Error{Code: cfg.SchemaTooComplex, Subject: "size",
+		return &cfg.Error{Code: cfg.SchemaTooComplex, Subject: "size",
 			Reason: "the schema is longer than the limit"}
 	}
 	root, values, err := parse(text, lim)
 	if err != nil {
-		return cfg.None, err
+		return err
 	}
-	c := &compiler{lim: lim, text: texts{g.B}, docs: newDocuments(root), ids: map[string]id{},
+	c := &compiler{lim: lim, text: t, docs: newDocuments(root), ids: map[string]id{},
 		patterns: map[string]regex.Ex{}, left: lim.Left, options: options}
 	c.nodes = []node{{op: opTop}, {op: opBottom, sets: &sets{}}}
 	defer func() {
-		g.B.Hold(-c.held) // what is made of it is counted by itself
+		t.b.Hold(-c.held) // what is made of it is counted by itself
 		if p := recover(); p != nil {
 			if _, ok := p.(abandoned); !ok {
 				panic(p)
 			}
 			c.place()
-			start, err = cfg.None, c.err
+		}
+		if c.err != nil {
+			err = c.err
 		}
 	}()
 	c.spend(len(text)/perText + 2*values)
 	c.hold(values * valueBytes)
-	e := newEmitter(c, g)
-	start = e.symbol(c.schemaOf(root, false))
-	e.run()
-	if c.err == nil && !productive(g, start) {
-		c.fail(&cfg.Error{Code: cfg.SchemaUnsatisfiable, Subject: "unsatisfiable",
-			Reason: "no value is valid against the schema"})
-	}
-	if c.err != nil {
-		return cfg.None, c.err
-	}
-	return start, nil
+	do(c)
+	return nil
 }
 
 // perText is how many bytes of a text are read in the time of an operation, valueBytes what a value

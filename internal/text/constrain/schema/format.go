@@ -6,12 +6,12 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
 )
 
-// search is the strings, as they stand between quotes, in which a pattern is found.
+// search is the strings in which a pattern is found.
 func (c *compiler) search(p string) (regex.Ex, error) {
 	if x, ok := c.patterns[p]; ok {
 		return x, nil
 	}
-	x, err := c.text.b.Pattern(p, regex.Syntax{JSON: true, Search: true})
+	x, err := c.text.found(p)
 	if err == nil {
 		c.patterns[p] = x
 	}
@@ -27,7 +27,7 @@ func (c *compiler) format(name string) (regex.Ex, bool) {
 	x, err := c.search("^(?:" + p + ")$")
 	if err != nil {
 		c.unsupported("format", "the format %s: %v", name, err)
-		return c.text.b.JSONText(), true
+		return c.text.any(), true
 	}
 	if name == "hostname" || name == "idn-hostname" {
 		// Labels with hyphens in the third and fourth place are encoded ones: not all are right.
@@ -35,7 +35,7 @@ func (c *compiler) format(name string) (regex.Ex, bool) {
 		if err != nil {
 			c.unsupported("format", "the format %s: %v", name, err)
 		}
-		x = c.text.b.Minus(c.text.b.And(x, c.text.b.Rep(c.text.b.JSONRune(), 1, 253)), encoded)
+		x = c.text.b.Minus(c.text.b.And(x, c.text.b.Rep(c.text.rune(), 1, 253)), encoded)
 	}
 	return x, true
 }

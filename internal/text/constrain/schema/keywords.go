@@ -148,7 +148,7 @@ func (c *compiler) properties(v *value, track bool) *objects {
 	if k := v.get("additionalProperties"); k != nil {
 		rest, o.open = c.schemaOf(k, false), true
 	}
-	o.cells = []cell{{b.JSONText(), rest}}
+	o.cells = []cell{{c.text.any(), rest}}
 	seen := regex.Empty
 	if k := v.get("patternProperties"); k != nil {
 		if k.kind != kObject {
@@ -157,8 +157,8 @@ func (c *compiler) properties(v *value, track bool) *objects {
 		}
 		o.open = true
 		// Each pattern cuts every cell in two. The rest is for keys that no pattern has.
-		o.cells = []cell{{b.JSONText(), top}}
-		none := b.JSONText()
+		o.cells = []cell{{c.text.any(), top}}
+		none := c.text.any()
 		for i, p := range k.names {
 			x := c.keyPattern(k.list[i], p)
 			n := c.schemaOf(k.list[i], false)
@@ -167,7 +167,7 @@ func (c *compiler) properties(v *value, track bool) *objects {
 			}
 			seen = b.Or(seen, x)
 			none = c.without(none, x)
-			out := c.without(b.JSONText(), x)
+			out := c.without(c.text.any(), x)
 			cells := []cell{{x, n}}
 			if !c.dead(out) {
 				cells = append(cells, cell{out, top})
@@ -176,7 +176,7 @@ func (c *compiler) properties(v *value, track bool) *objects {
 		}
 		if rest != top && !c.dead(none) {
 			cells := []cell{{none, rest}}
-			if with := b.Minus(b.JSONText(), none); !c.dead(with) {
+			if with := b.Minus(c.text.any(), none); !c.dead(with) {
 				cells = append(cells, cell{with, top})
 			}
 			o.cells = c.andCells(o.cells, cells)
@@ -194,12 +194,12 @@ func (c *compiler) properties(v *value, track bool) *objects {
 			if patterns != nil {
 				for j, p := range patterns.names {
 					c.spend(len(name))
-					if b.Match(c.keyPattern(patterns.list[j], p), regex.JSONSpell(name)) {
+					if b.Match(c.keyPattern(patterns.list[j], p), c.text.spell(name)) {
 						n = c.and(n, c.schemaOf(patterns.list[j], false))
 					}
 				}
 			}
-			names = append(names, regex.JSONSpell(name))
+			names = append(names, c.text.spell(name))
 			o.props = append(o.props, prop{name: name, node: n, named: true})
 			if c.bad() {
 				return o
@@ -211,7 +211,7 @@ func (c *compiler) properties(v *value, track bool) *objects {
 	}
 	if track {
 		if v.get("additionalProperties") != nil {
-			seen = b.JSONText()
+			seen = c.text.any()
 		}
 		o.seen = seen
 	}
@@ -223,7 +223,7 @@ func (c *compiler) keyPattern(at *value, p string) regex.Ex {
 	x, err := c.search(p)
 	if err != nil {
 		c.badPattern(at, "patternProperties", p, err)
-		return c.text.b.JSONText()
+		return c.text.any()
 	}
 	return x
 }
@@ -241,14 +241,13 @@ func (c *compiler) propertyNames(k *value, all *sets) *sets {
 	if s == nil {
 		return nil
 	}
-	b := c.text.b
 	o := c.anyObject()
 	switch {
 	case s.strings == nil:
 		o.cells[0].node = bottom
 	case !c.text.isAll(s.strings):
 		keys := c.text.of(s.strings)
-		o.cells = []cell{{keys, top}, {c.without(b.JSONText(), keys), bottom}}
+		o.cells = []cell{{keys, top}, {c.without(c.text.any(), keys), bottom}}
 	}
 	return c.narrowObjects(all, o)
 }

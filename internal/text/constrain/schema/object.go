@@ -18,7 +18,7 @@ type prop struct {
 
 // cell is a set of keys whose values are of one schema.
 type cell struct {
-	keys regex.Ex // as they stand between quotes
+	keys regex.Ex // as texts spells them
 	node id
 }
 
@@ -41,7 +41,7 @@ type objects struct {
 }
 
 func (c *compiler) anyObject() *objects {
-	return &objects{cells: []cell{{c.text.b.JSONText(), top}}, most: regex.Inf}
+	return &objects{cells: []cell{{c.text.any(), top}}, most: regex.Inf}
 }
 
 // fewProps is up to how many keys are searched one by one.
@@ -67,11 +67,11 @@ func (o *objects) find(name string) int {
 func (c *compiler) rest(o *objects, name string) id {
 	spelled := ""
 	for _, x := range o.cells {
-		if x.keys == c.text.b.JSONText() {
+		if x.keys == c.text.any() {
 			return x.node
 		}
 		if spelled == "" {
-			spelled = regex.JSONSpell(name)
+			spelled = c.text.spell(name)
 		}
 		c.spend(len(name))
 		if c.text.b.Match(x.keys, spelled) {
@@ -133,7 +133,7 @@ func (c *compiler) andProp(p, q prop, named bool) prop {
 
 func (c *compiler) andCells(x, y []cell) []cell {
 	b := c.text.b
-	all := b.JSONText()
+	all := c.text.any()
 	var out []cell
 	for _, p := range x {
 		for _, q := range y {
@@ -225,7 +225,7 @@ func (c *compiler) trim(o *objects) bool {
 // cannot be.
 func (c *compiler) fits(p prop, x exist) id {
 	c.spend(len(p.name))
-	if p.node == bottom || !c.text.b.Match(x.keys, regex.JSONSpell(p.name)) {
+	if p.node == bottom || !c.text.b.Match(x.keys, c.text.spell(p.name)) {
 		return bottom
 	}
 	if n := c.and(p.node, x.node); !c.empty(n) {
@@ -314,7 +314,7 @@ func (c *compiler) notObjects(o *objects) []*objects {
 	}
 	var names []string
 	for _, p := range o.props {
-		names = append(names, regex.JSONSpell(p.name))
+		names = append(names, c.text.spell(p.name))
 		switch {
 		case p.required: // without the key, or with another value
 			add(func(r *objects) { r.props = []prop{{name: p.name, node: c.not(p.node)}} })
@@ -341,7 +341,7 @@ func (c *compiler) notObjects(o *objects) []*objects {
 	}
 	for _, e := range o.exists {
 		add(func(r *objects) {
-			r.cells = []cell{{e.keys, c.not(e.node)}, {b.Minus(b.JSONText(), e.keys), top}}
+			r.cells = []cell{{e.keys, c.not(e.node)}, {b.Minus(c.text.any(), e.keys), top}}
 		})
 	}
 	return out

@@ -185,7 +185,7 @@ func (c *compiler) pattern(at *value, p string) regex.Ex {
 	x, err := c.search(p)
 	if err != nil {
 		c.badPattern(at, "pattern", p, err)
-		return c.text.b.JSONText()
+		return c.text.any()
 	}
 	return x
 }

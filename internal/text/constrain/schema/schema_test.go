@@ -79,19 +79,20 @@ func TestCases(t *testing.T) {
 // TestJSON has texts that are no schema.
 func TestJSON(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           "line 1, column 1: a value is missing",
-		"{\n\"a\":1,}":               "line 2, column 7: a key is missing",
+		"":                           "line 1, column 1: unexpected end",
+		"{\n\"a\":1,}":               "line 2, column 7: expected a key in quotes after a comma",
 		`{"a":1,"a":2}`:              `line 1, column 11: the key "a" stands twice in one object`,
-		`{"a":tru}`:                  "line 1, column 6: no JSON value begins here",
-		`[1,2`:                       "line 1, column 5: a comma or the array's end is missing",
-		`{"const":"\ud800"}`:         "no character has this escape",
-		`{"const":"` + "\xff" + `"}`: "a string is not UTF-8",
-		"{\"const\":\"\x01\"}":       "a control character in a string",
-		`{} x`:                       "more text after the schema's end",
-		`{"minimum":-}`:              "a number is not complete",
+		`{"a":tru}`:                  "line 1, column 6: unexpected character 't'",
+		`[1,2`:                       "line 1, column 5: expected , or ] in an array",
+		`{"const":"\ud800"}`:         `line 1, column 11: lone surrogate \ud800`,
+		`{"const":"` + "\xff" + `"}`: "line 1, column 10: invalid UTF-8 in the string",
+		"{\"const\":\"\x01\"}":       "line 1, column 11: control character 0x01 in a string",
+		`{} x`:                       "line 1, column 4: data after the JSON object",
+		`{"minimum":-}`:              "line 1, column 13: expected a digit",
 		`"x"`:                        "a schema must be an object or a boolean",
-		strings.Repeat("[", 100_000): "nested deeper than 128 levels",
-		`{"enum":[` + strings.Repeat("0,", 300_000) + `0]}`: "the schema has too many values",
+		strings.Repeat("[", 100_000): "line 1, column 129: nested deeper than 128 levels",
+		`{"enum":[` + strings.Repeat("0,", 300_000) + `0]}`: "line 1, column 500006: " +
+			"the schema has too many values",
 	} {
 		_, _, err := compile(text, schema.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {

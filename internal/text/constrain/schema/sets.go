@@ -278,7 +278,7 @@ func (c *compiler) single(v *value) *sets {
 		}
 		s.arrays = []*arrays{a}
 	case kObject:
-		o := &objects{cells: []cell{{c.text.b.JSONText(), bottom}}, most: regex.Inf}
+		o := &objects{cells: []cell{{c.text.any(), bottom}}, most: regex.Inf}
 		for i, x := range v.list {
 			o.props = append(o.props, prop{v.names[i], c.literal(x), true, true})
 		}

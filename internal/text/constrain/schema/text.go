@@ -11,25 +11,52 @@ type textSet struct {
 	// among, if listed, are the only strings.
 	among  []string
 	listed bool
-	// ex matches the strings as they stand between quotes, in the plain spelling of each
-	// character. For listed ones it is made when it is asked for.
+	// ex matches the strings, as texts spells them. For listed ones it is made when it is asked
+	// for.
 	ex regex.Ex
 	// least and most, if most is not 0, say that ex is all strings of those lengths.
 	least, most int
 	held        bool // its memory is counted
 }
 
-// texts makes sets of strings of one Builder.
-type texts struct{ b *regex.Builder }
+// texts makes sets of strings of one Builder, and of keys: as they stand between quotes in JSON, in
+// the plain spelling of each character, or, raw, as they are.
+type texts struct {
+	b   *regex.Builder
+	raw bool
+}
 
-func (t texts) all() *textSet { return &textSet{ex: t.b.JSONText(), most: regex.Inf} }
+// any matches every string, rune any one character of it.
+func (t texts) any() regex.Ex { return t.b.Star(t.rune()) }
+
+func (t texts) rune() regex.Ex {
+	if t.raw {
+		return t.b.AnyRune()
+	}
+	return t.b.JSONRune()
+}
+
+// spell is how a string stands.
+func (t texts) spell(s string) string {
+	if t.raw {
+		return s
+	}
+	return regex.JSONSpell(s)
+}
+
+// found matches the strings in which a pattern is found.
+func (t texts) found(pattern string) (regex.Ex, error) {
+	return t.b.Pattern(pattern, regex.Syntax{JSON: !t.raw, Search: true})
+}
+
+func (t texts) all() *textSet { return &textSet{ex: t.any(), most: regex.Inf} }
 
 // lengths are the strings of least to most characters.
 func (t texts) lengths(least, most int) *textSet {
 	if most == 0 {
 		return &textSet{among: []string{""}, listed: true}
 	}
-	return &textSet{ex: t.b.Rep(t.b.JSONRune(), least, most), least: least, most: most}
+	return &textSet{ex: t.b.Rep(t.rune(), least, most), least: least, most: most}
 }
 
 func (t texts) list(among ...string) *textSet { return &textSet{among: among, listed: true} }
@@ -41,20 +68,20 @@ func (t texts) of(s *textSet) regex.Ex {
 	if s.ex == regex.Empty && len(s.among) > 0 {
 		spelled := make([]string, len(s.among))
 		for i, x := range s.among {
-			spelled[i] = regex.JSONSpell(x)
+			spelled[i] = t.spell(x)
 		}
 		s.ex = t.b.Lits(spelled)
 	}
 	return s.ex
 }
 
-func (t texts) isAll(s *textSet) bool { return !s.listed && s.ex == t.b.JSONText() }
+func (t texts) isAll(s *textSet) bool { return !s.listed && s.ex == t.any() }
 
 func (t texts) has(s *textSet, x string) bool {
 	if s.listed {
 		return slices.Contains(s.among, x)
 	}
-	return t.b.Match(s.ex, regex.JSONSpell(x))
+	return t.b.Match(s.ex, t.spell(x))
 }
 
 // keep are the listed strings of s that ok accepts.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
+	"github.com/eagleray/eagleray/internal/text/constrain/schema"
 )
 
 // Host compiles what is inside of tags.
@@ -27,6 +28,8 @@ type Host struct {
 	// Schema is the symbol for the valid texts of a JSON Schema. Closed leaves out what it does not
 	// mention.
 	Schema func(text string, closed bool) (cfg.Sym, error)
+	// Members are those of the objects of a JSON Schema.
+	Members func(text string) (schema.Object, error)
 	// Pattern is that for the texts of a regular expression, Grammar for those of a grammar.
 	Pattern, Grammar func(text string) (cfg.Sym, error)
 }

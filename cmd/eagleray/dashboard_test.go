@@ -41,8 +41,9 @@ func (b *browser) looks(page string) {
 	}
 }
 
-// TestWindow uses the page in a real browser: it chats, stops, looks at the engine and at results.
-func TestWindow(t *testing.T) {
+// TestDashboard uses the page in a real browser: it chats, stops, looks at the engine and at
+// results.
+func TestDashboard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser is used in make test-full only")
 	}
@@ -150,8 +151,8 @@ func TestWindow(t *testing.T) {
 	b.clean(base)
 }
 
-// TestWindowOfSeveralEngines shows ranks by engine, and which engine has failed.
-func TestWindowOfSeveralEngines(t *testing.T) {
+// TestDashboardOfSeveralEngines shows ranks by engine, and which engine has failed.
+func TestDashboardOfSeveralEngines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser is used in make test-full only")
 	}
@@ -181,9 +182,9 @@ func TestWindowOfSeveralEngines(t *testing.T) {
 	b.looks("engines")
 }
 
-// TestWindowAsksForTheKey: the page loads without the key, asks for it, and shows the engine once
-// it has it.
-func TestWindowAsksForTheKey(t *testing.T) {
+// TestDashboardAsksForTheKey: the page loads without the key, asks for it, and shows the engine
+// once it has it.
+func TestDashboardAsksForTheKey(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser is used in make test-full only")
 	}
@@ -247,8 +248,8 @@ func (b *browser) table() (rows [][]string) {
 	return rows
 }
 
-// TestWindowShowsAStall: a stopped rank is seen where it is, and as an event.
-func TestWindowShowsAStall(t *testing.T) {
+// TestDashboardShowsAStall: a stopped rank is seen where it is, and as an event.
+func TestDashboardShowsAStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser is used in make test-full only")
 	}

@@ -29,16 +29,16 @@ func (stillEngine) Links() []metrics.Link          { return nil }
 func (stillEngine) Healthy(context.Context) error  { return nil }
 func (stillEngine) Health(context.Context) []error { return nil }
 
-// TestWindowNeedsTheKey: the page itself is public and says nothing of the engine; what it shows is
-// behind the key.
-func TestWindowNeedsTheKey(t *testing.T) {
+// TestDashboardNeedsTheKey: the page itself is public and says nothing of the engine; what it shows
+// is behind the key.
+func TestDashboardNeedsTheKey(t *testing.T) {
 	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
 		Events: &dashboard.Events{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t, func(o *Options) {
-		o.Window = page
+		o.Dashboard = page
 		o.Config.Server.APIKeys = []string{"k"}
 		o.Config.Server.RootPath = "/api"
 	})
@@ -70,7 +70,7 @@ func TestWindowNeedsTheKey(t *testing.T) {
 		t.Errorf("the feed answered %d: %s", rec.Code, rec.Body)
 	}
 	if rec := newServer(t).do("GET", "/", ""); rec.Code != 404 {
-		t.Errorf("without a window / answered %d", rec.Code)
+		t.Errorf("without a dashboard / answered %d", rec.Code)
 	}
 	r = newRequest("GET", "/", "")
 	r.Host = "evil.example"
@@ -90,7 +90,7 @@ func TestShutdownWithViewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(t, func(o *Options) { o.Window = page }).HTTPServer(
+	server := newServer(t, func(o *Options) { o.Dashboard = page }).HTTPServer(
 		listener.Addr().String())
 	go server.Serve(listener)
 	answer, err := http.Get("http://" + listener.Addr().String() + dashboard.LivePath)

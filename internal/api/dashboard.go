@@ -9,9 +9,9 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
-// addWindow adds the page for browsers. The page and its files are the same for everyone and need
-// no API key; what they show needs it.
-func (s *API) addWindow(page *dashboard.Window,
+// addDashboard adds the page for browsers. The page and its files are the same for everyone and
+// need no API key; what they show needs it.
+func (s *API) addDashboard(page *dashboard.Page,
 	add func(method, path string, public bool, h server.Handler)) {
 	for _, path := range page.Paths() {
 		add("GET", path, true, func(w http.ResponseWriter, r *server.Request) error {

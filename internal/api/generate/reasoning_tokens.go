@@ -8,9 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// thoughts counts the tokens of an answer's reasoning, those of its tags included: as OpenAI's
-// usage has it. The count does not depend on how the answer was cut into deltas.
-type thoughts struct {
+// reasoningTokens counts the tokens of an answer's reasoning, those of its tags included: as
+// OpenAI's usage has it. The count does not depend on how the answer was cut into deltas.
+type reasoningTokens struct {
 	on bool
 	// offsets are where tokens begin in the text, until it is known where the reasoning ends.
 	offsets []int
@@ -19,14 +19,14 @@ type thoughts struct {
 }
 
 // take notes the tokens of a delta, whose text is read afterwards.
-func (t *thoughts) take(d *engine.Delta) {
+func (t *reasoningTokens) take(d *engine.Delta) {
 	if t.on && !t.settled {
 		t.offsets = append(t.offsets, d.TextOffsets...)
 	}
 }
 
 // read counts them by what has been read of the text.
-func (t *thoughts) read(p *output.Parser) {
+func (t *reasoningTokens) read(p *output.Parser) {
 	if !t.on || t.settled {
 		return
 	}
@@ -39,19 +39,4 @@ func (t *thoughts) read(p *output.Parser) {
 	if t.settled {
 		t.offsets = nil
 	}
-}
-
-// add counts the output of a choice.
-func (u *Usage) add(c *Choice) {
-	u.Output += c.outputTokens
-	u.Reasons = u.Reasons || c.thoughts.on
-	u.Reasoning += c.thoughts.count
-}
-
-// UsageOf counts the tokens of one choice, for continuous_usage_stats.
-func (g *Generation) UsageOf(i int) Usage {
-	c := &g.Choices[i]
-	u := Usage{Prompt: len(g.Prompts[i/g.N].Prompt), Cached: c.cached}
-	u.add(c)
-	return u
 }

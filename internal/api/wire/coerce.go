@@ -20,8 +20,8 @@ const (
 	outOfRange
 )
 
-// laxInt reads an integer: a number or text without a fraction other than zero, or a boolean.
-func laxInt(raw []byte) (int64, fault) {
+// coerceInt reads an integer: a number or text without a fraction other than zero, or a boolean.
+func coerceInt(raw []byte) (int64, fault) {
 	switch raw[0] {
 	case '"':
 		return textInt(strings.TrimSpace(Unquote(raw)))
@@ -67,8 +67,8 @@ func textInt(s string) (int64, fault) {
 	return v, none
 }
 
-// laxFloat reads a finite number: a number, text as Python's float takes it, or a boolean.
-func laxFloat(raw []byte) (float64, fault) {
+// coerceFloat reads a finite number: a number, text as Python's float takes it, or a boolean.
+func coerceFloat(raw []byte) (float64, fault) {
 	text := string(raw)
 	switch raw[0] {
 	case '"':
@@ -108,8 +108,8 @@ func joinDigits(s string) (string, bool) {
 	return strings.ReplaceAll(s, "_", ""), true
 }
 
-// LaxBool reads a boolean: true and false, the numbers 1 and 0, and words for them in any case.
-func LaxBool(raw []byte) (v, ok bool) {
+// CoerceBool reads a boolean: true and false, the numbers 1 and 0, and words for them in any case.
+func CoerceBool(raw []byte) (v, ok bool) {
 	switch raw[0] {
 	case '"':
 		switch strings.ToLower(Unquote(raw)) {
@@ -128,13 +128,13 @@ func LaxBool(raw []byte) (v, ok bool) {
 	return f == 1, err == nil && (f == 0 || f == 1)
 }
 
-// laxEqual reports whether a value is the number or boolean that another one is.
-func laxEqual(raw, other []byte) bool {
-	if want, ok := LaxBool(other); ok && (other[0] == 't' || other[0] == 'f') {
-		v, ok := LaxBool(raw)
+// coercesTo reports whether a value is the number or boolean that another one is.
+func coercesTo(raw, other []byte) bool {
+	if want, ok := CoerceBool(other); ok && (other[0] == 't' || other[0] == 'f') {
+		v, ok := CoerceBool(raw)
 		return ok && v == want
 	}
-	want, bad := laxFloat(other)
-	v, worse := laxFloat(raw)
+	want, bad := coerceFloat(other)
+	v, worse := coerceFloat(raw)
 	return bad == none && worse == none && v == want
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLaxConversions converts as pydantic did, which testdata/lax.py asked. "refused" is a value
+// TestCoercions converts as pydantic did, which testdata/lax.py asked. "refused" is a value
 // that it does not take, "beyond" one that it takes and that has no finite value of 64 bits.
-func TestLaxConversions(t *testing.T) {
+func TestCoercions(t *testing.T) {
 	raw, err := os.ReadFile("testdata/lax.json")
 	if err != nil {
 		t.Fatal(err)
@@ -32,14 +32,14 @@ func TestLaxConversions(t *testing.T) {
 	}
 	for _, row := range rows {
 		text := []byte(row[0].(string))
-		n, bad := laxInt(text)
+		n, bad := coerceInt(text)
 		if row[1] == "refused" && bad == outOfRange { // pydantic has no word for a float too large
 			bad = notOfType
 		}
 		if got := outcome(float64(n), bad); got != row[1] {
 			t.Errorf("%s as an integer is %v, pydantic says %v", text, got, row[1])
 		}
-		f, bad := laxFloat(text)
+		f, bad := coerceFloat(text)
 		want := row[2]
 		if v, ok := want.(float64); ok && math.Abs(v) > math.MaxFloat32 {
 			want = "beyond" // sampling computes in float32
@@ -48,7 +48,7 @@ func TestLaxConversions(t *testing.T) {
 			t.Errorf("%s as a number is %v, pydantic says %v", text, got, want)
 		}
 		bad = none
-		b, ok := LaxBool(text)
+		b, ok := CoerceBool(text)
 		if !ok {
 			bad = notOfType
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
-// TestLaxFields: every number and boolean of a request means the same as text.
-func TestLaxFields(t *testing.T) {
+// TestCoercedFields: every number and boolean of a request means the same as text.
+func TestCoercedFields(t *testing.T) {
 	shared := [][2]string{
 		{`"n":2`, `"n":"2"`},
 		{`"n":1`, `"n":true`},
@@ -106,10 +106,3 @@ var createdAt = regexp.MustCompile(`"created":[0-9]+,`)
 
 // withoutTime takes the time of creation out of an answer.
 func withoutTime(body string) string { return createdAt.ReplaceAllString(body, "") }
-
-// TestWrongRoute: who sends one route's field to the other is told which takes it.
-func TestWrongRoute(t *testing.T) {
-	s := newServer(t)
-	refused(t, s, completionsPath, "{"+hiChat+"}", 400, "messages", "POST "+openai.ChatPath)
-	refused(t, s, openai.ChatPath, "{"+hi+"}", 400, "prompt", "POST "+completionsPath)
-}

@@ -6,10 +6,10 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// written are the log-probabilities of tokens, as they are written, until it is known whether their
-// text is part of a message. Whose they are is said by where their text begins in the answer, never
-// by which of them came together.
-type written struct {
+// logprobBuffer has the log-probabilities of tokens, as they are written, until it is known whether
+// their text is part of a message. Whose they are is said by where their text begins in the answer,
+// never by which of them came together.
+type logprobBuffer struct {
 	buf []byte
 	// offsets are where the text of each begins, ends where it ends itself in buf, after a comma.
 	offsets, ends []int
@@ -20,7 +20,7 @@ type written struct {
 }
 
 // add appends token i of a delta.
-func (w *written) add(offsets []int, i int, logprob func([]byte) []byte) {
+func (w *logprobBuffer) add(offsets []int, i int, logprob func([]byte) []byte) {
 	at := 0
 	if i < len(offsets) {
 		at = offsets[i]
@@ -31,7 +31,7 @@ func (w *written) add(offsets []int, i int, logprob func([]byte) []byte) {
 
 // of takes out the tokens of a part, valid until the next call: those since the token in which the
 // content begins, and before where the part ends.
-func (w *written) of(p *output.Part) []byte {
+func (w *logprobBuffer) of(p *output.Part) []byte {
 	if p.Kind != output.Content {
 		w.open, w.other = false, true
 		return nil
@@ -46,7 +46,7 @@ func (w *written) of(p *output.Part) []byte {
 
 // tail takes out the tokens that follow the last text of an answer, which is so long. They belong
 // to the message that ends it, or to one without a text.
-func (w *written) tail(length int) []byte {
+func (w *logprobBuffer) tail(length int) []byte {
 	if !w.open && w.other {
 		return nil
 	}
@@ -56,14 +56,14 @@ func (w *written) tail(length int) []byte {
 }
 
 // forget drops tokens that cannot be of content that comes.
-func (w *written) forget(c *Choice) {
+func (w *logprobBuffer) forget(c *Choice) {
 	if c.Reader != nil && !w.open {
 		w.drop(w.holding(c.Reader.Decided()))
 	}
 }
 
 // holding is the first of the tokens from the one on whose text has the place at.
-func (w *written) holding(at int) int {
+func (w *logprobBuffer) holding(at int) int {
 	n, exact := slices.BinarySearch(w.offsets, at)
 	if !exact && n > 0 {
 		n--
@@ -72,7 +72,7 @@ func (w *written) holding(at int) int {
 }
 
 // drop removes the first n tokens.
-func (w *written) drop(n int) {
+func (w *logprobBuffer) drop(n int) {
 	if n == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (w *written) drop(n int) {
 }
 
 // take removes the first n tokens, and returns them separated by commas.
-func (w *written) take(n int) []byte {
+func (w *logprobBuffer) take(n int) []byte {
 	if n == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,12 +17,53 @@ const (
 	hiChat          = `"messages":[{"role":"user","content":"hi"}]`
 )
 
-// refusal is what a bad field must lead to.
+// refusal is what bad fields must lead to: an error of status 400.
 type refusal struct {
 	fields string
 	param  string
 	// message is a part of the error's message.
 	message string
+}
+
+// refusals are those of every route that is asked to generate or for tokens, by what is wrong.
+func refusals() map[string]map[string]refusal {
+	completions, chat := maps.Clone(completionRefusals), maps.Clone(chatRefusals)
+	for name, c := range sharedRefusals {
+		completions[name+", shared"] = refusal{hi + "," + c.fields, c.param, c.message}
+		chat[name+", shared"] = refusal{hiChat + "," + c.fields, c.param, c.message}
+	}
+	return map[string]map[string]refusal{completionsPath: completions, openai.ChatPath: chat,
+		openai.ChatBatchPath: named(chatBatchRefusals), openai.TokensPath: named(tokensRefusals),
+		"/tokenize": named(tokenizeRefusals), "/detokenize": named(detokenizeRefusals)}
+}
+
+// named are refusals of fields that are their own names, by the field that the error is of.
+func named(params map[string]string) map[string]refusal {
+	rows := map[string]refusal{}
+	for fields, param := range params {
+		rows[fields] = refusal{fields, param, ""}
+	}
+	return rows
+}
+
+func TestRefusals(t *testing.T) {
+	s := newServer(t)
+	letter := s.Model.Tokenizer.Encode("a", false)
+	if len(letter) != 1 {
+		t.Fatalf("a letter is %d tokens", len(letter))
+	}
+	for path, rows := range refusals() {
+		for name, c := range rows {
+			fields := strings.ReplaceAll(c.fields, "$a", strconv.Itoa(int(letter[0])))
+			t.Run(fmt.Sprintf("%s %.80s", path, name), func(t *testing.T) {
+				refused(t, s, path, "{"+fields+"}", 400, c.param, c.message)
+			})
+		}
+	}
+	for path, fields := range map[string]string{completionsPath: hi, "/tokenize": hi,
+		openai.ChatPath: hiChat, "/detokenize": `"tokens":[1]`} {
+		refused(t, s, path, `{"model":"gpt-4",`+fields+`}`, 404, "model", "does not exist")
+	}
 }
 
 // sharedRefusals are wrong in completions and chat alike.
@@ -187,8 +229,10 @@ var sharedRefusals = map[string]refusal{
 		"object"},
 	"repetition text": {`"repetition_detection":{"max_pattern_size":"x"}`,
 		"repetition_detection.max_pattern_size", "integer"},
-	"repetition negative":      {`"repetition_detection":{"max_pattern_size":-1,"min_count":2}`, "repetition_detection.max_pattern_size", "between 0 and"},
-	"repetition too long":      {`"repetition_detection":{"max_pattern_size":1025,"min_count":2}`, "repetition_detection.max_pattern_size", "between 0 and 1024"},
+	"repetition negative": {`"repetition_detection":{"max_pattern_size":-1,"min_count":2}`,
+		"repetition_detection.max_pattern_size", "between 0 and"},
+	"repetition too long": {`"repetition_detection":{"max_pattern_size":1025,"min_count":2}`,
+		"repetition_detection.max_pattern_size", "between 0 and 1024"},
 	"repetition contradiction": {`"repetition_detection":{"max_pattern_size":2,"min_pattern_size":3,"min_count":2}`, "repetition_detection.min_pattern_size", "max_pattern_size"},
 	"repetition once": {`"repetition_detection":{"max_pattern_size":2,"min_count":1}`,
 		"repetition_detection.min_count", "at least 2"},
@@ -218,7 +262,8 @@ var sharedRefusals = map[string]refusal{
 	"kv_transfer_params": {`"kv_transfer_params":[]`, "kv_transfer_params", "an object"},
 	"do_remote_decode": {`"kv_transfer_params":{"do_remote_decode":1}`,
 		"kv_transfer_params.do_remote_decode", "boolean"},
-	"do_remote_decode of a stream": {`"stream":true,"kv_transfer_params":{"do_remote_decode":true}`, "kv_transfer_params.do_remote_decode", "stream=False"},
+	"do_remote_decode of a stream": {`"stream":true,"kv_transfer_params":{"do_remote_decode":true}`,
+		"kv_transfer_params.do_remote_decode", "stream=False"},
 	"do_remote_decode of two": {`"n":2,"kv_transfer_params":{"do_remote_decode":true}`,
 		"kv_transfer_params.do_remote_decode", "n=1"},
 	"do_remote_decode of beams": {`"use_beam_search":true,"kv_transfer_params":{"do_remote_decode":true}`, "kv_transfer_params", "beam search"},
@@ -283,192 +328,163 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 	}
 }
 
-func TestRefusedByBothAPIs(t *testing.T) {
-	s := newServer(t)
-	letter := s.Model.Tokenizer.Encode("a", false)
-	if len(letter) != 1 {
-		t.Fatalf("a letter is %d tokens", len(letter))
-	}
-	for name, c := range sharedRefusals {
-		c.fields = strings.ReplaceAll(c.fields, "$a", strconv.Itoa(int(letter[0])))
-		t.Run(name, func(t *testing.T) {
-			refused(t, s, completionsPath, "{"+hi+","+c.fields+"}", 400, c.param, c.message)
-			refused(t, s, openai.ChatPath, "{"+hiChat+","+c.fields+"}", 400, c.param, c.message)
-		})
-	}
+// completionRefusals are wrong in completions.
+var completionRefusals = map[string]refusal{
+	"no prompt":           {"", "prompt", "must be provided"},
+	"prompt null":         {`"prompt":null`, "prompt", "must be provided"},
+	"prompt empty":        {`"prompt":""`, "prompt", "empty"},
+	"prompt empty list":   {`"prompt":[]`, "prompt", "must be provided"},
+	"prompt empty text":   {`"prompt":["a",""]`, "prompt", "prompt 1 is empty"},
+	"prompt empty ids":    {`"prompt":[[]]`, "prompt", "prompt 0 is empty"},
+	"prompt number":       {`"prompt":5`, "prompt", "must be a string"},
+	"prompt object":       {`"prompt":{}`, "prompt", "must be a string"},
+	"prompt of null":      {`"prompt":[null]`, "prompt", "must be a string"},
+	"prompt of bool":      {`"prompt":[true]`, "prompt", "must be a string"},
+	"prompt mixed":        {`"prompt":["a",1]`, "prompt", "mixes"},
+	"prompt mixed lists":  {`"prompt":[[1],"a"]`, "prompt", "mixes"},
+	"prompt list of text": {`"prompt":[["a"]]`, "prompt", "integer"},
+	"prompt id beyond":    {`"prompt":[2048]`, "prompt", "out of vocabulary"},
+	"prompt id negative":  {`"prompt":[-1]`, "prompt", "out of vocabulary"},
+	"prompt id fraction":  {`"prompt":[1.5]`, "prompt", "integer"},
+	"prompt id 2^63":      {`"prompt":[9223372036854775808]`, "prompt", "range"},
+	"prompts many": {`"prompt":[` + repeat(`"a"`, 100_000) + `]`, "prompt",
+		"more than 2048"},
+	"sequences many": {`"prompt":[` + repeat(`"a"`, 100) + `],"n":100`, "n",
+		"more than 4096"},
+	"prompt over by one": {`"prompt":[` + repeat(`1`, 241) + `],"max_tokens":16`,
+		"max_tokens", "241 input tokens"},
+	"prompt fills context": {`"prompt":[` + repeat(`1`, 256) + `]`, "prompt", "256 tokens"},
+	"prompt beyond context": {`"prompt":[` + repeat(`1`, 300) + `],"max_tokens":5`, "prompt",
+		"300 input tokens"},
+	"prompt huge text": {`"prompt":"` + strings.Repeat("a b ", 1<<20) + `"`, "prompt",
+		"maximum context length is 256"},
+	"prompt many ids": {`"prompt":[` + repeat(`1`, 1_000_000) + `]`, "prompt",
+		"1000000 tokens"},
+	"prompt_embeds": {`"prompt":"a","prompt_embeds":"AAAA"`, "prompt_embeds",
+		"not supported"},
+	"suffix": {`"prompt":"a","suffix":"b"`, "suffix", "not supported"},
+	"thinking budget": {`"prompt":"a","thinking_token_budget":5`,
+		"thinking_token_budget", "not supported"},
+	"echo string": {`"prompt":"a","echo":"maybe"`, "echo", "boolean"},
+	"logprobs -2": {`"prompt":"a","logprobs":-2`, "logprobs",
+		"positive value or -1"},
+	"logprobs 1e6": {`"prompt":"a","logprobs":1000000`, "logprobs",
+		"max allowed: 20"},
+	"logprobs fraction": {`"prompt":"a","logprobs":1.5`, "logprobs", "integer"},
+	"logprobs text":     {`"prompt":"a","logprobs":"all"`, "logprobs", "integer"},
+	"add_special null": {`"prompt":"a","add_special_tokens":null`, "add_special_tokens",
+		"null"},
+	"best_of above n": {hi + `,"n":2,"best_of":3`, "best_of", ""},
+	"best_of below n": {hi + `,"n":2,"best_of":1`, "best_of", ""},
+	"messages":        {hiChat, "messages", "POST " + openai.ChatPath},
 }
 
-func TestRefusedCompletions(t *testing.T) {
-	s := newServer(t)
-	for name, c := range map[string]struct {
-		body, param, message string
-	}{
-		"no prompt":           {`{}`, "prompt", "must be provided"},
-		"prompt null":         {`{"prompt":null}`, "prompt", "must be provided"},
-		"prompt empty":        {`{"prompt":""}`, "prompt", "empty"},
-		"prompt empty list":   {`{"prompt":[]}`, "prompt", "must be provided"},
-		"prompt empty text":   {`{"prompt":["a",""]}`, "prompt", "prompt 1 is empty"},
-		"prompt empty ids":    {`{"prompt":[[]]}`, "prompt", "prompt 0 is empty"},
-		"prompt number":       {`{"prompt":5}`, "prompt", "must be a string"},
-		"prompt object":       {`{"prompt":{}}`, "prompt", "must be a string"},
-		"prompt of null":      {`{"prompt":[null]}`, "prompt", "must be a string"},
-		"prompt of bool":      {`{"prompt":[true]}`, "prompt", "must be a string"},
-		"prompt mixed":        {`{"prompt":["a",1]}`, "prompt", "mixes"},
-		"prompt mixed lists":  {`{"prompt":[[1],"a"]}`, "prompt", "mixes"},
-		"prompt list of text": {`{"prompt":[["a"]]}`, "prompt", "integer"},
-		"prompt id beyond":    {`{"prompt":[2048]}`, "prompt", "out of vocabulary"},
-		"prompt id negative":  {`{"prompt":[-1]}`, "prompt", "out of vocabulary"},
-		"prompt id fraction":  {`{"prompt":[1.5]}`, "prompt", "integer"},
-		"prompt id 2^63":      {`{"prompt":[9223372036854775808]}`, "prompt", "range"},
-		"prompts many": {`{"prompt":[` + repeat(`"a"`, 100_000) + `]}`, "prompt",
-			"more than 2048"},
-		"sequences many": {`{"prompt":[` + repeat(`"a"`, 100) + `],"n":100}`, "n",
-			"more than 4096"},
-		"prompt over by one": {`{"prompt":[` + repeat(`1`, 241) + `],"max_tokens":16}`,
-			"max_tokens", "241 input tokens"},
-		"prompt fills context": {`{"prompt":[` + repeat(`1`, 256) + `]}`, "prompt", "256 tokens"},
-		"prompt beyond context": {`{"prompt":[` + repeat(`1`, 300) + `],"max_tokens":5}`, "prompt",
-			"300 input tokens"},
-		"prompt huge text": {`{"prompt":"` + strings.Repeat("a b ", 1<<20) + `"}`, "prompt",
-			"maximum context length is 256"},
-		"prompt many ids": {`{"prompt":[` + repeat(`1`, 1_000_000) + `]}`, "prompt",
-			"1000000 tokens"},
-		"prompt_embeds": {`{"prompt":"a","prompt_embeds":"AAAA"}`, "prompt_embeds",
-			"not supported"},
-		"suffix": {`{"prompt":"a","suffix":"b"}`, "suffix", "not supported"},
-		"thinking budget": {`{"prompt":"a","thinking_token_budget":5}`,
-			"thinking_token_budget", "not supported"},
-		"echo string": {`{"prompt":"a","echo":"maybe"}`, "echo", "boolean"},
-		"logprobs -2": {`{"prompt":"a","logprobs":-2}`, "logprobs",
-			"positive value or -1"},
-		"logprobs 1e6": {`{"prompt":"a","logprobs":1000000}`, "logprobs",
-			"max allowed: 20"},
-		"logprobs fraction": {`{"prompt":"a","logprobs":1.5}`, "logprobs", "integer"},
-		"logprobs text":     {`{"prompt":"a","logprobs":"all"}`, "logprobs", "integer"},
-		"add_special null": {`{"prompt":"a","add_special_tokens":null}`, "add_special_tokens",
-			"null"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			refused(t, s, completionsPath, c.body, 400, c.param,
-				c.message)
-		})
-	}
-	t.Run("unknown model", func(t *testing.T) {
-		refused(t, s, completionsPath, `{"model":"gpt-4",`+hi+`}`, 404, "model", "does not exist")
-	})
-}
+const aTool = `"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]`
 
-func TestRefusedChat(t *testing.T) {
-	s := newServer(t)
-	tool := `"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]`
-	for name, c := range map[string]refusal{
-		"no messages":     {`"n":1`, "messages", "list of messages"},
-		"messages null":   {`"messages":null`, "messages", "list of messages"},
-		"messages string": {`"messages":"hi"`, "messages", "array"},
-		"messages empty":  {`"messages":[]`, "messages", "empty"},
-		"message string": {`"messages":["hi"]`, "messages",
-			"messages[0]` must be an object"},
-		"message without role": {`"messages":[{"content":"hi"}]`, "messages", "no role"},
-		"role number": {`"messages":[{"role":1,"content":"hi"}]`, "messages",
-			"role` must be a string"},
-		"content number": {`"messages":[{"role":"user","content":1}]`, "messages",
-			"content` must be"},
-		"content object": {`"messages":[{"role":"user","content":{}}]`, "messages",
-			"content` must be"},
-		"content image": {`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://10.0.0.1/"}}]}]`, "messages", `"image_url": only text`},
-		"content part no type": {`"messages":[{"role":"user","content":[{"text":"x"}]}]`,
-			"messages", "only text"},
-		"content part no text": {`"messages":[{"role":"user","content":[{"type":"text"}]}]`,
-			"messages", "text` must be a string"},
-		"content part number": {`"messages":[{"role":"user","content":[1]}]`, "messages",
-			"must be an object"},
-		"message duplicate role": {`"messages":[{"role":"user","role":"system","content":"x"}]`,
-			"messages", "duplicate key"},
-		"messages deep": {`"messages":[{"role":"user","content":"x","x":` +
-			strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}]`, "messages", "deeper"},
-		"top_logprobs alone": {hiChat + `,"top_logprobs":2`, "top_logprobs",
-			"must be set to true"},
-		"top_logprobs not true": {hiChat + `,"top_logprobs":2,"logprobs":false`, "top_logprobs",
-			"must be set to true"},
-		"top_logprobs -2": {hiChat + `,"top_logprobs":-2,"logprobs":true`, "top_logprobs",
-			"positive value"},
-		"top_logprobs 1e6": {hiChat + `,"top_logprobs":1000000,"logprobs":true`,
-			"top_logprobs", "max allowed: 20"},
-		"logprobs number": {hiChat + `,"logprobs":5`, "logprobs", "boolean"},
-		"max_completion_tokens 0": {hiChat + `,"max_completion_tokens":0`,
-			"max_completion_tokens", "at least 1"},
-		"max_completion over": {hiChat + `,"max_completion_tokens":256,"max_tokens":1`,
-			"max_completion_tokens", "maximum context length"},
-		"prompt fills context": {`"messages":[{"role":"user","content":"` +
-			strings.Repeat("hello ", 300) + `"}]`, "messages", "maximum context length"},
-		"tools empty":  {hiChat + `,"tools":[]`, "tools", "empty array"},
-		"tools object": {hiChat + `,"tools":{}`, "tools", "array"},
-		"tools without name": {hiChat + `,"tools":[{"type":"function"}]`, "tools",
-			"function.name"},
-		"tools of strings": {hiChat + `,"tools":["f"]`, "tools", "function.name"},
-		"tools mean auto": {hiChat + "," + tool, "tool_choice",
-			"--enable-auto-tool-choice"},
-		"tool_choice auto": {hiChat + `,"tool_choice":"auto",` + tool, "tool_choice",
-			"--enable-auto-tool-choice"},
-		"tool_choice alone": {hiChat + `,"tool_choice":"auto"`, "tool_choice",
-			"`tools` must be set"},
-		"tool_choice unknown": {hiChat + `,"tool_choice":"maybe",` + tool, "tool_choice",
-			"Invalid value"},
-		"tool_choice number": {hiChat + `,"tool_choice":1,` + tool, "tool_choice",
-			"Invalid value"},
-		"tool_choice and format": {hiChat +
-			`,"tool_choice":"required","structured_outputs":{"json_object":true},` + tool,
-			"structured_outputs.json_object", "not both"},
-		"tool_choice allowed": {hiChat +
-			`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"maybe","tools":[]}},` +
-			tool, "tool_choice", "mode"},
-		"tool_choice allowed none": {hiChat +
-			`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}},` + tool, "tool_choice", "name a tool"},
-		"tool_choice allowed other": {hiChat +
-			`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"function":{"name":"g"}}]}},` + tool, "tool_choice", "does not match"},
-		"tools alike": {hiChat +
-			`,"tools":[{"function":{"name":"f"}},{"function":{"name":"f"}}]`, "tools",
-			"another tool"},
-		"tools named badly": {hiChat + `,"tools":[{"function":{"name":"f g"}}]`, "tools",
-			"letters"},
-		"parameters of a list": {hiChat +
-			`,"tool_choice":"required","tools":[{"function":{"name":"f","parameters":{"type":"array"}}}]`, "tools", "type object"},
-		"tool_choice absent": {hiChat +
-			`,"tool_choice":{"type":"function","function":{"name":"g"}},` + tool, "tool_choice",
-			"does not match"},
-		"tool_choice no name": {hiChat + `,"tool_choice":{"type":"function"},` + tool,
-			"tool_choice", "Correct usage"},
-		"functions": {hiChat + `,"functions":[{"name":"f"}]`, "functions",
-			"use tools"},
-		"function_call": {hiChat + `,"function_call":"auto"`, "function_call",
-			"use tool_choice"},
-		"include_reasoning": {hiChat + `,"include_reasoning":[]`, "include_reasoning",
-			"boolean"},
-		"reasoning_effort": {hiChat + `,"reasoning_effort":"extreme"`, "reasoning_effort",
-			"must be"},
-		"chat_template": {hiChat + `,"chat_template":"{{ x }}"`, "chat_template",
-			"--trust-request-chat-template"},
-		"kwargs template": {hiChat + `,"chat_template_kwargs":{"chat_template":"x"}`,
-			"chat_template_kwargs", "cannot set"},
-		"kwargs tokenize": {hiChat + `,"chat_template_kwargs":{"tokenize":false}`,
-			"chat_template_kwargs", "cannot set"},
-		"kwargs messages": {hiChat + `,"chat_template_kwargs":{"messages":[]}`,
-			"chat_template_kwargs", "use the field"},
-		"kwargs list": {hiChat + `,"chat_template_kwargs":[]`, "chat_template_kwargs",
-			"object"},
-		"documents string": {hiChat + `,"documents":"x"`, "documents", "array"},
-		"continue and generate": {hiChat +
-			`,"continue_final_message":true,"add_generation_prompt":true`, "continue_final_message",
-			"Cannot set both"},
-		"continue empty": {`"messages":[{"role":"assistant","content":""}],"continue_final_message":true`, "continue_final_message", "with text"},
-		"media kwargs": {hiChat + `,"mm_processor_kwargs":{"a":1}`,
-			"mm_processor_kwargs", "not supported"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			refused(t, s, openai.ChatPath, "{"+c.fields+"}", 400,
-				c.param, c.message)
-		})
-	}
+// chatRefusals are wrong in chat.
+var chatRefusals = map[string]refusal{
+	"no messages":     {`"n":1`, "messages", "list of messages"},
+	"messages null":   {`"messages":null`, "messages", "list of messages"},
+	"messages string": {`"messages":"hi"`, "messages", "array"},
+	"messages empty":  {`"messages":[]`, "messages", "empty"},
+	"message string": {`"messages":["hi"]`, "messages",
+		"messages[0]` must be an object"},
+	"message without role": {`"messages":[{"content":"hi"}]`, "messages", "no role"},
+	"role number": {`"messages":[{"role":1,"content":"hi"}]`, "messages",
+		"role` must be a string"},
+	"content number": {`"messages":[{"role":"user","content":1}]`, "messages",
+		"content` must be"},
+	"content object": {`"messages":[{"role":"user","content":{}}]`, "messages",
+		"content` must be"},
+	"content image": {`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://10.0.0.1/"}}]}]`, "messages", `"image_url": only text`},
+	"content part no type": {`"messages":[{"role":"user","content":[{"text":"x"}]}]`,
+		"messages", "only text"},
+	"content part no text": {`"messages":[{"role":"user","content":[{"type":"text"}]}]`,
+		"messages", "text` must be a string"},
+	"content part number": {`"messages":[{"role":"user","content":[1]}]`, "messages",
+		"must be an object"},
+	"message duplicate role": {`"messages":[{"role":"user","role":"system","content":"x"}]`,
+		"messages", "duplicate key"},
+	"messages deep": {`"messages":[{"role":"user","content":"x","x":` +
+		strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}]`, "messages", "deeper"},
+	"top_logprobs alone": {hiChat + `,"top_logprobs":2`, "top_logprobs",
+		"must be set to true"},
+	"top_logprobs not true": {hiChat + `,"top_logprobs":2,"logprobs":false`, "top_logprobs",
+		"must be set to true"},
+	"top_logprobs -2": {hiChat + `,"top_logprobs":-2,"logprobs":true`, "top_logprobs",
+		"positive value"},
+	"top_logprobs 1e6": {hiChat + `,"top_logprobs":1000000,"logprobs":true`,
+		"top_logprobs", "max allowed: 20"},
+	"logprobs number": {hiChat + `,"logprobs":5`, "logprobs", "boolean"},
+	"max_completion_tokens 0": {hiChat + `,"max_completion_tokens":0`,
+		"max_completion_tokens", "at least 1"},
+	"max_completion over": {hiChat + `,"max_completion_tokens":256,"max_tokens":1`,
+		"max_completion_tokens", "maximum context length"},
+	"prompt fills context": {`"messages":[{"role":"user","content":"` +
+		strings.Repeat("hello ", 300) + `"}]`, "messages", "maximum context length"},
+	"tools empty":  {hiChat + `,"tools":[]`, "tools", "empty array"},
+	"tools object": {hiChat + `,"tools":{}`, "tools", "array"},
+	"tools without name": {hiChat + `,"tools":[{"type":"function"}]`, "tools",
+		"function.name"},
+	"tools of strings": {hiChat + `,"tools":["f"]`, "tools", "function.name"},
+	"tools mean auto": {hiChat + "," + aTool, "tool_choice",
+		"--enable-auto-tool-choice"},
+	"tool_choice auto": {hiChat + `,"tool_choice":"auto",` + aTool, "tool_choice",
+		"--enable-auto-tool-choice"},
+	"tool_choice alone": {hiChat + `,"tool_choice":"auto"`, "tool_choice",
+		"`tools` must be set"},
+	"tool_choice unknown": {hiChat + `,"tool_choice":"maybe",` + aTool, "tool_choice",
+		"Invalid value"},
+	"tool_choice number": {hiChat + `,"tool_choice":1,` + aTool, "tool_choice",
+		"Invalid value"},
+	"tool_choice and format": {hiChat +
+		`,"tool_choice":"required","structured_outputs":{"json_object":true},` + aTool,
+		"structured_outputs.json_object", "not both"},
+	"tool_choice allowed": {hiChat +
+		`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"maybe","tools":[]}},` +
+		aTool, "tool_choice", "mode"},
+	"tool_choice allowed none": {hiChat +
+		`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}},` + aTool, "tool_choice", "name a tool"},
+	"tool_choice allowed other": {hiChat +
+		`,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"function":{"name":"g"}}]}},` + aTool, "tool_choice", "does not match"},
+	"tools alike": {hiChat +
+		`,"tools":[{"function":{"name":"f"}},{"function":{"name":"f"}}]`, "tools",
+		"another tool"},
+	"tools named badly": {hiChat + `,"tools":[{"function":{"name":"f g"}}]`, "tools",
+		"letters"},
+	"parameters of a list": {hiChat +
+		`,"tool_choice":"required","tools":[{"function":{"name":"f","parameters":{"type":"array"}}}]`, "tools", "type object"},
+	"tool_choice absent": {hiChat +
+		`,"tool_choice":{"type":"function","function":{"name":"g"}},` + aTool, "tool_choice",
+		"does not match"},
+	"tool_choice no name": {hiChat + `,"tool_choice":{"type":"function"},` + aTool,
+		"tool_choice", "Correct usage"},
+	"functions": {hiChat + `,"functions":[{"name":"f"}]`, "functions",
+		"use tools"},
+	"function_call": {hiChat + `,"function_call":"auto"`, "function_call",
+		"use tool_choice"},
+	"include_reasoning": {hiChat + `,"include_reasoning":[]`, "include_reasoning",
+		"boolean"},
+	"reasoning_effort": {hiChat + `,"reasoning_effort":"extreme"`, "reasoning_effort",
+		"must be"},
+	"chat_template": {hiChat + `,"chat_template":"{{ x }}"`, "chat_template",
+		"--trust-request-chat-template"},
+	"kwargs template": {hiChat + `,"chat_template_kwargs":{"chat_template":"x"}`,
+		"chat_template_kwargs", "cannot set"},
+	"kwargs tokenize": {hiChat + `,"chat_template_kwargs":{"tokenize":false}`,
+		"chat_template_kwargs", "cannot set"},
+	"kwargs messages": {hiChat + `,"chat_template_kwargs":{"messages":[]}`,
+		"chat_template_kwargs", "use the field"},
+	"kwargs list": {hiChat + `,"chat_template_kwargs":[]`, "chat_template_kwargs",
+		"object"},
+	"documents string": {hiChat + `,"documents":"x"`, "documents", "array"},
+	"continue and generate": {hiChat +
+		`,"continue_final_message":true,"add_generation_prompt":true`, "continue_final_message",
+		"Cannot set both"},
+	"continue empty": {`"messages":[{"role":"assistant","content":""}],"continue_final_message":true`, "continue_final_message", "with text"},
+	"media kwargs": {hiChat + `,"mm_processor_kwargs":{"a":1}`,
+		"mm_processor_kwargs", "not supported"},
+	"prompt": {hi, "prompt", "POST " + completionsPath},
 }
 
 // TestNeutralValues are accepted although the field is not supported, or null.
@@ -544,4 +560,62 @@ func TestBodies(t *testing.T) {
 			}
 		})
 	}
+}
+
+const chatBatchOfTwo = `"messages":[[{"role":"user","content":"a"}],` +
+	`[{"role":"system","content":"b"},{"role":"user","content":"c"}]]`
+
+// chatBatchRefusals are wrong where several conversations are answered.
+var chatBatchRefusals = map[string]string{
+	chatBatchOfTwo + `,"stream":true`:           "stream",
+	chatBatchOfTwo + `,"n":2`:                   "n",
+	chatBatchOfTwo + `,"echo":true`:             "echo",
+	chatBatchOfTwo + `,"prompt_logprobs":1`:     "prompt_logprobs",
+	chatBatchOfTwo + `,"return_token_ids":true`: "return_token_ids",
+	hiChat:            "messages",
+	`"messages":[]`:   "messages",
+	`"messages":[[]]`: "messages",
+	`"messages":[[{"role":"user","content":"a"}],[{}]]`: "messages",
+	`"messages":[[{"role":"user","content":"a"}],"b"]`:  "messages",
+	``: "messages",
+	`"messages":[` + repeat(`[{"role":"user"}]`, 2049) + `]`: "messages",
+}
+
+// tokensRefusals are wrong where answers are made from token ids.
+var tokensRefusals = map[string]string{
+	``:                             "token_ids",
+	`"token_ids":[]`:               "token_ids",
+	`"token_ids":["a"]`:            "token_ids",
+	`"token_ids":[[1],[2]]`:        "token_ids",
+	`"token_ids":[99999]`:          "token_ids",
+	`"token_ids":[1],"stream":1.5`: "stream",
+	`"token_ids":[1],"prompt":"a"`: "prompt",
+	`"token_ids":[1],"echo":true`:  "echo",
+	`"token_ids":[1],"sampling_params":{"stream":true}`:                     "stream",
+	`"token_ids":[1],"stream":true,"sampling_params":{"prompt_logprobs":0}`: "prompt_logprobs",
+	`"token_ids":[1],"stream_options":{"include_usage":true}`:               "stream_options",
+	`"token_ids":[1],"features":{"a":1}`:                                    "features",
+	`"token_ids":[1],"sampling_params":[1]`:                                 "sampling_params",
+	`"token_ids":[1],"sampling_params":{"n":0}`:                             "n",
+	`"token_ids":[1],"sampling_params":{"prompt":"a"}`:                      "prompt",
+	`"token_ids":[1],"priority":0,"sampling_params":{"priority":0}`:         "sampling_params",
+}
+
+// tokenizeRefusals are wrong in /tokenize.
+var tokenizeRefusals = map[string]string{
+	``:                              "prompt",
+	`"prompt":5`:                    "prompt",
+	`"prompt":"x",` + hiChat:        "messages",
+	`"messages":[]`:                 "messages",
+	hiChat + `,"chat_template":"x"`: "chat_template",
+}
+
+// detokenizeRefusals are wrong in /detokenize.
+var detokenizeRefusals = map[string]string{
+	``:                "tokens",
+	`"tokens":null`:   "tokens",
+	`"tokens":"x"`:    "tokens",
+	`"tokens":[-1]`:   "tokens",
+	`"tokens":[2048]`: "tokens",
+	`"tokens":[1.5]`:  "tokens",
 }

@@ -27,7 +27,7 @@ func TestPatterns(t *testing.T) {
 	} {
 		found := map[string]string{}
 		got := "none"
-		if newRoute(c.pattern, false).match(c.path, func(name,
+		if newResource(c.pattern, false).match(c.path, func(name,
 			text string) {
 			found[name] = text
 		}) {

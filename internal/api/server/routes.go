@@ -7,31 +7,31 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
-// route is what the paths of one pattern answer.
-type route struct {
+// resource is what the paths of one pattern answer, by method.
+type resource struct {
 	pattern string
 	// segments are those of a pattern with parameters, nil for one without.
 	segments []string
 	methods  map[string]Handler
-	// public routes need no API key.
+	// public resources need no API key.
 	public bool
 	// shape is zero for OpenAI's.
 	shape Shape
 }
 
-// errors answers with an error in the shape of the route, which may be nil.
-func (r *route) errors() func(http.ResponseWriter, *wire.Error) {
+// errors answers with an error in the shape of the resource, which may be nil.
+func (r *resource) errors() func(http.ResponseWriter, *wire.Error) {
 	if r == nil || r.shape.Fail == nil {
 		return writeError
 	}
 	return r.shape.Fail
 }
 
-// newRoute makes a route without methods. A segment {name} of its pattern stands for any one
+// newResource makes one without methods. A segment {name} of its pattern stands for any one
 // segment that is not empty, {name...} at its end for the rest of the path, which is not empty. The
 // handler finds them by the request's PathValue.
-func newRoute(pattern string, public bool) *route {
-	r := &route{pattern: pattern, methods: map[string]Handler{}, public: public}
+func newResource(pattern string, public bool) *resource {
+	r := &resource{pattern: pattern, methods: map[string]Handler{}, public: public}
 	if strings.Contains(pattern, "{") {
 		r.segments = strings.Split(pattern, "/")
 	}
@@ -39,7 +39,7 @@ func newRoute(pattern string, public bool) *route {
 }
 
 // match reports whether a path is one of the pattern's, and calls value with each parameter.
-func (r *route) match(path string, value func(name, text string)) bool {
+func (r *resource) match(path string, value func(name, text string)) bool {
 	for _, s := range r.segments[1:] {
 		if !strings.HasPrefix(path, "/") {
 			return false
@@ -62,7 +62,7 @@ func (r *route) match(path string, value func(name, text string)) bool {
 }
 
 // allowed lists the methods, for 405.
-func (r *route) allowed() string {
+func (r *resource) allowed() string {
 	var list []string
 	for _, m := range []string{"GET", "HEAD", "POST", "DELETE"} {
 		if r.methods[m] != nil {
@@ -94,10 +94,10 @@ type Shape struct {
 // Add adds routes. A GET answers HEAD as well.
 func (s *Server) Add(routes ...Route) {
 	for _, one := range routes {
-		r := s.routes[one.Path]
+		r := s.resources[one.Path]
 		if r == nil {
-			r = newRoute(one.Path, one.Public)
-			s.routes[one.Path] = r
+			r = newResource(one.Path, one.Public)
+			s.resources[one.Path] = r
 		}
 		r.methods[one.Method] = one.Handler
 		if one.Method == http.MethodGet {
@@ -117,7 +117,7 @@ func (s *Server) Add(routes ...Route) {
 // Routes lists every route, for tests that walk them and for documentation.
 func (s *Server) Routes() []Route {
 	var list []Route
-	for path, r := range s.routes {
+	for path, r := range s.resources {
 		for method, h := range r.methods {
 			list = append(list, Route{Method: method, Path: path, Public: r.public, Handler: h})
 		}
@@ -125,20 +125,20 @@ func (s *Server) Routes() []Route {
 	return list
 }
 
-// find returns the route of a request, nil for none, and gives the request its parameters. Paths
+// find returns the resource of a request, nil for none, and gives the request its parameters. Paths
 // are matched whole: no redirects, no cleaning. A pattern without parameters goes before one with
 // them; patterns with parameters do not overlap.
-func (s *Server) find(r *http.Request) *route {
+func (s *Server) find(r *http.Request) *resource {
 	path := r.URL.Path
 	if root := s.opt.Config.RootPath; root != "" {
 		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
 			path = rest
 		}
 	}
-	if found := s.routes[path]; found != nil && found.segments == nil {
+	if found := s.resources[path]; found != nil && found.segments == nil {
 		return found
 	}
-	for _, found := range s.routes {
+	for _, found := range s.resources {
 		if found.segments != nil && found.match(path, nil) {
 			found.match(path, r.SetPathValue)
 			return found
