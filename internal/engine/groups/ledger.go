@@ -107,7 +107,7 @@ func (l *Ledger) Decided() int64 {
 // engine that is alone, and whose cache has no size that was asked for, has a smaller one where a
 // host has no room for that of the plan; engines that are several may share hosts, in an order that
 // is not known.
-func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
+func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Location) error {
 	if b.Null != nil {
 		return nil
 	}

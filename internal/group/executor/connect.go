@@ -56,7 +56,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		return fmt.Errorf("waiting for ranks: %w", err)
 	}
 	if e.opt.Fits != nil {
-		if err := e.opt.Fits(&e.opt.Init, e.workers, d.Here()); err != nil {
+		if err := e.opt.Fits(&e.opt.Init, e.workers, d.Locations()); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ type Options struct {
 	// Fits, unless it is nil, is asked when all ranks have come, before they load: an error ends
 	// the start. It may change what they are told. Of ranks inside the driver's process it is not
 	// asked.
-	Fits func(init *queue.Init, workers []launch.Worker, here []join.Here) error
+	Fits func(init *queue.Init, workers []launch.Worker, here []join.Location) error
 	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
 	MeetTimeout time.Duration
 	// Groups is how many groups share the cores of this machine; 0 is 1.

@@ -100,7 +100,7 @@ func beWorker() error {
 		if err := join.Receive(conn, &w); err != nil {
 			return err
 		}
-		if err := join.Send(conn, join.Here{Host: "elsewhere",
+		if err := join.Send(conn, join.Location{Host: "elsewhere",
 			Endpoint: &inv.Endpoint}); err != nil {
 			return err
 		}
