@@ -23,7 +23,7 @@ type progress struct {
 	phaseAt map[place]phaseStart
 }
 
-// place is whose phase it is.
+// place names the rank of the phase.
 type place struct{ engine, rank int }
 
 type phaseStart struct {

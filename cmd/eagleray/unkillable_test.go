@@ -18,7 +18,7 @@ import (
 // hold makes a process one that cannot be killed, until release is called.
 func hold(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	let, err := chaos.Hold(pid)
+	let, err := chaos.Freeze(pid)
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
 		t.Skip(err)
 	}

@@ -28,7 +28,7 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 			case brought[o.Host]:
 				ranks = append(ranks, rank)
 			default:
-				if wait := u.Claim(o.Host, known[o.Host]); wait != nil {
+				if wait := u.BeginCopy(o.Host, known[o.Host]); wait != nil {
 					waits[o.Host] = wait
 					continue
 				}
@@ -41,7 +41,7 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 		}
 		for host := range ours {
 			brought[host] = true
-			u.Release(host)
+			u.EndCopy(host)
 		}
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func openUpdate(group *executor.Executor, u *weights.Update) (list []weights.Ope
 // note remembers the ranks that have an update.
 func note(u *weights.Update, list []weights.Opened) {
 	for i := range list {
-		u.Offer(&list[i])
+		u.AddCopy(&list[i])
 	}
 }
 

@@ -195,8 +195,8 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.launching.Cluster.Leave(context.WithoutCancel(ctx), cause),
-			e.launching.Files.Leave())
+		err = errors.Join(err, e.launching.Cluster.Release(context.WithoutCancel(ctx), cause),
+			e.launching.Files.Release())
 	})
 	return err
 }

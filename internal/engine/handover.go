@@ -143,7 +143,7 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 // offer is what the ranks hand out of a request before it has ended: no engine can ask for it
 // before its ticket is out. One that never is to be handed over is withdrawn.
 type offer struct {
-	hold kvtransfer.Hold
+	hold kvtransfer.Pin
 	// end ends it.
 	end context.CancelCauseFunc
 	// state is offerOpen until it is claimed, for its ticket, or over.
@@ -228,11 +228,11 @@ func (e *Engine) handOver(r *schedule.Output) {
 // hold has the ranks hand out blocks until they have been handed over, or for as long as they are
 // kept. When no engine reads them any more, and they were claimed, they are released.
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
-	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(),
+	o := &offer{hold: kvtransfer.Pin{Secret: kvtransfer.NewSecret(),
 		Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}
 	life, group, began := e.ranks.Life, e.group, time.Now()
-	wait, err := executor.Begin(life, group, calls.KVHold, o.hold,
+	wait, err := executor.Begin(life, group, calls.KVPin, o.hold,
 		executor.RPCOptions{UniqueReply: true})
 	if err != nil {
 		return nil, err
@@ -249,7 +249,8 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		_, freeErr := executor.Call(life, group, calls.KVFree, o.hold.Secret, executor.RPCOptions{})
+		_, freeErr := executor.Call(life, group, calls.KVRelease, o.hold.Secret,
+			executor.RPCOptions{})
 		if o.state.CompareAndSwap(offerOpen, offerOver) {
 			return
 		}

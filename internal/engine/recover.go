@@ -49,11 +49,11 @@ func (e *Engine) recover(cause error) error {
 		}
 	}
 	e.flights = e.flights[:0]
-	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == cached
+	remembered := e.group.HasComputed(e.sched.Applied()) && e.cached == cached
 	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
-		Kept: e.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
+		Kept: e.group.Reused(), Remembered: remembered, Took: time.Since(begun)})
 	return nil
 }
 

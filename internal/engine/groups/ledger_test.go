@@ -109,7 +109,7 @@ func TestOtherHosts(t *testing.T) {
 		!strings.Contains(refused.Reason, "2 ranks do not fit into the memory of 10.0.0.") {
 		t.Errorf("another engine on the same hosts: %v", err)
 	}
-	b.Ledger.Forget(0)
+	b.Ledger.Release(0)
 	if err := come(1, 600<<20, 600<<20); err != nil {
 		t.Errorf("another engine in the place of the first: %v", err)
 	}

@@ -147,9 +147,9 @@ func (m *Manager) Stats() Stats {
 	}
 }
 
-// take removes the next block from the free list and gives up the entry it may be. The list is not
-// empty.
-func (m *Manager) take() uint32 {
+// allocate removes the next block from the free list and evicts the entry it may be. The list is
+// not empty.
+func (m *Manager) allocate() uint32 {
 	i := m.freeHead
 	m.unlink(i)
 	if m.blocks[i].entry {

@@ -348,8 +348,8 @@ func BenchmarkRoute(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					var room [64]beginning
 					w := r.weigh(room[:0], prompts[i%64:i%64+1], true)
-					at, load := r.take(b.Context(), &w)
-					r.giveBack(at, load, 1, 1)
+					at, load := r.reserve(b.Context(), &w)
+					r.release(at, load, 1, 1)
 				}
 			})
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
-// site is where more engines come from.
+// site opens more engines.
 type site struct{ *engine.Opener }
 
 // scaling is the change of the engines that is under way, one at a time.
@@ -24,7 +24,7 @@ type scaling struct {
 	running sync.WaitGroup
 }
 
-// begin notes that a change is under way; the error says why it may not be.
+// begin starts a change; the error says why it may not start.
 func (s *scaling) begin(what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *scaling) done() {
 	s.running.Done()
 }
 
-// close lets no other begin, and waits for the one that is under way.
+// close refuses further changes, and waits for the one under way.
 func (s *scaling) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -196,7 +196,7 @@ func (r *Router) add(numbers []int, total int) error {
 	before := r.list()
 	for _, i := range numbers {
 		if i < len(before) {
-			// One that has failed gives back what it has before another one takes its place.
+			// A failed engine frees its resources before its successor opens.
 			r.close(before[i])
 		}
 	}
@@ -233,7 +233,7 @@ func (r *Router) add(numbers []int, total int) error {
 			return fmt.Errorf("engine %d: %w", m.number, err)
 		}
 	}
-	r.keep(added)
+	r.resume(added)
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (r *Router) remove(from int, drain time.Duration) error {
 	}
 	late := time.NewTimer(drain)
 	defer late.Stop()
-	busy := r.retire(members[from:])
+	busy := r.drain(members[from:])
 	for _, idle := range busy {
 		var err error
 		select {
@@ -256,7 +256,7 @@ func (r *Router) remove(from int, drain time.Duration) error {
 		case <-r.life.Done():
 			err = engine.ErrStopped
 		}
-		r.keep(members[from:])
+		r.resume(members[from:])
 		return err
 	}
 	r.replace(slices.Clone(members[:from]))
@@ -266,21 +266,21 @@ func (r *Router) remove(from int, drain time.Duration) error {
 	return nil
 }
 
-// retire gives engines no more requests. The channels that it returns are closed when they have
+// drain excludes engines from new requests. The channels that it returns are closed when they have
 // none.
-func (r *Router) retire(list []*member) (idle []chan struct{}) {
+func (r *Router) drain(list []*member) (idle []chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range list {
 		m.leaving, m.idle = true, make(chan struct{})
 		idle = append(idle, m.idle)
-		m.rest()
+		m.notifyIdle()
 	}
 	return idle
 }
 
-// keep gives engines requests again.
-func (r *Router) keep(list []*member) {
+// resume lets engines receive requests again.
+func (r *Router) resume(list []*member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range list {
@@ -288,9 +288,9 @@ func (r *Router) keep(list []*member) {
 	}
 }
 
-// close ends an engine that gets no requests any more.
+// close stops an engine that receives no requests.
 func (r *Router) close(m *member) {
-	m.leave.Do(func() { close(m.gone) })
+	m.closing.Do(func() { close(m.gone) })
 	if err := m.Stop(context.WithoutCancel(r.life)); err != nil {
 		r.log.Error("an engine that was removed was not ended", "engine", m.number, "cause", err)
 	}

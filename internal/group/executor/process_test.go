@@ -473,7 +473,7 @@ func TestReplyBeforeFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.turn(t.Context(), time.Now().Add(patience)); err != nil {
+		if err := e.acquireSend(t.Context(), time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		err = e.hub.Send([]byte{200}, time.Now().Add(patience))

@@ -92,7 +92,7 @@ type call struct {
 // Call calls a method on every rank and returns the results in rank order, or the one of ReplyRank.
 //
 // Calls and plans reach every rank in the order in which they are sent, and a rank does them in
-// that order: the order of calls from several goroutines is theirs to keep. The first error of any
+// that order: callers in several goroutines order their calls themselves. The first error of any
 // rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
 // (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
 // counted.
@@ -105,8 +105,8 @@ func Call[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A
 	return wait(ctx)
 }
 
-// Begin is the first half of Call: when it has returned, plans and calls that are sent later come
-// after this call. What it returns is the other half, and must be called.
+// Begin is the first half of Call: when it has returned, the call is sent, before all later plans
+// and calls. It returns the other half, which must be called.
 func Begin[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A,
 	opt RPCOptions) (wait func(context.Context) ([]R, error), err error) {
 	encoded, err := rpc.Encode(args)
@@ -130,7 +130,7 @@ func Begin[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args 
 	}, nil
 }
 
-// CollectiveRPC is Call for a method that a user names, with arguments and results as they travel.
+// CollectiveRPC is Call for a method that a user names, with encoded arguments and results.
 func (e *Executor) CollectiveRPC(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) ([][]byte, error) {
@@ -167,7 +167,7 @@ func (e *Executor) sendCall(
 			sendUntil = c.until
 		}
 	}
-	if err := e.turn(ctx, sendUntil); err != nil {
+	if err := e.acquireSend(ctx, sendUntil); err != nil {
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
 	defer func() { <-e.sending }()
@@ -180,7 +180,7 @@ func (e *Executor) sendCall(
 		Sent: c.begun.UnixNano(), Method: method, Args: args})
 	if err := e.hub.Send(record, sendUntil); err != nil {
 		e.forget(c)
-		if e.life.over() {
+		if e.life.ended() {
 			return nil, e.Err()
 		}
 		return nil, fmt.Errorf("call %s: %w", method, err)
@@ -210,14 +210,14 @@ func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 	return c.results, nil
 }
 
-// forget ends a call: what still comes for it is late.
+// forget ends a call: later replies are dropped.
 func (e *Executor) forget(c *call) {
 	e.calls.mu.Lock()
 	defer e.calls.mu.Unlock()
 	delete(e.calls.pending, c.id)
 }
 
-// reply takes one rank's answer to a call.
+// reply handles one rank's answer to a call.
 func (e *Executor) reply(rank int, body []byte) error {
 	p, err := queue.ParseReply(body)
 	if err != nil {

@@ -95,7 +95,7 @@ func (a *agent) ask(ctx context.Context, o order) (reply, error) {
 	return r, nil
 }
 
-// listen lets the other nodes reach this one, as ranks would: over TLS, to who knows the secret.
+// listen admits the other nodes to this one as ranks would connect: over TLS, by the secret.
 func (a *agent) listen(l listening) (*handshake.Endpoint, error) {
 	if a.listener == nil {
 		listener, err := handshake.Listen(handshake.Options{Instance: surveyed, Token: a.token,

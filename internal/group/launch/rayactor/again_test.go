@@ -116,7 +116,7 @@ func TestAgain(t *testing.T) {
 				}
 				for rank, w := range after {
 					kept := !slices.Contains(c.replaced, rank)
-					if w.Kept != kept || (w.PID == before[rank].PID) != kept || kept &&
+					if w.Reused != kept || (w.PID == before[rank].PID) != kept || kept &&
 						fed[w.PID] != 1 {
 						t.Errorf("rank %d: %+v, before %+v, fed %d times", rank, w, before[rank],
 							fed[w.PID])
@@ -214,7 +214,7 @@ func TestAgainAdopted(t *testing.T) {
 			t.Fatalf("%v\n%s", err, &x.log)
 		}
 		for rank, w := range after {
-			if kept := rank != 2; w.Kept != kept || (w.PID == before[rank].PID) != kept ||
+			if kept := rank != 2; w.Reused != kept || (w.PID == before[rank].PID) != kept ||
 				w.Node != before[rank].Node {
 				t.Errorf("rank %d: %+v, before %+v", rank, w, before[rank])
 			}

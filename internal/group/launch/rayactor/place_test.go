@@ -14,7 +14,7 @@ import (
 // says whose fault it is.
 func TestNoAnswer(t *testing.T) {
 	each(t, "pending", func(x *trial) {
-		x.HoldActor(x.world-1, true)
+		x.BlockActor(x.world-1, true)
 		begun := time.Now()
 		_, err := x.start(x.t.Context(), nil)
 		x.wants(err, "ray, phase identify: ", fmt.Sprintf("rank %d: ", x.world-1),

@@ -180,9 +180,9 @@ func (c *Checkpoint) Written(t Tensor) bool {
 	return false
 }
 
-// Settled is an error that names a file that was written since the checkpoint was opened. It comes
-// before any call of Written.
-func (c *Checkpoint) Settled() error {
+// CheckStable returns an error that names a file that was written since the checkpoint was opened.
+// It is called before Written.
+func (c *Checkpoint) CheckStable() error {
 	f, ok := c.backing.(*files)
 	if !ok {
 		return nil
