@@ -55,9 +55,9 @@ func (s *signals) pass() bool {
 	return true
 }
 
-// takeInterrupts delivers Ctrl-C to pressed, instead of ending the program, until release is
+// catchInterrupts delivers Ctrl-C to pressed, instead of ending the program, until release is
 // called.
-func takeInterrupts(ctx context.Context) (pressed <-chan struct{}, release func()) {
+func catchInterrupts(ctx context.Context) (pressed <-chan struct{}, release func()) {
 	s, ok := ctx.Value(signalsKey{}).(*signals)
 	if !ok {
 		return nil, func() {}

@@ -53,7 +53,7 @@ func (e *Engine) recover(cause error) error {
 	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
-		Kept: e.group.Reused(), Remembered: remembered, Took: time.Since(begun)})
+		Reused: e.group.Reused(), CacheKept: remembered, Took: time.Since(begun)})
 	return nil
 }
 

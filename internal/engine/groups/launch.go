@@ -107,7 +107,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 			if o.Reuse, o.Launcher = true, kept; kept == nil {
 				l := process.New(out)
 				l.OnAbandon = func(rank, pid int) {
-					b.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+					b.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 				}
 				o.Launcher = l
 			}

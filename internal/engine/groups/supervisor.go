@@ -63,7 +63,7 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 	if err := s.endPrevious(ctx, cause); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
+	started := time.Now()
 	o, err := s.Options(ctx, s.launcher)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 		s.ready()
 	}
 	ready := status.GroupReady{Epoch: epoch, Backend: s.Backend, Ranks: o.Init.Layout.World(),
-		Took: time.Since(begun)}
+		Took: time.Since(started)}
 	for _, r := range group.Ranks() {
 		ready.WeightBytes += r.WeightBytes
 	}
@@ -110,11 +110,11 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	if group == nil {
 		return nil
 	}
-	begun := time.Now()
+	started := time.Now()
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	err := s.end(ctx, group, s.launcher)
-	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(begun)})
+	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(started)})
 	return err
 }
 

@@ -119,8 +119,8 @@ func (p *prefixes) spend(tokens int) {
 	p.spent = 0
 }
 
-// forget empties the memory: the engine has lost its cache.
-func (p *prefixes) forget() {
+// clear removes all beginnings: the engine has lost its cache.
+func (p *prefixes) clear() {
 	clear(p.young)
 	clear(p.old)
 	p.spent = 0

@@ -83,7 +83,7 @@ type Router struct {
 
 // Open opens the engines of a configuration and a router over them, also over a single one.
 func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
-	var opening atomic.Pointer[Router]
+	var router atomic.Pointer[Router]
 	opt.Events = status.Tee(opt.Events, func(e status.Event) {
 		event, i := status.Source(e)
 		switch event.(type) {
@@ -91,8 +91,8 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 		default:
 			return
 		}
-		if r := opening.Load(); r != nil {
-			r.forget(i)
+		if r := router.Load(); r != nil {
+			r.clearPrefixes(i)
 		}
 	})
 	opener, err := engine.NewOpener(ctx, opt)
@@ -105,7 +105,7 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 	}
 	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opt.Log)
 	r.site = site{opener}
-	opening.Store(r)
+	router.Store(r)
 	return r, opener.Metrics(), nil
 }
 
@@ -211,12 +211,12 @@ func (r *Router) down(m *member) {
 	m.candidate.down = true
 }
 
-// forget notes that an engine has lost its cache.
-func (r *Router) forget(number int) {
+// clearPrefixes removes the beginnings of an engine that has lost its cache.
+func (r *Router) clearPrefixes(number int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if number < len(r.members) {
-		r.members[number].prefixes.forget()
+		r.members[number].prefixes.clear()
 	}
 }
 

@@ -300,8 +300,8 @@ func TestHeldEngine(t *testing.T) {
 	}
 	say(home, nil)
 	say(1-home, nil)
-	r.forget(0)
-	r.forget(1)
+	r.clearPrefixes(0)
+	r.clearPrefixes(1)
 	s, _ = submit(t, r, request(tokens(200, 200, 0)))
 	if load := s.(*stream).load; load != 201 {
 		t.Errorf("a request whose beginning was lost counts %d tokens", load)

@@ -96,7 +96,7 @@ func (r *Router) Relayout(ctx context.Context, tp int) error {
 
 // relayout changes the engines that live, and back those that were changed before one that fails.
 func (r *Router) relayout(tp int) error {
-	begun, from := time.Now(), r.site.TensorParallelSize()
+	started, from := time.Now(), r.site.TensorParallelSize()
 	if tp == from {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (r *Router) relayout(tp int) error {
 	}
 	r.replace(members)
 	r.log.Info("changed the layout", "tensor_parallel_size", tp, "before", from, "ms",
-		time.Since(begun).Milliseconds())
+		time.Since(started).Milliseconds())
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (r *Router) await(ctx context.Context, change func() error) error {
 
 // scale makes the engines as many as are wanted.
 func (r *Router) scale(to int, drain time.Duration) error {
-	begun, from := time.Now(), len(r.list())
+	started, from := time.Now(), len(r.list())
 	if missing := r.missing(to); len(missing) > 0 {
 		if err := r.add(missing, to); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (r *Router) scale(to int, drain time.Duration) error {
 		return err
 	}
 	if from != to {
-		r.log.Info("scaled", "from", from, "engines", to, "ms", time.Since(begun).Milliseconds())
+		r.log.Info("scaled", "from", from, "engines", to, "ms", time.Since(started).Milliseconds())
 	}
 	return nil
 }

@@ -63,8 +63,9 @@ type Options struct {
 	Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
-	// Reuse says that the launcher can keep ranks: it is left as it is (Leave) when the start fails
-	// in a way that CanReuse. Fresh are the ranks that must not be kept from the group before.
+	// Reuse says that the launcher can reuse ranks: after a start that fails with CanReuse the
+	// group is detached (Detach), and the launcher not stopped. Fresh are the ranks that must be
+	// started anew.
 	Reuse bool
 	Fresh []int
 	// StepTimeout fails the group when no rank has moved for so long during a step; 0 is 300 s.
@@ -122,7 +123,7 @@ const (
 )
 
 // Start launches the ranks and returns when all have loaded their shards. On an error nothing is
-// left running, but see Options.Keep.
+// left running, but see Options.Reuse.
 func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.StallWarning == 0 {
 		opt.StallWarning = defaultStallWarning
@@ -193,8 +194,8 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	return e.shutdown(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
 }
 
-// Detach ends a group that has failed, but not its ranks: the launcher may start another one by
-// those that live. Without a Shutdown before the launcher is the caller's to stop.
+// Detach ends a group that has failed, but not its ranks: the launcher may reuse those that live.
+// Without a Shutdown before the launcher is the caller's to stop.
 func (e *Executor) Detach(ctx context.Context) error {
 	return e.shutdown(ctx, func(error) error { return nil })
 }

@@ -209,8 +209,8 @@ func gone(pid int) bool {
 // eventually waits until check is true.
 func eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
-	for begun := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > patience {
+	for started := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(started) > patience {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}

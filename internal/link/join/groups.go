@@ -86,7 +86,7 @@ func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.groups = groups
-	if r.gone {
+	if r.ended {
 		groups.Abort(errors.New("the driver is gone"))
 	}
 	return groups, nil

@@ -120,7 +120,7 @@ type peer struct {
 	place int
 }
 
-// expect finds the places of the peers, who must be all the members of the communicators.
+// expect finds the places of the peers, which must be all other members of the communicators.
 func (r *Rank) expect(v Rendezvous) (map[int]peer, error) {
 	peers := map[int]peer{}
 	for _, c := range r.communicators {

@@ -43,7 +43,7 @@ type Rank struct {
 
 	mu     sync.Mutex
 	groups Groups
-	gone   bool // the driver
+	ended  bool // the driver
 	// life ends with the driver, or when the rank leaves.
 	life context.Context
 	end  context.CancelFunc
@@ -161,7 +161,7 @@ func (r *Rank) Local() bool { return r.local }
 func (r *Rank) DriverGone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.gone
+	return r.ended
 }
 
 // Cancelled says that this rank ends because it was cancelled.
@@ -207,7 +207,7 @@ func (r *Rank) driverGone(cause error) {
 	r.port.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = true
+	r.ended = true
 	r.groups.Abort(fmt.Errorf("the driver is gone: %w", cause))
 }
 

@@ -197,7 +197,7 @@ type filler struct {
 	c net.Conn
 	// turn is the number of the part that is filled, from 0, used what is in it; taken is how many
 	// parts the reader has copied out.
-	turn, used, taken int
+	turn, used, copied int
 	// waits is called before a wait for the reader.
 	waits func()
 }
@@ -233,11 +233,11 @@ func (f *filler) pass() error {
 // await returns when the reader has copied out so many parts.
 func (f *filler) await(parts int) error {
 	var word [localParts]byte
-	for f.taken < parts {
+	for f.copied < parts {
 		f.waits()
-		n, err := f.c.Read(word[:min(parts-f.taken, localParts)])
-		f.taken += n
-		if err != nil && f.taken < parts {
+		n, err := f.c.Read(word[:min(parts-f.copied, localParts)])
+		f.copied += n
+		if err != nil && f.copied < parts {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ type Piece struct {
 	Offset []int
 	// CRC is the CRC-32 (IEEE) of its bytes, row by row, if it is known beforehand.
 	CRC *uint32
-	// Position is where the piece lies in memory that is handed over.
+	// Position is where the piece lies in adopted memory.
 	Position int64
 }
 

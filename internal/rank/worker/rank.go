@@ -319,12 +319,12 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 // wanted is a source that fails once progress could not be reported to the driver.
 type wanted struct {
 	layers.Source
-	gone *error
+	err *error
 }
 
 func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
-	if *w.gone != nil {
-		return checkpoint.Tensor{}, *w.gone
+	if *w.err != nil {
+		return checkpoint.Tensor{}, *w.err
 	}
 	return w.Source.Tensor(name, shape...)
 }

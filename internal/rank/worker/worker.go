@@ -176,7 +176,7 @@ func (w *worker) guard(f func() error) (err error) {
 	return f()
 }
 
-// start receives the configuration, loads the shard, unless that was done for the group before, and
+// start receives the configuration, loads the shard, unless the previous group has loaded it, and
 // reports ready.
 func (w *worker) start() error {
 	record, err := w.port.Recv(time.Time{})

@@ -42,7 +42,7 @@ func unkillable(v *victim) error {
 	if err != nil {
 		return err
 	}
-	v.s.gone(pid)
+	v.s.expectExit(pid)
 	err = v.s.calm(v.ctx, v.l)
 	if err == nil && syscall.Kill(pid, 0) != nil {
 		err = fmt.Errorf("process %d has ended although it was held", pid)

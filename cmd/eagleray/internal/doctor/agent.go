@@ -173,11 +173,11 @@ func (a *agent) contact(ctx context.Context, e handshake.Endpoint) (time.Duratio
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(contactTimeout))
 	data := make([]byte, contactBytes)
-	begun := time.Now()
+	started := time.Now()
 	if err := swap(conn, data[:1]); err != nil {
 		return 0, err
 	}
-	trip := time.Since(begun)
+	trip := time.Since(started)
 	if err := swap(conn, data); err != nil {
 		return 0, fmt.Errorf("a byte comes back, %d bytes do not (the size of packets): %w",
 			contactBytes, err)

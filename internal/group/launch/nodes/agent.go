@@ -86,7 +86,7 @@ func Serve(ctx context.Context, o AgentOptions) error {
 
 // dial connects to node 0, again and again until the time is over: it may not be there yet.
 func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
-	begun := time.Now()
+	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
 	var p patience
@@ -109,7 +109,7 @@ func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
 		}
 		if now := time.Now(); !now.Before(word) {
 			a.o.Log.Info("waiting for node 0", "address", a.o.Address,
-				"seconds", int(now.Sub(begun).Seconds()), "last_try", err.Error())
+				"seconds", int(now.Sub(started).Seconds()), "last_try", err.Error())
 			word = now.Add(p.after())
 		}
 		select {
@@ -275,7 +275,7 @@ func (g *group) start(ctx context.Context, o order) {
 	}
 	kept := 0
 	for _, w := range workers {
-		r.Started, r.Kept = append(r.Started, w.PID), append(r.Kept, w.Reused)
+		r.Started, r.Reused = append(r.Started, w.PID), append(r.Reused, w.Reused)
 		if w.Reused {
 			kept++
 		}

@@ -123,7 +123,7 @@ func (c *Cluster) Launcher(g Group) *Launcher {
 	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
 		exited: make(chan launch.Exit, g.Ranks+1)}
 	l.own.OnAbandon = func(rank, pid int) {
-		g.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+		g.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.relaying.Go(l.relay)
@@ -253,7 +253,7 @@ func (c *Cluster) deregister(m *member) bool {
 // wait returns the other nodes that a group has ranks on when all have joined, and logs from time
 // to time which are missing.
 func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
-	begun := time.Now()
+	started := time.Now()
 	late := time.NewTimer(c.o.Timeout)
 	defer late.Stop()
 	var p patience
@@ -274,7 +274,7 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 		case <-changed:
 		case <-word.C:
 			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", of,
-				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
+				"address", c.Address(), "seconds", int(time.Since(started).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:
 			return nil, fmt.Errorf("node %s has not come to %s within %v "+
@@ -456,11 +456,11 @@ func (m *member) started(ctx context.Context, group int) ([]launch.Worker, error
 	switch {
 	case s.workers == nil:
 		return nil, &goneError{m.why}
-	case len(r.Started) != len(s.workers) || len(r.Kept) != len(s.workers):
+	case len(r.Started) != len(s.workers) || len(r.Reused) != len(s.workers):
 		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(s.workers))
 	}
 	for i, pid := range r.Started {
-		s.workers[i].PID, s.workers[i].Reused = pid, r.Kept[i]
+		s.workers[i].PID, s.workers[i].Reused = pid, r.Reused[i]
 	}
 	return slices.Clone(s.workers), nil
 }

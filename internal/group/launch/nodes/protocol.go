@@ -82,10 +82,10 @@ type stop struct {
 // report is what a node says of its ranks of a group; one without content is a beat.
 type report struct {
 	Group int `json:"group,omitempty"`
-	// Started are the processes of the ranks that were ordered, in that order, and Kept which of
+	// Started are the processes of the ranks that were ordered, in that order, and Reused which of
 	// them were there before; Failed is why they could not be started.
 	Started []int        `json:"started,omitempty"`
-	Kept    []bool       `json:"kept,omitempty"`
+	Reused  []bool       `json:"kept,omitempty"`
 	Failed  string       `json:"failed,omitempty"`
 	Exit    *launch.Exit `json:"exit,omitempty"`
 	// Leaving is why this node ends itself.

@@ -109,7 +109,7 @@ func TestAgain(t *testing.T) {
 				group := x.Groups()[0].ID
 				c.do(x)
 				x.exits(c.exits)
-				begun := time.Now()
+				started := time.Now()
 				after, err := x.succeed(c.fresh...)
 				if err != nil {
 					t.Fatalf("%v\n%s", err, &x.log)
@@ -132,7 +132,7 @@ func TestAgain(t *testing.T) {
 					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors,
 						x.Groups())
 				}
-				if took := time.Since(begun); took > 20*time.Second {
+				if took := time.Since(started); took > 20*time.Second {
 					t.Errorf("it took %v", took)
 				}
 				select {

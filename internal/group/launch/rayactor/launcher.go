@@ -294,12 +294,12 @@ func (l *Launcher) placementTimeout() time.Duration {
 func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration,
 	run func(context.Context) ([]any, error)) error {
 	l.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray " + name})
-	begun := time.Now()
+	started := time.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout,
 		fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 	found, err := run(bounded)
-	took := time.Since(begun)
+	took := time.Since(started)
 	if err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
 			err = fmt.Errorf("%w (%w)", context.Cause(bounded), err)

@@ -166,10 +166,10 @@ const (
 // there is. What even idle nodes could not hold is refused at once, unless they did before: then
 // nodes may come back.
 func (s *start) await(ctx context.Context, adopted bool) error {
-	begun := time.Now()
-	deadline := begun.Add(s.placementTimeout())
-	report := begun.Add(firstReport)
-	for next := begun.Add(settle); ; next = report {
+	started := time.Now()
+	deadline := started.Add(s.placementTimeout())
+	report := started.Add(firstReport)
+	for next := started.Add(settle); ; next = report {
 		if next.After(deadline) {
 			next = deadline
 		}
@@ -193,11 +193,11 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 				s.placementTimeout(), shortage)
 		case !now.Before(report):
 			s.o.Log.Warn("waiting for the placement group", "seconds",
-				int(now.Sub(begun).Seconds()), "adopted", adopted)
+				int(now.Sub(started).Seconds()), "adopted", adopted)
 			for line := range strings.Lines(shortage) {
 				s.o.Log.Warn(strings.TrimRight(line, "\n"))
 			}
-			report = begun.Add(2 * report.Sub(begun))
+			report = started.Add(2 * report.Sub(started))
 		}
 	}
 }

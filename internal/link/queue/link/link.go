@@ -201,7 +201,7 @@ type Stats struct {
 	Cause error
 	// RTT is the last round trip and SmoothRTT its moving average with weight 1/8 (RFC 6298 §2), of
 	// heartbeats. They include the time until the peer reads, which is up to 50 ms when it has just
-	// begun to compute.
+	// started to compute.
 	RTT, SmoothRTT time.Duration
 	// BytesSent and BytesReceived count all that crossed the connections, without TLS's own.
 	BytesSent, BytesReceived uint64

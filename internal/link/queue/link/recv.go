@@ -94,7 +94,7 @@ func (l *Link) acquireReader() error {
 		l.mu.Lock()
 	}
 	select {
-	case <-l.changed: // of before
+	case <-l.changed: // a stale signal
 	default:
 	}
 	l.reader = inRecv
@@ -399,8 +399,8 @@ func (l *Link) readInto(b []byte, until time.Time) (int, error) {
 	return 0, queue.ErrTimeout
 }
 
-// setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at
-// each Recv costs more than to meet an old one now and then. l.mu is held.
+// setReadDeadline makes reads end by until. It may leave an earlier deadline of the last Recv in
+// place: setting one at each Recv costs more than an early wake-up now and then. l.mu is held.
 func (l *Link) setReadDeadline(until time.Time) {
 	if l.readDeadline.IsZero() {
 		if until.IsZero() {

@@ -27,7 +27,7 @@ type Checkpoint struct {
 	bytes    int64
 	backing  backing
 
-	// mu is held for writing by Close only, so that no view is handed out or released after it.
+	// mu is held for writing by Close only, so that no view is returned or released after it.
 	mu     sync.RWMutex
 	closed bool
 }

@@ -279,7 +279,7 @@ func (f *pinnedFile) now(path string) (file *os.File, at stamp, sum string) {
 	return file, at, sum
 }
 
-// sound reports whether the open file has its content of before.
+// sound reports whether the open file still has the content that Pin found.
 func (f *pinnedFile) sound() bool {
 	now, err := stampFile(f.file)
 	if err != nil || now == f.opened {
