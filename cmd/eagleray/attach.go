@@ -157,7 +157,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*replicas.Rou
 	if err := parent.Signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	_, release := takeInterrupts(ctx)
+	_, release := catchInterrupts(ctx)
 	defer release()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

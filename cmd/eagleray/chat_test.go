@@ -228,14 +228,14 @@ func TestChatWithoutServer(t *testing.T) {
 	for url, want := range map[string]string{"127.0.0.1:1": "no server answers at " +
 		"http://127.0.0.1:1", silent.Addr().String(): "no server answers",
 		locked.URL: "--api-key"} {
-		begun := time.Now()
+		started := time.Now()
 		for _, verb := range []string{"chat", "complete"} {
 			code, _, stderr := execute(t, "", verb, "--url", url)
 			if code != exitError || !strings.Contains(stderr, want) {
 				t.Errorf("%s --url %s: exit code %d, errors %q", verb, url, code, stderr)
 			}
 		}
-		if took := time.Since(begun); took > 4*helloTimeout {
+		if took := time.Since(started); took > 4*helloTimeout {
 			t.Errorf("it took %v", took)
 		}
 	}

@@ -59,7 +59,7 @@ func models(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCom
 // folders are those whose path begins with word, written as word is. Hidden ones are found when
 // their name is begun.
 func folders(word string) []string {
-	dir, begun := filepath.Split(word)
+	dir, started := filepath.Split(word)
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	if err != nil {
 		return nil
@@ -67,7 +67,7 @@ func folders(word string) []string {
 	var found []string
 	for _, e := range entries {
 		name := e.Name()
-		if !strings.HasPrefix(name, begun) || strings.HasPrefix(name, ".") && begun == "" {
+		if !strings.HasPrefix(name, started) || strings.HasPrefix(name, ".") && started == "" {
 			continue
 		}
 		if info, err := os.Stat(dir + name); err == nil && info.IsDir() {

@@ -61,8 +61,8 @@ func copyTo(folder, program string) error {
 	return nil
 }
 
-// copyFile puts a copy in the place of a file at once: who has the old one open, or runs it, keeps
-// it.
+// copyFile puts a copy in the place of a file at once: a process that has the old one open, or runs
+// it, keeps it.
 func copyFile(to, from string, mode fs.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {

@@ -165,7 +165,7 @@ func startGroup(ctx context.Context, cfg config.Config) []doctor.Result {
 	defer cancel()
 	cfg.Recovery.OnFailure = "exit"
 	shown := newProgress(os.Stderr)
-	begun := time.Now()
+	started := time.Now()
 	log := doctorLog(slog.LevelWarn)
 	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log,
 		Version: version()})
@@ -174,7 +174,7 @@ func startGroup(ctx context.Context, cfg config.Config) []doctor.Result {
 		return []doctor.Result{doctor.NotStarted(err)}
 	}
 	facts, err := oneToken(ctx, e)
-	took := time.Since(begun)
+	took := time.Since(started)
 	err = errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 	if err != nil {
 		return []doctor.Result{doctor.NotStarted(err)}

@@ -37,7 +37,7 @@ func newEditor(ctx context.Context, in *os.File) *editor {
 	e := &editor{}
 	e.line, e.keys = newLiner(in)
 	e.line.SetCtrlCAborts(true)
-	e.pressed, e.release = takeInterrupts(ctx)
+	e.pressed, e.release = catchInterrupts(ctx)
 	return e
 }
 

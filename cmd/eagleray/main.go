@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string) int {
 	root := newRoot(&started)
 	if c, _, err := root.Find(args); err == nil {
 		if topic, asked := helpTopic(args); asked {
-			return told(explain(c, topic, os.Stdout))
+			return helpExitCode(explain(c, topic, os.Stdout))
 		}
 		args = config.Expand(c.Flags(), args)
 	}
@@ -58,8 +58,8 @@ func run(ctx context.Context, args []string) int {
 	return exitError
 }
 
-// told is the exit code of a help that was printed, or of a topic that there is not.
-func told(err error) int {
+// helpExitCode returns the exit code of a help that was printed, or of an unknown topic.
+func helpExitCode(err error) int {
 	if err != nil {
 		complain(err)
 		return exitUsage

@@ -131,8 +131,8 @@ func execute(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 // eventually waits until check is true.
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	for begun := time.Now(); !check(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > patience {
+	for started := time.Now(); !check(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(started) > patience {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}

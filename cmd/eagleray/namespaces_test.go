@@ -174,10 +174,10 @@ func TestTwoMachines(t *testing.T) {
 				return
 			}
 			b.ip("link set eth0 down")
-			begun := time.Now()
+			started := time.Now()
 			zero.ends(exitError, " on node 1 at 10.0.0.2 (pid ")
 			other.ends(exitError, "node 0 at 10.0.0.1:29501 is gone: it is silent for 8s")
-			t.Logf("both ended %v after the cut: %s", time.Since(begun), zero.err.String())
+			t.Logf("both ended %v after the cut: %s", time.Since(started), zero.err.String())
 		})
 	}
 }

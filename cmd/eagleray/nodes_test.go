@@ -292,10 +292,10 @@ func TestNodesDie(t *testing.T) {
 			if err := syscall.Kill(pid, s); err != nil {
 				t.Fatal(err)
 			}
-			begun := time.Now()
+			started := time.Now()
 			zero.ends(x.zero, x.zeroLast)
 			other.ends(x.other, x.otherLast)
-			t.Logf("all ended after %v", time.Since(begun))
+			t.Logf("all ended after %v", time.Since(started))
 			workersEnd(t, ranks)
 			if x.victim != "node 0" {
 				return

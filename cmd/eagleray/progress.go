@@ -23,7 +23,7 @@ type progress struct {
 	phaseAt map[place]phaseStart
 }
 
-// place is whose phase it is.
+// place names the rank of the phase.
 type place struct{ engine, rank int }
 
 type phaseStart struct {
@@ -47,13 +47,13 @@ type line struct {
 	mu       sync.Mutex
 	out      io.Writer
 	terminal bool
-	begun    time.Time
+	started  time.Time
 	shown    time.Time
 	width    int
 }
 
 func newLine(out io.Writer, terminal bool) line {
-	return line{out: out, terminal: terminal, begun: time.Now()}
+	return line{out: out, terminal: terminal, started: time.Now()}
 }
 
 // show rewrites the line, unless it is too early or the last time was just now.
@@ -62,7 +62,7 @@ func (l *line) show(now time.Time, text func() string) {
 	if l.terminal {
 		every = 200 * time.Millisecond
 	}
-	if now.Sub(l.begun) < quiet || now.Sub(l.shown) < every {
+	if now.Sub(l.started) < quiet || now.Sub(l.shown) < every {
 		return
 	}
 	l.shown = now
@@ -168,7 +168,7 @@ func (m *meter) tell(text func(took time.Duration) string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := time.Now(); !m.off {
-		m.show(now, func() string { return text(now.Sub(m.begun)) })
+		m.show(now, func() string { return text(now.Sub(m.started)) })
 	}
 }
 
@@ -177,7 +177,7 @@ func (m *meter) restart(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clear()
-	m.what, m.begun = what, time.Now()
+	m.what, m.started = what, time.Now()
 }
 
 // end leaves the line clean.

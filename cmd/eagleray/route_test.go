@@ -91,7 +91,7 @@ func TestRouteStreams(t *testing.T) {
 	}
 	defer r.Body.Close()
 	reader := bufio.NewReader(r.Body)
-	begun, err := reader.ReadString('\n')
+	started, err := reader.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestRouteStreams(t *testing.T) {
 	if err != nil {
 		t.Fatalf("killed %q: %v after %s", killed, err, rest)
 	}
-	text := begun + string(rest)
+	text := started + string(rest)
 	ids := map[string]bool{}
 	var counts [2]int
 	for line := range strings.Lines(text) {
@@ -137,7 +137,7 @@ func TestRouteStreams(t *testing.T) {
 	if counts != [2]int{600, 600} || len(ids) != 1 || !strings.HasSuffix(text, "data: [DONE]\n\n") {
 		t.Errorf("killed %q: %v tokens of %d answers", killed, counts, len(ids))
 	}
-	t.Logf("killed %q after %d bytes of %d", killed, len(begun), len(text))
+	t.Logf("killed %q after %d bytes of %d", killed, len(started), len(text))
 }
 
 // tokenFile is a file with a secret of servers.

@@ -90,7 +90,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return fmt.Errorf("--output-file: %w", err)
 	}
-	begun, shown := time.Now(), newMeter(os.Stderr, "rows")
+	started, shown := time.Now(), newMeter(os.Stderr, "rows")
 	defer shown.end()
 	stop := func() error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path,
@@ -127,7 +127,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("--output-file: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "%d rows in %.1f s: %d succeeded, %d failed%s\n", counts.Total,
-		time.Since(begun).Seconds(), counts.Completed, counts.Failed, before(counts.Before))
+		time.Since(started).Seconds(), counts.Completed, counts.Failed, before(counts.Before))
 	return nil
 }
 

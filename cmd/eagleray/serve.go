@@ -219,7 +219,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 		}
 	}
 
-	begun := time.Now()
+	started := time.Now()
 	shown := logs.progress()
 	happened := &dashboard.Events{}
 	e, m, err := replicas.Open(ctx, engine.Options{Config: cfg, Log: log,
@@ -258,7 +258,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 		limited = tls.NewListener(limited, secure)
 	}
 	go func() { served <- server.Serve(limited) }()
-	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(begun))
+	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(started))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
 		var loop sync.WaitGroup

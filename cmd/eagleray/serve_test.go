@@ -220,11 +220,11 @@ func TestSecondSignalKills(t *testing.T) {
 			"another Ctrl-C or signal ends now")
 	})
 	p.signal(syscall.SIGTERM)
-	begun := time.Now()
+	started := time.Now()
 	if code := p.exit(); code == 0 {
 		t.Error("exit code 0 although a request was cut off")
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(started); took > 10*time.Second {
 		t.Errorf("the end took %v", took)
 	}
 	workersEnd(t, pids)

@@ -55,9 +55,9 @@ func (s *signals) pass() bool {
 	return true
 }
 
-// takeInterrupts makes Ctrl-C the caller's, who receives it from pressed, instead of the end of the
-// program; release gives it back.
-func takeInterrupts(ctx context.Context) (pressed <-chan struct{}, release func()) {
+// catchInterrupts delivers Ctrl-C to pressed, instead of ending the program, until release is
+// called.
+func catchInterrupts(ctx context.Context) (pressed <-chan struct{}, release func()) {
 	s, ok := ctx.Value(signalsKey{}).(*signals)
 	if !ok {
 		return nil, func() {}

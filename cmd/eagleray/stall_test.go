@@ -50,7 +50,7 @@ func TestSlowLayer(t *testing.T) {
 		}()
 		return done
 	}
-	begun, asked := time.Now(), 0
+	started, asked := time.Now(), 0
 	for done := ask(); done != nil; asked++ {
 		resp, err := http.Get(url + "/health")
 		if err != nil {
@@ -69,7 +69,7 @@ func TestSlowLayer(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	if took := time.Since(begun); took < 900*time.Millisecond {
+	if took := time.Since(started); took < 900*time.Millisecond {
 		t.Logf("the request took %v: no layer was slow", took)
 	}
 	done := ask()

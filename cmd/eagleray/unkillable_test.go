@@ -18,7 +18,7 @@ import (
 // hold makes a process one that cannot be killed, until release is called.
 func hold(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	let, err := chaos.Hold(pid)
+	let, err := chaos.Freeze(pid)
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
 		t.Skip(err)
 	}
@@ -69,11 +69,11 @@ func TestRankCannotBeKilled(t *testing.T) {
 	longStream(t, url, tokens)
 	releaseOther := hold(t, after[1])
 	p.signal(syscall.SIGTERM)
-	begun := time.Now()
+	started := time.Now()
 	if code := p.exit(); code != 0 && code != exitCut {
 		t.Errorf("exit code %d", code)
 	}
-	t.Logf("the server ended after %v", time.Since(begun))
+	t.Logf("the server ended after %v", time.Since(started))
 	release()
 	releaseOther()
 	workersEnd(t, map[int]int{0: pids[0], 1: pids[1], 2: after[1]})

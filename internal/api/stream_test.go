@@ -598,7 +598,8 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
-	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
+	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300},
+		TextOffsets: []int{0}, StopToken: -1}}, b.N}
 	s.swapped.Submitter = submitFunc(func(context.Context, ...*engine.Request) (
 		engine.Stream, error) {
 		return c, nil

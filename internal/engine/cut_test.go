@@ -172,8 +172,8 @@ func TestCutKeepsTheCache(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(back) != 2 || back[0].Kept != 1 || back[0].Remembered || back[1].Kept != 2 ||
-		!back[1].Remembered {
+	if len(back) != 2 || back[0].Reused != 1 || back[0].CacheKept || back[1].Reused != 2 ||
+		!back[1].CacheKept {
 		t.Errorf("recoveries %+v", back)
 	}
 	// The blocks of another request that ran before stay too.

@@ -96,8 +96,8 @@ func cloneLogprobs(list []step.Logprobs) []step.Logprobs {
 	return list
 }
 
-// run delivers batches in their order until the loop ends. A stop string that it finds is an abort to
-// the loop, which may have planned further tokens by then: they are dropped here.
+// run delivers batches in their order until the loop ends. A stop string that it finds is an abort
+// to the loop, which may have planned further tokens by then: they are dropped here.
 func (d *delivery) run() {
 	for b := range d.batches {
 		for i := range b.outputs {

@@ -164,8 +164,8 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.loop.launching.Cluster.Leave(context.WithoutCancel(ctx), cause),
-			e.loop.launching.Files.Leave())
+		err = errors.Join(err, e.loop.launching.Cluster.Release(context.WithoutCancel(ctx), cause),
+			e.loop.launching.Files.Release())
 	})
 	return err
 }

@@ -77,7 +77,8 @@ func (l *Loop) observeQueues() {
 	}
 	l.counted.seen = s
 	l.e.mu.Lock()
-	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled, Running: s.Running,
+	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,
+		Running: s.Running,
 		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
 		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, Preemptions: s.Preemptions,
 		Steps: l.counted.steps, StepTime: l.counted.stepTime}

@@ -43,9 +43,9 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	if most := b.ConstraintBytes(); most > 0 && b.Info.Grammars != nil {
 		b.Info.Grammars.Limit(most)
 	}
-	for _, f := range []func() error{b.HaveThreads, b.HoldCluster} {
+	for _, f := range []func() error{b.HaveThreads, b.OpenCluster} {
 		if err := f(); err != nil {
-			return nil, errors.Join(err, b.Files.Leave())
+			return nil, errors.Join(err, b.Files.Release())
 		}
 	}
 	m := metrics.New(metrics.Options{ModelName: b.Info.Names[0], MaxModelLen: b.Info.MaxModelLen,
@@ -62,7 +62,7 @@ func (o *Opener) OpenFirst(ctx context.Context) ([]*Engine, error) {
 		numbers[i] = i
 	}
 	engines, err := o.openAll(ctx, numbers)
-	return engines, errors.Join(err, o.b.Files.Leave())
+	return engines, errors.Join(err, o.b.Files.Release())
 }
 
 // Events is notified of what happens to the engines: the log and the listener of Options.
@@ -129,7 +129,7 @@ func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine,
 	if b.Cluster != nil {
 		b.Cluster.Engines.Add(int64(len(numbers)))
 		for _, number := range numbers {
-			b.Cluster.Expect(number)
+			b.Cluster.Register(number)
 		}
 	}
 	more := *o
@@ -146,9 +146,9 @@ func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine,
 // Close takes the metrics of an engine that has stopped away.
 func (o *Opener) Close(number int) {
 	o.metrics.Remove(number)
-	o.b.Ledger.Forget(number)
+	o.b.Ledger.Release(number)
 	if c := o.b.Cluster; c != nil && c.Census != nil {
-		c.Census.Leave(number)
+		c.Census.Deregister(number)
 	}
 }
 
@@ -172,15 +172,15 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 				b.Log = o.b.Log.With("engine", number)
 				b.Events = o.b.Events.FromEngine(number)
 			}
-			b.Files.Use()
+			b.Files.Acquire()
 			e, err := o.open(&b, o.metrics.Engine(number))
 			if err != nil {
 				cause := err
-				err = errors.Join(err, b.Files.Leave())
+				err = errors.Join(err, b.Files.Release())
 				if asked.Err() != nil {
 					cause = nil // it was asked to end
 				}
-				err = errors.Join(err, b.Cluster.Leave(context.WithoutCancel(ctx), cause))
+				err = errors.Join(err, b.Cluster.Release(context.WithoutCancel(ctx), cause))
 			}
 			if err != nil && several {
 				err = fmt.Errorf("engine %d: %w", number, err)

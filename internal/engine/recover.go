@@ -50,11 +50,11 @@ func (l *Loop) recover(cause error) error {
 		}
 	}
 	l.flights = l.flights[:0]
-	remembered := l.group.Remembers(l.sched.Applied()) && l.cached == cached
+	remembered := l.group.HasComputed(l.sched.Applied()) && l.cached == cached
 	l.sched.PreemptAll(remembered)
 	l.sched.Suspend(l.suspects.held)
 	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
-		Kept: l.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
+		Reused: l.group.Reused(), CacheKept: remembered, Took: time.Since(begun)})
 	return nil
 }
 
@@ -73,7 +73,7 @@ func (l *Loop) ready(cause error) error {
 // of all engines, the revision of the model's files, and the exchange of KV blocks. On an error the
 // group cannot go on.
 func (l *Loop) equip() error {
-	if err := l.e.wanted.Bring(l.group); err != nil {
+	if err := l.e.wanted.Equip(l.group); err != nil {
 		return err
 	}
 	l.cached = l.e.wanted.Update()

@@ -67,9 +67,9 @@ func TestOnlyTheDeadAreReplaced(t *testing.T) {
 				same(t, fmt.Sprintf("rank %d", rank), got, want)
 				select { // the requests may have been over before
 				case r := <-back:
-					if r.Kept != world-1 || r.Remembered {
-						t.Errorf("recovered with %d ranks kept, prefix cache kept %v", r.Kept,
-							r.Remembered)
+					if r.Reused != world-1 || r.CacheKept {
+						t.Errorf("recovered with %d ranks kept, prefix cache kept %v", r.Reused,
+							r.CacheKept)
 					}
 				case <-time.After(time.Minute):
 					t.Fatalf("rank %d: no recovery", rank)

@@ -279,7 +279,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 // What others hold outside groups is missing on the whole cluster, but on no node.
 func TestResources(t *testing.T) {
 	f := newFake()
-	f.HoldOutside(map[string]float64{"GPU": 3})
+	f.ReserveOutside(map[string]float64{"GPU": 3})
 	c := dial(t, f)
 	if _, err := c.CreateGroup(within(t),
 		ray.GroupSpec{Bundles: []map[string]float64{{"CPU": 1}}}); err != nil {

@@ -239,7 +239,7 @@ func (s *session) call(ctx context.Context, op string, args, result any) error {
 	s.pending[request.ID] = answer
 	s.mu.Unlock()
 	if err := s.write(request); err != nil {
-		s.forget(request.ID)
+		s.removePending(request.ID)
 		if errors.Is(err, frame.ErrLength) {
 			return fmt.Errorf("ray %s: %w", op, err)
 		}
@@ -251,7 +251,7 @@ func (s *session) call(ctx context.Context, op string, args, result any) error {
 	case reply := <-answer:
 		return decode(op, reply, result)
 	case <-ctx.Done():
-		s.forget(request.ID)
+		s.removePending(request.ID)
 		// If the bridge is gone, so is the call.
 		_ = s.write(frame.Request{Cancel: request.ID})
 		return fmt.Errorf("ray %s: %w", op, context.Cause(ctx))
@@ -265,7 +265,7 @@ func (s *session) call(ctx context.Context, op string, args, result any) error {
 	}
 }
 
-func (s *session) forget(id int64) {
+func (s *session) removePending(id int64) {
 	s.mu.Lock()
 	delete(s.pending, id)
 	s.mu.Unlock()

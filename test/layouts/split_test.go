@@ -160,7 +160,7 @@ func runSplit(ctx context.Context, w *workload, from, to cell, during func(*spli
 			return err
 		}
 		if lost[i] < 2 { // the consumer will not find the producer, which hears that from here
-			if err := kvtransfer.Renounce(ctx, t); err != nil && during == nil {
+			if err := kvtransfer.Cancel(ctx, t); err != nil && during == nil {
 				return err
 			}
 		}

@@ -107,7 +107,7 @@ func (s *Service) truncate(r *Sampling, ids []int32) ([]int32, *wire.Error) {
 	if bad != nil || cut == nil || len(ids) <= cut.Most {
 		return ids, bad
 	}
-	return cut.Keep(ids, cut.Most), nil
+	return cut.Truncate(ids, cut.Most), nil
 }
 
 // cut is what truncate_prompt_tokens says, nil for nothing; -1 keeps what fits beside max_tokens.

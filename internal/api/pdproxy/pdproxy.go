@@ -164,7 +164,7 @@ func (p *Proxy) renounce(params json.RawMessage) {
 	p.partings.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), parting)
 		defer cancel()
-		if err := kvtransfer.Renounce(ctx, &k); err != nil {
+		if err := kvtransfer.Cancel(ctx, &k); err != nil {
 			p.opt.Log.Debug("blocks were not given up", "transfer", k.RequestID, "error", err)
 		}
 	})

@@ -134,8 +134,8 @@ func TestRenounced(t *testing.T) {
 		"not there": nil,
 		"complete":  func(w http.ResponseWriter, _ chan struct{}) { io.WriteString(w, "{}") },
 	} {
-		h := kvtransfer.Hold{Secret: kvtransfer.NewSecret()}
-		if err := agent.Hold(h); err != nil {
+		h := kvtransfer.Pin{Secret: kvtransfer.NewSecret()}
+		if err := agent.Pin(h); err != nil {
 			t.Fatal(err)
 		}
 		text, err := json.Marshal(
@@ -168,7 +168,7 @@ func TestRenounced(t *testing.T) {
 			r.Body.Close()
 		}
 		if what != "complete" {
-			if !agent.Handed(t.Context(), h.Secret) {
+			if !agent.AwaitFetched(t.Context(), h.Secret) {
 				t.Errorf("%s: the blocks were not given up", what)
 			}
 			close(gone)
@@ -177,7 +177,7 @@ func TestRenounced(t *testing.T) {
 		p.partings.Wait()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if agent.Handed(over, h.Secret) {
+		if agent.AwaitFetched(over, h.Secret) {
 			t.Errorf("%s: the blocks were given up", what)
 		}
 	}

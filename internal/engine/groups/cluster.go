@@ -13,9 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// Cluster is what the groups of all engines have in common: on Ray the cluster's address, and who
-// computes on which node; each engine joins the cluster by itself, with a placement group of its
-// own. Without Ray, the other nodes.
+// Cluster is shared by the groups of all engines. On Ray it has the cluster's address and a count
+// of the ranks on each node; each engine joins the cluster by itself, with a placement group of its
+// own. Without Ray it has the other nodes.
 type Cluster struct {
 	Census *rayactor.Census
 	nodes  *nodes.Cluster
@@ -24,17 +24,17 @@ type Cluster struct {
 	address string
 	// startedHere says that a single engine has started the cluster, which ends with it.
 	startedHere bool
-	// holder has joined the cluster, or started it here when there was none, before the engines do,
-	// and leaves it after them; nil when the address was given. Without Ray it is nodes.
-	holder interface {
+	// owner joins the cluster, or starts one here, before the engines do, and leaves it after them;
+	// nil when the address was given. Without Ray it is nodes.
+	owner interface {
 		Stop(ctx context.Context, cause error) error
 	}
-	// Engines counts those that have not stopped.
+	// Engines counts the engines that have not stopped.
 	Engines atomic.Int64
 }
 
-// HoldCluster finds the cluster of several engines on Ray, or lets other nodes come.
-func (b *Launch) HoldCluster() error {
+// OpenCluster joins or starts the cluster of several engines on Ray, or listens for other nodes.
+func (b *Launch) OpenCluster() error {
 	if b.Config.Parallel.Nodes.Count > 1 {
 		return b.listenForNodes()
 	}
@@ -47,7 +47,7 @@ func (b *Launch) HoldCluster() error {
 		return nil
 	}
 	for i := range b.Engines() {
-		b.Cluster.Expect(i)
+		b.Cluster.Register(i)
 	}
 	if b.Cluster.address != "" {
 		return nil
@@ -58,12 +58,12 @@ func (b *Launch) HoldCluster() error {
 	if err != nil {
 		return err
 	}
-	b.Cluster.holder, b.Cluster.address = l, l.ClusterAddress()
+	b.Cluster.owner, b.Cluster.address = l, l.ClusterAddress()
 	return nil
 }
 
-// joined takes note of the cluster that the first engine has found, or started.
-func (c *Cluster) joined(l *rayactor.Launcher) {
+// setAddress records the cluster that the first engine has joined or started.
+func (c *Cluster) setAddress(l *rayactor.Launcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.address == "" {
@@ -71,32 +71,32 @@ func (c *Cluster) joined(l *rayactor.Launcher) {
 	}
 }
 
-// At is the cluster's address, and whether it ends with the first engine.
+// At returns the cluster's address, and whether the cluster ends with the first engine.
 func (c *Cluster) At() (address string, startedHere bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.address, c.startedHere
 }
 
-// Expect says that an engine will be placed.
-func (c *Cluster) Expect(engine int) {
+// Register enters an engine that will be placed.
+func (c *Cluster) Register(engine int) {
 	if c.Census != nil {
-		c.Census.Expect(engine)
+		c.Census.Register(engine)
 	}
 }
 
-// group is the one of an engine on several nodes.
+// group returns the group of an engine on several nodes.
 func (b *Launch) group(engine int) nodes.Group {
 	return nodes.Group{Number: engine, Ranks: b.Ranks, Share: b.Share}
 }
 
-// Leave is called by each engine once it has stopped, with the cause if it has failed. The last one
+// Release removes an engine that has stopped, with the cause if it has failed. The last release
 // leaves the cluster.
-func (c *Cluster) Leave(ctx context.Context, cause error) error {
-	if c == nil || c.Engines.Add(-1) > 0 || c.holder == nil {
+func (c *Cluster) Release(ctx context.Context, cause error) error {
+	if c == nil || c.Engines.Add(-1) > 0 || c.owner == nil {
 		return nil
 	}
-	return c.holder.Stop(ctx, cause)
+	return c.owner.Stop(ctx, cause)
 }
 
 // ownBundles are the bundles of this engine among those of --bundle-indices, which lists them

@@ -42,8 +42,8 @@ type Launch struct {
 	// Version is the program's, which must be the same on all nodes.
 	Version string
 	Output  launch.Output
-	// Cluster is what groups have in common on Ray with several engines, or on several nodes; nil
-	// for others.
+	// Cluster is shared by the groups of several engines on Ray, or on several nodes; nil for
+	// others.
 	Cluster *Cluster
 	// Later says that ranks load no weights of the model's files when they start.
 	Later func() bool
@@ -52,7 +52,7 @@ type Launch struct {
 	// Number is the engine's; added says that it is opened beside others that serve.
 	Number int
 	Added  bool
-	// Ledger is what ranks on other machines take.
+	// Ledger reserves memory on other machines.
 	Ledger *Ledger
 }
 
@@ -69,7 +69,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 	if err != nil {
 		return err
 	}
-	s.files = b.settle
+	s.files = b.resolveFiles
 	q := &b.Config.Queue
 	s.Backend, s.ready = b.Backend(), nil
 	common := executor.Options{
@@ -90,7 +90,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 		if b.Cluster != nil {
 			s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 				o := common
-				if o.Keep, o.Launcher = true, kept; kept == nil {
+				if o.Reuse, o.Launcher = true, kept; kept == nil {
 					g := b.group(b.Number)
 					g.Log, g.Events = b.Log, b.Events
 					l := b.Cluster.nodes.Launcher(g)
@@ -104,10 +104,10 @@ func (b *Launch) Supervise(s *Supervisor) error {
 		out := b.Output
 		s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
-			if o.Keep, o.Launcher = true, kept; kept == nil {
+			if o.Reuse, o.Launcher = true, kept; kept == nil {
 				l := process.New(out)
-				l.Left = func(rank, pid int) {
-					b.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+				l.OnAbandon = func(rank, pid int) {
+					b.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 				}
 				o.Launcher = l
 			}
@@ -126,7 +126,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 					return o, err
 				}
 			}
-			o.Keep, o.Launcher, o.Address = true, l, l.Address()
+			o.Reuse, o.Launcher, o.Address = true, l, l.Address()
 			return o, nil
 		}
 	default:
@@ -135,9 +135,9 @@ func (b *Launch) Supervise(s *Supervisor) error {
 	return nil
 }
 
-// connectRay joins the cluster that the ranks will be placed on, again after a failure.
-// For an engine that is added and for another layout there is little patience: a caller waits for
-// the answer, or what was there to go on.
+// connectRay joins the cluster that the ranks will be placed on, again after a failure. An added
+// engine and a new layout wait less for resources (scalingPatience): a caller waits for the answer,
+// or requests wait for the old layout.
 func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
 	o.Again = again && !other
@@ -154,7 +154,7 @@ func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.L
 	}
 	l, err := rayactor.Connect(ctx, o)
 	if err == nil {
-		b.Cluster.joined(l)
+		b.Cluster.setAddress(l)
 	}
 	return l, err
 }
@@ -181,7 +181,7 @@ func (b *Launch) samples() []ray.Sample {
 	return out
 }
 
-// settle chooses the files of the engine's next group.
-func (b *Launch) settle(init *queue.Init) (revision int64, err error) {
-	return b.Files.Settle(init, b.Later())
+// resolveFiles chooses the files of the engine's next group.
+func (b *Launch) resolveFiles(init *queue.Init) (revision int64, err error) {
+	return b.Files.Resolve(init, b.Later())
 }

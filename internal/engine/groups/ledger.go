@@ -14,68 +14,68 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// Ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What
-// a host has is noted when the first of them comes there: what they take later, caches that have
-// not come into use included, is counted, not looked up.
+// Ledger reserves the memory of hosts other than the driver's for the ranks of all engines. It
+// records a host's memory when the first rank is placed there: later reservations are counted, not
+// measured, because a cache that is not in use yet does not show.
 type Ledger struct {
 	mu    sync.Mutex
 	hosts map[string]*account
-	// blocks are those of each rank's KV cache, 0 until the ranks of an engine that is alone have
-	// come.
+	// blocks is the size of each rank's KV cache, 0 until the ranks of a single engine have joined.
 	blocks int64
 }
 
-// account is a host, with what each engine takes there.
+// account is a host, with the reservations of each engine.
 type account struct {
-	name   string
-	bounds memory.Bounds
-	taken  map[int][]memory.Rank
+	name     string
+	bounds   memory.Bounds
+	reserved map[int][]memory.Rank
 }
 
-// NewLedger returns one in which nothing is taken.
+// NewLedger returns a ledger without reservations.
 func NewLedger() *Ledger { return &Ledger{hosts: map[string]*account{}} }
 
-// Forget takes away what an engine takes.
-func (l *Ledger) Forget(engine int) {
+// Release removes the reservations of an engine.
+func (l *Ledger) Release(engine int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leave(engine, nil)
+	l.release(engine, nil)
 }
 
-// leave takes away what an engine takes of other hosts than some; mu is held.
-func (l *Ledger) leave(engine int, but map[string]*account) {
+// release removes the reservations of an engine on all hosts but some; mu is held.
+func (l *Ledger) release(engine int, but map[string]*account) {
 	maps.DeleteFunc(l.hosts, func(key string, a *account) bool {
 		if but[key] == nil {
-			delete(a.taken, engine)
+			delete(a.reserved, engine)
 		}
-		return len(a.taken) == 0
+		return len(a.reserved) == 0
 	})
 }
 
-// enter notes what an engine takes on hosts by their keys, in the place of what it took before, and
-// plans all of them. On an error it takes nothing. It returns the blocks of each KV cache.
-func (l *Ledger) enter(engine int, on map[string]*account, cache memory.Cache, update int64,
+// reserve replaces an engine's reservations by those on hosts, by their keys, and plans the memory
+// of these hosts. After an error the engine has no reservations. It returns the blocks of each KV
+// cache.
+func (l *Ledger) reserve(engine int, on map[string]*account, cache memory.Cache, update int64,
 	share float64) (blocks int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leave(engine, on)
+	l.release(engine, on)
 	var hosts []memory.Host
 	for _, key := range slices.Sorted(maps.Keys(on)) {
 		h := memory.Host{Name: on[key].name, Bounds: on[key].bounds, Update: update}
 		if a := l.hosts[key]; a != nil {
 			h.Bounds = a.bounds
-			for _, number := range slices.Sorted(maps.Keys(a.taken)) {
+			for _, number := range slices.Sorted(maps.Keys(a.reserved)) {
 				if number != engine {
-					h.Ranks = append(h.Ranks, a.taken[number]...)
+					h.Ranks = append(h.Ranks, a.reserved[number]...)
 				}
 			}
 		}
-		h.Ranks = append(h.Ranks, on[key].taken[engine]...)
+		h.Ranks = append(h.Ranks, on[key].reserved[engine]...)
 		hosts = append(hosts, h)
 	}
 	p, err := memory.Make(hosts, cache, share)
 	if err != nil {
-		l.leave(engine, nil)
+		l.release(engine, nil)
 		refused := &open.Refused{Reason: err.Error()}
 		if misfit := (*memory.Misfit)(nil); errors.As(err, &misfit) && misfit.Asked() {
 			return 0, &config.UsageError{Err: refused}
@@ -87,27 +87,27 @@ func (l *Ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 	}
 	for key, a := range on {
 		if l.hosts[key] == nil {
-			l.hosts[key] = &account{name: a.name, bounds: a.bounds, taken: map[int][]memory.Rank{}}
+			l.hosts[key] = &account{name: a.name, bounds: a.bounds,
+				reserved: map[int][]memory.Rank{}}
 		}
-		l.hosts[key].taken[engine] = a.taken[engine]
+		l.hosts[key].reserved[engine] = a.reserved[engine]
 	}
 	return p.Blocks, nil
 }
 
-// Decided are the blocks of each KV cache, which hosts may have too little room for to have those
-// of the plan; 0 where that is not known.
+// Decided returns the blocks of each KV cache, fewer than planned where a host lacks room; 0 before
+// they are known.
 func (l *Ledger) Decided() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.blocks
 }
 
-// fits refuses a group that does not fit into the memory of the hosts on which its ranks are,
-// before they load. Those of the driver's host that it has started itself are in its plan. An
-// engine that is alone, and whose cache has no size that was asked for, has a smaller one where a
-// host has no room for that of the plan; engines that are several may share hosts, in an order that
-// is not known.
-func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
+// fits refuses a group that does not fit into the memory of its ranks' hosts, before they load. The
+// driver's plan covers the ranks that it started on its own host. A single engine without a
+// requested cache size gets a smaller cache where a host lacks room; several engines do not,
+// because they may share hosts in any order.
+func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Location) error {
 	if b.Null != nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Her
 		}
 		ranks[key(rank)]++
 		on[key(rank)] = &account{name: w.Node, bounds: here[rank].Memory,
-			taken: map[int][]memory.Rank{}}
+			reserved: map[int][]memory.Rank{}}
 	}
 	for rank, w := range workers {
 		if w.Node == launch.ThisHost {
@@ -131,9 +131,9 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Her
 		}
 		k := key(rank)
 		threads := max(1, here[rank].Cores/ranks[k])
-		on[k].taken[b.Number] = append(on[k].taken[b.Number], b.NeedOf(rank, threads))
+		on[k].reserved[b.Number] = append(on[k].reserved[b.Number], b.NeedOf(rank, threads))
 	}
-	blocks, err := b.Ledger.enter(b.Number, on, cache, b.UpdateBytes(), b.Config.Cache.Share())
+	blocks, err := b.Ledger.reserve(b.Number, on, cache, b.UpdateBytes(), b.Config.Cache.Share())
 	if err == nil {
 		b.Spec = b.WithBlocks(blocks)
 		init.Blocks = b.Info.Blocks
@@ -141,8 +141,8 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Her
 	return err
 }
 
-// sizes says that the KV cache may be made smaller than was planned: nothing has been computed with
-// it.
+// sizes reports whether the KV cache may be made smaller than planned: nothing has been computed
+// with it.
 func (b *Launch) sizes() bool {
 	return b.Engines() == 1 && b.Ledger.Decided() == 0 && b.Config.Cache.Asked() == ""
 }

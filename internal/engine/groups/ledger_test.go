@@ -27,11 +27,11 @@ func plannedLaunch(t *testing.T, left int64, change func(c *config.Config)) (*La
 
 // come has the two ranks of an engine come from hosts that have so much memory.
 func come(b *Launch, left ...int64) (queue.Init, error) {
-	workers, here := make([]launch.Worker, 2), make([]join.Here, 2)
+	workers, here := make([]launch.Worker, 2), make([]join.Location, 2)
 	for i := range workers {
 		host := i % len(left)
 		workers[i] = launch.Worker{Rank: i, Node: "10.0.0." + string(rune('1'+host))}
-		here[i] = join.Here{Host: "host " + string(rune('1'+host)), Cores: 4,
+		here[i] = join.Location{Host: "host " + string(rune('1'+host)), Cores: 4,
 			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host],
 				Left: left[host]}}}
 	}
@@ -109,7 +109,7 @@ func TestOtherHosts(t *testing.T) {
 		!strings.Contains(refused.Reason, "2 ranks do not fit into the memory of 10.0.0.") {
 		t.Errorf("another engine on the same hosts: %v", err)
 	}
-	b.Ledger.Forget(0)
+	b.Ledger.Release(0)
 	if err := come(1, 600<<20, 600<<20); err != nil {
 		t.Errorf("another engine in the place of the first: %v", err)
 	}

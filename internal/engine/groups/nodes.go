@@ -40,8 +40,8 @@ func RunNode(ctx context.Context, opt NodeOptions) error {
 	if opt.Output == nil {
 		opt.Output = launch.Print(os.Stderr)
 	}
-	// Ranks of this node find here what they have loaded, whatever becomes of the files.
-	held, err := holdOnNode(&opt)
+	// Ranks of this node load the pinned files, also after the files of the folder are replaced.
+	held, err := pinOnNode(&opt)
 	if err != nil {
 		return err
 	}
@@ -57,8 +57,9 @@ func RunNode(ctx context.Context, opt NodeOptions) error {
 		Settings: settings, Timeout: n.Timeout, Output: opt.Output, Log: opt.Log})
 }
 
-// holdOnNode holds the model's files of a node that has no engine, nil where it does not know them.
-func holdOnNode(opt *NodeOptions) (*checkpoint.Held, error) {
+// pinOnNode pins the model's files on a node without an engine; nil where it has no folder of the
+// model.
+func pinOnNode(opt *NodeOptions) (*checkpoint.Pinned, error) {
 	m := &opt.Config.Model
 	if m.Path == "" || opt.Null || !open.IsFolder(m.Path) {
 		return nil, nil
@@ -67,12 +68,12 @@ func holdOnNode(opt *NodeOptions) (*checkpoint.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checkpoint.Hold(dir, m.LoadFormat != "dummy")
+	return checkpoint.Pin(dir, m.LoadFormat != "dummy")
 }
 
-// clusterOf is what this node shows the others: the secret, and what must be equal. held are the
-// files of the model, nil where they are not known.
-func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handshake.Token,
+// clusterOf returns the cluster's secret, and the settings that must be equal on all nodes. held
+// are the files of the model, nil where they are not known.
+func clusterOf(c *config.Config, version string, held *checkpoint.Pinned) (handshake.Token,
 	[]config.Setting, error) {
 	n := &c.Parallel.Nodes
 	token, err := nodes.ReadToken(n.TokenFile)
@@ -89,11 +90,11 @@ func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handsha
 	return token, append(settings, c.Settings()...), nil
 }
 
-// listenForNodes lets the other nodes come to this one, which is node 0.
+// listenForNodes admits the other nodes to this one, which is node 0.
 func (b *Launch) listenForNodes() error {
-	var held *checkpoint.Held
+	var held *checkpoint.Pinned
 	if b.Files != nil {
-		held = b.Files.Held
+		held = b.Files.Pinned
 	}
 	token, settings, err := clusterOf(b.Config, b.Version, held)
 	if err != nil {
@@ -110,15 +111,15 @@ func (b *Launch) listenForNodes() error {
 			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
 			"ranks_per_node", b.RanksHere())
 	}
-	b.Cluster = &Cluster{nodes: c, holder: c}
-	b.Files.Watch(func() { c.Expect(modelSettings(&b.Config.Model, b.Files.Held)) })
+	b.Cluster = &Cluster{nodes: c, owner: c}
+	b.Files.Watch(func() { c.Expect(modelSettings(&b.Config.Model, b.Files.Pinned)) })
 	b.Spec = b.WithShare(b.RanksHere())
 	b.Cluster.Engines.Store(int64(b.Engines()))
 	return nil
 }
 
 // modelSettings tell one model from another without reading all of it.
-func modelSettings(m *config.Model, held *checkpoint.Held) []config.Setting {
+func modelSettings(m *config.Model, held *checkpoint.Pinned) []config.Setting {
 	switch {
 	case m.Path == "":
 		return []config.Setting{{Name: "the model", Value: builtin.Name}}
@@ -155,7 +156,7 @@ func MixedISA(ranks []queue.Ready) string {
 	return ""
 }
 
-// CheckNodes refuses engines on nodes that have not come.
+// CheckNodes refuses engines on nodes that have not joined.
 func (b *Launch) CheckNodes(numbers []int, nodes int) error {
 	for _, number := range numbers {
 		g := b.group(number)

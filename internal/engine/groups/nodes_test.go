@@ -25,7 +25,7 @@ func TestModelSettings(t *testing.T) {
 	}
 	settings := func(m config.Model) []config.Setting {
 		t.Helper()
-		held, err := holdOnNode(&NodeOptions{Config: config.Config{Model: m}})
+		held, err := pinOnNode(&NodeOptions{Config: config.Config{Model: m}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestModelSettings(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "small.safetensors")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdOnNode(
+	if _, err := pinOnNode(
 		&NodeOptions{Config: config.Config{Model: config.Model{Path: dir}}}); err == nil ||
 		!strings.Contains(err.Error(), "small.safetensors") {
 		t.Errorf("without a shard: %v", err)

@@ -17,25 +17,25 @@ import (
 // Supervisor owns the group of ranks that an engine computes on: the launcher that started them,
 // the executor that drives them, and the epoch that tells one group from the next. What belongs to
 // one attempt (listener, token, shared memory) is made by start and ends with it, so that a new
-// group can take the place of one that failed. The launcher stays where ranks that live go on in
-// the next.
+// group can take the place of one that failed. The launcher stays where the next group reuses
+// ranks.
 type Supervisor struct {
 	// Backend is what starts the ranks: uni, mp or ray.
 	Backend string
-	// Options makes the options of one attempt. It is given the launcher of the one before if its
-	// ranks may be kept, else nil.
+	// Options makes the options of one attempt. Its argument is the previous launcher if its ranks
+	// may be reused, else nil.
 	Options func(context.Context, executor.Launcher) (executor.Options, error)
-	// files chooses the files that ranks about to start load, and returns the number of their
-	// revision, which is then that of the newest group.
+	// files sets the files that the next ranks load, and returns the number of their revision,
+	// which becomes that of the newest group.
 	files    func(*queue.Init) (revision int64, err error)
 	Revision int64
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set
 	// it.
 	ready func()
-	// Other says that the next start is of another layout than the group before.
+	// Other says that the next group has another layout than the previous one.
 	Other  bool
 	events status.Listener
-	// Life ends with stop, which quit is for: it ends a start that is under way.
+	// Life ends with Stop, which calls quit: that ends a start under way.
 	Life context.Context
 	quit context.CancelFunc
 
@@ -49,9 +49,9 @@ type Supervisor struct {
 	stopped bool
 }
 
-// Start starts the next group and returns when all of its ranks have loaded. The group before it is
-// ended first: two never hold the devices at once. cause is why that one has failed: ranks that may
-// have survived it are kept; nil keeps none. After stop it returns errStopped.
+// Start starts the next group and returns when all of its ranks have loaded. It ends the previous
+// group first: two groups never hold the devices at once. cause is the previous group's failure,
+// after which living ranks may be reused; nil reuses none. After Stop it returns ErrStopped.
 func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor, error) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -60,19 +60,19 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 	if err != nil {
 		return nil, FilesError{err}
 	}
-	if err := s.settle(ctx, cause); err != nil {
+	if err := s.endPrevious(ctx, cause); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
+	started := time.Now()
 	o, err := s.Options(ctx, s.launcher)
 	if err != nil {
 		return nil, err
 	}
 	o.Init.Files, o.Init.TokenizerFiles = files.Files, files.TokenizerFiles
 	o.Init.Holder, o.Init.Later = files.Holder, files.Later
-	o.Fresh = executor.Lost(cause)
+	o.Fresh = executor.LostRanks(cause)
 	group, err := executor.Start(ctx, o)
-	if o.Keep {
+	if o.Reuse {
 		s.launcher = o.Launcher
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 		s.ready()
 	}
 	ready := status.GroupReady{Epoch: epoch, Backend: s.Backend, Ranks: o.Init.Layout.World(),
-		Took: time.Since(begun)}
+		Took: time.Since(started)}
 	for _, r := range group.Ranks() {
 		ready.WeightBytes += r.WeightBytes
 	}
@@ -100,7 +100,7 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 	return group, nil
 }
 
-// Stop ends the group, and lets no other start. Stopping twice is harmless.
+// Stop ends the group; no other starts after it. Stopping twice is harmless.
 func (s *Supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
@@ -110,11 +110,11 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	if group == nil {
 		return nil
 	}
-	begun := time.Now()
+	started := time.Now()
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	err := s.end(ctx, group, s.launcher)
-	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(begun)})
+	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(started)})
 	return err
 }
 
@@ -127,26 +127,24 @@ const (
 	leastGrace    = 2 * time.Second
 )
 
-// settle ends the group before, and its ranks unless they may be kept after the cause of its
-// failure.
-func (s *Supervisor) settle(ctx context.Context, cause error) error {
+// endPrevious ends the previous group, and its ranks unless they may be reused after cause.
+func (s *Supervisor) endPrevious(ctx context.Context, cause error) error {
 	before := s.Current()
-	if s.launcher != nil && executor.CanKeep(cause) {
+	if s.launcher != nil && executor.CanReuse(cause) {
 		if before == nil {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
-		return before.Leave(ctx)
+		return before.Detach(ctx)
 	}
 	launcher := s.launcher
 	s.launcher = nil
 	return s.end(ctx, before, launcher)
 }
 
-// end ends a group's ranks, and those that its launcher has kept since it was left, within
-// shutdownGrace and what ctx leaves of it, but for the leastGrace that they have even if ctx is
-// over. Both may be nil.
+// end ends a group and its ranks, and those that its launcher still has after Detach. It takes
+// shutdownGrace, less if ctx ends sooner, but leastGrace at least. Both arguments may be nil.
 func (s *Supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
 	grace := shutdownGrace
 	if end, ok := ctx.Deadline(); ok {
@@ -164,7 +162,7 @@ func (s *Supervisor) end(ctx context.Context, group *executor.Executor, l execut
 	return errors.Join(errs...)
 }
 
-// Failed tells of the failure of the group, and returns its epoch.
+// Failed reports the failure of the group, and returns its epoch.
 func (s *Supervisor) Failed(cause error) uint64 {
 	s.mu.Lock()
 	f := status.GroupFailed{Epoch: s.epoch, Rank: -1, Cause: cause.Error()}
@@ -191,14 +189,14 @@ func (s *Supervisor) Current() *executor.Executor {
 	return s.group
 }
 
-// Report says of every rank of the newest group what it is doing.
+// Report returns the status of every rank of the newest group.
 func (s *Supervisor) Report() []executor.RankStatus { return s.Current().Report() }
 
 // Links are the connections of the newest group to ranks of other hosts.
 func (s *Supervisor) Links() []metrics.Link { return s.Current().Links() }
 
-// emitOutput tells what is known of a failure beside its cause, and the last lines that a rank of
-// another host wrote: what ranks started here write is seen as it comes.
+// emitOutput emits the details of a failure, and the last lines that a rank of another host wrote:
+// lines of local ranks are printed as they come.
 func emitOutput(to status.Listener, cause error) {
 	var f *executor.Failure
 	if !errors.As(cause, &f) {
@@ -219,7 +217,8 @@ func emitOutput(to status.Listener, cause error) {
 	}
 }
 
-// FilesError is why a start has not begun: what lives of the ranks may go on in the next one.
+// FilesError is an error about the model's files before a start: living ranks may be reused in the
+// next one.
 type FilesError struct{ error }
 
 func (e FilesError) Unwrap() error { return e.error }

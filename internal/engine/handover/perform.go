@@ -18,7 +18,7 @@ import (
 
 // pin is a transfer that the ranks hand out.
 type pin struct {
-	hold  kvtransfer.Hold
+	hold  kvtransfer.Pin
 	began time.Time
 	// end ends it early.
 	end context.CancelCauseFunc
@@ -82,7 +82,8 @@ func (x *Exchange) do(a state.Action) {
 		group := x.group
 		x.running.Go(func() {
 			// A group that has failed has ended them.
-			_, _ = executor.Call(x.opt.Life, group, calls.KVCancel, a.Request, executor.RPCOptions{})
+			_, _ = executor.Call(x.opt.Life, group, calls.KVCancel, a.Request,
+				executor.RPCOptions{})
 		})
 	case state.Complete:
 		x.opt.Scheduler.Fetched(a.Request, a.OK)
@@ -129,10 +130,10 @@ func fetched(ctx context.Context, group *executor.Executor, f *kvtransfer.Fetch)
 // pin has the ranks hand blocks out until the other engine has fetched them, the transfer is
 // unpinned, or nothing has come for as long as is configured.
 func (x *Exchange) pin(t state.Transfer, h *schedule.HandOver) error {
-	p := &pin{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
+	p := &pin{hold: kvtransfer.Pin{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}, began: time.Now()}
 	life, group := x.opt.Life, x.group
-	wait, err := executor.Begin(life, group, calls.KVHold, p.hold,
+	wait, err := executor.Begin(life, group, calls.KVPin, p.hold,
 		executor.RPCOptions{UniqueReply: true})
 	if err != nil {
 		return err
@@ -150,7 +151,8 @@ func (x *Exchange) pin(t state.Transfer, h *schedule.HandOver) error {
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		_, freeErr := executor.Call(life, group, calls.KVFree, p.hold.Secret, executor.RPCOptions{})
+		_, freeErr := executor.Call(life, group, calls.KVRelease, p.hold.Secret,
+			executor.RPCOptions{})
 		x.opt.Post(pinEnded{t, handed, cmp.Or(err, freeErr)})
 	})
 	return nil

@@ -116,7 +116,7 @@ func (m *Manager) Plan(plan uint64) { m.plan = plan }
 func (m *Manager) Rewind(plan uint64) {
 	for i := range m.blocks {
 		if b := &m.blocks[i]; b.entry && b.plan > plan {
-			m.forget(int32(i))
+			m.evict(int32(i))
 		}
 	}
 }
@@ -147,13 +147,13 @@ func (m *Manager) Stats() Stats {
 	}
 }
 
-// take removes the next block from the free list and gives up the entry it may be. The list is not
-// empty.
-func (m *Manager) take() uint32 {
+// allocate removes the next block from the free list and evicts the entry it may be. The list is
+// not empty.
+func (m *Manager) allocate() uint32 {
 	i := m.freeHead
 	m.unlink(i)
 	if m.blocks[i].entry {
-		m.forget(i)
+		m.evict(i)
 		m.evictions++
 	}
 	m.blocks[i].refs = 1

@@ -148,7 +148,7 @@ func TestEvictionOrder(t *testing.T) {
 	m.Release(&again)
 	var order []uint32
 	for range 7 {
-		order = append(order, m.take())
+		order = append(order, m.allocate())
 	}
 	want := []uint32{old[0][1], old[1][1], old[1][0], old[2][1], old[2][0], old[2][2], old[0][0]}
 	if !slices.Equal(order, want) {

@@ -88,8 +88,8 @@ func (m *Manager) remember(i int32, d *digest) {
 	m.entries++
 }
 
-// forget ends block i's being an entry.
-func (m *Manager) forget(i int32) {
+// evict removes block i from the entries.
+func (m *Manager) evict(i int32) {
 	b := &m.blocks[i]
 	at := &m.buckets[m.bucket(&b.hash)]
 	for *at != i {

@@ -101,7 +101,7 @@ func (m *Manager) Allocate(s *Sequence, n int) bool {
 		return false
 	}
 	for range need {
-		s.blocks = append(s.blocks, m.take())
+		s.blocks = append(s.blocks, m.allocate())
 	}
 	return true
 }

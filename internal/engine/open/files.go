@@ -16,9 +16,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Files are the files that all engines of a server compute by. Every group is told which they are,
-// and none of its ranks loads any other. Of the built-in model there are none; methods of nil do
-// nothing.
+// Files are the model files that all engines of a server load. Every group gets their identities,
+// and its ranks load no other files. The built-in model has none; methods of nil do nothing.
 type Files struct {
 	// policy is --on-model-change. fixed is why other files cannot be adopted, "" if they can.
 	policy, fixed string
@@ -27,20 +26,22 @@ type Files struct {
 	leftAlone     time.Duration
 	events        status.Listener
 
-	// users are the engines, and the opening of the first ones, that let the files go at their end.
+	// users counts the engines, and the opening of the first ones; the last to release closes the
+	// files.
 	users atomic.Int64
-	// revision counts what was adopted.
+	// revision counts the adoptions.
 	revision atomic.Int64
 
-	mu   sync.Mutex
-	Held *checkpoint.Held
-	// id is the identity of what is held, wake what is called when it changes.
+	mu     sync.Mutex
+	Pinned *checkpoint.Pinned
+	// id is the identity of the pinned files, wake lists the functions that are called when it
+	// changes.
 	id   atomic.Pointer[string]
 	wake []func()
 	// tokenizer is the folder of --tokenizer; nil for the model's own.
-	tokenizer *checkpoint.Held
-	// told is the change that was last told of.
-	told string
+	tokenizer *checkpoint.Pinned
+	// reported is the change that was last reported.
+	reported string
 }
 
 // Values of --on-model-change.
@@ -50,9 +51,9 @@ const (
 	adoptModel  = "adopt"
 )
 
-// hold holds the files of the model, from which everything is read then. What is missing is for
-// isHeld to say, after what is wrong with config.json.
-func (r *resolver) hold() error {
+// pinFiles holds the files of the model, from which everything is read then. What is missing is for
+// filesErr to say, after what is wrong with config.json.
+func (r *resolver) pinFiles() error {
 	if r.dir == "" || r.Null != nil {
 		return nil
 	}
@@ -60,25 +61,25 @@ func (r *resolver) hold() error {
 		leftAlone: r.leftAlone,
 		weights:   r.Config.Model.LoadFormat != "dummy"}
 	var err error
-	if m.Held, err = checkpoint.Hold(r.dir, m.weights); err != nil {
-		r.unheld = fmt.Errorf("model %q: %w", r.Info.Root, err)
+	if m.Pinned, err = checkpoint.Pin(r.dir, m.weights); err != nil {
+		r.pinErr = fmt.Errorf("model %q: %w", r.Info.Root, err)
 		return nil
 	}
 	m.users.Store(1)
 	m.name()
-	r.folder, r.Files, r.Info.Files = m.Held, m, m
+	r.folder, r.Files, r.Info.Files = m.Pinned, m, m
 	return nil
 }
 
-func (r *resolver) isHeld() error { return r.unheld }
+func (r *resolver) filesErr() error { return r.pinErr }
 
-// name names what is held.
+// name sets id to the identity of the pinned files.
 func (m *Files) name() {
-	id := checkpoint.Identity(m.Held.Files())
+	id := checkpoint.Identity(m.Pinned.Files())
 	m.id.Store(&id)
 }
 
-// identity names the files that count; "" stands for none.
+// identity names the pinned files; "" stands for none.
 func (m *Files) identity() string {
 	if m == nil {
 		return ""
@@ -86,28 +87,28 @@ func (m *Files) identity() string {
 	return *m.id.Load()
 }
 
-// Overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next
-// step fails. While files are being adopted it is not known.
+// Overwritten returns an error about a file of embeddings that was overwritten in place: the next
+// step will fail. It returns nil while files are being adopted.
 func (m *Files) Overwritten() error {
 	if m == nil || !m.weights || m.policy == adoptModel || !m.mu.TryLock() {
 		return nil
 	}
 	defer m.mu.Unlock()
-	if lost := m.Held.Overwritten(); lost != nil {
+	if lost := m.Pinned.Overwritten(); lost != nil {
 		return lost
 	}
 	return nil
 }
 
-// part names some of them.
+// part returns the identity of the files whose names satisfy of.
 func (m *Files) part(of func(name string) bool) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return checkpoint.Identity(slices.DeleteFunc(m.Held.Files(),
+	return checkpoint.Identity(slices.DeleteFunc(m.Pinned.Files(),
 		func(f checkpoint.File) bool { return !of(f.Name) }))
 }
 
-// Watch has f called whenever others are adopted.
+// Watch registers f, which is called after each adoption.
 func (m *Files) Watch(f func()) {
 	if m != nil {
 		m.mu.Lock()
@@ -116,7 +117,7 @@ func (m *Files) Watch(f func()) {
 	}
 }
 
-// Number is that of the revision that counts.
+// Number returns the number of the current revision.
 func (m *Files) Number() int64 {
 	if m == nil {
 		return 0
@@ -124,38 +125,38 @@ func (m *Files) Number() int64 {
 	return m.revision.Load()
 }
 
-// Use takes note of a user.
-func (m *Files) Use() {
+// Acquire adds a user of the files.
+func (m *Files) Acquire() {
 	if m != nil {
 		m.users.Add(1)
 	}
 }
 
-// Leave takes note that a user has ended. The last one lets the files go.
-func (m *Files) Leave() error {
+// Release removes a user of the files. The last release closes them.
+func (m *Files) Release() error {
 	if m == nil || m.users.Add(-1) > 0 {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.Held.Close()
+	err := m.Pinned.Close()
 	if m.tokenizer != nil {
 		err = errors.Join(err, m.tokenizer.Close())
 	}
 	return err
 }
 
-// Settle tells ranks that are about to start which files are theirs, after a look at those that are
-// there by now. later says that no rank loads weights of the files. It returns the revision that
-// was chosen; an error names what has changed.
-func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error) {
+// Resolve tells ranks that are about to start which files are theirs, after a look at those that
+// are there by now. later says that no rank loads weights of the files. It returns the revision
+// that was chosen; an error names what has changed.
+func (m *Files) Resolve(init *queue.Init, later bool) (revision int64, err error) {
 	init.Later = later
 	if m == nil {
 		return 0, nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	changed, lost := m.Held.Look(m.weights && !later)
+	changed, lost := m.Pinned.Compare(m.weights && !later)
 	switch {
 	case m.policy == adoptModel && !later && (changed != nil || lost != nil):
 		if err := m.adopt(); err != nil {
@@ -165,12 +166,12 @@ func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error)
 		return 0, lost
 	case changed != nil && m.policy == refuseModel:
 		return 0, changed
-	case changed != nil && m.told != changed.Error():
-		m.told = changed.Error()
+	case changed != nil && m.reported != changed.Error():
+		m.reported = changed.Error()
 		m.events.Emit(status.ModelChanged{File: changed.Path, Identity: changed.Want,
 			Now: changed.Got})
 	}
-	init.Files = known(m.Held.Files())
+	init.Files = known(m.Pinned.Files())
 	if m.policy != refuseModel {
 		init.Holder = os.Getpid()
 	}
@@ -184,16 +185,16 @@ func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error)
 // program that replaces one after the other must not be met half-way.
 const leftAlone = 2 * time.Second
 
-// adopt makes the files that are there by now those that count. Only weights may be other ones.
+// adopt pins the files that are in the folder now. Only weights may have changed.
 func (m *Files) adopt() error {
 	if m.fixed != "" {
 		return fmt.Errorf("--on-model-change adopt: %s: restart the server", m.fixed)
 	}
-	now, err := checkpoint.Hold(m.dir, m.weights)
+	now, err := checkpoint.Pin(m.dir, m.weights)
 	if err != nil {
 		return fmt.Errorf("--on-model-change adopt: %w", err)
 	}
-	before, after := m.Held.Files(), now.Files()
+	before, after := m.Pinned.Files(), now.Files()
 	if age := now.Age(); age < m.leftAlone {
 		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are "+
 			"adopted when they have been left alone for %v", m.dir, age.Round(time.Millisecond),
@@ -205,8 +206,8 @@ func (m *Files) adopt() error {
 	if err != nil {
 		return errors.Join(err, now.Close())
 	}
-	err = m.Held.Close()
-	m.Held = now
+	err = m.Pinned.Close()
+	m.Pinned = now
 	m.name()
 	m.revision.Add(1)
 	for _, f := range m.wake {
@@ -217,7 +218,7 @@ func (m *Files) adopt() error {
 	return err
 }
 
-// other is the first file of those beside the weights that is another one, "" if there is none.
+// other returns the first file beside the weights that has changed, "" if there is none.
 func other(before, after []checkpoint.File) string {
 	without := func(list, other []checkpoint.File) string {
 		for _, f := range list {
@@ -241,7 +242,7 @@ func known(files []checkpoint.File) []queue.File {
 	return list
 }
 
-// WeightsName tells one model from another, wherever they lie, and its weights from others of it.
+// WeightsName names the model and its weights by content, wherever the files lie.
 func (s *Spec) WeightsName() (model, weights string) {
 	if s.Files == nil {
 		return builtin.Name, "as it is built in"

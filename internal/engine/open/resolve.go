@@ -49,8 +49,8 @@ type resolver struct {
 	read   func() memory.Bounds
 	// leftAlone is that of the options.
 	leftAlone time.Duration
-	// unheld is why the files are not held.
-	unheld error
+	// pinErr is why the files are not held.
+	pinErr error
 }
 
 func newResolver(ctx context.Context, opt *Options) *resolver {
@@ -73,10 +73,10 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.resolve, r.hold, r.readModel, r.isHeld, r.divide,
+	for _, f := range []func() error{r.resolve, r.pinFiles, r.readModel, r.filesErr, r.divide,
 		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
-			err = errors.Join(err, r.Files.Leave())
+			err = errors.Join(err, r.Files.Release())
 			if ctx.Err() != nil {
 				return nil, err
 			}

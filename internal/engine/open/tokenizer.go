@@ -43,7 +43,7 @@ func (r *resolver) tokenizerFolder(dir string) (checkpoint.Folder, error) {
 	if r.Files == nil {
 		return checkpoint.Dir(dir)
 	}
-	held, err := checkpoint.Hold(dir, false)
+	held, err := checkpoint.Pin(dir, false)
 	r.Files.tokenizer = held
 	return held, err
 }

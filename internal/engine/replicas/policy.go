@@ -1,6 +1,6 @@
 package replicas
 
-// candidate is what is known of an engine when one is chosen for a request. Load and work count
+// candidate has the properties of an engine by which choose compares engines. Load and work count
 // tokens, prompts' and outputs' alike.
 type candidate struct {
 	// load is what the engine has to compute for the sequences it was given that are not over;
@@ -10,13 +10,11 @@ type candidate struct {
 	// the prompt is cached.
 	work int
 	// down says that the engine has failed, leaving that it is about to be removed, held that it
-	// does not compute now: what it is given waits until its ranks have been replaced, or move
-	// again.
+	// does not compute now: its requests wait until its ranks are replaced, or move again.
 	down, leaving, held bool
 }
 
-// choose is the number of the engine that a request is given to, -1 when all are down or
-// leaving.
+// choose returns the number of the engine for a request, -1 when all are down or leaving.
 //
 // It is the one where the request causes the least delay: it waits itself for what is there and for
 // its own work, and so do those that are there for its work. So the engine with the longest cached

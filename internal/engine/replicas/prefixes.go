@@ -76,7 +76,7 @@ func newPrefixes(capacity int) prefixes {
 	return prefixes{capacity: capacity, young: map[uint64]struct{}{}, old: map[uint64]struct{}{}}
 }
 
-// match is how many leading tokens of a prompt are believed to be cached.
+// match returns the number of leading tokens of a prompt that are believed to be cached.
 func (p *prefixes) match(list []beginning) int {
 	cached := 0
 	for i := range list {
@@ -108,7 +108,7 @@ func (p *prefixes) add(list []beginning) {
 	}
 }
 
-// spend notes that tokens have taken room in the cache.
+// spend records that tokens have taken room in the cache.
 func (p *prefixes) spend(tokens int) {
 	p.spent += tokens
 	if p.spent < p.capacity/2 {
@@ -119,8 +119,8 @@ func (p *prefixes) spend(tokens int) {
 	p.spent = 0
 }
 
-// forget empties the memory: the engine has lost its cache.
-func (p *prefixes) forget() {
+// clear removes all beginnings: the engine has lost its cache.
+func (p *prefixes) clear() {
 	clear(p.young)
 	clear(p.old)
 	p.spent = 0

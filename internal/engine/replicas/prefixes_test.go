@@ -73,7 +73,7 @@ func TestPrefixes(t *testing.T) {
 	if got := p.match(of(2)); got != 32 {
 		t.Errorf("%d tokens of one that shares 32", got)
 	}
-	p.forget()
+	p.clear()
 	if got := p.match(of(1)); got != 0 {
 		t.Errorf("%d tokens after the cache was lost", got)
 	}

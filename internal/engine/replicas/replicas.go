@@ -19,7 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
-// Engine is what the router needs of one; *engine.Engine is the real one.
+// Engine has the methods that the router uses; *engine.Engine is the real one.
 type Engine interface {
 	Info() *open.Info
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
@@ -35,18 +35,18 @@ type Engine interface {
 	CatchUp(ctx context.Context) error
 }
 
-// member is one of the engines, with what is known of it.
+// member is an engine with the router's records of it.
 type member struct {
 	Engine
 	number int
-	// gone is closed, by leave, when it was removed.
-	gone  chan struct{}
-	leave sync.Once
+	// gone is closed, once by closing, when it was removed.
+	gone    chan struct{}
+	closing sync.Once
 
 	// The rest belongs to Router.mu. work and held of the candidate are set for each request.
 	candidate
 	prefixes prefixes
-	// idle is closed when one that is leaving has nothing left; nil for others.
+	// idle is closed when a member that drains has no sequences left; nil for others.
 	idle chan struct{}
 }
 
@@ -82,7 +82,7 @@ type Router struct {
 
 // Open opens the engines of a configuration and a router over them, also over a single one.
 func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
-	var opening atomic.Pointer[Router]
+	var router atomic.Pointer[Router]
 	opt.Events = status.Tee(opt.Events, func(e status.Event) {
 		event, i := status.Source(e)
 		switch event.(type) {
@@ -90,8 +90,8 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 		default:
 			return
 		}
-		if r := opening.Load(); r != nil {
-			r.forget(i)
+		if r := router.Load(); r != nil {
+			r.clearPrefixes(i)
 		}
 	})
 	opener, err := engine.NewOpener(ctx, opt)
@@ -104,7 +104,7 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 	}
 	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opener.Events())
 	r.site = site{opener}
-	opening.Store(r)
+	router.Store(r)
 	return r, opener.Metrics(), nil
 }
 
@@ -116,8 +116,8 @@ func interfaces(opened []*engine.Engine) []Engine {
 	return engines
 }
 
-// New makes a router over engines of the same model, at least one. Stop ends them. events is notified
-// of what becomes of them as a whole.
+// New makes a router over engines of the same model, at least one. Stop ends them. events is
+// notified of what becomes of them as a whole.
 func New(engines []Engine, prefixCaching bool, events status.Listener) *Router {
 	r := &Router{events: events, seed: maphash.MakeSeed(), failed: make(chan struct{})}
 	r.life, r.end = context.WithCancel(context.Background())
@@ -140,8 +140,8 @@ func (r *Router) newMember(number int, e Engine) *member {
 	return m
 }
 
-// watch waits until an engine fails, and gives back what its dead group still holds; those that
-// live go on.
+// watch waits until an engine fails, then stops it, which frees the resources of its dead group.
+// The other engines go on.
 func (r *Router) watch(m *member) {
 	select {
 	case <-r.life.Done():
@@ -150,7 +150,7 @@ func (r *Router) watch(m *member) {
 		return
 	case <-m.Failed():
 	}
-	if r.down(m); r.leave() {
+	if r.down(m); r.closeIfAllDown() {
 		return
 	}
 	if err := m.Stop(context.Background()); err != nil {
@@ -176,16 +176,15 @@ func (r *Router) replace(members []*member) {
 	r.info.Store(&info)
 }
 
-// list are the members of the moment.
+// list returns the current members.
 func (r *Router) list() []*member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.members
 }
 
-// leave takes note that an engine has failed. It returns true for the last one, after which nothing
-// is served.
-func (r *Router) leave() bool {
+// closeIfAllDown closes failed if all engines have failed, and reports whether they have.
+func (r *Router) closeIfAllDown() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	living := 0
@@ -212,22 +211,22 @@ func (r *Router) down(m *member) {
 	m.candidate.down = true
 }
 
-// forget notes that an engine has lost its cache.
-func (r *Router) forget(number int) {
+// clearPrefixes removes the beginnings of an engine that has lost its cache.
+func (r *Router) clearPrefixes(number int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if number < len(r.members) {
-		r.members[number].prefixes.forget()
+		r.members[number].prefixes.clear()
 	}
 }
 
-// Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. One
-// that fails before it has taken them is left out, and the next best is asked.
+// Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. It
+// retries on the next best engine when one fails before it has accepted them.
 func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
 	var room [64]beginning
 	w := r.weigh(room[:0], list, len(r.list()) > 1)
 	for {
-		m, load := r.take(ctx, &w)
+		m, load := r.reserve(ctx, &w)
 		if m == nil {
 			return nil, together(r.Health(ctx))
 		}
@@ -235,7 +234,7 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 		if err == nil {
 			return &stream{Stream: s, router: r, engine: m, load: load, sequences: w.sequences}, nil
 		}
-		r.giveBack(m, load, w.sequences, 0)
+		r.release(m, load, w.sequences, 0)
 		if !errors.Is(err, engine.ErrFailed) {
 			return nil, err
 		}
@@ -247,20 +246,21 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 // max_tokens, which is often as much as the context has room for.
 const assumedOutput = 128
 
-// weight is what requests that belong together need, wherever they are computed.
+// weight measures requests that belong together, for any engine.
 type weight struct {
 	// list are the beginnings of their prompts, one prompt after the other; prompts are the ends of
 	// each within list.
 	list    []beginning
 	prompts []int
-	// reads says that cached beginnings are used, adds that they will be there afterwards.
+	// reads says that cached beginnings are used, adds that their beginnings will be cached
+	// afterwards.
 	reads, adds bool
 	// prompt and output count the tokens of all, sequences is how many there are.
 	prompt, output, sequences int
 }
 
-// weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there
-// is nothing to choose the beginnings of prompts are of no interest.
+// weigh measures requests, outside the lock. Requests with one prompt compute it once. A single
+// engine needs no beginnings of prompts.
 func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (w weight) {
 	w.list, w.sequences = room, engine.Outputs(list)
 	w.adds = several && r.capacity > 0
@@ -294,9 +294,9 @@ func (w *weight) cached(p *prefixes) (tokens int) {
 	return tokens
 }
 
-// take chooses an engine, nil when all are down, and counts the requests as its load. A single one
-// is asked whatever it is at: it knows itself why it does not serve.
-func (r *Router) take(ctx context.Context, w *weight) (chosen *member, load int) {
+// reserve chooses an engine, nil when all are down, and adds the requests to its load. A single
+// engine is always chosen: its own error says why it does not serve.
+func (r *Router) reserve(ctx context.Context, w *weight) (chosen *member, load int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.members) == 1 {
@@ -323,19 +323,18 @@ func (r *Router) take(ctx context.Context, w *weight) (chosen *member, load int)
 	return chosen, chosen.work
 }
 
-// giveBack ends the load of sequences that are over. Their outputs are in the cache.
-func (r *Router) giveBack(m *member, load, sequences, outputs int) {
+// release removes the load of sequences that have ended. Their outputs are in the cache.
+func (r *Router) release(m *member, load, sequences, outputs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m.load -= load
 	m.sequences -= sequences
 	m.prefixes.spend(outputs)
-	m.rest()
+	m.notifyIdle()
 }
 
-// rest tells the caller that waits for an engine that is leaving when it has nothing left.
-// Router.mu is held.
-func (m *member) rest() {
+// notifyIdle closes idle when a draining member has no sequences left. Router.mu is held.
+func (m *member) notifyIdle() {
 	if m.idle != nil && m.sequences == 0 {
 		close(m.idle)
 		m.idle = nil

@@ -300,8 +300,8 @@ func TestHeldEngine(t *testing.T) {
 	}
 	say(home, nil)
 	say(1-home, nil)
-	r.forget(0)
-	r.forget(1)
+	r.clearPrefixes(0)
+	r.clearPrefixes(1)
 	s, _ = submit(t, r, request(tokens(200, 200, 0)))
 	if load := s.(*stream).load; load != 201 {
 		t.Errorf("a request whose beginning was lost counts %d tokens", load)
@@ -348,8 +348,8 @@ func BenchmarkRoute(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					var room [64]beginning
 					w := r.weigh(room[:0], prompts[i%64:i%64+1], true)
-					at, load := r.take(b.Context(), &w)
-					r.giveBack(at, load, 1, 1)
+					at, load := r.reserve(b.Context(), &w)
+					r.release(at, load, 1, 1)
 				}
 			})
 		}

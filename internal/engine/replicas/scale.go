@@ -12,7 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// site is where more engines come from.
+// site opens more engines.
 type site struct{ *engine.Opener }
 
 // scaling is the change of the engines that is under way, one at a time.
@@ -25,7 +25,7 @@ type scaling struct {
 	running sync.WaitGroup
 }
 
-// begin notes that a change is under way; the error says why it may not be.
+// begin starts a change; the error says why it may not start.
 func (s *scaling) begin(what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *scaling) done() {
 	s.running.Done()
 }
 
-// close lets no other begin, and waits for the one that is under way.
+// close refuses further changes, and waits for the one under way.
 func (s *scaling) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -97,7 +97,7 @@ func (r *Router) Relayout(ctx context.Context, tp int) error {
 
 // relayout changes the engines that live, and back those that were changed before one that fails.
 func (r *Router) relayout(tp int) error {
-	begun, from := time.Now(), r.site.TensorParallelSize()
+	started, from := time.Now(), r.site.TensorParallelSize()
 	if tp == from {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (r *Router) relayout(tp int) error {
 	}
 	r.replace(members)
 	r.events.Emit(status.LayoutChanged{TensorParallelSize: tp, Before: from,
-		Took: time.Since(begun)})
+		Took: time.Since(started)})
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (r *Router) await(ctx context.Context, change func() error) error {
 
 // scale makes the engines as many as are wanted.
 func (r *Router) scale(to int, drain time.Duration) error {
-	begun, from := time.Now(), len(r.list())
+	started, from := time.Now(), len(r.list())
 	if missing := r.missing(to); len(missing) > 0 {
 		if err := r.add(missing, to); err != nil {
 			return err
@@ -163,7 +163,7 @@ func (r *Router) scale(to int, drain time.Duration) error {
 		return err
 	}
 	if from != to {
-		r.events.Emit(status.Scaled{From: from, Engines: to, Took: time.Since(begun)})
+		r.events.Emit(status.Scaled{From: from, Engines: to, Took: time.Since(started)})
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (r *Router) add(numbers []int, total int) error {
 	before := r.list()
 	for _, i := range numbers {
 		if i < len(before) {
-			// One that has failed gives back what it has before another one takes its place.
+			// A failed engine frees its resources before its successor opens.
 			r.close(before[i])
 		}
 	}
@@ -235,7 +235,7 @@ func (r *Router) add(numbers []int, total int) error {
 			return fmt.Errorf("engine %d: %w", m.number, err)
 		}
 	}
-	r.keep(added)
+	r.resume(added)
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (r *Router) remove(from int, drain time.Duration) error {
 	}
 	late := time.NewTimer(drain)
 	defer late.Stop()
-	busy := r.retire(members[from:])
+	busy := r.drain(members[from:])
 	for _, idle := range busy {
 		var err error
 		select {
@@ -258,7 +258,7 @@ func (r *Router) remove(from int, drain time.Duration) error {
 		case <-r.life.Done():
 			err = engine.ErrStopped
 		}
-		r.keep(members[from:])
+		r.resume(members[from:])
 		return err
 	}
 	r.replace(slices.Clone(members[:from]))
@@ -268,21 +268,21 @@ func (r *Router) remove(from int, drain time.Duration) error {
 	return nil
 }
 
-// retire gives engines no more requests. The channels that it returns are closed when they have
+// drain excludes engines from new requests. The channels that it returns are closed when they have
 // none.
-func (r *Router) retire(list []*member) (idle []chan struct{}) {
+func (r *Router) drain(list []*member) (idle []chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range list {
 		m.leaving, m.idle = true, make(chan struct{})
 		idle = append(idle, m.idle)
-		m.rest()
+		m.notifyIdle()
 	}
 	return idle
 }
 
-// keep gives engines requests again.
-func (r *Router) keep(list []*member) {
+// resume lets engines receive requests again.
+func (r *Router) resume(list []*member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range list {
@@ -290,9 +290,9 @@ func (r *Router) keep(list []*member) {
 	}
 }
 
-// close ends an engine that gets no requests any more.
+// close stops an engine that receives no requests.
 func (r *Router) close(m *member) {
-	m.leave.Do(func() { close(m.gone) })
+	m.closing.Do(func() { close(m.gone) })
 	if err := m.Stop(context.WithoutCancel(r.life)); err != nil {
 		r.events.Emit(status.EngineTrouble{Engine: m.number,
 			What: "an engine that was removed was not ended", Cause: err})

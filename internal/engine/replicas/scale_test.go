@@ -60,8 +60,8 @@ func startLoad(t *testing.T, r *Router, clients int, outputs int32, want answer)
 // more waits for more answers.
 func (l *load) more(n int64) {
 	l.t.Helper()
-	for begun, from := time.Now(), l.answered.Load(); l.answered.Load() < from+n; {
-		if time.Since(begun) > time.Minute || l.t.Failed() {
+	for started, from := time.Now(), l.answered.Load(); l.answered.Load() < from+n; {
+		if time.Since(started) > time.Minute || l.t.Failed() {
 			l.t.Fatal("no answers")
 		}
 		time.Sleep(time.Millisecond)

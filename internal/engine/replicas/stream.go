@@ -40,7 +40,7 @@ func (s *stream) Close() {
 
 func (s *stream) end() {
 	if s.over.CompareAndSwap(false, true) {
-		s.router.giveBack(s.engine, s.load, s.sequences, s.outputs)
+		s.router.release(s.engine, s.load, s.sequences, s.outputs)
 	}
 }
 

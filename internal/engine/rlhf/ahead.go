@@ -48,7 +48,7 @@ func (c *Control) reserve(ctx context.Context) {
 // ranks: one on every host but the driver's.
 func (c *Control) rooms(hosts [][]string) []weights.Room {
 	rooms := make([]weights.Room, len(hosts))
-	seen := map[string]bool{"": true, weights.Here(): true}
+	seen := map[string]bool{"": true, weights.HostID(): true}
 	for i, list := range hosts {
 		rooms[i] = weights.Room{Specs: c.specs, DType: c.dtype.String()}
 		for rank, host := range list {

@@ -169,7 +169,7 @@ func TestSentToTheDead(t *testing.T) {
 // TestRooms: one rank of each host needs memory for what it is sent, but on the driver's.
 func TestRooms(t *testing.T) {
 	c := &Control{dtype: checkpoint.BF16}
-	rooms := c.rooms([][]string{{weights.Here(), "b", "b"}, {"b", "c", ""}, {"c"}})
+	rooms := c.rooms([][]string{{weights.HostID(), "b", "b"}, {"b", "c", ""}, {"c"}})
 	for i, want := range [][]int{{1}, {1}, nil} {
 		if got := rooms[i].Ranks; !slices.Equal(got, want) {
 			t.Errorf("engine %d: ranks %v, want %v", i, got, want)

@@ -198,7 +198,8 @@ func TestRandomWalk(t *testing.T) {
 		})
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
-		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 || stale == 0 {
+		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 ||
+		stale == 0 {
 		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d "+
 			"handed over, %d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived,
 			cancelled, handed, pinnedAhead, forgot, stale)
@@ -681,10 +682,12 @@ func (w *walk) apply() {
 		if o.HandOver != nil {
 			w.pinned[o.Key] = o.HandOver
 			pinnedAhead := w.pins[o.Key]
-			if slices.Equal(pinnedAhead.Blocks, o.HandOver.Blocks) && pinnedAhead.Plan == o.HandOver.Plan {
+			if slices.Equal(pinnedAhead.Blocks, o.HandOver.Blocks) &&
+				pinnedAhead.Plan == o.HandOver.Plan {
 				w.pinnedAhead++
 			} else if len(c.output)+len(o.Tokens) == 1 {
-				w.Fatalf("%+v was offered of request %d, %+v is kept", pinnedAhead, o.Key, o.HandOver)
+				w.Fatalf("%+v was offered of request %d, %+v is kept", pinnedAhead, o.Key,
+					o.HandOver)
 			}
 			if o.HandOver.Plan > w.s.Applied() {
 				w.Fatalf("request %d is handed over before plan %d", o.Key, o.HandOver.Plan)

@@ -9,10 +9,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// load brings an update to the ranks of a group and has them load it. Ranks of the driver's host map
-// its memory. To each other host the bytes are sent once: one rank there gets them, and the others,
-// also those of other engines, map its memory. It calls claimed once it has claimed hosts, or others
-// have.
+// load brings an update to the ranks of a group and has them load it. Ranks of the driver's host
+// map its memory. To each other host the bytes are sent once: one rank there gets them, and the
+// others, also those of other engines, map its memory. It calls claimed once it has claimed hosts,
+// or others have.
 func load(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// sent lists hosts that received the update; ranks there that still lack it get their own copy.
 	for sent := map[string]bool{}; ; {
@@ -28,7 +28,7 @@ func load(group *executor.Executor, u *weights.Update, claimed func()) error {
 			case sent[o.Host]:
 				ranks = append(ranks, rank)
 			default:
-				if wait := u.Claim(o.Host, known[o.Host]); wait != nil {
+				if wait := u.BeginCopy(o.Host, known[o.Host]); wait != nil {
 					waits[o.Host] = wait
 					continue
 				}
@@ -41,7 +41,7 @@ func load(group *executor.Executor, u *weights.Update, claimed func()) error {
 		}
 		for host := range ours {
 			sent[host] = true
-			u.Release(host)
+			u.EndCopy(host)
 		}
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func openUpdate(group *executor.Executor, u *weights.Update) (list []weights.Ope
 // note remembers the ranks that have an update.
 func note(u *weights.Update, list []weights.Opened) {
 	for i := range list {
-		u.Offer(&list[i])
+		u.AddCopy(&list[i])
 	}
 }
 

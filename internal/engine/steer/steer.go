@@ -100,8 +100,8 @@ func (w *Wanted) Replaces() bool {
 // Plain says that ranks which have just been started need nothing more.
 func (w *Wanted) Plain() bool { return w.update.Load() == nil && w.asleep.Load() == nil }
 
-// Bring brings ranks that may just have been started to what is wanted.
-func (w *Wanted) Bring(group *executor.Executor) error {
+// Equip equips ranks that may just have been started to what is wanted.
+func (w *Wanted) Equip(group *executor.Executor) error {
 	w.using.RLock()
 	defer w.using.RUnlock()
 	asleep, u := w.asleep.Load(), w.update.Load()

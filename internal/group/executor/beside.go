@@ -8,10 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/rpc"
 )
 
-// CallBeside calls a method that has the ranks of its arguments make connections beside their links
-// (join.Rank.Beside), and has f serve each of them: received is what the rank says that it has. A
-// connection is closed when f returns, and at the end of the call. Ranks that have no link make
-// none.
+// CallBeside calls a method whose ranks open connections beside their links (join.Rank.Beside), and
+// calls f with each of them: received is the number that the rank sent. A connection is closed when
+// f returns, and at the end of the call. Ranks without a link open none.
 func CallBeside[R any](ctx context.Context, e *Executor, m rpc.Method[[]int, R], ranks []int,
 	opt RPCOptions, f func(c net.Conn, received uint64)) ([]R, error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -56,7 +56,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		return fmt.Errorf("waiting for ranks: %w", err)
 	}
 	if e.opt.Fits != nil {
-		if err := e.opt.Fits(&e.opt.Init, e.workers, d.Here()); err != nil {
+		if err := e.opt.Fits(&e.opt.Init, e.workers, d.Locations()); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	defer context.AfterFunc(e.life.ctx, cancel)()
 	var kept []int
 	for _, w := range e.workers {
-		if w.Kept {
+		if w.Reused {
 			kept = append(kept, w.Rank)
 		}
 	}
@@ -90,20 +90,20 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	if errors.As(err, &broke) {
 		lost.Rank, lost.Cause = broke.Rank, broke.Error()
 	}
-	e.happened(lost)
+	e.observe(lost)
 	<-e.life.dead
 	return e.Err()
 }
 
-// join makes the hub known. A group that has failed meanwhile is not joined.
+// join sets the hub and closes joined. It fails if the group has failed meanwhile.
 func (e *Executor) join(hub queue.Hub) error {
 	e.hub = hub
 	close(e.joined)
-	e.happened(verdict.Joined{})
+	e.observe(verdict.Joined{})
 	return e.Err()
 }
 
-// open makes the hub and watches every connection for the end of its rank.
+// open opens the hub and watches every connection for the end of its rank.
 func (e *Executor) open(d *join.Driver) error {
 	e.pids = make([]int, len(e.workers))
 	if err := e.join(d.Open()); err != nil {
@@ -113,9 +113,9 @@ func (e *Executor) open(d *join.Driver) error {
 		e.pids[rank] = d.PID(rank)
 		e.background.Go(func() {
 			if end := d.WatchRank(rank); end.Final {
-				e.closed(rank, end)
+				e.connectionClosed(rank, end)
 			} else {
-				e.lost(rank, end)
+				e.connectionLost(rank, end)
 			}
 		})
 	}

@@ -21,11 +21,11 @@ import (
 
 // Launcher places and watches ranks; it knows nothing of what they do.
 type Launcher interface {
-	// Launch starts all ranks. Called again, for another group in the place of one that has failed
-	// (Leave), it may keep ranks that live (launch.Worker.Kept): they are given the new invitation,
-	// and the others are started. After an error Stop is still called, for those that did start.
+	// Launch starts all ranks. Called again, for the group after a failed one (Detach), it may
+	// reuse ranks that live (launch.Worker.Reused): it sends them the new invitation, and starts
+	// the others. After an error Stop is still called, for the ranks that did start.
 	Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error)
-	// Exited delivers each end of a rank that Stop did not ask for, those of groups before too.
+	// Exited delivers each end of a rank that Stop did not cause, those of earlier groups too.
 	Exited() <-chan launch.Exit
 	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group
 	// has failed, nil when it was asked to end.
@@ -53,25 +53,26 @@ type Options struct {
 	// StallWarning is how long a rank may be stalled with work queued before it is reported; 0 is 5
 	// s.
 	StallWarning time.Duration
-	// Fits, unless it is nil, is asked when all ranks have come, before they load: an error ends
-	// the start. It may change what they are told. Of ranks inside the driver's process it is not
-	// asked.
-	Fits func(init *queue.Init, workers []launch.Worker, here []join.Here) error
-	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
+	// Fits, unless it is nil, is called when all ranks are connected, before they load: an error
+	// ends the start. It may change init, which ranks receive next. It is not called for ranks
+	// inside the driver's process.
+	Fits func(init *queue.Init, workers []launch.Worker, here []join.Location) error
+	// MeetTimeout bounds the time from the start of the ranks to their first record; 0 is 90 s.
 	MeetTimeout time.Duration
 	// Groups is how many groups share the cores of this machine; 0 is 1.
 	Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
-	// Keep says that the launcher can keep ranks: it is left as it is (Leave) when the start fails
-	// in a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
-	Keep  bool
+	// Reuse says that the launcher can reuse ranks: after a start that fails with CanReuse the
+	// group is detached (Detach), and the launcher not stopped. Fresh are the ranks that must be
+	// started anew.
+	Reuse bool
 	Fresh []int
 	// StepTimeout fails the group when no rank has moved for so long during a step; 0 is 300 s.
 	StepTimeout time.Duration
 	// Events is notified of the ranks' progress and of stalls; nil is no listener.
 	Events status.Listener
-	// Log receives what the connections to ranks have to say; nil is silence.
+	// Log receives cuts and refusals of connections to ranks; nil is silence.
 	Log *slog.Logger
 }
 
@@ -87,7 +88,7 @@ type Executor struct {
 	joined chan struct{}
 	// driver is nil for ranks of this process.
 	driver *join.Driver
-	// closers end what join left, background are the goroutines that end with the group.
+	// closers close the resources of join, background are the goroutines that end with the group.
 	closers    []func() error
 	background sync.WaitGroup
 
@@ -122,7 +123,7 @@ const (
 )
 
 // Start launches the ranks and returns when all have loaded their shards. On an error nothing is
-// left running, but see Options.Keep.
+// left running, but see Options.Reuse.
 func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.StallWarning == 0 {
 		opt.StallWarning = defaultStallWarning
@@ -149,8 +150,8 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if err := e.start(ctx); err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
 		defer cancel()
-		if opt.Keep && ctx.Err() == nil && CanKeep(err) {
-			return nil, errors.Join(err, e.Leave(last))
+		if opt.Reuse && ctx.Err() == nil && CanReuse(err) {
+			return nil, errors.Join(err, e.Detach(last))
 		}
 		return nil, errors.Join(err, e.Shutdown(last))
 	}
@@ -172,7 +173,7 @@ func (e *Executor) start(ctx context.Context) error {
 	return e.awaitReady(ctx)
 }
 
-// Links are the figures of the connections to ranks of other hosts.
+// Links returns the figures of the connections to ranks of other hosts.
 func (e *Executor) Links() []metrics.Link {
 	h, ok := e.hub.(*fanin.Hub)
 	if !ok {
@@ -190,18 +191,18 @@ func (e *Executor) Links() []metrics.Link {
 
 // Shutdown ends the ranks and waits for them; calling it again waits for the first call.
 func (e *Executor) Shutdown(ctx context.Context) error {
-	return e.end(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
+	return e.shutdown(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
 }
 
-// Leave ends a group that has failed, but not its ranks: the launcher may start another one by
-// those that live. Without a Shutdown before the launcher is the caller's to stop.
-func (e *Executor) Leave(ctx context.Context) error {
-	return e.end(ctx, func(error) error { return nil })
+// Detach ends a group that has failed, but not its ranks: the launcher may reuse those that live.
+// Without a Shutdown before the launcher is the caller's to stop.
+func (e *Executor) Detach(ctx context.Context) error {
+	return e.shutdown(ctx, func(error) error { return nil })
 }
 
-// end ends the group, and what it has of its ranks by stop.
-func (e *Executor) end(ctx context.Context, stop func(cause error) error) error {
-	if !e.life.stop() {
+// shutdown ends the group, and what it has of its ranks by stop.
+func (e *Executor) shutdown(ctx context.Context, stop func(cause error) error) error {
+	if !e.life.beginShutdown() {
 		select {
 		case <-e.life.down:
 			return nil
@@ -210,7 +211,7 @@ func (e *Executor) end(ctx context.Context, stop func(cause error) error) error 
 		}
 	}
 	defer close(e.life.down)
-	e.die(ErrShutdown)
+	e.finish(ErrShutdown)
 	var errs []error
 	var failed *Failure
 	var cause error
@@ -222,14 +223,14 @@ func (e *Executor) end(ctx context.Context, stop func(cause error) error) error 
 	}
 	e.stall.stop()
 	if e.hub != nil {
-		// A goroutine that receives sees that the group is dead and leaves.
+		// A goroutine that receives sees that the group is dead and returns.
 		e.hub.Interrupt()
 		e.recvLock <- struct{}{}
 		errs = append(errs, e.hub.Close())
 		<-e.recvLock
 	}
-	// Ranks that wait for others in a collective hear nothing of the queue: the end of their
-	// connection frees them.
+	// Ranks that wait for others in a collective do not read the queue: closing their connection
+	// ends the wait.
 	for _, f := range e.closers {
 		errs = append(errs, f())
 	}
@@ -238,9 +239,9 @@ func (e *Executor) end(ctx context.Context, stop func(cause error) error) error 
 	return errors.Join(errs...)
 }
 
-// turn waits for the right to send, which is given back through sending. The wait ends with until
-// (queue.ErrTimeout), with ctx and with the group.
-func (e *Executor) turn(ctx context.Context, until time.Time) error {
+// acquireSend acquires the lock on sending; a receive from sending releases it. The wait ends with
+// until (queue.ErrTimeout), with ctx and with the group.
+func (e *Executor) acquireSend(ctx context.Context, until time.Time) error {
 	select {
 	case e.sending <- struct{}{}:
 		return nil
@@ -260,8 +261,8 @@ func (e *Executor) turn(ctx context.Context, until time.Time) error {
 	}
 }
 
-// notifyShutdown asks the ranks to end. One that is gone or does not read cannot be asked, and
-// while a record waits for it none can: Stop deals with them.
+// notifyShutdown tells the ranks to end. While a record waits for a rank that does not read, none
+// can be told: Stop ends them.
 func (e *Executor) notifyShutdown() {
 	t := time.NewTimer(shutdownNotice)
 	defer t.Stop()
@@ -273,5 +274,5 @@ func (e *Executor) notifyShutdown() {
 	}
 }
 
-// shutdownNotice is how long asking the ranks to end may take.
+// shutdownNotice bounds notifyShutdown.
 const shutdownNotice = 100 * time.Millisecond

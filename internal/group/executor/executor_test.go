@@ -365,12 +365,12 @@ func TestFirstErrorWins(t *testing.T) {
 				s = s2
 				failures := make(chan *Failure, 2)
 				e.OnFailure(func(f *Failure) { failures <- f })
-				begun := time.Now()
+				started := time.Now()
 				_, err := execute(t, e, 7)
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error %v, not %q", err, c.want)
 				}
-				if took := time.Since(begun); took > time.Second {
+				if took := time.Since(started); took > time.Second {
 					t.Errorf("known after %v", took)
 				}
 				f := <-failures

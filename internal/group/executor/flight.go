@@ -16,13 +16,12 @@ import (
 // which they were sent, so that the oldest one is always the one whose result comes next.
 type flights struct {
 	mu sync.Mutex
-	// ring holds Options.MaxInFlight futures. The next plan gets the one at next; those before it
-	// belong to the last plans, held of which have not been waited for, and the results of the last
-	// due have not come.
+	// ring holds Options.MaxInFlight futures. The next plan gets the future at next. Of the futures
+	// before it the last held have not been waited for, and the last due have no result yet.
 	ring            []Future
 	next, held, due int
-	// since is when the oldest plan that is due began to be that: it was sent, or the one before
-	// was answered.
+	// since is the time from which the ranks owe the oldest result: its plan was sent, or the plan
+	// before was answered.
 	since time.Time
 }
 
@@ -31,12 +30,13 @@ type Future struct {
 	e      *Executor
 	plan   uint64
 	result step.Result
-	// arrived is when the result's record was there.
+	// arrived is the time at which the result's record was received.
 	arrived time.Time
 	done    chan struct{} // has a value once result has
 }
 
-// Arrived is when the result of a future that was waited for was there, before it was decoded.
+// Arrived returns the time at which the record of the result was received, before it was decoded.
+// Wait has returned.
 func (f *Future) Arrived() time.Time { return f.arrived }
 
 func (f *flights) init(e *Executor, n int) {
@@ -78,7 +78,7 @@ func (f *flights) oldest(plan uint64) (*Future, error) {
 	return future, nil
 }
 
-// answered takes note that the oldest future has had its result since now.
+// answered records that the oldest future got its result at now.
 func (f *flights) answered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *flights) answered(now time.Time) {
 	}
 }
 
-// waited takes note that a future has been waited for.
+// waited records that a future has been waited for.
 func (f *flights) waited() {
 	f.mu.Lock()
 	f.held--
@@ -115,7 +115,7 @@ func (e *Executor) Execute(p *step.Plan) (*Future, error) {
 	e.out = step.AppendPlan(append(e.out[:0], byte(queue.KindPlan)), p)
 	e.sent.Store(p.ID)
 	until := now.Add(e.opt.StepTimeout)
-	if err = e.turn(context.Background(), until); err == nil {
+	if err = e.acquireSend(context.Background(), until); err == nil {
 		err = e.hub.Send(e.out, until)
 		<-e.sending
 	}
@@ -161,9 +161,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// takeResult gives a result to the future of its plan. One that is not due is refused before
-// anything of it is kept.
-func (e *Executor) takeResult(rank int, body []byte) error {
+// handleResult decodes a result into the future of its plan. It rejects a result that is not due
+// before it decodes it.
+func (e *Executor) handleResult(rank int, body []byte) error {
 	plan, err := step.ResultPlan(body)
 	if err != nil {
 		return err

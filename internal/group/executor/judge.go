@@ -14,15 +14,15 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/ring"
 )
 
-// judge is the verdict on the group, and the only way to it.
+// judge guards the verdict on the group.
 type judge struct {
 	mu      sync.Mutex
 	verdict *verdict.Verdict
-	// suspected has a value when the verdict may want another tick than before.
+	// suspected has a value when the verdict's deadline may have changed.
 	suspected chan struct{}
 }
 
-// launch starts the ranks. What happens to them is judged from then on.
+// launch starts the ranks and the watch over them.
 func (e *Executor) launch(ctx context.Context, specs []launch.Spec) error {
 	workers, err := e.opt.Launcher.Launch(ctx, specs)
 	if err != nil {
@@ -38,14 +38,14 @@ func (e *Executor) launch(ctx context.Context, specs []launch.Spec) error {
 	return nil
 }
 
-// happened gives the verdict an event.
-func (e *Executor) happened(event verdict.Event) {
+// observe passes an event to the verdict.
+func (e *Executor) observe(event verdict.Event) {
 	e.judge.mu.Lock()
 	e.judge.verdict.Step(time.Now(), event)
 	f := e.judge.verdict.Failure()
 	e.judge.mu.Unlock()
 	if f != nil {
-		e.die(f)
+		e.finish(f)
 		return
 	}
 	select {
@@ -54,7 +54,7 @@ func (e *Executor) happened(event verdict.Event) {
 	}
 }
 
-// tick gives the verdict the time, and returns when it wants it next.
+// tick passes the time to the verdict, and returns the verdict's next deadline.
 func (e *Executor) tick() (next time.Time, ok bool) {
 	e.judge.mu.Lock()
 	e.judge.verdict.Tick(time.Now())
@@ -62,12 +62,12 @@ func (e *Executor) tick() (next time.Time, ok bool) {
 	next, ok = e.judge.verdict.Deadline()
 	e.judge.mu.Unlock()
 	if f != nil {
-		e.die(f)
+		e.finish(f)
 	}
 	return next, ok
 }
 
-// watch gives the verdict the exits and the time, until the group is dead.
+// watch passes exits and time to the verdict, until the group is dead.
 func (e *Executor) watch() {
 	timer := alarm(time.Time{})
 	defer timer.Stop()
@@ -79,7 +79,7 @@ func (e *Executor) watch() {
 			continue
 		case <-e.judge.suspected:
 		case <-timer.C:
-			// Exits that have come before the tick count.
+			// Exits received before the tick count.
 			for more := true; more; {
 				select {
 				case exit := <-e.opt.Launcher.Exited():
@@ -104,12 +104,12 @@ func (e *Executor) watch() {
 	}
 }
 
-// exited handles the end of a rank. One of a group before is none of this one's.
+// exited handles the end of a rank. It ignores ranks of earlier groups.
 func (e *Executor) exited(x launch.Exit) {
 	if x.Rank >= 0 && x.PID != 0 && x.PID != e.workers[x.Rank].PID {
 		return
 	}
-	e.happened(verdict.Exited(x))
+	e.observe(verdict.Exited(x))
 }
 
 // receiveAll receives until the group is dead.
@@ -121,23 +121,23 @@ func (e *Executor) receiveAll() {
 	}
 }
 
-// lost handles the end of a rank's connection without a reason.
-func (e *Executor) lost(rank int, end join.End) {
-	if e.life.over() {
+// connectionLost handles the end of a rank's connection without a reason.
+func (e *Executor) connectionLost(rank int, end join.End) {
+	if e.life.ended() {
 		return
 	}
 	e.hub.Drop(rank)
-	e.happened(verdict.ConnectionLost{Rank: rank, Cut: end.Cut,
+	e.observe(verdict.ConnectionLost{Rank: rank, Cut: end.Cut,
 		Cause: "connection lost: " + end.Err.Error()})
 }
 
-// closed handles the end of a rank's connection with a reason.
-func (e *Executor) closed(rank int, end join.End) {
-	if e.life.over() {
+// connectionClosed handles the end of a rank's connection with a reason.
+func (e *Executor) connectionClosed(rank int, end join.End) {
+	if e.life.ended() {
 		return
 	}
 	e.hub.Drop(rank)
-	e.happened(verdict.ConnectionClosed{Rank: rank, Cut: end.Cut, Reason: end.Err.Error()})
+	e.observe(verdict.ConnectionClosed{Rank: rank, Cut: end.Cut, Reason: end.Err.Error()})
 }
 
 // sendFailed turns an error of the hub's Send into the failure of the group, and waits for that:
@@ -146,7 +146,7 @@ func (e *Executor) sendFailed(err error) error {
 	if errors.Is(err, queue.ErrTimeout) {
 		e.overdue(verdict.Overdue{Rank: rankOf(err), Cause: "does not read: " + err.Error()})
 	} else {
-		e.happened(verdict.ConnectionLost{Rank: rankOf(err), Cause: "cannot send: " + err.Error()})
+		e.observe(verdict.ConnectionLost{Rank: rankOf(err), Cause: "cannot send: " + err.Error()})
 	}
 	<-e.life.dead
 	return e.Err()
@@ -155,10 +155,10 @@ func (e *Executor) sendFailed(err error) error {
 // overdue turns a wait whose time is over into the failure of the group.
 func (e *Executor) overdue(o verdict.Overdue) {
 	o.Seen = e.seen()
-	e.happened(o)
+	e.observe(o)
 }
 
-// seen is what each rank is doing.
+// seen returns the current state of each rank.
 func (e *Executor) seen() []verdict.Seen {
 	list := make([]verdict.Seen, len(e.workers))
 	for r := range list {
@@ -180,10 +180,10 @@ func (e *Executor) reported(rank int, q *queue.Failure) {
 	if len(r.Missing) > 0 {
 		r.Seen = e.seen()
 	}
-	e.happened(r)
+	e.observe(r)
 }
 
-// rankOf is the rank that an error of the queue names, -1 when it names none.
+// rankOf returns the rank that an error of the queue names, -1 when it names none.
 func rankOf(err error) int {
 	var named *fanin.RankError
 	var corrupt *ring.CorruptError

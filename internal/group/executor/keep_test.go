@@ -50,15 +50,15 @@ func TestSound(t *testing.T) {
 				if encoding != nil {
 					t.Fatal(encoding)
 				}
-				err = errors.Join(err, e.loading.takeReady(rank, body))
+				err = errors.Join(err, e.loading.handleReady(rank, body))
 			}
-			if errors.Is(err, errUnsound) != c.unsound {
+			if errors.Is(err, errDisagree) != c.unsound {
 				t.Fatalf("%v", err)
 			}
 			if c.unsound {
 				return
 			}
-			if e.Remembers(c.remembered+1) || c.remembered > 0 && !e.Remembers(c.remembered) {
+			if e.HasComputed(c.remembered+1) || c.remembered > 0 && !e.HasComputed(c.remembered) {
 				t.Errorf("not remembered up to %d: %+v", c.remembered, e.loading.ranks)
 			}
 		})
@@ -77,8 +77,8 @@ func TestWhoIsLost(t *testing.T) {
 		"shutdown":  {ErrShutdown, false, "[]"},
 		"one rank":  {fmt.Errorf("start: %w", &Failure{Rank: 2}), true, "[2]"},
 	} {
-		if CanKeep(c.cause) != c.keep || fmt.Sprint(Lost(c.cause)) != c.lost {
-			t.Errorf("%s: %v, %v", name, CanKeep(c.cause), Lost(c.cause))
+		if CanReuse(c.cause) != c.keep || fmt.Sprint(LostRanks(c.cause)) != c.lost {
+			t.Errorf("%s: %v, %v", name, CanReuse(c.cause), LostRanks(c.cause))
 		}
 	}
 }

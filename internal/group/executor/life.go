@@ -8,10 +8,10 @@ import (
 	"github.com/eagleray/eagleray/internal/group/verdict"
 )
 
-// Failure is why a group cannot go on: the first error of any rank.
+// Failure is the first error of any rank, which ends the group.
 type Failure = verdict.Failure
 
-// life is whether a group lives, and why no more.
+// life is the state of a group: alive, or dead with a cause.
 type life struct {
 	// ctx ends, and dead is closed, at the first failure or at shutdown; cause is set before.
 	ctx  context.Context
@@ -34,15 +34,15 @@ func newLife() *life {
 	return l
 }
 
-// over says that the group is dead, or about to be.
-func (l *life) over() bool {
+// ended reports whether the group is dead or shutting down.
+func (l *life) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stopped || l.cause != nil
 }
 
-// stop begins the shutdown; false means that it has begun before.
-func (l *life) stop() bool {
+// beginShutdown begins the shutdown; false means that another call has begun it.
+func (l *life) beginShutdown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := !l.stopped
@@ -53,18 +53,17 @@ func (l *life) stop() bool {
 // Dead is closed when the group has failed or was shut down; Err then says why.
 func (e *Executor) Dead() <-chan struct{} { return e.life.dead }
 
-// Err is why the group is dead: a *Failure or ErrShutdown; nil while it lives.
+// Err returns the cause of the group's end: a *Failure or ErrShutdown; nil while it lives.
 func (e *Executor) Err() error {
 	e.life.mu.Lock()
 	defer e.life.mu.Unlock()
 	return e.life.cause
 }
 
-// OnFailure registers what is called, once, with the first failure of any rank; at once when the
-// group has already failed. It must not wait for Shutdown, which waits for it, nor for calls under
-// way, which end after it.
-// The engine learns of failures by Dead and Err; this is for an owner without a loop of its own, as
-// an engine that is embedded in a Ray actor.
+// OnFailure registers f, which is called once with the first failure of any rank, at once when the
+// group has already failed. f must not wait for Shutdown, which waits for f, nor for calls under
+// way, which end after f. The engine learns of failures by Dead and Err; this is for an owner
+// without a loop of its own, as an engine that is embedded in a Ray actor.
 func (e *Executor) OnFailure(f func(*Failure)) {
 	e.life.mu.Lock()
 	e.life.onFailure = f
@@ -78,8 +77,8 @@ func (e *Executor) OnFailure(f func(*Failure)) {
 	}
 }
 
-// die records the first cause and ends every wait.
-func (e *Executor) die(cause error) {
+// finish records the first cause and ends every wait.
+func (e *Executor) finish(cause error) {
 	e.life.mu.Lock()
 	if e.life.cause != nil {
 		e.life.mu.Unlock()

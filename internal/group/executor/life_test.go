@@ -151,12 +151,12 @@ func TestDriverKilled(t *testing.T) {
 				}
 			}
 		})
-		begun := time.Now()
+		started := time.Now()
 		ended()
 		for rank, pid := range pids {
 			eventually(t, fmt.Sprintf("the end of rank %d", rank), func() bool { return gone(pid) })
 		}
-		t.Logf("no process left after %v", time.Since(begun))
+		t.Logf("no process left after %v", time.Since(started))
 		if now := len(entries(t, "/dev/shm")); now > shared {
 			t.Errorf("%d files in /dev/shm, before %d", now, shared)
 		}

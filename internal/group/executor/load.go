@@ -12,12 +12,12 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
-// loading is how far the ranks are on their way from their configuration to their first plan.
+// loading is the progress of the ranks from their configuration to their first plan.
 type loading struct {
-	// ranks are what each has reported, loaded which have. Both are guarded by recvLock.
+	// ranks are the reports of the ranks, loaded says which have reported. recvLock guards both.
 	ranks  []queue.Ready
 	loaded []bool
-	// all has a value when all have.
+	// all has a value when all have reported.
 	all chan struct{}
 	// since is when they were given their configuration (nanoseconds of Unix time), 0 once all have
 	// loaded.
@@ -40,8 +40,8 @@ func (e *Executor) awaitReady(ctx context.Context) error {
 	return err
 }
 
-// takeReady takes note that a rank has loaded.
-func (l *loading) takeReady(rank int, body []byte) error {
+// handleReady records that a rank has loaded.
+func (l *loading) handleReady(rank int, body []byte) error {
 	if l.loaded[rank] {
 		return fmt.Errorf("rank is ready twice")
 	}
@@ -49,7 +49,7 @@ func (l *loading) takeReady(rank int, body []byte) error {
 	if err := json.Unmarshal(body, &l.ranks[rank]); err != nil {
 		return fmt.Errorf("decode ready: %w", err)
 	}
-	if err := l.sound(rank); err != nil {
+	if err := l.checkTrail(rank); err != nil {
 		return err
 	}
 	if !slices.Contains(l.loaded, false) {
@@ -58,5 +58,5 @@ func (l *loading) takeReady(rank int, body []byte) error {
 	return nil
 }
 
-// Ranks describes the ranks as they reported themselves.
+// Ranks returns the reports of the ranks.
 func (e *Executor) Ranks() []queue.Ready { return e.loading.ranks }

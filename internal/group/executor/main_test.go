@@ -100,7 +100,7 @@ func beWorker() error {
 		if err := join.Receive(conn, &w); err != nil {
 			return err
 		}
-		if err := join.Send(conn, join.Here{Host: "elsewhere",
+		if err := join.Send(conn, join.Location{Host: "elsewhere",
 			Endpoint: &inv.Endpoint}); err != nil {
 			return err
 		}
@@ -209,8 +209,8 @@ func gone(pid int) bool {
 // eventually waits until check is true.
 func eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
-	for begun := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > patience {
+	for started := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(started) > patience {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}

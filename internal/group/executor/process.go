@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when
-// the rank is no process that is seen from here. A rank that was stopped cannot say so itself.
+// processState returns the kernel's state of a rank's process: running, sleeping, stopped, …; ""
+// for a rank of another host or PID namespace. A stopped rank cannot report it itself.
 func (e *Executor) processState(rank int) string {
 	pid := e.pid(rank)
 	if pid == 0 {
@@ -47,7 +47,7 @@ func stateIn(raw []byte) rune {
 	return rune(rest[0])
 }
 
-// pid is the process of a rank as it is seen from here, 0 for one that is not.
+// pid returns the process of a rank in this PID namespace, 0 for none.
 func (e *Executor) pid(rank int) int {
 	if rank >= len(e.pids) {
 		return 0
@@ -55,7 +55,7 @@ func (e *Executor) pid(rank int) int {
 	return e.pids[rank]
 }
 
-// schedule is what a process has had of the processors until a moment.
+// schedule is the processor time of a process so far.
 type schedule struct {
 	at time.Time
 	// ran is how long its threads have run, waited how long they could have run and had no

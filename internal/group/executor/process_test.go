@@ -191,7 +191,7 @@ func TestKilledWhileWaiting(t *testing.T) {
 					if waits != "nothing" {
 						eventually(t, "the wait", func() bool { return len(e.recvLock) == 1 })
 					}
-					begun := time.Now()
+					started := time.Now()
 					signal(t, pid, syscall.SIGKILL)
 					var f *Failure
 					select {
@@ -199,7 +199,7 @@ func TestKilledWhileWaiting(t *testing.T) {
 					case <-time.After(patience):
 						t.Fatal("no failure although a rank was killed")
 					}
-					t.Logf("known after %v: %v", time.Since(begun), f)
+					t.Logf("known after %v: %v", time.Since(started), f)
 					if f.Rank != victim || f.PID != pid || f.Cause != "signal: killed" {
 						t.Errorf("failure %+v", f)
 					}
@@ -240,7 +240,7 @@ func TestCutAndResume(t *testing.T) {
 	})
 	var resumes uint64
 	id := uint64(0)
-	for begun := time.Now(); resumes < 10 && time.Since(begun) < patience; {
+	for started := time.Now(); resumes < 10 && time.Since(started) < patience; {
 		for range 20 {
 			id++
 			runs(t, e, id)
@@ -310,9 +310,9 @@ func TestEndsWhileStarting(t *testing.T) {
 			for victim := range victims() {
 				t.Run(fmt.Sprintf("%s/%s/%d", tr.name, stage, victim), func(t *testing.T) {
 					t.Setenv(endVariable, fmt.Sprintf("%d %s", victim, stage))
-					begun := time.Now()
+					started := time.Now()
 					_, err := Start(t.Context(), processes(2, tr.links))
-					took := time.Since(begun)
+					took := time.Since(started)
 					t.Logf("after %v: %v", took, err)
 					var f *Failure
 					if !errors.As(err, &f) || f.Rank != victim || f.PID == 0 ||
@@ -334,13 +334,13 @@ func TestEndsWhileStarting(t *testing.T) {
 			t.Setenv(endVariable, "1 silent")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			begun := time.Now()
+			started := time.Now()
 			if _, err := Start(ctx, processes(2, links)); !errors.Is(err,
 				context.DeadlineExceeded) {
 				t.Errorf("a rank that hangs: %v", err)
 			}
 			// What is under way then would give up by itself after ten seconds.
-			if took := time.Since(begun); took > 9*time.Second {
+			if took := time.Since(started); took > 9*time.Second {
 				t.Errorf("a rank that hangs: given up after %v", took)
 			}
 		})
@@ -473,7 +473,7 @@ func TestReplyBeforeFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.turn(t.Context(), time.Now().Add(patience)); err != nil {
+		if err := e.acquireSend(t.Context(), time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		err = e.hub.Send([]byte{200}, time.Now().Add(patience))

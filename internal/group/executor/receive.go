@@ -14,8 +14,8 @@ import (
 )
 
 // await receives until done has a value, the group is dead, ctx ends (its error), or until passes
-// (queue.ErrTimeout; zero is no deadline). While another goroutine receives, it waits for that one
-// to pass on what it waits for, or the lock.
+// (queue.ErrTimeout; zero is no deadline). While another goroutine receives, it waits until that
+// goroutine sets done or releases the lock.
 func (e *Executor) await(ctx context.Context, done <-chan struct{}, until time.Time) error {
 	select {
 	case <-done:
@@ -37,7 +37,7 @@ func (e *Executor) await(ctx context.Context, done <-chan struct{}, until time.T
 		if finished || err != nil {
 			return err
 		}
-		// Records for others must not keep this wait beyond its time.
+		// Records for other waits must not extend this one beyond its deadline.
 		if !until.IsZero() && !time.Now().Before(until) {
 			return queue.ErrTimeout
 		}
@@ -72,13 +72,13 @@ func (e *Executor) waitTurn(
 	}
 }
 
-// receive, with recvLock held, takes one record and gives the lock back. It reports whether done
+// receive, with recvLock held, dispatches one record and releases the lock. It reports whether done
 // had a value.
 func (e *Executor) receive(
 	ctx context.Context, done <-chan struct{}, until time.Time,
 ) (finished bool, err error) {
 	defer func() { <-e.recvLock }()
-	// What is waited for may have come between the last look and the lock.
+	// done may have been set between the last look and the lock.
 	if finished, err = e.look(ctx, done); finished || err != nil {
 		return finished, err
 	}
@@ -90,7 +90,7 @@ func (e *Executor) receive(
 		return false, queue.ErrTimeout
 	case errors.Is(err, queue.ErrInterrupted):
 	case !errors.Is(err, queue.ErrClosed):
-		e.happened(verdict.Corrupt{Rank: rankOf(err), Cause: err.Error()})
+		e.observe(verdict.Corrupt{Rank: rankOf(err), Cause: err.Error()})
 	default:
 		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or
 		// by shutdown.
@@ -106,7 +106,7 @@ func (e *Executor) receive(
 	return e.look(ctx, done)
 }
 
-// look says whether done has a value, and why else there is nothing more to wait for.
+// look reports whether done has a value, else the error that ends the wait.
 func (e *Executor) look(ctx context.Context, done <-chan struct{}) (finished bool, err error) {
 	select {
 	case <-done:
@@ -127,14 +127,14 @@ func (e *Executor) dispatch(rank int, record []byte) {
 		err = e.handle(rank, kind, body)
 	}
 	if err != nil {
-		e.happened(verdict.Corrupt{Rank: rank, Cause: err.Error()})
+		e.observe(verdict.Corrupt{Rank: rank, Cause: err.Error()})
 	}
 }
 
 func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 	switch kind {
 	case queue.KindResult:
-		return e.takeResult(rank, body)
+		return e.handleResult(rank, body)
 	case queue.KindReply:
 		return e.reply(rank, body)
 	case queue.KindProgress:
@@ -145,7 +145,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		e.opt.Events.Emit(status.Progress{Rank: rank, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		return nil
 	case queue.KindReady:
-		return e.loading.takeReady(rank, body)
+		return e.loading.handleReady(rank, body)
 	case queue.KindFailure:
 		var q queue.Failure
 		if err := json.Unmarshal(body, &q); err != nil {

@@ -53,7 +53,7 @@ func (c *pendingCalls) oldest(now time.Time) (oldest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pending {
-		oldest = max(oldest, now.Sub(p.begun), 1)
+		oldest = max(oldest, now.Sub(p.started), 1)
 	}
 	return oldest
 }
@@ -73,26 +73,26 @@ func (c *pendingCalls) name(id uint64) string {
 
 // call is a collective call in flight. Its results are guarded by calls.mu.
 type call struct {
-	id     uint64
-	method string
-	step   uint64
-	begun  time.Time
+	id      uint64
+	method  string
+	step    uint64
+	started time.Time
 	// until is when it times out, zero for never.
 	until time.Time
 	only  int // the rank whose reply is waited for, -1 for all
 
 	results [][]byte
-	// answered are the ranks that have replied.
-	answered []bool
-	missing  int
-	err      error
-	done     chan struct{}
+	// replied are the ranks that have replied.
+	replied []bool
+	missing int
+	err     error
+	done    chan struct{}
 }
 
 // Call calls a method on every rank and returns the results in rank order, or the one of ReplyRank.
 //
 // Calls and plans reach every rank in the order in which they are sent, and a rank does them in
-// that order: the order of calls from several goroutines is theirs to keep. The first error of any
+// that order: callers in several goroutines order their calls themselves. The first error of any
 // rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
 // (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
 // counted.
@@ -105,8 +105,8 @@ func Call[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A
 	return wait(ctx)
 }
 
-// Begin is the first half of Call: when it has returned, plans and calls that are sent later come
-// after this call. What it returns is the other half, and must be called.
+// Begin is the first half of Call: when it has returned, the call is sent, before all later plans
+// and calls. It returns the other half, which must be called.
 func Begin[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A,
 	opt RPCOptions) (wait func(context.Context) ([]R, error), err error) {
 	encoded, err := rpc.Encode(args)
@@ -130,7 +130,7 @@ func Begin[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args 
 	}, nil
 }
 
-// CollectiveRPC is Call for a method that a user names, with arguments and results as they travel.
+// CollectiveRPC is Call for a method that a user names, with encoded arguments and results.
 func (e *Executor) CollectiveRPC(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) ([][]byte, error) {
@@ -147,8 +147,8 @@ func (e *Executor) sendCall(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) (*call, error) {
 	world := len(e.workers)
-	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), only: -1,
-		results: make([][]byte, world), answered: make([]bool, world), missing: world,
+	c := &call{method: method, step: e.sent.Load(), started: time.Now(), only: -1,
+		results: make([][]byte, world), replied: make([]bool, world), missing: world,
 		done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
 		if opt.ReplyRank < 0 || opt.ReplyRank >= world {
@@ -159,15 +159,15 @@ func (e *Executor) sendCall(
 	}
 	sendUntil, ok := ctx.Deadline()
 	if !ok {
-		sendUntil = c.begun.Add(e.opt.StepTimeout)
+		sendUntil = c.started.Add(e.opt.StepTimeout)
 	}
 	if opt.Timeout > 0 {
-		c.until = c.begun.Add(opt.Timeout)
+		c.until = c.started.Add(opt.Timeout)
 		if c.until.Before(sendUntil) {
 			sendUntil = c.until
 		}
 	}
-	if err := e.turn(ctx, sendUntil); err != nil {
+	if err := e.acquireSend(ctx, sendUntil); err != nil {
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
 	defer func() { <-e.sending }()
@@ -177,10 +177,10 @@ func (e *Executor) sendCall(
 	e.calls.pending[c.id] = c
 	e.calls.mu.Unlock()
 	record := queue.AppendCall(nil, &queue.Call{ID: c.id, Step: c.step, Timeout: opt.Timeout,
-		Sent: c.begun.UnixNano(), Method: method, Args: args})
+		Sent: c.started.UnixNano(), Method: method, Args: args})
 	if err := e.hub.Send(record, sendUntil); err != nil {
-		e.forget(c)
-		if e.life.over() {
+		e.removeCall(c)
+		if e.life.ended() {
 			return nil, e.Err()
 		}
 		return nil, fmt.Errorf("call %s: %w", method, err)
@@ -190,7 +190,7 @@ func (e *Executor) sendCall(
 
 // awaitCall receives until the call is answered, failed or out of time.
 func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
-	defer e.forget(c)
+	defer e.removeCall(c)
 	switch err := e.await(ctx, c.done, c.until); {
 	case errors.Is(err, queue.ErrTimeout):
 		return nil, fmt.Errorf("call %s timed out: %w", c.method, err)
@@ -210,14 +210,14 @@ func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 	return c.results, nil
 }
 
-// forget ends a call: what still comes for it is late.
-func (e *Executor) forget(c *call) {
+// removeCall ends a call: later replies are dropped.
+func (e *Executor) removeCall(c *call) {
 	e.calls.mu.Lock()
 	defer e.calls.mu.Unlock()
 	delete(e.calls.pending, c.id)
 }
 
-// reply takes one rank's answer to a call.
+// reply handles one rank's answer to a call.
 func (e *Executor) reply(rank int, body []byte) error {
 	p, err := queue.ParseReply(body)
 	if err != nil {
@@ -233,10 +233,10 @@ func (e *Executor) reply(rank int, body []byte) error {
 		e.calls.late.Add(1)
 		return nil
 	}
-	if c.answered[rank] {
+	if c.replied[rank] {
 		return fmt.Errorf("second reply to call %s", c.method)
 	}
-	c.answered[rank] = true
+	c.replied[rank] = true
 	if p.Type != "" || p.Failure != "" {
 		w := e.workers[rank]
 		if c.err != nil {

@@ -18,21 +18,20 @@ type explainer struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	seen []rankSample
-	// looked is when the status was read last.
+	// looked is the time at which the status was last read.
 	looked time.Time
 }
 
-// rankSample is when a rank was last seen to move. Time in which it wanted a processor and had none
+// rankSample records when a rank was last seen to move. Time in which it waited for a processor
 // does not count: moved is later by it.
 type rankSample struct {
-	// is what it was doing when it was looked at last.
+	// is its status at the last look.
 	is    status.Snapshot
 	moved time.Time
-	// stalled is when it stopped to move if that was said, warned when it was said last; else both
-	// are zero.
+	// stalled is the time at which a reported stall began, warned the time of the last warning;
+	// both are zero without one.
 	stalled, warned time.Time
-	// first is what its process had of the processors when it was first seen not to move, last
-	// since.
+	// first is its processor time when it was first seen not to move, last the newest.
 	first, last schedule
 }
 
@@ -112,14 +111,14 @@ func (x *explainer) look(e *Executor, now time.Time) (stalled bool) {
 		}
 		s, moved := v.is, v.moved
 		if s.Phase == status.Collective {
-			// It waits for others: it moves as long as they do.
+			// The rank waits for others: it counts as moving while they move.
 			if moved = later(moved, latest); moved.Equal(now) {
 				x.moves(e, r, now)
 			}
 		}
 		stalled = stalled || !v.stalled.IsZero()
 		still := min(now.Sub(moved), queued)
-		if still < e.opt.StallWarning || !e.behind(s) || heldUp(s, last) {
+		if still < e.opt.StallWarning || !e.behind(s) || blocked(s, last) {
 			continue
 		}
 		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(moved) {
@@ -135,7 +134,7 @@ func (x *explainer) look(e *Executor, now time.Time) (stalled bool) {
 	return stalled
 }
 
-// moves takes note that a rank moves again, if it was said to be stalled. mu is held.
+// moves reports that a rank moves again, if its stall was reported. mu is held.
 func (x *explainer) moves(e *Executor, rank int, now time.Time) {
 	v := &x.seen[rank]
 	if v.stalled.IsZero() {
@@ -147,7 +146,7 @@ func (x *explainer) moves(e *Executor, rank int, now time.Time) {
 	v.stalled, v.warned = time.Time{}, time.Time{}
 }
 
-// moved is when a rank was last seen to move, or to wait for a processor.
+// moved returns the time at which a rank was last seen to move, or to wait for a processor.
 func (x *explainer) moved() (at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,7 +156,7 @@ func (x *explainer) moved() (at time.Time) {
 	return at
 }
 
-// busy says that a rank has had a processor for most of the time since it was first seen not to
+// busy reports whether a rank had a processor for most of the time since it was first seen not to
 // move.
 func (x *explainer) busy(rank, pid int) bool {
 	if pid == 0 {
@@ -183,7 +182,7 @@ func (e *Executor) queuedSince(now time.Time) time.Duration {
 	return e.calls.oldest(now)
 }
 
-// lastPlace is where the rank is that is furthest behind.
+// lastPlace returns the place of the rank that is furthest behind.
 func (e *Executor) lastPlace() (last verdict.Place) {
 	for r := range e.workers {
 		s, _ := e.hub.Status(r)
@@ -194,17 +193,17 @@ func (e *Executor) lastPlace() (last verdict.Place) {
 	return last
 }
 
-// heldUp says that a rank waits for one that has not come so far.
-func heldUp(s status.Snapshot, last verdict.Place) bool {
+// blocked reports whether a rank waits for another that is further behind.
+func blocked(s status.Snapshot, last verdict.Place) bool {
 	return s.Phase == status.Collective && verdict.PlaceOf(s).After(last)
 }
 
-// place is a rank's place in the layout, "" for one that is alone.
+// place returns a rank's place in the layout, "" for a single rank.
 func (e *Executor) place(rank int) string {
 	return strings.TrimPrefix(e.opt.Init.Layout.Suffix(rank), "_")
 }
 
-// behind says that a rank owes something itself, and does not only wait for others.
+// behind reports whether a rank has work of its own, and does not only wait for others.
 func (e *Executor) behind(s status.Snapshot) bool {
 	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != status.Idle
 }

@@ -61,7 +61,7 @@ func TestStallExplainer(t *testing.T) {
 		if got := log.String(); got != "" {
 			t.Errorf("idle ranks were reported: %s", got)
 		}
-		begun := time.Now()
+		started := time.Now()
 		done := make(chan error)
 		go func() {
 			_, err := execute(t, e, 9)
@@ -75,7 +75,7 @@ func TestStallExplainer(t *testing.T) {
 			{18 * time.Second, 2}, {23 * time.Second, 3}, {38 * time.Second, 3}, {43 * time.Second,
 				4},
 		} {
-			time.Sleep(c.after - time.Since(begun))
+			time.Sleep(c.after - time.Since(started))
 			if n := strings.Count(log.String(), "rank=1"); n != c.lines {
 				t.Errorf("after %v: %d lines, not %d", c.after, n, c.lines)
 			}
@@ -122,11 +122,11 @@ func TestSlowIsNotStalled(t *testing.T) {
 			}
 			return true
 		}), logTo(&log), func(o *Options) { o.StepTimeout = timeout })
-		begun := time.Now()
+		started := time.Now()
 		if _, err := execute(t, e, 9); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took < 10*timeout {
+		if took := time.Since(started); took < 10*timeout {
 			t.Errorf("the step took %v", took)
 		}
 		if got := log.String(); got != "" {

@@ -2,16 +2,16 @@ package launch
 
 import "fmt"
 
-// Exit is the end of a rank that was not asked to end.
+// Exit is the end of a rank that Stop did not cause.
 type Exit struct {
-	// Rank is -1 for the end of what watches the ranks.
+	// Rank is -1 for the end of the process that watches the ranks.
 	Rank int
 	// Node and PID are those of its Worker, "" and 0 where they are not known.
 	Node string
 	PID  int
 	// End says how it ended.
 	End End
-	// Detail is what else is known of the cause, in lines; mostly nothing.
+	// Detail has further lines about the cause, mostly none.
 	Detail string
 	// Stderr are its last lines of output.
 	Stderr []string
@@ -32,8 +32,8 @@ const (
 	Returned
 	// ActorLost is a rank whose Ray actor is gone; Class and Reason are Ray's exception.
 	ActorLost
-	// Lost is a rank that ended with what it needs: its placement group, or the bridge to Ray.
-	// Reason says which.
+	// Lost is a rank that ended with its placement group, its node or the bridge to Ray. Reason
+	// says which.
 	Lost
 )
 

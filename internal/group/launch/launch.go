@@ -1,5 +1,5 @@
-// Package launch holds the records that launchers and the executor share: what is started, what
-// came of it, and how it ended.
+// Package launch holds the records that launchers and the executor share: the ranks to start, the
+// started workers, and their exits.
 package launch
 
 import (
@@ -13,8 +13,8 @@ import (
 // Spec is one rank to start.
 type Spec struct {
 	Rank, LocalRank int
-	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be
-	// passed where others can read it. It is nil for a rank inside the driver's process.
+	// Invitation lets the rank join the driver; it holds a secret, and must not be passed where
+	// others can read it. It is nil for a rank inside the driver's process.
 	Invitation *join.Invitation
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
 	// to other hosts.
@@ -23,8 +23,8 @@ type Spec struct {
 	// driver's process waits for the others; those of other processes are told as they join.
 	Layout            layout.Layout
 	CollectiveTimeout time.Duration
-	// Fresh says that the rank must be started anew: what has been this rank in the group before,
-	// and lives, is ended first.
+	// Fresh says that the rank must be started anew: the process that was this rank in the previous
+	// group is ended first.
 	Fresh bool
 }
 
@@ -37,8 +37,9 @@ type Worker struct {
 	// Node is where it runs: ThisHost for a rank that the driver started itself, else an address.
 	Node string
 	PID  int
-	// Kept says that it was this rank in the group before: it was given its invitation only.
-	Kept bool
+	// Reused says that the process was this rank in the previous group: it only got a new
+	// invitation.
+	Reused bool
 	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for
 	// all of them; nil for others.
 	Hub queue.Hub

@@ -7,18 +7,18 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// Event is something that happened to a group. Its type says what follows from it.
+// Event is something that happened to a group. The comment of its type states the rule for it.
 type Event interface {
 	apply(v *Verdict, now time.Time)
 }
 
-// Joined is the moment from which all ranks are connected. Before it a rank has nothing to report
-// with: its exit is the failure at once, in the phase "meet".
+// Joined says that all ranks are connected. Before it a rank cannot report an error: its exit is
+// the failure at once, in the phase "meet".
 type Joined struct{}
 
-// ConnectionLost is the end of a rank's connection without a reason, or that nothing can be sent
-// over it. The launcher knows better how the rank ended and says it a moment later: only when it
-// does not, Cause is the failure.
+// ConnectionLost is the end of a rank's connection without a reason, or a failure to send over it.
+// The launcher usually reports the rank's exit a moment later; without that report Cause is the
+// failure.
 type ConnectionLost struct {
 	// Rank is -1 when the queue names none.
 	Rank  int
@@ -27,9 +27,8 @@ type ConnectionLost struct {
 	Cut bool
 }
 
-// ConnectionClosed is the end of a rank's connection with a reason: the rank gave it, or the link
-// has heard nothing for its limit, and then the launcher knows nothing sooner. It is the failure at
-// once.
+// ConnectionClosed is the end of a rank's connection with a reason, from the rank or from a link
+// whose peer was silent too long. No better cause follows, so it is the failure at once.
 type ConnectionClosed struct {
 	Rank   int
 	Reason string
@@ -37,17 +36,17 @@ type ConnectionClosed struct {
 	Cut bool
 }
 
-// Corrupt is a record that cannot be, or memory that no rank of this program leaves behind. It is
-// the failure at once: no end of a rank explains it.
+// Corrupt is an invalid record or ring position. It is the failure at once: no end of a rank
+// explains it.
 type Corrupt struct {
 	// Rank is -1 when the queue names none.
 	Rank  int
 	Cause string
 }
 
-// Exited is how a rank ended, as its launcher says; rank -1 is what watches the ranks, without
-// which they all end. It is the failure unless a report that the rank sent before comes in time: a
-// better cause than "exit status 1". A second exit of the same rank adds nothing.
+// Exited is the launcher's report of a rank's end; rank -1 is the process that watches the ranks,
+// without which they all end. It is the failure unless a report that the rank sent before comes in
+// time: a better cause than "exit status 1". A second exit of the same rank adds nothing.
 type Exited launch.Exit
 
 // Reported is a rank's own report of an error, sent before it ends: the failure at once, unless the
@@ -58,12 +57,12 @@ type Reported struct {
 	Phase string
 	// Message is one line, Stack that of a panic.
 	Message, Stack string
-	// Follows says that the rank failed because another one has ended. That one's end is the cause,
-	// and is known a moment later or sooner.
+	// Follows says that the rank failed because another one has ended. The end of the other one is
+	// the cause, and is reported a moment before or after.
 	Follows bool
-	// Missing are ranks that this one has waited for in vain: one of those is at fault, not the one
-	// that says so, unless another rank is known to have ended: then that is why they did not come.
-	// Seen is what each rank was doing.
+	// Missing are the ranks that this one waited for until its timeout. One of them is at fault,
+	// not the reporting rank, unless another rank has ended: then its end is the cause. Seen is
+	// what each rank was doing.
 	Missing []int
 	Seen    []Seen
 	// Disagrees says that this rank and others were not in the same step.
@@ -73,8 +72,8 @@ type Reported struct {
 }
 
 // Overdue is a step in which no rank has moved for too long, or a record that was not read in time.
-// The rank at fault is one whose process is held, else Rank, else the one furthest behind; the
-// failure comes at once, unless another cause is known already. A request can be its cause only if
+// The rank at fault is one whose process is stopped, else Rank, else the one furthest behind; it is
+// the failure at once, unless another cause is known already. A request can be its cause only if
 // the rank was computing all the while.
 type Overdue struct {
 	// Rank is the one that the queue names, -1 for none.
@@ -95,7 +94,7 @@ func (e ConnectionClosed) apply(v *Verdict, _ time.Time) {
 	v.failure = cut(v.failureOf(e.Rank, e.Reason), e.Cut)
 }
 
-// cut is a failure by which no rank is known to be lost, if it was one.
+// cut returns f, with the Extent NoRank if only the connection was cut.
 func cut(f *Failure, was bool) *Failure {
 	if was {
 		f.Extent = NoRank
@@ -146,9 +145,9 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	}
 }
 
-// missed is the failure of a group in which one rank has waited for others in vain. A rank whose
-// process is held holds all others up, those too that were waited for. Else it is the first of
-// those that has not followed another one itself; if that one waits too, the rank furthest behind.
+// missed is the failure of a group in which one rank has waited for others until its timeout. The
+// rank at fault is one whose process is stopped, since it blocks all others; else the first missing
+// rank that has not reported another one; if that rank waits too, the rank furthest behind.
 func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 	worst := -1
 	for _, r := range e.Missing {

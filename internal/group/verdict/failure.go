@@ -2,9 +2,9 @@ package verdict
 
 import "fmt"
 
-// Failure is why a group cannot go on: the first error of any rank.
+// Failure is the first error of any rank, which ends the group.
 type Failure struct {
-	// Rank is -1 when no rank is to blame: what watches them has ended.
+	// Rank is -1 when no rank is to blame: the process that watches them has ended.
 	Rank int
 	Node string
 	PID  int
@@ -16,27 +16,27 @@ type Failure struct {
 	Cause string
 	// Extent says which ranks are lost.
 	Extent Extent
-	// Reported says that Cause is the rank's own word on an error of its own: nothing from outside
+	// Reported says that the rank itself reported Cause, an error of its own: nothing from outside
 	// has ended it.
 	Reported bool
 	// Unrelated says that no request can be the cause: the rank was stopped, had no processor, was
 	// still moving, or lost a file of the model.
 	Unrelated bool
-	// Detail is what else is known of the cause, in lines: the stack of a panic, all that Ray says.
+	// Detail has further lines about the cause: the stack of a panic, Ray's whole message.
 	Detail string
 	// Stderr are the rank's last lines of output.
 	Stderr []string
 }
 
-// Extent is which ranks are lost by a failure.
+// Extent says which ranks a failure has ended.
 type Extent uint8
 
 const (
 	// OneRank is lost: the one that is to blame.
 	OneRank Extent = iota
-	// NoRank is known to be lost: the one to blame is late, or cannot be reached by its connection.
+	// NoRank is known to be lost: the rank to blame is late, or its connection was cut.
 	NoRank
-	// AllRanks are: what watches them has ended, or they cannot be trusted.
+	// AllRanks are lost: the process that watches them has ended, or they cannot be trusted.
 	AllRanks
 )
 

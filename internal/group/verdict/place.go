@@ -6,14 +6,13 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// Place is how far a rank has come: the step it computes, the layer in it, and whether it waits
-// there for others.
+// Place is a rank's progress: its step, the layer in it, and whether it waits there for others.
 type Place struct {
 	step  uint64
 	layer uint64
 }
 
-// PlaceOf is where a rank with this status is.
+// PlaceOf returns the place of a rank with this status.
 func PlaceOf(s status.Snapshot) Place {
 	p := Place{step: s.Started}
 	switch {
@@ -38,16 +37,16 @@ func (p Place) After(q Place) bool {
 // Seen is what one rank was doing when an event happened.
 type Seen struct {
 	Status status.Snapshot
-	// Held is what holds its process, in words, "" for nothing: SIGSTOP or a debugger, or a device
-	// that does not answer. Such a rank cannot say so itself.
+	// Held says, in words, what stops its process: SIGSTOP or a debugger, or a device that does not
+	// answer; "" for nothing. Such a rank cannot report it itself.
 	Held string
-	// Busy says that its process has had a processor for most of the time in which it has not
-	// moved. It is false where that is not known.
+	// Busy says that its process had a processor for most of the time in which it has not moved. It
+	// is false where that is not known.
 	Busy bool
 }
 
-// slowest is the rank that holds the others up: the first whose process is held, and by what, else
-// the first of those that are furthest behind.
+// slowest returns the rank that blocks the others: the first whose process is stopped, and by what,
+// else the first of those that are furthest behind.
 func slowest(ranks []Seen) (rank int, held string) {
 	if len(ranks) == 0 {
 		return -1, ""

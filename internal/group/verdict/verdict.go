@@ -2,13 +2,13 @@
 // cause.
 //
 // It is a state machine without goroutines, clock or I/O, as the core of etcd's raft is. Its caller
-// says what happened and when, and asks again at the time that Deadline names; the answer is at
-// most one Failure, and the same for the same events at the same times. The rule of each event
-// stands with its type, the time that each may wait for a better cause with the graces below.
+// passes events with their times, and calls Tick at Deadline; the result is at most one Failure,
+// and the same for the same events at the same times. The rule for each event stands at its type,
+// the time that each may wait for a better cause at the graces below.
 //
 // A cause that says where the error arose becomes the failure at once. Any other is a suspicion:
 // the end of a process, a lost connection, the report of a rank that another one has failed. A
-// suspicion waits for better words for its grace; a lost connection gives way to the exit of the
+// suspicion waits for a better cause for its grace; a lost connection yields to the exit of the
 // same rank, a rank that follows to a rank that does not, and the end of a rank that follows to its
 // own report.
 package verdict
@@ -27,15 +27,15 @@ const (
 	// reportGrace is for the exit of a rank that reported an error before it ended. The report may
 	// be behind records of many megabytes, and a link that closes gives its last records a second.
 	reportGrace = 2 * time.Second
-	// killedGrace is for the exit of a rank that was killed, or crashed. Most likely it had nothing
-	// to say; a reason sent just before is already on its way.
+	// killedGrace is for the exit of a rank that was killed, or crashed. Most likely it sent no
+	// report; one sent just before is already on its way.
 	killedGrace = 5 * time.Millisecond
 	// limit is from the first suspicion to the failure, whatever happens in between: the longest
 	// chain of graces of one rank. Without it each new suspicion could put the failure off.
 	limit = exitGrace + reportGrace + killedGrace
 )
 
-// Verdict is what is known of a group's failure.
+// Verdict is the state machine of a group's failure.
 type Verdict struct {
 	ranks []Rank
 	// joined is false while the ranks are on their way to the driver.
@@ -55,14 +55,14 @@ type Rank struct {
 	PID  int
 }
 
-// suspicion is a cause that a better one may replace until due.
+// suspicion is a cause that a better one may replace until its time due.
 type suspicion struct {
 	what    what
 	failure *Failure
 	due     time.Time
 }
 
-// what a suspicion rests on.
+// what is the kind of evidence of a suspicion.
 type what uint8
 
 const (
@@ -71,12 +71,12 @@ const (
 	follow             // a rank says that another one has failed
 )
 
-// New is the verdict on a group whose ranks have been started.
+// New returns the verdict on a group of started ranks.
 func New(ranks []Rank) *Verdict {
 	return &Verdict{ranks: ranks, followed: map[int]bool{}}
 }
 
-// Step takes an event. Times never go back.
+// Step handles an event. Times never go back.
 func (v *Verdict) Step(now time.Time, e Event) {
 	if v.failure == nil {
 		e.apply(v, now)
@@ -94,13 +94,13 @@ func (v *Verdict) Tick(now time.Time) {
 // Failure is the verdict, nil while there is none. It does not change.
 func (v *Verdict) Failure() *Failure { return v.failure }
 
-// Deadline is when Tick is wanted next; false while nothing is waited for.
+// Deadline returns the time of the next Tick; false while no suspicion waits.
 func (v *Verdict) Deadline() (at time.Time, ok bool) {
 	s, due := v.next()
 	return due, s != nil
 }
 
-// next is the suspicion that becomes the failure when nothing else happens, and when it does.
+// next returns the suspicion that becomes the failure when no other event comes, and its time.
 func (v *Verdict) next() (*suspicion, time.Time) {
 	if v.failure != nil {
 		return nil, time.Time{}
@@ -121,22 +121,21 @@ func (v *Verdict) next() (*suspicion, time.Time) {
 	return next, next.due
 }
 
-// excused says that another suspicion is better than this one. There is always one that is not
+// excused reports whether another suspicion is better than this one. At least one suspicion is not
 // excused.
 func (v *Verdict) excused(s suspicion) bool {
 	switch s.what {
 	case exit:
 		return v.followed[s.failure.Rank]
 	case lost:
-		// Rank -1 is what watches the ranks: with it they all end.
+		// Rank -1 is the process that watches the ranks: with it they all end.
 		return v.followed[s.failure.Rank] || v.has(exit, s.failure.Rank) || v.has(exit, -1)
 	}
 	return v.endKnownBeside(s.failure.Rank)
 }
 
-// endKnownBeside says that some other rank than this one has ended which did not follow another
-// one. A rank that reports an error ends by it: its own end explains nothing that it says of
-// others.
+// endKnownBeside reports whether another rank has ended that did not follow a third one. A rank
+// that reports an error ends by it: its own end does not explain its report about others.
 func (v *Verdict) endKnownBeside(rank int) bool {
 	return slices.ContainsFunc(v.suspicions, func(s suspicion) bool {
 		return s.what != follow && s.failure.Rank != rank && !v.excused(s)

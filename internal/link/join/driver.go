@@ -17,7 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/ring"
 )
 
-// Options are what the driver's side needs.
+// Options configure the driver's side.
 type Options struct {
 	// Layout is how the ranks divide the model.
 	Layout layout.Layout
@@ -27,8 +27,8 @@ type Options struct {
 	PortRange [2]int
 	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
 	LinksOnly bool
-	// Hosts are where the ranks are, in place of what they say themselves: those with equal names
-	// share memory with each other. It is for tests.
+	// Hosts overrides the hosts that the ranks report: ranks with equal names share memory. It is
+	// for tests.
 	Hosts []string
 	// QueueMemory is the budget of all shared memory of the queue.
 	QueueMemory int64
@@ -56,10 +56,10 @@ type Driver struct {
 	conns []*handshake.Conn
 	local []bool
 	links []*link.Link
-	// here is where each is.
-	here []Here
+	// locations are the ranks' hosts and endpoints.
+	locations []Location
 
-	// mu guards beside: by rank, where connections go that it makes beside its link.
+	// mu guards beside: by rank, the channel that receives its connections beside the link.
 	mu     sync.Mutex
 	beside map[int]chan *handshake.Conn
 }
@@ -69,7 +69,7 @@ func Listen(o Options) (*Driver, error) {
 	world := o.Layout.World()
 	d := &Driver{o: o, token: handshake.NewToken(),
 		conns: make([]*handshake.Conn, world), local: make([]bool, world),
-		links: make([]*link.Link, world), here: make([]Here, world),
+		links: make([]*link.Link, world), locations: make([]Location, world),
 		beside: map[int]chan *handshake.Conn{}}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
@@ -90,7 +90,7 @@ func Listen(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Invitation is what a rank must be given. Its Threads are for the caller to set.
+// Invitation returns the invitation of a rank. The caller sets its Threads.
 func (d *Driver) Invitation(rank int) *Invitation {
 	return &Invitation{Endpoint: d.listener.Endpoint(), Token: d.token.Reveal(), Rank: rank,
 		World: len(d.conns)}
@@ -112,10 +112,10 @@ func (e *Error) Error() string { return e.Doing + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Admit accepts one connection of each rank, gives each what it needs, and brings the ranks
-// together for their tensors. It ends with ctx and after Options.Timeout; ranks that have been in a
-// group before have nothing to start, and must come sooner. An *Error names the rank at fault; when
-// the time is over that is the first rank that has not come, else the one that was waited for.
+// Admit accepts one connection of each rank, sends each its memory and its peers, and connects the
+// ranks to each other. It ends with ctx and after Options.Timeout; reused ranks, which before
+// lists, start nothing and must connect within againTimeout. An *Error names the rank at fault:
+// after a timeout the first rank that has not connected, else the rank whose message is missing.
 func (d *Driver) Admit(ctx context.Context, before ...int) error {
 	late := fmt.Errorf("not all have come within %v", d.o.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, d.o.Timeout, late)
@@ -136,12 +136,12 @@ func (d *Driver) Admit(ctx context.Context, before ...int) error {
 	return late
 }
 
-// againTimeout is how long a rank of a group before may take to come: it must notice the end of
-// that one, which it may be computing in, and dial.
+// againTimeout bounds the time until a reused rank connects: it must notice the end of the previous
+// group, in which it may be computing, and dial.
 const againTimeout = 2 * time.Second
 
-// accept waits for the connections of all ranks: only when all are there it is known which
-// ones share a host.
+// accept waits for the connections of all ranks: only the complete list tells which ranks share a
+// host.
 func (d *Driver) accept(ctx context.Context, before []int) error {
 	late := fmt.Errorf("it has not come back within %v", againTimeout)
 	soon, cancel := context.WithTimeoutCause(ctx, againTimeout, late)
@@ -178,7 +178,7 @@ func (d *Driver) each(doing string, f func(rank int, conn *handshake.Conn) error
 	return nil
 }
 
-// admit plays the driver's part of the messages.
+// admit exchanges the driver's messages with all ranks.
 func (d *Driver) admit(ctx context.Context) error {
 	// The end of ctx ends the exchange under way too.
 	defer context.AfterFunc(ctx, func() {
@@ -190,9 +190,9 @@ func (d *Driver) admit(ctx context.Context) error {
 		return err
 	}
 	if err := d.each("listen for the other ranks", func(rank int, conn *handshake.Conn) error {
-		err := Receive(conn, &d.here[rank])
-		d.here[rank].Host = d.host(rank, d.here[rank].Host)
-		if err == nil && d.here[rank].Endpoint == nil && len(d.conns) > 1 {
+		err := Receive(conn, &d.locations[rank])
+		d.locations[rank].Host = d.host(rank, d.locations[rank].Host)
+		if err == nil && d.locations[rank].Endpoint == nil && len(d.conns) > 1 {
 			err = errors.New("it does not say where it accepts others")
 		}
 		return err
@@ -202,8 +202,8 @@ func (d *Driver) admit(ctx context.Context) error {
 	return d.connectRanks()
 }
 
-// Here is where each rank is, once all are admitted.
-func (d *Driver) Here() []Here { return d.here }
+// Locations returns the host and endpoint of each rank, after Admit.
+func (d *Driver) Locations() []Location { return d.locations }
 
 // admitRank gives a rank of this host the memory of the ring. When memory cannot be passed the rank
 // is treated as one of another host.
@@ -231,7 +231,7 @@ func (d *Driver) connectRanks() error {
 		f     func(rank int, conn *handshake.Conn) error
 	}{
 		{"rendezvous", func(rank int, conn *handshake.Conn) error {
-			return Send(conn, d.rendezvous(rank, d.here))
+			return Send(conn, d.rendezvous(rank, d.locations))
 		}},
 		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
 			return Receive(conn, new(Connected))
@@ -249,13 +249,14 @@ func (d *Driver) connectRanks() error {
 	return nil
 }
 
-// rendezvous is what a rank must know of the others.
-func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
+// rendezvous returns the addresses of a rank's peers.
+func (d *Driver) rendezvous(rank int, locations []Location) Rendezvous {
 	host := func(rank int) int { // that of the first rank there
-		return slices.IndexFunc(here, func(h Here) bool { return h.Host == here[rank].Host })
+		name := locations[rank].Host
+		return slices.IndexFunc(locations, func(at Location) bool { return at.Host == name })
 	}
 	r := Rendezvous{Layout: d.o.Layout, Host: host(rank), Timeout: d.o.CollectiveTimeout}
-	for p := range here {
+	for p := range locations {
 		if host(p) == r.Host {
 			r.Neighbours++
 		}
@@ -263,15 +264,15 @@ func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
 	for _, c := range communicators(d.o.Layout, rank) {
 		for _, p := range c.ranks {
 			if p != rank {
-				r.Peers = append(r.Peers, Peer{p, host(p), *here[p].Endpoint})
+				r.Peers = append(r.Peers, Peer{p, host(p), *locations[p].Endpoint})
 			}
 		}
 	}
 	return r
 }
 
-// host is where a rank is that says where. To one of this host that could not be passed memory, no
-// other can pass any either.
+// host returns the name of a rank's host, said is what the rank reports. A local rank that could
+// not be passed memory gets a host of its own: no other rank can pass it memory either.
 func (d *Driver) host(rank int, said string) string {
 	switch {
 	case d.o.Hosts != nil:
@@ -282,7 +283,7 @@ func (d *Driver) host(rank int, said string) string {
 	return said
 }
 
-// Open makes the driver's end of the queue, after Admit. Its Close closes all links.
+// Open returns the driver's end of the queue, after Admit. The Hub's Close closes all links.
 func (d *Driver) Open() *fanin.Hub {
 	var driver *ring.Driver
 	if slices.Contains(d.local, true) {
@@ -302,17 +303,17 @@ func (d *Driver) Open() *fanin.Hub {
 	return d.hub
 }
 
-// PID is the process of an admitted rank as this one sees it, 0 for one of another host or PID
-// namespace.
+// PID returns the process of an admitted rank in this PID namespace, 0 for a rank of another host
+// or namespace.
 func (d *Driver) PID(rank int) int { return d.conns[rank].PeerPID() }
 
-// End is how the connection of a rank ended.
+// End describes how the connection of a rank ended.
 type End struct {
 	Err error
-	// Final says that no more will be known of it: the rank has said why it ends, or its host is
-	// out of reach. Otherwise the launcher will know more.
+	// Final says that Err is the whole cause: the rank sent its reason, or its host is out of
+	// reach. Otherwise the launcher reports the cause later.
 	Final bool
-	// Cut says that it was the connection that failed: the rank may live.
+	// Cut says that the connection failed: the rank may live.
 	Cut bool
 }
 
@@ -342,8 +343,8 @@ func (d *Driver) WatchRank(rank int) End {
 	}
 }
 
-// Beside lets a rank that has a link make connections beside it, until end is called: only the last
-// one that was not taken is kept.
+// Beside accepts connections that a rank opens beside its link, until end is called. The channel
+// holds the newest connection; an older one that was not received is closed.
 func (d *Driver) Beside(rank int) (conns <-chan *handshake.Conn, end func()) {
 	c := make(chan *handshake.Conn, 1)
 	d.mu.Lock()
@@ -353,11 +354,11 @@ func (d *Driver) Beside(rank int) (conns <-chan *handshake.Conn, end func()) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.beside, rank)
-		d.drop(c)
+		d.closeQueued(c)
 	}
 }
 
-func (d *Driver) drop(c chan *handshake.Conn) {
+func (d *Driver) closeQueued(c chan *handshake.Conn) {
 	select {
 	case old := <-c:
 		old.Close()
@@ -365,8 +366,9 @@ func (d *Driver) drop(c chan *handshake.Conn) {
 	}
 }
 
-// hand gives a connection to who waits for it. The caller of Resume calls it.
-func (d *Driver) hand(conn *handshake.Conn) {
+// deliver sends a connection to the receiver that Beside registered, else closes it. Only Resume
+// calls it.
+func (d *Driver) deliver(conn *handshake.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.beside[conn.Peer.Rank]
@@ -374,12 +376,12 @@ func (d *Driver) hand(conn *handshake.Conn) {
 		conn.Close()
 		return
 	}
-	d.drop(c)
+	d.closeQueued(c)
 	c <- conn // has room: only this fills it
 }
 
-// Resume accepts ranks that come back after the connection of their link was cut, or make one
-// beside it, until ctx or Close ends it.
+// Resume accepts ranks that dial again after their link was cut, and connections beside a link,
+// until ctx ends or Close is called.
 func (d *Driver) Resume(ctx context.Context) {
 	for slices.Contains(d.local, false) {
 		conn, err := d.listener.Accept(ctx)
@@ -392,7 +394,7 @@ func (d *Driver) Resume(ctx context.Context) {
 			continue
 		}
 		if conn.Peer.Resume.Beside {
-			d.hand(conn)
+			d.deliver(conn)
 			continue
 		}
 		if err := d.links[rank].Resume(conn, *conn.Peer.Resume); err != nil {
@@ -402,7 +404,8 @@ func (d *Driver) Resume(ctx context.Context) {
 	}
 }
 
-// Close ends the listener, every connection beside a ring, and what no hub has taken.
+// Close closes the listener, the connection of each rank that uses the ring, and every connection
+// and segment that no Hub owns.
 func (d *Driver) Close() error {
 	errs := []error{d.listener.Close(), d.releaseSegment()}
 	for rank, conn := range d.conns {
@@ -413,7 +416,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// releaseSegment gives the ring's memory back when no rank has it.
+// releaseSegment frees the ring's memory if Open has not passed it to a Hub.
 func (d *Driver) releaseSegment() error {
 	if d.segment == nil {
 		return nil

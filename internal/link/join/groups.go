@@ -14,9 +14,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 )
 
-// Group is what a rank exchanges tensors through with the other ranks of one dimension of the
-// layout; its number among them is its place in that dimension. A call that fails ends the group;
-// its error is a *collective.Error. Calls are serialised, but for Abort and Close.
+// Group exchanges tensors between the ranks of one dimension of the layout; a rank's number in it
+// is its place in that dimension. A call that fails ends the group; its error is a
+// *collective.Error. Calls are serialised, but for Abort and Close.
 type Group interface {
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
 	AllReduce(x []float32) error
@@ -47,7 +47,7 @@ type Group interface {
 // ranks; the other operations any number.
 type Groups struct{ TP, PP, PCP Group }
 
-// all are those that there are.
+// all returns the groups that are not nil.
 func (g Groups) all() []Group {
 	return slices.DeleteFunc([]Group{g.TP, g.PP, g.PCP}, func(g Group) bool { return g == nil })
 }
@@ -72,8 +72,8 @@ func (g *Groups) set(d dimension, group Group) {
 	*[]*Group{tp: &g.TP, pp: &g.PP, pcp: &g.PCP}[d] = group
 }
 
-// Groups makes this rank's communicators, once; they are aborted when the driver goes. The caller
-// closes them. moved, if not nil, counts until then what comes of long messages over connections.
+// Groups makes this rank's communicators, once. The end of the driver aborts them; the caller
+// closes them. moved, if not nil, counts the received pieces of long messages.
 func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 	var groups Groups
 	for _, c := range r.communicators {
@@ -86,7 +86,7 @@ func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.groups = groups
-	if r.gone {
+	if r.ended {
 		groups.Abort(errors.New("the driver is gone"))
 	}
 	return groups, nil
@@ -122,7 +122,7 @@ func (c *communicator) join(
 
 // InProcess makes the communicators of every rank of a layout, all in this process: for launchers
 // that run ranks as goroutines, and for tests. Each rank runs on a goroutine of its own and closes
-// its own groups; one that gives up aborts them, since no other rank notices its end. timeout is as
+// its own groups; a rank that fails aborts them, since no other rank notices its end. timeout is as
 // in Options.CollectiveTimeout.
 func InProcess(l layout.Layout, timeout time.Duration) ([]Groups, error) {
 	ranks := make([]Groups, l.World())

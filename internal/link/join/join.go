@@ -7,7 +7,7 @@
 //
 //	driver → rank  Admitted; then the memory of the ring, if it says so
 //
-//	rank → driver  Here: its host and what memory that has, and where it accepts other ranks
+//	rank → driver  Location: its host with its memory, and where it accepts other ranks
 //
 // when there are several ranks:
 //
@@ -49,8 +49,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// Invitation is what a rank needs to join its driver. It holds the secret by which the two know
-// each other.
+// Invitation has the driver's address and the secret with which driver and rank authenticate each
+// other.
 type Invitation struct {
 	Endpoint handshake.Endpoint `json:"endpoint"`
 	// Token is the revealed handshake.Token.
@@ -96,31 +96,31 @@ func ReadInvitation(r *bufio.Reader) (Invitation, error) {
 
 // Admitted is the driver's first message.
 type Admitted struct {
-	// Ring says that the memory of the ring comes next on the connection. Otherwise, or when that
-	// cannot be passed, records come over the connection itself.
+	// Ring says that the driver passes the ring's memory next. Otherwise, or when passing fails,
+	// records travel over the connection itself.
 	Ring bool `json:"ring"`
 }
 
-// Here says where a rank is.
-type Here struct {
+// Location is the host of a rank, and the endpoint at which it accepts other ranks.
+type Location struct {
 	// Host is equal for ranks that can share memory.
 	Host string `json:"host"`
-	// Endpoint is where it accepts the ranks above it; nil for one that is alone.
+	// Endpoint is where it accepts ranks of higher numbers; nil in a world of one.
 	Endpoint *handshake.Endpoint `json:"endpoint,omitempty"`
-	// Memory is what bounds that of its processes, Cores how many it may compute on.
+	// Memory bounds the memory of its processes, Cores is the number of cores it may use.
 	Memory memory.Bounds `json:"memory"`
 	Cores  int           `json:"cores"`
 }
 
-// here is what this process says of where it is.
-func here(e *handshake.Endpoint) Here {
-	return Here{Host: hostID(), Endpoint: e, Memory: machine.Memory(), Cores: machine.Cores()}
+// thisLocation returns the Location of this process.
+func thisLocation(e *handshake.Endpoint) Location {
+	return Location{Host: hostID(), Endpoint: e, Memory: machine.Memory(), Cores: machine.Cores()}
 }
 
 // Rendezvous says how the ranks come together.
 type Rendezvous struct {
 	Layout layout.Layout `json:"layout"`
-	// Host is where the rank is: a number that all ranks of a host have, and no others.
+	// Host numbers the rank's host: equal for the ranks of one host only.
 	Host int `json:"host"`
 	// Neighbours is how many ranks are there, this one included.
 	Neighbours int `json:"neighbours"`
@@ -137,7 +137,7 @@ type Peer struct {
 	Endpoint handshake.Endpoint `json:"endpoint"`
 }
 
-// Connected says that a rank is connected to its peers, and to it that all are.
+// Connected is sent by a rank that is connected to its peers, and to each rank when all are.
 type Connected struct{}
 
 // Closing says why a rank that has the ring is about to end.

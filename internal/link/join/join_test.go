@@ -43,7 +43,7 @@ func (h *kept) Write(b []byte) (int, error) { return h.Buffer.Write(b) }
 
 // messages makes a fresh one of each message.
 func messages() []any {
-	return []any{new(Admitted), new(Here), new(Rendezvous), new(Connected), new(Closing),
+	return []any{new(Admitted), new(Location), new(Rendezvous), new(Connected), new(Closing),
 		new(handshake.Endpoint)}
 }
 
@@ -56,7 +56,7 @@ func endpoint() handshake.Endpoint {
 // each.
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Admitted{Ring: true}, &Here{Host: "here", Endpoint: &e},
+	all := []any{&Admitted{Ring: true}, &Location{Host: "here", Endpoint: &e},
 		&Rendezvous{layout.Layout{TP: 2, PP: 2}, 1, 3, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
@@ -119,7 +119,7 @@ const nowhere = "{Instance: Unix: TCP: "
 // FuzzReceive feeds bytes to the parser of every message: what is accepted is the same once more.
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
-	for _, message := range []any{Admitted{Ring: true}, Here{Host: "here", Endpoint: &e},
+	for _, message := range []any{Admitted{Ring: true}, Location{Host: "here", Endpoint: &e},
 		Rendezvous{layout.Layout{TP: 2}, 1, 1, time.Second, []Peer{{1, 0, e}}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
@@ -319,16 +319,16 @@ func TestJoinFails(t *testing.T) {
 		}, "ring: "},
 		{"no rendezvous", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			must(Receive(c, new(Here)))
+			must(Receive(c, new(Location)))
 		}, "rendezvous: "},
 		{"too few ranks", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			must(Receive(c, new(Here)))
+			must(Receive(c, new(Location)))
 			must(Send(c, Rendezvous{Layout: layout.Layout{PP: 2}}))
 		}, "layout of 2 ranks for 3"},
 		{"too few peers", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			var h Here
+			var h Location
 			must(Receive(c, &h))
 			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2,
 				*h.Endpoint}}}))
@@ -336,7 +336,7 @@ func TestJoinFails(t *testing.T) {
 		}, "rank 1 is missing among 1 peers"},
 		{"a peer that is another", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			var h Here
+			var h Location
 			must(Receive(c, &h))
 			r := Rendezvous{Layout: layout.Layout{TP: 3}}
 			for rank := range 2 {

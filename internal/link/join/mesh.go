@@ -15,12 +15,12 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// communicator is the ranks of one dimension of the layout that a rank belongs to, and what it
-// reaches them by until a Group has that.
+// communicator lists the ranks of one dimension of the layout that a rank belongs to, with the
+// memory and connections that its Group will own.
 type communicator struct {
 	dimension dimension
-	// ranks are its members in their order, of which this rank has the place at; local are the
-	// places of those on this rank's host, it included.
+	// ranks are the members in their order, at is this rank's place; local are the places of the
+	// members on this rank's host, this rank included.
 	ranks []int
 	at    int
 	local []int
@@ -40,7 +40,7 @@ const (
 	pcp
 )
 
-// communicators are those of a rank, in the order of the dimensions.
+// communicators returns those of a rank, in the order of the dimensions.
 func communicators(l layout.Layout, rank int) []*communicator {
 	var all []*communicator
 	for d, ranks := range map[dimension][]int{tp: l.TPGroup(rank), pp: l.PPGroup(rank),
@@ -77,7 +77,7 @@ func (r *Rank) meet() error {
 	}
 	defer listener.Close()
 	at := listener.Endpoint()
-	if err := Send(r.conn, here(&at)); err != nil {
+	if err := Send(r.conn, thisLocation(&at)); err != nil {
 		return err
 	}
 	var rendezvous Rendezvous
@@ -120,7 +120,7 @@ type peer struct {
 	place int
 }
 
-// expect finds the places of the peers, who must be all the members of the communicators.
+// expect finds the places of the peers, which must be all other members of the communicators.
 func (r *Rank) expect(v Rendezvous) (map[int]peer, error) {
 	peers := map[int]peer{}
 	for _, c := range r.communicators {
@@ -179,7 +179,8 @@ func (r *Rank) connect(ctx context.Context, l *handshake.Listener, peers map[int
 	return nil
 }
 
-// shareMemory has the first of the ranks of this host make memory for them, if they are several.
+// shareMemory makes the shared memory of the ranks of this host, if they are several: the first
+// rank creates it.
 func (c *communicator) shareMemory() error {
 	if len(c.local) < 2 {
 		return nil

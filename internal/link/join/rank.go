@@ -38,19 +38,19 @@ type Rank struct {
 	neighbours    int
 	communicators []*communicator
 
-	// cancelled says that something else than the driver ends this rank.
+	// cancelled says that the launcher, not the driver, ends this rank.
 	cancelled atomic.Bool
 
 	mu     sync.Mutex
 	groups Groups
-	gone   bool // the driver
+	ended  bool // the driver
 	// life ends with the driver, or when the rank leaves.
 	life context.Context
 	end  context.CancelFunc
 }
 
-// Dial joins the driver that wrote the invitation. What comes over cancel, which may be nil, is why
-// this rank must end: the driver is notified before it does.
+// Dial joins the driver that wrote the invitation. An error received from cancel, which may be nil,
+// ends this rank; Rank sends it to the driver first.
 func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
 	r, err := dial(inv)
 	if err != nil {
@@ -60,7 +60,7 @@ func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
 		select {
 		case cause := <-cancel:
 			r.cancelled.Store(true)
-			r.sayWhy(cause)
+			r.sendClosing(cause)
 			r.driverGone(cause)
 		case <-r.left:
 		}
@@ -86,15 +86,16 @@ func dial(inv Invitation) (*Rank, error) {
 	if r.conn, err = handshake.Dial(ctx, inv.Endpoint, r.token, r.id); err != nil {
 		return nil, fmt.Errorf("join the driver: %w", err)
 	}
-	if err := r.enter(); err != nil {
+	if err := r.join(); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("join the driver: %w", err)
 	}
 	return r, nil
 }
 
-// enter plays the rank's part of the messages. On an error Close gives back what was received.
-func (r *Rank) enter() error {
+// join exchanges the rank's messages with the driver. After an error Close releases what was
+// received.
+func (r *Rank) join() error {
 	var admitted Admitted
 	if err := Receive(r.conn, &admitted); err != nil {
 		return fmt.Errorf("admission: %w", err)
@@ -108,7 +109,7 @@ func (r *Rank) enter() error {
 	}
 	meet := r.meet
 	if r.inv.World == 1 {
-		meet = func() error { return Send(r.conn, here(nil)) }
+		meet = func() error { return Send(r.conn, thisLocation(nil)) }
 	}
 	if err := meet(); err != nil {
 		if mapped != nil {
@@ -155,12 +156,12 @@ func (r *Rank) Port() queue.Port { return r.port }
 // Local says that the rank is on the driver's host.
 func (r *Rank) Local() bool { return r.local }
 
-// DriverGone says that the driver has gone, or that this rank was cancelled: no error of the rank
-// matters any more.
+// DriverGone reports whether the driver has ended or this rank was cancelled. The rank's later
+// errors follow from that and are not reported.
 func (r *Rank) DriverGone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.gone
+	return r.ended
 }
 
 // Cancelled says that this rank ends because it was cancelled.
@@ -176,8 +177,8 @@ func (r *Rank) watchConn() {
 	r.driverGone(err)
 }
 
-// Beside makes one more connection to the driver, which must wait for it (Driver.Beside) and is
-// told what was received. It is cut when the driver has gone. Ranks without a link have none.
+// Beside opens another connection to the driver, which must expect it (Driver.Beside); received is
+// sent along. The end of the driver closes it. It needs a link.
 func (r *Rank) Beside(received uint64) (net.Conn, error) {
 	id := r.id
 	id.Resume = &handshake.Resume{Session: r.conn.Session, Received: received, Beside: true}
@@ -200,18 +201,18 @@ func (c besideConn) Close() error {
 	return c.Conn.Close()
 }
 
-// driverGone ends every wait of this rank.
+// driverGone ends every wait of this rank with the driver's end as cause.
 func (r *Rank) driverGone(cause error) {
 	r.end()
 	r.port.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = true
+	r.ended = true
 	r.groups.Abort(fmt.Errorf("the driver is gone: %w", cause))
 }
 
-// sayWhy tells the driver why this rank is about to end.
-func (r *Rank) sayWhy(cause error) {
+// sendClosing sends the driver the cause of this rank's end.
+func (r *Rank) sendClosing(cause error) {
 	if p, ok := r.port.(linkPort); ok {
 		_ = p.Link.Close(cause.Error())
 		return

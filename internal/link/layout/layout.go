@@ -1,6 +1,6 @@
 // Package layout says how the ranks of a group divide a model: which rank has which layers, which
 // share of each, and which rows of a long prompt. It is pure arithmetic; everything that must agree
-// on who computes what (launchers, the join of a group, runners) asks it.
+// on which rank computes what (launchers, the join of a group, runners) asks it.
 package layout
 
 import (

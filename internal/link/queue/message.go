@@ -133,7 +133,7 @@ type Ready struct {
 	Past *Past `json:"past,omitempty"`
 }
 
-// Past is what a rank has done in the groups before.
+// Past is what a reused rank has computed in earlier groups.
 type Past struct {
 	// Done is the last plan that it has executed, 0 for none, and Trail what the last ones that it
 	// has begun were about, oldest first.

@@ -113,14 +113,14 @@ func (d *direction) recv(until time.Time, done, poke <-chan struct{}) (int, []by
 	}
 	select {
 	case p := <-d.full:
-		return d.take(p)
+		return d.received(p)
 	default:
 	}
 	expired := arm(&d.timer, until)
 	defer disarm(d.timer)
 	select {
 	case p := <-d.full:
-		return d.take(p)
+		return d.received(p)
 	case <-poke:
 		return 0, nil, ErrInterrupted
 	case <-expired:
@@ -129,13 +129,13 @@ func (d *direction) recv(until time.Time, done, poke <-chan struct{}) (int, []by
 	}
 	select {
 	case p := <-d.full:
-		return d.take(p)
+		return d.received(p)
 	default:
 		return 0, nil, ErrClosed
 	}
 }
 
-func (d *direction) take(p parcel) (int, []byte, error) {
+func (d *direction) received(p parcel) (int, []byte, error) {
 	d.last = p.record
 	return p.rank, p.record, nil
 }

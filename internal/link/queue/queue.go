@@ -47,7 +47,7 @@ func (e *SlowError) Error() string {
 // Unwrap returns ErrTimeout.
 func (e *SlowError) Unwrap() error { return ErrTimeout }
 
-// Name is what errors call a rank, or the driver as -1.
+// Name returns the name of a rank in errors; -1 is the driver.
 func Name(rank int) string {
 	if rank < 0 {
 		return "the driver"
@@ -65,9 +65,9 @@ type Hub interface {
 	Recv(until time.Time) (rank int, record []byte, err error)
 	// Interrupt ends a Recv under way, or else the next one, with ErrInterrupted.
 	Interrupt()
-	// Drop tells that ranks are gone: they no longer hold up Send.
+	// Drop declares ranks dead: Send no longer waits for them.
 	Drop(ranks ...int)
-	// Status is what a rank says it is doing, and how old that is.
+	// Status returns the last status that a rank published, and its age.
 	Status(rank int) (status.Snapshot, time.Duration)
 	// Close ends every wait. Closing twice is harmless.
 	Close() error

@@ -186,10 +186,10 @@ type GroupRecovered struct {
 	// Requests is how many go on; Took is the time since the failure was known.
 	Requests int
 	Took     time.Duration
-	// Kept is how many ranks stayed with what they had loaded; Remembered says that the prefix
-	// cache stayed too.
-	Kept       int
-	Remembered bool
+	// Reused is the number of ranks that stayed with their loaded model; CacheKept says that the
+	// prefix cache stayed too.
+	Reused    int
+	CacheKept bool
 }
 
 func (e GroupRecovered) String() string { return text(e) }
@@ -198,8 +198,8 @@ func (e GroupRecovered) String() string { return text(e) }
 func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "workers are back", []slog.Attr{
 		slog.Uint64("epoch", e.Epoch), slog.Int("requests", e.Requests),
-		slog.Int64("ms", e.Took.Milliseconds()), slog.Int("ranks_kept", e.Kept),
-		slog.Bool("prefix_cache_kept", e.Remembered),
+		slog.Int64("ms", e.Took.Milliseconds()), slog.Int("ranks_kept", e.Reused),
+		slog.Bool("prefix_cache_kept", e.CacheKept),
 	}
 }
 
@@ -300,18 +300,17 @@ func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
-// RankLeft says that a rank was killed and did not end: it is left behind, and what takes its place
-// is started beside it.
-type RankLeft struct {
+// RankAbandoned says that a killed rank did not end: its successor is started beside it.
+type RankAbandoned struct {
 	Rank int
 	Node string
 	PID  int
 }
 
-func (e RankLeft) String() string { return text(e) }
+func (e RankAbandoned) String() string { return text(e) }
 
 // Log is at level error.
-func (e RankLeft) Log() (slog.Level, string, []slog.Attr) {
+func (e RankAbandoned) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelError, "a rank was killed and does not end (frozen, in a debugger, or " +
 			"waiting for a " +
 			"device): it is left behind", []slog.Attr{
@@ -450,7 +449,7 @@ var (
 	_ Event = GroupStopped{}
 	_ Event = RankStalled{}
 	_ Event = RankMoves{}
-	_ Event = RankLeft{}
+	_ Event = RankAbandoned{}
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
 	_ Event = RelayoutFailed{}

@@ -22,8 +22,8 @@ type Transfer struct {
 	// are each rank's own address and any port.
 	IP   string
 	Port int
-	// HoldTimeout is how long blocks are kept for who is to fetch them, FetchTimeout how long
-	// fetching them may take until they are computed instead.
+	// HoldTimeout bounds how long blocks are kept for the engine that is to fetch them,
+	// FetchTimeout how long fetching them may take until they are computed instead.
 	HoldTimeout, FetchTimeout time.Duration
 	// Remote says that blocks travel over TCP also between processes of one host.
 	Remote bool

@@ -404,9 +404,9 @@ func TestNoNetwork(t *testing.T) {
 			opt.Endpoint = "http://" + tt.hub.Addr().String()
 			asked := ""
 			opt.Ask = func(hub string) { asked = hub }
-			begun := time.Now()
+			started := time.Now()
 			_, err := f.resolve(opt)
-			if took := time.Since(begun); took > 20*time.Second {
+			if took := time.Since(started); took > 20*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			if !errors.Is(err, ErrOffline) || asked != opt.Endpoint {

@@ -113,9 +113,9 @@ func TestWriterClose(t *testing.T) {
 		out := &stuck{release: make(chan struct{})}
 		w := NewWriter(out)
 		w.Write([]byte("line\n"))
-		begun := time.Now()
+		started := time.Now()
 		w.Close(time.Second)
-		if took := time.Since(begun); took != time.Second {
+		if took := time.Since(started); took != time.Second {
 			t.Errorf("it took %v", took)
 		}
 		close(out.release)

@@ -1,6 +1,6 @@
 // Package calls is the table of the calls that a driver makes to its ranks: both sides use these
-// values. A rank does its calls in the order in which they and the plans come; what a call is about
-// stands at its handler (package worker).
+// values. A rank serves calls and plans in the order in which they were sent. The handlers (package
+// worker) describe the calls.
 package calls
 
 import (
@@ -18,16 +18,17 @@ var (
 	Echo     = rpc.Method[rpc.Raw, rpc.Raw]{Name: "echo"}
 	RankInfo = rpc.Method[rpc.None, queue.Ready]{Name: "rank_info"}
 	Probe    = rpc.Method[rpc.None, Probed]{Name: "probe"}
-	// Times returns the times that were recorded, and records those of so many plans more.
+	// Times returns the recorded times, and records those of the next plans, as many as its
+	// argument.
 	Times = rpc.Method[int, []StepTimes]{Name: "step_times"}
-	// Sleep gives back the memory of what is to sleep, and allocates that of all else again.
+	// Sleep frees the memory of the parts that sleep, and allocates that of the others again.
 	Sleep = rpc.Method[Asleep, rpc.None]{Name: "sleep"}
 )
 
-// Calls about an update of the weights. Its id is the argument of those about one that ranks know.
+// Calls about an update of the weights. The string argument is the update's id.
 var (
 	WeightsOpen = rpc.Method[weights.Update, weights.Opened]{Name: "weights_open"}
-	// WeightsGet has the ranks of its argument get the update from the driver.
+	// WeightsGet lets the ranks of its argument receive the update from the driver.
 	WeightsGet  = rpc.Method[[]int, weights.Opened]{Name: "weights_get"}
 	WeightsLoad = rpc.Method[string, rpc.None]{Name: "weights_load"}
 	WeightsSwap = rpc.Method[string, rpc.None]{Name: "weights_swap"}
@@ -42,12 +43,12 @@ var (
 var (
 	KVOpen  = rpc.Method[kvtransfer.Open, kvtransfer.Address]{Name: "kv_open"}
 	KVRanks = rpc.Method[[]kvtransfer.Address, rpc.None]{Name: "kv_ranks"}
-	// KVHold is answered by the first rank when the blocks have been handed over, or are not any
-	// more.
-	KVHold = rpc.Method[kvtransfer.Hold, bool]{Name: "kv_hold"}
-	KVFree = rpc.Method[kvtransfer.Secret, rpc.None]{Name: "kv_free"}
-	// KVFetch is answered when a rank writes to the blocks no more; KVCancel, by the id of a fetch,
-	// makes that soon.
+	// KVPin is answered by the first rank when the peer has fetched the blocks or they are
+	// released.
+	KVPin     = rpc.Method[kvtransfer.Pin, bool]{Name: "kv_pin"}
+	KVRelease = rpc.Method[kvtransfer.Secret, rpc.None]{Name: "kv_release"}
+	// KVFetch is answered when a rank no longer writes to the blocks; KVCancel ends the fetch of an
+	// id.
 	KVFetch  = rpc.Method[kvtransfer.Fetch, kvtransfer.Fetched]{Name: "kv_fetch"}
 	KVCancel = rpc.Method[uint64, rpc.None]{Name: "kv_cancel"}
 )
@@ -69,7 +70,7 @@ type StepTimes struct {
 	Answered int64 `json:"answered"`
 }
 
-// Probed is what a rank says of itself when it is probed.
+// Probed is the answer to Probe.
 type Probed struct {
 	// Clock is its time, in nanoseconds of Unix time.
 	Clock int64 `json:"clock"`
@@ -78,8 +79,8 @@ type Probed struct {
 	ISA      string `json:"isa"`
 }
 
-// Asleep is what a rank has given back. Everything else it has, but for weights with Later: these
-// come with an update that follows.
+// Asleep lists the parts of a rank's memory that are freed. The others are allocated, but for
+// weights with Later: these come with the next update.
 type Asleep struct {
 	Weights bool `json:"weights"`
 	KVCache bool `json:"kv_cache"`

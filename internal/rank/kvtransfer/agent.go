@@ -17,8 +17,8 @@ import (
 
 // Memory is the cache of one rank.
 type Memory interface {
-	// Heads is where the keys (values: false) or values of some heads are in a block of a layer,
-	// all counted within the rank, from the first head to before the last.
+	// Heads returns the memory of the keys (values: false) or values of heads from up to to in a
+	// block of a layer, all counted within the rank.
 	Heads(layer, block int, values bool, from, to int) []byte
 }
 
@@ -27,7 +27,7 @@ type Options struct {
 	// Shape is the engine's, Rank the agent's number in it.
 	Shape Shape
 	Rank  int
-	// Memory is the rank's cache, of so many Blocks.
+	// Memory is the rank's cache, Blocks its size in blocks.
 	Memory Memory
 	Blocks int
 	// Host and Port are where it listens; 0 is any port. Remote says that blocks travel over TCP
@@ -35,14 +35,14 @@ type Options struct {
 	Host   string
 	Port   int
 	Remote bool
-	// Plan is the last one that the rank will not execute any more, or has.
+	// Plan is the last plan of earlier groups: every plan up to it counts as executed.
 	Plan uint64
-	// Early is how much earlier than the driver's word of it a peer may ask for a transfer; 0 is 5
-	// s.
+	// Early bounds the wait of a peer whose request for a transfer arrives before the driver's call
+	// pins it; 0 is 5 s.
 	Early time.Duration
 }
 
-// Bounds of what a peer can make an agent do.
+// Bounds on peers.
 const (
 	// maxPeers is how many connections are open at a time.
 	maxPeers = 256
@@ -52,7 +52,8 @@ const (
 	defaultEarly = 5 * time.Second
 )
 
-// Agent is a rank's end of all transfers. Its methods may be called by several goroutines.
+// Agent serves the pinned blocks of a rank to other engines, and fetches blocks for its own. Its
+// methods may be called by several goroutines.
 type Agent struct {
 	opt      Options
 	part     Part
@@ -68,39 +69,39 @@ type Agent struct {
 	done    atomic.Uint64 // the last plan that was executed
 	waiters atomic.Int32  // for it
 
-	mu    sync.Mutex
-	moved chan struct{} // closed, and replaced, when holds or done have changed
-	holds map[Digest]*hold
-	// freed are the last ones that are not held any more, oldest at next.
-	freed [1024]Digest
-	next  int
-	ranks []Address
-	// fetching ends the fetches under way, by their numbers; forsaken are the last numbers that
-	// were cancelled while there was none, oldest at lost.
-	fetching map[uint64]context.CancelFunc
-	forsaken [64]uint64
-	lost     int
+	mu      sync.Mutex
+	changed chan struct{} // closed, and replaced, when pins or done have changed
+	pins    map[Digest]*pin
+	// released are the names of the last pins that were released, oldest at next.
+	released [1024]Digest
+	next     int
+	ranks    []Address
+	// fetching cancels the fetches under way, by id; cancelled are the last ids that were cancelled
+	// while no such fetch ran, oldest at oldest.
+	fetching  map[uint64]context.CancelFunc
+	cancelled [64]uint64
+	oldest    int
 }
 
-// hold is what an agent hands out for one transfer.
-type hold struct {
-	Hold
-	// ranks are those of the peer that have what they need, of so many.
+// pin is a Pin with its readers.
+type pin struct {
+	Pin
+	// ranks are the ranks of the peer that have read all they need.
 	ranks map[int]bool
-	// handed is closed when all have, or the hold is freed; over says that it is.
-	handed chan struct{}
-	over   bool
+	// fetched is closed when all ranks have, or the pin is released; released says that it is.
+	fetched  chan struct{}
+	released bool
 	// readers are the connections that read.
 	readers map[net.Conn]bool
 }
 
-// Hold is what a driver tells its ranks to hand out.
-type Hold struct {
+// Pin lists the blocks of one transfer, which stay unchanged until Release.
+type Pin struct {
 	Secret Secret   `json:"secret"`
 	Blocks []uint32 `json:"blocks"`
 	// Digest names the contents up to the end of Blocks.
 	Digest Digest `json:"digest"`
-	// Plan is the last one that writes to them.
+	// Plan is the last plan that writes to them.
 	Plan uint64 `json:"plan"`
 }
 
@@ -118,8 +119,8 @@ func Listen(o Options) (*Agent, error) {
 	at := l.Addr().(*net.TCPAddr)
 	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: l, cert: handshake.ServerTLS(cert),
 		address: Address{Host: o.Host, Port: at.Port, Fingerprint: fingerprint},
-		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}),
-		holds:    map[Digest]*hold{},
+		peers:   make(chan struct{}, maxPeers), changed: make(chan struct{}),
+		pins:     map[Digest]*pin{},
 		fetching: map[uint64]context.CancelFunc{}}
 	if !o.Remote {
 		// Without it blocks travel over TCP.
@@ -137,36 +138,36 @@ func Listen(o Options) (*Agent, error) {
 // Address is where the agent listens.
 func (a *Agent) Address() Address { return a.address }
 
-// Know tells the agent where those of all ranks of its engine are.
-func (a *Agent) Know(ranks []Address) {
+// SetRanks tells the agent where those of all ranks of its engine are.
+func (a *Agent) SetRanks(ranks []Address) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ranks = ranks
 }
 
-// Executed tells that the rank has executed a plan: what it was to write is there.
+// Executed records that the rank has executed a plan: its blocks are written.
 func (a *Agent) Executed(plan uint64) {
 	a.done.Store(plan)
 	if a.waiters.Load() > 0 {
 		a.mu.Lock()
-		a.wake()
+		a.notify()
 		a.mu.Unlock()
 	}
 }
 
-// wake lets those look again that wait. The caller holds mu.
-func (a *Agent) wake() {
-	close(a.moved)
-	a.moved = make(chan struct{})
+// notify wakes the goroutines in await. The caller holds mu.
+func (a *Agent) notify() {
+	close(a.changed)
+	a.changed = make(chan struct{})
 }
 
-// await waits until f, which is called with mu held, says so.
+// await waits until f, which is called with mu held, returns true.
 func (a *Agent) await(ctx context.Context, f func() bool) error {
 	a.waiters.Add(1)
 	defer a.waiters.Add(-1)
 	for {
 		a.mu.Lock()
-		ok, moved := f(), a.moved
+		ok, moved := f(), a.changed
 		a.mu.Unlock()
 		if ok {
 			return nil
@@ -179,8 +180,8 @@ func (a *Agent) await(ctx context.Context, f func() bool) error {
 	}
 }
 
-// Hold hands out blocks until Free.
-func (a *Agent) Hold(h Hold) error {
+// Pin serves blocks to peers until Release.
+func (a *Agent) Pin(h Pin) error {
 	for _, b := range h.Blocks {
 		if int64(b) >= int64(a.opt.Blocks) {
 			return fmt.Errorf("hold block %d of %d", b, a.opt.Blocks)
@@ -188,50 +189,51 @@ func (a *Agent) Hold(h Hold) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.holds[nameOf(h.Secret)] = &hold{Hold: h, ranks: map[int]bool{},
-		handed: make(chan struct{}), readers: map[net.Conn]bool{}}
-	a.wake()
+	a.pins[nameOf(h.Secret)] = &pin{Pin: h, ranks: map[int]bool{},
+		fetched: make(chan struct{}), readers: map[net.Conn]bool{}}
+	a.notify()
 	return nil
 }
 
-// nameOf is the key of a transfer: that of a map must not be compared with what peers send.
+// nameOf returns the key of a transfer in maps. A lookup by the secret itself would compare it with
+// bytes of peers in variable time.
 func nameOf(s Secret) Digest { return sha256.Sum256(s[:]) }
 
-// Handed waits until all ranks of the peer have what they need of a transfer, the transfer is
-// freed, or ctx ends. It reports whether the peer has all.
-func (a *Agent) Handed(ctx context.Context, s Secret) bool {
+// AwaitFetched waits until all ranks of the peer have read what they need of a transfer, the
+// transfer is released, or ctx ends. It reports whether the peer has all.
+func (a *Agent) AwaitFetched(ctx context.Context, s Secret) bool {
 	a.mu.Lock()
-	h := a.holds[nameOf(s)]
+	h := a.pins[nameOf(s)]
 	a.mu.Unlock()
 	if h == nil {
 		return false
 	}
 	select {
-	case <-h.handed:
+	case <-h.fetched:
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return !h.over
+		return !h.released
 	case <-ctx.Done():
 	case <-a.life.Done():
 	}
 	return false
 }
 
-// Free ends the hand-out of a transfer, and returns when no peer reads its blocks any more: reads
-// under way are cut off.
-func (a *Agent) Free(s Secret) {
+// Release unpins the blocks of a transfer, and returns when no peer reads them: it closes the
+// connections of reads under way.
+func (a *Agent) Release(s Secret) {
 	a.mu.Lock()
-	h := a.holds[nameOf(s)]
+	h := a.pins[nameOf(s)]
 	if h == nil {
 		a.mu.Unlock()
 		return
 	}
-	delete(a.holds, nameOf(s))
-	a.freed[a.next] = nameOf(s)
-	a.next = (a.next + 1) % len(a.freed)
-	a.wake()
-	if h.over = true; !closed(h.handed) {
-		close(h.handed)
+	delete(a.pins, nameOf(s))
+	a.released[a.next] = nameOf(s)
+	a.next = (a.next + 1) % len(a.released)
+	a.notify()
+	if h.released = true; !closed(h.fetched) {
+		close(h.fetched)
 	}
 	for c := range h.readers {
 		c.Close()

@@ -15,34 +15,35 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// Fetch is what a driver tells its ranks to fetch.
+// Fetch lists the blocks that ranks fetch in one transfer.
 type Fetch struct {
-	// ID is by what it can be cancelled, 0 for none.
+	// ID names the fetch for Cancel; 0 is a fetch that is not cancelled.
 	ID     uint64 `json:"id,omitempty"`
 	Secret Secret `json:"secret"`
 	// From is the agent of the producer's first rank.
 	From Address `json:"from"`
-	// Blocks are where they go, First the number of the first of them in the transfer; none only
-	// tells the producer that nothing is needed.
+	// Blocks are the destinations, First is the place of the first of them in the transfer. Without
+	// Blocks the ranks only tell the producer to release its blocks.
 	Blocks []uint32 `json:"blocks"`
 	First  int      `json:"first"`
-	// Digest names the contents that are expected.
+	// Digest names the expected contents.
 	Digest Digest `json:"digest"`
-	// Plan is the last one that may write to the blocks for what was in them before.
+	// Plan is the last plan that may write to the blocks for their previous owner.
 	Plan uint64 `json:"plan"`
-	// Timeout bounds it all.
+	// Timeout bounds the whole fetch.
 	Timeout time.Duration `json:"timeout"`
 }
 
-// Moved counts the bytes of blocks by the way that they came.
+// Moved counts the bytes of blocks by transport.
 type Moved struct {
-	// Memory is what came through shared memory, Link over TCP.
+	// Memory counts bytes through shared memory, Link those over TCP.
 	Memory int64 `json:"memory"`
 	Link   int64 `json:"link"`
 }
 
-// Fetch fetches this rank's part of blocks, and tells the producer when it has it, or has given it
-// up. An error leaves the blocks in any state; when it has returned nothing writes to them.
+// Fetch fetches this rank's part of blocks, then tells the producer that it is done, also after a
+// failure. After an error the blocks have undefined contents. Nothing writes to them once Fetch has
+// returned.
 func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	for _, b := range f.Blocks {
 		if int64(b) >= int64(a.opt.Blocks) {
@@ -52,22 +53,22 @@ func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	if f.ID > 0 {
-		defer a.enter(f.ID, cancel)()
+		defer a.registerFetch(f.ID, cancel)()
 	}
 	moved, err = a.attempt(ctx, f)
 	if err != nil && ctx.Err() != nil && a.life.Err() == nil {
-		// What has ended the fetch has ended its connections too.
-		a.Go(func(ctx context.Context) { a.giveUp(ctx, f) })
+		// The end of ctx has closed the fetch's connections too.
+		a.Go(func(ctx context.Context) { a.sendDone(ctx, f) })
 	}
 	return moved, err
 }
 
-// enter lets Cancel end a fetch, until the function is called that it returns.
-func (a *Agent) enter(id uint64, cancel context.CancelFunc) (leave func()) {
+// registerFetch lets Cancel end a fetch, until deregister is called.
+func (a *Agent) registerFetch(id uint64, cancel context.CancelFunc) (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.Index(a.forsaken[:], id); i >= 0 {
-		a.forsaken[i] = 0
+	if i := slices.Index(a.cancelled[:], id); i >= 0 {
+		a.cancelled[i] = 0
 		cancel()
 	}
 	a.fetching[id] = cancel
@@ -78,8 +79,8 @@ func (a *Agent) enter(id uint64, cancel context.CancelFunc) (leave func()) {
 	}
 }
 
-// Cancel ends a fetch: it returns soon, with an error, and the producer hears that nothing is
-// needed any more. One that has not begun ends as it begins.
+// Cancel ends a fetch: Fetch returns soon, with an error, and tells the producer to release its
+// blocks. A fetch that has not begun fails when it begins.
 func (a *Agent) Cancel(id uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,26 +88,26 @@ func (a *Agent) Cancel(id uint64) {
 		cancel()
 		return
 	}
-	a.forsaken[a.lost] = id
-	a.lost = (a.lost + 1) % len(a.forsaken)
+	a.cancelled[a.oldest] = id
+	a.oldest = (a.oldest + 1) % len(a.cancelled)
 }
 
-// goodbye bounds the word to a producer that is not read from any more.
-const goodbye = 5 * time.Second
+// doneTimeout bounds the message to a producer after a fetch was cancelled.
+const doneTimeout = 5 * time.Second
 
-// giveUp tells the producer that this rank needs nothing any more.
-func (a *Agent) giveUp(ctx context.Context, f *Fetch) {
-	ctx, cancel := context.WithTimeout(ctx, goodbye)
+// sendDone tells the producer that this rank needs no blocks.
+func (a *Agent) sendDone(ctx context.Context, f *Fetch) {
+	ctx, cancel := context.WithTimeout(ctx, doneTimeout)
 	defer cancel()
 	p, err := a.dial(ctx, f.From)
 	if err != nil {
-		return // it gives the blocks up in its own time
+		return // the producer releases the blocks after its own timeout
 	}
 	defer p.close()
-	_, _ = p.ask(a.handed(f))
+	_, _ = p.call(a.doneRequest(f))
 }
 
-// attempt is Fetch without an end from outside.
+// attempt is Fetch without cancellation.
 func (a *Agent) attempt(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	err = a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
 	if err != nil {
@@ -120,21 +121,22 @@ func (a *Agent) attempt(ctx context.Context, f *Fetch) (moved Moved, err error) 
 	if len(f.Blocks) > 0 {
 		err = a.fetch(ctx, f, first, &moved)
 	}
-	_, doneErr := first.ask(a.handed(f))
+	_, doneErr := first.call(a.doneRequest(f))
 	if err == nil && len(f.Blocks) == 0 {
 		err = doneErr
 	}
 	return moved, err
 }
 
-// handed is what this rank says when it has what it needs.
-func (a *Agent) handed(f *Fetch) *ask {
-	return &ask{Op: "done", Secret: f.Secret, Rank: a.opt.Rank, Ranks: a.opt.Shape.Layout.World()}
+// doneRequest returns the message that this rank needs no more blocks.
+func (a *Agent) doneRequest(f *Fetch) *request {
+	return &request{Op: "done", Secret: f.Secret, Rank: a.opt.Rank,
+		Ranks: a.opt.Shape.Layout.World()}
 }
 
-// fetch reads from every rank that has some of this one's part.
+// fetch reads from every rank that has a part of this rank's blocks.
 func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) error {
-	about, err := first.ask(&ask{Op: "describe", Secret: f.Secret})
+	about, err := first.call(&request{Op: "describe", Secret: f.Secret})
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) 
 
 // readFrom reads a part into the cache.
 func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
-	about, err := from.ask(&ask{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p,
+	about, err := from.call(&request{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p,
 		First: f.First,
 		Count: len(f.Blocks)})
 	if err != nil {
@@ -201,14 +203,14 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
 type peer struct {
 	c net.Conn
 	r *bufio.Reader
-	// memory is what blocks go through; nil when they come over the connection.
+	// memory carries the blocks; nil when they come over the connection.
 	memory *segment
-	// stop ends the watch of the context that ends the connection.
+	// stop detaches the connection from the context that closes it.
 	stop func() bool
 }
 
-// dial connects to an agent, of this host by shared memory when that is to be had. The connection
-// ends with ctx.
+// dial connects to an agent, through shared memory where both are on this host and it can be
+// passed. The connection ends with ctx.
 func (a *Agent) dial(ctx context.Context, at Address) (*peer, error) {
 	config := handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint})
 	if at.Local != "" && a.local != nil {
@@ -238,13 +240,13 @@ func (p *peer) close() {
 	}
 }
 
-// ask asks for something and returns the answer; an error in it is an error here.
-func (p *peer) ask(q *ask) (*answer, error) {
-	if err := put(p.c, q); err != nil {
+// call sends a request and returns its answer; an answer with an error is an error.
+func (p *peer) call(q *request) (*answer, error) {
+	if err := writeMessage(p.c, q); err != nil {
 		return nil, err
 	}
 	var r answer
-	if err := take(p.r, maxAnswer, &r); err != nil {
+	if err := readMessage(p.r, maxAnswer, &r); err != nil {
 		return nil, err
 	}
 	if r.Error != "" {

@@ -48,8 +48,8 @@ func bulky() Shape {
 }
 
 // bulkyHold is all of them.
-func bulkyHold() Hold {
-	h := Hold{Secret: Secret{7}, Digest: Digest{1}}
+func bulkyHold() Pin {
+	h := Pin{Secret: Secret{7}, Digest: Digest{1}}
 	for i := range bulkyBlocks {
 		h.Blocks = append(h.Blocks, uint32(i))
 	}
@@ -77,8 +77,8 @@ func child(job string) error {
 			Digest: h.Digest, Timeout: time.Hour})
 		return fmt.Errorf("the fetch has ended: %v", err)
 	}
-	a.Know([]Address{a.Address()})
-	if err := a.Hold(h); err != nil {
+	a.SetRanks([]Address{a.Address()})
+	if err := a.Pin(h); err != nil {
 		return err
 	}
 	text, err := json.Marshal(a.Address())
@@ -158,7 +158,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(own.Close)
-		own.Know([]Address{way(own.Address())})
+		own.SetRanks([]Address{way(own.Address())})
 
 		producer, says := startChild(t, "hold")
 		var from Address
@@ -182,7 +182,7 @@ func TestKilled(t *testing.T) {
 		}
 		eventually(t, left)
 
-		if err := own.Hold(h); err != nil {
+		if err := own.Pin(h); err != nil {
 			t.Fatal(err)
 		}
 		text, err := json.Marshal(way(own.Address()))
@@ -196,12 +196,12 @@ func TestKilled(t *testing.T) {
 		eventually(t, func() error {
 			own.mu.Lock()
 			defer own.mu.Unlock()
-			if n := len(own.holds[nameOf(h.Secret)].readers); n > 0 {
+			if n := len(own.pins[nameOf(h.Secret)].readers); n > 0 {
 				return fmt.Errorf("%d read on", n)
 			}
 			return nil
 		})
-		own.Free(h.Secret)
+		own.Release(h.Secret)
 		eventually(t, left)
 	}
 }
@@ -234,7 +234,7 @@ func TestCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(a.Close)
-			a.Know([]Address{a.Address()})
+			a.SetRanks([]Address{a.Address()})
 			return a
 		}
 		stuck := &slow{flat: newFlat(&s, bulkyBlocks), half: make(chan struct{}),
@@ -243,7 +243,7 @@ func TestCancel(t *testing.T) {
 		for i, early := range []bool{true, false} {
 			h := bulkyHold()
 			h.Secret = NewSecret()
-			if err := from.Hold(h); err != nil {
+			if err := from.Pin(h); err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan error, 1)
@@ -265,13 +265,13 @@ func TestCancel(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("all has come")
 			}
-			if !from.Handed(context.Background(), h.Secret) {
+			if !from.AwaitFetched(context.Background(), h.Secret) {
 				t.Error("the producer does not know")
 			}
 			if !early {
 				close(stuck.gate)
 			}
-			from.Free(h.Secret)
+			from.Release(h.Secret)
 		}
 		to.Cancel(2) // is over
 		to.mu.Lock()

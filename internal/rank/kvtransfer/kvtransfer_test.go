@@ -99,17 +99,17 @@ func newGroup(t *testing.T, s Shape) *group {
 		addresses = append(addresses, a.Address())
 	}
 	for _, a := range g.agents {
-		a.Know(addresses)
+		a.SetRanks(addresses)
 	}
 	return g
 }
 
 // hold has all ranks hand out blocks that hold what is known of them.
-func (g *group) hold(t *testing.T, h Hold) {
+func (g *group) hold(t *testing.T, h Pin) {
 	t.Helper()
 	for i, a := range g.agents {
 		g.rams[i].each(h.Blocks, func(name string, b []byte) { copy(b, content(name, len(b))) })
-		if err := a.Hold(h); err != nil {
+		if err := a.Pin(h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func shape(tp, pp int) Shape {
 			3}[:pp-1]}
 }
 
-func (g *group) fetch(from *group, h Hold, blocks []uint32) error {
+func (g *group) fetch(from *group, h Pin, blocks []uint32) error {
 	for _, a := range g.agents {
 		if _, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret,
 			From:   from.agents[0].Address(),
@@ -148,7 +148,7 @@ func TestLayouts(t *testing.T) {
 	}
 	for i, from := range all {
 		for j, to := range all {
-			h := Hold{Secret: NewSecret(), Blocks: []uint32{3, 60, 7}, Digest: Digest{1}, Plan: 5}
+			h := Pin{Secret: NewSecret(), Blocks: []uint32{3, 60, 7}, Digest: Digest{1}, Plan: 5}
 			from.hold(t, h)
 			blocks := []uint32{uint32(10 + i), 2}
 			if err := to.fetch(from, h, blocks); err != nil {
@@ -168,11 +168,11 @@ func TestLayouts(t *testing.T) {
 					t.Fatal("nothing was looked at")
 				}
 			}
-			if !from.agents[0].Handed(context.Background(), h.Secret) {
+			if !from.agents[0].AwaitFetched(context.Background(), h.Secret) {
 				t.Errorf("%d to %d: not handed over", i, j)
 			}
 			for _, a := range from.agents {
-				a.Free(h.Secret)
+				a.Release(h.Secret)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func TestLayouts(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	from, to := newGroup(t, shape(2, 1)), newGroup(t, shape(1, 1))
-	h := Hold{Secret: NewSecret(), Blocks: []uint32{1, 2}, Digest: Digest{1}, Plan: 5}
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{1, 2}, Digest: Digest{1}, Plan: 5}
 	from.hold(t, h)
 	good := Fetch{Secret: h.Secret, From: from.agents[0].Address(), Blocks: []uint32{8, 9},
 		Digest: h.Digest, Plan: 5, Timeout: 3 * time.Second}
@@ -225,12 +225,12 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if from.agents[1].Hold(Hold{Blocks: []uint32{64}}) == nil {
+	if from.agents[1].Pin(Pin{Blocks: []uint32{64}}) == nil {
 		t.Error("holds a block that is not there")
 	}
 	for _, a := range from.agents {
-		a.Free(h.Secret)
-		a.Free(h.Secret)
+		a.Release(h.Secret)
+		a.Release(h.Secret)
 	}
 	good.Timeout = time.Minute
 	began := time.Now()
@@ -245,7 +245,7 @@ func TestRefused(t *testing.T) {
 func TestHeldLater(t *testing.T) {
 	from, to := newGroup(t, shape(1, 1)), newGroup(t, shape(1, 1))
 	from.agents[0].opt.Early = time.Minute
-	h := Hold{Secret: NewSecret(), Blocks: []uint32{1, 2}, Digest: Digest{1}, Plan: 6}
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{1, 2}, Digest: Digest{1}, Plan: 6}
 	done := make(chan error, 1)
 	go func() { done <- to.fetch(from, h, []uint32{8, 9}) }()
 	from.hold(t, h)
@@ -266,18 +266,18 @@ func TestCut(t *testing.T) {
 	big := shape(1, 1)
 	big.Layers, big.HeadDim = 200, 512
 	for name, end := range map[string]func(a *Agent, s Secret){
-		"freed":  func(a *Agent, s Secret) { a.Free(s) },
+		"freed":  func(a *Agent, s Secret) { a.Release(s) },
 		"closed": func(a *Agent, _ Secret) { a.Close() },
 	} {
 		g := newGroup(t, big)
-		h := Hold{Secret: NewSecret(), Blocks: []uint32{1, 2, 3, 4}, Digest: Digest{1}, Plan: 5}
+		h := Pin{Secret: NewSecret(), Blocks: []uint32{1, 2, 3, 4}, Digest: Digest{1}, Plan: 5}
 		g.hold(t, h)
 		a := g.agents[0]
 		p, err := a.dial(context.Background(), remote(a.Address()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.ask(&ask{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.part,
+		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.part,
 			Count: 4})
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +288,7 @@ func TestCut(t *testing.T) {
 		end(a, h.Secret)
 		a.mu.Lock()
 		readers := 0
-		for _, h := range a.holds {
+		for _, h := range a.pins {
 			readers += len(h.readers)
 		}
 		a.mu.Unlock()
@@ -306,7 +306,7 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 // TestHostile sends an agent what no peer sends: it stays, and serves others.
 func TestHostile(t *testing.T) {
 	g, to := newGroup(t, shape(1, 1)), newGroup(t, shape(2, 1))
-	h := Hold{Secret: NewSecret(), Blocks: []uint32{1}, Digest: Digest{1}, Plan: 5}
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{1}, Digest: Digest{1}, Plan: 5}
 	g.hold(t, h)
 	at := g.agents[0].Address()
 	frame := func(text string) []byte {
@@ -347,7 +347,7 @@ func TestHostile(t *testing.T) {
 		c.CloseWrite()
 		var r answer
 		c.SetReadDeadline(time.Now().Add(time.Minute))
-		if err := take(bufio.NewReader(c), maxAnswer, &r); err == nil && r.Error == "" {
+		if err := readMessage(bufio.NewReader(c), maxAnswer, &r); err == nil && r.Error == "" {
 			t.Errorf("%q is answered with %+v", send, r)
 		}
 		c.Close()
@@ -377,9 +377,9 @@ func TestHostileProducer(t *testing.T) {
 			}
 			go func() {
 				defer c.Close()
-				var q ask
-				if take(c, maxAsk, &q) == nil {
-					_ = put(c, json.RawMessage(<-says))
+				var q request
+				if readMessage(c, maxRequest, &q) == nil {
+					_ = writeMessage(c, json.RawMessage(<-says))
 				}
 			}()
 		}

@@ -22,7 +22,7 @@ import (
 // memory. It has several parts that are filled in turn. The one that fills says over the connection
 // how much is in the next part, the other one when it has copied that out, so whatever ends a
 // connection ends a wait. Neither the memory (memfd) nor the socket has a name in a file system:
-// they are gone with who held them.
+// both vanish with the processes that hold them.
 
 // localParts are the parts of the memory, of localPart bytes: small enough for the processor's
 // cache, large enough that the words about them cost nothing beside.
@@ -89,9 +89,9 @@ func newSegment() (*segment, error) {
 	return s, nil
 }
 
-// takeSegment maps memory that a peer has passed. It is refused when the peer could shrink it,
-// which would end who writes to it.
-func takeSegment(fd int) (*segment, error) {
+// mapSegment maps memory that a peer has passed. It rejects memory that is not sealed against
+// shrinking: a peer that truncates it would kill this process with SIGBUS.
+func mapSegment(fd int) (*segment, error) {
 	s := &segment{file: os.NewFile(uintptr(fd), "eagleray-kv")}
 	seals, err := unix.FcntlInt(s.file.Fd(), unix.F_GET_SEALS, 0)
 	if err == nil && seals&segmentSeals != segmentSeals {
@@ -164,7 +164,7 @@ func dialLocal(ctx context.Context, name string, config *tls.Config) (net.Conn, 
 	return t, s, nil
 }
 
-// acceptLocal takes the memory of who has connected.
+// acceptLocal receives and maps the memory of the peer that has connected.
 func acceptLocal(c *net.UnixConn) (*segment, error) {
 	c.SetDeadline(time.Now().Add(localPatience))
 	one, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
@@ -188,7 +188,7 @@ func acceptLocal(c *net.UnixConn) (*segment, error) {
 		}
 		return nil, fmt.Errorf("%d descriptors were passed", len(fds))
 	}
-	return takeSegment(fds[0])
+	return mapSegment(fds[0])
 }
 
 // filler is an io.Writer into the memory of a local connection.
@@ -197,7 +197,7 @@ type filler struct {
 	c net.Conn
 	// turn is the number of the part that is filled, from 0, used what is in it; taken is how many
 	// parts the reader has copied out.
-	turn, used, taken int
+	turn, used, copied int
 	// waits is called before a wait for the reader.
 	waits func()
 }
@@ -217,7 +217,7 @@ func (f *filler) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// pass hands the part over, and waits until the next one is free.
+// pass announces the filled part, and waits until the next one is free.
 func (f *filler) pass() error {
 	if f.used == 0 {
 		return nil
@@ -233,18 +233,18 @@ func (f *filler) pass() error {
 // await returns when the reader has copied out so many parts.
 func (f *filler) await(parts int) error {
 	var word [localParts]byte
-	for f.taken < parts {
+	for f.copied < parts {
 		f.waits()
-		n, err := f.c.Read(word[:min(parts-f.taken, localParts)])
-		f.taken += n
-		if err != nil && f.taken < parts {
+		n, err := f.c.Read(word[:min(parts-f.copied, localParts)])
+		f.copied += n
+		if err != nil && f.copied < parts {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish hands over what is left, and returns when the reader has it all.
+// finish passes the last part, and returns when the reader has copied out all parts.
 func (f *filler) finish() error {
 	if err := f.pass(); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (f *filler) finish() error {
 	return f.await(f.turn)
 }
 
-// drainer is an io.Reader of what a filler at the other end writes.
+// drainer is an io.Reader of the bytes that a filler at the other end writes.
 type drainer struct {
 	*segment
 	c io.Writer

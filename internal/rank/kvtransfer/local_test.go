@@ -48,7 +48,7 @@ func TestWays(t *testing.T) {
 		"no agent's socket": {to.agents[0], "/run/dbus/system_bus_socket", false},
 		"without memory":    {one, from.agents[0].Address().Local, false},
 	} {
-		h := Hold{Secret: NewSecret(), Blocks: []uint32{3, 60, 7, 1, 2, 4, 5, 6}, Digest: Digest{1},
+		h := Pin{Secret: NewSecret(), Blocks: []uint32{3, 60, 7, 1, 2, 4, 5, 6}, Digest: Digest{1},
 			Plan: 5}
 		from.hold(t, h)
 		at := from.agents[0].Address()
@@ -58,7 +58,7 @@ func TestWays(t *testing.T) {
 		if c.memory {
 			addresses[1] = from.agents[1].Address()
 		}
-		from.agents[0].Know(addresses)
+		from.agents[0].SetRanks(addresses)
 		blocks := []uint32{9, 8, 10, 11, 12, 13, 14, 15}
 		moved, err := c.to.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: at,
 			Blocks: blocks,
@@ -148,7 +148,7 @@ func TestLocalStrangers(t *testing.T) {
 			}
 		}
 	}
-	h := Hold{Secret: NewSecret(), Blocks: []uint32{1}, Digest: Digest{1}, Plan: 5}
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{1}, Digest: Digest{1}, Plan: 5}
 	from.hold(t, h)
 	if err := to.fetch(from, h, []uint32{8}); err != nil {
 		t.Error(err)
@@ -226,7 +226,7 @@ func BenchmarkWays(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(a.Close)
-		a.Know([]Address{a.Address()})
+		a.SetRanks([]Address{a.Address()})
 		return a
 	}
 	from, to := open(), open()
@@ -236,12 +236,12 @@ func BenchmarkWays(b *testing.B) {
 	}{{"memory", from.Address()}, {"link", remote(from.Address())}} {
 		for _, n := range []int{1, len(blocks)} {
 			b.Run(fmt.Sprintf("%s/blocks=%d", c.name, n), func(b *testing.B) {
-				h := Hold{Secret: NewSecret(), Blocks: blocks[:n]}
-				if err := from.Hold(h); err != nil {
+				h := Pin{Secret: NewSecret(), Blocks: blocks[:n]}
+				if err := from.Pin(h); err != nil {
 					b.Fatal(err)
 				}
-				defer from.Free(h.Secret)
-				from.Know([]Address{c.at})
+				defer from.Release(h.Secret)
+				from.SetRanks([]Address{c.at})
 				b.SetBytes(int64(all * n / len(blocks)))
 				for b.Loop() {
 					if _, err := to.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: c.at,

@@ -12,20 +12,20 @@ import (
 // buffered is how many bytes of blocks are gathered for a write, or read at a time.
 const buffered = 256 << 10
 
-// serve answers one peer until it goes, is silent for too long, or asks for what it must not.
-// memory is that of a local connection, nil for another one.
+// serve answers the requests of one peer until it disconnects, is silent for patience, or a request
+// fails. memory is that of a local connection, nil for TCP.
 func (a *Agent) serve(c net.Conn, memory *segment) {
 	r, w := bufio.NewReader(c), bufio.NewWriterSize(c, buffered)
 	for {
-		var q ask
+		var q request
 		c.SetDeadline(time.Now().Add(patience))
-		if err := take(r, maxAsk, &q); err != nil {
+		if err := readMessage(r, maxRequest, &q); err != nil {
 			return // the peer is gone, or a stranger
 		}
 		err := a.answer(c, memory, w, &q)
 		if err != nil {
 			c.SetDeadline(time.Now().Add(patience))
-			_ = put(w, answer{Error: err.Error()})
+			_ = writeMessage(w, answer{Error: err.Error()})
 		}
 		if w.Flush() != nil || err != nil {
 			return
@@ -33,8 +33,8 @@ func (a *Agent) serve(c net.Conn, memory *segment) {
 	}
 }
 
-// answer does what a peer asks for. Its errors go to the peer.
-func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *ask) error {
+// answer serves one request. Its errors go to the peer.
+func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *request) error {
 	h, err := a.find(q.Secret)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *ask) err
 		a.mu.Lock()
 		ranks := a.ranks
 		a.mu.Unlock()
-		return put(w, answer{Shape: &a.opt.Shape, Ranks: ranks})
+		return writeMessage(w, answer{Shape: &a.opt.Shape, Ranks: ranks})
 	case "read":
 		return a.read(c, memory, w, h, q)
 	case "done":
@@ -53,25 +53,25 @@ func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *ask) err
 		}
 		a.mu.Lock()
 		h.ranks[q.Rank] = true
-		if len(h.ranks) >= q.Ranks && !closed(h.handed) {
-			close(h.handed)
+		if len(h.ranks) >= q.Ranks && !closed(h.fetched) {
+			close(h.fetched)
 		}
 		a.mu.Unlock()
-		return put(w, answer{})
+		return writeMessage(w, answer{})
 	}
 	return fmt.Errorf("unknown request %.20q", q.Op)
 }
 
-// find is the transfer of a secret, once it is held and its blocks are computed. What the driver
-// has told its client it has told its ranks too, but perhaps later.
-func (a *Agent) find(s Secret) (*hold, error) {
+// find returns the pin of a secret, once its blocks are computed. It waits for a pin that is not
+// there: the ticket may reach a peer before the driver's call reaches this rank.
+func (a *Agent) find(s Secret) (*pin, error) {
 	ctx, cancel := context.WithTimeout(a.life, a.opt.Early)
 	defer cancel()
 	name := nameOf(s)
-	var h *hold
+	var h *pin
 	if a.await(ctx, func() bool {
-		h = a.holds[name]
-		return h != nil && a.done.Load() >= h.Plan || slices.Contains(a.freed[:], name)
+		h = a.pins[name]
+		return h != nil && a.done.Load() >= h.Plan || slices.Contains(a.released[:], name)
 	}) != nil || h == nil {
 		return nil, fmt.Errorf("the blocks are not held here, or not any more")
 	}
@@ -79,7 +79,7 @@ func (a *Agent) find(s Secret) (*hold, error) {
 }
 
 // read sends the part of blocks that a peer asks for.
-func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *ask) error {
+func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *request) error {
 	own, part := a.part, q.Part
 	size, err := a.opt.Shape.headBytes()
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *a
 			part.Layers, part.Heads, a.opt.Rank, own.Layers, own.Heads)
 	}
 	a.mu.Lock()
-	over := h.over
+	over := h.released
 	if !over {
 		h.readers[c] = true
 	}
@@ -106,12 +106,12 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *a
 	defer func() {
 		a.mu.Lock()
 		delete(h.readers, c)
-		a.wake()
+		a.notify()
 		a.mu.Unlock()
 	}()
 	layers, heads := part.Layers[1]-part.Layers[0], part.Heads[1]-part.Heads[0]
-	bytes := int64(layers) * int64(q.Count) * 2 * int64(heads*size)
-	if err := put(w, answer{Bytes: bytes}); err != nil {
+	if err := writeMessage(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(
+		heads*size)}); err != nil {
 		return err
 	}
 	blocks := h.Blocks[q.First:]

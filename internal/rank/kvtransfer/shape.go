@@ -1,11 +1,11 @@
 // Package kvtransfer moves KV blocks from the ranks of an engine that has computed a prompt to
 // those of another one, which goes on from it (prefill/decode split).
 //
-// Every rank of an engine that takes part has an Agent: it hands out what its driver has told it to
-// hold, and fetches for its own driver what others hold. A rank reads from every rank that has a
-// part of its layers and heads, so the two engines may be divided in different ways. What is read
-// is named by a secret that the producer's driver has made for one request and given to its client
-// (Ticket): who does not know it learns nothing. Connections are TCP with TLS 1.3; the certificate
+// Every rank of an engine that takes part has an Agent: it serves the blocks that its driver has
+// pinned, and fetches blocks that other engines have pinned. A rank reads from every rank that has
+// a part of its layers and heads, so the two engines may be divided in different ways. A transfer
+// is named by a secret that the producer's driver makes for one request and gives to its client
+// (Ticket): an agent serves no block without it. Connections are TCP with TLS 1.3; the certificate
 // of the first one is named by the ticket, those of the others by the first. Two ranks of one host
 // speak TLS over a local socket, and the bytes of blocks go through memory that they share.
 //
@@ -26,7 +26,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 )
 
-// Shape is what an engine's KV cache holds, and which of its ranks has which part of it.
+// Shape describes the KV cache of an engine, and which rank has which part of it.
 type Shape struct {
 	// Model names the weights.
 	Model string `json:"model"`
@@ -49,7 +49,7 @@ type Part struct {
 	Heads  [2]int `json:"heads"`
 }
 
-// IncompatibleError says why blocks of one engine mean nothing to another one.
+// IncompatibleError says why an engine cannot use the blocks of another one.
 type IncompatibleError struct {
 	// What differs, and both values.
 	What, Theirs, Ours string
@@ -59,8 +59,8 @@ func (e *IncompatibleError) Error() string {
 	return fmt.Sprintf("the other engine's %s is %s, this one's %s", e.What, e.Theirs, e.Ours)
 }
 
-// check returns an *IncompatibleError that names the first thing in which engines differ that
-// exchange blocks, but for their layouts.
+// check returns an *IncompatibleError that names the first difference of two shapes other than
+// their layouts.
 func (s *Shape) check(theirs *Shape) error {
 	for _, c := range []struct {
 		what         string
@@ -81,7 +81,7 @@ func (s *Shape) check(theirs *Shape) error {
 	return nil
 }
 
-// maxRanks bounds a layout that comes from elsewhere, and each of its sizes.
+// maxRanks bounds a layout that a peer sends, and each of its sizes.
 const maxRanks = 4096
 
 // sound refuses a layout that does not divide the shape.
@@ -103,7 +103,7 @@ func (s *Shape) sound() error {
 	return nil
 }
 
-// Part is what a rank has.
+// Part returns the part of a rank.
 func (s *Shape) Part(rank int) Part {
 	l := s.Layout.Sizes()
 	at := l.Place(rank)
@@ -120,8 +120,8 @@ type piece struct {
 	Part
 }
 
-// cover is who has what of a part: every head of every layer once. Of several ranks with the same
-// it takes the first.
+// cover divides a part among the ranks that have it: every head of every layer once, from the first
+// rank that has it.
 func (s *Shape) cover(p Part) ([]piece, error) {
 	l := s.Layout.Sizes()
 	var all []piece

@@ -11,17 +11,17 @@ import (
 	"net"
 )
 
-// Secret is what names a transfer to who may read it.
+// Secret authorises one transfer; its hash is the transfer's public name.
 type Secret [32]byte
 
-// NewSecret returns one from the system's random source.
+// NewSecret returns a secret from the system's random source.
 func NewSecret() Secret {
 	var s Secret
 	rand.Read(s[:])
 	return s
 }
 
-// Name is a name of the transfer that gives nothing away.
+// Name returns the public name of the transfer, for logs.
 func (s Secret) Name() string {
 	h := sha256.Sum256(s[:])
 	return hex.EncodeToString(h[:8])
@@ -64,21 +64,22 @@ type Address struct {
 	Local string `json:"local,omitempty"`
 }
 
-// Loopback says that only this host can be there.
+// Loopback reports whether the address is one of this host only.
 func (a Address) Loopback() bool {
 	ip := net.ParseIP(a.Host)
 	return ip != nil && ip.IsLoopback()
 }
 
-// Ticket is what the client of a prefill gets, and gives to the engine that is to go on: vLLM's
-// kv_transfer_params, with vLLM's names where it has them.
+// Ticket tells a decoding engine where to fetch the blocks of a prompt. The client of a prefill
+// receives it and sends it on. It is vLLM's kv_transfer_params, with vLLM's names where it has
+// them.
 type Ticket struct {
 	DoRemotePrefill bool `json:"do_remote_prefill"`
 	DoRemoteDecode  bool `json:"do_remote_decode"`
 	// EngineID names the producer, RequestID the transfer in logs.
 	EngineID  string `json:"remote_engine_id"`
 	RequestID string `json:"remote_request_id"`
-	// BlockIDs are the producer's blocks, for people: its ranks know them.
+	// BlockIDs are the producer's blocks, for people: no program reads them.
 	BlockIDs []uint32 `json:"remote_block_ids"`
 	// Tokens is how many leading tokens of the prompt are in them.
 	Tokens int `json:"remote_num_tokens"`
@@ -100,7 +101,7 @@ func (t *Ticket) Address() Address { return Address{t.Host, t.Port, t.Fingerprin
 // SealBy seals the ticket.
 func (t *Ticket) SealBy(token []byte) { t.Seal = t.seal(token) }
 
-// SealedBy says whether the ticket is as an engine that knows the token has sealed it.
+// SealedBy reports whether an engine with the token sealed the ticket as it is.
 func (t *Ticket) SealedBy(token []byte) bool {
 	want := t.seal(token)
 	return subtle.ConstantTimeCompare(want[:], t.Seal[:]) == 1

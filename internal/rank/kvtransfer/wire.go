@@ -9,12 +9,12 @@ import (
 
 // Bounds of messages in bytes. An answer lists the ranks of an engine.
 const (
-	maxAsk    = 4 << 10
-	maxAnswer = 1 << 20
+	maxRequest = 4 << 10
+	maxAnswer  = 1 << 20
 )
 
-// ask is what a peer asks an agent for.
-type ask struct {
+// request is a message of a peer to an agent.
+type request struct {
 	Op     string `json:"op"`
 	Secret Secret `json:"secret"`
 	// Digest is the contents that the peer expects up to the last of the blocks that it reads.
@@ -23,12 +23,12 @@ type ask struct {
 	Part
 	First int `json:"first"`
 	Count int `json:"count"`
-	// Rank of Ranks is the peer's, which has what it needs.
+	// Rank of Ranks is the rank of the peer that is done.
 	Rank  int `json:"rank"`
 	Ranks int `json:"ranks"`
 }
 
-// answer is what the agent says to it; Error is "" when it does as it is asked.
+// answer is the agent's reply; Error is "" when the request is served.
 type answer struct {
 	Error string    `json:"error,omitempty"`
 	Shape *Shape    `json:"shape,omitempty"`
@@ -37,8 +37,8 @@ type answer struct {
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
-// put writes a message after its length.
-func put(w io.Writer, message any) error {
+// writeMessage writes a message after its length.
+func writeMessage(w io.Writer, message any) error {
 	text, err := json.Marshal(message)
 	if err != nil {
 		return err
@@ -47,8 +47,8 @@ func put(w io.Writer, message any) error {
 	return err
 }
 
-// take reads a message of at most so many bytes.
-func take(r io.Reader, most int, message any) error {
+// readMessage reads a message of at most so many bytes.
+func readMessage(r io.Reader, most int, message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err

@@ -300,7 +300,7 @@ func (r *Runner) build(p *step.Plan) error {
 			s.table = append(s.table, int32(block))
 		}
 		blocks = blocks[n:]
-		if err := r.takeLast(row, s); err != nil {
+		if err := r.appendLast(row, s); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		if err := r.addRows(row, int32(i), s); err != nil {
@@ -313,9 +313,9 @@ func (r *Runner) build(p *step.Plan) error {
 	return nil
 }
 
-// takeLast appends the token at the row's last position to those of the request, unless it came
+// appendLast appends the token at the row's last position to those of the request, unless it came
 // with them.
-func (r *Runner) takeLast(row *step.Row, s *slot) error {
+func (r *Runner) appendLast(row *step.Row, s *slot) error {
 	token, known := row.Last, true
 	switch row.Source {
 	case step.FromRequest:

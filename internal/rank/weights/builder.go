@@ -29,18 +29,18 @@ type Piece struct {
 	Offset []int
 	// CRC is the CRC-32 (IEEE) of its bytes, row by row, if it is known beforehand.
 	CRC *uint32
-	// Position is where the piece lies in memory that is handed over.
+	// Position is where the piece lies in adopted memory.
 	Position int64
 }
 
-// Builder takes in new weights. Its memory is that of the model, whatever is sent to it. One
+// Builder receives new weights. Its memory is that of the model, however many bytes it is sent. One
 // goroutine at a time uses it.
 type Builder struct {
 	id       string
 	expected map[string]*incoming
 	own      memory
 	adopted  []memory
-	// spare is where own is from, and goes.
+	// spare lends own, and receives it back.
 	spare *Spare
 }
 
@@ -76,7 +76,7 @@ func NewBuilder(specs []checkpoint.Spec, spare *Spare) (*Builder, error) {
 	for i, s := range specs {
 		b.expected[s.Name] = &incoming{Spec: s, offset: offsets[i]}
 	}
-	own, err := spare.take(b.id, size)
+	own, err := spare.acquire(b.id, size)
 	if err != nil {
 		return nil, err
 	}
@@ -104,16 +104,16 @@ func elements(shape []int) int64 {
 	return n
 }
 
-// Close gives back what the builder still has.
+// Close frees the memory that the builder still owns.
 func (b *Builder) Close() {
 	if b.own.file != nil {
-		b.spare.give(b.own)
+		b.spare.release(b.own)
 	}
 	closeAll(b.adopted)
 	b.own, b.adopted = memory{}, nil
 }
 
-// MismatchError lists how weights differ from what the model has.
+// MismatchError lists the differences between weights and the model's tensors.
 type MismatchError struct {
 	// First are the first ten differences, Count how many there are.
 	First []string
@@ -237,7 +237,7 @@ func (b box) overlaps(o box) bool {
 // ErrChecksum is wrapped by the error about a tensor whose bytes are not those that were sent.
 var ErrChecksum = errors.New("wrong checksum")
 
-// Receive takes in the bytes of a piece that Check has passed, and returns their CRC-32. An error
+// Receive reads the bytes of a piece that Check has passed, and returns their CRC-32. An error
 // leaves the piece undone.
 func (b *Builder) Receive(r io.Reader, p *Piece) (uint32, error) {
 	t := b.find(p.Name)
@@ -325,11 +325,11 @@ func (p *Piece) runs(shape []int, f func(at, n int64) error) error {
 	}
 }
 
-// seals are what memory that is handed over must have: it cannot be changed any more.
+// seals are required of adopted memory: no process can change it any more.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK
 
-// Adopt takes in pieces that Check has passed and that lie in memory of another process, which has
-// sealed it. Whole tensors stay where they are. The file is the builder's from then on.
+// Adopt adds pieces that Check has passed and that lie in sealed memory of another process. Whole
+// tensors are not copied. The builder then owns the file.
 func (b *Builder) Adopt(f *os.File, pieces []Piece) error {
 	m := memory{file: f}
 	keep := false
@@ -393,7 +393,7 @@ func (b *Builder) Adopt(f *os.File, pieces []Piece) error {
 	return nil
 }
 
-// Load takes in the tensors of files. To overwrite these later changes nothing here.
+// Load copies the tensors of files. A later write to the files changes nothing here.
 func (b *Builder) Load(c *checkpoint.Checkpoint, pieces []Piece) error {
 	err := each(len(pieces), func(i int) error {
 		t, err := c.Tensor(pieces[i].Name)
@@ -438,8 +438,8 @@ func each(n int, f func(i int) error) error {
 	return nil
 }
 
-// Finish is the update of all that came. Every tensor of the model must have come: those that have
-// not are listed in a *MismatchError. The builder's memory is the update's from then on.
+// Finish returns the update of all pieces, which then owns the builder's memory. A *MismatchError
+// lists the tensors of the model that are missing.
 func (b *Builder) Finish() (*Update, error) {
 	var bad MismatchError
 	names := make([]string, 0, len(b.expected))

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Opened is what a rank answers that was told of an update.
+// Opened is a rank's answer to an update.
 type Opened struct {
 	// Has says that the rank has it, or can map it.
 	Has bool `json:"has"`
@@ -19,9 +19,9 @@ type Opened struct {
 	Segments []Segment `json:"segments,omitempty"`
 }
 
-// Here is the Opened.Host of this process: a boot of a machine, what it sees of processes, and its
+// HostID returns the Opened.Host of this process: its machine's boot id, its PID namespace and its
 // user.
-var Here = sync.OnceValue(func() string {
+var HostID = sync.OnceValue(func() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, err2 := os.Readlink("/proc/self/ns/pid")
 	if err != nil || err2 != nil {
@@ -30,21 +30,22 @@ var Here = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), space, os.Getuid())
 })
 
-// copies are those of an update on hosts other than the driver's. Engines share them: what the
-// ranks of one were sent those of others map.
+// copies are the copies of an update on hosts other than the driver's. Engines share them: ranks of
+// one engine map the copy that was sent to ranks of another.
 type copies struct {
 	mu    sync.Mutex
 	hosts map[string]*site
 }
 
-// site is a host.
+// site has the copies on one host.
 type site struct {
-	// there are the segments of ranks that have the update, the newest last; offers counts them
-	// all.
-	there  [][]Segment
-	offers int
-	// coming is closed when the engine that has claimed the host has ended, nil while none has.
-	coming chan struct{}
+	// segments lists the segments of ranks that have the update, the newest last; added counts all
+	// that were ever added.
+	segments [][]Segment
+	added    int
+	// copying is closed when the engine that copies to the host ends its copy; nil while none
+	// copies.
+	copying chan struct{}
 }
 
 func (c *copies) at(host string) *site {
@@ -56,58 +57,59 @@ func (c *copies) at(host string) *site {
 	return s
 }
 
-// Copies lists where ranks have the update, and how much is known of each host: see Claim.
+// Copies lists the segments of ranks that have the update, and the number of copies added on each
+// host, for BeginCopy.
 func (u *Update) Copies() (all [][]Segment, known map[string]int) {
 	u.copies.mu.Lock()
 	defer u.copies.mu.Unlock()
 	known = map[string]int{}
 	for host, s := range u.copies.hosts {
-		all = append(all, s.there...)
-		known[host] = s.offers
+		all = append(all, s.segments...)
+		known[host] = s.added
 	}
 	return all, known
 }
 
-// Offer takes note that a rank has the update.
-func (u *Update) Offer(o *Opened) {
+// AddCopy records the segments of a rank that has the update.
+func (u *Update) AddCopy(o *Opened) {
 	if !o.Has || len(o.Segments) == 0 {
 		return
 	}
 	u.copies.mu.Lock()
 	defer u.copies.mu.Unlock()
 	s := u.copies.at(o.Host)
-	if slices.ContainsFunc(s.there, func(t []Segment) bool { return slices.Equal(t, o.Segments) }) {
+	same := func(t []Segment) bool { return slices.Equal(t, o.Segments) }
+	if slices.ContainsFunc(s.segments, same) {
 		return
 	}
-	s.offers++
-	s.there = append(s.there, o.Segments)
+	s.added++
+	s.segments = append(s.segments, o.Segments)
 }
 
-// Claim is for who wants to send the update to a host, because none of the copies there can be
-// mapped of which so much was known. When there are others by now, or it is just being sent there,
-// wait is closed when that is worth another look; else wait is nil, and the caller must Release the
-// host.
-func (u *Update) Claim(host string, known int) (wait <-chan struct{}) {
+// BeginCopy reserves a host for the caller to send the update to, when none of the known copies
+// there can be mapped. A nil wait grants it; the caller must call EndCopy. Otherwise other copies
+// were added, or another engine is sending one: the caller tries those once wait is closed.
+func (u *Update) BeginCopy(host string, known int) (wait <-chan struct{}) {
 	u.copies.mu.Lock()
 	defer u.copies.mu.Unlock()
 	s := u.copies.at(host)
-	if s.coming != nil {
-		return s.coming
+	if s.copying != nil {
+		return s.copying
 	}
 	c := make(chan struct{})
-	if s.offers != known {
+	if s.added != known {
 		close(c)
 		return c
 	}
-	s.coming, s.there = c, nil
+	s.copying, s.segments = c, nil
 	return nil
 }
 
-// Release ends a Claim. What came of it was offered before.
-func (u *Update) Release(host string) {
+// EndCopy releases the host that BeginCopy reserved. The caller has added its copies before.
+func (u *Update) EndCopy(host string) {
 	u.copies.mu.Lock()
 	defer u.copies.mu.Unlock()
 	s := u.copies.at(host)
-	close(s.coming)
-	s.coming = nil
+	close(s.copying)
+	s.copying = nil
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
-// Spare keeps the memory of one update that is not used any more for the next one: the system takes
-// longer to find memory than bytes take to come into it. The zero Spare is empty. Its methods are
-// safe for concurrent use.
+// Spare keeps the memory of a retired update for the next one: faulting in fresh memory takes
+// longer than receiving the bytes. The zero Spare is empty. Its methods are safe for concurrent
+// use.
 type Spare struct {
 	mu   sync.Mutex
-	kept []memory
+	free []memory
 }
 
-// take returns memory of each size: what is kept, or new one.
-func (s *Spare) take(id string, sizes ...int64) (list []memory, err error) {
+// acquire returns memory of each size, free or new.
+func (s *Spare) acquire(id string, sizes ...int64) (list []memory, err error) {
 	s.mu.Lock()
-	kept := s.kept
-	s.kept = nil
+	kept := s.free
+	s.free = nil
 	s.mu.Unlock()
 	for _, size := range sizes {
 		i := slices.IndexFunc(kept, func(m memory) bool { return int64(len(m.data)) == size })
@@ -42,12 +42,12 @@ func (s *Spare) take(id string, sizes ...int64) (list []memory, err error) {
 	return list, nil
 }
 
-// give keeps memory, unless there is some already.
-func (s *Spare) give(list ...memory) {
+// release keeps memory for the next update, unless some is free already.
+func (s *Spare) release(list ...memory) {
 	s.mu.Lock()
-	full := len(s.kept) > 0
+	full := len(s.free) > 0
 	if !full {
-		s.kept = list
+		s.free = list
 	}
 	s.mu.Unlock()
 	if full {
@@ -55,24 +55,24 @@ func (s *Spare) give(list ...memory) {
 	}
 }
 
-// Drop gives what is kept back to the system.
+// Drop returns the free memory to the system.
 func (s *Spare) Drop() {
 	s.mu.Lock()
-	kept := s.kept
-	s.kept = nil
+	kept := s.free
+	s.free = nil
 	s.mu.Unlock()
 	closeAll(kept)
 }
 
-// Room says which ranks are to have memory ready for updates that they are sent, and how much that
-// is.
+// Room lists the ranks that reserve memory for updates that they are sent, and the tensors that it
+// must hold.
 type Room struct {
 	Ranks []int             `json:"ranks"`
 	Specs []checkpoint.Spec `json:"specs"`
 	DType string            `json:"dtype"`
 }
 
-// Reserve has the system find the memory now that tensors of a type take. It keeps it.
+// Reserve faults in the memory for tensors of a type, and keeps it.
 func (s *Spare) Reserve(specs []checkpoint.Spec, d checkpoint.DType) error {
 	offsets, size := layOut(specs)
 	return s.reserve(offsets, size, bytesOf(specs, d))
@@ -94,7 +94,7 @@ func bytesOf(specs []checkpoint.Spec, d checkpoint.DType) func(i int) int64 {
 }
 
 func (s *Spare) reserve(offsets []int64, size int64, bytes func(i int) int64) error {
-	m, err := s.take(newID(), size)
+	m, err := s.acquire(newID(), size)
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,6 @@ func (s *Spare) reserve(offsets []int64, size int64, bytes func(i int) int64) er
 		}
 		return nil
 	})
-	s.give(m...)
+	s.release(m...)
 	return err
 }

@@ -16,10 +16,10 @@ func TestSpare(t *testing.T) {
 	if err := spare.Reserve(specs, checkpoint.BF16); err != nil {
 		t.Fatal(err)
 	}
-	if len(spare.kept) != 1 {
+	if len(spare.free) != 1 {
 		t.Fatal("nothing is reserved")
 	}
-	file := spare.kept[0].file
+	file := spare.free[0].file
 	for round, d := range []checkpoint.DType{checkpoint.BF16, checkpoint.F32, checkpoint.F16} {
 		b, err := NewBuilder(specs, &spare)
 		if err != nil {
@@ -75,7 +75,7 @@ func TestSpare(t *testing.T) {
 		other.Close() // one is enough
 	}
 	spare.Drop()
-	if spare.kept != nil {
+	if spare.free != nil {
 		t.Error("something is left")
 	}
 }

@@ -13,22 +13,23 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Staged is an update as a rank has it: the driver's memory, that of another rank of its host, or
-// its own, which Receive fills. On another host than the driver's the tensors lie one after the
-// other (packed), wherever the driver has them: how much memory that takes is known before an
-// update comes.
+// Staged is an update that a rank can load from: in the driver's memory, in that of another rank of
+// its host, or in its own, which Receive fills. On another host than the driver's the tensors lie
+// one after the other (packed), wherever the driver has them: how much memory that takes is known
+// before an update comes.
 type Staged struct {
 	update Update
 	memory []memory
-	// drivers says that the memory is the driver's.
+	// drivers says that the memory belongs to the driver.
 	drivers bool
-	// own says that it is this rank's own, of which done bytes have come; spare is where it goes.
+	// own says that the memory belongs to this rank, which has received done bytes; Close returns
+	// it to spare.
 	own   bool
 	done  int64
 	spare *Spare
 }
 
-// Open maps the memory of an update, or what other ranks have of it, if this process can.
+// Open maps the memory of an update, or a copy of another rank, if this process can.
 func Open(u Update) *Staged {
 	sizes := make([]int64, len(u.Segments))
 	for i := range sizes {
@@ -61,7 +62,7 @@ func pack(count int, size func(i int) int64) (offsets []int64, all int64) {
 	return offsets, all
 }
 
-// openAll maps segments of some sizes where another process has them: nil when it does not.
+// openAll maps the segments of another process: nil when it cannot.
 func openAll(at []Segment, sizes []int64) (list []memory) {
 	if len(at) != len(sizes) {
 		return nil
@@ -77,16 +78,16 @@ func openAll(at []Segment, sizes []int64) (list []memory) {
 	return list
 }
 
-// ID is that of the update.
+// ID returns the update's id.
 func (s *Staged) ID() string { return s.update.ID }
 
-// Complete says that all of the update is there.
+// Complete reports whether all bytes of the update are there.
 func (s *Staged) Complete() bool {
 	return s.memory != nil && (!s.own || s.done == s.update.Bytes())
 }
 
-// Segments are where other ranks of the host find what this one has: nil for the driver's memory,
-// and for what is not complete.
+// Segments returns this rank's memory for other ranks of the host: nil for the driver's memory and
+// for an incomplete update.
 func (s *Staged) Segments() ([]Segment, error) {
 	if s.drivers || !s.Complete() {
 		return nil, nil
@@ -121,11 +122,12 @@ func (g *Segment) open(size int64) (memory, error) {
 	return m, nil
 }
 
-// Make makes memory of its own for the update, of what spare has if it can, where it goes at last.
+// Make allocates this rank's own memory for the update, from spare where it fits. Close returns it
+// to spare.
 func (s *Staged) Make(spare *Spare) error {
 	_, size := s.update.packed()
 	var err error
-	if s.memory, err = spare.take(newID(), size); err != nil {
+	if s.memory, err = spare.acquire(newID(), size); err != nil {
 		return err
 	}
 	s.own, s.spare = true, spare
@@ -133,16 +135,16 @@ func (s *Staged) Make(spare *Spare) error {
 	return err
 }
 
-// Own says that the memory is the process's own.
+// Own reports whether the memory belongs to this process.
 func (s *Staged) Own() bool { return s.own }
 
-// Done is how many bytes have come.
+// Done returns the number of bytes received.
 func (s *Staged) Done() int64 { return s.done }
 
-// patience is how long the other end of a transfer may rest.
+// patience bounds the silence of the other end of a transfer.
 const patience = 30 * time.Second
 
-// Receive takes in what Send sends, from Done on. It calls progress again and again.
+// Receive receives the bytes that Send sends, from Done on. It calls progress after each part.
 func (s *Staged) Receive(c net.Conn, progress func()) error {
 	offsets, _ := s.update.packed()
 	return s.update.walk(s.done, func(tensor int, from, size int64) error {
@@ -157,8 +159,7 @@ func (s *Staged) Receive(c net.Conn, progress func()) error {
 	})
 }
 
-// Send writes the bytes of an update, but for so many at its beginning: those of its tensors, one
-// after the other.
+// Send writes the bytes of an update's tensors, one after the other, from byte from on.
 func (u *Update) Send(c net.Conn, from int64) error {
 	return u.walk(from, func(tensor int, from, size int64) error {
 		if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
@@ -170,8 +171,8 @@ func (u *Update) Send(c net.Conn, from int64) error {
 	})
 }
 
-// walk calls f with what the tensors have, but for so many bytes, in pieces that are soon sent:
-// size bytes of a tensor, by its number.
+// walk calls f with the tensors' bytes from byte from on, in pieces that are short to send: size
+// bytes of a tensor, by its number.
 func (u *Update) walk(from int64, f func(tensor int, from, size int64) error) error {
 	const most = 1 << 20
 	for i := range u.Tensors {
@@ -233,11 +234,11 @@ func (s *Staged) Checkpoint() (*checkpoint.Checkpoint, error) {
 	}), nil
 }
 
-// Close gives back what was not handed over. Memory of its own is kept for another update: other
-// ranks may not compute with it any more.
+// Close frees the memory that no checkpoint owns. This rank's own memory is kept for another
+// update: no other rank may compute with it any more.
 func (s *Staged) Close() {
 	if s.own && s.memory != nil {
-		s.spare.give(s.memory...)
+		s.spare.release(s.memory...)
 	} else {
 		closeAll(s.memory)
 	}

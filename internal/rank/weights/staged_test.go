@@ -97,7 +97,7 @@ func TestReceive(t *testing.T) {
 		}
 		same(t, other, want)
 		same(t, s, want)
-		if len(spare.kept) != 1 {
+		if len(spare.free) != 1 {
 			t.Errorf("round %d: no memory is kept", round)
 		}
 		told.Elsewhere = nil
@@ -124,30 +124,30 @@ func (l *limited) Write(b []byte) (int, error) {
 func TestClaim(t *testing.T) {
 	u, _ := built(t, []checkpoint.Spec{{Name: "a", Shape: []int{3}}})
 	_, known := u.Copies()
-	if u.Claim("h", known["h"]) != nil {
+	if u.BeginCopy("h", known["h"]) != nil {
 		t.Fatal("nobody sends it")
 	}
-	wait := u.Claim("h", known["h"])
-	if wait == nil || u.Claim("other", 0) != nil {
+	wait := u.BeginCopy("h", known["h"])
+	if wait == nil || u.BeginCopy("other", 0) != nil {
 		t.Fatal("who sends it to which host")
 	}
-	u.Release("h") // it has failed
+	u.EndCopy("h") // it has failed
 	<-wait
-	if u.Claim("h", known["h"]) != nil {
+	if u.BeginCopy("h", known["h"]) != nil {
 		t.Fatal("nobody sends it again")
 	}
 	for range 2 {
-		u.Offer(&Opened{Has: true, Host: "h", Segments: []Segment{{PID: 5}}})
+		u.AddCopy(&Opened{Has: true, Host: "h", Segments: []Segment{{PID: 5}}})
 	}
-	u.Offer(&Opened{Has: true, Host: "h"})                     // the driver's
-	u.Offer(&Opened{Host: "h", Segments: []Segment{{PID: 6}}}) // not complete
-	u.Release("h")
-	<-u.Claim("h", known["h"])
+	u.AddCopy(&Opened{Has: true, Host: "h"})                     // the driver's
+	u.AddCopy(&Opened{Host: "h", Segments: []Segment{{PID: 6}}}) // not complete
+	u.EndCopy("h")
+	<-u.BeginCopy("h", known["h"])
 	all, known := u.Copies()
 	if len(all) != 1 || all[0][0].PID != 5 || known["h"] != 1 {
 		t.Errorf("%v, %v", all, known)
 	}
-	if u.Claim("h", known["h"]) != nil {
+	if u.BeginCopy("h", known["h"]) != nil {
 		t.Fatal("it could not be mapped, and is not sent")
 	}
 	if all, _ := u.Copies(); len(all) != 0 {

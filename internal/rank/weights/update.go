@@ -14,22 +14,22 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Update is a whole set of weights: what ranks are told of it, as JSON. The driver's has the
-// memory, too, until it is closed; it is not written to any more.
+// Update describes a whole set of weights, for ranks as JSON. The driver's Update also owns the
+// memory, which nothing writes to, until Close.
 type Update struct {
 	// ID is random: no other update has it.
 	ID string `json:"id"`
 	// Segments are the pieces of memory in which the tensors lie.
 	Segments []Segment `json:"segments"`
 	Tensors  []Tensor  `json:"tensors"`
-	// Elsewhere are the same pieces in memory of ranks of other hosts.
+	// Elsewhere lists copies of the segments in memory of ranks of other hosts.
 	Elsewhere [][]Segment `json:"elsewhere,omitempty"`
 
 	memory []memory
 	digest func() string
-	// copies are those on other hosts.
+	// copies are the copies on other hosts.
 	copies *copies
-	// spare is where the first of it goes.
+	// spare receives the builder's memory at Close.
 	spare *Spare
 }
 
@@ -91,11 +91,11 @@ func (u *Update) View(r Range) []byte {
 	return u.memory[r.Segment].data[r.Offset : r.Offset+r.Size]
 }
 
-// Close gives the driver's memory back, what was not adopted for the next update to be written
-// there: no rank may compute with this one any more.
+// Close frees the driver's memory; what was not adopted is kept for the next update. No rank may
+// compute with this update any more.
 func (u *Update) Close() {
 	if len(u.memory) > 0 {
-		u.spare.give(u.memory[0])
+		u.spare.release(u.memory[0])
 		closeAll(u.memory[1:])
 	}
 	u.memory = nil

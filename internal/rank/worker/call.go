@@ -37,9 +37,9 @@ func methods() map[string]method {
 	handle(m, calls.WeightsRoom, (*worker).weightsRoom)
 	handle(m, calls.WeightsRoomSent, (*worker).weightsRoomSent)
 	handle(m, calls.KVOpen, (*worker).openTransfers)
-	handle(m, calls.KVRanks, (*worker).knowRanks)
-	handleLater(m, calls.KVHold, (*worker).hold)
-	handleLater(m, calls.KVFree, (*worker).free)
+	handle(m, calls.KVRanks, (*worker).setRanks)
+	handleLater(m, calls.KVPin, (*worker).pin)
+	handleLater(m, calls.KVRelease, (*worker).release)
 	handleLater(m, calls.KVFetch, (*worker).fetch)
 	handle(m, calls.KVCancel, (*worker).cancelFetch)
 	return m
@@ -60,8 +60,8 @@ func handle[A, R any](m map[string]method, c rpc.Method[A, R], f func(*worker, A
 	}
 }
 
-// handleLater adds the handler of a call of the agent. What it returns runs in a goroutine of the
-// agent, while the rank goes on with the records that follow, and its result is the answer; nil
+// handleLater adds the handler of a call of the agent. The function that the handler returns runs
+// in a goroutine of the agent, beside the records that follow, and its result is the answer; nil
 // answers at once with the zero result.
 func handleLater[A, R any](m map[string]method, c rpc.Method[A, R],
 	f func(*worker, A) (func(context.Context) R, error)) {
@@ -93,7 +93,7 @@ func handleLater[A, R any](m map[string]method, c rpc.Method[A, R],
 // errLater is returned by a method whose answer comes later, from another goroutine.
 var errLater = errors.New("answered later")
 
-// errExpired is the error of a call whose time was over before the rank came to it.
+// errExpired is the error of a call whose deadline passed before the rank reached it.
 type errExpired struct{ late time.Duration }
 
 func (e *errExpired) Error() string {
@@ -136,7 +136,7 @@ func (w *worker) call(body []byte) error {
 	return w.send(w.out)
 }
 
-// probe says what the rank's clock shows, and what its process may expect of its node.
+// probe returns the rank's clock, its niceness and its instruction set.
 func (w *worker) probe(rpc.None) (calls.Probed, error) {
 	return calls.Probed{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(),
 		ISA: w.rank.isa}, nil

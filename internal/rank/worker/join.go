@@ -9,10 +9,9 @@ import (
 )
 
 // Serve joins the driver that each invitation leads to, and serves it until it asks for shutdown.
-// When a driver goes away, or gives up its group of ranks because of another one, the rank stays
-// with what it has loaded and asks for the next invitation: next waits for it, and says io.EOF when
-// none will come. What comes over cancel, which may be nil, is why this rank must end: the driver
-// is notified before it does.
+// When a driver ends, or another rank's failure ends the group, the rank keeps its loaded model and
+// reads the next invitation: next waits for it, and returns io.EOF when none will come. An error
+// received from cancel, which may be nil, ends this rank, which sends it to the driver first.
 func Serve(next func() (join.Invitation, error), cancel <-chan error) error {
 	var h Host
 	defer h.Close()
@@ -36,11 +35,11 @@ func Serve(next func() (join.Invitation, error), cancel <-chan error) error {
 	}
 }
 
-// join is one group. It says whether the rank may take part in another one.
+// join serves one group. It reports whether the rank may join another one.
 func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err error) {
 	r, err := join.Dial(inv, cancel)
 	if err != nil {
-		// The group of one that has joined others may have failed meanwhile.
+		// The group of a reused rank may have failed meanwhile.
 		return h.rank != nil, err
 	}
 	defer r.Close()

@@ -9,7 +9,7 @@ import (
 )
 
 // null executes plans without a model: see queue.Null. Stages wait for each other as those of a
-// model do: what they hand on is a few bytes.
+// model do: they pass on a few bytes.
 type null struct {
 	queue.Null
 	output bool

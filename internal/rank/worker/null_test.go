@@ -40,11 +40,11 @@ func TestDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step = 10 * time.Millisecond
 		var d device
-		begun := time.Now()
+		started := time.Now()
 		ends := func(want time.Duration) {
 			t.Helper()
 			d.execute(step)
-			if got := time.Since(begun); got != want {
+			if got := time.Since(started); got != want {
 				t.Errorf("ended after %v, want %v", got, want)
 			}
 		}

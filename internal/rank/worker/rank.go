@@ -29,21 +29,22 @@ import (
 	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
-// rank is everything one rank computes with: what it has loaded, and what it is in the group of the
-// moment.
+// rank is the state that a rank computes with: its loaded model, and its place in the current
+// group.
 type rank struct {
-	// init is what it was loaded by.
+	// init is the configuration that it was loaded with.
 	init   queue.Init
 	device *layers.Device
 	config *checkpoint.Config
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
 	group  layers.Group
-	// weights are what it computes with, staging what it may compute with next.
+	// weights are in use, staging is the next update.
 	weights  loaded
 	staging  staging
 	retiring sync.WaitGroup
-	// spare is for the next update that is sent here, room how much that is where it is known.
+	// spare is memory for the next update that is sent here, room the tensors it must hold, if
+	// known.
 	spare       weights.Spare
 	room        *weights.Room
 	cache       *layers.Cache
@@ -52,10 +53,10 @@ type rank struct {
 	output      bool
 	grammars    *grammars.Cache
 	weightBytes int64
-	// done is the last plan that it has executed, trail what the last ones were about.
+	// done is the last executed plan, trail the digests of the last ones.
 	done  uint64
 	trail runner.Trail
-	// agent exchanges blocks with other engines, nil where that was not asked for.
+	// agent exchanges blocks with other engines, nil without --kv-transfer-config.
 	agent *kvtransfer.Agent
 
 	groups join.Groups
@@ -75,7 +76,7 @@ type planRunner interface {
 // progressEvery is how often a load reports how far it is.
 const progressEvery = 200 * time.Millisecond
 
-// newRank loads the rank's shard. On an error whatever was acquired is given back.
+// newRank loads the rank's shard. After an error it has released all it acquired.
 func newRank(init queue.Init, opt Options, st *status.Rank,
 	progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
@@ -89,7 +90,7 @@ func newRank(init queue.Init, opt Options, st *status.Rank,
 	return r, nil
 }
 
-// fits says that a rank, if there is one, is loaded as it would be by the configuration.
+// fits reports whether r is a rank loaded with the same configuration.
 func (r *rank) fits(init queue.Init, opt Options) bool {
 	if r != nil {
 		init.Later = r.init.Later // the driver brings what is missing
@@ -129,7 +130,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	}
 	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
-	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: way{&r.groups.TP},
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: groupRef{&r.groups.TP},
 		OnLayer: func(layer int, waiting bool) {
 			phase := status.Forward
 			if waiting {
@@ -138,7 +139,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 			r.status.Set(phase, uint32(layer))
 		}}
 	if n := init.Layout.Sizes().PCP; n > 1 {
-		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
+		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: groupRef{&r.groups.PCP}}
 	}
 	if init.Later {
 		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
@@ -159,20 +160,22 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	return r.newCache()
 }
 
-// way is a rank's way to others in the group of the moment: layers keep it for longer.
-type way struct{ group *join.Group }
+// groupRef calls the rank's current group. Layers hold it across groups.
+type groupRef struct{ group *join.Group }
 
 // AllReduce implements layers.Comm.
-func (w way) AllReduce(x []float32) error { return (*w.group).AllReduce(x) }
+func (w groupRef) AllReduce(x []float32) error { return (*w.group).AllReduce(x) }
 
 // AllGather implements layers.PrefillComm.
-func (w way) AllGather(dst, x []float32) error { return (*w.group).AllGather(dst, x) }
+func (w groupRef) AllGather(dst, x []float32) error { return (*w.group).AllGather(dst, x) }
 
 // Gather implements both.
-func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather(dst, x, root) }
+func (w groupRef) Gather(dst, x []float32, root int) error {
+	return (*w.group).Gather(dst, x, root)
+}
 
-// enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
-func (r *rank) enter(opt Options) error {
+// join makes a loaded rank a member of a group, without requests; its cache is unchanged.
+func (r *rank) join(opt Options) error {
 	init := r.init
 	if r.device != nil {
 		r.device.Count(r.status.Moved())
@@ -213,13 +216,13 @@ func (r *rank) leave() {
 	r.groups, r.runner = join.Groups{}, nil
 }
 
-// stageOf is the layers that the rank has a share of.
+// stageOf returns the layers that the rank has a share of.
 func stageOf(init queue.Init, cfg *checkpoint.Config) model.Stage {
 	from, to := init.Stages.Range(init.Layout.Place(init.Rank).PP, cfg.Layers)
 	return model.Stage{From: from, To: to}
 }
 
-// modelFolder is the files that the group computes by, wherever this node has them.
+// modelFolder returns the model files that the group loads, wherever this node has them.
 func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	if init.ModelDir == "" {
 		return builtin.Folder(), nil
@@ -229,8 +232,8 @@ func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoi
 	})
 }
 
-// knownFolder is the known files of a folder, or all that it has if none are known. Who started
-// this process may hold them, too: a headless node.
+// knownFolder returns the known files of a folder, or all its files if none are known. The parent
+// process may have pinned them too: a headless node.
 func knownFolder(init queue.Init, path string, files []queue.File,
 	folder func() (checkpoint.Folder, error)) (checkpoint.Folder, error) {
 	if files == nil {
@@ -247,8 +250,8 @@ func knownFolder(init queue.Init, path string, files []queue.File,
 	return checkpoint.Known(path, list, holders, folder), nil
 }
 
-// nodeFolder is the driver's folder where this node has it, else the same snapshot of the Hub in
-// this node's cache.
+// nodeFolder returns the driver's folder where this node has it, else the same snapshot of the Hub
+// in this node's cache.
 func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	_, err := os.Stat(init.ModelDir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -306,27 +309,27 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		return err
 	}
 	if r.weights.checkpoint != nil {
-		if err := r.weights.checkpoint.Settled(); err != nil {
+		if err := r.weights.checkpoint.CheckStable(); err != nil {
 			return err
 		}
 	}
 	return sendErr
 }
 
-// wanted is a source that gives nothing more once progress could not be reported to the driver.
+// wanted is a source that fails once progress could not be reported to the driver.
 type wanted struct {
 	layers.Source
-	gone *error
+	err *error
 }
 
 func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
-	if *w.gone != nil {
-		return checkpoint.Tensor{}, *w.gone
+	if *w.err != nil {
+		return checkpoint.Tensor{}, *w.err
 	}
 	return w.Source.Tensor(name, shape...)
 }
 
-// close gives everything back; it is called once, also after a load that failed half-way.
+// close frees all memory; it is called once, also after a failed load.
 func (r *rank) close() {
 	if r.grammars != nil {
 		r.grammars.Close()

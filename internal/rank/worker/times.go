@@ -7,8 +7,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
-// times are when this rank received, began, executed and answered plans: the first ones since it
-// was asked to record them, as many as list has room for.
+// times records when this rank received, began, executed and answered plans, as many as list has
+// room for.
 type times struct{ list []calls.StepTimes }
 
 // next returns where to write the times of a plan that was just received, nil when they are not

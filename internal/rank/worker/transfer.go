@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-// endTransfers ends the rank's agent, and what is under way: when it has returned nothing reads or
-// writes the cache but steps.
+// endTransfers closes the rank's agent and its transfers. After it has returned only steps read or
+// write the cache.
 func (r *rank) endTransfers() {
 	if r.agent != nil {
 		r.agent.Close()
@@ -43,33 +43,33 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 	return r.agent.Address(), nil
 }
 
-// knowRanks tells the agent where those of all ranks are.
-func (w *worker) knowRanks(ranks []kvtransfer.Address) (none rpc.None, err error) {
+// setRanks passes the addresses of all ranks' agents to this one.
+func (w *worker) setRanks(ranks []kvtransfer.Address) (none rpc.None, err error) {
 	if w.rank.agent == nil {
 		return none, w.noAgent()
 	}
-	w.rank.agent.Know(ranks)
+	w.rank.agent.SetRanks(ranks)
 	return none, nil
 }
 
-// hold hands out blocks. The first rank answers when they have been handed over, or are not any
-// more.
-func (w *worker) hold(h kvtransfer.Hold) (func(context.Context) bool, error) {
+// pin pins blocks for a peer. The first rank answers when the peer has fetched them or they are
+// released.
+func (w *worker) pin(h kvtransfer.Pin) (func(context.Context) bool, error) {
 	a := w.rank.agent
-	if err := a.Hold(h); err != nil || w.opt.Rank > 0 {
+	if err := a.Pin(h); err != nil || w.opt.Rank > 0 {
 		return nil, err
 	}
-	return func(ctx context.Context) bool { return a.Handed(ctx, h.Secret) }, nil
+	return func(ctx context.Context) bool { return a.AwaitFetched(ctx, h.Secret) }, nil
 }
 
-// free ends the hand-out of a transfer, and answers when no other engine reads its blocks.
-func (w *worker) free(s kvtransfer.Secret) (func(context.Context) rpc.None, error) {
+// release unpins the blocks of a transfer, and answers when no other engine reads them.
+func (w *worker) release(s kvtransfer.Secret) (func(context.Context) rpc.None, error) {
 	a := w.rank.agent
-	return func(context.Context) (none rpc.None) { a.Free(s); return none }, nil
+	return func(context.Context) (none rpc.None) { a.Release(s); return none }, nil
 }
 
-// fetch fetches blocks. It answers also when they do not come: the driver must know of every rank
-// that it writes to them no more.
+// fetch fetches blocks. It answers also after a failure: the driver reuses the blocks once no rank
+// writes to them.
 func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fetched, error) {
 	a := w.rank.agent
 	return func(ctx context.Context) kvtransfer.Fetched {
@@ -83,8 +83,8 @@ func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fet
 	}, nil
 }
 
-// cancelFetch ends a fetch, which is answered as ever. It may come before the call to fetch is
-// begun with, or when that is over.
+// cancelFetch cancels a fetch, which still answers. It may arrive before the fetch begins, or after
+// its end.
 func (w *worker) cancelFetch(id uint64) (none rpc.None, err error) {
 	if w.rank.agent == nil {
 		return none, w.noAgent()

@@ -10,7 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
-// vocabulary reads what the tokens of the model stand for: once, and only on a rank that is given a
+// vocabulary reads the texts of the model's tokens: once, and only on a rank that is given a
 // request with a constraint.
 func vocabulary(init queue.Init, folder checkpoint.Folder) (*constrain.Vocabulary, error) {
 	if init.Tokenizer != "" {

@@ -23,17 +23,17 @@ import (
 // When all have, each swaps them by a call that cannot fail, between the same two steps. Calls
 // about an update that the rank has already are answered at once, so that a driver may repeat them.
 
-// staging is an update that a rank does not compute with yet.
+// staging is an update that is not in use yet.
 type staging struct {
 	staged *weights.Staged
-	// loaded is set once its share is loaded.
+	// loaded is the rank's share of it, nil before WeightsLoad.
 	loaded *loaded
 }
 
-// loaded is a share of a model, with what it was made of.
+// loaded is a rank's share of a model, with its sources.
 type loaded struct {
-	// update is the update's id, "" for the model's own files; segments are where other ranks find
-	// it.
+	// update is the update's id, "" for the model's own files; segments is its memory, for other
+	// ranks.
 	update     string
 	segments   []weights.Segment
 	model      *model.Model
@@ -51,9 +51,9 @@ func (l *loaded) close() {
 	*l = loaded{update: l.update}
 }
 
-// retire closes what the rank does not compute with any more. The memory of the weights is kept for
-// the next update: the system takes longer to find it than all else takes. Only the next update
-// waits for the rest.
+// retire closes weights that are no longer in use. Faulting in fresh memory dominates the update,
+// so their memory is kept for the next one. The rest is freed in the background; only the next
+// update waits for it.
 func (r *rank) retire(before loaded) {
 	if before.model != nil {
 		before.model.Retire()
@@ -72,7 +72,7 @@ func (r *rank) retire(before loaded) {
 	})
 }
 
-// dropRoom gives back the memory for updates that the rank is sent.
+// dropRoom frees the memory reserved for updates that the rank is sent.
 func (r *rank) dropRoom() {
 	r.room = nil
 	r.retiring.Wait()
@@ -89,10 +89,10 @@ func (s *staging) close() {
 	*s = staging{}
 }
 
-// weightsOpen takes note of an update.
+// weightsOpen maps an update, if this rank can, and answers where it has it.
 func (w *worker) weightsOpen(u weights.Update) (o weights.Opened, err error) {
 	r := w.rank
-	o = weights.Opened{Has: true, Host: weights.Here()}
+	o = weights.Opened{Has: true, Host: weights.HostID()}
 	switch l := r.staging.loaded; {
 	case r.init.Null != nil:
 	case r.weights.update == u.ID:
@@ -121,8 +121,8 @@ const (
 	getPause = 200 * time.Millisecond
 )
 
-// weightsGet has the ranks listed get the update from the driver; the others answer with the zero
-// value.
+// weightsGet receives the update from the driver on the listed ranks; the others answer with the
+// zero value.
 func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 	s := w.rank.staging.staged
 	switch {
@@ -155,7 +155,7 @@ func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 		}
 	}
 	segments, err := s.Segments()
-	return weights.Opened{Has: true, Host: weights.Here(), Segments: segments}, err
+	return weights.Opened{Has: true, Host: weights.HostID(), Segments: segments}, err
 }
 
 // weightsLoad loads the rank's share of an update beside what it computes with.
@@ -192,7 +192,7 @@ func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	return none, nil
 }
 
-// weightsSwap has the rank compute with an update that it has loaded.
+// weightsSwap puts the loaded update in use.
 func (w *worker) weightsSwap(id string) (none rpc.None, err error) {
 	r := w.rank
 	if r.init.Null != nil || r.weights.update == id {
@@ -210,7 +210,7 @@ func (w *worker) weightsSwap(id string) (none rpc.None, err error) {
 	return none, nil
 }
 
-// weightsDrop forgets an update that is not to be computed with.
+// weightsDrop discards an update that is not in use.
 func (w *worker) weightsDrop(rpc.None) (none rpc.None, err error) {
 	r := w.rank
 	if l := r.staging.loaded; l != nil {
@@ -221,8 +221,7 @@ func (w *worker) weightsDrop(rpc.None) (none rpc.None, err error) {
 	return none, nil
 }
 
-// weightsRoom has the system find the memory that the rank needs for an update. Of its answer it
-// knows the host.
+// weightsRoom reserves the memory that the rank needs for an update, and answers with its host.
 func (w *worker) weightsRoom(rpc.None) (o weights.Opened, err error) {
 	m := w.rank.weights.model
 	if m == nil || w.rank.staging.loaded != nil { // it sleeps, or has an update beside
@@ -231,10 +230,10 @@ func (w *worker) weightsRoom(rpc.None) (o weights.Opened, err error) {
 	if err := m.Reserve(); err != nil {
 		return o, err
 	}
-	return weights.Opened{Host: weights.Here()}, nil
+	return weights.Opened{Host: weights.HostID()}, nil
 }
 
-// weightsRoomSent has the system find memory for what the ranks that m lists are sent.
+// weightsRoomSent reserves the memory for updates that the ranks in m are sent.
 func (w *worker) weightsRoomSent(m weights.Room) (none rpc.None, err error) {
 	r := w.rank
 	if !slices.Contains(m.Ranks, w.opt.Rank) || r.weights.model == nil {
@@ -245,8 +244,8 @@ func (w *worker) weightsRoomSent(m weights.Room) (none rpc.None, err error) {
 	return none, r.spare.ReserveSent(&m)
 }
 
-// sleep gives back the memory of what is to sleep, and allocates that of all else again. Weights
-// are those of the model's files then, unless an update follows.
+// sleep frees the memory of the parts that sleep, and allocates that of the others again. Weights
+// are read from the model's files then, unless an update follows.
 func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	r := w.rank
 	if r.init.Null != nil {
@@ -295,8 +294,8 @@ func (r *rank) newCache() error {
 	return err
 }
 
-// compute has the runner use the weights and the cache of the moment. Those that sleep are missing:
-// no plan is sent meanwhile.
+// compute passes the current weights and cache to the runner; parts that sleep are nil. No plan is
+// sent while a part sleeps.
 func (r *rank) compute() {
 	if run, ok := r.runner.(*runner.Runner); ok {
 		run.Use(r.weights.model, r.cache)

@@ -22,7 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// Options are what a rank is given beside its port.
+// Options configure a rank.
 type Options struct {
 	// Rank is its number.
 	Rank int
@@ -31,12 +31,12 @@ type Options struct {
 	Groups func(moved *atomic.Uint64) (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
-	// DriversClock says that the rank's clock is the driver's: they are on one host.
+	// DriversClock says that rank and driver share a clock: they are on one host.
 	DriversClock bool
-	// Beside makes a connection to the driver beside the port, and says what was received; nil
-	// where the driver's memory is always to be had.
+	// Beside opens a connection to the driver beside the port and sends received along; nil where
+	// the driver's memory can always be mapped.
 	Beside func(received uint64) (net.Conn, error)
-	// Alone says that the rank's process is its own.
+	// Alone says that the rank has a process of its own.
 	Alone bool
 	// Host is the rank's address for those of other engines; "" is this host's loopback one.
 	Host string
@@ -56,16 +56,16 @@ func Run(port queue.Port, opt Options) error {
 	return nil
 }
 
-// Host is what a rank is in one group after the other: what it has loaded stays for the next one
-// that gives it the same part of the same model. Its user closes it.
+// Host carries a rank from one group to the next: its loaded model stays for a group that gives it
+// the same part of the same model. Its user closes it.
 type Host struct{ rank *rank }
 
-// Run serves a driver as the function of that name does, but for one that goes away it returns an
-// error that wraps queue.ErrClosed.
+// Run serves a driver as the function of that name does, but returns an error that wraps
+// queue.ErrClosed when the driver ends.
 func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
-	defer h.leave()
+	defer h.leaveGroup()
 	// A table is looked up in a mapped file, which another program may cut: that fails this rank,
 	// not the process, which is the driver's where there is one rank.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -95,31 +95,31 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if sendErr := queue.SendJSON(port, queue.KindFailure, f); sendErr != nil {
-		// That the driver has gone, too, does not make this rank as good as before.
+		// A driver that has ended too does not make this rank reusable.
 		return fmt.Errorf("%w (which was not reported: %v)", err, sendErr)
 	}
 	return err
 }
 
-// follows says that a rank's error is only that another one has ended, or its driver.
+// follows reports whether a rank's error only follows from the end of another rank or of the
+// driver.
 func follows(err error) bool {
 	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)
 }
 
-// blameless says that a rank that ends with the error is as good as before: it has waited for
-// others in vain.
+// blameless reports whether a rank that ends with the error is reusable: it only waited for others.
 func blameless(err error) bool {
 	return follows(err) || errors.Is(err, queue.ErrClosed) || errors.Is(err, collective.ErrTimeout)
 }
 
-// leave leaves the group. What the rank has loaded stays.
-func (h *Host) leave() {
+// leaveGroup leaves the group. The loaded model stays.
+func (h *Host) leaveGroup() {
 	if h.rank != nil {
 		h.rank.leave()
 	}
 }
 
-// Close gives back what the rank has loaded.
+// Close frees the loaded model.
 func (h *Host) Close() {
 	if h.rank != nil {
 		h.rank.close()
@@ -140,8 +140,8 @@ type worker struct {
 	result step.Result
 	out    []byte
 	times  times
-	// called is the call at hand. sending is held while a record is sent: answers to calls that
-	// take long come from other goroutines.
+	// called is the call being served. sending is held while a record is sent: answers to long
+	// calls come from other goroutines.
 	called  uint64
 	sending sync.Mutex
 }
@@ -176,7 +176,7 @@ func (w *worker) guard(f func() error) (err error) {
 	return f()
 }
 
-// start receives the configuration, loads the shard, unless that was done for the group before, and
+// start receives the configuration, loads the shard, unless the previous group has loaded it, and
 // reports ready.
 func (w *worker) start() error {
 	record, err := w.port.Recv(time.Time{})
@@ -218,7 +218,7 @@ func (w *worker) start() error {
 		}
 	}
 	w.rank = w.host.rank
-	if err := w.rank.enter(w.opt); err != nil {
+	if err := w.rank.join(w.opt); err != nil {
 		return err
 	}
 	w.status.Set(status.Idle, 0)

@@ -58,7 +58,7 @@ func (j *job) create(spec ray.ActorSpec) *frame.Fault {
 			return valueError("placement group bundle index %d is invalid. Valid placement group "+
 				"indexes: 0-%d", spec.Bundle, len(g.Bundles))
 		}
-		if !holds(g.Bundles[spec.Bundle].Resources, wants(spec)) {
+		if !fits(g.Bundles[spec.Bundle].Resources, wants(spec)) {
 			return valueError("Cannot schedule Worker with the placement group because the " +
 				"resource request cannot fit into any bundles")
 		}

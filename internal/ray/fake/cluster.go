@@ -187,8 +187,8 @@ func (c *Cluster) RefuseActor(rank int, fault frame.Fault) {
 	c.refuse[rank] = &fault
 }
 
-// HoldActor keeps actors of the rank pending, or releases them.
-func (c *Cluster) HoldActor(rank int, held bool) {
+// BlockActor keeps actors of the rank pending, or lets them start.
+func (c *Cluster) BlockActor(rank int, held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hold[rank] = held
@@ -221,7 +221,7 @@ func (c *Cluster) AddGroup(namespace string, g ray.Group) string {
 		f.Bundles[i].Index = i
 		f.taken = append(f.taken, map[string]float64{})
 		if n := c.node(b.NodeID); n != nil {
-			take(n.Free, b.Resources)
+			subtract(n.Free, b.Resources)
 		}
 	}
 	c.groups[g.ID] = f
@@ -229,9 +229,9 @@ func (c *Cluster) AddGroup(namespace string, g ray.Group) string {
 	return g.ID
 }
 
-// HoldOutside makes others hold resources outside groups: they are missing on the whole cluster,
-// but on no node.
-func (c *Cluster) HoldOutside(resources map[string]float64) {
+// ReserveOutside reserves resources outside groups: they are missing on the whole cluster, but on
+// no node.
+func (c *Cluster) ReserveOutside(resources map[string]float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outside = maps.Clone(resources)
@@ -452,19 +452,19 @@ func (c *Cluster) remove(id string) {
 			time.Sleep(c.Settle)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.giveBack(g)
+			c.releaseGroup(g)
 		})
 	} else {
-		c.giveBack(g)
+		c.releaseGroup(g)
 	}
 	c.notify()
 }
 
-// giveBack returns the resources of a group that was removed to its nodes.
-func (c *Cluster) giveBack(g *group) {
+// releaseGroup releases the resources of a removed group on its nodes.
+func (c *Cluster) releaseGroup(g *group) {
 	for i := range g.Bundles {
 		if n := c.node(g.Bundles[i].NodeID); n != nil && n.Alive {
-			give(n.Free, g.Bundles[i].Resources)
+			add(n.Free, g.Bundles[i].Resources)
 		}
 	}
 	c.notify()

@@ -125,10 +125,10 @@ func tokenOf(env []string) string {
 func (j *job) nodes(context.Context, args) (any, *frame.Fault) {
 	available := map[string]float64{}
 	for _, n := range j.cluster.nodes {
-		give(available, n.Free)
-		take(available, n.outside)
+		add(available, n.Free)
+		subtract(available, n.outside)
 	}
-	take(available, j.cluster.outside)
+	subtract(available, j.cluster.outside)
 	out := make([]ray.Node, 0, len(j.cluster.nodes))
 	for _, n := range j.cluster.nodes {
 		shown := n.Node

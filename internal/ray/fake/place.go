@@ -21,13 +21,13 @@ func (c *Cluster) place(g *group) {
 	}
 	free := func(n *node) map[string]float64 {
 		room := maps.Clone(n.Free)
-		take(room, n.outside)
+		subtract(room, n.outside)
 		return room
 	}
 	if where := fit(g.Group, alive, free); where != nil {
 		for i, n := range where {
 			g.Bundles[i].NodeID = n.ID
-			take(n.Free, g.Bundles[i].Resources)
+			subtract(n.Free, g.Bundles[i].Resources)
 		}
 		g.State, g.SchedulingState = ray.GroupCreated, "FINISHED"
 		return
@@ -60,7 +60,7 @@ func fit(g ray.Group, nodes []*node, capacity func(*node) map[string]float64) []
 			if g.Strategy == "STRICT_SPREAD" && used[n] > 0 {
 				return false
 			}
-			return holds(room[n], b.Resources)
+			return fits(room[n], b.Resources)
 		})
 		if i < 0 {
 			return nil
@@ -69,7 +69,7 @@ func fit(g ray.Group, nodes []*node, capacity func(*node) map[string]float64) []
 		if g.Strategy == "STRICT_PACK" && len(where) > 0 && where[0] != n {
 			return nil
 		}
-		take(room[n], b.Resources)
+		subtract(room[n], b.Resources)
 		used[n]++
 		where = append(where, n)
 	}
@@ -79,7 +79,7 @@ func fit(g ray.Group, nodes []*node, capacity func(*node) map[string]float64) []
 // epsilon forgives what fractions of devices lose in sums.
 const epsilon = 1e-9
 
-func holds(room, want map[string]float64) bool {
+func fits(room, want map[string]float64) bool {
 	for key, amount := range want {
 		if room[key] < amount-epsilon {
 			return false
@@ -88,13 +88,13 @@ func holds(room, want map[string]float64) bool {
 	return true
 }
 
-func take(room, want map[string]float64) {
+func subtract(room, want map[string]float64) {
 	for key, amount := range want {
 		room[key] -= amount
 	}
 }
 
-func give(room, back map[string]float64) {
+func add(room, back map[string]float64) {
 	for key, amount := range back {
 		room[key] += amount
 	}
@@ -120,9 +120,9 @@ func (c *Cluster) seat(a *actor) bool {
 		return false
 	}
 	if a.spec.Group != "" {
-		give(c.groups[a.spec.Group].taken[a.spec.Bundle], need)
+		add(c.groups[a.spec.Group].taken[a.spec.Bundle], need)
 	} else {
-		give(n.outside, need)
+		add(n.outside, need)
 	}
 	a.ids = map[string][]int{}
 	for key, amount := range need {
@@ -148,16 +148,16 @@ func (c *Cluster) roomFor(spec ray.ActorSpec, need map[string]float64) *node {
 			return nil
 		}
 		room := maps.Clone(g.Bundles[spec.Bundle].Resources)
-		take(room, g.taken[spec.Bundle])
-		if !holds(room, need) {
+		subtract(room, g.taken[spec.Bundle])
+		if !fits(room, need) {
 			return nil
 		}
 		return c.node(g.Bundles[spec.Bundle].NodeID)
 	}
 	for _, n := range c.nodes {
 		room := maps.Clone(n.Free)
-		take(room, n.outside)
-		if n.Alive && holds(room, need) {
+		subtract(room, n.outside)
+		if n.Alive && fits(room, need) {
 			return n
 		}
 	}
@@ -172,9 +172,9 @@ func (c *Cluster) release(a *actor) {
 	need := wants(a.spec)
 	n := c.node(a.facts.NodeID)
 	if g := c.groups[a.spec.Group]; g != nil {
-		take(g.taken[a.spec.Bundle], need)
+		subtract(g.taken[a.spec.Bundle], need)
 	} else {
-		take(n.outside, need)
+		subtract(n.outside, need)
 	}
 	for key, ids := range a.ids {
 		for _, id := range ids {

@@ -304,8 +304,8 @@ func (c *Cluster) run(argv, env []string) error {
 	return nil
 }
 
-// Forget takes a node off the list of those that are there: it is about to end.
-func (c *Cluster) Forget(n *Node) {
+// Remove removes a node, which is about to end, from the list.
+func (c *Cluster) Remove(n *Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, other := range c.Nodes {

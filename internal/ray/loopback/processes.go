@@ -27,7 +27,7 @@ func (c *Cluster) Processes() []Process { return below(c.reaper.Process.Pid) }
 // Crash ends a node as a power cut would: its raylet, and at the same time everything that runs
 // below it. What listens there is closed, though, and connections of it are reset.
 func (c *Cluster) Crash(n *Node) error {
-	c.Forget(n)
+	c.Remove(n)
 	processes := below(n.Raylet)
 	if err := syscall.Kill(n.Raylet, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill raylet %d: %w", n.Raylet, err)

@@ -53,14 +53,14 @@ func (c *Cluster) AddNode(t testing.TB, spec NodeSpec) *Node {
 // KillRaylet ends the raylet of a node as a crash would.
 func (c *Cluster) KillRaylet(t testing.TB, n *Node) {
 	t.Helper()
-	c.Forget(n)
+	c.Remove(n)
 	signal(t, n.Raylet, syscall.SIGKILL)
 }
 
 // RemoveNode takes a node out of the cluster as "ray stop" would.
 func (c *Cluster) RemoveNode(t testing.TB, n *Node) {
 	t.Helper()
-	c.Forget(n)
+	c.Remove(n)
 	signal(t, n.Raylet, syscall.SIGTERM)
 }
 

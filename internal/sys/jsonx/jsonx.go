@@ -130,7 +130,7 @@ func (r *Reader) Names(member func() error) error {
 			return err
 		}
 	}
-	return r.leave()
+	return r.readBracket()
 }
 
 // Array reads an array. It calls element at each element, which element reads; i counts from 0.
@@ -143,7 +143,7 @@ func (r *Reader) Array(element func(i int) error) error {
 			return err
 		}
 	}
-	return r.leave()
+	return r.readBracket()
 }
 
 func (r *Reader) enter(kind byte, want string) error {
@@ -153,11 +153,11 @@ func (r *Reader) enter(kind byte, want string) error {
 	if r.dec.StackDepth() == r.lim.Depth {
 		return r.tooDeep()
 	}
-	return r.leave()
+	return r.readBracket()
 }
 
-// leave reads a bracket that Kind has announced.
-func (r *Reader) leave() error {
+// readBracket reads a bracket that Kind has announced.
+func (r *Reader) readBracket() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return r.explain(err)
 	}

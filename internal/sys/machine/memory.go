@@ -37,8 +37,8 @@ type groupFiles struct {
 }
 
 var groupVersions = []groupFiles{
-	// Beyond memory.high the kernel takes memory away from who runs, and slows it down until
-	// nothing goes on: that is no room.
+	// Beyond memory.high the kernel takes memory away from running processes, and slows them down
+	// until nothing goes on: that is no room.
 	{[]string{"memory.max", "memory.high"}, "memory.current", []string{"inactive_file",
 		"active_file"}},
 	{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes",

@@ -57,10 +57,11 @@ var ErrClosed = errors.New("grammars are closed")
 type Cache struct {
 	vocabulary func() (*constrain.Vocabulary, error)
 	limits     constrain.Limits
-	// brief and long bound how many compile at a time. All begin with little to do; those that need
-	// more have their turn by themselves, so that the others do not wait for them.
+	// brief and long bound how many grammars compile at a time. Each first compiles within brief
+	// limits; a grammar that exceeds them compiles in a slot of long, so that brief ones do not
+	// wait for it.
 	brief, long chan struct{}
-	// aside bounds how many find out at a time what takes long, each of another grammar.
+	// aside bounds the long look-ups of masks at a time, each of another grammar.
 	aside  chan struct{}
 	closed chan struct{}
 	// most is how many bytes all tables and ways may have together.
@@ -100,14 +101,14 @@ func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 // together, from 128 MiB to 512 MiB, which it is before.
 func (c *Cache) Limit(bytes int64) { c.most.Store(min(max(bytes, leastBytes), mostBytes)) }
 
-// Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
-// being done by another caller: then the answer is kept already. An error is a *constrain.Error
+// Check says whether a constraint can be enforced: it compiles it, unless that has been done, or
+// another caller is compiling it: then the result is cached already. An error is a *constrain.Error
 // when the text is at fault. When no other request uses the grammar, its tables are dropped.
 func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err error) {
 	c.mu.Lock()
 	g, isNew := c.get(s)
 	c.mu.Unlock()
-	err = c.settle(ctx, g)
+	err = c.await(ctx, g)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g.users == 0 && g.Ready() {
@@ -116,9 +117,9 @@ func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err err
 	return !isNew, err
 }
 
-// Start returns the grammar of a spec for an answer that has so much output, and has it compiled
-// unless that has been done. It does not wait. The caller releases it when it does not use it any
-// more. A cache whose Start is used is to be closed.
+// Start returns the grammar of a spec for an answer with some output, and compiles it in the
+// background unless that has been done. It does not wait. The caller must Release the grammar. A
+// cache whose Start is used must be closed.
 func (c *Cache) Start(s constrain.Spec, output []int32) *Grammar {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *Cache) Start(s constrain.Spec, output []int32) *Grammar {
 	case c.over:
 		g.finish(nil, ErrClosed)
 	default:
-		c.tasks.Go(func() { _ = c.settle(context.Background(), g) })
+		c.tasks.Go(func() { _ = c.await(context.Background(), g) })
 	}
 	return g
 }
@@ -181,8 +182,9 @@ func (c *Cache) drop(g *Grammar) {
 	c.free()
 }
 
-// rest is done with a grammar that no request uses any more, or yet. The caller holds mu.
-func (c *Cache) rest(g *Grammar) {
+// markIdle counts the bytes of a grammar that no request uses as idle, or drops a grammar that will
+// not be found again. The caller holds mu.
+func (c *Cache) markIdle(g *Grammar) {
 	if !g.Ready() || g.dropped {
 		return
 	}
@@ -259,9 +261,9 @@ func (c *Cache) reserve(ctx context.Context) error {
 	}
 }
 
-// settle returns when the grammar has been compiled, here or by another caller. One that gives up
-// leaves it to those that do not.
-func (c *Cache) settle(ctx context.Context, g *Grammar) error {
+// await compiles the grammar, or waits until another caller has. A caller whose ctx ends leaves the
+// work to the others.
+func (c *Cache) await(ctx context.Context, g *Grammar) error {
 	select {
 	case <-g.done:
 		return g.err
@@ -273,9 +275,9 @@ func (c *Cache) settle(ctx context.Context, g *Grammar) error {
 	case g.making <- struct{}{}:
 	}
 	defer func() { <-g.making }()
-	err := c.turn(ctx, g, c.brief, true)
+	err := c.compileInTurn(ctx, g, c.brief, true)
 	if err == nil && !g.Ready() {
-		err = c.turn(ctx, g, c.long, false)
+		err = c.compileInTurn(ctx, g, c.long, false)
 	}
 	if err == ErrClosed {
 		g.finish(nil, err)
@@ -286,8 +288,9 @@ func (c *Cache) settle(ctx context.Context, g *Grammar) error {
 	return err
 }
 
-// turn compiles a grammar when it may, unless that has been done.
-func (c *Cache) turn(ctx context.Context, g *Grammar, turns chan struct{}, brief bool) error {
+// compileInTurn compiles a grammar once turns has a free slot, unless that has been done.
+func (c *Cache) compileInTurn(ctx context.Context, g *Grammar, turns chan struct{},
+	brief bool) error {
 	if g.Ready() || brief && g.takesLong {
 		return nil
 	}
@@ -314,7 +317,7 @@ func (c *Cache) turn(ctx context.Context, g *Grammar, turns chan struct{}, brief
 	return nil
 }
 
-// free wakes those who wait for room. The caller holds mu.
+// free wakes the callers of reserve. The caller holds mu.
 func (c *Cache) free() {
 	close(c.freed)
 	c.freed = make(chan struct{})
@@ -349,7 +352,7 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 	}
 	g.finish(compiled, err)
 	if g.users == 0 {
-		c.rest(g)
+		c.markIdle(g)
 	}
 }
 
@@ -366,8 +369,8 @@ func compile(s constrain.Spec, v *constrain.Vocabulary,
 	return constrain.Compile(s, v, limits)
 }
 
-// Close ends what waits to be compiled, and waits for what is being compiled. Grammars that exist
-// go on.
+// Close cancels the grammars that wait to be compiled, and waits for those being compiled. Compiled
+// grammars stay usable.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	over := c.over
@@ -390,12 +393,12 @@ type Grammar struct {
 	forgotten, dropped  bool
 	held, tables, fresh int
 	idle                int
-	// found, too, are answers, by the sum of their tokens, of which a goroutine of its own has
-	// found out what comes next: those who ask for it ask again.
+	// found caches the masks that a background goroutine has computed, by the sum of the answer's
+	// tokens: the request that needs one asks again.
 	found map[uint64]*found
 	// full says that its tables have come to what they may.
 	full atomic.Bool
-	// making is taken by the one that compiles it, who alone looks at takesLong.
+	// making is held by the caller that compiles it; only the holder uses takesLong.
 	making    chan struct{}
 	takesLong bool
 	ended     sync.Once
@@ -436,16 +439,16 @@ func (g *Grammar) Release(m *Matcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m != nil {
-		g.leave(&m.way)
+		g.releaseWay(&m.way)
 	}
 	if g.users--; g.users == 0 {
 		c.using--
-		c.rest(g)
+		c.markIdle(g)
 	}
 }
 
-// leave gives up what an answer holds. The caller holds the cache's mu.
-func (g *Grammar) leave(w *way) {
+// releaseWay frees the memory of an answer's way. The caller holds the cache's mu.
+func (g *Grammar) releaseWay(w *way) {
 	g.ways.Add(int64(-w.held))
 	if !g.dropped {
 		g.held -= w.held
@@ -476,7 +479,7 @@ func (g *Grammar) grown(compiled *constrain.Compiled, w *way) bool {
 	return !g.full.Load()
 }
 
-// finish says what came of compiling; only the first time counts.
+// finish sets the result of compiling; only the first call counts.
 func (g *Grammar) finish(compiled *constrain.Compiled, err error) {
 	g.ended.Do(func() {
 		g.compiled, g.err = compiled, err
@@ -611,7 +614,7 @@ func (g *Grammar) remember(f *found) {
 	for sum, old := range g.found {
 		if sum == f.sum || len(g.found) >= maxFound {
 			delete(g.found, sum)
-			g.leave(&old.way)
+			g.releaseWay(&old.way)
 		}
 	}
 	g.found[f.sum] = f
@@ -642,7 +645,7 @@ func (g *Grammar) recall(w *way) *found {
 		return nil
 	}
 	delete(g.found, w.sum)
-	g.leave(w)
+	g.releaseWay(w)
 	return f
 }
 

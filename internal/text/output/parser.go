@@ -30,7 +30,7 @@ func (p *Parser) Push(text string) []Part {
 	}
 	p.r.buf = append(p.r.buf, text...)
 	p.resume()
-	return p.r.take()
+	return p.r.drain()
 }
 
 // Thought is where the reasoning ends in the answer, after its end tag, in bytes: 0 if there is
@@ -55,5 +55,5 @@ func (p *Parser) Close() []Part {
 	p.r.eof = true
 	p.resume()
 	p.stop()
-	return p.r.take()
+	return p.r.drain()
 }

@@ -35,8 +35,8 @@ type reader struct {
 	muted bool
 }
 
-// take returns the parts since the last time.
-func (r *reader) take() []Part {
+// drain returns the parts since the last time.
+func (r *reader) drain() []Part {
 	r.seal()
 	list := r.parts
 	r.parts = nil

@@ -32,7 +32,7 @@ func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial b
 			return nil, nil
 		}
 		n0, n1 := longestFirst(len(texts[0]), len(texts[1]), room)
-		texts[0], texts[1] = cut.Keep(texts[0], n0), cut.Keep(texts[1], n1)
+		texts[0], texts[1] = cut.Truncate(texts[0], n0), cut.Truncate(texts[1], n1)
 	}
 	prompt := make([]int32, 0, len(t.template.pair)+len(texts[0])+len(texts[1]))
 	for _, id := range t.template.pair {
@@ -46,8 +46,9 @@ func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial b
 	return prompt, nil
 }
 
-// Keep returns n of the tokens of a text.
-func (c *Cut) Keep(ids []int32, n int) []int32 {
+// Truncate returns the n tokens of a text that the cut leaves: the first ones for a cut on the
+// right, else the last ones.
+func (c *Cut) Truncate(ids []int32, n int) []int32 {
 	if c.Right {
 		return ids[:n]
 	}

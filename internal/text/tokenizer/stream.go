@@ -99,7 +99,7 @@ func (s *Stream) Push(id int32) string {
 		return piece
 	}
 	s.head.push(piece, true)
-	return s.take()
+	return s.drain()
 }
 
 // Flush ends the stream and returns the text that was still held back. A character that never
@@ -110,11 +110,11 @@ func (s *Stream) Flush() string {
 	}
 	s.done = true
 	s.head.flush()
-	return s.take()
+	return s.drain()
 }
 
-// take empties the buffer.
-func (s *Stream) take() string {
+// drain empties the buffer.
+func (s *Stream) drain() string {
 	text := string(s.buffer.text)
 	s.buffer.text = s.buffer.text[:0]
 	for s.prompt != "" && text != "" {

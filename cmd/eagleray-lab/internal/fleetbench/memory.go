@@ -68,7 +68,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 			if due > 0 {
 				n := copy(p, s.buf[:due])
-				s.take(n)
+				s.discard(n)
 				return n, nil
 			}
 			wait = s.marks[0].due - at
@@ -79,8 +79,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// take drops n bytes that were read.
-func (s *stream) take(n int) {
+// discard drops n bytes that were read.
+func (s *stream) discard(n int) {
 	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
 	gone := 0
 	for i := range s.marks {

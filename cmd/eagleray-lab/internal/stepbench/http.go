@@ -107,10 +107,11 @@ type clients struct {
 	client  *http.Client
 	url     string
 	streams []stream
-	// begun and ended are closed when the last stream has begun and when the first one has ended.
-	begun, ended chan struct{}
-	waiting      atomic.Int64 // streams that have not begun
-	first        sync.Once
+	// started and ended are closed when the last stream has started and when the first one has
+	// ended.
+	started, ended chan struct{}
+	waiting        atomic.Int64 // streams that have not begun
+	first          sync.Once
 }
 
 // stream counts what has come of an answer.
@@ -126,7 +127,7 @@ func newClients(address netip.AddrPort, streams int) *clients {
 	c := &clients{url: "http://" + address.String() + "/v1/completions",
 		client: &http.Client{Transport: &http.Transport{ReadBufferSize: 64 << 10,
 			DisableCompression: true}},
-		streams: make([]stream, streams), begun: make(chan struct{}), ended: make(chan struct{})}
+		streams: make([]stream, streams), started: make(chan struct{}), ended: make(chan struct{})}
 	c.waiting.Store(int64(streams))
 	return c
 }
@@ -176,7 +177,7 @@ func (c *clients) run(ctx context.Context, pid, tokens int) (*HTTPReport, error)
 		for _, x := range []struct {
 			when chan struct{}
 			what *moment
-		}{{c.begun, &from}, {c.ended, &to}} {
+		}{{c.started, &from}, {c.ended, &to}} {
 			select {
 			case <-x.when:
 			case <-ctx.Done():
@@ -229,7 +230,7 @@ func (c *clients) read(ctx context.Context, number, tokens int) error {
 		if n := s.tokens.Load(); n > 0 && !s.began {
 			s.began = true
 			if c.waiting.Add(-1) == 0 {
-				close(c.begun)
+				close(c.started)
 			}
 		}
 		if err == io.EOF {

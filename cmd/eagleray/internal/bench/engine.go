@@ -58,7 +58,7 @@ func MeasureThroughput(ctx context.Context, e Subject,
 		t.PromptTokens += len(prompts[i])
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x7468726f))
-	begun := time.Now()
+	started := time.Now()
 	var streams []engine.Stream
 	defer func() { closeAll(streams) }()
 	for i, s := range o.Samples {
@@ -88,7 +88,7 @@ func MeasureThroughput(ctx context.Context, e Subject,
 		}
 		t.OutputTokens += n
 	}
-	t.Elapsed = time.Since(begun)
+	t.Elapsed = time.Since(started)
 	return t, nil
 }
 
@@ -220,7 +220,7 @@ func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency,
 // is prefilled last, and from then on every step decodes all.
 func runBatch(ctx context.Context, e Subject, o LatencyOptions, prompts [][]int32,
 	rng *rand.Rand) (took, decode time.Duration, err error) {
-	begun := time.Now()
+	started := time.Now()
 	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() { closeAll(streams) }()
 	for _, p := range prompts {
@@ -240,7 +240,7 @@ func runBatch(ctx context.Context, e Subject, o LatencyOptions, prompts [][]int3
 			return 0, 0, err
 		}
 	}
-	return time.Since(begun), decode, nil
+	return time.Since(started), decode, nil
 }
 
 // latencyPercentiles are those vLLM prints.

@@ -125,7 +125,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-func (s *scanner) take(c byte) error {
+func (s *scanner) accept(c byte) error {
 	if s.peek() != c {
 		return errSyntax
 	}
@@ -135,7 +135,7 @@ func (s *scanner) take(c byte) error {
 
 // object calls member with each key; it must consume the value. The key is valid until then.
 func (s *scanner) object(member func(key []byte) error) error {
-	if err := s.take('{'); err != nil {
+	if err := s.accept('{'); err != nil {
 		return err
 	}
 	if s.peek() == '}' {
@@ -147,7 +147,7 @@ func (s *scanner) object(member func(key []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if err := s.take(':'); err != nil {
+		if err := s.accept(':'); err != nil {
 			return err
 		}
 		if err := member(key[1 : len(key)-1]); err != nil {
@@ -157,13 +157,13 @@ func (s *scanner) object(member func(key []byte) error) error {
 			s.at++
 			continue
 		}
-		return s.take('}')
+		return s.accept('}')
 	}
 }
 
 // array calls element with each index; it must consume the element.
 func (s *scanner) array(element func(i int) error) error {
-	if err := s.take('['); err != nil {
+	if err := s.accept('['); err != nil {
 		return err
 	}
 	if s.peek() == ']' {
@@ -178,7 +178,7 @@ func (s *scanner) array(element func(i int) error) error {
 			s.at++
 			continue
 		}
-		return s.take(']')
+		return s.accept(']')
 	}
 }
 

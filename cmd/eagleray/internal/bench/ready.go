@@ -52,11 +52,11 @@ func FirstModel(ctx context.Context, client *http.Client, base string,
 // told why there is still nothing, and may be nil.
 func Wait(ctx context.Context, within time.Duration, ask func(context.Context) error,
 	waiting func(took time.Duration, why error)) error {
-	begun := time.Now()
+	started := time.Now()
 	pause := 50 * time.Millisecond
 	for {
 		err := ask(ctx)
-		took := time.Since(begun)
+		took := time.Since(started)
 		if err == nil || !mayChange(err) || ctx.Err() != nil {
 			return err
 		}

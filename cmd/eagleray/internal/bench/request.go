@@ -80,15 +80,15 @@ func (t *Target) body(s Sample) ([]byte, error) {
 
 // Do sends one request and times its answer. id, when not empty, is sent as X-Request-Id; begun is
 // the start of the measurement.
-func (t *Target) Do(ctx context.Context, s Sample, id string, begun time.Time) Outcome {
-	o, err := t.do(ctx, s, id, begun)
+func (t *Target) Do(ctx context.Context, s Sample, id string, started time.Time) Outcome {
+	o, err := t.do(ctx, s, id, started)
 	if err != nil {
 		o.Err = err.Error()
 	}
 	return o
 }
 
-func (t *Target) do(ctx context.Context, s Sample, id string, begun time.Time) (Outcome, error) {
+func (t *Target) do(ctx context.Context, s Sample, id string, started time.Time) (Outcome, error) {
 	o := Outcome{PromptLen: s.PromptLen}
 	raw, err := t.body(s)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *Target) do(ctx context.Context, s Sample, id string, begun time.Time) (
 		r.Header.Set("X-Request-Id", id)
 	}
 	start := time.Now()
-	o.Start = start.Sub(begun)
+	o.Start = start.Sub(started)
 	resp, err := t.Client.Do(r)
 	if err != nil {
 		return o, err

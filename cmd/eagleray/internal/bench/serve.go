@@ -52,12 +52,13 @@ func Serve(ctx context.Context, o ServeOptions) (*Result, error) {
 	if err := o.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
-	outcomes, err := o.send(ctx, times, begun)
+	started := time.Now()
+	outcomes, err := o.send(ctx, times, started)
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{MaxConcurrency: o.MaxConcurrency, Arrival: o.Arrival, Duration: time.Since(begun)}
+	r := &Result{MaxConcurrency: o.MaxConcurrency, Arrival: o.Arrival,
+		Duration: time.Since(started)}
 	r.Compute(outcomes, o.Goodput, o.Percentiles)
 	if r.Completed == 0 {
 		return nil, fmt.Errorf("all %d requests failed: %s", r.Failed, r.Failures(1)[0])
@@ -81,18 +82,18 @@ func (o *ServeOptions) warmUp(ctx context.Context) error {
 
 // send starts each request at its time and waits for all.
 func (o *ServeOptions) send(ctx context.Context, times []time.Duration,
-	begun time.Time) ([]Outcome, error) {
+	started time.Time) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(o.Samples))
 	var mu sync.Mutex
 	done := 0
 	o.inParallel(len(o.Samples), func(i int) bool {
-		return sleepUntil(ctx, begun.Add(times[i])) == nil
+		return sleepUntil(ctx, started.Add(times[i])) == nil
 	}, func(i int) {
 		id := ""
 		if o.RequestIDPrefix != "" {
 			id = fmt.Sprintf("%s%d", o.RequestIDPrefix, i)
 		}
-		outcomes[i] = o.Target.Do(ctx, o.Samples[i], id, begun)
+		outcomes[i] = o.Target.Do(ctx, o.Samples[i], id, started)
 		mu.Lock()
 		defer mu.Unlock()
 		done++

@@ -86,14 +86,14 @@ func TestDo(t *testing.T) {
 		if chat {
 			target.URL = f.URL + "/v1/chat/completions"
 		}
-		begun := time.Now()
-		o := target.Do(t.Context(), s, "id-1", begun)
+		started := time.Now()
+		o := target.Do(t.Context(), s, "id-1", started)
 		if o.Err != "" || o.Text != "a c" || o.PromptLen != 11 || o.OutputLen != 5 ||
 			len(o.ITL) != 2 {
 			t.Fatalf("chat %v: %+v", chat, o)
 		}
 		if o.TTFT < f.pause || o.ITL[0] < f.pause || o.Latency != o.TTFT+o.ITL[0]+o.ITL[1] ||
-			o.Start < 0 || o.Start+o.Latency > time.Since(begun) {
+			o.Start < 0 || o.Start+o.Latency > time.Since(started) {
 			t.Errorf("chat %v: times %+v", chat, o)
 		}
 		body := f.bodies[0]
@@ -111,12 +111,12 @@ func TestDo(t *testing.T) {
 		}
 		// Without usage tokens are counted, or else pieces.
 		f.usage = false
-		if o := target.Do(t.Context(), s, "", begun); o.OutputLen != 3 || o.PromptLen != 1 {
+		if o := target.Do(t.Context(), s, "", started); o.OutputLen != 3 || o.PromptLen != 1 {
 			t.Errorf("pieces: %+v", o)
 		}
 		target.Count = func(text string) int { return len(text) * 10 }
 		if o := target.Do(t.Context(), Sample{Tokens: []int32{4, 2}, OutputLen: 1}, "",
-			begun); o.OutputLen != 30 {
+			started); o.OutputLen != 30 {
 			t.Errorf("count: %+v", o)
 		}
 		if !chat && fmt.Sprint(f.bodies[2]["prompt"]) != "[4 2]" {

@@ -176,7 +176,7 @@ func inject(ctx context.Context, o Options, v *victim) error {
 	rng := rand.New(rand.NewPCG(o.Seed, 2<<32))
 	v.ctx, v.rng = ctx, rng
 	for n := 0; ctx.Err() == nil; n++ {
-		if o.Count > 0 && n == o.Count || o.Count == 0 && time.Since(v.l.begun) > o.Duration {
+		if o.Count > 0 && n == o.Count || o.Count == 0 && time.Since(v.l.started) > o.Duration {
 			return nil
 		}
 		if err := v.s.calm(ctx, v.l); err != nil {

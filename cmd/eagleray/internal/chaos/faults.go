@@ -157,7 +157,7 @@ func (v *victim) one() (int, error) {
 
 // end signals a process that does not outlive it. The next fault waits until the server knows.
 func (v *victim) end(pid int, sig syscall.Signal) error {
-	v.s.gone(pid)
+	v.s.expectExit(pid)
 	return send(pid, sig)
 }
 

@@ -37,7 +37,7 @@ type load struct {
 	requests []map[string]any
 	want     []answer
 	tokens   atomic.Int64
-	begun    time.Time
+	started  time.Time
 
 	mu       sync.Mutex
 	asked    int
@@ -90,7 +90,7 @@ func (l *load) reference(ctx context.Context) error {
 	return nil
 }
 
-func (l *load) begin() { l.begun = time.Now() }
+func (l *load) begin() { l.started = time.Now() }
 
 // client asks until ctx ends; what it has asked by then it reads to the end.
 func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
@@ -104,8 +104,8 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 			l.arrived(last, now, tokens)
 			last, total = now, total+tokens
 			if number == 0 && tokens > 0 {
-				l.events = append(l.events,
-					Event{now.Sub(l.begun).Seconds(), request, tokens, total})
+				l.events = append(l.events, Event{now.Sub(l.started).Seconds(), request, tokens,
+					total})
 			}
 		})
 		cancel()
@@ -128,7 +128,7 @@ func (l *load) arrived(last, now time.Time, tokens int) {
 	l.tokens.Add(int64(tokens))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slot := int(now.Sub(l.begun) / (100 * time.Millisecond))
+	slot := int(now.Sub(l.started) / (100 * time.Millisecond))
 	for len(l.timeline) <= slot {
 		l.timeline = append(l.timeline, 0)
 	}
@@ -211,19 +211,18 @@ func (l *load) since() string {
 
 // ask streams one request; seen is told of the tokens of each event. The error wraps errRefused
 // when the server was asked to end before it had the request, and has not taken it.
-func (l *load) ask(
-	ctx context.Context, p *process, request any, seen func(tokens int),
-) (*answer, error) {
-	begun := time.Now()
+func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer,
+	error) {
+	started := time.Now()
 	resp, err := l.s.post(ctx, p, request)
-	if err != nil && p.mayRefuse(begun) {
+	if err != nil && p.mayRefuse(started) {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable && p.mayRefuse(begun) {
+	if resp.StatusCode == http.StatusServiceUnavailable && p.mayRefuse(started) {
 		return nil, errRefused
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -287,7 +286,7 @@ func (a *answer) add(data string) (int, error) {
 func (l *load) report(recoveries []recovery) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
+	r := &Report{Seconds: time.Since(l.started).Seconds(), Asked: l.asked, Answered: l.answered,
 		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Refused: l.refused,
 		Tokens:  int(l.tokens.Load()),
 		Trouble: l.trouble, Timeline: l.timeline, Client: l.events}
@@ -295,7 +294,7 @@ func (l *load) report(recoveries []recovery) *Report {
 	pauses, took, kinds := map[string][]time.Duration{}, map[string][]time.Duration{},
 		map[string]Kind{}
 	for i, f := range l.marks {
-		r.Marks = append(r.Marks, Mark{f.at.Sub(l.begun).Seconds(), f.name})
+		r.Marks = append(r.Marks, Mark{f.at.Sub(l.started).Seconds(), f.name})
 		pauses[f.name] = append(pauses[f.name], f.pause)
 		k := kinds[f.name]
 		k.Injected, k.Lost, k.Different = k.Injected+1, k.Lost+f.lost, k.Different+f.different

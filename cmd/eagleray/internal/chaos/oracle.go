@@ -76,7 +76,7 @@ func (o *oracle) ask() {
 	case <-time.After(due):
 	}
 	// The token is late: the route must say why, now or within the window, unless a rank moves.
-	for begun := time.Now(); ; {
+	for started := time.Now(); ; {
 		now, _ := o.s.get(ctx, "/health")
 		still := o.still(ctx)
 		select {
@@ -84,7 +84,7 @@ func (o *oracle) ask() {
 			return
 		case <-time.After(window):
 		}
-		late := time.Since(begun)
+		late := time.Since(started)
 		if again, _ := o.s.get(ctx, "/health"); now != http.StatusOK || again != http.StatusOK {
 			break
 		}

@@ -137,7 +137,7 @@ func onActor(do func(v *victim, actor int) error) func(v *victim) error {
 		if err != nil {
 			return err
 		}
-		v.s.gone(rank)
+		v.s.expectExit(rank)
 		return do(v, actor)
 	}
 }
@@ -154,7 +154,7 @@ func killBridge(v *victim) error {
 			continue
 		}
 		for _, r := range ranks {
-			v.s.gone(r.PID)
+			v.s.expectExit(r.PID)
 		}
 		return send(pid, syscall.SIGKILL)
 	}
@@ -185,8 +185,8 @@ func killRaylet(v *victim) error {
 		return err
 	}
 	own := v.s.cluster.own
-	own.Forget(n)
-	v.s.gone(rank)
+	own.Remove(n)
+	v.s.expectExit(rank)
 	if err := send(n.Raylet, syscall.SIGKILL); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func cutNode(v *victim) error {
 		return err
 	}
 	own := v.s.cluster.own
-	v.s.gone(rank)
+	v.s.expectExit(rank)
 	if err := own.Silence(n); err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func writeOther(other, sound string) error {
 	return os.WriteFile(other, raw, 0o600)
 }
 
-// put has the file of weights be another one, as who downloads a model does: at once, by its name.
+// put replaces the file of weights as a download does: at once, by renaming.
 func (f *folder) put(content string) error {
 	at := filepath.Join(f.path, f.weights)
 	if err := os.Symlink(content, at+".new"); err != nil {

@@ -81,8 +81,8 @@ type recovery struct {
 	took time.Duration
 }
 
-// gone takes note of a process that is about to end.
-func (s *server) gone(pid int) {
+// expectExit records a process that is about to end.
+func (s *server) expectExit(pid int) {
 	s.mu.Lock()
 	s.ending = append(s.ending, pid)
 	s.mu.Unlock()
@@ -236,9 +236,9 @@ func (p *process) ask() {
 
 // mayRefuse says that it may have been asked to end by the time that a request came which was begun
 // at a moment.
-func (p *process) mayRefuse(begun time.Time) bool {
+func (p *process) mayRefuse(started time.Time) bool {
 	asked := p.asked.Load()
-	return asked != nil && asked.Sub(begun) < window
+	return asked != nil && asked.Sub(started) < window
 }
 
 // next waits for a process of the server after p, or until ctx ends.

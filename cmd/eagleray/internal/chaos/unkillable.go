@@ -38,11 +38,11 @@ func unkillable(v *victim) error {
 	if err != nil {
 		return err
 	}
-	release, err := Hold(pid)
+	release, err := Freeze(pid)
 	if err != nil {
 		return err
 	}
-	v.s.gone(pid)
+	v.s.expectExit(pid)
 	err = v.s.calm(v.ctx, v.l)
 	if err == nil && syscall.Kill(pid, 0) != nil {
 		err = fmt.Errorf("process %d has ended although it was held", pid)
@@ -57,10 +57,10 @@ func unkillable(v *victim) error {
 	return err
 }
 
-// Hold stops a process and makes it one that cannot be killed, as in a frozen control group, until
-// release is called or this process ends: a tracer keeps its first thread where a killed one ends.
-// Then it ends if it was killed, and else is stopped.
-func Hold(pid int) (release func() error, err error) {
+// Freeze stops a process and makes it one that cannot be killed, as in a frozen control group,
+// until release is called or this process ends: a tracer keeps its first thread where a killed one
+// ends. Then it ends if it was killed, and else is stopped.
+func Freeze(pid int) (release func() error, err error) {
 	if err := send(pid, syscall.SIGSTOP); err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (a *agent) ask(ctx context.Context, o order) (reply, error) {
 	return r, nil
 }
 
-// listen lets the other nodes reach this one, as ranks would: over TLS, to who knows the secret.
+// listen admits the other nodes to this one as ranks would connect: over TLS, by the secret.
 func (a *agent) listen(l listening) (*handshake.Endpoint, error) {
 	if a.listener == nil {
 		listener, err := handshake.Listen(handshake.Options{Instance: surveyed, Token: a.token,
@@ -173,11 +173,11 @@ func (a *agent) contact(ctx context.Context, e handshake.Endpoint) (time.Duratio
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(contactTimeout))
 	data := make([]byte, contactBytes)
-	begun := time.Now()
+	started := time.Now()
 	if err := swap(conn, data[:1]); err != nil {
 		return 0, err
 	}
-	trip := time.Since(begun)
+	trip := time.Since(started)
 	if err := swap(conn, data); err != nil {
 		return 0, fmt.Errorf("a byte comes back, %d bytes do not (the size of packets): %w",
 			contactBytes, err)

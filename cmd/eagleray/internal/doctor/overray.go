@@ -151,7 +151,8 @@ func (s *overRay) start(ctx context.Context, e handshake.Endpoint) {
 	}
 	program := hex.EncodeToString(sum[:])
 	self, _ := os.Executable() // only a hint
-	facts, err := s.client.Facts(ctx, s.left(), ray.FactsRequest{SHA256: program, CacheHint: self})
+	facts, err := s.client.Facts(ctx, s.pending(),
+		ray.FactsRequest{SHA256: program, CacheHint: self})
 	s.fail(err)
 	paths := map[int]string{}
 	var lacking []int
@@ -173,7 +174,7 @@ func (s *overRay) start(ctx context.Context, e handshake.Endpoint) {
 	env := rayactor.Environment(os.Environ(),
 		rayactor.EnvOptions{Allow: s.cfg.Parallel.Ray.EnvAllow})
 	var starts []ray.StartSpec
-	for _, i := range s.left() {
+	for _, i := range s.pending() {
 		text, err := json.Marshal(invitation{Endpoint: e, Token: s.token.Reveal(), Node: i,
 			Address: s.members[i].IP, Version: s.version})
 		if err != nil {
@@ -187,8 +188,8 @@ func (s *overRay) start(ctx context.Context, e handshake.Endpoint) {
 	s.fail(err)
 }
 
-// left are the nodes that may still come.
-func (s *overRay) left() []int {
+// pending are the nodes that may still come.
+func (s *overRay) pending() []int {
 	var list []int
 	for i, n := range s.nodes {
 		if errors.Is(n.Lost, errNotCome) {
@@ -208,7 +209,7 @@ func (s *overRay) fail(err error) {
 			s.nodes[i].Lost = err
 		}
 	default:
-		for _, i := range s.left() {
+		for _, i := range s.pending() {
 			s.nodes[i].Lost = err
 		}
 	}

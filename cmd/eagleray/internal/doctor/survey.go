@@ -113,15 +113,15 @@ func survey(ctx context.Context, nodes []Node, askers []asker, q Question, ports
 // clock compares a node's with this machine's.
 func (n *Node) clock(ctx context.Context, a asker) error {
 	for range trips {
-		begun := time.Now()
+		started := time.Now()
 		r, err := a.ask(ctx, order{})
 		if err != nil {
 			return err
 		}
-		trip := time.Since(begun)
+		trip := time.Since(started)
 		if n.Trip == 0 || trip < n.Trip {
 			n.Trip = trip
-			n.Skew = time.Duration(r.Clock - begun.Add(trip/2).UnixNano())
+			n.Skew = time.Duration(r.Clock - started.Add(trip/2).UnixNano())
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		return nil, err
 	}
 	var err error
-	if m.mem = opt.Spare.take(m); m.mem.Bytes() == nil {
+	if m.mem = opt.Spare.acquire(m); m.mem.Bytes() == nil {
 		// Every byte of it is written here, and streamed at each step.
 		if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
 			return nil, fmt.Errorf("packed weights: %w", err)

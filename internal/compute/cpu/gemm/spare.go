@@ -13,8 +13,8 @@ import (
 // a time uses it.
 type Spare struct{ list []Matrix }
 
-// Keep takes the memory of a matrix, which must not be used afterwards.
-func (s *Spare) Keep(m *Matrix) {
+// Release keeps the memory of a matrix, which must not be used afterwards.
+func (s *Spare) Release(m *Matrix) {
 	s.list = append(s.list, *m)
 	*m = Matrix{}
 }
@@ -22,7 +22,7 @@ func (s *Spare) Keep(m *Matrix) {
 // Empty says that nothing is kept.
 func (s *Spare) Empty() bool { return len(s.list) == 0 }
 
-// Drop gives the memory back to the system.
+// Drop returns the memory to the system.
 func (s *Spare) Drop() {
 	for i := range s.list {
 		s.list[i].Free()
@@ -30,9 +30,9 @@ func (s *Spare) Drop() {
 	s.list = nil
 }
 
-// take returns memory of a matrix that is laid out as m is: what Pack does not write of it, because
-// it is padding, is zero there already. It returns none if none is kept.
-func (s *Spare) take(m *Matrix) offheap.Memory {
+// acquire returns memory of a matrix that is laid out as m is: what Pack does not write of it,
+// because it is padding, is zero there already. It returns none if none is kept.
+func (s *Spare) acquire(m *Matrix) offheap.Memory {
 	if s == nil {
 		return offheap.Memory{}
 	}

@@ -26,7 +26,7 @@ func TestSpare(t *testing.T) {
 			var old []*byte
 			for _, m := range retired {
 				old = append(old, &m.mem.Bytes()[0])
-				spare.Keep(m)
+				spare.Release(m)
 			}
 			for i, s := range []int{3, 0, 2, 1} {
 				q := newProblem(r, v.kind, shapes[s][0], shapes[s][1], 1)

@@ -3,8 +3,8 @@
 // in, and Actions come out.
 //
 // A producer pins blocks of a request on its ranks, publishes a ticket for them when the request
-// ends, and releases them when the other engine has fetched them or nobody can any more. A consumer
-// fetches blocks into ones that its scheduler has reserved, or declines them.
+// ends, and releases them when the other engine has fetched them or the time for it is over. A
+// consumer fetches blocks into ones that its scheduler has reserved, or declines them.
 package state
 
 import (
@@ -108,8 +108,8 @@ func (m *Machine) FetchEnded(request uint64, ok bool) {
 }
 
 // PlanPin takes note of the blocks that a plan completes, before the ranks are sent it: they can
-// hand them out as soon as they have executed it. Were they told with its result, they would hear of
-// it after the plan that follows, which may be another long prompt. A request that was preempted
+// hand them out as soon as they have executed it. Were they told with its result, they would hear
+// of it after the plan that follows, which may be another long prompt. A request that was preempted
 // is planned again.
 func (m *Machine) PlanPin(request uint64, blocks schedule.HandOver) {
 	m.unpin(request)
@@ -123,8 +123,8 @@ func (m *Machine) PlanPin(request uint64, blocks schedule.HandOver) {
 // ahead if it has these blocks, else a new one.
 func (m *Machine) Publish(request uint64, blocks *schedule.HandOver) Transfer {
 	t := m.ahead[request]
-	if p := m.pins[t]; p != nil && p.blocks.Digest == blocks.Digest && p.blocks.Plan == blocks.Plan &&
-		slices.Equal(p.blocks.Blocks, blocks.Blocks) {
+	if p := m.pins[t]; p != nil && p.blocks.Digest == blocks.Digest &&
+		p.blocks.Plan == blocks.Plan && slices.Equal(p.blocks.Blocks, blocks.Blocks) {
 		delete(m.ahead, request)
 	} else {
 		m.unpin(request)

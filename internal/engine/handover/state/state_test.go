@@ -84,8 +84,8 @@ func blocks(n []uint64) (list []uint32) {
 func show(a Action) string {
 	switch a := a.(type) {
 	case Pin:
-		return fmt.Sprintf("  pin blocks %v of plan %d as transfer %d", a.Blocks.Blocks, a.Blocks.Plan,
-			a.Transfer)
+		return fmt.Sprintf("  pin blocks %v of plan %d as transfer %d", a.Blocks.Blocks,
+			a.Blocks.Plan, a.Transfer)
 	case Unpin:
 		return fmt.Sprintf("  unpin transfer %d", a.Transfer)
 	case Release:

@@ -16,14 +16,14 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// Launcher runs ranks in the driver's process. They are given what ranks in processes of their own
-// are: a queue that copies records, shared memory to exchange tensors in, a part of the cores.
+// Launcher runs ranks in the driver's process. They have what ranks in child processes have: a
+// queue that copies records, shared memory to exchange tensors in, a share of the cores.
 type Launcher struct {
 	exited  chan launch.Exit
 	running sync.WaitGroup
 	hub     queue.Hub
 	groups  []join.Groups // by rank; nil for one that is alone
-	// wrap is what stands between a rank and its port: nothing, but in tests.
+	// wrap decorates a rank's port in tests.
 	wrap func(rank int, p queue.Port) queue.Port
 }
 

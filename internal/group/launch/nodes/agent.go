@@ -16,13 +16,13 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// AgentOptions are what a node other than node 0 needs.
+// AgentOptions configure a node other than node 0.
 type AgentOptions struct {
 	// Node is this one's number, from 1.
 	Node int
 	// Address is node 0's, host:port.
 	Address string
-	// Token is what all nodes know.
+	// Token is the secret that all nodes share.
 	Token handshake.Token
 	// Settings are what must be equal on all nodes.
 	Settings []config.Setting
@@ -42,13 +42,14 @@ const redial = 500 * time.Millisecond
 type agent struct {
 	*channel
 	o AgentOptions
-	// groups are those that it was given orders for, by their numbers.
+	// groups are the groups that it has orders for, by number.
 	groups map[int]*group
 	// living are their goroutines.
 	living sync.WaitGroup
 }
 
-// group is what a node has of a group of ranks. What it does takes the time of no other.
+// group is a node's share of a group of ranks. Each group has a goroutine of its own, so none waits
+// for another.
 type group struct {
 	*agent
 	number int
@@ -85,7 +86,7 @@ func Serve(ctx context.Context, o AgentOptions) error {
 
 // dial connects to node 0, again and again until the time is over: it may not be there yet.
 func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
-	begun := time.Now()
+	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
 	var p patience
@@ -108,7 +109,7 @@ func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
 		}
 		if now := time.Now(); !now.Before(word) {
 			a.o.Log.Info("waiting for node 0", "address", a.o.Address,
-				"seconds", int(now.Sub(begun).Seconds()), "last_try", err.Error())
+				"seconds", int(now.Sub(started).Seconds()), "last_try", err.Error())
 			word = now.Add(p.after())
 		}
 		select {
@@ -126,7 +127,7 @@ func (a *agent) dialOnce(ctx context.Context) (*handshake.Conn, error) {
 		Unpinned: true}, a.o.Token, handshake.Identity{PID: os.Getpid()})
 }
 
-// join says who this node is and hears whether it is admitted.
+// join sends node 0 this node's hello and receives the answer.
 func (a *agent) join() error {
 	name, err := os.Hostname()
 	if err != nil {
@@ -240,7 +241,7 @@ func (g *group) obey(ctx context.Context) {
 			}
 		case e := <-exited:
 			g.log.Error("a rank has ended", "rank", e.Rank, "pid", e.PID, "cause", e.End.String())
-			// Node 0 decides what follows. If it is gone, that is seen too.
+			// Node 0 decides what follows. If it is gone, the loop sees that too.
 			_ = g.send(report{Group: g.number, Exit: short(e)})
 		case <-ctx.Done():
 			return
@@ -248,12 +249,13 @@ func (g *group) obey(ctx context.Context) {
 	}
 }
 
-// start starts the ranks that node 0 has ordered, but for those of the group before that it keeps.
+// start starts the ranks that node 0 has ordered, but for those of the previous group that it
+// reuses.
 func (g *group) start(ctx context.Context, o order) {
 	if g.ranks == nil {
 		g.ranks = process.New(g.o.Output)
 		g.ranks.Secrets = launch.HubTokens // this node may lack the model's folder
-		g.ranks.Left = func(rank, pid int) {
+		g.ranks.OnAbandon = func(rank, pid int) {
 			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank,
 				"pid", pid)
 		}
@@ -273,8 +275,8 @@ func (g *group) start(ctx context.Context, o order) {
 	}
 	kept := 0
 	for _, w := range workers {
-		r.Started, r.Kept = append(r.Started, w.PID), append(r.Kept, w.Kept)
-		if w.Kept {
+		r.Started, r.Reused = append(r.Started, w.PID), append(r.Reused, w.Reused)
+		if w.Reused {
 			kept++
 		}
 	}
@@ -282,7 +284,7 @@ func (g *group) start(ctx context.Context, o order) {
 	_ = g.send(r)
 }
 
-// stop ends the ranks because node 0 says so: they have been asked to end already.
+// stop ends the ranks by an order of node 0, whose driver has told them to end already.
 func (g *group) stop(s stop) {
 	if g.ranks != nil {
 		// Processes that were reaped have nothing more to say.

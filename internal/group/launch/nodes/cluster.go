@@ -19,13 +19,13 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// Options are what node 0 needs.
+// Options configure node 0.
 type Options struct {
 	// Nodes is how many there are with this one.
 	Nodes int
 	// Address is this node's, host:port, at which the others arrive.
 	Address string
-	// Token is what all nodes know.
+	// Token is the secret that all nodes share.
 	Token handshake.Token
 	// Settings are what must be equal on all nodes.
 	Settings []config.Setting
@@ -38,7 +38,7 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Cluster is node 0 and the nodes that have come to it. They stay from one group of ranks to the
+// Cluster is node 0 with the nodes that have joined it. They stay from one group of ranks to the
 // next.
 type Cluster struct {
 	o        Options
@@ -51,7 +51,7 @@ type Cluster struct {
 	mu sync.Mutex
 	// members are the other nodes that are there, by their numbers.
 	members map[int]*member
-	// changed is closed when a node has come or gone, and another one takes its place.
+	// changed is closed, and replaced, when a node joins or leaves.
 	changed chan struct{}
 	stopped bool
 }
@@ -72,14 +72,14 @@ type member struct {
 	why string
 }
 
-// share is what a node has of a group.
+// share is a node's share of a group.
 type share struct {
 	group *Launcher
 	// workers are its ranks, of which the processes in ended have.
 	workers []launch.Worker
 	ended   map[int]bool
-	// answered has what became of orders: of one to start, and of one to stop that followed too
-	// soon.
+	// answered has the reports on orders: one to start, and one to stop that followed before the
+	// report.
 	answered chan report
 }
 
@@ -87,7 +87,7 @@ type share struct {
 // have some that cannot be.
 const stopTimeout = 5 * time.Second
 
-// Listen makes node 0 and lets the other nodes come. Stop undoes it.
+// Listen makes node 0 and admits the other nodes. Stop undoes it.
 func Listen(o Options) (*Cluster, error) {
 	o.Silence = cmp.Or(o.Silence, Silence)
 	listener, err := handshake.Listen(handshake.Options{Instance: instance, Token: o.Token,
@@ -111,29 +111,29 @@ func Listen(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Address is where the other nodes arrive.
+// Address returns the address that the other nodes dial.
 func (c *Cluster) Address() string { return c.listener.Endpoint().TCP }
 
-// Launcher is for a group of ranks, and those that take its place; it starts each when all nodes
-// that it has ranks on are there.
+// Launcher returns the launcher of a group of ranks and its successors; it starts each when all
+// nodes of the group have joined.
 func (c *Cluster) Launcher(g Group) *Launcher {
 	if g.Log == nil {
 		g.Log = c.o.Log
 	}
 	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
 		exited: make(chan launch.Exit, g.Ranks+1)}
-	l.own.Left = func(rank, pid int) {
-		g.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+	l.own.OnAbandon = func(rank, pid int) {
+		g.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.relaying.Go(l.relay)
 	return l
 }
 
-// meet admits a node, or refuses it, and stays with it until it has gone.
+// meet admits or refuses a node, and reads its reports until it has gone.
 func (c *Cluster) meet(conn *handshake.Conn) {
 	defer conn.Close()
-	// What is not a member yet ends with the cluster at once.
+	// A connection that is no member yet ends with the cluster at once.
 	end := context.AfterFunc(c.ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	m := &member{channel: &channel{conn: conn, silence: c.o.Silence},
 		gone: make(chan struct{}), shares: map[int]*share{}}
@@ -144,9 +144,9 @@ func (c *Cluster) meet(conn *handshake.Conn) {
 	m.label = fmt.Sprintf("node %d at %s", m.Node, host(conn.RemoteAddr()))
 	log := c.o.Log.With("node", m.Node, "host", m.Host, "address", conn.RemoteAddr().String(),
 		"pid", m.PID)
-	// An order may come as soon as it has its place: the answer goes before.
+	// An order may be sent as soon as the node is registered: the answer must precede it.
 	m.sending.Lock()
-	why := c.take(m)
+	why := c.register(m)
 	if why == "" {
 		log.Info("node joined")
 	} else {
@@ -164,10 +164,10 @@ func (c *Cluster) meet(conn *handshake.Conn) {
 	} else {
 		why = inWords(err)
 	}
-	if c.release(m) {
+	if c.deregister(m) {
 		log.Warn("a node has gone: another one may take its place", "reason", why)
 	}
-	m.leave(why)
+	m.shutDown(why)
 	conn.Close()
 	beating.Wait()
 }
@@ -179,8 +179,8 @@ func host(a net.Addr) string {
 	return a.String()
 }
 
-// take gives a node its place, or says why it cannot have it.
-func (c *Cluster) take(m *member) string {
+// register enters a node under its number, or returns why it is refused.
+func (c *Cluster) register(m *member) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d := c.differences(m); len(d) > 0 {
@@ -201,7 +201,7 @@ func (c *Cluster) take(m *member) string {
 	return ""
 }
 
-// Expect has some of the settings be other ones, by their names, for nodes that come from now on.
+// Expect replaces some of the settings, by their names, for nodes that join from now on.
 func (c *Cluster) Expect(settings []config.Setting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,10 +216,10 @@ func (c *Cluster) Expect(settings []config.Setting) {
 	c.o.Settings = all
 }
 
-// maxNodes bounds the numbers of nodes that may come for engines that are added.
+// maxNodes bounds the numbers of nodes that may join for engines that are added.
 const maxNodes = 4096
 
-// differences are the settings of which node 0 and another node have other values, in words. A node
+// differences lists the settings that differ between node 0 and another node, in words. A node
 // beyond those that node 0 was started with is for engines that are added: it knows of more nodes.
 func (c *Cluster) differences(m *member) []string {
 	zeros, theirs := c.o.Settings, m.Settings
@@ -241,8 +241,8 @@ func (c *Cluster) change() {
 	c.changed = make(chan struct{})
 }
 
-// release gives the place of a node back, and says whether that was not asked for.
-func (c *Cluster) release(m *member) bool {
+// deregister removes a node, and reports whether that was unexpected: Stop was not called.
+func (c *Cluster) deregister(m *member) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.members, m.Node)
@@ -250,10 +250,10 @@ func (c *Cluster) release(m *member) bool {
 	return !c.stopped
 }
 
-// wait returns the other nodes that a group has ranks on when all are there, and says from time to
-// time who is missing.
+// wait returns the other nodes that a group has ranks on when all have joined, and logs from time
+// to time which are missing.
 func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
-	begun := time.Now()
+	started := time.Now()
 	late := time.NewTimer(c.o.Timeout)
 	defer late.Stop()
 	var p patience
@@ -274,7 +274,7 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 		case <-changed:
 		case <-word.C:
 			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", of,
-				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
+				"address", c.Address(), "seconds", int(time.Since(started).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:
 			return nil, fmt.Errorf("node %s has not come to %s within %v "+
@@ -285,14 +285,14 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 	}
 }
 
-// Missing are the numbers of the nodes that a group has ranks on and that are not there.
+// Missing lists the numbers of a group's nodes that have not joined.
 func (c *Cluster) Missing(g *Group) []int {
 	_, missing, _ := c.present(g.nodes())
 	return missing
 }
 
-// present are the other nodes from first up to end that are there, the numbers of those that are
-// not, and what is closed when that changes.
+// present returns the members from first up to end, the numbers of the missing nodes, and a channel
+// that is closed when that changes.
 func (c *Cluster) present(first, end int) (there []*member, missing []int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,8 +306,8 @@ func (c *Cluster) present(first, end int) (there []*member, missing []int, chang
 	return there, missing, c.changed
 }
 
-// Stop ends the other nodes: with an error when cause, why this one ends, is not nil. Groups have
-// been stopped before.
+// Stop ends the other nodes: with an error when cause, why this one ends, is not nil. The caller
+// has stopped the groups before.
 func (c *Cluster) Stop(ctx context.Context, cause error) error {
 	c.mu.Lock()
 	again := c.stopped
@@ -368,26 +368,26 @@ func (m *member) listen() string {
 	}
 }
 
-// rankEnded hands on the end of a rank, which may be of a group before.
+// rankEnded forwards the end of a rank, which may be of an earlier group.
 func (m *member) rankEnded(group int, e launch.Exit) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.shares[group]; s != nil && s.workers != nil {
 		s.ended[e.PID] = true
 		e.Node = m.label
-		s.group.report(e)
+		s.group.forward(e)
 	}
 }
 
-// leave ends the ranks of a node that has gone.
-func (m *member) leave(why string) {
+// shutDown reports the ranks of a node that has gone as lost, and closes gone.
+func (m *member) shutDown(why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.why = why
 	for _, s := range m.shares {
 		for _, w := range s.workers {
 			if !s.ended[w.PID] {
-				s.group.report(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
+				s.group.forward(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
 					End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}})
 			}
 		}
@@ -396,7 +396,7 @@ func (m *member) leave(why string) {
 	close(m.gone)
 }
 
-// start has the node start ranks of a group.
+// start orders the node to start ranks of a group.
 func (m *member) start(l *Launcher, specs []launch.Spec) error {
 	o := order{Group: l.Number, Share: l.Share}
 	s := &share{group: l, ended: map[int]bool{}, answered: make(chan report, 2)}
@@ -415,7 +415,7 @@ type goneError struct{ why string }
 
 func (e *goneError) Error() string { return "it is gone: " + e.why }
 
-// answer waits for what became of an order to do with a group.
+// answer waits for the report on an order for a group.
 func (m *member) answer(ctx context.Context, s *share) (report, error) {
 	select {
 	case r := <-s.answered:
@@ -429,7 +429,7 @@ func (m *member) answer(ctx context.Context, s *share) (report, error) {
 	}
 }
 
-// share is what the node has of a group; nil when that was stopped.
+// share returns the node's share of a group; nil when that was stopped.
 func (m *member) share(group int) *share {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -456,16 +456,17 @@ func (m *member) started(ctx context.Context, group int) ([]launch.Worker, error
 	switch {
 	case s.workers == nil:
 		return nil, &goneError{m.why}
-	case len(r.Started) != len(s.workers) || len(r.Kept) != len(s.workers):
+	case len(r.Started) != len(s.workers) || len(r.Reused) != len(s.workers):
 		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(s.workers))
 	}
 	for i, pid := range r.Started {
-		s.workers[i].PID, s.workers[i].Kept = pid, r.Kept[i]
+		s.workers[i].PID, s.workers[i].Reused = pid, r.Reused[i]
 	}
 	return slices.Clone(s.workers), nil
 }
 
-// stop has the node stop its ranks of a group, and drops it when that takes too long.
+// stop orders the node to stop its ranks of a group, and closes the connection when that takes too
+// long.
 func (m *member) stop(ctx context.Context, group int, why *stop) {
 	m.mu.Lock()
 	s := m.shares[group]

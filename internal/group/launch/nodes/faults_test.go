@@ -35,13 +35,13 @@ func TestDeaths(t *testing.T) {
 			e.OnFailure(func(f *executor.Failure) { failed <- f })
 			pid := e.Ranks()[1].PID
 			victim := map[string]int{"rank": pid, "agent": agent.Process.Pid}[c.name]
-			begun := time.Now()
+			started := time.Now()
 			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			select {
 			case f := <-failed:
-				t.Logf("known after %v: %v", time.Since(begun), f)
+				t.Logf("known after %v: %v", time.Since(started), f)
 				if f.Rank != 1 || f.Node != "node 1 at 127.0.0.1" || f.PID != pid ||
 					!strings.HasPrefix(f.Cause, c.cause) {
 					t.Errorf("%+v", f)

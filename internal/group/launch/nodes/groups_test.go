@@ -75,8 +75,8 @@ func TestSeveralGroups(t *testing.T) {
 		t.Helper()
 		before := groups[1]
 		groups[1] = succeed(t, before, options[1])
-		if groups[1].Kept() != kept {
-			t.Errorf("%d ranks were kept, not %d", groups[1].Kept(), kept)
+		if groups[1].Reused() != kept {
+			t.Errorf("%d ranks were kept, not %d", groups[1].Reused(), kept)
 		}
 		for n, g := range groups {
 			if err := g.Err(); err != nil {

@@ -19,13 +19,13 @@ func succeed(t *testing.T, e *executor.Executor, o executor.Options) *executor.E
 		t.Fatal("the group lives on")
 	}
 	cause := e.Err()
-	if !executor.CanKeep(cause) {
+	if !executor.CanReuse(cause) {
 		t.Fatalf("no rank can be kept after %v", cause)
 	}
-	if err := e.Leave(context.Background()); err != nil {
+	if err := e.Detach(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	o.Keep, o.Fresh = true, executor.Lost(cause)
+	o.Reuse, o.Fresh = true, executor.LostRanks(cause)
 	return start(t, o)
 }
 
@@ -57,7 +57,7 @@ func TestRanksStay(t *testing.T) {
 					e.Ranks()[rank])
 			}
 		}
-		if e.Remembers(5) {
+		if e.HasComputed(5) {
 			t.Error("the KV cache of a rank that was replaced is taken for whole")
 		}
 		if got := tokens(t, e); !slices.Equal(got, want) {

@@ -53,29 +53,29 @@ type Launcher struct {
 // startTimeout bounds the start of ranks on a node that was ordered.
 const startTimeout = time.Minute
 
-// relay hands on the ends of this node's ranks.
+// relay forwards the ends of this node's ranks.
 func (l *Launcher) relay() {
 	for {
 		select {
 		case e := <-l.own.Exited():
-			l.report(e)
+			l.forward(e)
 		case <-l.ctx.Done():
 			return
 		}
 	}
 }
 
-// report hands on the end of a rank. When as many as ranks have not been heard the next group,
-// which finds out for itself who lives, has yet to start.
-func (l *Launcher) report(e launch.Exit) {
+// forward sends the end of a rank to Exited. It drops the end when the channel is full: then the
+// group is dead, and the next Launch checks itself which ranks live.
+func (l *Launcher) forward(e launch.Exit) {
 	select {
 	case l.exited <- e:
 	default:
 	}
 }
 
-// Launch waits for the other nodes, and starts all ranks but those that it keeps. When a node goes
-// meanwhile it waits for another one. On an error Stop ends what was started.
+// Launch waits for the other nodes, and starts all ranks but those that it reuses. When a node goes
+// meanwhile it waits for another one. After an error Stop ends the started ranks.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	for {
 		workers, err := l.launch(ctx, specs)
@@ -91,7 +91,7 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	if err != nil {
 		return nil, err
 	}
-	// Ends that were not read are of groups before: which ranks live is asked now.
+	// Drop unread exits of earlier groups; the launch below checks which ranks live.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
@@ -135,14 +135,15 @@ func threads(ranks int) int { return max(1, machine.Cores()/ranks) }
 
 // Serving tells the other nodes that all ranks have loaded.
 func (l *Launcher) Serving() {
-	for _, m := range l.take(false) {
-		// One that cannot be told is gone, which its reader sees.
+	for _, m := range l.orderedNodes(false) {
+		// A node that cannot be told is gone, which its reader sees.
 		_ = m.send(order{Group: l.Number, Serving: true})
 	}
 }
 
-// take returns the nodes that have been ordered to start ranks, and forgets them if that is wanted.
-func (l *Launcher) take(forget bool) []*member {
+// orderedNodes returns the nodes that have been ordered to start ranks, and clears the list if
+// forget is set.
+func (l *Launcher) orderedNodes(forget bool) []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	nodes := l.ordered
@@ -152,7 +153,7 @@ func (l *Launcher) take(forget bool) []*member {
 	return nodes
 }
 
-// Exited delivers ends of ranks, of all nodes, that were not asked for.
+// Exited delivers the ends of ranks of all nodes that Stop did not cause.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
 // Stop ends the ranks of all nodes, which stay for the next group.
@@ -164,7 +165,7 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	late, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var stopping sync.WaitGroup
-	for _, m := range l.take(true) {
+	for _, m := range l.orderedNodes(true) {
 		stopping.Go(func() { m.stop(late, l.Number, &s) })
 	}
 	err := l.own.Stop(ctx, cause)

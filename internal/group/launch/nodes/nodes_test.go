@@ -136,8 +136,8 @@ func (j *journal) waitFor(t *testing.T, text string) {
 
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	for begun := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > limit {
+	for started := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(started) > limit {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
@@ -412,11 +412,11 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begun := time.Now()
+	started := time.Now()
 	if err := l.Stop(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took > Silence/2 {
+	if took := time.Since(started); took > Silence/2 {
 		t.Errorf("the end took %v", took)
 	}
 	if strings.Contains(log.String(), "joined") {

@@ -66,7 +66,7 @@ type order struct {
 	End  *stop `json:"end,omitempty"`
 }
 
-// rankOrder is one rank of an order to start.
+// rankOrder is one rank in order.Start.
 type rankOrder struct {
 	join.Invitation
 	// Fresh is that of launch.Spec.
@@ -82,10 +82,10 @@ type stop struct {
 // report is what a node says of its ranks of a group; one without content is a beat.
 type report struct {
 	Group int `json:"group,omitempty"`
-	// Started are the processes of the ranks that were ordered, in that order, and Kept which of
+	// Started are the processes of the ranks that were ordered, in that order, and Reused which of
 	// them were there before; Failed is why they could not be started.
 	Started []int        `json:"started,omitempty"`
-	Kept    []bool       `json:"kept,omitempty"`
+	Reused  []bool       `json:"kept,omitempty"`
 	Failed  string       `json:"failed,omitempty"`
 	Exit    *launch.Exit `json:"exit,omitempty"`
 	// Leaving is why this node ends itself.
@@ -94,7 +94,7 @@ type report struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// instance is what both sides of the control connection call it. The secret tells clusters apart.
+// instance names the control connection in the handshake. The secret tells clusters apart.
 const instance handshake.Instance = "eagleray-nodes"
 
 // Silence is how long a node may be silent before the others take it for gone. Links to its ranks
@@ -192,7 +192,7 @@ func differences(node int, zeros, theirs []config.Setting) []string {
 	return all
 }
 
-// list is numbers in words: "1, 2 and 3".
+// list writes numbers in words: "1, 2 and 3".
 func list(numbers []int) string {
 	words := make([]string, len(numbers))
 	for i, n := range numbers {

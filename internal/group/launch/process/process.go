@@ -39,11 +39,11 @@ type Launcher struct {
 	arguments []string // of a child, before its rank
 	// output receives the children's standard error.
 	output launch.Output
-	// Left, unless it is nil, is told of each child that was killed and has not ended within
-	// killGrace: its control group is frozen, a debugger holds it, or it waits for a device that
-	// does not answer. Nothing waits for it any more but the goroutine that reaps it; should it
-	// ever run again, it ends.
-	Left func(rank, pid int)
+	// OnAbandon, unless it is nil, is called for each child that was killed and has not ended
+	// within killGrace: its control group is frozen, a debugger holds it, or it waits for a device
+	// that does not answer. Only the goroutine that reaps it still waits for it; should it ever run
+	// again, it ends.
+	OnAbandon func(rank, pid int)
 	// Secrets are variables of the environment that children get although they look secret; they
 	// get what they read of the others (launch.ChildEnvironment).
 	Secrets []string
@@ -63,11 +63,11 @@ type child struct {
 	rank  int
 	place string
 	cmd   *exec.Cmd
-	// invitations is where it reads one for each group; its end is that of the child.
+	// invitations is the pipe from which it reads one for each group; closing it ends the child.
 	invitations *os.File
 	tail        tail
 	done        chan struct{}
-	left        bool // guarded by Launcher.mu
+	abandoned   bool // guarded by Launcher.mu
 }
 
 // New makes a launcher whose children's output goes to output, or nowhere if that is nil. They are
@@ -85,11 +85,11 @@ func New(output launch.Output, arguments ...string) *Launcher {
 	return l
 }
 
-// maxRanks bounds the ends of ranks that may wait to be heard.
+// maxRanks bounds the exits that wait in Exited.
 const maxRanks = 64
 
-// Launch starts one child per spec, or gives the invitation to the one that has the rank already,
-// from a group before. On an error Stop ends those already started.
+// Launch starts one child per spec, or sends the invitation to the child of that rank from the
+// previous group. After an error Stop ends those already started.
 func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	if len(specs) > maxRanks {
 		return nil, fmt.Errorf("mp starts at most %d ranks on one host, not %d", maxRanks,
@@ -103,7 +103,7 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if err != nil {
 		return nil, err
 	}
-	// Ends that were not read are of groups before: which ranks live is asked now.
+	// Drop unread exits of earlier groups; reuse checks which ranks live.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
@@ -113,8 +113,8 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 		inv := *spec.Invitation
 		inv.Binary = binary[:]
 		spec.Invitation = &inv
-		c := l.keep(spec)
-		if w.Kept = c != nil; !w.Kept {
+		c := l.reuse(spec)
+		if w.Reused = c != nil; !w.Reused {
 			if c, err = l.start(self, spec); err != nil {
 				return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
 			}
@@ -125,30 +125,30 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	return workers, nil
 }
 
-// keep gives the invitation to the child that has the rank. It returns nil when there is none that
-// lives and may stay; one that may not is ended.
-func (l *Launcher) keep(spec launch.Spec) *child {
+// reuse sends the invitation to the living child of a rank. It returns nil when there is none; it
+// ends a child that must be replaced.
+func (l *Launcher) reuse(spec launch.Spec) *child {
 	l.mu.Lock()
 	c := l.children[spec.Rank]
 	l.mu.Unlock()
 	if c == nil {
 		return nil
 	}
-	if !spec.Fresh && c.lives() && c.invite(spec.Invitation) == nil {
+	if !spec.Fresh && c.alive() && c.invite(spec.Invitation) == nil {
 		return c
 	}
 	l.kill(context.Background(), c)
 	return nil
 }
 
-// killGrace is how long a child may take to end that was killed: the system gives its memory back
-// meanwhile. It has leastGrace of it also where the caller has less time.
+// killGrace bounds the wait for a killed child, whose memory the system frees meanwhile. The wait
+// is at least leastGrace, also where the caller has less time.
 const (
 	killGrace  = 3 * time.Second
 	leastGrace = time.Second
 )
 
-// kill ends children, and leaves those behind that do not end before the deadline of ctx, in the
+// kill kills children, and abandons those that have not ended by the deadline of ctx, within the
 // bounds of killGrace and leastGrace.
 func (l *Launcher) kill(ctx context.Context, children ...*child) {
 	for _, c := range children {
@@ -165,30 +165,30 @@ func (l *Launcher) kill(ctx context.Context, children ...*child) {
 		select {
 		case <-c.done:
 		case <-late.Done():
-			l.leave(c)
+			l.abandon(c)
 		}
 	}
 }
 
-// leave leaves a child behind that does not end, unless it just has.
-func (l *Launcher) leave(c *child) {
+// abandon gives up on a child that does not end, unless it just has, and calls OnAbandon once.
+func (l *Launcher) abandon(c *child) {
 	select {
 	case <-c.done:
 		return
 	default:
 	}
 	l.mu.Lock()
-	again := c.left
-	c.left = true
+	again := c.abandoned
+	c.abandoned = true
 	l.mu.Unlock()
 	c.invitations.Close()
-	if !again && l.Left != nil {
-		l.Left(c.rank, c.cmd.Process.Pid)
+	if !again && l.OnAbandon != nil {
+		l.OnAbandon(c.rank, c.cmd.Process.Pid)
 	}
 }
 
-// lives says that a child has not ended. One that is about to be reaped has.
-func (c *child) lives() bool {
+// alive reports whether a child has not ended. A child that waits to be reaped has.
+func (c *child) alive() bool {
 	var ended unix.Siginfo
 	err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, &ended,
 		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -211,8 +211,8 @@ func (c *child) invite(inv *join.Invitation) error {
 
 const inviteTimeout = 100 * time.Millisecond
 
-// program is what children run: this process's own program, also when another file has taken its
-// place meanwhile.
+// program is the executable of children: this process's own, also when its file was replaced
+// meanwhile.
 const program = "/proc/self/exe"
 
 // start starts a child that knows itself by the name self.
@@ -251,7 +251,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	l.mu.Lock()
 	l.children[spec.Rank] = c
 	l.mu.Unlock()
-	// It ends with the child: Stop waits for it, unless the child is left behind.
+	// It ends with the child: Stop waits for it, unless the child is abandoned.
 	go l.watch(c, stderr)
 	if err := c.invite(spec.Invitation); err != nil {
 		return nil, fmt.Errorf("write invitation: %w", err)
@@ -287,7 +287,7 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 	}
 	err := c.cmd.Wait()
 	l.mu.Lock()
-	silent := l.stopping || c.left
+	silent := l.stopping || c.abandoned
 	l.mu.Unlock()
 	if silent {
 		return
@@ -313,7 +313,7 @@ func end(state *os.ProcessState, err error) launch.End {
 	return launch.End{Reason: fmt.Sprintf("cannot wait for it: %v", err)}
 }
 
-// Exited delivers ends of ranks that were not asked for.
+// Exited delivers the ends of ranks that Stop did not cause.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
 // How long children may take to end by themselves: when they have been asked to, and after the
@@ -324,13 +324,14 @@ const (
 )
 
 // Stop waits for the children, which end with their connection to the driver, kills those that have
-// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left).
+// not ended when ctx does or after a grace, and reaps all but those that cannot be killed
+// (OnAbandon).
 func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
 	children := slices.DeleteFunc(slices.Collect(maps.Values(l.children)),
-		func(c *child) bool { return c.left })
+		func(c *child) bool { return c.abandoned })
 	l.mu.Unlock()
 	for _, c := range children {
 		c.invitations.Close()
@@ -366,8 +367,7 @@ func Main() error {
 	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil)
 }
 
-// ReadInvitation reads what the launcher has for this child, for a child that takes part in one
-// group only.
+// ReadInvitation reads the invitation of a child that joins one group only.
 func ReadInvitation() (join.Invitation, error) {
 	pipe := os.NewFile(invitationFD, "invitation")
 	defer pipe.Close()

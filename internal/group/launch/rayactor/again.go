@@ -11,14 +11,13 @@ import (
 	"github.com/eagleray/eagleray/internal/ray"
 )
 
-// endTimeout bounds the end of what is to be replaced.
+// endTimeout bounds the end of workers and actors that are replaced.
 const endTimeout = 10 * time.Second
 
-// again starts the next group in the place of one that has failed, by the actors that are left and
-// the workers in them. A worker that has ended gets a successor in the same actor, an actor that is
-// lost one in the same bundle. That needs the placement group to have all its bundles: one of ours
-// that has lost a node does not come back by itself in any bounded time, while an adopted one is
-// not ours to remove, and is waited for.
+// again starts the group after a failed one with the remaining actors and workers. A worker that
+// has ended is replaced in its actor, a lost actor in its bundle. That needs the placement group to
+// have all its bundles: one of ours that has lost a node does not come back by itself in any
+// bounded time, while an adopted one is not ours to remove, and is waited for.
 func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	old := l.last
 	l.last = nil
@@ -47,13 +46,12 @@ func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Wor
 	return s.workers, nil
 }
 
-// end ends what is left of the workers that are to be replaced, and finds out whose actors are too:
-// those that do not do that.
+// end ends the workers that are replaced. It also replaces each actor that fails to end its worker.
 func (s *start) end(ctx context.Context) error {
 	if len(s.fresh) == 0 {
 		return nil
 	}
-	// First, for news of their ends may come before StopWorkers returns.
+	// This comes first: their ends may be reported before StopWorkers returns.
 	s.mu.Lock()
 	for _, rank := range s.fresh {
 		if pid, runs := s.running[rank]; runs {
@@ -79,7 +77,7 @@ func (s *start) end(ctx context.Context) error {
 	return s.client.KillActors(ctx, s.actors)
 }
 
-// placeAgain wants the placement group to have all its bundles. They may be on other nodes than
+// placeAgain waits until the placement group has all its bundles, which may be on other nodes than
 // before.
 func (s *start) placeAgain(ctx context.Context) ([]any, error) {
 	g, err := s.client.Group(ctx, s.group)
@@ -115,7 +113,7 @@ func (s *start) placeAgain(ctx context.Context) ([]any, error) {
 	return []any{"group", s.group, "actors", len(s.actors), "moved", moved}, nil
 }
 
-// clear takes back what a start has left: actors, and the group unless it was adopted.
+// clear removes the actors of a start, and its placement group unless it was adopted.
 func (l *Launcher) clear(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

@@ -109,14 +109,14 @@ func TestAgain(t *testing.T) {
 				group := x.Groups()[0].ID
 				c.do(x)
 				x.exits(c.exits)
-				begun := time.Now()
+				started := time.Now()
 				after, err := x.succeed(c.fresh...)
 				if err != nil {
 					t.Fatalf("%v\n%s", err, &x.log)
 				}
 				for rank, w := range after {
 					kept := !slices.Contains(c.replaced, rank)
-					if w.Kept != kept || (w.PID == before[rank].PID) != kept || kept &&
+					if w.Reused != kept || (w.PID == before[rank].PID) != kept || kept &&
 						fed[w.PID] != 1 {
 						t.Errorf("rank %d: %+v, before %+v, fed %d times", rank, w, before[rank],
 							fed[w.PID])
@@ -132,7 +132,7 @@ func TestAgain(t *testing.T) {
 					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors,
 						x.Groups())
 				}
-				if took := time.Since(begun); took > 20*time.Second {
+				if took := time.Since(started); took > 20*time.Second {
 					t.Errorf("it took %v", took)
 				}
 				select {
@@ -214,7 +214,7 @@ func TestAgainAdopted(t *testing.T) {
 			t.Fatalf("%v\n%s", err, &x.log)
 		}
 		for rank, w := range after {
-			if kept := rank != 2; w.Kept != kept || (w.PID == before[rank].PID) != kept ||
+			if kept := rank != 2; w.Reused != kept || (w.PID == before[rank].PID) != kept ||
 				w.Node != before[rank].Node {
 				t.Errorf("rank %d: %+v, before %+v", rank, w, before[rank])
 			}

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Census counts the ranks of several engines on each node: they are placed each for itself, and
+// Census counts the ranks of several engines on each node: engines are placed independently, and
 // share the nodes' cores.
 type Census struct {
 	mu sync.Mutex
 	// ranks are those of each engine by node, nil until it is placed.
 	ranks map[int]map[string]int
-	// changed is closed when an engine is placed, or leaves, and another one takes its place.
+	// changed is closed, and replaced, when an engine is placed or deregistered.
 	changed chan struct{}
 }
 
-// NewCensus is for as many engines.
+// NewCensus returns a Census of so many engines, none of them placed.
 func NewCensus(engines int) *Census {
 	c := &Census{ranks: map[int]map[string]int{}, changed: make(chan struct{})}
 	for i := range engines {
@@ -25,29 +25,29 @@ func NewCensus(engines int) *Census {
 	return c
 }
 
-// Expect says that an engine will be placed.
-func (c *Census) Expect(engine int) {
+// Register enters an engine that will be placed.
+func (c *Census) Register(engine int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ranks[engine] = nil
 }
 
-// Leave takes an engine out.
-func (c *Census) Leave(engine int) {
+// Deregister removes an engine.
+func (c *Census) Deregister(engine int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.ranks, engine)
 	c.change()
 }
 
-// change wakes those that wait. c.mu is held.
+// change wakes the calls of Count that wait. c.mu is held.
 func (c *Census) change() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// Count tells on which nodes the ranks of an engine are, one entry for each, and waits until it is
-// known of all engines. It returns how many ranks there are on each node.
+// Count records the nodes of an engine's ranks, one entry for each, and waits until all engines are
+// placed. It returns the number of ranks on each node.
 func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[string]int, error) {
 	own := map[string]int{}
 	for _, n := range nodes {
@@ -70,8 +70,8 @@ func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[str
 	}
 }
 
-// sum is how many ranks there are on each node, nil while an engine is not placed, and what is
-// closed when that changes.
+// sum returns the number of ranks on each node, nil while an engine is not placed, and a channel
+// that is closed when that changes.
 func (c *Census) sum() (all map[string]int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *Census) sum() (all map[string]int, changed chan struct{}) {
 	return all, c.changed
 }
 
-// share gives each rank its part of the cores that its node has for the ranks of all engines.
+// share divides the cores of each node among the ranks of all engines there.
 func (s *start) share(ctx context.Context) ([]any, error) {
 	nodes := make([]string, len(s.facts))
 	for i, f := range s.facts {

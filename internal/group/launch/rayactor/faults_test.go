@@ -51,14 +51,14 @@ func TestFaultWhileStarting(t *testing.T) {
 		})
 		each(t, "silent bridge, "+m.String(), func(x *trial) {
 			x.on(m, x.Silence)
-			begun := time.Now()
+			started := time.Now()
 			_, err := x.start(x.t.Context(), nil)
 			if m.phase == "connect" {
 				// Python may be silent while it joins: the phase has a deadline.
 				x.wants(err, "ray, phase connect: not done after 2m0s")
 			} else {
 				x.wants(err, "ray, phase "+m.phase+": ", "silent for 1")
-				if took := time.Since(begun); took > 15*time.Second {
+				if took := time.Since(started); took > 15*time.Second {
 					x.t.Errorf("known after %v", took)
 				}
 			}

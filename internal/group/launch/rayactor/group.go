@@ -49,7 +49,7 @@ func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[strin
 	fmt.Fprintf(&b, "wanted: %s; %d of %d fit into what is free now\n", kindsText(kinds),
 		now.placed, len(wanted))
 	describeNodes(&b, kinds, nodes)
-	if held := heldOutside(kinds, available); len(now.left) == 0 && held != "" {
+	if held := usedOutside(kinds, available); len(now.left) == 0 && held != "" {
 		fmt.Fprintf(&b,
 			"missing: actors and tasks outside placement groups hold the rest: on the whole "+
 				"cluster are free %s\n", held)
@@ -111,9 +111,9 @@ func Impossible(wanted []map[string]float64, nodes []NodeFree) bool {
 	return false
 }
 
-// heldOutside lists the resources of which more is wanted than is free, "" when there are none or
+// usedOutside lists the resources of which more is wanted than is free, "" when there are none or
 // it is not known.
-func heldOutside(kinds []kind, available map[string]float64) string {
+func usedOutside(kinds []kind, available map[string]float64) string {
 	if available == nil {
 		return ""
 	}

@@ -71,14 +71,14 @@ type Launcher struct {
 	watch  sync.WaitGroup
 	done   chan struct{}
 
-	// last is the start whose ranks may be kept. Only Launch uses it.
+	// last is the start whose ranks may be reused. Only Launch uses it.
 	last *start
 
 	mu    sync.Mutex
 	group string
 	table []row
-	// running are the processes of workers by rank, unknownPID while one is started; before are
-	// those that were there before it.
+	// running are the processes of workers by rank, unknownPID while a worker starts; before are
+	// their predecessors.
 	running, before map[int]int
 	stopping        bool
 	quiet           chan struct{} // closed when nothing runs any more, while stopping
@@ -126,7 +126,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	return l, nil
 }
 
-// showMetrics gives Ray samples until the bridge is gone.
+// showMetrics sends Ray samples until the bridge is gone.
 func (l *Launcher) showMetrics() {
 	tick := time.NewTicker(showEvery)
 	defer tick.Stop()
@@ -220,15 +220,14 @@ func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP
 // unknownPID is the process of a worker that is being started.
 const unknownPID = -1
 
-// Launch places the ranks and starts a worker for each. After the failure of a group it keeps the
-// workers that live, if that can be done (again.go), else the cluster is left as before a first
-// start.
+// Launch places the ranks and starts a worker for each. After the failure of a group it reuses the
+// workers that live, if it can (again.go), else it clears the cluster as before a first start.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	world := l.o.Layout.World()
 	if len(specs) != world {
 		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), world)
 	}
-	// Ends that were not read are of groups before: which ranks live is asked now.
+	// Drop unread exits of earlier groups; the start below checks which ranks live.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
@@ -295,12 +294,12 @@ func (l *Launcher) placementTimeout() time.Duration {
 func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration,
 	run func(context.Context) ([]any, error)) error {
 	l.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray " + name})
-	begun := time.Now()
+	started := time.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout,
 		fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 	found, err := run(bounded)
-	took := time.Since(begun)
+	took := time.Since(started)
 	if err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
 			err = fmt.Errorf("%w (%w)", context.Cause(bounded), err)
@@ -312,10 +311,10 @@ func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration
 	return nil
 }
 
-// Exited delivers ends of ranks that were not asked for; rank -1 is Ray itself.
+// Exited delivers the ends of ranks that Stop did not cause; rank -1 is Ray itself.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// watchRanks turns what Ray says of the ranks into exits until the bridge is gone.
+// watchRanks turns Ray's events about the ranks into exits until the bridge is gone.
 func (l *Launcher) watchRanks() {
 	for {
 		select {
@@ -341,7 +340,7 @@ func (l *Launcher) ended(x ray.Exit) {
 	}
 	l.mu.Lock()
 	pid, ran := l.running[x.Rank]
-	// News of a worker that another one has taken the place of, or takes it now, may come late.
+	// The event may be a late one about a worker that was replaced, or is being replaced.
 	if l.before[x.Rank] == x.PID || ran && pid != x.PID && pid != unknownPID {
 		l.mu.Unlock()
 		return

@@ -14,12 +14,12 @@ import (
 // says whose fault it is.
 func TestNoAnswer(t *testing.T) {
 	each(t, "pending", func(x *trial) {
-		x.HoldActor(x.world-1, true)
-		begun := time.Now()
+		x.BlockActor(x.world-1, true)
+		started := time.Now()
 		_, err := x.start(x.t.Context(), nil)
 		x.wants(err, "ray, phase identify: ", fmt.Sprintf("rank %d: ", x.world-1),
 			"Pending: no answer", "GPU: 1 in bundle")
-		if took := time.Since(begun); took < identifyTimeout-2*time.Second ||
+		if took := time.Since(started); took < identifyTimeout-2*time.Second ||
 			took > identifyTimeout+time.Second {
 			x.t.Errorf("known after %v", took)
 		}
@@ -40,14 +40,14 @@ func TestPlace(t *testing.T) {
 	}
 	each(t, "deadline", func(x *trial) {
 		theirs := hold(x)
-		begun := time.Now()
+		started := time.Now()
 		_, err := x.start(x.t.Context(),
 			func(o *Options) { o.PlacementTimeout = 100 * time.Second })
 		x.wants(err, "ray, phase place: no place after 1m40s (--ray-placement-timeout):",
 			fmt.Sprintf("wanted: %s of {GPU: 1}; 0 of %d fit", count(x.world, "bundle"), x.world),
 			"GPU 0 free of 2",
 			"others hold what is missing")
-		if took := time.Since(begun); took < 100*time.Second || took > 102*time.Second {
+		if took := time.Since(started); took < 100*time.Second || took > 102*time.Second {
 			x.t.Errorf("given up after %v", took)
 		}
 		for _, seconds := range []string{"seconds=10 ", "seconds=20 ", "seconds=40 ",
@@ -63,11 +63,11 @@ func TestPlace(t *testing.T) {
 		x.Settle = time.Second
 		theirs := hold(x)
 		time.AfterFunc(time.Minute, func() { x.RemoveGroup(theirs) })
-		begun := time.Now()
+		started := time.Now()
 		if _, err := x.start(x.t.Context(), nil); err != nil {
 			x.t.Fatal(err)
 		}
-		if took := time.Since(begun); took < 61*time.Second || took > 62*time.Second {
+		if took := time.Since(started); took < 61*time.Second || took > 62*time.Second {
 			x.t.Errorf("placed after %v", took)
 		}
 		x.end()
@@ -85,12 +85,12 @@ func TestPlace(t *testing.T) {
 		x.end(theirs)
 	})
 	each(t, "never", func(x *trial) {
-		begun := time.Now()
+		started := time.Now()
 		_, err := x.start(x.t.Context(), func(o *Options) { o.DeviceKey = "TPU" })
 		x.wants(err, "the cluster can never hold the group",
 			"missing: "+count(x.world, "bundle")+" of {TPU: 1}",
 			"--ray-placement-timeout")
-		if took := time.Since(begun); took > 3*time.Second {
+		if took := time.Since(started); took > 3*time.Second {
 			x.t.Errorf("known after %v", took)
 		}
 		x.end()

@@ -29,12 +29,12 @@ func (p EnvPlan) digests() map[string]string {
 	return d
 }
 
-// start is one call of Launch: what each phase leaves to the next, and to the next call.
+// start is the state of one call of Launch, which its phases and the next call use.
 type start struct {
 	*Launcher
 	specs []launch.Spec
-	// actors are the ranks that get another actor, fresh those that get another worker: all, unless
-	// some are kept.
+	// actors are the ranks that get a new actor, fresh those that get a new worker: all, unless
+	// some are reused.
 	actors, fresh []int
 	// instance names the placement group and the actors, turn tells actors of one rank apart: 1 are
 	// the first ones in the group.
@@ -135,7 +135,7 @@ func (s *start) setGroup(id string) {
 	s.group = id
 }
 
-// tryGroup makes a group and waits a while for its resources.
+// tryGroup makes a placement group and waits a while for its resources.
 func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]float64,
 	wait time.Duration) (ready bool, err error) {
 	id, err := s.client.CreateGroup(ctx, ray.GroupSpec{Name: name, Strategy: "PACK",
@@ -166,10 +166,10 @@ const (
 // there is. What even idle nodes could not hold is refused at once, unless they did before: then
 // nodes may come back.
 func (s *start) await(ctx context.Context, adopted bool) error {
-	begun := time.Now()
-	deadline := begun.Add(s.placementTimeout())
-	report := begun.Add(firstReport)
-	for next := begun.Add(settle); ; next = report {
+	started := time.Now()
+	deadline := started.Add(s.placementTimeout())
+	report := started.Add(firstReport)
+	for next := started.Add(settle); ; next = report {
 		if next.After(deadline) {
 			next = deadline
 		}
@@ -193,11 +193,11 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 				s.placementTimeout(), shortage)
 		case !now.Before(report):
 			s.o.Log.Warn("waiting for the placement group", "seconds",
-				int(now.Sub(begun).Seconds()), "adopted", adopted)
+				int(now.Sub(started).Seconds()), "adopted", adopted)
 			for line := range strings.Lines(shortage) {
 				s.o.Log.Warn(strings.TrimRight(line, "\n"))
 			}
-			report = begun.Add(2 * report.Sub(begun))
+			report = started.Add(2 * report.Sub(started))
 		}
 	}
 }
@@ -378,8 +378,8 @@ func (s *start) threads(rank int) int {
 	return of
 }
 
-// init starts workers, and gives those that are kept their invitation. It goes through standard
-// input, because arguments and environment can be read by others.
+// init starts workers, and sends reused workers their invitation. It goes through standard input,
+// because arguments and environment can be read by others.
 func (s *start) init(ctx context.Context) ([]any, error) {
 	var specs []ray.StartSpec
 	var again []ray.Input
@@ -401,7 +401,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: text})
 		s.set(rank, func(r *row) { r.Status = "worker requested" })
 	}
-	// From here on a rank can be lost: what Ray says of it before StartWorkers returns counts too.
+	// From here on a rank can be lost: Ray's events before StartWorkers returns count too.
 	s.mu.Lock()
 	for _, rank := range s.fresh {
 		s.running[rank] = unknownPID
@@ -417,7 +417,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 		return nil, s.blame(err)
 	}
 	for rank := range s.workers {
-		s.workers[rank].Kept = !slices.Contains(s.fresh, rank)
+		s.workers[rank].Reused = !slices.Contains(s.fresh, rank)
 	}
 	for _, w := range started {
 		s.workers[w.Rank] = launch.Worker{Rank: w.Rank, LocalRank: s.places[w.Rank].LocalRank,

@@ -87,13 +87,13 @@ func (x *trial) listen(f func(phase string)) status.Listener {
 // end stops the launcher and checks that nothing is left on the cluster but adopted groups.
 func (x *trial) end(adopted ...string) {
 	x.t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	if x.l != nil {
 		if err := x.l.Stop(context.Background(), nil); err != nil {
 			x.t.Errorf("stop: %v", err)
 		}
 	}
-	if took := time.Since(begun); took > closeTimeout+stopGrace {
+	if took := time.Since(started); took > closeTimeout+stopGrace {
 		x.t.Errorf("stopping took %v", took)
 	}
 	x.Wait()

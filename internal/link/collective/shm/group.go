@@ -108,9 +108,9 @@ func (g *Group) Rank() int { return g.rank }
 // Ranks returns the size of the group.
 func (g *Group) Ranks() int { return g.ranks }
 
-// Guard sets what travels with every following operation of this rank: ranks that meet in one with
-// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash
-// of what they must have in common.
+// Guard sets the hash that travels with every following operation of this rank: ranks that meet in
+// one with different guards fail it at once, with an error that wraps collective.ErrMismatch. It is
+// a hash of what they must have in common.
 func (g *Group) Guard(h uint64) {
 	g.mu.Lock()
 	g.guard = h

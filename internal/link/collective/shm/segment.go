@@ -78,8 +78,8 @@ const (
 	markSize = 256
 )
 
-// mark is how far one rank has come, and who waits for it. The first line is written by its rank
-// only, but for the flags; the second by the ranks that wait for it.
+// mark counts the steps of one rank, and the ranks that sleep on it. Only its rank writes the first
+// line, but for the flags; the sleepers write the second.
 type mark struct {
 	// word is the futex word: a count in units of seqUnit, and the flags. A rank's own mark counts
 	// steps, those of a ring lines.

@@ -8,7 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/collective"
 )
 
-// What stands for all other ranks, and for none of them, in place of one rank.
+// allRanks and noRank stand for all other ranks and for none, in place of one rank.
 const (
 	allRanks = -1
 	noRank   = -2
@@ -22,8 +22,8 @@ func (g *Group) next(tag uint64) step {
 	return step{seq: g.seq, tag: tag, guard: g.guard}
 }
 
-// aim has x sent to some ranks in the next exchange, and a message received from some: into their
-// places of dst, where each rank has one of so many bytes.
+// aim sets up the next exchange: x goes to the ranks that to includes, and messages come from those
+// that from includes, each into its rank's part of dst, which has each bytes.
 func (g *Group) aim(x []byte, to, from int, dst []byte, each int) {
 	for _, p := range g.peers {
 		p.in, p.out, p.wants = nil, nil, includes(from, p.rank) && !p.quiet
@@ -36,8 +36,8 @@ func (g *Group) aim(x []byte, to, from int, dst []byte, each int) {
 	}
 }
 
-// exchange is a step: every rank gets what is aimed at it, maybe an empty message. It waits for the
-// messages that are wanted; the others are empty, and the next step will read them.
+// exchange runs a step: it sends every rank the message that aim set, maybe an empty one, and waits
+// for the wanted messages. The other messages are empty; the next step reads them.
 func (g *Group) exchange(s step) error {
 	size := 0
 	for _, p := range g.peers {
@@ -74,8 +74,8 @@ func (g *Group) exchangeLarge(s step) error {
 	return g.awaitAll()
 }
 
-// postReceives has the reader receive what the step still needs from the peer, and watch it in any
-// case.
+// postReceives lets the reader receive the messages that the step still needs from the peer, else
+// watch the stream.
 func (g *Group) postReceives(p *peer, s step) {
 	if !p.owes && !p.wants {
 		p.post(receiveJob{kind: jobWatch})
@@ -95,7 +95,7 @@ func (g *Group) postReceives(p *peer, s step) {
 func (g *Group) exchangeSmall(s step) error {
 	now := time.Now()
 	g.sendSmall(s, now)
-	if err := g.recall(); err != nil {
+	if err := g.drainReaders(); err != nil {
 		return err
 	}
 	return g.receiveAll(g.peers, s, now)
@@ -122,20 +122,20 @@ func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
 		case !errors.Is(err, errSlow):
 			return err
 		case len(g.peers) == 1:
-			return p.late()
+			return p.lateError()
 		default:
 			slow = true
 		}
 	}
 	if slow {
-		g.handOver(from, s)
+		g.postToReaders(from, s)
 	}
 	return g.awaitAll()
 }
 
-// handOver gives what the step needs from some of the peers to the readers, which watch all
-// streams.
-func (g *Group) handOver(from []*peer, s step) {
+// postToReaders posts the step's missing messages of some peers to their readers, and lets the
+// readers watch all other streams.
+func (g *Group) postToReaders(from []*peer, s step) {
 	for _, p := range from {
 		g.postReceives(p, s)
 	}
@@ -188,8 +188,8 @@ func (g *Group) receiveSmall(p *peer, s step) error {
 	return nil
 }
 
-// recall takes the streams back from the readers.
-func (g *Group) recall() error {
+// drainReaders waits until all readers are idle, so that the caller may read the streams.
+func (g *Group) drainReaders() error {
 	for _, p := range g.peers {
 		if !p.idle() {
 			p.post(receiveJob{kind: jobYield})
@@ -206,12 +206,11 @@ func (g *Group) recall() error {
 	return nil
 }
 
-// awaitAll waits until readers and writers have done all their jobs, as far as this rank needs
-// them.
+// awaitAll waits until all jobs of the readers are done and the writers have copied all messages.
 func (g *Group) awaitAll() error { return g.await(0) }
 
-// await waits until no reader has more than so many jobs left, and no writer more than so many to
-// copy from.
+// await waits until each reader has at most left jobs, and each writer at most left messages to
+// copy.
 func (g *Group) await(left uint32) error {
 	for {
 		done := true

@@ -25,7 +25,7 @@
 //
 // A caller blocked in one stream would not see a notice of an abort in another. So after a few
 // milliseconds, when a hand-over costs nothing any more, it gives all streams to their reader
-// goroutines and waits for whatever comes first; they keep watch until the caller recalls them.
+// goroutines and waits for whatever comes first; they keep watch until the caller drains them.
 //
 // # Large messages
 //
@@ -81,11 +81,11 @@ type Options struct {
 	// Quiet are the ranks that operations leave out although there is a connection to them: it
 	// carries notices of an abort only.
 	Quiet []int
-	// Moved, if not nil, counts pieces of long messages as they come, until Close returns, so that
-	// others see that an operation over a slow network moves.
+	// Moved, if not nil, counts received pieces of long messages until Close returns. The driver
+	// reads it to tell a slow network from a stall.
 	Moved *atomic.Uint64
-	// OnEnd, if not nil, is called when the group has been aborted, with what later operations will
-	// say. It must not wait for the group.
+	// OnEnd, if not nil, is called when the group has been aborted, with the error of later
+	// operations. It must not wait for the group.
 	OnEnd func(error)
 }
 
@@ -122,7 +122,8 @@ type Group struct {
 	closed  atomic.Bool
 }
 
-// abort is why the group ended: the error given here, or what another rank said.
+// abort is the cause of the group's end: an error of this rank, or the text of another rank's
+// notice.
 type abort struct {
 	rank  int
 	text  string
@@ -186,9 +187,9 @@ func (g *Group) Rank() int { return g.rank }
 // Ranks returns the size of the group.
 func (g *Group) Ranks() int { return g.ranks }
 
-// Guard sets what travels with every following operation of this rank: ranks that meet in one with
-// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash
-// of what they must have in common.
+// Guard sets the hash that travels with every following operation of this rank: ranks that meet in
+// one with different guards fail it at once, with an error that wraps collective.ErrMismatch. It is
+// a hash of what they must have in common.
 func (g *Group) Guard(h uint64) {
 	g.mu.Lock()
 	g.guard = h
@@ -209,7 +210,8 @@ func (g *Group) Abort(cause error) {
 	g.finish(&abort{rank: g.rank, text: cause.Error(), cause: cause})
 }
 
-// finish ends the group, if it has not ended, and has the writers pass the reason on.
+// finish ends the group, if it has not ended, and lets the writers send the cause to the other
+// ranks.
 func (g *Group) finish(a *abort) {
 	if !g.why.CompareAndSwap(nil, a) {
 		return
@@ -229,13 +231,13 @@ func (g *Group) finish(a *abort) {
 	}
 }
 
-// Watch looks out for an abort by another rank until the next operation, for a rank that waits for
+// Watch reads abort notices of other ranks until the next operation, while this rank waits for
 // something else.
 func (g *Group) Watch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed.Load() {
-		g.handOver(nil, step{})
+		g.postToReaders(nil, step{})
 	}
 }
 
@@ -283,13 +285,13 @@ func (g *Group) end(op collective.Op, err error) error {
 	failure := g.names.Failed(op, g.rank, err)
 	g.failed = failure.Err
 	g.Abort(failure)
-	g.withdraw()
+	g.awaitBuffers()
 	return failure
 }
 
-// withdraw returns when no goroutine uses the caller's memory any more. The group has ended, so the
+// awaitBuffers returns when no goroutine uses the caller's memory. The group has ended, so the
 // readers are stopping; a writer may be stuck, but only with a copy.
-func (g *Group) withdraw() {
+func (g *Group) awaitBuffers() {
 	for _, p := range g.peers {
 		p.awaitCopy()
 	}

@@ -49,7 +49,7 @@ func (p *peer) sendMessage(b []byte) error {
 	}
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), maxFrame)
-		frame, err := p.takeCopy()
+		frame, err := p.acquireCopy()
 		if err != nil {
 			return err
 		}
@@ -80,13 +80,13 @@ func (p *peer) writeFailure() error {
 		return w
 	}
 	if err := p.broken.Load(); err != nil {
-		return p.left(*err)
+		return p.leftError(*err)
 	}
 	return nil
 }
 
-// takeCopy returns memory for a frame. It waits for the writer while all is in use.
-func (p *peer) takeCopy() ([]byte, error) {
+// acquireCopy returns memory for a frame. It waits for the writer while all is in use.
+func (p *peer) acquireCopy() ([]byte, error) {
 	for watched := false; ; {
 		select {
 		case frame := <-p.copies:
@@ -101,7 +101,7 @@ func (p *peer) takeCopy() ([]byte, error) {
 			return nil, err
 		}
 		if !watched { // an abort may come over any stream
-			p.g.handOver(nil, step{})
+			p.g.postToReaders(nil, step{})
 			watched = true
 			continue
 		}
@@ -123,7 +123,7 @@ func (g *Group) Recv(b []byte, from int) error {
 
 func (g *Group) receiveMessage(b []byte, p *peer) error {
 	now := time.Now()
-	if err := g.recall(); err != nil {
+	if err := g.drainReaders(); err != nil {
 		return err
 	}
 	p.lastRecv++
@@ -132,6 +132,6 @@ func (g *Group) receiveMessage(b []byte, p *peer) error {
 	if len(b) <= smallBytes {
 		return g.receiveAll(p.only[:], s, now)
 	}
-	g.handOver(p.only[:], s)
+	g.postToReaders(p.only[:], s)
 	return g.awaitAll()
 }

@@ -124,8 +124,8 @@ func bottom(c net.Conn) *net.TCPConn {
 // tcpClosed is the state of a connection that has been reset (TCP_CLOSE in the kernel).
 const tcpClosed = 7
 
-// socket is what is asked of the kernel about a connection. It is made once, since a function that
-// is handed to a connection is allocated.
+// socket asks the kernel about a connection. It is made once, since a function that is passed to a
+// connection is allocated.
 type socket struct {
 	raw   syscall.RawConn
 	count func(fd uintptr) // sets n and err

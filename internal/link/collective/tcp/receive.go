@@ -123,7 +123,7 @@ func (p *peer) receive(dst []byte, s step) error {
 		}
 		if err := p.receiveFrame(dst[:n], s); err != nil {
 			if errors.Is(err, errSlow) {
-				return p.late()
+				return p.lateError()
 			}
 			return err
 		}
@@ -232,7 +232,7 @@ func (p *peer) renew(now time.Time, d time.Duration) error {
 func (p *peer) setDeadline(t time.Time) error {
 	p.until = t
 	if err := p.conn.SetReadDeadline(t); err != nil {
-		return p.left(err)
+		return p.leftError(err)
 	}
 	if p.g.ended.Load() {
 		return p.g.abortCause()
@@ -254,7 +254,7 @@ func (p *peer) read(b []byte) (int, error) {
 			return n, p.g.abortCause()
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			p.readErr = p.left(err) // for the next read, if this one brought something
+			p.readErr = p.leftError(err) // for the next read, if this one brought something
 		}
 		if n > 0 {
 			return n, nil
@@ -272,8 +272,8 @@ func (p *peer) read(b []byte) (int, error) {
 	}
 }
 
-// left is the error of a stream that has ended.
-func (p *peer) left(err error) error {
+// leftError returns the error of a stream that has ended.
+func (p *peer) leftError(err error) error {
 	w := &collective.WaitError{Missing: []int{p.rank}, Err: collective.ErrLeft}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		w.Err = fmt.Errorf("%w: %w", collective.ErrLeft, err)
@@ -281,8 +281,8 @@ func (p *peer) left(err error) error {
 	return w
 }
 
-// late is the error of a rank that did not come in time.
-func (p *peer) late() *collective.WaitError {
+// lateError returns the error of a rank that did not reach the step in time.
+func (p *peer) lateError() *collective.WaitError {
 	err := fmt.Errorf("%w after %v", collective.ErrTimeout, p.g.timeout)
 	return &collective.WaitError{Missing: []int{p.rank}, Err: err}
 }

@@ -81,7 +81,7 @@ func (p *peer) writeMessage(j sendJob) {
 	p.g.notify()
 }
 
-// writeCopy writes a frame of a message and gives its memory back.
+// writeCopy writes a frame of a message and releases its memory.
 func (p *peer) writeCopy(frame []byte) {
 	if !p.g.ended.Load() {
 		p.write(frame, time.Now())
@@ -91,8 +91,8 @@ func (p *peer) writeCopy(frame []byte) {
 	p.g.notify()
 }
 
-// awaitCopy returns when the writer does not read the caller's memory any more, once the group has
-// ended: it looks at that under the lock.
+// awaitCopy returns when the writer does not read the caller's memory. It is called after the end
+// of the group, which the writer checks under the lock.
 func (p *peer) awaitCopy() {
 	p.source.Lock()
 	defer p.source.Unlock()
@@ -106,7 +106,7 @@ func (p *peer) write(frame []byte, now time.Time) {
 	if p.writeErr == nil && !p.notified {
 		p.writeErr = p.writeLocked(frame, now)
 		if errors.Is(p.writeErr, os.ErrDeadlineExceeded) {
-			p.stuck.Store(p.late())
+			p.stuck.Store(p.lateError())
 			p.g.notify()
 		} else if p.writeErr != nil {
 			failed := p.writeErr

@@ -28,8 +28,8 @@ type Hub struct {
 
 	// receiving is held by the caller of Recv, for Close to wait for.
 	receiving sync.Mutex
-	// inbox is how the goroutines of links hand over: an arrival's record is valid until released
-	// is signalled.
+	// inbox receives the records that goroutines of links read: an arrival's record is valid until
+	// released is signalled.
 	inbox    chan arrival
 	released []chan struct{} // by rank
 	held     int             // the rank whose goroutine's record was handed out, or none

@@ -56,10 +56,9 @@ func (h *Hub) Recv(until time.Time) (int, []byte, error) {
 	}
 }
 
-// release ends the caller's use of the last record, if it came over a link with a goroutine.
-// Usually that goroutine goes on, and so does the one of the link that the caller has read itself,
-// which is not where records come from now. Without a ring the caller takes over a link that brings
-// one record after the other.
+// release ends the caller's use of the last record, if it came over a link with a goroutine. That
+// goroutine then reads on, and so does the goroutine of the link that the caller read itself.
+// Without a ring the caller itself reads the link that brought the last two records.
 func (h *Hub) release() {
 	if h.held == none {
 		return
@@ -82,8 +81,8 @@ func (h *Hub) arrivedFrom(rank int) {
 	h.last = rank
 }
 
-// read hands over what comes from one link, which the caller of Recv reads first when parked. A
-// link's end is known through link.Down.
+// read sends the records of one link to the inbox; when parked the caller of Recv reads the link
+// itself first. A link's end is known through link.Down.
 func (h *Hub) read(rank int, parked bool) {
 	for {
 		if parked {

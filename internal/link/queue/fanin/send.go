@@ -70,8 +70,8 @@ func (e *RankError) Error() string { return fmt.Sprintf("send to rank %d: %v", e
 // Unwrap returns the cause.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// deliverQueued delivers the items of one rank's send queue. It finishes what it has begun, because
-// the record is the caller's memory.
+// deliverQueued delivers the items of one rank's send queue. It finishes the item that it is
+// sending, because the record is the caller's memory.
 func (h *Hub) deliverQueued(rank int) {
 	for {
 		select {

@@ -29,7 +29,7 @@ func (l *Listener) handle(raw net.Conn) {
 	}
 	raw.Close()
 	if fresh {
-		// The worker never came to be: its rank is free for the next attempt.
+		// The worker was not accepted: its rank is free for the next attempt.
 		l.ranks.release(id.Rank, c.Session)
 	}
 	if err != nil && !l.closed() {
@@ -37,8 +37,8 @@ func (l *Listener) handle(raw net.Conn) {
 	}
 }
 
-// shake secures and authenticates a connection. fresh says that c's rank was taken for it, even
-// when the welcome could not be written.
+// shake secures and authenticates a connection. fresh says that c's rank was registered by this
+// call, even when the welcome could not be written.
 func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err error) {
 	conn, binding := raw, unixBinding
 	u, local := raw.(*net.UnixConn)
@@ -60,7 +60,7 @@ func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err er
 			c.Session = newSession()
 			return c.Session, nil
 		}
-		c.Session, fresh, err = l.ranks.claim(id)
+		c.Session, fresh, err = l.ranks.register(id)
 		return c.Session, err
 	})
 	c.Peer, _, err = serve(conn, binding, g)

@@ -126,7 +126,7 @@ func Client(ctx context.Context, c net.Conn, t Token, id Identity) (*Conn, error
 // finish asks over c, which lies on raw, and clears the deadline.
 func finish(ctx context.Context, c, raw net.Conn, binding []byte, t Token,
 	id Identity) (*Conn, error) {
-	session, err := ask(c, binding, t, id)
+	session, err := join(c, binding, t, id)
 	if err != nil {
 		raw.Close()
 		return nil, timeoutOf(ctx, err)

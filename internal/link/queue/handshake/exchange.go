@@ -41,38 +41,38 @@ const (
 	labelRefuse = "eagleray refuse"
 )
 
-// gate is what a driver demands of a worker.
+// gate has the properties that a driver requires of a worker.
 type gate struct {
 	instance Instance
 	token    Token
 	world    int
 	binary   [32]byte
-	// claim takes the worker's rank, once everything else about it is right.
-	claim func(Identity) (Session, error)
+	// register enters the worker's rank, after all other checks.
+	register func(Identity) (Session, error)
 }
 
-// serve runs the driver's half over c, whose deadline the caller has set. A *Refused has been told
-// to the peer if it speaks this protocol at all. id is what the peer said of itself as far as it
-// came, for the log.
+// serve runs the driver's half over c, whose deadline the caller has set. A *Refused has been sent
+// to the peer if the peer speaks this protocol. id has the fields of the peer's hello that were
+// read, for the log.
 func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err error) {
 	k, helloFrame, err := readFrame(c)
 	if err != nil {
 		err = named(err)
 		if errors.Is(err, VersionMismatch) {
-			tell(c, err, [macSize]byte{})
+			reject(c, err, [macSize]byte{})
 		}
 		return id, s, err
 	}
 	if k != kindHello {
-		return id, s, tell(c, refuse(Malformed, "%s instead of hello", k), [macSize]byte{})
+		return id, s, reject(c, refuse(Malformed, "%s instead of hello", k), [macSize]byte{})
 	}
 	h, err := parseHello(helloFrame[prefixSize:])
 	if err != nil {
-		return id, s, tell(c, err, [macSize]byte{})
+		return id, s, reject(c, err, [macSize]byte{})
 	}
 	id = h.id
 	if id.Instance != g.instance {
-		return id, s, tell(c, refuse(OtherInstance, "worker belongs to instance %q, this is %q",
+		return id, s, reject(c, refuse(OtherInstance, "worker belongs to instance %q, this is %q",
 			id.Instance, g.instance), [macSize]byte{})
 	}
 
@@ -87,16 +87,16 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 		return id, s, named(err)
 	}
 	if k != kindProof {
-		return id, s, tell(c, refuse(Malformed, "%s instead of proof", k), [macSize]byte{})
+		return id, s, reject(c, refuse(Malformed, "%s instead of proof", k), [macSize]byte{})
 	}
 	proof, err := parseProof(proofFrame[prefixSize:])
 	if err != nil {
-		return id, s, tell(c, err, [macSize]byte{})
+		return id, s, reject(c, err, [macSize]byte{})
 	}
 	seen := transcript(helloFrame, challengeFrame, binding)
 	want := prove(g.token, labelWorker, seen, nil)
 	if !hmac.Equal(proof[:], want[:]) {
-		return id, s, tell(c, refuse(BadToken, "worker's proof does not match the token"),
+		return id, s, reject(c, refuse(BadToken, "worker's proof does not match the token"),
 			[macSize]byte{})
 	}
 
@@ -107,7 +107,7 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 			return id, s, err
 		}
 		r.Detail = r.Detail[:min(len(r.Detail), maxDetail)]
-		return id, s, tell(c, r, prove(g.token, labelRefuse, seen,
+		return id, s, reject(c, r, prove(g.token, labelRefuse, seen,
 			append([]byte{byte(r.Reason)}, r.Detail...)))
 	}
 	mac := prove(g.token, labelDriver, seen, s[:])
@@ -117,7 +117,7 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 	return id, s, nil
 }
 
-// admit checks what an authenticated worker says of itself and takes its rank.
+// admit checks the identity of an authenticated worker and registers its rank.
 func (g *gate) admit(id Identity) (Session, error) {
 	if id.Rank < 0 || id.Rank >= g.world {
 		return Session{}, refuse(RankOutOfRange, "rank %d, world size %d", id.Rank, g.world)
@@ -126,11 +126,11 @@ func (g *gate) admit(id Identity) (Session, error) {
 		return Session{}, refuse(BinaryMismatch,
 			"rank %d runs a binary with SHA-256 %x, the driver %x", id.Rank, id.Binary, g.binary)
 	}
-	return g.claim(id)
+	return g.register(id)
 }
 
-// tell sends a refusal and returns it.
-func tell(c net.Conn, err error, mac [macSize]byte) error {
+// reject sends err to the peer if it is a *Refused, and returns err.
+func reject(c net.Conn, err error, mac [macSize]byte) error {
 	var r *Refused
 	if !errors.As(err, &r) {
 		return err
@@ -139,8 +139,8 @@ func tell(c net.Conn, err error, mac [macSize]byte) error {
 	return err
 }
 
-// ask runs the worker's half over c, whose deadline the caller has set.
-func ask(c net.Conn, binding []byte, t Token, id Identity) (Session, error) {
+// join runs the worker's half over c, whose deadline the caller has set.
+func join(c net.Conn, binding []byte, t Token, id Identity) (Session, error) {
 	mine := hello{id: id}
 	rand.Read(mine.nonce[:])
 	helloFrame := appendFrame(nil, kindHello, mine.append(nil))

@@ -16,10 +16,10 @@ func seeds(f *testing.F) (worker, driver []byte) {
 	done := make(chan error)
 	go func() {
 		_, _, err := serve(d, nil, &gate{instance: "fuzz", token: token, world: 4,
-			claim: func(Identity) (Session, error) { return Session{1}, nil }})
+			register: func(Identity) (Session, error) { return Session{1}, nil }})
 		done <- err
 	}()
-	if _, err := ask(w, nil, token, Identity{Instance: "fuzz", Rank: 1, PID: 2,
+	if _, err := join(w, nil, token, Identity{Instance: "fuzz", Rank: 1, PID: 2,
 		Resume: &Resume{Session: Session{3}, Received: 4}}); err != nil {
 		f.Fatal(err)
 	}
@@ -99,12 +99,12 @@ func FuzzPeers(f *testing.F) {
 		var err error
 		if atDriver {
 			_, _, err = serve(c, nil, &gate{instance: "fuzz", token: Token{1}, world: 4,
-				claim: func(Identity) (Session, error) {
+				register: func(Identity) (Session, error) {
 					t.Error("a rank was claimed")
 					return Session{}, nil
 				}})
 		} else {
-			_, err = ask(c, nil, Token{1}, Identity{Instance: "fuzz"})
+			_, err = join(c, nil, Token{1}, Identity{Instance: "fuzz"})
 		}
 		if err == nil {
 			t.Fatal("authenticated")

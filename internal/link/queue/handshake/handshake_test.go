@@ -178,7 +178,7 @@ func TestDialPrefersUnix(t *testing.T) {
 				t.Errorf("local %v, %v", w.Local, d.Local)
 			}
 			talk(t, d, w)
-			f.Forget(1)
+			f.Deregister(1)
 		})
 	}
 }
@@ -216,7 +216,7 @@ func TestRankTaken(t *testing.T) {
 		if third.Session != d.Session || *third.Peer.Resume != (Resume{d.Session, 5, true}) {
 			t.Errorf("%+v", third.Peer)
 		}
-		f.Forget(1)
+		f.Deregister(1)
 		if _, err := Dial(short(t), f.via(network), f.token,
 			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session}}); !errors.Is(err,
 			UnknownSession) {
@@ -640,6 +640,6 @@ func noLeaks(t testing.TB) func() {
 func (f *fixture) holder(rank int) (Identity, bool) {
 	f.ranks.mu.Lock()
 	defer f.ranks.mu.Unlock()
-	h, ok := f.ranks.held[rank]
+	h, ok := f.ranks.holders[rank]
 	return h.id, ok
 }

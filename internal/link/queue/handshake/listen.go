@@ -18,8 +18,8 @@ type Options struct {
 	Token    Token
 	// World is the number of ranks.
 	World int
-	// Shared lets any number of workers have the same rank: the caller knows what to do with each.
-	// None of them can resume.
+	// Shared admits any number of workers under one rank, which the caller tells apart. None of
+	// them can resume.
 	Shared bool
 	// Binary is the SHA-256 that a worker's executable must have; zero admits any.
 	Binary [32]byte
@@ -63,12 +63,12 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (o *Options) gate(claim func(Identity) (Session, error)) *gate {
+func (o *Options) gate(register func(Identity) (Session, error)) *gate {
 	return &gate{instance: o.Instance, token: o.Token, world: o.World, binary: o.Binary,
-		claim: claim}
+		register: register}
 }
 
-// Listener is where a driver's workers arrive.
+// Listener accepts and authenticates the workers of a driver.
 type Listener struct {
 	o         Options
 	endpoint  Endpoint
@@ -95,7 +95,7 @@ func Listen(o Options) (*Listener, error) {
 		return nil, fmt.Errorf("handshake: neither a unix socket nor a TCP address to listen at")
 	}
 	l := &Listener{o: o, endpoint: Endpoint{Instance: o.Instance},
-		ranks:   ranks{held: map[int]holder{}},
+		ranks:   ranks{holders: map[int]holder{}},
 		pending: pending{max: o.MaxPending, byHost: map[string]int{}},
 		ready:   make(chan *Conn, 2*o.World),
 		closing: make(chan struct{})}
@@ -118,8 +118,8 @@ func (l *Listener) Endpoint() Endpoint { return l.endpoint }
 func (l *Listener) Refused() uint64 { return l.refused.Load() }
 
 // Accept returns the next worker that has proved itself: one that starts, or, when its Peer.Resume
-// is set, one that goes on with a session. The rank of a worker is taken from the moment it is
-// welcomed.
+// is set, one that goes on with a session. A worker's rank is registered before its welcome is
+// sent.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	select {
 	case <-l.closing:
@@ -136,10 +136,10 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Forget says that a rank's worker has left for good: its session cannot be resumed any more and
-// the rank may be taken again. A rank that is not taken is left as it is.
-// It is for the replacement of single ranks of a living group.
-func (l *Listener) Forget(rank int) { l.ranks.forget(rank) }
+// Deregister ends the session of a rank's worker: it cannot resume, and another worker may
+// register. It does nothing for a rank without a worker. It serves the replacement of single ranks
+// of a living group.
+func (l *Listener) Deregister(rank int) { l.ranks.deregister(rank) }
 
 // Close frees the addresses, drops the handshakes under way and the workers not yet accepted,
 // and waits for the listener's goroutines. Accepted connections stay open.
@@ -162,8 +162,8 @@ func (l *Listener) Close() error {
 	}
 }
 
-// accept takes connections from one listener. A failure that may pass, as to be out of descriptors,
-// is waited out.
+// accept accepts connections from one listener. It retries after a failure that may be temporary,
+// such as a lack of descriptors.
 func (l *Listener) accept(b net.Listener) {
 	const least, most = 5 * time.Millisecond, time.Second
 	wait := least

@@ -10,12 +10,12 @@ import (
 type stranger struct {
 	conn    net.Conn
 	host    string
-	dropped bool
+	evicted bool
 }
 
-// pending holds the strangers, oldest first. When there are too many, the oldest one of the host
-// that has the most goes: a worker needs milliseconds, so a flood of silent dialers pushes out its
-// own kind, and not a worker that comes from elsewhere.
+// pending holds the strangers, oldest first. Beyond max, evict drops the oldest stranger of the
+// host that has the most: a worker needs milliseconds, so a flood of silent dialers evicts its own
+// connections, not a worker of another host.
 type pending struct {
 	mu     sync.Mutex
 	max    int
@@ -24,7 +24,7 @@ type pending struct {
 	closed bool
 }
 
-// add registers c, and drops another stranger if need be. It returns nil after close.
+// add registers c, and evicts another stranger if the list is full. It returns nil after close.
 func (p *pending) add(c net.Conn) *stranger {
 	s := &stranger{conn: c, host: host(c.RemoteAddr())}
 	p.mu.Lock()
@@ -33,21 +33,21 @@ func (p *pending) add(c net.Conn) *stranger {
 		return nil
 	}
 	if len(p.all) >= p.max {
-		p.drop()
+		p.evict()
 	}
 	p.all = append(p.all, s)
 	p.byHost[s.host]++
 	return s
 }
 
-func (p *pending) drop() {
+func (p *pending) evict() {
 	most := 0
 	for _, n := range p.byHost {
 		most = max(most, n)
 	}
 	for _, s := range p.all {
 		if p.byHost[s.host] == most {
-			s.dropped = true
+			s.evicted = true
 			p.remove(s)
 			s.conn.Close()
 			return
@@ -69,21 +69,21 @@ func (p *pending) remove(s *stranger) {
 	}
 }
 
-// done ends s's time as a stranger and says whether it was dropped before.
+// done removes s after its handshake and reports whether it was evicted before.
 func (p *pending) done(s *stranger) (dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(s)
-	return s.dropped
+	return s.evicted
 }
 
-// close drops everybody, now and later.
+// close evicts all strangers; add refuses later ones.
 func (p *pending) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	for len(p.all) > 0 {
-		p.drop()
+		p.evict()
 	}
 }
 

@@ -11,51 +11,51 @@ func newSession() Session {
 	return s
 }
 
-// holder is the worker that has a rank.
+// holder is the worker that is registered as a rank.
 type holder struct {
 	id      Identity
 	session Session
 }
 
-// ranks knows who holds which rank.
+// ranks maps each registered rank to its worker.
 type ranks struct {
-	mu   sync.Mutex
-	held map[int]holder
+	mu      sync.Mutex
+	holders map[int]holder
 }
 
-// claim takes a rank for a worker that starts, or finds the session of one that resumes. fresh says
-// that the rank was taken now.
-func (r *ranks) claim(id Identity) (s Session, fresh bool, err error) {
+// register enters a worker that starts, or finds the session of a worker that resumes. fresh says
+// that this call entered it.
+func (r *ranks) register(id Identity) (s Session, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h, taken := r.held[id.Rank]
+	h, registered := r.holders[id.Rank]
 	if id.Resume != nil {
-		if !taken || h.session != id.Resume.Session || h.id.PID != id.PID {
+		if !registered || h.session != id.Resume.Session || h.id.PID != id.PID {
 			return Session{}, false, refuse(UnknownSession,
 				"rank %d, pid %d has no session %s here", id.Rank, id.PID, id.Resume.Session)
 		}
 		return h.session, false, nil
 	}
-	if taken {
+	if registered {
 		return Session{}, false, refuse(RankTaken, "rank %d is held by pid %d, not given to pid %d",
 			id.Rank, h.id.PID, id.PID)
 	}
 	h = holder{id: id, session: newSession()}
-	r.held[id.Rank] = h
+	r.holders[id.Rank] = h
 	return h.session, true, nil
 }
 
-// release gives the rank back if s is still its session.
+// release deregisters the rank if s is still its session.
 func (r *ranks) release(rank int, s Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h, ok := r.held[rank]; ok && h.session == s {
-		delete(r.held, rank)
+	if h, ok := r.holders[rank]; ok && h.session == s {
+		delete(r.holders, rank)
 	}
 }
 
-func (r *ranks) forget(rank int) {
+func (r *ranks) deregister(rank int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.held, rank)
+	delete(r.holders, rank)
 }

@@ -140,7 +140,7 @@ func TestStrangers(t *testing.T) {
 			}, outcome{RankOutOfRange, "rank 4, world size 4", RankOutOfRange}},
 			"negative rank": {func(t *testing.T, f *fixture) error {
 				c, binding := f.plain(t, network)
-				_, err := ask(c, binding, f.token,
+				_, err := join(c, binding, f.token,
 					Identity{Instance: f.Endpoint().Instance, Rank: -1, Binary: binary7})
 				return final(err)
 			}, outcome{RankOutOfRange, "rank -1, world size 4", RankOutOfRange}},
@@ -156,7 +156,7 @@ func TestStrangers(t *testing.T) {
 			}, outcome{UnknownSession, "rank 1", UnknownSession}},
 			"channel not bound": {func(t *testing.T, f *fixture) error {
 				c, _ := f.plain(t, network)
-				_, err := ask(c, []byte("other channel"), f.token,
+				_, err := join(c, []byte("other channel"), f.token,
 					Identity{Instance: f.Endpoint().Instance, Binary: binary7})
 				return err
 			}, outcome{BadToken, "does not match", BadToken}},
@@ -164,7 +164,7 @@ func TestStrangers(t *testing.T) {
 				// Everything that a good worker said, again.
 				c, binding := f.plain(t, network)
 				tape := &recorder{Conn: c}
-				if _, err := ask(tape, binding, f.token,
+				if _, err := join(tape, binding, f.token,
 					Identity{Instance: f.Endpoint().Instance, Rank: 2,
 						Binary: binary7}); err != nil {
 					t.Fatal(err)
@@ -172,7 +172,7 @@ func TestStrangers(t *testing.T) {
 				if _, err := f.Accept(short(t)); err != nil {
 					t.Fatal(err)
 				}
-				f.Forget(2)
+				f.Deregister(2)
 				again, _ := f.plain(t, network)
 				again.Write(tape.said.Bytes())
 				return refusalOf(again)

@@ -23,7 +23,7 @@ var errLocalClose = errors.New("closed")
 
 // Causes of a link's end.
 var (
-	// ErrSilent is a peer of which nothing was heard for too long.
+	// ErrSilent is a peer that sent nothing for Options.Silence.
 	ErrSilent = errors.New("peer is silent")
 	// ErrCut is a connection that broke and was not resumed in time.
 	ErrCut = errors.New("connection cut")

@@ -68,9 +68,9 @@ const inboxHeader = 13
 
 func (i *inbox) empty() bool { return i.from == len(i.b) }
 
-// put appends a frame. Nothing moves within the old array, of which the last record may still be in
-// use.
-func (i *inbox) put(h header, payload []byte) {
+// push appends a frame. Nothing moves within the old array, of which the last record may still be
+// in use.
+func (i *inbox) push(h header, payload []byte) {
 	need := inboxHeader + len(payload)
 	if len(i.b)+need > cap(i.b) {
 		live := i.b[i.from:]
@@ -83,8 +83,8 @@ func (i *inbox) put(h header, payload []byte) {
 	i.b = append(i.b, payload...)
 }
 
-// take returns the oldest frame; the inbox must not be empty.
-func (i *inbox) take() (header, []byte) {
+// pop returns the oldest frame; the inbox must not be empty.
+func (i *inbox) pop() (header, []byte) {
 	b := i.b[i.from:]
 	n := int(binary.LittleEndian.Uint32(b[1:]))
 	h := header{kind: typeData, flags: b[0], length: n, seq: binary.LittleEndian.Uint64(b[5:])}
@@ -92,7 +92,7 @@ func (i *inbox) take() (header, []byte) {
 	return h, b[inboxHeader : inboxHeader+n : inboxHeader+n]
 }
 
-// reset forgets what was taken; no view may be in use.
+// reset frees the popped frames; no view may be in use.
 func (i *inbox) reset() {
 	if !i.empty() || i.from == 0 {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// greet takes the peer's hello: what it has received is done with, the rest is sent again. l.mu is
-// held.
+// greet handles the peer's hello: frames that the peer has received are freed, the others are sent
+// again. l.mu is held.
 func (l *Link) greet(h header, g greeting) error {
 	if g.session != l.session {
 		return violation(ErrSession, "hello of session %s, this is %s", g.session, l.session)
@@ -46,7 +46,7 @@ func (l *Link) greet(h header, g greeting) error {
 	return nil
 }
 
-// cut gives up connection gen and begins the grace time. l.mu is held.
+// cut closes connection gen and starts the grace time. l.mu is held.
 func (l *Link) cut(gen uint64, err error) {
 	if gen != l.gen || l.state != Up {
 		return
@@ -54,10 +54,10 @@ func (l *Link) cut(gen uint64, err error) {
 	abort(l.conn)
 	switch {
 	case l.closing && (l.redial == nil || l.closedSent || l.out.bytes == 0):
-		l.fall(errLocalClose)
+		l.shutDown(errLocalClose)
 		return
 	case l.o.Grace < 0:
-		l.fall(fmt.Errorf("%w: %w", ErrCut, err))
+		l.shutDown(fmt.Errorf("%w: %w", ErrCut, err))
 		return
 	}
 	l.state, l.cause, l.broken = Cut, err, nil
@@ -78,8 +78,8 @@ func (l *Link) cut(gen uint64, err error) {
 // dial replaces a connection that was cut by cause. attempt counts earlier ones without success.
 func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error) {
 	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
-	// A driver keeps its listener for as long as it lives: when its host says again and again that
-	// nothing listens there, it is gone.
+	// A driver's listener is open as long as the driver lives: when its host keeps refusing the
+	// connection, the driver has ended.
 	const goneAfter = 300 * time.Millisecond
 	var refusedSince time.Time
 	ctx, cancel := context.WithDeadline(l.ctx, end)
@@ -106,7 +106,7 @@ func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error)
 		if errors.As(err, &refused) && refused.Final || !refusedSince.IsZero() &&
 			time.Since(refusedSince) >= goneAfter {
 			l.mu.Lock()
-			l.fall(fmt.Errorf("%w: %w: %w", ErrCut, cause, err))
+			l.shutDown(fmt.Errorf("%w: %w: %w", ErrCut, cause, err))
 			l.mu.Unlock()
 			return
 		}
@@ -119,9 +119,8 @@ func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error)
 	}
 }
 
-// Resume replaces the connection of the driver's end by c, over which the worker came back, whether
-// or not this end has noticed the cut. c belongs to the link, and is closed when an error is
-// returned.
+// Resume replaces the connection of the driver's end by c, which the worker has dialled, whether or
+// not this end has noticed the cut. c belongs to the link, and is closed when an error is returned.
 func (l *Link) Resume(c net.Conn, r handshake.Resume) error {
 	if r.Session != l.session {
 		abort(c)
@@ -166,7 +165,7 @@ func (l *Link) install(c net.Conn) error {
 	l.beat.pending = false
 	l.stats.Resumes++
 	l.heard.Add(1)
-	if l.reader == leaving {
+	if l.reader == yielding {
 		l.interrupt()
 	}
 	signal(l.changed)
@@ -175,8 +174,8 @@ func (l *Link) install(c net.Conn) error {
 	return nil
 }
 
-// fall ends the link; the first cause holds. l.mu is held.
-func (l *Link) fall(cause error) {
+// shutDown ends the link; the first cause holds. l.mu is held.
+func (l *Link) shutDown(cause error) {
 	if l.state == Down {
 		return
 	}
@@ -204,7 +203,7 @@ func (l *Link) Close(reason string) error {
 	const flushing, lingering = time.Second, 100 * time.Millisecond
 	l.mu.Lock()
 	if l.state == Cut && (l.redial == nil || l.out.bytes == 0) {
-		l.fall(errLocalClose)
+		l.shutDown(errLocalClose)
 	}
 	if !l.closing { // the first reason holds
 		l.closing, l.reason = true, reason
@@ -230,14 +229,14 @@ func (l *Link) Close(reason string) error {
 		}
 	}
 	l.mu.Lock()
-	l.fall(errLocalClose)
+	l.shutDown(errLocalClose)
 	l.mu.Unlock()
 	l.running.Wait()
 	return nil
 }
 
-// pump reads outside Recv when it is necessary: after a while without Recv, while Send
-// waits for acknowledgements, after a failed write, and for the hello of a new connection.
+// pump reads the connection while no Recv does: after idleDelay without Recv, while Send waits for
+// acknowledgements, after a failed write, and for the hello of a new connection.
 func (l *Link) pump() {
 	for {
 		select {
@@ -250,13 +249,13 @@ func (l *Link) pump() {
 			l.reader = inPump
 			l.pumping()
 			l.reader = noReader
-			signal(l.left)
+			signal(l.readerFree)
 		}
 		l.mu.Unlock()
 	}
 }
 
-// pumping reads frames into the inbox until Recv comes or the connection ends. l.mu is held.
+// pumping reads frames into the inbox until Recv is called or the connection ends. l.mu is held.
 func (l *Link) pumping() {
 	if l.viewed {
 		// The caller of Recv still looks at the buffer: go on in the other one.
@@ -275,17 +274,17 @@ func (l *Link) pumping() {
 			l.fatal(err)
 			return
 		case ok && h.kind == typeData:
-			l.inbox.put(h, payload)
+			l.inbox.push(h, payload)
 			continue
 		case ok:
 			continue
 		}
-		if l.reader == leaving {
+		if l.reader == yielding {
 			return
 		}
 		// A timeout is Recv's interruption, seen above, or a deadline that the last Recv left
 		// behind.
-		if err := l.read(time.Time{}); err != nil && l.reader == leaving {
+		if err := l.read(time.Time{}); err != nil && l.reader == yielding {
 			return
 		}
 	}
@@ -315,10 +314,11 @@ func (l *Link) watch() {
 		now := time.Now()
 		l.mu.Lock()
 		if silent := quiet.check(now, l.heard.Load()); l.state == Up && silent >= l.o.Silence {
-			l.fall(fmt.Errorf("%w for %v", ErrSilent, silent.Round(time.Millisecond)))
+			l.shutDown(fmt.Errorf("%w for %v", ErrSilent, silent.Round(time.Millisecond)))
 		}
 		if !l.graceEnd.IsZero() && !now.Before(l.graceEnd) {
-			l.fall(fmt.Errorf("%w and not resumed within %v: %w", ErrCut, l.o.Grace, l.whyCut()))
+			l.shutDown(fmt.Errorf("%w and not resumed within %v: %w", ErrCut, l.o.Grace,
+				l.whyCut()))
 		}
 		if l.broken != nil && l.broken == broken {
 			l.cut(l.gen, broken)

@@ -4,11 +4,11 @@
 // Records travel in frames: 24 bytes of header (type, flags, length, sequence number, acknowledged
 // number; all little-endian) and a payload of less than 64 KiB, so that a heartbeat never waits
 // behind a large record. Frames of data are numbered from 1 in each direction and kept until the
-// peer acknowledges them, which it does when its Recv has taken them: the window of unacknowledged
-// bytes is at the same time the replay buffer and the flow control. When a connection is cut the
-// worker dials again, both sides say in their hello what they have received, and the rest is sent
-// again; neither loss nor duplication is possible. When that does not succeed within the grace
-// time, or the peer is silent, or it breaks the protocol, the link is down for good and says why.
+// peer acknowledges them, after its Recv has returned them: the window of unacknowledged bytes is
+// at the same time the replay buffer and the flow control. When a connection is cut the worker
+// dials again, both sides say in their hello what they have received, and the rest is sent again;
+// neither loss nor duplication is possible. When that does not succeed within the grace time, or
+// the peer is silent, or it breaks the protocol, the link is down for good and says why.
 //
 // No goroutine stands between a caller and the socket: Send writes and Recv reads it. Only what
 // would block is written by a goroutine of the link (more than 32 KiB unacknowledged), and only
@@ -98,14 +98,14 @@ func (s State) String() string {
 // identity. It must end with ctx.
 type Redial func(ctx context.Context, r handshake.Resume) (net.Conn, error)
 
-// reader says who reads the connection.
+// reader names the goroutine that reads the connection.
 type reader uint8
 
 const (
 	noReader reader = iota
 	inRecv          // a caller of Recv
 	inPump          // the link's goroutine, outside Recv
-	leaving         // that goroutine, asked to make way
+	yielding        // that goroutine, asked to make way
 )
 
 // Link is one end. Send may be called from several goroutines, Recv from one at a time, everything
@@ -119,7 +119,7 @@ type Link struct {
 	sending      chan struct{} // held by the caller of Send whose record is being queued
 	space        chan struct{} // tells it of room in the window
 	changed      chan struct{} // tells Recv of a new connection or the end
-	left         chan struct{} // tells Recv that the pump has made way
+	readerFree   chan struct{} // tells Recv that the pump has made way
 	kick         chan struct{} // wakes the writer
 	takeover     chan struct{} // wakes the pump
 	closeWritten chan struct{} // has a value when the frame of Close is written
@@ -201,7 +201,7 @@ type Stats struct {
 	Cause error
 	// RTT is the last round trip and SmoothRTT its moving average with weight 1/8 (RFC 6298 §2), of
 	// heartbeats. They include the time until the peer reads, which is up to 50 ms when it has just
-	// begun to compute.
+	// started to compute.
 	RTT, SmoothRTT time.Duration
 	// BytesSent and BytesReceived count all that crossed the connections, without TLS's own.
 	BytesSent, BytesReceived uint64
@@ -215,10 +215,10 @@ type Stats struct {
 	Unacknowledged int
 }
 
-// Accept makes the driver's end of a session over c, which it owns from now on.
+// Accept makes the driver's end of a session over c, which the link then owns.
 func Accept(c net.Conn, s handshake.Session, o Options) *Link { return open(c, s, nil, o) }
 
-// Connect makes the worker's end of a session over c, which it owns from now on. redial replaces c
+// Connect makes the worker's end of a session over c, which the link then owns. redial replaces c
 // when it is cut.
 func Connect(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	return open(c, s, redial, o)
@@ -228,9 +228,10 @@ func open(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	o.fill()
 	l := &Link{o: o, session: s, redial: redial, start: time.Now(), conn: c, gen: 1, bufGen: 1,
 		sending: make(chan struct{}, 1), space: make(chan struct{}, 1),
-		changed: make(chan struct{}, 1), left: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		takeover: make(chan struct{}, 1), closeWritten: make(chan struct{}, 1),
-		down: make(chan struct{}), window: chunkSize, soon: time.NewTimer(time.Hour)}
+		changed: make(chan struct{}, 1), readerFree: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), takeover: make(chan struct{}, 1),
+		closeWritten: make(chan struct{}, 1), down: make(chan struct{}), window: chunkSize,
+		soon: time.NewTimer(time.Hour)}
 	l.soon.Stop()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.due = due{hello: true, beat: true}

@@ -118,7 +118,7 @@ func (o *outbox) ack(seq uint64) error {
 	return nil
 }
 
-// reclaim takes back the chunks at the front that are not needed any more.
+// reclaim frees the chunks at the front whose frames are all acknowledged.
 func (o *outbox) reclaim() {
 	for len(o.chunks) > 0 {
 		c := o.chunks[0]
@@ -153,7 +153,7 @@ func (o *outbox) rewind(received uint64) (again uint64, err error) {
 	return o.offered - received, nil
 }
 
-// trim gives back half of the chunks that were never needed since the last time.
+// trim frees half of the chunks that were not used since the last trim.
 func (o *outbox) trim() {
 	if drop := (o.lowest + 1) / 2; drop > 0 {
 		o.free = slices.Delete(o.free, len(o.free)-drop, len(o.free))

@@ -21,15 +21,15 @@ var longPast = time.Unix(1, 0)
 
 // Recv returns the next record, valid until the next call. It waits until then (for ever when until
 // is zero) and ends with queue.ErrTimeout, or with queue.ErrClosed and the cause once the link is
-// down and all that had arrived was taken. When until has already passed only what was read before
-// is returned. queue.ErrInterrupted is the end of a Recv by Interrupt.
+// down and every record that had arrived was returned. When until has already passed it returns
+// only a record that was read before. After Interrupt it returns queue.ErrInterrupted.
 func (l *Link) Recv(until time.Time) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.enter(); err != nil {
+	if err := l.acquireReader(); err != nil {
 		return nil, err
 	}
-	defer l.leave()
+	defer l.releaseReader()
 	var timer <-chan time.Time
 	for {
 		record, ok, err := l.next()
@@ -79,22 +79,22 @@ func (l *Link) Interrupt() {
 	}
 }
 
-// enter makes the caller the reader; what the last Recv returned is void. l.mu is held.
-func (l *Link) enter() error {
+// acquireReader makes the caller the reader; the record of the last Recv is void. l.mu is held.
+func (l *Link) acquireReader() error {
 	for l.reader != noReader {
 		switch l.reader {
 		case inRecv:
 			return errors.New("link: Recv is called twice at a time")
 		case inPump:
-			l.reader = leaving
+			l.reader = yielding
 			l.interrupt()
 		}
 		l.mu.Unlock()
-		<-l.left
+		<-l.readerFree
 		l.mu.Lock()
 	}
 	select {
-	case <-l.changed: // of before
+	case <-l.changed: // a stale signal
 	default:
 	}
 	l.reader = inRecv
@@ -104,8 +104,8 @@ func (l *Link) enter() error {
 	return nil
 }
 
-// leave ends the caller's time as reader. l.mu is held.
-func (l *Link) leave() {
+// releaseReader lets the pump read again. l.mu is held.
+func (l *Link) releaseReader() {
 	l.reader = noReader
 	if l.waiting || l.broken != nil {
 		signal(l.takeover)
@@ -118,11 +118,11 @@ func (l *Link) interrupt() {
 	l.conn.SetReadDeadline(longPast)
 }
 
-// next takes the next record from what has arrived, if it is complete. l.mu is held.
+// next returns the next record if all of its frames have arrived. l.mu is held.
 func (l *Link) next() (record []byte, ok bool, err error) {
 	for !l.inbox.empty() {
-		h, payload := l.inbox.take()
-		if record, ok, err = l.take(h, payload); ok || err != nil {
+		h, payload := l.inbox.pop()
+		if record, ok, err = l.assemble(h, payload); ok || err != nil {
 			return record, ok, l.fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func (l *Link) next() (record []byte, ok bool, err error) {
 			continue
 		}
 		l.viewed = true
-		if record, ok, err = l.take(h, payload); ok || err != nil {
+		if record, ok, err = l.assemble(h, payload); ok || err != nil {
 			return record, ok, l.fatal(err)
 		}
 		l.viewed = false
@@ -158,7 +158,7 @@ func (l *Link) parse() (header, []byte, bool, error) {
 	return h, payload, true, l.handle(h, payload)
 }
 
-// handle does what a frame asks for, short of taking its data. l.mu is held.
+// handle processes a frame but for its data. l.mu is held.
 func (l *Link) handle(h header, payload []byte) error {
 	if l.greeted == (h.kind == typeHello) {
 		if l.greeted {
@@ -188,12 +188,12 @@ func (l *Link) handle(h header, payload []byte) error {
 	case typeBeat:
 		l.pulse(parsePulse(payload))
 	case typeClose:
-		l.fall(&PeerClosed{Reason: string(payload)})
+		l.shutDown(&PeerClosed{Reason: string(payload)})
 	}
 	return nil
 }
 
-// acked frees what the peer has taken.
+// acked frees the frames up to seq, which the peer has acknowledged.
 func (l *Link) acked(seq uint64) error {
 	if seq == l.out.acked {
 		return nil
@@ -207,7 +207,7 @@ func (l *Link) acked(seq uint64) error {
 	return nil
 }
 
-// pulse notes a heartbeat.
+// pulse records a heartbeat.
 func (l *Link) pulse(p pulse) {
 	now := time.Now()
 	l.beat.theirs, l.beat.theirsAt, l.beat.pending = p.sent, now, true
@@ -226,7 +226,7 @@ func (l *Link) pulse(p pulse) {
 	l.stats.SmoothRTT += (rtt - l.stats.SmoothRTT) / 8
 }
 
-// consume notes that a frame of data needs no place in the window any more. l.mu is held.
+// consume frees the window space of a frame of data. l.mu is held.
 func (l *Link) consume(h header) {
 	size := headerSize + h.length
 	l.consumed = h.seq
@@ -242,8 +242,9 @@ func (l *Link) consume(h header) {
 	}
 }
 
-// take consumes a frame of data, and returns the record that it completes. l.mu is held.
-func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error) {
+// assemble consumes a frame of data and appends it to the record, which it returns once complete.
+// l.mu is held.
+func (l *Link) assemble(h header, payload []byte) (record []byte, ok bool, err error) {
 	l.consume(h)
 	if h.flags == 0 && !l.assembling {
 		if len(payload) > l.o.MaxRecord {
@@ -290,7 +291,7 @@ func (l *Link) complete(h header) ([]byte, bool) {
 	return l.record, true
 }
 
-// shrink gives back the memory of large records when none has come for a while.
+// shrink frees the buffer of large records after patience small ones.
 func (l *Link) shrink() {
 	const keep, patience = 1 << 20, 4096
 	if l.small++; l.small > patience && cap(l.record) > keep {
@@ -307,8 +308,8 @@ func (l *Link) more(until time.Time) (record []byte, ok bool, err error) {
 	return nil, false, l.read(until)
 }
 
-// fragment returns the header of a fragment of which much is missing, if that is what comes next.
-// What is wrong with one is left to the ordinary way. l.mu is held.
+// fragment returns the header of the next frame if it is a fragment of which at least leastRest
+// bytes are missing. It does not report a malformed frame: parse does. l.mu is held.
 func (l *Link) fragment() (h header, ok bool) {
 	have := l.buf.b[l.buf.from:l.buf.to]
 	if len(have) < headerSize || l.bufGen != l.gen || !l.greeted {
@@ -327,8 +328,8 @@ func (l *Link) fragment() (h header, ok bool) {
 }
 
 // readFragment reads the rest of a fragment and consumes it, and returns the record that it
-// completes. When that ends early, what has come goes to the buffer. l.mu is held, but not during a
-// read.
+// completes. When the read ends early, the bytes read go to the buffer. l.mu is held, but not
+// during a read.
 func (l *Link) readFragment(h header, until time.Time) (record []byte, ok bool, err error) {
 	l.record = l.grown(h.length)
 	base := len(l.record)
@@ -398,8 +399,8 @@ func (l *Link) readInto(b []byte, until time.Time) (int, error) {
 	return 0, queue.ErrTimeout
 }
 
-// setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at
-// each Recv costs more than to meet an old one now and then. l.mu is held.
+// setReadDeadline makes reads end by until. It may leave an earlier deadline of the last Recv in
+// place: setting one at each Recv costs more than an early wake-up now and then. l.mu is held.
 func (l *Link) setReadDeadline(until time.Time) {
 	if l.readDeadline.IsZero() {
 		if until.IsZero() {
@@ -412,7 +413,8 @@ func (l *Link) setReadDeadline(until time.Time) {
 	l.conn.SetReadDeadline(until)
 }
 
-// fatal ends the link for a peer that broke the protocol, and tells it. l.mu is held.
+// fatal shuts the link down after the peer broke the protocol, and sends the peer the reason. l.mu
+// is held.
 func (l *Link) fatal(err error) error {
 	if err == nil {
 		return nil
@@ -430,6 +432,6 @@ func (l *Link) fatal(err error) error {
 		l.mu.Lock()
 		l.writing = false
 	}
-	l.fall(err)
+	l.shutDown(err)
 	return l.err
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // Send queues a copy of record for the peer. It returns as soon as the record is in the window,
-// from where it survives a cut; that the peer has it, Send does not say. It waits while the window
+// where it survives a cut; it does not wait for the peer to receive it. It waits while the window
 // is full. After queue.ErrTimeout, when until (not zero) has passed, nothing of the record will be
 // delivered. queue.ErrClosed comes with the reason why the link has ended.
 func (l *Link) Send(record []byte, until time.Time) error {
@@ -80,8 +80,7 @@ func (l *Link) queue(flags uint8, payload []byte) {
 	}
 }
 
-// Drop ends all waits of Send: this peer is not waited for any more. What is queued may still reach
-// it.
+// Drop ends all waits of Send for this peer. Queued records may still reach it.
 func (l *Link) Drop() {
 	l.mu.Lock()
 	l.dropped = true
@@ -172,7 +171,7 @@ func (l *Link) flush(limit int) {
 			c, b = l.out.next()
 		}
 		if len(b) == 0 {
-			if !l.leaves() {
+			if !l.closeDue() {
 				break
 			}
 			b = l.closeFrame()
@@ -201,7 +200,7 @@ func (l *Link) flush(limit int) {
 	}
 	l.writing = false
 	if l.state == Up && l.broken == nil &&
-		(l.due != due{} || l.mayData() && l.out.pending() || l.leaves()) {
+		(l.due != due{} || l.mayData() && l.out.pending() || l.closeDue()) {
 		signal(l.kick)
 	}
 }
@@ -210,8 +209,9 @@ func (l *Link) flush(limit int) {
 // peer has said what it received.
 func (l *Link) mayData() bool { return l.greeted || l.gen == 1 }
 
-// leaves says whether it is time for the close frame: all data is written.
-func (l *Link) leaves() bool {
+// closeDue reports whether the close frame may be written: the link is closing and all data is
+// written.
+func (l *Link) closeDue() bool {
 	return l.closing && !l.closedSent && l.mayData() && !l.out.pending()
 }
 
@@ -259,8 +259,8 @@ func closeFrame(b []byte, reason string, ack uint64) []byte {
 	return append(b, reason...)
 }
 
-// writer writes what no caller does: heartbeats, late acknowledgements, and data that would block
-// its sender.
+// writer writes the frames that no caller writes: heartbeats, late acknowledgements, and data that
+// would block its sender.
 func (l *Link) writer() {
 	for {
 		select {

@@ -184,7 +184,7 @@ func TestTLSGone(t *testing.T) {
 	defer noLeaks(t)()
 	e := newEngine(t, Options{Grace: 3 * time.Second})
 	defer e.close()
-	e.listener.Forget(1)
+	e.listener.Deregister(1)
 	e.proxy.cut(false)
 	if _, err := e.worker.Recv(time.Time{}); !errors.Is(err, handshake.UnknownSession) {
 		t.Error(err)

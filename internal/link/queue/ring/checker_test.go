@@ -160,7 +160,7 @@ func (m *model) pause(a *actor, id, e int, name string, at int, again, done stri
 		}
 		return ""
 	})
-	a.step("withdraw "+name, func(s *state) string { s.vars[e]--; return "" })
+	a.step("cancel "+name, func(s *state) string { s.vars[e]--; return "" })
 	a.local("forget "+name, func(s *state) string { forget(s); return again })
 	a.label(done)
 	a.local("done "+name, func(s *state) string {
@@ -169,7 +169,7 @@ func (m *model) pause(a *actor, id, e int, name string, at int, again, done stri
 		}
 		return ""
 	})
-	a.step("withdraw "+name, func(s *state) string { s.vars[e]--; return "" })
+	a.step("cancel "+name, func(s *state) string { s.vars[e]--; return "" })
 	a.local("forget "+name, func(s *state) string { forget(s); return "" })
 	a.label(done + " already")
 }

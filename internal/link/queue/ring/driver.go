@@ -29,7 +29,7 @@ type Driver struct {
 	next    int    // the rank to look at first
 	held    int    // the rank whose record was given out, -1 for none
 	waiting waiter
-	// interrupted ends the next look of Recv.
+	// interrupted makes the next check of Recv return queue.ErrInterrupted.
 	interrupted atomic.Bool
 }
 
@@ -38,7 +38,7 @@ func newDriver(f *os.File, m *mapping) *Driver {
 		in: make([]reader, m.ranks), bad: make([]bool, m.ranks)}
 	d.waiting.policy = spin.NewPolicy(m.ranks+1, spin.Shared)
 	d.out = writer{ring: m.broadcastRing(), sent: &d.shared.sent,
-		data: &d.shared.data, space: &d.shared.space, ended: d.ended}
+		data: &d.shared.data, space: &d.shared.space, closedErr: d.closedErr}
 	d.out.wait.policy = d.waiting.policy
 	for rank := range m.ranks {
 		c := m.rankControl(rank)
@@ -50,7 +50,7 @@ func newDriver(f *os.File, m *mapping) *Driver {
 	return d
 }
 
-func (d *Driver) ended() error {
+func (d *Driver) closedErr() error {
 	if d.closed.Load() {
 		return queue.ErrClosed
 	}
@@ -63,10 +63,10 @@ func (d *Driver) ended() error {
 // names the ranks that hold it up; queue.ErrClosed; or ErrCorrupt, with a *CorruptError that names
 // the rank, until that rank is dropped.
 func (d *Driver) Send(record []byte, until time.Time) error {
-	if !d.m.enter() {
+	if !d.m.acquire() {
 		return queue.ErrClosed
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	return d.out.send(record, until)
 }
 
@@ -77,13 +77,13 @@ func (d *Driver) Send(record []byte, until time.Time) error {
 // once for each rank, whose replies are read no more.
 func (d *Driver) Recv(until time.Time) (rank int, record []byte, err error) {
 	d.Release()
-	if !d.m.enter() {
+	if !d.m.acquire() {
 		return -1, nil, queue.ErrClosed
 	}
 	rank, record, err = d.recv(until)
 	d.waiting.done(&d.shared.replies)
 	if err != nil {
-		d.m.leave()
+		d.m.release()
 		return rank, nil, err
 	}
 	d.held = rank
@@ -92,7 +92,7 @@ func (d *Driver) Recv(until time.Time) (rank int, record []byte, err error) {
 
 func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 	for {
-		if err := d.ended(); err != nil {
+		if err := d.closedErr(); err != nil {
 			return -1, nil, err
 		}
 		if d.interrupted.Swap(false) {
@@ -123,10 +123,10 @@ func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 // Interrupt ends the Recv under way, or else the next one, with queue.ErrInterrupted: something
 // else needs its caller. It may be called at any time from any goroutine, also after Close.
 func (d *Driver) Interrupt() {
-	if !d.m.enter() {
+	if !d.m.acquire() {
 		return
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	d.interrupted.Store(true)
 	d.shared.replies.notify()
 }
@@ -141,7 +141,7 @@ func (d *Driver) scan() (rank int, record []byte, what found, err error) {
 		if d.bad[rank] {
 			continue
 		}
-		record, got, err := d.in[rank].take()
+		record, got, err := d.in[rank].next()
 		if err != nil || got == complete {
 			return rank, record, got, err
 		}
@@ -169,17 +169,17 @@ func (d *Driver) Release() {
 	}
 	d.in[d.held].release()
 	d.held = -1
-	d.m.leave()
+	d.m.release()
 }
 
 // Drop declares ranks dead: they no longer hold up Send. Their replies so far stay readable. If one
 // lives after all, its calls end with queue.ErrClosed; a record it is just reading may change under
 // it. All ranks of the ring are woken to look, once.
 func (d *Driver) Drop(ranks ...int) {
-	if !d.m.enter() {
+	if !d.m.acquire() {
 		return
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	ranks = slices.DeleteFunc(slices.Clone(ranks),
 		func(rank int) bool { return rank < 0 || rank >= len(d.out.peers) })
 	for _, rank := range ranks {
@@ -196,10 +196,10 @@ func (d *Driver) Drop(ranks ...int) {
 
 // Status returns the status the rank has published, also after its death; zero after Close.
 func (d *Driver) Status(rank int) status.Snapshot {
-	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
+	if rank < 0 || rank >= len(d.out.peers) || !d.m.acquire() {
 		return status.Snapshot{}
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	return d.m.rankControl(rank).status.Snapshot()
 }
 
@@ -207,13 +207,13 @@ func (d *Driver) Status(rank int) status.Snapshot {
 // the depth of the queue, for the display of the ranks and for tests; zero after Close. A record in
 // several pieces counts as sent with its last one, its bytes with each.
 func (d *Driver) Lag(rank int) (records uint64, bytes int64) {
-	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
+	if rank < 0 || rank >= len(d.out.peers) || !d.m.acquire() {
 		return 0, 0
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	c := d.m.rankControl(rank)
 	sent, sum := d.out.records.Load(), d.out.bytes.Load()
-	// The rank may have gone on since, and it may claim anything.
+	// The rank may have read more since, and its counters are not trusted.
 	return sent - min(c.records.Load(), sent), int64(sum - min(c.bytes.Load(), sum))
 }
 
@@ -224,10 +224,10 @@ func (d *Driver) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	if !d.m.enter() {
+	if !d.m.acquire() {
 		return nil
 	}
-	defer d.m.leave()
+	defer d.m.release()
 	d.shared.closed.Store(1)
 	d.shared.data.notify()
 	d.shared.space.notify()

@@ -40,8 +40,7 @@ const pauses = 8
 // The steps, which the model in the tests explores in every interleaving under the same names:
 //
 //	notify: change (before the call), bump the word, look at sleepers, wake if there are any
-//	wait:   check, announce in sleepers, observe the word, recheck, sleep if the word is as
-//	        observed, withdraw
+//	wait:   check, announce in sleepers, observe the word, recheck, sleep if as observed, cancel
 //
 // In the one total order, the look comes either after the announcement, and then the wake follows;
 // or before it, and then so does the change, which the recheck sees. A wake that comes between
@@ -117,7 +116,7 @@ func (w *waiter) pause(e *event, until time.Time) error {
 			}
 		}
 		err := futex.Wait(&e.word, w.seen, left, &w.scratch) // sleep
-		w.withdraw(e)
+		w.cancelWait(e)
 		return err
 	}
 	e.sleepers.Add(1)      // announce
@@ -126,7 +125,7 @@ func (w *waiter) pause(e *event, until time.Time) error {
 	return nil
 }
 
-func (w *waiter) withdraw(e *event) {
+func (w *waiter) cancelWait(e *event) {
 	e.sleepers.Add(^uint32(0))
 	w.stage = awake
 }
@@ -139,7 +138,7 @@ func (w *waiter) done(e *event) {
 			w.policy.Paid(time.Since(w.began))
 		}
 	case announced:
-		w.withdraw(e)
+		w.cancelWait(e)
 	}
 	w.stage = fresh
 }

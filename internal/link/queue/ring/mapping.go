@@ -33,8 +33,8 @@ func mapFile(f *os.File, l layout) (*mapping, error) {
 	return &mapping{layout: l, mem: unsafe.Slice((*byte)(at), size)}, nil
 }
 
-// enter reports false when the mapping is closed; else it stays until leave.
-func (m *mapping) enter() bool {
+// acquire reports false when the mapping is closed; otherwise it keeps the mapping until release.
+func (m *mapping) acquire() bool {
 	for {
 		n := m.users.Load()
 		if n >= shut {
@@ -46,14 +46,14 @@ func (m *mapping) enter() bool {
 	}
 }
 
-func (m *mapping) leave() {
+func (m *mapping) release() {
 	if m.users.Add(-1) == shut {
 		m.unmap()
 	}
 }
 
-// close ends enter: it returns false from now on, and the last leave unmaps. close is called once,
-// from inside.
+// close makes acquire return false, and the last release unmaps. It is called once, between acquire
+// and release.
 func (m *mapping) close() { m.users.Add(shut) }
 
 // unmap removes the mapping. It fails only for addresses that are not mapped, which leaves nothing

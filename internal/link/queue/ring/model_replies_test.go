@@ -141,7 +141,7 @@ func (c repliesModel) driver(m *model, sent, taken, left [2]int, dropped, closed
 		return ""
 	})
 	a.label("gave up")
-	a.step("withdraw in the end", func(s *state) string {
+	a.step("cancel in the end", func(s *state) string {
 		if s.locals[id][waits] == stageAnnounced {
 			s.vars[replies]--
 		}
@@ -197,7 +197,7 @@ func (c repliesModel) rank(m *model, r, sent, taken, left, closed, replies, spac
 	m.notify(a, replies, "replies")
 	a.local("left", func(*state) string { return "end" })
 	a.label("gave up")
-	a.step("withdraw in the end", func(s *state) string {
+	a.step("cancel in the end", func(s *state) string {
 		if s.locals[id][waits] == stageAnnounced {
 			s.vars[space]--
 		}

@@ -188,7 +188,7 @@ func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, c
 		return "await"
 	})
 	a.label("gave up")
-	a.step("withdraw", func(s *state) string {
+	a.step("cancel", func(s *state) string {
 		if s.locals[id][waits] == stageAnnounced {
 			s.vars[space]--
 		}
@@ -323,7 +323,7 @@ func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClose
 	a.label("release first")
 	release("gone")
 	a.label("gave up")
-	a.step("withdraw", func(s *state) string {
+	a.step("cancel", func(s *state) string {
 		if s.locals[id][waits] == stageAnnounced {
 			s.vars[data]--
 		}
@@ -386,7 +386,7 @@ func TestModelNeedsEveryStep(t *testing.T) {
 		{model: "two ranks", actor: "driver", without: []string{"bump data"}, want: "sleeps"},
 		{model: "two ranks", actor: "driver", without: []string{"wake data"}, want: "sleeps"},
 		{model: "a ring of one cell", actor: "driver", without: []string{"announce space",
-			"withdraw space"}, want: "sleeps"},
+			"cancel space"}, want: "sleeps"},
 		{model: "two ranks", actor: "driver", without: []string{"recheck space"}, want: "sleeps"},
 		{model: "a ring of one cell", actor: "driver", swap: []string{"observe space",
 			"observed space"}, want: "sleeps"},
@@ -398,7 +398,7 @@ func TestModelNeedsEveryStep(t *testing.T) {
 		{model: "two ranks", actor: "driver", without: []string{"pad"}, want: "got"},
 		{model: "two ranks", actor: "rank 0", without: []string{"bump space"}, want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", without: []string{"wake space"}, want: "sleeps"},
-		{model: "two ranks", actor: "rank 0", without: []string{"announce data", "withdraw data"},
+		{model: "two ranks", actor: "rank 0", without: []string{"announce data", "cancel data"},
 			want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", without: []string{"recheck data"}, want: "sleeps"},
 		{model: "two ranks", actor: "rank 0", swap: []string{"observe data", "observed data"},

@@ -58,15 +58,15 @@ func Map(f *os.File, rank int) (*Rank, error) {
 		taken: &own.read, space: &r.shared.space,
 		records: &own.records, bytes: &own.bytes}
 	r.out = writer{ring: m.replyRing(rank), sent: &own.sent,
-		data: &r.shared.replies, space: &own.space, ended: r.ended,
+		data: &r.shared.replies, space: &own.space, closedErr: r.sendErr,
 		peers: []*peer{{rank: -1, head: &own.taken, state: &r.driver}}}
 	r.out.wait.policy = r.waiting.policy
 	r.out.init()
 	return r, nil
 }
 
-// gone is what ends all calls at once.
-func (r *Rank) gone() error {
+// closedErr returns why no call may go on: the rank is closed or dropped; nil while neither.
+func (r *Rank) closedErr() error {
 	if r.closed.Load() {
 		return queue.ErrClosed
 	}
@@ -76,9 +76,9 @@ func (r *Rank) gone() error {
 	return nil
 }
 
-// ended is what ends Send: besides, that the driver has closed.
-func (r *Rank) ended() error {
-	if err := r.gone(); err != nil {
+// sendErr returns why Send must fail: closedErr, or that the driver has closed.
+func (r *Rank) sendErr() error {
+	if err := r.closedErr(); err != nil {
 		return err
 	}
 	if r.shared.closed.Load() != 0 {
@@ -93,13 +93,13 @@ func (r *Rank) ended() error {
 // received; or wraps ErrCorrupt, and so does every later one.
 func (r *Rank) Recv(until time.Time) ([]byte, error) {
 	r.Release()
-	if !r.m.enter() {
+	if !r.m.acquire() {
 		return nil, queue.ErrClosed
 	}
 	record, err := r.recv(until)
 	r.waiting.done(&r.shared.data)
 	if err != nil {
-		r.m.leave()
+		r.m.release()
 		return nil, err
 	}
 	r.held = true
@@ -112,9 +112,9 @@ func (r *Rank) recv(until time.Time) ([]byte, error) {
 	}
 	for {
 		closed := r.shared.closed.Load() != 0 // before looking for what was sent last
-		record, what, err := r.in.take()
+		record, what, err := r.in.next()
 		// The driver does not wait for a dropped rank, so what that read may not be what was sent.
-		if gone := r.gone(); gone != nil {
+		if gone := r.closedErr(); gone != nil {
 			return nil, gone
 		}
 		switch {
@@ -144,45 +144,46 @@ func (r *Rank) Release() {
 	}
 	r.in.release()
 	r.held = false
-	r.m.leave()
+	r.m.release()
 }
 
 // Send copies a record to the driver, and waits for room as long as until, or without a limit if it
 // is zero. After an error the driver gets no part of the record. The error wraps queue.ErrTimeout,
 // with a *queue.SlowError; queue.ErrClosed, after Close, Drop or the driver's Close; or ErrCorrupt.
 func (r *Rank) Send(record []byte, until time.Time) error {
-	if !r.m.enter() {
+	if !r.m.acquire() {
 		return queue.ErrClosed
 	}
-	defer r.m.leave()
+	defer r.m.release()
 	return r.out.send(record, until)
 }
 
 // Status returns where the rank publishes what it is doing. It may be used for ever: after Close it
 // is memory that no other process sees.
 func (r *Rank) Status() *status.Rank {
-	if !r.m.enter() {
+	if !r.m.acquire() {
 		return new(status.Rank)
 	}
-	defer r.m.leave()
+	defer r.m.release()
 	r.m.exposed.Store(true)
 	return &r.own.status
 }
 
-// Close leaves: calls here end with queue.ErrClosed, the driver no longer waits for this rank, and
-// receives what it has sent. A record that another goroutine is just reading may change under it.
-// The segment is unmapped when no call is inside and no record is held. Closing twice is harmless.
+// Close detaches the rank: calls here end with queue.ErrClosed, the driver no longer waits for this
+// rank, and receives what it has sent. A record that another goroutine is just reading may change
+// under it. The segment is unmapped when no call is inside and no record is held. Closing twice is
+// harmless.
 //
-// It is for every end of the rank, also for the driver's death, of which the segment itself says
-// nothing.
+// It is called at every end of the rank, also after the driver's death, which the segment itself
+// does not show.
 func (r *Rank) Close() error {
 	if r.closed.Swap(true) {
 		return nil
 	}
-	if !r.m.enter() {
+	if !r.m.acquire() {
 		return errors.New("ring: rank is unmapped before it is closed")
 	}
-	defer r.m.leave()
+	defer r.m.release()
 	r.own.state.Store(stateLeft)
 	r.shared.data.notify()
 	r.own.space.notify()

@@ -15,7 +15,7 @@ const (
 	keepFor    = 64
 )
 
-// found is what there was in a ring.
+// found is the result of reading a ring.
 type found uint8
 
 const (
@@ -46,9 +46,9 @@ type reader struct {
 	counted, sum   uint64
 }
 
-// take reads on up to the end of a piece. The record before has been released. The one it returns,
-// with complete, is valid until release.
-func (r *reader) take() (record []byte, what found, err error) {
+// next reads up to the end of the next piece. The caller has released the previous record. A record
+// returned with complete is valid until release.
+func (r *reader) next() (record []byte, what found, err error) {
 	for {
 		if r.head == r.seen {
 			sent := r.sent.Load() // check
@@ -79,7 +79,7 @@ func (r *reader) take() (record []byte, what found, err error) {
 		}
 		payload := r.ring[at+recordHeader : at+recordHeader+length : at+need]
 		if flags == flagFirst|flagLast {
-			r.abandon()
+			r.discardPartial()
 			r.count(len(payload), true)
 			return payload, complete, nil
 		}
@@ -116,9 +116,9 @@ func (r *reader) collect(payload []byte, flags uint64) error {
 	return nil
 }
 
-// abandon is called for a record in one piece: one in several that was under way was given up by
-// its writer, and a buffer that is no longer used is freed.
-func (r *reader) abandon() {
+// discardPartial drops an unfinished record, which its writer gave up, when a record in one piece
+// follows. It frees a buffer that was not used for keepFor records.
+func (r *reader) discardPartial() {
 	r.open = false
 	if r.buffer == nil {
 		return
@@ -141,7 +141,7 @@ func (r *reader) count(payload int, last bool) {
 	}
 }
 
-// release lets the writer have what was read.
+// release lets the writer overwrite the bytes that were read.
 func (r *reader) release() {
 	if !r.open && cap(r.buffer) > keepBuffer {
 		r.buffer = nil

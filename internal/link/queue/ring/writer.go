@@ -64,8 +64,8 @@ type writer struct {
 	whole  int    // the longest payload in one piece
 	piece  int    // the longest payload of a fragment
 	wait   waiter
-	// ended says why nothing can be sent any more.
-	ended func() error
+	// closedErr says why nothing can be sent any more.
+	closedErr func() error
 	// bytes is what was sent, records how many.
 	records, bytes atomic.Uint64
 }
@@ -167,7 +167,7 @@ func (w *writer) free(need uint64) (bool, error) {
 // await returns when there is room for need bytes.
 func (w *writer) await(need uint64, until time.Time) error {
 	for {
-		if err := w.ended(); err != nil {
+		if err := w.closedErr(); err != nil {
 			w.wait.done(w.space)
 			return err
 		}

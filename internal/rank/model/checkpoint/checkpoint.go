@@ -27,7 +27,7 @@ type Checkpoint struct {
 	bytes    int64
 	backing  backing
 
-	// mu is held for writing by Close only, so that no view is handed out or released after it.
+	// mu is held for writing by Close only, so that no view is returned or released after it.
 	mu     sync.RWMutex
 	closed bool
 }
@@ -180,9 +180,9 @@ func (c *Checkpoint) Written(t Tensor) bool {
 	return false
 }
 
-// Settled is an error that names a file that was written since the checkpoint was opened. It comes
-// before any call of Written.
-func (c *Checkpoint) Settled() error {
+// CheckStable returns an error that names a file that was written since the checkpoint was opened.
+// It is called before Written.
+func (c *Checkpoint) CheckStable() error {
 	f, ok := c.backing.(*files)
 	if !ok {
 		return nil

@@ -42,8 +42,7 @@ type ChangedError struct {
 	Path string
 	// Want and Got name its content as it was loaded and as it is; Got is "" when there is none.
 	Want, Got string
-	// Written says that it was not replaced but overwritten in place, which leaves nothing of what
-	// it was.
+	// Written says that it was overwritten in place, which destroys its content, not replaced.
 	Written bool
 }
 
@@ -106,7 +105,7 @@ func readHeader(f io.ReaderAt, size int64) (header []byte, body int64, err error
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader || int64(n) > size-lengthSize {
-		return nil, 0, nil // who loads it will say so
+		return nil, 0, nil // the loader reports it
 	}
 	header = make([]byte, n)
 	if _, err := f.ReadAt(header, lengthSize); err != nil {
@@ -126,7 +125,7 @@ func samplesOf(header []byte, body, size int64) []span64 {
 	}
 	entries, err := parseHeader(header)
 	if err != nil {
-		entries = nil // who loads it will say so
+		entries = nil // the loader reports it
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.begin, b.begin) })
 	for i := 0; i < len(entries); i += len(entries)/mostSampled + 1 {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Known is a folder of files of which the content is known: each is read where this machine has it,
-// in the descriptors of processes that hold it (Held), else in the folder that dir gives, and
-// nothing else is. An error about one that is nowhere is a *ChangedError. The path is for messages.
+// Known returns a folder of files of known content. Each is read from the descriptors of a process
+// that has pinned it (Pinned), else from the folder that dir returns if its content is the same. A
+// *ChangedError names a file that is in neither. The path is for messages.
 func Known(path string, files []File, holders []int, dir func() (Folder, error)) Folder {
 	return &known{path: path, files: files, holders: holders, dir: dir}
 }
@@ -72,7 +72,7 @@ func (k *known) open(name string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(k.path, name), os.ErrNotExist)
 	}
 	for _, pid := range k.holders {
-		if f := want.heldBy(pid); f != nil {
+		if f := want.openFrom(pid); f != nil {
 			return f, nil
 		}
 	}
@@ -99,9 +99,9 @@ func (k *known) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// heldBy finds the file among the descriptors of a process of this host, by its content, so that
-// it is the same file whatever process has the number by now.
-func (w *File) heldBy(pid int) *os.File {
+// openFrom opens the file among the descriptors of a process of this host. It compares contents, so
+// a process that has reused the number does no harm.
+func (w *File) openFrom(pid int) *os.File {
 	folder := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	list, err := os.ReadDir(folder)
 	if err != nil {

@@ -17,7 +17,7 @@ type View struct {
 	seen stamp
 }
 
-// stamp is what the system says of a file: who writes to it changes it.
+// stamp is the system's record of a file; every write changes it.
 type stamp struct {
 	device, inode uint64
 	size          int64
@@ -36,14 +36,15 @@ func stampFile(f *os.File) (stamp, error) {
 	return stampOf(&s), nil
 }
 
-// settled says that a write from now on will show: the system's clock for files ticks slowly.
-func (s stamp) settled() bool {
+// stable reports whether every later write will change the stamp: the system's clock for files
+// ticks slowly.
+func (s stamp) stable() bool {
 	const tick = 100 * time.Millisecond
 	last := max(s.mtime.Nano(), s.ctime.Nano())
 	return time.Now().UnixNano()-last > tick.Nanoseconds()
 }
 
-// mapView maps all of an open file, which is the view's from then on.
+// mapView maps all of an open file, which the view then owns.
 func mapView(f *os.File) (*View, error) {
 	seen, err := stampFile(f)
 	if err != nil {
@@ -63,8 +64,8 @@ func mapView(f *os.File) (*View, error) {
 	return v, nil
 }
 
-// Written says that the file may have been written since the last call, or since it was mapped:
-// that it was touched or renamed it says too. It is for one goroutine at a time.
+// Written reports whether the file may have been written since the last call, or since it was
+// mapped; also when it was only touched or renamed. It is for one goroutine at a time.
 func (v *View) Written() bool {
 	if v.file == nil {
 		return false
@@ -77,7 +78,7 @@ func (v *View) Written() bool {
 	if now == v.seen {
 		return false
 	}
-	if now.settled() {
+	if now.stable() {
 		v.seen = now
 	}
 	return true

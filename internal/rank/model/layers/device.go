@@ -55,7 +55,7 @@ func Open(opt Options) (*Device, error) {
 // Close ends the device's threads; neither it nor what was loaded on it may be used afterwards.
 func (d *Device) Close() { d.cpu.Close() }
 
-// DropSpare gives back the memory that is kept for the next model that is loaded.
+// DropSpare frees the memory that is kept for the next model.
 func (d *Device) DropSpare() { d.cpu.Spare().Drop() }
 
 // ISA is the name of the instruction set in use.

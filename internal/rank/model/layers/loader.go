@@ -145,7 +145,7 @@ func (l *Loader) Free() {
 // Retire is Free, but the memory of the weights is kept for what is loaded next on the device.
 func (l *Loader) Retire() {
 	for _, w := range l.weights {
-		l.dev.Spare().Keep(w.packed)
+		l.dev.Spare().Release(w.packed)
 	}
 	l.weights = nil
 	l.Free()

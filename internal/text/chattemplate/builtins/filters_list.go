@@ -209,7 +209,7 @@ func filterMap(run *values.Budget, v values.Value, a *values.Args) (values.Value
 // mapper makes the function of a map filter: an attribute, or another filter.
 func mapper(a *values.Args) (func(*values.Budget, values.Value) (values.Value, error), error) {
 	if len(a.Pos) == 0 {
-		attribute, ok := a.Take("attribute")
+		attribute, ok := a.Pop("attribute")
 		if !ok {
 			return nil, values.Errorf("map requires a filter argument")
 		}
@@ -217,7 +217,7 @@ func mapper(a *values.Args) (func(*values.Budget, values.Value) (values.Value, e
 		if err != nil {
 			return nil, err
 		}
-		if fallback, ok := a.Take("default"); ok && !fallback.IsNone() {
+		if fallback, ok := a.Pop("default"); ok && !fallback.IsNone() {
 			g.fallback = fallback
 		}
 		return g.get, a.NoKeywords()

@@ -207,12 +207,12 @@ func (st *state) bindMacro(def *ast.MacroDef, inner *frame, a *values.Args) erro
 		inner.vars[def.Params[i].Slot] = v
 	}
 	for _, q := range def.Params[n:] {
-		if v, ok := a.Take(q.Name); ok {
+		if v, ok := a.Pop(q.Name); ok {
 			inner.vars[q.Slot] = v
 		}
 	}
 	if def.Caller >= 0 {
-		v, ok := a.Take("caller")
+		v, ok := a.Pop("caller")
 		if !ok {
 			v = values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
 				Text: "No caller defined"}

@@ -77,8 +77,8 @@ func (a *Args) Bind(out []Value, required int, names ...string) error {
 	return nil
 }
 
-// Take removes and returns the keyword argument name.
-func (a *Args) Take(name string) (Value, bool) {
+// Pop removes and returns the keyword argument name.
+func (a *Args) Pop(name string) (Value, bool) {
 	for i, kw := range a.Keywords {
 		if kw.Name == name {
 			rest := append([]Named(nil), a.Keywords[:i]...)

@@ -34,7 +34,7 @@ type HashKey struct {
 func NewMap() *Map { return &Map{} }
 
 // Set puts value under the str key, at its old place if the key is already there.
-func (m *Map) Set(key string, value Value) { m.Put(Str(key), value.settled()) }
+func (m *Map) Set(key string, value Value) { m.Put(Str(key), value.resolved()) }
 
 // Get returns the value under the str key, and whether there is one.
 func (m *Map) Get(key string) (Value, bool) {

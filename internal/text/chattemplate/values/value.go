@@ -117,13 +117,13 @@ func String(s string) Value {
 func List(items ...Value) Value {
 	copied := make([]Value, len(items))
 	for i, v := range items {
-		copied[i] = v.settled()
+		copied[i] = v.resolved()
 	}
 	return NewList(copied)
 }
 
-// settled turns the zero Value, which callers may hold, into a proper undefined.
-func (v Value) settled() Value {
+// resolved turns the zero Value, which callers may hold, into a proper undefined.
+func (v Value) resolved() Value {
 	if v.Kind == KindMissing {
 		return Undefined()
 	}

@@ -16,37 +16,37 @@ import (
 var smallFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
 	"tokenizer_config.json", "chat_template.jinja", indexFile}
 
-// Held is the folder of a model as it was when it was held, whatever becomes of the files under
-// their names. Those of weights stay open, and are found by other processes of this host in this
-// one's descriptors (Known); the others are small, and lie in memory that is found in the same way.
-// It is a Folder, and safe for concurrent use.
-type Held struct {
+// Pinned is the folder of a model with the contents that Pin found, also after files are replaced
+// under their names. The files of weights stay open, and other processes of this host open them by
+// this one's descriptors (Known); the other files are small, and are copied to memory that is
+// opened in the same way. It is a Folder, and safe for concurrent use.
+type Pinned struct {
 	path  string
 	names []string
 
 	mu sync.Mutex
 	// files are in the order of their names.
-	files []*heldFile
+	files []*pinnedFile
 }
 
-// heldFile is a file of a Held.
-type heldFile struct {
+// pinnedFile is a file of a Pinned.
+type pinnedFile struct {
 	File
-	// file is the one of the folder, or of a small one a copy.
+	// file is the folder's file, or a copy of a small one.
 	file  *os.File
 	small bool
-	// seen is how the folder's file was when its sum was last found to be the right one, opened how
-	// the open one was.
+	// seen is the stamp of the folder's file when its sum last matched, opened that of the open
+	// file.
 	seen, opened stamp
 }
 
-// Hold opens what is read of the model in the folder at path: its weights only if these are wanted.
-func Hold(path string, weights bool) (*Held, error) {
+// Pin opens the files of the model in the folder at path: its weights only if weights is set.
+func Pin(path string, weights bool) (*Pinned, error) {
 	dir, err := Dir(path)
 	if err != nil {
 		return nil, err
 	}
-	h := &Held{path: path, names: dir.Names()}
+	h := &Pinned{path: path, names: dir.Names()}
 	var names []string
 	if weights {
 		if names, _, err = findShards(dir); err != nil {
@@ -60,7 +60,7 @@ func Hold(path string, weights bool) (*Held, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		f, err := h.hold(name)
+		f, err := h.pin(name)
 		if err != nil {
 			return nil, errors.Join(err, h.Close())
 		}
@@ -69,12 +69,12 @@ func Hold(path string, weights bool) (*Held, error) {
 	return h, nil
 }
 
-func (h *Held) hold(name string) (*heldFile, error) {
+func (h *Pinned) pin(name string) (*pinnedFile, error) {
 	f, _, err := openRegular(filepath.Join(h.path, name))
 	if err != nil {
 		return nil, err
 	}
-	x := &heldFile{File: File{Name: name}, file: f, small: slices.Contains(smallFiles, name)}
+	x := &pinnedFile{File: File{Name: name}, file: f, small: slices.Contains(smallFiles, name)}
 	if x.seen, err = stampFile(f); err != nil {
 		f.Close()
 		return nil, err
@@ -118,13 +118,13 @@ func copied(f *os.File, name string) (*os.File, error) {
 }
 
 // Names implements Folder.
-func (h *Held) Names() []string { return slices.Clone(h.names) }
+func (h *Pinned) Names() []string { return slices.Clone(h.names) }
 
 // Location implements Folder.
-func (h *Held) Location() string { return h.path }
+func (h *Pinned) Location() string { return h.path }
 
 // ReadFile implements Folder.
-func (h *Held) ReadFile(name string) ([]byte, error) {
+func (h *Pinned) ReadFile(name string) ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f := h.find(name); f != nil {
@@ -139,7 +139,7 @@ func (h *Held) ReadFile(name string) ([]byte, error) {
 }
 
 // Map implements Folder.
-func (h *Held) Map(name string) (*View, error) {
+func (h *Pinned) Map(name string) (*View, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.find(name)
@@ -158,7 +158,7 @@ func (h *Held) Map(name string) (*View, error) {
 	return v, err
 }
 
-func (h *Held) find(name string) *heldFile {
+func (h *Pinned) find(name string) *pinnedFile {
 	for _, f := range h.files {
 		if f.Name == name {
 			return f
@@ -167,8 +167,8 @@ func (h *Held) find(name string) *heldFile {
 	return nil
 }
 
-// Files are those that are held, in the order of their names.
-func (h *Held) Files() []File {
+// Files returns the pinned files, in the order of their names.
+func (h *Pinned) Files() []File {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := make([]File, len(h.files))
@@ -178,8 +178,8 @@ func (h *Held) Files() []File {
 	return list
 }
 
-// Age is how long ago a file of the folder was written, or took its name, last.
-func (h *Held) Age() time.Duration {
+// Age returns the time since a file of the folder was last written or renamed.
+func (h *Pinned) Age() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var last int64
@@ -189,17 +189,17 @@ func (h *Held) Age() time.Duration {
 	return time.Duration(time.Now().UnixNano() - last)
 }
 
-// Look compares the folder with what is held. changed is about the first file that is another one
-// under its name now, nil when there is none. lost is about the first whose content is nowhere any
-// more: it was overwritten in place. Without weights their files are not looked at.
-func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
+// Compare compares the folder with the pinned files. changed names the first file that was replaced
+// under its name, nil for none. lost names the first file that was overwritten in place, so that
+// its content is lost. Without weights it skips their files.
+func (h *Pinned) Compare(weights bool) (changed, lost *ChangedError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.files {
 		if !weights && !f.small {
 			continue
 		}
-		c, l := h.look(f)
+		c, l := h.compare(f)
 		if changed == nil {
 			changed = c
 		}
@@ -210,23 +210,23 @@ func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
 	return changed, lost
 }
 
-// Overwritten is about the first file whose content is nowhere any more, nil when there is none. It
-// costs a system call for each.
-func (h *Held) Overwritten() *ChangedError {
+// Overwritten names the first file of weights that was overwritten in place, nil for none. It costs
+// a system call for each file.
+func (h *Pinned) Overwritten() *ChangedError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.files {
 		if f.small || f.sound() {
 			continue
 		}
-		if _, lost := h.look(f); lost != nil {
+		if _, lost := h.compare(f); lost != nil {
 			return lost
 		}
 	}
 	return nil
 }
 
-func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
+func (h *Pinned) compare(f *pinnedFile) (changed, lost *ChangedError) {
 	path := filepath.Join(h.path, f.Name)
 	there, now, got := f.now(path)
 	defer func() {
@@ -235,7 +235,7 @@ func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
 		}
 	}()
 	if got == f.Sum {
-		if now.settled() {
+		if now.stable() {
 			f.seen = now
 		}
 	} else {
@@ -259,9 +259,9 @@ func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
 	return changed, lost
 }
 
-// now is the sum of the file at path, "" if there is none. The file is nil where it need not be
+// now returns the sum of the file at path, "" if there is none. file is nil where it need not be
 // opened.
-func (f *heldFile) now(path string) (file *os.File, at stamp, sum string) {
+func (f *pinnedFile) now(path string) (file *os.File, at stamp, sum string) {
 	var s unix.Stat_t
 	if unix.Stat(path, &s) == nil && stampOf(&s) == f.seen {
 		return nil, f.seen, f.Sum
@@ -279,8 +279,8 @@ func (f *heldFile) now(path string) (file *os.File, at stamp, sum string) {
 	return file, at, sum
 }
 
-// sound says that the open file has the content that it had.
-func (f *heldFile) sound() bool {
+// sound reports whether the open file still has the content that Pin found.
+func (f *pinnedFile) sound() bool {
 	now, err := stampFile(f.file)
 	if err != nil || now == f.opened {
 		return err == nil
@@ -291,19 +291,19 @@ func (f *heldFile) sound() bool {
 	if sum, err := sumFile(f.file, f.Name, now.size); err != nil || sum != f.Sum {
 		return false
 	}
-	if now.settled() {
+	if now.stable() {
 		f.opened = now
 	}
 	return true
 }
 
-func (f *heldFile) length() int64 {
+func (f *pinnedFile) length() int64 {
 	now, _ := stampFile(f.file)
 	return now.size
 }
 
-// Close lets the files go.
-func (h *Held) Close() error {
+// Close closes the files.
+func (h *Pinned) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error

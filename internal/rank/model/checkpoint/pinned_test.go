@@ -68,9 +68,9 @@ func write(t testing.TB, dir, name string, content []byte) {
 	}
 }
 
-func hold(t testing.TB, dir string) *Held {
+func hold(t testing.TB, dir string) *Pinned {
 	t.Helper()
-	h, err := Hold(dir, true)
+	h, err := Pin(dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestHeld(t *testing.T) {
 			files := h.Files()
 			c.change(dir)
 			for range 2 {
-				changed, lost := h.Look(true)
+				changed, lost := h.Compare(true)
 				if (changed != nil) != c.changed || (lost != nil) != c.lost {
 					t.Errorf("changed: %v; lost: %v", changed, lost)
 				}
@@ -237,7 +237,7 @@ func TestWritten(t *testing.T) {
 func BenchmarkHold(b *testing.B) {
 	dir := modelOf(b, large(b, 1))
 	for b.Loop() {
-		h, err := Hold(dir, true)
+		h, err := Pin(dir, true)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -26,8 +26,8 @@ func TestServeRenounces(t *testing.T) {
 		}
 		t.Cleanup(agent.Close)
 		at := agent.Address()
-		h := kvtransfer.Hold{Secret: kvtransfer.NewSecret()}
-		if err := agent.Hold(h); err != nil {
+		h := kvtransfer.Pin{Secret: kvtransfer.NewSecret()}
+		if err := agent.Pin(h); err != nil {
 			t.Fatal(err)
 		}
 		renounce := func(k kvtransfer.Ticket) ([]byte, error) {
@@ -50,7 +50,7 @@ func TestServeRenounces(t *testing.T) {
 		if out, err := renounce(k); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if !agent.Handed(t.Context(), h.Secret) {
+		if !agent.AwaitFetched(t.Context(), h.Secret) {
 			t.Error("the blocks were not given up")
 		}
 	})

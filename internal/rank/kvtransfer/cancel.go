@@ -10,9 +10,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
-// Renounce tells the producer of a ticket that no engine will come for its blocks, or that they are
-// not needed any more. An error that says that they are not held is no news to act on.
-func Renounce(ctx context.Context, k *Ticket) error {
+// Cancel tells the producer of a ticket to release its blocks: no engine will fetch them. The
+// caller may ignore an error that says that the blocks are not held.
+func Cancel(ctx context.Context, k *Ticket) error {
 	config := handshake.ClientTLS(handshake.Endpoint{Fingerprint: k.Fingerprint})
 	to := net.JoinHostPort(k.Host, strconv.Itoa(k.Port))
 	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
@@ -21,6 +21,6 @@ func Renounce(ctx context.Context, k *Ticket) error {
 	}
 	p := newPeer(ctx, c, nil)
 	defer p.close()
-	_, err = p.ask(&ask{Op: "done", Secret: k.Secret, Ranks: 1})
+	_, err = p.call(&request{Op: "done", Secret: k.Secret, Ranks: 1})
 	return err
 }

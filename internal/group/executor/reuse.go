@@ -8,14 +8,14 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// CanKeep says whether ranks may go on in another group after a failure.
-func CanKeep(err error) bool {
+// CanReuse reports whether ranks may be reused in another group after a failure.
+func CanReuse(err error) bool {
 	var f *Failure
 	return errors.As(err, &f) && f.Extent != verdict.AllRanks
 }
 
-// Lost are the ranks that a failure that CanKeep has taken.
-func Lost(err error) []int {
+// LostRanks returns the ranks that a failure with CanReuse has ended.
+func LostRanks(err error) []int {
 	var f *Failure
 	if errors.As(err, &f) && f.Extent == verdict.OneRank {
 		return []int{f.Rank}
@@ -23,8 +23,8 @@ func Lost(err error) []int {
 	return nil
 }
 
-// Kept is how many ranks have been in a group before.
-func (e *Executor) Kept() int {
+// Reused returns the number of ranks that were in an earlier group.
+func (e *Executor) Reused() int {
 	n := 0
 	for _, r := range e.loading.ranks {
 		if r.Past != nil {
@@ -34,8 +34,8 @@ func (e *Executor) Kept() int {
 	return n
 }
 
-// Remembers says whether every rank has the keys and values of every plan up to the given one.
-func (e *Executor) Remembers(plan uint64) bool {
+// HasComputed reports whether every rank has the keys and values of every plan up to the given one.
+func (e *Executor) HasComputed(plan uint64) bool {
 	for _, r := range e.loading.ranks {
 		if r.Past == nil || r.Past.Done < plan {
 			return false
@@ -44,12 +44,12 @@ func (e *Executor) Remembers(plan uint64) bool {
 	return true
 }
 
-// errUnsound is that ranks of a group before do not agree on the plans that they have executed.
-var errUnsound = errors.New("ranks that were kept do not agree on what they have computed")
+// errDisagree says that reused ranks have executed different plans.
+var errDisagree = errors.New("ranks that were kept do not agree on what they have computed")
 
-// sound wants a rank that was kept to have gone the same way as the others that were: of the plans
-// that two of them know, the last one must have been the same to both.
-func (l *loading) sound(rank int) error {
+// checkTrail checks that a reused rank has executed the same plans as the other reused ranks: the
+// last plan in both of their trails must have the same hash.
+func (l *loading) checkTrail(rank int) error {
 	past := l.ranks[rank].Past
 	if past == nil || len(past.Trail) == 0 {
 		return nil
@@ -62,9 +62,10 @@ func (l *loading) sound(rank int) error {
 		a, b, ok := common(past.Trail, o.Trail)
 		switch {
 		case !ok:
-			return fmt.Errorf("%w: ranks %d and %d have no plan in common", errUnsound, other, rank)
+			return fmt.Errorf("%w: ranks %d and %d have no plan in common", errDisagree, other,
+				rank)
 		case a.Hash != b.Hash:
-			return fmt.Errorf("%w: plan %d is another one to rank %d than to rank %d", errUnsound,
+			return fmt.Errorf("%w: plan %d is another one to rank %d than to rank %d", errDisagree,
 				a.Plan, other, rank)
 		}
 	}
