@@ -35,8 +35,8 @@ type feedForward interface {
 
 // decoderOptions are the points in which the families differ.
 type decoderOptions struct {
-	qkvBias, outBias, mlpBias bool
-	headNorms                 bool
+	// headNorms says that each query and key head is normalised.
+	headNorms bool
 	// mlp makes the feed-forward block of a layer; nil is the gated one.
 	mlp func(s *stage, layer int, prefix string) feedForward
 }
@@ -50,8 +50,8 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
-	eps := float32(c.RMSNormEps)
-	m := &decoder{stage: s, rotary: layers.NewRotary(frequencies, scale, c.MaxPositions)}
+	eps := float32(c.NormEps)
+	m := &decoder{stage: s, rotary: s.Rotary(frequencies, scale, c.MaxPositions)}
 	if s.first() {
 		m.tokens = s.Embedding("model.embed_tokens", c.VocabSize, c.HiddenSize)
 	}
@@ -73,15 +73,15 @@ func (m *decoder) block(layer int, eps float32, opt decoderOptions) decoderBlock
 	y := decoderBlock{
 		attnNorm: m.RMSNorm(prefix+"input_layernorm", hidden, eps),
 		mlpNorm:  m.RMSNorm(prefix+"post_attention_layernorm", hidden, eps),
-		qkv:      m.QKV(attn, heads, hidden, opt.qkvBias),
+		qkv:      m.QKV(attn, heads, hidden, c.QKVBias),
 		attn: m.Attention(attn, layer-m.From, heads, layers.AttentionOptions{
 			Window: c.Windows[layer], Rotary: m.rotary, HeadNorms: opt.headNorms, Eps: eps}),
-		out: m.Row(attn+"o_proj", hidden, c.Heads*c.HeadDim, opt.outBias),
+		out: m.Row(attn+"o_proj", hidden, c.Heads*c.HeadDim, c.OutBias),
 	}
 	if opt.mlp != nil {
 		y.mlp = opt.mlp(m.stage, layer, prefix+"mlp.")
 	} else {
-		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, opt.mlpBias)
+		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, c.MLPBias)
 	}
 	return y
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // openChanged opens a shipped fixture with some fields of its configuration changed.
-func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.Config,
+func openChanged(t *testing.T, name string, change map[string]any) (*model.Config,
 	*checkpoint.Checkpoint) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(models, name, "config.json"))
@@ -32,7 +32,7 @@ func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.
 	if raw, err = json.Marshal(fields); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestLoadLeaksNothing(t *testing.T) {
 	stored := func() layers.Source { return model.FromCheckpoint(weights) }
 	for _, tc := range []struct {
 		name   string
-		cfg    *checkpoint.Config
+		cfg    *model.Config
 		source func() layers.Source
 		fails  bool
 	}{

@@ -56,7 +56,7 @@ type fixture struct{ dir, config string }
 func shipped(name string) fixture { return fixture{filepath.Join(models, name), "config.json"} }
 
 // open reads the configuration and maps the weights until the test ends.
-func (f fixture) open(t testing.TB) (*checkpoint.Config, *checkpoint.Checkpoint) {
+func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {
 	t.Helper()
 	folder, err := checkpoint.Dir(f.dir)
 	if err != nil {
@@ -66,7 +66,7 @@ func (f fixture) open(t testing.TB) (*checkpoint.Config, *checkpoint.Checkpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

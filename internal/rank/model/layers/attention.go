@@ -32,6 +32,7 @@ type AttentionOptions struct {
 // Attention makes the attention under prefix; layer is its place in the cache.
 func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptions) *Attention {
 	own := l.local(h)
+	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
 		args: attention.Args{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim, Window: opt.Window,
 			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}

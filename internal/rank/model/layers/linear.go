@@ -64,6 +64,11 @@ func (l *Loader) QKV(prefix string, h Heads, in int, bias bool) *ColumnLinear {
 
 func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear {
 	y := &ColumnLinear{rank: l.rank, weight: l.weight(1, parts...), result: result}
+	width := 0
+	for _, p := range parts {
+		width += p.rowHi - p.rowLo
+	}
+	l.widen(result, width)
 	if bias {
 		y.bias = l.bias(parts...)
 	}
@@ -90,6 +95,7 @@ type RowLinear struct {
 // Row makes the layer of a module of out by in features.
 func (l *Loader) Row(module string, out, in int, bias bool) *RowLinear {
 	p := l.rowPart(module, out, in)
+	l.widen(&l.rank.sum, out)
 	y := &RowLinear{rank: l.rank, weight: l.weight(Chunks/l.group.Size, p)}
 	if bias {
 		y.bias = l.bias(p)

@@ -51,7 +51,7 @@ func TestFirstErrorStays(t *testing.T) {
 		l.LayerNorm("norm", hidden, 1e-5, true)
 		l.QKV("attn.", heads, hidden, true)
 		l.Attention("attn.", 0, heads, layers.AttentionOptions{HeadNorms: true,
-			Rotary: layers.NewRotary([]float32{1, 0.5}, 1, 100)})
+			Rotary: l.Rotary([]float32{1, 0.5}, 1, 100)})
 		l.Row("attn.out", hidden, hidden, true)
 		l.GatedMLP("gated.", hidden, inner, true)
 		l.MLP("first", "second", hidden, inner, compute.ReLU, true)

@@ -12,7 +12,10 @@ type Mixture struct {
 	perToken  int
 	normalise bool
 	chunks    int // that the rank holds
+}
 
+// mixing is the memory that the mixtures of a rank share.
+type mixing struct {
 	scores  []float32
 	chosen  []int32   // [rows][perToken], most likely first
 	weights []float32 // parallel to chosen
@@ -45,6 +48,10 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	y := &Mixture{rank: l.rank, perToken: opt.PerToken, normalise: opt.Normalise,
 		chunks: Chunks / l.group.Size, experts: make([]expert, opt.Experts),
 		router: l.weight(1, whole(prefix+"gate", opt.Experts, hidden))}
+	l.widen(&l.gated, opt.Inner/l.group.Size)
+	l.widen(&l.rank.sum, hidden)
+	// The rows of an expert, its output and that of all, in chunks; scores, and where rows go.
+	l.widen(&l.mixing.in, hidden+2*y.chunks*hidden+opt.Experts+4*opt.PerToken)
 	for e := range y.experts {
 		p := fmt.Sprintf("%sexperts.%d.", prefix, e)
 		y.experts[e] = expert{
@@ -62,15 +69,15 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 func (y *Mixture) Add(residual, x *Tensor) error {
 	y.route(x)
 	y.order(x.rows)
-	y.apart = grow(y.apart, y.chunks*x.rows*x.width)
-	clear(y.apart)
+	y.mixing.apart = grow(y.mixing.apart, y.chunks*x.rows*x.width)
+	clear(y.mixing.apart)
 	for e := range y.experts {
-		if lo, hi := y.first[e], y.first[e+1]; lo < hi {
-			y.expert(&y.experts[e], x, y.rowsOf[lo:hi], y.weightOf[lo:hi])
+		if lo, hi := y.mixing.first[e], y.mixing.first[e+1]; lo < hi {
+			y.expert(&y.experts[e], x, y.mixing.rowsOf[lo:hi], y.mixing.weightOf[lo:hi])
 		}
 	}
 	y.sum.Resize(x.rows, x.width)
-	y.dev.SumChunks(y.sum.data, y.apart, x.rows, y.chunks, x.width)
+	y.dev.SumChunks(y.sum.data, y.mixing.apart, x.rows, y.chunks, x.width)
 	if err := y.allReduce(&y.sum); err != nil {
 		return err
 	}
@@ -82,15 +89,15 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 // and those divided by their sum if the weights are normalised.
 func (y *Mixture) route(x *Tensor) {
 	rows, n, k := x.rows, len(y.experts), y.perToken
-	y.scores = grow(y.scores, rows*n)
-	y.router.mul(y.dev, y.scores, x.data, rows, nil)
-	y.chosen = grow(y.chosen, rows*k)
-	y.weights = grow(y.weights, rows*k)
+	y.mixing.scores = grow(y.mixing.scores, rows*n)
+	y.router.mul(y.dev, y.mixing.scores, x.data, rows, nil)
+	y.mixing.chosen = grow(y.mixing.chosen, rows*k)
+	y.mixing.weights = grow(y.mixing.weights, rows*k)
 	for r := range rows {
-		p := y.scores[r*n : (r+1)*n]
+		p := y.mixing.scores[r*n : (r+1)*n]
 		y.dev.Vec().Softmax(p)
-		w := y.weights[r*k : (r+1)*k]
-		largest(p, y.chosen[r*k:(r+1)*k], w)
+		w := y.mixing.weights[r*k : (r+1)*k]
+		largest(p, y.mixing.chosen[r*k:(r+1)*k], w)
 		if !y.normalise {
 			continue
 		}
@@ -127,34 +134,34 @@ func largest(p []float32, ids []int32, values []float32) {
 // order sorts the rows by the experts they go to.
 func (y *Mixture) order(rows int) {
 	n, all := len(y.experts), rows*y.perToken
-	y.first = grow(y.first, n+1)
-	y.rowsOf = grow(y.rowsOf, all)
-	y.weightOf = grow(y.weightOf, all)
-	clear(y.first)
-	for _, e := range y.chosen {
-		y.first[e]++
+	y.mixing.first = grow(y.mixing.first, n+1)
+	y.mixing.rowsOf = grow(y.mixing.rowsOf, all)
+	y.mixing.weightOf = grow(y.mixing.weightOf, all)
+	clear(y.mixing.first)
+	for _, e := range y.mixing.chosen {
+		y.mixing.first[e]++
 	}
 	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
 	// begin.
 	var end int32
 	for e := range n {
-		end += y.first[e]
-		y.first[e] = end
+		end += y.mixing.first[e]
+		y.mixing.first[e] = end
 	}
-	y.first[n] = end
+	y.mixing.first[n] = end
 	for i := all - 1; i >= 0; i-- {
-		e := y.chosen[i]
-		y.first[e]--
-		y.rowsOf[y.first[e]] = int32(i / y.perToken)
-		y.weightOf[y.first[e]] = y.weights[i]
+		e := y.mixing.chosen[i]
+		y.mixing.first[e]--
+		y.mixing.rowsOf[y.mixing.first[e]] = int32(i / y.perToken)
+		y.mixing.weightOf[y.mixing.first[e]] = y.mixing.weights[i]
 	}
 }
 
 // expert adds the weighted output of one expert for the given rows to the chunks' sums.
 func (y *Mixture) expert(e *expert, x *Tensor, rows []int32, weights []float32) {
-	y.in.Pick(x, rows)
-	combined := y.gate(e.gateUp.Forward(&y.in))
-	y.parts = grow(y.parts, y.chunks*len(rows)*x.width)
-	e.down.mulChunks(y.dev, y.parts, combined.data, len(rows))
-	y.dev.AddWeighted(y.apart, y.parts, weights, rows, y.chunks, x.width)
+	y.mixing.in.Pick(x, rows)
+	combined := y.gate(e.gateUp.Forward(&y.mixing.in))
+	y.mixing.parts = grow(y.mixing.parts, y.chunks*len(rows)*x.width)
+	e.down.mulChunks(y.dev, y.mixing.parts, combined.data, len(rows))
+	y.dev.AddWeighted(y.mixing.apart, y.mixing.parts, weights, rows, y.chunks, x.width)
 }

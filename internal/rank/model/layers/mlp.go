@@ -12,6 +12,7 @@ type GatedMLP struct {
 // GatedMLP makes the block under prefix, modules gate_proj, up_proj and down_proj, of hidden outer
 // and inner inner features.
 func (l *Loader) GatedMLP(prefix string, hidden, inner int, bias bool) *GatedMLP {
+	l.widen(&l.gated, inner/l.group.Size)
 	return &GatedMLP{rank: l.rank,
 		gateUp: l.column(&l.inner, bias, l.columnPart(prefix+"gate_proj", inner, hidden),
 			l.columnPart(prefix+"up_proj", inner, hidden)),

@@ -11,6 +11,7 @@ type RMSNorm struct {
 
 // RMSNorm makes the layer of a module of width features.
 func (l *Loader) RMSNorm(module string, width int, eps float32) *RMSNorm {
+	l.widen(&l.normed, width)
 	return &RMSNorm{rank: l.rank, weight: l.vector(module+".weight", width, 0, width), eps: eps}
 }
 
@@ -31,6 +32,7 @@ type LayerNorm struct {
 
 // LayerNorm makes the layer of a module of width features. If it is not affine it has no weights.
 func (l *Loader) LayerNorm(module string, width int, eps float32, affine bool) *LayerNorm {
+	l.widen(&l.normed, width)
 	y := &LayerNorm{rank: l.rank, eps: eps}
 	if !affine {
 		y.weight, y.bias = slices.Repeat([]float32{1}, width), make([]float32, width)
