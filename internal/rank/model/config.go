@@ -45,6 +45,8 @@ type Config struct {
 	// one.
 	RopeTheta float64
 	Rope      Rope
+	// RotaryDim is how many dimensions of a head are turned; 0 is all.
+	RotaryDim int
 
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int
@@ -66,8 +68,8 @@ type Config struct {
 // ReadConfig reads config.json as transformers 4 writes it (rope_theta, rope_scaling, torch_dtype,
 // num_experts) and as 5 does (rope_parameters, dtype, num_local_experts, layer_types). Absent
 // fields have the defaults of transformers' configuration classes. An error names the field and its
-// value; it wraps [checkpoint.ErrUnsupported] for what this engine does not do and [checkpoint.ErrMalformed] for what
-// makes no sense.
+// value; it wraps [checkpoint.ErrUnsupported] for what this engine does not do and
+// [checkpoint.ErrMalformed] for what makes no sense.
 func ReadConfig(raw []byte) (*Config, error) {
 	f, err := checkpoint.ReadFields(raw)
 	if err != nil {
@@ -95,6 +97,7 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 		readClassifier(f, c.Classifier)
 		c.TieEmbeddings = true
 	}
+	c.RopeTheta = fam.defaults.RopeTheta
 	fam.read(f, c, fam.defaults)
 	if f.Err() != nil {
 		return nil, f.Err()
@@ -176,14 +179,14 @@ func readDTypeName(f *checkpoint.Fields) string {
 
 func checkDims(f *checkpoint.Fields, c *Config) {
 	if c.Heads%c.KVHeads != 0 {
-		f.Fail(checkpoint.ErrMalformed, "num_attention_heads", "is %d, not a multiple of %d key/value heads",
-			c.Heads, c.KVHeads)
+		f.Fail(checkpoint.ErrMalformed, "num_attention_heads",
+			"is %d, not a multiple of %d key/value heads", c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
 		f.Fail(checkpoint.ErrMalformed, "head_dim", "is %d, which is odd", c.HeadDim)
 	}
 	if c.Heads*c.HeadDim > checkpoint.MaxDim {
-		f.Fail(checkpoint.ErrMalformed, "head_dim", "is %d for %d heads, which is too large", c.HeadDim,
-			c.Heads)
+		f.Fail(checkpoint.ErrMalformed, "head_dim", "is %d for %d heads, which is too large",
+			c.HeadDim, c.Heads)
 	}
 }

@@ -277,7 +277,7 @@ func TestReadConfigErrors(t *testing.T) {
 		{"list", `[]`, checkpoint.ErrMalformed, "config.json: malformed"},
 		{"deep", strings.Repeat(`{"a":`, 100000), checkpoint.ErrMalformed, "config.json: malformed"},
 		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`, checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: llama, mistral`},
+			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: cohere2, gemma2`},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},

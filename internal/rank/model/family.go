@@ -36,7 +36,9 @@ type width struct {
 
 // families are all there are, each in the file of its name.
 func families() []*family {
-	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt()}
+	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
+		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
+		gptNeoX(), olmo2()}
 }
 
 func familiesByType() map[string]*family {
@@ -80,8 +82,9 @@ func familyOf(c *Config) (*family, error) {
 	fam := all[c.ModelType]
 	if fam == nil {
 		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)", checkpoint.ErrUnsupported,
-			checkpoint.Short(c.ModelType), checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
+		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)",
+			checkpoint.ErrUnsupported, checkpoint.Short(c.ModelType),
+			checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
 	}
 	if len(c.Architectures) == 0 {
 		c.Architecture = fam.architecture
@@ -112,8 +115,8 @@ func readHeadDim(f *checkpoint.Fields, c *Config) {
 		return
 	}
 	if c.HiddenSize%c.Heads != 0 {
-		f.Fail(checkpoint.ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads",
-			c.HiddenSize, c.Heads)
+		f.Fail(checkpoint.ErrMalformed, "hidden_size",
+			"is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
 	}
 	c.HeadDim = c.HiddenSize / c.Heads
 }

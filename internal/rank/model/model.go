@@ -81,7 +81,7 @@ func (s *stage) lmHead(embedding string, width int) *layers.Head {
 	if s.cfg.TieEmbeddings {
 		module = embedding
 	}
-	return s.Head(module, s.cfg.VocabSize, width)
+	return s.Head(module, s.cfg.VocabSize, width, layers.HeadOptions{})
 }
 
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the

@@ -38,8 +38,8 @@ func readOPT(f *checkpoint.Fields, c *Config, _ Config) {
 	c.NormEps = 1e-5
 	c.KVHeads = c.Heads
 	if c.HiddenSize%c.Heads != 0 {
-		f.Fail(checkpoint.ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads",
-			c.HiddenSize, c.Heads)
+		f.Fail(checkpoint.ErrMalformed, "hidden_size",
+			"is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
 	}
 	c.HeadDim = c.HiddenSize / c.Heads
 	c.IntermediateSize = f.Integer("ffn_dim", 3072, 1, checkpoint.MaxDim)
@@ -79,13 +79,9 @@ type optBlock struct {
 
 func newOPT(s *stage) (architecture, error) {
 	c := s.cfg
-	activation := compute.ReLU
-	switch c.Activation {
-	case "relu":
-	case "gelu":
-		activation = compute.GELU
-	default:
-		return nil, fmt.Errorf("activation_function %q is not supported (relu, gelu)", c.Activation)
+	activation, err := plainActivation(c)
+	if err != nil {
+		return nil, err
 	}
 	// Checkpoints saved from the bare decoder lack the outer prefix.
 	prefix := "model.decoder."
@@ -124,15 +120,20 @@ func (m *optModel) block(layer int, prefix string, activation compute.Activation
 	return optBlock{
 		attnNorm: m.layerNorm(prefix + "self_attn_layer_norm"),
 		mlpNorm:  m.layerNorm(prefix + "final_layer_norm"),
-		qkv:      m.QKV(attn, heads, hidden, c.QKVBias),
+		qkv:      m.QKV(attn, heads, hidden, layers.QKVOptions{Bias: c.QKVBias}),
 		attn:     m.Attention(attn, layer-m.From, heads, layers.AttentionOptions{}),
 		out:      m.Row(attn+"out_proj", hidden, hidden, c.QKVBias),
-		mlp:      m.MLP(prefix+"fc1", prefix+"fc2", hidden, c.IntermediateSize, activation, c.QKVBias),
+		mlp: m.MLP(prefix+"fc1", prefix+"fc2", hidden, c.IntermediateSize, activation,
+			c.QKVBias),
 	}
 }
 
 func (m *optModel) layerNorm(module string) *layers.LayerNorm {
-	return m.LayerNorm(module, m.cfg.HiddenSize, float32(m.cfg.NormEps), m.own.ElementwiseAffine)
+	affine := layers.NotAffine
+	if m.own.ElementwiseAffine {
+		affine = layers.WeightAndBias
+	}
+	return m.LayerNorm(module, m.cfg.HiddenSize, float32(m.cfg.NormEps), affine)
 }
 
 func (m *optModel) embed(x *layers.Tensor, b *compute.Batch) {

@@ -1,6 +1,9 @@
 package model
 
-import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+import (
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
 
 // qwen3 is Qwen3ForCausalLM: each query and key head is normalised before it is rotated. Defaults:
 // configuration_qwen3.py.
@@ -12,6 +15,9 @@ func qwen3() *family {
 			readWindows(f, c, qwenWindow(f), upperLayers(f))
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{headNorms: true})
+			return newDecoder(s, decoderOptions{attn: headNorms})
 		}}
 }
+
+// headNorms has each query and key head normalised.
+func headNorms(_ int, o *layers.AttentionOptions) { o.HeadNorms = true }

@@ -3,6 +3,7 @@ package model
 import (
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -21,7 +22,7 @@ func qwen3MoE() *family {
 			readWindows(f, c, qwenWindow(f), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{headNorms: true, mlp: mixture})
+			return newDecoder(s, decoderOptions{mlp: mixture, attn: headNorms})
 		},
 		widths: expertWidths}
 }
@@ -33,6 +34,8 @@ type experts struct {
 	Inner int
 	// Normalise says that the weights of a row's experts are divided by their sum.
 	Normalise bool
+	// Shared is the width of the expert that all rows share, 0 for none.
+	Shared int
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int
 	Dense []int
@@ -59,10 +62,7 @@ func readExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 	e.Step = f.Integer("decoder_sparse_step", 1, 1, checkpoint.MaxDim)
 	e.Dense = f.IDs("mlp_only_layers", nil)
 	e.Normalise = f.Flag("norm_topk_prob", false)
-	if e.PerToken > e.Count {
-		f.Fail(checkpoint.ErrMalformed, "num_experts_per_tok", "is %d of %d experts", e.PerToken,
-			e.Count)
-	}
+	e.check(f)
 	for _, i := range e.Dense {
 		if i >= c.Layers {
 			f.Fail(checkpoint.ErrMalformed, "mlp_only_layers", "names layer %d of %d", i, c.Layers)
@@ -71,13 +71,22 @@ func readExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 	return e
 }
 
+// check refuses more experts for a row than there are.
+func (e *experts) check(f *checkpoint.Fields) {
+	if e.PerToken > e.Count {
+		f.Fail(checkpoint.ErrMalformed, "num_experts_per_tok", "is %d of %d experts", e.PerToken,
+			e.Count)
+	}
+}
+
 // mixture is the feed-forward block of a layer of a family with experts.
 func mixture(s *stage, layer int, prefix string) feedForward {
 	c, e := s.cfg, s.cfg.Family.(*experts)
 	if !e.sparse(layer) {
-		return s.GatedMLP(prefix, c.HiddenSize, c.IntermediateSize, false)
+		return s.GatedMLP(prefix+"mlp.", c.HiddenSize, c.IntermediateSize,
+			layers.GatedMLPOptions{Activation: compute.SiLU})
 	}
-	return s.Mixture(prefix, c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
+	return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
 		PerToken: e.PerToken, Inner: e.Inner, Normalise: e.Normalise})
 }
 
@@ -92,6 +101,9 @@ func expertWidths(c *Config) (list []width) {
 		if !slices.Contains(list, w) {
 			list = append(list, w)
 		}
+	}
+	if e.Shared > 0 {
+		list = append(list, width{"shared_expert_intermediate_size", e.Shared})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -27,11 +28,8 @@ type Rope struct {
 // readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and
 // rope_scaling (4). Where both are there rope_scaling goes first, as in transformers 5.
 func readRope(f *checkpoint.Fields, c *Config) {
-	if f.Set("partial_rotary_factor") && f.Number("partial_rotary_factor", 1, 0) != 1 {
-		f.Fail(checkpoint.ErrUnsupported, "partial_rotary_factor", "is %s",
-			f.Excerpt("partial_rotary_factor"))
-	}
-	c.RopeTheta = f.Number("rope_theta", 10000, 1)
+	readPartial(f, c)
+	c.RopeTheta = f.Number("rope_theta", cmp.Or(c.RopeTheta, 10000), 1)
 	c.Rope.Type = "default"
 	r := f.Object("rope_scaling")
 	if r == nil || r.Len() == 0 {
@@ -52,15 +50,12 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 		}
 	}
 	c.RopeTheta = r.Number("rope_theta", c.RopeTheta, 1)
-	if r.Number("partial_rotary_factor", 1, 0) != 1 {
-		r.Fail(checkpoint.ErrUnsupported, "partial_rotary_factor", "is %s",
-			r.Excerpt("partial_rotary_factor"))
-	}
+	readPartial(r, c)
 	legacy := r.Text("type", "default")
 	c.Rope.Type = r.Text("rope_type", legacy)
 	if r.Set("type") && legacy != c.Rope.Type {
-		r.Fail(checkpoint.ErrMalformed, "type", "is %s, but rope_type is %s", checkpoint.Short(legacy),
-			checkpoint.Short(c.Rope.Type))
+		r.Fail(checkpoint.ErrMalformed, "type", "is %s, but rope_type is %s",
+			checkpoint.Short(legacy), checkpoint.Short(c.Rope.Type))
 	}
 	switch c.Rope.Type {
 	case "default":
@@ -72,8 +67,8 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
 		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
 		if r.Err() == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
-			r.Fail(checkpoint.ErrMalformed, "high_freq_factor", "is %v, not above low_freq_factor %v",
-				c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+			r.Fail(checkpoint.ErrMalformed, "high_freq_factor",
+				"is %v, not above low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
 		}
 	case "yarn":
 		readOriginalMax(f, r, c)
@@ -83,12 +78,35 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	}
 }
 
+// readPartial reads which part of a head's dimensions is turned. Only families that have set
+// RotaryDim know it.
+func readPartial(f *checkpoint.Fields, c *Config) {
+	const key = "partial_rotary_factor"
+	if !f.Set(key) {
+		return
+	}
+	part := f.Number(key, 1, 0)
+	dim := int(float64(c.HeadDim) * part)
+	switch {
+	case c.RotaryDim == 0 && part != 1:
+		f.Fail(checkpoint.ErrUnsupported, key, "is %s", f.Excerpt(key))
+	case part > 1 || dim < 2 || dim%2 != 0:
+		f.Fail(checkpoint.ErrMalformed, key, "is %v: %d of %d dimensions cannot be turned", part,
+			dim, c.HeadDim)
+	case part != 1:
+		c.RotaryDim = dim
+	}
+}
+
+// partialRotary lets partial_rotary_factor be given, by default as it is.
+func (c *Config) partialRotary(factor float64) { c.RotaryDim = int(float64(c.HeadDim) * factor) }
+
 // readOriginalMax reads the pre-training length: beside the other fields goes before inside
 // rope_parameters, and the model's maximum stands for an absent one, as in transformers 5.
 func readOriginalMax(f, r *checkpoint.Fields, c *Config) {
 	const key = "original_max_position_embeddings"
-	c.Rope.OriginalMaxPositions = f.Nullable(key, r.Nullable(key, c.MaxPositions, 1, checkpoint.MaxDim), 1,
-		checkpoint.MaxDim)
+	c.Rope.OriginalMaxPositions = f.Nullable(key, r.Nullable(key, c.MaxPositions, 1,
+		checkpoint.MaxDim), 1, checkpoint.MaxDim)
 }
 
 func readYaRN(r *checkpoint.Fields, c *Config) {
@@ -101,10 +119,12 @@ func readYaRN(r *checkpoint.Fields, c *Config) {
 	y.AttentionFactor = r.Number("attention_factor", 0, 0)
 	y.Truncate = r.Flag("truncate", true)
 	if y.BetaFast < 0 || y.BetaSlow < 0 || y.MScale < 0 || y.MScaleAllDim < 0 {
-		r.Fail(checkpoint.ErrMalformed, "beta_fast, beta_slow, mscale or mscale_all_dim", "is negative")
+		r.Fail(checkpoint.ErrMalformed, "beta_fast, beta_slow, mscale or mscale_all_dim",
+			"is negative")
 	}
 	if r.Err() == nil && y.BetaFast < y.BetaSlow {
-		r.Fail(checkpoint.ErrMalformed, "beta_fast", "is %v, below beta_slow %v", y.BetaFast, y.BetaSlow)
+		r.Fail(checkpoint.ErrMalformed, "beta_fast", "is %v, below beta_slow %v", y.BetaFast,
+			y.BetaSlow)
 	}
 }
 
@@ -134,13 +154,13 @@ func required(r *checkpoint.Fields, key string) float64 {
 // It fails for a model without rotary embedding, and when the parameters put a frequency out of
 // float32's range.
 func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, err error) {
-	if c.HeadDim < 2 || c.HeadDim%2 != 0 {
-		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d",
-			c.HeadDim)
+	dim := cmp.Or(c.RotaryDim, c.HeadDim)
+	if dim < 2 || dim%2 != 0 {
+		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d", dim)
 	}
-	wave := make([]float32, c.HeadDim/2) // base ** (2i / dim)
+	wave := make([]float32, dim/2) // base ** (2i / dim)
 	for i := range wave {
-		exponent := float32(2*i) / float32(c.HeadDim)
+		exponent := float32(2*i) / float32(dim)
 		wave[i] = float32(math.Pow(float64(float32(c.RopeTheta)), float64(exponent)))
 	}
 	attentionFactor = 1

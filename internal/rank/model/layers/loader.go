@@ -253,12 +253,15 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 	}
 	sources := make([]gemm.Source, 0, len(parts))
 	var bytes int64
-	for _, p := range parts {
-		t, err := l.src.Tensor(p.module+".weight", p.rows, p.cols)
-		if l.fail(err) {
-			return weight{}
+	var t checkpoint.Tensor
+	for i, p := range parts {
+		if i == 0 || p.module != parts[i-1].module {
+			var err error
+			if t, err = l.src.Tensor(p.module+".weight", p.rows, p.cols); l.fail(err) {
+				return weight{}
+			}
+			defer l.src.Release(t)
 		}
-		defer l.src.Release(t)
 		kind, err := weightKind(t)
 		if l.fail(err) {
 			return weight{}
@@ -292,8 +295,20 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 // bias reads and stacks the biases of the parts.
 func (l *Loader) bias(parts ...part) []float32 {
 	var all []float32
-	for _, p := range parts {
-		all = append(all, l.vector(p.module+".bias", p.rows, p.rowLo, p.rowHi)...)
+	for i := 0; i < len(parts); {
+		// Parts of one module are read at once.
+		p, n := parts[i], 1
+		lo, hi := p.rowLo, p.rowHi
+		for ; i+n < len(parts) && parts[i+n].module == p.module; n++ {
+			lo, hi = min(lo, parts[i+n].rowLo), max(hi, parts[i+n].rowHi)
+		}
+		v := l.vector(p.module+".bias", p.rows, lo, hi)
+		for _, p := range parts[i : i+n] {
+			if v != nil {
+				all = append(all, v[p.rowLo-lo:p.rowHi-lo]...)
+			}
+		}
+		i += n
 	}
 	return all
 }

@@ -1,6 +1,10 @@
 package layers
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
 
 // Mixture sends each row to the few experts, gated feed-forward blocks, that its router finds most
 // likely and adds their outputs, weighted. Every rank holds its share of each expert's inner
@@ -38,6 +42,9 @@ type MixtureOptions struct {
 	Experts, PerToken int
 	// Inner is the number of inner features of each expert.
 	Inner int
+	// Names are the modules of an expert's gate, up and down; "" is gate_proj, up_proj and
+	// down_proj.
+	Names [3]string
 	// Normalise says that the weights of a row's experts are divided by their sum.
 	Normalise bool
 }
@@ -52,21 +59,34 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	l.widen(&l.rank.sum, hidden)
 	// The rows of an expert, its output and that of all, in chunks; scores, and where rows go.
 	l.widen(&l.mixing.in, hidden+2*y.chunks*hidden+opt.Experts+4*opt.PerToken)
+	names := opt.Names
+	if names[0] == "" {
+		names = [3]string{"gate_proj", "up_proj", "down_proj"}
+	}
 	for e := range y.experts {
 		p := fmt.Sprintf("%sexperts.%d.", prefix, e)
 		y.experts[e] = expert{
-			gateUp: l.column(&l.inner, false, l.columnPart(p+"gate_proj", opt.Inner, hidden),
-				l.columnPart(p+"up_proj", opt.Inner, hidden)),
-			down: l.weight(y.chunks, l.rowPart(p+"down_proj", hidden, opt.Inner)),
+			gateUp: l.column(&l.inner, false, l.columnPart(p+names[0], opt.Inner, hidden),
+				l.columnPart(p+names[1], opt.Inner, hidden)),
+			down: l.weight(y.chunks, l.rowPart(p+names[2], hidden, opt.Inner)),
 		}
 	}
 	return y
 }
 
-// Add adds the block's output for x to the residual stream. It keeps the chunks of the experts'
-// outputs apart until all experts are summed: the order of addition, experts first and then the
-// tree over chunks and ranks, is the same for any number of ranks.
+// Add adds the block's output for x to the residual stream.
 func (y *Mixture) Add(residual, x *Tensor) error {
+	sum, err := y.Forward(x)
+	if err == nil {
+		y.AddTo(residual, sum)
+	}
+	return err
+}
+
+// Forward returns the block's output for x. It keeps the chunks of the experts' outputs apart until
+// all experts are summed: the order of addition, experts first and then the tree over chunks and
+// ranks, is the same for any number of ranks.
+func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.route(x)
 	y.order(x.rows)
 	y.mixing.apart = grow(y.mixing.apart, y.chunks*x.rows*x.width)
@@ -78,11 +98,7 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 	}
 	y.sum.Resize(x.rows, x.width)
 	y.dev.SumChunks(y.sum.data, y.mixing.apart, x.rows, y.chunks, x.width)
-	if err := y.allReduce(&y.sum); err != nil {
-		return err
-	}
-	y.dev.Add(residual.data, y.sum.data, x.rows, x.width)
-	return nil
+	return &y.sum, y.allReduce(&y.sum)
 }
 
 // route fills chosen and weights: the softmax of the router's scores, its largest perToken entries,
@@ -160,7 +176,7 @@ func (y *Mixture) order(rows int) {
 // expert adds the weighted output of one expert for the given rows to the chunks' sums.
 func (y *Mixture) expert(e *expert, x *Tensor, rows []int32, weights []float32) {
 	y.mixing.in.Pick(x, rows)
-	combined := y.gate(e.gateUp.Forward(&y.mixing.in))
+	combined := y.gate(compute.SiLU, e.gateUp.Forward(&y.mixing.in))
 	y.mixing.parts = grow(y.mixing.parts, y.chunks*len(rows)*x.width)
 	e.down.mulChunks(y.dev, y.mixing.parts, combined.data, len(rows))
 	y.dev.AddWeighted(y.mixing.apart, y.mixing.parts, weights, rows, y.chunks, x.width)
