@@ -50,20 +50,29 @@ func newGemma3(s *stage) (architecture, error) {
 		o.HeadNorms, o.Shifted = true, true
 	}
 	opt.rotaries = func(s *stage) ([]*layers.Rotary, error) {
-		global, err := oneRotary(s)
-		if err != nil {
-			return nil, err
-		}
-		local := *c
-		local.RopeTheta, local.Rope = c.Family.(*gemma).LocalTheta, Rope{Type: "default"}
-		frequencies, scale, err := local.RopeFrequencies()
-		return append(global, s.Rotary(frequencies, scale, c.MaxPositions)), err
+		return globalAndLocal(s, c.Family.(*gemma).LocalTheta)
 	}
-	opt.rotaryOf = func(layer int) int {
-		if c.Windows[layer] > 0 {
-			return 1
-		}
-		return 0
-	}
+	opt.rotaryOf = func(layer int) int { return localLayer(c, layer) }
 	return newDecoder(s, opt)
+}
+
+// globalAndLocal are the rotary embedding that Rope describes, and the one of layers with a window:
+// not scaled, with a base of its own.
+func globalAndLocal(s *stage, theta float64) ([]*layers.Rotary, error) {
+	global, err := oneRotary(s)
+	if err != nil {
+		return nil, err
+	}
+	local := *s.cfg
+	local.RopeTheta, local.Rope = theta, Rope{Type: "default"}
+	frequencies, scale, err := local.RopeFrequencies()
+	return append(global, s.Rotary(frequencies, scale, s.cfg.MaxPositions)), err
+}
+
+// localLayer is 1 for a layer with a window, else 0.
+func localLayer(c *Config, layer int) int {
+	if c.Windows[layer] > 0 {
+		return 1
+	}
+	return 0
 }

@@ -18,8 +18,12 @@ func olmo2() *family {
 			readWindows(f, c, 0, noLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{attnPost: "post_attention_layernorm",
-				mlpPost: "post_feedforward_layernorm",
-				attn:    func(_ int, o *layers.AttentionOptions) { o.WholeNorms = true }})
+			return newDecoder(s, olmoOptions())
 		}}
+}
+
+func olmoOptions() decoderOptions {
+	return decoderOptions{attnPost: "post_attention_layernorm",
+		mlpPost: "post_feedforward_layernorm",
+		attn:    func(_ int, o *layers.AttentionOptions) { o.WholeNorms = true }}
 }

@@ -36,6 +36,11 @@ type experts struct {
 	Normalise bool
 	// Shared is the width of the expert that all rows share, 0 for none.
 	Shared int
+	// Groups, TopGroups and Factor are those of layers.MixtureOptions, HeadNorms says that heads
+	// are normalised: DeepSeek's and GLM's.
+	Groups, TopGroups int
+	Factor            float64
+	HeadNorms         bool
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int
 	Dense []int

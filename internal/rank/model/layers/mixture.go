@@ -2,6 +2,8 @@ package layers
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 )
@@ -11,11 +13,11 @@ import (
 // features.
 type Mixture struct {
 	*rank
-	router    weight
-	experts   []expert
-	perToken  int
-	normalise bool
-	chunks    int // that the rank holds
+	router     weight
+	experts    []expert
+	opt        MixtureOptions
+	correction []float32 // nil for none
+	chunks     int       // that the rank holds
 }
 
 // mixing is the memory that the mixtures of a rank share.
@@ -30,6 +32,9 @@ type mixing struct {
 	in       Tensor    // rows of one expert
 	parts    []float32 // [chunks][rows of one expert][hidden]
 	apart    []float32 // [rows][chunks][hidden]
+	// Scores that the experts of a row are chosen by, and of groups of them.
+	choice, groups, best []float32
+	open                 []int32
 }
 
 type expert struct {
@@ -47,14 +52,28 @@ type MixtureOptions struct {
 	Names [3]string
 	// Normalise says that the weights of a row's experts are divided by their sum.
 	Normalise bool
+	// Sigmoid says that the router's scores are logistic functions of its products, not their
+	// softmax.
+	Sigmoid bool
+	// Correction says that the router has a bias, e_score_correction_bias, which is added to scores
+	// to choose experts by, and not to their weights.
+	Correction bool
+	// Groups, if positive, divides the experts in as many groups, of which TopGroups may be chosen
+	// from: those whose two best experts have the greatest sum.
+	Groups, TopGroups int
+	// Factor is what weights are multiplied by; 0 is 1.
+	Factor float32
 }
 
 // Mixture makes the block under prefix: modules gate, and gate_proj, up_proj and down_proj of each
 // expert.
 func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture {
-	y := &Mixture{rank: l.rank, perToken: opt.PerToken, normalise: opt.Normalise,
-		chunks: Chunks / l.group.Size, experts: make([]expert, opt.Experts),
+	y := &Mixture{rank: l.rank, opt: opt, chunks: Chunks / l.group.Size, experts: make([]expert,
+		opt.Experts),
 		router: l.weight(1, whole(prefix+"gate", opt.Experts, hidden))}
+	if opt.Correction {
+		y.correction = l.vector(prefix+"gate.e_score_correction_bias", opt.Experts, 0, opt.Experts)
+	}
 	l.widen(&l.gated, opt.Inner/l.group.Size)
 	l.widen(&l.rank.sum, hidden)
 	// The rows of an expert, its output and that of all, in chunks; scores, and where rows go.
@@ -101,28 +120,80 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	return &y.sum, y.allReduce(&y.sum)
 }
 
-// route fills chosen and weights: the softmax of the router's scores, its largest perToken entries,
-// and those divided by their sum if the weights are normalised.
+// route fills chosen and weights: the experts of the largest scores among those that may be chosen,
+// and their scores, divided by their sum if they are normalised.
 func (y *Mixture) route(x *Tensor) {
-	rows, n, k := x.rows, len(y.experts), y.perToken
-	y.mixing.scores = grow(y.mixing.scores, rows*n)
-	y.router.mul(y.dev, y.mixing.scores, x.data, rows, nil)
-	y.mixing.chosen = grow(y.mixing.chosen, rows*k)
-	y.mixing.weights = grow(y.mixing.weights, rows*k)
+	rows, n, k, m := x.rows, len(y.experts), y.opt.PerToken, &y.mixing
+	m.scores = grow(m.scores, rows*n)
+	y.router.mul(y.dev, m.scores, x.data, rows, nil)
+	m.chosen = grow(m.chosen, rows*k)
+	m.weights = grow(m.weights, rows*k)
+	m.choice = grow(m.choice, n)
 	for r := range rows {
-		p := y.mixing.scores[r*n : (r+1)*n]
-		y.dev.Vec().Softmax(p)
-		w := y.mixing.weights[r*k : (r+1)*k]
-		largest(p, y.mixing.chosen[r*k:(r+1)*k], w)
-		if !y.normalise {
-			continue
+		p, chosen, w := m.scores[r*n:(r+1)*n], m.chosen[r*k:(r+1)*k], m.weights[r*k:(r+1)*k]
+		if y.opt.Sigmoid {
+			y.dev.Vec().Sigmoid(p)
+		} else {
+			y.dev.Vec().Softmax(p)
 		}
-		var sum float32
-		for _, v := range w {
-			sum += v
+		y.choose(p, chosen, w)
+		if y.opt.Normalise {
+			var sum float32
+			for _, v := range w {
+				sum += v
+			}
+			for j := range w {
+				w[j] /= sum
+			}
 		}
-		for j := range w {
-			w[j] /= sum
+		if f := y.opt.Factor; f != 0 {
+			for j := range w {
+				w[j] *= f
+			}
+		}
+	}
+}
+
+// choose fills the experts of a row by its scores, and their scores.
+func (y *Mixture) choose(scores []float32, chosen []int32, w []float32) {
+	if y.correction == nil && y.opt.Groups <= 1 {
+		largest(scores, chosen, w)
+		return
+	}
+	choice := y.mixing.choice
+	copy(choice, scores)
+	for i, b := range y.correction {
+		choice[i] += b
+	}
+	if y.opt.Groups > 1 {
+		y.closeGroups(choice)
+	}
+	largest(choice, chosen, w)
+	for i, e := range chosen {
+		w[i] = scores[e]
+	}
+}
+
+// closeGroups makes the choice 0 in the groups that may not be chosen from.
+func (y *Mixture) closeGroups(choice []float32) {
+	m, groups, size := &y.mixing, y.opt.Groups, len(choice)/y.opt.Groups
+	m.groups = grow(m.groups, groups)
+	m.open, m.best = grow(m.open, y.opt.TopGroups), grow(m.best, y.opt.TopGroups)
+	for g := range groups {
+		first, second := float32(math.Inf(-1)), float32(math.Inf(-1))
+		for _, v := range choice[g*size : (g+1)*size] {
+			if v > first {
+				first, second = v, first
+			} else if v > second {
+				second = v
+			}
+		}
+		m.groups[g] = first + second
+	}
+	largest(m.groups, m.open, m.best)
+	for g := range groups {
+		if !slices.Contains(m.open, int32(g)) {
+			clear(choice[g*size : (g+1)*size])
 		}
 	}
 }
@@ -149,7 +220,7 @@ func largest(p []float32, ids []int32, values []float32) {
 
 // order sorts the rows by the experts they go to.
 func (y *Mixture) order(rows int) {
-	n, all := len(y.experts), rows*y.perToken
+	n, all := len(y.experts), rows*y.opt.PerToken
 	y.mixing.first = grow(y.mixing.first, n+1)
 	y.mixing.rowsOf = grow(y.mixing.rowsOf, all)
 	y.mixing.weightOf = grow(y.mixing.weightOf, all)
@@ -168,7 +239,7 @@ func (y *Mixture) order(rows int) {
 	for i := all - 1; i >= 0; i-- {
 		e := y.mixing.chosen[i]
 		y.mixing.first[e]--
-		y.mixing.rowsOf[y.mixing.first[e]] = int32(i / y.perToken)
+		y.mixing.rowsOf[y.mixing.first[e]] = int32(i / y.opt.PerToken)
 		y.mixing.weightOf[y.mixing.first[e]] = y.mixing.weights[i]
 	}
 }
