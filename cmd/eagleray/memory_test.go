@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/rank/model"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
@@ -50,7 +49,7 @@ func sparseModel(t *testing.T, s shape) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,10 @@ const (
 	ReLU Activation = iota
 	// GELU is x·Φ(x), Φ being the normal distribution function.
 	GELU
+	// GELUTanh is GELU by its approximation with a hyperbolic tangent.
+	GELUTanh
+	// SiLU is x·σ(x), σ being the logistic function.
+	SiLU
 )
 
 // CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps

@@ -16,7 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
@@ -27,7 +27,7 @@ type Engine struct {
 	number int
 	info   open.Info
 	// model is its configuration.
-	model   *checkpoint.Config
+	model   *model.Config
 	ranks   *groups.Supervisor
 	metrics *metrics.Engine
 	events  status.Listener
@@ -81,7 +81,7 @@ type request struct {
 }
 
 // Model is the configuration of the model that is served.
-func (e *Engine) Model() *checkpoint.Config { return e.model }
+func (e *Engine) Model() *model.Config { return e.model }
 
 // Info describes the model that is served.
 func (e *Engine) Info() *open.Info { return e.shown.Load() }

@@ -13,7 +13,6 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // cell is one way to run a workload. Its fields are the names and values of -cell.
@@ -176,7 +175,7 @@ func (m *modelUnderTest) fits(t testing.TB, l layout.Layout) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,13 @@ const (
 	opAdd
 	opAddBias
 	opSiluMul
+	opGeluTanhMul
 	opRelu
 	opGelu
+	opGeluTanh
+	opScale
+	opTanhCap
+	opScaleRows
 	opHeads
 	opCache
 	opAddWeighted
@@ -98,10 +103,20 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.Add(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.a)
 		case opSiluMul:
 			v.SiluMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
+		case opGeluTanhMul:
+			v.GeluTanhMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
 			v.GeluErf(t.dst[r*w : r*w+w])
+		case opGeluTanh:
+			v.GeluTanh(t.dst[r*w : r*w+w])
+		case opScale:
+			v.Scale(t.dst[r*w:r*w+w], t.eps)
+		case opTanhCap:
+			v.TanhCap(t.dst[r*w:r*w+w], t.eps)
+		case opScaleRows:
+			v.Scale(t.dst[r*w:r*w+w], t.a[r])
 		case opHeads:
 			half := t.rot / 2
 			cos, sin := t.a[r*2*half:r*2*half+half], t.a[r*2*half+half:r*2*half+2*half]
@@ -111,7 +126,9 @@ func (t *rowTask) Do(chunk, _ int) {
 				if t.b != nil {
 					v.RMSNorm(x, x, t.b, t.eps)
 				}
-				v.Rope(x, t.headDim, t.rot, cos, sin)
+				if t.rot > 0 {
+					v.Rope(x, t.headDim, t.rot, cos, sin)
+				}
 			}
 		case opAddWeighted:
 			n := w / t.chunks
@@ -157,22 +174,49 @@ func (d *Device) AddBias(dst, bias []float32, rows int) {
 	t.run()
 }
 
-// SiluMul computes dst = silu(gate)·up: x is [rows][2·width], gate first, dst [rows][width].
-func (d *Device) SiluMul(dst, x []float32, rows, width int) {
+// Gate computes dst = a(gate)·up, a being SiLU or GELUTanh: x is [rows][2·width], gate first, dst
+// [rows][width].
+func (d *Device) Gate(a compute.Activation, dst, x []float32, rows, width int) {
 	t := &d.rows
 	t.op, t.rows, t.width, t.dst, t.x = opSiluMul, rows, width, dst, x
+	if a == compute.GELUTanh {
+		t.op = opGeluTanhMul
+	}
+	t.run()
+}
+
+// Scale multiplies x ([rows][width]) by a factor in place.
+func (d *Device) Scale(x []float32, factor float32, rows, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.dst, t.eps = opScale, rows, width, x, factor
+	t.run()
+}
+
+// ScaleRows multiplies each row of x ([rows][width]) by a factor of its own in place.
+func (d *Device) ScaleRows(x, factors []float32, rows, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.dst, t.a = opScaleRows, rows, width, x, factors
+	t.run()
+}
+
+// TanhCap replaces each v of x ([rows][width]) by limit·tanh(v/limit).
+func (d *Device) TanhCap(x []float32, limit float32, rows, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.dst, t.eps = opTanhCap, rows, width, x, limit
 	t.run()
 }
 
 // Activate applies a to x ([rows][width]) in place.
 func (d *Device) Activate(a compute.Activation, x []float32, rows, width int) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst = [...]rowOp{opRelu, opGelu}[a], rows, width, x
+	t.op, t.rows, t.width, t.dst = [...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
+		compute.GELUTanh: opGeluTanh}[a], rows, width, x
 	t.run()
 }
 
 // Heads prepares the heads of queries or keys in place: an RMS norm over each head when weight is
-// not nil (Qwen3's q_norm and k_norm), then the rotary embedding of the first rot dimensions. x is
+// not nil (Qwen3's q_norm and k_norm), then the rotary embedding of the first rot dimensions, 0
+// for none. x is
 // [rows][ld] with heads·headDim values at the front of each row; rope is [rows][rot]: rot/2
 // cosines, then rot/2 sines.
 func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float32,

@@ -66,7 +66,10 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.AddBias(dst, bias,
 				manyRows)
 		},
-		"SiluMul": func(d *cpu.Device, dst, x []float32) { d.SiluMul(dst, x, manyRows, width) },
+		"SiluMul": func(d *cpu.Device, dst, x []float32) {
+			d.Gate(compute.SiLU, dst, x, manyRows,
+				width)
+		},
 		"ReLU": func(d *cpu.Device, dst, x []float32) {
 			copy(dst, x)
 			d.Activate(compute.ReLU,

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // llama is a small model of n layers.
-func llama(n int) *checkpoint.Config {
-	return &checkpoint.Config{
+func llama(n int) *model.Config {
+	return &model.Config{
 		Architecture: "LlamaForCausalLM", Activation: "silu", Layers: n, HiddenSize: 64, Heads: 4,
 		KVHeads: 4, HeadDim: 16, IntermediateSize: 128, VocabSize: 256, MaxPositions: 64,
-		RopeTheta: 10000, Rope: checkpoint.Rope{Type: "default"},
+		RopeTheta: 10000, Rope: model.Rope{Type: "default"},
 		Windows: make([]int, n),
 	}
 }

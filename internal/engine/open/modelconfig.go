@@ -5,7 +5,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // readModel reads config.json and what follows from it.
@@ -14,7 +13,7 @@ func (r *resolver) readModel() error {
 	if err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
-	if r.Model, err = checkpoint.ReadConfig(raw); err != nil {
+	if r.Model, err = model.ReadConfig(raw); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if _, err := model.Architecture(r.Model); err != nil {
@@ -59,7 +58,7 @@ func chooseMaxModelLen(asked, longest int) (int, error) {
 
 // maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach
 // further than the positions it was first trained on (as vLLM's _get_and_verify_max_len).
-func maxContext(c *checkpoint.Config) int {
+func maxContext(c *model.Config) int {
 	switch c.Rope.Type {
 	case "linear":
 		return int(float64(c.MaxPositions) * c.Rope.Factor)

@@ -5,6 +5,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
@@ -22,7 +23,7 @@ type Spec struct {
 	Files *Files
 	// tokenizerDir is the folder of --tokenizer, absolute; "" for the model's own.
 	tokenizerDir string
-	Model        *checkpoint.Config
+	Model        *model.Config
 	Info         Info
 	dtype        compute.DType
 	Ranks        int

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
@@ -62,7 +63,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := checkpoint.ReadConfig(raw)
+	c, err := model.ReadConfig(raw)
 	if err != nil || c.Architecture != "Qwen3ForCausalLM" || c.VocabSize != 2048 {
 		t.Errorf("%+v, %v", c, err)
 	}

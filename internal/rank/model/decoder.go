@@ -7,105 +7,242 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// decoder is the pre-norm rotary decoder that Llama, Mistral and the Qwen families share: in each
-// layer a root-mean-square norm, attention with rotary positions and grouped key/value heads, a
-// second norm and a feed-forward block, both added to the residual stream.
+// decoder is the rotary decoder that most families share: in each layer attention and a
+// feed-forward block, both added to the residual stream, with norms before them, after them, or
+// both.
 type decoder struct {
 	*stage
+	opt    decoderOptions
 	tokens *layers.Embedding
-	rotary *layers.Rotary
+	rotary []*layers.Rotary // those in use
 	blocks []decoderBlock
-	norm   *layers.RMSNorm
+	norm   norm
 	head   *layers.Head
 }
 
 type decoderBlock struct {
-	attnNorm *layers.RMSNorm
+	attnNorm norm // of what attention reads; nil for none
 	qkv      *layers.ColumnLinear
 	attn     *layers.Attention
 	out      *layers.RowLinear
-	mlpNorm  *layers.RMSNorm
+	attnPost norm // of what attention adds; nil for none
+	mlpNorm  norm
 	mlp      feedForward
+	mlpPost  norm
 }
 
-// feedForward adds its output for x to the residual stream.
-type feedForward interface {
-	Add(residual, x *layers.Tensor) error
+// norm returns x normalised, in memory that it shares with other norms.
+type norm interface {
+	Forward(x *layers.Tensor) *layers.Tensor
 }
 
-// decoderOptions are the points in which the families differ.
+// feedForward adds its output for x to the residual stream, or returns it.
+type feedForward = layers.Block
+
+// decoderOptions are the points in which the families differ; the zero value is Llama.
 type decoderOptions struct {
-	qkvBias, outBias, mlpBias bool
-	headNorms                 bool
+	// prefix is of all modules but the head, "" is "model."; embedding, norm and head are modules,
+	// "" is embed_tokens, norm and lm_head.
+	prefix, embedding, norm, head string
+	// attention is the module of a layer's attention, "" is self_attn; output its projection, ""
+	// is o_proj.
+	attention, output string
+	// attnNorm, attnPost, mlpNorm and mlpPost are the modules of a layer's norms: before attention,
+	// of its output, before the feed-forward block, of its output; "" for none. All empty is
+	// input_layernorm and post_attention_layernorm before the two.
+	attnNorm, attnPost, mlpNorm, mlpPost string
+	// newNorm makes a norm, nil is RMSNorm.
+	newNorm func(s *stage, module string) norm
+	// parallel says that both blocks read the residual stream as it is before the layer; without
+	// mlpNorm they read the same norm of it.
+	parallel bool
+
+	qkv layers.QKVOptions // without Bias
+	// attn completes the options of a layer's attention.
+	attn func(layer int, o *layers.AttentionOptions)
+	// rotaries makes the rotary embeddings, nil is one by Rope; rotaryOf is the number of a
+	// layer's,
+	// -1 for none, nil is always the first.
+	rotaries func(s *stage) ([]*layers.Rotary, error)
+	rotaryOf func(layer int) int
+	// activation is what gated blocks have; the zero value, ReLU, is SiLU.
+	activation compute.Activation
+	// fusedMLP is GatedMLPOptions.Fused.
+	fusedMLP string
 	// mlp makes the feed-forward block of a layer; nil is the gated one.
 	mlp func(s *stage, layer int, prefix string) feedForward
+
+	// embeddingMultiplier and residualMultiplier multiply what is looked up, and what both blocks
+	// add; 0 is 1.
+	embeddingMultiplier, residualMultiplier float32
+	logits                                  layers.HeadOptions
+}
+
+func or(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
 }
 
 func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	c := s.cfg
-	if c.Activation != "silu" {
-		return nil, fmt.Errorf("hidden_act %q is not supported (silu)", c.Activation)
+	if opt.activation == compute.ReLU {
+		opt.activation = compute.SiLU
+		if opt.mlp == nil && c.Activation != "silu" {
+			return nil, fmt.Errorf("hidden_act %q is not supported (silu)", c.Activation)
+		}
 	}
-	frequencies, scale, err := c.RopeFrequencies()
-	if err != nil {
+	if opt.attnNorm+opt.attnPost+opt.mlpNorm+opt.mlpPost == "" {
+		opt.attnNorm, opt.mlpNorm = "input_layernorm", "post_attention_layernorm"
+	}
+	if opt.newNorm == nil {
+		opt.newNorm = func(s *stage, module string) norm {
+			return s.RMSNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps))
+		}
+	}
+	if opt.rotaries == nil {
+		opt.rotaries = oneRotary
+	}
+	prefix := or(opt.prefix, "model.")
+	m := &decoder{stage: s, opt: opt}
+	var err error
+	if m.rotary, err = opt.rotaries(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
-	eps := float32(c.RMSNormEps)
-	m := &decoder{stage: s, rotary: layers.NewRotary(frequencies, scale, c.MaxPositions)}
+	embedding := prefix + or(opt.embedding, "embed_tokens")
 	if s.first() {
-		m.tokens = s.Embedding("model.embed_tokens", c.VocabSize, c.HiddenSize)
+		m.tokens = s.Embedding(embedding, c.VocabSize, c.HiddenSize)
 	}
 	if s.last() {
-		m.head = s.lmHead("model.embed_tokens", c.HiddenSize)
-		m.norm = s.RMSNorm("model.norm", c.HiddenSize, eps)
+		head := or(opt.head, "lm_head")
+		if c.TieEmbeddings {
+			head = embedding
+		}
+		m.head = s.Head(head, c.VocabSize, c.HiddenSize, opt.logits)
+		m.norm = opt.newNorm(s, prefix+or(opt.norm, "norm"))
 	}
 	for i := s.From; i < s.To; i++ {
-		m.blocks = append(m.blocks, m.block(i, eps, opt))
+		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
 	}
 	return m, s.Err()
 }
 
-func (m *decoder) block(layer int, eps float32, opt decoderOptions) decoderBlock {
-	c := m.cfg
+// oneRotary is the rotary embedding that Rope describes.
+func oneRotary(s *stage) ([]*layers.Rotary, error) {
+	frequencies, scale, err := s.cfg.RopeFrequencies()
+	if err != nil {
+		return nil, err
+	}
+	return []*layers.Rotary{s.Rotary(frequencies, scale, s.cfg.MaxPositions)}, nil
+}
+
+func (m *decoder) block(layer int, prefix string) decoderBlock {
+	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	prefix := fmt.Sprintf("model.layers.%d.", layer)
-	attn := prefix + "self_attn."
-	y := decoderBlock{
-		attnNorm: m.RMSNorm(prefix+"input_layernorm", hidden, eps),
-		mlpNorm:  m.RMSNorm(prefix+"post_attention_layernorm", hidden, eps),
-		qkv:      m.QKV(attn, heads, hidden, opt.qkvBias),
-		attn: m.Attention(attn, layer-m.From, heads, layers.AttentionOptions{
-			Window: c.Windows[layer], Rotary: m.rotary, HeadNorms: opt.headNorms, Eps: eps}),
-		out: m.Row(attn+"o_proj", hidden, c.Heads*c.HeadDim, opt.outBias),
+	attn := prefix + or(opt.attention, "self_attn") + "."
+	o := layers.AttentionOptions{Window: c.Windows[layer], Rotary: m.rotary[0],
+		Eps: float32(c.NormEps)}
+	if opt.rotaryOf != nil {
+		o.Rotary = nil
+		if i := opt.rotaryOf(layer); i >= 0 {
+			o.Rotary = m.rotary[i]
+		}
+	}
+	if opt.attn != nil {
+		opt.attn(layer, &o)
+	}
+	qkv := opt.qkv
+	qkv.Bias = c.QKVBias
+	if o.Rotary == nil {
+		qkv.Interleaved = 0
+	}
+	y := decoderBlock{attnNorm: m.blockNorm(prefix, opt.attnNorm),
+		attnPost: m.blockNorm(prefix, opt.attnPost), mlpNorm: m.blockNorm(prefix, opt.mlpNorm),
+		mlpPost: m.blockNorm(prefix, opt.mlpPost),
+		qkv:     m.QKV(attn, heads, hidden, qkv),
+		attn:    m.Attention(attn, layer-m.From, heads, o),
+		out: m.Row(attn+or(opt.output, "o_proj"), hidden, c.Heads*c.HeadDim,
+			c.OutBias).Scaled(opt.residualMultiplier),
 	}
 	if opt.mlp != nil {
-		y.mlp = opt.mlp(m.stage, layer, prefix+"mlp.")
+		y.mlp = opt.mlp(m.stage, layer, prefix)
 	} else {
-		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, opt.mlpBias)
+		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, layers.GatedMLPOptions{
+			Activation: opt.activation, Bias: c.MLPBias, Fused: opt.fusedMLP,
+			Multiplier: opt.residualMultiplier})
 	}
 	return y
 }
 
-func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) { m.tokens.Lookup(x, b.Tokens) }
+// blockNorm makes the norm of a module, nil for "".
+func (m *decoder) blockNorm(prefix, module string) norm {
+	if module == "" {
+		return nil
+	}
+	return m.opt.newNorm(m.stage, prefix+module)
+}
+
+func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) {
+	m.tokens.Lookup(x, b.Tokens)
+	if f := m.opt.embeddingMultiplier; f != 0 {
+		m.Multiply(x, f)
+	}
+}
 
 func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
-	m.rotary.Prepare(b.Position)
+	for _, r := range m.rotary {
+		r.Prepare(b.Position)
+	}
 	for i := range m.blocks {
-		y := &m.blocks[i]
 		m.Enter(m.From + i)
-		qkv := y.qkv.Forward(y.attnNorm.Forward(x))
-		attended, err := y.attn.Forward(qkv, b, cache)
-		if err != nil {
-			return err
-		}
-		if err := y.out.Add(x, attended); err != nil {
-			return err
-		}
-		if err := y.mlp.Add(x, y.mlpNorm.Forward(x)); err != nil {
+		if err := m.layer(&m.blocks[i], x, b, cache); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
+	cache *layers.Cache) error {
+	read := normed(y.attnNorm, x)
+	qkv := y.qkv.Forward(read)
+	if m.opt.parallel && y.mlpNorm != nil {
+		read = y.mlpNorm.Forward(x)
+	}
+	attended, err := y.attn.Forward(qkv, b, cache)
+	if err != nil {
+		return err
+	}
+	if y.attnPost == nil {
+		err = y.out.Add(x, attended)
+	} else if sum, failed := y.out.Forward(attended); failed == nil {
+		m.AddTo(x, y.attnPost.Forward(sum))
+	} else {
+		err = failed
+	}
+	if err != nil {
+		return err
+	}
+	if !m.opt.parallel {
+		read = normed(y.mlpNorm, x)
+	}
+	if y.mlpPost == nil {
+		return y.mlp.Add(x, read)
+	}
+	sum, err := y.mlp.Forward(read)
+	if err == nil {
+		m.AddTo(x, y.mlpPost.Forward(sum))
+	}
+	return err
+}
+
+// normed is x normalised, x itself without a norm.
+func normed(n norm, x *layers.Tensor) *layers.Tensor {
+	if n == nil {
+		return x
+	}
+	return n.Forward(x)
 }
 
 func (m *decoder) logits(dst []float32, x *layers.Tensor) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // openChanged opens a shipped fixture with some fields of its configuration changed.
-func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.Config,
+func openChanged(t *testing.T, name string, change map[string]any) (*model.Config,
 	*checkpoint.Checkpoint) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(models, name, "config.json"))
@@ -32,7 +32,7 @@ func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.
 	if raw, err = json.Marshal(fields); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func TestLoadErrors(t *testing.T) {
 				"OPTForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}},
 		{"activation of a gated block", "llama-tiny", map[string]any{"hidden_act": "gelu"}, 1,
 			[]string{`hidden_act "gelu"`, "silu"}},
-		{"activation of OPT", "opt-tiny", map[string]any{"activation_function": "gelu_new"}, 1,
-			[]string{`activation_function "gelu_tanh"`, "relu, gelu"}},
+		{"activation of OPT", "opt-tiny", map[string]any{"activation_function": "silu"}, 1,
+			[]string{`activation "silu"`, "relu, gelu, gelu_tanh"}},
 		{"shape of a matrix", "llama-tiny", map[string]any{"intermediate_size": 360}, 1,
 			[]string{`"model.layers.0.mlp.gate_proj.weight"`, "[352 128]", "[360 128]"}},
 		{"shape of the embedding", "llama-tiny", map[string]any{"vocab_size": 1000}, 1,
@@ -196,7 +196,7 @@ func TestLoadLeaksNothing(t *testing.T) {
 	stored := func() layers.Source { return model.FromCheckpoint(weights) }
 	for _, tc := range []struct {
 		name   string
-		cfg    *checkpoint.Config
+		cfg    *model.Config
 		source func() layers.Source
 		fails  bool
 	}{

@@ -10,10 +10,10 @@ import (
 )
 
 // Expected lists the tensors that a checkpoint of the model of c has, by name.
-func Expected(c *checkpoint.Config) ([]checkpoint.Spec, error) {
+func Expected(c *Config) ([]checkpoint.Spec, error) {
 	var all listed
 	m, err := build(c, layers.Group{Size: 1}, Stage{}, layers.Weigh(layers.Group{Size: 1}, &all,
-		compute.BFloat16))
+		compute.BFloat16, 0))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/link/layout"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -48,8 +47,12 @@ func spell(list []layout.Layout) (text string) {
 
 // CheckLayout tells whether the model of c can be divided as a layout says: heads, widths and
 // vocabulary among the ranks of each layer, and a layer or more for each stage. Prompts are divided
-// among any number of ranks. The error is a *Misfit.
-func CheckLayout(c *checkpoint.Config, l layout.Layout) error {
+// among any number of ranks. The error is a *Misfit, or names an architecture that is not
+// supported.
+func CheckLayout(c *Config, l layout.Layout) error {
+	if _, err := c.family(); err != nil {
+		return err
+	}
 	l = l.Sizes()
 	m := &Misfit{Layout: l}
 	if m.Err = CheckShard(c, l.TP); m.Err == nil {
@@ -64,7 +67,7 @@ func CheckLayout(c *checkpoint.Config, l layout.Layout) error {
 
 // CheckShard tells whether each layer of the model of c can be divided among size tensor parallel
 // ranks.
-func CheckShard(c *checkpoint.Config, size int) error {
+func CheckShard(c *Config, size int) error {
 	if size < 1 || layers.Chunks%size != 0 {
 		return fmt.Errorf("tensor parallel size %d does not divide the %d chunks that every sum "+
 			"between ranks has", size, layers.Chunks)
@@ -78,16 +81,17 @@ func CheckShard(c *checkpoint.Config, size int) error {
 	if c.KVHeads%size != 0 && size%c.KVHeads != 0 {
 		return undivided("%d key/value heads", c.KVHeads)
 	}
-	if c.FFNDim%size != 0 {
-		return undivided("ffn_dim %d", c.FFNDim)
+	fam, err := c.family()
+	if err != nil {
+		return err
 	}
-	for i := range c.Layers {
-		name, width := "intermediate_size %d", c.IntermediateSize
-		if c.SparseLayer(i) {
-			name, width = "moe_intermediate_size %d", c.MoEIntermediateSize
-		}
-		if width%size != 0 {
-			return undivided(name, width)
+	widths := []width{{"intermediate_size", c.IntermediateSize}}
+	if fam.widths != nil {
+		widths = fam.widths(c)
+	}
+	for _, w := range widths {
+		if w.n%size != 0 {
+			return undivided(w.name+" %d", w.n)
 		}
 	}
 	if (size-1)*layers.VocabularyShare(c.VocabSize, size) >= c.VocabSize {
@@ -97,7 +101,7 @@ func CheckShard(c *checkpoint.Config, size int) error {
 }
 
 // checkStages tells whether each of so many stages has a layer.
-func checkStages(c *checkpoint.Config, stages int) error {
+func checkStages(c *Config, stages int) error {
 	if stages > c.Layers {
 		return fmt.Errorf("each of %d pipeline stages needs a layer, and the model has %d", stages,
 			c.Layers)
@@ -106,7 +110,7 @@ func checkStages(c *checkpoint.Config, stages int) error {
 }
 
 // nearest are up to three layouts that a model can have.
-func nearest(c *checkpoint.Config, asked layout.Layout) []layout.Layout {
+func nearest(c *Config, asked layout.Layout) []layout.Layout {
 	var all []layout.Layout
 	for tp := 1; tp <= layers.Chunks; tp++ {
 		if CheckShard(c, tp) != nil {

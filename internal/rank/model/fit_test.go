@@ -7,20 +7,19 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/rank/model"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // TestCheckLayout wants the reason why a model cannot have a layout, and those it can have instead.
 func TestCheckLayout(t *testing.T) {
-	plain := checkpoint.Config{Layers: 4, Heads: 8, KVHeads: 4, IntermediateSize: 352,
+	plain := model.Config{Architecture: "LlamaForCausalLM", Layers: 4, Heads: 8, KVHeads: 4, IntermediateSize: 352,
 		VocabSize: 1024}
-	with := func(change func(c *checkpoint.Config)) *checkpoint.Config {
+	with := func(change func(c *model.Config)) *model.Config {
 		c := plain
 		change(&c)
 		return &c
 	}
 	for _, c := range []struct {
-		model    *checkpoint.Config
+		model    *model.Config
 		asked    layout.Layout
 		reason   string // "" where it fits
 		instead  string
@@ -28,7 +27,7 @@ func TestCheckLayout(t *testing.T) {
 	}{
 		{model: &plain, asked: layout.Layout{}},
 		{model: &plain, asked: layout.Layout{TP: 8, PP: 4, PCP: 3}},
-		{model: with(func(c *checkpoint.Config) { c.KVHeads = 1 }), asked: layout.Layout{TP: 8}},
+		{model: with(func(c *model.Config) { c.KVHeads = 1 }), asked: layout.Layout{TP: 8}},
 		{model: &plain, asked: layout.Layout{TP: 3},
 			reason: "tensor parallel size 3 does not divide the 8 chunks that every sum between " +
 				"ranks has", instead: "layouts of 3 ranks that work are PP 3"},
@@ -48,24 +47,26 @@ func TestCheckLayout(t *testing.T) {
 		{model: &plain, asked: layout.Layout{TP: 2, PP: 8}, ofStages: true,
 			reason:  "each of 8 pipeline stages",
 			instead: "layouts of 16 ranks that work are TP 4 × PP 4, TP 8 × PP 2"},
-		{model: with(func(c *checkpoint.Config) { c.Heads, c.KVHeads = 6, 6 }),
+		{model: with(func(c *model.Config) { c.Heads, c.KVHeads = 6, 6 }),
 			asked:  layout.Layout{TP: 4},
 			reason: "6 attention heads cannot be divided among tensor parallel size 4",
 			instead: "layouts of 4 ranks that work are TP 2 × PP 2, " +
 				"PP 4"},
-		{model: with(func(c *checkpoint.Config) { c.Heads, c.KVHeads = 12, 3 }),
+		{model: with(func(c *model.Config) { c.Heads, c.KVHeads = 12, 3 }),
 			asked:   layout.Layout{TP: 2},
 			reason:  "3 key/value heads cannot be divided among tensor parallel size 2",
 			instead: "layouts of 2 ranks that work are PP 2"},
-		{model: with(func(c *checkpoint.Config) { c.IntermediateSize = 33 }),
+		{model: with(func(c *model.Config) { c.IntermediateSize = 33 }),
 			asked:   layout.Layout{TP: 2},
 			reason:  "intermediate_size 33 cannot be divided among tensor parallel size 2",
 			instead: "layouts of 2 ranks that work are PP 2"},
-		{model: with(func(c *checkpoint.Config) { c.FFNDim, c.Layers = 33, 1 }),
+		{model: with(func(c *model.Config) {
+			c.Architecture, c.IntermediateSize, c.Layers = "OPTForCausalLM", 33, 1
+		}),
 			asked:   layout.Layout{TP: 2},
 			reason:  "ffn_dim 33 cannot be divided among tensor parallel size 2",
 			instead: "no layout of 2 ranks works, the nearest ones that do are TP 1"},
-		{model: with(func(c *checkpoint.Config) { c.VocabSize = 20 }),
+		{model: with(func(c *model.Config) { c.VocabSize = 20 }),
 			asked:   layout.Layout{TP: 8},
 			reason:  "vocab_size 20 cannot be divided among tensor parallel size 8",
 			instead: "layouts of 8 ranks that work are "},

@@ -3,7 +3,6 @@ package model
 import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -28,52 +27,24 @@ type Footprint struct {
 // Weigh says what a rank with a share of the model of c takes that is loaded from src: none of the
 // tensors is read. Of ranks that share layers it is the one with the largest share. A src of nil is
 // tensors as the configuration has them, of 16 bits.
-func Weigh(c *checkpoint.Config, src layers.Source, u Use) (Footprint, error) {
+func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	if src == nil {
 		src = shapes{}
 	}
 	l := u.Layout.Sizes()
 	g := layers.Group{Size: l.TP}
-	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.DType))
+	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.DType, u.MaxLen))
 	if err != nil {
 		return Footprint{}, err
 	}
 	defer m.Close()
 	f := Footprint{Footprint: m.stage.Footprint()}
-	f.Activations = activations(c, m.stage, l, int64(u.Rows))
+	// The hidden state and picked rows of it stand beside what the layers share.
+	width := f.Width + 2*int64(c.HiddenSize) + 64
+	if l.PCP > 1 { // given and gathered, and rows of other ranks
+		width += 4*int64(layers.LocalKVHeads(c.KVHeads, l.TP)*c.HeadDim) + int64(c.HiddenSize)
+	}
+	f.Activations = int64(u.Rows) * width * 4
 	f.PerThread = layers.ScratchPerThread(u.MaxLen)
-	if c.FFNDim == 0 { // OPT has positions another way
-		f.Vectors += layers.RotaryBytes(c.HeadDim, u.MaxLen)
-	}
 	return f, nil
-}
-
-// activations is the memory of a stage's tensors, in the largest step, and of the copy that a
-// product makes of its input.
-func activations(c *checkpoint.Config, s *stage, l layout.Layout, rows int64) int64 {
-	tp := int64(l.TP)
-	hidden, dim := int64(c.HiddenSize), int64(c.HeadDim)
-	queries := int64(c.Heads) / tp * dim
-	keys := int64(layers.LocalKVHeads(c.KVHeads, l.TP)) * dim
-	// What the first products of an MLP make, and what its last one is given.
-	inner, given := 2*int64(c.IntermediateSize)/tp, int64(c.IntermediateSize)/tp
-	if c.FFNDim > 0 {
-		inner, given = int64(c.FFNDim)/tp, int64(c.FFNDim)/tp
-	}
-	// The hidden state, picked rows of it, what a norm makes, the sum of a row-parallel product,
-	// and embeddings of another width.
-	width := 4*hidden + int64(c.WordEmbedProjDim)
-	width += queries + 2*keys + queries + dim // qkv, attended, angles
-	if l.PCP > 1 {
-		width += 4*keys + hidden // given and gathered, and rows of other ranks
-	}
-	longest := max(hidden, queries, given, int64(c.WordEmbedProjDim))
-	if c.Experts > 0 {
-		inner = max(inner, 2*int64(c.MoEIntermediateSize)/tp)
-		// The rows of an expert, its output and that of all, in chunks; the router's scores.
-		width += hidden + 2*layers.Chunks/tp*hidden + int64(c.Experts+4*c.ExpertsPerToken)
-		longest = max(longest, inner)
-	}
-	width += inner + given
-	return rows * (width + longest + 64) * 4
 }

@@ -6,12 +6,9 @@ package model
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -71,7 +68,7 @@ type architecture interface {
 type stage struct {
 	Stage
 	*layers.Loader
-	cfg *checkpoint.Config
+	cfg *Config
 }
 
 func (s *stage) first() bool { return s.From == 0 }
@@ -84,25 +81,12 @@ func (s *stage) lmHead(embedding string, width int) *layers.Head {
 	if s.cfg.TieEmbeddings {
 		module = embedding
 	}
-	return s.Head(module, s.cfg.VocabSize, width)
-}
-
-type builder func(s *stage) (architecture, error)
-
-func builders() map[string]builder {
-	return map[string]builder{
-		"LlamaForCausalLM":    newLlama,
-		"MistralForCausalLM":  newMistral,
-		"Qwen2ForCausalLM":    newQwen2,
-		"Qwen3ForCausalLM":    newQwen3,
-		"Qwen3MoeForCausalLM": newQwen3Moe,
-		"OPTForCausalLM":      newOPT,
-	}
+	return s.Head(module, s.cfg.VocabSize, width, layers.HeadOptions{})
 }
 
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
 // value of the configuration that does not fit; then nothing stays held.
-func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
+func Load(c *Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
 	l := layers.NewLoader(d, opt.Group, src, opt.Progress)
 	if opt.Strict {
 		l.Strict()
@@ -111,8 +95,8 @@ func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options
 }
 
 // build makes the layers of a rank's shard of a stage.
-func build(c *checkpoint.Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error) {
-	arch, err := Architecture(c)
+func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error) {
+	fam, err := c.family()
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +111,9 @@ func build(c *checkpoint.Config, g layers.Group, s Stage, l *layers.Loader) (*Mo
 			s.From, s.To-1, c.Layers)
 	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
-	if m.arch, err = builders()[arch](m.stage); err != nil {
+	if m.arch, err = fam.build(m.stage); err != nil {
 		m.Close()
-		return nil, fmt.Errorf("load %s: %w", arch, err)
+		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
 	}
 	return m, nil
 }
@@ -216,23 +200,27 @@ func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 }
 
 // Architectures lists the supported names of config.json's "architectures", sorted.
-func Architectures() []string {
-	return slices.Sorted(maps.Keys(builders()))
+func Architectures() (names []string) {
+	for _, f := range families() {
+		names = append(names, f.architecture)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Architecture is the supported one of config.json's architectures; the error names what was asked
 // for.
-func Architecture(c *checkpoint.Config) (string, error) {
-	if builders()[c.Architecture] != nil {
-		return c.Architecture, nil
+func Architecture(c *Config) (string, error) {
+	fam, err := c.family()
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("architecture %q is not supported (supported: %s)",
-		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
+	return fam.architecture, nil
 }
 
 // CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for a
 // number of the model's layers: those of the rank's stage.
-func CacheShape(c *checkpoint.Config, count, size, blocks, blockSize int,
+func CacheShape(c *Config, count, size, blocks, blockSize int,
 	dtype compute.DType) compute.CacheShape {
 	return compute.CacheShape{Layers: count, Blocks: blocks, BlockSize: blockSize,
 		KVHeads: layers.LocalKVHeads(c.KVHeads, size), HeadDim: c.HeadDim, DType: dtype}

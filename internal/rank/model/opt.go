@@ -4,19 +4,59 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // optPositionOffset is where OPT's table of learned positions begins.
 const optPositionOffset = 2
 
-// optLayerNormEps is the epsilon of PyTorch's LayerNorm, which OPT's config does not state.
-const optLayerNormEps = 1e-5
-
 // opt is OPTForCausalLM: learned positions, layer norms before or after each block, a two-matrix
-// feed-forward block, and in some sizes embeddings narrower than the layers.
-type opt struct {
+// feed-forward block, and in some sizes embeddings narrower than the layers. Defaults:
+// configuration_opt.py.
+func opt() *family {
+	return &family{modelType: "opt", architecture: "OPTForCausalLM",
+		activationKey: "activation_function",
+		defaults: Config{VocabSize: 50272, HiddenSize: 768, Layers: 12, Heads: 12,
+			MaxPositions: 2048, Activation: "relu", TieEmbeddings: true, BOS: 2, PAD: 1,
+			EOS: []int{2}},
+		read: readOPT, build: newOPT,
+		widths: func(c *Config) []width { return []width{{"ffn_dim", c.IntermediateSize}} }}
+}
+
+// optConfig is what only OPT has.
+type optConfig struct {
+	EmbeddingDim         int // width of the embeddings
+	NormBefore           bool
+	RemoveFinalLayerNorm bool
+	ElementwiseAffine    bool
+}
+
+// readOPT reads OPTConfig. The epsilon of its LayerNorms is PyTorch's default: the class has no
+// field for it.
+func readOPT(f *checkpoint.Fields, c *Config, _ Config) {
+	c.NormEps = 1e-5
+	c.KVHeads = c.Heads
+	if c.HiddenSize%c.Heads != 0 {
+		f.Fail(checkpoint.ErrMalformed, "hidden_size",
+			"is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
+	}
+	c.HeadDim = c.HiddenSize / c.Heads
+	c.IntermediateSize = f.Integer("ffn_dim", 3072, 1, checkpoint.MaxDim)
+	c.QKVBias = f.Flag("enable_bias", true)
+	c.OutBias, c.MLPBias = c.QKVBias, c.QKVBias
+	c.Family = &optConfig{
+		EmbeddingDim:         f.Nullable("word_embed_proj_dim", c.HiddenSize, 1, checkpoint.MaxDim),
+		NormBefore:           f.Flag("do_layer_norm_before", true),
+		RemoveFinalLayerNorm: f.Flag("_remove_final_layer_norm", false),
+		ElementwiseAffine:    f.Flag("layer_norm_elementwise_affine", true)}
+	readWindows(f, c, 0, noLayer)
+}
+
+// optModel is a stage of it.
+type optModel struct {
 	*stage
+	own               *optConfig
 	tokens, positions *layers.Embedding
 	// projectIn and projectOut are nil when the embeddings are as wide as the layers.
 	projectIn, projectOut *layers.Linear
@@ -39,21 +79,17 @@ type optBlock struct {
 
 func newOPT(s *stage) (architecture, error) {
 	c := s.cfg
-	activation := compute.ReLU
-	switch c.Activation {
-	case "relu":
-	case "gelu":
-		activation = compute.GELU
-	default:
-		return nil, fmt.Errorf("activation_function %q is not supported (relu, gelu)", c.Activation)
+	activation, err := plainActivation(c)
+	if err != nil {
+		return nil, err
 	}
 	// Checkpoints saved from the bare decoder lack the outer prefix.
 	prefix := "model.decoder."
 	if !s.Has(prefix+"embed_tokens.weight") && s.Has("decoder.embed_tokens.weight") {
 		prefix = "decoder."
 	}
-	hidden, narrow := c.HiddenSize, c.WordEmbedProjDim
-	m := &opt{stage: s}
+	m := &optModel{stage: s, own: c.Family.(*optConfig)}
+	hidden, narrow := c.HiddenSize, m.own.EmbeddingDim
 	if s.first() {
 		m.tokens = s.Embedding(prefix+"embed_tokens", c.VocabSize, narrow)
 		positions := c.MaxPositions + optPositionOffset
@@ -67,7 +103,7 @@ func newOPT(s *stage) (architecture, error) {
 		if narrow != hidden {
 			m.projectOut = s.Linear(prefix+"project_out", narrow, hidden)
 		}
-		if c.DoLayerNormBefore && !c.RemoveFinalLayerNorm {
+		if m.own.NormBefore && !m.own.RemoveFinalLayerNorm {
 			m.finalNorm = m.layerNorm(prefix + "final_layer_norm")
 		}
 	}
@@ -77,25 +113,30 @@ func newOPT(s *stage) (architecture, error) {
 	return m, s.Err()
 }
 
-func (m *opt) block(layer int, prefix string, activation compute.Activation) optBlock {
+func (m *optModel) block(layer int, prefix string, activation compute.Activation) optBlock {
 	c := m.cfg
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.Heads, Dim: c.HeadDim}
 	attn := prefix + "self_attn."
 	return optBlock{
 		attnNorm: m.layerNorm(prefix + "self_attn_layer_norm"),
 		mlpNorm:  m.layerNorm(prefix + "final_layer_norm"),
-		qkv:      m.QKV(attn, heads, hidden, c.EnableBias),
+		qkv:      m.QKV(attn, heads, hidden, layers.QKVOptions{Bias: c.QKVBias}),
 		attn:     m.Attention(attn, layer-m.From, heads, layers.AttentionOptions{}),
-		out:      m.Row(attn+"out_proj", hidden, hidden, c.EnableBias),
-		mlp:      m.MLP(prefix+"fc1", prefix+"fc2", hidden, c.FFNDim, activation, c.EnableBias),
+		out:      m.Row(attn+"out_proj", hidden, hidden, c.QKVBias),
+		mlp: m.MLP(prefix+"fc1", prefix+"fc2", hidden, c.IntermediateSize, activation,
+			c.QKVBias),
 	}
 }
 
-func (m *opt) layerNorm(module string) *layers.LayerNorm {
-	return m.LayerNorm(module, m.cfg.HiddenSize, optLayerNormEps, m.cfg.LayerNormElementwiseAffine)
+func (m *optModel) layerNorm(module string) *layers.LayerNorm {
+	affine := layers.NotAffine
+	if m.own.ElementwiseAffine {
+		affine = layers.WeightAndBias
+	}
+	return m.LayerNorm(module, m.cfg.HiddenSize, float32(m.cfg.NormEps), affine)
 }
 
-func (m *opt) embed(x *layers.Tensor, b *compute.Batch) {
+func (m *optModel) embed(x *layers.Tensor, b *compute.Batch) {
 	if m.projectIn == nil {
 		m.tokens.Lookup(x, b.Tokens)
 	} else {
@@ -105,7 +146,7 @@ func (m *opt) embed(x *layers.Tensor, b *compute.Batch) {
 	m.positions.Add(x, b.Position, optPositionOffset)
 }
 
-func (m *opt) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
+func (m *optModel) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
 	for i := range m.blocks {
 		y := &m.blocks[i]
 		m.Enter(m.From + i)
@@ -127,25 +168,25 @@ func (m *opt) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) e
 }
 
 // before is what a block reads: the residual stream, normalised in models that normalise before.
-func (m *opt) before(n *layers.LayerNorm, x *layers.Tensor) *layers.Tensor {
-	if !m.cfg.DoLayerNormBefore {
+func (m *optModel) before(n *layers.LayerNorm, x *layers.Tensor) *layers.Tensor {
+	if !m.own.NormBefore {
 		return x
 	}
 	return n.Forward(x)
 }
 
 // after normalises the residual stream after a block in models that normalise after.
-func (m *opt) after(n *layers.LayerNorm, x *layers.Tensor) {
-	if !m.cfg.DoLayerNormBefore {
+func (m *optModel) after(n *layers.LayerNorm, x *layers.Tensor) {
+	if !m.own.NormBefore {
 		n.InPlace(x)
 	}
 }
 
-func (m *opt) logits(dst []float32, x *layers.Tensor) error {
+func (m *optModel) logits(dst []float32, x *layers.Tensor) error {
 	return m.head.Forward(dst, m.final(x))
 }
 
-func (m *opt) final(x *layers.Tensor) *layers.Tensor {
+func (m *optModel) final(x *layers.Tensor) *layers.Tensor {
 	if m.finalNorm != nil {
 		x = m.finalNorm.Forward(x)
 	}

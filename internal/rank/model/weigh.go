@@ -8,7 +8,7 @@ import (
 
 // ReadBytes is how many bytes Load reads of src for a rank's shard of a stage: the last number that
 // its Progress is called with.
-func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (int64, error) {
+func ReadBytes(c *Config, src layers.Source, g layers.Group, s Stage) (int64, error) {
 	read, _, err := weigh(c, src, g, s)
 	return read, err
 }
@@ -17,7 +17,7 @@ func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage)
 // size tensor parallel ranks, if its tensors are of a 16-bit type. Embeddings are looked up, and
 // count nothing. The output head counts with the last layer, and a third: of a prompt it is
 // computed for the last row only.
-func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
+func StepBytes(c *Config, size int) ([]int64, error) {
 	bytes := make([]int64, c.Layers)
 	for i := range bytes {
 		read, head, err := weigh(c, shapes{}, layers.Group{Size: size}, Stage{i, i + 1})
@@ -31,9 +31,9 @@ func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
 
 // weigh counts the bytes of the checkpoint that a rank's shard of a stage reads, and those of them
 // that are the output head's.
-func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
+func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
 	err error) {
-	m, err := build(c, g, s, layers.Weigh(g, src, compute.BFloat16))
+	m, err := build(c, g, s, layers.Weigh(g, src, compute.BFloat16, 0))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -139,7 +139,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

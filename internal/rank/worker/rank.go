@@ -35,7 +35,7 @@ type rank struct {
 	// init is the configuration that it was loaded with.
 	init   queue.Init
 	device *layers.Device
-	config *checkpoint.Config
+	config *model.Config
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
 	group  layers.Group
@@ -124,7 +124,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := checkpoint.ReadConfig(raw)
+	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (r *rank) leave() {
 }
 
 // stageOf returns the layers that the rank has a share of.
-func stageOf(init queue.Init, cfg *checkpoint.Config) model.Stage {
+func stageOf(init queue.Init, cfg *model.Config) model.Stage {
 	from, to := init.Stages.Range(init.Layout.Place(init.Rank).PP, cfg.Layers)
 	return model.Stage{From: from, To: to}
 }

@@ -21,6 +21,8 @@ type Args struct {
 	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
 	// (sliding-window attention).
 	Window int
+	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
+	Cap float32
 }
 
 const (

@@ -90,6 +90,9 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 		from := j.from(pos)
 		begin := from / tile * tile
 		row := s.scores[i*stride+begin-t0*tile : i*stride+pos+1-t0*tile]
+		if limit := j.args.Cap; limit > 0 {
+			j.a.ops.TanhCap(row, limit)
+		}
 		for k := range row[:from-begin] {
 			row[k] = negInf
 		}

@@ -86,12 +86,12 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 		}
 		for _, name := range slices.Sorted(maps.Keys(tensors)) {
 			if prev, ok := c.tensors[name]; ok {
-				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, short(name),
+				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, Short(name),
 					shards[prev.file], shard)
 			}
 			if listed, ok := index[name]; ok && listed != shard {
 				return fmt.Errorf("%w: tensor %s is in %s, but %s says it is in %s", ErrMalformed,
-					short(name), shard, indexFile, listed)
+					Short(name), shard, indexFile, listed)
 			}
 			c.tensors[name] = &record{Tensor: tensors[name], file: len(b.maps) - 1}
 		}
@@ -99,7 +99,7 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 	for _, name := range slices.Sorted(maps.Keys(index)) {
 		if c.tensors[name] == nil {
 			return fmt.Errorf("%w: %s puts tensor %s in %s, which lacks it", ErrMalformed,
-				indexFile, short(name), index[name])
+				indexFile, Short(name), index[name])
 		}
 	}
 	return nil

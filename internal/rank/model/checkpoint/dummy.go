@@ -64,12 +64,12 @@ func layDummy(specs []Spec, dtype DType) (offsets []int64, total int64, err erro
 	seen := make(map[string]bool, len(specs))
 	for _, s := range specs {
 		if seen[s.Name] {
-			return nil, 0, fmt.Errorf("tensor %s occurs twice", short(s.Name))
+			return nil, 0, fmt.Errorf("tensor %s occurs twice", Short(s.Name))
 		}
 		seen[s.Name] = true
 		size, err := byteSize(s.Shape, dtype)
 		if err != nil {
-			return nil, 0, fmt.Errorf("tensor %s: %w", short(s.Name), err)
+			return nil, 0, fmt.Errorf("tensor %s: %w", Short(s.Name), err)
 		}
 		if size > math.MaxInt64-page-total {
 			return nil, 0, errors.New("the total size overflows")

@@ -13,19 +13,20 @@ import (
 // for something that this engine does not do, such as a quantized checkpoint.
 var ErrUnsupported = errors.New("not supported")
 
-// maxDim bounds every count and width in config.json.
-const maxDim = 1 << 31
+// MaxDim bounds every count and width in config.json.
+const MaxDim = 1 << 31
 
-// fields reads a JSON object field by field and keeps the first error. Keys are matched exactly, as
+// Fields reads a JSON object field by field and keeps the first error. Keys are matched exactly, as
 // Python does; encoding/json would match them without regard to case.
-type fields struct {
+type Fields struct {
 	where string // prefix of the field names in messages, such as "rope_scaling."
 	raw   map[string]json.RawMessage
 	err   error
 }
 
-func readFields(raw []byte) (*fields, error) {
-	f := &fields{}
+// ReadFields reads the object.
+func ReadFields(raw []byte) (*Fields, error) {
+	f := &Fields{}
 	if err := json.Unmarshal(raw, &f.raw); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
@@ -35,101 +36,102 @@ func readFields(raw []byte) (*fields, error) {
 	return f, nil
 }
 
-func (f *fields) fail(kind error, key, format string, args ...any) {
+// Fail keeps an error about a key, of a kind: ErrMalformed or ErrUnsupported.
+func (f *Fields) Fail(kind error, key, format string, args ...any) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s%s %s", kind, f.where, key, fmt.Sprintf(format, args...))
 	}
 }
 
-// has reports whether the key is there, even as null.
-func (f *fields) has(key string) bool {
+// Has reports whether the key is there, even as null.
+func (f *Fields) Has(key string) bool {
 	_, ok := f.raw[key]
 	return ok
 }
 
-// set reports whether the key is there with a value other than null.
-func (f *fields) set(key string) bool {
+// Set reports whether the key is there with a value other than null.
+func (f *Fields) Set(key string) bool {
 	v, ok := f.raw[key]
 	return ok && !bytes.Equal(v, []byte("null"))
 }
 
 // decode reads the value of a key that is set.
-func (f *fields) decode(key string, into any, want string) {
+func (f *Fields) decode(key string, into any, want string) {
 	if err := json.Unmarshal(f.raw[key], into); err != nil {
-		f.fail(ErrMalformed, key, "is %s where %s is expected", excerpt(f.raw[key]), want)
+		f.Fail(ErrMalformed, key, "is %s where %s is expected", excerpt(f.raw[key]), want)
 	}
 }
 
-// integer reads a whole number between low and high. An absent key gives def; null is an error,
+// Integer reads a whole number between low and high. An absent key gives def; null is an error,
 // because no default stands for it.
-func (f *fields) integer(key string, def, low, high int) int {
-	if !f.has(key) {
+func (f *Fields) Integer(key string, def, low, high int) int {
+	if !f.Has(key) {
 		return def
 	}
 	v, ok := wholeNumber(f.raw[key])
 	if !ok {
-		f.fail(ErrMalformed, key, "is %s where a whole number is expected", excerpt(f.raw[key]))
+		f.Fail(ErrMalformed, key, "is %s where a whole number is expected", excerpt(f.raw[key]))
 		return def
 	}
 	if v < int64(low) || v > int64(high) {
-		f.fail(ErrMalformed, key, "is %d, outside %d to %d", v, low, high)
+		f.Fail(ErrMalformed, key, "is %d, outside %d to %d", v, low, high)
 		return def
 	}
 	return int(v)
 }
 
-// nullable is integer with null meaning the same as an absent key.
-func (f *fields) nullable(key string, def, low, high int) int {
-	if !f.set(key) {
+// Nullable is Integer with null meaning the same as an absent key.
+func (f *Fields) Nullable(key string, def, low, high int) int {
+	if !f.Set(key) {
 		return def
 	}
-	return f.integer(key, def, low, high)
+	return f.Integer(key, def, low, high)
 }
 
-// number reads a finite number above low; absent and null give def.
-func (f *fields) number(key string, def, low float64) float64 {
-	if !f.set(key) {
+// Number reads a finite number above low; absent and null give def.
+func (f *Fields) Number(key string, def, low float64) float64 {
+	if !f.Set(key) {
 		return def
 	}
 	var v float64
 	f.decode(key, &v, "a number")
 	if f.err == nil && !(v > low) {
-		f.fail(ErrMalformed, key, "is %v, which is not above %v", v, low)
+		f.Fail(ErrMalformed, key, "is %v, which is not above %v", v, low)
 	}
 	return v
 }
 
-// flag reads a boolean; absent and null give def.
-func (f *fields) flag(key string, def bool) bool {
-	if f.set(key) {
+// Flag reads a boolean; absent and null give def.
+func (f *Fields) Flag(key string, def bool) bool {
+	if f.Set(key) {
 		f.decode(key, &def, "true or false")
 	}
 	return def
 }
 
-// text reads a string; absent and null give def.
-func (f *fields) text(key, def string) string {
-	if f.set(key) {
+// Text reads a string; absent and null give def.
+func (f *Fields) Text(key, def string) string {
+	if f.Set(key) {
 		f.decode(key, &def, "a string")
 	}
 	return def
 }
 
-// texts reads a list of strings; absent and null give none.
-func (f *fields) texts(key string) []string {
+// Texts reads a list of strings; absent and null give none.
+func (f *Fields) Texts(key string) []string {
 	var v []string
-	if f.set(key) {
+	if f.Set(key) {
 		f.decode(key, &v, "a list of strings")
 	}
 	return v
 }
 
-// ids reads token ids: a number, a list of numbers, or null for none. An absent key gives def.
-func (f *fields) ids(key string, def []int) []int {
-	if !f.has(key) {
+// IDs reads token ids: a number, a list of numbers, or null for none. An absent key gives def.
+func (f *Fields) IDs(key string, def []int) []int {
+	if !f.Has(key) {
 		return def
 	}
-	if !f.set(key) {
+	if !f.Set(key) {
 		return nil
 	}
 	var list []json.RawMessage
@@ -141,8 +143,8 @@ func (f *fields) ids(key string, def []int) []int {
 	var ids []int
 	for _, raw := range list {
 		v, ok := wholeNumber(raw)
-		if !ok || v < 0 || v >= maxDim {
-			f.fail(ErrMalformed, key, "is %s where a token id or a list of them is expected",
+		if !ok || v < 0 || v >= MaxDim {
+			f.Fail(ErrMalformed, key, "is %s where a token id or a list of them is expected",
 				excerpt(f.raw[key]))
 			return nil
 		}
@@ -151,21 +153,21 @@ func (f *fields) ids(key string, def []int) []int {
 	return ids
 }
 
-// id reads one token id; null and a negative number, which old configurations have, mean none and
+// ID reads one token id; null and a negative number, which old configurations have, mean none and
 // give -1.
-func (f *fields) id(key string, def int) int {
-	if !f.has(key) {
+func (f *Fields) ID(key string, def int) int {
+	if !f.Has(key) {
 		return def
 	}
-	return max(-1, f.nullable(key, -1, -maxDim, maxDim-1))
+	return max(-1, f.Nullable(key, -1, -MaxDim, MaxDim-1))
 }
 
-// object reads a nested object; absent and null give nil.
-func (f *fields) object(key string) *fields {
-	if !f.set(key) {
+// Object reads a nested object; absent and null give nil.
+func (f *Fields) Object(key string) *Fields {
+	if !f.Set(key) {
 		return nil
 	}
-	inner := &fields{where: f.where + key + "."}
+	inner := &Fields{where: f.where + key + "."}
 	f.decode(key, &inner.raw, "an object")
 	if f.err != nil {
 		return nil
@@ -185,6 +187,22 @@ func wholeNumber(raw []byte) (int64, bool) {
 	// null leaves v untouched.
 	return int64(v), string(raw) != "null"
 }
+
+// Err is the first error.
+func (f *Fields) Err() error { return f.err }
+
+// Adopt keeps the error of a nested object.
+func (f *Fields) Adopt(inner *Fields) {
+	if f.err == nil {
+		f.err = inner.err
+	}
+}
+
+// Len is the number of keys.
+func (f *Fields) Len() int { return len(f.raw) }
+
+// Excerpt is the beginning of a key's value, for a message.
+func (f *Fields) Excerpt(key string) string { return excerpt(f.raw[key]) }
 
 // excerpt shortens a JSON value for a message.
 func excerpt(raw []byte) string {

@@ -68,7 +68,7 @@ func (d *directory) Location() string { return d.path }
 // refused.
 func (d *directory) open(name string) (*os.File, int64, error) {
 	if !plainName(name) {
-		return nil, 0, fmt.Errorf("file name %s is not a plain name", short(name))
+		return nil, 0, fmt.Errorf("file name %s is not a plain name", Short(name))
 	}
 	return openRegular(filepath.Join(d.path, name))
 }

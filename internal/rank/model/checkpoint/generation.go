@@ -20,14 +20,14 @@ type GenerationConfig struct {
 // ReadGenerationConfig reads generation_config.json. A value outside its range is an error that
 // names the field and wraps [ErrMalformed]; fields that this engine has no use for are ignored.
 func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
-	f, err := readFields(raw)
+	f, err := ReadFields(raw)
 	if err != nil {
 		return nil, fmt.Errorf("generation_config.json: %w", err)
 	}
 	g := &GenerationConfig{
-		BOS: f.ids("bos_token_id", nil),
-		EOS: f.ids("eos_token_id", nil),
-		PAD: f.id("pad_token_id", -1),
+		BOS: f.IDs("bos_token_id", nil),
+		EOS: f.IDs("eos_token_id", nil),
+		PAD: f.ID("pad_token_id", -1),
 		Settings: sample.Settings{
 			Temperature:       f.within("temperature", 0, 1e6),
 			TopP:              f.within("top_p", 0, 1),
@@ -38,8 +38,8 @@ func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
 		},
 		MinNewTokens: f.count("min_new_tokens", 0),
 	}
-	if f.set("do_sample") {
-		sample := f.flag("do_sample", false)
+	if f.Set("do_sample") {
+		sample := f.Flag("do_sample", false)
 		g.DoSample = &sample
 	}
 	if f.err != nil {
@@ -49,23 +49,23 @@ func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
 }
 
 // within reads an optional number between low and high.
-func (f *fields) within(key string, low, high float64) *float64 {
-	if !f.set(key) {
+func (f *Fields) within(key string, low, high float64) *float64 {
+	if !f.Set(key) {
 		return nil
 	}
 	var v float64
 	f.decode(key, &v, "a number")
 	if v < low || v > high {
-		f.fail(ErrMalformed, key, "is %v, outside %v to %v", v, low, high)
+		f.Fail(ErrMalformed, key, "is %v, outside %v to %v", v, low, high)
 	}
 	return &v
 }
 
 // count reads an optional whole number that is low or more.
-func (f *fields) count(key string, low int) *int {
-	if !f.set(key) {
+func (f *Fields) count(key string, low int) *int {
+	if !f.Set(key) {
 		return nil
 	}
-	v := f.integer(key, 0, low, maxDim)
+	v := f.Integer(key, 0, low, MaxDim)
 	return &v
 }

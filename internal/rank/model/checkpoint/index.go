@@ -89,17 +89,17 @@ func readWeightMap(r *jsonx.Reader) (map[string]string, error) {
 	err := r.Object(func(name string) error {
 		shard, err := r.Text()
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", short(name), err)
+			return fmt.Errorf("tensor %s: %w", Short(name), err)
 		}
 		if _, ok := index[name]; ok {
-			return fmt.Errorf("tensor %s occurs twice", short(name))
+			return fmt.Errorf("tensor %s occurs twice", Short(name))
 		}
 		if !plainName(shard) {
-			return fmt.Errorf("tensor %s: shard name %s is not a plain file name", short(name),
-				short(shard))
+			return fmt.Errorf("tensor %s: shard name %s is not a plain file name", Short(name),
+				Short(shard))
 		}
 		if !strings.HasSuffix(shard, weightSuffix) {
-			return fmt.Errorf("tensor %s: shard %s is not a %s file", short(name), short(shard),
+			return fmt.Errorf("tensor %s: shard %s is not a %s file", Short(name), Short(shard),
 				weightSuffix)
 		}
 		index[name] = shard

@@ -187,24 +187,24 @@ func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 		t := &e.tensor
 		if e.end < e.begin || e.end > int64(len(body)) {
 			return nil, fmt.Errorf("tensor %s: bytes %d to %d are outside the %d bytes of data",
-				short(t.Name), e.begin, e.end, len(body))
+				Short(t.Name), e.begin, e.end, len(body))
 		}
 		if e.begin < at {
-			return nil, fmt.Errorf("tensor %s: byte %d is already another tensor's", short(t.Name),
+			return nil, fmt.Errorf("tensor %s: byte %d is already another tensor's", Short(t.Name),
 				e.begin)
 		}
 		if e.begin > at {
 			return nil, fmt.Errorf("tensor %s: bytes %d to %d before it belong to no tensor",
-				short(t.Name), at, e.begin)
+				Short(t.Name), at, e.begin)
 		}
 		at = e.end
 		want, err := byteSize(t.Shape, t.DType)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", short(t.Name), err)
+			return nil, fmt.Errorf("tensor %s: %w", Short(t.Name), err)
 		}
 		if want != e.end-e.begin {
 			return nil, fmt.Errorf("tensor %s: %d bytes for %v of %v, which needs %d",
-				short(t.Name), e.end-e.begin, t.Shape, t.DType, want)
+				Short(t.Name), e.end-e.begin, t.Shape, t.DType, want)
 		}
 		t.Data = body[e.begin:e.end:e.end]
 		tensors[t.Name] = *t
@@ -242,7 +242,7 @@ func parseHeader(header []byte) ([]entry, error) {
 	err := jsonx.Read(header, headerLimits, func(r *jsonx.Reader) error {
 		return r.Object(func(name string) error {
 			if seen[name] {
-				return fmt.Errorf("tensor %s occurs twice", short(name))
+				return fmt.Errorf("tensor %s occurs twice", Short(name))
 			}
 			seen[name] = true
 			if name == "__metadata__" {
@@ -253,7 +253,7 @@ func parseHeader(header []byte) ([]entry, error) {
 			}
 			e, err := readEntry(r)
 			if err != nil {
-				return fmt.Errorf("tensor %s: %w", short(name), err)
+				return fmt.Errorf("tensor %s: %w", Short(name), err)
 			}
 			e.tensor.Name = name
 			entries = append(entries, e)
@@ -268,11 +268,11 @@ func readMetadata(r *jsonx.Reader) error {
 	seen := map[string]bool{}
 	return r.Object(func(key string) error {
 		if seen[key] {
-			return fmt.Errorf("key %s occurs twice", short(key))
+			return fmt.Errorf("key %s occurs twice", Short(key))
 		}
 		seen[key] = true
 		if _, err := r.Text(); err != nil {
-			return fmt.Errorf("key %s: %w", short(key), err)
+			return fmt.Errorf("key %s: %w", Short(key), err)
 		}
 		return nil
 	})
@@ -291,7 +291,7 @@ func readEntry(r *jsonx.Reader) (entry, error) {
 		case "data_offsets":
 			seen = &hasOffsets
 		default:
-			return fmt.Errorf("unknown key %s", short(key))
+			return fmt.Errorf("unknown key %s", Short(key))
 		}
 		if *seen {
 			return fmt.Errorf("key %q occurs twice", key)
@@ -326,7 +326,7 @@ func readDType(r *jsonx.Reader) (DType, error) {
 	}
 	d, ok := parseDType(name)
 	if !ok {
-		return Invalid, fmt.Errorf("unknown type %s", short(name))
+		return Invalid, fmt.Errorf("unknown type %s", Short(name))
 	}
 	return d, nil
 }
@@ -364,8 +364,8 @@ func readOffsets(r *jsonx.Reader) (begin, end int64, err error) {
 	return at[0], at[1], nil
 }
 
-// short quotes a name from a file for a message, cut so that a hostile name cannot fill a log.
-func short(name string) string {
+// Short quotes a name from a file for a message, cut so that a hostile name cannot fill a log.
+func Short(name string) string {
 	const most = 120
 	if len(name) <= most {
 		return fmt.Sprintf("%q", name)

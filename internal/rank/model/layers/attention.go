@@ -14,6 +14,7 @@ type Attention struct {
 	args         attention.Args
 	rotary       *Rotary
 	qNorm, kNorm []float32
+	whole        *wholeNorms // nil for none
 	eps          float32
 }
 
@@ -24,20 +25,42 @@ type AttentionOptions struct {
 	// Rotary turns queries and keys; nil for models that have positions another way.
 	Rotary *Rotary
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
-	// is turned, with Eps: modules q_norm and k_norm. It needs Rotary.
-	HeadNorms bool
-	Eps       float32
+	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
+	HeadNorms, Shifted bool
+	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
+	// q_norm and k_norm.
+	WholeNorms bool
+	Eps        float32
+	// Scale multiplies the scores; 0 is 1/√dimension. Cap, if positive, caps them (see
+	// attention.Args).
+	Scale, Cap float32
 }
 
 // Attention makes the attention under prefix; layer is its place in the cache.
 func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptions) *Attention {
 	own := l.local(h)
+	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
 		args: attention.Args{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim, Window: opt.Window,
+			Cap:   opt.Cap,
 			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}
+	if opt.Scale != 0 {
+		y.args.Scale = opt.Scale
+	}
 	if opt.HeadNorms {
 		y.qNorm = l.vector(prefix+"q_norm.weight", h.Dim, 0, h.Dim)
 		y.kNorm = l.vector(prefix+"k_norm.weight", h.Dim, 0, h.Dim)
+	}
+	if opt.WholeNorms {
+		q, k := l.columnPart("", h.Query*h.Dim, 0), l.kvPart("", h, 0)
+		y.whole = &wholeNorms{query: h.Query * h.Dim, key: h.KV * h.Dim,
+			copies: own.KV * l.group.Size / h.KV,
+			qNorm:  l.vector(prefix+"q_norm.weight", q.rows, q.rowLo, q.rowHi),
+			kNorm:  l.vector(prefix+"k_norm.weight", k.rows, k.rowLo, k.rowHi)}
+	}
+	if opt.Shifted {
+		shift(y.qNorm)
+		shift(y.kNorm)
 	}
 	return y
 }
@@ -50,8 +73,17 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tenso
 	rows, ld := qkv.rows, qkv.width
 	keys := a.Heads * a.HeadDim
 	values := keys + a.KVHeads*a.HeadDim
-	if y.rotary != nil {
-		cosSin, turned := y.rotary.angles.data, y.rotary.angles.width
+	if y.whole != nil {
+		if err := y.normalise(qkv, keys, values); err != nil {
+			return nil, err
+		}
+	}
+	if y.rotary != nil || y.qNorm != nil {
+		var cosSin []float32
+		turned := 0
+		if y.rotary != nil {
+			cosSin, turned = y.rotary.angles.data, y.rotary.angles.width
+		}
 		y.dev.Heads(qkv.data, ld, rows, a.Heads, a.HeadDim, y.qNorm, y.eps, cosSin, turned)
 		y.dev.Heads(qkv.data[keys:], ld, rows, a.KVHeads, a.HeadDim, y.kNorm, y.eps, cosSin, turned)
 	}

@@ -55,15 +55,93 @@ type ColumnLinear struct {
 	result *Tensor
 }
 
-// QKV makes the projections to queries, keys and values of the attention under prefix: modules
-// q_proj, k_proj and v_proj of in input features.
-func (l *Loader) QKV(prefix string, h Heads, in int, bias bool) *ColumnLinear {
-	return l.column(&l.qkv, bias, l.columnPart(prefix+"q_proj", h.Query*h.Dim, in),
-		l.kvPart(prefix+"k_proj", h, in), l.kvPart(prefix+"v_proj", h, in))
+// QKVOptions are the points in which projections to queries, keys and values differ.
+type QKVOptions struct {
+	Bias bool
+	// Fused is the module in which queries, keys and values stand one after the other; "" is
+	// q_proj, k_proj and v_proj. PerHead says that they do so head by head.
+	Fused   string
+	PerHead bool
+	// Interleaved is how many dimensions of each query and key head are turned in pairs of
+	// neighbours. They are reordered when they are read, the first of each pair before the second
+	// ones: so every head is turned in halves, and what a query finds is the same.
+	Interleaved int
+}
+
+// QKV makes the projections to queries, keys and values of the attention under prefix, of in input
+// features.
+func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLinear {
+	q, k, v := l.columnPart(prefix+"q_proj", h.Query*h.Dim, in),
+		l.kvPart(prefix+"k_proj", h, in), l.kvPart(prefix+"v_proj", h, in)
+	parts := []part{q, k, v}
+	switch total := (h.Query + 2*h.KV) * h.Dim; {
+	case opt.PerHead:
+		parts = perHead(prefix+opt.Fused, h.Dim, total, q, k, v)
+	case opt.Fused != "":
+		parts = []part{q.within(prefix+opt.Fused, 0, total),
+			k.within(prefix+opt.Fused, q.rows, total),
+			v.within(prefix+opt.Fused, q.rows+k.rows, total)}
+	}
+	if opt.Interleaved > 0 {
+		var turned []part
+		for _, p := range parts[:2] {
+			turned = append(turned, p.deinterleaved(h.Dim, opt.Interleaved)...)
+		}
+		parts = append(turned, parts[2])
+	}
+	return l.column(&l.qkv, opt.Bias, parts...)
+}
+
+// perHead are the rows of a module in which each head's query, key and value follow each other:
+// those that the rank has of q, then of k, then of v.
+func perHead(module string, dim, total int, parts ...part) (list []part) {
+	for i, p := range parts {
+		for row := p.rowLo; row < p.rowHi; row += dim {
+			one := p
+			one.module, one.rows = module, total
+			one.rowLo = row*len(parts) + i*dim
+			one.rowHi = one.rowLo + dim
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// within is the same rows of a part in another module of total rows, where they begin at from.
+func (p part) within(module string, from, total int) part {
+	p.module, p.rows = module, total
+	p.rowLo, p.rowHi = p.rowLo+from, p.rowHi+from
+	return p
+}
+
+// deinterleaved is the part's rows, of heads of dim, with the even ones of the first turned rows of
+// each head before the odd ones.
+func (p part) deinterleaved(dim, turned int) (list []part) {
+	row := func(lo, hi int) {
+		one := p
+		one.rowLo, one.rowHi = lo, hi
+		list = append(list, one)
+	}
+	for head := p.rowLo; head < p.rowHi; head += dim {
+		for first := range 2 {
+			for i := first; i < turned; i += 2 {
+				row(head+i, head+i+1)
+			}
+		}
+		if turned < dim {
+			row(head+turned, head+dim)
+		}
+	}
+	return list
 }
 
 func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear {
 	y := &ColumnLinear{rank: l.rank, weight: l.weight(1, parts...), result: result}
+	width := 0
+	for _, p := range parts {
+		width += p.rowHi - p.rowLo
+	}
+	l.widen(result, width)
 	if bias {
 		y.bias = l.bias(parts...)
 	}
@@ -85,11 +163,14 @@ type RowLinear struct {
 	*rank
 	weight weight
 	bias   []float32 // nil for none
+	// multiplier is what the sum is multiplied by before it is added; 0 is 1.
+	multiplier float32
 }
 
 // Row makes the layer of a module of out by in features.
 func (l *Loader) Row(module string, out, in int, bias bool) *RowLinear {
 	p := l.rowPart(module, out, in)
+	l.widen(&l.rank.sum, out)
 	y := &RowLinear{rank: l.rank, weight: l.weight(Chunks/l.group.Size, p)}
 	if bias {
 		y.bias = l.bias(p)
@@ -97,20 +178,38 @@ func (l *Loader) Row(module string, out, in int, bias bool) *RowLinear {
 	return y
 }
 
+// Scaled has the layer multiply its sums by a number before they are added.
+func (y *RowLinear) Scaled(by float32) *RowLinear {
+	y.multiplier = by
+	return y
+}
+
 // Add adds the product of x, which is [rows][input features of this rank], to residual.
 func (y *RowLinear) Add(residual, x *Tensor) error {
-	if y.group.Size == 1 && y.bias == nil {
+	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 {
 		y.weight.mulAdd(y.dev, residual.data, x.data, x.rows)
 		return nil
 	}
+	sum, err := y.Forward(x)
+	if err != nil {
+		return err
+	}
+	y.dev.Add(residual.data, sum.data, sum.rows, sum.width)
+	return nil
+}
+
+// Forward returns the product of x.
+func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
 	y.sum.Resize(x.rows, y.weight.out())
 	y.weight.mul(y.dev, y.sum.data, x.data, x.rows, nil)
 	if err := y.allReduce(&y.sum); err != nil {
-		return err
+		return nil, err
 	}
 	if y.bias != nil {
 		y.dev.AddBias(y.sum.data, y.bias, x.rows)
 	}
-	y.dev.Add(residual.data, y.sum.data, x.rows, y.sum.width)
-	return nil
+	if y.multiplier != 0 {
+		y.dev.Scale(y.sum.data, y.multiplier, x.rows, y.sum.width)
+	}
+	return &y.sum, nil
 }

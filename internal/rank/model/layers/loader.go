@@ -76,8 +76,10 @@ func (e *NotFinite) Unwrap() error { return e.Err }
 
 // Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
 // alone, to count their bytes, and those of the layers on a device that runs models in dtype.
-func Weigh(g Group, src Source, dtype compute.DType) *Loader {
-	return &Loader{rank: &rank{group: g}, src: src, scale: &scale{dtype: dtype}}
+// Sequences have so many positions at most.
+func Weigh(g Group, src Source, dtype compute.DType, positions int) *Loader {
+	return &Loader{rank: &rank{group: g}, src: src,
+		scale: &scale{dtype: dtype, positions: positions, widths: map[*Tensor]int{}}}
 }
 
 // Footprint is the memory that layers take, in bytes.
@@ -88,12 +90,30 @@ type Footprint struct {
 	Tables int64
 	// Tensors are the largest of the source's tensors that are held at a time.
 	Tensors int64
+	// Width is how many float32 the layers compute in for each row of a step.
+	Width int64
 }
 
 // scale is what layers are weighed with.
 type scale struct {
-	dtype compute.DType
+	dtype     compute.DType
+	positions int
 	Footprint
+	// widths are the largest of the tensors that layers share, given the widest input of a product,
+	// which is copied for it.
+	widths map[*Tensor]int
+	given  int
+}
+
+// widen takes note that a layer makes a shared tensor so wide; nil stands for memory of its own.
+func (l *Loader) widen(t *Tensor, width int) {
+	switch {
+	case l.scale == nil:
+	case t == nil:
+		l.scale.Width += int64(width)
+	default:
+		l.scale.widths[t] = max(l.scale.widths[t], width)
+	}
 }
 
 // add adds a matrix of the sources to what is weighed.
@@ -106,6 +126,7 @@ func (s *scale) add(chunks int, sources []gemm.Source) error {
 	s.Packed += (n + page - 1) / page * page
 	var held int64
 	for _, x := range sources {
+		s.given = max(s.given, x.ColHi-x.ColLo)
 		held += int64(x.Rows) * int64(x.Cols) * int64(x.Kind.Size())
 	}
 	s.Tensors = max(s.Tensors, held)
@@ -113,7 +134,14 @@ func (s *scale) add(chunks int, sources []gemm.Source) error {
 }
 
 // Footprint is what the layers take that were weighed.
-func (l *Loader) Footprint() Footprint { return l.scale.Footprint }
+func (l *Loader) Footprint() Footprint {
+	f := l.scale.Footprint
+	f.Width += int64(l.scale.given)
+	for _, width := range l.scale.widths {
+		f.Width += int64(width)
+	}
+	return f
+}
 
 // Bytes are those of the checkpoint that the layers were made of, without the tables in which
 // embeddings are looked up, and those of them that are the output head's.
@@ -225,12 +253,15 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 	}
 	sources := make([]gemm.Source, 0, len(parts))
 	var bytes int64
-	for _, p := range parts {
-		t, err := l.src.Tensor(p.module+".weight", p.rows, p.cols)
-		if l.fail(err) {
-			return weight{}
+	var t checkpoint.Tensor
+	for i, p := range parts {
+		if i == 0 || p.module != parts[i-1].module {
+			var err error
+			if t, err = l.src.Tensor(p.module+".weight", p.rows, p.cols); l.fail(err) {
+				return weight{}
+			}
+			defer l.src.Release(t)
 		}
-		defer l.src.Release(t)
 		kind, err := weightKind(t)
 		if l.fail(err) {
 			return weight{}
@@ -264,8 +295,20 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 // bias reads and stacks the biases of the parts.
 func (l *Loader) bias(parts ...part) []float32 {
 	var all []float32
-	for _, p := range parts {
-		all = append(all, l.vector(p.module+".bias", p.rows, p.rowLo, p.rowHi)...)
+	for i := 0; i < len(parts); {
+		// Parts of one module are read at once.
+		p, n := parts[i], 1
+		lo, hi := p.rowLo, p.rowHi
+		for ; i+n < len(parts) && parts[i+n].module == p.module; n++ {
+			lo, hi = min(lo, parts[i+n].rowLo), max(hi, parts[i+n].rowHi)
+		}
+		v := l.vector(p.module+".bias", p.rows, lo, hi)
+		for _, p := range parts[i : i+n] {
+			if v != nil {
+				all = append(all, v[p.rowLo-lo:p.rowHi-lo]...)
+			}
+		}
+		i += n
 	}
 	return all
 }

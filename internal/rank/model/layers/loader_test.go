@@ -48,16 +48,17 @@ func TestFirstErrorStays(t *testing.T) {
 		l := layers.NewLoader(d, layers.Group{Size: 1}, src, nil)
 		l.Embedding("embed", 50, hidden)
 		l.RMSNorm("rms", hidden, 1e-6)
-		l.LayerNorm("norm", hidden, 1e-5, true)
-		l.QKV("attn.", heads, hidden, true)
+		l.LayerNorm("norm", hidden, 1e-5, layers.WeightAndBias)
+		l.QKV("attn.", heads, hidden, layers.QKVOptions{Bias: true})
 		l.Attention("attn.", 0, heads, layers.AttentionOptions{HeadNorms: true,
-			Rotary: layers.NewRotary([]float32{1, 0.5}, 1, 100)})
+			Rotary: l.Rotary([]float32{1, 0.5}, 1, 100)})
 		l.Row("attn.out", hidden, hidden, true)
-		l.GatedMLP("gated.", hidden, inner, true)
+		l.GatedMLP("gated.", hidden, inner, layers.GatedMLPOptions{Activation: compute.SiLU,
+			Bias: true})
 		l.MLP("first", "second", hidden, inner, compute.ReLU, true)
 		l.Mixture("moe.", hidden, layers.MixtureOptions{Experts: 2, PerToken: 1, Inner: inner})
 		l.Linear("project", hidden, hidden)
-		l.Head("embed", 50, hidden)
+		l.Head("embed", 50, hidden, layers.HeadOptions{})
 		return l, l.Err()
 	}
 	whole := &lacking{Source: model.Dummy(1)}

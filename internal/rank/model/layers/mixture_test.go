@@ -47,7 +47,8 @@ func TestOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
 		experts := 1 + r.IntN(12)
-		y := &Mixture{experts: make([]expert, experts), perToken: 1 + r.IntN(experts)}
+		y := &Mixture{rank: &rank{}, experts: make([]expert, experts),
+			opt: MixtureOptions{PerToken: 1 + r.IntN(experts)}}
 		rows := 1 + r.IntN(30)
 		type choice struct {
 			expert, row int
@@ -55,10 +56,10 @@ func TestOrder(t *testing.T) {
 		}
 		var want []choice
 		for row := range rows {
-			for _, e := range r.Perm(experts)[:y.perToken] {
+			for _, e := range r.Perm(experts)[:y.opt.PerToken] {
 				w := r.Float32()
-				y.chosen = append(y.chosen, int32(e))
-				y.weights = append(y.weights, w)
+				y.mixing.chosen = append(y.mixing.chosen, int32(e))
+				y.mixing.weights = append(y.mixing.weights, w)
 				want = append(want, choice{e, row, w})
 			}
 		}
@@ -66,13 +67,13 @@ func TestOrder(t *testing.T) {
 		y.order(rows)
 		var got []choice
 		for e := range experts {
-			for i := y.first[e]; i < y.first[e+1]; i++ {
-				got = append(got, choice{e, int(y.rowsOf[i]), y.weightOf[i]})
+			for i := y.mixing.first[e]; i < y.mixing.first[e+1]; i++ {
+				got = append(got, choice{e, int(y.mixing.rowsOf[i]), y.mixing.weightOf[i]})
 			}
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%d rows to %d of %d experts: %v, not %v",
-				rows, y.perToken, experts, got, want)
+				rows, y.opt.PerToken, experts, got, want)
 		}
 	}
 }

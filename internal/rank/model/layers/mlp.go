@@ -2,31 +2,58 @@ package layers
 
 import "github.com/eagleray/eagleray/internal/compute"
 
-// GatedMLP is down(silu(gate(x))·up(x)). Its inner features are divided among the ranks.
+// GatedMLP is down(a(gate(x))·up(x)), a being an activation. Its inner features are divided among
+// the ranks.
 type GatedMLP struct {
 	*rank
-	gateUp *ColumnLinear
-	down   *RowLinear
+	activation compute.Activation
+	gateUp     *ColumnLinear
+	down       *RowLinear
+}
+
+// GatedMLPOptions are the points in which gated blocks differ.
+type GatedMLPOptions struct {
+	// Activation is SiLU or GELUTanh.
+	Activation compute.Activation
+	Bias       bool
+	// Fused is the module in which gate and up stand one after the other; "" is gate_proj and
+	// up_proj.
+	Fused string
+	// Multiplier is what the output is multiplied by; 0 is 1.
+	Multiplier float32
 }
 
 // GatedMLP makes the block under prefix, modules gate_proj, up_proj and down_proj, of hidden outer
 // and inner inner features.
-func (l *Loader) GatedMLP(prefix string, hidden, inner int, bias bool) *GatedMLP {
-	return &GatedMLP{rank: l.rank,
-		gateUp: l.column(&l.inner, bias, l.columnPart(prefix+"gate_proj", inner, hidden),
-			l.columnPart(prefix+"up_proj", inner, hidden)),
-		down: l.Row(prefix+"down_proj", hidden, inner, bias)}
+func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions) *GatedMLP {
+	l.widen(&l.gated, inner/l.group.Size)
+	gate, up := l.columnPart(prefix+"gate_proj", inner, hidden),
+		l.columnPart(prefix+"up_proj", inner, hidden)
+	if opt.Fused != "" {
+		gate, up = gate.within(prefix+opt.Fused, 0, 2*inner), up.within(prefix+opt.Fused, inner,
+			2*inner)
+	}
+	y := &GatedMLP{rank: l.rank, activation: opt.Activation,
+		gateUp: l.column(&l.inner, opt.Bias, gate, up),
+		down:   l.Row(prefix+"down_proj", hidden, inner, opt.Bias)}
+	y.down.multiplier = opt.Multiplier
+	return y
+}
+
+// Forward returns the block's output for x.
+func (y *GatedMLP) Forward(x *Tensor) (*Tensor, error) {
+	return y.down.Forward(y.gate(y.activation, y.gateUp.Forward(x)))
 }
 
 // Add adds the block's output for x to the residual stream.
 func (y *GatedMLP) Add(residual, x *Tensor) error {
-	return y.down.Add(residual, y.gate(y.gateUp.Forward(x)))
+	return y.down.Add(residual, y.gate(y.activation, y.gateUp.Forward(x)))
 }
 
-// gate returns silu(gate)·up of rows in which gate and up lie side by side.
-func (r *rank) gate(both *Tensor) *Tensor {
+// gate returns a(gate)·up of rows in which gate and up lie side by side.
+func (r *rank) gate(a compute.Activation, both *Tensor) *Tensor {
 	r.gated.Resize(both.rows, both.width/2)
-	r.dev.SiluMul(r.gated.data, both.data, both.rows, r.gated.width)
+	r.dev.Gate(a, r.gated.data, both.data, both.rows, r.gated.width)
 	return &r.gated
 }
 
@@ -46,9 +73,14 @@ func (l *Loader) MLP(first, second string, hidden, inner int, a compute.Activati
 		second: l.Row(second, hidden, inner, bias)}
 }
 
+// Forward returns the block's output for x.
+func (y *MLP) Forward(x *Tensor) (*Tensor, error) { return y.second.Forward(y.middle(x)) }
+
 // Add adds the block's output for x to the residual stream.
-func (y *MLP) Add(residual, x *Tensor) error {
+func (y *MLP) Add(residual, x *Tensor) error { return y.second.Add(residual, y.middle(x)) }
+
+func (y *MLP) middle(x *Tensor) *Tensor {
 	inner := y.first.Forward(x)
 	y.dev.Activate(y.activation, inner.data, inner.rows, inner.width)
-	return y.second.Add(residual, inner)
+	return inner
 }

@@ -11,7 +11,23 @@ type RMSNorm struct {
 
 // RMSNorm makes the layer of a module of width features.
 func (l *Loader) RMSNorm(module string, width int, eps float32) *RMSNorm {
+	l.widen(&l.normed, width)
 	return &RMSNorm{rank: l.rank, weight: l.vector(module+".weight", width, 0, width), eps: eps}
+}
+
+// ShiftedRMSNorm is RMSNorm with weights that the checkpoint has without the 1 that is added to
+// each.
+func (l *Loader) ShiftedRMSNorm(module string, width int, eps float32) *RMSNorm {
+	y := l.RMSNorm(module, width, eps)
+	shift(y.weight)
+	return y
+}
+
+// shift adds 1 to each weight.
+func shift(weight []float32) {
+	for i := range weight {
+		weight[i]++
+	}
 }
 
 // Forward returns x normalised.
@@ -29,15 +45,27 @@ type LayerNorm struct {
 	eps          float32
 }
 
-// LayerNorm makes the layer of a module of width features. If it is not affine it has no weights.
-func (l *Loader) LayerNorm(module string, width int, eps float32, affine bool) *LayerNorm {
+// Affine says which weights a LayerNorm has.
+type Affine uint8
+
+// What a checkpoint has of a LayerNorm.
+const (
+	NotAffine Affine = iota
+	WeightOnly
+	WeightAndBias
+)
+
+// LayerNorm makes the layer of a module of width features.
+func (l *Loader) LayerNorm(module string, width int, eps float32, affine Affine) *LayerNorm {
+	l.widen(&l.normed, width)
 	y := &LayerNorm{rank: l.rank, eps: eps}
-	if !affine {
-		y.weight, y.bias = slices.Repeat([]float32{1}, width), make([]float32, width)
-		return y
+	y.weight, y.bias = slices.Repeat([]float32{1}, width), make([]float32, width)
+	if affine >= WeightOnly {
+		y.weight = l.vector(module+".weight", width, 0, width)
 	}
-	y.weight = l.vector(module+".weight", width, 0, width)
-	y.bias = l.vector(module+".bias", width, 0, width)
+	if affine == WeightAndBias {
+		y.bias = l.vector(module+".bias", width, 0, width)
+	}
 	return y
 }
 

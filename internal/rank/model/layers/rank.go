@@ -58,6 +58,7 @@ type rank struct {
 	given    Tensor // what this rank gives to those that divide rows with it
 	gathered Tensor // what it gets of them
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
+	mixing   mixing
 }
 
 // allReduce sums x over the ranks.

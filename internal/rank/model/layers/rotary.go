@@ -16,9 +16,13 @@ type Rotary struct {
 	angles      Tensor // of the rows of the step: cosines, then sines
 }
 
-// NewRotary returns a rotary embedding of 2·len(frequencies) dimensions whose cosines and sines are
+// Rotary makes a rotary embedding of 2·len(frequencies) dimensions whose cosines and sines are
 // multiplied by scale.
-func NewRotary(frequencies []float32, scale float64, maxPositions int) *Rotary {
+func (l *Loader) Rotary(frequencies []float32, scale float64, maxPositions int) *Rotary {
+	l.widen(nil, 2*len(frequencies))
+	if l.scale != nil {
+		l.scale.Vectors += rotaryBytes(2*len(frequencies), l.scale.positions)
+	}
 	return &Rotary{frequencies: frequencies, scale: scale,
 		pages: make([][]float32, (maxPositions+rotaryPage)/rotaryPage+1)}
 }
@@ -53,8 +57,8 @@ func (y *Rotary) row(pos int) []float32 {
 	return y.pages[n][i*w : (i+1)*w]
 }
 
-// RotaryBytes is the memory of the angles of all positions below a bound.
-func RotaryBytes(dim, positions int) int64 {
+// rotaryBytes is the memory of the angles of all positions below a bound.
+func rotaryBytes(dim, positions int) int64 {
 	pages := (int64(positions) + rotaryPage - 1) / rotaryPage
 	return pages * (rotaryPage*4*int64(dim) + 24)
 }

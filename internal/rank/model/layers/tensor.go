@@ -31,6 +31,14 @@ func (t *Tensor) Bytes() []byte {
 // Floats are the values, row after row, in the same memory.
 func (t *Tensor) Floats() []float32 { return t.data }
 
+// Multiply multiplies x by a factor.
+func (r *rank) Multiply(x *Tensor, factor float32) {
+	r.dev.Scale(x.data, factor, x.rows, x.width)
+}
+
+// AddTo adds x to sum.
+func (r *rank) AddTo(sum, x *Tensor) { r.dev.Add(sum.data, x.data, x.rows, x.width) }
+
 // Pick makes t the given rows of x, in that order.
 func (t *Tensor) Pick(x *Tensor, rows []int32) {
 	t.Resize(len(rows), x.width)

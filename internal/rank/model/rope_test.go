@@ -1,9 +1,11 @@
-package checkpoint
+package model
 
 import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // TestRopeFrequencies compares with the functions of transformers 5.23's modeling_rope_utils.py,
@@ -122,12 +124,12 @@ func TestRopeErrors(t *testing.T) {
 		config Config
 		want   error
 	}{
-		"no rope": {Config{HeadDim: 4, RopeTheta: 10000}, ErrUnsupported},
+		"no rope": {Config{HeadDim: 4, RopeTheta: 10000}, checkpoint.ErrUnsupported},
 		"odd":     {Config{HeadDim: 3, RopeTheta: 10000, Rope: Rope{Type: "default"}}, nil},
 		"underflow": {Config{HeadDim: 4, RopeTheta: 1e300, Rope: Rope{Type: "default"}},
-			ErrMalformed},
+			checkpoint.ErrMalformed},
 		"tiny scale": {Config{HeadDim: 4, RopeTheta: 10000, Rope: Rope{Type: "linear",
-			Factor: 1e-300}}, ErrMalformed},
+			Factor: 1e-300}}, checkpoint.ErrMalformed},
 	} {
 		inv, _, err := tt.config.RopeFrequencies()
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) {

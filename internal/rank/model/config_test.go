@@ -1,7 +1,6 @@
-package checkpoint
+package model
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 func readModelConfig(t *testing.T, model string) *Config {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(modelDir(model), "config.json"))
+	raw, err := os.ReadFile(filepath.Join("../../../testdata/models", model, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +31,14 @@ func TestModelConfigs(t *testing.T) {
 			Architecture: "Qwen3ForCausalLM", ModelType: "qwen3",
 			VocabSize: 2048, HiddenSize: 256, IntermediateSize: 768, Layers: 4, Heads: 8,
 			KVHeads: 4, HeadDim: 32, MaxPositions: 2048,
-			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 10000,
+			NormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 10000,
 			Rope:    Rope{Type: "default"},
 			Windows: make([]int, 4), DType: "bfloat16", BOS: 2045, PAD: -1, EOS: []int{2047}},
 		"llama-tiny": {Architectures: []string{"LlamaForCausalLM"},
 			Architecture: "LlamaForCausalLM", ModelType: "llama",
 			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 352, Layers: 4, Heads: 8,
 			KVHeads: 4, HeadDim: 16, MaxPositions: 512,
-			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 500000,
+			NormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 500000,
 			Rope: Rope{Type: "llama3", Factor: 8, OriginalMaxPositions: 64, LowFreqFactor: 1,
 				HighFreqFactor: 4},
 			Windows: make([]int, 4), DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
@@ -45,34 +46,32 @@ func TestModelConfigs(t *testing.T) {
 			ModelType: "opt",
 			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 512, Layers: 4, Heads: 8,
 			KVHeads: 8, HeadDim: 16, MaxPositions: 512,
-			LayerNormEps: 1e-5, Activation: "relu", TieEmbeddings: true, Windows: make([]int, 4),
+			NormEps: 1e-5, Activation: "relu", TieEmbeddings: true, Windows: make([]int, 4),
 			QKVBias: true, OutBias: true, MLPBias: true,
 			DType: "bfloat16", BOS: 2, PAD: 1, EOS: []int{2},
-			FFNDim: 512, WordEmbedProjDim: 128, DoLayerNormBefore: true, EnableBias: true,
-			LayerNormElementwiseAffine: true},
+			Family: &optConfig{EmbeddingDim: 128, NormBefore: true, ElementwiseAffine: true}},
 		"qwen2-tiny": {Architectures: []string{"Qwen2ForCausalLM"},
 			Architecture: "Qwen2ForCausalLM", ModelType: "qwen2",
 			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 320, Layers: 4, Heads: 8,
 			KVHeads: 4, HeadDim: 16, MaxPositions: 512,
-			RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e6, Rope: Rope{Type: "default"},
+			NormEps: 1e-6, Activation: "silu", RopeTheta: 1e6, Rope: Rope{Type: "default"},
 			Windows: make([]int, 4),
 			QKVBias: true, DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
 		"qwen3-tiny": {Architectures: []string{"Qwen3ForCausalLM"},
 			Architecture: "Qwen3ForCausalLM", ModelType: "qwen3",
 			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 384, Layers: 4, Heads: 8,
 			KVHeads: 4, HeadDim: 32, MaxPositions: 512,
-			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 1e6,
+			NormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 1e6,
 			Rope: Rope{Type: "default"}, Windows: make([]int, 4),
 			DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
 		"qwen3moe-tiny": {Architectures: []string{"Qwen3MoeForCausalLM"},
 			Architecture: "Qwen3MoeForCausalLM", ModelType: "qwen3_moe",
 			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 384, Layers: 4, Heads: 8,
 			KVHeads: 4, HeadDim: 32, MaxPositions: 512,
-			RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 10000, Rope: Rope{Type: "default"},
+			NormEps: 1e-6, Activation: "silu", RopeTheta: 10000, Rope: Rope{Type: "default"},
 			Windows: make([]int, 4),
 			DType:   "bfloat16", BOS: 1, PAD: -1, EOS: []int{2},
-			Experts: 8, ExpertsPerToken: 2, MoEIntermediateSize: 96, DecoderSparseStep: 1,
-			NormTopK: true},
+			Family: &experts{Count: 8, PerToken: 2, Inner: 96, Step: 1, Normalise: true}},
 	}
 	for name, want := range tests {
 		if got := readModelConfig(t, name); !reflect.DeepEqual(*got, want) {
@@ -95,38 +94,37 @@ func TestDefaults(t *testing.T) {
 	tests := map[string]Config{
 		"llama": {Architecture: "LlamaForCausalLM", VocabSize: 32000, HiddenSize: 4096,
 			IntermediateSize: 11008, Layers: 32, Heads: 32,
-			KVHeads: 32, HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, Activation: "silu",
+			KVHeads: 32, HeadDim: 128, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
 			Windows: windows(32, 32, 0), BOS: 1, PAD: -1, EOS: []int{2}},
 		"mistral": {Architecture: "MistralForCausalLM", VocabSize: 32000, HiddenSize: 4096,
 			IntermediateSize: 14336, Layers: 32, Heads: 32,
-			KVHeads: 8, HeadDim: 128, MaxPositions: 131072, RMSNormEps: 1e-6, Activation: "silu",
+			KVHeads: 8, HeadDim: 128, MaxPositions: 131072, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
 			SlidingWindow: 4096, Windows: windows(32, 0, 4096), BOS: 1, PAD: -1, EOS: []int{2}},
 		"qwen2": {Architecture: "Qwen2ForCausalLM", VocabSize: 151936, HiddenSize: 4096,
 			IntermediateSize: 22016, Layers: 32, Heads: 32,
-			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu",
+			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
 			Windows: windows(32, 32, 0), QKVBias: true, BOS: -1, PAD: -1},
 		"qwen3": {Architecture: "Qwen3ForCausalLM", VocabSize: 151936, HiddenSize: 4096,
 			IntermediateSize: 22016, Layers: 32, Heads: 32,
-			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu",
+			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
 			Windows: windows(32, 32, 0), BOS: -1, PAD: -1},
 		"qwen3_moe": {Architecture: "Qwen3MoeForCausalLM", VocabSize: 151936, HiddenSize: 2048,
 			IntermediateSize: 6144, Layers: 24, Heads: 32,
-			KVHeads: 4, HeadDim: 64, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu",
+			KVHeads: 4, HeadDim: 64, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
-			Windows: windows(24, 24, 0), BOS: -1, PAD: -1, Experts: 128, ExpertsPerToken: 8,
-			MoEIntermediateSize: 768, DecoderSparseStep: 1},
+			Windows: windows(24, 24, 0), BOS: -1, PAD: -1,
+			Family: &experts{Count: 128, PerToken: 8, Inner: 768, Step: 1}},
 		"opt": {Architecture: "OPTForCausalLM", VocabSize: 50272, HiddenSize: 768,
 			IntermediateSize: 3072, Layers: 12, Heads: 12,
-			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, LayerNormEps: 1e-5, Activation: "relu",
+			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, NormEps: 1e-5, Activation: "relu",
 			TieEmbeddings: true,
 			Windows:       windows(12, 12, 0), QKVBias: true, OutBias: true, MLPBias: true, BOS: 2,
 			PAD: 1, EOS: []int{2},
-			FFNDim: 3072, WordEmbedProjDim: 768, DoLayerNormBefore: true, EnableBias: true,
-			LayerNormElementwiseAffine: true},
+			Family: &optConfig{EmbeddingDim: 768, NormBefore: true, ElementwiseAffine: true}},
 	}
 	for family, want := range tests {
 		want.ModelType = family
@@ -217,13 +215,13 @@ func TestReadConfigFields(t *testing.T) {
 		{"gelu by tanh", `{"model_type":"llama","hidden_act":"gelu_pytorch_tanh"}`,
 			func(c *Config) any { return c.Activation }, "gelu_tanh"},
 		{"local experts", `{"model_type":"qwen3_moe","num_local_experts":16}`,
-			func(c *Config) any { return c.Experts }, 16},
+			func(c *Config) any { return c.Family.(*experts).Count }, 16},
 		{"mlp only layers null", `{"model_type":"qwen3_moe","mlp_only_layers":null}`,
-			func(c *Config) any { return c.MLPOnlyLayers }, []int(nil)},
+			func(c *Config) any { return c.Family.(*experts).Dense }, []int(nil)},
 		{"llama biases", `{"model_type":"llama","attention_bias":true,"mlp_bias":true}`,
 			func(c *Config) any { return [...]bool{c.QKVBias, c.OutBias, c.MLPBias} },
 			[...]bool{true, true, true}},
-		{"opt of 350m", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,"word_embed_proj_dim":512,"do_layer_norm_before":false}`, func(c *Config) any { return [...]any{c.WordEmbedProjDim, c.DoLayerNormBefore} }, [...]any{512, false}},
+		{"opt of 350m", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,"word_embed_proj_dim":512,"do_layer_norm_before":false}`, func(c *Config) any { o := c.Family.(*optConfig); return [...]any{o.EmbeddingDim, o.NormBefore} }, [...]any{512, false}},
 		{"no quantization", `{"model_type":"llama","quantization_config":null}`,
 			func(c *Config) any { return c.ModelType }, "llama"},
 
@@ -273,115 +271,115 @@ func TestReadConfigErrors(t *testing.T) {
 		kind      error
 		want      string
 	}{
-		{"not JSON", `{`, ErrMalformed, "config.json: malformed"},
-		{"empty", ``, ErrMalformed, "config.json: malformed"},
-		{"null", `null`, ErrMalformed, "not an object"},
-		{"list", `[]`, ErrMalformed, "config.json: malformed"},
-		{"deep", strings.Repeat(`{"a":`, 100000), ErrMalformed, "config.json: malformed"},
-		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`, ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: llama, mistral`},
-		{"nothing", `{}`, ErrUnsupported, `model_type ""`},
-		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, ErrMalformed,
+		{"not JSON", `{`, checkpoint.ErrMalformed, "config.json: malformed"},
+		{"empty", ``, checkpoint.ErrMalformed, "config.json: malformed"},
+		{"null", `null`, checkpoint.ErrMalformed, "not an object"},
+		{"list", `[]`, checkpoint.ErrMalformed, "config.json: malformed"},
+		{"deep", strings.Repeat(`{"a":`, 100000), checkpoint.ErrMalformed, "config.json: malformed"},
+		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`, checkpoint.ErrUnsupported,
+			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: cohere2, gemma2`},
+		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
+		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},
 		{"quantized", llama(`"quantization_config":{"quant_method":"gptq","bits":4}`),
-			ErrUnsupported, `quantization_config (quant_method "gptq")`},
-		{"label missing", `{"architectures":["LlamaForSequenceClassification"],"id2label":{"0":"a","2":"b"}}`, ErrMalformed, `id2label has 2 labels, and none for class 1`},
+			checkpoint.ErrUnsupported, `quantization_config (quant_method "gptq")`},
+		{"label missing", `{"architectures":["LlamaForSequenceClassification"],"id2label":{"0":"a","2":"b"}}`, checkpoint.ErrMalformed, `id2label has 2 labels, and none for class 1`},
 		{"label", `{"architectures":["LlamaForSequenceClassification"],"id2label":{"0":1}}`,
-			ErrMalformed, `id2label.0`},
+			checkpoint.ErrMalformed, `id2label.0`},
 		{"problem", `{"architectures":["LlamaForSequenceClassification"],"problem_type":"ranking"}`,
-			ErrUnsupported, `problem_type is "ranking"`},
-		{"compressed", llama(`"compression_config":{}`), ErrUnsupported,
+			checkpoint.ErrUnsupported, `problem_type is "ranking"`},
+		{"compressed", llama(`"compression_config":{}`), checkpoint.ErrUnsupported,
 			`compression_config (quant_method "unknown")`},
-		{"encoder", llama(`"is_encoder_decoder":true`), ErrUnsupported,
+		{"encoder", llama(`"is_encoder_decoder":true`), checkpoint.ErrUnsupported,
 			"is_encoder_decoder is true"},
-		{"mrope", `{"model_type":"qwen2","use_mrope":true}`, ErrUnsupported, "use_mrope is true"},
-		{"activation", llama(`"hidden_act":"mish"`), ErrUnsupported, `hidden_act is "mish"`},
-		{"opt activation", `{"model_type":"opt","activation_function":"tanh"}`, ErrUnsupported,
+		{"mrope", `{"model_type":"qwen2","use_mrope":true}`, checkpoint.ErrUnsupported, "use_mrope is true"},
+		{"activation", llama(`"hidden_act":"mish"`), checkpoint.ErrUnsupported, `hidden_act is "mish"`},
+		{"opt activation", `{"model_type":"opt","activation_function":"tanh"}`, checkpoint.ErrUnsupported,
 			`activation_function is "tanh"`},
-		{"dtype", llama(`"torch_dtype":"float8_e4m3fn"`), ErrUnsupported,
+		{"dtype", llama(`"torch_dtype":"float8_e4m3fn"`), checkpoint.ErrUnsupported,
 			`torch_dtype is "float8_e4m3fn"`},
-		{"layers", llama(`"num_hidden_layers":-1`), ErrMalformed,
+		{"layers", llama(`"num_hidden_layers":-1`), checkpoint.ErrMalformed,
 			"num_hidden_layers is -1, outside 1 to 65536"},
-		{"many layers", llama(`"num_hidden_layers":1000000000`), ErrMalformed,
+		{"many layers", llama(`"num_hidden_layers":1000000000`), checkpoint.ErrMalformed,
 			"num_hidden_layers is 1000000000"},
-		{"no width", llama(`"hidden_size":0`), ErrMalformed, "hidden_size is 0"},
-		{"giant width", llama(`"hidden_size":2147483649`), ErrMalformed,
+		{"no width", llama(`"hidden_size":0`), checkpoint.ErrMalformed, "hidden_size is 0"},
+		{"giant width", llama(`"hidden_size":2147483649`), checkpoint.ErrMalformed,
 			"hidden_size is 2147483649"},
-		{"beyond int64", llama(`"hidden_size":99999999999999999999`), ErrMalformed,
+		{"beyond int64", llama(`"hidden_size":99999999999999999999`), checkpoint.ErrMalformed,
 			"hidden_size is 99999999999999999999 where a whole number"},
-		{"fraction", llama(`"hidden_size":64.5`), ErrMalformed,
+		{"fraction", llama(`"hidden_size":64.5`), checkpoint.ErrMalformed,
 			"hidden_size is 64.5 where a whole number"},
-		{"width null", llama(`"hidden_size":null`), ErrMalformed,
+		{"width null", llama(`"hidden_size":null`), checkpoint.ErrMalformed,
 			"hidden_size is null where a whole number"},
-		{"width text", llama(`"hidden_size":"64"`), ErrMalformed, `hidden_size is "64" where`},
-		{"heads do not divide", llama(`"hidden_size":100,"num_attention_heads":8`), ErrMalformed,
+		{"width text", llama(`"hidden_size":"64"`), checkpoint.ErrMalformed, `hidden_size is "64" where`},
+		{"heads do not divide", llama(`"hidden_size":100,"num_attention_heads":8`), checkpoint.ErrMalformed,
 			"hidden_size is 100, not a multiple of 8"},
 		{"opt heads do not divide",
-			`{"model_type":"opt","hidden_size":100,"num_attention_heads":8}`, ErrMalformed,
+			`{"model_type":"opt","hidden_size":100,"num_attention_heads":8}`, checkpoint.ErrMalformed,
 			"hidden_size is 100, not a multiple of 8"},
 		{"kv heads do not divide", llama(`"num_attention_heads":8,"num_key_value_heads":3`),
-			ErrMalformed, "num_attention_heads is 8, not a multiple of 3"},
-		{"no kv heads", llama(`"num_key_value_heads":0`), ErrMalformed, "num_key_value_heads is 0"},
-		{"odd head", llama(`"head_dim":15`), ErrMalformed, "head_dim is 15, which is odd"},
+			checkpoint.ErrMalformed, "num_attention_heads is 8, not a multiple of 3"},
+		{"no kv heads", llama(`"num_key_value_heads":0`), checkpoint.ErrMalformed, "num_key_value_heads is 0"},
+		{"odd head", llama(`"head_dim":15`), checkpoint.ErrMalformed, "head_dim is 15, which is odd"},
 		{"giant heads", llama(
-			`"num_attention_heads":65536,"num_key_value_heads":1,"head_dim":65536`), ErrMalformed,
+			`"num_attention_heads":65536,"num_key_value_heads":1,"head_dim":65536`), checkpoint.ErrMalformed,
 			"head_dim is 65536 for 65536 heads"},
-		{"epsilon", llama(`"rms_norm_eps":0`), ErrMalformed, "rms_norm_eps is 0"},
-		{"number out of range", llama(`"rms_norm_eps":1e999`), ErrMalformed,
+		{"epsilon", llama(`"rms_norm_eps":0`), checkpoint.ErrMalformed, "rms_norm_eps is 0"},
+		{"number out of range", llama(`"rms_norm_eps":1e999`), checkpoint.ErrMalformed,
 			"rms_norm_eps is 1e999"},
-		{"flag", llama(`"attention_bias":"yes"`), ErrMalformed, `attention_bias is "yes"`},
-		{"eos text", llama(`"eos_token_id":"</s>"`), ErrMalformed, "eos_token_id is"},
-		{"eos negative", llama(`"eos_token_id":[2,-1]`), ErrMalformed, "eos_token_id is [2,-1]"},
-		{"eos nested", llama(`"eos_token_id":[[2]]`), ErrMalformed, "eos_token_id is [[2]]"},
+		{"flag", llama(`"attention_bias":"yes"`), checkpoint.ErrMalformed, `attention_bias is "yes"`},
+		{"eos text", llama(`"eos_token_id":"</s>"`), checkpoint.ErrMalformed, "eos_token_id is"},
+		{"eos negative", llama(`"eos_token_id":[2,-1]`), checkpoint.ErrMalformed, "eos_token_id is [2,-1]"},
+		{"eos nested", llama(`"eos_token_id":[[2]]`), checkpoint.ErrMalformed, "eos_token_id is [[2]]"},
 		{"experts per token", `{"model_type":"qwen3_moe","num_experts":4,"num_experts_per_tok":8}`,
-			ErrMalformed, "num_experts_per_tok is 8 of 4"},
+			checkpoint.ErrMalformed, "num_experts_per_tok is 8 of 4"},
 		{"experts contradict", `{"model_type":"qwen3_moe","num_experts":4,"num_local_experts":8}`,
-			ErrMalformed, "num_local_experts is 8, but num_experts is 4"},
-		{"sparse step", `{"model_type":"qwen3_moe","decoder_sparse_step":0}`, ErrMalformed,
+			checkpoint.ErrMalformed, "num_local_experts is 8, but num_experts is 4"},
+		{"sparse step", `{"model_type":"qwen3_moe","decoder_sparse_step":0}`, checkpoint.ErrMalformed,
 			"decoder_sparse_step is 0"},
-		{"mlp only layer", `{"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[0,2]}`, ErrMalformed, "mlp_only_layers names layer 2 of 2"},
-		{"window negative", `{"model_type":"mistral","sliding_window":-1}`, ErrMalformed,
+		{"mlp only layer", `{"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[0,2]}`, checkpoint.ErrMalformed, "mlp_only_layers names layer 2 of 2"},
+		{"window negative", `{"model_type":"mistral","sliding_window":-1}`, checkpoint.ErrMalformed,
 			"sliding_window is -1"},
-		{"layer types short", `{"model_type":"qwen3","num_hidden_layers":2,"layer_types":["full_attention"]}`, ErrMalformed, "layer_types has 1 entries for 2 layers"},
-		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, ErrUnsupported, `layer_types has "linear_attention"`},
+		{"layer types short", `{"model_type":"qwen3","num_hidden_layers":2,"layer_types":["full_attention"]}`, checkpoint.ErrMalformed, "layer_types has 1 entries for 2 layers"},
+		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "linear_attention"`},
 		{"layer type without window",
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,
-			ErrMalformed, "no sliding window is in use"},
+			checkpoint.ErrMalformed, "no sliding window is in use"},
 
-		{"rope type", llama(`"rope_scaling":{"rope_type":"longrope","factor":2}`), ErrUnsupported,
+		{"rope type", llama(`"rope_scaling":{"rope_type":"longrope","factor":2}`), checkpoint.ErrUnsupported,
 			`rope_scaling.rope_type is "longrope"`},
-		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`), ErrUnsupported,
+		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`), checkpoint.ErrUnsupported,
 			`rope_type is "dynamic"`},
 		{"rope types contradict",
-			llama(`"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`), ErrMalformed,
+			llama(`"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`), checkpoint.ErrMalformed,
 			`rope_scaling.type is "linear", but rope_type is "yarn"`},
-		{"rope list", llama(`"rope_scaling":[]`), ErrMalformed,
+		{"rope list", llama(`"rope_scaling":[]`), checkpoint.ErrMalformed,
 			"rope_scaling is [] where an object"},
 		{"rope per layer type",
-			llama(`"rope_parameters":{"full_attention":{"rope_type":"default"}}`), ErrUnsupported,
+			llama(`"rope_parameters":{"full_attention":{"rope_type":"default"}}`), checkpoint.ErrUnsupported,
 			"rope_parameters.full_attention"},
-		{"rope partial", llama(`"rope_parameters":{"partial_rotary_factor":0.5}`), ErrUnsupported,
+		{"rope partial", llama(`"rope_parameters":{"partial_rotary_factor":0.5}`), checkpoint.ErrUnsupported,
 			"rope_parameters.partial_rotary_factor is 0.5"},
-		{"rope partial beside", llama(`"partial_rotary_factor":0.5`), ErrUnsupported,
+		{"rope partial beside", llama(`"partial_rotary_factor":0.5`), checkpoint.ErrUnsupported,
 			"partial_rotary_factor is 0.5"},
-		{"rope theta", llama(`"rope_theta":0`), ErrMalformed, "rope_theta is 0"},
-		{"linear without factor", llama(`"rope_scaling":{"type":"linear"}`), ErrMalformed,
+		{"rope theta", llama(`"rope_theta":0`), checkpoint.ErrMalformed, "rope_theta is 0"},
+		{"linear without factor", llama(`"rope_scaling":{"type":"linear"}`), checkpoint.ErrMalformed,
 			"rope_scaling.factor is missing"},
-		{"factor negative", llama(`"rope_scaling":{"type":"linear","factor":-2}`), ErrMalformed,
+		{"factor negative", llama(`"rope_scaling":{"type":"linear","factor":-2}`), checkpoint.ErrMalformed,
 			"rope_scaling.factor is -2"},
 		{"llama3 without low", llama(
-			`"rope_scaling":{"rope_type":"llama3","factor":8,"high_freq_factor":4}`), ErrMalformed,
+			`"rope_scaling":{"rope_type":"llama3","factor":8,"high_freq_factor":4}`), checkpoint.ErrMalformed,
 			"rope_scaling.low_freq_factor is missing"},
 		{"llama3 swapped", llama(
-			`"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4}`), ErrMalformed, "high_freq_factor is 4, not above"},
+			`"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4}`), checkpoint.ErrMalformed, "high_freq_factor is 4, not above"},
 		{"yarn betas", llama(
 			`"rope_scaling":{"rope_type":"yarn","factor":8,"beta_fast":1,"beta_slow":32}`),
-			ErrMalformed, "beta_fast is 1, below beta_slow 32"},
+			checkpoint.ErrMalformed, "beta_fast is 1, below beta_slow 32"},
 		{"yarn original", llama(
 			`"rope_scaling":{"rope_type":"yarn","factor":8,"original_max_position_embeddings":0}`),
-			ErrMalformed, "original_max_position_embeddings is 0"},
+			checkpoint.ErrMalformed, "original_max_position_embeddings is 0"},
 		{"yarn mscale", llama(`"rope_scaling":{"rope_type":"yarn","factor":8,"mscale":-0.5}`),
-			ErrMalformed, "mscale"},
+			checkpoint.ErrMalformed, "mscale"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -405,55 +403,12 @@ func TestSparseLayer(t *testing.T) {
 	}
 	var sparse []int
 	for i := range c.Layers {
-		if c.SparseLayer(i) {
+		if c.Family.(*experts).sparse(i) {
 			sparse = append(sparse, i)
 		}
 	}
 	if !slices.Equal(sparse, []int{1, 5}) {
 		t.Errorf("sparse layers %v", sparse)
-	}
-}
-
-func TestGenerationConfig(t *testing.T) {
-	g, err := ReadGenerationConfig([]byte(`{"bos_token_id":5,"eos_token_id":[1,2],"pad_token_id":null,"do_sample":true,"temperature":0.6,"top_p":0.95,
-		"top_k":20,"min_p":0,"repetition_penalty":1.05,"max_new_tokens":2048,"max_length":20,"transformers_version":"4.51.0"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, _ := json.Marshal(g)
-	const want = `{"BOS":[5],"EOS":[1,2],"PAD":-1,"DoSample":true,"Temperature":0.6,"TopP":0.95,"MinP":0,"RepetitionPenalty":1.05,"TopK":20,"MaxTokens":2048,"MinNewTokens":null}`
-	if string(got) != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	for _, name := range models {
-		raw, err := os.ReadFile(filepath.Join(modelDir(name), "generation_config.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g, err := ReadGenerationConfig(raw); err != nil || len(g.EOS) == 0 {
-			t.Errorf("%s: %+v, %v", name, g, err)
-		}
-	}
-}
-
-func TestGenerationConfigErrors(t *testing.T) {
-	for raw, want := range map[string]string{
-		`[]`:                          "malformed",
-		`{"temperature":-1}`:          "temperature is -1, outside",
-		`{"top_p":1.5}`:               "top_p is 1.5",
-		`{"min_p":"x"}`:               "min_p is",
-		`{"repetition_penalty":0}`:    "repetition_penalty is 0",
-		`{"top_k":-2}`:                "top_k is -2",
-		`{"max_new_tokens":-5}`:       "max_new_tokens is -5",
-		`{"do_sample":1}`:             "do_sample is 1",
-		`{"eos_token_id":{"a":"b"}}`:  "eos_token_id is",
-		`{"eos_token_id":4294967296}`: "eos_token_id is 4294967296",
-	} {
-		_, err := ReadGenerationConfig([]byte(raw))
-		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) ||
-			!strings.HasPrefix(err.Error(), "generation_config.json: ") {
-			t.Errorf("%s: error %v, want %q", raw, err, want)
-		}
 	}
 }
 
@@ -465,18 +420,16 @@ func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"qwen3_moe","eos_token_id":[1],"mlp_only_layers":[1]}`))
 	f.Add([]byte(`{"model_type":"opt","hidden_size":1e5}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, _ = ReadGenerationConfig(raw)
 		c, err := ReadConfig(raw)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnsupported) {
+			if !errors.Is(err, checkpoint.ErrMalformed) && !errors.Is(err, checkpoint.ErrUnsupported) {
 				t.Fatalf("error of no kind: %v", err)
 			}
 			return
 		}
 		if c.Heads < 1 || c.KVHeads < 1 || c.Heads%c.KVHeads != 0 || c.HeadDim < 2 ||
 			c.HeadDim%2 != 0 || len(c.Windows) != c.Layers || c.Layers < 1 || c.HiddenSize < 1 ||
-			c.VocabSize < 1 || c.IntermediateSize < 1 || c.MaxPositions < 1 || (c.Experts > 0 &&
-			c.DecoderSparseStep < 1) {
+			c.VocabSize < 1 || c.IntermediateSize < 1 || c.MaxPositions < 1 {
 			t.Fatalf("implausible: %+v", c)
 		}
 		if c.Rope.Type == "" || c.HeadDim > 4096 {

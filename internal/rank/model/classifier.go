@@ -1,8 +1,10 @@
-package checkpoint
+package model
 
 import (
 	"slices"
 	"strconv"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // Classifier is what config.json says of a model whose head is over classes in the place of tokens,
@@ -20,31 +22,29 @@ const maxClasses = 1 << 16
 
 // readClassifier reads the classes. transformers writes id2label unless there are two without
 // names.
-func readClassifier(f *fields, c *Classifier) {
-	if labels := f.object("id2label"); labels != nil && len(labels.raw) > 0 {
-		for i := range min(len(labels.raw), maxClasses+1) {
+func readClassifier(f *checkpoint.Fields, c *Classifier) {
+	if labels := f.Object("id2label"); labels != nil && labels.Len() > 0 {
+		for i := range min(labels.Len(), maxClasses+1) {
 			key := strconv.Itoa(i)
-			if !labels.has(key) {
-				f.fail(ErrMalformed, "id2label", "has %d labels, and none for class %d",
-					len(labels.raw), i)
+			if !labels.Has(key) {
+				f.Fail(checkpoint.ErrMalformed, "id2label", "has %d labels, and none for class %d",
+					labels.Len(), i)
 				return
 			}
-			c.Labels = append(c.Labels, labels.text(key, ""))
+			c.Labels = append(c.Labels, labels.Text(key, ""))
 		}
-		if f.err == nil {
-			f.err = labels.err
-		}
+		f.Adopt(labels)
 	} else {
-		for i := range f.integer("num_labels", 2, 1, maxClasses) {
+		for i := range f.Integer("num_labels", 2, 1, maxClasses) {
 			c.Labels = append(c.Labels, "LABEL_"+strconv.Itoa(i))
 		}
 	}
 	if len(c.Labels) > maxClasses {
-		f.fail(ErrUnsupported, "id2label", "has more than %d labels", maxClasses)
+		f.Fail(checkpoint.ErrUnsupported, "id2label", "has more than %d labels", maxClasses)
 	}
-	c.ProblemType = f.text("problem_type", "")
+	c.ProblemType = f.Text("problem_type", "")
 	kinds := []string{"", "single_label_classification", "multi_label_classification", "regression"}
 	if !slices.Contains(kinds, c.ProblemType) {
-		f.fail(ErrUnsupported, "problem_type", "is %s", short(c.ProblemType))
+		f.Fail(checkpoint.ErrUnsupported, "problem_type", "is %s", checkpoint.Short(c.ProblemType))
 	}
 }

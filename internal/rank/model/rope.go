@@ -1,8 +1,11 @@
-package checkpoint
+package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or
@@ -24,46 +27,35 @@ type Rope struct {
 
 // readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and
 // rope_scaling (4). Where both are there rope_scaling goes first, as in transformers 5.
-func readRope(f *fields, c *Config, fam *family) {
-	if !fam.rotary {
-		return
-	}
-	if f.set("partial_rotary_factor") && f.number("partial_rotary_factor", 1, 0) != 1 {
-		f.fail(ErrUnsupported, "partial_rotary_factor", "is %s",
-			excerpt(f.raw["partial_rotary_factor"]))
-	}
-	c.RopeTheta = f.number("rope_theta", 10000, 1)
+func readRope(f *checkpoint.Fields, c *Config) {
+	readPartial(f, c)
+	c.RopeTheta = f.Number("rope_theta", cmp.Or(c.RopeTheta, 10000), 1)
 	c.Rope.Type = "default"
-	r := f.object("rope_scaling")
-	if r == nil || len(r.raw) == 0 {
-		r = f.object("rope_parameters")
+	r := f.Object("rope_scaling")
+	if r == nil || r.Len() == 0 {
+		r = f.Object("rope_parameters")
 	}
-	if r == nil || f.err != nil {
+	if r == nil || f.Err() != nil {
 		return
 	}
 	readRopeParameters(f, r, c)
-	if f.err == nil {
-		f.err = r.err
-	}
+	f.Adopt(r)
 }
 
-func readRopeParameters(f, r *fields, c *Config) {
+func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	for _, nested := range []string{"full_attention", "sliding_attention"} {
-		if r.has(nested) {
-			r.fail(ErrUnsupported, nested,
+		if r.Has(nested) {
+			r.Fail(checkpoint.ErrUnsupported, nested,
 				"differs from the other layers: one rotary embedding for all is expected")
 		}
 	}
-	c.RopeTheta = r.number("rope_theta", c.RopeTheta, 1)
-	if r.number("partial_rotary_factor", 1, 0) != 1 {
-		r.fail(ErrUnsupported, "partial_rotary_factor", "is %s",
-			excerpt(r.raw["partial_rotary_factor"]))
-	}
-	legacy := r.text("type", "default")
-	c.Rope.Type = r.text("rope_type", legacy)
-	if r.set("type") && legacy != c.Rope.Type {
-		r.fail(ErrMalformed, "type", "is %s, but rope_type is %s", short(legacy),
-			short(c.Rope.Type))
+	c.RopeTheta = r.Number("rope_theta", c.RopeTheta, 1)
+	readPartial(r, c)
+	legacy := r.Text("type", "default")
+	c.Rope.Type = r.Text("rope_type", legacy)
+	if r.Set("type") && legacy != c.Rope.Type {
+		r.Fail(checkpoint.ErrMalformed, "type", "is %s, but rope_type is %s",
+			checkpoint.Short(legacy), checkpoint.Short(c.Rope.Type))
 	}
 	switch c.Rope.Type {
 	case "default":
@@ -74,40 +66,65 @@ func readRopeParameters(f, r *fields, c *Config) {
 		c.Rope.Factor = required(r, "factor")
 		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
 		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
-		if r.err == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
-			r.fail(ErrMalformed, "high_freq_factor", "is %v, not above low_freq_factor %v",
-				c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+		if r.Err() == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
+			r.Fail(checkpoint.ErrMalformed, "high_freq_factor",
+				"is %v, not above low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
 		}
 	case "yarn":
 		readOriginalMax(f, r, c)
 		readYaRN(r, c)
 	default:
-		r.fail(ErrUnsupported, "rope_type", "is %s", short(c.Rope.Type))
+		r.Fail(checkpoint.ErrUnsupported, "rope_type", "is %s", checkpoint.Short(c.Rope.Type))
 	}
 }
+
+// readPartial reads which part of a head's dimensions is turned. Only families that have set
+// RotaryDim know it.
+func readPartial(f *checkpoint.Fields, c *Config) {
+	const key = "partial_rotary_factor"
+	if !f.Set(key) {
+		return
+	}
+	part := f.Number(key, 1, 0)
+	dim := int(float64(c.HeadDim) * part)
+	switch {
+	case c.RotaryDim == 0 && part != 1:
+		f.Fail(checkpoint.ErrUnsupported, key, "is %s", f.Excerpt(key))
+	case part > 1 || dim < 2 || dim%2 != 0:
+		f.Fail(checkpoint.ErrMalformed, key, "is %v: %d of %d dimensions cannot be turned", part,
+			dim, c.HeadDim)
+	case part != 1:
+		c.RotaryDim = dim
+	}
+}
+
+// partialRotary lets partial_rotary_factor be given, by default as it is.
+func (c *Config) partialRotary(factor float64) { c.RotaryDim = int(float64(c.HeadDim) * factor) }
 
 // readOriginalMax reads the pre-training length: beside the other fields goes before inside
 // rope_parameters, and the model's maximum stands for an absent one, as in transformers 5.
-func readOriginalMax(f, r *fields, c *Config) {
+func readOriginalMax(f, r *checkpoint.Fields, c *Config) {
 	const key = "original_max_position_embeddings"
-	c.Rope.OriginalMaxPositions = f.nullable(key, r.nullable(key, c.MaxPositions, 1, maxDim), 1,
-		maxDim)
+	c.Rope.OriginalMaxPositions = f.Nullable(key, r.Nullable(key, c.MaxPositions, 1,
+		checkpoint.MaxDim), 1, checkpoint.MaxDim)
 }
 
-func readYaRN(r *fields, c *Config) {
+func readYaRN(r *checkpoint.Fields, c *Config) {
 	y := &c.Rope
-	y.Factor = r.number("factor", float64(c.MaxPositions)/float64(y.OriginalMaxPositions), 0)
-	y.BetaFast = orDefault(r.number("beta_fast", 32, -1), 32)
-	y.BetaSlow = orDefault(r.number("beta_slow", 1, -1), 1)
-	y.MScale = r.number("mscale", 0, -1)
-	y.MScaleAllDim = r.number("mscale_all_dim", 0, -1)
-	y.AttentionFactor = r.number("attention_factor", 0, 0)
-	y.Truncate = r.flag("truncate", true)
+	y.Factor = r.Number("factor", float64(c.MaxPositions)/float64(y.OriginalMaxPositions), 0)
+	y.BetaFast = orDefault(r.Number("beta_fast", 32, -1), 32)
+	y.BetaSlow = orDefault(r.Number("beta_slow", 1, -1), 1)
+	y.MScale = r.Number("mscale", 0, -1)
+	y.MScaleAllDim = r.Number("mscale_all_dim", 0, -1)
+	y.AttentionFactor = r.Number("attention_factor", 0, 0)
+	y.Truncate = r.Flag("truncate", true)
 	if y.BetaFast < 0 || y.BetaSlow < 0 || y.MScale < 0 || y.MScaleAllDim < 0 {
-		r.fail(ErrMalformed, "beta_fast, beta_slow, mscale or mscale_all_dim", "is negative")
+		r.Fail(checkpoint.ErrMalformed, "beta_fast, beta_slow, mscale or mscale_all_dim",
+			"is negative")
 	}
-	if r.err == nil && y.BetaFast < y.BetaSlow {
-		r.fail(ErrMalformed, "beta_fast", "is %v, below beta_slow %v", y.BetaFast, y.BetaSlow)
+	if r.Err() == nil && y.BetaFast < y.BetaSlow {
+		r.Fail(checkpoint.ErrMalformed, "beta_fast", "is %v, below beta_slow %v", y.BetaFast,
+			y.BetaSlow)
 	}
 }
 
@@ -120,11 +137,11 @@ func orDefault(v, def float64) float64 {
 }
 
 // required reads a positive number that has no default.
-func required(r *fields, key string) float64 {
-	if !r.set(key) {
-		r.fail(ErrMalformed, key, "is missing")
+func required(r *checkpoint.Fields, key string) float64 {
+	if !r.Set(key) {
+		r.Fail(checkpoint.ErrMalformed, key, "is missing")
 	}
-	return r.number(key, 0, 0)
+	return r.Number(key, 0, 0)
 }
 
 // RopeFrequencies computes the rotary embedding's inverse frequencies, one for each pair of the
@@ -137,13 +154,13 @@ func required(r *fields, key string) float64 {
 // It fails for a model without rotary embedding, and when the parameters put a frequency out of
 // float32's range.
 func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, err error) {
-	if c.HeadDim < 2 || c.HeadDim%2 != 0 {
-		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d",
-			c.HeadDim)
+	dim := cmp.Or(c.RotaryDim, c.HeadDim)
+	if dim < 2 || dim%2 != 0 {
+		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d", dim)
 	}
-	wave := make([]float32, c.HeadDim/2) // base ** (2i / dim)
+	wave := make([]float32, dim/2) // base ** (2i / dim)
 	for i := range wave {
-		exponent := float32(2*i) / float32(c.HeadDim)
+		exponent := float32(2*i) / float32(dim)
 		wave[i] = float32(math.Pow(float64(float32(c.RopeTheta)), float64(exponent)))
 	}
 	attentionFactor = 1
@@ -160,12 +177,12 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 	case "yarn":
 		invFreq, attentionFactor = c.Rope.yarn(wave, c.RopeTheta), c.Rope.yarnAttention()
 	default:
-		return nil, 0, fmt.Errorf("%w: rope type %q", ErrUnsupported, c.Rope.Type)
+		return nil, 0, fmt.Errorf("%w: rope type %q", checkpoint.ErrUnsupported, c.Rope.Type)
 	}
 	for i, v := range invFreq {
 		if !(v > 0) || math.IsInf(float64(v), 0) {
 			return nil, 0, fmt.Errorf("%w: rope_theta %v and %+v give frequency %d as %v",
-				ErrMalformed, c.RopeTheta, c.Rope, i, v)
+				checkpoint.ErrMalformed, c.RopeTheta, c.Rope, i, v)
 		}
 	}
 	return invFreq, attentionFactor, nil

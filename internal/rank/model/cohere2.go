@@ -1,0 +1,45 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// cohere2 is Cohere2ForCausalLM (Command R7B, Command A): both blocks of a layer read one norm, heads
+// are turned in pairs of neighbours in the layers with a window and not at all in the others.
+// Defaults: configuration_cohere2.py.
+func cohere2() *family {
+	return &family{modelType: "cohere2", architecture: "Cohere2ForCausalLM",
+		defaults: Config{VocabSize: 256000, HiddenSize: 8192, IntermediateSize: 22528, Layers: 40,
+			Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
+			EOS: []int{255001}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 0)
+			c.NormEps = f.Number("layer_norm_eps", 1e-5, 0)
+			c.Family = &cohere{LogitScale: f.Number("logit_scale", 0.0625, 0)}
+			if f.Flag("use_qk_norm", false) {
+				f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is true")
+			}
+			readRope(f, c)
+			pattern := f.Integer("sliding_window_pattern", 4, 1, checkpoint.MaxDim)
+			readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%pattern != 0 })
+		},
+		build: func(s *stage) (architecture, error) {
+			c := s.cfg
+			return newDecoder(s, decoderOptions{attnNorm: "input_layernorm", parallel: true,
+				newNorm: func(s *stage, module string) norm {
+					return s.LayerNorm(module, c.HiddenSize, float32(c.NormEps), layers.WeightOnly)
+				},
+				qkv: layers.QKVOptions{Interleaved: c.HeadDim},
+				rotaryOf: func(layer int) int {
+					if c.Windows[layer] > 0 {
+						return 0
+					}
+					return -1
+				},
+				logits: layers.HeadOptions{Multiplier: float32(c.Family.(*cohere).LogitScale)}})
+		}}
+}
+
+// cohere is what only Cohere's models have.
+type cohere struct{ LogitScale float64 }

@@ -1,0 +1,129 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+)
+
+// family is all that is known of one family of models, in a file of its own.
+type family struct {
+	modelType    string
+	architecture string // the causal language model's class
+	// activationKey names the activation in config.json, "" is hidden_act.
+	activationKey string
+	// defaults are those of transformers' configuration class, for the fields that readCommon and
+	// read read.
+	defaults Config
+	// read reads what not every family has; d are the defaults. A field that changes what is
+	// computed and that it does not know is to be refused by name.
+	read func(f *checkpoint.Fields, c *Config, d Config)
+	// build makes the layers of a stage.
+	build func(s *stage) (architecture, error)
+	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
+	// intermediate_size alone.
+	widths func(c *Config) []width
+}
+
+// width is a number of features, by its name in config.json.
+type width struct {
+	name string
+	n    int
+}
+
+// families are all there are, each in the file of its name.
+func families() []*family {
+	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
+		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
+		gptNeoX(), olmo2(), olmo3(), glm4MoE()}
+}
+
+func familiesByType() map[string]*family {
+	all := map[string]*family{}
+	for _, f := range families() {
+		all[f.modelType] = f
+	}
+	return all
+}
+
+// family is that of a configuration that has been read, or was made by hand.
+func (c *Config) family() (*family, error) {
+	for _, f := range families() {
+		if f.architecture == c.Architecture {
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("architecture %q is not supported (supported: %s)",
+		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
+}
+
+// familyOf finds the family by model_type, else by architecture, and settles both fields.
+func familyOf(c *Config) (*family, error) {
+	all := familiesByType()
+	for _, a := range c.Architectures {
+		base, classifies := strings.CutSuffix(a, "ForSequenceClassification")
+		for name, fam := range all {
+			if fam.architecture != a && !(classifies && fam.architecture == base+"ForCausalLM") ||
+				c.Architecture != "" {
+				continue
+			}
+			c.Architecture = fam.architecture
+			if classifies {
+				c.Classifier = &Classifier{}
+			}
+			if all[c.ModelType] == nil {
+				c.ModelType = name
+			}
+		}
+	}
+	fam := all[c.ModelType]
+	if fam == nil {
+		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)",
+			checkpoint.ErrUnsupported, checkpoint.Short(c.ModelType),
+			checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
+	}
+	if len(c.Architectures) == 0 {
+		c.Architecture = fam.architecture
+	}
+	return fam, nil
+}
+
+// readAttention reads what all families with rotary embedding have. A headDim of 0 stands for
+// hidden_size divided by the number of heads, d.KVHeads of 0 for as many as there are heads.
+func readAttention(f *checkpoint.Fields, c *Config, d Config, headDim int) {
+	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)
+	c.NormEps = f.Number("rms_norm_eps", d.NormEps, 0)
+	c.KVHeads = d.KVHeads
+	if f.Has("num_key_value_heads") || c.KVHeads == 0 {
+		c.KVHeads = f.Nullable("num_key_value_heads", c.Heads, 1, checkpoint.MaxDim)
+	}
+	if !f.Has("head_dim") && headDim != 0 {
+		c.HeadDim = headDim
+		return
+	}
+	readHeadDim(f, c)
+}
+
+// readHeadDim reads head_dim, by default hidden_size divided by the number of heads.
+func readHeadDim(f *checkpoint.Fields, c *Config) {
+	if f.Set("head_dim") {
+		c.HeadDim = f.Integer("head_dim", 0, 1, checkpoint.MaxDim)
+		return
+	}
+	if c.HiddenSize%c.Heads != 0 {
+		f.Fail(checkpoint.ErrMalformed, "hidden_size",
+			"is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
+	}
+	c.HeadDim = c.HiddenSize / c.Heads
+}
+
+// readBiasedAttention is readAttention with biases as attention_bias says.
+func readBiasedAttention(f *checkpoint.Fields, c *Config, d Config, headDim int) {
+	readAttention(f, c, d, headDim)
+	c.QKVBias = f.Flag("attention_bias", false)
+	c.OutBias = c.QKVBias
+}

@@ -1,0 +1,29 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// glm4 is Glm4ForCausalLM (GLM-4-0414): norms before and after both blocks, half of each head turned
+// in pairs of neighbours. Defaults: configuration_glm4.py.
+func glm4() *family {
+	return &family{modelType: "glm4", architecture: "Glm4ForCausalLM",
+		defaults: Config{VocabSize: 151552, HiddenSize: 4096, IntermediateSize: 13696, Layers: 40,
+			Heads: 32, KVHeads: 2, MaxPositions: 131072, NormEps: 1.5625e-07, Activation: "silu",
+			BOS: -1, PAD: 151329, EOS: []int{151329, 151336, 151338}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readAttention(f, c, d, 128)
+			c.QKVBias = f.Flag("attention_bias", false)
+			c.partialRotary(0.5)
+			readRope(f, c)
+			readWindows(f, c, 0, noLayer)
+		},
+		build: func(s *stage) (architecture, error) {
+			return newDecoder(s, decoderOptions{
+				attnNorm: "input_layernorm", attnPost: "post_self_attn_layernorm",
+				mlpNorm: "post_attention_layernorm", mlpPost: "post_mlp_layernorm",
+				qkv:      layers.QKVOptions{Interleaved: s.cfg.RotaryDim},
+				fusedMLP: "gate_up_proj"})
+		}}
+}

@@ -1,0 +1,37 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// granite is GraniteForCausalLM: Llama's layers with multipliers of embeddings, scores, what blocks
+// add, and logits. Defaults: configuration_granite.py.
+func granite() *family {
+	return &family{modelType: "granite", architecture: "GraniteForCausalLM",
+		defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, Layers: 32,
+			Heads: 32, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu", BOS: 1, PAD: -1,
+			EOS: []int{2}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 0)
+			c.MLPBias = f.Flag("mlp_bias", false)
+			c.Family = &multipliers{Embedding: f.Number("embedding_multiplier", 1, 0),
+				Attention: f.Number("attention_multiplier", 1, 0),
+				Residual:  f.Number("residual_multiplier", 1, 0),
+				Logits:    f.Number("logits_scaling", 1, 0)}
+			readRope(f, c)
+			readWindows(f, c, 0, noLayer)
+		},
+		build: func(s *stage) (architecture, error) {
+			m := s.cfg.Family.(*multipliers)
+			return newDecoder(s, decoderOptions{
+				embeddingMultiplier: float32(m.Embedding), residualMultiplier: float32(m.Residual),
+				attn: func(_ int, o *layers.AttentionOptions) {
+					o.Scale = float32(m.Attention)
+				},
+				logits: layers.HeadOptions{Multiplier: float32(1 / m.Logits)}})
+		}}
+}
+
+// multipliers are Granite's. Logits are divided by theirs.
+type multipliers struct{ Embedding, Attention, Residual, Logits float64 }

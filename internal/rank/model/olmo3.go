@@ -1,0 +1,31 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// olmo3 is Olmo3ForCausalLM: OLMo 2's layers with a window in three of four, where positions are not
+// scaled. Defaults: configuration_olmo3.py.
+func olmo3() *family {
+	fam := olmo2()
+	two := *fam
+	fam.modelType, fam.architecture = "olmo3", "Olmo3ForCausalLM"
+	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
+		readBiasedAttention(f, c, d, 0)
+		readRope(f, c)
+		readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%4 != 0 })
+	}
+	fam.build = func(s *stage) (architecture, error) {
+		if s.cfg.Rope.Type == "default" {
+			return two.build(s)
+		}
+		opt := olmoOptions()
+		opt.rotaries = func(s *stage) ([]*layers.Rotary, error) {
+			return globalAndLocal(s, s.cfg.RopeTheta)
+		}
+		opt.rotaryOf = func(layer int) int { return localLayer(s.cfg, layer) }
+		return newDecoder(s, opt)
+	}
+	return fam
+}

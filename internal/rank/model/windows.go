@@ -1,0 +1,68 @@
+package model
+
+import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+
+// readWindows resolves sliding_window, use_sliding_window, max_window_layers and layer_types to a
+// window per layer. window is the one in use, 0 for none; sliding tells whether layer i has it where
+// layer_types does not say.
+func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int) bool) {
+	types := f.Texts("layer_types")
+	if types != nil && len(types) != c.Layers {
+		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
+			c.Layers)
+	}
+	if f.Err() != nil {
+		return
+	}
+	c.Windows = make([]int, c.Layers)
+	for i := range c.Windows {
+		slides := sliding(i)
+		if types != nil {
+			switch types[i] {
+			case "full_attention", "attention":
+				slides = false
+			case "sliding_attention":
+				slides = true
+			default:
+				f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s",
+					checkpoint.Short(types[i]))
+				return
+			}
+		}
+		if !slides {
+			continue
+		}
+		if window == 0 && types != nil {
+			f.Fail(checkpoint.ErrMalformed, "layer_types",
+				"has sliding_attention, but no sliding window is in use")
+			return
+		}
+		c.Windows[i] = window
+		c.SlidingWindow = window
+	}
+}
+
+// plainWindow reads sliding_window; null and 0 mean none.
+func plainWindow(f *checkpoint.Fields, def int) int {
+	if !f.Has("sliding_window") {
+		return def
+	}
+	return f.Nullable("sliding_window", 0, 0, checkpoint.MaxDim)
+}
+
+// qwenWindow is plainWindow behind the switch use_sliding_window.
+func qwenWindow(f *checkpoint.Fields) int {
+	if !f.Flag("use_sliding_window", false) {
+		return 0
+	}
+	return plainWindow(f, 4096)
+}
+
+func noLayer(int) bool    { return false }
+func everyLayer(int) bool { return true }
+
+// upperLayers holds from max_window_layers on.
+func upperLayers(f *checkpoint.Fields) func(i int) bool {
+	from := f.Integer("max_window_layers", 28, 0, checkpoint.MaxDim)
+	return func(i int) bool { return i >= from }
+}
