@@ -55,7 +55,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if err := e.refusalLocked(places); err != nil {
 		return nil, err
 	}
-	if !e.room.take(places) {
+	if !e.room.reserve(places) {
 		return nil, ErrOverloaded
 	}
 	for i, q := range added {
@@ -143,8 +143,8 @@ func (w *waitingRoom) has(sequences int) bool {
 	return roomInQueue(w.bound, int(w.queued.Load()), sequences)
 }
 
-// take lets sequences in, if they have room.
-func (w *waitingRoom) take(sequences int) bool {
+// reserve lets sequences in, if they have room.
+func (w *waitingRoom) reserve(sequences int) bool {
 	for {
 		queued := w.queued.Load()
 		if !roomInQueue(w.bound, int(queued), sequences) {

@@ -78,15 +78,15 @@ func (l *Loop) Running() int { return l.sched.Running() }
 // AbortAll ends all requests with what they have.
 func (l *Loop) AbortAll() { l.cancel(slices.Collect(maps.Keys(l.requests)), false) }
 
-// Forget makes what the ranks have computed of requests void, and empties the prefix cache.
-func (l *Loop) Forget() {
-	l.sched.Forget()
+// Invalidate makes what the ranks have computed of requests void, and empties the prefix cache.
+func (l *Loop) Invalidate() {
+	l.sched.Invalidate()
 	l.e.events.Emit(status.CacheReset{})
 }
 
 // reequip has ranks that compute become what is wanted now.
 func (l *Loop) reequip() error {
-	l.Forget()
+	l.Invalidate()
 	return l.equip()
 }
 

@@ -69,8 +69,8 @@ func (d *delivery) empty() *batch {
 	return b
 }
 
-// keep copies what outputs of a batch refer to out of the result they came with.
-func (b *batch) keep() {
+// copyOut copies what outputs of a batch refer to out of the result they came with.
+func (b *batch) copyOut() {
 	for i := range b.outputs {
 		o := &b.outputs[i]
 		from := len(b.tokens)
@@ -220,7 +220,7 @@ func (q *request) deliverPrompt(o *schedule.Output) {
 	if o.PromptLogprobs == nil {
 		return
 	}
-	q.stream.hold(q.choice, func(d *Delta) { q.addPromptLogprobs(d, o) })
+	q.stream.buffer(q.choice, func(d *Delta) { q.addPromptLogprobs(d, o) })
 }
 
 // addPromptLogprobs appends the positions that became known. The first token has none: nothing

@@ -153,7 +153,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	<-e.done
 	e.exchange.Wait()
 	e.mu.Lock()
-	cause, rest := e.failure, e.inbox.take()
+	cause, rest := e.failure, e.inbox.popAll()
 	e.mu.Unlock()
 	for _, m := range rest { // that came after the loop
 		if m, ok := m.(handover.Message); ok {

@@ -43,8 +43,8 @@ func (b *inbox) signal() {
 	}
 }
 
-// take empties the inbox. What it returns is valid until the next call.
-func (b *inbox) take() []message {
+// popAll empties the inbox. What it returns is valid until the next call.
+func (b *inbox) popAll() []message {
 	clear(b.taken)
 	b.messages, b.taken = b.taken[:0], b.messages
 	return b.taken
@@ -77,7 +77,7 @@ func (l *Loop) admit() bool {
 	l.turned = time.Now()
 	l.e.mu.Lock()
 	l.e.setQueued(l.sched.Queued() + l.waitingParked() + l.e.inbox.submitted(true))
-	messages := l.e.inbox.take()
+	messages := l.e.inbox.popAll()
 	stopping, drained := l.e.stopping, l.e.drained
 	l.e.mu.Unlock()
 	paused := l.e.wanted.Paused()

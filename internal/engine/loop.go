@@ -189,7 +189,7 @@ func (l *Loop) apply() error {
 	b.outputs = l.sched.Update(result, b.outputs)
 	now := time.Now()
 	b.sent, b.applied = f.sent, now
-	b.keep()
+	b.copyOut()
 	sampled := len(b.tokens)
 	for i := range b.outputs {
 		o := &b.outputs[i]
@@ -243,7 +243,7 @@ func (l *Loop) fail(cause error) {
 	if !stopping {
 		close(l.e.failed)
 	}
-	messages := l.e.inbox.take()
+	messages := l.e.inbox.popAll()
 	l.e.setQueued(0)
 	l.e.mu.Unlock()
 	if !stopping {

@@ -58,7 +58,7 @@ func (s *stream) Next(ctx context.Context) (Delta, error) {
 	for {
 		s.mu.Lock()
 		if s.many > 0 {
-			d := s.take()
+			d := s.pop()
 			s.mu.Unlock()
 			return d, nil
 		}
@@ -78,8 +78,8 @@ func (s *stream) Next(ctx context.Context) (Delta, error) {
 	}
 }
 
-// take removes the oldest news. The caller holds mu.
-func (s *stream) take() Delta {
+// pop removes the oldest news. The caller holds mu.
+func (s *stream) pop() Delta {
 	i := int(s.news[s.first])
 	s.first = (s.first + 1) % len(s.news)
 	s.many--
@@ -131,8 +131,8 @@ func (s *stream) publish(choice int, f func(d *Delta)) {
 	s.signal()
 }
 
-// hold keeps the changes f made to a choice's pending delta for the news that follow.
-func (s *stream) hold(choice int, f func(d *Delta)) {
+// buffer keeps the changes f made to a choice's pending delta for the news that follow.
+func (s *stream) buffer(choice int, f func(d *Delta)) {
 	s.mu.Lock()
 	f(&s.choices[choice].pending)
 	s.mu.Unlock()

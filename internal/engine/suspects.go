@@ -40,7 +40,7 @@ func (s *suspects) failed(computed []uint64, killed bool) (condemned uint64, fou
 		return 0, false
 	}
 	condemned = both[0]
-	s.forget(condemned)
+	s.remove(condemned)
 	return condemned, true
 }
 
@@ -50,7 +50,7 @@ func (s *suspects) further(key uint64) bool {
 	if !slices.Contains(s.last, key) {
 		return false
 	}
-	s.forget(key)
+	s.remove(key)
 	if len(s.held) == 0 || len(s.last) > len(s.held) {
 		return false
 	}
@@ -59,7 +59,7 @@ func (s *suspects) further(key uint64) bool {
 	return true
 }
 
-func (s *suspects) forget(key uint64) {
+func (s *suspects) remove(key uint64) {
 	is := func(k uint64) bool { return k == key }
 	s.last, s.held = slices.DeleteFunc(s.last, is), slices.DeleteFunc(s.held, is)
 	if len(s.last) == 0 {

@@ -32,13 +32,13 @@ func (f *stopFinder) push(text string) (out, stop string) {
 		}
 		return text[:at], stop
 	}
-	n := f.holdBack(text)
+	n := f.pendingStop(text)
 	f.held = text[len(text)-n:]
 	return text[:len(text)-n], ""
 }
 
-// holdBack is the length of the longest end of text that begins a stop string.
-func (f *stopFinder) holdBack(text string) int {
+// pendingStop is the length of the longest end of text that begins a stop string.
+func (f *stopFinder) pendingStop(text string) int {
 	longest := 0
 	for _, s := range f.stops {
 		for n := min(len(s)-1, len(text)); n > longest; n-- {

@@ -31,7 +31,7 @@ func TestStopFinder(t *testing.T) {
 			got.WriteString(out)
 			rest, stopped = rest[n:], stop
 			// What was given out must not be the beginning of a stop string that may still come.
-			if stop == "" && len(f.stops) > 0 && f.holdBack(got.String()+f.held) != len(f.held) {
+			if stop == "" && len(f.stops) > 0 && f.pendingStop(got.String()+f.held) != len(f.held) {
 				t.Fatalf("%q in pieces, stops %q: %q given out, %q held", text, f.stops,
 					got.String(), f.held)
 			}

@@ -276,7 +276,7 @@ func (b *Batches) launch(r *record) {
 		defer j.cancel(nil)
 		j.run()
 		if j.now().Status.over() {
-			j.forget()
+			j.discard()
 			b.mu.Lock()
 			delete(b.jobs, r.ID)
 			b.mu.Unlock()

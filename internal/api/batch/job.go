@@ -440,8 +440,8 @@ func (j *job) finish() error {
 	return nil
 }
 
-// forget removes what a batch that is over has left.
-func (j *job) forget() {
+// discard removes what a batch that is over has left.
+func (j *job) discard() {
 	for _, which := range []string{".in", ".out", ".err"} {
 		if err := os.Remove(j.b.path(j.id, which)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			j.b.log.Warn("a file of a batch is not removed", "error", err) // the next sweep does it

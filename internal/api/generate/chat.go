@@ -133,7 +133,7 @@ func (s *Service) StartChats(ctx context.Context, r *call.Call, kind string, req
 		prompts[i] = p
 	}
 	clear(talks)
-	req.Forget()
+	req.Drop()
 	g, err := s.Start(ctx, r, kind, &req.Sampling, prompts)
 	if err != nil {
 		return nil, err

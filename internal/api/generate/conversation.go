@@ -90,8 +90,8 @@ func (c *Conversation) SetReasoningEffort(field, effort string) *wire.Error {
 		wire.Clip(effort))
 }
 
-// Forget lets go of what only the template needed: the request lasts longer.
-func (c *Conversation) Forget() {
+// Drop lets go of what only the template needed: the request lasts longer.
+func (c *Conversation) Drop() {
 	c.Messages, c.Tools, c.Documents, c.Kwargs, c.template = nil, nil, nil, nil, ""
 }
 

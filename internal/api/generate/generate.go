@@ -157,12 +157,12 @@ func (g *Generation) Each(ctx context.Context, f func(i int, d *engine.Delta) er
 	}
 }
 
-// Take adds a delta to what is known of its choice.
-func (c *Choice) Take(d *engine.Delta) {
+// Add adds a delta to what is known of its choice.
+func (c *Choice) Add(d *engine.Delta) {
 	c.Started = true
 	c.cached = d.CachedTokens
 	c.outputTokens = d.OutputTokens
-	c.reasoning.take(d)
+	c.reasoning.add(d)
 	if d.Finish == sample.Unfinished {
 		return
 	}

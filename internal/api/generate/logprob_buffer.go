@@ -38,10 +38,10 @@ func (w *logprobBuffer) of(p *output.Part) []byte {
 	}
 	if !w.open {
 		w.open = true
-		w.drop(w.holding(p.From))
+		w.drop(w.buffered(p.From))
 	}
 	n, _ := slices.BinarySearch(w.offsets, p.To)
-	return w.take(n)
+	return w.pop(n)
 }
 
 // tail takes out the tokens that follow the last text of an answer, which is so long. They belong
@@ -52,18 +52,18 @@ func (w *logprobBuffer) tail(length int) []byte {
 	}
 	n, _ := slices.BinarySearch(w.offsets, length)
 	w.drop(n)
-	return w.take(len(w.offsets))
+	return w.pop(len(w.offsets))
 }
 
-// forget drops tokens that cannot be of content that comes.
-func (w *logprobBuffer) forget(c *Choice) {
+// discard drops tokens that cannot be of content that comes.
+func (w *logprobBuffer) discard(c *Choice) {
 	if c.Reader != nil && !w.open {
-		w.drop(w.holding(c.Reader.Decided()))
+		w.drop(w.buffered(c.Reader.Decided()))
 	}
 }
 
-// holding is the first of the tokens from the one on whose text has the place at.
-func (w *logprobBuffer) holding(at int) int {
+// buffered is the first of the tokens from the one on whose text has the place at.
+func (w *logprobBuffer) buffered(at int) int {
 	n, exact := slices.BinarySearch(w.offsets, at)
 	if !exact && n > 0 {
 		n--
@@ -84,8 +84,8 @@ func (w *logprobBuffer) drop(n int) {
 	}
 }
 
-// take removes the first n tokens, and returns them separated by commas.
-func (w *logprobBuffer) take(n int) []byte {
+// pop removes the first n tokens, and returns them separated by commas.
+func (w *logprobBuffer) pop(n int) []byte {
 	if n == 0 {
 		return nil
 	}

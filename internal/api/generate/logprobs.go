@@ -39,8 +39,8 @@ func AppendScores(scores []Score, c *Choice, d *engine.Delta) []Score {
 	return scores
 }
 
-// KeepScores adds scores that outlast their delta.
-func KeepScores(kept, scores []Score) []Score {
+// MergeScores adds scores that outlast their delta.
+func MergeScores(kept, scores []Score) []Score {
 	for _, s := range scores {
 		s.top = slices.Clone(s.top)
 		kept = append(kept, s)

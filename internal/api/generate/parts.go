@@ -134,7 +134,7 @@ func (s *Service) EachPart(ctx context.Context, g *Generation, req *Chat,
 	var held logprobBuffer
 	return g.Each(ctx, func(i int, d *engine.Delta) error {
 		c := &g.Choices[i]
-		c.Take(d)
+		c.Add(d)
 		if req.TopLogprobs != sample.NoLogprobs {
 			scores = AppendScores(scores[:0], c, d)
 			for i := range scores {
@@ -153,7 +153,7 @@ func (s *Service) EachPart(ctx context.Context, g *Generation, req *Chat,
 			}
 		}
 		if !c.Finished {
-			held.forget(c)
+			held.discard(c)
 			return nil
 		}
 		if tail := held.tail(c.read); len(tail) > 0 {

@@ -18,8 +18,8 @@ type reasoningTokens struct {
 	settled bool
 }
 
-// take notes the tokens of a delta, whose text is read afterwards.
-func (t *reasoningTokens) take(d *engine.Delta) {
+// add notes the tokens of a delta, whose text is read afterwards.
+func (t *reasoningTokens) add(d *engine.Delta) {
 	if t.on && !t.settled {
 		t.offsets = append(t.offsets, d.TextOffsets...)
 	}

@@ -80,7 +80,7 @@ func (a *chatAnswer) read(ctx context.Context, sink chatSink) error {
 	return a.g.Each(ctx, func(i int, d *engine.Delta) error {
 		c := &a.g.Choices[i]
 		first := !c.Started
-		c.Take(d)
+		c.Add(d)
 		if !a.req.Stream {
 			a.s.ScorePrompt(a.g, i, d, a.req.TopPromptLogprobs)
 		}

@@ -70,7 +70,7 @@ func (a *completionAnswer) read(ctx context.Context, sink completionSink) error 
 	return a.g.Each(ctx, func(i int, d *engine.Delta) error {
 		c, p := &a.g.Choices[i], &a.g.Prompts[i/a.g.N]
 		first := !c.Started
-		c.Take(d)
+		c.Add(d)
 		if req.Echo || !req.Stream {
 			s.ScorePrompt(a.g, i, d, req.TopPromptLogprobs)
 		}

@@ -54,7 +54,7 @@ func newCompletionFold(a completionAnswer) *completionFold {
 func (f *completionFold) add(p *completionPiece) error {
 	c := &f.choices[p.choice]
 	c.text = append(c.text, p.text...)
-	c.scores = generate.KeepScores(c.scores, p.scores)
+	c.scores = generate.MergeScores(c.scores, p.scores)
 	if f.req.ReturnTokenIDs {
 		c.tokens = append(c.tokens, p.tokens...)
 	}

@@ -142,7 +142,7 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 	params := f.Object("sampling_params")
 	f.Unsupported("features", "{}")
 	for _, name := range notInTokens {
-		if f.Take(name) != nil {
+		if f.Pop(name) != nil {
 			f.Fail(wire.BadRequest(name, "`%s` is no field of this route", name))
 		}
 	}
@@ -163,7 +163,7 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 		}))
 	}
 	for _, name := range samplingNeutral {
-		f.Take(name)
+		f.Pop(name)
 	}
 	if f.Err != nil {
 		return nil, f.Err

@@ -141,7 +141,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			complete := false
 			defer func() {
 				if !complete {
-					p.renounce(params)
+					p.decline(params)
 				}
 			}()
 			complete = p.pass(w, r, first, body, &times)
@@ -154,9 +154,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // parting bounds the word to a prefill server whose blocks are not needed.
 const parting = 5 * time.Second
 
-// renounce gives the blocks of a prompt up whose answer did not come to its end: the decode server
+// decline gives the blocks of a prompt up whose answer did not come to its end: the decode server
 // may never have heard of them, have refused the request, or be gone.
-func (p *Proxy) renounce(params json.RawMessage) {
+func (p *Proxy) decline(params json.RawMessage) {
 	var k kvtransfer.Ticket
 	if json.Unmarshal(params, &k) != nil || k.Port == 0 {
 		return

@@ -75,7 +75,7 @@ func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Gener
 			return nil, nil, nil, bad
 		}
 		t.input = []generate.RawPrompt{{IDs: p.Prompt}}
-		t.Conversation.Forget()
+		t.Conversation.Drop()
 	}
 	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, s.Model.Pooling.Type)
 	if bad != nil {
@@ -126,7 +126,7 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generat
 	}
 	vectors = make([][]float32, len(prompts))
 	err = g.Each(r.Context(), func(i int, d *engine.Delta) error {
-		g.Choices[i].Take(d)
+		g.Choices[i].Add(d)
 		vectors[i] = append(vectors[i], d.Pooled...)
 		return nil
 	})

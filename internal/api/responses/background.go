@@ -130,8 +130,8 @@ func (l *liveResponse) Close(e End) error {
 	return l.stream.Close(e)
 }
 
-// take keeps an event.
-func (l *liveResponse) take(event []byte) error {
+// append keeps an event.
+func (l *liveResponse) append(event []byte) error {
 	l.log = append(l.log, event...)
 	l.wake()
 	return nil
@@ -181,10 +181,10 @@ func (s *API) startBackground(r *server.Request, req *responseRequest,
 	live := &liveResponse{cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
 		logged: req.Stream, input: req.inputList()}
 	key := responseKey(owner, rec.ID)
-	err = s.keepResponse(owner, rec, live.input)
+	err = s.storeResponse(owner, rec, live.input)
 	var send func([]byte) error
 	if live.logged {
-		send = live.take
+		send = live.append
 	}
 	live.stream = s.responseStream(r, req, send)
 	if err == nil && !s.live.add(key, live) {

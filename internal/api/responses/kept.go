@@ -41,8 +41,8 @@ func (k *storedResponse) state() (background bool, status Status) {
 func responseKey(owner, id string) string { return "response/" + owner + "/" + id }
 func eventsKey(owner, id string) string   { return "events/" + owner + "/" + id }
 
-// keepResponse stores a response as it is.
-func (s *API) keepResponse(owner string, rec *Response, input []byte) error {
+// storeResponse stores a response as it is.
+func (s *API) storeResponse(owner string, rec *Response, input []byte) error {
 	raw, err := json.Marshal(rec)
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 		defer g.CloseReaders()
 		return s.foreground(w, r, g, req)
 	}
-	if bad := r.Keep(); bad != nil {
+	if bad := r.Pin(); bad != nil {
 		return bad
 	}
 	live, err := s.startBackground(r, req, begun)
@@ -152,7 +152,7 @@ func (s *API) responseStream(r *server.Request, req *responseRequest,
 		owner, input := r.Owner, req.inputList()
 		req.input = nil
 		t.Final = func(rec *Response) {
-			if err := s.keepResponse(owner, rec, input); err != nil {
+			if err := s.storeResponse(owner, rec, input); err != nil {
 				// The answer is worth more than its record: the client is told that there is none.
 				s.opt.Log.Error("response is not stored", "id", rec.ID, "error", err)
 				rec.Store = false

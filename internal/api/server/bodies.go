@@ -39,9 +39,9 @@ func newBodyBudget(total int64, wait time.Duration) *bodyBudget {
 var errBodies = &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
 	Message: "too many bytes of request bodies are under way: try again later"}
 
-// take adds n bytes to a body that holds some already. It waits for room as long as the budget
+// reserve adds n bytes to a body that holds some already. It waits for room as long as the budget
 // says, a patient one without an end, and ctx lasts.
-func (b *bodyBudget) take(ctx context.Context, held, n int64, patient bool) error {
+func (b *bodyBudget) reserve(ctx context.Context, held, n int64, patient bool) error {
 	most := b.total
 	if held+n > smallBody {
 		most -= most / 4
@@ -112,14 +112,14 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 	if length < 0 {
 		claim = firstPiece
 	}
-	if err := b.claim(r.Context(), claim); err != nil {
+	if err := b.reserve(r.Context(), claim); err != nil {
 		return err
 	}
 	b.text = make([]byte, 0, min(claim, firstPiece))
 	for {
 		full := int64(len(b.text))
 		if full == b.held { // its length is not known
-			if err := b.claim(r.Context(), full); err != nil {
+			if err := b.reserve(r.Context(), full); err != nil {
 				return err
 			}
 		}
@@ -137,8 +137,8 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 	}
 }
 
-func (b *body) claim(ctx context.Context, n int64) error {
-	if err := b.budget.take(ctx, b.held, n, b.patient); err != nil {
+func (b *body) reserve(ctx context.Context, n int64) error {
+	if err := b.budget.reserve(ctx, b.held, n, b.patient); err != nil {
 		return err
 	}
 	b.held += n

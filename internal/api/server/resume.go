@@ -107,8 +107,8 @@ func changed(why string) *wire.Error {
 		Message: "the answer cannot go on at another server: " + why}
 }
 
-// Keep has an answer be part of what this server keeps: no other one can go on with it.
-func (r *Request) Keep() *wire.Error {
+// Pin has an answer be part of what this server keeps: no other one can go on with it.
+func (r *Request) Pin() *wire.Error {
 	switch o := r.resume; {
 	case o == nil:
 		return nil

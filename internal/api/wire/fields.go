@@ -36,8 +36,8 @@ func (f *Fields) Fail(err *Error) {
 	}
 }
 
-// Take returns the text of a member and removes it; nil when there is none.
-func (f *Fields) Take(name string) []byte {
+// Pop returns the text of a member and removes it; nil when there is none.
+func (f *Fields) Pop(name string) []byte {
 	raw := f.Members[name]
 	delete(f.Members, name)
 	return raw
@@ -45,7 +45,7 @@ func (f *Fields) Take(name string) []byte {
 
 // Value returns the text of a member that is there and not null, nil otherwise.
 func (f *Fields) Value(name string) []byte {
-	raw := f.Take(name)
+	raw := f.Pop(name)
 	if IsNull(raw) {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (f *Fields) Value(name string) []byte {
 
 // Required is value for fields that have no null: there null is an error.
 func (f *Fields) Required(name string) []byte {
-	raw := f.Take(name)
+	raw := f.Pop(name)
 	if raw != nil && IsNull(raw) {
 		f.Fail(BadRequest(name, "`%s` must not be null", name))
 		return nil

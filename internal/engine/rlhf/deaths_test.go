@@ -136,7 +136,7 @@ func TestDeathBeforeSwap(t *testing.T) {
 	ok(t, s.Update(t.Context(), Source{Path: file(t, t.TempDir(), list)}))
 	u, err := s.builder.Finish()
 	ok(t, err)
-	s.giveUp(errors.New("a test"))
+	s.fail(errors.New("a test"))
 	ok(t, stage(t.Context(), e, u, func() {}))
 	ok(t, syscall.Kill(e.Report()[1].PID, syscall.SIGKILL))
 	s.wanted.Commit(u)

@@ -45,7 +45,7 @@ func (c *Control) halt(ctx context.Context, mode state.Mode) error {
 		case state.Wait:
 			return drain(ctx, e)
 		}
-		return settle(ctx, e)
+		return idle(ctx, e)
 	})
 }
 
@@ -65,7 +65,7 @@ func (c *Control) Resume(ctx context.Context) error {
 
 func (c *Control) release(ctx context.Context) error {
 	c.wanted.Resume()
-	err := c.each(func(e *engine.Engine) error { return settle(ctx, e) })
+	err := c.each(func(e *engine.Engine) error { return idle(ctx, e) })
 	if err == nil {
 		c.opt.Events.Emit(status.Resumed{})
 	}
@@ -87,7 +87,7 @@ func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, err
 		done := true
 		err := between(ctx, e, func(l *engine.Loop) error {
 			if done = running || l.Running() == 0; done {
-				l.Forget()
+				l.Invalidate()
 			}
 			return nil
 		})

@@ -248,7 +248,7 @@ func (r *receiver) line(i *incoming) (stream string, err error) {
 			if n == 0 {
 				return "", io.ErrUnexpectedEOF
 			}
-			if err := i.take(control[:oob]); err != nil {
+			if err := i.adopt(control[:oob]); err != nil {
 				return "", err
 			}
 		} else if _, err := io.ReadFull(i.conn, one); err != nil {
@@ -268,8 +268,8 @@ func (r *receiver) line(i *incoming) (stream string, err error) {
 	return stream, nil
 }
 
-// take keeps a descriptor that came along.
-func (i *incoming) take(control []byte) error {
+// adopt keeps a descriptor that came along.
+func (i *incoming) adopt(control []byte) error {
 	if len(control) == 0 {
 		return nil
 	}

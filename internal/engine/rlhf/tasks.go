@@ -13,8 +13,8 @@ func between(ctx context.Context, e *engine.Engine, do func(*engine.Loop) error)
 	return e.Between(ctx, engine.Task{Do: do})
 }
 
-// settle returns when an engine does what a pause or its end asks for: with no step in flight.
-func settle(ctx context.Context, e *engine.Engine) error {
+// idle returns when an engine does what a pause or its end asks for: with no step in flight.
+func idle(ctx context.Context, e *engine.Engine) error {
 	return between(ctx, e, func(*engine.Loop) error { return nil })
 }
 

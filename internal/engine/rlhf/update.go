@@ -48,7 +48,7 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	if err := m.Init(); err != nil {
 		return Session{}, err
 	}
-	c.giveUp(nil)
+	c.fail(nil)
 	if c.receiver != nil {
 		c.receiver.close()
 		c.receiver = nil
@@ -67,8 +67,8 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	return s, nil
 }
 
-// giveUp drops the update under way, if there is one, because of an error.
-func (c *Control) giveUp(cause error) {
+// fail drops the update under way, if there is one, because of an error.
+func (c *Control) fail(cause error) {
 	if c.builder != nil {
 		c.builder.Close()
 		c.builder = nil
@@ -76,7 +76,7 @@ func (c *Control) giveUp(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cause != nil {
-		c.machine.GiveUp(cause)
+		c.machine.Fail(cause)
 	}
 }
 
@@ -124,7 +124,7 @@ func (c *Control) Update(ctx context.Context, s Source) error {
 		err = c.stream(ctx, s)
 	}
 	if err != nil {
-		c.giveUp(err)
+		c.fail(err)
 		return err
 	}
 	c.become(m)
@@ -341,7 +341,7 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	}
 	u, err := c.builder.Finish()
 	if err != nil {
-		c.giveUp(err)
+		c.fail(err)
 		return err
 	}
 	c.builder = nil
@@ -354,7 +354,7 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 			c.trouble("an update was not dropped", dropping)
 		}
 		err = unsound(err)
-		c.giveUp(err)
+		c.fail(err)
 		c.wanted.Retire(u)
 		return err
 	}

@@ -46,7 +46,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	}
 	if len(p.Rows) == 0 && !t.preempted {
 		if s.owed > 0 {
-			s.keep(p)
+			s.record(p)
 		}
 		if len(p.Free) == 0 {
 			return false
@@ -59,9 +59,9 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	return true
 }
 
-// keep takes the freed slots back out of a plan that would do nothing but free them, while others
+// record takes the freed slots back out of a plan that would do nothing but free them, while others
 // are in flight: they can wait for one that computes.
-func (s *Scheduler) keep(p *step.Plan) {
+func (s *Scheduler) record(p *step.Plan) {
 	s.freed = append(s.freed, p.Free...)
 	s.slots = s.slots[:len(s.slots)-len(p.Free)]
 	p.Free = p.Free[:0]

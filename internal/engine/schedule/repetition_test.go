@@ -97,7 +97,7 @@ func TestRepetitionEnds(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.finish, c.tokens), func(t *testing.T) {
 			r := Request{Params: c.params, Repetition: Repetition{MaxPattern: 2, MinCount: 3}}
-			if n, finish, stop := r.take([]int32{5, 5, 5, 5, 5, 5}, 100); n != c.tokens ||
+			if n, finish, stop := r.accept([]int32{5, 5, 5, 5, 5, 5}, 100); n != c.tokens ||
 				finish != c.finish || stop != -1 {
 				t.Errorf("%d tokens, %v, stop %d", n, finish, stop)
 			}

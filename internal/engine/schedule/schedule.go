@@ -101,7 +101,7 @@ func (s *Scheduler) Add(r *Request) {
 	if s.config.Priority {
 		r.priority = r.Priority
 	}
-	s.turns[r.class()].give(r)
+	s.turns[r.class()].assign(r)
 	s.requests[r.Key] = r
 	s.wait(r)
 }

@@ -136,7 +136,7 @@ func (tr *transcript) command(name string, args []string) string {
 		// Example:
 		//
 		// forget
-		tr.s.Forget()
+		tr.s.Invalidate()
 	case "preempt-all":
 		// Replaces the workers by new ones, or with "remembered" by a new group of the same ones.
 		// The results of plans in flight still come, too late.

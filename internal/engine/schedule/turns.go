@@ -31,8 +31,8 @@ func (t *turns) of(r *Request) *lots {
 	return l
 }
 
-// give gives a new request its turn.
-func (t *turns) give(r *Request) {
+// assign gives a new request its turn.
+func (t *turns) assign(r *Request) {
 	l := t.of(r)
 	if r.Index == 0 || l.first == 0 {
 		l.first = max(t.now, l.first) + 1

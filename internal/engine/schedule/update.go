@@ -91,7 +91,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 			continue
 		}
 		if len(o.Tokens) > 0 {
-			ended = s.take(q, o) || ended
+			ended = s.accept(q, o) || ended
 		}
 	}
 	s.applied = r.Plan
@@ -102,9 +102,9 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	return out
 }
 
-// take gives a request its tokens and returns whether they end one that runs.
-func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
-	n, finish, stop := q.take(o.Tokens, s.config.MaxModelLen)
+// accept gives a request its tokens and returns whether they end one that runs.
+func (s *Scheduler) accept(q *Request, o *Output) (ended bool) {
+	n, finish, stop := q.accept(o.Tokens, s.config.MaxModelLen)
 	if finish == sample.FinishError {
 		o.Fault = o.Tokens[n]
 	}

@@ -414,7 +414,7 @@ func (w *walk) forget() {
 		w.check()
 	}
 	w.forgot += w.s.Running()
-	w.s.Forget()
+	w.s.Invalidate()
 	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 || len(w.s.pinned) != 0 {
 		w.Fatalf("after Forget:\n%v", w.s)
 	}

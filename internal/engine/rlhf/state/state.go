@@ -230,9 +230,9 @@ func (m *Machine) Finish() error {
 	return nil
 }
 
-// GiveUp ends an update, if there is one, that has failed by a cause: the weights are those from
+// Fail ends an update, if there is one, that has failed by a cause: the weights are those from
 // before it.
-func (m *Machine) GiveUp(cause error) {
+func (m *Machine) Fail(cause error) {
 	if m.Updating() {
 		m.update, m.last = ready, fmt.Sprintf("failed (%v)", cause)
 	}

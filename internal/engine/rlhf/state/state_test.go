@@ -62,7 +62,7 @@ func do(m *Machine, name string, args []string, said *string) error {
 	case "finish":
 		return m.Finish()
 	case "fails":
-		m.GiveUp(errors.New("a cause"))
+		m.Fail(errors.New("a cause"))
 		return nil
 	}
 	return fmt.Errorf("no such call: %s", name)

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Forget puts every running request back to wait with its tokens so far, and empties the prefix
+// Invalidate puts every running request back to wait with its tokens so far, and empties the prefix
 // cache: what ranks have computed is of no use any more, because their weights or their cache are
 // others now. No plan is in flight. Unlike after PreemptAll the ranks know the slots, and are told
 // to free them. Pinned blocks are released, and fetches under way are stale.
-func (s *Scheduler) Forget() {
+func (s *Scheduler) Invalidate() {
 	for _, r := range s.running {
 		s.freed = append(s.freed, r.slot)
 		s.requeue(r)
