@@ -187,8 +187,10 @@ func (r *Request) onItsWay(plan uint64, stages int) bool {
 	return r.pending > 0 && plan-r.sampler < uint64(stages)
 }
 
-// accept appends sampled tokens up to the one that ends the request, and returns how many those are.
-func (r *Request) accept(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
+// accept appends sampled tokens up to the one that ends the request, and returns how many those
+// are.
+func (r *Request) accept(tokens []int32, maxModelLen int) (n int, finish sample.Finish,
+	stop int32) {
 	for i, t := range tokens {
 		if t < 0 {
 			return i, sample.FinishError, -1

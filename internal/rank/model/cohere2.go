@@ -5,8 +5,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// cohere2 is Cohere2ForCausalLM (Command R7B, Command A): both blocks of a layer read one norm, heads
-// are turned in pairs of neighbours in the layers with a window and not at all in the others.
+// cohere2 is Cohere2ForCausalLM (Command R7B, Command A): both blocks of a layer read one norm,
+// heads are turned in pairs of neighbours in the layers with a window and not at all in the others.
 // Defaults: configuration_cohere2.py.
 func cohere2() *family {
 	return &family{modelType: "cohere2", architecture: "Cohere2ForCausalLM",

@@ -11,8 +11,9 @@ import (
 
 // TestCheckLayout wants the reason why a model cannot have a layout, and those it can have instead.
 func TestCheckLayout(t *testing.T) {
-	plain := model.Config{Architecture: "LlamaForCausalLM", Layers: 4, Heads: 8, KVHeads: 4, IntermediateSize: 352,
-		VocabSize: 1024}
+	plain := model.Config{Architecture: "LlamaForCausalLM", Layers: 4, Heads: 8, KVHeads: 4,
+		IntermediateSize: 352,
+		VocabSize:        1024}
 	with := func(change func(c *model.Config)) *model.Config {
 		c := plain
 		change(&c)

@@ -15,7 +15,8 @@ func gemma2() *family {
 	return &family{modelType: "gemma2", architecture: "Gemma2ForCausalLM",
 		activationKey: "hidden_activation",
 		defaults: Config{VocabSize: 256000, HiddenSize: 2304, IntermediateSize: 9216, Layers: 26,
-			Heads: 8, KVHeads: 4, MaxPositions: 8192, NormEps: 1e-6, Activation: "gelu_pytorch_tanh",
+			Heads: 8, KVHeads: 4, MaxPositions: 8192, NormEps: 1e-6,
+			Activation:    "gelu_pytorch_tanh",
 			TieEmbeddings: true, BOS: 2, PAD: 0, EOS: []int{1}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 256)

@@ -5,8 +5,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// glm4 is Glm4ForCausalLM (GLM-4-0414): norms before and after both blocks, half of each head turned
-// in pairs of neighbours. Defaults: configuration_glm4.py.
+// glm4 is Glm4ForCausalLM (GLM-4-0414): norms before and after both blocks, half of each head
+// turned in pairs of neighbours. Defaults: configuration_glm4.py.
 func glm4() *family {
 	return &family{modelType: "glm4", architecture: "Glm4ForCausalLM",
 		defaults: Config{VocabSize: 151552, HiddenSize: 4096, IntermediateSize: 13696, Layers: 40,

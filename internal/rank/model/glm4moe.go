@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// glm4MoE is Glm4MoeForCausalLM (GLM-4.5, 4.6, 4.7): Llama's attention, of which a part of each head is
-// turned, and DeepSeek's mixture of experts beside one that all rows share. Defaults:
+// glm4MoE is Glm4MoeForCausalLM (GLM-4.5, 4.6, 4.7): Llama's attention, of which a part of each
+// head is turned, and DeepSeek's mixture of experts beside one that all rows share. Defaults:
 // configuration_glm4_moe.py.
 func glm4MoE() *family {
 	return &family{modelType: "glm4_moe", architecture: "Glm4MoeForCausalLM",

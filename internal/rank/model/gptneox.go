@@ -5,9 +5,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// gptNeoX is GPTNeoXForCausalLM (Pythia, GPT-NeoX-20B): layer norms, projections fused head by head, a
-// part of each head turned, and both blocks of a layer reading the residual stream before it.
-// Defaults: configuration_gpt_neox.py.
+// gptNeoX is GPTNeoXForCausalLM (Pythia, GPT-NeoX-20B): layer norms, projections fused head by
+// head, a part of each head turned, and both blocks of a layer reading the residual stream before
+// it. Defaults: configuration_gpt_neox.py.
 func gptNeoX() *family {
 	return &family{modelType: "gpt_neox", architecture: "GPTNeoXForCausalLM",
 		defaults: Config{VocabSize: 50432, HiddenSize: 6144, IntermediateSize: 24576, Layers: 44,

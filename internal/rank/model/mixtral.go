@@ -23,11 +23,13 @@ func mixtral() *family {
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{mlp: func(s *stage, _ int, prefix string) feedForward {
+			return newDecoder(s, decoderOptions{mlp: func(s *stage, _ int,
+				prefix string) feedForward {
 				e := s.cfg.Family.(*experts)
-				return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize, layers.MixtureOptions{
-					Experts: e.Count, PerToken: e.PerToken, Inner: e.Inner, Normalise: true,
-					Names: [3]string{"w1", "w3", "w2"}})
+				return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize,
+					layers.MixtureOptions{
+						Experts: e.Count, PerToken: e.PerToken, Inner: e.Inner, Normalise: true,
+						Names: [3]string{"w1", "w3", "w2"}})
 			}})
 		}}
 }

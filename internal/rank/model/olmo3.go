@@ -5,8 +5,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// olmo3 is Olmo3ForCausalLM: OLMo 2's layers with a window in three of four, where positions are not
-// scaled. Defaults: configuration_olmo3.py.
+// olmo3 is Olmo3ForCausalLM: OLMo 2's layers with a window in three of four, where positions are
+// not scaled. Defaults: configuration_olmo3.py.
 func olmo3() *family {
 	fam := olmo2()
 	two := *fam

@@ -23,7 +23,8 @@ func qwen2MoE() *family {
 			readWindows(f, c, qwenWindow(f), upperLayers(f))
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{mlp: func(s *stage, layer int, prefix string) feedForward {
+			return newDecoder(s, decoderOptions{mlp: func(s *stage, layer int,
+				prefix string) feedForward {
 				c, e := s.cfg, s.cfg.Family.(*experts)
 				routed := mixture(s, layer, prefix)
 				if !e.sparse(layer) {

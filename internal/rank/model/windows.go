@@ -3,8 +3,8 @@ package model
 import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 
 // readWindows resolves sliding_window, use_sliding_window, max_window_layers and layer_types to a
-// window per layer. window is the one in use, 0 for none; sliding tells whether layer i has it where
-// layer_types does not say.
+// window per layer. window is the one in use, 0 for none; sliding tells whether layer i has it
+// where layer_types does not say.
 func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int) bool) {
 	types := f.Texts("layer_types")
 	if types != nil && len(types) != c.Layers {

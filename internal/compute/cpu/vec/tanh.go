@@ -11,8 +11,8 @@ const (
 const tanhBlock = 256
 
 // GeluTanhMul computes dst = gelu(gate)·up by the approximation with a hyperbolic tangent; dst may
-// be gate or up. x·σ(z) is silu(z)·x/z, and x/z is 1/(a+b·x²). Beyond |x| = 100 σ(z) is 0 or 1: x² is
-// cut there, so that z does not overflow.
+// be gate or up. x·σ(z) is silu(z)·x/z, and x/z is 1/(a+b·x²). Beyond |x| = 100 σ(z) is 0 or 1: x²
+// is cut there, so that z does not overflow.
 func (o *Ops) GeluTanhMul(dst, gate, up []float32) {
 	var z, r [tanhBlock]float32
 	for len(gate) > 0 {
@@ -39,8 +39,8 @@ func (o *Ops) GeluTanh(x []float32) {
 	}
 }
 
-// TanhCap replaces each element of x by limit·tanh(x/limit). With e = exp(-2·x/limit) the tangent is
-// (1-e)/(1+e).
+// TanhCap replaces each element of x by limit·tanh(x/limit). With e = exp(-2·x/limit) the tangent
+// is (1-e)/(1+e).
 func (o *Ops) TanhCap(x []float32, limit float32) {
 	const most = 80 // beyond it the tangent is -1
 	var e [tanhBlock]float32
