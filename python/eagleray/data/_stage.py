@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, Union, cast
 from eagleray import EagleRayError, EngineDeadError
 
 from .._arguments import command_line
+from .._calls import Calls
 from .._engine import Engine
 from . import _checkpoint, _place
 from ._checkpoint import Checkpoint
@@ -51,8 +52,8 @@ class EngineStage:
         except OSError:
             pass  # only root may
         arguments = {"model": config.model_source, **_place.engine_args(config)}
-        self._engine = Engine(command_line(arguments))
-        self._feed = Feed(self._engine, config.pending)
+        self._calls = Calls(Engine(command_line(arguments)))
+        self._feed = Feed(self._calls, config.pending)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Yield the answers to a block's rows in their order, in pieces as they are ready."""
@@ -75,7 +76,7 @@ class EngineStage:
         feed = getattr(self, "_feed", None)
         if feed is not None:
             feed.close()
-            self._engine.close()
+            self._calls.close()
             self._stats.close()
 
     def end(self, row: _Row, answer: Answer) -> None:
