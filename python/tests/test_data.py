@@ -13,7 +13,7 @@ from unittest import mock
 
 from eagleray import BadRequestError, EngineDeadError
 from eagleray._calls import Calls
-from eagleray.data import EngineProcessorConfig, _board
+from eagleray.data import EngineProcessorConfig, _progress_line
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
 from eagleray.data._rows import failed, outputs_of, request_of
@@ -310,7 +310,7 @@ class Shown:
         self.n += n
 
 
-class TestBoard(unittest.IsolatedAsyncioTestCase):
+class TestProgressLine(unittest.IsolatedAsyncioTestCase):
     async def test_adds_up(self) -> None:
         bars: list[Shown] = []
 
@@ -319,28 +319,28 @@ class TestBoard(unittest.IsolatedAsyncioTestCase):
             return bars[-1]
 
         with (
-            mock.patch.object(_board, "IDLE", 0.01),
-            mock.patch.object(_board, "BETWEEN", 0.01),
+            mock.patch.object(_progress_line, "IDLE", 0.01),
+            mock.patch.object(_progress_line, "BETWEEN", 0.01),
         ):
-            board = _board.Board("/models/Qwen3-0.6B/", bar)
-            await board.tell("a", 0, 0, 2)
+            line = _progress_line.ProgressLine("/models/Qwen3-0.6B/", bar)
+            await line.tell("a", 0, 0, 2)
             self.assertEqual(
                 (bars[0].n, bars[0].said[:39]), (0, "eagleray Qwen3-0.6B: 0 rows, 0.0 rows/s")
             )
-            await board.tell("a", 1, 10, 1)
-            await board.tell("b", 3, 300, 1)
+            await line.tell("a", 1, 10, 1)
+            await line.tell("b", 3, 300, 1)
             # One of them has rows still, and it says nothing more for a while.
-            await board.tell("a", 2, 20, 0)
+            await line.tell("a", 2, 20, 0)
             await asyncio.sleep(0.05)
             self.assertFalse(bars[0].closed.is_set())
-            await board.tell("b", 4, 400, 0)
+            await line.tell("b", 4, 400, 0)
             await asyncio.wait_for(bars[0].closed.wait(), 60)
             self.assertEqual(bars[0].n, 420)
             self.assertRegex(bars[0].said, r"^eagleray Qwen3-0.6B: 6 rows, \d+\.\d rows/s$")
             # What comes later has a line of its own, which begins anew.
-            await board.tell("a", 2, 20, 1)
-            await board.tell("c", 1, 5, 0)
-            await board.tell("a", 3, 30, 0)
+            await line.tell("a", 2, 20, 1)
+            await line.tell("c", 1, 5, 0)
+            await line.tell("a", 3, 30, 0)
             await asyncio.wait_for(bars[1].closed.wait(), 60)
             self.assertEqual(bars[1].n, 15)
             self.assertIn(": 2 rows,", bars[1].said)

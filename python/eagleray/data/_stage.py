@@ -24,7 +24,8 @@ from ._table import Tables
 
 # A block travels as one value, its rows pickled. They come out as they went in, with what JSON has no
 # form for: bytes, times, arrays, whatever preprocess returns. Nothing is trusted by it that is not
-# already: Ray brings the functions of the job, and this class with its arguments, in the same way.
+# already: Ray brings the functions of the job, and this class with its arguments, in the same way
+# (docs/security.md).
 BLOCK = "__eagleray_block__"
 
 
@@ -39,13 +40,13 @@ class EngineStage:
         self,
         config: EngineProcessorConfig,
         postprocess: Optional[Callable[[dict[str, Any]], Mapping[str, Any]]] = None,
-        board: Any = None,
+        line: Any = None,
     ) -> None:
         self._config = config
         self._tables = Tables(postprocess, config.should_continue_on_error)
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
-        self._stats = StatLogger(config.model, config.log_interval_s, board)
+        self._stats = StatLogger(config.model, config.log_interval_s, line)
         try:
             # Ray runs its workers at the lowest priority, below whatever else the node does.
             os.setpriority(os.PRIO_PROCESS, 0, 0)
