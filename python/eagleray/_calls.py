@@ -57,12 +57,12 @@ class Call:
         self._calls.guard(self._end)
 
     def _end(self) -> None:
-        self._calls.finished(self)
         body = self._decoder.body()
         if 200 <= self._status < 300:
             self.receiver.answer(body)
         else:
             self.receiver.fail(error_of(self._calls.engine, self._status, body))
+        self._calls.finished(self)
 
     def fail(self, error: errors.EngineDeadError) -> None:
         self._calls.broke(self, error)
@@ -102,7 +102,10 @@ class Calls:
 
     def send(self, calls: Iterable[Call]) -> None:
         """Send requests. Each receiver has an answer, or why there is none."""
-        self._do(self._begin, list(calls))
+        given = list(calls)
+        if not self._do(self._begin, given):  # it was closed a moment ago
+            for call in given:
+                call.receiver.fail(self.engine.dead())
 
     def ask(
         self,
@@ -140,22 +143,26 @@ class Calls:
     # On the thread of the loop.
 
     def _run(self) -> None:
-        self.engine.when_ended(lambda: self._do(self._fail_all, None))
+        self.engine.when_ended(self._ended)
         self._loop.run_forever()
         self._loop.run_until_complete(self._client.shut())
         self._loop.close()
 
-    def _do(self, what: Callable[[Any], None], argument: Any) -> None:
-        """Have the thread do something."""
+    def _ended(self) -> None:
+        self._do(self._fail_all, None)
+
+    def _do(self, what: Callable[[Any], None], argument: Any) -> bool:
+        """Have the thread do something. It returns False once it is closed."""
         with self._lock:
             if self._closed:
-                return
+                return False
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="eagleray", daemon=True)
                 self._thread.start()
             self._to_do.append((what, argument))
             if len(self._to_do) == 1:  # else the thread is on its way
                 self._loop.call_soon_threadsafe(self._work)
+            return True
 
     def _work(self) -> None:
         with self._lock:
@@ -205,7 +212,7 @@ class Calls:
             if call.exchange is not None:
                 call.exchange.close()
             if not call.over:
-                call.receiver.fail(self.engine.dead())
+                self.guard(call.receiver.fail, self.engine.dead())
 
 
 def json_request(
