@@ -64,7 +64,7 @@ def _kind(pid: int) -> str:
         return ""
     if not command:
         return ""
-    if " attach " in command:
+    if " serve " in command:
         return "engine"
     # A worker is named anew by what it does.
     return "workers" if command.startswith("ray::") or "default_worker" in command else "Ray"

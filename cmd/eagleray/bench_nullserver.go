@@ -18,7 +18,7 @@ func newStepServer() *cobra.Command {
 		Args:   cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cli.UseModel(&cfg, args)
-			return serve(c.Context(), cfg, &null)
+			return serve(c.Context(), cfg, nil, &null)
 		},
 	}
 	cli.ModelFlag(c.Flags(), &cfg)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/generate"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -99,7 +100,7 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
+	handler, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
 	if err != nil {
 		return nil, errors.Join(err, e.Stop(ctx))
 	}

@@ -42,7 +42,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
 		newRoute(), newDoctor(), newCompat(), newCollectEnv(), newVersion(), newWorker(),
-		newAttach(), newCopy(), newMan())
+		newCopy(), newMan())
 	cli.Group(root)
 	versionFlag(root)
 	completeModels(root)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -102,7 +103,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 				return nil, err
 			}
 			stop = func() error { return e.Stop(context.WithoutCancel(ctx)) }
-			surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
+			surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
 			if err != nil {
 				return nil, err
 			}

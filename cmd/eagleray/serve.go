@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/open"
@@ -38,7 +39,10 @@ import (
 // newServe serves a model over HTTP.
 func newServe() *cobra.Command {
 	cfg := config.Default()
-	cfg.Schedule.MaxNumQueuedReqs = config.ServedQueue
+	from := newStarter()
+	if !from.private() {
+		cfg.Schedule.MaxNumQueuedReqs = config.ServedQueue
+	}
 	var check checkMode
 	c := &cobra.Command{
 		Use:   "serve [MODEL]",
@@ -53,6 +57,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cli.UseModel(&cfg, args)
+			from.configure(&cfg)
 			if err := checkNames(&cfg.Model); err != nil {
 				return err
 			}
@@ -68,7 +73,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if cfg.Parallel.Nodes.Headless {
 				return serveHeadless(c.Context(), cfg)
 			}
-			return serve(c.Context(), cfg, nil)
+			return serve(c.Context(), cfg, from, nil)
 		},
 	}
 	cli.ModelFlag(c.Flags(), &cfg)
@@ -80,7 +85,25 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			"run on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
 	cli.ConfigFlag(c)
+	if from != nil {
+		tellStarter(c, from)
+	}
 	return c
+}
+
+// tellStarter has the program that started this server know what is wrong with a flag, a file or
+// the environment, and how the server ended.
+func tellStarter(c *cobra.Command, from *starter) {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := from.refuse(c.Flags()); err != nil {
+			return from.failed(err)
+		}
+		return from.failed(run(c, args))
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return from.failed(cli.UsageError("%w", config.FlagError(c.Flags(), err)))
+	})
 }
 
 // checkMode is the value of --check: where the server is to run.
@@ -134,8 +157,10 @@ func watchParent() error {
 		return err
 	}
 	// The ranks' parent is another one.
-	if err := os.Unsetenv(parent.Variable); err != nil {
-		return err
+	for _, name := range []string{parent.Variable, socketVariable} {
+		if err := os.Unsetenv(name); err != nil {
+			return err
+		}
 	}
 	go func() {
 		<-parent.Ended(os.Stdin)
@@ -170,15 +195,22 @@ func serveHeadless(ctx context.Context, cfg config.Config) error {
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
 // bound first: a taken port is known before a model is loaded. The ranks compute unless null is
-// given.
-func serve(ctx context.Context, cfg config.Config, null *open.Null) error {
-	log := newServerLog(cfg.Server.LogFormat)
-	return log.end(serveTo(ctx, cfg, null, log))
+// given. from is the program that waits for it, nil for none.
+func serve(ctx context.Context, cfg config.Config, from *starter, null *open.Null) error {
+	log := from.log(cfg.Server.LogFormat)
+	return log.end(serveTo(ctx, cfg, from, null, log))
 }
 
-func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serverLog) error {
+func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.Null,
+	logs *serverLog) error {
 	log := logs.Logger
 	surviveReaders()
+	if from.private() {
+		_, release := catchInterrupts(ctx) // Ctrl-C is the program's
+		defer release()
+		printWarnings(cfg.Warnings)
+		cfg.Warnings = nil
+	}
 	logRayJob(log)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
@@ -225,7 +257,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 	e, m, err := replicas.Open(ctx, engine.Options{Config: cfg, Log: log,
 		WorkerOutput: logs.ranks(),
 		Version:      version(), Null: null,
-		Events: status.Tee(shown.listen, happened.Listen)})
+		Events: status.Tee(shown.listen, happened.Listen, from.listen(logs))})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.
@@ -243,7 +275,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
-	handler, err := newHandler(cfg, e, m, page, stores, log, tracer)
+	handler, err := newHandler(cfg, e, m, page, stores, log, tracer, from.limits())
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -258,6 +290,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 		limited = tls.NewListener(limited, secure)
 	}
 	go func() { served <- server.Serve(limited) }()
+	from.ready(&cfg, e.Info())
 	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(started))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
@@ -273,6 +306,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serv
 	case err := <-served:
 		return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 	case <-e.Failed():
+		from.failed(e.Healthy(ctx))
 		// Answer for a moment longer: clients and probes learn why from the error of their
 		// requests.
 		time.Sleep(failureGrace)
@@ -364,15 +398,15 @@ func (k kept) close() {
 }
 
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
-// stores.
+// stores; limits may be empty.
 func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Page,
-	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*api.API, error) {
+	kept kept, log *slog.Logger, tracer *tracing.Tracer, limits wire.Limits) (*api.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
 		return nil, err
 	}
 	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log,
-		Metrics: m,
+		Limits: limits, Metrics: m,
 		Version: version(), Dashboard: page, Tracer: tracer, Store: kept.state,
 		Responses: kept.responses,
 		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() }})

@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -116,20 +115,5 @@ func TestTextsOfPrompts(t *testing.T) {
 		`{"input":[[0,5],[12]],"return_token_ids":true}`), "data", 0, "prompt_token_ids")
 	if fmt.Sprint(got) != "[0 5]" {
 		t.Errorf("an embedding of %v", got)
-	}
-}
-
-// TestAttached asks without key and host, as the program that started this one does.
-func TestAttached(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"secret"} })
-	for path, want := range map[string]int{completionsPath: 200, "/nowhere": 404} {
-		r := httptest.NewRequest("POST", path, strings.NewReader(`{"prompt":"x"}`))
-		r.Header.Set("Content-Type", "application/json")
-		r.Host = ""
-		rec := httptest.NewRecorder()
-		s.Attached().ServeHTTP(rec, r)
-		if rec.Code != want {
-			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
-		}
 	}
 }

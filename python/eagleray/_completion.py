@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams, fields
@@ -13,6 +12,8 @@ ROUTE = "/v1/completions"
 
 PromptType = Union[str, Sequence[int], Mapping[str, Any]]
 """A text, token ids, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
+
+_Value = TypeVar("_Value")
 
 _MEMBERS = ("prompt", "prompt_token_ids", "cache_salt")
 
@@ -131,7 +132,8 @@ class Completion:
 
     def shown(self, finished: bool) -> RequestOutput:
         """Return what the program is shown now: all of it, or what is new."""
-        shown = dataclasses.replace(self._output, finished=finished)
+        shown = _shallow(self._output)
+        shown.finished = finished
         if self._params.output_kind is RequestOutputKind.DELTA:
             self._output.outputs = [self._rest(o) for o in shown.outputs]
             if not finished:
@@ -148,9 +150,19 @@ class Completion:
         return rest
 
 
+def _shallow(value: _Value) -> _Value:
+    """Return a copy, as copy.copy does in six times the time: there is one for each token."""
+    copied = object.__new__(type(value))
+    copied.__dict__.update(value.__dict__)
+    return copied
+
+
 def _copy(output: CompletionOutput) -> CompletionOutput:
-    logprobs = None if output.logprobs is None else list(output.logprobs)
-    return dataclasses.replace(output, token_ids=list(output.token_ids), logprobs=logprobs)
+    copied = _shallow(output)
+    copied.token_ids = list(output.token_ids)
+    if output.logprobs is not None:
+        copied.logprobs = list(output.logprobs)
+    return copied
 
 
 def _logprobs(position: Mapping[str, Any]) -> dict[int, Logprob]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Optional, TypeVar
 
 from . import errors
-from ._engine import Engine
+from ._calls import Call, Calls
 from ._jobs import Job
 from ._progress import Bar
 
@@ -21,41 +21,37 @@ class _Receiver:
     def __init__(self, index: int, answers: queue.SimpleQueue[tuple[int, Any]]) -> None:
         self._index, self._answers = index, answers
 
-    def event(self, event: dict[str, Any]) -> None:
-        """Drop an event: no stream was asked for."""
-
-    def answer(self, status: int, body: Any) -> None:
-        """Take the answer."""
-        ok = 200 <= status < 300
-        self._answers.put((self._index, body if ok else errors.of_answer(status, body)))
+    def answer(self, body: Any) -> None:
+        """Take the body of the answer."""
+        self._answers.put((self._index, body))
 
     def fail(self, error: errors.EagleRayError) -> None:
-        """Take the engine's end."""
+        """Take what there is instead."""
         self._answers.put((self._index, error))
 
 
-def ask(engine: Engine, route: str, body: Optional[dict[str, Any]], method: str = "POST") -> Any:
+def ask(calls: Calls, route: str, body: Optional[dict[str, Any]], method: str = "POST") -> Any:
     """Ask a route, and return the body of the answer."""
     answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    number = engine.send(route, body, _Receiver(0, answers), method)
+    call = calls.ask(route, body, _Receiver(0, answers), method)
     try:
         _, answer = answers.get()
     except BaseException:
-        engine.cancel(number)
+        calls.cancel(call)
         raise
     if isinstance(answer, errors.EagleRayError):
         raise answer
     return answer
 
 
-def run(engine: Engine, jobs: Sequence[Job[_Result]], bar: Bar) -> list[_Result]:
+def run(calls: Calls, jobs: Sequence[Job[_Result]], bar: Bar) -> list[_Result]:
     """Run jobs, as many at a time as keep the engine busy, and return their results in order.
 
     The first that fails ends all of them with its error.
     """
     answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     results: list[Any] = [None] * len(jobs)
-    running: dict[int, int] = {}  # the request of each job
+    running: dict[int, Call] = {}  # the request of each job
     waiting = iter(range(len(jobs)))
 
     def advance(index: int, answer: Any) -> None:
@@ -67,10 +63,10 @@ def run(engine: Engine, jobs: Sequence[Job[_Result]], bar: Bar) -> list[_Result]
             running.pop(index, None)
             bar.update(1)
             return
-        running[index] = engine.send(route, body, _Receiver(index, answers))
+        running[index] = calls.ask(route, body, _Receiver(index, answers))
 
     try:
-        for index in itertools.islice(waiting, int(engine.ready["window"])):
+        for index in itertools.islice(waiting, calls.window):
             advance(index, None)
         while running:
             index, answer = answers.get()
@@ -82,7 +78,7 @@ def run(engine: Engine, jobs: Sequence[Job[_Result]], bar: Bar) -> list[_Result]
                 for following in itertools.islice(waiting, 1):
                     advance(following, None)
     finally:
-        for number in running.values():
-            engine.cancel(number)
+        for call in running.values():
+            calls.cancel(call)
         bar.close()
     return results

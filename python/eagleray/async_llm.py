@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import collections
+import contextlib
 import itertools
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Optional, TypeVar
 
 from . import _jobs, _waiting, errors
 from ._arguments import command_line
+from ._calls import PATIENCE_SECONDS, Calls, error_of, json_request, room_of, why_lost
 from ._completion import ROUTE, Completion, PromptType
+from ._decoder import Decoder
 from ._engine import Engine
+from ._http import Answer, Client
 from ._jobs import Job, Message
 from ._trainable import AsyncTrainable
 from .outputs import (
@@ -43,13 +46,15 @@ class AsyncLLM(AsyncTrainable):
 
     def __init__(self, model: Optional[str] = None, **engine_args: Any) -> None:
         self._engine = Engine(command_line({"model": model, **engine_args}))
-        self._finalizer = weakref.finalize(self, self._engine.close)
-        self._inboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = (
+        self._calls = Calls(self._engine)  # of threads that wait
+        self._finalizer = weakref.finalize(self, self._calls.close)
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = (
             weakref.WeakKeyDictionary()
         )
-        self._lock = threading.Lock()  # of the inboxes and of what runs
+        self._room = room_of(self._engine)
+        self._lock = threading.Lock()  # of what runs
         self._names = itertools.count()
-        self._running: dict[str, _Receiver] = {}
+        self._running: dict[str, _Running] = {}
 
     async def generate(
         self,
@@ -165,34 +170,28 @@ class AsyncLLM(AsyncTrainable):
         request_id: Optional[str] = None,
     ) -> Any:
         """Ask any route of the server's API, and return the body of the answer."""
-        receiver = self._ask(route, body, method, request_id)
-        try:
-            while not receiver.over:
-                await receiver.events()
-            return receiver.body
-        finally:
-            receiver.close()
+        async with self._ask(route, body, method, self._name(request_id)) as running:
+            while not running.over:
+                await running.events()
+            return running.body
 
     async def stream(
         self, route: str, body: Mapping[str, Any], request_id: Optional[str] = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Ask a route whose body says ``"stream": True``, and yield the events."""
-        receiver = self._ask(route, body, "POST", request_id)
-        try:
-            while not receiver.over:
-                for event in await receiver.events():
+        async with self._ask(route, body, "POST", self._name(request_id)) as running:
+            while not running.over:
+                for event in await running.events():
                     yield event
-        finally:
-            receiver.close()
 
     async def get_tokenizer(self) -> Tokenizer:
         """Return the tokenizer, which is in the engine; its calls are short, and wait."""
-        return Tokenizer(lambda route, body: _waiting.ask(self._engine, route, body))
+        return Tokenizer(lambda route, body: _waiting.ask(self._calls, route, body))
 
     @property
     def trainable(self) -> Trainable:
         """The calls of a trainer for threads that wait, and what a ``WeightTransfer`` takes."""
-        return _Blocking(self._engine)
+        return _Blocking(self._calls)
 
     def get_default_sampling_params(self) -> SamplingParams:
         """Return what the model's generation_config.json says, else vLLM's defaults."""
@@ -200,15 +199,14 @@ class AsyncLLM(AsyncTrainable):
 
     async def abort(self, request_id: str) -> None:
         """End a request: its caller has a RequestError of status 499."""
-        receiver = self._running.get(request_id)
-        if receiver is not None:
-            receiver.cancel()
-            receiver.fail(errors.RequestError(f"request {request_id} was aborted", 499))
+        running = self._running.get(request_id)
+        if running is not None:
+            running.abort(errors.RequestError(f"request {request_id} was aborted", 499))
 
     @property
     def max_concurrency(self) -> int:
         """How many requests at a time keep the engine busy; more only wait."""
-        return int(self._engine.ready["window"])
+        return self._calls.window
 
     def shutdown(self) -> None:
         """End the engine. Requests that are running fail. Calling it twice is harmless."""
@@ -233,15 +231,12 @@ class AsyncLLM(AsyncTrainable):
         if request.at_once:
             yield await self._do(_jobs.completion(request), name)
             return
-        receiver = self._ask(ROUTE, request.stream_body, "POST", name)
-        try:
-            while not receiver.over:
-                for event in await receiver.events():
+        async with self._ask(ROUTE, request.stream_body, "POST", name) as running:
+            while not running.over:
+                for event in await running.events():
                     request.take(event)
-                if receiver.over or not request.complete:  # its end is on the way
-                    yield request.shown(finished=receiver.over)
-        finally:
-            receiver.close()
+                if running.over or not request.complete:  # its end is on the way
+                    yield request.shown(finished=running.over)
 
     async def _do(self, job: Job[_Result], name: str) -> _Result:
         answer: Any = None
@@ -253,147 +248,95 @@ class AsyncLLM(AsyncTrainable):
                 return result
             answer = await self.request(route, body, "POST", name)
 
-    def _ask(
-        self,
-        route: str,
-        body: Optional[Mapping[str, Any]],
-        method: str,
-        request_id: Optional[str],
-    ) -> _Receiver:
-        loop = asyncio.get_running_loop()
-        name = self._name(request_id)
+    @contextlib.asynccontextmanager
+    async def _ask(
+        self, route: str, body: Optional[Mapping[str, Any]], method: str, name: str
+    ) -> AsyncGenerator[_Running, None]:
+        """Have a request run, to the end of the block."""
+        request = json_request(self._engine, route, body, method)
+        client = await self._client()
         with self._lock:
-            inbox = self._inboxes.get(loop)
-            if inbox is None:
-                inbox = self._inboxes[loop] = _Inbox(loop)
             if name in self._running:
                 raise ValueError(f"request_id: {name} is running already")
-            receiver = self._running[name] = _Receiver(inbox)
+            running = self._running[name] = _Running(self._engine, client.start(request))
         try:
-            number = self._engine.send(route, body, receiver, method)
-        except BaseException:
-            self._running.pop(name, None)
-            raise
-        receiver.begin(
-            cancel=lambda: self._engine.cancel(number),
-            forget=lambda: self._running.pop(name, None),
-        )
-        return receiver
+            yield running
+        except errors.EngineDeadError as lost:
+            # The process may say why in a moment.
+            await asyncio.get_running_loop().run_in_executor(
+                None, self._engine.wait_ended, PATIENCE_SECONDS
+            )
+            raise why_lost(self._engine, lost) from None
+        finally:
+            running.close()
+            del self._running[name]
+
+    async def _client(self) -> Client:
+        """Return the connections of the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = Client(self._engine.path, self._room)
+            await client.close_with_loop()
+        return client
 
 
 class _Blocking(Trainable):
     """Asks an engine and waits."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def request(
         self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"
     ) -> Any:
         """Ask any route of the server's API, and return the body of the answer."""
-        return _waiting.ask(self._engine, route, body, method)
+        return _waiting.ask(self._calls, route, body, method)
 
 
-class _Inbox:
-    """Hands what was read on to an event loop: all that has come, at each turn of it."""
+class _Running:
+    """An answer on its way to a task."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        self._lock = threading.Lock()
-        self._items: list[tuple[_Receiver, Any]] = []
-
-    def put(self, receiver: _Receiver, item: Any) -> None:
-        """Hand an item on, from any thread."""
-        with self._lock:
-            self._items.append((receiver, item))
-            if len(self._items) > 1:
-                return  # a turn is on its way
-        loop = self._loop()
-        try:
-            if loop is not None:
-                loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:
-            pass  # the loop was closed, with all that waited in it
-
-    def _deliver(self) -> None:
-        with self._lock:
-            items, self._items = self._items, []
-        for receiver, item in items:
-            receiver.deliver(item)
-
-
-class _Receiver:
-    """Takes what comes of a request on the reader's thread, for a task of an event loop."""
-
-    def __init__(self, inbox: _Inbox) -> None:
-        self._inbox = inbox
-        self._events: collections.deque[dict[str, Any]] = collections.deque()
+    def __init__(self, engine: Engine, answer: Answer) -> None:
+        self._engine, self._answer = engine, answer
+        self._loop = asyncio.get_running_loop()
+        self._decoder: Optional[Decoder] = None
         self._error: Optional[errors.EagleRayError] = None
-        self._waiter: Optional[asyncio.Future[None]] = None
-        self._ended = False
         self.body: Any = None
-
-    def begin(self, cancel: Callable[[], None], forget: Callable[[], object]) -> None:
-        """Take what ends the request early, and what frees its name."""
-        self.cancel, self._forget = cancel, forget
-
-    def event(self, event: dict[str, Any]) -> None:
-        """Take an event of a stream."""
-        self._inbox.put(self, event)
-
-    def answer(self, status: int, body: Any) -> None:
-        """Take the answer, or the end of a stream."""
-        ok = 200 <= status < 300
-        self._inbox.put(self, _End(body) if ok else errors.of_answer(status, body))
-
-    def fail(self, error: errors.EagleRayError) -> None:
-        """Take what comes instead of an answer."""
-        self._inbox.put(self, error)
 
     @property
     def over(self) -> bool:
         """Whether nothing more comes."""
-        return self._ended and self._error is None and not self._events
-
-    def deliver(self, item: Any) -> None:
-        """Take an item, in the event loop."""
-        if self._ended:
-            return
-        if isinstance(item, errors.EagleRayError):
-            self._error = item
-            self._ended = True
-        elif isinstance(item, _End):
-            self.body = item.body
-            self._ended = True
-        elif "error" in item:
-            self._error = errors.of_answer(item["error"].get("code") or 500, item)
-        else:
-            self._events.append(item)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        return self._answer.complete and self._error is None
 
     async def events(self) -> list[dict[str, Any]]:
         """Wait for something to come, and return the events; none at the end."""
-        if not (self._ended or self._error or self._events):
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-            self._waiter = None
-        if self._error is not None and not self._events:
+        if self._error is not None:
             raise self._error
-        events = list(self._events)
-        self._events.clear()
+        if self._decoder is None:
+            await self._answer.wait_head()
+            self._decoder = Decoder(self._answer.headers)
+        events: list[dict[str, Any]] = []
+        while not events and not self._answer.complete:
+            events = self._decoder.events(await self._answer.read())
+        if self._answer.complete:
+            self.body = self._decoder.body()
+            if not 200 <= self._answer.status < 300:
+                raise error_of(self._engine, self._answer.status, self.body)
+        for index, event in enumerate(events):
+            if "error" in event:
+                status = event["error"].get("code") or 500
+                self._error = error_of(self._engine, status, event)
+                if index == 0:
+                    raise self._error
+                return events[:index]
         return events
+
+    def abort(self, error: Exception) -> None:
+        """End it with an error, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed, with all that waited in it
+            self._loop.call_soon_threadsafe(self._answer.abort, error)
 
     def close(self) -> None:
         """Have nothing come any more."""
-        self._forget()
-        if not self._ended:
-            self._ended = True
-            self.cancel()
-
-
-class _End:
-    """The answer, or the end of a stream."""
-
-    def __init__(self, body: Any) -> None:
-        self.body = body
+        self._answer.close()

@@ -9,6 +9,7 @@ from typing import Any, Optional, TypeVar, Union
 
 from . import _jobs, _progress, _waiting
 from ._arguments import command_line
+from ._calls import Calls
 from ._completion import Completion, PromptType, is_tokens
 from ._engine import Engine
 from ._jobs import Job, Message
@@ -42,7 +43,8 @@ class LLM(Trainable):
 
     def __init__(self, model: Optional[str] = None, **engine_args: Any) -> None:
         self._engine = Engine(command_line({"model": model, **engine_args}))
-        self._finalizer = weakref.finalize(self, self._engine.close)
+        self._calls = Calls(self._engine)
+        self._finalizer = weakref.finalize(self, self._calls.close)
         self._names = itertools.count()
 
     def generate(
@@ -196,7 +198,7 @@ class LLM(Trainable):
         self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"
     ) -> Any:
         """Ask any route of the server's API, and return the body of the answer."""
-        return _waiting.ask(self._engine, route, body, method)
+        return _waiting.ask(self._calls, route, body, method)
 
     def close(self) -> None:
         """End the engine. Calling it twice is harmless."""
@@ -216,7 +218,7 @@ class LLM(Trainable):
         return str(next(self._names))
 
     def _run(self, jobs: Sequence[Job[_Result]], use_tqdm: UseTqdm, what: str) -> list[_Result]:
-        return _waiting.run(self._engine, jobs, _progress.bar(use_tqdm, len(jobs), what))
+        return _waiting.run(self._calls, jobs, _progress.bar(use_tqdm, len(jobs), what))
 
 
 def _many(prompts: Union[PromptType, Sequence[PromptType]]) -> list[PromptType]:

@@ -27,7 +27,7 @@ class _Engine:
         self.under_way -= names
 
 
-class TestCallers(unittest.TestCase):
+class TestCallerWatch(unittest.TestCase):
     def test_the_gone_are_ended(self) -> None:
         """Looks go on when Ray does not answer, end with the requests, and later begin anew."""
         engine = _Engine(b"lives", b"gone")
@@ -43,7 +43,7 @@ class TestCallers(unittest.TestCase):
             return found
 
         async def run() -> None:
-            watched = _callers.Callers(engine)  # type: ignore[arg-type]
+            watched = _callers.CallerWatch(engine)  # type: ignore[arg-type]
             for _ in range(2):
                 watched.watch()
             assert watched._looks is not None

@@ -12,8 +12,8 @@ from typing import Any, cast
 from unittest import mock
 
 from eagleray import BadRequestError, EngineDeadError
-from eagleray._engine import Engine
-from eagleray.data import EngineProcessorConfig, _board
+from eagleray._calls import Calls
+from eagleray.data import EngineProcessorConfig, _progress_line
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
 from eagleray.data._rows import failed, outputs_of, request_of
@@ -224,25 +224,25 @@ class Sent:
     """An engine that is only told."""
 
     def __init__(self) -> None:
-        self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.cancelled: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.sent: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def begin(self, route: str, body: dict[str, Any], receiver: Asked) -> tuple[int, bytes]:
+    def call(self, route: str, body: dict[str, Any], receiver: Asked) -> str:
         if body["name"] == "bad":
             raise BadRequestError("too long", 413)
-        return ord(body["name"]), body["name"].encode()
+        return str(body["name"])
 
-    def write(self, frames: bytes) -> None:
-        self.frames.put(frames)
+    def send(self, calls: list[str]) -> None:
+        self.sent.put("".join(calls))
 
-    def cancel(self, number: int) -> None:
-        self.cancelled.put(number)
+    def cancel(self, call: str) -> None:
+        self.cancelled.put(call)
 
 
 class TestFeed(unittest.TestCase):
     def setUp(self) -> None:
         self.engine = Sent()
-        self.feed = Feed(cast(Engine, self.engine), 2)
+        self.feed = Feed(cast(Calls, self.engine), 2)
         self.addCleanup(self.feed.close)
 
     def asked(self, names: str) -> dict[str, Asked]:
@@ -252,20 +252,20 @@ class TestFeed(unittest.TestCase):
 
     def sent(self, count: int) -> str:
         """Wait for so many to be sent, and return them."""
-        names = b""
+        names = ""
         while len(names) < count:
-            names += self.engine.frames.get(timeout=60)
-        return names.decode()
+            names += self.engine.sent.get(timeout=60)
+        return names
 
     def test_room(self) -> None:
         rows = self.asked("abcde")
         self.assertEqual(self.sent(2), "ab")
-        rows["b"].answer(200, {"x": 1})
+        rows["b"].answer({"x": 1})
         self.assertEqual(rows["b"].taken.get(timeout=60), {"x": 1})
         self.assertEqual(self.sent(1), "c")
-        rows["a"].answer(400, {"error": {"message": "wrong"}})
+        rows["a"].fail(BadRequestError("wrong"))
         self.assertRegex(str(rows["a"].taken.get(timeout=60)), "wrong")
-        rows["c"].answer(200, {})
+        rows["c"].answer({})
         self.assertEqual(self.sent(2), "de")
         rows["d"].fail(EngineDeadError("gone"))
         self.assertIsInstance(rows["d"].taken.get(timeout=60), EngineDeadError)
@@ -274,14 +274,14 @@ class TestFeed(unittest.TestCase):
         first, other = self.asked("abcd"), self.asked("ef")
         self.assertEqual(self.sent(2), "ab")
         self.feed.drop(first.values())
-        self.assertEqual({self.engine.cancelled.get(timeout=60) for _ in "ab"}, {97, 98})
+        self.assertEqual({self.engine.cancelled.get(timeout=60) for _ in "ab"}, {"a", "b"})
         # An answer that was on its way belongs to no request, and makes no more room.
-        first["a"].answer(200, {})
+        first["a"].answer({})
         later = self.asked("gh")
         self.assertEqual(self.sent(2), "ef")
-        other["e"].answer(200, {})
+        other["e"].answer({})
         self.assertEqual(self.sent(1), "g")
-        later["g"].answer(200, {})
+        later["g"].answer({})
         self.assertEqual(self.sent(1), "h")
         self.assertTrue(all(row.taken.empty() for row in first.values()))
 
@@ -310,7 +310,7 @@ class Shown:
         self.n += n
 
 
-class TestBoard(unittest.IsolatedAsyncioTestCase):
+class TestProgressLine(unittest.IsolatedAsyncioTestCase):
     async def test_adds_up(self) -> None:
         bars: list[Shown] = []
 
@@ -318,26 +318,29 @@ class TestBoard(unittest.IsolatedAsyncioTestCase):
             bars.append(Shown())
             return bars[-1]
 
-        with mock.patch.object(_board, "IDLE", 0.01), mock.patch.object(_board, "BETWEEN", 0.01):
-            board = _board.Board("/models/Qwen3-0.6B/", bar)
-            await board.tell("a", 0, 0, 2)
+        with (
+            mock.patch.object(_progress_line, "IDLE", 0.01),
+            mock.patch.object(_progress_line, "BETWEEN", 0.01),
+        ):
+            line = _progress_line.ProgressLine("/models/Qwen3-0.6B/", bar)
+            await line.tell("a", 0, 0, 2)
             self.assertEqual(
                 (bars[0].n, bars[0].said[:39]), (0, "eagleray Qwen3-0.6B: 0 rows, 0.0 rows/s")
             )
-            await board.tell("a", 1, 10, 1)
-            await board.tell("b", 3, 300, 1)
+            await line.tell("a", 1, 10, 1)
+            await line.tell("b", 3, 300, 1)
             # One of them has rows still, and it says nothing more for a while.
-            await board.tell("a", 2, 20, 0)
+            await line.tell("a", 2, 20, 0)
             await asyncio.sleep(0.05)
             self.assertFalse(bars[0].closed.is_set())
-            await board.tell("b", 4, 400, 0)
+            await line.tell("b", 4, 400, 0)
             await asyncio.wait_for(bars[0].closed.wait(), 60)
             self.assertEqual(bars[0].n, 420)
             self.assertRegex(bars[0].said, r"^eagleray Qwen3-0.6B: 6 rows, \d+\.\d rows/s$")
             # What comes later has a line of its own, which begins anew.
-            await board.tell("a", 2, 20, 1)
-            await board.tell("c", 1, 5, 0)
-            await board.tell("a", 3, 30, 0)
+            await line.tell("a", 2, 20, 1)
+            await line.tell("c", 1, 5, 0)
+            await line.tell("a", 3, 30, 0)
             await asyncio.wait_for(bars[1].closed.wait(), 60)
             self.assertEqual(bars[1].n, 15)
             self.assertIn(": 2 rows,", bars[1].said)

@@ -253,19 +253,19 @@ class TestEngineDies(unittest.IsolatedAsyncioTestCase):
 
     def test_reader_fails(self) -> None:
         class Broken:
-            def event(self, event: dict[str, Any]) -> None: ...
-
-            def answer(self, status: int, body: Any) -> None:
+            def answer(self, body: Any) -> None:
                 raise KeyError("broken")
 
             def fail(self, error: Exception) -> None: ...
 
         with LLM() as llm:
-            llm._engine.send("/load", None, Broken(), "GET")
+            llm._calls.ask("/load", None, Broken(), "GET")
             with self.assertRaisesRegex(EngineDeadError, r"not understood: KeyError\('broken'\)"):
                 while True:
                     llm.generate("x", SamplingParams(max_tokens=1))
-            self.assertEqual(descendants(os.getpid()), [])
+            deadline = time.monotonic() + 30
+            while descendants(os.getpid()):  # it ends by itself
+                self.assertLess(time.monotonic(), deadline)
 
     def test_failed(self) -> None:
         """A rank is lost for good: the engine says which, before its process ends."""

@@ -11,6 +11,7 @@ import unittest
 import unittest.mock
 from typing import Any
 
+from eagleray._engine import Engine, _memory
 from eagleray.errors import ConfigError, EngineDeadError
 from eagleray.serve import LLMConfig, LLMServingArgs
 from eagleray.serve.autoscaling import queue_policy
@@ -26,12 +27,11 @@ from eagleray.serve._handover import (
 )
 from eagleray.serve._metrics import read_load
 from eagleray.serve._prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
-from eagleray.serve._process import Process, _memory
 
 M = {"model_loading_config": {"model_id": "m"}}
 
 
-class TestProcess(unittest.TestCase):
+class TestEngine(unittest.TestCase):
     def test_nothing_has_a_name_that_an_end_could_leave(self) -> None:
         """When the engine starts there is no folder any more, and a socket that listens."""
         folders: list[str] = []
@@ -40,28 +40,37 @@ class TestProcess(unittest.TestCase):
             folders.append(real(*args, **kwargs))
             return folders[-1]
 
-        with tempfile.TemporaryDirectory() as scratch:
-            binary = os.path.join(scratch, "eagleray")
-            with open(binary, "w") as f:
-                f.write("#!/bin/sh\n")
-                f.write(
-                    'for x in "$@"; do case $x in --uds=*) readlink "${x#--uds=}" >&2;; esac\n'
-                    "done\n"
-                )
-                f.write("ls /tmp >&2; echo eagleray: enough >&2; exit 1\n")
-            os.chmod(binary, 0o700)
-            said: list[str] = []
-            with (
-                unittest.mock.patch.dict(os.environ, {"EAGLERAY_BINARY": binary}),
-                unittest.mock.patch.object(tempfile, "mkdtemp", make),
-                unittest.mock.patch("builtins.print", lambda text, **_: said.append(text)),
-                self.assertRaisesRegex(EngineDeadError, "enough"),
-            ):
-                Process([], dict(os.environ))
-        (folder,) = folders
-        self.assertRegex(said[0], r"socket:\[")
-        self.assertNotIn(os.path.basename(folder), said)
-        self.assertFalse(os.path.exists(folder))
+        for private in (False, True):
+            with self.subTest(private), tempfile.TemporaryDirectory() as scratch:
+                binary, said = os.path.join(scratch, "eagleray"), os.path.join(scratch, "said")
+                with open(binary, "w") as f:
+                    f.write(f"#!/bin/sh\nexec 2>&1 >{said}\n")
+                    f.write(
+                        'for x in "$@"; do\n'
+                        'case $x in --uds=*) readlink "${x#--uds=}";; esac\n'
+                        "done\n"
+                    )
+                    f.write(
+                        '[ -z "$EAGLERAY_PARENT_SOCKET" ] ||\n'
+                        "readlink /dev/fd/$EAGLERAY_PARENT_SOCKET\n"
+                    )
+                    f.write("ls /tmp\n")
+                    f.write(
+                        """echo '{"failed": {"message": "enough", "usage": false}}' >&2; exit 1\n"""
+                    )
+                os.chmod(binary, 0o700)
+                with (
+                    unittest.mock.patch.dict(os.environ, {"EAGLERAY_BINARY": binary}),
+                    unittest.mock.patch.object(tempfile, "mkdtemp", make),
+                    self.assertRaisesRegex(EngineDeadError, "^enough$"),
+                ):
+                    Engine([], private=private)
+                with open(said) as f:
+                    lines = f.read().splitlines()
+                folder = folders.pop()
+                self.assertRegex(lines[0], r"socket:\[")
+                self.assertNotIn(os.path.basename(folder), lines)
+                self.assertFalse(os.path.exists(folder))
 
 
 class TestConfig(unittest.TestCase):

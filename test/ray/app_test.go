@@ -10,7 +10,7 @@ import (
 )
 
 // TestServeApp runs the cases of python/tests/ray_serve on a cluster whose nodes have the Python
-// package: applications of eagleray.serve. Ray's Python has what test_relay.py and others need,
+// package: applications of eagleray.serve. Ray's Python has what test_ingress.py and others need,
 // too.
 func TestServeApp(t *testing.T) {
 	for _, class := range []string{"Quick", "Deadly", "Layouts", "Scaling", "Split", "Scaled",
@@ -18,8 +18,7 @@ func TestServeApp(t *testing.T) {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				s.serveCases(t,
-					"ray_serve."+strings.ToLower(class)+"."+class+" test_relay test_ingress "+
-						"test_callers")
+					"ray_serve."+strings.ToLower(class)+"."+class+" test_ingress test_callers")
 				s.clean(t)
 			})
 		})

@@ -40,8 +40,8 @@ var errBodies = &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1
 	Message: "too many bytes of request bodies are under way: try again later"}
 
 // reserve adds n bytes to a body that holds some already. It waits for room as long as the budget
-// says, a patient one without an end, and ctx lasts.
-func (b *bodyBudget) reserve(ctx context.Context, held, n int64, patient bool) error {
+// says, and ctx lasts.
+func (b *bodyBudget) reserve(ctx context.Context, held, n int64) error {
 	most := b.total
 	if held+n > smallBody {
 		most -= most / 4
@@ -56,7 +56,7 @@ func (b *bodyBudget) reserve(ctx context.Context, held, n int64, patient bool) e
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if late == nil && !patient {
+		if late == nil {
 			timer := time.NewTimer(b.wait)
 			defer timer.Stop()
 			late = timer.C
@@ -86,7 +86,6 @@ type body struct {
 	deadline time.Time
 	text     []byte
 	held     int64
-	patient  bool
 }
 
 // done gives the share back. Calling it twice is harmless.
@@ -138,7 +137,7 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 }
 
 func (b *body) reserve(ctx context.Context, n int64) error {
-	if err := b.budget.reserve(ctx, b.held, n, b.patient); err != nil {
+	if err := b.budget.reserve(ctx, b.held, n); err != nil {
 		return err
 	}
 	b.held += n

@@ -14,7 +14,7 @@ func TestBodyBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
 		b := newBodyBudget(16*mb, 5*time.Second)
-		take := func(held, n int64) error { return b.reserve(t.Context(), held, n, false) }
+		take := func(held, n int64) error { return b.reserve(t.Context(), held, n) }
 		for i := range 3 {
 			if err := take(0, 4*mb); err != nil {
 				t.Fatalf("large body %d: %v", i, err)
@@ -36,7 +36,7 @@ func TestBodyBudget(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := b.reserve(gone, 0, mb, false); !errors.Is(err, context.Canceled) {
+		if err := b.reserve(gone, 0, mb); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that went away got %v", err)
 		}
 		b.release(16 * mb)
@@ -51,32 +51,4 @@ func TestBodyBudget(t *testing.T) {
 			t.Errorf("%d bytes are left in use", b.used)
 		}
 	})
-}
-
-// TestPatientBodies has bodies of the program wait longer than those of clients.
-func TestPatientBodies(t *testing.T) {
-	b := newBodyBudget(10, time.Microsecond)
-	if err := b.reserve(t.Context(), 0, 8, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.reserve(t.Context(), 0, 8, false); !errors.Is(err, errBodies) {
-		t.Errorf("a client's body: %v", err)
-	}
-	taken := make(chan error)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { taken <- b.reserve(ctx, 0, 8, true) }()
-	select {
-	case err := <-taken:
-		t.Fatalf("it does not wait: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	b.release(8)
-	if err := <-taken; err != nil {
-		t.Error(err)
-	}
-	go func() { taken <- b.reserve(ctx, 0, 8, true) }()
-	cancel()
-	if err := <-taken; !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
 }

@@ -94,17 +94,6 @@ func New(o Options) *Server {
 	return s
 }
 
-// Attached serves the API to the program that started this one, which may do what its user may:
-// there are no keys, hosts and origins to check. However much it asks at a time, its requests wait
-// for each other.
-func (s *Server) Attached() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := s.newRequest(r)
-		q.patient = true
-		s.serve(w, q, nil)
-	})
-}
-
 // Drain ends what a page for browsers is told, and returns when every connection of l that was
 // accepted has had its answer (Connections.Drain). The handlers must still answer.
 func (s *Server) Drain(ctx context.Context, l *Connections) {
@@ -153,7 +142,7 @@ func (s *Server) guard(loopback bool) *hostGuard {
 		cors: &s.cors}
 }
 
-// serve answers one request, then logs and counts it. Without a guard everything is admitted.
+// serve answers one request, then logs and counts it.
 func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
@@ -227,10 +216,8 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 				Message: "internal server error"}
 		}
 	}()
-	if guard != nil {
-		if answered, err := s.admit(w, r, guard, found); answered || err != nil {
-			return err
-		}
+	if answered, err := s.admit(w, r, guard, found); answered || err != nil {
+		return err
 	}
 	if found == nil {
 		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
@@ -415,7 +402,7 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *Request) (*wire.Fields, erro
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "Content-Encoding " + wire.Clip(enc) + " is not supported"}
 	}
-	b := &body{budget: s.bodies, patient: r.patient}
+	b := &body{budget: s.bodies}
 	deadline := time.Now().Add(s.lim.BodyTimeout)
 	if err := http.NewResponseController(w).SetReadDeadline(deadline); err == nil {
 		b.deadline = deadline

@@ -6,10 +6,10 @@ import collections
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from .. import errors
-from .._engine import Engine
+from .._calls import Call, Calls
 
 Answer = Union[errors.EagleRayError, ValueError, TypeError, Any]
 """The body of the answer, or what there is instead."""
@@ -22,7 +22,7 @@ class Request:
         self.route, self.body = route, body
         self.begun = self.ended = 0.0
         """When it was sent and when the answer was there, as ``time.monotonic``."""
-        self.number = 0
+        self.call: Optional[Call] = None
         self.over = False
         self._feed = feed
 
@@ -30,16 +30,14 @@ class Request:
         """Take what came, on the thread of the feed. A request that was dropped takes nothing."""
         raise NotImplementedError
 
-    def event(self, event: dict[str, Any]) -> None:
-        """Drop an event: no stream was asked for."""
-
-    def answer(self, status: int, body: Any) -> None:
+    def answer(self, body: Any) -> None:
         """Hand the answer on, on the thread that reads it."""
         self.ended = time.monotonic()
-        self._feed.come(self, body if 200 <= status < 300 else errors.of_answer(status, body))
+        self._feed.come(self, body)
 
     def fail(self, error: errors.EagleRayError) -> None:
-        """Hand the engine's end on."""
+        """Hand on what there is instead."""
+        self.ended = time.monotonic()
         self._feed.come(self, error)
 
 
@@ -49,10 +47,10 @@ class Feed:
     Any thread may use it. It has a thread of its own, which ends with ``close``.
     """
 
-    def __init__(self, engine: Engine, room: int) -> None:
+    def __init__(self, calls: Calls, room: int) -> None:
         """Have at most so many requests in the engine at a time."""
-        self._engine = engine
-        self._room = room  # of the thread, as are number and over of each request
+        self._calls = calls
+        self._room = room  # of the thread, as are call and over of each request
         self._changed = threading.Condition()
         self._waiting: collections.deque[Request] = collections.deque()
         self._come: list[tuple[Request, Answer]] = []
@@ -113,21 +111,21 @@ class Feed:
             request.over = True
             request.take(answer)
         for request in dropped:
-            if request.number and not request.over:
+            if request.call is not None and not request.over:
                 request.over = True
                 self._room += 1
-                self._engine.cancel(request.number)
+                self._calls.cancel(request.call)
         return True
 
     def _send(self, requests: list[Request]) -> None:
-        frames = []
+        calls = []
         for request in requests:
             request.begun = time.monotonic()
             try:
-                request.number, frame = self._engine.begin(request.route, request.body, request)
+                request.call = self._calls.call(request.route, request.body, request)
             except (errors.EagleRayError, ValueError, TypeError) as err:
                 self.come(request, err)
                 continue
-            frames.append(frame)
-        if frames:
-            self._engine.write(b"".join(frames))
+            calls.append(request.call)
+        if calls:
+            self._calls.send(calls)

@@ -7,8 +7,8 @@ import pickle
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from ._board import board
 from ._config import EngineProcessorConfig
+from ._progress_line import progress_line
 from ._stage import BLOCK, EngineStage
 from ._table import Tables
 
@@ -55,7 +55,7 @@ class Processor:
             fn_constructor_kwargs={
                 "config": config,
                 "postprocess": None if apart else self._postprocess,
-                "board": board(config.model),
+                "line": progress_line(config.model),
             },
             batch_size=1,
             batch_format="pyarrow",

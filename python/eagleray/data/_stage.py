@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, Union, cast
 from eagleray import EagleRayError, EngineDeadError
 
 from .._arguments import command_line
+from .._calls import Calls
 from .._engine import Engine
 from . import _checkpoint, _place
 from ._checkpoint import Checkpoint
@@ -24,7 +25,7 @@ from ._table import Tables
 # A block travels as one value, its rows pickled. They come out as they went in, with what JSON has
 # no form for: bytes, times, arrays, whatever preprocess returns. Nothing is trusted by it that is
 # not already: Ray brings the functions of the job, and this class with its arguments, in the same
-# way.
+# way (docs/security.md).
 BLOCK = "__eagleray_block__"
 
 
@@ -39,21 +40,21 @@ class EngineStage:
         self,
         config: EngineProcessorConfig,
         postprocess: Optional[Callable[[dict[str, Any]], Mapping[str, Any]]] = None,
-        board: Any = None,
+        line: Any = None,
     ) -> None:
         self._config = config
         self._tables = Tables(postprocess, config.should_continue_on_error)
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
-        self._stats = StatLogger(config.model, config.log_interval_s, board)
+        self._stats = StatLogger(config.model, config.log_interval_s, line)
         try:
             # Ray runs its workers at the lowest priority, below whatever else the node does.
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         except OSError:
             pass  # only root may
         arguments = {"model": config.model_source, **_place.engine_args(config)}
-        self._engine = Engine(command_line(arguments))
-        self._feed = Feed(self._engine, config.pending)
+        self._calls = Calls(Engine(command_line(arguments)))
+        self._feed = Feed(self._calls, config.pending)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Yield the answers to a block's rows in their order, in pieces as they are ready."""
@@ -76,7 +77,7 @@ class EngineStage:
         feed = getattr(self, "_feed", None)
         if feed is not None:
             feed.close()
-            self._engine.close()
+            self._calls.close()
             self._stats.close()
 
     def end(self, row: _Row, answer: Answer) -> None:

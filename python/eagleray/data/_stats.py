@@ -12,8 +12,8 @@ from typing import Any, Optional
 class StatLogger:
     """Counts rows and tokens. Any thread may use it."""
 
-    def __init__(self, model: str, interval: float, board: Any = None) -> None:
-        """Tell it to a board too, the handle of a Board."""
+    def __init__(self, model: str, interval: float, line: Any = None) -> None:
+        """Tell it to a line on the terminal too, the handle of a ProgressLine."""
         from ray.util import metrics
 
         tags = {"model": model}
@@ -29,7 +29,7 @@ class StatLogger:
         for metric in (self._rows, self._tokens, self._waiting):
             metric.set_default_tags(tags)
         self._interval = interval
-        self._board, self._name = board, uuid.uuid4().hex
+        self._shown_on, self._name = line, uuid.uuid4().hex
         self._lock = threading.Lock()
         self._pending = 0
         self._counts = {"answered": 0, "failed": 0, "kept": 0}
@@ -94,9 +94,9 @@ class StatLogger:
         self._tell()
 
     def _tell(self) -> None:
-        if self._board is not None:
+        if self._shown_on is not None:
             rows, tokens = sum(self._counts.values()), self._prompt + self._generated
-            self._board.tell.remote(self._name, rows, tokens, self._pending)
+            self._shown_on.tell.remote(self._name, rows, tokens, self._pending)
 
     def _line(self, now: float) -> str:
         rows = sum(self._counts.values())

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ray import serve
 
-from ._relay import Headers
+from .._http import Headers
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from .._arguments import command_line
+from .._engine import check
 from ..errors import ConfigError
 from ._config import LLMConfig, LLMServingArgs, read_args, read_model
 from ._handover import PDServingArgs, read_pd_args
-from ._process import check
 
 # Serve's proxy logs each request. Its line once more in the file and the standard error of the
 # ingress and of the replica costs each of them a tenth of what they spend on a request.

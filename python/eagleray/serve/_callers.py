@@ -9,7 +9,7 @@ from typing import Optional
 import ray
 import ray.util
 
-from ._relay import Engine
+from .._http import Client
 
 _log = logging.getLogger("ray.serve")
 
@@ -19,17 +19,17 @@ _LOOK_SECONDS = 2.0
 
 
 def own_name() -> bytes:
-    """Return the name by which :class:`Callers` knows this actor, b"" outside of one."""
+    """Return the name by which :class:`CallerWatch` knows this actor, b"" outside of one."""
     if not ray.is_initialized():
         return b""  # asking would start a cluster
     return (ray.get_runtime_context().get_actor_name() or "").encode()
 
 
-class Callers:
+class CallerWatch:
     """Looks for the actors that requests of an engine come from. Of one event loop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._looks: Optional[asyncio.Task[None]] = None
 
     def watch(self) -> None:
@@ -42,13 +42,13 @@ class Callers:
         try:
             await asyncio.sleep(_LOOK_SECONDS)
             # Those who ask later than this may not be among the living that are found.
-            while callers := self._engine.callers():
+            while callers := self._client.callers():
                 try:
                     living = await loop.run_in_executor(None, _living)
                 except Exception as e:  # noqa: BLE001
                     _log.warning("it is not known which ingresses live: %s", e)
                 else:
-                    self._engine.end(callers - living)
+                    self._client.end(callers - living)
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             self._looks = None

@@ -19,12 +19,12 @@ from urllib.parse import unquote
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 
+from .._http import decode, encode
 from ._asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
 from ._asgi import send_start
 from ._callers import own_name
 from ._prefix import blocks_of
-from ._relay import decode, encode
-from ._resume import LOST, Deaths, Progress, without_token
+from ._resume import LOST, Attempts, Progress, without_token
 from ._server import Head
 
 # What a body has whose answer may be a stream.
@@ -113,14 +113,14 @@ class OpenAIIngress:
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
         model, fields = self._model_of(scope["method"], body)
         prefix = blocks_of(fields) if self._routed else ()
-        progress, deaths = Progress(scope["headers"]), Deaths()
+        progress, attempts = Progress(scope["headers"]), Attempts()
         method, target = scope["method"].encode(), target_of(scope)
         while True:
             request = (method, target, progress.headers(), body, prefix)
-            answer = self._ask(model, request, deaths)
+            answer = self._ask(model, request, attempts)
             again = True
             try:
-                refused = await _pass_on(answer, progress, deaths, send)
+                refused = await _pass_on(answer, progress, attempts, send)
                 if refused is None:
                     return
                 status, failed = refused
@@ -136,28 +136,28 @@ class OpenAIIngress:
                 failed = e.body
             finally:
                 await answer.aclose()
-            if not again or not progress.resumable or not deaths.waits():
+            if not again or not progress.resumable or not attempts.may_wait():
                 break
-            await deaths.pause()
+            await attempts.pause()
         # What cannot go on: its reader learns of it within the stream.
         event = b"\n\ndata: " + failed.strip() + b"\n\n"
         await send({"type": "http.response.body", "body": event, "more_body": False})
 
     async def _ask(
-        self, model: str, request: tuple[Any, ...], deaths: Deaths
+        self, model: str, request: tuple[Any, ...], attempts: Attempts
     ) -> AsyncGenerator[Any, None]:
         """Give a request to a replica, and to another one while none has begun to answer."""
         while True:
-            again = deaths.count > 0
+            again = attempts.deaths > 0
             stream = self._call(model, request, again)
             ended = False
             begun = False
             # Of the replicas of a node that is gone most are dead before they are asked.
-            taken = not again
+            received = not again
             try:
                 async for item in stream:
                     if item is None:
-                        taken = True
+                        received = True
                         continue
                     begun = True
                     # There is nothing to cancel after a head with all of the body.
@@ -167,7 +167,7 @@ class OpenAIIngress:
                 return
             except LOST as e:
                 ended = True
-                if not deaths.survives(e, taken) or begun:
+                if not attempts.count_death(e, received) or begun:
                     raise
             except BackPressureError as e:
                 ended = True
@@ -175,7 +175,7 @@ class OpenAIIngress:
             finally:
                 if not ended:
                     stream.cancel()
-            await deaths.pause()
+            await attempts.pause()
 
     def _call(self, model: str, request: tuple[Any, ...], again: bool) -> Any:
         """Call a replica, and return what may be iterated over and cancelled.
@@ -225,7 +225,7 @@ class OpenAIIngress:
 
 
 async def _pass_on(
-    answer: AsyncGenerator[Any, None], progress: Progress, deaths: Deaths, send: Send
+    answer: AsyncGenerator[Any, None], progress: Progress, attempts: Attempts, send: Send
 ) -> Optional[tuple[int, bytes]]:
     """Give the client what it does not have of an answer.
 
@@ -239,7 +239,7 @@ async def _pass_on(
     if not progress.begun and not more:
         await send_all(send, status, without_token(headers), part)
         return None
-    deaths.end_wait()
+    attempts.end_wait()
     if not progress.begun:
         await send_start(send, status, progress.begin(headers))
     while True:

@@ -14,8 +14,8 @@ from typing import Optional
 
 import ray.exceptions
 
+from .._http import Headers, UnaskedError
 from ..errors import EngineDeadError
-from ._relay import Headers, UnaskedError
 
 _HEADER = b"x-eagleray-resume"
 
@@ -40,31 +40,31 @@ LOST = tuple(
 ) + (EngineDeadError,)
 
 
-class Deaths:
-    """What a request has outlived."""
+class Attempts:
+    """How often a request was given to a replica, and whether it may be given to another one."""
 
-    def __init__(self, most: int = DEATHS) -> None:
+    def __init__(self, most_deaths: int = DEATHS) -> None:
         """Take how many replicas may die with it."""
-        self._most = most
-        self.count = 0
+        self._most_deaths = most_deaths
+        self.deaths = 0
         self._pauses = 0
         self._until: Optional[float] = None
 
-    def survives(self, error: Exception, taken: bool) -> bool:
-        """Note a death, and say whether the request may be asked again.
+    def count_death(self, error: Exception, received: bool) -> bool:
+        """Count the death of a replica, and say whether the request may be asked again.
 
-        ``taken`` says whether the replica may have died of the request.
+        ``received`` says whether the replica had the request, and may have died of it.
         """
-        if isinstance(error, UnaskedError) or not taken:
-            return self.waits()  # the engine, or its replica, had died before
-        self.count += 1
-        return self.count < self._most
+        if isinstance(error, UnaskedError) or not received:
+            return self.may_wait()  # the engine, or its replica, had died before
+        self.deaths += 1
+        return self.deaths < self._most_deaths
 
-    def waits(self) -> bool:
+    def may_wait(self) -> bool:
         """Say whether the request may look on for a replica that takes it."""
         if self._until is None:
             self._until = time.monotonic() + _PATIENCE_SECONDS
-        return self.count < self._most and time.monotonic() < self._until
+        return self.deaths < self._most_deaths and time.monotonic() < self._until
 
     def end_wait(self) -> None:
         """Note that a replica answers."""

@@ -11,17 +11,20 @@ from typing import Any, Optional, Union
 
 import ray
 
+from .._engine import Engine
+from .._http import Answer, Client, Headers, decode, encode
 from ..errors import EngineDeadError
 from ._asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
-from ._callers import Callers
+from ._callers import CallerWatch
 from ._handover import transfer_flag
 from ._metrics import read_load
-from ._process import Process
-from ._relay import Answer, Engine, Headers, decode, encode
 
 # How long an engine may not be healthy, as while it replaces a lost rank, before its replica is.
 # The requests that it holds go on after that; they would be lost with the replica.
 UNHEALTHY_SECONDS = 60.0
+
+# What has come of an answer and was not read; beyond it the engine waits.
+_MOST_UNREAD_BYTES = 256 * 1024
 
 # How long requests of an ended engine have to tell that, before the replica ends.
 _LAST_WORDS_SECONDS = 0.5
@@ -54,10 +57,11 @@ class LLMServer:
             if not on_ray:  # actors know where they are
                 node = ray.util.get_node_ip_address()
                 arguments = [*arguments, transfer_flag(config, node)]
-        self._process = Process(arguments, env, token)
-        self._process.when_ended(_end_replica)
-        self._engine = Engine(self._process.path)
-        self._callers = Callers(self._engine)
+        self._engine = Engine(arguments, env, token, private=False)
+        self._stops = stops = threading.Event()
+        self._engine.when_ended(lambda: None if stops.is_set() else _end_replica())
+        self._client = Client(self._engine.path, most=_MOST_UNREAD_BYTES)
+        self._callers = CallerWatch(self._client)
         self._key = [(b"authorization", b"Bearer " + key.encode())] if key else []
         self._well = time.monotonic()
 
@@ -77,7 +81,7 @@ class LLMServer:
         """
         if caller:
             self._callers.watch()
-        answer = await self._engine.ask(method, target, headers, body, caller)
+        answer = await self._client.ask(method, target, headers, body, caller)
         try:
             # An answer that is not streamed comes as one.
             part = await (answer.read() if answer.streamed else answer.read_all())
@@ -118,7 +122,7 @@ class LLMServer:
         self._callers.watch()
         line, headers, body = decode(message)
         method, target, caller = line.split(b" ", 2)
-        answer = await self._engine.ask(method, target, headers, body, caller)
+        answer = await self._client.ask(method, target, headers, body, caller)
         try:
             body = await answer.read_all()
             return encode(b"%d" % answer.status, answer.headers, body)
@@ -153,13 +157,13 @@ class LLMServer:
 
     async def _ask(self, method: bytes, target: bytes, scope: Scope, body: bytes) -> Answer:
         try:
-            return await self._engine.ask(method, target, scope["headers"], body)
+            return await self._client.ask(method, target, scope["headers"], body)
         except EngineDeadError as e:
             raise RequestError(503, str(e), retry_after=1) from None
 
     async def check_health(self) -> None:
         """Tell Serve whether this replica lives. Raises EngineDeadError with the reason."""
-        self._process.check()
+        self._engine.check()
         status, text = await self._get(b"/health")
         if status == 200:
             self._well = time.monotonic()
@@ -179,7 +183,7 @@ class LLMServer:
         return read_load(text)
 
     async def _get(self, path: bytes) -> tuple[int, str]:
-        answer = await self._engine.ask(b"GET", path, self._key, b"")
+        answer = await self._client.ask(b"GET", path, self._key, b"")
         try:
             return answer.status, (await answer.read_all()).decode(errors="replace")
         finally:
@@ -187,8 +191,9 @@ class LLMServer:
 
     def __del__(self) -> None:
         """End the engine, once Serve has drained the replica."""
-        if hasattr(self, "_process"):
-            self._process.stop()
+        if hasattr(self, "_stops"):
+            self._stops.set()
+            self._engine.close()
 
 
 def _group_of_replica() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, Optional
 from ._asgi import RequestError
 from ._handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
 from ._ingress import OpenAIIngress, own_deployments
-from ._resume import Deaths
+from ._resume import Attempts
 
 _log = logging.getLogger("ray.serve")
 
@@ -33,13 +33,13 @@ class PDIngress(OpenAIIngress):
         self._partings: set[asyncio.Task[None]] = set()
 
     async def _ask(
-        self, model: str, request: tuple[Any, ...], deaths: Deaths
+        self, model: str, request: tuple[Any, ...], attempts: Attempts
     ) -> AsyncGenerator[Any, None]:
         found = await self._split(model, request)
         # Parameters that the decode replica must not follow, such as those of an engine that was
         # deployed with another secret, are no mistake of the client's.
         for params in (None,) if found is None else (found, None):
-            answer = super()._ask(model, _going_on(request, params), deaths)
+            answer = super()._ask(model, _going_on(request, params), attempts)
             complete = False
             try:
                 head = await answer.__anext__()
@@ -101,7 +101,7 @@ class PDIngress(OpenAIIngress):
 
     async def _compute(self, model: str, request: tuple[Any, ...]) -> tuple[int, bytes]:
         # Where it dies the decode replica computes the prompt.
-        answer = self._prefill._ask(model, request, Deaths(1))
+        answer = self._prefill._ask(model, request, Attempts(1))
         try:
             status, _, part, more = await answer.__anext__()
             if more:

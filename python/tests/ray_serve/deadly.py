@@ -10,8 +10,8 @@ from typing import Any
 
 import ray
 
+from eagleray._http import UnaskedError
 from eagleray.serve import _ingress, _resume
-from eagleray.serve._relay import UnaskedError
 from tests.ray_serve.cluster import Cluster
 
 

@@ -17,8 +17,8 @@ from ray import serve
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
 from eagleray.serve import _split
-from eagleray.serve._relay import decode, encode
-from eagleray.serve._resume import Deaths
+from eagleray._http import decode, encode
+from eagleray.serve._resume import Attempts
 from tests.ray_serve.cluster import Cluster, PATIENCE, PROMPT, engines, model, parent
 
 
@@ -156,7 +156,7 @@ class Split(Cluster):
                 ingress = _split.PDIngress("m", first, second, False)
                 request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
                 try:
-                    head = asyncio.run(only(ingress._ask("m", request, Deaths())))
+                    head = asyncio.run(only(ingress._ask("m", request, Attempts())))
                     self.assertEqual((head[0], head[2]), want)
                 except OSError:
                     self.assertIsNone(want)

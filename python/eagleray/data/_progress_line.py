@@ -15,7 +15,7 @@ IDLE = 1.0
 so cannot say that they end."""
 
 
-class Board:
+class ProgressLine:
     """Adds up what engines tell, as an actor of Ray's. One event loop runs all of it."""
 
     def __init__(self, model: str, bar: Optional[Callable[[], Any]] = None) -> None:
@@ -82,8 +82,8 @@ class _Bar:
         self._bar.update(n)
 
 
-def board(model: str) -> Any:
-    """Return the handle of a board where Ray Data shows bars with tqdm on a terminal, else None."""
+def progress_line(model: str) -> Any:
+    """Return the handle of such a line where Ray Data shows bars on a terminal, else None."""
     import ray
     from ray.data import DataContext
 
@@ -92,4 +92,4 @@ def board(model: str) -> Any:
     shown = context.enable_progress_bars and sys.stderr is not None and sys.stderr.isatty()
     if not shown or rich or importlib.util.find_spec("tqdm") is None:
         return None
-    return ray.remote(num_cpus=0)(Board).remote(model)
+    return ray.remote(num_cpus=0)(ProgressLine).remote(model)
