@@ -240,6 +240,9 @@ func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32,
 	tolerance float64, exact bool) {
 	worst, compared, tokens, near := 0.0, 0, 0, 0
 	for _, p := range g.Prompts {
+		if testing.Short() && len(p.IDs) > 70 && full[len(p.IDs)] == nil {
+			continue
+		}
 		rows := s.forward(t, 0, piece{tokens: p.IDs})
 		if want := full[len(p.IDs)]; want != nil {
 			for i, row := range rows {
