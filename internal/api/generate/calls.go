@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -122,13 +123,13 @@ func anyStrict(tools []Tool) bool {
 // is not strict, in an answer that may call it or not, any object, where the format can say that.
 func callable(req *Chat, f *output.Format) ([]output.Tool, *wire.Error) {
 	var list []output.Tool
-	req.toolOfTag = req.toolOfTag[:0]
 	for i := range req.Tools {
 		t := &req.Tools[i]
 		if req.allowed != nil && !slices.Contains(req.allowed, t.Name) {
 			continue
 		}
-		callable := output.Tool{Name: t.Name}
+		callable := output.Tool{Name: t.Name,
+			Source: fmt.Sprintf("tools[%d].function.parameters", i)}
 		switch {
 		case req.choice == autoTools && !t.strict && !f.Typed:
 			callable.Parameters = json.RawMessage(`{"type":"object"}`)
@@ -141,7 +142,6 @@ func callable(req *Chat, f *output.Format) ([]output.Tool, *wire.Error) {
 			}
 		}
 		list = append(list, callable)
-		req.toolOfTag = append(req.toolOfTag, i)
 	}
 	return list, nil
 }

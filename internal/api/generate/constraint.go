@@ -2,9 +2,8 @@ package generate
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -207,9 +206,9 @@ func constraintError(r *Sampling, err error) *wire.Error {
 	if !errors.As(err, &wrong) {
 		return nil
 	}
-	field, at := r.constraintField, wrong.Pointer
-	if r.wrapped {
-		field, at = r.unwrap(at)
+	field, at := cmp.Or(wrong.Source, r.constraintField), wrong.Pointer
+	if r.wrapped && wrong.Source == "" { // into a tag that the client has not written
+		_, at, _ = strings.Cut(at, "/json_schema")
 	}
 	reason := wrong.Reason
 	if at != "" {
@@ -220,15 +219,4 @@ func constraintError(r *Sampling, err error) *wire.Error {
 		api.Message = "`" + field + "` is too complex: " + reason
 	}
 	return api
-}
-
-// unwrap finds the field that a place in the structural tag was made of, and the place in it.
-func (r *Sampling) unwrap(pointer string) (field, at string) {
-	whole, at, found := strings.Cut(pointer, "/json_schema")
-	_, tag, _ := strings.Cut(whole, "/tags/")
-	tag, _, _ = strings.Cut(tag, "/")
-	if i, err := strconv.Atoi(tag); err == nil && found && i < len(r.toolOfTag) {
-		return fmt.Sprintf("tools[%d].function.parameters", r.toolOfTag[i]), at
-	}
-	return r.constraintField, at
 }

@@ -51,10 +51,8 @@ type Sampling struct {
 	Beams                    *beams
 	constraintField          string
 	compactJSON, anyKeyOrder bool
-	// wrapped says that the constraint is a structural tag that was made of what the field says;
-	// toolOfTag are then the numbers of the tools that its tags are of.
-	wrapped   bool
-	toolOfTag []int
+	// wrapped says that the constraint is a structural tag that was made of what the field says.
+	wrapped bool
 }
 
 // Patience is how long the client waits.

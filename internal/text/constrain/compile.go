@@ -167,7 +167,8 @@ func refused(err error) error {
 	if e.Line > 0 {
 		at = fmt.Sprintf("%d:%d", e.Line, e.Column)
 	}
-	return &Error{Code: e.Code, Pointer: at, Reason: e.Reason, Subject: e.Subject,
+	return &Error{Code: e.Code, Pointer: at, Source: e.Source, Reason: e.Reason,
+		Subject:    e.Subject,
 		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 

@@ -72,6 +72,9 @@ type Error struct {
 	// Pointer is the JSON pointer to the part of the text at fault, where it is JSON; elsewhere it
 	// is "" or "line:column".
 	Pointer string
+	// Source names the part of a structural tag at fault, where the tag does; Pointer is then into
+	// that part alone.
+	Source string
 	// Reason says what is wrong, in the terms of who wrote the text.
 	Reason string
 	// Subject is the keyword or construct at fault, for counts of reasons; it may be "".

@@ -29,8 +29,9 @@ func objects(before, arguments, between, after string) *envelope {
 // Tool is a function that may be called.
 type Tool struct {
 	Name string
-	// Parameters is the JSON Schema of its arguments.
+	// Parameters is the JSON Schema of its arguments, Source the field that has it, for errors.
 	Parameters json.RawMessage
+	Source     string
 }
 
 // Listed are calls as a list of JSON objects, as vLLM has models write them whose own way is not
@@ -108,6 +109,9 @@ func (f *Format) Calls(tools []Tool, single bool) Element {
 // tag is one call.
 func (e *envelope) tag(tool *Tool) Element {
 	content := Element{"type": "json_schema", "json_schema": tool.Parameters, "closed": true}
+	if tool.Source != "" {
+		content["source"] = tool.Source
+	}
 	if e.style != nil {
 		content["style"] = e.style.Name
 	}

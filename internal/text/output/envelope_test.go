@@ -28,11 +28,11 @@ func byteVocabulary(special ...string) *constrain.Vocabulary {
 }
 
 var envelopeTools = []Tool{
-	{"get_weather", json.RawMessage(
+	{Name: "get_weather", Parameters: json.RawMessage(
 		`{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":99}},"required":["city"]}`)},
-	{"get", json.RawMessage(
+	{Name: "get", Parameters: json.RawMessage(
 		`{"type":"object","properties":{"s":{"type":"string","maxLength":4},"l":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["s","l"]}`)},
-	{"now", json.RawMessage(`{"type":"object","additionalProperties":false}`)},
+	{Name: "now", Parameters: json.RawMessage(`{"type":"object","additionalProperties":false}`)},
 }
 
 func envelopeTypes(function, parameter string) typed.Types {

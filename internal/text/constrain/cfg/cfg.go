@@ -23,6 +23,9 @@ type Error struct {
 	Code string
 	// Pointer is the JSON pointer into the schema, or "".
 	Pointer string
+	// Source names the schema, where a structural tag says whose it is; Pointer is then into that
+	// schema alone.
+	Source string
 	// Line and Column, from 1, are the place in the text of a grammar, or 0.
 	Line, Column int
 	// Reason is the sentence, lower case.

@@ -25,11 +25,11 @@ func (c *compiler) schema(f *format, at string) (cfg.Sym, error) {
 			text = quoted
 		}
 		s, err := c.h.Schema(text, f.Closed)
-		return s, within(here, err)
+		return s, ofSource(f.Source, here, err)
 	}
 	if s := typed.StyleNamed(style); s != nil {
 		sym, err := c.styled(s, text)
-		return sym, within(here, err)
+		return sym, ofSource(f.Source, here, err)
 	}
 	return cfg.None, invalid(at+"/style", "the style %q is not supported", style)
 }

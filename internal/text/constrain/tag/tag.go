@@ -93,6 +93,17 @@ func within(at string, err error) error {
 	return &moved
 }
 
+// ofSource is within for a schema that has a name: the pointer is into that schema.
+func ofSource(name, at string, err error) error {
+	var e *cfg.Error
+	if name == "" || !errors.As(err, &e) {
+		return within(at, err)
+	}
+	named := *e
+	named.Source = name
+	return &named
+}
+
 // compiler makes the symbols of one structural tag.
 type compiler struct {
 	g     *cfg.Grammar
@@ -109,6 +120,7 @@ type format struct {
 	Schema   json.RawMessage   `json:"json_schema"`
 	Style    string            `json:"style"`
 	Closed   bool              `json:"closed"`
+	Source   string            `json:"source"` // of Schema, for errors
 	Grammar  *string           `json:"grammar"`
 	Pattern  *string           `json:"pattern"`
 	Excludes []string          `json:"excludes"`
