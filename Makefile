@@ -1,5 +1,5 @@
 # make run        build, serve the built-in model with two worker ranks, ask it one question
-# make test       everything but real Ray, in three minutes
+# make test       everything but real Ray, in two to five minutes
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-clients  openai-python, openai-node and anthropic against the built-in model
 # make test-kubernetes  the chart and the manifests against Helm and published schemas (kubeconform)
