@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -61,16 +62,17 @@ type decoderOptions struct {
 	// attn completes the options of a layer's attention.
 	attn func(layer int, o *layers.AttentionOptions)
 	// rotaries makes the rotary embeddings, nil is one by Rope; rotaryOf is the number of a
-	// layer's,
-	// -1 for none, nil is always the first.
+	// layer's, -1 for none, nil is always the first.
 	rotaries func(s *stage) ([]*layers.Rotary, error)
 	rotaryOf func(layer int) int
 	// activation is what gated blocks have; the zero value, ReLU, is SiLU.
 	activation compute.Activation
 	// fusedMLP is GatedMLPOptions.Fused.
 	fusedMLP string
-	// mlp makes the feed-forward block of a layer; nil is the gated one.
-	mlp func(s *stage, layer int, prefix string) feedForward
+	// mlp makes the feed-forward block of a layer; nil is the gated one. ungated says that it has
+	// an activation of its own.
+	mlp     func(s *stage, layer int, prefix string) feedForward
+	ungated bool
 
 	// embeddingMultiplier and residualMultiplier multiply what is looked up, and what both blocks
 	// add; 0 is 1.
@@ -78,20 +80,14 @@ type decoderOptions struct {
 	logits                                  layers.HeadOptions
 }
 
-func or(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}
-
 func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	c := s.cfg
+	computed := "gelu_tanh"
 	if opt.activation == compute.ReLU {
-		opt.activation = compute.SiLU
-		if opt.mlp == nil && c.Activation != "silu" {
-			return nil, fmt.Errorf("hidden_act %q is not supported (silu)", c.Activation)
-		}
+		opt.activation, computed = compute.SiLU, "silu"
+	}
+	if c.Activation != computed && !opt.ungated {
+		return nil, fmt.Errorf("hidden_act %q is not supported (%s)", c.Activation, computed)
 	}
 	if opt.attnNorm+opt.attnPost+opt.mlpNorm+opt.mlpPost == "" {
 		opt.attnNorm, opt.mlpNorm = "input_layernorm", "post_attention_layernorm"
@@ -104,23 +100,19 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	if opt.rotaries == nil {
 		opt.rotaries = oneRotary
 	}
-	prefix := or(opt.prefix, "model.")
+	prefix := cmp.Or(opt.prefix, "model.")
 	m := &decoder{stage: s, opt: opt}
 	var err error
 	if m.rotary, err = opt.rotaries(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
-	embedding := prefix + or(opt.embedding, "embed_tokens")
+	embedding := prefix + cmp.Or(opt.embedding, "embed_tokens")
 	if s.first() {
 		m.tokens = s.Embedding(embedding, c.VocabSize, c.HiddenSize)
 	}
 	if s.last() {
-		head := or(opt.head, "lm_head")
-		if c.TieEmbeddings {
-			head = embedding
-		}
-		m.head = s.Head(head, c.VocabSize, c.HiddenSize, opt.logits)
-		m.norm = opt.newNorm(s, prefix+or(opt.norm, "norm"))
+		m.head = s.lmHead(cmp.Or(opt.head, "lm_head"), embedding, c.HiddenSize, opt.logits)
+		m.norm = opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
 	}
 	for i := s.From; i < s.To; i++ {
 		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
@@ -140,7 +132,7 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	attn := prefix + or(opt.attention, "self_attn") + "."
+	attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
 	o := layers.AttentionOptions{Window: c.Windows[layer], Rotary: m.rotary[0],
 		Eps: float32(c.NormEps)}
 	if opt.rotaryOf != nil {
@@ -162,7 +154,7 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 		mlpPost: m.blockNorm(prefix, opt.mlpPost),
 		qkv:     m.QKV(attn, heads, hidden, qkv),
 		attn:    m.Attention(attn, layer-m.From, heads, o),
-		out: m.Row(attn+or(opt.output, "o_proj"), hidden, c.Heads*c.HeadDim,
+		out: m.Row(attn+cmp.Or(opt.output, "o_proj"), hidden, c.Heads*c.HeadDim,
 			c.OutBias).Scaled(opt.residualMultiplier),
 	}
 	if opt.mlp != nil {
@@ -214,25 +206,23 @@ func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	if err != nil {
 		return err
 	}
-	if y.attnPost == nil {
-		err = y.out.Add(x, attended)
-	} else if sum, failed := y.out.Forward(attended); failed == nil {
-		m.AddTo(x, y.attnPost.Forward(sum))
-	} else {
-		err = failed
-	}
-	if err != nil {
+	if err := m.add(x, y.out, attended, y.attnPost); err != nil {
 		return err
 	}
 	if !m.opt.parallel {
 		read = normed(y.mlpNorm, x)
 	}
-	if y.mlpPost == nil {
-		return y.mlp.Add(x, read)
+	return m.add(x, y.mlp, read, y.mlpPost)
+}
+
+// add adds a block's output for what it reads to x, normalised if post is not nil.
+func (m *decoder) add(x *layers.Tensor, block layers.Block, read *layers.Tensor, post norm) error {
+	if post == nil {
+		return block.Add(x, read)
 	}
-	sum, err := y.mlp.Forward(read)
+	out, err := block.Forward(read)
 	if err == nil {
-		m.AddTo(x, y.mlpPost.Forward(sum))
+		m.AddTo(x, post.Forward(out))
 	}
 	return err
 }

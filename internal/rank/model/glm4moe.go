@@ -1,7 +1,6 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -59,12 +58,8 @@ func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 // deepSeekMixture is the feed-forward block of a layer.
 func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 	c, e := s.cfg, s.cfg.Family.(*experts)
-	gated := func(module string, width int) feedForward {
-		return s.GatedMLP(prefix+module, c.HiddenSize, width,
-			layers.GatedMLPOptions{Activation: compute.SiLU})
-	}
 	if !e.sparse(layer) {
-		return gated("mlp.", c.IntermediateSize)
+		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
 		PerToken: e.PerToken, Inner: e.Inner, Normalise: e.Normalise, Sigmoid: true,
@@ -72,5 +67,5 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 	if e.Shared == 0 {
 		return routed
 	}
-	return s.Together(routed, gated("mlp.shared_experts.", e.Shared))
+	return s.Together(routed, s.gated(prefix+"mlp.shared_experts.", e.Shared))
 }

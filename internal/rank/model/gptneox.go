@@ -46,7 +46,7 @@ func newGPTNeoX(s *stage) (architecture, error) {
 		norm: "final_layer_norm", head: "embed_out", attention: "attention", output: "dense",
 		newNorm: biasedNorm, parallel: c.Family.(*neoX).Parallel,
 		qkv:      layers.QKVOptions{Fused: "query_key_value", PerHead: true},
-		attnNorm: "input_layernorm", mlpNorm: "post_attention_layernorm",
+		attnNorm: "input_layernorm", mlpNorm: "post_attention_layernorm", ungated: true,
 		mlp: func(s *stage, _ int, prefix string) feedForward {
 			return s.MLP(prefix+"mlp.dense_h_to_4h", prefix+"mlp.dense_4h_to_h", c.HiddenSize,
 				c.IntermediateSize, activation, c.MLPBias)

@@ -74,14 +74,18 @@ type stage struct {
 func (s *stage) first() bool { return s.From == 0 }
 func (s *stage) last() bool  { return s.To == s.cfg.Layers }
 
-// lmHead makes the output head of width input features, which is the module embedding if they are
-// tied.
-func (s *stage) lmHead(embedding string, width int) *layers.Head {
-	module := "lm_head"
+// lmHead makes the output head of a module, of width input features; tied it is the embedding.
+func (s *stage) lmHead(module, embedding string, width int, opt layers.HeadOptions) *layers.Head {
 	if s.cfg.TieEmbeddings {
 		module = embedding
 	}
-	return s.Head(module, s.cfg.VocabSize, width, layers.HeadOptions{})
+	return s.Head(module, s.cfg.VocabSize, width, opt)
+}
+
+// gated makes a gated feed-forward block with SiLU, of width inner features, without biases.
+func (s *stage) gated(prefix string, width int) feedForward {
+	return s.GatedMLP(prefix, s.cfg.HiddenSize, width,
+		layers.GatedMLPOptions{Activation: compute.SiLU})
 }
 
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the

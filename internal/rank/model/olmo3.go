@@ -9,7 +9,6 @@ import (
 // not scaled. Defaults: configuration_olmo3.py.
 func olmo3() *family {
 	fam := olmo2()
-	two := *fam
 	fam.modelType, fam.architecture = "olmo3", "Olmo3ForCausalLM"
 	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
 		readBiasedAttention(f, c, d, 0)
@@ -17,9 +16,6 @@ func olmo3() *family {
 		readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%4 != 0 })
 	}
 	fam.build = func(s *stage) (architecture, error) {
-		if s.cfg.Rope.Type == "default" {
-			return two.build(s)
-		}
 		opt := olmoOptions()
 		opt.rotaries = func(s *stage) ([]*layers.Rotary, error) {
 			return globalAndLocal(s, s.cfg.RopeTheta)

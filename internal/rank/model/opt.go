@@ -90,6 +90,7 @@ func newOPT(s *stage) (architecture, error) {
 	}
 	m := &optModel{stage: s, own: c.Family.(*optConfig)}
 	hidden, narrow := c.HiddenSize, m.own.EmbeddingDim
+	s.Own(narrow)
 	if s.first() {
 		m.tokens = s.Embedding(prefix+"embed_tokens", c.VocabSize, narrow)
 		positions := c.MaxPositions + optPositionOffset
@@ -99,7 +100,7 @@ func newOPT(s *stage) (architecture, error) {
 		}
 	}
 	if s.last() {
-		m.head = s.lmHead(prefix+"embed_tokens", narrow)
+		m.head = s.lmHead("lm_head", prefix+"embed_tokens", narrow, layers.HeadOptions{})
 		if narrow != hidden {
 			m.projectOut = s.Linear(prefix+"project_out", narrow, hidden)
 		}

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // qwen2MoE is Qwen2MoeForCausalLM: Qwen2's attention, and beside a mixture of experts one that all
@@ -30,8 +28,7 @@ func qwen2MoE() *family {
 				if !e.sparse(layer) {
 					return routed
 				}
-				shared := s.GatedMLP(prefix+"mlp.shared_expert.", c.HiddenSize, e.Shared,
-					layers.GatedMLPOptions{Activation: compute.SiLU})
+				shared := s.gated(prefix+"mlp.shared_expert.", e.Shared)
 				return s.Together(routed, s.RowGate(prefix+"mlp.shared_expert_gate", c.HiddenSize,
 					shared))
 			}})

@@ -3,7 +3,6 @@ package model
 import (
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -88,8 +87,7 @@ func (e *experts) check(f *checkpoint.Fields) {
 func mixture(s *stage, layer int, prefix string) feedForward {
 	c, e := s.cfg, s.cfg.Family.(*experts)
 	if !e.sparse(layer) {
-		return s.GatedMLP(prefix+"mlp.", c.HiddenSize, c.IntermediateSize,
-			layers.GatedMLPOptions{Activation: compute.SiLU})
+		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
 		PerToken: e.PerToken, Inner: e.Inner, Normalise: e.Normalise})

@@ -28,7 +28,7 @@ func starcoder2() *family {
 			if err != nil {
 				return nil, err
 			}
-			return newDecoder(s, decoderOptions{newNorm: biasedNorm,
+			return newDecoder(s, decoderOptions{newNorm: biasedNorm, ungated: true,
 				mlp: func(s *stage, _ int, prefix string) feedForward {
 					return s.MLP(prefix+"mlp.c_fc", prefix+"mlp.c_proj", s.cfg.HiddenSize,
 						s.cfg.IntermediateSize, activation, s.cfg.MLPBias)

@@ -194,7 +194,7 @@ func (y *RowLinear) Add(residual, x *Tensor) error {
 	if err != nil {
 		return err
 	}
-	y.dev.Add(residual.data, sum.data, sum.rows, sum.width)
+	y.AddTo(residual, sum)
 	return nil
 }
 

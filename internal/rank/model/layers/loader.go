@@ -116,6 +116,9 @@ func (l *Loader) widen(t *Tensor, width int) {
 	}
 }
 
+// Own takes note of a tensor so wide that the model itself computes in.
+func (l *Loader) Own(width int) { l.widen(nil, width) }
+
 // add adds a matrix of the sources to what is weighed.
 func (s *scale) add(chunks int, sources []gemm.Source) error {
 	n, err := cpu.PackedBytes(s.dtype, chunks, sources...)
