@@ -9,9 +9,7 @@ import (
 // add, and logits. Defaults: configuration_granite.py.
 func granite() *family {
 	return &family{modelType: "granite", architecture: "GraniteForCausalLM",
-		defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, Layers: 32,
-			Heads: 32, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu", BOS: 1, PAD: -1,
-			EOS: []int{2}},
+		defaults: llama().defaults,
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readBiasedAttention(f, c, d, 0)
 			c.MLPBias = f.Flag("mlp_bias", false)

@@ -106,17 +106,18 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 // all experts are summed: the order of addition, experts first and then the tree over chunks and
 // ranks, is the same for any number of ranks.
 func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
+	m := &y.mixing
 	y.route(x)
 	y.order(x.rows)
-	y.mixing.apart = grow(y.mixing.apart, y.chunks*x.rows*x.width)
-	clear(y.mixing.apart)
+	m.apart = grow(m.apart, y.chunks*x.rows*x.width)
+	clear(m.apart)
 	for e := range y.experts {
-		if lo, hi := y.mixing.first[e], y.mixing.first[e+1]; lo < hi {
-			y.expert(&y.experts[e], x, y.mixing.rowsOf[lo:hi], y.mixing.weightOf[lo:hi])
+		if lo, hi := m.first[e], m.first[e+1]; lo < hi {
+			y.expert(&y.experts[e], x, m.rowsOf[lo:hi], m.weightOf[lo:hi])
 		}
 	}
 	y.sum.Resize(x.rows, x.width)
-	y.dev.SumChunks(y.sum.data, y.mixing.apart, x.rows, y.chunks, x.width)
+	y.dev.SumChunks(y.sum.data, m.apart, x.rows, y.chunks, x.width)
 	return &y.sum, y.allReduce(&y.sum)
 }
 
@@ -220,35 +221,36 @@ func largest(p []float32, ids []int32, values []float32) {
 
 // order sorts the rows by the experts they go to.
 func (y *Mixture) order(rows int) {
-	n, all := len(y.experts), rows*y.opt.PerToken
-	y.mixing.first = grow(y.mixing.first, n+1)
-	y.mixing.rowsOf = grow(y.mixing.rowsOf, all)
-	y.mixing.weightOf = grow(y.mixing.weightOf, all)
-	clear(y.mixing.first)
-	for _, e := range y.mixing.chosen {
-		y.mixing.first[e]++
+	n, all, m := len(y.experts), rows*y.opt.PerToken, &y.mixing
+	m.first = grow(m.first, n+1)
+	m.rowsOf = grow(m.rowsOf, all)
+	m.weightOf = grow(m.weightOf, all)
+	clear(m.first)
+	for _, e := range m.chosen {
+		m.first[e]++
 	}
 	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
 	// begin.
 	var end int32
 	for e := range n {
-		end += y.mixing.first[e]
-		y.mixing.first[e] = end
+		end += m.first[e]
+		m.first[e] = end
 	}
-	y.mixing.first[n] = end
+	m.first[n] = end
 	for i := all - 1; i >= 0; i-- {
-		e := y.mixing.chosen[i]
-		y.mixing.first[e]--
-		y.mixing.rowsOf[y.mixing.first[e]] = int32(i / y.opt.PerToken)
-		y.mixing.weightOf[y.mixing.first[e]] = y.mixing.weights[i]
+		e := m.chosen[i]
+		m.first[e]--
+		m.rowsOf[m.first[e]] = int32(i / y.opt.PerToken)
+		m.weightOf[m.first[e]] = m.weights[i]
 	}
 }
 
 // expert adds the weighted output of one expert for the given rows to the chunks' sums.
 func (y *Mixture) expert(e *expert, x *Tensor, rows []int32, weights []float32) {
-	y.mixing.in.Pick(x, rows)
-	combined := y.gate(compute.SiLU, e.gateUp.Forward(&y.mixing.in))
-	y.mixing.parts = grow(y.mixing.parts, y.chunks*len(rows)*x.width)
-	e.down.mulChunks(y.dev, y.mixing.parts, combined.data, len(rows))
-	y.dev.AddWeighted(y.mixing.apart, y.mixing.parts, weights, rows, y.chunks, x.width)
+	m := &y.mixing
+	m.in.Pick(x, rows)
+	combined := y.gate(compute.SiLU, e.gateUp.Forward(&m.in))
+	m.parts = grow(m.parts, y.chunks*len(rows)*x.width)
+	e.down.mulChunks(y.dev, m.parts, combined.data, len(rows))
+	y.dev.AddWeighted(m.apart, m.parts, weights, rows, y.chunks, x.width)
 }
