@@ -26,9 +26,12 @@ ENDLESS = SamplingParams(max_tokens=None, ignore_eos=True, n=32)
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, and those that they have."""
     pids: list[int] = []
-    for file in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
-            pids += map(int, file.read_text().split())
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            # A thread that has ended has handed its children to another one.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                children = pathlib.Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                pids += map(int, children.split())
     return pids + [below for child in pids for below in descendants(child)]
 
 
