@@ -8,6 +8,7 @@ package cpu
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
@@ -28,32 +29,35 @@ type Device struct {
 	gemm  gemm.Scratch
 	spare gemm.Spare
 	rows  rowTask
+	mixed mixing
 }
 
 // Options configure a Device.
 type Options struct {
 	// Threads is the number of cores used, the caller's included; at least 1.
 	Threads int
-	// ISA is the instruction set; it must be available on this machine.
-	ISA isa.ISA
+	// ISA is the instruction set by name (see isa.Parse); "" is the best there is.
+	ISA string
 	// DType is what models run in.
 	DType compute.DType
 }
 
-// New starts the device's threads. Close ends them.
+// New starts the device's threads. Close ends them. An error names the option that this machine
+// cannot follow.
 func New(opt Options) (*Device, error) {
+	set, err := isa.Parse(opt.ISA)
+	if err != nil {
+		return nil, err
+	}
 	if opt.Threads < 1 {
 		return nil, fmt.Errorf("cpu device needs at least one thread, not %d", opt.Threads)
 	}
-	if !isa.Available(opt.ISA) {
-		return nil, fmt.Errorf("this machine has no %s", opt.ISA)
-	}
 	d := &Device{
-		isa:   opt.ISA,
+		isa:   set,
 		dtype: opt.DType,
 		pool:  pool.New(opt.Threads),
-		vec:   vec.New(opt.ISA),
-		attn:  attention.New(opt.ISA),
+		vec:   vec.New(set),
+		attn:  attention.New(set),
 	}
 	d.rows.d = d
 	return d, nil
@@ -66,71 +70,38 @@ func (d *Device) Close() {
 	d.pool.Close()
 }
 
-// Spare is the memory that Pack uses first.
-func (d *Device) Spare() *gemm.Spare { return &d.spare }
+// DropSpare frees the memory that is kept for the next model.
+func (d *Device) DropSpare() { d.spare.Drop() }
 
 // Pool is the device's threads, for work of the rank's own (sampling).
 func (d *Device) Pool() *pool.Pool { return d.pool }
 
-// Vec is the device's row operations.
-func (d *Device) Vec() *vec.Ops { return d.vec }
+// Count has the chunks of long computations counted, until Count(nil) returns (see pool.Count).
+func (d *Device) Count(moved *atomic.Uint64) { d.pool.Count(moved) }
 
-// ISA is the instruction set in use.
-func (d *Device) ISA() isa.ISA { return d.isa }
+// ISA is the name of the instruction set in use.
+func (d *Device) ISA() string { return d.isa.String() }
 
-// Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
-// number of pieces K is summed in (see gemm.Options). Sources that are not finite are a
-// *gemm.NotFinite.
-func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
-	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare, Finite: true,
-		Kind: kindOf(d.dtype, sources)}
-	opt.BF16Dot = opt.Kind == gemm.BF16 && d.dtype == compute.BFloat16 && d.isa == isa.AVX512BF16
-	return gemm.Pack(d.pool, opt, sources...)
-}
-
-// PackedBytes is the memory that Pack takes on a device that runs models in a type, at most; of the
-// sources only kinds and shapes are looked at.
-func PackedBytes(dtype compute.DType, chunks int, sources ...gemm.Source) (int64, error) {
-	return gemm.PackedBytes(kindOf(dtype, sources), chunks, sources...)
-}
-
-// kindOf is the type in which a matrix of the sources is packed.
-func kindOf(dtype compute.DType, sources []gemm.Source) gemm.Kind {
-	switch dtype {
-	case compute.BFloat16:
-		return gemm.BF16
-	case compute.Float16:
-		return gemm.F16
+// NewCache reserves a cache; its memory is taken as blocks are first written. An error names what
+// is wrong with the shape, or that the system refused the memory.
+func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
+	c, err := attention.NewCache(shape)
+	if err != nil {
+		return nil, err
 	}
-	// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to
-	// be multiplied as float32.
-	kind := sources[0].Kind
-	for _, s := range sources[1:] {
-		if s.Kind != kind {
-			kind = gemm.F32
-		}
-	}
-	return kind
+	return c, nil
 }
 
-// Linear computes dst = x·Wᵀ + bias for rows rows: x is [rows][K], dst [rows][N]; bias may be nil.
-func (d *Device) Linear(dst, x []float32, m *gemm.Matrix, rows int, bias []float32) {
-	m.Mul(d.pool, &d.gemm, dst, m.N(), x, m.K(), rows, bias)
+// Attention runs causal attention of the batch's rows over layer's cached keys and values: dst is
+// what the queries of q, one head after the other, find.
+func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
+	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
+	d.attn.Run(d.pool, c.(*attention.Cache), layer, b, args, floats(dst.Memory), dst.Width, view(q),
+		q.Stride)
 }
 
-// LinearAdd computes dst += x·Wᵀ, each sum complete before it is added.
-func (d *Device) LinearAdd(dst, x []float32, m *gemm.Matrix, rows int) {
-	m.MulAdd(d.pool, &d.gemm, dst, m.N(), x, m.K(), rows)
-}
-
-// LinearChunks computes the partial products of each chunk of K: dst is [chunks][rows][N].
-func (d *Device) LinearChunks(dst, x []float32, m *gemm.Matrix, rows int) {
-	m.MulChunks(d.pool, &d.gemm, dst, x, m.K(), rows)
-}
-
-// Attention runs causal attention of the batch's rows over layer's cached keys and values. q is
-// [rows][ldq] with the heads first in each row, dst [rows][ldd].
-func (d *Device) Attention(c *attention.Cache, layer int, b *compute.Batch,
-	args attention.Args, dst []float32, ldd int, q []float32, ldq int) {
-	d.attn.Run(d.pool, c, layer, b, args, dst, ldd, q, ldq)
+// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so
+// many positions at most.
+func (p Planner) ScratchPerThread(positions int) int64 {
+	return attention.ScratchBytes(positions) + 256<<10
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
@@ -20,35 +18,37 @@ func TestMovesOnOneThread(t *testing.T) {
 	const rows, wide, heads, headDim = 512, 512, 16, 64
 	x, weight, bias := random(rows*2*wide), random(wide), random(wide + 1)[:wide]
 	big := random(4 << 20)
-	matrix := func(d *cpu.Device) *gemm.Matrix {
+	matrix := func(d *cpu.Device) compute.Weight {
 		data := make([]byte, 2*2*wide*wide)
 		for i := 1; i < len(data); i += 2 {
 			data[i] = byte(0x38 + i*i%8) // numbers of either size
 		}
-		m, err := d.Pack(1, gemm.Source{Kind: gemm.BF16, Data: data, Rows: 2 * wide, Cols: wide,
-			RowHi: 2 * wide,
-			ColHi: wide})
+		w, err := d.Pack(1, compute.Source{Data: data, Rows: 2 * wide, Cols: wide,
+			RowHi: 2 * wide, ColHi: wide})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(m.Free)
-		return m
+		t.Cleanup(w.Free)
+		return w
 	}
-	elements := func(op func(d *cpu.Device, dst []float32)) operation {
+	all := func(v []float32) *compute.Tensor { return cpu.Over(v, len(big)/wide, wide) }
+	elements := func(op func(d *cpu.Device, dst *compute.Tensor)) operation {
 		return operation{size: len(big), work: len(big) * 32, run: func(d *cpu.Device,
 			dst []float32) func() {
-			return func() { op(d, dst) }
+			return func() { op(d, all(dst)) }
 		}}
 	}
 	for name, op := range map[string]operation{
 		"Linear": {size: rows * 2 * wide, work: rows * 2 * wide * wide, run: func(d *cpu.Device,
 			dst []float32) func() {
-			m := matrix(d)
-			return func() { d.Linear(dst, x, m, rows, nil) }
+			w := matrix(d)
+			return func() {
+				w.Product(cpu.Over(dst, rows, 2*wide).All(), cpu.Over(x, rows, wide).All(), nil)
+			}
 		}},
 		"Attention": {size: rows * heads * headDim, work: rows * rows / 2 * 2 * heads * headDim,
 			run: func(d *cpu.Device, dst []float32) func() {
-				c, err := attention.NewCache(compute.CacheShape{Layers: 1, Blocks: rows / 16,
+				c, err := d.NewCache(compute.CacheShape{Layers: 1, Blocks: rows / 16,
 					BlockSize: 16, KVHeads: heads,
 					HeadDim: headDim, DType: compute.BFloat16})
 				if err != nil {
@@ -61,30 +61,30 @@ func TestMovesOnOneThread(t *testing.T) {
 					b.Position, b.Slots = append(b.Position, i), append(b.Slots, i)
 					b.Tables[0][i/16] = i / 16
 				}
-				d.WriteCache(c, 0, rows, big, big[1:], heads*headDim, b.Slots)
-				args := attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim, Scale: 0.2}
-				return func() { d.Attention(c, 0, b, args, dst, heads*headDim, x, heads*headDim) }
+				d.WriteCache(c, 0, cpu.Over(big, rows, heads*headDim).All(),
+					cpu.Over(big[1:], rows, heads*headDim).All(), b.Slots)
+				args := compute.AttentionArgs{Heads: heads, KVHeads: heads, HeadDim: headDim,
+					Scale: 0.2}
+				return func() {
+					d.Attention(c, 0, b, args, cpu.Over(dst, rows, heads*headDim),
+						cpu.Over(x, rows, heads*headDim).All())
+				}
 			}},
-		"RMSNorm": elements(func(d *cpu.Device, dst []float32) {
-			d.RMSNorm(dst, big, weight,
-				len(big)/wide, 1e-6)
+		"RMSNorm": elements(func(d *cpu.Device, dst *compute.Tensor) {
+			d.RMSNorm(dst, all(big), d.Vector(weight), 1e-6)
 		}),
-		"LayerNorm": elements(func(d *cpu.Device, dst []float32) {
-			d.LayerNorm(dst, big, weight,
-				bias, len(big)/wide, 1e-6)
+		"LayerNorm": elements(func(d *cpu.Device, dst *compute.Tensor) {
+			d.LayerNorm(dst, all(big), d.Vector(weight), d.Vector(bias), 1e-6)
 		}),
-		"Add": elements(func(d *cpu.Device, dst []float32) {
-			d.Add(dst, big, len(big)/wide,
-				wide)
+		"Add": elements(func(d *cpu.Device, dst *compute.Tensor) { d.Add(dst, all(big)) }),
+		"GELU": elements(func(d *cpu.Device, dst *compute.Tensor) {
+			d.Copy(dst.All(), all(big).All())
+			d.Activate(compute.GELU, dst)
 		}),
-		"GELU": elements(func(d *cpu.Device, dst []float32) {
-			copy(dst, big)
-			d.Activate(compute.GELU, dst, len(big)/wide, wide)
-		}),
-		"Heads": elements(func(d *cpu.Device, dst []float32) {
-			copy(dst, big)
-			d.Heads(dst, wide, len(big)/wide, wide/headDim, headDim, weight[:headDim], 1e-6, big,
-				headDim)
+		"Heads": elements(func(d *cpu.Device, dst *compute.Tensor) {
+			d.Copy(dst.All(), all(big).All())
+			d.Heads(dst.All(), headDim, d.Vector(weight[:headDim]), 1e-6,
+				cpu.Over(big, len(big)/wide, headDim))
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {

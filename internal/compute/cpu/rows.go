@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"math"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
@@ -24,6 +26,11 @@ const (
 	opScale
 	opTanhCap
 	opScaleRows
+	opSigmoid
+	opCopy
+	opPick
+	opSquares
+	opNormAcross
 	opHeads
 	opCache
 	opAddWeighted
@@ -47,7 +54,7 @@ type rowTask struct {
 	d           *Device
 	op          rowOp
 	rows, width int
-	ld          int
+	ld, ldx     int // from one row to the next, of dst and of x
 	perChunk    int
 	dst, x      []float32
 	a, b        []float32
@@ -117,6 +124,20 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.TanhCap(t.dst[r*w:r*w+w], t.eps)
 		case opScaleRows:
 			v.Scale(t.dst[r*w:r*w+w], t.a[r])
+		case opSigmoid:
+			v.Sigmoid(t.dst[r*w : r*w+w])
+		case opCopy:
+			copy(t.dst[r*t.ld:r*t.ld+w], t.x[r*t.ldx:r*t.ldx+w])
+		case opPick:
+			from := int(t.at[r]) * t.ldx
+			copy(t.dst[r*w:r*w+w], t.x[from:from+w])
+		case opSquares:
+			for h := range t.heads {
+				head := t.x[r*t.ldx+h*t.headDim : r*t.ldx+(h+1)*t.headDim]
+				t.dst[r*t.ld+h] = v.Dot(head, head)
+			}
+		case opNormAcross:
+			normAcross(t.dst[r*t.ld:r*t.ld+w], t.a, t.x[r*t.ldx:r*t.ldx+t.heads], t.headDim, t.eps)
 		case opHeads:
 			half := t.rot / 2
 			cos, sin := t.a[r*2*half:r*2*half+half], t.a[r*2*half+half:r*2*half+2*half]
@@ -144,113 +165,188 @@ func (t *rowTask) Do(chunk, _ int) {
 	}
 }
 
-// RMSNorm normalises rows rows of x ([rows][width]) by their root mean square into dst.
-func (d *Device) RMSNorm(dst, x, weight []float32, rows int, eps float32) {
+// RMSNorm makes dst the rows of x divided by their root mean square and multiplied by a weight.
+func (d *Device) RMSNorm(dst, x *compute.Tensor, weight compute.Memory, eps float32) {
+	d.Resize(dst, x.Rows, x.Width)
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x = opRMSNorm, rows, len(weight), dst, x
-	t.a, t.eps = weight, eps
+	t.of(opRMSNorm, dst)
+	t.x, t.a, t.eps = floats(x.Memory), floats(weight), eps
 	t.run()
 }
 
-// LayerNorm normalises rows rows of x ([rows][width]) by mean and variance into dst.
-func (d *Device) LayerNorm(dst, x, weight, bias []float32, rows int, eps float32) {
+// LayerNorm makes dst the rows of x normalised by mean and variance; dst may be x.
+func (d *Device) LayerNorm(dst, x *compute.Tensor, weight, bias compute.Memory, eps float32) {
+	if dst != x {
+		d.Resize(dst, x.Rows, x.Width)
+	}
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x = opLayerNorm, rows, len(weight), dst, x
-	t.a, t.b, t.eps = weight, bias, eps
+	t.of(opLayerNorm, dst)
+	t.x, t.a, t.b, t.eps = floats(x.Memory), floats(weight), floats(bias), eps
 	t.run()
 }
 
-// Add computes dst += x, both [rows][width].
-func (d *Device) Add(dst, x []float32, rows, width int) {
+// of has the task change all of x.
+func (t *rowTask) of(op rowOp, x *compute.Tensor) {
+	t.op, t.rows, t.width, t.dst = op, x.Rows, x.Width, floats(x.Memory)
+}
+
+// Add computes sum += x.
+func (d *Device) Add(sum, x *compute.Tensor) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x = opAdd, rows, width, dst, x
+	t.of(opAdd, sum)
+	t.x = floats(x.Memory)
 	t.run()
 }
 
-// AddBias adds bias to each of rows rows of dst ([rows][len(bias)]).
-func (d *Device) AddBias(dst, bias []float32, rows int) {
+// AddBias adds a bias to each row of x.
+func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.a = opAddBias, rows, len(bias), dst, bias
+	t.of(opAddBias, x)
+	t.a = floats(bias)
 	t.run()
 }
 
-// Gate computes dst = a(gate)·up, a being SiLU or GELUTanh: x is [rows][2·width], gate first, dst
-// [rows][width].
-func (d *Device) Gate(a compute.Activation, dst, x []float32, rows, width int) {
+// Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in which gate and up lie side by
+// side.
+func (d *Device) Gate(a compute.Activation, dst, both *compute.Tensor) {
+	d.Resize(dst, both.Rows, both.Width/2)
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x = opSiluMul, rows, width, dst, x
+	t.of(opSiluMul, dst)
+	t.x = floats(both.Memory)
 	if a == compute.GELUTanh {
 		t.op = opGeluTanhMul
 	}
 	t.run()
 }
 
-// Scale multiplies x ([rows][width]) by a factor in place.
-func (d *Device) Scale(x []float32, factor float32, rows, width int) {
+// Scale multiplies x by a factor.
+func (d *Device) Scale(x *compute.Tensor, factor float32) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.eps = opScale, rows, width, x, factor
+	t.of(opScale, x)
+	t.eps = factor
 	t.run()
 }
 
-// ScaleRows multiplies each row of x ([rows][width]) by a factor of its own in place.
-func (d *Device) ScaleRows(x, factors []float32, rows, width int) {
+// ScaleRows multiplies each row of x by a factor of its own, [rows][1].
+func (d *Device) ScaleRows(x, factors *compute.Tensor) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.a = opScaleRows, rows, width, x, factors
+	t.of(opScaleRows, x)
+	t.a = floats(factors.Memory)
 	t.run()
 }
 
-// TanhCap replaces each v of x ([rows][width]) by limit·tanh(v/limit).
-func (d *Device) TanhCap(x []float32, limit float32, rows, width int) {
+// TanhCap replaces each v of x by limit·tanh(v/limit).
+func (d *Device) TanhCap(x *compute.Tensor, limit float32) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.eps = opTanhCap, rows, width, x, limit
+	t.of(opTanhCap, x)
+	t.eps = limit
 	t.run()
 }
 
-// Activate applies a to x ([rows][width]) in place.
-func (d *Device) Activate(a compute.Activation, x []float32, rows, width int) {
+// Activate applies an activation to x.
+func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst = [...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
-		compute.GELUTanh: opGeluTanh}[a], rows, width, x
+	t.of([...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
+		compute.GELUTanh: opGeluTanh}[a], x)
 	t.run()
 }
 
-// Heads prepares the heads of queries or keys in place: an RMS norm over each head when weight is
-// not nil (Qwen3's q_norm and k_norm), then the rotary embedding of the first rot dimensions, 0
-// for none. x is
-// [rows][ld] with heads·headDim values at the front of each row; rope is [rows][rot]: rot/2
-// cosines, then rot/2 sines.
-func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float32,
-	eps float32, rope []float32, rot int) {
+// Sigmoid replaces each v of x by the logistic function of it.
+func (d *Device) Sigmoid(x *compute.Tensor) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.ld, t.dst, t.a, t.b = opHeads, rows, heads*headDim, ld, x, rope, weight
-	t.eps, t.heads, t.headDim, t.rot = eps, heads, headDim, rot
+	t.of(opSigmoid, x)
 	t.run()
 }
 
-// WriteCache stores the keys and values of rows rows in the layer: row r is k[r·ld:] and v[r·ld:],
-// and goes to slots[r], which no other row may have.
-func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int,
-	slots []int32) {
+// Zero makes x zero.
+func (d *Device) Zero(x *compute.Tensor) { clear(floats(x.Memory)) }
+
+// Copy makes dst the values of x, which has as many rows and columns.
+func (d *Device) Copy(dst, x compute.View) {
 	t := &d.rows
-	cfg := c.Config()
-	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, 2*cfg.KVHeads*cfg.HeadDim, ld, k, v
-	t.cache, t.layer, t.at = c, layer, slots
+	t.op, t.rows, t.width, t.dst, t.x = opCopy, x.Rows, x.Width, view(dst), view(x)
+	t.ld, t.ldx = dst.Stride, x.Stride
 	t.run()
 }
 
-// AddWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is
-// [..][chunks][width], parts, as LinearChunks computes them, [chunks][len(at)][width]. No two of at
+// Pick makes dst the given rows of x, in that order.
+func (d *Device) Pick(dst *compute.Tensor, x compute.View, rows []int32) {
+	d.Resize(dst, len(rows), x.Width)
+	t := &d.rows
+	t.of(opPick, dst)
+	t.x, t.ldx, t.at = view(x), x.Stride, rows
+	t.run()
+}
+
+// Heads prepares the heads of queries or keys, which fill x: an RMS norm over each head when weight
+// is not nil (Qwen3's q_norm and k_norm), then the rotary embedding of the first dimensions by
+// angles, nil for none: of each row half as many cosines as dimensions are turned, then as many
+// sines.
+func (d *Device) Heads(x compute.View, headDim int, weight compute.Memory, eps float32,
+	angles *compute.Tensor) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.ld, t.dst = opHeads, x.Rows, x.Width, x.Stride, view(x)
+	t.b, t.eps, t.heads, t.headDim = floats(weight), eps, x.Width/headDim, headDim
+	if angles != nil {
+		t.a, t.rot = floats(angles.Memory), angles.Width
+	}
+	t.run()
+}
+
+// Squares makes dst the sums of squares of the heads that fill x, one of each head.
+func (d *Device) Squares(dst, x compute.View, headDim int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.heads, t.headDim = opSquares, x.Rows, x.Width, x.Width/headDim, headDim
+	t.dst, t.ld, t.x, t.ldx = view(dst), dst.Stride, view(x), x.Stride
+	t.run()
+}
+
+// NormAcross multiplies x by a weight and by the reciprocal of the root mean square of heads whose
+// sums of squares are given: they may be more than x has.
+func (d *Device) NormAcross(x compute.View, weight compute.Memory, squares compute.View,
+	headDim int, eps float32) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.heads, t.headDim = opNormAcross, x.Rows, x.Width, squares.Width, headDim
+	t.dst, t.ld, t.x, t.ldx = view(x), x.Stride, view(squares), squares.Stride
+	t.a, t.eps = floats(weight), eps
+	t.run()
+}
+
+func normAcross(x, weight, squares []float32, headDim int, eps float32) {
+	sum := float32(0)
+	for _, s := range squares {
+		sum += s
+	}
+	n := float32(len(squares) * headDim)
+	f := float32(1 / math.Sqrt(float64(sum/n+eps)))
+	for i := range x {
+		x[i] = float32(x[i]*f) * weight[i]
+	}
+}
+
+// WriteCache stores the keys and values of k's and v's rows in the layer: row r goes to slots[r],
+// which no other row may have; a negative slot leaves it out.
+func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.ld = opCache, k.Rows, k.Width+v.Width, k.Stride
+	t.a, t.b = view(k), view(v)
+	t.cache, t.layer, t.at = c.(*attention.Cache), layer, slots
+	t.run()
+}
+
+// addWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is
+// [..][chunks][width], parts, as ProductChunks makes them, [chunks][len(at)][width]. No two of at
 // may be equal.
-func (d *Device) AddWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
+func (d *Device) addWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
 	t := &d.rows
 	t.op, t.rows, t.width, t.chunks = opAddWeighted, len(at), chunks*width, chunks
 	t.dst, t.x, t.a, t.at = dst, parts, weight, at
 	t.run()
 }
 
-// SumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is
+// sumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is
 // [rows][width], parts [rows][chunks][width].
-func (d *Device) SumChunks(dst, parts []float32, rows, chunks, width int) {
+func (d *Device) sumChunks(dst, parts []float32, rows, chunks, width int) {
 	t := &d.rows
 	t.op, t.rows, t.width, t.chunks = opSumChunks, rows, chunks*width, chunks
 	t.dst, t.x = dst, parts

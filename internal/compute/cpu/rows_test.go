@@ -8,7 +8,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 )
 
@@ -20,7 +19,7 @@ const (
 
 func device(t *testing.T, set isa.ISA, threads int) *cpu.Device {
 	t.Helper()
-	d, err := cpu.New(cpu.Options{Threads: threads, ISA: set})
+	d, err := cpu.New(cpu.Options{Threads: threads, ISA: set.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,40 +50,50 @@ func order(n int) []int32 {
 func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32) {
 	weight, bias := random(width), random(width + 1)[:width]
 	const heads, headDim = 2, 32
+	type rows = func(d *cpu.Device, dst, x *compute.Tensor)
+	of := func(op rows) func(d *cpu.Device, dst, x []float32) {
+		return func(d *cpu.Device, dst, x []float32) {
+			op(d, cpu.Over(dst, manyRows, width), cpu.Over(x, manyRows, width))
+		}
+	}
+	inPlace := func(op func(d *cpu.Device, x *compute.Tensor)) func(d *cpu.Device, dst,
+		x []float32) {
+		return of(func(d *cpu.Device, dst, x *compute.Tensor) {
+			d.Copy(dst.All(), x.All())
+			op(d, dst)
+		})
+	}
 	return map[string]func(d *cpu.Device, dst, x []float32){
-		"RMSNorm": func(d *cpu.Device, dst, x []float32) {
-			d.RMSNorm(dst, x, weight, manyRows,
-				1e-6)
-		},
-		"LayerNorm": func(d *cpu.Device, dst, x []float32) {
-			d.LayerNorm(dst, x, weight, bias,
-				manyRows, 1e-5)
-		},
-		"Add": func(d *cpu.Device, dst, x []float32) { d.Add(dst, x, manyRows, width) },
-		"AddBias": func(d *cpu.Device, dst, x []float32) {
-			copy(dst, x)
-			d.AddBias(dst, bias,
-				manyRows)
-		},
+		"RMSNorm": of(func(d *cpu.Device, dst, x *compute.Tensor) {
+			d.RMSNorm(dst, x, d.Vector(weight), 1e-6)
+		}),
+		"LayerNorm": of(func(d *cpu.Device, dst, x *compute.Tensor) {
+			d.LayerNorm(dst, x, d.Vector(weight), d.Vector(bias), 1e-5)
+		}),
+		"Add": of(func(d *cpu.Device, dst, x *compute.Tensor) { d.Add(dst, x) }),
+		"AddBias": inPlace(func(d *cpu.Device, x *compute.Tensor) {
+			d.AddBias(x, d.Vector(bias))
+		}),
 		"SiluMul": func(d *cpu.Device, dst, x []float32) {
-			d.Gate(compute.SiLU, dst, x, manyRows,
-				width)
+			d.Gate(compute.SiLU, cpu.Over(dst, manyRows, width), cpu.Over(x, manyRows, 2*width))
 		},
-		"ReLU": func(d *cpu.Device, dst, x []float32) {
-			copy(dst, x)
-			d.Activate(compute.ReLU,
-				dst, manyRows, width)
-		},
-		"GELU": func(d *cpu.Device, dst, x []float32) {
-			copy(dst, x)
-			d.Activate(compute.GELU,
-				dst, manyRows, width)
-		},
+		"ReLU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU, x) }),
+		"GELU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.GELU, x) }),
+		"Sigmoid": inPlace((*cpu.Device).Sigmoid),
+		"Pick": of(func(d *cpu.Device, dst, x *compute.Tensor) {
+			d.Pick(dst, x.All(), order(manyRows))
+		}),
 		"Heads": func(d *cpu.Device, dst, x []float32) {
 			copy(dst, x)
-			d.Heads(dst, width, manyRows, heads, headDim, weight[:headDim], 1e-6,
-				x[:manyRows*headDim], headDim)
+			d.Heads(cpu.Over(dst, manyRows, width).Columns(0, heads*headDim), headDim,
+				d.Vector(weight[:headDim]), 1e-6, cpu.Over(x, manyRows, headDim))
 		},
+		"NormAcross": inPlace(func(d *cpu.Device, x *compute.Tensor) {
+			squares := cpu.Over(make([]float32, manyRows*(heads+1)), manyRows, heads+1)
+			q := x.Columns(7, heads*headDim)
+			d.Squares(squares.Columns(1, heads), q, headDim)
+			d.NormAcross(q, d.Vector(weight[:heads*headDim]), squares.All(), headDim, 1e-6)
+		}),
 		"AddWeighted": func(d *cpu.Device, dst, x []float32) {
 			d.AddWeighted(dst, x, random(manyRows), order(manyRows), chunks, width)
 		},
@@ -92,26 +101,27 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.SumChunks(dst, x, manyRows, chunks,
 				width)
 		},
-		"WriteCache": func(d *cpu.Device, dst, x []float32) {
+		"WriteCache": of(func(d *cpu.Device, dst, x *compute.Tensor) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1
-			c, err := attention.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks,
+			c, err := d.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks,
 				BlockSize: blockSize, KVHeads: heads,
 				HeadDim: headDim, DType: compute.Float32})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Free()
-			d.WriteCache(c, 1, manyRows, x, x[width:], width, order(manyRows))
+			k := x.Columns(0, heads*headDim)
+			d.WriteCache(c, 1, k, x.Below(1).Columns(0, heads*headDim), order(manyRows))
 			// What was written shows in the attention of a row that sees all of it.
 			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
 				Tables: [][]int32{make([]int32, blocks)}}
 			for i := range blocks {
 				b.Tables[0][i] = int32(i)
 			}
-			d.Attention(c, 1, b, attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim,
-				Scale: 0.2}, dst, width, x, width)
-		},
+			d.Attention(c, 1, b, compute.AttentionArgs{Heads: heads, KVHeads: heads,
+				HeadDim: headDim, Scale: 0.2}, dst, k)
+		}),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -224,7 +225,7 @@ func (s *Spec) weigh() error {
 	l := s.Config.Parallel.Layout()
 	for stage := range s.needs {
 		from, to := s.Stages.Range(stage, s.Model.Layers)
-		u := model.Use{DType: s.dtype, Layout: l, Stage: model.Stage{From: from, To: to},
+		u := model.Use{Planner: cpu.Planner{DType: s.dtype}, Layout: l, Stage: model.Stage{From: from, To: to},
 			Rows: s.rows(), MaxLen: s.Info.MaxModelLen}
 		f, err := model.Weigh(s.Model, src, u)
 		if err != nil && src != nil {

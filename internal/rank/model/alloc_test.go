@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -30,18 +31,17 @@ func decodeBatch(rows, context int) *compute.Batch {
 
 // decodeStep returns a function that computes one step and the logits of all its rows.
 func decodeStep(t testing.TB, name string, threads, rows, context int) func() {
-	s := loadShard(t, shipped(name), layers.Options{Threads: threads}, layers.Group{Size: 1})
+	s := loadShard(t, shipped(name), cpu.Options{Threads: threads}, layers.Group{Size: 1})
 	b := decodeBatch(rows, context)
 	chosen := make([]int32, rows)
 	for i := range chosen {
 		chosen[i] = int32(i)
 	}
-	dst := make([]float32, rows*s.vocab)
 	return func() {
 		if err := forward(s.model, b, s.cache); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.model.Logits(dst, chosen); err != nil {
+		if _, err := s.model.Logits(chosen); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func BenchmarkPrefill(b *testing.B) {
 	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny"} {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
-				opt := layers.Options{Threads: threads}
+				opt := cpu.Options{Threads: threads}
 				s := loadShard(b, shipped(name), opt, layers.Group{Size: 1})
 				batch := new(compute.Batch)
 				batch.Tables = [][]int32{make([]int32, rows/blockSize)}

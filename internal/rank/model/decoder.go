@@ -182,7 +182,7 @@ func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) {
 	}
 }
 
-func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
+func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error {
 	for _, r := range m.rotary {
 		r.Prepare(b.Position)
 	}
@@ -196,7 +196,7 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cach
 }
 
 func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
-	cache *layers.Cache) error {
+	cache compute.Cache) error {
 	read := normed(y.attnNorm, x)
 	qkv := y.qkv.Forward(read)
 	if m.opt.parallel && y.mlpNorm != nil {
@@ -235,8 +235,8 @@ func normed(n norm, x *layers.Tensor) *layers.Tensor {
 	return n.Forward(x)
 }
 
-func (m *decoder) logits(dst []float32, x *layers.Tensor) error {
-	return m.head.Forward(dst, m.final(x))
+func (m *decoder) logits(x *layers.Tensor) (*layers.Tensor, error) {
+	return m.head.Forward(m.final(x))
 }
 
 func (m *decoder) final(x *layers.Tensor) *layers.Tensor { return m.norm.Forward(x) }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -40,9 +41,9 @@ func openChanged(t *testing.T, name string, change map[string]any) (*model.Confi
 	return cfg, weights
 }
 
-func newDevice(t testing.TB) *layers.Device {
+func newDevice(t testing.TB) *cpu.Device {
 	t.Helper()
-	d, err := layers.Open(layers.Options{Threads: 1})
+	d, err := cpu.New(cpu.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -13,7 +12,7 @@ import (
 func Expected(c *Config) ([]checkpoint.Spec, error) {
 	var all listed
 	m, err := build(c, layers.Group{Size: 1}, Stage{}, layers.Weigh(layers.Group{Size: 1}, &all,
-		compute.BFloat16, 0))
+		layers.NoDevice{}, 0))
 	if err != nil {
 		return nil, err
 	}

@@ -1,16 +1,16 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // Use says how a rank computes with a model.
 type Use struct {
-	DType  compute.DType
-	Layout layout.Layout
-	Stage  Stage
+	// Planner says what the device takes, which runs the model in a type.
+	Planner layers.Planner
+	Layout  layout.Layout
+	Stage   Stage
 	// Rows is the most rows of a step, MaxLen the longest sequence.
 	Rows, MaxLen int
 }
@@ -33,7 +33,7 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	}
 	l := u.Layout.Sizes()
 	g := layers.Group{Size: l.TP}
-	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.DType, u.MaxLen))
+	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen))
 	if err != nil {
 		return Footprint{}, err
 	}
@@ -45,6 +45,6 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 		width += 4*int64(layers.LocalKVHeads(c.KVHeads, l.TP)*c.HeadDim) + int64(c.HiddenSize)
 	}
 	f.Activations = int64(u.Rows) * width * 4
-	f.PerThread = layers.ScratchPerThread(u.MaxLen)
+	f.PerThread = u.Planner.ScratchPerThread(u.MaxLen)
 	return f, nil
 }

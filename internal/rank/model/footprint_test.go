@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -30,13 +31,13 @@ func TestFootprint(t *testing.T) {
 				for stage := range l.PP {
 					s := model.Stage{From: stage * c.Layers / l.PP, To: (stage +
 						1) * c.Layers / l.PP}
-					f, err := model.Weigh(c, src, model.Use{DType: dtype, Layout: l, Stage: s,
+					f, err := model.Weigh(c, src, model.Use{Planner: cpu.Planner{DType: dtype}, Layout: l, Stage: s,
 						Rows: 64, MaxLen: 256})
 					if err != nil {
 						t.Fatal(err)
 					}
 					for rank := range l.TP {
-						d, err := layers.Open(layers.Options{Threads: 1, DType: dtype})
+						d, err := cpu.New(cpu.Options{Threads: 1, DType: dtype})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -69,7 +70,7 @@ func TestFootprintOfSteps(t *testing.T) {
 	for _, name := range fixtureNames {
 		t.Run(name, func(t *testing.T) {
 			c, ckpt := shipped(name).open(t)
-			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{DType: compute.BFloat16,
+			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{Planner: cpu.Planner{},
 				Stage: model.Stage{To: c.Layers},
 				Rows:  rows, MaxLen: context})
 			if err != nil {
@@ -78,19 +79,18 @@ func TestFootprintOfSteps(t *testing.T) {
 			ckpt.Close()
 			threads := 2
 			end := min(context, c.MaxPositions)
-			s := loadShard(t, shipped(name), layers.Options{Threads: threads},
+			s := loadShard(t, shipped(name), cpu.Options{Threads: threads},
 				layers.Group{Size: 1})
 			tokens, chosen := make([]int32, rows), make([]int32, rows)
 			for i := range chosen {
 				tokens[i], chosen[i] = int32(i), int32(i)
 			}
 			b := batch(piece{start: end - rows, tokens: tokens})
-			dst := make([]float32, rows*s.vocab)
 			before := heap()
 			if err := forward(s.model, b, s.cache); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.model.Logits(dst, chosen); err != nil {
+			if _, err := s.model.Logits(chosen); err != nil {
 				t.Fatal(err)
 			}
 			took := heap() - before

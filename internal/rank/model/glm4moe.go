@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -62,8 +63,9 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
-		PerToken: e.PerToken, Inner: e.Inner, Normalise: e.Normalise, Sigmoid: true,
-		Correction: true, Groups: e.Groups, TopGroups: e.TopGroups, Factor: float32(e.Factor)})
+		Inner: e.Inner, Corrected: true, Routing: compute.Routing{PerToken: e.PerToken,
+			Normalise: e.Normalise, Sigmoid: true, Groups: e.Groups, TopGroups: e.TopGroups,
+			Factor: float32(e.Factor)}})
 	if e.Shared == 0 {
 		return routed
 	}

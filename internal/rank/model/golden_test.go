@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -81,14 +82,14 @@ func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {
 // shard is one rank of a loaded fixture.
 type shard struct {
 	model *model.Model
-	cache *layers.Cache
+	cache compute.Cache
 	vocab int
 }
 
-func loadShard(t testing.TB, f fixture, opt layers.Options, g layers.Group) *shard {
+func loadShard(t testing.TB, f fixture, opt cpu.Options, g layers.Group) *shard {
 	t.Helper()
 	cfg, weights := f.open(t)
-	d, err := layers.Open(opt)
+	d, err := cpu.New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func batch(pieces ...piece) *compute.Batch {
 }
 
 // forward is the whole of a batch but its logits.
-func forward(m *model.Model, b *compute.Batch, cache *layers.Cache) error {
+func forward(m *model.Model, b *compute.Batch, cache compute.Cache) error {
 	if err := m.Embed(b); err != nil {
 		return err
 	}
@@ -157,13 +158,11 @@ func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 	for i := range rows {
 		rows[i] = int32(i)
 	}
-	var dst []float32
-	if rank == 0 {
-		dst = make([]float32, len(rows)*s.vocab)
-	}
-	if err := s.model.Logits(dst, rows); err != nil {
+	dst, err := s.model.Logits(rows)
+	if err != nil {
 		t.Fatal(err)
 	}
+	dst = slices.Clone(dst)
 	if rank != 0 {
 		return nil
 	}
@@ -227,7 +226,7 @@ func TestGoldens(t *testing.T) {
 					if dtype == compute.BFloat16 {
 						tolerance = 2 * g.BF16Error
 					}
-					opt := layers.Options{Threads: 2, ISA: set.String(), DType: dtype}
+					opt := cpu.Options{Threads: 2, ISA: set.String(), DType: dtype}
 					s := loadShard(t, shipped(name), opt, layers.Group{Size: 1})
 					checkGoldens(t, s, g, full, tolerance, dtype == compute.Float32)
 				})
@@ -329,11 +328,11 @@ func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, si
 	last := len(ids) - 1
 	other := slices.Clone(ids[:33])
 	slices.Reverse(other)
-	opt := layers.Options{Threads: 1, DType: dtype}
+	opt := cpu.Options{Threads: 1, DType: dtype}
 	ref := loadShard(t, f, opt, layers.Group{Size: 1})
 	want := ref.forward(t, 0, piece{tokens: ids})
 
-	chunked := loadShard(t, f, layers.Options{Threads: 2, DType: dtype}, layers.Group{Size: 1})
+	chunked := loadShard(t, f, cpu.Options{Threads: 2, DType: dtype}, layers.Group{Size: 1})
 	var got [][]float32
 	for at := 0; at < len(ids); {
 		n := min(1+at%23, len(ids)-at)
@@ -383,7 +382,7 @@ func compareRows(t *testing.T, how string, got, want [][]float32) {
 	}
 }
 
-func tensorParallel(t *testing.T, f fixture, opt layers.Options, size int,
+func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int,
 	ids []int32) [][]float32 {
 	t.Helper()
 	const segment = 64 << 10
@@ -399,7 +398,7 @@ func tensorParallel(t *testing.T, f fixture, opt layers.Options, size int,
 			t.Fatal(err)
 		}
 		defer g.Close()
-		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size, Comm: g})
+		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}})
 	}
 	var out [][]float32
 	var wg sync.WaitGroup

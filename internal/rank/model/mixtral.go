@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -28,8 +29,8 @@ func mixtral() *family {
 				e := s.cfg.Family.(*experts)
 				return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize,
 					layers.MixtureOptions{
-						Experts: e.Count, PerToken: e.PerToken, Inner: e.Inner, Normalise: true,
-						Names: [3]string{"w1", "w3", "w2"}})
+						Experts: e.Count, Inner: e.Inner, Names: [3]string{"w1", "w3", "w2"},
+						Routing: compute.Routing{PerToken: e.PerToken, Normalise: true}})
 			}})
 		}}
 }

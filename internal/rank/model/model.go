@@ -54,10 +54,10 @@ type architecture interface {
 	// embed makes x the hidden state before the first layer; only the first stage is asked.
 	embed(x *layers.Tensor, b *compute.Batch)
 	// forward runs the stage's layers over x.
-	forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error
+	forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error
 	// logits computes the logits of all rows of x, which are of the hidden state after the last
-	// layer; only the last stage is asked. dst is as in Model.Logits.
-	logits(dst []float32, x *layers.Tensor) error
+	// layer, nil on ranks other than the first; only the last stage is asked.
+	logits(x *layers.Tensor) (*layers.Tensor, error)
 	// final is what the head multiplies of all rows of x; only the last stage is asked. It is the
 	// model's own memory.
 	final(x *layers.Tensor) *layers.Tensor
@@ -90,7 +90,7 @@ func (s *stage) gated(prefix string, width int) feedForward {
 
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
 // value of the configuration that does not fit; then nothing stays held.
-func Load(c *Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
+func Load(c *Config, src layers.Source, d layers.Device, opt Options) (*Model, error) {
 	l := layers.NewLoader(d, opt.Group, src, opt.Progress)
 	if opt.Strict {
 		l.Strict()
@@ -159,7 +159,7 @@ func (m *Model) Hidden() *layers.Tensor { return &m.hidden }
 // Receive gives the hidden state rows rows, to be filled with those of the stage before, and
 // returns it.
 func (m *Model) Receive(rows int) *layers.Tensor {
-	m.hidden.Resize(rows, m.stage.cfg.HiddenSize)
+	m.stage.Resize(&m.hidden, rows, m.stage.cfg.HiddenSize)
 	return &m.hidden
 }
 
@@ -168,7 +168,7 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 //
 // Where ranks divide the rows of long prompts, the last stage of the first of them then has more
 // rows: the wanted ones of the others (see compute.Split).
-func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
+func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 	if err := m.arch.forward(&m.hidden, b, cache); err != nil {
 		return err
 	}
@@ -179,17 +179,22 @@ func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
 }
 
 // Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
-// that rows may be asked for in pieces. On rank 0 dst is [len(rows)][vocabulary]; other ranks pass
-// nil. Only the last stage can.
-func (m *Model) Logits(dst []float32, rows []int32) error {
+// that rows may be asked for in pieces. They are [len(rows)][vocabulary] on rank 0, in memory of the
+// model that the caller may change until it asks again, and nil on other ranks. Only the last stage
+// can.
+func (m *Model) Logits(rows []int32) ([]float32, error) {
 	if !m.stage.last() {
-		return errors.New("only the last stage of a model has logits")
+		return nil, errors.New("only the last stage of a model has logits")
 	}
 	if len(rows) == 0 {
-		return nil
+		return nil, nil
 	}
-	m.picked.Pick(&m.hidden, rows)
-	return m.arch.logits(dst, &m.picked)
+	m.stage.Pick(&m.picked, &m.hidden, rows)
+	logits, err := m.arch.logits(&m.picked)
+	if err != nil || logits == nil {
+		return nil, err
+	}
+	return logits.Floats(), nil
 }
 
 // Final computes the chosen rows of the hidden state after the final norm, which is
@@ -199,7 +204,7 @@ func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 	if !m.stage.last() {
 		return nil, errors.New("only the last stage of a model has a final hidden state")
 	}
-	m.picked.Pick(&m.hidden, rows)
+	m.stage.Pick(&m.picked, &m.hidden, rows)
 	return m.arch.final(&m.picked), nil
 }
 

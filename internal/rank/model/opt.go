@@ -147,7 +147,7 @@ func (m *optModel) embed(x *layers.Tensor, b *compute.Batch) {
 	m.positions.Add(x, b.Position, optPositionOffset)
 }
 
-func (m *optModel) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
+func (m *optModel) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error {
 	for i := range m.blocks {
 		y := &m.blocks[i]
 		m.Enter(m.From + i)
@@ -183,8 +183,8 @@ func (m *optModel) after(n *layers.LayerNorm, x *layers.Tensor) {
 	}
 }
 
-func (m *optModel) logits(dst []float32, x *layers.Tensor) error {
-	return m.head.Forward(dst, m.final(x))
+func (m *optModel) logits(x *layers.Tensor) (*layers.Tensor, error) {
+	return m.head.Forward(m.final(x))
 }
 
 func (m *optModel) final(x *layers.Tensor) *layers.Tensor {

@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
+
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -90,7 +92,7 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
-		PerToken: e.PerToken, Inner: e.Inner, Normalise: e.Normalise})
+		Inner: e.Inner, Routing: compute.Routing{PerToken: e.PerToken, Normalise: e.Normalise}})
 }
 
 // expertWidths are the widths of the layers that there are, in their order.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -35,11 +36,11 @@ func cuts(n, count int) []model.Stage {
 }
 
 // loadStage loads one rank's shard of a stage, with a cache for the stage's layers.
-func loadStage(t *testing.T, f fixture, src layers.Source, opt layers.Options, g layers.Group,
-	s model.Stage) (m *model.Model, cache *layers.Cache, bytes int64) {
+func loadStage(t *testing.T, f fixture, src layers.Source, opt cpu.Options, g layers.Group,
+	s model.Stage) (m *model.Model, cache compute.Cache, bytes int64) {
 	t.Helper()
 	cfg, _ := f.open(t)
-	d, err := layers.Open(opt)
+	d, err := cpu.New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func loadStage(t *testing.T, f fixture, src layers.Source, opt layers.Options, g
 // stagedRank is one tensor parallel rank of every stage.
 type stagedRank struct {
 	models []*model.Model
-	caches []*layers.Cache
+	caches []compute.Cache
 }
 
 // forward computes a piece stage by stage; each stage but the first gets a copy of the hidden state
@@ -82,21 +83,17 @@ func (s *stagedRank) forward(rank, vocab int, p piece) ([][]float32, error) {
 			return nil, err
 		}
 	}
-	var dst []float32
-	if rank == 0 {
-		dst = make([]float32, int(rows)*vocab)
-	}
 	chosen := make([]int32, rows)
 	for i := range chosen {
 		chosen[i] = int32(i)
 	}
-	err := s.models[len(s.models)-1].Logits(dst, chosen)
-	return slices.Collect(slices.Chunk(dst, vocab)), err
+	dst, err := s.models[len(s.models)-1].Logits(chosen)
+	return slices.Collect(slices.Chunk(slices.Clone(dst), vocab)), err
 }
 
 // inStages computes ids in two steps with a model cut in stages, each of size ranks, and returns
 // rank 0's logits of all rows.
-func inStages(t *testing.T, f fixture, opt layers.Options, size, count int,
+func inStages(t *testing.T, f fixture, opt cpu.Options, size, count int,
 	ids []int32) [][]float32 {
 	t.Helper()
 	cfg, weights := f.open(t)
@@ -116,7 +113,7 @@ func inStages(t *testing.T, f fixture, opt layers.Options, size, count int,
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { g.Close() })
-				groups[r].Comm = g
+				groups[r].Comm = layers.OnHost{Group: g}
 			}
 		}
 		for r := range ranks {
@@ -165,7 +162,7 @@ func TestSameBitsStages(t *testing.T) {
 			for i := range ids {
 				ids[i] %= int32(cfg.VocabSize)
 			}
-			opt := layers.Options{Threads: 1, DType: compute.BFloat16}
+			opt := cpu.Options{Threads: 1, DType: compute.BFloat16}
 			want := loadShard(t, f, opt, layers.Group{Size: 1}).forward(t, 0, piece{tokens: ids})
 			for _, size := range []int{1, 2} {
 				if model.CheckShard(cfg, size) != nil {
@@ -182,7 +179,7 @@ func TestSameBitsStages(t *testing.T) {
 
 // TestStageLoadsItsOwn wants each stage to read what belongs to it and nothing else.
 func TestStageLoadsItsOwn(t *testing.T) {
-	opt := layers.Options{Threads: 1}
+	opt := cpu.Options{Threads: 1}
 	group := layers.Group{Size: 1}
 	for _, f := range []fixture{shipped("llama-tiny"), shipped("qwen2-tiny"), shipped("opt-tiny"),
 		variant("opt-post-norm"), variant("qwen3moe-mixed")} {
@@ -213,7 +210,7 @@ func TestStageLoadsItsOwn(t *testing.T) {
 				t.Errorf("%s: stage %d embeds: %v", f.dir, i, err)
 			}
 			m.Receive(1)
-			if err := m.Logits(make([]float32, cfg.VocabSize), []int32{0}); (err == nil) != last {
+			if _, err := m.Logits([]int32{0}); (err == nil) != last {
 				t.Errorf("%s: stage %d has logits: %v", f.dir, i, err)
 			}
 		}

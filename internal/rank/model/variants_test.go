@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -87,7 +88,7 @@ func TestVariants(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
-					opt := layers.Options{Threads: 1, ISA: set.String(), DType: dtype}
+					opt := cpu.Options{Threads: 1, ISA: set.String(), DType: dtype}
 					s := loadShard(t, variant(name), opt, layers.Group{Size: 1})
 					checkGoldens(t, s, &g.goldens, full, limit, dtype == compute.Float32)
 				})
@@ -125,7 +126,7 @@ func TestVariantsSameBits(t *testing.T) {
 func TestConfigVersions(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, _ := readVariant(t, name)
-		opt := layers.Options{Threads: 1, DType: compute.Float32}
+		opt := cpu.Options{Threads: 1, DType: compute.Float32}
 		old := fixture{filepath.Join(variants, name), "config.v4.json"}
 		all, group := piece{tokens: g.Prompts[0].IDs}, layers.Group{Size: 1}
 		want := loadShard(t, variant(name), opt, group).forward(t, 0, all)

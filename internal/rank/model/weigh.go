@@ -1,7 +1,6 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -33,7 +32,7 @@ func StepBytes(c *Config, size int) ([]int64, error) {
 // that are the output head's.
 func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
 	err error) {
-	m, err := build(c, g, s, layers.Weigh(g, src, compute.BFloat16, 0))
+	m, err := build(c, g, s, layers.Weigh(g, src, layers.NoDevice{}, 0))
 	if err != nil {
 		return 0, 0, err
 	}

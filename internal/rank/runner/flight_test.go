@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
@@ -165,18 +166,19 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		if l.TP > 1 {
 			c := &counter{Group: g.subgroup(t, tp, l.TPGroup(r), r)}
 			g.sharing = append(g.sharing, c)
-			place.Comm, opt.TP = c, c
+			place.Comm, opt.TP = layers.OnHost{Group: c}, c
 		}
 		if l.PCP > 1 {
 			c := &counter{Group: g.subgroup(t, pcp, l.PCPGroup(r), r)}
 			g.prefill = append(g.prefill, c)
-			place.Prefill = &layers.Prefill{Rank: l.Place(r).PCP, Size: l.PCP, Comm: c}
+			place.Prefill = &layers.Prefill{Rank: l.Place(r).PCP, Size: l.PCP,
+				Comm: layers.OnHost{Group: c}}
 			opt.PCP = c
 		}
 		if l.PP > 1 {
 			opt.PP = &pipe{g: &g.pipes, ranks: l.PPGroup(r), own: r}
 		}
-		d, err := layers.Open(layers.Options{Threads: 1, DType: compute.Float32, ISA: isa})
+		d, err := cpu.New(cpu.Options{Threads: 1, DType: compute.Float32, ISA: isa})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,6 +39,7 @@ func (r *Runner) forward() error {
 		if err := r.opt.PP.Recv(hidden.Bytes(), r.place.PP-1); err != nil {
 			return err
 		}
+		hidden.Memory.Filled()
 	}
 	if err := m.Layers(&r.batch, r.opt.Cache); err != nil || r.last {
 		return err

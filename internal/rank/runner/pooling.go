@@ -35,7 +35,7 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 		}
 		s.sampled = 0
 		if s.pooling == step.PoolMean {
-			row = r.mean(s)
+			row = r.meanOf(s)
 		}
 		if !sample.Sound(row) {
 			res.Append(w.slot, sample.Unsound)
@@ -46,13 +46,13 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 	return nil
 }
 
-// mean is that of a prompt whose states are summed, in the runner's memory.
-func (r *Runner) mean(s *slot) []float32 {
-	r.logits = r.logits[:0]
+// meanOf is that of a prompt whose states are summed, in the runner's memory.
+func (r *Runner) meanOf(s *slot) []float32 {
+	r.mean = r.mean[:0]
 	for _, sum := range s.pool {
-		r.logits = append(r.logits, float32(sum/float64(s.promptLen)))
+		r.mean = append(r.mean, float32(sum/float64(s.promptLen)))
 	}
-	return r.logits
+	return r.mean
 }
 
 // add adds a state to the slot's sum.

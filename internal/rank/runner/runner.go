@@ -4,7 +4,6 @@ package runner
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
@@ -27,12 +26,12 @@ type Model interface {
 	Receive(rows int) *layers.Tensor
 	// Layers computes the hidden state after the stage's layers, writing keys and values to the
 	// cache.
-	Layers(b *compute.Batch, cache *layers.Cache) error
+	Layers(b *compute.Batch, cache compute.Cache) error
 	// Hidden is the hidden state.
 	Hidden() *layers.Tensor
-	// Logits computes, in the last stage, the logits of chosen rows: on the first rank dst is
-	// [len(rows)][vocabulary]; other ranks pass nil.
-	Logits(dst []float32, rows []int32) error
+	// Logits computes, in the last stage, the logits of chosen rows: on the first rank they are
+	// [len(rows)][vocabulary], to be changed until it is called again; elsewhere nil.
+	Logits(rows []int32) ([]float32, error)
 	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
 	Final(rows []int32) (*layers.Tensor, error)
 }
@@ -40,7 +39,7 @@ type Model interface {
 // Options configure a Runner.
 type Options struct {
 	Model Model
-	Cache *layers.Cache
+	Cache compute.Cache
 	// Pool is the threads that sample.
 	Pool *pool.Pool
 	// BlockSize and Blocks describe the cache.
@@ -83,7 +82,7 @@ type Runner struct {
 	wants  []want
 	split  split
 	rows   []int32
-	logits []float32
+	mean   []float32
 	shared []byte
 	pushed pushed
 	// guarded is the hash of the plan at hand.
@@ -157,7 +156,7 @@ func New(opt Options) *Runner {
 
 // Use has the runner compute with other weights and another cache from the next plan on. What the
 // cache had of requests is gone: the driver introduces them again.
-func (r *Runner) Use(m Model, c *layers.Cache) { r.opt.Model, r.opt.Cache = m, c }
+func (r *Runner) Use(m Model, c compute.Cache) { r.opt.Model, r.opt.Cache = m, c }
 
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
 // is. It allocates nothing in steady decoding.
@@ -356,17 +355,13 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	for _, w := range wants {
 		r.rows = append(r.rows, w.row)
 	}
-	if !r.output {
-		return r.opt.Model.Logits(nil, r.rows)
-	}
-	n := len(wants) * r.opt.Vocab
-	r.logits = slices.Grow(r.logits[:0], n)[:n]
-	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
+	logits, err := r.opt.Model.Logits(r.rows)
+	if err != nil || !r.output {
 		return err
 	}
 	r.opt.Status.Set(status.Sample, 0)
 	r.awaitGrammar(wants)
-	r.sampling.run(wants)
+	r.sampling.run(wants, logits)
 	for i, w := range wants {
 		c := &r.sampling.choices[i]
 		if w.target >= 0 {

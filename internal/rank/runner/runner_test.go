@@ -15,7 +15,6 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
-	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // The shape of the tests' runner.
@@ -33,28 +32,41 @@ const (
 type oracle struct {
 	cache   []int32 // by slot: the token written there
 	next    []int32 // by row of the last batch
-	hidden  layers.Tensor
+	hidden  compute.Tensor
+	out     []float32 // logits
 	fail    error
 	logits  int // rows asked for so far
 	strange string
 }
 
+// rows is a tensor in this process' memory.
+func rows(n, width int) compute.Tensor {
+	return compute.Tensor{Memory: hostMemory(make([]float32, n*width)), Rows: n, Width: width}
+}
+
+type hostMemory []float32
+
+func (m hostMemory) Host() []float32 { return m }
+func (hostMemory) Filled()           {}
+
 func newOracle() *oracle { return &oracle{cache: make([]int32, blocks*blockSize)} }
 
 func (o *oracle) Embed(b *compute.Batch) error {
-	o.hidden.Resize(b.Rows(), 2)
+	o.Receive(b.Rows())
 	return nil
 }
 
 // Receive and Hidden are the rows of Layers, as the next stage gets them: of a width of two.
-func (o *oracle) Receive(rows int) *layers.Tensor {
-	o.hidden.Resize(rows, 2)
+func (o *oracle) Receive(n int) *compute.Tensor {
+	if n != o.hidden.Rows {
+		o.hidden = rows(n, 2)
+	}
 	return &o.hidden
 }
 
-func (o *oracle) Hidden() *layers.Tensor { return &o.hidden }
+func (o *oracle) Hidden() *compute.Tensor { return &o.hidden }
 
-func (o *oracle) Layers(b *compute.Batch, _ *layers.Cache) error {
+func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 	if o.fail != nil {
 		return o.fail
 	}
@@ -83,32 +95,27 @@ func (o *oracle) Layers(b *compute.Batch, _ *layers.Cache) error {
 	return nil
 }
 
-func (o *oracle) Logits(dst []float32, rows []int32) error {
+func (o *oracle) Logits(rows []int32) ([]float32, error) {
 	o.logits += len(rows)
-	if dst == nil {
-		return nil
-	}
-	if len(dst) != len(rows)*vocab {
-		return fmt.Errorf("%d logits for %d rows", len(dst), len(rows))
-	}
+	o.out = slices.Grow(o.out[:0], len(rows)*vocab)[:len(rows)*vocab]
+	dst := o.out
 	for i, r := range rows {
 		for t := range vocab {
 			// The next token is the most likely, those after it less and less.
 			dst[i*vocab+t] = -float32((t - int(o.next[r]) + vocab) % vocab)
 		}
 	}
-	return nil
+	return dst, nil
 }
 
 // Final is, of each row, the token that follows and its square.
-func (o *oracle) Final(rows []int32) (*layers.Tensor, error) {
-	x := new(layers.Tensor)
-	x.Resize(len(rows), 2)
-	for i, r := range rows {
+func (o *oracle) Final(of []int32) (*compute.Tensor, error) {
+	x := rows(len(of), 2)
+	for i, r := range of {
 		next := float32(o.next[r])
 		copy(x.Row(i), []float32{next, next * next})
 	}
-	return x, nil
+	return &x, nil
 }
 
 func (o *oracle) Close() {}

@@ -9,6 +9,7 @@ import (
 type sampleTask struct {
 	r        *Runner
 	wants    []want
+	logits   []float32 // of each row that is wanted
 	choices  []choice
 	samplers []sample.Sampler
 	raw      [][]float32 // one per thread: logits before sampling changed them
@@ -31,8 +32,8 @@ func (t *sampleTask) init(r *Runner, threads int) {
 	t.masks = make([][]uint32, threads)
 }
 
-func (t *sampleTask) run(wants []want) {
-	t.wants = wants
+func (t *sampleTask) run(wants []want, logits []float32) {
+	t.wants, t.logits = wants, logits
 	for len(t.choices) < len(wants) {
 		t.choices = append(t.choices, choice{})
 	}
@@ -48,7 +49,7 @@ func (t *sampleTask) Do(chunk, thread int) {
 	w, c, sampler := t.wants[chunk], &t.choices[chunk], &t.samplers[thread]
 	s := &t.r.slots[w.slot]
 	vocab := t.r.opt.Vocab
-	logits := t.r.logits[chunk*vocab : (chunk+1)*vocab]
+	logits := t.logits[chunk*vocab : (chunk+1)*vocab]
 	if w.target >= 0 {
 		c.token = s.tokens[w.target]
 		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, c.top[:0])

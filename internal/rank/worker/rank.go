@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -34,7 +35,7 @@ import (
 type rank struct {
 	// init is the configuration that it was loaded with.
 	init   queue.Init
-	device *layers.Device
+	device *cpu.Device
 	config *model.Config
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
@@ -47,7 +48,7 @@ type rank struct {
 	// known.
 	spare       weights.Spare
 	room        *weights.Room
-	cache       *layers.Cache
+	cache       compute.Cache
 	vocab       int
 	stage       model.Stage
 	output      bool
@@ -110,7 +111,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
-	r.device, err = layers.Open(layers.Options{Threads: threads(init, opt), ISA: init.ISA,
+	r.device, err = cpu.New(cpu.Options{Threads: threads(init, opt), ISA: init.ISA,
 		DType: dtype})
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	}
 	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
-	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: groupRef{&r.groups.TP},
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: groupRef{&r.groups.TP}},
 		OnLayer: func(layer int, waiting bool) {
 			phase := status.Forward
 			if waiting {
@@ -139,7 +140,8 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 			r.status.Set(phase, uint32(layer))
 		}}
 	if n := init.Layout.Sizes().PCP; n > 1 {
-		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: groupRef{&r.groups.PCP}}
+		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n,
+			Comm: layers.OnHost{Group: groupRef{&r.groups.PCP}}}
 	}
 	if init.Later {
 		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
@@ -163,13 +165,13 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 // groupRef calls the rank's current group. Layers hold it across groups.
 type groupRef struct{ group *join.Group }
 
-// AllReduce implements layers.Comm.
+// AllReduce implements layers.HostGroup.
 func (w groupRef) AllReduce(x []float32) error { return (*w.group).AllReduce(x) }
 
-// AllGather implements layers.PrefillComm.
+// AllGather implements layers.HostGroup.
 func (w groupRef) AllGather(dst, x []float32) error { return (*w.group).AllGather(dst, x) }
 
-// Gather implements both.
+// Gather implements layers.HostGroup.
 func (w groupRef) Gather(dst, x []float32, root int) error {
 	return (*w.group).Gather(dst, x, root)
 }

@@ -10,20 +10,7 @@ import (
 )
 
 // Args are the properties of an attention layer.
-type Args struct {
-	// Heads and KVHeads are the numbers of query and of key/value heads; query head h reads
-	// key/value head h/(Heads/KVHeads).
-	Heads, KVHeads int
-	// HeadDim is the dimension of a head.
-	HeadDim int
-	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
-	Scale float32
-	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
-	// (sliding-window attention).
-	Window int
-	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
-	Cap float32
-}
+type Args = compute.AttentionArgs
 
 const (
 	// maxQueries is how many queries share one pass over a head's keys and values at most.

@@ -13,7 +13,8 @@
 //
 // On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
 // bits. The portable kernels round the product first and differ from them in the last bits. With
-// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals.
+// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals. With I8
+// the chain takes the bytes as they are, and each chunk's sum is multiplied by the row's scale.
 package gemm
 
 import (
@@ -35,23 +36,27 @@ const (
 	F16
 	// F32 is IEEE 754 binary32.
 	F32
+	// I8 is bytes and a scale for each row of W, the largest magnitude in the whole row of the
+	// source divided by 127: element i is round(w[i]/scale), to nearest even. Only packed matrices
+	// have it.
+	I8
 	kinds
 )
 
+// stored tells whether sources may be of the kind.
+func (k Kind) stored() bool { return k < I8 }
+
 // Size returns the bytes of one element.
 func (k Kind) Size() int {
-	if k == F32 {
-		return 4
-	}
-	return 2
+	return [...]int{BF16: 2, F16: 2, F32: 4, I8: 1}[k]
 }
 
-// String returns the name of the kind: bf16, f16 or f32.
+// String returns the name of the kind: bf16, f16, f32 or i8.
 func (k Kind) String() string {
 	if k >= kinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return [kinds]string{"bf16", "f16", "f32"}[k]
+	return [kinds]string{"bf16", "f16", "f32", "i8"}[k]
 }
 
 // Source is a rectangle of a stored matrix: rows RowLo … RowHi-1 and columns ColLo … ColHi-1.
@@ -104,7 +109,7 @@ const (
 //
 // Packed form: panels of nr rows of W. Within a panel K runs outermost, every piece padded to an
 // even length with a zero. Two steps of K lie together: for BF16 as [nr][2], so that one 32-bit
-// lane holds both factors of a row, for F16 and F32 as [2][nr]. Rows missing in the last panel are
+// lane holds both factors of a row, for the others as [2][nr]. Rows missing in the last panel are
 // zero.
 type Matrix struct {
 	n, k    int
@@ -117,6 +122,7 @@ type Matrix struct {
 	start   [maxPieces + 1]int // where each piece of K begins
 	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
 	stride  uintptr            // bytes of a panel
+	scales  []float32          // of I8: of each row of all panels, else nil
 }
 
 // N returns the number of rows of W, the length of an output row.

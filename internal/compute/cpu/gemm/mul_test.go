@@ -258,8 +258,8 @@ func TestNonFinite(t *testing.T) {
 						w := q.weight(n)[at]
 						ok := same(g, clean[i])
 						switch {
-						case hit && row == 2 && w != 0:
-							ok = g == float32(math.Inf(1))*w
+						case hit && row == 2:
+							ok = same(g, inf*w) || w == 0 && g != g
 						case hit && row == 5:
 							ok = g != g
 						}
@@ -271,6 +271,9 @@ func TestNonFinite(t *testing.T) {
 					x := randoms(r, 2)
 					q.row(2)[at], q.row(5)[at] = x[0], x[1]
 					m.MulChunks(p, &s, clean, q.x, q.ldx, q.rows)
+				}
+				if v.kind == I8 {
+					continue // a row has a scale only if it is finite
 				}
 				q.w[3*k+1] = inf
 				q.data, _ = encode(v.kind, q.w)

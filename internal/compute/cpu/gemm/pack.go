@@ -45,6 +45,9 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		}
 	}
 	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
+	if m.kind == I8 {
+		m.scales = make([]float32, m.panels()*m.kernels.nr)
+	}
 	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}
 	p.Run(t, m.panels())
 	if opt.Finite && t.bad.Load() {
@@ -64,7 +67,11 @@ func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 		if err := m.shape(sources); err != nil {
 			return 0, err
 		}
-		most = max(most, int64(m.panels())*int64(m.stride))
+		size := int64(m.panels()) * int64(m.stride)
+		if kind == I8 {
+			size += int64(m.panels()) * int64(nr) * 4
+		}
+		most = max(most, size)
 	}
 	return most, nil
 }
@@ -90,7 +97,7 @@ func (m *Matrix) shape(sources []Source) error {
 
 // whole checks that the source's data is all of it.
 func (s *Source) whole() error {
-	if s.Kind >= kinds || s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
+	if !s.Kind.stored() || s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
 		return nil // join says so
 	}
 	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
@@ -120,12 +127,16 @@ func (e *NotFinite) Error() string {
 func (t *packTask) find() error {
 	for i, s := range t.sources {
 		size := s.Kind.Size()
-		v := make([]float32, s.ColHi-s.ColLo)
+		lo, hi := s.ColLo, s.ColHi
+		if t.m.kind == I8 { // the scale is of the whole row
+			lo, hi = 0, s.Cols
+		}
+		v := make([]float32, hi-lo)
 		for row := s.RowLo; row < s.RowHi; row++ {
-			decode(v, s.Kind, s.Data[(row*s.Cols+s.ColLo)*size:(row*s.Cols+s.ColHi)*size])
+			decode(v, s.Kind, s.Data[(row*s.Cols+lo)*size:(row*s.Cols+hi)*size])
 			for j, x := range v {
 				if y := t.m.kind.round(x); math.IsInf(float64(y), 0) || y != y {
-					return &NotFinite{i, row, s.ColLo + j, y, t.m.kind}
+					return &NotFinite{i, row, lo + j, y, t.m.kind}
 				}
 			}
 		}
@@ -163,7 +174,7 @@ func (o *Options) check() error {
 
 // join checks a source and adds it to the matrix's shape.
 func (m *Matrix) join(s *Source) error {
-	if s.Kind >= kinds {
+	if !s.Kind.stored() {
 		return fmt.Errorf("unknown %v", s.Kind)
 	}
 	if s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
@@ -254,6 +265,12 @@ func (t *packTask) Do(panel, thread int) {
 	first := panel * nr
 	base := unsafe.Add(m.base, uintptr(panel)*m.stride)
 	sound := true
+	if m.kind == I8 {
+		for lane := range min(nr, m.n-first) {
+			scale, finite := t.scale(first+lane, &t.buffers[thread])
+			m.scales[first+lane], sound = scale, sound && finite
+		}
+	}
 	for i := range m.pieces {
 		for k := m.start[i]; k < m.start[i+1]; k += packBlock {
 			count := min(packBlock, m.start[i+1]-k)
@@ -270,6 +287,11 @@ func (t *packTask) Do(panel, thread int) {
 			}
 			for ; lane < lanes; lane++ {
 				src, kind := t.row(first+lane, k, count)
+				if m.kind == I8 {
+					t.quantise(base, at, lane, count, kind, src, m.scales[first+lane],
+						&t.buffers[thread])
+					continue
+				}
 				if !t.place(base, at, lane, count, kind, src, &t.buffers[thread]) {
 					sound = false
 				}
@@ -364,6 +386,50 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 		dst[i*nr+lane] = uint32(b.halves[2*i]) | uint32(b.halves[2*i+1])<<16
 	}
 	return half.FiniteBF16(bytesOf(v))
+}
+
+// scale is that of row n of the stacked sources: of all its columns, whichever of them are packed,
+// so that the ranks that share a row have the same one. It returns whether all are finite.
+func (t *packTask) scale(n int, b *packBuffer) (scale float32, finite bool) {
+	s := &t.sources[0]
+	for i := range t.sources {
+		s = &t.sources[i]
+		if rows := s.RowHi - s.RowLo; n >= rows {
+			n -= rows
+			continue
+		}
+		break
+	}
+	row := s.Data[(s.RowLo+n)*s.Cols*s.Kind.Size():][:s.Cols*s.Kind.Size()]
+	var most float32
+	finite = true
+	for len(row) > 0 {
+		part := row[:min(len(row), packBlock*s.Kind.Size())]
+		row = row[len(part):]
+		v := b.floats[:len(part)/s.Kind.Size()]
+		decode(v, s.Kind, part)
+		finite = finite && half.AllFinite(v)
+		for _, x := range v {
+			most = max(most, x, -x)
+		}
+	}
+	return most / 127, finite
+}
+
+// quantise writes count elements of one row into its lane, as place does, as bytes.
+func (t *packTask) quantise(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte,
+	scale float32, b *packBuffer) {
+	nr := t.m.kernels.nr
+	dst := unsafe.Slice((*int8)(unsafe.Add(panel, at*nr)), count*nr)
+	v := b.floats[:count]
+	decode(v, kind, src)
+	for i, x := range v {
+		var q float64
+		if scale > 0 {
+			q = math.RoundToEven(float64(x / scale))
+		}
+		dst[i*nr+lane] = int8(min(max(q, -127), 127))
+	}
 }
 
 // bytesOf is the memory of v, which is little-endian on every machine that this is for.

@@ -154,7 +154,20 @@ type problem struct {
 
 func newProblem(r *rand.Rand, kind Kind, n, k, rows int) *problem {
 	q := &problem{n: n, k: k, rows: rows, kind: kind, ldx: k + r.IntN(5)}
-	q.data, q.w = encode(kind, randoms(r, n*k))
+	values := randoms(r, n*k)
+	if kind == I8 {
+		// Numbers that are bytes times a scale, which differs from row to row, lose nothing.
+		q.kind = F32
+		for row := range n {
+			w, scale := values[row*k:][:k], math.Ldexp(1, row%5-6)
+			for i := range w {
+				q := int8(min(max(40*w[i], -127), 127))
+				w[i] = float32(scale * float64(q))
+			}
+			w[r.IntN(k)] = float32(scale * 127)
+		}
+	}
+	q.data, q.w = encode(q.kind, values)
 	q.x = randoms(r, (rows-1)*q.ldx+k)
 	return q
 }

@@ -4,16 +4,15 @@ import (
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 )
 
 // Attention is causal attention over the KV cache. The heads are divided among the ranks.
 type Attention struct {
 	*rank
 	layer        int // in the cache
-	args         attention.Args
+	args         compute.AttentionArgs
 	rotary       *Rotary
-	qNorm, kNorm []float32
+	qNorm, kNorm compute.Memory
 	whole        *wholeNorms // nil for none
 	eps          float32
 }
@@ -32,7 +31,7 @@ type AttentionOptions struct {
 	WholeNorms bool
 	Eps        float32
 	// Scale multiplies the scores; 0 is 1/√dimension. Cap, if positive, caps them (see
-	// attention.Args).
+	// compute.AttentionArgs).
 	Scale, Cap float32
 }
 
@@ -41,26 +40,25 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		args: attention.Args{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim, Window: opt.Window,
+		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim, Window: opt.Window,
 			Cap:   opt.Cap,
 			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}
 	if opt.Scale != 0 {
 		y.args.Scale = opt.Scale
 	}
-	if opt.HeadNorms {
-		y.qNorm = l.vector(prefix+"q_norm.weight", h.Dim, 0, h.Dim)
-		y.kNorm = l.vector(prefix+"k_norm.weight", h.Dim, 0, h.Dim)
+	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	case opt.HeadNorms && opt.Shifted:
+		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
+	case opt.HeadNorms:
+		y.qNorm, y.kNorm = l.vector(q, h.Dim, 0, h.Dim), l.vector(k, h.Dim, 0, h.Dim)
 	}
 	if opt.WholeNorms {
+		l.Own(h.Query + h.KV)
 		q, k := l.columnPart("", h.Query*h.Dim, 0), l.kvPart("", h, 0)
-		y.whole = &wholeNorms{query: h.Query * h.Dim, key: h.KV * h.Dim,
+		y.whole = &wholeNorms{query: h.Query, key: h.KV,
 			copies: own.KV * l.group.Size / h.KV,
 			qNorm:  l.vector(prefix+"q_norm.weight", q.rows, q.rowLo, q.rowHi),
 			kNorm:  l.vector(prefix+"k_norm.weight", k.rows, k.rowLo, k.rowHi)}
-	}
-	if opt.Shifted {
-		shift(y.qNorm)
-		shift(y.kNorm)
 	}
 	return y
 }
@@ -68,9 +66,8 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 // Forward writes the keys and values of the batch's rows to the cache and returns what their
 // queries find, [rows][query heads of this rank · dimension]. qkv is what QKV's layer returned, and
 // is changed. Where ranks divide rows, it writes the keys and values of all of theirs.
-func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tensor, error) {
+func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) (*Tensor, error) {
 	a := &y.args
-	rows, ld := qkv.rows, qkv.width
 	keys := a.Heads * a.HeadDim
 	values := keys + a.KVHeads*a.HeadDim
 	if y.whole != nil {
@@ -78,26 +75,22 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tenso
 			return nil, err
 		}
 	}
+	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
 	if y.rotary != nil || y.qNorm != nil {
-		var cosSin []float32
-		turned := 0
+		var angles *Tensor
 		if y.rotary != nil {
-			cosSin, turned = y.rotary.angles.data, y.rotary.angles.width
+			angles = &y.rotary.angles
 		}
-		y.dev.Heads(qkv.data, ld, rows, a.Heads, a.HeadDim, y.qNorm, y.eps, cosSin, turned)
-		y.dev.Heads(qkv.data[keys:], ld, rows, a.KVHeads, a.HeadDim, y.kNorm, y.eps, cosSin, turned)
+		y.dev.Heads(q, a.HeadDim, y.qNorm, y.eps, angles)
+		y.dev.Heads(k, a.HeadDim, y.kNorm, y.eps, angles)
 	}
-	y.dev.WriteCache(cache.kv, y.layer, rows, qkv.data[keys:], qkv.data[values:], ld, b.Slots)
+	y.dev.WriteCache(cache, y.layer, k, qkv.Columns(values, values-keys), b.Slots)
 	if b.Split.Share > 0 {
-		if err := y.exchange(qkv, keys, &b.Split, cache); err != nil {
+		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), &b.Split, cache); err != nil {
 			return nil, err
 		}
 	}
-	y.attended.Resize(rows, keys)
-	y.dev.Attention(cache.kv, y.layer, b, y.args, y.attended.data, keys, qkv.data, ld)
+	y.dev.Resize(&y.attended, qkv.Rows, keys)
+	y.dev.Attention(cache, y.layer, b, y.args, &y.attended, q)
 	return &y.attended, nil
 }
-
-// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so
-// many positions at most.
-func ScratchPerThread(positions int) int64 { return attention.ScratchBytes(positions) + 256<<10 }

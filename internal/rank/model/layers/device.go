@@ -10,83 +10,99 @@
 // same order. The bits of a result do not depend on the number of ranks, on the rows beside it or
 // on threads.
 //
-// Device is the line at which another processor goes. Everything that knows that weights, caches
-// and activations lie in this machine's memory is behind it or in this package: a second backend is
-// an interface drawn around what the layers call of cpu.Device, and changes neither models nor what
-// is above them.
+// Device is the line at which another processor goes: what lies in its memory is opaque on this
+// side of it, and everything that is computed is computed by a call of it. compute/cpu is the first
+// one; layerstest records the calls.
 package layers
 
 import (
-	"sync/atomic"
-
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// Device is one rank's processor. The worker opens it, hands it to the layers and closes it.
-type Device struct{ cpu *cpu.Device }
+// Tensor is a matrix of activations in the memory of a device.
+type Tensor = compute.Tensor
 
-// Options configure a Device.
-type Options struct {
-	// Threads is the number of cores used, the caller's included; at least 1.
-	Threads int
-	// ISA is the instruction set by name (see isa.Parse); "" is the best there is.
-	ISA string
-	// DType is what models run in.
-	DType compute.DType
+// Device is one rank's processor. One goroutine at a time calls its methods. Those that make dst
+// give it its shape; it is no tensor that they read, but where they say so.
+type Device interface {
+	// Resize gives t a shape: its values are undefined. Extend adds rows and keeps those it has.
+	Resize(t *Tensor, rows, width int)
+	Extend(t *Tensor, rows int)
+	// Vector is a copy of v in the device's memory.
+	Vector(v []float32) compute.Memory
+	// Table is a table of the source's rows. It may go on using the source's data.
+	Table(s compute.Source) compute.Table
+	// Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines
+	// and sines are multiplied by scale.
+	Rotary(frequencies []float32, scale float64, maxPositions int) compute.Rotary
+
+	// Pack makes a weight of the stacked sources in the type that models run in. Its input features
+	// are summed in chunks, 1, 2, 4 or 8, or a rank's share of 8. Sources that are not finite are a
+	// *compute.NotFinite.
+	Pack(chunks int, sources ...compute.Source) (compute.Weight, error)
+	// PackInt8 makes one of bytes: round(w/scale), with a scale for each output feature.
+	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
+	// Retire frees a weight, but keeps its memory for the next ones; Reserve has the system find
+	// memory for as many weights as those, unless some is kept.
+	Retire(w compute.Weight)
+	Reserve(like []compute.Weight) error
+
+	// Copy makes dst the values of x, which has as many rows and columns; Pick makes it the given
+	// rows of x, Zero makes x zero.
+	Copy(dst, x compute.View)
+	Pick(dst *Tensor, x compute.View, rows []int32)
+	Zero(x *Tensor)
+	// Add computes sum += x, AddBias adds a vector to each row, Scale multiplies by a factor,
+	// ScaleRows each row by one of its own, [rows][1].
+	Add(sum, x *Tensor)
+	AddBias(x *Tensor, bias compute.Memory)
+	Scale(x *Tensor, factor float32)
+	ScaleRows(x, factors *Tensor)
+	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
+	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in
+	// which gate and up lie side by side.
+	Activate(a compute.Activation, x *Tensor)
+	Sigmoid(x *Tensor)
+	TanhCap(x *Tensor, limit float32)
+	Gate(a compute.Activation, dst, both *Tensor)
+	// RMSNorm and LayerNorm make dst the rows of x normalised, multiplied by a weight and, the
+	// latter, with a bias added. dst of LayerNorm may be x.
+	RMSNorm(dst, x *Tensor, weight compute.Memory, eps float32)
+	LayerNorm(dst, x *Tensor, weight, bias compute.Memory, eps float32)
+	// Squares makes dst the sums of squares of the heads that fill x. NormAcross multiplies x by a
+	// weight and by the reciprocal of the root mean square of heads with the given sums of squares.
+	Squares(dst, x compute.View, headDim int)
+	NormAcross(x compute.View, weight compute.Memory, squares compute.View, headDim int,
+		eps float32)
+	// Heads normalises each head of those that fill x, unless weight is nil, and turns its first
+	// dimensions by angles, unless they are nil.
+	Heads(x compute.View, headDim int, weight compute.Memory, eps float32, angles *Tensor)
+	// NewCache makes a KV cache. WriteCache stores the keys and values of k's and v's rows: row r
+	// goes to slots[r], unless that is negative. Attention makes dst, which has its shape, what the
+	// queries of q find.
+	NewCache(shape compute.CacheShape) (compute.Cache, error)
+	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
+	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
+		dst *Tensor, q compute.View)
+	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
+	// the products of the router, and are changed.
+	Mix(dst, x, scores *Tensor, mix *compute.Mixture)
+
+	// Pool is the rank's threads on the host, for work of its own.
+	Pool() *pool.Pool
 }
 
-// Open starts the device's threads. An error names the option that this machine cannot follow.
-func Open(opt Options) (*Device, error) {
-	set, err := isa.Parse(opt.ISA)
-	if err != nil {
-		return nil, err
-	}
-	d, err := cpu.New(cpu.Options{Threads: opt.Threads, ISA: set, DType: opt.DType})
-	if err != nil {
-		return nil, err
-	}
-	return &Device{cpu: d}, nil
+// Planner says what a device takes of memory, before there is one.
+type Planner interface {
+	// PackedBytes and Int8Bytes are what Pack and PackInt8 take, at most; of the sources they look
+	// at types and shapes.
+	PackedBytes(chunks int, sources ...compute.Source) (int64, error)
+	Int8Bytes(chunks int, sources ...compute.Source) (int64, error)
+	// RotaryBytes is what the angles take of positions below a bound, dim of each.
+	RotaryBytes(dim, positions int) int64
+	// MixtureWidth is how many float32 Mix computes in for each row.
+	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
+	// ScratchPerThread is what each thread computes in, with sequences of so many positions at most.
+	ScratchPerThread(positions int) int64
 }
-
-// Close ends the device's threads; neither it nor what was loaded on it may be used afterwards.
-func (d *Device) Close() { d.cpu.Close() }
-
-// DropSpare frees the memory that is kept for the next model.
-func (d *Device) DropSpare() { d.cpu.Spare().Drop() }
-
-// ISA is the name of the instruction set in use.
-func (d *Device) ISA() string { return d.cpu.ISA().String() }
-
-// Pool is the rank's threads on the host, for work of its own (sampling).
-func (d *Device) Pool() *pool.Pool { return d.cpu.Pool() }
-
-// Count has the chunks of long computations counted, until Count(nil) returns (see pool.Count).
-func (d *Device) Count(moved *atomic.Uint64) { d.cpu.Pool().Count(moved) }
-
-// Cache holds the keys and values of the layers of one rank, in the device's memory.
-type Cache struct{ kv *attention.Cache }
-
-// NewCache reserves a cache; its memory is taken as blocks are first written. An error names what
-// is wrong with the shape, or that the system refused the memory.
-func (d *Device) NewCache(shape compute.CacheShape) (*Cache, error) {
-	c, err := attention.NewCache(shape)
-	if err != nil {
-		return nil, err
-	}
-	return &Cache{kv: c}, nil
-}
-
-// Heads is where the keys (values: false) or values of some heads of the rank are in a block of one
-// of its layers, from the first head to before the last: the bits of one engine are those of
-// another, where dtype, block size and instruction set are. A step that writes to the block must
-// not run.
-func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
-	return c.kv.Heads(layer, block, values, from, to)
-}
-
-// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.
-func (c *Cache) Free() error { return c.kv.Free() }

@@ -1,15 +1,17 @@
 package layers
 
+import "github.com/eagleray/eagleray/internal/compute"
+
 // Head computes logits. The vocabulary is divided among the ranks, the last one has what is left.
 type Head struct {
 	*rank
-	weight weight
+	weight compute.Weight
 	vocab  int
 	// share is the number of entries that each rank sends, the last one's padded.
 	share int
 	opt   HeadOptions
 
-	part, gathered Tensor
+	part, gathered, logits Tensor
 }
 
 // VocabularyShare is the number of entries of each rank of a group of size but the last.
@@ -29,63 +31,56 @@ func (l *Loader) Head(module string, vocab, in int, opt HeadOptions) *Head {
 	p.rowLo = l.group.Rank * share
 	p.rowHi = min(p.rowLo+share, vocab)
 	before := l.bytes
-	y := &Head{rank: l.rank, weight: l.weight(1, p), vocab: vocab, share: share,
+	y := &Head{rank: l.rank, weight: l.weightIn(Plain{}, 1, p), vocab: vocab, share: share,
 		opt: opt}
 	l.head = l.bytes - before
 	return y
 }
 
-// Forward computes the logits of all rows of x: dst is [rows][vocabulary] on rank 0 and not used on
-// other ranks.
-func (y *Head) Forward(dst []float32, x *Tensor) error {
-	err := y.multiply(dst, x)
-	if err != nil || y.group.Rank != 0 {
-		return err
+// Forward returns the logits of all rows of x, [rows][vocabulary], on rank 0, and nil on others.
+func (y *Head) Forward(x *Tensor) (*Tensor, error) {
+	logits, err := y.multiply(x)
+	if err != nil || logits == nil {
+		return nil, err
 	}
 	if y.opt.Multiplier != 0 {
-		y.dev.Scale(dst, y.opt.Multiplier, x.rows, y.vocab)
+		y.dev.Scale(logits, y.opt.Multiplier)
 	}
 	if y.opt.Cap > 0 {
-		y.dev.TanhCap(dst, y.opt.Cap, x.rows, y.vocab)
+		y.dev.TanhCap(logits, y.opt.Cap)
 	}
-	return nil
+	return logits, nil
 }
 
-// multiply makes dst the products of all ranks.
-func (y *Head) multiply(dst []float32, x *Tensor) error {
-	n := x.rows
+// multiply returns the products of all ranks, on rank 0.
+func (y *Head) multiply(x *Tensor) (*Tensor, error) {
+	n, width := x.Rows, y.weight.Out()
 	if y.group.Size == 1 {
-		y.weight.mul(y.dev, dst, x.data, n, nil)
-		return nil
+		y.dev.Resize(&y.logits, n, y.vocab)
+		y.weight.Product(y.logits.All(), x.All(), nil)
+		return &y.logits, nil
 	}
 	// Every rank sends rows of the same length.
-	y.part.Resize(n, y.share)
-	if width := y.weight.out(); width == y.share {
-		y.weight.mul(y.dev, y.part.data, x.data, n, nil)
-	} else {
-		y.sum.Resize(n, width)
-		y.weight.mul(y.dev, y.sum.data, x.data, n, nil)
-		for i := range n {
-			copy(y.part.Row(i), y.sum.Row(i))
-		}
-	}
-	var all []float32
+	y.dev.Resize(&y.part, n, y.share)
+	y.weight.Product(y.part.Columns(0, width), x.All(), nil)
+	var all *Tensor
 	if y.group.Rank == 0 {
-		y.gathered.Resize(y.group.Size*n, y.share)
-		all = y.gathered.data
+		all = &y.gathered
+		y.dev.Resize(all, y.group.Size*n, y.share)
 	}
 	y.report(true)
-	err := y.group.Comm.Gather(all, y.part.data, 0)
+	err := y.group.Comm.Gather(all, &y.part, 0)
 	y.report(false)
-	if err != nil || y.group.Rank != 0 {
-		return err
+	if err != nil || all == nil {
+		return nil, err
 	}
-	for i := range n {
-		for r := range y.group.Size {
-			at := r * y.share
-			width := min(y.share, y.vocab-at)
-			copy(dst[i*y.vocab+at:i*y.vocab+at+width], y.gathered.Row(r*n+i))
-		}
+	y.dev.Resize(&y.logits, n, y.vocab)
+	for r := range y.group.Size {
+		at := r * y.share
+		width := min(y.share, y.vocab-at)
+		from := all.Below(r*n).Columns(0, width)
+		from.Rows = n
+		y.dev.Copy(y.logits.Columns(at, width), from)
 	}
-	return nil
+	return &y.logits, nil
 }

@@ -1,37 +1,11 @@
 package layers
 
-import (
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
-)
-
-// weight is what a rank holds of a matrix of output by input features, in the form that the device
-// multiplies by: the only way from a layer to a product. Weights quantised in the checkpoint are
-// another packed form within it.
-type weight struct{ packed *gemm.Matrix }
-
-// out is the number of output features held.
-func (w weight) out() int { return w.packed.N() }
-
-// mul computes dst = x·Wᵀ + bias, x and dst of rows rows; bias may be nil.
-func (w weight) mul(d *cpu.Device, dst, x []float32, rows int, bias []float32) {
-	d.Linear(dst, x, w.packed, rows, bias)
-}
-
-// mulAdd computes dst += x·Wᵀ, each sum complete before it is added.
-func (w weight) mulAdd(d *cpu.Device, dst, x []float32, rows int) {
-	d.LinearAdd(dst, x, w.packed, rows)
-}
-
-// mulChunks computes the sums of each chunk of the input features: dst is [chunks][rows][out].
-func (w weight) mulChunks(d *cpu.Device, dst, x []float32, rows int) {
-	d.LinearChunks(dst, x, w.packed, rows)
-}
+import "github.com/eagleray/eagleray/internal/compute"
 
 // Linear is y = x·Wᵀ for a module that every rank holds whole.
 type Linear struct {
 	*rank
-	weight weight
+	weight compute.Weight
 }
 
 // Linear makes the layer of a module of out by in features, without a bias.
@@ -41,8 +15,8 @@ func (l *Loader) Linear(module string, out, in int) *Linear {
 
 // Forward computes dst from x.
 func (y *Linear) Forward(dst, x *Tensor) {
-	dst.Resize(x.rows, y.weight.out())
-	y.weight.mul(y.dev, dst.data, x.data, x.rows, nil)
+	y.dev.Resize(dst, x.Rows, y.weight.Out())
+	y.weight.Product(dst.All(), x.All(), nil)
 }
 
 // ColumnLinear is y = x·Wᵀ + b with the output features divided among the ranks: each computes its
@@ -50,8 +24,8 @@ func (y *Linear) Forward(dst, x *Tensor) {
 // An adapter adds its product to the result here, and in RowLinear before the sum over the ranks.
 type ColumnLinear struct {
 	*rank
-	weight weight
-	bias   []float32 // nil for none
+	weight compute.Weight
+	bias   compute.Memory // nil for none
 	result *Tensor
 }
 
@@ -150,8 +124,8 @@ func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear 
 
 // Forward returns [rows][output features of this rank].
 func (y *ColumnLinear) Forward(x *Tensor) *Tensor {
-	y.result.Resize(x.rows, y.weight.out())
-	y.weight.mul(y.dev, y.result.data, x.data, x.rows, y.bias)
+	y.dev.Resize(y.result, x.Rows, y.weight.Out())
+	y.weight.Product(y.result.All(), x.All(), y.bias)
 	return y.result
 }
 
@@ -161,8 +135,8 @@ func (y *ColumnLinear) Forward(x *Tensor) *Tensor {
 // the bits do not depend on the number of ranks.
 type RowLinear struct {
 	*rank
-	weight weight
-	bias   []float32 // nil for none
+	weight compute.Weight
+	bias   compute.Memory // nil for none
 	// multiplier is what the sum is multiplied by before it is added; 0 is 1.
 	multiplier float32
 }
@@ -187,7 +161,7 @@ func (y *RowLinear) Scaled(by float32) *RowLinear {
 // Add adds the product of x, which is [rows][input features of this rank], to residual.
 func (y *RowLinear) Add(residual, x *Tensor) error {
 	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 {
-		y.weight.mulAdd(y.dev, residual.data, x.data, x.rows)
+		y.weight.ProductAdded(residual.All(), x.All())
 		return nil
 	}
 	sum, err := y.Forward(x)
@@ -200,16 +174,16 @@ func (y *RowLinear) Add(residual, x *Tensor) error {
 
 // Forward returns the product of x.
 func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
-	y.sum.Resize(x.rows, y.weight.out())
-	y.weight.mul(y.dev, y.sum.data, x.data, x.rows, nil)
+	y.dev.Resize(&y.sum, x.Rows, y.weight.Out())
+	y.weight.Product(y.sum.All(), x.All(), nil)
 	if err := y.allReduce(&y.sum); err != nil {
 		return nil, err
 	}
 	if y.bias != nil {
-		y.dev.AddBias(y.sum.data, y.bias, x.rows)
+		y.dev.AddBias(&y.sum, y.bias)
 	}
 	if y.multiplier != 0 {
-		y.dev.Scale(y.sum.data, y.multiplier, x.rows, y.sum.width)
+		y.dev.Scale(&y.sum, y.multiplier)
 	}
 	return &y.sum, nil
 }

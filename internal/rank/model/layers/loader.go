@@ -1,16 +1,12 @@
 package layers
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
-	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -37,6 +33,7 @@ type Loader struct {
 	*rank
 	src      Source
 	progress func(bytes int64)
+	scheme   Scheme
 	bytes    int64
 	// scale, unless it is nil, weighs the layers only: nothing of them is read or kept.
 	scale *scale
@@ -44,7 +41,7 @@ type Loader struct {
 	err   error
 	// strict refuses tables with elements that are not finite.
 	strict  bool
-	weights []weight
+	weights []compute.Weight
 	// tables are the tensors that stay in use: what embeddings are looked up in.
 	tables []table
 	// lost is why tables are not what they were.
@@ -53,9 +50,12 @@ type Loader struct {
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is
 // called with the number of checkpoint bytes read so far.
-func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Loader {
-	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
+func NewLoader(d Device, g Group, src Source, progress func(bytes int64)) *Loader {
+	return &Loader{rank: &rank{dev: d, group: g}, src: src, progress: progress, scheme: Plain{}}
 }
+
+// Use has weights made by a scheme; the default is Plain.
+func (l *Loader) Use(s Scheme) { l.scheme = s }
 
 // Strict has the loader refuse a table, too, that has an element that is infinite or NaN. Without
 // it only what looks such an element up is unsound.
@@ -75,11 +75,11 @@ func (e *NotFinite) Error() string { return fmt.Sprintf("tensor %q: %v", e.Tenso
 func (e *NotFinite) Unwrap() error { return e.Err }
 
 // Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
-// alone, to count their bytes, and those of the layers on a device that runs models in dtype.
-// Sequences have so many positions at most.
-func Weigh(g Group, src Source, dtype compute.DType, positions int) *Loader {
-	return &Loader{rank: &rank{group: g}, src: src,
-		scale: &scale{dtype: dtype, positions: positions, widths: map[*Tensor]int{}}}
+// alone, to count their bytes, and those of the layers on a device that p plans. Sequences have so
+// many positions at most.
+func Weigh(g Group, src Source, p Planner, positions int) *Loader {
+	return &Loader{rank: &rank{group: g}, src: src, scheme: Plain{},
+		scale: &scale{planner: p, positions: positions, widths: map[*Tensor]int{}}}
 }
 
 // Footprint is the memory that layers take, in bytes.
@@ -96,7 +96,7 @@ type Footprint struct {
 
 // scale is what layers are weighed with.
 type scale struct {
-	dtype     compute.DType
+	planner   Planner
 	positions int
 	Footprint
 	// widths are the largest of the tensors that layers share, given the widest input of a product,
@@ -119,21 +119,10 @@ func (l *Loader) widen(t *Tensor, width int) {
 // Own takes note of a tensor so wide that the model itself computes in.
 func (l *Loader) Own(width int) { l.widen(nil, width) }
 
-// add adds a matrix of the sources to what is weighed.
-func (s *scale) add(chunks int, sources []gemm.Source) error {
-	n, err := cpu.PackedBytes(s.dtype, chunks, sources...)
-	if err != nil {
-		return err
-	}
+// add adds a weight of so many bytes to what is weighed.
+func (s *scale) add(bytes int64) {
 	page := int64(os.Getpagesize())
-	s.Packed += (n + page - 1) / page * page
-	var held int64
-	for _, x := range sources {
-		s.given = max(s.given, x.ColHi-x.ColLo)
-		held += int64(x.Rows) * int64(x.Cols) * int64(x.Kind.Size())
-	}
-	s.Tensors = max(s.Tensors, held)
-	return nil
+	s.Packed += (bytes + page - 1) / page * page
 }
 
 // Footprint is what the layers take that were weighed.
@@ -165,7 +154,7 @@ func (l *Loader) Has(tensor string) bool { return l.src.Has(tensor) }
 // Free gives back the memory of all layers that were made, and what is still held of the source.
 func (l *Loader) Free() {
 	for _, w := range l.weights {
-		w.packed.Free()
+		w.Free()
 	}
 	for _, t := range l.tables {
 		l.src.Release(t.Tensor)
@@ -176,23 +165,14 @@ func (l *Loader) Free() {
 // Retire is Free, but the memory of the weights is kept for what is loaded next on the device.
 func (l *Loader) Retire() {
 	for _, w := range l.weights {
-		l.dev.Spare().Release(w.packed)
+		l.dev.Retire(w)
 	}
 	l.weights = nil
 	l.Free()
 }
 
 // Reserve has the system find memory for as many weights, unless the device keeps some already.
-func (l *Loader) Reserve() error {
-	if !l.dev.Spare().Empty() {
-		return nil
-	}
-	like := make([]*gemm.Matrix, len(l.weights))
-	for i, w := range l.weights {
-		like[i] = w.packed
-	}
-	return l.dev.Spare().Reserve(l.dev.Pool(), like)
-}
+func (l *Loader) Reserve() error { return l.dev.Reserve(l.weights) }
 
 // fail keeps the first error and returns whether there is one.
 func (l *Loader) fail(err error) bool {
@@ -249,54 +229,38 @@ func (l *Loader) kvPart(module string, h Heads, cols int) part {
 	return p
 }
 
-// weight packs the parts, stacked. chunks is 1 for whole sums, else the rank's share of Chunks.
-func (l *Loader) weight(chunks int, parts ...part) weight {
+// weight makes the weight of parts, stacked. chunks is 1 for whole sums, else the rank's share of
+// Chunks.
+func (l *Loader) weight(chunks int, parts ...part) compute.Weight {
+	return l.weightIn(l.scheme, chunks, parts...)
+}
+
+// weightIn is weight by a scheme: that of the model is for modules of its layers, routers and what
+// turns tokens to vectors or back has a plain one.
+func (l *Loader) weightIn(s Scheme, chunks int, parts ...part) compute.Weight {
 	if l.err != nil {
-		return weight{}
-	}
-	sources := make([]gemm.Source, 0, len(parts))
-	var bytes int64
-	var t checkpoint.Tensor
-	for i, p := range parts {
-		if i == 0 || p.module != parts[i-1].module {
-			var err error
-			if t, err = l.src.Tensor(p.module+".weight", p.rows, p.cols); l.fail(err) {
-				return weight{}
-			}
-			defer l.src.Release(t)
-		}
-		kind, err := weightKind(t)
-		if l.fail(err) {
-			return weight{}
-		}
-		sources = append(sources, gemm.Source{Kind: kind, Data: t.Data, Rows: p.rows, Cols: p.cols,
-			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
-		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
+		return nil
 	}
 	if l.scale != nil {
-		if err := l.scale.add(chunks, sources); err != nil {
-			l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
-			return weight{}
+		held, read, err := s.bytes(l, chunks, parts)
+		if l.fail(err) {
+			return nil
 		}
-		l.count(bytes)
-		return weight{}
+		l.scale.add(held)
+		l.count(read)
+		return nil
 	}
-	m, err := l.dev.Pack(chunks, sources...)
-	if err != nil {
-		if bad := (*gemm.NotFinite)(nil); errors.As(err, &bad) {
-			l.fail(&NotFinite{parts[bad.Source].module + ".weight", err})
-		}
-		l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
-		return weight{}
+	w, read, err := s.weight(l, chunks, parts)
+	if l.fail(err) {
+		return nil
 	}
-	w := weight{packed: m}
 	l.weights = append(l.weights, w)
-	l.count(bytes)
+	l.count(read)
 	return w
 }
 
 // bias reads and stacks the biases of the parts.
-func (l *Loader) bias(parts ...part) []float32 {
+func (l *Loader) bias(parts ...part) compute.Memory {
 	var all []float32
 	for i := 0; i < len(parts); {
 		// Parts of one module are read at once.
@@ -305,7 +269,7 @@ func (l *Loader) bias(parts ...part) []float32 {
 		for ; i+n < len(parts) && parts[i+n].module == p.module; n++ {
 			lo, hi = min(lo, parts[i+n].rowLo), max(hi, parts[i+n].rowHi)
 		}
-		v := l.vector(p.module+".bias", p.rows, lo, hi)
+		v := l.floats(p.module+".bias", p.rows, lo, hi)
 		for _, p := range parts[i : i+n] {
 			if v != nil {
 				all = append(all, v[p.rowLo-lo:p.rowHi-lo]...)
@@ -313,11 +277,25 @@ func (l *Loader) bias(parts ...part) []float32 {
 		}
 		i += n
 	}
-	return all
+	return l.upload(all)
 }
 
-// vector reads elements lo..hi of a one-dimensional tensor of n elements as float32.
-func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
+// vector reads elements lo..hi of a one-dimensional tensor of n elements.
+func (l *Loader) vector(tensor string, n, lo, hi int) compute.Memory {
+	return l.upload(l.floats(tensor, n, lo, hi))
+}
+
+// upload gives numbers to the device, unless the layers are weighed only.
+func (l *Loader) upload(v []float32) compute.Memory {
+	if v == nil || l.err != nil {
+		return nil
+	}
+	return l.dev.Vector(v)
+}
+
+// floats reads elements lo..hi of a one-dimensional tensor of n elements as float32, nil when the
+// layers are weighed only.
+func (l *Loader) floats(tensor string, n, lo, hi int) []float32 {
 	if l.err != nil {
 		return nil
 	}
@@ -329,51 +307,50 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 	var v []float32
 	if l.scale != nil {
 		l.scale.Vectors += 4 * int64(hi-lo)
-	} else {
-		v = make([]float32, hi-lo)
-		if l.fail(l.toFloat32(v, t, lo)) {
-			return nil
-		}
-		if !half.AllFinite(v) {
-			i := slices.IndexFunc(v, func(x float32) bool {
-				return math.IsInf(float64(x), 0) || x != x
-			})
-			l.fail(&NotFinite{tensor,
-				fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])})
-			return nil
-		}
+	} else if v, err = decode(t, lo, hi); l.fail(err) {
+		return nil
 	}
 	l.count(int64(hi-lo) * int64(t.DType.Size()))
 	return v
 }
 
-// toFloat32 converts len(dst) elements of t from element at on.
-func (r *rank) toFloat32(dst []float32, t checkpoint.Tensor, at int) error {
-	if len(dst) == 0 {
-		return nil
-	}
-	raw := unsafe.Pointer(&t.Data[at*t.DType.Size()])
+// decode is elements lo..hi of a tensor, which must be finite.
+func decode(t checkpoint.Tensor, lo, hi int) ([]float32, error) {
+	v := make([]float32, hi-lo)
+	raw := t.Data[lo*t.DType.Size() : hi*t.DType.Size()]
 	switch t.DType {
 	case checkpoint.BF16:
-		r.dev.Vec().FromBF16(dst, unsafe.Slice((*uint16)(raw), len(dst)))
+		half.DecodeBF16(v, raw)
 	case checkpoint.F16:
-		r.dev.Vec().FromF16(dst, unsafe.Slice((*uint16)(raw), len(dst)))
+		half.DecodeF16(v, raw)
 	case checkpoint.F32:
-		copy(dst, unsafe.Slice((*float32)(raw), len(dst)))
+		half.DecodeF32(v, raw)
 	default:
-		return fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+		_, err := weightType(t)
+		return nil, err
 	}
-	return nil
+	if !half.AllFinite(v) {
+		i := slices.IndexFunc(v, func(x float32) bool { return math.IsInf(float64(x), 0) || x != x })
+		return nil, &NotFinite{t.Name,
+			fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])}
+	}
+	return v, nil
 }
 
-func weightKind(t checkpoint.Tensor) (gemm.Kind, error) {
-	switch t.DType {
-	case checkpoint.BF16:
-		return gemm.BF16, nil
-	case checkpoint.F16:
-		return gemm.F16, nil
-	case checkpoint.F32:
-		return gemm.F32, nil
-	}
-	return 0, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
-}
+// NoDevice plans nothing: what is read of a checkpoint is counted without it.
+type NoDevice struct{}
+
+// PackedBytes implements Planner.
+func (NoDevice) PackedBytes(int, ...compute.Source) (int64, error) { return 0, nil }
+
+// Int8Bytes implements Planner.
+func (NoDevice) Int8Bytes(int, ...compute.Source) (int64, error) { return 0, nil }
+
+// RotaryBytes implements Planner.
+func (NoDevice) RotaryBytes(dim, positions int) int64 { return 0 }
+
+// MixtureWidth implements Planner.
+func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int { return 0 }
+
+// ScratchPerThread implements Planner.
+func (NoDevice) ScratchPerThread(positions int) int64 { return 0 }

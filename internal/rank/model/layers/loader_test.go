@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -39,7 +40,7 @@ func (s *lacking) Release(t checkpoint.Tensor) {
 func TestFirstErrorStays(t *testing.T) {
 	const hidden, inner = 32, 64
 	heads := layers.Heads{Query: 4, KV: 2, Dim: 8}
-	d, err := layers.Open(layers.Options{Threads: 1})
+	d, err := cpu.New(cpu.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestFirstErrorStays(t *testing.T) {
 		l.GatedMLP("gated.", hidden, inner, layers.GatedMLPOptions{Activation: compute.SiLU,
 			Bias: true})
 		l.MLP("first", "second", hidden, inner, compute.ReLU, true)
-		l.Mixture("moe.", hidden, layers.MixtureOptions{Experts: 2, PerToken: 1, Inner: inner})
+		l.Mixture("moe.", hidden, layers.MixtureOptions{Experts: 2, Inner: inner,
+			Routing: compute.Routing{PerToken: 1}})
 		l.Linear("project", hidden, hidden)
 		l.Head("embed", 50, hidden, layers.HeadOptions{})
 		return l, l.Err()

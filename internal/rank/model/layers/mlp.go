@@ -51,8 +51,7 @@ func (y *GatedMLP) Add(residual, x *Tensor) error {
 
 // gate returns a(gate)·up of rows in which gate and up lie side by side.
 func (r *rank) gate(a compute.Activation, both *Tensor) *Tensor {
-	r.gated.Resize(both.rows, both.width/2)
-	r.dev.Gate(a, r.gated.data, both.data, both.rows, r.gated.width)
+	r.dev.Gate(a, &r.gated, both)
 	return &r.gated
 }
 
@@ -80,6 +79,6 @@ func (y *MLP) Add(residual, x *Tensor) error { return y.second.Add(residual, y.m
 
 func (y *MLP) middle(x *Tensor) *Tensor {
 	inner := y.first.Forward(x)
-	y.dev.Activate(y.activation, inner.data, inner.rows, inner.width)
+	y.dev.Activate(y.activation, inner)
 	return inner
 }

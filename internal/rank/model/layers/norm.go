@@ -1,11 +1,15 @@
 package layers
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
 
 // RMSNorm divides each row by its root mean square and multiplies it by a weight.
 type RMSNorm struct {
 	*rank
-	weight []float32
+	weight compute.Memory
 	eps    float32
 }
 
@@ -18,22 +22,22 @@ func (l *Loader) RMSNorm(module string, width int, eps float32) *RMSNorm {
 // ShiftedRMSNorm is RMSNorm with weights that the checkpoint has without the 1 that is added to
 // each.
 func (l *Loader) ShiftedRMSNorm(module string, width int, eps float32) *RMSNorm {
-	y := l.RMSNorm(module, width, eps)
-	shift(y.weight)
-	return y
+	l.widen(&l.normed, width)
+	return &RMSNorm{rank: l.rank, weight: l.shifted(module+".weight", width), eps: eps}
 }
 
-// shift adds 1 to each weight.
-func shift(weight []float32) {
-	for i := range weight {
-		weight[i]++
+// shifted reads a tensor of n elements and adds 1 to each.
+func (l *Loader) shifted(tensor string, n int) compute.Memory {
+	v := l.floats(tensor, n, 0, n)
+	for i := range v {
+		v[i]++
 	}
+	return l.upload(v)
 }
 
 // Forward returns x normalised.
 func (y *RMSNorm) Forward(x *Tensor) *Tensor {
-	y.normed.Resize(x.rows, x.width)
-	y.dev.RMSNorm(y.normed.data, x.data, y.weight, x.rows, y.eps)
+	y.dev.RMSNorm(&y.normed, x, y.weight, y.eps)
 	return &y.normed
 }
 
@@ -41,7 +45,7 @@ func (y *RMSNorm) Forward(x *Tensor) *Tensor {
 // weight and adds a bias.
 type LayerNorm struct {
 	*rank
-	weight, bias []float32
+	weight, bias compute.Memory
 	eps          float32
 }
 
@@ -59,24 +63,34 @@ const (
 func (l *Loader) LayerNorm(module string, width int, eps float32, affine Affine) *LayerNorm {
 	l.widen(&l.normed, width)
 	y := &LayerNorm{rank: l.rank, eps: eps}
-	y.weight, y.bias = slices.Repeat([]float32{1}, width), make([]float32, width)
-	if affine >= WeightOnly {
+	if affine == NotAffine {
+		y.weight = l.constant(width, 1)
+	} else {
 		y.weight = l.vector(module+".weight", width, 0, width)
 	}
 	if affine == WeightAndBias {
 		y.bias = l.vector(module+".bias", width, 0, width)
+	} else {
+		y.bias = l.constant(width, 0)
 	}
 	return y
 }
 
+// constant is n times v, unless the layers are weighed only.
+func (l *Loader) constant(n int, v float32) compute.Memory {
+	if l.scale != nil {
+		return nil
+	}
+	return l.upload(slices.Repeat([]float32{v}, n))
+}
+
 // Forward returns x normalised.
 func (y *LayerNorm) Forward(x *Tensor) *Tensor {
-	y.normed.Resize(x.rows, x.width)
-	y.dev.LayerNorm(y.normed.data, x.data, y.weight, y.bias, x.rows, y.eps)
+	y.dev.LayerNorm(&y.normed, x, y.weight, y.bias, y.eps)
 	return &y.normed
 }
 
 // InPlace normalises x.
 func (y *LayerNorm) InPlace(x *Tensor) {
-	y.dev.LayerNorm(x.data, x.data, y.weight, y.bias, x.rows, y.eps)
+	y.dev.LayerNorm(x, x, y.weight, y.bias, y.eps)
 }

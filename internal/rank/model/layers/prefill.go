@@ -2,24 +2,27 @@ package layers
 
 import "github.com/eagleray/eagleray/internal/compute"
 
-// exchange gives the keys and values of the rows that this rank computes alone to the others, and
-// writes theirs to the cache. qkv has them after from values of each row.
-func (y *Attention) exchange(qkv *Tensor, from int, s *compute.Split, cache *Cache) error {
-	width := qkv.width - from
-	y.given.Resize(s.Share, width)
-	for i, row := range s.Rows {
-		copy(y.given.Row(i), qkv.Row(int(row))[from:])
-	}
-	y.gathered.Resize(y.group.Prefill.Size*s.Share, width)
+// exchange gives the keys and values of the rows that this rank computes alone, which fill kv, to
+// the others, and writes theirs to the cache.
+func (y *Attention) exchange(kv compute.View, s *compute.Split, cache compute.Cache) error {
+	y.share(kv, s.Rows, s.Share)
+	y.dev.Resize(&y.gathered, y.group.Prefill.Size*s.Share, kv.Width)
 	y.report(true)
-	err := y.group.Prefill.Comm.AllGather(y.gathered.data, y.given.data)
+	err := y.group.Prefill.Comm.AllGather(&y.gathered, &y.given)
 	y.report(false)
 	if err != nil {
 		return err
 	}
-	data := y.gathered.data
-	y.dev.WriteCache(cache.kv, y.layer, y.gathered.rows, data, data[width/2:], width, s.Slots)
+	half := kv.Width / 2
+	y.dev.WriteCache(cache, y.layer, y.gathered.Columns(0, half), y.gathered.Columns(half, half),
+		s.Slots)
 	return nil
+}
+
+// share makes given the rows of x that this rank computes alone, as many as the rank with most has.
+func (r *rank) share(x compute.View, rows []int32, share int) {
+	r.dev.Pick(&r.given, x, rows)
+	r.dev.Extend(&r.given, share-len(rows))
 }
 
 // GatherWanted gives the rows of x whose logits are wanted, and that this rank computed alone, to
@@ -27,18 +30,19 @@ func (y *Attention) exchange(qkv *Tensor, from int, s *compute.Split, cache *Cac
 // rank.
 func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
 	p := r.group.Prefill
-	r.given.Resize(s.WantedShare, x.width)
-	for i, row := range s.Wanted {
-		copy(r.given.Row(i), x.Row(int(row)))
-	}
-	var dst []float32
+	r.share(x.All(), s.Wanted, s.WantedShare)
+	var all *Tensor
 	if p.Rank == 0 {
-		own := x.rows
-		x.extend(p.Size * s.WantedShare)
-		dst = x.data[own*x.width:]
+		all = &r.gathered
+		r.dev.Resize(all, p.Size*s.WantedShare, x.Width)
 	}
 	r.report(true)
-	err := p.Comm.Gather(dst, r.given.data, 0)
+	err := p.Comm.Gather(all, &r.given, 0)
 	r.report(false)
+	if err == nil && all != nil {
+		own := x.Rows
+		r.dev.Extend(x, all.Rows)
+		r.dev.Copy(x.Below(own), all.All())
+	}
 	return err
 }

@@ -1,7 +1,5 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute/cpu"
-
 // Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that
 // any tensor parallel size that divides it gives the same bits.
 const Chunks = 8
@@ -9,9 +7,44 @@ const Chunks = 8
 // Comm is what layers need of their tensor parallel group.
 type Comm interface {
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
+	AllReduce(x *Tensor) error
+	// Gather concatenates the rows of x of all ranks, in rank order, into dst on root, which has as
+	// many; it is nil elsewhere.
+	Gather(dst, x *Tensor, root int) error
+}
+
+// HostGroup is ranks that exchange numbers of the machines' own memory, as Comm and PrefillComm do.
+type HostGroup interface {
 	AllReduce(x []float32) error
-	// Gather concatenates x of all ranks, in rank order, into dst on root.
+	AllGather(dst, x []float32) error
 	Gather(dst, x []float32, root int) error
+}
+
+// OnHost has ranks exchange tensors through the memory of their machines.
+type OnHost struct{ Group HostGroup }
+
+// AllReduce implements Comm.
+func (c OnHost) AllReduce(x *Tensor) error {
+	err := c.Group.AllReduce(x.Floats())
+	x.Memory.Filled()
+	return err
+}
+
+// AllGather implements PrefillComm.
+func (c OnHost) AllGather(dst, x *Tensor) error {
+	err := c.Group.AllGather(dst.Floats(), x.Floats())
+	dst.Memory.Filled()
+	return err
+}
+
+// Gather implements both.
+func (c OnHost) Gather(dst, x *Tensor, root int) error {
+	if dst == nil {
+		return c.Group.Gather(nil, x.Floats(), root)
+	}
+	err := c.Group.Gather(dst.Floats(), x.Floats(), root)
+	dst.Memory.Filled()
+	return err
 }
 
 // Prefill is a rank's place among those that divide the rows of long prompts among them.
@@ -23,10 +56,10 @@ type Prefill struct {
 
 // PrefillComm is what layers need of the ranks that divide rows.
 type PrefillComm interface {
-	// AllGather concatenates x of all ranks, in rank order, into dst on every rank.
-	AllGather(dst, x []float32) error
+	// AllGather concatenates the rows of x of all ranks, in rank order, into dst on every rank.
+	AllGather(dst, x *Tensor) error
 	// Gather does so on root alone.
-	Gather(dst, x []float32, root int) error
+	Gather(dst, x *Tensor, root int) error
 }
 
 // Group is a rank's place in its tensor parallel group.
@@ -46,7 +79,7 @@ type Group struct {
 // rank is what the layers of one rank share as they run: the device, the group, and the memory of
 // what they compute.
 type rank struct {
-	dev   *cpu.Device
+	dev   Device
 	group Group
 	layer int // at hand
 
@@ -58,7 +91,8 @@ type rank struct {
 	given    Tensor // what this rank gives to those that divide rows with it
 	gathered Tensor // what it gets of them
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
-	mixing   mixing
+	scores   Tensor // of a router
+	mixing   Tensor // stands for what the device mixes in
 }
 
 // allReduce sums x over the ranks.
@@ -67,7 +101,7 @@ func (r *rank) allReduce(x *Tensor) error {
 		return nil
 	}
 	r.report(true)
-	err := r.group.Comm.AllReduce(x.data)
+	err := r.group.Comm.AllReduce(x)
 	r.report(false)
 	return err
 }
@@ -90,3 +124,15 @@ func LocalKVHeads(heads, size int) int { return max(1, heads/size) }
 func (r *rank) local(h Heads) Heads {
 	return Heads{Query: h.Query / r.group.Size, KV: LocalKVHeads(h.KV, r.group.Size), Dim: h.Dim}
 }
+
+// Multiply multiplies x by a factor.
+func (r *rank) Multiply(x *Tensor, factor float32) { r.dev.Scale(x, factor) }
+
+// AddTo adds x to sum.
+func (r *rank) AddTo(sum, x *Tensor) { r.dev.Add(sum, x) }
+
+// Resize gives x a shape.
+func (r *rank) Resize(x *Tensor, rows, width int) { r.dev.Resize(x, rows, width) }
+
+// Pick makes dst the given rows of x.
+func (r *rank) Pick(dst, x *Tensor, rows []int32) { r.dev.Pick(dst, x.All(), rows) }

@@ -1,19 +1,12 @@
 package layers
 
-import "math"
-
-// rotaryPage is the number of positions whose angles are computed together, when the first of them
-// is used.
-const rotaryPage = 64
+import "github.com/eagleray/eagleray/internal/compute"
 
 // Rotary turns the first dimensions of query and key heads by angles that follow from the position.
-// It keeps cosines and sines page by page as positions come into use, so that a long context limit
-// costs nothing until it is reached. All attention layers of a model share one.
+// All attention layers of a model share one.
 type Rotary struct {
-	frequencies []float32
-	scale       float64
-	pages       [][]float32
-	angles      Tensor // of the rows of the step: cosines, then sines
+	table  compute.Rotary
+	angles Tensor // of the rows of the step
 }
 
 // Rotary makes a rotary embedding of 2·len(frequencies) dimensions whose cosines and sines are
@@ -21,44 +14,11 @@ type Rotary struct {
 func (l *Loader) Rotary(frequencies []float32, scale float64, maxPositions int) *Rotary {
 	l.widen(nil, 2*len(frequencies))
 	if l.scale != nil {
-		l.scale.Vectors += rotaryBytes(2*len(frequencies), l.scale.positions)
+		l.scale.Vectors += l.scale.planner.RotaryBytes(2*len(frequencies), l.scale.positions)
+		return &Rotary{}
 	}
-	return &Rotary{frequencies: frequencies, scale: scale,
-		pages: make([][]float32, (maxPositions+rotaryPage)/rotaryPage+1)}
+	return &Rotary{table: l.dev.Rotary(frequencies, scale, maxPositions)}
 }
 
 // Prepare computes the angles of the rows of a step, before its first attention layer.
-func (y *Rotary) Prepare(positions []int32) {
-	y.angles.Resize(len(positions), 2*len(y.frequencies))
-	for i, p := range positions {
-		copy(y.angles.Row(i), y.row(int(p)))
-	}
-}
-
-// row returns the cosines, then the sines, of a position. As in transformers the angle is a float32
-// product and its cosine and sine are scaled by the attention factor.
-func (y *Rotary) row(pos int) []float32 {
-	n, w := pos/rotaryPage, 2*len(y.frequencies)
-	for n >= len(y.pages) {
-		y.pages = append(y.pages, nil)
-	}
-	if y.pages[n] == nil {
-		page := make([]float32, rotaryPage*w)
-		for i := range rotaryPage {
-			for j, f := range y.frequencies {
-				angle := float64(float32(n*rotaryPage+i) * f)
-				page[i*w+j] = float32(math.Cos(angle) * y.scale)
-				page[i*w+len(y.frequencies)+j] = float32(math.Sin(angle) * y.scale)
-			}
-		}
-		y.pages[n] = page
-	}
-	i := pos % rotaryPage
-	return y.pages[n][i*w : (i+1)*w]
-}
-
-// rotaryBytes is the memory of the angles of all positions below a bound.
-func rotaryBytes(dim, positions int) int64 {
-	pages := (int64(positions) + rotaryPage - 1) / rotaryPage
-	return pages * (rotaryPage*4*int64(dim) + 24)
-}
+func (y *Rotary) Prepare(positions []int32) { y.table.Angles(&y.angles, positions) }

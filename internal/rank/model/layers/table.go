@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -28,21 +29,22 @@ type table struct {
 const pieceSize = 1 << 20
 
 // table opens a [rows][width] tensor that stays in the checkpoint's own memory.
-func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
+func (l *Loader) table(tensor string, rows, width int) compute.Table {
 	if l.err != nil {
-		return checkpoint.Tensor{}
+		return nil
 	}
 	t, err := l.src.Tensor(tensor, rows, width)
 	if l.fail(err) {
-		return checkpoint.Tensor{}
+		return nil
 	}
 	l.tables = append(l.tables, table{Tensor: t})
-	if _, err = weightKind(t); l.fail(err) {
-		return t
+	dtype, err := weightType(t)
+	if l.fail(err) {
+		return nil
 	}
 	if l.scale != nil {
 		l.scale.Tables += int64(rows) * int64(width) * int64(t.DType.Size())
-		return t
+		return nil
 	}
 	sums, at := l.sum(t)
 	if at >= 0 && l.strict {
@@ -50,7 +52,8 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 	}
 	l.tables[len(l.tables)-1].sums = sums
 	l.src.Rest(t)
-	return t
+	return l.dev.Table(compute.Source{DType: dtype, Data: t.Data, Rows: rows, Cols: width,
+		RowHi: rows, ColHi: width})
 }
 
 // Intact is an error when a table is not what it was when it was loaded: its file was overwritten.

@@ -1,5 +1,7 @@
 package layers
 
+import "github.com/eagleray/eagleray/internal/compute"
+
 // Block is a feed-forward block: it adds its output for x to the residual stream, or returns it.
 type Block interface {
 	Add(residual, x *Tensor) error
@@ -30,8 +32,8 @@ func (y *Together) Add(residual, x *Tensor) error {
 
 // Forward returns the sum of the outputs for x.
 func (y *Together) Forward(x *Tensor) (*Tensor, error) {
-	y.total.Resize(x.rows, x.width)
-	clear(y.total.data)
+	y.dev.Resize(&y.total, x.Rows, x.Width)
+	y.dev.Zero(&y.total)
 	return &y.total, y.Add(&y.total, x)
 }
 
@@ -39,24 +41,25 @@ func (y *Together) Forward(x *Tensor) (*Tensor, error) {
 // with x.
 type RowGate struct {
 	*rank
-	gate  weight
+	gate  compute.Weight
 	block Block
-	open  []float32
+	open  Tensor
 }
 
 // RowGate makes the gate of a module of one by in features before a block.
 func (l *Loader) RowGate(module string, in int, block Block) *RowGate {
-	return &RowGate{rank: l.rank, gate: l.weight(1, whole(module, 1, in)), block: block}
+	l.Own(1)
+	return &RowGate{rank: l.rank, gate: l.weightIn(Plain{}, 1, whole(module, 1, in)), block: block}
 }
 
 // Forward returns the block's output for x, as much as the gate lets through.
 func (y *RowGate) Forward(x *Tensor) (*Tensor, error) {
-	y.open = grow(y.open, x.rows)
-	y.gate.mul(y.dev, y.open, x.data, x.rows, nil)
-	y.dev.Vec().Sigmoid(y.open)
+	y.dev.Resize(&y.open, x.Rows, 1)
+	y.gate.Product(y.open.All(), x.All(), nil)
+	y.dev.Sigmoid(&y.open)
 	out, err := y.block.Forward(x)
 	if err == nil {
-		y.dev.ScaleRows(out.data, y.open, out.rows, out.width)
+		y.dev.ScaleRows(out, &y.open)
 	}
 	return out, err
 }

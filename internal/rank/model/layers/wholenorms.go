@@ -1,14 +1,14 @@
 package layers
 
-import "math"
+import "github.com/eagleray/eagleray/internal/compute"
 
 // wholeNorms normalise queries, and keys, over all heads of all ranks.
 type wholeNorms struct {
-	// query and key are the numbers of features of all ranks.
+	// query and key are the numbers of heads of all ranks.
 	query, key int
 	// copies is how many ranks have the same key head.
 	copies       int
-	qNorm, kNorm []float32 // of this rank
+	qNorm, kNorm compute.Memory // of this rank
 
 	squares Tensor // [rows][query heads, then key heads, of all ranks]
 }
@@ -18,43 +18,18 @@ type wholeNorms struct {
 // that their sum over ranks is the same for any number of them; heads are summed in their order.
 func (y *Attention) normalise(qkv *Tensor, keys, values int) error {
 	w, dim := y.whole, y.args.HeadDim
-	queryHeads, keyHeads := w.query/dim, w.key/dim
-	w.squares.Resize(qkv.rows, queryHeads+keyHeads)
-	clear(w.squares.data)
-	firstQuery, firstKey := y.group.Rank*y.args.Heads, y.group.Rank*keyHeads/y.group.Size
-	owner := y.group.Rank%max(1, w.copies) == 0
-	for r := range qkv.rows {
-		row, squares := qkv.Row(r), w.squares.Row(r)
-		for h := range y.args.Heads {
-			head := row[h*dim : (h+1)*dim]
-			squares[firstQuery+h] = y.dev.Vec().Dot(head, head)
-		}
-		for h := 0; owner && h < y.args.KVHeads; h++ {
-			head := row[keys+h*dim : keys+(h+1)*dim]
-			squares[queryHeads+firstKey+h] = y.dev.Vec().Dot(head, head)
-		}
+	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
+	y.dev.Resize(&w.squares, qkv.Rows, w.query+w.key)
+	y.dev.Zero(&w.squares)
+	y.dev.Squares(w.squares.Columns(y.group.Rank*y.args.Heads, y.args.Heads), q, dim)
+	if y.group.Rank%max(1, w.copies) == 0 {
+		first := w.query + y.group.Rank*w.key/y.group.Size
+		y.dev.Squares(w.squares.Columns(first, y.args.KVHeads), k, dim)
 	}
 	if err := y.allReduce(&w.squares); err != nil {
 		return err
 	}
-	for r := range qkv.rows {
-		row, squares := qkv.Row(r), w.squares.Row(r)
-		y.scale(row[:keys], w.qNorm, squares[:queryHeads])
-		y.scale(row[keys:values], w.kNorm, squares[queryHeads:])
-	}
+	y.dev.NormAcross(q, w.qNorm, w.squares.Columns(0, w.query), dim, y.eps)
+	y.dev.NormAcross(k, w.kNorm, w.squares.Columns(w.query, w.key), dim, y.eps)
 	return nil
-}
-
-// scale multiplies x by weight and by the reciprocal of the root mean square of the heads with the
-// given sums of squares.
-func (y *Attention) scale(x, weight, squares []float32) {
-	sum := float32(0)
-	for _, s := range squares {
-		sum += s
-	}
-	n := float32(len(squares) * y.args.HeadDim)
-	f := float32(1 / math.Sqrt(float64(sum/n+y.eps)))
-	for i := range x {
-		x[i] = float32(x[i]*f) * weight[i]
-	}
 }

@@ -1,4 +1,4 @@
-package layers
+package cpu
 
 import (
 	"math/rand/v2"
@@ -47,8 +47,7 @@ func TestOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
 		experts := 1 + r.IntN(12)
-		y := &Mixture{rank: &rank{}, experts: make([]expert, experts),
-			opt: MixtureOptions{PerToken: 1 + r.IntN(experts)}}
+		m, k := new(mixing), 1+r.IntN(experts)
 		rows := 1 + r.IntN(30)
 		type choice struct {
 			expert, row int
@@ -56,24 +55,24 @@ func TestOrder(t *testing.T) {
 		}
 		var want []choice
 		for row := range rows {
-			for _, e := range r.Perm(experts)[:y.opt.PerToken] {
+			for _, e := range r.Perm(experts)[:k] {
 				w := r.Float32()
-				y.mixing.chosen = append(y.mixing.chosen, int32(e))
-				y.mixing.weights = append(y.mixing.weights, w)
+				m.chosen = append(m.chosen, int32(e))
+				m.weights = append(m.weights, w)
 				want = append(want, choice{e, row, w})
 			}
 		}
 		slices.SortStableFunc(want, func(a, b choice) int { return a.expert - b.expert })
-		y.order(rows)
+		m.order(rows, k, experts)
 		var got []choice
 		for e := range experts {
-			for i := y.mixing.first[e]; i < y.mixing.first[e+1]; i++ {
-				got = append(got, choice{e, int(y.mixing.rowsOf[i]), y.mixing.weightOf[i]})
+			for i := m.first[e]; i < m.first[e+1]; i++ {
+				got = append(got, choice{e, int(m.rowsOf[i]), m.weightOf[i]})
 			}
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%d rows to %d of %d experts: %v, not %v",
-				rows, y.opt.PerToken, experts, got, want)
+				rows, k, experts, got, want)
 		}
 	}
 }

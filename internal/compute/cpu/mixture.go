@@ -1,0 +1,179 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
+
+// mixing is what mixtures of experts are computed in.
+type mixing struct {
+	chosen  []int32   // [rows][PerToken], most likely first
+	weights []float32 // parallel to chosen
+	// Rows ordered by expert: those of expert e, ascending, are rowsOf[first[e]:first[e+1]].
+	first    []int32
+	rowsOf   []int32
+	weightOf []float32 // parallel to rowsOf
+
+	in, inner, gated compute.Tensor // rows of one expert
+	parts            compute.Tensor // [chunks][rows of one expert][hidden]
+	apart            []float32      // [rows][chunks][hidden]
+	// Scores that the experts of a row are chosen by, and of groups of them.
+	choice, groups, best []float32
+	open                 []int32
+}
+
+// MixtureWidth is how many float32 Mix computes in for each row, beside what it is given.
+func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
+	return hidden + 3*inner + 2*chunks*hidden + experts + 4*perToken
+}
+
+// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are the
+// router's products, and are changed. The chunks of the experts' outputs stay apart until all
+// experts are summed: the order of addition, experts first and then the tree over chunks and ranks,
+// is the same for any number of ranks.
+func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
+	m := &d.mixed
+	m.route(d, scores, &mix.Routing)
+	m.order(x.Rows, mix.PerToken, len(mix.Experts))
+	m.apart = grow(m.apart, mix.Chunks*x.Rows*x.Width)
+	clear(m.apart)
+	for e := range mix.Experts {
+		lo, hi := m.first[e], m.first[e+1]
+		if lo == hi {
+			continue
+		}
+		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
+		d.Pick(&m.in, x.All(), rows)
+		d.Resize(&m.inner, len(rows), y.GateUp.Out())
+		y.GateUp.Product(m.inner.All(), m.in.All(), nil)
+		d.Gate(compute.SiLU, &m.gated, &m.inner)
+		y.Down.ProductChunks(&m.parts, m.gated.All())
+		d.addWeighted(m.apart, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
+	}
+	d.Resize(dst, x.Rows, x.Width)
+	d.sumChunks(floats(dst.Memory), m.apart, x.Rows, mix.Chunks, x.Width)
+}
+
+// route fills chosen and weights: the experts of the largest scores among those that may be chosen,
+// and their scores, divided by their sum if they are normalised.
+func (m *mixing) route(d *Device, scores *compute.Tensor, o *compute.Routing) {
+	rows, n, k := scores.Rows, scores.Width, o.PerToken
+	m.chosen = grow(m.chosen, rows*k)
+	m.weights = grow(m.weights, rows*k)
+	m.choice = grow(m.choice, n)
+	for r := range rows {
+		p, chosen, w := scores.Row(r), m.chosen[r*k:(r+1)*k], m.weights[r*k:(r+1)*k]
+		if o.Sigmoid {
+			d.vec.Sigmoid(p)
+		} else {
+			d.vec.Softmax(p)
+		}
+		m.choose(p, chosen, w, o)
+		if o.Normalise {
+			var sum float32
+			for _, v := range w {
+				sum += v
+			}
+			for j := range w {
+				w[j] /= sum
+			}
+		}
+		if f := o.Factor; f != 0 {
+			for j := range w {
+				w[j] *= f
+			}
+		}
+	}
+}
+
+// choose fills the experts of a row by its scores, and their scores.
+func (m *mixing) choose(scores []float32, chosen []int32, w []float32, o *compute.Routing) {
+	if o.Correction == nil && o.Groups <= 1 {
+		largest(scores, chosen, w)
+		return
+	}
+	choice := m.choice
+	copy(choice, scores)
+	for i, b := range floats(o.Correction) {
+		choice[i] += b
+	}
+	if o.Groups > 1 {
+		m.closeGroups(choice, o)
+	}
+	largest(choice, chosen, w)
+	for i, e := range chosen {
+		w[i] = scores[e]
+	}
+}
+
+// closeGroups makes the choice 0 in the groups that may not be chosen from.
+func (m *mixing) closeGroups(choice []float32, o *compute.Routing) {
+	groups, size := o.Groups, len(choice)/o.Groups
+	m.groups = grow(m.groups, groups)
+	m.open, m.best = grow(m.open, o.TopGroups), grow(m.best, o.TopGroups)
+	for g := range groups {
+		first, second := float32(math.Inf(-1)), float32(math.Inf(-1))
+		for _, v := range choice[g*size : (g+1)*size] {
+			if v > first {
+				first, second = v, first
+			} else if v > second {
+				second = v
+			}
+		}
+		m.groups[g] = first + second
+	}
+	largest(m.groups, m.open, m.best)
+	for g := range groups {
+		if !slices.Contains(m.open, int32(g)) {
+			clear(choice[g*size : (g+1)*size])
+		}
+	}
+}
+
+// largest finds the len(ids) largest of p, which has at least as many, in descending order; of
+// equals the first comes first.
+func largest(p []float32, ids []int32, values []float32) {
+	found := 0
+	for i, v := range p {
+		if found == len(ids) {
+			if !(v > values[found-1]) {
+				continue
+			}
+			found--
+		}
+		at := found
+		for ; at > 0 && v > values[at-1]; at-- {
+			ids[at], values[at] = ids[at-1], values[at-1]
+		}
+		ids[at], values[at] = int32(i), v
+		found++
+	}
+}
+
+// order sorts rows, of k experts each, by the experts they go to.
+func (m *mixing) order(rows, k, experts int) {
+	all := rows * k
+	m.first = grow(m.first, experts+1)
+	m.rowsOf = grow(m.rowsOf, all)
+	m.weightOf = grow(m.weightOf, all)
+	clear(m.first)
+	for _, e := range m.chosen {
+		m.first[e]++
+	}
+	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
+	// begin.
+	var end int32
+	for e := range experts {
+		end += m.first[e]
+		m.first[e] = end
+	}
+	m.first[experts] = end
+	for i := all - 1; i >= 0; i-- {
+		e := m.chosen[i]
+		m.first[e]--
+		m.rowsOf[m.first[e]] = int32(i / k)
+		m.weightOf[m.first[e]] = m.weights[i]
+	}
+}

@@ -1,0 +1,180 @@
+package compute
+
+import "unsafe"
+
+// Memory is float32 values in the memory of a device: opaque to all but the device that made it.
+type Memory interface {
+	// Host are the values where this process can read them: the device's own memory where that is
+	// the machine's. They are valid until the device writes to it.
+	Host() []float32
+	// Filled tells the device that Host's values have been written.
+	Filled()
+}
+
+// Tensor is a matrix of activations, [Rows][Width] of float32, in the memory of a device, which
+// gives it its shape (Resize) and computes with it. The zero value is empty.
+type Tensor struct {
+	Memory      Memory
+	Rows, Width int
+}
+
+// Floats are the values, row after row (see Memory.Host).
+func (t *Tensor) Floats() []float32 {
+	if t.Memory == nil {
+		return nil
+	}
+	return t.Memory.Host()[:t.Rows*t.Width]
+}
+
+// Bytes are the values as they lie in memory: what another process is sent, or to be filled with
+// what it sent, after which the memory is told (Memory.Filled).
+func (t *Tensor) Bytes() []byte {
+	v := t.Floats()
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
+
+// Row is one of the rows, as Floats has it.
+func (t *Tensor) Row(i int) []float32 { return t.Floats()[i*t.Width : (i+1)*t.Width] }
+
+// All is the whole of the tensor.
+func (t *Tensor) All() View { return t.Columns(0, t.Width) }
+
+// Columns are width columns of all rows, the first of them from.
+func (t *Tensor) Columns(from, width int) View {
+	return View{Memory: t.Memory, From: from, Rows: t.Rows, Width: width, Stride: t.Width}
+}
+
+// Below is the tensor's rows from one on.
+func (t *Tensor) Below(row int) View {
+	return View{Memory: t.Memory, From: row * t.Width, Rows: t.Rows - row, Width: t.Width,
+		Stride: t.Width}
+}
+
+// View is Rows rows of Width values of a memory, each Stride after the one before; From is where
+// the first value is.
+type View struct {
+	Memory                    Memory
+	From, Rows, Width, Stride int
+}
+
+// Columns are width columns of the view, the first of them from.
+func (v View) Columns(from, width int) View {
+	v.From += from
+	v.Width = width
+	return v
+}
+
+// Source is a rectangle of a matrix as a checkpoint has it: rows RowLo … RowHi-1 and columns ColLo
+// … ColHi-1, of output by input features.
+type Source struct {
+	DType DType
+	// Data is the whole matrix, row-major [Rows][Cols], little endian. It is read while a weight is
+	// made of it, and needs no alignment.
+	Data         []byte
+	Rows, Cols   int
+	RowLo, RowHi int
+	ColLo, ColHi int
+}
+
+// NotFinite says that a source has an element that is infinite or NaN, or is so in the type of the
+// weight that is made of it.
+type NotFinite struct {
+	// Source is its number.
+	Source int
+	// Err says which element.
+	Err error
+}
+
+// Error says which element; the source is the caller's to name.
+func (e *NotFinite) Error() string { return e.Err.Error() }
+
+// Unwrap returns which element it is.
+func (e *NotFinite) Unwrap() error { return e.Err }
+
+// Weight is a matrix [out][in] that a device multiplies by, whatever the scheme that it is stored
+// in. Each element of a product is the chain of sums that its scheme prescribes: its bits depend on
+// its row of x and on the weight alone.
+type Weight interface {
+	// Out is the number of output features, In that of input features.
+	Out() int
+	In() int
+	// Product computes dst = x·Wᵀ + bias; bias may be nil.
+	Product(dst, x View, bias Memory)
+	// ProductAdded computes dst += x·Wᵀ, each sum complete before it is added.
+	ProductAdded(dst, x View)
+	// ProductChunks computes the sums of each chunk of the input features: dst has [chunks][rows]
+	// rows.
+	ProductChunks(dst *Tensor, x View)
+	// Bytes is the memory it takes.
+	Bytes() int
+	// Free gives it back; the weight may not be used afterwards.
+	Free()
+}
+
+// Cache is the KV cache of one rank, in a device's memory.
+type Cache interface {
+	// Heads is where the keys (values: false) or values of some heads of the rank are in a block of
+	// one of its layers, from the first head to before the last: the bits of one engine are those
+	// of another, where dtype, block size and instruction set are. A step that writes to the block
+	// must not run.
+	Heads(layer, block int, values bool, from, to int) []byte
+	// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.
+	Free() error
+}
+
+// AttentionArgs are the properties of an attention layer.
+type AttentionArgs struct {
+	// Heads and KVHeads are the numbers of query and of key/value heads; query head h reads
+	// key/value head h/(Heads/KVHeads).
+	Heads, KVHeads int
+	// HeadDim is the dimension of a head.
+	HeadDim int
+	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
+	Scale float32
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
+	// (sliding-window attention).
+	Window int
+	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
+	Cap float32
+}
+
+// Routing says how a mixture chooses the experts of a row by the scores of its router.
+type Routing struct {
+	// PerToken is how many experts a row has.
+	PerToken int
+	// Normalise says that the weights of a row's experts are divided by their sum.
+	Normalise bool
+	// Sigmoid says that scores are logistic functions of the router's products, not their softmax.
+	Sigmoid bool
+	// Correction is added to scores to choose experts by, and not to their weights; nil for none.
+	Correction Memory
+	// Groups, if positive, divides the experts in as many groups, of which TopGroups may be chosen
+	// from: those whose two best experts have the greatest sum.
+	Groups, TopGroups int
+	// Factor is what weights are multiplied by; 0 is 1.
+	Factor float32
+}
+
+// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which
+// sums in chunks.
+type Expert struct{ GateUp, Down Weight }
+
+// Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
+type Mixture struct {
+	Routing
+	Experts []Expert
+	Chunks  int
+}
+
+// Rotary is a rotary embedding.
+type Rotary interface {
+	// Angles makes dst the angles of positions: of each half as many cosines as dimensions are
+	// turned, then as many sines.
+	Angles(dst *Tensor, positions []int32)
+}
+
+// Table is looked up by row.
+type Table interface {
+	// Lookup makes dst the rows of ids, to each of which offset is added.
+	Lookup(dst *Tensor, ids []int32, offset int)
+}

@@ -1,0 +1,133 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+)
+
+// Scheme says which tensors of a checkpoint hold a module's weight, and what it is multiplied as.
+// It is chosen by quantization_config, or by --quantization for weights that are quantised as they
+// are loaded.
+type Scheme interface {
+	// weight makes the weight of parts, stacked; chunks is 1 for whole sums, else the rank's share
+	// of Chunks. It returns the bytes that it read of the checkpoint.
+	weight(l *Loader, chunks int, parts []part) (w compute.Weight, bytes int64, err error)
+	// bytes is what weight would take, and read, of which only types and shapes are looked at.
+	bytes(l *Loader, chunks int, parts []part) (held, read int64, err error)
+}
+
+// Plain is the scheme of a tensor for each module, "weight", multiplied in the type that models run
+// in.
+type Plain struct{}
+
+// Int8PerChannel is Plain, made bytes as it is loaded: round(w/s), s being the largest magnitude of
+// an output feature divided by 127. Activations stay as they are.
+type Int8PerChannel struct{ Plain }
+
+func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
+	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
+		return l.dev.Pack(chunks, s...)
+	})
+}
+
+func (Plain) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
+	return packedBytes(l, parts, func(s []compute.Source) (int64, error) {
+		return l.scale.planner.PackedBytes(chunks, s...)
+	})
+}
+
+func (Int8PerChannel) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
+	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
+		return l.dev.PackInt8(chunks, s...)
+	})
+}
+
+func (Int8PerChannel) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
+	return packedBytes(l, parts, func(s []compute.Source) (int64, error) {
+		return l.scale.planner.Int8Bytes(chunks, s...)
+	})
+}
+
+// pack makes a weight of the plain tensors of parts.
+func pack(l *Loader, parts []part,
+	make func([]compute.Source) (compute.Weight, error)) (compute.Weight, int64, error) {
+	sources, bytes, release, err := l.sources(parts)
+	defer release()
+	if err != nil {
+		return nil, 0, err
+	}
+	w, err := make(sources)
+	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
+		return nil, 0, &NotFinite{parts[bad.Source].module + ".weight", err}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err)
+	}
+	return w, bytes, nil
+}
+
+// packedBytes counts the memory of a weight of the plain tensors of parts.
+func packedBytes(l *Loader, parts []part,
+	count func([]compute.Source) (int64, error)) (held, read int64, err error) {
+	sources, read, release, err := l.sources(parts)
+	defer release()
+	if err != nil {
+		return 0, 0, err
+	}
+	var stored int64
+	for _, s := range sources {
+		l.scale.given = max(l.scale.given, s.ColHi-s.ColLo)
+		stored += int64(s.Rows) * int64(s.Cols) * int64(s.DType.Size())
+	}
+	l.scale.Tensors = max(l.scale.Tensors, stored)
+	if held, err = count(sources); err != nil {
+		return 0, 0, fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err)
+	}
+	return held, read, nil
+}
+
+// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
+// and their bytes.
+func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
+	err error) {
+	var held []checkpoint.Tensor
+	release = func() {
+		for _, t := range held {
+			l.src.Release(t)
+		}
+	}
+	for i, p := range parts {
+		if i == 0 || p.module != parts[i-1].module {
+			t, err := l.src.Tensor(p.module+".weight", p.rows, p.cols)
+			if err != nil {
+				return nil, 0, release, err
+			}
+			held = append(held, t)
+		}
+		t := held[len(held)-1]
+		dtype, err := weightType(t)
+		if err != nil {
+			return nil, 0, release, err
+		}
+		list = append(list, compute.Source{DType: dtype, Data: t.Data, Rows: p.rows, Cols: p.cols,
+			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
+		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
+	}
+	return list, bytes, release, nil
+}
+
+// weightType is the type of a tensor of weights.
+func weightType(t checkpoint.Tensor) (compute.DType, error) {
+	switch t.DType {
+	case checkpoint.BF16:
+		return compute.BFloat16, nil
+	case checkpoint.F16:
+		return compute.Float16, nil
+	case checkpoint.F32:
+		return compute.Float32, nil
+	}
+	return 0, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+}
