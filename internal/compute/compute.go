@@ -65,6 +65,11 @@ const (
 	SiLU
 )
 
+// String names the activation as config.json does.
+func (a Activation) String() string {
+	return [...]string{"relu", "gelu", "gelu_tanh", "silu"}[a]
+}
+
 // CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps
 // together: block sizes are multiples of it, and a head takes its dimension rounded up to one.
 const CacheTile = 16

@@ -16,6 +16,9 @@ func (r *resolver) readModel() error {
 	if r.Model, err = model.ReadConfig(raw); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
+	if err := r.Model.Quantise(r.Config.Model.Quantization); err != nil {
+		return fmt.Errorf("--quantization: %w", err)
+	}
 	if _, err := model.Architecture(r.Model); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}

@@ -68,6 +68,8 @@ type Init struct {
 	// TokenizerFiles what Files is for the model.
 	Tokenizer      string `json:"tokenizer,omitempty"`
 	TokenizerFiles []File `json:"tokenizer_files,omitempty"`
+	// Quantization is how weights are quantised as they are loaded, "" for not.
+	Quantization string `json:"quantization,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
 	// ISA is an instruction set, "" for the best of this machine.

@@ -68,6 +68,7 @@ var flagNotes = map[string]compat.Entry{
 	"skip-tokenizer-init": same("token ids only: chat, stop and bad_words are refused"),
 	"revision":            same("of the model and of --tokenizer"),
 	"load-format":         differs("auto, safetensors, dummy; others are refused"),
+	"quantization":        differs("int8_per_channel_weight_only; others are refused"),
 	"dtype":               same("auto runs float32 checkpoints in bfloat16"),
 	"max-model-len": differs("more than the model's positions is refused, whatever " +
 		"VLLM_ALLOW_LONG_MAX_MODEL_LEN says"),

@@ -46,6 +46,8 @@ type Model struct {
 	DownloadDir string
 	// LoadFormat is auto, safetensors or dummy.
 	LoadFormat string
+	// Quantization is how weights are quantised as they are loaded, "" for not.
+	Quantization string
 	// DType is auto, bfloat16, float16 or float32.
 	DType string
 	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.

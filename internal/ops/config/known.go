@@ -72,7 +72,6 @@ var engineKnown = []Known{
 	// The model.
 	{Name: "trust-remote-code", Allowed: on, Switch: true,
 		Why: "code in model folders is never run"},
-	{Name: "quantization", Allowed: none, Why: "weights are used as they are stored"},
 	{Name: "model-impl", Allowed: []string{"auto", "vllm"}, Why: "there is one implementation"},
 	{Name: "config-format", Allowed: []string{"auto", "hf"}, Why: "config.json is read"},
 	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"},

@@ -27,6 +27,7 @@ func (c *Config) Validate() error {
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
+		oneOf("quantization", c.Model.Quantization, "", "int8_per_channel_weight_only"),
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
 		oneOf("runner", c.Model.Runner, "", "auto", "generate", "pooling"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),

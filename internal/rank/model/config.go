@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // Config is config.json: the shape of a model, with every default of transformers' configuration
@@ -58,6 +59,8 @@ type Config struct {
 	OutBias bool // whether the attention's output projection has one
 	MLPBias bool // whether the feed-forward projections have one
 
+	// Scheme is what weights of the layers' modules are stored and multiplied as; nil is plain.
+	Scheme layers.Scheme
 	// DType is bfloat16, float16, float32, or empty when the file does not say.
 	DType string
 	BOS   int   // -1 for none
@@ -110,6 +113,19 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 		return nil, f.Err()
 	}
 	return c, nil
+}
+
+// Quantise has weights quantised as they are loaded, by a name that --quantization has; "" leaves
+// them as they are stored.
+func (c *Config) Quantise(name string) error {
+	switch name {
+	case "":
+	case "int8_per_channel_weight_only":
+		c.Scheme = layers.Int8PerChannel{}
+	default:
+		return fmt.Errorf("quantization %q is not supported", name)
+	}
+	return nil
 }
 
 // refuse reports fields of any family that change what the weights or the arithmetic are.

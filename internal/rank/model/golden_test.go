@@ -50,11 +50,11 @@ func readGoldens(t testing.TB, name string) *goldens {
 
 const blockSize = 16
 
-// fixture is a model folder and the configuration in it to use.
-type fixture struct{ dir, config string }
+// fixture is a model folder, the configuration in it to use, and how its weights are quantised.
+type fixture struct{ dir, config, quantization string }
 
 // shipped is a fixture that has one configuration.
-func shipped(name string) fixture { return fixture{filepath.Join(models, name), "config.json"} }
+func shipped(name string) fixture { return fixture{dir: filepath.Join(models, name), config: "config.json"} }
 
 // open reads the configuration and maps the weights until the test ends.
 func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {
@@ -69,6 +69,9 @@ func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {
 	}
 	cfg, err := model.ReadConfig(raw)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Quantise(f.quantization); err != nil {
 		t.Fatal(err)
 	}
 	weights, err := checkpoint.Open(folder)

@@ -114,6 +114,9 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
 			s.From, s.To-1, c.Layers)
 	}
+	if c.Scheme != nil {
+		l.Use(c.Scheme)
+	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
 	if m.arch, err = fam.build(m.stage); err != nil {
 		m.Close()

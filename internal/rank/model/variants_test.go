@@ -73,7 +73,7 @@ func readVariant(t *testing.T, name string) (*variantGoldens, map[int][]float32)
 	return g, map[int][]float32{len(g.Prompts[0].IDs): full}
 }
 
-func variant(name string) fixture { return fixture{filepath.Join(variants, name), "config.json"} }
+func variant(name string) fixture { return fixture{dir: filepath.Join(variants, name), config: "config.json"} }
 
 // TestVariants holds the rarer shapes of each architecture to transformers: in float32 each logit
 // within 1e-4 standard deviations and each greedy token equal; in 16 bits within twice what
@@ -127,7 +127,7 @@ func TestConfigVersions(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, _ := readVariant(t, name)
 		opt := cpu.Options{Threads: 1, DType: compute.Float32}
-		old := fixture{filepath.Join(variants, name), "config.v4.json"}
+		old := fixture{dir: filepath.Join(variants, name), config: "config.v4.json"}
 		all, group := piece{tokens: g.Prompts[0].IDs}, layers.Group{Size: 1}
 		want := loadShard(t, variant(name), opt, group).forward(t, 0, all)
 		got := loadShard(t, old, opt, group).forward(t, 0, all)

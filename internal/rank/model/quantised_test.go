@@ -1,0 +1,63 @@
+package model_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// TestInt8PerChannel compares logits with those of the weights as they are stored, which random
+// weights of bytes move by a few hundredths of their spread, and wants the same bits however the
+// model is divided.
+func TestInt8PerChannel(t *testing.T) {
+	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "qwen3moe-tiny"} {
+		t.Run(name, func(t *testing.T) {
+			f := shipped(name)
+			f.quantization = "int8_per_channel_weight_only"
+			checkSameBits(t, f, compute.BFloat16, prompt(40), 2, 4)
+			g := readGoldens(t, name)
+			opt := cpu.Options{Threads: 2, DType: compute.Float32}
+			s := loadShard(t, f, opt, layers.Group{Size: 1})
+			p := g.Prompts[0]
+			rows := s.forward(t, 0, piece{tokens: p.IDs})
+			last, sum := rows[len(rows)-1], 0.0
+			for _, top := range p.Top {
+				off := (float64(last[int(top[0])]) - top[1]) / p.Std
+				sum += off * off
+			}
+			off := math.Sqrt(sum / float64(len(p.Top)))
+			if t.Logf("logits are off by %.3g of their spread", off); off > 0.05 || off == 0 {
+				t.Errorf("logits are off by %.3g of their spread", off)
+			}
+		})
+	}
+}
+
+// TestInt8Footprint wants a byte for each weight of the layers.
+func TestInt8Footprint(t *testing.T) {
+	weigh := func(quantization string) model.Footprint {
+		f := shipped("llama-tiny")
+		f.quantization = quantization
+		cfg, weights := f.open(t)
+		m, err := model.Weigh(cfg, model.FromCheckpoint(weights), model.Use{
+			Planner: cpu.Planner{DType: compute.BFloat16}, Rows: 8, MaxLen: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := cpu.Planner{}.PackedBytes(1, compute.Source{Rows: cfg.VocabSize,
+			Cols: cfg.HiddenSize, RowHi: cfg.VocabSize, ColHi: cfg.HiddenSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Packed -= head
+		return m
+	}
+	plain, bytes := weigh(""), weigh("int8_per_channel_weight_only")
+	if share := float64(bytes.Packed) / float64(plain.Packed); share < 0.45 || share > 0.75 {
+		t.Errorf("weights take %d bytes, %.2f of %d", bytes.Packed, share, plain.Packed)
+	}
+}
