@@ -68,12 +68,15 @@ func (v View) Columns(from, width int) View {
 // … ColHi-1, of output by input features.
 type Source struct {
 	DType DType
-	// Data is the whole matrix, row-major [Rows][Cols], little endian. It is read while a weight is
-	// made of it, and needs no alignment.
+	// Data is the whole matrix, row-major [Rows][Cols] unless strides say otherwise, little endian.
+	// It is read while a weight is made of it, and needs no alignment.
 	Data         []byte
 	Rows, Cols   int
 	RowLo, RowHi int
 	ColLo, ColHi int
+	// RowStride and ColStride are how many elements lie between the beginnings of rows, and between
+	// those of a row; 0 is Cols, and 1. Data ends with the last element, or later.
+	RowStride, ColStride int
 }
 
 // NotFinite says that a source has an element that is infinite or NaN, or is so in the type of the

@@ -99,7 +99,8 @@ func rectangles(sources []compute.Source) []gemm.Source {
 	list := make([]gemm.Source, len(sources))
 	for i, s := range sources {
 		list[i] = gemm.Source{Kind: kind(s.DType), Data: s.Data, Rows: s.Rows, Cols: s.Cols,
-			RowLo: s.RowLo, RowHi: s.RowHi, ColLo: s.ColLo, ColHi: s.ColHi}
+			RowLo: s.RowLo, RowHi: s.RowHi, ColLo: s.ColLo, ColHi: s.ColHi,
+			RowStride: s.RowStride, ColStride: s.ColStride}
 	}
 	return list
 }

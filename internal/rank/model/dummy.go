@@ -1,8 +1,8 @@
 package model
 
 import (
+	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -12,18 +12,30 @@ import (
 // a model's speed can be measured without its checkpoint. Equal seeds give equal weights on every
 // rank.
 func Dummy(seed uint64) layers.Source {
-	return &dummySource{seed: seed, open: map[*byte]*checkpoint.Checkpoint{}}
+	return &dummySource{seed: seed, open: map[string]*dummyTensor{}}
 }
 
 // dummySource makes a one-tensor checkpoint per tensor in use.
 type dummySource struct {
 	seed uint64
 	mu   sync.Mutex
-	open map[*byte]*checkpoint.Checkpoint
+	open map[string]*dummyTensor
+}
+
+type dummyTensor struct {
+	*checkpoint.Checkpoint
+	checkpoint.Tensor
+	users int
 }
 
 // Tensor implements layers.Source.
 func (d *dummySource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := d.open[name]; x != nil && slices.Equal(x.Shape, shape) {
+		x.users++
+		return x.Tensor, nil
+	}
 	spec := []checkpoint.Spec{{Name: name, Shape: shape}}
 	c, err := checkpoint.Dummy(spec, d.seed, checkpoint.BF16)
 	if err != nil {
@@ -34,9 +46,7 @@ func (d *dummySource) Tensor(name string, shape ...int) (checkpoint.Tensor, erro
 		c.Close()
 		return checkpoint.Tensor{}, err
 	}
-	d.mu.Lock()
-	d.open[unsafe.SliceData(t.Data)] = c
-	d.mu.Unlock()
+	d.open[name] = &dummyTensor{c, t, 1}
 	return t, nil
 }
 
@@ -47,10 +57,13 @@ func (d *dummySource) Has(string) bool { return false }
 func (d *dummySource) Release(t checkpoint.Tensor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := unsafe.SliceData(t.Data)
-	if c := d.open[p]; c != nil {
-		c.Close()
-		delete(d.open, p)
+	x := d.open[t.Name]
+	if x == nil {
+		return
+	}
+	if x.users--; x.users == 0 {
+		x.Close()
+		delete(d.open, t.Name)
 	}
 }
 

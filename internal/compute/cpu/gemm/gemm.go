@@ -18,6 +18,7 @@
 package gemm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -62,12 +63,44 @@ func (k Kind) String() string {
 // Source is a rectangle of a stored matrix: rows RowLo … RowHi-1 and columns ColLo … ColHi-1.
 type Source struct {
 	Kind Kind
-	// Data is the whole matrix, row-major [Rows][Cols], little endian. It is read by Pack only and
-	// needs no alignment.
+	// Data is the whole matrix, row-major [Rows][Cols] unless strides say otherwise, little endian.
+	// It is read by Pack only and needs no alignment.
 	Data         []byte
 	Rows, Cols   int
 	RowLo, RowHi int
 	ColLo, ColHi int
+	// RowStride and ColStride are how many elements lie between the beginnings of rows, and between
+	// those of a row; 0 is Cols, and 1. Then Data ends with the last element, or later.
+	RowStride, ColStride int
+}
+
+// strides are RowStride and ColStride, or what 0 stands for.
+func (s *Source) strides() (row, col int) {
+	return cmp.Or(s.RowStride, s.Cols), cmp.Or(s.ColStride, 1)
+}
+
+// row is count elements of a row from a column on: those of Data, or gathered into buffer where
+// they do not lie side by side.
+func (s *Source) row(n, from, count int, buffer []byte) []byte {
+	size := s.Kind.Size()
+	down, right := s.strides()
+	at := (n*down + from*right) * size
+	if right == 1 {
+		return s.Data[at : at+count*size]
+	}
+	buffer = buffer[:count*size]
+	if size == 2 {
+		for i := range count {
+			copy(buffer[2*i:2*i+2], s.Data[at:])
+			at += 2 * right
+		}
+		return buffer
+	}
+	for i := range count {
+		copy(buffer[4*i:4*i+4], s.Data[at:])
+		at += 4 * right
+	}
+	return buffer
 }
 
 // Options say how a matrix is packed and multiplied.

@@ -100,7 +100,12 @@ func (s *Source) whole() error {
 	if !s.Kind.stored() || s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
 		return nil // join says so
 	}
-	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
+	down, right := s.strides()
+	if right < 0 || down < 0 || right > maxBytes/s.Cols || down > maxBytes/s.Rows {
+		return fmt.Errorf("strides %d and %d of %d x %d", down, right, s.Rows, s.Cols)
+	}
+	want := ((s.Rows-1)*down + (s.Cols-1)*right + 1) * s.Kind.Size()
+	if len(s.Data) < want || s.RowStride == 0 && s.ColStride == 0 && len(s.Data) != want {
 		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)",
 			len(s.Data), s.Rows, s.Cols, s.Kind, want)
 	}
@@ -126,14 +131,13 @@ func (e *NotFinite) Error() string {
 // find finds the first element because of which the matrix cannot be used.
 func (t *packTask) find() error {
 	for i, s := range t.sources {
-		size := s.Kind.Size()
 		lo, hi := s.ColLo, s.ColHi
 		if t.m.kind == I8 { // the scale is of the whole row
 			lo, hi = 0, s.Cols
 		}
-		v := make([]float32, hi-lo)
+		v, buffer := make([]float32, hi-lo), make([]byte, 4*(hi-lo))
 		for row := s.RowLo; row < s.RowHi; row++ {
-			decode(v, s.Kind, s.Data[(row*s.Cols+lo)*size:(row*s.Cols+hi)*size])
+			decode(v, s.Kind, s.row(row, lo, hi-lo, buffer))
 			for j, x := range v {
 				if y := t.m.kind.round(x); math.IsInf(float64(y), 0) || y != y {
 					return &NotFinite{i, row, lo + j, y, t.m.kind}
@@ -244,6 +248,7 @@ func spread(stride uintptr) uintptr {
 const packBlock = 256
 
 type packBuffer struct {
+	stored [4 * packBlock]byte
 	floats [packBlock]float32
 	halves [packBlock + 1]uint16
 	_      [128]byte // keeps the threads' buffers apart
@@ -286,7 +291,7 @@ func (t *packTask) Do(panel, thread int) {
 				lane += 4
 			}
 			for ; lane < lanes; lane++ {
-				src, kind := t.row(first+lane, k, count)
+				src, kind := t.row(first+lane, k, count, t.buffers[thread].stored[:])
 				if m.kind == I8 {
 					t.quantise(base, at, lane, count, kind, src, m.scales[first+lane],
 						&t.buffers[thread])
@@ -303,19 +308,23 @@ func (t *packTask) Do(panel, thread int) {
 	}
 }
 
-// row returns columns k … k+count-1 of row n of the stacked sources.
-func (t *packTask) row(n, k, count int) ([]byte, Kind) {
+// source is that of row n of the stacked sources, and the number of the row in it.
+func (t *packTask) source(n int) (*Source, int) {
 	for i := range t.sources {
 		s := &t.sources[i]
 		if rows := s.RowHi - s.RowLo; n >= rows {
 			n -= rows
 			continue
 		}
-		size := s.Kind.Size()
-		from := ((s.RowLo+n)*s.Cols + s.ColLo + k) * size
-		return s.Data[from : from+count*size], s.Kind
+		return s, s.RowLo + n
 	}
 	return nil, 0 // unreachable: n is below the sum of the rows
+}
+
+// row returns columns k … k+count-1 of row n of the stacked sources, in buffer if they lie apart.
+func (t *packTask) row(n, k, count int, buffer []byte) ([]byte, Kind) {
+	s, row := t.source(n)
+	return s.row(row, s.ColLo+k, count, buffer), s.Kind
 }
 
 // weave writes count elements of four rows from row n on into their lanes, as place does for each,
@@ -325,11 +334,11 @@ func (t *packTask) row(n, k, count int) ([]byte, Kind) {
 func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) (woven, sound bool) {
 	var rows [4][]byte
 	for i := range rows {
-		src, kind := t.row(n+i, k, count)
-		if kind != BF16 || count%2 != 0 {
+		s, row := t.source(n + i)
+		if _, right := s.strides(); s.Kind != BF16 || count%2 != 0 || right != 1 {
 			return false, false
 		}
-		rows[i] = src
+		rows[i] = s.row(row, s.ColLo+k, count, nil)
 	}
 	sound = half.FiniteBF16(rows[0]) && half.FiniteBF16(rows[1]) && half.FiniteBF16(rows[2]) &&
 		half.FiniteBF16(rows[3])
@@ -391,23 +400,12 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 // scale is that of row n of the stacked sources: of all its columns, whichever of them are packed,
 // so that the ranks that share a row have the same one. It returns whether all are finite.
 func (t *packTask) scale(n int, b *packBuffer) (scale float32, finite bool) {
-	s := &t.sources[0]
-	for i := range t.sources {
-		s = &t.sources[i]
-		if rows := s.RowHi - s.RowLo; n >= rows {
-			n -= rows
-			continue
-		}
-		break
-	}
-	row := s.Data[(s.RowLo+n)*s.Cols*s.Kind.Size():][:s.Cols*s.Kind.Size()]
+	s, row := t.source(n)
 	var most float32
 	finite = true
-	for len(row) > 0 {
-		part := row[:min(len(row), packBlock*s.Kind.Size())]
-		row = row[len(part):]
-		v := b.floats[:len(part)/s.Kind.Size()]
-		decode(v, s.Kind, part)
+	for from := 0; from < s.Cols; from += packBlock {
+		v := b.floats[:min(packBlock, s.Cols-from)]
+		decode(v, s.Kind, s.row(row, from, len(v), b.stored[:]))
 		finite = finite && half.AllFinite(v)
 		for _, x := range v {
 			most = max(most, x, -x)

@@ -197,6 +197,67 @@ type part struct {
 	rows, cols   int
 	rowLo, rowHi int
 	colLo, colHi int
+	// turned says that the rank multiplies by the rectangle transposed: its rows are input
+	// features.
+	turned bool
+	// stack is where the module is stored with those of other experts; nil for a tensor of its own.
+	stack *stack
+}
+
+// stack is a tensor in which the modules of experts lie one after the other, [count][rows][cols]:
+// of each a rank takes row first, and each step-th after it. Gates and projections up are often
+// stored so together.
+type stack struct {
+	tensor       string
+	count, index int
+	rows         int
+	first, step  int
+	// transposed says that the tensor is [count][cols][rows].
+	transposed bool
+}
+
+// in is the part in a stack.
+func (p part) in(s stack) part {
+	p.stack = &s
+	return p
+}
+
+// tensor is where the part's weight is stored plainly.
+func (p part) tensor() (name string, shape []int) {
+	s := p.stack
+	switch {
+	case s == nil:
+		return p.module + ".weight", []int{p.rows, p.cols}
+	case s.transposed:
+		return s.tensor, []int{s.count, p.cols, s.rows}
+	}
+	return s.tensor, []int{s.count, s.rows, p.cols}
+}
+
+// source is the part of a tensor that has its weight plainly.
+func (p part) source(dtype compute.DType, data []byte) compute.Source {
+	size := dtype.Size()
+	r := compute.Source{DType: dtype, Data: data, Rows: p.rows, Cols: p.cols,
+		RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi}
+	if s := p.stack; s != nil {
+		one, first := s.rows*p.cols*size, s.first*p.cols*size
+		r.RowStride, r.ColStride = s.step*p.cols, 1
+		if s.transposed {
+			r.RowStride, r.ColStride, first = s.step, s.rows, s.first*size
+		}
+		if len(data) > 0 { // it is read, not only weighed
+			r.Data = data[s.index*one+first : (s.index+1)*one]
+		}
+	}
+	if p.turned {
+		rows := p.rowHi - p.rowLo
+		if len(data) > 0 {
+			r.Data = r.Data[p.rowLo*p.cols*size : p.rowHi*p.cols*size]
+		}
+		r.Rows, r.Cols, r.RowStride, r.ColStride = p.cols, rows, 1, p.cols
+		r.RowLo, r.RowHi, r.ColLo, r.ColHi = p.colLo, p.colHi, 0, rows
+	}
+	return r
 }
 
 // whole is all of a module, held by every rank.

@@ -61,12 +61,17 @@ func pack(l *Loader, parts []part,
 	}
 	w, err := make(sources)
 	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
-		return nil, 0, &NotFinite{parts[bad.Source].module + ".weight", err}
+		return nil, 0, &NotFinite{nameOf(parts[bad.Source]), err}
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err)
+		return nil, 0, fmt.Errorf("tensor %q: %w", nameOf(parts[0]), err)
 	}
 	return w, bytes, nil
+}
+
+func nameOf(p part) string {
+	name, _ := p.tensor()
+	return name
 }
 
 // packedBytes counts the memory of a weight of the plain tensors of parts.
@@ -82,9 +87,12 @@ func packedBytes(l *Loader, parts []part,
 		l.scale.given = max(l.scale.given, s.ColHi-s.ColLo)
 		stored += int64(s.Rows) * int64(s.Cols) * int64(s.DType.Size())
 	}
+	if p := parts[0]; p.stack != nil { // all of it is held at once
+		stored *= int64(p.stack.count) * int64(p.stack.rows) / int64(p.rows) / int64(len(parts))
+	}
 	l.scale.Tensors = max(l.scale.Tensors, stored)
 	if held, err = count(sources); err != nil {
-		return 0, 0, fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err)
+		return 0, 0, fmt.Errorf("tensor %q: %w", nameOf(parts[0]), err)
 	}
 	return held, read, nil
 }
@@ -99,21 +107,20 @@ func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, rele
 			l.src.Release(t)
 		}
 	}
-	for i, p := range parts {
-		if i == 0 || p.module != parts[i-1].module {
-			t, err := l.src.Tensor(p.module+".weight", p.rows, p.cols)
-			if err != nil {
+	var t checkpoint.Tensor
+	var last string
+	for _, p := range parts {
+		if name, shape := p.tensor(); name != last {
+			if t, err = l.src.Tensor(name, shape...); err != nil {
 				return nil, 0, release, err
 			}
-			held = append(held, t)
+			last, held = name, append(held, t)
 		}
-		t := held[len(held)-1]
 		dtype, err := weightType(t)
 		if err != nil {
 			return nil, 0, release, err
 		}
-		list = append(list, compute.Source{DType: dtype, Data: t.Data, Rows: p.rows, Cols: p.cols,
-			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
+		list = append(list, p.source(dtype, t.Data))
 		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
 	return list, bytes, release, nil
