@@ -1,6 +1,9 @@
 package compute
 
-import "unsafe"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Memory is float32 values in the memory of a device: opaque to all but the device that made it.
 type Memory interface {
@@ -159,12 +162,32 @@ type Routing struct {
 }
 
 // Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which
-// sums in chunks.
-type Expert struct{ GateUp, Down Weight }
+// sums in chunks. Biases are nil for none.
+type Expert struct {
+	GateUp, Down         Weight
+	GateUpBias, DownBias Memory
+}
+
+// Gating is what a gated block makes of gate and up: Activation(gate)·up, the activation being SiLU
+// or GELUTanh. With a Limit it is GPT-OSS's: g·σ(1.702·g)·(u+1), g being the gate, at most Limit,
+// and u up, between -Limit and Limit.
+type Gating struct {
+	Activation Activation
+	Limit      float32
+}
+
+// String says the activation, and the limit.
+func (g Gating) String() string {
+	if g.Limit > 0 {
+		return fmt.Sprintf("clamped at %g", g.Limit)
+	}
+	return g.Activation.String()
+}
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
 type Mixture struct {
 	Routing
+	Gating
 	Experts []Expert
 	Chunks  int
 }

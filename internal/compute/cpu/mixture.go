@@ -47,13 +47,24 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
 		d.Pick(&m.in, x.All(), rows)
 		d.Resize(&m.inner, len(rows), y.GateUp.Out())
-		y.GateUp.Product(m.inner.All(), m.in.All(), nil)
-		d.Gate(compute.SiLU, &m.gated, &m.inner)
+		y.GateUp.Product(m.inner.All(), m.in.All(), y.GateUpBias)
+		d.Gate(mix.Gating, &m.gated, &m.inner)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
 		d.addWeighted(m.apart, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
 	}
 	d.Resize(dst, x.Rows, x.Width)
 	d.sumChunks(floats(dst.Memory), m.apart, x.Rows, mix.Chunks, x.Width)
+}
+
+// AddExpertBiases adds to the rows of sum, those of the last Mix, the biases of their experts' down
+// projections, weighted: each rank does so once all ranks' outputs are summed.
+func (d *Device) AddExpertBiases(sum *compute.Tensor, mix *compute.Mixture) {
+	m, k := &d.mixed, mix.PerToken
+	for r := range sum.Rows {
+		for j, e := range m.chosen[r*k : (r+1)*k] {
+			d.vec.Axpy(sum.Row(r), m.weights[r*k+j], floats(mix.Experts[e].DownBias))
+		}
+	}
 }
 
 // route fills chosen and weights: the experts of the largest scores among those that may be chosen,

@@ -20,6 +20,7 @@ const (
 	opAddBias
 	opSiluMul
 	opGeluTanhMul
+	opClampedSwiGLU
 	opRelu
 	opGelu
 	opGeluTanh
@@ -112,6 +113,8 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.SiluMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opGeluTanhMul:
 			v.GeluTanhMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
+		case opClampedSwiGLU:
+			t.clampedSwiGLU(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
@@ -206,17 +209,33 @@ func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 	t.run()
 }
 
-// Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in which gate and up lie side by
-// side.
-func (d *Device) Gate(a compute.Activation, dst, both *compute.Tensor) {
+// Gate makes dst of rows in which gate and up lie side by side.
+func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)
 	t := &d.rows
 	t.of(opSiluMul, dst)
 	t.x = floats(both.Memory)
-	if a == compute.GELUTanh {
+	switch {
+	case g.Limit > 0:
+		t.op, t.eps = opClampedSwiGLU, g.Limit
+	case g.Activation == compute.GELUTanh:
 		t.op = opGeluTanhMul
 	}
 	t.run()
+}
+
+// clampedSwiGLU computes compute.Gating with a limit; gate is changed.
+func (t *rowTask) clampedSwiGLU(dst, gate, up []float32) {
+	const alpha = 1.702
+	for i, g := range gate {
+		gate[i] = min(g, t.eps)
+		dst[i] = alpha * gate[i]
+	}
+	t.d.vec.Sigmoid(dst)
+	for i, s := range dst {
+		u := min(max(up[i], -t.eps), t.eps)
+		dst[i] = float32(gate[i]*s) * (u + 1)
+	}
 }
 
 // Scale multiplies x by a factor.

@@ -63,7 +63,7 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
-		Inner: e.Inner, Corrected: true, Routing: compute.Routing{PerToken: e.PerToken,
+		Inner: e.Inner, Correction: "e_score_correction_bias", Routing: compute.Routing{PerToken: e.PerToken,
 			Normalise: e.Normalise, Sigmoid: true, Groups: e.Groups, TopGroups: e.TopGroups,
 			Factor: float32(e.Factor)}})
 	if e.Shared == 0 {

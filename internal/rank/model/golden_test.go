@@ -54,7 +54,9 @@ const blockSize = 16
 type fixture struct{ dir, config, quantization string }
 
 // shipped is a fixture that has one configuration.
-func shipped(name string) fixture { return fixture{dir: filepath.Join(models, name), config: "config.json"} }
+func shipped(name string) fixture {
+	return fixture{dir: filepath.Join(models, name), config: "config.json"}
+}
 
 // open reads the configuration and maps the weights until the test ends.
 func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {

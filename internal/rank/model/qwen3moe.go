@@ -41,6 +41,8 @@ type experts struct {
 	// are normalised: DeepSeek's and GLM's.
 	Groups, TopGroups int
 	Factor            float64
+	// Limit is that of layers' compute.Gating, GPT-OSS's.
+	Limit float64
 	HeadNorms         bool
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int

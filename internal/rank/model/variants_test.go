@@ -73,7 +73,9 @@ func readVariant(t *testing.T, name string) (*variantGoldens, map[int][]float32)
 	return g, map[int][]float32{len(g.Prompts[0].IDs): full}
 }
 
-func variant(name string) fixture { return fixture{dir: filepath.Join(variants, name), config: "config.json"} }
+func variant(name string) fixture {
+	return fixture{dir: filepath.Join(variants, name), config: "config.json"}
+}
 
 // TestVariants holds the rarer shapes of each architecture to transformers: in float32 each logit
 // within 1e-4 standard deviations and each greedy token equal; in 16 bits within twice what

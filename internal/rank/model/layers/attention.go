@@ -30,6 +30,9 @@ type AttentionOptions struct {
 	// q_norm and k_norm.
 	WholeNorms bool
 	Eps        float32
+	// Sinks says that each query head has a logit that weighs in the softmax, and has no value:
+	// tensor sinks.
+	Sinks bool
 	// Scale multiplies the scores; 0 is 1/√dimension. Cap, if positive, caps them (see
 	// compute.AttentionArgs).
 	Scale, Cap float32

@@ -60,12 +60,12 @@ type Device interface {
 	Scale(x *Tensor, factor float32)
 	ScaleRows(x, factors *Tensor)
 	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
-	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in
-	// which gate and up lie side by side.
+	// each v limit·tanh(v/limit). Gate makes dst of rows in which gate and up lie side by side, and
+	// may change those.
 	Activate(a compute.Activation, x *Tensor)
 	Sigmoid(x *Tensor)
 	TanhCap(x *Tensor, limit float32)
-	Gate(a compute.Activation, dst, both *Tensor)
+	Gate(g compute.Gating, dst, both *Tensor)
 	// RMSNorm and LayerNorm make dst the rows of x normalised, multiplied by a weight and, the
 	// latter, with a bias added. dst of LayerNorm may be x.
 	RMSNorm(dst, x *Tensor, weight compute.Memory, eps float32)
@@ -86,8 +86,10 @@ type Device interface {
 	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
 		dst *Tensor, q compute.View)
 	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
-	// the products of the router, and are changed.
+	// the products of the router, and are changed. AddExpertBiases adds the biases of down
+	// projections to the rows of the last Mix, weighted.
 	Mix(dst, x, scores *Tensor, mix *compute.Mixture)
+	AddExpertBiases(sum *Tensor, mix *compute.Mixture)
 
 	// Pool is the rank's threads on the host, for work of its own.
 	Pool() *pool.Pool

@@ -42,6 +42,9 @@ type Loader struct {
 	// strict refuses tables with elements that are not finite.
 	strict  bool
 	weights []compute.Weight
+	// kept are tensors to be held once they have been opened, held those that are (see keep).
+	kept []string
+	held []checkpoint.Tensor
 	// tables are the tensors that stay in use: what embeddings are looked up in.
 	tables []table
 	// lost is why tables are not what they were.
@@ -320,6 +323,30 @@ func (l *Loader) weightIn(s Scheme, chunks int, parts ...part) compute.Weight {
 	return w
 }
 
+// keep has tensors held, once one is opened, until the function that it returns is called: several
+// modules are read of each.
+func (l *Loader) keep(tensors ...string) (release func()) {
+	l.kept = tensors
+	return func() {
+		for _, t := range l.held {
+			l.src.Release(t)
+		}
+		l.kept, l.held = nil, nil
+	}
+}
+
+// open opens a tensor of the source, and holds it if it is to be kept.
+func (l *Loader) open(name string, shape ...int) (checkpoint.Tensor, error) {
+	if i := slices.Index(l.kept, name); i >= 0 {
+		t, err := l.src.Tensor(name, shape...)
+		if err != nil {
+			return t, err
+		}
+		l.kept, l.held = slices.Delete(l.kept, i, i+1), append(l.held, t)
+	}
+	return l.src.Tensor(name, shape...)
+}
+
 // bias reads and stacks the biases of the parts.
 func (l *Loader) bias(parts ...part) compute.Memory {
 	var all []float32
@@ -330,7 +357,7 @@ func (l *Loader) bias(parts ...part) compute.Memory {
 		for ; i+n < len(parts) && parts[i+n].module == p.module; n++ {
 			lo, hi = min(lo, parts[i+n].rowLo), max(hi, parts[i+n].rowHi)
 		}
-		v := l.floats(p.module+".bias", p.rows, lo, hi)
+		v := l.floats(p.module+".bias", []int{p.rows}, lo, hi)
 		for _, p := range parts[i : i+n] {
 			if v != nil {
 				all = append(all, v[p.rowLo-lo:p.rowHi-lo]...)
@@ -343,7 +370,7 @@ func (l *Loader) bias(parts ...part) compute.Memory {
 
 // vector reads elements lo..hi of a one-dimensional tensor of n elements.
 func (l *Loader) vector(tensor string, n, lo, hi int) compute.Memory {
-	return l.upload(l.floats(tensor, n, lo, hi))
+	return l.upload(l.floats(tensor, []int{n}, lo, hi))
 }
 
 // upload gives numbers to the device, unless the layers are weighed only.
@@ -354,13 +381,12 @@ func (l *Loader) upload(v []float32) compute.Memory {
 	return l.dev.Vector(v)
 }
 
-// floats reads elements lo..hi of a one-dimensional tensor of n elements as float32, nil when the
-// layers are weighed only.
-func (l *Loader) floats(tensor string, n, lo, hi int) []float32 {
+// floats reads elements lo..hi of a tensor as float32, nil when the layers are weighed only.
+func (l *Loader) floats(tensor string, shape []int, lo, hi int) []float32 {
 	if l.err != nil {
 		return nil
 	}
-	t, err := l.src.Tensor(tensor, n)
+	t, err := l.src.Tensor(tensor, shape...)
 	if l.fail(err) {
 		return nil
 	}

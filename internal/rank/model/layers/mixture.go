@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -11,33 +12,60 @@ import (
 // features.
 type Mixture struct {
 	*rank
-	router compute.Weight
-	mix    compute.Mixture
+	router     compute.Weight
+	routerBias compute.Memory // nil for none
+	mix        compute.Mixture
 }
 
-// MixtureOptions are the numbers of a mixture of experts.
+// MixtureOptions are the points in which mixtures of experts differ.
 type MixtureOptions struct {
 	// Routing is how experts are chosen, without a correction.
 	compute.Routing
+	// Gating is that of each expert; the zero value is SiLU.
+	compute.Gating
 	Experts int
 	// Inner is the number of inner features of each expert.
 	Inner int
+	// Router is its module, "" is gate; RouterBias says that it has a bias, and Correction names a
+	// tensor of it that corrects the choice (see compute.Routing), "" for none.
+	Router     string
+	RouterBias bool
+	Correction string
 	// Names are the modules of an expert's gate, up and down; "" is gate_proj, up_proj and
 	// down_proj.
 	Names [3]string
-	// Corrected says that the router has a correction, e_score_correction_bias.
-	Corrected bool
+	// Stacked says how the experts are stored together; nil is a module for each.
+	Stacked *Stacked
+}
+
+// Stacked says how the experts of a mixture are stored in two tensors, of gates and projections up,
+// and of those down: [experts][input features][output features] with Transposed, else
+// [experts][output features][input features]. The gate's features stand before those of up, or
+// alternate with them.
+type Stacked struct {
+	GateUp, Down string
+	Transposed   bool
+	Alternating  bool
+	// Bias says that tensors named as these with _bias added are [experts][output features].
+	Bias bool
 }
 
 // Mixture makes the block under prefix: modules gate, and gate_proj, up_proj and down_proj of each
 // expert.
 func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture {
-	y := &Mixture{rank: l.rank, router: l.weightIn(Plain{}, 1, whole(prefix+"gate", opt.Experts, hidden)),
-		mix: compute.Mixture{Routing: opt.Routing, Chunks: Chunks / l.group.Size,
-			Experts: make([]compute.Expert, opt.Experts)}}
-	if opt.Corrected {
-		y.mix.Correction = l.vector(prefix+"gate.e_score_correction_bias", opt.Experts, 0,
-			opt.Experts)
+	router := prefix + cmp.Or(opt.Router, "gate")
+	whole := whole(router, opt.Experts, hidden)
+	if opt.Activation == compute.ReLU {
+		opt.Activation = compute.SiLU
+	}
+	y := &Mixture{rank: l.rank, router: l.weightIn(Plain{}, 1, whole),
+		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
+			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts)}}
+	if opt.RouterBias {
+		y.routerBias = l.bias(whole)
+	}
+	if opt.Correction != "" {
+		y.mix.Correction = l.vector(router+"."+opt.Correction, opt.Experts, 0, opt.Experts)
 	}
 	l.widen(&l.rank.sum, hidden)
 	l.widen(&l.scores, opt.Experts)
@@ -45,19 +73,59 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		l.widen(&l.mixing, l.scale.planner.MixtureWidth(hidden, opt.Inner/l.group.Size,
 			y.mix.Chunks, opt.Experts, opt.PerToken))
 	}
+	if s := opt.Stacked; s != nil {
+		defer l.keep(prefix+s.GateUp, prefix+s.Down)()
+	}
+	for e := range y.mix.Experts {
+		y.mix.Experts[e] = l.expert(prefix, hidden, e, y.mix.Chunks, &opt)
+	}
+	return y
+}
+
+// expert makes one expert of a mixture.
+func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOptions) compute.Expert {
 	names := opt.Names
 	if names[0] == "" {
 		names = [3]string{"gate_proj", "up_proj", "down_proj"}
 	}
-	for e := range y.mix.Experts {
-		p := fmt.Sprintf("%sexperts.%d.", prefix, e)
-		y.mix.Experts[e] = compute.Expert{
-			GateUp: l.weight(1, l.columnPart(p+names[0], opt.Inner, hidden),
-				l.columnPart(p+names[1], opt.Inner, hidden)),
-			Down: l.weight(y.mix.Chunks, l.rowPart(p+names[2], hidden, opt.Inner)),
-		}
+	p, s := fmt.Sprintf("%sexperts.%d.", prefix, e), opt.Stacked
+	gate, up := l.columnPart(p+names[0], opt.Inner, hidden),
+		l.columnPart(p+names[1], opt.Inner, hidden)
+	down := l.rowPart(p+names[2], hidden, opt.Inner)
+	if s == nil {
+		return compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
 	}
-	return y
+	both := stack{tensor: prefix + s.GateUp, count: opt.Experts, index: e, rows: 2 * opt.Inner,
+		step: 1, transposed: s.Transposed}
+	second := both
+	second.first = opt.Inner
+	if s.Alternating {
+		both.step, second.step, second.first = 2, 2, 1
+	}
+	gate, up = gate.in(both), up.in(second)
+	down = down.in(stack{tensor: prefix + s.Down, count: opt.Experts, index: e, rows: hidden,
+		step: 1, transposed: s.Transposed})
+	x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+	if s.Bias {
+		x.GateUpBias = l.upload(append(l.stackedBias(gate), l.stackedBias(up)...))
+		down.rowLo, down.rowHi = 0, hidden
+		x.DownBias = l.upload(l.stackedBias(down))
+	}
+	return x
+}
+
+// stackedBias reads the part's rows of the biases that belong to a stack.
+func (l *Loader) stackedBias(p part) []float32 {
+	s := p.stack
+	all := l.floats(s.tensor+"_bias", []int{s.count, s.rows}, s.index*s.rows, (s.index+1)*s.rows)
+	if all == nil {
+		return nil
+	}
+	var own []float32
+	for row := p.rowLo; row < p.rowHi; row++ {
+		own = append(own, all[row*s.step+s.first])
+	}
+	return own
 }
 
 // Add adds the block's output for x to the residual stream.
@@ -72,7 +140,11 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 // Forward returns the block's output for x.
 func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
-	y.router.Product(y.scores.All(), x.All(), nil)
+	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
-	return &y.sum, y.allReduce(&y.sum)
+	err := y.allReduce(&y.sum)
+	if err == nil && y.mix.Experts[0].DownBias != nil {
+		y.dev.AddExpertBiases(&y.sum, &y.mix)
+	}
+	return &y.sum, err
 }

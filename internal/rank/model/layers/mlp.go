@@ -51,7 +51,7 @@ func (y *GatedMLP) Add(residual, x *Tensor) error {
 
 // gate returns a(gate)·up of rows in which gate and up lie side by side.
 func (r *rank) gate(a compute.Activation, both *Tensor) *Tensor {
-	r.dev.Gate(a, &r.gated, both)
+	r.dev.Gate(compute.Gating{Activation: a}, &r.gated, both)
 	return &r.gated
 }
 

@@ -28,7 +28,7 @@ func (l *Loader) ShiftedRMSNorm(module string, width int, eps float32) *RMSNorm 
 
 // shifted reads a tensor of n elements and adds 1 to each.
 func (l *Loader) shifted(tensor string, n int) compute.Memory {
-	v := l.floats(tensor, n, 0, n)
+	v := l.floats(tensor, []int{n}, 0, n)
 	for i := range v {
 		v[i]++
 	}

@@ -111,7 +111,7 @@ func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, rele
 	var last string
 	for _, p := range parts {
 		if name, shape := p.tensor(); name != last {
-			if t, err = l.src.Tensor(name, shape...); err != nil {
+			if t, err = l.open(name, shape...); err != nil {
 				return nil, 0, release, err
 			}
 			last, held = name, append(held, t)

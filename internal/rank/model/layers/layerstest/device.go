@@ -199,9 +199,9 @@ func (d *Device) Sigmoid(x *layers.Tensor) { d.call("sigmoid %s", all(x)) }
 func (d *Device) TanhCap(x *layers.Tensor, limit float32) { d.call("cap %s at %g", all(x), limit) }
 
 // Gate implements layers.Device.
-func (d *Device) Gate(a compute.Activation, dst, both *layers.Tensor) {
+func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)
-	d.call("gate %s = %s %v", all(dst), all(both), a)
+	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
 
 // RMSNorm implements layers.Device.
@@ -277,6 +277,11 @@ func (d *Device) Mix(dst, x, scores *layers.Tensor, mix *compute.Mixture) {
 	d.Resize(dst, x.Rows, x.Width)
 	d.call("mix %s = %s by %s, %d of %d experts, in %d chunks", all(dst), all(x), all(scores),
 		mix.PerToken, len(mix.Experts), mix.Chunks)
+}
+
+// AddExpertBiases implements layers.Device.
+func (d *Device) AddExpertBiases(sum *layers.Tensor, _ *compute.Mixture) {
+	d.call("add %s += biases of experts", all(sum))
 }
 
 // Pool implements layers.Device.

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// gptOSS is GptOssForCausalLM: Llama's attention with biases, a sink for each head and a window in
+// every other layer, and a mixture of experts with clamped gates. Defaults:
+// configuration_gpt_oss.py.
+func gptOSS() *family {
+	return &family{modelType: "gpt_oss", architecture: "GptOssForCausalLM",
+		defaults: Config{VocabSize: 201088, HiddenSize: 2880, IntermediateSize: 2880, Layers: 36,
+			Heads: 64, KVHeads: 8, MaxPositions: 131072, NormEps: 1e-5, Activation: "silu", BOS: -1,
+			PAD: -1, RopeTheta: 150000},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readAttention(f, c, d, 64)
+			c.QKVBias = f.Flag("attention_bias", true)
+			c.OutBias = c.QKVBias
+			e := &experts{Count: f.Integer("num_local_experts", 128, 1, 1<<16), Step: 1,
+				PerToken: f.Integer("num_experts_per_tok", 4, 1, 1<<16), Inner: c.IntermediateSize,
+				Limit: f.Number("swiglu_limit", 7, 0)}
+			e.check(f)
+			c.Family = e
+			readRope(f, c)
+			readWindows(f, c, plainWindow(f, 128), func(i int) bool { return i%2 == 0 })
+		},
+		build: func(s *stage) (architecture, error) {
+			c, e := s.cfg, s.cfg.Family.(*experts)
+			return newDecoder(s, decoderOptions{
+				attn: func(_ int, o *layers.AttentionOptions) { o.Sinks = true },
+				mlp: func(s *stage, _ int, prefix string) feedForward {
+					return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{
+						Routing: compute.Routing{PerToken: e.PerToken, Normalise: true},
+						Gating:  compute.Gating{Limit: float32(e.Limit)},
+						Experts: e.Count, Inner: e.Inner, Router: "router", RouterBias: true,
+						Stacked: &layers.Stacked{GateUp: "experts.gate_up_proj",
+							Down: "experts.down_proj", Transposed: true, Alternating: true,
+							Bias: true}})
+				}})
+		},
+		widths: expertWidths}
+}
