@@ -232,8 +232,8 @@ func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float
 func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int,
 	slots []int32) {
 	t := &d.rows
-	cfg := c.Config()
-	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, 2*cfg.KVHeads*cfg.HeadDim, ld, k, v
+	width := c.Config().Layers[layer].Width()
+	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, width, ld, k, v
 	t.cache, t.layer, t.at = c, layer, slots
 	t.run()
 }

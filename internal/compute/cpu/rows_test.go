@@ -95,9 +95,9 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 		"WriteCache": func(d *cpu.Device, dst, x []float32) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1
-			c, err := attention.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks,
-				BlockSize: blockSize, KVHeads: heads,
-				HeadDim: headDim, DType: compute.Float32})
+			c, err := attention.NewCache(compute.CacheShape{Blocks: blocks, BlockSize: blockSize,
+				Layers: []compute.CacheLayer{{Heads: 1, Dim: 8}, {Heads: heads, Dim: headDim}},
+				DType:  compute.Float32})
 			if err != nil {
 				t.Fatal(err)
 			}

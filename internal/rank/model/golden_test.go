@@ -98,7 +98,8 @@ func loadShard(t testing.TB, f fixture, opt layers.Options, g layers.Group) *sha
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := d.NewCache(model.CacheShape(cfg, cfg.Layers, g.Size, 64, blockSize, opt.DType))
+	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, g.Size),
+		Blocks: 64, BlockSize: blockSize, DType: opt.DType})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,11 +76,11 @@ type chunk struct {
 
 // job is one Run, as the pool sees it.
 type job struct {
-	a     *Attention
-	c     *Cache
-	layer int
-	b     *compute.Batch
-	args  Args
+	a    *Attention
+	c    *Cache
+	p    *place // of the layer
+	b    *compute.Batch
+	args Args
 
 	dst, q   []float32
 	ldd, ldq int
@@ -103,9 +103,9 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 		return
 	}
 	j := &a.job
-	j.c, j.layer, j.b, j.args = c, layer, b, args
+	j.c, j.b, j.args = c, b, args
 	j.dst, j.ldd, j.q, j.ldq = dst, ldd, q, ldq
-	if err := j.check(); err != nil {
+	if err := j.check(layer); err != nil {
 		panic(err)
 	}
 	for len(a.scratch) < p.Threads() {
@@ -114,20 +114,27 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 	j.plan(p.Threads())
 	p.Run(j, len(j.chunks))
 	// Keep no reference to the caller's memory.
-	j.c, j.b, j.dst, j.q = nil, nil, nil, nil
+	j.c, j.p, j.b, j.dst, j.q = nil, nil, nil, nil, nil
 }
 
-func (j *job) check() error {
+// check checks what Run was called with, and finds the layer's place.
+func (j *job) check(layer int) error {
+	if j.c.data == nil {
+		return errFreed
+	}
+	if layer < 0 || layer >= len(j.c.layers) {
+		return fmt.Errorf("attention: layer %d of a kv cache of %d", layer, len(j.c.layers))
+	}
+	j.p = &j.c.layers[layer]
 	cfg, a, b := &j.c.cfg, &j.args, j.b
 	width := a.Heads * a.HeadDim
 	switch {
-	case j.c.data == nil:
-		return errFreed
-	case j.layer < 0 || j.layer >= cfg.Layers:
-		return fmt.Errorf("attention: layer %d of a kv cache of %d", j.layer, cfg.Layers)
-	case a.KVHeads != cfg.KVHeads || a.HeadDim != cfg.HeadDim:
-		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of "+
-			"dimension %d", a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
+	case a.KVHeads != j.p.Heads || a.HeadDim != j.p.Dim:
+		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %v", a.KVHeads,
+			a.HeadDim, j.p.CacheLayer)
+	case j.p.Window > 0 && (a.Window <= 0 || a.Window > j.p.Window):
+		return fmt.Errorf("attention: a window of %d over a kv cache of %v", a.Window,
+			j.p.CacheLayer)
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
 		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly",
 			a.Heads, a.KVHeads)

@@ -54,7 +54,7 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
 				pos, seg.seq, block, cfg.Blocks))
 		}
-		s.tiles[t] = j.c.tileOffset(j.layer, block, pos%cfg.BlockSize)
+		s.tiles[t] = j.p.tileOffset(block, pos%cfg.BlockSize)
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
 
 // attend computes n queries of a segment, from query q0 on.
 func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
-	dim, padded := j.args.HeadDim, j.c.cfg.PaddedDim()
+	dim, padded := j.args.HeadDim, j.p.PaddedDim()
 	firstPos, lastPos := seg.pos+q0/j.queries, seg.pos+(q0+n-1)/j.queries
 	t0 := j.from(firstPos) / tile
 	tiles := lastPos/tile + 1 - t0
@@ -138,10 +138,10 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 	offs := s.tiles[t : t+tiles]
 	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
-		scorePortable(j.c, head, offs, s.q, n, dim, j.args.Scale, out, stride)
+		scorePortable(j.c, head*j.p.head, offs, s.q, n, dim, j.args.Scale, out, stride)
 		return
 	}
-	base := unsafe.Pointer(&j.c.data[head*j.c.headBytes])
+	base := unsafe.Pointer(&j.c.data[head*j.p.head])
 	for i := 0; i < n; {
 		f, took := k.qk1, 1
 		switch left := n - i; {
@@ -170,16 +170,16 @@ func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
 
 func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float32, stride int) {
 	c := j.c
-	padded := c.cfg.PaddedDim()
+	padded := j.p.PaddedDim()
+	at := j.p.values + head*j.p.head
 	k := j.a.simd[c.cfg.DType]
 	if k == nil {
-		valuePortable(c, head, s.tiles[t:], first, count, p[i0*stride:], stride,
-			s.acc[i0*padded:(i0+n)*padded])
+		valuePortable(c, at, s.tiles[t:], first, count, p[i0*stride:], stride,
+			s.acc[i0*padded:(i0+n)*padded], padded)
 		return
 	}
 	offs := &s.tiles[t]
 	sliceBytes := tile * tile * c.cfg.DType.Size()
-	at := c.valueBytes + head*c.headBytes
 	slices := padded / tile
 	for i := i0; i < i0+n; {
 		f, took, multiple := k.pv1x4, 1, 4

@@ -19,6 +19,10 @@ type shape struct {
 
 func (s shape) heads() int { return s.kvHeads * s.group }
 
+func (s shape) layer() compute.CacheLayer {
+	return compute.CacheLayer{Heads: s.kvHeads, Dim: s.dim, Window: s.window}
+}
+
 func (s shape) args() Args {
 	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
 		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
@@ -108,8 +112,8 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 	for _, q := range seqs {
 		blocks += (q.n + blockSize - 1) / blockSize
 	}
-	c, err := NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize,
-		KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 3, Dim: 6},
+		s.layer()}, Blocks: blocks, BlockSize: blockSize, DType: s.kind})
 	if err != nil {
 		t.Fatal(err)
 	}
