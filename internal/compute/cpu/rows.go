@@ -228,10 +228,13 @@ func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float
 }
 
 // WriteCache stores the keys and values of rows rows in the layer: row r is k[r·ld:] and v[r·ld:],
-// and goes to slots[r], which no other row may have.
+// and goes to slots[r], which no other row may have. v is nil for a layer that keeps latents.
 func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int,
 	slots []int32) {
 	t := &d.rows
+	if v == nil {
+		v = k
+	}
 	width := c.Config().Layers[layer].Width()
 	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, width, ld, k, v
 	t.cache, t.layer, t.at = c, layer, slots

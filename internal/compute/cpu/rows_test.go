@@ -92,6 +92,22 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.SumChunks(dst, x, manyRows, chunks,
 				width)
 		},
+		"WriteCache of latents": func(d *cpu.Device, dst, x []float32) {
+			const blockSize = 16
+			blocks := manyRows/blockSize + 1
+			c, err := attention.NewCache(compute.CacheShape{Blocks: blocks, BlockSize: blockSize,
+				Layers: []compute.CacheLayer{{Kind: compute.Latent, Heads: 1, Dim: width,
+					Values: width - 8}}, DType: compute.Float32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Free()
+			d.WriteCache(c, 0, manyRows, x, nil, width, order(manyRows))
+			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
+				Tables: [][]int32{order(blocks)}}
+			d.Attention(c, 0, b, attention.Args{Heads: 1, KVHeads: 1, HeadDim: width, Scale: 0.2},
+				dst, width, x, width)
+		},
 		"WriteCache": func(d *cpu.Device, dst, x []float32) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1

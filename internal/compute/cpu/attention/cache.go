@@ -35,7 +35,8 @@ const tile = compute.CacheTile
 // Layers follow each other, each with all of its blocks. A block of a layer holds, for K and then
 // for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
 // V is cut into slices of 16 dimensions, [slice][16 positions][16 dimensions]. So both kernels read
-// rows of 16 elements in the order of memory. The elements of a row are permuted by lane.
+// rows of 16 elements in the order of memory. The elements of a row are permuted by lane. Latents
+// are kept as K only.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -139,7 +140,7 @@ var errFreed = errors.New("attention: the kv cache has been freed")
 
 // Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:],
 // Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
-// slot leaves the row out. It panics if a slot or the layer lies outside the cache or a slice is
+// slot leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies outside the cache or a slice is
 // too short.
 func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 	if c.data == nil {
@@ -150,7 +151,6 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, len(c.layers)))
 	}
 	p := &c.layers[layer]
-	width := p.Heads * p.Dim
 	for r := range rows {
 		slot := int(slots[r])
 		if slot < 0 {
@@ -161,16 +161,12 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, cfg.Blocks))
 		}
 		at := p.tileOffset(block, off)
-		kr, vr := k[r*ld:r*ld+width], v[r*ld:r*ld+width]
 		for h := range p.Heads {
-			kt := c.data[at : at+p.tile]
-			vt := c.data[at+p.values : at+p.values+p.tile]
-			kh, vh := kr[h*p.Dim:(h+1)*p.Dim], vr[h*p.Dim:(h+1)*p.Dim]
-			if cfg.DType == compute.Float32 {
-				writeKey(cast[float32](kt), kh, off%tile)
-				writeValue32(cast[float32](vt), vh, off%tile)
-			} else {
-				c.write16(cast[uint16](kt), cast[uint16](vt), kh, vh, off%tile)
+			head := r*ld + h*p.Dim
+			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile)
+			if p.Kind == compute.KeysValues {
+				vt := at + p.values
+				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile)
 			}
 			at += p.head
 		}
@@ -183,20 +179,41 @@ func cast[E uint16 | float32](b []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/size)
 }
 
-// write16 rounds one position of one head piece by piece and stores it.
-func (c *Cache) write16(kt, vt []uint16, k, v []float32, pos int) {
-	kind := c.cfg.DType
-	column := lane(kind, pos)
-	var buf [128]uint16
-	for d := 0; d < len(k); d += len(buf) {
-		n := min(len(buf), len(k)-d)
+// rounded is how many elements are rounded to 16 bits at a time, a multiple of tile.
+const rounded = 128
+
+// writeKey stores one position of one head in a transposed tile.
+func (c *Cache) writeKey(t []byte, k []float32, pos int) {
+	if c.cfg.DType == compute.Float32 {
+		putColumn(cast[float32](t), k, pos)
+		return
+	}
+	to, column := cast[uint16](t), lane(c.cfg.DType, pos)
+	var buf [rounded]uint16
+	for d := 0; d < len(k); d += rounded {
+		n := min(rounded, len(k)-d)
 		c.narrow(buf[:n], k[d:d+n])
-		writeKey(kt[d*tile:], buf[:n], column)
+		putColumn(to[d*tile:], buf[:n], column)
+	}
+}
+
+// writeValue stores one position of one head in the slices of a tile.
+func (c *Cache) writeValue(t []byte, v []float32, pos int) {
+	if c.cfg.DType == compute.Float32 {
+		to := cast[float32](t)
+		for d := 0; d < len(v); d += tile {
+			copy(to[(d+pos)*tile:][:tile], v[d:])
+		}
+		return
+	}
+	to := cast[uint16](t)
+	var buf [rounded]uint16
+	for d := 0; d < len(v); d += rounded {
+		n := min(rounded, len(v)-d)
 		c.narrow(buf[:n], v[d:d+n])
 		for j := 0; j < n; j += tile {
-			row := vt[(d+j)*tile+pos*tile:]
-			row = row[:tile]
-			if kind == compute.Float16 {
+			row := to[(d+j+pos)*tile:][:tile]
+			if c.cfg.DType == compute.Float16 {
 				copy(row, buf[j:min(j+tile, n)])
 				continue
 			}
@@ -215,16 +232,10 @@ func (c *Cache) narrow(dst []uint16, x []float32) {
 	c.ops.ToF16(dst, x)
 }
 
-// writeKey puts one position's elements into column lane of a transposed tile.
-func writeKey[E uint16 | float32](t []E, k []E, lane int) {
+// putColumn puts one position's elements into column lane of a transposed tile.
+func putColumn[E uint16 | float32](t []E, k []E, lane int) {
 	t = t[:len(k)*tile]
 	for d, x := range k {
 		t[d*tile+lane] = x
-	}
-}
-
-func writeValue32(t, v []float32, pos int) {
-	for d := 0; d < len(v); d += tile {
-		copy(t[d*tile+pos*tile:d*tile+pos*tile+tile], v[d:])
 	}
 }

@@ -52,16 +52,16 @@ func scorePortable(c *Cache, base int, offs []int, q []float32, n, dim int,
 }
 
 // valuePortable adds count positions, from position first of the first tile on, to the rows of acc,
-// of padded values each.
-func valuePortable(c *Cache, base int, offs []int, first, count int,
+// of padded values each; the tiles lie in data, at offs.
+func valuePortable(kind compute.DType, data []byte, offs []int, first, count int,
 	p []float32, stride int, acc []float32, padded int) {
 	var row [tile]float32
-	bytes := tile * c.cfg.DType.Size()
+	bytes := tile * kind.Size()
 	for k := range count {
 		t, pos := (first+k)/tile, (first+k)%tile
-		v := c.data[offs[t]+base:]
+		v := data[offs[t]:]
 		for d := 0; d < padded; d += tile {
-			widen(c.cfg.DType, v[(d+pos)*bytes:], &row)
+			widen(kind, v[(d+pos)*bytes:], &row)
 			for i := 0; i*padded < len(acc); i++ {
 				w := p[i*stride+k]
 				a := acc[i*padded+d : i*padded+d+tile]

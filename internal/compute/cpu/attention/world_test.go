@@ -15,13 +15,22 @@ import (
 type shape struct {
 	kvHeads, group, dim, window int
 	kind                        compute.DType
+	// values makes it a layer of latents, of which so many dimensions are values.
+	values int
 }
 
 func (s shape) heads() int { return s.kvHeads * s.group }
 
 func (s shape) layer() compute.CacheLayer {
-	return compute.CacheLayer{Heads: s.kvHeads, Dim: s.dim, Window: s.window}
+	l := compute.CacheLayer{Heads: s.kvHeads, Dim: s.dim, Window: s.window, Values: s.values}
+	if s.values > 0 {
+		l.Kind = compute.Latent
+	}
+	return l
 }
+
+// outDim is the dimension of a head's output.
+func (s shape) outDim() int { return s.layer().ValueDim() }
 
 func (s shape) args() Args {
 	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
@@ -43,8 +52,11 @@ func randomRows(r *rand.Rand, n int) []float32 {
 }
 
 func (s shape) sequence(r *rand.Rand, n int) *sequence {
-	return &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim),
-		v: randomRows(r, n*s.kvHeads*s.dim)}
+	q := &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim)}
+	if q.v = q.k; s.values == 0 {
+		q.v = randomRows(r, len(q.k))
+	}
+	return q
 }
 
 // stored is x after a round trip through the cache's element type.
@@ -80,7 +92,7 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 		p[i] = math.Exp(p[i] - top)
 		sum += p[i]
 	}
-	out := make([]float64, s.dim)
+	out := make([]float64, s.outDim())
 	for i := range p {
 		for d := range out {
 			out[d] += p[i] / sum * stored(s.kind, q.v[(from+i)*kvWidth+kv*s.dim+d])
@@ -135,7 +147,7 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 		}
 		g.tables = append(g.tables, table)
 		g.done = append(g.done, 0)
-		g.out = append(g.out, make([]float32, q.n*s.heads()*s.dim))
+		g.out = append(g.out, make([]float32, q.n*s.heads()*s.outDim()))
 	}
 	return g
 }
@@ -147,9 +159,9 @@ type row struct{ seq, pos int }
 // the batch.
 func (g *rig) step(rows []row) {
 	s, bs := g.s, g.c.cfg.BlockSize
-	qw, kw := s.heads()*s.dim, s.kvHeads*s.dim
-	ldq, ldk := qw+g.ld, kw+g.ld
-	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldq)
+	qw, kw, ow := s.heads()*s.dim, s.kvHeads*s.dim, s.heads()*s.outDim()
+	ldq, ldk, ldd := qw+g.ld, kw+g.ld, ow+g.ld
+	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldd)
 	k, v := make([]float32, len(rows)*ldk), make([]float32, len(rows)*ldk)
 	b := &compute.Batch{Tables: g.tables}
 	slots := make([]int32, len(rows))
@@ -163,11 +175,14 @@ func (g *rig) step(rows []row) {
 		slots[i] = g.tables[r.seq][r.pos/bs]*int32(bs) + int32(r.pos%bs)
 	}
 	const layer = 1
+	if s.values > 0 {
+		v = nil
+	}
 	g.c.Write(layer, len(rows), k, v, ldk, slots)
-	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldq, q, ldq)
+	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldd, q, ldq)
 	for i, r := range rows {
-		copy(g.out[r.seq][r.pos*qw:(r.pos+1)*qw], dst[i*ldq:])
-		for _, x := range dst[i*ldq+qw : (i+1)*ldq] {
+		copy(g.out[r.seq][r.pos*ow:(r.pos+1)*ow], dst[i*ldd:])
+		for _, x := range dst[i*ldd+ow : (i+1)*ldd] {
 			if x != 0 {
 				g.t.Fatal("Run wrote between the rows of dst")
 			}
@@ -222,9 +237,10 @@ func equalBits(t *testing.T, what string, s shape, got, want []float32) {
 	t.Helper()
 	for i := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) || want[i] != want[i] {
-			width := s.heads() * s.dim
+			dim := s.outDim()
+			width := s.heads() * dim
 			t.Fatalf("%+v, %s: position %d, head %d, dimension %d is %v (%#x), want %v (%#x)", s,
-				what, i/width, i%width/s.dim, i%s.dim, got[i], math.Float32bits(got[i]), want[i],
+				what, i/width, i%width/dim, i%dim, got[i], math.Float32bits(got[i]), want[i],
 				math.Float32bits(want[i]))
 		}
 	}
