@@ -23,6 +23,10 @@ type Args struct {
 	Window int
 	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
 	Cap float32
+	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score
+	// of one more position would, with a value of zero (gpt-oss: transformers, gpt_oss,
+	// eager_attention_forward). It is neither scaled nor capped.
+	Sinks []float32
 }
 
 const (
@@ -118,7 +122,7 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 	j.plan(p.Threads())
 	p.Run(j, len(j.chunks))
 	// Keep no reference to the caller's memory.
-	j.c, j.p, j.b, j.dst, j.q = nil, nil, nil, nil, nil
+	j.c, j.p, j.b, j.dst, j.q, j.args.Sinks = nil, nil, nil, nil, nil, nil
 }
 
 // check checks what Run was called with, and finds the layer's place.
@@ -142,6 +146,8 @@ func (j *job) check(layer int) error {
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
 		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly",
 			a.Heads, a.KVHeads)
+	case a.Sinks != nil && len(a.Sinks) != a.Heads:
+		return fmt.Errorf("attention: %d sinks for %d query heads", len(a.Sinks), a.Heads)
 	case len(b.Seq) < b.Rows():
 		return fmt.Errorf("attention: %d rows with %d positions and %d sequences",
 			b.Rows(), len(b.Position), len(b.Seq))

@@ -108,7 +108,14 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 		for k := range row[:from-begin] {
 			row[k] = negInf
 		}
-		s.sum[i] = j.a.ops.ExpSum(row, j.a.ops.Max(row))
+		top := j.a.ops.Max(row)
+		if j.args.Sinks == nil {
+			s.sum[i] = j.a.ops.ExpSum(row, top)
+			continue
+		}
+		sink := j.args.Sinks[head*j.queries+(q0+i)%j.queries]
+		top = max(top, sink)
+		s.sum[i] = j.a.ops.ExpSum(row, top) + float32(math.Exp(float64(sink-top)))
 	}
 
 	// The positions all rows attend to are added for all queries at once; those before and after,

@@ -17,6 +17,8 @@ type shape struct {
 	kind                        compute.DType
 	// values makes it a layer of latents, of which so many dimensions are values.
 	values int
+	// sinks says that every query head has one.
+	sinks bool
 }
 
 func (s shape) heads() int { return s.kvHeads * s.group }
@@ -33,8 +35,12 @@ func (s shape) layer() compute.CacheLayer {
 func (s shape) outDim() int { return s.layer().ValueDim() }
 
 func (s shape) args() Args {
-	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
+	a := Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
 		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
+	for h := 0; s.sinks && h < s.heads(); h++ {
+		a.Sinks = append(a.Sinks, float32(h%5-1)) // some above all scores, some below most
+	}
+	return a
 }
 
 // sequence is the whole input of one sequence: a row of q, k and v for each position.
@@ -88,6 +94,11 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 		top = max(top, p[i])
 	}
 	var sum float64
+	if s.sinks {
+		sink := float64(s.args().Sinks[head])
+		top = max(top, sink)
+		sum = math.Exp(sink - top)
+	}
 	for i := range p {
 		p[i] = math.Exp(p[i] - top)
 		sum += p[i]
