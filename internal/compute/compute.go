@@ -2,10 +2,7 @@
 // of a KV cache, the rows of a batch. It imports no device; compute/cpu is one.
 package compute
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // DType is the element type a model is run in: how weights and the KV cache are stored, and whether
 // products of bfloat16 numbers may be used where the device has them. Sums are always float32.
@@ -68,53 +65,6 @@ const (
 // String names the activation as config.json does.
 func (a Activation) String() string {
 	return [...]string{"relu", "gelu", "gelu_tanh", "silu"}[a]
-}
-
-// CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps
-// together: block sizes are multiples of it, and a head takes its dimension rounded up to one.
-const CacheTile = 16
-
-// CacheShape is the shape of one rank's KV cache.
-type CacheShape struct {
-	// Layers is the number of attention layers of the rank.
-	Layers int
-	// Blocks is the number of blocks of each layer.
-	Blocks int
-	// BlockSize is the number of positions of a block, a multiple of CacheTile.
-	BlockSize int
-	// KVHeads is the number of key/value heads of the rank.
-	KVHeads int
-	// HeadDim is the dimension of a head, even. Multiples of CacheTile waste no memory.
-	HeadDim int
-	// DType is the element type of keys and values.
-	DType DType
-}
-
-// Check returns an error that names the first value that no cache can have.
-func (c CacheShape) Check() error {
-	switch {
-	case c.Layers < 1 || c.Blocks < 1 || c.KVHeads < 1:
-		return fmt.Errorf("kv cache of %d layers, %d blocks, %d heads: each must be at least 1",
-			c.Layers, c.Blocks, c.KVHeads)
-	case c.BlockSize < CacheTile || c.BlockSize%CacheTile != 0:
-		return fmt.Errorf("kv cache block size %d is not a multiple of %d", c.BlockSize, CacheTile)
-	case c.HeadDim < 2 || c.HeadDim%2 != 0:
-		return fmt.Errorf("kv cache head dimension %d is not even and positive", c.HeadDim)
-	case c.DType >= dtypes:
-		return fmt.Errorf("kv cache element %v is not bfloat16, float16 or float32", c.DType)
-	case c.Blocks > math.MaxInt32/c.BlockSize:
-		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32",
-			c.Blocks, c.BlockSize)
-	}
-	return nil
-}
-
-// PaddedDim is HeadDim rounded up to whole tiles.
-func (c CacheShape) PaddedDim() int { return (c.HeadDim + CacheTile - 1) / CacheTile * CacheTile }
-
-// BytesPerBlock is the memory that one block takes, keys and values of all layers together.
-func (c CacheShape) BytesPerBlock() int {
-	return c.Layers * 2 * c.KVHeads * c.BlockSize * c.PaddedDim() * c.DType.Size()
 }
 
 // Batch is what one step computes, row by row. All slices belong to the caller; a step only reads

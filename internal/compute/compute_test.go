@@ -1,21 +1,47 @@
 package compute
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestBytesPerBlock(t *testing.T) {
 	for _, c := range []struct {
 		shape CacheShape
 		want  int
 	}{
-		{CacheShape{Layers: 32, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128,
-			DType: BFloat16}, 32 * 2 * 16 * 8 * 128 * 2},
-		{CacheShape{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, DType: Float32},
-			2 * 32 * 3 * 64 * 4},
-		{CacheShape{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, DType: Float16},
-			2 * 2 * 16 * 32 * 2},
+		{CacheShape{Layers: []CacheLayer{{Heads: 8, Dim: 128}, {Heads: 8, Dim: 128, Window: 64}},
+			Blocks: 7, BlockSize: 16, DType: BFloat16}, 2 * 2 * 16 * 8 * 128 * 2},
+		{CacheShape{Layers: []CacheLayer{{Heads: 3, Dim: 64}}, Blocks: 7, BlockSize: 32,
+			DType: Float32}, 2 * 32 * 3 * 64 * 4},
+		{CacheShape{Layers: []CacheLayer{{Heads: 1, Dim: 20}, {Heads: 5, Dim: 64}}, Blocks: 7,
+			BlockSize: 16, DType: Float16}, 2 * 16 * (32 + 5*64) * 2},
+		{CacheShape{Layers: []CacheLayer{{Kind: Latent, Heads: 1, Dim: 576, Values: 512}},
+			Blocks: 7, BlockSize: 16, DType: BFloat16}, 16 * 576 * 2},
 	} {
 		if got := c.shape.BytesPerBlock(); got != c.want {
 			t.Errorf("BytesPerBlock of %+v is %d, not %d", c.shape, got, c.want)
+		}
+	}
+}
+
+// TestLayerCheck wants each layer that no cache can have to be refused by what is wrong with it.
+func TestLayerCheck(t *testing.T) {
+	for want, l := range map[string]CacheLayer{
+		"":                             {Heads: 2, Dim: 64, Window: 7},
+		"kind 9":                       {Kind: 9, Heads: 1, Dim: 64},
+		"0 heads":                      {Dim: 64},
+		"dimension 63":                 {Heads: 1, Dim: 63},
+		"window -1":                    {Heads: 1, Dim: 64, Window: -1},
+		"value dimension 4":            {Heads: 1, Dim: 64, Values: 4},
+		"2 latents":                    {Kind: Latent, Heads: 2, Dim: 64, Values: 4},
+		"1 latents of dimension 64, 0": {Kind: Latent, Heads: 1, Dim: 64},
+		"64, 66 of it":                 {Kind: Latent, Heads: 1, Dim: 64, Values: 66},
+	} {
+		s := CacheShape{Layers: []CacheLayer{{Heads: 1, Dim: 2}, l}, Blocks: 1, BlockSize: 16}
+		err := s.Check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, not %q", l, err, want)
 		}
 	}
 }

@@ -142,6 +142,9 @@ type AttentionArgs struct {
 	Window int
 	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
 	Cap float32
+	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score
+	// of one more position would, with a value of zero. It is neither scaled nor capped.
+	Sinks Memory
 }
 
 // Routing says how a mixture chooses the experts of a row by the scores of its router.

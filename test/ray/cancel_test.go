@@ -20,7 +20,7 @@ func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 func TestServeRenounces(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
-			Blocks: 1, Shape: kvtransfer.Shape{KVHeads: 1, Layers: 1}})
+			Blocks: 1, Shape: kvtransfer.Shape{}})
 		if err != nil {
 			t.Fatal(err)
 		}

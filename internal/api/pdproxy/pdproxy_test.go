@@ -113,7 +113,7 @@ func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 func TestRenounced(t *testing.T) {
 	agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
 		Blocks: 1,
-		Shape:  kvtransfer.Shape{KVHeads: 1, Layers: 1}})
+		Shape:  kvtransfer.Shape{}})
 	if err != nil {
 		t.Fatal(err)
 	}

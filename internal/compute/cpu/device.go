@@ -96,8 +96,9 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 // what the queries of q, one head after the other, find.
 func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
-	d.attn.Run(d.pool, c.(*attention.Cache), layer, b, args, floats(dst.Memory), dst.Width, view(q),
-		q.Stride)
+	d.attn.Run(d.pool, c.(*attention.Cache), layer, b, attention.Args{Heads: args.Heads,
+		KVHeads: args.KVHeads, HeadDim: args.HeadDim, Scale: args.Scale, Window: args.Window,
+		Cap: args.Cap, Sinks: floats(args.Sinks)}, floats(dst.Memory), dst.Width, view(q), q.Stride)
 }
 
 // ScratchPerThread is the memory that each thread of a device computes in, with sequences of so

@@ -48,9 +48,9 @@ func TestMovesOnOneThread(t *testing.T) {
 		}},
 		"Attention": {size: rows * heads * headDim, work: rows * rows / 2 * 2 * heads * headDim,
 			run: func(d *cpu.Device, dst []float32) func() {
-				c, err := d.NewCache(compute.CacheShape{Layers: 1, Blocks: rows / 16,
-					BlockSize: 16, KVHeads: heads,
-					HeadDim: headDim, DType: compute.BFloat16})
+				c, err := d.NewCache(compute.CacheShape{Blocks: rows / 16, BlockSize: 16,
+					Layers: []compute.CacheLayer{{Heads: heads, Dim: headDim}},
+					DType:  compute.BFloat16})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -344,9 +344,13 @@ func normAcross(x, weight, squares []float32, headDim int, eps float32) {
 }
 
 // WriteCache stores the keys and values of k's and v's rows in the layer: row r goes to slots[r],
-// which no other row may have; a negative slot leaves it out.
+// which no other row may have; a negative slot leaves it out. v is empty for a layer that keeps
+// latents.
 func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32) {
 	t := &d.rows
+	if v.Memory == nil {
+		v = k
+	}
 	t.op, t.rows, t.width, t.ld = opCache, k.Rows, k.Width+v.Width, k.Stride
 	t.a, t.b = view(k), view(v)
 	t.cache, t.layer, t.at = c.(*attention.Cache), layer, slots

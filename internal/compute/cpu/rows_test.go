@@ -105,12 +105,28 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.SumChunks(dst, x, manyRows, chunks,
 				width)
 		},
+		"WriteCache of latents": of(func(d *cpu.Device, dst, x *compute.Tensor) {
+			const blockSize = 16
+			blocks := manyRows/blockSize + 1
+			c, err := d.NewCache(compute.CacheShape{Blocks: blocks, BlockSize: blockSize,
+				Layers: []compute.CacheLayer{{Kind: compute.Latent, Heads: 1, Dim: width,
+					Values: width - 8}}, DType: compute.Float32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Free()
+			d.WriteCache(c, 0, x.All(), compute.View{}, order(manyRows))
+			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
+				Tables: [][]int32{order(blocks)}}
+			d.Attention(c, 0, b, compute.AttentionArgs{Heads: 1, KVHeads: 1, HeadDim: width,
+				Scale: 0.2}, dst, x.All())
+		}),
 		"WriteCache": of(func(d *cpu.Device, dst, x *compute.Tensor) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1
-			c, err := d.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks,
-				BlockSize: blockSize, KVHeads: heads,
-				HeadDim: headDim, DType: compute.Float32})
+			c, err := d.NewCache(compute.CacheShape{Blocks: blocks, BlockSize: blockSize,
+				Layers: []compute.CacheLayer{{Heads: 1, Dim: 8}, {Heads: heads, Dim: headDim}},
+				DType:  compute.Float32})
 			if err != nil {
 				t.Fatal(err)
 			}

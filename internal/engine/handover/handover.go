@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // Exchange is an engine's part in the exchange of KV blocks; nil where there is none. Its methods
@@ -87,9 +88,8 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 		}
 		x.token = token[:]
 	}
-	m := b.Model
-	x.shape = kvtransfer.Shape{DType: b.Info.DType, BlockSize: b.Info.BlockSize, KVHeads: m.KVHeads,
-		HeadDim: m.HeadDim, Layers: m.Layers}
+	x.shape = kvtransfer.Shape{DType: b.Info.DType, BlockSize: b.Info.BlockSize,
+		Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
 	return x, nil
 }
 

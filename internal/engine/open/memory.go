@@ -165,10 +165,19 @@ func (s *Spec) setBlocks(blocks int64) {
 	s.Info.CacheBytes = blocks * s.BlockBytes()
 }
 
-// BlockBytes is one block of the rank with the most layers.
-func (s *Spec) BlockBytes() int64 {
-	shape := model.CacheShape(s.Model, slices.Max(s.Info.StageLayers),
-		s.Config.Parallel.TensorParallelSize, 1, s.Config.Cache.BlockSize, s.dtype)
+// BlockBytes is one block of the rank that keeps the most.
+func (s *Spec) BlockBytes() (most int64) {
+	for stage := range s.Info.StageLayers {
+		most = max(most, s.blockBytes(stage))
+	}
+	return most
+}
+
+// blockBytes is one block of a rank of a stage.
+func (s *Spec) blockBytes(stage int) int64 {
+	from, to := s.Stages.Range(stage, s.Model.Layers)
+	shape := compute.CacheShape{Layers: model.CacheLayers(s.Model, from, to,
+		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.dtype}
 	return int64(shape.BytesPerBlock())
 }
 
@@ -247,11 +256,9 @@ func (s *Spec) rows() int {
 
 // need is what a rank of a stage takes.
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
-	l, count := s.Config.Parallel.Layout(), s.Info.StageLayers[stage]
-	shape := model.CacheShape(s.Model, count, l.TP, 1, s.Info.BlockSize, s.dtype)
-	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables,
-		Block: int64(shape.BytesPerBlock()),
-		Work:  f.Activations, PerThread: f.PerThread}
+	l := s.Config.Parallel.Layout()
+	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: s.blockBytes(stage),
+		Work: f.Activations, PerThread: f.PerThread}
 	if s.Config.Model.LoadFormat == "dummy" {
 		r.Own, r.Loading = true, f.Tensors
 	}

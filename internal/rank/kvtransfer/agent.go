@@ -56,7 +56,6 @@ const (
 // methods may be called by several goroutines.
 type Agent struct {
 	opt      Options
-	part     Part
 	listener net.Listener
 	local    *net.UnixListener // nil for none
 	cert     *tls.Config
@@ -117,7 +116,7 @@ func Listen(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("listen for transfers of KV blocks: %w", err)
 	}
 	at := l.Addr().(*net.TCPAddr)
-	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: l, cert: handshake.ServerTLS(cert),
+	a := &Agent{opt: o, listener: l, cert: handshake.ServerTLS(cert),
 		address: Address{Host: o.Host, Port: at.Port, Fingerprint: fingerprint},
 		peers:   make(chan struct{}, maxPeers), changed: make(chan struct{}),
 		pins:     map[Digest]*pin{},

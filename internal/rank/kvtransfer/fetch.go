@@ -143,16 +143,24 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) 
 	if about.Shape == nil {
 		return fmt.Errorf("the other engine does not say what it has")
 	}
-	theirs := about.Shape
-	if err := theirs.sound(); err != nil {
-		return err
+	if about.Version != version {
+		return &IncompatibleError{"version of the exchange of KV blocks",
+			strconv.Itoa(about.Version), strconv.Itoa(version)}
 	}
+	theirs := about.Shape
 	if err := a.opt.Shape.check(theirs); err != nil {
 		return err
 	}
-	pieces, err := theirs.cover(a.part)
-	if err != nil {
+	if err := theirs.sound(); err != nil {
 		return err
+	}
+	var pieces []piece
+	for _, p := range a.opt.Shape.parts(a.opt.Rank) {
+		own, err := theirs.cover(p)
+		if err != nil {
+			return err
+		}
+		pieces = append(pieces, own...)
 	}
 	for _, p := range pieces {
 		if p.rank >= len(about.Ranks) {

@@ -43,7 +43,7 @@ func (s *stuck) Heads(layer, block int, values bool, from, to int) []byte {
 // bulky is a shape of whose blocks a few do not fit in memory and buffers.
 func bulky() Shape {
 	s := shape(1, 1)
-	s.Layers, s.KVHeads, s.HeadDim = 24, 1, 1024
+	s.Cache = plain(24, 1, 1024)
 	return s
 }
 

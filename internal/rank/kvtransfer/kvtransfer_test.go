@@ -10,20 +10,22 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
 // ram is the cache of a rank in which every byte is known by where it is in the whole model.
 type ram struct {
-	part Part
-	size int // of a head in a block
+	s    *Shape
+	rank int
 	// mu is for cells, which are made as they are looked at: an agent that fetches from itself does
 	// so in two goroutines.
 	mu    sync.Mutex
@@ -31,11 +33,18 @@ type ram struct {
 }
 
 func newRAM(s *Shape, rank int) *ram {
-	size, err := s.headBytes()
+	return &ram{s: s, rank: rank, cells: map[[3]int][]byte{}}
+}
+
+// place is which heads the rank has of one of its layers, and the size of one of them in a block:
+// of its keys, its values, or the latent that is both.
+func (m *ram) place(layer int) (heads [2]int, size int) {
+	layer += m.s.layers(m.rank)[0]
+	n, err := m.s.bytes(Part{[2]int{layer, layer + 1}, [2]int{0, 1}}, 1)
 	if err != nil {
 		panic(err)
 	}
-	return &ram{part: s.Part(rank), size: size, cells: map[[3]int][]byte{}}
+	return m.s.heads(layer, m.s.Layout.Place(m.rank).TP), int(n) / m.s.Cache[layer].Vectors()
 }
 
 // Heads implements Memory.
@@ -47,21 +56,24 @@ func (m *ram) Heads(layer, block int, values bool, from, to int) []byte {
 	at := [3]int{layer, block, kind}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	heads, size := m.place(layer)
 	if m.cells[at] == nil {
-		m.cells[at] = make([]byte, m.size*(m.part.Heads[1]-m.part.Heads[0]))
+		m.cells[at] = make([]byte, size*(heads[1]-heads[0]))
 	}
-	return m.cells[at][from*m.size : to*m.size]
+	return m.cells[at][from*size : to*size]
 }
 
 // each calls f with every head of some blocks and what names it in the whole model.
 func (m *ram) each(blocks []uint32, f func(name string, b []byte)) {
-	for layer := m.part.Layers[0]; layer < m.part.Layers[1]; layer++ {
+	layers := m.s.layers(m.rank)
+	for layer := layers[0]; layer < layers[1]; layer++ {
+		heads, _ := m.place(layer - layers[0])
 		for i, b := range blocks {
-			for head := m.part.Heads[0]; head < m.part.Heads[1]; head++ {
-				for _, values := range []bool{false, true} {
-					own := head - m.part.Heads[0]
-					f(fmt.Sprint(layer, i, head, values), m.Heads(layer-m.part.Layers[0], int(b),
-						values, own, own+1))
+			for head := heads[0]; head < heads[1]; head++ {
+				for v := range m.s.Cache[layer].Vectors() {
+					own := head - heads[0]
+					f(fmt.Sprint(layer, i, head, v > 0), m.Heads(layer-layers[0], int(b),
+						v > 0, own, own+1))
 				}
 			}
 		}
@@ -122,9 +134,22 @@ func remote(a Address) Address {
 }
 
 func shape(tp, pp int) Shape {
-	return Shape{Model: "m", DType: "bfloat16", ISA: "avx2", BlockSize: 16, KVHeads: 4, HeadDim: 8,
-		Layers: 6, Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2,
-			3}[:pp-1]}
+	return Shape{Model: "m", DType: "bfloat16", ISA: "avx2", BlockSize: 16, Cache: plain(6, 4, 8),
+		Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2, 3}[:pp-1]}
+}
+
+// plain are layers that keep keys and values of as many heads each.
+func plain(layers, heads, dim int) []compute.CacheLayer {
+	return slices.Repeat([]compute.CacheLayer{{Heads: heads, Dim: dim}}, layers)
+}
+
+// mixed is a shape whose layers differ in what they keep.
+func mixed(tp, pp int) Shape {
+	s := shape(tp, pp)
+	s.Cache[0] = compute.CacheLayer{Kind: compute.Latent, Heads: 1, Dim: 48, Values: 32}
+	s.Cache[2].Heads, s.Cache[2].Window = 8, 64
+	s.Cache[3], s.Cache[5].Dim = s.Cache[0], 64
+	return s
 }
 
 func (g *group) fetch(from *group, h Pin, blocks []uint32) error {
@@ -142,6 +167,12 @@ func (g *group) fetch(from *group, h Pin, blocks []uint32) error {
 // TestLayouts moves blocks between engines that are divided in all ways, more ranks than heads
 // among them, and wants every head of every layer in its place, and the hand-over to be known.
 func TestLayouts(t *testing.T) {
+	for name, shape := range map[string]func(tp, pp int) Shape{"plain": shape, "mixed": mixed} {
+		t.Run(name, func(t *testing.T) { testLayouts(t, shape) })
+	}
+}
+
+func testLayouts(t *testing.T, shape func(tp, pp int) Shape) {
 	var all []*group
 	for _, l := range [][2]int{{1, 1}, {2, 1}, {4, 2}, {1, 3}, {8, 1}} {
 		all = append(all, newGroup(t, shape(l[0], l[1])))
@@ -213,8 +244,12 @@ func TestRefused(t *testing.T) {
 			"data type is bfloat16"},
 		"other instructions": {other(func(s *Shape) { s.ISA = "avx512" }), nil, "instruction set"},
 		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
-		"other layers": {other(func(s *Shape) { s.Layers = 7 }), nil,
+		"other layers": {other(func(s *Shape) { s.Cache = plain(7, 4, 8) }), nil,
 			"number of layers is 6"},
+		"another window": {other(func(s *Shape) { s.Cache[3].Window = 16 }), nil, "cache of layer " +
+			"3 is 4 heads of 8, this one's 4 heads of 8, in a window of 16"},
+		"another kind": {other(func(s *Shape) { s.Cache = mixed(1, 1).Cache }), nil,
+			"this one's a latent of 48, 32 of them values"},
 	} {
 		f := good
 		if c.change != nil {
@@ -264,7 +299,7 @@ func TestHeldLater(t *testing.T) {
 // is over when that has returned; a fetch of the rest fails.
 func TestCut(t *testing.T) {
 	big := shape(1, 1)
-	big.Layers, big.HeadDim = 200, 512
+	big.Cache = plain(200, 4, 512)
 	for name, end := range map[string]func(a *Agent, s Secret){
 		"freed":  func(a *Agent, s Secret) { a.Release(s) },
 		"closed": func(a *Agent, _ Secret) { a.Close() },
@@ -277,7 +312,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.part,
+		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.opt.Shape.parts(0)[0],
 			Count: 4})
 		if err != nil {
 			t.Fatal(err)
@@ -391,6 +426,8 @@ func TestHostileProducer(t *testing.T) {
 		`{}`: "does not say",
 		`{"error":"` + strings.Repeat("x", 1000) + `"}`: "the other engine says: x",
 		`[]`: "decode message",
+		`{"shape":{"block_size":16,"kv_heads":4,"layers":6}}`: "version of the exchange of KV " +
+			"blocks is 0, this one's 2",
 		with(good, func(
 			s *Shape) {
 			s.Layout.TP = 1 << 40
@@ -418,7 +455,7 @@ func TestHostileProducer(t *testing.T) {
 
 func with(s Shape, change func(*Shape)) string {
 	change(&s)
-	text, _ := json.Marshal(answer{Shape: &s})
+	text, _ := json.Marshal(answer{Version: version, Shape: &s})
 	return string(text)
 }
 

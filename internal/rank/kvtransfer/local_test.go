@@ -22,7 +22,7 @@ import (
 func TestWays(t *testing.T) {
 	// More than fills the memory, in pieces that do not divide its parts.
 	s := shape(2, 1)
-	s.Layers, s.HeadDim = 60, 72
+	s.Cache = plain(60, 4, 72)
 	from, to := newGroup(t, s), newGroup(t, shapeLike(s, 1))
 	stranger := newGroup(t, s).agents[0].Address().Local
 	whole := shapeLike(s, 1)
@@ -66,8 +66,7 @@ func TestWays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		size, _ := s.headBytes()
-		all := int64(s.Layers * len(blocks) * 2 * s.KVHeads * size)
+		all, _ := s.bytes(whole.parts(0)[0], len(blocks))
 		if want := (Moved{Memory: all}); c.memory && moved != want || !c.memory &&
 			moved != (Moved{Link: all}) {
 			t.Errorf("%s: %+v of %d bytes", name, moved, all)
@@ -202,19 +201,18 @@ func TestLocalHostileProducer(t *testing.T) {
 func BenchmarkWays(b *testing.B) {
 	// Qwen2.5-0.5B's cache, for 2,048 tokens: 24 MiB.
 	s := shape(1, 1)
-	s.Layers, s.KVHeads, s.HeadDim = 24, 2, 64
+	s.Cache = plain(24, 2, 64)
 	blocks := make([]uint32, 128)
 	for i := range blocks {
 		blocks[i] = uint32(i)
 	}
-	size, err := s.headBytes()
+	all, err := s.bytes(s.parts(0)[0], len(blocks))
 	if err != nil {
 		b.Fatal(err)
 	}
-	all := s.Layers * len(blocks) * 2 * s.KVHeads * size
 	b.Run("memcpy", func(b *testing.B) {
 		from, to := make([]byte, all), make([]byte, all)
-		b.SetBytes(int64(all))
+		b.SetBytes(all)
 		for b.Loop() {
 			copy(to, from)
 		}
@@ -242,7 +240,7 @@ func BenchmarkWays(b *testing.B) {
 				}
 				defer from.Release(h.Secret)
 				from.SetRanks([]Address{c.at})
-				b.SetBytes(int64(all * n / len(blocks)))
+				b.SetBytes(all / int64(len(blocks)) * int64(n))
 				for b.Loop() {
 					if _, err := to.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: c.at,
 						Blocks: blocks[:n], Timeout: time.Minute}); err != nil {
@@ -262,12 +260,13 @@ type flat struct {
 }
 
 func newFlat(s *Shape, blocks int) *flat {
-	size, err := s.headBytes()
+	size, err := s.bytes(s.parts(0)[0], blocks)
 	if err != nil {
 		panic(err)
 	}
-	f := &flat{size: size, blocks: blocks, heads: s.KVHeads,
-		cells: make([]byte, s.Layers*blocks*2*s.KVHeads*size)}
+	heads := s.Cache[0].Heads
+	f := &flat{size: int(size) / (len(s.Cache) * blocks * 2 * heads), blocks: blocks, heads: heads,
+		cells: make([]byte, size)}
 	for i := range f.cells {
 		f.cells[i] = byte(i)
 	}

@@ -44,7 +44,8 @@ func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *request)
 		a.mu.Lock()
 		ranks := a.ranks
 		a.mu.Unlock()
-		return writeMessage(w, answer{Shape: &a.opt.Shape, Ranks: ranks})
+		return writeMessage(w, answer{Version: version, Shape: &a.opt.Shape,
+			Ranks: ranks})
 	case "read":
 		return a.read(c, memory, w, h, q)
 	case "done":
@@ -80,19 +81,19 @@ func (a *Agent) find(s Secret) (*pin, error) {
 
 // read sends the part of blocks that a peer asks for.
 func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *request) error {
-	own, part := a.part, q.Part
-	size, err := a.opt.Shape.headBytes()
-	if err != nil {
-		return err
-	}
+	part := q.Part
 	switch {
 	case q.Digest != h.Digest || q.First+q.Count != len(h.Blocks):
 		return fmt.Errorf("the blocks are of another prompt, or of another cache salt")
 	case q.First < 0 || q.Count < 1:
 		return fmt.Errorf("%d blocks from %d on are asked for", q.Count, q.First)
-	case !within(part.Layers, own.Layers) || !within(part.Heads, own.Heads):
-		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has %v and %v",
-			part.Layers, part.Heads, a.opt.Rank, own.Layers, own.Heads)
+	case !a.has(part):
+		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has others",
+			part.Layers, part.Heads, a.opt.Rank)
+	}
+	size, err := a.opt.Shape.bytes(part, q.Count)
+	if err != nil {
+		return err
 	}
 	a.mu.Lock()
 	over := h.released
@@ -109,9 +110,7 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 		a.notify()
 		a.mu.Unlock()
 	}()
-	layers, heads := part.Layers[1]-part.Layers[0], part.Heads[1]-part.Heads[0]
-	if err := writeMessage(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(
-		heads*size)}); err != nil {
+	if err := writeMessage(w, answer{Bytes: size}); err != nil {
 		return err
 	}
 	blocks := h.Blocks[q.First:]
@@ -140,13 +139,34 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 
 func within(x, of [2]int) bool { return x[0] >= of[0] && x[0] < x[1] && x[1] <= of[1] }
 
+// has tells whether this rank has a part.
+func (a *Agent) has(p Part) bool {
+	if !within(p.Layers, a.opt.Shape.layers(a.opt.Rank)) {
+		return false
+	}
+	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
+		if !within(p.Heads, a.heads(layer)) {
+			return false
+		}
+	}
+	return true
+}
+
+// heads are those that this rank has of a layer.
+func (a *Agent) heads(layer int) [2]int {
+	return a.opt.Shape.heads(layer, a.opt.Shape.Layout.Sizes().Place(a.opt.Rank).TP)
+}
+
 // each calls f with the memory of a part of blocks, in the order in which they travel.
 func (a *Agent) each(p Part, blocks []uint32, f func([]byte) error) error {
-	from, to := p.Heads[0]-a.part.Heads[0], p.Heads[1]-a.part.Heads[0]
-	for layer := p.Layers[0] - a.part.Layers[0]; layer < p.Layers[1]-a.part.Layers[0]; layer++ {
+	first := a.opt.Shape.layers(a.opt.Rank)[0]
+	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
+		head := a.heads(layer)[0]
+		from, to := p.Heads[0]-head, p.Heads[1]-head
 		for _, b := range blocks {
-			for _, values := range [...]bool{false, true} {
-				if err := f(a.opt.Memory.Heads(layer, int(b), values, from, to)); err != nil {
+			for v := range a.opt.Shape.Cache[layer].Vectors() {
+				own := a.opt.Memory.Heads(layer-first, int(b), v > 0, from, to)
+				if err := f(own); err != nil {
 					return err
 				}
 			}

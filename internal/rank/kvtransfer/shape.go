@@ -34,16 +34,16 @@ type Shape struct {
 	// which the last bits depend.
 	DType string `json:"dtype"`
 	ISA   string `json:"isa"`
-	// BlockSize is in positions. KVHeads, HeadDim and Layers are the whole model's.
-	BlockSize int           `json:"block_size"`
-	KVHeads   int           `json:"kv_heads"`
-	HeadDim   int           `json:"head_dim"`
-	Layers    int           `json:"layers"`
-	Layout    layout.Layout `json:"layout"`
-	Stages    layout.Stages `json:"stages,omitempty"`
+	// BlockSize is in positions.
+	BlockSize int `json:"block_size"`
+	// Cache is what each layer of the whole model keeps.
+	Cache  []compute.CacheLayer `json:"cache"`
+	Layout layout.Layout        `json:"layout"`
+	Stages layout.Stages        `json:"stages,omitempty"`
 }
 
-// Part is a part of the cache: layers and key/value heads, each from the first to before the last.
+// Part is a part of the cache: layers that have as many heads each, and some of these heads, from
+// the first to before the last.
 type Part struct {
 	Layers [2]int `json:"layers"`
 	Heads  [2]int `json:"heads"`
@@ -70,12 +70,16 @@ func (s *Shape) check(theirs *Shape) error {
 		{"data type", theirs.DType, s.DType},
 		{"instruction set (--cpu-isa)", theirs.ISA, s.ISA},
 		{"block size", theirs.BlockSize, s.BlockSize},
-		{"number of layers", theirs.Layers, s.Layers},
-		{"number of key/value heads", theirs.KVHeads, s.KVHeads},
-		{"head dimension", theirs.HeadDim, s.HeadDim},
+		{"number of layers", len(theirs.Cache), len(s.Cache)},
 	} {
 		if c.theirs != c.ours {
 			return &IncompatibleError{c.what, fmt.Sprint(c.theirs), fmt.Sprint(c.ours)}
+		}
+	}
+	for i, ours := range s.Cache {
+		if theirs := theirs.Cache[i]; theirs != ours {
+			return &IncompatibleError{fmt.Sprintf("cache of layer %d", i), theirs.String(),
+				ours.String()}
 		}
 	}
 	return nil
@@ -92,26 +96,46 @@ func (s *Shape) sound() error {
 			return fmt.Errorf("a layout of %+v", l)
 		}
 	}
-	if l = l.Sizes(); s.KVHeads < 1 || l.World() > maxRanks || s.KVHeads%l.TP != 0 &&
-		l.TP%s.KVHeads != 0 {
-		return fmt.Errorf("a layout of %v for %d key/value heads", l, s.KVHeads)
+	if l = l.Sizes(); l.World() > maxRanks {
+		return fmt.Errorf("a layout of %v", l)
+	}
+	for i, c := range s.Cache {
+		if c.Heads < 1 || c.Heads%l.TP != 0 && l.TP%c.Heads != 0 {
+			return fmt.Errorf("a layout of %v for layer %d of %v", l, i, c)
+		}
 	}
 	if len(s.Stages) != l.PP-1 || !slices.IsSorted(s.Stages) ||
-		l.PP > 1 && (s.Stages[0] < 0 || s.Stages[l.PP-2] > s.Layers) {
-		return fmt.Errorf("%d stages that begin at layers %v of %d", l.PP, s.Stages, s.Layers)
+		l.PP > 1 && (s.Stages[0] < 0 || s.Stages[l.PP-2] > len(s.Cache)) {
+		return fmt.Errorf("%d stages that begin at layers %v of %d", l.PP, s.Stages, len(s.Cache))
 	}
 	return nil
 }
 
-// Part returns the part of a rank.
-func (s *Shape) Part(rank int) Part {
-	l := s.Layout.Sizes()
-	at := l.Place(rank)
-	first := at.TP * s.KVHeads / l.TP
-	var p Part
-	p.Layers[0], p.Layers[1] = s.Stages.Range(at.PP, s.Layers)
-	p.Heads = [2]int{first, first + max(1, s.KVHeads/l.TP)}
-	return p
+// layers are those of a rank, from the first to before the last.
+func (s *Shape) layers(rank int) [2]int {
+	from, to := s.Stages.Range(s.Layout.Sizes().Place(rank).PP, len(s.Cache))
+	return [2]int{from, to}
+}
+
+// heads are those of a layer that a tensor parallel rank has: with more ranks than heads,
+// neighbours have the same one.
+func (s *Shape) heads(layer, tp int) [2]int {
+	n, ranks := s.Cache[layer].Heads, s.Layout.Sizes().TP
+	first := tp * n / ranks
+	return [2]int{first, first + max(1, n/ranks)}
+}
+
+// parts are what a rank has: a part for each run of layers that have as many heads.
+func (s *Shape) parts(rank int) (all []Part) {
+	tp, own := s.Layout.Sizes().Place(rank).TP, s.layers(rank)
+	for layer := own[0]; layer < own[1]; layer++ {
+		if layer > own[0] && s.Cache[layer].Heads == s.Cache[layer-1].Heads {
+			all[len(all)-1].Layers[1]++
+			continue
+		}
+		all = append(all, Part{[2]int{layer, layer + 1}, s.heads(layer, tp)})
+	}
+	return all
 }
 
 // piece is a part that a rank has.
@@ -127,22 +151,22 @@ func (s *Shape) cover(p Part) ([]piece, error) {
 	var all []piece
 	layer := p.Layers[0]
 	for stage := range l.PP {
+		from, to := s.Stages.Range(stage, len(s.Cache))
+		end := min(to, p.Layers[1])
+		if from > layer || end <= layer {
+			continue
+		}
 		head := p.Heads[0]
-		var end int
 		for tp := range l.TP {
-			rank := l.Rank(layout.Place{TP: tp, PP: stage})
-			own := s.Part(rank)
-			if end = min(own.Layers[1], p.Layers[1]); own.Layers[0] > layer || end <= layer {
-				break
-			}
-			if to := min(own.Heads[1], p.Heads[1]); own.Heads[0] <= head && to > head {
-				all = append(all, piece{rank, Part{[2]int{layer, end}, [2]int{head, to}}})
+			own := s.heads(layer, tp)
+			if to := min(own[1], p.Heads[1]); own[0] <= head && to > head {
+				all = append(all, piece{l.Rank(layout.Place{TP: tp, PP: stage}),
+					Part{[2]int{layer, end}, [2]int{head, to}}})
 				head = to
 			}
-			if head == p.Heads[1] {
-				layer = end
-				break
-			}
+		}
+		if head == p.Heads[1] {
+			layer = end
 		}
 	}
 	if layer != p.Layers[1] {
@@ -151,13 +175,13 @@ func (s *Shape) cover(p Part) ([]piece, error) {
 	return all, nil
 }
 
-// headBytes is the size of the keys, or values, of one head in one block.
-func (s *Shape) headBytes() (int, error) {
+// bytes is the size of so many blocks of a part.
+func (s *Shape) bytes(p Part, blocks int) (n int64, err error) {
 	dtype, err := compute.ParseDType(s.DType)
-	if err != nil {
-		return 0, err
+	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
+		c := s.Cache[layer]
+		c.Heads = p.Heads[1] - p.Heads[0]
+		n += int64(c.Bytes(s.BlockSize, dtype)) * int64(blocks)
 	}
-	c := compute.CacheShape{Layers: 1, Blocks: 1, BlockSize: s.BlockSize, KVHeads: 1,
-		HeadDim: s.HeadDim, DType: dtype}
-	return c.BytesPerBlock() / 2, c.Check()
+	return n, err
 }

@@ -13,6 +13,10 @@ const (
 	maxAnswer  = 1 << 20
 )
 
+// version is that of the messages. Version 2 says what each layer keeps; engines before it have 0,
+// and refuse a Shape without their key/value heads.
+const version = 2
+
 // request is a message of a peer to an agent.
 type request struct {
 	Op     string `json:"op"`
@@ -30,9 +34,11 @@ type request struct {
 
 // answer is the agent's reply; Error is "" when the request is served.
 type answer struct {
-	Error string    `json:"error,omitempty"`
-	Shape *Shape    `json:"shape,omitempty"`
-	Ranks []Address `json:"ranks,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Version is the agent's, beside its Shape.
+	Version int       `json:"version,omitempty"`
+	Shape   *Shape    `json:"shape,omitempty"`
+	Ranks   []Address `json:"ranks,omitempty"`
 	// Bytes follow.
 	Bytes int64 `json:"bytes,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
@@ -26,6 +27,9 @@ type family struct {
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width
+	// cache is what a layer of the whole model keeps of each position; nil is keys and values of
+	// KVHeads heads of HeadDim, in the layer's window.
+	cache func(c *Config, layer int) compute.CacheLayer
 }
 
 // width is a number of features, by its name in config.json.

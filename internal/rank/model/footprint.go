@@ -42,7 +42,11 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	// The hidden state and picked rows of it stand beside what the layers share.
 	width := f.Width + 2*int64(c.HiddenSize) + 64
 	if l.PCP > 1 { // given and gathered, and rows of other ranks
-		width += 4*int64(layers.LocalKVHeads(c.KVHeads, l.TP)*c.HeadDim) + int64(c.HiddenSize)
+		kept := 0
+		for _, layer := range CacheLayers(c, 0, c.Layers, l.TP) {
+			kept = max(kept, layer.Width())
+		}
+		width += 2*int64(kept) + int64(c.HiddenSize)
 	}
 	f.Activations = int64(u.Rows) * width * 4
 	f.PerThread = u.Planner.ScratchPerThread(u.MaxLen)

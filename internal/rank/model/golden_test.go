@@ -104,7 +104,8 @@ func loadShard(t testing.TB, f fixture, opt cpu.Options, g layers.Group) *shard 
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := d.NewCache(model.CacheShape(cfg, cfg.Layers, g.Size, 64, blockSize, opt.DType))
+	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, g.Size),
+		Blocks: 64, BlockSize: blockSize, DType: opt.DType})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,10 +195,11 @@ func argmax(x []float32) int32 {
 var fixtureNames = []string{"llama-tiny", "qwen2-tiny", "qwen3-tiny", "qwen3moe-tiny", "opt-tiny",
 	"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "mixtral-tiny", "qwen2moe-tiny", "granite-tiny",
 	"olmo2-tiny", "cohere2-tiny", "smollm3-tiny", "glm4-tiny", "starcoder2-tiny", "gptneox-tiny",
-	"glm4moe-tiny"}
+	"glm4moe-tiny", "gpt-oss-tiny"}
 
 // mixtures are those in which rounding flips the router's choice: they have no bfloat16 tolerance.
-var mixtures = []string{"qwen3moe-tiny", "mixtral-tiny", "qwen2moe-tiny", "glm4moe-tiny"}
+var mixtures = []string{"qwen3moe-tiny", "mixtral-tiny", "qwen2moe-tiny", "glm4moe-tiny",
+	"gpt-oss-tiny"}
 
 func isas() []isa.ISA {
 	var all []isa.ISA

@@ -229,11 +229,3 @@ func Architecture(c *Config) (string, error) {
 	}
 	return fam.architecture, nil
 }
-
-// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for a
-// number of the model's layers: those of the rank's stage.
-func CacheShape(c *Config, count, size, blocks, blockSize int,
-	dtype compute.DType) compute.CacheShape {
-	return compute.CacheShape{Layers: count, Blocks: blocks, BlockSize: blockSize,
-		KVHeads: layers.LocalKVHeads(c.KVHeads, size), HeadDim: c.HeadDim, DType: dtype}
-}

@@ -51,7 +51,8 @@ func loadStage(t *testing.T, f fixture, src layers.Source, opt cpu.Options, g la
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	shape := model.CacheShape(cfg, s.To-s.From, g.Size, 64, blockSize, opt.DType)
+	shape := compute.CacheShape{Layers: model.CacheLayers(cfg, s.From, s.To, g.Size), Blocks: 64,
+		BlockSize: blockSize, DType: opt.DType}
 	if cache, err = d.NewCache(shape); err != nil {
 		t.Fatal(err)
 	}

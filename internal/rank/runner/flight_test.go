@@ -189,8 +189,8 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		shape := model.CacheShape(cfg, stage.To-stage.From, l.TP, g.config.Blocks,
-			g.config.BlockSize, compute.Float32)
+		shape := compute.CacheShape{Layers: model.CacheLayers(cfg, stage.From, stage.To, l.TP),
+			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.Float32}
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)

@@ -288,8 +288,8 @@ func (r *rank) newCache() error {
 	if err != nil {
 		return err
 	}
-	shape := model.CacheShape(r.config, r.stage.To-r.stage.From, r.init.Layout.TP, r.init.Blocks,
-		r.init.BlockSize, dtype)
+	shape := compute.CacheShape{Layers: model.CacheLayers(r.config, r.stage.From, r.stage.To,
+		r.init.Layout.TP), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize, DType: dtype}
 	r.cache, err = r.device.NewCache(shape)
 	return err
 }

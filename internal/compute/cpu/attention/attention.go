@@ -10,7 +10,24 @@ import (
 )
 
 // Args are the properties of an attention layer.
-type Args = compute.AttentionArgs
+type Args struct {
+	// Heads and KVHeads are the numbers of query and of key/value heads; query head h reads
+	// key/value head h/(Heads/KVHeads).
+	Heads, KVHeads int
+	// HeadDim is the dimension of a head's query and key.
+	HeadDim int
+	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
+	Scale float32
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
+	// (sliding-window attention).
+	Window int
+	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
+	Cap float32
+	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score
+	// of one more position would, with a value of zero (gpt-oss: transformers, gpt_oss,
+	// eager_attention_forward). It is neither scaled nor capped.
+	Sinks []float32
+}
 
 const (
 	// maxQueries is how many queries share one pass over a head's keys and values at most.
@@ -21,6 +38,8 @@ const (
 	// mostCost is what a chunk costs at most: each position has a score and a value of each
 	// dimension.
 	mostCost = pool.MostWork / 2
+	// leastShared is how many query heads of a key/value head a thread computes at least.
+	leastShared = 4
 	// chunksPerThread leaves room to balance chunks of unequal cost.
 	chunksPerThread = 8
 )
@@ -63,16 +82,17 @@ type chunk struct {
 
 // job is one Run, as the pool sees it.
 type job struct {
-	a     *Attention
-	c     *Cache
-	layer int
-	b     *compute.Batch
-	args  Args
+	a    *Attention
+	c    *Cache
+	p    *place // of the layer
+	b    *compute.Batch
+	args Args
 
 	dst, q   []float32
 	ldd, ldq int
 
-	queries  int // query heads of a key/value head
+	heads    int // key/value heads, or parts of their query heads (see plan)
+	queries  int // query heads of each
 	rows     int // rows of a group
 	segments []segment
 	chunks   []chunk
@@ -80,7 +100,8 @@ type job struct {
 
 // Run computes causal attention of the batch's rows over the layer's keys and values, which must
 // have been written before. Row r of q is q[r*ldq:], Heads head vectors of HeadDim values each; the
-// result goes to dst[r*ldd:] in the same layout. dst may be q.
+// result goes to dst[r*ldd:], as many vectors of the dimension of the layer's values. dst may be q
+// where that is HeadDim.
 //
 // Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too
 // short, or a position lies in a block its sequence's table lacks.
@@ -90,9 +111,9 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 		return
 	}
 	j := &a.job
-	j.c, j.layer, j.b, j.args = c, layer, b, args
+	j.c, j.b, j.args = c, b, args
 	j.dst, j.ldd, j.q, j.ldq = dst, ldd, q, ldq
-	if err := j.check(); err != nil {
+	if err := j.check(layer); err != nil {
 		panic(err)
 	}
 	for len(a.scratch) < p.Threads() {
@@ -101,30 +122,39 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 	j.plan(p.Threads())
 	p.Run(j, len(j.chunks))
 	// Keep no reference to the caller's memory.
-	j.c, j.b, j.dst, j.q = nil, nil, nil, nil
+	j.c, j.p, j.b, j.dst, j.q, j.args.Sinks = nil, nil, nil, nil, nil, nil
 }
 
-func (j *job) check() error {
-	cfg, a, b := &j.c.cfg, &j.args, j.b
-	width := a.Heads * a.HeadDim
-	switch {
-	case j.c.data == nil:
+// check checks what Run was called with, and finds the layer's place.
+func (j *job) check(layer int) error {
+	if j.c.data == nil {
 		return errFreed
-	case j.layer < 0 || j.layer >= cfg.Layers:
-		return fmt.Errorf("attention: layer %d of a kv cache of %d", j.layer, cfg.Layers)
-	case a.KVHeads != cfg.KVHeads || a.HeadDim != cfg.HeadDim:
-		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of "+
-			"dimension %d", a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
+	}
+	if layer < 0 || layer >= len(j.c.layers) {
+		return fmt.Errorf("attention: layer %d of a kv cache of %d", layer, len(j.c.layers))
+	}
+	j.p = &j.c.layers[layer]
+	cfg, a, b := &j.c.cfg, &j.args, j.b
+	width, out := a.Heads*a.HeadDim, a.Heads*j.p.ValueDim()
+	switch {
+	case a.KVHeads != j.p.Heads || a.HeadDim != j.p.Dim:
+		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %v", a.KVHeads,
+			a.HeadDim, j.p.CacheLayer)
+	case j.p.Window > 0 && (a.Window <= 0 || a.Window > j.p.Window):
+		return fmt.Errorf("attention: a window of %d over a kv cache of %v", a.Window,
+			j.p.CacheLayer)
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
 		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly",
 			a.Heads, a.KVHeads)
+	case a.Sinks != nil && len(a.Sinks) != a.Heads:
+		return fmt.Errorf("attention: %d sinks for %d query heads", len(a.Sinks), a.Heads)
 	case len(b.Seq) < b.Rows():
 		return fmt.Errorf("attention: %d rows with %d positions and %d sequences",
 			b.Rows(), len(b.Position), len(b.Seq))
-	case j.ldq < width || j.ldd < width ||
-		len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+width:
-		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d "+
-			"by %d)", b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
+	case j.ldq < width || j.ldd < out ||
+		len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+out:
+		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d), or those of "+
+			"%d dst (%d by %d)", b.Rows(), width, len(j.q), j.ldq, out, len(j.dst), j.ldd)
 	}
 	for r, p := range b.Position {
 		s := int(b.Seq[r])
@@ -147,8 +177,6 @@ func (j *job) from(pos int) int {
 // plan cuts the batch into segments and these into chunks of similar cost.
 func (j *job) plan(threads int) {
 	b := j.b
-	j.queries = j.args.Heads / j.args.KVHeads
-	j.rows = rowsPerGroup(j.queries)
 	j.segments = j.segments[:0]
 	total := 0
 	for r := range b.Rows() {
@@ -162,22 +190,29 @@ func (j *job) plan(threads int) {
 		}
 		j.segments = append(j.segments, segment{row: r, rows: 1, seq: int(b.Seq[r]), pos: pos})
 	}
-	perPosition := j.queries * j.args.HeadDim
-	total *= perPosition * j.args.KVHeads
+	total *= j.args.Heads * j.args.HeadDim
 	target := min(total, mostCost)
+	j.heads = j.args.KVHeads
+	j.queries = j.args.Heads / j.heads
 	if threads > 1 && total > serialCost {
+		// Threads that would have nothing to do share the query heads of a key/value head.
+		for b.Rows()*j.heads < threads && j.queries%2 == 0 && j.queries >= 2*leastShared {
+			j.heads, j.queries = 2*j.heads, j.queries/2
+		}
 		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
 	}
+	j.rows = rowsPerGroup(j.queries)
+	perPosition := j.queries * j.args.HeadDim
 	j.chunks = append(j.chunks[:0], chunk{})
 	cost := 0
 	for si := range j.segments {
 		s := &j.segments[si]
 		groups := (s.rows + j.rows - 1) / j.rows
 		if target == total {
-			j.chunks[0].groups += groups * j.args.KVHeads
+			j.chunks[0].groups += groups * j.heads
 			continue
 		}
-		for h := range j.args.KVHeads {
+		for h := range j.heads {
 			for g := range groups {
 				if cost >= target {
 					j.chunks = append(j.chunks, chunk{seg: si, head: h, group: g})
@@ -222,7 +257,7 @@ func (j *job) Do(i, thread int) {
 		}
 		at.group = 0
 		at.head++
-		if at.head == j.args.KVHeads {
+		if at.head == j.heads {
 			at.head = 0
 			at.seg++
 		}

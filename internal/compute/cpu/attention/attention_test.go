@@ -279,8 +279,8 @@ func TestRunRejectsBadInput(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
 	good := func() (*Cache, *compute.Batch, Args) {
-		c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 4, BlockSize: 16, KVHeads: 2,
-			HeadDim: 16, DType: compute.Float32})
+		c, err := NewCache(compute.CacheShape{Layers: []compute.CacheLayer{s.layer()}, Blocks: 4,
+			BlockSize: 16, DType: compute.Float32})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,9 +314,16 @@ func TestRunRejectsBadInput(t *testing.T) {
 			b.Position[0] = -1
 		},
 		"heads": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Heads = 3 },
+		"sinks": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Sinks = make([]float32, 3) },
 		"dimension": func(_ *Cache, _ *compute.Batch, a *Args, _,
 			_ *int) {
 			a.HeadDim = 18
+		},
+		"a larger window": func(c *Cache, _ *compute.Batch, a *Args, _, _ *int) {
+			c.layers[0].Window, a.Window = 8, 9
+		},
+		"no window": func(c *Cache, _ *compute.Batch, _ *Args, _, _ *int) {
+			c.layers[0].Window = 8
 		},
 		"leading dimension": func(_ *Cache, _ *compute.Batch, _ *Args, _, ld *int) { *ld = 63 },
 		"rows": func(_ *Cache, b *compute.Batch, _ *Args, _,

@@ -32,10 +32,11 @@ const tile = compute.CacheTile
 // take 2 MiB in each layer (the built-in model 6 MB more after nine requests), although long
 // contexts are read some 15 % faster.
 //
-// Each block of each layer holds, for K and then for V, one tile of 16 positions after the other of
-// the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
+// Layers follow each other, each with all of its blocks. A block of a layer holds, for K and then
+// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
 // V is cut into slices of 16 dimensions, [slice][16 positions][16 dimensions]. So both kernels read
-// rows of 16 elements in the order of memory. The elements of a row are permuted by lane.
+// rows of 16 elements in the order of memory. The elements of a row are permuted by lane. Latents
+// are kept as K only.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -45,13 +46,21 @@ type Cache struct {
 	memory offheap.Memory
 	data   []byte // the memory's, nil after Free
 
-	// In bytes.
-	tileBytes  int // a tile of K or of V
-	headBytes  int // the tiles of one head in a block
-	valueBytes int // from the K of a head to its V
-	blockBytes int // one block of one layer
-	layerBytes int
+	layers []place
 }
+
+// place is what a layer keeps, and where, in bytes.
+type place struct {
+	compute.CacheLayer
+	at     int // its first block
+	tile   int // a tile of K or of V
+	head   int // the tiles of one head in a block
+	values int // from the K of a head to its V
+	block  int // one block
+}
+
+// tileOffset is the offset of the K tile that position off of a block belongs to, for head 0.
+func (p *place) tileOffset(block, off int) int { return p.at + block*p.block + off/tile*p.tile }
 
 // NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that
 // the system refused the mapping.
@@ -59,25 +68,30 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	size := uint64(1)
-	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize,
-		cfg.PaddedDim(), cfg.DType.Size()} {
-		var over uint64
-		if over, size = bits.Mul64(size, uint64(n)); over != 0 || size > math.MaxInt {
-			return nil, fmt.Errorf("kv cache of %+v does not fit the address space", cfg)
+	size, layers := uint64(0), make([]place, len(cfg.Layers))
+	for i, l := range cfg.Layers {
+		bytes := uint64(cfg.Blocks)
+		for _, n := range []int{cfg.BlockSize, cfg.DType.Size(), l.Vectors(), l.Heads,
+			l.PaddedDim()} {
+			var over uint64
+			if over, bytes = bits.Mul64(bytes, uint64(n)); over != 0 || bytes > math.MaxInt-size {
+				return nil, fmt.Errorf("kv cache of %d blocks of %d positions, layer %d of %v, "+
+					"does not fit the address space", cfg.Blocks, cfg.BlockSize, i, l)
+			}
 		}
+		p := place{CacheLayer: l, at: int(size), tile: tile * l.PaddedDim() * cfg.DType.Size()}
+		p.head = p.tile * (cfg.BlockSize / tile)
+		p.values = p.head * l.Heads
+		p.block = l.Bytes(cfg.BlockSize, cfg.DType)
+		layers[i] = p
+		size += bytes
 	}
 	memory, err := offheap.Map(int(size), offheap.HugePages)
 	if err != nil {
 		return nil, fmt.Errorf("kv cache: %w", err)
 	}
-	c := &Cache{cfg: cfg, ops: vec.New(isa.Best()), memory: memory, data: memory.Bytes()}
-	c.tileBytes = tile * cfg.PaddedDim() * cfg.DType.Size()
-	c.headBytes = c.tileBytes * (cfg.BlockSize / tile)
-	c.valueBytes = c.headBytes * cfg.KVHeads
-	c.blockBytes = 2 * c.valueBytes
-	c.layerBytes = c.blockBytes * cfg.Blocks
-	return c, nil
+	return &Cache{cfg: cfg, ops: vec.New(isa.Best()), memory: memory, data: memory.Bytes(),
+		layers: layers}, nil
 }
 
 // Config returns the shape the cache was made with.
@@ -91,16 +105,17 @@ func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
 		panic(errFreed)
 	}
 	cfg := &c.cfg
-	if layer < 0 || layer >= cfg.Layers || block < 0 || block >= cfg.Blocks || from < 0 ||
-		from > to || to > cfg.KVHeads {
+	if layer < 0 || layer >= len(c.layers) || block < 0 || block >= cfg.Blocks || from < 0 ||
+		from > to || to > c.layers[layer].Heads {
 		panic(fmt.Sprintf("attention: heads %d to %d in layer %d, block %d of a kv cache of %+v",
 			from, to, layer, block, *cfg))
 	}
-	at := c.tileOffset(layer, block, 0)
+	p := &c.layers[layer]
+	at := p.tileOffset(block, 0)
 	if values {
-		at += c.valueBytes
+		at += p.values
 	}
-	return c.data[at+from*c.headBytes : at+to*c.headBytes]
+	return c.data[at+from*p.head : at+to*p.head]
 }
 
 // Free unmaps the memory. The cache may not be used afterwards; a second call does nothing.
@@ -123,25 +138,19 @@ func lane(k compute.DType, j int) int {
 
 var errFreed = errors.New("attention: the kv cache has been freed")
 
-// tileOffset is the offset of the K tile that position offset off of a block belongs to, for head
-// 0.
-func (c *Cache) tileOffset(layer, block, off int) int {
-	return layer*c.layerBytes + block*c.blockBytes + off/tile*c.tileBytes
-}
-
 // Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:],
-// KVHeads·HeadDim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
-// slot leaves the row out. It panics if a slot or the layer lies outside the cache or a slice is
+// Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
+// slot leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies outside the cache or a slice is
 // too short.
 func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 	if c.data == nil {
 		panic(errFreed)
 	}
 	cfg := &c.cfg
-	if layer < 0 || layer >= cfg.Layers {
-		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, cfg.Layers))
+	if layer < 0 || layer >= len(c.layers) {
+		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, len(c.layers)))
 	}
-	width := cfg.KVHeads * cfg.HeadDim
+	p := &c.layers[layer]
 	for r := range rows {
 		slot := int(slots[r])
 		if slot < 0 {
@@ -151,19 +160,15 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		if block >= cfg.Blocks {
 			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, cfg.Blocks))
 		}
-		at := c.tileOffset(layer, block, off)
-		kr, vr := k[r*ld:r*ld+width], v[r*ld:r*ld+width]
-		for h := range cfg.KVHeads {
-			kt := c.data[at : at+c.tileBytes]
-			vt := c.data[at+c.valueBytes : at+c.valueBytes+c.tileBytes]
-			kh, vh := kr[h*cfg.HeadDim:(h+1)*cfg.HeadDim], vr[h*cfg.HeadDim:(h+1)*cfg.HeadDim]
-			if cfg.DType == compute.Float32 {
-				writeKey(cast[float32](kt), kh, off%tile)
-				writeValue32(cast[float32](vt), vh, off%tile)
-			} else {
-				c.write16(cast[uint16](kt), cast[uint16](vt), kh, vh, off%tile)
+		at := p.tileOffset(block, off)
+		for h := range p.Heads {
+			head := r*ld + h*p.Dim
+			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile)
+			if p.Kind == compute.KeysValues {
+				vt := at + p.values
+				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile)
 			}
-			at += c.headBytes
+			at += p.head
 		}
 	}
 }
@@ -174,20 +179,41 @@ func cast[E uint16 | float32](b []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/size)
 }
 
-// write16 rounds one position of one head piece by piece and stores it.
-func (c *Cache) write16(kt, vt []uint16, k, v []float32, pos int) {
-	kind := c.cfg.DType
-	column := lane(kind, pos)
-	var buf [128]uint16
-	for d := 0; d < len(k); d += len(buf) {
-		n := min(len(buf), len(k)-d)
+// rounded is how many elements are rounded to 16 bits at a time, a multiple of tile.
+const rounded = 128
+
+// writeKey stores one position of one head in a transposed tile.
+func (c *Cache) writeKey(t []byte, k []float32, pos int) {
+	if c.cfg.DType == compute.Float32 {
+		putColumn(cast[float32](t), k, pos)
+		return
+	}
+	to, column := cast[uint16](t), lane(c.cfg.DType, pos)
+	var buf [rounded]uint16
+	for d := 0; d < len(k); d += rounded {
+		n := min(rounded, len(k)-d)
 		c.narrow(buf[:n], k[d:d+n])
-		writeKey(kt[d*tile:], buf[:n], column)
+		putColumn(to[d*tile:], buf[:n], column)
+	}
+}
+
+// writeValue stores one position of one head in the slices of a tile.
+func (c *Cache) writeValue(t []byte, v []float32, pos int) {
+	if c.cfg.DType == compute.Float32 {
+		to := cast[float32](t)
+		for d := 0; d < len(v); d += tile {
+			copy(to[(d+pos)*tile:][:tile], v[d:])
+		}
+		return
+	}
+	to := cast[uint16](t)
+	var buf [rounded]uint16
+	for d := 0; d < len(v); d += rounded {
+		n := min(rounded, len(v)-d)
 		c.narrow(buf[:n], v[d:d+n])
 		for j := 0; j < n; j += tile {
-			row := vt[(d+j)*tile+pos*tile:]
-			row = row[:tile]
-			if kind == compute.Float16 {
+			row := to[(d+j+pos)*tile:][:tile]
+			if c.cfg.DType == compute.Float16 {
 				copy(row, buf[j:min(j+tile, n)])
 				continue
 			}
@@ -206,16 +232,10 @@ func (c *Cache) narrow(dst []uint16, x []float32) {
 	c.ops.ToF16(dst, x)
 }
 
-// writeKey puts one position's elements into column lane of a transposed tile.
-func writeKey[E uint16 | float32](t []E, k []E, lane int) {
+// putColumn puts one position's elements into column lane of a transposed tile.
+func putColumn[E uint16 | float32](t []E, k []E, lane int) {
 	t = t[:len(k)*tile]
 	for d, x := range k {
 		t[d*tile+lane] = x
-	}
-}
-
-func writeValue32(t, v []float32, pos int) {
-	for d := 0; d < len(v); d += tile {
-		copy(t[d*tile+pos*tile:d*tile+pos*tile+tile], v[d:])
 	}
 }

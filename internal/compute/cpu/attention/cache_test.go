@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +19,8 @@ func TestWriteLayout(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for _, kind := range kinds {
 		for _, dim := range []int{2, 16, 20, 64, 130, 256, 300} {
-			cfg := compute.CacheShape{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim,
-				DType: kind}
+			cfg := compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 40},
+				{Heads: 2, Dim: dim}}, Blocks: 3, BlockSize: 32, DType: kind}
 			c, err := NewCache(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -28,7 +30,7 @@ func TestWriteLayout(t *testing.T) {
 			slots := []int32{95, -1, 0, 17, 40}
 			k, v := randomRows(r, len(slots)*ld), randomRows(r, len(slots)*ld)
 			c.Write(1, len(slots), k, v, ld, slots)
-			touched := 0
+			touched, p := 0, &c.layers[1]
 			var row [tile]float32
 			for i, slot := range slots {
 				if slot < 0 {
@@ -36,7 +38,7 @@ func TestWriteLayout(t *testing.T) {
 				}
 				block, off := int(slot)/32, int(slot)%32
 				for h := range 2 {
-					at := c.tileOffset(1, block, off) + h*c.headBytes
+					at := p.tileOffset(block, off) + h*p.head
 					for d := range dim {
 						bytes := tile * kind.Size()
 						widen(kind, c.data[at+d*bytes:], &row)
@@ -44,7 +46,7 @@ func TestWriteLayout(t *testing.T) {
 							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d,
 								row[off%tile], want)
 						}
-						widen(kind, c.data[at+c.valueBytes+(d/tile*tile+off%tile)*bytes:], &row)
+						widen(kind, c.data[at+p.values+(d/tile*tile+off%tile)*bytes:], &row)
 						if want := stored(kind, v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
 							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot,
 								d, row[d%tile], want)
@@ -76,19 +78,23 @@ func TestWriteLayout(t *testing.T) {
 }
 
 func TestNewCacheErrors(t *testing.T) {
-	good := compute.CacheShape{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2,
-		DType: compute.Float32}
+	good := compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 2}}, Blocks: 1,
+		BlockSize: 16, DType: compute.Float32}
+	layers := func(n int, l compute.CacheLayer) func(c *compute.CacheShape) {
+		return func(c *compute.CacheShape) { c.Layers = slices.Repeat([]compute.CacheLayer{l}, n) }
+	}
 	for name, spoil := range map[string]func(c *compute.CacheShape){
-		"layers":     func(c *compute.CacheShape) { c.Layers = 0 },
+		"layers":     layers(0, compute.CacheLayer{}),
 		"blocks":     func(c *compute.CacheShape) { c.Blocks = -1 },
-		"heads":      func(c *compute.CacheShape) { c.KVHeads = 0 },
+		"heads":      layers(1, compute.CacheLayer{Dim: 2}),
 		"block size": func(c *compute.CacheShape) { c.BlockSize = 24 },
 		"no size":    func(c *compute.CacheShape) { c.BlockSize = 0 },
-		"dimension":  func(c *compute.CacheShape) { c.HeadDim = 17 },
+		"dimension":  layers(1, compute.CacheLayer{Heads: 1, Dim: 17}),
 		"kind":       func(c *compute.CacheShape) { c.DType = 3 },
 		"slots":      func(c *compute.CacheShape) { c.Blocks = math.MaxInt32 },
-		"overflow":   func(c *compute.CacheShape) { c.Layers, c.HeadDim = 1<<40, 1<<40 },
-		"refused":    func(c *compute.CacheShape) { c.Layers = 1 << 46 },
+		"overflow":   layers(1, compute.CacheLayer{Heads: 1 << 40, Dim: 1 << 40}),
+		"sum":        layers(9, compute.CacheLayer{Heads: 1 << 20, Dim: 1 << 34}),
+		"refused":    layers(3, compute.CacheLayer{Heads: 1 << 20, Dim: 1 << 34}),
 	} {
 		cfg := good
 		spoil(&cfg)
@@ -102,7 +108,7 @@ func TestNewCacheErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Config() != good {
+	if !reflect.DeepEqual(c.Config(), good) {
 		t.Errorf("Config() = %+v", c.Config())
 	}
 	if err := c.Free(); err != nil {
@@ -111,8 +117,8 @@ func TestNewCacheErrors(t *testing.T) {
 }
 
 func TestWriteRejectsBadSlots(t *testing.T) {
-	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1,
-		HeadDim: 16, DType: compute.BFloat16})
+	c, err := NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 16}},
+		Blocks: 2, BlockSize: 16, DType: compute.BFloat16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +152,12 @@ func mustPanic(t *testing.T, what string, f func()) {
 // on.
 func TestBytesPerBlock(t *testing.T) {
 	for _, cfg := range []compute.CacheShape{
-		{Layers: 3, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, DType: compute.BFloat16},
-		{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, DType: compute.Float32},
-		{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, DType: compute.Float16},
+		{Layers: []compute.CacheLayer{{Heads: 8, Dim: 128}, {Heads: 1, Dim: 34}}, Blocks: 7,
+			BlockSize: 16, DType: compute.BFloat16},
+		{Layers: []compute.CacheLayer{{Heads: 3, Dim: 64}}, Blocks: 7, BlockSize: 32,
+			DType: compute.Float32},
+		{Layers: []compute.CacheLayer{{Heads: 1, Dim: 20}, {Kind: compute.Latent, Heads: 1, Dim: 72,
+			Values: 64}}, Blocks: 7, BlockSize: 16, DType: compute.Float16},
 	} {
 		c, err := NewCache(cfg)
 		if err != nil {
@@ -182,8 +191,8 @@ func residentKiB(t *testing.T) int {
 // Blocks that were never written cost no resident memory.
 func TestMemoryIsLazy(t *testing.T) {
 	before := residentKiB(t)
-	cfg := compute.CacheShape{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128,
-		DType: compute.BFloat16}
+	cfg := compute.CacheShape{Layers: slices.Repeat([]compute.CacheLayer{{Heads: 4, Dim: 128}}, 4),
+		Blocks: 4096, BlockSize: 16, DType: compute.BFloat16}
 	c, err := NewCache(cfg) // 512 MiB
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
 )
 
 // piece is how many tiles one call of a kernel covers: it keeps the keys and values that several
@@ -21,8 +23,11 @@ type scratch struct {
 
 	q      []float32 // [query][HeadDim]
 	scores []float32 // [query][stride], from the first tile of the group on
-	acc    []float32 // [query][padded HeadDim]
+	acc    []float32 // [query][padded dimension of a value]
 	sum    [maxQueries]float32
+	// Tiles of V that latents were turned into, and where they lie.
+	turned   []byte
+	turnedAt []int
 
 	_ [128]byte // keeps the scratch of two threads out of one cache line
 }
@@ -32,6 +37,9 @@ func ScratchBytes(positions int) int64 {
 	tiles := int64(positions)/tile + 4
 	return maxQueries*tiles*tile*4 + tiles*8
 }
+
+// padded is a dimension rounded up to whole tiles.
+func padded(dim int) int { return (dim + tile - 1) / tile * tile }
 
 func grow[E any](s []E, n int) []E {
 	if cap(s) < n {
@@ -54,12 +62,15 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
 				pos, seg.seq, block, cfg.Blocks))
 		}
-		s.tiles[t] = j.c.tileOffset(j.layer, block, pos%cfg.BlockSize)
+		s.tiles[t] = j.p.tileOffset(block, pos%cfg.BlockSize)
 	}
 }
 
+// keys is where the keys of a head, one of job.heads, lie from the offset of a tile on.
+func (j *job) keys(head int) int { return head / (j.heads / j.p.Heads) * j.p.head }
+
 // group computes rows rows of a segment, from its row first on, for the query heads of one
-// key/value head. Query i is that of row i/queries and head i%queries.
+// of job.heads. Query i is that of row i/queries and head i%queries.
 func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
 	n := rows * j.queries
 	for lo := 0; lo < n; lo += maxQueries {
@@ -69,7 +80,8 @@ func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
 
 // attend computes n queries of a segment, from query q0 on.
 func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
-	dim, padded := j.args.HeadDim, j.c.cfg.PaddedDim()
+	dim, valueDim := j.args.HeadDim, j.p.ValueDim()
+	padded := padded(valueDim)
 	firstPos, lastPos := seg.pos+q0/j.queries, seg.pos+(q0+n-1)/j.queries
 	t0 := j.from(firstPos) / tile
 	tiles := lastPos/tile + 1 - t0
@@ -96,7 +108,14 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 		for k := range row[:from-begin] {
 			row[k] = negInf
 		}
-		s.sum[i] = j.a.ops.ExpSum(row, j.a.ops.Max(row))
+		top := j.a.ops.Max(row)
+		if j.args.Sinks == nil {
+			s.sum[i] = j.a.ops.ExpSum(row, top)
+			continue
+		}
+		sink := j.args.Sinks[head*j.queries+(q0+i)%j.queries]
+		top = max(top, sink)
+		s.sum[i] = j.a.ops.ExpSum(row, top) + float32(math.Exp(float64(sink-top)))
 	}
 
 	// The positions all rows attend to are added for all queries at once; those before and after,
@@ -125,7 +144,7 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 
 	for i := range n {
 		row, h := seg.row+(q0+i)/j.queries, head*j.queries+(q0+i)%j.queries
-		out := j.dst[row*j.ldd+h*dim : row*j.ldd+(h+1)*dim]
+		out := j.dst[row*j.ldd+h*valueDim : row*j.ldd+(h+1)*valueDim]
 		copy(out, s.acc[i*padded:])
 		j.a.ops.Scale(out, 1/s.sum[i])
 	}
@@ -138,10 +157,10 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 	offs := s.tiles[t : t+tiles]
 	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
-		scorePortable(j.c, head, offs, s.q, n, dim, j.args.Scale, out, stride)
+		scorePortable(j.c, j.keys(head), offs, s.q, n, dim, j.args.Scale, out, stride)
 		return
 	}
-	base := unsafe.Pointer(&j.c.data[head*j.c.headBytes])
+	base := unsafe.Pointer(&j.c.data[j.keys(head)])
 	for i := 0; i < n; {
 		f, took := k.qk1, 1
 		switch left := n - i; {
@@ -160,8 +179,12 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 // values adds the values at positions begin to end-1, times their weights, to the accumulators of n
 // queries from i0 on. The rows of weights begin at tile t0.
 func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
+	most := piece
+	if j.p.Kind == compute.Latent {
+		most = latentPiece
+	}
 	for begin < end {
-		stop := min(end, (begin/tile+piece)*tile)
+		stop := min(end, (begin/tile+most)*tile)
 		s.valuePiece(j, head, i0, n, begin/tile-s.firstTile, begin%tile, stop-begin,
 			s.scores[begin-t0*tile:], stride)
 		begin = stop
@@ -169,17 +192,18 @@ func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
 }
 
 func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float32, stride int) {
-	c := j.c
-	padded := c.cfg.PaddedDim()
-	k := j.a.simd[c.cfg.DType]
+	kind, padded := j.c.cfg.DType, padded(j.p.ValueDim())
+	data, offs := j.c.data[j.p.values+j.keys(head):], s.tiles[t:]
+	if j.p.Kind == compute.Latent {
+		data, offs = s.turn(j, t, (first+count-1)/tile+1)
+	}
+	k := j.a.simd[kind]
 	if k == nil {
-		valuePortable(c, head, s.tiles[t:], first, count, p[i0*stride:], stride,
-			s.acc[i0*padded:(i0+n)*padded])
+		valuePortable(kind, data, offs, first, count, p[i0*stride:], stride,
+			s.acc[i0*padded:(i0+n)*padded], padded)
 		return
 	}
-	offs := &s.tiles[t]
-	sliceBytes := tile * tile * c.cfg.DType.Size()
-	at := c.valueBytes + head*c.headBytes
+	sliceBytes := tile * tile * kind.Size()
 	slices := padded / tile
 	for i := i0; i < i0+n; {
 		f, took, multiple := k.pv1x4, 1, 4
@@ -193,7 +217,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 		}
 		whole := slices / multiple * multiple
 		if whole > 0 {
-			f(unsafe.Pointer(&c.data[at]), offs, first, count, whole,
+			f(unsafe.Pointer(&data[0]), &offs[0], first, count, whole,
 				&p[i*stride], stride*4, &s.acc[i*padded], padded*4)
 		}
 		if rest := slices - whole; rest > 0 {
@@ -202,7 +226,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 				f = k.pv1x2
 			}
 			for q := i; q < i+took; q++ {
-				f(unsafe.Pointer(&c.data[at+whole*sliceBytes]), offs, first, count, rest,
+				f(unsafe.Pointer(&data[whole*sliceBytes]), &offs[0], first, count, rest,
 					&p[q*stride], stride*4, &s.acc[q*padded+whole*tile], padded*4)
 			}
 		}

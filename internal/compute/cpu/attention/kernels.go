@@ -18,4 +18,7 @@ type valueKernel func(base unsafe.Pointer, offs *int, first, count, slices int,
 type kernels struct {
 	qk1, qk2, qk4, qk6                   scoreKernel
 	pv1x1, pv1x2, pv1x4, pv2x2, pv4, pv6 valueKernel
+
+	// turn makes slices of a tile of V, at dst, of those of a tile of K.
+	turn func(dst, src unsafe.Pointer, slices int)
 }

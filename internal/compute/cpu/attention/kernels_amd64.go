@@ -13,16 +13,19 @@ func avx2Kernels(k compute.DType) *kernels {
 		return &kernels{
 			qk1BF16, qk2BF16, qk4BF16, qk6BF16,
 			pv1x1BF16, pv1x2BF16, pv1x4BF16, pv2x2BF16, pv4BF16, pv6BF16,
+			turnBF16,
 		}
 	case compute.Float16:
 		return &kernels{
 			qk1F16, qk2F16, qk4F16, qk6F16,
 			pv1x1F16, pv1x2F16, pv1x4F16, pv2x2F16, pv4F16, pv6F16,
+			turnF16,
 		}
 	}
 	return &kernels{
 		qk1F32, qk2F32, qk4F32, qk6F32,
 		pv1x1F32, pv1x2F32, pv1x4F32, pv2x2F32, pv4F32, pv6F32,
+		turnF32,
 	}
 }
 
@@ -145,3 +148,12 @@ func pv4F32(base unsafe.Pointer, offs *int, first, count, slices int,
 //go:noescape
 func pv6F32(base unsafe.Pointer, offs *int, first, count, slices int,
 	p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func turnBF16(dst, src unsafe.Pointer, slices int)
+
+//go:noescape
+func turnF16(dst, src unsafe.Pointer, slices int)
+
+//go:noescape
+func turnF32(dst, src unsafe.Pointer, slices int)

@@ -33,7 +33,7 @@ func TestChunksAreBounded(t *testing.T) {
 					if at.group++; at.group*j.rows >= s.rows {
 						at.group, at.head = 0, at.head+1
 					}
-					if at.head == j.args.KVHeads {
+					if at.head == j.heads {
 						at.head, at.seg = 0, at.seg+1
 					}
 				}
@@ -44,7 +44,7 @@ func TestChunksAreBounded(t *testing.T) {
 			}
 			all := 0
 			for _, s := range j.segments {
-				all += (s.rows + j.rows - 1) / j.rows * j.args.KVHeads
+				all += (s.rows + j.rows - 1) / j.rows * j.heads
 			}
 			if groups != all {
 				t.Errorf("%s, %d threads: %d groups, not %d", name, threads, groups, all)

@@ -24,14 +24,14 @@ func widen(k compute.DType, b []byte, dst *[tile]float32) {
 	}
 }
 
-// scorePortable is scratch.score.
-func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int,
+// scorePortable is scratch.score; the tiles lie at offs from base.
+func scorePortable(c *Cache, base int, offs []int, q []float32, n, dim int,
 	scale float32, out []float32, stride int) {
 	var acc [maxQueries][tile]float32
 	var row [tile]float32
 	bytes := tile * c.cfg.DType.Size()
 	for t, off := range offs {
-		k := c.data[off+head*c.headBytes:]
+		k := c.data[off+base:]
 		clear(acc[:n])
 		for d := range dim {
 			widen(c.cfg.DType, k[d*bytes:], &row)
@@ -51,17 +51,17 @@ func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int,
 	}
 }
 
-// valuePortable adds count positions, from position first of the first tile on, to the rows of acc.
-func valuePortable(c *Cache, head int, offs []int, first, count int,
-	p []float32, stride int, acc []float32) {
-	padded := c.cfg.PaddedDim()
+// valuePortable adds count positions, from position first of the first tile on, to the rows of acc,
+// of padded values each; the tiles lie in data, at offs.
+func valuePortable(kind compute.DType, data []byte, offs []int, first, count int,
+	p []float32, stride int, acc []float32, padded int) {
 	var row [tile]float32
-	bytes := tile * c.cfg.DType.Size()
+	bytes := tile * kind.Size()
 	for k := range count {
 		t, pos := (first+k)/tile, (first+k)%tile
-		v := c.data[offs[t]+c.valueBytes+head*c.headBytes:]
+		v := data[offs[t]:]
 		for d := 0; d < padded; d += tile {
-			widen(c.cfg.DType, v[(d+pos)*bytes:], &row)
+			widen(kind, v[(d+pos)*bytes:], &row)
 			for i := 0; i*padded < len(acc); i++ {
 				w := p[i*stride+k]
 				a := acc[i*padded+d : i*padded+d+tile]

@@ -15,13 +15,32 @@ import (
 type shape struct {
 	kvHeads, group, dim, window int
 	kind                        compute.DType
+	// values makes it a layer of latents, of which so many dimensions are values.
+	values int
+	// sinks says that every query head has one.
+	sinks bool
 }
 
 func (s shape) heads() int { return s.kvHeads * s.group }
 
+func (s shape) layer() compute.CacheLayer {
+	l := compute.CacheLayer{Heads: s.kvHeads, Dim: s.dim, Window: s.window, Values: s.values}
+	if s.values > 0 {
+		l.Kind = compute.Latent
+	}
+	return l
+}
+
+// outDim is the dimension of a head's output.
+func (s shape) outDim() int { return s.layer().ValueDim() }
+
 func (s shape) args() Args {
-	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
+	a := Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
 		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
+	for h := 0; s.sinks && h < s.heads(); h++ {
+		a.Sinks = append(a.Sinks, float32(h%5-1)) // some above all scores, some below most
+	}
+	return a
 }
 
 // sequence is the whole input of one sequence: a row of q, k and v for each position.
@@ -39,8 +58,11 @@ func randomRows(r *rand.Rand, n int) []float32 {
 }
 
 func (s shape) sequence(r *rand.Rand, n int) *sequence {
-	return &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim),
-		v: randomRows(r, n*s.kvHeads*s.dim)}
+	q := &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim)}
+	if q.v = q.k; s.values == 0 {
+		q.v = randomRows(r, len(q.k))
+	}
+	return q
 }
 
 // stored is x after a round trip through the cache's element type.
@@ -72,11 +94,16 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 		top = max(top, p[i])
 	}
 	var sum float64
+	if s.sinks {
+		sink := float64(s.args().Sinks[head])
+		top = max(top, sink)
+		sum = math.Exp(sink - top)
+	}
 	for i := range p {
 		p[i] = math.Exp(p[i] - top)
 		sum += p[i]
 	}
-	out := make([]float64, s.dim)
+	out := make([]float64, s.outDim())
 	for i := range p {
 		for d := range out {
 			out[d] += p[i] / sum * stored(s.kind, q.v[(from+i)*kvWidth+kv*s.dim+d])
@@ -108,8 +135,8 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 	for _, q := range seqs {
 		blocks += (q.n + blockSize - 1) / blockSize
 	}
-	c, err := NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize,
-		KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 3, Dim: 6},
+		s.layer()}, Blocks: blocks, BlockSize: blockSize, DType: s.kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +158,7 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 		}
 		g.tables = append(g.tables, table)
 		g.done = append(g.done, 0)
-		g.out = append(g.out, make([]float32, q.n*s.heads()*s.dim))
+		g.out = append(g.out, make([]float32, q.n*s.heads()*s.outDim()))
 	}
 	return g
 }
@@ -143,9 +170,9 @@ type row struct{ seq, pos int }
 // the batch.
 func (g *rig) step(rows []row) {
 	s, bs := g.s, g.c.cfg.BlockSize
-	qw, kw := s.heads()*s.dim, s.kvHeads*s.dim
-	ldq, ldk := qw+g.ld, kw+g.ld
-	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldq)
+	qw, kw, ow := s.heads()*s.dim, s.kvHeads*s.dim, s.heads()*s.outDim()
+	ldq, ldk, ldd := qw+g.ld, kw+g.ld, ow+g.ld
+	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldd)
 	k, v := make([]float32, len(rows)*ldk), make([]float32, len(rows)*ldk)
 	b := &compute.Batch{Tables: g.tables}
 	slots := make([]int32, len(rows))
@@ -159,11 +186,14 @@ func (g *rig) step(rows []row) {
 		slots[i] = g.tables[r.seq][r.pos/bs]*int32(bs) + int32(r.pos%bs)
 	}
 	const layer = 1
+	if s.values > 0 {
+		v = nil
+	}
 	g.c.Write(layer, len(rows), k, v, ldk, slots)
-	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldq, q, ldq)
+	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldd, q, ldq)
 	for i, r := range rows {
-		copy(g.out[r.seq][r.pos*qw:(r.pos+1)*qw], dst[i*ldq:])
-		for _, x := range dst[i*ldq+qw : (i+1)*ldq] {
+		copy(g.out[r.seq][r.pos*ow:(r.pos+1)*ow], dst[i*ldd:])
+		for _, x := range dst[i*ldd+ow : (i+1)*ldd] {
 			if x != 0 {
 				g.t.Fatal("Run wrote between the rows of dst")
 			}
@@ -218,9 +248,10 @@ func equalBits(t *testing.T, what string, s shape, got, want []float32) {
 	t.Helper()
 	for i := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) || want[i] != want[i] {
-			width := s.heads() * s.dim
+			dim := s.outDim()
+			width := s.heads() * dim
 			t.Fatalf("%+v, %s: position %d, head %d, dimension %d is %v (%#x), want %v (%#x)", s,
-				what, i/width, i%width/s.dim, i%s.dim, got[i], math.Float32bits(got[i]), want[i],
+				what, i/width, i%width/dim, i%dim, got[i], math.Float32bits(got[i]), want[i],
 				math.Float32bits(want[i]))
 		}
 	}

@@ -55,6 +55,10 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	case opt.HeadNorms:
 		y.qNorm, y.kNorm = l.vector(q, h.Dim, 0, h.Dim), l.vector(k, h.Dim, 0, h.Dim)
 	}
+	if opt.Sinks {
+		first := l.group.Rank * own.Query
+		y.args.Sinks = l.vector(prefix+"sinks", h.Query, first, first+own.Query)
+	}
 	if opt.WholeNorms {
 		l.Own(h.Query + h.KV)
 		q, k := l.columnPart("", h.Query*h.Dim, 0), l.kvPart("", h, 0)

@@ -269,6 +269,9 @@ func (d *Device) Attention(_ compute.Cache, layer int, _ *compute.Batch,
 	if args.Cap > 0 {
 		how += fmt.Sprintf(", capped at %g", args.Cap)
 	}
+	if args.Sinks != nil {
+		how += ", sinks"
+	}
 	d.call("attention %s = %s over layer %d (%s)", all(dst), of(q), layer, how)
 }
 

@@ -1,0 +1,33 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// CacheLayers is what the layers from one to before another keep of each position on a rank of a
+// group of tpSize tensor parallel ranks; of the whole model with a tpSize of 1. It is all that is
+// known outside of models and devices of what a cache is made of.
+func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
+	of := plainCache
+	if fam, err := c.family(); err == nil && fam.cache != nil {
+		of = fam.cache
+	}
+	list := make([]compute.CacheLayer, 0, to-from)
+	for i := from; i < to; i++ {
+		l := of(c, i)
+		l.Heads = layers.LocalKVHeads(l.Heads, tpSize)
+		list = append(list, l)
+	}
+	return list
+}
+
+// plainCache is what a layer keeps in most families: keys and values of its heads, as far as its
+// window reaches.
+func plainCache(c *Config, layer int) compute.CacheLayer {
+	l := compute.CacheLayer{Heads: c.KVHeads, Dim: c.HeadDim}
+	if layer < len(c.Windows) { // none in a configuration made by hand
+		l.Window = c.Windows[layer]
+	}
+	return l
+}

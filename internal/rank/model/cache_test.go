@@ -1,0 +1,34 @@
+package model_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model"
+)
+
+// TestCacheLayers wants each layer's own window, and the heads of a rank: one where there are more
+// ranks than heads.
+func TestCacheLayers(t *testing.T) {
+	c := &model.Config{Architecture: "Gemma2ForCausalLM", Layers: 4, Heads: 8, KVHeads: 4,
+		HeadDim: 16, Windows: []int{64, 0, 64, 0}}
+	unread := &model.Config{Layers: 4, KVHeads: 4, HeadDim: 16}
+	plain := compute.CacheLayer{Heads: 4, Dim: 16}
+	windowed := compute.CacheLayer{Heads: 4, Dim: 16, Window: 64}
+	for name, x := range map[string]struct {
+		c            *model.Config
+		from, to, tp int
+		want         []compute.CacheLayer
+	}{
+		"all": {c, 0, 4, 1, []compute.CacheLayer{windowed, plain, windowed, plain}},
+		"a stage": {c, 1, 3, 2, []compute.CacheLayer{{Heads: 2, Dim: 16}, {Heads: 2, Dim: 16,
+			Window: 64}}},
+		"many ranks": {c, 3, 4, 8, []compute.CacheLayer{{Heads: 1, Dim: 16}}},
+		"by hand":    {unread, 2, 4, 1, []compute.CacheLayer{plain, plain}},
+	} {
+		if got := model.CacheLayers(x.c, x.from, x.to, x.tp); !slices.Equal(got, x.want) {
+			t.Errorf("%s: %v, not %v", name, got, x.want)
+		}
+	}
+}
