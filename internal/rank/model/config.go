@@ -94,7 +94,7 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	refuse(f)
+	refuse(f, c, fam)
 	readCommon(f, c, fam)
 	if c.Classifier != nil {
 		readClassifier(f, c.Classifier)
@@ -118,9 +118,11 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 // Quantise has weights quantised as they are loaded, by a name that --quantization has; "" leaves
 // them as they are stored.
 func (c *Config) Quantise(name string) error {
-	switch name {
-	case "":
-	case "int8_per_channel_weight_only":
+	switch {
+	case name == "":
+	case c.Scheme != nil:
+		return fmt.Errorf("quantization %q of weights that are stored quantised", name)
+	case name == "int8_per_channel_weight_only":
 		c.Scheme = layers.Int8PerChannel{}
 	default:
 		return fmt.Errorf("quantization %q is not supported", name)
@@ -128,17 +130,25 @@ func (c *Config) Quantise(name string) error {
 	return nil
 }
 
+// readScheme finds the scheme by its name among those that the family's weights may have.
+func readScheme(f *checkpoint.Fields, key string, fam *family) layers.Scheme {
+	method := "unknown"
+	if q := f.Object(key); q != nil {
+		method = q.Text("quant_method", method)
+	}
+	if s := fam.schemes[method]; s != nil {
+		return s
+	}
+	f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s)", checkpoint.Short(method))
+	return nil
+}
+
 // refuse reports fields of any family that change what the weights or the arithmetic are.
-func refuse(f *checkpoint.Fields) {
+func refuse(f *checkpoint.Fields, c *Config, fam *family) {
 	for _, key := range []string{"quantization_config", "compression_config"} {
-		if !f.Set(key) {
-			continue
+		if f.Set(key) {
+			c.Scheme = readScheme(f, key, fam)
 		}
-		method := "method unknown"
-		if q := f.Object(key); q != nil {
-			method = "quant_method " + checkpoint.Short(q.Text("quant_method", "unknown"))
-		}
-		f.Fail(checkpoint.ErrUnsupported, key, "(%s)", method)
 	}
 	for _, key := range []string{"is_encoder_decoder", "use_mrope"} {
 		if f.Flag(key, false) {

@@ -31,6 +31,13 @@ type listed struct {
 	specs []checkpoint.Spec
 }
 
+// Stored implements layers.Source.
+func (l *listed) Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor,
+	error) {
+	l.specs = append(l.specs, checkpoint.Spec{Name: name, Shape: shape})
+	return l.shapes.Stored(name, dtype, shape...)
+}
+
 // Tensor implements layers.Source.
 func (l *listed) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 	l.specs = append(l.specs, checkpoint.Spec{Name: name, Shape: shape})

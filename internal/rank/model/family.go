@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // family is all that is known of one family of models, in a file of its own.
@@ -24,6 +25,8 @@ type family struct {
 	read func(f *checkpoint.Fields, c *Config, d Config)
 	// build makes the layers of a stage.
 	build func(s *stage) (architecture, error)
+	// schemes are those that its weights may be stored in, by quantization_config's quant_method.
+	schemes map[string]layers.Scheme
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width

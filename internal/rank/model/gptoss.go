@@ -40,5 +40,6 @@ func gptOSS() *family {
 							Bias: true}})
 				}})
 		},
-		widths: expertWidths}
+		schemes: map[string]layers.Scheme{"mxfp4": layers.MXFP4{}},
+		widths:  expertWidths}
 }

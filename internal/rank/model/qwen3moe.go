@@ -42,8 +42,8 @@ type experts struct {
 	Groups, TopGroups int
 	Factor            float64
 	// Limit is that of layers' compute.Gating, GPT-OSS's.
-	Limit float64
-	HeadNorms         bool
+	Limit     float64
+	HeadNorms bool
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int
 	Dense []int

@@ -35,6 +35,21 @@ func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, 
 	if err != nil {
 		return t, err
 	}
+	return s.shaped(t, name, shape)
+}
+
+// Stored implements layers.Source.
+func (s checkpointSource) Stored(name string, dtype checkpoint.DType,
+	shape ...int) (checkpoint.Tensor, error) {
+	t, err := s.Checkpoint.Stored(s.name(name), dtype)
+	if err != nil {
+		return t, err
+	}
+	return s.shaped(t, name, shape)
+}
+
+func (s checkpointSource) shaped(t checkpoint.Tensor, name string,
+	shape []int) (checkpoint.Tensor, error) {
 	if !slices.Equal(t.Shape, shape) {
 		s.Release(t)
 		return checkpoint.Tensor{}, fmt.Errorf(

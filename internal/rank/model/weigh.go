@@ -53,6 +53,12 @@ func (shapes) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 	return checkpoint.Tensor{Name: name, DType: checkpoint.BF16, Shape: shape}, nil
 }
 
+// Stored implements layers.Source.
+func (shapes) Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor,
+	error) {
+	return checkpoint.Tensor{Name: name, DType: dtype, Shape: shape}, nil
+}
+
 // Has implements layers.Source: every optional tensor is left out.
 func (shapes) Has(string) bool { return false }
 

@@ -129,10 +129,32 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16 or F32",
 			name, c.location, r.DType)
 	}
+	return c.use(r), nil
+}
+
+func (c *Checkpoint) use(r *record) Tensor {
 	c.backing.use(r)
 	t := r.Tensor
 	t.Shape = slices.Clone(t.Shape)
-	return t, nil
+	return t
+}
+
+// Stored is Tensor for one of a given type, whatever it is: quantised weights have several tensors,
+// of types that are no weights by themselves.
+func (c *Checkpoint) Stored(name string, dtype DType) (Tensor, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r := c.tensors[name]
+	switch {
+	case c.closed:
+		return Tensor{}, fmt.Errorf("tensor %q: %w", name, ErrClosed)
+	case r == nil:
+		return Tensor{}, fmt.Errorf("tensor %q of %s: %w", name, c.location, ErrMissing)
+	case r.DType != dtype:
+		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v, not %v", name, c.location,
+			r.DType, dtype)
+	}
+	return c.use(r), nil
 }
 
 // Has reports whether the checkpoint holds the tensor.

@@ -15,6 +15,8 @@ import (
 type Source interface {
 	// Tensor returns the named tensor, which must have the given shape.
 	Tensor(name string, shape ...int) (checkpoint.Tensor, error)
+	// Stored is Tensor for one of a type that is no weight by itself.
+	Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor, error)
 	// Has tells whether the checkpoint has the tensor.
 	Has(name string) bool
 	// Release tells that the bytes of t will not be read again.
