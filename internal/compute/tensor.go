@@ -157,9 +157,9 @@ type Routing struct {
 	Sigmoid bool
 	// Correction is added to scores to choose experts by, and not to their weights; nil for none.
 	Correction Memory
-	// Groups, if positive, divides the experts in as many groups, of which TopGroups may be chosen
-	// from: those whose two best experts have the greatest sum.
-	Groups, TopGroups int
+	// Groups, if more than 1, divides the experts in as many groups, of which TopGroups may be
+	// chosen from: those whose Best best experts, one or two, have the greatest sum.
+	Groups, TopGroups, Best int
 	// Factor is what weights are multiplied by; 0 is 1.
 	Factor float32
 }

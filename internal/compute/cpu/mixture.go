@@ -133,7 +133,10 @@ func (m *mixing) closeGroups(choice []float32, o *compute.Routing) {
 				second = v
 			}
 		}
-		m.groups[g] = first + second
+		m.groups[g] = first
+		if o.Best > 1 {
+			m.groups[g] += second
+		}
 	}
 	largest(m.groups, m.open, m.best)
 	for g := range groups {

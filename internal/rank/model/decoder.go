@@ -23,13 +23,28 @@ type decoder struct {
 
 type decoderBlock struct {
 	attnNorm norm // of what attention reads; nil for none
-	qkv      *layers.ColumnLinear
-	attn     *layers.Attention
+	attn     attention
 	out      *layers.RowLinear
 	attnPost norm // of what attention adds; nil for none
 	mlpNorm  norm
 	mlp      feedForward
 	mlpPost  norm
+}
+
+// attention returns what the rows of x find, and writes what it keeps of them to the cache.
+type attention interface {
+	Forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) (*layers.Tensor, error)
+}
+
+// projected is attention of queries, keys and values that x is projected to.
+type projected struct {
+	qkv  *layers.ColumnLinear
+	attn *layers.Attention
+}
+
+func (y projected) Forward(x *layers.Tensor, b *compute.Batch,
+	cache compute.Cache) (*layers.Tensor, error) {
+	return y.attn.Forward(y.qkv.Forward(x), b, cache)
 }
 
 // norm returns x normalised, in memory that it shares with other norms.
@@ -58,7 +73,9 @@ type decoderOptions struct {
 	// mlpNorm they read the same norm of it.
 	parallel bool
 
-	qkv layers.QKVOptions // without Bias
+	// latent has attention keep latents, with the rotary embedding of the layer.
+	latent *layers.LatentOptions
+	qkv    layers.QKVOptions // without Bias
 	// attn completes the options of a layer's attention.
 	attn func(layer int, o *layers.AttentionOptions)
 	// rotaries makes the rotary embeddings, nil is one by Rope; rotaryOf is the number of a
@@ -144,19 +161,27 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	if opt.attn != nil {
 		opt.attn(layer, &o)
 	}
-	qkv := opt.qkv
-	qkv.Bias = c.QKVBias
-	if o.Rotary == nil {
-		qkv.Interleaved = 0
-	}
 	y := decoderBlock{attnNorm: m.blockNorm(prefix, opt.attnNorm),
 		attnPost: m.blockNorm(prefix, opt.attnPost), mlpNorm: m.blockNorm(prefix, opt.mlpNorm),
 		mlpPost: m.blockNorm(prefix, opt.mlpPost),
-		qkv:     m.QKV(attn, heads, hidden, qkv),
-		attn:    m.Attention(attn, layer-m.From, heads, o),
-		out: m.Row(attn+cmp.Or(opt.output, "o_proj"), hidden, c.Heads*c.HeadDim,
-			c.OutBias).Scaled(opt.residualMultiplier),
 	}
+	width := c.Heads * c.HeadDim
+	if opt.latent != nil {
+		latent := *opt.latent
+		latent.Rotary = o.Rotary
+		width = c.Heads * latent.Value
+		y.attn = m.LatentAttention(attn, layer-m.From, hidden, latent)
+	} else {
+		qkv := opt.qkv
+		qkv.Bias = c.QKVBias
+		if o.Rotary == nil {
+			qkv.Interleaved = 0
+		}
+		y.attn = projected{m.QKV(attn, heads, hidden, qkv),
+			m.Attention(attn, layer-m.From, heads, o)}
+	}
+	y.out = m.Row(attn+cmp.Or(opt.output, "o_proj"), hidden, width,
+		c.OutBias).Scaled(opt.residualMultiplier)
 	if opt.mlp != nil {
 		y.mlp = opt.mlp(m.stage, layer, prefix)
 	} else {
@@ -198,13 +223,12 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	cache compute.Cache) error {
 	read := normed(y.attnNorm, x)
-	qkv := y.qkv.Forward(read)
-	if m.opt.parallel && y.mlpNorm != nil {
-		read = y.mlpNorm.Forward(x)
-	}
-	attended, err := y.attn.Forward(qkv, b, cache)
+	attended, err := y.attn.Forward(read, b, cache)
 	if err != nil {
 		return err
+	}
+	if m.opt.parallel && y.mlpNorm != nil {
+		read = y.mlpNorm.Forward(x)
 	}
 	if err := m.add(x, y.out, attended, y.attnPost); err != nil {
 		return err

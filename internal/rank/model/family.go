@@ -45,7 +45,8 @@ type width struct {
 func families() []*family {
 	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
 		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
-		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS()}
+		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(),
+		deepSeekV3()}
 }
 
 func familiesByType() map[string]*family {

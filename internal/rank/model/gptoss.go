@@ -6,6 +6,12 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
+// clampedExperts is a mixture whose gates have a limit.
+type clampedExperts struct {
+	*experts
+	limit float64
+}
+
 // gptOSS is GptOssForCausalLM: Llama's attention with biases, a sink for each head and a window in
 // every other layer, and a mixture of experts with clamped gates. Defaults:
 // configuration_gpt_oss.py.
@@ -19,21 +25,20 @@ func gptOSS() *family {
 			c.QKVBias = f.Flag("attention_bias", true)
 			c.OutBias = c.QKVBias
 			e := &experts{Count: f.Integer("num_local_experts", 128, 1, 1<<16), Step: 1,
-				PerToken: f.Integer("num_experts_per_tok", 4, 1, 1<<16), Inner: c.IntermediateSize,
-				Limit: f.Number("swiglu_limit", 7, 0)}
+				PerToken: f.Integer("num_experts_per_tok", 4, 1, 1<<16), Inner: c.IntermediateSize}
 			e.check(f)
-			c.Family = e
+			c.Family = &clampedExperts{e, f.Number("swiglu_limit", 7, 0)}
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 128), func(i int) bool { return i%2 == 0 })
 		},
 		build: func(s *stage) (architecture, error) {
-			c, e := s.cfg, s.cfg.Family.(*experts)
+			c, e := s.cfg, s.cfg.Family.(*clampedExperts)
 			return newDecoder(s, decoderOptions{
 				attn: func(_ int, o *layers.AttentionOptions) { o.Sinks = true },
 				mlp: func(s *stage, _ int, prefix string) feedForward {
 					return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{
 						Routing: compute.Routing{PerToken: e.PerToken, Normalise: true},
-						Gating:  compute.Gating{Limit: float32(e.Limit)},
+						Gating:  compute.Gating{Limit: float32(e.limit)},
 						Experts: e.Count, Inner: e.Inner, Router: "router", RouterBias: true,
 						Stacked: &layers.Stacked{GateUp: "experts.gate_up_proj",
 							Down: "experts.down_proj", Transposed: true, Alternating: true,

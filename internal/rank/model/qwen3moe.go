@@ -37,17 +37,18 @@ type experts struct {
 	Normalise bool
 	// Shared is the width of the expert that all rows share, 0 for none.
 	Shared int
-	// Groups, TopGroups and Factor are those of layers.MixtureOptions, HeadNorms says that heads
-	// are normalised: DeepSeek's and GLM's.
-	Groups, TopGroups int
-	Factor            float64
-	// Limit is that of layers' compute.Gating, GPT-OSS's.
-	Limit     float64
-	HeadNorms bool
+	// Routing is the rest of how they are chosen: DeepSeek's and GLM's.
+	Routing compute.Routing
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int
 	Dense []int
 }
+
+// routed returns itself: of a family's own type it is the part that is a mixture.
+func (e *experts) routed() *experts { return e }
+
+// routed is the mixture of a family that has one.
+func routed(c *Config) *experts { return c.Family.(interface{ routed() *experts }).routed() }
 
 // sparse reports whether the feed-forward network of a layer is a mixture.
 func (e *experts) sparse(layer int) bool {
@@ -89,7 +90,7 @@ func (e *experts) check(f *checkpoint.Fields) {
 
 // mixture is the feed-forward block of a layer of a family with experts.
 func mixture(s *stage, layer int, prefix string) feedForward {
-	c, e := s.cfg, s.cfg.Family.(*experts)
+	c, e := s.cfg, routed(s.cfg)
 	if !e.sparse(layer) {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
@@ -99,7 +100,7 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 
 // expertWidths are the widths of the layers that there are, in their order.
 func expertWidths(c *Config) (list []width) {
-	e := c.Family.(*experts)
+	e := routed(c)
 	for i := range c.Layers {
 		w := width{"intermediate_size", c.IntermediateSize}
 		if e.sparse(i) {

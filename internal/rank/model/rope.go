@@ -244,18 +244,20 @@ func (r *Rope) yarn(wave []float32, base float64) []float32 {
 
 // yarnAttention is the given attention factor, else the one that the paper suggests.
 func (r *Rope) yarnAttention() float64 {
-	mscale := func(m float64) float64 {
-		if r.Factor <= 1 {
-			return 1
-		}
-		return 0.1*m*math.Log(r.Factor) + 1
-	}
 	switch {
 	case r.AttentionFactor != 0:
 		return r.AttentionFactor
 	case r.MScale != 0 && r.MScaleAllDim != 0:
-		return mscale(r.MScale) / mscale(r.MScaleAllDim)
+		return r.mscale(r.MScale) / r.mscale(r.MScaleAllDim)
 	default:
-		return mscale(1)
+		return r.mscale(1)
 	}
+}
+
+// mscale is by how much yarn sharpens attention, m being how much of it.
+func (r *Rope) mscale(m float64) float64 {
+	if r.Factor <= 1 {
+		return 1
+	}
+	return 0.1*m*math.Log(r.Factor) + 1
 }

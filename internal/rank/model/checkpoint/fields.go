@@ -117,6 +117,13 @@ func (f *Fields) Text(key, def string) string {
 	return def
 }
 
+// Only fails unless the field has a value, which is also the default.
+func (f *Fields) Only(key, value string) {
+	if got := f.Text(key, value); got != value && f.err == nil {
+		f.Fail(ErrUnsupported, key, "is %s", Short(got))
+	}
+}
+
 // Texts reads a list of strings; absent and null give none.
 func (f *Fields) Texts(key string) []string {
 	var v []string

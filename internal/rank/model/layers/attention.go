@@ -93,7 +93,8 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 	}
 	y.dev.WriteCache(cache, y.layer, k, qkv.Columns(values, values-keys), b.Slots)
 	if b.Split.Share > 0 {
-		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), &b.Split, cache); err != nil {
+		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, &b.Split,
+			cache); err != nil {
 			return nil, err
 		}
 	}

@@ -2,10 +2,11 @@ package layers
 
 import "github.com/eagleray/eagleray/internal/compute"
 
-// Linear is y = x·Wᵀ for a module that every rank holds whole.
+// Linear is y = x·Wᵀ + b for a module that every rank holds whole.
 type Linear struct {
 	*rank
 	weight compute.Weight
+	bias   compute.Memory // nil for none
 }
 
 // Linear makes the layer of a module of out by in features, without a bias.
@@ -16,7 +17,7 @@ func (l *Loader) Linear(module string, out, in int) *Linear {
 // Forward computes dst from x.
 func (y *Linear) Forward(dst, x *Tensor) {
 	y.dev.Resize(dst, x.Rows, y.weight.Out())
-	y.weight.Product(dst.All(), x.All(), nil)
+	y.weight.Product(dst.All(), x.All(), y.bias)
 }
 
 // ColumnLinear is y = x·Wᵀ + b with the output features divided among the ranks: each computes its

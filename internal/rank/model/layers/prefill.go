@@ -2,20 +2,23 @@ package layers
 
 import "github.com/eagleray/eagleray/internal/compute"
 
-// exchange gives the keys and values of the rows that this rank computes alone, which fill kv, to
-// the others, and writes theirs to the cache.
-func (y *Attention) exchange(kv compute.View, s *compute.Split, cache compute.Cache) error {
-	y.share(kv, s.Rows, s.Share)
-	y.dev.Resize(&y.gathered, y.group.Prefill.Size*s.Share, kv.Width)
+// exchange gives what the cache keeps of the rows that this rank computes alone to the others, and
+// writes theirs to the cache. kept is keys, then values, of the latter so many columns.
+func (y *rank) exchange(kept compute.View, values, layer int, s *compute.Split,
+	cache compute.Cache) error {
+	y.share(kept, s.Rows, s.Share)
+	y.dev.Resize(&y.gathered, y.group.Prefill.Size*s.Share, kept.Width)
 	y.report(true)
 	err := y.group.Prefill.Comm.AllGather(&y.gathered, &y.given)
 	y.report(false)
 	if err != nil {
 		return err
 	}
-	half := kv.Width / 2
-	y.dev.WriteCache(cache, y.layer, y.gathered.Columns(0, half), y.gathered.Columns(half, half),
-		s.Slots)
+	var v compute.View
+	if values > 0 {
+		v = y.gathered.Columns(kept.Width-values, values)
+	}
+	y.dev.WriteCache(cache, layer, y.gathered.Columns(0, kept.Width-values), v, s.Slots)
 	return nil
 }
 

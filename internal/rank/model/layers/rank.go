@@ -92,6 +92,7 @@ type rank struct {
 	gathered Tensor // what it gets of them
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
 	scores   Tensor // of a router
+	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
 }
 

@@ -1,0 +1,161 @@
+package model
+
+import (
+	"math"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// deepSeek is a mixture of experts beside latent attention.
+type deepSeek struct {
+	*experts
+	latent layers.LatentOptions
+}
+
+// deepSeekV3 is DeepseekV3ForCausalLM (V3, R1, V3.1): latent attention, and experts chosen in groups
+// by logistic scores with a correction. Defaults: configuration_deepseek_v3.py.
+func deepSeekV3() *family {
+	return &family{modelType: "deepseek_v3", architecture: "DeepseekV3ForCausalLM",
+		defaults: Config{VocabSize: 129280, HiddenSize: 7168, IntermediateSize: 18432, Layers: 61,
+			Heads: 128, MaxPositions: 4096, NormEps: 1e-6, Activation: "silu", BOS: 0,
+			PAD: -1, EOS: []int{1}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
+				Value: 128, Interleaved: f.Flag("rope_interleave", true)},
+				readDeepSeekExperts(f, c, experts{Count: 256, PerToken: 8, Inner: 2048}))
+			f.Only("scoring_func", "sigmoid")
+			f.Only("topk_method", "noaux_tc")
+		},
+		build: buildDeepSeek, widths: expertWidths, cache: latentCache}
+}
+
+// deepSeekV2 is DeepseekV2ForCausalLM (V2, V2-Lite, Coder-V2): as V3, with experts chosen by the
+// softmax of their scores. Defaults: configuration_deepseek_v2.py.
+func deepSeekV2() *family {
+	return &family{modelType: "deepseek_v2", architecture: "DeepseekV2ForCausalLM",
+		defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, Layers: 32,
+			Heads: 32, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu", BOS: 1,
+			PAD: -1, EOS: []int{2}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			e := readMixture(f, c, experts{Count: 64, PerToken: 8, Inner: 1407, Shared: 2}, 0)
+			readGroups(f, e, 1)
+			e.Routing.Normalise = f.Flag("norm_topk_prob", false)
+			if e.Routing.Normalise && e.Routing.Factor != 1 {
+				f.Fail(checkpoint.ErrUnsupported, "norm_topk_prob",
+					"is true, with a routed_scaling_factor of %v", e.Routing.Factor)
+			}
+			f.Only("scoring_func", "softmax")
+			if f.Text("topk_method", "greedy") == "greedy" {
+				e.Routing.Groups, e.Routing.TopGroups = 0, 0
+			} else {
+				f.Only("topk_method", "group_limited_greedy")
+			}
+			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
+				Value: 128, Interleaved: true}, e)
+		},
+		build: buildDeepSeek, widths: expertWidths, cache: latentCache}
+}
+
+func buildDeepSeek(s *stage) (architecture, error) {
+	d := s.cfg.Family.(*deepSeek)
+	return newDecoder(s, decoderOptions{mlp: deepSeekMixture, latent: &d.latent})
+}
+
+// latentCache is what a layer keeps.
+func latentCache(c *Config, _ int) compute.CacheLayer {
+	return c.Family.(*deepSeek).latent.CacheLayer()
+}
+
+// readLatent reads latent attention; o has its defaults.
+func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOptions, e *experts) {
+	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)
+	c.NormEps = f.Number("rms_norm_eps", d.NormEps, 0)
+	o.Heads, o.Eps = c.Heads, float32(c.NormEps)
+	o.Query = f.Nullable("q_lora_rank", 0, 1, checkpoint.MaxDim)
+	if !f.Has("q_lora_rank") {
+		o.Query = 1536
+	}
+	o.Latent = f.Integer("kv_lora_rank", o.Latent, 1, checkpoint.MaxDim)
+	o.Plain = f.Integer("qk_nope_head_dim", o.Plain, 1, checkpoint.MaxDim)
+	o.Turned = f.Integer("qk_rope_head_dim", o.Turned, 1, checkpoint.MaxDim)
+	o.Value = f.Integer("v_head_dim", o.Value, 1, checkpoint.MaxDim)
+	o.Bias = f.Flag("attention_bias", false)
+	c.OutBias = o.Bias
+	c.KVHeads, c.HeadDim, c.RotaryDim = c.Heads, o.Plain+o.Turned, o.Turned
+	readRope(f, c)
+	readWindows(f, c, 0, noLayer)
+	if o.Turned%2 != 0 || o.Latent%2 != 0 {
+		f.Fail(checkpoint.ErrMalformed, "qk_rope_head_dim",
+			"is %d with a kv_lora_rank of %d: both must be even", o.Turned, o.Latent)
+	}
+	// Longer contexts sharpen the softmax: yarn's mscale, squared.
+	scale := 1 / math.Sqrt(float64(o.Plain+o.Turned))
+	if r := &c.Rope; r.Type == "yarn" && r.MScaleAllDim != 0 {
+		m := r.mscale(r.MScaleAllDim)
+		scale *= m * m
+	}
+	o.Scale = float32(scale)
+	c.Family = &deepSeek{e, o}
+}
+
+// readMixture reads a mixture as DeepSeek has it, behind layers that have none; d has the defaults,
+// Shared being a number of experts.
+func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts {
+	e := &experts{Count: f.Integer("n_routed_experts", d.Count, 1, 1<<16),
+		PerToken: f.Integer("num_experts_per_tok", d.PerToken, 1, 1<<16),
+		Inner:    f.Integer("moe_intermediate_size", d.Inner, 1, checkpoint.MaxDim), Step: 1}
+	e.Shared = e.Inner * f.Nullable("n_shared_experts", d.Shared, 0, 1<<10)
+	if f.Integer("moe_layer_freq", 1, 1, 1<<16) != 1 {
+		f.Fail(checkpoint.ErrUnsupported, "moe_layer_freq", "is %s", f.Excerpt("moe_layer_freq"))
+	}
+	for i := range min(f.Integer("first_k_dense_replace", dense, 0, 1<<16), c.Layers) {
+		e.Dense = append(e.Dense, i)
+	}
+	e.check(f)
+	return e
+}
+
+// readGroups reads the groups in which experts are chosen, by so many of the best of each.
+func readGroups(f *checkpoint.Fields, e *experts, best int) {
+	r := &e.Routing
+	r.Groups, r.TopGroups = f.Nullable("n_group", 1, 1, 1<<16), f.Nullable("topk_group", 1, 1, 1<<16)
+	r.Best, r.Factor = best, float32(f.Number("routed_scaling_factor", 1, 0))
+	switch {
+	case f.Err() != nil:
+	case e.Count%r.Groups != 0 || e.Count/r.Groups < best && r.Groups > 1:
+		f.Fail(checkpoint.ErrMalformed, "n_group", "is %d for %d experts", r.Groups, e.Count)
+	case r.TopGroups > r.Groups || e.PerToken > e.Count/r.Groups*r.TopGroups:
+		f.Fail(checkpoint.ErrMalformed, "topk_group", "is %d of %d groups, for %d experts of a row",
+			r.TopGroups, r.Groups, e.PerToken)
+	}
+}
+
+// readDeepSeekExperts reads a mixture as DeepSeek V3 has it: logistic scores with a correction, in
+// groups.
+func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
+	d.Shared = 1
+	e := readMixture(f, c, d, 1)
+	readGroups(f, e, 2)
+	e.Routing.Normalise, e.Routing.Sigmoid = f.Flag("norm_topk_prob", true), true
+	return e
+}
+
+// deepSeekMixture is the feed-forward block of a layer.
+func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
+	c, e := s.cfg, routed(s.cfg)
+	if !e.sparse(layer) {
+		return s.gated(prefix+"mlp.", c.IntermediateSize)
+	}
+	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
+	o.PerToken = e.PerToken
+	if o.Sigmoid {
+		o.Correction = "e_score_correction_bias"
+	}
+	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, o)
+	if e.Shared == 0 {
+		return routed
+	}
+	return s.Together(routed, s.gated(prefix+"mlp.shared_experts.", e.Shared))
+}

@@ -1,0 +1,162 @@
+package layers
+
+import (
+	"math"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
+
+// LatentAttention is multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434):
+// of each position one vector is kept, a latent of which each head has keys and values of its own
+// by a projection, beside a key that all heads share and that is turned. The projections are
+// absorbed: a head's query is projected to the latent's space, and what it finds there to its
+// values. So the cache is read as it is, while decoding and in prefill alike, with the same bits.
+// The heads are divided among the ranks, the latent is every rank's.
+type LatentAttention struct {
+	*rank
+	layer     int // in the cache
+	args      compute.AttentionArgs
+	opt       LatentOptions
+	compress  *Linear // to the query's latent; nil for none
+	queryNorm *RMSNorm
+	queries   *ColumnLinear // of each head the part that is turned, then the other one
+	latents   *Linear       // the latent, then the key that is turned
+	norm      compute.Memory
+	// keys turn the queries of each head into the latent's space, values what it finds out of it.
+	keys, values []compute.Weight
+}
+
+// LatentOptions are the numbers of latent attention.
+type LatentOptions struct {
+	// Heads is their number on all ranks.
+	Heads int
+	// Query is the width of the queries' latent, 0 for none; Latent that of keys and values.
+	Query, Latent int
+	// Turned, Plain and Value are dimensions of each head: of its query and key those that are
+	// turned and those that are not, and of its value.
+	Turned, Plain, Value int
+	// Interleaved says that the turned ones are stored in pairs of neighbours.
+	Interleaved bool
+	Bias        bool // of the projections to latents
+	Rotary      *Rotary
+	Eps         float32
+	// Scale multiplies the scores; 0 is 1/√(Turned+Plain).
+	Scale float32
+}
+
+// latentMemory is what the latent attentions of a rank share.
+type latentMemory struct {
+	query, latent, absorbed, found, out Tensor
+}
+
+// LatentAttention makes the attention under prefix, modules q_a_proj, q_a_layernorm and q_b_proj, or
+// q_proj without a latent of queries, kv_a_proj_with_mqa, kv_a_layernorm and kv_b_proj, of in input
+// features; layer is its place in the cache.
+func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions) *LatentAttention {
+	heads, dim := opt.Heads/l.group.Size, opt.Turned+opt.Plain
+	y := &LatentAttention{rank: l.rank, layer: layer, opt: opt,
+		args: compute.AttentionArgs{Heads: heads, KVHeads: 1, HeadDim: opt.Latent + opt.Turned,
+			Scale: opt.Scale}}
+	if opt.Scale == 0 {
+		y.args.Scale = float32(1 / math.Sqrt(float64(dim)))
+	}
+	m, queries, width := &l.latent, prefix+"q_proj", in
+	if opt.Query > 0 {
+		l.widen(&m.query, opt.Query)
+		a := whole(prefix+"q_a_proj", opt.Query, in)
+		y.compress = &Linear{rank: l.rank, weight: l.weight(1, a)}
+		if opt.Bias {
+			y.compress.bias = l.bias(a)
+		}
+		y.queryNorm = l.RMSNorm(prefix+"q_a_layernorm", opt.Query, opt.Eps)
+		queries, width = prefix+"q_b_proj", opt.Query
+	}
+	y.queries = l.column(&l.qkv, false, y.turnedFirst(l.columnPart(queries, opt.Heads*dim, width))...)
+	rows := whole(prefix+"kv_a_proj_with_mqa", opt.Latent+opt.Turned, in)
+	latent, turned := rows, rows
+	latent.rowHi, turned.rowLo = opt.Latent, opt.Latent
+	parts := []part{latent, turned}
+	if opt.Interleaved {
+		parts = append(parts[:1], turned.deinterleaved(opt.Turned, opt.Turned)...)
+	}
+	y.latents = &Linear{rank: l.rank, weight: l.weight(1, parts...)}
+	if opt.Bias {
+		y.latents.bias = l.bias(parts...)
+	}
+	l.widen(&m.latent, opt.Latent+opt.Turned)
+	y.norm = l.vector(prefix+"kv_a_layernorm.weight", opt.Latent, 0, opt.Latent)
+	both := opt.Plain + opt.Value
+	kv := whole(prefix+"kv_b_proj", opt.Heads*both, opt.Latent)
+	defer l.keep(prefix + "kv_b_proj.weight")()
+	for h := range heads {
+		at := (l.group.Rank*heads + h) * both
+		k, v := kv, kv
+		k.rowLo, k.rowHi, k.turned = at, at+opt.Plain, true
+		v.rowLo, v.rowHi = at+opt.Plain, at+both
+		y.keys = append(y.keys, l.weight(1, k))
+		y.values = append(y.values, l.weight(1, v))
+	}
+	l.widen(&m.absorbed, heads*(opt.Latent+opt.Turned))
+	l.widen(&m.found, heads*opt.Latent)
+	l.widen(&m.out, heads*opt.Value)
+	return y
+}
+
+// turnedFirst is the rows of queries, of each head those that are turned first.
+func (y *LatentAttention) turnedFirst(p part) (list []part) {
+	o := &y.opt
+	for at := p.rowLo; at < p.rowHi; at += o.Plain + o.Turned {
+		plain, turned := p, p
+		plain.rowLo, plain.rowHi = at, at+o.Plain
+		turned.rowLo, turned.rowHi = at+o.Plain, at+o.Plain+o.Turned
+		if o.Interleaved {
+			list = append(list, turned.deinterleaved(o.Turned, o.Turned)...)
+		} else {
+			list = append(list, turned)
+		}
+		list = append(list, plain)
+	}
+	return list
+}
+
+// CacheLayer is what the attention keeps of each position.
+func (o *LatentOptions) CacheLayer() compute.CacheLayer {
+	return compute.CacheLayer{Kind: compute.Latent, Heads: 1, Dim: o.Latent + o.Turned,
+		Values: o.Latent}
+}
+
+// Forward writes the latents of the batch's rows to the cache and returns what their queries find,
+// [rows][heads of this rank · Value]. Where ranks divide rows, it writes the latents of all of
+// theirs.
+func (y *LatentAttention) Forward(x *Tensor, b *compute.Batch, cache compute.Cache) (*Tensor,
+	error) {
+	m, o, dim := &y.latent, &y.opt, y.opt.Turned+y.opt.Plain
+	y.latents.Forward(&m.latent, x)
+	y.dev.Heads(m.latent.Columns(0, o.Latent), o.Latent, y.norm, o.Eps, nil)
+	y.dev.Heads(m.latent.Columns(o.Latent, o.Turned), o.Turned, nil, 0, &o.Rotary.angles)
+	y.dev.WriteCache(cache, y.layer, m.latent.All(), compute.View{}, b.Slots)
+	if b.Split.Share > 0 {
+		if err := y.exchange(m.latent.All(), 0, y.layer, &b.Split, cache); err != nil {
+			return nil, err
+		}
+	}
+	if y.compress != nil {
+		y.compress.Forward(&m.query, x)
+		x = y.queryNorm.Forward(&m.query)
+	}
+	q := y.queries.Forward(x)
+	y.dev.Heads(q.All(), dim, nil, 0, &o.Rotary.angles)
+	y.dev.Resize(&m.absorbed, q.Rows, y.args.Heads*y.args.HeadDim)
+	for h, w := range y.keys {
+		from, to := q.Columns(h*dim, dim), m.absorbed.Columns(h*y.args.HeadDim, y.args.HeadDim)
+		w.Product(to.Columns(0, o.Latent), from.Columns(o.Turned, o.Plain), nil)
+		y.dev.Copy(to.Columns(o.Latent, o.Turned), from.Columns(0, o.Turned))
+	}
+	y.dev.Resize(&m.found, q.Rows, y.args.Heads*o.Latent)
+	y.dev.Attention(cache, y.layer, b, y.args, &m.found, m.absorbed.All())
+	y.dev.Resize(&m.out, q.Rows, y.args.Heads*o.Value)
+	for h, w := range y.values {
+		w.Product(m.out.Columns(h*o.Value, o.Value), m.found.Columns(h*o.Latent, o.Latent), nil)
+	}
+	return &m.out, nil
+}
