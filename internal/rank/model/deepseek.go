@@ -151,7 +151,7 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
 	o.PerToken = e.PerToken
 	if o.Sigmoid {
-		o.Correction = "e_score_correction_bias"
+		o.Correction = "gate.e_score_correction_bias"
 	}
 	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, o)
 	if e.Shared == 0 {

@@ -46,7 +46,7 @@ func families() []*family {
 	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
 		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(),
-		deepSeekV3()}
+		deepSeekV3(), graniteMoE(), graniteMoEShared(), miniMaxM2()}
 }
 
 func familiesByType() map[string]*family {

@@ -49,7 +49,7 @@ func TestFootprint(t *testing.T) {
 						}
 						// Pages are counted whole: a tiny model has a matrix in each.
 						if took := offheap.InUse() - before; took > f.Packed ||
-							took < f.Packed*6/10 {
+							took < f.Packed*6/10 && f.Packed > 1<<20 {
 							t.Errorf("%s, %v, %v, stage %d, rank %d: %d bytes were mapped, %d "+
 								"were planned", name, dtype, l, stage, rank, took, f.Packed)
 						}

@@ -11,24 +11,30 @@ func granite() *family {
 	return &family{modelType: "granite", architecture: "GraniteForCausalLM",
 		defaults: llama().defaults,
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readBiasedAttention(f, c, d, 0)
+			c.Family = readMultipliers(f, c, d)
 			c.MLPBias = f.Flag("mlp_bias", false)
-			c.Family = &multipliers{Embedding: f.Number("embedding_multiplier", 1, 0),
-				Attention: f.Number("attention_multiplier", 1, 0),
-				Residual:  f.Number("residual_multiplier", 1, 0),
-				Logits:    f.Number("logits_scaling", 1, 0)}
-			readRope(f, c)
-			readWindows(f, c, 0, noLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			m := s.cfg.Family.(*multipliers)
-			return newDecoder(s, decoderOptions{
-				embeddingMultiplier: float32(m.Embedding), residualMultiplier: float32(m.Residual),
-				attn: func(_ int, o *layers.AttentionOptions) {
-					o.Scale = float32(m.Attention)
-				},
-				logits: layers.HeadOptions{Multiplier: float32(1 / m.Logits)}})
+			return newDecoder(s, s.cfg.Family.(*multipliers).options())
 		}}
+}
+
+// readMultipliers reads what Granite's families share.
+func readMultipliers(f *checkpoint.Fields, c *Config, d Config) *multipliers {
+	readBiasedAttention(f, c, d, 0)
+	readRope(f, c)
+	readWindows(f, c, 0, noLayer)
+	return &multipliers{Embedding: f.Number("embedding_multiplier", 1, 0),
+		Attention: f.Number("attention_multiplier", 1, 0),
+		Residual:  f.Number("residual_multiplier", 1, 0),
+		Logits:    f.Number("logits_scaling", 1, 0)}
+}
+
+func (m *multipliers) options() decoderOptions {
+	return decoderOptions{
+		embeddingMultiplier: float32(m.Embedding), residualMultiplier: float32(m.Residual),
+		attn:   func(_ int, o *layers.AttentionOptions) { o.Scale = float32(m.Attention) },
+		logits: layers.HeadOptions{Multiplier: float32(1 / m.Logits)}}
 }
 
 // multipliers are Granite's. Logits are divided by theirs.

@@ -26,8 +26,8 @@ type MixtureOptions struct {
 	Experts int
 	// Inner is the number of inner features of each expert.
 	Inner int
-	// Router is its module, "" is gate; RouterBias says that it has a bias, and Correction names a
-	// tensor of it that corrects the choice (see compute.Routing), "" for none.
+	// Router is its module, "" is gate; RouterBias says that it has a bias, and Correction names the
+	// tensor that corrects the choice (see compute.Routing), "" for none.
 	Router     string
 	RouterBias bool
 	Correction string
@@ -65,7 +65,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		y.routerBias = l.bias(whole)
 	}
 	if opt.Correction != "" {
-		y.mix.Correction = l.vector(router+"."+opt.Correction, opt.Experts, 0, opt.Experts)
+		y.mix.Correction = l.vector(prefix+opt.Correction, opt.Experts, 0, opt.Experts)
 	}
 	l.widen(&l.rank.sum, hidden)
 	l.widen(&l.scores, opt.Experts)

@@ -1,0 +1,60 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// graniteExperts is a mixture of experts between Granite's multipliers.
+type graniteExperts struct {
+	*experts
+	*multipliers
+}
+
+// graniteMoE is GraniteMoeForCausalLM: Granite's layers with a mixture of experts. Defaults:
+// configuration_granitemoe.py.
+func graniteMoE() *family {
+	return &family{modelType: "granitemoe", architecture: "GraniteMoeForCausalLM",
+		defaults: llama().defaults, read: readGraniteMoE, build: buildGraniteMoE,
+		widths: expertWidths}
+}
+
+// graniteMoEShared is GraniteMoeSharedForCausalLM: the same with an expert that all rows share.
+// Defaults: configuration_granitemoeshared.py.
+func graniteMoEShared() *family {
+	return &family{modelType: "granitemoeshared", architecture: "GraniteMoeSharedForCausalLM",
+		defaults: llama().defaults, build: buildGraniteMoE, widths: expertWidths,
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readGraniteMoE(f, c, d)
+			e := c.Family.(*graniteExperts)
+			e.Shared = f.Integer("shared_intermediate_size", 1024, 0, checkpoint.MaxDim)
+		}}
+}
+
+func readGraniteMoE(f *checkpoint.Fields, c *Config, d Config) {
+	m := readMultipliers(f, c, d)
+	e := &experts{Count: f.Integer("num_local_experts", 8, 1, 1<<16), Step: 1,
+		PerToken: f.Integer("num_experts_per_tok", 2, 1, 1<<16), Inner: c.IntermediateSize}
+	e.check(f)
+	c.Family = &graniteExperts{e, m}
+}
+
+func buildGraniteMoE(s *stage) (architecture, error) {
+	c, e := s.cfg, s.cfg.Family.(*graniteExperts)
+	o := e.options()
+	o.mlp = func(s *stage, _ int, prefix string) feedForward {
+		routed := s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize, layers.MixtureOptions{
+			Routing: compute.Routing{PerToken: e.PerToken, Normalise: true,
+				Factor: o.residualMultiplier},
+			Experts: e.Count, Inner: e.Inner, Router: "router.layer",
+			Stacked: &layers.Stacked{GateUp: "input_linear.weight", Down: "output_linear.weight"}})
+		if e.Shared == 0 {
+			return routed
+		}
+		return s.Together(routed, s.GatedMLP(prefix+"shared_mlp.", c.HiddenSize, e.Shared,
+			layers.GatedMLPOptions{Activation: compute.SiLU, Fused: "input_linear",
+				Down: "output_linear", Multiplier: o.residualMultiplier}))
+	}
+	return newDecoder(s, o)
+}
