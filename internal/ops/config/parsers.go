@@ -12,10 +12,9 @@ import (
 var (
 	otherToolParsers = []string{"apertus", "cohere_command3", "cohere_command4", "ernie45",
 		"functiongemma", "gemma4", "gigachat3", "hy_v3", "inkling", "kimi_k3", "minicpm5",
-		"minimax_m3", "openai", "poolside_v1", "solar_open2", "step3"}
+		"minimax_m3", "poolside_v1", "solar_open2", "step3"}
 	otherReasoningParsers = []string{"cohere_command3", "cohere_command4", "gemma4", "hunyuan_a13b",
-		"hy_v3", "inkling", "kimi_k3", "minimax_m2_append_think", "minimax_m3", "openai_gptoss",
-		"poolside_v1", "solar_open2"}
+		"hy_v3", "inkling", "kimi_k3", "minimax_m3", "poolside_v1", "solar_open2"}
 )
 
 // checkParsers refuses names of parsers that are not here, with the one that may be meant.

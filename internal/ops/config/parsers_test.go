@@ -46,7 +46,7 @@ func TestParsers(t *testing.T) {
 	for name, want := range map[string]string{
 		"hermess": "(did you mean hermes?)",
 		"kimi_k3": "(vLLM has it; the nearest here is kimi_k2)",
-		"openai":  "(vLLM has it)", "zzz": "xlam",
+		"apertus": "(vLLM has it)", "zzz": "xlam",
 	} {
 		c := config.Default()
 		c.Model.ToolCallParser = name

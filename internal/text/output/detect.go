@@ -19,6 +19,7 @@ type sign struct {
 // families have comes last.
 var (
 	formatSigns = []sign{
+		{"openai", []string{harmonyChannel, harmonyMessage}},
 		{"kimi_k2", []string{"<|tool_calls_section_begin|>"}},
 		{"deepseek_v4", []string{"｜DSML｜tool_calls"}},
 		{"deepseek_v32", []string{"｜DSML｜"}},
@@ -42,6 +43,7 @@ var (
 		{"llama3_json", []string{"<|start_header_id|>", `"parameters": `}},
 	}
 	thinkingSigns = []sign{
+		{"openai_gptoss", []string{harmonyChannel, harmonyMessage}},
 		{"mistral", []string{"[THINK]"}},
 		{"seed_oss", []string{"<seed:think>"}},
 		{"granite", []string{"Here is my thought process:"}},

@@ -109,6 +109,16 @@ func walk(t *testing.T, dice *rand.Rand, c *constrain.Compiled, v *constrain.Voc
 	return string(text), false
 }
 
+// thinkingWith is how a family thinks that writes such calls.
+func thinkingWith(f *Format) *Thinking {
+	for _, t := range thinkings {
+		if f.layout != nil && t.layout == f.layout {
+			return t
+		}
+	}
+	return thinkings[0]
+}
+
 // TestForcedCalls: an answer that must call does, whatever the model, in every format, with its
 // tags special tokens or not, and after thinking.
 func TestForcedCalls(t *testing.T) {
@@ -132,22 +142,23 @@ func TestForcedCalls(t *testing.T) {
 					special = append(special, "<think>", "</think>")
 				}
 				v := byteVocabulary(special...)
-				thinking, state, single := thinkings[0], State(round%3), round%4 < 2
+				thinking, state, single := thinkingWith(f), State(round%3), round%4 < 2
+				o := Options{Tools: f, Types: envelopeTypes, Reasoning: thinking, State: state,
+					Single: single, ID: func() string { return "made" }}
 				spec := constrain.Spec{Kind: constrain.StructuralTag,
-					Text: Constrain(thinking, state, f.Calls(envelopeTools, single))}
+					Text: o.Constrain(o.Calls(envelopeTools))}
 				c, err := constrain.Compile(spec, v, constrain.Limits{})
 				if err != nil {
 					t.Fatalf("%v in %s", err, spec.Text)
 				}
+				o.Single = false // what is read may have more calls than it should
 				for range 4 {
 					text, done := walk(t, dice, c, v, special, 3000)
 					if !done {
 						continue
 					}
 					ended++
-					got := fold(t, Options{Tools: f, Types: envelopeTypes, Reasoning: thinking,
-						State: state, ID: func() string { return "made" }},
-						strings.Split(strings.ToValidUTF8(text, "�"), "")...)
+					got := fold(t, o, strings.Split(strings.ToValidUTF8(text, "�"), "")...)
 					if len(got.calls) == 0 || single && len(got.calls) > 1 || got.content != "" {
 						t.Fatalf("%q is %s", text, got)
 					}
@@ -173,16 +184,21 @@ func TestFreeCalls(t *testing.T) {
 		if !f.HasTriggers() {
 			continue
 		}
-		v := byteVocabulary(f.openers[0])
+		o := Options{Tools: f, Types: envelopeTypes, State: Unsaid,
+			ID: func() string { return "made" }}
+		special := f.Tags()
+		if !f.framed() {
+			special = f.openers[:1]
+		}
+		v := byteVocabulary(special...)
 		c, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
-			Text: Constrain(nil, Closed, f.FreeCalls(envelopeTools, false))}, v, constrain.Limits{})
+			Text: o.Constrain(o.FreeCalls(envelopeTools))}, v, constrain.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
-			text, done := walk(t, dice, c, v, f.openers[:1], 400)
-			got := fold(t, Options{Tools: f, Types: envelopeTypes,
-				ID: func() string { return "made" }}, strings.ToValidUTF8(text, "�"))
+			text, done := walk(t, dice, c, v, special, 400)
+			got := fold(t, o, strings.ToValidUTF8(text, "�"))
 			for i, call := range got.calls {
 				if calls++; (done || i < len(got.calls)-1) && !validCall(call) {
 					t.Fatalf("%q has the call %q", text, call)
@@ -197,14 +213,14 @@ func TestFreeCalls(t *testing.T) {
 
 // TestBareCall: the whole answer is the arguments.
 func TestBareCall(t *testing.T) {
-	f := Bare("get")
-	if got := fold(t, Options{Tools: f, ID: func() string { return "made" }}, ` {"a": `, `1}`,
+	o := Options{Tools: Bare("get"), Single: true, ID: func() string { return "made" }}
+	if got := fold(t, o, ` {"a": `, `1}`,
 		` `); got.String() != `["","",[["get","{\"a\": 1}"]],["made"]]` {
 		t.Error(got)
 	}
 	v := byteVocabulary()
 	if _, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
-		Text: Constrain(nil, Closed, f.Calls(envelopeTools[1:2], true))}, v,
+		Text: o.Constrain(o.Calls(envelopeTools[1:2]))}, v,
 		constrain.Limits{}); err != nil {
 		t.Error(err)
 	}

@@ -187,12 +187,14 @@ func (r *reader) jsonArguments() {
 // isName is whether a word may be the name of a function.
 func isName(s string) bool {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '_', c == '-', c == '.', c == ':', c == '/', c >= 0x80:
-		default:
+		if !ofName(s[i]) {
 			return false
 		}
 	}
 	return s != ""
+}
+
+func ofName(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' ||
+		c == '-' || c == '.' || c == ':' || c == '/' || c >= 0x80
 }

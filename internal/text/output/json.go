@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -118,6 +119,16 @@ func (r *reader) noCall() verdict {
 		return cut
 	}
 	return refused
+}
+
+// lacks is noCall where one of some texts should come next: cut too where the end cuts that.
+func (r *reader) lacks(texts ...string) verdict {
+	for _, s := range texts {
+		if r.eof && strings.HasPrefix(s, string(r.buf[r.pos:])) {
+			r.pos = len(r.buf)
+		}
+	}
+	return r.noCall()
 }
 
 // broken is the verdict on an object that does not go on as one.

@@ -27,6 +27,7 @@ var formats = []*Format{
 		"jamba", "hunyuan_a13b"),
 	glm,
 	kimi,
+	harmonyCalls,
 }
 
 // granite may leave the tag out.
@@ -98,6 +99,9 @@ var thinkings = []*Thinking{
 	{Names: []string{"granite"},
 		Start: []string{"Here is my thought process:", "Here's my thought process:"},
 		End:   []string{"Here is my response:", "Here's my response:"}},
+	harmonyThinking,
+	{Names: []string{"minimax_m2_append_think"}, Start: []string{"<think>"},
+		End: []string{"</think>"}, Always: true, aloud: true},
 }
 
 func think(start, end string, always bool, names ...string) *Thinking {

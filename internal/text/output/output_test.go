@@ -59,6 +59,8 @@ func (v *vector) options(t testing.TB) Options {
 		o.Tools = FormatNamed("hermes")
 	case v.Parser == "mistral":
 		o.Reasoning = ThinkingNamed("mistral")
+	case o.Tools.layout != nil:
+		o.Reasoning = thinkingWith(o.Tools)
 	case strings.HasPrefix(v.Parser, "deepseek"):
 		o.Reasoning = ThinkingNamed("deepseek_v3")
 	}
@@ -91,11 +93,16 @@ type folded struct {
 	content, reasoning string
 	calls              [][2]string
 	ids                []string
+	// said is reasoning and content in the order in which they came.
+	said string
 }
 
 func (f *folded) add(t testing.TB, parts []Part) {
 	t.Helper()
 	for _, p := range parts {
+		if p.Kind <= Content {
+			f.said += p.Text
+		}
 		switch p.Kind {
 		case Reasoning:
 			f.reasoning += p.Text
@@ -205,6 +212,7 @@ func TestDetect(t *testing.T) {
 		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>```json", "deepseek_v3", "deepseek_r1"},
 		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>", "deepseek_v31", "deepseek_r1"},
 		{"[TOOL_CALLS] [THINK]", "mistral", "mistral"},
+		{"<|start|>assistant<|channel|>analysis<|message|>", "openai", "openai_gptoss"},
 		{"<|start_header_id|> {\"name\": …, \"parameters\": …}", "llama3_json", ""},
 		{"{{ messages }}", "", ""},
 	} {

@@ -143,7 +143,6 @@ func appendEscaped(b, text []byte) []byte {
 func qwenXML(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
-		Typed:   true,
 		openers: []string{opener, functionBegin},
 		closers: []string{closer, functionEnd},
 		follows: []string{functionBegin},
@@ -220,7 +219,6 @@ var glmKeyEnd, glmValue, _ = strings.Cut(typed.GLM.Text, "\n")
 //	</tool_call>
 var glm = &Format{
 	Names:   []string{"glm45", "glm47"},
-	Typed:   true,
 	openers: []string{"<tool_call>"},
 	closers: []string{"</tool_call>"},
 	follows: []string{},
@@ -299,13 +297,11 @@ func dsml(calls, name string) *Format {
 //	</invoke>
 //	</minimax:tool_call>
 func minimax(name string) *Format {
-	f := invoked("minimax:tool_call", "", name, typed.MiniMax,
+	return invoked("minimax:tool_call", "", name, typed.MiniMax,
 		func(r *reader, function string) (string, typed.Types, bool) {
 			key, end := r.word(typed.MiniMax.Text)
 			return key, r.types(function, key), end >= 0
 		})
-	f.Typed = true
-	return f
 }
 
 // invoked are calls between tags of their own, with a tag for each argument, all of which may have
