@@ -94,7 +94,7 @@ func builtin(recipient string) bool {
 
 // harmonyHeader reads the rest of a header, with the tag that ends it.
 func (r *reader) harmonyHeader(tag string) (channel, recipient string, v verdict) {
-	typed := false
+	typed, open := false, false // what the text is, or a place for it
 	if tag == harmonyStart && !r.accept("assistant") {
 		return "", "", r.lacks("assistant")
 	}
@@ -104,6 +104,7 @@ func (r *reader) harmonyHeader(tag string) (channel, recipient string, v verdict
 		}
 	}
 	for {
+		open = open || r.next(' ')
 		r.spaces()
 		switch {
 		case r.accept(harmonyMessage):
@@ -113,15 +114,18 @@ func (r *reader) harmonyHeader(tag string) (channel, recipient string, v verdict
 				return "", "", r.lacks(harmonyChannels...)
 			}
 		case recipient == "" && r.accept("to="):
-			if recipient = r.nameWord(); recipient == "" {
+			if recipient = r.wordOf(ofName); recipient == "" {
 				return "", "", r.noCall()
 			}
 		case !typed && r.accept(harmonyConstrain):
-		case !typed && r.nameWord() != "":
+			open = true
+			continue
+		case open && !typed && r.wordOf(isLetter) != "":
 			typed = true
 		default:
 			return "", "", r.lacks(harmonyMessage, harmonyChannel, harmonyConstrain)
 		}
+		open = false
 	}
 }
 

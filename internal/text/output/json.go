@@ -10,7 +10,8 @@ import (
 
 // object is how a family writes a call as a JSON object.
 type object struct {
-	// arguments are the keys of the arguments.
+	// name is the key of the function's name, arguments are those of the arguments.
+	name      string
 	arguments []string
 	// others are the keys that may stand beside them; nil allows any.
 	others []string
@@ -66,7 +67,7 @@ func (r *reader) objectCall(o *object) verdict {
 		}
 		r.spaces()
 		switch {
-		case key == "name" && !named:
+		case key == o.name && !named:
 			if name, named = r.quoted(); !named || name == "" {
 				return r.broken(begun)
 			}

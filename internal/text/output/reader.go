@@ -262,11 +262,11 @@ func (r *reader) name(marks ...string) (string, int, verdict) {
 	return name, at, called
 }
 
-// nameWord reads a word of the bytes that names have.
-func (r *reader) nameWord() string {
+// wordOf reads a word of such bytes.
+func (r *reader) wordOf(of func(c byte) bool) string {
 	n := 0
 	for {
-		if c, ok := r.ahead(n); !ok || !ofName(c) {
+		if c, ok := r.ahead(n); !ok || !of(c) {
 			break
 		}
 		n++

@@ -53,7 +53,11 @@ func (c *compiler) styled(s *typed.Style, text string) (cfg.Sym, error) {
 			elems[i].Min = 1
 		}
 	}
-	return c.g.List(cfg.List{Elems: elems, Min: o.Min, Max: o.Max}), nil
+	l := cfg.List{Elems: elems, Min: o.Min, Max: o.Max}
+	if s.Sep != "" {
+		l.Sep = c.text(s.Sep)
+	}
+	return c.g.List(l), nil
 }
 
 // unsupported is the error for a member that a style cannot write.
@@ -84,7 +88,11 @@ func (c *compiler) styledMember(s *typed.Style, m *schema.Member) (cfg.Sym, erro
 		syms = append(syms, c.g.Seq(begin(s.Text), c.terminated(x, s), c.text(s.Tail)))
 	}
 	if others {
-		syms = append(syms, c.g.Seq(begin(s.Other), m.Other, c.text(s.End+s.Tail)))
+		end := s.End + s.Tail
+		if s.Bare {
+			end = s.Tail
+		}
+		syms = append(syms, c.g.Seq(begin(s.Other), m.Other, c.text(end)))
 	}
 	return c.g.Alt(syms...), nil
 }
