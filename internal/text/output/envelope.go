@@ -17,8 +17,9 @@ type envelope struct {
 	// numbered says that begin ends where the call's number stands, before the text middle.
 	numbered bool
 	middle   string
-	// style is how arguments are written; nil is JSON.
-	style *typed.Style
+	// style or notation is how arguments are written; without either it is JSON.
+	style    *typed.Style
+	notation *typed.Notation
 }
 
 // objects are calls as JSON objects.
@@ -140,8 +141,11 @@ func (e *envelope) tag(tool *Tool) Element {
 	if tool.Source != "" {
 		content["source"] = tool.Source
 	}
-	if e.style != nil {
+	switch {
+	case e.style != nil:
 		content["style"] = e.style.Name
+	case e.notation != nil:
+		content["style"] = e.notation.Name
 	}
 	if e.numbered {
 		content = sequence(Element{"type": "regex", "pattern": "[0-9]{1,3}"},
@@ -219,7 +223,11 @@ func (o *Options) before() []Element {
 	if l == nil {
 		l = plain
 	}
-	list := []Element{{"type": "tag", "begin": "", "content": anyText(l.headers), "end": t.End}}
+	others := l.headers // would end the thought, and begin what is not constrained
+	if f := o.Tools; f != nil && !f.loose && len(f.openers) > 0 {
+		others = append(slices.Clone(others), f.openers[0])
+	}
+	list := []Element{{"type": "tag", "begin": "", "content": anyText(others), "end": t.End}}
 	if l.next != "" {
 		list = append(list, constant(l.next))
 	} else {

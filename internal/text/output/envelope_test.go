@@ -32,13 +32,27 @@ var envelopeTools = []Tool{
 		`{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":99}},"required":["city"]}`)},
 	{Name: "get", Parameters: json.RawMessage(
 		`{"type":"object","properties":{"s":{"type":"string","maxLength":4},"l":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["s","l"]}`)},
+	{Name: "put", Parameters: json.RawMessage(`{"type":"object","properties":{` +
+		`"o":{"type":"object","properties":{"k":{"enum":["a","b\"\\c"]},` +
+		`"n":{"type":["boolean","null"]},"t":{"type":"array","maxItems":2,` +
+		`"items":{"type":"string","maxLength":3}}},"required":["k","n"]},` +
+		`"m":{"type":"object","additionalProperties":{"enum":[null,1.5]},"maxProperties":1}},` +
+		`"required":["o"]}`)},
 	{Name: "now", Parameters: json.RawMessage(`{"type":"object","additionalProperties":false}`)},
 }
 
 func envelopeTypes(function, parameter string) typed.Types {
 	return map[string]typed.Types{"get_weather.city": typed.String,
 		"get_weather.days": typed.Number, "get.s": typed.String,
-		"get.l": typed.Array}[function+"."+parameter]
+		"get.l": typed.Array, "put.o": typed.Object, "put.m": typed.Object}[function+"."+parameter]
+}
+
+// or is a list, empty where there is none.
+func or[T any](list *[]T) []T {
+	if list == nil {
+		return nil
+	}
+	return *list
 }
 
 // validCall is whether a call is of one of envelopeTools, and valid.
@@ -48,13 +62,29 @@ func validCall(call [2]string) bool {
 		Days *int
 		S    *string
 		L    *[]bool
+		O    *struct {
+			K string
+			N *bool
+			T *[]string
+		}
+		M *map[string]*float64
 	}
 	d := json.NewDecoder(strings.NewReader(call[1]))
 	d.DisallowUnknownFields()
 	if d.Decode(&v) != nil {
 		return false
 	}
+	if (v.O == nil) != (call[0] != "put") || v.M != nil && v.O == nil {
+		return false
+	}
 	switch call[0] {
+	case "put":
+		for _, t := range or(v.O.T) {
+			if len([]rune(t)) > 3 {
+				return false
+			}
+		}
+		return v.O.K == "a" || v.O.K == `b"\c`
 	case "get_weather":
 		return v.City != nil && (*v.City == "Paris" || *v.City == "Rome") && v.S == nil &&
 			v.L == nil && (v.Days == nil || 0 <= *v.Days && *v.Days <= 99)

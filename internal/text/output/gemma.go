@@ -12,15 +12,14 @@ import (
 // What vLLM reads twice, for streams and for answers, is read once here. A text for a parameter of
 // another type is what it says, as "1" for a number; vLLM's FunctionGemma reads every text so, and
 // loses values without tags.
-func gemma(opener, closer string, style *typed.Style, name string) *Format {
+func gemma(opener, closer string, n *typed.Notation) *Format {
 	return &Format{
-		Names:   []string{name},
-		openers: []string{opener},
-		closers: []string{closer},
-		inner:   []string{style.End},
-		follows: []string{"call:", ":"},
-		envelope: &envelope{begin: opener + "call:NAME{", end: "}" + closer,
-			style: style},
+		Names:    []string{n.Name},
+		openers:  []string{opener},
+		closers:  []string{closer},
+		inner:    []string{n.Quote},
+		follows:  []string{"call:", ":"},
+		envelope: &envelope{begin: opener + "call:NAME", end: closer, notation: n},
 		read: func(r *reader, _ string) verdict {
 			r.spaces()
 			if !r.accept("call:") && !r.accept(":") {
@@ -31,7 +30,7 @@ func gemma(opener, closer string, style *typed.Style, name string) *Format {
 				return max(v, refused)
 			}
 			r.call(function, "")
-			g := gemmaReader{r, style.End, closer}
+			g := gemmaReader{r, n.Quote, closer}
 			g.members(function, 0)
 			return called
 		},
@@ -94,6 +93,9 @@ func (g gemmaReader) any(t typed.Types, depth int) bool {
 	case !ok || depth > maxNesting:
 		return false
 	case g.accept(g.quote):
+		if t&typed.String != 0 {
+			t = typed.String
+		}
 		return g.typedValue(t, []string{g.quote}) >= 0
 	case c == '{':
 		g.pos++
@@ -159,7 +161,7 @@ var gemma4Thinking = &Thinking{Names: []string{"gemma4"}, layout: gemma4,
 	Start: []string{"<|channel>thought\n", "<|channel>thought"}, End: []string{"<channel|>"}}
 
 var gemma4Calls = func() *Format {
-	f := gemma("<|tool_call>", "<tool_call|>", typed.Gemma4, "gemma4")
+	f := gemma("<|tool_call>", "<tool_call|>", typed.Gemma4)
 	f.layout = gemma4
 	return f
 }()

@@ -36,7 +36,7 @@ var formats = []*Format{
 	command3,
 	command4,
 	gemma4Calls,
-	gemma("<start_function_call>", "<end_function_call>", typed.FunctionGemma, "functiongemma"),
+	gemma("<start_function_call>", "<end_function_call>", typed.FunctionGemma),
 }
 
 // granite may leave the tag out.

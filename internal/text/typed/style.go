@@ -11,8 +11,8 @@ type Style struct {
 	// text, or not; End and Tail follow both, Sep stands between two members.
 	Begin, Text, Other string
 	End, Tail, Sep     string
-	// Bare says that End follows texts only.
-	Bare bool
+	// Values is the notation of all values, texts too; nil is JSON for those that are no texts.
+	Values *Notation
 	// Marks are what no text may have in it: it would end there.
 	Marks []string
 }
@@ -33,15 +33,14 @@ var (
 		Tail: "\n", Marks: []string{"</｜DSML｜parameter>"}}
 	MiniMax = &Style{Name: "minimax_xml", Begin: `<parameter name="`, Text: `">`, Other: `">`,
 		End: "</parameter>", Tail: "\n", Marks: []string{"</parameter>"}}
-	Gemma4 = &Style{Name: "gemma4", Text: `:<|"|>`, Other: ":", End: `<|"|>`, Sep: ",", Bare: true,
-		Marks: []string{`<|"|>`}}
-	FunctionGemma = &Style{Name: "functiongemma", Text: ":<escape>", Other: ":", End: "<escape>",
-		Sep: ",", Bare: true, Marks: []string{"<escape>"}}
+	// PythonArguments are arguments by keyword.
+	PythonArguments = &Style{Name: "python_arguments", Other: "=", Sep: ", ", Values: Python}
 )
 
 // StyleNamed returns the style with a name, nil for none.
 func StyleNamed(name string) *Style {
-	for _, s := range []*Style{QwenXML, GLM, GLM47, DeepSeek, MiniMax, Gemma4, FunctionGemma} {
+	for _, s := range []*Style{QwenXML, GLM, GLM47, DeepSeek, MiniMax,
+		PythonArguments} {
 		if s.Name == name {
 			return s
 		}
@@ -54,8 +53,20 @@ func (s *Style) Tells() bool { return s.Text != s.Other }
 
 // CanHave says whether a key can be written.
 func (s *Style) CanHave(key string) bool {
-	if s.Bare {
-		return key != "" && !strings.ContainsAny(key, "<>\":,{}[] \t\r\n")
+	if s.Values != nil {
+		return isIdentifier(key)
 	}
 	return !strings.ContainsAny(key, "<>\"\n")
+}
+
+// isIdentifier is whether a text may be the name of an argument of Python's.
+func isIdentifier(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= 0x80
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
 }
