@@ -40,7 +40,7 @@ func TestParsers(t *testing.T) {
 	for name := range strings.FieldsSeq(reasoningParsers) {
 		check(name, func(m *config.Model, name string) { m.ReasoningParser = name })
 	}
-	if refused > 28 {
+	if refused > 18 {
 		t.Errorf("%d parsers are refused", refused)
 	}
 	for name, want := range map[string]string{
