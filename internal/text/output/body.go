@@ -73,12 +73,22 @@ func (r *reader) body() {
 	}
 }
 
-// begin reads calls without an opener, where nothing was said before.
+// begin reads calls without an opener, where nothing was said before and the content begins.
 func (r *reader) begin() {
-	if f := r.opt.Tools; f != nil && f.start != nil && !r.said && r.calls == 0 {
-		r.keep = r.pos
-		r.attempt(f.start(r), true)
+	f := r.opt.Tools
+	if f == nil || f.start == nil || r.said || r.calls > 0 {
+		return
 	}
+	r.keep = r.pos
+	r.spaces()
+	tagged := slices.ContainsFunc(r.layout.headers, r.starts) ||
+		slices.ContainsFunc(r.layout.tags, r.starts)
+	r.pos = r.keep
+	if tagged {
+		r.keep = -1
+		return
+	}
+	r.attempt(f.start(r), true)
 }
 
 // attempt is done with a text, from keep on, that began like a call: where it is none, all of it is

@@ -255,3 +255,33 @@ func TestBareCall(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCallsInContent: calls as JSON, of families whose own way is not known, are where the family has
+// content.
+func TestCallsInContent(t *testing.T) {
+	for _, tt := range []struct {
+		tools *Format
+		text  string
+	}{
+		{Listed, `[{"name": "get", "parameters": {"a": 1}}]`},
+		{Bare("get"), `{"a": 1}`},
+	} {
+		for _, family := range []struct{ name, before, after string }{
+			{"openai_gptoss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant" +
+				"<|channel|>final<|message|>", "<|return|>"},
+			{"cohere_command4", "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>",
+				"<|END_TEXT|>"},
+		} {
+			o := Options{Tools: tt.tools, Reasoning: ThinkingNamed(family.name),
+				ID: func() string { return "made" }}
+			text := o.Constrain(o.Calls(envelopeTools[1:2]))
+			if !strings.Contains(text, `"begin":"`+o.layout().begin) {
+				t.Errorf("%s: %s", family.name, text)
+			}
+			got := fold(t, o, family.before, tt.text, family.after)
+			if got.String() != `["","hm",[["get","{\"a\": 1}"]],["made"]]` {
+				t.Errorf("%s: %s", family.name, got)
+			}
+		}
+	}
+}

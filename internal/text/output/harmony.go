@@ -51,6 +51,9 @@ var harmonyCalls = &Format{
 	envelope: &envelope{begin: harmonyChannel + "commentary to=functions.NAME " + harmonyConstrain +
 		"json" + harmonyMessage, between: harmonyEnd + harmony.next},
 	start: func(r *reader) verdict {
+		if first := r.base+r.pos == 0; !first {
+			return refused
+		}
 		if r.spaces(); !r.starts("to=") {
 			return refused
 		}

@@ -230,19 +230,32 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestState: the end of a prompt says whether the model is thinking.
+// TestState: the end of a prompt says whether the model is thinking. Where content has tags of its
+// own, an answer that goes on has them behind it.
 func TestState(t *testing.T) {
-	f := ThinkingNamed("qwen3")
-	for text, want := range map[string]State{"": Unsaid, "a<think>\n": Open,
-		"<think>\n\n</think>\n\n": Closed, "<think>a": Unsaid} {
-		if got := f.StateAfter(text); got != want {
-			t.Errorf("after %q: %d, want %d", text, got, want)
+	for _, tt := range []struct {
+		family, text  string
+		after, within State
+	}{
+		{"qwen3", "", Unsaid, Unsaid},
+		{"qwen3", "a<think>\n", Open, Open},
+		{"qwen3", "<think>\n\n</think>\n\n", Closed, Closed},
+		{"qwen3", "<think>a", Unsaid, Open},
+		{"qwen3", "<think>a</think>b", Unsaid, Closed},
+		{"qwen3", "a", Unsaid, Unsaid},
+		{"openai_gptoss", "<|start|>assistant", Unsaid, Closed},
+		{"openai_gptoss", "<|channel|>analysis<|message|>", Open, Open},
+		{"cohere_command3", "<|START_THINKING|><|END_THINKING|>", Closed, Closed},
+		{"gemma4", "<|turn>model\n<|channel>thought\n", Open, Open},
+		{"gemma4", "<|channel>thought\n<channel|>", Closed, Closed},
+		{"gemma4", "<|turn>model\n", Unsaid, Unsaid},
+	} {
+		f := ThinkingNamed(tt.family)
+		if got := f.StateAfter(tt.text); got != tt.after {
+			t.Errorf("%s after %q: %d, want %d", tt.family, tt.text, got, tt.after)
 		}
-	}
-	for text, want := range map[string]State{"": Unsaid, "<think>\na": Open,
-		"<think>a</think>b": Closed, "a": Unsaid} {
-		if got := f.StateWithin(text); got != want {
-			t.Errorf("within %q: %d, want %d", text, got, want)
+		if got := f.StateWithin(tt.text); got != tt.within {
+			t.Errorf("%s within %q: %d, want %d", tt.family, tt.text, got, tt.within)
 		}
 	}
 }
