@@ -116,8 +116,8 @@ func TestReasoningTokens(t *testing.T) {
 	}
 }
 
-// TestConstraintInChannels: where content is in a channel of its own, a constraint on it is too, and
-// a tool that is strict leaves a final answer, a call, or commentary before either.
+// TestConstraintInChannels: where content is in a channel of its own, a constraint on it is too; a
+// tool that is strict leaves a final answer, a call, or commentary before either.
 func TestConstraintInChannels(t *testing.T) {
 	s := newServer(t, hermesTemplate, func(o *Options) {
 		o.Config.Model.ToolCallParser = "openai"

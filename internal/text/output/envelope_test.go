@@ -256,8 +256,8 @@ func TestBareCall(t *testing.T) {
 	}
 }
 
-// TestCallsInContent: calls as JSON, of families whose own way is not known, are where the family has
-// content.
+// TestCallsInContent: calls as JSON, of families whose own way is not known, are where the family
+// has content.
 func TestCallsInContent(t *testing.T) {
 	for _, tt := range []struct {
 		tools *Format

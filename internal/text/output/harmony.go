@@ -20,12 +20,12 @@ const (
 // harmony divides an answer into messages. The analysis is reasoning, whenever it comes; the final
 // channel and commentary for no recipient are content; what is for a function is a call:
 //
-//	<|channel|>analysis<|message|>It is …<|end|><|start|>assistant<|channel|>commentary to=functions.f
-//	<|constrain|>json<|message|>{"x": 1}<|call|>
+//	<|channel|>analysis<|message|>It is …<|end|><|start|>assistant
+//	<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}<|call|>
 //
 // vLLM joins messages of one kind with a line break where it does not stream, and with nothing
-// where it does: here the break is there always. What is for built-in tools, in other channels or by
-// other roles vLLM leaves out; here it is content, header and all, since the model wrote it.
+// where it does: here the break is there always. What is for built-in tools, in other channels or
+// by other roles vLLM leaves out; here it is content, header and all, since the model wrote it.
 var harmony = &layout{
 	tags:     []string{harmonyEnd, harmonyCall, harmonyReturn},
 	headers:  []string{harmonyStart, harmonyChannel},

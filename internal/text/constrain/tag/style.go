@@ -103,7 +103,8 @@ func (c *compiler) styledMember(s *typed.Style, m *schema.Member) (cfg.Sym, erro
 			}
 			x, others = c.g.B.Or(x, m.Scalars), false
 		}
-		syms = append(syms, c.g.Seq(begin(s.Text), c.terminated(x, s.End, s.Marks...), c.text(s.Tail)))
+		syms = append(syms, c.g.Seq(begin(s.Text), c.terminated(x, s.End, s.Marks...),
+			c.text(s.Tail)))
 	}
 	if others {
 		syms = append(syms, c.g.Seq(begin(s.Other), m.Other, c.text(s.End+s.Tail)))
