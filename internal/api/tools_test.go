@@ -340,6 +340,23 @@ func TestForcedTools(t *testing.T) {
 	}
 }
 
+// TestMembersOfLooseTools: beside a strict tool, one that is not may have any arguments where those
+// are JSON, and what its schema lists where each has a tag.
+func TestMembersOfLooseTools(t *testing.T) {
+	const body = `{` + hiChat + `,"tools":[{"type":"function","function":{"name":"f","strict":true}},` +
+		`{"type":"function","function":{"name":"g","parameters":{"type":"object",` +
+		`"properties":{"listed":{"type":"integer"}}}}}]}`
+	for parser, lists := range map[string]bool{"hermes": false, "openai": false, "gemma4": false,
+		"deepseek_v32": true, "qwen3_xml": true, "glm47": true, "olmo3": true} {
+		s := newServer(t, func(o *Options) { o.Config.Model.ToolCallParser = parser })
+		s.ok(t, openai.ChatPath, body)
+		c := s.engine.last(t).Constraint
+		if c.Kind != constrain.StructuralTag || strings.Contains(c.Text, `"listed"`) != lists {
+			t.Errorf("%s: %v", parser, c)
+		}
+	}
+}
+
 // TestConstraintAfterThinking: what an answer keeps to is said of what comes after the reasoning.
 func TestConstraintAfterThinking(t *testing.T) {
 	s := newServer(t, hermesTemplate)

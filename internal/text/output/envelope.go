@@ -164,6 +164,9 @@ func (o *Options) FreeCalls(tools []Tool) Element {
 	trigger := f.openers[0]
 	free := Element{"type": "triggered_tags", "triggers": []string{trigger},
 		"stop_after_first": o.Single}
+	if len(f.openers) > 1 {
+		free["excludes"] = f.openers[1:] // they begin calls, too
+	}
 	if e.before != "" {
 		rest := *f
 		rest.envelope = new(*e)

@@ -217,9 +217,6 @@ func TestFreeCalls(t *testing.T) {
 		o := Options{Tools: f, Types: envelopeTypes, State: Unsaid,
 			ID: func() string { return "made" }}
 		special := f.Tags()
-		if !f.framed() {
-			special = f.openers[:1]
-		}
 		v := byteVocabulary(special...)
 		c, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
 			Text: o.Constrain(o.FreeCalls(envelopeTools))}, v, constrain.Limits{})
