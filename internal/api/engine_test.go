@@ -47,7 +47,7 @@ func TestCallsOfModel(t *testing.T) {
 	}
 	ended := 0
 	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31",
-		"mistral"} {
+		"mistral", "openai", "gemma4", "olmo3"} {
 		url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = parser }).URL
 		for i, choice := range []string{`"required"`,
 			`{"type":"function","function":{"name":"weather"}}`} {
@@ -94,7 +94,7 @@ func TestCallsOfModel(t *testing.T) {
 			}
 		}
 	}
-	if ended < 24 {
+	if ended < 36 {
 		t.Errorf("only %d calls came to an end", ended)
 	}
 }

@@ -151,6 +151,18 @@ func foldMessage(t *testing.T, list []map[string]any) (content []any, reason any
 	return nil, nil
 }
 
+// reasoningWith is the parser of reasoning for a format whose family has channels, else that of the
+// answers in testdata.
+func reasoningWith(format string) string {
+	switch format {
+	case "openai":
+		return "openai_gptoss"
+	case "gemma4", "cohere_command3", "cohere_command4":
+		return format
+	}
+	return "qwen3"
+}
+
 // writtenAnswers are answers of models of every family, and the names of their formats.
 func writtenAnswers(t *testing.T) (list []struct{ Out, P string }) {
 	t.Helper()
@@ -190,7 +202,8 @@ func TestStreamsAddUp(t *testing.T) {
 		if servers[format] == nil {
 			servers[format] = newServer(t, hermesTemplate, keeping(t, store.Options{}),
 				func(o *Options) {
-					o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = format, "qwen3"
+					o.Config.Model.ToolCallParser = format
+					o.Config.Model.ReasoningParser = reasoningWith(format)
 					o.Info.MaxModelLen = 2048
 					o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
 						return script{deltas: say(r, make([]int32, len(texts)), texts, finish)}

@@ -289,7 +289,7 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 				func(o *Options) {
 					if format != "" {
 						o.Config.Model.ToolCallParser = format
-						o.Config.Model.ReasoningParser = "qwen3"
+						o.Config.Model.ReasoningParser = reasoningWith(format)
 					}
 					o.Info.MaxModelLen, o.Config.Server.EnablePromptTokensDetails = 4096, true
 					o.Engine = &fakeEngine{play: play}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/api/anthropic"
@@ -10,6 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
 // TestThinkingBudget: the tags of the model's reasoning reach the sampler as tokens, with the
@@ -68,10 +71,17 @@ func TestReasoningTokens(t *testing.T) {
 		{[]string{"<think>", "a", " b", ""}, 4}, // cut
 		{[]string{"<th", "is is it"}, 0},
 		{[]string{"<think>", "a", `<tool_call>{"name":"f"}`, "</tool_call>"}, 2},
+		{[]string{"<|channel|>analysis<|message|>", "a", "<|end|>",
+			"<|start|>assistant<|channel|>commentary<|message|>Hm.", "<|end|>",
+			"<|start|>assistant<|channel|>analysis<|message|>", "b"}, 5},
 	} {
 		cut := 0
 		s := newServer(t, hermesTemplate, keeping(t, store.Options{}), func(o *Options) {
 			o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = "hermes", "qwen3"
+			if strings.HasPrefix(c.texts[0], "<|channel|>") {
+				o.Config.Model.ToolCallParser = "openai"
+				o.Config.Model.ReasoningParser = "openai_gptoss"
+			}
 			o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
 				ids := make([]int32, len(c.texts))
 				return script{deltas: merged(say(r, ids, c.texts, sample.FinishStop), cut)}
@@ -103,5 +113,35 @@ func TestReasoningTokens(t *testing.T) {
 	if u := s.ok(t, openai.ChatPath,
 		`{"messages":[{"role":"user","content":"hi"}]}`)["usage"].(map[string]any); u["completion_tokens_details"] != nil {
 		t.Errorf("without a parser of reasoning: %v", u)
+	}
+}
+
+// TestConstraintInChannels: where content is in a channel of its own, a constraint on it is too; a
+// tool that is strict leaves a final answer, a call, or commentary before either.
+func TestConstraintInChannels(t *testing.T) {
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		o.Config.Model.ToolCallParser = "openai"
+		o.Config.Model.ReasoningParser = "openai_gptoss"
+	})
+	for body, want := range map[string][]string{
+		hiChat + `,"response_format":{"type":"json_object"}`: {
+			`"value":"<|channel|>analysis<|message|>"`, `"value":"<|start|>assistant"`,
+			`{"begin":"<|channel|>final<|message|>","content":{"json_schema":{"type":"object"}`},
+		strings.Replace(askTools, `"name":"f"`, `"name":"f","strict":true`, 1): {
+			`{"begin":"<|channel|>commentary<|message|>","content":{"excludes":["<|start|>","<|channel|>"]`,
+			`{"begin":"<|channel|>final<|message|>","content":{"excludes":["<|start|>","<|channel|>"]`,
+			`"begin":"<|channel|>commentary to=functions.f <|constrain|>json<|message|>"`},
+	} {
+		s.ok(t, openai.ChatPath, `{`+body+`}`)
+		c := s.engine.last(t).Constraint
+		for _, text := range want {
+			if c.Kind != constrain.StructuralTag || !strings.Contains(c.Text, text) {
+				t.Errorf("%s makes %v, without %s", body, c, text)
+			}
+		}
+		if _, err := constrain.Compile(c, grammars.Vocabulary(s.Model.Tokenizer),
+			constrain.Limits{}); err != nil {
+			t.Error(err)
+		}
 	}
 }

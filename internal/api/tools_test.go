@@ -290,6 +290,17 @@ func TestForcedTools(t *testing.T) {
 				`"stop_after_first":true`}, []string{`\"f\"`}, 1, "stop"},
 		{"allowed", two + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}`, "hermes",
 			"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", []string{`\"g\"`}, []string{`\"f\"`}, 1, "tool_calls"},
+		{"required in channels", two + `,"tool_choice":"required"`, "openai",
+			"<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|end|>" +
+				"<|start|>assistant<|channel|>commentary to=functions.g json<|message|>{}",
+			[]string{"<|channel|>commentary to=functions.f <|constrain|>json<|message|>"}, nil, 2,
+			"tool_calls"},
+		{"required without quotes", two + `,"tool_choice":"required"`, "gemma4",
+			"<|tool_call>call:f{x:1}<tool_call|><|tool_call>call:g{}<tool_call|>",
+			[]string{"<|tool_call>call:f", `"style":"gemma4"`}, nil, 2, "tool_calls"},
+		{"required in lines", two + `,"tool_choice":"required"`, "olmo3",
+			"<function_calls>\nf(x=1)\ng()\n</function_calls>",
+			[]string{`"begin":"f("`, `"style":"python_arguments"`}, nil, 2, "tool_calls"},
 		{"required as JSON", two + `,"tool_choice":"required"`, "none", `[{"name": "f", "parameters": {"x": 1}}, {"name": "g", "parameters": {}}]`,
 			[]string{`"value":"["`, `{\"name\": \"f\", \"parameters\": `}, nil, 2, "tool_calls"},
 		{"named as JSON", two + `,"tool_choice":{"type":"function","function":{"name":"f"}}`, "none", `{"x": 1}`,
@@ -326,6 +337,23 @@ func TestForcedTools(t *testing.T) {
 				t.Errorf("ends by %v, streamed by %v: %v", f, finish, streamed)
 			}
 		})
+	}
+}
+
+// TestMembersOfLooseTools: beside a strict tool, one that is not may have any arguments where those
+// are JSON, and what its schema lists where each has a tag.
+func TestMembersOfLooseTools(t *testing.T) {
+	const body = `{` + hiChat + `,"tools":[{"type":"function","function":{"name":"f","strict":true}},` +
+		`{"type":"function","function":{"name":"g","parameters":{"type":"object",` +
+		`"properties":{"listed":{"type":"integer"}}}}}]}`
+	for parser, lists := range map[string]bool{"hermes": false, "openai": false, "gemma4": false,
+		"deepseek_v32": true, "qwen3_xml": true, "glm47": true, "olmo3": true} {
+		s := newServer(t, func(o *Options) { o.Config.Model.ToolCallParser = parser })
+		s.ok(t, openai.ChatPath, body)
+		c := s.engine.last(t).Constraint
+		if c.Kind != constrain.StructuralTag || strings.Contains(c.Text, `"listed"`) != lists {
+			t.Errorf("%s: %v", parser, c)
+		}
 	}
 }
 

@@ -50,12 +50,12 @@ func (s *Service) constrainCalls(ctx context.Context, req *Chat,
 			return bad
 		}
 		if forced {
-			then = o.Tools.Calls(tools, o.Single)
+			then = o.Calls(tools)
 		} else {
-			then = o.Tools.FreeCalls(tools, o.Single)
+			then = o.FreeCalls(tools)
 		}
 		if req.constraint.Kind != constrain.None { // and no tool is forced
-			then = output.AnyOf(o.Tools.Calls(tools, o.Single), elementOf(req.constraint))
+			then = output.AnyOf(o.Calls(tools), o.Content(elementOf(req.constraint)))
 		}
 		if req.constraintField == "" {
 			req.constraintField = "tools"
@@ -67,25 +67,25 @@ func (s *Service) constrainCalls(ctx context.Context, req *Chat,
 		if bad != nil {
 			return bad
 		}
-		then = output.AnyOf(o.Tools.Calls(tools, o.Single), elementOf(req.constraint))
+		then = output.AnyOf(o.Calls(tools), o.Content(elementOf(req.constraint)))
 	case o.Reasoning == nil || o.State == output.Closed:
 		return nil // the constraint is of all of the answer
 	default:
-		then = elementOf(req.constraint)
+		then = o.Content(elementOf(req.constraint))
 	}
 	req.wrapped = true
 	req.constraint.Kind = constrain.StructuralTag
-	req.constraint.Text = output.Constrain(o.Reasoning, o.State, then)
-	if o.Tools == nil || !o.Tools.Typed || s.enforceable(ctx, req.constraint) {
+	req.constraint.Text = o.Constrain(then)
+	if o.Tools == nil || !o.Tools.Styled() || s.enforceable(ctx, req.constraint) {
 		return nil
 	}
 	switch {
 	case forced:
 		tools, _ := callable(req, output.Listed) // which has been asked already
 		o.Tools = s.forcible(req, nil)
-		req.constraint.Text = output.Constrain(o.Reasoning, o.State, o.Tools.Calls(tools, o.Single))
+		req.constraint.Text = o.Constrain(o.Calls(tools))
 	case own.Kind != constrain.None:
-		req.constraint.Text = output.Constrain(o.Reasoning, o.State, elementOf(own))
+		req.constraint.Text = o.Constrain(o.Content(elementOf(own)))
 	default:
 		req.constraint = constrain.Spec{}
 	}
@@ -131,7 +131,7 @@ func callable(req *Chat, f *output.Format) ([]output.Tool, *wire.Error) {
 		callable := output.Tool{Name: t.Name,
 			Source: fmt.Sprintf("tools[%d].function.parameters", i)}
 		switch {
-		case req.choice == autoTools && !t.strict && !f.Typed:
+		case req.choice == autoTools && !t.strict && !f.Styled():
 			callable.Parameters = json.RawMessage(`{"type":"object"}`)
 		case t.parameters == nil:
 			callable.Parameters = noParameters

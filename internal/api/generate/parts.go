@@ -59,7 +59,7 @@ func tags(o *output.Options) []string {
 		list = o.Tools.Tags()
 	}
 	if o.Reasoning != nil {
-		list = slices.Concat(list, o.Reasoning.Start, o.Reasoning.End)
+		list = append(list, o.Reasoning.Tags()...)
 	}
 	return list
 }

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"math"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/engine"
@@ -12,7 +11,7 @@ import (
 // OpenAI's usage has it. The count does not depend on how the answer was cut into deltas.
 type reasoningTokens struct {
 	on bool
-	// offsets are where tokens begin in the text, until it is known where the reasoning ends.
+	// offsets are where tokens begin in the text, until it is known where the reasoning is.
 	offsets []int
 	count   int
 	settled bool
@@ -30,11 +29,13 @@ func (t *reasoningTokens) read(p *output.Parser) {
 	if !t.on || t.settled {
 		return
 	}
-	var end int
-	if end, t.settled = p.Thought(); end == math.MaxInt {
-		t.count = len(t.offsets)
-	} else {
-		t.count, _ = slices.BinarySearch(t.offsets, end)
+	var spans []output.Span
+	spans, t.settled = p.Thoughts()
+	t.count = 0
+	for _, s := range spans {
+		from, _ := slices.BinarySearch(t.offsets, s.From)
+		to, _ := slices.BinarySearch(t.offsets, s.To)
+		t.count += to - from
 	}
 	if t.settled {
 		t.offsets = nil

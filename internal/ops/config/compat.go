@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/internal/ops/compat"
+	"github.com/eagleray/eagleray/internal/text/output"
 )
 
 // Compat says of each flag of f how it stands to vLLM's, in alphabetical order. A flag that is in
@@ -78,10 +79,10 @@ var flagNotes = map[string]compat.Entry{
 	"pooler-config": differs("pooling_type LAST or MEAN; normalize or use_activation"),
 	"hf-overrides": differs("of models that pool: is_matryoshka, matryoshka_dimensions, " +
 		"classifier_from_token, is_original_qwen3_reranker"),
-	"reasoning-parser": differs(
-		"auto, the default, reads the chat template; none; or a name"),
-	"tool-call-parser": differs(
-		"auto, the default, reads the chat template; none; or a name"),
+	"reasoning-parser": differs("auto, the default, reads the chat template; none; or " +
+		strings.Join(output.ThinkingNames(), ", ")),
+	"tool-call-parser": differs("auto, the default, reads the chat template; none; or " +
+		strings.Join(output.FormatNames(), ", ")),
 	"enable-auto-tool-choice": differs("on by default"),
 	"structured-outputs-config": differs("disable_any_whitespace; there is one back end, which " +
 		"never falls back"),

@@ -211,7 +211,7 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora", "known and not supported yet"},
 		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
-		{"--tool-call-parser openai", "--tool-call-parser"},
+		{"--tool-call-parser apertus", "--tool-call-parser"},
 		{"--reasoning-parser nobody", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
 		{"--ssl-certfile cert.pem", "--ssl-certfile"},

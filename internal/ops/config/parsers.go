@@ -10,11 +10,9 @@ import (
 
 // Parsers of vLLM that are not here: mostly those of models that are not either.
 var (
-	otherToolParsers = []string{"apertus", "cohere_command3", "cohere_command4", "ernie45",
-		"functiongemma", "gemma4", "gigachat3", "hy_v3", "inkling", "kimi_k3", "minicpm5",
-		"minimax_m3", "openai", "poolside_v1", "solar_open2", "step3"}
-	otherReasoningParsers = []string{"cohere_command3", "cohere_command4", "gemma4", "hunyuan_a13b",
-		"hy_v3", "inkling", "kimi_k3", "minimax_m2_append_think", "minimax_m3", "openai_gptoss",
+	otherToolParsers = []string{"apertus", "ernie45", "gigachat3", "hy_v3", "inkling", "kimi_k3",
+		"minicpm5", "minimax_m3", "poolside_v1", "solar_open2", "step3"}
+	otherReasoningParsers = []string{"hunyuan_a13b", "hy_v3", "inkling", "kimi_k3", "minimax_m3",
 		"poolside_v1", "solar_open2"}
 )
 

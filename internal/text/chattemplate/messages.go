@@ -13,7 +13,9 @@ import (
 // that are empty or null go away, so that templates that ask whether they are defined see none;
 // content that is a list is checked to hold text parts only, and for FormatString joined with
 // newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list;
-// reasoning, as answers have it, is given as reasoning_content too, as templates know it.
+// reasoning, as answers have it, is given as reasoning_content too, as templates know it, and
+// beside tool_calls without content as thinking: there gpt-oss's template shows the model what it
+// thought, and nowhere else.
 func Messages(raw []json.RawMessage, f Format) (values.Value, error) {
 	list := make([]values.Value, len(raw))
 	for i, text := range raw {
@@ -67,6 +69,11 @@ func prepareMessage(v values.Value, f Format) (values.Value, error) {
 	}
 	if len(items) == 0 {
 		return m.Without("tool_calls").Value(), nil
+	}
+	thought, ok := m.Get("reasoning_content")
+	if _, set := m.Get("thinking"); ok && !set && thought.IsString() && content.IsString() &&
+		content.Text == "" {
+		m.Set("thinking", thought)
 	}
 	for i, call := range items {
 		if err := parseArguments(call); err != nil {

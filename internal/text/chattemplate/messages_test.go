@@ -42,6 +42,15 @@ func TestMessages(t *testing.T) {
 			`{"role":"assistant","content":"a","reasoning":null}]`, FormatString,
 			`[{"role": "assistant", "content": "a", "reasoning": "r", "reasoning_content": "r"}, ` +
 				`{"role": "assistant", "content": "a", "reasoning": "r", "reasoning_content": "c"}, {"role": "assistant", "content": "a", "reasoning": null}]`},
+		{"reasoning beside calls",
+			`[{"role":"assistant","reasoning":"r","tool_calls":[{"function":{"name":"f"}}]},` +
+				`{"role":"assistant","content":"a","reasoning_content":"r",` +
+				`"tool_calls":[{"function":{"name":"f"}}]}]`, FormatString,
+			`[{"role": "assistant", "reasoning": "r", ` +
+				`"tool_calls": [{"function": {"name": "f", "arguments": {}}}], "content": "", ` +
+				`"reasoning_content": "r", "thinking": "r"}, ` +
+				`{"role": "assistant", "content": "a", "reasoning_content": "r", ` +
+				`"tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]`},
 		{"no calls", `[{"role":"assistant","content":"a","tool_calls":[]},{"role":"user","tool_calls":null,"content":"b"}]`, FormatString,
 			`[{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]`},
 		{"other function types",

@@ -145,7 +145,7 @@ func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym,
 	case JSONObject:
 		start = jsonObject(g, s.Compact)
 	case JSONSchema:
-		start, err = newSchemas(g, s, limits).compile(s.Text, false)
+		start, err = newSchemas(g, s, limits).compile(s.Text, schema.Options{})
 	case StructuralTag:
 		start, err = tag.Compile(s.Text, g, host(g, s, v, limits))
 	case Grammar:
@@ -185,18 +185,20 @@ func newSchemas(g *cfg.Grammar, s Spec, limits Limits) *schemas {
 		schema.Limits{Fuel: limits.Schema, Left: &left}}
 }
 
-// compile is the symbol of a schema's valid texts; closed leaves out what it does not mention.
-func (s *schemas) compile(text string, closed bool) (cfg.Sym, error) {
-	o := s.options
-	o.Closed = closed || o.Closed
-	return schema.Compile(text, s.g, o, s.limits)
+// compile is the symbol of a schema's valid texts, as o says beside the constraint's own options.
+func (s *schemas) compile(text string, o schema.Options) (cfg.Sym, error) {
+	return schema.Compile(text, s.g, s.with(o), s.limits)
 }
 
-// members are those of the objects of a schema, in which it leaves out what it does not mention.
-func (s *schemas) members(text string) (schema.Object, error) {
-	o := s.options
-	o.Closed = true
-	return schema.Members(text, s.g, o, s.limits)
+// members are those of the objects of a schema.
+func (s *schemas) members(text string, o schema.Options) (schema.Object, error) {
+	return schema.Members(text, s.g, s.with(o), s.limits)
+}
+
+func (s *schemas) with(o schema.Options) schema.Options {
+	o.Compact, o.AnyOrder = s.options.Compact, s.options.AnyOrder
+	o.Closed = o.Closed || s.options.Closed
+	return o
 }
 
 // host compiles what is inside of structural tags.
@@ -223,7 +225,7 @@ func grammar(g *cfg.Grammar, text string, of *schemas, v *Vocabulary) (cfg.Sym, 
 		return ebnf.Compile(text, g, v.Special)
 	}
 	return lark.Compile(text, g, lark.Host{Special: v.Special,
-		Schema: func(text string) (cfg.Sym, error) { return of.compile(text, false) }})
+		Schema: func(text string) (cfg.Sym, error) { return of.compile(text, schema.Options{}) }})
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {

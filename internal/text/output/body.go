@@ -8,8 +8,6 @@ type Format struct {
 	Names []string
 	// ShortIDs says that the family's ids of calls are nine letters and digits.
 	ShortIDs bool
-	// Typed says that Options.Types is asked.
-	Typed bool
 	// start reads calls that begin the content without an opener; nil is for families that have
 	// none.
 	start func(r *reader) verdict
@@ -25,6 +23,8 @@ type Format struct {
 	closers []string
 	// inner are further tags within calls.
 	inner []string
+	// layout is how the family marks the rest of an answer, nil for not at all.
+	layout *layout
 	// envelope is how calls are written, nil where only some texts between could say.
 	envelope *envelope
 	// read reads what follows an opener.
@@ -32,7 +32,13 @@ type Format struct {
 }
 
 // Tags are the texts that must reach the parser although they may be special tokens.
-func (f *Format) Tags() []string { return slices.Concat(f.openers, f.closers, f.inner) }
+func (f *Format) Tags() []string {
+	list := slices.Concat(f.openers, f.closers, f.inner)
+	if f.layout != nil {
+		list = append(list, f.layout.all()...)
+	}
+	return list
+}
 
 // body reads what follows the reasoning.
 func (r *reader) body() {
@@ -40,38 +46,58 @@ func (r *reader) body() {
 	if f == nil {
 		f = new(Format)
 	}
-	if f.start != nil {
-		r.keep = r.pos
-		r.attempt(f.start(r))
-	}
-	closers := len(f.openers)
-	marks := slices.Concat(f.openers, f.closers)
-	dropped := len(marks)
+	r.begin()
+	marks := slices.Concat(f.openers, r.layout.headers, f.closers)
+	openers, headers, closers := len(f.openers), len(f.openers)+len(r.layout.headers), len(marks)
 	if t := r.opt.Reasoning; t != nil && len(t.End) == 1 {
 		marks = append(marks, t.End[0])
 	}
-	marks = append(marks, r.opt.Drop...)
+	marks = append(append(marks, r.layout.tags...), r.opt.Drop...)
 	for {
 		i := r.until(marks, r.content)
 		switch {
 		case i < 0:
 			return
-		case i < closers:
+		case i < openers:
 			r.keep = r.pos - len(marks[i])
-			r.attempt(f.read(r, marks[i]))
-		case i < dropped && (r.calls == 0 || !r.trim):
+			r.attempt(f.read(r, marks[i]), f.loose || f.start != nil)
+		case i < headers:
+			r.keep = r.pos - len(marks[i])
+			r.attempt(r.layout.read(r, marks[i]), false)
+			r.begin()
+		case i < closers && (r.calls == 0 || !r.trim):
 			r.content([]byte(marks[i]))
+		case i >= closers:
+			r.begin()
 		}
 	}
 }
 
+// begin reads calls without an opener, where nothing was said before and the content begins.
+func (r *reader) begin() {
+	f := r.opt.Tools
+	if f == nil || f.start == nil || r.said || r.calls > 0 {
+		return
+	}
+	r.keep = r.pos
+	r.spaces()
+	tagged := slices.ContainsFunc(r.layout.headers, r.starts) ||
+		slices.ContainsFunc(r.layout.tags, r.starts)
+	r.pos = r.keep
+	if tagged {
+		r.keep = -1
+		return
+	}
+	r.attempt(f.start(r), true)
+}
+
 // attempt is done with a text, from keep on, that began like a call: where it is none, all of it is
-// content.
-func (r *reader) attempt(v verdict) {
+// content. So it is with a loose one that the end of the text cut.
+func (r *reader) attempt(v verdict, loose bool) {
 	from := r.keep
 	r.keep = -1
 	switch {
-	case v == refused, v == cut && (r.opt.Tools.loose || r.opt.Tools.start != nil):
+	case v == refused, v == cut && loose:
 		r.content(r.buf[from:r.pos])
 	case v == cut:
 		r.blank = r.blank[:0]

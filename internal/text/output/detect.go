@@ -1,6 +1,10 @@
 package output
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
+)
 
 // Detect recognises how a model writes calls and reasoning from its chat template, which shows it
 // how to; nil is unknown.
@@ -19,16 +23,22 @@ type sign struct {
 // families have comes last.
 var (
 	formatSigns = []sign{
+		{"openai", []string{harmonyChannel, harmonyMessage}},
 		{"kimi_k2", []string{"<|tool_calls_section_begin|>"}},
 		{"deepseek_v4", []string{"｜DSML｜tool_calls"}},
 		{"deepseek_v32", []string{"｜DSML｜"}},
 		{"deepseek_v3", []string{callsBegin, "```json"}},
 		{"deepseek_v31", []string{callsBegin}},
 		{"mistral", []string{"[TOOL_CALLS]"}},
-		{"glm45", []string{"<arg_key>"}},
+		{"glm47", []string{typed.GLM47.Text}},
+		{"glm45", []string{typed.GLM.Begin}},
 		{"seed_oss", []string{"<seed:tool_call>"}},
 		{"minimax_m2", []string{"<minimax:tool_call>"}},
 		{"lfm2", []string{"<|tool_call_start|>"}},
+		{"cohere_command4", []string{"<|START_ACTION|>", "<|START_TEXT|>"}},
+		{"cohere_command3", []string{"<|START_ACTION|>"}},
+		{"gemma4", []string{"<|tool_call>", "call:"}},
+		{"functiongemma", []string{"<start_function_call>"}},
 		{"internlm", []string{"<|action_start|>"}},
 		{"longcat", []string{"<longcat_tool_call>"}},
 		{"qwen3_coder", []string{"<tool_call>", functionBegin}},
@@ -42,6 +52,10 @@ var (
 		{"llama3_json", []string{"<|start_header_id|>", `"parameters": `}},
 	}
 	thinkingSigns = []sign{
+		{"openai_gptoss", []string{harmonyChannel, harmonyMessage}},
+		{"cohere_command4", []string{"<|START_THINKING|>", "<|START_TEXT|>"}},
+		{"cohere_command3", []string{"<|START_THINKING|>"}},
+		{"gemma4", []string{"<|channel>", "<channel|>"}},
 		{"mistral", []string{"[THINK]"}},
 		{"seed_oss", []string{"<seed:think>"}},
 		{"granite", []string{"Here is my thought process:"}},

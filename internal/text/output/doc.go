@@ -37,6 +37,10 @@ type Part struct {
 	From, To int
 }
 
+// Span is a part of an answer, with its tags: from a byte up to another, math.MaxInt if it does not
+// end, or has not yet.
+type Span struct{ From, To int }
+
 // State is what a prompt leaves of the reasoning.
 type State uint8
 

@@ -32,13 +32,27 @@ var envelopeTools = []Tool{
 		`{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":99}},"required":["city"]}`)},
 	{Name: "get", Parameters: json.RawMessage(
 		`{"type":"object","properties":{"s":{"type":"string","maxLength":4},"l":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["s","l"]}`)},
+	{Name: "put", Parameters: json.RawMessage(`{"type":"object","properties":{` +
+		`"o":{"type":"object","properties":{"k":{"enum":["a","b\"\\c"]},` +
+		`"n":{"type":["boolean","null"]},"t":{"type":"array","maxItems":2,` +
+		`"items":{"type":"string","maxLength":3}}},"required":["k","n"]},` +
+		`"m":{"type":"object","additionalProperties":{"enum":[null,1.5]},"maxProperties":1}},` +
+		`"required":["o"]}`)},
 	{Name: "now", Parameters: json.RawMessage(`{"type":"object","additionalProperties":false}`)},
 }
 
 func envelopeTypes(function, parameter string) typed.Types {
 	return map[string]typed.Types{"get_weather.city": typed.String,
 		"get_weather.days": typed.Number, "get.s": typed.String,
-		"get.l": typed.Array}[function+"."+parameter]
+		"get.l": typed.Array, "put.o": typed.Object, "put.m": typed.Object}[function+"."+parameter]
+}
+
+// or is a list, empty where there is none.
+func or[T any](list *[]T) []T {
+	if list == nil {
+		return nil
+	}
+	return *list
 }
 
 // validCall is whether a call is of one of envelopeTools, and valid.
@@ -48,13 +62,29 @@ func validCall(call [2]string) bool {
 		Days *int
 		S    *string
 		L    *[]bool
+		O    *struct {
+			K string
+			N *bool
+			T *[]string
+		}
+		M *map[string]*float64
 	}
 	d := json.NewDecoder(strings.NewReader(call[1]))
 	d.DisallowUnknownFields()
 	if d.Decode(&v) != nil {
 		return false
 	}
+	if (v.O == nil) != (call[0] != "put") || v.M != nil && v.O == nil {
+		return false
+	}
 	switch call[0] {
+	case "put":
+		for _, t := range or(v.O.T) {
+			if len([]rune(t)) > 3 {
+				return false
+			}
+		}
+		return v.O.K == "a" || v.O.K == `b"\c`
 	case "get_weather":
 		return v.City != nil && (*v.City == "Paris" || *v.City == "Rome") && v.S == nil &&
 			v.L == nil && (v.Days == nil || 0 <= *v.Days && *v.Days <= 99)
@@ -109,6 +139,16 @@ func walk(t *testing.T, dice *rand.Rand, c *constrain.Compiled, v *constrain.Voc
 	return string(text), false
 }
 
+// thinkingWith is how a family thinks that writes such calls.
+func thinkingWith(f *Format) *Thinking {
+	for _, t := range thinkings {
+		if f.layout != nil && t.layout == f.layout {
+			return t
+		}
+	}
+	return thinkings[0]
+}
+
 // TestForcedCalls: an answer that must call does, whatever the model, in every format, with its
 // tags special tokens or not, and after thinking.
 func TestForcedCalls(t *testing.T) {
@@ -132,22 +172,23 @@ func TestForcedCalls(t *testing.T) {
 					special = append(special, "<think>", "</think>")
 				}
 				v := byteVocabulary(special...)
-				thinking, state, single := thinkings[0], State(round%3), round%4 < 2
+				thinking, state, single := thinkingWith(f), State(round%3), round%4 < 2
+				o := Options{Tools: f, Types: envelopeTypes, Reasoning: thinking, State: state,
+					Single: single, ID: func() string { return "made" }}
 				spec := constrain.Spec{Kind: constrain.StructuralTag,
-					Text: Constrain(thinking, state, f.Calls(envelopeTools, single))}
+					Text: o.Constrain(o.Calls(envelopeTools))}
 				c, err := constrain.Compile(spec, v, constrain.Limits{})
 				if err != nil {
 					t.Fatalf("%v in %s", err, spec.Text)
 				}
+				o.Single = false // what is read may have more calls than it should
 				for range 4 {
 					text, done := walk(t, dice, c, v, special, 3000)
 					if !done {
 						continue
 					}
 					ended++
-					got := fold(t, Options{Tools: f, Types: envelopeTypes, Reasoning: thinking,
-						State: state, ID: func() string { return "made" }},
-						strings.Split(strings.ToValidUTF8(text, "�"), "")...)
+					got := fold(t, o, strings.Split(strings.ToValidUTF8(text, "�"), "")...)
 					if len(got.calls) == 0 || single && len(got.calls) > 1 || got.content != "" {
 						t.Fatalf("%q is %s", text, got)
 					}
@@ -173,16 +214,18 @@ func TestFreeCalls(t *testing.T) {
 		if !f.HasTriggers() {
 			continue
 		}
-		v := byteVocabulary(f.openers[0])
+		o := Options{Tools: f, Types: envelopeTypes, State: Unsaid,
+			ID: func() string { return "made" }}
+		special := f.Tags()
+		v := byteVocabulary(special...)
 		c, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
-			Text: Constrain(nil, Closed, f.FreeCalls(envelopeTools, false))}, v, constrain.Limits{})
+			Text: o.Constrain(o.FreeCalls(envelopeTools))}, v, constrain.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
-			text, done := walk(t, dice, c, v, f.openers[:1], 400)
-			got := fold(t, Options{Tools: f, Types: envelopeTypes,
-				ID: func() string { return "made" }}, strings.ToValidUTF8(text, "�"))
+			text, done := walk(t, dice, c, v, special, 400)
+			got := fold(t, o, strings.ToValidUTF8(text, "�"))
 			for i, call := range got.calls {
 				if calls++; (done || i < len(got.calls)-1) && !validCall(call) {
 					t.Fatalf("%q has the call %q", text, call)
@@ -197,15 +240,45 @@ func TestFreeCalls(t *testing.T) {
 
 // TestBareCall: the whole answer is the arguments.
 func TestBareCall(t *testing.T) {
-	f := Bare("get")
-	if got := fold(t, Options{Tools: f, ID: func() string { return "made" }}, ` {"a": `, `1}`,
+	o := Options{Tools: Bare("get"), Single: true, ID: func() string { return "made" }}
+	if got := fold(t, o, ` {"a": `, `1}`,
 		` `); got.String() != `["","",[["get","{\"a\": 1}"]],["made"]]` {
 		t.Error(got)
 	}
 	v := byteVocabulary()
 	if _, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
-		Text: Constrain(nil, Closed, f.Calls(envelopeTools[1:2], true))}, v,
+		Text: o.Constrain(o.Calls(envelopeTools[1:2]))}, v,
 		constrain.Limits{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCallsInContent: calls as JSON, of families whose own way is not known, are where the family
+// has content.
+func TestCallsInContent(t *testing.T) {
+	for _, tt := range []struct {
+		tools *Format
+		text  string
+	}{
+		{Listed, `[{"name": "get", "parameters": {"a": 1}}]`},
+		{Bare("get"), `{"a": 1}`},
+	} {
+		for _, family := range []struct{ name, before, after string }{
+			{"openai_gptoss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant" +
+				"<|channel|>final<|message|>", "<|return|>"},
+			{"cohere_command4", "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>",
+				"<|END_TEXT|>"},
+		} {
+			o := Options{Tools: tt.tools, Reasoning: ThinkingNamed(family.name),
+				ID: func() string { return "made" }}
+			text := o.Constrain(o.Calls(envelopeTools[1:2]))
+			if !strings.Contains(text, `"begin":"`+o.layout().begin) {
+				t.Errorf("%s: %s", family.name, text)
+			}
+			got := fold(t, o, family.before, tt.text, family.after)
+			if got.String() != `["","hm",[["get","{\"a\": 1}"]],["made"]]` {
+				t.Errorf("%s: %s", family.name, got)
+			}
+		}
 	}
 }

@@ -33,13 +33,79 @@ func FuzzParsers(f *testing.F) {
 				t.Fatalf("%s in pieces %q\n%s\nwhole\n%s", format.Names[0], pieces, got, whole)
 			}
 			if o.State == Closed && len(whole.calls) == 0 && !slices.ContainsFunc(
-				slices.Concat(o.Reasoning.End, format.openers),
+				slices.Concat(o.Reasoning.End, format.openers, o.layout().all()),
 				func(tag string) bool { return strings.Contains(text, tag) }) &&
 				whole.content != text {
 				t.Fatalf("%s: %q became %q", format.Names[0], text, whole.content)
 			}
 		}
 	})
+}
+
+// TestNothingIsLost reads words with tags of a family between them, whether they make sense or not:
+// in pieces as whole, and where there is no call, every word is said, in its order.
+func TestNothingIsLost(t *testing.T) {
+	dice := rand.New(rand.NewPCG(3, 3))
+	words := []string{"a", "be ", " {", "}\n", "\n\n", "é", "[", "日本", " to=", "1:", `"`}
+	said := 0
+	for _, format := range formats {
+		o := Options{Tools: format, Reasoning: thinkingWith(format), Types: types,
+			ID: func() string { return "made" }}
+		tags := slices.Concat(format.Tags(), o.Reasoning.Tags(), format.words())
+		for range 300 {
+			var text strings.Builder
+			n := 0
+			for range 1 + dice.IntN(12) {
+				if dice.IntN(2) == 0 {
+					text.WriteString(tags[dice.IntN(len(tags))])
+				} else if dice.IntN(3) > 0 {
+					text.WriteString(words[dice.IntN(len(words))])
+				} else {
+					text.WriteRune(rune('０' + n)) // which is in no tag
+					n++
+				}
+			}
+			o.State = State(dice.IntN(3))
+			whole := fold(t, o, text.String())
+			pieces := randomPieces(dice, text.String())
+			if got := fold(t, o, pieces...); got.String() != whole.String() {
+				t.Fatalf("%s in pieces %q\n%s\nwhole\n%s", format.Names[0], pieces, got, whole)
+			}
+			if len(whole.calls) > 0 || format.cuts(text.String()) {
+				continue
+			}
+			said++
+			at := 0
+			for i := range n {
+				found := strings.IndexRune(whole.said[at:], rune('０'+i))
+				if found < 0 {
+					t.Fatalf("%s: %q became %s", format.Names[0], text.String(), whole)
+				}
+				at += found
+			}
+		}
+	}
+	if said < 1000 {
+		t.Errorf("only %d texts without calls", said)
+	}
+}
+
+// cuts is whether the end of a text may cut a call or a header.
+func (f *Format) cuts(text string) bool {
+	begins := f.openers
+	if l := f.layout; l != nil && len(l.inner) > 0 {
+		begins = slices.Concat(begins, l.headers)
+		text = text[strings.LastIndex(text, l.inner[0])+1:]
+	}
+	return slices.ContainsFunc(begins, func(tag string) bool { return strings.Contains(text, tag) })
+}
+
+// words are what stands in headers beside the tags.
+func (f *Format) words() []string {
+	if f.layout == nil {
+		return nil
+	}
+	return append([]string{f.layout.begin, f.layout.aside, f.layout.next}, f.layout.follows...)
 }
 
 // FuzzTypedArguments: what is written between tags, of whatever type, becomes JSON.

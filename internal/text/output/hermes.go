@@ -31,12 +31,12 @@ func tagged(opener, closer string, names ...string) *Format {
 }
 
 // plainObject is the usual way of writing a call as an object.
-var plainObject = object{arguments: []string{"arguments", "parameters"}}
+var plainObject = object{name: "name", arguments: []string{"arguments", "parameters"}}
 
 // listed are calls as a JSON list of objects. Granite, Phi 4 mini, Jamba:
 //
 //	<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]
-func listed(openers, closers []string, names ...string) *Format {
+func listed(openers, closers []string, o *object, names ...string) *Format {
 	after := "]"
 	if len(closers) > 0 {
 		after += closers[0]
@@ -49,7 +49,7 @@ func listed(openers, closers []string, names ...string) *Format {
 		envelope: objects(openers[0]+"[", "arguments", ", ", after),
 		read: func(r *reader, _ string) verdict {
 			r.spaces()
-			return r.listCall(&plainObject)
+			return r.listCall(o)
 		},
 	}
 }
@@ -111,7 +111,7 @@ var llama3 = &Format{
 // unread gives back, as content, what was read since keep.
 func (r *reader) unread() { r.content(r.buf[r.keep:r.pos]) }
 
-var llamaObject = object{arguments: []string{"parameters", "arguments"},
+var llamaObject = object{name: "name", arguments: []string{"parameters", "arguments"},
 	others: []string{"name", "type", "id"}, needsArguments: true}
 
 // mistral has had three ways of writing calls, by version of its tokenizer:
@@ -187,12 +187,16 @@ func (r *reader) jsonArguments() {
 // isName is whether a word may be the name of a function.
 func isName(s string) bool {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '_', c == '-', c == '.', c == ':', c == '/', c >= 0x80:
-		default:
+		if !ofName(s[i]) {
 			return false
 		}
 	}
 	return s != ""
 }
+
+func ofName(c byte) bool {
+	return isLetter(c) || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c == ':' ||
+		c == '/' || c >= 0x80
+}
+
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }

@@ -3,13 +3,15 @@ package output
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // object is how a family writes a call as a JSON object.
 type object struct {
-	// arguments are the keys of the arguments.
+	// name is the key of the function's name, arguments are those of the arguments.
+	name      string
 	arguments []string
 	// others are the keys that may stand beside them; nil allows any.
 	others []string
@@ -65,7 +67,7 @@ func (r *reader) objectCall(o *object) verdict {
 		}
 		r.spaces()
 		switch {
-		case key == "name" && !named:
+		case key == o.name && !named:
 			if name, named = r.quoted(); !named || name == "" {
 				return r.broken(begun)
 			}
@@ -118,6 +120,16 @@ func (r *reader) noCall() verdict {
 		return cut
 	}
 	return refused
+}
+
+// lacks is noCall where one of some texts should come next: cut too where the end cuts that.
+func (r *reader) lacks(texts ...string) verdict {
+	for _, s := range texts {
+		if r.eof && strings.HasPrefix(s, string(r.buf[r.pos:])) {
+			r.pos = len(r.buf)
+		}
+	}
+	return r.noCall()
 }
 
 // broken is the verdict on an object that does not go on as one.

@@ -1,6 +1,10 @@
 package output
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
+)
 
 // formats are all ways of writing calls.
 var formats = []*Format{
@@ -22,16 +26,22 @@ var formats = []*Format{
 	granite20b,
 	xlam,
 	granite,
-	listed([]string{"functools"}, nil, "phi4_mini_json", "phi4_mini"),
-	listed([]string{"<tool_calls>"}, []string{"</tool_calls>"},
+	listed([]string{"functools"}, nil, &plainObject, "phi4_mini_json", "phi4_mini"),
+	listed([]string{"<tool_calls>"}, []string{"</tool_calls>"}, &plainObject,
 		"jamba", "hunyuan_a13b"),
-	glm,
+	glm(typed.GLM, "\n", "glm45"),
+	glm(typed.GLM47, "", "glm47"),
 	kimi,
+	harmonyCalls,
+	command3,
+	command4,
+	gemma4Calls,
+	gemma("<start_function_call>", "<end_function_call>", typed.FunctionGemma),
 }
 
 // granite may leave the tag out.
 var granite = func() *Format {
-	f := listed([]string{"<|tool_call|>", "<tool_call>"}, nil, "granite")
+	f := listed([]string{"<|tool_call|>", "<tool_call>"}, nil, &plainObject, "granite")
 	f.closers = []string{"</tool_call>"}
 	f.start = func(r *reader) verdict {
 		if r.spaces(); !r.next('[') {
@@ -98,6 +108,12 @@ var thinkings = []*Thinking{
 	{Names: []string{"granite"},
 		Start: []string{"Here is my thought process:", "Here's my thought process:"},
 		End:   []string{"Here is my response:", "Here's my response:"}},
+	harmonyThinking,
+	command3Thinking,
+	command4Thinking,
+	gemma4Thinking,
+	{Names: []string{"minimax_m2_append_think"}, Start: []string{"<think>"},
+		End: []string{"</think>"}, Always: true, aloud: true},
 }
 
 func think(start, end string, always bool, names ...string) *Thinking {

@@ -59,6 +59,8 @@ func (v *vector) options(t testing.TB) Options {
 		o.Tools = FormatNamed("hermes")
 	case v.Parser == "mistral":
 		o.Reasoning = ThinkingNamed("mistral")
+	case o.Tools.layout != nil:
+		o.Reasoning = thinkingWith(o.Tools)
 	case strings.HasPrefix(v.Parser, "deepseek"):
 		o.Reasoning = ThinkingNamed("deepseek_v3")
 	}
@@ -91,11 +93,16 @@ type folded struct {
 	content, reasoning string
 	calls              [][2]string
 	ids                []string
+	// said is reasoning and content in the order in which they came.
+	said string
 }
 
 func (f *folded) add(t testing.TB, parts []Part) {
 	t.Helper()
 	for _, p := range parts {
+		if p.Kind <= Content {
+			f.said += p.Text
+		}
 		switch p.Kind {
 		case Reasoning:
 			f.reasoning += p.Text
@@ -205,6 +212,14 @@ func TestDetect(t *testing.T) {
 		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>```json", "deepseek_v3", "deepseek_r1"},
 		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>", "deepseek_v31", "deepseek_r1"},
 		{"[TOOL_CALLS] [THINK]", "mistral", "mistral"},
+		{"<|turn>model <|channel>thought <channel|> <|tool_call>call:", "gemma4", "gemma4"},
+		{"<start_function_call>call:f{x:<escape>", "functiongemma", ""},
+		{"<|START_THINKING|> <|START_RESPONSE|> <|START_ACTION|>", "cohere_command3",
+			"cohere_command3"},
+		{"<|START_THINKING|> <|START_TEXT|> <|START_ACTION|>", "cohere_command4",
+			"cohere_command4"},
+		{"<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>", "glm47", ""},
+		{"<|start|>assistant<|channel|>analysis<|message|>", "openai", "openai_gptoss"},
 		{"<|start_header_id|> {\"name\": …, \"parameters\": …}", "llama3_json", ""},
 		{"{{ messages }}", "", ""},
 	} {
@@ -215,19 +230,32 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestState: the end of a prompt says whether the model is thinking.
+// TestState: the end of a prompt says whether the model is thinking. Where content has tags of its
+// own, an answer that goes on has them behind it.
 func TestState(t *testing.T) {
-	f := ThinkingNamed("qwen3")
-	for text, want := range map[string]State{"": Unsaid, "a<think>\n": Open,
-		"<think>\n\n</think>\n\n": Closed, "<think>a": Unsaid} {
-		if got := f.StateAfter(text); got != want {
-			t.Errorf("after %q: %d, want %d", text, got, want)
+	for _, tt := range []struct {
+		family, text  string
+		after, within State
+	}{
+		{"qwen3", "", Unsaid, Unsaid},
+		{"qwen3", "a<think>\n", Open, Open},
+		{"qwen3", "<think>\n\n</think>\n\n", Closed, Closed},
+		{"qwen3", "<think>a", Unsaid, Open},
+		{"qwen3", "<think>a</think>b", Unsaid, Closed},
+		{"qwen3", "a", Unsaid, Unsaid},
+		{"openai_gptoss", "<|start|>assistant", Unsaid, Closed},
+		{"openai_gptoss", "<|channel|>analysis<|message|>", Open, Open},
+		{"cohere_command3", "<|START_THINKING|><|END_THINKING|>", Closed, Closed},
+		{"gemma4", "<|turn>model\n<|channel>thought\n", Open, Open},
+		{"gemma4", "<|channel>thought\n<channel|>", Closed, Closed},
+		{"gemma4", "<|turn>model\n", Unsaid, Unsaid},
+	} {
+		f := ThinkingNamed(tt.family)
+		if got := f.StateAfter(tt.text); got != tt.after {
+			t.Errorf("%s after %q: %d, want %d", tt.family, tt.text, got, tt.after)
 		}
-	}
-	for text, want := range map[string]State{"": Unsaid, "<think>\na": Open,
-		"<think>a</think>b": Closed, "a": Unsaid} {
-		if got := f.StateWithin(text); got != want {
-			t.Errorf("within %q: %d, want %d", text, got, want)
+		if got := f.StateWithin(tt.text); got != tt.within {
+			t.Errorf("%s within %q: %d, want %d", tt.family, tt.text, got, tt.within)
 		}
 	}
 }

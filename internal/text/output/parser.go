@@ -11,7 +11,7 @@ type Parser struct {
 
 // New returns a parser. The caller closes it, also where the answer is given up.
 func New(o Options) *Parser {
-	r := &reader{opt: o, keep: -1}
+	r := &reader{opt: o, layout: o.layout(), keep: -1}
 	p := &Parser{r: r}
 	// The readers of formats are written as if all of the text were there: they stop inside the
 	// coroutine where it is not, and go on with the next Push.
@@ -33,9 +33,8 @@ func (p *Parser) Push(text string) []Part {
 	return p.r.drain()
 }
 
-// Thought is where the reasoning ends in the answer, after its end tag, in bytes: 0 if there is
-// none, math.MaxInt if it does not end, or has not yet. Once it is settled it stays.
-func (p *Parser) Thought() (end int, settled bool) { return p.r.thought, p.r.settled }
+// Thoughts are where the answer reasons. Once they are settled they stay.
+func (p *Parser) Thoughts() (list []Span, settled bool) { return p.r.thoughts, p.r.settled }
 
 // Decided is where the text begins, in bytes of the answer, of which no part is known: content that
 // comes is not before it.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // pythonic are calls as a list of Python's, of literals by keyword, that is all of the answer.
@@ -15,6 +17,8 @@ var pythonic = &Format{
 	Names:   []string{"pythonic", "llama4_pythonic"},
 	closers: []string{"<|python_end|>"},
 	inner:   []string{"<|python_start|>"},
+	envelope: &envelope{before: "[", between: ", ", after: "]", begin: "NAME(", end: ")",
+		style: typed.PythonArguments},
 	start: func(r *reader) verdict {
 		r.spaces()
 		if r.accept("<|python_start|>") {
@@ -42,7 +46,9 @@ var olmo = &Format{
 	openers: []string{"<function_calls>"},
 	closers: []string{"</function_calls>"},
 	follows: []string{},
-	read:    func(r *reader, _ string) verdict { return r.pythonCalls('<') },
+	envelope: &envelope{before: "<function_calls>\n", between: "\n", after: "\n</function_calls>",
+		begin: "NAME(", end: ")", style: typed.PythonArguments},
+	read: func(r *reader, _ string) verdict { return r.pythonCalls('<') },
 }
 
 // lfm2 are the calls of LFM 2, a list between tags:
@@ -53,6 +59,8 @@ var lfm2 = &Format{
 	openers: []string{"<|tool_call_start|>"},
 	closers: []string{"<|tool_call_end|>"},
 	follows: []string{"["},
+	envelope: &envelope{before: "<|tool_call_start|>[", between: ", ",
+		after: "]<|tool_call_end|>", begin: "NAME(", end: ")", style: typed.PythonArguments},
 	read: func(r *reader, _ string) verdict {
 		if r.spaces(); !r.accept("[") {
 			return r.noCall()
@@ -78,7 +86,7 @@ func (r *reader) pythonCalls(end byte) verdict {
 		}
 		if v := r.pythonCall(); v != called {
 			if !first && v == refused {
-				r.unread()
+				r.pos = r.keep // what is no call is content
 				return called
 			}
 			return v
@@ -126,14 +134,14 @@ func (r *reader) pythonCall() verdict {
 	}
 }
 
-// identifier reads a name of Python, with dots where they may be.
+// identifier reads a name of Python, or where there may be dots, of any tool.
 func (r *reader) identifier(dotted bool) string {
 	n := 0
 	for {
 		c, ok := r.ahead(n)
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= 0x80
-		if !ok || !letter && (n == 0 || !('0' <= c && c <= '9' || dotted && (c == '.' ||
-			c == '-'))) {
+		letter := c == '_' || isLetter(c) || c >= 0x80
+		if !ok || !letter && !('0' <= c && c <= '9' && (n > 0 || dotted) ||
+			dotted && (c == '.' || c == '-')) {
 			break
 		}
 		n++

@@ -8,18 +8,18 @@ import (
 // reader is the state of a parser inside its coroutine: the text that was not read yet, and the
 // parts that were not taken yet.
 type reader struct {
-	opt   Options
-	yield func(struct{}) bool
+	opt    Options
+	layout *layout
+	yield  func(struct{}) bool
 	// buf[pos:] is unread. What is before it is forgotten, from keep on it is not (-1: all is).
 	buf       []byte
 	pos, keep int
 	eof       bool
 	// base is where buf begins in the answer.
 	base int
-	// thought is where the reasoning ends in the answer, math.MaxInt while it goes on. Until
-	// settled is set it may begin still.
-	thought int
-	settled bool
+	// thoughts are where reasoning is. Until settled is set there may be more.
+	thoughts []Span
+	settled  bool
 
 	parts []Part
 	// text is of the last part.
@@ -30,9 +30,10 @@ type reader struct {
 	blankFrom, blankTo int
 	// trim drops white space until content comes.
 	trim bool
-	// calls counts the calls that began. muted is set when the rest of the answer does not count.
-	calls int
-	muted bool
+	// calls counts the calls that began, said is set when there was content, and muted when the
+	// rest of the answer does not count.
+	calls       int
+	said, muted bool
 }
 
 // drain returns the parts since the last time.
@@ -53,7 +54,7 @@ func (r *reader) seal() {
 
 // emit adds to the parts.
 func (r *reader) emit(kind Kind, text []byte) {
-	if r.muted || len(text) == 0 {
+	if r.muted || len(text) == 0 || kind == Reasoning && r.opt.Single && r.calls > 0 {
 		return
 	}
 	index := 0
@@ -117,6 +118,18 @@ func (r *reader) content(text []byte) {
 	r.blank, r.blankTo = append(r.blank, text[end:]...), to
 }
 
+// apart puts a line break between the content before and the content after a header, which began at
+// a byte of the answer and was read last.
+func (r *reader) apart(from int) {
+	if !r.said || r.opt.Single && r.calls > 0 {
+		return
+	}
+	if len(r.blank) == 0 {
+		r.blankFrom = from
+	}
+	r.blank, r.blankTo = append(r.blank, '\n'), r.base+r.pos
+}
+
 // flush emits the white space that ends the content.
 func (r *reader) flush() {
 	r.emitContent(r.blank, r.blankFrom, r.blankTo)
@@ -129,6 +142,7 @@ func (r *reader) emitContent(text []byte, from, to int) {
 	if r.muted || len(text) == 0 {
 		return
 	}
+	r.said = true
 	p := &r.parts[len(r.parts)-1]
 	if p.To == 0 {
 		p.From = from
@@ -246,6 +260,20 @@ func (r *reader) name(marks ...string) (string, int, verdict) {
 		return "", at, refused
 	}
 	return name, at, called
+}
+
+// wordOf reads a word of such bytes.
+func (r *reader) wordOf(of func(c byte) bool) string {
+	n := 0
+	for {
+		if c, ok := r.ahead(n); !ok || !of(c) {
+			break
+		}
+		n++
+	}
+	word := string(r.buf[r.pos : r.pos+n])
+	r.pos += n
+	return word
 }
 
 // spaces reads over white space.

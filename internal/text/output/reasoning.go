@@ -15,13 +15,26 @@ type Thinking struct {
 	Start, End []string
 	// Always says that an answer thinks although neither the prompt nor the answer has the start.
 	Always bool
+	// aloud says that what it thinks is content, with its tags.
+	aloud bool
+	// layout is how the family marks the rest of an answer, nil for not at all.
+	layout *layout
+}
+
+// Tags are the texts that must reach the parser although they may be special tokens.
+func (f *Thinking) Tags() []string {
+	list := slices.Concat(f.Start, f.End)
+	if f.layout != nil {
+		list = append(list, f.layout.all()...)
+	}
+	return list
 }
 
 // StateAfter is what a prompt leaves of the reasoning: text is its end, as the template made it.
 func (f *Thinking) StateAfter(text string) State {
 	text = strings.TrimRight(text, space)
 	for _, s := range f.Start {
-		if strings.HasSuffix(text, s) {
+		if strings.HasSuffix(text, strings.TrimRight(s, space)) {
 			return Open
 		}
 	}
@@ -49,6 +62,8 @@ func (f *Thinking) StateWithin(text string) State {
 		return Closed
 	case start >= 0:
 		return Open
+	case f.layout != nil && f.layout.begin != "":
+		return Closed // the template began the content
 	}
 	return Unsaid
 }
@@ -58,14 +73,20 @@ func (r *reader) answer() {
 	if r.opt.Reasoning != nil {
 		r.think(r.opt.Reasoning)
 	}
-	r.settled = true
+	// Parts that say what they are may reason again.
+	r.settled = len(r.layout.headers) == 0
 	r.body()
+	r.settled = true
 	r.flush()
 }
 
 // think reads the reasoning, if the answer begins with it.
 func (r *reader) think(f *Thinking) {
 	if r.opt.State == Closed {
+		return
+	}
+	if f.aloud {
+		r.thinkAloud(f)
 		return
 	}
 	r.keep = r.pos
@@ -76,15 +97,39 @@ func (r *reader) think(f *Thinking) {
 		return
 	}
 	r.keep = -1
+	r.reason(f, 0)
+}
+
+// thinkAloud reads reasoning that is content, with the start that the prompt had.
+func (r *reader) thinkAloud(f *Thinking) {
+	if start := f.Start[0]; !r.starts(start) {
+		r.emitContent([]byte(start), 0, 0)
+	}
+	if i := r.until(f.End, r.content); i >= 0 {
+		r.content([]byte(f.End[i]))
+	}
+}
+
+// reason reads reasoning up to what ends it. It began, with its tag, at a byte of the answer.
+func (r *reader) reason(f *Thinking, from int) {
+	var blank []byte
+	if len(r.thoughts) > 0 {
+		blank = []byte{'\n'}
+	}
+	r.thoughts = append(r.thoughts, Span{from, math.MaxInt})
+	end := &r.thoughts[len(r.thoughts)-1].To
 	r.trim = true
-	r.thought = math.MaxInt
 	marks, ends := slices.Clone(f.End), len(f.End)
-	if t := r.opt.Tools; t != nil && len(t.openers) > 0 && !t.loose {
+	t := r.opt.Tools
+	if t != nil && len(t.openers) > 0 && !t.loose {
 		marks = append(marks, t.openers[0])
 	}
 	openers := len(marks)
-	marks = append(marks, r.opt.Drop...)
-	var blank []byte
+	if r.ownReasoning() {
+		marks = append(marks, r.layout.headers...)
+	}
+	headers := len(marks)
+	marks = append(append(marks, r.layout.tags...), r.opt.Drop...)
 	text := func(b []byte) {
 		if r.trim {
 			if b = trimLeft(b); len(b) == 0 {
@@ -106,18 +151,22 @@ func (r *reader) think(f *Thinking) {
 			break
 		}
 		if i < ends {
-			r.thought = r.base + r.pos
+			*end = r.base + r.pos
 			break
 		}
-		if i >= openers {
+		if i >= headers {
 			continue
 		}
+		follows := r.layout.follows
+		if i < openers {
+			follows = t.follows
+		}
 		r.keep = r.pos - len(marks[i])
-		opens := r.opens(marks[i])
+		opens := r.opens(follows)
 		at := r.pos
 		r.pos, r.keep = r.keep, -1
 		if opens {
-			r.thought = r.base + r.pos
+			*end = r.base + r.pos
 			break
 		}
 		text(r.buf[r.pos:at])
@@ -126,10 +175,9 @@ func (r *reader) think(f *Thinking) {
 	r.trim = true
 }
 
-// opens is whether a tag of calls inside the reasoning begins one, rather than being spoken of: it
-// ends the reasoning then. It leaves the position after the tag.
-func (r *reader) opens(tag string) bool {
-	follows := r.opt.Tools.follows
+// opens is whether a tag inside the reasoning begins a call, or another part, rather than being
+// spoken of: it ends the reasoning then. It leaves the position after the tag.
+func (r *reader) opens(follows []string) bool {
 	if follows == nil {
 		return true
 	}

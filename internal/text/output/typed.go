@@ -143,7 +143,6 @@ func appendEscaped(b, text []byte) []byte {
 func qwenXML(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
-		Typed:   true,
 		openers: []string{opener, functionBegin},
 		closers: []string{closer, functionEnd},
 		follows: []string{functionBegin},
@@ -210,65 +209,71 @@ func (r *reader) qwenParameters(name, closer string) {
 }
 
 // glmKeyEnd and glmValue are what stands between a key and its value, with white space between.
-var glmKeyEnd, glmValue, _ = strings.Cut(typed.GLM.Text, "\n")
+const glmKeyEnd, glmValue = "</arg_key>", "<arg_value>"
 
-// glm are the calls of GLM 4.5:
+// glm are the calls of GLM 4.5, and of 4.7, which leaves the line breaks out:
 //
 //	<tool_call>f
 //	<arg_key>x</arg_key>
 //	<arg_value>1</arg_value>
 //	</tool_call>
-var glm = &Format{
-	Names:   []string{"glm45", "glm47"},
-	Typed:   true,
-	openers: []string{"<tool_call>"},
-	closers: []string{"</tool_call>"},
-	follows: []string{},
-	envelope: &envelope{begin: "<tool_call>NAME\n", end: "</tool_call>", between: "\n",
-		style: typed.GLM},
-	inner: []string{typed.GLM.Begin, glmKeyEnd, glmValue, typed.GLM.End},
-	read: func(r *reader, _ string) verdict {
-		name, at, v := r.name("\n", typed.GLM.Begin, "</tool_call>")
-		if v != called {
-			return v
+//
+//	<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>
+func glm(style *typed.Style, line, name string) *Format {
+	return &Format{
+		Names:   []string{name},
+		openers: []string{"<tool_call>"},
+		closers: []string{"</tool_call>"},
+		follows: []string{},
+		envelope: &envelope{begin: "<tool_call>NAME" + line, end: "</tool_call>", between: line,
+			style: style},
+		inner: []string{style.Begin, glmKeyEnd, glmValue, style.End},
+		read:  func(r *reader, _ string) verdict { return r.glmCall(style) },
+	}
+}
+
+// glmCall reads a call after its tag.
+func (r *reader) glmCall(style *typed.Style) verdict {
+	name, at, v := r.name("\n", style.Begin, "</tool_call>")
+	if v != called {
+		return v
+	}
+	between := []string{style.Begin, "</tool_call>"}
+	switch at {
+	case 0:
+		at = -1
+		if r.spaces(); r.accept(between[0]) {
+			at = 0
+		} else if r.accept(between[1]) {
+			at = 1
+		} else if !r.ended() {
+			return refused
 		}
-		between := []string{typed.GLM.Begin, "</tool_call>"}
-		switch at {
-		case 0:
-			at = -1
-			if r.spaces(); r.accept(between[0]) {
-				at = 0
-			} else if r.accept(between[1]) {
-				at = 1
-			} else if !r.ended() {
-				return refused
+	default:
+		at--
+	}
+	r.call(name, "")
+	for n := 0; ; n++ {
+		if at != 0 {
+			if at > 0 {
+				r.endMembers(n)
 			}
+			return called
+		}
+		key, end := r.word(glmKeyEnd)
+		if end < 0 || r.until([]string{glmValue}, func([]byte) {}) < 0 {
+			return called
+		}
+		r.member(n, key)
+		switch r.typedValue(r.types(name, key), []string{style.End, "</tool_call>"}) {
+		case -1:
+			return called
+		case 1:
+			at = 1
 		default:
-			at--
+			at = r.until(between, func([]byte) {})
 		}
-		r.call(name, "")
-		for n := 0; ; n++ {
-			if at != 0 {
-				if at > 0 {
-					r.endMembers(n)
-				}
-				return called
-			}
-			key, end := r.word(glmKeyEnd)
-			if end < 0 || r.until([]string{glmValue}, func([]byte) {}) < 0 {
-				return called
-			}
-			r.member(n, key)
-			switch r.typedValue(r.types(name, key), []string{typed.GLM.End, "</tool_call>"}) {
-			case -1:
-				return called
-			case 1:
-				at = 1
-			default:
-				at = r.until(between, func([]byte) {})
-			}
-		}
-	},
+	}
 }
 
 // dsml are the calls of DeepSeek V3.2, and of V4 with another name for all of them. They say what
@@ -299,13 +304,11 @@ func dsml(calls, name string) *Format {
 //	</invoke>
 //	</minimax:tool_call>
 func minimax(name string) *Format {
-	f := invoked("minimax:tool_call", "", name, typed.MiniMax,
+	return invoked("minimax:tool_call", "", name, typed.MiniMax,
 		func(r *reader, function string) (string, typed.Types, bool) {
 			key, end := r.word(typed.MiniMax.Text)
 			return key, r.types(function, key), end >= 0
 		})
-	f.Typed = true
-	return f
 }
 
 // invoked are calls between tags of their own, with a tag for each argument, all of which may have

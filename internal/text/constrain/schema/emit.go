@@ -5,6 +5,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
+	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
 // Options say how texts of a schema are written.
@@ -16,12 +17,20 @@ type Options struct {
 	Closed bool
 	// AnyOrder lets the keys of an object stand in any order, where there are not too many.
 	AnyOrder bool
+	// Notation is how values are written, nil for JSON. Quoted is the symbol of the texts that an
+	// expression matches, in its quotes, where those are not JSON's.
+	Notation *typed.Notation
+	Quoted   func(x regex.Ex) cfg.Sym
 }
+
+// raw says that texts stand as they are.
+func (o *Options) raw() bool { return o.Notation != nil && o.Notation.Quote != "" }
 
 // Compile adds the symbols of a schema to a greedy grammar and returns the one for its valid texts.
 // An error is an *cfg.Error.
 func Compile(text string, g *cfg.Grammar, options Options, lim Limits) (start cfg.Sym, err error) {
-	err = with(text, texts{b: g.B}, options, lim, func(c *compiler) {
+	t := texts{b: g.B, raw: options.raw()}
+	err = with(text, t, options, lim, func(c *compiler) {
 		e := newEmitter(c, g)
 		start = e.symbol(c.schemaOf(c.docs.root, false))
 		e.run()
@@ -98,7 +107,8 @@ type emitter struct {
 	openObject, openArray  cfg.Sym
 	closeObject, endArray  cfg.Sym
 	null, yes, no, boolean cfg.Sym
-	free                   regex.Ex // a character of a string in any spelling
+	words                  [3]string // of null, true and false
+	free                   regex.Ex  // a character of a string in any spelling
 	pairs                  map[pair]cfg.Sym
 }
 
@@ -125,9 +135,14 @@ func newEmitter(c *compiler, g *cfg.Grammar) *emitter {
 	e.openArray = g.Lexeme(b.Cat(b.Lit("["), e.gap))
 	e.closeObject = g.Lexeme(b.Cat(e.gap, b.Lit("}")))
 	e.endArray = g.Lexeme(b.Cat(e.gap, b.Lit("]")))
-	e.null, e.yes, e.no = g.Lit("null"), g.Lit("true"), g.Lit("false")
-	e.boolean = g.Lexeme(b.Or(b.Lit("true"), b.Lit("false")))
+	e.words = [3]string{"null", "true", "false"}
 	e.free = b.JSONFreeRune()
+	if n := c.options.Notation; n != nil {
+		e.words = [3]string{n.Null, n.True, n.False}
+		e.free = c.text.rune()
+	}
+	e.null, e.yes, e.no = g.Lit(e.words[0]), g.Lit(e.words[1]), g.Lit(e.words[2])
+	e.boolean = g.Lexeme(b.Or(b.Lit(e.words[1]), b.Lit(e.words[2])))
 	return e
 }
 
@@ -188,7 +203,7 @@ func (e *emitter) rules(nt cfg.Sym, s *sets) {
 		e.g.Rule(nt, e.g.Lexeme(b.Or(alts...)))
 	}
 	if s.strings != nil {
-		e.g.Rule(nt, e.g.Lexeme(e.quoted(s.strings)))
+		e.g.Rule(nt, e.quoted(s.strings))
 	}
 	for _, a := range s.arrays {
 		e.array(nt, a)
@@ -198,14 +213,21 @@ func (e *emitter) rules(nt cfg.Sym, s *sets) {
 	}
 }
 
-// quoted is the expression of the strings of a set.
-func (e *emitter) quoted(s *textSet) regex.Ex {
+// quoted is the symbol of the strings of a set.
+func (e *emitter) quoted(s *textSet) cfg.Sym {
 	body := e.c.text.of(s)
 	if s.most != 0 { // only the length counts, so every spelling will do
 		body = e.g.B.Rep(e.free, s.least, s.most)
 	}
+	return e.inQuotes(body)
+}
+
+func (e *emitter) inQuotes(body regex.Ex) cfg.Sym {
+	if e.c.options.raw() {
+		return e.c.options.Quoted(body)
+	}
 	quote := e.g.B.Lit(`"`)
-	return e.g.B.Cat(quote, body, quote)
+	return e.g.Lexeme(e.g.B.Cat(quote, body, quote))
 }
 
 // member is a key of a set and its value.
@@ -215,13 +237,39 @@ func (e *emitter) member(keys regex.Ex, value id) cfg.Sym {
 		return s
 	}
 	b := e.g.B
-	if keys == b.JSONText() {
-		keys = b.Star(e.free)
+	colon := b.Cat(e.gap, b.Lit(":"), e.gap)
+	var key cfg.Sym
+	if e.c.options.raw() {
+		key = e.bareKey(keys, colon)
+	} else {
+		if keys == e.c.text.any() {
+			keys = b.Star(e.free)
+		}
+		quote := b.Lit(`"`)
+		key = e.g.Lexeme(b.Cat(quote, keys, quote, colon))
 	}
-	quote := b.Lit(`"`)
-	s := e.g.Seq(e.g.Lexeme(b.Cat(quote, keys, quote, e.gap, b.Lit(":"), e.gap)), p.value)
+	s := e.g.Seq(key, p.value)
 	e.pairs[p] = s
 	return s
+}
+
+// bareKey is the symbol of keys without quotes, where they are words, and the colon: others have
+// the quotes of texts.
+func (e *emitter) bareKey(keys, colon regex.Ex) cfg.Sym {
+	b := e.g.B
+	var word regex.ByteSet
+	for _, r := range []string{"az", "AZ", "09", "__", "--", "$$"} {
+		word.Add(r[0], r[1])
+	}
+	words := b.Plus(b.Set(word))
+	var alts []cfg.Sym
+	if x := b.And(keys, words); !e.c.dead(x) {
+		alts = append(alts, e.g.Lexeme(b.Cat(x, colon)))
+	}
+	if x := b.Minus(keys, words); !e.c.dead(x) {
+		alts = append(alts, e.g.Seq(e.inQuotes(x), e.g.Lexeme(colon)))
+	}
+	return e.g.Alt(alts...)
 }
 
 // anyOrderBits is how many kinds of elements are counted one by one, anyOrderKeys how many keys may
@@ -238,7 +286,7 @@ func (e *emitter) object(nt cfg.Sym, o *objects) {
 	var unnamed []cfg.Elem
 	spelled := make([]string, 0, len(o.props))
 	for _, p := range o.props {
-		text := regex.JSONSpell(p.name)
+		text := e.c.text.spell(p.name)
 		spelled = append(spelled, text)
 		if p.node == bottom {
 			continue

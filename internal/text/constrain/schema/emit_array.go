@@ -70,7 +70,7 @@ func (e *emitter) domain(a *arrays) ([]cfg.Elem, bool) {
 			return nil, false
 		}
 		for _, x := range s.strings.among {
-			add(e.g.Lexeme(e.quoted(e.c.text.list(x))))
+			add(e.quoted(e.c.text.list(x)))
 		}
 	}
 	var seen []decimal

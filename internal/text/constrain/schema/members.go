@@ -23,7 +23,7 @@ type Member struct {
 	Texts regex.Ex
 	// Scalars matches those that are numbers, booleans and null, as JSON.
 	Scalars regex.Ex
-	// Other is the symbol of all values that are no texts, as JSON.
+	// Other is the symbol of all values that are no texts, as JSON, or in a notation the texts too.
 	Other cfg.Sym
 }
 
@@ -38,13 +38,15 @@ func Members(text string, g *cfg.Grammar, options Options, lim Limits) (o Object
 			m.Scalars = e.scalars(s)
 			m.Other = g.Nonterminal(m.Name)
 			rest := *s
-			rest.strings = nil
+			if options.Notation == nil {
+				rest.strings = nil
+			}
 			e.rules(m.Other, &rest)
 		})
 		e.run()
 	})
-	if err != nil {
-		return Object{}, err
+	if err != nil || options.Notation != nil {
+		return o, err
 	}
 	// The same sets, with texts as they are. Both have the same members.
 	err = with(text, texts{b: g.B, raw: true}, options, lim, func(c *compiler) {
@@ -56,7 +58,10 @@ func Members(text string, g *cfg.Grammar, options Options, lim Limits) (o Object
 			i++
 		})
 	})
-	return o, err
+	if err != nil {
+		return Object{}, err
+	}
+	return o, nil
 }
 
 // members lists those of the objects of the schema, and calls of with the values of each.
@@ -114,13 +119,13 @@ func (e *emitter) scalars(s *sets) regex.Ex {
 	b := e.g.B
 	x := regex.Empty
 	if s.null {
-		x = b.Lit("null")
+		x = b.Lit(e.words[0])
 	}
 	if s.yes {
-		x = b.Or(x, b.Lit("true"))
+		x = b.Or(x, b.Lit(e.words[1]))
 	}
 	if s.no {
-		x = b.Or(x, b.Lit("false"))
+		x = b.Or(x, b.Lit(e.words[2]))
 	}
 	for _, n := range s.numbers {
 		x = b.Or(x, e.numbers.text(n))

@@ -24,7 +24,11 @@ func (c *compiler) schema(f *format, at string) (cfg.Sym, error) {
 		if quoted, ok := asText(f.Schema); ok && json.Valid([]byte(quoted)) {
 			text = quoted
 		}
-		s, err := c.h.Schema(text, f.Closed)
+		s, err := c.h.Schema(text, schema.Options{Closed: f.Closed})
+		return s, ofSource(f.Source, here, err)
+	}
+	if n := typed.NotationNamed(style); n != nil {
+		s, err := c.h.Schema(text, c.noted(n, f.Closed))
 		return s, ofSource(f.Source, here, err)
 	}
 	if s := typed.StyleNamed(style); s != nil {
@@ -34,10 +38,21 @@ func (c *compiler) schema(f *format, at string) (cfg.Sym, error) {
 	return cfg.None, invalid(at+"/style", "the style %q is not supported", style)
 }
 
+// noted are the options of values in a notation, nil for JSON.
+func (c *compiler) noted(n *typed.Notation, closed bool) schema.Options {
+	o := schema.Options{Closed: closed, Notation: n}
+	if n != nil && n.Quote != "" {
+		o.Quoted = func(x regex.Ex) cfg.Sym {
+			return c.g.Seq(c.text(n.Quote), c.terminated(x, n.Quote, n.Quote))
+		}
+	}
+	return o
+}
+
 // styled is the symbol of the objects of a schema in a style: the members in the schema's order,
 // and no others.
 func (c *compiler) styled(s *typed.Style, text string) (cfg.Sym, error) {
-	o, err := c.h.Members(text)
+	o, err := c.h.Members(text, c.noted(s.Values, true))
 	if err != nil {
 		return cfg.None, err
 	}
@@ -53,7 +68,11 @@ func (c *compiler) styled(s *typed.Style, text string) (cfg.Sym, error) {
 			elems[i].Min = 1
 		}
 	}
-	return c.g.List(cfg.List{Elems: elems, Min: o.Min, Max: o.Max}), nil
+	l := cfg.List{Elems: elems, Min: o.Min, Max: o.Max}
+	if s.Sep != "" {
+		l.Sep = c.text(s.Sep)
+	}
+	return c.g.List(l), nil
 }
 
 // unsupported is the error for a member that a style cannot write.
@@ -69,6 +88,9 @@ func (c *compiler) styledMember(s *typed.Style, m *schema.Member) (cfg.Sym, erro
 		return cfg.None, unsupported(m, "the key %q cannot be written in this style", m.Name)
 	}
 	begin := func(then string) cfg.Sym { return c.text(s.Begin + m.Name + then) }
+	if s.Values != nil {
+		return c.g.Seq(begin(s.Other), m.Other), nil
+	}
 	texts, others := m.Types&typed.String != 0, m.Types&^typed.String != 0
 	var syms []cfg.Sym
 	if texts {
@@ -81,7 +103,8 @@ func (c *compiler) styledMember(s *typed.Style, m *schema.Member) (cfg.Sym, erro
 			}
 			x, others = c.g.B.Or(x, m.Scalars), false
 		}
-		syms = append(syms, c.g.Seq(begin(s.Text), c.terminated(x, s), c.text(s.Tail)))
+		syms = append(syms, c.g.Seq(begin(s.Text), c.terminated(x, s.End, s.Marks...),
+			c.text(s.Tail)))
 	}
 	if others {
 		syms = append(syms, c.g.Seq(begin(s.Other), m.Other, c.text(s.End+s.Tail)))
@@ -112,17 +135,17 @@ func (c *compiler) apart(m *schema.Member) regex.Ex {
 	return x
 }
 
-// terminated is the symbol of a text with the end of the style. Both are one lexeme, since the text
-// would take the end for its own, but where the end begins with a special token.
-func (c *compiler) terminated(x regex.Ex, s *typed.Style) cfg.Sym {
+// terminated is the symbol of a text without some marks, and of its end. Both are one lexeme, since
+// the text would take the end for its own, but where the end begins with a special token.
+func (c *compiler) terminated(x regex.Ex, end string, without ...string) cfg.Sym {
 	b := c.g.B
 	var marks []regex.Ex
-	for _, m := range s.Marks {
+	for _, m := range without {
 		marks = append(marks, b.Lit(m))
 	}
 	early := b.Cat(b.AnyText(), b.Or(marks...), b.Plus(b.AnyRune()))
-	whole := c.g.Lexeme(b.Minus(b.Cat(x, b.Lit(s.End)), early))
-	pieces := c.pieces(s.End)
+	whole := c.g.Lexeme(b.Minus(b.Cat(x, b.Lit(end)), early))
+	pieces := c.pieces(end)
 	if !pieces[0].special {
 		return whole
 	}

@@ -25,11 +25,10 @@ type Host struct {
 	IsSpecial func(id int32) bool
 	// Texts are the texts of the special tokens.
 	Texts []string
-	// Schema is the symbol for the valid texts of a JSON Schema. Closed leaves out what it does not
-	// mention.
-	Schema func(text string, closed bool) (cfg.Sym, error)
+	// Schema is the symbol for the valid texts of a JSON Schema.
+	Schema func(text string, o schema.Options) (cfg.Sym, error)
 	// Members are those of the objects of a JSON Schema.
-	Members func(text string) (schema.Object, error)
+	Members func(text string, o schema.Options) (schema.Object, error)
 	// Pattern is that for the texts of a regular expression, Grammar for those of a grammar.
 	Pattern, Grammar func(text string) (cfg.Sym, error)
 }

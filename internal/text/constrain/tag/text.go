@@ -155,7 +155,8 @@ type region struct {
 	marks []mark
 	// end is what ends it; nil is the end of the answer.
 	end *ending
-	// excludes are texts, and withoutTokens special tokens, that it does not have.
+	// excludes are texts, and withoutTokens special tokens, that it does not have: neither spelled
+	// nor as a token.
 	excludes      []string
 	withoutTokens []int32
 }
@@ -191,8 +192,12 @@ func (c *compiler) fill(self cfg.Sym, r region) {
 	}
 	barred := slices.Clone(found)
 	for _, t := range r.excludes {
-		if t != "" {
-			barred = append(barred, b.Lit(t))
+		if t == "" {
+			continue
+		}
+		barred = append(barred, b.Lit(t))
+		if id, ok := c.h.Special(t); ok {
+			known = append(known, id)
 		}
 	}
 	any1 := b.AnyText()
