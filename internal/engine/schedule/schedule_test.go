@@ -46,7 +46,7 @@ func (l *loop) turn() bool {
 func decoding(t testing.TB, n int, caching bool, ahead, window int) *loop {
 	t.Helper()
 	s, err := New(Config{
-		Window: window,
+		Window:  window,
 		MaxSeqs: n, MaxTokens: 8192, MaxModelLen: 1 << 20, BlockSize: 16, Blocks: 1 << 17,
 		PrefixCaching: caching, ChunkedPrefill: true, MaxInFlight: ahead,
 	})
