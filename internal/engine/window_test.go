@@ -156,9 +156,9 @@ func TestWindowedCache(t *testing.T) {
 				// The end of a prompt is enough to go on from it: its beginning is gone.
 				for i := range 2 {
 					p := prompt(7, 200)
-					last := mustAsk(t, e, engine.NewRequest(p, params(e, 1))).last
-					if want := i * 192; last.CachedTokens != want {
-						t.Errorf("%d tokens of the prompt were cached, not %d", last.CachedTokens, want)
+					got := mustAsk(t, e, engine.NewRequest(p, params(e, 1))).last.CachedTokens
+					if want := i * 192; got != want {
+						t.Errorf("%d tokens of the prompt were cached, not %d", got, want)
 					}
 				}
 			})

@@ -102,8 +102,8 @@ func New(c Config) (*Manager, error) {
 		return nil, fmt.Errorf("kvcache: BlockSize is %d, must be at least 1", c.BlockSize)
 	}
 	if c.Window < 0 || c.Window > 0 && c.Chunk < 1 {
-		return nil, fmt.Errorf("kvcache: Window is %d and Chunk %d, must not be negative and at "+
-			"least 1", c.Window, c.Chunk)
+		return nil, fmt.Errorf("kvcache: Window is %d and Chunk %d, must not be negative, and "+
+			"with a Window at least 1", c.Window, c.Chunk)
 	}
 	m := &Manager{Config: c, size: c.BlockSize, blocks: make([]block, c.Blocks)}
 	if c.PrefixCaching {

@@ -179,8 +179,8 @@ func TestStartWantsWholePrompt(t *testing.T) {
 	if hit = m.Match(&b, long); hit != 8 || m.Start(&b, long, hit, hit) {
 		t.Fatalf("hit %d: 5 blocks fit into 4 when the hits are free", hit)
 	}
-	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit, hit) || !m.Grow(&b, long,
-		16) {
+	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit, hit) ||
+		!m.Grow(&b, long, 16) {
 		t.Fatalf("hit %d: 4 blocks do not fit into 4", hit)
 	}
 	if m.Grow(&b, long, 17) {

@@ -26,8 +26,8 @@ type Sequence struct {
 // noRead the sequence finds nothing in the prefix cache but still adds to it.
 func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt, noRead: noRead} }
 
-// Blocks returns the block table, with step.NoBlock where the sequence has none any more. It belongs
-// to the sequence and changes with Start, Grow, Slide and Release.
+// Blocks returns the block table, with step.NoBlock where the sequence has none any more. It
+// belongs to the sequence and changes with Start, Grow, Slide and Release.
 func (s *Sequence) Blocks() []uint32 { return s.blocks }
 
 // Disown makes the sequence one without blocks: what it held belongs to a copy of it.
@@ -139,8 +139,8 @@ func (m *Manager) Allocate(s *Sequence, n int) bool {
 	return true
 }
 
-// Slide gives up the blocks that no position from pos on reads, and tells whether there were any. No
-// plan from the next one on computes an earlier position; what plans so far read is unharmed,
+// Slide gives up the blocks that no position from pos on reads, and tells whether there were any.
+// No plan from the next one on computes an earlier position; what plans so far read is unharmed,
 // because ranks execute plans in order.
 func (m *Manager) Slide(s *Sequence, pos int) bool {
 	first := m.First(pos)

@@ -39,7 +39,8 @@ type slot struct {
 }
 
 func newWorker(c Config) *worker {
-	return &worker{blockSize: c.BlockSize, window: c.Window, memory: make([]uint64, c.Blocks*c.BlockSize),
+	return &worker{blockSize: c.BlockSize, window: c.Window,
+		memory:  make([]uint64, c.Blocks*c.BlockSize),
 		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
 		compiling: map[constrain.Spec]int{}}
 }

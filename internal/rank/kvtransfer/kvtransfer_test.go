@@ -247,8 +247,8 @@ func TestRefused(t *testing.T) {
 		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
 		"other layers": {other(func(s *Shape) { s.Cache = plain(7, 4, 8) }), nil,
 			"number of layers is 6"},
-		"another window": {other(func(s *Shape) { s.Cache[3].Window = 16 }), nil, "cache of layer " +
-			"3 is 4 heads of 8, this one's 4 heads of 8, in a window of 16"},
+		"another window": {other(func(s *Shape) { s.Cache[3].Window = 16 }), nil,
+			"cache of layer 3 is 4 heads of 8, this one's 4 heads of 8, in a window of 16"},
 		"another kind": {other(func(s *Shape) { s.Cache = mixed(1, 1).Cache }), nil,
 			"this one's a latent of 48, 32 of them values"},
 	} {
@@ -281,8 +281,8 @@ func TestRefused(t *testing.T) {
 // no more.
 func TestPlaceHolders(t *testing.T) {
 	from, to := newGroup(t, shape(2, 1)), newGroup(t, shape(1, 1))
-	h := Pin{Secret: NewSecret(), Blocks: []uint32{step.NoBlock, step.NoBlock, 5}, Digest: Digest{1},
-		Plan: 5}
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{step.NoBlock, step.NoBlock, 5},
+		Digest: Digest{1}, Plan: 5}
 	for i, a := range from.agents {
 		from.rams[i].each(h.Blocks[2:], func(name string, b []byte) {
 			copy(b, content(name, len(b)))
@@ -341,8 +341,8 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.opt.Shape.parts(0)[0],
-			Count: 4})
+		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest,
+			Part: a.opt.Shape.parts(0)[0], Count: 4})
 		if err != nil {
 			t.Fatal(err)
 		}

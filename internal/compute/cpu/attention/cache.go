@@ -33,10 +33,10 @@ const tile = compute.CacheTile
 // contexts are read some 15 % faster.
 //
 // Layers follow each other, each with all of its blocks. A block of a layer holds, for K and then
-// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
-// V is cut into slices of 16 dimensions, [slice][16 positions][16 dimensions]. So both kernels read
-// rows of 16 elements in the order of memory. The elements of a row are permuted by lane. Latents
-// are kept as K only.
+// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
+// is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
+// [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
+// memory. The elements of a row are permuted by lane. Latents are kept as K only.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -139,9 +139,9 @@ func lane(k compute.DType, j int) int {
 var errFreed = errors.New("attention: the kv cache has been freed")
 
 // Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:],
-// Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
-// slot leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies outside the cache or a slice is
-// too short.
+// Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative slot
+// leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies
+// outside the cache or a slice is too short.
 func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 	if c.data == nil {
 		panic(errFreed)
