@@ -96,6 +96,18 @@ func (l CacheLayer) Bytes(positions int, dtype DType) int {
 	return l.Heads * l.Vectors() * positions * l.PaddedDim() * dtype.Size()
 }
 
+// Window is how many positions back the layers read at most, the row's own included: the largest of
+// their windows; 0 is all, which one layer without a window reads.
+func Window(layers []CacheLayer) (most int) {
+	for _, l := range layers {
+		if l.Window == 0 {
+			return 0
+		}
+		most = max(most, l.Window)
+	}
+	return most
+}
+
 // CacheShape is the shape of one rank's KV cache.
 type CacheShape struct {
 	// Layers is what each attention layer of the rank keeps.

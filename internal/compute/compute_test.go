@@ -46,6 +46,21 @@ func TestLayerCheck(t *testing.T) {
 	}
 }
 
+func TestWindow(t *testing.T) {
+	for _, c := range []struct {
+		windows []int
+		want    int
+	}{{nil, 0}, {[]int{64}, 64}, {[]int{64, 16, 128}, 128}, {[]int{64, 0}, 0}} {
+		var layers []CacheLayer
+		for _, n := range c.windows {
+			layers = append(layers, CacheLayer{Heads: 1, Dim: 2, Window: n})
+		}
+		if got := Window(layers); got != c.want {
+			t.Errorf("layers with windows of %v read %d positions, not %d", c.windows, got, c.want)
+		}
+	}
+}
+
 func TestDType(t *testing.T) {
 	for _, c := range []struct {
 		d     DType

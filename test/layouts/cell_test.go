@@ -143,6 +143,9 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	// One request of the greatest length must fit. With a few blocks more others run beside it, and
 	// are preempted as outputs grow.
 	one := (m.maxLen + c.Block - 1) / c.Block
+	if m.window > 0 && c.Chunk > 0 {
+		one = min(one, (m.window-1+s.MaxNumBatchedTokens+c.Block-2)/c.Block+1)
+	}
 	cfg.Cache.Blocks = one + 2
 	if !c.Tight {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one

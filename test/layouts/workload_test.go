@@ -20,6 +20,8 @@ type modelUnderTest struct {
 	vocab  int32
 	// maxLen is --max-model-len, in tokens.
 	maxLen int
+	// window is that of all layers, 0 where one of them has none.
+	window int
 	dtype  string
 	isa    string
 }
@@ -46,7 +48,7 @@ var models = []modelUnderTest{
 	{folder: "models/opt-tiny", vocab: 1024, maxLen: 176},
 	{folder: "models/gemma2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gemma3-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/phi3-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/phi3-tiny", vocab: 512, maxLen: 176, window: 47},
 	{folder: "models/mixtral-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/qwen2moe-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granite-tiny", vocab: 512, maxLen: 176},
@@ -55,7 +57,7 @@ var models = []modelUnderTest{
 	{folder: "models/smollm3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176, window: 40},
 	{folder: "models/gptneox-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/go-std-tiny", vocab: 2048, maxLen: 176},
 	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, dummy: true},

@@ -6,6 +6,7 @@ package handover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -188,7 +190,7 @@ func (x *Exchange) Publish(key uint64, h *schedule.HandOver) *kvtransfer.Ticket 
 		return nil // the group is over
 	}
 	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: x.id, Secret: p.hold.Secret,
-		BlockIDs: h.Blocks, Tokens: len(h.Blocks) * x.shape.BlockSize, Host: x.first.Host,
+		BlockIDs: present(h.Blocks), Tokens: len(h.Blocks) * x.shape.BlockSize, Host: x.first.Host,
 		Port: x.first.Port, Fingerprint: x.first.Fingerprint, Local: x.first.Local,
 		TPSize: x.shape.Layout.Sizes().TP}
 	k.RequestID = k.Secret.Name()
@@ -196,6 +198,11 @@ func (x *Exchange) Publish(key uint64, h *schedule.HandOver) *kvtransfer.Ticket 
 		k.SealBy(x.token)
 	}
 	return k
+}
+
+// present are blocks without those that are not handed over.
+func present(blocks []uint32) []uint32 {
+	return slices.DeleteFunc(slices.Clone(blocks), func(b uint32) bool { return b == step.NoBlock })
 }
 
 // End takes note that a request has ended, after Publish if it hands blocks over.

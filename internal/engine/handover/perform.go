@@ -49,7 +49,8 @@ func (m pinEnded) handle(x *Exchange) {
 		return
 	}
 	x.opt.Events.Emit(status.KVHandedOver{Transfer: p.hold.Secret.Name(),
-		Blocks: len(p.hold.Blocks), After: time.Since(p.began), Fetched: m.fetched, Err: m.err})
+		Blocks: len(present(p.hold.Blocks)), After: time.Since(p.began), Fetched: m.fetched,
+		Err: m.err})
 }
 
 // perform does what the machine asks for.

@@ -1,6 +1,10 @@
 package kvcache
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+)
 
 // Check verifies the invariants of the manager against all sequences that hold blocks and, in
 // parallel, their tokens. It is slow and meant for tests: reference counts equal holders, the free
@@ -51,8 +55,17 @@ func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error
 	if s.entries > len(s.blocks) {
 		return fmt.Errorf("%d entries in a table of %d blocks", s.entries, len(s.blocks))
 	}
+	if s.gone > len(s.blocks) || m.Window == 0 && s.gone > 0 {
+		return fmt.Errorf("%d blocks of a table of %d were given up", s.gone, len(s.blocks))
+	}
 	held := make(map[uint32]bool, len(s.blocks))
 	for i, b := range s.blocks {
+		if i < s.gone {
+			if b != step.NoBlock {
+				return fmt.Errorf("still names block %d at index %d", b, i)
+			}
+			continue
+		}
 		if int(b) >= len(m.blocks) {
 			return fmt.Errorf("holds block %d of %d", b, len(m.blocks))
 		}

@@ -13,6 +13,11 @@
 // and values are there for every plan that follows. Only then it is an entry. What a plan computes
 // is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then
 // Cache).
+//
+// Where every layer has a window, a sequence needs the blocks only that later positions still read:
+// it gives the others up as it goes on (Slide), and its table has step.NoBlock in their place. They
+// stay entries as any block that is free. A prefix is found again by its last blocks, as many as
+// the position after it reads (vLLM's SlidingWindowManager).
 package kvcache
 
 import (
@@ -29,6 +34,26 @@ type Config struct {
 	BlockSize int
 	// PrefixCaching lets sequences share full blocks with equal contents and equal past.
 	PrefixCaching bool
+	// Window, if positive, is how many positions back a position is read at most, itself included:
+	// blocks that no later position reads are given up (Slide).
+	Window int
+	// Chunk is the most positions that a sequence grows by between two calls of Slide. It counts
+	// only with a Window.
+	Chunk int
+}
+
+// BlocksFor returns the number of blocks that n token positions need.
+func (c *Config) BlocksFor(n int) int { return (n + c.BlockSize - 1) / c.BlockSize }
+
+// Most returns how many blocks a sequence of n positions holds at most at a time, if it slides.
+func (c *Config) Most(n int) int { return min(c.BlocksFor(n), c.span()) }
+
+// span is how many blocks lie, at least in part, within a window before a chunk, and the chunk.
+func (c *Config) span() int {
+	if c.Window == 0 {
+		return math.MaxInt
+	}
+	return (c.Window-1+c.Chunk+c.BlockSize-2)/c.BlockSize + 1
 }
 
 // none ends the lists that are threaded through the blocks.
@@ -47,9 +72,9 @@ type block struct {
 
 // Manager owns the blocks of one cache. It is not safe for concurrent use.
 type Manager struct {
-	size    int // tokens per block
-	caching bool
-	blocks  []block
+	Config
+	size   int // tokens per block
+	blocks []block
 	// buckets and block.chain are a hash table without pointers or allocation: a bucket holds the
 	// number of its newest entry. Two blocks may hold the same contents under the same hash (both
 	// were computed, because a sequence must compute its last token itself); either may answer a
@@ -76,7 +101,11 @@ func New(c Config) (*Manager, error) {
 	if c.BlockSize < 1 {
 		return nil, fmt.Errorf("kvcache: BlockSize is %d, must be at least 1", c.BlockSize)
 	}
-	m := &Manager{size: c.BlockSize, caching: c.PrefixCaching, blocks: make([]block, c.Blocks)}
+	if c.Window < 0 || c.Window > 0 && c.Chunk < 1 {
+		return nil, fmt.Errorf("kvcache: Window is %d and Chunk %d, must not be negative, and "+
+			"with a Window at least 1", c.Window, c.Chunk)
+	}
+	m := &Manager{Config: c, size: c.BlockSize, blocks: make([]block, c.Blocks)}
 	if c.PrefixCaching {
 		n := 1
 		for n < c.Blocks {
@@ -121,8 +150,22 @@ func (m *Manager) Rewind(plan uint64) {
 	}
 }
 
-// BlocksFor returns the number of blocks that n token positions need.
-func (m *Manager) BlocksFor(n int) int { return (n + m.size - 1) / m.size }
+// First returns the first block of a sequence that positions from pos on read.
+func (m *Manager) First(pos int) int {
+	if m.Window == 0 {
+		return 0
+	}
+	return max(0, pos-m.Window+1) / m.size
+}
+
+// Ahead returns how many of n positions a sequence has blocks of, which it may hold for as long as
+// it computes nothing from pos on.
+func (m *Manager) Ahead(pos, n int) int {
+	if m.Window == 0 {
+		return n
+	}
+	return min(n, pos+m.Chunk)
+}
 
 // Stats describes a Manager at one moment.
 type Stats struct {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 func tokens(from, to int) []int32 {
@@ -29,7 +31,7 @@ func newManager(t testing.TB, blocks, size int) *Manager {
 func admit(t testing.TB, m *Manager, s *Sequence, toks []int32) int {
 	t.Helper()
 	hit := m.Match(s, toks)
-	if !m.Start(s, toks, hit) || !m.Grow(s, toks, len(toks)) {
+	if !m.Start(s, toks, hit, hit) || !m.Grow(s, toks, len(toks)) {
 		t.Fatalf("no room for %d tokens, free %d", len(toks), m.free)
 	}
 	return hit
@@ -44,6 +46,8 @@ func TestNewRefuses(t *testing.T) {
 		{Config{Blocks: -1, BlockSize: 4}, "Blocks is -1"},
 		{Config{Blocks: 1 << 40, BlockSize: 4}, "Blocks is 1099511627776"},
 		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},
+		{Config{Blocks: 4, BlockSize: 4, Window: -1}, "Window is -1"},
+		{Config{Blocks: 4, BlockSize: 4, Window: 8}, "Window is 8 and Chunk 0"},
 	} {
 		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("New(%+v): %v, want %q", c.config, err, c.want)
@@ -168,15 +172,15 @@ func TestStartWantsWholePrompt(t *testing.T) {
 	b := NewSequence("", false)
 	long := tokens(0, 17)
 	hit := m.Match(&b, long)
-	if hit != 8 || m.Start(&b, long, hit) {
+	if hit != 8 || m.Start(&b, long, hit, hit) {
 		t.Fatalf("hit %d: 5 blocks fit into 4", hit)
 	}
 	m.Release(&a)
-	if hit = m.Match(&b, long); hit != 8 || m.Start(&b, long, hit) {
+	if hit = m.Match(&b, long); hit != 8 || m.Start(&b, long, hit, hit) {
 		t.Fatalf("hit %d: 5 blocks fit into 4 when the hits are free", hit)
 	}
-	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit) || !m.Grow(&b, long,
-		16) {
+	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit, hit) ||
+		!m.Grow(&b, long, 16) {
 		t.Fatalf("hit %d: 4 blocks do not fit into 4", hit)
 	}
 	if m.Grow(&b, long, 17) {
@@ -194,7 +198,7 @@ func TestStartWantsWholePrompt(t *testing.T) {
 func TestReservedBlocksAreNobodyElses(t *testing.T) {
 	m := newManager(t, 8, 4)
 	a, toks := NewSequence("", false), tokens(0, 12)
-	if !m.Start(&a, toks, 0) || !m.Allocate(&a, 12) {
+	if !m.Start(&a, toks, 0, 0) || !m.Allocate(&a, 12) {
 		t.Fatal("no room for 12 tokens")
 	}
 	find := func(want int) {
@@ -221,6 +225,67 @@ func TestReservedBlocksAreNobodyElses(t *testing.T) {
 	}
 	m.Release(&b)
 	find(8)
+}
+
+// TestSlide lets a sequence go on through a cache that holds a window and a chunk of it, and finds
+// its prefix again by the last blocks alone: those before them hold something else by then.
+func TestSlide(t *testing.T) {
+	c := Config{Blocks: 5, BlockSize: 4, PrefixCaching: true, Window: 9, Chunk: 4}
+	if got := c.Most(100); got != 4 {
+		t.Fatalf("a sequence holds %d blocks", got)
+	}
+	m, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, toks := NewSequence("", false), tokens(0, 41)
+	if !m.Start(&a, toks, 0, 0) {
+		t.Fatal("no room")
+	}
+	for n := 4; n <= 40; n += 4 {
+		slid := m.Slide(&a, n-4)
+		if gone := max(0, n-4-8) / 4; slid != (gone > 0) || a.gone != gone {
+			t.Fatalf("%d blocks of %d positions are gone, slid: %v", a.gone, n-4, slid)
+		}
+		if !m.Grow(&a, toks, n) {
+			t.Fatalf("no block for position %d of %v", n, a.Blocks())
+		}
+		if err := m.Check([]*Sequence{&a}, [][]int32{toks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Release(&a)
+	for _, x := range []struct {
+		name string
+		toks []int32
+		hit  int
+	}{
+		{"all", toks, 40},
+		{"the last block is not full", tokens(0, 39), 36},
+		{"less than what is left", tokens(0, 28), 0},
+		{"a beginning that is another", append([]int32{9}, tokens(1, 41)...), 0},
+	} {
+		b := NewSequence("", false)
+		hit := m.Match(&b, x.toks)
+		if hit != x.hit || !m.Start(&b, x.toks, hit, hit) || len(b.Blocks()) != hit/4 {
+			t.Fatalf("%s: hit %d tokens, not %d: %v", x.name, hit, x.hit, b.Blocks())
+		}
+		for i, block := range b.Blocks() {
+			if (block == step.NoBlock) != (i < (hit-8)/4) {
+				t.Errorf("%s: table %v", x.name, b.Blocks())
+			}
+		}
+		if err := m.Check([]*Sequence{&b}, [][]int32{x.toks}); err != nil {
+			t.Fatal(err)
+		}
+		m.Release(&b)
+	}
+	// Blocks 6 to 8 come from elsewhere, of which the last two are read; none of them is known.
+	b := NewSequence("other", false)
+	if !m.Start(&b, toks, 0, 36) || !slices.Equal(b.Blocks(), slices.Repeat([]uint32{step.NoBlock},
+		7)) {
+		t.Errorf("table %v", b.Blocks())
+	}
 }
 
 // TestDigest names prompts and salts, with the prefix cache and without.
@@ -314,7 +379,14 @@ type walker struct {
 func walk(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	size := 1 + rng.IntN(4)
-	m := newManager(t, 4+rng.IntN(20), size)
+	c := Config{Blocks: 4 + rng.IntN(20), BlockSize: size, PrefixCaching: true}
+	if seed%2 == 1 {
+		c.Window, c.Chunk = 1+rng.IntN(3*size), 1+rng.IntN(2*size)
+	}
+	m, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	filled := make([]string, m.Stats().Blocks) // salt and tokens up to the end of the block
 	var live []*walker
 	hits := 0
@@ -332,10 +404,10 @@ func walk(t *testing.T, seed uint64) {
 				t.Fatalf("hit %d of %d tokens, free %d then %d", hit, len(w.tokens), free,
 					m.Stats().Free)
 			}
-			if !m.Start(&w.seq, w.tokens, hit) {
+			if !m.Start(&w.seq, w.tokens, hit, hit) {
 				break
 			}
-			for i := range hit / size {
+			for i := m.First(hit); i < hit/size; i++ {
 				if got, want := filled[w.seq.Blocks()[i]], w.key(size, i); got != want {
 					t.Fatalf("hit block %d holds %q, want %q", i, got, want)
 				}
@@ -349,6 +421,18 @@ func walk(t *testing.T, seed uint64) {
 				w.tokens = append(w.tokens, int32(rng.IntN(2)))
 			}
 			to := w.at + 1 + rng.IntN(len(w.tokens)-w.at)
+			if c.Window > 0 {
+				to = min(to, w.at+c.Chunk)
+				m.Slide(&w.seq, w.at)
+			}
+			for i, b := range w.seq.Blocks() { // what a position is about to read
+				if gone := i < m.First(w.at); gone != (b == step.NoBlock) {
+					t.Fatalf("block %d of a sequence at %d is %d", i, w.at, b)
+				}
+				if i < w.at/size && b != step.NoBlock && filled[b] != w.key(size, i) {
+					t.Fatalf("block %d holds %q, not %q", b, filled[b], w.key(size, i))
+				}
+			}
 			if !m.Grow(&w.seq, w.tokens, to) {
 				break
 			}
@@ -356,6 +440,9 @@ func walk(t *testing.T, seed uint64) {
 				filled[w.seq.Blocks()[i]] = w.key(size, i)
 			}
 			w.at = to
+			if held := len(w.seq.Blocks()) - w.seq.gone; held > c.Most(to) {
+				t.Fatalf("%d blocks held of %d positions, at most %d", held, to, c.Most(to))
+			}
 		case len(live) > 0:
 			i := rng.IntN(len(live))
 			m.Release(&live[i].seq)
@@ -433,7 +520,8 @@ func TestSteadyStateAllocates(t *testing.T) {
 	got := testing.AllocsPerRun(100, func() {
 		s.digests = s.digests[:0]
 		toks[0]++
-		if !m.Start(&s, toks, m.Match(&s, toks)) {
+		hit := m.Match(&s, toks)
+		if !m.Start(&s, toks, hit, hit) {
 			t.Fatal("no room")
 		}
 		for n := 1; n <= len(toks); n++ {
@@ -459,7 +547,8 @@ func BenchmarkPrompt(b *testing.B) {
 				if !known {
 					s.digests = s.digests[:0]
 				}
-				m.Start(&s, toks, m.Match(&s, toks))
+				hit := m.Match(&s, toks)
+				m.Start(&s, toks, hit, hit)
 				m.Grow(&s, toks, len(toks))
 				m.Release(&s)
 			}

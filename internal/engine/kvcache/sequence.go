@@ -1,6 +1,10 @@
 package kvcache
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+)
 
 // Sequence is the cache state of one request: its block table and the digests of its full blocks.
 // The digests outlive Release, because the tokens of a preempted request do not change.
@@ -12,37 +16,43 @@ type Sequence struct {
 	root    digest
 	digests []digest
 	// entries is how many leading blocks of the table have been made, or were found as, cache
-	// entries.
+	// entries; or were given up.
 	entries int
+	// gone is how many leading blocks were given up, or never had: NoBlock in the table.
+	gone int
 }
 
 // NewSequence returns a sequence without blocks. Only sequences of equal salt share blocks. With
 // noRead the sequence finds nothing in the prefix cache but still adds to it.
 func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt, noRead: noRead} }
 
-// Blocks returns the block table. It belongs to the sequence and changes with Start, Grow and
-// Release.
+// Blocks returns the block table, with step.NoBlock where the sequence has none any more. It
+// belongs to the sequence and changes with Start, Grow, Slide and Release.
 func (s *Sequence) Blocks() []uint32 { return s.blocks }
 
 // Disown makes the sequence one without blocks: what it held belongs to a copy of it.
-func (s *Sequence) Disown() { s.blocks, s.digests, s.entries = nil, nil, 0 }
+func (s *Sequence) Disown() { s.blocks, s.digests, s.entries, s.gone = nil, nil, 0, 0 }
 
 // Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
 func (m *Manager) Reserve(s *Sequence, n int) {
 	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))
-	if m.caching {
+	if m.PrefixCaching {
 		s.digests = slices.Grow(s.digests, max(0, n-len(s.digests)))
 	}
 }
 
-// Match returns how many leading tokens of a sequence that holds no blocks are in the prefix cache:
-// a multiple of the block size, and fewer than len(tokens), because the last token must be computed
-// for its logits. It changes nothing but the memory of digests.
+// Match returns how many leading tokens of a sequence that holds no blocks are in the prefix cache,
+// as far as those after them read them: a multiple of the block size, and fewer than len(tokens),
+// because the last token must be computed for its logits. It changes nothing but the memory of
+// digests.
 func (m *Manager) Match(s *Sequence, tokens []int32) int {
-	if !m.caching || s.noRead {
+	if !m.PrefixCaching || s.noRead {
 		return 0
 	}
 	n := (len(tokens) - 1) / m.size
+	if m.Window > 0 {
+		return m.matchLast(s, tokens, n)
+	}
 	for i := range n {
 		m.extend(s, tokens, i+1)
 		if m.lookup(&s.digests[i]) == none {
@@ -52,13 +62,32 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 	return n * m.size
 }
 
-// Start gives a sequence that holds no blocks the blocks of its first hit tokens (a result of Match
-// with nothing in between). It refuses, and changes nothing, when the blocks for all of tokens
-// would not be free now: a prompt that is let in half would soon push out others or itself.
-func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
-	n := hit / m.size
-	need := m.BlocksFor(len(tokens)) - n
-	for i := range n {
+// matchLast is Match with a window, over n blocks: the longest prefix whose last blocks, as far as
+// its next position reads, are entries. Each block is looked up once.
+func (m *Manager) matchLast(s *Sequence, tokens []int32, n int) int {
+	m.extend(s, tokens, n)
+	for n > 0 {
+		first, i := m.First(n*m.size), n-1
+		for i >= first && m.lookup(&s.digests[i]) != none {
+			i--
+		}
+		if i < first {
+			return n * m.size
+		}
+		n = i
+	}
+	return 0
+}
+
+// Start gives a sequence that holds no blocks those of its first hit tokens (a result of Match with
+// nothing in between) that positions from next on read: next is hit, or more where what is between
+// comes from elsewhere. It refuses, and changes nothing, when the other blocks that all of tokens
+// need at a time would not be free now: a prompt that is let in half would soon push out others or
+// itself.
+func (m *Manager) Start(s *Sequence, tokens []int32, hit, next int) bool {
+	n, first := hit/m.size, m.First(next)
+	need := min(m.BlocksFor(len(tokens))-max(n, first), m.span()-max(0, n-first))
+	for i := first; i < n; i++ {
 		if m.blocks[m.lookup(&s.digests[i])].refs == 0 {
 			need++
 		}
@@ -66,13 +95,17 @@ func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
 	if need > m.free {
 		return false
 	}
-	for i := range n {
+	for i := range max(n, first) {
+		if i < first {
+			s.blocks = append(s.blocks, step.NoBlock)
+			continue
+		}
 		b := m.lookup(&s.digests[i])
 		m.share(b)
 		s.blocks = append(s.blocks, uint32(b))
 	}
-	s.entries = n
-	if m.caching && !s.noRead && !s.counted {
+	s.entries, s.gone = n, first
+	if m.PrefixCaching && !s.noRead && !s.counted {
 		s.counted = true
 		m.queries += uint64(len(tokens))
 		m.hits += uint64(hit)
@@ -106,15 +139,31 @@ func (m *Manager) Allocate(s *Sequence, n int) bool {
 	return true
 }
 
+// Slide gives up the blocks that no position from pos on reads, and tells whether there were any.
+// No plan from the next one on computes an earlier position; what plans so far read is unharmed,
+// because ranks execute plans in order.
+func (m *Manager) Slide(s *Sequence, pos int) bool {
+	first := m.First(pos)
+	if first <= s.gone {
+		return false
+	}
+	for i := s.gone; i < first; i++ {
+		m.drop(int32(s.blocks[i]))
+		s.blocks[i] = step.NoBlock
+	}
+	s.gone = first
+	return true
+}
+
 // Cache makes the blocks that the first n positions fill cache entries: they are computed. Their
 // tokens are known, and plans made so far compute them, or they have come from elsewhere.
 func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 	full := n / m.size
-	if !m.caching || full <= s.entries {
+	if !m.PrefixCaching || full <= s.entries {
 		return
 	}
 	m.extend(s, tokens, full)
-	for i := s.entries; i < full; i++ {
+	for i := max(s.entries, s.gone); i < full; i++ {
 		m.remember(int32(s.blocks[i]), &s.digests[i])
 	}
 	s.entries = full
@@ -123,9 +172,9 @@ func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 // Release gives all blocks back, the last first, so that of a cached prefix the end is evicted
 // before the beginning, without which it would be of no use.
 func (m *Manager) Release(s *Sequence) {
-	for i := len(s.blocks) - 1; i >= 0; i-- {
+	for i := len(s.blocks) - 1; i >= s.gone; i-- {
 		m.drop(int32(s.blocks[i]))
 	}
 	s.blocks = s.blocks[:0]
-	s.entries = 0
+	s.entries, s.gone = 0, 0
 }

@@ -184,7 +184,7 @@ func (s *Spec) blockBytes(stage int) int64 {
 // cache is what is asked of the KV cache.
 func (s *Spec) cache() (memory.Cache, error) {
 	c, each := &s.Config.Cache, s.BlockBytes()
-	least := int64(s.Info.MaxModelLen+c.BlockSize-1) / int64(c.BlockSize)
+	least := s.least()
 	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, BlockSize: c.BlockSize}
 	switch {
 	case c.Blocks > 0:
@@ -420,8 +420,12 @@ func (s *Spec) CheckMemory(now memory.Bounds, numbers []int, total int) error {
 
 // FixedCache is a KV cache of the size that was decided.
 func (s *Spec) FixedCache() memory.Cache {
-	size := s.Config.Cache.BlockSize
-	c := memory.Cache{Blocks: int64(s.Info.Blocks), Positions: s.Info.MaxModelLen, BlockSize: size,
-		Least: int64(s.Info.MaxModelLen+size-1) / int64(size), Asked: s.Config.Cache.Asked()}
-	return c
+	return memory.Cache{Blocks: int64(s.Info.Blocks), Positions: s.Info.MaxModelLen,
+		BlockSize: s.Config.Cache.BlockSize, Least: s.least(), Asked: s.Config.Cache.Asked()}
+}
+
+// least is how many blocks of KV cache one sequence of the greatest length needs at a time.
+func (s *Spec) least() int64 {
+	c := s.Scheduling()
+	return int64(c.Least())
 }

@@ -93,6 +93,34 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestWindowedLeast wants a cache of a window of 47 and of 32 tokens a step to do for a model whose
+// layers all have it, and one block less, or the same with a model of other layers, to be refused.
+func TestWindowedLeast(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		blocks int
+		says   string
+	}{
+		{"phi3-tiny", 6, ""},
+		{"phi3-tiny", 5, "cannot hold one sequence of --max-model-len 512"},
+		{"gemma2-tiny", 6, "cannot hold one sequence of --max-model-len 512"},
+		{"gemma2-tiny", 32, ""},
+	} {
+		b, err := planned(t, 8<<30, func(cfg *config.Config) {
+			cfg.Model.Path, cfg.Model.SkipTokenizerInit = "../../../testdata/models/"+c.model, true
+			cfg.Schedule.MaxNumBatchedTokens, cfg.Schedule.MaxNumSeqs = 32, 4
+			cfg.Cache.Blocks = c.blocks
+		})
+		if (c.says != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s in %d blocks: %v", c.model, c.blocks, err)
+			continue
+		}
+		if want := int64(c.blocks) * b.BlockBytes(); err == nil && b.Info.CacheBytes != want {
+			t.Errorf("%s: %d bytes of cache, not %d", c.model, b.Info.CacheBytes, want)
+		}
+	}
+}
+
 // TestScaleUpIsRefused counts what engines that run will take, not only what they have taken.
 func TestScaleUpIsRefused(t *testing.T) {
 	b, err := planned(t, 1<<30, func(c *config.Config) { c.Cache.MemoryBytes = 200 << 20 })

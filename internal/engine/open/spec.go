@@ -85,6 +85,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		MaxModelLen:       s.Info.MaxModelLen,
 		BlockSize:         s.Info.BlockSize,
 		Blocks:            s.Info.Blocks,
+		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
 		PrefixCaching:     c.Cache.PrefixCaching,
 		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
 		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -18,8 +19,11 @@ type Config struct {
 	// [max_model_len].
 	MaxModelLen int
 	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
-	// [num_gpu_blocks]; together they must hold one request of MaxModelLen.
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen (see Least).
 	BlockSize, Blocks int
+	// Window, if positive, is how many positions back the model reads at most: blocks that have
+	// left it are free again. Then the cache must hold Least blocks only.
+	Window int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool
 	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a
@@ -52,6 +56,24 @@ func (c *Config) Budget() int {
 	}
 	return max(c.MaxSeqs, c.MaxTokens/(plansPerStage*c.Stages))
 }
+
+// chunk is the most tokens of one request that a plan computes.
+func (c *Config) chunk() int {
+	n := min(c.Budget(), c.MaxModelLen)
+	if c.LongPrefillTokens > 0 {
+		n = min(n, c.LongPrefillTokens)
+	}
+	return n
+}
+
+func (c *Config) cache() *kvcache.Config {
+	return &kvcache.Config{Blocks: c.Blocks, BlockSize: c.BlockSize,
+		PrefixCaching: c.PrefixCaching, Window: c.Window, Chunk: c.chunk()}
+}
+
+// Least is how many blocks the cache has at least: those that a request of MaxModelLen holds at a
+// time.
+func (c *Config) Least() int { return c.cache().Most(c.MaxModelLen) }
 
 // validate refuses a configuration under which some request could never finish.
 func (c Config) validate() error {
@@ -95,7 +117,10 @@ func (c Config) validate() error {
 				"without ChunkedPrefill", c.MaxTokens, c.MaxModelLen)
 		}
 	}
-	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
+	if c.Window < 0 {
+		return fmt.Errorf("schedule: Window is %d, must not be negative", c.Window)
+	}
+	if need := c.Least(); need > c.Blocks {
 		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d "+
 			"blocks of %d tokens; the cache holds requests of up to %d tokens", c.Blocks,
 			c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)

@@ -107,7 +107,11 @@ func (s *Scheduler) advance(t *turn, background bool) {
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
 		n := s.limit(r.length()-r.computed, t.budget-(len(s.running)-1-t.at))
+		s.slide(r)
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
+			if s.cache.Slide(&r.seq, r.computed) {
+				continue // what was held back to hand it over
+			}
 			t.preempted = true
 			s.preemptLast(t.plan)
 			if len(s.running) == t.at {
@@ -117,6 +121,16 @@ func (s *Scheduler) advance(t *turn, background bool) {
 		s.plan(t.plan, t.flight, r, n)
 		t.budget -= n
 	}
+}
+
+// slide gives up the blocks of a request that no position still to be computed reads, here or where
+// its blocks go to.
+func (s *Scheduler) slide(r *Request) {
+	pos := r.computed
+	if r.HandOver {
+		pos = min(pos, s.handedOver(r)*s.config.BlockSize)
+	}
+	s.cache.Slide(&r.seq, pos)
 }
 
 // limit cuts a number of tokens to compute to what is left and to the limit of long prompts.
@@ -186,7 +200,7 @@ func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
 		n = s.limit(len(r.tokens)-hit, t.budget-(len(s.running)-t.at))
 		if len(s.running) < s.config.MaxSeqs &&
 			(s.config.ChunkedPrefill || n == len(r.tokens)-hit) &&
-			(r.remote == fetched || s.cache.Start(&r.seq, r.tokens, hit)) {
+			(r.remote == fetched || s.cache.Start(&r.seq, r.tokens, hit, hit)) {
 			return hit, n
 		}
 		if !s.makeRoom(t, r) {

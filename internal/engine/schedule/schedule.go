@@ -68,9 +68,7 @@ func New(c Config) (*Scheduler, error) {
 		return nil, err
 	}
 	c.MaxInFlight, c.Stages = max(1, c.MaxInFlight), max(1, c.Stages)
-	cache, err := kvcache.New(kvcache.Config{
-		Blocks: c.Blocks, BlockSize: c.BlockSize, PrefixCaching: c.PrefixCaching,
-	})
+	cache, err := kvcache.New(*c.cache())
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}

@@ -42,10 +42,11 @@ func (l *loop) turn() bool {
 }
 
 // decoding returns a loop with n requests that have left their prompts behind, with distinct
-// prompts, and up to ahead plans in flight.
-func decoding(t testing.TB, n int, caching bool, ahead int) *loop {
+// prompts, up to ahead plans in flight, and a window, 0 for none.
+func decoding(t testing.TB, n int, caching bool, ahead, window int) *loop {
 	t.Helper()
 	s, err := New(Config{
+		Window:  window,
 		MaxSeqs: n, MaxTokens: 8192, MaxModelLen: 1 << 20, BlockSize: 16, Blocks: 1 << 17,
 		PrefixCaching: caching, ChunkedPrefill: true, MaxInFlight: ahead,
 	})
@@ -73,7 +74,7 @@ func decoding(t testing.TB, n int, caching bool, ahead int) *loop {
 // entries, with one to three plans in flight.
 func TestSteadyStateAllocates(t *testing.T) {
 	for ahead := 1; ahead <= 3; ahead++ {
-		l := decoding(t, 256, true, ahead)
+		l := decoding(t, 256, true, ahead, 0)
 		before := l.s.Stats().Cache.Entries
 		got := testing.AllocsPerRun(200, func() {
 			if !l.turn() {
@@ -86,6 +87,61 @@ func TestSteadyStateAllocates(t *testing.T) {
 		if now := l.s.Stats().Cache.Entries; now < before+256*10 {
 			t.Errorf("%d plans in flight: entries went from %d to %d", ahead, before, now)
 		}
+	}
+}
+
+// TestWindowBoundsBlocks decodes with a window, far beyond it: as many blocks are in use as it
+// covers, and nothing is allocated.
+func TestWindowBoundsBlocks(t *testing.T) {
+	const n, window = 64, 100
+	l := decoding(t, n, true, 2, window)
+	got := testing.AllocsPerRun(500, func() {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	})
+	if used := l.s.Stats().Cache.Used; got != 0 || used > n*(window/16+2) {
+		t.Errorf("%v allocations per step, %d blocks in use", got, used)
+	}
+}
+
+// TestLeast wants a cache that holds a window and a step's chunk to be enough for a request of any
+// length, and one block less to be refused.
+func TestLeast(t *testing.T) {
+	base := Config{MaxSeqs: 4, MaxTokens: 32, MaxModelLen: 1000, BlockSize: 16,
+		ChunkedPrefill: true}
+	for name, c := range map[string]struct {
+		change func(c *Config)
+		want   int
+	}{
+		"no window":      {func(*Config) {}, 63},
+		"a window":       {func(c *Config) { c.Window = 64 }, 7},
+		"smaller chunks": {func(c *Config) { c.Window, c.LongPrefillTokens = 64, 1 }, 5},
+		"a wide window":  {func(c *Config) { c.Window = 5000 }, 63},
+		"whole prompts": {func(c *Config) {
+			c.Window, c.ChunkedPrefill, c.MaxTokens = 64, false, 1000
+		}, 63},
+		"a window of a token": {func(c *Config) { c.Window, c.LongPrefillTokens = 1, 1 }, 1},
+	} {
+		config := base
+		c.change(&config)
+		if got := config.Least(); got != c.want {
+			t.Errorf("%s: %d blocks at least, not %d", name, got, c.want)
+		}
+		config.Blocks = c.want
+		if _, err := New(config); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if config.Blocks--; config.Blocks > 0 {
+			if _, err := New(config); err == nil ||
+				!strings.Contains(err.Error(), "one request of MaxModelLen") {
+				t.Errorf("%s with %d blocks: %v", name, config.Blocks, err)
+			}
+		}
+	}
+	base.Window, base.Blocks = -1, 1
+	if _, err := New(base); err == nil || !strings.Contains(err.Error(), "Window is -1") {
+		t.Error(err)
 	}
 }
 
@@ -182,7 +238,7 @@ func TestPlanMemory(t *testing.T) {
 
 // TestOutputBeyondReserve decodes past the room made in advance.
 func TestOutputBeyondReserve(t *testing.T) {
-	l := decoding(t, 1, true, 1)
+	l := decoding(t, 1, true, 1, 0)
 	for range reserveTokens + 100 {
 		if !l.turn() {
 			t.Fatal("idle")
@@ -205,13 +261,13 @@ func BenchmarkDecode(b *testing.B) {
 		ahead   int
 	}{{"cache", true, 1}, {"no-cache", false, 1}, {"ahead", true, 2}} {
 		b.Run(c.name, func(b *testing.B) {
-			l := decoding(b, 256, c.caching, c.ahead)
+			l := decoding(b, 256, c.caching, c.ahead, 0)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := range b.N {
 				if n%2000 == 1999 {
 					b.StopTimer()
-					l = decoding(b, 256, c.caching, c.ahead)
+					l = decoding(b, 256, c.caching, c.ahead, 0)
 					b.StartTimer()
 				}
 				l.turn()

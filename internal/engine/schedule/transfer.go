@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
+
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // remote is how far the keys and values of a request are that another engine has.
@@ -53,7 +55,8 @@ type Fetch struct {
 // HandOver is the blocks of a request that another engine can go on from.
 type HandOver struct {
 	// Blocks are those that its prompt fills without its last token, which the engine that goes on
-	// from them computes; Digest names their contents.
+	// from them computes, with step.NoBlock for those that it does not read; Digest names their
+	// contents.
 	Blocks []uint32
 	Digest [sha256.Size]byte
 	// Plan is the last one that writes to them.
@@ -151,21 +154,22 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 	f := Fetch{Key: r.Key, Owner: r.Owner, First: hit / s.config.BlockSize, Plan: s.plans}
 	// The last token is computed for its logits.
 	blocks := min(r.Remote, len(r.tokens)-1) / s.config.BlockSize
-	if r.computesAll() || blocks <= f.First {
+	next := blocks * s.config.BlockSize
+	if r.computesAll() || blocks <= max(f.First, s.cache.First(next)) {
 		r.remote = local
 		s.fetches = append(s.fetches, f)
 		return true
 	}
-	for !s.cache.Start(&r.seq, r.tokens, hit) {
+	for !s.cache.Start(&r.seq, r.tokens, hit, next) {
 		if !s.makeRoom(t, r) {
 			return false
 		}
 		hit = s.cache.Match(&r.seq, r.tokens)
-		f.First = hit / s.config.BlockSize
 	}
-	// Start has made sure of the blocks. With those of all its tokens a request can always run
-	// later.
-	s.cache.Allocate(&r.seq, len(r.tokens))
+	f.First = len(r.seq.Blocks())
+	// Start has made sure of the blocks. With those of all its tokens, or of those of its first
+	// plan, a request can always run later.
+	s.cache.Allocate(&r.seq, s.cache.Ahead(next, len(r.tokens)))
 	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	s.awaitFetch(r)
 	r.computed = hit
@@ -239,19 +243,30 @@ func (s *Scheduler) pin(r *Request) *HandOver {
 		return nil
 	}
 	k := &Request{scheduled: scheduled{tokens: r.tokens, seq: r.seq, done: true}}
+	s.cache.Slide(&k.seq, s.handedOver(r)*s.config.BlockSize)
 	r.seq.Disown()
 	s.pinned[r.Key] = k
 	return h
 }
 
+// handedOver is how many leading blocks of a request another engine can go on from.
+func (s *Scheduler) handedOver(r *Request) int { return (r.prompt - 1) / s.config.BlockSize }
+
 // handOver is the blocks that other engines can use of a request, nil for none.
 func (s *Scheduler) handOver(r *Request) *HandOver {
-	n := (r.prompt - 1) / s.config.BlockSize
-	if n == 0 {
+	n := s.handedOver(r)
+	first := s.cache.First(n * s.config.BlockSize)
+	if n == first {
 		return nil
 	}
-	return &HandOver{Blocks: slices.Clone(r.seq.Blocks()[:n]),
-		Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
+	blocks := slices.Clone(r.seq.Blocks()[:n])
+	if blocks[first] == step.NoBlock {
+		return nil // it was needed for the request itself
+	}
+	for i := range first {
+		blocks[i] = step.NoBlock
+	}
+	return &HandOver{Blocks: blocks, Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
 }
 
 // Made is the last plan that was made, 0 for none.

@@ -45,6 +45,16 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight",
 				r.Key, r.computed, r.count(), pending[r])
 		}
+		held := 0
+		for _, b := range r.seq.Blocks() {
+			if b != step.NoBlock {
+				held++
+			}
+		}
+		if most := s.config.cache().Most(len(r.seq.Blocks()) * s.config.BlockSize); held > most &&
+			!r.HandOver {
+			return fmt.Errorf("request %d holds %d blocks, needs %d at most", r.Key, held, most)
+		}
 		slots[r.slot] = true
 		seqs = append(seqs, &r.seq)
 		tokens = append(tokens, r.tokens)
@@ -110,7 +120,7 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 		switch blocks := len(r.seq.Blocks()); {
 		case r.running || r.remote != fetching || r.done == (s.requests[r.Key] == r):
 			return fmt.Errorf("receiving request %d: %+v", r.Key, r)
-		case blocks > 0 && blocks != s.cache.BlocksFor(len(r.tokens)):
+		case blocks > 0 && blocks != s.fetchedBlocks(r):
 			return fmt.Errorf("receiving request %d holds blocks %v", r.Key, r.seq.Blocks())
 		case blocks > 0:
 			asked[r.Source] = true
@@ -121,7 +131,7 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 	}
 	for _, r := range s.fetched {
 		if r.running || r.done || r.remote != fetched || s.requests[r.Key] != r ||
-			r.computed == 0 || len(r.seq.Blocks()) != s.cache.BlocksFor(len(r.tokens)) {
+			r.computed == 0 || len(r.seq.Blocks()) != s.fetchedBlocks(r) {
 			return fmt.Errorf("received request %d: %+v", r.Key, r)
 		}
 		holds(r, r.tokens)
@@ -130,6 +140,13 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 		holds(r, r.tokens)
 	}
 	return nil
+}
+
+// fetchedBlocks is how long the block table of a request is that fetches.
+func (s *Scheduler) fetchedBlocks(r *Request) int {
+	size := s.config.BlockSize
+	next := min(r.Remote, len(r.tokens)-1) / size * size
+	return s.cache.BlocksFor(s.cache.Ahead(next, len(r.tokens)))
 }
 
 // client is what a client of the walk knows of its request.
@@ -245,13 +262,16 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	c.Stages = 1 + int(seed%4)
 	c.MaxInFlight = c.Stages + rng.IntN(2)
-	c.Blocks = (c.MaxModelLen+c.BlockSize-1)/c.BlockSize + rng.IntN(12)
 	c.MaxTokens = c.MaxSeqs + rng.IntN(30)
 	if !c.ChunkedPrefill {
 		c.MaxTokens = max(c.MaxTokens, c.MaxModelLen)
 	} else if rng.IntN(3) == 0 {
 		c.LongPrefillTokens = 1 + rng.IntN(8)
 	}
+	if rng.IntN(2) == 0 {
+		c.Window = 1 + rng.IntN(24)
+	}
+	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -560,6 +580,9 @@ func (w *walk) transfer() {
 		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
 			h = state(h, t)
 			size := w.config.BlockSize
+			if i < w.worker.from(len(k.Blocks)*size) {
+				continue // no row reads it that goes on from there
+			}
 			if b := int(k.Blocks[i/size]); w.worker.memory[b*size+i%size] != h {
 				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key,
 					b)

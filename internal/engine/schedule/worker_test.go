@@ -14,6 +14,7 @@ import (
 // skipped position, or an unknown token is seen when attention reads.
 type worker struct {
 	blockSize int
+	window    int // of what attention reads, 0 for all
 	memory    []uint64
 	written   []uint64 // the plan that has written each cell
 	slots     map[uint32]*slot
@@ -38,7 +39,8 @@ type slot struct {
 }
 
 func newWorker(c Config) *worker {
-	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize),
+	return &worker{blockSize: c.BlockSize, window: c.Window,
+		memory:  make([]uint64, c.Blocks*c.BlockSize),
 		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
 		compiling: map[constrain.Spec]int{}}
 }
@@ -220,8 +222,16 @@ func (w *worker) address(s *slot, i int) int {
 	return int(s.blocks[i/w.blockSize])*w.blockSize + i%w.blockSize
 }
 
-// attend reads every position of every scheduled request, as attention does after all writes of the
-// step, and samples.
+// from is the first position that the row at pos reads, and any after it.
+func (w *worker) from(pos int) int {
+	if w.window == 0 {
+		return 0
+	}
+	return max(0, pos-w.window+1)
+}
+
+// attend reads every position of every scheduled request that its rows see, as attention does after
+// all writes of the step, and samples.
 func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 	r := &step.Result{Plan: p.ID}
 	for _, row := range p.Rows {
@@ -229,7 +239,10 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		h := uint64(0)
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
-			if w.memory[w.address(s, at)] != h {
+			if at < w.from(int(row.Start)) {
+				continue
+			}
+			if s.blocks[at/w.blockSize] == step.NoBlock || w.memory[w.address(s, at)] != h {
 				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something "+
 					"else", p.ID, id, at, s.blocks[at/w.blockSize])
 			}

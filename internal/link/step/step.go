@@ -52,6 +52,10 @@ type Row struct {
 	Sample bool
 }
 
+// NoBlock stands in a block table for a block that the request does not have, because its positions
+// have left the windows of all layers. Ranks do not read it.
+const NoBlock = math.MaxUint32
+
 // MaxRowBlocks is the most blocks that one row can bring.
 const MaxRowBlocks = math.MaxUint16
 
@@ -103,8 +107,8 @@ type NewRequest struct {
 	PromptLen uint32
 	// Tokens are all tokens known so far, prompt first.
 	Tokens []int32
-	// Blocks is the block table so far (prefix-cache hits). Blocks for this step come with
-	// Plan.Blocks.
+	// Blocks is the block table so far (prefix-cache hits), with NoBlock for those that no layer
+	// reads any more. Blocks for this step come with Plan.Blocks.
 	Blocks []uint32
 	// Params is how its tokens are chosen.
 	Params sample.Params

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Memory is the cache of one rank.
@@ -96,7 +97,8 @@ type pin struct {
 
 // Pin lists the blocks of one transfer, which stay unchanged until Release.
 type Pin struct {
-	Secret Secret   `json:"secret"`
+	Secret Secret `json:"secret"`
+	// Blocks has step.NoBlock for those that no peer reads.
 	Blocks []uint32 `json:"blocks"`
 	// Digest names the contents up to the end of Blocks.
 	Digest Digest `json:"digest"`
@@ -182,7 +184,7 @@ func (a *Agent) await(ctx context.Context, f func() bool) error {
 // Pin serves blocks to peers until Release.
 func (a *Agent) Pin(h Pin) error {
 	for _, b := range h.Blocks {
-		if int64(b) >= int64(a.opt.Blocks) {
+		if b != step.NoBlock && int64(b) >= int64(a.opt.Blocks) {
 			return fmt.Errorf("hold block %d of %d", b, a.opt.Blocks)
 		}
 	}

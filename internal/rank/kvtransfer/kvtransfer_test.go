@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // ram is the cache of a rank in which every byte is known by where it is in the whole model.
@@ -246,8 +247,8 @@ func TestRefused(t *testing.T) {
 		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
 		"other layers": {other(func(s *Shape) { s.Cache = plain(7, 4, 8) }), nil,
 			"number of layers is 6"},
-		"another window": {other(func(s *Shape) { s.Cache[3].Window = 16 }), nil, "cache of layer " +
-			"3 is 4 heads of 8, this one's 4 heads of 8, in a window of 16"},
+		"another window": {other(func(s *Shape) { s.Cache[3].Window = 16 }), nil,
+			"cache of layer 3 is 4 heads of 8, this one's 4 heads of 8, in a window of 16"},
 		"another kind": {other(func(s *Shape) { s.Cache = mixed(1, 1).Cache }), nil,
 			"this one's a latent of 48, 32 of them values"},
 	} {
@@ -274,6 +275,34 @@ func TestRefused(t *testing.T) {
 		time.Since(began) > 20*time.Second {
 		t.Errorf("after the end: %v in %v", err, time.Since(began))
 	}
+}
+
+// TestPlaceHolders pins a prompt whose first blocks were given up: what is left can be fetched, and
+// no more.
+func TestPlaceHolders(t *testing.T) {
+	from, to := newGroup(t, shape(2, 1)), newGroup(t, shape(1, 1))
+	h := Pin{Secret: NewSecret(), Blocks: []uint32{step.NoBlock, step.NoBlock, 5},
+		Digest: Digest{1}, Plan: 5}
+	for i, a := range from.agents {
+		from.rams[i].each(h.Blocks[2:], func(name string, b []byte) {
+			copy(b, content(name, len(b)))
+		})
+		if err := a.Pin(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to.fetch(from, h, []uint32{8, 9}); err == nil ||
+		!strings.Contains(err.Error(), "blocks from 1 on are asked for, some of which were not") {
+		t.Error(err)
+	}
+	if err := to.fetch(from, h, []uint32{9}); err != nil {
+		t.Error(err)
+	}
+	to.rams[0].each([]uint32{9}, func(name string, b []byte) {
+		if !bytes.Equal(b, content(name, len(b))) {
+			t.Fatalf("%s holds %q", name, b[:12])
+		}
+	})
 }
 
 // TestHeldLater asks before the driver's word of the transfer, and before its plan is executed.
@@ -312,8 +341,8 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest, Part: a.opt.Shape.parts(0)[0],
-			Count: 4})
+		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest,
+			Part: a.opt.Shape.parts(0)[0], Count: 4})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // buffered is how many bytes of blocks are gathered for a write, or read at a time.
@@ -87,6 +89,8 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 		return fmt.Errorf("the blocks are of another prompt, or of another cache salt")
 	case q.First < 0 || q.Count < 1:
 		return fmt.Errorf("%d blocks from %d on are asked for", q.Count, q.First)
+	case slices.Contains(h.Blocks[q.First:], step.NoBlock):
+		return fmt.Errorf("blocks from %d on are asked for, some of which were not kept", q.First)
 	case !a.has(part):
 		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has others",
 			part.Layers, part.Heads, a.opt.Rank)

@@ -91,8 +91,9 @@ type job struct {
 	dst, q   []float32
 	ldd, ldq int
 
-	heads    int // key/value heads, or parts of their query heads (see plan)
-	queries  int // query heads of each
+	heads    int // key/value heads, cut in 1<<cut parts of their query heads each (see plan)
+	cut      int
+	queries  int // query heads of each part
 	rows     int // rows of a group
 	segments []segment
 	chunks   []chunk
@@ -192,12 +193,12 @@ func (j *job) plan(threads int) {
 	}
 	total *= j.args.Heads * j.args.HeadDim
 	target := min(total, mostCost)
-	j.heads = j.args.KVHeads
+	j.heads, j.cut = j.args.KVHeads, 0
 	j.queries = j.args.Heads / j.heads
 	if threads > 1 && total > serialCost {
 		// Threads that would have nothing to do share the query heads of a key/value head.
 		for b.Rows()*j.heads < threads && j.queries%2 == 0 && j.queries >= 2*leastShared {
-			j.heads, j.queries = 2*j.heads, j.queries/2
+			j.heads, j.cut, j.queries = 2*j.heads, j.cut+1, j.queries/2
 		}
 		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
 	}

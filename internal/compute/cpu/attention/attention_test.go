@@ -314,7 +314,9 @@ func TestRunRejectsBadInput(t *testing.T) {
 			b.Position[0] = -1
 		},
 		"heads": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Heads = 3 },
-		"sinks": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Sinks = make([]float32, 3) },
+		"sinks": func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) {
+			a.Sinks = make([]float32, 3)
+		},
 		"dimension": func(_ *Cache, _ *compute.Batch, a *Args, _,
 			_ *int) {
 			a.HeadDim = 18

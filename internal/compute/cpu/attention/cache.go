@@ -33,10 +33,10 @@ const tile = compute.CacheTile
 // contexts are read some 15 % faster.
 //
 // Layers follow each other, each with all of its blocks. A block of a layer holds, for K and then
-// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
-// V is cut into slices of 16 dimensions, [slice][16 positions][16 dimensions]. So both kernels read
-// rows of 16 elements in the order of memory. The elements of a row are permuted by lane. Latents
-// are kept as K only.
+// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
+// is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
+// [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
+// memory. The elements of a row are permuted by lane. Latents are kept as K only.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -139,9 +139,9 @@ func lane(k compute.DType, j int) int {
 var errFreed = errors.New("attention: the kv cache has been freed")
 
 // Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:],
-// Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
-// slot leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies outside the cache or a slice is
-// too short.
+// Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative slot
+// leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies
+// outside the cache or a slice is too short.
 func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 	if c.data == nil {
 		panic(errFreed)
@@ -151,6 +151,7 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, len(c.layers)))
 	}
 	p := &c.layers[layer]
+	var buf [rounded]uint16
 	for r := range rows {
 		slot := int(slots[r])
 		if slot < 0 {
@@ -163,10 +164,10 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		at := p.tileOffset(block, off)
 		for h := range p.Heads {
 			head := r*ld + h*p.Dim
-			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile)
+			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile, &buf)
 			if p.Kind == compute.KeysValues {
 				vt := at + p.values
-				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile)
+				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile, &buf)
 			}
 			at += p.head
 		}
@@ -183,13 +184,12 @@ func cast[E uint16 | float32](b []byte) []E {
 const rounded = 128
 
 // writeKey stores one position of one head in a transposed tile.
-func (c *Cache) writeKey(t []byte, k []float32, pos int) {
+func (c *Cache) writeKey(t []byte, k []float32, pos int, buf *[rounded]uint16) {
 	if c.cfg.DType == compute.Float32 {
 		putColumn(cast[float32](t), k, pos)
 		return
 	}
 	to, column := cast[uint16](t), lane(c.cfg.DType, pos)
-	var buf [rounded]uint16
 	for d := 0; d < len(k); d += rounded {
 		n := min(rounded, len(k)-d)
 		c.narrow(buf[:n], k[d:d+n])
@@ -198,7 +198,7 @@ func (c *Cache) writeKey(t []byte, k []float32, pos int) {
 }
 
 // writeValue stores one position of one head in the slices of a tile.
-func (c *Cache) writeValue(t []byte, v []float32, pos int) {
+func (c *Cache) writeValue(t []byte, v []float32, pos int, buf *[rounded]uint16) {
 	if c.cfg.DType == compute.Float32 {
 		to := cast[float32](t)
 		for d := 0; d < len(v); d += tile {
@@ -207,7 +207,6 @@ func (c *Cache) writeValue(t []byte, v []float32, pos int) {
 		return
 	}
 	to := cast[uint16](t)
-	var buf [rounded]uint16
 	for d := 0; d < len(v); d += rounded {
 		n := min(rounded, len(v)-d)
 		c.narrow(buf[:n], v[d:d+n])

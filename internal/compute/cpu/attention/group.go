@@ -67,7 +67,7 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 }
 
 // keys is where the keys of a head, one of job.heads, lie from the offset of a tile on.
-func (j *job) keys(head int) int { return head / (j.heads / j.p.Heads) * j.p.head }
+func (j *job) keys(head int) int { return head >> j.cut * j.p.head }
 
 // group computes rows rows of a segment, from its row first on, for the query heads of one
 // of job.heads. Query i is that of row i/queries and head i%queries.

@@ -41,8 +41,8 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// TestSinkLimits wants a sink of minus infinity to be none, bit by bit, and one far above all scores
-// to take all of the weight.
+// TestSinkLimits wants a sink of minus infinity to be none, bit by bit, and one far above all
+// scores to take all of the weight.
 func TestSinkLimits(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 1))
 	s := shape{kvHeads: 1, group: 2, dim: 32, kind: compute.BFloat16}

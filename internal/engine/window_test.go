@@ -1,0 +1,167 @@
+package engine_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// windowed makes a folder of a model whose layers all have a window of 64.
+func windowed(t *testing.T) string {
+	t.Helper()
+	from, err := filepath.Abs("../../testdata/models/phi3-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, f := range files {
+		err := os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := filepath.Join(dir, "config.json")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Replace(text, []byte(`window": 47`), []byte(`window": 64`), 1)
+	if bytes.Equal(text, changed) {
+		t.Fatalf("no window of 47 in %s", text)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// alone is what a model says after a prompt, in a cache that has room for all of it.
+func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
+	t.Helper()
+	folder, err := checkpoint.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := model.ReadConfig(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := layers.Open(layers.Options{Threads: 1, DType: compute.BFloat16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	m, err := model.Load(cfg, model.FromCheckpoint(c), d,
+		model.Options{Group: layers.Group{Size: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const size = 16
+	shape := compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+		Blocks: (len(prompt) + n + size) / size, BlockSize: size, DType: compute.BFloat16}
+	cache, err := d.NewCache(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Free()
+	b := &compute.Batch{Seq: []int32{0}, Tables: make([][]int32, 1)}
+	for i := range int32(shape.Blocks) {
+		b.Tables[0] = append(b.Tables[0], i)
+	}
+	tokens, logits := slices.Clone(prompt), make([]float32, cfg.VocabSize)
+	for pos := 0; len(tokens) < len(prompt)+n; pos++ {
+		at := []int32{int32(pos)}
+		b.Tokens, b.Slots, b.Position = tokens[pos:pos+1], at, at
+		if err := m.Embed(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Layers(b, cache); err != nil {
+			t.Fatal(err)
+		}
+		if pos+1 < len(tokens) {
+			continue
+		}
+		if err := m.Logits(logits, []int32{0}); err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, int32(slices.Index(logits, slices.Max(logits))))
+	}
+	return tokens[len(prompt):]
+}
+
+// TestWindowedCache generates far beyond the window of all layers in a cache that holds little more
+// than it, and wants what the model says with room for everything: one request in the least cache,
+// then several at once that preempt each other, and one that finds its prompt again.
+func TestWindowedCache(t *testing.T) {
+	dir := windowed(t)
+	prompt := func(seed, n int) (p []int32) {
+		for i := range n {
+			p = append(p, int32(3+(i*i+seed*37+i*seed)%400))
+		}
+		return p
+	}
+	const length = 300
+	least := (63+32+14)/16 + 1
+	for _, blocks := range []int{least, least + 5} {
+		for _, ranks := range []int{1, 2} {
+			t.Run(fmt.Sprintf("blocks=%d/pp=%d", blocks, ranks), func(t *testing.T) {
+				e := openEngine(t, func(c *config.Config) {
+					c.Model.Path, c.Model.SkipTokenizerInit = dir, true
+					c.Cache.MemoryBytes, c.Cache.Blocks = 0, blocks
+					c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 32, 4
+					c.Parallel.PipelineParallelSize = ranks
+				})
+				var all sync.WaitGroup
+				for i := range 3 {
+					ask := func() {
+						p := prompt(i, 20+60*i)
+						sampling := params(e, length)
+						sampling.IgnoreEOS, sampling.StopTokens = true, nil
+						got := mustAsk(t, e, engine.NewRequest(p, sampling)).tokens
+						if want := alone(t, dir, p, length); !slices.Equal(got, want) {
+							t.Errorf("prompt of %d: %v, not %v", len(p), got, want)
+						}
+					}
+					all.Go(ask)
+				}
+				all.Wait()
+				// The end of a prompt is enough to go on from it: its beginning is gone.
+				for i := range 2 {
+					p := prompt(7, 200)
+					got := mustAsk(t, e, engine.NewRequest(p, params(e, 1))).last.CachedTokens
+					if want := i * 192; got != want {
+						t.Errorf("%d tokens of the prompt were cached, not %d", got, want)
+					}
+				}
+			})
+		}
+	}
+}
