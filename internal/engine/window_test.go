@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -73,7 +74,7 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := layers.Open(layers.Options{Threads: 1, DType: compute.BFloat16})
+	d, err := cpu.New(cpu.Options{Threads: 1, DType: compute.BFloat16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 	for i := range int32(shape.Blocks) {
 		b.Tables[0] = append(b.Tables[0], i)
 	}
-	tokens, logits := slices.Clone(prompt), make([]float32, cfg.VocabSize)
+	tokens := slices.Clone(prompt)
 	for pos := 0; len(tokens) < len(prompt)+n; pos++ {
 		at := []int32{int32(pos)}
 		b.Tokens, b.Slots, b.Position = tokens[pos:pos+1], at, at
@@ -109,7 +110,8 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 		if pos+1 < len(tokens) {
 			continue
 		}
-		if err := m.Logits(logits, []int32{0}); err != nil {
+		logits, err := m.Logits([]int32{0})
+		if err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, int32(slices.Index(logits, slices.Max(logits))))
