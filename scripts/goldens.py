@@ -78,12 +78,11 @@ def main() -> None:
     config._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).eval()
     spread(model)
-    model = model.bfloat16()
+    model.load_state_dict({k: v.bfloat16().float() for k, v in model.state_dict().items()})
     model.save_pretrained(args.folder)
     shutil.copy(args.config, args.folder / "config.json")
     weights = load_file(args.folder / "model.safetensors")
     save_file({k: v.bfloat16() for k, v in weights.items()}, args.folder / "model.safetensors")
-    model = model.float()
     double = AutoModelForCausalLM.from_config(config).eval()
     double.load_state_dict(model.state_dict())
     double = double.double()

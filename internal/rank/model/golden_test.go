@@ -196,12 +196,12 @@ var fixtureNames = []string{"llama-tiny", "qwen2-tiny", "qwen3-tiny", "qwen3moe-
 	"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "mixtral-tiny", "qwen2moe-tiny", "granite-tiny",
 	"olmo2-tiny", "cohere2-tiny", "smollm3-tiny", "glm4-tiny", "starcoder2-tiny", "gptneox-tiny",
 	"glm4moe-tiny", "gpt-oss-tiny", "gpt-oss-mxfp4-tiny",
-	"deepseek-v3-tiny"}
+	"deepseek-v3-tiny", "granitemoe-tiny"}
 
 // mixtures are those in which rounding flips the router's choice: they have no bfloat16 tolerance.
 var mixtures = []string{"qwen3moe-tiny", "mixtral-tiny", "qwen2moe-tiny", "glm4moe-tiny",
 	"gpt-oss-tiny", "gpt-oss-mxfp4-tiny",
-	"deepseek-v3-tiny"}
+	"deepseek-v3-tiny", "granitemoe-tiny"}
 
 func isas() []isa.ISA {
 	var all []isa.ISA
