@@ -1,5 +1,7 @@
 package tokenizer
 
+import "unicode/utf8"
+
 // scratch holds the buffers of one call of AppendEncode.
 type scratch struct {
 	work
@@ -7,6 +9,7 @@ type scratch struct {
 	heap         []uint64
 	bytes        []byte
 	spans        []span
+	paths        []path
 	pieces, next []piece
 }
 
@@ -33,7 +36,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) []in
 }
 
 func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *work) []int32 {
-	text = validText(text)
+	text = t.valid(text)
 	for _, id := range t.template.single {
 		switch {
 		case id == markA:
@@ -43,6 +46,14 @@ func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *w
 		}
 	}
 	return dst
+}
+
+// valid returns text, or its lossy reading when it is not UTF-8.
+func (t *Tokenizer) valid(text string) string {
+	if t.eachByte && !utf8.ValidString(text) {
+		return string([]rune(text))
+	}
+	return validText(text)
 }
 
 // appendText cuts out the added tokens and encodes what is between them.
@@ -79,6 +90,9 @@ func (sc *scratch) trim() {
 	}
 	if cap(sc.spans) > maxKeptScratch {
 		sc.spans = nil
+	}
+	if cap(sc.paths) > maxKeptScratch {
+		sc.paths = nil
 	}
 	if cap(sc.bytes) > maxKeptScratch {
 		sc.bytes = nil
