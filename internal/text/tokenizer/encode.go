@@ -1,7 +1,5 @@
 package tokenizer
 
-import "unicode/utf8"
-
 // scratch holds the buffers of one call of AppendEncode.
 type scratch struct {
 	work
@@ -18,7 +16,7 @@ const maxKeptScratch = 1 << 14
 
 // Encode returns the token ids of text. With addSpecial the post-processor puts its special tokens
 // (a begin-of-sequence token, say) around them. Text that is not UTF-8 is read with U+FFFD in its
-// place.
+// place: one for each maximal part of a character, and for each byte where SentencePiece does so.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	return t.AppendEncode(make([]int32, 0, len(text)/4+8), text, addSpecial)
 }
@@ -48,10 +46,10 @@ func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *w
 	return dst
 }
 
-// valid returns text, or its lossy reading when it is not UTF-8.
+// valid returns text as the normalizer takes it: its lossy reading when it is not UTF-8.
 func (t *Tokenizer) valid(text string) string {
-	if t.eachByte && !utf8.ValidString(text) {
-		return string([]rune(text))
+	if t.anyBytes {
+		return text
 	}
 	return validText(text)
 }

@@ -130,7 +130,7 @@ func (f *sentencePieceFile) ownStages(p *parts, rules *charsmap, c *Config) (err
 	}
 	normal := &sentenceNormalizer{rules: rules, whole: matcher, trim: f.trimSpaces}
 	p.normalizers = []normalizer{normal.normalize}
-	p.eachByte = true
+	p.anyBytes = true
 	if f.dummyPrefix {
 		legacy, err := c.flag("legacy", false)
 		if err != nil {

@@ -15,7 +15,7 @@ type sentenceNormalizer struct {
 }
 
 func (n *sentenceNormalizer) normalize(s string, w *work) string {
-	if len(n.rules.units) == 0 && n.whole == nil && !n.trim {
+	if len(n.rules.units) == 0 && n.whole == nil && !n.trim && utf8.ValidString(s) {
 		return replaceAll(s, " ", wordMark, w)
 	}
 	var b strings.Builder
@@ -60,7 +60,10 @@ func (n *sentenceNormalizer) next(s string) (text string, size int) {
 	if _, rule := n.rules.find(s); rule.size > 0 {
 		return rule.text, rule.size
 	}
-	_, size = utf8.DecodeRuneInString(s)
+	r, size := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError && size == 1 {
+		return string(utf8.RuneError), size // which no rule changes any more
+	}
 	return s[:size], size
 }
 

@@ -31,9 +31,8 @@ type Tokenizer struct {
 	model       encoder
 	template    *templates
 	decoder     *decoder
-	// eachByte says that every byte that is no UTF-8 is read as a U+FFFD of its own, as SentencePiece
-	// does.
-	eachByte bool
+	// anyBytes says that the normalizer takes text that is no UTF-8.
+	anyBytes bool
 	config   Config
 	scratch  sync.Pool
 }
@@ -61,7 +60,7 @@ type parts struct {
 	steps       []preTokenizer
 	template    *templates
 	decoder     []decoderStep
-	eachByte    bool // see Tokenizer
+	anyBytes    bool // see Tokenizer
 }
 
 // encoder is a model: it turns a piece of text into tokens, by byte-pair encoding, WordPiece or Unigram.
@@ -73,7 +72,7 @@ type encoder interface {
 // newTokenizer puts the stages together.
 func newTokenizer(p parts, config Config) *Tokenizer {
 	t := &Tokenizer{vocab: p.vocab, model: p.model, normalizers: p.normalizers, steps: p.steps,
-		template: p.template, eachByte: p.eachByte, config: config}
+		template: p.template, anyBytes: p.anyBytes, config: config}
 	t.indexAdded(p.added)
 	t.chooseSymbols()
 	t.decoder = newDecoder(p.decoder, t.vocab)
