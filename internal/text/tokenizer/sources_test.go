@@ -3,10 +3,13 @@ package tokenizer
 import (
 	"bufio"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // sourceText is a text of the fixtures: bytes where it is no UTF-8.
@@ -150,4 +153,77 @@ func names(tok *Tokenizer, ids []int32) []string {
 		list = append(list, s)
 	}
 	return list
+}
+
+// TestSourceStreams: token by token comes out what all of them together give.
+func TestSourceStreams(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	eachSource(t, func(t *testing.T, tok *Tokenizer, texts []string, cases []*sourceCase) {
+		for i, c := range cases {
+			if c != nil {
+				checkStream(t, tok, c.IDs, len(c.IDs)*(i%4)/4, i%2 == 0)
+			}
+		}
+		for range 500 {
+			ids := make([]int32, rng.IntN(12))
+			for i := range ids {
+				ids[i] = rng.Int32N(int32(tok.VocabSize()))
+			}
+			checkStream(t, tok, ids, rng.IntN(len(ids)+1), rng.IntN(2) == 0)
+		}
+	})
+}
+
+// TestSourceBytes: what grammars see of tokens, put together, is the text, with the space that some
+// tokenizers put in front. Those that normalize are left out.
+func TestSourceBytes(t *testing.T) {
+	front := map[string]string{"sp-llama": " ", "sp-gemma": "", "tekken": "", "tt-cl100k": "",
+		"tt-kimi": "", "tt-llama3": "", "tt-o200k": "", "tt-qwen": ""}
+	eachSource(t, func(t *testing.T, tok *Tokenizer, texts []string, cases []*sourceCase) {
+		space, ok := front[filepath.Base(t.Name())]
+		if !ok {
+			return
+		}
+		compared := 0
+		for i, text := range texts {
+			var got []byte
+			added := false
+			for _, id := range tok.Encode(text, false) {
+				got = append(got, tok.TokenBytes(id)...)
+				added = added || tok.IsAdded(id)
+			}
+			// A word mark in the text is a space afterwards, and nothing of an empty text is.
+			if added || cases[i] == nil || text == "" || strings.Contains(text, wordMark) ||
+				!utf8.ValidString(text) {
+				continue
+			}
+			if compared++; string(got) != space+text {
+				t.Errorf("%q has the bytes %q", text, got)
+			}
+		}
+		if compared < 60 {
+			t.Errorf("only %d texts compared", compared)
+		}
+	})
+}
+
+// TestBytesOfWords: BERT's tokens are words with a space in front, or the rest of one.
+func TestBytesOfWords(t *testing.T) {
+	tok, err := Open(memory{"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nsea\n##side\n,\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]string{"sea": " sea", "##side": "side", ",": ","} {
+		id, _ := tok.ID(token)
+		if got := string(tok.TokenBytes(id)); got != want {
+			t.Errorf("%q is %q, want %q", token, got, want)
+		}
+	}
+	if got := tok.Decode(tok.Encode("Seaside, sea", true), true); got != "seaside, sea" {
+		t.Errorf("decoded as %q", got)
+	}
+	pair, err := tok.EncodePairUntil(nil, "sea", "side", true, nil)
+	if want := []int32{1, 3, 2, 0, 2}; err != nil || !slices.Equal(pair, want) {
+		t.Errorf("a pair is %v, %v, want %v", pair, err, want)
+	}
 }
