@@ -17,6 +17,10 @@ type charsmap struct {
 	block string
 }
 
+// maxRule bounds both sides of a rule, in bytes, and so the work for a character and what comes of
+// it. Those of nmt_nfkc have some 40 at most.
+const maxRule = 1 << 8
+
 // parseCharsmap reads the map; nil stands for one without rules.
 func parseCharsmap(data []byte) (*charsmap, error) {
 	if len(data) == 0 {
@@ -37,6 +41,12 @@ func parseCharsmap(data []byte) (*charsmap, error) {
 	if !utf8.ValidString(m.block) {
 		return nil, fmt.Errorf("precompiled_charsmap has a text that is not UTF-8")
 	}
+	for text := range strings.SplitSeq(m.block, "\x00") {
+		if len(text) > maxRule {
+			return nil, fmt.Errorf("precompiled_charsmap has a text of %d bytes, more than %d",
+				len(text), maxRule)
+		}
+	}
 	return m, nil
 }
 
@@ -52,7 +62,7 @@ func (m *charsmap) find(s string) (shortest, longest charsmapMatch) {
 	at := uint32(0)
 	unit := m.unit(at)
 	at ^= unitOffset(unit)
-	for i := range len(s) {
+	for i := range min(len(s), maxRule) {
 		at ^= uint32(s[i])
 		// The label of a value has bit 31 set, so that it is that of no byte.
 		if unit = m.unit(at); s[i] == 0 || unit&(1<<31|0xff) != uint32(s[i]) {

@@ -58,6 +58,8 @@ func TestMalformedFiles(t *testing.T) {
 			strings.Repeat("a", 2000) + `",0]]}}`, "2000 bytes"},
 		{"WordPiece without unk_token", `{"model":{"type":"WordPiece","vocab":{"a":0}}}`,
 			`unk_token "[UNK]"`},
+		{"WordPiece with a long token", `{"model":{"type":"WordPiece","unk_token":"a","vocab":{"a":0,"` +
+			strings.Repeat("b", 2000) + `":1}}}`, "2000 bytes"},
 		{"WordPiece with short words", `{"model":{"type":"WordPiece","unk_token":"a","vocab":{"a":0},"max_input_chars_per_word":-1}}`, "-1"},
 		{"no type", `{"model":{"vocab":{"a":0}}}`, "neither a type nor merges"},
 		{"no vocabulary", `{"model":{"type":"BPE","merges":[]}}`, "no vocab object"},

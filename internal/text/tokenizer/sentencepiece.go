@@ -122,6 +122,8 @@ func (f *sentencePieceFile) readPiece(message []byte) error {
 		return fmt.Errorf("more than %d pieces", maxVocabulary)
 	case p.text == "" || !utf8.ValidString(p.text):
 		return fmt.Errorf("piece %d is empty or not UTF-8: %.50q", id, p.text)
+	case len(p.text) > maxPiece:
+		return fmt.Errorf("piece %d has %d bytes, more than %d", id, len(p.text), maxPiece)
 	case p.kind < pieceNormal || p.kind > pieceByte:
 		return fmt.Errorf("piece %d has the unknown type %d", id, p.kind)
 	case p.score != p.score:

@@ -39,7 +39,10 @@ func newWordPiece(v *vocabulary, spec modelSpec) (*wordPiece, error) {
 			return nil, fmt.Errorf("model max_input_chars_per_word %d is negative", m.maxChars)
 		}
 	}
-	for _, token := range v.text {
+	for id, token := range v.text {
+		if len(token) > maxPiece {
+			return nil, fmt.Errorf("token %d has %d bytes, more than %d", id, len(token), maxPiece)
+		}
 		m.longest = max(m.longest, len(token))
 	}
 	return m, nil
