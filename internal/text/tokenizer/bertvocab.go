@@ -19,14 +19,10 @@ func parseVocabText(_ string, data []byte, c *Config) (p parts, err error) {
 	if p.vocab, err = readVocabText(data); err != nil {
 		return p, err
 	}
-	texts := map[string]string{"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]",
-		"cls_token": "[CLS]", "mask_token": "[MASK]"}
-	for name, text := range texts {
-		if c.SpecialTokens[name] == "" {
-			c.SpecialTokens[name] = text
-		}
+	for name, text := range map[string]string{"unk_token": "[UNK]", "sep_token": "[SEP]",
+		"pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"} {
+		c.setDefault(p.vocab, name, text)
 	}
-	c.UnkToken, c.PadToken = c.SpecialTokens["unk_token"], c.SpecialTokens["pad_token"]
 	if p.model, err = newWordPiece(p.vocab, modelSpec{UnkToken: &c.UnkToken}); err != nil {
 		return p, err
 	}
@@ -42,11 +38,11 @@ func parseVocabText(_ string, data []byte, c *Config) (p parts, err error) {
 	p.decoder = []decoderStep{{kind: "WordPiece", words: &wordPieceStep{Prefix: "##"}}}
 	cls, err := p.vocab.find(c.SpecialTokens["cls_token"])
 	if err != nil {
-		return p, err
+		return p, fmt.Errorf("cls_token: %w", err)
 	}
 	sep, err := p.vocab.find(c.SpecialTokens["sep_token"])
 	if err != nil {
-		return p, err
+		return p, fmt.Errorf("sep_token: %w", err)
 	}
 	p.template = &templates{single: []int32{cls, markA, sep},
 		pair: []int32{cls, markA, sep, markB, sep}}

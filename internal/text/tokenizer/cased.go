@@ -73,21 +73,22 @@ func caseOf(r rune) uint8 {
 	return caseNone
 }
 
-// caseTables hold the cases of the Basic Multilingual Plane without Han and with it (true).
-var caseTables = func() map[bool]func() *classTable {
-	table := func(han bool) func() *classTable {
-		return sync.OnceValue(func() *classTable {
-			t := new(classTable)
-			for r := range rune(len(t)) {
-				if t[r] = caseOf(r); han && isHan(r) {
-					t[r] = caseHan
-				}
-			}
-			return t
-		})
+// planeCases and planeCasesHan hold the cases of the Basic Multilingual Plane, the second one with
+// caseHan. They are filled on first use, in some milliseconds.
+var (
+	planeCases    = sync.OnceValue(func() *classTable { return newCases(false) })
+	planeCasesHan = sync.OnceValue(func() *classTable { return newCases(true) })
+)
+
+func newCases(han bool) *classTable {
+	t := new(classTable)
+	for r := range rune(len(t)) {
+		if t[r] = caseOf(r); han && isHan(r) {
+			t[r] = caseHan
+		}
 	}
-	return map[bool]func() *classTable{false: table(false), true: table(true)}
-}()
+	return t
+}
 
 // caseAt returns the case and the length in bytes of the character at s[i].
 func (sc *scanner) caseAt(s string, i int) (kind uint8, size int) {

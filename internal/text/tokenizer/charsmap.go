@@ -50,7 +50,7 @@ func parseCharsmap(data []byte) (*charsmap, error) {
 	return m, nil
 }
 
-// match is a rule for the first size bytes of a text; none when size is 0.
+// charsmapMatch is a rule for the first size bytes of a text; none when size is 0.
 type charsmapMatch struct {
 	text string
 	size int

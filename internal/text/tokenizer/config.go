@@ -231,6 +231,16 @@ func (c *Config) extend(v *vocabulary, base []addedToken) ([]addedToken, error) 
 	return list, nil
 }
 
+// setDefault names a special token that the configuration does not, if the vocabulary has it.
+func (c *Config) setDefault(v *vocabulary, name, text string) {
+	if _, ok := v.ids[text]; !ok || c.SpecialTokens[name] != "" {
+		return
+	}
+	c.SpecialTokens[name] = text
+	c.BOSToken, c.EOSToken = c.SpecialTokens["bos_token"], c.SpecialTokens["eos_token"]
+	c.PadToken, c.UnkToken = c.SpecialTokens["pad_token"], c.SpecialTokens["unk_token"]
+}
+
 // specialTexts lists the special tokens in transformers' order.
 func (c *Config) specialTexts() []string {
 	var texts []string

@@ -125,8 +125,8 @@ func TestOpenRefuses(t *testing.T) {
 			"2000 bytes"},
 		{"a class that is not BERT's", memory{"vocab.txt": "[UNK]\n",
 			"tokenizer_config.json": `{"tokenizer_class":"MPNetTokenizer"}`}, `"MPNetTokenizer"`},
-		{"vocab.txt without [UNK]", memory{"vocab.txt": "a\n"}, `"[UNK]"`},
-		{"vocab.txt without [CLS]", memory{"vocab.txt": "[UNK]\n[SEP]\n"}, `"[CLS]"`},
+		{"vocab.txt without [UNK]", memory{"vocab.txt": "a\n"}, "unk_token"},
+		{"vocab.txt without [CLS]", memory{"vocab.txt": "[UNK]\n[SEP]\n"}, "cls_token"},
 		{"vocab.txt with a token twice", memory{"vocab.txt": "a\na\n"}, `"a" is listed twice`},
 		{"vocab.txt that is no text", memory{"vocab.txt": "\xff\n"}, "not UTF-8"},
 		{"a flag that is text", memory{"vocab.txt": "[UNK]\n[SEP]\n[CLS]\n",
@@ -164,7 +164,8 @@ func TestOldConfiguration(t *testing.T) {
 	if got := tok.Encode("<|user|><|end|>", true); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if !tok.IsSpecial(601) || tok.IsSpecial(600) || tok.Config().PadToken != "<s>" {
+	if c := tok.Config(); !tok.IsSpecial(601) || tok.IsSpecial(600) || c.PadToken != "<s>" ||
+		c.BOSToken != "<s>" || c.UnkToken != "<unk>" {
 		t.Errorf("special tokens are wrong: %+v", tok.Config())
 	}
 }

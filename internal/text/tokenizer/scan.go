@@ -49,8 +49,11 @@ func scannerFor(pattern string) *scanner {
 }
 
 func casedScanner(maxDigits int, rule casedRule) *scanner {
-	return &scanner{classes: planeClasses(), maxDigits: maxDigits, cased: &rule,
-		cases: caseTables[rule.han]()}
+	sc := &scanner{classes: planeClasses(), maxDigits: maxDigits, cased: &rule, cases: planeCases()}
+	if rule.han {
+		sc.cases = planeCasesHan()
+	}
+	return sc
 }
 
 // next returns the end of the piece that begins at i < len(s).

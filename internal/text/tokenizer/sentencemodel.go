@@ -7,7 +7,9 @@ import (
 	"slices"
 )
 
-// sentenceClasses treat a model of SentencePiece as its own settings say.
+// sentenceClasses treat a model of SentencePiece as its own settings say, and so do we: as
+// SentencePiece itself and transformers 4. (LlamaTokenizer of transformers 5 makes one word mark of
+// that in front and a space of the text.) Unless they are told, they begin a text with a token.
 var sentenceClasses = []string{"", "LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
 	"PreTrainedTokenizer", "TokenizersBackend"}
 
@@ -103,6 +105,10 @@ func (f *sentencePieceFile) parts(c *Config) (p parts, err error) {
 		if piece.kind == pieceControl || piece.kind == pieceUnknown {
 			added = append(added, addedToken{ID: int64(id), Content: piece.text, Special: true})
 		}
+	}
+	for name, text := range map[string]string{"bos_token": f.bos, "eos_token": f.eos,
+		"unk_token": f.pieces[f.unknown].text} {
+		c.setDefault(p.vocab, name, text)
 	}
 	if p.added, err = f.extend(p.vocab, c, added); err != nil {
 		return p, err
@@ -274,11 +280,6 @@ func (f *sentencePieceFile) template(v *vocabulary, c *Config) (*templates, erro
 	class := c.class()
 	generic := class == "PreTrainedTokenizer" || class == "TokenizersBackend"
 	texts := []string{c.BOSToken, c.EOSToken}
-	for i, text := range []string{f.bos, f.eos} {
-		if _, ok := v.ids[text]; texts[i] == "" && ok {
-			texts[i] = text
-		}
-	}
 	for i, name := range []string{"add_bos_token", "add_eos_token"} {
 		add, err := c.flag(name, i == 0 && !generic)
 		if err != nil {

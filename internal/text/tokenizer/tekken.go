@@ -57,6 +57,10 @@ func parseTekken(_ string, data []byte, c *Config) (p parts, err error) {
 	if err != nil {
 		return p, err
 	}
+	for name, text := range map[string]string{"bos_token": "<s>", "eos_token": "</s>",
+		"pad_token": "<pad>", "unk_token": "<unk>"} {
+		c.setDefault(p.vocab, name, text)
+	}
 	if p.added, err = c.extend(p.vocab, added); err != nil {
 		return p, err
 	}

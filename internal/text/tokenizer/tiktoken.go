@@ -30,6 +30,7 @@ func parseTiktoken(name string, data []byte, c *Config) (p parts, err error) {
 	if p.added, err = c.extend(p.vocab, added); err != nil {
 		return p, err
 	}
+	c.setDefault(p.vocab, "bos_token", family.bos)
 	p.template, err = ends(p.vocab, family.bos, "")
 	return p, err
 }
