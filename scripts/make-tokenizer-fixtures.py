@@ -30,7 +30,15 @@ import tiktoken
 from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     BertTokenizer,
     PreTrainedTokenizerFast,
@@ -57,15 +65,16 @@ SENTENCES = [
     "აფრა ნელა მიცურავს ქვიშის თავზე და პატარა თევზები ვერ ხედავენ.",
     "Cá đuối lướt trên cát, những con cá nhỏ không nhìn thấy nó đang đến.",
     "for (int i = 0; i < 10; i++) { sum += values[i]; }\n\treturn sum;\n",
-    "def glide(depth: float) -> str:\n    return f\"{depth:.2f} m\"  # metres\n",
+    'def glide(depth: float) -> str:\n    return f"{depth:.2f} m"  # metres\n',
     "It's 12345.67 m, we've said; they'll say 3/4 or 50%. DON'T PANIC!",
     "camelCaseNames and HTTPServer2Go in snake_case_words, e.g. XMLHttpRequest",
 ]
 
-# What the texts of cases are made of beside sentences: the last ones are no sentences in any script.
+# What the texts of cases are made of beside sentences.
+# fmt: off
 PARTS = [
-    "", " ", "  ", "   ", "\n", "\r\n", "\n\n  ", "\t", "a", " a", "a ", "  two  spaces  ", "\u3000",
-    "👩‍👩‍👧‍👦", "🏳️‍🌈 ok", "👍🏽👍", "❤️", "e\u0301\u0327", "ﬁne ﬂow", "Ａｂｃ１２３", "①②③ ½",
+    "", " ", "  ", "   ", "\n", "\r\n", "\n\n  ", "\t", "a", " a", "a ", "  two  spaces  ",
+    "\u3000", "👩‍👩‍👧‍👦", "🏳️‍🌈 ok", "👍🏽👍", "❤️", "e\u0301\u0327", "ﬁne ﬂow", "Ａｂｃ１２３", "①②③ ½",
     "\u0000", "\u0007bell\u001b[0m", "\u200b\u200d\ufeff", "\ufffd", "a\u00adb", "\u00a0", "\u2028",
     "İstanbul ÀÉÎ", "ΌΔΟΣ ς", "Ǆǅǆ", "ſ's 'S 'RE", "ᾼ", "한글 각", "《引用》", "𠮷野家 𝔘𝔫𝔦",
     "१२३ ٣٤٥", "▁", "▁▁a▁b", "a▁ b", "<s>", "</s>", "<unk>", "[MASK]", "[CLS] a [SEP]", "<0x0A>",
@@ -74,6 +83,7 @@ PARTS = [
     "don't", "DON'T", "we'LL've", " 's", "ABCdef", "abcDEF", "aBcDe", "中文English混合", "〇々x",
     "a" * 40, "word" * 12,
 ]
+# fmt: on
 # Characters that patterns and rules tell apart, for texts put together at random.
 CHARS = (
     "aAbBzZßǅʰᾼ中々〇⺀가אاक्षिไ\u0301\u0327''sSſtTdDmlLrReEvV  \t\n\r\u00a0\u3000\u0085/!.,-_=▁"
@@ -120,7 +130,8 @@ def texts(count):
 
 
 def write_json(path, value):
-    path.write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def write_cases(folder, cases, everything):
@@ -227,7 +238,8 @@ class Sentences:
 
         at = 0
         while at < len(data):
-            found = max((t for t in self.added if data.startswith(t.encode(), at)), key=len, default="")
+            here = [t for t in self.added if data.startswith(t.encode(), at)]
+            found = max(here, key=len, default="")
             if found:
                 part(at)
                 ids.append(self.added[found])
@@ -491,9 +503,7 @@ def cased(exclude, suffix, digits, slashes):
     return "|".join([*words, digits, r" ?[^\s\p{L}\p{N}]+" + slashes, REST])
 
 
-CL100K = "|".join(
-    [SHORT, START + r"\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", REST]
-)
+CL100K = "|".join([SHORT, START + r"\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", REST])
 QWEN = CL100K.replace("{1,3}", "")
 O200K = cased("", SHORT + "?", r"\p{N}{1,3}", r"[\r\n/]*")
 TEKKEN = cased("", "", r"\p{N}", r"[\r\n/]*")

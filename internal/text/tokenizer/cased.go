@@ -146,7 +146,8 @@ func (sc *scanner) nextCased(s string, i int) int {
 	}
 	if class == classOther {
 		end := sc.runEnd(s, at+size, classOther)
-		for end < len(s) && (s[end] == '\r' || s[end] == '\n' || s[end] == '/' && sc.cased.slashes) {
+		for end < len(s) && (s[end] == '\r' || s[end] == '\n' ||
+			s[end] == '/' && sc.cased.slashes) {
 			end++
 		}
 		return end

@@ -196,8 +196,8 @@ func classOfModel(modelType json.RawMessage) string {
 	return ""
 }
 
-// Load is Open for the folder dir, with chat_template.jinja if it is there. The error is ErrNotFound
-// also when there is no such folder.
+// Load is Open for the folder dir, with chat_template.jinja if it is there. The error is
+// ErrNotFound also when there is no such folder.
 func Load(dir string) (*Tokenizer, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -46,11 +46,12 @@ func parseModel(name string, data []byte, c *Config) (p parts, err error) {
 // three pieces, and <mask> behind all.
 func (f *sentencePieceFile) asXLMRoberta() error {
 	if !f.unigram || len(f.pieces) < 3 {
-		return fmt.Errorf("XLMRobertaTokenizer needs a Unigram model, and %d pieces are too few or "+
-			"of another", len(f.pieces))
+		return fmt.Errorf("XLMRobertaTokenizer needs a Unigram model, and %d pieces are too "+
+			"few or of another", len(f.pieces))
 	}
-	pieces := []sentencePiece{{text: "<s>", kind: pieceControl}, {text: "<pad>", kind: pieceControl},
-		{text: "</s>", kind: pieceControl}, {text: "<unk>", kind: pieceUnknown}}
+	pieces := []sentencePiece{{text: "<s>", kind: pieceControl},
+		{text: "<pad>", kind: pieceControl}, {text: "</s>", kind: pieceControl},
+		{text: "<unk>", kind: pieceUnknown}}
 	pieces = append(pieces, f.pieces[3:]...)
 	f.pieces = append(pieces, sentencePiece{text: "<mask>", kind: pieceControl})
 	f.unknown = 3

@@ -46,59 +46,75 @@ type sentencePieceFile struct {
 func readSentencePiece(data []byte) (*sentencePieceFile, error) {
 	f := &sentencePieceFile{unigram: true, bos: "<s>", eos: "</s>", dummyPrefix: true,
 		trimSpaces: true}
-	escapes, modelType, suffix := true, uint64(1), false
+	spec := sentenceSpec{modelType: 1, escapes: true}
 	err := eachField(data, func(number protowire.Number, _ uint64, message []byte) error {
 		switch number {
 		case 1:
 			return f.readPiece(message)
 		case 2:
-			return eachField(message, func(number protowire.Number, value uint64, text []byte) error {
-				switch number {
-				case 3:
-					modelType = value
-				case 24:
-					suffix = value != 0
-				case 35:
-					f.byteFallback = value != 0
-				case 40:
-					f.unknown = int(int32(value))
-				case 46:
-					f.bos = string(text)
-				case 47:
-					f.eos = string(text)
-				}
-				return nil
-			})
+			return eachField(message, spec.trainer(f))
 		case 3:
-			return eachField(message, func(number protowire.Number, value uint64, text []byte) error {
-				switch number {
-				case 2:
-					f.charsmap = text
-				case 3:
-					f.dummyPrefix = value != 0
-				case 4:
-					f.trimSpaces = value != 0
-				case 5:
-					escapes = value != 0
-				}
-				return nil
-			})
+			return eachField(message, spec.normalizer(f))
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return nil, err
-	case modelType != 1 && modelType != 2:
-		return nil, fmt.Errorf("model_type %d of SentencePiece is not supported", modelType)
-	case suffix || !escapes:
+	case spec.modelType != 1 && spec.modelType != 2:
+		return nil, fmt.Errorf("model_type %d of SentencePiece is not supported", spec.modelType)
+	case spec.suffix || !spec.escapes:
 		return nil, fmt.Errorf("treat_whitespace_as_suffix %v with escape_whitespaces %v is not "+
-			"supported", suffix, escapes)
+			"supported", spec.suffix, spec.escapes)
 	case f.unknown < 0 || f.unknown >= len(f.pieces):
 		return nil, fmt.Errorf("unk_id %d is not one of %d pieces", f.unknown, len(f.pieces))
 	}
-	f.unigram = modelType == 1
+	f.unigram = spec.modelType == 1
 	return f, nil
+}
+
+// sentenceSpec is what of a model's specs only decides whether it is read.
+type sentenceSpec struct {
+	modelType uint64
+	escapes   bool // spaces become word marks
+	suffix    bool // which end a word
+}
+
+// trainer reads trainer_spec, normalizer normalizer_spec; fields are named by their numbers there.
+func (s *sentenceSpec) trainer(f *sentencePieceFile) fieldReader {
+	return func(number protowire.Number, value uint64, text []byte) error {
+		switch number {
+		case 3:
+			s.modelType = value
+		case 24:
+			s.suffix = value != 0
+		case 35:
+			f.byteFallback = value != 0
+		case 40:
+			f.unknown = int(int32(value))
+		case 46:
+			f.bos = string(text)
+		case 47:
+			f.eos = string(text)
+		}
+		return nil
+	}
+}
+
+func (s *sentenceSpec) normalizer(f *sentencePieceFile) fieldReader {
+	return func(number protowire.Number, value uint64, text []byte) error {
+		switch number {
+		case 2:
+			f.charsmap = text
+		case 3:
+			f.dummyPrefix = value != 0
+		case 4:
+			f.trimSpaces = value != 0
+		case 5:
+			s.escapes = value != 0
+		}
+		return nil
+	}
 }
 
 func (f *sentencePieceFile) readPiece(message []byte) error {
@@ -133,10 +149,12 @@ func (f *sentencePieceFile) readPiece(message []byte) error {
 	return nil
 }
 
-// eachField calls field for every field of a message: with value for a number, with text for a
-// string or message. The text is a part of message.
-func eachField(message []byte,
-	field func(number protowire.Number, value uint64, text []byte) error) error {
+// fieldReader reads a field of a message: value for a number, text for a string or message, which
+// is a part of the message.
+type fieldReader func(number protowire.Number, value uint64, text []byte) error
+
+// eachField calls field for every field of a message.
+func eachField(message []byte, field fieldReader) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {

@@ -1,6 +1,6 @@
-// Package tokenizer reads the tokenizers of model folders and turns text into token ids and back, id
-// for id as the library does that each kind of file was written by: Hugging Face's tokenizers for
-// tokenizer.json and vocab.txt, SentencePiece for its models, tiktoken for files of ranks and
+// Package tokenizer reads the tokenizers of model folders and turns text into token ids and back,
+// id for id as the library does that each kind of file was written by: Hugging Face's tokenizers
+// for tokenizer.json and vocab.txt, SentencePiece for its models, tiktoken for files of ranks and
 // tekken.json. See Open for the files, and for which of several counts.
 //
 // It knows byte-pair encoding, WordPiece and Unigram with all that published language models put
@@ -63,7 +63,8 @@ type parts struct {
 	anyBytes    bool // see Tokenizer
 }
 
-// encoder is a model: it turns a piece of text into tokens, by byte-pair encoding, WordPiece or Unigram.
+// encoder is a model: it turns a piece of text into tokens, by byte-pair encoding, WordPiece or
+// Unigram.
 type encoder interface {
 	// encode appends the tokens of one piece, which is not empty.
 	encode(dst []int32, piece string, sc *scratch) []int32
