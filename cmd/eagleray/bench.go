@@ -135,7 +135,7 @@ var vllmBenchServe = []config.Known{
 	{Name: "trust-remote-code", Allowed: []string{"true"}, Switch: true,
 		Why: "code in model folders is never run"},
 	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"},
-		Why: "tokenizer.json is read"},
+		Why: "the folder's files decide"},
 	{Name: "chat-template-kwargs", Allowed: []string{"{}", ""},
 		Why: "prompts are rendered by the server; use --extra-body"},
 }

@@ -101,7 +101,7 @@ func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 	f.StringVar(&b.model, "model", "", "name of the model (default: the first the server lists)")
 	f.StringVar(&b.servedName, "served-model-name", "", "name requests use, if not that of --model")
 	f.StringVar(&b.tokenizer, "tokenizer", "",
-		"folder with the model's tokenizer.json; with it random prompts are text (default: none, "+
+		"folder with the model's tokenizer; with it random prompts are text (default: none, "+
 			"or that of the built-in model)")
 	f.BoolVar(&b.skipTokenizer, "skip-tokenizer-init", false,
 		"send random prompts as token ids even for the built-in model")
@@ -423,16 +423,7 @@ func (b *benchServe) loadTokenizer(root string) (*tokenizer.Tokenizer, error) {
 	if root != builtin.Name || b.skipTokenizer {
 		return nil, nil
 	}
-	folder := builtin.Folder()
-	raw, err := folder.ReadFile("tokenizer.json")
-	if err != nil {
-		return nil, err
-	}
-	tokConfig, err := folder.ReadFile("tokenizer_config.json")
-	if err != nil {
-		return nil, err
-	}
-	return tokenizer.Parse(raw, tokConfig)
+	return tokenizer.Open(builtin.Folder())
 }
 
 // parseGoodput reads METRIC:MILLISECONDS pairs.

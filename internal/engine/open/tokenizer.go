@@ -49,21 +49,13 @@ func (r *resolver) tokenizerFolder(dir string) (checkpoint.Folder, error) {
 }
 
 func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
-	raw, err := folder.ReadFile("tokenizer.json")
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("model %q has no tokenizer.json: give --tokenizer, or serve token ids "+
-			"with --skip-tokenizer-init", r.Info.Root)
+	var err error
+	r.Info.Tokenizer, err = tokenizer.Open(folder)
+	if errors.Is(err, tokenizer.ErrNotFound) {
+		return fmt.Errorf("model %q has %w: give --tokenizer, or serve token ids with "+
+			"--skip-tokenizer-init", r.Info.Root, err)
 	}
 	if err != nil {
-		return err
-	}
-	var tokConfig []byte
-	if slices.Contains(folder.Names(), "tokenizer_config.json") {
-		if tokConfig, err = folder.ReadFile("tokenizer_config.json"); err != nil {
-			return err
-		}
-	}
-	if r.Info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	r.Info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {

@@ -65,7 +65,7 @@ var flagNotes = map[string]compat.Entry{
 	// The model.
 	"model":               same("or the argument, which wins; without either the built-in model"),
 	"served-model-name":   same("several words, a,b, or the flag twice; the first is in metrics"),
-	"tokenizer":           same("folder or Hub repo with tokenizer.json"),
+	"tokenizer":           same("folder or Hub repo with a tokenizer"),
 	"skip-tokenizer-init": same("token ids only: chat, stop and bad_words are refused"),
 	"revision":            same("of the model and of --tokenizer"),
 	"load-format":         differs("auto, safetensors, dummy; others are refused"),

@@ -75,7 +75,7 @@ var engineKnown = []Known{
 	{Name: "model-impl", Allowed: []string{"auto", "vllm"}, Why: "there is one implementation"},
 	{Name: "config-format", Allowed: []string{"auto", "hf"}, Why: "config.json is read"},
 	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"},
-		Why: "tokenizer.json is read"},
+		Why: "the folder's files decide"},
 	{Name: "tokenizer-revision", Allowed: none,
 		Why: "--revision is that of the model and its tokenizer"},
 	{Name: "code-revision", Allowed: anything, Why: "code in model folders is never run"},

@@ -23,11 +23,7 @@ func vocabulary(init queue.Init, folder checkpoint.Folder) (*constrain.Vocabular
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
 	}
-	raw, err := folder.ReadFile("tokenizer.json")
-	if err != nil {
-		return nil, err
-	}
-	t, err := tokenizer.Parse(raw, nil)
+	t, err := tokenizer.Open(folder)
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func BenchmarkEncodeProse(b *testing.B) {
 			var ids []int32
 			for b.Loop() {
 				b.StopTimer()
-				tok.model.cache = newPieceCache(tok.VocabSize())
+				tok.model.(*bpe).cache = newPieceCache(tok.VocabSize())
 				b.StartTimer()
 				for _, c := range chunks {
 					ids = tok.AppendEncode(ids[:0], c, false)

@@ -33,10 +33,16 @@ type bpe struct {
 	// cutWords says that no merge joins a character with a word mark after it. A text that reaches
 	// the model in one piece can then be cut before each word without changing the result.
 	cutWords bool
+
+	// whole are pieces that stay whole whatever the merges say: SentencePiece's user-defined ones.
+	whole map[string]int32
 }
 
 // encode appends the tokens of one piece.
 func (m *bpe) encode(dst []int32, piece string, sc *scratch) []int32 {
+	if id, ok := m.whole[piece]; ok {
+		return append(dst, id)
+	}
 	if !m.cutWords {
 		return m.encodeWord(dst, piece, sc)
 	}
@@ -187,7 +193,8 @@ func (m *bpe) appendFallback(dst []int32, s string) ([]int32, bool) {
 const maxScanned = 48
 
 // mergeScan merges the symbols in place by looking for the first-ranking pair again and again, and
-// returns how many are left. Quadratic, but for the few symbols of a word the fastest way.
+// returns how many are left. Of pairs with the same rank (pieces of SentencePiece with the same
+// score) the leftmost comes first. Quadratic, but for the few symbols of a word the fastest way.
 func (m *bpe) mergeScan(symbols []int32) int {
 	var values [maxScanned]uint64
 	n := len(symbols)
@@ -197,7 +204,7 @@ func (m *bpe) mergeScan(symbols []int32) int {
 	for n > 1 {
 		best, at := noMerge, 0
 		for i, v := range values[:n-1] {
-			if v < best {
+			if v < best && v>>32 != best>>32 {
 				best, at = v, i
 			}
 		}

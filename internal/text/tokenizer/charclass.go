@@ -103,10 +103,37 @@ func isWordChar(r rune) bool {
 			unicode.Join_Control)
 }
 
-// isPunctuation is the character test of the Punctuation pre-tokenizer.
+// punctuation8 are the differences of package unicode's punctuation from that of Unicode 8.0, by
+// which Hugging Face goes (crate unicode_categories): characters that came later, and two that were
+// punctuation then. Found by comparing all characters.
+var punctuation8 = struct{ later, former *unicode.RangeTable }{
+	later: &unicode.RangeTable{
+		R16: []unicode.Range16{
+			{0x61d, 0x61d, 1}, {0x9fd, 0x9fd, 1}, {0xa76, 0xa76, 1}, {0xc77, 0xc77, 1},
+			{0xc84, 0xc84, 1}, {0x1b7d, 0x1b7e, 1}, {0x2e43, 0x2e4f, 1}, {0x2e52, 0x2e5d, 1},
+		},
+		R32: []unicode.Range32{
+			{0x10ead, 0x10ead, 1}, {0x10f55, 0x10f59, 1}, {0x10f86, 0x10f89, 1},
+			{0x1144b, 0x1144f, 1}, {0x1145a, 0x1145b, 1}, {0x1145d, 0x1145d, 1},
+			{0x11660, 0x1166c, 1}, {0x116b9, 0x116b9, 1}, {0x1183b, 0x1183b, 1},
+			{0x11944, 0x11946, 1}, {0x119e2, 0x119e2, 1}, {0x11a3f, 0x11a46, 1},
+			{0x11a9a, 0x11a9c, 1}, {0x11a9e, 0x11aa2, 1}, {0x11b00, 0x11b09, 1},
+			{0x11c41, 0x11c45, 1}, {0x11c70, 0x11c71, 1}, {0x11ef7, 0x11ef8, 1},
+			{0x11f43, 0x11f4f, 1}, {0x11fff, 0x11fff, 1}, {0x12ff1, 0x12ff2, 1},
+			{0x16e97, 0x16e9a, 1}, {0x16fe2, 0x16fe2, 1}, {0x1e95e, 0x1e95f, 1},
+		},
+	},
+	former: &unicode.RangeTable{
+		R16: []unicode.Range16{{0x166d, 0x166d, 1}},
+		R32: []unicode.Range32{{0x111c9, 0x111c9, 1}},
+	},
+}
+
+// isPunctuation is the character test of the Punctuation and Bert pre-tokenizers.
 func isPunctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r > ' ' && r < 0x7f && !isWordChar(r) || r == '_'
 	}
-	return unicode.IsPunct(r)
+	return unicode.IsPunct(r) && !unicode.Is(punctuation8.later, r) ||
+		unicode.Is(punctuation8.former, r)
 }

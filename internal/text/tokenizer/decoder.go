@@ -16,7 +16,8 @@ type decoderStep struct {
 	pattern pattern // Replace
 	content string
 	strip   stripSpec
-	space   *metaspace // Metaspace
+	space   *metaspace     // Metaspace
+	words   *wordPieceStep // WordPiece
 }
 
 // stripSpec is the Strip step: up to start (stop) characters go from the front (end) of a token.
@@ -92,6 +93,9 @@ func parseDecoderStep(kind string, data json.RawMessage) (decoderStep, error) {
 		var err error
 		step.space, err = spec.compile()
 		return step, err
+	case "WordPiece":
+		step.words = &wordPieceStep{Prefix: "##"}
+		return step, json.Unmarshal(data, step.words)
 	}
 	return step, errUnsupported
 }
@@ -168,6 +172,8 @@ func (d *decoder) bytesOf(id int32) []byte {
 			}
 		case "Metaspace":
 			token = strings.ReplaceAll(token, s.space.replacement, " ")
+		case "WordPiece":
+			token = s.words.apply(token, false)
 		case "Fuse", "bytes":
 			return []byte(token)
 		case "Replace", "Strip":
@@ -204,6 +210,8 @@ func (d *decoder) chain() (stage, *textBuffer) {
 			next = &stripStage{spec: s.strip, next: next}
 		case "Metaspace":
 			next = &metaspaceStage{space: s.space, next: next}
+		case "WordPiece":
+			next = &wholeStage{next: &wordPieceStage{step: s.words, next: next}}
 		case "Replace":
 			if literal, ok := s.pattern.(literalPattern); ok {
 				next = &replaceStage{pattern: string(literal), content: s.content, next: next}

@@ -7,6 +7,7 @@ type scratch struct {
 	heap         []uint64
 	bytes        []byte
 	spans        []span
+	paths        []path
 	pieces, next []piece
 }
 
@@ -15,7 +16,7 @@ const maxKeptScratch = 1 << 14
 
 // Encode returns the token ids of text. With addSpecial the post-processor puts its special tokens
 // (a begin-of-sequence token, say) around them. Text that is not UTF-8 is read with U+FFFD in its
-// place.
+// place: one for each maximal part of a character, and for each byte where SentencePiece does so.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	return t.AppendEncode(make([]int32, 0, len(text)/4+8), text, addSpecial)
 }
@@ -33,7 +34,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) []in
 }
 
 func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *work) []int32 {
-	text = validText(text)
+	text = t.valid(text)
 	for _, id := range t.template.single {
 		switch {
 		case id == markA:
@@ -43,6 +44,14 @@ func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *w
 		}
 	}
 	return dst
+}
+
+// valid returns text as the normalizer takes it: its lossy reading when it is not UTF-8.
+func (t *Tokenizer) valid(text string) string {
+	if t.anyBytes {
+		return text
+	}
+	return validText(text)
 }
 
 // appendText cuts out the added tokens and encodes what is between them.
@@ -79,6 +88,9 @@ func (sc *scratch) trim() {
 	}
 	if cap(sc.spans) > maxKeptScratch {
 		sc.spans = nil
+	}
+	if cap(sc.paths) > maxKeptScratch {
+		sc.paths = nil
 	}
 	if cap(sc.bytes) > maxKeptScratch {
 		sc.bytes = nil

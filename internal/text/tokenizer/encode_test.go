@@ -47,7 +47,7 @@ func TestByteFallback(t *testing.T) {
 			t.Errorf("Encode(%q) with special tokens = %v, want %v", test.text, got, withBOS)
 		}
 	}
-	if !tok.model.cutWords {
+	if !tok.model.(*bpe).cutWords {
 		t.Error("words are not cut although no merge crosses a word mark")
 	}
 }
@@ -230,7 +230,7 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 60 {
 		tok := randomModel(rng, t)
-		m := tok.model
+		m := tok.model.(*bpe)
 		for range 30 {
 			var b strings.Builder
 			for range 1 + rng.IntN(120) {
@@ -260,15 +260,15 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 		"fuse_unk": true}} {
 		tok := mustParse(t, object{"model": model("abc▁", []string{"▁ a", "▁ ▁", "a b", "▁▁ ▁▁",
 			"▁a b", "b c"}, unknown)})
-		if tok.model.cutWords != (unknown != nil) {
-			t.Fatalf("words are cut: %v, with %v", tok.model.cutWords, unknown)
+		if tok.model.(*bpe).cutWords != (unknown != nil) {
+			t.Fatalf("words are cut: %v, with %v", tok.model.(*bpe).cutWords, unknown)
 		}
 		for range 500 {
 			var b strings.Builder
 			for range 1 + rng.IntN(60) {
 				b.WriteString([]string{"a", "b", "c", "▁", "▁", "x"}[rng.IntN(6)])
 			}
-			if got, want := tok.Encode(b.String(), false), naiveBPE(tok.model,
+			if got, want := tok.Encode(b.String(), false), naiveBPE(tok.model.(*bpe),
 				b.String()); !slices.Equal(got, want) {
 				t.Fatalf("%q gives %v, want %v", b.String(), got, want)
 			}

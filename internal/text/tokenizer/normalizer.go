@@ -61,6 +61,24 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 			}
 			return spec.Prepend + s
 		}, nil
+	case "BertNormalizer":
+		var spec bertNormalizer
+		if err := json.Unmarshal(data, &spec); err != nil {
+			return nil, err
+		}
+		return spec.compile(), nil
+	case "Precompiled":
+		var spec struct {
+			Charsmap []byte `json:"precompiled_charsmap"`
+		}
+		if err := json.Unmarshal(data, &spec); err != nil {
+			return nil, err
+		}
+		m, err := parseCharsmap(spec.Charsmap)
+		if err != nil {
+			return nil, err
+		}
+		return m.byGraphemes, nil
 	case "Replace":
 		p, err := spec.Pattern.compile()
 		if err != nil {

@@ -15,8 +15,8 @@ func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial b
 	[]int32, error) {
 	w := work{stop: stop}
 	texts := [][]int32{
-		t.appendText(make([]int32, 0, len(a)/4+8), validText(a), &w),
-		t.appendText(make([]int32, 0, len(b)/4+8), validText(b), &w),
+		t.appendText(make([]int32, 0, len(a)/4+8), t.valid(a), &w),
+		t.appendText(make([]int32, 0, len(b)/4+8), t.valid(b), &w),
 	}
 	if w.err != nil {
 		return nil, w.err

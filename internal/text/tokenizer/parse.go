@@ -30,13 +30,12 @@ type file struct {
 
 // modelFile is the model section.
 type modelFile struct {
-	fields map[string]json.RawMessage
-	vocab  *vocabulary
-	// vocabOther says that vocab is not an object, as in models that are not BPE.
-	vocabOther bool
-	list       *mergeList // nil when there is none
-	merges     *mergeTable
-	wordEnd    bool // some merge joins a character with a word mark after it
+	fields  map[string]json.RawMessage
+	vocab   *vocabulary
+	scores  []float64  // by id, where vocab is a list of tokens with scores
+	list    *mergeList // nil when there is none
+	merges  *mergeTable
+	wordEnd bool // some merge joins a character with a word mark after it
 }
 
 func parseFile(data []byte) (*file, error) {
@@ -83,11 +82,12 @@ func parseModelFile(r *jsonx.Reader) (*modelFile, error) {
 	err := r.Object(func(key string) (err error) {
 		switch key {
 		case "vocab":
-			if m.vocab != nil || m.vocabOther {
+			if m.vocab != nil {
 				return errors.New("vocab is listed twice")
 			}
-			if m.vocabOther = r.Kind() != '{'; m.vocabOther {
-				return r.Skip()
+			if r.Kind() == '[' {
+				m.vocab, m.scores, err = parseScored(r)
+				return err
 			}
 			m.vocab, err = parseVocabulary(r)
 			return err
@@ -130,6 +130,53 @@ func parseVocabulary(r *jsonx.Reader) (*vocabulary, error) {
 		return nil, err
 	}
 	return newVocabulary(string(block), ends, ids)
+}
+
+// parseScored reads [["token", score], …], where ids count from 0.
+func parseScored(r *jsonx.Reader) (*vocabulary, []float64, error) {
+	var (
+		block  = make([]byte, 0, r.Left()/4)
+		ends   []uint32
+		ids    []int32
+		scores []float64
+	)
+	err := r.Array(func(id int) error {
+		if id >= maxVocabulary {
+			return fmt.Errorf("vocab has more than %d tokens", maxVocabulary)
+		}
+		parts := 0
+		err := r.Array(func(i int) (err error) {
+			parts = i + 1
+			switch i {
+			case 0:
+				block, err = r.AppendText(block)
+				return err
+			case 1:
+				var score float64
+				text, err := r.Raw()
+				if err == nil {
+					err = json.Unmarshal(text, &score)
+				}
+				scores = append(scores, score)
+				return err
+			}
+			return r.Skip()
+		})
+		if err == nil && parts != 2 {
+			err = fmt.Errorf("%d values instead of a token and its score", parts)
+		}
+		if err != nil {
+			return fmt.Errorf("vocab %d: %w", id, err)
+		}
+		ends = append(ends, uint32(len(block)))
+		ids = append(ids, int32(id))
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := newVocabulary(string(block), ends, ids)
+	return v, scores, err
 }
 
 // mergeList holds the merges as the file has them. They are looked up when the vocabulary is known,
@@ -216,10 +263,7 @@ func (m *modelFile) addMerge(pair []byte, cut, skip, rank int) error {
 	if !ok {
 		return fmt.Errorf("token %q is not in the vocabulary", pair[cut:])
 	}
-	if strings.HasPrefix(m.vocab.text[right], wordMark) &&
-		!strings.HasSuffix(m.vocab.text[left], wordMark) {
-		m.wordEnd = true
-	}
+	m.wordEnd = m.wordEnd || joinsWords(m.vocab.text[left], m.vocab.text[right])
 	if skip > 0 {
 		if len(pair)-cut < skip {
 			return fmt.Errorf("token %q is shorter than the continuing_subword_prefix", pair[cut:])
@@ -234,6 +278,11 @@ func (m *modelFile) addMerge(pair []byte, cut, skip, rank int) error {
 	return nil
 }
 
+// joinsWords reports whether a merge joins a character with a word mark after it.
+func joinsWords(left, right string) bool {
+	return strings.HasPrefix(right, wordMark) && !strings.HasSuffix(left, wordMark)
+}
+
 // modelSpec holds the model's settings.
 type modelSpec struct {
 	Type         *string  `json:"type"`
@@ -244,10 +293,27 @@ type modelSpec struct {
 	FuseUnk      bool     `json:"fuse_unk"`
 	ByteFallback bool     `json:"byte_fallback"`
 	IgnoreMerges bool     `json:"ignore_merges"`
+	MaxChars     *int     `json:"max_input_chars_per_word"`
+	UnkID        *int64   `json:"unk_id"`
 }
 
-// newBPE builds the model.
-func newBPE(m *modelFile) (*bpe, error) {
+// kind is the type of the model. Old files leave it out, and other fields tell.
+func (s modelSpec) kind(m *modelFile) string {
+	switch {
+	case s.Type != nil:
+		return *s.Type
+	case m.list != nil:
+		return "BPE"
+	case s.MaxChars != nil:
+		return "WordPiece"
+	case m.scores != nil:
+		return "Unigram"
+	}
+	return ""
+}
+
+// newModel builds the model.
+func newModel(m *modelFile) (encoder, error) {
 	text, err := json.Marshal(m.fields)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -256,15 +322,30 @@ func newBPE(m *modelFile) (*bpe, error) {
 	if err := json.Unmarshal(text, &spec); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if spec.Type != nil && *spec.Type != "BPE" {
-		return nil, fmt.Errorf("model type %q is not supported", *spec.Type)
-	}
-	if spec.Type == nil && m.list == nil {
+	kind := spec.kind(m)
+	if kind == "" {
 		return nil, errors.New("model has neither a type nor merges")
 	}
-	if m.vocab == nil || m.vocabOther {
-		return nil, errors.New("model has no vocab object")
+	form := "object"
+	if kind == "Unigram" {
+		form = "list"
 	}
+	if m.vocab == nil || (m.scores != nil) != (form == "list") {
+		return nil, fmt.Errorf("model of type %q has no vocab %s", kind, form)
+	}
+	switch kind {
+	case "BPE":
+		return newBPE(m, spec)
+	case "WordPiece":
+		return newWordPiece(m.vocab, spec)
+	case "Unigram":
+		return newUnigram(m, spec)
+	}
+	return nil, fmt.Errorf("model type %q is not supported", kind)
+}
+
+// newBPE builds the model of byte-pair encoding.
+func newBPE(m *modelFile, spec modelSpec) (*bpe, error) {
 	if spec.Dropout != nil && *spec.Dropout != 0 {
 		return nil, fmt.Errorf("model dropout %v is not supported", *spec.Dropout)
 	}
@@ -291,18 +372,23 @@ func newBPE(m *modelFile) (*bpe, error) {
 		m.merges = newMergeTable(0)
 	}
 	b.merges = m.merges
-	b.index(spec.ByteFallback)
-	_, hasMark := b.charID['▁']
-	// A character that vanishes would bring what is on its sides together.
-	vanishes := b.unknown < 0 && (b.fallback == nil || slices.Contains(b.fallback[:], -1))
-	b.cutWords = hasMark && !vanishes && !m.wordEnd && !b.ignoreMerges && b.prefix == "" &&
-		b.suffix == ""
-	b.cache = newPieceCache(len(m.vocab.ids))
+	b.index(spec.ByteFallback, m.wordEnd)
 	return b, nil
 }
 
-// index fills the tables by character and by byte.
-func (b *bpe) index(byteFallback bool) {
+// index fills the tables by character and by byte. wordEnd says that some merge joins a character
+// with a word mark after it.
+func (b *bpe) index(byteFallback, wordEnd bool) {
+	b.indexSymbols(byteFallback)
+	_, hasMark := b.charID['▁']
+	// A character that vanishes would bring what is on its sides together.
+	vanishes := b.unknown < 0 && (b.fallback == nil || slices.Contains(b.fallback[:], -1))
+	b.cutWords = hasMark && !vanishes && !wordEnd && !b.ignoreMerges && b.prefix == "" &&
+		b.suffix == ""
+	b.cache = newPieceCache(len(b.vocab.ids))
+}
+
+func (b *bpe) indexSymbols(byteFallback bool) {
 	b.charID = make(map[rune]int32)
 	for id, token := range b.vocab.text {
 		if r, n := utf8.DecodeRuneInString(token); n > 0 && n == len(token) {
@@ -316,14 +402,19 @@ func (b *bpe) index(byteFallback bool) {
 		complete = complete && ok
 	}
 	b.rawBytes = complete
-	if !byteFallback {
-		return
+	if byteFallback {
+		b.fallback = byteTokens(b.vocab)
 	}
-	b.fallback = new([256]int32)
-	for i := range b.fallback {
-		b.fallback[i] = -1
-		if id, ok := b.vocab.ids[fmt.Sprintf("<0x%02X>", i)]; ok {
-			b.fallback[i] = id
+}
+
+// byteTokens returns the ids of <0x00> … <0xFF>, -1 for those missing.
+func byteTokens(v *vocabulary) *[256]int32 {
+	ids := new([256]int32)
+	for i := range ids {
+		ids[i] = -1
+		if id, ok := v.ids[fmt.Sprintf("<0x%02X>", i)]; ok {
+			ids[i] = id
 		}
 	}
+	return ids
 }

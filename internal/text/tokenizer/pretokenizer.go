@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // piece is a part of the text on its way to the model. atStart says that it begins where the whole
@@ -39,6 +40,35 @@ func (s *splitter) split(p piece, dst []piece, sc *scratch) []piece {
 			dst = append(dst, piece{p.text[sp.start:sp.end], p.atStart && sp.start == 0})
 		}
 	}
+	return dst
+}
+
+// bertWords is BertPreTokenizer: it cuts at white space, which goes, and makes a word of every
+// punctuation mark.
+type bertWords struct{}
+
+func (bertWords) split(p piece, dst []piece, sc *scratch) []piece {
+	start := 0
+	word := func(end int) {
+		if start < end {
+			dst = append(dst, piece{p.text[start:end], p.atStart && start == 0})
+		}
+	}
+	for i, r := range p.text {
+		space := isSpace(r)
+		if !space && !isPunctuation(r) {
+			continue
+		}
+		size := utf8.RuneLen(r)
+		if sc.done(size) {
+			break
+		}
+		word(i)
+		if start = i + size; !space {
+			dst = append(dst, piece{p.text[i:start], p.atStart && i == 0})
+		}
+	}
+	word(len(p.text))
 	return dst
 }
 
@@ -187,6 +217,8 @@ func parsePreTokenizerStep(kind string, data json.RawMessage) (preTokenizer, err
 			s.behavior = isolated
 		}
 		return s, nil
+	case "BertPreTokenizer":
+		return bertWords{}, nil
 	case "Whitespace":
 		return &splitter{pattern: wordPattern{}, behavior: removed, invert: true}, nil
 	case "WhitespaceSplit":

@@ -259,7 +259,7 @@ func TestRegexTimeout(t *testing.T) {
 
 func TestDirectScanner(t *testing.T) {
 	tok := loadTiny(t)
-	if tok.direct == nil || !tok.model.rawBytes {
+	if tok.direct == nil || !tok.model.(*bpe).rawBytes {
 		t.Fatal("the Qwen pre-tokenizer does not take the fast way")
 	}
 	slow := withRegex(t, tok, patternQwen2)
@@ -277,7 +277,7 @@ func TestDirectScanner(t *testing.T) {
 func TestRawBytesAgreeWithSpelling(t *testing.T) {
 	raw := loadTiny(t)
 	spelled := loadTiny(t)
-	spelled.direct, spelled.model.rawBytes = nil, false
+	spelled.direct, spelled.model.(*bpe).rawBytes = nil, false
 	for _, step := range spelled.steps {
 		if b, ok := step.(*byteLevel); ok {
 			b.rewrite = true

@@ -9,6 +9,8 @@ const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	// cl100k_base of tiktoken 0.8 and later, which is not quite patternCL100K (see endSpace).
+	patternOpenAI = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
 )
 
 // scanner cuts text into the pieces that one of the known patterns matches. Those patterns match
@@ -17,6 +19,11 @@ type scanner struct {
 	classes   *classTable
 	gpt2      bool
 	maxDigits int
+	// endSpace says that white space at the end of the text is one piece, line breaks or not, as in
+	// today's tiktoken.
+	endSpace bool
+	cased    *casedRule
+	cases    *classTable // where cased is set
 }
 
 // scannerFor returns the scanner for a pattern, or nil when the pattern is not one of the known
@@ -29,14 +36,33 @@ func scannerFor(pattern string) *scanner {
 		return &scanner{classes: planeClasses(), maxDigits: 3}
 	case patternQwen2:
 		return &scanner{classes: planeClasses(), maxDigits: 1}
+	case patternOpenAI:
+		return &scanner{classes: planeClasses(), maxDigits: 3, endSpace: true}
+	case patternO200K:
+		return casedScanner(3, casedRule{contractions: true, slashes: true})
+	case patternTekken:
+		return casedScanner(1, casedRule{slashes: true})
+	case patternKimi:
+		return casedScanner(3, casedRule{han: true, contractions: true})
 	}
 	return nil
+}
+
+func casedScanner(maxDigits int, rule casedRule) *scanner {
+	sc := &scanner{classes: planeClasses(), maxDigits: maxDigits, cased: &rule, cases: planeCases()}
+	if rule.han {
+		sc.cases = planeCasesHan()
+	}
+	return sc
 }
 
 // next returns the end of the piece that begins at i < len(s).
 func (sc *scanner) next(s string, i int) int {
 	if sc.gpt2 {
 		return sc.nextGPT2(s, i)
+	}
+	if sc.cased != nil {
+		return sc.nextCased(s, i)
 	}
 	return sc.nextCL100K(s, i)
 }
@@ -70,15 +96,7 @@ func (sc *scanner) nextCL100K(s string, i int) int {
 	case class == classLetter:
 		return sc.runEnd(s, i+size, classLetter)
 	case class == classNumber:
-		end := i + size
-		for n := 1; n < sc.maxDigits && end < len(s); n++ {
-			c, w := sc.classes.at(s, end)
-			if c != classNumber {
-				break
-			}
-			end += w
-		}
-		return end
+		return sc.digitsEnd(s, i+size)
 	case s[i] != '\r' && s[i] != '\n' && i+size < len(s):
 		if c, w := sc.classes.at(s, i+size); c == classLetter {
 			return sc.runEnd(s, i+size+w, classLetter)
@@ -96,10 +114,25 @@ func (sc *scanner) nextCL100K(s string, i int) int {
 		}
 		return end
 	}
+	if sc.endSpace && sc.runEnd(s, i, classSpace) == len(s) {
+		return len(s)
+	}
 	if end := sc.newlineEnd(s, i); end > i {
 		return end
 	}
 	return sc.spaceEnd(s, i)
+}
+
+// digitsEnd returns the end of the number that goes on at i after its first digit.
+func (sc *scanner) digitsEnd(s string, i int) int {
+	for n := 1; n < sc.maxDigits && i < len(s); n++ {
+		c, w := sc.classes.at(s, i)
+		if c != classNumber {
+			break
+		}
+		i += w
+	}
+	return i
 }
 
 // runEnd returns the end of the run of characters of one class that goes on at i.

@@ -1,26 +1,19 @@
-// Package tokenizer reads Hugging Face's tokenizer.json and turns text into token ids and back, id
-// for id as Hugging Face's tokenizers library does.
+// Package tokenizer reads the tokenizers of model folders and turns text into token ids and back,
+// id for id as the library does that each kind of file was written by: Hugging Face's tokenizers
+// for tokenizer.json and vocab.txt, SentencePiece for its models, tiktoken for files of ranks and
+// tekken.json. See Open for the files, and for which of several counts.
 //
-// It knows byte-pair encoding with all that published language models put around it: byte-level
-// alphabets (GPT-2, Llama 3, Qwen) and byte fallback (Llama 2, Mistral, Gemma), normalizers,
-// pre-tokenizers, added tokens, post-processors and decoders. A component that it does not know is
-// an error that names it. The semantics are those of github.com/huggingface/tokenizers (0.22).
+// It knows byte-pair encoding, WordPiece and Unigram with all that published language models put
+// around them: byte-level alphabets (GPT-2, Llama 3, Qwen) and byte fallback (Llama 2, Mistral,
+// Gemma), normalizers, pre-tokenizers, added tokens, post-processors and decoders. A component that
+// it does not know is an error that names it. The semantics of tokenizer.json are those of
+// github.com/huggingface/tokenizers (0.22).
 package tokenizer
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 )
-
-// ErrNotFound says that a model folder has no tokenizer.json.
-var ErrNotFound = errors.New("no tokenizer.json in the model folder")
-
-// maxFileSize bounds the files that Load reads; the largest published tokenizer.json is some 40 MB.
-const maxFileSize = 256 << 20
 
 // Tokenizer turns text into token ids and back. It does not change after loading and is safe for
 // concurrent use.
@@ -35,108 +28,83 @@ type Tokenizer struct {
 	// direct is set when the pre-tokenizer is one scanner over raw bytes; see directScanner.
 	direct      *scanner
 	prefixSpace bool
-	model       *bpe
+	model       encoder
 	template    *templates
 	decoder     *decoder
-	config      Config
-	scratch     sync.Pool
-}
-
-// Load reads tokenizer.json in the folder dir, with tokenizer_config.json and chat_template.jinja
-// if they are there. The error is ErrNotFound when there is no tokenizer.json.
-func Load(dir string) (*Tokenizer, error) {
-	path := filepath.Join(dir, "tokenizer.json")
-	data, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
-	}
-	config, err := readOptional(filepath.Join(dir, "tokenizer_config.json"))
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
-	}
-	t, err := Parse(data, config)
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer from %s: %w", dir, err)
-	}
-	// Newer checkpoints keep the chat template in a file of its own, which then takes precedence.
-	text, err := readOptional(filepath.Join(dir, "chat_template.jinja"))
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
-	}
-	if text != nil {
-		t.config.ChatTemplates["default"] = string(text)
-	}
-	return t, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFileSize {
-		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), maxFileSize)
-	}
-	return os.ReadFile(path)
-}
-
-// readOptional returns nil for a file that is not there.
-func readOptional(path string) ([]byte, error) {
-	data, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
+	// anyBytes says that the normalizer takes text that is no UTF-8.
+	anyBytes bool
+	config   Config
+	scratch  sync.Pool
 }
 
 // Parse builds a tokenizer from the text of tokenizer.json and of tokenizer_config.json, which may
 // be nil. tokenizer.json decides how text is encoded, whatever tokenizer class the other one names.
 func Parse(tokenizerJSON, tokenizerConfig []byte) (*Tokenizer, error) {
-	t := &Tokenizer{}
-	if err := t.parse(tokenizerJSON); err != nil {
+	p, err := parse(tokenizerJSON)
+	if err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	config, err := parseConfig(tokenizerConfig)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer_config.json: %w", err)
 	}
-	t.config = config
-	t.scratch.New = func() any { return new(scratch) }
-	return t, nil
+	return newTokenizer(p, config), nil
 }
 
-func (t *Tokenizer) parse(data []byte) error {
+// parts are the stages of a tokenizer, whatever file they were read from.
+type parts struct {
+	vocab       *vocabulary
+	model       encoder
+	normalizers []normalizer
+	added       []addedToken
+	steps       []preTokenizer
+	template    *templates
+	decoder     []decoderStep
+	anyBytes    bool // see Tokenizer
+}
+
+// encoder is a model: it turns a piece of text into tokens, by byte-pair encoding, WordPiece or
+// Unigram.
+type encoder interface {
+	// encode appends the tokens of one piece, which is not empty.
+	encode(dst []int32, piece string, sc *scratch) []int32
+}
+
+// newTokenizer puts the stages together.
+func newTokenizer(p parts, config Config) *Tokenizer {
+	t := &Tokenizer{vocab: p.vocab, model: p.model, normalizers: p.normalizers, steps: p.steps,
+		template: p.template, anyBytes: p.anyBytes, config: config}
+	t.indexAdded(p.added)
+	t.chooseSymbols()
+	t.decoder = newDecoder(p.decoder, t.vocab)
+	t.scratch.New = func() any { return new(scratch) }
+	return t
+}
+
+// parse reads the stages out of tokenizer.json.
+func parse(data []byte) (p parts, err error) {
 	f, err := parseFile(data)
 	if err != nil {
-		return err
+		return p, err
 	}
-	if t.model, err = newBPE(f.model); err != nil {
-		return err
+	if p.model, err = newModel(f.model); err != nil {
+		return p, err
 	}
-	t.vocab = t.model.vocab
-	if t.normalizers, err = parseNormalizer(f.sections["normalizer"]); err != nil {
-		return err
+	p.vocab = f.model.vocab
+	if p.normalizers, err = parseNormalizer(f.sections["normalizer"]); err != nil {
+		return p, err
 	}
-	added, err := parseAdded(f.sections["added_tokens"], t.vocab)
-	if err != nil {
-		return err
+	if p.added, err = parseAdded(f.sections["added_tokens"], p.vocab); err != nil {
+		return p, err
 	}
-	t.indexAdded(added)
-	if err := t.parseSteps(f); err != nil {
-		return err
+	if p.steps, err = parsePreTokenizer(f.sections["pre_tokenizer"]); err != nil {
+		return p, err
 	}
-	if t.template, err = parsePostProcessor(f.sections["post_processor"], t.vocab); err != nil {
-		return err
+	if p.template, err = parsePostProcessor(f.sections["post_processor"], p.vocab); err != nil {
+		return p, err
 	}
-	decoderSteps, err := parseDecoder(f.sections["decoder"])
-	if err != nil {
-		return err
-	}
-	t.decoder = newDecoder(decoderSteps, t.vocab)
-	return nil
+	p.decoder, err = parseDecoder(f.sections["decoder"])
+	return p, err
 }
 
 // indexAdded sorts the added tokens by where they are to be found.
@@ -158,11 +126,11 @@ func (t *Tokenizer) indexAdded(tokens []addedToken) {
 		func(a addedToken) string { return normalize(t.normalizers, a.Content, new(work)) })
 }
 
-// parseSteps compiles the pre-tokenizer and decides whether the model takes raw bytes.
-func (t *Tokenizer) parseSteps(f *file) error {
-	var err error
-	if t.steps, err = parsePreTokenizer(f.sections["pre_tokenizer"]); err != nil {
-		return err
+// chooseSymbols decides whether a byte-pair model sees raw bytes instead of their alphabet.
+func (t *Tokenizer) chooseSymbols() {
+	m, ok := t.model.(*bpe)
+	if !ok {
+		return
 	}
 	byteLevels := 0
 	for _, step := range t.steps {
@@ -170,16 +138,15 @@ func (t *Tokenizer) parseSteps(f *file) error {
 			byteLevels++
 		}
 	}
-	if n := len(t.steps); n > 0 && byteLevels == 1 && t.model.rawBytes {
+	if n := len(t.steps); n > 0 && byteLevels == 1 && m.rawBytes {
 		if last, ok := t.steps[n-1].(*byteLevel); ok {
 			last.rewrite = false
 			t.direct, t.prefixSpace, _ = directScanner(t.steps)
-			t.model.cutWords = false
-			return nil
+			m.cutWords = false
+			return
 		}
 	}
-	t.model.rawBytes = false
-	return nil
+	m.rawBytes = false
 }
 
 // VocabSize returns the highest token id plus one.

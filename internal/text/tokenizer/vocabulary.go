@@ -76,6 +76,28 @@ func (v *vocabulary) add(id int32, token string) error {
 	return nil
 }
 
+// rename gives a token of the vocabulary another spelling, as tokenizer_config.json does to pieces
+// that were kept free.
+func (v *vocabulary) rename(id int32, token string) error {
+	if other, ok := v.ids[token]; ok && other != id {
+		return fmt.Errorf("token %q has id %d and is given id %d", token, other, id)
+	}
+	delete(v.ids, v.text[id])
+	token = strings.Clone(token)
+	v.text[id] = token
+	v.ids[token] = id
+	return nil
+}
+
+// find returns the id of a token that must be there.
+func (v *vocabulary) find(token string) (int32, error) {
+	id, ok := v.ids[token]
+	if !ok {
+		return 0, fmt.Errorf("token %q is not in the vocabulary", token)
+	}
+	return id, nil
+}
+
 func (v *vocabulary) has(id int32) bool {
 	return id >= 0 && int(id) < len(v.origin) && v.origin[id] != absent
 }

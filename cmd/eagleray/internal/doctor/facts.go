@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // Question is what every node of a cluster is asked.
@@ -145,22 +147,32 @@ func model(ctx context.Context, q Question) Model {
 	return m
 }
 
-// modelFiles are what a server reads of a model's folder.
-var modelFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
-	"tokenizer_config.json", "chat_template.jinja", "*.safetensors", "*.safetensors.index.json"}
+// modelFiles are what a server reads of a model's folder beside its tokenizer.
+var modelFiles = []string{"config.json", "generation_config.json", "chat_template.jinja",
+	"*.safetensors", "*.safetensors.index.json"}
 
 // readers is how many files are read at the same time.
 const readers = 4
 
 // read takes the hashes of the folder's files.
 func (m *Model) read(ctx context.Context) error {
-	var paths []string
-	for _, pattern := range modelFiles {
-		found, err := filepath.Glob(filepath.Join(m.Folder, pattern))
-		if err != nil {
-			return err
+	entries, err := os.ReadDir(m.Folder)
+	if err != nil {
+		return err
+	}
+	var names, paths []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	ofTokenizer := tokenizer.Names(names)
+	for _, name := range names {
+		if slices.Contains(ofTokenizer, name) || slices.ContainsFunc(modelFiles,
+			func(pattern string) bool {
+				ok, _ := filepath.Match(pattern, name)
+				return ok
+			}) {
+			paths = append(paths, filepath.Join(m.Folder, name))
 		}
-		paths = append(paths, found...)
 	}
 	if len(paths) == 0 {
 		return fmt.Errorf("%s has no file of a model", m.Folder)

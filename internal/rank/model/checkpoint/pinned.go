@@ -10,11 +10,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
-// smallFiles are those that are read of a model beside its weights.
-var smallFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
-	"tokenizer_config.json", "chat_template.jinja", indexFile}
+// smallFiles are those of names that are read of a model beside its weights.
+func smallFiles(names []string) []string {
+	small := tokenizer.Names(names)
+	for _, name := range []string{"config.json", "generation_config.json", "chat_template.jinja",
+		indexFile} {
+		if slices.Contains(names, name) {
+			small = append(small, name)
+		}
+	}
+	slices.Sort(small)
+	return slices.Compact(small)
+}
 
 // Pinned is the folder of a model with the contents that Pin found, also after files are replaced
 // under their names. The files of weights stay open, and other processes of this host open them by
@@ -53,14 +64,11 @@ func Pin(path string, weights bool) (*Pinned, error) {
 			return nil, err
 		}
 	}
-	for _, name := range smallFiles {
-		if exists(dir, name) {
-			names = append(names, name)
-		}
-	}
+	small := smallFiles(h.names)
+	names = append(names, small...)
 	slices.Sort(names)
 	for _, name := range names {
-		f, err := h.pin(name)
+		f, err := h.pin(name, slices.Contains(small, name))
 		if err != nil {
 			return nil, errors.Join(err, h.Close())
 		}
@@ -69,12 +77,12 @@ func Pin(path string, weights bool) (*Pinned, error) {
 	return h, nil
 }
 
-func (h *Pinned) pin(name string) (*pinnedFile, error) {
+func (h *Pinned) pin(name string, small bool) (*pinnedFile, error) {
 	f, _, err := openRegular(filepath.Join(h.path, name))
 	if err != nil {
 		return nil, err
 	}
-	x := &pinnedFile{File: File{Name: name}, file: f, small: slices.Contains(smallFiles, name)}
+	x := &pinnedFile{File: File{Name: name}, file: f, small: small}
 	if x.seen, err = stampFile(f); err != nil {
 		f.Close()
 		return nil, err
