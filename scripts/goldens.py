@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-LENGTHS = (7, 33, 5, 48, 64, 100)
+LENGTHS = (7, 33, 5, 48, 80, 100)
 FULL = (7, 33)
 GREEDY = 24
 TOP = 20

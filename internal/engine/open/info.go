@@ -29,6 +29,8 @@ type Info struct {
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
 	WeightBytes int64
+	// StepBytes is how much of the weights a step of one sequence reads, all ranks together.
+	StepBytes int64
 	// Engines is how many engines serve the model.
 	Engines int
 	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.

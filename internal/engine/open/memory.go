@@ -232,6 +232,7 @@ func (s *Spec) weigh() error {
 		}
 	}
 	l := s.Config.Parallel.Layout()
+	s.Info.StepBytes = 0
 	for stage := range s.needs {
 		from, to := s.Stages.Range(stage, s.Model.Layers)
 		u := model.Use{Planner: cpu.Planner{DType: s.dtype}, Layout: l, Stage: model.Stage{From: from, To: to},
@@ -244,6 +245,7 @@ func (s *Spec) weigh() error {
 			return fmt.Errorf("model %q: %w", s.Info.Root, err)
 		}
 		s.needs[stage] = s.need(stage, &f)
+		s.Info.StepBytes += f.Step * int64(l.World()/l.Sizes().PP)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ func (r *resolver) readModel() error {
 		longest = max(longest, r.Config.Model.MaxModelLen)
 	}
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
+	r.Model.Serve(r.Info.MaxModelLen)
 	return err
 }
 

@@ -357,9 +357,9 @@ func TestReadConfigErrors(t *testing.T) {
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,
 			checkpoint.ErrMalformed, "no sliding window is in use"},
 
-		{"rope type", llama(`"rope_scaling":{"rope_type":"longrope","factor":2}`),
+		{"rope type", llama(`"rope_scaling":{"rope_type":"dynamic","factor":2}`),
 			checkpoint.ErrUnsupported,
-			`rope_scaling.rope_type is "longrope"`},
+			`rope_scaling.rope_type is "dynamic"`},
 		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`),
 			checkpoint.ErrUnsupported,
 			`rope_type is "dynamic"`},

@@ -11,7 +11,8 @@ import (
 // Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or
 // rope_parameters.
 type Rope struct {
-	// Type is default, linear, llama3 or yarn, or empty for a model without rotary embedding.
+	// Type is default, linear, llama3, yarn or longrope, or empty for a model without rotary
+	// embedding.
 	Type string
 	// Factor is how much longer than in pre-training sequences may be.
 	Factor float64
@@ -23,6 +24,18 @@ type Rope struct {
 	MScale, MScaleAllDim          float64 // yarn: 0 when absent
 	AttentionFactor               float64 // yarn: 0 when to be inferred
 	Truncate                      bool    // yarn: the correction range is in whole dimensions
+
+	// ShortFactor and LongFactor, of longrope, divide the frequencies, one of each pair of
+	// dimensions: the former where no sequence is longer than in pre-training. transformers takes
+	// one or the other as a sequence grows, which leaves keys behind that were turned by the other;
+	// here, as in vLLM, the longest sequence that is served decides (Config.Serve).
+	ShortFactor, LongFactor []float64
+	Long                    bool
+}
+
+// Serve tells that no sequence is longer than so many positions.
+func (c *Config) Serve(positions int) {
+	c.Rope.Long = c.Rope.OriginalMaxPositions > 0 && positions > c.Rope.OriginalMaxPositions
 }
 
 // readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and
@@ -73,9 +86,41 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	case "yarn":
 		readOriginalMax(f, r, c)
 		readYaRN(r, c)
+	case "longrope", "su": // su is its first name
+		readOriginalMax(f, r, c)
+		readLongRope(f, r, c)
 	default:
 		r.Fail(checkpoint.ErrUnsupported, "rope_type", "is %s", checkpoint.Short(c.Rope.Type))
 	}
+}
+
+// readLongRope reads the two lists of factors, and what cosines and sines are multiplied by:
+// √(1 + ln(factor)/ln(original length)) unless it is given (https://arxiv.org/abs/2402.13753).
+func readLongRope(f, r *checkpoint.Fields, c *Config) {
+	y := &c.Rope
+	y.Type = "longrope"
+	pairs := cmp.Or(c.RotaryDim, c.HeadDim) / 2
+	for key, list := range map[string]*[]float64{"short_factor": &y.ShortFactor,
+		"long_factor": &y.LongFactor} {
+		*list = r.Numbers(key)
+		if len(*list) != pairs {
+			r.Fail(checkpoint.ErrMalformed, key, "has %d entries for %d pairs of dimensions",
+				len(*list), pairs)
+		}
+	}
+	y.Factor = r.Number("factor", float64(c.MaxPositions)/float64(y.OriginalMaxPositions), 0)
+	if f.Set("original_max_position_embeddings") {
+		y.Factor = float64(c.MaxPositions) / float64(y.OriginalMaxPositions)
+	}
+	y.AttentionFactor = r.Number("attention_factor", 0, 0)
+	if y.AttentionFactor == 0 {
+		y.AttentionFactor = 1
+		if y.Factor > 1 {
+			y.AttentionFactor = math.Sqrt(1 + math.Log(y.Factor)/
+				math.Log(float64(y.OriginalMaxPositions)))
+		}
+	}
+	c.Serve(c.MaxPositions)
 }
 
 // readPartial reads which part of a head's dimensions is turned. Only families that have set
@@ -176,6 +221,15 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 		invFreq = c.Rope.llama3(inverse(wave))
 	case "yarn":
 		invFreq, attentionFactor = c.Rope.yarn(wave, c.RopeTheta), c.Rope.yarnAttention()
+	case "longrope":
+		factors := c.Rope.ShortFactor
+		if c.Rope.Long {
+			factors = c.Rope.LongFactor
+		}
+		for i := range wave {
+			wave[i] *= float32(factors[i])
+		}
+		invFreq, attentionFactor = inverse(wave), c.Rope.AttentionFactor
 	default:
 		return nil, 0, fmt.Errorf("%w: rope type %q", checkpoint.ErrUnsupported, c.Rope.Type)
 	}

@@ -132,6 +132,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err := cfg.Quantise(init.Quantization); err != nil {
 		return err
 	}
+	cfg.Serve(init.MaxModelLen)
 	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
 	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: groupRef{&r.groups.TP}},

@@ -171,7 +171,8 @@ type Latency struct {
 	// Step is the median time of one decode step: what a run took after its last request's first
 	// token, divided by the tokens that followed. It is 0 when outputs are of one token.
 	Step time.Duration
-	// WeightBytes is what one step reads of weights, all ranks together; Threads is the number that
+	// WeightBytes is what one step reads of weights, all ranks together: of a mixture of experts
+	// those that one sequence is sent to, where it is alone, else all of them. Threads is the number that
 	// read them.
 	WeightBytes int64
 	Threads     int
@@ -190,6 +191,9 @@ func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency,
 		}
 	}
 	l := &Latency{WeightBytes: e.Info().WeightBytes}
+	if o.BatchSize == 1 {
+		l.WeightBytes = e.Info().StepBytes
+	}
 	var steps []time.Duration
 	for i := range o.Warmups + o.Iterations {
 		took, decode, err := runBatch(ctx, e, o, prompts, rng)

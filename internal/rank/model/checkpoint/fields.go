@@ -117,6 +117,21 @@ func (f *Fields) Text(key, def string) string {
 	return def
 }
 
+// Numbers reads a list of positive numbers, nil if it is absent.
+func (f *Fields) Numbers(key string) []float64 {
+	var list []float64
+	if !f.Set(key) {
+		return nil
+	}
+	f.decode(key, &list, "a list of numbers")
+	for _, v := range list {
+		if !(v > 0) || math.IsInf(v, 0) {
+			f.Fail(ErrMalformed, key, "has %v", v)
+		}
+	}
+	return list
+}
+
 // Only fails unless the field has a value, which is also the default.
 func (f *Fields) Only(key, value string) {
 	if got := f.Text(key, value); got != value && f.err == nil {

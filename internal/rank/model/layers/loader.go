@@ -89,8 +89,9 @@ func Weigh(g Group, src Source, p Planner, positions int) *Loader {
 
 // Footprint is the memory that layers take, in bytes.
 type Footprint struct {
-	// Packed is the weights as they are multiplied by, Vectors those that are not.
-	Packed, Vectors int64
+	// Packed is the weights as they are multiplied by, Vectors those that are not. Step is how much
+	// of Packed a step of one row reads: of a mixture the experts that the row is sent to.
+	Packed, Vectors, Step int64
 	// Tables are what embeddings are looked up in: they stay in the source's memory.
 	Tables int64
 	// Tensors are the largest of the source's tensors that are held at a time.
@@ -108,6 +109,8 @@ type scale struct {
 	// which is copied for it.
 	widths map[*Tensor]int
 	given  int
+	// of is how many experts share the rows, of which each row has per: 0 for layers of all rows.
+	per, of int64
 }
 
 // widen takes note that a layer makes a shared tensor so wide; nil stands for memory of its own.
@@ -127,7 +130,12 @@ func (l *Loader) Own(width int) { l.widen(nil, width) }
 // add adds a weight of so many bytes to what is weighed.
 func (s *scale) add(bytes int64) {
 	page := int64(os.Getpagesize())
-	s.Packed += (bytes + page - 1) / page * page
+	bytes = (bytes + page - 1) / page * page
+	s.Packed += bytes
+	if s.of > 0 {
+		bytes = bytes * s.per / s.of
+	}
+	s.Step += bytes
 }
 
 // Footprint is what the layers take that were weighed.

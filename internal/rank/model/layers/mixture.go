@@ -76,6 +76,10 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if s := opt.Stacked; s != nil {
 		defer l.keep(prefix+s.GateUp, prefix+s.Down)()
 	}
+	if l.scale != nil {
+		l.scale.per, l.scale.of = int64(opt.PerToken), int64(opt.Experts)
+		defer func() { l.scale.of = 0 }()
+	}
 	for e := range y.mix.Experts {
 		y.mix.Experts[e] = l.expert(prefix, hidden, e, y.mix.Chunks, &opt)
 	}
