@@ -325,7 +325,8 @@ func (d *Device) Squares(dst, x compute.View, headDim int) {
 func (d *Device) NormAcross(x compute.View, weight compute.Memory, squares compute.View,
 	headDim int, eps float32) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.heads, t.headDim = opNormAcross, x.Rows, x.Width, squares.Width, headDim
+	t.op, t.rows, t.width, t.heads, t.headDim = opNormAcross, x.Rows, x.Width, squares.Width,
+		headDim
 	t.dst, t.ld, t.x, t.ldx = view(x), x.Stride, view(squares), squares.Stride
 	t.a, t.eps = floats(weight), eps
 	t.run()

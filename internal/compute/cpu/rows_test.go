@@ -75,7 +75,8 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.AddBias(x, d.Vector(bias))
 		}),
 		"SiluMul": func(d *cpu.Device, dst, x []float32) {
-			d.Gate(compute.Gating{Activation: compute.SiLU}, cpu.Over(dst, manyRows, width), cpu.Over(x, manyRows, 2*width))
+			d.Gate(compute.Gating{Activation: compute.SiLU}, cpu.Over(dst, manyRows, width),
+				cpu.Over(x, manyRows, 2*width))
 		},
 		"ClampedSwiGLU": func(d *cpu.Device, dst, x []float32) {
 			d.Gate(compute.Gating{Limit: 1.5}, cpu.Over(dst, manyRows, width),

@@ -235,8 +235,9 @@ func (s *Spec) weigh() error {
 	s.Info.StepBytes = 0
 	for stage := range s.needs {
 		from, to := s.Stages.Range(stage, s.Model.Layers)
-		u := model.Use{Planner: cpu.Planner{DType: s.dtype}, Layout: l, Stage: model.Stage{From: from, To: to},
-			Rows: s.rows(), MaxLen: s.Info.MaxModelLen}
+		u := model.Use{Planner: cpu.Planner{DType: s.dtype}, Layout: l,
+			Stage: model.Stage{From: from, To: to},
+			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen}
 		f, err := model.Weigh(s.Model, src, u)
 		if err != nil && src != nil {
 			f, err = model.Weigh(s.Model, nil, u)

@@ -35,13 +35,15 @@ func TestCalls(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := forward(m, batch(piece{tokens: prompt(3)}), layerstest.Cache{}); err != nil {
+				if err := forward(m, batch(piece{tokens: prompt(3)}),
+					layerstest.Cache{}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := m.Logits([]int32{2}); err != nil {
 					t.Fatal(err)
 				}
-				fmt.Fprintf(&got, "tensor parallel size %d:\n%s\n", size, strings.Join(d.Calls, "\n"))
+				fmt.Fprintf(&got, "tensor parallel size %d:\n%s\n", size,
+					strings.Join(d.Calls, "\n"))
 				m.Close()
 			}
 			file := filepath.Join("testdata", "calls", name+".txt")
@@ -55,7 +57,8 @@ func TestCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.String() != string(want) {
-				t.Errorf("calls differ from %s; if that is meant, run with -rewrite. They are:\n%s", file,
+				t.Errorf("calls differ from %s; if that is meant, run with -rewrite. They are:\n%s",
+					file,
 					got.String())
 			}
 		})

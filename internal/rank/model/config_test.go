@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
@@ -71,7 +72,8 @@ func TestModelConfigs(t *testing.T) {
 			NormEps: 1e-6, Activation: "silu", RopeTheta: 10000, Rope: Rope{Type: "default"},
 			Windows: make([]int, 4),
 			DType:   "bfloat16", BOS: 1, PAD: -1, EOS: []int{2},
-			Family: &experts{Count: 8, PerToken: 2, Inner: 96, Step: 1, Normalise: true}},
+			Family: &experts{Count: 8, Inner: 96, Step: 1,
+				Routing: compute.Routing{PerToken: 2, Normalise: true}}},
 	}
 	for name, want := range tests {
 		if got := readModelConfig(t, name); !reflect.DeepEqual(*got, want) {
@@ -117,7 +119,7 @@ func TestDefaults(t *testing.T) {
 			KVHeads: 4, HeadDim: 64, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu",
 			RopeTheta: 1e4, Rope: rope,
 			Windows: windows(24, 24, 0), BOS: -1, PAD: -1,
-			Family: &experts{Count: 128, PerToken: 8, Inner: 768, Step: 1}},
+			Family: &experts{Count: 128, Inner: 768, Routing: perToken(8), Step: 1}},
 		"opt": {Architecture: "OPTForCausalLM", VocabSize: 50272, HiddenSize: 768,
 			IntermediateSize: 3072, Layers: 12, Heads: 12,
 			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, NormEps: 1e-5, Activation: "relu",

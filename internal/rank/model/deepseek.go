@@ -14,17 +14,18 @@ type deepSeek struct {
 	latent layers.LatentOptions
 }
 
-// deepSeekV3 is DeepseekV3ForCausalLM (V3, R1, V3.1): latent attention, and experts chosen in groups
-// by logistic scores with a correction. Defaults: configuration_deepseek_v3.py.
+// deepSeekV3 is DeepseekV3ForCausalLM (V3, R1, V3.1): latent attention, and experts chosen in
+// groups by logistic scores with a correction. Defaults: configuration_deepseek_v3.py.
 func deepSeekV3() *family {
 	return &family{modelType: "deepseek_v3", architecture: "DeepseekV3ForCausalLM",
 		defaults: Config{VocabSize: 129280, HiddenSize: 7168, IntermediateSize: 18432, Layers: 61,
 			Heads: 128, MaxPositions: 4096, NormEps: 1e-6, Activation: "silu", BOS: 0,
 			PAD: -1, EOS: []int{1}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
-				Value: 128, Interleaved: f.Flag("rope_interleave", true)},
-				readDeepSeekExperts(f, c, experts{Count: 256, PerToken: 8, Inner: 2048}))
+			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
+				Turned: 64,
+				Value:  128, Interleaved: f.Flag("rope_interleave", true)},
+				readDeepSeekExperts(f, c, experts{Count: 256, Routing: perToken(8), Inner: 2048}))
 			f.Only("scoring_func", "sigmoid")
 			f.Only("topk_method", "noaux_tc")
 		},
@@ -39,21 +40,23 @@ func deepSeekV2() *family {
 			Heads: 32, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu", BOS: 1,
 			PAD: -1, EOS: []int{2}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			e := readMixture(f, c, experts{Count: 64, PerToken: 8, Inner: 1407, Shared: 2}, 0)
+			e := readMixture(f, c, experts{Count: 64, Routing: perToken(8), Inner: 1407, Shared: 2},
+				0)
 			readGroups(f, e, 1)
-			e.Routing.Normalise = f.Flag("norm_topk_prob", false)
-			if e.Routing.Normalise && e.Routing.Factor != 1 {
+			e.Normalise = f.Flag("norm_topk_prob", false)
+			if e.Normalise && e.Factor != 1 {
 				f.Fail(checkpoint.ErrUnsupported, "norm_topk_prob",
-					"is true, with a routed_scaling_factor of %v", e.Routing.Factor)
+					"is true, with a routed_scaling_factor of %v", e.Factor)
 			}
 			f.Only("scoring_func", "softmax")
 			if f.Text("topk_method", "greedy") == "greedy" {
-				e.Routing.Groups, e.Routing.TopGroups = 0, 0
+				e.Groups, e.TopGroups = 0, 0
 			} else {
 				f.Only("topk_method", "group_limited_greedy")
 			}
-			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
-				Value: 128, Interleaved: true}, e)
+			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
+				Turned: 64,
+				Value:  128, Interleaved: true}, e)
 		},
 		build: buildDeepSeek, widths: expertWidths, cache: latentCache}
 }
@@ -104,8 +107,8 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 // Shared being a number of experts.
 func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts {
 	e := &experts{Count: f.Integer("n_routed_experts", d.Count, 1, 1<<16),
-		PerToken: f.Integer("num_experts_per_tok", d.PerToken, 1, 1<<16),
-		Inner:    f.Integer("moe_intermediate_size", d.Inner, 1, checkpoint.MaxDim), Step: 1}
+		Inner: f.Integer("moe_intermediate_size", d.Inner, 1, checkpoint.MaxDim), Step: 1}
+	e.PerToken = f.Integer("num_experts_per_tok", d.PerToken, 1, 1<<16)
 	e.Shared = e.Inner * f.Nullable("n_shared_experts", d.Shared, 0, 1<<10)
 	if f.Integer("moe_layer_freq", 1, 1, 1<<16) != 1 {
 		f.Fail(checkpoint.ErrUnsupported, "moe_layer_freq", "is %s", f.Excerpt("moe_layer_freq"))
@@ -120,7 +123,8 @@ func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts
 // readGroups reads the groups in which experts are chosen, by so many of the best of each.
 func readGroups(f *checkpoint.Fields, e *experts, best int) {
 	r := &e.Routing
-	r.Groups, r.TopGroups = f.Nullable("n_group", 1, 1, 1<<16), f.Nullable("topk_group", 1, 1, 1<<16)
+	r.Groups, r.TopGroups = f.Nullable("n_group", 1, 1, 1<<16),
+		f.Nullable("topk_group", 1, 1, 1<<16)
 	r.Best, r.Factor = best, float32(f.Number("routed_scaling_factor", 1, 0))
 	switch {
 	case f.Err() != nil:
@@ -138,7 +142,7 @@ func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 	d.Shared = 1
 	e := readMixture(f, c, d, 1)
 	readGroups(f, e, 2)
-	e.Routing.Normalise, e.Routing.Sigmoid = f.Flag("norm_topk_prob", true), true
+	e.Normalise, e.Sigmoid = f.Flag("norm_topk_prob", true), true
 	return e
 }
 
@@ -149,7 +153,6 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
-	o.PerToken = e.PerToken
 	if o.Sigmoid {
 		o.Correction = "gate.e_score_correction_bias"
 	}

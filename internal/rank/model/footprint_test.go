@@ -31,7 +31,8 @@ func TestFootprint(t *testing.T) {
 				for stage := range l.PP {
 					s := model.Stage{From: stage * c.Layers / l.PP, To: (stage +
 						1) * c.Layers / l.PP}
-					f, err := model.Weigh(c, src, model.Use{Planner: cpu.Planner{DType: dtype}, Layout: l, Stage: s,
+					f, err := model.Weigh(c, src, model.Use{Planner: cpu.Planner{DType: dtype},
+						Layout: l, Stage: s,
 						Rows: 64, MaxLen: 256})
 					if err != nil {
 						t.Fatal(err)

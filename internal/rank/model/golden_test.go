@@ -416,7 +416,8 @@ func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int,
 			t.Fatal(err)
 		}
 		defer g.Close()
-		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}})
+		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size,
+			Comm: layers.OnHost{Group: g}})
 	}
 	var out [][]float32
 	var wg sync.WaitGroup

@@ -24,10 +24,8 @@ func gptOSS() *family {
 			readAttention(f, c, d, 64)
 			c.QKVBias = f.Flag("attention_bias", true)
 			c.OutBias = c.QKVBias
-			e := &experts{Count: f.Integer("num_local_experts", 128, 1, 1<<16), Step: 1,
-				PerToken: f.Integer("num_experts_per_tok", 4, 1, 1<<16), Inner: c.IntermediateSize}
-			e.check(f)
-			c.Family = &clampedExperts{e, f.Number("swiglu_limit", 7, 0)}
+			c.Family = &clampedExperts{readLocalExperts(f, c, 128, 4),
+				f.Number("swiglu_limit", 7, 0)}
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 128), func(i int) bool { return i%2 == 0 })
 		},
@@ -37,7 +35,7 @@ func gptOSS() *family {
 				attn: func(_ int, o *layers.AttentionOptions) { o.Sinks = true },
 				mlp: func(s *stage, _ int, prefix string) feedForward {
 					return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{
-						Routing: compute.Routing{PerToken: e.PerToken, Normalise: true},
+						Routing: e.Routing,
 						Gating:  compute.Gating{Limit: float32(e.limit)},
 						Experts: e.Count, Inner: e.Inner, Router: "router", RouterBias: true,
 						Stacked: &layers.Stacked{GateUp: "experts.gate_up_proj",

@@ -34,20 +34,17 @@ func graniteMoEShared() *family {
 
 func readGraniteMoE(f *checkpoint.Fields, c *Config, d Config) {
 	m := readMultipliers(f, c, d)
-	e := &experts{Count: f.Integer("num_local_experts", 8, 1, 1<<16), Step: 1,
-		PerToken: f.Integer("num_experts_per_tok", 2, 1, 1<<16), Inner: c.IntermediateSize}
-	e.check(f)
-	c.Family = &graniteExperts{e, m}
+	c.Family = &graniteExperts{readLocalExperts(f, c, 8, 2), m}
 }
 
 func buildGraniteMoE(s *stage) (architecture, error) {
 	c, e := s.cfg, s.cfg.Family.(*graniteExperts)
 	o := e.options()
 	o.mlp = func(s *stage, _ int, prefix string) feedForward {
+		routing := e.Routing
+		routing.Factor = o.residualMultiplier
 		routed := s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize, layers.MixtureOptions{
-			Routing: compute.Routing{PerToken: e.PerToken, Normalise: true,
-				Factor: o.residualMultiplier},
-			Experts: e.Count, Inner: e.Inner, Router: "router.layer",
+			Routing: routing, Experts: e.Count, Inner: e.Inner, Router: "router.layer",
 			Stacked: &layers.Stacked{GateUp: "input_linear.weight", Down: "output_linear.weight"}})
 		if e.Shared == 0 {
 			return routed

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -16,9 +15,8 @@ func miniMaxM2() *family {
 			PAD: -1, RopeTheta: 5000000},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 128)
-			e := &experts{Count: f.Integer("num_local_experts", 256, 1, 1<<16), Step: 1,
-				PerToken: f.Integer("num_experts_per_tok", 8, 1, 1<<16), Inner: c.IntermediateSize}
-			e.check(f)
+			e := readLocalExperts(f, c, 256, 8)
+			e.Sigmoid = true
 			c.Family = e
 			c.RotaryDim = f.Integer("rotary_dim", min(64, c.HeadDim), 2, c.HeadDim)
 			if !f.Flag("use_qk_norm", true) {
@@ -36,10 +34,8 @@ func miniMaxM2() *family {
 				mlp: func(s *stage, _ int, prefix string) feedForward {
 					return s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize,
 						layers.MixtureOptions{Experts: e.Count, Inner: e.Inner,
-							Routing: compute.Routing{PerToken: e.PerToken, Normalise: true,
-								Sigmoid: true},
-							Correction: "e_score_correction_bias",
-							Names:      [3]string{"w1", "w3", "w2"}})
+							Routing: e.Routing, Correction: "e_score_correction_bias",
+							Names: [3]string{"w1", "w3", "w2"}})
 				}})
 		},
 		widths: expertWidths}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -15,11 +14,7 @@ func mixtral() *family {
 			PAD: -1, EOS: []int{2}, RopeTheta: 1e6},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 0)
-			e := &experts{Count: f.Integer("num_local_experts", 8, 1, 1<<16),
-				PerToken: f.Integer("num_experts_per_tok", 2, 1, 1<<16),
-				Inner:    c.IntermediateSize, Normalise: true, Step: 1}
-			e.check(f)
-			c.Family = e
+			c.Family = readLocalExperts(f, c, 8, 2)
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
@@ -30,7 +25,7 @@ func mixtral() *family {
 				return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize,
 					layers.MixtureOptions{
 						Experts: e.Count, Inner: e.Inner, Names: [3]string{"w1", "w3", "w2"},
-						Routing: compute.Routing{PerToken: e.PerToken, Normalise: true}})
+						Routing: e.Routing})
 			}})
 		}}
 }

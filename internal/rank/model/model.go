@@ -182,9 +182,9 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 }
 
 // Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
-// that rows may be asked for in pieces. They are [len(rows)][vocabulary] on rank 0, in memory of the
-// model that the caller may change until it asks again, and nil on other ranks. Only the last stage
-// can.
+// that rows may be asked for in pieces. They are [len(rows)][vocabulary] on rank 0, in memory of
+// the model that the caller may change until it asks again, and nil on other ranks. Only the last
+// stage can.
 func (m *Model) Logits(rows []int32) ([]float32, error) {
 	if !m.stage.last() {
 		return nil, errors.New("only the last stage of a model has logits")

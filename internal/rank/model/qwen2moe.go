@@ -14,7 +14,7 @@ func qwen2MoE() *family {
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 0)
 			c.QKVBias = f.Flag("qkv_bias", true)
-			e := readExperts(f, c, experts{Count: 60, PerToken: 4, Inner: 1408})
+			e := readExperts(f, c, experts{Count: 60, Routing: perToken(4), Inner: 1408})
 			e.Shared = f.Integer("shared_expert_intermediate_size", 5632, 1, checkpoint.MaxDim)
 			c.Family = e
 			readRope(f, c)

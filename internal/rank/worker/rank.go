@@ -135,7 +135,8 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	cfg.Serve(init.MaxModelLen)
 	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
-	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: groupRef{&r.groups.TP}},
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP,
+		Comm: layers.OnHost{Group: groupRef{&r.groups.TP}},
 		OnLayer: func(layer int, waiting bool) {
 			phase := status.Forward
 			if waiting {

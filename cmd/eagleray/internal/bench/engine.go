@@ -172,8 +172,8 @@ type Latency struct {
 	// token, divided by the tokens that followed. It is 0 when outputs are of one token.
 	Step time.Duration
 	// WeightBytes is what one step reads of weights, all ranks together: of a mixture of experts
-	// those that one sequence is sent to, where it is alone, else all of them. Threads is the number that
-	// read them.
+	// those that one sequence is sent to, where it is alone, else all of them. Threads is the
+	// number that read them.
 	WeightBytes int64
 	Threads     int
 	// ReadBandwidth is what as many threads read from memory in the same minute, in bytes a second.

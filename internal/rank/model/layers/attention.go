@@ -43,9 +43,10 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim, Window: opt.Window,
-			Cap:   opt.Cap,
-			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}
+		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
+			Window: opt.Window,
+			Cap:    opt.Cap,
+			Scale:  float32(1 / math.Sqrt(float64(h.Dim)))}}
 	if opt.Scale != 0 {
 		y.args.Scale = opt.Scale
 	}

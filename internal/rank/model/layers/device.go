@@ -105,6 +105,7 @@ type Planner interface {
 	RotaryBytes(dim, positions int) int64
 	// MixtureWidth is how many float32 Mix computes in for each row.
 	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
-	// ScratchPerThread is what each thread computes in, with sequences of so many positions at most.
+	// ScratchPerThread is what each thread computes in, with sequences of so many positions at
+	// most.
 	ScratchPerThread(positions int) int64
 }

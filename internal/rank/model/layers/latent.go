@@ -49,9 +49,9 @@ type latentMemory struct {
 	query, latent, absorbed, found, out Tensor
 }
 
-// LatentAttention makes the attention under prefix, modules q_a_proj, q_a_layernorm and q_b_proj, or
-// q_proj without a latent of queries, kv_a_proj_with_mqa, kv_a_layernorm and kv_b_proj, of in input
-// features; layer is its place in the cache.
+// LatentAttention makes the attention under prefix, modules q_a_proj, q_a_layernorm and q_b_proj,
+// or q_proj without a latent of queries, kv_a_proj_with_mqa, kv_a_layernorm and kv_b_proj, of in
+// input features; layer is its place in the cache.
 func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions) *LatentAttention {
 	heads, dim := opt.Heads/l.group.Size, opt.Turned+opt.Plain
 	y := &LatentAttention{rank: l.rank, layer: layer, opt: opt,
@@ -71,7 +71,8 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 		y.queryNorm = l.RMSNorm(prefix+"q_a_layernorm", opt.Query, opt.Eps)
 		queries, width = prefix+"q_b_proj", opt.Query
 	}
-	y.queries = l.column(&l.qkv, false, y.turnedFirst(l.columnPart(queries, opt.Heads*dim, width))...)
+	y.queries = l.column(&l.qkv, false, y.turnedFirst(l.columnPart(queries, opt.Heads*dim,
+		width))...)
 	rows := whole(prefix+"kv_a_proj_with_mqa", opt.Latent+opt.Turned, in)
 	latent, turned := rows, rows
 	latent.rowHi, turned.rowLo = opt.Latent, opt.Latent

@@ -427,7 +427,10 @@ func decode(t checkpoint.Tensor, lo, hi int) ([]float32, error) {
 		return nil, err
 	}
 	if !half.AllFinite(v) {
-		i := slices.IndexFunc(v, func(x float32) bool { return math.IsInf(float64(x), 0) || x != x })
+		i := slices.IndexFunc(v, func(x float32) bool {
+			return math.IsInf(float64(x),
+				0) || x != x
+		})
 		return nil, &NotFinite{t.Name,
 			fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])}
 	}

@@ -26,8 +26,8 @@ type MixtureOptions struct {
 	Experts int
 	// Inner is the number of inner features of each expert.
 	Inner int
-	// Router is its module, "" is gate; RouterBias says that it has a bias, and Correction names the
-	// tensor that corrects the choice (see compute.Routing), "" for none.
+	// Router is its module, "" is gate; RouterBias says that it has a bias, and Correction names
+	// the tensor that corrects the choice (see compute.Routing), "" for none.
 	Router     string
 	RouterBias bool
 	Correction string

@@ -41,7 +41,8 @@ func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions)
 	}
 	y := &GatedMLP{rank: l.rank, activation: opt.Activation,
 		gateUp: l.column(&l.inner, opt.Bias, gate, up),
-		down:   l.Row(prefix+cmp.Or(opt.Down, "down_proj"), hidden, inner, opt.Bias).Scaled(opt.Multiplier)}
+		down: l.Row(prefix+cmp.Or(opt.Down, "down_proj"), hidden, inner,
+			opt.Bias).Scaled(opt.Multiplier)}
 	return y
 }
 

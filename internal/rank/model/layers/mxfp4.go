@@ -12,11 +12,9 @@ import (
 
 // MXFP4 is the scheme of experts that are stored together as GPT-OSS publishes them, in blocks of
 // 32 input features: of each block 16 bytes of two numbers, the first in the low half, and one
-// power of two that they are multiplied by ([OCP Microscaling formats], e2m1 and e8m0). They are
-// unpacked as they are loaded, which loses nothing in bfloat16 and float32. What is not stored
-// together is Plain.
-//
-// [OCP Microscaling formats]: https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf
+// power of two that they are multiplied by (e2m1 and e8m0 of the OCP Microscaling Formats, version
+// 1.0, opencompute.org). They are unpacked as they are loaded, which loses nothing in bfloat16 and
+// float32. What is not stored together is Plain.
 type MXFP4 struct{ Plain }
 
 // mxBlock is how many numbers share a scale.

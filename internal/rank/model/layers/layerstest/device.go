@@ -180,7 +180,10 @@ func (d *Device) Add(sum, x *layers.Tensor) { d.call("add %s += %s", all(sum), a
 func (d *Device) AddBias(x *layers.Tensor, _ compute.Memory) { d.call("add %s += bias", all(x)) }
 
 // Scale implements layers.Device.
-func (d *Device) Scale(x *layers.Tensor, factor float32) { d.call("scale %s by %g", all(x), factor) }
+func (d *Device) Scale(x *layers.Tensor, factor float32) {
+	d.call("scale %s by %g", all(x),
+		factor)
+}
 
 // ScaleRows implements layers.Device.
 func (d *Device) ScaleRows(x, factors *layers.Tensor) {
