@@ -55,7 +55,7 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 			"with --skip-tokenizer-init", r.Info.Root)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	var tokConfig []byte
 	if slices.Contains(folder.Names(), "tokenizer_config.json") {

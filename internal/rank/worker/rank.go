@@ -120,7 +120,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if r.folder, err = modelFolder(init, progress); err != nil {
 		return err
 	}
-	raw, err := r.folder.ReadFile("config.json")
+	raw, err := checkpoint.ReadConfig(r.folder)
 	if err != nil {
 		return err
 	}

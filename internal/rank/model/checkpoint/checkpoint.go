@@ -74,12 +74,15 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 	for _, shard := range shards {
 		view, err := f.Map(shard)
 		if notExist(err) {
-			return fmt.Errorf("%w: shard %q is missing: %w", ErrMalformed, shard, err)
+			return missingShard(f, shard)
 		}
 		if err != nil {
 			return fmt.Errorf("weights: %w", err)
 		}
 		b.maps = append(b.maps, view)
+		if err := checkPointer(shard, view.Data); err != nil {
+			return err
+		}
 		tensors, err := ParseFile(view.Data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", shard, err)

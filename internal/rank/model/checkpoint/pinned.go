@@ -13,7 +13,7 @@ import (
 )
 
 // smallFiles are those that are read of a model beside its weights.
-var smallFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
+var smallFiles = []string{configFile, "generation_config.json", "tokenizer.json",
 	"tokenizer_config.json", "chat_template.jinja", indexFile}
 
 // Pinned is the folder of a model with the contents that Pin found, also after files are replaced
@@ -61,6 +61,9 @@ func Pin(path string, weights bool) (*Pinned, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		f, err := h.pin(name)
+		if notExist(err) {
+			err = missingShard(dir, name)
+		}
 		if err != nil {
 			return nil, errors.Join(err, h.Close())
 		}
