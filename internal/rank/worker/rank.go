@@ -288,6 +288,7 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		if r.weights.checkpoint, err = checkpoint.Open(r.folder); err != nil {
 			return err
 		}
+		r.weights.checkpoint.ReadSparsely()
 		src = model.FromCheckpoint(r.weights.checkpoint)
 		if total, err = model.ReadBytes(r.config, src, r.group, r.stage); err != nil {
 			return err

@@ -128,6 +128,42 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReadSparsely looks up how the system was told that a file will be read: what it reads then
+// depends on the disk.
+func TestReadSparsely(t *testing.T) {
+	c := openDir(t, modelDir("llama-tiny"))
+	if strings.Contains(mappingFlags(t), " rr ") {
+		t.Error("a checkpoint is read sparsely from the start")
+	}
+	c.ReadSparsely()
+	if flags := mappingFlags(t); !strings.Contains(flags, " rr ") {
+		t.Errorf("flags of the mapping are %q, without rr", flags)
+	}
+	tensor, err := c.Tensor("model.embed_tokens.weight")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range [][]byte{nil, tensor.Data[:1], tensor.Data[4095:4097], tensor.Data} {
+		Prefetch(part)
+	}
+}
+
+// mappingFlags are those of the mapped weights in /proc/self/smaps.
+func mappingFlags(t *testing.T) string {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, of, found := strings.Cut(string(maps), weightsFile)
+	_, flags, flagged := strings.Cut(of, "VmFlags:")
+	if !found || !flagged {
+		t.Skip("no flags of the mapping in /proc/self/smaps")
+	}
+	flags, _, _ = strings.Cut(flags, "\n")
+	return flags
+}
+
 func touch(data []byte) (sum byte) {
 	for i := 0; i < len(data); i += 4096 {
 		sum += data[i]

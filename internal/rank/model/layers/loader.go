@@ -281,6 +281,9 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 		l.count(bytes)
 		return weight{}
 	}
+	for i := range sources {
+		prefetch(&sources[i])
+	}
 	m, err := l.dev.Pack(chunks, sources...)
 	if err != nil {
 		if bad := (*gemm.NotFinite)(nil); errors.As(err, &bad) {
@@ -293,6 +296,24 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 	l.weights = append(l.weights, w)
 	l.count(bytes)
 	return w
+}
+
+// longRow is how many bytes of a row a disk reads alone in about the time in which it reads on to
+// the next row.
+const longRow = 64 << 10
+
+// prefetch has the system read what a rank holds of a matrix: of long rows nothing else, of short
+// ones all that lies between.
+func prefetch(s *gemm.Source) {
+	width := s.Kind.Size()
+	at := func(row, col int) int { return (row*s.Cols + col) * width }
+	step := s.RowHi - s.RowLo
+	if (s.ColHi-s.ColLo)*width >= longRow && s.ColHi-s.ColLo < s.Cols {
+		step = 1
+	}
+	for row := s.RowLo; row < s.RowHi; row += step {
+		checkpoint.Prefetch(s.Data[at(row, s.ColLo):at(row+step-1, s.ColHi)])
+	}
 }
 
 // bias reads and stacks the biases of the parts.

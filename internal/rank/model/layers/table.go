@@ -44,6 +44,7 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 		l.scale.Tables += int64(rows) * int64(width) * int64(t.DType.Size())
 		return t
 	}
+	checkpoint.Prefetch(t.Data)
 	sums, at := l.sum(t)
 	if at >= 0 && l.strict {
 		l.fail(notFinite(t, at*pieceSize))
