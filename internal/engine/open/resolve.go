@@ -89,9 +89,9 @@ func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	return r.Spec, nil
 }
 
-// Check finds what Resolve would find wrong with the flags and with the model's files, and plans the
-// memory of this machine: the plan is there, too, when the error is a *memory.Misfit. A model that
-// is no folder of this machine is not looked at, and has no plan.
+// Check finds what Resolve would find wrong with the flags and with the model's files, and plans
+// the memory of this machine: the plan is there, too, when the error is a *memory.Misfit. A model
+// that is no folder of this machine is not looked at, and has no plan.
 func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	r := newResolver(ctx, &opt)
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {

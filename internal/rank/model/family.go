@@ -83,7 +83,8 @@ func familyOf(c *Config) (*family, error) {
 	if fam == nil {
 		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s; "+
-			"docs/vllm.md names their architectures)", checkpoint.ErrUnsupported, checkpoint.Short(c.ModelType),
+			"docs/vllm.md names their architectures)", checkpoint.ErrUnsupported,
+			checkpoint.Short(c.ModelType),
 			checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
 	}
 	if len(c.Architectures) == 0 {

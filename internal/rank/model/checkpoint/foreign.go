@@ -28,8 +28,8 @@ var foreign = []struct {
 		"it was made from, in safetensors")},
 	{[]string{"*.onnx"}, always("is of ONNX, and is not read: take the model that it was made " +
 		"from, in safetensors")},
-	{[]string{"openvino_model*"}, always("is of OpenVINO, and is not read: take the model that it " +
-		"was made from, in safetensors")},
+	{[]string{"openvino_model*"}, always("is of OpenVINO, and is not read: take the model that " +
+		"it was made from, in safetensors")},
 	{[]string{"tf_model*.h5", "*.h5", "saved_model.pb", "*.ckpt.index"}, always("is of " +
 		"TensorFlow, and is not read: take the same model in safetensors")},
 	{[]string{"flax_model*.msgpack"}, always("is of Flax, and is not read: take the same model " +

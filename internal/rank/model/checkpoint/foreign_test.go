@@ -38,7 +38,7 @@ func TestForeign(t *testing.T) {
 		{"GGUF", map[string]string{"m-Q4_K_M.gguf": "GGUF", "README.md": ""},
 			[]string{"no config.json: m-Q4_K_M.gguf is of llama.cpp", "in safetensors"}},
 		{"GGUF beside config.json", map[string]string{"config.json": "{}", "m.gguf": "GGUF"},
-			[]string{"no model.safetensors and no model.safetensors.index.json: m.gguf is of llama"}},
+			[]string{"and no model.safetensors.index.json: m.gguf is of llama.cpp"}},
 		{"adapter", map[string]string{"adapter_model.safetensors": "",
 			"adapter_config.json": `{"base_model_name_or_path":"meta-llama/Llama-3.2-1B"}`},
 			[]string{"an adapter (adapter_config.json)", `base model, "meta-llama/Llama-3.2-1B"`}},
@@ -52,7 +52,7 @@ func TestForeign(t *testing.T) {
 			[]string{`pipeline of diffusers (model_index.json: "FluxPipeline")`, "run it with"}},
 		{"maker's format", map[string]string{"params.json": "{}",
 			"consolidated.safetensors": "", "tokenizer.model.v3": ""},
-			[]string{"params.json is in the format of the model's maker", "convert_…_weights_to_hf"}},
+			[]string{"params.json is in the format of the model's maker", "_weights_to_hf.py"}},
 		{"pickle", map[string]string{"config.json": "{}", "pytorch_model.bin": "",
 			"training_args.bin": "", "full_logits.st": ""},
 			[]string{"pytorch_model.bin is a pickle", "save_pretrained of transformers"}},
@@ -76,7 +76,7 @@ func TestForeign(t *testing.T) {
 			"1.safetensors": string(file(bytesA, 1))},
 			[]string{`shard "2.safetensors" is missing`, "download or copy it again"}},
 		{"cut off", map[string]string{"config.json": "{}", weightsFile: string(file(bytesB, 1))},
-			[]string{"model.safetensors: ", "after 64 of at least 65 bytes", "download or copy it"}},
+			[]string{"model.safetensors: ", "after 64 of at least 65 bytes", "download or copy"}},
 		{"cut off in its header", map[string]string{"config.json": "{}",
 			weightsFile: string(file(bytesB, 1)[:20])},
 			[]string{"after 20 of at least 63 bytes", "download or copy it"}},
@@ -121,8 +121,8 @@ func TestDanglingLinks(t *testing.T) {
 	}
 }
 
-// openFolder is the error of a folder's config.json, else of its weights, which must be the same for
-// those who pin the files.
+// openFolder is the error of a folder's config.json, else of its weights, which must be the same
+// where the files are pinned.
 func openFolder(t *testing.T, dir string) error {
 	t.Helper()
 	f, err := Dir(dir)

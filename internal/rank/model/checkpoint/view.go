@@ -74,8 +74,8 @@ func (v *View) advise(how int) {
 	}
 }
 
-// readAtOnce is how much a kernel reads at one advice, whatever the disk: its default read-ahead. Of
-// more it would leave the rest to be read page by page.
+// readAtOnce is how much a kernel reads at one advice, whatever the disk: its default read-ahead.
+// Of more it would leave the rest to be read page by page.
 const readAtOnce = 128 << 10
 
 // Prefetch has the system read part of a tensor's data, and does not wait for it.
