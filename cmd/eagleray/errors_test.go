@@ -25,6 +25,14 @@ func TestErrorsAreFound(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "config.json"), config, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	adapter := filepath.Join(models, "adapter")
+	if err := os.Mkdir(adapter, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(adapter, "adapter_config.json"), []byte("{}"),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
 	documented := map[string]bool{}
 	inside := false
 	for line := range strings.Lines(string(text)) {
@@ -46,6 +54,7 @@ func TestErrorsAreFound(t *testing.T) {
 		{"/no/such", "model …: …", exitError},
 		{"model.gguf", "model …: …", exitError},
 		{other, "…: model_type …, architectures … (known: …)", exitError},
+		{adapter, "… has no …: …", exitError},
 		{"-tp 3", "tensor parallel size … does not divide the … chunks that every sum between " +
 			"ranks has", exitUsage},
 		{"-pp 5", "each of … pipeline stages needs a layer, and the model has …", exitUsage},

@@ -213,7 +213,7 @@ class TestArguments(unittest.TestCase):
                 file.write('{"architectures": ["FooForCausalLM"]}')
             for model, message in (
                 (os.path.join(folder, "other"), "no such file or directory"),
-                (os.path.join(folder, "empty"), "config.json: no such file or directory"),
+                (os.path.join(folder, "empty"), "has no config.json: give a folder"),
                 (folder, "FooForCausalLM"),
             ):
                 with self.subTest(message):

@@ -52,7 +52,7 @@ const (
 )
 
 // pinFiles holds the files of the model, from which everything is read then. What is missing is for
-// filesErr to say, after what is wrong with config.json.
+// checkWeights to say, after what is wrong with config.json.
 func (r *resolver) pinFiles() error {
 	if r.dir == "" || r.Null != nil {
 		return nil
@@ -71,7 +71,18 @@ func (r *resolver) pinFiles() error {
 	return nil
 }
 
-func (r *resolver) filesErr() error { return r.pinErr }
+// checkWeights finds what is wrong with the files of weights before the tokenizer is missed: a
+// folder of another kind has neither.
+func (r *resolver) checkWeights() error {
+	if r.pinErr != nil || r.Null != nil || r.Config.Model.LoadFormat == "dummy" {
+		return r.pinErr
+	}
+	c, err := checkpoint.Open(r.folder)
+	if err != nil {
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
+	}
+	return c.Close()
+}
 
 // name sets id to the identity of the pinned files.
 func (m *Files) name() {

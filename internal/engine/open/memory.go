@@ -217,8 +217,8 @@ func usage(format string, args ...any) error {
 
 const maxBlocks = 1 << 27
 
-// weigh finds out what a rank of each stage takes. Weights that cannot be read are counted as
-// config.json has them: the ranks will say what is wrong with them.
+// weigh finds out what a rank of each stage takes. Weights that are not those of config.json are
+// counted as that has them: the ranks will say what is wrong with them.
 func (s *Spec) weigh() error {
 	s.needs = make([]memory.Rank, len(s.Info.StageLayers))
 	if s.Null != nil {
@@ -226,10 +226,12 @@ func (s *Spec) weigh() error {
 	}
 	var src layers.Source
 	if s.Config.Model.LoadFormat != "dummy" {
-		if c, err := checkpoint.Open(s.folder); err == nil {
-			defer c.Close()
-			src, s.modelBytes = model.FromCheckpoint(c), c.Bytes()
+		c, err := checkpoint.Open(s.folder)
+		if err != nil {
+			return fmt.Errorf("model %q: %w", s.Info.Root, err)
 		}
+		defer c.Close()
+		src, s.modelBytes = model.FromCheckpoint(c), c.Bytes()
 	}
 	l := s.Config.Parallel.Layout()
 	s.Info.StepBytes = 0

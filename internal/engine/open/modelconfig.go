@@ -5,11 +5,12 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // readModel reads config.json and what follows from it.
 func (r *resolver) readModel() error {
-	raw, err := r.folder.ReadFile("config.json")
+	raw, err := checkpoint.ReadConfig(r.folder)
 	if err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}

@@ -73,7 +73,7 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.resolve, r.pinFiles, r.readModel, r.filesErr, r.divide,
+	for _, f := range []func() error{r.resolve, r.pinFiles, r.readModel, r.checkWeights, r.divide,
 		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Release())
@@ -89,9 +89,9 @@ func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	return r.Spec, nil
 }
 
-// Check finds what Resolve would find wrong with the flags and with the model's files, its weights
-// aside, and plans the memory of this machine: the plan is there, too, when the error is a
-// *memory.Misfit. A model that is no folder of this machine is not looked at, and has no plan.
+// Check finds what Resolve would find wrong with the flags and with the model's files, and plans
+// the memory of this machine: the plan is there, too, when the error is a *memory.Misfit. A model
+// that is no folder of this machine is not looked at, and has no plan.
 func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	r := newResolver(ctx, &opt)
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {
@@ -99,8 +99,8 @@ func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 			return nil, nil
 		}
 	}
-	for _, f := range []func() error{r.resolve, r.readModel, r.divide, r.readTokenizer,
-		r.readGenerationConfig, r.readPooling, r.plan} {
+	for _, f := range []func() error{r.resolve, r.readModel, r.checkWeights, r.divide,
+		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.plan} {
 		if err := f(); err != nil {
 			return r.Planned, err
 		}

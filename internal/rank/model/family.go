@@ -90,8 +90,9 @@ func familyOf(c *Config) (*family, error) {
 	fam := all[c.ModelType]
 	if fam == nil {
 		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)",
-			checkpoint.ErrUnsupported, checkpoint.Short(c.ModelType),
+		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s; "+
+			"docs/vllm.md names their architectures)", checkpoint.ErrUnsupported,
+			checkpoint.Short(c.ModelType),
 			checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
 	}
 	if len(c.Architectures) == 0 {

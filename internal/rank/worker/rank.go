@@ -121,7 +121,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if r.folder, err = modelFolder(init, progress); err != nil {
 		return err
 	}
-	raw, err := r.folder.ReadFile("config.json")
+	raw, err := checkpoint.ReadConfig(r.folder)
 	if err != nil {
 		return err
 	}
@@ -295,6 +295,7 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		if r.weights.checkpoint, err = checkpoint.Open(r.folder); err != nil {
 			return err
 		}
+		r.weights.checkpoint.ReadSparsely()
 		src = model.FromCheckpoint(r.weights.checkpoint)
 		if total, err = model.ReadBytes(r.config, src, r.group, r.stage); err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrMissing is wrapped by the error about a tensor that the checkpoint does not hold.
@@ -74,12 +76,15 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 	for _, shard := range shards {
 		view, err := f.Map(shard)
 		if notExist(err) {
-			return fmt.Errorf("%w: shard %q is missing: %w", ErrMalformed, shard, err)
+			return missingShard(f, shard)
 		}
 		if err != nil {
 			return fmt.Errorf("weights: %w", err)
 		}
 		b.maps = append(b.maps, view)
+		if err := checkPointer(shard, view.Data); err != nil {
+			return err
+		}
 		tensors, err := ParseFile(view.Data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", shard, err)
@@ -189,6 +194,18 @@ func (c *Checkpoint) Rest(t Tensor) {
 	f, ok := c.backing.(*files)
 	if r := c.tensors[t.Name]; ok && r != nil && !c.closed && within(r.Data, t.Data) {
 		f.release(r, t.Data)
+	}
+}
+
+// ReadSparsely says that parts of tensors are read, which [Prefetch] announces: the system reads
+// nothing around them. Without it a rank's part of a tensor draws in most of the parts of others.
+func (c *Checkpoint) ReadSparsely() {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if f, ok := c.backing.(*files); ok && !c.closed {
+		for _, v := range f.maps {
+			v.advise(unix.MADV_RANDOM)
+		}
 	}
 }
 

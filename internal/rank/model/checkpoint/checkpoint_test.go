@@ -128,6 +128,42 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReadSparsely looks up how the system was told that a file will be read: what it reads then
+// depends on the disk.
+func TestReadSparsely(t *testing.T) {
+	c := openDir(t, modelDir("llama-tiny"))
+	if strings.Contains(mappingFlags(t), " rr ") {
+		t.Error("a checkpoint is read sparsely from the start")
+	}
+	c.ReadSparsely()
+	if flags := mappingFlags(t); !strings.Contains(flags, " rr ") {
+		t.Errorf("flags of the mapping are %q, without rr", flags)
+	}
+	tensor, err := c.Tensor("model.embed_tokens.weight")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range [][]byte{nil, tensor.Data[:1], tensor.Data[4095:4097], tensor.Data} {
+		Prefetch(part)
+	}
+}
+
+// mappingFlags are those of the mapped weights in /proc/self/smaps.
+func mappingFlags(t *testing.T) string {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, of, found := strings.Cut(string(maps), weightsFile)
+	_, flags, flagged := strings.Cut(of, "VmFlags:")
+	if !found || !flagged {
+		t.Skip("no flags of the mapping in /proc/self/smaps")
+	}
+	flags, _, _ = strings.Cut(flags, "\n")
+	return flags
+}
+
 func touch(data []byte) (sum byte) {
 	for i := 0; i < len(data); i += 4096 {
 		sum += data[i]
@@ -258,9 +294,10 @@ func TestOpenMalformed(t *testing.T) {
 		{"other kind", map[string][]byte{indexFile: index(`{"a":"full_logits.st"}`),
 			"full_logits.st": file(bytesA, 1)}, `"full_logits.st" is not a .safetensors file`},
 		{"missing shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`)},
-			`shard "1.safetensors" is missing`},
+			`shard "1.safetensors" is missing: model.safetensors.index.json names it`},
 		{"truncated shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`),
-			"1.safetensors": file(bytesA, 0)}, "1.safetensors: malformed checkpoint: tensor"},
+			"1.safetensors": file(bytesA, 0)},
+			"1.safetensors: malformed checkpoint: the file ends after 61 of at least 62 bytes"},
 		{"empty shard", map[string][]byte{indexFile: index(`{"a":"1.safetensors"}`),
 			"1.safetensors": nil}, "1.safetensors: malformed checkpoint: file of 0 bytes"},
 		{"shard lacks tensor", map[string][]byte{indexFile: index(
@@ -298,18 +335,6 @@ func TestOpenMalformed(t *testing.T) {
 				t.Errorf("directory: error %v, want ErrMalformed with %q", err, tt.want)
 			}
 		})
-	}
-}
-
-func TestNoWeights(t *testing.T) {
-	_, err := Open(Embedded("there", map[string][]byte{"pytorch_model.bin": nil,
-		"full_logits.st": nil}))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "there has neither") ||
-		!strings.Contains(err.Error(), "pytorch_model.bin") {
-		t.Errorf("error %v", err)
-	}
-	if strings.Contains(err.Error(), "full_logits") {
-		t.Errorf("error %v takes full_logits.st for weights", err)
 	}
 }
 

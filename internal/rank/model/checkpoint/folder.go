@@ -98,7 +98,7 @@ func (d *directory) ReadFile(name string) ([]byte, error) {
 	return readSmall(f, size)
 }
 
-// readSmall reads all of a file that is not too large for it.
+// readSmall reads all of a file that is not too large for it, and is no pointer to another one.
 func readSmall(f *os.File, size int64) ([]byte, error) {
 	if size > maxReadFile {
 		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size,
@@ -112,7 +112,7 @@ func readSmall(f *os.File, size int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s grew above the limit of %d bytes while it was read", f.Name(),
 			maxReadFile)
 	}
-	return data, nil
+	return data, checkPointer(f.Name(), data)
 }
 
 func (d *directory) Map(name string) (*View, error) {

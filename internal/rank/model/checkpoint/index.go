@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -27,8 +26,7 @@ func findShards(f Folder) (shards []string, index map[string]string, err error) 
 		return []string{weightsFile}, nil, nil
 	}
 	if !exists(f, indexFile) {
-		return nil, nil, fmt.Errorf("%s has neither %s nor %s%s: %w", f.Location(), weightsFile,
-			indexFile, otherWeights(f), fs.ErrNotExist)
+		return nil, nil, missing(f, weightsFile, indexFile)
 	}
 	raw, err := f.ReadFile(indexFile)
 	if err != nil {
@@ -40,23 +38,6 @@ func findShards(f Folder) (shards []string, index map[string]string, err error) 
 	}
 	shards = slices.Compact(slices.Sorted(maps.Values(index)))
 	return shards, index, nil
-}
-
-// otherWeights mentions weights of a kind that is not read, which the user may have taken for the
-// right ones.
-func otherWeights(f Folder) string {
-	var found []string
-	for _, name := range f.Names() {
-		for _, suffix := range []string{weightSuffix, ".bin", ".pt", ".pth", ".gguf", ".onnx"} {
-			if strings.HasSuffix(name, suffix) && len(found) < 3 {
-				found = append(found, name)
-			}
-		}
-	}
-	if found == nil {
-		return ""
-	}
-	return " (but has " + strings.Join(found, ", ") + ")"
 }
 
 // parseIndex reads the weight map of model.safetensors.index.json.

@@ -69,6 +69,9 @@ func Pin(path string, weights bool) (*Pinned, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		f, err := h.pin(name, slices.Contains(small, name))
+		if notExist(err) {
+			err = missingShard(dir, name)
+		}
 		if err != nil {
 			return nil, errors.Join(err, h.Close())
 		}

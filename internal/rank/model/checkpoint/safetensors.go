@@ -161,7 +161,7 @@ func parseFile(data []byte) (map[string]Tensor, error) {
 		return nil, fmt.Errorf("header length %d is above the limit of %d", n, maxHeader)
 	}
 	if n > uint64(len(body)) {
-		return nil, fmt.Errorf("header of %d bytes does not fit the file of %d bytes", n, len(data))
+		return nil, cutOff(uint64(len(data)), lengthSize+n)
 	}
 	header, body := body[:n], body[n:]
 	if n == 0 || header[0] != '{' {
@@ -171,10 +171,23 @@ func parseFile(data []byte) (map[string]Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
+	end := int64(0)
+	for _, e := range entries {
+		end = max(end, e.end)
+	}
+	if end > int64(len(body)) {
+		return nil, cutOff(uint64(len(data)), lengthSize+n+uint64(end))
+	}
 	return lay(entries, body)
 }
 
-// lay gives every entry its bytes and checks that together they cover body exactly.
+// cutOff is the error about a file that has fewer bytes than its header says, or its length.
+func cutOff(have, want uint64) error {
+	return fmt.Errorf("the file ends after %d of at least %d bytes: it was cut off, download or "+
+		"copy it again", have, want)
+}
+
+// lay gives every entry its bytes, which are in body, and checks that together they cover it.
 func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
@@ -185,9 +198,9 @@ func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 	for i := range entries {
 		e := &entries[i]
 		t := &e.tensor
-		if e.end < e.begin || e.end > int64(len(body)) {
-			return nil, fmt.Errorf("tensor %s: bytes %d to %d are outside the %d bytes of data",
-				Short(t.Name), e.begin, e.end, len(body))
+		if e.end < e.begin {
+			return nil, fmt.Errorf("tensor %s: ends at byte %d, before it begins at %d",
+				Short(t.Name), e.end, e.begin)
 		}
 		if e.begin < at {
 			return nil, fmt.Errorf("tensor %s: byte %d is already another tensor's", Short(t.Name),

@@ -3,7 +3,9 @@ package checkpoint
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +64,30 @@ func mapView(f *os.File) (*View, error) {
 		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
 	}
 	return v, nil
+}
+
+// advise tells the system how a mapped file will be read. A kernel that declines the advice costs
+// time, not correctness.
+func (v *View) advise(how int) {
+	if v.file != nil && len(v.Data) > 0 {
+		_ = unix.Madvise(v.Data, how)
+	}
+}
+
+// readAtOnce is how much a kernel reads at one advice, whatever the disk: its default read-ahead.
+// Of more it would leave the rest to be read page by page.
+const readAtOnce = 128 << 10
+
+// Prefetch has the system read part of a tensor's data, and does not wait for it.
+func Prefetch(part []byte) {
+	if len(part) == 0 {
+		return
+	}
+	before := int(address(part)) % os.Getpagesize()
+	page := unsafe.Add(unsafe.Pointer(unsafe.SliceData(part)), -before)
+	for b := range slices.Chunk(unsafe.Slice((*byte)(page), before+len(part)), readAtOnce) {
+		_ = unix.Madvise(b, unix.MADV_WILLNEED) // advice only
+	}
 }
 
 // Written reports whether the file may have been written since the last call, or since it was

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -58,6 +59,9 @@ func pack(l *Loader, parts []part,
 	defer release()
 	if err != nil {
 		return nil, 0, err
+	}
+	for i := range sources {
+		prefetch(&sources[i])
 	}
 	w, err := make(sources)
 	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
@@ -137,4 +141,26 @@ func weightType(t checkpoint.Tensor) (compute.DType, error) {
 		return compute.Float32, nil
 	}
 	return 0, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+}
+
+// longRow is how many bytes of a row a disk reads alone in about the time in which it reads on to
+// the next row.
+const longRow = 64 << 10
+
+// prefetch has the system read what a rank holds of a matrix: of long rows nothing else, of short
+// ones all that lies between.
+func prefetch(s *compute.Source) {
+	if s.ColStride > 1 { // columns lie apart
+		checkpoint.Prefetch(s.Data)
+		return
+	}
+	width, stride := s.DType.Size(), cmp.Or(s.RowStride, s.Cols)
+	at := func(row, col int) int { return (row*stride + col) * width }
+	step := s.RowHi - s.RowLo
+	if (s.ColHi-s.ColLo)*width >= longRow && s.ColHi-s.ColLo < s.Cols {
+		step = 1
+	}
+	for row := s.RowLo; row < s.RowHi; row += step {
+		checkpoint.Prefetch(s.Data[at(row, s.ColLo):at(row+step-1, s.ColHi)])
+	}
 }

@@ -46,6 +46,7 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 		l.scale.Tables += int64(rows) * int64(width) * int64(t.DType.Size())
 		return nil
 	}
+	checkpoint.Prefetch(t.Data)
 	sums, at := l.sum(t)
 	if at >= 0 && l.strict {
 		l.fail(notFinite(t, at*pieceSize))
