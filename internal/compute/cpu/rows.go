@@ -20,6 +20,7 @@ const (
 	opAddBias
 	opSiluMul
 	opGeluTanhMul
+	opGeluMul
 	opRelu
 	opGelu
 	opGeluTanh
@@ -112,6 +113,8 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.SiluMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opGeluTanhMul:
 			v.GeluTanhMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
+		case opGeluMul:
+			v.GeluErfMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
@@ -206,15 +209,18 @@ func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 	t.run()
 }
 
-// Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in which gate and up lie side by
-// side.
+// Gate makes dst a(gate)·up, a being SiLU, GELU or GELUTanh, of rows in which gate and up lie side
+// by side.
 func (d *Device) Gate(a compute.Activation, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)
 	t := &d.rows
 	t.of(opSiluMul, dst)
 	t.x = floats(both.Memory)
-	if a == compute.GELUTanh {
+	switch a {
+	case compute.GELUTanh:
 		t.op = opGeluTanhMul
+	case compute.GELU:
+		t.op = opGeluMul
 	}
 	t.run()
 }

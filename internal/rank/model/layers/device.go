@@ -60,8 +60,8 @@ type Device interface {
 	Scale(x *Tensor, factor float32)
 	ScaleRows(x, factors *Tensor)
 	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
-	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU or GELUTanh, of rows in
-	// which gate and up lie side by side.
+	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU, GELU or GELUTanh, of rows
+	// in which gate and up lie side by side.
 	Activate(a compute.Activation, x *Tensor)
 	Sigmoid(x *Tensor)
 	TanhCap(x *Tensor, limit float32)
@@ -85,6 +85,11 @@ type Device interface {
 	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
 	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
 		dst *Tensor, q compute.View)
+	// AttentionAmong makes dst, which has its shape, what the queries of q find among the rows of
+	// their own sequence, whose keys and values are k and v: there is no cache. The rows of a
+	// sequence lie side by side, from position 0 on, and all of them are there.
+	AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *Tensor,
+		q, k, v compute.View)
 	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
 	// the products of the router, and are changed.
 	Mix(dst, x, scores *Tensor, mix *compute.Mixture)
@@ -103,6 +108,8 @@ type Planner interface {
 	RotaryBytes(dim, positions int) int64
 	// MixtureWidth is how many float32 Mix computes in for each row.
 	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
+	// AmongBytes is what AttentionAmong takes for each row.
+	AmongBytes(kvHeads, headDim int) int
 	// ScratchPerThread is what each thread computes in, with sequences of so many positions at most.
 	ScratchPerThread(positions int) int64
 }

@@ -413,5 +413,8 @@ func (NoDevice) RotaryBytes(dim, positions int) int64 { return 0 }
 // MixtureWidth implements Planner.
 func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int { return 0 }
 
+// AmongBytes implements Planner.
+func (NoDevice) AmongBytes(kvHeads, headDim int) int { return 0 }
+
 // ScratchPerThread implements Planner.
 func (NoDevice) ScratchPerThread(positions int) int64 { return 0 }
