@@ -15,6 +15,36 @@ type Classifier struct {
 	// ProblemType is single_label_classification, multi_label_classification, regression, or empty
 	// when the file does not say.
 	ProblemType string
+	// Pooling is what of the hidden states the head reads: cls or mean, by default the first token
+	// of an encoder and the last one of others.
+	Pooling string
+}
+
+// HeadLayer is one of the layers of a classifier's head: a linear one, then an activation, then a
+// LayerNorm.
+type HeadLayer struct {
+	// Module has the weight, [Out][In], and the bias, if there is one.
+	Module  string
+	Out, In int
+	Bias    bool
+	// Activation is tanh, gelu, gelu_tanh, relu, silu, or empty for none.
+	Activation string
+	// Norm is the module of the LayerNorm, "" for none, NormBias whether it has a bias.
+	Norm     string
+	NormBias bool
+	NormEps  float64
+}
+
+// Head are the layers of the head of a classifier, in their order.
+func Head(c *Config) ([]HeadLayer, error) {
+	fam, err := c.family()
+	if err != nil {
+		return nil, err
+	}
+	if fam.head == nil {
+		return []HeadLayer{{Module: "score", Out: len(c.Classifier.Labels), In: c.HiddenSize}}, nil
+	}
+	return fam.head(c), nil
 }
 
 // maxClasses bounds the number of classes.

@@ -279,7 +279,7 @@ func TestReadConfigErrors(t *testing.T) {
 			"config.json: malformed"},
 		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: cohere2, gemma2`},
+			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere2, gemma2`},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},

@@ -1,6 +1,10 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"cmp"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
 
 // GatedMLP is down(a(gate(x))·up(x)), a being an activation. Its inner features are divided among
 // the ranks.
@@ -13,12 +17,14 @@ type GatedMLP struct {
 
 // GatedMLPOptions are the points in which gated blocks differ.
 type GatedMLPOptions struct {
-	// Activation is SiLU or GELUTanh.
+	// Activation is SiLU, GELU or GELUTanh.
 	Activation compute.Activation
 	Bias       bool
 	// Fused is the module in which gate and up stand one after the other; "" is gate_proj and
 	// up_proj.
 	Fused string
+	// Down is the module of the projection down; "" is down_proj.
+	Down string
 	// Multiplier is what the output is multiplied by; 0 is 1.
 	Multiplier float32
 }
@@ -35,7 +41,8 @@ func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions)
 	}
 	y := &GatedMLP{rank: l.rank, activation: opt.Activation,
 		gateUp: l.column(&l.inner, opt.Bias, gate, up),
-		down:   l.Row(prefix+"down_proj", hidden, inner, opt.Bias).Scaled(opt.Multiplier)}
+		down: l.Row(prefix+cmp.Or(opt.Down, "down_proj"), hidden, inner,
+			opt.Bias).Scaled(opt.Multiplier)}
 	return y
 }
 

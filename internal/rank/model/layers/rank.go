@@ -93,6 +93,7 @@ type rank struct {
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
 	scores   Tensor // of a router
 	mixing   Tensor // stands for what the device mixes in
+	laid     Tensor // stands for the keys and values of rows that attend to each other
 }
 
 // allReduce sums x over the ranks.
