@@ -23,7 +23,8 @@ import (
 
 // Config sizes a Manager.
 type Config struct {
-	// Blocks is the number of blocks in the cache; they are numbered from 0.
+	// Blocks is the number of blocks in the cache; they are numbered from 0. No blocks are a model
+	// that needs none: sequences take none then.
 	Blocks int
 	// BlockSize is the number of token positions in one block.
 	BlockSize int
@@ -70,8 +71,8 @@ type Manager struct {
 
 // New returns a Manager whose blocks are all free.
 func New(c Config) (*Manager, error) {
-	if c.Blocks < 1 || c.Blocks > math.MaxInt32 {
-		return nil, fmt.Errorf("kvcache: Blocks is %d, must be 1 to %d", c.Blocks, math.MaxInt32)
+	if c.Blocks < 0 || c.Blocks > math.MaxInt32 {
+		return nil, fmt.Errorf("kvcache: Blocks is %d, must be 0 to %d", c.Blocks, math.MaxInt32)
 	}
 	if c.BlockSize < 1 {
 		return nil, fmt.Errorf("kvcache: BlockSize is %d, must be at least 1", c.BlockSize)
@@ -122,7 +123,12 @@ func (m *Manager) Rewind(plan uint64) {
 }
 
 // BlocksFor returns the number of blocks that n token positions need.
-func (m *Manager) BlocksFor(n int) int { return (n + m.size - 1) / m.size }
+func (m *Manager) BlocksFor(n int) int {
+	if len(m.blocks) == 0 {
+		return 0
+	}
+	return (n + m.size - 1) / m.size
+}
 
 // Stats describes a Manager at one moment.
 type Stats struct {

@@ -166,18 +166,34 @@ func (s *Spec) setBlocks(blocks int64) {
 }
 
 // BlockBytes is one block of the rank with the most layers.
-func (s *Spec) BlockBytes() int64 {
-	shape := model.CacheShape(s.Model, slices.Max(s.Info.StageLayers),
-		s.Config.Parallel.TensorParallelSize, 1, s.Config.Cache.BlockSize, s.dtype)
+func (s *Spec) BlockBytes() int64 { return s.blockBytes(slices.Max(s.Info.StageLayers)) }
+
+// blockBytes is one block of a rank with so many layers, nothing of an encoder.
+func (s *Spec) blockBytes(layers int) int64 {
+	if s.Model.Encoder {
+		return 0
+	}
+	shape := model.CacheShape(s.Model, layers, s.Config.Parallel.TensorParallelSize, 1,
+		s.Config.Cache.BlockSize, s.dtype)
 	return int64(shape.BytesPerBlock())
+}
+
+// leastBlocks are what a sequence of the greatest length takes.
+func (s *Spec) leastBlocks() int64 {
+	if s.Model.Encoder {
+		return 0
+	}
+	size := s.Config.Cache.BlockSize
+	return int64(s.Info.MaxModelLen+size-1) / int64(size)
 }
 
 // cache is what is asked of the KV cache.
 func (s *Spec) cache() (memory.Cache, error) {
 	c, each := &s.Config.Cache, s.BlockBytes()
-	least := int64(s.Info.MaxModelLen+c.BlockSize-1) / int64(c.BlockSize)
+	least := s.leastBlocks()
 	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, BlockSize: c.BlockSize}
 	switch {
+	case s.Model.Encoder: // no blocks, whatever is asked for
 	case c.Blocks > 0:
 		m.Blocks, m.Asked = int64(c.Blocks), c.Asked()
 	case c.MemoryBytes > 0:
@@ -248,9 +264,8 @@ func (s *Spec) rows() int {
 // need is what a rank of a stage takes.
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 	l, count := s.Config.Parallel.Layout(), s.Info.StageLayers[stage]
-	shape := model.CacheShape(s.Model, count, l.TP, 1, s.Info.BlockSize, s.dtype)
 	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables,
-		Block: int64(shape.BytesPerBlock()),
+		Block: s.blockBytes(count),
 		Work:  f.Activations, PerThread: f.PerThread}
 	if s.Config.Model.LoadFormat == "dummy" {
 		r.Own, r.Loading = true, f.Tensors
@@ -295,8 +310,10 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 		return r
 	}
 	u := runner.Use{Vocab: s.Model.VocabSize, Rows: s.rows(), MaxSeqs: s.Config.Schedule.MaxNumSeqs,
-		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP, Last: stage == l.PP-1,
-		Output: rank == l.Output()}
+		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP}
+	if !s.Model.Encoder { // which has no logits
+		u.Last, u.Output = stage == l.PP-1, rank == l.Output()
+	}
 	work, each := runner.Footprint(u)
 	r.Work += work
 	r.PerThread += each
@@ -415,6 +432,6 @@ func (s *Spec) CheckMemory(now memory.Bounds, numbers []int, total int) error {
 func (s *Spec) FixedCache() memory.Cache {
 	size := s.Config.Cache.BlockSize
 	c := memory.Cache{Blocks: int64(s.Info.Blocks), Positions: s.Info.MaxModelLen, BlockSize: size,
-		Least: int64(s.Info.MaxModelLen+size-1) / int64(size), Asked: s.Config.Cache.Asked()}
+		Least: s.leastBlocks(), Asked: s.Config.Cache.Asked()}
 	return c
 }

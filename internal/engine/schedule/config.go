@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -18,7 +19,9 @@ type Config struct {
 	// [max_model_len].
 	MaxModelLen int
 	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
-	// [num_gpu_blocks]; together they must hold one request of MaxModelLen.
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen. No blocks are a model
+	// without a cache, whose prompts are computed in one step: without ChunkedPrefill and
+	// PrefixCaching.
 	BlockSize, Blocks int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool
@@ -60,11 +63,17 @@ func (c Config) validate() error {
 		value int
 	}{
 		{"MaxSeqs", c.MaxSeqs}, {"MaxTokens", c.MaxTokens}, {"MaxModelLen", c.MaxModelLen},
-		{"BlockSize", c.BlockSize}, {"Blocks", c.Blocks},
+		{"BlockSize", c.BlockSize},
 	} {
 		if f.value < 1 || f.value > math.MaxInt32 {
 			return fmt.Errorf("schedule: %s is %d, must be 1 to %d", f.name, f.value, math.MaxInt32)
 		}
+	}
+	if c.Blocks < 0 || c.Blocks > math.MaxInt32 {
+		return fmt.Errorf("schedule: Blocks is %d, must be 0 to %d", c.Blocks, math.MaxInt32)
+	}
+	if c.Blocks == 0 && (c.ChunkedPrefill || c.PrefixCaching) {
+		return errors.New("schedule: Blocks is 0, which leaves no ChunkedPrefill or PrefixCaching")
 	}
 	if c.MaxTokens < c.MaxSeqs {
 		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
@@ -95,7 +104,8 @@ func (c Config) validate() error {
 				"without ChunkedPrefill", c.MaxTokens, c.MaxModelLen)
 		}
 	}
-	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
+	need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize
+	if c.Blocks > 0 && need > c.Blocks {
 		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d "+
 			"blocks of %d tokens; the cache holds requests of up to %d tokens", c.Blocks,
 			c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
