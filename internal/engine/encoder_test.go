@@ -43,8 +43,8 @@ func openEncoder(t *testing.T, name string, set func(*config.Config)) *engine.En
 	})
 }
 
-// TestEncoders holds what encoders pool to transformers, and to the very same bits in any layout and
-// with any texts beside. They take no blocks.
+// TestEncoders holds what encoders pool to transformers, and to the very same bits in any layout
+// and with any texts beside. They take no blocks.
 func TestEncoders(t *testing.T) {
 	for _, name := range []string{"bert-tiny", "xlm-roberta-tiny", "modernbert-tiny"} {
 		cases := encoderCases(t, name)
@@ -115,8 +115,8 @@ func TestEncoders(t *testing.T) {
 	}
 }
 
-// TestEncoderLengths: a text has as many tokens as there are positions, and no more. What asks for a
-// token is refused before a rank sees it.
+// TestEncoderLengths: a text has as many tokens as there are positions, and no more. What asks for
+// a token is refused before a rank sees it.
 func TestEncoderLengths(t *testing.T) {
 	e := openEncoder(t, "xlm-roberta-tiny", nil)
 	longest := make([]int32, 256)
@@ -164,7 +164,9 @@ func TestEncoderFlags(t *testing.T) {
 		"--prefill-context-parallel-size 2": func(c *config.Config) {
 			c.Parallel.PrefillContextParallelSize = 2
 		},
-		"is an encoder, it generates nothing": func(c *config.Config) { c.Model.Runner = "generate" },
+		"is an encoder, it generates nothing": func(c *config.Config) {
+			c.Model.Runner = "generate"
+		},
 		"which says no token": func(c *config.Config) {
 			c.Model.HFOverrides = `{"classifier_from_token":["a","b"]}`
 		},
@@ -180,8 +182,8 @@ func TestEncoderFlags(t *testing.T) {
 	}
 }
 
-// TestEncoderClassifiers holds classifiers of every family of encoders to transformers: their heads,
-// what those read, the types of a pair, and configurations as transformers 5 writes them.
+// TestEncoderClassifiers holds classifiers of every family of encoders to transformers: their
+// heads, what those read, the types of a pair, and configurations as transformers 5 writes them.
 func TestEncoderClassifiers(t *testing.T) {
 	for _, name := range []string{"bert-classifier", "xlm-roberta-classifier",
 		"modernbert-classifier"} {
@@ -227,8 +229,8 @@ func TestEncoderClassifiers(t *testing.T) {
 	}
 }
 
-// TestSentenceTransformers reads a folder as sentence-transformers saves it, and holds every kind of
-// pooling, and the layer after it, to what that makes of the same states.
+// TestSentenceTransformers reads a folder as sentence-transformers saves it, and holds every kind
+// of pooling, and the layer after it, to what that makes of the same states.
 func TestSentenceTransformers(t *testing.T) {
 	dir := t.TempDir()
 	for _, from := range []string{"encoders/bert-tiny", "sentence"} {

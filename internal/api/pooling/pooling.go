@@ -53,8 +53,8 @@ func (p *pooling) decode(f *wire.Fields) {
 	f.Unsupported("softmax", "true")
 }
 
-// decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers names
-// them: without a name the one that all have that are not asked for another.
+// decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers
+// names them: without a name the one that all have that are not asked for another.
 func (p *pooling) decodePrompt(f *wire.Fields, m *generate.Model) {
 	name := m.Pooling.DefaultPrompt
 	if asked := f.OptString("prompt_name"); asked != nil {

@@ -102,8 +102,8 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 		q.Stride)
 }
 
-// AttentionAmong makes dst what the queries of q find among the rows of their own sequence, of which
-// k and v are the keys and values. They have the type that models run in.
+// AttentionAmong makes dst what the queries of q find among the rows of their own sequence, whose
+// keys and values are k and v. They are stored in the type that models run in.
 func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,
 	q, k, v compute.View) {
 	c, laid, slots := d.among.Lay(b, args.KVHeads, args.HeadDim, d.dtype)

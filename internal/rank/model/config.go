@@ -21,8 +21,8 @@ type Config struct {
 	// Classifier is nil for a causal language model. A classifier has the architecture of one, and
 	// its embedding where that has a head.
 	Classifier *Classifier
-	// Encoder says that all tokens of a text see each other: it is computed in one step, there is no
-	// KV cache, and no token follows. TokenTypes is how many types its tokens may have.
+	// Encoder says that all tokens of a text see each other: it is computed in one step, there is
+	// no KV cache, and no token follows. TokenTypes is how many types its tokens may have.
 	Encoder    bool
 	TokenTypes int
 	// ModelType is the family's.

@@ -67,8 +67,8 @@ func TestPairs(t *testing.T) {
 		t.Error("a template of a third text is taken")
 	}
 	stopped := fmt.Errorf("stopped")
-	if _, _, err := tok.EncodePairUntil(func() error { return stopped }, string(make([]byte, 1<<20)),
-		"b", true, nil); err != stopped {
+	if _, _, err := tok.EncodePairUntil(func() error { return stopped },
+		string(make([]byte, 1<<20)), "b", true, nil); err != stopped {
 		t.Errorf("%v", err)
 	}
 }

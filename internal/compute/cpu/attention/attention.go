@@ -82,8 +82,8 @@ type job struct {
 }
 
 // Run computes attention of the batch's rows over the layer's keys and values, which must have been
-// written before: causal but for Args.Ahead. Row r of q is q[r*ldq:], Heads head vectors of HeadDim values each; the
-// result goes to dst[r*ldd:] in the same layout. dst may be q.
+// written before: causal but for Args.Ahead. Row r of q is q[r*ldq:], Heads head vectors of HeadDim
+// values each; the result goes to dst[r*ldd:] in the same layout. dst may be q.
 //
 // Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too
 // short, or a position lies in a block its sequence's table lacks.

@@ -60,8 +60,8 @@ type Device interface {
 	Scale(x *Tensor, factor float32)
 	ScaleRows(x, factors *Tensor)
 	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
-	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU, GELU or GELUTanh, of rows
-	// in which gate and up lie side by side.
+	// each v limit·tanh(v/limit). Gate makes dst a(gate)·up, a being SiLU, GELU or GELUTanh, of
+	// rows in which gate and up lie side by side.
 	Activate(a compute.Activation, x *Tensor)
 	Sigmoid(x *Tensor)
 	TanhCap(x *Tensor, limit float32)
