@@ -184,7 +184,7 @@ func startGroup(ctx context.Context, cfg config.Config) []doctor.Result {
 
 // oneToken has an engine compute a token, and asks its ranks what they are.
 func oneToken(ctx context.Context, e *engine.Engine) ([]doctor.RankFacts, error) {
-	s, err := e.Submit(ctx, engine.OneToken())
+	s, err := e.Submit(ctx, engine.OneToken(e.Info().Pooling))
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (s *API) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
 
 // oneToken asks the engine for a token.
 func (s *API) oneToken(ctx context.Context) error {
-	stream, err := s.opt.Engine.Submit(ctx, engine.OneToken())
+	stream, err := s.opt.Engine.Submit(ctx, engine.OneToken(s.opt.Info.Pooling))
 	if err != nil {
 		return err
 	}

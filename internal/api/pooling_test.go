@@ -142,3 +142,63 @@ func TestPoolingRefuses(t *testing.T) {
 		"does not support Embeddings API")
 	refused(t, generates, "/score", `{"text_1":"a","text_2":"b"}`, 400, "model", "--runner pooling")
 }
+
+// TestPromptNames puts the model's prompts before texts, by name or by default, and refuses others.
+func TestPromptNames(t *testing.T) {
+	s := poolingServer(t, func(p *open.Pooling) {
+		p.Prompts = map[string]string{"query": "Why: ", "document": ""}
+		p.DefaultPrompt, p.Lower = "query", true
+	})
+	tok := tinyTokenizer(t)
+	for body, want := range map[string]string{
+		`{"input":"A word"}`:                          "why: a word",
+		`{"input":"ΟΔΟΣ","prompt_name":"document"}`:   "οδο\u03c2", // as Python has it
+		`{"input":["A word"],"prompt_name":"query"}`:  "why: a word",
+		`{"input":"A word","prompt_name":"document"}`: "a word",
+		`{"input":"A word","truncate_prompt_tokens":2}`: tok.Decode(
+			tok.Encode("why: a word", true)[:2], false),
+	} {
+		s.ok(t, pooling.EmbeddingsPath, body)
+		got := tok.Decode(s.engine.last(t).Prompt, false)
+		if got != want {
+			t.Errorf("%s: the engine got %q, want %q", body, got, want)
+		}
+	}
+	s.ok(t, pooling.EmbeddingsPath, `{"input":[5,6]}`)
+	if r := s.engine.last(t); len(r.Prompt) != 2 {
+		t.Errorf("token ids are %v", r.Prompt)
+	}
+	s.ok(t, pooling.ScorePath, `{"text_1":"a","text_2":"b","prompt_name":"document"}`)
+	refused(t, s, pooling.EmbeddingsPath, `{"input":"a","prompt_name":"q"}`, 400, "prompt_name",
+		`["document" "query"]`)
+}
+
+// TestSecondText: what a classifier of pairs reads says where the second text begins, where the
+// model has types of tokens.
+func TestSecondText(t *testing.T) {
+	for _, types := range []bool{true, false} {
+		s := poolingServer(t, func(p *open.Pooling) {
+			p.Classes, p.PairTypes = open.NewClasses([]string{"x"}, "", []float32{1, 0, 0}), types
+		})
+		s.ok(t, "/rerank", `{"query":"what is it","documents":["it"]}`)
+		want := 0
+		if types {
+			want = len(tinyTokenizer(t).Encode("what is it", false))
+		}
+		if r := s.engine.last(t); int(r.Second) != want {
+			t.Errorf("types %t: the second text begins at %d, want %d", types, r.Second, want)
+		}
+	}
+}
+
+// TestWholeContext: a text that is pooled may be as long as the model reads.
+func TestWholeContext(t *testing.T) {
+	s := poolingServer(t, nil)
+	most := s.Model.MaxModelLen
+	text := "[" + strings.Repeat("1,", most-1) + "1]"
+	s.ok(t, pooling.EmbeddingsPath, `{"input":`+text+`}`)
+	s.ok(t, pooling.EmbeddingsPath, `{"input":[1,`+text[1:]+`,"truncate_prompt_tokens":-1}`)
+	if n := len(s.engine.last(t).Prompt); n != most {
+		t.Errorf("cut to %d tokens, not %d", n, most)
+	}
+}

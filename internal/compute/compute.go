@@ -75,8 +75,10 @@ type Batch struct {
 	// Slots is where the key and value of each row go: block·BlockSize + offset.
 	Slots []int32
 	// Position is the absolute position of each row in its sequence; the row attends to positions 0
-	// to its own.
+	// to its own, and to some after it where AttentionArgs.Ahead says so.
 	Position []int32
+	// Types is the type of each row's token, for models that know several; empty is 0 for all.
+	Types []int32
 	// Seq is the index of each row's sequence in Tables. Rows of one sequence are fastest when they
 	// follow each other in order of position.
 	Seq []int32

@@ -140,6 +140,9 @@ type AttentionArgs struct {
 	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
 	// (sliding-window attention).
 	Window int
+	// Ahead is how many positions after its own a row attends to, as far as the batch has rows of
+	// its sequence. Where it is positive, the batch has all of them.
+	Ahead int
 	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
 	Cap float32
 	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score

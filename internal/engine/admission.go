@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
@@ -34,7 +35,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := e.checkPrompt(r.Prompt); err != nil {
+		if err := e.checkPrompt(r); err != nil {
 			return nil, err
 		}
 		if i == 0 || r.Constraint != list[i-1].Constraint {
@@ -76,7 +77,9 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 // what delivery needs of it.
 func (e *Engine) prepare(q *request) error {
 	q.Index = q.choice
-	e.info.Fit(&q.Params, len(q.Prompt))
+	if q.Pooling == step.NotPooled { // else its one token takes no place
+		e.info.Fit(&q.Params, len(q.Prompt))
+	}
 	if q.Constraint.Kind != constrain.None {
 		// What is complete can only end, and may end nowhere else.
 		q.Params.MinTokens, q.Params.IgnoreEOS = 0, false
@@ -170,13 +173,22 @@ func roomInQueue(bound, queued, sequences int) bool {
 	return bound <= 0 || queued == 0 || sequences <= (bound-queued+1)/2
 }
 
-func (e *Engine) checkPrompt(prompt []int32) error {
+func (e *Engine) checkPrompt(r *Request) error {
+	prompt := r.Prompt
 	if len(prompt) == 0 {
 		return fmt.Errorf("prompt is empty")
 	}
-	if len(prompt) >= e.info.MaxModelLen {
+	states := r.Pooling != step.NotPooled && r.Pooling != step.PoolLogits
+	if e.info.Encoder && !states {
+		return fmt.Errorf("the model is an encoder: it says no token")
+	}
+	switch most := e.info.MaxModelLen; {
+	case r.Pooling == step.NotPooled && len(prompt) >= most:
 		return fmt.Errorf("prompt of %d tokens leaves no room for output: the "+
-			"model's maximum is %d", len(prompt), e.info.MaxModelLen)
+			"model's maximum is %d", len(prompt), most)
+	case len(prompt) > most:
+		return fmt.Errorf("prompt of %d tokens is longer than the model's maximum of %d",
+			len(prompt), most)
 	}
 	for _, t := range prompt {
 		if t < 0 || int(t) >= e.info.VocabSize {

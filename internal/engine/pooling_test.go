@@ -140,7 +140,12 @@ func TestPoolingFlags(t *testing.T) {
 		}
 		return dir
 	}
-	mean := folder(map[string]string{"1_Pooling/config.json": `{"pooling_mode_mean_tokens":true}`})
+	pools := func(pooling string, more string) map[string]string {
+		return map[string]string{"1_Pooling/config.json": pooling, "modules.json": `[{"path":"","type":
+			"sentence_transformers.models.Transformer"},{"path":"1_Pooling","type":
+			"sentence_transformers.models.Pooling"}` + more + `]`}
+	}
+	mean := folder(pools(`{"pooling_mode_mean_tokens":true}`, ""))
 	for _, c := range []struct {
 		dir, pooler, overrides string
 		kind                   step.Pooling
@@ -151,12 +156,14 @@ func TestPoolingFlags(t *testing.T) {
 		{dir: mean, kind: step.PoolMean},
 		{dir: mean, pooler: `{"pooling_type":"last","normalize":true}`, kind: step.PoolLast,
 			normalize: true},
-		{dir: folder(map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken":true}`,
-			"2_Normalize/x": ""}), kind: step.PoolLast, normalize: true},
-		{dir: folder(map[string]string{"1_Pooling/config.json": `{}`}),
-			err: "1_Pooling/config.json"},
-		{pooler: `{"pooling_type":"CLS"}`,
-			err: `--pooler-config: pooling_type "CLS" is not one of`},
+		{dir: folder(pools(`{"pooling_mode_lasttoken":true}`, `,{"path":"2_Normalize",
+			"type":"sentence_transformers.models.Normalize"}`)), kind: step.PoolLast,
+			normalize: true},
+		{dir: folder(pools(`{"pooling_mode":["cls","mean"]}`, "")),
+			err: "cls and mean are pooled side by side"},
+		{pooler: `{"pooling_type":"CLS"}`, kind: step.PoolCLS, normalize: true},
+		{pooler: `{"pooling_type":"ALL"}`,
+			err: `--pooler-config: pooling_type "ALL" is not one of`},
 		{pooler: `{"kind":1}`, err: "--pooler-config"},
 		{overrides: `{"matryoshka_dimensions":[8,100000]}`,
 			err: "--hf-overrides: matryoshka_dimensions"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -64,8 +65,12 @@ func Outputs(list []*Request) (n int) {
 	return n
 }
 
-// OneToken returns the least request there is: whether it succeeds says whether any would.
-func OneToken() *Request {
+// OneToken returns the least request there is, of a model that pools or one that generates: whether
+// it succeeds says whether any would.
+func OneToken(p *open.Pooling) *Request {
+	if p != nil {
+		return NewPoolingRequest([]int32{0}, p.Type)
+	}
 	return NewRequest([]int32{0}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1,
 		EOS:      -1,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})

@@ -90,7 +90,7 @@ func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second s
 	if bad != nil {
 		return p, bad
 	}
-	ids, err := s.Model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.AddSpecial, cut)
+	ids, from, err := s.Model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.AddSpecial, cut)
 	if err != nil {
 		return p, wire.Cancelled()
 	}
@@ -98,6 +98,9 @@ func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second s
 		return p, wire.BadRequest("prompt", "the prompt has no tokens")
 	}
 	p.Prompt = ids
+	if s.Model.Pooling != nil && s.Model.Pooling.PairTypes {
+		p.Second = uint32(from)
+	}
 	return p, nil
 }
 

@@ -2,6 +2,11 @@ package pooling
 
 import (
 	"context"
+	"maps"
+	"slices"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/openai"
@@ -24,6 +29,8 @@ func New(srv *server.Server, service *generate.Service) *API { return &API{srv, 
 // pooling is what all requests for vectors share.
 type pooling struct {
 	generate.Sampling
+	// before is put before each text.
+	before string
 }
 
 func (p *pooling) shared() *pooling { return p }
@@ -37,12 +44,27 @@ func (p *pooling) decode(f *wire.Fields) {
 	p.TruncateRight = true
 	p.DecodeTruncation(f)
 	p.DecodeNames(f)
+	p.MaxTokens = new(int) // none follows: a text may be as long as the model reads
 	p.Timeout = f.OptFloat("timeout")
 	p.Priority = int(f.Ranged("priority", 0, -1<<31, 1<<31-1))
 	p.AddSpecial = f.Boolean("add_special_tokens", true)
 	p.N, p.TopLogprobs, p.TopPromptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
 	f.Unsupported("mm_processor_kwargs", "{}")
 	f.Unsupported("softmax", "true")
+}
+
+// decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers
+// names them: without a name the one that all have that are not asked for another.
+func (p *pooling) decodePrompt(f *wire.Fields, m *generate.Model) {
+	name := m.Pooling.DefaultPrompt
+	if asked := f.OptString("prompt_name"); asked != nil {
+		name = *asked
+		if _, ok := m.Pooling.Prompts[name]; !ok {
+			f.Fail(wire.BadRequest("prompt_name", "`prompt_name` %q is none of the model's: %q",
+				wire.Clip(name), slices.Sorted(maps.Keys(m.Pooling.Prompts))))
+		}
+	}
+	p.before = m.Pooling.Prompts[name]
 }
 
 // texts are what is pooled, each for itself.
@@ -63,6 +85,7 @@ func (t *texts) decode(f *wire.Fields, m *generate.Model) {
 		t.input = openai.DecodePrompt(f, m, "input")
 	}
 	t.pooling.decode(f)
+	t.pooling.decodePrompt(f, m)
 	t.tokens = f.OptBool("return_token_ids", false)
 }
 
@@ -102,17 +125,22 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		if err := ctx.Err(); err != nil {
 			return nil, wire.Cancelled()
 		}
+		if one.IsText && one.Second == nil {
+			if one.Text = p.before + one.Text; s.Model.Pooling.Lower {
+				one.Text = cases.Lower(language.Und).String(one.Text)
+			}
+		}
 		t, bad := s.Tokenize(ctx, &p.Sampling, one)
 		if bad != nil {
 			return nil, bad
 		}
-		if n, most := len(t.Prompt), s.Model.MaxModelLen-1; n > most {
+		if n, most := len(t.Prompt), s.Model.MaxModelLen; n > most {
 			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
 				"However, `%s` %d has %d tokens. "+
 				"Set `truncate_prompt_tokens` to -1 to have it cut.", most, field, i, n)
 		}
 		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
-		q.Salt, q.Priority = p.CacheSalt, p.Priority
+		q.Salt, q.Priority, q.Second = p.CacheSalt, p.Priority, t.Second
 		prompts[i] = generate.Prompt{Request: *q}
 	}
 	return prompts, nil
@@ -130,6 +158,11 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generat
 		vectors[i] = append(vectors[i], d.Pooled...)
 		return nil
 	})
+	for i := range vectors {
+		if err == nil && prompts[i].Pooling != step.PoolLogits {
+			vectors[i], err = s.Model.Pooling.Vector(vectors[i])
+		}
+	}
 	return g, vectors, err
 }
 

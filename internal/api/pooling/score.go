@@ -49,6 +49,9 @@ func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field stri
 	if text := f.OptString("instruction"); text != nil {
 		r.instruction = *text
 	}
+	if !scoresPairs(m) {
+		r.pooling.decodePrompt(f, m)
+	}
 	if m.Pooling.Classes != nil {
 		r.activate = decodeActivation(f, m)
 	} else {

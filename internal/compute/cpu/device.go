@@ -26,6 +26,7 @@ type Device struct {
 	pool  *pool.Pool
 	vec   *vec.Ops
 	attn  *attention.Attention
+	among attention.Among
 	gemm  gemm.Scratch
 	spare gemm.Spare
 	rows  rowTask
@@ -67,6 +68,7 @@ func New(opt Options) (*Device, error) {
 // afterwards.
 func (d *Device) Close() {
 	d.spare.Drop()
+	_ = d.among.Free() // the process has no other use of it either
 	d.pool.Close()
 }
 
@@ -98,7 +100,22 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
 	d.attn.Run(d.pool, c.(*attention.Cache), layer, b, attention.Args{Heads: args.Heads,
 		KVHeads: args.KVHeads, HeadDim: args.HeadDim, Scale: args.Scale, Window: args.Window,
-		Cap: args.Cap, Sinks: floats(args.Sinks)}, floats(dst.Memory), dst.Width, view(q), q.Stride)
+		Ahead: args.Ahead, Cap: args.Cap, Sinks: floats(args.Sinks)}, floats(dst.Memory), dst.Width, view(q), q.Stride)
+}
+
+// AttentionAmong makes dst what the queries of q find among the rows of their own sequence, whose
+// keys and values are k and v. They are stored in the type that models run in.
+func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,
+	q, k, v compute.View) {
+	c, laid, slots := d.among.Lay(b, args.KVHeads, args.HeadDim, d.dtype)
+	d.WriteCache(c, 0, k, v, slots)
+	d.Attention(c, 0, laid, args, dst, q)
+}
+
+// AmongBytes is what AttentionAmong keeps of each row, twice: each sequence begins a tile.
+func (p Planner) AmongBytes(kvHeads, headDim int) int {
+	layer := compute.CacheLayer{Heads: kvHeads, Dim: headDim}
+	return 2 * layer.Bytes(1, p.DType)
 }
 
 // ScratchPerThread is the memory that each thread of a device computes in, with sequences of so

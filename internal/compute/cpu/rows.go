@@ -21,6 +21,7 @@ const (
 	opSiluMul
 	opGeluTanhMul
 	opClampedSwiGLU
+	opGeluMul
 	opRelu
 	opGelu
 	opGeluTanh
@@ -115,6 +116,8 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.GeluTanhMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opClampedSwiGLU:
 			t.clampedSwiGLU(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
+		case opGeluMul:
+			v.GeluErfMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
@@ -220,6 +223,8 @@ func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 		t.op, t.eps = opClampedSwiGLU, g.Limit
 	case g.Activation == compute.GELUTanh:
 		t.op = opGeluTanhMul
+	case g.Activation == compute.GELU:
+		t.op = opGeluMul
 	}
 	t.run()
 }

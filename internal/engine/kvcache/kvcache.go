@@ -28,7 +28,8 @@ import (
 
 // Config sizes a Manager.
 type Config struct {
-	// Blocks is the number of blocks in the cache; they are numbered from 0.
+	// Blocks is the number of blocks in the cache; they are numbered from 0. No blocks are a model
+	// that needs none: sequences take none then.
 	Blocks int
 	// BlockSize is the number of token positions in one block.
 	BlockSize int
@@ -43,7 +44,12 @@ type Config struct {
 }
 
 // BlocksFor returns the number of blocks that n token positions need.
-func (c *Config) BlocksFor(n int) int { return (n + c.BlockSize - 1) / c.BlockSize }
+func (c *Config) BlocksFor(n int) int {
+	if c.Blocks == 0 {
+		return 0
+	}
+	return (n + c.BlockSize - 1) / c.BlockSize
+}
 
 // Most returns how many blocks a sequence of n positions holds at most at a time, if it slides.
 func (c *Config) Most(n int) int { return min(c.BlocksFor(n), c.span()) }
@@ -95,8 +101,8 @@ type Manager struct {
 
 // New returns a Manager whose blocks are all free.
 func New(c Config) (*Manager, error) {
-	if c.Blocks < 1 || c.Blocks > math.MaxInt32 {
-		return nil, fmt.Errorf("kvcache: Blocks is %d, must be 1 to %d", c.Blocks, math.MaxInt32)
+	if c.Blocks < 0 || c.Blocks > math.MaxInt32 {
+		return nil, fmt.Errorf("kvcache: Blocks is %d, must be 0 to %d", c.Blocks, math.MaxInt32)
 	}
 	if c.BlockSize < 1 {
 		return nil, fmt.Errorf("kvcache: BlockSize is %d, must be at least 1", c.BlockSize)

@@ -42,7 +42,6 @@ func TestNewRefuses(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Blocks: 0, BlockSize: 4}, "Blocks is 0"},
 		{Config{Blocks: -1, BlockSize: 4}, "Blocks is -1"},
 		{Config{Blocks: 1 << 40, BlockSize: 4}, "Blocks is 1099511627776"},
 		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},

@@ -5,8 +5,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/engine/open/sentence"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // Classes is a head over classes, transformers' …ForSequenceClassification. The driver applies it
@@ -17,57 +18,50 @@ type Classes struct {
 	// Activate makes logits probabilities, unless a request says otherwise.
 	Activate bool
 
-	problem string
-	width   int
-	weight  []float32 // [classes][width]
+	problem  string
+	identity bool
+	// head are its layers.
+	head []*sentence.Dense
 }
 
 // NewClasses returns a head of a weight [classes][width]; problem is config.json's problem_type.
 func NewClasses(labels []string, problem string, weight []float32) *Classes {
+	n := max(1, len(labels))
 	return &Classes{Labels: labels, Activate: true, problem: problem,
-		width: len(weight) / max(1, len(labels)), weight: weight}
+		head: []*sentence.Dense{{In: len(weight) / n, Out: n, Weight: weight}}}
 }
 
 // Of returns the values of the classes for a pooled vector of the model: logits, or with activate
 // what the problem makes of them. One class, and each of several labels, has a probability of its
-// own (sigmoid); else they share one (softmax); a regression's are as they are.
+// own (sigmoid); else they share one (softmax); a regression's are as they are, and those of a
+// cross-encoder that says so.
 func (c *Classes) Of(v []float32, activate bool) ([]float32, error) {
-	if len(v) != c.width {
-		return nil, fmt.Errorf("a pooled vector has %d elements, the classifier is for %d", len(v),
-			c.width)
-	}
-	logits := make([]float64, len(c.Labels))
-	for i := range logits {
-		row := c.weight[i*c.width:][:c.width]
-		for j, x := range v {
-			logits[i] += float64(x) * float64(row[j])
+	for _, layer := range c.head {
+		var err error
+		if v, err = layer.Of(v); err != nil {
+			return nil, fmt.Errorf("classifier: %w", err)
 		}
 	}
 	if activate {
-		c.activate(logits)
+		c.activate(v)
 	}
-	values := make([]float32, len(logits))
-	for i, x := range logits {
-		values[i] = float32(x)
-	}
-	return values, nil
+	return v, nil
 }
 
-func (c *Classes) activate(logits []float64) {
+func (c *Classes) activate(logits []float32) {
 	switch {
-	case c.problem == "regression":
+	case c.identity, c.problem == "regression":
 	case c.problem == "multi_label_classification", len(logits) == 1:
 		for i, x := range logits {
-			logits[i] = 1 / (1 + math.Exp(-x))
+			logits[i] = float32(1 / (1 + math.Exp(-float64(x))))
 		}
 	default:
-		top, sum := slices.Max(logits), 0.0
-		for i, x := range logits {
-			logits[i] = math.Exp(x - top)
-			sum += logits[i]
+		top, sum := float64(slices.Max(logits)), 0.0
+		for _, x := range logits {
+			sum += math.Exp(float64(x) - top)
 		}
-		for i := range logits {
-			logits[i] /= sum
+		for i, x := range logits {
+			logits[i] = float32(math.Exp(float64(x)-top) / sum)
 		}
 	}
 }
@@ -78,48 +72,55 @@ func (r *resolver) readClasses() error {
 	if p == nil || p.Classes == nil {
 		return nil
 	}
-	const name = "score.weight"
-	c := p.Classes
-	shape := []int{len(c.Labels), c.width}
-	weights, err := r.classWeights(checkpoint.Spec{Name: name, Shape: shape})
+	layers, err := model.Head(r.Model)
+	if err == nil {
+		p.Classes.head, err = r.readHead(layers)
+	}
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.Info.Root, err)
-	}
-	defer weights.Close()
-	t, err := weights.Tensor(name)
-	if err != nil {
-		return fmt.Errorf("model %q: %w", r.Info.Root, err)
-	}
-	if !slices.Equal(t.Shape, shape) {
-		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v",
-			r.Info.Root, name, t.Shape, shape)
-	}
-	if c.weight, err = float32s(t); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	return nil
 }
 
-// classWeights is the checkpoint, or one of random weights.
-func (r *resolver) classWeights(head checkpoint.Spec) (*checkpoint.Checkpoint, error) {
-	if r.Config.Model.LoadFormat == "dummy" {
-		return checkpoint.Dummy([]checkpoint.Spec{head}, 0, checkpoint.F32)
+// readHead reads layers from the checkpoint, or makes them random.
+func (r *resolver) readHead(layers []model.HeadLayer) (head []*sentence.Dense, err error) {
+	weights, err := r.headWeights(layers)
+	if err != nil {
+		return nil, err
 	}
-	return checkpoint.Open(r.folder)
+	defer weights.Close()
+	vector := func(name string, n int, there bool) (v []float32) {
+		if there && err == nil {
+			v, err = sentence.Tensor(weights, name, n)
+		}
+		return v
+	}
+	for _, x := range layers {
+		d := &sentence.Dense{In: x.In, Out: x.Out, Activation: x.Activation, NormEps: x.NormEps}
+		if err == nil {
+			d.Weight, err = sentence.Tensor(weights, x.Module+".weight", x.Out, x.In)
+		}
+		d.Bias = vector(x.Module+".bias", x.Out, x.Bias)
+		d.Norm = vector(x.Norm+".weight", x.Out, x.Norm != "")
+		d.NormBias = vector(x.Norm+".bias", x.Out, x.NormBias)
+		head = append(head, d)
+	}
+	return head, err
 }
 
-// float32s are the elements of a tensor.
-func float32s(t checkpoint.Tensor) ([]float32, error) {
-	list := make([]float32, t.Elements())
-	switch t.DType {
-	case checkpoint.BF16:
-		half.DecodeBF16(list, t.Data)
-	case checkpoint.F16:
-		half.DecodeF16(list, t.Data)
-	case checkpoint.F32:
-		half.DecodeF32(list, t.Data)
-	default:
-		return nil, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+// headWeights is the checkpoint, or one of random weights.
+func (r *resolver) headWeights(layers []model.HeadLayer) (*checkpoint.Checkpoint, error) {
+	if r.Config.Model.LoadFormat != "dummy" {
+		return checkpoint.Open(r.folder)
 	}
-	return list, nil
+	var all []checkpoint.Spec
+	for _, x := range layers {
+		all = append(all, checkpoint.Spec{Name: x.Module + ".weight", Shape: []int{x.Out, x.In}},
+			checkpoint.Spec{Name: x.Module + ".bias", Shape: []int{x.Out}})
+		if x.Norm != "" {
+			all = append(all, checkpoint.Spec{Name: x.Norm + ".weight", Shape: []int{x.Out}},
+				checkpoint.Spec{Name: x.Norm + ".bias", Shape: []int{x.Out}})
+		}
+	}
+	return checkpoint.Dummy(all, 0, checkpoint.F32)
 }

@@ -26,6 +26,8 @@ type Info struct {
 	Template *chattemplate.Template
 	// Pooling is how the model pools; nil for one that generates.
 	Pooling *Pooling
+	// Encoder says that the model has no KV cache, and says no tokens.
+	Encoder bool
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
 	WeightBytes int64

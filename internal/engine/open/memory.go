@@ -173,8 +173,11 @@ func (s *Spec) BlockBytes() (most int64) {
 	return most
 }
 
-// blockBytes is one block of a rank of a stage.
+// blockBytes is one block of a rank of a stage, nothing of an encoder.
 func (s *Spec) blockBytes(stage int) int64 {
+	if s.Model.Encoder {
+		return 0
+	}
 	from, to := s.Stages.Range(stage, s.Model.Layers)
 	shape := compute.CacheShape{Layers: model.CacheLayers(s.Model, from, to,
 		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.dtype}
@@ -187,6 +190,7 @@ func (s *Spec) cache() (memory.Cache, error) {
 	least := s.least()
 	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, BlockSize: c.BlockSize}
 	switch {
+	case s.Model.Encoder: // no blocks, whatever is asked for
 	case c.Blocks > 0:
 		m.Blocks, m.Asked = int64(c.Blocks), c.Asked()
 	case c.MemoryBytes > 0:
@@ -307,8 +311,10 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 		return r
 	}
 	u := runner.Use{Vocab: s.Model.VocabSize, Rows: s.rows(), MaxSeqs: s.Config.Schedule.MaxNumSeqs,
-		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP, Last: stage == l.PP-1,
-		Output: rank == l.Output()}
+		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP}
+	if !s.Model.Encoder { // which has no logits
+		u.Last, u.Output = stage == l.PP-1, rank == l.Output()
+	}
 	work, each := runner.Footprint(u)
 	r.Work += work
 	r.PerThread += each
@@ -431,6 +437,9 @@ func (s *Spec) FixedCache() memory.Cache {
 
 // least is how many blocks of KV cache one sequence of the greatest length needs at a time.
 func (s *Spec) least() int64 {
+	if s.Model.Encoder {
+		return 0
+	}
 	c := s.Scheduling()
 	return int64(c.Least())
 }

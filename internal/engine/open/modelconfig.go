@@ -27,7 +27,7 @@ func (r *resolver) readModel() error {
 		return fmt.Errorf("--dtype: %w", err)
 	}
 	r.Info.DType = r.dtype.String()
-	r.Info.VocabSize = r.Model.VocabSize
+	r.Info.VocabSize, r.Info.Encoder = r.Model.VocabSize, r.Model.Encoder
 	longest := maxContext(r.Model)
 	if r.Null != nil { // no position is computed
 		longest = max(longest, r.Config.Model.MaxModelLen)

@@ -4,18 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/engine/open/sentence"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // Pooling is how a model that was started with --runner pooling makes vectors of texts.
 type Pooling struct {
-	// Type is PoolLast or PoolMean.
+	// Type is what of the states of a text is pooled.
 	Type step.Pooling
 	// Normalize makes vectors of length 1.
 	Normalize bool
@@ -30,6 +28,15 @@ type Pooling struct {
 	Classifier []int32
 	// Qwen3Reranker asks as Qwen3-Reranker was trained.
 	Qwen3Reranker bool
+	// Dense are layers that a pooled state passes before it is the vector.
+	Dense []*sentence.Dense
+	// Prompts are put before texts, by the names that requests give them; DefaultPrompt is that of
+	// texts without one, "" for none. Lower makes their letters small.
+	Prompts       map[string]string
+	DefaultPrompt string
+	Lower         bool
+	// PairTypes says that tokens of the second text of a pair have a type of their own.
+	PairTypes bool
 	// Classes is the head of a model that classifies texts; nil for one that embeds them.
 	Classes *Classes
 }
@@ -52,24 +59,38 @@ type hfOverrides struct {
 }
 
 // readPooling finds how the model pools: by the flags, else by the files that sentence-transformers
-// keeps beside it, else by its last token, normalized.
+// keeps beside it, else by its last token, of an encoder by its first one, normalized.
 func (r *resolver) readPooling() error {
 	m, head := &r.Config.Model, r.Model.Classifier
-	if head != nil && m.Runner == "generate" {
-		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it "+
-			"generates nothing", r.Info.Root)}
+	kind := "a classifier"
+	if head == nil {
+		kind = "an encoder"
 	}
-	if m.Runner != "pooling" && head == nil {
+	pools := head != nil || r.Model.Encoder
+	if pools && m.Runner == "generate" {
+		return usage("--runner generate: %q is %s, it generates nothing", r.Info.Root, kind)
+	}
+	if m.Runner != "pooling" && !pools {
 		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
 			return &config.UsageError{Err: errors.New(
 				"--pooler-config and --hf-overrides are for --runner pooling")}
 		}
 		return nil
 	}
-	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize}
+	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
+		PairTypes: r.Model.TokenTypes > 1}
+	if r.Model.Encoder {
+		p.Type = step.PoolCLS // vLLM's, too
+		if err := r.checkEncoder(); err != nil {
+			return err
+		}
+	}
 	if head != nil {
 		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType,
-			width: p.Width}
+			identity: head.Identity}
+		if head.Pooling == "mean" {
+			p.Type = step.PoolMean
+		}
 	} else if err := r.readSentenceTransformer(p); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
@@ -83,35 +104,42 @@ func (r *resolver) readPooling() error {
 	return nil
 }
 
-// readSentenceTransformer reads the pooling module of sentence-transformers, which has a folder of
-// its own.
+// checkEncoder refuses flags that ask of an encoder what only a model with a KV cache does.
+func (r *resolver) checkEncoder() error {
+	c := r.Config
+	switch tokens := c.Schedule.MaxNumBatchedTokens; {
+	case c.Parallel.Layout().Sizes().PCP > 1:
+		return usage("--prefill-context-parallel-size %d: all tokens of a text see each other in "+
+			"%q, whose rows are not divided among ranks", c.Parallel.PrefillContextParallelSize,
+			r.Info.Root)
+	case c.Transfer.Role != "":
+		return usage("--kv-transfer-config: %q is an encoder, which has no KV cache", r.Info.Root)
+	case tokens < r.Info.MaxModelLen &&
+		tokens != config.Default().Schedule.MaxNumBatchedTokens:
+		return usage("--max-num-batched-tokens %d is less than the %d tokens of the longest text "+
+			"(--max-model-len), and %q computes a text in one step", tokens, r.Info.MaxModelLen,
+			r.Info.Root)
+	}
+	return nil
+}
+
+// readSentenceTransformer reads what sentence-transformers keeps beside the model.
 func (r *resolver) readSentenceTransformer(p *Pooling) error {
 	if r.dir == "" {
 		return nil
 	}
-	raw, err := os.ReadFile(filepath.Join(r.dir, "1_Pooling", "config.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	m, err := sentence.Read(r.dir, r.Model.HiddenSize)
+	if err != nil || m == nil {
 		return err
 	}
-	var c struct {
-		Last bool `json:"pooling_mode_lasttoken"`
-		Mean bool `json:"pooling_mode_mean_tokens"`
+	p.Type, p.Normalize, p.Dense = m.Pooling, m.Normalize, m.Dense
+	if n := len(p.Dense); n > 0 {
+		p.Width = p.Dense[n-1].Out
 	}
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return fmt.Errorf("1_Pooling/config.json: %w", err)
+	p.Prompts, p.DefaultPrompt, p.Lower = m.Prompts, m.Default, m.Lower
+	if m.MaxLength > 0 && r.Config.Model.MaxModelLen == 0 {
+		r.Info.MaxModelLen = min(r.Info.MaxModelLen, m.MaxLength)
 	}
-	switch {
-	case c.Last == c.Mean:
-		return errors.New("1_Pooling/config.json: neither the last token nor the mean is pooled, " +
-			"or both are")
-	case c.Mean:
-		p.Type = step.PoolMean
-	}
-	_, err = os.Stat(filepath.Join(r.dir, "2_Normalize"))
-	p.Normalize = err == nil
 	return nil
 }
 
@@ -134,8 +162,10 @@ func (p *Pooling) configure(text string) error {
 			p.Type = step.PoolLast
 		case step.PoolMean.String():
 			p.Type = step.PoolMean
+		case step.PoolCLS.String():
+			p.Type = step.PoolCLS
 		default:
-			return fmt.Errorf("pooling_type %q is not one of LAST, MEAN", *kind)
+			return fmt.Errorf("pooling_type %q is not one of LAST, MEAN, CLS", *kind)
 		}
 	}
 	if p.Classes != nil {
@@ -168,6 +198,9 @@ func (r *resolver) override(p *Pooling, text string) error {
 		len(o.ClassifierFromToken) > 0) {
 		return fmt.Errorf("%q is a classifier, of which nothing is overridden", r.Info.Root)
 	}
+	if r.Model.Encoder && (o.Qwen3Reranker || len(o.ClassifierFromToken) > 0) {
+		return fmt.Errorf("%q is an encoder, which says no token", r.Info.Root)
+	}
 	p.Matryoshka = o.IsMatryoshka || len(o.MatryoshkaDimensions) > 0
 	for _, d := range o.MatryoshkaDimensions {
 		if d < 1 || d > p.Width {
@@ -194,6 +227,17 @@ func (r *resolver) override(p *Pooling, text string) error {
 		p.Classifier = append(p.Classifier, ids[0])
 	}
 	return nil
+}
+
+// Vector is what is answered of a pooled state, before it is normalized.
+func (p *Pooling) Vector(v []float32) ([]float32, error) {
+	for _, d := range p.Dense {
+		var err error
+		if v, err = d.Of(v); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 func decodeStrict(text string, v any) error {

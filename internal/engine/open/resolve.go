@@ -83,8 +83,8 @@ func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 			return nil, &ModelError{err}
 		}
 	}
-	if p := r.Info.Pooling; r.Files != nil && p != nil && p.Classes != nil {
-		r.Files.fixed = "the head of a classifier is in the driver"
+	if p := r.Info.Pooling; r.Files != nil && p != nil && (p.Classes != nil || len(p.Dense) > 0) {
+		r.Files.fixed = "the head of a classifier, or after what is pooled, is in the driver"
 	}
 	return r.Spec, nil
 }

@@ -75,7 +75,13 @@ func (s *Spec) RanksHere() int {
 func (s *Spec) Scheduling() schedule.Config {
 	c := s.Config
 	tokens := c.Schedule.MaxNumBatchedTokens
-	if !c.Schedule.ChunkedPrefill {
+	// All tokens of an encoder's text are in one step, and no keys and values are kept.
+	encoder := s.Model != nil && s.Model.Encoder
+	chunked, threshold := c.Schedule.ChunkedPrefill, c.Schedule.LongPrefillTokenThreshold
+	if encoder {
+		chunked, threshold = false, 0
+	}
+	if !chunked {
 		// A prompt that is not cut must fit a step.
 		tokens = max(tokens, s.Info.MaxModelLen)
 	}
@@ -86,9 +92,9 @@ func (s *Spec) Scheduling() schedule.Config {
 		BlockSize:         s.Info.BlockSize,
 		Blocks:            s.Info.Blocks,
 		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
-		PrefixCaching:     c.Cache.PrefixCaching,
-		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
-		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
+		PrefixCaching:     c.Cache.PrefixCaching && !encoder,
+		ChunkedPrefill:    chunked,
+		LongPrefillTokens: threshold,
 		Priority:          c.Schedule.Policy == "priority",
 		MaxInFlight:       c.MaxInFlight(),
 		Stages:            c.Parallel.Layout().PP,

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -19,7 +20,9 @@ type Config struct {
 	// [max_model_len].
 	MaxModelLen int
 	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
-	// [num_gpu_blocks]; together they must hold one request of MaxModelLen (see Least).
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen (see Least). No blocks are
+	// a model without a cache, whose prompts are computed in one step: without ChunkedPrefill and
+	// PrefixCaching.
 	BlockSize, Blocks int
 	// Window, if positive, is how many positions back the model reads at most: blocks that have
 	// left it are free again. Then the cache must hold Least blocks only.
@@ -73,7 +76,11 @@ func (c *Config) cache() *kvcache.Config {
 
 // Least is how many blocks the cache has at least: those that a request of MaxModelLen holds at a
 // time.
-func (c *Config) Least() int { return c.cache().Most(c.MaxModelLen) }
+func (c *Config) Least() int {
+	k := c.cache()
+	k.Blocks = max(k.Blocks, 1)
+	return k.Most(c.MaxModelLen)
+}
 
 // validate refuses a configuration under which some request could never finish.
 func (c Config) validate() error {
@@ -82,11 +89,17 @@ func (c Config) validate() error {
 		value int
 	}{
 		{"MaxSeqs", c.MaxSeqs}, {"MaxTokens", c.MaxTokens}, {"MaxModelLen", c.MaxModelLen},
-		{"BlockSize", c.BlockSize}, {"Blocks", c.Blocks},
+		{"BlockSize", c.BlockSize},
 	} {
 		if f.value < 1 || f.value > math.MaxInt32 {
 			return fmt.Errorf("schedule: %s is %d, must be 1 to %d", f.name, f.value, math.MaxInt32)
 		}
+	}
+	if c.Blocks < 0 || c.Blocks > math.MaxInt32 {
+		return fmt.Errorf("schedule: Blocks is %d, must be 0 to %d", c.Blocks, math.MaxInt32)
+	}
+	if c.Blocks == 0 && (c.ChunkedPrefill || c.PrefixCaching) {
+		return errors.New("schedule: Blocks is 0, which leaves no ChunkedPrefill or PrefixCaching")
 	}
 	if c.MaxTokens < c.MaxSeqs {
 		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
@@ -120,7 +133,7 @@ func (c Config) validate() error {
 	if c.Window < 0 {
 		return fmt.Errorf("schedule: Window is %d, must not be negative", c.Window)
 	}
-	if need := c.Least(); need > c.Blocks {
+	if need := c.Least(); c.Blocks > 0 && need > c.Blocks {
 		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d "+
 			"blocks of %d tokens; the cache holds requests of up to %d tokens", c.Blocks,
 			c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)

@@ -253,7 +253,7 @@ func introduce(p *step.Plan, r *Request, blocks int) {
 	}
 	q := &p.New[n]
 	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), r.Params
-	q.Constraint, q.Pooling = r.Constraint, r.Pooling
+	q.Constraint, q.Pooling, q.Second = r.Constraint, r.Pooling, r.Second
 	q.Tokens = append(q.Tokens[:0], r.tokens...)
 	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()[:blocks]...)
 }

@@ -15,8 +15,8 @@ import (
 type Request struct {
 	// Key names the request in Abort and Output; no two unfinished requests may share one.
 	Key uint64
-	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. Several requests
-	// may share it.
+	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen, or as many where
+	// Pooling reads them only. Several requests may share it.
 	Prompt []int32
 	// Params are resolved. When they ask for prompt logprobs, the whole prompt is computed,
 	// whatever the prefix cache holds.
@@ -27,6 +27,9 @@ type Request struct {
 	Repetition Repetition
 	// Pooling makes it a request for hidden states of the prompt: Params.MaxTokens is 1.
 	Pooling step.Pooling
+	// Second is where the second text of a pair begins in Prompt, for models that tell them apart;
+	// 0 for none.
+	Second uint32
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
@@ -165,7 +168,7 @@ func (r *Request) outlasts(o *Request) bool {
 
 // computesAll tells whether the request computes its whole prompt, whatever is known of it.
 func (r *Request) computesAll() bool {
-	return r.Params.PromptLogprobs != sample.NoLogprobs || r.Pooling == step.PoolMean
+	return r.Params.PromptLogprobs != sample.NoLogprobs || r.Pooling.ReadsAll()
 }
 
 // length is the number of tokens, those included that plans in flight sample.

@@ -60,7 +60,7 @@ func (m maker) plan() *Plan {
 		q.Constraint = constrain.Spec{Kind: constrain.Kind(m.IntN(constrain.Kinds)),
 			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0,
 			Closed: m.IntN(2) == 0, AnyOrder: m.IntN(2) == 0}
-		q.Pooling = Pooling(m.IntN(int(poolings)))
+		q.Pooling, q.Second = Pooling(m.IntN(int(poolings))), uint32(m.IntN(9))
 		return q
 	})
 	for range m.IntN(20) {
@@ -159,7 +159,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		6, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		7, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -176,7 +176,7 @@ func TestLayout(t *testing.T) {
 			-0.5}}}},
 	})
 	want = []byte{
-		6, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		7, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

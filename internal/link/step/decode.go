@@ -289,6 +289,7 @@ func (r *reader) newRequest(q *NewRequest) {
 		r.fail("New.Pooling: kind %d is none", pooling)
 	}
 	q.Pooling = Pooling(pooling)
+	q.Second = r.uint32("New.Second")
 }
 
 func (r *reader) constraint(c *constrain.Spec) {

@@ -14,10 +14,37 @@ const (
 	PoolMean
 	// PoolLogits are the logits of Params.AllowedTokens after the last token.
 	PoolLogits
+	// PoolCLS is the state of the first token.
+	PoolCLS
+	// PoolMax is the greatest of each element over all tokens.
+	PoolMax
+	// PoolMeanSqrt is the sum over all tokens, divided by the root of their number.
+	PoolMeanSqrt
+	// PoolWeighted is the mean over all tokens, each of which weighs as much as its number, from 1.
+	PoolWeighted
 	poolings
 )
 
-// String returns vLLM's name of the pooling type, "" for none.
+// ReadsAll tells whether the states of all tokens count, or of the first: then all of a prompt is
+// computed, whatever is known of it.
+func (p Pooling) ReadsAll() bool {
+	return p != NotPooled && p != PoolLast && p != PoolLogits
+}
+
+// Reads tells whether the state of the token at a position counts, of those of a prompt.
+func (p Pooling) Reads(position int, last bool) bool {
+	switch p {
+	case NotPooled, PoolLogits:
+		return false
+	case PoolLast:
+		return last
+	case PoolCLS:
+		return last || position == 0 // the last one completes it
+	}
+	return true
+}
+
+// String returns vLLM's name of the pooling type where it has it, "" for none.
 func (p Pooling) String() string {
 	switch p {
 	case PoolLast:
@@ -26,6 +53,14 @@ func (p Pooling) String() string {
 		return "MEAN"
 	case PoolLogits:
 		return "logits"
+	case PoolCLS:
+		return "CLS"
+	case PoolMax:
+		return "max"
+	case PoolMeanSqrt:
+		return "mean by the root of the length"
+	case PoolWeighted:
+		return "weighted mean"
 	}
 	return ""
 }

@@ -116,6 +116,9 @@ type NewRequest struct {
 	Constraint constrain.Spec
 	// Pooling makes it a request for hidden states: its one token is 0 and means nothing.
 	Pooling Pooling
+	// Second is where the second text of a pair begins in the prompt, whose tokens are of another
+	// type; 0 is a prompt of one text.
+	Second uint32
 }
 
 // Result answers one Plan.

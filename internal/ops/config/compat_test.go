@@ -36,8 +36,8 @@ func TestCompat(t *testing.T) {
 		"--swap-space": {Status: compat.NoEffect,
 			Note: "preempted requests are computed again"},
 		"--enable-lora": {Status: compat.Refused, Note: "adapters are not loaded"},
-		"--quantization": {Status: compat.Refused,
-			Note: "but for none: weights are used as they are stored; also -q"},
+		"--quantization": {Status: compat.Differs,
+			Note: "int8_per_channel_weight_only; others are refused; also -q"},
 		"--block-size":   {Status: compat.Differs, Note: "multiples of 16; 16 by default"},
 		"--max-logprobs": {Status: compat.Same},
 	} {

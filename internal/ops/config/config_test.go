@@ -372,11 +372,11 @@ func TestRayAddress(t *testing.T) {
 
 func TestFillMistakes(t *testing.T) {
 	for raw, want := range map[string]string{
-		"no-such-flag: 1":  `"no-such-flag" is not a flag of this command`,
-		"blok-size: 32":    `(did you mean block-size?)`,
-		"config: x":        `"config" is not a flag`,
-		"block-size: many": "block-size",
-		"quantization: q4": "quantization",
+		"no-such-flag: 1":    `"no-such-flag" is not a flag of this command`,
+		"blok-size: 32":      `(did you mean block-size?)`,
+		"config: x":          `"config" is not a flag`,
+		"block-size: many":   "block-size",
+		"kv-cache-dtype: q4": "kv-cache-dtype",
 	} {
 		_, f := flags()
 		file, err := config.ParseFile([]byte(raw))

@@ -24,6 +24,9 @@ func (c *Config) Validate() error {
 		}
 		return nil
 	}
+	if slices.Contains(none, c.Model.Quantization) {
+		c.Model.Quantization = ""
+	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),

@@ -458,9 +458,28 @@ func FuzzReadInfo(f *testing.F) {
 			return
 		}
 		for _, name := range files {
-			if filepath.Base(name) != name || !filepath.IsLocal(name) {
+			if filepath.Base(name) != name && !ofModule(name) || !filepath.IsLocal(name) {
 				t.Fatalf("file %q", name)
 			}
 		}
 	})
+}
+
+// TestSelectModules picks what follows a model of sentence-transformers, and of other repositories
+// nothing but the top folder.
+func TestSelectModules(t *testing.T) {
+	names := []string{"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json",
+		"2_Dense/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin",
+		"onnx/model.onnx", "openvino/config.json", "0_Transformer/config.json", "1_a/b/config.json"}
+	for want, list := range map[string][]string{
+		"[1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json " +
+			"model.safetensors modules.json]": names,
+		"[config.json model.safetensors]": slices.DeleteFunc(slices.Clone(names),
+			func(name string) bool { return name == "modules.json" }),
+	} {
+		got, err := selectFiles(list)
+		if err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%v, %v, want %s", got, err, want)
+		}
+	}
 }

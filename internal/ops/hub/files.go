@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -33,11 +34,12 @@ func checkNames(names []string) error {
 
 // selectFiles picks what an engine needs besides the shards that a weight index names:
 // configuration, tokenizer, chat template, and either the single weight file or the index. Only the
-// repository's top folder counts.
+// repository's top folder counts, and the modules that sentence-transformers has follow the model.
 func selectFiles(names []string) ([]string, error) {
 	var picked []string
+	sentence := slices.Contains(names, "modules.json")
 	for _, name := range names {
-		if !strings.Contains(name, "/") && needed(name) {
+		if !strings.Contains(name, "/") && needed(name) || sentence && ofModule(name) {
 			picked = append(picked, name)
 		}
 	}
@@ -65,6 +67,15 @@ func needed(name string) bool {
 	}
 	return name == "merges.txt" || name == "vocab.txt" ||
 		strings.HasPrefix(name, "tokenizer.model.")
+}
+
+// ofModule reports whether a file is one of a module that follows the model, in a folder such as
+// 1_Pooling: its configuration or its weights.
+func ofModule(name string) bool {
+	folder, file, _ := strings.Cut(name, "/")
+	number, kind, _ := strings.Cut(folder, "_")
+	n, err := strconv.Atoi(number)
+	return err == nil && n > 0 && kind != "" && (file == "config.json" || file == singleWeights)
 }
 
 // otherWeights mentions weights in formats that are not read.

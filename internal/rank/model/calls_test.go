@@ -18,11 +18,17 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts of calls anew")
 // TestCalls compares what a step asks of its device, in which order, with a transcript of each
 // family: of one rank alone, and of the first of two. -rewrite writes them anew.
 func TestCalls(t *testing.T) {
+	fixtures := map[string]fixture{}
 	for _, name := range fixtureNames {
+		fixtures[name] = shipped(name)
+	}
+	for _, name := range encoderNames {
+		fixtures[name] = encoder(name)
+	}
+	for name, f := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
 			for _, size := range []int{1, 2} {
-				f := shipped(name)
 				cfg, weights := f.open(t)
 				if model.CheckShard(cfg, size) != nil {
 					continue
@@ -39,7 +45,12 @@ func TestCalls(t *testing.T) {
 					layerstest.Cache{}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := m.Logits([]int32{2}); err != nil {
+				if cfg.Encoder {
+					_, err = m.Final([]int32{2})
+				} else {
+					_, err = m.Logits([]int32{2})
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 				fmt.Fprintf(&got, "tensor parallel size %d:\n%s\n", size,

@@ -21,6 +21,10 @@ type Config struct {
 	// Classifier is nil for a causal language model. A classifier has the architecture of one, and
 	// its embedding where that has a head.
 	Classifier *Classifier
+	// Encoder says that all tokens of a text see each other: it is computed in one step, there is
+	// no KV cache, and no token follows. TokenTypes is how many types its tokens may have.
+	Encoder    bool
+	TokenTypes int
 	// ModelType is the family's.
 	ModelType string
 	// Family is what only the family knows, or a few: its own type, nil for none.
@@ -96,6 +100,7 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 	}
 	refuse(f, c, fam)
 	readCommon(f, c, fam)
+	c.Encoder = fam.encoder
 	if c.Classifier != nil {
 		readClassifier(f, c.Classifier)
 		c.TieEmbeddings = true

@@ -14,7 +14,9 @@ import (
 // family is all that is known of one family of models, in a file of its own.
 type family struct {
 	modelType    string
-	architecture string // the causal language model's class
+	architecture string // the causal language model's class, the bare model's of an encoder
+	// encoder is Config.Encoder.
+	encoder bool
 	// activationKey names the activation in config.json, "" is hidden_act.
 	activationKey string
 	// defaults are those of transformers' configuration class, for the fields that readCommon and
@@ -27,6 +29,8 @@ type family struct {
 	build func(s *stage) (architecture, error)
 	// schemes are those that its weights may be stored in, by quantization_config's quant_method.
 	schemes map[string]layers.Scheme
+	// head is that of a classifier; nil is a layer named score.
+	head func(c *Config) []HeadLayer
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width
@@ -45,8 +49,8 @@ type width struct {
 func families() []*family {
 	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
 		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
-		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(),
-		deepSeekV3(), graniteMoE(), graniteMoEShared(), miniMaxM2()}
+		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
+		graniteMoEShared(), miniMaxM2(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {
@@ -72,10 +76,9 @@ func (c *Config) family() (*family, error) {
 func familyOf(c *Config) (*family, error) {
 	all := familiesByType()
 	for _, a := range c.Architectures {
-		base, classifies := strings.CutSuffix(a, "ForSequenceClassification")
 		for name, fam := range all {
-			if fam.architecture != a && !(classifies && fam.architecture == base+"ForCausalLM") ||
-				c.Architecture != "" {
+			has, classifies := fam.has(a)
+			if !has || c.Architecture != "" {
 				continue
 			}
 			c.Architecture = fam.architecture
@@ -99,6 +102,22 @@ func familyOf(c *Config) (*family, error) {
 		c.Architecture = fam.architecture
 	}
 	return fam, nil
+}
+
+// has tells whether a class of transformers' is the family's, and whether it is a classifier. An
+// encoder is the same model under the head that predicts masked tokens, which is not computed.
+func (f *family) has(class string) (has, classifies bool) {
+	bare := "ForCausalLM"
+	if f.encoder {
+		bare = "Model"
+	}
+	if base, ok := strings.CutSuffix(class, "ForSequenceClassification"); ok {
+		return f.architecture == base+bare, true
+	}
+	if base, ok := strings.CutSuffix(class, "ForMaskedLM"); ok && f.encoder {
+		return f.architecture == base+bare, false
+	}
+	return f.architecture == class, false
 }
 
 // readAttention reads what all families with rotary embedding have. A headDim of 0 stands for

@@ -24,18 +24,7 @@ func readGemma3(f *checkpoint.Fields, c *Config, d Config) {
 	g := readGemma(f, 0, 0)
 	g.LocalTheta = f.Number("rope_local_base_freq", 10000, 1)
 	c.Family = g
-	if r := f.Object("rope_parameters"); r != nil && r.Has("sliding_attention") {
-		if local := r.Object("sliding_attention"); local != nil {
-			g.LocalTheta = local.Number("rope_theta", g.LocalTheta, 1)
-			f.Adopt(local)
-		}
-		c.Rope.Type = "default"
-		if global := r.Object("full_attention"); global != nil {
-			readRopeParameters(f, global, c)
-			f.Adopt(global)
-		}
-		f.Adopt(r)
-	} else {
+	if !readRopeOfLayers(f, c, &g.LocalTheta) {
 		readRope(f, c)
 	}
 	pattern := f.Integer("sliding_window_pattern", 6, 1, checkpoint.MaxDim)

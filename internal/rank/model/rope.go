@@ -55,6 +55,29 @@ func readRope(f *checkpoint.Fields, c *Config) {
 	f.Adopt(r)
 }
 
+// readRopeOfLayers reads rope_parameters of layers with a window and of those without one, where
+// there are such; localTheta is the base of the former.
+func readRopeOfLayers(f *checkpoint.Fields, c *Config, localTheta *float64) bool {
+	r := f.Object("rope_parameters")
+	if r == nil || !r.Has("sliding_attention") {
+		return false
+	}
+	if local := r.Object("sliding_attention"); local != nil {
+		*localTheta = local.Number("rope_theta", *localTheta, 1)
+		if kind := local.Text("rope_type", "default"); kind != "default" {
+			local.Fail(checkpoint.ErrUnsupported, "rope_type", "is %s", checkpoint.Short(kind))
+		}
+		f.Adopt(local)
+	}
+	c.Rope.Type = "default"
+	if global := r.Object("full_attention"); global != nil {
+		readRopeParameters(f, global, c)
+		f.Adopt(global)
+	}
+	f.Adopt(r)
+	return true
+}
+
 func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	for _, nested := range []string{"full_attention", "sliding_attention"} {
 		if r.Has(nested) {

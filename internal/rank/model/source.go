@@ -17,14 +17,24 @@ type checkpointSource struct{ *checkpoint.Checkpoint }
 func FromCheckpoint(c *checkpoint.Checkpoint) layers.Source { return checkpointSource{c} }
 
 // name is what the checkpoint calls a tensor. Where the model stands for itself, without a head, as
-// embedding models are published, its tensors have no prefix.
+// embedding models are published, its tensors have no prefix. Norms of the first BERTs have
+// TensorFlow's names for weight and bias.
 func (s checkpointSource) name(tensor string) string {
+	for now, old := range oldNames {
+		if base, ok := strings.CutSuffix(tensor, now); ok && !s.Checkpoint.Has(tensor) &&
+			s.Checkpoint.Has(base+old) {
+			return base + old
+		}
+	}
 	if bare, ok := strings.CutPrefix(tensor, "model."); ok && !s.Checkpoint.Has(tensor) &&
 		s.Checkpoint.Has(bare) {
 		return bare
 	}
 	return tensor
 }
+
+var oldNames = map[string]string{"LayerNorm.weight": "LayerNorm.gamma",
+	"LayerNorm.bias": "LayerNorm.beta"}
 
 // Has implements layers.Source.
 func (s checkpointSource) Has(name string) bool { return s.Checkpoint.Has(s.name(name)) }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"math"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -27,15 +28,13 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 	for i, w := range wants {
 		s := &r.slots[w.slot]
 		row := x.Row(i)
-		if s.pooling == step.PoolMean {
-			s.add(row)
-		}
+		s.add(row, w.position)
 		if !w.last {
 			continue
 		}
 		s.sampled = 0
-		if s.pooling == step.PoolMean {
-			row = r.meanOf(s)
+		if s.pooling.ReadsAll() {
+			row = r.pooled(s)
 		}
 		if !sample.Sound(row) {
 			res.Append(w.slot, sample.Unsound)
@@ -46,22 +45,50 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 	return nil
 }
 
-// meanOf is that of a prompt whose states are summed, in the runner's memory.
-func (r *Runner) meanOf(s *slot) []float32 {
+// pooled is what a prompt of which all has been added has, in the runner's memory.
+func (r *Runner) pooled(s *slot) []float32 {
+	n := float64(s.promptLen)
+	by := 1.0
+	switch s.pooling {
+	case step.PoolMean:
+		by = n
+	case step.PoolMeanSqrt:
+		by = math.Sqrt(n)
+	case step.PoolWeighted:
+		by = n * (n + 1) / 2
+	}
 	r.mean = r.mean[:0]
 	for _, sum := range s.pool {
-		r.mean = append(r.mean, float32(sum/float64(s.promptLen)))
+		r.mean = append(r.mean, float32(sum/by))
 	}
 	return r.mean
 }
 
-// add adds a state to the slot's sum.
-func (s *slot) add(row []float32) {
-	if len(s.pool) == 0 {
-		s.pool = slices.Grow(s.pool, len(row))[:len(row)]
-		clear(s.pool)
+// add adds the state at a position to what the slot pools.
+func (s *slot) add(row []float32, position int) {
+	if !s.pooling.ReadsAll() {
+		return
 	}
-	for j, v := range row {
-		s.pool[j] += float64(v)
+	if position == 0 {
+		s.pool = slices.Grow(s.pool[:0], len(row))[:len(row)]
+		for j, v := range row {
+			s.pool[j] = float64(v)
+		}
+		return
+	}
+	switch s.pooling {
+	case step.PoolMean, step.PoolMeanSqrt:
+		for j, v := range row {
+			s.pool[j] += float64(v)
+		}
+	case step.PoolWeighted:
+		weight := float64(position + 1)
+		for j, v := range row {
+			s.pool[j] += weight * float64(v)
+		}
+	case step.PoolMax:
+		for j, v := range row {
+			s.pool[j] = max(s.pool[j], float64(v)) // NaN where either is
+		}
 	}
 }

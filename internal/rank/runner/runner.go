@@ -42,7 +42,7 @@ type Options struct {
 	Cache compute.Cache
 	// Pool is the threads that sample.
 	Pool *pool.Pool
-	// BlockSize and Blocks describe the cache.
+	// BlockSize and Blocks describe the cache; no blocks are a model without one.
 	BlockSize, Blocks int
 	// Vocab is the width of a row of logits.
 	Vocab int
@@ -105,9 +105,11 @@ type slot struct {
 	table   []int32
 	params  sample.Params
 	pooling step.Pooling
-	// pool is the sum of the states pooled so far, for PoolMean.
-	pool  []float64
-	state *sample.State
+	// pool is what of the states is pooled so far.
+	pool []float64
+	// second is where tokens of another type begin, 0 for nowhere.
+	second int
+	state  *sample.State
 	// bound keeps the output within the request's constraint, nil without one.
 	bound *bound
 	// trail is the hash of all that plans have said of the request.
@@ -132,6 +134,8 @@ type want struct {
 	// intoPool when it is pooled; last is the last one of those.
 	target int32
 	last   bool
+	// position is that of the row, for what is pooled.
+	position int
 }
 
 // What a row is wanted for, when it is not to predict a token of the prompt.
@@ -268,7 +272,7 @@ func (r *Runner) update(p *step.Plan) error {
 		}
 		s.trail = trailOfNew(n)
 		s.params.Set(&n.Params) // the plan's memory holds another one soon
-		s.pooling, s.pool = n.Pooling, s.pool[:0]
+		s.pooling, s.pool, s.second = n.Pooling, s.pool[:0], int(n.Second)
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
 			s.bound = r.bind(n.Constraint, s.tokens[n.PromptLen:])
@@ -281,7 +285,7 @@ func (r *Runner) update(p *step.Plan) error {
 func (r *Runner) build(p *step.Plan) error {
 	b := &r.batch
 	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
-	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
+	b.Position, b.Seq, b.Types = b.Position[:0], b.Seq[:0], b.Types[:0]
 	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
 	b.Split.Wanted = b.Split.Wanted[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]

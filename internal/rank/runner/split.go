@@ -39,7 +39,8 @@ func (s *split) reset() {
 func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	start, end := int(p.Start), int(p.Start)+int(p.Count)
 	size := r.opt.BlockSize
-	if end <= start || end > len(s.tokens) || end > len(s.table)*size {
+	cached := r.opt.Blocks > 0
+	if end <= start || end > len(s.tokens) || cached && end > len(s.table)*size {
 		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
 			p.Slot, start, end, len(s.tokens), len(s.table), size)
 	}
@@ -47,16 +48,25 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1,
 			len(s.tokens))
 	}
+	if !cached && (start > 0 || end < len(s.tokens)) {
+		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens, which see each other",
+			p.Slot, start, end, len(s.tokens))
+	}
 	b := &r.batch
 	for i := range r.split.layout.Pieces(end - start) {
 		piece := r.split.layout.Piece(end-start, i)
 		own := piece.PCP == layout.Everyone || piece.PCP == r.split.own
 		for pos := start + piece.From; pos < start+piece.To; pos++ {
-			block := s.table[pos/size]
-			if block < 0 || int(block) >= r.opt.Blocks {
-				return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
+			at := int32(noSlot)
+			if cached {
+				block := s.table[pos/size]
+				if block < 0 || int(block) >= r.opt.Blocks {
+					return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
+				}
+				at = block*int32(size) + int32(pos%size)
+			} else {
+				b.Types = append(b.Types, int32(b2u(s.second > 0 && pos >= s.second)))
 			}
-			at := block*int32(size) + int32(pos%size)
 			if own {
 				b.Tokens = append(b.Tokens, s.tokens[pos])
 				b.Slots = append(b.Slots, at)
@@ -70,10 +80,10 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, piece.PCP)
 			}
 			last := p.Sample && pos == end-1
-			if s.pooling == step.PoolMean || s.pooling == step.PoolLast && last {
-				r.addWant(want{slot: p.Slot, target: intoPool, last: last}, piece.PCP)
-			}
-			if last && s.pooling != step.PoolLast && s.pooling != step.PoolMean {
+			if s.pooling.Reads(pos, last) {
+				r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos},
+					piece.PCP)
+			} else if last {
 				r.addWant(want{slot: p.Slot, target: toSample}, piece.PCP)
 			}
 			if last {

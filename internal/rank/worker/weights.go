@@ -282,8 +282,11 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	return none, nil
 }
 
-// newCache makes the KV cache.
+// newCache makes the KV cache; an encoder has none.
 func (r *rank) newCache() error {
+	if r.config.Encoder {
+		return nil
+	}
 	dtype, err := compute.ParseDType(r.init.DType)
 	if err != nil {
 		return err

@@ -10,16 +10,17 @@ type Cut struct {
 // EncodePairUntil returns the token ids of two texts as one prompt, as the post-processor puts two
 // together, with its special tokens or without. Of texts that are too long the longer one is cut,
 // transformers' longest_first; cut is nil for texts that stay whole. There are no ids when not even
-// the special tokens have room. stop is that of EncodeUntil.
+// the special tokens have room. second is where the second text begins. stop is that of
+// EncodeUntil.
 func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial bool, cut *Cut) (
-	[]int32, error) {
+	ids []int32, second int, err error) {
 	w := work{stop: stop}
 	texts := [][]int32{
 		t.appendText(make([]int32, 0, len(a)/4+8), t.valid(a), &w),
 		t.appendText(make([]int32, 0, len(b)/4+8), t.valid(b), &w),
 	}
 	if w.err != nil {
-		return nil, w.err
+		return nil, 0, w.err
 	}
 	if cut != nil {
 		room := cut.Most
@@ -29,7 +30,7 @@ func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial b
 			}
 		}
 		if room < 0 {
-			return nil, nil
+			return nil, 0, nil
 		}
 		n0, n1 := longestFirst(len(texts[0]), len(texts[1]), room)
 		texts[0], texts[1] = cut.Truncate(texts[0], n0), cut.Truncate(texts[1], n1)
@@ -38,12 +39,15 @@ func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial b
 	for _, id := range t.template.pair {
 		switch {
 		case id < 0:
+			if id != markA {
+				second = len(prompt)
+			}
 			prompt = append(prompt, texts[markA-id]...)
 		case addSpecial:
 			prompt = append(prompt, id)
 		}
 	}
-	return prompt, nil
+	return prompt, second, nil
 }
 
 // Truncate returns the n tokens of a text that the cut leaves: the first ones for a cut on the

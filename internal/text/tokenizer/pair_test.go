@@ -32,9 +32,10 @@ func TestPairs(t *testing.T) {
 			t.Errorf("%s: one text is %s, want %s", c.name, got, c.single)
 		}
 		for special, want := range map[bool]string{true: c.pair, false: c.plain} {
-			if got, err := tok.EncodePairUntil(nil, "aab", "c", special, nil); err != nil ||
-				fmt.Sprint(got) != want {
-				t.Errorf("%s: two texts are %v, %v, want %s", c.name, got, err, want)
+			got, second, err := tok.EncodePairUntil(nil, "aab", "c", special, nil)
+			if err != nil || fmt.Sprint(got) != want || got[second] != 2 {
+				t.Errorf("%s: two texts are %v, the second from %d, %v, want %s", c.name, got,
+					second, err, want)
 			}
 		}
 	}
@@ -54,7 +55,7 @@ func TestPairs(t *testing.T) {
 		{Cut{Most: 3}, []int32{3, 4, 4}},
 		{Cut{Most: 2}, nil},
 	} {
-		if got, err := tok.EncodePairUntil(nil, "aab", "c", true, &c.cut); err != nil ||
+		if got, _, err := tok.EncodePairUntil(nil, "aab", "c", true, &c.cut); err != nil ||
 			!slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, %v, want %v", c.cut, got, err, c.want)
 		}
@@ -66,8 +67,8 @@ func TestPairs(t *testing.T) {
 		t.Error("a template of a third text is taken")
 	}
 	stopped := fmt.Errorf("stopped")
-	if _, err := tok.EncodePairUntil(func() error { return stopped }, string(make([]byte, 1<<20)),
-		"b", true, nil); err != stopped {
+	if _, _, err := tok.EncodePairUntil(func() error { return stopped },
+		string(make([]byte, 1<<20)), "b", true, nil); err != stopped {
 		t.Errorf("%v", err)
 	}
 }

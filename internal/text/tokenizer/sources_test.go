@@ -222,7 +222,7 @@ func TestBytesOfWords(t *testing.T) {
 	if got := tok.Decode(tok.Encode("Seaside, sea", true), true); got != "seaside, sea" {
 		t.Errorf("decoded as %q", got)
 	}
-	pair, err := tok.EncodePairUntil(nil, "sea", "side", true, nil)
+	pair, _, err := tok.EncodePairUntil(nil, "sea", "side", true, nil)
 	if want := []int32{1, 3, 2, 0, 2}; err != nil || !slices.Equal(pair, want) {
 		t.Errorf("a pair is %v, %v, want %v", pair, err, want)
 	}

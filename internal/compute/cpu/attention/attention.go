@@ -21,6 +21,9 @@ type Args struct {
 	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
 	// (sliding-window attention).
 	Window int
+	// Ahead is how many positions after its own a row attends to, as far as the batch has rows of
+	// its sequence. Where it is positive, the batch has all of them.
+	Ahead int
 	// Cap, if positive, makes each scaled score s Cap·tanh(s/Cap) before the softmax.
 	Cap float32
 	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score
@@ -73,6 +76,9 @@ type segment struct {
 	pos       int // of the first row
 }
 
+// end is the position after the last row's.
+func (s *segment) end() int { return s.pos + s.rows }
+
 // chunk is a number of consecutive groups, from one on: segment by segment, head by head, group of
 // rows by group.
 type chunk struct {
@@ -99,10 +105,10 @@ type job struct {
 	chunks   []chunk
 }
 
-// Run computes causal attention of the batch's rows over the layer's keys and values, which must
-// have been written before. Row r of q is q[r*ldq:], Heads head vectors of HeadDim values each; the
-// result goes to dst[r*ldd:], as many vectors of the dimension of the layer's values. dst may be q
-// where that is HeadDim.
+// Run computes attention of the batch's rows over the layer's keys and values, which must have been
+// written before: causal but for Args.Ahead. Row r of q is q[r*ldq:], Heads head vectors of HeadDim
+// values each; the result goes to dst[r*ldd:], as many vectors of the dimension of the layer's
+// values. dst may be q where that is HeadDim.
 //
 // Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too
 // short, or a position lies in a block its sequence's table lacks.
@@ -175,14 +181,15 @@ func (j *job) from(pos int) int {
 	return max(0, pos-j.args.Window+1)
 }
 
+// until is the position after the last one that a row at position pos of a segment attends to.
+func (j *job) until(s *segment, pos int) int { return min(pos+1+j.args.Ahead, s.end()) }
+
 // plan cuts the batch into segments and these into chunks of similar cost.
 func (j *job) plan(threads int) {
 	b := j.b
 	j.segments = j.segments[:0]
-	total := 0
 	for r := range b.Rows() {
 		pos := int(b.Position[r])
-		total += pos + 1 - j.from(pos)
 		if n := len(j.segments); n > 0 {
 			if s := &j.segments[n-1]; s.seq == int(b.Seq[r]) && s.pos+s.rows == pos {
 				s.rows++
@@ -190,6 +197,13 @@ func (j *job) plan(threads int) {
 			}
 		}
 		j.segments = append(j.segments, segment{row: r, rows: 1, seq: int(b.Seq[r]), pos: pos})
+	}
+	total := 0
+	for si := range j.segments {
+		s := &j.segments[si]
+		for pos := s.pos; pos < s.end(); pos++ {
+			total += j.until(s, pos) - j.from(pos)
+		}
 	}
 	total *= j.args.Heads * j.args.HeadDim
 	target := min(total, mostCost)
@@ -222,7 +236,7 @@ func (j *job) plan(threads int) {
 				j.chunks[len(j.chunks)-1].groups++
 				rows := min(j.rows, s.rows-g*j.rows)
 				last := s.pos + g*j.rows + rows - 1
-				cost += (last + 1 - j.from(last)) * rows * perPosition
+				cost += (j.until(s, last) - j.from(last)) * rows * perPosition
 			}
 		}
 	}

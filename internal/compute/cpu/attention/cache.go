@@ -1,5 +1,4 @@
-// Package attention holds the paged key/value cache of the CPU backend and causal attention over
-// it.
+// Package attention holds the paged key/value cache of the CPU backend and attention over it.
 //
 // The result of a row and head depends only on its query, on the keys and values of its own
 // sequence at the positions it attends to, on the element kind of the cache and on the instruction
@@ -8,7 +7,8 @@
 // the blocks. This holds because every score, every sum of exponentials and every output element is
 // summed in an order that is counted from absolute positions: scores along the head's dimension,
 // exponentials in the lanes of vec.Ops.ExpSum from the 16-position tile on in which the window
-// begins, values position by position.
+// begins, values position by position. So it is, too, where rows attend to each other in both
+// directions and to nothing before (Among).
 package attention
 
 import (

@@ -53,7 +53,7 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 	cfg := &j.c.cfg
 	table := j.b.Tables[seg.seq]
 	s.firstTile = j.from(seg.pos) / tile
-	last := (seg.pos + seg.rows - 1) / tile
+	last := (seg.end() - 1) / tile
 	s.tiles = grow(s.tiles, last-s.firstTile+1)
 	for t := range s.tiles {
 		pos := (s.firstTile + t) * tile
@@ -84,7 +84,7 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 	padded := padded(valueDim)
 	firstPos, lastPos := seg.pos+q0/j.queries, seg.pos+(q0+n-1)/j.queries
 	t0 := j.from(firstPos) / tile
-	tiles := lastPos/tile + 1 - t0
+	tiles := (j.until(seg, lastPos)-1)/tile + 1 - t0
 	stride := (tiles + 3) &^ 3 * tile
 
 	s.q = grow(s.q, n*dim)
@@ -101,7 +101,7 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 		pos := seg.pos + (q0+i)/j.queries
 		from := j.from(pos)
 		begin := from / tile * tile
-		row := s.scores[i*stride+begin-t0*tile : i*stride+pos+1-t0*tile]
+		row := s.scores[i*stride+begin-t0*tile : i*stride+j.until(seg, pos)-t0*tile]
 		if limit := j.args.Cap; limit > 0 {
 			j.a.ops.TanhCap(row, limit)
 		}
@@ -122,23 +122,23 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 	// row by row.
 	s.acc = grow(s.acc, n*padded)
 	clear(s.acc)
-	common, commonEnd := j.from(lastPos), firstPos+1
+	common, commonEnd := j.from(lastPos), j.until(seg, firstPos)
 	if common >= commonEnd {
 		common, commonEnd = math.MaxInt, math.MaxInt
 	}
 	for i := 0; i < n; {
 		pos := seg.pos + (q0+i)/j.queries
 		same := min(n, j.queries-(q0+i)%j.queries+i) - i
-		s.values(j, head, i, same, t0, stride, j.from(pos), min(common, pos+1))
+		s.values(j, head, i, same, t0, stride, j.from(pos), min(common, j.until(seg, pos)))
 		i += same
 	}
 	if common < commonEnd {
 		s.values(j, head, 0, n, t0, stride, common, commonEnd)
 	}
-	for i := 0; i < n && commonEnd < lastPos+1; {
+	for i := 0; i < n && commonEnd < j.until(seg, lastPos); {
 		pos := seg.pos + (q0+i)/j.queries
 		same := min(n, j.queries-(q0+i)%j.queries+i) - i
-		s.values(j, head, i, same, t0, stride, commonEnd, pos+1)
+		s.values(j, head, i, same, t0, stride, commonEnd, j.until(seg, pos))
 		i += same
 	}
 

@@ -29,3 +29,12 @@ func (o *Ops) GeluErf(x []float32) {
 	}
 	geluErfPortable(x)
 }
+
+// GeluErfMul computes dst = gelu(gate)·up with the exact unit. dst may be gate.
+func (o *Ops) GeluErfMul(dst, gate, up []float32) {
+	copy(dst, gate[:len(dst)])
+	o.GeluErf(dst)
+	for i, x := range up[:len(dst)] {
+		dst[i] *= x
+	}
+}

@@ -71,6 +71,10 @@ var operations = []struct {
 	{"SiluMul", func(o *Ops, a, b, c, d []float32) []float32 { o.SiluMul(a, b, c); return a }},
 	{"Relu", func(o *Ops, a, b, c, d []float32) []float32 { o.Relu(a); return a }},
 	{"GeluErf", func(o *Ops, a, b, c, d []float32) []float32 { o.GeluErf(a); return a }},
+	{"GeluErfMul", func(o *Ops, a, b, c, d []float32) []float32 {
+		o.GeluErfMul(a, b, c)
+		return a
+	}},
 	{"Softmax", func(o *Ops, a, b, c, d []float32) []float32 { o.Softmax(a); return a }},
 	{"ExpSum", func(o *Ops, a, b, c, d []float32) []float32 { return append(a, o.ExpSum(a, 1)) }},
 	{"Rope", func(o *Ops, a, b, c, d []float32) []float32 {

@@ -84,11 +84,7 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 		}
 	}
 	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
-	if y.rotary != nil || y.qNorm != nil {
-		var angles *Tensor
-		if y.rotary != nil {
-			angles = &y.rotary.angles
-		}
+	if angles := y.rotary.turns(); angles != nil || y.qNorm != nil {
 		y.dev.Heads(q, a.HeadDim, y.qNorm, y.eps, angles)
 		y.dev.Heads(k, a.HeadDim, y.kNorm, y.eps, angles)
 	}

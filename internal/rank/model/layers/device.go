@@ -85,6 +85,11 @@ type Device interface {
 	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
 	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
 		dst *Tensor, q compute.View)
+	// AttentionAmong makes dst, which has its shape, what the queries of q find among the rows of
+	// their own sequence, whose keys and values are k and v: there is no cache. The rows of a
+	// sequence lie side by side, from position 0 on, and all of them are there.
+	AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *Tensor,
+		q, k, v compute.View)
 	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
 	// the products of the router, and are changed. AddExpertBiases adds the biases of down
 	// projections to the rows of the last Mix, weighted.
@@ -105,6 +110,8 @@ type Planner interface {
 	RotaryBytes(dim, positions int) int64
 	// MixtureWidth is how many float32 Mix computes in for each row.
 	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
+	// AmongBytes is what AttentionAmong takes for each row.
+	AmongBytes(kvHeads, headDim int) int
 	// ScratchPerThread is what each thread computes in, with sequences of so many positions at
 	// most.
 	ScratchPerThread(positions int) int64

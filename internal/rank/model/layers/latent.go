@@ -88,7 +88,7 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 	y.norm = l.vector(prefix+"kv_a_layernorm.weight", opt.Latent, 0, opt.Latent)
 	both := opt.Plain + opt.Value
 	kv := whole(prefix+"kv_b_proj", opt.Heads*both, opt.Latent)
-	defer l.keep(prefix + "kv_b_proj.weight")()
+	defer l.pin(prefix + "kv_b_proj.weight")()
 	for h := range heads {
 		at := (l.group.Rank*heads + h) * both
 		k, v := kv, kv

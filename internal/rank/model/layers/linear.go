@@ -33,8 +33,10 @@ type ColumnLinear struct {
 // QKVOptions are the points in which projections to queries, keys and values differ.
 type QKVOptions struct {
 	Bias bool
+	// Modules are those of queries, keys and values; none is q_proj, k_proj and v_proj.
+	Modules [3]string
 	// Fused is the module in which queries, keys and values stand one after the other; "" is
-	// q_proj, k_proj and v_proj. PerHead says that they do so head by head.
+	// Modules. PerHead says that they do so head by head.
 	Fused   string
 	PerHead bool
 	// Interleaved is how many dimensions of each query and key head are turned in pairs of
@@ -46,8 +48,12 @@ type QKVOptions struct {
 // QKV makes the projections to queries, keys and values of the attention under prefix, of in input
 // features.
 func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLinear {
-	q, k, v := l.columnPart(prefix+"q_proj", h.Query*h.Dim, in),
-		l.kvPart(prefix+"k_proj", h, in), l.kvPart(prefix+"v_proj", h, in)
+	modules := opt.Modules
+	if modules == [3]string{} {
+		modules = [...]string{"q_proj", "k_proj", "v_proj"}
+	}
+	q, k, v := l.columnPart(prefix+modules[0], h.Query*h.Dim, in),
+		l.kvPart(prefix+modules[1], h, in), l.kvPart(prefix+modules[2], h, in)
 	parts := []part{q, k, v}
 	switch total := (h.Query + 2*h.KV) * h.Dim; {
 	case opt.PerHead:

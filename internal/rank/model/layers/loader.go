@@ -44,7 +44,7 @@ type Loader struct {
 	// strict refuses tables with elements that are not finite.
 	strict  bool
 	weights []compute.Weight
-	// kept are tensors to be held once they have been opened, held those that are (see keep).
+	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
 	held []checkpoint.Tensor
 	// tables are the tensors that stay in use: what embeddings are looked up in.
@@ -333,9 +333,9 @@ func (l *Loader) weightIn(s Scheme, chunks int, parts ...part) compute.Weight {
 	return w
 }
 
-// keep has tensors held, once one is opened, until the function that it returns is called: several
+// pin has tensors held, once one is opened, until the function that it returns is called: several
 // modules are read of each.
-func (l *Loader) keep(tensors ...string) (release func()) {
+func (l *Loader) pin(tensors ...string) (release func()) {
 	l.kept = tensors
 	return func() {
 		for _, t := range l.held {
@@ -345,7 +345,7 @@ func (l *Loader) keep(tensors ...string) (release func()) {
 	}
 }
 
-// open opens a tensor of the source, and holds it if it is to be kept.
+// open opens a tensor of the source, and holds it if it is to be pinned.
 func (l *Loader) open(name string, shape ...int) (checkpoint.Tensor, error) {
 	if i := slices.Index(l.kept, name); i >= 0 {
 		t, err := l.src.Tensor(name, shape...)
@@ -451,6 +451,9 @@ func (NoDevice) RotaryBytes(dim, positions int) int64 { return 0 }
 
 // MixtureWidth implements Planner.
 func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int { return 0 }
+
+// AmongBytes implements Planner.
+func (NoDevice) AmongBytes(kvHeads, headDim int) int { return 0 }
 
 // ScratchPerThread implements Planner.
 func (NoDevice) ScratchPerThread(positions int) int64 { return 0 }

@@ -74,7 +74,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 			y.mix.Chunks, opt.Experts, opt.PerToken))
 	}
 	if s := opt.Stacked; s != nil {
-		defer l.keep(prefix+s.GateUp, prefix+s.Down)()
+		defer l.pin(prefix+s.GateUp, prefix+s.Down)()
 	}
 	if l.scale != nil {
 		l.scale.per, l.scale.of = int64(opt.PerToken), int64(opt.Experts)

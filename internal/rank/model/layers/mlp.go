@@ -17,7 +17,7 @@ type GatedMLP struct {
 
 // GatedMLPOptions are the points in which gated blocks differ.
 type GatedMLPOptions struct {
-	// Activation is SiLU or GELUTanh.
+	// Activation is SiLU, GELU or GELUTanh.
 	Activation compute.Activation
 	Bias       bool
 	// Fused is the module in which gate and up stand one after the other; "" is gate_proj and

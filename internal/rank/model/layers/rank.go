@@ -94,6 +94,7 @@ type rank struct {
 	scores   Tensor // of a router
 	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
+	laid     Tensor // stands for the keys and values of rows that attend to each other
 }
 
 // allReduce sums x over the ranks.

@@ -20,5 +20,13 @@ func (l *Loader) Rotary(frequencies []float32, scale float64, maxPositions int) 
 	return &Rotary{table: l.dev.Rotary(frequencies, scale, maxPositions)}
 }
 
+// turns are the angles, nil for a model that has positions another way.
+func (y *Rotary) turns() *Tensor {
+	if y == nil {
+		return nil
+	}
+	return &y.angles
+}
+
 // Prepare computes the angles of the rows of a step, before its first attention layer.
 func (y *Rotary) Prepare(positions []int32) { y.table.Angles(&y.angles, positions) }

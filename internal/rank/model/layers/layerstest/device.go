@@ -278,6 +278,16 @@ func (d *Device) Attention(_ compute.Cache, layer int, _ *compute.Batch,
 	d.call("attention %s = %s over layer %d (%s)", all(dst), of(q), layer, how)
 }
 
+// AttentionAmong implements layers.Device.
+func (d *Device) AttentionAmong(_ *compute.Batch, args compute.AttentionArgs, dst *layers.Tensor,
+	q, k, v compute.View) {
+	how := fmt.Sprintf("%d heads of %d", args.Heads, args.HeadDim)
+	if args.Window > 0 {
+		how += fmt.Sprintf(", window %d, %d ahead", args.Window, args.Ahead)
+	}
+	d.call("attention %s = %s among keys %s, values %s (%s)", all(dst), of(q), of(k), of(v), how)
+}
+
 // Mix implements layers.Device.
 func (d *Device) Mix(dst, x, scores *layers.Tensor, mix *compute.Mixture) {
 	d.Resize(dst, x.Rows, x.Width)
