@@ -20,9 +20,9 @@ type Config struct {
 	// [max_model_len].
 	MaxModelLen int
 	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
-	// [num_gpu_blocks]; together they must hold one request of MaxModelLen (see Least). No blocks are
-	// a model without a cache, whose prompts are computed in one step: without ChunkedPrefill and
-	// PrefixCaching.
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen (see Least). No blocks
+	// are a model without a cache, whose prompts are computed in one step: without ChunkedPrefill
+	// and PrefixCaching.
 	BlockSize, Blocks int
 	// Window, if positive, is how many positions back the model reads at most: blocks that have
 	// left it are free again. Then the cache must hold Least blocks only.

@@ -25,9 +25,5 @@ func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 // plainCache is what a layer keeps in most families: keys and values of its heads, as far as its
 // window reaches.
 func plainCache(c *Config, layer int) compute.CacheLayer {
-	l := compute.CacheLayer{Heads: c.KVHeads, Dim: c.HeadDim}
-	if layer < len(c.Windows) { // none in a configuration made by hand
-		l.Window = c.Windows[layer]
-	}
-	return l
+	return compute.CacheLayer{Heads: c.KVHeads, Dim: c.HeadDim, Window: c.window(layer)}
 }

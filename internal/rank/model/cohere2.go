@@ -20,6 +20,10 @@ func cohere2() *family {
 			if f.Flag("use_qk_norm", false) {
 				f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is true")
 			}
+			f.Only("position_embedding_type", "rope_gptj")
+			if part := f.Number("rotary_pct", 1, 0); part != 1 {
+				f.Fail(checkpoint.ErrUnsupported, "rotary_pct", "is %v", part)
+			}
 			readRope(f, c)
 			pattern := f.Integer("sliding_window_pattern", 4, 1, checkpoint.MaxDim)
 			readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%pattern != 0 })

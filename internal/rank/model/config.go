@@ -114,10 +114,22 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 		c.Windows = make([]int, c.Layers)
 	}
 	checkDims(f, c)
+	refuseUnknown(f, c)
 	if f.Err() != nil {
 		return nil, f.Err()
 	}
 	return c, nil
+}
+
+// window is how far back a layer sees, 0 for all: a window that no sequence outgrows is none.
+func (c *Config) window(layer int) int {
+	if layer >= len(c.Windows) { // none in a configuration made by hand
+		return 0
+	}
+	if w := c.Windows[layer]; w < c.MaxPositions || c.Rope.Type != "default" {
+		return w
+	}
+	return 0
 }
 
 // Quantise has weights quantised as they are loaded, by a name that --quantization has; "" leaves

@@ -150,7 +150,7 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
 	attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
-	o := layers.AttentionOptions{Window: c.Windows[layer], Rotary: m.rotary[0],
+	o := layers.AttentionOptions{Window: c.window(layer), Rotary: m.rotary[0],
 		Eps: float32(c.NormEps)}
 	if opt.rotaryOf != nil {
 		o.Rotary = nil

@@ -26,6 +26,9 @@ func gptOSS() *family {
 			c.OutBias = c.QKVBias
 			c.Family = &clampedExperts{readLocalExperts(f, c, 128, 4),
 				f.Number("swiglu_limit", 7, 0)}
+			if a := f.Number("swiglu_alpha", 1.702, 0); a != 1.702 {
+				f.Fail(checkpoint.ErrUnsupported, "swiglu_alpha", "is %v", a)
+			}
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 128), func(i int) bool { return i%2 == 0 })
 		},

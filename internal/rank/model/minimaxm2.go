@@ -22,6 +22,9 @@ func miniMaxM2() *family {
 			if !f.Flag("use_qk_norm", true) {
 				f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is false")
 			}
+			if !f.Flag("use_routing_bias", true) {
+				f.Fail(checkpoint.ErrUnsupported, "use_routing_bias", "is false")
+			}
 			f.Only("qk_norm_type", "per_layer")
 			f.Only("scoring_func", "sigmoid")
 			readRope(f, c)

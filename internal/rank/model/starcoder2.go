@@ -20,6 +20,8 @@ func starcoder2() *family {
 			c.NormEps = f.Number("norm_epsilon", 1e-5, 0)
 			c.QKVBias = f.Flag("use_bias", true)
 			c.OutBias, c.MLPBias = c.QKVBias, c.QKVBias
+			f.Only("norm_type", "layer_norm")
+			f.Only("mlp_type", "default")
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},

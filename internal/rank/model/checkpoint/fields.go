@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -21,12 +22,13 @@ const MaxDim = 1 << 31
 type Fields struct {
 	where string // prefix of the field names in messages, such as "rope_scaling."
 	raw   map[string]json.RawMessage
+	asked map[string]bool // keys that were asked for, there or not
 	err   error
 }
 
 // ReadFields reads the object.
 func ReadFields(raw []byte) (*Fields, error) {
-	f := &Fields{}
+	f := &Fields{asked: map[string]bool{}}
 	if err := json.Unmarshal(raw, &f.raw); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
@@ -45,12 +47,14 @@ func (f *Fields) Fail(kind error, key, format string, args ...any) {
 
 // Has reports whether the key is there, even as null.
 func (f *Fields) Has(key string) bool {
+	f.asked[key] = true
 	_, ok := f.raw[key]
 	return ok
 }
 
 // Set reports whether the key is there with a value other than null.
 func (f *Fields) Set(key string) bool {
+	f.asked[key] = true
 	v, ok := f.raw[key]
 	return ok && !bytes.Equal(v, []byte("null"))
 }
@@ -189,7 +193,7 @@ func (f *Fields) Object(key string) *Fields {
 	if !f.Set(key) {
 		return nil
 	}
-	inner := &Fields{where: f.where + key + "."}
+	inner := &Fields{where: f.where + key + ".", asked: map[string]bool{}}
 	f.decode(key, &inner.raw, "an object")
 	if f.err != nil {
 		return nil
@@ -218,6 +222,22 @@ func (f *Fields) Adopt(inner *Fields) {
 	if f.err == nil {
 		f.err = inner.err
 	}
+}
+
+// Unasked are the keys that nothing asked for, sorted, but for values that switch nothing on: null,
+// false, 0, and what is empty.
+func (f *Fields) Unasked() (keys []string) {
+	for key, v := range f.raw {
+		switch string(bytes.TrimSpace(v)) {
+		case "null", "false", "0", "0.0", `""`, "[]", "{}":
+			continue
+		}
+		if !f.asked[key] {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // Len is the number of keys.
