@@ -59,6 +59,7 @@ var models = []modelUnderTest{
 	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176, window: 40},
 	{folder: "models/gptneox-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/qwen3next-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/go-std-tiny", vocab: 2048, maxLen: 176},
 	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, dummy: true},
 	{folder: "variants/qwen3moe-mixed", vocab: 128, maxLen: 128},

@@ -30,6 +30,7 @@ type Device struct {
 	spare gemm.Spare
 	rows  rowTask
 	mixed mixing
+	delta deltaTask
 }
 
 // Options configure a Device.
@@ -60,6 +61,7 @@ func New(opt Options) (*Device, error) {
 		attn:  attention.New(set),
 	}
 	d.rows.d = d
+	d.delta.init(d)
 	return d, nil
 }
 

@@ -86,7 +86,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		BlockSize:         s.Info.BlockSize,
 		Blocks:            s.Info.Blocks,
 		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
-		PrefixCaching:     c.Cache.PrefixCaching,
+		PrefixCaching:     c.Cache.PrefixCaching && !s.keepsStates(),
 		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
 		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
 		Priority:          c.Schedule.Policy == "priority",

@@ -284,6 +284,7 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
 	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
 	b.Split.Wanted = b.Split.Wanted[:0]
+	b.States = b.States[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	r.split.reset()
 	blocks := p.Blocks
@@ -306,6 +307,7 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
+		b.States = append(b.States, int32(row.Slot))
 	}
 	b.Tables = r.tables
 	r.divide()

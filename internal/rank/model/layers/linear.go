@@ -41,10 +41,12 @@ type QKVOptions struct {
 	// neighbours. They are reordered when they are read, the first of each pair before the second
 	// ones: so every head is turned in halves, and what a query finds is the same.
 	Interleaved int
+	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated).
+	Gated bool
 }
 
 // QKV makes the projections to queries, keys and values of the attention under prefix, of in input
-// features.
+// features; gates follow the values.
 func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLinear {
 	q, k, v := l.columnPart(prefix+"q_proj", h.Query*h.Dim, in),
 		l.kvPart(prefix+"k_proj", h, in), l.kvPart(prefix+"v_proj", h, in)
@@ -63,6 +65,11 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 			turned = append(turned, p.deinterleaved(h.Dim, opt.Interleaved)...)
 		}
 		parts = append(turned, parts[2])
+	}
+	if opt.Gated {
+		both := perHead(prefix+"q_proj", h.Dim, 2*h.Query*h.Dim, q, q)
+		n := len(both) / 2
+		parts = append(append(both[:n:n], k, v), both[n:]...)
 	}
 	return l.column(&l.qkv, opt.Bias, parts...)
 }

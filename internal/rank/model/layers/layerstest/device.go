@@ -275,6 +275,19 @@ func (d *Device) Attention(_ compute.Cache, layer int, _ *compute.Batch,
 	d.call("attention %s = %s over layer %d (%s)", all(dst), of(q), layer, how)
 }
 
+// Delta implements layers.Device.
+func (d *Device) Delta(_ compute.Cache, layer int, _ *compute.Batch, args *compute.DeltaArgs,
+	dst *layers.Tensor, x compute.View) {
+	d.call("delta rule %s = %s over layer %d (%d heads of %d, %d of values of %d, kernel %d)",
+		all(dst), of(x), layer, args.KeyHeads, args.KeyDim, args.ValueHeads, args.ValueDim,
+		args.Kernel)
+}
+
+// SigmoidGate implements layers.Device.
+func (d *Device) SigmoidGate(x *layers.Tensor, gate compute.View) {
+	d.call("gate %s by sigmoid of %s", all(x), of(gate))
+}
+
 // Mix implements layers.Device.
 func (d *Device) Mix(dst, x, scores *layers.Tensor, mix *compute.Mixture) {
 	d.Resize(dst, x.Rows, x.Width)
