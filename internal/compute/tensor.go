@@ -124,6 +124,8 @@ type Cache interface {
 	// of another, where dtype, block size and instruction set are. A step that writes to the block
 	// must not run.
 	Heads(layer, block int, values bool, from, to int) []byte
+	// CopyState makes the states that layers have in one place those that they have in another.
+	CopyState(to, from int)
 	// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.
 	Free() error
 }

@@ -193,12 +193,24 @@ func (s *Spec) keepsStates() bool {
 	return compute.StateBytes(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)) > 0
 }
 
-// states is how many requests a cache keeps the states of: those that run.
+// leastSnapshots is how many states are kept beside those of the requests that run, at least: else a
+// quarter of as many.
+const leastSnapshots = 4
+
+// snapshots is how many states are kept for prompts that begin as others did.
+func (s *Spec) snapshots() int {
+	if s.Null != nil || !s.keepsStates() || !s.Config.Cache.PrefixCaching {
+		return 0
+	}
+	return max(leastSnapshots, s.Config.Schedule.MaxNumSeqs/4)
+}
+
+// states is how many requests a cache keeps the states of: those that run, and snapshots.
 func (s *Spec) states() int {
 	if s.Null != nil || !s.keepsStates() {
 		return 0
 	}
-	return s.Config.Schedule.MaxNumSeqs
+	return s.Config.Schedule.MaxNumSeqs + s.snapshots()
 }
 
 // stateBytes is what a rank of a stage keeps of all requests.

@@ -137,6 +137,15 @@ func (c *Cache) State(layer, slot int) []float32 {
 	return cast[float32](c.data[at : at+4*p.Heads*p.Dim])
 }
 
+// CopyState makes the states that layers have in slot to those in slot from.
+func (c *Cache) CopyState(to, from int) {
+	for i := range c.layers {
+		if c.layers[i].Kind == compute.State {
+			copy(c.State(i, to), c.State(i, from))
+		}
+	}
+}
+
 // Free unmaps the memory. The cache may not be used afterwards; a second call does nothing.
 func (c *Cache) Free() error {
 	c.data = nil

@@ -248,6 +248,9 @@ type Cache struct{}
 // Heads implements compute.Cache.
 func (Cache) Heads(int, int, bool, int, int) []byte { return nil }
 
+// CopyState implements compute.Cache.
+func (Cache) CopyState(int, int) {}
+
 // Free implements compute.Cache.
 func (Cache) Free() error { return nil }
 
