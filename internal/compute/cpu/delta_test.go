@@ -12,7 +12,8 @@ import (
 
 // deltaLayer is a layer with a gated delta rule, of random weights.
 func deltaLayer(d *cpu.Device) *compute.DeltaArgs {
-	a := &compute.DeltaArgs{KeyHeads: 2, ValueHeads: 6, KeyDim: 16, ValueDim: 24, Kernel: 4, Eps: 1e-6}
+	a := &compute.DeltaArgs{KeyHeads: 2, ValueHeads: 6, KeyDim: 16, ValueDim: 24, Kernel: 4,
+		Eps: 1e-6}
 	a.Convolution = d.Vector(random(a.KeyHeads * a.Kernel * a.Channels()))
 	a.Decay = d.Vector([]float32{-0.1, -1, -2, -0.01, -0.5, -3})
 	a.Shift = d.Vector([]float32{0.5, -1, 2, 30, 0, -4})

@@ -211,7 +211,8 @@ func (m *Manager) Stats() Stats {
 		}
 	}
 	return Stats{
-		Snapshots: kept, Blocks: len(m.blocks), Used: len(m.blocks) - m.free, Free: m.free, Entries: m.entries,
+		Snapshots: kept,
+		Blocks:    len(m.blocks), Used: len(m.blocks) - m.free, Free: m.free, Entries: m.entries,
 		Queries: m.queries, Hits: m.hits, Evictions: m.evictions,
 	}
 }

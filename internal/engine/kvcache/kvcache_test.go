@@ -113,9 +113,9 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestSnapshots finds a prefix as far as a state was kept of it by an earlier plan, gives up the one
-// that was used the longest ago, and those that go with their block, with plans that were lost, or
-// with all.
+// TestSnapshots finds a prefix as far as a state was kept of it by an earlier plan, gives up the
+// one that was used the longest ago, and those that go with their block, with plans that were lost,
+// or with all.
 func TestSnapshots(t *testing.T) {
 	m, err := New(Config{Blocks: 14, BlockSize: 4, PrefixCaching: true, Snapshots: 2})
 	if err != nil {

@@ -193,8 +193,8 @@ func (s *Spec) keepsStates() bool {
 	return compute.StateBytes(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)) > 0
 }
 
-// leastSnapshots is how many states are kept beside those of the requests that run, at least: else a
-// quarter of as many.
+// leastSnapshots is how many states are kept beside those of the requests that run, at least: else
+// a quarter of as many.
 const leastSnapshots = 4
 
 // snapshots is how many states are kept for prompts that begin as others did.

@@ -25,9 +25,9 @@ type Config struct {
 	// left it are free again. Then the cache must hold Least blocks only.
 	Window int
 	// Snapshots, if positive, is how many states of requests can be kept beside those that run, for
-	// models that keep one: a prefix is found as far as one was kept. One is kept of each prompt, at
-	// the last border of blocks before its last token, where a chunk ends therefore. Slots are
-	// followed by them.
+	// models that keep one: a prefix is found as far as one was kept. One is kept of each prompt,
+	// at the last border of blocks before its last token, where a chunk ends therefore; not without
+	// ChunkedPrefill. Slots are followed by them.
 	Snapshots int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool

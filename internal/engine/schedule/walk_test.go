@@ -221,8 +221,9 @@ func TestRandomWalk(t *testing.T) {
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
 		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 ||
 		stale == 0 || restored == 0 {
-		t.Errorf("the walks never met %+v, %d tokens before a state, or %d unknown tokens, %d fetches, %d given up, %d "+
-			"handed over, %d as offered, %d forgotten, %d fetches lapsed", seen, restored, ahead, arrived,
+		t.Errorf("the walks never met %+v, %d tokens before a state, or %d unknown tokens, %d "+
+			"fetches, %d given up, %d handed over, %d as offered, %d forgotten, %d fetches lapsed",
+			seen, restored, ahead, arrived,
 			cancelled, handed, pinnedAhead, forgot, stale)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not
 // execute. Its cache memory holds, per position, a hash of all tokens up to there, which is what
 // keys and values of that position depend on. So a wrong block table, a stale or foreign block, a
-// skipped position, or an unknown token is seen when attention reads. So is a wrong state: where the
-// model keeps one of each request, it is the hash of all tokens computed so far.
+// skipped position, or an unknown token is seen when attention reads. So is a wrong state: where
+// the model keeps one of each request, it is the hash of all tokens computed so far.
 type worker struct {
 	blockSize int
 	window    int // of what attention reads, 0 for all

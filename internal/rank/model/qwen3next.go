@@ -8,9 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// qwen3Next is Qwen3NextForCausalLM: linear attention by a gated delta rule in three layers of four,
-// gated attention in the others, and Qwen2's mixture of experts beside a shared one. Defaults:
-// configuration_qwen3_next.py.
+// qwen3Next is Qwen3NextForCausalLM: linear attention by a gated delta rule in three layers of
+// four, gated attention in the others, and Qwen2's mixture of experts beside a shared one.
+// Defaults: configuration_qwen3_next.py.
 func qwen3Next() *family {
 	return &family{modelType: "qwen3_next", architecture: "Qwen3NextForCausalLM",
 		defaults: Config{VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 5632, Layers: 48,

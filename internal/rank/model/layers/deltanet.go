@@ -38,8 +38,8 @@ func (o *DeltaOptions) CacheLayer() compute.CacheLayer {
 	return compute.CacheLayer{Kind: compute.State, Heads: o.KeyHeads, Dim: a.Floats()}
 }
 
-// DeltaNet makes the layer under prefix, modules in_proj_qkvz and in_proj_ba, in which each key head
-// has its query, key, values and gates, and its β and decays, side by side, and conv1d, norm,
+// DeltaNet makes the layer under prefix, modules in_proj_qkvz and in_proj_ba, in which each key
+// head has its query, key, values and gates, and its β and decays, side by side, and conv1d, norm,
 // A_log and dt_bias, of in input features; layer is its place in the cache.
 func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNet {
 	y := &DeltaNet{rank: l.rank, layer: layer, args: o.args(l.group.Size)}
@@ -47,7 +47,8 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	values := a.Group() * a.ValueDim
 	qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
 	ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, a.Group(), a.Group())
-	y.in = l.column(&l.qkv, false, append(qkvz.of(first, a.KeyHeads), ba.of(first, a.KeyHeads)...)...)
+	y.in = l.column(&l.qkv, false, append(qkvz.of(first, a.KeyHeads),
+		ba.of(first, a.KeyHeads)...)...)
 	l.widen(&l.attended, a.ValueHeads*a.ValueDim)
 	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads, first, a)
 	heads := first * a.Group()
@@ -61,13 +62,14 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	return y
 }
 
-// headRows is a module whose rows are those of heads, of each head some of one kind after those of
-// another.
+// headRows is a module whose rows are those of heads, of each head some of one kind after those
+// of another.
 type headRows struct {
 	part
 	widths []int
 }
 
+// headPart is a module of the rows of so many heads, each with those widths side by side.
 func headPart(module string, heads, cols int, widths ...int) headRows {
 	rows := 0
 	for _, w := range widths {
