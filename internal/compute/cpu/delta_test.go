@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -46,11 +47,11 @@ func runDelta(d *cpu.Device, c compute.Cache, a *compute.DeltaArgs,
 	return dst.Floats()
 }
 
-func deltaCache(t *testing.T, d *cpu.Device, a *compute.DeltaArgs) compute.Cache {
+func deltaCache(t testing.TB, d *cpu.Device, a *compute.DeltaArgs, states int) compute.Cache {
 	t.Helper()
 	c, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 2},
 		{Kind: compute.State, Heads: a.KeyHeads, Dim: a.Floats()}}, Blocks: 1, BlockSize: 16,
-		DType: compute.BFloat16, States: 3})
+		DType: compute.BFloat16, States: states})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestDelta(t *testing.T) {
 	for _, set := range []isa.ISA{isa.Portable, isa.Best()} {
 		d := device(t, set, 2)
 		a := deltaLayer(d)
-		c := deltaCache(t, d, a)
+		c := deltaCache(t, d, a, 3)
 		x := random(37 * a.Width())
 		runDelta(d, c, a, deltaSequence{2, 0, random(5 * a.Width())})
 		got, want := runDelta(d, c, a, deltaSequence{2, 0, x}), deltaReference(a, x)
@@ -81,10 +82,10 @@ func TestDeltaSameBits(t *testing.T) {
 	d := device(t, isa.Best(), 1)
 	a := deltaLayer(d)
 	x, other := random(41*a.Width()), random(9*a.Width())
-	want := slices.Clone(runDelta(d, deltaCache(t, d, a), a, deltaSequence{0, 0, x}))
+	want := slices.Clone(runDelta(d, deltaCache(t, d, a, 3), a, deltaSequence{0, 0, x}))
 	for _, step := range []int{1, 2, 7, 40} {
 		e := device(t, isa.Portable, 3)
-		c := deltaCache(t, e, a)
+		c := deltaCache(t, e, a, 3)
 		var got []float32
 		for at := 0; at < 41; at += step {
 			n := min(step, 41-at)
@@ -158,4 +159,32 @@ func deltaReference(a *compute.DeltaArgs, x []float32) (out []float64) {
 		}
 	}
 	return out
+}
+
+// BenchmarkDelta is a layer of Qwen3-Next-80B: a row of each of some sequences, and a prompt.
+func BenchmarkDelta(b *testing.B) {
+	for _, c := range []struct{ sequences, rows int }{{1, 1}, {16, 1}, {1, 256}} {
+		b.Run(fmt.Sprintf("%dx%d", c.sequences, c.rows), func(b *testing.B) {
+			d, err := cpu.New(cpu.Options{Threads: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			a := &compute.DeltaArgs{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128,
+				Kernel: 4, Eps: 1e-6}
+			a.Convolution = d.Vector(random(a.KeyHeads * a.Kernel * a.Channels()))
+			a.Decay, a.Shift = d.Vector(random(32)), d.Vector(random(32))
+			a.Norm = d.Vector(random(a.ValueDim))
+			cache := deltaCache(b, d, a, c.sequences)
+			var all []deltaSequence
+			for i := range c.sequences {
+				all = append(all, deltaSequence{int32(i), 0, random(c.rows * a.Width())})
+			}
+			for b.Loop() {
+				runDelta(d, cache, a, all...)
+			}
+			rows := float64(b.N * c.sequences * c.rows)
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/rows, "µs/row")
+		})
+	}
 }

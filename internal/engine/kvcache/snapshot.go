@@ -10,8 +10,8 @@ type snapshot struct {
 
 // Snapshot reserves a place for the state of a sequence after its first n positions, which end a
 // block that is an entry: the plan at hand keeps it there once it has computed them, and later
-// plans find it. The one that was used the longest ago makes room. It returns -1 where such a state is
-// kept already, or none can be.
+// plans find it. The one that was used the longest ago makes room. It returns -1 where such a state
+// is kept already, or none can be.
 func (m *Manager) Snapshot(s *Sequence, n int) int {
 	if len(m.snapshots) == 0 || n < m.size || s.entries < n/m.size {
 		return none
