@@ -9,7 +9,7 @@ import (
 // together: block sizes are multiples of it, and a head takes its dimension rounded up to one.
 const CacheTile = 16
 
-// CacheKind is what a layer keeps of each position.
+// CacheKind is what a layer keeps: of each position, or of a request.
 type CacheKind uint8
 
 const (
@@ -18,15 +18,19 @@ const (
 	// Latent is one vector, which is the key of all query heads, and whose first dimensions are
 	// their value (multi-head latent attention with its projections absorbed, DeepSeek-V2).
 	Latent
+	// State is so many float32 of a request, however many positions it has: what a recurrence goes
+	// on with (Qwen3-Next).
+	State
 )
 
-// CacheLayer is what one layer keeps of each position: on one rank, or in the whole model.
+// CacheLayer is what one layer keeps, on one rank, or in the whole model.
 type CacheLayer struct {
 	Kind CacheKind `json:"kind"`
-	// Heads is the number of key/value heads. A Latent counts as one, which every rank has.
+	// Heads is the number of key/value heads. A Latent counts as one, which every rank has; of a
+	// State it is the number of parts that can be on different ranks.
 	Heads int `json:"heads"`
 	// Dim is the dimension of a key and of a value, or of a Latent's vector; it is even. Multiples
-	// of CacheTile waste no memory.
+	// of CacheTile waste no memory. Of a State it is the number of float32 of a head.
 	Dim int `json:"dim"`
 	// Values is how many leading dimensions of a Latent are its value, even; 0 for KeysValues.
 	Values int `json:"values,omitempty"`
@@ -41,6 +45,9 @@ func (l CacheLayer) String() string {
 	if l.Kind == Latent {
 		s = fmt.Sprintf("a latent of %d, %d of them values", l.Dim, l.Values)
 	}
+	if l.Kind == State {
+		s = fmt.Sprintf("a state of %d heads of %d", l.Heads, l.Dim)
+	}
 	if l.Window > 0 {
 		s += fmt.Sprintf(", in a window of %d", l.Window)
 	}
@@ -50,17 +57,20 @@ func (l CacheLayer) String() string {
 // Check returns an error that names the first value that no layer can have.
 func (l CacheLayer) Check() error {
 	switch {
-	case l.Kind > Latent:
+	case l.Kind > State:
 		return fmt.Errorf("kv cache of kind %d is not known", l.Kind)
 	case l.Heads < 1:
 		return fmt.Errorf("kv cache of %d heads must have at least 1", l.Heads)
-	case l.Dim < 2 || l.Dim%2 != 0:
+	case l.Dim < 1 || l.Kind != State && l.Dim%2 != 0:
 		return fmt.Errorf("kv cache head dimension %d is not even and positive", l.Dim)
 	case l.Window < 0:
 		return fmt.Errorf("kv cache window %d is negative", l.Window)
 	case l.Kind == KeysValues && l.Values != 0:
 		return fmt.Errorf("kv cache of keys and values has a value dimension %d of its own",
 			l.Values)
+	case l.Kind == State && (l.Values != 0 || l.Window != 0):
+		return fmt.Errorf("kv cache of %v has a window %d and a value dimension %d: must have none",
+			l, l.Window, l.Values)
 	case l.Kind == Latent && (l.Heads != 1 || l.Values < 2 || l.Values%2 != 0 || l.Values > l.Dim):
 		return fmt.Errorf("kv cache of %d latents of dimension %d, %d of it values: must be one, "+
 			"with an even number of values within it", l.Heads, l.Dim, l.Values)
@@ -68,11 +78,14 @@ func (l CacheLayer) Check() error {
 	return nil
 }
 
-// Vectors is how many vectors of a head are kept of a position: its key and its value, or one that
-// is both.
+// Vectors is how many vectors of a head are kept of a position: its key and its value, one that is
+// both, or none.
 func (l CacheLayer) Vectors() int {
-	if l.Kind == Latent {
+	switch l.Kind {
+	case Latent:
 		return 1
+	case State:
+		return 0
 	}
 	return 2
 }
@@ -96,10 +109,34 @@ func (l CacheLayer) Bytes(positions int, dtype DType) int {
 	return l.Heads * l.Vectors() * positions * l.PaddedDim() * dtype.Size()
 }
 
+// stateAlign is the bytes that a State is rounded up to: a line of a processor's cache, of which
+// two threads never write parts.
+const stateAlign = 64
+
+// StateBytes is the memory that a State takes of a request; 0 for what is kept of positions.
+func (l CacheLayer) StateBytes() int {
+	if l.Kind != State {
+		return 0
+	}
+	return (4*l.Heads*l.Dim + stateAlign - 1) / stateAlign * stateAlign
+}
+
+// StateBytes is the memory that the states of a request take in all layers together, 0 where no
+// layer keeps one.
+func StateBytes(layers []CacheLayer) (n int) {
+	for _, l := range layers {
+		n += l.StateBytes()
+	}
+	return n
+}
+
 // Window is how many positions back the layers read at most, the row's own included: the largest of
-// their windows; 0 is all, which one layer without a window reads.
+// their windows; 0 is all, which one layer without a window reads. A State reads none.
 func Window(layers []CacheLayer) (most int) {
 	for _, l := range layers {
+		if l.Kind == State {
+			continue
+		}
 		if l.Window == 0 {
 			return 0
 		}
@@ -110,14 +147,16 @@ func Window(layers []CacheLayer) (most int) {
 
 // CacheShape is the shape of one rank's KV cache.
 type CacheShape struct {
-	// Layers is what each attention layer of the rank keeps.
+	// Layers is what each layer of the rank keeps.
 	Layers []CacheLayer
 	// Blocks is the number of blocks of each layer.
 	Blocks int
 	// BlockSize is the number of positions of a block, a multiple of CacheTile.
 	BlockSize int
-	// DType is the element type of what is kept.
+	// DType is the element type of what is kept of positions.
 	DType DType
+	// States is how many requests the layers that keep a State have one of.
+	States int
 }
 
 // Check returns an error that names the first value that no cache can have.
@@ -137,6 +176,10 @@ func (c CacheShape) Check() error {
 	for i, l := range c.Layers {
 		if err := l.Check(); err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
+		}
+		if l.Kind == State && c.States < 1 {
+			return fmt.Errorf("layer %d: %v is kept of %d requests: must be at least 1", i, l,
+				c.States)
 		}
 	}
 	return nil

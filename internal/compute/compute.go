@@ -85,6 +85,10 @@ type Batch struct {
 	// Tables holds the block table of each sequence: entry i is the block of positions i·BlockSize
 	// and following. Only entries of blocks that a row attends to are read.
 	Tables [][]int32
+	// States is where the state of each sequence is among CacheShape.States, for layers that keep
+	// one. A sequence at position 0 starts from zero. With such layers the rows of a sequence
+	// follow each other in order of position.
+	States []int32
 	// Split says which of the rows other ranks lack, and what they compute in their place.
 	Split Split
 }

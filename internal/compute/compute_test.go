@@ -36,6 +36,9 @@ func TestLayerCheck(t *testing.T) {
 		"value dimension 4":            {Heads: 1, Dim: 64, Values: 4},
 		"2 latents":                    {Kind: Latent, Heads: 2, Dim: 64, Values: 4},
 		"1 latents of dimension 64, 0": {Kind: Latent, Heads: 1, Dim: 64},
+		"dimension 0":                  {Kind: State, Heads: 1},
+		"window 4":                     {Kind: State, Heads: 1, Dim: 3, Window: 4},
+		"of 0 requests":                {Kind: State, Heads: 2, Dim: 3},
 		"64, 66 of it":                 {Kind: Latent, Heads: 1, Dim: 64, Values: 66},
 	} {
 		s := CacheShape{Layers: []CacheLayer{{Heads: 1, Dim: 2}, l}, Blocks: 1, BlockSize: 16}
@@ -51,7 +54,7 @@ func TestWindow(t *testing.T) {
 		windows []int
 		want    int
 	}{{nil, 0}, {[]int{64}, 64}, {[]int{64, 16, 128}, 128}, {[]int{64, 0}, 0}} {
-		var layers []CacheLayer
+		layers := []CacheLayer{{Kind: State, Heads: 2, Dim: 7}}
 		for _, n := range c.windows {
 			layers = append(layers, CacheLayer{Heads: 1, Dim: 2, Window: n})
 		}

@@ -124,6 +124,8 @@ type Cache interface {
 	// of another, where dtype, block size and instruction set are. A step that writes to the block
 	// must not run.
 	Heads(layer, block int, values bool, from, to int) []byte
+	// CopyState makes the states that layers have in one place those that they have in another.
+	CopyState(to, from int)
 	// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.
 	Free() error
 }
@@ -148,6 +150,53 @@ type AttentionArgs struct {
 	// Sinks, unless nil, is a logit for each query head that takes part in its softmax as the score
 	// of one more position would, with a value of zero. It is neither scaled nor capped.
 	Sinks Memory
+}
+
+// DeltaArgs are the properties of a layer with a gated delta rule (Gated Delta Networks,
+// https://arxiv.org/abs/2412.06464). Of each key head h it keeps a State of Floats numbers: the
+// last Kernel-1 inputs of its convolution, the earliest first, then of each of its value heads a
+// matrix S, [KeyDim][ValueDim].
+//
+// A row's queries, keys and values are first summed with those of the Kernel-1 rows before, by the
+// weights of their channel, and go through SiLU; queries and keys are divided by their length.
+// Then, with g = exp(Decay·softplus(a + Shift)) and β = σ(b) of a value head,
+//
+//	S ← g·S;  S ← S + k⊗(β·(v - kᵀS));  out = qᵀS/√KeyDim
+//
+// and out is normalised by its root mean square and multiplied by SiLU(z).
+type DeltaArgs struct {
+	// KeyHeads is the number of query and key heads, ValueHeads that of value heads: value head h
+	// has key head h/(ValueHeads/KeyHeads).
+	KeyHeads, ValueHeads int
+	// KeyDim and ValueDim are the dimensions of a head.
+	KeyDim, ValueDim int
+	// Kernel is how many rows the convolution sums.
+	Kernel int
+	// Convolution is the weights, [KeyHeads][Kernel][Channels]: the last of Kernel is of the row
+	// itself.
+	Convolution Memory
+	// Decay and Shift are of each value head.
+	Decay, Shift Memory
+	// Norm is the weight of the norm, ValueDim values, and Eps its epsilon.
+	Norm Memory
+	Eps  float32
+}
+
+// Group is how many value heads a key head has.
+func (a *DeltaArgs) Group() int { return a.ValueHeads / a.KeyHeads }
+
+// Channels is how many channels a key head has: its query, its key and its values.
+func (a *DeltaArgs) Channels() int { return 2*a.KeyDim + a.Group()*a.ValueDim }
+
+// Floats is how many float32 are kept of a key head.
+func (a *DeltaArgs) Floats() int {
+	return (a.Kernel-1)*a.Channels() + a.Group()*a.KeyDim*a.ValueDim
+}
+
+// Width is how many numbers the layer reads of a row: queries, keys, values and z, each of all
+// heads one after the other, then b and a of all value heads.
+func (a *DeltaArgs) Width() int {
+	return 2*a.KeyHeads*a.KeyDim + 2*a.ValueHeads*a.ValueDim + 2*a.ValueHeads
 }
 
 // Routing says how a mixture chooses the experts of a row by the scores of its router.

@@ -31,6 +31,7 @@ type Device struct {
 	spare gemm.Spare
 	rows  rowTask
 	mixed mixing
+	delta deltaTask
 }
 
 // Options configure a Device.
@@ -61,6 +62,7 @@ func New(opt Options) (*Device, error) {
 		attn:  attention.New(set),
 	}
 	d.rows.d = d
+	d.delta.init(d)
 	return d, nil
 }
 

@@ -29,6 +29,7 @@ const (
 	opTanhCap
 	opScaleRows
 	opSigmoid
+	opSigmoidGate
 	opCopy
 	opPick
 	opSquares
@@ -132,6 +133,12 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.Scale(t.dst[r*w:r*w+w], t.a[r])
 		case opSigmoid:
 			v.Sigmoid(t.dst[r*w : r*w+w])
+		case opSigmoidGate:
+			gate := t.x[r*t.ldx : r*t.ldx+w]
+			v.Sigmoid(gate)
+			for i, g := range gate {
+				t.dst[r*w+i] *= g
+			}
 		case opCopy:
 			copy(t.dst[r*t.ld:r*t.ld+w], t.x[r*t.ldx:r*t.ldx+w])
 		case opPick:
@@ -279,6 +286,14 @@ func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 func (d *Device) Sigmoid(x *compute.Tensor) {
 	t := &d.rows
 	t.of(opSigmoid, x)
+	t.run()
+}
+
+// SigmoidGate multiplies x by the logistic function of gate, which is as large, and changed.
+func (d *Device) SigmoidGate(x *compute.Tensor, gate compute.View) {
+	t := &d.rows
+	t.of(opSigmoidGate, x)
+	t.x, t.ldx = view(gate), gate.Stride
 	t.run()
 }
 

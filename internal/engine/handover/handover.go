@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/handover/state"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
@@ -97,6 +98,10 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 	}
 	x.shape = kvtransfer.Shape{DType: b.Info.DType, BlockSize: b.Info.BlockSize,
 		Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
+	if compute.StateBytes(x.shape.Cache) > 0 {
+		return nil, &config.UsageError{Err: fmt.Errorf("--kv-transfer-config: layers of %q keep a "+
+			"state of each request, which is not handed over", b.Info.Root)}
+	}
 	return x, nil
 }
 

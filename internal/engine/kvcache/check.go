@@ -35,6 +35,19 @@ func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
 			entries++
 		}
 	}
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		if b.snapshot != none && (!b.entry || m.snapshots[b.snapshot].block != int32(i)) {
+			return fmt.Errorf("block %d, an entry: %v, has snapshot %d, which is of block %d", i,
+				b.entry, b.snapshot, m.snapshots[b.snapshot].block)
+		}
+	}
+	for i := range m.snapshots {
+		if at := m.snapshots[i].block; at != none && m.blocks[at].snapshot != int32(i) {
+			return fmt.Errorf("snapshot %d is of block %d, which has %d", i, at,
+				m.blocks[at].snapshot)
+		}
+	}
 	if err := m.checkFree(unheld); err != nil {
 		return err
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	// Window, if positive, is how many positions back a position is read at most, itself included:
 	// blocks that no later position reads are given up (Slide).
 	Window int
+	// Snapshots, if positive, is how many states of sequences can be kept: then a sequence goes on
+	// from one only, and a prefix is found as far as one was kept of it (Snapshot).
+	Snapshots int
 	// Chunk is the most positions that a sequence grows by between two calls of Slide. It counts
 	// only with a Window.
 	Chunk int
@@ -73,6 +76,7 @@ type block struct {
 	refs       int32
 	prev, next int32 // free list
 	chain      int32 // next entry of the same bucket
+	snapshot   int32 // of an entry: the state after it, or none
 	entry      bool
 }
 
@@ -92,6 +96,7 @@ type Manager struct {
 	free               int
 	entries            int
 	plan               uint64
+	snapshots          []snapshot
 
 	hasher  hash.Hash
 	scratch []byte
@@ -111,7 +116,12 @@ func New(c Config) (*Manager, error) {
 		return nil, fmt.Errorf("kvcache: Window is %d and Chunk %d, must not be negative, and "+
 			"with a Window at least 1", c.Window, c.Chunk)
 	}
-	m := &Manager{Config: c, size: c.BlockSize, blocks: make([]block, c.Blocks)}
+	if c.Snapshots < 0 || c.Snapshots > 0 && c.Window > 0 {
+		return nil, fmt.Errorf("kvcache: Snapshots is %d and Window %d, must not be negative, and "+
+			"only one of them positive", c.Snapshots, c.Window)
+	}
+	m := &Manager{Config: c, size: c.BlockSize, blocks: make([]block, c.Blocks),
+		snapshots: make([]snapshot, c.Snapshots)}
 	if c.PrefixCaching {
 		n := 1
 		for n < c.Blocks {
@@ -132,11 +142,14 @@ func (m *Manager) Reset() {
 	for i := range m.buckets {
 		m.buckets[i] = none
 	}
+	for i := range m.snapshots {
+		m.snapshots[i] = snapshot{block: none}
+	}
 	m.entries, m.free = 0, 0
 	m.freeHead, m.freeTail = none, none
 	for i := range m.blocks {
 		b := &m.blocks[i]
-		b.entry = false
+		b.entry, b.snapshot = false, none
 		if b.refs == 0 {
 			m.pushBack(int32(i))
 		}
@@ -152,6 +165,11 @@ func (m *Manager) Rewind(plan uint64) {
 	for i := range m.blocks {
 		if b := &m.blocks[i]; b.entry && b.plan > plan {
 			m.evict(int32(i))
+		}
+	}
+	for i := range m.snapshots {
+		if x := &m.snapshots[i]; x.block != none && x.plan > plan {
+			m.discard(int32(i))
 		}
 	}
 }
@@ -186,12 +204,21 @@ type Stats struct {
 	Queries, Hits uint64
 	// Evictions counts entries given up because their block was needed.
 	Evictions uint64
+	// Snapshots is how many states are kept.
+	Snapshots int
 }
 
 // Stats returns the counters.
 func (m *Manager) Stats() Stats {
+	kept := 0
+	for i := range m.snapshots {
+		if m.snapshots[i].block != none {
+			kept++
+		}
+	}
 	return Stats{
-		Blocks: len(m.blocks), Used: len(m.blocks) - m.free, Free: m.free, Entries: m.entries,
+		Snapshots: kept,
+		Blocks:    len(m.blocks), Used: len(m.blocks) - m.free, Free: m.free, Entries: m.entries,
 		Queries: m.queries, Hits: m.hits, Evictions: m.evictions,
 	}
 }

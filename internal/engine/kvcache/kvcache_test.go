@@ -47,6 +47,8 @@ func TestNewRefuses(t *testing.T) {
 		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},
 		{Config{Blocks: 4, BlockSize: 4, Window: -1}, "Window is -1"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 8}, "Window is 8 and Chunk 0"},
+		{Config{Blocks: 4, BlockSize: 4, Snapshots: -1}, "Snapshots is -1"},
+		{Config{Blocks: 4, BlockSize: 4, Window: 8, Chunk: 1, Snapshots: 2}, "2 and Window 8"},
 	} {
 		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("New(%+v): %v, want %q", c.config, err, c.want)
@@ -107,6 +109,86 @@ func TestMatch(t *testing.T) {
 				t.Errorf("queries %d hits %d, want %d and %d", st.Queries, st.Hits, queries, hits)
 			}
 		})
+	}
+}
+
+// TestSnapshots finds a prefix as far as a state was kept of it by an earlier plan, gives up the
+// one that was used the longest ago, and those that go with their block, with plans that were lost,
+// or with all.
+func TestSnapshots(t *testing.T) {
+	m, err := New(Config{Blocks: 14, BlockSize: 4, PrefixCaching: true, Snapshots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := uint64(0)
+	// compute computes n positions of a prompt, and keeps its state at some; -1 keeps none.
+	compute := func(toks []int32, at, want int) {
+		t.Helper()
+		plan++
+		m.Plan(plan)
+		s := NewSequence("", true)
+		if !m.Start(&s, toks, 0, 0) || !m.Grow(&s, toks, len(toks)) {
+			t.Fatal("no room")
+		}
+		if got := m.Snapshot(&s, at); got != want {
+			t.Errorf("the state after %d of %v is kept in %d, not %d", at, toks, got, want)
+		}
+		m.Release(&s)
+		if err := m.Check(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(toks []int32, want, state int) {
+		t.Helper()
+		plan++
+		m.Plan(plan)
+		s := NewSequence("", false)
+		hit := m.Match(&s, toks)
+		if hit != want || m.State(&s, hit) != state {
+			t.Errorf("%d tokens of %v are found, not %d with state %d", hit, toks, want, state)
+		}
+	}
+	a, b, c := tokens(0, 14), tokens(100, 114), tokens(200, 214)
+	compute(a, 8, 0)
+	if s := NewSequence("", false); m.Match(&s, a) != 0 {
+		t.Error("a state is found in the plan that keeps it")
+	}
+	find(a, 8, 0)
+	find(tokens(0, 8), 0, -1) // its last token is before the state
+	compute(b, 12, 1)
+	compute(a, 8, -1) // is kept
+	find(a, 8, 0)
+	compute(c, 12, 1) // in the place of b's
+	find(b, 0, -1)
+	find(c, 12, 1)
+	compute(tokens(300, 340), 0, -1) // takes blocks of all
+	find(a, 0, -1)
+	if n := m.Stats().Snapshots; n > 1 {
+		t.Errorf("%d states are kept", n)
+	}
+	m.Reset()
+	compute(a, 12, 0)
+	first := plan
+	compute(b, 4, 1)
+	compute(a, 8, 0) // in the place of its first one
+	m.Rewind(first)
+	find(b, 0, -1)
+	s := NewSequence("", true)
+	if !m.Start(&s, c, 0, 0) || !m.Grow(&s, c, len(c)) {
+		t.Fatal("no room")
+	}
+	first = plan
+	plan++
+	m.Plan(plan)
+	m.Snapshot(&s, 8) // of blocks that an earlier plan computed
+	m.Release(&s)
+	find(c, 8, 0)
+	m.Rewind(first)
+	find(c, 0, -1)
+	m.Reset()
+	find(a, 0, -1)
+	if n := m.Stats().Snapshots; n != 0 {
+		t.Errorf("%d states are kept of nothing", n)
 	}
 }
 
@@ -381,6 +463,8 @@ func walk(t *testing.T, seed uint64) {
 	c := Config{Blocks: 4 + rng.IntN(20), BlockSize: size, PrefixCaching: true}
 	if seed%2 == 1 {
 		c.Window, c.Chunk = 1+rng.IntN(3*size), 1+rng.IntN(2*size)
+	} else if seed%4 == 0 {
+		c.Snapshots = 1 + rng.IntN(4)
 	}
 	m, err := New(c)
 	if err != nil {
@@ -388,8 +472,10 @@ func walk(t *testing.T, seed uint64) {
 	}
 	filled := make([]string, m.Stats().Blocks) // salt and tokens up to the end of the block
 	var live []*walker
+	states := make([]string, c.Snapshots) // of the positions before
 	hits := 0
-	for range 2000 {
+	for plan := range uint64(2000) {
+		m.Plan(plan)
 		switch n := rng.IntN(10); {
 		case n < 3:
 			w := &walker{salt: []string{"", "s"}[rng.IntN(2)]}
@@ -410,6 +496,11 @@ func walk(t *testing.T, seed uint64) {
 				if got, want := filled[w.seq.Blocks()[i]], w.key(size, i); got != want {
 					t.Fatalf("hit block %d holds %q, want %q", i, got, want)
 				}
+			}
+			if at := m.State(&w.seq, hit); at >= 0 && states[at] != w.key(size, hit/size-1) {
+				t.Fatalf("state %d is of %q, not of %q", at, states[at], w.key(size, hit/size-1))
+			} else if at < 0 && hit > 0 && c.Snapshots > 0 {
+				t.Fatalf("no state after %d tokens", hit)
 			}
 			hits += hit
 			w.at = hit
@@ -439,6 +530,11 @@ func walk(t *testing.T, seed uint64) {
 				filled[w.seq.Blocks()[i]] = w.key(size, i)
 			}
 			w.at = to
+			if to%size == 0 {
+				if at := m.Snapshot(&w.seq, to); at >= 0 {
+					states[at] = w.key(size, to/size-1)
+				}
+			}
 			if held := len(w.seq.Blocks()) - w.seq.gone; held > c.Most(to) {
 				t.Fatalf("%d blocks held of %d positions, at most %d", held, to, c.Most(to))
 			}

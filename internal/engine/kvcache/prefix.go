@@ -96,6 +96,9 @@ func (m *Manager) evict(i int32) {
 		at = &m.blocks[*at].chain
 	}
 	*at = b.chain
+	if b.snapshot != none {
+		m.discard(b.snapshot)
+	}
 	b.entry = false
 	m.entries--
 }

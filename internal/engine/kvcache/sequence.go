@@ -50,8 +50,11 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 		return 0
 	}
 	n := (len(tokens) - 1) / m.size
-	if m.Window > 0 {
+	switch {
+	case m.Window > 0:
 		return m.matchLast(s, tokens, n)
+	case m.Snapshots > 0:
+		return m.matchState(s, tokens, n)
 	}
 	for i := range n {
 		m.extend(s, tokens, i+1)

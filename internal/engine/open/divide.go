@@ -56,6 +56,9 @@ func misfit(err error) error {
 	if m.Stages {
 		flag, size = "pipeline-parallel-size", m.Layout.PP
 	}
+	if m.Rows {
+		flag, size = "prefill-context-parallel-size", m.Layout.PCP
+	}
 	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
 }
 

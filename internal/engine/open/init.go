@@ -26,6 +26,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		DType: s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
+		States: s.states(),
 	}
 	init.Null = s.Null.init(&s.Info)
 	if s.Backend() != "uni" && init.Null == nil {

@@ -117,6 +117,13 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 			break
 		}
 	}
+	for n := s.Config.Schedule.MaxNumSeqs / 2; n > 0 && s.states() > 0; n /= 2 {
+		fewer := func(_ *Spec, c *config.Config) { c.Schedule.MaxNumSeqs = n }
+		if fits(fewer) {
+			try(true, fmt.Sprintf("--max-num-seqs %d fits", n), fewer)
+			break
+		}
+	}
 	if len(misfit.More) == 0 && misfit.Fit() == 0 {
 		misfit.More = s.smallerSteps()
 	}
@@ -182,6 +189,39 @@ func (s *Spec) blockBytes(stage int) int64 {
 	shape := compute.CacheShape{Layers: model.CacheLayers(s.Model, from, to,
 		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.dtype}
 	return int64(shape.BytesPerBlock())
+}
+
+// keepsStates says that the model keeps something of a request beside what it keeps of positions.
+func (s *Spec) keepsStates() bool {
+	return compute.StateBytes(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)) > 0
+}
+
+// leastSnapshots is how many states are kept beside those of the requests that run, at least: else
+// a quarter of as many.
+const leastSnapshots = 4
+
+// snapshots is how many states are kept for prompts that begin as others did.
+func (s *Spec) snapshots() int {
+	if s.Null != nil || !s.keepsStates() || !s.Config.Cache.PrefixCaching {
+		return 0
+	}
+	return max(leastSnapshots, s.Config.Schedule.MaxNumSeqs/4)
+}
+
+// states is how many requests a cache keeps the states of: those that run, and snapshots.
+func (s *Spec) states() int {
+	if s.Null != nil || !s.keepsStates() {
+		return 0
+	}
+	return s.Config.Schedule.MaxNumSeqs + s.snapshots()
+}
+
+// stateBytes is what a rank of a stage keeps of all requests.
+func (s *Spec) stateBytes(stage int) int64 {
+	from, to := s.Stages.Range(stage, s.Model.Layers)
+	each := compute.StateBytes(model.CacheLayers(s.Model, from, to,
+		s.Config.Parallel.Layout().TP))
+	return int64(each) * int64(s.states())
 }
 
 // cache is what is asked of the KV cache.
@@ -267,7 +307,7 @@ func (s *Spec) rows() int {
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 	l := s.Config.Parallel.Layout()
 	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: s.blockBytes(stage),
-		Work: f.Activations, PerThread: f.PerThread}
+		States: s.stateBytes(stage), Work: f.Activations, PerThread: f.PerThread}
 	if s.Config.Model.LoadFormat == "dummy" {
 		r.Own, r.Loading = true, f.Tensors
 	}

@@ -213,3 +213,40 @@ func TestConstraintsHaveWhatIsLeft(t *testing.T) {
 		t.Errorf("%d bytes on machines of which nothing is known, %v", bytes, err)
 	}
 }
+
+// TestStates plans a state of each request that may run and of a quarter as many snapshots, and
+// says how many fit where they do not.
+func TestStates(t *testing.T) {
+	plan := func(left int64, seqs int, caching bool) (*Spec, error) {
+		return planned(t, left, func(cfg *config.Config) {
+			cfg.Model.Path = "../../../testdata/models/qwen3next-tiny"
+			cfg.Model.SkipTokenizerInit, cfg.Cache.PrefixCaching = true, caching
+			cfg.Schedule.MaxNumSeqs, cfg.Cache.MemoryBytes = seqs, 4<<20
+		})
+	}
+	// Of 4 layers, each 2 key heads of 3 rows of 64 channels and two matrices of 16 by 16.
+	const each = 4 * 2 * (3*64 + 2*256) * 4
+	for _, c := range []struct {
+		seqs    int
+		caching bool
+		states  int
+	}{{2, true, 6}, {256, true, 320}, {256, false, 256}} {
+		b, err := plan(8<<30, c.seqs, c.caching)
+		if err != nil {
+			t.Fatal(err)
+		}
+		init, err := b.RankInit()
+		if n := b.Planned.Hosts[0].Ranks[0].States; err != nil || init.States != c.states ||
+			n != int64(c.states*each) {
+			t.Errorf("%d requests, cached %v: %d states of %d bytes, %v", c.seqs, c.caching,
+				init.States, n, err)
+		}
+	}
+	_, err := plan(155<<20, 2048, true)
+	for _, want := range []string{"56 MiB of states of --max-num-seqs requests",
+		"--max-num-seqs 1024 fits"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %q", err, want)
+		}
+	}
+}

@@ -93,6 +93,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		Blocks:            s.Info.Blocks,
 		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
 		PrefixCaching:     c.Cache.PrefixCaching && !encoder,
+		Snapshots:         s.snapshots(),
 		ChunkedPrefill:    chunked,
 		LongPrefillTokens: threshold,
 		Priority:          c.Schedule.Policy == "priority",

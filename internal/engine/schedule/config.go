@@ -27,6 +27,11 @@ type Config struct {
 	// Window, if positive, is how many positions back the model reads at most: blocks that have
 	// left it are free again. Then the cache must hold Least blocks only.
 	Window int
+	// Snapshots, if positive, is how many states of requests can be kept beside those that run, for
+	// models that keep one: a prefix is found as far as one was kept. One is kept of each prompt,
+	// at the last border of blocks before its last token, where a chunk ends therefore; not without
+	// ChunkedPrefill. Slots are followed by them.
+	Snapshots int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool
 	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a
@@ -71,7 +76,8 @@ func (c *Config) chunk() int {
 
 func (c *Config) cache() *kvcache.Config {
 	return &kvcache.Config{Blocks: c.Blocks, BlockSize: c.BlockSize,
-		PrefixCaching: c.PrefixCaching, Window: c.Window, Chunk: c.chunk()}
+		PrefixCaching: c.PrefixCaching, Window: c.Window, Chunk: c.chunk(),
+		Snapshots: c.Snapshots}
 }
 
 // Least is how many blocks the cache has at least: those that a request of MaxModelLen holds at a

@@ -73,6 +73,7 @@ func reset(p *step.Plan) {
 	p.New = p.New[:0]
 	p.Rows = p.Rows[:0]
 	p.Blocks = p.Blocks[:0]
+	p.Restore, p.Save = p.Restore[:0], p.Save[:0]
 }
 
 // turn is a plan that is being made.
@@ -107,6 +108,7 @@ func (s *Scheduler) advance(t *turn, background bool) {
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
 		n := s.limit(r.length()-r.computed, t.budget-(len(s.running)-1-t.at))
+		n = s.toBorder(r.sent, r.computed, n)
 		s.slide(r)
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
 			if s.cache.Slide(&r.seq, r.computed) {
@@ -139,6 +141,25 @@ func (s *Scheduler) limit(n, left int) int {
 		n = min(n, s.config.LongPrefillTokens)
 	}
 	return min(n, left)
+}
+
+// border is where the state is kept of a request that starts with so many tokens: after the last
+// full block before the last of them; 0 for nowhere.
+func (s *Scheduler) border(tokens int) int {
+	c := &s.config
+	if c.Snapshots == 0 || !c.PrefixCaching || !c.ChunkedPrefill {
+		return 0
+	}
+	return (tokens - 1) / c.BlockSize * c.BlockSize
+}
+
+// toBorder cuts n tokens that are computed from one on, of a request that starts with so many, to
+// those before its border.
+func (s *Scheduler) toBorder(tokens, from, n int) int {
+	if border := s.border(tokens); from < border {
+		return min(n, border-from)
+	}
+	return n
 }
 
 // preemptLast puts the last running request back to wait. Its slot may be used again in this very
@@ -182,6 +203,9 @@ func (s *Scheduler) admit(t *turn, background bool) {
 		s.start(r, hit)
 		t.at++
 		introduce(t.plan, r, hit/s.config.BlockSize)
+		if state := s.cache.State(&r.seq, hit); state >= 0 {
+			t.plan.Restore = append(t.plan.Restore, s.snapshot(r, state))
+		}
 		// fit has made sure of the blocks of all tokens, these are some of them.
 		s.cache.Grow(&r.seq, r.tokens, hit+n)
 		s.plan(t.plan, t.flight, r, n)
@@ -198,6 +222,7 @@ func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
 			hit = s.cache.Match(&r.seq, r.tokens)
 		}
 		n = s.limit(len(r.tokens)-hit, t.budget-(len(s.running)-t.at))
+		n = s.toBorder(len(r.tokens), hit, n)
 		if len(s.running) < s.config.MaxSeqs &&
 			(s.config.ChunkedPrefill || n == len(r.tokens)-hit) &&
 			(r.remote == fetched || s.cache.Start(&r.seq, r.tokens, hit, hit)) {
@@ -243,6 +268,11 @@ func (s *Scheduler) start(r *Request, hit int) {
 	s.running = slices.Insert(s.running, at, r)
 }
 
+// snapshot names a place where the state of a running request is, or will be, kept.
+func (s *Scheduler) snapshot(r *Request, state int) step.Snapshot {
+	return step.Snapshot{Slot: r.slot, State: uint32(s.config.MaxSeqs + state)}
+}
+
 // introduce tells the ranks of a request that starts, with the blocks that have keys and values.
 func introduce(p *step.Plan, r *Request, blocks int) {
 	n := len(p.New)
@@ -285,6 +315,11 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 		r.sampler = s.plans + 1
 	}
 	p.Blocks = append(p.Blocks, blocks...)
+	if end == s.border(r.sent) {
+		if state := s.cache.Snapshot(&r.seq, end); state >= 0 {
+			p.Save = append(p.Save, s.snapshot(r, state))
+		}
+	}
 	r.computed = end
 	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: samples})
 }

@@ -105,6 +105,59 @@ func TestWindowBoundsBlocks(t *testing.T) {
 	}
 }
 
+// TestSnapshots has a prompt's chunk end at its last border of blocks, where its state is kept. The
+// same prompt goes on from there, and so does one that was preempted.
+func TestSnapshots(t *testing.T) {
+	s, err := New(Config{MaxSeqs: 3, MaxTokens: 8, MaxModelLen: 40, BlockSize: 4, Blocks: 30,
+		PrefixCaching: true, ChunkedPrefill: true, Snapshots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := make([]int32, 23)
+	var p step.Plan
+	// plan wants the next plan to compute count tokens of a slot from start on, to copy its state
+	// from and to snapshots, -1 for none, and answers it.
+	plan := func(start, count uint32, restore, save int) {
+		t.Helper()
+		state := func(list []step.Snapshot) int {
+			if len(list) == 0 {
+				return -1
+			}
+			return int(list[0].State) - 3
+		}
+		if !s.Schedule(&p) || len(p.Rows) != 1 || p.Rows[0].Start != start ||
+			p.Rows[0].Count != count || state(p.Restore) != restore || state(p.Save) != save {
+			t.Errorf("plan %+v; want %d tokens from %d, states %d and %d", p, count, start, restore,
+				save)
+		}
+		r := &step.Result{Plan: p.ID}
+		if p.Rows[0].Sample {
+			r.Append(p.Rows[0].Slot, 7)
+		}
+		s.Update(r, nil)
+	}
+	add := func(key uint64, tokens int32) {
+		params := greedy
+		params.MaxTokens = tokens
+		s.Add(&Request{Key: key, Prompt: prompt, Params: params})
+	}
+	add(1, 1)
+	plan(0, 8, -1, -1)
+	plan(8, 8, -1, -1)
+	plan(16, 4, -1, 0)
+	plan(20, 3, -1, -1)
+	add(2, 9)
+	plan(20, 3, 0, -1)
+	for at := range uint32(3) {
+		plan(23+at, 1, -1, -1)
+	}
+	s.PreemptAll(true)
+	plan(20, 4, 0, 1) // the last border is after 24 of 27 tokens
+	plan(24, 3, -1, -1)
+	s.PreemptAll(false)
+	plan(0, 8, -1, -1)
+}
+
 // TestLeast wants a cache that holds a window and a step's chunk to be enough for a request of any
 // length, and one block less to be refused.
 func TestLeast(t *testing.T) {

@@ -200,6 +200,7 @@ func TestRandomWalk(t *testing.T) {
 	}
 	var seen Stats
 	ahead, arrived, handed, pinnedAhead, cancelled, forgot, stale := 0, 0, 0, 0, 0, 0, 0
+	restored := 0 // tokens before a state
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -208,6 +209,9 @@ func TestRandomWalk(t *testing.T) {
 			seen.Preemptions += st.Preemptions
 			seen.Cache.Hits += st.Cache.Hits
 			seen.Cache.Evictions += st.Cache.Evictions
+			if w.config.Snapshots > 0 {
+				restored += int(st.Cache.Hits)
+			}
 			ahead += w.ahead
 			arrived, handed = arrived+w.arrived, handed+w.handed
 			forgot, stale = forgot+w.forgot, stale+len(w.stale)
@@ -216,9 +220,10 @@ func TestRandomWalk(t *testing.T) {
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
 		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 ||
-		stale == 0 {
-		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d "+
-			"handed over, %d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived,
+		stale == 0 || restored == 0 {
+		t.Errorf("the walks never met %+v, %d tokens before a state, or %d unknown tokens, %d "+
+			"fetches, %d given up, %d handed over, %d as offered, %d forgotten, %d fetches lapsed",
+			seen, restored, ahead, arrived,
 			cancelled, handed, pinnedAhead, forgot, stale)
 	}
 }
@@ -270,6 +275,8 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	if rng.IntN(2) == 0 {
 		c.Window = 1 + rng.IntN(24)
+	} else if rng.IntN(2) == 0 {
+		c.Snapshots = 1 + rng.IntN(5)
 	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
@@ -373,8 +380,8 @@ func (w *walk) add(name string, i int, background bool, lot uint64) {
 		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3),
 			MinCount: 2}
 	}
-	q.HandOver = w.rng.IntN(4) == 0
-	if w.rng.IntN(3) == 0 {
+	q.HandOver = w.config.Snapshots == 0 && w.rng.IntN(4) == 0
+	if w.config.Snapshots == 0 && w.rng.IntN(3) == 0 {
 		q.Source, q.Remote = key, w.rng.IntN(len(prompt)+1)
 		if first := w.clients[lot]; i > 0 && first.request.Source == lot {
 			// A choice of the same answer.

@@ -11,14 +11,17 @@ import (
 // worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not
 // execute. Its cache memory holds, per position, a hash of all tokens up to there, which is what
 // keys and values of that position depend on. So a wrong block table, a stale or foreign block, a
-// skipped position, or an unknown token is seen when attention reads.
+// skipped position, or an unknown token is seen when attention reads. So is a wrong state: where
+// the model keeps one of each request, it is the hash of all tokens computed so far.
 type worker struct {
 	blockSize int
 	window    int // of what attention reads, 0 for all
 	memory    []uint64
 	written   []uint64 // the plan that has written each cell
 	slots     map[uint32]*slot
-	plans     uint64
+	// states are those of slots, then snapshots; kept are the plans that wrote them.
+	states, kept []uint64
+	plans        uint64
 	// choose, when not nil, picks the token of a slot instead of the model.
 	choose func(slot uint32) int32
 	// compiling is how often the constraints of requests are not compiled yet.
@@ -42,6 +45,7 @@ func newWorker(c Config) *worker {
 	return &worker{blockSize: c.BlockSize, window: c.Window,
 		memory:  make([]uint64, c.Blocks*c.BlockSize),
 		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
+		states: make([]uint64, c.MaxSeqs+c.Snapshots), kept: make([]uint64, c.MaxSeqs+c.Snapshots),
 		compiling: map[constrain.Spec]int{}}
 }
 
@@ -52,6 +56,7 @@ func (w *worker) replace(c Config, remembered bool) *worker {
 	next.plans, next.compiling = w.plans, w.compiling
 	if remembered {
 		next.memory, next.written = w.memory, w.written
+		next.states, next.kept = w.states, w.kept
 	}
 	return next
 }
@@ -61,6 +66,11 @@ func (w *worker) spoil(after uint64) {
 	for i, plan := range w.written {
 		if plan > after {
 			w.memory[i] = 0xdead
+		}
+	}
+	for i, plan := range w.kept {
+		if plan > after {
+			w.states[i] = 0xdead
 		}
 	}
 }
@@ -96,6 +106,9 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 	if err := w.learn(c, p); err != nil {
 		return nil, fmt.Errorf("plan %d: %w", p.ID, err)
 	}
+	for _, c := range p.Restore {
+		w.states[c.Slot] = w.states[c.State]
+	}
 	total, at := 0, 0
 	scheduled := map[uint32]bool{}
 	for _, row := range p.Rows {
@@ -108,11 +121,14 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 				row.Slot)
 		}
 		n := int(row.Blocks)
-		if err := w.write(row, p.Blocks[at:at+n]); err != nil {
+		if err := w.write(row, p.Blocks[at:at+n], c.Snapshots > 0); err != nil {
 			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, row.Slot, err)
 		}
 		at += n
 		total += int(row.Count)
+	}
+	for _, c := range p.Save {
+		w.states[c.State], w.kept[c.State] = w.states[c.Slot], p.ID
 	}
 	for _, q := range p.New {
 		if !scheduled[q.Slot] {
@@ -168,8 +184,8 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 	return nil
 }
 
-// write computes the positions of a row.
-func (w *worker) write(row step.Row, blocks []uint32) error {
+// write computes the positions of a row, which go on from a state if there are states.
+func (w *worker) write(row step.Row, blocks []uint32, states bool) error {
 	s := w.slots[row.Slot]
 	if s == nil {
 		return fmt.Errorf("unknown")
@@ -209,11 +225,15 @@ func (w *worker) write(row step.Row, blocks []uint32) error {
 	}
 	h := uint64(0)
 	for i, t := range s.tokens[:start+count] {
+		if states && i > 0 && i == start && w.states[row.Slot] != h {
+			return fmt.Errorf("goes on at %d from the state of something else", start)
+		}
 		h = state(h, t)
 		if i >= start {
 			w.memory[w.address(s, i)], w.written[w.address(s, i)] = h, w.plans
 		}
 	}
+	w.states[row.Slot], w.kept[row.Slot] = h, w.plans
 	s.next = start + count
 	return nil
 }

@@ -79,9 +79,11 @@ type Init struct {
 	// Seed is of dummy weights (LoadFormat "dummy") only; requests have seeds of their own.
 	Seed uint64 `json:"seed"`
 	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
-	Blocks      int `json:"blocks"`
-	BlockSize   int `json:"block_size"`
-	MaxSeqs     int `json:"max_seqs"`
+	Blocks    int `json:"blocks"`
+	BlockSize int `json:"block_size"`
+	MaxSeqs   int `json:"max_seqs"`
+	// States is how many requests the cache keeps the states of (compute.CacheShape).
+	States      int `json:"states,omitempty"`
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`

@@ -46,7 +46,8 @@ type bias = sample.Bias
 // AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and
 // every Row.Source is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
-	b = slices.Grow(b, 2+8+4*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows))
+	b = slices.Grow(b, 2+8+6*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows)+
+		8*(len(p.Restore)+len(p.Save)))
 	b = append(b, Version, kindPlan)
 	b = binary.LittleEndian.AppendUint64(b, p.ID)
 	b = appendList(b, p.Free)
@@ -55,7 +56,8 @@ func AppendPlan(b []byte, p *Plan) []byte {
 		b = appendNewRequest(b, &p.New[i])
 	}
 	b = appendList(b, p.Rows)
-	return appendList(b, p.Blocks)
+	b = appendList(b, p.Blocks)
+	return appendList(appendList(b, p.Restore), p.Save)
 }
 
 func appendNewRequest(b []byte, q *NewRequest) []byte {

@@ -72,6 +72,8 @@ func (m maker) plan() *Plan {
 		})
 		p.Blocks = append(p.Blocks, blocks...)
 	}
+	snapshot := func() Snapshot { return Snapshot{Slot: m.Uint32(), State: m.Uint32()} }
+	p.Restore, p.Save = some(m, 3, snapshot), some(m, 3, snapshot)
 	return p
 }
 
@@ -156,7 +158,7 @@ func TestLayout(t *testing.T) {
 		ID: 0x0102030405060708, Free: []uint32{9}, Rows: []Row{
 			{Slot: 1, Start: 2, Count: 3, Blocks: 1, Last: -1, Source: FromPlan, Sample: true},
 			{Slot: 4, Start: 5, Count: 6, Source: FromSampler},
-		}, Blocks: []uint32{0x0a0b0c0d},
+		}, Blocks: []uint32{0x0a0b0c0d}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
 		7, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
@@ -166,6 +168,8 @@ func TestLayout(t *testing.T) {
 		1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 255, 255, 255, 255, 1, 0, 1, 1,
 		4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
 		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
+		1, 0, 0, 0, 4, 0, 0, 0, 17, 0, 0, 0,
+		1, 0, 0, 0, 1, 0, 0, 0, 18, 0, 0, 0,
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("plan\n%v, want\n%v", got, want)
@@ -328,7 +332,7 @@ func TestPlanTokens(t *testing.T) {
 // badRow is a plan of two rows, the last word of the second with byte i changed to v.
 func badRow(i int, v byte) []byte {
 	b := AppendPlan(nil, &Plan{Rows: []Row{{}, {Source: FromPlan, Sample: true}}})
-	b[len(b)-8+i] = v // before the length of Blocks
+	b[len(b)-16+i] = v // before the lengths of Blocks, Restore and Save
 	return b
 }
 

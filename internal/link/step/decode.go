@@ -26,6 +26,8 @@ func DecodePlan(b []byte, p *Plan) error {
 	rows, blocks := r.rows(p.Rows)
 	p.Rows = rows
 	p.Blocks = list(&r, "Blocks", p.Blocks)
+	p.Restore = list(&r, "Restore", p.Restore)
+	p.Save = list(&r, "Save", p.Save)
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: plan: %w", err)
 	}

@@ -10,13 +10,14 @@ import "unsafe"
 
 // flat are the types whose memory is their encoding.
 type flat interface {
-	~uint32 | ~int32 | ~float32 | Row | TokenLogprob | bias
+	~uint32 | ~int32 | ~float32 | Row | Snapshot | TokenLogprob | bias
 }
 
 // A record added to flat must have no padding, or uninitialised bytes would travel.
 var (
 	_ [12]byte = [unsafe.Sizeof(TokenLogprob{})]byte{}
 	_ [8]byte  = [unsafe.Sizeof(bias{})]byte{}
+	_ [8]byte  = [unsafe.Sizeof(Snapshot{})]byte{}
 	_ [20]byte = [unsafe.Sizeof(Row{})]byte{}
 )
 

@@ -16,10 +16,12 @@ import (
 //
 // Every rank executes every plan once, in the order of the IDs, and applies its parts in this
 // order: it drops the slots in Free, learns the requests in New, extends the block tables by
-// Blocks, takes over the last token of each row from its source, writes the keys and values of all
-// rows to the cache, attends, and samples where a row says so. So a slot or a block that one plan
-// gives up may be given out again in the same plan, and a block counts as computed as soon as it is
-// in a plan: whatever reads it comes in the same plan or a later one. The driver relies on that
+// Blocks, takes over the last token of each row from its source, copies the states in Restore,
+// writes the keys and values of all rows to the cache, attends, copies the states in Save, and
+// samples where a row says so. So a slot or a block that one plan gives up may be given out again
+// in the same plan, and a block counts as computed as soon as it is in a plan: whatever reads it
+// comes in the same plan or a later one; a saved state is read by later ones. The driver relies on
+// that
 // when it sends a plan before it has the result of the one before, and when it makes a block a
 // prefix cache entry at planning time (kvcache.Manager.Grow).
 type Plan struct {
@@ -33,6 +35,15 @@ type Plan struct {
 	Rows []Row
 	// Blocks are the new blocks of all rows, one row after the other.
 	Blocks []uint32
+	// Restore says which of the requests in New go on from a state that was kept, Save the state of
+	// which rows is kept. Both are empty where the model has none (compute.State).
+	Restore, Save []Snapshot
+}
+
+// Snapshot is a state that is kept of a request, beside those of the requests that run.
+type Snapshot struct {
+	// Slot names the request, State is where the state is kept (compute.CacheShape.States).
+	Slot, State uint32
 }
 
 // Row is one request's part of a plan: its positions Start to Start+Count-1 are computed.

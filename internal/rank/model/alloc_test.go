@@ -24,6 +24,7 @@ func decodeBatch(rows, context int) *compute.Batch {
 		b.Slots = append(b.Slots, table[context/blockSize]*blockSize+int32(context%blockSize))
 		b.Position = append(b.Position, int32(context))
 		b.Seq = append(b.Seq, int32(s))
+		b.States = append(b.States, int32(s))
 		b.Tables = append(b.Tables, table)
 	}
 	return b
@@ -49,7 +50,8 @@ func decodeStep(t testing.TB, name string, threads, rows, context int) func() {
 
 // TestDecodeAllocatesNothing wants a steady decoding step to leave the Go heap alone.
 func TestDecodeAllocatesNothing(t *testing.T) {
-	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny"} {
+	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny",
+		"qwen3next-tiny"} {
 		for _, threads := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s/%d", name, threads), func(t *testing.T) {
 				step := decodeStep(t, name, threads, 8, 64)
@@ -98,7 +100,8 @@ func BenchmarkDecode(b *testing.B) {
 // BenchmarkPrefill is the time of a step of one long prompt.
 func BenchmarkPrefill(b *testing.B) {
 	const rows = 256
-	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny"} {
+	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny",
+		"qwen3next-tiny"} {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
 				opt := cpu.Options{Threads: threads}

@@ -13,6 +13,9 @@ import (
 func TestCacheLayers(t *testing.T) {
 	c := &model.Config{Architecture: "Gemma2ForCausalLM", Layers: 4, Heads: 8, KVHeads: 4,
 		HeadDim: 16, Windows: []int{64, 0, 64, 0}}
+	next, _ := shipped("qwen3next-tiny").open(t)
+	// A window of 3 rows of a key head's 16+16+2·16 channels, and two matrices of 16 by 16.
+	state := compute.CacheLayer{Kind: compute.State, Heads: 1, Dim: 3*64 + 2*256}
 	unread := &model.Config{Layers: 4, KVHeads: 4, HeadDim: 16}
 	plain := compute.CacheLayer{Heads: 4, Dim: 16}
 	windowed := compute.CacheLayer{Heads: 4, Dim: 16, Window: 64}
@@ -25,6 +28,7 @@ func TestCacheLayers(t *testing.T) {
 		"a stage": {c, 1, 3, 2, []compute.CacheLayer{{Heads: 2, Dim: 16}, {Heads: 2, Dim: 16,
 			Window: 64}}},
 		"many ranks": {c, 3, 4, 8, []compute.CacheLayer{{Heads: 1, Dim: 16}}},
+		"states":     {next, 2, 4, 2, []compute.CacheLayer{state, {Heads: 1, Dim: 32}}},
 		"by hand":    {unread, 2, 4, 1, []compute.CacheLayer{plain, plain}},
 	} {
 		if got := model.CacheLayers(x.c, x.from, x.to, x.tp); !slices.Equal(got, x.want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 func readModelConfig(t *testing.T, model string) *Config {
@@ -120,6 +121,17 @@ func TestDefaults(t *testing.T) {
 			RopeTheta: 1e4, Rope: rope,
 			Windows: windows(24, 24, 0), BOS: -1, PAD: -1,
 			Family: &experts{Count: 128, Inner: 768, Routing: perToken(8), Step: 1}},
+		"qwen3_next": {Architecture: "Qwen3NextForCausalLM", VocabSize: 151936, HiddenSize: 2048,
+			IntermediateSize: 5632, Layers: 48, Heads: 16,
+			KVHeads: 2, HeadDim: 256, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu",
+			RopeTheta: 1e4, Rope: rope, RotaryDim: 64,
+			Windows: windows(48, 48, 0), BOS: -1, PAD: -1,
+			Family: &next{
+				experts: &experts{Count: 512, Inner: 512, Shared: 512, Step: 1,
+					Routing: compute.Routing{PerToken: 10, Normalise: true}},
+				delta: layers.DeltaOptions{KeyHeads: 16, ValueHeads: 32, KeyDim: 128,
+					ValueDim: 128, Kernel: 4, Eps: 1e-6},
+				linear: slices.Repeat([]bool{true, true, true, false}, 12)}},
 		"opt": {Architecture: "OPTForCausalLM", VocabSize: 50272, HiddenSize: 768,
 			IntermediateSize: 3072, Layers: 12, Heads: 12,
 			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, NormEps: 1e-5, Activation: "relu",
@@ -358,6 +370,11 @@ func TestReadConfigErrors(t *testing.T) {
 		{"window negative", `{"model_type":"mistral","sliding_window":-1}`, checkpoint.ErrMalformed,
 			"sliding_window is -1"},
 		{"layer types short", `{"model_type":"qwen3","num_hidden_layers":2,"layer_types":["full_attention"]}`, checkpoint.ErrMalformed, "layer_types has 1 entries for 2 layers"},
+		{"no full attention", `{"model_type":"qwen3_next","num_hidden_layers":1,"layer_types":["linear_attention"]}`, checkpoint.ErrUnsupported, "layer_types has no full_attention"},
+		{"layer type of Qwen3-Next", `{"model_type":"qwen3_next","num_hidden_layers":1,"layer_types":["sliding_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "sliding_attention"`},
+		{"window of Qwen3-Next", `{"model_type":"qwen3_next","use_sliding_window":true}`, checkpoint.ErrUnsupported, "use_sliding_window is true"},
+		{"gate of Qwen3-Next", `{"model_type":"qwen3_next","attn_output_gate":false}`, checkpoint.ErrUnsupported, "attn_output_gate is false"},
+		{"value heads", `{"model_type":"qwen3_next","linear_num_value_heads":24}`, checkpoint.ErrMalformed, "linear_num_value_heads is 24, not a multiple of 16 key heads"},
 		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "linear_attention"`},
 		{"layer type without window",
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,

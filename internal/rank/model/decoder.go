@@ -36,6 +36,15 @@ type attention interface {
 	Forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) (*layers.Tensor, error)
 }
 
+// mixer is what a layer has in the place of attention: the module of its output projection, how
+// wide what it returns is on all ranks, and whether that module has a bias.
+type mixer struct {
+	attention
+	output string
+	width  int
+	bias   bool
+}
+
 // projected is attention of queries, keys and values that x is projected to.
 type projected struct {
 	qkv  *layers.ColumnLinear
@@ -73,9 +82,10 @@ type decoderOptions struct {
 	// mlpNorm they read the same norm of it.
 	parallel bool
 
-	// latent has attention keep latents, with the rotary embedding of the layer.
-	latent *layers.LatentOptions
-	qkv    layers.QKVOptions // without Bias
+	qkv layers.QKVOptions // without Bias
+	// mixer makes what a layer has in the place of attention of projected queries, keys and values,
+	// given the options of that; nil, or one without an attention, is none.
+	mixer func(s *stage, layer int, prefix string, o layers.AttentionOptions) mixer
 	// attn completes the options of a layer's attention.
 	attn func(layer int, o *layers.AttentionOptions)
 	// rotaries makes the rotary embeddings, nil is one by Rope; rotaryOf is the number of a
@@ -149,7 +159,6 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
 	o := layers.AttentionOptions{Window: c.window(layer), Rotary: m.rotary[0],
 		Eps: float32(c.NormEps)}
 	if opt.rotaryOf != nil {
@@ -165,23 +174,23 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 		attnPost: m.blockNorm(prefix, opt.attnPost), mlpNorm: m.blockNorm(prefix, opt.mlpNorm),
 		mlpPost: m.blockNorm(prefix, opt.mlpPost),
 	}
-	width := c.Heads * c.HeadDim
-	if opt.latent != nil {
-		latent := *opt.latent
-		latent.Rotary = o.Rotary
-		width = c.Heads * latent.Value
-		y.attn = m.LatentAttention(attn, layer-m.From, hidden, latent)
-	} else {
+	var mix mixer
+	if opt.mixer != nil {
+		mix = opt.mixer(m.stage, layer, prefix, o)
+	}
+	if mix.attention == nil {
 		qkv := opt.qkv
 		qkv.Bias = c.QKVBias
 		if o.Rotary == nil {
 			qkv.Interleaved = 0
 		}
-		y.attn = projected{m.QKV(attn, heads, hidden, qkv),
-			m.Attention(attn, layer-m.From, heads, o)}
+		attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
+		mix = mixer{projected{m.QKV(attn, heads, hidden, qkv),
+			m.Attention(attn, layer-m.From, heads, o)},
+			attn + cmp.Or(opt.output, "o_proj"), c.Heads * c.HeadDim, c.OutBias}
 	}
-	y.out = m.Row(attn+cmp.Or(opt.output, "o_proj"), hidden, width,
-		c.OutBias).Scaled(opt.residualMultiplier)
+	y.attn = mix.attention
+	y.out = m.Row(mix.output, hidden, mix.width, mix.bias).Scaled(opt.residualMultiplier)
 	if opt.mlp != nil {
 		y.mlp = opt.mlp(m.stage, layer, prefix)
 	} else {

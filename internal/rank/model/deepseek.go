@@ -63,7 +63,13 @@ func deepSeekV2() *family {
 
 func buildDeepSeek(s *stage) (architecture, error) {
 	d := s.cfg.Family.(*deepSeek)
-	return newDecoder(s, decoderOptions{mlp: deepSeekMixture, latent: &d.latent})
+	return newDecoder(s, decoderOptions{mlp: deepSeekMixture, mixer: func(s *stage, layer int,
+		prefix string, o layers.AttentionOptions) mixer {
+		latent, prefix := d.latent, prefix+"self_attn."
+		latent.Rotary = o.Rotary
+		return mixer{s.LatentAttention(prefix, layer-s.From, s.cfg.HiddenSize, latent),
+			prefix + "o_proj", s.cfg.Heads * latent.Value, s.cfg.OutBias}
+	}})
 }
 
 // latentCache is what a layer keeps.

@@ -34,7 +34,7 @@ type family struct {
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width
-	// cache is what a layer of the whole model keeps of each position; nil is keys and values of
+	// cache is what a layer of the whole model keeps; nil is keys and values of
 	// KVHeads heads of HeadDim, in the layer's window.
 	cache func(c *Config, layer int) compute.CacheLayer
 }
@@ -50,7 +50,7 @@ func families() []*family {
 	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
 		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
-		graniteMoEShared(), miniMaxM2(), bert(), roberta(), xlmRoberta(), modernBERT()}
+		graniteMoEShared(), miniMaxM2(), qwen3Next(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -16,9 +17,12 @@ type Misfit struct {
 	Layout layout.Layout
 	// Stages says that the number of its stages is at fault, not that of the ranks of each layer.
 	Stages bool
-	Err    error
+	// Rows says that it is the number of ranks that divide long prompts.
+	Rows bool
+	Err  error
 	// Nearest are layouts that the model can have, the nearest first: those of as many ranks, else
-	// of other numbers. All divide long prompts among as many ranks as was asked for.
+	// of other numbers. All divide long prompts among as many ranks as was asked for, unless
+	// those are at fault.
 	Nearest []layout.Layout
 }
 
@@ -47,7 +51,8 @@ func spell(list []layout.Layout) (text string) {
 
 // CheckLayout tells whether the model of c can be divided as a layout says: heads, widths and
 // vocabulary among the ranks of each layer, and a layer or more for each stage. Prompts are divided
-// among any number of ranks. The error is a *Misfit, or names an architecture that is not
+// among any number of ranks, unless layers keep a state, which each row has of the one before. The
+// error is a *Misfit, or names an architecture that is not
 // supported.
 func CheckLayout(c *Config, l layout.Layout) error {
 	if _, err := c.family(); err != nil {
@@ -55,8 +60,15 @@ func CheckLayout(c *Config, l layout.Layout) error {
 	}
 	l = l.Sizes()
 	m := &Misfit{Layout: l}
-	if m.Err = CheckShard(c, l.TP); m.Err == nil {
-		m.Stages, m.Err = true, checkStages(c, l.PP)
+	switch {
+	case l.PCP > 1 && compute.StateBytes(CacheLayers(c, 0, c.Layers, 1)) > 0:
+		m.Rows, l.PP, l.PCP = true, l.PP*l.PCP, 1 // as many ranks for stages
+		m.Err = fmt.Errorf("%s keeps a state that each row has of the one before: %d ranks cannot "+
+			"divide a prompt", c.Architecture, m.Layout.PCP)
+	default:
+		if m.Err = CheckShard(c, l.TP); m.Err == nil {
+			m.Stages, m.Err = true, checkStages(c, l.PP)
+		}
 	}
 	if m.Err == nil {
 		return nil

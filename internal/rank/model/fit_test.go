@@ -14,6 +14,7 @@ func TestCheckLayout(t *testing.T) {
 	plain := model.Config{Architecture: "LlamaForCausalLM", Layers: 4, Heads: 8, KVHeads: 4,
 		IntermediateSize: 352,
 		VocabSize:        1024}
+	next, _ := shipped("qwen3next-tiny").open(t)
 	with := func(change func(c *model.Config)) *model.Config {
 		c := plain
 		change(&c)
@@ -41,6 +42,13 @@ func TestCheckLayout(t *testing.T) {
 				"2, PP 4"},
 		{model: &plain, asked: layout.Layout{TP: 3, PCP: 2}, reason: "does not divide the 8 chunks",
 			instead: "layouts of 6 ranks that work are PP 3 × PCP 2"},
+		{model: next, asked: layout.Layout{PP: 2, PCP: 2},
+			reason: "keeps a state that each row has of the one before: 2 ranks cannot divide a " +
+				"prompt",
+			instead: "layouts of 4 ranks that work are PP 4, TP 2 × PP 2"},
+		{model: next, asked: layout.Layout{TP: 4},
+			reason:  "linear_num_key_heads 2 cannot be divided among tensor parallel size 4",
+			instead: "layouts of 4 ranks that work are TP 2 × PP 2, PP 4"},
 		{model: &plain, asked: layout.Layout{PP: 5}, ofStages: true,
 			reason: "each of 5 pipeline stages needs a layer, and the model has 4",
 			instead: "no layout of 5 ranks works, the nearest ones that do are PP 4, " +

@@ -56,9 +56,7 @@ func gemmaOptions(s *stage) decoderOptions {
 	return decoderOptions{
 		attnNorm: "input_layernorm", attnPost: "post_attention_layernorm",
 		mlpNorm: "pre_feedforward_layernorm", mlpPost: "post_feedforward_layernorm",
-		newNorm: func(s *stage, module string) norm {
-			return s.ShiftedRMSNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps))
-		},
+		newNorm: shiftedNorm,
 		attn: func(_ int, o *layers.AttentionOptions) {
 			o.Scale = float32(math.Pow(g.QueryScalar, -0.5))
 			o.Cap = float32(g.ScoreCap)
@@ -67,6 +65,11 @@ func gemmaOptions(s *stage) decoderOptions {
 		embeddingMultiplier: float32(math.Sqrt(float64(s.cfg.HiddenSize))),
 		logits:              layers.HeadOptions{Cap: float32(g.LogitCap)},
 	}
+}
+
+// shiftedNorm is RMSNorm with weights that the checkpoint has without the 1 that is added to each.
+func shiftedNorm(s *stage, module string) norm {
+	return s.ShiftedRMSNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps))
 }
 
 // refuseBias refuses attention_bias in families whose published models have none.

@@ -58,7 +58,8 @@ var neutral = []string{
 	"num_key_value_heads", "rope_theta", "rope_scaling", "rope_parameters",
 	"original_max_position_embeddings", "partial_rotary_factor", "rope_interleaved",
 	"hidden_act", "activation_function", "layer_norm_eps", "layer_norm_epsilon", "init_std",
-	"layer_switch", "classifier_pooling", "sliding_window_pattern", "no_rope_layer_interval", "qk_head_dim", "decoder_sparse_step",
+	"layer_switch", "classifier_pooling", "sliding_window_pattern", "no_rope_layer_interval",
+	"qk_head_dim", "decoder_sparse_step",
 	"mlp_only_layers", "router_scale", "qk_norm_type", "hidden_activation",
 	// Phi 4's, always 1, and Cohere's and StarCoder's names for what all of theirs have.
 	"full_attn_mod", "interpolate_factor", "use_embedding_sharing", "use_gated_activation",

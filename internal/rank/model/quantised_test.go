@@ -14,7 +14,8 @@ import (
 // weights of bytes move by a few hundredths of their spread, and wants the same bits however the
 // model is divided.
 func TestInt8PerChannel(t *testing.T) {
-	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "qwen3moe-tiny"} {
+	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "qwen3moe-tiny",
+		"qwen3next-tiny"} {
 		t.Run(name, func(t *testing.T) {
 			f := shipped(name)
 			f.quantization = "int8_per_channel_weight_only"

@@ -21,17 +21,19 @@ func qwen2MoE() *family {
 			readWindows(f, c, qwenWindow(f), upperLayers(f))
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{mlp: func(s *stage, layer int,
-				prefix string) feedForward {
-				c, e := s.cfg, s.cfg.Family.(*experts)
-				routed := mixture(s, layer, prefix)
-				if !e.sparse(layer) {
-					return routed
-				}
-				shared := s.gated(prefix+"mlp.shared_expert.", e.Shared)
-				return s.Together(routed, s.RowGate(prefix+"mlp.shared_expert_gate", c.HiddenSize,
-					shared))
-			}})
+			return newDecoder(s, decoderOptions{mlp: sharedMixture})
 		},
 		widths: expertWidths}
+}
+
+// sharedMixture is the feed-forward block of a layer of a family with experts: the mixture, and
+// beside it an expert that all rows share, as much as a gate lets through.
+func sharedMixture(s *stage, layer int, prefix string) feedForward {
+	c, e := s.cfg, routed(s.cfg)
+	routed := mixture(s, layer, prefix)
+	if !e.sparse(layer) {
+		return routed
+	}
+	shared := s.gated(prefix+"mlp.shared_expert.", e.Shared)
+	return s.Together(routed, s.RowGate(prefix+"mlp.shared_expert_gate", c.HiddenSize, shared))
 }

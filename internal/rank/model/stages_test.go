@@ -52,7 +52,7 @@ func loadStage(t *testing.T, f fixture, src layers.Source, opt cpu.Options, g la
 	}
 	t.Cleanup(m.Close)
 	shape := compute.CacheShape{Layers: model.CacheLayers(cfg, s.From, s.To, g.Size), Blocks: 64,
-		BlockSize: blockSize, DType: opt.DType}
+		BlockSize: blockSize, DType: opt.DType, States: 8}
 	if cache, err = d.NewCache(shape); err != nil {
 		t.Fatal(err)
 	}

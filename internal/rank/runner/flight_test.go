@@ -190,7 +190,8 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		}
 		t.Cleanup(m.Close)
 		shape := compute.CacheShape{Layers: model.CacheLayers(cfg, stage.From, stage.To, l.TP),
-			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.Float32}
+			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.Float32,
+			States: 16}
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)

@@ -33,6 +33,12 @@ func (r *Runner) guard(p *step.Plan) {
 	for _, id := range p.Free {
 		h = mix(h, uint64(id))
 	}
+	for _, c := range p.Restore {
+		h = mix(h, pack(int(c.Slot), int(c.State)))
+	}
+	for _, c := range p.Save {
+		h = mix(h, pack(int(c.State), int(c.Slot)))
+	}
 	blocks := p.Blocks
 	for i := range p.Rows {
 		row := &p.Rows[i]

@@ -144,6 +144,16 @@ func TestGuardSeesEverything(t *testing.T) {
 				p.Free = []uint32{2}
 			}
 		},
+		"a state to go on from": func(i int, p *step.Plan, _ *Runner) {
+			if i == 3 {
+				p.Restore = []step.Snapshot{{Slot: 0, State: 9}}
+			}
+		},
+		"a state to keep": func(i int, p *step.Plan, _ *Runner) {
+			if i == 3 {
+				p.Save = []step.Snapshot{{Slot: 0, State: 9}}
+			}
+		},
 		"the plan": func(i int, p *step.Plan, _ *Runner) { p.ID += uint64(i / 3) },
 		"a length": func(i int, _ *step.Plan, r *Runner) {
 			if i == 3 {

@@ -42,8 +42,8 @@ type Options struct {
 	Cache compute.Cache
 	// Pool is the threads that sample.
 	Pool *pool.Pool
-	// BlockSize and Blocks describe the cache; no blocks are a model without one.
-	BlockSize, Blocks int
+	// BlockSize, Blocks and States describe the cache; no blocks are a model without one.
+	BlockSize, Blocks, States int
 	// Vocab is the width of a row of logits.
 	Vocab int
 	// MaxSeqs bounds the slots, MaxModelLen the tokens of one request.
@@ -191,8 +191,13 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	if pushes && r.opt.Rank == 0 {
 		r.expect(p)
 	}
-	if err := r.forward(); err != nil || !r.last {
+	r.copyStates(p.Restore, true)
+	if err := r.forward(); err != nil {
 		return err
+	}
+	r.copyStates(p.Save, false)
+	if !r.last {
+		return nil
 	}
 	for at := 0; at < len(r.wants); {
 		end, f := at+r.pieceOf(at), r.sample
@@ -221,11 +226,32 @@ func (r *Runner) pieceOf(from int) int {
 	return n
 }
 
-// check refuses rows of slots that hold no request.
+// copyStates copies kept states to the slots of requests that go on from them, or states of slots
+// to where they are kept.
+func (r *Runner) copyStates(list []step.Snapshot, toSlot bool) {
+	for _, c := range list {
+		to, from := int(c.State), int(c.Slot)
+		if toSlot {
+			to, from = from, to
+		}
+		r.opt.Cache.CopyState(to, from)
+	}
+}
+
+// check refuses rows of slots that hold no request, and states that are no place to keep one.
 func (r *Runner) check(p *step.Plan) error {
 	for i := range p.Rows {
 		if id := p.Rows[i].Slot; int(id) >= len(r.slots) || !r.slots[id].used {
 			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
+		}
+	}
+	for _, list := range [][]step.Snapshot{p.Restore, p.Save} {
+		for _, c := range list {
+			if int(c.Slot) >= len(r.slots) || !r.slots[c.Slot].used ||
+				int(c.State) < len(r.slots) || int(c.State) >= r.opt.States {
+				return fmt.Errorf("plan %d copies between slot %d of %d and state %d of %d", p.ID,
+					c.Slot, len(r.slots), c.State, r.opt.States)
+			}
 		}
 	}
 	return nil
@@ -288,6 +314,7 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Position, b.Seq, b.Types = b.Position[:0], b.Seq[:0], b.Types[:0]
 	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
 	b.Split.Wanted = b.Split.Wanted[:0]
+	b.States = b.States[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	r.split.reset()
 	blocks := p.Blocks
@@ -310,6 +337,7 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
+		b.States = append(b.States, int32(row.Slot))
 	}
 	b.Tables = r.tables
 	r.divide()

@@ -466,6 +466,12 @@ func TestRefuses(t *testing.T) {
 			func(p *step.Plan) { p.New = withTokens(tokens(17, 1)).New }),
 		"block 32 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
 		"block -1 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),
+		"between slot 2 of 4 and state 5": with(plan(9, piece{0, 4, 1, 5, nil}),
+			func(p *step.Plan) { p.Save = []step.Snapshot{{Slot: 2, State: 5}} }),
+		"state 3 of 0": with(plan(9, piece{0, 4, 1, 5, nil}),
+			func(p *step.Plan) { p.Restore = []step.Snapshot{{Slot: 0, State: 3}} }),
+		"state 4 of 0": with(plan(9, piece{0, 4, 1, 5, nil}),
+			func(p *step.Plan) { p.Save = []step.Snapshot{{Slot: 0, State: 4}} }),
 		"token 97 is outside the": with(
 			plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
 	} {

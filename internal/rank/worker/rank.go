@@ -203,7 +203,8 @@ func (r *rank) join(opt Options) error {
 	}
 	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Cache: r.cache,
-		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
+		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
+		Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
 		PCP: r.groups.PCP, Status: r.status, Trail: &r.trail})

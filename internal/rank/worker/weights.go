@@ -292,7 +292,8 @@ func (r *rank) newCache() error {
 		return err
 	}
 	shape := compute.CacheShape{Layers: model.CacheLayers(r.config, r.stage.From, r.stage.To,
-		r.init.Layout.TP), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize, DType: dtype}
+		r.init.Layout.TP), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize, DType: dtype,
+		States: r.init.States}
 	r.cache, err = r.device.NewCache(shape)
 	return err
 }

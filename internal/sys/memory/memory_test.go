@@ -103,6 +103,9 @@ func TestMake(t *testing.T) {
 			[]string{"lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"}},
 		{"each thread counts", []Rank{with(func(r *Rank) { r.PerThread, r.Threads = 100*mib, 10 })},
 			0, 0, bounds(3<<30, 3<<30), Cache{Most: 500}, 1, 269, nil},
+		{"states of requests", []Rank{with(func(r *Rank) { r.States = 400 * mib })}, 0, 0,
+			bounds(1700*mib, 1700*mib), Cache{Most: 500}, 1, 10,
+			[]string{"401 MiB of states of --max-num-seqs requests"}},
 		{"a table of its own", []Rank{with(func(r *Rank) { r.Own = true }),
 			with(func(r *Rank) { r.Own = true })}, 0, 0, bounds(2700*mib, 2700*mib),
 			Cache{Most: 500}, 1, 47, nil},
@@ -170,7 +173,8 @@ func TestPlansFit(t *testing.T) {
 				h.Ranks = append(h.Ranks, Rank{Weights: r.Int64N(500 * mib),
 					Table: r.Int64N(100 * mib), Own: r.IntN(2) == 0,
 					Work: r.Int64N(100 * mib), PerThread: r.Int64N(mib), Threads: r.IntN(8),
-					Process: r.Int64N(50 * mib), Block: 1 + r.Int64N(mib), Update: r.Int64N(mib),
+					Process: r.Int64N(50 * mib), Block: 1 + r.Int64N(mib),
+					States: r.Int64N(2) * r.Int64N(50*mib), Update: r.Int64N(mib),
 					Loading: r.Int64N(200 * mib)})
 			}
 			hosts = append(hosts, h)

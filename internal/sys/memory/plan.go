@@ -19,6 +19,8 @@ type Rank struct {
 	Process int64 `json:"process"`
 	// Block is one block of its KV cache.
 	Block int64 `json:"block"`
+	// States is what it keeps of requests, however long they are.
+	States int64 `json:"states,omitempty"`
 	// Update is its share of weights that take the place of the first ones.
 	Update int64 `json:"update"`
 	// Loading is what it takes while it loads, and gives back before the first step.
@@ -115,12 +117,12 @@ func mapped(bytes int64) int64 { return bytes + bytes>>9 }
 
 // Parts are what a host needs memory for, in bytes.
 type Parts struct {
-	Weights, Tables, Work, Cache, Processes, Updates int64
+	Weights, Tables, Work, Cache, States, Processes, Updates int64
 }
 
 // Total is all of it.
 func (p Parts) Total() int64 {
-	return p.Weights + p.Tables + p.Work + p.Cache + p.Processes + p.Updates
+	return p.Weights + p.Tables + p.Work + p.Cache + p.States + p.Processes + p.Updates
 }
 
 // Parts are what the host needs with so many blocks.
@@ -137,6 +139,7 @@ func (h *Host) Parts(blocks int64) Parts {
 		}
 		p.Work += r.Heap()
 		p.Cache += mapped(r.Block) * blocks
+		p.States += mapped(r.States)
 		p.Processes += r.Process
 		p.Updates += r.Update
 		loading += r.Loading
@@ -192,8 +195,9 @@ func (m *Misfit) What() string {
 		bytes int64
 	}{
 		{"weights", p.Weights}, {"embeddings", p.Tables}, {"activations and logits", p.Work},
-		{m.cache(), p.Cache}, {"weight updates (--enable-rlhf)", p.Updates}, {"processes",
-			p.Processes},
+		{m.cache(), p.Cache},
+		{"states of --max-num-seqs requests", p.States},
+		{"weight updates (--enable-rlhf)", p.Updates}, {"processes", p.Processes},
 	} {
 		if x.bytes > 0 {
 			parts = append(parts, size(x.bytes)+" of "+x.name)

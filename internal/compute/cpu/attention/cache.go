@@ -36,7 +36,8 @@ const tile = compute.CacheTile
 // for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
 // is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
 // [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
-// memory. The elements of a row are permuted by lane. Latents are kept as K only.
+// memory. The elements of a row are permuted by lane. Latents are kept as K only. A layer of
+// states has them one after the other, each of float32 values.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -70,9 +71,12 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 	}
 	size, layers := uint64(0), make([]place, len(cfg.Layers))
 	for i, l := range cfg.Layers {
-		bytes := uint64(cfg.Blocks)
-		for _, n := range []int{cfg.BlockSize, cfg.DType.Size(), l.Vectors(), l.Heads,
-			l.PaddedDim()} {
+		bytes, factors := uint64(cfg.Blocks), []int{cfg.BlockSize, cfg.DType.Size(), l.Vectors(),
+			l.Heads, l.PaddedDim()}
+		if l.Kind == compute.State {
+			bytes, factors = uint64(cfg.States), []int{l.StateBytes()}
+		}
+		for _, n := range factors {
 			var over uint64
 			if over, bytes = bits.Mul64(bytes, uint64(n)); over != 0 || bytes > math.MaxInt-size {
 				return nil, fmt.Errorf("kv cache of %d blocks of %d positions, layer %d of %v, "+
@@ -116,6 +120,30 @@ func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
 		at += p.values
 	}
 	return c.data[at+from*p.head : at+to*p.head]
+}
+
+// State is the numbers that a layer keeps of a request, Heads·Dim. It panics outside of the cache.
+func (c *Cache) State(layer, slot int) []float32 {
+	if c.data == nil {
+		panic(errFreed)
+	}
+	if layer < 0 || layer >= len(c.layers) || c.layers[layer].Kind != compute.State || slot < 0 ||
+		slot >= c.cfg.States {
+		panic(fmt.Sprintf("attention: state %d of layer %d of a kv cache of %+v", slot, layer,
+			c.cfg))
+	}
+	p := &c.layers[layer]
+	at := p.at + slot*p.StateBytes()
+	return cast[float32](c.data[at : at+4*p.Heads*p.Dim])
+}
+
+// CopyState makes the states that layers have in slot to those in slot from.
+func (c *Cache) CopyState(to, from int) {
+	for i := range c.layers {
+		if c.layers[i].Kind == compute.State {
+			copy(c.State(i, to), c.State(i, from))
+		}
+	}
 }
 
 // Free unmaps the memory. The cache may not be used afterwards; a second call does nothing.

@@ -158,12 +158,15 @@ func TestBytesPerBlock(t *testing.T) {
 			DType: compute.Float32},
 		{Layers: []compute.CacheLayer{{Heads: 1, Dim: 20}, {Kind: compute.Latent, Heads: 1, Dim: 72,
 			Values: 64}}, Blocks: 7, BlockSize: 16, DType: compute.Float16},
+		{Layers: []compute.CacheLayer{{Heads: 1, Dim: 20}, {Kind: compute.State, Heads: 3,
+			Dim: 13}}, Blocks: 7, BlockSize: 16, DType: compute.BFloat16, States: 5},
 	} {
 		c, err := NewCache(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := cfg.Blocks * cfg.BytesPerBlock(); len(c.data) != want {
+		if want := cfg.Blocks*cfg.BytesPerBlock() +
+			cfg.States*compute.StateBytes(cfg.Layers); len(c.data) != want {
 			t.Errorf("a cache of %+v takes %d bytes, not %d", cfg, len(c.data), want)
 		}
 		c.Free()

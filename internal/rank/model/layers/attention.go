@@ -15,6 +15,7 @@ type Attention struct {
 	qNorm, kNorm compute.Memory
 	whole        *wholeNorms // nil for none
 	eps          float32
+	gated        bool
 }
 
 // AttentionOptions are the points in which attention layers differ.
@@ -33,6 +34,9 @@ type AttentionOptions struct {
 	// Sinks says that each query head has a logit that weighs in the softmax, and has no value:
 	// tensor sinks.
 	Sinks bool
+	// Gated says that what is found is multiplied by the logistic function of gates, as wide, which
+	// follow the values (QKVOptions.Gated).
+	Gated bool
 	// Scale multiplies the scores; 0 is 1/√dimension. Cap, if positive, caps them (see
 	// compute.AttentionArgs).
 	Scale, Cap float32
@@ -43,6 +47,7 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
+		gated: opt.Gated,
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
 			Window: opt.Window,
 			Cap:    opt.Cap,
@@ -97,5 +102,8 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 	}
 	y.dev.Resize(&y.attended, qkv.Rows, keys)
 	y.dev.Attention(cache, y.layer, b, y.args, &y.attended, q)
+	if y.gated {
+		y.dev.SigmoidGate(&y.attended, qkv.Columns(2*values-keys, keys))
+	}
 	return &y.attended, nil
 }

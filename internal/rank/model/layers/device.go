@@ -90,6 +90,13 @@ type Device interface {
 	// sequence lie side by side, from position 0 on, and all of them are there.
 	AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *Tensor,
 		q, k, v compute.View)
+	// Delta makes dst, which has its shape, what a gated delta rule makes of the rows of x,
+	// DeltaArgs.Width wide, and of the states that the layer keeps, which are then those after the
+	// rows. SigmoidGate multiplies x by the logistic function of gate, which is as large, and
+	// changed.
+	Delta(c compute.Cache, layer int, b *compute.Batch, args *compute.DeltaArgs, dst *Tensor,
+		x compute.View)
+	SigmoidGate(x *Tensor, gate compute.View)
 	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
 	// the products of the router, and are changed. AddExpertBiases adds the biases of down
 	// projections to the rows of the last Mix, weighted.

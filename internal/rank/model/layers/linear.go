@@ -43,10 +43,12 @@ type QKVOptions struct {
 	// neighbours. They are reordered when they are read, the first of each pair before the second
 	// ones: so every head is turned in halves, and what a query finds is the same.
 	Interleaved int
+	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated).
+	Gated bool
 }
 
 // QKV makes the projections to queries, keys and values of the attention under prefix, of in input
-// features.
+// features; gates follow the values.
 func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLinear {
 	modules := opt.Modules
 	if modules == [3]string{} {
@@ -69,6 +71,11 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 			turned = append(turned, p.deinterleaved(h.Dim, opt.Interleaved)...)
 		}
 		parts = append(turned, parts[2])
+	}
+	if opt.Gated {
+		both := perHead(prefix+"q_proj", h.Dim, 2*h.Query*h.Dim, q, q)
+		n := len(both) / 2
+		parts = append(append(both[:n:n], k, v), both[n:]...)
 	}
 	return l.column(&l.qkv, opt.Bias, parts...)
 }

@@ -251,6 +251,9 @@ type Cache struct{}
 // Heads implements compute.Cache.
 func (Cache) Heads(int, int, bool, int, int) []byte { return nil }
 
+// CopyState implements compute.Cache.
+func (Cache) CopyState(int, int) {}
+
 // Free implements compute.Cache.
 func (Cache) Free() error { return nil }
 
@@ -286,6 +289,19 @@ func (d *Device) AttentionAmong(_ *compute.Batch, args compute.AttentionArgs, ds
 		how += fmt.Sprintf(", window %d, %d ahead", args.Window, args.Ahead)
 	}
 	d.call("attention %s = %s among keys %s, values %s (%s)", all(dst), of(q), of(k), of(v), how)
+}
+
+// Delta implements layers.Device.
+func (d *Device) Delta(_ compute.Cache, layer int, _ *compute.Batch, args *compute.DeltaArgs,
+	dst *layers.Tensor, x compute.View) {
+	d.call("delta rule %s = %s over layer %d (%d heads of %d, %d of values of %d, kernel %d)",
+		all(dst), of(x), layer, args.KeyHeads, args.KeyDim, args.ValueHeads, args.ValueDim,
+		args.Kernel)
+}
+
+// SigmoidGate implements layers.Device.
+func (d *Device) SigmoidGate(x *layers.Tensor, gate compute.View) {
+	d.call("gate %s by sigmoid of %s", all(x), of(gate))
 }
 
 // Mix implements layers.Device.

@@ -1,0 +1,133 @@
+package layers
+
+import (
+	"math"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
+
+// DeltaNet is linear attention by a gated delta rule (Gated Delta Networks,
+// https://arxiv.org/abs/2412.06464, as Qwen3-Next has it): what a request has said so far is a
+// state of one size, which each row changes and reads. The key heads, with the value heads of each,
+// are divided among the ranks.
+type DeltaNet struct {
+	*rank
+	layer int // in the cache
+	args  compute.DeltaArgs
+	in    *ColumnLinear
+}
+
+// DeltaOptions are the numbers of a DeltaNet, on all ranks.
+type DeltaOptions struct {
+	// KeyHeads and ValueHeads are numbers of heads, KeyDim and ValueDim their dimensions.
+	KeyHeads, ValueHeads, KeyDim, ValueDim int
+	// Kernel is how many rows the convolution sums.
+	Kernel int
+	Eps    float32
+}
+
+// args is the numbers of one of size ranks.
+func (o *DeltaOptions) args(size int) compute.DeltaArgs {
+	return compute.DeltaArgs{KeyHeads: o.KeyHeads / size, ValueHeads: o.ValueHeads / size,
+		KeyDim: o.KeyDim, ValueDim: o.ValueDim, Kernel: o.Kernel, Eps: o.Eps}
+}
+
+// CacheLayer is what the layer keeps of a request.
+func (o *DeltaOptions) CacheLayer() compute.CacheLayer {
+	a := o.args(1)
+	return compute.CacheLayer{Kind: compute.State, Heads: o.KeyHeads, Dim: a.Floats()}
+}
+
+// DeltaNet makes the layer under prefix, modules in_proj_qkvz and in_proj_ba, in which each key
+// head has its query, key, values and gates, and its β and decays, side by side, and conv1d, norm,
+// A_log and dt_bias, of in input features; layer is its place in the cache.
+func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNet {
+	y := &DeltaNet{rank: l.rank, layer: layer, args: o.args(l.group.Size)}
+	a, first := &y.args, l.group.Rank*y.args.KeyHeads
+	values := a.Group() * a.ValueDim
+	qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
+	ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, a.Group(), a.Group())
+	y.in = l.column(&l.qkv, false, append(qkvz.of(first, a.KeyHeads),
+		ba.of(first, a.KeyHeads)...)...)
+	l.widen(&l.attended, a.ValueHeads*a.ValueDim)
+	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads, first, a)
+	heads := first * a.Group()
+	a.Shift = l.vector(prefix+"dt_bias", o.ValueHeads, heads, heads+a.ValueHeads)
+	decay := l.floats(prefix+"A_log", []int{o.ValueHeads}, heads, heads+a.ValueHeads)
+	for i, v := range decay {
+		decay[i] = float32(-math.Exp(float64(v)))
+	}
+	a.Decay = l.upload(decay)
+	a.Norm = l.vector(prefix+"norm.weight", a.ValueDim, 0, a.ValueDim)
+	return y
+}
+
+// headRows is a module whose rows are those of heads, of each head some of one kind after those
+// of another.
+type headRows struct {
+	part
+	widths []int
+}
+
+// headPart is a module of the rows of so many heads, each with those widths side by side.
+func headPart(module string, heads, cols int, widths ...int) headRows {
+	rows := 0
+	for _, w := range widths {
+		rows += heads * w
+	}
+	return headRows{whole(module, rows, cols), widths}
+}
+
+// of is the rows of some heads from the first on, all of one kind before those of the next.
+func (h headRows) of(first, heads int) (list []part) {
+	each, at := 0, 0
+	for _, w := range h.widths {
+		each += w
+	}
+	for _, w := range h.widths {
+		for i := first; i < first+heads; i++ {
+			p := h.part
+			p.rowLo = i*each + at
+			p.rowHi = p.rowLo + w
+			list = append(list, p)
+		}
+		at += w
+	}
+	return list
+}
+
+// convolution reads the weights of the rank's channels, of each key head side by side: the tensor
+// has a row of Kernel weights for each channel, first of all queries, then of all keys, then of all
+// values.
+func (l *Loader) convolution(tensor string, heads, first int, a *compute.DeltaArgs) compute.Memory {
+	values := a.Group() * a.ValueDim
+	keys, rows := heads*a.KeyDim, heads*a.Channels()
+	shape := []int{rows, 1, a.Kernel}
+	all := make([]float32, a.KeyHeads*a.Kernel*a.Channels())
+	// read puts the weights of n channels of each head from a row on at a channel of the head.
+	read := func(row, n, at int) {
+		lo := (row + first*n) * a.Kernel
+		v := l.floats(tensor, shape, lo, lo+a.KeyHeads*n*a.Kernel)
+		for i, w := range v {
+			c, j := i/a.Kernel, i%a.Kernel
+			head := c / n * a.Kernel * a.Channels()
+			all[head+j*a.Channels()+at+c%n] = w
+		}
+	}
+	read(0, a.KeyDim, 0)
+	read(keys, a.KeyDim, a.KeyDim)
+	read(2*keys, values, 2*a.KeyDim)
+	if l.scale != nil {
+		return nil
+	}
+	return l.upload(all)
+}
+
+// Forward returns what the rows of x find, [rows][value heads of this rank · ValueDim], and makes
+// the states of their sequences those after them.
+func (y *DeltaNet) Forward(x *Tensor, b *compute.Batch, cache compute.Cache) (*Tensor, error) {
+	in := y.in.Forward(x)
+	y.dev.Resize(&y.attended, x.Rows, y.args.ValueHeads*y.args.ValueDim)
+	y.dev.Delta(cache, y.layer, b, &y.args, &y.attended, in.All())
+	return &y.attended, nil
+}

@@ -1,0 +1,121 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// qwen3Next is Qwen3NextForCausalLM: linear attention by a gated delta rule in three layers of
+// four, gated attention in the others, and Qwen2's mixture of experts beside a shared one.
+// Defaults: configuration_qwen3_next.py.
+func qwen3Next() *family {
+	return &family{modelType: "qwen3_next", architecture: "Qwen3NextForCausalLM",
+		defaults: Config{VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 5632, Layers: 48,
+			Heads: 16, KVHeads: 2, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu", BOS: -1,
+			PAD: -1},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 256)
+			e := readExperts(f, c, experts{Count: 512, Routing: perToken(10), Inner: 512})
+			e.Normalise = f.Flag("norm_topk_prob", true)
+			e.Shared = f.Integer("shared_expert_intermediate_size", 512, 1, checkpoint.MaxDim)
+			n := &next{experts: e}
+			c.Family = n
+			c.partialRotary(0.25)
+			readRope(f, c)
+			n.readDelta(f, c)
+			n.readTypes(f, c)
+			if f.Flag("use_sliding_window", false) {
+				f.Fail(checkpoint.ErrUnsupported, "use_sliding_window", "is true")
+			}
+			if !f.Flag("attn_output_gate", true) {
+				f.Fail(checkpoint.ErrUnsupported, "attn_output_gate", "is false")
+			}
+		},
+		build: buildNext,
+		widths: func(c *Config) []width {
+			return append(expertWidths(c), width{"linear_num_key_heads",
+				c.Family.(*next).delta.KeyHeads})
+		},
+		cache: func(c *Config, layer int) compute.CacheLayer {
+			if n := c.Family.(*next); n.linear[layer] {
+				return n.delta.CacheLayer()
+			}
+			return plainCache(c, layer)
+		}}
+}
+
+// next is a mixture of experts beside attention that is linear in some layers.
+type next struct {
+	*experts
+	delta  layers.DeltaOptions
+	linear []bool // of each layer
+}
+
+// readDelta reads the numbers of linear attention.
+func (n *next) readDelta(f *checkpoint.Fields, c *Config) {
+	o := &n.delta
+	o.Eps = float32(c.NormEps)
+	o.KeyHeads = f.Integer("linear_num_key_heads", 16, 1, checkpoint.MaxDim)
+	o.ValueHeads = f.Integer("linear_num_value_heads", 32, 1, checkpoint.MaxDim)
+	o.KeyDim = f.Integer("linear_key_head_dim", 128, 1, 1<<12)
+	o.ValueDim = f.Integer("linear_value_head_dim", 128, 1, 1<<12)
+	o.Kernel = f.Integer("linear_conv_kernel_dim", 4, 1, 1<<8)
+	if f.Err() == nil && o.ValueHeads%o.KeyHeads != 0 {
+		f.Fail(checkpoint.ErrMalformed, "linear_num_value_heads",
+			"is %d, not a multiple of %d key heads", o.ValueHeads, o.KeyHeads)
+	}
+}
+
+// readTypes reads which layers have linear attention: layer_types, else all but each
+// full_attention_interval-th.
+func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
+	types, interval := f.Texts("layer_types"), f.Integer("full_attention_interval", 4, 1,
+		checkpoint.MaxDim)
+	if types != nil && len(types) != c.Layers {
+		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
+			c.Layers)
+	}
+	if f.Err() != nil {
+		return
+	}
+	n.linear = make([]bool, c.Layers)
+	for i := range n.linear {
+		n.linear[i] = (i+1)%interval != 0
+		if types == nil {
+			continue
+		}
+		switch types[i] {
+		case "linear_attention", "full_attention":
+			n.linear[i] = types[i] == "linear_attention"
+		default:
+			f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s", checkpoint.Short(types[i]))
+			return
+		}
+	}
+	if !slices.Contains(n.linear, false) {
+		f.Fail(checkpoint.ErrUnsupported, "layer_types", "has no full_attention")
+	}
+}
+
+func buildNext(s *stage) (architecture, error) {
+	n := s.cfg.Family.(*next)
+	return newDecoder(s, decoderOptions{
+		newNorm: shiftedNorm,
+		qkv:     layers.QKVOptions{Gated: true},
+		attn: func(_ int, o *layers.AttentionOptions) {
+			o.HeadNorms, o.Shifted, o.Gated = true, true, true
+		},
+		mixer: func(s *stage, layer int, prefix string, _ layers.AttentionOptions) mixer {
+			if !n.linear[layer] {
+				return mixer{}
+			}
+			prefix += "linear_attn."
+			return mixer{attention: s.DeltaNet(prefix, layer-s.From, s.cfg.HiddenSize, n.delta),
+				output: prefix + "out_proj", width: n.delta.ValueHeads * n.delta.ValueDim}
+		},
+		mlp: sharedMixture,
+	})
+}
