@@ -18,6 +18,9 @@
 // it gives the others up as it goes on (Slide), and its table has step.NoBlock in their place. They
 // stay entries as any block that is free. A prefix is found again by its last blocks, as many as
 // the position after it reads (vLLM's SlidingWindowManager).
+//
+// Where layers keep a state of a sequence, blocks alone do not let another one go on: its state
+// must have been kept, too (Snapshot). The manager knows the numbers of the places for them.
 package kvcache
 
 import (

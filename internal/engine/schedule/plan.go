@@ -143,25 +143,6 @@ func (s *Scheduler) limit(n, left int) int {
 	return min(n, left)
 }
 
-// border is where the state is kept of a request that starts with so many tokens: after the last
-// full block before the last of them; 0 for nowhere.
-func (s *Scheduler) border(tokens int) int {
-	c := &s.config
-	if c.Snapshots == 0 || !c.PrefixCaching || !c.ChunkedPrefill {
-		return 0
-	}
-	return (tokens - 1) / c.BlockSize * c.BlockSize
-}
-
-// toBorder cuts n tokens that are computed from one on, of a request that starts with so many, to
-// those before its border.
-func (s *Scheduler) toBorder(tokens, from, n int) int {
-	if border := s.border(tokens); from < border {
-		return min(n, border-from)
-	}
-	return n
-}
-
 // preemptLast puts the last running request back to wait. Its slot may be used again in this very
 // plan: see the order in which ranks apply a step.Plan. Tokens of it that plans in flight sample
 // are kept when they come.
@@ -194,6 +175,9 @@ func (s *Scheduler) admit(t *turn, background bool) {
 				return
 			}
 			continue
+		}
+		if s.awaitsState(r) {
+			return
 		}
 		hit, n := s.fit(t, r)
 		if n == 0 {
@@ -266,11 +250,6 @@ func (s *Scheduler) start(r *Request, hit int) {
 	s.slots = s.slots[:len(s.slots)-1]
 	at := sort.Search(len(s.running), func(i int) bool { return r.outlasts(s.running[i]) })
 	s.running = slices.Insert(s.running, at, r)
-}
-
-// snapshot names a place where the state of a running request is, or will be, kept.
-func (s *Scheduler) snapshot(r *Request, state int) step.Snapshot {
-	return step.Snapshot{Slot: r.slot, State: uint32(s.config.MaxSeqs + state)}
 }
 
 // introduce tells the ranks of a request that starts, with the blocks that have keys and values.

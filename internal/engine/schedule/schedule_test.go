@@ -158,6 +158,34 @@ func TestSnapshots(t *testing.T) {
 	plan(0, 8, -1, -1)
 }
 
+// TestChoicesShareAState has choices of one answer compute their prompt once, up to its last border
+// of blocks.
+func TestChoicesShareAState(t *testing.T) {
+	s, err := New(Config{MaxSeqs: 20, MaxTokens: 64, MaxModelLen: 40, BlockSize: 4, Blocks: 90,
+		PrefixCaching: true, ChunkedPrefill: true, Snapshots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		s.Add(&Request{Key: uint64(i), Index: i, Prompt: make([]int32, 23), Params: greedy})
+	}
+	s.Add(&Request{Key: 9, Prompt: []int32{1, 2, 3, 4, 5, 6}, Params: greedy})
+	var p step.Plan
+	for _, want := range []struct{ rows, tokens int }{{2, 24}, {5, 14}} {
+		s.Schedule(&p)
+		r := &step.Result{Plan: p.ID}
+		for _, row := range p.Rows {
+			if row.Sample {
+				r.Append(row.Slot, 7)
+			}
+		}
+		if n, _ := p.Tokens(); len(p.Rows) != want.rows || n != want.tokens {
+			t.Errorf("%d rows of %d tokens, want %v: %+v", len(p.Rows), n, want, p.Rows)
+		}
+		s.Update(r, nil)
+	}
+}
+
 // TestLeast wants a cache that holds a window and a step's chunk to be enough for a request of any
 // length, and one block less to be refused.
 func TestLeast(t *testing.T) {
