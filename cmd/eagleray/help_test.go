@@ -15,13 +15,13 @@ func TestHelpTopics(t *testing.T) {
 	for topic, want := range map[string][]string{
 		"listgroup": {"Frontend", "ModelConfig", "ParallelConfig", "RayConfig",
 			"SchedulerConfig"},
-		"cacheconfig":   {"--block-size", "--enable-prefix-caching"},
-		"max_num_seqs":  {"--max-num-seqs int", "also: EAGLERAY_MAX_NUM_SEQS"},
-		"drain-timeout": {"--shutdown-timeout int", "--drain-timeout, EAGLERAY_DRAIN_TIMEOUT"},
-		"nnodes":        {"--nnodes int", "-n"},
-		"restarts":      {"--max-restarts"},
-		"quantization":  {"known to vLLM: weights are used as they are stored"},
-		"all":           {"--port", "--optimization-level", "--block-size"},
+		"cacheconfig":    {"--block-size", "--enable-prefix-caching"},
+		"max_num_seqs":   {"--max-num-seqs int", "also: EAGLERAY_MAX_NUM_SEQS"},
+		"drain-timeout":  {"--shutdown-timeout int", "--drain-timeout, EAGLERAY_DRAIN_TIMEOUT"},
+		"nnodes":         {"--nnodes int", "-n"},
+		"restarts":       {"--max-restarts"},
+		"kv-cache-dtype": {"known to vLLM: the cache has 16-bit values"},
+		"all":            {"--port", "--optimization-level", "--block-size"},
 	} {
 		var out strings.Builder
 		if err := explain(c, topic, &out); err != nil {

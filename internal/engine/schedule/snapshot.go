@@ -27,8 +27,8 @@ func (s *Scheduler) snapshot(r *Request, state int) step.Snapshot {
 }
 
 // awaitsState tells whether a running request is about to compute what a waiting one begins with,
-// up to where its state is kept: choices of one answer do so. The other goes on from there, and does
-// not compute the same beside it.
+// up to where its state is kept: choices of one answer do so. The other goes on from there, and
+// does not compute the same beside it.
 func (s *Scheduler) awaitsState(r *Request) bool {
 	if s.border(len(r.tokens)) == 0 || r.computesAll() {
 		return false
