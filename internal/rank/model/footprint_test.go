@@ -64,6 +64,30 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
+// TestFootprintOfTensors wants what is held of a source at a time to be a few of its largest
+// tensors, however many parts are read of one.
+func TestFootprintOfTensors(t *testing.T) {
+	for _, name := range fixtureNames {
+		c, ckpt := shipped(name).open(t)
+		var largest int64
+		for _, tensor := range ckpt.Names() {
+			if x, err := ckpt.Tensor(tensor); err == nil {
+				largest = max(largest, int64(len(x.Data)))
+				ckpt.Release(x)
+			}
+		}
+		f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{Planner: cpu.Planner{},
+			Stage: model.Stage{To: c.Layers}, Rows: 8, MaxLen: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Tensors > 4*largest {
+			t.Errorf("%s: %d bytes are held at a time, and the largest tensor has %d", name,
+				f.Tensors, largest)
+		}
+	}
+}
+
 // TestFootprintOfSteps computes steps of as many rows as was said, at the end of the longest
 // sequences, and compares what is on the heap then with what was said before.
 func TestFootprintOfSteps(t *testing.T) {

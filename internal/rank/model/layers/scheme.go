@@ -87,12 +87,17 @@ func packedBytes(l *Loader, parts []part,
 		return 0, 0, err
 	}
 	var stored int64
-	for _, s := range sources {
+	var last string
+	for i, s := range sources {
 		l.scale.given = max(l.scale.given, s.ColHi-s.ColLo)
-		stored += int64(s.Rows) * int64(s.Cols) * int64(s.DType.Size())
-	}
-	if p := parts[0]; p.stack != nil { // all of it is held at once
-		stored *= int64(p.stack.count) * int64(p.stack.rows) / int64(p.rows) / int64(len(parts))
+		if name, shape := parts[i].tensor(); name != last {
+			last = name
+			n := int64(s.DType.Size())
+			for _, dim := range shape {
+				n *= int64(dim)
+			}
+			stored += n
+		}
 	}
 	l.scale.Tensors = max(l.scale.Tensors, stored)
 	if held, err = count(sources); err != nil {
