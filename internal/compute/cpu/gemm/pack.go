@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"unsafe"
 
@@ -48,7 +49,13 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	if m.kind == I8 {
 		m.scales = make([]float32, m.panels()*m.kernels.nr)
 	}
-	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}
+	t := &packTask{m: m, sources: sources, ends: make([]int, len(sources)),
+		buffers: make([]packBuffer, p.Threads())}
+	end := 0
+	for i := range sources {
+		end += sources[i].RowHi - sources[i].RowLo
+		t.ends[i] = end
+	}
 	p.Run(t, m.panels())
 	if opt.Finite && t.bad.Load() {
 		err := t.find()
@@ -258,6 +265,7 @@ type packBuffer struct {
 type packTask struct {
 	m       *Matrix
 	sources []Source
+	ends    []int // of the rows of each source, among those of all
 	buffers []packBuffer
 	// bad says that an element is infinite or NaN.
 	bad atomic.Bool
@@ -308,17 +316,12 @@ func (t *packTask) Do(panel, thread int) {
 	}
 }
 
-// source is that of row n of the stacked sources, and the number of the row in it.
+// source is that of row n of the stacked sources, and the number of the row in it. Heads whose rows
+// are reordered are as many sources as they have rows.
 func (t *packTask) source(n int) (*Source, int) {
-	for i := range t.sources {
-		s := &t.sources[i]
-		if rows := s.RowHi - s.RowLo; n >= rows {
-			n -= rows
-			continue
-		}
-		return s, s.RowLo + n
-	}
-	return nil, 0 // unreachable: n is below the sum of the rows
+	i := sort.Search(len(t.ends), func(i int) bool { return n < t.ends[i] })
+	s := &t.sources[i]
+	return s, s.RowHi - (t.ends[i] - n)
 }
 
 // row returns columns k … k+count-1 of row n of the stacked sources, in buffer if they lie apart.
