@@ -62,40 +62,6 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	return y
 }
 
-// headRows is a module whose rows are those of heads, of each head some of one kind after those
-// of another.
-type headRows struct {
-	part
-	widths []int
-}
-
-// headPart is a module of the rows of so many heads, each with those widths side by side.
-func headPart(module string, heads, cols int, widths ...int) headRows {
-	rows := 0
-	for _, w := range widths {
-		rows += heads * w
-	}
-	return headRows{whole(module, rows, cols), widths}
-}
-
-// of is the rows of some heads from the first on, all of one kind before those of the next.
-func (h headRows) of(first, heads int) (list []part) {
-	each, at := 0, 0
-	for _, w := range h.widths {
-		each += w
-	}
-	for _, w := range h.widths {
-		for i := first; i < first+heads; i++ {
-			p := h.part
-			p.rowLo = i*each + at
-			p.rowHi = p.rowLo + w
-			list = append(list, p)
-		}
-		at += w
-	}
-	return list
-}
-
 // convolution reads the weights of the rank's channels, of each key head side by side: the tensor
 // has a row of Kernel weights for each channel, first of all queries, then of all keys, then of all
 // values.

@@ -57,9 +57,11 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	q, k, v := l.columnPart(prefix+modules[0], h.Query*h.Dim, in),
 		l.kvPart(prefix+modules[1], h, in), l.kvPart(prefix+modules[2], h, in)
 	parts := []part{q, k, v}
+	own := l.local(h).Query
+	first := l.group.Rank * own
 	switch total := (h.Query + 2*h.KV) * h.Dim; {
 	case opt.PerHead:
-		parts = perHead(prefix+opt.Fused, h.Dim, total, q, k, v)
+		parts = headPart(prefix+opt.Fused, h.Query, in, h.Dim, h.Dim, h.Dim).of(first, own)
 	case opt.Fused != "":
 		parts = []part{q.within(prefix+opt.Fused, 0, total),
 			k.within(prefix+opt.Fused, q.rows, total),
@@ -73,24 +75,42 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 		parts = append(turned, parts[2])
 	}
 	if opt.Gated {
-		both := perHead(prefix+"q_proj", h.Dim, 2*h.Query*h.Dim, q, q)
-		n := len(both) / 2
-		parts = append(append(both[:n:n], k, v), both[n:]...)
+		both := headPart(prefix+"q_proj", h.Query, in, h.Dim, h.Dim).of(first, own)
+		parts = append(append(both[:own:own], k, v), both[own:]...)
 	}
 	return l.column(&l.qkv, opt.Bias, parts...)
 }
 
-// perHead are the rows of a module in which each head's query, key and value follow each other:
-// those that the rank has of q, then of k, then of v.
-func perHead(module string, dim, total int, parts ...part) (list []part) {
-	for i, p := range parts {
-		for row := p.rowLo; row < p.rowHi; row += dim {
-			one := p
-			one.module, one.rows = module, total
-			one.rowLo = row*len(parts) + i*dim
-			one.rowHi = one.rowLo + dim
-			list = append(list, one)
+// headRows is a module whose rows are those of heads, of each head some of one kind after those
+// of another.
+type headRows struct {
+	part
+	widths []int
+}
+
+// headPart is a module of the rows of so many heads, each with those widths side by side.
+func headPart(module string, heads, cols int, widths ...int) headRows {
+	rows := 0
+	for _, w := range widths {
+		rows += heads * w
+	}
+	return headRows{whole(module, rows, cols), widths}
+}
+
+// of is the rows of some heads from the first on, all of one kind before those of the next.
+func (h headRows) of(first, heads int) (list []part) {
+	each, at := 0, 0
+	for _, w := range h.widths {
+		each += w
+	}
+	for _, w := range h.widths {
+		for i := first; i < first+heads; i++ {
+			p := h.part
+			p.rowLo = i*each + at
+			p.rowHi = p.rowLo + w
+			list = append(list, p)
 		}
+		at += w
 	}
 	return list
 }

@@ -428,8 +428,7 @@ func decode(t checkpoint.Tensor, lo, hi int) ([]float32, error) {
 	}
 	if !half.AllFinite(v) {
 		i := slices.IndexFunc(v, func(x float32) bool {
-			return math.IsInf(float64(x),
-				0) || x != x
+			return math.IsInf(float64(x), 0) || x != x
 		})
 		return nil, &NotFinite{t.Name,
 			fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])}
