@@ -43,6 +43,8 @@ type Device interface {
 	Pack(chunks int, sources ...compute.Source) (compute.Weight, error)
 	// PackInt8 makes one of bytes: round(w/scale), with a scale for each output feature.
 	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
+	// PackCodes makes one of stacked quantised rectangles.
+	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
 	// Retire frees a weight, but keeps its memory for the next ones; Reserve has the system find
 	// memory for as many weights as those, unless some is kept.
 	Retire(w compute.Weight)
@@ -113,6 +115,8 @@ type Planner interface {
 	// at types and shapes.
 	PackedBytes(chunks int, sources ...compute.Source) (int64, error)
 	Int8Bytes(chunks int, sources ...compute.Source) (int64, error)
+	// CodesBytes is what PackCodes takes, at most; of the sources it looks at types and shapes.
+	CodesBytes(chunks int, sources ...compute.Codes) (int64, error)
 	// RotaryBytes is what the angles take of positions below a bound, dim of each.
 	RotaryBytes(dim, positions int) int64
 	// MixtureWidth is how many float32 Mix computes in for each row.

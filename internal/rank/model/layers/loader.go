@@ -445,6 +445,9 @@ func (NoDevice) PackedBytes(int, ...compute.Source) (int64, error) { return 0, n
 // Int8Bytes implements Planner.
 func (NoDevice) Int8Bytes(int, ...compute.Source) (int64, error) { return 0, nil }
 
+// CodesBytes implements Planner.
+func (NoDevice) CodesBytes(int, ...compute.Codes) (int64, error) { return 0, nil }
+
 // RotaryBytes implements Planner.
 func (NoDevice) RotaryBytes(dim, positions int) int64 { return 0 }
 

@@ -131,6 +131,16 @@ func (d *Device) PackInt8(chunks int, sources ...compute.Source) (compute.Weight
 	return w, err
 }
 
+// PackCodes implements layers.Device; it is no call.
+func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error) {
+	w := &weight{d: d, chunks: chunks, in: sources[0].Cols}
+	w.how = fmt.Sprintf(" of %v, groups of %d", sources[0].Type, sources[0].Group)
+	for _, s := range sources {
+		w.out += s.Rows
+	}
+	return w, nil
+}
+
 func (w *weight) Out() int   { return w.out }
 func (w *weight) In() int    { return w.in }
 func (w *weight) Bytes() int { return 0 }
