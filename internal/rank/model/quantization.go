@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,7 +22,9 @@ type Quantization struct {
 
 // methods read what follows from quant_method.
 var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
-	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4,
+	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
+	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
+	"compressed-tensors": readCompressedTensors,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -121,17 +124,79 @@ func readAWQ(f *checkpoint.Fields, q *Quantization) {
 		f.Fail(checkpoint.ErrUnsupported, "zero_point", "is false")
 	}
 	plain := modules(f.Texts("modules_to_not_convert"))
-	q.of = func(module string) layers.Format {
+	q.of = except(plain, a)
+}
+
+// except is a layout of all modules but those that are plain.
+func except(plain func(module string) bool, format layers.Format) func(string) layers.Format {
+	return func(module string) layers.Format {
 		if plain(module) {
 			return nil
 		}
-		return a
+		return format
 	}
 }
 
 // readMXFP4 reads what GPT-OSS is published with.
 func readMXFP4(_ *checkpoint.Fields, q *Quantization) {
 	q.of = func(string) layers.Format { return layers.MXFP4{} }
+}
+
+// readFP8 reads what DeepSeek V3 and others have whose weights are e4m3: scales of blocks
+// (weight_scale_inv), or one of each module (weight_scale). What inputs are rounded to, and its
+// scales, make no difference: they are not rounded.
+func readFP8(f *checkpoint.Fields, q *Quantization) {
+	s := layers.Scaled{Float: true, Scale: ".weight_scale"}
+	if block := f.Numbers("weight_block_size"); block != nil {
+		s.Scale = ".weight_scale_inv"
+		s.Rows, s.Cols = readBlock(f, "weight_block_size", block)
+	}
+	switch scheme := f.Text("activation_scheme", "dynamic"); scheme {
+	case "dynamic", "static":
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "activation_scheme", "is %s; dynamic, static are read",
+			checkpoint.Short(scheme))
+	}
+	f.Only("fmt", "e4m3")
+	q.of = except(modules(slices.Concat(f.Texts("modules_to_not_convert"),
+		f.Texts("ignored_layers"))), s)
+}
+
+// readBlock is how many output and input features share a scale.
+func readBlock(f *checkpoint.Fields, key string, block []float64) (rows, cols int) {
+	if len(block) != 2 || block[0] != math.Trunc(block[0]) || block[1] != math.Trunc(block[1]) ||
+		max(block[0], block[1]) > checkpoint.MaxDim {
+		f.Fail(checkpoint.ErrMalformed, key, "is %v, not two whole numbers", block)
+		return 0, 0
+	}
+	return int(block[0]), int(block[1])
+}
+
+// readFBGEMM reads what Llama 3.1 405B is published with: e4m3, with a scale for each output
+// feature.
+func readFBGEMM(f *checkpoint.Fields, q *Quantization) {
+	q.of = except(modules(f.Texts("modules_to_not_convert")), layers.Scaled{Float: true,
+		Scale: ".weight_scale", Rows: 1})
+}
+
+// readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised.
+func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
+	plain := modules(f.Texts("llm_int8_skip_modules"))
+	if f.Flag("load_in_8bit", f.Flag("_load_in_8bit", false)) {
+		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127})
+		return
+	}
+	b := layers.Blocks4{Type: f.Text("bnb_4bit_quant_type", "fp4"),
+		Nested: f.Flag("bnb_4bit_use_double_quant", false)}
+	switch {
+	case !f.Flag("load_in_4bit", f.Flag("_load_in_4bit", false)):
+		f.Fail(checkpoint.ErrMalformed, "load_in_4bit", "is false, and load_in_8bit too")
+	case b.Type != "nf4" && b.Type != "fp4":
+		f.Fail(checkpoint.ErrUnsupported, "bnb_4bit_quant_type", "is %s; nf4, fp4 are read",
+			checkpoint.Short(b.Type))
+	}
+	f.Only("bnb_4bit_quant_storage", "uint8")
+	q.of = except(plain, b)
 }
 
 // modules tells whether a module is one of those named, is part of one, or ends with one.

@@ -32,23 +32,17 @@ func (f GPTQ) open(o *opener, p *part) matrix {
 			p.rows, p.cols, per)
 		return nil
 	}
-	m := &gptq{f: f}
-	m.Codes = compute.Codes{Rows: p.rows, Cols: p.cols, Group: f.Group, Values: signed}
+	m := &tabled{Codes: compute.Codes{Rows: p.rows, Cols: p.cols, Group: f.Group, Values: signed},
+		weights: newGrid(p.rows, p.cols, 1, per, true)}
 	if f.Bits == 8 {
 		m.Type = compute.Code8
 	}
 	if !f.Symmetric {
 		m.Offset = []float32{}
 	}
-	m.weights = newGrid(p.rows, p.cols, 1, per, true)
 	m.affine(o, p, per, f.Group)
-	if h, ok := o.header(p.module + ".g_idx"); ok {
-		index := o.tensor(h.Name, checkpoint.I32, p.cols)
-		if o.err == nil && len(index.Data) > 0 {
-			m.order(o, index)
-		}
-	}
-	m.code, m.zero = m.words, func(row, col int) int {
+	m.order(o, p.module+".g_idx")
+	m.code, m.zero = m.words(f.Bits), func(row, col int) int {
 		v := int(m.zeros.word(row, col)>>(row%per*f.Bits)) & (1<<f.Bits - 1)
 		if !f.Exact {
 			v = (v + 1) & (1<<f.Bits - 1)
@@ -70,25 +64,21 @@ func (m *tabled) affine(o *opener, p *part, per, group int) {
 	m.scales.Tensor = o.tensor(p.module+".scales", checkpoint.Invalid, m.scales.shape()...)
 }
 
-// gptq is a matrix as GPTQ has it.
-type gptq struct {
-	tabled
-	f GPTQ
-	// place is the column of each input feature; nil leaves them in order.
-	place []int32
-}
-
-// order sorts the input features by their groups, unless they are.
-func (m *gptq) order(o *opener, index checkpoint.Tensor) {
-	order, err := groupOrder(index, m.Group)
-	if err != nil {
-		o.fail("%w", err)
-	}
-	if order == nil {
+// order sorts the input features by their groups, which a tensor has if there is one, unless they
+// are sorted.
+func (m *tabled) order(o *opener, name string) {
+	if _, ok := o.header(name); !ok {
 		return
 	}
-	m.Order, m.place = order, make([]int32, len(order))
-	for to, from := range order {
+	index := o.tensor(name, checkpoint.I32, m.Cols)
+	if o.err != nil || len(index.Data) == 0 {
+		return
+	}
+	if m.Order, o.err = groupOrder(index, m.Group); m.Order == nil {
+		return
+	}
+	m.place = make([]int32, m.Cols)
+	for to, from := range m.Order {
 		m.place[from] = int32(to)
 	}
 }
@@ -124,33 +114,30 @@ func groupOrder(index checkpoint.Tensor, size int) ([]int32, error) {
 	return slices.Concat(groups...), nil
 }
 
-// words makes codes of words of input features.
-func (m *gptq) words(dst *compute.Codes, at int, rows run, col int) error {
-	bits, per := m.f.Bits, 32/m.f.Bits
-	flip := byte(0)
+// words has codes of so many bits in words of neighbouring input features.
+func (m *tabled) words(bits int) func(dst *compute.Codes, at int, rows run, col int) error {
+	per, flip := 32/bits, byte(0)
 	if bits == 8 {
 		flip = 0x80 // the middle becomes 0
 	}
-	for first := col / per * per; first < col+dst.Cols; first += per {
-		lo, hi := max(first, col), min(first+per, col+dst.Cols)
-		word := m.weights.Data[4*m.weights.index(0, first):]
-		for i := range rows.n {
-			w := binary.LittleEndian.Uint32(word[4*rows.row(i):])
-			to := dst.Code[(at+i)*dst.Cols:][:dst.Cols]
-			if m.place == nil && bits == 4 && hi-lo == per {
-				binary.LittleEndian.PutUint64(to[lo-col:], spread(w))
-				continue
-			}
-			for in := lo; in < hi; in++ {
-				place := in - col
-				if m.place != nil {
-					place = int(m.place[in])
+	return func(dst *compute.Codes, at int, rows run, col int) error {
+		for first := col / per * per; first < col+dst.Cols; first += per {
+			lo, hi := max(first, col), min(first+per, col+dst.Cols)
+			words := m.weights.Data[4*m.weights.index(0, first):]
+			for i := range rows.n {
+				w := binary.LittleEndian.Uint32(words[4*rows.row(i):])
+				to := dst.Code[(at+i)*dst.Cols:][:dst.Cols]
+				if bits == 4 && hi-lo == per {
+					binary.LittleEndian.PutUint64(to[lo-col:], spread(w))
+					continue
 				}
-				to[place] = byte(w>>(bits*(in-first)))&(1<<bits-1) ^ flip
+				for in := lo; in < hi; in++ {
+					to[in-col] = byte(w>>(bits*(in-first)))&(1<<bits-1) ^ flip
+				}
 			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // spread is the eight halves of bytes of a word as bytes, the lowest first.

@@ -98,6 +98,8 @@ type tabled struct {
 	// zeros are where zero finds the number that stands for 0; nil is 0.
 	zeros *grid
 	zero  func(row, col int) int
+	// place is the column of each input feature; nil leaves them in order.
+	place []int32
 }
 
 // form implements matrix.
@@ -125,6 +127,16 @@ func (m *tabled) prefetch(rows run, lo, hi int) {
 func (m *tabled) decode(dst *compute.Codes, at int, rows run, col int) error {
 	if err := m.code(dst, at, rows, col); err != nil {
 		return err
+	}
+	if m.place != nil {
+		from := make([]byte, dst.Cols)
+		for i := range rows.n {
+			to := dst.Code[(at+i)*dst.Cols:][:dst.Cols]
+			copy(from, to)
+			for in, c := range m.place {
+				to[c] = from[in]
+			}
+		}
 	}
 	groups, first := dst.Groups(), 0
 	if m.Group > 0 {
@@ -161,10 +173,9 @@ func (m *tabled) decode(dst *compute.Codes, at int, rows run, col int) error {
 	return nil
 }
 
-// copied has codes as bytes, of which bits are turned around by flip.
-func (m *tabled) copied(flip byte) func(dst *compute.Codes, at int, rows run, col int) error {
+// copied has codes as bytes, in rows of a stride; flip is what is added to them, without a carry.
+func (m *tabled) copied(stride int, flip byte) func(dst *compute.Codes, at int, rows run, col int) error {
 	return func(dst *compute.Codes, at int, rows run, col int) error {
-		stride := m.weights.cols * m.weights.DType.Size()
 		for i := range rows.n {
 			row := rows.row(i)
 			to := dst.Code[(at+i)*dst.Cols:][:dst.Cols]
