@@ -463,4 +463,4 @@ func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
 func (NoDevice) AmongBytes(kvHeads, headDim int) int { return 0 }
 
 // ScratchPerThread implements Planner.
-func (NoDevice) ScratchPerThread(positions int) int64 { return 0 }
+func (NoDevice) ScratchPerThread() int64 { return 0 }
