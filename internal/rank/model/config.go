@@ -52,6 +52,9 @@ type Config struct {
 	Rope      Rope
 	// RotaryDim is how many dimensions of a head are turned; 0 is all.
 	RotaryDim int
+	// Interleaved says that they are turned in pairs of neighbours where the family turns halves:
+	// the rows of queries and keys are stored so.
+	Interleaved bool
 
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int
@@ -152,6 +155,9 @@ func readScheme(f *checkpoint.Fields, key string, fam *family) layers.Scheme {
 	method := "unknown"
 	if q := f.Object(key); q != nil {
 		method = q.Text("quant_method", method)
+	}
+	if method == "gguf" { // whose tensors say what they are
+		return layers.Plain{}
 	}
 	if s := fam.schemes[method]; s != nil {
 		return s
