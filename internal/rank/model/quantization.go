@@ -24,7 +24,7 @@ type Quantization struct {
 var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
 	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
 	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
-	"compressed-tensors": readCompressedTensors,
+	"compressed-tensors": readCompressedTensors, "gguf": readGGUF,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -135,6 +135,11 @@ func except(plain func(module string) bool, format layers.Format) func(string) l
 		}
 		return format
 	}
+}
+
+// readGGUF reads what package gguf writes: its tensors say themselves what they are.
+func readGGUF(_ *checkpoint.Fields, q *Quantization) {
+	q.of = func(string) layers.Format { return nil }
 }
 
 // readMXFP4 reads what GPT-OSS is published with.

@@ -99,8 +99,9 @@ type Footprint struct {
 	Packed, Vectors, Step int64
 	// Tables are what embeddings are looked up in: they stay in the source's memory.
 	Tables int64
-	// Tensors are the largest of the source's tensors that are held at a time.
-	Tensors int64
+	// Tensors are the largest of the source's tensors that are held at a time, Unpacked is what the
+	// largest of those that are quantised takes while a weight is made of it.
+	Tensors, Unpacked int64
 	// Width is how many float32 the layers compute in for each row of a step.
 	Width int64
 }
@@ -412,7 +413,7 @@ func (l *Loader) floats(tensor string, shape []int, lo, hi int) []float32 {
 	} else if v, err = decode(t, lo, hi); l.fail(err) {
 		return nil
 	}
-	l.count(int64(hi-lo) * int64(t.DType.Size()))
+	l.count(t.Size(hi - lo))
 	return v
 }
 

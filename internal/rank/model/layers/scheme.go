@@ -21,7 +21,7 @@ type Scheme interface {
 }
 
 // Plain is the scheme of a tensor for each module, "weight", multiplied in the type that models run
-// in.
+// in; of blocks of GGUF as the codes that they are.
 type Plain struct{}
 
 // Int8PerChannel is Plain, made bytes as it is loaded: round(w/s), s being the largest magnitude of
@@ -42,12 +42,28 @@ func ByName(name string) Scheme {
 func MadeAtLoad() []string { return []string{"int8"} }
 
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
+	tensors, release, err := l.tensors(parts)
+	defer release()
+	if err != nil {
+		return nil, 0, err
+	}
+	if list := blocksOf(parts, tensors); list != nil {
+		return l.packBlocks(chunks, list)
+	}
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
 		return l.dev.Pack(chunks, s...)
 	})
 }
 
 func (Plain) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
+	tensors, release, err := l.tensors(parts)
+	defer release()
+	if err != nil {
+		return 0, 0, err
+	}
+	if list := blocksOf(parts, tensors); list != nil {
+		return l.blockBytes(chunks, list)
+	}
 	return packedBytes(l, parts, func(s []compute.Source) (int64, error) {
 		return l.scale.planner.PackedBytes(chunks, s...)
 	})
@@ -119,31 +135,52 @@ func packedBytes(l *Loader, parts []part,
 	return held, read, nil
 }
 
-// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
-// and their bytes.
-func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
-	err error) {
+// tensors are the tensors "weight" of the parts, until release is called: each is opened once for
+// parts that follow each other.
+func (l *Loader) tensors(parts []part) (list []checkpoint.Tensor, release func(), err error) {
 	var held []checkpoint.Tensor
 	release = func() {
 		for _, t := range held {
 			l.src.Release(t)
 		}
 	}
-	var t checkpoint.Tensor
-	var last string
+	last := ""
 	for _, p := range parts {
 		if name, shape := p.tensor(); name != last {
-			if t, err = l.open(name, shape...); err != nil {
-				return nil, 0, release, err
+			t, err := l.open(name, shape...)
+			if err != nil {
+				return nil, release, err
 			}
 			last, held = name, append(held, t)
+		}
+		list = append(list, held[len(held)-1])
+	}
+	return list, release, nil
+}
+
+// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
+// and their bytes.
+func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
+	err error) {
+	tensors, release, err := l.tensors(parts)
+	if err != nil {
+		return nil, 0, release, err
+	}
+	var plain checkpoint.Tensor // of the tensor at hand, where that is of blocks
+	for i, p := range parts {
+		t := tensors[i]
+		bytes += int64(p.rowHi-p.rowLo) * t.Size(p.colHi-p.colLo)
+		if quantised(t) {
+			if plain.Name != t.Name {
+				plain = l.plainly(t)
+			}
+			t = plain
 		}
 		dtype, err := weightType(t)
 		if err != nil {
 			return nil, 0, release, err
 		}
 		list = append(list, p.source(dtype, t.Data))
-		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
 	return list, bytes, release, nil
 }
