@@ -21,7 +21,7 @@ type Scheme interface {
 }
 
 // Plain is the scheme of a tensor for each module, "weight", multiplied in the type that models run
-// in; of blocks of GGUF as the codes that they are.
+// in.
 type Plain struct{}
 
 // Int8PerChannel is Plain, made bytes as it is loaded: round(w/s), s being the largest magnitude of
@@ -42,28 +42,12 @@ func ByName(name string) Scheme {
 func MadeAtLoad() []string { return []string{"int8"} }
 
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return nil, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.packBlocks(chunks, list)
-	}
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
 		return l.dev.Pack(chunks, s...)
 	})
 }
 
 func (Plain) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return 0, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.blockBytes(chunks, list)
-	}
 	return packedBytes(l, parts, func(s []compute.Source) (int64, error) {
 		return l.scale.planner.PackedBytes(chunks, s...)
 	})
