@@ -207,12 +207,11 @@ func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
 	switch {
 	case c.form == formPairs:
 		c.table = byteTable(bits, 16, 24)
-		c.table = append(c.table, 0x0f0f0f0f, 0xffff0000)
+		c.table = append(c.table, repeat(0x0f0f0f0f)...)
+		c.table = append(c.table, repeat(0xffff0000)...)
 	case c.form == formQuads:
 		c.table = byteTable(bits, 0, 8, 16, 24)
-		for range 8 {
-			c.table = append(c.table, 0x0f0f0f0f)
-		}
+		c.table = append(c.table, repeat(0x0f0f0f0f)...)
 	case c.form == formNibbles:
 		for i := range like.Values {
 			c.table = append(c.table, bits(i))
@@ -226,6 +225,9 @@ func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
 	}
 	return kernels
 }
+
+// repeat is a vector of AVX2 of the same 32 bits.
+func repeat(v uint32) []uint32 { return []uint32{v, v, v, v, v, v, v, v} }
 
 // byteTable is the bytes of sixteen numbers from the given bits on, sixteen bytes for each shift.
 func byteTable(bits func(int) uint32, shifts ...int) []uint32 {
