@@ -27,7 +27,7 @@ var benchCodes = []struct {
 // patternedCodes packs a matrix without random numbers.
 func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, n, k int, offset bool) *Matrix {
 	b.Helper()
-	q.Rows, q.Cols = 256, k
+	q.Rows, q.Cols = min(256, n), k
 	q.Code = make([]byte, q.Rows*k)
 	for i := range q.Code {
 		q.Code[i] = byte(i * 7 % 120)
@@ -107,12 +107,15 @@ func (t readTask) Do(part, thread int) {
 // in between.
 func BenchmarkCodesRows(b *testing.B) {
 	for _, c := range benchCodes {
-		for _, rows := range []int{1, 2, 4, 8, 12, 16, 64, 512} {
+		for _, rows := range []int{1, 2, 3, 4, 5, 6, 8, 12, 16, 64, 512} {
 			for _, threads := range []int{1} {
 				b.Run(fmt.Sprintf("%s/m=%d/threads=%d", c.name, rows, threads),
 					func(b *testing.B) {
 						p := newPool(b, threads)
-						const n, k = 512, 2048
+						n, k := 512, 2048
+						if rows > 50 { // a sample is shorter than a turn of the scheduler
+							n, k = 64, 1024
+						}
 						m := patternedCodes(b, p, c.codes, n, k, false)
 						plain := patterned(b, p, variant{set: isa.Best(), kind: BF16}, n, k, 1)
 						x, dst := filled(rows*k, 1), make([]float32, rows*n)
@@ -127,7 +130,7 @@ func BenchmarkCodesRows(b *testing.B) {
 							bf16 = append(bf16, time.Since(start))
 						}
 						o, f := fast(own), fast(bf16)
-						flops := 2 * float64(rows) * n * k
+						flops := 2 * float64(rows*n*k)
 						b.ReportMetric(flops/o, "GFLOP/s")
 						b.ReportMetric(flops/f, "bf16-GFLOP/s")
 						b.ReportMetric(f/o, "of-bf16")

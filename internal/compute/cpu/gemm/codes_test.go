@@ -244,13 +244,13 @@ func TestCodesContractBits(t *testing.T) {
 					step = 5
 				}
 				for rows := 1; rows <= 40; rows += step { // every tile height and split
-					k := 8 * (1 + r.IntN(40))
-					check(1+r.IntN(100), k, rows, groups[r.IntN(len(groups))], 1)
+					k := 8 * (1 + r.IntN(16))
+					check(1+r.IntN(70), k, rows, groups[r.IntN(len(groups))], 1)
 				}
 				for _, group := range groups {
 					for _, chunks := range []int{1, 2, 4, 8} {
 						check(64, 256, 1+r.IntN(12), group, chunks)
-						check(1+r.IntN(140), 8+r.IntN(500), 1+r.IntN(12), group, chunks)
+						check(1+r.IntN(140), 8+r.IntN(200), 1+r.IntN(12), group, chunks)
 					}
 				}
 				for _, rows := range []int{1, 2, 12} {

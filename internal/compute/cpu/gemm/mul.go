@@ -135,7 +135,7 @@ const (
 // plan cuts the product and returns the number of chunks.
 func (t *mulTask) plan(threads int) int {
 	m := t.m
-	if m.codes != nil && t.rows > unpackAbove {
+	if m.unpacks(t.rows) {
 		return t.planUnpacked(threads)
 	}
 	high := m.kernels.rows
