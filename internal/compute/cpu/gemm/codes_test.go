@@ -464,6 +464,29 @@ func TestCodesFiniteOnly(t *testing.T) {
 	}
 }
 
+func TestCodesNoAllocation(t *testing.T) {
+	p := newPool(t, 2)
+	for _, set := range isa.All() {
+		for i, c := range codeCases {
+			const n, k, most = 200, 72, 9
+			r := rand.New(rand.NewPCG(26, uint64(i)))
+			m := mustPackCodes(t, p, set, 4, newCodes(r, c, n, k, 32, 0))
+			x, dst := randoms(r, most*k), make([]float32, 4*most*n)
+			var s Scratch
+			run := func() {
+				for rows := most; rows > 0; rows -= 4 {
+					m.Mul(p, &s, dst, n, x, k, rows, x[:n])
+					m.MulChunks(p, &s, dst, n, x, k, rows)
+				}
+			}
+			run()
+			if n := testing.AllocsPerRun(20, run); n != 0 {
+				t.Errorf("%v %v: %v allocations", set, c, n)
+			}
+		}
+	}
+}
+
 // TestCodesSpare wants memory of a matrix to serve one of the same layout, and to leave nothing
 // behind.
 func TestCodesSpare(t *testing.T) {

@@ -259,14 +259,5 @@ func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride,
 			run(unsafe.Add(w, (m.packed[i]+at)*step), m.stride,
 				unsafe.Add(x, uintptr(from+at)*t.xSize), t.xStride, steps/2, flags, c, stride)
 		}
-		if m.scales != nil {
-			scales := m.scales[panel*m.kernels.nr:][:width*m.kernels.nr]
-			for r := range height {
-				sums := unsafe.Slice((*float32)(unsafe.Add(c, uintptr(r)*stride)), len(scales))
-				for j, s := range scales {
-					sums[j] *= s
-				}
-			}
-		}
 	}
 }

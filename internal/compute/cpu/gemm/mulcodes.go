@@ -45,7 +45,7 @@ func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 	*call = codeCall{w: unsafe.Add(at, q.head), wStride: m.stride, scale: at,
 		x: unsafe.Add(t.x, uintptr(row)*t.xStride+uintptr(r.packed)*4), xStride: t.xStride,
 		blocks: r.blocks, skip: q.head,
-		scaleStep: q.head + uintptr(r.blocks)*q.blockBytes(m.kernels.nr),
+		scaleStep: q.head + uintptr(r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
 		offset: q.offset, flags: q.flags}
 	if q.offset > 0 {

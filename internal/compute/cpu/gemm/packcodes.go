@@ -285,7 +285,7 @@ func putFactor(at unsafe.Pointer, lane int, v float32, wide bool) {
 
 // putRun writes the codes of a row's run to its lane. What fills up the last block is code 0.
 func (c *codes) putRun(to unsafe.Pointer, nr, lane int, code []byte) {
-	size := c.blockBytes(nr)
+	size := c.form.blockBytes(nr)
 	for ; len(code) >= 8; code = code[8:] {
 		c.putBlock(to, nr, lane, binary.LittleEndian.Uint64(code))
 		to = unsafe.Add(to, size)
