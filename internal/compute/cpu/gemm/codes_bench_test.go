@@ -139,3 +139,22 @@ func BenchmarkCodesRows(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkPackCodes(b *testing.B) {
+	for _, c := range benchCodes {
+		b.Run(c.name, func(b *testing.B) {
+			q := c.codes
+			q.Rows, q.Cols = 1024, 4096
+			q.Code = make([]byte, q.Rows*q.Cols)
+			q.Scale = filled(q.Rows*q.Groups(), 0.25)
+			b.SetBytes(int64(len(q.Code)))
+			for b.Loop() {
+				m, err := PackCodes(nil, Options{Chunks: 1, ISA: isa.Best()}, q)
+				if err != nil {
+					b.Fatal(err)
+				}
+				m.Free()
+			}
+		})
+	}
+}

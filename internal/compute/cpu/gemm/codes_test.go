@@ -395,8 +395,8 @@ func TestCodesSetsAgree(t *testing.T) {
 	}
 }
 
-// TestCodesNonFinite wants a NaN of one row of x to reach that row, and the chunk that it is in, and
-// no other, even through what fills up blocks.
+// TestCodesNonFinite wants a NaN of one row of x to reach that row, and the chunk that it is in,
+// and no other, even through what fills up blocks.
 func TestCodesNonFinite(t *testing.T) {
 	p := newPool(t, 2)
 	for _, set := range isa.All() {

@@ -79,6 +79,7 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		s.prepareCodes(p, t)
 	}
 	p.Run(t, chunks)
+	clear(t.calls)
 	t.clear()
 }
 

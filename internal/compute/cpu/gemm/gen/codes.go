@@ -441,8 +441,8 @@ func (w *codeWriter) blockFull() {
 	}
 }
 
-// scale makes the sums of the run, times its scales, part of c, and then the run's offsets times the
-// sums of x.
+// scale makes the sums of the run, times its scales, part of c, and then the run's offsets times
+// the sums of x.
 func (w *codeWriter) scale() {
 	w.op("MOVQ %d(AX), CX", callCStride)
 	w.either("scale", 1, func(wide bool) {
