@@ -237,7 +237,8 @@ func (t Topology) Numbers() (numbers []int) {
 	return numbers
 }
 
-// BindThread lets the calling thread, which must be locked to its goroutine, run on processors only.
+// BindThread lets the calling thread, which must be locked to its goroutine, run on processors
+// only.
 func BindThread(processors []int) error { return bindThread(0, processors) }
 
 // BindProcess lets all threads of this process, and those that they start, run on processors only.

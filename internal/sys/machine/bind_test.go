@@ -92,8 +92,9 @@ func TestPlan(t *testing.T) {
 		for _, s := range shares {
 			got = append(got, fmt.Sprintf("%d:%s", s.Threads, formatList(s.Processors)))
 		}
-		if all := strings.Join(got, " "); all != c.want || !strings.HasPrefix(shares[0].Why, c.why) {
-			t.Errorf("%s: %s (%s), want %s (%s)", name, all, shares[0].Why, c.want, c.why)
+		all, why := strings.Join(got, " "), shares[0].Why
+		if all != c.want || !strings.HasPrefix(why, c.why) {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, all, why, c.want, c.why)
 		}
 	}
 }
@@ -129,7 +130,8 @@ func TestPlanHolds(t *testing.T) {
 							}
 						}
 						if most := max(ranks, len(top.cores())); ask == 0 && sum > most {
-							t.Errorf("%+v of %d × %d × %d: %d threads", d, nodes, cores, threads, sum)
+							t.Errorf("%+v of %d × %d × %d: %d threads", d, nodes, cores,
+								threads, sum)
 						}
 					}
 				}

@@ -87,7 +87,7 @@ func processors(root fs.FS, name string) []int {
 	return list
 }
 
-// mostProcessors bounds the numbers of processors: those that an affinity mask of unix has room for.
+// mostProcessors bounds the numbers of processors: those that an affinity mask has room for.
 const mostProcessors = len(unix.CPUSet{}) * wordBits
 
 // parseList reads a list of processors as the kernel writes it: "0-3,8".

@@ -186,8 +186,8 @@ type Latency struct {
 }
 
 // MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does,
-// and measures the memory's bandwidth between the runs: on a machine that others use it changes from
-// one to the next.
+// and measures the memory's bandwidth between the runs: on a machine that others use it changes
+// from one to the next.
 func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency, error) {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6174))
 	prompts := make([][]int32, o.BatchSize)
@@ -325,7 +325,8 @@ func (l *Latency) JSON() map[string]any {
 	maps.Copy(m, map[string]any{"decode_step_ms": l.Step.Seconds() * 1e3,
 		"weight_bytes":            l.WeightBytes,
 		"weight_bytes_per_second": l.WeightRate(), "read_bytes_per_second": l.ReadBandwidth,
-		"decode_step_seconds": seconds(l.Steps), "read_bytes_per_second_beside": l.Readings,
-		"bandwidth_share": l.Share(), "threads": l.Threads})
+		"decode_step_seconds":          seconds(l.Steps),
+		"read_bytes_per_second_beside": l.Readings,
+		"bandwidth_share":              l.Share(), "threads": l.Threads})
 	return m
 }
