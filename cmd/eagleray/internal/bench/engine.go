@@ -305,8 +305,8 @@ func (l *Latency) Print(w io.Writer) {
 	const gb = 1e9
 	fmt.Fprintf(w, "Decode step: %.3f ms (median), %.2f GB/s of weights (%.1f MB)\n",
 		l.Step.Seconds()*1e3, l.WeightRate()/gb, float64(l.WeightBytes)/1e6)
-	fmt.Fprintf(w, "Memory read bandwidth between the runs, %d threads: %.2f GB/s (median; %.2f to "+
-		"%.2f); share of it: %.0f%%\n", l.Threads, l.ReadBandwidth/gb,
+	fmt.Fprintf(w, "Memory read bandwidth between the runs, %d threads: %.2f GB/s (median; "+
+		"%.2f to %.2f); share of it: %.0f%%\n", l.Threads, l.ReadBandwidth/gb,
 		slices.Min(l.Readings)/gb, slices.Max(l.Readings)/gb, 100*l.Share())
 	if cache := bandwidth.LastCacheBytes(); cache > 0 && l.WeightBytes < int64(cache) {
 		fmt.Fprintf(w, "These weights fit the last cache (%d MB): the share says nothing about "+
