@@ -46,6 +46,5 @@ func gptOSS() *family {
 							Bias: true}})
 				}})
 		},
-		schemes: map[string]layers.Scheme{"mxfp4": layers.MXFP4{}},
-		widths:  expertWidths}
+		widths: expertWidths}
 }
