@@ -42,6 +42,31 @@ func TestInt8PerChannel(t *testing.T) {
 	}
 }
 
+// TestQuantisedDummy computes with random weights in every layout.
+func TestQuantisedDummy(t *testing.T) {
+	for _, name := range append(quantisedNames, "gpt-oss-mxfp4-tiny") {
+		cfg, _ := shipped(name).open(t)
+		d := newDevice(t)
+		m, err := model.Load(cfg, model.Dummy(1), d, model.Options{Group: layers.Group{Size: 1}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		s := &shard{model: m, vocab: cfg.VocabSize}
+		s.cache, err = d.NewCache(compute.CacheShape{
+			Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1), Blocks: 64, BlockSize: blockSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := s.forward(t, 0, piece{tokens: prompt(5)})[4]
+		if v := row[argmax(row)]; math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) || v == 0 {
+			t.Errorf("%s: largest logit %v", name, v)
+		}
+		s.cache.Free()
+		m.Close()
+	}
+}
+
 // TestInt8Footprint wants a byte for each weight of the layers.
 func TestInt8Footprint(t *testing.T) {
 	weigh := func(quantization string) model.Footprint {

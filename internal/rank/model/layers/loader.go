@@ -101,6 +101,8 @@ type Footprint struct {
 	Tables int64
 	// Tensors are the largest of the source's tensors that are held at a time.
 	Tensors int64
+	// Scratch is the most that codes take which a weight is made of.
+	Scratch int64
 	// Width is how many float32 the layers compute in for each row of a step.
 	Width int64
 }
