@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 
@@ -266,15 +267,17 @@ var encodings = []encoding{
 		}},
 }
 
-// e4m3 is the code nearest to a number.
-func e4m3(v float32) (best byte) {
-	form, nearest := compute.Codes{Type: compute.CodeE4M3}, math.Inf(1)
-	for code := range 256 {
-		if d := math.Abs(float64(form.Number(byte(code)) - v)); d < nearest {
-			best, nearest = byte(code), d
-		}
+// e4m3 is the code nearest to a number of magnitude below 448.
+func e4m3(v float32) byte {
+	form, sign := compute.Codes{Type: compute.CodeE4M3}, byte(0)
+	if v < 0 {
+		v, sign = -v, 0x80
 	}
-	return best
+	above := byte(sort.Search(0x7e, func(code int) bool { return form.Number(byte(code)) >= v }))
+	if above > 0 && v-form.Number(above-1) < form.Number(above)-v {
+		above--
+	}
+	return above | sign
 }
 
 // quantisable tells whether a tensor is one of a module of a layer that can have every layout.
