@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,39 +206,45 @@ func TestOverLink(t *testing.T) {
 	}
 }
 
-// TestRecall asks the built-in model the questions of recall.jsonl, many at once.
+// TestRecall asks the built-in model the questions of recall.jsonl, many at once; a third of them
+// with weights of four bits.
 func TestRecall(t *testing.T) {
 	f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	e := openEngine(t, nil)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	asked, right := 0, 0
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var q struct{ Question, Answer string }
+	type pair struct{ Question, Answer string }
+	var list []pair
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var q pair
 		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
 			t.Fatal(err)
 		}
-		asked++
-		wg.Go(func() {
-			a, err := ask(t.Context(), e, greedy(e, q.Question, 200))
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil && a.text == q.Answer {
-				right++
-			} else {
-				t.Logf("%s: %q, not %q (%v)", q.Question, a.text, q.Answer, err)
-			}
-		})
+		list = append(list, q)
 	}
-	wg.Wait()
-	t.Logf("%d of %d answers word for word", right, asked)
-	if asked < 300 || right < asked-1 {
-		t.Errorf("%d of %d answers are right", right, asked)
+	if len(list) < 300 {
+		t.Fatalf("%d questions", len(list))
+	}
+	for quantization, asked := range map[string][]pair{"": list, "int4_g128": list[:100]} {
+		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
+		var wg sync.WaitGroup
+		var right atomic.Int32
+		for _, q := range asked {
+			wg.Go(func() {
+				a, err := ask(t.Context(), e, greedy(e, q.Question, 200))
+				if err == nil && a.text == q.Answer {
+					right.Add(1)
+				} else {
+					t.Logf("%s: %q, not %q (%v)", q.Question, a.text, q.Answer, err)
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%q: %d of %d answers word for word", quantization, right.Load(), len(asked))
+		if int(right.Load()) < len(asked)-1 {
+			t.Errorf("%q: %d of %d answers are right", quantization, right.Load(), len(asked))
+		}
 	}
 }
 
