@@ -215,6 +215,9 @@ func ggufsOf(f Folder) []string {
 	return nil
 }
 
+// HasGGUF tells whether a folder's weights are in files of GGUF.
+func HasGGUF(f Folder) bool { return ggufsOf(f) != nil }
+
 // split is a file of several: of llama.cpp's gguf-split, and of people who upload such files.
 var split = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.(?i:gguf)$`)
 
