@@ -249,10 +249,10 @@ func ggufModels(names []string) (models []string) {
 	return models
 }
 
-// locate says in which folder the files of a model are that a user calls path, and which of them
+// Locate says in which folder the files of a model are that a user calls path, and which of them
 // are its weights in GGUF: path is such a file, or a folder that has one model in GGUF and no other
 // weights. It is nil for any other folder.
-func locate(path string) (dir string, files []string, err error) {
+func Locate(path string) (dir string, files []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return path, nil, fmt.Errorf("model folder: %w", err)
