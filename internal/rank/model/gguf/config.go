@@ -359,8 +359,8 @@ func (c *config) check(hidden, layers, heads, kv, dim int64) {
 		{"attn_qkv", "head_count and head_count_kv", (heads + 2*kv) * dim}} {
 		t := c.find("blk.0." + x.name + ".weight")
 		if t != nil && (len(t.Shape) != 2 || int64(t.Shape[0]) != x.rows) {
-			c.fail("%s.attention.%s ask for %d rows of dimension %d heads, but blk.0.%s.weight "+
-				"is %v", c.arch, x.key, x.rows, dim, x.name, t.Shape)
+			c.fail("%s.attention.%s asks for %d rows, of heads of %d, but blk.0.%s.weight is %v",
+				c.arch, x.key, x.rows, dim, x.name, t.Shape)
 		}
 	}
 }
