@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -117,7 +118,7 @@ func cachedGGUF(dir, tag string) []string {
 	}
 	want := 1
 	if m := part.FindStringSubmatch(files[0]); m != nil {
-		fmt.Sscanf(m[2], "%d", &want)
+		want, _ = strconv.Atoi(m[2]) // five digits
 	}
 	for _, name := range files {
 		if !isFile(filepath.Join(dir, name), -1) {
