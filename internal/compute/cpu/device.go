@@ -121,8 +121,7 @@ func (p Planner) AmongBytes(kvHeads, headDim int) int {
 	return 2 * layer.Bytes(1, p.DType)
 }
 
-// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so
-// many positions at most.
-func (p Planner) ScratchPerThread(positions int) int64 {
-	return attention.ScratchBytes(positions) + 256<<10
+// ScratchPerThread is the memory that each thread of a device computes in.
+func (p Planner) ScratchPerThread() int64 {
+	return attention.ScratchBytes() + 256<<10
 }

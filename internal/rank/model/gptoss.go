@@ -49,6 +49,5 @@ func gptOSS() *family {
 					return s.Mixture(prefix+"mlp.", c.HiddenSize, o)
 				}})
 		},
-		schemes: map[string]layers.Scheme{"mxfp4": layers.MXFP4{}},
-		widths:  expertWidths}
+		widths: expertWidths}
 }

@@ -1,7 +1,11 @@
 package model_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -60,5 +64,57 @@ func TestInt8Footprint(t *testing.T) {
 	plain, bytes := weigh(""), weigh("int8_per_channel_weight_only")
 	if share := float64(bytes.Packed) / float64(plain.Packed); share < 0.45 || share > 0.75 {
 		t.Errorf("weights take %d bytes, %.2f of %d", bytes.Packed, share, plain.Packed)
+	}
+}
+
+// quantisedNames are the fixtures that are stored quantised.
+var quantisedNames = []string{"gptq-g128-tiny", "gptq-actorder-g32-tiny", "awq-g64-tiny",
+	"ct-w4a16-tiny", "ct-w8a8-tiny", "ct-fp8-dynamic-tiny", "fp8-block-tiny", "fp8-static-tiny",
+	"bnb-nf4-tiny"}
+
+// TestQuantisedGoldens holds every layout to the forward pass of exactly dequantised weights: in
+// float32 within 1e-4 standard deviations and each greedy token equal, in bfloat16 within twice what
+// rounding inputs causes in the reference itself. Where the layout's own kernels round inputs to
+// fewer bits, it is also within twice what that causes of what they compute.
+func TestQuantisedGoldens(t *testing.T) {
+	for _, name := range quantisedNames {
+		raw, err := os.ReadFile(filepath.Join(models, name, "goldens.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rounded struct {
+			Emulated *goldens `json:"emulated"`
+			Error    float64  `json:"activation_quant_max_error"`
+		}
+		if err := json.Unmarshal(raw, &rounded); err != nil {
+			t.Fatal(err)
+		}
+		g := readGoldens(t, name)
+		full := readFullLogits(t, name)
+		for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
+			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
+				tolerance := 1e-4
+				if dtype == compute.BFloat16 {
+					tolerance = 2 * g.BF16Error
+				}
+				s := loadShard(t, shipped(name), cpu.Options{Threads: 2, DType: dtype},
+					layers.Group{Size: 1})
+				checkGoldens(t, s, g, full, tolerance, dtype == compute.Float32)
+				if rounded.Emulated != nil {
+					checkGoldens(t, s, rounded.Emulated, nil, 2*rounded.Error, false)
+				}
+			})
+		}
+	}
+}
+
+// TestQuantisedSameBits wants the same bits however a quantised model is divided.
+func TestQuantisedSameBits(t *testing.T) {
+	for _, name := range quantisedNames {
+		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float32} {
+			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
+				checkSameBits(t, shipped(name), dtype, prompt(70), 2, 4)
+			})
+		}
 	}
 }

@@ -338,6 +338,14 @@ func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 	return w.Source.Tensor(name, shape...)
 }
 
+func (w wanted) Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor,
+	error) {
+	if *w.err != nil {
+		return checkpoint.Tensor{}, *w.err
+	}
+	return w.Source.Stored(name, dtype, shape...)
+}
+
 // close frees all memory; it is called once, also after a failed load.
 func (r *rank) close() {
 	if r.grammars != nil {

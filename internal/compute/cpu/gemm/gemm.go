@@ -156,6 +156,7 @@ type Matrix struct {
 	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
 	stride  uintptr            // bytes of a panel
 	scales  []float32          // of I8: of each row of all panels, else nil
+	codes   *codes             // of quantised weights, else nil
 }
 
 // N returns the number of rows of W, the length of an output row.

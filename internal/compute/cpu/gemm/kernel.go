@@ -41,12 +41,14 @@ type kernelSet struct {
 	vector bool
 	// by rows of x and number of panels; widths are 1, 2 and 4
 	kernels [maxRows + 1][maxWidth + 1]kernel
+	codes   *codeKernels // of quantised weights, in place of kernels
 }
 
 // width returns the most panels a tile of this height takes, at most limit.
 func (s *kernelSet) width(rows, limit int) int {
 	for w := maxWidth; w > 1; w /= 2 {
-		if w <= limit && s.kernels[rows][w] != nil {
+		if w <= limit && (s.kernels[rows][w] != nil ||
+			s.codes != nil && s.codes.tiles[rows][w] != nil) {
 			return w
 		}
 	}

@@ -4,16 +4,13 @@
 // Sums run in 32 lanes, element i in lane i mod 32: Y0 to Y3. A masked-out element adds +0, which
 // changes no accumulator, since none is ever -0.
 //
-// STEP(off, acc) takes the eight elements at byte offset off into acc; MSTEP(acc) takes those under
-// the mask in Y15; ADVANCE(bytes) moves the pointers.
-#define REDUCE(STEP, MSTEP, ADVANCE) \
+// STEP(off, acc) takes the eight elements at byte offset off into acc, FOUR those at 0, 32, 64 and
+// 96 into Y0 to Y3; MSTEP(acc) takes those under the mask in Y15; ADVANCE(bytes) moves the pointers.
+#define REDUCE(FOUR, STEP, MSTEP, ADVANCE) \
 loop: \
 	CMPQ CX, $32; \
 	JLT  rest; \
-	STEP(0, Y0); \
-	STEP(32, Y1); \
-	STEP(64, Y2); \
-	STEP(96, Y3); \
+	FOUR(STEP); \
 	ADVANCE(128); \
 	SUBQ $32, CX; \
 	JMP  loop; \
@@ -51,6 +48,12 @@ tail2: \
 	MSTEP(Y2); \
 done:
 
+#define FOUR(STEP) \
+	STEP(0, Y0); \
+	STEP(32, Y1); \
+	STEP(64, Y2); \
+	STEP(96, Y3)
+
 // X0 = the sum of the 32 lanes, in the order of lanes.sum.
 #define SUMTREE \
 	VADDPS Y1, Y0, Y0; \
@@ -86,7 +89,7 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-28
 	MOVQ x_base+0(FP), SI
 	MOVQ x_len+8(FP), CX
 	ZERO4
-	REDUCE(SUM, MSUM, ADV1)
+	REDUCE(FOUR, SUM, MSUM, ADV1)
 	SUMTREE
 	VMOVSS X0, ret+24(FP)
 	VZEROUPPER
@@ -108,7 +111,7 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-52
 	MOVQ a_len+8(FP), CX
 	MOVQ b_base+24(FP), DI
 	ZERO4
-	REDUCE(DOT, MDOT, ADV2)
+	REDUCE(FOUR, DOT, MDOT, ADV2)
 	SUMTREE
 	VMOVSS X0, ret+48(FP)
 	VZEROUPPER
@@ -132,7 +135,7 @@ TEXT ·sumSqDiffAVX2(SB), NOSPLIT, $0-36
 	MOVQ x_len+8(FP), CX
 	VBROADCASTSS mean+24(FP), Y14
 	ZERO4
-	REDUCE(SQDIFF, MSQDIFF, ADV1)
+	REDUCE(FOUR, SQDIFF, MSQDIFF, ADV1)
 	SUMTREE
 	VMOVSS X0, ret+32(FP)
 	VZEROUPPER
@@ -144,6 +147,19 @@ TEXT ·sumSqDiffAVX2(SB), NOSPLIT, $0-36
 	EXP(Y4, Y5, Y6, Y7, Y8); \
 	VADDPS Y5, acc, acc; \
 	VMOVUPS Y5, off(SI)
+#define EXPSUM2(off, off2, acc, acc2) \
+	VMOVUPS off(SI), Y4; \
+	VMOVUPS off2(SI), Y9; \
+	VSUBPS Y14, Y4, Y4; \
+	VSUBPS Y14, Y9, Y9; \
+	EXPPAIR(Y4, Y5, Y6, Y7, Y8, Y9, Y10, Y11, Y12, Y13); \
+	VADDPS Y5, acc, acc; \
+	VADDPS Y10, acc2, acc2; \
+	VMOVUPS Y5, off(SI); \
+	VMOVUPS Y10, off2(SI)
+#define EXPSUM4(STEP) \
+	EXPSUM2(0, 32, Y0, Y1); \
+	EXPSUM2(64, 96, Y2, Y3)
 #define MEXPSUM(acc) \
 	VMASKMOVPS (SI), Y15, Y4; \
 	VSUBPS Y14, Y4, Y4; \
@@ -158,7 +174,7 @@ TEXT ·expSumAVX2(SB), NOSPLIT, $0-36
 	MOVQ x_len+8(FP), CX
 	VBROADCASTSS max+24(FP), Y14
 	ZERO4
-	REDUCE(EXPSUM, MEXPSUM, ADV1)
+	REDUCE(EXPSUM4, EXPSUM, MEXPSUM, ADV1)
 	SUMTREE
 	VMOVSS X0, ret+32(FP)
 	VZEROUPPER
@@ -185,7 +201,7 @@ TEXT ·maxAVX2(SB), NOSPLIT, $0-28
 	VMOVAPS Y14, Y1
 	VMOVAPS Y14, Y2
 	VMOVAPS Y14, Y3
-	REDUCE(MAX, MMAX, ADV1)
+	REDUCE(FOUR, MAX, MMAX, ADV1)
 	VMAXPS Y0, Y1, Y0
 	VMAXPS Y2, Y3, Y2
 	VMAXPS Y0, Y2, Y0

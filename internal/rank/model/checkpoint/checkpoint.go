@@ -172,6 +172,15 @@ func (c *Checkpoint) Stored(name string, dtype DType) (Tensor, error) {
 // Has reports whether the checkpoint holds the tensor.
 func (c *Checkpoint) Has(name string) bool { return c.tensors[name] != nil }
 
+// Header returns a tensor without its data, and whether there is one of that name.
+func (c *Checkpoint) Header(name string) (t Tensor, ok bool) {
+	r := c.tensors[name]
+	if r == nil {
+		return t, false
+	}
+	return Tensor{Name: name, DType: r.DType, Shape: slices.Clone(r.Shape)}, true
+}
+
 // Names lists the tensors in sorted order.
 func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
 

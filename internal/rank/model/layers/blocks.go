@@ -13,6 +13,34 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
+// Blocks is the scheme of GGUF: a module's tensor is plain, or of blocks that are multiplied by as
+// the codes that they are.
+type Blocks struct{ Plain }
+
+func (b Blocks) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
+	tensors, release, err := l.tensors(parts)
+	defer release()
+	if err != nil {
+		return nil, 0, err
+	}
+	if list := blocksOf(parts, tensors); list != nil {
+		return l.packBlocks(chunks, list)
+	}
+	return b.Plain.weight(l, chunks, parts)
+}
+
+func (b Blocks) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
+	tensors, release, err := l.tensors(parts)
+	defer release()
+	if err != nil {
+		return 0, 0, err
+	}
+	if list := blocksOf(parts, tensors); list != nil {
+		return l.blockBytes(chunks, list)
+	}
+	return b.Plain.bytes(l, chunks, parts)
+}
+
 // quantised tells whether a part's tensor is of blocks.
 func quantised(t checkpoint.Tensor) bool { return t.DType == checkpoint.Quantised }
 

@@ -21,36 +21,33 @@ type Scheme interface {
 }
 
 // Plain is the scheme of a tensor for each module, "weight", multiplied in the type that models run
-// in; of blocks of GGUF as the codes that they are.
+// in.
 type Plain struct{}
 
 // Int8PerChannel is Plain, made bytes as it is loaded: round(w/s), s being the largest magnitude of
 // an output feature divided by 127. Activations stay as they are.
 type Int8PerChannel struct{ Plain }
 
+// ByName is the scheme of weights that are quantised as they are loaded, by a name that
+// --quantization has; nil for another name.
+func ByName(name string) Scheme {
+	switch name {
+	case "int8", "int8_per_channel_weight_only":
+		return Int8PerChannel{}
+	}
+	return nil
+}
+
+// MadeAtLoad are the shortest names that ByName has.
+func MadeAtLoad() []string { return []string{"int8"} }
+
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return nil, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.packBlocks(chunks, list)
-	}
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
 		return l.dev.Pack(chunks, s...)
 	})
 }
 
 func (Plain) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return 0, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.blockBytes(chunks, list)
-	}
 	return packedBytes(l, parts, func(s []compute.Source) (int64, error) {
 		return l.scale.planner.PackedBytes(chunks, s...)
 	})
@@ -196,13 +193,18 @@ func prefetch(s *compute.Source) {
 		checkpoint.Prefetch(s.Data)
 		return
 	}
-	width, stride := s.DType.Size(), cmp.Or(s.RowStride, s.Cols)
+	prefetchRectangle(s.Data, s.DType.Size(), cmp.Or(s.RowStride, s.Cols), s.RowLo, s.RowHi,
+		s.ColLo, s.ColHi)
+}
+
+// prefetchRectangle is prefetch for elements of a width, whose rows are stride of them apart.
+func prefetchRectangle(data []byte, width, stride, rowLo, rowHi, colLo, colHi int) {
 	at := func(row, col int) int { return (row*stride + col) * width }
-	step := s.RowHi - s.RowLo
-	if (s.ColHi-s.ColLo)*width >= longRow && s.ColHi-s.ColLo < s.Cols {
+	step := rowHi - rowLo
+	if (colHi-colLo)*width >= longRow && colHi-colLo < stride {
 		step = 1
 	}
-	for row := s.RowLo; row < s.RowHi; row += step {
-		checkpoint.Prefetch(s.Data[at(row, s.ColLo):at(row+step-1, s.ColHi)])
+	for row := rowLo; row < rowHi; row += step {
+		checkpoint.Prefetch(data[at(row, colLo):at(row+step-1, colHi)])
 	}
 }
