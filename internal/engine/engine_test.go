@@ -209,43 +209,59 @@ func TestOverLink(t *testing.T) {
 // TestRecall asks the built-in model the questions of recall.jsonl, many at once; a third of them
 // with weights of four bits.
 func TestRecall(t *testing.T) {
+	for quantization, most := range map[string]int{"": 1000, "int4_g128": 100} {
+		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
+		if asked, right := recall(t, e, most); asked < min(most, 300) || right < asked-1 {
+			t.Errorf("%q: %d of %d answers are right", quantization, right, asked)
+		}
+	}
+}
+
+// TestGGUFRecall asks it as llama.cpp quantised it, divided among two ranks.
+func TestGGUFRecall(t *testing.T) {
+	const name = "go-std-tiny-Q4_K_M"
+	file := filepath.Join(fixtures.Dir(t), "gguf", name, name+".gguf")
+	e := openEngine(t, func(c *config.Config) {
+		c.Model.Path, c.Parallel.TensorParallelSize = file, 2
+	})
+	if names := e.Info().Names; len(names) != 1 || names[0] != name+".gguf" {
+		t.Errorf("it is called %q", names)
+	}
+	if asked, right := recall(t, e, 100); asked != 100 || right != asked {
+		t.Errorf("%d of %d answers are right", right, asked)
+	}
+}
+
+// recall asks the first questions of recall.jsonl, all at once.
+func recall(t *testing.T, e *engine.Engine, most int) (asked, right int) {
 	f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	type pair struct{ Question, Answer string }
-	var list []pair
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var q pair
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	lines := bufio.NewScanner(f)
+	for lines.Scan() && asked < most {
+		var q struct{ Question, Answer string }
 		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, q)
+		asked++
+		wg.Go(func() {
+			a, err := ask(t.Context(), e, greedy(e, q.Question, 200))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && a.text == q.Answer {
+				right++
+			} else {
+				t.Logf("%s: %q, not %q (%v)", q.Question, a.text, q.Answer, err)
+			}
+		})
 	}
-	if len(list) < 300 {
-		t.Fatalf("%d questions", len(list))
-	}
-	for quantization, asked := range map[string][]pair{"": list, "int4_g128": list[:100]} {
-		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
-		var wg sync.WaitGroup
-		var right atomic.Int32
-		for _, q := range asked {
-			wg.Go(func() {
-				a, err := ask(t.Context(), e, greedy(e, q.Question, 200))
-				if err == nil && a.text == q.Answer {
-					right.Add(1)
-				} else {
-					t.Logf("%s: %q, not %q (%v)", q.Question, a.text, q.Answer, err)
-				}
-			})
-		}
-		wg.Wait()
-		t.Logf("%q: %d of %d answers word for word", quantization, right.Load(), len(asked))
-		if int(right.Load()) < len(asked)-1 {
-			t.Errorf("%q: %d of %d answers are right", quantization, right.Load(), len(asked))
-		}
-	}
+	wg.Wait()
+	t.Logf("%d of %d answers word for word", right, asked)
+	return asked, right
 }
 
 // TestNeighboursDoNotMatter runs sampled requests alone, and then all at once with a cache so small
