@@ -106,7 +106,9 @@ var flagNotes = map[string]compat.Entry{
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
-	"cpu-threads":                   ours("cores of each rank"),
+	"cpu-threads": ours("cores of each rank"),
+	"cpu-bind": ours("auto, none, or a set of processors for each rank; in the place of " +
+		"VLLM_CPU_OMP_THREADS_BIND"),
 	"cpu-isa":                       ours("portable, avx2, avx512 or avx512bf16"),
 	"nnodes":                        same("mp only; needs --cluster-token-file"),
 	"master-addr":                   differs("no default"),

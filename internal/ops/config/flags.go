@@ -121,6 +121,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"(default: uni for one rank, else mp)")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
+	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,
+		"processors each rank of a machine is bound to: auto, none, or sets such as 0-3|4-7")
 	f.StringVar(&p.CPUISA, "cpu-isa", "",
 		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
 

@@ -52,6 +52,9 @@ type Config struct {
 	Rope      Rope
 	// RotaryDim is how many dimensions of a head are turned; 0 is all.
 	RotaryDim int
+	// Interleaved says that they are turned in pairs of neighbours where the family turns halves:
+	// the rows of queries and keys are stored so.
+	Interleaved bool
 
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int

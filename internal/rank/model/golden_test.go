@@ -37,7 +37,7 @@ type goldens struct {
 
 func readGoldens(t testing.TB, name string) *goldens {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(models, name, "goldens.json"))
+	raw, err := os.ReadFile(goldenPath(name))
 	if err != nil {
 		t.Fatal(err)
 	}

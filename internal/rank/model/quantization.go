@@ -16,7 +16,7 @@ type Quantization struct {
 	Method string
 	// ActOrder says that input features lie in an order of groups: GPTQ's desc_act.
 	ActOrder bool
-	// of is the layout of a module, nil for a plain one.
+	// of is the layout of a module, nil for a plain one; it is nil where tensors say so.
 	of func(module string) layers.Format
 }
 
@@ -24,7 +24,7 @@ type Quantization struct {
 var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
 	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
 	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
-	"compressed-tensors": readCompressedTensors,
+	"compressed-tensors": readCompressedTensors, "gguf": readGGUF,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -48,6 +48,9 @@ func readQuantization(f *checkpoint.Fields, c *Config, fam *family, key, method 
 	read(inner, q)
 	f.Adopt(inner)
 	c.Quantization, c.Scheme = q, layers.Stored{Of: q.of}
+	if q.of == nil {
+		c.Scheme = layers.Blocks{}
+	}
 }
 
 func methodNames() (names []string) {
@@ -136,6 +139,9 @@ func except(plain func(module string) bool, format layers.Format) func(string) l
 		return format
 	}
 }
+
+// readGGUF reads what package gguf writes: its tensors say themselves what they are.
+func readGGUF(*checkpoint.Fields, *Quantization) {}
 
 // readMXFP4 reads what GPT-OSS is published with.
 func readMXFP4(_ *checkpoint.Fields, q *Quantization) {

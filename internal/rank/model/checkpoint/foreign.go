@@ -24,8 +24,9 @@ var foreign = []struct {
 	{[]string{"params.json"}, always("is in the format of the model's maker, not in that of " +
 		"transformers: take its folder or repository with config.json and model.safetensors, or " +
 		"write it with the convert_…_weights_to_hf.py of transformers")},
-	{[]string{"*.gguf", "*.ggml"}, always("is of llama.cpp, and is not read: take the model that " +
-		"it was made from, in safetensors")},
+	{[]string{"*.gguf"}, severalGGUF},
+	{[]string{"*.ggml"}, always("is of llama.cpp before GGUF, and is not read: convert the model " +
+		"again")},
 	{[]string{"*.onnx"}, always("is of ONNX, and is not read: take the model that it was made " +
 		"from, in safetensors")},
 	{[]string{"openvino_model*"}, always("is of OpenVINO, and is not read: take the model that " +
@@ -61,6 +62,16 @@ func describe(f Folder) string {
 // always says the same of every file.
 func always(text string) func(Folder, string) string {
 	return func(_ Folder, file string) string { return file + " " + text }
+}
+
+// severalGGUF lists the models in GGUF, of which a folder of one kind has one.
+func severalGGUF(f Folder, file string) string {
+	models := ggufModels(f.Names())
+	if len(models) == 0 {
+		return file + " sees or hears for a language model, which is not there"
+	}
+	return fmt.Sprintf("it has %d models in GGUF, give the path of one of them: %s", len(models),
+		strings.Join(models, ", "))
 }
 
 // adapter names the model that an adapter belongs to.
