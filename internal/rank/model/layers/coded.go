@@ -117,6 +117,9 @@ func (b *block) shape() error {
 	for _, r := range b.runs {
 		c.Rows += r.n
 	}
+	if c.Cols != form.Cols {
+		c.From, c.Of = p.colLo, form.Cols
+	}
 	if c.Group > 0 {
 		c.Lead = p.colLo % c.Group
 	}
