@@ -31,14 +31,18 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	high := min(rows, m.kernels.rows)
 	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve
 	// the speed of a tile; the copy costs as much as a few columns of output.
-	if !m.dot && !(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
+	if !m.dot && !(m.codes != nil && m.codes.columns != nil) &&
+		!(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
 		return
 	}
 	const line = cacheLine
 	size := 4
 	length := m.k
-	if m.dot {
+	switch {
+	case m.dot:
 		size, length = 2, m.packed[m.pieces]
+	case m.codes != nil:
+		length = m.codes.width
 	}
 	// An odd number of lines apart, no two rows of a tile meet.
 	stride := (ceilDiv(length*size, line) | 1) * line
@@ -74,6 +78,16 @@ func (t *prepareTask) Do(chunk, _ int) {
 	m := t.m
 	for r := chunk * t.perChunk; r < min((chunk+1)*t.perChunk, t.rows); r++ {
 		src := t.x[r*t.ldx:][:m.k]
+		if t.floats != nil && m.codes != nil && m.codes.columns != nil {
+			dst := t.floats[r*t.ldd:]
+			for i, col := range m.codes.columns {
+				dst[i] = 0
+				if col >= 0 {
+					dst[i] = src[col]
+				}
+			}
+			continue
+		}
 		if t.floats != nil {
 			copy(t.floats[r*t.ldd:], src)
 			continue
