@@ -211,7 +211,7 @@ func TestMistakes(t *testing.T) {
 		{"--middleware a b", "--middleware"},
 		// Known to vLLM, and not here.
 		{"-dcp 2", "--decode-context-parallel-size"},
-		{"-q awq", "--quantization"},
+		{"-q squeezellm", "--quantization"},
 		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
 		{"--enable-lora", "known and not supported yet"},
 		{"--no-enable-lora=false", "known and not supported yet"},

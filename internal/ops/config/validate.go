@@ -11,6 +11,12 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
+// quantizations are the names of ways to quantise weights as they are loaded, and vLLM's of those
+// in which they may be stored.
+var quantizations = []string{"", "int8", "int8_per_channel_weight_only", "int4", "int4_g32",
+	"int4_g64", "int4_g128", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors",
+	"fbgemm_fp8", "fp8", "gptq", "gptq_marlin", "mxfp4"}
+
 // Validate refuses values no model could be served with; each error names its flag.
 func (c *Config) Validate() error {
 	oneOf := func(flag, value string, allowed ...string) error {
@@ -29,10 +35,16 @@ func (c *Config) Validate() error {
 	if slices.Contains(none, c.Model.Quantization) {
 		c.Model.Quantization = ""
 	}
+	switch c.Model.Quantization { // engines of equal names hand blocks over
+	case "int8":
+		c.Model.Quantization = "int8_per_channel_weight_only"
+	case "int4_g32":
+		c.Model.Quantization = "int4"
+	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
-		oneOf("quantization", c.Model.Quantization, "", "int8_per_channel_weight_only"),
+		oneOf("quantization", c.Model.Quantization, quantizations...),
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
 		oneOf("runner", c.Model.Runner, "", "auto", "generate", "pooling"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),

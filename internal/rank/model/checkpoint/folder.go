@@ -50,7 +50,7 @@ type directory struct {
 // found through symbolic links, as a Hub cache lays them out. A folder with one model in GGUF and
 // no other weights is one of transformers, whose files are made of the metadata.
 func Dir(path string) (Folder, error) {
-	dir, ggufs, err := locate(path)
+	dir, ggufs, err := Locate(path)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ type mapper interface {
 // names are the files that there are for those who read the folder.
 func (t *translation) names(m mapper) []string {
 	names := []string{configFile, generationFile, tokenizerConfigFile}
-	if _, name, err := t.header(m); err == nil {
+	if name := t.tokenizer(m); name != "" {
 		names = append(names, name)
 	}
 	names = append(names, t.files...)
@@ -59,14 +59,12 @@ func (t *translation) names(m mapper) []string {
 	return names
 }
 
-// header makes config.json, and names the tokenizer's file: only what is asked for is made of
-// the rest.
-func (t *translation) header(m mapper) (config []byte, tokenizer string, err error) {
-	config, err = t.make(m, configFile, (*gguf.File).ConfigJSON)
-	name, err2 := t.make(m, "", func(f *gguf.File) ([]byte, error) {
+// tokenizer names the file of the tokenizer, "" where the metadata cannot be read.
+func (t *translation) tokenizer(m mapper) string {
+	name, _ := t.make(m, "", func(f *gguf.File) ([]byte, error) {
 		return []byte(f.TokenizerName()), nil
 	})
-	return config, string(name), errors.Join(err, err2)
+	return string(name)
 }
 
 // make makes a file once.
@@ -162,7 +160,7 @@ func (t *translation) file(m mapper, name string) (data []byte, ok bool, err err
 	case tokenizerConfigFile:
 		data, err = t.make(m, name, (*gguf.File).TokenizerConfig)
 	case "tokenizer.json", "tokenizer.model":
-		if _, tokenizer, _ := t.header(m); tokenizer == name {
+		if t.tokenizer(m) == name {
 			data, err = t.make(m, name, (*gguf.File).Tokenizer)
 			return data, true, err
 		}
@@ -215,6 +213,9 @@ func ggufsOf(f Folder) []string {
 	return nil
 }
 
+// HasGGUF tells whether a folder's weights are in files of GGUF.
+func HasGGUF(f Folder) bool { return ggufsOf(f) != nil }
+
 // split is a file of several: of llama.cpp's gguf-split, and of people who upload such files.
 var split = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.(?i:gguf)$`)
 
@@ -246,10 +247,10 @@ func ggufModels(names []string) (models []string) {
 	return models
 }
 
-// locate says in which folder the files of a model are that a user calls path, and which of them
+// Locate says in which folder the files of a model are that a user calls path, and which of them
 // are its weights in GGUF: path is such a file, or a folder that has one model in GGUF and no other
 // weights. It is nil for any other folder.
-func locate(path string) (dir string, files []string, err error) {
+func Locate(path string) (dir string, files []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return path, nil, fmt.Errorf("model folder: %w", err)

@@ -65,7 +65,7 @@ func Pin(path string, weights bool) (*Pinned, error) {
 	var names []string
 	if ggufs := ggufsOf(dir); ggufs != nil {
 		h.gguf = &translation{files: ggufs}
-		if h.path, _, err = locate(path); err != nil {
+		if h.path, _, err = Locate(path); err != nil {
 			return nil, err
 		}
 		if names = slices.Clone(ggufs); !weights {

@@ -17,6 +17,8 @@ type dialect struct {
 	model, class string
 	// modules are those of a layer whose names differ from the usual ones.
 	modules map[string]string
+	// experts is what the modules of experts are under, "" is mlp.experts.
+	experts string
 	// shifted says that the converter adds 1 to the weights of norms.
 	shifted bool
 	// layerNorm says that norms are LayerNorm, whose epsilon has this key in config.json.
@@ -66,13 +68,7 @@ func dialects() map[string]*dialect {
 				}
 				c.partial()
 			}},
-		"granite": {model: "granite", class: "GraniteForCausalLM", fields: func(c *config) {
-			llamaFields(c)
-			c.copy("attention_multiplier", "attention.scale")
-			c.copy("embedding_multiplier", "embedding_scale")
-			c.copy("residual_multiplier", "residual_scale")
-			c.copy("logits_scaling", "logit_scale")
-		}},
+		"granite": {model: "granite", class: "GraniteForCausalLM", fields: graniteFields},
 		"olmo2": {model: "olmo2", class: "Olmo2ForCausalLM", modules: map[string]string{
 			"post_attention_norm": "post_attention_layernorm",
 			"post_ffw_norm":       "post_feedforward_layernorm"}, fields: olmoFields},
@@ -93,6 +89,19 @@ func dialects() map[string]*dialect {
 				"ffn_down": "mlp.c_proj"}, fields: func(c *config) {
 				c.set("use_bias", c.has("blk.0.attn_q.bias"))
 			}},
+		"granitemoe": {model: "granitemoe", class: "GraniteMoeForCausalLM",
+			modules: map[string]string{"ffn_gate_inp": "block_sparse_moe.router.layer",
+				"ffn_gate_shexp": "shared_mlp.gate_proj", "ffn_up_shexp": "shared_mlp.up_proj",
+				"ffn_down_shexp": "shared_mlp.output_linear"},
+			experts: "block_sparse_moe.experts.", fields: graniteExperts},
+		"deepseek2": {model: "deepseek_v2", class: "DeepseekV2ForCausalLM",
+			modules: map[string]string{"attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+				"attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj",
+				"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+				"attn_q_b":       "self_attn.q_b_proj",
+				"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+				"ffn_up_shexp":   "mlp.shared_experts.up_proj",
+				"ffn_down_shexp": "mlp.shared_experts.down_proj"}, fields: deepSeekFields},
 		"smollm3": {model: "smollm3", class: "SmolLM3ForCausalLM", fields: llamaFields},
 		"gpt-oss": {model: "gpt_oss", class: "GptOssForCausalLM", modules: map[string]string{
 			"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
@@ -270,7 +279,9 @@ func (c *config) usual(d *dialect) {
 	}
 	kv := c.orDefault("attention.head_count_kv", heads)
 	dim := c.orDefault("attention.key_length", hidden/heads)
-	if v := c.orDefault("attention.value_length", dim); v != dim {
+	if _, latent := c.value("attention.kv_lora_rank"); latent {
+		kv, dim = heads, c.orDefault("attention.key_length_mla", dim)
+	} else if v := c.orDefault("attention.value_length", dim); v != dim {
 		c.fail("%w: attention.value_length %d beside key_length %d", ErrUnsupported, v, dim)
 	}
 	if causal, ok := c.meta[c.arch+".attention.causal"].Flag(); ok && !causal {
@@ -348,8 +359,8 @@ func (c *config) check(hidden, layers, heads, kv, dim int64) {
 		{"attn_qkv", "head_count and head_count_kv", (heads + 2*kv) * dim}} {
 		t := c.find("blk.0." + x.name + ".weight")
 		if t != nil && (len(t.Shape) != 2 || int64(t.Shape[0]) != x.rows) {
-			c.fail("%s.attention.%s ask for %d rows of dimension %d heads, but blk.0.%s.weight "+
-				"is %v", c.arch, x.key, x.rows, dim, x.name, t.Shape)
+			c.fail("%s.attention.%s asks for %d rows, of heads of %d, but blk.0.%s.weight is %v",
+				c.arch, x.key, x.rows, dim, x.name, t.Shape)
 		}
 	}
 }
@@ -401,11 +412,7 @@ func (c *config) rope(heads, dim int64) {
 		scaling["rope_type"] = "yarn"
 		put("beta_fast", "yarn_beta_fast")
 		put("beta_slow", "yarn_beta_slow")
-		if v, ok := c.value("rope.scaling.yarn_attn_factor"); ok {
-			if x, _ := v.Float(); x != 1 {
-				c.fail("%w: %s.rope.scaling.yarn_attn_factor is %v", ErrUnsupported, c.arch, v)
-			}
-		}
+		put("attention_factor", "yarn_attn_factor")
 	default:
 		c.fail("%w: %s.rope.scaling.type %s", ErrUnsupported, c.arch, short(kind))
 	}
@@ -473,10 +480,7 @@ func llamaFields(c *config) {
 	if n := c.orDefault("rope.dimension_count", dim); n != dim {
 		c.fail("%w: %s.rope.dimension_count is %d of %d", ErrUnsupported, c.arch, n, dim)
 	}
-	if n, _ := c.integer("expert_count"); n > 0 {
-		if c.arch != "llama" {
-			c.fail("%w: experts of %s", ErrUnsupported, c.arch)
-		}
+	if n, _ := c.integer("expert_count"); n > 0 && c.arch == "llama" {
 		c.set("model_type", "mixtral")
 		c.set("architectures", []string{"MixtralForCausalLM"})
 		delete(c.fields, "mlp_bias")
@@ -485,6 +489,74 @@ func llamaFields(c *config) {
 		}
 		delete(c.fields, "attention_bias")
 		c.experts("num_local_experts")
+	}
+}
+
+// graniteFields are Granite's multipliers.
+func graniteFields(c *config) {
+	llamaFields(c)
+	c.copy("attention_multiplier", "attention.scale")
+	c.copy("embedding_multiplier", "embedding_scale")
+	c.copy("residual_multiplier", "residual_scale")
+	c.copy("logits_scaling", "logit_scale")
+}
+
+// graniteExperts are those of its mixtures, with an expert that all rows share or without.
+func graniteExperts(c *config) {
+	graniteFields(c)
+	delete(c.fields, "mlp_bias")
+	c.experts("num_local_experts")
+	if n, ok := c.integer("expert_shared_feed_forward_length"); ok && n > 0 {
+		c.set("model_type", "granitemoeshared")
+		c.set("architectures", []string{"GraniteMoeSharedForCausalLM"})
+		c.set("shared_intermediate_size", n)
+	}
+}
+
+// deepSeekFields are those of DeepSeek V2, and with logistic scores V3. Files of the form with
+// attn_k_b and attn_v_b have the dimensions of heads in keys of their own.
+func deepSeekFields(c *config) {
+	dim := c.fields["head_dim"].(int64)
+	turned := c.required("rope.dimension_count")
+	value := c.orDefault("attention.value_length", dim)
+	delete(c.fields, "head_dim")
+	c.set("kv_lora_rank", c.required("attention.kv_lora_rank"))
+	c.set("q_lora_rank", nil)
+	if c.has("blk.0.attn_q_a.weight") {
+		c.set("q_lora_rank", c.required("attention.q_lora_rank"))
+	}
+	c.set("qk_rope_head_dim", turned)
+	c.set("qk_nope_head_dim", dim-turned)
+	c.set("v_head_dim", c.orDefault("attention.value_length_mla", value))
+	c.experts("n_routed_experts")
+	c.set("moe_intermediate_size", c.required("expert_feed_forward_length"))
+	c.set("n_shared_experts", c.orDefault("expert_shared_count", 0))
+	c.set("first_k_dense_replace", c.orDefault("leading_dense_block_count", 0))
+	groups := c.orDefault("expert_group_count", 1)
+	c.set("n_group", groups)
+	c.set("topk_group", c.orDefault("expert_group_used_count", 1))
+	c.copy("routed_scaling_factor", "expert_weights_scale")
+	normalised, _ := c.meta[c.arch+".expert_weights_norm"].Flag()
+	c.set("norm_topk_prob", normalised)
+	// The converter writes a tenth of mscale_all_dim, which mscale equals in all published models.
+	if v, ok := c.value("rope.scaling.yarn_log_multiplier"); ok {
+		x, _ := v.Float()
+		r, scaled := c.fields["rope_scaling"].(map[string]any)
+		if m := math.Round(x*1e5) / 1e4; scaled && m > 0 {
+			r["mscale"], r["mscale_all_dim"] = m, m
+		}
+	}
+	switch gating, _ := c.integer("expert_gating_func"); gating {
+	case 0, 1:
+		c.set("topk_method", "greedy")
+		if groups > 1 {
+			c.set("topk_method", "group_limited_greedy")
+		}
+	case 2:
+		c.set("model_type", "deepseek_v3")
+		c.set("architectures", []string{"DeepseekV3ForCausalLM"})
+	default:
+		c.fail("%w: %s.expert_gating_func %d", ErrUnsupported, c.arch, gating)
 	}
 }
 

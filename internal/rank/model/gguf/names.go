@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -27,6 +28,13 @@ var usualModules = map[string]string{
 // expertModules are those that llama.cpp stores of all experts together, by their names within one.
 var expertModules = map[string]string{"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj",
 	"ffn_down_exps": "down_proj"}
+
+// headModules are those that are stored of all heads together.
+var headModules = map[string]string{"attn_k_b": "k_b_proj.", "attn_v_b": "v_b_proj."}
+
+// wholeTensors have no weight or bias in their name.
+var wholeTensors = map[string]string{"attn_sinks": "self_attn.sinks",
+	"exp_probs_b": "mlp.gate.e_score_correction_bias"}
 
 // mixtralNames are those of Mixtral's experts, and its router's.
 var mixtralNames = map[string]string{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -88,19 +96,22 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 	}
 	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	if one := expertModules[module]; one != "" && len(t.Shape) > 1 {
-		mlp := "mlp."
+		under := cmp.Or(d.experts, "mlp.experts.")
 		if mixtral {
-			mlp, one = "block_sparse_moe.", mixtralNames[one]
+			under, one = "block_sparse_moe.experts.", mixtralNames[one]
 		}
-		return experts(t, prefix+mlp+"experts.", one+kind)
+		return experts(t, prefix+under, one+kind)
+	}
+	if one := headModules[module]; one != "" && len(t.Shape) == 3 {
+		return experts(t, prefix+"self_attn."+one, kind[1:])
 	}
 	name := usualModules[module]
 	if own := d.modules[module]; own != "" {
 		name = own
 	}
 	switch {
-	case module == "attn_sinks":
-		t.Name = prefix + "self_attn.sinks"
+	case wholeTensors[module] != "":
+		t.Name = prefix + wholeTensors[module]
 		return []Tensor{t}
 	case name == "":
 		return []Tensor{t}
