@@ -82,8 +82,8 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	case err == nil && (info.IsDir() || isGGUF(model)):
 		return model, nil
 	case err == nil:
-		return "", fmt.Errorf("model %q is a file: a folder, a file of GGUF or a Hub repository is "+
-			"expected", model)
+		return "", fmt.Errorf("model %q is a file: a folder, a file of GGUF or a Hub repository "+
+			"is expected", model)
 	case looksLikePath(model) || errors.Is(err, fs.ErrPermission):
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			err = path.Err

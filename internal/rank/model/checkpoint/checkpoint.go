@@ -53,8 +53,9 @@ type backing interface {
 }
 
 // Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json
-// names; of a model in GGUF its files, whose tensors have the names and shapes of transformers. All headers are read and checked, no tensor is. Errors about the content wrap
-// [ErrMalformed]; a folder without weights is an error that wraps [io/fs.ErrNotExist].
+// names; of a model in GGUF its files, whose tensors have the names and shapes of transformers. All
+// headers are read and checked, no tensor is. Errors about the content wrap [ErrMalformed]; a folder
+// without weights is an error that wraps [io/fs.ErrNotExist].
 //
 // Files are mapped shared: one that another process truncates while it is in use faults on access.
 func Open(f Folder) (*Checkpoint, error) {
@@ -138,8 +139,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("tensor %q of %s: %w", name, c.location, ErrMissing)
 	}
 	if !r.DType.Weight() && r.DType != Quantised {
-		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16, F32 or blocks of GGUF",
-			name, c.location, r.DType)
+		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16, F32 "+
+			"or blocks of GGUF", name, c.location, r.DType)
 	}
 	return c.use(r), nil
 }

@@ -199,7 +199,8 @@ func TestGGUFBytePairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x, y := got.Config().ChatTemplates["default"], want.Config().ChatTemplates["default"]; x != y {
+	x, y := got.Config().ChatTemplates["default"], want.Config().ChatTemplates["default"]
+	if x != y {
 		t.Errorf("the chat template is %q, not %q", x, y)
 	}
 	if x, y := got.Config().EOSToken, want.Config().EOSToken; x != y {

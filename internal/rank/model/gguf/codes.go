@@ -65,14 +65,22 @@ func (t Type) Unpack(c *compute.Codes, row int, data []byte, lo int) {
 // product of a code and a scale is exact in float32.
 func (t Type) Decode(dst []float32, data []byte) {
 	y := &layouts[t]
-	form := compute.Codes{Type: y.code, Values: y.values}
 	var code [super]byte
 	var scale, offset [narrows]float32
 	for len(dst) > 0 {
 		y.unpack(data[:y.bytes], code[:y.block], scale[:], offset[:])
-		for i := range y.block {
-			g := i / y.group
-			dst[i] = form.Number(code[i])*scale[g] + offset[g]
+		for g := range y.block / y.group {
+			group, v := code[g*y.group:(g+1)*y.group], dst[g*y.group:(g+1)*y.group]
+			factor, more := scale[g], offset[g]
+			if y.code == compute.Code4 {
+				for i, c := range group {
+					v[i] = y.values[c&15]*factor + more
+				}
+				continue
+			}
+			for i, c := range group {
+				v[i] = float32(int8(c))*factor + more
+			}
 		}
 		dst, data = dst[y.block:], data[y.bytes:]
 	}

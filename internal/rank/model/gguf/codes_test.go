@@ -57,7 +57,8 @@ func TestUnpack(t *testing.T) {
 		all := make([]float32, rows*cols)
 		kind.Decode(all, gold.Blocks)
 		size := len(gold.Blocks) / rows
-		for _, cut := range [][2]int{{0, 256}, {64, 192}, {0, 100}, {100, 256}, {37, 41}, {8, 250}} {
+		for _, cut := range [][2]int{{0, 256}, {64, 192}, {0, 100}, {100, 256}, {37, 41},
+			{8, 250}} {
 			lo, hi := cut[0], cut[1]
 			c := kind.Form(rows, lo, hi)
 			if err := c.Check(); err != nil {

@@ -123,8 +123,8 @@ func Parse(data []byte) (*File, error) {
 			return nil, fmt.Errorf("tensor %d: %w", i, err)
 		}
 		if at%align != 0 {
-			return nil, fmt.Errorf("tensor %s: offset %d is not a multiple of %d", short(t.Name), at,
-				align)
+			return nil, fmt.Errorf("tensor %s: offset %d is not a multiple of %d", short(t.Name),
+				at, align)
 		}
 		f.Tensors, offsets = append(f.Tensors, t), append(offsets, at)
 	}
@@ -334,7 +334,8 @@ func readTensor(r *reader) (t Tensor, offset uint64, err error) {
 		return fail("%w: tensors of type %v", ErrUnsupported, t.Type)
 	}
 	if n := t.width(); n%t.Type.Block() != 0 {
-		return fail("rows of %d elements are not whole blocks of %d (%v)", n, t.Type.Block(), t.Type)
+		return fail("rows of %d elements are not whole blocks of %d (%v)", n, t.Type.Block(),
+			t.Type)
 	}
 	if _, err := t.size(); err != nil {
 		return fail("%w", err)

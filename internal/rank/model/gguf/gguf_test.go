@@ -164,7 +164,7 @@ func TestMalformed(t *testing.T) {
 		"dimension 0":    {in("token_embd.weight", 4, 0), "a dimension of 0", false},
 		"type":           {in("token_embd.weight", 20, 99), "tensors of type 99", true},
 		"type by name":   {in("token_embd.weight", 20, 16), "tensors of type IQ2_XXS", true},
-		"rows of blocks": {in("token_embd.weight", 20, 12), "not whole blocks of 256 (Q4_K)", false},
+		"rows of blocks": {in("token_embd.weight", 20, 12), "not whole blocks of 256 (Q4_", false},
 		"offset":         {in("token_embd.weight", 24, 1), "is not a multiple of 32", false},
 		"tensor outside": {in("token_embd.weight", 24, 224, 255, 255, 255, 255, 255, 255,
 			127), "is outside any file", false},

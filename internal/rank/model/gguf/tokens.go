@@ -146,8 +146,9 @@ func divisions() map[string]division {
 			`[一-龥ࠀ-一가-퟿]+`, `\p{N}`}},
 	}
 	for d, names := range map[*division][]string{
-		&gpt2:   {"gpt-2", "phi-2", "mpt", "olmo", "exaone4", "gigachat", "mellum", "trillion"},
-		&digits: {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"},
+		&gpt2: {"gpt-2", "phi-2", "mpt", "olmo", "exaone4", "gigachat", "mellum", "trillion"},
+		&digits: {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone",
+			"minerva-7b"},
 		&llama3: {"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "lfm2"},
 		&plainQwen: {"deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "kormo",
 			"grok-2"},

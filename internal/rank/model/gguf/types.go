@@ -214,12 +214,15 @@ func unpackQ6K(b, code []byte, scale, _ []float32) {
 	for i := range narrows {
 		scale[i] = d * float32(int8(packed[i]))
 	}
-	for i := range code[:super] {
-		part, at := i/(super/2), i%(super/2) // halves, of four runs of 32
-		run := at / little
-		four := low[part*quarter+at%quarter] >> (run / 2 * 4) & 15
-		two := high[part*little+at%little] >> (2 * run) & 3
-		code[i] = (four | two<<4) - 32
+	for part := range 2 { // halves, of four runs of 32
+		for i, h := range high[part*little : (part+1)*little] {
+			to := code[part*super/2+i:]
+			first, second := low[part*quarter+i], low[part*quarter+little+i]
+			to[0] = (first&15 | h&3<<4) - 32
+			to[little] = (second&15 | h>>2&3<<4) - 32
+			to[2*little] = (first>>4 | h>>4&3<<4) - 32
+			to[3*little] = (second>>4 | h>>6<<4) - 32
+		}
 	}
 }
 

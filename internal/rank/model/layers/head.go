@@ -31,7 +31,7 @@ func (l *Loader) Head(module string, vocab, in int, opt HeadOptions) *Head {
 	p.rowLo = l.group.Rank * share
 	p.rowHi = min(p.rowLo+share, vocab)
 	before := l.bytes
-	y := &Head{rank: l.rank, weight: l.weightIn(Plain{}, 1, p), vocab: vocab, share: share,
+	y := &Head{rank: l.rank, weight: l.weightIn(l.outside(), 1, p), vocab: vocab, share: share,
 		opt: opt}
 	l.head = l.bytes - before
 	return y

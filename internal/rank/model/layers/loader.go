@@ -315,8 +315,16 @@ func (l *Loader) weight(chunks int, parts ...part) compute.Weight {
 	return l.weightIn(l.scheme, chunks, parts...)
 }
 
-// weightIn is weight by a scheme: that of the model is for modules of its layers, routers and what
-// turns tokens to vectors or back has a plain one.
+// outside is the scheme of routers and of what turns vectors back to tokens: a plain one, that of
+// the model being for other modules of its layers, but where tensors say themselves what they are.
+func (l *Loader) outside() Scheme {
+	if b, ok := l.scheme.(Blocks); ok {
+		return b
+	}
+	return Plain{}
+}
+
+// weightIn is weight by a scheme.
 func (l *Loader) weightIn(s Scheme, chunks int, parts ...part) compute.Weight {
 	if l.err != nil {
 		return nil

@@ -60,7 +60,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, router: l.weightIn(Plain{}, 1, whole),
+	y := &Mixture{rank: l.rank, router: l.weightIn(l.outside(), 1, whole),
 		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts)}}
 	if opt.RouterBias {

@@ -49,7 +49,8 @@ type RowGate struct {
 // RowGate makes the gate of a module of one by in features before a block.
 func (l *Loader) RowGate(module string, in int, block Block) *RowGate {
 	l.Own(1)
-	return &RowGate{rank: l.rank, gate: l.weightIn(Plain{}, 1, whole(module, 1, in)), block: block}
+	gate := l.weightIn(l.outside(), 1, whole(module, 1, in))
+	return &RowGate{rank: l.rank, gate: gate, block: block}
 }
 
 // Forward returns the block's output for x, as much as the gate lets through.
