@@ -23,13 +23,13 @@ const (
 func bucketOf(y float64) int { return int(-y) / stepsPerBucket }
 
 // nucleus reduces the candidates (the list if there is one, else all of the row) to the smallest
-// set whose probability reaches p, and leaves it in the list (Holtzman et al. 2019). The weights of
-// the list are added up by bucket, which tells the bucket in which p is reached; only its members
-// are sorted.
+// set whose probability reaches p, and leaves it in the list (Holtzman et al. 2019). The weights
+// of the list are added up by bucket, which tells the bucket in which p is reached; only its
+// members are sorted.
 //
-// Where there is no list, one is made of the tokens above a depth that is lowered until they reach p,
-// or until those below cannot matter: n tokens that are less likely than (1-p)/n each do not have
-// the probability 1-p together.
+// Where there is no list, one is made of the tokens above a depth that is lowered until they
+// reach p, or until those below cannot matter: n tokens that are less likely than (1-p)/n each do
+// not have the probability 1-p together.
 func (s *Sampler) nucleus(row []float32, listed bool, greatest float32, c scale, p float64) {
 	total := -1.0
 	if !listed {
@@ -84,8 +84,9 @@ func (s *Sampler) nucleus(row []float32, listed bool, greatest float32, c scale,
 	s.ids, s.logits = s.ids[:n], s.logits[:n]
 }
 
-// reach returns the bucket in which the weight of the tokens from the most likely down reaches p of
-// the total, the weight of the buckets above it, and p of the total. A negative total is that of x.
+// reach returns the bucket in which the weight of the tokens from the most likely down reaches p
+// of the total, the weight of the buckets above it, and p of the total. A negative total is that
+// of x.
 func (s *Sampler) reach(x []float32, c scale, p, total float64) (edge int, above,
 	target float64) {
 	clear(s.hist[:])

@@ -35,12 +35,12 @@ type Sampler struct {
 // falling logit and rising id, is less than p; so the most likely token always stays.
 //
 // The draw inverts the cumulative distribution of the kept tokens in order of their ids, in
-// float64, at the number that Philox4x32-10 gives for (Seed, position): it depends on these and the
-// logits, and on nothing else.
+// float64, at the number that Philox4x32-10 gives for (Seed, position): it depends on these and
+// the logits, and on nothing else.
 //
-// NaN counts as minus infinity, and plus infinity as certain (the lowest such id). When no token is
-// left, the result is the first of AllowedTokens that is in the vocabulary, else token 0; it is -1
-// only for an empty row.
+// NaN counts as minus infinity, and plus infinity as certain (the lowest such id). When no token
+// is left, the result is the first of AllowedTokens that is in the vocabulary, else token 0; it
+// is -1 only for an empty row.
 func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32) int32 {
 	s.process(logits, p, st)
 	s.survey(logits)
@@ -108,9 +108,9 @@ func (s *Sampler) collect(logits []float32, low float32) {
 		}
 		from := b * block
 		if !vector || from+block > len(logits) {
-			end := min(from+block, len(logits))
-			for i := nextAbove(logits[:end], from, low); i >= 0; i = nextAbove(logits[:end], i+1, low) {
-				ids, vals = append(ids, int32(i)), append(vals, logits[i])
+			part := logits[:min(from+block, len(logits))]
+			for i := nextAbove(part, from, low); i >= 0; i = nextAbove(part, i+1, low) {
+				ids, vals = append(ids, int32(i)), append(vals, part[i])
 			}
 			continue
 		}
@@ -133,9 +133,9 @@ func (s *Sampler) grow(vocab int) {
 	}
 }
 
-// draw returns the index in x, whose greatest value is given, at which the cumulative weight first
-// exceeds u times the total. Weights are computed twice, once for the sums of blocks and once inside
-// the block that is hit, rather than stored.
+// draw returns the index in x, whose greatest value is given, at which the cumulative weight
+// first exceeds u times the total. Weights are computed twice, once for the sums of blocks and
+// once inside the block that is hit, rather than stored.
 func (s *Sampler) draw(x []float32, greatest float32, c scale, u float64) int {
 	sums, total := s.sums(x, greatest, c)
 	// before is the weight ahead of the block hit; when rounding leaves u*total past the end, the

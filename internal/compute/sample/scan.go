@@ -10,10 +10,10 @@ var negInf = float32(math.Inf(-1))
 // nextAbove returns the first index >= from whose value is greater than low, or -1. NaN is never
 // greater.
 //
-// It is the one loop over a block that selecting the top k and collecting candidates share: hits are
-// rare in both, so eight comparisons that all fail are the common case. While low is not negative the values are compared as integers (the bits of IEEE
-// 754 numbers with a clear sign order as they do, and those with a set sign are negative integers),
-// which takes half the time.
+// It is the one loop over a block that selecting the top k and collecting candidates share: hits
+// are rare in both, so eight comparisons that all fail are the common case. While low is not
+// negative the values are compared as integers (the bits of IEEE 754 numbers with a clear sign
+// order as they do, and those with a set sign are negative integers), which takes half the time.
 func nextAbove(x []float32, from int, low float32) int {
 	if from < 0 || from >= len(x) {
 		return -1
@@ -81,8 +81,8 @@ func below(t float64) float32 {
 // digits.
 const heapK = 128
 
-// kth returns the k-th greatest value (1 <= k <= len(x)) of a row that was surveyed, NaN counting as
-// minus infinity.
+// kth returns the k-th greatest value (1 <= k <= len(x)) of a row that was surveyed, NaN counting
+// as minus infinity.
 func (s *Sampler) kth(x []float32, k int) float32 {
 	if k > heapK {
 		return s.kthRadix(x, k)
@@ -131,8 +131,8 @@ func siftDown(h []float32, v float32) {
 }
 
 // kthRadix finds the k-th greatest value by counting the digits of the order-preserving integer
-// image of the values, most significant first; only the values that share the digit go on. It takes
-// at most three passes, whatever the values.
+// image of the values, most significant first; only the values that share the digit go on. It
+// takes at most three passes, whatever the values.
 func (s *Sampler) kthRadix(x []float32, k int) float32 {
 	if cap(s.keys) < len(x) {
 		s.keys = make([]uint32, len(x))

@@ -2,7 +2,8 @@ package sample
 
 import "math"
 
-// A row is read in blocks of this many logits: what is known of a block saves a look at its logits.
+// A row is read in blocks of this many logits: what is known of a block saves a look at its
+// logits.
 const block = 512
 
 func blocksOf(n int) int { return (n + block - 1) / block }
@@ -61,8 +62,9 @@ func (s *Sampler) above(x []float32, from int, low float32) int {
 	return -1
 }
 
-// sums returns the weights of x by block, and all of them, for values up to base. They are good to
-// about 3e-7: enough for the share of a block and for the total, while weightOf tells tokens apart.
+// sums returns the weights of x by block, and all of them, for values up to base. They are good
+// to about 3e-7: enough for the share of a block and for the total, while weightOf tells tokens
+// apart.
 func (s *Sampler) sums(x []float32, base float32, c scale) (sums []float32, total float64) {
 	n := blocksOf(len(x))
 	if cap(s.block) < n {
@@ -98,7 +100,8 @@ func (s *Sampler) sums(x []float32, base float32, c scale) (sums []float32, tota
 	return sums, total
 }
 
-// The minimax polynomial of 2^x on [-1/2, 1/2] whose first coefficient is 1: relative error 9.2e-8.
+// The minimax polynomial of 2^x on [-1/2, 1/2] whose first coefficient is 1: relative error
+// 9.2e-8.
 const (
 	pow1 float32 = 0.69314700
 	pow2 float32 = 0.24022242
@@ -107,9 +110,9 @@ const (
 	pow5 float32 = 0.0013264724
 )
 
-// sumsPortable adds up 2^((x-base)·k) in each block: in 16 lanes, element i in lane i mod 16, joined
-// by a fixed tree. Powers below -100, NaN and minus infinity are 2^-100. Every product is converted
-// explicitly, so that no compiler fuses it with the addition that follows.
+// sumsPortable adds up 2^((x-base)·k) in each block: in 16 lanes, element i in lane i mod 16,
+// joined by a fixed tree. Powers below -100, NaN and minus infinity are 2^-100. Every product is
+// converted explicitly, so that no compiler fuses it with the addition that follows.
 func sumsPortable(sums, x []float32, base, k float32) {
 	for b := range sums {
 		var lanes [16]float32

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSurvey compares what is known of blocks with a look at every logit, on rows with NaN, infinite
-// and equal values, and wants the bits of the portable kernels.
+// TestSurvey compares what is known of blocks with a look at every logit, on rows with NaN,
+// infinite and equal values, and wants the bits of the portable kernels.
 func TestSurvey(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 1))
 	for range 300 {

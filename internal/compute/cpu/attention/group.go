@@ -280,8 +280,7 @@ func (s *scratch) finish(j *job, g *group, i int) {
 		if sink > top {
 			f := weight(top, sink)
 			j.a.ops.Scale(out, f)
-			sum, sink = float32(f*sum), top
-			sum++
+			sum = float32(f*sum) + 1
 		} else {
 			sum += weight(sink, top)
 		}

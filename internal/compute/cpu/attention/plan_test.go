@@ -9,9 +9,9 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// TestChunksAreBounded wants every part of every group of a batch in one chunk, and no chunk of more
-// work than one may have but for its last part, however long the context is and however many threads
-// there are; and one request's long context shared by all of them.
+// TestChunksAreBounded wants every part of every group of a batch in one chunk, and no chunk of
+// more work than one may have but for its last part, however long the context is and however many
+// threads there are; and one request's long context shared by all of them.
 func TestChunksAreBounded(t *testing.T) {
 	for name, b := range map[string]*compute.Batch{
 		"a prompt":                consecutive(0, 6000),
@@ -81,7 +81,8 @@ func decoding(sequences, pos int32) *compute.Batch {
 }
 
 // TestSharedStretches wants the bits of one thread where several share the stretches of one long
-// context, with windows, sinks and latents as without, and no memory beyond what ScratchBytes says.
+// context, with windows, sinks and latents as without, and no memory beyond what ScratchBytes
+// says.
 func TestSharedStretches(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 1))
 	const n = 2100
