@@ -15,7 +15,7 @@ import (
 // in which they may be stored.
 var quantizations = []string{"", "int8", "int8_per_channel_weight_only", "int4", "int4_g32",
 	"int4_g64", "int4_g128", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors",
-	"fbgemm_fp8", "fp8", "gptq", "gptq_marlin", "mxfp4"}
+	"fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_marlin", "mxfp4"}
 
 // Validate refuses values no model could be served with; each error names its flag.
 func (c *Config) Validate() error {

@@ -175,8 +175,8 @@ func TestActOrderIsNotDivided(t *testing.T) {
 		t.Error(err)
 	}
 	// What the configuration says nothing of is seen in the tensor.
-	cfg, _ = openChanged(t, "gptq-actorder-g32-tiny", map[string]any{"quantization_config": jsonObject(
-		`{"quant_method":"gptq","bits":4,"group_size":32}`)})
+	cfg, _ = openChanged(t, "gptq-actorder-g32-tiny", map[string]any{
+		"quantization_config": jsonObject(`{"quant_method":"gptq","bits":4,"group_size":32}`)})
 	_, err = model.ReadBytes(cfg, model.FromCheckpoint(weights), layers.Group{Size: 2},
 		model.Stage{})
 	if err == nil || !strings.Contains(err.Error(), "o_proj") ||

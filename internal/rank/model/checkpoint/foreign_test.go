@@ -156,3 +156,38 @@ func wantWords(t *testing.T, err error, want []string) {
 		}
 	}
 }
+
+// TestQuantFiles wants the file beside config.json to say how weights are quantised where that does
+// not, with the method that it is of.
+func TestQuantFiles(t *testing.T) {
+	for _, tc := range []struct{ config, file, quant, want string }{
+		{`{"a":1}`, "quantize_config.json", `{"bits":4}`,
+			`{"a":1,"quantization_config":{"bits":4,"quant_method":"gptq"}}`},
+		{`{"a":1}`, "quant_config.json", `{"w_bit":4}`,
+			`{"a":1,"quantization_config":{"quant_method":"awq","w_bit":4}}`},
+		{`{"a":1}`, "quantize_config.json", `{"quant_method":"x"}`,
+			`{"a":1,"quantization_config":{"quant_method":"x"}}`},
+		{`{"quantization_config":{}}`, "quantize_config.json", `{"bits":4}`,
+			`{"quantization_config":{}}`},
+		{`{"a":1}`, "other.json", `{"bits":4}`, `{"a":1}`},
+		{`{"a":1}`, "quantize_config.json", `[`, "quantize_config.json: "},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"config.json": tc.config, tc.file: tc.quant} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := Dir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadConfig(f)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if !strings.HasPrefix(string(got), tc.want) {
+			t.Errorf("%s with %s %s: %s, not %s", tc.config, tc.file, tc.quant, got, tc.want)
+		}
+	}
+}
