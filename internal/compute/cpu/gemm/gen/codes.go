@@ -125,7 +125,11 @@ func (w *codeWriter) v(i int) string {
 	if i >= w.t.regs {
 		panic(fmt.Sprintf("%s %dx%d: register %d", w.t.name(), w.rows, w.panels, i))
 	}
-	return fmt.Sprintf("%c%d", "YZ"[w.t.vector/64], i)
+	if w.t.vector == 64 {
+		// What is free begins at Z16: its parts, too, are then encoded as AVX-512's.
+		return fmt.Sprintf("Z%d", (i+48-w.sums)%32)
+	}
+	return fmt.Sprintf("Y%d", i)
 }
 
 // part names the register of half or a quarter of a vector.
@@ -259,11 +263,10 @@ func (w *codeWriter) constants() {
 		}
 	case w.t.form == "full":
 		w.op("MOVQ %d(AX), BX", callTable)
-		w.op("VMOVUPS (BX), Z31")
+		w.op("VMOVUPS (BX), %s", w.v(w.last))
 	case w.t.form == "e4m3": // all bits of each word but the second highest
-		m := w.part(w.v(w.last), 2)
 		w.op("MOVQ %d(AX), BX", callTable)
-		w.op("VPBROADCASTD (BX), %s", m)
+		w.op("VPBROADCASTD (BX), %s", w.v(w.last))
 	}
 }
 
@@ -282,7 +285,7 @@ func (w *codeWriter) block() {
 				if k > 0 {
 					w.op("VPSRLD $4, %s, %s", codes, codes)
 				}
-				w.op("VPERMPS Z31, %s, %s", codes, number)
+				w.op("VPERMPS %s, %s, %s", w.v(w.last), codes, number)
 				w.use(j, k, number, x)
 			}
 		}
