@@ -205,11 +205,14 @@ func TestOverLink(t *testing.T) {
 	}
 }
 
-// TestRecall asks the built-in model the questions of recall.jsonl, many at once.
+// TestRecall asks the built-in model the questions of recall.jsonl, many at once; a third of them
+// with weights of four bits.
 func TestRecall(t *testing.T) {
-	asked, right := recall(t, openEngine(t, nil), 1000)
-	if asked < 300 || right < asked-1 {
-		t.Errorf("%d of %d answers are right", right, asked)
+	for quantization, most := range map[string]int{"": 1000, "int4_g128": 100} {
+		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
+		if asked, right := recall(t, e, most); asked < min(most, 300) || right < asked-1 {
+			t.Errorf("%q: %d of %d answers are right", quantization, right, asked)
+		}
 	}
 }
 

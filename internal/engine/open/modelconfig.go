@@ -24,6 +24,9 @@ func (r *resolver) readModel() error {
 	if err := r.Model.Quantise(r.Config.Model.Quantization); err != nil {
 		return fmt.Errorf("--quantization: %w", err)
 	}
+	if r.Model.Quantization != nil {
+		r.Config.Model.Quantization = "" // it named what the weights are stored as
+	}
 	if _, err := model.Architecture(r.Model); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -131,6 +132,10 @@ func TestEncoderGoldens(t *testing.T) {
 		full := readFullHidden(t, name)
 		for _, set := range isas() {
 			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
+				if testing.Short() && set == isa.Portable && isa.Best() != set &&
+					(dtype != compute.Float32 || name != encoderNames[0]) {
+					continue // slow; as in TestGoldens
+				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
 					tolerance := 1e-4
 					if dtype == compute.BFloat16 {

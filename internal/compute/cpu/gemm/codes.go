@@ -1,7 +1,6 @@
 package gemm
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
@@ -29,7 +28,7 @@ type codeCall struct {
 	table     unsafe.Pointer // what the codes stand for
 	offset    uintptr        // bytes from the scales of a run to its offsets; 0 if it has none
 	flags     int
-	_         [128 - 8*16%128]byte
+	_         [128]byte // keeps the threads' calls apart
 }
 
 const (
@@ -62,7 +61,15 @@ const (
 	formNibbles
 	// formBytes is [column][row] of bytes.
 	formBytes
+	// formFloats is [column][row] of float32: codes that have been unpacked.
+	formFloats
 )
+
+// blockBytes are those of eight columns of a panel.
+func (f form) blockBytes(nr int) uintptr {
+	return uintptr(nr) * [...]uintptr{formPairs: 4, formQuads: 4, formNibbles: 4, formBytes: 8,
+		formFloats: 32}[f]
+}
 
 // codes is what a matrix of quantised weights is made of beside its bytes.
 //
@@ -147,17 +154,9 @@ func (c *codes) place(nr int, offsets bool) uintptr {
 	for i := range c.runs {
 		r := &c.runs[i]
 		r.at = at
-		at += c.head + uintptr(r.blocks)*c.blockBytes(nr)
+		at += c.head + uintptr(r.blocks)*c.form.blockBytes(nr)
 	}
 	return at
-}
-
-// blockBytes are those of eight columns of codes.
-func (c *codes) blockBytes(nr int) uintptr {
-	if c.form == formBytes {
-		return uintptr(8 * nr)
-	}
-	return uintptr(4 * nr)
 }
 
 // order makes columns, where they are not those of x.
@@ -207,12 +206,11 @@ func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
 	switch {
 	case c.form == formPairs:
 		c.table = byteTable(bits, 16, 24)
-		c.table = append(c.table, 0x0f0f0f0f, 0xffff0000)
+		c.table = append(c.table, repeat(0x0f0f0f0f)...)
+		c.table = append(c.table, repeat(0xffff0000)...)
 	case c.form == formQuads:
 		c.table = byteTable(bits, 0, 8, 16, 24)
-		for range 8 {
-			c.table = append(c.table, 0x0f0f0f0f)
-		}
+		c.table = append(c.table, repeat(0x0f0f0f0f)...)
 	case c.form == formNibbles:
 		for i := range like.Values {
 			c.table = append(c.table, bits(i))
@@ -226,6 +224,9 @@ func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
 	}
 	return kernels
 }
+
+// repeat is a vector of AVX2 of the same 32 bits.
+func repeat(v uint32) []uint32 { return []uint32{v, v, v, v, v, v, v, v} }
 
 // byteTable is the bytes of sixteen numbers from the given bits on, sixteen bytes for each shift.
 func byteTable(bits func(int) uint32, shifts ...int) []uint32 {
@@ -244,61 +245,63 @@ func byteTable(bits func(int) uint32, shifts ...int) []uint32 {
 
 // portableCodes returns kernels in plain Go.
 func (c *codes) portableCodes() *kernelSet {
-	lookup := func(v *[portableNR]float32, call *codeCall, block unsafe.Pointer, k int) {
-		table := (*[256]float32)(call.table)
-		if c.form == formNibbles {
-			for i, word := range (*[portableNR]uint32)(block) {
-				v[i] = table[word>>(4*k)&15]
-			}
-			return
-		}
-		for i, b := range (*[8][portableNR]byte)(block)[k] {
-			v[i] = table[b]
-		}
-	}
-	size := c.blockBytes(portableNR)
-	c.tiles = &codeKernels{rows: 4, unpack: func(call *codeCall) {
-		w, to := call.w, call.c
-		for range call.runs {
-			for range call.blocks {
-				for k := range 8 {
-					lookup((*[portableNR]float32)(to), call, w, k)
-					to = unsafe.Add(to, 4*portableNR)
-				}
-				w = unsafe.Add(w, size)
-			}
-			w = unsafe.Add(w, call.skip)
-		}
-	}}
+	form := c.form
+	c.tiles = &codeKernels{rows: 4, unpack: func(call *codeCall) { portableUnpack(call, form) }}
 	c.floats = &codeKernels{rows: 4}
 	for rows := 1; rows <= 4; rows++ {
-		c.tiles.tiles[rows][1] = func(call *codeCall) { portableRuns(call, rows, size, lookup) }
-		c.floats.tiles[rows][1] = func(call *codeCall) {
-			portableRuns(call, rows, 4*8*portableNR,
-				func(v *[portableNR]float32, _ *codeCall, block unsafe.Pointer, k int) {
-					*v = (*[8][portableNR]float32)(block)[k]
-				})
-		}
+		c.tiles.tiles[rows][1] = func(call *codeCall) { portableRuns(call, rows, form) }
+		c.floats.tiles[rows][1] = func(call *codeCall) { portableRuns(call, rows, formFloats) }
 	}
 	return &kernelSet{nr: portableNR, rows: 4, codes: c.tiles}
 }
 
+// lookUp is the numbers of column k of a block.
+func (f form) lookUp(v *[portableNR]float32, table, block unsafe.Pointer, k int) {
+	numbers := (*[256]float32)(table)
+	switch f {
+	case formNibbles:
+		for i, word := range (*[portableNR]uint32)(block) {
+			v[i] = numbers[word>>(4*k)&15]
+		}
+	case formBytes:
+		for i, b := range (*[8][portableNR]byte)(block)[k] {
+			v[i] = numbers[b]
+		}
+	default:
+		*v = (*[8][portableNR]float32)(block)[k]
+	}
+}
+
+// portableUnpack is a kernel in plain Go.
+func portableUnpack(call *codeCall, form form) {
+	w, to := call.w, call.c
+	for range call.runs {
+		for range call.blocks {
+			for k := range 8 {
+				form.lookUp((*[portableNR]float32)(to), call.table, w, k)
+				to = unsafe.Add(to, 4*portableNR)
+			}
+			w = unsafe.Add(w, form.blockBytes(portableNR))
+		}
+		w = unsafe.Add(w, call.skip)
+	}
+}
+
 // portableRuns is a kernel in plain Go. It rounds each product.
-func portableRuns(call *codeCall, rows int, size uintptr,
-	lookup func(v *[portableNR]float32, call *codeCall, block unsafe.Pointer, k int)) {
+func portableRuns(call *codeCall, rows int, form form) {
 	w, scale, sums, x := call.w, call.scale, call.sums, call.x
 	var v [portableNR]float32
 	for range call.runs {
 		var part [maxRows][portableNR]float32
 		for range call.blocks {
 			for k := range 8 {
-				lookup(&v, call, w, k)
+				form.lookUp(&v, call.table, w, k)
 				for r := range rows {
 					multiplyAdd(&part[r], &v, *(*float32)(unsafe.Add(x,
 						uintptr(r)*call.xStride+uintptr(k)*4)))
 				}
 			}
-			w, x = unsafe.Add(w, size), unsafe.Add(x, 32)
+			w, x = unsafe.Add(w, form.blockBytes(portableNR)), unsafe.Add(x, 32)
 		}
 		s := factors(scale, call.flags&flagWideScale != 0)
 		var o [portableNR]float32
@@ -330,8 +333,4 @@ func factors(at unsafe.Pointer, wide bool) (v [portableNR]float32) {
 		v[i] = half.FromF16(h)
 	}
 	return v
-}
-
-func (f form) String() string {
-	return fmt.Sprint([...]string{"pairs", "quads", "nibbles", "bytes"}[f])
 }

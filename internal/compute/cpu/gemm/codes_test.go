@@ -244,13 +244,13 @@ func TestCodesContractBits(t *testing.T) {
 					step = 5
 				}
 				for rows := 1; rows <= 40; rows += step { // every tile height and split
-					k := 8 * (1 + r.IntN(40))
-					check(1+r.IntN(100), k, rows, groups[r.IntN(len(groups))], 1)
+					k := 8 * (1 + r.IntN(16))
+					check(1+r.IntN(70), k, rows, groups[r.IntN(len(groups))], 1)
 				}
 				for _, group := range groups {
 					for _, chunks := range []int{1, 2, 4, 8} {
 						check(64, 256, 1+r.IntN(12), group, chunks)
-						check(1+r.IntN(140), 8+r.IntN(500), 1+r.IntN(12), group, chunks)
+						check(1+r.IntN(140), 8+r.IntN(200), 1+r.IntN(12), group, chunks)
 					}
 				}
 				for _, rows := range []int{1, 2, 12} {
@@ -395,8 +395,8 @@ func TestCodesSetsAgree(t *testing.T) {
 	}
 }
 
-// TestCodesNonFinite wants a NaN of one row of x to reach that row, and the chunk that it is in, and
-// no other, even through what fills up blocks.
+// TestCodesNonFinite wants a NaN of one row of x to reach that row, and the chunk that it is in,
+// and no other, even through what fills up blocks.
 func TestCodesNonFinite(t *testing.T) {
 	p := newPool(t, 2)
 	for _, set := range isa.All() {
@@ -460,6 +460,29 @@ func TestCodesFiniteOnly(t *testing.T) {
 		var bad *NotFinite
 		if !errors.As(err, &bad) || bad.Source != in || bad.Row != row || bad.Col != first {
 			t.Errorf("round %d, %v: [%d, %d] of source %d: %v", round, c, row, first, in, err)
+		}
+	}
+}
+
+func TestCodesNoAllocation(t *testing.T) {
+	p := newPool(t, 2)
+	for _, set := range isa.All() {
+		for i, c := range codeCases {
+			const n, k, most = 200, 72, 9
+			r := rand.New(rand.NewPCG(26, uint64(i)))
+			m := mustPackCodes(t, p, set, 4, newCodes(r, c, n, k, 32, 0))
+			x, dst := randoms(r, most*k), make([]float32, 4*most*n)
+			var s Scratch
+			run := func() {
+				for rows := most; rows > 0; rows -= 4 {
+					m.Mul(p, &s, dst, n, x, k, rows, x[:n])
+					m.MulChunks(p, &s, dst, n, x, k, rows)
+				}
+			}
+			run()
+			if n := testing.AllocsPerRun(20, run); n != 0 {
+				t.Errorf("%v %v: %v allocations", set, c, n)
+			}
 		}
 	}
 }

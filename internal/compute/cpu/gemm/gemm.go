@@ -13,8 +13,8 @@
 //
 // On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
 // bits. The portable kernels round the product first and differ from them in the last bits. With
-// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals. With I8
-// the chain takes the bytes as they are, and each chunk's sum is multiplied by the row's scale.
+// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals. Quantised
+// weights have a chain for each run of columns that share a scale, see PackCodes.
 package gemm
 
 import (
@@ -39,7 +39,7 @@ const (
 	F32
 	// I8 is bytes and a scale for each row of W, the largest magnitude in the whole row of the
 	// source divided by 127: element i is round(w[i]/scale), to nearest even. Only packed matrices
-	// have it.
+	// have it; they are what PackCodes makes of such codes.
 	I8
 	kinds
 )
@@ -155,7 +155,6 @@ type Matrix struct {
 	start   [maxPieces + 1]int // where each piece of K begins
 	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
 	stride  uintptr            // bytes of a panel
-	scales  []float32          // of I8: of each row of all panels, else nil
 	codes   *codes             // of quantised weights, else nil
 }
 

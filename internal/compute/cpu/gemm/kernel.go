@@ -96,8 +96,6 @@ func portableKernels(kind Kind) *kernelSet {
 					loadBF16(&v, pair, k%2)
 				case F16:
 					loadF16(&v, pair, k%2)
-				case I8:
-					loadI8(&v, pair, k%2)
 				default:
 					loadF32(&v, pair, k%2)
 				}
@@ -141,11 +139,4 @@ func loadF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 
 func loadF32(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 	*dst = (*[2][portableNR]float32)(pair)[odd]
-}
-
-func loadI8(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
-	src := &(*[2][portableNR]int8)(pair)[odd]
-	for i, v := range src {
-		dst[i] = float32(v)
-	}
 }

@@ -79,6 +79,7 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		s.prepareCodes(p, t)
 	}
 	p.Run(t, chunks)
+	clear(t.calls)
 	t.clear()
 }
 
@@ -135,7 +136,7 @@ const (
 // plan cuts the product and returns the number of chunks.
 func (t *mulTask) plan(threads int) int {
 	m := t.m
-	if m.codes != nil && t.rows > unpackAbove {
+	if m.unpacks(t.rows) {
 		return t.planUnpacked(threads)
 	}
 	high := m.kernels.rows
@@ -258,15 +259,6 @@ func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride,
 			}
 			run(unsafe.Add(w, (m.packed[i]+at)*step), m.stride,
 				unsafe.Add(x, uintptr(from+at)*t.xSize), t.xStride, steps/2, flags, c, stride)
-		}
-		if m.scales != nil {
-			scales := m.scales[panel*m.kernels.nr:][:width*m.kernels.nr]
-			for r := range height {
-				sums := unsafe.Slice((*float32)(unsafe.Add(c, uintptr(r)*stride)), len(scales))
-				for j, s := range scales {
-					sums[j] *= s
-				}
-			}
 		}
 	}
 }

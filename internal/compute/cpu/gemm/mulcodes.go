@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// unpackAbove is the number of rows of x above which it is faster to unpack codes once for all
-	// of them than once for each tile (measured on Zen 3).
-	unpackAbove = 8
 	// unpackColumns are those that are unpacked at a time: with them a panel stays in the L1 cache
 	// while the rows pass by.
 	unpackColumns = 256
@@ -48,7 +45,7 @@ func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 	*call = codeCall{w: unsafe.Add(at, q.head), wStride: m.stride, scale: at,
 		x: unsafe.Add(t.x, uintptr(row)*t.xStride+uintptr(r.packed)*4), xStride: t.xStride,
 		blocks: r.blocks, skip: q.head,
-		scaleStep: q.head + uintptr(r.blocks)*q.blockBytes(m.kernels.nr),
+		scaleStep: q.head + uintptr(r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
 		offset: q.offset, flags: q.flags}
 	if q.offset > 0 {
@@ -62,14 +59,21 @@ func clearRows(c unsafe.Pointer, stride uintptr, rows, width int) {
 	}
 }
 
+// unpacks tells whether codes are unpacked to float32 for all rows of x: where there are more than
+// one tile has, that costs less than unpacking them once for each tile.
+func (m *Matrix) unpacks(rows int) bool { return m.codes != nil && rows > m.kernels.rows }
+
 // planUnpacked cuts a product of many rows and returns the number of chunks.
 func (t *mulTask) planUnpacked(threads int) int {
 	m := t.m
-	t.blocks = ceilDiv(t.rows, unpackRows)
+	t.blocks = ceilDiv(t.rows, min(max(pool.MostWork/(m.kernels.nr*m.k), unpackRows/4), unpackRows))
 	t.blockRows = ceilDiv(t.rows, t.blocks)
 	work := m.kernels.nr * m.k * t.blockRows
 	t.perChunk = min(max(pool.MostWork/work, 1), groupSize,
 		max(m.panels()*t.blocks/(threads*chunksEach), 1))
+	if 2*m.n*m.k*t.rows/flopsPerNS < inlineBelow {
+		t.perChunk = m.panels()
+	}
 	t.tileSize = t.blockRows * t.perChunk * m.kernels.nr * m.pieces
 	return ceilDiv(m.panels(), t.perChunk) * t.blocks
 }
@@ -188,7 +192,7 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 		s.calls = make([]codeCall, p.Threads())
 	}
 	t.calls = s.calls
-	if t.rows > unpackAbove {
+	if m.unpacks(t.rows) {
 		t.numberSize = m.numberSize()
 		t.numbers = unsafe.Pointer(&alignedSlice(&s.numbers, p.Threads()*t.numberSize)[0])
 	}

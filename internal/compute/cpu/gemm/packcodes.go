@@ -236,43 +236,120 @@ func (t *packCodesTask) find(n int) error {
 func (t *packCodesTask) Do(panel, _ int) {
 	m, q := t.m, t.m.codes
 	nr := m.kernels.nr
-	fold := q.fold()
-	for lane := range min(nr, m.n-panel*nr) {
-		n := panel*nr + lane
-		i, row := t.source(n)
-		c := &t.sources[i]
-		groups := c.Groups()
-		code := c.Code[row*c.Cols:][:c.Cols]
-		if c.Type == compute.CodeE4M3 && !numbersE4M3(code) {
-			t.mark(n)
-			return
+	base := unsafe.Add(m.base, uintptr(panel)*m.stride)
+	lanes := min(nr, m.n-panel*nr)
+	for lane := 0; lane < lanes; {
+		count := 1
+		if q.form == formBytes && lane+8 <= lanes {
+			count = 8
 		}
-		for r := range q.runs {
-			u := &q.runs[r]
-			at := unsafe.Add(m.base, uintptr(panel)*m.stride+u.at)
-			scale := c.Scale[row*groups+u.group] * fold
-			if math.IsInf(float64(scale), 0) {
+		var rows [8][]byte
+		for i := range count {
+			n := panel*nr + lane + i
+			var sound bool
+			if rows[i], sound = t.factors(base, lane+i, n); !sound {
 				t.mark(n)
 				return
 			}
-			putFactor(at, lane, scale, q.flags&flagWideScale != 0)
-			if q.offset > 0 {
-				putFactor(unsafe.Add(at, q.offset), lane, c.Offset[row*groups+u.group],
-					q.flags&flagWideOffset != 0)
+		}
+		for r := range q.runs {
+			u := &q.runs[r]
+			at := unsafe.Add(base, u.at+q.head)
+			if count == 8 {
+				putRows(at, nr, lane, &rows, u.from, u.length)
+			} else {
+				q.putRun(at, nr, lane, rows[0][u.from:u.from+u.length])
 			}
-			q.putRun(unsafe.Add(at, q.head), nr, lane, code[u.from:u.from+u.length])
+		}
+		lane += count
+	}
+}
+
+// factors writes the scales and offsets of row n to its lane of all runs. It returns the row's
+// codes, and whether all that it has is finite.
+func (t *packCodesTask) factors(base unsafe.Pointer, lane, n int) (code []byte, sound bool) {
+	q := t.m.codes
+	fold := q.fold()
+	i, row := t.source(n)
+	c := &t.sources[i]
+	groups := c.Groups()
+	code = c.Code[row*c.Cols:][:c.Cols]
+	if c.Type == compute.CodeE4M3 && !numbersE4M3(code) {
+		return nil, false
+	}
+	for r := range q.runs {
+		u := &q.runs[r]
+		at := unsafe.Add(base, u.at)
+		scale := c.Scale[row*groups+u.group] * fold
+		if math.IsInf(float64(scale), 0) {
+			return nil, false
+		}
+		putFactor(at, lane, scale, q.flags&flagWideScale != 0)
+		if q.offset > 0 {
+			putFactor(unsafe.Add(at, q.offset), lane, c.Offset[row*groups+u.group],
+				q.flags&flagWideOffset != 0)
 		}
 	}
+	return code, true
 }
 
 // numbersE4M3 tells whether none of the codes is NaN.
 func numbersE4M3(code []byte) bool {
+	for ; len(code) >= 8; code = code[8:] {
+		// 0x7f and one is 0x80.
+		v := binary.LittleEndian.Uint64(code) & 0x7f7f7f7f7f7f7f7f
+		if (v+0x0101010101010101)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
 	for _, b := range code {
 		if b&0x7f == 0x7f {
 			return false
 		}
 	}
 	return true
+}
+
+// putRows writes the codes, which are bytes, of a run of eight rows to their lanes, of which the
+// first is given.
+func putRows(to unsafe.Pointer, nr, lane int, rows *[8][]byte, from, length int) {
+	to = unsafe.Add(to, lane)
+	for k := from; k < from+length; k += 8 {
+		var v [8]uint64
+		for i := range v {
+			if left := from + length - k; left < 8 {
+				var last [8]byte
+				copy(last[:], rows[i][k:k+left])
+				v[i] = binary.LittleEndian.Uint64(last[:])
+				continue
+			}
+			v[i] = binary.LittleEndian.Uint64(rows[i][k:])
+		}
+		transpose(&v)
+		for _, u := range v {
+			*(*uint64)(to) = u
+			to = unsafe.Add(to, nr)
+		}
+	}
+}
+
+// transpose makes byte i of number j that which was byte j of number i: it exchanges halves, then
+// quarters, then eighths.
+func transpose(v *[8]uint64) {
+	for i := range 4 {
+		a, b := v[i], v[i+4]
+		v[i], v[i+4] = a&0xffffffff|b<<32, a>>32|b&0xffffffff00000000
+	}
+	for _, i := range [4]int{0, 1, 4, 5} {
+		const low = 0x0000ffff0000ffff
+		a, b := v[i], v[i+2]
+		v[i], v[i+2] = a&low|b&low<<16, a>>16&low|b&^low
+	}
+	for _, i := range [4]int{0, 2, 4, 6} {
+		const low = 0x00ff00ff00ff00ff
+		a, b := v[i], v[i+1]
+		v[i], v[i+1] = a&low|b&low<<8, a>>8&low|b&^low
+	}
 }
 
 func putFactor(at unsafe.Pointer, lane int, v float32, wide bool) {
@@ -285,7 +362,7 @@ func putFactor(at unsafe.Pointer, lane int, v float32, wide bool) {
 
 // putRun writes the codes of a row's run to its lane. What fills up the last block is code 0.
 func (c *codes) putRun(to unsafe.Pointer, nr, lane int, code []byte) {
-	size := c.blockBytes(nr)
+	size := c.form.blockBytes(nr)
 	for ; len(code) >= 8; code = code[8:] {
 		c.putBlock(to, nr, lane, binary.LittleEndian.Uint64(code))
 		to = unsafe.Add(to, size)

@@ -15,9 +15,9 @@ func vectorKernels(o Options) *kernelSet {
 	case o.BF16Dot:
 		return &avx512DOT
 	case o.ISA == isa.AVX2:
-		return [kinds]*kernelSet{&avx2BF16, &avx2F16, &avx2F32, &avx2I8}[o.Kind]
+		return [...]*kernelSet{&avx2BF16, &avx2F16, &avx2F32}[o.Kind]
 	}
-	return [kinds]*kernelSet{&avx512BF16, &avx512F16, &avx512F32, &avx512I8}[o.Kind]
+	return [...]*kernelSet{&avx512BF16, &avx512F16, &avx512F32}[o.Kind]
 }
 
 // roundRow rounds src to bf16 in dst, which is at least as long. It is called only where there is

@@ -204,7 +204,8 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 	if err != nil {
 		return 0, 0, fmt.Errorf("module %q: %w", parts[0].module, err)
 	}
-	l.scale.Tensors = max(l.scale.Tensors, read+scratch)
+	l.scale.Tensors = max(l.scale.Tensors, read)
+	l.scale.Scratch = max(l.scale.Scratch, scratch)
 	return held, read, nil
 }
 

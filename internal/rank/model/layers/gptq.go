@@ -49,6 +49,9 @@ func (f GPTQ) open(o *opener, p *part) matrix {
 		}
 		return v - 1<<(f.Bits-1)
 	}
+	if _, ok := o.header(m.zeros.Name); f.Symmetric && !ok {
+		m.zero = nil // dummy weights are of no kind
+	}
 	return m
 }
 

@@ -117,8 +117,11 @@ func (f Packed) open(o *opener, p *part) matrix {
 		scales:  newGrid(p.rows, p.cols, perRow, perCol, false)}
 	m.weights.Tensor = o.tensor(p.module+".weight_packed", checkpoint.I32, m.weights.shape()...)
 	m.scales.Tensor = o.scales(p.module+".weight_scale", m.scales.shape())
-	shape := o.tensor(p.module+".weight_shape", checkpoint.I64, 2)
-	if len(shape.Data) > 0 && o.err == nil {
+	if h, ok := o.header(p.module + ".weight_shape"); ok {
+		shape := o.tensor(h.Name, checkpoint.I64, 2)
+		if o.err != nil {
+			return nil
+		}
 		rows, cols := int64At(shape, 0), int64At(shape, 1)
 		if rows != int64(p.rows) || cols != int64(p.cols) {
 			o.fail("tensor %q is [%d %d], but config.json asks for [%d %d]", shape.Name, rows, cols,

@@ -34,12 +34,15 @@ func ByName(name string) Scheme {
 	switch name {
 	case "int8", "int8_per_channel_weight_only":
 		return Int8PerChannel{}
+	case "int4":
+		return Int4{32}
+	case "int4_g64":
+		return Int4{64}
+	case "int4_g128":
+		return Int4{128}
 	}
 	return nil
 }
-
-// MadeAtLoad are the shortest names that ByName has.
-func MadeAtLoad() []string { return []string{"int8"} }
 
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {

@@ -106,7 +106,9 @@ func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWr
 		w.sums = 0
 	}
 	switch {
-	case t.form == "half" || t.form == "full" && t.set == "avx2":
+	case t.form == "half":
+		w.last -= 2
+	case t.form == "full" && t.set == "avx2":
 		w.last -= 4
 	case t.form == "full" || t.form == "e4m3":
 		w.last--
@@ -247,11 +249,9 @@ func (w *codeWriter) constants() {
 	switch {
 	case w.last == w.t.regs:
 	case w.t.form == "half":
-		w.op("MOVQ %d(AX), BX", callTable)
-		w.op("VBROADCASTI128 (BX), Y15")
-		w.op("VBROADCASTI128 16(BX), Y14")
-		w.op("VPBROADCASTD 32(BX), Y13")
-		w.op("VPBROADCASTD 36(BX), Y12")
+		w.op("MOVQ %d(AX), R13", callTable)
+		w.op("VBROADCASTI128 (R13), Y15")
+		w.op("VBROADCASTI128 16(R13), Y14")
 	case w.t.form == "full" && w.t.set == "avx2":
 		w.op("MOVQ %d(AX), R13", callTable)
 		for i := range 4 {
@@ -364,30 +364,50 @@ func (w *codeWriter) use(j, k int, number, x string) {
 	}
 }
 
-// blockHalf looks up the two bytes of 32 bfloat16 at a time, and interleaves them.
+// blockHalf looks up the two bytes of 32 bfloat16 at a time, and interleaves them. The vectors of a
+// panel go side by side: the chain of one of them waits for its sums.
 func (w *codeWriter) blockHalf() {
-	low, high, nibbles, upper := "Y15", "Y14", "Y13", "Y12"
-	for j := range 2 * w.panels {
-		a, b, c, d := w.tmp(0), w.tmp(1), w.tmp(2), w.tmp(3)
+	low, high := "Y15", "Y14"
+	for panel := range w.panels {
+		t, x := w.tmp(4), w.tmp(5)
 		for half := range 2 {
-			at := w.at(j, j%2*32)
-			if half == 0 {
-				w.op("VPAND %s, %s, %s", at, nibbles, a)
-			} else {
-				w.op("VMOVUPS %s, %s", at, a)
-				w.op("VPSRLD $4, %s, %s", a, a)
-				w.op("VPAND %s, %s, %s", a, nibbles, a)
+			for v := range 2 {
+				a, c := w.tmp(2*v), w.tmp(2*v+1)
+				at := w.at(2*panel+v, v*32)
+				if half == 0 {
+					w.op("VMOVUPS %s, %s", at, a)
+				} else {
+					w.op("VMOVUPS %s, %s", at, a)
+					w.op("VPSRLD $4, %s, %s", a, a)
+				}
+				w.op("VPAND 32(R13), %s, %s", a, a)
+				w.op("VPSHUFB %s, %s, %s", a, high, t)
+				w.op("VPSHUFB %s, %s, %s", a, low, a)
+				w.op("VPUNPCKLBW %s, %s, %s", t, a, c)
+				w.op("VPUNPCKHBW %s, %s, %s", t, a, a)
 			}
-			w.op("VPSHUFB %s, %s, %s", a, high, b)
-			w.op("VPSHUFB %s, %s, %s", a, low, a)
-			w.op("VPUNPCKLBW %s, %s, %s", b, a, c)
-			w.op("VPUNPCKHBW %s, %s, %s", b, a, a)
-			for i, pair := range []string{c, a} {
+			for i := range 2 {
 				k := 4*half + 2*i
-				w.op("VPSLLD $16, %s, %s", pair, b)
-				w.use(j, k, b, d)
-				w.op("VPAND %s, %s, %s", upper, pair, pair)
-				w.use(j, k+1, pair, d)
+				for odd := range 2 {
+					if !w.unpack && w.rows == 1 {
+						w.op("VBROADCASTSS %s, %s", w.x(0, k+odd), x)
+					}
+					for v := range 2 {
+						pair := w.tmp(2*v + 1 - i)
+						number := t
+						if odd == 0 {
+							w.op("VPSLLD $16, %s, %s", pair, t)
+						} else {
+							w.op("VPAND 64(R13), %s, %s", pair, pair)
+							number = pair
+						}
+						if !w.unpack && w.rows == 1 {
+							w.op("VFMADD231PS %s, %s, %s", number, x, w.sum(0, 2*panel+v))
+							continue
+						}
+						w.use(2*panel+v, k+odd, number, x)
+					}
+				}
 			}
 		}
 	}
@@ -421,8 +441,8 @@ func (w *codeWriter) blockFull() {
 	}
 }
 
-// scale makes the sums of the run, times its scales, part of c, and then the run's offsets times the
-// sums of x.
+// scale makes the sums of the run, times its scales, part of c, and then the run's offsets times
+// the sums of x.
 func (w *codeWriter) scale() {
 	w.op("MOVQ %d(AX), CX", callCStride)
 	w.either("scale", 1, func(wide bool) {

@@ -66,8 +66,6 @@ func (w *writer) weights(j, step int) string {
 		offset = step*w.t.nr()*2 + j%2*w.t.vector/2
 	case "f32":
 		offset = step*w.t.nr()*4 + j%2*w.t.vector
-	case "i8":
-		offset = step*w.t.nr() + j%2*w.t.vector/4
 	}
 	return fmt.Sprintf("%d%s", offset, [4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
 }
@@ -173,11 +171,8 @@ func (w *writer) advance() {
 		xBytes = 4
 	}
 	wBytes := 2 * w.t.nr() * 2
-	switch w.t.kind {
-	case "f32":
+	if w.t.kind == "f32" {
 		wBytes *= 2
-	case "i8":
-		wBytes /= 2
 	}
 	w.op("ADDQ $%d, DI", wBytes)
 	if w.panels > 3 {
@@ -291,9 +286,6 @@ func (w *writer) load(j, step int, reg string) {
 	switch {
 	case w.t.kind == "f16":
 		w.op("VCVTPH2PS %s, %s", at, reg)
-	case w.t.kind == "i8":
-		w.op("VPMOVSXBD %s, %s", at, reg)
-		w.op("VCVTDQ2PS %s, %s", reg, reg)
 	case w.t.kind == "f32" || w.t.kind == "dot":
 		w.op("VMOVUPS %s, %s", at, reg)
 	case step == 0:
