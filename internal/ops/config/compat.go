@@ -106,7 +106,7 @@ var flagNotes = map[string]compat.Entry{
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
 	"cpu-threads":                   ours("cores of each rank"),
-	"cpu-isa":                       ours("portable, avx2, avx512 or avx512bf16"),
+	"cpu-isa":                       ours("portable, avx2, avx512, avx512bf16 or amx"),
 	"nnodes":                        same("mp only; needs --cluster-token-file"),
 	"master-addr":                   differs("no default"),
 	"cluster-token-file":            ours("secret of all nodes, 16 characters or more"),

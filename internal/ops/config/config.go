@@ -140,7 +140,8 @@ type Parallel struct {
 	Backend string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
 	CPUThreads int
-	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16); "" is the best there is.
+	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16, amx); "" is the fastest
+	// that there is.
 	CPUISA string
 	// Nodes are the machines that the ranks are divided among without Ray.
 	Nodes Nodes

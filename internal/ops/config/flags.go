@@ -121,7 +121,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
 	f.StringVar(&p.CPUISA, "cpu-isa", "",
-		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
+		"instruction set: portable, avx2, avx512, avx512bf16 or amx (default: the fastest of "+
+			"what the CPU has)")
 
 	c.nodeFlags(f)
 	markGroup(f, "ParallelConfig")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -129,7 +130,7 @@ func TestEncoderGoldens(t *testing.T) {
 			t.Fatal(err)
 		}
 		full := readFullHidden(t, name)
-		for _, set := range isas() {
+		for _, set := range isa.All() {
 			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
 					tolerance := 1e-4

@@ -29,7 +29,7 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: none given", ErrSource)
 	}
-	m := &Matrix{kind: opt.Kind, dot: opt.BF16Dot, pieces: opt.Chunks, kernels: kernelsFor(opt)}
+	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks, kernels: kernelsFor(opt)}
 	for i := range sources {
 		if err := sources[i].whole(); err != nil {
 			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
@@ -176,8 +176,8 @@ func (o *Options) check() error {
 	if !isa.Available(o.ISA) {
 		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
 	}
-	if o.BF16Dot && (o.ISA != isa.AVX512BF16 || o.Kind != BF16) {
-		return fmt.Errorf("%w: the bf16 dot product needs %v and %v, not %v and %v",
+	if o.Rounded && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
+		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, not %v and %v",
 			ErrOptions, isa.AVX512BF16, BF16, o.ISA, o.Kind)
 	}
 	return nil
