@@ -42,12 +42,13 @@ type operand struct {
 // general is a general register by its number.
 func (t *thread) general(n int) uint64 {
 	r := &t.regs
-	return [16]uint64{r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi, r.R8, r.R9, r.R10, r.R11,
-		r.R12, r.R13, r.R14, r.R15}[n]
+	return [16]uint64{r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi, r.R8, r.R9, r.R10,
+		r.R11, r.R12, r.R13, r.R14, r.R15}[n]
 }
 
-// modRM decodes the operand at code[0]; b and x are the prefix's high bits, unit what an offset of 8
-// bits is multiplied by, behind how many bytes follow it (of an immediate), start those before.
+// modRM decodes the operand at code[0]: b and x are the prefix's high bits, unit is what an offset of
+// 8 bits is multiplied by. Before it are start bytes of the instruction, and behind bytes follow,
+// of an immediate. An index is part of the address, or else the stride of a tile.
 func (t *thread) modRM(code []byte, b, x, unit, start, behind int, indexed bool) operand {
 	mod, rm := int(code[0]>>6), int(code[0]&7)
 	if mod == 3 {
@@ -310,7 +311,8 @@ func (t *thread) configure(c []byte) {
 	for i := range t.tiles {
 		x := &t.tiles[i]
 		x.rows, x.bytes = int(c[48+i]), int(binary.LittleEndian.Uint16(c[16+2*i:]))
-		bad = bad || x.rows > 16 || x.bytes > 64 || x.bytes%4 != 0 || (x.rows == 0) != (x.bytes == 0)
+		bad = bad || x.rows > 16 || x.bytes > 64 || x.bytes%4 != 0 ||
+			(x.rows == 0) != (x.bytes == 0)
 	}
 	if bad {
 		panic(fault{fmt.Errorf("LDTILECFG of % x", c)})
@@ -342,8 +344,8 @@ func add(x, y uint32, flush bool) uint32 {
 	return bits(a+b, flush)
 }
 
-// fma is x·y+z rounded once, to nearest even. The product is exact in float64; the sum is rounded to
-// odd there, so that rounding again to float32 cannot go wrong (Boldo and Melquiond, 2008).
+// fma is x·y+z rounded once, to nearest even. The product is exact in float64; the sum is rounded
+// to odd there, so that rounding again to float32 cannot go wrong (Boldo and Melquiond, 2008).
 func fma(x, y, z uint32, flush bool) uint32 {
 	p, a := float64(float(x, flush))*float64(float(y, flush)), float64(float(z, flush))
 	s := p + a

@@ -73,12 +73,13 @@ type program struct {
 // trap is where the program is stopped.
 type trap struct {
 	code  byte // what was there
-	visit func(regs *syscall.PtraceRegs) error
+	visit func(regs *syscall.PtraceRegs)
 }
 
 // lent are the features of x/sys/cpu that the program is told it has.
 var lent = map[string]uintptr{
-	"AVX512F": unsafe.Offsetof(cpu.X86.HasAVX512F), "AVX512BW": unsafe.Offsetof(cpu.X86.HasAVX512BW),
+	"AVX512F":    unsafe.Offsetof(cpu.X86.HasAVX512F),
+	"AVX512BW":   unsafe.Offsetof(cpu.X86.HasAVX512BW),
 	"AVX512DQ":   unsafe.Offsetof(cpu.X86.HasAVX512DQ),
 	"AVX512VL":   unsafe.Offsetof(cpu.X86.HasAVX512VL),
 	"AVX512BF16": unsafe.Offsetof(cpu.X86.HasAVX512BF16),
@@ -98,7 +99,7 @@ func start(path string, words []string) (*program, error) {
 		return nil, err
 	}
 	proc, err := os.StartProcess(path, append([]string{path}, words[1:]...), &os.ProcAttr{
-		Dir: words[0], Env: append(os.Environ(), "GODEBUG=asyncpreemptoff=0"),
+		Dir:   words[0],
 		Files: []*os.File{nil, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
 		return nil, err
@@ -117,17 +118,15 @@ func start(path string, words []string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.trap(symbols["main.main"], func(regs *syscall.PtraceRegs) error {
+	p.trap(symbols["main.main"], func(*syscall.PtraceRegs) {
 		for _, offset := range lent {
 			p.write(symbols[features]+uint64(offset), []byte{1})
 		}
-		return nil
 	})
 	if at := symbols[permission]; at != 0 {
-		p.trap(at, func(regs *syscall.PtraceRegs) error { // it returns 0
+		p.trap(at, func(regs *syscall.PtraceRegs) { // it returns 0
 			regs.Rax, regs.Rip = 0, p.word(regs.Rsp)
 			regs.Rsp += 8
-			return nil
 		})
 	}
 	return p, nil
@@ -158,7 +157,8 @@ func addresses(path string, names ...string) (map[string]uint64, error) {
 	return found, nil
 }
 
-func (p *program) trap(at uint64, visit func(*syscall.PtraceRegs) error) {
+// trap has the program stop at an address, once.
+func (p *program) trap(at uint64, visit func(*syscall.PtraceRegs)) {
 	t := &trap{code: p.read(at, 1)[0], visit: visit}
 	p.traps[at] = t
 	p.write(at, []byte{0xcc})
@@ -254,9 +254,7 @@ func (t *thread) stopped(signal syscall.Signal) (err error) {
 		}
 		t.p.write(at, []byte{trap.code})
 		t.regs.Rip = at
-		if err := trap.visit(&t.regs); err != nil {
-			return err
-		}
+		trap.visit(&t.regs)
 		return syscall.PtraceSetRegs(t.tid, &t.regs)
 	}
 	var floats [512]byte // as FXSAVE stores them

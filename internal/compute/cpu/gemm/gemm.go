@@ -16,10 +16,11 @@
 // the chain takes the bytes as they are, and each chunk's sum is multiplied by the row's scale.
 //
 // With Rounded at the level AVX512BF16 the step is VDPBF16PS, which takes two products at once and
-// flushes denormals. At the level AMX the order is that of TDPBF16PS, for few rows, which AVX-512
-// multiplies, too: a piece of K is cut into blocks of 32, the last one shorter; the products of a
-// block's even steps are one chain of fused multiply-adds from zero, those of its odd steps another;
-// the sum of the two is added to the accumulator. Denormals are taken as zero, and become zero.
+// flushes denormals. At the level AMX the order is that of TDPBF16PS, also for few rows, which
+// AVX-512 multiplies: a piece of K is cut into blocks of 32, the last one shorter; the products of
+// a block's even steps are one chain of fused multiply-adds from zero, those of its odd steps
+// another; the sum of the two is added to the accumulator. Denormals are taken as zero, and become
+// zero.
 package gemm
 
 import (

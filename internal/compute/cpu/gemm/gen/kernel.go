@@ -74,14 +74,15 @@ func (w *writer) weights(j, step int) string {
 	case "i8":
 		offset = step*w.t.nr() + j%2*w.t.vector/4
 	}
-	return fmt.Sprintf("%s%d%s", w.offW, offset, [4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
+	return fmt.Sprintf("%s%d%s", w.offW, offset,
+		[4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
 }
 
 // x is the address of a row's element.
 func (w *writer) x(row, step int) string {
 	base := [4]string{"SI", "R11", "R12", "R13"}[row/3]
-	return fmt.Sprintf("%s%d%s", w.offX, 4*step, [3]string{"(" + base + ")", "(" + base + ")(R8*1)", "(" +
-		base + ")(R8*2)"}[row%3])
+	return fmt.Sprintf("%s%d(%s)%s", w.offX, 4*step, base,
+		[3]string{"", "(R8*1)", "(R8*2)"}[row%3])
 }
 
 func (w *writer) kernel() {

@@ -50,7 +50,7 @@ func TestCommittedFiles(t *testing.T) {
 // Encodings made by the GNU assembler of each instruction and form of address of AMX.
 func TestTileEncoding(t *testing.T) {
 	for want, write := range map[string]func(w *tileWriter){
-		"c4 e2 78 49 00":       func(w *tileWriter) { w.instruction("ldtilecfg [rax]", 0x78, 0x49, 0x00) },
+		"c4 e2 78 49 00":       (*tileWriter).configure,
 		"c4 e2 7b 49 d8":       func(w *tileWriter) { w.zero(3) },
 		"c4 e2 7b 4b 24 16":    func(w *tileWriter) { w.load(4, upperX) },
 		"c4 c2 7b 4b 2c 10":    func(w *tileWriter) { w.load(5, lowerX) },

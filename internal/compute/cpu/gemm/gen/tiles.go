@@ -79,8 +79,8 @@ type tileWriter struct{ bytes.Buffer }
 
 func (w *tileWriter) text(format string, args ...any) { fmt.Fprintf(w, format, args...) }
 
-// instruction writes one of the three-byte VEX prefix with register bits low, or high where its
-// base (high 1) or its index (high 2) is one of R8 to R15; the map is 0F38.
+// encode writes an instruction of map 0F38 with the three-byte VEX prefix. high is 1 where its base
+// is one of R8 to R15, 2 where its index is, else 0.
 func (w *tileWriter) encode(name string, high int, code ...int) {
 	second := [...]int{0xe2, 0xc2, 0xa2}[high]
 	list := []string{"BYTE $0xc4", fmt.Sprintf("BYTE $%#02x", second)}
@@ -134,6 +134,8 @@ func (w *tileWriter) move(name string, prefix, tile int, p place) {
 func (w *tileWriter) load(tile int, p place)  { w.move("tileloadd", 0x7b, tile, p) }
 func (w *tileWriter) store(tile int, p place) { w.move("tilestored", 0x7a, tile, p) }
 
+func (w *tileWriter) configure() { w.instruction("ldtilecfg [rax]", 0x78, 0x49, 0x00) }
+
 func (w *tileWriter) zero(tile int) {
 	w.instruction(fmt.Sprintf("tilezero tmm%d", tile), 0x7b, 0x49, 0xc0|tile<<3)
 }
@@ -178,7 +180,7 @@ func (w *tileWriter) phase(name string, depth ...string) {
 
 // half computes the blocks with the lower tiles or without.
 func (w *tileWriter) half(name string, lower bool) {
-	w.instruction("ldtilecfg [rax]", 0x78, 0x49, 0x00)
+	w.configure()
 	sums := []place{upperSums, upperSums.right(), lowerSums, lowerSums.right()}
 	if !lower {
 		sums = sums[:2]
