@@ -46,9 +46,9 @@ func (t *thread) general(n int) uint64 {
 		r.R11, r.R12, r.R13, r.R14, r.R15}[n]
 }
 
-// modRM decodes the operand at code[0]: b and x are the prefix's high bits, unit is what an offset of
-// 8 bits is multiplied by. Before it are start bytes of the instruction, and behind bytes follow,
-// of an immediate. An index is part of the address, or else the stride of a tile.
+// modRM decodes the operand at code[0]: b and x are the high bits of the prefix, unit is what an
+// offset of 8 bits is multiplied by. Before it are start bytes of the instruction, and behind bytes
+// follow, of an immediate. An index is part of the address, or else the stride of a tile.
 func (t *thread) modRM(code []byte, b, x, unit, start, behind int, indexed bool) operand {
 	mod, rm := int(code[0]>>6), int(code[0]&7)
 	if mod == 3 {
