@@ -52,8 +52,7 @@ func TestDecisions(t *testing.T) {
 func TestSizes(t *testing.T) {
 	const most = 200 << 10
 	sum := 0
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "docs/figures/*.json",
-		"README.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "README.md"} {
 		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pattern)))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
@@ -228,6 +227,23 @@ func TestLinks(t *testing.T) {
 			if anchor != "" && !slices.Contains(anchors(read(t, file)), anchor) {
 				t.Errorf("%s: link to %s: there is no such heading", name, m[1])
 			}
+		}
+	}
+}
+
+// origin is the line of a table of figures that says whose they are.
+var origin = regexp.MustCompile("^`[^`]+` \\((AVX2|AVX-512)\\)\n")
+
+// TestFigures wants under each heading the command that prints the table, and the machine.
+func TestFigures(t *testing.T) {
+	sections := strings.Split(string(read(t, "docs/figures.md")), "\n## ")[1:]
+	if len(sections) < 10 {
+		t.Fatalf("%d sections", len(sections))
+	}
+	for _, s := range sections {
+		title, text, _ := strings.Cut(s, "\n\n")
+		if !origin.MatchString(text) {
+			t.Errorf("%s: %.60q names no command and machine", title, text)
 		}
 	}
 }

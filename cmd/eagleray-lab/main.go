@@ -59,6 +59,7 @@ eagleray bench measures a server or an engine as its users see it.
   eagleray-lab queue --readers 2
   eagleray-lab rpc --readers 2 --running 256
   eagleray-lab step --running 1,64,256,1024
+  eagleray-lab kernels --rows 1,16,512
   eagleray-lab fleet --ranks 8,64,1024
   eagleray-lab constrain --schemas DIR --tokenizer DIR`,
 		SilenceErrors:     true,
@@ -74,7 +75,7 @@ eagleray bench measures a server or an engine as its users see it.
 		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err),
 			c.CommandPath())
 	})
-	root.AddCommand(newQueue(), newRPC(), newStep(), newFleet(), newConstrain(),
+	root.AddCommand(newQueue(), newRPC(), newStep(), newKernels(), newFleet(), newConstrain(),
 		newQueueReader(), newFleetRank(), newWorker())
 	cli.Group(root)
 	return root

@@ -14,7 +14,8 @@ import (
 )
 
 // TestChaos disturbs a server under load with every kind of fault: no request is lost, none has
-// another answer than undisturbed.
+// another answer than undisturbed. With -short the kinds that have a test of their own are left out:
+// TestRankCannotBeKilled, TestSlowLayer, TestDrainStopped, TestOutOfMemory.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -22,8 +23,8 @@ func TestChaos(t *testing.T) {
 		short  []string
 		server []string
 	}{
-		{"memory", []string{"kill", "loading", "oom", "kill-collective", "pause", "driver", "log",
-			"disk", "replace", "unkillable", "drain", "slow-layer"}, []string{"-tp", "2"}},
+		{"memory", []string{"kill", "loading", "kill-collective", "pause", "driver", "log", "disk",
+			"replace"}, []string{"-tp", "2"}},
 		{"links", []string{"cut", "kill"}, []string{"-tp", "2", "--queue-transport", "link"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -46,7 +47,7 @@ func disturbed(t *testing.T, kinds []string, times int, server []string) {
 		"chaos.svg")
 	view := filepath.Join(t.TempDir(), "view.txt")
 	p := command(t, "", append([]string{"bench", "chaos", "--faults", strings.Join(kinds, ","),
-		"--count", strconv.Itoa(times * len(kinds)), "--streams", "4", "--prompts", "6", "--tokens",
+		"--count", strconv.Itoa(times * len(kinds)), "--streams", "3", "--prompts", "6", "--tokens",
 		"60", "--pause", "20ms", "--output-json", out, "--plot", picture, "--client-view", view,
 		"--"}, server...)...).start()
 	code := p.exitWithin(5 * time.Minute)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -116,18 +116,26 @@ func choices(t *testing.T, answer string) string {
 // onePiece is what one process answers.
 func onePiece(t *testing.T) string {
 	t.Helper()
-	_, url := startServer(t)
-	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(drawn))
-	if err != nil {
-		t.Fatal(err)
+	inOnePiece.Do(func() {
+		p, url := startServer(t)
+		code, answer := posted(t, url+"/v1/completions", drawn)
+		if code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+		drawnAlone = choices(t, answer)
+		p.signal(syscall.SIGTERM)
+		p.exit()
+	})
+	if drawnAlone == "" {
+		t.Fatal("one process has no answer")
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return choices(t, string(answer))
+	return drawnAlone
 }
+
+var (
+	inOnePiece sync.Once
+	drawnAlone string
+)
 
 // across starts node 0 on one of two machines, which serves at url, and the other node on the other
 // one.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
+	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -439,11 +441,22 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 	}
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
-		"isa", rank.ISA,
+		"binding", bindings(info.Ranks), "isa", rank.ISA,
 		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
 		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()),
 		"url", url)
+}
+
+// bindings are those of all ranks in words; one that all have is said once.
+func bindings(ranks []queue.Ready) string {
+	var all []string
+	for _, r := range ranks {
+		if r.Binding != "" && !slices.Contains(all, r.Binding) {
+			all = append(all, r.Binding)
+		}
+	}
+	return strings.Join(all, " | ")
 }
 
 // openURL is an address at which this machine reaches the server: one that listens everywhere is

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -170,6 +171,59 @@ func longStream(t *testing.T, url string, n int) *bufio.Reader {
 	return events
 }
 
+// goesOn wants what is left of a longStream of n tokens, after its first event, to be the end of
+// the text that one process without faults makes, and most of it.
+func goesOn(t *testing.T, rest []byte, n int) {
+	t.Helper()
+	got, want := texts(t, rest), undisturbed(t, n)
+	if len(got) < len(want)/2 || !strings.HasSuffix(want, got) {
+		t.Errorf("the stream goes on with %q, wanted the end of %q", got, want)
+	}
+}
+
+// longest is how many tokens the longest text of undisturbed has.
+const longest = 1000
+
+// alone is the text of a longStream that one process makes, and where in it each token begins.
+var alone struct {
+	once    sync.Once
+	text    []rune
+	offsets []int
+}
+
+// undisturbed is the text of a longStream of n tokens, at most longest, from one process, which is
+// asked once for all tests: it has no other text than ranks that are many, or new.
+func undisturbed(t *testing.T, n int) string {
+	t.Helper()
+	alone.once.Do(func() {
+		p, url := startServer(t)
+		code, answer := posted(t, url+"/v1/completions", fmt.Sprintf(
+			`{"prompt":"package main","max_tokens":%d,"ignore_eos":true,"temperature":0,"logprobs":0}`,
+			longest))
+		var a struct {
+			Choices []struct {
+				Text     string
+				Logprobs struct {
+					TextOffset []int `json:"text_offset"`
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(answer), &a); err != nil || len(a.Choices) != 1 {
+			t.Fatalf("%d %.300s, %v", code, answer, err)
+		}
+		alone.text, alone.offsets = []rune(a.Choices[0].Text), a.Choices[0].Logprobs.TextOffset
+		p.signal(syscall.SIGTERM)
+		p.exit()
+	})
+	if len(alone.offsets) != longest {
+		t.Fatalf("%d tokens without faults", len(alone.offsets))
+	}
+	if n == longest {
+		return string(alone.text)
+	}
+	return string(alone.text[:alone.offsets[n]])
+}
+
 // drains checks that SIGTERM lets a running stream finish, refuses new requests, and ends with exit
 // code 0.
 func drains(t *testing.T, p *program, url string) {
@@ -236,17 +290,13 @@ func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")
 	pids := twoWorkers(t, p)
-	undisturbed, _ := io.ReadAll(longStream(t, url, 800))
-	events := longStream(t, url, 800)
+	const tokens = 800
+	events := longStream(t, url, tokens)
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	rest, _ := io.ReadAll(events)
-	// The first event, which is read already, may hold more tokens of one than of the other.
-	got, want := texts(t, rest), texts(t, undisturbed)
-	if len(got) < 400 || !strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
-		t.Errorf("the stream goes on with %q, wanted %q", got, want)
-	}
+	goesOn(t, rest, tokens)
 	for _, want := range []string{"workers failed", "rank 1", "workers are back"} {
 		if !strings.Contains(p.err.String(), want) {
 			t.Errorf("the log lacks %q", want)

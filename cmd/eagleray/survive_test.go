@@ -52,21 +52,16 @@ func TestFullDisk(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	want, err := io.ReadAll(longStream(t, url, 1000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := longStream(t, url, 1000)
+	const tokens = 1000
+	events := longStream(t, url, tokens)
 	if err := syscall.Kill(twoWorkers(t, p)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(events)
-	got, whole := texts(t, rest), texts(t, want)
-	// The first event may hold more tokens of one than of the other.
-	if err != nil || len(got) < 500 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole,
-		got) {
-		t.Errorf("the stream goes on with %q, wanted %q; %v", got, whole, err)
+	if err != nil {
+		t.Error(err)
 	}
+	goesOn(t, rest, tokens)
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -78,22 +73,17 @@ func TestFullDisk(t *testing.T) {
 func TestTenFaults(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")
-	want, err := io.ReadAll(longStream(t, url, 400))
-	if err != nil {
-		t.Fatal(err)
-	}
+	const tokens = 400
 	for n := range 10 {
-		events := longStream(t, url, 400)
+		events := longStream(t, url, tokens)
 		if err := syscall.Kill(twoWorkers(t, p)[n%2], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		rest, err := io.ReadAll(events)
-		got, whole := texts(t, rest), texts(t, want)
-		// The first event may hold more tokens of one than of the other.
-		if err != nil || len(got) < 200 || !strings.HasSuffix(got, whole) &&
-			!strings.HasSuffix(whole, got) {
-			t.Errorf("fault %d: the stream goes on with %q, wanted %q; %v", n, got, whole, err)
+		if err != nil {
+			t.Errorf("fault %d: %v", n, err)
 		}
+		goesOn(t, rest, tokens)
 	}
 	if n := strings.Count(p.err.String(), "workers are back"); n != 10 {
 		t.Errorf("%d recoveries", n)
@@ -118,7 +108,7 @@ func TestClientRetries(t *testing.T) {
 		a, err := client.Completions.New(ctx, openai.CompletionNewParams{Model: "go-std-tiny",
 			Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String(
 				"package main")},
-			MaxTokens: openai.Int(1500), Temperature: openai.Float(0.9), Seed: openai.Int(3)},
+			MaxTokens: openai.Int(800), Temperature: openai.Float(0.9), Seed: openai.Int(3)},
 			option.WithJSONSet("ignore_eos", true))
 		if err != nil {
 			return "", err
@@ -281,10 +271,6 @@ func TestNoThreads(t *testing.T) {
 		}
 	}
 	const tokens = 800
-	want, err := io.ReadAll(longStream(t, url, tokens))
-	if err != nil {
-		t.Fatal(err)
-	}
 	events := longStream(t, url, tokens)
 	g.bound(t, "1")
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
@@ -300,10 +286,10 @@ func TestNoThreads(t *testing.T) {
 	}
 	g.bound(t, "max")
 	rest, err := io.ReadAll(events)
-	if got, want := textOf(rest), textOf(want); err != nil || len(got) < len(want)/2 ||
-		!strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
-		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
+	if err != nil {
+		t.Error(err)
 	}
+	goesOn(t, rest, tokens)
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)

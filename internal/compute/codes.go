@@ -41,6 +41,9 @@ type Codes struct {
 	Values [16]float32
 	// Rows and Cols are those of the rectangle.
 	Rows, Cols int
+	// From is the first input feature of the rectangle among the Of that its matrix has, by which
+	// sums are cut into chunks; Of 0 is a rectangle of all of them.
+	From, Of int
 	// Group is how many input features share a scale; 0 is all of Cols. Lead is how many of the
 	// first group lie before the rectangle, on ranks whose share begins within one.
 	Group, Lead int
@@ -69,6 +72,8 @@ func (c *Codes) Check() error {
 		return fmt.Errorf("unknown %v", c.Type)
 	case c.Rows < 1 || c.Cols < 1:
 		return fmt.Errorf("shape %d x %d", c.Rows, c.Cols)
+	case c.From < 0 || c.Of == 0 && c.From > 0 || c.Of > 0 && c.From+c.Cols > c.Of:
+		return fmt.Errorf("columns %d to %d of %d", c.From, c.From+c.Cols, c.Of)
 	case c.Group < 0 || c.Lead < 0 || c.Lead > 0 && c.Lead >= c.Group:
 		return fmt.Errorf("groups of %d, %d of the first one elsewhere", c.Group, c.Lead)
 	case c.Code == nil && c.Scale == nil:
@@ -80,6 +85,11 @@ func (c *Codes) Check() error {
 			len(c.Offset), c.Rows, c.Groups())
 	case c.Order != nil && len(c.Order) != c.Cols:
 		return fmt.Errorf("the order of %d columns of %d", len(c.Order), c.Cols)
+	}
+	for _, v := range c.Order {
+		if v < 0 || int(v) >= c.Cols {
+			return fmt.Errorf("column %d of %d in the order of columns", v, c.Cols)
+		}
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func TestCodesCheck(t *testing.T) {
 		"3 scales":         func(c *Codes) { c.Scale = make([]float32, 3) },
 		"1 offsets":        func(c *Codes) { c.Offset = make([]float32, 1) },
 		"order of 1 colum": func(c *Codes) { c.Order = make([]int32, 1) },
+		"column 3 of 3":    func(c *Codes) { c.Order = []int32{0, 3, 1} },
+		"columns 2 to 5":   func(c *Codes) { c.From, c.Of = 2, 4 },
+		"columns 1 to 4":   func(c *Codes) { c.From = 1 },
 	} {
 		c := good
 		change(&c)

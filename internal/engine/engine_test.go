@@ -205,19 +205,43 @@ func TestOverLink(t *testing.T) {
 	}
 }
 
-// TestRecall asks the built-in model the questions of recall.jsonl, many at once.
+// TestRecall asks the built-in model the questions of recall.jsonl, many at once; a third of them
+// with weights of four bits.
 func TestRecall(t *testing.T) {
+	for quantization, most := range map[string]int{"": 1000, "int4_g128": 100} {
+		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
+		if asked, right := recall(t, e, most); asked < min(most, 300) || right < asked-1 {
+			t.Errorf("%q: %d of %d answers are right", quantization, right, asked)
+		}
+	}
+}
+
+// TestGGUFRecall asks it as llama.cpp quantised it, divided among two ranks.
+func TestGGUFRecall(t *testing.T) {
+	const name = "go-std-tiny-Q4_K_M"
+	file := filepath.Join(fixtures.Dir(t), "gguf", name, name+".gguf")
+	e := openEngine(t, func(c *config.Config) {
+		c.Model.Path, c.Parallel.TensorParallelSize = file, 2
+	})
+	if names := e.Info().Names; len(names) != 1 || names[0] != name+".gguf" {
+		t.Errorf("it is called %q", names)
+	}
+	if asked, right := recall(t, e, 100); asked != 100 || right != asked {
+		t.Errorf("%d of %d answers are right", right, asked)
+	}
+}
+
+// recall asks the first questions of recall.jsonl, all at once.
+func recall(t *testing.T, e *engine.Engine, most int) (asked, right int) {
 	f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	e := openEngine(t, nil)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	asked, right := 0, 0
 	lines := bufio.NewScanner(f)
-	for lines.Scan() {
+	for lines.Scan() && asked < most {
 		var q struct{ Question, Answer string }
 		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
 			t.Fatal(err)
@@ -236,9 +260,7 @@ func TestRecall(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d of %d answers word for word", right, asked)
-	if asked < 300 || right < asked-1 {
-		t.Errorf("%d of %d answers are right", right, asked)
-	}
+	return asked, right
 }
 
 // TestNeighboursDoNotMatter runs sampled requests alone, and then all at once with a cache so small

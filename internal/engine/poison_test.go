@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // fragile is a launcher whose rank fails, with a report, in each step that computes a request whose
@@ -176,7 +177,8 @@ func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 	options := e.ranks.Options
 	e.ranks.Options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
 		o, err := options(ctx, kept)
-		o.Launcher = &fragile{Launcher: inproc.New(), poison: poison, length: length, late: late}
+		o.Launcher = &fragile{Launcher: inproc.New(machine.Place{}),
+			poison: poison, length: length, late: late}
 		return o, err
 	}
 	// The next group is fragile.

@@ -16,11 +16,11 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// UseCores lets goroutines run on all cores that this process may use, and a few more at a time:
-// threads that compute spin for a moment between steps, and must not keep HTTP waiting.
+// UseCores lets goroutines run on all processors that this process may use, and a few more at a
+// time: threads that compute spin for a moment between steps, and must not keep HTTP waiting.
 func UseCores() {
 	const spare = 3
-	runtime.GOMAXPROCS(machine.Cores() + spare)
+	runtime.GOMAXPROCS(machine.Processors() + spare)
 }
 
 // Group makes a command that only holds others: by itself it prints its help.

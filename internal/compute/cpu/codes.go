@@ -1,65 +1,59 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
-	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 )
 
-// PackCodes makes a weight of stacked quantised rectangles.
+// PackCodes makes a weight of stacked quantised rectangles. Those that lie beside each other and
+// are alike are one matrix.
 func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error) {
-	plain := make([]compute.Source, len(sources))
-	for i := range sources {
-		c := &sources[i]
-		if err := c.Check(); err != nil {
-			return nil, fmt.Errorf("source %d: %w", i, err)
-		}
-		groups := c.Groups()
-		data := make([]byte, 4*c.Rows*c.Cols)
-		for r := range c.Rows {
-			for col := range c.Cols {
-				g := 0
-				if c.Group > 0 {
-					g = (c.Lead + col) / c.Group
-				}
-				v := c.Number(c.Code[r*c.Cols+col]) * c.Scale[r*groups+g]
-				if c.Offset != nil {
-					v += c.Offset[r*groups+g]
-				}
-				to := col
-				if c.Order != nil {
-					to = int(c.Order[col])
-				}
-				putFloat(data[4*(r*c.Cols+to):], v)
+	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare}
+	var parts []compute.Weight
+	for first, end := range alike(sources) {
+		m, err := gemm.PackCodes(d.pool, opt, sources[first:end]...)
+		if err != nil {
+			for _, w := range parts {
+				w.Free()
 			}
+			if bad := (*gemm.NotFinite)(nil); errors.As(err, &bad) {
+				return nil, &compute.NotFinite{Source: first + bad.Source, Err: bad}
+			}
+			return nil, err
 		}
-		plain[i] = compute.Source{DType: compute.Float32, Data: data, Rows: c.Rows, RowHi: c.Rows,
-			Cols: c.Cols, ColHi: c.Cols}
+		parts = append(parts, &weight{d: d, Matrix: m})
 	}
-	return d.Pack(chunks, plain...)
-}
-
-func putFloat(dst []byte, v float32) {
-	b := math.Float32bits(v)
-	dst[0], dst[1], dst[2], dst[3] = byte(b), byte(b>>8), byte(b>>16), byte(b>>24)
+	return d.Join(parts...), nil
 }
 
 // CodesBytes is the memory that PackCodes takes, at most; of the sources only types and shapes are
 // looked at.
 func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err error) {
-	list := make([]gemm.Source, len(sources))
-	for i, c := range sources {
-		if err := c.Check(); err != nil {
-			return 0, fmt.Errorf("source %d: %w", i, err)
+	for first, end := range alike(sources) {
+		part, err := gemm.CodesBytes(chunks, sources[first:end]...)
+		if err != nil {
+			return 0, fmt.Errorf("source %d: %w", first, err)
 		}
-		list[i] = gemm.Source{Kind: gemm.F32, Rows: c.Rows, RowHi: c.Rows, Cols: c.Cols,
-			ColHi: c.Cols}
+		n += part
 	}
-	dequantised := gemm.F32
-	if p.DType != compute.Float32 {
-		dequantised = kind(p.DType)
+	return n, nil
+}
+
+// alike visits the sources by those that one matrix can be made of.
+func alike(sources []compute.Codes) func(yield func(first, end int) bool) {
+	return func(yield func(first, end int) bool) {
+		for first := 0; first < len(sources); {
+			end := first + 1
+			for end < len(sources) && gemm.Alike(&sources[first], &sources[end]) {
+				end++
+			}
+			if !yield(first, end) {
+				return
+			}
+			first = end
+		}
 	}
-	return gemm.PackedBytes(dequantised, chunks, list...)
 }

@@ -38,6 +38,8 @@ type Device struct {
 type Options struct {
 	// Threads is the number of cores used, the caller's included; at least 1.
 	Threads int
+	// Processors are those that the other threads than the caller's are bound to; nil for none.
+	Processors []int
 	// ISA is the instruction set by name (see isa.Parse); "" is the best there is.
 	ISA string
 	// DType is what models run in.
@@ -57,7 +59,7 @@ func New(opt Options) (*Device, error) {
 	d := &Device{
 		isa:   set,
 		dtype: opt.DType,
-		pool:  pool.New(opt.Threads),
+		pool:  pool.NewBound(opt.Threads, opt.Processors),
 		vec:   vec.New(set),
 		attn:  attention.New(set),
 	}
@@ -121,8 +123,7 @@ func (p Planner) AmongBytes(kvHeads, headDim int) int {
 	return 2 * layer.Bytes(1, p.DType)
 }
 
-// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so
-// many positions at most.
-func (p Planner) ScratchPerThread(positions int) int64 {
-	return attention.ScratchBytes(positions) + 256<<10
+// ScratchPerThread is the memory that each thread of a device computes in.
+func (p Planner) ScratchPerThread() int64 {
+	return attention.ScratchBytes() + 256<<10
 }

@@ -33,7 +33,7 @@ func (w *weight) ProductAdded(dst, x compute.View) {
 // ProductChunks implements compute.Weight.
 func (w *weight) ProductChunks(dst *compute.Tensor, x compute.View) {
 	w.d.Resize(dst, w.Chunks()*x.Rows, w.N())
-	w.MulChunks(w.d.pool, &w.d.gemm, floats(dst.Memory), view(x), x.Stride, x.Rows)
+	w.MulChunks(w.d.pool, &w.d.gemm, floats(dst.Memory), w.N(), view(x), x.Stride, x.Rows)
 }
 
 // matrices implements packed.

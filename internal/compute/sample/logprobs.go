@@ -25,7 +25,8 @@ type Choice struct {
 // minus infinity.
 func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 	top []Choice) (sampled Choice, topOut []Choice) {
-	norm := newNormaliser(logits)
+	s.survey(logits)
+	norm := s.normaliser(logits)
 	value := negInf
 	if in(logits, token) {
 		value = logits[token]
@@ -50,7 +51,7 @@ func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 	return sampled, top
 }
 
-// mostLikely appends the n most likely tokens with their logits.
+// mostLikely appends the n most likely tokens of a row that was surveyed, with their logits.
 func (s *Sampler) mostLikely(logits []float32, n int, top []Choice) []Choice {
 	if n == 0 {
 		return top
@@ -63,7 +64,7 @@ func (s *Sampler) mostLikely(logits []float32, n int, top []Choice) []Choice {
 	}
 	// Of many that are as likely as the last one no more are kept than can count.
 	ties := 0
-	for i := nextAbove(logits, 0, low); i >= 0; i = nextAbove(logits, i+1, low) {
+	for i := s.above(logits, 0, low); i >= 0; i = s.above(logits, i+1, low) {
 		if logits[i] == last {
 			if ties++; ties > n {
 				continue
@@ -89,28 +90,7 @@ func rank(logits []float32, value float32) int32 {
 	if !(value > negInf) {
 		return int32(len(logits))
 	}
-	var n0, n1, n2, n3 int32
-	for len(logits) >= 4 {
-		a := (*[4]float32)(logits)
-		n0 += one(a[0] >= value)
-		n1 += one(a[1] >= value)
-		n2 += one(a[2] >= value)
-		n3 += one(a[3] >= value)
-		logits = logits[4:]
-	}
-	for _, v := range logits {
-		n0 += one(v >= value)
-	}
-	return n0 + n1 + n2 + n3
-}
-
-// one is 1 for true, without a branch.
-func one(b bool) int32 {
-	var n int32
-	if b {
-		n = 1
-	}
-	return n
+	return count(logits, value)
 }
 
 // normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights).
@@ -118,8 +98,9 @@ type normaliser struct {
 	greatest, logSum float64
 }
 
-func newNormaliser(logits []float32) normaliser {
-	best := argmax(logits)
+// normaliser is that of a row that was surveyed.
+func (s *Sampler) normaliser(logits []float32) normaliser {
+	best := s.best(logits)
 	if best < 0 {
 		return normaliser{greatest: math.Inf(-1)}
 	}
@@ -127,10 +108,8 @@ func newNormaliser(logits []float32) normaliser {
 	if math.IsInf(float64(greatest), 1) {
 		return normaliser{greatest: math.Inf(1), logSum: math.Log(float64(rank(logits, greatest)))}
 	}
-	return normaliser{
-		greatest: float64(greatest),
-		logSum:   math.Log(sumWeights(logits, newScale(greatest, 1))),
-	}
+	_, total := s.sums(logits, greatest, newScale(greatest, 1))
+	return normaliser{greatest: float64(greatest), logSum: math.Log(total)}
 }
 
 func (n normaliser) logprob(v float32) float32 {

@@ -1,6 +1,9 @@
 package sample
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // Sampler is the scratch memory of one worker goroutine. The zero value is ready; it grows to the
 // size of the vocabulary and is then reused. It holds nothing of a request: that is in Params and
@@ -9,7 +12,9 @@ type Sampler struct {
 	heap  [heapK]float32
 	count [2048]uint32
 	hist  [buckets]float64
-	block []float64
+	block []float32 // sums of weights, and greatest values, by block
+	maxes []float32
+	end   [block]float32
 	keys  []uint32
 	saved []float32
 	edge  []Choice
@@ -38,7 +43,8 @@ type Sampler struct {
 // only for an empty row.
 func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32) int32 {
 	s.process(logits, p, st)
-	best := argmax(logits)
+	s.survey(logits)
+	best := s.best(logits)
 	if best < 0 {
 		return lastResort(logits, p)
 	}
@@ -55,13 +61,13 @@ func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32
 		s.collect(logits, low)
 	}
 	if p.TopP < 1 {
-		s.nucleus(logits, listed, c, float64(p.TopP))
+		s.nucleus(logits, listed, greatest, c, float64(p.TopP))
 		listed = true
 	}
 	if listed {
-		return s.ids[s.draw(s.logits, c, u)]
+		return s.ids[s.draw(s.logits, greatest, c, u)]
 	}
-	return int32(s.draw(logits, c, u))
+	return int32(s.draw(logits, greatest, c, u))
 }
 
 func lastResort(logits []float32, p *Params) int32 {
@@ -91,13 +97,30 @@ func (s *Sampler) threshold(logits []float32, p *Params, greatest float32) float
 	return low
 }
 
-// collect lists the tokens whose logit is greater than low.
+// collect lists the tokens of a row that was surveyed whose logit is greater than low.
 func (s *Sampler) collect(logits []float32, low float32) {
 	s.grow(len(logits))
 	ids, vals := s.ids[:0], s.logits[:0]
-	for i := nextAbove(logits, 0, low); i >= 0; i = nextAbove(logits, i+1, low) {
-		ids = append(ids, int32(i))
-		vals = append(vals, logits[i])
+	var words [block / 64]uint64
+	for b, top := range s.maxes {
+		if !(top > low) {
+			continue
+		}
+		from := b * block
+		if !vector || from+block > len(logits) {
+			end := min(from+block, len(logits))
+			for i := nextAbove(logits[:end], from, low); i >= 0; i = nextAbove(logits[:end], i+1, low) {
+				ids, vals = append(ids, int32(i)), append(vals, logits[i])
+			}
+			continue
+		}
+		aboveAVX2(&words[0], &logits[from], low)
+		for k, w := range words {
+			for ; w != 0; w &= w - 1 {
+				i := from + k*64 + bits.TrailingZeros64(w)
+				ids, vals = append(ids, int32(i)), append(vals, logits[i])
+			}
+		}
 	}
 	s.ids, s.logits = ids, vals
 }
@@ -110,23 +133,11 @@ func (s *Sampler) grow(vocab int) {
 	}
 }
 
-// drawBlock is how many weights are summed at once.
-const drawBlock = 512
-
-// draw returns the index in x at which the cumulative weight first exceeds u times the total.
-// Weights are computed twice, once for the sums of blocks and once inside the block that is hit,
-// rather than stored.
-func (s *Sampler) draw(x []float32, c scale, u float64) int {
-	n := (len(x) + drawBlock - 1) / drawBlock
-	if cap(s.block) < n {
-		s.block = make([]float64, n)
-	}
-	sums := s.block[:n]
-	var total float64
-	for b := range sums {
-		sums[b] = sumWeights(x[b*drawBlock:min((b+1)*drawBlock, len(x))], c)
-		total += sums[b]
-	}
+// draw returns the index in x, whose greatest value is given, at which the cumulative weight first
+// exceeds u times the total. Weights are computed twice, once for the sums of blocks and once inside
+// the block that is hit, rather than stored.
+func (s *Sampler) draw(x []float32, greatest float32, c scale, u float64) int {
+	sums, total := s.sums(x, greatest, c)
 	// before is the weight ahead of the block hit; when rounding leaves u*total past the end, the
 	// last block that weighs anything is the one.
 	target, sum, before, hit := u*total, 0.0, 0.0, 0
@@ -135,15 +146,15 @@ func (s *Sampler) draw(x []float32, c scale, u float64) int {
 			continue
 		}
 		hit, before = b, sum
-		sum += w
+		sum += float64(w)
 		if target < sum {
 			break
 		}
 	}
 	rest := target - before
 	last := -1
-	start := hit * drawBlock
-	for i, v := range x[start:min(start+drawBlock, len(x))] {
+	start := hit * block
+	for i, v := range x[start:min(start+block, len(x))] {
 		w := weightOf(c.exponent(v))
 		if w == 0 {
 			continue

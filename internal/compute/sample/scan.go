@@ -10,9 +10,8 @@ var negInf = float32(math.Inf(-1))
 // nextAbove returns the first index >= from whose value is greater than low, or -1. NaN is never
 // greater.
 //
-// It is the one loop over the vocabulary that finding the maximum, selecting the top k and
-// collecting candidates share: hits are rare in all three, so eight comparisons that all fail are
-// the common case. While low is not negative the values are compared as integers (the bits of IEEE
+// It is the one loop over a block that selecting the top k and collecting candidates share: hits are
+// rare in both, so eight comparisons that all fail are the common case. While low is not negative the values are compared as integers (the bits of IEEE
 // 754 numbers with a clear sign order as they do, and those with a set sign are negative integers),
 // which takes half the time.
 func nextAbove(x []float32, from int, low float32) int {
@@ -69,16 +68,6 @@ func nextAboveBits(x []float32, from int, low float32) int {
 	}
 }
 
-// argmax returns the index of the greatest value, the lowest of equal ones, or -1 when no value is
-// greater than minus infinity.
-func argmax(x []float32) int {
-	best, low := -1, negInf
-	for i := nextAbove(x, 0, low); i >= 0; i = nextAbove(x, i+1, low) {
-		best, low = i, x[i]
-	}
-	return best
-}
-
 // below returns the greatest float32 less than t, so that v >= t means v > below(t).
 func below(t float64) float32 {
 	f := float32(t)
@@ -92,7 +81,8 @@ func below(t float64) float32 {
 // digits.
 const heapK = 128
 
-// kth returns the k-th greatest value (1 <= k <= len(x)), NaN counting as minus infinity.
+// kth returns the k-th greatest value (1 <= k <= len(x)) of a row that was surveyed, NaN counting as
+// minus infinity.
 func (s *Sampler) kth(x []float32, k int) float32 {
 	if k > heapK {
 		return s.kthRadix(x, k)
@@ -101,7 +91,20 @@ func (s *Sampler) kth(x []float32, k int) float32 {
 	for i := range h {
 		h[i] = negInf
 	}
-	for i := nextAbove(x, 0, h[0]); i >= 0; i = nextAbove(x, i+1, h[0]) {
+	// The k-th greatest value is at least that of the blocks' greatest.
+	low := negInf
+	if k <= len(s.maxes) {
+		for _, v := range s.maxes {
+			if v > h[0] {
+				siftDown(h, v)
+			}
+		}
+		low = below(float64(h[0]))
+		for i := range h {
+			h[i] = negInf
+		}
+	}
+	for i := s.above(x, 0, low); i >= 0; i = s.above(x, i+1, max(low, h[0])) {
 		siftDown(h, x[i])
 	}
 	return h[0]

@@ -92,6 +92,7 @@ func TestKth(t *testing.T) {
 		slices.Sort(sorted)
 		k := 1 + r.IntN(len(row))
 		want := sorted[len(sorted)-k]
+		s.survey(row)
 		if got := s.kth(row, k); got != want {
 			t.Fatalf("kth(%v, %d) = %v, want %v", row, k, got, want)
 		}

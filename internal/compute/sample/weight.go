@@ -48,20 +48,3 @@ func weightOf(y float64) float64 {
 	return math.Float64frombits(powers[i&63]+i>>6<<52) * (1 +
 		float64(y*(exp1+float64(y*(exp2+float64(y*exp3))))))
 }
-
-// sumWeights adds the weights of x in four interleaved sums, joined at the end as (0+1)+(2+3).
-func sumWeights(x []float32, c scale) float64 {
-	var s0, s1, s2, s3 float64
-	for len(x) >= 4 {
-		a := (*[4]float32)(x)
-		s0 += weightOf(float64(float64(a[0])*c.k) - c.off)
-		s1 += weightOf(float64(float64(a[1])*c.k) - c.off)
-		s2 += weightOf(float64(float64(a[2])*c.k) - c.off)
-		s3 += weightOf(float64(float64(a[3])*c.k) - c.off)
-		x = x[4:]
-	}
-	for _, v := range x {
-		s0 += weightOf(c.exponent(v))
-	}
-	return (s0 + s1) + (s2 + s3)
-}

@@ -76,14 +76,15 @@ func (b *Launch) Supervise(s *Supervisor) error {
 		Init: init, Log: b.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
 		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.Events,
-		MaxInFlight: b.Config.MaxInFlight(), Groups: b.Engines(), Fits: b.fits,
+		MaxInFlight: b.Config.MaxInFlight(), Group: b.Number, Groups: b.Engines(),
+		Fits: b.fits,
 	}
 	switch s.Backend {
 	case "uni":
-		common.Init.Threads = cmp.Or(init.Threads, max(1, machine.Cores()/(b.Ranks*b.Engines())))
 		s.Options = func(context.Context, executor.Launcher) (executor.Options, error) {
 			o := common
-			o.Launcher, o.InProcess = inproc.New(), true
+			o.Launcher, o.InProcess = inproc.New(machine.Place{Index: b.Number,
+				Of: b.Engines()}), true
 			return o, nil
 		}
 	case "mp":

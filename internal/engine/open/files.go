@@ -65,6 +65,9 @@ func (r *resolver) pinFiles() error {
 		r.pinErr = fmt.Errorf("model %q: %w", r.Info.Root, err)
 		return nil
 	}
+	if checkpoint.HasGGUF(m.Pinned) {
+		m.fixed = "a file of GGUF has more than weights, and only those are adopted"
+	}
 	m.users.Store(1)
 	m.name()
 	r.folder, r.Files, r.Info.Files = m.Pinned, m, m
@@ -258,7 +261,9 @@ func (s *Spec) WeightsName() (model, weights string) {
 	if s.Files == nil {
 		return builtin.Name, "as it is built in"
 	}
-	model = s.Files.part(func(name string) bool { return name == "config.json" })
+	model = s.Files.part(func(name string) bool {
+		return name == "config.json" || checkpoint.IsGGUF(name)
+	})
 	if s.Config.Model.LoadFormat == "dummy" {
 		return model, fmt.Sprintf("dummy %d", s.Config.Model.Seed)
 	}

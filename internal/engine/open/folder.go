@@ -9,7 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// resolve finds the model's folder, downloading it when it is a Hub repo.
+// resolve finds the model's folder, or its file of GGUF, downloading it when it is a Hub repo.
 func (r *resolver) resolve() error {
 	m := &r.Config.Model
 	r.Info.Names = m.ServedNames
@@ -32,7 +32,11 @@ func (r *resolver) resolve() error {
 		r.Info.Root = m.Path
 	}
 	if len(r.Info.Names) == 0 {
-		r.Info.Names = []string{r.Info.Root}
+		name := r.Info.Root
+		if !r.fromHub && checkpoint.IsGGUF(name) { // as llama.cpp's server calls it
+			name = filepath.Base(name)
+		}
+		r.Info.Names = []string{name}
 	}
 	return nil
 }

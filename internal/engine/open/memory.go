@@ -307,9 +307,10 @@ func (s *Spec) rows() int {
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 	l := s.Config.Parallel.Layout()
 	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: s.blockBytes(stage),
-		States: s.stateBytes(stage), Work: f.Activations, PerThread: f.PerThread}
+		States: s.stateBytes(stage), Work: f.Activations, PerThread: f.PerThread,
+		Loading: f.Scratch}
 	if s.Config.Model.LoadFormat == "dummy" {
-		r.Own, r.Loading = true, f.Tensors
+		r.Own, r.Loading = true, f.Tensors+f.Scratch
 	}
 	if s.Config.Server.EnableRLHF {
 		r.Update = r.Weights

@@ -17,8 +17,15 @@ func (r *resolver) readModel() error {
 	if r.Model, err = model.ReadConfig(raw); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
+	if q := r.Config.Model.Quantization; q != "" && checkpoint.HasGGUF(r.folder) {
+		return fmt.Errorf("--quantization %s: a file of GGUF says itself how each tensor is "+
+			"quantised: leave the flag out", q)
+	}
 	if err := r.Model.Quantise(r.Config.Model.Quantization); err != nil {
 		return fmt.Errorf("--quantization: %w", err)
+	}
+	if r.Model.Quantization != nil {
+		r.Config.Model.Quantization = "" // it named what the weights are stored as
 	}
 	if _, err := model.Architecture(r.Model); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)

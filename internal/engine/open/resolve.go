@@ -11,6 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
@@ -108,10 +109,10 @@ func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	return r.Planned, nil
 }
 
-// IsFolder says that a path is a folder of this machine.
+// IsFolder says that a path is a folder of this machine, or a file of GGUF.
 func IsFolder(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	return err == nil && (info.IsDir() || checkpoint.IsGGUF(path))
 }
 
 func (r *resolver) progress(rank int, phase string, done, total int64) {

@@ -47,7 +47,8 @@ func (e *Executor) connect(ctx context.Context) error {
 	for i := range specs {
 		specs[i].Binary = d.Binary()
 		specs[i].Invitation = d.Invitation(i)
-		specs[i].Invitation.Threads = max(1, machine.Cores()/(world*max(1, e.opt.Groups)))
+		specs[i].Invitation.Place = machine.Place{Index: e.opt.Group*world + i,
+			Of: world * max(1, e.opt.Groups)}
 	}
 	if err := e.launch(ctx, specs); err != nil {
 		return err

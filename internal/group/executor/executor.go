@@ -59,8 +59,9 @@ type Options struct {
 	Fits func(init *queue.Init, workers []launch.Worker, here []join.Location) error
 	// MeetTimeout bounds the time from the start of the ranks to their first record; 0 is 90 s.
 	MeetTimeout time.Duration
-	// Groups is how many groups share the cores of this machine; 0 is 1.
-	Groups int
+	// Group is the number of this group among the Groups that share the cores of this machine; 0
+	// of them is 1.
+	Group, Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
 	// Reuse says that the launcher can reuse ranks: after a start that fails with CanReuse the

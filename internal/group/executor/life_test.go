@@ -24,6 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // beDriver is the test binary as a driver of its own.
@@ -315,13 +316,15 @@ func TestNothingIsLeft(t *testing.T) {
 		end     string // early end of rank 0, which makes the start fail
 	}{
 		"in process": {options: func() Options {
-			return Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(1)}
+			return Options{Launcher: inproc.New(machine.Place{}), InProcess: true,
+				Init: tinyInit(1)}
 		}},
 		"several in process": {options: func() Options {
-			return Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(4)}
+			return Options{Launcher: inproc.New(machine.Place{}), InProcess: true,
+				Init: tinyInit(4)}
 		}},
 		"several in process, no model": {options: func() Options {
-			o := Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(2)}
+			o := Options{Launcher: inproc.New(machine.Place{}), InProcess: true, Init: tinyInit(2)}
 			o.Init.ModelDir = "/no/such/model"
 			return o
 		}, end: "- -"},

@@ -90,7 +90,8 @@ func Listen(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Invitation returns the invitation of a rank. The caller sets its Threads.
+// Invitation returns the invitation of a rank. The caller sets its Threads
+// or Place.
 func (d *Driver) Invitation(rank int) *Invitation {
 	return &Invitation{Endpoint: d.listener.Endpoint(), Token: d.token.Reveal(), Rank: rank,
 		World: len(d.conns)}

@@ -64,6 +64,8 @@ type Invitation struct {
 	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is
 	// all of them.
 	Threads int `json:"threads"`
+	// Place is the rank's among those that share its node's processors.
+	Place machine.Place `json:"place"`
 }
 
 // maxInvitation bounds what a rank reads before it knows its driver.

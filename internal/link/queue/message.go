@@ -76,6 +76,8 @@ type Init struct {
 	ISA string `json:"isa"`
 	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.
 	Threads int `json:"threads"`
+	// Bind is how the ranks of a node are bound to its processors (machine.Demand).
+	Bind string `json:"bind,omitempty"`
 	// Seed is of dummy weights (LoadFormat "dummy") only; requests have seeds of their own.
 	Seed uint64 `json:"seed"`
 	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
@@ -131,6 +133,8 @@ type Ready struct {
 	// ISA and Threads are what it computes with.
 	ISA     string `json:"isa"`
 	Threads int    `json:"threads"`
+	// Binding says which processors its threads are bound to, and why.
+	Binding string `json:"binding,omitempty"`
 	// WeightBytes is the size of its shard.
 	WeightBytes int64 `json:"weight_bytes"`
 	// Past is what it has done since it loaded that; nil when it has just done so.

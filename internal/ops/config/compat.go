@@ -69,8 +69,9 @@ var flagNotes = map[string]compat.Entry{
 	"skip-tokenizer-init": same("token ids only: chat, stop and bad_words are refused"),
 	"revision":            same("of the model and of --tokenizer"),
 	"load-format":         differs("auto, safetensors, dummy; others are refused"),
-	"quantization":        differs("int8_per_channel_weight_only; others are refused"),
-	"dtype":               same("auto runs float32 checkpoints in bfloat16"),
+	"quantization": differs("int8_per_channel_weight_only, int8, int4, int4_g64, int4_g128 as " +
+		"weights are loaded; the checkpoint's own method changes nothing; others are refused"),
+	"dtype": same("auto runs float32 checkpoints in bfloat16"),
 	"max-model-len": differs("more than the model's positions is refused, whatever " +
 		"VLLM_ALLOW_LONG_MAX_MODEL_LEN says"),
 	"seed": differs("seeds dummy weights, and requests without a seed, which else draw one each"),
@@ -105,7 +106,9 @@ var flagNotes = map[string]compat.Entry{
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
-	"cpu-threads":                   ours("cores of each rank"),
+	"cpu-threads": ours("cores of each rank"),
+	"cpu-bind": ours("auto, none, or a set of processors for each rank; in the place of " +
+		"VLLM_CPU_OMP_THREADS_BIND"),
 	"cpu-isa":                       ours("portable, avx2, avx512, avx512bf16 or amx"),
 	"nnodes":                        same("mp only; needs --cluster-token-file"),
 	"master-addr":                   differs("no default"),

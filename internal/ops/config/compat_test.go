@@ -37,7 +37,8 @@ func TestCompat(t *testing.T) {
 			Note: "preempted requests are computed again"},
 		"--enable-lora": {Status: compat.Refused, Note: "adapters are not loaded"},
 		"--quantization": {Status: compat.Differs,
-			Note: "int8_per_channel_weight_only; others are refused; also -q"},
+			Note: "int8_per_channel_weight_only, int8, int4, int4_g64, int4_g128 as weights are " +
+				"loaded; the checkpoint's own method changes nothing; others are refused; also -q"},
 		"--block-size":   {Status: compat.Differs, Note: "multiples of 16; 16 by default"},
 		"--max-logprobs": {Status: compat.Same},
 	} {

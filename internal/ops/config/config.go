@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of
@@ -140,6 +141,9 @@ type Parallel struct {
 	Backend string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
 	CPUThreads int
+	// CPUBind is how a machine's ranks are bound to its processors: machine.BindAuto, BindNone or a
+	// list of sets (see machine.Demand).
+	CPUBind string
 	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16, amx); "" is the fastest
 	// that there is.
 	CPUISA string
@@ -307,7 +311,7 @@ func Default() Config {
 			ReasoningParser: AutoParser},
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
-			PrefillContextParallelSize: 1, DataParallelSize: 1,
+			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
 			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
 			Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},

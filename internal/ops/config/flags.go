@@ -46,8 +46,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat,
 		"auto, safetensors, or dummy for random weights")
 	f.StringVar(&m.Quantization, "quantization", "",
-		"quantise weights as they are loaded: int8_per_channel_weight_only, a byte for each and a "+
-			"scale for each output (default: as they are stored)")
+		"quantise weights as they are loaded: int8 (int8_per_channel_weight_only), a byte for "+
+			"each and a scale for each output, or int4, four bits and a scale for each 32 "+
+			"inputs; int4_g64, int4_g128 for each 64 or 128 (default: as they are stored)")
 	f.StringVar(&m.DType, "dtype", m.DType, "auto, bfloat16, float16 or float32")
 	f.Var(&count{value: &m.MaxModelLen, auto: true}, "max-model-len",
 		"most tokens of a prompt and its output together, such as 4096, 4k or auto "+
@@ -120,6 +121,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"(default: uni for one rank, else mp)")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
+	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,
+		"processors each rank of a machine is bound to: auto, none, or sets such as 0-3|4-7")
 	f.StringVar(&p.CPUISA, "cpu-isa", "",
 		"instruction set: portable, avx2, avx512, avx512bf16 or amx (default: the fastest of "+
 			"what the CPU has)")

@@ -7,7 +7,15 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
+
+// quantizations are the names of ways to quantise weights as they are loaded, and vLLM's of those
+// in which they may be stored.
+var quantizations = []string{"", "int8", "int8_per_channel_weight_only", "int4", "int4_g32",
+	"int4_g64", "int4_g128", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors",
+	"fbgemm_fp8", "fp8", "gptq", "gptq_marlin", "mxfp4"}
 
 // Validate refuses values no model could be served with; each error names its flag.
 func (c *Config) Validate() error {
@@ -27,10 +35,16 @@ func (c *Config) Validate() error {
 	if slices.Contains(none, c.Model.Quantization) {
 		c.Model.Quantization = ""
 	}
+	switch c.Model.Quantization { // engines of equal names hand blocks over
+	case "int8":
+		c.Model.Quantization = "int8_per_channel_weight_only"
+	case "int4_g32":
+		c.Model.Quantization = "int4"
+	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
-		oneOf("quantization", c.Model.Quantization, "", "int8_per_channel_weight_only"),
+		oneOf("quantization", c.Model.Quantization, quantizations...),
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
 		oneOf("runner", c.Model.Runner, "", "auto", "generate", "pooling"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
@@ -114,6 +128,9 @@ func (c *Config) Validate() error {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
+	if err := p.checkBind(); err != nil {
+		return err
+	}
 	if s := p.PipelineLayerSplit; len(s) > 0 && len(s) != p.PipelineParallelSize {
 		return usage("--pipeline-layer-split %s has %d stages, --pipeline-parallel-size is %d",
 			Commas(s), len(s), p.PipelineParallelSize)
@@ -145,6 +162,32 @@ func (c *Config) Validate() error {
 			"device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil
+}
+
+// checkBind refuses a list of processors that this machine's ranks cannot be bound to.
+func (p *Parallel) checkBind() error {
+	sets, err := machine.ParseBind(p.CPUBind)
+	if err == nil && sets == nil {
+		return nil
+	}
+	if p.Backend == "ray" {
+		return usage("--cpu-bind %q with --distributed-executor-backend ray: Ray places the "+
+			"ranks, which machine has which is not known", p.CPUBind)
+	}
+	if err == nil {
+		_, err = machine.ReadTopology().Plan(p.Demand())
+	}
+	if err != nil {
+		return usage("--cpu-bind %q: %w", p.CPUBind, err)
+	}
+	return nil
+}
+
+// Demand is what the ranks of this machine want of its processors, if it is not Ray that places
+// them.
+func (p *Parallel) Demand() machine.Demand {
+	ranks := p.Layout().World() * max(1, p.DataParallelSize) / max(1, p.Nodes.Count)
+	return machine.Demand{Ranks: max(1, ranks), Threads: p.CPUThreads, Bind: p.CPUBind}
 }
 
 func isFolder(path string) bool {

@@ -27,11 +27,23 @@ const (
 var errChanged = errors.New("the file has changed on the Hub")
 
 // complete downloads what the commit's snapshot lacks. Weights come last: a snapshot that has them
-// has all.
-func (r *resolver) complete(ctx context.Context, info modelInfo) error {
+// has all. Of a model in GGUF it returns the first file, else "".
+func (r *resolver) complete(ctx context.Context, info modelInfo) (first string, err error) {
 	if err := checkNames(info.Files); err != nil {
-		return err
+		return "", err
 	}
+	if r.tag != "" || onlyGGUF(info.Files) {
+		files, err := selectGGUF(info.Files, r.tag)
+		if err != nil {
+			return "", err
+		}
+		return files[0], r.download(ctx, info.Commit, files)
+	}
+	return "", r.completeFolder(ctx, info)
+}
+
+// completeFolder is complete for a folder of transformers.
+func (r *resolver) completeFolder(ctx context.Context, info modelInfo) error {
 	files, err := selectFiles(info.Files)
 	if err != nil {
 		return err

@@ -68,27 +68,33 @@ type Options struct {
 	firstWait, idle, reach time.Duration
 }
 
-// Resolve returns the folder of a model: model itself if that is a folder, else the snapshot of the
-// Hub repository of that name ("org/name"), downloading what the cache lacks. Only the files an
-// engine needs are downloaded: weights in safetensors format, configuration, tokenizer and chat
-// template.
+// Resolve returns the folder of a model: model itself if that is a folder or a file of GGUF, else
+// the snapshot of the Hub repository of that name ("org/name"), downloading what the cache lacks.
+// Only the files an engine needs are downloaded: weights in safetensors format, configuration,
+// tokenizer and chat template; of a repository that has weights in GGUF alone, or of a name with
+// a tag ("org/name:Q4_K_M"), the files of one quantisation, of which the first is returned.
 //
 // The error wraps [ErrNotFound], [ErrAccess], [ErrOffline] or [ErrCorrupt] where one applies, or
 // the context's error.
 func Resolve(ctx context.Context, model string, opt Options) (dir string, err error) {
 	info, err := os.Stat(model)
 	switch {
-	case err == nil && info.IsDir():
+	case err == nil && (info.IsDir() || isGGUF(model)):
 		return model, nil
 	case err == nil:
-		return "", fmt.Errorf("model %q is a file: a folder or a Hub repository is expected", model)
+		return "", fmt.Errorf("model %q is a file: a folder, a file of GGUF or a Hub repository is "+
+			"expected", model)
 	case looksLikePath(model) || errors.Is(err, fs.ErrPermission):
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			err = path.Err
 		}
 		return "", fmt.Errorf("model %q: %w", model, err)
 	}
-	if err := validRepo(model); err != nil {
+	name, tag, _ := strings.Cut(model, ":")
+	if err := validTag(model, tag); err != nil {
+		return "", err
+	}
+	if err := validRepo(name); err != nil {
 		return "", fmt.Errorf("model %q is neither a folder nor a Hub repository: %w", model, err)
 	}
 	if opt.Revision == "" {
@@ -102,8 +108,9 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 		return "", err
 	}
 	r := &resolver{
-		repo: model, revision: opt.Revision, cache: repoCache{root: env.cache, repo: model},
-		hub: newClient(env, opt), opt: opt,
+		repo: name, tag: tag, revision: opt.Revision,
+		cache: repoCache{root: env.cache, repo: name},
+		hub:   newClient(env, opt), opt: opt,
 	}
 	if env.offline {
 		return r.cached("offline mode is on")
@@ -168,9 +175,11 @@ var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 // resolver resolves one revision of one repository.
 type resolver struct {
 	repo, revision string
-	cache          repoCache
-	hub            *client
-	opt            Options
+	// tag is the quantisation that is asked for, "" for none.
+	tag   string
+	cache repoCache
+	hub   *client
+	opt   Options
 }
 
 func (r *resolver) warn(format string, args ...any) {
@@ -191,7 +200,13 @@ func (r *resolver) cached(why string) (string, error) {
 		}
 	}
 	dir := r.cache.snapshot(commit)
+	if files := cachedGGUF(dir, r.tag); files != nil {
+		return filepath.Join(dir, files[0]), nil
+	}
 	missing, err := missingFiles(dir)
+	if r.tag != "" {
+		missing = []string{"files of GGUF for " + r.tag}
+	}
 	if err != nil {
 		return "", fmt.Errorf("model %s: %w", r.repo, err)
 	}
@@ -221,7 +236,8 @@ func (r *resolver) online(ctx context.Context) (string, error) {
 		r.warn("the Hub cannot be reached, using the cached snapshot %s: %v", fallback, err)
 		return fallback, nil
 	}
-	if err := r.complete(ctx, info); err != nil {
+	first, err := r.complete(ctx, info)
+	if err != nil {
 		return "", fmt.Errorf("model %s: %w", r.repo, err)
 	}
 	if r.revision != info.Commit {
@@ -229,5 +245,5 @@ func (r *resolver) online(ctx context.Context) (string, error) {
 			r.warn("cannot note the commit of revision %s: %v", r.revision, err)
 		}
 	}
-	return r.cache.snapshot(info.Commit), nil
+	return filepath.Join(r.cache.snapshot(info.Commit), first), nil
 }

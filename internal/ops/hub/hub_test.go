@@ -111,11 +111,11 @@ func TestLocalFolder(t *testing.T) {
 	if dir := f.mustResolve(f.options()); dir != testRepo || f.count("") != 0 {
 		t.Errorf("%s, %d requests", dir, f.count(""))
 	}
-	if err := os.WriteFile("file.gguf", nil, 0o600); err != nil {
+	if err := os.WriteFile("file.bin", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]string{
-		"file.gguf": `model "file.gguf" is a file`, "./gone": `"./gone": no such file`,
+		"file.bin": `model "file.bin" is a file`, "./gone": `"./gone": no such file`,
 		"/gone/model": `"/gone/model": no such file`,
 		"model.gguf":  `model "model.gguf": no such file`, "org/Model.GGUF": "no such file",
 		"weights.safetensors": "no such file", "~/gone": "no such file", "a/b/c": "no such file",

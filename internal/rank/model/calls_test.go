@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts of calls anew")
 // family: of one rank alone, and of the first of two. -rewrite writes them anew.
 func TestCalls(t *testing.T) {
 	fixtures := map[string]fixture{}
-	for _, name := range fixtureNames {
+	for _, name := range allNames {
 		fixtures[name] = shipped(name)
 	}
 	for _, name := range encoderNames {

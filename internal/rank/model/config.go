@@ -52,6 +52,9 @@ type Config struct {
 	Rope      Rope
 	// RotaryDim is how many dimensions of a head are turned; 0 is all.
 	RotaryDim int
+	// Interleaved says that they are turned in pairs of neighbours where the family turns halves:
+	// the rows of queries and keys are stored so.
+	Interleaved bool
 
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int
@@ -65,6 +68,8 @@ type Config struct {
 
 	// Scheme is what weights of the layers' modules are stored and multiplied as; nil is plain.
 	Scheme layers.Scheme
+	// Quantization is how they are stored, nil for plainly.
+	Quantization *Quantization
 	// DType is bfloat16, float16, float32, or empty when the file does not say.
 	DType string
 	BOS   int   // -1 for none
@@ -132,40 +137,11 @@ func (c *Config) window(layer int) int {
 	return 0
 }
 
-// Quantise has weights quantised as they are loaded, by a name that --quantization has; "" leaves
-// them as they are stored.
-func (c *Config) Quantise(name string) error {
-	switch {
-	case name == "":
-	case c.Scheme != nil:
-		return fmt.Errorf("quantization %q of weights that are stored quantised", name)
-	case name == "int8_per_channel_weight_only":
-		c.Scheme = layers.Int8PerChannel{}
-	default:
-		return fmt.Errorf("quantization %q is not supported", name)
-	}
-	return nil
-}
-
-// readScheme finds the scheme by its name among those that the family's weights may have.
-func readScheme(f *checkpoint.Fields, key string, fam *family) layers.Scheme {
-	method := "unknown"
-	if q := f.Object(key); q != nil {
-		method = q.Text("quant_method", method)
-	}
-	if s := fam.schemes[method]; s != nil {
-		return s
-	}
-	f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s)", checkpoint.Short(method))
-	return nil
-}
-
 // refuse reports fields of any family that change what the weights or the arithmetic are.
 func refuse(f *checkpoint.Fields, c *Config, fam *family) {
-	for _, key := range []string{"quantization_config", "compression_config"} {
-		if f.Set(key) {
-			c.Scheme = readScheme(f, key, fam)
-		}
+	readQuantization(f, c, fam, "quantization_config", "unknown")
+	if c.Quantization == nil {
+		readQuantization(f, c, fam, "compression_config", "compressed-tensors")
 	}
 	for _, key := range []string{"is_encoder_decoder", "use_mrope"} {
 		if f.Flag(key, false) {

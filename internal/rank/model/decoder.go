@@ -181,6 +181,9 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	if mix.attention == nil {
 		qkv := opt.qkv
 		qkv.Bias = c.QKVBias
+		if c.Interleaved {
+			qkv.Interleaved = cmp.Or(c.RotaryDim, c.HeadDim)
+		}
 		if o.Rotary == nil {
 			qkv.Interleaved = 0
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // family is all that is known of one family of models, in a file of its own.
@@ -27,8 +26,6 @@ type family struct {
 	read func(f *checkpoint.Fields, c *Config, d Config)
 	// build makes the layers of a stage.
 	build func(s *stage) (architecture, error)
-	// schemes are those that its weights may be stored in, by quantization_config's quant_method.
-	schemes map[string]layers.Scheme
 	// head is that of a classifier; nil is a layer named score.
 	head func(c *Config) []HeadLayer
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is

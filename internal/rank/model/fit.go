@@ -87,6 +87,10 @@ func CheckShard(c *Config, size int) error {
 	undivided := func(format string, n int) error {
 		return fmt.Errorf(format+" cannot be divided among tensor parallel size %d", n, size)
 	}
+	if q := c.Quantization; q != nil && q.ActOrder && size > 1 {
+		return fmt.Errorf("%s weights whose input features lie in an order of groups (desc_act) "+
+			"cannot be divided among tensor parallel size %d", q.Method, size)
+	}
 	if c.Heads%size != 0 {
 		return undivided("%d attention heads", c.Heads)
 	}

@@ -49,6 +49,6 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 		width += 2*int64(kept) + int64(c.HiddenSize)
 	}
 	f.Activations = int64(u.Rows) * width * 4
-	f.PerThread = u.Planner.ScratchPerThread(u.MaxLen)
+	f.PerThread = u.Planner.ScratchPerThread()
 	return f, nil
 }

@@ -19,7 +19,7 @@ func TestFootprint(t *testing.T) {
 	if testing.Short() {
 		types = types[:1]
 	}
-	for _, name := range fixtureNames {
+	for _, name := range allNames {
 		for _, dtype := range types {
 			for _, l := range []layout.Layout{{}, {TP: 2}, {TP: 4}, {PP: 2}, {TP: 2, PP: 2}} {
 				c, ckpt := shipped(name).open(t)
@@ -67,7 +67,7 @@ func TestFootprint(t *testing.T) {
 // TestFootprintOfTensors wants what is held of a source at a time to be a few of its largest
 // tensors, however many parts are read of one.
 func TestFootprintOfTensors(t *testing.T) {
-	for _, name := range fixtureNames {
+	for _, name := range allNames {
 		c, ckpt := shipped(name).open(t)
 		var largest int64
 		for _, tensor := range ckpt.Names() {
@@ -92,7 +92,7 @@ func TestFootprintOfTensors(t *testing.T) {
 // sequences, and compares what is on the heap then with what was said before.
 func TestFootprintOfSteps(t *testing.T) {
 	const rows, context = 200, 320
-	for _, name := range fixtureNames {
+	for _, name := range allNames {
 		t.Run(name, func(t *testing.T) {
 			c, ckpt := shipped(name).open(t)
 			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{Planner: cpu.Planner{},

@@ -37,7 +37,7 @@ type goldens struct {
 
 func readGoldens(t testing.TB, name string) *goldens {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(models, name, "goldens.json"))
+	raw, err := os.ReadFile(goldenPath(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +55,8 @@ type fixture struct {
 	dir, config, quantization string
 	// serve is the longest sequence, if not 0.
 	serve int
+	// change, unless it is nil, changes config.json.
+	change func(raw string) string
 }
 
 // shipped is a fixture that has one configuration.
@@ -72,6 +74,9 @@ func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {
 	raw, err := folder.ReadFile(f.config)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f.change != nil {
+		raw = []byte(f.change(string(raw)))
 	}
 	cfg, err := model.ReadConfig(raw)
 	if err != nil {

@@ -37,15 +37,17 @@ func gptOSS() *family {
 			return newDecoder(s, decoderOptions{
 				attn: func(_ int, o *layers.AttentionOptions) { o.Sinks = true },
 				mlp: func(s *stage, _ int, prefix string) feedForward {
-					return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{
-						Routing: e.Routing,
+					o := layers.MixtureOptions{Routing: e.Routing,
 						Gating:  compute.Gating{Limit: float32(e.limit)},
 						Experts: e.Count, Inner: e.Inner, Router: "router", RouterBias: true,
-						Stacked: &layers.Stacked{GateUp: "experts.gate_up_proj",
+						Bias: true}
+					if !s.Has(prefix + "mlp.experts.0.gate_proj.weight") {
+						o.Stacked = &layers.Stacked{GateUp: "experts.gate_up_proj",
 							Down: "experts.down_proj", Transposed: true, Alternating: true,
-							Bias: true}})
+							Bias: true}
+					}
+					return s.Mixture(prefix+"mlp.", c.HiddenSize, o)
 				}})
 		},
-		schemes: map[string]layers.Scheme{"mxfp4": layers.MXFP4{}},
-		widths:  expertWidths}
+		widths: expertWidths}
 }

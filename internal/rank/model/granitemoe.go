@@ -43,15 +43,22 @@ func buildGraniteMoE(s *stage) (architecture, error) {
 	o.mlp = func(s *stage, _ int, prefix string) feedForward {
 		routing := e.Routing
 		routing.Factor = o.residualMultiplier
-		routed := s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize, layers.MixtureOptions{
-			Routing: routing, Experts: e.Count, Inner: e.Inner, Router: "router.layer",
-			Stacked: &layers.Stacked{GateUp: "input_linear.weight", Down: "output_linear.weight"}})
+		m := layers.MixtureOptions{Routing: routing, Experts: e.Count, Inner: e.Inner,
+			Router: "router.layer"}
+		if !s.Has(prefix + "block_sparse_moe.experts.0.gate_proj.weight") {
+			m.Stacked = &layers.Stacked{GateUp: "input_linear.weight",
+				Down: "output_linear.weight"}
+		}
+		routed := s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize, m)
 		if e.Shared == 0 {
 			return routed
 		}
-		return s.Together(routed, s.GatedMLP(prefix+"shared_mlp.", c.HiddenSize, e.Shared,
-			layers.GatedMLPOptions{Activation: compute.SiLU, Fused: "input_linear",
-				Down: "output_linear", Multiplier: o.residualMultiplier}))
+		shared := layers.GatedMLPOptions{Activation: compute.SiLU, Down: "output_linear",
+			Multiplier: o.residualMultiplier}
+		if !s.Has(prefix + "shared_mlp.gate_proj.weight") {
+			shared.Fused = "input_linear"
+		}
+		return s.Together(routed, s.GatedMLP(prefix+"shared_mlp.", c.HiddenSize, e.Shared, shared))
 	}
 	return newDecoder(s, o)
 }

@@ -122,6 +122,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
 	}
+	l.Trim()
 	return m, nil
 }
 

@@ -1,7 +1,12 @@
 package model_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -10,31 +15,68 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// TestInt8PerChannel compares logits with those of the weights as they are stored, which random
-// weights of bytes move by a few hundredths of their spread, and wants the same bits however the
-// model is divided.
-func TestInt8PerChannel(t *testing.T) {
-	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "qwen3moe-tiny",
-		"qwen3next-tiny"} {
-		t.Run(name, func(t *testing.T) {
-			f := shipped(name)
-			f.quantization = "int8_per_channel_weight_only"
-			checkSameBits(t, f, compute.BFloat16, prompt(40), 2, 4)
-			g := readGoldens(t, name)
-			opt := cpu.Options{Threads: 2, DType: compute.Float32}
-			s := loadShard(t, f, opt, layers.Group{Size: 1})
-			p := g.Prompts[0]
-			rows := s.forward(t, 0, piece{tokens: p.IDs})
-			last, sum := rows[len(rows)-1], 0.0
-			for _, top := range p.Top {
-				off := (float64(last[int(top[0])]) - top[1]) / p.Std
-				sum += off * off
-			}
-			off := math.Sqrt(sum / float64(len(p.Top)))
-			if t.Logf("logits are off by %.3g of their spread", off); off > 0.05 || off == 0 {
-				t.Errorf("logits are off by %.3g of their spread", off)
-			}
-		})
+// TestMadeAtLoad compares logits with those of the weights as they are stored, which random weights
+// of bytes move by a few hundredths of their spread, and of four bits by some tenths, and wants the
+// same bits however the model is divided.
+func TestMadeAtLoad(t *testing.T) {
+	for _, tc := range []struct {
+		quantization string
+		limit        float64
+		names        []string
+	}{
+		{"int8", 0.05, []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "qwen3moe-tiny",
+			"qwen3next-tiny"}},
+		{"int4", 0.7, []string{"llama-tiny", "qwen3-tiny", "gemma3-tiny", "granitemoe-tiny",
+			"gpt-oss-tiny", "deepseek-v3-tiny"}},
+		{"int4_g128", 0.4, []string{"llama-tiny", "cohere2-tiny"}},
+	} {
+		for _, name := range tc.names {
+			t.Run(tc.quantization+"/"+name, func(t *testing.T) {
+				f := shipped(name)
+				f.quantization = tc.quantization
+				checkSameBits(t, f, compute.BFloat16, prompt(40), 2, 4)
+				g := readGoldens(t, name)
+				opt := cpu.Options{Threads: 2, DType: compute.Float32}
+				s := loadShard(t, f, opt, layers.Group{Size: 1})
+				p := g.Prompts[0]
+				rows := s.forward(t, 0, piece{tokens: p.IDs})
+				last, sum := rows[len(rows)-1], 0.0
+				for _, top := range p.Top {
+					off := (float64(last[int(top[0])]) - top[1]) / p.Std
+					sum += off * off
+				}
+				off := math.Sqrt(sum / float64(len(p.Top)))
+				t.Logf("logits are off by %.3g of their spread", off)
+				if !(off < tc.limit) || off == 0 {
+					t.Errorf("logits are off by %.3g of their spread", off)
+				}
+			})
+		}
+	}
+}
+
+// TestQuantisedDummy computes with random weights in every layout.
+func TestQuantisedDummy(t *testing.T) {
+	for _, name := range append(quantisedNames, "gpt-oss-mxfp4-tiny") {
+		cfg, _ := shipped(name).open(t)
+		d := newDevice(t)
+		m, err := model.Load(cfg, model.Dummy(1), d, model.Options{Group: layers.Group{Size: 1}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		s := &shard{model: m, vocab: cfg.VocabSize}
+		s.cache, err = d.NewCache(compute.CacheShape{
+			Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1), Blocks: 64, BlockSize: blockSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := s.forward(t, 0, piece{tokens: prompt(5)})[4]
+		if v := row[argmax(row)]; math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) || v == 0 {
+			t.Errorf("%s: largest logit %v", name, v)
+		}
+		s.cache.Free()
+		m.Close()
 	}
 }
 
@@ -60,5 +102,60 @@ func TestInt8Footprint(t *testing.T) {
 	plain, bytes := weigh(""), weigh("int8_per_channel_weight_only")
 	if share := float64(bytes.Packed) / float64(plain.Packed); share < 0.45 || share > 0.75 {
 		t.Errorf("weights take %d bytes, %.2f of %d", bytes.Packed, share, plain.Packed)
+	}
+}
+
+// quantisedNames are the fixtures that are stored quantised.
+var quantisedNames = []string{"gptq-g128-tiny", "gptq-actorder-g32-tiny", "awq-g64-tiny",
+	"ct-w4a16-tiny", "ct-w8a8-tiny", "ct-fp8-dynamic-tiny", "fp8-block-tiny", "fp8-static-tiny",
+	"bnb-nf4-tiny"}
+
+// allNames are those and the others.
+var allNames = slices.Concat(fixtureNames, quantisedNames)
+
+// TestQuantisedGoldens holds every layout to the forward pass of exactly dequantised weights: in
+// float32 within 1e-4 standard deviations and each greedy token equal, in bfloat16 within twice what
+// rounding inputs causes in the reference itself. Where the layout's own kernels round inputs to
+// fewer bits, it is also within twice what that causes of what they compute.
+func TestQuantisedGoldens(t *testing.T) {
+	for _, name := range quantisedNames {
+		raw, err := os.ReadFile(filepath.Join(models, name, "goldens.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rounded struct {
+			Emulated *goldens `json:"emulated"`
+			Error    float64  `json:"activation_quant_max_error"`
+		}
+		if err := json.Unmarshal(raw, &rounded); err != nil {
+			t.Fatal(err)
+		}
+		g := readGoldens(t, name)
+		full := readFullLogits(t, name)
+		for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
+			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
+				tolerance := 1e-4
+				if dtype == compute.BFloat16 {
+					tolerance = 2 * g.BF16Error
+				}
+				s := loadShard(t, shipped(name), cpu.Options{Threads: 2, DType: dtype},
+					layers.Group{Size: 1})
+				checkGoldens(t, s, g, full, tolerance, dtype == compute.Float32)
+				if rounded.Emulated != nil {
+					checkGoldens(t, s, rounded.Emulated, nil, 2*rounded.Error, false)
+				}
+			})
+		}
+	}
+}
+
+// TestQuantisedSameBits wants the same bits however a quantised model is divided.
+func TestQuantisedSameBits(t *testing.T) {
+	for _, name := range quantisedNames {
+		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float32} {
+			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
+				checkSameBits(t, shipped(name), dtype, prompt(70), 2, 4)
+			})
+		}
 	}
 }

@@ -42,6 +42,7 @@ func (c *Config) Serve(positions int) {
 // rope_scaling (4). Where both are there rope_scaling goes first, as in transformers 5.
 func readRope(f *checkpoint.Fields, c *Config) {
 	readPartial(f, c)
+	c.Interleaved = f.Flag("rope_interleave", false)
 	c.RopeTheta = f.Number("rope_theta", cmp.Or(c.RopeTheta, 10000), 1)
 	c.Rope.Type = "default"
 	r := f.Object("rope_scaling")

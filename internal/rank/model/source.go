@@ -39,6 +39,13 @@ var oldNames = map[string]string{"LayerNorm.weight": "LayerNorm.gamma",
 // Has implements layers.Source.
 func (s checkpointSource) Has(name string) bool { return s.Checkpoint.Has(s.name(name)) }
 
+// Header implements layers.Source.
+func (s checkpointSource) Header(name string) (checkpoint.Tensor, bool) {
+	t, ok := s.Checkpoint.Header(s.name(name))
+	t.Name = name
+	return t, ok
+}
+
 // Tensor implements layers.Source.
 func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 	t, err := s.Checkpoint.Tensor(s.name(name))

@@ -150,7 +150,7 @@ func inStages(t *testing.T, f fixture, opt cpu.Options, size, count int,
 // bits of the whole model.
 func TestSameBitsStages(t *testing.T) {
 	var all []fixture
-	for _, name := range append([]string{"go-std-tiny"}, fixtureNames...) {
+	for _, name := range append([]string{"go-std-tiny"}, allNames...) {
 		all = append(all, shipped(name))
 	}
 	for _, name := range variantNames(t) {
@@ -183,6 +183,7 @@ func TestStageLoadsItsOwn(t *testing.T) {
 	opt := cpu.Options{Threads: 1}
 	group := layers.Group{Size: 1}
 	for _, f := range []fixture{shipped("llama-tiny"), shipped("qwen2-tiny"), shipped("opt-tiny"),
+		shipped("gptq-actorder-g32-tiny"), shipped("fp8-block-tiny"), shipped("bnb-nf4-tiny"),
 		variant("opt-post-norm"), variant("qwen3moe-mixed")} {
 		cfg, weights := f.open(t)
 		whole := &recording{Source: model.FromCheckpoint(weights)}

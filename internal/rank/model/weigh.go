@@ -62,6 +62,9 @@ func (shapes) Stored(name string, dtype checkpoint.DType, shape ...int) (checkpo
 // Has implements layers.Source: every optional tensor is left out.
 func (shapes) Has(string) bool { return false }
 
+// Header implements layers.Source: it is not known which tensors there are.
+func (shapes) Header(string) (t checkpoint.Tensor, ok bool) { return t, false }
+
 // Release implements layers.Source.
 func (shapes) Release(checkpoint.Tensor) {}
 

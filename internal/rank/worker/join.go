@@ -44,7 +44,7 @@ func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err e
 	}
 	defer r.Close()
 	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Threads: inv.Threads,
-		DriversClock: r.Local(), Host: r.Host(), Beside: r.Beside, Alone: true})
+		Place: inv.Place, DriversClock: r.Local(), Host: r.Host(), Beside: r.Beside, Alone: true})
 	switch {
 	case r.Cancelled():
 		return false, nil

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,14 +76,15 @@ type planRunner interface {
 // progressEvery is how often a load reports how far it is.
 const progressEvery = 200 * time.Millisecond
 
-// newRank loads the rank's shard. After an error it has released all it acquired.
-func newRank(init queue.Init, opt Options, st *status.Rank,
+// newRank loads the rank's shard. After an error it has released all it acquired. beside says that
+// others compute in the same process.
+func newRank(init queue.Init, share machine.Share, beside bool, st *status.Rank,
 	progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
 	if init.Null != nil {
 		return r, nil
 	}
-	if err := r.load(opt, progress); err != nil {
+	if err := r.load(share, beside, progress); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -92,27 +92,25 @@ func newRank(init queue.Init, opt Options, st *status.Rank,
 }
 
 // fits reports whether r is a rank loaded with the same configuration.
-func (r *rank) fits(init queue.Init, opt Options) bool {
+func (r *rank) fits(init queue.Init, share machine.Share) bool {
 	if r != nil {
 		init.Later = r.init.Later // the driver brings what is missing
 	}
 	return r != nil && reflect.DeepEqual(r.init, init) &&
-		(init.Null != nil || r.threads == threads(init, opt))
+		(init.Null != nil || r.threads == share.Threads)
 }
 
-// threads is how many cores a rank computes on.
-func threads(init queue.Init, opt Options) int {
-	return cmp.Or(init.Threads, opt.Threads, machine.Cores())
-}
-
-func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
+func (r *rank) load(share machine.Share, beside bool, progress func(queue.Progress) error) error {
 	init := r.init
 	dtype, err := compute.ParseDType(init.DType)
 	if err != nil {
 		return err
 	}
-	r.device, err = cpu.New(cpu.Options{Threads: threads(init, opt), ISA: init.ISA,
-		DType: dtype})
+	opt := cpu.Options{Threads: share.Threads, ISA: init.ISA, DType: dtype}
+	if beside {
+		opt.Processors = share.Processors
+	}
+	r.device, err = cpu.New(opt)
 	if err != nil {
 		return err
 	}
@@ -336,6 +334,14 @@ func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 		return checkpoint.Tensor{}, *w.err
 	}
 	return w.Source.Tensor(name, shape...)
+}
+
+func (w wanted) Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor,
+	error) {
+	if *w.err != nil {
+		return checkpoint.Tensor{}, *w.err
+	}
+	return w.Source.Stored(name, dtype, shape...)
 }
 
 // close frees all memory; it is called once, also after a failed load.

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // Options configure a rank.
@@ -31,6 +32,9 @@ type Options struct {
 	Groups func(moved *atomic.Uint64) (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
+	// Place is the rank's among those of its machine, of which its threads and their processors
+	// follow (machine.Topology.Plan); without one Threads holds, and nothing is bound.
+	Place machine.Place
 	// DriversClock says that rank and driver share a clock: they are on one host.
 	DriversClock bool
 	// Beside opens a connection to the driver beside the port and sends received along; nil where
@@ -58,7 +62,13 @@ func Run(port queue.Port, opt Options) error {
 
 // Host carries a rank from one group to the next: its loaded model stays for a group that gives it
 // the same part of the same model. Its user closes it.
-type Host struct{ rank *rank }
+type Host struct {
+	rank *rank
+	// topology is what there was before threads were bound.
+	topology machine.Topology
+	// bound says that the process is bound to some of its processors.
+	bound bool
+}
 
 // Run serves a driver as the function of that name does, but returns an error that wraps
 // queue.ErrClosed when the driver ends.
@@ -200,19 +210,24 @@ func (w *worker) start() error {
 	init.Rank = w.opt.Rank
 	w.status.Set(status.Load, 0)
 	ready := queue.Ready{Rank: init.Rank, PID: os.Getpid()}
-	if r := w.host.rank; r.fits(init, w.opt) {
+	share, err := w.host.bind(&init, &w.opt)
+	if err != nil {
+		return err
+	}
+	if r := w.host.rank; r.fits(init, share) {
 		r.status, ready.Past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
 	} else {
 		w.host.Close()
 		if w.opt.Alone && init.Heap > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
-			debug.SetMemoryLimit(init.Heap + init.HeapPerThread*int64(threads(init, w.opt)))
+			debug.SetMemoryLimit(init.Heap + init.HeapPerThread*int64(share.Threads))
 		}
-		w.host.rank, err = newRank(init, w.opt, w.status, func(p queue.Progress) error {
+		report := func(p queue.Progress) error {
 			if p.Total > 0 {
 				w.status.Set(status.Load, uint32(100*p.Done/p.Total))
 			}
 			return queue.SendJSON(w.port, queue.KindProgress, p)
-		})
+		}
+		w.host.rank, err = newRank(init, share, !w.opt.Alone, w.status, report)
 		if err != nil {
 			return err
 		}
@@ -223,6 +238,7 @@ func (w *worker) start() error {
 	}
 	w.status.Set(status.Idle, 0)
 	ready.ISA, ready.Threads, ready.WeightBytes = w.rank.isa, w.rank.threads, w.rank.weightBytes
+	ready.Binding = share.String()
 	return queue.SendJSON(w.port, queue.KindReady, ready)
 }
 

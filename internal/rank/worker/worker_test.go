@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // tiny is the built-in model with a small cache.
@@ -280,7 +281,7 @@ func TestUnwantedLoad(t *testing.T) {
 	var bytes [2]int64
 	for i, told := range []error{nil, gone} {
 		r := &rank{init: tiny(), status: new(status.Rank)}
-		err := r.load(Options{}, func(queue.Progress) error { return told })
+		err := r.load(machine.Share{Threads: 1}, false, func(queue.Progress) error { return told })
 		bytes[i] = r.weightBytes
 		r.close()
 		if !errors.Is(err, told) {

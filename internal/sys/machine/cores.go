@@ -4,36 +4,27 @@ package machine
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// Cores is how many threads this process can compute on at a time: the processors of its affinity
-// mask, or fewer when its control group or one above it has a smaller quota of CPU time. A fraction
-// of a processor is left out, because threads that compute in step would all wait for the one that
-// is throttled. It is at least 1.
+// Cores is how many threads of this process are to compute at a time: the physical cores of its
+// affinity mask, or fewer when its control group or one above it has a smaller quota of CPU time. A
+// second hardware thread of a core is not counted: it adds nothing to what the core's vector units
+// and its share of the memory's bandwidth do. It is at least 1.
 //
 // GOMAXPROCS does not limit it: that bounds goroutines, of which a few more than these may run.
-func Cores() int { return cores(os.DirFS("/"), affinity()) }
-
-// affinity is the number of processors that the scheduler may give to this process.
-func affinity() int {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 1
-	}
-	return set.Count()
+func Cores() int {
+	t := ReadTopology()
+	return t.limit(len(t.cores()))
 }
 
-func cores(root fs.FS, allowed int) int {
-	if quota, ok := cpuQuota(root); ok {
-		allowed = min(allowed, int(quota))
-	}
-	return max(allowed, 1)
+// Processors is how many threads of this process can run at a time: as Cores, with every hardware
+// thread of a core.
+func Processors() int {
+	t := ReadTopology()
+	return t.limit(len(t.Processors))
 }
 
 // cpuQuota is the smallest quota of this process' control groups, in processors; false when none

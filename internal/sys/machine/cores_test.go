@@ -49,7 +49,8 @@ func TestCores(t *testing.T) {
 		for p, text := range c.files {
 			root[p] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := cores(root, c.allowed); got != c.want {
+		top := readTopology(root, make([]int, c.allowed))
+		if got := top.limit(len(top.Processors)); got != c.want {
 			t.Errorf("%s: %d cores, want %d", name, got, c.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eagleray/eagleray/cmd/internal/bandwidth"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
@@ -168,20 +169,25 @@ type LatencyOptions struct {
 type Latency struct {
 	// Latencies are the times of the measured runs, in order.
 	Latencies []time.Duration
-	// Step is the median time of one decode step: what a run took after its last request's first
-	// token, divided by the tokens that followed. It is 0 when outputs are of one token.
-	Step time.Duration
+	// Steps are the times of one decode step in each of them: what a run took after its last
+	// request's first token, divided by the tokens that followed. Step is their median, and 0 when
+	// outputs are of one token.
+	Steps []time.Duration
+	Step  time.Duration
 	// WeightBytes is what one step reads of weights, all ranks together: of a mixture of experts
 	// those that one sequence is sent to, where it is alone, else all of them. Threads is the
 	// number that read them.
 	WeightBytes int64
 	Threads     int
-	// ReadBandwidth is what as many threads read from memory in the same minute, in bytes a second.
+	// Readings are how many bytes a second as many threads read from memory before the first run
+	// and after each, ReadBandwidth is their median.
+	Readings      []float64
 	ReadBandwidth float64
 }
 
 // MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does,
-// then measures the memory bandwidth beside it.
+// and measures the memory's bandwidth between the runs: on a machine that others use it changes
+// from one to the next.
 func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency, error) {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6174))
 	prompts := make([][]int32, o.BatchSize)
@@ -194,30 +200,56 @@ func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency,
 	if o.BatchSize == 1 {
 		l.WeightBytes = e.Info().StepBytes
 	}
-	var steps []time.Duration
+	for _, r := range e.Info().Ranks {
+		l.Threads += max(r.Threads, 1)
+	}
+	memory, err := bandwidth.NewReader(l.Threads, 0)
+	if err != nil {
+		return nil, err
+	}
+	// Nothing depends on the mapping being gone: the process ends soon.
+	defer func() { _ = memory.Close() }()
 	for i := range o.Warmups + o.Iterations {
+		if i == o.Warmups {
+			l.Readings = append(l.Readings, memory.Rate())
+		}
 		took, decode, err := runBatch(ctx, e, o, prompts, rng)
 		if err != nil {
 			return nil, err
 		}
 		if i >= o.Warmups {
 			l.Latencies = append(l.Latencies, took)
-			steps = append(steps, decode/time.Duration(max(o.OutputLen-1, 1)))
+			l.Readings = append(l.Readings, memory.Rate())
+			if o.OutputLen > 1 {
+				l.Steps = append(l.Steps, decode/time.Duration(o.OutputLen-1))
+			}
 		}
 		if o.Progress != nil {
 			o.Progress(i+1, o.Warmups+o.Iterations)
 		}
 	}
-	if o.OutputLen > 1 {
-		slices.Sort(steps)
-		l.Step = steps[len(steps)/2]
+	if len(l.Steps) > 0 {
+		l.Step = slices.Sorted(slices.Values(l.Steps))[len(l.Steps)/2]
 	}
-	for _, r := range e.Info().Ranks {
-		l.Threads += max(r.Threads, 1)
+	if len(l.Readings) > 0 {
+		l.ReadBandwidth = percentile(slices.Sorted(slices.Values(l.Readings)), 50)
 	}
-	var err error
-	l.ReadBandwidth, err = ReadBandwidth(l.Threads)
-	return l, err
+	return l, nil
+}
+
+// Share is the median, over the runs, of the rate at which steps read weights to that of the
+// readings before and after the run; 0 when steps were not measured.
+func (l *Latency) Share() float64 {
+	if len(l.Steps) == 0 {
+		return 0
+	}
+	shares := make([]float64, len(l.Steps))
+	for i, s := range l.Steps {
+		beside := (l.Readings[i] + l.Readings[i+1]) / 2
+		shares[i] = float64(l.WeightBytes) / max(s.Seconds(), 1e-9) / beside
+	}
+	slices.Sort(shares)
+	return percentile(shares, 50)
 }
 
 // runBatch runs the prompts together. decode is the time after the first token of the last one: it
@@ -273,9 +305,10 @@ func (l *Latency) Print(w io.Writer) {
 	const gb = 1e9
 	fmt.Fprintf(w, "Decode step: %.3f ms (median), %.2f GB/s of weights (%.1f MB)\n",
 		l.Step.Seconds()*1e3, l.WeightRate()/gb, float64(l.WeightBytes)/1e6)
-	fmt.Fprintf(w, "Memory read bandwidth, %d threads: %.2f GB/s; share of it: %.0f%%\n",
-		l.Threads, l.ReadBandwidth/gb, 100*l.WeightRate()/l.ReadBandwidth)
-	if cache := lastCacheBytes(); cache > 0 && l.WeightBytes < int64(cache) {
+	fmt.Fprintf(w, "Memory read bandwidth between the runs, %d threads: %.2f GB/s (median; "+
+		"%.2f to %.2f); share of it: %.0f%%\n", l.Threads, l.ReadBandwidth/gb,
+		slices.Min(l.Readings)/gb, slices.Max(l.Readings)/gb, 100*l.Share())
+	if cache := bandwidth.LastCacheBytes(); cache > 0 && l.WeightBytes < int64(cache) {
 		fmt.Fprintf(w, "These weights fit the last cache (%d MB): the share says nothing about "+
 			"larger models\n", cache>>20)
 	}
@@ -292,6 +325,8 @@ func (l *Latency) JSON() map[string]any {
 	maps.Copy(m, map[string]any{"decode_step_ms": l.Step.Seconds() * 1e3,
 		"weight_bytes":            l.WeightBytes,
 		"weight_bytes_per_second": l.WeightRate(), "read_bytes_per_second": l.ReadBandwidth,
-		"threads": l.Threads})
+		"decode_step_seconds":          seconds(l.Steps),
+		"read_bytes_per_second_beside": l.Readings,
+		"bandwidth_share":              l.Share(), "threads": l.Threads})
 	return m
 }

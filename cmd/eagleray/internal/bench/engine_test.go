@@ -85,30 +85,39 @@ func TestMeasureLatency(t *testing.T) {
 		t.Errorf("runs took %v, yet a step %v", l.Latencies, l.Step)
 	}
 	// No machine that runs this reads slower than a disk, or faster than any memory there is.
+	if len(l.Steps) != 3 || len(l.Readings) != 4 || l.Share() <= 0 {
+		t.Errorf("%+v, share %v", l, l.Share())
+	}
 	if gb := l.ReadBandwidth / 1e9; gb < 0.1 || gb > 20000 {
 		t.Errorf("read bandwidth %g GB/s", gb)
 	}
 	one, err := MeasureLatency(t.Context(), e, LatencyOptions{InputLen: 5, OutputLen: 1,
 		BatchSize: 1, Iterations: 1})
-	if err != nil || one.Step != 0 || one.WeightRate() != 0 {
+	if err != nil || one.Step != 0 || one.WeightRate() != 0 || one.Share() != 0 {
 		t.Errorf("%+v, error %v", one, err)
 	}
 }
 
 func TestLatencyFigures(t *testing.T) {
 	l := Latency{Latencies: []time.Duration{3e9, 1e9, 2e9}, Step: 2 * time.Millisecond,
-		WeightBytes: 1 << 40, Threads: 2, ReadBandwidth: 1 << 50}
+		Steps:       []time.Duration{2e6, 1e6, 4e6},
+		WeightBytes: 1 << 40, Threads: 2, ReadBandwidth: 1 << 50,
+		// The second step's share is the median: 1,000 a second of 2^40 of three times 2^50.
+		Readings: []float64{1 << 50, 1 << 50, 5 << 50, 3 << 50}}
 	var got bytes.Buffer
 	l.Print(&got)
 	for _, want := range []string{"Avg latency: 2 seconds\n",
 		"10% percentile latency: 1.2 seconds\n", "50% percentile latency: 2 seconds\n",
 		"99% percentile latency: 2.98 seconds\n",
-		"Decode step: 2.000 ms (median), 549755.81 GB/s of weights", "share of it: 49%"} {
+		"Decode step: 2.000 ms (median), 549755.81 GB/s of weights", "share of it: 33%"} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("printed\n%swithout %q", got.String(), want)
 		}
 	}
 	m := l.JSON()
+	if s := m["bandwidth_share"].(float64); math.Abs(s-1000./1024/3) > 1e-9 {
+		t.Errorf("a share of %v", s)
+	}
 	if m["avg_latency"] != 2.0 || m["latencies"].([]float64)[0] != 3 ||
 		math.Abs(m["percentiles"].(map[string]any)["75"].(float64)-2.5) > 1e-9 {
 		t.Errorf("%v", m)

@@ -18,7 +18,7 @@ import (
 func sound() Machine {
 	return Machine{Root: fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 		Data: []byte("always [madvise] never\n")}},
-		Vectors: true, Cores: 8, OpenFiles: 1 << 20,
+		Vectors: true, Cores: 8, Topology: eight(), OpenFiles: 1 << 20,
 		Memory: room(64 << 30),
 		Plan:   func(context.Context, *config.Config) (*memory.Plan, error) { return nil, nil },
 		Free:   func(string) (uint64, error) { return 1 << 40, nil },
@@ -31,6 +31,14 @@ func sound() Machine {
 			return []net.Addr{&net.IPNet{IP: net.IPv4(10, 0, 0, 7), Mask: net.CIDRMask(24, 32)}},
 				nil
 		}}
+}
+
+// eight is a topology of eight cores on two nodes.
+func eight() (t machine.Topology) {
+	for i := range 8 {
+		t.Processors = append(t.Processors, machine.Processor{Number: i, Core: i, Node: i / 4})
+	}
+	return t
 }
 
 func room(bytes int64) func() memory.Bounds {
@@ -68,6 +76,9 @@ func TestChecks(t *testing.T) {
 		}},
 		{"cores", OK, "2 usable", func(m *Machine, c *config.Config) {
 			m.Cores, c.Parallel.TensorParallelSize, c.Parallel.Backend = 2, 8, "ray"
+		}},
+		{"cores", Fail, "processor 9 is not one that", func(_ *Machine, c *config.Config) {
+			c.Parallel.CPUBind = "9"
 		}},
 		{"cores", Warn, "1 usable", func(m *Machine, _ *config.Config) { m.Cores = 1 }},
 		{"memory", Warn, "unknown", func(m *Machine, _ *config.Config) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
@@ -156,13 +157,22 @@ const readers = 4
 
 // read takes the hashes of the folder's files.
 func (m *Model) read(ctx context.Context) error {
-	entries, err := os.ReadDir(m.Folder)
+	dir, ggufs, err := checkpoint.Locate(m.Folder)
 	if err != nil {
 		return err
 	}
 	var names, paths []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+	for _, name := range ggufs {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	if ggufs == nil {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
 	}
 	ofTokenizer := tokenizer.Names(names)
 	for _, name := range names {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -25,6 +26,8 @@ type Machine struct {
 	// Vectors says that the processor has the instructions of the fast kernels.
 	Vectors bool
 	Cores   int
+	// Topology is what the ranks' threads are bound to.
+	Topology machine.Topology
 	// Memory is what bounds that of this process and of its ranks, Plan what a server takes of it.
 	Memory func() memory.Bounds
 	Plan   func(ctx context.Context, c *config.Config) (*memory.Plan, error)
@@ -46,7 +49,7 @@ type Machine struct {
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA,
-		Cores:  machine.Cores(),
+		Cores: machine.Cores(), Topology: machine.ReadTopology(),
 		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft,
 		Addresses: net.InterfaceAddrs,
 		Niceness:  machine.Niceness(),
@@ -103,7 +106,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 	}
 	return []Check{
 		check("processor", m.processor),
-		check("cores", func() Result { return m.cores(here, ranks, p.CPUThreads) }),
+		check("cores", func() Result { return m.cores(here, ranks, p) }),
 		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
 		check("huge pages", m.hugePages),
 		check("open files", m.openFiles),
@@ -125,9 +128,14 @@ func (m *Machine) processor() Result {
 	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
 }
 
-func (m *Machine) cores(here bool, ranks, threads int) Result {
+func (m *Machine) cores(here bool, ranks int, p *config.Parallel) Result {
+	threads := p.CPUThreads
 	need := ranks * max(1, threads)
+	shares, err := m.Topology.Plan(p.Demand())
 	switch {
+	case here && err != nil:
+		return bad(Fail, "--cpu-bind %q: %v|the ranks cannot be bound to these|list a set for "+
+			"each rank, or say --cpu-bind auto", p.CPUBind, err)
 	case here && need > m.Cores:
 		return bad(Warn, "%d usable (affinity and cgroup quota), %d ranks of %d threads|the "+
 			"ranks wait for each other|lower --tensor-parallel-size or --cpu-threads, or raise "+
@@ -135,7 +143,19 @@ func (m *Machine) cores(here bool, ranks, threads int) Result {
 	case m.Cores == 1:
 		return bad(Warn, "1 usable|requests and the model share it|give the container two or more")
 	}
-	return ok("%d usable", m.Cores)
+	r := ok("%d usable", m.Cores)
+	if here {
+		r.Details = bindings(shares)
+	}
+	return r
+}
+
+// bindings are the lines of a table of what each rank computes on.
+func bindings(shares []machine.Share) (lines []string) {
+	for i, s := range shares {
+		lines = append(lines, fmt.Sprintf("rank %d: %d threads, bound to %s", i, s.Threads, s))
+	}
+	return lines
 }
 
 // memory compares what a server takes with what may be used. What else is wrong with the model the

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -33,8 +34,12 @@ type Args struct {
 }
 
 const (
-	// maxQueries is how many queries share one pass over a head's keys and values at most.
-	maxQueries = 24
+	// maxQueries is how many queries share one pass over the keys and values of a stretch at most,
+	// latentQueries where the values are longer.
+	maxQueries    = 48
+	latentQueries = 24
+	// groupQueries is how many queries a group of several passes has at most.
+	groupQueries = 24
 	// serialCost is how many positions times dimensions times query heads are worth handing to
 	// another thread.
 	serialCost = 1 << 16
@@ -45,10 +50,13 @@ const (
 	leastShared = 4
 	// chunksPerThread leaves room to balance chunks of unequal cost.
 	chunksPerThread = 8
+	// mostStored is how many float32 values the stretches that threads share have for each thread
+	// at most.
+	mostStored = 1 << 18
 )
 
-// Attention computes attention and owns the scratch memory for it, which grows to the longest
-// context seen and is then reused. One Run at a time.
+// Attention computes attention and owns the scratch memory for it, which grows to the largest heads
+// seen and is then reused. One Run at a time.
 type Attention struct {
 	ops     *vec.Ops
 	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
@@ -79,11 +87,12 @@ type segment struct {
 // end is the position after the last row's.
 func (s *segment) end() int { return s.pos + s.rows }
 
-// chunk is a number of consecutive groups, from one on: segment by segment, head by head, group of
-// rows by group.
+// chunk is a number of consecutive parts of groups, from one on: segment by segment, head by head,
+// group by group, part by part. The accumulators of a group of several parts lie at stored.
 type chunk struct {
-	seg, head, group int
-	groups           int
+	seg, head, group, part int
+	parts                  int
+	stored                 int
 }
 
 // job is one Run, as the pool sees it.
@@ -100,9 +109,13 @@ type job struct {
 	heads    int // key/value heads, cut in 1<<cut parts of their query heads each (see plan)
 	cut      int
 	queries  int // query heads of each part
+	pass     int // queries that a pass takes
 	rows     int // rows of a group
+	part     int // stretches of a part of a group
 	segments []segment
 	chunks   []chunk
+	joins    []chunk   // the groups of several parts
+	stored   []float32 // their accumulators
 }
 
 // Run computes attention of the batch's rows over the layer's keys and values, which must have been
@@ -128,6 +141,9 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 	}
 	j.plan(p.Threads())
 	p.Run(j, len(j.chunks))
+	if len(j.joins) > 0 {
+		p.Run((*joining)(j), len(j.joins))
+	}
 	// Keep no reference to the caller's memory.
 	j.c, j.p, j.b, j.dst, j.q, j.args.Sinks = nil, nil, nil, nil, nil, nil
 }
@@ -198,53 +214,109 @@ func (j *job) plan(threads int) {
 		}
 		j.segments = append(j.segments, segment{row: r, rows: 1, seq: int(b.Seq[r]), pos: pos})
 	}
-	total := 0
+	total, longest := 0, 0
 	for si := range j.segments {
 		s := &j.segments[si]
 		for pos := s.pos; pos < s.end(); pos++ {
 			total += j.until(s, pos) - j.from(pos)
+			longest = max(longest, j.until(s, pos)-j.from(pos))
 		}
 	}
 	total *= j.args.Heads * j.args.HeadDim
-	target := min(total, mostCost)
 	j.heads, j.cut = j.args.KVHeads, 0
 	j.queries = j.args.Heads / j.heads
-	if threads > 1 && total > serialCost {
-		// Threads that would have nothing to do share the query heads of a key/value head.
-		for b.Rows()*j.heads < threads && j.queries%2 == 0 && j.queries >= 2*leastShared {
+	shared := threads > 1 && total > serialCost
+	if shared {
+		// Threads that would have nothing to do share the query heads of a key/value head, unless
+		// there are stretches to share.
+		for b.Rows()*j.heads*(1+longest/stretch) < threads && j.queries%2 == 0 &&
+			j.queries >= 2*leastShared {
 			j.heads, j.cut, j.queries = 2*j.heads, j.cut+1, j.queries/2
 		}
-		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
 	}
-	j.rows = rowsPerGroup(j.queries)
-	perPosition := j.queries * j.args.HeadDim
-	j.chunks = append(j.chunks[:0], chunk{})
+	j.rows = rowsPerPass(j.queries)
+	j.pass = min(j.rows*j.queries, maxQueries)
+	if j.p.Kind == compute.Latent {
+		j.pass = min(j.pass, latentQueries)
+	}
+	j.part = math.MaxInt
+	target := min(total, mostCost)
+	// The more passes share a stretch the better, as long as there are groups for all threads.
+	for more := 2 * j.rows; more*j.queries <= groupQueries && (!shared ||
+		b.Rows()*j.heads >= threads*chunksPerThread*more); more *= 2 {
+		j.rows = more
+	}
+	if shared {
+		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
+		// Threads share the stretches of a group that is too much for one of them.
+		perPosition := min(j.rows, b.Rows()) * j.queries * j.args.HeadDim
+		if longest*perPosition > total/(2*threads) {
+			j.part = max(1, target/(stretch*perPosition))
+		}
+	}
+	stored := j.cutChunks(target, total)
+	if stored > mostStored*threads {
+		j.part = math.MaxInt
+		stored = j.cutChunks(target, total)
+	}
+	j.stored = grow(j.stored, stored)
+}
+
+// cutChunks makes chunks of a cost of target, lists the groups of several parts, and returns how
+// many values their accumulators have.
+func (j *job) cutChunks(target, total int) (stored int) {
+	j.chunks, j.joins = append(j.chunks[:0], chunk{}), j.joins[:0]
 	cost := 0
 	for si := range j.segments {
 		s := &j.segments[si]
 		groups := (s.rows + j.rows - 1) / j.rows
-		if target == total {
-			j.chunks[0].groups += groups * j.heads
+		if target >= total {
+			j.chunks[0].parts += groups * j.heads
 			continue
 		}
 		for h := range j.heads {
-			for g := range groups {
-				if cost >= target {
-					j.chunks = append(j.chunks, chunk{seg: si, head: h, group: g})
-					cost = 0
+			for n := range groups {
+				g := j.group(si, h, n)
+				parts, length := j.parts(&g)
+				if parts > 1 {
+					j.joins = append(j.joins, chunk{seg: si, head: h, group: n, stored: stored})
 				}
-				j.chunks[len(j.chunks)-1].groups++
-				rows := min(j.rows, s.rows-g*j.rows)
-				last := s.pos + g*j.rows + rows - 1
-				cost += (j.until(s, last) - j.from(last)) * rows * perPosition
+				last := g.pos(j, g.n-1)
+				all := (j.until(s, last) - j.from(last)) * g.n * j.args.HeadDim
+				for k := range parts {
+					if cost >= target {
+						j.chunks = append(j.chunks, chunk{seg: si, head: h, group: n, part: k,
+							stored: stored})
+						cost = 0
+					}
+					j.chunks[len(j.chunks)-1].parts++
+					cost += all / parts
+				}
+				stored += length
 			}
 		}
 	}
+	return stored
 }
 
-// rowsPerGroup is how many rows of a segment are computed together: as many as fill the kernels for
+// group is the n-th group of rows of a segment, for one of job.heads.
+func (j *job) group(seg, head, n int) group {
+	s, first := &j.segments[seg], n*j.rows
+	return group{seg: s, head: head, first: first, n: min(j.rows, s.rows-first) * j.queries}
+}
+
+// parts is how many parts a group has, and how many values its accumulators where it has several.
+func (j *job) parts(g *group) (parts, stored int) {
+	from, until := g.stretches(j)
+	if parts = (until-from-1)/j.part + 1; parts > 1 {
+		stored = (until - from) * g.n * j.width()
+	}
+	return parts, stored
+}
+
+// rowsPerPass is how many rows of a segment are computed together: as many as fill the kernels for
 // six queries.
-func rowsPerGroup(queries int) int {
+func rowsPerPass(queries int) int {
 	for rows := 1; rows*queries <= maxQueries && rows <= 6; rows++ {
 		if rows*queries%6 == 0 {
 			return rows
@@ -253,28 +325,50 @@ func rowsPerGroup(queries int) int {
 	return max(1, 12/queries)
 }
 
-// Do computes the groups of one chunk.
+// Do computes the parts of one chunk.
 func (j *job) Do(i, thread int) {
 	s := j.a.scratch[thread]
-	at := j.chunks[i]
-	mapped := -1
-	for range at.groups {
-		seg := &j.segments[at.seg]
-		if mapped != at.seg {
-			s.mapTiles(j, seg)
-			mapped = at.seg
+	s.mapped = -1
+	for at, left := j.chunks[i], j.chunks[i].parts; left > 0; left-- {
+		g := j.group(at.seg, at.head, at.group)
+		if parts, _ := j.parts(&g); parts == 1 {
+			s.group(j, at.seg, &g)
+		} else {
+			from, until := g.stretches(j)
+			begin := from + at.part*j.part
+			s.stretches(j, at.seg, &g, begin, min(begin+j.part, until),
+				j.stored[at.stored+(begin-from)*g.n*j.width():])
 		}
-		first := at.group * j.rows
-		s.group(j, seg, at.head, first, min(j.rows, seg.rows-first))
-		at.group++
-		if at.group*j.rows < seg.rows {
-			continue
-		}
-		at.group = 0
-		at.head++
-		if at.head == j.heads {
-			at.head = 0
-			at.seg++
-		}
+		at.next(j, &g)
 	}
+}
+
+// next moves a chunk to the part after its first, which belongs to group g.
+func (c *chunk) next(j *job, g *group) {
+	parts, stored := j.parts(g)
+	if c.part++; c.part < parts {
+		return
+	}
+	c.part = 0
+	c.stored += stored
+	if c.group++; c.group*j.rows < g.seg.rows {
+		return
+	}
+	c.group = 0
+	if c.head++; c.head < j.heads {
+		return
+	}
+	c.head = 0
+	c.seg++
+}
+
+// joining is a job whose stretches are computed.
+type joining job
+
+// Do joins the stretches of one group.
+func (t *joining) Do(i, thread int) {
+	j := (*job)(t)
+	at := &j.joins[i]
+	g := j.group(at.seg, at.head, at.group)
+	j.a.scratch[thread].joinAll(j, &g, j.stored[at.stored:])
 }

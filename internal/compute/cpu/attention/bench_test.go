@@ -68,67 +68,74 @@ func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
 // rate of a plain vectorised read of as many bytes, in turns, as baseline.
 func BenchmarkDecode(b *testing.B) {
 	for _, kind := range kinds {
-		for _, group := range []int{1, 4, 7} {
-			for _, threads := range []int{1, 2} {
-				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
-				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads),
-					func(b *testing.B) {
-						const n = 16384
-						c, table := filled(b, s, 16, n)
-						p := pool.New(threads)
-						defer p.Close()
-						a := New(isa.Best())
-						q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
-						dst := make([]float32, len(q))
-						batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0},
-							Tables: [][]int32{table}}
-						rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data),
-							chunks: 16, sums: make([]float32, 16)}
-						baseline := time.Duration(1<<63 - 1)
-						run := baseline
-						for range b.N {
-							t := time.Now()
-							a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
-							run = min(run, time.Since(t))
-							t = time.Now()
-							p.Run(rd, rd.chunks)
-							baseline = min(baseline, time.Since(t))
-						}
-						b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
-						b.ReportMetric(float64(len(c.data))/baseline.Seconds()/1e9, "baselineGB/s")
-					})
+		for _, group := range []int{1, 2, 4, 7} {
+			for _, n := range []int{4096, 16384, 32768} {
+				for _, threads := range []int{1, 2} {
+					s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
+					b.Run(fmt.Sprintf("%v/group=%d/context=%d/threads=%d", kind, group, n, threads),
+						func(b *testing.B) { benchmarkDecode(b, s, n, threads) })
+				}
 			}
 		}
 	}
 }
 
-// Prefill of 512 tokens, counting the multiplications and additions below the diagonal.
+func benchmarkDecode(b *testing.B, s shape, n, threads int) {
+	c, table := filled(b, s, 16, n)
+	p := pool.New(threads)
+	defer p.Close()
+	a := New(isa.Best())
+	q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
+	dst := make([]float32, len(q))
+	batch := &compute.Batch{Position: []int32{int32(n - 1)}, Seq: []int32{0},
+		Tables: [][]int32{table}}
+	rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16,
+		sums: make([]float32, 16)}
+	baseline := time.Duration(1<<63 - 1)
+	run := baseline
+	for range b.N {
+		t := time.Now()
+		a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
+		run = min(run, time.Since(t))
+		t = time.Now()
+		p.Run(rd, rd.chunks)
+		baseline = min(baseline, time.Since(t))
+	}
+	b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
+	b.ReportMetric(float64(len(c.data))/baseline.Seconds()/1e9, "baselineGB/s")
+}
+
+// The last 512 positions of a prompt, counting the multiplications and additions below the
+// diagonal.
 func BenchmarkPrefill(b *testing.B) {
 	for _, kind := range kinds {
-		for _, group := range []int{1, 4} {
-			for _, threads := range []int{1, 2} {
-				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
-				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads),
-					func(b *testing.B) {
-						const n = 512
-						c, table := filled(b, s, 16, n)
-						p := pool.New(threads)
-						defer p.Close()
-						a := New(isa.Best())
-						w := s.heads() * s.dim
-						q := randomRows(rand.New(rand.NewPCG(2, 2)), n*w)
-						dst := make([]float32, len(q))
-						batch := &compute.Batch{Seq: make([]int32, n), Tables: [][]int32{table}}
-						for i := range n {
-							batch.Position = append(batch.Position, int32(i))
-						}
-						b.ResetTimer()
-						run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, w, q, w) })
-						b.ReportMetric(4*float64(w)*n*(n+1)/2/run.Seconds()/1e9, "GFLOP/s")
-					})
+		for _, group := range []int{1, 2, 4} {
+			for _, n := range []int{512, 2048, 8192} {
+				for _, threads := range []int{1, 2} {
+					s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
+					b.Run(fmt.Sprintf("%v/group=%d/context=%d/threads=%d", kind, group, n, threads),
+						func(b *testing.B) { benchmarkPrefill(b, s, n, threads) })
+				}
 			}
 		}
 	}
+}
+
+func benchmarkPrefill(b *testing.B, s shape, n, threads int) {
+	const rows = 512
+	c, table := filled(b, s, 16, n)
+	p := pool.New(threads)
+	defer p.Close()
+	a := New(isa.Best())
+	w := s.heads() * s.dim
+	q := randomRows(rand.New(rand.NewPCG(2, 2)), rows*w)
+	dst := make([]float32, len(q))
+	batch := consecutive(int32(n-rows), rows)
+	batch.Tables = [][]int32{table}
+	b.ResetTimer()
+	run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, w, q, w) })
+	pairs := rows*(n-rows) + rows*(rows+1)/2
+	b.ReportMetric(4*float64(w)*float64(pairs)/run.Seconds()/1e9, "GFLOP/s")
 }
 
 // One row of a tiny model: what a call costs beside its work.

@@ -8,23 +8,36 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 )
 
-// piece is how many tiles one call of a kernel covers: it keeps the keys and values that several
-// kernels read in turn in the cache of the core, and the time for which a call cannot be
-// interrupted short. A multiple of four.
-const piece = 32
+// stretch is how many positions have a softmax of their own, from a multiple of it on. A row's
+// result is that of the stretches it attends to, joined in their order (the online softmax of
+// Milakov and Gimelshein, 2018), so its bits depend on its own positions alone. The keys and values
+// of a stretch stay in the core's cache for all queries of a group, and bound the time for which a
+// kernel cannot be interrupted.
+const (
+	stretch      = 512
+	stretchTiles = stretch / tile
+)
+
+// extra is what a row of an accumulator has beside the padded dimensions of a value: its greatest
+// score and its sum of weights, at the first two places; the others keep rows aligned.
+const extra = tile
+
+// scoreStride is the distance of two rows of scores: not a power of two, whose rows would share the
+// sets of a cache.
+const scoreStride = stretch + tile
 
 var negInf = float32(math.Inf(-1))
 
-// scratch is the memory of one thread.
+// scratch is the memory of one thread. It does not grow with the context.
 type scratch struct {
-	// Offsets of the K tiles of the current segment's head 0, from tile firstTile on.
-	tiles     []int
-	firstTile int
+	// Offsets of the K tiles of head 0 in the stretch of the segment that was mapped last.
+	tiles       [stretchTiles]int
+	seg, mapped int
 
-	q      []float32 // [query][HeadDim]
-	scores []float32 // [query][stride], from the first tile of the group on
-	acc    []float32 // [query][padded dimension of a value]
-	sum    [maxQueries]float32
+	q      []float32 // [query of the group][HeadDim]
+	scores []float32 // [query of the pass][scoreStride], from the first tile of the pass on
+	part   []float32 // accumulators of a stretch: [query of the pass][padded + extra]
+	acc    []float32 // accumulators of those before it: [query of the group][padded + extra]
 	// Tiles of V that latents were turned into, and where they lie.
 	turned   []byte
 	turnedAt []int
@@ -32,10 +45,10 @@ type scratch struct {
 	_ [128]byte // keeps the scratch of two threads out of one cache line
 }
 
-// ScratchBytes is the memory of a thread that attends to so many positions at most.
-func ScratchBytes(positions int) int64 {
-	tiles := int64(positions)/tile + 4
-	return maxQueries*tiles*tile*4 + tiles*8
+// ScratchBytes is the memory of a thread: for heads of 256 values, and what it may add to the
+// stretches that threads share.
+func ScratchBytes() int64 {
+	return maxQueries*(scoreStride+3*(256+extra))*4 + mostStored*4
 }
 
 // padded is a dimension rounded up to whole tiles.
@@ -48,116 +61,242 @@ func grow[E any](s []E, n int) []E {
 	return s[:n]
 }
 
-// mapTiles looks up the tiles a segment's rows attend to.
-func (s *scratch) mapTiles(j *job, seg *segment) {
-	cfg := &j.c.cfg
-	table := j.b.Tables[seg.seq]
-	s.firstTile = j.from(seg.pos) / tile
-	last := (seg.end() - 1) / tile
-	s.tiles = grow(s.tiles, last-s.firstTile+1)
-	for t := range s.tiles {
-		pos := (s.firstTile + t) * tile
-		block := int(table[pos/cfg.BlockSize])
+// group is n queries: those of the rows of a segment from its row first on, for the query heads of
+// one of job.heads. Query i is that of row first+i/queries and head i%queries.
+type group struct {
+	seg            *segment
+	head, first, n int
+}
+
+// pos is the position of query i.
+func (g *group) pos(j *job, i int) int { return g.seg.pos + g.first + i/j.queries }
+
+// query is where the query i lies in a matrix of rows of ld values, of dim for each head.
+func (g *group) query(j *job, i, ld, dim int) int {
+	return (g.seg.row+g.first+i/j.queries)*ld + (g.head*j.queries+i%j.queries)*dim
+}
+
+// stretches are those that the queries attend to: from the first to before the last.
+func (g *group) stretches(j *job) (from, until int) {
+	return j.from(g.pos(j, 0)) / stretch, (j.until(g.seg, g.pos(j, g.n-1))-1)/stretch + 1
+}
+
+// mapTiles looks up the tiles of a stretch that a segment's rows attend to.
+func (s *scratch) mapTiles(j *job, seg, st int) {
+	if s.seg == seg && s.mapped == st {
+		return
+	}
+	s.seg, s.mapped = seg, st
+	cfg, g := &j.c.cfg, &j.segments[seg]
+	table := j.b.Tables[g.seq]
+	begin := max(st*stretch, j.from(g.pos)/tile*tile)
+	for pos := begin; pos < min((st+1)*stretch, g.end()); {
+		block, off := int(table[pos/cfg.BlockSize]), pos%cfg.BlockSize
 		if block < 0 || block >= cfg.Blocks {
 			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
-				pos, seg.seq, block, cfg.Blocks))
+				pos, g.seq, block, cfg.Blocks))
 		}
-		s.tiles[t] = j.p.tileOffset(block, pos%cfg.BlockSize)
+		at := j.p.tileOffset(block, off)
+		for ; off < cfg.BlockSize && pos < (st+1)*stretch; off += tile {
+			s.tiles[pos%stretch/tile] = at
+			at += j.p.tile
+			pos += tile
+		}
 	}
 }
 
 // keys is where the keys of a head, one of job.heads, lie from the offset of a tile on.
 func (j *job) keys(head int) int { return head >> j.cut * j.p.head }
 
-// group computes rows rows of a segment, from its row first on, for the query heads of one
-// of job.heads. Query i is that of row i/queries and head i%queries.
-func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
-	n := rows * j.queries
-	for lo := 0; lo < n; lo += maxQueries {
-		s.attend(j, seg, head, first*j.queries+lo, min(maxQueries, n-lo))
+// load copies the queries of a group side by side.
+func (s *scratch) load(j *job, g *group) {
+	dim := j.args.HeadDim
+	s.q = grow(s.q, g.n*dim)
+	s.scores = grow(s.scores, j.pass*scoreStride)
+	for i := range g.n {
+		copy(s.q[i*dim:(i+1)*dim], j.q[g.query(j, i, j.ldq, dim):])
 	}
 }
 
-// attend computes n queries of a segment, from query q0 on.
-func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
-	dim, valueDim := j.args.HeadDim, j.p.ValueDim()
-	padded := padded(valueDim)
-	firstPos, lastPos := seg.pos+q0/j.queries, seg.pos+(q0+n-1)/j.queries
-	t0 := j.from(firstPos) / tile
-	tiles := (j.until(seg, lastPos)-1)/tile + 1 - t0
-	stride := (tiles + 3) &^ 3 * tile
-
-	s.q = grow(s.q, n*dim)
-	for i := range n {
-		row, h := seg.row+(q0+i)/j.queries, head*j.queries+(q0+i)%j.queries
-		copy(s.q[i*dim:(i+1)*dim], j.q[row*j.ldq+h*dim:])
+// group computes a group. seg is the index of its segment.
+func (s *scratch) group(j *job, seg int, g *group) {
+	s.load(j, g)
+	w := j.width()
+	s.part, s.acc = grow(s.part, j.pass*w), grow(s.acc, g.n*w)
+	for st, until := g.stretches(j); st < until; st++ {
+		s.mapTiles(j, seg, st)
+		for i := 0; i < g.n; i += j.pass {
+			i0, n := j.active(g, st, i, min(j.pass, g.n-i))
+			s.attend(j, g, st, i0, n, s.part)
+			for k := range n {
+				s.join(j, g, st, i0+k, s.part[k*w:(k+1)*w])
+			}
+		}
 	}
-	s.scores = grow(s.scores, n*stride)
-	for t := 0; t < tiles; t += piece {
-		s.score(j, head, n, t0-s.firstTile+t, min(piece, tiles-t), s.scores[t*tile:], stride)
+	for i := range g.n {
+		s.finish(j, g, i)
 	}
+}
 
+// stretches computes some stretches of a group on their own, from the first to before the last, to
+// accumulators at to: [stretch][query].
+func (s *scratch) stretches(j *job, seg int, g *group, from, until int, to []float32) {
+	s.load(j, g)
+	w := j.width()
+	for st := from; st < until; st++ {
+		s.mapTiles(j, seg, st)
+		for i := 0; i < g.n; i += j.pass {
+			i0, n := j.active(g, st, i, min(j.pass, g.n-i))
+			s.attend(j, g, st, i0, n, to[i0*w:])
+		}
+		to = to[g.n*w:]
+	}
+}
+
+// joinAll makes the result of a group of the accumulators of its stretches.
+func (s *scratch) joinAll(j *job, g *group, stored []float32) {
+	w := j.width()
+	s.acc = grow(s.acc, g.n*w)
+	first, _ := g.stretches(j)
+	for i := range g.n {
+		pos := g.pos(j, i)
+		for st := j.from(pos) / stretch; st*stretch < j.until(g.seg, pos); st++ {
+			at := ((st-first)*g.n + i) * w
+			s.join(j, g, st, i, stored[at:at+w])
+		}
+		s.finish(j, g, i)
+	}
+}
+
+// width is the length of an accumulator.
+func (j *job) width() int { return padded(j.p.ValueDim()) + extra }
+
+// active are those of n queries, from i on, that attend to a stretch: consecutive ones, as later
+// rows attend from no earlier position and until no earlier one.
+func (j *job) active(g *group, st, i, n int) (i0, count int) {
+	for n > 0 && j.until(g.seg, g.pos(j, i)) <= st*stretch {
+		i, n = i+1, n-1
+	}
+	for n > 0 && j.from(g.pos(j, i+n-1)) >= (st+1)*stretch {
+		n--
+	}
+	return i, n
+}
+
+// attend computes what n queries of a group, from i0 on, find in a stretch to the accumulators at
+// acc.
+func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
+	if n == 0 {
+		return
+	}
+	w := j.width()
+	begin, end := st*stretch, (st+1)*stretch
+	firstPos, lastPos := g.pos(j, i0), g.pos(j, i0+n-1)
+	t0 := max(begin, j.from(firstPos)) / tile
+	tiles := (min(end, j.until(g.seg, lastPos))-1)/tile + 1 - t0
+	s.score(j, g.head, i0, n, t0%stretchTiles, tiles)
+
+	acc = acc[:n*w]
+	clear(acc)
 	for i := range n {
-		pos := seg.pos + (q0+i)/j.queries
-		from := j.from(pos)
-		begin := from / tile * tile
-		row := s.scores[i*stride+begin-t0*tile : i*stride+j.until(seg, pos)-t0*tile]
+		pos := g.pos(j, i0+i)
+		from, until := max(begin, j.from(pos)), min(end, j.until(g.seg, pos))
+		first := from / tile * tile
+		row := s.scores[i*scoreStride+first-t0*tile : i*scoreStride+until-t0*tile]
 		if limit := j.args.Cap; limit > 0 {
 			j.a.ops.TanhCap(row, limit)
 		}
-		for k := range row[:from-begin] {
+		for k := range row[:from-first] {
 			row[k] = negInf
 		}
 		top := j.a.ops.Max(row)
-		if j.args.Sinks == nil {
-			s.sum[i] = j.a.ops.ExpSum(row, top)
-			continue
+		base := top
+		if base == negInf {
+			base = 0 // no position weighs anything, rather than minus infinity less itself
 		}
-		sink := j.args.Sinks[head*j.queries+(q0+i)%j.queries]
-		top = max(top, sink)
-		s.sum[i] = j.a.ops.ExpSum(row, top) + float32(math.Exp(float64(sink-top)))
+		acc[(i+1)*w-extra], acc[(i+1)*w-extra+1] = top, j.a.ops.ExpSum(row, base)
 	}
 
 	// The positions all rows attend to are added for all queries at once; those before and after,
 	// row by row.
-	s.acc = grow(s.acc, n*padded)
-	clear(s.acc)
-	common, commonEnd := j.from(lastPos), j.until(seg, firstPos)
+	common, commonEnd := max(begin, j.from(lastPos)), min(end, j.until(g.seg, firstPos))
 	if common >= commonEnd {
 		common, commonEnd = math.MaxInt, math.MaxInt
 	}
 	for i := 0; i < n; {
-		pos := seg.pos + (q0+i)/j.queries
-		same := min(n, j.queries-(q0+i)%j.queries+i) - i
-		s.values(j, head, i, same, t0, stride, j.from(pos), min(common, j.until(seg, pos)))
+		pos, same := g.pos(j, i0+i), min(n-i, j.queries-(i0+i)%j.queries)
+		s.values(j, g.head, i, same, t0, max(begin, j.from(pos)),
+			min(common, end, j.until(g.seg, pos)), acc)
 		i += same
 	}
 	if common < commonEnd {
-		s.values(j, head, 0, n, t0, stride, common, commonEnd)
+		s.values(j, g.head, 0, n, t0, common, commonEnd, acc)
 	}
-	for i := 0; i < n && commonEnd < j.until(seg, lastPos); {
-		pos := seg.pos + (q0+i)/j.queries
-		same := min(n, j.queries-(q0+i)%j.queries+i) - i
-		s.values(j, head, i, same, t0, stride, commonEnd, j.until(seg, pos))
+	for i := 0; i < n && commonEnd < min(end, j.until(g.seg, lastPos)); {
+		pos, same := g.pos(j, i0+i), min(n-i, j.queries-(i0+i)%j.queries)
+		s.values(j, g.head, i, same, t0, commonEnd, min(end, j.until(g.seg, pos)), acc)
 		i += same
-	}
-
-	for i := range n {
-		row, h := seg.row+(q0+i)/j.queries, head*j.queries+(q0+i)%j.queries
-		out := j.dst[row*j.ldd+h*valueDim : row*j.ldd+(h+1)*valueDim]
-		copy(out, s.acc[i*padded:])
-		j.a.ops.Scale(out, 1/s.sum[i])
 	}
 }
 
-// score writes the scaled scores of all n queries with tiles tiles, from the t-th of the segment
-// on, to out, a row of stride elements for each query.
-func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int) {
+// join adds the accumulator of a stretch to that of query i of the group, which has those before.
+func (s *scratch) join(j *job, g *group, st, i int, part []float32) {
+	n := len(part) - extra
+	acc := s.acc[i*len(part) : (i+1)*len(part)]
+	if st == j.from(g.pos(j, i))/stretch {
+		copy(acc, part)
+		return
+	}
+	top, sum := acc[n], acc[n+1]
+	if top >= part[n] {
+		f := weight(part[n], top)
+		j.a.ops.Axpy(acc[:n], f, part[:n])
+		acc[n+1] = sum + float32(f*part[n+1])
+		return
+	}
+	f := weight(top, part[n])
+	j.a.ops.Scale(acc[:n], f)
+	j.a.ops.Add(acc[:n], acc[:n], part[:n])
+	acc[n], acc[n+1] = part[n], float32(f*sum)+part[n+1]
+}
+
+// weight is e^(x-top), 1 for infinities that are equal.
+func weight(x, top float32) float32 {
+	if x == top {
+		return 1
+	}
+	return float32(math.Exp(float64(x - top)))
+}
+
+// finish writes the result of query i of a group.
+func (s *scratch) finish(j *job, g *group, i int) {
+	dim, w := j.p.ValueDim(), j.width()
+	acc := s.acc[i*w : (i+1)*w]
+	top, sum := acc[w-extra], acc[w-extra+1]
+	out := j.dst[g.query(j, i, j.ldd, dim):][:dim]
+	copy(out, acc)
+	if j.args.Sinks != nil {
+		sink := j.args.Sinks[g.head*j.queries+i%j.queries]
+		if sink > top {
+			f := weight(top, sink)
+			j.a.ops.Scale(out, f)
+			sum, sink = float32(f*sum), top
+			sum++
+		} else {
+			sum += weight(sink, top)
+		}
+	}
+	j.a.ops.Scale(out, 1/sum)
+}
+
+// score writes the scaled scores of n queries of the group, from i0 on, with tiles tiles, from the
+// t-th of the stretch on.
+func (s *scratch) score(j *job, head, i0, n, t, tiles int) {
 	dim := j.args.HeadDim
-	offs := s.tiles[t : t+tiles]
+	offs, q := s.tiles[t:t+tiles], s.q[i0*dim:]
 	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
-		scorePortable(j.c, j.keys(head), offs, s.q, n, dim, j.args.Scale, out, stride)
+		scorePortable(j.c, j.keys(head), offs, q, n, dim, j.args.Scale, s.scores, scoreStride)
 		return
 	}
 	base := unsafe.Pointer(&j.c.data[j.keys(head)])
@@ -171,40 +310,41 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 		case left >= 2:
 			f, took = k.qk2, 2
 		}
-		f(base, &offs[0], tiles, &s.q[i*dim], dim*4, dim, j.args.Scale, &out[i*stride], stride*4)
+		f(base, &offs[0], tiles, &q[i*dim], dim*4, dim, j.args.Scale, &s.scores[i*scoreStride],
+			scoreStride*4)
 		i += took
 	}
 }
 
-// values adds the values at positions begin to end-1, times their weights, to the accumulators of n
-// queries from i0 on. The rows of weights begin at tile t0.
-func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
-	most := piece
+// values adds the values at positions begin to end-1 of a stretch, times their weights, to the
+// accumulators of n queries of the pass from i on. The rows of weights begin at tile t0.
+func (s *scratch) values(j *job, head, i, n, t0, begin, end int, acc []float32) {
+	most := stretchTiles
 	if j.p.Kind == compute.Latent {
 		most = latentPiece
 	}
 	for begin < end {
 		stop := min(end, (begin/tile+most)*tile)
-		s.valuePiece(j, head, i0, n, begin/tile-s.firstTile, begin%tile, stop-begin,
-			s.scores[begin-t0*tile:], stride)
+		s.valuePiece(j, head, i, n, begin/tile%stretchTiles, begin%tile, stop-begin,
+			s.scores[begin-t0*tile:], acc)
 		begin = stop
 	}
 }
 
-func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float32, stride int) {
-	kind, padded := j.c.cfg.DType, padded(j.p.ValueDim())
+func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []float32) {
+	kind, w := j.c.cfg.DType, j.width()
 	data, offs := j.c.data[j.p.values+j.keys(head):], s.tiles[t:]
 	if j.p.Kind == compute.Latent {
 		data, offs = s.turn(j, t, (first+count-1)/tile+1)
 	}
 	k := j.a.simd[kind]
 	if k == nil {
-		valuePortable(kind, data, offs, first, count, p[i0*stride:], stride,
-			s.acc[i0*padded:(i0+n)*padded], padded)
+		valuePortable(kind, data, offs, first, count, p[i0*scoreStride:], scoreStride,
+			acc[i0*w:(i0+n)*w], w, w-extra)
 		return
 	}
 	sliceBytes := tile * tile * kind.Size()
-	slices := padded / tile
+	slices := w/tile - 1
 	for i := i0; i < i0+n; {
 		f, took, multiple := k.pv1x4, 1, 4
 		switch left := i0 + n - i; {
@@ -218,7 +358,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 		whole := slices / multiple * multiple
 		if whole > 0 {
 			f(unsafe.Pointer(&data[0]), &offs[0], first, count, whole,
-				&p[i*stride], stride*4, &s.acc[i*padded], padded*4)
+				&p[i*scoreStride], scoreStride*4, &acc[i*w], w*4)
 		}
 		if rest := slices - whole; rest > 0 {
 			f = k.pv1x1
@@ -227,7 +367,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 			}
 			for q := i; q < i+took; q++ {
 				f(unsafe.Pointer(&data[whole*sliceBytes]), &offs[0], first, count, rest,
-					&p[q*stride], stride*4, &s.acc[q*padded+whole*tile], padded*4)
+					&p[q*scoreStride], scoreStride*4, &acc[q*w+whole*tile], w*4)
 			}
 		}
 		i += took

@@ -10,7 +10,7 @@ import (
 // 512 values in 16 bits, which stay in the core's cache for all queries that share a pass.
 const latentPiece = 4
 
-// turn writes the values of count tiles of a latent, from the t-th of the segment on, to scratch as
+// turn writes the values of count tiles of a latent, from the t-th of the stretch on, to scratch as
 // tiles of V, which the kernels of values read as those of the cache. All queries of a pass share
 // the work.
 func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {

@@ -52,9 +52,9 @@ func scorePortable(c *Cache, base int, offs []int, q []float32, n, dim int,
 }
 
 // valuePortable adds count positions, from position first of the first tile on, to the rows of acc,
-// of padded values each; the tiles lie in data, at offs.
+// of padded values and accStride apart; the tiles lie in data, at offs.
 func valuePortable(kind compute.DType, data []byte, offs []int, first, count int,
-	p []float32, stride int, acc []float32, padded int) {
+	p []float32, stride int, acc []float32, accStride, padded int) {
 	var row [tile]float32
 	bytes := tile * kind.Size()
 	for k := range count {
@@ -62,9 +62,9 @@ func valuePortable(kind compute.DType, data []byte, offs []int, first, count int
 		v := data[offs[t]:]
 		for d := 0; d < padded; d += tile {
 			widen(kind, v[(d+pos)*bytes:], &row)
-			for i := 0; i*padded < len(acc); i++ {
+			for i := 0; i*accStride < len(acc); i++ {
 				w := p[i*stride+k]
-				a := acc[i*padded+d : i*padded+d+tile]
+				a := acc[i*accStride+d : i*accStride+d+tile]
 				for l := range a {
 					a[l] += float32(w * row[l])
 				}

@@ -12,8 +12,8 @@
 // each and continue the tree over ranks get the bits of a single rank.
 //
 // On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
-// bits. The portable kernels round the product first and differ from them in the last bits. With I8
-// the chain takes the bytes as they are, and each chunk's sum is multiplied by the row's scale.
+// bits. The portable kernels round the product first and differ from them in the last bits.
+// Quantised weights have a chain for each run of columns that share a scale, see PackCodes.
 //
 // With Rounded at the level AVX512BF16 the step is VDPBF16PS, which takes two products at once and
 // flushes denormals. At the level AMX the order is that of TDPBF16PS, also for few rows, which
@@ -45,7 +45,7 @@ const (
 	F32
 	// I8 is bytes and a scale for each row of W, the largest magnitude in the whole row of the
 	// source divided by 127: element i is round(w[i]/scale), to nearest even. Only packed matrices
-	// have it.
+	// have it; they are what PackCodes makes of such codes.
 	I8
 	kinds
 )
@@ -161,7 +161,7 @@ type Matrix struct {
 	start   [maxPieces + 1]int // where each piece of K begins
 	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
 	stride  uintptr            // bytes of a panel
-	scales  []float32          // of I8: of each row of all panels, else nil
+	codes   *codes             // of quantised weights, else nil
 }
 
 // N returns the number of rows of W, the length of an output row.

@@ -46,12 +46,14 @@ type kernelSet struct {
 	many *kernelSet
 	// by rows of x and number of panels; widths are 1, 2 and 4
 	kernels [maxRows + 1][maxWidth + 1]kernel
+	codes   *codeKernels // of quantised weights, in place of kernels
 }
 
 // width returns the most panels a tile of this height takes, at most limit.
 func (s *kernelSet) width(rows, limit int) int {
 	for w := maxWidth; w > 1; w /= 2 {
-		if w <= limit && s.kernels[rows][w] != nil {
+		if w <= limit && (s.kernels[rows][w] != nil ||
+			s.codes != nil && s.codes.tiles[rows][w] != nil) {
 			return w
 		}
 	}
@@ -102,8 +104,6 @@ func portableKernels(kind Kind) *kernelSet {
 					loadBF16(&v, pair, k%2)
 				case F16:
 					loadF16(&v, pair, k%2)
-				case I8:
-					loadI8(&v, pair, k%2)
 				default:
 					loadF32(&v, pair, k%2)
 				}
@@ -150,11 +150,4 @@ func loadF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 
 func loadF32(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 	*dst = (*[2][portableNR]float32)(pair)[odd]
-}
-
-func loadI8(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
-	src := &(*[2][portableNR]int8)(pair)[odd]
-	for i, v := range src {
-		dst[i] = float32(v)
-	}
 }

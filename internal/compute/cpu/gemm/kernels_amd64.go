@@ -31,15 +31,6 @@ var avx2F32 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][ma
 	6: {1: avx2F32_6x1},
 }}
 
-var avx2I8 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
-	1: {1: avx2I8_1x1, 2: avx2I8_1x2, 4: avx2I8_1x4},
-	2: {1: avx2I8_2x1, 2: avx2I8_2x2},
-	3: {1: avx2I8_3x1, 2: avx2I8_3x2},
-	4: {1: avx2I8_4x1},
-	5: {1: avx2I8_5x1},
-	6: {1: avx2I8_6x1},
-}}
-
 var avx512BF16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512Bf16_1x1, 2: avx512Bf16_1x2, 4: avx512Bf16_1x4},
 	2:  {1: avx512Bf16_2x1, 2: avx512Bf16_2x2, 4: avx512Bf16_2x4},
@@ -83,21 +74,6 @@ var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1]
 	10: {1: avx512F32_10x1},
 	11: {1: avx512F32_11x1},
 	12: {1: avx512F32_12x1},
-}}
-
-var avx512I8 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
-	1:  {1: avx512I8_1x1, 2: avx512I8_1x2, 4: avx512I8_1x4},
-	2:  {1: avx512I8_2x1, 2: avx512I8_2x2, 4: avx512I8_2x4},
-	3:  {1: avx512I8_3x1, 2: avx512I8_3x2},
-	4:  {1: avx512I8_4x1, 2: avx512I8_4x2},
-	5:  {1: avx512I8_5x1, 2: avx512I8_5x2},
-	6:  {1: avx512I8_6x1, 2: avx512I8_6x2},
-	7:  {1: avx512I8_7x1},
-	8:  {1: avx512I8_8x1},
-	9:  {1: avx512I8_9x1},
-	10: {1: avx512I8_10x1},
-	11: {1: avx512I8_11x1},
-	12: {1: avx512I8_12x1},
 }}
 
 var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, halves: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
@@ -219,36 +195,6 @@ func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 
 //go:noescape
 func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx2I8_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
 
 //go:noescape
 func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
@@ -429,66 +375,6 @@ func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride
 
 //go:noescape
 func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-
-//go:noescape
-func avx512I8_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
 
 //go:noescape
 func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)

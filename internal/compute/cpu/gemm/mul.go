@@ -15,6 +15,10 @@ type Scratch struct {
 	tiles  []float32
 	floats []float32
 	halves []uint16
+	// For quantised weights.
+	sum           sumTask
+	calls         []codeCall
+	numbers, sums []float32
 }
 
 // Mul computes dst[r·ldd+n] = Σ_k x[r·ldx+k]·W[n][k] (+ bias[n], added last) for the given number
@@ -40,16 +44,18 @@ func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	m.run(p, s, dst, ldd, x, ldx, rows)
 }
 
-// MulChunks computes the sum over each chunk of K apart: dst is [Chunks][rows][N]. TreeSum over its
-// chunks is what Mul computes. Otherwise it is like Mul.
-func (m *Matrix) MulChunks(p *pool.Pool, s *Scratch, dst []float32, x []float32, ldx, rows int) {
+// MulChunks computes the sum over each chunk of K apart: dst is [Chunks][rows][ldd], of which the
+// first N columns are written. TreeSum over its chunks is what Mul computes. Otherwise it is like
+// Mul.
+func (m *Matrix) MulChunks(p *pool.Pool, s *Scratch, dst []float32, ldd int,
+	x []float32, ldx, rows int) {
 	t := &s.mul
-	*t = mulTask{dstStride: uintptr(m.n) * 4, apart: true,
-		dstChunk: uintptr(rows) * uintptr(m.n) * 4}
+	*t = mulTask{dstStride: uintptr(ldd) * 4, apart: true,
+		dstChunk: uintptr(rows) * uintptr(ldd) * 4}
 	if rows > 0 {
-		dst = dst[:m.pieces*rows*m.n]
+		dst = dst[:(m.pieces*rows-1)*ldd+m.n]
 	}
-	m.run(p, s, dst, m.n, x, ldx, rows)
+	m.run(p, s, dst, ldd, x, ldx, rows)
 }
 
 // run completes the task in s, whose output fields are set, and runs it.
@@ -70,8 +76,13 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	t.dst = unsafe.Pointer(&dst[0])
 	s.prepare(p, t, x, ldx)
 	t.tileSize = m.kernels.tileFloats() * m.pieces
+	chunks := t.plan(p.Threads())
 	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, p.Threads()*t.tileSize)[0])
-	p.Run(t, t.plan(p.Threads()))
+	if m.codes != nil {
+		s.prepareCodes(p, t)
+	}
+	p.Run(t, chunks)
+	clear(t.calls)
 	t.clear()
 }
 
@@ -98,6 +109,13 @@ type mulTask struct {
 	blockRows int // rows of x per block
 	blocks    int
 	perChunk  int // panels per chunk
+
+	// For quantised weights.
+	calls      []codeCall     // by thread
+	numbers    unsafe.Pointer // that codes stand for
+	numberSize int            // of them per thread
+	sums       unsafe.Pointer // of x over the runs, [runs][rows]
+	sumRows    int            // 0 without offsets
 }
 
 // clear drops what the task refers to, so that a Scratch keeps no caller's memory alive.
@@ -122,6 +140,9 @@ const (
 // plan cuts the product and returns the number of chunks.
 func (t *mulTask) plan(threads int) int {
 	m := t.m
+	if m.unpacks(t.rows) {
+		return t.planUnpacked(threads)
+	}
 	high := t.kernels.rows
 	tiles := ceilDiv(t.rows, high)
 	fit := max(blockBytes/(int(t.xSize)*max(m.k, 1)*high), 2)
@@ -154,6 +175,10 @@ func (t *mulTask) plan(threads int) int {
 // Do computes a chunk. Neighbouring chunks share panels, which are then still in a cache.
 func (t *mulTask) Do(chunk, thread int) {
 	m := t.m
+	if t.numbers != nil {
+		t.doUnpacked(chunk, thread)
+		return
+	}
 	begin, block := chunk/t.blocks*t.perChunk, chunk%t.blocks
 	end := min(begin+t.perChunk, m.panels())
 	first := block * t.blockRows
@@ -172,7 +197,7 @@ func (t *mulTask) Do(chunk, thread int) {
 			}
 			for at, stop := panel, min(panel+step, end); at < stop; {
 				width := t.kernels.width(height, stop-at)
-				t.tile(row, height, at, width, tile)
+				t.tile(row, height, at, width, tile, thread)
 				at += width
 			}
 			row += height
@@ -182,19 +207,19 @@ func (t *mulTask) Do(chunk, thread int) {
 
 // tile computes height rows of x times width panels. The sums go straight to the output where they
 // are the result and every column of the panels exists, else through the thread's tile.
-func (t *mulTask) tile(row, height, panel, width int, tile unsafe.Pointer) {
+func (t *mulTask) tile(row, height, panel, width int, tile unsafe.Pointer, thread int) {
 	m := t.m
 	nr := m.kernels.nr
 	column := uintptr(panel*nr) * 4
 	dst := unsafe.Add(t.dst, uintptr(row)*t.dstStride+column)
 	cols := min(width*nr, m.n-panel*nr)
 	if cols == width*nr && (t.apart || m.pieces == 1 && t.add == nil) {
-		t.sum(row, height, panel, width, dst, t.dstStride, t.dstChunk)
+		t.sum(row, height, panel, width, dst, t.dstStride, t.dstChunk, thread)
 		return
 	}
 	stride := uintptr(width*nr) * 4
 	chunk := stride * uintptr(height)
-	t.sum(row, height, panel, width, tile, stride, chunk)
+	t.sum(row, height, panel, width, tile, stride, chunk, thread)
 	e := epilogue{dst: dst, dstStride: t.dstStride, parts: tile, partStride: stride,
 		chunkStride: chunk, chunks: m.pieces, rows: height, cols: cols}
 	if t.add != nil {
@@ -214,8 +239,13 @@ func (t *mulTask) tile(row, height, panel, width int, tile unsafe.Pointer) {
 
 // sum writes the sums over each piece of K to out: rows stride bytes apart, pieces chunk bytes
 // apart.
-func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride, chunk uintptr) {
+func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride, chunk uintptr,
+	thread int) {
 	m := t.m
+	if m.codes != nil {
+		t.sumCodes(row, height, panel, width, out, stride, chunk, thread)
+		return
+	}
 	run := t.kernels.kernels[height][width]
 	w := unsafe.Add(m.base, uintptr(panel)*m.stride)
 	x := unsafe.Add(t.x, uintptr(row)*t.xStride)
@@ -235,15 +265,6 @@ func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride,
 			run(unsafe.Add(w, (m.packed[i]+at)*step), m.stride,
 				unsafe.Add(x, uintptr(from+at)*t.xSize), t.xStride, steps/2, flags, c, stride)
 			flags |= flagContinue
-		}
-		if m.scales != nil {
-			scales := m.scales[panel*m.kernels.nr:][:width*m.kernels.nr]
-			for r := range height {
-				sums := unsafe.Slice((*float32)(unsafe.Add(c, uintptr(r)*stride)), len(scales))
-				for j, s := range scales {
-					sums[j] *= s
-				}
-			}
 		}
 	}
 }

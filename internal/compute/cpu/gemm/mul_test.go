@@ -40,7 +40,7 @@ func check(t *testing.T, p *pool.Pool, v variant, q *problem, chunks int, r *ran
 	parts := filled(chunks*q.rows*q.n+3, untouched)
 	m.Mul(p, &s, plain, ldd, q.x, q.ldx, q.rows, bias)
 	m.MulAdd(p, &s, added, ldd, q.x, q.ldx, q.rows)
-	m.MulChunks(p, &s, parts, q.x, q.ldx, q.rows)
+	m.MulChunks(p, &s, parts, q.n, q.x, q.ldx, q.rows)
 	for row := range q.rows {
 		x := q.row(row)
 		for n := range q.n {
@@ -251,11 +251,11 @@ func TestNonFinite(t *testing.T) {
 				m := mustPack(t, p, v.options(chunks), q.source())
 				var s Scratch
 				clean := make([]float32, chunks*q.rows*q.n)
-				m.MulChunks(p, &s, clean, q.x, q.ldx, q.rows)
+				m.MulChunks(p, &s, clean, q.n, q.x, q.ldx, q.rows)
 				for at := range k {
 					q.row(2)[at], q.row(5)[at] = inf, nan
 					got := make([]float32, chunks*q.rows*q.n)
-					m.MulChunks(p, &s, got, q.x, q.ldx, q.rows)
+					m.MulChunks(p, &s, got, q.n, q.x, q.ldx, q.rows)
 					for i, g := range got {
 						chunk, row, n := i/(q.rows*q.n), i/q.n%q.rows, i%q.n
 						hit := at >= chunk*k/chunks && at < (chunk+1)*k/chunks
@@ -274,7 +274,7 @@ func TestNonFinite(t *testing.T) {
 					}
 					x := randoms(r, 2)
 					q.row(2)[at], q.row(5)[at] = x[0], x[1]
-					m.MulChunks(p, &s, clean, q.x, q.ldx, q.rows)
+					m.MulChunks(p, &s, clean, q.n, q.x, q.ldx, q.rows)
 				}
 				if v.kind == I8 {
 					continue // a row has a scale only if it is finite
@@ -306,7 +306,7 @@ func TestNoAllocation(t *testing.T) {
 			for rows := 1; rows <= q.rows; rows += 4 {
 				m.Mul(p, &s, dst, q.n, q.x, q.ldx, rows, bias)
 				m.MulAdd(p, &s, dst, q.n, q.x, q.ldx, rows)
-				m.MulChunks(p, &s, dst, q.x, q.ldx, rows)
+				m.MulChunks(p, &s, dst, q.n, q.x, q.ldx, rows)
 				TreeSum(dst[:q.n], dst[:4*q.n], 4)
 			}
 		}
@@ -330,7 +330,7 @@ func TestMulRejectsShortSlices(t *testing.T) {
 		"ldx":    func() { m.Mul(nil, &s, long, 10, long, 7, 3, nil) },
 		"bias":   func() { m.Mul(nil, &s, long, 10, long, 8, 3, long[:9:9]) },
 		"empty":  func() { m.MulAdd(nil, &s, nil, 10, long, 8, 1) },
-		"chunks": func() { m.MulChunks(nil, &s, long[:59:59], long, 8, 3) },
+		"chunks": func() { m.MulChunks(nil, &s, long[:59:59], 10, long, 8, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

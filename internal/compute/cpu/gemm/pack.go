@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/sys/half"
@@ -29,7 +30,7 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: none given", ErrSource)
 	}
-	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks, kernels: kernelsFor(opt)}
+	m := newMatrix(opt)
 	for i := range sources {
 		if err := sources[i].whole(); err != nil {
 			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
@@ -46,8 +47,8 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		}
 	}
 	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
-	if m.kind == I8 {
-		m.scales = make([]float32, m.panels()*m.kernels.nr)
+	if m.codes != nil {
+		m.codes.order(m.k, nil)
 	}
 	t := &packTask{m: m, sources: sources, ends: make([]int, len(sources)),
 		buffers: make([]packBuffer, p.Threads())}
@@ -70,17 +71,26 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 	var most int64
 	for _, nr := range panelRows {
-		m := &Matrix{kind: kind, pieces: chunks, kernels: &kernelSet{nr: nr}}
+		m := newMatrix(Options{Kind: kind, Chunks: chunks})
+		m.kernels = &kernelSet{nr: nr}
 		if err := m.shape(sources); err != nil {
 			return 0, err
 		}
-		size := int64(m.panels()) * int64(m.stride)
-		if kind == I8 {
-			size += int64(m.panels()) * int64(nr) * 4
-		}
-		most = max(most, size)
+		most = max(most, int64(m.panels())*int64(m.stride))
 	}
 	return most, nil
+}
+
+// newMatrix is a matrix without a shape.
+func newMatrix(opt Options) *Matrix {
+	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks}
+	if opt.Kind != I8 {
+		m.kernels = kernelsFor(opt)
+		return m
+	}
+	m.codes = &codes{flags: flagWideScale}
+	m.kernels = m.codes.choose(opt.ISA, &compute.Codes{Type: compute.Code8})
+	return m
 }
 
 // panelRows are the rows of a panel, of all kernels there are.
@@ -94,7 +104,7 @@ func (m *Matrix) shape(sources []Source) error {
 		}
 	}
 	m.layOut()
-	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) *
+	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.k+2*m.pieces) *
 		float64(m.kind.Size())
 	if size > maxBytes {
 		return fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
@@ -226,6 +236,11 @@ func (s *Source) cut(pieces int) (start [maxPieces + 1]int) {
 
 // layOut computes where the pieces begin in the packed form.
 func (m *Matrix) layOut() {
+	if m.codes != nil {
+		m.codes.cutRuns(m.start[:m.pieces+1], 0, 0)
+		m.stride = spread(m.codes.place(m.kernels.nr, false))
+		return
+	}
 	for i := range m.pieces {
 		length := m.start[i+1] - m.start[i]
 		m.packed[i+1] = m.packed[i] + (length+1)&^1
@@ -258,6 +273,7 @@ type packBuffer struct {
 	stored [4 * packBlock]byte
 	floats [packBlock]float32
 	halves [packBlock + 1]uint16
+	codes  [packBlock]byte
 	_      [128]byte // keeps the threads' buffers apart
 }
 
@@ -280,9 +296,12 @@ func (t *packTask) Do(panel, thread int) {
 	sound := true
 	if m.kind == I8 {
 		for lane := range min(nr, m.n-first) {
-			scale, finite := t.scale(first+lane, &t.buffers[thread])
-			m.scales[first+lane], sound = scale, sound && finite
+			sound = t.quantise(base, lane, first+lane, &t.buffers[thread]) && sound
 		}
+		if !sound {
+			t.bad.Store(true)
+		}
+		return
 	}
 	for i := range m.pieces {
 		for k := m.start[i]; k < m.start[i+1]; k += packBlock {
@@ -300,11 +319,6 @@ func (t *packTask) Do(panel, thread int) {
 			}
 			for ; lane < lanes; lane++ {
 				src, kind := t.row(first+lane, k, count, t.buffers[thread].stored[:])
-				if m.kind == I8 {
-					t.quantise(base, at, lane, count, kind, src, m.scales[first+lane],
-						&t.buffers[thread])
-					continue
-				}
 				if !t.place(base, at, lane, count, kind, src, &t.buffers[thread]) {
 					sound = false
 				}
@@ -417,20 +431,31 @@ func (t *packTask) scale(n int, b *packBuffer) (scale float32, finite bool) {
 	return most / 127, finite
 }
 
-// quantise writes count elements of one row into its lane, as place does, as bytes.
-func (t *packTask) quantise(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte,
-	scale float32, b *packBuffer) {
-	nr := t.m.kernels.nr
-	dst := unsafe.Slice((*int8)(unsafe.Add(panel, at*nr)), count*nr)
-	v := b.floats[:count]
-	decode(v, kind, src)
-	for i, x := range v {
-		var q float64
-		if scale > 0 {
-			q = math.RoundToEven(float64(x / scale))
+// quantise writes row n to its lane, as codes. It returns whether all of the row is finite.
+func (t *packTask) quantise(panel unsafe.Pointer, lane, n int, b *packBuffer) bool {
+	m := t.m
+	scale, sound := t.scale(n, b)
+	for i := range m.codes.runs {
+		r := &m.codes.runs[i]
+		at := unsafe.Add(panel, r.at)
+		putFactor(at, lane, scale, true)
+		at = unsafe.Add(at, m.codes.head)
+		for from := 0; from < r.length; from += packBlock {
+			v := b.floats[:min(packBlock, r.length-from)]
+			src, kind := t.row(n, r.from+from, len(v), b.stored[:])
+			decode(v, kind, src)
+			for i, x := range v {
+				var q float64
+				if scale > 0 {
+					q = math.RoundToEven(float64(x / scale))
+				}
+				b.codes[i] = byte(int8(min(max(q, -127), 127)))
+			}
+			m.codes.putRun(unsafe.Add(at, from*m.kernels.nr), m.kernels.nr, lane,
+				b.codes[:len(v)])
 		}
-		dst[i*nr+lane] = int8(min(max(q, -127), 127))
 	}
+	return sound
 }
 
 // bytesOf is the memory of v, which is little-endian on every machine that this is for.

@@ -26,9 +26,13 @@ func unpack(m *Matrix, n int, dst []float32) {
 		return
 	}
 	if m.kind == I8 {
-		src := unsafe.Slice((*int8)(panel), m.packed[1]*nr)
-		for k := range dst {
-			dst[k] = float32(src[k*nr+lane]) * m.scales[n]
+		for _, r := range m.codes.runs {
+			at := unsafe.Add(panel, r.at)
+			scale := unsafe.Slice((*float32)(at), nr)[lane]
+			src := unsafe.Slice((*int8)(unsafe.Add(at, m.codes.head)), 8*r.blocks*nr)
+			for k := range r.length {
+				dst[r.from+k] = float32(src[k*nr+lane]) * scale
+			}
 		}
 		return
 	}

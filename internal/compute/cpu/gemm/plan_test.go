@@ -3,6 +3,7 @@ package gemm
 import (
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
@@ -21,6 +22,35 @@ func TestChunksAreBounded(t *testing.T) {
 					chunks := task.plan(threads)
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
 					if work > pool.MostWork && task.perChunk > groupSize {
+						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
+							shape, rows, threads, work)
+					}
+					if chunks != ceilDiv(m.panels(), task.perChunk)*task.blocks ||
+						task.blocks*task.blockRows < rows {
+						t.Errorf("%v, %v by %d rows, %d threads: %d chunks of %d panels by %d rows",
+							set, shape, rows, threads, chunks, task.perChunk, task.blockRows)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestUnpackedChunksAreBounded wants the same of products of quantised weights with many rows: a
+// chunk of more work has the fewest panels and rows.
+func TestUnpackedChunksAreBounded(t *testing.T) {
+	for _, set := range isa.All() {
+		for _, shape := range [][2]int{{64, 64}, {28672, 8192}, {8192, 28672}, {256000, 8192}} {
+			for _, rows := range []int{13, 100, 8192} {
+				for _, threads := range []int{1, 2, 64} {
+					c := &codes{}
+					m := &Matrix{n: shape[0], k: shape[1], pieces: 1, codes: c}
+					m.kernels = c.choose(set, &compute.Codes{Type: compute.Code8})
+					task := &mulTask{m: m, rows: rows, xSize: 4}
+					chunks := task.plan(threads)
+					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
+					if work > pool.MostWork && (task.perChunk > 1 ||
+						task.blockRows > unpackRows/4) {
 						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
 							shape, rows, threads, work)
 					}

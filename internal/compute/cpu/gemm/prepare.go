@@ -30,14 +30,18 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	high := min(rows, t.kernels.rows)
 	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve
 	// the speed of a tile; the copy costs as much as a few columns of output.
-	if !m.rounded && !(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
+	if !m.rounded && !(m.codes != nil && m.codes.columns != nil) &&
+		!(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
 		return
 	}
 	const line = cacheLine
 	size := 4
 	length := m.k
-	if m.rounded {
+	switch {
+	case m.rounded:
 		length = m.packed[m.pieces]
+	case m.codes != nil:
+		length = m.codes.width
 	}
 	if t.kernels.halves {
 		size = 2
@@ -76,6 +80,16 @@ func (t *prepareTask) Do(chunk, _ int) {
 	m := t.m
 	for r := chunk * t.perChunk; r < min((chunk+1)*t.perChunk, t.rows); r++ {
 		src := t.x[r*t.ldx:][:m.k]
+		if t.floats != nil && m.codes != nil && m.codes.columns != nil {
+			dst := t.floats[r*t.ldd:]
+			for i, col := range m.codes.columns {
+				dst[i] = 0
+				if col >= 0 {
+					dst[i] = src[col]
+				}
+			}
+			continue
+		}
 		if !m.rounded {
 			copy(t.floats[r*t.ldd:], src)
 			continue

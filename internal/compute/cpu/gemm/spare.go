@@ -54,11 +54,27 @@ type layout struct {
 	kind             Kind
 	start, packed    [maxPieces + 1]int
 	stride           uintptr
+	codes            codeLayout
+}
+
+// codeLayout says where in a packed form of codes an element lies.
+type codeLayout struct {
+	form         form
+	offset, head uintptr
+	group, lead  int
 }
 
 func (m *Matrix) layout() layout {
 	return layout{n: m.n, k: m.k, nr: m.kernels.nr, pieces: m.pieces, kind: m.kind, start: m.start,
-		packed: m.packed, stride: m.stride}
+		packed: m.packed, stride: m.stride, codes: m.codes.layout()}
+}
+
+// layout is the zero value for a matrix without codes.
+func (c *codes) layout() codeLayout {
+	if c == nil {
+		return codeLayout{}
+	}
+	return codeLayout{form: c.form, offset: c.offset, head: c.head, group: c.group, lead: c.lead}
 }
 
 // Reserve keeps memory for matrices that are laid out as these are, and has the system find it now.

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -17,9 +18,9 @@ func vectorKernels(o Options) *kernelSet {
 	case o.Rounded:
 		return &amxBLOCK
 	case o.ISA == isa.AVX2:
-		return [kinds]*kernelSet{&avx2BF16, &avx2F16, &avx2F32, &avx2I8}[o.Kind]
+		return [...]*kernelSet{&avx2BF16, &avx2F16, &avx2F32}[o.Kind]
 	}
-	return [kinds]*kernelSet{&avx512BF16, &avx512F16, &avx512F32, &avx512I8}[o.Kind]
+	return [...]*kernelSet{&avx512BF16, &avx512F16, &avx512F32}[o.Kind]
 }
 
 // halfRow rounds src to bf16 in dst, which is at least as long. It is called only where there is
@@ -55,3 +56,30 @@ func roundAVX2(dst *uint16, src *float32, n int)
 //
 //go:noescape
 func roundFloatsAVX2(dst, src *float32, n int)
+
+// vectorCodes picks the assembler kernels for codes; small says that bfloat16 has all numbers. It
+// returns nil for the portable ones.
+func (c *codes) vectorCodes(set isa.ISA, small bool) *kernelSet {
+	if set == isa.Portable {
+		return nil
+	}
+	nr := 16
+	if set == isa.AVX2 {
+		c.floats = &avx2CodesFloat
+		c.tiles = map[compute.CodeType]*codeKernels{compute.Code8: &avx2CodesI8,
+			compute.CodeE4M3: &avx2CodesE4m3}[c.kind]
+		switch {
+		case c.kind != compute.Code4:
+		case small:
+			c.form, c.tiles = formPairs, &avx2CodesHalf
+		default:
+			c.form, c.tiles = formQuads, &avx2CodesFull
+		}
+	} else {
+		nr = 32
+		c.floats = &avx512CodesFloat
+		c.tiles = [...]*codeKernels{compute.Code4: &avx512CodesFull, compute.Code8: &avx512CodesI8,
+			compute.CodeE4M3: &avx512CodesE4m3}[c.kind]
+	}
+	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
+}

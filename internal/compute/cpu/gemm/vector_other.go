@@ -2,6 +2,8 @@
 
 package gemm
 
+import "github.com/eagleray/eagleray/internal/compute/cpu/isa"
+
 func (e *epilogue) runVector() int { return 0 }
 
 func vectorKernels(Options) *kernelSet { return nil }
@@ -10,3 +12,5 @@ func vectorKernels(Options) *kernelSet { return nil }
 func halfRow([]uint16, []float32) {}
 
 func roundRow(_, _ []float32) {}
+
+func (c *codes) vectorCodes(isa.ISA, bool) *kernelSet { return nil }

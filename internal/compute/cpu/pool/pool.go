@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/spin"
 )
 
@@ -80,11 +81,13 @@ const (
 type Pool struct {
 	mu      sync.Mutex
 	threads int
-	task    Task
-	moved   *atomic.Uint64 // guarded by mu; nil counts nothing
-	failure atomic.Pointer[Panic]
-	closing atomic.Bool
-	closed  sync.WaitGroup
+	// processors are what helpers are bound to; nil for none.
+	processors []int
+	task       Task
+	moved      *atomic.Uint64 // guarded by mu; nil counts nothing
+	failure    atomic.Pointer[Panic]
+	closing    atomic.Bool
+	closed     sync.WaitGroup
 
 	_         [cacheLine]byte
 	claim     atomic.Uint64
@@ -102,9 +105,13 @@ type Pool struct {
 // New starts a pool of the given number of threads, at least 1. The caller of Run counts as
 // thread 0, so threads-1 helpers are started; each is a goroutine locked to its own OS thread.
 // Close stops them.
-func New(threads int) *Pool {
+func New(threads int) *Pool { return NewBound(threads, nil) }
+
+// NewBound starts a pool whose helpers run on the given processors only, any of them each; nil
+// leaves that to the system, as does a system that refuses. The caller of Run binds itself.
+func NewBound(threads int, processors []int) *Pool {
 	threads = max(threads, 1)
-	p := &Pool{threads: threads}
+	p := &Pool{threads: threads, processors: processors}
 	p.closed.Add(threads - 1)
 	for i := 1; i < threads; i++ {
 		go p.help(i)
@@ -271,7 +278,12 @@ func (p *Pool) wake(want int) {
 // help is the life of a helper thread.
 func (p *Pool) help(thread int) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if p.processors == nil {
+		defer runtime.UnlockOSThread()
+	} else {
+		// The thread ends with its goroutine: its mask is no other one's.
+		_ = machine.BindThread(p.processors)
+	}
 	defer p.closed.Done()
 	wait := newIdle(p.threads)
 	for {

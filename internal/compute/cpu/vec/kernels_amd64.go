@@ -12,7 +12,7 @@ func dotAVX2(a, b []float32) float32
 func sumSqDiffAVX2(x []float32, mean float32) float32
 
 //go:noescape
-func expSumAVX2(x []float32, max float32) float32
+func expAVX2(x []float32, max float32)
 
 //go:noescape
 func maxAVX2(x []float32) float32

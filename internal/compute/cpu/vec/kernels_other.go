@@ -8,7 +8,7 @@ package vec
 func sumAVX2(x []float32) float32                         { return sumPortable(x) }
 func dotAVX2(a, b []float32) float32                      { return dotPortable(a, b) }
 func sumSqDiffAVX2(x []float32, mean float32) float32     { return sumSqDiffPortable(x, mean) }
-func expSumAVX2(x []float32, max float32) float32         { return expSumPortable(x, max) }
+func expAVX2(x []float32, max float32)                    { expSumPortable(x, max) }
 func maxAVX2(x []float32) float32                         { return maxPortable(x) }
 func addAVX2(dst, a, b []float32)                         { addPortable(dst, a, b) }
 func axpyAVX2(dst []float32, a float32, x []float32)      { axpyPortable(dst, a, x) }

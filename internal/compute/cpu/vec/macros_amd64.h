@@ -46,6 +46,18 @@ tail: \
 done: \
 	VZEROUPPER
 
+// LOOP8 with PAIR for each sixteen elements before.
+#define LOOP16(PAIR, FULL, MASKED, ADVANCE) \
+pairs: \
+	CMPQ CX, $16; \
+	JLT  loop; \
+	PAIR; \
+	ADVANCE; \
+	ADVANCE; \
+	SUBQ $16, CX; \
+	JMP  pairs; \
+	LOOP8(FULL, MASKED, ADVANCE)
+
 // The constants of exp32 in exp.go.
 CONST8(expLog2e, 0x3fb8aa3b3fb8aa3b)
 CONST8(expMagic, 0x4b4000004b400000)
@@ -93,3 +105,63 @@ CONST8(signBit, 0x8000000080000000)
 	VCMPPS $22, expMax<>(SB), X, T; \
 	VADDPS inf<>(SB), X, U; \
 	VBLENDVPS T, U, R, R
+
+// Both R = exp(X) and R2 = exp(X2), step by step: the two chains of dependent instructions fill the
+// waits of each other.
+#define EXPPAIR(X, R, T, U, V, X2, R2, T2, U2, V2) \
+	VMULPS expLog2e<>(SB), X, T; \
+	VMULPS expLog2e<>(SB), X2, T2; \
+	VADDPS expMagic<>(SB), T, T; \
+	VADDPS expMagic<>(SB), T2, T2; \
+	VSUBPS expMagic<>(SB), T, R; \
+	VSUBPS expMagic<>(SB), T2, R2; \
+	VMULPS expLn2Hi<>(SB), R, U; \
+	VMULPS expLn2Hi<>(SB), R2, U2; \
+	VSUBPS U, X, U; \
+	VSUBPS U2, X2, U2; \
+	VMULPS expLn2Lo<>(SB), R, R; \
+	VMULPS expLn2Lo<>(SB), R2, R2; \
+	VSUBPS R, U, U; \
+	VSUBPS R2, U2, U2; \
+	VMULPS expP5<>(SB), U, R; \
+	VMULPS expP5<>(SB), U2, R2; \
+	VADDPS expP4<>(SB), R, R; \
+	VADDPS expP4<>(SB), R2, R2; \
+	VMULPS U, R, R; \
+	VMULPS U2, R2, R2; \
+	VADDPS expP3<>(SB), R, R; \
+	VADDPS expP3<>(SB), R2, R2; \
+	VMULPS U, R, R; \
+	VMULPS U2, R2, R2; \
+	VADDPS expP2<>(SB), R, R; \
+	VADDPS expP2<>(SB), R2, R2; \
+	VMULPS U, R, R; \
+	VMULPS U2, R2, R2; \
+	VADDPS expP1<>(SB), R, R; \
+	VADDPS expP1<>(SB), R2, R2; \
+	VMULPS U, R, R; \
+	VMULPS U2, R2, R2; \
+	VADDPS expP0<>(SB), R, R; \
+	VADDPS expP0<>(SB), R2, R2; \
+	VMULPS U, U, V; \
+	VMULPS U2, U2, V2; \
+	VMULPS V, R, R; \
+	VMULPS V2, R2, R2; \
+	VADDPS U, R, R; \
+	VADDPS U2, R2, R2; \
+	VADDPS one<>(SB), R, R; \
+	VADDPS one<>(SB), R2, R2; \
+	VPSLLD $23, T, T; \
+	VPSLLD $23, T2, T2; \
+	VPADDD T, R, R; \
+	VPADDD T2, R2, R2; \
+	VCMPPS $17, expMin<>(SB), X, T; \
+	VCMPPS $17, expMin<>(SB), X2, T2; \
+	VANDNPS R, T, R; \
+	VANDNPS R2, T2, R2; \
+	VCMPPS $22, expMax<>(SB), X, T; \
+	VCMPPS $22, expMax<>(SB), X2, T2; \
+	VADDPS inf<>(SB), X, U; \
+	VADDPS inf<>(SB), X2, U2; \
+	VBLENDVPS T, U, R, R; \
+	VBLENDVPS T2, U2, R2, R2

@@ -17,7 +17,8 @@ func (o *Ops) ExpSum(x []float32, max float32) float32 {
 	for len(x) > 0 {
 		b := x[:min(len(x), sumBlock)]
 		if o.simd {
-			s += float64(expSumAVX2(b, max))
+			expAVX2(b, max)
+			s += float64(sumAVX2(b))
 		} else {
 			s += float64(expSumPortable(b, max))
 		}

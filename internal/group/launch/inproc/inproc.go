@@ -22,14 +22,15 @@ type Launcher struct {
 	exited  chan launch.Exit
 	running sync.WaitGroup
 	hub     queue.Hub
+	engine  machine.Place
 	groups  []join.Groups // by rank; nil for one that is alone
 	// wrap decorates a rank's port in tests.
 	wrap func(rank int, p queue.Port) queue.Port
 }
 
-// New makes a launcher.
-func New() *Launcher {
-	return &Launcher{wrap: func(_ int, p queue.Port) queue.Port { return p }}
+// New makes a launcher of the ranks of one engine of those of this process.
+func New(engine machine.Place) *Launcher {
+	return &Launcher{engine: engine, wrap: func(_ int, p queue.Port) queue.Port { return p }}
 }
 
 // Launch starts the ranks.
@@ -44,8 +45,8 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 		workers[i] = launch.Worker{Rank: s.Rank, LocalRank: s.LocalRank, Node: launch.ThisHost,
 			PID: os.Getpid(), Hub: hub}
 		l.running.Go(func() {
-			l.run(s.Rank, l.wrap(s.Rank, ports[i]),
-				max(1, machine.Cores()/len(specs)))
+			l.run(s.Rank, l.wrap(s.Rank, ports[i]), machine.Place{
+				Index: l.engine.Index*len(specs) + i, Of: max(1, l.engine.Of) * len(specs)})
 		})
 	}
 	return workers, nil
@@ -60,9 +61,9 @@ func (l *Launcher) connect(specs []launch.Spec) (err error) {
 }
 
 // run is one rank, from its first record to its end.
-func (l *Launcher) run(rank int, port queue.Port, threads int) {
+func (l *Launcher) run(rank int, port queue.Port, place machine.Place) {
 	end := launch.End{How: launch.Returned}
-	opt := worker.Options{Rank: rank, Threads: threads, DriversClock: true}
+	opt := worker.Options{Rank: rank, Place: place, DriversClock: true}
 	if l.groups != nil {
 		// Ranks that wait for this one are freed by its end. The rank closes the groups that it
 		// asks for; it may end before.

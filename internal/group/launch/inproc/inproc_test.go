@@ -14,12 +14,13 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // TestStopInStep does not wait beyond its context for a rank in a long step, and waits for its end
 // otherwise.
 func TestStopInStep(t *testing.T) {
-	l := New()
+	l := New(machine.Place{})
 	release := make(chan struct{})
 	l.running.Go(func() { <-release })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -65,7 +66,7 @@ type drive struct {
 // them.
 func start(t *testing.T, l layout.Layout, odd int, change func(*step.Plan)) drive {
 	t.Helper()
-	d := drive{New(), t}
+	d := drive{New(machine.Place{}), t}
 	specs := make([]launch.Spec, l.World())
 	for i := range specs {
 		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: l}

@@ -263,7 +263,6 @@ func (g *group) start(ctx context.Context, o order) {
 	var specs []launch.Spec
 	g.running = nil
 	for i, r := range o.Start {
-		r.Threads = threads(max(o.Share, len(o.Start)))
 		specs = append(specs, launch.Spec{Rank: r.Rank, LocalRank: i, Invitation: &r.Invitation,
 			Fresh: r.Fresh})
 		g.running = append(g.running, r.Rank)

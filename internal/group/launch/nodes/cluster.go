@@ -398,7 +398,7 @@ func (m *member) shutDown(why string) {
 
 // start orders the node to start ranks of a group.
 func (m *member) start(l *Launcher, specs []launch.Spec) error {
-	o := order{Group: l.Number, Share: l.Share}
+	o := order{Group: l.Number}
 	s := &share{group: l, ended: map[int]bool{}, answered: make(chan report, 2)}
 	for i, spec := range specs {
 		o.Start = append(o.Start, rankOrder{*spec.Invitation, spec.Fresh})

@@ -98,6 +98,9 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	l.mu.Lock()
 	l.ordered = nodes
 	l.mu.Unlock()
+	for i := range specs {
+		specs[i].Invitation.Place = l.place(specs[i].Rank)
+	}
 	for _, m := range nodes {
 		if err := m.start(l, l.on(m.Node, specs)); err != nil {
 			m.conn.Close()
@@ -106,9 +109,6 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 		}
 	}
 	own := l.on(0, specs)
-	for i := range own {
-		own[i].Invitation.Threads = threads(l.Share)
-	}
 	workers, err := l.own.Launch(ctx, own)
 	if err != nil {
 		return nil, err
@@ -130,8 +130,10 @@ func (l *Launcher) on(node int, specs []launch.Spec) []launch.Spec {
 	return specs[at(node):at(node+1)]
 }
 
-// threads is a rank's share of this machine's cores.
-func threads(ranks int) int { return max(1, machine.Cores()/ranks) }
+// place is a rank's among those of its node, of all groups.
+func (g *Group) place(rank int) machine.Place {
+	return machine.Place{Index: (g.Number*g.Ranks + rank) % g.Share, Of: g.Share}
+}
 
 // Serving tells the other nodes that all ranks have loaded.
 func (l *Launcher) Serving() {

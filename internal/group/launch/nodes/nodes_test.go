@@ -28,6 +28,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // roleVariable makes the test binary a node of its own, to be killed: "driver ADDRESS" is node 0 of
@@ -264,7 +265,7 @@ func end(t *testing.T, ended <-chan error) error {
 // TestGroup serves with two ranks, and then with four, on two nodes of which one comes late: with
 // the tokens of one rank. The end of node 0 ends the other without an error.
 func TestGroup(t *testing.T) {
-	one := groupOptions(inproc.New(), 1)
+	one := groupOptions(inproc.New(machine.Place{}), 1)
 	one.InProcess = true
 	want := tokens(t, start(t, one))
 	var log, other journal

@@ -55,8 +55,6 @@ type answer struct {
 type order struct {
 	// Group is the number of the group that Start, Serving and Stop are for.
 	Group int `json:"group,omitempty"`
-	// Share is how many ranks the node has, of all groups.
-	Share int `json:"share,omitempty"`
 	// Start are the ranks to start, or to give an invitation to.
 	Start []rankOrder `json:"start,omitempty"`
 	// Serving says that all ranks of the group have loaded.

@@ -53,18 +53,25 @@ type backing interface {
 }
 
 // Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json
-// names. All headers are read and checked, no tensor is. Errors about the content wrap
+// names; of a model in GGUF its files, whose tensors have the names and shapes of transformers. All headers are read and checked, no tensor is. Errors about the content wrap
 // [ErrMalformed]; a folder without weights is an error that wraps [io/fs.ErrNotExist].
 //
 // Files are mapped shared: one that another process truncates while it is in use faults on access.
 func Open(f Folder) (*Checkpoint, error) {
+	b := &files{}
+	b.releaser, _ = f.(releaser)
+	c := &Checkpoint{location: f.Location(), tensors: map[string]*record{}, backing: b}
+	if names := ggufsOf(f); names != nil {
+		if err := c.mapGGUF(f, b, names); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		c.finish()
+		return c, nil
+	}
 	shards, index, err := findShards(f)
 	if err != nil {
 		return nil, err
 	}
-	b := &files{}
-	b.releaser, _ = f.(releaser)
-	c := &Checkpoint{location: f.Location(), tensors: map[string]*record{}, backing: b}
 	if err := c.mapShards(f, b, shards, index); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -130,8 +137,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	if r == nil {
 		return Tensor{}, fmt.Errorf("tensor %q of %s: %w", name, c.location, ErrMissing)
 	}
-	if !r.DType.Weight() {
-		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16 or F32",
+	if !r.DType.Weight() && r.DType != Quantised {
+		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16, F32 or blocks of GGUF",
 			name, c.location, r.DType)
 	}
 	return c.use(r), nil
@@ -164,6 +171,15 @@ func (c *Checkpoint) Stored(name string, dtype DType) (Tensor, error) {
 
 // Has reports whether the checkpoint holds the tensor.
 func (c *Checkpoint) Has(name string) bool { return c.tensors[name] != nil }
+
+// Header returns a tensor without its data, and whether there is one of that name.
+func (c *Checkpoint) Header(name string) (t Tensor, ok bool) {
+	r := c.tensors[name]
+	if r == nil {
+		return t, false
+	}
+	return Tensor{Name: name, DType: r.DType, Shape: slices.Clone(r.Shape)}, true
+}
 
 // Names lists the tensors in sorted order.
 func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
@@ -255,7 +271,8 @@ type files struct {
 func (f *files) use(*record) {}
 
 func (f *files) release(r *record, view []byte) {
-	if f.releaser != nil {
+	// What was made of a tensor is no part of its file.
+	if f.releaser != nil && within(f.maps[r.file].Data, view) {
 		f.releaser.release(f.maps[r.file].Data, view)
 	}
 }

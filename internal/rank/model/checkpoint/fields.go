@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -239,6 +240,9 @@ func (f *Fields) Unasked() (keys []string) {
 	slices.Sort(keys)
 	return keys
 }
+
+// Keys are the keys, sorted.
+func (f *Fields) Keys() []string { return slices.Sorted(maps.Keys(f.raw)) }
 
 // Len is the number of keys.
 func (f *Fields) Len() int { return len(f.raw) }

@@ -42,27 +42,43 @@ type releaser interface {
 type directory struct {
 	path  string
 	names []string
+	// called is what the user calls it: path, or a file there.
+	called string
 }
 
-// Dir returns the folder at path. Files are found through symbolic links, as a Hub cache lays them
-// out.
+// Dir returns the folder at path, or that of the model of which path is a file of GGUF. Files are
+// found through symbolic links, as a Hub cache lays them out. A folder with one model in GGUF and
+// no other weights is one of transformers, whose files are made of the metadata.
 func Dir(path string) (Folder, error) {
+	dir, ggufs, err := Locate(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &directory{path: dir, called: path}
+	if ggufs != nil {
+		return translated{d, &translation{files: ggufs}}, nil
+	}
+	d.names, err = regularFiles(dir)
+	return d, err
+}
+
+// regularFiles lists the files of a directory that are, or are links to, regular ones.
+func regularFiles(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, fmt.Errorf("model folder: %w", err)
 	}
-	d := &directory{path: path}
 	for _, e := range entries {
 		info, err := os.Stat(filepath.Join(path, e.Name()))
 		if err == nil && info.Mode().IsRegular() {
-			d.names = append(d.names, e.Name())
+			names = append(names, e.Name())
 		}
 	}
-	return d, nil
+	return names, nil
 }
 
 func (d *directory) Names() []string  { return slices.Clone(d.names) }
-func (d *directory) Location() string { return d.path }
+func (d *directory) Location() string { return d.called }
 
 // open opens a regular file; a name that could lead out of the folder, a pipe or a device is
 // refused.

@@ -24,8 +24,9 @@ var foreign = []struct {
 	{[]string{"params.json"}, always("is in the format of the model's maker, not in that of " +
 		"transformers: take its folder or repository with config.json and model.safetensors, or " +
 		"write it with the convert_…_weights_to_hf.py of transformers")},
-	{[]string{"*.gguf", "*.ggml"}, always("is of llama.cpp, and is not read: take the model that " +
-		"it was made from, in safetensors")},
+	{[]string{"*.gguf"}, severalGGUF},
+	{[]string{"*.ggml"}, always("is of llama.cpp before GGUF, and is not read: convert the model " +
+		"again")},
 	{[]string{"*.onnx"}, always("is of ONNX, and is not read: take the model that it was made " +
 		"from, in safetensors")},
 	{[]string{"openvino_model*"}, always("is of OpenVINO, and is not read: take the model that " +
@@ -61,6 +62,16 @@ func describe(f Folder) string {
 // always says the same of every file.
 func always(text string) func(Folder, string) string {
 	return func(_ Folder, file string) string { return file + " " + text }
+}
+
+// severalGGUF lists the models in GGUF, of which a folder of one kind has one.
+func severalGGUF(f Folder, file string) string {
+	models := ggufModels(f.Names())
+	if len(models) == 0 {
+		return file + " sees or hears for a language model, which is not there"
+	}
+	return fmt.Sprintf("it has %d models in GGUF, give the path of one of them: %s", len(models),
+		strings.Join(models, ", "))
 }
 
 // adapter names the model that an adapter belongs to.
@@ -135,14 +146,51 @@ func dangling(f Folder, name string) string {
 		"(git annex get) where git-annex made the link", link, to)
 }
 
-// ReadConfig returns the content of config.json. The error about a folder without it says what the
-// folder may be.
+// quantFiles have how weights are quantised where config.json does not say: AutoGPTQ's first
+// releases, and AWQ's.
+var quantFiles = [2]string{"quantize_config.json", "quant_config.json"}
+
+// ReadConfig returns the content of config.json. Where that does not say how weights are quantised
+// and a file beside it does, it is its quantization_config. The error about a folder without
+// config.json says what the folder may be.
 func ReadConfig(f Folder) ([]byte, error) {
 	raw, err := f.ReadFile(configFile)
 	if notExist(err) {
 		return nil, missing(f, configFile)
 	}
-	return raw, err
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || all == nil || len(all["quantization_config"]) > 0 ||
+		len(all["compression_config"]) > 0 {
+		return raw, nil // what is wrong with it is said where it is read
+	}
+	for _, name := range quantFiles {
+		quant, err := f.ReadFile(name)
+		if notExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		q, err := ReadFields(quant)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if !q.Set("quant_method") {
+			method := "gptq"
+			if q.Set("w_bit") || q.Set("zero_point") {
+				method = "awq"
+			}
+			q.raw["quant_method"], _ = json.Marshal(method)
+		}
+		if all["quantization_config"], err = json.Marshal(q.raw); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return json.Marshal(all)
+	}
+	return raw, nil
 }
 
 // pointers are how files begin that stand for a file elsewhere, and what fetches it.

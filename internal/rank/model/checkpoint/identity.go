@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -11,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/rank/model/gguf"
 )
 
 // File is the identity of a file of a model: files of one name, size and sum have the same content,
@@ -25,7 +30,7 @@ type File struct {
 }
 
 // IsWeights tells files with weights, by their names, from the others that are read of a model.
-func IsWeights(name string) bool { return strings.HasSuffix(name, weightSuffix) }
+func IsWeights(name string) bool { return strings.HasSuffix(name, weightSuffix) || IsGGUF(name) }
 
 // Identity names the content of files.
 func Identity(files []File) string {
@@ -83,12 +88,16 @@ func sumFile(f *os.File, name string, size int64) (string, error) {
 		}
 		return hex.EncodeToString(h.Sum(nil)[:16]), nil
 	}
-	header, body, err := readHeader(f, size)
+	read := readHeader
+	if IsGGUF(name) {
+		read = readGGUFHeader
+	}
+	header, tensors, err := read(f, size)
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	h.Write(header)
-	samples, err := readSamples(f, samplesOf(header, body, size))
+	samples, err := readSamples(f, samplesOf(tensors, size))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", f.Name(), err)
 	}
@@ -96,42 +105,70 @@ func sumFile(f *os.File, name string, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// readHeader reads the header of a safetensors file, and says where the tensors begin. Of a file
-// that has none it is empty.
-func readHeader(f io.ReaderAt, size int64) (header []byte, body int64, err error) {
+// tensorSpans are where the tensors of a file begin, and where in it each is.
+type tensorSpans struct {
+	body int64
+	each []span64
+}
+
+// readHeader reads the header of a safetensors file, and says where its tensors are. Of a file that
+// has none it is empty.
+func readHeader(f *os.File, size int64) (header []byte, t tensorSpans, err error) {
 	var length [lengthSize]byte
 	if _, err := f.ReadAt(length[:], 0); err != nil {
-		return nil, 0, err
+		return nil, t, err
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader || int64(n) > size-lengthSize {
-		return nil, 0, nil // the loader reports it
+		return nil, t, nil // the loader reports it
 	}
 	header = make([]byte, n)
 	if _, err := f.ReadAt(header, lengthSize); err != nil {
-		return nil, 0, err
+		return nil, t, err
 	}
-	return header, lengthSize + int64(n), nil
+	t.body = lengthSize + int64(n)
+	entries, err := parseHeader(header)
+	if err != nil {
+		return header, t, nil // the loader reports it
+	}
+	for _, e := range entries {
+		t.each = append(t.each, span64{t.body + e.begin, e.end - e.begin})
+	}
+	return header, t, nil
+}
+
+// readGGUFHeader is readHeader for a file of GGUF, of which a malformed one has no header.
+func readGGUFHeader(f *os.File, size int64) (header []byte, t tensorSpans, err error) {
+	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, t, err
+	}
+	defer unix.Munmap(data)
+	parsed, err := gguf.Parse(data)
+	if err != nil {
+		return nil, t, nil // the loader reports it
+	}
+	t.body = int64(parsed.Header)
+	for _, x := range parsed.Tensors {
+		t.each = append(t.each, span64{int64(x.Offset), int64(len(x.Data))})
+	}
+	return bytes.Clone(data[:parsed.Header]), t, nil
 }
 
 // span64 is a part of a file.
 type span64 struct{ at, size int64 }
 
 // samplesOf are the parts of a file that are in its sum, in their order.
-func samplesOf(header []byte, body, size int64) []span64 {
+func samplesOf(t tensorSpans, size int64) []span64 {
 	var list []span64
 	for i := range int64(spread) {
-		list = append(list, span64{body + (size-body-spreadSize)*i/(spread-1), spreadSize})
+		list = append(list, span64{t.body + (size-t.body-spreadSize)*i/(spread-1), spreadSize})
 	}
-	entries, err := parseHeader(header)
-	if err != nil {
-		entries = nil // the loader reports it
-	}
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.begin, b.begin) })
-	for i := 0; i < len(entries); i += len(entries)/mostSampled + 1 {
-		e := entries[i]
-		n := min(tensorSize, e.end-e.begin)
-		if at := body + e.begin + (e.end-e.begin-n)/2; n > 0 && at >= body && at <= size-n {
+	slices.SortFunc(t.each, func(a, b span64) int { return cmp.Compare(a.at, b.at) })
+	for i := 0; i < len(t.each); i += len(t.each)/mostSampled + 1 {
+		e := t.each[i]
+		n := min(tensorSize, e.size)
+		if at := e.at + (e.size-n)/2; n > 0 && at >= t.body && at <= size-n {
 			list = append(list, span64{at, n})
 		}
 	}

@@ -12,7 +12,11 @@ import (
 // that has pinned it (Pinned), else from the folder that dir returns if its content is the same. A
 // *ChangedError names a file that is in neither. The path is for messages.
 func Known(path string, files []File, holders []int, dir func() (Folder, error)) Folder {
-	return &known{path: path, files: files, holders: holders, dir: dir}
+	k := &known{path: path, files: files, holders: holders, dir: dir}
+	if ggufs := ggufModels(k.Names()); len(ggufs) > 0 {
+		return translated{k, &translation{files: partsOf(ggufs[0])}}
+	}
+	return k
 }
 
 type known struct {
@@ -60,6 +64,16 @@ func (k *known) Map(name string) (*View, error) {
 // release implements releaser.
 func (k *known) release(mapping, view []byte) { dropPages(mapping, view) }
 
+// directoryOf is the directory of a folder that may be called by a file in it.
+func directoryOf(path string) string {
+	if IsGGUF(path) {
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			return filepath.Dir(path)
+		}
+	}
+	return path
+}
+
 // open finds a file.
 func (k *known) open(name string) (*os.File, error) {
 	var want *File
@@ -69,7 +83,7 @@ func (k *known) open(name string) (*os.File, error) {
 		}
 	}
 	if want == nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(k.path, name), os.ErrNotExist)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(directoryOf(k.path), name), os.ErrNotExist)
 	}
 	for _, pid := range k.holders {
 		if f := want.openFrom(pid); f != nil {
@@ -80,7 +94,7 @@ func (k *known) open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(folder.Location(), name)
+	path := filepath.Join(directoryOf(folder.Location()), name)
 	f, size, err := openRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &ChangedError{Path: path, Want: want.Sum}

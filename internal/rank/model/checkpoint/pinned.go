@@ -18,7 +18,7 @@ import (
 func smallFiles(names []string) []string {
 	small := tokenizer.Names(names)
 	for _, name := range []string{"config.json", "generation_config.json", "chat_template.jinja",
-		indexFile} {
+		indexFile, quantFiles[0], quantFiles[1]} {
 		if slices.Contains(names, name) {
 			small = append(small, name)
 		}
@@ -32,8 +32,11 @@ func smallFiles(names []string) []string {
 // this one's descriptors (Known); the other files are small, and are copied to memory that is
 // opened in the same way. It is a Folder, and safe for concurrent use.
 type Pinned struct {
-	path  string
-	names []string
+	// path is where the files are, called what the user calls the folder.
+	path, called string
+	names        []string
+	// gguf is nil for a folder of transformers.
+	gguf *translation
 
 	mu sync.Mutex
 	// files are in the order of their names.
@@ -51,15 +54,27 @@ type pinnedFile struct {
 	seen, opened stamp
 }
 
-// Pin opens the files of the model in the folder at path: its weights only if weights is set.
+// Pin opens the files of the model in the folder at path, or of which path is a file of GGUF: its
+// weights only if weights is set, of GGUF the file with the metadata in any case.
 func Pin(path string, weights bool) (*Pinned, error) {
 	dir, err := Dir(path)
 	if err != nil {
 		return nil, err
 	}
-	h := &Pinned{path: path, names: dir.Names()}
+	h := &Pinned{path: path, called: path}
 	var names []string
-	if weights {
+	if ggufs := ggufsOf(dir); ggufs != nil {
+		h.gguf = &translation{files: ggufs}
+		if h.path, _, err = Locate(path); err != nil {
+			return nil, err
+		}
+		if names = slices.Clone(ggufs); !weights {
+			names = names[:1]
+		}
+	} else {
+		h.names = dir.Names()
+	}
+	if weights && h.gguf == nil {
 		if names, _, err = findShards(dir); err != nil {
 			return nil, err
 		}
@@ -69,7 +84,7 @@ func Pin(path string, weights bool) (*Pinned, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		f, err := h.pin(name, slices.Contains(small, name))
-		if notExist(err) {
+		if notExist(err) && h.gguf == nil {
 			err = missingShard(dir, name)
 		}
 		if err != nil {
@@ -129,13 +144,31 @@ func copied(f *os.File, name string) (*os.File, error) {
 }
 
 // Names implements Folder.
-func (h *Pinned) Names() []string { return slices.Clone(h.names) }
+func (h *Pinned) Names() []string {
+	if h.gguf != nil {
+		return h.gguf.names(h)
+	}
+	return slices.Clone(h.names)
+}
 
 // Location implements Folder.
-func (h *Pinned) Location() string { return h.path }
+func (h *Pinned) Location() string { return h.called }
+
+// weights implements ggufFolder.
+func (h *Pinned) weights() []string {
+	if h.gguf == nil {
+		return nil
+	}
+	return h.gguf.files
+}
 
 // ReadFile implements Folder.
 func (h *Pinned) ReadFile(name string) ([]byte, error) {
+	if h.gguf != nil {
+		if data, ok, err := h.gguf.file(h, name); ok {
+			return data, err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f := h.find(name); f != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/rank/model/gguf"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
@@ -60,6 +61,9 @@ const (
 	F6E2M3
 	F6E3M2
 	F4
+	// Quantised is blocks of quantised numbers, of a type of GGUF (see Tensor.Blocks). safetensors
+	// has none.
+	Quantised
 )
 
 // dtypes holds the format's name and width in bits of each type.
@@ -74,6 +78,7 @@ var dtypes = [...]struct {
 	F8E4M3: {"F8_E4M3", 8}, F8E5M2: {"F8_E5M2", 8}, F8E8M0: {"F8_E8M0", 8},
 	F8E4M3FNUZ: {"F8_E4M3FNUZ", 8}, F8E5M2FNUZ: {"F8_E5M2FNUZ", 8},
 	F6E2M3: {"F6_E2M3", 6}, F6E3M2: {"F6_E3M2", 6}, F4: {"F4", 4},
+	Quantised: {"blocks", 0},
 }
 
 // Size is the number of bytes of one element, 0 for the types narrower than a byte.
@@ -87,7 +92,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Weight reports whether d is a type that model weights may have: BF16, F16 or F32.
+// Weight reports whether d is a type that model weights may have by themselves: BF16, F16 or F32.
 func (d DType) Weight() bool { return d == BF16 || d == F16 || d == F32 }
 
 func (d DType) bits() int {
@@ -98,7 +103,7 @@ func (d DType) bits() int {
 }
 
 func parseDType(name string) (DType, bool) {
-	for d := BF16; int(d) < len(dtypes); d++ {
+	for d := BF16; d <= F4; d++ {
 		if dtypes[d].name == name {
 			return d, true
 		}
@@ -110,14 +115,23 @@ func parseDType(name string) (DType, bool) {
 type Tensor struct {
 	// Name is the tensor's name, such as "model.embed_tokens.weight".
 	Name string
-	// DType is the type of an element.
-	DType DType
+	// DType is the type of an element; Blocks is that of a tensor that is Quantised.
+	DType  DType
+	Blocks gguf.Type
 	// Shape holds the dimensions, outermost first; none for a scalar, and a dimension may be 0.
 	Shape []int
 	// Data holds the elements in row-major order, little endian. It is a read-only view of the
 	// mapped file: writing to it faults, it is valid until the checkpoint is closed, and its start
 	// need not be aligned to the element size.
 	Data []byte
+}
+
+// Size is how many bytes so many of the elements take: of a quantised tensor whole blocks.
+func (t Tensor) Size(elements int) int64 {
+	if t.DType == Quantised {
+		return int64(elements/t.Blocks.Block()) * int64(t.Blocks.Bytes())
+	}
+	return int64(elements) * int64(t.DType.Size())
 }
 
 // Elements is the product of the dimensions.

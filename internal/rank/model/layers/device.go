@@ -123,7 +123,6 @@ type Planner interface {
 	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
 	// AmongBytes is what AttentionAmong takes for each row.
 	AmongBytes(kvHeads, headDim int) int
-	// ScratchPerThread is what each thread computes in, with sequences of so many positions at
-	// most.
-	ScratchPerThread(positions int) int64
+	// ScratchPerThread is what each thread computes in.
+	ScratchPerThread() int64
 }

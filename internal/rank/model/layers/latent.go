@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -50,8 +51,8 @@ type latentMemory struct {
 }
 
 // LatentAttention makes the attention under prefix, modules q_a_proj, q_a_layernorm and q_b_proj,
-// or q_proj without a latent of queries, kv_a_proj_with_mqa, kv_a_layernorm and kv_b_proj, of in
-// input features; layer is its place in the cache.
+// or q_proj without a latent of queries, kv_a_proj_with_mqa, kv_a_layernorm and kv_b_proj (or those
+// of latentHead), of in input features; layer is its place in the cache.
 func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions) *LatentAttention {
 	heads, dim := opt.Heads/l.group.Size, opt.Turned+opt.Plain
 	y := &LatentAttention{rank: l.rank, layer: layer, opt: opt,
@@ -86,14 +87,9 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 	}
 	l.widen(&m.latent, opt.Latent+opt.Turned)
 	y.norm = l.vector(prefix+"kv_a_layernorm.weight", opt.Latent, 0, opt.Latent)
-	both := opt.Plain + opt.Value
-	kv := whole(prefix+"kv_b_proj", opt.Heads*both, opt.Latent)
 	defer l.pin(prefix + "kv_b_proj.weight")()
 	for h := range heads {
-		at := (l.group.Rank*heads + h) * both
-		k, v := kv, kv
-		k.rowLo, k.rowHi, k.turned = at, at+opt.Plain, true
-		v.rowLo, v.rowHi = at+opt.Plain, at+both
+		k, v := l.latentHead(prefix, l.group.Rank*heads+h, &opt)
 		y.keys = append(y.keys, l.weight(1, k))
 		y.values = append(y.values, l.weight(1, v))
 	}
@@ -101,6 +97,21 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 	l.widen(&m.found, heads*opt.Latent)
 	l.widen(&m.out, heads*opt.Value)
 	return y
+}
+
+// latentHead is a head's projections of the latent to its keys, turned about, and to its values:
+// rows of kv_b_proj, or modules of the head's own, k_b_proj being turned about already.
+func (l *Loader) latentHead(prefix string, h int, o *LatentOptions) (keys, values part) {
+	if own := fmt.Sprintf("%sk_b_proj.%d", prefix, h); l.Has(own + ".weight") {
+		return whole(own, o.Latent, o.Plain),
+			whole(fmt.Sprintf("%sv_b_proj.%d", prefix, h), o.Value, o.Latent)
+	}
+	both := o.Plain + o.Value
+	keys = whole(prefix+"kv_b_proj", o.Heads*both, o.Latent)
+	values = keys
+	keys.rowLo, keys.rowHi, keys.turned = h*both, h*both+o.Plain, true
+	values.rowLo, values.rowHi = h*both+o.Plain, (h+1)*both
+	return keys, values
 }
 
 // turnedFirst is the rows of queries, of each head those that are turned first.

@@ -19,6 +19,9 @@ type Source interface {
 	Stored(name string, dtype checkpoint.DType, shape ...int) (checkpoint.Tensor, error)
 	// Has tells whether the checkpoint has the tensor.
 	Has(name string) bool
+	// Header is a tensor without its data; it is not ok where it is not known which tensors there
+	// are, or there is none of the name.
+	Header(name string) (t checkpoint.Tensor, ok bool)
 	// Release tells that the bytes of t will not be read again.
 	Release(t checkpoint.Tensor)
 	// Rest tells that the bytes of t will not all be read soon: they need no memory.
@@ -47,6 +50,8 @@ type Loader struct {
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
 	held []checkpoint.Tensor
+	// scratch is what codes lie in while a weight is made of them.
+	scratch scratch
 	// tables are the tensors that stay in use: what embeddings are looked up in.
 	tables []table
 	// lost is why tables are not what they were.
@@ -96,6 +101,8 @@ type Footprint struct {
 	Tables int64
 	// Tensors are the largest of the source's tensors that are held at a time.
 	Tensors int64
+	// Scratch is the most that codes take which a weight is made of.
+	Scratch int64
 	// Width is how many float32 the layers compute in for each row of a step.
 	Width int64
 }
@@ -407,7 +414,7 @@ func (l *Loader) floats(tensor string, shape []int, lo, hi int) []float32 {
 	} else if v, err = decode(t, lo, hi); l.fail(err) {
 		return nil
 	}
-	l.count(int64(hi-lo) * int64(t.DType.Size()))
+	l.count(t.Size(hi - lo))
 	return v
 }
 
@@ -458,4 +465,4 @@ func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
 func (NoDevice) AmongBytes(kvHeads, headDim int) int { return 0 }
 
 // ScratchPerThread implements Planner.
-func (NoDevice) ScratchPerThread(positions int) int64 { return 0 }
+func (NoDevice) ScratchPerThread() int64 { return 0 }

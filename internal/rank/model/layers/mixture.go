@@ -34,8 +34,10 @@ type MixtureOptions struct {
 	// Names are the modules of an expert's gate, up and down; "" is gate_proj, up_proj and
 	// down_proj.
 	Names [3]string
-	// Stacked says how the experts are stored together; nil is a module for each.
+	// Stacked says how the experts are stored together; nil is a module for each. Bias says that
+	// those have biases.
 	Stacked *Stacked
+	Bias    bool
 }
 
 // Stacked says how the experts of a mixture are stored in two tensors, of gates and projections up,
@@ -97,7 +99,11 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 		l.columnPart(p+names[1], opt.Inner, hidden)
 	down := l.rowPart(p+names[2], hidden, opt.Inner)
 	if s == nil {
-		return compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+		x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+		if opt.Bias {
+			x.GateUpBias, x.DownBias = l.bias(gate, up), l.bias(down)
+		}
+		return x
 	}
 	both := stack{tensor: prefix + s.GateUp, count: opt.Experts, index: e, rows: 2 * opt.Inner,
 		step: 1, transposed: s.Transposed}

@@ -28,6 +28,22 @@ type Plain struct{}
 // an output feature divided by 127. Activations stay as they are.
 type Int8PerChannel struct{ Plain }
 
+// ByName is the scheme of weights that are quantised as they are loaded, by a name that
+// --quantization has; nil for another name.
+func ByName(name string) Scheme {
+	switch name {
+	case "int8", "int8_per_channel_weight_only":
+		return Int8PerChannel{}
+	case "int4":
+		return Int4{32}
+	case "int4_g64":
+		return Int4{64}
+	case "int4_g128":
+		return Int4{128}
+	}
+	return nil
+}
+
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {
 		return l.dev.Pack(chunks, s...)
@@ -106,31 +122,52 @@ func packedBytes(l *Loader, parts []part,
 	return held, read, nil
 }
 
-// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
-// and their bytes.
-func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
-	err error) {
+// tensors are the tensors "weight" of the parts, until release is called: each is opened once for
+// parts that follow each other.
+func (l *Loader) tensors(parts []part) (list []checkpoint.Tensor, release func(), err error) {
 	var held []checkpoint.Tensor
 	release = func() {
 		for _, t := range held {
 			l.src.Release(t)
 		}
 	}
-	var t checkpoint.Tensor
-	var last string
+	last := ""
 	for _, p := range parts {
 		if name, shape := p.tensor(); name != last {
-			if t, err = l.open(name, shape...); err != nil {
-				return nil, 0, release, err
+			t, err := l.open(name, shape...)
+			if err != nil {
+				return nil, release, err
 			}
 			last, held = name, append(held, t)
+		}
+		list = append(list, held[len(held)-1])
+	}
+	return list, release, nil
+}
+
+// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
+// and their bytes.
+func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
+	err error) {
+	tensors, release, err := l.tensors(parts)
+	if err != nil {
+		return nil, 0, release, err
+	}
+	var plain checkpoint.Tensor // of the tensor at hand, where that is of blocks
+	for i, p := range parts {
+		t := tensors[i]
+		bytes += int64(p.rowHi-p.rowLo) * t.Size(p.colHi-p.colLo)
+		if quantised(t) {
+			if plain.Name != t.Name {
+				plain = l.plainly(t)
+			}
+			t = plain
 		}
 		dtype, err := weightType(t)
 		if err != nil {
 			return nil, 0, release, err
 		}
 		list = append(list, p.source(dtype, t.Data))
-		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
 	return list, bytes, release, nil
 }
@@ -159,13 +196,18 @@ func prefetch(s *compute.Source) {
 		checkpoint.Prefetch(s.Data)
 		return
 	}
-	width, stride := s.DType.Size(), cmp.Or(s.RowStride, s.Cols)
+	prefetchRectangle(s.Data, s.DType.Size(), cmp.Or(s.RowStride, s.Cols), s.RowLo, s.RowHi,
+		s.ColLo, s.ColHi)
+}
+
+// prefetchRectangle is prefetch for elements of a width, whose rows are stride of them apart.
+func prefetchRectangle(data []byte, width, stride, rowLo, rowHi, colLo, colHi int) {
 	at := func(row, col int) int { return (row*stride + col) * width }
-	step := s.RowHi - s.RowLo
-	if (s.ColHi-s.ColLo)*width >= longRow && s.ColHi-s.ColLo < s.Cols {
+	step := rowHi - rowLo
+	if (colHi-colLo)*width >= longRow && colHi-colLo < stride {
 		step = 1
 	}
-	for row := s.RowLo; row < s.RowHi; row += step {
-		checkpoint.Prefetch(s.Data[at(row, s.ColLo):at(row+step-1, s.ColHi)])
+	for row := rowLo; row < rowHi; row += step {
+		checkpoint.Prefetch(data[at(row, colLo):at(row+step-1, colHi)])
 	}
 }

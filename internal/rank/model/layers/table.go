@@ -38,12 +38,14 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 		return nil
 	}
 	l.tables = append(l.tables, table{Tensor: t})
-	dtype, err := weightType(t)
-	if l.fail(err) {
-		return nil
+	var dtype compute.DType
+	if !quantised(t) {
+		if dtype, err = weightType(t); l.fail(err) {
+			return nil
+		}
 	}
 	if l.scale != nil {
-		l.scale.Tables += int64(rows) * int64(width) * int64(t.DType.Size())
+		l.scale.Tables += t.Size(rows * width)
 		return nil
 	}
 	checkpoint.Prefetch(t.Data)
@@ -53,6 +55,12 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 	}
 	l.tables[len(l.tables)-1].sums = sums
 	l.src.Rest(t)
+	if quantised(t) {
+		if l.strict {
+			l.fail(finite(t))
+		}
+		return &blockTable{l.rank, t}
+	}
 	return l.dev.Table(compute.Source{DType: dtype, Data: t.Data, Rows: rows, Cols: width,
 		RowHi: rows, ColHi: width})
 }
@@ -98,6 +106,8 @@ func (l *Loader) sum(t checkpoint.Tensor) (sums []uint32, bad int) {
 	task := sumTask{data: t.Data, finite: half.FiniteBF16,
 		sums: make([]uint32, (len(t.Data)+pieceSize-1)/pieceSize)}
 	switch t.DType {
+	case checkpoint.Quantised: // which pieces do not divide into blocks
+		task.finite = func([]byte) bool { return true }
 	case checkpoint.F16:
 		task.finite = half.FiniteF16
 	case checkpoint.F32:

@@ -71,8 +71,6 @@ func (w *writer) weights(j, step int) string {
 		offset = step*w.t.nr()*2 + j%2*w.t.vector/2
 	case "f32":
 		offset = step*w.t.nr()*4 + j%2*w.t.vector
-	case "i8":
-		offset = step*w.t.nr() + j%2*w.t.vector/4
 	}
 	return fmt.Sprintf("%s%d%s", w.offW, offset,
 		[4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
@@ -324,9 +322,6 @@ func (w *writer) load(j, step int, reg string) {
 	switch {
 	case w.t.kind == "f16":
 		w.op("VCVTPH2PS %s, %s", at, reg)
-	case w.t.kind == "i8":
-		w.op("VPMOVSXBD %s, %s", at, reg)
-		w.op("VCVTDQ2PS %s, %s", reg, reg)
 	case w.t.kind == "f32" || w.t.kind == "dot":
 		w.op("VMOVUPS %s, %s", at, reg)
 	case step == 0:

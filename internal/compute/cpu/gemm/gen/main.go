@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"go/format"
 	"log"
+	"maps"
 	"os"
+	"strings"
 )
 
 func main() {
@@ -45,11 +47,18 @@ func generate() (map[string][]byte, error) {
 		files["kernels_"+t.name()+"_amd64.s"] = b.Bytes()
 	}
 	files["kernels_amx_amd64.s"] = tiles()
-	table, err := format.Source(tables(all))
-	if err != nil {
-		return nil, fmt.Errorf("format the table of kernels: %w", err)
+	files["kernels_amd64.go"] = tables(all)
+	maps.Copy(files, codeFiles())
+	for name, source := range files {
+		if !strings.HasSuffix(name, ".go") {
+			continue
+		}
+		table, err := format.Source(source)
+		if err != nil {
+			return nil, fmt.Errorf("format the table of kernels: %w", err)
+		}
+		files[name] = table
 	}
-	files["kernels_amd64.go"] = table
 	return files, nil
 }
 

@@ -12,7 +12,7 @@ type shape struct{ rows, panels int }
 // target is an instruction set together with a kind of weights.
 type target struct {
 	set    string // avx2, avx512 or amx
-	kind   string // bf16, f16, f32, i8, or of bf16 weights and rounded x: block, dot
+	kind   string // bf16, f16, f32, or of bf16 weights and rounded x: block, dot
 	vector int    // bytes of a vector
 	regs   int    // vector registers
 	rows   int
@@ -35,11 +35,11 @@ func (t *target) function(s shape) string {
 // of the memory.
 func targets() []*target {
 	var all []*target
-	for _, kind := range []string{"bf16", "f16", "f32", "i8"} {
+	for _, kind := range []string{"bf16", "f16", "f32"} {
 		all = append(all, &target{set: "avx2", kind: kind, vector: 32, regs: 16, rows: 6,
 			shapes: shapes([]int{4, 2, 2, 1, 1, 1})})
 	}
-	for _, kind := range []string{"bf16", "f16", "f32", "i8", "dot", "block"} {
+	for _, kind := range []string{"bf16", "f16", "f32", "dot", "block"} {
 		set := "avx512"
 		if kind == "block" { // in the order of AMX's tiles
 			set = "amx"

@@ -1,0 +1,577 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Kernels of quantised weights go over runs of columns that share a scale. They take a *codeCall,
+// of which these are the offsets:
+const (
+	callW         = 0
+	callWStride   = 8
+	callScale     = 16
+	callX         = 24
+	callXStride   = 32
+	callRuns      = 40
+	callBlocks    = 48
+	callC         = 56
+	callCStride   = 64
+	callSkip      = 72
+	callScaleStep = 80
+	callSums      = 88
+	callSumStep   = 96
+	callTable     = 104
+	callOffset    = 112
+	callFlags     = 120
+)
+
+// codeTarget is an instruction set together with a form of codes:
+//
+//	half   4 bits, which stand for numbers that bfloat16 has (AVX2)
+//	full   4 bits, which stand for any float32
+//	i8     two's complement bytes
+//	e4m3   bytes of 4 bits of exponent and 3 of mantissa
+//	float  float32: codes that have been unpacked
+type codeTarget struct {
+	set    string
+	form   string
+	vector int
+	regs   int
+	rows   int
+	shapes []shape
+	unpack bool
+}
+
+func (t *codeTarget) name() string { return t.set + "_codes_" + t.form }
+
+func (t *codeTarget) nr() int { return 2 * t.vector / 4 }
+
+func (t *codeTarget) title() string { return strings.ToUpper(t.form[:1]) + t.form[1:] }
+
+func (t *codeTarget) function(s shape) string {
+	return fmt.Sprintf("%sCodes%s_%dx%d", t.set, t.title(), s.rows, s.panels)
+}
+
+// codeTargets lists them. Tiles of codes are as high as the registers allow beside what unpacking
+// takes; many rows are multiplied with float32, which one unpacking serves.
+func codeTargets() []*codeTarget {
+	avx2 := func(form string, widest ...int) *codeTarget {
+		return &codeTarget{set: "avx2", form: form, vector: 32, regs: 16, rows: len(widest),
+			shapes: shapes(widest), unpack: form != "float"}
+	}
+	avx512 := func(form string, widest ...int) *codeTarget {
+		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
+			shapes: shapes(widest), unpack: form != "float"}
+	}
+	return []*codeTarget{
+		avx2("half", 4, 2, 1, 1),
+		avx2("full", 2, 1, 1),
+		avx2("i8", 4, 2, 2, 1),
+		avx2("e4m3", 4, 2, 1, 1),
+		avx2("float", 1, 1, 1, 1, 1, 1),
+		avx512("full", 4, 4, 2, 2, 2, 2),
+		avx512("i8", 4, 4, 2, 2, 2, 2),
+		avx512("e4m3", 4, 4, 2, 2, 2, 2),
+		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+	}
+}
+
+// codeWriter writes one kernel. Register use:
+//
+//	AX            the call
+//	DI, R10       codes of panels 0 and 3; R9 bytes from a panel to the next
+//	BX            scales of panel 0
+//	SI, R11–R13   rows 0, 3, 6 and 9 of x; R8 bytes from a row to the next
+//	DX, CX        runs and blocks left
+//	R14           c, or what is unpacked to
+//	R15           sums of x over the run
+//	R12, R13      scales of panel 3, and the table, in tiles that are too low for rows 6 and 9
+//	first vector registers: the sums of a run, by row, then panel, then half
+//	last vector registers: tables and masks
+type codeWriter struct {
+	*bytes.Buffer
+	t *codeTarget
+	shape
+	unpack bool
+	sums   int // registers that hold sums
+	last   int // first register of tables and masks
+}
+
+func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWriter {
+	w := &codeWriter{Buffer: b, t: t, shape: s, unpack: unpack, sums: 2 * s.rows * s.panels,
+		last: t.regs}
+	if unpack {
+		w.sums = 0
+	}
+	switch {
+	case t.form == "half":
+		w.last -= 2
+	case t.form == "full" && t.set == "avx2":
+		w.last -= 4
+	case t.form == "full" || t.form == "e4m3":
+		w.last--
+	}
+	return w
+}
+
+func (w *codeWriter) op(format string, args ...any) { fmt.Fprintf(w, "\t"+format+"\n", args...) }
+
+func (w *codeWriter) label(name string) { fmt.Fprintf(w, "%s:\n", name) }
+
+// v names a vector register.
+func (w *codeWriter) v(i int) string {
+	if i >= w.t.regs {
+		panic(fmt.Sprintf("%s %dx%d: register %d", w.t.name(), w.rows, w.panels, i))
+	}
+	return fmt.Sprintf("%c%d", "YZ"[w.t.vector/64], i)
+}
+
+// part names the register of half or a quarter of a vector.
+func (w *codeWriter) part(v string, of int) string {
+	return string("XYZ"[w.t.vector/16/of/2]) + v[1:]
+}
+
+// tmp is a register that is free in the loop.
+func (w *codeWriter) tmp(i int) string {
+	if w.sums+i >= w.last {
+		panic(fmt.Sprintf("%s %dx%d: no register for %d", w.t.name(), w.rows, w.panels, i))
+	}
+	return w.v(w.sums + i)
+}
+
+// tmps is how many there are.
+func (w *codeWriter) tmps() int { return w.last - w.sums }
+
+// sum is the register of a row's sums of vector j, counted over the panels.
+func (w *codeWriter) sum(row, j int) string { return w.v(row*w.panels*2 + j) }
+
+// at is an address in the codes of the panel of vector j.
+func (w *codeWriter) at(j, offset int) string {
+	return fmt.Sprintf("%d%s", offset, [4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
+}
+
+// x is the address of a row's element.
+func (w *codeWriter) x(row, k int) string {
+	base := [4]string{"SI", "R11", "R12", "R13"}[row/3]
+	return fmt.Sprintf("%d%s", 4*k, [3]string{"(" + base + ")", "(" + base + ")(R8*1)", "(" +
+		base + ")(R8*2)"}[row%3])
+}
+
+const callSignature = "(call *codeCall)"
+
+// blockBytes are the bytes of codes of eight columns of a panel.
+func (w *codeWriter) blockBytes() int {
+	switch w.t.form {
+	case "half", "full":
+		return 4 * w.t.nr()
+	case "float":
+		return 32 * w.t.nr()
+	}
+	return 8 * w.t.nr()
+}
+
+func (w *codeWriter) kernel() {
+	name := w.t.function(w.shape)
+	if w.unpack {
+		name = w.t.set + "Unpack" + w.t.title()
+	}
+	fmt.Fprintf(w, "\n// func %s%s\n", name, callSignature)
+	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-8\n", name)
+	w.op("MOVQ call+0(FP), AX")
+	w.constants()
+	w.op("MOVQ %d(AX), DI", callW)
+	w.op("MOVQ %d(AX), R9", callWStride)
+	w.op("MOVQ %d(AX), BX", callScale)
+	w.op("MOVQ %d(AX), DX", callRuns)
+	w.op("MOVQ %d(AX), R14", callC)
+	if w.panels > 3 {
+		w.op("LEAQ (R9)(R9*2), R10")
+		w.op("ADDQ DI, R10")
+	}
+	if !w.unpack {
+		w.op("MOVQ %d(AX), SI", callX)
+		w.op("MOVQ %d(AX), R8", callXStride)
+		w.op("MOVQ %d(AX), R15", callSums)
+		if w.rows > 3 {
+			w.op("LEAQ (R8)(R8*2), CX")
+			for row := 3; row < w.rows; row += 3 {
+				regs := [...]string{"SI", "R11", "R12", "R13"}
+				w.op("LEAQ (%s)(CX*1), %s", regs[row/3-1], regs[row/3])
+			}
+		}
+	}
+	w.label("run")
+	for i := range w.sums {
+		w.zero(w.v(i))
+	}
+	w.op("MOVQ %d(AX), CX", callBlocks)
+	w.op("PCALIGN $32")
+	w.label("block")
+	w.block()
+	w.op("ADDQ $%d, DI", w.blockBytes())
+	if w.panels > 3 {
+		w.op("ADDQ $%d, R10", w.blockBytes())
+	}
+	if w.unpack {
+		w.op("ADDQ $%d, R14", 8*4*w.t.nr())
+	} else {
+		for row := 0; row < w.rows; row += 3 {
+			w.op("ADDQ $32, %s", [...]string{"SI", "R11", "R12", "R13"}[row/3])
+		}
+	}
+	w.op("DECQ CX")
+	w.op("JNZ block")
+	if !w.unpack {
+		w.scale()
+	}
+	w.op("ADDQ %d(AX), DI", callSkip)
+	if w.panels > 3 {
+		w.op("ADDQ %d(AX), R10", callSkip)
+	}
+	w.op("DECQ DX")
+	w.op("JNZ run")
+	w.op("VZEROUPPER")
+	w.op("RET")
+}
+
+func (w *codeWriter) zero(v string) {
+	if w.t.vector == 64 {
+		w.op("VPXORD %s, %s, %s", v, v, v)
+		return
+	}
+	w.op("VXORPS %s, %s, %s", v, v, v)
+}
+
+// constants loads tables and masks.
+func (w *codeWriter) constants() {
+	switch {
+	case w.last == w.t.regs:
+	case w.t.form == "half":
+		w.op("MOVQ %d(AX), R13", callTable)
+		w.op("VBROADCASTI128 (R13), Y15")
+		w.op("VBROADCASTI128 16(R13), Y14")
+	case w.t.form == "full" && w.t.set == "avx2":
+		w.op("MOVQ %d(AX), R13", callTable)
+		for i := range 4 {
+			w.op("VBROADCASTI128 %d(R13), Y%d", 16*i, 12+i)
+		}
+	case w.t.form == "full":
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VMOVUPS (BX), Z31")
+	case w.t.form == "e4m3": // all bits of each word but the second highest
+		m := w.part(w.v(w.last), 2)
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VPBROADCASTD (BX), %s", m)
+	}
+}
+
+// block computes eight columns.
+func (w *codeWriter) block() {
+	switch {
+	case w.t.form == "half":
+		w.blockHalf()
+	case w.t.form == "full" && w.t.set == "avx2":
+		w.blockFull()
+	case w.t.form == "full":
+		for j := range 2 * w.panels {
+			codes, number, x := w.tmp(0), w.tmp(1), w.tmp(2)
+			w.op("VMOVUPS %s, %s", w.at(j, j%2*64), codes)
+			for k := range 8 {
+				if k > 0 {
+					w.op("VPSRLD $4, %s, %s", codes, codes)
+				}
+				w.op("VPERMPS Z31, %s, %s", codes, number)
+				w.use(j, k, number, x)
+			}
+		}
+	default:
+		for k := range 8 {
+			w.column(k)
+		}
+	}
+}
+
+// column computes one column of codes that are bytes, or float32. The rows of x pass by the numbers
+// of all vectors, where there are registers for those, else the numbers by the rows.
+func (w *codeWriter) column(k int) {
+	count := 2 * w.panels
+	if w.unpack || count >= w.tmps() {
+		for row := range w.rows * (1 - toInt(w.unpack)) {
+			w.op("VBROADCASTSS %s, %s", w.x(row, k), w.tmp(row))
+		}
+		for j := range count {
+			number := w.tmp(w.rows + j%(w.tmps()-w.rows))
+			w.load(j, k, number)
+			if w.unpack {
+				w.use(j, k, number, "")
+				continue
+			}
+			for row := range w.rows {
+				w.op("VFMADD231PS %s, %s, %s", number, w.tmp(row), w.sum(row, j))
+			}
+		}
+		return
+	}
+	for j := range count {
+		w.load(j, k, w.tmp(j))
+	}
+	for row := range w.rows {
+		x := w.tmp(count + row%(w.tmps()-count))
+		w.op("VBROADCASTSS %s, %s", w.x(row, k), x)
+		for j := range count {
+			w.op("VFMADD231PS %s, %s, %s", w.tmp(j), x, w.sum(row, j))
+		}
+	}
+}
+
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// load makes numbers of the codes of a column that are bytes.
+func (w *codeWriter) load(j, k int, to string) {
+	at := w.at(j, (2*k+j%2)*w.t.vector/4)
+	switch w.t.form {
+	case "i8":
+		w.op("VPMOVSXBD %s, %s", at, to)
+		w.op("VCVTDQ2PS %s, %s", to, to)
+	case "e4m3": // a binary16 of which the exponent is lower by 8
+		words := w.part(to, 2)
+		w.op("VPMOVSXBW %s, %s", at, words)
+		w.op("VPSLLW $7, %s, %s", words, words)
+		w.op("%s %s, %s, %s", [...]string{"VPAND", "VPANDD"}[w.t.vector/64],
+			w.part(w.v(w.last), 2), words, words)
+		w.op("VCVTPH2PS %s, %s", words, to)
+	default:
+		w.op("VMOVUPS %s, %s", w.at(j, (2*k+j%2)*w.t.vector), to)
+	}
+}
+
+// use multiplies the numbers of vector j, column k, with each row of x, or stores them.
+func (w *codeWriter) use(j, k int, number, x string) {
+	if w.unpack {
+		w.op("VMOVUPS %s, %d(R14)", number, 4*w.t.nr()*k+j%2*w.t.vector)
+		return
+	}
+	for row := range w.rows {
+		w.op("VBROADCASTSS %s, %s", w.x(row, k), x)
+		w.op("VFMADD231PS %s, %s, %s", number, x, w.sum(row, j))
+	}
+}
+
+// blockHalf looks up the two bytes of 32 bfloat16 at a time, and interleaves them. The vectors of a
+// panel go side by side: the chain of one of them waits for its sums.
+func (w *codeWriter) blockHalf() {
+	low, high := "Y15", "Y14"
+	for panel := range w.panels {
+		t, x := w.tmp(4), w.tmp(5)
+		for half := range 2 {
+			for v := range 2 {
+				a, c := w.tmp(2*v), w.tmp(2*v+1)
+				at := w.at(2*panel+v, v*32)
+				if half == 0 {
+					w.op("VMOVUPS %s, %s", at, a)
+				} else {
+					w.op("VMOVUPS %s, %s", at, a)
+					w.op("VPSRLD $4, %s, %s", a, a)
+				}
+				w.op("VPAND 32(R13), %s, %s", a, a)
+				w.op("VPSHUFB %s, %s, %s", a, high, t)
+				w.op("VPSHUFB %s, %s, %s", a, low, a)
+				w.op("VPUNPCKLBW %s, %s, %s", t, a, c)
+				w.op("VPUNPCKHBW %s, %s, %s", t, a, a)
+			}
+			for i := range 2 {
+				k := 4*half + 2*i
+				for odd := range 2 {
+					if !w.unpack && w.rows == 1 {
+						w.op("VBROADCASTSS %s, %s", w.x(0, k+odd), x)
+					}
+					for v := range 2 {
+						pair := w.tmp(2*v + 1 - i)
+						number := t
+						if odd == 0 {
+							w.op("VPSLLD $16, %s, %s", pair, t)
+						} else {
+							w.op("VPAND 64(R13), %s, %s", pair, pair)
+							number = pair
+						}
+						if !w.unpack && w.rows == 1 {
+							w.op("VFMADD231PS %s, %s, %s", number, x, w.sum(0, 2*panel+v))
+							continue
+						}
+						w.use(2*panel+v, k+odd, number, x)
+					}
+				}
+			}
+		}
+	}
+}
+
+// blockFull looks up the four bytes of 32 float32 at a time, and interleaves them.
+func (w *codeWriter) blockFull() {
+	for j := range 2 * w.panels {
+		a, b, c, d, e, x := w.tmp(0), w.tmp(1), w.tmp(2), w.tmp(3), w.tmp(4), w.tmp(5)
+		for half := range 2 {
+			w.op("VMOVUPS %s, %s", w.at(j, j%2*32), a)
+			if half == 1 {
+				w.op("VPSRLD $4, %s, %s", a, a)
+			}
+			w.op("VPAND 64(R13), %s, %s", a, a)
+			w.op("VPSHUFB %s, Y12, %s", a, b)
+			w.op("VPSHUFB %s, Y13, %s", a, c)
+			w.op("VPUNPCKLBW %s, %s, %s", c, b, d)
+			w.op("VPUNPCKHBW %s, %s, %s", c, b, b)
+			w.op("VPSHUFB %s, Y14, %s", a, c)
+			w.op("VPSHUFB %s, Y15, %s", a, a)
+			w.op("VPUNPCKLBW %s, %s, %s", a, c, e)
+			w.op("VPUNPCKHBW %s, %s, %s", a, c, c)
+			for i, words := range [][2]string{{d, e}, {b, c}} {
+				w.op("VPUNPCKLWD %s, %s, %s", words[1], words[0], a)
+				w.use(j, 4*half+2*i, a, x)
+				w.op("VPUNPCKHWD %s, %s, %s", words[1], words[0], a)
+				w.use(j, 4*half+2*i+1, a, x)
+			}
+		}
+	}
+}
+
+// scale makes the sums of the run, times its scales, part of c, and then the run's offsets times
+// the sums of x.
+func (w *codeWriter) scale() {
+	w.op("MOVQ %d(AX), CX", callCStride)
+	w.either("scale", 1, func(wide bool) {
+		w.factors("BX", wide, func(row, j int, factor string) {
+			w.op("VFMADD213PS %d(R14), %s, %s", j*w.t.vector, factor, w.sum(row, j))
+		}, func(row int) {
+			if row+1 < w.rows {
+				w.op("ADDQ CX, R14")
+			}
+		})
+	})
+	w.op("MOVQ %d(AX), R14", callOffset)
+	w.op("TESTQ R14, R14")
+	w.op("JZ store")
+	w.op("ADDQ BX, R14")
+	w.either("offset", 2, func(wide bool) {
+		x := w.tmp(w.tmps() - 1)
+		w.factors("R14", wide, func(row, j int, factor string) {
+			if j == 0 {
+				w.op("VBROADCASTSS %d(R15), %s", 4*row, x)
+			}
+			w.op("VFMADD231PS %s, %s, %s", factor, x, w.sum(row, j))
+		}, func(int) {})
+	})
+	w.op("ADDQ %d(AX), R15", callSumStep)
+	w.label("store")
+	w.op("MOVQ %d(AX), R14", callC)
+	for row := range w.rows {
+		for j := range 2 * w.panels {
+			w.op("VMOVUPS %s, %d(R14)", w.sum(row, j), j*w.t.vector)
+		}
+		if row+1 < w.rows {
+			w.op("ADDQ CX, R14")
+		}
+	}
+	w.op("MOVQ %d(AX), R14", callC)
+	w.op("ADDQ %d(AX), BX", callScaleStep)
+}
+
+// either writes code for factors that are float32, if a flag of the call is set, and for float16.
+func (w *codeWriter) either(name string, flag int, code func(wide bool)) {
+	w.op("TESTQ $%d, %d(AX)", flag, callFlags)
+	w.op("JNZ %swide", name)
+	code(false)
+	w.op("JMP %sdone", name)
+	w.label(name + "wide")
+	code(true)
+	w.label(name + "done")
+}
+
+// factors visits all sums with the factors of their columns, which lie at base.
+func (w *codeWriter) factors(base string, wide bool, visit func(row, j int, factor string),
+	end func(row int)) {
+	count := 2 * w.panels
+	if w.panels > 3 {
+		w.op("LEAQ (R9)(R9*2), R12")
+		w.op("ADDQ %s, R12", base)
+	}
+	load := func(j int, to string) {
+		op, size := "VCVTPH2PS", w.t.vector/2
+		if wide {
+			op, size = "VMOVUPS", w.t.vector
+		}
+		at := [4]string{"(" + base + ")", "(" + base + ")(R9*1)", "(" + base + ")(R9*2)",
+			"(R12)"}[j/2]
+		w.op("%s %d%s, %s", op, j%2*size, at, to)
+	}
+	held := count < w.tmps()
+	for j := range count * toInt(held) {
+		load(j, w.tmp(j))
+	}
+	for row := range w.rows {
+		for j := range count {
+			factor := w.tmp(j % (w.tmps() - 1))
+			if !held {
+				load(j, factor)
+			}
+			visit(row, j, factor)
+		}
+		end(row)
+	}
+}
+
+// codeFiles are the kernels of quantised weights by the names of their files, and their table.
+func codeFiles() map[string][]byte {
+	files := map[string][]byte{}
+	var table bytes.Buffer
+	fmt.Fprintf(&table, "%spackage gemm\n", header)
+	for _, t := range codeTargets() {
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "%s#include \"textflag.h\"\n", header)
+		fmt.Fprintf(&table, "\nvar %sCodes%s = codeKernels{rows: %d", t.set, t.title(), t.rows)
+		if t.unpack {
+			fmt.Fprintf(&table, ", unpack: %sUnpack%s", t.set, t.title())
+			newCodeWriter(&b, t, shape{1, 1}, true).kernel()
+		}
+		fmt.Fprintf(&table, ", tiles: [maxRows + 1][maxWidth + 1]codeKernel{\n")
+		for _, s := range t.shapes {
+			newCodeWriter(&b, t, s, false).kernel()
+			if s.panels == 1 {
+				fmt.Fprintf(&table, "%d: {", s.rows)
+			}
+			fmt.Fprintf(&table, "%d: %s, ", s.panels, t.function(s))
+			if s.panels*2 > t.widest(s.rows) {
+				fmt.Fprintf(&table, "},\n")
+			}
+		}
+		fmt.Fprintf(&table, "}}\n")
+		files["kernels_"+t.name()+"_amd64.s"] = b.Bytes()
+	}
+	for _, t := range codeTargets() {
+		if t.unpack {
+			fmt.Fprintf(&table, "\n//go:noescape\nfunc %sUnpack%s%s\n", t.set, t.title(),
+				callSignature)
+		}
+		for _, s := range t.shapes {
+			fmt.Fprintf(&table, "\n//go:noescape\nfunc %s%s\n", t.function(s), callSignature)
+		}
+	}
+	files["kernels_codes_amd64.go"] = table.Bytes()
+	return files
+}
+
+// widest is the most panels of tiles of so many rows.
+func (t *codeTarget) widest(rows int) (most int) {
+	for _, s := range t.shapes {
+		if s.rows == rows {
+			most = max(most, s.panels)
+		}
+	}
+	return most
+}

@@ -1,0 +1,206 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+const (
+	// unpackColumns are those that are unpacked at a time: with them a panel stays in the L1 cache
+	// while the rows pass by.
+	unpackColumns = 256
+	// unpackRows are the rows of x that one unpacking serves: so many columns of them stay in the
+	// L2 cache.
+	unpackRows = 128
+)
+
+// sumCodes is sum for quantised weights.
+func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
+	stride, chunk uintptr, thread int) {
+	m, q := t.m, t.m.codes
+	run := q.tiles.tiles[height][width]
+	call := &t.calls[thread]
+	for i := range m.pieces {
+		c := unsafe.Add(out, uintptr(i)*chunk)
+		clearRows(c, stride, height, width*m.kernels.nr)
+		for _, p := range q.parts[q.starts[i]:q.starts[i+1]] {
+			blocks := q.runs[p.first].blocks
+			each := max(maxSteps/8/blocks, 1)
+			for at := 0; at < p.runs; at += each {
+				t.aim(call, panel, p.first+at, row)
+				call.runs = min(each, p.runs-at)
+				call.c, call.cStride = c, stride
+				run(call)
+			}
+		}
+	}
+}
+
+// aim points a call at a panel, a run and a row of x.
+func (t *mulTask) aim(call *codeCall, panel, run, row int) {
+	m, q := t.m, t.m.codes
+	r := &q.runs[run]
+	at := unsafe.Add(m.base, uintptr(panel)*m.stride+r.at)
+	*call = codeCall{w: unsafe.Add(at, q.head), wStride: m.stride, scale: at,
+		x: unsafe.Add(t.x, uintptr(row)*t.xStride+uintptr(r.packed)*4), xStride: t.xStride,
+		blocks: r.blocks, skip: q.head,
+		scaleStep: q.head + uintptr(r.blocks)*q.form.blockBytes(m.kernels.nr),
+		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
+		offset: q.offset, flags: q.flags}
+	if q.offset > 0 {
+		call.sums = unsafe.Add(t.sums, (run*t.sumRows+row)*4)
+	}
+}
+
+func clearRows(c unsafe.Pointer, stride uintptr, rows, width int) {
+	for r := range rows {
+		clear(unsafe.Slice((*float32)(unsafe.Add(c, uintptr(r)*stride)), width))
+	}
+}
+
+// unpacks tells whether codes are unpacked to float32 for all rows of x: where there are more than
+// one tile has, that costs less than unpacking them once for each tile.
+func (m *Matrix) unpacks(rows int) bool { return m.codes != nil && rows > m.kernels.rows }
+
+// planUnpacked cuts a product of many rows and returns the number of chunks.
+func (t *mulTask) planUnpacked(threads int) int {
+	m := t.m
+	t.blocks = ceilDiv(t.rows, min(max(pool.MostWork/(m.kernels.nr*m.k), unpackRows/4), unpackRows))
+	t.blockRows = ceilDiv(t.rows, t.blocks)
+	work := m.kernels.nr * m.k * t.blockRows
+	t.perChunk = min(max(pool.MostWork/work, 1), groupSize,
+		max(m.panels()*t.blocks/(threads*chunksEach), 1))
+	if 2*m.n*m.k*t.rows/flopsPerNS < inlineBelow {
+		t.perChunk = m.panels()
+	}
+	t.tileSize = t.blockRows * t.perChunk * m.kernels.nr * m.pieces
+	return ceilDiv(m.panels(), t.perChunk) * t.blocks
+}
+
+// doUnpacked computes a chunk of a product of many rows: some columns of a panel are unpacked, and
+// multiplied with the rows of the block.
+func (t *mulTask) doUnpacked(chunk, thread int) {
+	m, q := t.m, t.m.codes
+	nr := m.kernels.nr
+	begin, block := chunk/t.blocks*t.perChunk, chunk%t.blocks
+	width := min(t.perChunk, m.panels()-begin)
+	first := block * t.blockRows
+	rows := min(t.blockRows, t.rows-first)
+	column := uintptr(begin*nr) * 4
+	dst := unsafe.Add(t.dst, uintptr(first)*t.dstStride+column)
+	cols := min(width*nr, m.n-begin*nr)
+	tile := unsafe.Add(t.tiles, thread*t.tileSize*4)
+	stride := uintptr(width*nr) * 4
+	piece := stride * uintptr(rows)
+	for i := range m.pieces {
+		out := unsafe.Add(tile, uintptr(i)*piece)
+		clearRows(out, stride, rows, width*nr)
+		for _, p := range q.parts[q.starts[i]:q.starts[i+1]] {
+			each := max(unpackColumns/8/q.runs[p.first].blocks, 1)
+			for at := 0; at < p.runs; at += each {
+				for panel := range width {
+					t.unpacked(begin+panel, p.first+at, min(each, p.runs-at), first, rows,
+						unsafe.Add(out, panel*nr*4), stride, thread)
+				}
+			}
+		}
+	}
+	e := epilogue{dst: dst, dstStride: t.dstStride, parts: tile, partStride: stride,
+		chunkStride: piece, chunks: m.pieces, rows: rows, cols: cols}
+	if t.add != nil {
+		e.add, e.addStride = unsafe.Add(t.add, uintptr(first)*t.addStride+column), t.addStride
+	}
+	if !t.apart {
+		e.run(m.kernels.vector)
+		return
+	}
+	e.chunks = 1
+	for i := range m.pieces {
+		e.dst = unsafe.Add(dst, uintptr(i)*t.dstChunk)
+		e.parts = unsafe.Add(tile, uintptr(i)*piece)
+		e.run(m.kernels.vector)
+	}
+}
+
+// unpacked adds to out the products of some runs of a panel with rows of x.
+func (t *mulTask) unpacked(panel, run, runs, first, rows int, out unsafe.Pointer, stride uintptr,
+	thread int) {
+	q := t.m.codes
+	call := &t.calls[thread]
+	t.aim(call, panel, run, 0)
+	call.runs = runs
+	numbers := unsafe.Add(t.numbers, thread*t.numberSize*4)
+	call.c = numbers
+	q.tiles.unpack(call)
+	tiles := ceilDiv(rows, q.floats.rows)
+	low, taller := rows/tiles, rows%tiles
+	row := 0
+	for i := range tiles {
+		height := low
+		if i < taller {
+			height++
+		}
+		t.aim(call, panel, run, first+row)
+		call.runs, call.w, call.skip = runs, numbers, 0
+		call.c, call.cStride = unsafe.Add(out, uintptr(row)*stride), stride
+		q.floats.tiles[height][1](call)
+		row += height
+	}
+}
+
+// numberSize is how many numbers are unpacked at a time, at most, for each thread.
+func (m *Matrix) numberSize() int {
+	most := 0
+	for _, r := range m.codes.runs {
+		most = max(most, r.blocks*8)
+	}
+	return max(most, unpackColumns) * m.kernels.nr
+}
+
+// sumTask sums rows of x over the runs, for offsets: [runs][rows].
+type sumTask struct {
+	t        *mulTask
+	perChunk int
+}
+
+// Do sums some rows. Lane i of eight takes columns i, i+8, … of a run; the lanes are summed as a
+// balanced tree.
+func (s *sumTask) Do(chunk, _ int) {
+	t := s.t
+	for row := chunk * s.perChunk; row < min((chunk+1)*s.perChunk, t.rows); row++ {
+		for i := range t.m.codes.runs {
+			r := &t.m.codes.runs[i]
+			x := unsafe.Slice((*[8]float32)(unsafe.Add(t.x,
+				uintptr(row)*t.xStride+uintptr(r.packed)*4)), r.blocks)
+			var a, b, c, d, e, f, g, h float32
+			for j := range x {
+				v := &x[j]
+				a, b, c, d = a+v[0], b+v[1], c+v[2], d+v[3]
+				e, f, g, h = e+v[4], f+v[5], g+v[6], h+v[7]
+			}
+			*(*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4)) = ((a + b) + (c + d)) +
+				((e + f) + (g + h))
+		}
+	}
+}
+
+// prepareCodes makes what a product of quantised weights needs beside x.
+func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
+	m, q := t.m, t.m.codes
+	if len(s.calls) < p.Threads() {
+		s.calls = make([]codeCall, p.Threads())
+	}
+	t.calls = s.calls
+	if m.unpacks(t.rows) {
+		t.numberSize = m.numberSize()
+		t.numbers = unsafe.Pointer(&alignedSlice(&s.numbers, p.Threads()*t.numberSize)[0])
+	}
+	if q.offset > 0 {
+		t.sumRows = t.rows
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
+		s.sum = sumTask{t: t, perChunk: max(1, prepareAtLeast/m.k)}
+		p.Run(&s.sum, ceilDiv(t.rows, s.sum.perChunk))
+		s.sum = sumTask{}
+	}
+}

@@ -1,0 +1,402 @@
+package gemm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sort"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/sys/half"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
+)
+
+// Alike tells whether the rows of two quantised rectangles can be stacked in one matrix.
+func Alike(a, b *compute.Codes) bool {
+	return a.Type == b.Type && (a.Type != compute.Code4 || a.Values == b.Values) &&
+		a.Cols == b.Cols && a.From == b.From && a.Of == b.Of &&
+		a.Group == b.Group && a.Lead == b.Lead && (a.Offset == nil) == (b.Offset == nil) &&
+		sameOrder(a.Order, b.Order)
+}
+
+func sameOrder(a, b []int32) bool {
+	if len(a) != len(b) || len(a) == 0 {
+		return len(a) == len(b)
+	}
+	if &a[0] == &b[0] {
+		return true
+	}
+	for i, v := range a {
+		if b[i] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// PackCodes copies rectangles of codes that are alike, stacked along N in the given order, into
+// packed form. Of the options Kind and Rounded are not looked at, and Finite is always so. Errors
+// are those of Pack.
+//
+// An element is the sum over the pieces of K that Pack would cut. In each of them acc begins at
+// zero and takes run after run, a run being the columns of a group, 1024 of them at most, that lie
+// in the piece: acc = s·Σ + acc, and then, if there are offsets, acc = o·(the sum of x over the
+// run) + acc. Σ begins at zero and takes the products of x and the numbers that the codes stand
+// for, in order. Each of these steps is a fused multiply-add, but in the portable kernels.
+func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, error) {
+	opt.Kind, opt.Rounded = F32, false
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	m, err := codeMatrix(opt, sources)
+	if err != nil {
+		return nil, err
+	}
+	t := &packCodesTask{m: m, sources: sources, ends: make([]int, len(sources)),
+		wide: make([]int, p.Threads())}
+	end := 0
+	for i := range sources {
+		c := &sources[i]
+		if c.Code == nil {
+			return nil, fmt.Errorf("%w %d: no codes", ErrSource, i)
+		}
+		end += c.Rows
+		t.ends[i] = end
+	}
+	t.bad.Store(math.MaxInt64)
+	p.Run(scanTask{t}, m.panels())
+	if n := t.bad.Load(); n < math.MaxInt64 {
+		return nil, t.find(int(n))
+	}
+	for _, flags := range t.wide {
+		m.codes.flags |= flags
+	}
+	m.stride = spread(m.codes.place(m.kernels.nr, sources[0].Offset != nil))
+	m.codes.order(m.k, sources[0].Order)
+	if m.mem = opt.Spare.acquire(m); m.mem.Bytes() == nil {
+		if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
+			return nil, fmt.Errorf("packed weights: %w", err)
+		}
+	}
+	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
+	p.Run(t, m.panels())
+	if n := t.bad.Load(); n < math.MaxInt64 {
+		err := t.find(int(n))
+		m.Free()
+		return nil, err
+	}
+	return m, nil
+}
+
+// CodesBytes is the memory that PackCodes takes for the sources, at most, of which only types and
+// shapes are looked at, with the kernels of any instruction set. Errors wrap ErrSource.
+func CodesBytes(chunks int, sources ...compute.Codes) (int64, error) {
+	var most int64
+	for _, nr := range panelRows {
+		m, err := codeMatrix(Options{Chunks: chunks}, sources)
+		if err != nil {
+			return 0, err
+		}
+		m.kernels.nr = nr
+		m.codes.flags = flagWideScale | flagWideOffset
+		stride := spread(m.codes.place(nr, sources[0].Offset != nil))
+		most = max(most, int64(m.panels())*int64(stride))
+	}
+	return most, nil
+}
+
+// codeMatrix is a matrix of the shape of the sources, without memory.
+func codeMatrix(opt Options, sources []compute.Codes) (*Matrix, error) {
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%w: none given", ErrSource)
+	}
+	m := &Matrix{pieces: opt.Chunks, codes: &codes{}}
+	for i := range sources {
+		c := &sources[i]
+		if err := c.Check(); err != nil {
+			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
+		}
+		if !Alike(&sources[0], c) {
+			return nil, fmt.Errorf("%w %d: not quantised as the first one is", ErrSource, i)
+		}
+		of := c.Of
+		if of == 0 {
+			of = c.Cols
+		}
+		s := Source{Kind: F32, Rows: c.Rows, RowHi: c.Rows, Cols: of, ColLo: c.From,
+			ColHi: c.From + c.Cols}
+		if err := m.join(&s); err != nil {
+			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
+		}
+	}
+	if float64(m.n)*float64(m.k)*8 > maxBytes {
+		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
+	}
+	m.codes.cutRuns(m.start[:m.pieces+1], sources[0].Group, sources[0].Lead)
+	m.kernels = m.codes.choose(opt.ISA, &sources[0])
+	return m, nil
+}
+
+// packCodesTask packs one panel per chunk.
+type packCodesTask struct {
+	m       *Matrix
+	sources []compute.Codes
+	ends    []int // of the rows of each source, among those of all
+	wide    []int // flags, by thread
+	// bad is the first row that has something which is no number.
+	bad atomic.Int64
+}
+
+// source is that of row n of the stacked sources, and the number of the row in it.
+func (t *packCodesTask) source(n int) (number, row int) {
+	i := sort.Search(len(t.ends), func(i int) bool { return n < t.ends[i] })
+	return i, t.sources[i].Rows - (t.ends[i] - n)
+}
+
+// mark notes a row that cannot be packed.
+func (t *packCodesTask) mark(n int) {
+	for {
+		old := t.bad.Load()
+		if int64(n) >= old || t.bad.CompareAndSwap(old, int64(n)) {
+			return
+		}
+	}
+}
+
+// scanTask looks at the scales and offsets of a panel per chunk.
+type scanTask struct{ *packCodesTask }
+
+// Do looks at a panel.
+func (t scanTask) Do(panel, thread int) {
+	m := t.m
+	fold := m.codes.fold()
+	for n := panel * m.kernels.nr; n < min((panel+1)*m.kernels.nr, m.n); n++ {
+		i, row := t.source(n)
+		c := &t.sources[i]
+		groups := c.Groups()
+		scale := c.Scale[row*groups:][:groups]
+		if !half.AllFinite(scale) {
+			t.mark(n)
+			return
+		}
+		if t.wide[thread]&flagWideScale == 0 && !fitF16(scale, fold) {
+			t.wide[thread] |= flagWideScale
+		}
+		if c.Offset == nil {
+			continue
+		}
+		offset := c.Offset[row*groups:][:groups]
+		if !half.AllFinite(offset) {
+			t.mark(n)
+			return
+		}
+		if t.wide[thread]&flagWideOffset == 0 && !fitF16(offset, 1) {
+			t.wide[thread] |= flagWideOffset
+		}
+	}
+}
+
+// fitF16 tells whether float16 has all of the numbers, times a factor.
+func fitF16(v []float32, factor float32) bool {
+	for _, x := range v {
+		if x *= factor; half.FromF16(half.ToF16(x)) != x {
+			return false
+		}
+	}
+	return true
+}
+
+// find is the error of a row: its first scale, offset or code that is no number.
+func (t *packCodesTask) find(n int) error {
+	i, row := t.source(n)
+	c := &t.sources[i]
+	groups := c.Groups()
+	for col := range c.Cols {
+		g := 0
+		if c.Group > 0 {
+			g = (c.Lead + col) / c.Group
+		}
+		v := []float32{c.Scale[row*groups+g] * t.m.codes.fold(), c.Number(c.Code[row*c.Cols+col])}
+		if c.Offset != nil {
+			v = append(v, c.Offset[row*groups+g])
+		}
+		for _, x := range v {
+			if math.IsInf(float64(x), 0) || x != x {
+				return &NotFinite{i, row, col, x, F32}
+			}
+		}
+	}
+	return fmt.Errorf("row %d of source %d changed while it was packed", row, i)
+}
+
+// Do packs a panel.
+func (t *packCodesTask) Do(panel, _ int) {
+	m, q := t.m, t.m.codes
+	nr := m.kernels.nr
+	base := unsafe.Add(m.base, uintptr(panel)*m.stride)
+	lanes := min(nr, m.n-panel*nr)
+	for lane := 0; lane < lanes; {
+		count := 1
+		if q.form == formBytes && lane+8 <= lanes {
+			count = 8
+		}
+		var rows [8][]byte
+		for i := range count {
+			n := panel*nr + lane + i
+			var sound bool
+			if rows[i], sound = t.factors(base, lane+i, n); !sound {
+				t.mark(n)
+				return
+			}
+		}
+		for r := range q.runs {
+			u := &q.runs[r]
+			at := unsafe.Add(base, u.at+q.head)
+			if count == 8 {
+				putRows(at, nr, lane, &rows, u.from, u.length)
+			} else {
+				q.putRun(at, nr, lane, rows[0][u.from:u.from+u.length])
+			}
+		}
+		lane += count
+	}
+}
+
+// factors writes the scales and offsets of row n to its lane of all runs. It returns the row's
+// codes, and whether all that it has is finite.
+func (t *packCodesTask) factors(base unsafe.Pointer, lane, n int) (code []byte, sound bool) {
+	q := t.m.codes
+	fold := q.fold()
+	i, row := t.source(n)
+	c := &t.sources[i]
+	groups := c.Groups()
+	code = c.Code[row*c.Cols:][:c.Cols]
+	if c.Type == compute.CodeE4M3 && !numbersE4M3(code) {
+		return nil, false
+	}
+	for r := range q.runs {
+		u := &q.runs[r]
+		at := unsafe.Add(base, u.at)
+		scale := c.Scale[row*groups+u.group] * fold
+		if math.IsInf(float64(scale), 0) {
+			return nil, false
+		}
+		putFactor(at, lane, scale, q.flags&flagWideScale != 0)
+		if q.offset > 0 {
+			putFactor(unsafe.Add(at, q.offset), lane, c.Offset[row*groups+u.group],
+				q.flags&flagWideOffset != 0)
+		}
+	}
+	return code, true
+}
+
+// numbersE4M3 tells whether none of the codes is NaN.
+func numbersE4M3(code []byte) bool {
+	for ; len(code) >= 8; code = code[8:] {
+		// 0x7f and one is 0x80.
+		v := binary.LittleEndian.Uint64(code) & 0x7f7f7f7f7f7f7f7f
+		if (v+0x0101010101010101)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
+	for _, b := range code {
+		if b&0x7f == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// putRows writes the codes, which are bytes, of a run of eight rows to their lanes, of which the
+// first is given.
+func putRows(to unsafe.Pointer, nr, lane int, rows *[8][]byte, from, length int) {
+	to = unsafe.Add(to, lane)
+	for k := from; k < from+length; k += 8 {
+		var v [8]uint64
+		for i := range v {
+			if left := from + length - k; left < 8 {
+				var last [8]byte
+				copy(last[:], rows[i][k:k+left])
+				v[i] = binary.LittleEndian.Uint64(last[:])
+				continue
+			}
+			v[i] = binary.LittleEndian.Uint64(rows[i][k:])
+		}
+		transpose(&v)
+		for _, u := range v {
+			*(*uint64)(to) = u
+			to = unsafe.Add(to, nr)
+		}
+	}
+}
+
+// transpose makes byte i of number j that which was byte j of number i: it exchanges halves, then
+// quarters, then eighths.
+func transpose(v *[8]uint64) {
+	for i := range 4 {
+		a, b := v[i], v[i+4]
+		v[i], v[i+4] = a&0xffffffff|b<<32, a>>32|b&0xffffffff00000000
+	}
+	for _, i := range [4]int{0, 1, 4, 5} {
+		const low = 0x0000ffff0000ffff
+		a, b := v[i], v[i+2]
+		v[i], v[i+2] = a&low|b&low<<16, a>>16&low|b&^low
+	}
+	for _, i := range [4]int{0, 2, 4, 6} {
+		const low = 0x00ff00ff00ff00ff
+		a, b := v[i], v[i+1]
+		v[i], v[i+1] = a&low|b&low<<8, a>>8&low|b&^low
+	}
+}
+
+func putFactor(at unsafe.Pointer, lane int, v float32, wide bool) {
+	if wide {
+		*(*float32)(unsafe.Add(at, 4*lane)) = v
+		return
+	}
+	*(*uint16)(unsafe.Add(at, 2*lane)) = half.ToF16(v)
+}
+
+// putRun writes the codes of a row's run to its lane. What fills up the last block is code 0.
+func (c *codes) putRun(to unsafe.Pointer, nr, lane int, code []byte) {
+	size := c.form.blockBytes(nr)
+	for ; len(code) >= 8; code = code[8:] {
+		c.putBlock(to, nr, lane, binary.LittleEndian.Uint64(code))
+		to = unsafe.Add(to, size)
+	}
+	if len(code) > 0 {
+		var last [8]byte
+		copy(last[:], code)
+		c.putBlock(to, nr, lane, binary.LittleEndian.Uint64(last[:]))
+	}
+}
+
+// putBlock writes eight codes of a row, the first of which is the lowest byte.
+func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
+	if c.form == formBytes {
+		for k := range 8 {
+			*(*byte)(unsafe.Add(to, k*nr+lane)) = byte(v >> (8 * k))
+		}
+		return
+	}
+	v &= 0x0f0f0f0f0f0f0f0f
+	// Byte i is codes i and i+4.
+	u := uint32(v) | uint32(v>>28)
+	half := unsafe.Add(to, lane/4*16) // four rows lie in half a vector
+	switch c.form {
+	case formPairs:
+		*(*uint16)(unsafe.Add(half, lane%4*2)) = uint16(u)
+		*(*uint16)(unsafe.Add(half, 8+lane%4*2)) = uint16(u >> 16)
+	case formQuads:
+		for k := range 4 {
+			*(*byte)(unsafe.Add(half, 4*k+lane%4)) = byte(u >> (8 * k))
+		}
+	case formNibbles:
+		v = (v | v>>4) & 0x00ff00ff00ff00ff
+		v = (v | v>>8) & 0x0000ffff0000ffff
+		*(*uint32)(unsafe.Add(to, 4*lane)) = uint32(v | v>>16)
+	}
+}

@@ -1,0 +1,411 @@
+package model_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// encoding writes a matrix of rows by cols in a layout, and returns the weights that it then has.
+type encoding struct {
+	name, config string
+	encode       func(e *writer, rows, cols int, w []float32) []float32
+}
+
+// writer collects the tensors of a module.
+type writer struct {
+	module  string
+	random  *rand.Rand
+	tensors []checkpoint.Tensor
+}
+
+func (e *writer) add(name string, dtype checkpoint.DType, data []byte, shape ...int) {
+	e.tensors = append(e.tensors, checkpoint.Tensor{Name: e.module + name, DType: dtype,
+		Shape: shape, Data: data})
+}
+
+func words(v []uint32) (data []byte) {
+	for _, w := range v {
+		data = binary.LittleEndian.AppendUint32(data, w)
+	}
+	return data
+}
+
+func float32s(v []float32) (data []byte) {
+	for _, x := range v {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+	}
+	return data
+}
+
+// affine are weights as codes of some bits less a zero point, times a scale, of each group of input
+// features.
+type affine struct {
+	groups       int
+	codes, zeros []int // [rows][cols], [rows][groups]
+	scales       []float32
+	weights      []float32
+}
+
+// round makes codes of w, of which group says in which group each input feature is.
+func (e *writer) round(rows, cols, bits, groups int, symmetric bool, w []float32,
+	group func(col int) int) *affine {
+	a := &affine{groups: groups, codes: make([]int, rows*cols), zeros: make([]int, rows*groups),
+		scales: make([]float32, rows*groups), weights: make([]float32, rows*cols)}
+	middle := 1 << (bits - 1)
+	for r := range rows {
+		for g := range groups {
+			largest := float32(1e-3)
+			for c := range cols {
+				if group(c) == g {
+					largest = max(largest, w[r*cols+c], -w[r*cols+c])
+				}
+			}
+			a.scales[r*groups+g], a.zeros[r*groups+g] = largest/float32(middle-1), middle
+			if !symmetric {
+				a.zeros[r*groups+g] += e.random.IntN(5) - 2
+			}
+		}
+		for c := range cols {
+			at := r*groups + group(c)
+			q := int(math.Round(float64(w[r*cols+c]/a.scales[at]))) + a.zeros[at]
+			q = max(0, min(2*middle-1, q))
+			a.codes[r*cols+c] = q
+			a.weights[r*cols+c] = float32(q-a.zeros[at]) * a.scales[at]
+		}
+	}
+	return a
+}
+
+func inOrder(size int) func(int) int { return func(col int) int { return col / size } }
+
+// gptq writes codes as GPTQ has them; minus is what is subtracted of zero points.
+func (e *writer) gptq(rows, cols, bits, minus int, a *affine) {
+	per := 32 / bits
+	weights, zeros := make([]uint32, cols/per*rows), make([]uint32, a.groups*rows/per)
+	scales := make([]float32, a.groups*rows)
+	for r := range rows {
+		for c := range cols {
+			weights[c/per*rows+r] |= uint32(a.codes[r*cols+c]) << (c % per * bits)
+		}
+		for g := range a.groups {
+			z := uint32(a.zeros[r*a.groups+g]-minus) & (1<<bits - 1)
+			zeros[g*(rows/per)+r/per] |= z << (r % per * bits)
+			scales[g*rows+r] = a.scales[r*a.groups+g]
+		}
+	}
+	e.add(".qweight", checkpoint.I32, words(weights), cols/per, rows)
+	e.add(".qzeros", checkpoint.I32, words(zeros), a.groups, rows/per)
+	e.add(".scales", checkpoint.F32, float32s(scales), a.groups, rows)
+}
+
+// packed writes codes as compressed-tensors packs them.
+func (e *writer) packed(rows, cols, bits int, symmetric bool, a *affine) {
+	per := 32 / bits
+	weights := make([]uint32, rows*cols/per)
+	zeros := make([]uint32, (rows+per-1)/per*a.groups)
+	for r := range rows {
+		for c := range cols {
+			weights[r*(cols/per)+c/per] |= uint32(a.codes[r*cols+c]) << (c % per * bits)
+		}
+		for g := range a.groups {
+			zeros[r/per*a.groups+g] |= uint32(a.zeros[r*a.groups+g]) << (r % per * bits)
+		}
+	}
+	e.add(".weight_packed", checkpoint.I32, words(weights), rows, cols/per)
+	e.add(".weight_scale", checkpoint.F32, float32s(a.scales), rows, a.groups)
+	if !symmetric {
+		e.add(".weight_zero_point", checkpoint.I32, words(zeros), (rows+per-1)/per, a.groups)
+	}
+	shape := binary.LittleEndian.AppendUint64(nil, uint64(rows))
+	e.add(".weight_shape", checkpoint.I64, binary.LittleEndian.AppendUint64(shape, uint64(cols)), 2)
+}
+
+const compressedTensors = `{"quant_method":"compressed-tensors","format":"%s","ignore":` +
+	`["lm_head","re:.*gate$"],"config_groups":{"group_0":{"targets":["Linear"],"weights":%s}}}`
+
+var encodings = []encoding{
+	{"gptq", `{"quant_method":"gptq","bits":4,"group_size":32,"sym":false}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
+			e.gptq(rows, cols, 4, 1, a)
+			return a.weights
+		}},
+	{"gptq_v2 of 8 bits", `{"quant_method":"gptq","bits":8,"group_size":-1,"sym":true,` +
+		`"checkpoint_format":"gptq_v2","desc_act":true}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
+			e.gptq(rows, cols, 8, 0, a)
+			return a.weights
+		}},
+	{"gptq in an order", `{"quant_method":"gptq","bits":4,"group_size":16,"desc_act":true}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			order := e.random.Perm(cols)
+			index := make([]uint32, cols)
+			for at, col := range order {
+				index[col] = uint32(at / 16)
+			}
+			a := e.round(rows, cols, 4, cols/16, true, w,
+				func(col int) int { return int(index[col]) })
+			e.gptq(rows, cols, 4, 1, a)
+			e.add(".g_idx", checkpoint.I32, words(index), cols)
+			return a.weights
+		}},
+	{"awq", `{"quant_method":"awq","bits":4,"group_size":32}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
+			order := [8]int{0, 2, 4, 6, 1, 3, 5, 7}
+			weights, zeros := make([]uint32, cols*rows/8), make([]uint32, a.groups*rows/8)
+			scales := make([]float32, a.groups*rows)
+			for i := range rows / 8 {
+				for half, feature := range order {
+					r := 8*i + feature
+					for c := range cols {
+						weights[c*rows/8+i] |= uint32(a.codes[r*cols+c]) << (4 * half)
+					}
+					for g := range a.groups {
+						zeros[g*rows/8+i] |= uint32(a.zeros[r*a.groups+g]) << (4 * half)
+						scales[g*rows+r] = a.scales[r*a.groups+g]
+					}
+				}
+			}
+			e.add(".qweight", checkpoint.I32, words(weights), cols, rows/8)
+			e.add(".qzeros", checkpoint.I32, words(zeros), a.groups, rows/8)
+			e.add(".scales", checkpoint.F32, float32s(scales), a.groups, rows)
+			return a.weights
+		}},
+	{"packed in groups", fmt.Sprintf(compressedTensors, "pack-quantized",
+		`{"num_bits":4,"strategy":"group","group_size":32,"symmetric":false}`),
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
+			e.packed(rows, cols, 4, false, a)
+			return a.weights
+		}},
+	{"packed of 8 bits", fmt.Sprintf(compressedTensors, "pack-quantized",
+		`{"num_bits":8,"strategy":"channel","group_size":null}`),
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
+			e.packed(rows, cols, 8, true, a)
+			return a.weights
+		}},
+	{"fp8 in blocks", `{"quant_method":"fp8","weight_block_size":[16,32],"activation_scheme":` +
+		`"dynamic","modules_to_not_convert":["gate"]}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			codes, weights := make([]byte, rows*cols), make([]float32, rows*cols)
+			scales := make([]float32, rows/16*cols/32)
+			for i := range scales {
+				scales[i] = 1e-3 * (1 + e.random.Float32())
+			}
+			form := compute.Codes{Type: compute.CodeE4M3}
+			for i := range codes {
+				scale := scales[i/cols/16*(cols/32)+i%cols/32]
+				codes[i] = e4m3(w[i] / scale)
+				weights[i] = form.Number(codes[i]) * scale
+			}
+			e.add(".weight", checkpoint.F8E4M3, codes, rows, cols)
+			e.add(".weight_scale_inv", checkpoint.F32, float32s(scales), rows/16, cols/32)
+			return weights
+		}},
+	{"bitsandbytes of 8 bits", `{"quant_method":"bitsandbytes","load_in_8bit":true}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			codes, weights := make([]byte, rows*cols), make([]float32, rows*cols)
+			largest := make([]float32, rows)
+			for i, v := range w {
+				largest[i/cols] = max(largest[i/cols], v, -v, 1e-3)
+			}
+			for i, v := range w {
+				q := math.Round(float64(v / largest[i/cols] * 127))
+				codes[i], weights[i] = byte(int8(q)), float32(q)*(largest[i/cols]/127)
+			}
+			e.add(".weight", checkpoint.I8, codes, rows, cols)
+			e.add(".SCB", checkpoint.F32, float32s(largest), rows)
+			return weights
+		}},
+	{"fp4 without nested scales", `{"quant_method":"bitsandbytes","load_in_4bit":true,` +
+		`"bnb_4bit_quant_type":"fp4"}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			numbers := make([]float32, 16)
+			for i := range numbers {
+				numbers[i] = float32((i*7)%16-8) / 8
+			}
+			codes, weights := make([]byte, rows*cols/2), make([]float32, rows*cols)
+			largest := make([]float32, rows*cols/32)
+			for i, v := range w {
+				largest[i/32] = max(largest[i/32], v, -v, 1e-3)
+			}
+			for i, v := range w {
+				best := 0
+				for q, x := range numbers {
+					if math.Abs(float64(x*largest[i/32]-v)) <
+						math.Abs(float64(numbers[best]*largest[i/32]-v)) {
+						best = q
+					}
+				}
+				codes[i/2] |= byte(best << (4 - i%2*4))
+				weights[i] = numbers[best] * largest[i/32]
+			}
+			state := fmt.Sprintf(`{"quant_type":"fp4","blocksize":32,"dtype":"float16",`+
+				`"shape":[%d,%d]}`, rows, cols)
+			e.add(".weight", checkpoint.U8, codes, rows*cols/2, 1)
+			e.add(".weight.absmax", checkpoint.F32, float32s(largest), rows*cols/32)
+			e.add(".weight.quant_map", checkpoint.F32, float32s(numbers), 16)
+			e.add(".weight.quant_state.bitsandbytes__fp4", checkpoint.U8, []byte(state), len(state))
+			return weights
+		}},
+}
+
+// e4m3 is the code nearest to a number of magnitude below 448.
+func e4m3(v float32) byte {
+	form, sign := compute.Codes{Type: compute.CodeE4M3}, byte(0)
+	if v < 0 {
+		v, sign = -v, 0x80
+	}
+	above := byte(sort.Search(0x7e, func(code int) bool { return form.Number(byte(code)) >= v }))
+	if above > 0 && v-form.Number(above-1) < form.Number(above)-v {
+		above--
+	}
+	return above | sign
+}
+
+// quantisable tells whether a tensor is one of a module of a layer that can have every layout.
+func quantisable(t checkpoint.Tensor) bool {
+	return len(t.Shape) == 2 && strings.Contains(t.Name, "layers.") &&
+		strings.HasSuffix(t.Name, ".weight") && !strings.HasSuffix(t.Name, "gate.weight") &&
+		!strings.Contains(t.Name, "router") && t.Shape[0]%16 == 0 && t.Shape[1]%32 == 0
+}
+
+// encoded writes a shipped fixture's weights in a layout, and in another folder what they then are.
+func encoded(t *testing.T, name string, x encoding) (coded, plain fixture) {
+	t.Helper()
+	_, weights := shipped(name).open(t)
+	var quantised, exact []checkpoint.Tensor
+	random := rand.New(rand.NewPCG(1, 2))
+	count := 0
+	for _, tensor := range weights.Names() {
+		w, err := weights.Tensor(tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !quantisable(w) {
+			quantised, exact = append(quantised, w), append(exact, w)
+			continue
+		}
+		count++
+		e := writer{module: strings.TrimSuffix(tensor, ".weight"), random: random}
+		v := x.encode(&e, w.Shape[0], w.Shape[1], bf16s(w.Data))
+		quantised = append(quantised, e.tensors...)
+		exact = append(exact, checkpoint.Tensor{Name: tensor, DType: checkpoint.F32,
+			Shape: w.Shape, Data: float32s(v)})
+	}
+	if count == 0 {
+		t.Fatalf("no weights of %s are quantised", name)
+	}
+	write := func(tensors []checkpoint.Tensor, quantization string) fixture {
+		raw, err := os.ReadFile(filepath.Join(models, name, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &config); err != nil {
+			t.Fatal(err)
+		}
+		if quantization != "" {
+			config["quantization_config"] = json.RawMessage(quantization)
+		}
+		if raw, err = json.Marshal(config); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		writeFile(t, filepath.Join(dir, "config.json"), raw)
+		writeFile(t, filepath.Join(dir, "model.safetensors"), safetensors(t, tensors))
+		return fixture{dir: dir, config: "config.json"}
+	}
+	return write(quantised, x.config), write(exact, "")
+}
+
+func writeFile(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bf16s(data []byte) (v []float32) {
+	for at := 0; at < len(data); at += 2 {
+		bits := uint32(binary.LittleEndian.Uint16(data[at:]))
+		v = append(v, math.Float32frombits(bits<<16))
+	}
+	return v
+}
+
+// safetensors is a file of tensors.
+func safetensors(t *testing.T, tensors []checkpoint.Tensor) []byte {
+	t.Helper()
+	type entry struct {
+		DType   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+	header, body := map[string]entry{}, []byte(nil)
+	for _, x := range tensors {
+		shape := append([]int{}, x.Shape...)
+		header[x.Name] = entry{x.DType.String(), shape, [2]int{len(body), len(body) + len(x.Data)}}
+		body = append(body, x.Data...)
+	}
+	raw, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(raw)%8 != 0 {
+		raw = append(raw, ' ')
+	}
+	file := binary.LittleEndian.AppendUint64(nil, uint64(len(raw)))
+	return slices.Concat(file, raw, body)
+}
+
+// TestEncoded writes weights of families whose rows, heads and experts are divided in different
+// ways in every layout, and compares the model with one of the same weights as float32; and it
+// wants the same bits however it is divided.
+func TestEncoded(t *testing.T) {
+	families := []string{"phi3-tiny", "gptneox-tiny", "cohere2-tiny", "opt-tiny", "qwen2moe-tiny",
+		"deepseek-v3-tiny", "qwen3next-tiny"}
+	if testing.Short() {
+		families = families[:3]
+	}
+	for _, name := range families {
+		for _, x := range encodings {
+			t.Run(name+"/"+x.name, func(t *testing.T) {
+				coded, plain := encoded(t, name, x)
+				opt := cpu.Options{Threads: 2, DType: compute.Float32}
+				all, one := piece{tokens: prompt(20)}, layers.Group{Size: 1}
+				want := loadShard(t, plain, opt, one).forward(t, 0, all)
+				got := loadShard(t, coded, opt, one).forward(t, 0, all)
+				var worst, sum float64
+				for i := range want {
+					for j, v := range want[i] {
+						worst = max(worst, math.Abs(float64(got[i][j]-v)))
+						sum += float64(v) * float64(v)
+					}
+				}
+				std := math.Sqrt(sum / float64(len(want)*len(want[0])))
+				if !(worst < 1e-4*std) {
+					t.Errorf("logits are off by %.3g of %.3g", worst, std)
+				}
+				checkSameBits(t, coded, compute.BFloat16, prompt(40), 2, 4)
+			})
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package gguf
+
+import "github.com/eagleray/eagleray/internal/compute"
+
+// Form is what so many rows of blocks are as codes, of columns lo to hi-1: without the codes, which
+// Fill makes room for.
+func (t Type) Form(rows, lo, hi int) compute.Codes {
+	y := &layouts[t]
+	c := compute.Codes{Type: y.code, Values: y.values, Rows: rows, Cols: hi - lo, Group: y.group,
+		Lead: lo % y.group}
+	if y.offset {
+		c.Offset = []float32{}
+	}
+	return c
+}
+
+// Room makes room for the codes of a form.
+func Room(c *compute.Codes) {
+	cells := c.Rows * c.Groups()
+	c.Code, c.Scale = make([]byte, c.Rows*c.Cols), make([]float32, cells)
+	if c.Offset != nil {
+		c.Offset = make([]float32, cells)
+	}
+}
+
+// Unpack makes one of the rows of c of a whole row of a tensor, which has the form's columns from
+// lo on.
+func (t Type) Unpack(c *compute.Codes, row int, data []byte, lo int) {
+	y := &layouts[t]
+	groups := c.Groups()
+	code := c.Code[row*c.Cols : (row+1)*c.Cols]
+	scale := c.Scale[row*groups : (row+1)*groups]
+	var offset []float32
+	if c.Offset != nil {
+		offset = c.Offset[row*groups : (row+1)*groups]
+	}
+	perBlock, hi := y.block/y.group, lo+c.Cols
+	var part [super]byte
+	var partScale, partOffset [narrows]float32
+	for b := lo / y.block; b*y.block < hi; b++ {
+		begin, end := b*y.block, (b+1)*y.block
+		block := data[b*y.bytes : (b+1)*y.bytes]
+		group := begin/y.group - lo/y.group // of the form
+		if begin >= lo && end <= hi {
+			var to []float32
+			if offset != nil {
+				to = offset[group : group+perBlock]
+			}
+			y.unpack(block, code[begin-lo:end-lo], scale[group:group+perBlock], to)
+			continue
+		}
+		y.unpack(block, part[:y.block], partScale[:perBlock], partOffset[:perBlock])
+		from, to := max(begin, lo), min(end, hi)
+		copy(code[from-lo:to-lo], part[from-begin:to-begin])
+		for g := (from - begin) / y.group; g*y.group < to-begin; g++ {
+			scale[group+g] = partScale[g]
+			if offset != nil {
+				offset[group+g] = partOffset[g]
+			}
+		}
+	}
+}
+
+// Decode makes dst the numbers that whole blocks stand for: code times scale, plus offset. The
+// product of a code and a scale is exact in float32.
+func (t Type) Decode(dst []float32, data []byte) {
+	y := &layouts[t]
+	form := compute.Codes{Type: y.code, Values: y.values}
+	var code [super]byte
+	var scale, offset [narrows]float32
+	for len(dst) > 0 {
+		y.unpack(data[:y.bytes], code[:y.block], scale[:], offset[:])
+		for i := range y.block {
+			g := i / y.group
+			dst[i] = form.Number(code[i])*scale[g] + offset[g]
+		}
+		dst, data = dst[y.block:], data[y.bytes:]
+	}
+}

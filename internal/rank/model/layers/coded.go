@@ -1,0 +1,452 @@
+package layers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+)
+
+// Format is a layout in which checkpoints have quantised matrices.
+type Format interface {
+	// open opens what the part's matrix is stored in. It is nil where the checkpoint has the module
+	// plainly, or after an error, which the opener has.
+	open(o *opener, p *part) matrix
+}
+
+// Stored is the scheme of checkpoints that are quantised: Of is the layout of a module, nil for a
+// plain one. Modules that are multiplied as one, of which some are plain, are all unpacked.
+type Stored struct{ Of func(module string) Format }
+
+// matrix is a quantised matrix.
+type matrix interface {
+	// form is the codes of all of it, of which Code and Scale are nil; Offset is not, if there is
+	// one.
+	form() *compute.Codes
+	// decode makes rows of dst from row at on: those of the matrix, from a column on.
+	decode(dst *compute.Codes, at int, rows run, col int) error
+	// prefetch has the system read rows, in columns lo to hi.
+	prefetch(rows run, lo, hi int)
+	// stored is how many bytes as many rows and columns have.
+	stored(rows, cols int) int64
+}
+
+// run is n rows of a matrix, each step-th from first on.
+type run struct{ first, n, step int }
+
+func (r run) row(i int) int { return r.first + i*r.step }
+
+// part is at most n of the run's rows from the i-th on.
+func (r run) part(i, n int) run { return run{r.row(i), min(n, r.n-i), r.step} }
+
+// runs are the rows of parts of one matrix.
+func runs(parts []part) (list []run) {
+	for i := range parts {
+		p := &parts[i]
+		r := run{p.rowLo, p.rowHi - p.rowLo, 1}
+		if s := p.stack; s != nil {
+			r.first, r.step = s.index*s.rows+s.first+p.rowLo*s.step, s.step
+		}
+		last := run{}
+		if len(list) > 0 {
+			last = list[len(list)-1]
+		}
+		switch ahead := r.first - last.first; {
+		case last.n == 1 && r.n == 1 && ahead > 0: // heads are reordered row by row
+			list[len(list)-1] = run{last.first, 2, ahead}
+		case last.n > 0 && ahead == last.n*last.step && (r.n == 1 || r.step == last.step):
+			list[len(list)-1].n += r.n
+		default:
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// block is parts, one after the other, that are of one matrix.
+type block struct {
+	matrix
+	parts []part
+	runs  []run
+	codes compute.Codes
+}
+
+// blocks opens the matrices of parts; those that are plain are nil.
+func (s Stored) blocks(o *opener, parts []part) (list []block, err error) {
+	for len(parts) > 0 {
+		n := 1
+		for n < len(parts) && parts[n].besides(&parts[0]) {
+			n++
+		}
+		b := block{parts: parts[:n]}
+		parts = parts[n:]
+		p := &b.parts[0]
+		if f := s.Of(p.module); f != nil {
+			b.matrix = f.open(o, p)
+		}
+		if o.err != nil {
+			return nil, o.err
+		}
+		if b.matrix != nil {
+			if err := b.shape(); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+// besides tells whether two parts are of one matrix.
+func (p *part) besides(q *part) bool {
+	if p.turned || q.turned || p.module != q.module && (p.stack == nil || q.stack == nil) {
+		return false
+	}
+	return p.stack == nil || p.stack.tensor == q.stack.tensor && p.stack.index == q.stack.index
+}
+
+// shape gives the block's codes their form and the rows their places.
+func (b *block) shape() error {
+	p, form := &b.parts[0], b.form()
+	b.runs, b.codes = runs(b.parts), *form
+	c := &b.codes
+	c.Rows, c.Cols = 0, p.colHi-p.colLo
+	for _, r := range b.runs {
+		c.Rows += r.n
+	}
+	if c.Group > 0 {
+		c.Lead = p.colLo % c.Group
+	}
+	if c.Order != nil && c.Cols != form.Cols {
+		return fmt.Errorf("module %q: its g_idx puts input features in an order of groups "+
+			"(desc_act), which tensor parallel ranks cannot divide: --tensor-parallel-size 1 can",
+			p.module)
+	}
+	return nil
+}
+
+// weight implements Scheme.
+func (s Stored) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
+	o := opener{l: l}
+	defer o.release()
+	blocks, err := s.blocks(&o, parts)
+	if err != nil {
+		return nil, 0, err
+	}
+	var d decoding
+	read := l.decode(&d, blocks)
+	switch {
+	case d.err != nil:
+		return nil, 0, d.err
+	case len(d.codes) == 0:
+		return Plain{}.weight(l, chunks, parts)
+	}
+	var w compute.Weight
+	if together(blocks) {
+		w, err = l.dev.PackCodes(chunks, d.codes...)
+	} else {
+		var sources []compute.Source
+		var bytes int64
+		var release func()
+		sources, bytes, release, err = l.unpacked(blocks, true)
+		defer release()
+		if err != nil {
+			return nil, 0, err
+		}
+		read += bytes
+		w, err = l.dev.Pack(chunks, sources...)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("module %q: %w", parts[0].module, err)
+	}
+	return w, read, nil
+}
+
+// bytes implements Scheme.
+func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
+	o := opener{l: l}
+	defer o.release()
+	blocks, err := s.blocks(&o, parts)
+	if err != nil {
+		return 0, 0, err
+	}
+	var codes []compute.Codes
+	var scratch int64
+	for i := range blocks {
+		b := &blocks[i]
+		if b.matrix == nil {
+			continue
+		}
+		read += b.stored(b.codes.Rows, b.codes.Cols)
+		scratch += scratchBytes(&b.codes)
+		codes = append(codes, b.codes)
+		l.scale.given = max(l.scale.given, b.codes.Cols)
+	}
+	switch {
+	case len(codes) == 0:
+		return Plain{}.bytes(l, chunks, parts)
+	case together(blocks):
+		held, err = l.scale.planner.CodesBytes(chunks, codes...)
+	default:
+		sources, bytes, release, failed := l.unpacked(blocks, false)
+		defer release()
+		if failed != nil {
+			return 0, 0, failed
+		}
+		for _, c := range codes {
+			scratch += 4 * int64(c.Rows) * int64(c.Cols)
+		}
+		read += bytes
+		held, err = l.scale.planner.PackedBytes(chunks, sources...)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("module %q: %w", parts[0].module, err)
+	}
+	l.scale.Tensors = max(l.scale.Tensors, read)
+	l.scale.Scratch = max(l.scale.Scratch, scratch)
+	return held, read, nil
+}
+
+// scratchBytes is what codes take while a weight is made of them.
+func scratchBytes(c *compute.Codes) int64 {
+	numbers := 1
+	if c.Offset != nil {
+		numbers = 2
+	}
+	return int64(c.Rows) * (int64(c.Cols) + 4*int64(numbers*c.Groups()))
+}
+
+// together tells whether a device multiplies by the codes of blocks.
+func together(blocks []block) bool {
+	return !slices.ContainsFunc(blocks, func(b block) bool {
+		return b.matrix == nil || b.parts[0].turned
+	})
+}
+
+// unpacked are blocks as plain sources, until release is called, and the bytes that were read of
+// those that are plain. Those that are not have data if they have been decoded.
+func (l *Loader) unpacked(blocks []block, decoded bool) (list []compute.Source, bytes int64,
+	release func(), err error) {
+	var held []func()
+	release = func() {
+		for _, f := range held {
+			f()
+		}
+	}
+	for i := range blocks {
+		b := &blocks[i]
+		if b.matrix == nil {
+			sources, n, done, err := l.sources(b.parts)
+			held = append(held, done)
+			if err != nil {
+				return nil, 0, release, err
+			}
+			list, bytes = append(list, sources...), bytes+n
+			continue
+		}
+		c := &b.codes
+		s := compute.Source{DType: compute.Float32, Rows: c.Rows, RowHi: c.Rows, Cols: c.Cols,
+			ColHi: c.Cols}
+		if decoded {
+			u := unpacking{c, make([]byte, 4*c.Rows*c.Cols)}
+			l.dev.Pool().Run(&u, c.Rows)
+			s.Data = u.data
+		}
+		if b.parts[0].turned {
+			s.Rows, s.Cols, s.RowHi, s.ColHi = c.Cols, c.Rows, c.Cols, c.Rows
+			s.RowStride, s.ColStride = 1, c.Cols
+		}
+		list = append(list, s)
+	}
+	return list, bytes, release, nil
+}
+
+// unpacking is codes that are made float32.
+type unpacking struct {
+	*compute.Codes
+	data []byte
+}
+
+// Do makes a row.
+func (u *unpacking) Do(row, _ int) {
+	groups := u.Groups()
+	for col := range u.Cols {
+		g := row * groups
+		if u.Group > 0 {
+			g += (u.Lead + col) / u.Group
+		}
+		v := u.Number(u.Code[row*u.Cols+col]) * u.Scale[g]
+		if u.Offset != nil {
+			v += u.Offset[g]
+		}
+		to := col
+		if u.Order != nil {
+			to = int(u.Order[col])
+		}
+		putUint32(u.data[4*(row*u.Cols+to):], math.Float32bits(v))
+	}
+}
+
+// decoding is codes that are made of matrices.
+type decoding struct {
+	codes  []compute.Codes
+	pieces []piece
+	errs   []error
+	err    error
+}
+
+// piece is rows that a thread decodes at once.
+type piece struct {
+	matrix
+	codes, at int
+	rows      run
+	col       int
+}
+
+// pieceRows is how many rows a thread decodes at once: enough to read whole lines of what lies
+// output by output.
+const pieceRows = 64
+
+// decode decodes the blocks that have a matrix, and returns how many bytes were read. The codes are
+// valid until the next call.
+func (l *Loader) decode(d *decoding, blocks []block) (read int64) {
+	for i := range blocks {
+		b := &blocks[i]
+		if b.matrix == nil {
+			continue
+		}
+		at, col := 0, b.parts[0].colLo
+		for _, r := range b.runs {
+			b.prefetch(r, col, col+b.codes.Cols)
+			d.add(b.matrix, at, r, col)
+			at += r.n
+		}
+		d.codes = append(d.codes, b.codes)
+		read += b.stored(b.codes.Rows, b.codes.Cols)
+	}
+	l.fill(d)
+	n := 0
+	for i := range blocks {
+		if b := &blocks[i]; b.matrix != nil {
+			b.codes = d.codes[n]
+			n++
+		}
+	}
+	return read
+}
+
+// add adds rows of a matrix to the codes that are next to be added.
+func (d *decoding) add(m matrix, at int, r run, col int) {
+	for i := 0; i < r.n; i += pieceRows {
+		d.pieces = append(d.pieces, piece{m, len(d.codes), at + i, r.part(i, pieceRows), col})
+	}
+}
+
+// fill decodes the pieces on the device's threads. Codes lie in memory that all weights of a loader
+// share.
+func (l *Loader) fill(d *decoding) {
+	code, numbers := 0, 0
+	for i := range d.codes {
+		c := &d.codes[i]
+		code += c.Rows * c.Cols
+		numbers += c.Rows * c.Groups()
+		if c.Offset != nil {
+			numbers += c.Rows * c.Groups()
+		}
+	}
+	l.scratch.code = slices.Grow(l.scratch.code[:0], code)[:code]
+	l.scratch.numbers = slices.Grow(l.scratch.numbers[:0], numbers)[:numbers]
+	freeCode, freeNumbers := l.scratch.code, l.scratch.numbers
+	next := func(n int) (v []float32) {
+		v, freeNumbers = freeNumbers[:n:n], freeNumbers[n:]
+		return v
+	}
+	for i := range d.codes {
+		c := &d.codes[i]
+		n := c.Rows * c.Cols
+		c.Code, freeCode = freeCode[:n:n], freeCode[n:]
+		c.Scale = next(c.Rows * c.Groups())
+		if c.Offset != nil {
+			c.Offset = next(c.Rows * c.Groups())
+		}
+	}
+	d.errs = make([]error, len(d.pieces))
+	l.dev.Pool().Run(d, len(d.pieces))
+	for _, err := range d.errs {
+		if err != nil {
+			d.err = err
+			break
+		}
+	}
+}
+
+// Do decodes a piece.
+func (d *decoding) Do(i, _ int) {
+	p := &d.pieces[i]
+	d.errs[i] = p.decode(&d.codes[p.codes], p.at, p.rows, p.col)
+}
+
+// scratch is what codes lie in until a weight is made of them.
+type scratch struct {
+	code    []byte
+	numbers []float32
+}
+
+// Trim frees what only loading needs.
+func (l *Loader) Trim() { l.scratch = scratch{} }
+
+// opener opens the tensors of a matrix. The first error stays.
+type opener struct {
+	l    *Loader
+	held []checkpoint.Tensor
+	err  error
+}
+
+func (o *opener) release() {
+	for _, t := range o.held {
+		o.l.src.Release(t)
+	}
+}
+
+func (o *opener) fail(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf(format, args...)
+	}
+}
+
+// tensor opens a tensor of a type; Invalid is one of those that weights have.
+func (o *opener) tensor(name string, dtype checkpoint.DType, shape ...int) checkpoint.Tensor {
+	if o.err != nil {
+		return checkpoint.Tensor{}
+	}
+	var t checkpoint.Tensor
+	if dtype == checkpoint.Invalid {
+		t, o.err = o.l.src.Tensor(name, shape...)
+	} else {
+		t, o.err = o.l.src.Stored(name, dtype, shape...)
+	}
+	if o.err == nil {
+		o.held = append(o.held, t)
+	}
+	return t
+}
+
+// header is a tensor's type and shape, where the checkpoint has it.
+func (o *opener) header(name string) (t checkpoint.Tensor, ok bool) { return o.l.src.Header(name) }
+
+// plain tells whether the checkpoint has a module plainly, and not in a tensor that belongs to its
+// layout.
+func (o *opener) plain(p *part, coded string) bool {
+	if p.stack != nil {
+		name, _ := p.tensor()
+		o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+		return true
+	}
+	if _, ok := o.header(p.module + coded); ok {
+		return false
+	}
+	t, ok := o.header(p.module + ".weight")
+	return ok && t.DType.Weight()
+}
