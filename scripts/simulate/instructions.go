@@ -28,6 +28,8 @@ type thread struct {
 	tiles [8]tile
 	set   bool // tiles are configured
 	code  [4096]byte
+	saved [4096]byte // by XSAVE
+	area  syscall.Iovec
 }
 
 // operand is a decoded ModRM byte with what follows.
@@ -121,12 +123,13 @@ func (t *thread) step(code []byte) int {
 	return 0
 }
 
-// evex simulates an instruction of AVX-512 on whole registers.
+// evex simulates an instruction of AVX-512 on whole registers or their lower halves.
 func (t *thread) evex(code []byte) int {
 	p0, p1, p2, op := int(code[1]), int(code[2]), int(code[3]), code[4]
 	bit := func(p, n int) int { return 1 - p>>n&1 } // most are stored inverted
-	if p2>>5 != 0b010 || p2&7 != 0 {
-		return 0 // a mask, a broadcast operand, or not 512 bits
+	lanes := [...]int{0, 8, 16, 0}[p2>>5&3]
+	if lanes == 0 || p2&0x97 != 0 {
+		return 0 // 128 bits, a mask or a broadcast operand
 	}
 	reg := int(code[5]>>3&7) | bit(p0, 7)<<3 | bit(p0, 4)<<4
 	second := ^p1>>3&15 | bit(p2, 3)<<4
@@ -135,43 +138,51 @@ func (t *thread) evex(code []byte) int {
 	if !ok {
 		return 0
 	}
+	size := known.bytes
+	if size > 4 {
+		size = size * lanes / 16
+	}
 	behind := 0
 	if known.immediate {
 		behind = 1
 	}
-	o := t.modRM(code[5:], bit(p0, 5), bit(p0, 6), known.bytes, 5, behind, true)
+	o := t.modRM(code[5:], bit(p0, 5), bit(p0, 6), size, 5, behind, true)
 	var a vector
 	if o.memory && !known.store {
-		a = t.load(o.at, known.bytes)
+		a = t.load(o.at, size)
 	} else if !o.memory {
 		a = t.z[o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4]
 	}
 	length := 5 + o.length + behind
-	if known.aligned && o.memory && o.at%64 != 0 {
+	if known.aligned && o.memory && o.at%uint64(size) != 0 {
 		panic(fault{fmt.Errorf("%s at %#x", known.name, o.at)})
 	}
 	t.p.counts[known.name]++
 	switch {
 	case known.store && o.memory:
-		t.store(o.at, &t.z[reg], 64)
+		t.store(o.at, &t.z[reg], size)
+		return length
 	case known.store:
-		t.z[o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4] = t.z[reg]
+		reg, a = o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4, t.z[reg]
+		t.z[reg] = a
 	case known.immediate:
-		known.shift(t, reg, second, a, code[length-1])
+		reg = known.shift(t, reg, second, a, code[length-1])
 	default:
 		known.run(t, &t.z[reg], t.z[second], a)
 	}
+	clear(t.z[reg][lanes:])
 	return length
 }
 
-// instruction is one of AVX-512: of its operand in memory it reads some bytes.
+// instruction is one of AVX-512: of its operand in memory it reads some bytes, of 512 bits. shift
+// returns its destination.
 type instruction struct {
 	name             string
 	bytes            int
 	store, immediate bool
 	aligned          bool
 	run              func(t *thread, to *vector, b, a vector)
-	shift            func(t *thread, reg, second int, a vector, imm byte)
+	shift            func(t *thread, reg, second int, a vector, imm byte) int
 }
 
 func each(f func(b, a uint32) uint32) func(*thread, *vector, vector, vector) {
@@ -208,22 +219,28 @@ var instructions = map[[3]int]instruction{
 	{1, 1, 0xdb}: {name: "VPANDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b & a })},
 	{1, 1, 0xef}: {name: "VPXORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b ^ a })},
 	{1, 1, 0x72}: {name: "VPSLLD", bytes: 64, immediate: true,
-		shift: func(t *thread, reg, second int, a vector, imm byte) {
-			if reg&7 != 6 {
-				panic(fault{fmt.Errorf("0x72 /%d", reg&7)})
-			}
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
 			for i := range a {
-				t.z[second][i] = a[i] << imm
+				switch reg & 7 {
+				case 2: // VPSRLD
+					t.z[second][i] = a[i] >> imm
+				case 6:
+					t.z[second][i] = a[i] << imm
+				default:
+					panic(fault{fmt.Errorf("0x72 /%d", reg&7)})
+				}
 			}
+			return second
 		}},
 	{3, 1, 0x25}: {name: "VPTERNLOGD", bytes: 64, immediate: true,
-		shift: func(t *thread, reg, _ int, _ vector, imm byte) {
+		shift: func(t *thread, reg, _ int, _ vector, imm byte) int {
 			if imm != 255 {
 				panic(fault{fmt.Errorf("VPTERNLOGD $%d", imm)})
 			}
 			for i := range t.z[reg] {
 				t.z[reg][i] = ^uint32(0)
 			}
+			return reg
 		}},
 	{2, 1, 0x18}: {name: "VBROADCASTSS", bytes: 4, run: spread},
 	{2, 1, 0x58}: {name: "VPBROADCASTD", bytes: 4, run: spread},
@@ -235,6 +252,16 @@ var instructions = map[[3]int]instruction{
 	{2, 1, 0x21}: {name: "VPMOVSXBD", bytes: 16, run: func(_ *thread, to *vector, _, a vector) {
 		for i := range to {
 			to[i] = uint32(int32(int8(a[i/4] >> (i % 4 * 8))))
+		}
+	}},
+	{2, 1, 0x16}: {name: "VPERMPS", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = a[b[i]&15]
+		}
+	}},
+	{2, 1, 0xa8}: {name: "VFMADD213PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = fma(b[i], to[i], a[i], t.flush)
 		}
 	}},
 	{2, 1, 0xb8}: {name: "VFMADD231PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {

@@ -12,6 +12,7 @@ package main
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"log"
 	"os"
@@ -257,15 +258,8 @@ func (t *thread) stopped(signal syscall.Signal) (err error) {
 		trap.visit(&t.regs)
 		return syscall.PtraceSetRegs(t.tid, &t.regs)
 	}
-	var floats [512]byte // as FXSAVE stores them
-	const getFloats = 14
-	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, getFloats, uintptr(t.tid), 0,
-		uintptr(unsafe.Pointer(&floats)), 0, 0); errno != 0 {
-		return errno
-	}
-	t.flush = floats[25]&0x80 != 0 // MXCSR, bit 15
-	if (floats[24]&0x40 != 0) != t.flush {
-		return fmt.Errorf("MXCSR flushes denormal operands or results, but not both")
+	if err := t.fetch(); err != nil {
+		return err
 	}
 	code := t.code[:]
 	t.p.readInto(t.regs.Rip, code)
@@ -275,12 +269,72 @@ func (t *thread) stopped(signal syscall.Signal) (err error) {
 			if n == 0 {
 				return fmt.Errorf("unknown instruction % x at %#x", code[:12], t.regs.Rip)
 			}
-			return syscall.PtraceSetRegs(t.tid, &t.regs)
+			return t.put()
 		}
 		code = code[length:]
 		t.regs.Rip += uint64(length)
 		if len(code) < 16 {
-			return syscall.PtraceSetRegs(t.tid, &t.regs)
+			return t.put()
 		}
 	}
+}
+
+// What XSAVE stores where: SDM vol. 1, chapter 13.
+const (
+	atMXCSR = 24
+	atXMM   = 160 // the lower halves of YMM0 to YMM15
+	atState = 512 // which states are not initial
+	atYMM   = 576 // the upper halves
+)
+
+// fetch reads the thread's vector registers: the lower halves of ZMM0 to ZMM15 are the CPU's, which
+// AVX2 instructions between simulated ones use, too.
+func (t *thread) fetch() error {
+	if err := t.state(0x4204); err != nil { // PTRACE_GETREGSET
+		return err
+	}
+	s := t.saved[:]
+	mxcsr := binary.LittleEndian.Uint32(s[atMXCSR:])
+	t.flush = mxcsr&0x8000 != 0
+	if (mxcsr&0x40 != 0) != t.flush {
+		return fmt.Errorf("MXCSR flushes denormal operands or results, but not both")
+	}
+	for i := range 16 {
+		for j := range 4 {
+			t.z[i][j] = binary.LittleEndian.Uint32(s[atXMM+16*i+4*j:])
+			t.z[i][4+j] = binary.LittleEndian.Uint32(s[atYMM+16*i+4*j:])
+		}
+	}
+	return nil
+}
+
+// put writes the thread's registers.
+func (t *thread) put() error {
+	s := t.saved[:]
+	s[atState] |= 0b110
+	for i := range 16 {
+		for j := range 4 {
+			binary.LittleEndian.PutUint32(s[atXMM+16*i+4*j:], t.z[i][j])
+			binary.LittleEndian.PutUint32(s[atYMM+16*i+4*j:], t.z[i][4+j])
+		}
+	}
+	if err := t.state(0x4205); err != nil { // PTRACE_SETREGSET
+		return err
+	}
+	return syscall.PtraceSetRegs(t.tid, &t.regs)
+}
+
+// state gets or sets the area that XSAVE writes.
+func (t *thread) state(request uintptr) error {
+	const xstate = 0x202
+	if request == 0x4204 {
+		t.area.SetLen(len(t.saved))
+	}
+	t.area.Base = &t.saved[0]
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, request, uintptr(t.tid), xstate,
+		uintptr(unsafe.Pointer(&t.area)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
