@@ -115,7 +115,15 @@ def main() -> None:
 
 
 def run(a: argparse.Namespace, null: str) -> None:
-    ray.init(a.address, _node_ip_address=a.node_ip, log_to_driver=False, logging_level="warning")
+    # Replicas find the package and the program as this script does.
+    found = {n: os.environ[n] for n in ("EAGLERAY_BINARY", "PYTHONPATH")}
+    ray.init(
+        a.address,
+        _node_ip_address=a.node_ip,
+        log_to_driver=False,
+        logging_level="warning",
+        runtime_env={"env_vars": found},
+    )
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

@@ -32,7 +32,8 @@ func TestKernels(t *testing.T) {
 	for _, r := range rows {
 		levels[r.Level] = true
 		counts[r.Kernel+" "+r.Type]++
-		if r.US <= 0 || r.ReadUS <= 0 || r.Ratio <= 0 || r.Bytes < 96*64/2 || r.Multiplies < 64*96 ||
+		if r.US <= 0 || r.ReadUS <= 0 || r.Ratio <= 0 || r.Bytes < 96*64/2 ||
+			r.Multiplies < 64*96 ||
 			(r.Instruction == "") != (r.MultiplyUS == 0) {
 			t.Errorf("%+v", r)
 		}

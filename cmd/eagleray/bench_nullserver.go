@@ -8,9 +8,11 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// newStepServer is a server whose ranks compute nothing: what eagleray-lab step --http measures.
+// newStepServer is a server whose ranks compute nothing: what eagleray-lab step --http measures,
+// and scripts/bench-ray-serve.sh, whose replicas start it as they start serve.
 func newStepServer() *cobra.Command {
 	cfg := config.Default()
+	from := newStarter()
 	var null open.Null
 	c := &cobra.Command{
 		Use:    "step-server",
@@ -18,7 +20,11 @@ func newStepServer() *cobra.Command {
 		Args:   cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cli.UseModel(&cfg, args)
-			return serve(c.Context(), cfg, nil, &null)
+			from.configure(&cfg)
+			if err := watchParent(); err != nil {
+				return err
+			}
+			return serve(c.Context(), cfg, from, &null)
 		},
 	}
 	cli.ModelFlag(c.Flags(), &cfg)
@@ -29,5 +35,8 @@ func newStepServer() *cobra.Command {
 		"steps are computed by a device, not by a core of this machine")
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
+	if from != nil {
+		tellStarter(c, from)
+	}
 	return c
 }

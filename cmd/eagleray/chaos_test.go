@@ -14,8 +14,8 @@ import (
 )
 
 // TestChaos disturbs a server under load with every kind of fault: no request is lost, none has
-// another answer than undisturbed. With -short the kinds that have a test of their own are left out:
-// TestRankCannotBeKilled, TestSlowLayer, TestDrainStopped, TestOutOfMemory.
+// another answer than undisturbed. With -short the kinds that have a test of their own are left
+// out: TestRankCannotBeKilled, TestSlowLayer, TestDrainStopped, TestOutOfMemory.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -308,9 +308,9 @@ func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 	l := s.Config.Parallel.Layout()
 	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: s.blockBytes(stage),
 		States: s.stateBytes(stage), Work: f.Activations, PerThread: f.PerThread,
-		Loading: f.Scratch}
+		Loading: f.Unpacked}
 	if s.Config.Model.LoadFormat == "dummy" {
-		r.Own, r.Loading = true, f.Tensors+f.Scratch
+		r.Own, r.Loading = true, f.Tensors+f.Unpacked
 	}
 	if s.Config.Server.EnableRLHF {
 		r.Update = r.Weights

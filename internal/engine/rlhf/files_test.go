@@ -163,3 +163,17 @@ func number(text string) (n uint64) {
 	}
 	return n
 }
+
+// TestStoredQuantised refuses updates of weights that are stored quantised by their method, and
+// accepts the method as the value of --quantization.
+func TestStoredQuantised(t *testing.T) {
+	s := open(t, func(c *config.Config) {
+		c.Model.Path = filepath.Join("..", "..", "..", "testdata", "models", "gptq-g128-tiny")
+		c.Model.SkipTokenizerInit, c.Model.Quantization = true, "gptq_marlin"
+	})
+	_, err := s.Init(t.Context(), false)
+	var source *SourceError
+	if !errors.As(err, &source) || !strings.Contains(err.Error(), "quant_method gptq") {
+		t.Errorf("%v", err)
+	}
+}

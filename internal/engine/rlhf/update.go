@@ -46,9 +46,9 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 				"the ranks")}
 	}
 	if q := c.opt.Engines()[0].Model().Quantization; q != nil {
-		return Session{}, &SourceError{fmt.Errorf("the weights of a model that is stored quantised "+
-			"(quant_method %s) cannot be updated: serve the one that it was made of, with "+
-			"--quantization int8 or int4 if it is to be as small", q.Method)}
+		return Session{}, &SourceError{fmt.Errorf("the weights of a model that is stored "+
+			"quantised (quant_method %s) cannot be updated: serve the one that it was made of, "+
+			"with --quantization int8 or int4 if it is to be as small", q.Method)}
 	}
 	if err := m.Init(); err != nil {
 		return Session{}, err

@@ -308,6 +308,62 @@ func TestReadConfigErrors(t *testing.T) {
 			checkpoint.ErrMalformed, `id2label.0`},
 		{"problem", `{"architectures":["LlamaForSequenceClassification"],"problem_type":"ranking"}`,
 			checkpoint.ErrUnsupported, `problem_type is "ranking"`},
+		{"bits", llama(`"quantization_config":{"quant_method":"gptq","bits":3}`),
+			checkpoint.ErrUnsupported, `quantization_config.bits is 3; 4 8 are read`},
+		{"group of none", llama(`"quantization_config":{"quant_method":"gptq","group_size":0}`),
+			checkpoint.ErrMalformed, `quantization_config.group_size is 0`},
+		{"group below", llama(`"quantization_config":{"quant_method":"awq","group_size":-2}`),
+			checkpoint.ErrMalformed, `quantization_config.group_size is -2`},
+		{"marlin", llama(`"quantization_config":{"quant_method":"gptq","checkpoint_format":"marlin"}`),
+			checkpoint.ErrUnsupported, `checkpoint_format is "marlin"`},
+		{"quantised head", llama(`"quantization_config":{"quant_method":"gptq","lm_head":true}`),
+			checkpoint.ErrUnsupported, `quantization_config.lm_head is true`},
+		{"rules", llama(`"quantization_config":{"quant_method":"gptq","dynamic":{"-:.*":{}}}`),
+			checkpoint.ErrUnsupported, `quantization_config.dynamic is {"-:.*":{}}`},
+		{"gemv", llama(`"quantization_config":{"quant_method":"awq","version":"gemv"}`),
+			checkpoint.ErrUnsupported, `quantization_config.version is "gemv"; gemm is read`},
+		{"no zero points", llama(`"quantization_config":{"quant_method":"awq","zero_point":false}`),
+			checkpoint.ErrUnsupported, `quantization_config.zero_point is false`},
+		{"bits of awq", llama(`"quantization_config":{"quant_method":"awq","w_bit":8}`),
+			checkpoint.ErrUnsupported, `quantization_config.w_bit is 8`},
+		{"activations", llama(`"quantization_config":{"quant_method":"fp8","activation_scheme":"x"}`),
+			checkpoint.ErrUnsupported, `activation_scheme is "x"`},
+		{"one block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}`),
+			checkpoint.ErrMalformed, `weight_block_size is [128]`},
+		{"half a block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128,0.5]}`),
+			checkpoint.ErrMalformed, `weight_block_size is [128 0.5]`},
+		{"e5m2", llama(`"quantization_config":{"quant_method":"fp8","fmt":"e5m2"}`),
+			checkpoint.ErrUnsupported, `quantization_config.fmt is "e5m2"`},
+		{"fp5", llama(`"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"fp5"}`),
+			checkpoint.ErrUnsupported, `bnb_4bit_quant_type is "fp5"`},
+		{"storage", llama(`"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_storage":"bfloat16"}`),
+			checkpoint.ErrUnsupported, `bnb_4bit_quant_storage is "bfloat16"`},
+		{"no bits", llama(`"quantization_config":{"quant_method":"bitsandbytes"}`),
+			checkpoint.ErrMalformed, `load_in_4bit is false`},
+		{"no object", llama(`"quantization_config":[]`),
+			checkpoint.ErrMalformed, `quantization_config is []`},
+		{"bits packed", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":2,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `config_groups.g.weights.type is int of 2 bits in format pack-quantized`},
+		{"strategy", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"strategy":"tensor_group"}}}}`),
+			checkpoint.ErrUnsupported, `weights.strategy is "tensor_group"`},
+		{"group that is missing", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"strategy":"group"}}}}`),
+			checkpoint.ErrMalformed, `weights.group_size is -1 of the strategy group`},
+		{"class", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["LlamaMLP"],"weights":{"num_bits":4,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `config_groups.g.targets has "LlamaMLP"`},
+		{"lookahead", llama(`"quantization_config":{"quant_method":"compressed-tensors","ignore":["re:(?!x)"],"format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `quantization_config.ignore has "re:(?!x)"`},
+		{"cache of four bits", llama(`"quantization_config":{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":4},"format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `kv_cache_scheme.num_bits is 4`},
+		{"transform", llama(`"quantization_config":{"quant_method":"compressed-tensors","transform_config":{"a":1},"format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `quantization_config.transform_config is {"a":1}`},
+		{"sparse", llama(`"quantization_config":{"quant_method":"compressed-tensors","sparsity_config":{"format":"sparse-24-bitmask"},"format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32}}}}`),
+			checkpoint.ErrUnsupported, `sparsity_config.format is "sparse-24-bitmask"`},
+		{"order", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32,"actorder":"x"}}}}`),
+			checkpoint.ErrUnsupported, `weights.actorder is "x"`},
+		{"dynamic weights", llama(`"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32,"dynamic":true}}}}`),
+			checkpoint.ErrUnsupported, `weights.dynamic is true`},
+		{"quantised encoder", `{"model_type":"bert","quantization_config":{"quant_method":"gptq"}}`,
+			checkpoint.ErrUnsupported, "quantization_config of bert"},
 		{"compressed", llama(`"compression_config":{}`), checkpoint.ErrMalformed,
 			`compression_config.config_groups are missing`},
 		{"encoder", llama(`"is_encoder_decoder":true`), checkpoint.ErrUnsupported,
@@ -456,6 +512,14 @@ func FuzzReadConfig(f *testing.F) {
 		`{"model_type":"qwen3","rope_parameters":{"rope_type":"yarn","factor":4,"rope_theta":1e300},"layer_types":["full_attention"],"num_hidden_layers":1}`))
 	f.Add([]byte(`{"model_type":"qwen3_moe","eos_token_id":[1],"mlp_only_layers":[1]}`))
 	f.Add([]byte(`{"model_type":"opt","hidden_size":1e5}`))
+	for _, name := range []string{"gptq-actorder-g32-tiny", "awq-g64-tiny", "ct-w4a16-tiny",
+		"fp8-block-tiny", "bnb-nf4-tiny"} {
+		raw, err := os.ReadFile(filepath.Join("../../../testdata/models", name, "config.json"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c, err := ReadConfig(raw)
 		if err != nil {
@@ -469,6 +533,11 @@ func FuzzReadConfig(f *testing.F) {
 			c.HeadDim%2 != 0 || len(c.Windows) != c.Layers || c.Layers < 1 || c.HiddenSize < 1 ||
 			c.VocabSize < 1 || c.IntermediateSize < 1 || c.MaxPositions < 1 {
 			t.Fatalf("implausible: %+v", c)
+		}
+		if c.Quantization != nil && (c.ModelType == "llama" || c.ModelType == "qwen3") {
+			// Whatever does not fit is an error.
+			_, _ = ReadBytes(c, Shapes(), layers.Group{Size: 1}, Stage{To: 1})
+			_ = c.Quantise("gptq")
 		}
 		if c.Rope.Type == "" || c.HeadDim > 4096 {
 			return

@@ -114,9 +114,9 @@ var quantisedNames = []string{"gptq-g128-tiny", "gptq-actorder-g32-tiny", "awq-g
 var allNames = slices.Concat(fixtureNames, quantisedNames)
 
 // TestQuantisedGoldens holds every layout to the forward pass of exactly dequantised weights: in
-// float32 within 1e-4 standard deviations and each greedy token equal, in bfloat16 within twice what
-// rounding inputs causes in the reference itself. Where the layout's own kernels round inputs to
-// fewer bits, it is also within twice what that causes of what they compute.
+// float32 within 1e-4 standard deviations and each greedy token equal, in bfloat16 within twice
+// what rounding inputs causes in the reference itself. Where the layout's own kernels round inputs
+// to fewer bits, it is also within twice what that causes of what they compute.
 func TestQuantisedGoldens(t *testing.T) {
 	for _, name := range quantisedNames {
 		raw, err := os.ReadFile(filepath.Join(models, name, "goldens.json"))

@@ -228,8 +228,8 @@ func (c *Config) Quantise(name string) error {
 	}
 	scheme := layers.ByName(name)
 	if scheme == nil {
-		return fmt.Errorf("quantization %q of weights that are stored plainly: int8, int4, int4_g64 and "+
-			"int4_g128 are made as they are loaded", name)
+		return fmt.Errorf("quantization %q of weights that are stored plainly: int8, int4, "+
+			"int4_g64 and int4_g128 are made as they are loaded", name)
 	}
 	c.Scheme = scheme
 	return nil

@@ -1,6 +1,6 @@
-// Package kernelbench measures the kernels of the CPU device, each beside what bounds it in the same
-// run: the time in which the same threads read as many bytes, and the time in which they multiply as
-// often with the same instruction, in registers.
+// Package kernelbench measures the kernels of the CPU device, each beside what bounds it in the
+// same run: the time in which the same threads read as many bytes, and the time in which they
+// multiply as often with the same instruction, in registers.
 package kernelbench
 
 import (
@@ -66,8 +66,8 @@ type Row struct {
 }
 
 // Header is the first line of a table of rows.
-const Header = "kernel     type    isa         shape          rows  threads        us    GB/s  read " +
-	"GB/s   GFLOP/s  peak GFLOP/s   time / floor"
+const Header = "kernel     type    isa         shape          rows  threads        us    GB/s  " +
+	"read GB/s   GFLOP/s  peak GFLOP/s   time / floor"
 
 // String is a line of the table.
 func (r Row) String() string {
@@ -81,7 +81,8 @@ func (r Row) String() string {
 	if r.MultiplyUS > r.ReadUS {
 		bound = "multiply"
 	}
-	return fmt.Sprintf("%-10s %-7s %-11s %-13s %5d %8d %9.1f %7.2f %10.2f %9.1f %13.1f   %5.2f (%s)",
+	const line = "%-10s %-7s %-11s %-13s %5d %8d %9.1f %7.2f %10.2f %9.1f %13.1f   %5.2f (%s)"
+	return fmt.Sprintf(line,
 		r.Kernel, r.Type, r.Level, r.Shape, r.Rows, r.Threads, r.US, rate(r.Bytes, r.US),
 		rate(r.Bytes, r.ReadUS), 2*rate(r.Multiplies, r.US), 2*rate(r.Multiplies, r.MultiplyUS),
 		r.Ratio, bound)

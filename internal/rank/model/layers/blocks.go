@@ -180,7 +180,7 @@ func (l *Loader) blockBytes(chunks int, list []blocks) (held, read int64, err er
 		read += list[i].read()
 	}
 	l.scale.Tensors = max(l.scale.Tensors, stored)
-	l.scale.Scratch = max(l.scale.Scratch, unpacked)
+	l.scale.Unpacked = max(l.scale.Unpacked, unpacked)
 	if held, err = l.scale.planner.CodesBytes(chunks, forms...); err != nil {
 		return 0, 0, fmt.Errorf("tensor %q: %w", list[0].Name, err)
 	}
@@ -192,7 +192,7 @@ func (l *Loader) blockBytes(chunks int, list []blocks) (held, read int64, err er
 func (l *Loader) plainly(t checkpoint.Tensor) checkpoint.Tensor {
 	n := t.Elements()
 	if l.scale != nil {
-		l.scale.Scratch = max(l.scale.Scratch, 8*int64(n))
+		l.scale.Unpacked = max(l.scale.Unpacked, 8*int64(n))
 	} else {
 		v := make([]float32, n)
 		t.Blocks.Decode(v, t.Data)

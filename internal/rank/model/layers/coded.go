@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,7 +18,7 @@ type Format interface {
 }
 
 // Stored is the scheme of checkpoints that are quantised: Of is the layout of a module, nil for a
-// plain one. Modules that are multiplied as one, of which some are plain, are all unpacked.
+// plain one.
 type Stored struct{ Of func(module string) Format }
 
 // matrix is a quantised matrix.
@@ -116,6 +117,9 @@ func (b *block) shape() error {
 	for _, r := range b.runs {
 		c.Rows += r.n
 	}
+	if c.Cols != form.Cols {
+		c.From, c.Of = p.colLo, form.Cols
+	}
 	if c.Group > 0 {
 		c.Lead = p.colLo % c.Group
 	}
@@ -137,31 +141,45 @@ func (s Stored) weight(l *Loader, chunks int, parts []part) (compute.Weight, int
 	}
 	var d decoding
 	read := l.decode(&d, blocks)
-	switch {
-	case d.err != nil:
+	if d.err != nil {
 		return nil, 0, d.err
-	case len(d.codes) == 0:
-		return Plain{}.weight(l, chunks, parts)
 	}
-	var w compute.Weight
-	if together(blocks) {
-		w, err = l.dev.PackCodes(chunks, d.codes...)
-	} else {
-		var sources []compute.Source
-		var bytes int64
-		var release func()
-		sources, bytes, release, err = l.unpacked(blocks, true)
-		defer release()
+	var made []compute.Weight
+	for some := range alike(blocks) {
+		w, bytes, err := l.weightOf(chunks, some)
 		if err != nil {
+			for _, w := range made {
+				w.Free()
+			}
 			return nil, 0, err
 		}
-		read += bytes
-		w, err = l.dev.Pack(chunks, sources...)
+		made, read = append(made, w), read+bytes
+	}
+	return l.dev.Join(made...), read, nil
+}
+
+// weightOf makes a weight of decoded blocks that are alike, and returns how many bytes were read of
+// plain ones.
+func (l *Loader) weightOf(chunks int, blocks []block) (compute.Weight, int64, error) {
+	p := blocks[0].parts[0]
+	switch {
+	case blocks[0].matrix == nil:
+		return Plain{}.weight(l, chunks, partsOf(blocks))
+	case p.turned:
+		w, err := l.dev.Pack(chunks, l.unpacked(blocks, true)...)
+		if err != nil {
+			err = fmt.Errorf("module %q: %w", p.module, err)
+		}
+		return w, 0, err
+	}
+	w, err := l.dev.PackCodes(chunks, codesOf(blocks)...)
+	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
+		return nil, 0, &NotFinite{blocks[bad.Source].parts[0].module, err}
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("module %q: %w", parts[0].module, err)
+		return nil, 0, fmt.Errorf("module %q: %w", p.module, err)
 	}
-	return w, read, nil
+	return w, 0, nil
 }
 
 // bytes implements Scheme.
@@ -172,95 +190,99 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 	if err != nil {
 		return 0, 0, err
 	}
-	var codes []compute.Codes
 	var scratch int64
-	for i := range blocks {
-		b := &blocks[i]
-		if b.matrix == nil {
+	for some := range alike(blocks) {
+		p := some[0].parts[0]
+		if some[0].matrix == nil {
+			n, bytes, err := Plain{}.bytes(l, chunks, partsOf(some))
+			if err != nil {
+				return 0, 0, err
+			}
+			held, read = held+n, read+bytes
 			continue
 		}
-		read += b.stored(b.codes.Rows, b.codes.Cols)
-		scratch += scratchBytes(&b.codes)
-		codes = append(codes, b.codes)
-		l.scale.given = max(l.scale.given, b.codes.Cols)
-	}
-	switch {
-	case len(codes) == 0:
-		return Plain{}.bytes(l, chunks, parts)
-	case together(blocks):
-		held, err = l.scale.planner.CodesBytes(chunks, codes...)
-	default:
-		sources, bytes, release, failed := l.unpacked(blocks, false)
-		defer release()
-		if failed != nil {
-			return 0, 0, failed
+		for i := range some {
+			c := &some[i].codes
+			read += some[i].stored(c.Rows, c.Cols)
+			scratch += unpackedBytes(c)
+			if p.turned {
+				scratch += 4 * int64(c.Rows) * int64(c.Cols)
+			}
+			if p.turned { // its outputs are what is given
+				l.scale.given = max(l.scale.given, c.Rows)
+			} else {
+				l.scale.given = max(l.scale.given, c.Cols)
+			}
 		}
-		for _, c := range codes {
-			scratch += 4 * int64(c.Rows) * int64(c.Cols)
+		var n int64
+		if p.turned {
+			n, err = l.scale.planner.PackedBytes(chunks, l.unpacked(some, false)...)
+		} else {
+			n, err = l.scale.planner.CodesBytes(chunks, codesOf(some)...)
 		}
-		read += bytes
-		held, err = l.scale.planner.PackedBytes(chunks, sources...)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("module %q: %w", parts[0].module, err)
+		if err != nil {
+			return 0, 0, fmt.Errorf("module %q: %w", p.module, err)
+		}
+		held += n
 	}
 	l.scale.Tensors = max(l.scale.Tensors, read)
-	l.scale.Scratch = max(l.scale.Scratch, scratch)
+	l.scale.Unpacked = max(l.scale.Unpacked, scratch)
 	return held, read, nil
 }
 
-// scratchBytes is what codes take while a weight is made of them.
-func scratchBytes(c *compute.Codes) int64 {
-	numbers := 1
-	if c.Offset != nil {
-		numbers = 2
-	}
-	return int64(c.Rows) * (int64(c.Cols) + 4*int64(numbers*c.Groups()))
-}
-
-// together tells whether a device multiplies by the codes of blocks.
-func together(blocks []block) bool {
-	return !slices.ContainsFunc(blocks, func(b block) bool {
-		return b.matrix == nil || b.parts[0].turned
-	})
-}
-
-// unpacked are blocks as plain sources, until release is called, and the bytes that were read of
-// those that are plain. Those that are not have data if they have been decoded.
-func (l *Loader) unpacked(blocks []block, decoded bool) (list []compute.Source, bytes int64,
-	release func(), err error) {
-	var held []func()
-	release = func() {
-		for _, f := range held {
-			f()
+// alike visits blocks by those, side by side, that one weight is made of.
+func alike(blocks []block) func(yield func(some []block) bool) {
+	kind := func(b *block) int {
+		switch {
+		case b.matrix == nil:
+			return 0
+		case b.parts[0].turned:
+			return 1
 		}
+		return 2
 	}
-	for i := range blocks {
-		b := &blocks[i]
-		if b.matrix == nil {
-			sources, n, done, err := l.sources(b.parts)
-			held = append(held, done)
-			if err != nil {
-				return nil, 0, release, err
+	return func(yield func(some []block) bool) {
+		for len(blocks) > 0 {
+			n := 1
+			for n < len(blocks) && kind(&blocks[n]) == kind(&blocks[0]) {
+				n++
 			}
-			list, bytes = append(list, sources...), bytes+n
-			continue
+			if !yield(blocks[:n]) {
+				return
+			}
+			blocks = blocks[n:]
 		}
-		c := &b.codes
-		s := compute.Source{DType: compute.Float32, Rows: c.Rows, RowHi: c.Rows, Cols: c.Cols,
-			ColHi: c.Cols}
+	}
+}
+
+func partsOf(blocks []block) (list []part) {
+	for i := range blocks {
+		list = append(list, blocks[i].parts...)
+	}
+	return list
+}
+
+func codesOf(blocks []block) (list []compute.Codes) {
+	for i := range blocks {
+		list = append(list, blocks[i].codes)
+	}
+	return list
+}
+
+// unpacked are turned blocks as plain sources, which have data if they have been decoded.
+func (l *Loader) unpacked(blocks []block, decoded bool) (list []compute.Source) {
+	for i := range blocks {
+		c := &blocks[i].codes
+		s := compute.Source{DType: compute.Float32, Rows: c.Cols, RowHi: c.Cols, Cols: c.Rows,
+			ColHi: c.Rows, RowStride: 1, ColStride: c.Cols}
 		if decoded {
 			u := unpacking{c, make([]byte, 4*c.Rows*c.Cols)}
 			l.dev.Pool().Run(&u, c.Rows)
 			s.Data = u.data
 		}
-		if b.parts[0].turned {
-			s.Rows, s.Cols, s.RowHi, s.ColHi = c.Cols, c.Rows, c.Cols, c.Rows
-			s.RowStride, s.ColStride = 1, c.Cols
-		}
 		list = append(list, s)
 	}
-	return list, bytes, release, nil
+	return list
 }
 
 // unpacking is codes that are made float32.

@@ -45,6 +45,8 @@ type Device interface {
 	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
 	// PackCodes makes one of stacked quantised rectangles.
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
+	// Join makes one weight of several, the output features of which follow each other.
+	Join(weights ...compute.Weight) compute.Weight
 	// Retire frees a weight, but keeps its memory for the next ones; Reserve has the system find
 	// memory for as many weights as those, unless some is kept.
 	Retire(w compute.Weight)

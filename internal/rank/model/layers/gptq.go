@@ -118,7 +118,7 @@ func groupOrder(index checkpoint.Tensor, size int) ([]int32, error) {
 }
 
 // words has codes of so many bits in words of neighbouring input features.
-func (m *tabled) words(bits int) func(dst *compute.Codes, at int, rows run, col int) error {
+func (m *tabled) words(bits int) coder {
 	per, flip := 32/bits, byte(0)
 	if bits == 8 {
 		flip = 0x80 // the middle becomes 0

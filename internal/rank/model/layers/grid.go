@@ -91,8 +91,8 @@ func putUint32(dst []byte, v uint32) { binary.LittleEndian.PutUint32(dst, v) }
 type tabled struct {
 	compute.Codes
 	weights, scales grid
-	// code makes the codes of rows of dst.
-	code func(dst *compute.Codes, at int, rows run, col int) error
+	// code leaves input features in the order in which they are stored.
+	code coder
 	// scale is the scale of an output and an input feature; nil is that of scales.
 	scale func(row, col int) float32
 	// zeros are where zero finds the number that stands for 0; nil is 0.
@@ -101,6 +101,9 @@ type tabled struct {
 	// place is the column of each input feature; nil leaves them in order.
 	place []int32
 }
+
+// coder makes the codes of rows of dst, from row at on: those of the matrix, from a column on.
+type coder func(dst *compute.Codes, at int, rows run, col int) error
 
 // form implements matrix.
 func (m *tabled) form() *compute.Codes { return &m.Codes }
@@ -174,7 +177,7 @@ func (m *tabled) decode(dst *compute.Codes, at int, rows run, col int) error {
 }
 
 // copied has codes as bytes, in rows of a stride; flip is what is added to them, without a carry.
-func (m *tabled) copied(stride int, flip byte) func(dst *compute.Codes, at int, rows run, col int) error {
+func (m *tabled) copied(stride int, flip byte) coder {
 	return func(dst *compute.Codes, at int, rows run, col int) error {
 		for i := range rows.n {
 			row := rows.row(i)
@@ -201,8 +204,7 @@ func (m *tabled) copied(stride int, flip byte) func(dst *compute.Codes, at int, 
 
 // halves has codes as halves of bytes, in rows of a stride; the first is the lower one unless high
 // says otherwise.
-func (m *tabled) halves(stride int, high bool) func(dst *compute.Codes, at int, rows run,
-	col int) error {
+func (m *tabled) halves(stride int, high bool) coder {
 	return func(dst *compute.Codes, at int, rows run, col int) error {
 		for i := range rows.n {
 			from := m.weights.Data[rows.row(i)*stride:]

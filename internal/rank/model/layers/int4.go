@@ -48,7 +48,7 @@ func (s Int4) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64
 func (s Int4) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
 	return packedBytes(l, parts, func(sources []compute.Source) (int64, error) {
 		c := s.codes(sources)
-		l.scale.Scratch = max(l.scale.Scratch, scratchBytes(&c))
+		l.scale.Unpacked = max(l.scale.Unpacked, unpackedBytes(&c))
 		return l.scale.planner.CodesBytes(chunks, c)
 	})
 }

@@ -99,10 +99,9 @@ type Footprint struct {
 	Packed, Vectors, Step int64
 	// Tables are what embeddings are looked up in: they stay in the source's memory.
 	Tables int64
-	// Tensors are the largest of the source's tensors that are held at a time.
-	Tensors int64
-	// Scratch is the most that codes take which a weight is made of.
-	Scratch int64
+	// Tensors are the largest of the source's tensors that are held at a time, Unpacked is what the
+	// largest of those that are quantised takes while a weight is made of it.
+	Tensors, Unpacked int64
 	// Width is how many float32 the layers compute in for each row of a step.
 	Width int64
 }

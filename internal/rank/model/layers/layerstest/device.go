@@ -3,6 +3,7 @@
 package layerstest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -139,6 +140,19 @@ func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight
 		w.out += s.Rows
 	}
 	return w, nil
+}
+
+// Join implements layers.Device; it is no call.
+func (d *Device) Join(weights ...compute.Weight) compute.Weight {
+	first := *weights[0].(*weight)
+	for _, w := range weights[1:] {
+		w := w.(*weight)
+		first.out += w.out
+		if w.how != first.how {
+			first.how += " and" + cmp.Or(w.how, " plain")
+		}
+	}
+	return &first
 }
 
 func (w *weight) Out() int   { return w.out }
