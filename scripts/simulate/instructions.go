@@ -232,6 +232,22 @@ var instructions = map[[3]int]instruction{
 			}
 			return second
 		}},
+	{1, 1, 0x71}: {name: "VPSLLW", bytes: 64, immediate: true,
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
+			if reg&7 != 6 {
+				panic(fault{fmt.Errorf("0x71 /%d", reg&7)})
+			}
+			for i, x := range a {
+				t.z[second][i] = x<<imm&^0xffff&(^uint32(0)<<(16+imm)) | x<<imm&0xffff
+			}
+			return second
+		}},
+	{2, 1, 0x20}: {name: "VPMOVSXBW", bytes: 32, run: func(_ *thread, to *vector, _, a vector) {
+		at := func(i int) uint32 { return uint32(uint16(int8(a[i/4] >> (i % 4 * 8)))) }
+		for i := range to {
+			to[i] = at(2*i) | at(2*i+1)<<16
+		}
+	}},
 	{3, 1, 0x25}: {name: "VPTERNLOGD", bytes: 64, immediate: true,
 		shift: func(t *thread, reg, _ int, _ vector, imm byte) int {
 			if imm != 255 {
