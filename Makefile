@@ -3,6 +3,7 @@
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-clients  openai-python, openai-node and anthropic against the built-in model
 # make test-kubernetes  the chart and the manifests against Helm and published schemas (kubeconform)
+# make test-isa   the tests of kernels of AVX-512 and AMX, simulated where the CPU lacks them (x86-64 with AVX2)
 # make test-full  everything: all cases on real Ray, the long random walks, the race detector; before a release
 # make race       the tests under the race detector, with the processes that they start and real Ray
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
@@ -19,13 +20,18 @@ export CGO_ENABLED = 0
 
 # The versions of Ray that the tests use.
 RAY     ?= 2.35.0 2.60.0
+# What test-isa runs.
+ISATESTS = 'internal/compute/cpu/isa' \
+  'internal/compute/cpu/gemm -test.v -test.timeout=2h -test.run=Bits|Agree|Tiles|Conversions' \
+  'internal/compute/cpu/vec -test.short' 'internal/compute/cpu/attention -test.short' \
+  'internal/rank/model -test.timeout=2h -test.run=TestGoldens/(llama|qwen3)-tiny/a(vx512|mx)'
 FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
 # Packages tested at a time: many tests wait (for processes to end, for deadlines) rather than compute.
 TESTERS  ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: build cross run test test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
+.PHONY: build cross run test test-isa test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab
@@ -45,6 +51,11 @@ test-ray: build ray
 
 test-clients:
 	GO=$(GO) ./scripts/test-clients.sh
+
+# One instruction after the other: minutes.
+test-isa:
+	@case $$(uname -sm) in "Linux x86_64") $(GO) run ./scripts/simulate $(ISATESTS);; \
+	*) echo "not run: the simulation of AVX-512 and AMX, which is of Linux on x86-64";; esac
 
 # Helm takes minutes to build, once. -rewrite renders the chart anew into deploy/helm/rendered.
 test-kubernetes:

@@ -50,7 +50,7 @@ type packed interface {
 // a *compute.NotFinite.
 func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, error) {
 	opt := gemm.Options{Chunks: chunks, Kind: kindOf(d.dtype, sources)}
-	opt.BF16Dot = opt.Kind == gemm.BF16 && d.dtype == compute.BFloat16 && d.isa == isa.AVX512BF16
+	opt.Rounded = opt.Kind == gemm.BF16 && d.dtype == compute.BFloat16 && d.isa >= isa.AVX512BF16
 	return d.pack(opt, sources)
 }
 

@@ -109,7 +109,7 @@ var flagNotes = map[string]compat.Entry{
 	"cpu-threads": ours("cores of each rank"),
 	"cpu-bind": ours("auto, none, or a set of processors for each rank; in the place of " +
 		"VLLM_CPU_OMP_THREADS_BIND"),
-	"cpu-isa":                       ours("portable, avx2, avx512 or avx512bf16"),
+	"cpu-isa":                       ours("portable, avx2, avx512, avx512bf16 or amx"),
 	"nnodes":                        same("mp only; needs --cluster-token-file"),
 	"master-addr":                   differs("no default"),
 	"cluster-token-file":            ours("secret of all nodes, 16 characters or more"),

@@ -144,7 +144,8 @@ type Parallel struct {
 	// CPUBind is how a machine's ranks are bound to its processors: machine.BindAuto, BindNone or a
 	// list of sets (see machine.Demand).
 	CPUBind string
-	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16); "" is the best there is.
+	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16, amx); "" is the fastest
+	// that there is.
 	CPUISA string
 	// Nodes are the machines that the ranks are divided among without Ray.
 	Nodes Nodes

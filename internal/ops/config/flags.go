@@ -124,7 +124,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,
 		"processors each rank of a machine is bound to: auto, none, or sets such as 0-3|4-7")
 	f.StringVar(&p.CPUISA, "cpu-isa", "",
-		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
+		"instruction set: portable, avx2, avx512, avx512bf16 or amx (default: the fastest of "+
+			"what the CPU has)")
 
 	c.nodeFlags(f)
 	markGroup(f, "ParallelConfig")

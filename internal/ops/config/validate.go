@@ -50,7 +50,7 @@ func (c *Config) Validate() error {
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
 		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp", "ray"),
 		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
-		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
+		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16", "amx"),
 		oneOf("log-format", c.Server.LogFormat, "auto", "text", "logfmt", "json"),
 		checkParsers(&c.Model),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),

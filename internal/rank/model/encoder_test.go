@@ -130,7 +130,7 @@ func TestEncoderGoldens(t *testing.T) {
 			t.Fatal(err)
 		}
 		full := readFullHidden(t, name)
-		for _, set := range isas() {
+		for _, set := range isa.All() {
 			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
 				if testing.Short() && set == isa.Portable && isa.Best() != set &&
 					(dtype != compute.Float32 || name != encoderNames[0]) {

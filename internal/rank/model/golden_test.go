@@ -218,16 +218,6 @@ var mixtures = []string{"qwen3moe-tiny", "mixtral-tiny", "qwen2moe-tiny", "glm4m
 	"deepseek-v3-tiny", "granitemoe-tiny", "granitemoeshared-tiny",
 	"minimaxm2-tiny", "deepseekv2-tiny", "qwen3next-tiny"}
 
-func isas() []isa.ISA {
-	var all []isa.ISA
-	for _, i := range []isa.ISA{isa.Portable, isa.AVX2, isa.AVX512, isa.AVX512BF16} {
-		if isa.Available(i) {
-			all = append(all, i)
-		}
-	}
-	return all
-}
-
 // TestGoldens holds every architecture to transformers: in float32 each logit within 1e-4 standard
 // deviations and each greedy token equal; in bfloat16 within twice what rounding activations to
 // bfloat16 causes in the reference itself.
@@ -235,7 +225,7 @@ func TestGoldens(t *testing.T) {
 	for _, name := range fixtureNames {
 		g := readGoldens(t, name)
 		full := readFullLogits(t, name)
-		for _, set := range isas() {
+		for _, set := range isa.All() {
 			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
 				if slices.Contains(mixtures, name) && dtype != compute.Float32 {
 					continue

@@ -158,3 +158,29 @@ loopdotAVX512:
 	JNZ  loopdotAVX512
 	VZEROUPPER
 	RET
+
+// func dotAMX(n int)
+TEXT ·dotAMX(SB), NOSPLIT, $64-8
+	MOVQ n+0(FP), CX
+	LEAQ 0(SP), AX
+	MOVQ $1, 0(AX)
+	MOVQ $0, 8(AX)
+	MOVQ $0x0040004000400040, DX // bytes of a row
+	MOVQ DX, 16(AX)
+	MOVQ DX, 24(AX)
+	MOVQ $0, 32(AX)
+	MOVQ $0, 40(AX)
+	MOVQ $0x1010101010101010, DX // rows
+	MOVQ DX, 48(AX)
+	MOVQ $0, 56(AX)
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x00 // ldtilecfg [rax]
+
+loopdotAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	DECQ CX
+	JNZ  loopdotAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // tilerelease
+	RET

@@ -19,7 +19,7 @@ import (
 var benchVariants = func() []variant {
 	v := []variant{{set: isa.Best(), kind: BF16}, {set: isa.Best(), kind: F32}}
 	if isa.Best() == isa.AVX512BF16 {
-		v = append(v, variant{set: isa.AVX512BF16, kind: BF16, dot: true})
+		v = append(v, variant{set: isa.AVX512BF16, kind: BF16, rounded: true})
 	}
 	return v
 }()

@@ -292,7 +292,7 @@ func portableRuns(call *codeCall, rows int, form form) {
 	w, scale, sums, x := call.w, call.scale, call.sums, call.x
 	var v [portableNR]float32
 	for range call.runs {
-		var part [maxRows][portableNR]float32
+		var part [portableRows][portableNR]float32
 		for range call.blocks {
 			for k := range 8 {
 				form.lookUp(&v, call.table, w, k)

@@ -12,9 +12,15 @@
 // each and continue the tree over ranks get the bits of a single rank.
 //
 // On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
-// bits. The portable kernels round the product first and differ from them in the last bits. With
-// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals. Quantised
-// weights have a chain for each run of columns that share a scale, see PackCodes.
+// bits. The portable kernels round the product first and differ from them in the last bits.
+// Quantised weights have a chain for each run of columns that share a scale, see PackCodes.
+//
+// With Rounded at the level AVX512BF16 the step is VDPBF16PS, which takes two products at once and
+// flushes denormals. At the level AMX the order is that of TDPBF16PS, also for few rows, which
+// AVX-512 multiplies: a piece of K is cut into blocks of 32, the last one shorter; the products of
+// a block's even steps are one chain of fused multiply-adds from zero, those of its odd steps
+// another; the sum of the two is added to the accumulator. Denormals are taken as zero, and become
+// zero.
 package gemm
 
 import (
@@ -116,9 +122,9 @@ type Options struct {
 	Chunks int
 	// ISA selects the kernels; it must be available on this machine.
 	ISA isa.ISA
-	// BF16Dot selects VDPBF16PS; it needs AVX512BF16 and Kind BF16. The rows of x are then rounded
-	// to bf16 (to nearest even) by Mul. Otherwise x stays fp32.
-	BF16Dot bool
+	// Rounded has Mul round the rows of x to bf16 (to nearest even); it needs Kind BF16, and
+	// AVX512BF16 or AMX. Otherwise x stays fp32.
+	Rounded bool
 	// Spare, when not nil, has memory that is used before the system is asked for more.
 	Spare *Spare
 	// Finite refuses sources with an element that is infinite or NaN, or becomes so in the matrix's
@@ -147,7 +153,7 @@ const (
 type Matrix struct {
 	n, k    int
 	kind    Kind
-	dot     bool
+	rounded bool
 	kernels *kernelSet
 	mem     offheap.Memory
 	base    unsafe.Pointer

@@ -12,7 +12,7 @@ import (
 //	w, wStride  first panel, and bytes from a panel to the next
 //	x, xStride  first row, and bytes from a row to the next
 //	pairs       pairs of steps of K
-//	flags       flagContinue, flagOdd
+//	flags       flagContinue, flagOdd, and from flagRows on the number of rows
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
 //
@@ -24,10 +24,11 @@ type kernel func(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 const (
 	flagContinue = 1 // begin with the sums in c, not with zero
 	flagOdd      = 2 // one more, single step of K follows the pairs
+	flagRows     = 8 // the first bit of the number of rows, for kernels of any number
 )
 
 const (
-	maxRows  = 12 // rows of the highest tile of any instruction set
+	maxRows  = 32 // rows of the highest tile of any instruction set
 	maxWidth = 4  // panels of the widest one
 	// maxSteps of K per kernel call keep it below about 100 µs even when the weights come from slow
 	// memory: Go cannot interrupt assembler, and a garbage collection waits for it.
@@ -39,6 +40,10 @@ type kernelSet struct {
 	nr     int // rows of W in a panel
 	rows   int // rows of x in the highest tile
 	vector bool
+	halves bool // x is bf16, not fp32
+	// many, if not nil, are the kernels for more rows than the highest tile: of the same panels,
+	// with the same bits.
+	many *kernelSet
 	// by rows of x and number of panels; widths are 1, 2 and 4
 	kernels [maxRows + 1][maxWidth + 1]kernel
 	codes   *codeKernels // of quantised weights, in place of kernels
@@ -61,6 +66,9 @@ func (s *kernelSet) tileFloats() int {
 	for rows := 1; rows <= s.rows; rows++ {
 		most = max(most, rows*s.width(rows, maxWidth)*s.nr)
 	}
+	if s.many != nil {
+		most = max(most, s.many.tileFloats())
+	}
 	return most
 }
 
@@ -74,11 +82,11 @@ func kernelsFor(o Options) *kernelSet {
 // portableKernels returns kernels in plain Go.
 func portableKernels(kind Kind) *kernelSet {
 	pairBytes := 2 * portableNR * kind.Size()
-	set := &kernelSet{nr: portableNR, rows: 4}
+	set := &kernelSet{nr: portableNR, rows: portableRows}
 	for rows := 1; rows <= set.rows; rows++ {
 		set.kernels[rows][1] = func(w unsafe.Pointer, _ uintptr, x unsafe.Pointer, xStride uintptr,
 			pairs, flags int, c unsafe.Pointer, cStride uintptr) {
-			var acc [maxRows][portableNR]float32
+			var acc [portableRows][portableNR]float32
 			if flags&flagContinue != 0 {
 				for r := range rows {
 					acc[r] = *(*[portableNR]float32)(unsafe.Add(c, uintptr(r)*cStride))
@@ -112,7 +120,10 @@ func portableKernels(kind Kind) *kernelSet {
 	return set
 }
 
-const portableNR = 16
+const (
+	portableNR   = 16
+	portableRows = 4
+)
 
 // multiplyAdd rounds the product before the sum on every architecture: the conversion forbids the
 // compiler to fuse the two.

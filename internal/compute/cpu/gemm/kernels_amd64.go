@@ -76,7 +76,7 @@ var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1]
 	12: {1: avx512F32_12x1},
 }}
 
-var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, halves: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512Dot_1x1, 2: avx512Dot_1x2, 4: avx512Dot_1x4},
 	2:  {1: avx512Dot_2x1, 2: avx512Dot_2x2, 4: avx512Dot_2x4},
 	3:  {1: avx512Dot_3x1, 2: avx512Dot_3x2},
@@ -89,6 +89,21 @@ var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1]
 	10: {1: avx512Dot_10x1},
 	11: {1: avx512Dot_11x1},
 	12: {1: avx512Dot_12x1},
+}}
+
+var amxBLOCK = kernelSet{nr: 32, rows: 12, vector: true, many: &amxTILES, kernels: [maxRows + 1][maxWidth + 1]kernel{
+	1:  {1: amxBlock_1x1, 2: amxBlock_1x2, 4: amxBlock_1x4},
+	2:  {1: amxBlock_2x1, 2: amxBlock_2x2, 4: amxBlock_2x4},
+	3:  {1: amxBlock_3x1, 2: amxBlock_3x2},
+	4:  {1: amxBlock_4x1, 2: amxBlock_4x2},
+	5:  {1: amxBlock_5x1, 2: amxBlock_5x2},
+	6:  {1: amxBlock_6x1, 2: amxBlock_6x2},
+	7:  {1: amxBlock_7x1},
+	8:  {1: amxBlock_8x1},
+	9:  {1: amxBlock_9x1},
+	10: {1: amxBlock_10x1},
+	11: {1: amxBlock_11x1},
+	12: {1: amxBlock_12x1},
 }}
 
 //go:noescape
@@ -420,3 +435,101 @@ func avx512Dot_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride
 
 //go:noescape
 func avx512Dot_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+//go:noescape
+func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+	1:  {1: amxTiles},
+	2:  {1: amxTiles},
+	3:  {1: amxTiles},
+	4:  {1: amxTiles},
+	5:  {1: amxTiles},
+	6:  {1: amxTiles},
+	7:  {1: amxTiles},
+	8:  {1: amxTiles},
+	9:  {1: amxTiles},
+	10: {1: amxTiles},
+	11: {1: amxTiles},
+	12: {1: amxTiles},
+	13: {1: amxTiles},
+	14: {1: amxTiles},
+	15: {1: amxTiles},
+	16: {1: amxTiles},
+	17: {1: amxTiles},
+	18: {1: amxTiles},
+	19: {1: amxTiles},
+	20: {1: amxTiles},
+	21: {1: amxTiles},
+	22: {1: amxTiles},
+	23: {1: amxTiles},
+	24: {1: amxTiles},
+	25: {1: amxTiles},
+	26: {1: amxTiles},
+	27: {1: amxTiles},
+	28: {1: amxTiles},
+	29: {1: amxTiles},
+	30: {1: amxTiles},
+	31: {1: amxTiles},
+	32: {1: amxTiles},
+}}
+
+//go:noescape
+func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)

@@ -69,7 +69,10 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 			rows, m.k, m.n, ldx, ldd, len(x), len(dst)))
 	}
 	t := &s.mul
-	t.m, t.rows = m, rows
+	t.m, t.rows, t.kernels = m, rows, m.kernels
+	if rows > m.kernels.rows && m.kernels.many != nil {
+		t.kernels = m.kernels.many
+	}
 	t.dst = unsafe.Pointer(&dst[0])
 	s.prepare(p, t, x, ldx)
 	t.tileSize = m.kernels.tileFloats() * m.pieces
@@ -85,8 +88,9 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 
 // mulTask is a product cut into chunks for a pool: a range of panels times a block of rows each.
 type mulTask struct {
-	m    *Matrix
-	rows int
+	m       *Matrix
+	rows    int
+	kernels *kernelSet
 
 	x       unsafe.Pointer
 	xStride uintptr // bytes from a row to the next
@@ -139,7 +143,7 @@ func (t *mulTask) plan(threads int) int {
 	if m.unpacks(t.rows) {
 		return t.planUnpacked(threads)
 	}
-	high := m.kernels.rows
+	high := t.kernels.rows
 	tiles := ceilDiv(t.rows, high)
 	fit := max(blockBytes/(int(t.xSize)*max(m.k, 1)*high), 2)
 	t.blocks = ceilDiv(tiles, fit)
@@ -180,9 +184,9 @@ func (t *mulTask) Do(chunk, thread int) {
 	first := block * t.blockRows
 	rows := min(t.blockRows, t.rows-first)
 	// Tiles of equal height, give or take one, cost less than full ones and a low rest.
-	tiles := ceilDiv(rows, m.kernels.rows)
+	tiles := ceilDiv(rows, t.kernels.rows)
 	low, taller := rows/tiles, rows%tiles
-	step := m.kernels.width(low, groupSize)
+	step := t.kernels.width(low, groupSize)
 	tile := unsafe.Add(t.tiles, thread*t.tileSize*4)
 	for panel := begin; panel < end; panel += step {
 		row := first
@@ -192,7 +196,7 @@ func (t *mulTask) Do(chunk, thread int) {
 				height++
 			}
 			for at, stop := panel, min(panel+step, end); at < stop; {
-				width := m.kernels.width(height, stop-at)
+				width := t.kernels.width(height, stop-at)
 				t.tile(row, height, at, width, tile, thread)
 				at += width
 			}
@@ -242,23 +246,25 @@ func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride,
 		t.sumCodes(row, height, panel, width, out, stride, chunk, thread)
 		return
 	}
-	run := m.kernels.kernels[height][width]
+	run := t.kernels.kernels[height][width]
 	w := unsafe.Add(m.base, uintptr(panel)*m.stride)
 	x := unsafe.Add(t.x, uintptr(row)*t.xStride)
 	step := m.kernels.nr * m.kind.Size() // bytes of weights per step of K
 	for i := range m.pieces {
 		from, length := m.start[i], m.start[i+1]-m.start[i]
-		if m.dot { // x is padded as the weights are
+		if m.rounded { // x is padded as the weights are
 			from, length = m.packed[i], m.packed[i+1]-m.packed[i]
 		}
 		c := unsafe.Add(out, uintptr(i)*chunk)
-		for at, flags := 0, 0; at == 0 || at < length; at, flags = at+maxSteps, flagContinue {
+		flags := height << flagRows
+		for at := 0; at == 0 || at < length; at += maxSteps {
 			steps := min(length-at, maxSteps)
 			if steps%2 != 0 {
 				flags |= flagOdd
 			}
 			run(unsafe.Add(w, (m.packed[i]+at)*step), m.stride,
 				unsafe.Add(x, uintptr(from+at)*t.xSize), t.xStride, steps/2, flags, c, stride)
+			flags |= flagContinue
 		}
 	}
 }

@@ -68,7 +68,7 @@ func check(t *testing.T, p *pool.Pool, v variant, q *problem, chunks int, r *ran
 				scale += math.Abs(float64(x[k]) * float64(w[k]))
 			}
 			unit := 0x1p-24 * float64(q.k+8)
-			if v.dot {
+			if v.rounded {
 				unit += 0x1p-8
 			}
 			if math.Abs(float64(sum)-exact) > unit*scale {
@@ -106,6 +106,10 @@ func TestContractBits(t *testing.T) {
 				for _, n := range []int{32, 129 + r.IntN(130)} {
 					check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(70), rows), 1<<r.IntN(4), r)
 				}
+			}
+			for rows := 27; v.set == isa.AMX && v.rounded && rows < 100; rows += 1 + r.IntN(9) {
+				check(t, p, v, newProblem(r, v.kind, 1+r.IntN(100), 1+r.IntN(150), rows),
+					1<<r.IntN(4), r) // heights of tiles, depths of blocks
 			}
 			for rows := 1; rows <= 13; rows += 4 { // rows that meet in the cache are copied
 				check(t, p, v, newProblem(r, v.kind, 130, 1024, rows), 1<<r.IntN(4), r)

@@ -83,7 +83,7 @@ func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 
 // newMatrix is a matrix without a shape.
 func newMatrix(opt Options) *Matrix {
-	m := &Matrix{kind: opt.Kind, dot: opt.BF16Dot, pieces: opt.Chunks}
+	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks}
 	if opt.Kind != I8 {
 		m.kernels = kernelsFor(opt)
 		return m
@@ -186,8 +186,8 @@ func (o *Options) check() error {
 	if !isa.Available(o.ISA) {
 		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
 	}
-	if o.BF16Dot && (o.ISA != isa.AVX512BF16 || o.Kind != BF16) {
-		return fmt.Errorf("%w: the bf16 dot product needs %v and %v, not %v and %v",
+	if o.Rounded && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
+		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, not %v and %v",
 			ErrOptions, isa.AVX512BF16, BF16, o.ISA, o.Kind)
 	}
 	return nil

@@ -111,7 +111,7 @@ func TestPackErrors(t *testing.T) {
 		"three chunks":    {Options{Chunks: 3}, []Source{good}, ErrOptions},
 		"16 chunks":       {Options{Chunks: 16}, []Source{good}, ErrOptions},
 		"unknown isa":     {Options{Chunks: 1, ISA: 77}, []Source{good}, ErrOptions},
-		"dot on portable": {Options{Chunks: 1, BF16Dot: true}, []Source{good}, ErrOptions},
+		"dot on portable": {Options{Chunks: 1, Rounded: true}, []Source{good}, ErrOptions},
 		"no source":       {opt, nil, ErrSource},
 		"source kind":     {opt, []Source{with(func(s *Source) { s.Kind = 9 })}, ErrSource},
 		"short data":      {opt, []Source{with(func(s *Source) { s.Data = data[1:] })}, ErrSource},

@@ -38,7 +38,7 @@ func sameOrder(a, b []int32) bool {
 }
 
 // PackCodes copies rectangles of codes that are alike, stacked along N in the given order, into
-// packed form. Of the options Kind and BF16Dot are not looked at, and Finite is always so. Errors
+// packed form. Of the options Kind and Rounded are not looked at, and Finite is always so. Errors
 // are those of Pack.
 //
 // An element is the sum over the pieces of K that Pack would cut. In each of them acc begins at
@@ -47,7 +47,7 @@ func sameOrder(a, b []int32) bool {
 // run) + acc. Σ begins at zero and takes the products of x and the numbers that the codes stand
 // for, in order. Each of these steps is a fused multiply-add, but in the portable kernels.
 func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, error) {
-	opt.Kind, opt.BF16Dot = F32, false
+	opt.Kind, opt.Rounded = F32, false
 	if err := opt.check(); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func TestChunksAreBounded(t *testing.T) {
 				for _, threads := range []int{1, 2, 64} {
 					m := &Matrix{n: shape[0], k: shape[1], pieces: 1, kind: BF16,
 						kernels: kernelsFor(Options{Kind: BF16, ISA: set})}
-					task := &mulTask{m: m, rows: rows, xSize: 4}
+					task := &mulTask{m: m, kernels: m.kernels, rows: rows, xSize: 4}
 					chunks := task.plan(threads)
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
 					if work > pool.MostWork && task.perChunk > groupSize {

@@ -4,12 +4,11 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// prepareTask copies rows of x into scratch memory: for the bf16 dot product rounded to bf16, with
-// the pieces of K padded as the packed weights are, so that a pair of steps never reaches into the
-// next piece; otherwise unchanged, at better addresses.
+// prepareTask copies rows of x into scratch memory: rounded to bf16, with the pieces of K padded as
+// the packed weights are, so that a pair of steps never reaches into the next piece; or unchanged,
+// at better addresses.
 type prepareTask struct {
 	m        *Matrix
 	x        []float32
@@ -28,10 +27,10 @@ const prepareAtLeast = 32 << 10
 func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	m, rows := t.m, t.rows
 	t.x, t.xStride, t.xSize = unsafe.Pointer(&x[0]), uintptr(ldx)*4, 4
-	high := min(rows, m.kernels.rows)
+	high := min(rows, t.kernels.rows)
 	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve
 	// the speed of a tile; the copy costs as much as a few columns of output.
-	if !m.dot && !(m.codes != nil && m.codes.columns != nil) &&
+	if !m.rounded && !(m.codes != nil && m.codes.columns != nil) &&
 		!(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
 		return
 	}
@@ -39,17 +38,20 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	size := 4
 	length := m.k
 	switch {
-	case m.dot:
-		size, length = 2, m.packed[m.pieces]
+	case m.rounded:
+		length = m.packed[m.pieces]
 	case m.codes != nil:
 		length = m.codes.width
+	}
+	if t.kernels.halves {
+		size = 2
 	}
 	// An odd number of lines apart, no two rows of a tile meet.
 	stride := (ceilDiv(length*size, line) | 1) * line
 	q := &s.copy
 	*q = prepareTask{m: m, x: x, ldx: ldx, rows: rows, ldd: stride / size,
 		perChunk: max(1, prepareAtLeast/m.k)}
-	if m.dot {
+	if t.kernels.halves {
 		q.halves = alignedSlice(&s.halves, rows*q.ldd)
 		t.x = unsafe.Pointer(&q.halves[0])
 	} else {
@@ -88,26 +90,22 @@ func (t *prepareTask) Do(chunk, _ int) {
 			}
 			continue
 		}
-		if t.floats != nil {
+		if !m.rounded {
 			copy(t.floats[r*t.ldd:], src)
 			continue
 		}
-		dst := t.halves[r*t.ldd:][:m.packed[m.pieces]]
 		for i := range m.pieces {
-			to := dst[m.packed[i]:m.packed[i+1]]
-			n := m.start[i+1] - m.start[i]
-			roundRow(to, src[m.start[i]:][:n])
-			if n < len(to) {
-				to[n] = 0
+			from := src[m.start[i]:m.start[i+1]]
+			to, end := r*t.ldd+m.packed[i], r*t.ldd+m.packed[i+1]
+			switch {
+			case to == end:
+			case t.floats != nil:
+				t.floats[end-1] = 0
+				roundRow(t.floats[to:end], from)
+			default:
+				t.halves[end-1] = 0
+				halfRow(t.halves[to:end], from)
 			}
 		}
-	}
-}
-
-// roundRowPortable rounds src to bf16 in dst, which is at least as long.
-func roundRowPortable(dst []uint16, src []float32) {
-	dst = dst[:len(src)]
-	for i, v := range src {
-		dst[i] = half.ToBF16(v)
 	}
 }

@@ -36,3 +36,25 @@ loop:
 	JNZ  loop
 	VZEROUPPER
 	RET
+
+// func roundFloatsAVX2(dst, src *float32, n int)
+TEXT ·roundFloatsAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	VPCMPEQD Y12, Y12, Y12
+	VPSRLD   $31, Y12, Y12
+	VPSLLD   $15, Y12, Y13
+	VPSUBD   Y12, Y13, Y13
+	VPSLLD   $22, Y12, Y14
+floats:
+	VMOVUPS (SI), Y0
+	ROUND(Y0, Y2, Y3)
+	VPSLLD  $16, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JNZ  floats
+	VZEROUPPER
+	RET

@@ -38,18 +38,19 @@ func fma32(x, y, z float32) float32 {
 type variant struct {
 	set  isa.ISA
 	kind Kind
-	dot  bool
+	// rounded rows of x: VDPBF16PS or the order of TDPBF16PS
+	rounded bool
 }
 
 func (v variant) String() string {
-	if v.dot {
-		return v.set.String() + "/dot"
+	if v.rounded {
+		return v.set.String() + "/rounded"
 	}
 	return fmt.Sprintf("%v/%v", v.set, v.kind)
 }
 
 func (v variant) options(chunks int) Options {
-	return Options{Kind: v.kind, Chunks: chunks, ISA: v.set, BF16Dot: v.dot}
+	return Options{Kind: v.kind, Chunks: chunks, ISA: v.set, Rounded: v.rounded}
 }
 
 func variants() []variant {
@@ -58,8 +59,8 @@ func variants() []variant {
 		for kind := range kinds {
 			all = append(all, variant{set: set, kind: kind})
 		}
-		if set == isa.AVX512BF16 {
-			all = append(all, variant{set: set, kind: BF16, dot: true})
+		if set >= isa.AVX512BF16 {
+			all = append(all, variant{set: set, kind: BF16, rounded: true})
 		}
 	}
 	return all
@@ -73,22 +74,18 @@ func (v variant) chain(x, w []float32) float32 {
 		for i := 0; i < len(x); i += maxRun {
 			acc += v.chain(x[i:min(i+maxRun, len(x))], w[i:min(i+maxRun, len(x))])
 		}
-	case v.dot:
-		flush := func(f float32) float32 {
-			if math.Abs(float64(f)) < 0x1p-126 {
-				return float32(math.Copysign(0, float64(f)))
-			}
-			return f
-		}
-		at := func(s []float32, i int) float32 {
-			if i >= len(s) {
-				return 0
-			}
-			return flush(half.FromBF16(half.ToBF16(s[i])))
-		}
+	case v.rounded && v.set == isa.AVX512BF16:
 		for k := 0; k < len(x); k += 2 { // the odd element first: Intel SDM, VDPBF16PS
-			acc = flush(fma32(at(x, k+1), at(w, k+1), acc))
-			acc = flush(fma32(at(x, k), at(w, k), acc))
+			acc = flush(fma32(rounded(x, k+1), rounded(w, k+1), acc))
+			acc = flush(fma32(rounded(x, k), rounded(w, k), acc))
+		}
+	case v.rounded:
+		for block := 0; block < len(x); block += 32 {
+			var sums [2]float32
+			for k := block; k < min(block+32, len(x)+len(x)%2); k++ {
+				sums[k%2] = flush(fma32(rounded(x, k), rounded(w, k), sums[k%2]))
+			}
+			acc = flush(acc + flush(sums[0]+sums[1]))
 		}
 	case v.set == isa.Portable:
 		for k := range x {
@@ -100,6 +97,22 @@ func (v variant) chain(x, w []float32) float32 {
 		}
 	}
 	return acc
+}
+
+// flush takes a denormal for zero.
+func flush(f float32) float32 {
+	if math.Abs(float64(f)) < 0x1p-126 {
+		return float32(math.Copysign(0, float64(f)))
+	}
+	return f
+}
+
+// rounded is element i as bf16, or zero behind the end.
+func rounded(s []float32, i int) float32 {
+	if i >= len(s) {
+		return 0
+	}
+	return flush(half.FromBF16(half.ToBF16(s[i])))
 }
 
 func tree(parts []float32) float32 {

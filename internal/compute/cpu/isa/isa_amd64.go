@@ -1,6 +1,12 @@
 package isa
 
-import "golang.org/x/sys/cpu"
+import (
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+)
 
 // Available reports whether this machine and its operating system can run the instruction set: the
 // CPUID bits are set and the system saves the registers (x/sys/cpu checks XCR0).
@@ -17,6 +23,24 @@ func Available(i ISA) bool {
 		return avx512
 	case AVX512BF16:
 		return avx512 && x.HasAVX512BF16 // CPUID leaf 7, sub-leaf 1, EAX bit 5
+	case AMX:
+		return avx512 && x.HasAVX512BF16 && x.HasAMXTile && x.HasAMXBF16 && tiles()
 	}
 	return false
+}
+
+// tiles asks Linux, once, for the process's permission to use AMX's tiles, and reports whether it
+// has it: without, the first use of a tile ends the process.
+var tiles = sync.OnceValue(func() bool { return requestTiles() == 0 })
+
+// requestTiles is a function of its own for scripts/simulate, which answers in the system's place.
+//
+//go:noinline
+func requestTiles() syscall.Errno {
+	const (
+		requestPermission = 0x1023 // ARCH_REQ_XCOMP_PERM, since Linux 5.16
+		tileData          = 18     // the number of the state in XCR0
+	)
+	_, _, errno := unix.RawSyscall(unix.SYS_ARCH_PRCTL, requestPermission, tileData, 0)
+	return errno
 }

@@ -20,6 +20,9 @@ type writer struct {
 	sums int // registers that hold sums
 	free int // first register that is free in the loop
 	mask int // register of the mask, or -1
+	// what offsets from the pointers to weights and to x begin with, and lines end with: in a macro
+	// its parameters, and what joins its lines
+	offW, offX, join string
 }
 
 func newWriter(b *bytes.Buffer, t *target, s shape) *writer {
@@ -40,7 +43,9 @@ func (w *writer) held() bool {
 	return w.rows <= 2
 }
 
-func (w *writer) op(format string, args ...any) { fmt.Fprintf(w, "\t"+format+"\n", args...) }
+func (w *writer) op(format string, args ...any) {
+	fmt.Fprintf(w, "\t"+format+w.join+"\n", args...)
+}
 
 // v names a vector register.
 func (w *writer) v(i int) string {
@@ -60,26 +65,34 @@ func (w *writer) sum(row, j int) string { return w.v((row*w.panels*2 + j)) }
 func (w *writer) weights(j, step int) string {
 	offset := 0
 	switch w.t.kind {
-	case "bf16", "dot": // both steps in each vector
+	case "bf16", "block", "dot": // both steps in each vector
 		offset = j % 2 * w.t.vector
 	case "f16":
 		offset = step*w.t.nr()*2 + j%2*w.t.vector/2
 	case "f32":
 		offset = step*w.t.nr()*4 + j%2*w.t.vector
 	}
-	return fmt.Sprintf("%d%s", offset, [4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
+	return fmt.Sprintf("%s%d%s", w.offW, offset,
+		[4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
 }
 
 // x is the address of a row's element.
 func (w *writer) x(row, step int) string {
 	base := [4]string{"SI", "R11", "R12", "R13"}[row/3]
-	return fmt.Sprintf("%d%s", 4*step, [3]string{"(" + base + ")", "(" + base + ")(R8*1)", "(" +
-		base + ")(R8*2)"}[row%3])
+	return fmt.Sprintf("%s%d(%s)%s", w.offX, 4*step, base,
+		[3]string{"", "(R8*1)", "(R8*2)"}[row%3])
 }
 
 func (w *writer) kernel() {
+	if w.t.kind == "block" {
+		w.macros()
+	}
 	fmt.Fprintf(w, "\n// func %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride "+
 		"uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n", w.t.function(w.shape))
+	if w.t.kind == "block" {
+		w.blocks()
+		return
+	}
 	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-64\n", w.t.function(w.shape))
 	w.begin()
 	w.op("MOVQ pairs+32(FP), CX")
@@ -88,7 +101,7 @@ func (w *writer) kernel() {
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "loop:")
 	w.pair()
-	w.advance()
+	w.advance(1)
 	w.op("DECQ CX")
 	w.op("JNZ loop")
 	fmt.Fprintln(w, "rest:")
@@ -111,17 +124,21 @@ func (w *writer) begin() {
 	w.op("JMP begin")
 	fmt.Fprintln(w, "zero:")
 	for i := range w.sums {
-		if w.t.vector == 64 {
-			w.op("VPXORD %s, %s, %s", w.v(i), w.v(i), w.v(i))
-		} else {
-			w.op("VXORPS %s, %s, %s", w.v(i), w.v(i), w.v(i))
-		}
+		w.zero(i)
 	}
 	fmt.Fprintln(w, "begin:")
 	w.op("MOVQ w+0(FP), DI")
 	w.op("MOVQ wStride+8(FP), R9")
 	w.op("MOVQ x+16(FP), SI")
 	w.op("MOVQ xStride+24(FP), R8")
+	w.pointers()
+	if w.mask >= 0 {
+		w.fillMask()
+	}
+}
+
+// pointers sets those of the rows and panels that are not within reach of the first.
+func (w *writer) pointers() {
 	if w.panels > 3 {
 		w.op("LEAQ (R9)(R9*2), R10")
 		w.op("ADDQ DI, R10")
@@ -133,15 +150,26 @@ func (w *writer) begin() {
 			w.op("LEAQ (%s)(AX*1), %s", from, [...]string{"R11", "R12", "R13"}[row/3-1])
 		}
 	}
-	if w.mask >= 0 {
-		m := w.v(w.mask)
-		if w.t.vector == 64 {
-			w.op("VPTERNLOGD $255, %s, %s, %s", m, m, m)
-		} else {
-			w.op("VPCMPEQD %s, %s, %s", m, m, m)
-		}
-		w.op("VPSLLD $16, %s, %s", m, m)
+}
+
+// zero clears a vector register.
+func (w *writer) zero(i int) {
+	if w.t.vector == 64 {
+		w.op("VPXORD %s, %s, %s", w.v(i), w.v(i), w.v(i))
+		return
 	}
+	w.op("VXORPS %s, %s, %s", w.v(i), w.v(i), w.v(i))
+}
+
+// fillMask sets the mask of the upper halves of all lanes.
+func (w *writer) fillMask() {
+	m := w.v(w.mask)
+	if w.t.vector == 64 {
+		w.op("VPTERNLOGD $255, %s, %s, %s", m, m, m)
+	} else {
+		w.op("VPCMPEQD %s, %s, %s", m, m, m)
+	}
+	w.op("VPSLLD $16, %s, %s", m, m)
 }
 
 // c visits the tile in memory; it uses DX and R9.
@@ -164,16 +192,13 @@ func (w *writer) end() {
 	w.op("RET")
 }
 
-// advance moves the pointers to the next pair.
-func (w *writer) advance() {
-	xBytes := 8
+// advance moves the pointers on by some pairs.
+func (w *writer) advance(pairs int) {
+	xBytes := 8 * pairs
 	if w.t.kind == "dot" {
-		xBytes = 4
+		xBytes /= 2
 	}
-	wBytes := 2 * w.t.nr() * 2
-	if w.t.kind == "f32" {
-		wBytes *= 2
-	}
+	wBytes := w.pairBytes() * pairs
 	w.op("ADDQ $%d, DI", wBytes)
 	if w.panels > 3 {
 		w.op("ADDQ $%d, R10", wBytes)
@@ -181,6 +206,17 @@ func (w *writer) advance() {
 	for row := 0; row < w.rows; row += 3 {
 		w.op("ADDQ $%d, %s", xBytes, [...]string{"SI", "R11", "R12", "R13"}[row/3])
 	}
+}
+
+// pairBytes is the size of two steps of K of a panel.
+func (w *writer) pairBytes() int {
+	switch w.t.kind {
+	case "f32":
+		return 2 * w.t.nr() * 4
+	case "i8":
+		return 2 * w.t.nr()
+	}
+	return 2 * w.t.nr() * 2
 }
 
 // pair computes two steps of K.

@@ -37,12 +37,16 @@ func generate() (map[string][]byte, error) {
 	for _, t := range all {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "%s#include \"textflag.h\"\n", header)
+		if t.kind == "block" {
+			fmt.Fprintln(&b, "#include \"funcdata.h\"")
+		}
 		constants(&b, t)
 		for _, s := range t.shapes {
 			newWriter(&b, t, s).kernel()
 		}
 		files["kernels_"+t.name()+"_amd64.s"] = b.Bytes()
 	}
+	files["kernels_amx_amd64.s"] = tiles()
 	files["kernels_amd64.go"] = tables(all)
 	maps.Copy(files, codeFiles())
 	for name, source := range files {

@@ -11,8 +11,8 @@ type shape struct{ rows, panels int }
 
 // target is an instruction set together with a kind of weights.
 type target struct {
-	set    string // avx2 or avx512
-	kind   string // bf16, f16, f32 or dot (bf16 weights and bf16 x)
+	set    string // avx2, avx512 or amx
+	kind   string // bf16, f16, f32, or of bf16 weights and rounded x: block, dot
 	vector int    // bytes of a vector
 	regs   int    // vector registers
 	rows   int
@@ -39,8 +39,12 @@ func targets() []*target {
 		all = append(all, &target{set: "avx2", kind: kind, vector: 32, regs: 16, rows: 6,
 			shapes: shapes([]int{4, 2, 2, 1, 1, 1})})
 	}
-	for _, kind := range []string{"bf16", "f16", "f32", "dot"} {
-		all = append(all, &target{set: "avx512", kind: kind, vector: 64, regs: 32, rows: 12,
+	for _, kind := range []string{"bf16", "f16", "f32", "dot", "block"} {
+		set := "avx512"
+		if kind == "block" { // in the order of AMX's tiles
+			set = "amx"
+		}
+		all = append(all, &target{set: set, kind: kind, vector: 64, regs: 32, rows: 12,
 			shapes: shapes([]int{4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1})})
 	}
 	return all
@@ -62,8 +66,9 @@ func tables(all []*target) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%spackage gemm\n\nimport \"unsafe\"\n", header)
 	for _, t := range all {
-		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, kernels: "+
-			"[maxRows + 1][maxWidth + 1]kernel{\n", t.set, strings.ToUpper(t.kind), t.nr(), t.rows)
+		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, %skernels: "+
+			"[maxRows + 1][maxWidth + 1]kernel{\n", t.set, strings.ToUpper(t.kind), t.nr(), t.rows,
+			map[string]string{"dot": "halves: true, ", "block": "many: &amxTILES, "}[t.kind])
 		row := 0
 		for _, s := range t.shapes {
 			if s.rows != row {
@@ -84,5 +89,14 @@ func tables(all []*target) []byte {
 				"uintptr)\n", t.function(s))
 		}
 	}
+	fmt.Fprintf(&b, "\nvar amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, "+
+		"kernels: [maxRows + 1][maxWidth + 1]kernel{\n")
+	for rows := 1; rows <= 32; rows++ {
+		fmt.Fprintf(&b, "%d: {1: %s},\n", rows, tilesName)
+	}
+	fmt.Fprintf(&b, "}}\n")
+	fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
+		"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n",
+		tilesName)
 	return b.Bytes()
 }

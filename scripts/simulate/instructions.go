@@ -1,0 +1,426 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/eagleray/eagleray/internal/sys/half"
+)
+
+// vector is a ZMM register.
+type vector [16]uint32
+
+// tile is a register of AMX, with its configuration.
+type tile struct {
+	rows, bytes int // of a row
+	row         [16]vector
+}
+
+// thread is a thread of the program, with the registers that the CPU lacks.
+type thread struct {
+	p     *program
+	tid   int
+	regs  syscall.PtraceRegs
+	flush bool // denormals are zero
+	z     [32]vector
+	tiles [8]tile
+	set   bool // tiles are configured
+	code  [4096]byte
+	saved [4096]byte // by XSAVE
+	area  syscall.Iovec
+}
+
+// operand is a decoded ModRM byte with what follows.
+type operand struct {
+	memory bool
+	reg    int    // of rm, without its high bits
+	at     uint64 // address, if memory
+	stride uint64 // register of the index, times its scale
+	length int    // bytes from ModRM on
+}
+
+// general is a general register by its number.
+func (t *thread) general(n int) uint64 {
+	r := &t.regs
+	return [16]uint64{r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi, r.R8, r.R9, r.R10,
+		r.R11, r.R12, r.R13, r.R14, r.R15}[n]
+}
+
+// modRM decodes the operand at code[0]: b and x are the high bits of the prefix, unit is what an
+// offset of 8 bits is multiplied by. Before it are start bytes of the instruction, and behind bytes
+// follow, of an immediate. An index is part of the address, or else the stride of a tile.
+func (t *thread) modRM(code []byte, b, x, unit, start, behind int, indexed bool) operand {
+	mod, rm := int(code[0]>>6), int(code[0]&7)
+	if mod == 3 {
+		return operand{reg: rm, length: 1}
+	}
+	o := operand{memory: true, length: 1}
+	switch {
+	case rm == 4:
+		sib := code[1]
+		o.length++
+		if index := int(sib>>3&7) | x<<3; index != 4 {
+			o.stride = t.general(index) << (sib >> 6)
+			if indexed {
+				o.at = o.stride
+			}
+		}
+		if sib&7 == 5 && mod == 0 {
+			panic(fault{fmt.Errorf("no base")})
+		}
+		o.at += t.general(int(sib&7) | b<<3)
+	case rm == 5 && mod == 0: // relative to the next instruction
+		o.length += 4
+		o.at = t.regs.Rip + uint64(start+o.length+behind) +
+			uint64(int64(int32(binary.LittleEndian.Uint32(code[1:]))))
+		return o
+	default:
+		o.at = t.general(rm | b<<3)
+	}
+	switch mod {
+	case 1:
+		o.at += uint64(int64(int8(code[o.length])) * int64(unit))
+		o.length++
+	case 2:
+		o.at += uint64(int64(int32(binary.LittleEndian.Uint32(code[o.length:]))))
+		o.length += 4
+	}
+	return o
+}
+
+// word reads 64 bits.
+func (p *program) word(at uint64) uint64 { return binary.LittleEndian.Uint64(p.read(at, 8)) }
+
+// load reads a vector, or its first n bytes.
+func (t *thread) load(at uint64, n int) (v vector) {
+	var b [64]byte
+	t.p.readInto(at, b[:n])
+	for i := range v {
+		v[i] = binary.LittleEndian.Uint32(b[4*i:])
+	}
+	return v
+}
+
+// store writes the first n bytes of a vector.
+func (t *thread) store(at uint64, v *vector, n int) {
+	var b [64]byte
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], x)
+	}
+	t.p.write(at, b[:n])
+}
+
+// step simulates an instruction and returns its length, 0 if it is no known one.
+func (t *thread) step(code []byte) int {
+	switch code[0] {
+	case 0x62:
+		return t.evex(code)
+	case 0xc4:
+		return t.amx(code)
+	}
+	return 0
+}
+
+// evex simulates an instruction of AVX-512 on whole registers or their lower halves.
+func (t *thread) evex(code []byte) int {
+	p0, p1, p2, op := int(code[1]), int(code[2]), int(code[3]), code[4]
+	bit := func(p, n int) int { return 1 - p>>n&1 } // most are stored inverted
+	lanes := [...]int{0, 8, 16, 0}[p2>>5&3]
+	if lanes == 0 || p2&0x97 != 0 {
+		return 0 // 128 bits, a mask or a broadcast operand
+	}
+	reg := int(code[5]>>3&7) | bit(p0, 7)<<3 | bit(p0, 4)<<4
+	second := ^p1>>3&15 | bit(p2, 3)<<4
+	key := [3]int{p0 & 7, p1 & 3, int(op)}
+	known, ok := instructions[key]
+	if !ok {
+		return 0
+	}
+	size := known.bytes
+	if size > 4 {
+		size = size * lanes / 16
+	}
+	behind := 0
+	if known.immediate {
+		behind = 1
+	}
+	o := t.modRM(code[5:], bit(p0, 5), bit(p0, 6), size, 5, behind, true)
+	var a vector
+	if o.memory && !known.store {
+		a = t.load(o.at, size)
+	} else if !o.memory {
+		a = t.z[o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4]
+	}
+	length := 5 + o.length + behind
+	if known.aligned && o.memory && o.at%uint64(size) != 0 {
+		panic(fault{fmt.Errorf("%s at %#x", known.name, o.at)})
+	}
+	t.p.counts[known.name]++
+	switch {
+	case known.store && o.memory:
+		t.store(o.at, &t.z[reg], size)
+		return length
+	case known.store:
+		reg, a = o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4, t.z[reg]
+		t.z[reg] = a
+	case known.immediate:
+		reg = known.shift(t, reg, second, a, code[length-1])
+	default:
+		known.run(t, &t.z[reg], t.z[second], a)
+	}
+	clear(t.z[reg][lanes:])
+	return length
+}
+
+// instruction is one of AVX-512: of its operand in memory it reads some bytes, of 512 bits. shift
+// returns its destination.
+type instruction struct {
+	name             string
+	bytes            int
+	store, immediate bool
+	aligned          bool
+	run              func(t *thread, to *vector, b, a vector)
+	shift            func(t *thread, reg, second int, a vector, imm byte) int
+}
+
+func each(f func(b, a uint32) uint32) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = f(b[i], a[i])
+		}
+	}
+}
+
+// spread copies the first element to all.
+func spread(_ *thread, to *vector, _, a vector) {
+	for i := range to {
+		to[i] = a[0]
+	}
+}
+
+func move(_ *thread, to *vector, _, a vector) { *to = a }
+
+// instructions are by opcode map, mandatory prefix and opcode.
+var instructions = map[[3]int]instruction{
+	{1, 0, 0x10}: {name: "VMOVUPS", bytes: 64, run: move},
+	{1, 0, 0x11}: {name: "VMOVUPS", bytes: 64, store: true},
+	{1, 0, 0x28}: {name: "VMOVAPS", bytes: 64, aligned: true, run: move},
+	{1, 0, 0x29}: {name: "VMOVAPS", bytes: 64, aligned: true, store: true},
+	{1, 0, 0x58}: {name: "VADDPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = add(b[i], a[i], t.flush)
+		}
+	}},
+	{1, 0, 0x5b}: {name: "VCVTDQ2PS", bytes: 64, run: each(func(_, a uint32) uint32 {
+		return math.Float32bits(float32(int32(a)))
+	})},
+	{1, 1, 0xdb}: {name: "VPANDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b & a })},
+	{1, 1, 0xef}: {name: "VPXORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b ^ a })},
+	{1, 1, 0x72}: {name: "VPSLLD", bytes: 64, immediate: true,
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
+			for i := range a {
+				switch reg & 7 {
+				case 2: // VPSRLD
+					t.z[second][i] = a[i] >> imm
+				case 6:
+					t.z[second][i] = a[i] << imm
+				default:
+					panic(fault{fmt.Errorf("0x72 /%d", reg&7)})
+				}
+			}
+			return second
+		}},
+	{1, 1, 0x71}: {name: "VPSLLW", bytes: 64, immediate: true,
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
+			if reg&7 != 6 {
+				panic(fault{fmt.Errorf("0x71 /%d", reg&7)})
+			}
+			for i, x := range a {
+				t.z[second][i] = x<<imm&^0xffff&(^uint32(0)<<(16+imm)) | x<<imm&0xffff
+			}
+			return second
+		}},
+	{2, 1, 0x20}: {name: "VPMOVSXBW", bytes: 32, run: func(_ *thread, to *vector, _, a vector) {
+		at := func(i int) uint32 { return uint32(uint16(int8(a[i/4] >> (i % 4 * 8)))) }
+		for i := range to {
+			to[i] = at(2*i) | at(2*i+1)<<16
+		}
+	}},
+	{3, 1, 0x25}: {name: "VPTERNLOGD", bytes: 64, immediate: true,
+		shift: func(t *thread, reg, _ int, _ vector, imm byte) int {
+			if imm != 255 {
+				panic(fault{fmt.Errorf("VPTERNLOGD $%d", imm)})
+			}
+			for i := range t.z[reg] {
+				t.z[reg][i] = ^uint32(0)
+			}
+			return reg
+		}},
+	{2, 1, 0x18}: {name: "VBROADCASTSS", bytes: 4, run: spread},
+	{2, 1, 0x58}: {name: "VPBROADCASTD", bytes: 4, run: spread},
+	{2, 1, 0x13}: {name: "VCVTPH2PS", bytes: 32, run: func(_ *thread, to *vector, _, a vector) {
+		for i := range to {
+			to[i] = math.Float32bits(half.FromF16(uint16(a[i/2] >> (i % 2 * 16))))
+		}
+	}},
+	{2, 1, 0x21}: {name: "VPMOVSXBD", bytes: 16, run: func(_ *thread, to *vector, _, a vector) {
+		for i := range to {
+			to[i] = uint32(int32(int8(a[i/4] >> (i % 4 * 8))))
+		}
+	}},
+	{2, 1, 0x16}: {name: "VPERMPS", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = a[b[i]&15]
+		}
+	}},
+	{2, 1, 0xa8}: {name: "VFMADD213PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = fma(b[i], to[i], a[i], t.flush)
+		}
+	}},
+	{2, 1, 0xb8}: {name: "VFMADD231PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = fma(b[i], a[i], to[i], t.flush)
+		}
+	}},
+	{2, 2, 0x52}: {name: "VDPBF16PS", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			odd := fma(b[i]&^0xffff, a[i]&^0xffff, to[i], true)
+			to[i] = fma(b[i]<<16, a[i]<<16, odd, true)
+		}
+	}},
+}
+
+// amx simulates an instruction of AMX.
+func (t *thread) amx(code []byte) int {
+	p1, p2, op := int(code[1]), int(code[2]), code[3]
+	if p1&31 != 2 || p2>>7 != 0 || p2&4 != 0 {
+		return 0
+	}
+	reg := int(code[4] >> 3 & 7)
+	o := t.modRM(code[4:], 1-p1>>5&1, 1-p1>>6&1, 1, 4, 0, false)
+	length := 4 + o.length
+	name := ""
+	switch prefix := p2 & 3; {
+	case op == 0x49 && prefix == 0 && o.memory:
+		name = "LDTILECFG"
+		t.configure(t.p.read(o.at, 64))
+	case op == 0x49 && prefix == 0 && code[4] == 0xc0:
+		name = "TILERELEASE"
+		t.tiles, t.set = [8]tile{}, false
+	case op == 0x49 && prefix == 3 && !o.memory:
+		name = "TILEZERO"
+		t.tile(reg).row = [16]vector{}
+	case op == 0x4b && prefix == 3 && o.memory:
+		name = "TILELOADD"
+		x := t.tile(reg)
+		x.row = [16]vector{}
+		for i := range x.rows {
+			x.row[i] = t.load(o.at+uint64(i)*o.stride, x.bytes)
+		}
+	case op == 0x4b && prefix == 2 && o.memory:
+		name = "TILESTORED"
+		x := t.tile(reg)
+		for i := range x.rows {
+			t.store(o.at+uint64(i)*o.stride, &x.row[i], x.bytes)
+		}
+	case op == 0x5c && prefix == 2 && !o.memory:
+		name = "TDPBF16PS"
+		dot(t.tile(reg), t.tile(o.reg), t.tile(^p2>>3&15))
+	default:
+		return 0
+	}
+	t.p.counts[name]++
+	return length
+}
+
+// tile is a tile that is configured.
+func (t *thread) tile(n int) *tile {
+	if !t.set || t.tiles[n].rows == 0 {
+		panic(fault{fmt.Errorf("tile %d is not configured", n)})
+	}
+	return &t.tiles[n]
+}
+
+// configure is LDTILECFG, with the checks for which it faults.
+func (t *thread) configure(c []byte) {
+	bad := c[0] != 1 || c[1] != 0
+	for i, b := range c {
+		bad = bad || b != 0 && (i >= 2 && i < 16 || i >= 32 && i < 48 || i >= 56)
+	}
+	t.tiles, t.set = [8]tile{}, true
+	for i := range t.tiles {
+		x := &t.tiles[i]
+		x.rows, x.bytes = int(c[48+i]), int(binary.LittleEndian.Uint16(c[16+2*i:]))
+		bad = bad || x.rows > 16 || x.bytes > 64 || x.bytes%4 != 0 ||
+			(x.rows == 0) != (x.bytes == 0)
+	}
+	if bad {
+		panic(fault{fmt.Errorf("LDTILECFG of % x", c)})
+	}
+}
+
+// dot is TDPBF16PS: it adds the products of a (rows by pairs) and b (pairs by columns).
+func dot(sums, a, b *tile) {
+	if sums.rows != a.rows || sums.bytes != b.bytes || a.bytes != 4*b.rows ||
+		sums == a || sums == b || a == b {
+		panic(fault{fmt.Errorf("TDPBF16PS of %dx%d, %dx%d, %dx%d", sums.rows, sums.bytes, a.rows,
+			a.bytes, b.rows, b.bytes)})
+	}
+	for m := range sums.rows {
+		for n := range sums.bytes / 4 {
+			var even, odd uint32
+			for k := range b.rows {
+				x, w := a.row[m][k], b.row[k][n]
+				even = fma(x<<16, w<<16, even, true)
+				odd = fma(x&^0xffff, w&^0xffff, odd, true)
+			}
+			sums.row[m][n] = add(sums.row[m][n], add(even, odd, true), true)
+		}
+	}
+}
+
+func add(x, y uint32, flush bool) uint32 {
+	a, b := float(x, flush), float(y, flush)
+	return bits(a+b, flush)
+}
+
+// fma is x·y+z rounded once, to nearest even. The product is exact in float64; the sum is rounded
+// to odd there, so that rounding again to float32 cannot go wrong (Boldo and Melquiond, 2008).
+func fma(x, y, z uint32, flush bool) uint32 {
+	p, a := float64(float(x, flush))*float64(float(y, flush)), float64(float(z, flush))
+	s := p + a
+	if math.IsNaN(s) || math.IsInf(s, 0) {
+		return bits(float32(s), flush)
+	}
+	b := s - p
+	if e := (p - (s - b)) + (a - b); e != 0 && math.Float64bits(s)&1 == 0 {
+		if (e > 0) == (s > 0) {
+			s = math.Float64frombits(math.Float64bits(s) + 1)
+		} else {
+			s = math.Float64frombits(math.Float64bits(s) - 1)
+		}
+	}
+	if limit := 0x1p-126; flush && math.Abs(s) < limit && math.Abs(s) >= limit-0x1p-151 {
+		s = math.Copysign(limit, s) // it would round to a normal number were exponents unbounded
+	}
+	if flush && math.Abs(s) < 0x1p-126 {
+		return math.Float32bits(float32(math.Copysign(0, s)))
+	}
+	return math.Float32bits(float32(s))
+}
+
+// float is the number of the bits; with flush a denormal is zero.
+func float(b uint32, flush bool) float32 {
+	if flush && b&0x7f800000 == 0 {
+		b &= 1 << 31
+	}
+	return math.Float32frombits(b)
+}
+
+// bits are those of a number; with flush a denormal becomes zero.
+func bits(f float32, flush bool) uint32 {
+	return math.Float32bits(float(math.Float32bits(f), flush))
+}
