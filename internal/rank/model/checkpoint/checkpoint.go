@@ -54,8 +54,8 @@ type backing interface {
 
 // Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json
 // names; of a model in GGUF its files, whose tensors have the names and shapes of transformers. All
-// headers are read and checked, no tensor is. Errors about the content wrap [ErrMalformed]; a folder
-// without weights is an error that wraps [io/fs.ErrNotExist].
+// headers are read and checked, no tensor is. Errors about the content wrap [ErrMalformed]; a
+// folder without weights is an error that wraps [io/fs.ErrNotExist].
 //
 // Files are mapped shared: one that another process truncates while it is in use faults on access.
 func Open(f Folder) (*Checkpoint, error) {

@@ -201,8 +201,6 @@ func (r *reader) uint64() uint64 {
 	return 0
 }
 
-func (r *reader) text() string { return string(r.bytes(r.uint64())) }
-
 // name reads a key or a tensor's name.
 func (r *reader) name() (string, error) {
 	n := r.uint64()
