@@ -143,7 +143,9 @@ func (w *worker) probe(rpc.None) (calls.Probed, error) {
 }
 
 // rankInfo describes the rank.
-func (w *worker) rankInfo(rpc.None) (queue.Ready, error) {
+func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil }
+
+func (w *worker) info() queue.Ready {
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		Threads: w.rank.threads, WeightBytes: w.rank.weightBytes}, nil
+		Threads: w.rank.threads, Binding: w.rank.binding, WeightBytes: w.rank.weightBytes}
 }

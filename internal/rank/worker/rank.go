@@ -65,6 +65,8 @@ type rank struct {
 	// isa and threads are what the rank computes with.
 	isa     string
 	threads int
+	// binding says which processors the threads are bound to, and why.
+	binding string
 }
 
 // planRunner runs plans: a runner.Runner, or null.

@@ -209,13 +209,13 @@ func (w *worker) start() error {
 	}
 	init.Rank = w.opt.Rank
 	w.status.Set(status.Load, 0)
-	ready := queue.Ready{Rank: init.Rank, PID: os.Getpid()}
+	var past *queue.Past
 	share, err := w.host.bind(&init, &w.opt)
 	if err != nil {
 		return err
 	}
 	if r := w.host.rank; r.fits(init, share) {
-		r.status, ready.Past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
+		r.status, past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
 	} else {
 		w.host.Close()
 		if w.opt.Alone && init.Heap > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
@@ -237,8 +237,9 @@ func (w *worker) start() error {
 		return err
 	}
 	w.status.Set(status.Idle, 0)
-	ready.ISA, ready.Threads, ready.WeightBytes = w.rank.isa, w.rank.threads, w.rank.weightBytes
-	ready.Binding = share.String()
+	w.rank.binding = share.String()
+	ready := w.info()
+	ready.Past = past
 	return queue.SendJSON(w.port, queue.KindReady, ready)
 }
 
