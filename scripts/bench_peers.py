@@ -147,7 +147,7 @@ def llama(programs: Path, model: Path, threads: int, column: str) -> float:
     what = ["-p", tokens_in, "-n", 0] if tokens_out == 1 else ["-p", 0, "-n", tokens_out - 1]
     if tokens_in > 32 and tokens_out > 1:
         what += ["-d", tokens_in]
-    out = run(programs / "llama-bench", "-m", model, "-t", threads, "-r", 2, "-mmp", 0, "-o", "json", *what)
+    out = run(programs / "llama-bench", "-m", model, "-t", threads, "-r", 2, "-lm", "none", "-o", "json", *what)
     return max(json.loads(out)[0]["samples_ts"])
 
 
