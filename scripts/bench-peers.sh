@@ -7,7 +7,7 @@
 #   scripts/bench-peers.sh [--rounds N] [--threads N] [--types bf16,q8_0,…] [--columns decode,…]
 #                          [--without llama.cpp] [--only-install] [--output-json FILE]
 #
-# llama.cpp is built once in bin/peers, models of 3 GB in all are made there, too; JOBS (2) compilers
+# llama.cpp is built once in bin/peers, and models of 3 GB in all are made there; JOBS (2) compilers
 # run at a time. If it cannot be built it is named and left out. It needs python3.11 with venv, gcc
 # and cmake, and bin/eagleray (make build).
 set -euo pipefail

@@ -32,7 +32,10 @@ CONFIG = {
 }
 
 # The tensors: names of transformers and of llama.cpp, rows, columns; 0 rows are of a norm.
-TENSORS = [("model.embed_tokens", "token_embd", VOCAB, HIDDEN), ("model.norm", "output_norm", 0, HIDDEN)]
+TENSORS = [
+    ("model.embed_tokens", "token_embd", VOCAB, HIDDEN),
+    ("model.norm", "output_norm", 0, HIDDEN),
+]
 for n in range(LAYERS):
     for theirs, ours, rows, columns in [
         ("input_layernorm", "attn_norm", 0, HIDDEN),
@@ -61,7 +64,7 @@ TYPES = {"bf16": None, "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k_m": "Q4_K_M"}
 
 
 def numbers(block: np.ndarray, rows: int, columns: int, number: int) -> np.ndarray:
-    """Random bfloat16 numbers as bytes, others for each tensor: rows of one block from a place on."""
+    """Random bfloat16 numbers as bytes, others for each tensor: a block from a place on."""
     if rows == 0:
         return np.full(columns, 0x3F80, np.uint16)
     return np.resize(np.roll(block, 7919 * number), rows * columns).reshape(rows, columns)
@@ -78,7 +81,11 @@ def make_models(folder: Path) -> None:
     for name, _, rows, columns in TENSORS:
         size = 2 * max(rows, 1) * columns
         shape = [rows, columns] if rows else [columns]
-        header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        header[name + ".weight"] = {
+            "dtype": "BF16",
+            "shape": shape,
+            "data_offsets": [at, at + size],
+        }
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -105,7 +112,9 @@ def make_models(folder: Path) -> None:
         if rows == 0:
             w.add_tensor(name + ".weight", np.ones(columns, np.float32))
         else:
-            w.add_tensor(name + ".weight", data.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+            w.add_tensor(
+                name + ".weight", data.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16
+            )
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -118,7 +127,9 @@ def run(*command: str | Path) -> str:
     """The output of a command; its errors end the script."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+        sys.exit(
+            f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 
@@ -126,10 +137,33 @@ def ours(model: Path, threads: int, column: str, bandwidths: list[float]) -> flo
     """Tokens a second of this program."""
     batch, tokens_in, tokens_out = COLUMNS[column]
     with tempfile.NamedTemporaryFile(suffix=".json") as f:
-        run("bin/eagleray", "bench", "latency", model, "--skip-tokenizer-init", "--cpu-threads", threads,
-            "--batch-size", batch, "--input-len", tokens_in, "--output-len", tokens_out,
-            "--num-iters-warmup", 1, "--num-iters", 2, "--max-model-len", 5120,
-            "--max-num-batched-tokens", 2048, "--kv-cache-memory-bytes", "1G", "--output-json", f.name)
+        run(
+            "bin/eagleray",
+            "bench",
+            "latency",
+            model,
+            "--skip-tokenizer-init",
+            "--cpu-threads",
+            threads,
+            "--batch-size",
+            batch,
+            "--input-len",
+            tokens_in,
+            "--output-len",
+            tokens_out,
+            "--num-iters-warmup",
+            1,
+            "--num-iters",
+            2,
+            "--max-model-len",
+            5120,
+            "--max-num-batched-tokens",
+            2048,
+            "--kv-cache-memory-bytes",
+            "1G",
+            "--output-json",
+            f.name,
+        )
         r = json.load(open(f.name))
     bandwidths += r["read_bytes_per_second_beside"]
     if tokens_out == 1:
@@ -141,13 +175,43 @@ def llama(programs: Path, model: Path, threads: int, column: str) -> float:
     """Tokens a second of llama.cpp, whose weights lie in huge pages where it can have them so."""
     batch, tokens_in, tokens_out = COLUMNS[column]
     if batch > 1:
-        out = run(programs / "llama-batched-bench", "-m", model, "-t", threads, "-c", 4096, "-npp", tokens_in,
-                  "-ntg", tokens_out - 1, "-npl", batch, "--output-format", "jsonl")
-        return next(json.loads(line) for line in out.splitlines() if line.startswith("{"))["speed_tg"]
+        out = run(
+            programs / "llama-batched-bench",
+            "-m",
+            model,
+            "-t",
+            threads,
+            "-c",
+            4096,
+            "-npp",
+            tokens_in,
+            "-ntg",
+            tokens_out - 1,
+            "-npl",
+            batch,
+            "--output-format",
+            "jsonl",
+        )
+        return next(json.loads(line) for line in out.splitlines() if line.startswith("{"))[
+            "speed_tg"
+        ]
     what = ["-p", tokens_in, "-n", 0] if tokens_out == 1 else ["-p", 0, "-n", tokens_out - 1]
     if tokens_in > 32 and tokens_out > 1:
         what += ["-d", tokens_in]
-    out = run(programs / "llama-bench", "-m", model, "-t", threads, "-r", 2, "-lm", "none", "-o", "json", *what)
+    out = run(
+        programs / "llama-bench",
+        "-m",
+        model,
+        "-t",
+        threads,
+        "-r",
+        2,
+        "-lm",
+        "none",
+        "-o",
+        "json",
+        *what,
+    )
     return max(json.loads(out)[0]["samples_ts"])
 
 
@@ -188,18 +252,34 @@ def main() -> None:
         for c in columns:
             for name, measure in engines.items():
                 figures[name][c].append(measure(c))
-                print(f"round {n + 1}: {name}, {c}: {figures[name][c][-1]:.1f} tokens/s", file=sys.stderr)
-    medians = {name: {c: statistics.median(v) for c, v in row.items()} for name, row in figures.items()}
-    print(f"tokens/s, {args.threads} threads, medians of {args.rounds} rounds; beside them "
-          f"{statistics.median(bandwidths) / 1e9:.1f} GB/s are read "
-          f"({min(bandwidths) / 1e9:.1f} to {max(bandwidths) / 1e9:.1f})")
+                print(
+                    f"round {n + 1}: {name}, {c}: {figures[name][c][-1]:.1f} tokens/s",
+                    file=sys.stderr,
+                )
+    medians = {
+        name: {c: statistics.median(v) for c, v in row.items()} for name, row in figures.items()
+    }
+    print(
+        f"tokens/s, {args.threads} threads, medians of {args.rounds} rounds; beside them "
+        f"{statistics.median(bandwidths) / 1e9:.1f} GB/s are read "
+        f"({min(bandwidths) / 1e9:.1f} to {max(bandwidths) / 1e9:.1f})"
+    )
     print("".join(f"{c:>16}" for c in ["", *columns]))
     for name, row in medians.items():
         print(f"{name:>16}" + "".join(f"{row[c]:16.1f}" for c in columns))
     if args.output_json:
-        args.output_json.write_text(json.dumps(
-            {"threads": args.threads, "rounds": figures, "medians": medians,
-             "read_bytes_per_second": statistics.median(bandwidths)}, indent=4) + "\n")
+        args.output_json.write_text(
+            json.dumps(
+                {
+                    "threads": args.threads,
+                    "rounds": figures,
+                    "medians": medians,
+                    "read_bytes_per_second": statistics.median(bandwidths),
+                },
+                indent=4,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

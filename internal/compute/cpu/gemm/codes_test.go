@@ -253,7 +253,7 @@ func TestCodesContractBits(t *testing.T) {
 						check(1+r.IntN(140), 8+r.IntN(200), 1+r.IntN(12), group, chunks)
 					}
 				}
-				if testing.Short() && set == isa.Portable { // one kernel for all heights and lengths
+				if testing.Short() && set == isa.Portable { // has one kernel
 					return
 				}
 				for _, rows := range []int{1, 2, 12} {
