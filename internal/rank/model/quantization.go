@@ -16,8 +16,10 @@ type Quantization struct {
 	Method string
 	// ActOrder says that input features lie in an order of groups: GPTQ's desc_act.
 	ActOrder bool
-	// of is the layout of a module, nil for a plain one; it is nil where tensors say so.
+	// of is the layout of a module, nil for a plain one.
 	of func(module string) layers.Format
+	// outside is layers.Stored's Outside.
+	outside bool
 }
 
 // methods read what follows from quant_method.
@@ -47,10 +49,7 @@ func readQuantization(f *checkpoint.Fields, c *Config, fam *family, key, method 
 	}
 	read(inner, q)
 	f.Adopt(inner)
-	c.Quantization, c.Scheme = q, layers.Stored{Of: q.of}
-	if q.of == nil {
-		c.Scheme = layers.Blocks{}
-	}
+	c.Quantization, c.Scheme = q, layers.Stored{Of: q.of, Outside: q.outside}
 }
 
 func methodNames() (names []string) {
@@ -141,7 +140,9 @@ func except(plain func(module string) bool, format layers.Format) func(string) l
 }
 
 // readGGUF reads what package gguf writes: its tensors say themselves what they are.
-func readGGUF(*checkpoint.Fields, *Quantization) {}
+func readGGUF(_ *checkpoint.Fields, q *Quantization) {
+	q.of, q.outside = func(string) layers.Format { return layers.GGUF{} }, true
+}
 
 // readMXFP4 reads what GPT-OSS is published with.
 func readMXFP4(_ *checkpoint.Fields, q *Quantization) {

@@ -3,7 +3,7 @@ package gguf
 import "github.com/eagleray/eagleray/internal/compute"
 
 // Form is what so many rows of blocks are as codes, of columns lo to hi-1: without the codes, which
-// Fill makes room for.
+// Unpack makes.
 func (t Type) Form(rows, lo, hi int) compute.Codes {
 	y := &layouts[t]
 	c := compute.Codes{Type: y.code, Values: y.values, Rows: rows, Cols: hi - lo, Group: y.group,
@@ -12,15 +12,6 @@ func (t Type) Form(rows, lo, hi int) compute.Codes {
 		c.Offset = []float32{}
 	}
 	return c
-}
-
-// Room makes room for the codes of a form.
-func Room(c *compute.Codes) {
-	cells := c.Rows * c.Groups()
-	c.Code, c.Scale = make([]byte, c.Rows*c.Cols), make([]float32, cells)
-	if c.Offset != nil {
-		c.Offset = make([]float32, cells)
-	}
 }
 
 // Unpack makes one of the rows of c of a whole row of a tensor, which has the form's columns from

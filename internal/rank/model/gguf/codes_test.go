@@ -64,7 +64,11 @@ func TestUnpack(t *testing.T) {
 			if err := c.Check(); err != nil {
 				t.Fatalf("%v, weighed: %v", kind, err)
 			}
-			Room(&c)
+			cells := c.Rows * c.Groups()
+			c.Code, c.Scale = make([]byte, c.Rows*c.Cols), make([]float32, cells)
+			if c.Offset != nil {
+				c.Offset = make([]float32, cells)
+			}
 			for r := range rows {
 				kind.Unpack(&c, r, gold.Blocks[r*size:(r+1)*size], lo)
 			}

@@ -2,153 +2,61 @@ package layers
 
 import (
 	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/rank/model/gguf"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// Blocks is the scheme of GGUF: a module's tensor is plain, or of blocks that are multiplied by as
-// the codes that they are.
-type Blocks struct{ Plain }
+// GGUF is the layout of tensors of blocks, which say themselves what they are; others are plain.
+type GGUF struct{}
 
-func (b Blocks) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return nil, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.packBlocks(chunks, list)
-	}
-	return b.Plain.weight(l, chunks, parts)
-}
-
-func (b Blocks) bytes(l *Loader, chunks int, parts []part) (held, read int64, err error) {
-	tensors, release, err := l.tensors(parts)
-	defer release()
-	if err != nil {
-		return 0, 0, err
-	}
-	if list := blocksOf(parts, tensors); list != nil {
-		return l.blockBytes(chunks, list)
-	}
-	return b.Plain.bytes(l, chunks, parts)
-}
-
-// quantised tells whether a part's tensor is of blocks.
+// quantised tells whether a tensor is of blocks.
 func quantised(t checkpoint.Tensor) bool { return t.DType == checkpoint.Quantised }
 
-// blocks are consecutive parts of one tensor of blocks, with the same columns: one rectangle of
-// codes.
-type blocks struct {
-	checkpoint.Tensor
-	parts []part
-	rows  int
-}
-
-// blocksOf groups parts whose tensors are all of blocks and are multiplied by as they are stored;
-// it is nil for others.
-func blocksOf(parts []part, tensors []checkpoint.Tensor) (list []blocks) {
-	for i, p := range parts {
-		if t := tensors[i]; !quantised(t) || p.turned || p.stack != nil {
-			return nil
-		}
-		last := len(list) - 1
-		if i == 0 || tensors[i].Name != tensors[i-1].Name || p.colLo != parts[i-1].colLo ||
-			p.colHi != parts[i-1].colHi {
-			list, last = append(list, blocks{Tensor: tensors[i]}), last+1
-		}
-		list[last].parts = append(list[last].parts, p)
-		list[last].rows += p.rowHi - p.rowLo
+// open implements Format.
+func (GGUF) open(o *opener, p *part) matrix {
+	name, shape := p.tensor()
+	if t, ok := o.header(name); !ok || !quantised(t) {
+		return nil
 	}
-	return list
+	return &blocks{o.tensor(name, checkpoint.Invalid, shape...)}
 }
 
-// form is what the rectangle is as codes, without them.
-func (b *blocks) form() compute.Codes {
-	return b.Blocks.Form(b.rows, b.parts[0].colLo, b.parts[0].colHi)
+// blocks is the matrix of a tensor of blocks.
+type blocks struct{ checkpoint.Tensor }
+
+// form implements matrix.
+func (m *blocks) form() *compute.Codes {
+	c := m.Blocks.Form(m.Shape[0], 0, m.Shape[1])
+	return &c
 }
 
-// read is how many of the tensor's bytes the rectangle is.
-func (b *blocks) read() int64 {
-	return int64(b.rows) * b.Size(b.parts[0].colHi-b.parts[0].colLo)
+// rows are rows of the tensor one after the other, the bytes between a run's included.
+func (m *blocks) rows(r run) []byte {
+	size := m.Size(m.Shape[1])
+	return m.Data[int64(r.first)*size : int64(r.row(r.n-1)+1)*size]
 }
 
-// unpackedBytes is what codes take while a weight is made of them.
-func unpackedBytes(c *compute.Codes) int64 {
-	cells := int64(c.Rows) * int64(c.Groups())
-	if c.Offset != nil {
-		cells *= 2
+// prefetch implements matrix.
+func (m *blocks) prefetch(rows run, _, _ int) { checkpoint.Prefetch(m.rows(rows)) }
+
+// stored implements matrix.
+func (m *blocks) stored(rows, cols int) int64 { return int64(rows) * m.Size(cols) }
+
+// decode implements matrix.
+func (m *blocks) decode(dst *compute.Codes, at int, rows run, col int) error {
+	for i := range rows.n {
+		m.Blocks.Unpack(dst, at+i, m.rows(run{rows.row(i), 1, 1}), col)
 	}
-	return int64(c.Rows)*int64(c.Cols) + 4*cells
-}
-
-// packBlocks makes a weight of rectangles of blocks, as the codes that they are.
-func (l *Loader) packBlocks(chunks int, list []blocks) (compute.Weight, int64, error) {
-	codes := make([]compute.Codes, len(list))
-	var read int64
-	for i := range list {
-		b := &list[i]
-		for _, p := range b.parts {
-			row := b.Size(p.cols)
-			checkpoint.Prefetch(b.Data[int64(p.rowLo)*row : int64(p.rowHi)*row])
-		}
-		codes[i] = b.form()
-		gguf.Room(&codes[i])
-		b.unpack(l, &codes[i])
-		if !half.AllFinite(codes[i].Scale) || !half.AllFinite(codes[i].Offset) {
-			return nil, 0, cmp.Or(finite(b.Tensor),
-				fmt.Errorf("tensor %q changed while it was loaded", b.Name))
-		}
-		read += b.read()
+	from, to := at*dst.Groups(), (at+rows.n)*dst.Groups()
+	if half.AllFinite(dst.Scale[from:to]) &&
+		(dst.Offset == nil || half.AllFinite(dst.Offset[from:to])) {
+		return nil
 	}
-	w, err := l.dev.PackCodes(chunks, codes...)
-	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
-		return nil, 0, &NotFinite{list[bad.Source].Name, err}
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("tensor %q: %w", list[0].Name, err)
-	}
-	return w, read, nil
-}
-
-// unpackTask unpacks rows of a rectangle, several at a time.
-type unpackTask struct {
-	codes *compute.Codes
-	kind  gguf.Type
-	data  []byte
-	rows  []int // of the tensor
-	row   int64 // bytes
-	lo    int
-}
-
-// rowsAtOnce is how many rows a thread unpacks at a time.
-const rowsAtOnce = 16
-
-// Do unpacks some rows.
-func (t *unpackTask) Do(piece, _ int) {
-	for i := piece * rowsAtOnce; i < min((piece+1)*rowsAtOnce, len(t.rows)); i++ {
-		at := int64(t.rows[i]) * t.row
-		t.kind.Unpack(t.codes, i, t.data[at:at+t.row], t.lo)
-	}
-}
-
-// unpack makes the codes of the rectangle.
-func (b *blocks) unpack(l *Loader, c *compute.Codes) {
-	t := unpackTask{codes: c, kind: b.Blocks, data: b.Data, row: b.Size(b.parts[0].cols),
-		lo: b.parts[0].colLo, rows: make([]int, 0, b.rows)}
-	for _, p := range b.parts {
-		for row := p.rowLo; row < p.rowHi; row++ {
-			t.rows = append(t.rows, row)
-		}
-	}
-	l.dev.Pool().Run(&t, (len(t.rows)+rowsAtOnce-1)/rowsAtOnce)
+	return cmp.Or(finite(m.Tensor), fmt.Errorf("tensor %q changed while it was loaded", m.Name))
 }
 
 // finite is an error about the first element of a tensor of blocks that is not finite.
@@ -166,43 +74,6 @@ func finite(t checkpoint.Tensor) error {
 		}
 	}
 	return nil
-}
-
-// blockBytes is packBlocks for layers that are weighed.
-func (l *Loader) blockBytes(chunks int, list []blocks) (held, read int64, err error) {
-	forms := make([]compute.Codes, len(list))
-	var stored, unpacked int64
-	for i := range list {
-		forms[i] = list[i].form()
-		l.scale.given = max(l.scale.given, forms[i].Cols)
-		stored += list[i].Size(list[i].Elements())
-		unpacked += unpackedBytes(&forms[i])
-		read += list[i].read()
-	}
-	l.scale.Tensors = max(l.scale.Tensors, stored)
-	l.scale.Unpacked = max(l.scale.Unpacked, unpacked)
-	if held, err = l.scale.planner.CodesBytes(chunks, forms...); err != nil {
-		return 0, 0, fmt.Errorf("tensor %q: %w", list[0].Name, err)
-	}
-	return held, read, nil
-}
-
-// plainly is the tensor's numbers in float32, where they are weights beside others that are no
-// blocks, or are multiplied by in another order than they are stored in.
-func (l *Loader) plainly(t checkpoint.Tensor) checkpoint.Tensor {
-	n := t.Elements()
-	if l.scale != nil {
-		l.scale.Unpacked = max(l.scale.Unpacked, 8*int64(n))
-	} else {
-		v := make([]float32, n)
-		t.Blocks.Decode(v, t.Data)
-		t.Data = make([]byte, 0, 4*n)
-		for _, x := range v {
-			t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
-		}
-	}
-	t.DType = checkpoint.F32
-	return t
 }
 
 // blockTable is a table of rows of blocks: a row becomes numbers as it is looked up.

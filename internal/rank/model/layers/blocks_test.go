@@ -45,6 +45,9 @@ func plain(t checkpoint.Tensor) checkpoint.Tensor {
 	return t
 }
 
+// ggufs is the scheme of a file of GGUF.
+var ggufs = layers.Stored{Of: func(string) layers.Format { return layers.GGUF{} }, Outside: true}
+
 func inMemory(tensors ...checkpoint.Tensor) layers.Source {
 	return model.FromCheckpoint(checkpoint.InMemory("memory", tensors,
 		func() error { return nil }))
@@ -89,7 +92,7 @@ func TestBlocks(t *testing.T) {
 	compute := func(src layers.Source, rank, size int) (out []float32) {
 		l := layers.NewLoader(d, layers.Group{Rank: rank, Size: size, Comm: alone{}}, src, nil)
 		defer l.Free()
-		l.Use(layers.Blocks{})
+		l.Use(ggufs)
 		qkv := []*layers.ColumnLinear{l.QKV("same.", heads, hidden, layers.QKVOptions{}),
 			l.QKV("mixed.", heads, hidden, layers.QKVOptions{Interleaved: 16})}
 		down := l.Row("down", 40, inner, false)
@@ -149,7 +152,7 @@ func TestBlocksNotFinite(t *testing.T) {
 	x.Data[at+2] = 1
 	l := layers.NewLoader(device(t), layers.Group{Size: 1}, inMemory(x), nil)
 	defer l.Free()
-	l.Use(layers.Blocks{})
+	l.Use(ggufs)
 	l.Linear("w", 4, 64)
 	bad := (*layers.NotFinite)(nil)
 	if err := l.Err(); !errors.As(err, &bad) || bad.Tensor != "w.weight" ||

@@ -18,8 +18,12 @@ type Format interface {
 }
 
 // Stored is the scheme of checkpoints that are quantised: Of is the layout of a module, nil for a
-// plain one.
-type Stored struct{ Of func(module string) Format }
+// plain one. Outside says that it is asked of routers and of what turns vectors back to tokens,
+// too: else these are plain.
+type Stored struct {
+	Of      func(module string) Format
+	Outside bool
+}
 
 // matrix is a quantised matrix.
 type matrix interface {
@@ -228,6 +232,15 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 	l.scale.Tensors = max(l.scale.Tensors, read)
 	l.scale.Unpacked = max(l.scale.Unpacked, scratch)
 	return held, read, nil
+}
+
+// unpackedBytes is what codes take while a weight is made of them.
+func unpackedBytes(c *compute.Codes) int64 {
+	cells := int64(c.Rows) * int64(c.Groups())
+	if c.Offset != nil {
+		cells *= 2
+	}
+	return int64(c.Rows)*int64(c.Cols) + 4*cells
 }
 
 // alike visits blocks by those, side by side, that one weight is made of.

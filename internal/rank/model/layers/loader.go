@@ -315,11 +315,11 @@ func (l *Loader) weight(chunks int, parts ...part) compute.Weight {
 	return l.weightIn(l.scheme, chunks, parts...)
 }
 
-// outside is the scheme of routers and of what turns vectors back to tokens: a plain one, that of
-// the model being for other modules of its layers, but where tensors say themselves what they are.
+// outside is the scheme of routers and of what turns vectors back to tokens: a plain one, but where
+// the model's is Stored.Outside.
 func (l *Loader) outside() Scheme {
-	if b, ok := l.scheme.(Blocks); ok {
-		return b
+	if s, ok := l.scheme.(Stored); ok && s.Outside {
+		return s
 	}
 	return Plain{}
 }

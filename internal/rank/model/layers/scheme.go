@@ -122,52 +122,31 @@ func packedBytes(l *Loader, parts []part,
 	return held, read, nil
 }
 
-// tensors are the tensors "weight" of the parts, until release is called: each is opened once for
-// parts that follow each other.
-func (l *Loader) tensors(parts []part) (list []checkpoint.Tensor, release func(), err error) {
+// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
+// and their bytes.
+func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
+	err error) {
 	var held []checkpoint.Tensor
 	release = func() {
 		for _, t := range held {
 			l.src.Release(t)
 		}
 	}
-	last := ""
+	var t checkpoint.Tensor
+	var last string
 	for _, p := range parts {
 		if name, shape := p.tensor(); name != last {
-			t, err := l.open(name, shape...)
-			if err != nil {
-				return nil, release, err
+			if t, err = l.open(name, shape...); err != nil {
+				return nil, 0, release, err
 			}
 			last, held = name, append(held, t)
-		}
-		list = append(list, held[len(held)-1])
-	}
-	return list, release, nil
-}
-
-// sources are the rectangles of the tensors "weight" that the parts are, until release is called,
-// and their bytes.
-func (l *Loader) sources(parts []part) (list []compute.Source, bytes int64, release func(),
-	err error) {
-	tensors, release, err := l.tensors(parts)
-	if err != nil {
-		return nil, 0, release, err
-	}
-	var plain checkpoint.Tensor // of the tensor at hand, where that is of blocks
-	for i, p := range parts {
-		t := tensors[i]
-		bytes += int64(p.rowHi-p.rowLo) * t.Size(p.colHi-p.colLo)
-		if quantised(t) {
-			if plain.Name != t.Name {
-				plain = l.plainly(t)
-			}
-			t = plain
 		}
 		dtype, err := weightType(t)
 		if err != nil {
 			return nil, 0, release, err
 		}
 		list = append(list, p.source(dtype, t.Data))
+		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
 	return list, bytes, release, nil
 }
