@@ -63,7 +63,8 @@ program; /help lists what else there is. Input that is not typed has a message a
 	}
 	f := c.Flags()
 	t.remote.bind(f, "")
-	f.StringVar(&t.system, "system-prompt", "", "first message of the conversation")
+	f.StringVar(&t.system, "system", "",
+		"what the model is told before the conversation (--system-prompt is the same)")
 	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)

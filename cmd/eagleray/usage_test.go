@@ -25,6 +25,10 @@ func TestExitCodes(t *testing.T) {
 	strange := filepath.Dir(put("strange/config.json",
 		`{"architectures":["StrangeForCausalLM"],"model_type":"strange"}`))
 	empty := filepath.Dir(put("empty/readme", ""))
+	cached := filepath.Join(dir, "models--org--name")
+	if err := os.MkdirAll(filepath.Join(cached, "snapshots"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	badFile := put("bad.yaml", "no-such-flag: 1")
 	for _, tt := range []struct {
 		args string
@@ -73,6 +77,16 @@ func TestExitCodes(t *testing.T) {
 		{"generate --top-p 0 x", 2, "--top-p 0"},
 		{"generate --skip-tokenizer-init x", 2, "--skip-tokenizer-init"},
 		{"generate --raw --system y x", 2, "--system"},
+		{"generate ./no-model hi", 2, `"./no-model" is a model where prompts are expected: say ` +
+			"--model ./no-model"},
+		{"generate " + empty, 2, "--model " + empty},
+		{"generate Qwen/Qwen3-0.6B:Q8_0 hi", 2, "--model Qwen/Qwen3-0.6B:Q8_0"},
+		{"generate https://huggingface.co/org/name hi", 2, "--model https://"},
+		{"generate model.gguf", 2, "--model model.gguf"},
+		{"serve https://huggingface.co/datasets/org/name", 1, "not that of a model"},
+		{"serve https://huggingface.co/org/name/blob/main/x.gguf", 1, "org/name:Q4_K_M"},
+		{"serve https://example.org/org/name", 1, "not one of the Hub's"},
+		{"serve --check " + cached, 1, "eagleray pull org/name"},
 		{"serve --gpu-memory-utilisation 0.9", 2, "did you mean --gpu-memory-utilization?"},
 		{"serve --max-model-length 4k", 2, "did you mean --max-model-len?"},
 		{"serve -tp 3", 2, "--tensor-parallel-size 3: tensor parallel size 3 does not divide the " +

@@ -18,7 +18,8 @@ import (
 
 // Options configure Resolve. Config is needed.
 type Options struct {
-	// Config is written to where the model is the built-in one.
+	// Config is written to where the model is the built-in one, or is called by another of its
+	// names (see hub.Locate).
 	Config *config.Config
 	// Log is nil for none, Events, too.
 	Log    *slog.Logger
@@ -74,7 +75,7 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.resolve, r.pinFiles, r.readModel, r.checkWeights, r.divide,
+	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.checkWeights, r.divide,
 		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Release())
@@ -95,6 +96,9 @@ func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 // that is no folder of this machine is not looked at, and has no plan.
 func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	r := newResolver(ctx, &opt)
+	if err := r.locate(); err != nil {
+		return nil, err
+	}
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {
 		if path != "" && !IsFolder(path) {
 			return nil, nil

@@ -20,7 +20,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // otherNames are further names of flags.
-var otherNames = map[string]string{"drain-timeout": "shutdown-timeout"}
+var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
+	"system-prompt": "system"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
