@@ -196,7 +196,7 @@ func TestPoolingFlags(t *testing.T) {
 	conf := config.Default()
 	conf.Model.PoolerConfig = `{"pooling_type":"LAST"}`
 	if _, _, err := engine.Open(t.Context(), engine.Options{Config: conf}); err == nil ||
-		!strings.Contains(err.Error(), "are for --runner pooling") {
+		!strings.Contains(err.Error(), "is for --runner pooling") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -23,7 +23,8 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	init := queue.Init{
 		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir,
 		LoadFormat: s.Config.Model.LoadFormat, Quantization: s.Config.Model.Quantization,
-		DType: s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Bind: p.CPUBind,
+		Overrides: s.overrides,
+		DType:     s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Bind: p.CPUBind,
 		Seed:   s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,

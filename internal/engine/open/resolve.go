@@ -3,6 +3,7 @@ package open
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -51,6 +52,8 @@ type resolver struct {
 	read   func() memory.Bounds
 	// leftAlone is that of the options.
 	leftAlone time.Duration
+	// poolOverrides are the members of --hf-overrides that say how a model pools.
+	poolOverrides map[string]json.RawMessage
 	// pinErr is why the files are not held.
 	pinErr error
 }

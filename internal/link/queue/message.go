@@ -68,6 +68,9 @@ type Init struct {
 	// TokenizerFiles what Files is for the model.
 	Tokenizer      string `json:"tokenizer,omitempty"`
 	TokenizerFiles []File `json:"tokenizer_files,omitempty"`
+	// Overrides are members of config.json that are other ones than the file says
+	// (model.Override).
+	Overrides map[string]json.RawMessage `json:"overrides,omitempty"`
 	// Quantization is how weights are quantised as they are loaded, "" for not.
 	Quantization string `json:"quantization,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.

@@ -78,8 +78,9 @@ var flagNotes = map[string]compat.Entry{
 	"runner": same("generate, or pooling for embeddings and scores; classifiers pool in any " +
 		"case"),
 	"pooler-config": differs("pooling_type LAST or MEAN; normalize or use_activation"),
-	"hf-overrides": differs("of models that pool: is_matryoshka, matryoshka_dimensions, " +
-		"classifier_from_token, is_original_qwen3_reranker"),
+	"hf-overrides": differs("rope_scaling, rope_theta, rope_parameters and the numbers of " +
+		"positions; of models that pool is_matryoshka, matryoshka_dimensions, " +
+		"classifier_from_token, is_original_qwen3_reranker; others are refused"),
 	"reasoning-parser": differs("auto, the default, reads the chat template; none; or " +
 		strings.Join(output.ThinkingNames(), ", ")),
 	"tool-call-parser": differs("auto, the default, reads the chat template; none; or " +

@@ -68,8 +68,8 @@ type Model struct {
 	MaxLogprobs int
 	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
 	Runner string
-	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what the
-	// model's config.json does not say; "" is the model's own.
+	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what
+	// goes before the model's config.json; "" is the model's own.
 	PoolerConfig, HFOverrides string
 	// EnableAutoToolChoice lets models choose whether to call tools.
 	EnableAutoToolChoice bool

@@ -73,7 +73,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		`JSON object of how a model pools, such as {"pooling_type":"MEAN","normalize":false} `+
 			"(default: the model's own, else the last token, normalized)")
 	f.StringVar(&m.HFOverrides, "hf-overrides", "",
-		"JSON object of what config.json does not say of a model that pools: is_matryoshka, "+
+		"JSON object of what goes before config.json: rope_scaling, rope_theta, rope_parameters, "+
+			"max_position_embeddings; of a model that pools is_matryoshka, "+
 			"matryoshka_dimensions, classifier_from_token, is_original_qwen3_reranker")
 	f.StringVar(&m.ReasoningParser, "reasoning-parser", m.ReasoningParser,
 		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
@@ -149,6 +150,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
+	DefineKnown(f, foreignKnown, &c.Warnings)
 
 	q := &c.Queue
 	f.StringVar(&q.Transport, "queue-transport", q.Transport,

@@ -125,6 +125,9 @@ func (r *rank) load(share machine.Share, beside bool, progress func(queue.Progre
 	if err != nil {
 		return err
 	}
+	if raw, err = model.Override(raw, init.Overrides); err != nil {
+		return err
+	}
 	cfg, err := model.ReadConfig(raw)
 	if err != nil {
 		return err
