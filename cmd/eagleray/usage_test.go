@@ -142,13 +142,29 @@ func TestExitCodes(t *testing.T) {
 // that is there.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for args, plan := range map[string]bool{"serve --check -tp 2 --port 70": true,
-		"serve --check no/such-repo": false, "serve --check=elsewhere": false} {
-		code, out, errOut := execute(t, "", strings.Fields(args)...)
-		if code != 0 || errOut != "" || (out != "") != plan ||
-			plan && (!strings.HasPrefix(out, "memory of localhost, in MiB\n") ||
-				!strings.Contains(out, "\n  KV cache ")) {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errOut)
+	for _, tt := range []struct {
+		args      string
+		plan      bool
+		says, err string
+	}{
+		{"serve --check -tp 2 --port 70", true, "checked: flags, config.json (qwen3, bfloat16, " +
+			"2048 positions), names and shapes of the weights, layout (1 x TP 2), tokenizer and " +
+			"chat template, generation_config.json, memory\nnot checked: values of the weights\n",
+			""},
+		{"serve --check no/such-repo", false, "checked: flags\nnot checked: files of " +
+			`"no/such-repo", which is no folder here (eagleray pull no/such-repo fetches them)` +
+			"\n", ""},
+		{"serve --check=elsewhere --load-format dummy --stream-interval 4", false,
+			"positions), layout (1 x TP 1)", "warning: --stream-interval has no effect"},
+		{"serve --check=elsewhere --kv-cache-memory-bytes 2T", false,
+			"not checked: values of the weights, memory\n", ""},
+	} {
+		code, out, errOut := execute(t, "", strings.Fields(tt.args)...)
+		plan := strings.HasPrefix(out, "memory of localhost, in MiB\n") &&
+			strings.Contains(out, "\n  KV cache ")
+		if code != 0 || !strings.Contains(errOut, tt.err) || (errOut == "") != (tt.err == "") ||
+			plan != tt.plan || !strings.Contains(out, tt.says) {
+			t.Errorf("%s: exit code %d, %q, %q", tt.args, code, out, errOut)
 		}
 	}
 	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage ||
