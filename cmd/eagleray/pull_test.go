@@ -85,8 +85,8 @@ func TestPullListRemove(t *testing.T) {
 	if want := "removed org/tiny: " + gigabytes(bytes) + " are free again\n"; out != want {
 		t.Errorf("rm printed %q, want %q", out, want)
 	}
-	if _, stderr := run(exitError, "rm", "org/tiny"); !strings.Contains(stderr, "not in the cache") {
-		t.Errorf("errors %q", stderr)
+	if _, said := run(exitError, "rm", "org/tiny"); !strings.Contains(said, "not in the cache") {
+		t.Errorf("errors %q", said)
 	}
 	if out, _ := run(0, "list", "--json"); out != "[]\n" {
 		t.Errorf("what is left: %q", out)

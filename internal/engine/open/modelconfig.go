@@ -54,8 +54,8 @@ func (r *resolver) readModel() error {
 	return err
 }
 
-// readOverrides divides --hf-overrides into what is said of config.json, which every rank reads, and
-// what is said of pooling, which readPooling does.
+// readOverrides divides --hf-overrides into what is said of config.json, which every rank reads,
+// and what is said of pooling, which readPooling does.
 func (r *resolver) readOverrides() error {
 	text := r.Config.Model.HFOverrides
 	if text == "" {

@@ -51,7 +51,8 @@ type poolerConfig struct {
 	UseActivation  *bool   `json:"use_activation"`
 }
 
-// hfOverrides is --hf-overrides, but for what model.Override replaces. The architecture is the one of config.json, whatever it says.
+// hfOverrides is --hf-overrides, but for what model.Override replaces. The architecture is the
+// one of config.json, whatever it says.
 type hfOverrides struct {
 	IsMatryoshka         bool            `json:"is_matryoshka"`
 	MatryoshkaDimensions []int           `json:"matryoshka_dimensions"`

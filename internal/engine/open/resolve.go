@@ -79,8 +79,8 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.checkWeights, r.divide,
-		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
+	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.checkWeights,
+		r.divide, r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Release())
 			if ctx.Err() != nil {

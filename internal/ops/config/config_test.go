@@ -223,7 +223,7 @@ func TestMistakes(t *testing.T) {
 		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
 		{"--enable-lora", "known and not supported yet"},
 		{"--cpu-offload-gb 4", "values but 0, 0.0 are not supported yet: weights are in memory"},
-		{"--data-parallel-rank 1", "known and not supported yet: engines have one API: see --nnodes"},
+		{"--data-parallel-rank 1", "not supported yet: engines have one API: see --nnodes"},
 		{"--rope-theta 1e6", "--hf-overrides"},
 		{"--grpc", "--grpc"},
 		{"--no-enable-lora=false", "known and not supported yet"},

@@ -77,8 +77,8 @@ func locateAddress(model string) (l Location, ok bool, err error) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) < 2 || slices.Contains([]string{"datasets", "spaces", "collections", "papers",
 		"models"}, parts[0]) {
-		return l, false, fmt.Errorf("model %q is an address of the Hub's, and not that of a model, "+
-			"such as https://%s/org/name", model, hubHosts[0])
+		return l, false, fmt.Errorf("model %q is an address of the Hub's, and not that of a "+
+			"model, such as https://%s/org/name", model, hubHosts[0])
 	}
 	l.Model = parts[0] + "/" + parts[1]
 	switch more := parts[2:]; {
@@ -89,8 +89,8 @@ func locateAddress(model string) (l Location, ok bool, err error) {
 		}
 	case more[0] == "tree":
 	case more[0] == "blob" || more[0] == "resolve":
-		return l, false, fmt.Errorf("model %q is the address of one file: give its repository, %s, "+
-			"with the quantisation if it has files of GGUF, as in %s:Q4_K_M", model, l.Model,
+		return l, false, fmt.Errorf("model %q is the address of one file: give its repository, "+
+			"%s, with the quantisation if it has files of GGUF, as in %s:Q4_K_M", model, l.Model,
 			l.Model)
 	default:
 		return l, false, fmt.Errorf("model %q is a page of the repository %s: give that", model,

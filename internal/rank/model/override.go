@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,15 +60,15 @@ func overrideParameters(fields, rope, overrides map[string]json.RawMessage) erro
 	}
 	for _, nested := range []string{"full_attention", "sliding_attention"} {
 		if _, found := rope[nested]; found {
-			return fmt.Errorf("rope_theta and rope_scaling: the model has rope_parameters for each " +
-				"kind of its layers: give rope_parameters as a whole")
+			return errors.New("rope_theta and rope_scaling: the model has rope_parameters for " +
+				"each kind of its layers: give rope_parameters as a whole")
 		}
 	}
 	if scaled {
 		kept := rope["rope_theta"]
 		clear(rope)
 		if err := json.Unmarshal(scaling, &rope); err != nil {
-			return fmt.Errorf("rope_scaling is not an object")
+			return errors.New("rope_scaling is not an object")
 		}
 		if rope == nil { // null: not scaled
 			rope = map[string]json.RawMessage{}
