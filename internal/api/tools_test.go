@@ -340,6 +340,48 @@ func TestForcedTools(t *testing.T) {
 	}
 }
 
+// TestForcedCallsCut: an answer that must call has no content, at whatever character max_tokens or a
+// stop string ends it, streamed or not.
+func TestForcedCallsCut(t *testing.T) {
+	const tool = `"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":`
+	for _, tt := range []struct{ parser, choice, text string }{
+		{"hermes", `"required"`, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"},
+		{"qwen3_coder", `"required"`, "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n" +
+			"</function>\n</tool_call>"},
+		{"none", `"required"`, `[{"name": "f", "parameters": {"x": 1}}]`},
+		{"none", `{"type":"function","function":{"name":"f"}}`, `{"x": 1}`},
+		{"pythonic", `"required"`, "[f(x=1), f(x=2)]"},
+	} {
+		t.Run(tt.parser+" "+tt.choice, func(t *testing.T) {
+			end, stop := 0, ""
+			s := newServer(t, func(o *Options) {
+				o.Config.Model.ToolCallParser = tt.parser
+				o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
+					texts := strings.Split(tt.text[:end], "")
+					d := say(r, make([]int32, len(texts)), texts, sample.FinishLength)
+					if stop != "" {
+						d[len(d)-1].Finish, d[len(d)-1].StopString = sample.FinishStop, stop
+					}
+					return script{deltas: d}
+				}}
+			})
+			body := `{` + hiChat + `,` + tool + tt.choice
+			for end = 1; end < len(tt.text); end++ {
+				for _, stop = range []string{"", "x"} {
+					m := at(t, s.ok(t, openai.ChatPath, body+`}`), "choices", 0, "message")
+					streamed, _ := rejoined(t, chunks(t, s.post(openai.ChatPath,
+						body+`,"stream":true}`)))
+					plain, _ := m.(map[string]any)["content"].(string)
+					said, _ := streamed["content"].(string)
+					if plain != "" || said != "" {
+						t.Fatalf("%q says %q, streamed %q", tt.text[:end], plain, said)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestMembersOfLooseTools: beside a strict tool, one that is not may have any arguments where those
 // are JSON, and what its schema lists where each has a tag.
 func TestMembersOfLooseTools(t *testing.T) {
