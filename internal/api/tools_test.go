@@ -363,8 +363,8 @@ func TestForcedTools(t *testing.T) {
 	}
 }
 
-// TestForcedCallsCut: an answer that must call has no content, at whatever character max_tokens or a
-// stop string ends it, streamed or not.
+// TestForcedCallsCut: an answer that must call has no content, at whatever character max_tokens or
+// a stop string ends it, streamed or not.
 func TestForcedCallsCut(t *testing.T) {
 	const tool = `"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":`
 	for _, tt := range []struct{ parser, choice, text string }{
