@@ -102,12 +102,15 @@ func TestCallsOfModel(t *testing.T) {
 // TestFormatsThatCannotSay: what values without quotes cannot say of a schema is said as JSON where
 // a call must be, and not at all where none has to be.
 func TestFormatsThatCannotSay(t *testing.T) {
-	url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = "qwen3_xml" }).URL
+	url := serve(t, func(c *config.Config) {
+		c.Model.ToolCallParser, c.Model.TrustRequestChatTemplate = "qwen3_xml", true
+	}).URL
 	const tool = `{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"d":{"type":"string","format":"date"}},"required":["d"]}}}`
 	for _, choice := range []string{`"auto"`, `"required"`,
 		`{"type":"function","function":{"name":"f"}}`} {
 		r, err := http.Post(url+"/v1/chat/completions", "application/json",
 			strings.NewReader(`{"messages":[{"role":"user","content":"When?"}],`+
+				`"chat_template":"{{ messages[0].content }}{{ tools | tojson }}",`+
 				`"max_tokens":60,"seed":1,"tools":[`+tool+`],"tool_choice":`+choice+`}`))
 		if err != nil {
 			t.Fatal(err)

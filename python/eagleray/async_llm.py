@@ -325,7 +325,8 @@ class _Running:
                 raise error_of(self._engine, self._answer.status, self.body)
         for index, event in enumerate(events):
             if "error" in event:
-                status = event["error"].get("code") or 500
+                code = event["error"].get("code") or 500
+                status = code if isinstance(code, int) else 400  # a word is of the request's fault
                 self._error = error_of(self._engine, status, event)
                 if index == 0:
                     raise self._error
