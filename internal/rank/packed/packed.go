@@ -23,6 +23,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,9 +108,10 @@ type File struct {
 	entries map[string]entry
 }
 
-// Open maps the file of a key in a folder, if all of it is as it was written, which so
-// many threads find out. An error wraps fs.ErrNotExist where there is none, or ErrDamaged; a file that is damaged
-// is gone then.
+// Open maps the file of a key in a folder, if all of it is as it was written. So many threads
+// compare its bytes with their checksums, unless that was done since it was written and the machine
+// was started. An error wraps fs.ErrNotExist where there is no file, or ErrDamaged: a damaged one is
+// gone then.
 func Open(dir, key string, threads int) (*File, error) {
 	path := pathOf(dir, key)
 	f, err := os.Open(path)
@@ -120,6 +122,10 @@ func Open(dir, key string, threads int) (*File, error) {
 	if err := own(f); err != nil {
 		return nil, err
 	}
+	known := isChecked(dir, key, f)
+	if known {
+		threads = 0
+	}
 	file, err := read(f, key, threads)
 	switch {
 	case errors.Is(err, ErrDamaged):
@@ -127,8 +133,10 @@ func Open(dir, key string, threads int) (*File, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	now := time.Now()
-	_ = os.Chtimes(path, now, now) // by which removeUnused goes; others may own the file
+	if !known {
+		setChecked(dir, key, f)
+	}
+	_ = os.Chtimes(path, time.Now(), time.Time{}) // for removeUnused; others may own the file
 	return file, nil
 }
 
@@ -187,7 +195,7 @@ func read(f *os.File, key string, threads int) (*File, error) {
 	return file, nil
 }
 
-// check reads the index, and all of the file.
+// check reads the index and, unless there are no threads for it, all of the file.
 func (f *File) check(h *header, threads int) error {
 	text := f.memory.Bytes()[h.IndexAt:]
 	if crc32.Checksum(text, castagnoli) != h.IndexSum {
@@ -209,6 +217,9 @@ func (f *File) check(h *header, threads int) error {
 			}
 		}
 		f.entries[e.Key] = e
+	}
+	if threads == 0 {
+		return nil
 	}
 	bad := int64(-1)
 	var next atomic.Int64
@@ -286,6 +297,7 @@ func Save(dir, key string, entries []layers.Entry, replace bool, stop func() boo
 	if err := os.Rename(f.Name(), pathOf(dir, key)); err != nil {
 		return err
 	}
+	setChecked(dir, key, f)
 	return syncFolder(dir)
 }
 
@@ -340,7 +352,12 @@ func removeUnused(dir string) {
 		path := filepath.Join(dir, d.Name())
 		switch filepath.Ext(d.Name()) {
 		case suffix:
-			if info, err := d.Info(); err == nil && time.Since(info.ModTime()) > unusedFor {
+			var s unix.Stat_t
+			if unix.Stat(path, &s) == nil && time.Since(time.Unix(s.Atim.Unix())) > unusedFor {
+				_ = os.Remove(path)
+			}
+		case checkedSuffix:
+			if _, err := os.Stat(strings.TrimSuffix(path, checkedSuffix)); IsMissing(err) {
 				_ = os.Remove(path)
 			}
 		case partSuffix:

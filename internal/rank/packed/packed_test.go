@@ -64,7 +64,7 @@ func TestFile(t *testing.T) {
 			t.Error("an entry that nobody stored")
 		}
 		f.Close()
-		if left := names(t, dir); len(left) != 1 || left[0] != key+suffix {
+		if left := names(t, dir); len(left) != 2 || left[0] != key+suffix {
 			t.Errorf("the folder has %q", left)
 		}
 	}
@@ -139,6 +139,43 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestChecked wants bytes compared again once the file was written, and only then.
+func TestChecked(t *testing.T) {
+	dir, key := t.TempDir(), Key("x")
+	if err := Save(dir, key, sample(3*page), false, never); err != nil {
+		t.Fatal(err)
+	}
+	path := pathOf(dir, key)
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("other"), 2*page); err != nil {
+		t.Fatal(err)
+	}
+	// What a disk has lost without being written shows at the first comparison only.
+	if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	file, err := Open(dir, key, 2)
+	if err != nil {
+		t.Fatalf("after it was compared: %v", err)
+	}
+	file.Close()
+	if err := os.WriteFile(path+checkedSuffix, []byte(strings.Replace(stamp(f), "-", "_", 1)),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, key, 2); !errors.Is(err, ErrDamaged) {
+		t.Errorf("after the machine was started again: %v", err)
+	}
+}
+
 // TestSave wants one writer at a time, what is there left alone unless it is to be replaced, and
 // nothing left of what ended early.
 func TestSave(t *testing.T) {
@@ -182,7 +219,7 @@ func TestSave(t *testing.T) {
 	if err := Save(dir, Key("z"), sample(3), false, never); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{Key("z") + suffix, "theirs.txt"}
+	want := []string{Key("z") + suffix, Key("z") + suffix + checkedSuffix, "theirs.txt"}
 	if got := names(t, dir); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("the folder has %q, want %q", got, want)
 	}

@@ -1,13 +1,13 @@
 package worker
 
 import (
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
-	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/packed"
@@ -21,11 +21,11 @@ func (r *rank) packedKey() string {
 	if init.WeightsCache == "" || init.LoadFormat == "dummy" || init.Files == nil {
 		return ""
 	}
-	program, err := join.BinaryHash()
+	program, err := buildID()
 	if err != nil {
 		return ""
 	}
-	values := []string{hex.EncodeToString(program[:]), r.isa, init.DType, init.Quantization,
+	values := []string{program, r.isa, init.DType, init.Quantization,
 		fmt.Sprintf("rank %d of %d, layers %d to %d", r.group.Rank, r.group.Size, r.stage.From,
 			r.stage.To)}
 	for _, f := range init.Files {
@@ -34,6 +34,21 @@ func (r *rank) packedKey() string {
 		}
 	}
 	return packed.Key(values...)
+}
+
+// buildID is what the linker has named this program by: a hash of all that it was built of.
+func buildID() (string, error) {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("own binary: %w", err)
+	}
+	defer f.Close()
+	note := f.Section(".note.go.buildid")
+	if note == nil {
+		return "", errors.New("own binary: it has no build ID")
+	}
+	id, err := note.Data()
+	return hex.EncodeToString(id), err
 }
 
 // openPacked maps the rank's packed weights, if an earlier start has stored them.
