@@ -110,8 +110,8 @@ type File struct {
 
 // Open maps the file of a key in a folder, if all of it is as it was written. So many threads
 // compare its bytes with their checksums, unless that was done since it was written and the machine
-// was started. An error wraps fs.ErrNotExist where there is no file, or ErrDamaged: a damaged one is
-// gone then.
+// was started. An error wraps fs.ErrNotExist where there is no file, or ErrDamaged: a damaged one
+// is gone then.
 func Open(dir, key string, threads int) (*File, error) {
 	path := pathOf(dir, key)
 	f, err := os.Open(path)
@@ -280,7 +280,7 @@ func Save(dir, key string, entries []layers.Entry, replace bool, stop func() boo
 		return err
 	}
 	defer func() {
-		// While it is locked nobody else writes it.
+		// While it is locked no other process writes it.
 		if err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
@@ -341,10 +341,10 @@ func lockPart(path string) (*os.File, error) {
 	}
 }
 
-// unusedFor is how long a file stays that nobody opens.
+// unusedFor is how long a file stays that no start opens.
 const unusedFor = 30 * 24 * time.Hour
 
-// removeUnused removes files that nobody has opened for long, and those that were left behind half
+// removeUnused removes files that no start has opened for long, and those that were left behind half
 // written. What fails is tried again with the next file.
 func removeUnused(dir string) {
 	list, _ := os.ReadDir(dir)
