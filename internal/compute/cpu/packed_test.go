@@ -99,7 +99,8 @@ func TestFromPacked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.FromPacked([]compute.Packed{{Form: text, Data: memory.Bytes()}}); err == nil {
+		parts := []compute.Packed{{Form: text, Data: memory.Bytes()}}
+		if _, err := d.FromPacked(parts); err == nil {
 			t.Errorf("%s: a form that does not fit its bytes was taken", what)
 		}
 	}

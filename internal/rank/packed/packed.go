@@ -344,8 +344,8 @@ func lockPart(path string) (*os.File, error) {
 // unusedFor is how long a file stays that no start opens.
 const unusedFor = 30 * 24 * time.Hour
 
-// removeUnused removes files that no start has opened for long, and those that were left behind half
-// written. What fails is tried again with the next file.
+// removeUnused removes files that no start has opened for long, and those that were left behind
+// half written. What fails is tried again with the next file.
 func removeUnused(dir string) {
 	list, _ := os.ReadDir(dir)
 	for _, d := range list {
