@@ -34,6 +34,12 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	if s.Backend() != "uni" && init.Null == nil {
 		init.Heap, init.HeapPerThread = s.heapOfRanks()
 	}
+	if dir := s.Config.Model.WeightsCache; dir != "" {
+		var err error
+		if init.WeightsCache, err = filepath.Abs(dir); err != nil {
+			return init, err
+		}
+	}
 	init.Constraints = s.ConstraintBytes()
 	init.Tokenizer = s.tokenizerDir
 	if !s.fromHub {

@@ -45,6 +45,8 @@ type Model struct {
 	Revision string
 	// DownloadDir overrides the Hugging Face cache.
 	DownloadDir string
+	// WeightsCache is the folder of packed weights on each node, "" for none.
+	WeightsCache string
 	// LoadFormat is auto, safetensors or dummy.
 	LoadFormat string
 	// Quantization is how weights are quantised as they are loaded, "" for not.

@@ -81,6 +81,7 @@ type codes struct {
 	tiles  *codeKernels // of codes
 	floats *codeKernels // of the numbers that they stand for
 	table  []uint32
+	values [16]float32 // that codes of compute.Code4 stand for
 	flags  int
 	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.
 	offset, head uintptr
@@ -189,7 +190,7 @@ func (c *codes) fold() float32 {
 
 // choose picks kernels and makes their table.
 func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
-	c.kind = like.Type
+	c.kind, c.values = like.Type, like.Values
 	c.form = formBytes
 	exact := true
 	if c.kind == compute.Code4 {
