@@ -123,7 +123,7 @@ func TestBitIdentity(t *testing.T) {
 
 					for threads := 1; threads <= 3; threads++ {
 						if testing.Short() && threads != 1+(k+l)%3 {
-							continue // each shape with one of them, each of them with a third of the shapes
+							continue // the shapes take turns
 						}
 						g := newRig(t, s, i, threads, 16*(1+r.IntN(4)), r, seqs...)
 						g.mixed(r)
