@@ -40,7 +40,7 @@ func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, n, k int, offse
 	for i := range sources {
 		sources[i] = q
 	}
-	return mustPackCodes(b, p, isa.Best(), 1, sources...)
+	return mustPackCodes(b, p, codeSet{isa.Best(), false}, 1, sources...)
 }
 
 // fast is the time, in ns, that a tenth of the samples do not exceed: other work of the machine is

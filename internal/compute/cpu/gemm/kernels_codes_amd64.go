@@ -38,6 +38,18 @@ var avx2CodesFloat = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]code
 	6: {1: avx2CodesFloat_6x1},
 }}
 
+var avx2CodesDots4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots4_1x1, 2: avx2CodesDots4_1x2},
+	2: {1: avx2CodesDots4_2x1},
+	3: {1: avx2CodesDots4_3x1},
+}}
+
+var avx2CodesDots8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2},
+	2: {1: avx2CodesDots8_2x1},
+	3: {1: avx2CodesDots8_3x1},
+}}
+
 var avx512CodesFull = codeKernels{rows: 6, unpack: avx512UnpackFull, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx512CodesFull_1x1, 2: avx512CodesFull_1x2, 4: avx512CodesFull_1x4},
 	2: {1: avx512CodesFull_2x1, 2: avx512CodesFull_2x2, 4: avx512CodesFull_2x4},
@@ -187,6 +199,30 @@ func avx2CodesFloat_5x1(call *codeCall)
 
 //go:noescape
 func avx2CodesFloat_6x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_3x1(call *codeCall)
 
 //go:noescape
 func avx512UnpackFull(call *codeCall)

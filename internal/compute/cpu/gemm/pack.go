@@ -83,13 +83,14 @@ func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 
 // newMatrix is a matrix without a shape.
 func newMatrix(opt Options) *Matrix {
-	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks}
+	m := &Matrix{kind: opt.Kind, pieces: opt.Chunks}
 	if opt.Kind != I8 {
+		m.rounded = opt.Rounded
 		m.kernels = kernelsFor(opt)
 		return m
 	}
 	m.codes = &codes{flags: flagWideScale}
-	m.kernels = m.codes.choose(opt.ISA, &compute.Codes{Type: compute.Code8})
+	m.kernels = m.codes.choose(opt.ISA, &compute.Codes{Type: compute.Code8}, opt.Rounded)
 	return m
 }
 
@@ -186,9 +187,9 @@ func (o *Options) check() error {
 	if !isa.Available(o.ISA) {
 		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
 	}
-	if o.Rounded && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
-		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, not %v and %v",
-			ErrOptions, isa.AVX512BF16, BF16, o.ISA, o.Kind)
+	if o.Rounded && o.Kind != I8 && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
+		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, or %v, not %v and %v",
+			ErrOptions, isa.AVX512BF16, BF16, I8, o.ISA, o.Kind)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package gemm
 
 import (
+	"unsafe"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
@@ -83,3 +85,27 @@ func (c *codes) vectorCodes(set isa.ISA, small bool) *kernelSet {
 	}
 	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
 }
+
+// vectorDots picks the assembler kernels for products of integers, or nil for the portable ones.
+// They are of AVX2 at all levels.
+func (c *codes) vectorDots(set isa.ISA) *kernelSet {
+	if set == isa.Portable {
+		return nil
+	}
+	c.tiles, c.split = &avx2CodesDots8, false
+	if c.form == formDots4 {
+		c.tiles, c.split = &avx2CodesDots4, true
+	}
+	return &kernelSet{nr: 16, rows: c.tiles.rows, vector: true, codes: c.tiles}
+}
+
+// roundSpan is portableRound, by AVX2 where the kernels are.
+func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, even, odd int32) {
+	if !vector {
+		return portableRound(to, x, blocks)
+	}
+	return roundSpanAVX2(to, x, blocks)
+}
+
+//go:noescape
+func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)
