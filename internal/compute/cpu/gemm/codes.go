@@ -88,8 +88,8 @@ type codes struct {
 	floats *codeKernels // of the numbers that they stand for
 	table  []uint32
 	flags  int
-	// dots says that x is rounded to int8 (see dots.go), and zero which code of four bits, or none
-	// of those there are, stands for 0. split has its products start in two lanes of int16.
+	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned code stands for 0.
+	// split has products start in two lanes of int16.
 	dots, split bool
 	zero        int32
 	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.

@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -53,9 +54,9 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 	return true
 }
 
-// dotKernels picks kernels, and makes their table: a mask of four bits, and ones of 16 bits.
+// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, and 128s.
 func (c *codes) dotKernels(set isa.ISA) *kernelSet {
-	c.table = append(repeat(0x0f0f0f0f), repeat(0x00010001)...)
+	c.table = slices.Concat(repeat(0x0f0f0f0f), repeat(0x00010001), repeat(0x80808080))
 	if kernels := c.vectorDots(set); kernels != nil {
 		return kernels
 	}

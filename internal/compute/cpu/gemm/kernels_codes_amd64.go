@@ -77,6 +77,24 @@ var avx512CodesE4m3 = codeKernels{rows: 6, unpack: avx512UnpackE4m3, tiles: [max
 	6: {1: avx512CodesE4m3_6x1, 2: avx512CodesE4m3_6x2},
 }}
 
+var avx512CodesDots4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesDots4_1x1, 2: avx512CodesDots4_1x2, 4: avx512CodesDots4_1x4},
+	2: {1: avx512CodesDots4_2x1, 2: avx512CodesDots4_2x2},
+	3: {1: avx512CodesDots4_3x1},
+	4: {1: avx512CodesDots4_4x1},
+	5: {1: avx512CodesDots4_5x1},
+	6: {1: avx512CodesDots4_6x1},
+}}
+
+var avx512CodesDots8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesDots8_1x1, 2: avx512CodesDots8_1x2, 4: avx512CodesDots8_1x4},
+	2: {1: avx512CodesDots8_2x1, 2: avx512CodesDots8_2x2},
+	3: {1: avx512CodesDots8_3x1},
+	4: {1: avx512CodesDots8_4x1},
+	5: {1: avx512CodesDots8_5x1},
+	6: {1: avx512CodesDots8_6x1},
+}}
+
 var avx512CodesFloat = codeKernels{rows: 12, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1:  {1: avx512CodesFloat_1x1},
 	2:  {1: avx512CodesFloat_2x1},
@@ -358,6 +376,60 @@ func avx512CodesE4m3_6x1(call *codeCall)
 
 //go:noescape
 func avx512CodesE4m3_6x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_6x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_6x1(call *codeCall)
 
 //go:noescape
 func avx512CodesFloat_1x1(call *codeCall)

@@ -87,16 +87,23 @@ func (c *codes) vectorCodes(set isa.ISA, small bool) *kernelSet {
 }
 
 // vectorDots picks the assembler kernels for products of integers, or nil for the portable ones.
-// They are of AVX2 at all levels.
+// Levels above AVX2 have some of their own where the CPU has VPDPBUSD.
 func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	if set == isa.Portable {
 		return nil
 	}
-	c.tiles, c.split = &avx2CodesDots8, false
-	if c.form == formDots4 {
+	nr := 16
+	switch wide := set >= isa.AVX512 && isa.VNNI(); {
+	case wide && c.form == formDots4:
+		nr, c.tiles = 32, &avx512CodesDots4
+	case wide:
+		nr, c.tiles, c.zero = 32, &avx512CodesDots8, 128
+	case c.form == formDots4:
 		c.tiles, c.split = &avx2CodesDots4, true
+	default:
+		c.tiles = &avx2CodesDots8
 	}
-	return &kernelSet{nr: 16, rows: c.tiles.rows, vector: true, codes: c.tiles}
+	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
 }
 
 // roundSpan is portableRound, by AVX2 where the kernels are.

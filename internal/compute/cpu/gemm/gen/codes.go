@@ -66,7 +66,7 @@ func codeTargets() []*codeTarget {
 	}
 	avx512 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float"}
+			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
 	}
 	return []*codeTarget{
 		avx2("half", 4, 2, 1, 1),
@@ -79,6 +79,8 @@ func codeTargets() []*codeTarget {
 		avx512("full", 4, 4, 2, 2, 2, 2),
 		avx512("i8", 4, 4, 2, 2, 2, 2),
 		avx512("e4m3", 4, 4, 2, 2, 2, 2),
+		avx512("dots4", 4, 2, 1, 1, 1, 1),
+		avx512("dots8", 4, 2, 1, 1, 1, 1),
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
 }
@@ -97,7 +99,7 @@ func codeTargets() []*codeTarget {
 //	last vector registers: tables and masks
 //
 // Products of integers are summed in registers behind those of the run's sums, span after span; R13
-// is spans left, and R11 the table.
+// is spans left, and R11 the table of AVX2.
 type codeWriter struct {
 	*bytes.Buffer
 	t *codeTarget
@@ -171,6 +173,9 @@ func (w *codeWriter) x(row, k int) string {
 		base + ")(R8*2)"}[row%3])
 }
 
+// prefetch is how many bytes ahead one row's codes are fetched.
+const prefetch = 1024
+
 const callSignature = "(call *codeCall)"
 
 // blockBytes are the bytes of codes of eight columns of a panel.
@@ -226,6 +231,13 @@ func (w *codeWriter) kernel() {
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
 	w.label("block")
+	if w.dots() && w.rows == 1 { // which memory may not keep up with
+		for panel := range w.panels {
+			for line := 0; line < w.blockBytes(); line += 64 {
+				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch+line))
+			}
+		}
+	}
 	w.block()
 	w.op("ADDQ $%d, DI", w.blockBytes())
 	if w.panels > 3 {
@@ -274,6 +286,9 @@ func (w *codeWriter) zero(v string) {
 func (w *codeWriter) constants() {
 	switch {
 	case w.last == w.t.regs:
+	case w.dots() && w.t.vector == 64:
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.t.form == "dots8"), w.v(w.last))
 	case w.dots():
 		w.op("MOVQ %d(AX), R11", callTable)
 		w.op("VMOVUPS %d(R11), Y15", 32*toInt(w.t.form == "dots8"))
@@ -298,6 +313,8 @@ func (w *codeWriter) constants() {
 // block computes eight columns.
 func (w *codeWriter) block() {
 	switch {
+	case w.dots() && w.t.vector == 64:
+		w.blockVNNI()
 	case w.t.form == "dots4":
 		w.blockDots4()
 	case w.t.form == "dots8":
@@ -498,14 +515,16 @@ func (w *codeWriter) end() {
 		w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
 		for j := range 2 * w.panels {
 			dot := w.dot(row, j)
-			if w.t.form == "dots4" {
+			if w.t.form == "dots4" && w.t.vector == 32 {
 				w.op("VPMADDWD 32(R11), %s, %s", dot, dot)
 			}
 			w.op("VCVTDQ2PS %s, %s", dot, dot)
 			w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, j))
 		}
 	}
-	w.op("ADDQ $8, SI")
+	for row := 0; row < w.rows; row += 3 {
+		w.op("ADDQ $8, %s", [...]string{"SI", "R11"}[row/3])
+	}
 }
 
 // blockDots4 adds pairs of products to lanes of 16 bits. Each row's columns are loaded once, where
@@ -575,6 +594,32 @@ func (w *codeWriter) blockDots8() {
 				w.op("VPMADDUBSW %s, %s, %s", product, magnitude, product)
 				w.op("VPMADDWD Y15, %s, %s", product, product)
 				w.op("VPADDD %s, %s, %s", product, w.dot(row, j), w.dot(row, j))
+			}
+		}
+	}
+}
+
+// blockVNNI adds four products to each lane of 32 bits. Bytes, too, are made unsigned: they get 128
+// more, of which begin knows.
+func (w *codeWriter) blockVNNI() {
+	for half := range 2 {
+		for row := range w.rows {
+			w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), w.free(row))
+		}
+		for j := range 2 * w.panels {
+			codes := w.free(w.rows + j%(w.tmps()-w.sums-w.rows))
+			switch {
+			case w.t.form == "dots8":
+				w.op("VPXORD %s, %s, %s", w.at(j, (2*half+j%2)*64), w.v(w.last), codes)
+			case half == 0:
+				w.op("VPANDD %s, %s, %s", w.at(j, j%2*64), w.v(w.last), codes)
+			default:
+				w.op("VMOVUPS %s, %s", w.at(j, j%2*64), codes)
+				w.op("VPSRLW $4, %s, %s", codes, codes)
+				w.op("VPANDD %s, %s, %s", w.v(w.last), codes, codes)
+			}
+			for row := range w.rows {
+				w.op("VPDPBUSD %s, %s, %s", w.free(row), codes, w.dot(row, j))
 			}
 		}
 	}
