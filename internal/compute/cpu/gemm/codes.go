@@ -64,8 +64,8 @@ const (
 	formBytes
 	// formFloats is [column][row] of float32: codes that have been unpacked.
 	formFloats
-	// formDots4 is [row][columns 0 to 3] of nibbles, and those of columns 4 to 7 in the upper halves
-	// of the bytes: a lane of 32 bits is multiplied by as many columns of x that are int8.
+	// formDots4 is [row][columns 0 to 3] of nibbles, and those of columns 4 to 7 in the upper
+	// halves of the bytes: a lane of 32 bits is multiplied by four columns of x that are int8.
 	formDots4
 	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
 	formDots8

@@ -429,8 +429,10 @@ func TestCodesSetsAgree(t *testing.T) {
 			x := randoms(r, rows*k)
 			var s Scratch
 			got, want := make([]float32, rows*n), make([]float32, rows*n)
-			mustPackCodes(t, nil, codeSet{isa.AVX2, false}, 4, q).Mul(nil, &s, want, n, x, k, rows, nil)
-			mustPackCodes(t, nil, codeSet{isa.AVX512, false}, 4, q).Mul(nil, &s, got, n, x, k, rows, nil)
+			old := mustPackCodes(t, nil, codeSet{isa.AVX2, false}, 4, q)
+			old.Mul(nil, &s, want, n, x, k, rows, nil)
+			wide := mustPackCodes(t, nil, codeSet{isa.AVX512, false}, 4, q)
+			wide.Mul(nil, &s, got, n, x, k, rows, nil)
 			sameSlice(t, c.name, got, want)
 		}
 	}
@@ -633,7 +635,8 @@ func FuzzPackCodes(f *testing.F) {
 			cell := row*q.Groups() + groupOf(&q, col)
 			want := q.Number(q.Code[row*cols+col]) * q.Scale[cell]
 			if q.Offset != nil {
-				want = fusedMultiplyAdd(q.Number(q.Code[row*cols+col]), q.Scale[cell], 0) + q.Offset[cell]
+				number := q.Number(q.Code[row*cols+col])
+				want = fusedMultiplyAdd(number, q.Scale[cell], 0) + q.Offset[cell]
 			}
 			if !same(got, want) && !slices.Contains([]float32{got, want}, 0) {
 				t.Fatalf("%v %d x %d by %d, lead %d: [%d][%d] = %v, want %v", c, rows, cols, size,

@@ -229,7 +229,8 @@ func addDots(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, form form
 		}
 		return
 	}
-	low, high := (*[portableNR][4]int8)(block), (*[portableNR][4]int8)(unsafe.Add(block, 4*portableNR))
+	low := (*[portableNR][4]int8)(block)
+	high := (*[portableNR][4]int8)(unsafe.Add(block, 4*portableNR))
 	for i := range low {
 		v, u := &low[i], &high[i]
 		sum[i] += int32(v[0])*x0 + int32(v[1])*x1 + int32(v[2])*x2 + int32(v[3])*x3 +

@@ -152,7 +152,8 @@ func TestDotsAgree(t *testing.T) {
 			var want []float32
 			for _, set := range isa.All() {
 				got := make([]float32, rows*n)
-				mustPackCodes(t, nil, codeSet{set, true}, 4, q).Mul(nil, &s, got, n, x, k, rows, nil)
+				m := mustPackCodes(t, nil, codeSet{set, true}, 4, q)
+				m.Mul(nil, &s, got, n, x, k, rows, nil)
 				if set == isa.Portable {
 					want = got
 				}

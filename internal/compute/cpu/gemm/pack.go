@@ -70,13 +70,15 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 // looked at, with the kernels of any instruction set. Errors wrap ErrSource.
 func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 	var most int64
-	for _, nr := range panelRows {
-		m := newMatrix(Options{Kind: kind, Chunks: chunks})
-		m.kernels = &kernelSet{nr: nr}
-		if err := m.shape(sources); err != nil {
-			return 0, err
+	for _, rounded := range []bool{false, kind == I8} {
+		for _, nr := range panelRows {
+			m := newMatrix(Options{Kind: kind, Chunks: chunks, Rounded: rounded})
+			m.kernels = &kernelSet{nr: nr}
+			if err := m.shape(sources); err != nil {
+				return 0, err
+			}
+			most = max(most, int64(m.panels())*int64(m.stride))
 		}
-		most = max(most, int64(m.panels())*int64(m.stride))
 	}
 	return most, nil
 }
@@ -188,8 +190,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
 	}
 	if o.Rounded && o.Kind != I8 && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
-		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, or %v, not %v and %v",
-			ErrOptions, isa.AVX512BF16, BF16, I8, o.ISA, o.Kind)
+		const text = "%w: products of rounded rows need %v, or %v or more and %v, not %v and %v"
+		return fmt.Errorf(text, ErrOptions, I8, isa.AVX512BF16, BF16, o.ISA, o.Kind)
 	}
 	return nil
 }
