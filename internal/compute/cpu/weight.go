@@ -169,9 +169,10 @@ func kindOf(dtype compute.DType, sources []compute.Source) gemm.Kind {
 }
 
 // PackInt8 makes a weight of bytes of the stacked sources, with a scale for each output feature
-// (see gemm.I8).
+// (see gemm.I8). Unless models run in float32, inputs are rounded to int8.
 func (d *Device) PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error) {
-	return d.pack(gemm.Options{Chunks: chunks, Kind: gemm.I8}, sources)
+	return d.pack(gemm.Options{Chunks: chunks, Kind: gemm.I8, Rounded: d.dtype != compute.Float32},
+		sources)
 }
 
 // Int8Bytes is the memory that PackInt8 takes, at most.
