@@ -6,7 +6,7 @@ import enum
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 
 def command_line(options: Mapping[str, Any]) -> list[str]:
@@ -21,6 +21,27 @@ def command_line(options: Mapping[str, Any]) -> list[str]:
         if value is not None:
             flags += [f"{flag}={text}" for text in _texts(name, value)]
     return flags
+
+
+def command_and_environment(
+    options: Mapping[str, Any],
+) -> tuple[list[str], Optional[dict[str, str]]]:
+    """Return flags, and the environment that an engine starts with, None for this process's.
+
+    ``hf_token`` is a variable of it: others can read a process's arguments.
+    """
+    token = options.get("hf_token")
+    flags = command_line({k: v for k, v in options.items() if k != "hf_token"})
+    return flags, None if token is None else {**os.environ, "HF_TOKEN": str(token)}
+
+
+def refuse_adapter(lora_request: Any) -> None:
+    """Raise ValueError for a ``lora_request`` other than None: adapters are not loaded."""
+    if lora_request is not None:
+        raise ValueError(
+            f"lora_request: {lora_request!r}: adapters are not loaded; merge it into the weights, "
+            "and start the engine with those"
+        )
 
 
 def _texts(name: str, value: Any) -> list[str]:

@@ -87,6 +87,15 @@ class SamplingParams:
     extra_args: Optional[dict[str, Any]] = None
     """Further fields of the request's body."""
 
+    @classmethod
+    def from_optional(cls, **given: Any) -> SamplingParams:
+        """Return parameters of which those that are None are left at their defaults.
+
+        ``max_tokens=None`` is no such one: it is as many as the context has room for.
+        """
+        none = ("max_tokens",)
+        return cls(**{k: v for k, v in given.items() if v is not None or k in none})
+
     def clone(self) -> SamplingParams:
         """Return a copy."""
         return dataclasses.replace(self)

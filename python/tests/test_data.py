@@ -32,7 +32,10 @@ class TestConfig(unittest.TestCase):
             "checkpoint_path": {"checkpoint_path": "s3://bucket/folder"},
             "log_interval_s": {"log_interval_s": 0.0},
             "chat_template_stage": {"chat_template_stage": {"template": "x"}},
-            "tokenize_stage": {"tokenize_stage": {"enabled": True}},
+            "tokenize_stage": {"tokenize_stage": {"enable": True}},
+            "detokenize_stage": {"detokenize": 7},
+            "no images": {"has_image": True},
+            "adapters": {"dynamic_lora_loading_path": "s3://x"},
             "give one of": {"placement_group_config": {}},
             "unknown": {"placement_group_config": {"bundle": {}}},
             "3 bundles for 1 ranks": {"placement_group_config": {"bundles": [{"CPU": 1}] * 3}},
@@ -147,7 +150,9 @@ class TestRows(unittest.TestCase):
         data = {"index": 0, "label": "yes", "probs": [0.25, 0.75], "num_classes": 2}
         answer = {"usage": {"prompt_tokens": 3}, "data": [data]}
         got = outputs_of({}, {}, answer, True)
-        self.assertEqual(got, {"num_input_tokens": 3, "label": "yes", "probs": [0.25, 0.75]})
+        probs = [0.25, 0.75]
+        want = {"num_input_tokens": 3, "label": "yes", "probs": probs, "embeddings": probs}
+        self.assertEqual(got, want)
         lost = failed({}, "why", config)
         self.assertEqual((lost["label"], lost["probs"]), ("", []))
         self.assertLessEqual(set(got), set(lost))
