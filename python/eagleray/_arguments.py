@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 
+_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+
+
 def command_line(options: Mapping[str, Any]) -> list[str]:
     """Return flags: ``tensor_parallel_size=2`` is ``--tensor-parallel-size=2``.
 
@@ -28,11 +31,15 @@ def command_and_environment(
 ) -> tuple[list[str], Optional[dict[str, str]]]:
     """Return flags, and the environment that an engine starts with, None for this process's.
 
-    ``hf_token`` is a variable of it: others can read a process's arguments.
+    ``hf_token`` is a variable of it: others can read a process's arguments. ``task``, which vLLM
+    had before ``runner``, says that a model pools.
     """
-    token = options.get("hf_token")
-    flags = command_line({k: v for k, v in options.items() if k != "hf_token"})
-    return flags, None if token is None else {**os.environ, "HF_TOKEN": str(token)}
+    given = dict(options)
+    token = given.pop("hf_token", None)
+    if given.get("task") in _POOLING_TASKS:
+        del given["task"]
+        given.setdefault("runner", "pooling")
+    return command_line(given), None if token is None else {**os.environ, "HF_TOKEN": str(token)}
 
 
 def refuse_adapter(lora_request: Any) -> None:

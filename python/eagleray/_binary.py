@@ -50,8 +50,9 @@ def version() -> str:
     except importlib.metadata.PackageNotFoundError:
         command = [os.fspath(find()), "--version"]
         said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-        words = said.split()
-        return f"0.0.0+{words[2]}" if words[1] == "commit" else words[1]
+        words = said.split()[1:]
+        # A binary of no release tells its commit, or that it does not know it.
+        return words[0] if words[0][0].isdigit() else f"0.0.0+{words[words[0] == 'commit']}"
 
 
 def _executable(path: pathlib.Path) -> bool:

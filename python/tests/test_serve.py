@@ -96,11 +96,10 @@ class TestConfig(unittest.TestCase):
             "llm_configs[1].model_loading_config: is missing",
             "llm_configs[2].engine_kwargs.port: is said by Serve's http_options",
             "llm_configs[2].engine_kwargs.tensor_parallel_size: '2' is not a number",
-            "llm_configs[3].placement_group_config: is for engine_kwargs.distributed_executor",
             "llm_configs[3].placement_group_config.strategy: 'BEST' is none of PACK, SPREAD",
             "llm_configs[4].engine_kwargs: [] is not an object",
             "llm_configs[5].arguments: 7 is not an object",
-            "ingres: is not known (known are llm_configs, ingress_deployment_config)",
+            "ingres: is not known (known are llm_configs, ingress_deployment_config,",
         ):
             self.assertIn(words, text)
         others: list[Any] = [{}, {"llm_configs": []}, {"llm_configs": M}, [M]]
