@@ -60,7 +60,8 @@ class _ServiceStage:
             # Ray wraps what a replica has raised in what is of its class, too.
             if not self._goes_on or not isinstance(answer, (ValueError, TypeError, TimeoutError)):
                 raise answer
-            answered.append({**row, ERROR: f"{type(answer).__name__}: {answer}"})
+            why = getattr(answer, "cause", answer)  # without the traceback of the replica
+            answered.append({**row, ERROR: f"{type(why).__name__}: {why}"})
         return answered
 
 

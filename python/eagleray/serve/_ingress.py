@@ -26,7 +26,7 @@ from ._asgi import send_start
 from ._callers import own_name
 from ._metrics import merge
 from ._prefix import blocks_of
-from ._resume import LOST, Attempts, Progress, without_token
+from ._resume import LOST, UNAVAILABLE, Attempts, Progress, without_token
 from ._server import Head
 
 # What a body has whose answer may be a stream.
@@ -224,6 +224,9 @@ class OpenAIIngress:
             except BackPressureError as e:
                 ended = True
                 raise RequestError(503, str(e), retry_after=1) from None
+            except UNAVAILABLE:
+                ended = True
+                raise RequestError(503, await self._reason(model), retry_after=1) from None
             except BaseException:
                 if wait.reason is None:
                     raise
@@ -234,6 +237,13 @@ class OpenAIIngress:
                 if not ended:
                     stream.cancel()
             await attempts.pause()
+
+    async def _reason(self, model: str) -> str:
+        """Return why a model's deployment answers nothing."""
+        name: str = self._handles[model].deployment_name
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, _down, (name,))
+        return found.get(name, f"{name} has no replica")
 
     def _call(self, model: str, request: tuple[Any, ...], again: bool) -> Any:
         """Call a replica, and return what may be iterated over and cancelled.
