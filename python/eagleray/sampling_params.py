@@ -134,7 +134,8 @@ def fields(params: Optional[SamplingParams], max_model_len: int) -> dict[str, An
             body[name] = {k: v for k, v in given.items() if v is not None and v is not False}
     if "logit_bias" in body:
         body["logit_bias"] = {str(token): bias for token, bias in body["logit_bias"].items()}
-    if body["spaces_between_special_tokens"]:
+    if body["spaces_between_special_tokens"] or params.skip_special_tokens:
+        # Where there are no special tokens there is nothing between them.
         del body["spaces_between_special_tokens"]
     body.update(params.extra_args or {})
     return body

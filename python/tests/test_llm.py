@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import pathlib
@@ -61,6 +62,11 @@ class TestLLM(unittest.TestCase):
         (output,) = self.llm.generate(QUESTION, params, lora_request=None)
         with self.assertRaisesRegex(ValueError, "lora_request: .*adapters are not loaded"):
             self.llm.generate(QUESTION, params, lora_request="x")  # type: ignore[arg-type]
+        unspaced = dataclasses.replace(params, spaces_between_special_tokens=False)
+        self.assertEqual(self.llm.generate(QUESTION, unspaced)[0].outputs, output.outputs)
+        unspaced.skip_special_tokens = False
+        with self.assertRaisesRegex(BadRequestError, "spaces_between_special_tokens"):
+            self.llm.generate(QUESTION, unspaced)
         tokenizer = self.llm.get_tokenizer()
         self.assertEqual(tokenizer(QUESTION).input_ids, output.prompt_token_ids)
         several = tokenizer([QUESTION, "x y"], truncation=True, max_length=2)

@@ -382,8 +382,8 @@ def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> 
         options["ray_actor_options"] = actor
     scaling = options.get("autoscaling_config")
     if isinstance(scaling, Mapping) and scaling.get("min_replicas") == 0:
-        # One starts, and goes when nobody asks: what is wrong with it fails the deployment, not
-        # the first client.
+        # One starts, and goes again without requests: what is wrong with it fails the deployment,
+        # not the first client.
         options["autoscaling_config"] = {"initial_replicas": 1, **scaling}
     return options
 

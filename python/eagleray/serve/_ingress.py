@@ -143,7 +143,7 @@ class OpenAIIngress:
             found = await loop.run_in_executor(None, _down, self._deployments)
             self._status = time.monotonic(), found
         if len(found) == len(self._deployments):
-            text = "; ".join(f"{name}: {why}" for name, why in found.items())
+            text = ", ".join(found.values())
             raise RequestError(503, text, retry_after=1)
 
     async def _metrics(self) -> str:
@@ -383,7 +383,7 @@ def _no_model(name: Any) -> RequestError:
 def _down(deployments: Collection[str]) -> dict[str, str]:
     """Return those of this application's deployments that cannot answer, with the reason."""
     return {
-        deployment: _why(status)
+        deployment: _why(deployment, status)
         for deployment, status in own_deployments().items()
         if deployment in deployments
         and status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
@@ -391,10 +391,10 @@ def _down(deployments: Collection[str]) -> dict[str, str]:
     }
 
 
-def _why(status: Any) -> str:
+def _why(deployment: str, status: Any) -> str:
     """Return an engine's line out of what Serve says of a deployment, else its status."""
     line = _OWN_LINE.search(status.message)
-    return line.group(1) if line else f"is {status.status.value}"
+    return line.group(1) if line else f"{deployment} is {status.status.value}"
 
 
 def own_deployments() -> Mapping[str, Any]:

@@ -1,10 +1,12 @@
-"""Deployments as classes, for applications that bind them themselves (``ray.serve.llm.deployment``)."""
+"""Deployments as classes, for applications that bind them themselves.
+
+The names are those of ``ray.serve.llm.deployment``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Union
-
 from collections.abc import Mapping
+from typing import Any, Union
 
 from ._builder import checked_options, server_arguments
 from ._config import LLMConfig, read_model
