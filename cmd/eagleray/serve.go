@@ -283,6 +283,8 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
+	defer page.Close()
+	go page.Record()
 	handler, err := newHandler(cfg, e, m, page, stores, log, tracer, from.limits())
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
