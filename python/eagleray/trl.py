@@ -26,8 +26,8 @@ class Rollouts:
 
     engine is an ``LLM``, or a ``Server`` that was started with ``--enable-rlhf``; transport is that
     of a ``WeightTransfer``. Of the trainer's processes the main one brings the weights, and each
-    completes its own prompts. Weights are in the engine's ``--dtype``: start it with ``float32`` for
-    a trainer that trains in it.
+    completes its own prompts. Weights are in the engine's ``--dtype``: start it with ``float32``
+    for a trainer that trains in it.
     """
 
     def __init__(self, engine: Ask, transport: str = "shm") -> None:
@@ -47,7 +47,7 @@ class Rollouts:
         options = _options(trainer)
         groups = _groups(ids, most)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            answers = threads.map(lambda group: self._complete(*group, options), groups)
+            answers = threads.map(lambda group: self._complete(group[0], group[1], options), groups)
             choices = [choice for answer in answers for choice in answer]
         return {
             "prompt_ids": ids,

@@ -120,7 +120,8 @@ export function chat(section, about) {
     }
   }
 
-  // fold hides or shows the side on narrow windows, over the conversation; wide ones show it always.
+  // fold hides or shows the side on narrow windows, over the conversation; wide ones always show
+  // it.
   function fold(away) {
     side.classList.toggle("open", !away);
     unfold.setAttribute("aria-expanded", String(!away));

@@ -22,7 +22,8 @@ export function userView(node, at) {
     words,
     tools,
   );
-  tools.append(turns.element, button("Edit", edit), button("Copy", (e) => copy(e.target, node.content)));
+  const copied = button("Copy", (e) => copy(e.target, node.content));
+  tools.append(turns.element, button("Edit", edit), copied);
 
   function edit() {
     const text = h("textarea", { rows: "3", "aria-label": "Edit your message" });
@@ -68,8 +69,8 @@ export function toolView(node) {
   return { article, refresh() {} };
 }
 
-// answerView is what the model said. at has again(node), branch(node), turn(node, by), results(node,
-// texts) and body(node), the request that it answers.
+// answerView is what the model said. at has again(node), branch(node), turn(node, by),
+// results(node, texts) and body(node), the request that it answers.
 export function answerView(node, at) {
   const article = h("article", { class: "message answer" });
   const words = h("div", { class: "text" });

@@ -21,8 +21,8 @@ function fitting(u, values, i, cycle) {
 }
 
 // plot makes a plot in a figure. o has title, unit, names (one a series), show (a value in words),
-// whole (values are whole numbers) and, where x is not time, splits and label for its axis. It returns {figure, set(data)}; data is uPlot's: x, then a list for each series, null for
-// no value.
+// whole (values are whole numbers) and, where x is not time, splits and label for its axis. It
+// returns {figure, set(data)}; data is uPlot's: x, then a list for each series, null for no value.
 export function plot(o) {
   const host = h("div", { class: "plot" });
   const figure = h(

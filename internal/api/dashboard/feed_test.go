@@ -164,7 +164,8 @@ func TestFeed(t *testing.T) {
 			l.P50 < 28 || l.P50 > 32 {
 			t.Errorf("time to first token %+v", l)
 		}
-		if l := last.TPOT; l == nil || l.Mean < 4.99 || l.Mean > 5.01 || l.P99 < 4.7 || l.P99 > 5.3 {
+		l := last.TPOT
+		if l == nil || l.Mean < 4.99 || l.Mean > 5.01 || l.P99 < 4.7 || l.P99 > 5.3 {
 			t.Errorf("time per token %+v", l)
 		}
 		r := last.Ranks
@@ -173,7 +174,8 @@ func TestFeed(t *testing.T) {
 		}
 		if len(r) != 4 || r[3].Engine != 1 || r[3].Phase != "sample" || r[3].Link != nil ||
 			r[2].Link == nil || r[2].Link.Resumes != 3 || r[0].Phase != "forward, layer 3" ||
-			r[0].CPUs != 1.5 || r[0].MemoryBytes != 4096 || r[0].Step != 7 || r[0].Depth != 1 || r[0].Link != nil || !r[1].Stalled ||
+			r[0].CPUs != 1.5 || r[0].MemoryBytes != 4096 || r[0].Step != 7 ||
+			r[0].Depth != 1 || r[0].Link != nil || !r[1].Stalled ||
 			r[1].StillSeconds != 12.5 || r[1].Link == nil || r[1].Link.RoundTripMillis != 1.5 {
 			t.Errorf("ranks %+v", r)
 		}

@@ -48,8 +48,8 @@ type past struct {
 	metrics *metrics.Metrics // nil shows no latencies
 
 	mu sync.Mutex
-	// points are the last ones, and counts what the rates of the newest were taken from, both oldest
-	// first; latencies the copies of the last minute.
+	// points are the last ones, and counts what the rates of the newest were taken from, both
+	// oldest first; latencies the copies of the last minute.
 	points     []Point
 	counts     []counts
 	latencies  []latencies

@@ -94,8 +94,8 @@ func (r *Rank) Finished(plan uint64) { r.finished.Store(plan); r.changes.Add(1) 
 // Call publishes the RPC under way, 0 for none.
 func (r *Rank) Call(id uint64) { r.call.Store(id); r.changes.Add(1) }
 
-// Uses publishes what the process takes of its machine, in the units of a Snapshot. It is no sign of
-// work being done: Changes stays.
+// Uses publishes what the process takes of its machine, in the units of a Snapshot. It is no sign
+// of work being done: Changes stays.
 func (r *Rank) Uses(cpu, memory uint64) { r.cpu.Store(cpu); r.memory.Store(memory) }
 
 // Moved is the count of the rank's writes, for what moves without saying where it is: the chunks of
