@@ -1,7 +1,7 @@
 # make run        build, serve the built-in model with two worker ranks, ask it one question
 # make test       everything but real Ray, in two to five minutes
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
-# make test-clients  openai-python, openai-node and anthropic against the built-in model
+# make test-clients  openai-python, openai-node, anthropic and the Python package against the built-in model
 # make test-kubernetes  the chart and the manifests against Helm and published schemas (kubeconform)
 # make test-isa   the tests of kernels of AVX-512 and AMX, simulated where the CPU lacks them (x86-64 with AVX2)
 # make test-full  everything: all cases on real Ray, the long random walks, the race detector; before a release

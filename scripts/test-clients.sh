@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the clients that others wrote against the built-in model: openai-python and anthropic of
+# Runs clients against the built-in model: those that others wrote, openai-python and anthropic of
 # requirements/clients.txt, openai-node of requirements/clients-node.json, installed once beside the
-# environments of Ray. A machine without Python 3, Node or their registries is told what it skips.
+# environments of Ray; then the tests of this repository's own Python package. A machine without
+# Python 3, Node or their registries is told what it skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=${EAGLERAY_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/eagleray/venv}
@@ -32,4 +33,8 @@ if [ ! -f "$node/pins.json" ]; then
 fi
 [ ! -f "$node/pins.json" ] || export EAGLERAY_NODE_CLIENTS=$node
 
-exec "${GO:-go}" test -count=1 ./internal/api -run 'Client' "$@"
+go=${GO:-go}
+failed=0
+"$go" test -count=1 ./internal/api -run 'Client' "$@" || failed=1
+"$go" test -count=1 ./cmd/eagleray -run 'TestPythonPackage' "$@" || failed=1
+exit $failed

@@ -75,7 +75,8 @@ func TestMeasures(t *testing.T) {
 func TestStepHTTP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../eagleray")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", dir,
+		"../eagleray")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -63,7 +63,8 @@ program; /help lists what else there is. Input that is not typed has a message a
 	}
 	f := c.Flags()
 	t.remote.bind(f, "")
-	f.StringVar(&t.system, "system-prompt", "", "first message of the conversation")
+	f.StringVar(&t.system, "system", "",
+		"what the model is told before the conversation (--system-prompt is the same)")
 	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
@@ -79,6 +80,11 @@ type talk struct {
 	sampling sampling
 	system   string
 	messages []generate.Message
+	// fields are those of requests that were set in the conversation.
+	fields map[string]any
+	// last is the last answer; stats shows the figures of each.
+	last  reply
+	stats bool
 	// where is the place of the model, for people.
 	where string
 }
@@ -186,15 +192,19 @@ func (t *talk) turn(ctx context.Context, text string, s *screen) error {
 	stop := s.spin()
 	answer, err := t.stream(ctx, "/v1/chat/completions", t.body(), func(piece string) {
 		stop()
-		fmt.Fprint(s.out, piece)
+		s.say(piece)
 	})
 	stop()
-	if answer == "" && err != nil {
+	if answer.text == "" && err != nil {
 		t.messages = t.messages[:len(t.messages)-1]
 		return err
 	}
-	t.messages = append(t.messages, generate.Message{Role: "assistant", Content: answer})
+	t.messages = append(t.messages, generate.Message{Role: "assistant", Content: answer.text})
 	fmt.Fprintln(s.out)
+	t.last = answer
+	if t.stats {
+		s.note("%s", &t.last)
+	}
 	return err
 }
 
@@ -208,6 +218,7 @@ func (t *talk) conversation() []generate.Message {
 
 func (t *talk) body() map[string]any {
 	body := t.sampling.fields(t.flags)
+	maps.Copy(body, t.fields)
 	body["messages"] = t.conversation()
 	return body
 }
@@ -238,8 +249,11 @@ var commands = map[string]string{
 	"/help":   "this list",
 	"/clear":  "forget the conversation",
 	"/system": "/system TEXT tells the model something before the conversation; /system shows it",
-	"/save":   "/save FILE writes the conversation as JSON",
-	"/bye":    "leave, as Ctrl-D",
+	"/set": "/set NAME VALUE sets a field of requests, such as temperature 0.2; /set NAME takes " +
+		"it back, /set shows them",
+	"/stats": "show tokens and times after each answer, or no longer",
+	"/save":  "/save FILE writes the conversation as JSON",
+	"/bye":   "leave, as Ctrl-D",
 }
 
 // command does what a line that begins with a slash asks for; true is the end.
@@ -263,6 +277,18 @@ func (t *talk) command(line string, s *screen) (leave bool) {
 			t.system = rest
 		}
 		s.note("system: %s", cmp.Or(t.system, "(none)"))
+	case "/set":
+		s.note("%s", t.set(rest))
+	case "/stats":
+		t.stats = !t.stats
+		switch {
+		case !t.stats:
+			s.note("figures are shown no longer")
+		case t.last.text == "":
+			s.note("figures are shown after each answer")
+		default:
+			s.note("%s", &t.last)
+		}
 	case "/save":
 		s.note("%s", t.save(rest))
 	case "/bye", "/exit", "/quit":
@@ -271,6 +297,44 @@ func (t *talk) command(line string, s *screen) (leave bool) {
 		s.note("there is no command %s; /help lists them", name)
 	}
 	return false
+}
+
+// ownFields are those of a request that the conversation itself makes.
+var ownFields = []string{"messages", "model", "stream", "stream_options", "n", "tools"}
+
+// set sets or takes back a field of requests, or shows them, and says so. A value that is no JSON
+// is a text. What the server does not take it refuses by name, with the next message.
+func (t *talk) set(line string) string {
+	name, value, _ := strings.Cut(line, " ")
+	name, value = strings.ReplaceAll(name, "-", "_"), strings.TrimSpace(value)
+	switch {
+	case name == "":
+		fields := t.body()
+		var shown []string
+		for _, k := range slices.Sorted(maps.Keys(fields)) {
+			if raw, err := json.Marshal(fields[k]); err == nil && k != "messages" {
+				shown = append(shown, k+" "+string(raw))
+			}
+		}
+		return cmp.Or(strings.Join(shown, ", "), "nothing is set: the model's own values hold")
+	case slices.Contains(ownFields, name):
+		return name + " is the conversation's own"
+	case value == "":
+		if _, found := t.fields[name]; !found {
+			return name + " is not set here"
+		}
+		delete(t.fields, name)
+		return name + " is as it was"
+	}
+	var v any
+	if json.Unmarshal([]byte(value), &v) != nil {
+		v = value
+	}
+	if t.fields == nil {
+		t.fields = map[string]any{}
+	}
+	t.fields[name] = v
+	return fmt.Sprintf("%s is %s", name, value)
 }
 
 // save writes the conversation as a request would have it, and says so.

@@ -103,8 +103,20 @@ func TestChatOnTerminal(t *testing.T) {
 	x.send("/nope\r", "no command /nope")
 	x.send("/system be brief\r", "system: be brief")
 	x.send("/help\r", "/save FILE")
+	x.send("/set\r", "temperature 0\r\n")
+	x.send("/set max-tokens 3\r", "max_tokens is 3")
+	x.send("/set seed\r", "seed is not set here")
+	x.send("/set model x\r", "model is the conversation's own")
+	x.send("/stats\r", " tokens/s")
+	x.send("/set\r", "max_tokens 3, temperature 0\r\n")
+	x.send("/system\r", "system: be brief")
+	x.send("fifth\r", "; 3 tokens in ")
+	x.send("/set top_p 7\r", "top_p is 7")
+	x.send("sixth\r", "top_p")
+	x.send("/set top_p\r", "top_p is as it was")
+	x.send("/stats\r", "figures are shown no longer")
 	x.send("abc\x03", "Ctrl-D or /bye leaves.")
-	x.send("/save "+file+"\r", "11 messages are in "+file)
+	x.send("/save "+file+"\r", "13 messages are in "+file)
 	x.send("/clear\r", "the conversation is forgotten")
 	x.send("/save "+file+".2\r", "1 messages")
 	x.send("\x04", "")
@@ -126,7 +138,7 @@ func TestChatOnTerminal(t *testing.T) {
 		}
 	}
 	const want = "system: be brief|user: What does os.Open do?|user: What does\nstrings.Index " +
-		"do?|user: What does os.Open do?|user: first\nsecond|user: third \nfourth"
+		"do?|user: What does os.Open do?|user: first\nsecond|user: third \nfourth|user: fifth"
 	if got := strings.Join(said, "|"); got != want {
 		t.Errorf("the conversation is %q, want %q", got, want)
 	}
@@ -142,7 +154,7 @@ func slowServer(t *testing.T) *httptest.Server {
 		fmt.Fprint(w, `{"data":[{"id":"slow"}]}`)
 	})
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"well\"}}]}\n\n")
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"well\\u001b[9m\"}}]}\n\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
@@ -165,6 +177,10 @@ func TestChatInterruptAnswer(t *testing.T) {
 	x.send("/bye\r", pasteOff)
 	if code := x.exit(); code != 0 || !strings.Contains(x.out.String(), "\x1b[2mslow at ") {
 		t.Errorf("exit code %d", code)
+	}
+	if shown := x.out.String(); strings.Contains(shown, "\x1b[9m") ||
+		!strings.Contains(shown, "well\ufffd[9m") {
+		t.Errorf("what the model says steers the terminal: %q", shown)
 	}
 }
 

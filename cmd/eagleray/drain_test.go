@@ -135,8 +135,21 @@ func TestLogFormat(t *testing.T) {
 			return strings.Contains(p.err.String(), "ready ") || strings.Contains(p.err.String(),
 				`"ready"`)
 		})
-		line := ""
+		// In the text the line that can be clicked follows.
+		line, last := "", "open "
+		if format == "json" {
+			last = `"ready"`
+		}
+		eventually(t, "the last line of the start", func() bool {
+			return strings.Contains(p.err.String(), last)
+		})
 		for l := range strings.Lines(p.err.String()) {
+			if !strings.Contains(l, "ready ") && !strings.Contains(l, `"ready"`) {
+				if line != "" && !strings.Contains(l, " in a browser\n") {
+					t.Errorf("%s: after the ready line: %q", format, l)
+				}
+				continue
+			}
 			line = l
 		}
 		if !strings.Contains(line, want) || !strings.Contains(line, "http://127.0.0.1:") {

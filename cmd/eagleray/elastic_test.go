@@ -47,7 +47,7 @@ func TestScaleNodes(t *testing.T) {
 			}
 		}
 	}
-	const tokens = 1500
+	const tokens = 1000
 	events := longStream(t, url, tokens)
 	scale("dp=3", 400, "engine 2 is for node 2, which has not come (serve --headless "+
 		"--node-rank 2 --nnodes 3 --data-parallel-size 3, and the other flags as on node 0): "+
@@ -69,7 +69,7 @@ func TestScaleNodes(t *testing.T) {
 		t.Errorf("the node that came has %v", ranks)
 	}
 	rest, err := io.ReadAll(events)
-	if err != nil || !strings.Contains(string(rest), `"completion_tokens":1500`) {
+	if err != nil || !strings.Contains(string(rest), `"completion_tokens":1000`) {
 		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
 	zero.signal(syscall.SIGTERM)

@@ -11,8 +11,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -91,13 +93,21 @@ prompt. All run in one batch.
   eagleray generate --model ./Qwen3-0.6B --system "Answer in one word." "The capital of France?"
   eagleray generate --model ./Qwen3-0.6B --raw --max-tokens 32 "The capital of France is"
   eagleray generate - < question.txt
-  eagleray generate --json < prompts.txt > outputs.jsonl`,
+  eagleray generate --json < prompts.txt > outputs.jsonl
+
+All arguments are prompts: the model is --model, and without it the built-in one. A first argument
+that is the path or the name of a model is refused then, unless it stands behind "--".`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := errors.Join(cfg.Validate(), g.sampling.validate()); err != nil {
 				return err
 			}
 			if g.raw && g.system != "" {
 				return cli.UsageError("--system: a raw prompt is in no conversation")
+			}
+			if cfg.Model.Path == "" && c.ArgsLenAtDash() != 0 {
+				if err := refuseModel(args); err != nil {
+					return err
+				}
 			}
 			printWarnings(cfg.Warnings)
 			prompts, err := readPrompts(args, os.Stdin)
@@ -112,11 +122,44 @@ prompt. All run in one batch.
 	f.BoolVar(&g.asJSON, "json", false,
 		"print one JSON object a prompt: prompt, text, tokens, finish_reason")
 	f.BoolVar(&g.raw, "raw", false, "complete the bare prompt, without the chat template")
-	f.StringVar(&g.system, "system", "", "what the model is told before each prompt")
+	f.StringVar(&g.system, "system", "",
+		"what the model is told before each prompt (--system-prompt is the same)")
 	cfg.EngineFlags(f)
 	g.sampling.flags(f, 128)
 	cli.ConfigFlag(c)
 	return c
+}
+
+// refuseModel refuses prompts of which the first one is a model, as it is for the other commands:
+// the built-in model would answer its name. What is a path, or the name of a repository, and
+// nothing else, is one.
+func refuseModel(args []string) error {
+	if len(args) == 0 || !namesModel(args[0]) {
+		return nil
+	}
+	return cli.UsageError("%q is a model where prompts are expected: say --model %[1]s, or "+
+		"\"-- %[1]s\" if it is a prompt", args[0])
+}
+
+// repository is the form of a repository's name, with a tag or without.
+var repository = regexp.MustCompile(`^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)?$`)
+
+// namesModel says that a word is a folder or a file of weights that is there, is written as a path
+// or an address, or as the name of a repository.
+func namesModel(word string) bool {
+	if open.IsFolder(word) || repository.MatchString(word) {
+		return true
+	}
+	if strings.ContainsFunc(word, unicode.IsSpace) {
+		return false
+	}
+	for _, start := range []string{"./", "../", "/", "~/", "https://", "http://", "hf.co/",
+		"hf://"} {
+		if strings.HasPrefix(word, start) && len(word) > len(start) {
+			return true
+		}
+	}
+	return strings.HasSuffix(word, ".gguf") || strings.HasSuffix(word, ".safetensors")
 }
 
 // readPrompts takes the prompts from the arguments, of which "-" stands for all of standard input;

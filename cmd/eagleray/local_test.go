@@ -68,12 +68,13 @@ func TestGenerateChat(t *testing.T) {
 	if got := run("", "--raw", question); strings.HasPrefix(got, answer) {
 		t.Errorf("the bare prompt goes on with %q", got)
 	}
-	// The system prompt is in the conversation, before the question.
+	// The system prompt is in the conversation, before the question, by both of its names; behind
+	// "--" a path is a prompt.
 	code, _, stderr := execute(t, "", "generate", "--kv-cache-memory-bytes", "64M",
 		"--chat-template",
 		`{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ raise_exception("saw " + messages[0].content + "/" + messages[1].content) }}`,
-		"--system", "be brief", "hello")
-	if code != exitError || !strings.Contains(stderr, "saw be brief/hello") {
+		"--system-prompt", "be brief", "--", "./hello")
+	if code != exitError || !strings.Contains(stderr, "saw be brief/./hello") {
 		t.Errorf("exit code %d, errors %q", code, stderr)
 	}
 }

@@ -75,7 +75,7 @@ func TestNodesWeights(t *testing.T) {
 			t.Fatalf("%s: status %d: %s", route, status, text)
 		}
 	}
-	const tokens = 600
+	const tokens = 400
 	events := longStream(t, url, tokens)
 	ask("/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}})
 	ask("/pause?mode=keep", nil)

@@ -17,18 +17,23 @@ import (
 const quiet = 2 * time.Second
 
 // progress shows how a start goes on: a line rewritten in place on a terminal, else a line every
-// few seconds.
+// few seconds. All ranks have one line.
 type progress struct {
 	line
-	phaseAt map[place]phaseStart
+	work map[string]*work
+	// doing is the work of each place that reports.
+	doing map[place]string
 }
 
-// place names the rank of the phase.
+// place names a rank that reports; rank is -1 for the driver.
 type place struct{ engine, rank int }
 
-type phaseStart struct {
-	phase string
-	at    time.Time
+// work is a phase of all ranks that are in it, or have been.
+type work struct {
+	began time.Time
+	// before is what was done when it was first heard of.
+	before int64
+	of     map[place]status.Progress
 }
 
 func newProgress(out *os.File) *progress {
@@ -37,7 +42,8 @@ func newProgress(out *os.File) *progress {
 
 // progressTo shows it through another writer to the same place.
 func progressTo(out io.Writer, terminal bool) *progress {
-	return &progress{line: newLine(out, terminal), phaseAt: map[place]phaseStart{}}
+	return &progress{line: newLine(out, terminal), work: map[string]*work{},
+		doing: map[place]string{}}
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
@@ -89,23 +95,36 @@ func (p *progress) listen(event status.Event) {
 	if !ok {
 		return
 	}
-	_, several := event.(status.OfEngine)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	at := place{engine, e.Rank}
-	start := p.phaseAt[at]
-	if start.phase != e.Phase {
-		start = phaseStart{e.Phase, now}
-		p.phaseAt[at] = start
+	p.note(place{engine, e.Rank}, e, now)
+	p.show(now, func() string { return p.describe(e.Phase, now) })
+}
+
+// note keeps what a place says of its work. The one it did before is done.
+func (p *progress) note(at place, e status.Progress, now time.Time) {
+	kind := kindOf(e.Phase)
+	if last := p.doing[at]; last != "" && last != kind {
+		done := p.work[last].of[at]
+		done.Done = done.Total
+		p.work[last].of[at] = done
 	}
-	p.show(now, func() string {
-		text := describe(e, now.Sub(start.at))
-		if several {
-			text = fmt.Sprintf("engine %d, %s", engine, text)
-		}
-		return text
-	})
+	p.doing[at] = kind
+	w := p.work[kind]
+	if w == nil {
+		w = &work{began: now, before: e.Done, of: map[place]status.Progress{}}
+		p.work[kind] = w
+	}
+	w.of[at] = e
+}
+
+// kindOf is a phase without the file that it is about: files are downloaded side by side.
+func kindOf(phase string) string {
+	if kind, _, ok := strings.Cut(phase, " "); ok && kind == "download" {
+		return kind
+	}
+	return phase
 }
 
 // end leaves the line clean.
@@ -115,22 +134,54 @@ func (p *progress) end() {
 	p.clear()
 }
 
-func describe(e status.Progress, took time.Duration) string {
-	line := e.Phase
-	if e.Rank >= 0 {
-		line = fmt.Sprintf("rank %d: %s", e.Rank, e.Phase)
+// describe is the line of a phase: how far all its ranks are together, how fast, and how long it
+// will take if it goes on so.
+func (p *progress) describe(phase string, now time.Time) string {
+	w := p.work[kindOf(phase)]
+	var done, total int64
+	ranks, known := 0, true
+	for at, e := range w.of {
+		done += e.Done
+		total += e.Total
+		known = known && e.Total > 0
+		if at.rank >= 0 {
+			ranks++
+		}
+	}
+	text := phase
+	if ranks > 1 {
+		text = fmt.Sprintf("%s, %d ranks", phase, ranks)
 	}
 	const gb = 1e9
-	done, total := e.Done, e.Total
-	if total > 0 {
-		line += fmt.Sprintf(" %3d%% of %.2f GB", min(100, 100*done/total), float64(total)/gb)
+	if known {
+		done = min(done, total)
+		if p.terminal {
+			const width = 20
+			full := int(width * done / total)
+			text += " [" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
+		}
+		text += fmt.Sprintf(" %3d%% of %.2f GB", 100*done/total, float64(total)/gb)
 	} else if done > 0 {
-		line += fmt.Sprintf(" %.2f GB", float64(done)/gb)
+		text += fmt.Sprintf(" %.2f GB", float64(done)/gb)
 	}
-	if s := took.Seconds(); s > 0.5 && done > 0 {
-		line += fmt.Sprintf(", %.2f GB/s", float64(done)/gb/s)
+	took := now.Sub(w.began).Seconds()
+	if took <= 0.5 || done <= w.before {
+		return text
 	}
-	return line
+	rate := float64(done-w.before) / took
+	text += fmt.Sprintf(", %.2f GB/s", rate/gb)
+	if left := float64(total-done) / rate; known && left >= 1 {
+		text += ", " + roughly(time.Duration(left*float64(time.Second))) + " left"
+	}
+	return text
+}
+
+// roughly is a time as one says it: in seconds below two minutes, else in minutes.
+func roughly(d time.Duration) string {
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f min", d.Minutes())
 }
 
 // meter shows how far a benchmark is.

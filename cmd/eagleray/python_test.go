@@ -10,6 +10,9 @@ import (
 
 // TestPythonPackage runs the Python package's own tests on this program, with the system's Python.
 func TestPythonPackage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a client, of some twenty servers: make test-clients runs it")
+	}
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -125,20 +125,54 @@ func errorText(raw []byte) string {
 	return strings.TrimSpace(string(raw))
 }
 
+// reply is an answer and its figures.
+type reply struct {
+	text string
+	// prompt, cached and tokens are the server's counts, 0 where it does not say them.
+	prompt, cached, tokens int
+	// first is when the first text came, took when the last did, since the request.
+	first, took time.Duration
+}
+
+// String is the figures. Tokens a second are those after the first one.
+func (a *reply) String() string {
+	if a.tokens == 0 {
+		return fmt.Sprintf("first text after %.2f s, the last after %.2f s; the server does not "+
+			"count tokens", a.first.Seconds(), a.took.Seconds())
+	}
+	cached := ""
+	if a.cached > 0 {
+		cached = fmt.Sprintf(" (%d of them cached)", a.cached)
+	}
+	s := fmt.Sprintf("%d tokens of prompt%s, first text after %.2f s; %d tokens in %.2f s",
+		a.prompt, cached, a.first.Seconds(), a.tokens, a.took.Seconds())
+	if took := (a.took - a.first).Seconds(); took > 0 && a.tokens > 1 {
+		s += fmt.Sprintf(", %.1f tokens/s", float64(a.tokens-1)/took)
+	}
+	return s
+}
+
 // stream posts a request and calls piece with each part of the first choice's text. The text so
 // far is returned also when the answer breaks off.
 func (r *remote) stream(ctx context.Context, path string, body map[string]any,
-	piece func(string)) (string, error) {
+	piece func(string)) (reply, error) {
 	body["stream"] = true
+	body["stream_options"] = map[string]any{"include_usage": true}
 	if r.model != "" {
 		body["model"] = r.model
 	}
+	started := time.Now()
+	var a reply
 	resp, err := r.do(ctx, http.MethodPost, path, body)
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	defer resp.Body.Close()
 	var answer strings.Builder
+	broken := func(err error) (reply, error) {
+		a.text = answer.String()
+		return a, err
+	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -151,20 +185,35 @@ func (r *remote) stream(ctx context.Context, path string, body map[string]any,
 				Text  string
 				Delta struct{ Content string }
 			}
+			Usage *struct {
+				PromptTokens        int `json:"prompt_tokens"`
+				CompletionTokens    int `json:"completion_tokens"`
+				PromptTokensDetails struct {
+					CachedTokens int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
 			Error *struct{ Message string }
 		}
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
-			return answer.String(), fmt.Errorf("server sent %q: %w", data, err)
+			return broken(fmt.Errorf("server sent %q: %w", data, err))
 		}
 		if chunk.Error != nil {
-			return answer.String(), errors.New(chunk.Error.Message)
+			return broken(errors.New(chunk.Error.Message))
+		}
+		if u := chunk.Usage; u != nil {
+			a.prompt, a.tokens = u.PromptTokens, u.CompletionTokens
+			a.cached = u.PromptTokensDetails.CachedTokens
 		}
 		for _, c := range chunk.Choices {
 			if text := c.Text + c.Delta.Content; text != "" {
 				answer.WriteString(text)
+				a.took = time.Since(started)
+				if a.first == 0 {
+					a.first = a.took
+				}
 				piece(text)
 			}
 		}
 	}
-	return answer.String(), lines.Err()
+	return broken(lines.Err())
 }

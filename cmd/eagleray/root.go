@@ -23,6 +23,7 @@ standard library.
   eagleray serve ./Qwen3-0.6B -tp 2       serve a folder with two worker processes
   eagleray chat                           talk to a model in the terminal
   eagleray generate "What does os.Open do?"
+  eagleray pull Qwen/Qwen3-0.6B           download a model; list and rm are about what is there
   eagleray bench serve                    measure a running server
   eagleray doctor                         check this machine, or a cluster, before it hurts
 
@@ -41,8 +42,8 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 			c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
-		newRoute(), newDoctor(), newCompat(), newCollectEnv(), newVersion(), newWorker(),
-		newCopy(), newMan())
+		newRoute(), newDoctor(), newPull(), newList(), newRemove(), newCompat(), newCollectEnv(),
+		newVersion(), newWorker(), newCopy(), newMan())
 	cli.Group(root)
 	versionFlag(root)
 	completeModels(root)

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/eagleray/eagleray/internal/ops/logging"
 )
@@ -20,6 +22,20 @@ type screen struct {
 func newScreen(out *os.File) *screen {
 	terminal := isTerminal(out)
 	return &screen{out: out, terminal: terminal, colours: terminal && logging.Colours()}
+}
+
+// say prints a piece of what a model says. A terminal is sent no control characters but ends of
+// lines and tabs: what they would do is not the model's to say.
+func (s *screen) say(piece string) {
+	if s.terminal {
+		piece = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) && r != '\n' && r != '\t' {
+				return unicode.ReplacementChar
+			}
+			return r
+		}, piece)
+	}
+	fmt.Fprint(s.out, piece)
 }
 
 // note prints a line of the program's own, told apart from the model's.

@@ -137,18 +137,24 @@ func (m *checkMode) Set(s string) error {
 	return nil
 }
 
-// checkServer prints the plan of the memory that a server takes here.
+// checkServer prints the plan of the memory that a server takes here, and what was looked at.
 func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
-	p, err := open.Check(ctx, open.Options{Config: &cfg})
+	printWarnings(cfg.Warnings)
+	c, err := open.Check(ctx, open.Options{Config: &cfg})
 	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
-		return nil
+		c.Left, err = append(c.Left, "memory"), nil
 	}
-	if p != nil && !elsewhere {
-		for _, line := range p.Table() {
+	if c.Plan != nil && !elsewhere {
+		for _, line := range c.Plan.Table() {
 			fmt.Println(line)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	fmt.Println("checked:", strings.Join(c.What, ", "))
+	fmt.Println("not checked:", strings.Join(c.Left, ", "))
+	return nil
 }
 
 // watchParent ends this process with the one that started it, if that asks for it: by the signal of
@@ -277,6 +283,8 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
+	defer page.Close()
+	go page.Record()
 	handler, err := newHandler(cfg, e, m, page, stores, log, tracer, from.limits())
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
@@ -293,7 +301,11 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	}
 	go func() { served <- server.Serve(limited) }()
 	from.ready(&cfg, e.Info())
-	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(started))
+	url := openURL(listener.Addr(), secure != nil)
+	logReady(log, e.Info(), url, time.Since(started))
+	if !logs.json && !from.private() && strings.HasPrefix(url, "http") {
+		log.Info("open " + url + " in a browser")
+	}
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
 		var loop sync.WaitGroup

@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/logging"
 	"github.com/eagleray/eagleray/internal/sys/parent"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // starter is the program that started this server and set parent.Variable: the Python package. It
@@ -126,6 +127,36 @@ type engineInfo struct {
 	Pooling bool `json:"pooling"`
 	// Sampling is what requests get that say nothing of it: the model's own.
 	Sampling samplingDefaults `json:"sampling"`
+	// Tokenizer is left out of an engine that runs without one.
+	Tokenizer *tokenizerInfo `json:"tokenizer,omitempty"`
+}
+
+// tokenizerInfo is what programs ask a tokenizer for that is no text.
+type tokenizerInfo struct {
+	// VocabSize is the highest token id plus one.
+	VocabSize int `json:"vocab_size"`
+	// Special are the tokens that tokenizer_config.json names ("eos_token"), where they are tokens.
+	Special map[string]specialToken `json:"special"`
+}
+
+// specialToken is the text and the id of a token.
+type specialToken struct {
+	Text string `json:"text"`
+	ID   int32  `json:"id"`
+}
+
+// infoOf returns what a tokenizer says of itself, nil without one.
+func infoOf(t *tokenizer.Tokenizer) *tokenizerInfo {
+	if t == nil {
+		return nil
+	}
+	info := &tokenizerInfo{t.VocabSize(), map[string]specialToken{}}
+	for name, text := range t.Config().SpecialTokens {
+		if id, ok := t.ID(text); ok {
+			info.Special[name] = specialToken{text, id}
+		}
+	}
+	return info
 }
 
 // samplingDefaults is sample.Settings with the names of SamplingParams; what the model does not say
@@ -144,7 +175,7 @@ func (s *starter) ready(cfg *config.Config, info *open.Info) {
 	s.tell(map[string]any{"ready": engineInfo{PID: os.Getpid(), Version: version(),
 		Model: info.Names[0], MaxModelLen: info.MaxModelLen, Window: rowsInFlight(cfg),
 		MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil,
-		Sampling: samplingDefaults(info.Generation)}})
+		Sampling: samplingDefaults(info.Generation), Tokenizer: infoOf(info.Tokenizer)}})
 }
 
 // failed tells the program why there is no engine, once, and returns the error. That of an only

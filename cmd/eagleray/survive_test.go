@@ -52,7 +52,7 @@ func TestFullDisk(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	const tokens = 1000
+	const tokens = 500
 	events := longStream(t, url, tokens)
 	if err := syscall.Kill(twoWorkers(t, p)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestFullDisk(t *testing.T) {
 func TestTenFaults(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")
-	const tokens = 400
+	const tokens = 250
 	for n := range 10 {
 		events := longStream(t, url, tokens)
 		if err := syscall.Kill(twoWorkers(t, p)[n%2], syscall.SIGKILL); err != nil {
@@ -270,7 +270,7 @@ func TestNoThreads(t *testing.T) {
 			t.Skipf("no process can be moved to the cgroup: %v", err)
 		}
 	}
-	const tokens = 800
+	const tokens = 500
 	events := longStream(t, url, tokens)
 	g.bound(t, "1")
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {

@@ -25,6 +25,10 @@ func TestExitCodes(t *testing.T) {
 	strange := filepath.Dir(put("strange/config.json",
 		`{"architectures":["StrangeForCausalLM"],"model_type":"strange"}`))
 	empty := filepath.Dir(put("empty/readme", ""))
+	cached := filepath.Join(dir, "models--org--name")
+	if err := os.MkdirAll(filepath.Join(cached, "snapshots"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	badFile := put("bad.yaml", "no-such-flag: 1")
 	for _, tt := range []struct {
 		args string
@@ -73,6 +77,16 @@ func TestExitCodes(t *testing.T) {
 		{"generate --top-p 0 x", 2, "--top-p 0"},
 		{"generate --skip-tokenizer-init x", 2, "--skip-tokenizer-init"},
 		{"generate --raw --system y x", 2, "--system"},
+		{"generate ./no-model hi", 2, `"./no-model" is a model where prompts are expected: say ` +
+			"--model ./no-model"},
+		{"generate " + empty, 2, "--model " + empty},
+		{"generate Qwen/Qwen3-0.6B:Q8_0 hi", 2, "--model Qwen/Qwen3-0.6B:Q8_0"},
+		{"generate https://huggingface.co/org/name hi", 2, "--model https://"},
+		{"generate model.gguf", 2, "--model model.gguf"},
+		{"serve https://huggingface.co/datasets/org/name", 1, "not that of a model"},
+		{"serve https://huggingface.co/org/name/blob/main/x.gguf", 1, "org/name:Q4_K_M"},
+		{"serve https://example.org/org/name", 1, "not one of the Hub's"},
+		{"serve --check " + cached, 1, "eagleray pull org/name"},
 		{"serve --gpu-memory-utilisation 0.9", 2, "did you mean --gpu-memory-utilization?"},
 		{"serve --max-model-length 4k", 2, "did you mean --max-model-len?"},
 		{"serve -tp 3", 2, "--tensor-parallel-size 3: tensor parallel size 3 does not divide the " +
@@ -128,13 +142,29 @@ func TestExitCodes(t *testing.T) {
 // that is there.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for args, plan := range map[string]bool{"serve --check -tp 2 --port 70": true,
-		"serve --check no/such-repo": false, "serve --check=elsewhere": false} {
-		code, out, errOut := execute(t, "", strings.Fields(args)...)
-		if code != 0 || errOut != "" || (out != "") != plan ||
-			plan && (!strings.HasPrefix(out, "memory of localhost, in MiB\n") ||
-				!strings.Contains(out, "\n  KV cache ")) {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errOut)
+	for _, tt := range []struct {
+		args      string
+		plan      bool
+		says, err string
+	}{
+		{"serve --check -tp 2 --port 70", true, "checked: flags, config.json (qwen3, bfloat16, " +
+			"2048 positions), names and shapes of the weights, layout (1 x TP 2), tokenizer and " +
+			"chat template, generation_config.json, memory\nnot checked: values of the weights\n",
+			""},
+		{"serve --check no/such-repo", false, "checked: flags\nnot checked: files of " +
+			`"no/such-repo", which is no folder here (eagleray pull no/such-repo fetches them)` +
+			"\n", ""},
+		{"serve --check=elsewhere --load-format dummy --stream-interval 4", false,
+			"positions), layout (1 x TP 1)", "warning: --stream-interval has no effect"},
+		{"serve --check=elsewhere --kv-cache-memory-bytes 2T", false,
+			"not checked: values of the weights, memory\n", ""},
+	} {
+		code, out, errOut := execute(t, "", strings.Fields(tt.args)...)
+		plan := strings.HasPrefix(out, "memory of localhost, in MiB\n") &&
+			strings.Contains(out, "\n  KV cache ")
+		if code != 0 || !strings.Contains(errOut, tt.err) || (errOut == "") != (tt.err == "") ||
+			plan != tt.plan || !strings.Contains(out, tt.says) {
+			t.Errorf("%s: exit code %d, %q, %q", tt.args, code, out, errOut)
 		}
 	}
 	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage ||

@@ -42,7 +42,7 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 				defer stop()
 				_, err := r.stream(ctx, "/v1/completions", body, func(piece string) {
 					stop()
-					fmt.Fprint(to.out, piece)
+					to.say(piece)
 				})
 				stop()
 				fmt.Fprintln(to.out)

@@ -45,13 +45,16 @@ func TestCallsOfModel(t *testing.T) {
 		City string
 		Days *int
 	}
-	ended := 0
+	seeds, ended := 3, 0
+	if testing.Short() {
+		seeds = 2
+	}
 	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31",
 		"mistral", "openai", "gemma4", "olmo3"} {
 		url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = parser }).URL
 		for i, choice := range []string{`"required"`,
 			`{"type":"function","function":{"name":"weather"}}`} {
-			for seed := range 3 {
+			for seed := range seeds {
 				body := fmt.Sprintf(
 					`{"messages":[{"role":"user","content":"The weather?"}],"max_tokens":200,"seed":%d,"parallel_tool_calls":false,`+
 						`"tools":[{"type":"function","function":{"name":"weather","parameters":%s}}],"tool_choice":%s}`, seed, schema, choice)
@@ -94,7 +97,7 @@ func TestCallsOfModel(t *testing.T) {
 			}
 		}
 	}
-	if ended < 36 {
+	if ended < 12*seeds {
 		t.Errorf("only %d calls came to an end", ended)
 	}
 }
@@ -102,12 +105,15 @@ func TestCallsOfModel(t *testing.T) {
 // TestFormatsThatCannotSay: what values without quotes cannot say of a schema is said as JSON where
 // a call must be, and not at all where none has to be.
 func TestFormatsThatCannotSay(t *testing.T) {
-	url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = "qwen3_xml" }).URL
+	url := serve(t, func(c *config.Config) {
+		c.Model.ToolCallParser, c.Model.TrustRequestChatTemplate = "qwen3_xml", true
+	}).URL
 	const tool = `{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"d":{"type":"string","format":"date"}},"required":["d"]}}}`
 	for _, choice := range []string{`"auto"`, `"required"`,
 		`{"type":"function","function":{"name":"f"}}`} {
 		r, err := http.Post(url+"/v1/chat/completions", "application/json",
 			strings.NewReader(`{"messages":[{"role":"user","content":"When?"}],`+
+				`"chat_template":"{{ messages[0].content }}{{ tools | tojson }}",`+
 				`"max_tokens":60,"seed":1,"tools":[`+tool+`],"tool_choice":`+choice+`}`))
 		if err != nil {
 			t.Fatal(err)

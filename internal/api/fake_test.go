@@ -277,7 +277,9 @@ type testServer struct {
 func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	t.Helper()
 	tok := tinyTokenizer(t)
-	template, err := chattemplate.Parse(tok.Config().ChatTemplates["default"])
+	// The tiny model's, with a place for tools.
+	template, err := chattemplate.Parse(tok.Config().ChatTemplates["default"] +
+		"{% if tools %}{% endif %}")
 	if err != nil {
 		t.Fatal(err)
 	}

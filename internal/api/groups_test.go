@@ -266,8 +266,11 @@ func TestStreamsDoNotDependOnTiming(t *testing.T) {
 		{"  so  \n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}</tool_call> \n<tool_call>" +
 			"{\"name\":\"g\",\"arguments\":{\"x\":\"é\"}}</tool_call>\n and then", "hermes"},
 	}
-	written := writtenAnswers(t)
-	for range 30 {
+	written, some := writtenAnswers(t), 30
+	if testing.Short() {
+		some = 12
+	}
+	for range some {
 		texts = append(texts, written[rng.IntN(len(written))])
 	}
 	var now spoken

@@ -317,8 +317,12 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 	if len(text) > 1000 {
 		t.Errorf("message of %d bytes", len(text))
 	}
-	if e["code"] != float64(status) {
-		t.Errorf("code %v, want %d", e["code"], status)
+	code := any(float64(status))
+	if status == 400 && strings.Contains(text, "maximum context length") {
+		code = "context_length_exceeded"
+	}
+	if e["code"] != code {
+		t.Errorf("code %v, want %v", e["code"], code)
 	}
 	if len(s.engine.requests) != before {
 		t.Error("the request reached the engine")
@@ -383,6 +387,16 @@ const aTool = `"tools":[{"type":"function","function":{"name":"f","parameters":{
 
 // chatRefusals are wrong in chat.
 var chatRefusals = map[string]refusal{
+	"web search": {hiChat + `,"web_search_options":{}`, "web_search_options", "not supported"},
+	"prediction": {hiChat + `,"prediction":{"type":"content","content":"hi"}`, "prediction",
+		"not supported"},
+	"modalities":      {hiChat + `,"modalities":["text","audio"]`, "modalities", "not supported"},
+	"audio":           {hiChat + `,"audio":{"voice":"ash","format":"wav"}`, "audio", "not supported"},
+	"moderation":      {hiChat + `,"moderation":{"model":"m"}`, "moderation", "not supported"},
+	"verbosity":       {hiChat + `,"verbosity":"low"`, "verbosity", "not supported"},
+	"stored":          {hiChat + `,"store":true`, "store", "not supported"},
+	"metadata":        {hiChat + `,"metadata":"a"`, "metadata", "object"},
+	"service":         {hiChat + `,"service_tier":1`, "service_tier", "string"},
 	"no messages":     {`"n":1`, "messages", "list of messages"},
 	"messages null":   {`"messages":null`, "messages", "list of messages"},
 	"messages string": {`"messages":"hi"`, "messages", "array"},
@@ -428,9 +442,9 @@ var chatRefusals = map[string]refusal{
 		"function.name"},
 	"tools of strings": {hiChat + `,"tools":["f"]`, "tools", "function.name"},
 	"tools mean auto": {hiChat + "," + aTool, "tool_choice",
-		"--enable-auto-tool-choice"},
+		"--tool-call-parser"},
 	"tool_choice auto": {hiChat + `,"tool_choice":"auto",` + aTool, "tool_choice",
-		"--enable-auto-tool-choice"},
+		"--tool-call-parser"},
 	"tool_choice alone": {hiChat + `,"tool_choice":"auto"`, "tool_choice",
 		"`tools` must be set"},
 	"tool_choice unknown": {hiChat + `,"tool_choice":"maybe",` + aTool, "tool_choice",

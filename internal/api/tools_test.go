@@ -191,6 +191,29 @@ func TestToolChoiceNeedsParser(t *testing.T) {
 		"--enable-auto-tool-choice")
 }
 
+// TestToolsNeedAPlace: tools that the template does not read are refused where the model is to
+// choose, by every dialect, and are not needed there where a call is made by a constraint.
+func TestToolsNeedAPlace(t *testing.T) {
+	template, err := chattemplate.Parse("{{ messages[0].content }}tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, func(o *Options) {
+		o.Config.Model.ToolCallParser, o.Info.Template = "hermes", template
+	})
+	const message = "no place in the chat template"
+	refused(t, s, openai.ChatPath, `{`+askTools+`}`, 400, "tools", message)
+	refused(t, s, responses.ResponsesPath, `{"input":"hi","tools":[{"type":"function","name":"f"}]}`,
+		400, "tools", message)
+	rec := s.post("/v1/messages", `{`+hiChat+`,"max_tokens":9,"tools":[{"name":"f","input_schema":{}}]}`)
+	if rec.Code != 400 || !strings.Contains(rec.Body.String(), message) {
+		t.Errorf("%d: %s", rec.Code, rec.Body)
+	}
+	for _, choice := range []string{`"none"`, `"required"`} {
+		s.ok(t, openai.ChatPath, `{`+askTools+`,"tool_choice":`+choice+`}`)
+	}
+}
+
 // TestRealTemplate: the template of a published model shows how it calls and thinks.
 func TestRealTemplate(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(fixtures.Dir(t), "templates", "qwen3.jinja"))
@@ -335,6 +358,48 @@ func TestForcedTools(t *testing.T) {
 			if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish ||
 				finish != tt.finish || len(streamed["tool_calls"].([]any)) != tt.calls {
 				t.Errorf("ends by %v, streamed by %v: %v", f, finish, streamed)
+			}
+		})
+	}
+}
+
+// TestForcedCallsCut: an answer that must call has no content, at whatever character max_tokens or
+// a stop string ends it, streamed or not.
+func TestForcedCallsCut(t *testing.T) {
+	const tool = `"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":`
+	for _, tt := range []struct{ parser, choice, text string }{
+		{"hermes", `"required"`, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"},
+		{"qwen3_coder", `"required"`, "<tool_call>\n<function=f>\n<parameter=x>\n1\n" +
+			"</parameter>\n</function>\n</tool_call>"},
+		{"none", `"required"`, `[{"name": "f", "parameters": {"x": 1}}]`},
+		{"none", `{"type":"function","function":{"name":"f"}}`, `{"x": 1}`},
+		{"pythonic", `"required"`, "[f(x=1), f(x=2)]"},
+	} {
+		t.Run(tt.parser+" "+tt.choice, func(t *testing.T) {
+			end, stop := 0, ""
+			s := newServer(t, func(o *Options) {
+				o.Config.Model.ToolCallParser = tt.parser
+				o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
+					texts := strings.Split(tt.text[:end], "")
+					d := say(r, make([]int32, len(texts)), texts, sample.FinishLength)
+					if stop != "" {
+						d[len(d)-1].Finish, d[len(d)-1].StopString = sample.FinishStop, stop
+					}
+					return script{deltas: d}
+				}}
+			})
+			body := `{` + hiChat + `,` + tool + tt.choice
+			for end = 1; end < len(tt.text); end++ {
+				for _, stop = range []string{"", "x"} {
+					m := at(t, s.ok(t, openai.ChatPath, body+`}`), "choices", 0, "message")
+					streamed, _ := rejoined(t, chunks(t, s.post(openai.ChatPath,
+						body+`,"stream":true}`)))
+					plain, _ := m.(map[string]any)["content"].(string)
+					said, _ := streamed["content"].(string)
+					if plain != "" || said != "" {
+						t.Fatalf("%q says %q, streamed %q", tt.text[:end], plain, said)
+					}
+				}
 			}
 		})
 	}

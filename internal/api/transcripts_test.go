@@ -81,6 +81,7 @@ func TestTranscripts(t *testing.T) {
 		finish, texts := sample.FinishStop, []string{" hello", " world"}
 		s := newServer(t, withTemplate(t,
 			`{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}`+
+				`{% if tools %}{% endif %}`+
 				`{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}`), keeping(t,
 			store.Options{}), func(o *Options) {
 			o.Info.MaxModelLen = 2048

@@ -48,6 +48,14 @@ func (d DType) Size() int {
 	return 2
 }
 
+// Packed is a part of a weight as a device has it, for a program that stores it and has the device
+// make the weight again.
+type Packed struct {
+	// Form says what the bytes are; only the device reads it. Data are the bytes that are
+	// multiplied by, not to be written.
+	Form, Data []byte
+}
+
 // Activation is an element-wise non-linearity.
 type Activation uint8
 

@@ -19,7 +19,7 @@ func TestBackground(t *testing.T) {
 		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 4, 8
 	})
 	long := func() *engine.Request {
-		r := greedy(e, question, 250)
+		r := greedy(e, question, 150)
 		r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
 		r.Background = true
 		return r

@@ -46,7 +46,7 @@ func openEncoder(t *testing.T, name string, set func(*config.Config)) *engine.En
 // TestEncoders holds what encoders pool to transformers, and to the very same bits in any layout
 // and with any texts beside. They take no blocks.
 func TestEncoders(t *testing.T) {
-	for _, name := range []string{"bert-tiny", "xlm-roberta-tiny", "modernbert-tiny"} {
+	for k, name := range []string{"bert-tiny", "xlm-roberta-tiny", "modernbert-tiny"} {
 		cases := encoderCases(t, name)
 		kinds := []step.Pooling{step.PoolCLS, step.PoolMean, step.PoolMax, step.PoolMeanSqrt,
 			step.PoolWeighted, step.PoolLast}
@@ -69,6 +69,9 @@ func TestEncoders(t *testing.T) {
 			func(c *config.Config) { c.Parallel.TensorParallelSize = 2 },
 			func(c *config.Config) { c.Parallel.PipelineParallelSize = 3 },
 		} {
+			if testing.Short() && n > 1 && n != 2+k {
+				continue // the families take turns
+			}
 			e := openEncoder(t, name, set)
 			if i := e.Info(); i.Blocks != 0 || i.CacheBytes != 0 {
 				t.Errorf("%s: %d blocks, %d bytes of KV cache", name, i.Blocks, i.CacheBytes)

@@ -205,10 +205,10 @@ func TestOverLink(t *testing.T) {
 	}
 }
 
-// TestRecall asks the built-in model the questions of recall.jsonl, many at once; a third of them
+// TestRecall asks the built-in model the questions of recall.jsonl, many at once; a sixth of them
 // with weights of four bits.
 func TestRecall(t *testing.T) {
-	for quantization, most := range map[string]int{"": 1000, "int4_g128": 100} {
+	for quantization, most := range map[string]int{"": 1000, "int4_g128": 50} {
 		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
 		if asked, right := recall(t, e, most); asked < min(most, 300) || right < asked-1 {
 			t.Errorf("%q: %d of %d answers are right", quantization, right, asked)
@@ -226,7 +226,7 @@ func TestGGUFRecall(t *testing.T) {
 	if names := e.Info().Names; len(names) != 1 || names[0] != name+".gguf" {
 		t.Errorf("it is called %q", names)
 	}
-	if asked, right := recall(t, e, 100); asked != 100 || right != asked {
+	if asked, right := recall(t, e, 50); asked != 50 || right != asked {
 		t.Errorf("%d of %d answers are right", right, asked)
 	}
 }

@@ -235,7 +235,7 @@ func TestModelAdopted(t *testing.T) {
 	alone := openEngine(t, onTwo(fresh, "keep"))
 	list := sampled(alone, 3)
 	for _, r := range list { // none ends before the ranks do
-		r.Params.MinTokens, r.Params.MaxTokens, r.Constraint = 300, 300, constrain.Spec{}
+		r.Params.MinTokens, r.Params.MaxTokens, r.Constraint = 150, 150, constrain.Spec{}
 	}
 	want := receiveAll(t, alone, list, func(int) {})
 

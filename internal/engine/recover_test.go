@@ -125,7 +125,11 @@ func TestRecovery(t *testing.T) {
 			list := sampled(e, 6)
 			want := receiveAll(t, e, list, func(int) {})
 			rng := rand.New(rand.NewPCG(uint64(c.tp), 5))
-			for round := range 4 {
+			rounds := 4
+			if testing.Short() {
+				rounds = 2
+			}
+			for round := range rounds {
 				at := 1 + rng.IntN(25)
 				var once sync.Once
 				got := receiveAll(t, e, list, func(tokens int) {

@@ -7,7 +7,10 @@ Programs import modules without an underscore; the others, here and in ``data`` 
 change with each version.
 """
 
+from __future__ import annotations
+
 from .async_llm import AsyncLLM
+from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import BadRequestError, ConfigError, EagleRayError, EngineDeadError, RequestError
 from .llm import LLM
 from .outputs import (
@@ -34,9 +37,14 @@ from .sampling_params import (
 )
 from .tokenizer import Tokenizer
 
+AsyncLLMEngine = AsyncLLM
+"""Its name in vLLM's own package."""
+
 __all__ = [
     "LLM",
+    "AsyncEngineArgs",
     "AsyncLLM",
+    "AsyncLLMEngine",
     "BadRequestError",
     "BeamSearchOutput",
     "BeamSearchParams",
@@ -48,6 +56,7 @@ __all__ = [
     "ClassificationRequestOutput",
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
+    "EngineArgs",
     "EngineDeadError",
     "Logprob",
     "PoolingOutput",
@@ -61,4 +70,14 @@ __all__ = [
     "ScoringRequestOutput",
     "StructuredOutputsParams",
     "Tokenizer",
+    "__version__",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """Return ``__version__``, which is looked for when it is asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._binary import version
+
+    return version()

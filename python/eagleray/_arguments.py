@@ -6,7 +6,10 @@ import enum
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
+
+
+_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 
 
 def command_line(options: Mapping[str, Any]) -> list[str]:
@@ -21,6 +24,31 @@ def command_line(options: Mapping[str, Any]) -> list[str]:
         if value is not None:
             flags += [f"{flag}={text}" for text in _texts(name, value)]
     return flags
+
+
+def command_and_environment(
+    options: Mapping[str, Any],
+) -> tuple[list[str], Optional[dict[str, str]]]:
+    """Return flags, and the environment that an engine starts with, None for this process's.
+
+    ``hf_token`` is a variable of it: others can read a process's arguments. ``task``, which vLLM
+    had before ``runner``, says that a model pools.
+    """
+    given = dict(options)
+    token = given.pop("hf_token", None)
+    if given.get("task") in _POOLING_TASKS:
+        del given["task"]
+        given.setdefault("runner", "pooling")
+    return command_line(given), None if token is None else {**os.environ, "HF_TOKEN": str(token)}
+
+
+def refuse_adapter(lora_request: Any) -> None:
+    """Raise ValueError for a ``lora_request`` other than None: adapters are not loaded."""
+    if lora_request is not None:
+        raise ValueError(
+            f"lora_request: {lora_request!r}: adapters are not loaded; merge it into the weights, "
+            "and start the engine with those"
+        )
 
 
 def _texts(name: str, value: Any) -> list[str]:

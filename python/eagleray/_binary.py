@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
 import platform
 import shutil
+import subprocess
 import sys
 from typing import Optional
 
@@ -36,6 +38,21 @@ def find() -> pathlib.Path:
         f"no eagleray binary for {here}: {there}, and no directory of PATH has one. Wheels are for "
         "linux on x86_64 and aarch64; EAGLERAY_BINARY names another binary"
     )
+
+
+def version() -> str:
+    """Return the version of this package; of one that is not installed, that of its binary.
+
+    Raises FileNotFoundError as :func:`find` does, and what subprocess does.
+    """
+    try:
+        return importlib.metadata.version("eagleray")
+    except importlib.metadata.PackageNotFoundError:
+        command = [os.fspath(find()), "--version"]
+        said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        words = said.split()[1:]
+        # A binary of no release tells its commit, or that it does not know it.
+        return words[0] if words[0][0].isdigit() else f"0.0.0+{words[words[0] == 'commit']}"
 
 
 def _executable(path: pathlib.Path) -> bool:

@@ -394,8 +394,9 @@ class _Connection(asyncio.BufferedProtocol):
         """Close it at once."""
         self.usable = False
         self._exchange = None
-        # A process that was forked meanwhile may have the socket, too.
-        with contextlib.suppress(OSError):
+        # A process that was forked meanwhile may have the socket, too. A transport that has closed
+        # has none.
+        with contextlib.suppress(OSError, AttributeError):
             self.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         self.transport.abort()
 

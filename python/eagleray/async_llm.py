@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
 from . import _jobs, _waiting, errors
-from ._arguments import command_line
+from ._arguments import command_and_environment, refuse_adapter
 from ._calls import PATIENCE_SECONDS, Calls, error_of, json_request, room_of, why_lost
 from ._completion import ROUTE, Completion, PromptType
 from ._decoder import Decoder
@@ -19,6 +19,7 @@ from ._engine import Engine
 from ._http import Answer, Client
 from ._jobs import Job, Message
 from ._trainable import AsyncTrainable
+from .engine_args import EngineArgs
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -45,7 +46,7 @@ class AsyncLLM(AsyncTrainable):
     """
 
     def __init__(self, model: Optional[str] = None, **engine_args: Any) -> None:
-        self._engine = Engine(command_line({"model": model, **engine_args}))
+        self._engine = Engine(*command_and_environment({"model": model, **engine_args}))
         self._calls = Calls(self._engine)  # of threads that wait
         self._finalizer = weakref.finalize(self, self._calls.close)
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = (
@@ -56,12 +57,18 @@ class AsyncLLM(AsyncTrainable):
         self._names = itertools.count()
         self._running: dict[str, _Running] = {}
 
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> AsyncLLM:
+        """Start an engine with arguments that are an object."""
+        return cls(**vars(engine_args))
+
     async def generate(
         self,
         prompt: PromptType,
         sampling_params: Optional[SamplingParams] = None,
         request_id: Optional[str] = None,
         *,
+        lora_request: None = None,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the output of a prompt as it comes; the last one is ``finished``.
@@ -69,6 +76,7 @@ class AsyncLLM(AsyncTrainable):
         To stop iterating ends the request. Raises BadRequestError, RequestError or
         EngineDeadError.
         """
+        refuse_adapter(lora_request)
         name = self._name(request_id)
         request = Completion(prompt, sampling_params, name, self._length, priority)
         async for output in self._generate(request, name):
@@ -186,7 +194,8 @@ class AsyncLLM(AsyncTrainable):
 
     async def get_tokenizer(self) -> Tokenizer:
         """Return the tokenizer, which is in the engine; its calls are short, and wait."""
-        return Tokenizer(lambda route, body: _waiting.ask(self._calls, route, body))
+        ready = self._engine.ready
+        return Tokenizer(lambda route, body: _waiting.ask(self._calls, route, body), ready)
 
     @property
     def trainable(self) -> Trainable:
@@ -325,7 +334,8 @@ class _Running:
                 raise error_of(self._engine, self._answer.status, self.body)
         for index, event in enumerate(events):
             if "error" in event:
-                status = event["error"].get("code") or 500
+                code = event["error"].get("code") or 500
+                status = code if isinstance(code, int) else 400  # a word is of the request's fault
                 self._error = error_of(self._engine, status, event)
                 if index == 0:
                     raise self._error

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional, TypeVar, Union
 
 from . import _jobs, _progress, _waiting
-from ._arguments import command_line
+from ._arguments import command_and_environment, refuse_adapter
 from ._calls import Calls
 from ._completion import Completion, PromptType, is_tokens
 from ._engine import Engine
 from ._jobs import Job, Message
 from ._progress import UseTqdm
+from .engine_args import EngineArgs
+from .metrics import Metric, read_metrics
 from .outputs import (
     BeamSearchOutput,
     ClassificationRequestOutput,
@@ -42,10 +44,15 @@ class LLM(Trainable):
     """
 
     def __init__(self, model: Optional[str] = None, **engine_args: Any) -> None:
-        self._engine = Engine(command_line({"model": model, **engine_args}))
+        self._engine = Engine(*command_and_environment({"model": model, **engine_args}))
         self._calls = Calls(self._engine)
         self._finalizer = weakref.finalize(self, self._calls.close)
         self._names = itertools.count()
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> LLM:
+        """Start an engine with arguments that are an object."""
+        return cls(**vars(engine_args))
 
     def generate(
         self,
@@ -53,6 +60,7 @@ class LLM(Trainable):
         sampling_params: Params = None,
         *,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         priority: Optional[Sequence[int]] = None,
     ) -> list[RequestOutput]:
         """Complete prompts, and return their outputs in order.
@@ -60,6 +68,7 @@ class LLM(Trainable):
         There is one SamplingParams for all, or one for each; None is the model's own. The first
         prompt that is refused ends the batch with a BadRequestError.
         """
+        refuse_adapter(lora_request)
         many = _many(prompts)
         each = _for_each(sampling_params, len(many), "sampling_params")
         ranks = _for_each(priority, len(many), "priority")
@@ -74,6 +83,7 @@ class LLM(Trainable):
         messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
         sampling_params: Params = None,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         *,
         chat_template: Optional[str] = None,
         add_generation_prompt: bool = True,
@@ -86,6 +96,7 @@ class LLM(Trainable):
         The text of an output is all that the model wrote: reasoning and tool calls are not taken
         out of it (``request("/v1/chat/completions", …)`` does that).
         """
+        refuse_adapter(lora_request)
         one = bool(messages) and isinstance(messages[0], Mapping)
         many: Any = [messages] if one else list(messages)
         options = {
@@ -107,11 +118,13 @@ class LLM(Trainable):
         prompts: Union[PromptType, Sequence[PromptType]],
         *,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         truncate_prompt_tokens: Optional[int] = None,
         dimensions: Optional[int] = None,
         normalize: Optional[bool] = None,
     ) -> list[EmbeddingRequestOutput]:
         """Embed prompts, with a model that was started with ``runner="pooling"``."""
+        refuse_adapter(lora_request)
         options = {
             "truncate_prompt_tokens": truncate_prompt_tokens,
             "dimensions": dimensions,
@@ -125,10 +138,12 @@ class LLM(Trainable):
         prompts: Union[PromptType, Sequence[PromptType]],
         *,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         truncate_prompt_tokens: Optional[int] = None,
         use_activation: Optional[bool] = None,
     ) -> list[ClassificationRequestOutput]:
         """Classify prompts, with a ``…ForSequenceClassification`` model."""
+        refuse_adapter(lora_request)
         options = {
             "truncate_prompt_tokens": truncate_prompt_tokens,
             "use_activation": use_activation,
@@ -141,10 +156,12 @@ class LLM(Trainable):
         prompts: Union[PromptType, Sequence[PromptType]],
         *,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         truncate_prompt_tokens: Optional[int] = None,
         pooling_task: Optional[str] = None,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
         """Pool prompts for a task: ``embed``, or ``classify`` with a classifier."""
+        refuse_adapter(lora_request)
         options = {"truncate_prompt_tokens": truncate_prompt_tokens}
         jobs = [
             _jobs.pooling(prompt, pooling_task, options, self._name()) for prompt in _many(prompts)
@@ -157,9 +174,11 @@ class LLM(Trainable):
         data_2: Union[str, Sequence[str]],
         *,
         use_tqdm: UseTqdm = True,
+        lora_request: None = None,
         truncate_prompt_tokens: Optional[int] = None,
     ) -> list[ScoringRequestOutput]:
         """Score pairs of texts: one with each of the others, or each with its own."""
+        refuse_adapter(lora_request)
         first = [data_1] if isinstance(data_1, str) else list(data_1)
         second = [data_2] if isinstance(data_2, str) else list(data_2)
         if len(first) not in (1, len(second)):
@@ -181,14 +200,20 @@ class LLM(Trainable):
         params: BeamSearchParams,
         *,
         use_tqdm: UseTqdm = False,
+        lora_request: None = None,
     ) -> list[BeamSearchOutput]:
         """Search the likeliest outputs of prompts, and return the beams of each, best first."""
+        refuse_adapter(lora_request)
         jobs = [_jobs.beams(prompt, params, self._length) for prompt in _many(prompts)]
         return self._run(jobs, use_tqdm, "Beam search")
 
     def get_tokenizer(self) -> Tokenizer:
         """Return the tokenizer, which is in the engine."""
-        return Tokenizer(self.request)
+        return Tokenizer(self.request, self._engine.ready)
+
+    def get_metrics(self) -> list[Metric]:
+        """Return what the engine counts, under vLLM's names."""
+        return read_metrics(self.request("/metrics", method="GET"))
 
     def get_default_sampling_params(self) -> SamplingParams:
         """Return what the model's generation_config.json says, else vLLM's defaults."""

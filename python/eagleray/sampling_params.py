@@ -87,6 +87,15 @@ class SamplingParams:
     extra_args: Optional[dict[str, Any]] = None
     """Further fields of the request's body."""
 
+    @classmethod
+    def from_optional(cls, **given: Any) -> SamplingParams:
+        """Return parameters of which those that are None are left at their defaults.
+
+        ``max_tokens=None`` is no such one: it is as many as the context has room for.
+        """
+        none = ("max_tokens",)
+        return cls(**{k: v for k, v in given.items() if v is not None or k in none})
+
     def clone(self) -> SamplingParams:
         """Return a copy."""
         return dataclasses.replace(self)
@@ -125,7 +134,8 @@ def fields(params: Optional[SamplingParams], max_model_len: int) -> dict[str, An
             body[name] = {k: v for k, v in given.items() if v is not None and v is not False}
     if "logit_bias" in body:
         body["logit_bias"] = {str(token): bias for token, bias in body["logit_bias"].items()}
-    if body["spaces_between_special_tokens"]:
+    if body["spaces_between_special_tokens"] or params.skip_special_tokens:
+        # Where there are no special tokens there is nothing between them.
         del body["spaces_between_special_tokens"]
     body.update(params.extra_args or {})
     return body

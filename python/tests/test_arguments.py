@@ -12,13 +12,62 @@ import unittest
 from unittest import mock
 
 from eagleray import _binary
-from eagleray._arguments import command_line
+from eagleray import EngineArgs, LLM
+from eagleray._arguments import command_and_environment, command_line
+from eagleray.metrics import Counter, Gauge, Histogram, read_metrics
 
 
 class Color(enum.Enum):
     """An enumeration."""
 
     RED = "red"
+
+
+class TestScripts(unittest.TestCase):
+    """What scripts for vLLM start engines with, and read of them."""
+
+    def test_environment(self) -> None:
+        flags, env = command_and_environment({"model": "m", "hf_token": "secret"})
+        assert env is not None
+        self.assertEqual((flags, env["HF_TOKEN"]), (["--model=m"], "secret"))
+        for task in ("embed", "classify"):
+            self.assertEqual(command_and_environment({"task": task}), (["--runner=pooling"], None))
+        self.assertEqual(command_and_environment({"task": "draw"}), (["--task=draw"], None))
+
+    def test_engine_args(self) -> None:
+        args = EngineArgs(model="m", max_num_seqs=3)
+        args.max_num_seqs = 4  # type: ignore[attr-defined]
+        self.assertEqual(args, EngineArgs("m", max_num_seqs=4))
+        self.assertEqual(repr(args), "EngineArgs(model='m', max_num_seqs=4)")
+        with mock.patch.object(LLM, "__init__", return_value=None) as started:
+            LLM.from_engine_args(args)
+        started.assert_called_once_with(model="m", max_num_seqs=4)
+
+    def test_metrics(self) -> None:
+        text = (
+            "# HELP eagleray:tokens_total Tokens.\n"
+            "# TYPE eagleray:tokens_total counter\n"
+            'eagleray:tokens_total{model_name="a\\"b"} 3\n'
+            "# TYPE vllm:tokens_total counter\n"
+            'vllm:tokens_total{model_name="a\\"b"} 3\n'
+            "# TYPE eagleray:usage gauge\n"
+            "eagleray:usage 0.5\n"
+            "# TYPE eagleray:wait histogram\n"
+            'eagleray:wait_bucket{engine="0",le="1"} 2\n'
+            'eagleray:wait_bucket{engine="0",le="+Inf"} 4\n'
+            'eagleray:wait_sum{engine="0"} 1.5\n'
+            'eagleray:wait_count{engine="0"} 4\n'
+            "# TYPE go_goroutines gauge\n"
+            "go_goroutines 9\n"
+        )
+        self.assertEqual(
+            read_metrics(text),
+            [
+                Counter("vllm:tokens", {"model_name": 'a"b'}, 3),
+                Gauge("vllm:usage", {}, 0.5),
+                Histogram("vllm:wait", {"engine": "0"}, 4, 1.5, {"1": 2, "+Inf": 4}),
+            ],
+        )
 
 
 class TestCommandLine(unittest.TestCase):

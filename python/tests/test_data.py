@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import queue
@@ -13,10 +14,19 @@ from unittest import mock
 
 from eagleray import BadRequestError, EngineDeadError
 from eagleray._calls import Calls
-from eagleray.data import EngineProcessorConfig, _progress_line
+from eagleray.data import (
+    ChatTemplateStageConfig,
+    EngineProcessorConfig,
+    HttpRequestProcessorConfig,
+    ServeDeploymentProcessorConfig,
+    TokenizerStageConfig,
+    _progress_line,
+    build_llm_processor,
+    vLLMEngineProcessorConfig,
+)
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
-from eagleray.data._rows import failed, outputs_of, request_of
+from eagleray.data._rows import failed, outputs_of, request_of, shows_text
 
 RAY = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}
 
@@ -32,7 +42,10 @@ class TestConfig(unittest.TestCase):
             "checkpoint_path": {"checkpoint_path": "s3://bucket/folder"},
             "log_interval_s": {"log_interval_s": 0.0},
             "chat_template_stage": {"chat_template_stage": {"template": "x"}},
-            "tokenize_stage": {"tokenize_stage": {"enabled": True}},
+            "tokenize_stage": {"tokenize_stage": {"enable": True}},
+            "detokenize_stage": {"detokenize": 7},
+            "no images": {"has_image": True},
+            "adapters": {"dynamic_lora_loading_path": "s3://x"},
             "give one of": {"placement_group_config": {}},
             "unknown": {"placement_group_config": {"bundle": {}}},
             "3 bundles for 1 ranks": {"placement_group_config": {"bundles": [{"CPU": 1}] * 3}},
@@ -47,6 +60,62 @@ class TestConfig(unittest.TestCase):
         }.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):
                 EngineProcessorConfig(**fields)  # type: ignore[arg-type]
+
+    def test_names_of_ray(self) -> None:
+        former = EngineProcessorConfig(
+            apply_chat_template=True, chat_template="t", tokenize=False, detokenize=False
+        )
+        self.assertEqual(former.template, ChatTemplateStageConfig(chat_template="t"))
+        self.assertEqual((former.tokenizing.enabled, former.detokenizing.enabled), (False, False))
+        self.assertEqual(dataclasses.replace(former), former)
+        tuned = EngineProcessorConfig(
+            chat_template_stage={"batch_size": 9},
+            tokenize_stage=TokenizerStageConfig(num_cpus=2),
+        )
+        self.assertEqual(
+            tuned.without_effect, ["chat_template_stage.batch_size", "tokenize_stage.num_cpus"]
+        )
+        for row, config, want in (
+            ({}, EngineProcessorConfig(), True),
+            ({}, former, False),
+            ({"sampling_params": {"detokenize": True}}, former, True),
+            ({"sampling_params": {"detokenize": False}}, EngineProcessorConfig(), True),
+        ):
+            self.assertEqual(shows_text(row, config), want)
+
+    def test_processor(self) -> None:
+        kwargs = {"chat_template_kwargs": {"enable_thinking": True}}
+        processor = build_llm_processor(vLLMEngineProcessorConfig(), builder_kwargs=kwargs)
+        config = processor.config
+        assert isinstance(config, EngineProcessorConfig)
+        self.assertEqual(config.template.chat_template_kwargs, {"enable_thinking": True})
+        with self.assertLogs("ray.data.llm", "INFO") as told:
+            processor.log_input_column_names()
+        self.assertIn("messages: A list of messages", told.output[0])
+        with self.assertRaisesRegex(ValueError, "builder_kwargs: preprocess: not known"):
+            build_llm_processor(EngineProcessorConfig(), builder_kwargs={"preprocess": None})
+        changed = EngineProcessorConfig()
+        changed.batch_size = 0
+        with self.assertRaisesRegex(ValueError, "batch_size: 0"):
+            build_llm_processor(changed)
+
+    def test_services(self) -> None:
+        cases: dict[str, dict[str, Any]] = {
+            "url: 'x' is neither": {"url": "x"},
+            "qps: 0": {"qps": 0},
+            "max_retries: -1": {"max_retries": -1},
+            "without it nothing": {"http_request_stage": False},
+            "concurrency": {"http_request_stage": {"concurrency": 0}},
+        }
+        for wrong, fields in cases.items():
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, wrong):
+                HttpRequestProcessorConfig(**{"url": "http://x", **fields})
+        web = HttpRequestProcessorConfig(
+            "http://x", http_request_stage={"batch_size": 3, "num_cpus": 0.5}
+        )
+        self.assertEqual((web.batch_size, web.actor_options()), (3, {"num_cpus": 0.5}))
+        with self.assertRaisesRegex(ValueError, "request_timeout_s: 0"):
+            ServeDeploymentProcessorConfig("d", request_timeout_s=0)
 
     def test_asked_of_ray(self) -> None:
         for fields, want in (
@@ -147,7 +216,9 @@ class TestRows(unittest.TestCase):
         data = {"index": 0, "label": "yes", "probs": [0.25, 0.75], "num_classes": 2}
         answer = {"usage": {"prompt_tokens": 3}, "data": [data]}
         got = outputs_of({}, {}, answer, True)
-        self.assertEqual(got, {"num_input_tokens": 3, "label": "yes", "probs": [0.25, 0.75]})
+        probs = [0.25, 0.75]
+        want = {"num_input_tokens": 3, "label": "yes", "probs": probs, "embeddings": probs}
+        self.assertEqual(got, want)
         lost = failed({}, "why", config)
         self.assertEqual((lost["label"], lost["probs"]), ("", []))
         self.assertLessEqual(set(got), set(lost))

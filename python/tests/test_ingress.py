@@ -48,7 +48,9 @@ class TestIngress(unittest.TestCase):
             found = {"one": one, "two": two, "Prefill": none, "OpenAIIngress": none}
             application = mock.Mock(
                 deployments={
-                    name: mock.Mock(status=mock.Mock(value=status), replica_states={"RUNNING": n})
+                    name: mock.Mock(
+                        status=mock.Mock(value=status), replica_states={"RUNNING": n}, message=""
+                    )
                     for name, (status, n) in found.items()
                 }
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import pathlib
@@ -12,6 +13,7 @@ import tempfile
 import time
 import unittest
 
+import eagleray
 from eagleray import (
     LLM,
     AsyncLLM,
@@ -20,6 +22,7 @@ from eagleray import (
     SamplingParams,
     StructuredOutputsParams,
 )
+from eagleray.metrics import Counter, Gauge, Histogram
 
 QUESTION = "What does os.Open do?"
 GREEDY = SamplingParams(temperature=0, max_tokens=20)
@@ -50,6 +53,43 @@ class TestLLM(unittest.TestCase):
             self.assertEqual(output.outputs, text.outputs)
             self.assertEqual(output.prompt_token_ids, tokens)
         self.assertEqual(self.llm.generate([], GREEDY), [])
+
+    def test_scripts_for_vllm(self) -> None:
+        """What they use beside prompts and parameters."""
+        params = SamplingParams.from_optional(temperature=0, top_p=None, max_tokens=20)
+        self.assertEqual(params, GREEDY)
+        self.assertIsNone(SamplingParams.from_optional(max_tokens=None).max_tokens)
+        (output,) = self.llm.generate(QUESTION, params, lora_request=None)
+        with self.assertRaisesRegex(ValueError, "lora_request: .*adapters are not loaded"):
+            self.llm.generate(QUESTION, params, lora_request="x")  # type: ignore[arg-type]
+        unspaced = dataclasses.replace(params, spaces_between_special_tokens=False)
+        self.assertEqual(self.llm.generate(QUESTION, unspaced)[0].outputs, output.outputs)
+        unspaced.skip_special_tokens = False
+        with self.assertRaisesRegex(BadRequestError, "spaces_between_special_tokens"):
+            self.llm.generate(QUESTION, unspaced)
+        tokenizer = self.llm.get_tokenizer()
+        self.assertEqual(tokenizer(QUESTION).input_ids, output.prompt_token_ids)
+        several = tokenizer([QUESTION, "x y"], truncation=True, max_length=2)
+        self.assertEqual(several["attention_mask"], [[1, 1], [1, 1]])
+        self.assertEqual(several["input_ids"][0], tokenizer.encode(QUESTION)[:2])
+        self.assertEqual((tokenizer.vocab_size, len(tokenizer)), (2048, 2048))
+        self.assertEqual(tokenizer.eos_token, tokenizer.decode(tokenizer.eos_token_id or 0))
+        self.assertIn(tokenizer.eos_token_id, tokenizer.all_special_ids)
+        self.assertIsNone(tokenizer.unk_token_id)
+        self.assertEqual("".join(tokenizer.tokenize("ab")), "ab")
+        self.assertEqual(tokenizer.batch_decode([tokenizer.encode("a b")]), ["a b"])
+        talk = [{"role": "user", "content": "x"}]
+        one = tokenizer.apply_chat_template(talk, tokenize=False)
+        self.assertEqual(tokenizer.apply_chat_template([talk], tokenize=False), [one])
+        counted = {m.name: m for m in self.llm.get_metrics()}
+        tokens = counted["vllm:generation_tokens"]
+        assert isinstance(tokens, Counter)
+        self.assertGreaterEqual(tokens.value, len(output.outputs[0].token_ids))
+        self.assertIsInstance(counted["vllm:num_requests_running"], Gauge)
+        first = counted["vllm:time_to_first_token_seconds"]
+        assert isinstance(first, Histogram)
+        self.assertEqual(first.buckets["+Inf"], first.count)
+        self.assertRegex(eagleray.__version__, r"^\d+\.\d+\.\d+")
 
     def test_wrong_prompts(self) -> None:
         for prompt, kind in (

@@ -13,10 +13,18 @@ from typing import Any
 
 from eagleray._engine import Engine, _memory
 from eagleray.errors import ConfigError, EngineDeadError
-from eagleray.serve import LLMConfig, LLMServingArgs
+from eagleray.serve import CloudMirrorConfig, LLMConfig, LLMServingArgs, LoraConfig
 from eagleray.serve.autoscaling import queue_policy
-from eagleray.serve._builder import _arguments, _bundles, _own_bundle, _single
-from eagleray.serve._config import read_args, read_model
+from eagleray.serve._builder import (
+    _arguments,
+    _bundles,
+    _options,
+    _own_bundle,
+    _single,
+    _wrong_router,
+    server_arguments,
+)
+from eagleray.serve._config import read_args, read_model, read_one_model
 from eagleray.serve._handover import (
     decode_body,
     prefill_body,
@@ -25,7 +33,7 @@ from eagleray.serve._handover import (
     transfer_flag,
     transfer_params,
 )
-from eagleray.serve._metrics import read_load
+from eagleray.serve._metrics import merge, read_load
 from eagleray.serve._prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
 
 M = {"model_loading_config": {"model_id": "m"}}
@@ -96,11 +104,10 @@ class TestConfig(unittest.TestCase):
             "llm_configs[1].model_loading_config: is missing",
             "llm_configs[2].engine_kwargs.port: is said by Serve's http_options",
             "llm_configs[2].engine_kwargs.tensor_parallel_size: '2' is not a number",
-            "llm_configs[3].placement_group_config: is for engine_kwargs.distributed_executor",
             "llm_configs[3].placement_group_config.strategy: 'BEST' is none of PACK, SPREAD",
             "llm_configs[4].engine_kwargs: [] is not an object",
             "llm_configs[5].arguments: 7 is not an object",
-            "ingres: is not known (known are llm_configs, ingress_deployment_config)",
+            "ingres: is not known (known are llm_configs, ingress_deployment_config,",
         ):
             self.assertIn(words, text)
         others: list[Any] = [{}, {"llm_configs": []}, {"llm_configs": M}, [M]]
@@ -109,6 +116,43 @@ class TestConfig(unittest.TestCase):
                 read_args(other)
         with self.assertRaisesRegex(ConfigError, "'m' is the model_id of several models"):
             LLMServingArgs([M, LLMConfig({"model_id": "m"})])
+
+    def test_fields_of_ray(self) -> None:
+        given = LLMConfig(
+            {"model_id": "m"},
+            accelerator_type="L4",
+            llm_engine="vLLM",
+            log_engine_metrics=True,
+            lora_config={"max_num_adapters_per_replica": 4},
+            experimental_configs={"dp_size_per_node": 2, "num_ingress_replicas": 3},
+        )
+        given.accelerator_type = None
+        given.engine_kwargs = {"tensor_parallel_size": 0}
+        self.assertEqual(given.without_effect, ["experimental_configs.dp_size_per_node"])
+        self.assertEqual(given.ingress_replicas, 3)
+        with self.assertRaisesRegex(ConfigError, "tensor_parallel_size: 0 is not"):
+            read_args({"llm_configs": [given]})
+        for fields, words in (
+            ({"lora_config": {"dynamic_lora_loading_path": "s3://x"}}, "s3://x: adapters are not"),
+            ({"lora_config": LoraConfig("s3://x")}, "s3://x: adapters are not"),
+            ({"server_cls": "a:b"}, "server_cls: the deployment has one class"),
+            ({"callback_config": {}}, "callback_config: an engine starts without Python"),
+            ({"llm_engine": "SGLang"}, "llm_engine: 'SGLang' is not vLLM"),
+            ({"experimental_configs": {"num_ingress_replicas": 0}}, "0 is not 1 or more"),
+        ):
+            with self.assertRaisesRegex(ConfigError, words):
+                read_model({**M, **fields})
+        for source, words in (
+            ("gs://b/m", "gs://b/m: buckets are not read"),
+            ({"bucket_uri": "s3://b/m"}, "s3://b/m: buckets are not read"),
+            (CloudMirrorConfig("s3://b/m"), "s3://b/m: buckets are not read"),
+            (7, "model_source: 7 is not a text"),
+        ):
+            with self.assertRaisesRegex(ConfigError, words):
+                read_model({"model_loading_config": {"model_id": "m", "model_source": source}})
+        with self.assertRaisesRegex(ConfigError, "llm_config: is missing"):
+            read_one_model({})
+        self.assertEqual(read_one_model({"llm_config": M}).models[0].model_id, "m")
 
     def test_file(self) -> None:
         try:
@@ -151,6 +195,53 @@ class TestDeployment(unittest.TestCase):
         self.assertEqual(_bundles(read_model(config)), [{"GPU": 1}, {"NPU": 1}])
         self.assertEqual(_own_bundle({"num_cpus": 2, "resources": {"x": 1}}), {"CPU": 2.0, "x": 1})
         self.assertEqual(_own_bundle({"num_cpus": 0}), {"CPU": 0.001})
+
+    def test_bundles_of_processes(self) -> None:
+        engine = {"tensor_parallel_size": 2}
+        group = {"bundle_per_worker": {"GPU": 1, "CPU": 2, "x": 1}}
+        options = _options(
+            read_model({**M, "engine_kwargs": engine, "placement_group_config": group})
+        )
+        self.assertEqual(
+            options["ray_actor_options"], {"num_gpus": 2, "num_cpus": 4, "resources": {"x": 2}}
+        )
+        self.assertNotIn("placement_group_bundles", options)
+
+    def test_one_starts_where_none_need(self) -> None:
+        for given, want in (
+            ({"min_replicas": 0}, 1),
+            ({"min_replicas": 0, "initial_replicas": 0}, 0),
+            ({"min_replicas": 1}, None),
+        ):
+            options = _options(
+                read_model({**M, "deployment_config": {"autoscaling_config": given}})
+            )
+            self.assertEqual(options["autoscaling_config"].get("initial_replicas"), want)
+
+    def test_wrong_router(self) -> None:
+        class Router:
+            def initialize_state(self, most: float = 2, on: bool = True, at: Any = None) -> None:
+                """Take arguments."""
+
+        for kwargs, words in (
+            ({"most": 3, "on": False, "at": "x"}, []),
+            ({"least": 3}, ["least: is not known (known are most, on, at)"]),
+            ({"most": "3", "on": 1}, ["most: '3' is not a number", "on: 1 is neither true nor"]),
+        ):
+            config = {"request_router_class": Router, "request_router_kwargs": kwargs}
+            told = _wrong_router({"request_router_config": config})
+            self.assertEqual(len(told), len(words), told)
+            for line, word in zip(told, words):
+                self.assertIn(f"request_router_config.request_router_kwargs.{word}", line)
+        for cls in ("no.such:R", 7):
+            wrong = {"request_router_config": {"request_router_class": cls}}
+            self.assertEqual(len(_wrong_router(wrong)), 1)
+
+    def test_token_is_no_flag(self) -> None:
+        given = {**M, "engine_kwargs": {"hf_token": "secret"}}
+        arguments, *_, more = server_arguments(read_model(given))
+        self.assertEqual(more, {"HF_TOKEN": "secret"})
+        self.assertNotIn("secret", " ".join(arguments))
 
     def test_single(self) -> None:
         for options, want in (
@@ -201,6 +292,16 @@ class TestLoad(unittest.TestCase):
         )
         self.assertEqual(read_load(text), {"running": 7.0, "waiting": 10.0})
         self.assertEqual(read_load(""), {"running": 0.0, "waiting": 0.0})
+
+    def test_merge(self) -> None:
+        one = '# HELP a A.\n# TYPE a counter\na 1\n# TYPE b gauge\nb{x="y {z"} 2\n'
+        self.assertEqual(
+            merge([("r", one), ("s", one)]),
+            "# HELP a A.\n# TYPE a counter\n"
+            'a{replica="r"} 1\na{replica="s"} 1\n'
+            "# TYPE b gauge\n"
+            'b{replica="r",x="y {z"} 2\nb{replica="s",x="y {z"} 2\n',
+        )
 
     def test_policy(self) -> None:
         for replicas, running, waiting, queued, want in (

@@ -234,11 +234,15 @@ var instructions = map[[3]int]instruction{
 		}},
 	{1, 1, 0x71}: {name: "VPSLLW", bytes: 64, immediate: true,
 		shift: func(t *thread, reg, second int, a vector, imm byte) int {
-			if reg&7 != 6 {
-				panic(fault{fmt.Errorf("0x71 /%d", reg&7)})
-			}
 			for i, x := range a {
-				t.z[second][i] = x<<imm&^0xffff&(^uint32(0)<<(16+imm)) | x<<imm&0xffff
+				switch reg & 7 {
+				case 2: // VPSRLW
+					t.z[second][i] = x>>16>>imm<<16 | x&0xffff>>imm
+				case 6:
+					t.z[second][i] = x<<imm&^0xffff&(^uint32(0)<<(16+imm)) | x<<imm&0xffff
+				default:
+					panic(fault{fmt.Errorf("0x71 /%d", reg&7)})
+				}
 			}
 			return second
 		}},
@@ -283,6 +287,13 @@ var instructions = map[[3]int]instruction{
 	{2, 1, 0xb8}: {name: "VFMADD231PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
 		for i := range to {
 			to[i] = fma(b[i], a[i], to[i], t.flush)
+		}
+	}},
+	{2, 1, 0x50}: {name: "VPDPBUSD", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			for k := 0; k < 32; k += 8 {
+				to[i] += b[i] >> k & 255 * uint32(int32(int8(a[i]>>k)))
+			}
 		}
 	}},
 	{2, 2, 0x52}: {name: "VDPBF16PS", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {

@@ -1,5 +1,5 @@
 // Command simulate runs the tests of packages on a CPU that has AVX2 only as if it had AVX-512,
-// VDPBF16PS and AMX:
+// VPDPBUSD, VDPBF16PS and AMX:
 //
 //	go run ./scripts/simulate 'PACKAGE [-test.FLAG …]' …
 //
@@ -83,6 +83,7 @@ var lent = map[string]uintptr{
 	"AVX512BW":   unsafe.Offsetof(cpu.X86.HasAVX512BW),
 	"AVX512DQ":   unsafe.Offsetof(cpu.X86.HasAVX512DQ),
 	"AVX512VL":   unsafe.Offsetof(cpu.X86.HasAVX512VL),
+	"AVX512VNNI": unsafe.Offsetof(cpu.X86.HasAVX512VNNI),
 	"AVX512BF16": unsafe.Offsetof(cpu.X86.HasAVX512BF16),
 	"AMXTile":    unsafe.Offsetof(cpu.X86.HasAMXTile),
 	"AMXBF16":    unsafe.Offsetof(cpu.X86.HasAMXBF16),

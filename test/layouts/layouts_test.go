@@ -41,8 +41,8 @@ var (
 	seedFlag = flag.Uint64("seed", 0, "the only workload to run; 0 is several, from seed 1 on")
 	cellFlag = flag.String("cell", "", "the only cell to run, as a failure prints it; fields "+
 		"that are left out are those of one rank")
-	workloadsFlag = flag.Int("workloads", 0, "how many workloads; 0 is 8 with -short, else 60")
-	cellsFlag     = flag.Int("cells", 0, "how many cells of each; 0 is 5 with -short, else every "+
+	workloadsFlag = flag.Int("workloads", 0, "how many workloads; 0 is 4 with -short, else 60")
+	cellsFlag     = flag.Int("cells", 0, "how many cells of each; 0 is 4 with -short, else every "+
 		"layout, and three with processes")
 	budgetFlag = flag.Duration("budget", 5*time.Minute, "no workload begins after this time")
 )
@@ -89,7 +89,7 @@ func (n *count) String() string {
 func TestSameBits(t *testing.T) {
 	workloads, cells := 60, 0
 	if testing.Short() {
-		workloads, cells = 6, 4
+		workloads, cells = 4, 4
 	}
 	workloads, cells = cmp.Or(*workloadsFlag, workloads), cmp.Or(*cellsFlag, cells)
 	first := uint64(1)

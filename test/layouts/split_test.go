@@ -28,7 +28,7 @@ import (
 func TestSplit(t *testing.T) {
 	workloads, cells, least := 32, 3, 300
 	if testing.Short() {
-		workloads, cells, least = 4, 1, 20
+		workloads, cells, least = 3, 1, 15
 	}
 	var n count
 	received := 0

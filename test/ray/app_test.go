@@ -14,7 +14,7 @@ import (
 // too.
 func TestServeApp(t *testing.T) {
 	for _, class := range []string{"Quick", "Deadly", "Layouts", "Scaling", "Split", "Scaled",
-		"Killed", "Ingresses"} {
+		"Killed", "Ingresses", "Examples"} {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				s.serveCases(t,

@@ -40,6 +40,14 @@ const (
 	last      = -3
 )
 
+// sizes are the numbers of ranks that die on the fake cluster.
+func sizes() []int {
+	if testing.Short() {
+		return []int{1, 2}
+	}
+	return []int{1, 2, 4}
+}
+
 var deaths = []death{
 	{name: "child", rank: last, causes: []string{"signal: SIGKILL"},
 		do: func(t *testing.T, _ ground, g *ranks) { kill(t, g.lastPID(), syscall.SIGKILL) }},
@@ -69,7 +77,7 @@ var lostActor = []string{"ActorDiedError: ", "ActorUnavailableError: ", "connect
 // say which rank is lost, where it was and why, and nothing may be left.
 func TestDeath(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
-		for _, tp := range []int{1, 2, 4} {
+		for _, tp := range sizes() {
 			t.Run(fmt.Sprintf("tp%d", tp), func(t *testing.T) {
 				c := newFakeCluster(t, "")
 				for _, d := range deaths {
@@ -232,7 +240,7 @@ var startFaults = []startFault{
 // the others (TestFaultWhileStarting).
 func TestDeathWhileStarting(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
-		for _, tp := range []int{1, 2, 4} {
+		for _, tp := range sizes() {
 			c := newFakeCluster(t, "")
 			for _, f := range startFaults {
 				t.Run(fmt.Sprintf("%s,%s,tp%d", f.name, meet, tp), func(t *testing.T) {

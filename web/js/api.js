@@ -11,6 +11,26 @@ export class Failure extends Error {
   }
 }
 
+// Gone is a server that does not answer, or stopped in the middle. The event "gone" tells the
+// document of it.
+export class Gone extends Failure {
+  constructor() {
+    super(0, "The server does not answer: it has ended, or the connection to it is lost.");
+  }
+}
+
+// reached waits for what only a server that is there can give. Browsers report a lost one as a
+// TypeError of words that differ.
+async function reached(promise) {
+  try {
+    return await promise;
+  } catch (err) {
+    if (!(err instanceof TypeError)) throw err;
+    document.dispatchEvent(new Event("gone"));
+    throw new Gone();
+  }
+}
+
 let asking = null;
 
 // askKey shows the dialog and waits for a key. Several requests share one question.
@@ -49,15 +69,17 @@ export async function request(path, { method = "GET", body, signal } = {}) {
     const headers = {};
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body) headers["Content-Type"] = "application/json";
-    const answer = await fetch(path, {
-      method,
-      headers,
-      signal,
-      body: body && JSON.stringify(body),
-      credentials: "omit",
-      cache: "no-store",
-      redirect: "error",
-    });
+    const answer = await reached(
+      fetch(path, {
+        method,
+        headers,
+        signal,
+        body: body && JSON.stringify(body),
+        credentials: "omit",
+        cache: "no-store",
+        redirect: "error",
+      }),
+    );
     if (answer.ok) return answer;
     if (answer.status === 401) {
       if (key === keyOf()) await askKey(key !== "");
@@ -82,7 +104,7 @@ export async function* events(answer) {
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reached(reader.read());
       if (done) return;
       const parts = (rest + value).split("\n\n");
       rest = parts.pop();

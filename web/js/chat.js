@@ -1,70 +1,36 @@
-// Chat: a conversation with the served model, its fields of sampling, and what each answer cost.
+// Chat: conversations with the served models.
 
-import { events, request } from "./api.js";
+import { ask } from "./answer.js";
+import { request } from "./api.js";
+import { chats } from "./chats.js";
+import * as talk from "./conversation.js";
 import { h, setText } from "./dom.js";
-import { count, millis, number } from "./format.js";
-import { copy, curl, python } from "./snippets.js";
-import { tokenView } from "./tokens.js";
-
-// Fields of a request, empty for the model's own default.
-const fields = [
-  { name: "temperature", label: "Temperature", min: 0, step: 0.1 },
-  { name: "max_tokens", label: "Max tokens", min: 1, step: 1 },
-  { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.05 },
-  { name: "top_k", label: "Top k", min: 0, step: 1 },
-  { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.05 },
-  { name: "seed", label: "Seed", step: 1 },
-  { name: "presence_penalty", label: "Presence penalty", min: -2, max: 2, step: 0.1 },
-  { name: "frequency_penalty", label: "Frequency penalty", min: -2, max: 2, step: 0.1 },
-  { name: "repetition_penalty", label: "Repetition penalty", min: 0, step: 0.05 },
-];
+import { answerView, toolView, userView } from "./message.js";
+import { settings } from "./settings.js";
 
 export function chat(section, about) {
-  const messages = []; // {role, content}, as the API has them, without the system prompt
+  let c = talk.create(); // the conversation that is shown
   let running = null; // the AbortController of the answer under way
-  let last = null; // the newest answer
+  let views = new Map(); // the views of its messages, by id
+  let info = { models: [], chat: true };
 
-  const inputs = {};
-  const settings = h(
-    "details",
-    { class: "card settings" },
-    h("summary", {}, "Settings"),
-    h(
-      "div",
-      { class: "fields" },
-      field("system", h("textarea", { rows: "3", placeholder: "none" }), "System prompt", "wide"),
-      fields.map((f) =>
-        field(
-          f.name,
-          h("input", {
-            type: "number",
-            inputmode: "decimal",
-            placeholder: "default",
-            min: f.min?.toString(),
-            max: f.max?.toString(),
-            step: f.step.toString(),
-          }),
-          f.label,
-        ),
-      ),
-      field(
-        "stop",
-        h("textarea", { rows: "2", placeholder: "one on each line" }),
-        "Stop strings",
-        "wide",
-      ),
-      h(
-        "label",
-        { class: "check wide" },
-        (inputs.colours = h("input", { type: "checkbox", id: "chat-colours" })),
-        "Colour tokens by probability",
-      ),
-    ),
-  );
+  const set = settings();
+  const list = chats({ open, fresh, shown: () => c });
+  // What a message may do to its conversation.
+  const at = {
+    versions: (node) => talk.versions(c, node),
+    again: (node) => answer(node.parent),
+    body: bodyOf,
+    branch,
+    edit,
+    follow,
+    results,
+    turn,
+  };
   const log = h("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
   const text = h("textarea", {
     id: "chat-text",
-    rows: "2",
+    rows: "1",
     placeholder: "Ask the model",
     "aria-describedby": "chat-hint",
     onkeydown: pressed,
@@ -75,47 +41,96 @@ export function chat(section, about) {
     { type: "button", onclick: () => running?.abort(), hidden: true },
     "Stop",
   );
-  const clear = h("button", { type: "button", onclick: reset }, "New chat");
+  const newest = h(
+    "button",
+    { type: "button", class: "newest", hidden: true, onclick: () => follow(true) },
+    "↓ Newest",
+  );
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
+  const side = h(
+    "aside",
+    { class: "side card", id: "chat-side", "aria-label": "Conversations and settings" },
+    h("button", { type: "button", class: "close", onclick: () => fold(true) }, "Close"),
+    list.element,
+    set.element,
+  );
+  const unfold = h(
+    "button",
+    {
+      type: "button",
+      class: "unfold",
+      "aria-expanded": "false",
+      "aria-controls": "chat-side",
+      onclick: () => fold(false),
+    },
+    "Chats",
+  );
   const form = h(
     "form",
     { class: "composer card", onsubmit: submitted },
     h("label", { for: "chat-text", class: "hidden" }, "Message"),
     text,
+    wrong,
     h(
       "div",
       { class: "row" },
+      unfold,
+      h("label", { for: "chat-model", class: "hidden" }, "Model"),
+      set.model,
       h(
         "p",
         { class: "hint", id: "chat-hint" },
         "Enter sends, Shift+Enter starts a line, Esc stops",
       ),
-      clear,
       stop,
       send,
     ),
   );
-  section.append(settings, h("div", { class: "talk" }, log, form));
-  const wide = matchMedia("(min-width: 60rem)");
-  const fold = () => (settings.open = wide.matches);
-  wide.addEventListener("change", fold);
-  fold();
+  section.append(
+    h("h1", { class: "hidden" }, "Chat"),
+    side,
+    h("div", { class: "talk" }, log, newest, form),
+  );
+
   addEventListener("keydown", (e) => {
-    if (e.key === "Escape" && running) running.abort();
+    if (e.key !== "Escape") return;
+    if (running) running.abort();
+    else fold(true);
   });
-  let info = { models: [], chat: true };
+  document.addEventListener("back", learn);
   about.then(
     (a) => {
       info = a;
-      if (messages.length === 0) welcome();
+      set.choose(a.models);
+      if (c.head === null) welcome();
+      learn();
     },
     () => {},
   );
+  list.draw();
   welcome();
 
-  function field(name, input, label, kind = "") {
-    input.id = `chat-${name}`;
-    inputs[name] = input;
-    return h("div", { class: `field ${kind}` }, h("label", { for: input.id }, label), input);
+  // learn asks which models there are: adapters come and go while the server runs.
+  async function learn() {
+    try {
+      const { data } = await (await request("v1/models")).json();
+      if (data.length) set.choose(data.map((m) => m.id));
+    } catch {
+      // Those that the page began with remain.
+    }
+  }
+
+  // fold hides or shows the side on narrow windows, over the conversation; wide ones always show
+  // it.
+  function fold(away) {
+    side.classList.toggle("open", !away);
+    unfold.setAttribute("aria-expanded", String(!away));
+    if (!away) side.querySelector(".close").focus();
+  }
+
+  // focus readies the text for typing; on a touch screen that would bring up the keyboard.
+  function focus() {
+    if (matchMedia("(pointer: fine)").matches) text.focus({ preventScroll: true });
   }
 
   function welcome() {
@@ -128,7 +143,7 @@ export function chat(section, about) {
       h(
         "div",
         { class: "welcome" },
-        h("h1", {}, model ? `Ask ${model}` : "Ask the model"),
+        h("h2", {}, model ? `Ask ${model}` : "Ask the model"),
         h(
           "p",
           {},
@@ -140,10 +155,11 @@ export function chat(section, about) {
         h(
           "p",
           { class: "row examples" },
-          examples.map((e) => h("button", { type: "button", onclick: () => ask(e) }, e)),
+          examples.map((e) => h("button", { type: "button", onclick: () => say(e) }, e)),
         ),
       ),
     );
+    newest.hidden = true;
   }
 
   function pressed(e) {
@@ -155,108 +171,151 @@ export function chat(section, about) {
   function submitted(e) {
     e.preventDefault();
     const question = text.value.trim();
-    if (running || question === "") return;
-    text.value = "";
-    ask(question);
+    if (!running && question !== "" && say(question)) text.value = "";
   }
 
-  function ask(question) {
-    if (running) return;
-    if (messages.length === 0) log.replaceChildren();
-    messages.push({ role: "user", content: question });
-    log.append(
-      h(
-        "article",
-        { class: "message user" },
-        h("h2", { class: "who" }, "You"),
-        h("div", { class: "text" }, question),
-      ),
-    );
-    answer();
+  function complain(why) {
+    wrong.hidden = why === "";
+    setText(wrong, why);
   }
 
-  function reset() {
+  // fresh shows a new conversation, open one that is kept.
+  function fresh() {
+    change(talk.create());
+    focus();
+  }
+
+  function open(id) {
+    const kept = talk.load(id);
+    if (!kept) return list.draw(); // another tab has deleted it
+    for (const n of Object.values(kept.nodes)) {
+      if (n.role === "assistant") n.finish ??= "stopped"; // the page was closed meanwhile
+    }
+    change(kept);
+  }
+
+  function change(to) {
     running?.abort();
-    messages.length = 0;
-    last = null;
-    welcome();
-    text.focus();
+    c = to;
+    views = new Map();
+    complain("");
+    list.draw();
+    draw();
+    fold(true);
   }
 
-  function regenerate() {
-    if (running || !last) return;
-    if (messages.at(-1)?.role === "assistant") messages.pop();
-    last.remove();
-    answer();
+  // keep stores a conversation, and says it if the browser does not.
+  function keep(what = c) {
+    const why = talk.save(what);
+    if (what === c) complain(why);
+    list.draw();
   }
 
-  // body is the request for the next answer.
-  function body() {
-    const b = { model: info.models[0], stream: true, stream_options: { include_usage: true } };
-    const system = inputs.system.value.trim();
-    if (info.chat) {
-      b.messages = system ? [{ role: "system", content: system }, ...messages] : [...messages];
-    } else {
-      b.prompt = (system ? [system] : []).concat(messages.map((m) => m.content)).join("\n");
+  function viewOf(node) {
+    if (!views.has(node.id)) {
+      const view = { user: userView, tool: toolView, assistant: answerView }[node.role];
+      views.set(node.id, view(node, at));
     }
-    for (const f of fields) {
-      const v = inputs[f.name].value;
-      if (v !== "") b[f.name] = Number(v);
-    }
-    const stops = inputs.stop.value.split("\n").filter((s) => s !== "");
-    if (stops.length) b.stop = stops;
-    if (inputs.colours.checked && info.chat) {
-      b.logprobs = true;
-      b.top_logprobs = Math.min(5, info.max_logprobs ?? 5);
-    }
+    return views.get(node.id);
+  }
+
+  // draw shows the path; what is shown already stays as it is.
+  function draw(toEnd = true) {
+    const path = talk.path(c);
+    if (path.length === 0) return welcome();
+    const top = log.scrollTop;
+    const shown = path.map(viewOf);
+    log.replaceChildren(...shown.map(({ article }) => article));
+    for (const { refresh } of shown) refresh();
+    log.scrollTop = top;
+    follow(toEnd);
+  }
+
+  // say asks a question after what is shown; it returns whether it could.
+  function say(question) {
+    running?.abort();
+    return answer(c.head, { role: "user", content: question });
+  }
+
+  function edit(node, question) {
+    answer(node.parent, { role: "user", content: question });
+  }
+
+  function results(node, given) {
+    const list = node.calls.map(({ id, name }, i) => ({
+      role: "tool",
+      content: given[i],
+      call: id,
+      name,
+    }));
+    answer(node.id, ...list);
+  }
+
+  function branch(node) {
+    const copy = talk.branch(c, node);
+    keep(copy);
+    change(copy);
+    focus();
+  }
+
+  function turn(node, by) {
+    const list = talk.versions(c, node);
+    talk.show(c, list[list.indexOf(node) + by]);
+    keep();
+    draw(false);
+  }
+
+  // bodyOf is the request that a node answers.
+  function bodyOf(node) {
+    const { system, ...params } = node.request;
+    const said = talk.messages(talk.path(c, node.parent));
+    const b = { ...params, stream: true, stream_options: { include_usage: true } };
+    if (info.chat) b.messages = system ? [{ role: "system", content: system }, ...said] : said;
+    else b.prompt = (system ? [system] : []).concat(said.map((m) => m.content)).join("\n");
     return b;
   }
 
-  async function answer() {
-    const asked = body();
-    const view = answerView(asked);
-    if (last) last.querySelector(".again")?.remove();
-    last = view.article;
-    log.append(view.article);
+  // answer adds messages after a node and has the model answer them. It returns false, with nothing
+  // added, if the settings make no request.
+  function answer(parent, ...said) {
+    let params;
+    try {
+      params = { ...set.params(info.chat, info.max_logprobs), system: set.system() };
+    } catch (err) {
+      complain(err.message);
+      return false;
+    }
+    running?.abort();
+    complain("");
+    for (const message of said) parent = talk.add(c, parent, message).id;
+    const node = talk.add(c, parent, {
+      role: "assistant",
+      content: "",
+      model: params.model,
+      request: params,
+    });
+    draw();
+    keep();
+    stream(c, node, viewOf(node));
+    return true;
+  }
+
+  async function stream(of, node, view) {
     const abort = (running = new AbortController());
     busy(true);
-    const cost = { began: performance.now(), first: 0, last: 0, pieces: 0 };
-    let content = "",
-      usage = null,
-      finish = null;
     try {
-      const path = info.chat ? "v1/chat/completions" : "v1/completions";
-      const response = await request(path, { method: "POST", body: asked, signal: abort.signal });
-      for await (const { data } of events(response)) {
-        if (data === "[DONE]") break;
-        const chunk = JSON.parse(data);
-        if (chunk.error) throw new Error(chunk.error.message);
-        usage = chunk.usage ?? usage;
-        const choice = chunk.choices?.[0];
-        if (!choice) continue;
-        finish = choice.finish_reason ?? finish;
-        const piece = choice.delta?.content ?? choice.text ?? "";
-        const scored = choice.logprobs?.content ?? [];
-        if (piece === "" && scored.length === 0) continue;
-        cost.last = performance.now();
-        cost.first ||= cost.last;
-        cost.pieces += Math.max(scored.length, 1);
-        content += piece;
-        view.add(piece, scored);
-        view.cost(cost, usage, null);
-        follow();
-      }
+      await ask(bodyOf(node), node, abort.signal, view.add);
+      node.finish ??= "stop";
     } catch (err) {
-      finish = abort.signal.aborted ? "stopped" : "error";
-      if (!abort.signal.aborted) view.fail(err.message);
+      node.finish = abort.signal.aborted ? "stopped" : "error";
+      if (!abort.signal.aborted) node.error = err.message;
     }
     if (running === abort) {
       running = null;
       busy(false);
     }
-    if (view.article.isConnected && content !== "") messages.push({ role: "assistant", content });
-    view.end(content, cost, usage, finish);
-    follow();
+    view.end();
+    keep(of);
   }
 
   function busy(on) {
@@ -266,57 +325,26 @@ export function chat(section, about) {
   }
 
   // follow keeps the end in sight, unless the reader has scrolled away from it.
-  function follow() {
-    if (log.scrollHeight - log.scrollTop - log.clientHeight < 160) log.scrollTop = log.scrollHeight;
+  let stuck = true;
+  let top = 0;
+  function follow(anew = false) {
+    stuck ||= anew;
+    if (stuck) log.scrollTop = log.scrollHeight;
+    else newest.hidden = false;
+    if (stuck) newest.hidden = true;
   }
+  log.addEventListener("scroll", () => {
+    const away = log.scrollHeight - log.scrollTop - log.clientHeight;
+    // Text that came since is no reason to stop following: only going up is.
+    if (away < 48) stuck = true;
+    else if (log.scrollTop < top) stuck = false;
+    top = log.scrollTop;
+    newest.hidden = stuck;
+  });
+  new ResizeObserver(() => follow()).observe(log);
+  addEventListener("pagehide", () => {
+    if (running) keep();
+  });
 
-  function answerView(asked) {
-    const words = h("div", { class: "text" });
-    const note = h("p", { class: "cost" }, "waiting for the first token");
-    const tools = h("p", { class: "row tools", hidden: true });
-    const tokens = asked.logprobs ? tokenView(words) : null;
-    const article = h(
-      "article",
-      { class: "message answer" },
-      h("h2", { class: "who" }, asked.model ?? "Model"),
-      words,
-      note,
-      tools,
-    );
-    return {
-      article,
-      add: (piece, scored) => (tokens ? tokens.add(scored) : words.append(piece)),
-      cost: (c, usage, finish) => setText(note, costText(c, usage, finish)),
-      fail: (message) =>
-        article.insertBefore(h("p", { class: "wrong", role: "alert" }, message), note),
-      end(content, c, usage, finish) {
-        tokens?.end(content);
-        setText(note, costText(c, usage, finish));
-        const tool = (label, what) =>
-          h("button", { type: "button", onclick: (e) => copy(e.target, what()) }, label);
-        tools.append(
-          h("button", { type: "button", class: "again", onclick: regenerate }, "Regenerate"),
-          tool("Copy", () => content),
-          tool("Copy as curl", () => curl(asked)),
-          tool("Copy as Python", () => python(asked)),
-        );
-        tools.hidden = false;
-      },
-    };
-  }
-
-  return { show: () => text.focus({ preventScroll: true }) };
-}
-
-// costText is what an answer took: tokens, tokens per second after the first, time to the first.
-function costText(c, usage, finish) {
-  if (c.first === 0) return finish ? `no token · ${finish}` : "waiting for the first token";
-  const n = usage?.completion_tokens ?? c.pieces;
-  const parts = [`${count(n)} ${n === 1 ? "token" : "tokens"}`];
-  const seconds = (c.last - c.first) / 1000;
-  if (n > 1 && seconds > 0) parts.push(`${number((n - 1) / seconds)} tokens/s`);
-  parts.push(`TTFT ${millis(c.first - c.began)}`);
-  if (usage) parts.push(`prompt ${count(usage.prompt_tokens)}`);
-  if (finish) parts.push(finish);
-  return parts.join(" · ");
+  return { show: focus };
 }

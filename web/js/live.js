@@ -26,25 +26,27 @@ export function live(section, about) {
     );
   const ranks = rankView();
   const happened = timeline();
-  // Percentiles come from buckets: of the first one only its bound is known.
-  const bounded = (finest) => (v) => (v === finest() ? `≤ ${millis(v)}` : millis(v));
-  const newest = () => history.at(-1);
   const plots = {
     tokens: plot({
       title: "Throughput",
-      unit: "tokens/s",
+      unit: "tokens/s, over two seconds",
       names: ["output", "prompt"],
       show: number,
       least: 10,
     }),
-    requests: plot({ title: "Requests", names: ["running", "waiting"], show: number, least: 4 }),
+    requests: plot({
+      title: "Requests",
+      names: ["running", "waiting"],
+      show: number,
+      least: 4,
+      whole: true,
+    }),
     ttft: plot({
       title: "Time to first token",
       unit: "last minute",
       names: ["mean", "p50", "p95", "p99"],
       show: millis,
       least: 1,
-      value: bounded(() => newest()?.ttft?.finest),
     }),
     tpot: plot({
       title: "Time per output token",
@@ -52,7 +54,6 @@ export function live(section, about) {
       names: ["mean", "p50", "p95", "p99"],
       show: millis,
       least: 1,
-      value: bounded(() => newest()?.tpot?.finest),
     }),
     cache: plot({
       title: "KV blocks in use",
@@ -61,9 +62,16 @@ export function live(section, about) {
       show: (v) => `${number(v)}`,
       max: 100,
     }),
-    steps: plot({ title: "Steps", unit: "time of each", names: ["step"], show: millis, least: 1 }),
+    steps: plot({
+      title: "Steps",
+      unit: "mean time, over two seconds",
+      names: ["step"],
+      show: millis,
+      least: 1,
+    }),
   };
   section.append(
+    h("h1", { class: "hidden" }, "Live"),
     state,
     h(
       "ol",
@@ -137,6 +145,7 @@ export function live(section, about) {
         for await (const e of events(answer)) {
           wait = 500;
           if (e.event === "about") begin(JSON.parse(e.data));
+          else if (e.event === "past") recall(JSON.parse(e.data) ?? []);
           else if (e.event === "sample") sample(JSON.parse(e.data));
         }
       } catch (err) {
@@ -162,6 +171,20 @@ export function live(section, about) {
     info = a;
     happened.clear();
     ranks.begin(a.devices);
+  }
+
+  // recall shows what was before the page was opened, or while the feed was closed.
+  function recall(points) {
+    const since = history.at(-1)?.at ?? 0;
+    for (const s of points) if (s.at > since) keep(s);
+    draw();
+  }
+
+  // keep adds to what the plots show.
+  function keep(s) {
+    const hits = s.prefix_queries ? (s.prefix_hits / s.prefix_queries) * 100 : null;
+    history.push({ ...s, ranks: null, events: null, hits });
+    while (history[0].at < s.at - keepSeconds * 1000) history.shift();
   }
 
   function setState(kind, text) {
@@ -200,8 +223,7 @@ export function live(section, about) {
     ranks.set(s.ranks, s.engines);
     happened.add(s.events);
 
-    history.push({ ...s, ranks: null, events: null, hits: hits === null ? null : hits * 100 });
-    while (history[0].at < s.at - keepSeconds * 1000) history.shift();
+    keep(s);
     if (s.at - drawn >= 1000) {
       drawn = s.at;
       draw();

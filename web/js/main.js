@@ -6,9 +6,11 @@ import { chat } from "./chat.js";
 import { setText } from "./dom.js";
 import { bytes, plural } from "./format.js";
 import { live } from "./live.js";
+import { presence } from "./presence.js";
 import { theme } from "./theme.js";
 
 theme(document.getElementById("theme"));
+presence(document.getElementById("gone"));
 
 // Each page is made when it is first shown, and told when it is shown and hidden.
 const makers = { chat, live, bench };
@@ -34,6 +36,7 @@ function show() {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.body.dataset.page = name;
   document.title = `${name[0].toUpperCase()}${name.slice(1)} · Eagle Ray`;
 }
 

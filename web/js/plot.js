@@ -8,10 +8,21 @@ export const lines = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"
 
 const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4], [12, 3], [3, 6]];
 
+// whole are the distances between the marks of an axis that counts things.
+const whole = [0, 1, 2, 3, 4, 5].flatMap((e) => [1, 2, 5].map((n) => n * 10 ** e));
+
+// fitting is how wide an axis is for its values, so that none is cut.
+function fitting(u, values, i, cycle) {
+  const axis = u.axes[i];
+  if (cycle > 1) return axis._size; // else the plot might never settle
+  const longest = (values ?? []).reduce((a, b) => (b.length > a.length ? b : a), "");
+  u.ctx.font = axis.font[0];
+  return Math.ceil(axis.ticks.size + axis.gap + u.ctx.measureText(longest).width / uPlot.pxRatio);
+}
+
 // plot makes a plot in a figure. o has title, unit, names (one a series), show (a value in words),
-// value (the same for the legend, if it differs) and, where x is not time, splits and label for its
-// axis. It returns {figure, set(data)}; data is uPlot's: x, then a list for each series, null for
-// no value.
+// whole (values are whole numbers) and, where x is not time, splits and label for its axis. It
+// returns {figure, set(data)}; data is uPlot's: x, then a list for each series, null for no value.
 export function plot(o) {
   const host = h("div", { class: "plot" });
   const figure = h(
@@ -41,6 +52,7 @@ export function plot(o) {
       {
         width,
         height: o.height ?? 160,
+        padding: [null, o.splits ? null : 30, null, null], // half of a time
         scales: {
           // Time goes on from the right edge: a minute at least, so that the first does not jump.
           x: {
@@ -66,7 +78,12 @@ export function plot(o) {
                   space: 80,
                 }),
           },
-          { ...axis, size: 52, values: (_, ys) => ys.map((y) => o.show(y)) },
+          {
+            ...axis,
+            size: fitting,
+            ...(o.whole ? { incrs: whole } : {}),
+            values: (_, ys) => ys.map((y) => o.show(y)),
+          },
         ],
         series: [
           {
@@ -85,7 +102,7 @@ export function plot(o) {
             dash: dashes[i % dashes.length],
             spanGaps: Boolean(o.points),
             points: { show: Boolean(o.points), size: 7 },
-            value: (_, v) => (v === null || v === undefined ? "–" : (o.value ?? o.show)(v)),
+            value: (_, v) => (v === null || v === undefined ? "–" : o.show(v)),
           })),
         ],
         cursor: { y: false, drag: { x: false, y: false } },

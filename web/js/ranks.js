@@ -60,6 +60,8 @@ export function rankView() {
         part("process", "process"),
         part("step", "step"),
         part("depth", "queue depth"),
+        part("cpus", "CPU"),
+        part("memory", "memory"),
         r.link ? [part("trip", "round trip"), part("link", "sent, received")] : null,
         part("device", "device"),
         part("threads", "threads"),
@@ -83,6 +85,8 @@ export function rankView() {
         setText(parts.process, r.process || "–");
         setText(parts.step, count(r.step));
         setText(parts.depth, count(r.depth));
+        setText(parts.cpus, r.memory_bytes ? `${number(r.cpus)} cores` : "–");
+        setText(parts.memory, r.memory_bytes ? bytes(r.memory_bytes) : "–");
         if (!r.link || !parts.trip) return;
         setText(parts.trip, millis(r.link.round_trip_ms));
         setText(

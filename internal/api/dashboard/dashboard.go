@@ -1,6 +1,6 @@
 // Package dashboard shows a running engine in a browser: one page with a chat, a live view of the
 // engine, and a reader of benchmark results. It needs no files and no network beside the server's
-// own, and samples the engine only while a page is open.
+// own, samples the ranks only while a page is open, and keeps a few figures of the last minutes.
 package dashboard
 
 import (
@@ -53,6 +53,7 @@ type Options struct {
 type Page struct {
 	opt     Options
 	files   map[string]*file
+	past    *past
 	viewers atomic.Int64
 	close   sync.Once
 	closed  chan struct{}
@@ -72,10 +73,14 @@ func New(o Options) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	return &Page{opt: o, files: files, closed: make(chan struct{})}, nil
+	return &Page{opt: o, files: files, past: &past{engine: o.Engine, metrics: o.Metrics},
+		closed: make(chan struct{})}, nil
 }
 
-// Close ends the open feeds. Closing twice is harmless.
+// Record keeps what a page that opens shows of the time before, until the page is closed.
+func (p *Page) Record() { p.past.record(p.closed) }
+
+// Close ends the open feeds and Record. Closing twice is harmless.
 func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
 
 // Viewers is how many feeds are open.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -25,9 +26,10 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Names of XML namespaces are never asked for; uPlot's first line says where it comes from.
+	// Names of XML namespaces are never asked for; others' scripts say where they come from.
 	external := regexp.MustCompile(`(?:https?:)?//[A-Za-z0-9]`)
-	allowed := []string{"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}
+	allowed := []string{"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot",
+		"https://github.com/markedjs/marked"}
 	inline := regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\son[a-z]+=|\sstyle=|javascript:`)
 	total := 0
 	for _, path := range p.Paths() {
@@ -63,11 +65,11 @@ func TestFiles(t *testing.T) {
 			t.Errorf("the page refers to %s", ref[1])
 		}
 	}
-	imports := regexp.MustCompile(`from "\./([^"]+)"`)
-	for path, f := range p.files {
+	imports := regexp.MustCompile(`from "(\.[^"]+)"`)
+	for at, f := range p.files {
 		for _, ref := range imports.FindAllSubmatch(f.body, -1) {
-			if p.files[Prefix+"js/"+string(ref[1])] == nil {
-				t.Errorf("%s imports %s", path, ref[1])
+			if p.files[path.Join(path.Dir(at), string(ref[1]))] == nil {
+				t.Errorf("%s imports %s", at, ref[1])
 			}
 		}
 	}
@@ -164,26 +166,27 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-// TestVendored holds that uPlot is what its registry has.
+// TestVendored holds that what others wrote is what their registry has.
 func TestVendored(t *testing.T) {
-	const folder = "vendor/uplot/"
-	sums, err := web.Files.ReadFile(folder + "SHA256SUMS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for line := range strings.Lines(string(sums)) {
-		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		body, err := web.Files.ReadFile(folder + name)
+	for folder, want := range map[string]int{"vendor/uplot/": 3, "vendor/marked/": 2} {
+		sums, err := web.Files.ReadFile(folder + "SHA256SUMS")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
-			t.Errorf("%s has the sum %x", name, got)
+		n := 0
+		for line := range strings.Lines(string(sums)) {
+			sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			body, err := web.Files.ReadFile(folder + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
+				t.Errorf("%s has the sum %x", name, got)
+			}
+			n++
 		}
-		n++
-	}
-	if n != 3 {
-		t.Errorf("%d files have sums", n)
+		if n != want {
+			t.Errorf("%s: %d files have sums", folder, n)
+		}
 	}
 }

@@ -8,17 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 const (
 	// every is the time between two samples of a feed: four a second.
 	every = 250 * time.Millisecond
-	// rateSamples is over how many samples rates are taken: two seconds.
-	rateSamples = 8
-	// latencySeconds is over how many seconds percentiles are taken.
-	latencySeconds = 60
 	// maxViewers bounds the feeds at one time.
 	maxViewers = 16
 	// takeWithin is how long a viewer may take to read a sample before it is cut off.
@@ -59,35 +53,21 @@ type Device struct {
 	WeightBytes int64  `json:"weight_bytes"`
 }
 
-// Sample is the state of the engine at one time. Rates are per second over the last two.
+// Sample is the state of the engine at one time.
 type Sample struct {
-	// At is Unix time in milliseconds.
-	At int64 `json:"at"`
 	// Failure says why the engine does not serve; "" when it does.
 	Failure string `json:"failure"`
 
-	PromptTokens  uint64  `json:"prompt_tokens"`
-	OutputTokens  uint64  `json:"output_tokens"`
-	PromptRate    float64 `json:"prompt_tokens_per_s"`
-	OutputRate    float64 `json:"output_tokens_per_s"`
-	Running       int     `json:"running"`
-	Waiting       int     `json:"waiting"`
-	BlocksUsed    int     `json:"blocks_used"`
-	CacheUsage    float64 `json:"cache_usage"`
-	PrefixQueries uint64  `json:"prefix_queries"`
-	PrefixHits    uint64  `json:"prefix_hits"`
-	Preemptions   uint64  `json:"preemptions"`
+	Point
+
+	PromptTokens uint64 `json:"prompt_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	BlocksUsed   int    `json:"blocks_used"`
+	Preemptions  uint64 `json:"preemptions"`
 
 	// InFlight is how many plans were sent and not finished; Steps counts the finished ones.
-	// StepMillis is how long one took, on average of those of the last two seconds; 0 for none.
-	InFlight   uint64  `json:"in_flight"`
-	Steps      uint64  `json:"steps"`
-	StepRate   float64 `json:"steps_per_s"`
-	StepMillis float64 `json:"step_ms"`
-
-	// TTFT and TPOT are those of the last minute, nil for none.
-	TTFT *Latency `json:"ttft"`
-	TPOT *Latency `json:"tpot"`
+	InFlight uint64 `json:"in_flight"`
+	Steps    uint64 `json:"steps"`
 
 	// Engines says of every engine why it does not serve, "" for those that do.
 	Engines []string `json:"engines"`
@@ -95,15 +75,14 @@ type Sample struct {
 	Events  []Event  `json:"events"`
 }
 
-// Latency is a distribution of times in milliseconds. The mean is exact. Percentiles are read from
-// buckets; of the first bucket only the bound is known, which is Finest.
+// Latency is a distribution of times in milliseconds. The mean is exact; percentiles are read from
+// buckets, to a sixteenth.
 type Latency struct {
-	Count  uint64  `json:"count"`
-	Mean   float64 `json:"mean"`
-	P50    float64 `json:"p50"`
-	P95    float64 `json:"p95"`
-	P99    float64 `json:"p99"`
-	Finest float64 `json:"finest"`
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
 }
 
 // Rank is what a rank is doing.
@@ -122,6 +101,10 @@ type Rank struct {
 	// StillSeconds is for how long it has not moved; Stalled says that it should have.
 	StillSeconds float64 `json:"still_seconds"`
 	Stalled      bool    `json:"stalled"`
+	// CPUs is how many processors its process used over the last second, MemoryBytes what is
+	// resident of it; 0 where they are not known.
+	CPUs        float64 `json:"cpus"`
+	MemoryBytes uint64  `json:"memory_bytes"`
 	// Link has the figures of the connection to a rank of another host.
 	Link *Link `json:"link"`
 }
@@ -150,9 +133,9 @@ func (p *Page) About() About {
 	return a
 }
 
-// Feed sends server-sent events until the viewer goes or the page is closed: first "about", then
-// "sample" four times a second. All of its work is done by the caller's goroutine: without viewers
-// nothing is sampled.
+// Feed sends server-sent events until the viewer goes or the page is closed: first "about" and
+// "past", the points of the last minutes, then "sample" four times a second. All of its work is
+// done by the caller's goroutine: without viewers only what is past is recorded.
 func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 	if p.viewers.Add(1) > maxViewers {
 		p.viewers.Add(-1)
@@ -164,9 +147,13 @@ func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
 	w.WriteHeader(http.StatusOK)
-	v := &viewer{p: p, w: w, rc: http.NewResponseController(w)}
+	points, recent := p.past.seen()
+	v := &viewer{p: p, w: w, rc: http.NewResponseController(w), recent: recent}
 	if err := v.send("about", p.About()); err != nil {
 		return nil // it has gone
+	}
+	if err := v.send("past", points); err != nil {
+		return nil
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -190,23 +177,8 @@ type viewer struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	seen uint64 // the last event sent
-	// recent are the last samples, oldest first, latencies the copies of each of the last seconds.
-	recent    []point
-	latencies []latencies
-	ttft      *Latency
-	tpot      *Latency
-}
-
-type point struct {
-	at             time.Time
-	prompt, output uint64
-	steps          uint64
-	stepTime       time.Duration
-}
-
-type latencies struct {
-	at          time.Time
-	first, next metrics.Histogram
+	// recent is what the next rates are taken from.
+	recent []counts
 }
 
 // send writes one event within takeWithin.
@@ -229,10 +201,8 @@ func (v *viewer) send(event string, data any) error {
 func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 	e := v.p.opt.Engine
 	t := e.Totals()
-	s := Sample{At: now.UnixMilli(), PromptTokens: t.PromptTokens, OutputTokens: t.OutputTokens,
-		Running: t.Running, Waiting: t.Waiting, BlocksUsed: t.BlocksUsed, CacheUsage: t.CacheUsage,
-		PrefixQueries: t.PrefixQueries, PrefixHits: t.PrefixHits, Preemptions: t.Preemptions,
-		Steps: t.Steps}
+	s := Sample{Point: pointOf(t, now), PromptTokens: t.PromptTokens, OutputTokens: t.OutputTokens,
+		BlocksUsed: t.BlocksUsed, Preemptions: t.Preemptions, Steps: t.Steps}
 	if err := e.Healthy(ctx); err != nil {
 		s.Failure = err.Error()
 	}
@@ -243,57 +213,11 @@ func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 		}
 		s.Engines = append(s.Engines, why)
 	}
-	v.rates(&s, point{now, t.PromptTokens, t.OutputTokens, t.Steps, t.StepTime})
-	v.observe(now)
-	s.TTFT, s.TPOT = v.ttft, v.tpot
+	v.recent = rates(&s.Point, v.recent, countsOf(t, now))
+	s.TTFT, s.TPOT = v.p.past.minute()
 	s.Ranks, s.InFlight = v.ranks()
 	s.Events, v.seen = v.p.opt.Events.Since(v.seen)
 	return s
-}
-
-// rates compares with the sample of two seconds ago, or the oldest there is.
-func (v *viewer) rates(s *Sample, now point) {
-	v.recent = append(v.recent, now)
-	if len(v.recent) > rateSamples+1 {
-		v.recent = v.recent[:copy(v.recent, v.recent[1:])]
-	}
-	was := v.recent[0]
-	seconds := now.at.Sub(was.at).Seconds()
-	if seconds <= 0 {
-		return
-	}
-	s.PromptRate = float64(now.prompt-was.prompt) / seconds
-	s.OutputRate = float64(now.output-was.output) / seconds
-	s.StepRate = float64(now.steps-was.steps) / seconds
-	if n := now.steps - was.steps; n > 0 {
-		s.StepMillis = (now.stepTime - was.stepTime).Seconds() * 1000 / float64(n)
-	}
-}
-
-// observe computes the latencies of the last minute, once a second: the difference between two
-// copies of the histograms that /metrics shows.
-func (v *viewer) observe(now time.Time) {
-	m := v.p.opt.Metrics
-	n := len(v.latencies)
-	if m == nil || n > 0 && now.Sub(v.latencies[n-1].at) < time.Second {
-		return
-	}
-	first, next := m.Latencies()
-	v.latencies = append(v.latencies, latencies{now, first, next})
-	if len(v.latencies) > latencySeconds+1 {
-		v.latencies = v.latencies[:copy(v.latencies, v.latencies[1:])]
-	}
-	was := v.latencies[0]
-	v.ttft, v.tpot = latencyOf(first.Since(was.first)), latencyOf(next.Since(was.next))
-}
-
-func latencyOf(h metrics.Histogram) *Latency {
-	if h.Count == 0 {
-		return nil
-	}
-	const ms = 1000
-	return &Latency{Count: h.Count, Mean: h.Mean() * ms, P50: h.Quantile(0.5) * ms,
-		P95: h.Quantile(0.95) * ms, P99: h.Quantile(0.99) * ms, Finest: h.Bounds[0] * ms}
 }
 
 // ranks says what each rank is doing, and how many plans the slowest has not finished.
@@ -305,7 +229,8 @@ func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
 		ranks[i] = Rank{Engine: r.Engine, Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase,
 			Process: r.Process,
 			Step:    r.Started, Depth: r.Sent - min(r.Received, r.Sent), Call: r.Call,
-			StillSeconds: r.StillSeconds, Stalled: r.Stalled}
+			StillSeconds: r.StillSeconds, Stalled: r.Stalled, CPUs: r.CPUs,
+			MemoryBytes: r.MemoryBytes}
 		inFlight = max(inFlight, r.Sent-min(r.Finished, r.Sent))
 	}
 	for _, l := range v.p.opt.Engine.Links() {

@@ -51,6 +51,7 @@ func (r *Chat) DecodeShared(f *wire.Fields, m *Model) {
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
 		r.Tools = nil
 	}
+	r.ShownTools = r.choice == autoTools
 	r.CheckBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
 }
 

@@ -13,6 +13,9 @@ type Conversation struct {
 	Messages  []json.RawMessage
 	Tools     []Tool
 	Documents []byte
+	// ShownTools says that only the template can tell the model of the tools: no call is forced,
+	// and they may be called.
+	ShownTools bool
 	// Field is the one that the client's dialect has the conversation in.
 	Field string
 	// Kwargs are the members of chat_template_kwargs.

@@ -114,7 +114,7 @@ func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string
 	room := length - promptLen
 	asked := r.MaxTokens
 	if asked == nil && room < 1 {
-		return wire.BadRequest(field, "This model's maximum context length is %d tokens, "+
+		return wire.TooLong(field, "This model's maximum context length is %d tokens, "+
 			"but the prompt has %d tokens and there must be room for one more. "+
 			"Please reduce the length of the input prompt.", length, promptLen)
 	}
@@ -122,7 +122,7 @@ func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string
 		if room >= 1 {
 			field = r.maxTokensField
 		}
-		return wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
+		return wire.TooLong(field, "This model's maximum context length is %d tokens. "+
 			"However, you requested %d output tokens and your prompt contains %d input tokens, "+
 			"for a total of %d tokens. Please reduce the length of the input prompt "+
 			"or the number of requested output tokens.",

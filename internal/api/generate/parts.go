@@ -109,7 +109,11 @@ func (c *Choice) Parts(text string) []output.Part {
 		return []output.Part{{Kind: output.Content, Text: text, From: from, To: c.read}}
 	}
 	list := c.Reader.Push(text)
-	if c.Finished {
+	switch {
+	case !c.Finished:
+	case c.cut():
+		list = append(list, c.Reader.Cut()...)
+	default:
 		list = append(list, c.Reader.Close()...)
 	}
 	c.reasoning.read(c.Reader)
@@ -123,6 +127,9 @@ func (c *Choice) Parts(text string) []output.Part {
 	}
 	return list
 }
+
+// cut is whether the model had not come to the end of its answer.
+func (c *Choice) cut() bool { return c.Finish != sample.FinishStop || c.StopString != "" }
 
 // EachPart calls f with every part of the only answer of a generation, as they come, until it has
 // ended. logprobs are entries of a list, of the tokens that a part of the content is made of: which

@@ -69,7 +69,7 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 		return nil
 	}
 	if len(text) > most {
-		return wire.BadRequest(field,
+		return wire.TooLong(field,
 			"This model's maximum context length is %d tokens. The prompt of %d bytes cannot fit "+
 				"in it (at most %d bytes).", s.Model.MaxModelLen, len(text), most)
 	}

@@ -23,6 +23,11 @@ func (s *Service) Render(ctx context.Context, c *Conversation, r *Sampling) (Pro
 	if bad != nil {
 		return Prompt{}, bad
 	}
+	if c.ShownTools && c.Tools != nil && !template.Reads("tools") {
+		return Prompt{}, wire.BadRequest("tools", "`tools` have no place in the chat template, so "+
+			"the model would not know of them: choose one by `tool_choice`, whose calls are "+
+			"made by a constraint, or start the server with a --chat-template that reads `tools`")
+	}
 	m := newMask()
 	vars, bad := s.templateVars(c, m, template)
 	if bad != nil {

@@ -131,13 +131,12 @@ func (m *Model) checkAuto() *wire.Error {
 	switch {
 	case !m.flags.EnableAutoToolChoice:
 		return wire.BadRequest("tool_choice",
-			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
+			`"auto" tool choice requires --enable-auto-tool-choice, which this server has off`)
 	case m.format == nil:
 		return wire.BadRequest("tool_choice",
-			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
-				"The chat template of this model does not show how it writes calls: set "+
-				`--tool-call-parser, or tool_choice to "none" to give the tools to the chat `+
-				"template only.")
+			`"auto" tool choice requires --tool-call-parser: the chat template of this model does `+
+				"not show how it writes calls. Set that flag, "+
+				`or tool_choice to "none" to give the tools to the chat template only.`)
 	}
 	return nil
 }

@@ -36,8 +36,26 @@ func decodeOwn(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 	decodeLogprobs(r, f, m)
 	r.ReturnPromptText = f.OptBool("return_prompt_text", false)
 	r.IncludeReasoning = f.OptBool("include_reasoning", true)
+	decodeHosted(f)
 	f.Removed("functions", "use tools", "[]")
 	f.Removed("function_call", "use tool_choice", `"none"`)
+}
+
+// decodeHosted reads OpenAI's fields that only a hosted service makes something of. What would
+// change the answer, or is to be there later, is refused.
+func decodeHosted(f *wire.Fields) {
+	f.Unsupported("web_search_options")
+	f.Unsupported("prediction")
+	f.Unsupported("modalities", `["text"]`, "[]")
+	f.Unsupported("audio")
+	f.Unsupported("moderation")
+	f.Unsupported("verbosity", `"medium"`)
+	f.Unsupported("store", "false")
+	f.Object("metadata")
+	for _, name := range []string{"service_tier", "prompt_cache_key", "prompt_cache_retention",
+		"safety_identifier"} {
+		f.OptString(name)
+	}
 }
 
 // DecodeConversation reads a conversation alone, in OpenAI's dialect.

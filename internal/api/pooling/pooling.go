@@ -135,7 +135,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 			return nil, bad
 		}
 		if n, most := len(t.Prompt), s.Model.MaxModelLen; n > most {
-			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
+			return nil, wire.TooLong(field, "This model's maximum context length is %d tokens. "+
 				"However, `%s` %d has %d tokens. "+
 				"Set `truncate_prompt_tokens` to -1 to have it cut.", most, field, i, n)
 		}

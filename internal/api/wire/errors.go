@@ -7,12 +7,15 @@ import (
 )
 
 // Error is an answer other than success, in the shape OpenAI's clients parse:
-// {"error":{"message","type","param","code"}} with vLLM's types and the HTTP status as the code.
+// {"error":{"message","type","param","code"}} with vLLM's types, and as the code the HTTP status,
+// or a word of OpenAI's.
 type Error struct {
 	Status  int
 	Message string
 	// Param is the field at fault, "" for none.
 	Param string
+	// Code is OpenAI's word for the error where clients look for one, "" for the status.
+	Code string
 	// RetryAfter is in seconds, 0 for no such header.
 	RetryAfter int
 	// Allow lists the methods of a route, for 405.
@@ -31,6 +34,13 @@ const StatusClientClosed = 499
 func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param,
 		Message: fmt.Sprintf(format, args...)}
+}
+
+// TooLong is the 400 of a request that does not fit into the model's context.
+func TooLong(param, format string, args ...any) *Error {
+	e := BadRequest(param, format, args...)
+	e.Code = "context_length_exceeded"
+	return e
 }
 
 // kind is vLLM's word for the error's class.
@@ -87,7 +97,11 @@ func (e *Error) Append(b []byte) []byte {
 		b = AppendString(b, e.Param)
 	}
 	b = append(b, `,"code":`...)
-	b = strconv.AppendInt(b, int64(e.Status), 10)
+	if e.Code == "" {
+		b = strconv.AppendInt(b, int64(e.Status), 10)
+	} else {
+		b = AppendString(b, e.Code)
+	}
 	return append(b, "}}"...)
 }
 

@@ -9,9 +9,10 @@ import (
 )
 
 // PackCodes makes a weight of stacked quantised rectangles. Those that lie beside each other and
-// are alike are one matrix.
+// are alike are one matrix. Unless models run in float32, inputs of integers are rounded to int8.
 func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error) {
-	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare}
+	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Rounded: d.dtype != compute.Float32,
+		Spare: &d.spare}
 	var parts []compute.Weight
 	for first, end := range alike(sources) {
 		m, err := gemm.PackCodes(d.pool, opt, sources[first:end]...)

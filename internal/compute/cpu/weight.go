@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
@@ -66,11 +68,51 @@ func (d *Device) pack(opt gemm.Options, sources []compute.Source) (compute.Weigh
 	return &weight{d: d, Matrix: m}, nil
 }
 
-// Retire frees a weight, but keeps its memory for those that are packed next.
+// Retire frees a weight, but keeps its memory for those that are packed next, unless that is
+// another owner's.
 func (d *Device) Retire(w compute.Weight) {
 	for _, m := range w.(packed).matrices() {
+		if m.Borrowed() {
+			m.Free()
+			continue
+		}
 		d.spare.Release(m)
 	}
+}
+
+// Packed is what a weight is made of, valid until it is freed.
+func (d *Device) Packed(w compute.Weight) ([]compute.Packed, error) {
+	var parts []compute.Packed
+	for _, m := range w.(packed).matrices() {
+		form, data := m.Form()
+		text, err := json.Marshal(form)
+		if err != nil {
+			return nil, fmt.Errorf("form of a packed matrix: %w", err)
+		}
+		parts = append(parts, compute.Packed{Form: text, Data: data})
+	}
+	return parts, nil
+}
+
+// FromPacked makes the weight again that Packed returned the parts of. Their bytes stay the
+// caller's, who neither writes nor frees them before the weight is freed.
+func (d *Device) FromPacked(parts []compute.Packed) (compute.Weight, error) {
+	var list []compute.Weight
+	for _, p := range parts {
+		var form gemm.Form
+		if err := json.Unmarshal(p.Form, &form); err != nil {
+			return nil, fmt.Errorf("form of a packed matrix: %w", err)
+		}
+		m, err := gemm.FromForm(d.isa, form, p.Data)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &weight{d: d, Matrix: m})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("a packed weight without parts")
+	}
+	return d.Join(list...), nil
 }
 
 // Reserve has the system find memory for as many weights as those, unless some is kept already.
@@ -127,9 +169,10 @@ func kindOf(dtype compute.DType, sources []compute.Source) gemm.Kind {
 }
 
 // PackInt8 makes a weight of bytes of the stacked sources, with a scale for each output feature
-// (see gemm.I8).
+// (see gemm.I8). Unless models run in float32, inputs are rounded to int8.
 func (d *Device) PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error) {
-	return d.pack(gemm.Options{Chunks: chunks, Kind: gemm.I8}, sources)
+	return d.pack(gemm.Options{Chunks: chunks, Kind: gemm.I8, Rounded: d.dtype != compute.Float32},
+		sources)
 }
 
 // Int8Bytes is the memory that PackInt8 takes, at most.

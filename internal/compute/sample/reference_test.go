@@ -17,8 +17,12 @@ func reference(row []float32, p *Params, prompt, output []int32, position uint32
 	masked := math.Inf(-1)
 
 	if len(p.AllowedTokens) > 0 {
+		allowed := map[int32]bool{}
+		for _, id := range p.AllowedTokens {
+			allowed[id] = true
+		}
 		for i := range x {
-			if !slices.Contains(p.AllowedTokens, int32(i)) {
+			if !allowed[int32(i)] {
 				x[i] = masked
 			}
 		}

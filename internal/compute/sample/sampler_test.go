@@ -291,7 +291,10 @@ func TestDistribution(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			_, kept := reference(row, p, nil, nil, 0)
-			const draws = 200_000
+			draws := 200_000.0
+			if testing.Short() {
+				draws = 50_000
+			}
 			var s Sampler
 			counts := map[int32]float64{}
 			for pos := range uint32(draws) {

@@ -36,8 +36,9 @@ type Exchange struct {
 	id   string
 	// shape is that of the newest group.
 	shape kvtransfer.Shape
-	// quantised is what is said before the model's name: how its weights were quantised.
-	quantised string
+	// variant is what is said before the model's name: how its weights were quantised, and which
+	// members of its config.json are others.
+	variant string
 	// token seals tickets; nil when engines have no secret in common.
 	token []byte
 	// running are the goroutines.
@@ -94,7 +95,10 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 		x.token = token[:]
 	}
 	if q := b.Config.Model.Quantization; q != "" {
-		x.quantised = q + " of "
+		x.variant = q + " of "
+	}
+	if o := b.Overridden(); o != "" {
+		x.variant += o + " of "
 	}
 	x.shape = kvtransfer.Shape{DType: b.Info.DType, BlockSize: b.Info.BlockSize,
 		Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
@@ -126,7 +130,7 @@ type Group struct {
 func (x *Exchange) Open(g Group) error {
 	x.Close()
 	x.group = g.Executor
-	x.shape.Layout, x.shape.Stages, x.shape.Model = g.Layout, g.Stages, x.quantised+g.Model
+	x.shape.Layout, x.shape.Stages, x.shape.Model = g.Layout, g.Stages, x.variant+g.Model
 	x.shape.ISA = g.Ranks()[0].ISA
 	ctx, cancel := context.WithTimeout(x.opt.Life, openTimeout)
 	defer cancel()

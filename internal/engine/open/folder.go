@@ -1,6 +1,7 @@
 package open
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -8,6 +9,21 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
+
+// locate puts what the model is in the place of what it is called, see hub.Locate. Clients call a
+// folder of the Hub's cache by the name of its repository.
+func (r *resolver) locate() error {
+	m := &r.Config.Model
+	at, err := hub.Locate(m.Path, m.Revision)
+	if err != nil {
+		return err
+	}
+	m.Path, m.Revision = at.Model, cmp.Or(m.Revision, at.Revision)
+	if at.Repo != "" && len(m.ServedNames) == 0 {
+		m.ServedNames = []string{at.Repo}
+	}
+	return nil
+}
 
 // resolve finds the model's folder, or its file of GGUF, downloading it when it is a Hub repo.
 func (r *resolver) resolve() error {

@@ -23,7 +23,8 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	init := queue.Init{
 		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir,
 		LoadFormat: s.Config.Model.LoadFormat, Quantization: s.Config.Model.Quantization,
-		DType: s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Bind: p.CPUBind,
+		Overrides: s.overrides,
+		DType:     s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Bind: p.CPUBind,
 		Seed:   s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
@@ -32,6 +33,12 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	init.Null = s.Null.init(&s.Info)
 	if s.Backend() != "uni" && init.Null == nil {
 		init.Heap, init.HeapPerThread = s.heapOfRanks()
+	}
+	if dir := s.Config.Model.WeightsCache; dir != "" {
+		var err error
+		if init.WeightsCache, err = filepath.Abs(dir); err != nil {
+			return init, err
+		}
 	}
 	init.Constraints = s.ConstraintBytes()
 	init.Tokenizer = s.tokenizerDir

@@ -1,6 +1,7 @@
 package open
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -14,7 +15,16 @@ func (r *resolver) readModel() error {
 	if err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
+	if err := r.readOverrides(); err != nil {
+		return err
+	}
+	if raw, err = model.Override(raw, r.overrides); err != nil {
+		return usage("--hf-overrides: %w", err)
+	}
 	if r.Model, err = model.ReadConfig(raw); err != nil {
+		if len(r.overrides) > 0 {
+			return fmt.Errorf("model %q with --hf-overrides: %w", r.Info.Root, err)
+		}
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if q := r.Config.Model.Quantization; q != "" && checkpoint.HasGGUF(r.folder) {
@@ -42,6 +52,28 @@ func (r *resolver) readModel() error {
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
 	r.Model.Serve(r.Info.MaxModelLen)
 	return err
+}
+
+// readOverrides divides --hf-overrides into what is said of config.json, which every rank reads,
+// and what is said of pooling, which readPooling does.
+func (r *resolver) readOverrides() error {
+	text := r.Config.Model.HFOverrides
+	if text == "" {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return usage("--hf-overrides %q is not a JSON object", text)
+	}
+	r.overrides, r.poolOverrides = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	for key, value := range all {
+		if model.Overridable(key) {
+			r.overrides[key] = value
+		} else {
+			r.poolOverrides[key] = value
+		}
+	}
+	return nil
 }
 
 // chooseDType is the type that is asked for; for auto it is the checkpoint's, but that float32

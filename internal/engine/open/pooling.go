@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/engine/open/sentence"
@@ -49,7 +51,8 @@ type poolerConfig struct {
 	UseActivation  *bool   `json:"use_activation"`
 }
 
-// hfOverrides is --hf-overrides. The architecture is the one of config.json, whatever it says.
+// hfOverrides is --hf-overrides, but for what model.Override replaces. The architecture is the
+// one of config.json, whatever it says.
 type hfOverrides struct {
 	IsMatryoshka         bool            `json:"is_matryoshka"`
 	MatryoshkaDimensions []int           `json:"matryoshka_dimensions"`
@@ -71,9 +74,14 @@ func (r *resolver) readPooling() error {
 		return usage("--runner generate: %q is %s, it generates nothing", r.Info.Root, kind)
 	}
 	if m.Runner != "pooling" && !pools {
-		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
-			return &config.UsageError{Err: errors.New(
-				"--pooler-config and --hf-overrides are for --runner pooling")}
+		if m.PoolerConfig != "" {
+			return usage("--pooler-config %q is for --runner pooling", m.PoolerConfig)
+		}
+		delete(r.poolOverrides, "architectures") // which is config.json's, whatever it says
+		if keys := slices.Sorted(maps.Keys(r.poolOverrides)); len(keys) > 0 {
+			return usage("--hf-overrides: %s: of a model that generates the positions are "+
+				"overridden (rope_scaling, rope_theta, rope_parameters, max_position_embeddings), "+
+				"the rest is for --runner pooling", strings.Join(keys, ", "))
 		}
 		return nil
 	}
@@ -97,7 +105,7 @@ func (r *resolver) readPooling() error {
 	if err := p.configure(m.PoolerConfig); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--pooler-config: %w", err)}
 	}
-	if err := r.override(p, m.HFOverrides); err != nil {
+	if err := r.override(p); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--hf-overrides: %w", err)}
 	}
 	r.Info.Pooling = p
@@ -185,13 +193,14 @@ func (p *Pooling) configure(text string) error {
 	return nil
 }
 
-// override applies --hf-overrides.
-func (r *resolver) override(p *Pooling, text string) error {
-	if text == "" {
-		return nil
+// override applies what --hf-overrides says of pooling.
+func (r *resolver) override(p *Pooling) error {
+	text, err := json.Marshal(r.poolOverrides)
+	if err != nil {
+		return err
 	}
 	var o hfOverrides
-	if err := decodeStrict(text, &o); err != nil {
+	if err := decodeStrict(string(text), &o); err != nil {
 		return err
 	}
 	if p.Classes != nil && (o.IsMatryoshka || o.Qwen3Reranker || len(o.MatryoshkaDimensions) > 0 ||

@@ -3,7 +3,9 @@ package open
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -18,7 +20,8 @@ import (
 
 // Options configure Resolve. Config is needed.
 type Options struct {
-	// Config is written to where the model is the built-in one.
+	// Config is written to where the model is the built-in one, or is called by another of its
+	// names (see hub.Locate).
 	Config *config.Config
 	// Log is nil for none, Events, too.
 	Log    *slog.Logger
@@ -50,6 +53,8 @@ type resolver struct {
 	read   func() memory.Bounds
 	// leftAlone is that of the options.
 	leftAlone time.Duration
+	// poolOverrides are the members of --hf-overrides that say how a model pools.
+	poolOverrides map[string]json.RawMessage
 	// pinErr is why the files are not held.
 	pinErr error
 }
@@ -74,8 +79,8 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.resolve, r.pinFiles, r.readModel, r.checkWeights, r.divide,
-		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
+	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.checkWeights,
+		r.divide, r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Release())
 			if ctx.Err() != nil {
@@ -90,23 +95,82 @@ func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	return r.Spec, nil
 }
 
+// Checked is what Check has looked at.
+type Checked struct {
+	// Plan is that of this machine's memory; nil for a model that is in no folder of it.
+	Plan *memory.Plan
+	// What are the parts that were read, and found to be right together, in words.
+	What []string
+	// Left are those that were not looked at, with the reason.
+	Left []string
+}
+
 // Check finds what Resolve would find wrong with the flags and with the model's files, and plans
 // the memory of this machine: the plan is there, too, when the error is a *memory.Misfit. A model
 // that is no folder of this machine is not looked at, and has no plan.
-func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
+func Check(ctx context.Context, opt Options) (Checked, error) {
 	r := newResolver(ctx, &opt)
+	if err := r.locate(); err != nil {
+		return Checked{}, err
+	}
+	c := Checked{What: []string{"flags"}}
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {
 		if path != "" && !IsFolder(path) {
-			return nil, nil
+			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here "+
+				"(eagleray pull %[1]s fetches them)", path))
 		}
 	}
-	for _, f := range []func() error{r.resolve, r.readModel, r.checkWeights, r.divide,
-		r.readTokenizer, r.readGenerationConfig, r.readPooling, r.plan} {
-		if err := f(); err != nil {
-			return r.Planned, err
+	if len(c.Left) > 0 {
+		return c, nil
+	}
+	c.Left = []string{"values of the weights"}
+	for _, s := range []struct {
+		do   func() error
+		what func() string
+	}{
+		{r.resolve, nil},
+		{r.readModel, func() string {
+			return fmt.Sprintf("config.json (%s, %s, %d positions)", r.Model.ModelType,
+				r.Info.DType, r.Info.MaxModelLen)
+		}},
+		{r.checkWeights, func() string {
+			if r.Config.Model.LoadFormat == "dummy" {
+				return ""
+			}
+			return "names and shapes of the weights"
+		}},
+		{r.divide, func() string {
+			return fmt.Sprintf("layout (%d x %s)", max(1, r.Config.Parallel.DataParallelSize),
+				r.Info.Layout)
+		}},
+		{r.readTokenizer, func() string {
+			if r.Info.Tokenizer == nil {
+				return ""
+			}
+			return "tokenizer and chat template"
+		}},
+		{r.readGenerationConfig, func() string { return "generation_config.json" }},
+		{r.readPooling, func() string {
+			if r.Info.Pooling == nil {
+				return ""
+			}
+			return "pooling"
+		}},
+		{r.plan, func() string { return "memory" }},
+	} {
+		err := s.do()
+		c.Plan = r.Planned
+		if err != nil {
+			return c, err
+		}
+		if s.what == nil {
+			continue
+		}
+		if what := s.what(); what != "" {
+			c.What = append(c.What, what)
 		}
 	}
-	return r.Planned, nil
+	return c, nil
 }
 
 // IsFolder says that a path is a folder of this machine, or a file of GGUF.

@@ -1,6 +1,8 @@
 package open
 
 import (
+	"encoding/json"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -28,6 +30,8 @@ type Spec struct {
 	dtype        compute.DType
 	Ranks        int
 	Stages       layout.Stages
+	// overrides are the members of --hf-overrides that go before config.json's.
+	overrides map[string]json.RawMessage
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
 	// Share is how many ranks each of several nodes has, 0 for one machine.
@@ -100,4 +104,16 @@ func (s *Spec) Scheduling() schedule.Config {
 		MaxInFlight:       c.MaxInFlight(),
 		Stages:            c.Parallel.Layout().PP,
 	}
+}
+
+// Overridden is what goes before the model's config.json, as one text; "" is nothing.
+func (s *Spec) Overridden() string {
+	if len(s.overrides) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(s.overrides) // sorted by the keys
+	if err != nil {
+		return s.Config.Model.HFOverrides
+	}
+	return string(text)
 }

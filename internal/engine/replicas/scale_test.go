@@ -329,7 +329,7 @@ func TestRelayoutFails(t *testing.T) {
 	r, _, log := openRouter(t, 2, 1, func(c *config.Config) {
 		c.Parallel.Backend, c.Queue.MemoryBytes = "mp", 128<<10
 	})
-	const outputs = 200
+	const outputs = 100
 	l := startLoad(t, r, 2, outputs, reference(t, r, outputs))
 	l.more(2)
 	err := r.Relayout(t.Context(), 8)

@@ -336,19 +336,22 @@ func (r *receiver) await(ctx context.Context, stream string) (*incoming, error) 
 	return a.come, nil
 }
 
-// receive takes in the pieces that a connection brings, in their order.
-func receive(ctx context.Context, i *incoming, b *weights.Builder, pieces []weights.Piece) error {
-	if i.memory != nil {
-		defer i.conn.Close()
-		return b.Adopt(i.memory, pieces)
-	}
-	stop := context.AfterFunc(ctx, func() { i.conn.Close() })
+// receive takes in the pieces that a connection brings, in their order; those that Passes names for
+// a model whose head is tied are read and forgotten. It closes the connection.
+func receive(ctx context.Context, c net.Conn, b *weights.Builder, pieces []weights.Piece,
+	tied bool) error {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	defer i.conn.Close()
-	r := patient{i.conn}
+	defer c.Close()
+	r := patient{c}
 	for k := range pieces {
 		p := &pieces[k]
-		crc, err := b.Receive(r, p)
+		passes := weights.Passes(p.Name, tied)
+		take := b.Receive
+		if passes {
+			take = weights.Discard
+		}
+		crc, err := take(r, p)
 		if err != nil {
 			return errors.Join(ctx.Err(), err)
 		}
@@ -360,7 +363,9 @@ func receive(ctx context.Context, i *incoming, b *weights.Builder, pieces []weig
 			return fmt.Errorf("tensor %q: %w: its CRC-32 is %08x, %08x was sent", p.Name,
 				weights.ErrChecksum, crc, want)
 		}
-		b.Done(p)
+		if !passes {
+			b.Done(p)
+		}
 	}
 	return nil
 }

@@ -534,10 +534,20 @@ func bring(c net.Conn, token string, data [][]byte, damage func(i int, crc *uint
 }
 
 // TestStreams brings weights over a unix socket, over TLS, whole and in parts, in several calls,
-// and as memory that is handed over.
+// and as memory that is handed over. What a framework's state has beside them comes along.
 func TestStreams(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
+	beside := func(name string, shape ...int) checkpoint.Tensor {
+		size := checkpoint.F32.Size()
+		for _, n := range shape {
+			size *= n
+		}
+		return checkpoint.Tensor{Name: name, DType: checkpoint.F32, Shape: shape,
+			Data: bytes.Repeat([]byte{0xff}, size)}
+	}
+	list = append([]checkpoint.Tensor{beside("model.rotary_emb.inv_freq", 16),
+		beside("lm_head.weight", 2048, 256)}, list...)
 	for name, c := range map[string]struct {
 		secure, memory bool
 		cut, calls     int
@@ -659,6 +669,11 @@ func TestBrokenUpdates(t *testing.T) {
 			}
 			return p
 		}), nil, fmt.Sprintf("differ from the model's in %d tensors: ", len(all))},
+		"a shape of what does not count": {append([]weights.Piece{{Name: "lm_head.weight",
+			DType: checkpoint.F32, Shape: []int{1 << 40, 1 << 40}}}, all...), nil,
+			`"lm_head.weight" has shape [1099511627776 1099511627776]`},
+		"a type of what does not count": {append([]weights.Piece{{Name: "lm_head.weight",
+			Shape: []int{2}}}, all...), nil, `"lm_head.weight" has type`},
 		"a tensor twice": {append(slices.Clone(all), all[0]), nil, "comes twice"},
 		"a tensor that is missing": {all[1:], func(t *testing.T, session Session) {
 			go bring(dial(t, session, false), session.Token, data[1:], nil)

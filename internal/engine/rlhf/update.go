@@ -310,14 +310,29 @@ func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(s.na
 // stream takes in what a trainer's connection brings. What it brings is compared with the model
 // first.
 func (c *Control) stream(ctx context.Context, s Source) error {
-	if err := c.builder.Check(s.Pieces); err != nil {
+	var counted []weights.Piece
+	for i := range s.Pieces {
+		p := &s.Pieces[i]
+		if !weights.Passes(p.Name, c.tied) {
+			counted = append(counted, *p)
+		} else if _, err := p.Size(); err != nil {
+			return &SourceError{err}
+		}
+	}
+	if err := c.builder.Check(counted); err != nil {
 		return err
 	}
 	in, err := c.receiver.await(ctx, s.Stream)
 	if err != nil {
 		return &SourceError{err}
 	}
-	if err := receive(ctx, in, c.builder, s.Pieces); err != nil {
+	if in.memory != nil {
+		defer in.conn.Close()
+		err = c.builder.Adopt(in.memory, counted)
+	} else {
+		err = receive(ctx, in.conn, c.builder, s.Pieces, c.tied)
+	}
+	if err != nil {
 		return &SourceError{err}
 	}
 	return nil

@@ -144,6 +144,14 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		}
 		e.opt.Events.Emit(status.Progress{Rank: rank, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		return nil
+	case queue.KindWeightsCache:
+		var c queue.WeightsCache
+		if err := json.Unmarshal(body, &c); err != nil {
+			return fmt.Errorf("decode what became of cached weights: %w", err)
+		}
+		e.opt.Events.Emit(status.WeightsCache{Rank: rank, Found: c.Found, Stored: c.Stored,
+			Bytes: c.Bytes, Failure: c.Failure})
+		return nil
 	case queue.KindReady:
 		return e.loading.handleReady(rank, body)
 	case queue.KindFailure:

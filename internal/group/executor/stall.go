@@ -235,6 +235,10 @@ type RankStatus struct {
 	// Stalled says that it has not moved for the warning time with work queued, and that no other
 	// rank holds it up.
 	Stalled bool `json:"stalled"`
+	// CPUs is how many processors its process used over the last second, MemoryBytes what is
+	// resident of it, with what it shares; 0 where they are not known.
+	CPUs        float64 `json:"cpus,omitempty"`
+	MemoryBytes uint64  `json:"memory_bytes,omitempty"`
 }
 
 // Report describes every rank.
@@ -246,7 +250,7 @@ func (e *Executor) Report() []RankStatus {
 		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Place: e.place(r), Phase: s.String(),
 			Process: e.processState(r), Received: s.Received, Started: s.Started,
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call),
-			AgeSeconds: age.Seconds()}
+			AgeSeconds: age.Seconds(), CPUs: float64(s.CPU) / 1000, MemoryBytes: s.Memory}
 		e.stall.mu.Lock()
 		if v := e.stall.seen[r]; v.is.Changes == s.Changes && !v.moved.IsZero() {
 			x.StillSeconds, x.Stalled = now.Sub(v.moved).Seconds(), !v.stalled.IsZero()

@@ -17,7 +17,7 @@ type Spec struct {
 	// others can read it. It is nil for a rank inside the driver's process.
 	Invitation *join.Invitation
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
-	// to other hosts.
+	// to other hosts; zero for a driver of this host's ranks alone.
 	Binary [32]byte
 	// Layout is how the ranks divide the model, CollectiveTimeout how long a rank inside the
 	// driver's process waits for the others; those of other processes are told as they join.

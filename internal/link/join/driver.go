@@ -72,8 +72,10 @@ func Listen(o Options) (*Driver, error) {
 		links: make([]*link.Link, world), locations: make([]Location, world),
 		beside: map[int]chan *handshake.Conn{}}
 	var err error
-	if d.binary, err = BinaryHash(); err != nil {
-		return nil, err
+	if o.Address != "" {
+		if d.binary, err = BinaryHash(); err != nil {
+			return nil, err
+		}
 	}
 	if !o.LinksOnly {
 		d.segment, err = ring.Create(ring.Options{Ranks: world, Memory: o.QueueMemory})
@@ -97,7 +99,8 @@ func (d *Driver) Invitation(rank int) *Invitation {
 		World: len(d.conns)}
 }
 
-// Binary is the SHA-256 of the only program that is admitted.
+// Binary is the SHA-256 of the only program that is admitted; zero where only this host's ranks may
+// connect, which are this program's children: to read all of it would only make the start longer.
 func (d *Driver) Binary() [32]byte { return d.binary }
 
 // Error is a rank that could not join.

@@ -59,7 +59,7 @@ type Invitation struct {
 	// World is the number of ranks.
 	World int `json:"world"`
 	// Binary is the SHA-256 of the rank's program, from a launcher that knows it because it runs
-	// the same; without it the rank finds out itself.
+	// the same, and zero if the driver does not ask; without it the rank finds out itself.
 	Binary []byte `json:"binary,omitempty"`
 	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is
 	// all of them.

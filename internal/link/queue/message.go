@@ -37,6 +37,8 @@ const (
 	KindReply
 	// KindFailure carries a Failure as JSON; the rank ends after it.
 	KindFailure
+	// KindWeightsCache carries a WeightsCache as JSON, at any time.
+	KindWeightsCache
 )
 
 // Init is a rank's whole configuration, the first record it receives.
@@ -55,6 +57,8 @@ type Init struct {
 	Revision    string `json:"revision,omitempty"`
 	DownloadDir string `json:"download_dir,omitempty"`
 	LoadFormat  string `json:"load_format"`
+	// WeightsCache is the folder, on each node, of packed weights; "" for none.
+	WeightsCache string `json:"weights_cache,omitempty"`
 	// Files are those of the folder that the group computes by: the rank loads no others. nil is
 	// for whatever is there.
 	Files []File `json:"files,omitempty"`
@@ -68,6 +72,9 @@ type Init struct {
 	// TokenizerFiles what Files is for the model.
 	Tokenizer      string `json:"tokenizer,omitempty"`
 	TokenizerFiles []File `json:"tokenizer_files,omitempty"`
+	// Overrides are members of config.json that are other ones than the file says
+	// (model.Override).
+	Overrides map[string]json.RawMessage `json:"overrides,omitempty"`
 	// Quantization is how weights are quantised as they are loaded, "" for not.
 	Quantization string `json:"quantization,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
@@ -124,6 +131,16 @@ type Progress struct {
 	// Done and Total are bytes, or 0 when the phase has no measure.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`
+}
+
+// WeightsCache is what became of a rank's file in the folder of packed weights.
+type WeightsCache struct {
+	// Found says that weights came from the file, Stored that it was written; Bytes is its weights.
+	Found  bool  `json:"found,omitempty"`
+	Stored bool  `json:"stored,omitempty"`
+	Bytes  int64 `json:"bytes,omitempty"`
+	// Failure is why it was not used or written, "" if it was.
+	Failure string `json:"failure,omitempty"`
 }
 
 // Ready is what a rank says of itself when its start is complete.

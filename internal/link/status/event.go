@@ -101,6 +101,33 @@ func (e Progress) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// WeightsCache says what became of a rank's file in the folder of packed weights.
+type WeightsCache struct {
+	Rank int
+	// Found says that weights came from the file, Stored that it was written; Bytes is its weights.
+	Found, Stored bool
+	Bytes         int64
+	// Failure is why it was not used or written, "" if it was.
+	Failure string
+}
+
+func (e WeightsCache) String() string { return text(e) }
+
+// Log is at level warn for a failure: the rank goes on, but the next start takes longer.
+func (e WeightsCache) Log() (slog.Level, string, []slog.Attr) {
+	rank := slog.Int("rank", e.Rank)
+	size := slog.Int64("mb", e.Bytes>>20)
+	switch {
+	case e.Failure != "":
+		return slog.LevelWarn, "weights cache is of no use", []slog.Attr{rank,
+			slog.String("cause", e.Failure)}
+	case e.Stored:
+		return slog.LevelInfo, "packed weights are stored for the next start",
+			[]slog.Attr{rank, size}
+	}
+	return slog.LevelInfo, "packed weights of an earlier start are used", []slog.Attr{rank, size}
+}
+
 // HubLookup says that the driver asks a Hub for a model: no folder of this machine has its name.
 type HubLookup struct {
 	// Repo is the repository, Hub the address of the Hub.
@@ -442,6 +469,7 @@ var (
 	_ Event = GroupRestarting{}
 	_ Event = GroupRecovered{}
 	_ Event = ModelChanged{}
+	_ Event = WeightsCache{}
 	_ Event = ModelAdopted{}
 	_ Event = CacheReset{}
 	_ Event = RequestCondemned{}

@@ -57,7 +57,8 @@ type Rank struct {
 	call atomic.Uint64
 	// changes counts writes, and chunks of layers: it stays when the rank is stalled.
 	changes atomic.Uint64
-	_       [16]byte
+	// cpu and memory are what Uses was last told.
+	cpu, memory atomic.Uint64
 }
 
 // Snapshot is a copy of a rank's status.
@@ -70,6 +71,9 @@ type Snapshot struct {
 	Call uint64
 	// Changes counts the rank's writes, and the chunks of its layers: it stays when nothing moves.
 	Changes uint64
+	// CPU is how many thousandths of a processor the rank's process used over the last second, and
+	// Memory how many of its bytes are resident; both are 0 where they are not known.
+	CPU, Memory uint64
 }
 
 // Set publishes what the rank is doing now.
@@ -90,6 +94,10 @@ func (r *Rank) Finished(plan uint64) { r.finished.Store(plan); r.changes.Add(1) 
 // Call publishes the RPC under way, 0 for none.
 func (r *Rank) Call(id uint64) { r.call.Store(id); r.changes.Add(1) }
 
+// Uses publishes what the process takes of its machine, in the units of a Snapshot. It is no sign
+// of work being done: Changes stays.
+func (r *Rank) Uses(cpu, memory uint64) { r.cpu.Store(cpu); r.memory.Store(memory) }
+
 // Moved is the count of the rank's writes, for what moves without saying where it is: the chunks of
 // a layer.
 func (r *Rank) Moved() *atomic.Uint64 { return &r.changes }
@@ -100,7 +108,7 @@ func (r *Rank) Snapshot() Snapshot {
 	return Snapshot{Received: r.received.Load(), Started: r.started.Load(),
 		Finished: r.finished.Load(),
 		Phase:    Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(),
-		Changes: r.changes.Load()}
+		Changes: r.changes.Load(), CPU: r.cpu.Load(), Memory: r.memory.Load()}
 }
 
 // String is what the rank is doing, in words.
@@ -115,12 +123,13 @@ func (s Snapshot) String() string {
 }
 
 // Size is the length of an encoded Snapshot in bytes.
-const Size = 48
+const Size = 64
 
 // Append encodes s, little-endian.
 func (s Snapshot) Append(b []byte) []byte {
 	state := uint64(s.Phase)<<32 | uint64(s.Detail)
-	for _, v := range [...]uint64{s.Received, s.Started, s.Finished, state, s.Call, s.Changes} {
+	for _, v := range [...]uint64{s.Received, s.Started, s.Finished, state, s.Call, s.Changes,
+		s.CPU, s.Memory} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -133,5 +142,6 @@ func Parse(b []byte) (Snapshot, error) {
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	return Snapshot{Received: at(0), Started: at(1), Finished: at(2),
-		Phase: Phase(at(3) >> 32), Detail: uint32(at(3)), Call: at(4), Changes: at(5)}, nil
+		Phase: Phase(at(3) >> 32), Detail: uint32(at(3)), Call: at(4), Changes: at(5),
+		CPU: at(6), Memory: at(7)}, nil
 }

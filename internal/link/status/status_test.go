@@ -10,7 +10,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
 		s := Snapshot{rng.Uint64(), rng.Uint64(), rng.Uint64(), Phase(rng.Uint32()), rng.Uint32(),
-			rng.Uint64(), rng.Uint64()}
+			rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64()}
 		got, err := Parse(s.Append(nil))
 		if err != nil || got != s {
 			t.Fatalf("%+v became %+v, %v", s, got, err)
@@ -33,7 +33,8 @@ func TestRank(t *testing.T) {
 	r.Set(Forward, 7)
 	r.Call(9)
 	r.Finished(2)
-	if got, want := r.Snapshot(), (Snapshot{3, 3, 2, Forward, 7, 9, 5}); got != want {
+	r.Uses(1500, 4096) // no change of the rank
+	if got, want := r.Snapshot(), (Snapshot{3, 3, 2, Forward, 7, 9, 5, 1500, 4096}); got != want {
 		t.Errorf("%+v, not %+v", got, want)
 	}
 	if Forward.String() != "forward" || Phase(99).String() != "phase 99" {

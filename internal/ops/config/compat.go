@@ -69,6 +69,8 @@ var flagNotes = map[string]compat.Entry{
 	"skip-tokenizer-init": same("token ids only: chat, stop and bad_words are refused"),
 	"revision":            same("of the model and of --tokenizer"),
 	"load-format":         differs("auto, safetensors, dummy; others are refused"),
+	"weights-cache": ours("packed weights of earlier starts; a folder of the file system that " +
+		"holds the model's size once more"),
 	"quantization": differs("int8_per_channel_weight_only, int8, int4, int4_g64, int4_g128 as " +
 		"weights are loaded; the checkpoint's own method changes nothing; others are refused"),
 	"dtype": same("auto runs float32 checkpoints in bfloat16"),
@@ -78,8 +80,9 @@ var flagNotes = map[string]compat.Entry{
 	"runner": same("generate, or pooling for embeddings and scores; classifiers pool in any " +
 		"case"),
 	"pooler-config": differs("pooling_type LAST or MEAN; normalize or use_activation"),
-	"hf-overrides": differs("of models that pool: is_matryoshka, matryoshka_dimensions, " +
-		"classifier_from_token, is_original_qwen3_reranker"),
+	"hf-overrides": differs("rope_scaling, rope_theta, rope_parameters and the numbers of " +
+		"positions; of models that pool is_matryoshka, matryoshka_dimensions, " +
+		"classifier_from_token, is_original_qwen3_reranker; others are refused"),
 	"reasoning-parser": differs("auto, the default, reads the chat template; none; or " +
 		strings.Join(output.ThinkingNames(), ", ")),
 	"tool-call-parser": differs("auto, the default, reads the chat template; none; or " +

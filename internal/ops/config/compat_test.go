@@ -54,7 +54,7 @@ func TestCompat(t *testing.T) {
 
 // TestCompatOfKnownFlags: what passes by its value never ends a start, what is refused does.
 func TestCompatOfKnownFlags(t *testing.T) {
-	for _, table := range [][]Known{engineKnown, serverKnown, goneKnown} {
+	for _, table := range [][]Known{engineKnown, serverKnown, goneKnown, foreignKnown} {
 		for _, k := range table {
 			var warnings []string
 			f := pflag.NewFlagSet("serve", pflag.ContinueOnError)

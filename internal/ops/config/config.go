@@ -45,6 +45,8 @@ type Model struct {
 	Revision string
 	// DownloadDir overrides the Hugging Face cache.
 	DownloadDir string
+	// WeightsCache is the folder of packed weights on each node, "" for none.
+	WeightsCache string
 	// LoadFormat is auto, safetensors or dummy.
 	LoadFormat string
 	// Quantization is how weights are quantised as they are loaded, "" for not.
@@ -68,8 +70,8 @@ type Model struct {
 	MaxLogprobs int
 	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
 	Runner string
-	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what the
-	// model's config.json does not say; "" is the model's own.
+	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what
+	// goes before the model's config.json; "" is the model's own.
 	PoolerConfig, HFOverrides string
 	// EnableAutoToolChoice lets models choose whether to call tools.
 	EnableAutoToolChoice bool

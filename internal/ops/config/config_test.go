@@ -92,7 +92,15 @@ func TestFlags(t *testing.T) {
 		{`--default-chat-template-kwargs {"a":1}`,
 			func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
 		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false",
-			func(c *config.Config) any { return len(c.Warnings) }, 5},
+			func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--stream-interval 10 --api-server-count=4 --performance-mode interactivity " +
+			"--cpu-offload-gb 0 --language-model-only --stream-interval 10",
+			func(c *config.Config) any { return c.Warnings }, []string{
+				"--stream-interval has no effect: each step is streamed",
+				"--api-server-count has no effect: HTTP is served by the driver process",
+				"--performance-mode has no effect: steps are as large as requests make them",
+				"--cpu-offload-gb has no effect: weights are in memory already",
+				"--language-model-only has no effect: input is text"}},
 		{"--kv-cache-dtype auto",
 			func(c *config.Config) any {
 				return strings.Contains(c.Warnings[0],
@@ -214,6 +222,10 @@ func TestMistakes(t *testing.T) {
 		{"-q squeezellm", "--quantization"},
 		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
 		{"--enable-lora", "known and not supported yet"},
+		{"--cpu-offload-gb 4", "values but 0, 0.0 are not supported yet: weights are in memory"},
+		{"--data-parallel-rank 1", "not supported yet: engines have one API: see --nnodes"},
+		{"--rope-theta 1e6", "--hf-overrides"},
+		{"--grpc", "--grpc"},
 		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
 		{"--tool-call-parser apertus", "--tool-call-parser"},

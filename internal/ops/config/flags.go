@@ -20,7 +20,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // otherNames are further names of flags.
-var otherNames = map[string]string{"drain-timeout": "shutdown-timeout"}
+var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
+	"system-prompt": "system"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
@@ -43,6 +44,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.Revision, "revision", "", "branch, tag or commit of a Hub repo (default main)")
 	f.StringVar(&m.DownloadDir, "download-dir", "",
 		"where Hub repos are kept (default: the Hugging Face cache)")
+	f.StringVar(&m.WeightsCache, "weights-cache", "",
+		"folder in which ranks store their packed weights, and map them from at the next start "+
+			"(default: none)")
 	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat,
 		"auto, safetensors, or dummy for random weights")
 	f.StringVar(&m.Quantization, "quantization", "",
@@ -72,7 +76,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		`JSON object of how a model pools, such as {"pooling_type":"MEAN","normalize":false} `+
 			"(default: the model's own, else the last token, normalized)")
 	f.StringVar(&m.HFOverrides, "hf-overrides", "",
-		"JSON object of what config.json does not say of a model that pools: is_matryoshka, "+
+		"JSON object of what goes before config.json: rope_scaling, rope_theta, rope_parameters, "+
+			"max_position_embeddings; of a model that pools is_matryoshka, "+
 			"matryoshka_dimensions, classifier_from_token, is_original_qwen3_reranker")
 	f.StringVar(&m.ReasoningParser, "reasoning-parser", m.ReasoningParser,
 		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
@@ -148,6 +153,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
+	DefineKnown(f, foreignKnown, &c.Warnings)
 
 	q := &c.Queue
 	f.StringVar(&q.Transport, "queue-transport", q.Transport,

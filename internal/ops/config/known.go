@@ -47,7 +47,7 @@ var engineKnown = []Known{
 	// Memory and devices.
 	{Name: "device", Allowed: []string{"auto", "cpu"}, Why: "the model runs on the CPU"},
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
-	{Name: "cpu-offload-gb", Allowed: []string{"0"}, Why: "weights are in memory already"},
+	{Name: "cpu-offload-gb", Allowed: []string{"0", "0.0"}, Why: "weights are in memory already"},
 	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"},
 		Why: "the cache has 16-bit values, or the model's"},
 	{Name: "calculate-kv-scales", Switch: true, Why: "the cache is not scaled"},
@@ -62,7 +62,8 @@ var engineKnown = []Known{
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},
 	{Name: "max-seq-len-to-capture", Allowed: anything, Why: "there is no graph capture"},
 	{Name: "attention-backend", Allowed: anything, Why: "there is one attention kernel"},
-	{Name: "stream-interval", Allowed: []string{"1"}, Why: "each step is streamed"},
+	{Name: "stream-interval", Allowed: anything, Why: "each step is streamed"},
+	{Name: "performance-mode", Allowed: anything, Why: "steps are as large as requests make them"},
 	{Name: "max-num-partial-prefills", Allowed: []string{"1"},
 		Why: "prompts are cut one after another"},
 	{Name: "scheduler-cls", Allowed: none, Why: "there is no Python"},
@@ -84,6 +85,7 @@ var engineKnown = []Known{
 	{Name: "model-loader-extra-config", Allowed: []string{"{}", ""}, Why: "there is one loader"},
 	{Name: "use-tqdm-on-load", Allowed: on, Switch: true,
 		Why: "progress is shown after two seconds"},
+	{Name: "language-model-only", Allowed: on, Switch: true, Why: "input is text"},
 	{Name: "limit-mm-per-prompt", Allowed: anything, Why: "input is text"},
 	{Name: "enable-prompt-embeds", Switch: true, Why: "prompts are text or token ids"},
 	{Name: "enable-lora", Switch: true, Why: "adapters are not loaded"},
@@ -104,7 +106,7 @@ var serverKnown = []Known{
 	{Name: "disable-fastapi-docs", Allowed: on, Switch: true, Why: "there are no such pages"},
 	{Name: "disable-frontend-multiprocessing", Allowed: on, Switch: true,
 		Why: "HTTP is served by the driver process"},
-	{Name: "api-server-count", Allowed: []string{"1"}, Why: "HTTP is served by the driver process"},
+	{Name: "api-server-count", Allowed: anything, Why: "HTTP is served by the driver process"},
 	{Name: "enable-server-load-tracking", Allowed: on, Switch: true, Why: "/load always counts"},
 	{Name: "h11-max-incomplete-event-size", Allowed: anything,
 		Why: "headers have limits of their own"},
@@ -164,7 +166,10 @@ func (k *knownValue) Set(s string) error {
 	}
 	if asked == "false" && k.Switch || slices.Contains(k.Allowed, AnyValue) ||
 		slices.Contains(k.Allowed, asked) {
-		*k.warnings = append(*k.warnings, fmt.Sprintf("--%s has no effect: %s", k.written, k.Why))
+		warning := fmt.Sprintf("--%s has no effect: %s", k.written, k.Why)
+		if !slices.Contains(*k.warnings, warning) {
+			*k.warnings = append(*k.warnings, warning)
+		}
 		return nil
 	}
 	if k.Switch || len(k.Allowed) == 0 || slices.Contains(k.Allowed, "none") {

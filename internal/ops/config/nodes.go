@@ -58,7 +58,8 @@ type Setting struct {
 // ownToNode are engine flags that may differ between nodes: they say which node this is, or only
 // node 0 has a use for them.
 var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout-seconds",
-	"served-model-name", "tokenizer", "skip-tokenizer-init", "download-dir", "generation-config",
+	"served-model-name", "tokenizer", "skip-tokenizer-init", "download-dir", "weights-cache",
+	"generation-config",
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
 	"kv-transfer-config", "runner", "pooler-config", "hf-overrides",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",

@@ -27,8 +27,7 @@ type repoCache struct {
 }
 
 func (c repoCache) folder() string {
-	return "models--" + strings.ReplaceAll(c.repo,
-		"/", "--")
+	return marker + strings.ReplaceAll(c.repo, "/", "--")
 }
 func (c repoCache) dir() string             { return filepath.Join(c.root, c.folder()) }
 func (c repoCache) blob(etag string) string { return filepath.Join(c.dir(), "blobs", etag) }

@@ -6,6 +6,14 @@ import (
 	"strings"
 )
 
+// marker begins the name of a model's folder in the cache.
+const marker = "models--"
+
+// repoOf is the repository of a folder of the cache.
+func repoOf(folder string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(folder, marker), "--", "/")
+}
+
 // Cached are the repositories of which the cache holds a model, in alphabetical order. The Hub is
 // not asked; a cache that cannot be read holds none.
 func Cached(opt Options) []string {
@@ -13,14 +21,13 @@ func Cached(opt Options) []string {
 	if err != nil {
 		return nil
 	}
-	const marker = "models--"
 	// The pattern is well formed unless the cache's path has its characters.
 	configs, _ := filepath.Glob(filepath.Join(env.cache, marker+"*", "snapshots", "*",
 		"config.json"))
 	var repos []string
 	for _, path := range configs {
 		folder := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))
-		repo := strings.ReplaceAll(strings.TrimPrefix(folder, marker), "--", "/")
+		repo := repoOf(folder)
 		if validRepo(repo) == nil {
 			repos = append(repos, repo)
 		}

@@ -47,6 +47,9 @@ func selectFiles(names []string) ([]string, error) {
 	case slices.Contains(names, singleWeights):
 		picked = slices.DeleteFunc(picked, func(name string) bool { return name == weightIndex })
 		picked = append(picked, singleWeights)
+	case !slices.Contains(names, weightIndex) && slices.Contains(names, "adapter_config.json"):
+		return nil, errors.New("the repository is an adapter (adapter_config.json), which is not " +
+			"loaded: give its base model, or merge the two (PEFT's merge_and_unload)")
 	case !slices.Contains(names, weightIndex):
 		return nil, fmt.Errorf("the repository has no weights in safetensors format (%s or %s)%s",
 			singleWeights, weightIndex, otherWeights(names))

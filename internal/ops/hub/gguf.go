@@ -3,6 +3,7 @@ package hub
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -98,9 +99,8 @@ func hasTag(stem, tag string) bool {
 	}
 }
 
-// cachedGGUF are the files of a snapshot for a tag, if all of them are there; nil otherwise.
-func cachedGGUF(dir, tag string) []string {
-	var names []string
+// namesIn are the files of a snapshot.
+func namesIn(dir string) (names []string) {
 	_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			if name, err := filepath.Rel(dir, file); err == nil {
@@ -109,6 +109,33 @@ func cachedGGUF(dir, tag string) []string {
 		}
 		return nil
 	})
+	return names
+}
+
+// wholeGGUF are the models in GGUF that a snapshot has all files of, by their names without what
+// numbers the files, sorted.
+func wholeGGUF(dir string) []string {
+	found := map[string]int{}
+	want := map[string]int{}
+	for _, name := range namesIn(dir) {
+		if !isGGUF(name) || !isFile(filepath.Join(dir, name), -1) {
+			continue
+		}
+		stem, of := strings.TrimSuffix(name, filepath.Ext(name)), 1
+		if m := part.FindStringSubmatch(name); m != nil {
+			stem = part.ReplaceAllString(name, "")
+			of, _ = strconv.Atoi(m[2]) // five digits
+		}
+		found[stem]++
+		want[stem] = of
+	}
+	maps.DeleteFunc(found, func(stem string, n int) bool { return n != want[stem] })
+	return slices.Sorted(maps.Keys(found))
+}
+
+// cachedGGUF are the files of a snapshot for a tag, if all of them are there; nil otherwise.
+func cachedGGUF(dir, tag string) []string {
+	names := namesIn(dir)
 	if tag == "" && !onlyGGUF(names) {
 		return nil
 	}

@@ -5,6 +5,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,11 +73,17 @@ type Options struct {
 // the snapshot of the Hub repository of that name ("org/name"), downloading what the cache lacks.
 // Only the files an engine needs are downloaded: weights in safetensors format, configuration,
 // tokenizer and chat template; of a repository that has weights in GGUF alone, or of a name with
-// a tag ("org/name:Q4_K_M"), the files of one quantisation, of which the first is returned.
+// a tag ("org/name:Q4_K_M"), the files of one quantisation, of which the first is returned. What
+// else a model may be called is Locate's.
 //
 // The error wraps [ErrNotFound], [ErrAccess], [ErrOffline] or [ErrCorrupt] where one applies, or
 // the context's error.
 func Resolve(ctx context.Context, model string, opt Options) (dir string, err error) {
+	at, err := Locate(model, opt.Revision)
+	if err != nil {
+		return "", err
+	}
+	model, opt.Revision = at.Model, cmp.Or(opt.Revision, at.Revision)
 	info, err := os.Stat(model)
 	switch {
 	case err == nil && (info.IsDir() || isGGUF(model)):

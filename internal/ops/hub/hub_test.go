@@ -509,6 +509,8 @@ func TestBadRepository(t *testing.T) {
 		want  string
 	}{
 		{"empty", nil, "no weights in safetensors format"},
+		{"adapter", map[string][]byte{"adapter_config.json": nil, "adapter_model.safetensors": nil},
+			"the repository is an adapter"},
 		{"pickles", map[string][]byte{"config.json": nil, "pytorch_model.bin": nil},
 			"(model.safetensors or model.safetensors.index.json), but pytorch_model.bin"},
 		{"parent", map[string][]byte{"model.safetensors": nil,

@@ -32,7 +32,9 @@ type Engine struct {
 	// bytes of them, by the way that they came
 	byMemory, byLink prometheus.Counter
 
-	ttft, itl                                        prometheus.Histogram
+	ttft, itl prometheus.Histogram
+	// first and next are those two again, in buckets that percentiles can be read from.
+	first, next                                      latency
 	e2e, queue, inference, prefill, decode, perToken prometheus.Histogram
 	iteration, requestPrompt, requestGeneration      prometheus.Histogram
 	grammarCompile                                   prometheus.Histogram
@@ -147,10 +149,16 @@ func (e *Engine) Iteration(promptTokens, generationTokens int) {
 }
 
 // FirstToken times the first token of a request, from its arrival.
-func (e *Engine) FirstToken(d time.Duration) { e.ttft.Observe(d.Seconds()) }
+func (e *Engine) FirstToken(d time.Duration) {
+	e.ttft.Observe(d.Seconds())
+	e.first.observe(d)
+}
 
 // NextToken times the gap between two tokens of a request.
-func (e *Engine) NextToken(d time.Duration) { e.itl.Observe(d.Seconds()) }
+func (e *Engine) NextToken(d time.Duration) {
+	e.itl.Observe(d.Seconds())
+	e.next.observe(d)
+}
 
 // PrefixCache counts prompt tokens looked up in the prefix cache and those found.
 func (e *Engine) PrefixCache(queries, hits int) {

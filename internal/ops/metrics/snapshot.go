@@ -1,10 +1,5 @@
 package metrics
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-)
-
 // Histogram is a copy of a histogram of times in seconds.
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, rising. What lies above the last one is counted
@@ -23,33 +18,10 @@ func (m *Metrics) Latencies() (first, next Histogram) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.engines {
-		first, next = first.and(snapshot(e.ttft)), next.and(snapshot(e.itl))
+		e.first.addTo(&first)
+		e.next.addTo(&next)
 	}
 	return first, next
-}
-
-// and is both histograms together; they have the same bounds, or h is empty.
-func (h Histogram) and(other Histogram) Histogram {
-	for i := range h.Counts {
-		other.Counts[i] += h.Counts[i]
-	}
-	other.Count += h.Count
-	other.Sum += h.Sum
-	return other
-}
-
-func snapshot(h prometheus.Histogram) Histogram {
-	var m dto.Metric
-	// Writing fails for bad labels only, of which these have none.
-	if err := h.Write(&m); err != nil {
-		return Histogram{}
-	}
-	s := Histogram{Count: m.Histogram.GetSampleCount(), Sum: m.Histogram.GetSampleSum()}
-	for _, b := range m.Histogram.Bucket {
-		s.Bounds = append(s.Bounds, b.GetUpperBound())
-		s.Counts = append(s.Counts, b.GetCumulativeCount())
-	}
-	return s
 }
 
 // Since is what was observed after the older copy was taken.
@@ -74,22 +46,18 @@ func (h Histogram) Mean() float64 {
 }
 
 // Quantile is the time below which the share q (0 to 1) of the observations lies, interpolated
-// within its bucket. In the first bucket, where nothing is known but its bound, and above the last
-// bound it is that bound. It is 0 of nothing.
+// within its bucket. Above the last bound it is that bound. It is 0 of nothing.
 func (h Histogram) Quantile(q float64) float64 {
 	if h.Count == 0 || len(h.Bounds) == 0 {
 		return 0
 	}
 	rank := q * float64(h.Count)
+	low, below := 0.0, uint64(0)
 	for i, c := range h.Counts {
-		if float64(c) < rank || c == 0 {
-			continue
+		if float64(c) >= rank && c > below {
+			return low + (h.Bounds[i]-low)*(rank-float64(below))/float64(c-below)
 		}
-		if i == 0 {
-			return h.Bounds[0]
-		}
-		low, below := h.Bounds[i-1], h.Counts[i-1]
-		return low + (h.Bounds[i]-low)*(rank-float64(below))/float64(c-below)
+		low, below = h.Bounds[i], c
 	}
 	return h.Bounds[len(h.Bounds)-1]
 }

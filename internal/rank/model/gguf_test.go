@@ -55,7 +55,7 @@ func TestGGUF(t *testing.T) {
 			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
 				tolerance := 1e-4
 				if dtype == compute.BFloat16 {
-					tolerance = 2 * g.BF16Error
+					tolerance = 3 * g.BF16Error // inputs are rounded to int8
 				}
 				s := loadShard(t, f, cpu.Options{Threads: 2, DType: dtype}, layers.Group{Size: 1})
 				checkGoldens(t, s, g, nil, tolerance, dtype == compute.Float32)

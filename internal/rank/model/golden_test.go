@@ -231,7 +231,7 @@ func TestGoldens(t *testing.T) {
 					continue
 				}
 				if testing.Short() && set == isa.Portable && isa.Best() != set &&
-					(dtype != compute.Float32 || !slices.Contains(fixtureNames[:6], name)) {
+					(dtype != compute.Float32 || name != "llama-tiny" && name != "qwen3moe-tiny") {
 					// slow; gemm and attention hold its products to those of the other sets
 					continue
 				}
@@ -326,8 +326,11 @@ func readFullLogits(t testing.TB, name string) map[int][]float32 {
 // TestSameBitsAnyLayout computes one set of sequences in many ways — tensor parallel sizes,
 // threads, chunked prefill, batches — and wants the same bits.
 func TestSameBitsAnyLayout(t *testing.T) {
-	for _, name := range append([]string{"go-std-tiny"}, fixtureNames...) {
+	for i, name := range append([]string{"go-std-tiny"}, fixtureNames...) {
 		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float32} {
+			if testing.Short() && i > 0 && (i%2 == 0) != (dtype == compute.BFloat16) {
+				continue // the families take turns
+			}
 			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
 				checkSameBits(t, shipped(name), dtype, prompt(70), 2, 4)
 			})

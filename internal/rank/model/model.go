@@ -25,6 +25,9 @@ type Options struct {
 	// Strict refuses weights of which one element is infinite or NaN, wherever it is. Otherwise
 	// those of a table that is looked up are let pass: only what asks for that row is unsound.
 	Strict bool
+	// Store, when not nil, has what an earlier load made (see [Model.Entries]). It is read until
+	// the model is closed.
+	Store layers.Store
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
 	Progress func(bytes int64)
 }
@@ -95,6 +98,9 @@ func Load(c *Config, src layers.Source, d layers.Device, opt Options) (*Model, e
 	if opt.Strict {
 		l.Strict()
 	}
+	if opt.Store != nil {
+		l.Reuse(opt.Store)
+	}
 	return build(c, opt.Group, opt.Stage, l)
 }
 
@@ -135,6 +141,10 @@ func (m *Model) Retire() { m.stage.Retire() }
 
 // Reserve has the system find memory for another model like this one, unless the device keeps some.
 func (m *Model) Reserve() error { return m.stage.Reserve() }
+
+// Entries are the weights to be stored for the next load, valid until the model is closed; nil if
+// all of them came from Options.Store.
+func (m *Model) Entries() ([]layers.Entry, error) { return m.stage.Entries() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
 // size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the

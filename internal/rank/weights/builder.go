@@ -264,6 +264,37 @@ func (b *Builder) Receive(r io.Reader, p *Piece) (uint32, error) {
 	return crc, nil
 }
 
+// maxDiscard bounds what is read of a tensor that does not count.
+const maxDiscard = int64(1) << 40
+
+// Size is how many bytes a piece has, or the error of one that can have none or too many.
+func (p *Piece) Size() (int64, error) {
+	if !p.DType.Weight() {
+		return 0, fmt.Errorf("%s has type %v, not BF16, F16 or F32", clip(p.Name), p.DType)
+	}
+	size := int64(p.DType.Size())
+	for _, n := range p.Shape {
+		if n < 0 || n > 0 && size > maxDiscard/int64(n) {
+			return 0, fmt.Errorf("%s has shape %v", clip(p.Name), p.Shape)
+		}
+		size *= int64(n)
+	}
+	return size, nil
+}
+
+// Discard reads the bytes of a piece that does not count, and returns their CRC-32.
+func Discard(r io.Reader, p *Piece) (uint32, error) {
+	size, err := p.Size()
+	if err != nil {
+		return 0, err
+	}
+	sum := crc32.NewIEEE()
+	if _, err := io.CopyN(sum, r, size); err != nil {
+		return 0, fmt.Errorf("tensor %s: %w", clip(p.Name), err)
+	}
+	return sum.Sum32(), nil
+}
+
 // receiveSize is how much is read at a time: it is in the processor's cache when it is summed.
 const receiveSize = 256 << 10
 

@@ -62,6 +62,7 @@ type rank struct {
 	groups join.Groups
 	runner planRunner
 	status *status.Rank
+	teller teller
 	// isa and threads are what the rank computes with.
 	isa     string
 	threads int
@@ -79,10 +80,11 @@ type planRunner interface {
 const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. After an error it has released all it acquired. beside says that
-// others compute in the same process.
+// others compute in the same process; send sends a record to the driver.
 func newRank(init queue.Init, share machine.Share, beside bool, st *status.Rank,
-	progress func(queue.Progress) error) (*rank, error) {
+	send func(record []byte) error, progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
+	r.teller.set(send)
 	if init.Null != nil {
 		return r, nil
 	}
@@ -123,6 +125,9 @@ func (r *rank) load(share machine.Share, beside bool, progress func(queue.Progre
 	}
 	raw, err := checkpoint.ReadConfig(r.folder)
 	if err != nil {
+		return err
+	}
+	if raw, err = model.Override(raw, init.Overrides); err != nil {
 		return err
 	}
 	cfg, err := model.ReadConfig(raw)
@@ -213,6 +218,7 @@ func (r *rank) join(opt Options) error {
 
 // leave leaves the group.
 func (r *rank) leave() {
+	r.teller.set(nil)
 	if r.device != nil {
 		r.device.Count(nil) // the memory of its status ends with the group
 	}
@@ -311,9 +317,13 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 			sendErr = progress(queue.Progress{Phase: "load", Done: done, Total: total})
 		}
 	}
+	opt := model.Options{Group: r.group, Stage: r.stage, Progress: report}
+	key := r.packedKey()
+	if r.weights.packed = r.openPacked(key); r.weights.packed != nil {
+		opt.Store = r.weights.packed
+	}
 	var err error
-	r.weights.model, err = model.Load(r.config, wanted{src, &sendErr}, r.device,
-		model.Options{Group: r.group, Stage: r.stage, Progress: report})
+	r.weights.model, err = model.Load(r.config, wanted{src, &sendErr}, r.device, opt)
 	if err != nil {
 		return err
 	}
@@ -322,6 +332,7 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 			return err
 		}
 	}
+	r.storePacked(&r.weights, key)
 	return sendErr
 }
 

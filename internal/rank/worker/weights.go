@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/packed"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
@@ -39,14 +40,22 @@ type loaded struct {
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
 	bytes      int64
+	// packed is the file of which the model's weights are a part, nil for none; saving is that
+	// they are being stored.
+	packed *packed.File
+	saving *saving
 }
 
 func (l *loaded) close() {
+	l.saving.stop()
 	if l.model != nil {
 		l.model.Close()
 	}
 	if l.checkpoint != nil {
 		l.checkpoint.Close()
+	}
+	if l.packed != nil {
+		l.packed.Close()
 	}
 	*l = loaded{update: l.update}
 }
@@ -55,8 +64,12 @@ func (l *loaded) close() {
 // so their memory is kept for the next one. The rest is freed in the background; only the next
 // update waits for it.
 func (r *rank) retire(before loaded) {
+	before.saving.stop()
 	if before.model != nil {
 		before.model.Retire()
+	}
+	if before.packed != nil {
+		before.packed.Close()
 	}
 	room := r.room
 	if before.checkpoint == nil && room == nil {

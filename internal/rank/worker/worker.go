@@ -75,6 +75,7 @@ type Host struct {
 func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
+	defer watchUse(w.status)()
 	defer h.leaveGroup()
 	// A table is looked up in a mapped file, which another program may cut: that fails this rank,
 	// not the process, which is the driver's where there is one rank.
@@ -215,6 +216,7 @@ func (w *worker) start() error {
 		return err
 	}
 	if r := w.host.rank; r.fits(init, share) {
+		r.teller.set(w.send)
 		r.status, past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
 	} else {
 		w.host.Close()
@@ -225,9 +227,13 @@ func (w *worker) start() error {
 			if p.Total > 0 {
 				w.status.Set(status.Load, uint32(100*p.Done/p.Total))
 			}
-			return queue.SendJSON(w.port, queue.KindProgress, p)
+			record, err := queue.AppendJSON(nil, queue.KindProgress, p)
+			if err != nil {
+				return err
+			}
+			return w.send(record)
 		}
-		w.host.rank, err = newRank(init, share, !w.opt.Alone, w.status, report)
+		w.host.rank, err = newRank(init, share, !w.opt.Alone, w.status, w.send, report)
 		if err != nil {
 			return err
 		}
@@ -240,7 +246,11 @@ func (w *worker) start() error {
 	w.rank.binding = share.String()
 	ready := w.info()
 	ready.Past = past
-	return queue.SendJSON(w.port, queue.KindReady, ready)
+	record, err = queue.AppendJSON(nil, queue.KindReady, ready)
+	if err != nil {
+		return err
+	}
+	return w.send(record)
 }
 
 // serveOne receives and answers one record.

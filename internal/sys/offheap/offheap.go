@@ -4,6 +4,7 @@ package offheap
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -34,6 +35,7 @@ const (
 type Memory struct {
 	data    []byte // what may be used
 	mapping []byte // what must be unmapped
+	file    bool   // it is a file's
 }
 
 // Map maps size bytes, at least 1, aligned to a page. The error is the system's, with the size.
@@ -61,7 +63,35 @@ func Map(size int, o Option) (Memory, error) {
 	return m, nil
 }
 
-// inUse is the size of all mappings.
+// MapFile maps the first size bytes of a file, to be read only: its pages are the page cache's, in
+// common with all that map them, and no part of InUse. Where the file system has huge pages they
+// are mapped as such. The file may be closed then; reading what it has lost since is a fault.
+func MapFile(f *os.File, size int) (Memory, error) {
+	// Its place is found first, because a huge page lies at a multiple of its size.
+	mapping, err := unix.Mmap(-1, 0, size+hugePage, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return Memory{}, fmt.Errorf("map %d bytes of %s: %w", size, f.Name(), err)
+	}
+	m := Memory{mapping: mapping, file: true}
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(mapping))) & (hugePage - 1))
+	m.data = mapping[skip : skip+size : skip+size]
+	if _, err := unix.MmapPtr(int(f.Fd()), 0, unsafe.Pointer(unsafe.SliceData(m.data)),
+		uintptr(size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		_ = m.Free()
+		return Memory{}, fmt.Errorf("map %d bytes of %s: %w", size, f.Name(), err)
+	}
+	_ = unix.Madvise(m.data, unix.MADV_HUGEPAGE) // advice only
+	return m, nil
+}
+
+// Borrowed is memory that another owner unmaps, and that is not to be written: Free leaves it.
+func Borrowed(data []byte) Memory { return Memory{data: data} }
+
+// Borrowed tells whether the memory is another owner's.
+func (m *Memory) Borrowed() bool { return m.data != nil && m.mapping == nil }
+
+// inUse is the size of all mappings but those of files.
 var inUse atomic.Int64
 
 // InUse is how many bytes are mapped.
@@ -87,7 +117,9 @@ func (m *Memory) Free() error {
 		*m = Memory{}
 		return nil
 	}
-	inUse.Add(-int64(len(m.data)))
+	if !m.file {
+		inUse.Add(-int64(len(m.data)))
+	}
 	*m = Memory{}
 	if err := unix.Munmap(mapping); err != nil {
 		return fmt.Errorf("unmap %d bytes of memory: %w", len(mapping), err)

@@ -27,7 +27,7 @@ func (t *Template) ContentFormat() Format {
 	w.learned = true
 	for pass := 0; w.learned && pass < maxFormatPasses; pass++ {
 		w.learned = false
-		w.statements(t.body)
+		w.statements(t.parsed.Body)
 	}
 	if w.found {
 		return FormatOpenAI

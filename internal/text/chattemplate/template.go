@@ -15,7 +15,6 @@ package chattemplate
 import (
 	"time"
 
-	"github.com/eagleray/eagleray/internal/text/chattemplate/ast"
 	"github.com/eagleray/eagleray/internal/text/chattemplate/eval"
 	"github.com/eagleray/eagleray/internal/text/chattemplate/parser"
 	"github.com/eagleray/eagleray/internal/text/chattemplate/values"
@@ -48,11 +47,12 @@ type Options struct {
 
 // Template is a parsed chat template. It is immutable, and safe for use by several goroutines.
 type Template struct {
-	body  []ast.Stmt
-	slots int // variables of the outermost scope
-
+	parsed *parser.Parsed
 	source string
 }
+
+// Reads is whether the template has a place for a variable: it reads the name somewhere.
+func (t *Template) Reads(variable string) bool { return t.parsed.Reads[variable] }
 
 // Source is the text of the template.
 func (t *Template) Source() string { return t.source }
@@ -62,11 +62,11 @@ func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, values.Errorf("template has %d bytes, more than %d", len(source), maxSource)
 	}
-	body, slots, err := parser.Parse(source)
+	parsed, err := parser.Parse(source)
 	if err != nil {
 		return nil, err
 	}
-	return &Template{body: body, slots: slots, source: source}, nil
+	return &Template{parsed: parsed, source: source}, nil
 }
 
 // Render evaluates the template with the given variables (messages, tools, add_generation_prompt,
@@ -82,7 +82,7 @@ func (t *Template) Render(vars *values.Map, opt Options) (string, error) {
 	if run.Now == nil {
 		run.Now = time.Now
 	}
-	return eval.Render(t.body, t.slots, vars, run)
+	return eval.Render(t.parsed.Body, t.parsed.Slots, vars, run)
 }
 
 func positive(n, otherwise int) int {

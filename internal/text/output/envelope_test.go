@@ -160,9 +160,9 @@ func TestForcedCalls(t *testing.T) {
 		name := strings.Join(f.Names, " ")
 		t.Run(name, func(t *testing.T) {
 			dice := rand.New(rand.NewPCG(7, 7))
-			rounds, ended := 12, 0
+			rounds, walks, ended := 12, 4, 0
 			if testing.Short() {
-				rounds = 6
+				rounds, walks = 6, 2
 			}
 			for round := range rounds {
 				var special []string
@@ -182,7 +182,7 @@ func TestForcedCalls(t *testing.T) {
 					t.Fatalf("%v in %s", err, spec.Text)
 				}
 				o.Single = false // what is read may have more calls than it should
-				for range 4 {
+				for range walks {
 					text, done := walk(t, dice, c, v, special, 3000)
 					if !done {
 						continue
@@ -199,7 +199,7 @@ func TestForcedCalls(t *testing.T) {
 					}
 				}
 			}
-			if ended < rounds*4/3 {
+			if ended < rounds*walks/3 {
 				t.Errorf("only %d answers came to an end", ended)
 			}
 		})

@@ -141,7 +141,11 @@ func TestLinearTime(t *testing.T) {
 			if testing.Short() && len(unit) == 1 {
 				continue
 			}
-			text := strings.Repeat(unit, 1<<14/len(unit))
+			size := 1 << 14
+			if testing.Short() {
+				size = 1 << 12
+			}
+			text := strings.Repeat(unit, size/len(unit))
 			o := Options{Tools: format, Reasoning: thinkings[0], State: Closed,
 				ID: func() string { return "made" }}
 			p := New(o)
@@ -149,7 +153,7 @@ func TestLinearTime(t *testing.T) {
 				p.Push(string(c))
 			}
 			p.Close()
-			if got, most := cap(p.r.buf), 8<<14; got > most {
+			if got, most := cap(p.r.buf), 8*size; got > most {
 				t.Errorf("%s: %q needs a buffer of %d bytes", format.Names[0], unit, got)
 			}
 		}

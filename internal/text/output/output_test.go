@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/eagleray/eagleray/internal/text/constrain"
 	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
@@ -258,4 +260,134 @@ func TestState(t *testing.T) {
 			t.Errorf("%s within %q: %d, want %d", tt.family, tt.text, got, tt.within)
 		}
 	}
+}
+
+// TestCut cuts every answer of testdata, and one that must call in every format, at every
+// character: what is read is the beginning of the whole answer's parts, whatever the pieces, and
+// of its content up to the cut only what may have become a tag or a call is missing.
+func TestCut(t *testing.T) {
+	for _, v := range vectors(t) {
+		t.Run(v.ID, func(t *testing.T) { cutEverywhere(t, v.options(t), v.Out) })
+	}
+	for _, f := range append(slices.Clone(formats), Listed, mistralListed) {
+		if !f.HasEnvelope() {
+			continue
+		}
+		name := strings.Join(f.Names, " ")
+		t.Run("forced "+name, func(t *testing.T) {
+			o := Options{Tools: f, Types: envelopeTypes, ID: func() string { return "made" }}
+			text := forcedAnswer(t, &o)
+			if whole := fold(t, o, text); whole.content != "" || len(whole.calls) != 2 {
+				t.Fatalf("%q is %s", text, whole)
+			}
+			cutEverywhere(t, o, text)
+		})
+	}
+}
+
+// forcedAnswer is two calls, written as the format's constraint wants them.
+func forcedAnswer(t *testing.T, o *Options) string {
+	t.Helper()
+	v := byteVocabulary()
+	dice := rand.New(rand.NewPCG(5, 5))
+	c, err := constrain.Compile(constrain.Spec{Kind: constrain.StructuralTag,
+		Text: o.Constrain(o.Calls(envelopeTools))}, v, constrain.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		text, done := walk(t, dice, c, v, nil, 3000)
+		if done && utf8.ValidString(text) && len(fold(t, *o, text).calls) == 2 {
+			return text
+		}
+	}
+	t.Fatal("no answer of two calls")
+	return ""
+}
+
+// cutEverywhere is the property of TestCut for one answer.
+func cutEverywhere(t *testing.T, o Options, out string) {
+	t.Helper()
+	whole, places := cutFold(t, o, false, out)
+	for cut := range out {
+		text := out[:cut]
+		got, _ := cutFold(t, o, true, text)
+		pieces, _ := cutFold(t, o, true, strings.Split(text, "")...)
+		if got.String() != pieces.String() {
+			t.Fatalf("%q is\n%s\nand by the character\n%s", text, got, pieces)
+		}
+		before := strings.TrimRight(got.content, space)
+		if !strings.HasPrefix(whole.content, before) ||
+			!strings.HasPrefix(whole.reasoning, got.reasoning) {
+			t.Fatalf("%q is\n%s\nof\n%s", text, got, whole)
+		}
+		for i, call := range got.calls {
+			if call[0] != whole.calls[i][0] || !strings.HasPrefix(whole.calls[i][1], call[1]) {
+				t.Fatalf("%q is\n%s\nof\n%s", text, got, whole)
+			}
+		}
+		said := places.before(cut)
+		missing := strings.TrimPrefix(strings.TrimRight(said, space), before)
+		if missing != "" && !o.mayOpen(strings.TrimSpace(missing)) {
+			t.Fatalf("%q lacks %q of its content", text, missing)
+		}
+	}
+}
+
+// places are the parts of the content, with where they are in the answer.
+type places []Part
+
+// before is the content before a byte of the answer.
+func (list places) before(cut int) string {
+	var b strings.Builder
+	for _, p := range list {
+		switch {
+		case p.To <= cut:
+			b.WriteString(p.Text)
+		case p.From < cut && p.To-p.From == len(p.Text):
+			b.WriteString(p.Text[:cut-p.From])
+		}
+	}
+	return b.String()
+}
+
+// mayOpen is whether a text is the beginning of a tag, or of what follows one that begins a call or
+// a part, or of a call that has none.
+func (o *Options) mayOpen(text string) bool {
+	f, tags := o.Tools, slices.Clone(o.Drop)
+	if f == nil {
+		f = new(Format)
+	}
+	if o.Reasoning != nil {
+		tags = append(tags, o.Reasoning.Tags()...)
+	}
+	begins := func(tag string) bool { return strings.HasPrefix(tag, text) }
+	opens := func(tag string) bool { return strings.HasPrefix(text, tag) }
+	return f.start != nil || f == olmo || slices.ContainsFunc(append(tags, f.Tags()...), begins) ||
+		slices.ContainsFunc(slices.Concat(f.openers, o.layout().headers), opens)
+}
+
+// cutFold reads an answer in pieces, and cuts it at their end if it is cut.
+func cutFold(t testing.TB, o Options, cut bool, pieces ...string) (*folded, places) {
+	t.Helper()
+	var f folded
+	var content places
+	add := func(list []Part) {
+		f.add(t, list)
+		for _, p := range list {
+			if p.Kind == Content {
+				content = append(content, p)
+			}
+		}
+	}
+	p := New(o)
+	defer p.Close()
+	for _, s := range pieces {
+		add(p.Push(s))
+	}
+	if cut {
+		add(p.Cut())
+	}
+	add(p.Close())
+	return &f, content
 }

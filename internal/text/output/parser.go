@@ -46,7 +46,7 @@ func (p *Parser) Decided() int {
 	return at
 }
 
-// Close ends the answer and returns what was held back. More calls return nothing.
+// Close ends the answer as the model did and returns what was held back. More calls return nothing.
 func (p *Parser) Close() []Part {
 	if p.r.eof {
 		return nil
@@ -55,4 +55,22 @@ func (p *Parser) Close() []Part {
 	p.resume()
 	p.stop()
 	return p.r.drain()
+}
+
+// Cut ends an answer within: at a length, or a text that the model did not mean as its end. What
+// may have become a tag or a call is none of its parts, so that these are the beginning of what
+// the parts of any longer answer would be.
+func (p *Parser) Cut() []Part {
+	r := p.r
+	if r.eof {
+		return nil
+	}
+	r.eof, r.settled = true, true
+	if r.forgotten() == len(r.buf) {
+		r.flush()
+	}
+	list := r.drain()
+	p.stop()
+	r.drain() // what the end of the text made of what was held back
+	return list
 }

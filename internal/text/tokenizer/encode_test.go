@@ -312,6 +312,8 @@ func TestLongInputs(t *testing.T) {
 		size := 1 << 18
 		if unit == "a" {
 			size = 1 << 20
+		} else if testing.Short() {
+			size = 1 << 16
 		}
 		text := strings.Repeat(unit, size/len(unit))
 		for name, tok := range map[string]*Tokenizer{"byte level": level, "byte fallback": llama,

@@ -28,7 +28,7 @@ func threadTime(t *testing.T) time.Duration {
 func TestEncodeUntil(t *testing.T) {
 	size, most := 30<<20, 2*time.Second
 	if testing.Short() {
-		size, most = 1<<19, 60*time.Millisecond
+		size, most = 1<<18, 60*time.Millisecond
 	}
 	most *= detector
 	fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -104,7 +104,7 @@ func TestNormalizeInParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	rounds := 40
 	if testing.Short() {
-		rounds = 4
+		rounds = 2
 	}
 	for range rounds {
 		text := make([]rune, workPart/2+rng.IntN(2*workPart))

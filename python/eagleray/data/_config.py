@@ -6,15 +6,75 @@ import collections
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
+
+from ._stages import (
+    ChatTemplateStageConfig,
+    DetokenizeStageConfig,
+    HttpRequestStageConfig,
+    PrepareMultimodalStageConfig,
+    StageConfig,
+    TokenizerStageConfig,
+    read_stage,
+    without_effect,
+)
 
 GENERATE, EMBED, SCORE, CLASSIFY = TASKS = "generate", "embed", "score", "classify"
 
-Stage = Union[bool, Mapping[str, Any]]
+Stage = Union[bool, Mapping[str, Any], StageConfig]
 
 
-@dataclasses.dataclass(frozen=True)
-class EngineProcessorConfig:
+class ProcessorConfig:
+    """What any processor is asked for: how its actors are made, and how rows reach them."""
+
+    batch_size: int
+    concurrency: Union[int, tuple[int, int]]
+    should_continue_on_error: bool
+    log_interval_s: float
+    max_concurrent_batches: int
+
+    def check(self) -> None:
+        """Check everything. Raises ValueError, which names the field at fault."""
+        for name in ("batch_size", "max_concurrent_batches"):
+            _positive(name, getattr(self, name))
+        if not self.log_interval_s > 0:
+            raise ValueError(f"log_interval_s: {self.log_interval_s!r} is not positive")
+        if isinstance(self.concurrency, int):
+            _positive("concurrency", self.concurrency)
+        else:
+            least, most = self.concurrency
+            _positive("concurrency", least)
+            if most < least:
+                raise ValueError(f"concurrency: {self.concurrency!r}: the least is above the most")
+
+    @property
+    def model(self) -> str:
+        """What people read as the name of what answers."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that rows need, after preprocess, with what is in them."""
+        raise NotImplementedError
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Options that were given and change nothing."""
+        return []
+
+    def actor_options(self) -> dict[str, Any]:
+        """Return what an actor asks Ray for."""
+        return {}
+
+    def pool(self) -> dict[str, Any]:
+        """Return the arguments of Ray's ActorPoolStrategy."""
+        if isinstance(self.concurrency, int):
+            return {"size": self.concurrency}
+        return {"min_size": self.concurrency[0], "max_size": self.concurrency[1]}
+
+
+@dataclasses.dataclass
+class EngineProcessorConfig(ProcessorConfig):
     """An engine for each actor of a pool, and how rows reach it. Raises ValueError."""
 
     model_source: Optional[str] = None
@@ -45,10 +105,10 @@ class EngineProcessorConfig:
     are in the actor, which asks for the sum."""
     chat_template_stage: Stage = True
     """Whether ``messages`` are rendered; ``{"chat_template": …, "chat_template_kwargs": {…}}``."""
-    tokenize_stage: bool = True
+    tokenize_stage: Stage = True
     """False when rows bring ``tokenized_prompt``."""
-    detokenize_stage: bool = True
-    """False leaves ``generated_text`` empty."""
+    detokenize_stage: Stage = True
+    """False leaves ``generated_text`` empty, but of rows whose ``sampling_params`` ask for it."""
     checkpoint_path: Optional[str] = None
     """A folder that every node sees. What is answered is kept in it, and is not asked again by a
     later run over the same rows, nor by another actor after one that died."""
@@ -56,10 +116,44 @@ class EngineProcessorConfig:
     """The column that names a row, unique in the dataset."""
     log_interval_s: float = 10.0
     """Seconds between two lines of progress of an engine."""
+    log_engine_metrics: bool = True
+    """Accepted: rows and tokens are always counted in Ray's metrics."""
+    prepare_multimodal_stage: Stage = False
+    """True is refused: the engine takes text and token ids."""
+    dynamic_lora_loading_path: Optional[str] = None
+    """A path is refused: adapters are not loaded."""
+    apply_chat_template: Optional[bool] = None
+    """The former name of ``chat_template_stage``."""
+    chat_template: Optional[str] = None
+    """The former name of ``chat_template_stage["chat_template"]``."""
+    tokenize: Optional[bool] = None
+    """The former name of ``tokenize_stage``."""
+    detokenize: Optional[bool] = None
+    """The former name of ``detokenize_stage``."""
+    has_image: bool = False
+    """The former name of ``prepare_multimodal_stage``."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_concurrent_batches"):
-            _positive(name, getattr(self, name))
+        self._rename()
+        self.check()
+
+    def _rename(self) -> None:
+        """Give options that have former names those of today."""
+        for former, stage in (
+            ("apply_chat_template", "chat_template_stage"),
+            ("tokenize", "tokenize_stage"),
+            ("detokenize", "detokenize_stage"),
+        ):
+            if getattr(self, former) is not None:
+                setattr(self, stage, getattr(self, former))
+                setattr(self, former, None)
+        if self.chat_template is not None:
+            template = dataclasses.replace(self.template, chat_template=self.chat_template)
+            self.chat_template_stage, self.chat_template = template, None
+
+    def check(self) -> None:
+        """Check everything. Raises ValueError, which names the field at fault."""
+        super().check()
         for name in ("max_pending_requests", "max_tasks_in_flight_per_actor"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
@@ -67,33 +161,60 @@ class EngineProcessorConfig:
             raise ValueError(f"task_type: {self.task_type!r} is none of {', '.join(TASKS)}")
         if "model" in self.engine_kwargs:
             raise ValueError("engine_kwargs: the model is model_source")
-        if not self.log_interval_s > 0:
-            raise ValueError(f"log_interval_s: {self.log_interval_s!r} is not positive")
         if self.checkpoint_path is not None and "://" in self.checkpoint_path:
             raise ValueError(
                 f"checkpoint_path: {self.checkpoint_path!r} is no folder: answers are appended to "
                 "files, which object stores cannot; mount it, or name a shared file system's folder"
             )
-        if isinstance(self.concurrency, int):
-            _positive("concurrency", self.concurrency)
-        else:
-            least, most = self.concurrency
-            _positive("concurrency", least)
-            if most < least:
-                raise ValueError(f"concurrency: {self.concurrency!r}: the least is above the most")
-        for name in ("tokenize_stage", "detokenize_stage"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}: {getattr(self, name)!r} is neither True nor False")
-        unknown = set(self.template) - {"enabled", "chat_template", "chat_template_kwargs"}
-        if unknown:
-            raise ValueError(f"chat_template_stage: unknown {sorted(unknown)}")
+        if self.has_image or self._prepare.enabled:
+            raise ValueError(
+                "prepare_multimodal_stage: the engine takes text and token ids, no images, sound "
+                "or video"
+            )
+        if self.dynamic_lora_loading_path is not None:
+            raise ValueError("dynamic_lora_loading_path: adapters are not loaded")
+        _ = self.template, self.tokenizing, self.detokenizing  # raise
         self.bundles  # noqa: B018 - raises
 
     @property
-    def template(self) -> Mapping[str, Any]:
-        """The options of the chat template."""
-        stage = self.chat_template_stage
-        return {"enabled": stage} if isinstance(stage, bool) else {"enabled": True, **stage}
+    def template(self) -> ChatTemplateStageConfig:
+        """``chat_template_stage``, read."""
+        return read_stage("chat_template_stage", self.chat_template_stage, ChatTemplateStageConfig)
+
+    @property
+    def tokenizing(self) -> TokenizerStageConfig:
+        """``tokenize_stage``, read."""
+        return read_stage("tokenize_stage", self.tokenize_stage, TokenizerStageConfig)
+
+    @property
+    def detokenizing(self) -> DetokenizeStageConfig:
+        """``detokenize_stage``, read."""
+        return read_stage("detokenize_stage", self.detokenize_stage, DetokenizeStageConfig)
+
+    @property
+    def _prepare(self) -> PrepareMultimodalStageConfig:
+        name = "prepare_multimodal_stage"
+        return read_stage(name, self.prepare_multimodal_stage, PrepareMultimodalStageConfig)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Options that were given and change nothing."""
+        return (
+            without_effect("chat_template_stage", self.template)
+            + without_effect("tokenize_stage", self.tokenizing)
+            + without_effect("detokenize_stage", self.detokenizing)
+        )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that rows need, after preprocess, with what is in them."""
+        if self.task_type == SCORE:
+            return {"text_1": "A text.", "text_2": "The text that it is compared with."}
+        if self.task_type == GENERATE and self.template.enabled:
+            return {"messages": "A list of messages in OpenAI's chat format; or else a prompt."}
+        if self.tokenizing.enabled:
+            return {"prompt": "A text."}
+        return {"tokenized_prompt": "A list of token ids; or else a prompt."}
 
     @property
     def model(self) -> str:
@@ -187,14 +308,122 @@ class EngineProcessorConfig:
     def pool(self) -> dict[str, Any]:
         """Return the arguments of Ray's ActorPoolStrategy."""
         ahead = self.max_tasks_in_flight_per_actor or 2 * self.max_concurrent_batches
-        pool: dict[str, Any] = {"max_tasks_in_flight_per_actor": ahead}
-        if isinstance(self.concurrency, int):
-            return {**pool, "size": self.concurrency}
-        return {**pool, "min_size": self.concurrency[0], "max_size": self.concurrency[1]}
+        return {"max_tasks_in_flight_per_actor": ahead, **super().pool()}
 
     def checkpoint(self) -> Optional[str]:
         """Return the folder of the checkpoint as every process sees it."""
         return None if self.checkpoint_path is None else os.path.abspath(self.checkpoint_path)
+
+
+@dataclasses.dataclass
+class HttpRequestProcessorConfig(ProcessorConfig):
+    """An HTTP service that each row's ``payload`` is posted to. Raises ValueError."""
+
+    url: str
+    headers: Optional[Mapping[str, Any]] = None
+    qps: Optional[float] = None
+    """The most requests per second of an actor; None is as many as a batch has rows."""
+    max_retries: int = 0
+    """How often a request is sent again that finds no server, or one that is busy."""
+    base_retry_wait_time_in_s: float = 1.0
+    """The first pause; each is twice the one before."""
+    session_factory: Optional[Callable[[], Any]] = None
+    """Makes the aiohttp.ClientSession."""
+    batch_size: int = 64
+    """Rows that are sent together."""
+    concurrency: Union[int, tuple[int, int]] = 1
+    accelerator_type: Optional[str] = None
+    """Accepted: no device is asked for."""
+    http_request_stage: Stage = True
+    should_continue_on_error: bool = False
+    """Whether a row that fails says so in its column ``__inference_error__``."""
+    log_interval_s: float = 10.0
+
+    max_concurrent_batches = 1
+
+    def __post_init__(self) -> None:
+        stage = self._stage
+        if stage.batch_size is not None:
+            self.batch_size = stage.batch_size
+        if stage.concurrency is not None:
+            self.concurrency = stage.concurrency
+        self.check()
+
+    def check(self) -> None:
+        """Check everything. Raises ValueError, which names the field at fault."""
+        super().check()
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {self.url!r} is neither http:// nor https://")
+        if self.qps is not None and not self.qps > 0:
+            raise ValueError(f"qps: {self.qps!r} is not positive")
+        if self.max_retries < 0:
+            raise ValueError(f"max_retries: {self.max_retries!r} is negative")
+        if not self._stage.enabled:
+            raise ValueError("http_request_stage: without it nothing is left")
+
+    @property
+    def _stage(self) -> HttpRequestStageConfig:
+        return read_stage("http_request_stage", self.http_request_stage, HttpRequestStageConfig)
+
+    @property
+    def model(self) -> str:
+        """What people read as the name of what answers."""
+        return self.url
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that rows need, after preprocess, with what is in them."""
+        return {"payload": "The body of the request, as JSON has it."}
+
+    def actor_options(self) -> dict[str, Any]:
+        """Return what an actor asks Ray for."""
+        stage = self._stage
+        given = {n: getattr(stage, n) for n in ("num_cpus", "memory", "runtime_env")}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclasses.dataclass
+class ServeDeploymentProcessorConfig(ProcessorConfig):
+    """A deployment of Ray Serve that rows call. Raises ValueError."""
+
+    deployment_name: str
+    app_name: str = "default"
+    dtype_mapping: Optional[Mapping[str, Callable[..., Any]]] = None
+    """The classes of requests by the names that rows have for them in ``dtype``."""
+    batch_size: int = 32
+    """Rows that are sent together."""
+    concurrency: Union[int, tuple[int, int]] = 1
+    accelerator_type: Optional[str] = None
+    """Accepted: no device is asked for."""
+    should_continue_on_error: bool = False
+    """Whether a row that fails says so in its column ``__inference_error__``."""
+    request_timeout_s: Optional[float] = None
+    """How long a row waits for its answer; None is for ever."""
+    log_interval_s: float = 10.0
+
+    max_concurrent_batches = 1
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Check everything. Raises ValueError, which names the field at fault."""
+        super().check()
+        if self.request_timeout_s is not None and not self.request_timeout_s > 0:
+            raise ValueError(f"request_timeout_s: {self.request_timeout_s!r} is not positive")
+
+    @property
+    def model(self) -> str:
+        """What people read as the name of what answers."""
+        return f"{self.app_name}#{self.deployment_name}"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that rows need, after preprocess, with what is in them."""
+        return {
+            "method": "The method of the deployment that is called.",
+            "request_kwargs": "The members of the request.",
+        }
 
 
 def _positive(name: str, value: Any) -> None:

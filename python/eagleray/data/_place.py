@@ -16,6 +16,7 @@ def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
     one's may go on for long after it.
     """
     args = dict(config.engine_kwargs)
+    args.pop("task_type", None)  # Ray's processors put their own there
     if config.task_type != GENERATE:
         args.setdefault("runner", "pooling")
     if not config.on_ray:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import logging
 import pickle
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from ._config import EngineProcessorConfig
+from ._config import (
+    EngineProcessorConfig,
+    HttpRequestProcessorConfig,
+    ProcessorConfig,
+    ServeDeploymentProcessorConfig,
+)
 from ._progress_line import progress_line
+from ._services import HttpStage, ServeStage
 from ._stage import BLOCK, EngineStage
 from ._table import Tables
 
 Function = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+# Where people look for what Ray Data says.
+_log = logging.getLogger("ray.data.llm")
+
+_STAGES: dict[type[ProcessorConfig], type[Any]] = {
+    EngineProcessorConfig: EngineStage,
+    HttpRequestProcessorConfig: HttpStage,
+    ServeDeploymentProcessorConfig: ServeStage,
+}
 
 
 class Processor:
@@ -20,17 +37,30 @@ class Processor:
 
     def __init__(
         self,
-        config: EngineProcessorConfig,
+        config: ProcessorConfig,
         preprocess: Optional[Function] = None,
         postprocess: Optional[Function] = None,
         preprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
         postprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
     ) -> None:
+        config.check()
+        if not isinstance(config, tuple(_STAGES)):
+            raise ValueError(f"config: {type(config).__name__} is no config of a processor")
+        if config.without_effect:
+            _log.warning(
+                "without effect: %s: the engine has the template and the tokenizer",
+                ", ".join(config.without_effect),
+            )
         self.config = config
         self._preprocess = preprocess
         self._postprocess = postprocess
         self._preprocess_map_kwargs = preprocess_map_kwargs or {}
         self._postprocess_map_kwargs = postprocess_map_kwargs
+
+    def log_input_column_names(self) -> None:
+        """Log the columns that rows need, of the dataset or of preprocess."""
+        columns = "\n".join(f"\t{name}: {what}" for name, what in self.config.columns.items())
+        _log.info("Required input columns:\n%s", columns)
 
     def __call__(self, dataset: Any) -> Any:
         """Return the dataset of the answers.
@@ -51,7 +81,7 @@ class Processor:
             _whole, batch_size=None, batch_format="pyarrow", **self._preprocess_map_kwargs
         )
         answered = blocks.map_batches(
-            EngineStage,
+            next(stage for kind, stage in _STAGES.items() if isinstance(config, kind)),
             fn_constructor_kwargs={
                 "config": config,
                 "postprocess": None if apart else self._postprocess,
@@ -76,23 +106,33 @@ class Processor:
 
 
 def build_processor(
-    config: EngineProcessorConfig,
+    config: ProcessorConfig,
     preprocess: Optional[Function] = None,
     postprocess: Optional[Function] = None,
     preprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
     postprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
+    builder_kwargs: Optional[Mapping[str, Any]] = None,
 ) -> Processor:
     """Return a processor: ``build_processor(config, …)(dataset)``.
 
     ``preprocess`` returns columns that are added to a row: ``messages``, ``prompt`` or
     ``tokenized_prompt``, and ``sampling_params``. ``postprocess`` takes the row with what was
     generated, and returns the row of the result; by default all of it. It runs beside the engine,
-    with ``postprocess_map_kwargs`` in tasks of its own.
+    with ``postprocess_map_kwargs`` in tasks of its own. ``builder_kwargs`` may have
+    ``chat_template_kwargs``.
     """
+    given = dict(builder_kwargs or {})
+    if isinstance(config, EngineProcessorConfig) and "chat_template_kwargs" in given:
+        more = given.pop("chat_template_kwargs")
+        kwargs = {**(config.template.chat_template_kwargs or {}), **(more or {})}
+        template = dataclasses.replace(config.template, chat_template_kwargs=kwargs)
+        config = dataclasses.replace(config, chat_template_stage=template)
+    if given:
+        raise ValueError(f"builder_kwargs: {', '.join(sorted(given))}: not known for this config")
     return Processor(config, preprocess, postprocess, preprocess_map_kwargs, postprocess_map_kwargs)
 
 
-def _pool(config: EngineProcessorConfig) -> dict[str, Any]:
+def _pool(config: ProcessorConfig) -> dict[str, Any]:
     """Return what Ray wants to know of the pool: before 2.55 the calls are an option of actors."""
     from ray.data import ActorPoolStrategy
 

@@ -30,7 +30,7 @@ _EMPTY: dict[str, dict[str, Any]] = {
     },
     EMBED: {"embeddings": []},
     SCORE: {"score": math.nan},
-    CLASSIFY: {"probs": [], "label": ""},
+    CLASSIFY: {"probs": [], "label": "", "embeddings": []},
 }
 ADDED = frozenset(name for columns in _EMPTY.values() for name in columns) | {
     "num_input_tokens",
@@ -63,7 +63,7 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     params = _params(_given(row, "sampling_params"))
     wanted = {"return_token_ids": True, **fields(params, max_model_len=0)}
     template = config.template
-    if row.get("messages") is None or _tokens(row) is not None or not template["enabled"]:
+    if row.get("messages") is None or _tokens(row) is not None or not template.enabled:
         return "/v1/completions", {"prompt": _prompt(row), **wanted}
     messages = [_without_none(message) for message in plain(row["messages"])]
     body: dict[str, Any] = {"messages": messages, "return_prompt_text": True, **wanted}
@@ -71,7 +71,9 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
         body.update(add_generation_prompt=False, continue_final_message=True)
     if params.logprobs is not None:
         body.update(logprobs=True, top_logprobs=params.logprobs)
-    body.update({k: v for k, v in template.items() if k != "enabled"})
+    for name in ("chat_template", "chat_template_kwargs"):
+        if getattr(template, name) is not None:
+            body[name] = getattr(template, name)
     if row.get("tools") is not None:
         body["tools"] = [_without_none(tool) for tool in plain(row["tools"])]
     return "/v1/chat/completions", body
@@ -88,7 +90,9 @@ def outputs_of(
         if "score" in data:
             return {**common, "score": data["score"]}
         if "probs" in data:
-            return {**common, "probs": data["probs"], "label": data["label"]}
+            # Ray has what a classifier says under the name of an embedding.
+            said = {"probs": data["probs"], "label": data["label"]}
+            return {**common, **said, "embeddings": data["probs"]}
         return {**common, "embeddings": data["embedding"]}
     choice = answer["choices"][0]
     message = choice.get("message")
@@ -116,6 +120,11 @@ def outputs_of(
         if value:
             outputs[name] = value if isinstance(value, str) else json.dumps(value)
     return outputs
+
+
+def shows_text(row: Mapping[str, Any], config: EngineProcessorConfig) -> bool:
+    """Say whether an answer has its text: by the stage for it, or by a row that asks for it."""
+    return config.detokenizing.enabled or _given(row, "sampling_params").get("detokenize") is True
 
 
 def failed(row: Mapping[str, Any], error: str, config: EngineProcessorConfig) -> dict[str, Any]:

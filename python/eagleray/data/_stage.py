@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, Union, cast
 
 from eagleray import EagleRayError, EngineDeadError
 
-from .._arguments import command_line
+from .._arguments import command_and_environment
 from .._calls import Calls
 from .._engine import Engine
 from . import _checkpoint, _place
@@ -19,7 +19,7 @@ from ._checkpoint import Checkpoint
 from ._config import EngineProcessorConfig
 from ._feed import Answer, Feed, Request
 from ._stats import StatLogger
-from ._rows import failed, outputs_of, request_of
+from ._rows import failed, outputs_of, request_of, shows_text
 from ._table import Tables
 
 # A block travels as one value, its rows pickled. They come out as they went in, with what JSON has
@@ -27,6 +27,12 @@ from ._table import Tables
 # not already: Ray brings the functions of the job, and this class with its arguments, in the same
 # way (docs/security.md).
 BLOCK = "__eagleray_block__"
+
+
+def rows_of(block: Any) -> list[dict[str, Any]]:
+    """Return the rows of a block."""
+    (packed,) = block.column(BLOCK).to_pylist()
+    return [pickle.loads(row) for row in pickle.loads(packed)]
 
 
 class EngineStage:
@@ -53,13 +59,12 @@ class EngineStage:
         except OSError:
             pass  # only root may
         arguments = {"model": config.model_source, **_place.engine_args(config)}
-        self._calls = Calls(Engine(command_line(arguments)))
+        self._calls = Calls(Engine(*command_and_environment(arguments)))
         self._feed = Feed(self._calls, config.pending)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Yield the answers to a block's rows in their order, in pieces as they are ready."""
-        (packed,) = block.column(BLOCK).to_pylist()
-        rows = [pickle.loads(row) for row in pickle.loads(packed)]
+        rows = rows_of(block)
         if self._checkpoint is not None:
             # An actor may have died that had this block.
             self._checkpoint.refresh()
@@ -90,7 +95,8 @@ class EngineStage:
         try:
             if isinstance(answer, Exception):
                 raise answer
-            outputs = outputs_of(row.row, row.body, answer, self._config.detokenize_stage)
+            text = shows_text(row.row, self._config)
+            outputs = outputs_of(row.row, row.body, answer, text)
             outputs["time_taken_llm"] = row.ended - row.begun
             if self._checkpoint is not None:
                 self._checkpoint.add(row.key, row.digest, outputs)

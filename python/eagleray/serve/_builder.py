@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import functools
+import importlib
 import inspect
+import logging
 import os
 import secrets
 from collections.abc import Mapping
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union, cast
 
-from .._arguments import command_line
+from .._arguments import command_and_environment
 from .._engine import check
 from ..errors import ConfigError
-from ._config import LLMConfig, LLMServingArgs, read_args, read_model
+from ._config import LLMConfig, LLMServingArgs, read_args, read_model, read_one_model
 from ._handover import PDServingArgs, read_pd_args
 
 # Serve's proxy logs each request. Its line once more in the file and the standard error of the
@@ -31,16 +35,37 @@ _DEFAULTS: dict[str, Any] = {
     "logging_config": _LOGGING,
 }
 
-_INGRESS_DEFAULTS: dict[str, Any] = {
+INGRESS_DEFAULTS: dict[str, Any] = {
     "max_ongoing_requests": 100_000,
     "graceful_shutdown_timeout_s": 3600,
     "logging_config": _LOGGING,
 }
 
+_log = logging.getLogger("ray.serve")
+
+_Build = TypeVar("_Build", bound=Callable[..., Any])
+
 # Options that only make things better: a version of Ray without them does without.
 _OPTIONAL = ("max_constructor_retry_count", "request_router_config")
 
 
+def _line_first(build: _Build) -> _Build:
+    """Return a builder whose errors show their line before the traceback, too.
+
+    Serve's status has all of a traceback, which begins with the cause.
+    """
+
+    @functools.wraps(build)
+    def built(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return build(*args, **kwargs)
+        except ConfigError as e:
+            raise e from ConfigError(*e.args)
+
+    return cast(_Build, built)
+
+
+@_line_first
 def build_openai_app(args: Union[Mapping[str, Any], LLMServingArgs]) -> Any:
     """Return the application that serves models over OpenAI's API.
 
@@ -51,32 +76,98 @@ def build_openai_app(args: Union[Mapping[str, Any], LLMServingArgs]) -> Any:
     with ``import_path: eagleray.serve:build_openai_app``. Raises ConfigError, with a line for each
     field that is wrong, with those of the engines.
     """
-    given = read_args(args)
+    return _app(read_args(args), always_ingress=False)
+
+
+@_line_first
+def build_dp_openai_app(args: Mapping[str, Any]) -> Any:
+    """Return the application that serves a model in copies, ``data_parallel_size``.
+
+    An engine has the ranks of all copies, so it is what :func:`build_openai_app` returns, with an
+    ingress. ``args`` are ``llm_config`` and the options of the ingress. Raises ConfigError.
+    """
+    return _app(read_one_model(args), always_ingress=True)
+
+
+def _app(given: LLMServingArgs, always_ingress: bool) -> Any:
     models = given.models
     options, wrong = [], []
     for i, model in enumerate(models):
         options.append(_options(model))
         wrong += [f"llm_configs[{i}]: {line}" for line in _mistakes(model, options[i])]
-    own = {**_INGRESS_DEFAULTS, **(given.ingress_deployment_config or {})}
+        _tell(model)
+    own = _ingress_options(given.ingress_deployment_config, models)
     wrong += _unknown(own, "ingress_deployment_config")
+    cls: Any = None
+    extra: dict[str, Any] = {}
+    try:
+        cls, extra = _ingress_class(given.ingress_cls_config or {})
+    except ConfigError as e:
+        wrong.append(str(e))
     if wrong:
         raise ConfigError("\n".join(wrong))
-    if len(models) == 1 and given.ingress_deployment_config is None and _single(options[0]):
+    plain = cls is None and given.ingress_deployment_config is None and not always_ingress
+    if plain and len(models) == 1 and _single(options[0]):
         return _deploy(models[0], options[0], front=True)
     from ray import serve
 
     from ._asgi import Front
     from ._ingress import OpenAIIngress
 
-    routed = any("request_router_config" in o for o in options)
-    ingress = serve.deployment(serve.ingress(Front())(OpenAIIngress))
-    return _with_options(ingress, own, "ingress_deployment_config").bind(
-        [m.model_id for m in models],
-        [_deploy(m, o, front=False) for m, o in zip(models, options)],
-        routed,
+    ingress = _with_options(
+        serve.deployment(serve.ingress(Front())(cls or OpenAIIngress)),
+        own,
+        "ingress_deployment_config",
     )
+    handles = [_deploy(m, o, front=False) for m, o in zip(models, options)]
+    if cls is not None:
+        return ingress.bind(dict(zip([m.model_id for m in models], handles)), **extra)
+    routed = any("request_router_config" in o for o in options)
+    return ingress.bind([m.model_id for m in models], handles, routed)
 
 
+def _ingress_options(given: Optional[Mapping[str, Any]], models: list[LLMConfig]) -> dict[str, Any]:
+    options = {**INGRESS_DEFAULTS, **(given or {})}
+    replicas = [m.ingress_replicas for m in models if m.ingress_replicas is not None]
+    if replicas and "autoscaling_config" not in options:
+        options.setdefault("num_replicas", max(replicas))
+    return options
+
+
+def _ingress_class(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the class of an ingress, None for that of the builder, and what it gets."""
+    at, cls = "ingress_cls_config", given.get("ingress_cls")
+    unknown = set(given) - {"ingress_cls", "ingress_extra_kwargs"}
+    if unknown:
+        raise ConfigError(f"{at}: {', '.join(sorted(unknown))}: not known")
+    if cls is None:
+        return None, {}
+    from .ingress import OpenAiIngress
+
+    found = _imported(cls, f"{at}.ingress_cls")
+    if not (isinstance(found, type) and issubclass(found, OpenAiIngress)):
+        raise ConfigError(f"{at}.ingress_cls: {cls!r} is not made of OpenAiIngress")
+    return found, dict(given.get("ingress_extra_kwargs") or {})
+
+
+def _imported(named: Any, at: str) -> Any:
+    """Return what an import path names, ``module:name`` or ``module.name``; else the thing."""
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.replace(":", ".").rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise ConfigError(f"{at}: {named!r}: {e}") from None
+
+
+def _tell(model: LLMConfig) -> None:
+    """Log what a configuration has that changes nothing, once for each build."""
+    if model.without_effect:
+        _log.warning("%s: without effect: %s", model.model_id, ", ".join(model.without_effect))
+
+
+@_line_first
 def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
     """Return the application that serves a model over OpenAI's API by two deployments.
 
@@ -100,7 +191,9 @@ def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
         wrong += [f"{name}_config: {line}" for line in mistakes]
         if not mistakes:
             handles.append(_deploy(model, options, front=False, token=token))
-    own = {**_INGRESS_DEFAULTS, **(given.ingress_deployment_config or {})}
+    _tell(given.prefill)
+    _tell(given.decode)
+    own = _ingress_options(given.ingress_deployment_config, [given.decode])
     wrong += _unknown(own, "ingress_deployment_config")
     if wrong:
         raise ConfigError("\n".join(wrong))
@@ -115,21 +208,62 @@ def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
     )
 
 
+@_line_first
 def build_llm_deployment(
-    llm_config: Union[Mapping[str, Any], LLMConfig], *, name_prefix: Optional[str] = None
+    llm_config: Union[Mapping[str, Any], LLMConfig],
+    *,
+    name_prefix: Optional[str] = None,
+    bind_kwargs: Optional[Mapping[str, Any]] = None,
+    override_serve_options: Optional[Mapping[str, Any]] = None,
+    deployment_cls: Optional[type[Any]] = None,
 ) -> Any:
     """Return the deployment of one model, for applications with an ingress of their own.
 
-    Its handle has ``relay(method, target, headers, body)``, a stream.
+    Its handle has ``relay(method, target, headers, body)``, a stream, and ``chat``, ``completions``
+    and others, which take the bodies of ``openai_api_models``. ``override_serve_options`` come
+    before ``deployment_config``. ``deployment_cls`` is a class that is made of
+    :class:`eagleray.serve.deployment.LLMServer`; it gets ``llm_config``, and ``bind_kwargs``.
+    Raises ConfigError.
     """
     model = read_model(llm_config)
-    options = _options(model)
+    options = checked_options(model, override_serve_options)
+    if name_prefix is not None:
+        options["name"] = name_prefix + options["name"]
+    _tell(model)
+    if deployment_cls is None and not bind_kwargs:
+        return _deploy(model, options, front=False)
+    from ray import serve
+
+    from .deployment import LLMServer
+
+    cls = deployment_cls or LLMServer
+    if not issubclass(cls, LLMServer):
+        raise ConfigError(f"deployment_cls: {cls!r} is not made of LLMServer")
+    deployment = _with_options(serve.deployment(cls), options, "deployment_config")
+    return deployment.bind(model, **(bind_kwargs or {}))
+
+
+build_dp_deployment = build_llm_deployment
+"""Its name for a model in copies, whose ranks one engine has."""
+
+
+def checked_options(
+    model: LLMConfig, override: Optional[Mapping[str, Any]] = None
+) -> dict[str, Any]:
+    """Return the options of a model's deployment. Raises ConfigError, also for its engine."""
+    options = _options(model, override)
     wrong = _mistakes(model, options)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    if name_prefix is not None:
-        options["name"] = name_prefix + options["name"]
-    return _deploy(model, options, front=False)
+    known = _known_options()
+    return {k: v for k, v in options.items() if k in known}
+
+
+def server_arguments(model: LLMConfig) -> tuple[Any, ...]:
+    """Return what a replica's constructor gets."""
+    arguments, environment = _command(model)
+    more = {} if environment is None else {"HF_TOKEN": environment["HF_TOKEN"]}
+    return arguments, model.on_ray, _key(model), None, more
 
 
 def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str = "") -> Any:
@@ -139,22 +273,64 @@ def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str =
     from ._server import LLMServer
 
     cls = serve.ingress(Front())(LLMServer) if front else LLMServer
+    arguments, on_ray, key, _, more = server_arguments(model)
+    exchange = (model.engine_kwargs["kv_transfer_config"], token) if token else None
     return _with_options(serve.deployment(cls), options, "deployment_config").bind(
-        _arguments(model),
-        model.on_ray,
-        _key(model),
-        (model.engine_kwargs["kv_transfer_config"], token) if token else None,
+        arguments, on_ray, key, exchange, more
     )
 
 
 def _mistakes(model: LLMConfig, options: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a model's options and with its engine, a line for each."""
-    wrong = _unknown(options, "deployment_config")
+    wrong = _unknown(options, "deployment_config") + _wrong_router(options)
     try:
         check(_arguments(model))
     except (ConfigError, TypeError) as e:
         wrong += str(e).splitlines()
     return wrong
+
+
+def _wrong_router(options: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a request router, which Serve would find with each request."""
+    at, config = "deployment_config.request_router_config", options.get("request_router_config")
+    if config is None:
+        return []
+    names = ("request_router_class", "request_router_kwargs")
+    named, kwargs = (
+        config.get(n) if isinstance(config, Mapping) else getattr(config, n, None) for n in names
+    )
+    if named is None:
+        return [f"{at}.{names[1]}: there is no {names[0]}"] if kwargs else []
+    try:
+        cls = _imported(named, f"{at}.{names[0]}")
+        takes = inspect.signature(cls.initialize_state)
+    except ConfigError as e:
+        return [str(e)]
+    except AttributeError:
+        return [f"{at}.{names[0]}: {named!r} is no class of a request router"]
+    known = {n: p for n, p in takes.parameters.items() if n != "self"}
+    others = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    wrong = []
+    for name, value in (kwargs or {}).items():
+        if name in known:
+            what = _wrong_kind(value, known[name])
+        else:
+            what = "" if others else f"is not known (known are {', '.join(known)})"
+        wrong += [f"{at}.{names[1]}.{name}: {what}"] if what else []
+    return wrong
+
+
+def _wrong_kind(value: Any, parameter: inspect.Parameter) -> str:
+    """Say what is wrong with a value where a parameter's default tells its kind; "" for nothing."""
+    default = parameter.default
+    if value is None and "Optional" in str(parameter.annotation):
+        return ""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
+    if isinstance(default, (int, float)):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return "" if number else f"{value!r} is not a number"
+    return ""
 
 
 def _unknown(options: Mapping[str, Any], at: str) -> list[str]:
@@ -182,9 +358,9 @@ def _with_options(deployment: Any, options: dict[str, Any], at: str) -> Any:
         raise ConfigError(f"{at}: {e}") from None
 
 
-def _options(model: LLMConfig) -> dict[str, Any]:
+def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
     """Return the options of a model's deployment."""
-    given = copy.deepcopy(dict(model.deployment_config))
+    given = copy.deepcopy({**model.deployment_config, **(override or {})})
     options = {**_DEFAULTS, "name": _deployment_name(model), **given}
     actor = dict(options.get("ray_actor_options") or {})
     if model.runtime_env is not None:
@@ -196,12 +372,30 @@ def _options(model: LLMConfig) -> dict[str, Any]:
             options["placement_group_bundles"] = [_own_bundle(actor), *_bundles(model)]
             group = model.placement_group_config or {}
             options["placement_group_strategy"] = group.get("strategy", "PACK")
+    elif model.placement_group_config is not None:
+        for name, value in _sum(_bundles(model)).items():
+            actor.setdefault(name, value)
     elif model.accelerator_type is not None:
         actor.setdefault("num_gpus", model.world_size)
         actor.setdefault("accelerator_type", model.accelerator_type)
     if actor:
         options["ray_actor_options"] = actor
+    scaling = options.get("autoscaling_config")
+    if isinstance(scaling, Mapping) and scaling.get("min_replicas") == 0:
+        # One starts, and goes again without requests: what is wrong with it fails the deployment,
+        # not the first client.
+        options["autoscaling_config"] = {"initial_replicas": 1, **scaling}
     return options
+
+
+def _sum(bundles: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the options of an actor that has all of some bundles."""
+    total: collections.Counter[str] = collections.Counter()
+    for bundle in bundles:
+        total.update(bundle)
+    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    options: dict[str, Any] = {names[k]: total.pop(k) for k in names if k in total}
+    return {**options, "resources": dict(total)} if total else options
 
 
 def _own_bundle(actor: Mapping[str, Any]) -> dict[str, float]:
@@ -246,6 +440,11 @@ def _single(options: Mapping[str, Any]) -> bool:
 
 def _arguments(model: LLMConfig) -> list[str]:
     """Return the flags of a model's engine."""
+    return _command(model)[0]
+
+
+def _command(model: LLMConfig) -> tuple[list[str], Optional[dict[str, str]]]:
+    """Return the flags of a model's engine, and its environment, None for the replica's."""
     loading = model.loading
     flags: dict[str, Any] = {
         "served_model_name": model.model_id,
@@ -259,7 +458,7 @@ def _arguments(model: LLMConfig) -> list[str]:
         # What Ray gives the replica is what its ranks compute on.
         flags["cpu_threads"] = max(1, int(cpus) // model.world_size)
     flags["log_format"] = "logfmt"
-    return command_line({**flags, **model.engine_kwargs})
+    return command_and_environment({**flags, **model.engine_kwargs})
 
 
 def _key(model: LLMConfig) -> Optional[str]:

@@ -24,6 +24,10 @@ _OWN_FLAGS = {
     "ray_skip_bundle": "placement_group_config",
 }
 
+_INGRESSES = "num_ingress_replicas"
+_ADAPTERS = "dynamic_lora_loading_path"
+_BUCKETS = ("s3://", "gs://", "abfss://", "azure://")
+
 # Sizes whose product is how many ranks an engine has.
 _DIMENSIONS = (
     "tensor_parallel_size",
@@ -33,19 +37,40 @@ _DIMENSIONS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
+class CloudMirrorConfig:
+    """A model in a bucket, which is refused: see ``model_source``."""
+
+    bucket_uri: Optional[str] = None
+    extra_files: Sequence[Any] = ()
+
+
+@dataclasses.dataclass
+class LoraConfig:
+    """Adapters, which are refused where there are any."""
+
+    dynamic_lora_loading_path: Optional[str] = None
+    max_num_adapters_per_replica: int = 16
+    download_timeout_s: Optional[float] = None
+    max_download_tries: int = 3
+
+
+@dataclasses.dataclass
 class ModelLoadingConfig:
     """Which model, and under which name clients ask for it."""
 
     model_id: str
-    model_source: Optional[str] = None
+    model_source: Optional[Union[str, CloudMirrorConfig, Mapping[str, Any]]] = None
     """A folder on the replicas' nodes or a Hub repo; without it ``model_id`` is that."""
     tokenizer_source: Optional[str] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class LLMConfig:
-    """One model, as ``ray.serve.llm.LLMConfig`` has it."""
+    """One model, as ``ray.serve.llm.LLMConfig`` has it.
+
+    Its fields may be set: the builder checks them again.
+    """
 
     model_loading_config: Union[ModelLoadingConfig, Mapping[str, Any]]
     engine_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -55,9 +80,24 @@ class LLMConfig:
     accelerator_type: Optional[str] = None
     """Ray's name of the GPU that each rank takes; without it ranks compute on CPUs."""
     placement_group_config: Optional[Mapping[str, Any]] = None
-    """``bundles`` of the ranks, or ``bundle_per_worker``, and ``strategy``, for
-    ``distributed_executor_backend: ray``. The replica's own bundle is put before them."""
+    """``bundles`` of the ranks, or ``bundle_per_worker``, and ``strategy``. Where ranks are actors
+    (``distributed_executor_backend: ray``) the replica's own bundle is put before them; else they
+    are in the replica, which asks for the sum."""
     runtime_env: Optional[Mapping[str, Any]] = None
+    lora_config: Optional[Union[LoraConfig, Mapping[str, Any]]] = None
+    """Refused where it names adapters: they are not loaded."""
+    llm_engine: str = "vLLM"
+    """Accepted: there is one engine."""
+    accelerator_config: Optional[Any] = None
+    """Accepted, without effect: ``accelerator_type`` and the bundles say what ranks take."""
+    server_cls: Optional[Any] = None
+    """Refused: the deployment has one class."""
+    experimental_configs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Accepted, without effect but for ``num_ingress_replicas``."""
+    log_engine_metrics: Optional[bool] = True
+    """Accepted: the engine's metrics are at ``/metrics``."""
+    callback_config: Optional[Any] = None
+    """Refused: an engine starts without Python."""
 
     def __post_init__(self) -> None:
         """Check everything. Raises ConfigError, with a line for each field that is wrong."""
@@ -70,9 +110,33 @@ class LLMConfig:
             wrong.append(f"model_loading_config: {loading!r} is not an object")
         wrong += _mistyped(self)
         if not wrong:
+            wrong += self._check_loading() + self._check_unserved()
             wrong += self._check_engine() + self._check_group()
         if wrong:
             raise ConfigError("\n".join(wrong))
+
+    @classmethod
+    def from_file(cls, path: str) -> LLMConfig:
+        """Read a YAML file. Raises ConfigError."""
+        return read_model(path)
+
+    @classmethod
+    def model_validate(cls, given: Any) -> LLMConfig:
+        """Read a mapping. Raises ConfigError."""
+        return read_model(given)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Fields that were given and change nothing."""
+        found = [f"experimental_configs.{k}" for k in self.experimental_configs if k != _INGRESSES]
+        if self.accelerator_config is not None:
+            found.append("accelerator_config")
+        return found
+
+    @property
+    def ingress_replicas(self) -> Optional[int]:
+        """How many replicas of the ingress this model asks for, None for those of the builder."""
+        return self.experimental_configs.get(_INGRESSES)
 
     @property
     def loading(self) -> ModelLoadingConfig:
@@ -98,6 +162,36 @@ class LLMConfig:
         """Whether ranks are actors in the bundles of the replica's placement group."""
         return self.engine_kwargs.get("distributed_executor_backend") == "ray"
 
+    def _check_loading(self) -> list[str]:
+        at, source = "model_loading_config.model_source", self.loading.model_source
+        if isinstance(source, CloudMirrorConfig):
+            source = source.bucket_uri
+        elif isinstance(source, Mapping):
+            source = source.get("bucket_uri")
+        elif source is None:
+            return []
+        if not isinstance(source, str) or not source:
+            return [f"{at}: {source!r} is not a text"]
+        if source.startswith(_BUCKETS) or source is not self.loading.model_source:
+            return [f"{at}: {source}: buckets are not read; name a folder that the nodes see"]
+        return []
+
+    def _check_unserved(self) -> list[str]:
+        lora, wrong = self.lora_config, []
+        path = lora.get(_ADAPTERS) if isinstance(lora, Mapping) else getattr(lora, _ADAPTERS, None)
+        if path:
+            wrong.append(f"lora_config.{_ADAPTERS}: {path}: adapters are not loaded")
+        if self.llm_engine != "vLLM":
+            wrong.append(f"llm_engine: {self.llm_engine!r} is not vLLM, whose options are taken")
+        if self.server_cls is not None:
+            wrong.append("server_cls: the deployment has one class; bind another one yourself")
+        if self.callback_config is not None:
+            wrong.append("callback_config: an engine starts without Python, nothing is called back")
+        replicas = self.ingress_replicas
+        if replicas is not None and (not _whole(replicas) or replicas < 1):
+            wrong.append(f"experimental_configs.{_INGRESSES}: {replicas!r} is not 1 or more")
+        return wrong
+
     def _check_engine(self) -> list[str]:
         wrong = [
             f"engine_kwargs.{name}: is said by {instead}"
@@ -116,8 +210,6 @@ class LLMConfig:
             return []
         at = "placement_group_config"
         wrong = _unknown(group, ("bundles", "bundle_per_worker", "strategy"), at)
-        if not self.on_ray:
-            wrong.append(f"{at}: is for engine_kwargs.distributed_executor_backend: ray")
         if ("bundles" in group) == ("bundle_per_worker" in group):
             wrong.append(f"{at}: has either bundles or bundle_per_worker")
         bundles = group.get("bundles", [group.get("bundle_per_worker", {})])
@@ -131,7 +223,7 @@ class LLMConfig:
         return wrong
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class LLMServingArgs:
     """The arguments of :func:`eagleray.serve.build_openai_app`."""
 
@@ -139,6 +231,9 @@ class LLMServingArgs:
     """Models; a string is a YAML file with one."""
     ingress_deployment_config: Optional[Mapping[str, Any]] = None
     """Options of the ingress. Given, even empty, one model has an ingress too."""
+    ingress_cls_config: Optional[Mapping[str, Any]] = None
+    """``ingress_cls``, a class that is made of :class:`eagleray.serve.ingress.OpenAiIngress` or
+    its import path, and ``ingress_extra_kwargs``, which its constructor gets."""
 
     def __post_init__(self) -> None:
         """Check everything. Raises ConfigError, with a line for each field that is wrong."""
@@ -169,13 +264,26 @@ class LLMServingArgs:
 
 def read_args(given: Any) -> LLMServingArgs:
     """Read the arguments of an application. Raises ConfigError."""
-    return given if isinstance(given, LLMServingArgs) else read_or_raise(LLMServingArgs, given)
+    if isinstance(given, LLMServingArgs):
+        return dataclasses.replace(given)  # it may have been changed
+    args: LLMServingArgs = read_or_raise(LLMServingArgs, given)
+    return args
+
+
+def read_one_model(given: Any) -> LLMServingArgs:
+    """Read the arguments of an application of one ``llm_config``. Raises ConfigError."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"arguments: {given!r} is not an object")
+    if "llm_config" not in given:
+        raise ConfigError("llm_config: is missing")
+    others = {k: v for k, v in given.items() if k != "llm_config"}
+    return read_args({"llm_configs": [given["llm_config"]], **others})
 
 
 def read_model(given: Any) -> LLMConfig:
     """Read a model: an object, or the name of a YAML file with one. Raises ConfigError."""
     if isinstance(given, LLMConfig):
-        return given
+        return dataclasses.replace(given)  # it may have been changed
     if isinstance(given, str):
         import yaml  # Ray needs it too
 

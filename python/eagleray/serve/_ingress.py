@@ -19,12 +19,14 @@ from urllib.parse import unquote
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 
+from .._binary import version
 from .._http import decode, encode
 from ._asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
 from ._asgi import send_start
 from ._callers import own_name
+from ._metrics import merge
 from ._prefix import blocks_of
-from ._resume import LOST, Attempts, Progress, without_token
+from ._resume import LOST, UNAVAILABLE, Attempts, Progress, without_token
 from ._server import Head
 
 # What a body has whose answer may be a stream.
@@ -32,8 +34,21 @@ _STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _JSON = [(b"content-type", b"application/json")]
 
+_TEXT = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
+
+_HEALTH = ("/health", "/readyz", "/ping", "/livez")
+
 # What changes the engines of one server.
 _ELASTIC = ("/scale_elastic", "/scale_elastic_ep", "/is_scaling_elastic_ep")
+
+# How long a replica has to tell its metrics.
+_METRICS_SECONDS = 5.0
+
+# How long a request waits before it is looked whether anything can answer it, and then again.
+_LOOK_SECONDS = 1.0
+
+# An error of an engine in what Serve says of a deployment.
+_OWN_LINE = re.compile(r"eagleray\.errors\.\w+: (.+)")
 
 # How long what Serve says of the deployments is remembered.
 _STATUS_SECONDS = 1.0
@@ -44,33 +59,54 @@ class OpenAIIngress:
 
     def __init__(self, models: Sequence[str], handles: Sequence[Any], routed: bool) -> None:
         """Take a handle for each model; routed says that their router looks at prefixes."""
-        self._relays = {
-            model: handle.options(method_name="relay", stream=True)
-            for model, handle in zip(models, handles)
-        }
-        self._again = {
-            model: handle.options(method_name="relay_again", stream=True)
-            for model, handle in zip(models, handles)
-        }
-        self._wholes = {
-            model: handle.options(method_name="whole") for model, handle in zip(models, handles)
-        }
-        self._deployments = frozenset(handle.deployment_name for handle in handles)
+        self._relays: dict[str, Any] = {}
+        self._again: dict[str, Any] = {}
+        self._wholes: dict[str, Any] = {}
+        self._handles: dict[str, Any] = {}
+        for model, handle in zip(models, handles):
+            self._add(model, handle)
+        self.unnamed: list[Any] = []
+        """Handles whose models are asked for with the first request."""
+        self._naming = asyncio.Lock()
         self._routed = routed
         self._name = own_name()
         self._created = int(time.time())
         self._status: tuple[float, dict[str, str]] = (0.0, {})
 
+    def _add(self, model: str, handle: Any) -> None:
+        self._handles[model] = handle
+        self._relays[model] = handle.options(method_name="relay", stream=True)
+        self._again[model] = handle.options(method_name="relay_again", stream=True)
+        self._wholes[model] = handle.options(method_name="whole")
+
+    async def _name_models(self) -> None:
+        async with self._naming:
+            while self.unnamed:
+                handle = self.unnamed[0]
+                self._add(await handle.options(method_name="model_name").remote(), handle)
+                del self.unnamed[0]
+
+    @property
+    def _deployments(self) -> frozenset[str]:
+        return frozenset(h.deployment_name for h in (*self._handles.values(), *self.unnamed))
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of Serve's proxy."""
         try:
             method, path = scope["method"], path_of(scope)
+            if self.unnamed and path not in _HEALTH:
+                await self._name_models()
             if method in ("GET", "HEAD") and path.startswith("/v1/models"):
                 await send_all(send, 200, _JSON, self._models(path))
-            elif method in ("GET", "HEAD") and path in ("/health", "/readyz", "/ping", "/livez"):
+            elif method in ("GET", "HEAD") and path in _HEALTH:
                 if path != "/livez":
                     await self._check_deployments()
                 await send_all(send, 200, [], b"")
+            elif path == "/version" and method == "GET" and len(self._relays) > 1:
+                said = await asyncio.get_running_loop().run_in_executor(None, version)
+                await send_all(send, 200, _JSON, json.dumps({"version": said}).encode())
+            elif path == "/metrics" and method == "GET" and len(self._relays) > 1:
+                await send_all(send, 200, _TEXT, (await self._metrics()).encode())
             elif path in _ELASTIC:
                 raise RequestError(
                     409,
@@ -107,8 +143,22 @@ class OpenAIIngress:
             found = await loop.run_in_executor(None, _down, self._deployments)
             self._status = time.monotonic(), found
         if len(found) == len(self._deployments):
-            text = ", ".join(f"{name} is {status}" for name, status in found.items())
+            text = ", ".join(found.values())
             raise RequestError(503, text, retry_after=1)
+
+    async def _metrics(self) -> str:
+        """Return the metrics of a replica of each model that has one."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, own_deployments)
+        asked = [
+            asyncio.wait_for(_told(handle.options(method_name="metrics")), _METRICS_SECONDS)
+            for handle in self._handles.values()
+            # Asking would start one.
+            if handle.deployment_name in found
+            and found[handle.deployment_name].replica_states.get("RUNNING")
+        ]
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        return merge(text for text in told if not isinstance(text, BaseException))
 
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
         model, fields = self._model_of(scope["method"], body)
@@ -150,6 +200,7 @@ class OpenAIIngress:
         while True:
             again = attempts.deaths > 0
             stream = self._call(model, request, again)
+            wait = _Wait(stream, self._handles[model].deployment_name)
             ended = False
             begun = False
             # Of the replicas of a node that is gone most are dead before they are asked.
@@ -160,6 +211,7 @@ class OpenAIIngress:
                         received = True
                         continue
                     begun = True
+                    wait.end()
                     # There is nothing to cancel after a head with all of the body.
                     ended = isinstance(item, tuple) and not item[3]
                     yield item
@@ -172,10 +224,26 @@ class OpenAIIngress:
             except BackPressureError as e:
                 ended = True
                 raise RequestError(503, str(e), retry_after=1) from None
+            except UNAVAILABLE:
+                ended = True
+                raise RequestError(503, await self._reason(model), retry_after=1) from None
+            except BaseException:
+                if wait.reason is None:
+                    raise
+                ended = True
+                raise RequestError(503, wait.reason, retry_after=1) from None
             finally:
+                wait.end()
                 if not ended:
                     stream.cancel()
             await attempts.pause()
+
+    async def _reason(self, model: str) -> str:
+        """Return why a model's deployment answers nothing."""
+        name: str = self._handles[model].deployment_name
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, _down, (name,))
+        return found.get(name, f"{name} has no replica")
 
     def _call(self, model: str, request: tuple[Any, ...], again: bool) -> Any:
         """Call a replica, and return what may be iterated over and cancelled.
@@ -253,6 +321,46 @@ async def _pass_on(
     return None
 
 
+class _Wait:
+    """The wait for an answer to begin, which ends where nothing can answer."""
+
+    def __init__(self, stream: Any, deployment: str) -> None:
+        self._stream, self._deployment = stream, deployment
+        self._loop = asyncio.get_running_loop()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._look: Optional[asyncio.Task[None]] = None
+        self.reason: Optional[str] = None
+        """Why the stream was cancelled."""
+        self._later()
+
+    def end(self) -> None:
+        """Look no more. It may be called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _later(self) -> None:
+        self._timer = self._loop.call_later(_LOOK_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._look = asyncio.ensure_future(self._check())
+
+    async def _check(self) -> None:
+        found = await self._loop.run_in_executor(None, _down, (self._deployment,))
+        if found:
+            self.reason = found[self._deployment]
+            self._stream.cancel()
+        else:
+            self._later()
+
+
+async def _told(handle: Any) -> tuple[str, str]:
+    """Return what a replica tells of its metrics."""
+    told: tuple[str, str] = await handle.remote()
+    return told
+
+
 class _Whole:
     """A complete answer, as a stream has it: its head, with all of its body."""
 
@@ -273,14 +381,20 @@ def _no_model(name: Any) -> RequestError:
 
 
 def _down(deployments: Collection[str]) -> dict[str, str]:
-    """Return those of this application's deployments that cannot answer, with their status."""
+    """Return those of this application's deployments that cannot answer, with the reason."""
     return {
-        deployment: str(status.status.value)
+        deployment: _why(deployment, status)
         for deployment, status in own_deployments().items()
         if deployment in deployments
         and status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
         and not status.replica_states.get("RUNNING")
     }
+
+
+def _why(deployment: str, status: Any) -> str:
+    """Return an engine's line out of what Serve says of a deployment, else its status."""
+    line = _OWN_LINE.search(status.message)
+    return line.group(1) if line else f"{deployment} is {status.status.value}"
 
 
 def own_deployments() -> Mapping[str, Any]:

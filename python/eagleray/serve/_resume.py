@@ -13,6 +13,7 @@ import zlib
 from typing import Optional
 
 import ray.exceptions
+import ray.serve.exceptions
 
 from .._http import Headers, UnaskedError
 from ..errors import EngineDeadError
@@ -38,6 +39,14 @@ LOST = tuple(
     )
     if hasattr(ray.exceptions, name)
 ) + (EngineDeadError,)
+
+
+# What a caller sees of a deployment that Serve has given up. Older versions wait.
+UNAVAILABLE = tuple(
+    getattr(ray.serve.exceptions, name)
+    for name in ("DeploymentUnavailableError",)
+    if hasattr(ray.serve.exceptions, name)
+)
 
 
 class Attempts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -10,10 +11,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import ray
+from ray import serve
 
 from .._engine import Engine
 from .._http import Answer, Client, Headers, decode, encode
-from ..errors import EngineDeadError
+from ..errors import EagleRayError, EngineDeadError, of_answer
+from . import openai_api_models as models
 from ._asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
 from ._callers import CallerWatch
 from ._handover import transfer_flag
@@ -42,12 +45,14 @@ class LLMServer:
         on_ray: bool,
         key: Optional[str],
         exchange: Optional[tuple[Mapping[str, Any], str]] = None,
+        more: Optional[Mapping[str, str]] = None,
     ) -> None:
         """Start the engine. Raises ConfigError or EngineDeadError with the engine's line.
 
-        ``exchange`` is kv_transfer_config and the secret of the engines that exchange KV blocks.
+        ``exchange`` is kv_transfer_config and the secret of the engines that exchange KV blocks,
+        ``more`` what the engine's environment has beside the replica's.
         """
-        env = dict(os.environ)
+        env = {**os.environ, **(more or {})}
         if on_ray:
             env.update(_group_of_replica())
             arguments = [*arguments, f"--ray-python={sys.executable}"]
@@ -57,7 +62,11 @@ class LLMServer:
             if not on_ray:  # actors know where they are
                 node = ray.util.get_node_ip_address()
                 arguments = [*arguments, transfer_flag(config, node)]
-        self._engine = Engine(arguments, env, token, private=False)
+        try:
+            self._engine = Engine(arguments, env, token, private=False)
+        except EagleRayError as e:
+            # Serve's status has all of the traceback, which begins with the cause.
+            raise e from type(e)(*e.args)
         self._stops = stops = threading.Event()
         self._engine.when_ended(lambda: None if stops.is_set() else _end_replica())
         self._client = Client(self._engine.path, most=_MOST_UNREAD_BYTES)
@@ -126,6 +135,63 @@ class LLMServer:
         try:
             body = await answer.read_all()
             return encode(b"%d" % answer.status, answer.headers, body)
+        finally:
+            answer.close()
+
+    async def model_name(self) -> str:
+        """Return the name by which clients ask for the model."""
+        return str(self._engine.ready["model"])
+
+    async def chat(self, request: Mapping[str, Any], *_: Any) -> AsyncGenerator[Any, None]:
+        """Answer a conversation: a ChatCompletionResponse, or the text of a stream in pieces.
+
+        It raises BadRequestError or RequestError, as :meth:`completions` and the others.
+        """
+        route, kind = "/v1/chat/completions", models.ChatCompletionResponse
+        async for part in self._body(route, request, kind):
+            yield part
+
+    async def completions(self, request: Mapping[str, Any], *_: Any) -> AsyncGenerator[Any, None]:
+        """Complete a prompt: a CompletionResponse, or the text of a stream in pieces."""
+        async for part in self._body("/v1/completions", request, models.CompletionResponse):
+            yield part
+
+    async def embeddings(self, request: Mapping[str, Any], *_: Any) -> AsyncGenerator[Any, None]:
+        """Embed texts: an EmbeddingResponse."""
+        async for part in self._body("/v1/embeddings", request, models.EmbeddingResponse):
+            yield part
+
+    async def score(self, request: Mapping[str, Any], *_: Any) -> AsyncGenerator[Any, None]:
+        """Score pairs of texts: a ScoreResponse."""
+        async for part in self._body("/v1/score", request, models.ScoreResponse):
+            yield part
+
+    async def tokenize(self, request: Mapping[str, Any], *_: Any) -> AsyncGenerator[Any, None]:
+        """Return the tokens of a text or a conversation: a TokenizeResponse."""
+        async for part in self._body("/tokenize", request, models.TokenizeResponse):
+            yield part
+
+    async def metrics(self) -> tuple[str, str]:
+        """Return the name of this replica, and its engine's metrics."""
+        _, text = await self._get(b"/metrics")
+        return str(serve.get_replica_context().replica_id.unique_id), text
+
+    async def _body(
+        self, route: str, request: Mapping[str, Any], kind: type[models.Body]
+    ) -> AsyncGenerator[Any, None]:
+        headers = [*self._key, (b"content-type", b"application/json")]
+        body = json.dumps(dict(request)).encode()
+        answer = await self._client.ask(b"POST", route.encode(), headers, body)
+        try:
+            if answer.streamed and 200 <= answer.status < 300:
+                while not answer.complete:
+                    if part := await answer.read():
+                        yield part.decode()
+                return
+            said = json.loads(await answer.read_all())
+            if not 200 <= answer.status < 300:
+                raise of_answer(answer.status, said)
+            yield kind(said)
         finally:
             answer.close()
 

@@ -19,11 +19,11 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     choice is the shorter queue of two.
     """
 
-    def initialize_state(self, imbalance: int = 16, max_blocks: int = 65536) -> None:
+    def initialize_state(self, imbalance: float = 16, max_blocks: Optional[int] = 65536) -> None:
         """Take ``request_router_kwargs``.
 
         ``imbalance`` is how many more requests than the least busy replica one may have;
-        ``max_blocks`` how many blocks of prompts are remembered of each replica.
+        ``max_blocks`` how many blocks of prompts are remembered of each replica, None for all.
         """
         self._imbalance = imbalance
         self._max_blocks = max_blocks
@@ -44,13 +44,13 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         if not candidate_replicas:
             return []
         two = random.sample(candidate_replicas, min(2, len(candidate_replicas)))
-        blocks = _blocks(pending_request)
+        blocks = blocks_of_request(pending_request)
         if not blocks:
             return [two]
         lengths = {r.replica_id: self._length(r) for r in candidate_replicas}
         most = min(lengths.values()) + self._imbalance
         hits = [
-            (self._hits(r.replica_id, blocks), -lengths[r.replica_id], i)
+            (self.hits(r.replica_id, blocks), -lengths[r.replica_id], i)
             for i, r in enumerate(candidate_replicas)
             if lengths[r.replica_id] <= most
         ]
@@ -63,13 +63,14 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         """Remember what the replica will have in its cache."""
         seen = self._seen.setdefault(replica_id, OrderedDict())
         # The last blocks of a prompt go first, as the engine's do.
-        for block in reversed(_blocks(pending_request)):
+        for block in reversed(blocks_of_request(pending_request)):
             seen[block] = None
             seen.move_to_end(block)
-        while len(seen) > self._max_blocks:
+        while self._max_blocks is not None and len(seen) > self._max_blocks:
             seen.popitem(last=False)
 
-    def _hits(self, replica: ReplicaID, blocks: tuple[int, ...]) -> int:
+    def hits(self, replica: ReplicaID, blocks: tuple[int, ...]) -> int:
+        """Return how many of a prompt's blocks a replica has seen, from the first on."""
         seen = self._seen.get(replica, OrderedDict())
         for n, block in enumerate(blocks):
             if block not in seen:
@@ -83,7 +84,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         return float(max(sent, stats.get("running", 0) + stats.get("waiting", 0)))
 
 
-def _blocks(request: Optional[PendingRequest]) -> tuple[int, ...]:
+def blocks_of_request(request: Optional[PendingRequest]) -> tuple[int, ...]:
     """Return the last argument of a call, if it is blocks: those of short prompts are not sent."""
     last = request.args[-1] if request is not None and request.args else None
     return last if isinstance(last, tuple) else ()

@@ -75,7 +75,8 @@ func ThisMachine() Machine {
 
 // plan is that of a server's memory here.
 func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
-	return open.Check(ctx, open.Options{Config: new(*c)})
+	checked, err := open.Check(ctx, open.Options{Config: new(*c)})
+	return checked.Plan, err
 }
 
 // existing is the nearest folder above a path that there is.

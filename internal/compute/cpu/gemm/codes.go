@@ -18,7 +18,7 @@ type codeCall struct {
 	x         unsafe.Pointer
 	xStride   uintptr // bytes from a row to the next
 	runs      int
-	blocks    int            // blocks of eight columns in each run
+	blocks    int            // blocks of eight columns in each span of a run
 	c         unsafe.Pointer // first row of the tile, which the sums are added to
 	cStride   uintptr        // bytes from a row to the next
 	skip      uintptr        // bytes from the end of a run's codes to the codes of the next
@@ -28,6 +28,7 @@ type codeCall struct {
 	table     unsafe.Pointer // what the codes stand for
 	offset    uintptr        // bytes from the scales of a run to its offsets; 0 if it has none
 	flags     int
+	spans     int       // of each run: columns of x with a scale, one where x is not rounded
 	_         [128]byte // keeps the threads' calls apart
 }
 
@@ -63,12 +64,17 @@ const (
 	formBytes
 	// formFloats is [column][row] of float32: codes that have been unpacked.
 	formFloats
+	// formDots4 is [row][columns 0 to 3] of nibbles, and those of columns 4 to 7 in the upper
+	// halves of the bytes: a lane of 32 bits is multiplied by four columns of x that are int8.
+	formDots4
+	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
+	formDots8
 )
 
 // blockBytes are those of eight columns of a panel.
 func (f form) blockBytes(nr int) uintptr {
 	return uintptr(nr) * [...]uintptr{formPairs: 4, formQuads: 4, formNibbles: 4, formBytes: 8,
-		formFloats: 32}[f]
+		formFloats: 32, formDots4: 4, formDots8: 8}[f]
 }
 
 // codes is what a matrix of quantised weights is made of beside its bytes.
@@ -81,7 +87,12 @@ type codes struct {
 	tiles  *codeKernels // of codes
 	floats *codeKernels // of the numbers that they stand for
 	table  []uint32
+	values [16]float32 // that codes of compute.Code4 stand for
 	flags  int
+	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned code stands for 0.
+	// split has products start in two lanes of int16.
+	dots, split bool
+	zero        int32
 	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.
 	offset, head uintptr
 	group, lead  int // as compute.Codes has them
@@ -90,6 +101,7 @@ type codes struct {
 	parts        []part
 	starts       [maxPieces + 1]int // the first part of each piece
 	width        int                // columns of all runs with those that fill up blocks
+	rowBytes     uintptr            // of a row of x that has been rounded
 	// columns is which column of x each of those is, or -1; nil if they are those of x.
 	columns []int32
 }
@@ -98,11 +110,13 @@ type codes struct {
 type run struct {
 	from, length, group int
 	packed              int     // its first column in the packed form
-	blocks              int     // of eight columns
+	spans               int     // columns of x with a scale: one, but where x is rounded
+	blocks              int     // of eight columns, in each span
 	at                  uintptr // bytes from the beginning of the panel
+	x                   uintptr // bytes from the beginning of a row of x
 }
 
-// part is runs of as many blocks each, one after the other.
+// part is runs of as many spans and blocks each, one after the other.
 type part struct{ first, runs int }
 
 // maxRun is how many columns a run has at most. It is part of what the bits of a product depend on.
@@ -121,11 +135,22 @@ func (c *codes) cutRuns(start []int, group, lead int) {
 				end = min(end, (g+1)*group-lead)
 			}
 			end = min(end, at+maxRun)
-			blocks := ceilDiv(end-at, 8)
+			spans := 1
+			if c.dots && end-at > dotColumns {
+				spans = (end - at) / dotColumns
+				end = at + spans*dotColumns
+			}
+			blocks := ceilDiv(end-at, 8*spans)
+			x := uintptr(4 * c.width)
+			if c.dots {
+				x = c.rowBytes
+				c.rowBytes += uintptr(spans * (dotHead + 8*blocks))
+			}
 			c.runs = append(c.runs, run{from: at, length: end - at, group: g, packed: c.width,
-				blocks: blocks})
-			c.width += 8 * blocks
+				spans: spans, blocks: blocks, x: x})
+			c.width += 8 * blocks * spans
 			if n := len(c.parts); n > c.starts[i] &&
+				c.runs[c.parts[n-1].first].spans == spans &&
 				c.runs[c.parts[n-1].first].blocks == blocks {
 				c.parts[n-1].runs++
 			} else {
@@ -154,7 +179,7 @@ func (c *codes) place(nr int, offsets bool) uintptr {
 	for i := range c.runs {
 		r := &c.runs[i]
 		r.at = at
-		at += c.head + uintptr(r.blocks)*c.form.blockBytes(nr)
+		at += c.head + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
 	}
 	return at
 }
@@ -187,9 +212,12 @@ func (c *codes) fold() float32 {
 	return 1
 }
 
-// choose picks kernels and makes their table.
-func (c *codes) choose(set isa.ISA, like *compute.Codes) *kernelSet {
-	c.kind = like.Type
+// choose picks kernels and makes their table; rounded allows those that round x to int8.
+func (c *codes) choose(set isa.ISA, like *compute.Codes, rounded bool) *kernelSet {
+	c.kind, c.values = like.Type, like.Values
+	if rounded && c.chooseDots(like) {
+		return c.dotKernels(set)
+	}
 	c.form = formBytes
 	exact := true
 	if c.kind == compute.Code4 {

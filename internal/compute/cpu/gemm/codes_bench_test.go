@@ -13,19 +13,24 @@ import (
 
 // benchCodes are what is measured.
 var benchCodes = []struct {
-	name  string
-	codes compute.Codes
+	name    string
+	codes   compute.Codes
+	rounded bool
 }{
-	{"int4/32", compute.Codes{Type: compute.Code4, Values: int4, Group: 32}},
-	{"int4/128", compute.Codes{Type: compute.Code4, Values: int4, Group: 128}},
-	{"nf4/64", compute.Codes{Type: compute.Code4, Values: nf4, Group: 64}},
-	{"int8/32", compute.Codes{Type: compute.Code8, Group: 32}},
-	{"int8/row", compute.Codes{Type: compute.Code8}},
-	{"e4m3/128", compute.Codes{Type: compute.CodeE4M3, Group: 128}},
+	{"int4/32", compute.Codes{Type: compute.Code4, Values: int4, Group: 32}, false},
+	{"int4/128", compute.Codes{Type: compute.Code4, Values: int4, Group: 128}, false},
+	{"nf4/64", compute.Codes{Type: compute.Code4, Values: nf4, Group: 64}, false},
+	{"int8/32", compute.Codes{Type: compute.Code8, Group: 32}, false},
+	{"int8/row", compute.Codes{Type: compute.Code8}, false},
+	{"e4m3/128", compute.Codes{Type: compute.CodeE4M3, Group: 128}, false},
+	{"int4/32-dots", compute.Codes{Type: compute.Code4, Values: int4, Group: 32}, true},
+	{"int4/128-dots", compute.Codes{Type: compute.Code4, Values: int4, Group: 128}, true},
+	{"int8/32-dots", compute.Codes{Type: compute.Code8, Group: 32}, true},
+	{"int8/row-dots", compute.Codes{Type: compute.Code8}, true},
 }
 
 // patternedCodes packs a matrix without random numbers.
-func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, n, k int, offset bool) *Matrix {
+func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, rounded bool, n, k int) *Matrix {
 	b.Helper()
 	q.Rows, q.Cols = min(256, n), k
 	q.Code = make([]byte, q.Rows*k)
@@ -33,14 +38,11 @@ func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, n, k int, offse
 		q.Code[i] = byte(i * 7 % 120)
 	}
 	q.Scale = filled(q.Rows*q.Groups(), 0.25)
-	if offset {
-		q.Offset = q.Scale
-	}
 	sources := make([]compute.Codes, n/q.Rows)
 	for i := range sources {
 		sources[i] = q
 	}
-	return mustPackCodes(b, p, isa.Best(), 1, sources...)
+	return mustPackCodes(b, p, codeSet{isa.Best(), rounded}, 1, sources...)
 }
 
 // fast is the time, in ns, that a tenth of the samples do not exceed: other work of the machine is
@@ -64,7 +66,7 @@ func BenchmarkCodesRow(b *testing.B) {
 				}
 				var matrices []*Matrix
 				for range count {
-					matrices = append(matrices, patternedCodes(b, p, c.codes, n, k, false))
+					matrices = append(matrices, patternedCodes(b, p, c.codes, c.rounded, n, k))
 				}
 				x, dst := filled(k, 1), make([]float32, n)
 				var s Scratch
@@ -116,7 +118,7 @@ func BenchmarkCodesRows(b *testing.B) {
 						if rows > 50 { // a sample is shorter than a turn of the scheduler
 							n, k = 64, 1024
 						}
-						m := patternedCodes(b, p, c.codes, n, k, false)
+						m := patternedCodes(b, p, c.codes, c.rounded, n, k)
 						plain := patterned(b, p, variant{set: isa.Best(), kind: BF16}, n, k, 1)
 						x, dst := filled(rows*k, 1), make([]float32, rows*n)
 						var s Scratch

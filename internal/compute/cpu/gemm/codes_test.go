@@ -26,9 +26,10 @@ type codeCase struct {
 func (c codeCase) String() string { return c.name }
 
 var (
-	int4 = [16]float32{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}
-	e2m1 = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6}
-	nf4  = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+	uint4 = [16]float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	int4  = [16]float32{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}
+	e2m1  = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6}
+	nf4   = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
 		-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534,
 		0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,
 		0.5626170039176941, 0.7229568362236023, 1}
@@ -39,6 +40,7 @@ var codeCases = []codeCase{
 	{name: "int4/offset", kind: compute.Code4, values: int4, offset: true},
 	{name: "int4/wide/offset/order", kind: compute.Code4, values: int4, offset: true, wide: true,
 		order: true},
+	{name: "uint4/offset", kind: compute.Code4, values: uint4, offset: true},
 	{name: "e2m1", kind: compute.Code4, values: e2m1},
 	{name: "nf4/wide", kind: compute.Code4, values: nf4, wide: true},
 	{name: "nf4/offset", kind: compute.Code4, values: nf4, offset: true},
@@ -47,6 +49,39 @@ var codeCases = []codeCase{
 	{name: "int8/order", kind: compute.Code8, order: true},
 	{name: "e4m3/wide", kind: compute.CodeE4M3, wide: true},
 	{name: "e4m3/offset/order", kind: compute.CodeE4M3, offset: true, order: true},
+}
+
+// codeSet is how codes are multiplied.
+type codeSet struct {
+	isa.ISA
+	rounded bool // x is rounded to int8
+}
+
+// String names the instruction set.
+func (s codeSet) String() string {
+	if s.rounded {
+		return s.ISA.String() + "/rounded"
+	}
+	return s.ISA.String()
+}
+
+// codeSets are all that this machine has.
+func codeSets() (list []codeSet) {
+	for _, set := range isa.All() {
+		list = append(list, codeSet{set, false}, codeSet{set, true})
+	}
+	return list
+}
+
+// cases are those in which x is rounded, or all.
+func (s codeSet) cases() (list []codeCase) {
+	for _, c := range codeCases {
+		if !s.rounded || c.kind == compute.Code8 || c.kind == compute.Code4 && c.values == int4 ||
+			c.values == uint4 {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // newCodes is random codes.
@@ -100,10 +135,13 @@ func groupOf(q *compute.Codes, col int) int {
 
 // codeElement is the contract's value of an output element's pieces, and what float64 says of the
 // sum, with the sum of the magnitudes of all that it is made of.
-func codeElement(set isa.ISA, q *compute.Codes, row int, x []float32, chunks int) (
+func codeElement(set codeSet, q *compute.Codes, row int, x []float32, chunks int) (
 	pieces []float32, exact, magnitude float64) {
-	fma := fma32
-	if set == isa.Portable {
+	if set.rounded {
+		return dotElement(q, row, x, chunks)
+	}
+	fma := fusedMultiplyAdd
+	if set.ISA == isa.Portable {
 		fma = func(x, y, z float32) float32 { return float32(x*y) + z }
 	}
 	in := func(col int) float32 {
@@ -144,10 +182,10 @@ func codeElement(set isa.ISA, q *compute.Codes, row int, x []float32, chunks int
 	return pieces, exact, magnitude
 }
 
-func mustPackCodes(t testing.TB, p *pool.Pool, set isa.ISA, chunks int,
+func mustPackCodes(t testing.TB, p *pool.Pool, set codeSet, chunks int,
 	q ...compute.Codes) *Matrix {
 	t.Helper()
-	m, err := PackCodes(p, Options{Chunks: chunks, ISA: set}, q...)
+	m, err := PackCodes(p, Options{Chunks: chunks, ISA: set.ISA, Rounded: set.rounded}, q...)
 	if err != nil {
 		t.Fatalf("pack: %v", err)
 	}
@@ -157,7 +195,7 @@ func mustPackCodes(t testing.TB, p *pool.Pool, set isa.ISA, chunks int,
 
 // checkCodes multiplies and compares every element with the contract's bits, and roughly with
 // float64.
-func checkCodes(t *testing.T, p *pool.Pool, set isa.ISA, q *compute.Codes, rows, chunks int,
+func checkCodes(t *testing.T, p *pool.Pool, set codeSet, q *compute.Codes, rows, chunks int,
 	r *rand.Rand) {
 	t.Helper()
 	m := mustPackCodes(t, p, set, chunks, *q)
@@ -227,10 +265,10 @@ func checkCodes(t *testing.T, p *pool.Pool, set isa.ISA, q *compute.Codes, rows,
 func TestCodesContractBits(t *testing.T) {
 	p := newPool(t, 2)
 	groups := []int{0, 16, 32, 64, 128, 5}
-	for _, set := range isa.All() {
-		for i, c := range codeCases {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
 			t.Run(fmt.Sprintf("%v/%v", set, c), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(17, uint64(set)<<8|uint64(i)))
+				r := rand.New(rand.NewPCG(17, uint64(set.ISA)<<8|uint64(i)))
 				check := func(n, k, rows, group, chunks int) {
 					lead := 0
 					if group > 0 {
@@ -239,21 +277,25 @@ func TestCodesContractBits(t *testing.T) {
 					q := newCodes(r, c, n, k, group, lead)
 					checkCodes(t, p, set, &q, rows, chunks, r)
 				}
-				step := 1
-				if set == isa.Portable {
-					step = 5
-				}
-				for rows := 1; rows <= 40; rows += step { // every tile height and split
+				for rows := 1; rows <= 40; rows++ { // every tile height and split
+					portable := set.ISA == isa.Portable
+					if rows%5 != 1 && (portable || testing.Short() && rows > 13) {
+						continue // no other kernel, and splits into heights that were there
+					}
 					k := 8 * (1 + r.IntN(16))
 					check(1+r.IntN(70), k, rows, groups[r.IntN(len(groups))], 1)
 				}
 				for _, group := range groups {
 					for _, chunks := range []int{1, 2, 4, 8} {
-						check(64, 256, 1+r.IntN(12), group, chunks)
-						check(1+r.IntN(140), 8+r.IntN(200), 1+r.IntN(12), group, chunks)
+						most := 12
+						if testing.Short() {
+							most = 3 // the heights are above
+						}
+						check(64, 256, 1+r.IntN(most), group, chunks)
+						check(1+r.IntN(140), 8+r.IntN(200), 1+r.IntN(most), group, chunks)
 					}
 				}
-				if testing.Short() && set == isa.Portable { // has one kernel
+				if testing.Short() && set.ISA == isa.Portable { // has one kernel
 					return
 				}
 				for _, rows := range []int{1, 2, 12} {
@@ -272,8 +314,8 @@ func TestCodesContractBits(t *testing.T) {
 // have the bits of one rank.
 func TestCodesSplit(t *testing.T) {
 	p := newPool(t, 2)
-	for _, set := range isa.All() {
-		for i, c := range codeCases {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
 			r := rand.New(rand.NewPCG(18, uint64(i)))
 			for range 6 {
 				n, k, rows := 2+r.IntN(90), 8+r.IntN(400), 1+r.IntN(20)
@@ -350,11 +392,11 @@ func rowsOf(q compute.Codes, lo, hi int) compute.Codes {
 // number of threads.
 func TestCodesRowsAndThreads(t *testing.T) {
 	pools := []*pool.Pool{nil, newPool(t, 2), newPool(t, 3)}
-	for _, set := range isa.All() {
-		for i, c := range codeCases {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
 			r := rand.New(rand.NewPCG(19, uint64(i)))
 			n, k := 1+r.IntN(700), 1+r.IntN(500)
-			if set == isa.Portable {
+			if set.ISA == isa.Portable {
 				n, k = n/4+1, k/4+1
 			}
 			q := newCodes(r, c, n, k, 32, 0)
@@ -391,8 +433,10 @@ func TestCodesSetsAgree(t *testing.T) {
 			x := randoms(r, rows*k)
 			var s Scratch
 			got, want := make([]float32, rows*n), make([]float32, rows*n)
-			mustPackCodes(t, nil, isa.AVX2, 4, q).Mul(nil, &s, want, n, x, k, rows, nil)
-			mustPackCodes(t, nil, isa.AVX512, 4, q).Mul(nil, &s, got, n, x, k, rows, nil)
+			old := mustPackCodes(t, nil, codeSet{isa.AVX2, false}, 4, q)
+			old.Mul(nil, &s, want, n, x, k, rows, nil)
+			wide := mustPackCodes(t, nil, codeSet{isa.AVX512, false}, 4, q)
+			wide.Mul(nil, &s, got, n, x, k, rows, nil)
 			sameSlice(t, c.name, got, want)
 		}
 	}
@@ -402,8 +446,8 @@ func TestCodesSetsAgree(t *testing.T) {
 // and no other, even through what fills up blocks.
 func TestCodesNonFinite(t *testing.T) {
 	p := newPool(t, 2)
-	for _, set := range isa.All() {
-		for i, c := range codeCases {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
 			for _, rows := range []int{7, 14} {
 				r := rand.New(rand.NewPCG(21, uint64(i)))
 				const n, k, chunks = 50, 45, 4
@@ -469,8 +513,8 @@ func TestCodesFiniteOnly(t *testing.T) {
 
 func TestCodesNoAllocation(t *testing.T) {
 	p := newPool(t, 2)
-	for _, set := range isa.All() {
-		for i, c := range codeCases {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
 			const n, k, most = 200, 72, 9
 			r := rand.New(rand.NewPCG(26, uint64(i)))
 			m := mustPackCodes(t, p, set, 4, newCodes(r, c, n, k, 32, 0))
@@ -494,11 +538,11 @@ func TestCodesNoAllocation(t *testing.T) {
 // behind.
 func TestCodesSpare(t *testing.T) {
 	p := newPool(t, 2)
-	for _, set := range isa.All() {
+	for _, set := range codeSets() {
 		for i, c := range codeCases {
 			r := rand.New(rand.NewPCG(23, uint64(i)))
 			var spare Spare
-			opt := Options{Chunks: 2, ISA: set, Spare: &spare}
+			opt := Options{Chunks: 2, ISA: set.ISA, Rounded: set.rounded, Spare: &spare}
 			old := newCodes(r, c, 41, 107, 32, 5)
 			m, err := PackCodes(p, opt, old)
 			if err != nil {
@@ -581,7 +625,7 @@ func FuzzPackCodes(f *testing.F) {
 			first = int(lead) % size
 		}
 		q := newCodes(r, c, rows, cols, size, first)
-		m := mustPackCodes(t, nil, isa.Best(), 1<<(chunks%4), q)
+		m := mustPackCodes(t, nil, codeSet{isa.Best(), false}, 1<<(chunks%4), q)
 		x, dst := make([]float32, cols), make([]float32, rows)
 		var s Scratch
 		col := r.IntN(cols)
@@ -595,7 +639,8 @@ func FuzzPackCodes(f *testing.F) {
 			cell := row*q.Groups() + groupOf(&q, col)
 			want := q.Number(q.Code[row*cols+col]) * q.Scale[cell]
 			if q.Offset != nil {
-				want = fma32(q.Number(q.Code[row*cols+col]), q.Scale[cell], 0) + q.Offset[cell]
+				number := q.Number(q.Code[row*cols+col])
+				want = fusedMultiplyAdd(number, q.Scale[cell], 0) + q.Offset[cell]
 			}
 			if !same(got, want) && !slices.Contains([]float32{got, want}, 0) {
 				t.Fatalf("%v %d x %d by %d, lead %d: [%d][%d] = %v, want %v", c, rows, cols, size,

@@ -122,8 +122,9 @@ type Options struct {
 	Chunks int
 	// ISA selects the kernels; it must be available on this machine.
 	ISA isa.ISA
-	// Rounded has Mul round the rows of x to bf16 (to nearest even); it needs Kind BF16, and
-	// AVX512BF16 or AMX. Otherwise x stays fp32.
+	// Rounded has Mul round the rows of x to bf16 (to nearest even), for which it needs Kind BF16,
+	// and AVX512BF16 or AMX; or, for Kind I8 and codes that are integers, to int8 (see dots.go).
+	// Otherwise x stays fp32.
 	Rounded bool
 	// Spare, when not nil, has memory that is used before the system is asked for more.
 	Spare *Spare

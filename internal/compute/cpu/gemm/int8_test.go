@@ -39,3 +39,43 @@ func TestInt8Rounds(t *testing.T) {
 		}
 	}
 }
+
+// TestInt8RoundedInputs compares products of rows that are rounded, too, with those of rows that
+// are not, and the memory with what is planned, where columns are left of spans and pieces.
+func TestInt8RoundedInputs(t *testing.T) {
+	p := newPool(t, 2)
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, set := range isa.All() {
+		for _, k := range []int{31, 96, 1100} {
+			q := newProblem(r, BF16, 37, k, 1)
+			const rows = 5
+			var s Scratch
+			var got, want [rows * 37]float32
+			x := randoms(r, rows*k)
+			opt := Options{Kind: I8, Chunks: 4, ISA: set, Finite: true}
+			mustPack(t, p, opt, q.source()).Mul(p, &s, want[:], q.n, x, k, rows, nil)
+			opt.Rounded = true
+			m := mustPack(t, p, opt, q.source())
+			m.Mul(p, &s, got[:], q.n, x, k, rows, nil)
+			least, err := PackedBytes(I8, 4, q.source())
+			if err != nil || int64(m.Bytes()) > least {
+				t.Errorf("%v: %d bytes, planned were %d: %v", set, m.Bytes(), least, err)
+			}
+			differ := false
+			for i, v := range got {
+				var size float64
+				for j, w := range q.weight(i % q.n) {
+					size += math.Abs(float64(w * x[i/q.n*k+j]))
+				}
+				// Half a step of the largest of 32.
+				if off := math.Abs(float64(v - want[i])); off > size*0.01+0.001 {
+					t.Fatalf("%v, %d columns: %v, not %v", set, k, v, want[i])
+				}
+				differ = differ || v != want[i]
+			}
+			if !differ {
+				t.Errorf("%v, %d columns: nothing is rounded", set, k)
+			}
+		}
+	}
+}

@@ -38,6 +38,18 @@ var avx2CodesFloat = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]code
 	6: {1: avx2CodesFloat_6x1},
 }}
 
+var avx2CodesDots4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots4_1x1, 2: avx2CodesDots4_1x2},
+	2: {1: avx2CodesDots4_2x1},
+	3: {1: avx2CodesDots4_3x1},
+}}
+
+var avx2CodesDots8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2},
+	2: {1: avx2CodesDots8_2x1},
+	3: {1: avx2CodesDots8_3x1},
+}}
+
 var avx512CodesFull = codeKernels{rows: 6, unpack: avx512UnpackFull, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx512CodesFull_1x1, 2: avx512CodesFull_1x2, 4: avx512CodesFull_1x4},
 	2: {1: avx512CodesFull_2x1, 2: avx512CodesFull_2x2, 4: avx512CodesFull_2x4},
@@ -63,6 +75,24 @@ var avx512CodesE4m3 = codeKernels{rows: 6, unpack: avx512UnpackE4m3, tiles: [max
 	4: {1: avx512CodesE4m3_4x1, 2: avx512CodesE4m3_4x2},
 	5: {1: avx512CodesE4m3_5x1, 2: avx512CodesE4m3_5x2},
 	6: {1: avx512CodesE4m3_6x1, 2: avx512CodesE4m3_6x2},
+}}
+
+var avx512CodesDots4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesDots4_1x1, 2: avx512CodesDots4_1x2, 4: avx512CodesDots4_1x4},
+	2: {1: avx512CodesDots4_2x1, 2: avx512CodesDots4_2x2},
+	3: {1: avx512CodesDots4_3x1},
+	4: {1: avx512CodesDots4_4x1},
+	5: {1: avx512CodesDots4_5x1},
+	6: {1: avx512CodesDots4_6x1},
+}}
+
+var avx512CodesDots8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesDots8_1x1, 2: avx512CodesDots8_1x2, 4: avx512CodesDots8_1x4},
+	2: {1: avx512CodesDots8_2x1, 2: avx512CodesDots8_2x2},
+	3: {1: avx512CodesDots8_3x1},
+	4: {1: avx512CodesDots8_4x1},
+	5: {1: avx512CodesDots8_5x1},
+	6: {1: avx512CodesDots8_6x1},
 }}
 
 var avx512CodesFloat = codeKernels{rows: 12, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
@@ -187,6 +217,30 @@ func avx2CodesFloat_5x1(call *codeCall)
 
 //go:noescape
 func avx2CodesFloat_6x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots4_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_3x1(call *codeCall)
 
 //go:noescape
 func avx512UnpackFull(call *codeCall)
@@ -322,6 +376,60 @@ func avx512CodesE4m3_6x1(call *codeCall)
 
 //go:noescape
 func avx512CodesE4m3_6x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots4_6x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesDots8_6x1(call *codeCall)
 
 //go:noescape
 func avx512CodesFloat_1x1(call *codeCall)

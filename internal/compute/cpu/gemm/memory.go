@@ -8,7 +8,7 @@ const (
 )
 
 // alignedSlice returns n elements at a cache line from a reusable buffer, which grows if needed.
-func alignedSlice[T float32 | uint16](buffer *[]T, n int) []T {
+func alignedSlice[T float32 | uint16 | int8](buffer *[]T, n int) []T {
 	var one T
 	line := cacheLine / int(unsafe.Sizeof(one))
 	if len(*buffer) < n+line {

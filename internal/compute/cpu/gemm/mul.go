@@ -16,6 +16,8 @@ type Scratch struct {
 	floats []float32
 	halves []uint16
 	// For quantised weights.
+	round         roundTask
+	bytes         []int8
 	sum           sumTask
 	calls         []codeCall
 	numbers, sums []float32
@@ -74,7 +76,11 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		t.kernels = m.kernels.many
 	}
 	t.dst = unsafe.Pointer(&dst[0])
-	s.prepare(p, t, x, ldx)
+	if m.codes != nil && m.codes.dots {
+		s.prepareDots(p, t, x, ldx)
+	} else {
+		s.prepare(p, t, x, ldx)
+	}
 	t.tileSize = m.kernels.tileFloats() * m.pieces
 	chunks := t.plan(p.Threads())
 	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, p.Threads()*t.tileSize)[0])

@@ -25,8 +25,8 @@ func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
 		c := unsafe.Add(out, uintptr(i)*chunk)
 		clearRows(c, stride, height, width*m.kernels.nr)
 		for _, p := range q.parts[q.starts[i]:q.starts[i+1]] {
-			blocks := q.runs[p.first].blocks
-			each := max(maxSteps/8/blocks, 1)
+			r := &q.runs[p.first]
+			each := max(maxSteps/8/(r.spans*r.blocks), 1)
 			for at := 0; at < p.runs; at += each {
 				t.aim(call, panel, p.first+at, row)
 				call.runs = min(each, p.runs-at)
@@ -43,9 +43,9 @@ func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 	r := &q.runs[run]
 	at := unsafe.Add(m.base, uintptr(panel)*m.stride+r.at)
 	*call = codeCall{w: unsafe.Add(at, q.head), wStride: m.stride, scale: at,
-		x: unsafe.Add(t.x, uintptr(row)*t.xStride+uintptr(r.packed)*4), xStride: t.xStride,
-		blocks: r.blocks, skip: q.head,
-		scaleStep: q.head + uintptr(r.blocks)*q.form.blockBytes(m.kernels.nr),
+		x: unsafe.Add(t.x, uintptr(row)*t.xStride+r.x), xStride: t.xStride,
+		spans: r.spans, blocks: r.blocks, skip: q.head,
+		scaleStep: q.head + uintptr(r.spans*r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
 		offset: q.offset, flags: q.flags}
 	if q.offset > 0 {
@@ -61,7 +61,9 @@ func clearRows(c unsafe.Pointer, stride uintptr, rows, width int) {
 
 // unpacks tells whether codes are unpacked to float32 for all rows of x: where there are more than
 // one tile has, that costs less than unpacking them once for each tile.
-func (m *Matrix) unpacks(rows int) bool { return m.codes != nil && rows > m.kernels.rows }
+func (m *Matrix) unpacks(rows int) bool {
+	return m.codes != nil && !m.codes.dots && rows > m.kernels.rows
+}
 
 // planUnpacked cuts a product of many rows and returns the number of chunks.
 func (t *mulTask) planUnpacked(threads int) int {
@@ -196,7 +198,7 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 		t.numberSize = m.numberSize()
 		t.numbers = unsafe.Pointer(&alignedSlice(&s.numbers, p.Threads()*t.numberSize)[0])
 	}
-	if q.offset > 0 {
+	if q.offset > 0 && !q.dots {
 		t.sumRows = t.rows
 		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
 		s.sum = sumTask{t: t, perChunk: max(1, prepareAtLeast/m.k)}

@@ -70,26 +70,29 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 // looked at, with the kernels of any instruction set. Errors wrap ErrSource.
 func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 	var most int64
-	for _, nr := range panelRows {
-		m := newMatrix(Options{Kind: kind, Chunks: chunks})
-		m.kernels = &kernelSet{nr: nr}
-		if err := m.shape(sources); err != nil {
-			return 0, err
+	for _, rounded := range []bool{false, kind == I8} {
+		for _, nr := range panelRows {
+			m := newMatrix(Options{Kind: kind, Chunks: chunks, Rounded: rounded})
+			m.kernels = &kernelSet{nr: nr}
+			if err := m.shape(sources); err != nil {
+				return 0, err
+			}
+			most = max(most, int64(m.panels())*int64(m.stride))
 		}
-		most = max(most, int64(m.panels())*int64(m.stride))
 	}
 	return most, nil
 }
 
 // newMatrix is a matrix without a shape.
 func newMatrix(opt Options) *Matrix {
-	m := &Matrix{kind: opt.Kind, rounded: opt.Rounded, pieces: opt.Chunks}
+	m := &Matrix{kind: opt.Kind, pieces: opt.Chunks}
 	if opt.Kind != I8 {
+		m.rounded = opt.Rounded
 		m.kernels = kernelsFor(opt)
 		return m
 	}
 	m.codes = &codes{flags: flagWideScale}
-	m.kernels = m.codes.choose(opt.ISA, &compute.Codes{Type: compute.Code8})
+	m.kernels = m.codes.choose(opt.ISA, &compute.Codes{Type: compute.Code8}, opt.Rounded)
 	return m
 }
 
@@ -186,9 +189,9 @@ func (o *Options) check() error {
 	if !isa.Available(o.ISA) {
 		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
 	}
-	if o.Rounded && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
-		return fmt.Errorf("%w: products of rounded rows need %v or more and %v, not %v and %v",
-			ErrOptions, isa.AVX512BF16, BF16, o.ISA, o.Kind)
+	if o.Rounded && o.Kind != I8 && (o.ISA < isa.AVX512BF16 || o.Kind != BF16) {
+		const text = "%w: products of rounded rows need %v, or %v or more and %v, not %v and %v"
+		return fmt.Errorf(text, ErrOptions, I8, isa.AVX512BF16, BF16, o.ISA, o.Kind)
 	}
 	return nil
 }

@@ -38,16 +38,18 @@ func sameOrder(a, b []int32) bool {
 }
 
 // PackCodes copies rectangles of codes that are alike, stacked along N in the given order, into
-// packed form. Of the options Kind and Rounded are not looked at, and Finite is always so. Errors
+// packed form. Of the options Kind is not looked at, and Finite is always so. Errors
 // are those of Pack.
 //
 // An element is the sum over the pieces of K that Pack would cut. In each of them acc begins at
 // zero and takes run after run, a run being the columns of a group, 1024 of them at most, that lie
 // in the piece: acc = s·Σ + acc, and then, if there are offsets, acc = o·(the sum of x over the
 // run) + acc. Σ begins at zero and takes the products of x and the numbers that the codes stand
-// for, in order. Each of these steps is a fused multiply-add, but in the portable kernels.
+// for, in order. Each of these steps is a fused multiply-add, but in the portable kernels. With
+// Rounded it is that of dots.go where the codes stand for integers: Code8, and Code4 of Values that
+// are the code less a constant from 0 to 16.
 func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, error) {
-	opt.Kind, opt.Rounded = F32, false
+	opt.Kind = I8
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
@@ -95,15 +97,17 @@ func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, er
 // shapes are looked at, with the kernels of any instruction set. Errors wrap ErrSource.
 func CodesBytes(chunks int, sources ...compute.Codes) (int64, error) {
 	var most int64
-	for _, nr := range panelRows {
-		m, err := codeMatrix(Options{Chunks: chunks}, sources)
-		if err != nil {
-			return 0, err
+	for _, rounded := range []bool{false, true} {
+		for _, nr := range panelRows {
+			m, err := codeMatrix(Options{Chunks: chunks, Rounded: rounded}, sources)
+			if err != nil {
+				return 0, err
+			}
+			m.kernels.nr = nr
+			m.codes.flags = flagWideScale | flagWideOffset
+			stride := spread(m.codes.place(nr, sources[0].Offset != nil))
+			most = max(most, int64(m.panels())*int64(stride))
 		}
-		m.kernels.nr = nr
-		m.codes.flags = flagWideScale | flagWideOffset
-		stride := spread(m.codes.place(nr, sources[0].Offset != nil))
-		most = max(most, int64(m.panels())*int64(stride))
 	}
 	return most, nil
 }
@@ -135,8 +139,8 @@ func codeMatrix(opt Options, sources []compute.Codes) (*Matrix, error) {
 	if float64(m.n)*float64(m.k)*8 > maxBytes {
 		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
 	}
+	m.kernels = m.codes.choose(opt.ISA, &sources[0], opt.Rounded)
 	m.codes.cutRuns(m.start[:m.pieces+1], sources[0].Group, sources[0].Lead)
-	m.kernels = m.codes.choose(opt.ISA, &sources[0])
 	return m, nil
 }
 
@@ -382,6 +386,11 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		}
 		return
 	}
+	if c.form == formDots8 {
+		*(*uint32)(unsafe.Add(to, 4*lane)) = uint32(v)
+		*(*uint32)(unsafe.Add(to, 4*(nr+lane))) = uint32(v >> 32)
+		return
+	}
 	v &= 0x0f0f0f0f0f0f0f0f
 	// Byte i is codes i and i+4.
 	u := uint32(v) | uint32(v>>28)
@@ -394,6 +403,8 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		for k := range 4 {
 			*(*byte)(unsafe.Add(half, 4*k+lane%4)) = byte(u >> (8 * k))
 		}
+	case formDots4:
+		*(*uint32)(unsafe.Add(to, 4*lane)) = u
 	case formNibbles:
 		v = (v | v>>4) & 0x00ff00ff00ff00ff
 		v = (v | v>>8) & 0x0000ffff0000ffff

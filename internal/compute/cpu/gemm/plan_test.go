@@ -45,7 +45,7 @@ func TestUnpackedChunksAreBounded(t *testing.T) {
 				for _, threads := range []int{1, 2, 64} {
 					c := &codes{}
 					m := &Matrix{n: shape[0], k: shape[1], pieces: 1, codes: c}
-					m.kernels = c.choose(set, &compute.Codes{Type: compute.Code8})
+					m.kernels = c.choose(set, &compute.Codes{Type: compute.Code8}, false)
 					task := &mulTask{m: m, rows: rows, xSize: 4}
 					chunks := task.plan(threads)
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)

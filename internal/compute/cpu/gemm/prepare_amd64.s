@@ -58,3 +58,75 @@ floats:
 	JNZ  floats
 	VZEROUPPER
 	RET
+
+// func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)
+TEXT ·roundSpanAVX2(SB), NOSPLIT, $0-36
+	MOVQ to+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ blocks+16(FP), CX
+	VPCMPEQD Y7, Y7, Y7
+	VPSRLD   $1, Y7, Y7
+	VPXOR    Y0, Y0, Y0
+	VPXOR    Y6, Y6, Y6
+largest:
+	VPAND   (SI), Y7, Y1
+	VPMAXUD Y1, Y0, Y0
+	ADDQ $32, SI
+	DECQ CX
+	JNZ  largest
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X1, X0, X0
+	VMOVD   X0, AX
+	MOVQ blocks+16(FP), CX
+	CMPL AX, $0x7f800000
+	JAE  none
+	CMPL AX, $0x04000000
+	JB   zero
+	MOVL $0x42fe0000, BX // 127
+	VMOVD BX, X1
+	VDIVSS X0, X1, X2
+	VDIVSS X1, X0, X0
+	VMOVD  X0, AX
+	VBROADCASTSS X2, Y2
+	MOVQ x+8(FP), SI
+round:
+	VMULPS (SI), Y2, Y3
+	VCVTPS2DQ Y3, Y3
+	VPADDD Y3, Y6, Y6
+	VEXTRACTI128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNZ  round
+	VEXTRACTI128 $1, Y6, X3
+	VPADDD X3, X6, X6
+	VPHADDD X6, X6, X6
+	VMOVQ X6, BX
+	MOVL AX, scale+24(FP)
+	MOVL BX, even+28(FP)
+	SHRQ $32, BX
+	MOVL BX, odd+32(FP)
+	VZEROUPPER
+	RET
+none:
+	MOVL $0x7fc00000, AX
+	JMP  fill
+zero:
+	XORL AX, AX
+fill:
+	MOVQ $0, (DI)
+	ADDQ $8, DI
+	DECQ CX
+	JNZ  fill
+	MOVL AX, scale+24(FP)
+	MOVL $0, even+28(FP)
+	MOVL $0, odd+32(FP)
+	VZEROUPPER
+	RET

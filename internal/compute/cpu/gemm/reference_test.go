@@ -13,27 +13,6 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, so
-// that the second rounding to float32 cannot go wrong (Boldo and Melquiond, 2008).
-func fma32(x, y, z float32) float32 {
-	p, a := float64(x)*float64(y), float64(z)
-	s := p + a
-	if math.IsNaN(s) || math.IsInf(s, 0) {
-		return float32(s)
-	}
-	b := s - p
-	if e := (p - (s - b)) + (a - b); e != 0 {
-		if u := math.Float64bits(s); u&1 == 0 {
-			if (e > 0) == (s > 0) {
-				s = math.Float64frombits(u + 1)
-			} else {
-				s = math.Float64frombits(u - 1)
-			}
-		}
-	}
-	return float32(s)
-}
-
 // variant is a way to multiply that this machine has.
 type variant struct {
 	set  isa.ISA
@@ -76,14 +55,14 @@ func (v variant) chain(x, w []float32) float32 {
 		}
 	case v.rounded && v.set == isa.AVX512BF16:
 		for k := 0; k < len(x); k += 2 { // the odd element first: Intel SDM, VDPBF16PS
-			acc = flush(fma32(rounded(x, k+1), rounded(w, k+1), acc))
-			acc = flush(fma32(rounded(x, k), rounded(w, k), acc))
+			acc = flush(fusedMultiplyAdd(rounded(x, k+1), rounded(w, k+1), acc))
+			acc = flush(fusedMultiplyAdd(rounded(x, k), rounded(w, k), acc))
 		}
 	case v.rounded:
 		for block := 0; block < len(x); block += 32 {
 			var sums [2]float32
 			for k := block; k < min(block+32, len(x)+len(x)%2); k++ {
-				sums[k%2] = flush(fma32(rounded(x, k), rounded(w, k), sums[k%2]))
+				sums[k%2] = flush(fusedMultiplyAdd(rounded(x, k), rounded(w, k), sums[k%2]))
 			}
 			acc = flush(acc + flush(sums[0]+sums[1]))
 		}
@@ -93,7 +72,7 @@ func (v variant) chain(x, w []float32) float32 {
 		}
 	default:
 		for k := range x {
-			acc = fma32(x[k], w[k], acc)
+			acc = fusedMultiplyAdd(x[k], w[k], acc)
 		}
 	}
 	return acc

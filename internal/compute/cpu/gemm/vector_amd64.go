@@ -1,6 +1,8 @@
 package gemm
 
 import (
+	"unsafe"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
@@ -83,3 +85,34 @@ func (c *codes) vectorCodes(set isa.ISA, small bool) *kernelSet {
 	}
 	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
 }
+
+// vectorDots picks the assembler kernels for products of integers, or nil for the portable ones.
+// Levels above AVX2 have some of their own where the CPU has VPDPBUSD.
+func (c *codes) vectorDots(set isa.ISA) *kernelSet {
+	if set == isa.Portable {
+		return nil
+	}
+	nr := 16
+	switch wide := set >= isa.AVX512 && isa.VNNI(); {
+	case wide && c.form == formDots4:
+		nr, c.tiles = 32, &avx512CodesDots4
+	case wide:
+		nr, c.tiles, c.zero = 32, &avx512CodesDots8, 128
+	case c.form == formDots4:
+		c.tiles, c.split = &avx2CodesDots4, true
+	default:
+		c.tiles = &avx2CodesDots8
+	}
+	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
+}
+
+// roundSpan is portableRound, by AVX2 where the kernels are.
+func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, even, odd int32) {
+	if !vector {
+		return portableRound(to, x, blocks)
+	}
+	return roundSpanAVX2(to, x, blocks)
+}
+
+//go:noescape
+func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)

@@ -2,7 +2,11 @@
 
 package gemm
 
-import "github.com/eagleray/eagleray/internal/compute/cpu/isa"
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+)
 
 func (e *epilogue) runVector() int { return 0 }
 
@@ -14,3 +18,9 @@ func halfRow([]uint16, []float32) {}
 func roundRow(_, _ []float32) {}
 
 func (c *codes) vectorCodes(isa.ISA, bool) *kernelSet { return nil }
+
+func (c *codes) vectorDots(isa.ISA) *kernelSet { return nil }
+
+func roundSpan(to, x unsafe.Pointer, blocks int, _ bool) (scale float32, even, odd int32) {
+	return portableRound(to, x, blocks)
+}

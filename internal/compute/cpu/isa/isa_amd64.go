@@ -29,6 +29,10 @@ func Available(i ISA) bool {
 	return false
 }
 
+// VNNI reports whether this machine can run AVX512 and has its VPDPBUSD (Cascade Lake and Zen 4,
+// and newer).
+func VNNI() bool { return Available(AVX512) && cpu.X86.HasAVX512VNNI }
+
 // tiles asks Linux, once, for the process's permission to use AMX's tiles, and reports whether it
 // has it: without, the first use of a tile ends the process.
 var tiles = sync.OnceValue(func() bool { return requestTiles() == 0 })

@@ -20,11 +20,14 @@ func TestOperations(t *testing.T) {
 			for _, maxBytes := range []int{0, 1 << 20} {
 				t.Run(fmt.Sprintf("%s, %d ranks, %d bytes", name, ranks, maxBytes),
 					func(t *testing.T) {
-						gs := group(t, ranks, l, Options{MaxBytes: maxBytes})
+						gs, steps := group(t, ranks, l, Options{MaxBytes: maxBytes}), 160
+						if testing.Short() {
+							steps = 80
+						}
 						collectivetest.Must(t, collectivetest.Each(gs,
 							func(g *Group) error {
 								return collectivetest.Script(g, 7+uint64(maxBytes),
-									160/(2+ranks), 100_000)
+									steps/(2+ranks), 100_000)
 							}))
 					})
 			}

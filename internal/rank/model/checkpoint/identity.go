@@ -32,6 +32,11 @@ type File struct {
 // IsWeights tells files with weights, by their names, from the others that are read of a model.
 func IsWeights(name string) bool { return strings.HasSuffix(name, weightSuffix) || IsGGUF(name) }
 
+// Describes tells files that say what weights are, or have them, from the tokenizer's and others.
+func Describes(name string) bool {
+	return IsWeights(name) || name == "config.json" || slices.Contains(quantFiles[:], name)
+}
+
 // Identity names the content of files.
 func Identity(files []File) string {
 	h := sha256.New()

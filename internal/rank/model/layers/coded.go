@@ -135,6 +135,9 @@ func (b *block) shape() error {
 	return nil
 }
 
+// name implements Scheme: which layout a module has is the checkpoint's configuration's to say.
+func (s Stored) name() string { return "stored" }
+
 // weight implements Scheme.
 func (s Stored) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
 	o := opener{l: l}

@@ -47,6 +47,10 @@ type Device interface {
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
 	// Join makes one weight of several, the output features of which follow each other.
 	Join(weights ...compute.Weight) compute.Weight
+	// Packed is what a weight is made of, valid until it is freed; FromPacked makes the weight
+	// again of the same bytes, which stay the caller's and outlive it.
+	Packed(w compute.Weight) ([]compute.Packed, error)
+	FromPacked(parts []compute.Packed) (compute.Weight, error)
 	// Retire frees a weight, but keeps its memory for the next ones; Reserve has the system find
 	// memory for as many weights as those, unless some is kept.
 	Retire(w compute.Weight)

@@ -17,6 +17,9 @@ type Int4 struct{ Group int }
 // mostGroup is the largest group of an Int4.
 const mostGroup = 128
 
+// name implements Scheme.
+func (s Int4) name() string { return fmt.Sprintf("int4 in groups of %d", s.Group) }
+
 // weight implements Scheme.
 func (s Int4) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
 	sources, bytes, release, err := l.sources(parts)

@@ -45,7 +45,12 @@ type Loader struct {
 	head  int64 // bytes of the output head
 	err   error
 	// strict refuses tables with elements that are not finite.
-	strict  bool
+	strict bool
+	// store, unless it is nil, has what an earlier load made. entries are what was made by this
+	// one, but for their parts: made says that some of it was not in the store.
+	store   Store
+	entries []Entry
+	made    bool
 	weights []compute.Weight
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
@@ -178,7 +183,7 @@ func (l *Loader) Free() {
 	for _, t := range l.tables {
 		l.src.Release(t.Tensor)
 	}
-	l.weights, l.tables = nil, nil
+	l.weights, l.entries, l.tables = nil, nil, nil
 }
 
 // Retire is Free, but the memory of the weights is kept for what is loaded next on the device.
@@ -338,12 +343,17 @@ func (l *Loader) weightIn(s Scheme, chunks int, parts ...part) compute.Weight {
 		l.count(read)
 		return nil
 	}
-	w, read, err := s.weight(l, chunks, parts)
-	if l.fail(err) {
-		return nil
+	e := Entry{Key: weightKey(s, chunks, parts)}
+	w := l.stored(&e)
+	if w == nil {
+		var err error
+		if w, e.Read, err = s.weight(l, chunks, parts); l.fail(err) {
+			return nil
+		}
+		l.made = true
 	}
-	l.weights = append(l.weights, w)
-	l.count(read)
+	l.weights, l.entries = append(l.weights, w), append(l.entries, e)
+	l.count(e.Read)
 	return w
 }
 

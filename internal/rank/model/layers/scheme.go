@@ -18,6 +18,8 @@ type Scheme interface {
 	weight(l *Loader, chunks int, parts []part) (w compute.Weight, bytes int64, err error)
 	// bytes is what weight would take, and read, of which only types and shapes are looked at.
 	bytes(l *Loader, chunks int, parts []part) (held, read int64, err error)
+	// name is another one for schemes that make other weights of the same tensors.
+	name() string
 }
 
 // Plain is the scheme of a tensor for each module, "weight", multiplied in the type that models run
@@ -43,6 +45,10 @@ func ByName(name string) Scheme {
 	}
 	return nil
 }
+
+func (Plain) name() string { return "plain" }
+
+func (Int8PerChannel) name() string { return "int8" }
 
 func (Plain) weight(l *Loader, chunks int, parts []part) (compute.Weight, int64, error) {
 	return pack(l, parts, func(s []compute.Source) (compute.Weight, error) {

@@ -48,10 +48,14 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 		l.scale.Tables += t.Size(rows * width)
 		return nil
 	}
-	checkpoint.Prefetch(t.Data)
-	sums, at := l.sum(t)
-	if at >= 0 && l.strict {
-		l.fail(notFinite(t, at*pieceSize))
+	sums := l.storedSums(t)
+	if sums == nil {
+		checkpoint.Prefetch(t.Data)
+		var at int
+		if sums, at = l.sum(t); at >= 0 && l.strict {
+			l.fail(notFinite(t, at*pieceSize))
+		}
+		l.made = true
 	}
 	l.tables[len(l.tables)-1].sums = sums
 	l.src.Rest(t)

@@ -6,23 +6,32 @@ import (
 	"github.com/eagleray/eagleray/internal/text/chattemplate/values"
 )
 
-// Parse parses a template and binds its names; slots is the number of variables of its outermost
-// scope. The error, if any, is an *Error.
-func Parse(source string) (body []ast.Stmt, slots int, err error) {
+// Parsed is a template whose names are bound.
+type Parsed struct {
+	Body []ast.Stmt
+	// Slots is the number of variables of the outermost scope.
+	Slots int
+	// Reads are the names that it reads, those of its own variables among them.
+	Reads map[string]bool
+}
+
+// Parse parses a template and binds its names. The error, if any, is an *Error.
+func Parse(source string) (*Parsed, error) {
 	tokens, err := lexer.Lex(source)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	p := &parser{tokens: tokens}
-	if body, err = p.parseTemplate(); err != nil {
-		return nil, 0, values.AtColumn(err, p.cur().Line, p.cur().Column)
+	body, err := p.parseTemplate()
+	if err != nil {
+		return nil, values.AtColumn(err, p.cur().Line, p.cur().Column)
 	}
 	root := &scope{}
-	r := &resolver{scope: root}
+	r := &resolver{scope: root, reads: map[string]bool{}}
 	if err := r.body(body); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return body, root.size(), nil
+	return &Parsed{Body: body, Slots: root.size(), Reads: r.reads}, nil
 }
 
 func (p *parser) parseTemplate() ([]ast.Stmt, error) {

@@ -54,6 +54,9 @@ type resolver struct {
 	scope *scope
 	loops int // loops open around the current statement, inside the current macro
 	depth int
+	// reads are the names that are read, bound or not: before it is bound, a name is that of a
+	// variable that the template is given.
+	reads map[string]bool
 }
 
 func (r *resolver) enter(line int) error {
@@ -285,6 +288,7 @@ func (r *resolver) expr(x ast.Expr) error {
 	switch x := x.(type) {
 	case *ast.Name:
 		x.Refs = r.name(x.Name)
+		r.reads[x.Name] = true
 	case *ast.Call:
 		return values.AtLine(r.exprs(children(x)...), x.Line)
 	case *ast.Filter:

@@ -25,6 +25,7 @@ const (
 	callTable     = 104
 	callOffset    = 112
 	callFlags     = 120
+	callSpans     = 128
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -34,6 +35,8 @@ const (
 //	i8     two's complement bytes
 //	e4m3   bytes of 4 bits of exponent and 3 of mantissa
 //	float  float32: codes that have been unpacked
+//	dots4  4 bits, of which the products with int8 are summed
+//	dots8  two's complement bytes, likewise
 type codeTarget struct {
 	set    string
 	form   string
@@ -59,11 +62,11 @@ func (t *codeTarget) function(s shape) string {
 func codeTargets() []*codeTarget {
 	avx2 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx2", form: form, vector: 32, regs: 16, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float"}
+			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
 	}
 	avx512 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float"}
+			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
 	}
 	return []*codeTarget{
 		avx2("half", 4, 2, 1, 1),
@@ -71,9 +74,13 @@ func codeTargets() []*codeTarget {
 		avx2("i8", 4, 2, 2, 1),
 		avx2("e4m3", 4, 2, 1, 1),
 		avx2("float", 1, 1, 1, 1, 1, 1),
+		avx2("dots4", 2, 1, 1),
+		avx2("dots8", 2, 1, 1),
 		avx512("full", 4, 4, 2, 2, 2, 2),
 		avx512("i8", 4, 4, 2, 2, 2, 2),
 		avx512("e4m3", 4, 4, 2, 2, 2, 2),
+		avx512("dots4", 4, 2, 1, 1, 1, 1),
+		avx512("dots8", 4, 2, 1, 1, 1, 1),
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
 }
@@ -90,6 +97,9 @@ func codeTargets() []*codeTarget {
 //	R12, R13      scales of panel 3, and the table, in tiles that are too low for rows 6 and 9
 //	first vector registers: the sums of a run, by row, then panel, then half
 //	last vector registers: tables and masks
+//
+// Products of integers are summed in registers behind those of the run's sums, span after span; R13
+// is spans left, and R11 the table of AVX2.
 type codeWriter struct {
 	*bytes.Buffer
 	t *codeTarget
@@ -110,7 +120,7 @@ func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWr
 		w.last -= 2
 	case t.form == "full" && t.set == "avx2":
 		w.last -= 4
-	case t.form == "full" || t.form == "e4m3":
+	case t.form == "full" || t.form == "e4m3" || w.dots():
 		w.last--
 	}
 	return w
@@ -163,12 +173,15 @@ func (w *codeWriter) x(row, k int) string {
 		base + ")(R8*2)"}[row%3])
 }
 
+// prefetch is how many bytes ahead one row's codes are fetched.
+const prefetch = 1024
+
 const callSignature = "(call *codeCall)"
 
 // blockBytes are the bytes of codes of eight columns of a panel.
 func (w *codeWriter) blockBytes() int {
 	switch w.t.form {
-	case "half", "full":
+	case "half", "full", "dots4":
 		return 4 * w.t.nr()
 	case "float":
 		return 32 * w.t.nr()
@@ -210,9 +223,21 @@ func (w *codeWriter) kernel() {
 	for i := range w.sums {
 		w.zero(w.v(i))
 	}
+	if w.dots() {
+		w.op("MOVQ %d(AX), R13", callSpans)
+		w.label("span")
+		w.begin()
+	}
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
 	w.label("block")
+	if w.dots() && w.rows == 1 { // which memory may not keep up with
+		for panel := range w.panels {
+			for line := 0; line < w.blockBytes(); line += 64 {
+				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch+line))
+			}
+		}
+	}
 	w.block()
 	w.op("ADDQ $%d, DI", w.blockBytes())
 	if w.panels > 3 {
@@ -221,12 +246,21 @@ func (w *codeWriter) kernel() {
 	if w.unpack {
 		w.op("ADDQ $%d, R14", 8*4*w.t.nr())
 	} else {
+		bytes := 32
+		if w.dots() {
+			bytes = 8
+		}
 		for row := 0; row < w.rows; row += 3 {
-			w.op("ADDQ $32, %s", [...]string{"SI", "R11", "R12", "R13"}[row/3])
+			w.op("ADDQ $%d, %s", bytes, [...]string{"SI", "R11", "R12", "R13"}[row/3])
 		}
 	}
 	w.op("DECQ CX")
 	w.op("JNZ block")
+	if w.dots() {
+		w.end()
+		w.op("DECQ R13")
+		w.op("JNZ span")
+	}
 	if !w.unpack {
 		w.scale()
 	}
@@ -252,6 +286,12 @@ func (w *codeWriter) zero(v string) {
 func (w *codeWriter) constants() {
 	switch {
 	case w.last == w.t.regs:
+	case w.dots() && w.t.vector == 64:
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.t.form == "dots8"), w.v(w.last))
+	case w.dots():
+		w.op("MOVQ %d(AX), R11", callTable)
+		w.op("VMOVUPS %d(R11), Y15", 32*toInt(w.t.form == "dots8"))
 	case w.t.form == "half":
 		w.op("MOVQ %d(AX), R13", callTable)
 		w.op("VBROADCASTI128 (R13), Y15")
@@ -273,6 +313,12 @@ func (w *codeWriter) constants() {
 // block computes eight columns.
 func (w *codeWriter) block() {
 	switch {
+	case w.dots() && w.t.vector == 64:
+		w.blockVNNI()
+	case w.t.form == "dots4":
+		w.blockDots4()
+	case w.t.form == "dots8":
+		w.blockDots8()
 	case w.t.form == "half":
 		w.blockHalf()
 	case w.t.form == "full" && w.t.set == "avx2":
@@ -439,6 +485,141 @@ func (w *codeWriter) blockFull() {
 				w.use(j, 4*half+2*i, a, x)
 				w.op("VPUNPCKHWD %s, %s, %s", words[1], words[0], a)
 				w.use(j, 4*half+2*i+1, a, x)
+			}
+		}
+	}
+}
+
+// dots tells whether x is int8.
+func (w *codeWriter) dots() bool { return strings.HasPrefix(w.t.form, "dots") }
+
+// dot is the register of a row's products with vector j.
+func (w *codeWriter) dot(row, j int) string { return w.tmp(row*w.panels*2 + j) }
+
+// free is a register that a block is free to use.
+func (w *codeWriter) free(i int) string { return w.tmp(w.sums + i) }
+
+// begin has each product start at what the row says.
+func (w *codeWriter) begin() {
+	for row := range w.rows {
+		for j := range 2 * w.panels {
+			w.op("VPBROADCASTD %s, %s", w.x(row, 0), w.dot(row, j))
+		}
+	}
+}
+
+// end adds the products of a span, times the scale of the row's, to the sums of the run.
+func (w *codeWriter) end() {
+	x := w.free(0)
+	for row := range w.rows {
+		w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
+		for j := range 2 * w.panels {
+			dot := w.dot(row, j)
+			if w.t.form == "dots4" && w.t.vector == 32 {
+				w.op("VPMADDWD 32(R11), %s, %s", dot, dot)
+			}
+			w.op("VCVTDQ2PS %s, %s", dot, dot)
+			w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, j))
+		}
+	}
+	for row := 0; row < w.rows; row += 3 {
+		w.op("ADDQ $8, %s", [...]string{"SI", "R11"}[row/3])
+	}
+}
+
+// blockDots4 adds pairs of products to lanes of 16 bits. Each row's columns are loaded once, where
+// there are registers for all of them.
+func (w *codeWriter) blockDots4() {
+	held := w.tmps() > w.sums+2*w.rows+1+toInt(w.rows > 1)
+	if held {
+		for row := range w.rows {
+			for half := range 2 {
+				w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), w.free(2*row+half))
+			}
+		}
+	}
+	first := 2 * w.rows * toInt(held)
+	for j := range 2 * w.panels {
+		for half := range 2 {
+			// The codes of the upper columns are shifted before the lower ones are masked.
+			codes, product := w.free(first+half), w.free(first+1+toInt(w.rows > 1))
+			if half == 0 {
+				upper := w.free(first + 1)
+				w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes)
+				w.op("VPSRLW $4, %s, %s", codes, upper)
+				w.op("VPAND Y15, %s, %s", codes, codes)
+				w.op("VPAND Y15, %s, %s", upper, upper)
+			}
+			for row := range w.rows {
+				to := codes
+				if row+1 < w.rows {
+					to = product
+				}
+				x := product
+				if held {
+					x = w.free(2*row + half)
+				} else {
+					w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), x)
+				}
+				w.op("VPMADDUBSW %s, %s, %s", x, codes, to)
+				w.op("VPADDW %s, %s, %s", to, w.dot(row, j), w.dot(row, j))
+			}
+		}
+	}
+}
+
+// blockDots8 multiplies magnitudes by numbers of x that have the signs of the codes: the sum of two
+// products is 128·127·2 at most.
+func (w *codeWriter) blockDots8() {
+	for half := range 2 {
+		held := w.tmps() > w.sums+w.rows+2
+		if held {
+			for row := range w.rows {
+				w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), w.free(row))
+			}
+		}
+		first := w.rows * toInt(held)
+		codes, magnitude, product := w.free(first), w.free(first+1), w.free(first+2)
+		for j := range 2 * w.panels {
+			w.op("VMOVDQU %s, %s", w.at(j, (2*half+j%2)*32), codes)
+			w.op("VPABSB %s, %s", codes, magnitude)
+			for row := range w.rows {
+				x := product
+				if held {
+					x = w.free(row)
+				} else {
+					w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), x)
+				}
+				w.op("VPSIGNB %s, %s, %s", codes, x, product)
+				w.op("VPMADDUBSW %s, %s, %s", product, magnitude, product)
+				w.op("VPMADDWD Y15, %s, %s", product, product)
+				w.op("VPADDD %s, %s, %s", product, w.dot(row, j), w.dot(row, j))
+			}
+		}
+	}
+}
+
+// blockVNNI adds four products to each lane of 32 bits. Bytes, too, are made unsigned: they get 128
+// more, of which begin knows.
+func (w *codeWriter) blockVNNI() {
+	for half := range 2 {
+		for row := range w.rows {
+			w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), w.free(row))
+		}
+		for j := range 2 * w.panels {
+			codes := w.free(w.rows + j%(w.tmps()-w.sums-w.rows))
+			switch {
+			case w.t.form == "dots8":
+				w.op("VPXORD %s, %s, %s", w.at(j, (2*half+j%2)*64), w.v(w.last), codes)
+			case half == 0:
+				w.op("VPANDD %s, %s, %s", w.at(j, j%2*64), w.v(w.last), codes)
+			default:
+				w.op("VMOVUPS %s, %s", w.at(j, j%2*64), codes)
+				w.op("VPSRLW $4, %s, %s", codes, codes)
+				w.op("VPANDD %s, %s, %s", w.v(w.last), codes, codes)
+			}
+			for row := range w.rows {
+				w.op("VPDPBUSD %s, %s, %s", w.free(row), codes, w.dot(row, j))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package layerstest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -153,6 +154,14 @@ func (d *Device) Join(weights ...compute.Weight) compute.Weight {
 		}
 	}
 	return &first
+}
+
+// Packed implements layers.Device: there is nothing to be stored.
+func (d *Device) Packed(compute.Weight) ([]compute.Packed, error) { return nil, nil }
+
+// FromPacked implements layers.Device; nothing was ever packed.
+func (d *Device) FromPacked([]compute.Packed) (compute.Weight, error) {
+	return nil, errors.New("a device that computes nothing has no packed weights")
 }
 
 func (w *weight) Out() int   { return w.out }

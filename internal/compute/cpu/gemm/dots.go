@@ -1,0 +1,260 @@
+package gemm
+
+import (
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+// Codes that stand for integers are multiplied by rows of x that are rounded to int8. A run is cut
+// into spans of 32 columns; what is left of it, fewer, is a run of its own. A span of a row has the
+// scale s = a/127, a being the largest magnitude in it, and its elements are round(x·(127/a)), to
+// nearest even, each of these operations in float32. Below 2⁻¹¹⁹, where 127/a may not be a number
+// any more, a is taken as zero. If a is no number, or infinite, s is NaN.
+//
+// The products of a span are summed as integers, which is exact. Σ of a run begins at zero and
+// takes span after span, Σ = s·(that sum) + Σ, and X = s·(the sum of the rounded x) + X. Then
+// acc = scale·Σ + acc and, if there are offsets, acc = offset·X + acc. All these steps are fused
+// multiply-adds, of portable kernels, too: every instruction set gives the same bits.
+const (
+	// dotColumns are those of a span.
+	dotColumns = 32
+	// dotHead is what a span of a row has beside the columns: before them what the sums begin at,
+	// so that code 0 stands for 0, behind them the scale.
+	dotHead = 8
+	// dotLeast is 2⁻¹¹⁹.
+	dotLeast = 8 << 23
+)
+
+// chooseDots tells whether the codes stand for integers, and prepares for them if so. Products of
+// four bits are summed in two halves by int16, to 16·127·16 each.
+func (c *codes) chooseDots(like *compute.Codes) bool {
+	switch c.kind {
+	case compute.Code8:
+		c.form = formDots8
+	case compute.Code4:
+		zero := -like.Values[0]
+		if !(zero >= 0 && zero <= 16 && zero == float32(int32(zero))) {
+			return false
+		}
+		for i, v := range like.Values {
+			if v != float32(i)-zero {
+				return false
+			}
+		}
+		c.form, c.zero = formDots4, int32(zero)
+	default:
+		return false
+	}
+	c.dots = true
+	return true
+}
+
+// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, and 128s.
+func (c *codes) dotKernels(set isa.ISA) *kernelSet {
+	c.table = slices.Concat(repeat(0x0f0f0f0f), repeat(0x00010001), repeat(0x80808080))
+	if kernels := c.vectorDots(set); kernels != nil {
+		return kernels
+	}
+	form := c.form
+	c.tiles = &codeKernels{rows: portableRows}
+	for rows := 1; rows <= portableRows; rows++ {
+		c.tiles.tiles[rows][1] = func(call *codeCall) { portableDots(call, rows, form) }
+	}
+	return &kernelSet{nr: portableNR, rows: portableRows, codes: c.tiles}
+}
+
+// begin is what the sum of products with a span begins at, of which even is the sum of the columns
+// k with k%4 < 2, odd that of the others: a number, or two of int16 of which the first is lower.
+func (c *codes) begin(even, odd int32) uint32 {
+	even, odd = -c.zero*even, -c.zero*odd
+	if !c.split {
+		return uint32(even + odd)
+	}
+	return uint32(uint16(even)) | uint32(odd)<<16
+}
+
+// roundTask rounds rows of x to int8.
+type roundTask struct {
+	t        *mulTask
+	x        []float32
+	ldx      int
+	perChunk int
+}
+
+// Do rounds some rows.
+func (s *roundTask) Do(chunk, _ int) {
+	t := s.t
+	q := t.m.codes
+	var gathered [dotColumns]float32
+	for row := chunk * s.perChunk; row < min((chunk+1)*s.perChunk, t.rows); row++ {
+		src := s.x[row*s.ldx:][:t.m.k]
+		to := unsafe.Add(t.x, uintptr(row)*t.xStride)
+		for i := range q.runs {
+			r := &q.runs[i]
+			size := 8 * r.blocks
+			var sum float32
+			for span := range r.spans {
+				from := r.packed + span*size
+				v := unsafe.Pointer(&gathered)
+				if q.columns == nil {
+					v = unsafe.Pointer(&src[from : from+size][0])
+				} else {
+					for j, col := range q.columns[from : from+size] {
+						gathered[j] = 0
+						if col >= 0 {
+							gathered[j] = src[col]
+						}
+					}
+				}
+				scale, even, odd := roundSpan(unsafe.Add(to, 4), v, r.blocks, t.m.kernels.vector)
+				*(*uint32)(to) = q.begin(even, odd)
+				*(*float32)(unsafe.Add(to, 4+size)) = scale
+				if q.offset > 0 {
+					sum = fusedMultiplyAdd(float32(even+odd), scale, sum)
+				}
+				to = unsafe.Add(to, dotHead+size)
+			}
+			if q.offset > 0 {
+				*(*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4)) = sum
+			}
+		}
+	}
+}
+
+// portableRound rounds blocks of eight columns, and returns their scale and the sums of the columns
+// k with k%4 < 2 and of the others.
+func portableRound(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32) {
+	v := unsafe.Slice((*[4]float32)(x), 2*blocks)
+	dst := unsafe.Slice((*[4]int8)(to), 2*blocks)
+	var most uint32
+	for i := range v {
+		for _, f := range v[i] {
+			most = max(most, math.Float32bits(f)&^(1<<31))
+		}
+	}
+	if most < dotLeast || most >= 0xff<<23 {
+		clear(dst)
+		if most >= 0xff<<23 {
+			scale = float32(math.NaN())
+		}
+		return scale, 0, 0
+	}
+	a := math.Float32frombits(most)
+	factor := 127 / a
+	for i := range v {
+		for k, f := range v[i] {
+			dst[i][k] = int8(math.RoundToEven(float64(f * factor)))
+		}
+		even += int32(dst[i][0]) + int32(dst[i][1])
+		odd += int32(dst[i][2]) + int32(dst[i][3])
+	}
+	return a / 127, even, odd
+}
+
+// prepareDots sets the task's rows of x, rounded, and their sums over runs.
+func (s *Scratch) prepareDots(p *pool.Pool, t *mulTask, x []float32, ldx int) {
+	q := t.m.codes
+	// An odd number of lines apart, no two rows of a tile meet in the same sets of the L1 cache.
+	stride := (ceilDiv(int(q.rowBytes), cacheLine) | 1) * cacheLine
+	t.x, t.xStride, t.xSize = unsafe.Pointer(&alignedSlice(&s.bytes, t.rows*stride)[0]),
+		uintptr(stride), 1
+	if q.offset > 0 {
+		t.sumRows = t.rows
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
+	}
+	s.round = roundTask{t: t, x: x, ldx: ldx, perChunk: max(1, prepareAtLeast/t.m.k)}
+	p.Run(&s.round, ceilDiv(t.rows, s.round.perChunk))
+	s.round = roundTask{}
+}
+
+// portableDots is a kernel in plain Go.
+func portableDots(call *codeCall, rows int, form form) {
+	w, scale, sums, x := call.w, call.scale, call.sums, call.x
+	size := form.blockBytes(portableNR)
+	for range call.runs {
+		var part [portableRows][portableNR]float32
+		for range call.spans {
+			for r := range rows {
+				span := unsafe.Add(x, uintptr(r)*call.xStride)
+				var sum [portableNR]int32
+				for i := range sum {
+					sum[i] = *(*int32)(span)
+				}
+				for b := range uintptr(call.blocks) {
+					addDots(&sum, unsafe.Add(w, b*size), (*[8]int8)(unsafe.Add(span, 4+8*b)), form)
+				}
+				factor := *(*float32)(unsafe.Add(span, 4+8*call.blocks))
+				for i, v := range sum {
+					part[r][i] = fusedMultiplyAdd(float32(v), factor, part[r][i])
+				}
+			}
+			w = unsafe.Add(w, uintptr(call.blocks)*size)
+			x = unsafe.Add(x, dotHead+8*call.blocks)
+		}
+		s := factors(scale, call.flags&flagWideScale != 0)
+		var o [portableNR]float32
+		if call.offset > 0 {
+			o = factors(unsafe.Add(scale, call.offset), call.flags&flagWideOffset != 0)
+		}
+		for r := range rows {
+			c := (*[portableNR]float32)(unsafe.Add(call.c, uintptr(r)*call.cStride))
+			for i := range c {
+				c[i] = fusedMultiplyAdd(s[i], part[r][i], c[i])
+				if call.offset > 0 {
+					c[i] = fusedMultiplyAdd(o[i], *(*float32)(unsafe.Add(sums, 4*r)), c[i])
+				}
+			}
+		}
+		w, scale = unsafe.Add(w, call.skip), unsafe.Add(scale, call.scaleStep)
+		if call.offset > 0 {
+			sums = unsafe.Add(sums, call.sumStep)
+		}
+	}
+}
+
+// addDots adds products of eight columns.
+func addDots(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, form form) {
+	x0, x1, x2, x3 := int32(x[0]), int32(x[1]), int32(x[2]), int32(x[3])
+	x4, x5, x6, x7 := int32(x[4]), int32(x[5]), int32(x[6]), int32(x[7])
+	if form == formDots4 {
+		for i, w := range (*[portableNR]uint32)(block) {
+			sum[i] += int32(w&15)*x0 + int32(w>>8&15)*x1 + int32(w>>16&15)*x2 +
+				int32(w>>24&15)*x3 + int32(w>>4&15)*x4 + int32(w>>12&15)*x5 +
+				int32(w>>20&15)*x6 + int32(w>>28)*x7
+		}
+		return
+	}
+	low := (*[portableNR][4]int8)(block)
+	high := (*[portableNR][4]int8)(unsafe.Add(block, 4*portableNR))
+	for i := range low {
+		v, u := &low[i], &high[i]
+		sum[i] += int32(v[0])*x0 + int32(v[1])*x1 + int32(v[2])*x2 + int32(v[3])*x3 +
+			int32(u[0])*x4 + int32(u[1])*x5 + int32(u[2])*x6 + int32(u[3])*x7
+	}
+}
+
+// fusedMultiplyAdd is x·y + z, rounded once. The product is exact in float64; of a sum that is not,
+// the last bit is made odd by what is lost ("Emulation of a FMA and correctly rounded sums: proved
+// algorithms using rounding to odd", Boldo and Melquiond), so that rounding it again is right.
+func fusedMultiplyAdd(x, y, z float32) float32 {
+	p, a := float64(x)*float64(y), float64(z)
+	s := p + a
+	b := s - p
+	e := (p - (s - b)) + (a - b)
+	if e != 0 && s-s == 0 {
+		if u := math.Float64bits(s); u&1 == 0 {
+			if (e > 0) == (s > 0) {
+				u++
+			} else {
+				u--
+			}
+			s = math.Float64frombits(u)
+		}
+	}
+	return float32(s)
+}

@@ -1,0 +1,184 @@
+package gemm
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+)
+
+// dotElement is codeElement of x that is rounded, by what dots.go says; the sum in float64 is of
+// rounded numbers.
+func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
+	pieces []float32, exact, magnitude float64) {
+	in := func(col int) float32 {
+		if q.Order != nil {
+			return x[q.Order[col]]
+		}
+		return x[col]
+	}
+	groups := q.Groups()
+	s := Source{Cols: max(q.Of, q.Cols), ColLo: q.From, ColHi: q.From + q.Cols}
+	start := s.cut(chunks)
+	for i := range chunks {
+		var acc float32
+		for at := start[i]; at < start[i+1]; {
+			g, end := groupOf(q, at), at+1
+			for end < start[i+1] && groupOf(q, end) == g && end < at+1024 {
+				end++
+			}
+			if end-at > 32 {
+				end -= (end - at) % 32
+			}
+			scale := q.Scale[row*groups+g]
+			var offset, sum, sumX float32
+			if q.Offset != nil {
+				offset = q.Offset[row*groups+g]
+			}
+			for ; at < end; at = min(at+32, end) {
+				var largest float32
+				for col := at; col < min(at+32, end); col++ {
+					if v := float32(math.Abs(float64(in(col)))); !(v <= largest) {
+						largest = v
+					}
+				}
+				var dot, total int64
+				factor := largest / 127
+				for col := at; col < min(at+32, end) && largest >= 0x1p-119; col++ {
+					v := math.RoundToEven(float64(in(col) * (127 / largest)))
+					number := float64(q.Number(q.Code[row*q.Cols+col]))
+					dot += int64(v) * int64(number)
+					total += int64(v)
+					e := (number*float64(scale) + float64(offset)) * v * float64(factor)
+					exact += e
+					magnitude += (math.Abs(number*float64(scale)) + math.Abs(float64(offset))) *
+						math.Abs(v) * float64(factor)
+				}
+				sum = fusedMultiplyAdd(float32(dot), factor, sum)
+				sumX = fusedMultiplyAdd(float32(total), factor, sumX)
+			}
+			acc = fusedMultiplyAdd(scale, sum, acc)
+			if q.Offset != nil {
+				acc = fusedMultiplyAdd(offset, sumX, acc)
+			}
+		}
+		pieces = append(pieces, acc)
+	}
+	return pieces, exact, magnitude
+}
+
+// TestRoundSpan compares what rounds spans with the numbers themselves, of any magnitude, and the
+// instruction sets with each other.
+func TestRoundSpan(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 31))
+	special := []float32{0, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()),
+		math.MaxFloat32, 1e-45, 0x1p-119, math.Nextafter32(0x1p-119, 0)}
+	for range 20_000 {
+		blocks := 1 + r.IntN(4)
+		x := make([]float32, 8*blocks)
+		size := math.Ldexp(1, r.IntN(277)-149)
+		for i := range x {
+			x[i] = float32(r.NormFloat64() * size)
+			if r.IntN(4) == 0 { // halves, once it is multiplied
+				x[i] = float32(float64(r.IntN(255)-127) / 2 * size)
+			}
+		}
+		if r.IntN(3) == 0 {
+			x[r.IntN(len(x))] = special[r.IntN(len(special))]
+		}
+		got := make([]int8, len(x))
+		scale, even, odd := portableRound(unsafe.Pointer(&got[0]), unsafe.Pointer(&x[0]), blocks)
+		var largest float64
+		for _, v := range x {
+			largest = math.Max(largest, math.Abs(float64(v))) // NaN, if one is
+		}
+		unsound := math.IsInf(largest, 0) || math.IsNaN(largest)
+		if unsound != (scale != scale) {
+			t.Fatalf("%v: scale %v", x, scale)
+		}
+		var sums [2]int32
+		for i, v := range got {
+			sums[i%4/2] += int32(v)
+			off := math.Abs(float64(v)*float64(scale) - float64(x[i]))
+			if !unsound && off > max(float64(scale)*0.50001, 0x1p-119) {
+				t.Fatalf("%v: %d·%v for %v", x, v, scale, x[i])
+			}
+		}
+		if sums != [2]int32{even, odd} {
+			t.Fatalf("%v: sums %d, %d of %v", x, even, odd, sums)
+		}
+		if isa.Best() == isa.Portable {
+			continue
+		}
+		vector := make([]int8, len(x)+1)
+		vector[len(x)] = 77
+		s, e, o := roundSpan(unsafe.Pointer(&vector[0]), unsafe.Pointer(&x[0]), blocks, true)
+		if !same(s, scale) || e != even || o != odd || vector[len(x)] != 77 {
+			t.Fatalf("%v: %v, %d, %d, not %v, %d, %d", x, s, e, o, scale, even, odd)
+		}
+		for i, v := range got {
+			if vector[i] != v {
+				t.Fatalf("%v: element %d is %d, not %d", x, i, vector[i], v)
+			}
+		}
+	}
+}
+
+// TestDotsAgree wants each instruction set to have the bits of all others, whatever the shape, and
+// also where the sums are as large as they can be.
+func TestDotsAgree(t *testing.T) {
+	for i, c := range (codeSet{rounded: true}).cases() {
+		r := rand.New(rand.NewPCG(32, uint64(i)))
+		for round := range 12 {
+			n, k, rows := 1+r.IntN(100), 1+r.IntN(400), 1+r.IntN(10)
+			q := newCodes(r, c, n, k, []int{0, 16, 32, 64}[r.IntN(4)], 0)
+			x := randoms(r, rows*k)
+			if round < 4 {
+				for i := range x {
+					x[i] = float32(1 - i%(round+1)%2*2)
+				}
+				for i := range q.Code {
+					q.Code[i] = []byte{0, 15, 0x80, 0x7f}[round]
+					if c.kind == compute.Code4 {
+						q.Code[i] &= 15
+					}
+				}
+			}
+			var s Scratch
+			var want []float32
+			for _, set := range isa.All() {
+				got := make([]float32, rows*n)
+				m := mustPackCodes(t, nil, codeSet{set, true}, 4, q)
+				m.Mul(nil, &s, got, n, x, k, rows, nil)
+				if set == isa.Portable {
+					want = got
+				}
+				sameSlice(t, c.name+" "+set.String(), got, want)
+			}
+		}
+	}
+}
+
+// TestFusedMultiplyAdd compares it with exact numbers, of like and unlike magnitude.
+func TestFusedMultiplyAdd(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 33))
+	number := func() float32 {
+		return float32(r.NormFloat64() * math.Ldexp(1, r.IntN(60)-30))
+	}
+	exact := func(v float32) *big.Float { return big.NewFloat(float64(v)).SetPrec(400) }
+	for range 100_000 {
+		x, y, z := number(), number(), number()
+		if r.IntN(2) == 0 {
+			z = -x * y * (1 + float32(r.IntN(3)-1)*0x1p-23)
+		}
+		sum := new(big.Float).SetPrec(400).Mul(exact(x), exact(y))
+		want, _ := sum.Add(sum, exact(z)).Float32()
+		if got := fusedMultiplyAdd(x, y, z); got != want {
+			t.Fatalf("%v·%v + %v = %v, not %v", x, y, z, got, want)
+		}
+	}
+}

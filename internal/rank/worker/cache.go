@@ -1,0 +1,136 @@
+package worker
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/packed"
+)
+
+// packedKey names the file of the rank's packed weights: it is a hash of all that they follow from,
+// the program among it, since another build may pack, or read the checkpoint, otherwise. It is ""
+// where there is none: without a folder for it, and for models of which the files are not known.
+func (r *rank) packedKey() string {
+	init := &r.init
+	if init.WeightsCache == "" || init.LoadFormat == "dummy" || init.Files == nil {
+		return ""
+	}
+	program, err := buildID()
+	if err != nil {
+		return ""
+	}
+	values := []string{program, r.isa, init.DType, init.Quantization,
+		fmt.Sprintf("rank %d of %d, layers %d to %d", r.group.Rank, r.group.Size, r.stage.From,
+			r.stage.To)}
+	for _, f := range init.Files {
+		if checkpoint.Describes(f.Name) {
+			values = append(values, fmt.Sprintf("%q %d %s", f.Name, f.Size, f.Sum))
+		}
+	}
+	return packed.Key(values...)
+}
+
+// buildID is what the linker has named this program by: a hash of all that it was built of.
+func buildID() (string, error) {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("own binary: %w", err)
+	}
+	defer f.Close()
+	note := f.Section(".note.go.buildid")
+	if note == nil {
+		return "", errors.New("own binary: it has no build ID")
+	}
+	id, err := note.Data()
+	return hex.EncodeToString(id), err
+}
+
+// openPacked maps the rank's packed weights, if an earlier start has stored them.
+func (r *rank) openPacked(key string) *packed.File {
+	if key == "" {
+		return nil
+	}
+	f, err := packed.Open(r.init.WeightsCache, key, r.threads)
+	if err != nil {
+		if !packed.IsMissing(err) {
+			r.say(queue.WeightsCache{Failure: err.Error()})
+		}
+		return nil
+	}
+	return f
+}
+
+// saving is packed weights that are being stored.
+type saving struct {
+	stopped atomic.Bool
+	done    sync.WaitGroup
+}
+
+// stop returns when the weights are not read any more; nil is one that has ended.
+func (s *saving) stop() {
+	if s != nil {
+		s.stopped.Store(true)
+		s.done.Wait()
+	}
+}
+
+// storePacked has the weights of a model that was loaded from its files stored, beside what the
+// rank computes, unless all came from the file already.
+func (r *rank) storePacked(l *loaded, key string) {
+	if key == "" {
+		return
+	}
+	entries, err := l.model.Entries()
+	switch {
+	case err != nil:
+		r.say(queue.WeightsCache{Failure: err.Error()})
+		return
+	case entries == nil:
+		r.say(queue.WeightsCache{Found: true, Bytes: l.packed.Bytes()})
+		return
+	}
+	var bytes int64
+	for _, e := range entries {
+		for _, p := range e.Parts {
+			bytes += int64(len(p.Data))
+		}
+	}
+	s, replace, dir := new(saving), l.packed != nil, r.init.WeightsCache
+	l.saving = s
+	s.done.Go(func() {
+		switch err := packed.Save(dir, key, entries, replace, s.stopped.Load); {
+		case err == nil:
+			r.say(queue.WeightsCache{Stored: true, Bytes: bytes})
+		case !errors.Is(err, packed.ErrBusy) && !packed.IsStopped(err):
+			r.say(queue.WeightsCache{Failure: err.Error()})
+		}
+	})
+}
+
+// teller is the way to the driver of what is no answer. There is one while the rank has a group.
+type teller struct {
+	mu   sync.Mutex
+	send func(record []byte) error
+}
+
+func (t *teller) set(send func(record []byte) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.send = send
+}
+
+// say tells the driver what became of cached weights.
+func (r *rank) say(what queue.WeightsCache) {
+	record, err := queue.AppendJSON(nil, queue.KindWeightsCache, what)
+	r.teller.mu.Lock()
+	defer r.teller.mu.Unlock()
+	if err == nil && r.teller.send != nil {
+		_ = r.teller.send(record) // a driver that is gone ends this rank another way
+	}
+}

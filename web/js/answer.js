@@ -1,0 +1,71 @@
+// An answer as it streams: text, reasoning, tool calls and what they took.
+
+import { events, request } from "./api.js";
+import { count, millis, number } from "./format.js";
+
+// ask sends a request and writes the answer into a node as it comes; on(scored) is called after
+// each piece, with its tokens and their log-probabilities where they were asked for. It throws what
+// went wrong; what has come by then is in the node.
+export async function ask(body, node, signal, on) {
+  const began = performance.now();
+  const cost = (node.cost = {});
+  let first = 0;
+  let pieces = 0;
+  const answer = await request(body.messages ? "v1/chat/completions" : "v1/completions", {
+    method: "POST",
+    body,
+    signal,
+  });
+  for await (const { data } of events(answer)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Error(chunk.error.message);
+    if (chunk.usage) {
+      cost.tokens = chunk.usage.completion_tokens;
+      cost.prompt = chunk.usage.prompt_tokens;
+    }
+    if (chunk.timings) cost.server = chunk.timings;
+    const choice = chunk.choices?.[0];
+    if (!choice) continue;
+    node.finish = choice.finish_reason ?? node.finish;
+    const scored = choice.logprobs?.content ?? [];
+    if (!take(choice, node) && scored.length === 0) continue;
+    const now = performance.now();
+    first ||= now;
+    pieces += Math.max(scored.length, 1);
+    cost.first = first - began;
+    cost.after = now - first;
+    cost.pieces = pieces;
+    on(scored);
+  }
+  throw new Error("the answer broke off before its end");
+}
+
+// take adds what a choice of a chunk brings; it says whether there was anything.
+function take(choice, node) {
+  const delta = choice.delta ?? { content: choice.text };
+  const reasoning = delta.reasoning ?? delta.reasoning_content;
+  if (delta.content) node.content += delta.content;
+  if (reasoning) node.reasoning = (node.reasoning ?? "") + reasoning;
+  for (const c of delta.tool_calls ?? []) {
+    node.calls ??= [];
+    const call = (node.calls[c.index ?? 0] ??= { id: "", name: "", args: "" });
+    call.id = c.id ?? call.id;
+    call.name += c.function?.name ?? "";
+    call.args += c.function?.arguments ?? "";
+  }
+  return Boolean(delta.content || reasoning || delta.tool_calls?.length);
+}
+
+// costText is what an answer took: tokens, tokens per second after the first, time to the first.
+// The server's own times are preferred; else they are those that this page saw.
+export function costText({ cost = {}, finish }) {
+  if (!cost.first) return finish ? `no token · ${finish}` : "waiting for the first token";
+  const n = cost.tokens ?? cost.pieces;
+  const parts = [`${count(n)} ${n === 1 ? "token" : "tokens"}`];
+  if (n > 1 && cost.after > 0) parts.push(`${number((n - 1) / (cost.after / 1000))} tokens/s`);
+  parts.push(`TTFT ${millis(cost.first)}`);
+  if (cost.prompt) parts.push(`prompt ${count(cost.prompt)}`);
+  if (finish) parts.push(finish);
+  return parts.join(" · ");
+}
