@@ -113,7 +113,10 @@ func TestSameBits(t *testing.T) {
 	}
 	t.Logf("%d workloads (seeds %d to %d) in %v: %v", workloads, first, first+uint64(workloads)-1,
 		time.Since(begun).Round(time.Second), &n)
-	if *seedFlag == 0 && !t.Failed() && (n.preempted == 0 || n.cached == 0 || n.aborted == 0) {
+	// Whether the requests of four workloads meet in a step, and preempt each other, is up to the
+	// machine; of sixty, some do.
+	preempted := n.preempted > 0 || testing.Short()
+	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0) {
 		t.Error("nothing was preempted, found in the prefix cache, or given up")
 	}
 }
