@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Compares this program on the CPU with llama.cpp and OpenVINO, of pinned versions, on a random model
-# of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16, int8, int4 by 32): one stream,
-# 16 streams, prefills of 512 and 2,048 tokens, one stream behind 4,096. Rounds go through all engines
-# in turn, so that all meet the same weather; the table has medians, and the memory's read bandwidth
-# beside them.
+# Compares this program on the CPU with llama.cpp and OpenVINO, of pinned versions, on a random
+# model of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16, int8, int4 by 32): one
+# stream, 16 streams, prefills of 512 and 2,048 tokens, one stream behind 4,096. Rounds go through
+# all engines in turn, so that all meet the same weather; the table has medians, and the memory's
+# read bandwidth beside them.
 #
 #   scripts/bench-peers.sh [--rounds N] [--threads N] [--types bf16,q8_0,…] [--columns decode,…]
 #                          [--without llama.cpp,openvino] [--only-install] [--output-json FILE]
 #
-# llama.cpp is built once in bin/peers (JOBS, 2, compilers run at a time), OpenVINO is installed there
-# (5 GB: the export of models takes torch), and models of 5 GB in all are made there. A peer that
-# cannot be had is named and left out. It needs python3.11 with venv, gcc and cmake, and bin/eagleray
-# (make build).
+# llama.cpp is built once in bin/peers (JOBS, 2, compilers run at a time), OpenVINO is installed
+# there (5 GB: the export of models takes torch), and models of 5 GB in all are made there. A peer
+# that cannot be had is named and left out. It needs python3.11 with venv, gcc and cmake, and
+# bin/eagleray (make build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=bin/peers
