@@ -106,6 +106,7 @@ var answered = []compat.Entry{
 	{Name: get + "/", Status: compat.Ours, Note: "the page for browsers, with its files"},
 	{Name: get + dashboard.AboutPath, Status: compat.Ours, Note: "what the page is of"},
 	{Name: get + dashboard.LivePath, Status: compat.Ours, Note: "the page's feed"},
+	{Name: post + dashboard.MeasurePath, Status: compat.Ours, Note: "the page's measurements"},
 }
 
 // unanswered are vLLM's routes that there are not.

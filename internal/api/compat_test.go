@@ -13,7 +13,7 @@ import (
 // TestCompat holds the list of routes to those of a server that has every flag that adds some.
 func TestCompat(t *testing.T) {
 	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
-		Events: &dashboard.Events{}})
+		Events: &dashboard.Events{}, Measure: measureNothing})
 	if err != nil {
 		t.Fatal(err)
 	}
