@@ -24,6 +24,7 @@ const (
 	withSleep   = "with --enable-sleep-mode or --enable-rlhf"
 	withElastic = "with --enable-elastic-ep or --api-key"
 	withStore   = "OpenAI's; with --store-dir"
+	withKept    = "OpenAI's; with --store-dir they outlive the server"
 	withPooling = "of models that pool (--runner pooling, classifiers)"
 )
 
@@ -40,6 +41,18 @@ var answered = []compat.Entry{
 	{Name: post + responses.ResponsesPath + "/{id}/cancel", Status: compat.Same},
 	{Name: get + responses.ResponsesPath + "/{id}/input_items", Status: compat.Ours,
 		Note: "OpenAI's"},
+	{Name: post + responses.InputTokensPath, Status: compat.Ours, Note: "OpenAI's"},
+	{Name: post + responses.ConversationsPath, Status: compat.Ours, Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: post + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: remove + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: post + responses.ConversationsPath + "/{id}/items", Status: compat.Ours,
+		Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}/items", Status: compat.Ours, Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}/items/{item}", Status: compat.Ours,
+		Note: withKept},
+	{Name: remove + responses.ConversationsPath + "/{id}/items/{item}", Status: compat.Ours,
+		Note: withKept},
 	{Name: post + anthropic.MessagesPath, Status: compat.Same,
 		Note: "Anthropic's API; text and tools"},
 	{Name: post + anthropic.CountTokensPath, Status: compat.Same},

@@ -1,0 +1,72 @@
+package wire
+
+import "slices"
+
+// Shape is what a decoder reads of a body: the fields that it asks for by name, with their types.
+// A decoder is the only description of its requests, so a Shape is made by running it (Read).
+type Shape map[string]*FieldShape
+
+// FieldShape is a field in the words of JSON Schema.
+type FieldShape struct {
+	// Type is integer, number, boolean, string, array or object; "" where the decoder sees to it.
+	Type string
+	// Items is the type of an array's elements, or of an object's values; "" for any.
+	Items string
+	// Null says that null is as good as no field.
+	Null bool
+	// Low and High bound an integer; nil for no bound.
+	Low, High *int64
+	// Required says that there is an error without the field.
+	Required bool
+}
+
+// Read runs a decoder over examples of bodies that it accepts, and returns what it asked for. A
+// field is required that all examples have, and that each is refused without.
+func Read(decode func(*Fields) *Error, lim Limits, examples ...[]byte) (Shape, *Error) {
+	shape := Shape{}
+	var required []string
+	for i, text := range examples {
+		members, bad := ParseObject(text, lim)
+		if bad == nil {
+			f := NewFields(members, lim)
+			f.shape = shape
+			bad = decode(f)
+		}
+		if bad != nil {
+			return nil, bad
+		}
+		var needed []string
+		for at, m := range members {
+			rest := slices.Delete(slices.Clone(members), at, at+1)
+			bad := decode(NewFields(rest, lim))
+			if bad != nil && bad.Param == m.Key && (i == 0 || slices.Contains(required, m.Key)) {
+				needed = append(needed, m.Key)
+			}
+		}
+		required = needed
+	}
+	for _, name := range required {
+		if f := shape[name]; f != nil {
+			f.Required = true
+		}
+	}
+	return shape, nil
+}
+
+// note keeps what is asked of a field. The first type counts; that of a value which is read later
+// is no type yet.
+func (f *Fields) note(name string, s FieldShape) {
+	if f.shape == nil {
+		return
+	}
+	if known := f.shape[name]; known == nil || known.Type == "" && s.Type != "" {
+		f.shape[name] = &s
+	}
+}
+
+// noteStrings notes that the elements of a field that is an array are strings.
+func (f *Fields) noteStrings(name string) {
+	if known := f.shape[name]; known != nil && known.Type == "array" {
+		known.Items = "string"
+	}
+}
