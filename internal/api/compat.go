@@ -7,6 +7,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/openapi"
 	"github.com/eagleray/eagleray/internal/api/pooling"
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/ops/compat"
@@ -116,6 +117,8 @@ var answered = []compat.Entry{
 	{Name: get + "/livez", Status: compat.Ours, Note: "200 until the engine has failed for good"},
 	{Name: get + "/version", Status: compat.Same},
 	{Name: get + "/debug/ranks", Status: compat.Ours, Note: "state of the workers"},
+	{Name: get + openapi.DocumentPath, Status: compat.Same},
+	{Name: get + openapi.PagePath, Status: compat.Differs, Note: "a page of its own, without scripts"},
 	{Name: get + "/", Status: compat.Ours, Note: "the page for browsers, with its files"},
 	{Name: get + dashboard.AboutPath, Status: compat.Ours, Note: "what the page is of"},
 	{Name: get + dashboard.LivePath, Status: compat.Ours, Note: "the page's feed"},
@@ -139,7 +142,5 @@ var unanswered = []compat.Entry{
 	{Name: "/reset_mm_cache", Status: compat.Refused},
 	{Name: "/start_draft_weight_update", Status: compat.Refused},
 	{Name: "/weight_checker", Status: compat.Refused},
-	{Name: "/docs", Status: compat.Refused},
 	{Name: "/redoc", Status: compat.Refused},
-	{Name: "/openapi.json", Status: compat.Refused},
 }

@@ -18,23 +18,36 @@ import (
 // ConversationsPath is OpenAI's, for conversations that responses are made in.
 const ConversationsPath = "/v1/conversations"
 
+// itemsExample are items of a conversation.
+const itemsExample = `{"items":[{"role":"user","content":"What does os.Open do?"}]}`
+
 // talkRoutes are those of the Conversations API.
 func (s *API) talkRoutes() []server.Route {
 	const one, items, item = ConversationsPath + "/{id}", ConversationsPath + "/{id}/items",
 		ConversationsPath + "/{id}/items/{item}"
-	var list []server.Route
-	add := func(method, path string, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path,
-			Handler: server.Checked(s.storesTalks, h)})
+	list := []server.Route{
+		server.Posted(s.Server, ConversationsPath, decodeNewTalk, s.createTalk,
+			server.Doc{Summary: "Begin a conversation", Answer: Conversation{}}, itemsExample),
+		{Method: "GET", Path: one, Handler: s.getTalk,
+			Doc: server.Doc{Summary: "Show a conversation", Answer: Conversation{}}},
+		server.Posted(s.Server, one, decodeTalkUpdate, s.changeTalk,
+			server.Doc{Summary: "Replace the metadata of a conversation", Answer: Conversation{}},
+			`{"metadata":{"topic":"files"}}`),
+		{Method: "DELETE", Path: one, Handler: s.deleteTalk,
+			Doc: server.Doc{Summary: "Delete a conversation", Answer: Deleted{}}},
+		server.Posted(s.Server, items, decodeTalkItems, s.createItems,
+			server.Doc{Summary: "Add items to a conversation", Answer: page{}}, itemsExample),
+		{Method: "GET", Path: items, Handler: s.listItems,
+			Doc: server.Doc{Summary: "List the items of a conversation", Answer: page{},
+				Query: server.Paged}},
+		{Method: "GET", Path: item, Handler: s.getItem,
+			Doc: server.Doc{Summary: "Show an item of a conversation", Answer: map[string]any{}}},
+		{Method: "DELETE", Path: item, Handler: s.deleteItem,
+			Doc: server.Doc{Summary: "Delete an item of a conversation", Answer: Conversation{}}},
 	}
-	add("POST", ConversationsPath, server.Post(s.Server, decodeNewTalk, s.createTalk))
-	add("GET", one, s.getTalk)
-	add("POST", one, server.Post(s.Server, decodeTalkUpdate, s.changeTalk))
-	add("DELETE", one, s.deleteTalk)
-	add("POST", items, server.Post(s.Server, decodeTalkItems, s.createItems))
-	add("GET", items, s.listItems)
-	add("GET", item, s.getItem)
-	add("DELETE", item, s.deleteItem)
+	for i := range list {
+		list[i].Handler = server.Checked(s.storesTalks, list[i].Handler)
+	}
 	return list
 }
 
@@ -148,13 +161,6 @@ func (s *API) changeTalk(w http.ResponseWriter, r *server.Request, _ *wire.Field
 	return s.WriteJSON(w, t.Conversation)
 }
 
-// DeletedConversation is the answer of DELETE /v1/conversations/{id}.
-type DeletedConversation struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Deleted bool   `json:"deleted"`
-}
-
 // deleteTalk answers DELETE /v1/conversations/{id}. Responses that were made in it stay.
 func (s *API) deleteTalk(w http.ResponseWriter, r *server.Request) error {
 	id := r.PathValue("id")
@@ -167,7 +173,7 @@ func (s *API) deleteTalk(w http.ResponseWriter, r *server.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.WriteJSON(w, DeletedConversation{id, "conversation.deleted", true})
+	return s.WriteJSON(w, Deleted{id, "conversation.deleted", true})
 }
 
 // createItems answers POST /v1/conversations/{id}/items with the list of what it added.

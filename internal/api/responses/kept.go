@@ -214,7 +214,7 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 	return items, nil
 }
 
-// page is a part of a list.
+// page is a part of a list of items.
 type page struct {
 	Object  string            `json:"object"`
 	Data    []json.RawMessage `json:"data"`

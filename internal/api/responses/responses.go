@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,19 +49,35 @@ func New(srv *server.Server, service *generate.Service, o Options) *API {
 		live: liveResponses{limit: o.MaxBackground}}
 }
 
+// The example of a request, and the parameters of a response's stream.
+const example = `{"input":"What does os.Open do?"}`
+
+var streamed = []server.Param{{Name: "stream", Type: "boolean"},
+	{Name: "starting_after", Type: "integer"}}
+
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
-	return append(s.talkRoutes(), []server.Route{
+	decode := generate.Bind(s.Service, decodeResponse)
+	list := []server.Route{
 		{Method: "POST", Path: ResponsesPath,
-			Handler: server.Checked(s.Generates, s.createResponse)},
-		{Method: "POST", Path: InputTokensPath,
-			Handler: server.Checked(s.Generates, s.Counted(server.Post(s.Server,
-				generate.Bind(s.Service, decodeResponse), s.countInput)))},
-		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse},
-		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse},
-		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse},
-		{Method: "GET", Path: ResponsesPath + "/{id}/input_items", Handler: s.responseInput},
-	}...)
+			Handler: server.Checked(s.Generates, s.createResponse),
+			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: true,
+				Body: server.Reads(decode, example)}},
+		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse,
+			Doc: server.Doc{Summary: "Show a response, or its events", Answer: Response{},
+				Query: streamed, Events: true}},
+		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse,
+			Doc: server.Doc{Summary: "Delete a response", Answer: Deleted{}}},
+		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse,
+			Doc: server.Doc{Summary: "Cancel a response in the background", Answer: Response{}}},
+		{Method: "GET", Path: ResponsesPath + "/{id}/input_items", Handler: s.responseInput,
+			Doc: server.Doc{Summary: "List the input of a response", Answer: page{},
+				Query: server.Paged}},
+	}
+	count := server.Posted(s.Server, InputTokensPath, decode, s.countInput,
+		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}}, example)
+	count.Handler = server.Checked(s.Generates, s.Counted(count.Handler))
+	return slices.Concat(list, []server.Route{count}, s.talkRoutes())
 }
 
 // createResponse answers POST /v1/responses.
@@ -354,11 +371,14 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 	if err := s.opt.Store.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
 		return err
 	}
-	return s.WriteJSON(w, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "response", true})
+	return s.WriteJSON(w, Deleted{id, "response", true})
+}
+
+// Deleted says that an object is gone.
+type Deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Deleted bool   `json:"deleted"`
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.

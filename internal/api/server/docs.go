@@ -32,7 +32,7 @@ var Paged = []Param{{Name: "limit", Type: "integer"}, {Name: "after", Type: "str
 // decoded elsewhere, a value of its type.
 type Body struct {
 	Decode func(*wire.Fields) *wire.Error
-	// Examples are bodies that are accepted.
+	// Examples are bodies that are accepted, where the model allows.
 	Examples []string
 	Value    any
 	// Media is the type of one that is not JSON, "" for JSON.
