@@ -149,12 +149,20 @@ func (s *API) routes() []server.Route {
 		list = append(list, grouped("Trainers", admin.TrainerRoutes(s.Server, t, s.Abort, s.lim,
 			cfg.EnableRLHF))...)
 	}
-	if !cfg.DisableDocs {
-		list = append(list, grouped("Server", openapi.Routes(s.Server, openapi.Options{
-			Version: s.opt.Version, Root: cfg.RootPath, Keys: len(cfg.APIKeys) > 0,
-			Limits: s.lim}))...)
+	if page := s.opt.Dashboard; page != nil {
+		list = append(list, grouped("Page for browsers", s.dashboardRoutes(page))...)
 	}
-	return list
+	if cfg.DisableDocs {
+		return list
+	}
+	o := openapi.Options{Version: s.opt.Version, Root: cfg.RootPath, Keys: len(cfg.APIKeys) > 0,
+		Limits: s.lim}
+	for _, r := range list {
+		if !slices.Contains(o.Groups, r.Doc.Group) {
+			o.Groups = append(o.Groups, r.Doc.Group)
+		}
+	}
+	return append(list, grouped("Server", openapi.Routes(s.Server, o))...)
 }
 
 // grouped has the description of routes show them as parts of a group.
@@ -178,9 +186,6 @@ func (s *API) programRoutes() []server.Route {
 		add("/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
 			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
 		}, server.Doc{Summary: "Show what the ranks are doing", Answer: map[string]any{}})
-	}
-	if page := s.opt.Dashboard; page != nil {
-		s.addDashboard(page, add)
 	}
 	health := server.Doc{Summary: "Say whether a request would succeed now", Media: "text/plain",
 		Query: []server.Param{{Name: "generate", Type: "boolean"}}}

@@ -113,6 +113,11 @@ func TestOpenAPI(t *testing.T) {
 	if p := in["properties"].(map[string]any); p["web_search_options"] != nil || len(p) < 60 {
 		t.Errorf("chat has %d fields", len(p))
 	}
+	in = at(t, paths, "/v1/responses", "post", "requestBody", "content", "application/json",
+		"schema", "properties").(map[string]any)
+	if in["messages"] != nil || in["n"] != nil || in["conversation"] == nil {
+		t.Errorf("a response has the fields %v", in)
+	}
 }
 
 // described checks answers against the document that a server has of its routes.

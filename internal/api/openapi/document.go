@@ -20,6 +20,8 @@ type Options struct {
 	// Keys says that the server wants an API key.
 	Keys   bool
 	Limits wire.Limits
+	// Groups are those of the routes, in their order.
+	Groups []string
 }
 
 // Document is an OpenAPI document, version 3.1.
@@ -100,9 +102,12 @@ func New(routes []server.Route, o Options) *Document {
 		Info: info{Title: "Eagle Ray", Version: o.Version, Description: "The routes of this " +
 			"server, made of their types. Fields of a request that are not listed are ignored, " +
 			"or refused by name where they ask for something."},
-		Servers: []serverURL{{cmp.Or(o.Root, "/")}}, Tags: []tag{},
+		Servers:    []serverURL{{cmp.Or(o.Root, "/")}},
 		Paths:      map[string]map[string]*operation{},
 		Components: components{Schemas: schemas{}}}
+	for _, name := range o.Groups {
+		d.Tags = append(d.Tags, tag{name})
+	}
 	if o.Keys {
 		d.Components.Security = map[string]securityScheme{
 			"bearer": {Type: "http", Scheme: "bearer"},
@@ -130,9 +135,6 @@ func (d *Document) operation(r *server.Route, o *Options) *operation {
 	doc := &r.Doc
 	one := &operation{ID: operationID(r), Summary: doc.Summary, Tags: []string{doc.Group},
 		Responses: map[string]response{"200": d.answer(doc), "default": d.failure(r)}}
-	if !slices.Contains(d.Tags, tag{doc.Group}) {
-		d.Tags = append(d.Tags, tag{doc.Group})
-	}
 	for segment := range strings.SplitSeq(r.Path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {
 			one.Parameters = append(one.Parameters, parameter{Required: true, In: "path",

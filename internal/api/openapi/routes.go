@@ -60,7 +60,7 @@ type files struct{ document, page []byte }
 
 func newFiles(routes []server.Route, o Options) (*files, error) {
 	d := New(routes, o)
-	document, err := json.MarshalIndent(d, "", " ")
+	document, err := json.Marshal(d)
 	if err != nil {
 		return nil, err
 	}

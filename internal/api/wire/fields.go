@@ -45,6 +45,13 @@ func (f *Fields) Pop(name string) []byte {
 	return raw
 }
 
+// Refused is Pop for a name that the route has not, although others have: a decoder that they share
+// asks for it later, in vain.
+func (f *Fields) Refused(name string) []byte {
+	f.note(name, FieldShape{Type: never})
+	return f.Pop(name)
+}
+
 // Value returns the text of a member that is there and not null, nil otherwise.
 func (f *Fields) Value(name string) []byte {
 	f.note(name, FieldShape{Null: true})

@@ -1,6 +1,9 @@
 package wire
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Shape is what a decoder reads of a body: the fields that it asks for by name, with their types.
 // A decoder is the only description of its requests, so a Shape is made by running it (Read).
@@ -19,6 +22,9 @@ type FieldShape struct {
 	// Required says that there is an error without the field.
 	Required bool
 }
+
+// never is the type of fields that a route has not.
+const never = "never"
 
 // Read runs a decoder over examples of bodies, and returns what it asked for. A field is required
 // that all examples have, and that each is refused without.
@@ -40,6 +46,7 @@ func Read(decode func(*Fields) *Error, lim Limits, examples ...string) Shape {
 		}
 		required = needed
 	}
+	maps.DeleteFunc(shape, func(_ string, f *FieldShape) bool { return f.Type == never })
 	for _, name := range required {
 		if f := shape[name]; f != nil {
 			f.Required = true

@@ -8,7 +8,7 @@ import (
 // TestRead: what a decoder asks for is what a request may have, and needs.
 func TestRead(t *testing.T) {
 	decode := func(f *Fields) *Error {
-		f.OptInt("n")
+		f.OptInt("m")
 		f.OptFloat("p")
 		f.Boolean("b", false)
 		f.Ranged("top", 1, 0, 9)
@@ -17,6 +17,8 @@ func TestRead(t *testing.T) {
 		f.Metadata()
 		f.Value("any")
 		f.Unsupported("never", "false")
+		f.Refused("n")
+		f.OptInt("n")
 		f.Pop("renamed")
 		if f.Text("model"); f.Members["text"] == nil && f.Members["messages"] == nil {
 			f.Fail(BadRequest("text", "`text` or `messages`"))
@@ -28,11 +30,11 @@ func TestRead(t *testing.T) {
 		}
 		return f.Err
 	}
-	got := Read(decode, Limits{}.WithDefaults(), `{"model":"a","text":"b","n":1}`,
+	got := Read(decode, Limits{}.WithDefaults(), `{"model":"a","text":"b","m":1}`,
 		`{"model":"a","messages":[]}`)
 	low, high := int64(0), int64(9)
 	want := Shape{
-		"n": {Type: "integer", Null: true}, "p": {Type: "number", Null: true},
+		"m": {Type: "integer", Null: true}, "p": {Type: "number", Null: true},
 		"b": {Type: "boolean"}, "top": {Type: "integer", Null: true, Low: &low, High: &high},
 		"words":    {Type: "array", Items: "string", Null: true},
 		"ids":      {Type: "array", Items: "integer", Null: true},
