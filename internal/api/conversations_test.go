@@ -291,8 +291,8 @@ func TestInputTokens(t *testing.T) {
 	}
 }
 
-// TestTruncationAuto: a conversation that is too long loses its beginning if the request allows that,
-// by whole turns, without the instructions, and never an output whose call is gone.
+// TestTruncationAuto: a conversation that is too long loses its beginning if the request allows
+// that, by whole turns, without the instructions, and never an output whose call is gone.
 func TestTruncationAuto(t *testing.T) {
 	s := newServer(t, withTemplate(t, shown), keeping(t, store.Options{}))
 	t.Cleanup(s.Close)
@@ -338,8 +338,8 @@ func TestTruncationAuto(t *testing.T) {
 	id, _ := s.talk(t, `{"items":[`+strings.Join(turns, ",")+`]}`)
 	s.ok(t, responses.ResponsesPath,
 		`{"input":"last","truncation":"auto","conversation":"`+id+`"}`)
-	if text := rendered(t, s); !strings.HasPrefix(text, "user:q") || strings.Contains(text, "q0 ") ||
-		!strings.HasSuffix(text, "user:last;") {
+	if text := rendered(t, s); !strings.HasPrefix(text, "user:q") ||
+		strings.Contains(text, "q0 ") || !strings.HasSuffix(text, "user:last;") {
 		t.Errorf("in a conversation: %q", text)
 	}
 	// One turn of many calls: its first ones go, each with its output.

@@ -105,8 +105,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 	chat := at(t, paths, "/v1/chat/completions", "post").(map[string]any)
 	in := at(t, chat, "requestBody", "content", "application/json", "schema").(map[string]any)
-	if fmt.Sprint(in["required"]) != "[messages]" || fmt.Sprint(at(t, in, "properties", "temperature",
-		"type")) != "[number null]" || at(t, chat, "responses", "200", "content",
+	if fmt.Sprint(in["required"]) != "[messages]" || fmt.Sprint(at(t, in, "properties",
+		"temperature", "type")) != "[number null]" || at(t, chat, "responses", "200", "content",
 		"text/event-stream") == nil {
 		t.Errorf("chat is %v", chat)
 	}

@@ -70,7 +70,8 @@ func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fie
 		return err
 	}
 	ids := p.Prompt
-	answer := tokenized{Count: len(ids), MaxModelLen: s.Model.MaxModelLen, Tokens: append([]int32{}, ids...)}
+	answer := tokenized{Count: len(ids), MaxModelLen: s.Model.MaxModelLen,
+		Tokens: append([]int32{}, ids...)}
 	if req.whole {
 		answer.Prompt = &p.Text
 	}

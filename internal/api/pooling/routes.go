@@ -97,8 +97,8 @@ func (s *API) classifies(what string, h server.Handler) server.Handler {
 	}
 }
 
-// poolingRoute is a route of requests for vectors: answer computes and renders what decode read. Its
-// fields depend on the model, and are known where that pools.
+// poolingRoute is a route of requests for vectors: answer computes and renders what decode read.
+// Its fields depend on the model, and are known where that pools.
 func poolingRoute[T interface{ shared() *pooling }](s *API,
 	decode func(f *wire.Fields, m *generate.Model) (T, *wire.Error),
 	answer func(r *server.Request, req T) (any, error), doc server.Doc,

@@ -120,8 +120,8 @@ func (s *Server) Add(routes ...Route) {
 	}
 }
 
-// Absent has a path answered as one that there is not, with a reason. It is for those of an API that
-// would match the pattern of another route.
+// Absent has a path answered as one that there is not, with a reason. It is for those of an API
+// that would match the pattern of another route.
 func (s *Server) Absent(path, reason string) {
 	r := newResource(path, false)
 	r.absent = reason
