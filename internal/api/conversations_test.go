@@ -355,6 +355,15 @@ func TestTruncationAuto(t *testing.T) {
 		!strings.Contains(text, "o39 ") {
 		t.Errorf("of many calls: %q", text)
 	}
+	// A template that refuses what does not begin with the user: turns are enough.
+	strict := newServer(t, withTemplate(t, "{% if messages[0].role != 'user' %}"+
+		"{{ raise_exception('the user begins') }}{% endif %}"+shown))
+	steps := strings.Repeat(`,{"role":"assistant","content":"a"}`, 20)
+	strict.ok(t, responses.ResponsesPath, `{"input":[`+strings.Join(turns[:8], ",")+
+		`,{"role":"user","content":"last"}`+steps+`],"truncation":"auto"}`)
+	if text := rendered(t, strict); !strings.HasPrefix(text, "user:q") {
+		t.Errorf("by turns: %q", text)
+	}
 	refused(t, s, responses.ResponsesPath, `{"input":"`+strings.Repeat("word ", 300)+
 		`","truncation":"auto"}`, 400, "input", "maximum context length")
 }

@@ -97,10 +97,13 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	if bad == nil {
 		bad = s.checkStored(r, req)
 	}
-	if bad != nil {
-		return bad
+	if bad == nil && (req.record.Background || req.talk != "") {
+		bad = r.Pin()
 	}
-	if bad := s.acquireTalk(r.Owner, req); bad != nil {
+	if bad == nil {
+		bad = s.acquireTalk(r.Owner, req)
+	}
+	if bad != nil {
 		return bad
 	}
 	released := false
@@ -126,9 +129,6 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 		}
 		defer g.CloseReaders()
 		return s.foreground(w, r, g, req)
-	}
-	if bad := r.Pin(); bad != nil {
-		return bad
 	}
 	live, err := s.startBackground(r, req, begun)
 	f.Done()

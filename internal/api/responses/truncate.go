@@ -40,35 +40,34 @@ func stays(t *generate.Item) bool {
 // a message of the user begins is best, as templates expect; behind the last of them, any item but
 // the output of a call that would be gone.
 func (r *responseRequest) cuts() []int {
-	var turns, list []int
+	last := -1 // the last message of the user
 	n := len(r.history) + len(r.input)
 	calls := map[string]int{}
-	open := make([]bool, n) // whether a call before an index has an output at or behind it
+	// begins counts the outputs from an index on whose calls are before it, less those that end
+	// there: the sum up to an index is how many would be left alone.
+	begins := make([]int, n+1)
 	for i := range n {
 		switch t := r.item(i); {
 		case t.Kind == "function_call":
 			calls[t.CallID] = i
 		case t.Kind == "function_call_output":
+			from := i // where there is no call
 			if at, ok := calls[t.CallID]; ok {
-				for j := at + 1; j <= i; j++ {
-					open[j] = true
-				}
-			} else {
-				open[i] = true
+				from = at + 1
 			}
+			begins[from]++
+			begins[i+1]--
 		case t.Kind == "message" && t.Role == "user":
-			turns = append(turns, i)
+			last = i
 		}
 	}
-	last := 0
-	for _, i := range turns {
-		if i > 0 && !open[i] {
-			list = append(list, i)
-		}
-		last = i
-	}
-	for i := last + 1; i < n; i++ {
-		if !open[i] && !stays(r.item(i)) {
+	var list []int
+	alone := 0
+	for i := range n {
+		t := r.item(i)
+		turn := t.Kind == "message" && t.Role == "user"
+		alone += begins[i]
+		if i > 0 && alone == 0 && (turn || i > last && !stays(t)) {
 			list = append(list, i)
 		}
 	}
@@ -76,29 +75,17 @@ func (r *responseRequest) cuts() []int {
 }
 
 // shorten drops items from the start of a conversation that is too long for the model, as few as
-// are enough beside max_output_tokens. Where even the least is too long, its error says so.
+// are enough beside max_output_tokens. The error is that of what is left then: where even the least
+// is too long, or the template refuses it.
 func (s *API) shorten(ctx context.Context, req *responseRequest) *wire.Error {
 	list := req.cuts()
 	try := func(i int) *wire.Error {
 		req.converse(list[i])
 		return s.Fits(ctx, req.Chat)
 	}
-	var other *wire.Error
-	fits := sort.Search(len(list), func(i int) bool {
-		if other != nil {
-			return true
-		}
-		bad := try(i)
-		if bad != nil && !bad.IsTooLong() {
-			other = bad
-		}
-		return bad == nil
-	})
-	switch {
-	case other != nil:
-		return other
-	case len(list) == 0:
+	if len(list) == 0 {
 		return s.Fits(ctx, req.Chat)
 	}
-	return try(min(fits, len(list)-1))
+	enough := sort.Search(len(list)-1, func(i int) bool { return !try(i).IsTooLong() })
+	return try(enough)
 }
