@@ -349,11 +349,13 @@ func TestTruncationAuto(t *testing.T) {
 			`"arguments":"{}"},{"type":"function_call_output","call_id":"c%d","output":"o%d %s"}`,
 			i, i, i, strings.Repeat("word ", 5)))
 	}
-	s.ok(t, responses.ResponsesPath, `{"input":[{"role":"user","content":"go"},`+
-		strings.Join(calls, ",")+`],"truncation":"auto"}`)
-	if text := rendered(t, s); !strings.HasPrefix(text, "assistant:;tool:o") ||
-		!strings.Contains(text, "o39 ") {
-		t.Errorf("of many calls: %q", text)
+	for room := 10; room < 100; room += 5 { // so that cuts fall on calls and on outputs
+		s.ok(t, responses.ResponsesPath, fmt.Sprintf(`{"input":[{"role":"user","content":"go"},`+
+			`%s],"truncation":"auto","max_output_tokens":%d}`, strings.Join(calls, ","), room))
+		if text := rendered(t, s); !strings.HasPrefix(text, "assistant:;tool:o") ||
+			!strings.Contains(text, "o39 ") {
+			t.Errorf("of many calls: %q", text)
+		}
 	}
 	// A template that refuses what does not begin with the user: turns are enough.
 	strict := newServer(t, withTemplate(t, "{% if messages[0].role != 'user' %}"+
