@@ -110,9 +110,7 @@ except openai.BadRequestError as error:
     check(error.code == "context_length_exceeded", error)
 check(client.responses.create(input=long, truncation="auto", **ask).truncation == "auto")
 try:
-    client.responses.create(
-        input="x", conversation=talk.id, previous_response_id=second.id, **ask
-    )
+    client.responses.create(input="x", conversation=talk.id, previous_response_id=second.id, **ask)
     raise SystemExit("a conversation and a response are gone on with")
 except openai.BadRequestError as error:
     check(error.code == "mutually_exclusive_parameters", error)
