@@ -101,6 +101,12 @@ func (p *Page) Paths() []string {
 	return list
 }
 
+// Media is the type of what File answers, without its parameters.
+func (p *Page) Media(path string) string {
+	kind, _, _ := strings.Cut(p.files[path].kind, ";")
+	return kind
+}
+
 // policy is the page's: its own files and its own server, no inline script or style, no HTML made
 // from strings, no frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
