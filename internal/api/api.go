@@ -101,7 +101,8 @@ func New(o Options) (*API, error) {
 	s := &API{Service: service, opt: o, lim: o.Limits.WithDefaults()}
 	options := server.Options{Config: cfg.Server, Limits: s.lim, Log: o.Log, Metrics: o.Metrics,
 		Tracer: o.Tracer, Classify: generate.StatusOf, WeightVersion: service.WeightVersion,
-		Weights: s.weights}
+		Weights: s.weights, Shape: anthropic.ShapeOf,
+		Absent: absentRoute}
 	if cfg.Model.Seed != 0 {
 		options.Seed = service.NextSeed
 	}
@@ -132,8 +133,9 @@ func (s *API) Close() {
 // routes are those of every dialect, and of the program.
 func (s *API) routes() []server.Route {
 	cfg := &s.opt.Config.Server
-	completions := openai.New(s.Server, s.Service, cfg, cmp.Or(s.opt.Created, time.Now().Unix()))
-	anthropics := anthropic.New(s.Server, s.Service)
+	created := cmp.Or(s.opt.Created, time.Now().Unix())
+	completions := openai.New(s.Server, s.Service, cfg, created)
+	anthropics := anthropic.New(s.Server, s.Service, created)
 	pooled := pooling.New(s.Server, s.Service)
 	list := slices.Concat(completions.Routes(), s.responses.Routes(), anthropics.Routes(),
 		pooled.Routes(), s.Batches.Routes(), s.programRoutes())

@@ -13,7 +13,7 @@ import (
 )
 
 // Compat says of each route how it stands to vLLM's.
-func Compat() []compat.Entry { return slices.Concat(answered, unanswered) }
+func Compat() []compat.Entry { return slices.Concat(answered, unanswered()) }
 
 const (
 	get    = http.MethodGet + " "
@@ -52,7 +52,8 @@ var answered = []compat.Entry{
 	{Name: post + pooling.RerankPath, Status: compat.Same, Note: withPooling},
 	{Name: post + "/rerank", Status: compat.Same, Note: withPooling},
 	{Name: post + "/v2/rerank", Status: compat.Same, Note: withPooling},
-	{Name: get + "/v1/models", Status: compat.Same, Note: "owned_by is eagleray"},
+	{Name: get + "/v1/models", Status: compat.Same,
+		Note: "owned_by is eagleray; Anthropic's clients get its fields"},
 	{Name: get + "/v1/models/{model...}", Status: compat.Ours, Note: "OpenAI's"},
 	{Name: post + "/tokenize", Status: compat.Same},
 	{Name: post + "/detokenize", Status: compat.Same},
@@ -106,27 +107,4 @@ var answered = []compat.Entry{
 	{Name: get + "/", Status: compat.Ours, Note: "the page for browsers, with its files"},
 	{Name: get + dashboard.AboutPath, Status: compat.Ours, Note: "what the page is of"},
 	{Name: get + dashboard.LivePath, Status: compat.Ours, Note: "the page's feed"},
-}
-
-// unanswered are vLLM's routes that there are not.
-var unanswered = []compat.Entry{
-	{Name: "/v1/audio/*", Status: compat.Refused},
-	{Name: "/v1/realtime", Status: compat.Refused},
-	{Name: "/v2/embed", Status: compat.Refused},
-	{Name: "/generative_scoring", Status: compat.Refused},
-	{Name: "/v1/*/render", Status: compat.Refused},
-	{Name: "/v1/*/derender", Status: compat.Refused},
-	{Name: "/invocations", Status: compat.Refused},
-	{Name: "/v1/load_lora_adapter", Status: compat.Refused},
-	{Name: "/v1/unload_lora_adapter", Status: compat.Refused},
-	{Name: "/fault_tolerance/*", Status: compat.Refused},
-	{Name: "/start_profile", Status: compat.Refused},
-	{Name: "/stop_profile", Status: compat.Refused},
-	{Name: "/server_info", Status: compat.Refused},
-	{Name: "/reset_mm_cache", Status: compat.Refused},
-	{Name: "/start_draft_weight_update", Status: compat.Refused},
-	{Name: "/weight_checker", Status: compat.Refused},
-	{Name: "/docs", Status: compat.Refused},
-	{Name: "/redoc", Status: compat.Refused},
-	{Name: "/openapi.json", Status: compat.Refused},
 }

@@ -227,9 +227,12 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	return a.Params, s.url
 }
 
+// overloaded is the 503 of Anthropic's clients.
+const overloaded = 529
+
 // again are the answers of a server that has not begun with a request, and that another one may
 // take.
-var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
+var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable, overloaded}
 
 // send asks the servers of a fleet, one after the other, until one has an answer that has begun.
 // The last one's answer counts, whatever it is. It asks no more of them once too many have ended

@@ -18,6 +18,7 @@ type Request struct {
 	// Owner names whose responses, files and batches are whose: those of an API key are found with
 	// it alone, those of a server without keys by everyone. A row has the owner of its batch.
 	Owner string
+	shape *Shape
 	// resume is nil for a request that no other server may go on with.
 	resume *resumption
 }
