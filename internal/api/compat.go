@@ -24,6 +24,9 @@ const (
 	withSleep   = "with --enable-sleep-mode or --enable-rlhf"
 	withElastic = "with --enable-elastic-ep or --api-key"
 	withStore   = "OpenAI's; with --store-dir"
+
+	withMessages = "Anthropic's; with --store-dir"
+
 	withPooling = "of models that pool (--runner pooling, classifiers)"
 )
 
@@ -68,6 +71,16 @@ var answered = []compat.Entry{
 	{Name: get + "/v1/batches", Status: compat.Ours, Note: withStore},
 	{Name: get + "/v1/batches/{id}", Status: compat.Ours, Note: withStore},
 	{Name: post + "/v1/batches/{id}/cancel", Status: compat.Ours, Note: withStore},
+	{Name: post + anthropic.MessagesPath + "/batches", Status: compat.Ours, Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches", Status: compat.Ours, Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches/{id}", Status: compat.Ours,
+		Note: withMessages},
+	{Name: remove + anthropic.MessagesPath + "/batches/{id}", Status: compat.Ours,
+		Note: withMessages},
+	{Name: post + anthropic.MessagesPath + "/batches/{id}/cancel", Status: compat.Ours,
+		Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches/{id}/results", Status: compat.Ours,
+		Note: withMessages},
 	{Name: post + "/scale_elastic", Status: compat.Ours, Note: withElastic + "; ?dp= or ?tp="},
 	{Name: post + "/scale_elastic_ep", Status: compat.Differs,
 		Note: withElastic + "; no request is refused meanwhile"},

@@ -96,6 +96,13 @@ func (s *API) Routes() []server.Route {
 	add("GET", "/v1/batches", s.listBatches)
 	add("GET", "/v1/batches/{id}", s.getBatch)
 	add("POST", "/v1/batches/{id}/cancel", s.cancelBatch)
+	const messages = messagesPath + "/batches"
+	add("POST", messages, server.Post(s.Server, s.decodeMessages, s.createMessages))
+	add("GET", messages, s.listMessages)
+	add("GET", messages+"/{id}", s.getMessages)
+	add("DELETE", messages+"/{id}", s.deleteMessages)
+	add("POST", messages+"/{id}/cancel", s.cancelMessages)
+	add("GET", messages+"/{id}/results", s.messageResults)
 	return list
 }
 

@@ -23,6 +23,16 @@ type Request struct {
 	resume *resumption
 }
 
+// URL is the address of a path of this server as the client of a request calls it, through a proxy
+// that says so.
+func (s *Server) URL(r *Request, path string) string {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + s.opt.Config.RootPath + path
+}
+
 // WithContext returns the request with another context.
 func (r *Request) WithContext(ctx context.Context) *Request {
 	c := *r

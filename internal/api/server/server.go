@@ -289,7 +289,8 @@ func (s *Server) record(r *Request, found *resource, status int, bytes int64,
 	}
 	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path",
 		wire.Clip(r.URL.Path), "status", status, "ms", float64(took.Microseconds())/1000, "bytes",
-		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r.Request))
+		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")),
+		traceOf(r.Request))
 }
 
 // StatusOf gives every error its status.
