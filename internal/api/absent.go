@@ -16,7 +16,7 @@ type family struct {
 	vllm bool
 }
 
-const textOnly = "it reads and writes text: see /v1/chat/completions, /v1/responses and /v1/messages"
+const textOnly = "it reads and writes text: see /v1/chat/completions, /v1/responses, /v1/messages"
 
 // absent are the families that clients know: OpenAI's, Anthropic's, vLLM's, Ollama's. Of several
 // that a path is of the first counts.

@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
-// TestErrorsByClient walks what goes wrong on any route: Anthropic's clients find it in the shape of
-// their API, others in OpenAI's.
+// TestErrorsByClient walks what goes wrong on any route: Anthropic's clients find it in the shape
+// of their API, others in OpenAI's.
 func TestErrorsByClient(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Config.Server.APIKeys = []string{"k"}

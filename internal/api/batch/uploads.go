@@ -138,7 +138,10 @@ func (s *API) createFile(w http.ResponseWriter, r *server.Request) error {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
 	in := &uploadReader{timeout: s.opt.Limits.BodyTimeout, rc: http.NewResponseController(w)}
-	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
+	var err error
+	if in.r, err = server.Expand(w, r.Request, maxUpload); err != nil {
+		return err
+	}
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -405,10 +405,6 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *Request) (*wire.Fields, erro
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "Unsupported Media Type: Only 'application/json' is allowed"}
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
-			Message: "Content-Encoding " + wire.Clip(enc) + " is not supported"}
-	}
 	b := &body{budget: s.bodies}
 	deadline := time.Now().Add(s.lim.BodyTimeout)
 	if err := http.NewResponseController(w).SetReadDeadline(deadline); err == nil {
