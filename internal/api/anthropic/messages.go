@@ -81,6 +81,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 	if err == nil {
 		reason, sequence := messageEnd(&g.Choices[0])
 		u := g.Usage()
+		m.Metrics = g.Metrics(&req.Sampling)
 		err = t.Close(reason, sequence, Usage{InputTokens: u.Prompt - u.Cached,
 			CacheReadInputTokens: u.Cached, OutputTokens: u.Output})
 	}

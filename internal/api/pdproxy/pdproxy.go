@@ -175,7 +175,8 @@ func (p *Proxy) decline(params json.RawMessage) {
 var dropped = []string{"stream", "stream_options", "n", "best_of", "logprobs", "top_logprobs",
 	"prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop", "stop_token_ids",
 	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-	"guided_grammar", "return_token_ids", "thinking_token_budget", "repetition_detection"}
+	"guided_grammar", "return_token_ids", "return_metrics", "thinking_token_budget",
+	"repetition_detection"}
 
 // prefillBody is what a prefill server is asked, nil for what is not split.
 func prefillBody(body []byte) []byte {

@@ -100,8 +100,8 @@ func (b *body) done() {
 // not known.
 const firstPiece = 64 << 10
 
-// receive reads a body of at most limit bytes, also once it is expanded. The caller calls done, also
-// after an error.
+// receive reads a body of at most limit bytes, also once it is expanded. The caller calls done,
+// also after an error.
 func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) error {
 	length := r.ContentLength
 	if length > limit { // a client that waits for 100 Continue need not send it

@@ -28,8 +28,8 @@ func Expand(w http.ResponseWriter, r *http.Request, limit int64) (io.Reader, err
 	default:
 		w.Header().Set("Accept-Encoding", "gzip, deflate")
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
-			Message: "Content-Encoding " + wire.Clip(x.coding) + " is not supported: a body may be " +
-				"compressed with gzip or deflate"}
+			Message: "Content-Encoding " + wire.Clip(x.coding) +
+				" is not supported: a body may be compressed with gzip or deflate"}
 	}
 	return http.MaxBytesReader(w, io.NopCloser(x), limit), nil
 }

@@ -25,7 +25,9 @@ def check(ok, *what):
         raise SystemExit(f"wrong: {what}")
 
 
-whole = client.messages.create(messages=QUESTION, **ask)
+timed = {**ask, "extra_body": {"temperature": 0, "return_metrics": True}}
+whole = client.messages.create(messages=QUESTION, **timed)
+check(whole.metrics["decode_tokens_per_second"] > 0, whole)
 check(whole.content[0].text == ANSWER and whole.stop_reason == "end_turn", whole)
 check(whole._request_id.startswith("req_"), whole)
 with client.messages.stream(messages=QUESTION, **ask) as stream:
