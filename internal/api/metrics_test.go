@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	// Times of several outputs are nobody's.
+	// Times of several outputs are not those of the request.
 	for _, body := range []string{`"prompt":"a","n":2`, `"prompt":["a","b"]`} {
 		rec := flagged.post(completionsPath, "{"+body+"}")
 		if m := metricsOf(t, rec.Body.String()); rec.Code != 200 || m != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Metrics are the times of the answer, nil unless the request asks for them and the answer is one
-// output, with one computation behind it: times of several would be nobody's.
+// output: times of several are not those of the request.
 func (g *Generation) Metrics(req *Sampling) *wire.Metrics {
 	if !req.Metrics || req.Beams != nil || len(g.Choices) != 1 {
 		return nil
