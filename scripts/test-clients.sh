@@ -36,5 +36,5 @@ fi
 go=${GO:-go}
 failed=0
 "$go" test -count=1 ./internal/api -run 'Client' "$@" || failed=1
-"$go" test -count=1 ./cmd/eagleray -run 'TestPythonPackage' "$@" || failed=1
+"$go" test -count=1 ./cmd/eagleray -run 'TestPythonPackage|TestFilesInPython' "$@" || failed=1
 exit $failed

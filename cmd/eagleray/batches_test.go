@@ -143,8 +143,8 @@ func finishedBatch(t *testing.T, c openai.Client, id string, rows int64) []byte 
 	return text
 }
 
-// TestFilesInPython has OpenAI's Python client use files and batches. It is skipped unless
-// EAGLERAY_CLIENTS names a Python with requirements/clients.txt.
+// TestFilesInPython has the Python clients of OpenAI and Anthropic use files and batches. It is
+// skipped unless EAGLERAY_CLIENTS names a Python with requirements/clients.txt.
 func TestFilesInPython(t *testing.T) {
 	python := os.Getenv("EAGLERAY_CLIENTS")
 	if python == "" {
@@ -153,8 +153,11 @@ func TestFilesInPython(t *testing.T) {
 	_, url := startServer(t, "--store-dir", t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, python, "testdata/clients/files.py", url).CombinedOutput()
-	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
-		t.Errorf("%v:\n%s", err, out)
+	for _, script := range []string{"files.py", "messages.py"} {
+		out, err := exec.CommandContext(ctx, python, "testdata/clients/"+script,
+			url).CombinedOutput()
+		if err != nil || !strings.HasSuffix(string(out), "ok\n") {
+			t.Errorf("%s: %v:\n%s", script, err, out)
+		}
 	}
 }

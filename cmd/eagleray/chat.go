@@ -120,7 +120,7 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	}()
 	t.url = "http://127.0.0.1"
 	t.model = e.Info().Names[0]
-	t.where = "in this process"
+	t.where, t.timed = "in this process", true
 	if n := len(e.Info().Ranks); n > 1 {
 		t.where = fmt.Sprintf("in %d worker processes", n)
 	}

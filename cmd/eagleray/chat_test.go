@@ -110,7 +110,7 @@ func TestChatOnTerminal(t *testing.T) {
 	x.send("/stats\r", " tokens/s")
 	x.send("/set\r", "max_tokens 3, temperature 0\r\n")
 	x.send("/system\r", "system: be brief")
-	x.send("fifth\r", "; 3 tokens in ")
+	x.send("fifth\r", " tokens/s, first text after ")
 	x.send("/set top_p 7\r", "top_p is 7")
 	x.send("sixth\r", "top_p")
 	x.send("/set top_p\r", "top_p is as it was")

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -26,6 +28,8 @@ type remote struct {
 	// model is the name that requests carry.
 	model  string
 	client *http.Client
+	// timed says that the server is one of this program, which tells the times of answers.
+	timed bool
 }
 
 // bind defines the flags that name a server, as vLLM's chat and complete do.
@@ -68,12 +72,18 @@ func (r *remote) connect(ctx context.Context) (err error) {
 		return err
 	}
 	defer resp.Body.Close()
-	var list struct{ Data []struct{ ID string } }
+	var list struct {
+		Data []struct {
+			ID      string
+			OwnedBy string `json:"owned_by"`
+		}
+	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&list); err != nil {
 		return fmt.Errorf("%s does not speak OpenAI's API: /v1/models: %w", r.url, err)
 	}
-	if r.model == "" && len(list.Data) > 0 {
-		r.model = list.Data[0].ID
+	if len(list.Data) > 0 {
+		r.model = cmp.Or(r.model, list.Data[0].ID)
+		r.timed = list.Data[0].OwnedBy == "eagleray"
 	}
 	return nil
 }
@@ -132,9 +142,12 @@ type reply struct {
 	prompt, cached, tokens int
 	// first is when the first text came, took when the last did, since the request.
 	first, took time.Duration
+	// metrics are the server's times, nil where it does not say them.
+	metrics *wire.Metrics
 }
 
-// String is the figures. Tokens a second are those after the first one.
+// String is the figures. Tokens a second are those after the first one, as the server says, or as
+// they came.
 func (a *reply) String() string {
 	if a.tokens == 0 {
 		return fmt.Sprintf("first text after %.2f s, the last after %.2f s; the server does not "+
@@ -144,9 +157,15 @@ func (a *reply) String() string {
 	if a.cached > 0 {
 		cached = fmt.Sprintf(" (%d of them cached)", a.cached)
 	}
+	m := cmp.Or(a.metrics, &wire.Metrics{})
+	if v := m.PrefillTokensPerSecond; v != nil {
+		cached += fmt.Sprintf(" at %.1f tokens/s", *v)
+	}
 	s := fmt.Sprintf("%d tokens of prompt%s, first text after %.2f s; %d tokens in %.2f s",
 		a.prompt, cached, a.first.Seconds(), a.tokens, a.took.Seconds())
-	if took := (a.took - a.first).Seconds(); took > 0 && a.tokens > 1 {
+	if v := m.DecodeTokensPerSecond; v != nil {
+		s += fmt.Sprintf(", %.1f tokens/s", *v)
+	} else if took := (a.took - a.first).Seconds(); took > 0 && a.tokens > 1 {
 		s += fmt.Sprintf(", %.1f tokens/s", float64(a.tokens-1)/took)
 	}
 	return s
@@ -160,6 +179,9 @@ func (r *remote) stream(ctx context.Context, path string, body map[string]any,
 	body["stream_options"] = map[string]any{"include_usage": true}
 	if r.model != "" {
 		body["model"] = r.model
+	}
+	if r.timed { // others may refuse what they do not know
+		body["return_metrics"] = true
 	}
 	started := time.Now()
 	var a reply
@@ -192,7 +214,8 @@ func (r *remote) stream(ctx context.Context, path string, body map[string]any,
 					CachedTokens int `json:"cached_tokens"`
 				} `json:"prompt_tokens_details"`
 			}
-			Error *struct{ Message string }
+			Metrics *wire.Metrics
+			Error   *struct{ Message string }
 		}
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
 			return broken(fmt.Errorf("server sent %q: %w", data, err))
@@ -203,6 +226,9 @@ func (r *remote) stream(ctx context.Context, path string, body map[string]any,
 		if u := chunk.Usage; u != nil {
 			a.prompt, a.tokens = u.PromptTokens, u.CompletionTokens
 			a.cached = u.PromptTokensDetails.CachedTokens
+		}
+		if m := chunk.Metrics; m != nil {
+			a.metrics, a.cached = m, m.CachedTokens
 		}
 		for _, c := range chunk.Choices {
 			if text := c.Text + c.Delta.Content; text != "" {

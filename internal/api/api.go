@@ -102,7 +102,8 @@ func New(o Options) (*API, error) {
 	s := &API{Service: service, opt: o, lim: o.Limits.WithDefaults()}
 	options := server.Options{Config: cfg.Server, Limits: s.lim, Log: o.Log, Metrics: o.Metrics,
 		Tracer: o.Tracer, Classify: generate.StatusOf, WeightVersion: service.WeightVersion,
-		Weights: s.weights}
+		Weights: s.weights, Shape: anthropic.ShapeOf,
+		Absent: absentRoute}
 	if cfg.Model.Seed != 0 {
 		options.Seed = service.NextSeed
 	}
@@ -133,8 +134,9 @@ func (s *API) Close() {
 // routes are those of every dialect, and of the program.
 func (s *API) routes() []server.Route {
 	cfg := &s.opt.Config.Server
-	completions := openai.New(s.Server, s.Service, cfg, cmp.Or(s.opt.Created, time.Now().Unix()))
-	anthropics := anthropic.New(s.Server, s.Service)
+	created := cmp.Or(s.opt.Created, time.Now().Unix())
+	completions := openai.New(s.Server, s.Service, cfg, created)
+	anthropics := anthropic.New(s.Server, s.Service, created)
 	pooled := pooling.New(s.Server, s.Service)
 	list := slices.Concat(
 		grouped("Completions and models", completions.Routes()),
@@ -156,13 +158,21 @@ func (s *API) routes() []server.Route {
 		return list
 	}
 	o := openapi.Options{Version: s.opt.Version, Root: cfg.RootPath, Keys: len(cfg.APIKeys) > 0,
-		Limits: s.lim}
+		Limits: s.lim, Error: errorOf}
 	for _, r := range list {
 		if !slices.Contains(o.Groups, r.Doc.Group) {
 			o.Groups = append(o.Groups, r.Doc.Group)
 		}
 	}
 	return append(list, grouped("Server", openapi.Routes(s.Server, o))...)
+}
+
+// errorOf is a value of the type of a path's errors.
+func errorOf(path string) any {
+	if anthropic.ShapeOf(path, nil) != nil {
+		return anthropic.ErrorBody{}
+	}
+	return wire.ErrorBody{}
 }
 
 // grouped has the description of routes show them as parts of a group.

@@ -14,19 +14,20 @@ import (
 )
 
 // Compat says of each route how it stands to vLLM's.
-func Compat() []compat.Entry { return slices.Concat(answered, unanswered) }
+func Compat() []compat.Entry { return slices.Concat(answered, unanswered()) }
 
 const (
 	get    = http.MethodGet + " "
 	post   = http.MethodPost + " "
 	remove = http.MethodDelete + " "
 
-	withRLHF    = "with --enable-rlhf"
-	withSleep   = "with --enable-sleep-mode or --enable-rlhf"
-	withElastic = "with --enable-elastic-ep or --api-key"
-	withStore   = "OpenAI's; with --store-dir"
-	withKept    = "OpenAI's; with --store-dir they outlive the server"
-	withPooling = "of models that pool (--runner pooling, classifiers)"
+	withRLHF     = "with --enable-rlhf"
+	withSleep    = "with --enable-sleep-mode or --enable-rlhf"
+	withElastic  = "with --enable-elastic-ep or --api-key"
+	withStore    = "OpenAI's; with --store-dir"
+	withKept     = "OpenAI's; with --store-dir they outlive the server"
+	withMessages = "Anthropic's; with --store-dir"
+	withPooling  = "of models that pool (--runner pooling, classifiers)"
 )
 
 // answered are the routes of a server with every flag that adds some.
@@ -66,7 +67,8 @@ var answered = []compat.Entry{
 	{Name: post + pooling.RerankPath, Status: compat.Same, Note: withPooling},
 	{Name: post + "/rerank", Status: compat.Same, Note: withPooling},
 	{Name: post + "/v2/rerank", Status: compat.Same, Note: withPooling},
-	{Name: get + "/v1/models", Status: compat.Same, Note: "owned_by is eagleray"},
+	{Name: get + "/v1/models", Status: compat.Same,
+		Note: "owned_by is eagleray; Anthropic's clients get its fields"},
 	{Name: get + "/v1/models/{model...}", Status: compat.Ours, Note: "OpenAI's"},
 	{Name: post + "/tokenize", Status: compat.Same},
 	{Name: post + "/detokenize", Status: compat.Same},
@@ -81,6 +83,16 @@ var answered = []compat.Entry{
 	{Name: get + "/v1/batches", Status: compat.Ours, Note: withStore},
 	{Name: get + "/v1/batches/{id}", Status: compat.Ours, Note: withStore},
 	{Name: post + "/v1/batches/{id}/cancel", Status: compat.Ours, Note: withStore},
+	{Name: post + anthropic.MessagesPath + "/batches", Status: compat.Ours, Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches", Status: compat.Ours, Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches/{id}", Status: compat.Ours,
+		Note: withMessages},
+	{Name: remove + anthropic.MessagesPath + "/batches/{id}", Status: compat.Ours,
+		Note: withMessages},
+	{Name: post + anthropic.MessagesPath + "/batches/{id}/cancel", Status: compat.Ours,
+		Note: withMessages},
+	{Name: get + anthropic.MessagesPath + "/batches/{id}/results", Status: compat.Ours,
+		Note: withMessages},
 	{Name: post + "/scale_elastic", Status: compat.Ours, Note: withElastic + "; ?dp= or ?tp="},
 	{Name: post + "/scale_elastic_ep", Status: compat.Differs,
 		Note: withElastic + "; no request is refused meanwhile"},
@@ -124,25 +136,4 @@ var answered = []compat.Entry{
 	{Name: get + dashboard.AboutPath, Status: compat.Ours, Note: "what the page is of"},
 	{Name: get + dashboard.LivePath, Status: compat.Ours, Note: "the page's feed"},
 	{Name: post + dashboard.MeasurePath, Status: compat.Ours, Note: "the page's measurements"},
-}
-
-// unanswered are vLLM's routes that there are not.
-var unanswered = []compat.Entry{
-	{Name: "/v1/audio/*", Status: compat.Refused},
-	{Name: "/v1/realtime", Status: compat.Refused},
-	{Name: "/v2/embed", Status: compat.Refused},
-	{Name: "/generative_scoring", Status: compat.Refused},
-	{Name: "/v1/*/render", Status: compat.Refused},
-	{Name: "/v1/*/derender", Status: compat.Refused},
-	{Name: "/invocations", Status: compat.Refused},
-	{Name: "/v1/load_lora_adapter", Status: compat.Refused},
-	{Name: "/v1/unload_lora_adapter", Status: compat.Refused},
-	{Name: "/fault_tolerance/*", Status: compat.Refused},
-	{Name: "/start_profile", Status: compat.Refused},
-	{Name: "/stop_profile", Status: compat.Refused},
-	{Name: "/server_info", Status: compat.Refused},
-	{Name: "/reset_mm_cache", Status: compat.Refused},
-	{Name: "/start_draft_weight_update", Status: compat.Refused},
-	{Name: "/weight_checker", Status: compat.Refused},
-	{Name: "/redoc", Status: compat.Refused},
 }

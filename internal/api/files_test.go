@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -92,6 +93,30 @@ func (s *testServer) upload(body, kind string) *httptest.ResponseRecorder {
 	r := newRequest("POST", "/v1/files", body)
 	r.Header.Set("Content-Type", kind)
 	return s.serveRequest(r)
+}
+
+// TestCompressedUpload: a form that is compressed has the file that it has without.
+func TestCompressedUpload(t *testing.T) {
+	s := filing(t)
+	body, kind := form(t, "purpose", "user_data", "file:a", "some text")
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, body); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	r := newRequest("POST", "/v1/files", b.String())
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Content-Encoding", "gzip")
+	rec := s.serveRequest(r)
+	if v := object(t, rec.Body.Bytes()); rec.Code != 200 || v["bytes"] != 9.0 {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+	r = newRequest("POST", "/v1/files", body)
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Content-Encoding", "zstd")
+	if rec := s.serveRequest(r); rec.Code != 415 {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
 }
 
 func TestUploads(t *testing.T) {

@@ -162,7 +162,7 @@ func TestMessagesEnd(t *testing.T) {
 		"stop_sequence END": func(p *script) { p.deltas[1].StopString = "END" },
 		"max_tokens <nil>":  func(p *script) { p.deltas[1].Finish = sample.FinishLength },
 		"end_turn <nil>":    func(p *script) {},
-		"503 overloaded":    func(p *script) { p.deltas[1].Finish = sample.FinishAbort },
+		"529 overloaded":    func(p *script) { p.deltas[1].Finish = sample.FinishAbort },
 		"500 api": func(p *script) {
 			p.deltas, p.err = p.deltas[:1],
 				fmt.Errorf("%w: rank 0 died", engine.ErrFailed)
@@ -201,7 +201,7 @@ func TestMessagesEnd(t *testing.T) {
 	}
 	s := newServer(t)
 	s.engine.submit = func(int) error { return engine.ErrOverloaded }
-	if rec := s.post(anthropic.MessagesPath, `{`+hiMessage+`}`); rec.Code != 503 ||
+	if rec := s.post(anthropic.MessagesPath, `{`+hiMessage+`}`); rec.Code != 529 ||
 		rec.Header().Get("Retry-After") == "" || !strings.Contains(rec.Body.String(),
 		"overloaded_error") {
 		t.Errorf("overloaded: %d %s", rec.Code, rec.Body)

@@ -48,7 +48,7 @@ func TestOpenAPI(t *testing.T) {
 	paths := doc["paths"].(map[string]any)
 	ids, operations := map[string]bool{}, 0
 	for _, r := range s.Routes() {
-		if r.Method == http.MethodHead {
+		if r.Method == http.MethodHead || r.Shape != nil {
 			continue
 		}
 		path := strings.ReplaceAll(r.Path, "...}", "}")
@@ -218,7 +218,8 @@ func TestOpenAPIIsTrue(t *testing.T) {
 			var bodies []string
 			switch {
 			case strings.Contains(r.Path, "{"), r.Doc.Group == "Trainers", r.Method == "HEAD",
-				r.Path == dashboard.LivePath, r.Path == "/v1/batches", r.Path == "/v1/files",
+				r.Shape != nil, r.Path == dashboard.LivePath, r.Path == "/v1/batches",
+				r.Path == "/v1/messages/batches", r.Path == "/v1/files",
 				r.Path == openapi.DocumentPath:
 				continue // of what there must be first, or no JSON
 			case r.Method == "GET":

@@ -18,8 +18,8 @@ type batch struct {
 	outputs []schedule.Output
 	// tokens holds those of outputs.
 	tokens []int32
-	// sent is when the ranks got the plan, applied when its result was.
-	sent, applied time.Time
+	// made is when the plan was, applied when its result was.
+	made, applied time.Time
 
 	// ended are requests that end in the way of how, with err unless that is nil. drained says that
 	// the end of the engine cuts them off.
@@ -135,7 +135,7 @@ func (d *delivery) deliver(o *schedule.Output, b *batch) {
 		return
 	}
 	if q.scheduled.IsZero() {
-		q.scheduled = b.sent
+		q.scheduled = b.made
 	}
 	if len(o.Tokens) == 0 {
 		q.deliverPrompt(o)
@@ -195,7 +195,7 @@ func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, now time.
 		}
 		d.Finish, d.StopString = finish, stop
 		if finish != sample.Unfinished {
-			d.Ticket = q.published
+			d.Ticket, d.Times = q.published, q.times()
 		}
 		if finish != sample.Unfinished && stop == "" {
 			d.StopToken = o.StopToken

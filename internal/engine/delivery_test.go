@@ -42,6 +42,7 @@ func TestBehindTheLoop(t *testing.T) {
 		}
 		return s
 	}
+	began := time.Now()
 	late := submit(words)
 	defer late.Close()
 	for range stopped {
@@ -64,6 +65,10 @@ func TestBehindTheLoop(t *testing.T) {
 	if tokens != words || len(text) != words*len(word) || last.Finish != sample.FinishLength {
 		t.Errorf("%d tokens, %d bytes, %v", tokens, len(text), last.Finish)
 	}
+	if d := last.Times; d.Queue < 0 || d.Prefill <= 0 || d.Decode <= d.Prefill ||
+		d.Queue+d.Prefill+d.Decode > time.Since(began) {
+		t.Errorf("times %+v of %v", d, time.Since(began))
+	}
 	want := map[string]int{"stop": stopped, "length": 1, "abort": 0, "error": 0, "repetition": 0}
 	if got := finishes(t, m); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("finished requests %v, want %v", got, want)
@@ -85,6 +90,9 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 			if want := (tokens + i) * len(" Time"); at != want {
 				t.Fatalf("token %d is at %d, want %d", tokens+i, at, want)
 			}
+		}
+		if ended := d.Finish != sample.Unfinished; ended != (d.Times != engine.Times{}) {
+			t.Fatalf("times %+v of a delta that is the last: %v", d.Times, ended)
 		}
 		text += string(d.Text)
 		tokens += len(d.Tokens)

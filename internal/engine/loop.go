@@ -188,7 +188,7 @@ func (l *Loop) apply() error {
 	}
 	b.outputs = l.sched.Update(result, b.outputs)
 	now := time.Now()
-	b.sent, b.applied = f.sent, now
+	b.made, b.applied = f.made, now
 	b.copyOut()
 	sampled := len(b.tokens)
 	for i := range b.outputs {

@@ -102,14 +102,21 @@ func (d *delivery) observeFinish(q *request, how sample.Finish) {
 		d.metrics.CountFinished(how)
 		return
 	}
+	t := q.times()
 	d.metrics.ObserveRequest(metrics.Request{
 		Finish:       how,
 		E2E:          q.last.Sub(q.arrived),
-		Queue:        q.scheduled.Sub(q.arrived),
-		Inference:    q.last.Sub(q.scheduled),
-		Prefill:      q.first.Sub(q.scheduled),
-		Decode:       q.last.Sub(q.first),
+		Queue:        t.Queue,
+		Inference:    t.Prefill + t.Decode,
+		Prefill:      t.Prefill,
+		Decode:       t.Decode,
 		PromptTokens: len(q.Prompt),
 		OutputTokens: q.outputs,
 	})
+}
+
+// times are those of a request that has an output.
+func (q *request) times() Times {
+	return Times{Queue: q.scheduled.Sub(q.arrived), Prefill: q.first.Sub(q.scheduled),
+		Decode: q.last.Sub(q.first)}
 }

@@ -5,6 +5,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
@@ -110,6 +111,15 @@ type Delta struct {
 	Ticket *kvtransfer.Ticket
 	// PromptTokens and CachedTokens count the prompt; OutputTokens is the output so far.
 	PromptTokens, CachedTokens, OutputTokens int
+	// Times, in the last delta, are how long the request took.
+	Times Times
+}
+
+// Times are how long the parts of a request took that has an output.
+type Times struct {
+	// Queue is from its arrival until a plan had it, Prefill from there to its first token, Decode
+	// from there to its last.
+	Queue, Prefill, Decode time.Duration
 }
 
 // Empty says that the delta shows nothing: part of the prompt has been processed.

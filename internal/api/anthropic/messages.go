@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -17,17 +16,17 @@ const (
 	CountTokensPath = "/v1/messages/count_tokens"
 )
 
-// anthropicID is the header that names a request in Anthropic's API.
-const anthropicID = "Request-Id"
-
 // API answers requests in Anthropic's dialect.
 type API struct {
 	*server.Server
 	*generate.Service
+	created int64
 }
 
-// New makes the dialect.
-func New(srv *server.Server, service *generate.Service) *API { return &API{srv, service} }
+// New makes the dialect. created is the Unix time that the list of models shows.
+func New(srv *server.Server, service *generate.Service, created int64) *API {
+	return &API{srv, service, created}
+}
 
 // example is that of a request.
 const example = `{"max_tokens":64,"messages":[{"role":"user","content":"What does os.Open do?"}]}`
@@ -44,9 +43,10 @@ func (s *API) Routes() []server.Route {
 	}
 	for i := range list {
 		list[i].Handler = server.Checked(s.Generates, s.Counted(list[i].Handler))
-		list[i].Shape = &anthropic
 	}
-	return list
+	return append(list, server.Route{Method: http.MethodGet, Path: ModelsPath, Shape: &shape,
+		Handler: s.listModels}, server.Route{Method: http.MethodGet,
+		Path: ModelsPath + "/{model...}", Shape: &shape, Handler: s.getModel})
 }
 
 // createMessage answers POST /v1/messages, Anthropic's API.
@@ -85,6 +85,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 	if err == nil {
 		reason, sequence := messageEnd(&g.Choices[0])
 		u := g.Usage()
+		m.Metrics = g.Metrics(&req.Sampling)
 		err = t.Close(reason, sequence, Usage{InputTokens: u.Prompt - u.Cached,
 			CacheReadInputTokens: u.Cached, OutputTokens: u.Output})
 	}
@@ -97,7 +98,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 	api := s.StatusOf(err)
 	s.LogError(err, api)
 	out.Buf = append(out.Buf[:0], "event: error\ndata: "...)
-	out.Buf = appendAnthropic(out.Buf, api.OnWire(), w.Header().Get(anthropicID))
+	out.Buf = appendError(out.Buf, w.Header(), api.OnWire())
 	out.Buf = append(out.Buf, "\n\n"...)
 	return out.Send()
 }
@@ -131,58 +132,4 @@ func (s *API) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fiel
 // counted is the answer of POST /v1/messages/count_tokens.
 type counted struct {
 	InputTokens int `json:"input_tokens"`
-}
-
-// anthropicKind is the error's class in Anthropic's words.
-func anthropicKind(e *wire.Error) string {
-	switch e.Status {
-	case http.StatusUnauthorized:
-		return "authentication_error"
-	case http.StatusForbidden:
-		return "permission_error"
-	case http.StatusNotFound:
-		return "not_found_error"
-	case http.StatusRequestTimeout:
-		return "timeout_error"
-	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
-	case http.StatusTooManyRequests:
-		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
-		return "overloaded_error"
-	}
-	if e.Status >= http.StatusInternalServerError {
-		return "api_error"
-	}
-	return "invalid_request_error"
-}
-
-// errorBody is the error object of Anthropic's API.
-type errorBody struct {
-	Type      string      `json:"type"`
-	Error     errorDetail `json:"error"`
-	RequestID string      `json:"request_id"`
-}
-
-type errorDetail struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-}
-
-// appendAnthropic writes an errorBody.
-func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
-	b = wire.AppendString(append(b, `{"type":"error","error":{"type":`...), anthropicKind(e))
-	b = wire.AppendString(append(b, `,"message":`...), wire.ClipTo(e.Message, wire.MaxMessage))
-	b = wire.AppendString(append(b, `},"request_id":`...), id)
-	return append(b, '}')
-}
-
-// anthropic is the shape of Anthropic's API: its requests have names, and its errors a form of
-// their own.
-var anthropic = server.Shape{
-	Begin: func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+call.NewID()) },
-	Fail: func(w http.ResponseWriter, e *wire.Error) {
-		server.WriteError(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
-	},
-	Error: errorBody{},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -20,6 +21,8 @@ type Message struct {
 	StopReason   *string           `json:"stop_reason"`
 	StopSequence *string           `json:"stop_sequence"`
 	Usage        Usage             `json:"usage"`
+	// Metrics are the times of the answer, nil for none. Anthropic's API has none.
+	Metrics *wire.Metrics `json:"metrics,omitempty"`
 }
 
 // Usage counts tokens. Those of the input that were in the cache are not in InputTokens.
@@ -149,7 +152,8 @@ func (s *Stream) end() error {
 	return nil
 }
 
-// Close ends the message for a reason; sequence is the stop sequence that did, nil for none.
+// Close ends the message for a reason; sequence is the stop sequence that did, nil for none. M has
+// its metrics by then.
 func (s *Stream) Close(reason string, sequence *string, u Usage) error {
 	if err := s.end(); err != nil {
 		return err
@@ -161,8 +165,9 @@ func (s *Stream) Close(reason string, sequence *string, u Usage) error {
 				StopReason   string  `json:"stop_reason"`
 				StopSequence *string `json:"stop_sequence"`
 			} `json:"delta"`
-			Usage Usage `json:"usage"`
-		}{Usage: u, Delta: struct {
+			Usage   Usage         `json:"usage"`
+			Metrics *wire.Metrics `json:"metrics,omitempty"`
+		}{Usage: u, Metrics: s.M.Metrics, Delta: struct {
 			StopReason   string  `json:"stop_reason"`
 			StopSequence *string `json:"stop_sequence"`
 		}{reason, sequence}})

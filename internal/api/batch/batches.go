@@ -202,6 +202,15 @@ func (b *Batches) folder() string { return filepath.Join(b.opt.Dir, "batches") }
 // path is where the input (".in"), the answers (".out") or the failures (".err") of a batch are.
 func (b *Batches) path(id, which string) string { return filepath.Join(b.folder(), id+which) }
 
+// family is the API that a batch is of, as its id begins.
+type family string
+
+const (
+	// rowsInFile are OpenAI's batches, messagesInRequest Anthropic's.
+	rowsInFile        family = "batch_"
+	messagesInRequest family = "msgbatch_"
+)
+
 func batchKey(owner, id string) string { return "batch/" + owner + "/" + id }
 
 // keptFor is how long a batch is kept after its end.
@@ -236,12 +245,28 @@ func (b *Batches) Create(owner string, q Request) (Batch, error) {
 		return Batch{}, refuse(http.StatusBadRequest, "input_file_id",
 			"file %s has the purpose %q, not \"batch\"", in.ID, in.Purpose)
 	}
+	r := b.newRecord(owner, rowsInFile, q.Endpoint)
+	r.InputFileID, r.CompletionWindow = q.InputFileID, q.CompletionWindow
+	r.Metadata, r.OutputLifetime = q.Metadata, q.OutputLifetime
+	return b.admit(r, func(picture string) error { return os.Link(b.Files.path(in.ID), picture) })
+}
+
+// createMessages begins a batch of Anthropic's API, of rows that have been checked.
+func (b *Batches) createMessages(owner string, rows int, input *Upload) (Batch, error) {
+	r := b.newRecord(owner, messagesInRequest, messagesPath)
+	r.Status, r.InProgressAt, r.RequestCounts.Total = InProgress, &r.CreatedAt, rows
+	return b.admit(r, input.move)
+}
+
+func (b *Batches) newRecord(owner string, of family, endpoint string) *record {
 	now := time.Now()
 	expires := now.Add(b.opt.CompletionWindow).Unix()
-	r := &record{Owner: owner, OutputLifetime: q.OutputLifetime, Batch: Batch{
-		ID: "batch_" + store.NewID(), Object: "batch", Endpoint: q.Endpoint,
-		InputFileID: q.InputFileID, CompletionWindow: q.CompletionWindow, Status: Validating,
-		CreatedAt: now.Unix(), ExpiresAt: &expires, Metadata: q.Metadata}}
+	return &record{Owner: owner, Batch: Batch{ID: string(of) + store.NewID(), Object: "batch",
+		Endpoint: endpoint, Status: Validating, CreatedAt: now.Unix(), ExpiresAt: &expires}}
+}
+
+// admit begins a batch; place gives it its input.
+func (b *Batches) admit(r *record, place func(picture string) error) (Batch, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -249,7 +274,7 @@ func (b *Batches) Create(owner string, q Request) (Batch, error) {
 	}
 	active := 0
 	for _, j := range b.jobs {
-		if j.owner == owner {
+		if j.owner == r.Owner {
 			active++
 		}
 	}
@@ -258,7 +283,7 @@ func (b *Batches) Create(owner string, q Request) (Batch, error) {
 			"%d batches are not over: no more are taken until one is", active)
 	}
 	picture := b.path(r.ID, ".in")
-	if err := os.Link(b.Files.path(in.ID), picture); err != nil {
+	if err := place(picture); err != nil {
 		return Batch{}, told(err)
 	}
 	if err := b.put(r); err != nil {
@@ -290,15 +315,19 @@ func noBatch(id string) *Error {
 }
 
 // Get returns the batch of an id.
-func (b *Batches) Get(owner, id string) (Batch, error) {
-	if !validID(id, "batch_") {
+func (b *Batches) Get(owner, id string) (Batch, error) { return b.get(owner, rowsInFile, id) }
+
+func (b *Batches) get(owner string, of family, id string) (Batch, error) {
+	if !validID(id, string(of)) {
 		return Batch{}, noBatch(id)
 	}
 	b.mu.Lock()
 	j := b.jobs[id]
 	b.mu.Unlock()
 	if j != nil && j.owner == owner {
-		return j.now(), nil
+		if o := j.now(); !o.Status.over() {
+			return o, nil
+		}
 	}
 	raw, err := b.opt.Store.Get(batchKey(owner, id))
 	if errors.Is(err, store.ErrNotFound) {
@@ -314,14 +343,18 @@ func (b *Batches) Get(owner, id string) (Batch, error) {
 
 // List returns batches of an owner, and whether there are more.
 func (b *Batches) List(owner string, p Page) (list []Batch, more bool, err error) {
-	prefix, after, ids := batchKey(owner, ""), p.After, []string{}
+	return b.list(owner, rowsInFile, p)
+}
+
+func (b *Batches) list(owner string, of family, p Page) (list []Batch, more bool, err error) {
+	folder, after, ids := batchKey(owner, ""), p.After, []string{}
 	if after != "" {
-		after = prefix + after
+		after = folder + after
 	}
 	err = b.opt.Store.View(func(tx *store.Tx) error {
-		tx.Each(prefix, after, !p.Ascending, func(key string, _ []byte) bool {
+		tx.Each(folder+string(of), after, !p.Ascending, func(key string, _ []byte) bool {
 			if more = len(ids) == p.Limit; !more {
-				ids = append(ids, key[len(prefix):])
+				ids = append(ids, key[len(folder):])
 			}
 			return !more
 		})
@@ -329,7 +362,7 @@ func (b *Batches) List(owner string, p Page) (list []Batch, more bool, err error
 	})
 	list = []Batch{}
 	for _, id := range ids {
-		o, err := b.Get(owner, id)
+		o, err := b.get(owner, of, id)
 		if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusNotFound {
 			continue // it expired meanwhile
 		}
@@ -343,7 +376,11 @@ func (b *Batches) List(owner string, p Page) (list []Batch, more bool, err error
 
 // Cancel ends a batch: rows that are being asked are not waited for.
 func (b *Batches) Cancel(owner, id string) (Batch, error) {
-	o, err := b.Get(owner, id)
+	return b.cancel(owner, rowsInFile, id)
+}
+
+func (b *Batches) cancel(owner string, of family, id string) (Batch, error) {
+	o, err := b.get(owner, of, id)
 	if err != nil {
 		return o, err
 	}
@@ -360,4 +397,29 @@ func (b *Batches) Cancel(owner, id string) (Batch, error) {
 			"Cannot cancel a batch with status '%s'.", o.Status)
 	}
 	return o, nil
+}
+
+// remove forgets a batch that is over, with its answers.
+func (b *Batches) remove(owner string, of family, id string) error {
+	o, err := b.get(owner, of, id)
+	if err != nil {
+		return err
+	}
+	if !o.Status.over() {
+		return refuse(http.StatusBadRequest, "",
+			"batch %s is %s: only one that has ended can be deleted", id, o.Status)
+	}
+	for _, file := range []*string{o.OutputFileID, o.ErrorFileID} {
+		if file == nil {
+			continue
+		}
+		err := b.Files.Delete(owner, *file)
+		if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusNotFound {
+			continue // a client has deleted it
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return told(b.opt.Store.Delete(batchKey(owner, id)))
 }

@@ -187,6 +187,14 @@ func (u *Upload) Commit(name, purpose string, lifetime time.Duration) (File, err
 	return o, nil
 }
 
+// move keeps what was written at a path outside of the files.
+func (u *Upload) move(path string) error {
+	if err := u.f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(u.f.Name(), path)
+}
+
 // Abort takes away what is not kept.
 func (u *Upload) Abort() {
 	if u.f != nil {

@@ -27,11 +27,10 @@ func (s *API) answersRows(path string) bool {
 // that wraps ErrUnavailable where a client would be told to come again, and with ctx's.
 func (s *API) Row(ctx context.Context, client string, row *Row) (Answer, error) {
 	a := Answer{RequestID: call.NewID()}
+	q := server.Inside{ID: a.RequestID, Client: client, Path: row.URL, Body: row.Body}
 	var err error
 	if s.answersRows(row.URL) {
-		a.Status, a.Body, err = s.Answer(ctx, server.Inside{ID: a.RequestID, Client: client,
-			Path: row.URL,
-			Body: row.Body})
+		a.Status, a.Body, err = s.Answer(ctx, q)
 	} else {
 		err = wire.BadRequest("url", "`url` %s is none that rows of a batch may have",
 			wire.Clip(row.URL))
@@ -47,7 +46,7 @@ func (s *API) Row(ctx context.Context, client string, row *Row) (Answer, error) 
 			return a, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		s.LogError(err, api)
-		a.Status, a.Body = api.Status, api.Append(nil)
+		a.Status, a.Body = s.Failure(q, api)
 	case !json.Valid(a.Body):
 		return a, fmt.Errorf("the answer of %s is not JSON", row.URL)
 	}

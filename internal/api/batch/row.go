@@ -200,13 +200,7 @@ type fault struct {
 }
 
 // line is an outcome as a line of the output.
-func (o *outcome) line() ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(o)
-	return b.Bytes(), err
-}
+func (o *outcome) line() ([]byte, error) { return jsonLine(o) }
 
 // answered is the outcome of a row that a server has answered.
 func (r *Row) answered(a *Answer) *outcome {

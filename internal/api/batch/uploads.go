@@ -36,15 +36,16 @@ type APIOptions struct {
 type API struct {
 	*server.Server
 	opt     APIOptions
+	lim     Limits
 	batches *Batches // nil for none
 }
 
 // NewAPI makes the Files and Batch API.
 func NewAPI(srv *server.Server, o APIOptions) *API {
-	s := &API{Server: srv, opt: o}
+	s := &API{Server: srv, opt: o, lim: Limits{}.withDefaults()}
 	if o.Store != nil && o.Dir != "" {
-		s.batches = New(Options{Store: o.Store, Dir: o.Dir, Do: s.countedRow, Log: o.Log,
-			Answers: s.answersRows, Serves: o.Serves, InFlight: o.InFlight})
+		s.batches = New(Options{Store: o.Store, Dir: o.Dir, Limits: s.lim, Do: s.countedRow,
+			Log: o.Log, Answers: s.answersRows, Serves: o.Serves, InFlight: o.InFlight})
 	}
 	return s
 }
@@ -123,6 +124,7 @@ func (s *API) Routes() []server.Route {
 		{Method: "POST", Path: "/v1/batches/{id}/cancel", Handler: s.cancelBatch,
 			Doc: server.Doc{Summary: "Cancel a batch", Answer: Batch{}}},
 	}
+	routes = append(routes, s.messageRoutes()...)
 	for i := range routes {
 		routes[i].Handler = s.kept(routes[i].Handler)
 	}
@@ -161,7 +163,10 @@ func (s *API) createFile(w http.ResponseWriter, r *server.Request) error {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
 	in := &uploadReader{timeout: s.opt.Limits.BodyTimeout, rc: http.NewResponseController(w)}
-	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
+	var err error
+	if in.r, err = server.Expand(w, r.Request, maxUpload); err != nil {
+		return err
+	}
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -59,6 +59,7 @@ type Choice struct {
 	StopToken         int32
 	cached            int
 	outputTokens      int
+	times             engine.Times
 	// reasoning is what is known of the tokens of its reasoning.
 	reasoning reasoningTokens
 	// Reader divides the text into parts; nil where all of it is content.
@@ -167,7 +168,7 @@ func (c *Choice) Add(d *engine.Delta) {
 		return
 	}
 	c.Finished = true
-	c.Finish = d.Finish
+	c.Finish, c.times = d.Finish, d.Times
 	c.StopToken = -1
 	if d.Finish == sample.FinishStop {
 		c.StopString, c.StopToken = d.StopString, d.StopToken

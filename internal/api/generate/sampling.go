@@ -30,6 +30,8 @@ type Sampling struct {
 	truncate                              *int64
 	TruncateRight, AddSpecial             bool
 	AsTokenIDs, ReturnTokenIDs, Echo      bool
+	// Metrics adds the times of the answer to it.
+	Metrics bool
 	// LogprobsByID gives log-probabilities the form of prompt_logprobs; CapMaxTokens has max_tokens
 	// be as many as the context has room for, not refused, where it is more.
 	LogprobsByID, CapMaxTokens bool
@@ -81,7 +83,11 @@ func (s *Sampling) Decode(f *wire.Fields, m *Model) {
 	}
 	s.badWords = f.Strings("bad_words", f.Array("bad_words"), f.Lim.BadWords, f.Lim.StopBytes)
 	s.decodeStream(f)
-	s.IncludeUsage = s.Stream && (s.IncludeUsage || m.Answers.ForceIncludeUsage)
+	_, asked := f.Members["return_metrics"]
+	s.Metrics = f.OptBool("return_metrics", m.Answers.PerRequestMetrics)
+	// In a stream they come with the usage.
+	s.IncludeUsage = s.Stream && (s.IncludeUsage || m.Answers.ForceIncludeUsage ||
+		asked && s.Metrics)
 	// As in vLLM, usage in every chunk goes with usage at the end.
 	s.ContinuousUsage = s.ContinuousUsage && s.IncludeUsage
 	s.TopPromptLogprobs = LogprobCount(f, "prompt_logprobs", m)

@@ -90,6 +90,7 @@ func divide(list []engine.Delta, d engine.Delta) []engine.Delta {
 			one.Text = d.Text[d.TextEnds[max(0, i-1)]:]
 			one.Pooled, one.Finish, one.Ticket = d.Pooled, d.Finish, d.Ticket
 			one.StopString, one.StopToken = d.StopString, d.StopToken
+			one.Times = d.Times
 		}
 		list = append(list, one)
 	}

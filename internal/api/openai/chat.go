@@ -39,7 +39,7 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generate.G
 	events := &chatEvents{chatAnswer: a, out: out, head: chunkHead(g, "chat.completion.chunk")}
 	err := a.read(r.Context(), events)
 	if err == nil && req.IncludeUsage {
-		err = s.sendUsage(out, events.head, g)
+		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
 	return s.End(out, err)
 }

@@ -19,6 +19,7 @@ type chatResponse struct {
 	ServiceTier       *string            `json:"service_tier"`
 	SystemFingerprint *string            `json:"system_fingerprint"`
 	Usage             wire.UsageInfo     `json:"usage"`
+	Metrics           *wire.Metrics      `json:"metrics,omitempty"`
 	PromptLogprobs    json.RawMessage    `json:"prompt_logprobs"`
 	PromptTokenIDs    []int32            `json:"prompt_token_ids" null:"true"`
 	PromptText        *string            `json:"prompt_text"`
@@ -120,7 +121,8 @@ func (f *chatFold) add(p *chatPiece) error {
 func (f *chatFold) answer() *chatResponse {
 	g := f.g
 	answer := &chatResponse{ID: g.ID, Object: "chat.completion", Created: g.Created, Model: g.Model,
-		Choices: f.choices, Usage: f.s.usageInfo(g.Usage()), KVTransferParams: g.Ticket,
+		Choices: f.choices, Usage: f.s.usageInfo(g.Usage()),
+		Metrics: g.Metrics(&f.req.Sampling), KVTransferParams: g.Ticket,
 		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
 		c, out := &g.Choices[i], &f.choices[i]

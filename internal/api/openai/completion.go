@@ -32,7 +32,7 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 		head: chunkHead(g, "text_completion")}
 	err = a.read(r.Context(), events)
 	if err == nil && req.IncludeUsage {
-		err = s.sendUsage(out, events.head, g)
+		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
 	return s.End(out, err)
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/json"
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/api/generate"
@@ -45,11 +46,20 @@ func (e *completionEvents) add(p *completionPiece) error {
 	return e.out.Send()
 }
 
-// sendUsage sends the last chunk: no choices, the tokens counted.
-func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generate.Generation) error {
+// sendUsage sends the last chunk: no choices, the tokens counted, and the times where they are
+// asked for.
+func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generate.Generation,
+	req *generate.Sampling) error {
 	b := append(out.Buf[:0], head...)
 	b = append(b, "],"...)
 	b = s.appendUsage(b, g.Usage())
+	if m := g.Metrics(req); m != nil {
+		text, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		b = append(append(b, `,"metrics":`...), text...)
+	}
 	out.Buf = append(b, "}\n\n"...)
 	return out.Send()
 }

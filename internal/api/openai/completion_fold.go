@@ -20,6 +20,7 @@ type completionResponse struct {
 	ServiceTier       *string            `json:"service_tier"`
 	SystemFingerprint *string            `json:"system_fingerprint"`
 	Usage             wire.UsageInfo     `json:"usage"`
+	Metrics           *wire.Metrics      `json:"metrics,omitempty"`
 	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
 	WeightVersion     string             `json:"weight_version,omitempty"`
 }
@@ -66,8 +67,9 @@ func (f *completionFold) answer() *completionResponse {
 	g, req := f.g, f.req
 	answer := &completionResponse{ID: g.ID, Object: "text_completion", Created: g.Created,
 		Model: g.Model, Choices: make([]completionChoice, len(f.choices)),
-		Usage: f.s.usageInfo(g.Usage()), KVTransferParams: g.Ticket,
-		WeightVersion: f.s.WeightVersion()}
+		Usage: f.s.usageInfo(g.Usage()), Metrics: g.Metrics(&req.Sampling),
+		KVTransferParams: g.Ticket,
+		WeightVersion:    f.s.WeightVersion()}
 	for i := range f.choices {
 		c, folded := &g.Choices[i], &f.choices[i]
 		out := completionChoice{Index: i, FinishReason: c.Finish.String(),

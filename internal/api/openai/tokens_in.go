@@ -26,6 +26,7 @@ type tokensResponse struct {
 	Choices          []tokensChoice     `json:"choices"`
 	PromptLogprobs   json.RawMessage    `json:"prompt_logprobs"`
 	KVTransferParams *kvtransfer.Ticket `json:"kv_transfer_params"`
+	Metrics          *wire.Metrics      `json:"metrics,omitempty"`
 }
 
 type tokensChoice struct {
@@ -57,7 +58,7 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 	events := &tokensEvents{completionAnswer: a, out: out, head: append(head, `,"choices":[`...)}
 	err = a.read(r.Context(), events)
 	if err == nil && req.IncludeUsage {
-		err = s.sendUsage(out, events.head, g)
+		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
 	return s.End(out, err)
 }
@@ -66,7 +67,7 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 func (f *completionFold) tokens() *tokensResponse {
 	g, req := f.g, f.req
 	answer := &tokensResponse{RequestID: tokensID(g), Choices: make([]tokensChoice, len(f.choices)),
-		KVTransferParams: g.Ticket}
+		KVTransferParams: g.Ticket, Metrics: g.Metrics(&req.Sampling)}
 	for i := range f.choices {
 		out := tokensChoice{Index: i, FinishReason: g.Choices[i].FinishReason(),
 			TokenIDs: append([]int32{}, f.choices[i].tokens...)}

@@ -22,6 +22,8 @@ type Options struct {
 	Limits wire.Limits
 	// Groups are those of the routes, in their order.
 	Groups []string
+	// Error is a value of the type of a path's errors.
+	Error func(path string) any
 }
 
 // Document is an OpenAPI document, version 3.1.
@@ -118,7 +120,8 @@ func New(routes []server.Route, o Options) *Document {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
 	})
 	for _, r := range routes {
-		if r.Method == http.MethodHead { // which every GET answers
+		// A GET answers each HEAD; what clients of one shape get is another form of what others do.
+		if r.Method == http.MethodHead || r.Shape != nil {
 			continue
 		}
 		path := strings.ReplaceAll(r.Path, "...}", "}")
@@ -134,7 +137,7 @@ func New(routes []server.Route, o Options) *Document {
 func (d *Document) operation(r *server.Route, o *Options) *operation {
 	doc := &r.Doc
 	one := &operation{ID: operationID(r), Summary: doc.Summary, Tags: []string{doc.Group},
-		Responses: map[string]response{"200": d.answer(doc), "default": d.failure(r)}}
+		Responses: map[string]response{"200": d.answer(doc), "default": d.failure(o.Error(r.Path))}}
 	for segment := range strings.SplitSeq(r.Path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {
 			one.Parameters = append(one.Parameters, parameter{Required: true, In: "path",
@@ -208,11 +211,7 @@ func (d *Document) answer(doc *server.Doc) response {
 }
 
 // failure describes every other answer.
-func (d *Document) failure(r *server.Route) response {
-	var v any = wire.ErrorBody{}
-	if r.Shape != nil && r.Shape.Error != nil {
-		v = r.Shape.Error
-	}
+func (d *Document) failure(v any) response {
 	return response{Description: "an error", Content: map[string]mediaType{
 		media: {Schema: d.Components.Schemas.of(reflect.TypeOf(v))}}}
 }

@@ -175,7 +175,8 @@ func (p *Proxy) decline(params json.RawMessage) {
 var dropped = []string{"stream", "stream_options", "n", "best_of", "logprobs", "top_logprobs",
 	"prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop", "stop_token_ids",
 	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-	"guided_grammar", "return_token_ids", "thinking_token_budget", "repetition_detection"}
+	"guided_grammar", "return_token_ids", "return_metrics", "thinking_token_budget",
+	"repetition_detection"}
 
 // prefillBody is what a prefill server is asked, nil for what is not split.
 func prefillBody(body []byte) []byte {
@@ -227,9 +228,12 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	return a.Params, s.url
 }
 
+// overloaded is the 503 of Anthropic's clients.
+const overloaded = 529
+
 // again are the answers of a server that has not begun with a request, and that another one may
 // take.
-var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
+var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable, overloaded}
 
 // send asks the servers of a fleet, one after the other, until one has an answer that has begun.
 // The last one's answer counts, whatever it is. It asks no more of them once too many have ended

@@ -263,8 +263,8 @@ func TestServersFail(t *testing.T) {
 	}
 	count := func(b []*backend) int { return len(b[0].take()) + len(b[1].take()) }
 	pre[0].Close()
-	dec[0].set(503, true)
-	for range 4 {
+	for i := range 4 {
+		dec[0].set([]int{503, overloaded}[i%2], true)
 		if status := ask(); status != 200 {
 			t.Errorf("%d while one of each is left", status)
 		}

@@ -132,7 +132,9 @@ const pause = 100 * time.Millisecond
 // mayGoOn says whether an answer that has begun may go on after an error.
 func (g *progress) mayGoOn(err error) bool {
 	var no *refusal
-	return (!errors.As(err, &no) || no.status == http.StatusServiceUnavailable) && g.waits()
+	full := errors.As(err, &no) &&
+		(no.status == http.StatusServiceUnavailable || no.status == overloaded)
+	return (no == nil || full) && g.waits()
 }
 
 // forward gives the client what it does not have of an answer. It fails with errGone, errCut or a

@@ -1,6 +1,10 @@
 package responses
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
+)
 
 // Status is where a response, or an item of its output, stands.
 type Status string
@@ -50,6 +54,7 @@ type Response struct {
 	TopP               float64            `json:"top_p"`
 	Truncation         string             `json:"truncation"`
 	Usage              *Usage             `json:"usage"`
+	Metrics            *wire.Metrics      `json:"metrics,omitempty"`
 	User               *string            `json:"user"`
 	Metadata           json.RawMessage    `json:"metadata"`
 }

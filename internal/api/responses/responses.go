@@ -248,6 +248,7 @@ func (s *API) respond(ctx context.Context, g *generate.Generation, req *response
 	}
 	u := g.Usage()
 	return t.Close(End{Cut: g.Choices[0].Finish == sample.FinishLength, At: time.Now().Unix(),
+		Metrics: g.Metrics(&req.Sampling),
 		Usage: Usage{InputTokens: u.Prompt, OutputTokens: u.Output,
 			TotalTokens:         u.Prompt + u.Output,
 			InputTokensDetails:  InputDetails{CachedTokens: u.Cached},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -161,6 +162,8 @@ type End struct {
 	// At is the time in seconds of Unix time.
 	At    int64
 	Usage Usage
+	// Metrics are its times, nil for none.
+	Metrics *wire.Metrics
 }
 
 // Close ends the response. An answer without parts is an empty message.
@@ -181,7 +184,7 @@ func (s *Stream) Close(e End) error {
 	if err := s.end(status); err != nil {
 		return err
 	}
-	s.R.Usage = &e.Usage
+	s.R.Usage, s.R.Metrics = &e.Usage, e.Metrics
 	if status == Completed {
 		s.R.CompletedAt = &e.At
 	}

@@ -100,15 +100,19 @@ func (b *body) done() {
 // not known.
 const firstPiece = 64 << 10
 
-// receive reads a body of at most limit bytes. The caller calls done, also after an error.
+// receive reads a body of at most limit bytes, also once it is expanded. The caller calls done,
+// also after an error.
 func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) error {
 	length := r.ContentLength
 	if length > limit { // a client that waits for 100 Continue need not send it
 		return &http.MaxBytesError{Limit: limit}
 	}
-	in := http.MaxBytesReader(w, r.Body, limit)
+	in, err := Expand(w, r, limit)
+	if err != nil {
+		return err
+	}
 	claim := length + 1 // one to see the end
-	if length < 0 {
+	if length < 0 || codingOf(r) != "" {
 		claim = firstPiece
 	}
 	if err := b.reserve(r.Context(), claim); err != nil {
@@ -148,10 +152,11 @@ func (b *body) reserve(ctx context.Context, n int64) error {
 // took too long, its client went away, or it breaks the rules of HTTP.
 func BodyFailure(err error, deadline time.Time) error {
 	var tooLarge *http.MaxBytesError
+	var bad *wire.Error
 	// net/http does not tell that it waited for a trailer in vain.
 	late := !deadline.IsZero() && !time.Now().Before(deadline)
 	switch {
-	case errors.As(err, &tooLarge):
+	case errors.As(err, &tooLarge), errors.As(err, &bad):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded), late:
 		return &wire.Error{Status: http.StatusRequestTimeout,

@@ -28,6 +28,10 @@ type Param struct {
 var Paged = []Param{{Name: "limit", Type: "integer"}, {Name: "after", Type: "string"},
 	{Name: "order", Type: "string", Values: []string{"asc", "desc"}}}
 
+// PagedByID are the parameters of Anthropic's lists.
+var PagedByID = []Param{{Name: "limit", Type: "integer"}, {Name: "after_id", Type: "string"},
+	{Name: "before_id", Type: "string"}}
+
 // Body is what a request's body may have: the fields that its decoder reads, or for one that is
 // decoded elsewhere, a value of its type.
 type Body struct {

@@ -34,16 +34,20 @@ func (g *hostGuard) check(r *http.Request) *wire.Error {
 	host := hostname(r.Host)
 	if !g.knows(host) {
 		return &wire.Error{Status: http.StatusMisdirectedRequest, Message: "host " +
-			wire.Clip(strconv.Quote(host)) +
-			" is not served here: name it in --allowed-hosts if it should be"}
+			wire.Clip(strconv.Quote(host)) + " is not served here: --allowed-hosts " +
+			wire.Clip(host) + " would have it answered"}
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || sameHost(origin, r.Host) || g.cors.allows(origin) || g.local(r) {
 		return nil
 	}
+	what := ""
+	if origin == "null" {
+		what = ", that of a file and of a page without a site,"
+	}
 	return &wire.Error{Status: http.StatusForbidden, Message: "origin " +
-		wire.Clip(strconv.Quote(origin)) +
-		" is not allowed: name it in --allowed-origins if it should be"}
+		wire.Clip(strconv.Quote(origin)) + what + " is not allowed: --allowed-origins " +
+		wire.Clip(origin) + " would have it answered"}
 }
 
 func (g *hostGuard) knows(host string) bool {

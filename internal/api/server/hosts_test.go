@@ -4,7 +4,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // fakeMachine is called box.example.com, and has an address in a local network.
@@ -172,5 +177,43 @@ func TestCredentialsAreForListedOrigins(t *testing.T) {
 	h = s.do("GET", "/v1/models", "", "Origin", "https://app.example").Header()
 	if h.Get("Access-Control-Allow-Credentials") != "true" {
 		t.Errorf("a listed origin got %v", h)
+	}
+}
+
+// TestRefusalsNameTheFlag: a refused host or origin is answered by a server with the flag that the
+// refusal names, and as it writes it.
+func TestRefusalsNameTheFlag(t *testing.T) {
+	for _, c := range []struct{ host, origin, flag string }{
+		{"localhost:8000", "null", "--allowed-origins null"},
+		{"localhost:8000", "http://host.docker.internal:3000",
+			"--allowed-origins http://host.docker.internal:3000"},
+		{"localhost:8000", "file://", "--allowed-origins file://"},
+		{"host.docker.internal:8000", "", "--allowed-hosts host.docker.internal"},
+	} {
+		ask := func(args ...string) *httptest.ResponseRecorder {
+			cfg := config.Default()
+			f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+			cfg.ServerFlags(f)
+			if err := f.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			s := newServer(t, func(o *Options) { o.Config = cfg.Server })
+			r := newRequest("GET", "/v1/models", "")
+			r.Host = c.host
+			if c.origin != "" {
+				r.Header.Set("Origin", c.origin)
+			}
+			rec := httptest.NewRecorder()
+			s.Handler().ServeHTTP(rec, r)
+			return rec
+		}
+		refused := ask()
+		if refused.Code < 400 || !strings.Contains(refused.Body.String(), c.flag+" ") {
+			t.Errorf("%+v: %d %s", c, refused.Code, refused.Body)
+		}
+		rec := ask(strings.Fields(c.flag)...)
+		if rec.Code != 200 || rec.Header().Get("Access-Control-Allow-Origin") != c.origin {
+			t.Errorf("%+v with the flag: %d %v", c, rec.Code, rec.Header())
+		}
 	}
 }

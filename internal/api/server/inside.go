@@ -21,21 +21,31 @@ type Inside struct {
 // Posts reports whether a POST of a path is answered.
 func (s *Server) Posts(path string) bool {
 	r := s.resources[path]
-	return r != nil && r.methods[http.MethodPost] != nil
+	return r != nil && r.handler(http.MethodPost, nil) != nil
 }
 
 // Answer answers a request of this program as its route, which is there (Posts), answers a
 // client's: the same checks of the same fields, and the answer without its connection. A client's
-// limits are not those of its rows.
+// limits are not those of its rows. Failure makes an answer of an error.
 func (s *Server) Answer(ctx context.Context, q Inside) (status int, answer []byte, err error) {
-	r := (&http.Request{Method: http.MethodPost, URL: &url.URL{Path: q.Path},
-		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {q.ID}},
-		Body:   io.NopCloser(bytes.NewReader(q.Body)), ContentLength: int64(len(q.Body)),
-	}).WithContext(ctx)
+	r := q.request().WithContext(ctx)
 	w := &memory{header: http.Header{}}
-	err = s.answerInside(w, &Request{Request: r, Owner: q.Client,
+	err = s.answerInside(w, &Request{Request: r, Owner: q.Client, shape: s.shapeOf(r),
 		Call: call.Call{ID: q.ID, Client: q.Client, Row: true}})
 	return w.status, bytes.TrimSpace(w.body.Bytes()), err
+}
+
+// Failure is an error as the route of a request of this program answers a client with it.
+func (s *Server) Failure(q Inside, e *wire.Error) (status int, answer []byte) {
+	shape, h := s.shapeOf(q.request()), http.Header{}
+	shape.Begin(h, q.ID)
+	return shape.Error(h, e)
+}
+
+func (q *Inside) request() *http.Request {
+	return &http.Request{Method: http.MethodPost, URL: &url.URL{Path: q.Path},
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {q.ID}},
+		Body:   io.NopCloser(bytes.NewReader(q.Body)), ContentLength: int64(len(q.Body))}
 }
 
 func (s *Server) answerInside(w *memory, r *Request) (err error) {
@@ -46,7 +56,7 @@ func (s *Server) answerInside(w *memory, r *Request) (err error) {
 			err = &wire.Error{Status: http.StatusInternalServerError, Message: InternalError}
 		}
 	}()
-	return s.resources[r.URL.Path].methods[http.MethodPost](w, r)
+	return s.resources[r.URL.Path].handler(http.MethodPost, r.shape)(w, r)
 }
 
 // memory keeps an answer.

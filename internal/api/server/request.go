@@ -18,8 +18,19 @@ type Request struct {
 	// Owner names whose responses, files and batches are whose: those of an API key are found with
 	// it alone, those of a server without keys by everyone. A row has the owner of its batch.
 	Owner string
+	shape *Shape
 	// resume is nil for a request that no other server may go on with.
 	resume *resumption
+}
+
+// URL is the address of a path of this server as the client of a request calls it, through a proxy
+// that says so.
+func (s *Server) URL(r *Request, path string) string {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + s.opt.Config.RootPath + path
 }
 
 // WithContext returns the request with another context.

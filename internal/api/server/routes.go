@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -12,29 +13,33 @@ type resource struct {
 	pattern string
 	// segments are those of a pattern with parameters, nil for one without.
 	segments []string
-	methods  map[string]Handler
-	docs     map[string]Doc
+	methods  map[ask]Handler
+	docs     map[ask]Doc
 	// public resources need no API key.
 	public bool
-	// shape is zero for OpenAI's.
-	shape Shape
 	// absent is why the path is none of the server's, which a pattern would match; "" for others.
 	absent string
 }
 
-// errors answers with an error in the shape of the resource, which may be nil.
-func (r *resource) errors() func(http.ResponseWriter, *wire.Error) {
-	if r == nil || r.shape.Fail == nil {
-		return writeError
+// ask is what a handler answers: a method, of clients of one shape, nil for all.
+type ask struct {
+	method string
+	shape  *Shape
+}
+
+// handler answers a method to a client, nil where none does.
+func (r *resource) handler(method string, shape *Shape) Handler {
+	if h := r.methods[ask{method, shape}]; h != nil {
+		return h
 	}
-	return r.shape.Fail
+	return r.methods[ask{method, nil}]
 }
 
 // newResource makes one without methods. A segment {name} of its pattern stands for any one
 // segment that is not empty, {name...} at its end for the rest of the path, which is not empty. The
 // handler finds them by the request's PathValue.
 func newResource(pattern string, public bool) *resource {
-	r := &resource{pattern: pattern, methods: map[string]Handler{}, docs: map[string]Doc{},
+	r := &resource{pattern: pattern, methods: map[ask]Handler{}, docs: map[ask]Doc{},
 		public: public}
 	if strings.Contains(pattern, "{") {
 		r.segments = strings.Split(pattern, "/")
@@ -65,11 +70,11 @@ func (r *resource) match(path string, value func(name, text string)) bool {
 	return path == ""
 }
 
-// allowed lists the methods, for 405.
-func (r *resource) allowed() string {
+// allowed lists the methods of a client, for 405.
+func (r *resource) allowed(shape *Shape) string {
 	var list []string
 	for _, m := range []string{"GET", "HEAD", "POST", "DELETE"} {
-		if r.methods[m] != nil {
+		if r.handler(m, shape) != nil {
 			list = append(list, m)
 		}
 	}
@@ -83,18 +88,9 @@ type Route struct {
 	// Public routes need no API key.
 	Public  bool
 	Handler Handler
-	// Shape is of answers that have another one than OpenAI's; nil for none.
+	// Shape is of the clients that are answered, nil for all that have no route of their own.
 	Shape *Shape
 	Doc   Doc
-}
-
-// Shape is what the answers of a path have in common, whatever its handlers do.
-type Shape struct {
-	// Begin sets headers of every answer.
-	Begin func(http.ResponseWriter)
-	// Fail answers with an error, whose type is that of Error.
-	Fail  func(http.ResponseWriter, *wire.Error)
-	Error any
 }
 
 // Add adds routes. A GET answers HEAD as well.
@@ -105,16 +101,14 @@ func (s *Server) Add(routes ...Route) {
 			r = newResource(one.Path, one.Public)
 			s.resources[one.Path] = r
 		}
-		r.methods[one.Method], r.docs[one.Method] = one.Handler, one.Doc
+		of := ask{one.Method, one.Shape}
+		r.methods[of], r.docs[of] = one.Handler, one.Doc
 		if one.Method == http.MethodGet {
-			r.methods[http.MethodHead] = one.Handler
-		}
-		if one.Shape != nil {
-			r.shape = *one.Shape
+			r.methods[ask{http.MethodHead, one.Shape}] = one.Handler
 		}
 		if m := s.opt.Metrics; m != nil {
-			for method := range r.methods {
-				m.Expect(r.pattern, method)
+			for of := range r.methods {
+				m.Expect(r.pattern, of.method)
 			}
 		}
 	}
@@ -132,24 +126,40 @@ func (s *Server) Absent(path, reason string) {
 func (s *Server) Routes() []Route {
 	var list []Route
 	for path, r := range s.resources {
-		for method, h := range r.methods {
-			list = append(list, Route{Method: method, Path: path, Public: r.public, Handler: h,
-				Shape: &r.shape, Doc: r.docs[method]})
+		for of, h := range r.methods {
+			list = append(list, Route{Method: of.method, Path: path, Public: r.public, Handler: h,
+				Shape: of.shape, Doc: r.docs[of]})
 		}
 	}
 	return list
+}
+
+// noRoute is the answer to a path that nothing answers.
+func (s *Server) noRoute(r *http.Request) *wire.Error {
+	e := &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
+		wire.Clip(r.URL.Path)}
+	if s.opt.Absent != nil {
+		e.Message = cmp.Or(s.opt.Absent(s.path(r)), e.Message)
+	}
+	return e
+}
+
+// path is that of a request without the prefix of a proxy.
+func (s *Server) path(r *http.Request) string {
+	path := r.URL.Path
+	if root := s.opt.Config.RootPath; root != "" {
+		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
+			return rest
+		}
+	}
+	return path
 }
 
 // find returns the resource of a request, nil for none, and gives the request its parameters. Paths
 // are matched whole: no redirects, no cleaning. A pattern without parameters goes before one with
 // them; patterns with parameters do not overlap.
 func (s *Server) find(r *http.Request) *resource {
-	path := r.URL.Path
-	if root := s.opt.Config.RootPath; root != "" {
-		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
-			path = rest
-		}
-	}
+	path := s.path(r)
 	if found := s.resources[path]; found != nil && found.segments == nil {
 		return found
 	}

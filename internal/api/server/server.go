@@ -44,6 +44,12 @@ type Options struct {
 	Weights func() uint32
 	// Seed seeds the random numbers of an answer that can be resumed; nil draws the seed.
 	Seed func() uint64
+	// Shape is that of the answers to a client, by the path it asks and its headers; nil, also of
+	// the function, is OpenAI's.
+	Shape func(path string, h http.Header) *Shape
+	// Absent says of a path that no route has what the server has instead, "" for nothing; a nil
+	// function knows nothing.
+	Absent func(path string) string
 	// Closing is called when the server begins to end: what is told for as long as a client listens
 	// ends then. Nil is nothing.
 	Closing func()
@@ -181,22 +187,23 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 		r.ID = id
 	}
 	found := s.find(r.Request)
-	if found != nil && found.shape.Begin != nil {
-		found.shape.Begin(w)
-	}
+	r.shape = s.shapeOf(r.Request)
+	r.shape.begin(w.Header())
 	err := s.dispatch(w, r, guard, found)
 	status := w.status
 	if err != nil {
 		api := s.StatusOf(err)
 		s.LogError(err, api)
+		status = api.Status
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
-			found.errors()(w, api.OnWire())
+			if r.shape.fail(w, api.OnWire()); status != wire.StatusClientClosed {
+				status = w.status
+			}
 		}
-		status = api.Status
 	}
-	s.record(r.Request, found, status, w.bytes, time.Since(began))
+	s.record(r, found, status, w.bytes, time.Since(began))
 }
 
 // dispatch runs the checks in order, cheapest and most general first, then the handler.
@@ -220,15 +227,14 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 		return err
 	}
 	if found == nil {
-		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
-			wire.Clip(r.URL.Path)}
+		return s.noRoute(r.Request)
 	}
 	if found.absent != "" {
 		return &wire.Error{Status: http.StatusNotFound, Message: found.absent}
 	}
-	h := found.methods[r.Method]
+	h := found.handler(r.Method, r.shape)
 	if h == nil {
-		return &wire.Error{Status: http.StatusMethodNotAllowed, Allow: found.allowed(),
+		return &wire.Error{Status: http.StatusMethodNotAllowed, Allow: found.allowed(r.shape),
 			Message: "method " + wire.Clip(r.Method) + " is not allowed for " + found.pattern}
 	}
 	if r.resume != nil {
@@ -265,12 +271,12 @@ func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 }
 
 // record writes the access log and the metrics of a request.
-func (s *Server) record(r *http.Request, found *resource, status int, bytes int64,
+func (s *Server) record(r *Request, found *resource, status int, bytes int64,
 	took time.Duration) {
 	pattern, method := "other", "other"
 	if found != nil {
 		pattern = found.pattern
-		if found.methods[r.Method] != nil {
+		if found.handler(r.Method, r.shape) != nil {
 			method = r.Method
 		}
 	}
@@ -286,7 +292,8 @@ func (s *Server) record(r *http.Request, found *resource, status int, bytes int6
 	}
 	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path",
 		wire.Clip(r.URL.Path), "status", status, "ms", float64(took.Microseconds())/1000, "bytes",
-		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
+		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")),
+		traceOf(r.Request))
 }
 
 // StatusOf gives every error its status.
@@ -401,10 +408,6 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *Request) (*wire.Fields, erro
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "Unsupported Media Type: Only 'application/json' is allowed"}
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
-			Message: "Content-Encoding " + wire.Clip(enc) + " is not supported"}
-	}
 	b := &body{budget: s.bodies}
 	deadline := time.Now().Add(s.lim.BodyTimeout)
 	if err := http.NewResponseController(w).SetReadDeadline(deadline); err == nil {
@@ -492,23 +495,6 @@ func (s *Server) WriteInTime(w http.ResponseWriter, text string) error {
 		text = text[n:]
 	}
 	return nil
-}
-
-// writeError answers with an error in OpenAI's shape.
-func writeError(w http.ResponseWriter, e *wire.Error) { WriteError(w, e, e.Append(nil)) }
-
-// WriteError answers with an error. A failed write has no one to be reported to.
-func WriteError(w http.ResponseWriter, e *wire.Error, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	if e.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
-	}
-	if e.Allow != "" {
-		h.Set("Allow", e.Allow)
-	}
-	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(body, '\n'))
 }
 
 // recorder notes the status and size of a response.

@@ -70,6 +70,8 @@ func (e *Error) kind() string {
 		return "RequestEntityTooLargeError"
 	case http.StatusUnsupportedMediaType:
 		return "UnsupportedMediaTypeError"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error" // OpenAI's: vLLM has no such error
 	case http.StatusMisdirectedRequest:
 		return "MisdirectedRequestError"
 	case http.StatusServiceUnavailable:
@@ -103,10 +105,13 @@ func (e *Error) Append(b []byte) []byte {
 		b = AppendString(b, e.Param)
 	}
 	b = append(b, `,"code":`...)
-	if e.Code == "" {
-		b = strconv.AppendInt(b, int64(e.Status), 10)
-	} else {
+	switch {
+	case e.Code != "":
 		b = AppendString(b, e.Code)
+	case e.Status == http.StatusTooManyRequests:
+		b = AppendString(b, "rate_limit_exceeded")
+	default:
+		b = strconv.AppendInt(b, int64(e.Status), 10)
 	}
 	return append(b, "}}"...)
 }

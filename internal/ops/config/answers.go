@@ -13,6 +13,8 @@ import (
 type Answers struct {
 	// ForceIncludeUsage has every stream end with its usage.
 	ForceIncludeUsage bool
+	// PerRequestMetrics has answers tell their times, unless a request says whether.
+	PerRequestMetrics bool
 	// TokensAsTokenIDs shows tokens in log-probabilities as token_id:N.
 	TokensAsTokenIDs bool
 	// ChatTemplateKwargs is a JSON object of variables for the chat template; "" is none.
@@ -29,6 +31,8 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 	a := &c.Server.Answers
 	toggle(f, &a.ForceIncludeUsage, "enable-force-include-usage",
 		"end every stream with its usage, asked for or not")
+	toggle(f, &a.PerRequestMetrics, "enable-per-request-metrics",
+		"tell in each answer how long it took, as a request does that sets return_metrics")
 	toggle(f, &a.TokensAsTokenIDs, "return-tokens-as-token-ids",
 		"show tokens in log-probabilities as token_id:N")
 	toggle(f, &a.TokenizerInfo, "enable-tokenizer-info-endpoint",

@@ -158,9 +158,11 @@ var flagNotes = map[string]compat.Entry{
 	"allowed-origins": differs("none by default but pages of this machine; vLLM's is *"),
 	"allowed-hosts": ours("names accepted in Host; bound to loopback only those of this " +
 		"machine"), "allowed-local-weights": ours("folders of /update_weights, beside the model's"),
-	"enable-rlhf":            ours("in the place of VLLM_SERVER_DEV_MODE"),
-	"enable-elastic-ep":      differs("engines are added and removed; experts are not moved"),
-	"log-format":             ours("text, logfmt or json"),
+	"enable-rlhf":       ours("in the place of VLLM_SERVER_DEV_MODE"),
+	"enable-elastic-ep": differs("engines are added and removed; experts are not moved"),
+	"log-format":        ours("text, logfmt or json"),
+	"enable-per-request-metrics": same("one request alone: return_metrics; " +
+		"rates of prefill and decode, too"),
 	"enable-log-requests":    differs("lengths, parameters and times, never texts"),
 	"max-request-body-bytes": ours("in the place of VLLM_HTTP_MAX_REQUEST_BODY_SIZE; 32M"),
 	"max-connections":        ours("by default what the limit of open files leaves"),

@@ -174,7 +174,7 @@ class OpenAIIngress:
                 if refused is None:
                     return
                 status, failed = refused
-                again = status == 503
+                again = status in (503, 529)  # Anthropic's clients get 529 for 503
             except LOST as e:
                 if not progress.begun:
                     text = f"no replica has answered: {e}"

@@ -25,7 +25,9 @@ def check(ok, *what):
         raise SystemExit(f"wrong: {what}")
 
 
-whole = client.messages.create(messages=QUESTION, **ask)
+timed = {**ask, "extra_body": {"temperature": 0, "return_metrics": True}}
+whole = client.messages.create(messages=QUESTION, **timed)
+check(whole.metrics["decode_tokens_per_second"] > 0, whole)
 check(whole.content[0].text == ANSWER and whole.stop_reason == "end_turn", whole)
 check(whole._request_id.startswith("req_"), whole)
 with client.messages.stream(messages=QUESTION, **ask) as stream:
@@ -61,9 +63,17 @@ check(told.stop_reason in ("end_turn", "max_tokens"), told)
 stopped = client.messages.create(messages=QUESTION, stop_sequences=["named"], **ask)
 check(stopped.stop_reason == "stop_sequence", stopped)
 check(stopped.stop_sequence == "named", stopped)
-try:
-    client.messages.create(messages=QUESTION, **{**ask, "model": "none"})
-    raise SystemExit("an unknown model is answered")
-except anthropic.NotFoundError as error:
-    check(error.request_id.startswith("req_"), error)
+[model] = client.models.list()
+check(model.id == ask["model"] and model.type == "model" and model.display_name, model)
+check(model.created_at.year > 2000 and model.max_input_tokens > 60, model)
+check(client.models.retrieve(model.id) == model, model)
+for call in (
+    lambda: client.messages.create(messages=QUESTION, **{**ask, "model": "none"}),
+    lambda: client.models.retrieve("none"),
+    lambda: client.get("/v1/none", cast_to=object),
+):
+    try:
+        raise SystemExit(f"what is not there is answered: {call()}")
+    except anthropic.NotFoundError as error:
+        check(error.request_id.startswith("req_") and error.type == "not_found_error", error)
 print("all is well")
