@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string) int {
 		}
 		args = config.Expand(c.Flags(), args)
 	}
-	root.SetArgs(args)
+	root.SetArgs(completionArgs(root, args))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -46,7 +46,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		newVersion(), newWorker(), newCopy(), newMan())
 	cli.Group(root)
 	versionFlag(root)
-	completeModels(root)
+	completions(root)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -87,6 +87,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			"it, and print what memory it takes; =elsewhere compares no memory: the server will "+
 			"run on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
+	config.Choices(c.Flags(), "check", checkHere, checkElsewhere)
 	cli.ConfigFlag(c)
 	if from != nil {
 		tellStarter(c, from)

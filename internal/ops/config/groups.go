@@ -10,14 +10,21 @@ import (
 // groupOf is the annotation of a flag with what it is about.
 const groupOf = "group"
 
-// markGroup says what all flags are about that were defined since the last call.
-func markGroup(f *pflag.FlagSet, name string) {
+// ModelGroup is the group of flags that are about the model.
+const ModelGroup = "ModelConfig"
+
+// InGroup says what one flag is about.
+func InGroup(f *pflag.FlagSet, flag, group string) { annotate(f, flag, groupOf, []string{group}) }
+
+// markGroup says what all flags are about that were defined since the last call: no name for those
+// that a command has for itself.
+func markGroup(f *pflag.FlagSet, name ...string) {
 	f.VisitAll(func(x *pflag.Flag) {
 		if x.Annotations == nil {
 			x.Annotations = map[string][]string{}
 		}
 		if x.Annotations[groupOf] == nil {
-			x.Annotations[groupOf] = []string{name}
+			x.Annotations[groupOf] = append([]string{}, name...)
 		}
 	})
 }
