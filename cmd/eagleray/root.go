@@ -47,6 +47,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	cli.Group(root)
 	versionFlag(root)
 	completions(root)
+	shortHelp(root)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
