@@ -64,8 +64,8 @@ var briefs = map[string]string{
 	"config": "YAML file of flags",
 }
 
-// shortHelp has commands with the flags of an engine show their own and the common ones: the rest is
-// behind --help=TOPIC.
+// shortHelp has commands with the flags of an engine show their own and the common ones: the rest
+// is behind --help=TOPIC.
 func shortHelp(c *cobra.Command) {
 	if len(config.Groups(c.Flags())) > 0 {
 		c.SetUsageFunc(func(c *cobra.Command) error {
@@ -102,7 +102,8 @@ func shortUsage(c *cobra.Command, width int) string {
 	return fmt.Sprintf("Usage:\n  %s\n%s\n"+
 		"%[3]s --help=all shows all %[4]d flags, and what becomes of vLLM's others;\n"+
 		"--help=listgroup their groups, --help=GROUP those of one, --help=WORD those with it in\n"+
-		"their name. A flag can also be a line of --config FILE, or a variable: EAGLERAY_DTYPE is --dtype.\n",
+		"their name. A flag can also be a line of --config FILE, or a variable: EAGLERAY_DTYPE is "+
+		"--dtype.\n",
 		c.UseLine(), listing(titles, parts, width), c.CommandPath(), len(config.Shown(f)))
 }
 

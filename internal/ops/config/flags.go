@@ -23,7 +23,7 @@ func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(for
 
 // otherNames are further names of flags.
 var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
-	"system-prompt": "system"}
+	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
@@ -171,6 +171,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	DefineKnown(f, engineKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
 	DefineKnown(f, foreignKnown, &c.Warnings)
+	DefineKnown(f, newestKnown, &c.Warnings)
 
 	q := &c.Queue
 	f.StringVar(&q.Transport, "queue-transport", q.Transport,

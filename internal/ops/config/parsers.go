@@ -44,7 +44,8 @@ func checkParsers(m *Model) error {
 		case near != "":
 			hint = fmt.Sprintf(" (did you mean %s?)", near)
 		}
-		return usage("--%s %q is not one of %s%s", c.flag, c.value, strings.Join(c.here, ", "), hint)
+		return usage("--%s %q is not one of %s%s", c.flag, c.value, strings.Join(c.here, ", "),
+			hint)
 	}
 	return nil
 }

@@ -236,7 +236,8 @@ func (g *group) obey(ctx context.Context) {
 			case len(o.Start) > 0:
 				g.start(ctx, o)
 			case o.Serving:
-				g.log.Info("serving: all ranks of the group have loaded", "ranks", figure.Numbers(g.running))
+				g.log.Info("serving: all ranks of the group have loaded", "ranks",
+					figure.Numbers(g.running))
 			default:
 				g.stop(*o.Stop)
 			}
