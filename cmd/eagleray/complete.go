@@ -26,8 +26,8 @@ func completions(c *cobra.Command) {
 	}
 }
 
-// completionArgs are the arguments of a shell that completes, in the spellings that the flag library
-// knows. The last word is what is being written.
+// completionArgs are the arguments of a shell that completes, in the spellings that the flag
+// library knows. The last word is what is being written.
 func completionArgs(root *cobra.Command, args []string) []string {
 	if len(args) < 2 || args[0] != cobra.ShellCompRequestCmd &&
 		args[0] != cobra.ShellCompNoDescRequestCmd {

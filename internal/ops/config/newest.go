@@ -3,7 +3,8 @@ package config
 // newestKnown are what the releases of vLLM up to 0.33.0 have added, by the rule of foreignKnown.
 var newestKnown = []Known{
 	// Kernels and accelerators.
-	{Name: "device-ids", Words: true, Allowed: none, Why: "the model runs on the CPU: see --cpu-bind"},
+	{Name: "device-ids", Words: true, Allowed: none,
+		Why: "the model runs on the CPU: see --cpu-bind"},
 	{Name: "linear-backend", Allowed: anything, Why: "the kernels follow from --cpu-isa"},
 	{Name: "gdn-prefill-backend", Allowed: anything, Why: "the kernels follow from --cpu-isa"},
 	{Name: "kda-prefill-backend", Allowed: anything, Why: "the kernels follow from --cpu-isa"},
@@ -21,7 +22,8 @@ var newestKnown = []Known{
 	{Name: "kv-cache-dtype-skip-layers", Words: true, Allowed: anything,
 		Why: "the cache has 16-bit values, or the model's"},
 	{Name: "prefix-cache-retention-interval", Allowed: anything, Why: "whole blocks are shared"},
-	{Name: "prefix-match-unit", Allowed: anything, Why: "whole blocks are shared: see --block-size"},
+	{Name: "prefix-match-unit", Allowed: anything,
+		Why: "whole blocks are shared: see --block-size"},
 	{Name: "swa-bounded-replay", Allowed: on, Switch: true, Why: "whole blocks are shared"},
 	{Name: "enable-mamba-shared-prefix-checkpoint", Allowed: on, Switch: true,
 		Why: "states are kept by request"},
@@ -44,7 +46,8 @@ var newestKnown = []Known{
 	{Name: "ubatch-size", Allowed: anything, Why: "steps are not cut in two"},
 	{Name: "enable-batch-sharded-sampling", Allowed: on, Switch: true,
 		Why: "tokens are drawn in one rank"},
-	{Name: "enable-trace-replay", Switch: true, Why: "tokens are never given before they are drawn"},
+	{Name: "enable-trace-replay", Switch: true,
+		Why: "tokens are never given before they are drawn"},
 	{Name: "spec-method", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "spec-model", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "spec-tokens", Allowed: none, Why: "tokens are not drafted"},
@@ -67,7 +70,8 @@ var newestKnown = []Known{
 	{Name: "sleep-preserve-parameter-names", Words: true, Allowed: none,
 		Why: "all weights sleep, or none"},
 	// Ranks and experts.
-	{Name: "cpu-distributed-timeout-seconds", Allowed: none, Why: "say --distributed-timeout-seconds"},
+	{Name: "cpu-distributed-timeout-seconds", Allowed: none,
+		Why: "say --distributed-timeout-seconds"},
 	{Name: "data-parallel-multi-port-external-lb", Switch: true, Why: "engines have one API"},
 	{Name: "dp-sync-interval", Allowed: anything, Why: "engines do not wait for each other"},
 	{Name: "dcp-q-replicate", Allowed: on, Switch: true,
@@ -82,9 +86,11 @@ var newestKnown = []Known{
 	{Name: "watchdog-config", Allowed: anything, Why: "see --stall-warning"},
 	{Name: "fail-on-environ-validation", Switch: true, Why: "unknown variables are not read"},
 	// Adapters.
-	{Name: "enable-mixed-moe-lora-format", Allowed: on, Switch: true, Why: "adapters are not loaded"},
+	{Name: "enable-mixed-moe-lora-format", Allowed: on, Switch: true,
+		Why: "adapters are not loaded"},
 	{Name: "enable-moe-shared-loras", Allowed: on, Switch: true, Why: "adapters are not loaded"},
-	{Name: "enable-tower-connector-lora", Allowed: on, Switch: true, Why: "adapters are not loaded"},
+	{Name: "enable-tower-connector-lora", Allowed: on, Switch: true,
+		Why: "adapters are not loaded"},
 	{Name: "specialize-active-lora", Allowed: on, Switch: true, Why: "adapters are not loaded"},
 	{Name: "max-lora-cls-labels", Allowed: anything, Why: "adapters are not loaded"},
 	// Pictures, sounds and videos.
