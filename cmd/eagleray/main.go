@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
+	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
 )
 
 func main() {
