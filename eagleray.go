@@ -27,6 +27,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
 )
 
 // Options say which model is opened and how. The zero value is the built-in demonstration model.

@@ -1,5 +1,5 @@
 #!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-  systemctl disable --now eagleray.service
+  systemctl disable --now eagleray.socket eagleray.service
 fi

@@ -50,6 +50,8 @@ func datasetFlags(f *pflag.FlagSet, o *bench.DatasetOptions) {
 		"prompts: "+strings.Join(bench.Datasets, ", "))
 	f.StringVar(&o.Path, "dataset-path", "",
 		"file of a sharegpt (JSON) or custom (JSON lines with \"prompt\") dataset")
+	config.Choices(f, "dataset-name", bench.Datasets...)
+	config.Paths(f, config.PathFile, "dataset-path")
 	f.IntVar(&o.Prompts, "num-prompts", 1000, "number of prompts")
 	f.Float64Var(&o.Random.RangeRatio, "random-range-ratio", 0,
 		"random: lengths vary by this share of themselves, up and down")

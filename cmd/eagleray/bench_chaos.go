@@ -13,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newBenchChaos disturbs a server and counts what its clients notice.
@@ -116,6 +117,7 @@ the health route did not tell the truth.
 	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, SVG")
 	f.StringVar(&view, "client-view", "",
 		"file for when each event of a stream came, around the faults")
+	config.Paths(f, config.PathFile, "ray-python", "output-json", "plot", "client-view")
 	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
 	f.BoolVar(&verbose, "verbose", false, "show the server's log")
 	cli.ConfigFlag(c)

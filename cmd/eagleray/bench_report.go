@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newBenchReport compares results in an HTML file.
@@ -28,6 +29,7 @@ eagleray or of vllm bench serve. The report needs no other file and no network.
 	}
 	c.Flags().StringVarP(&output, "output", "o", "report.html",
 		"file to write; - is standard output")
+	config.Paths(c.Flags(), config.PathFile, "output")
 	return c
 }
 

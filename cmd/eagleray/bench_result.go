@@ -13,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // resultFile are the flags that say where bench serve saves its figures, beside --output-json.
@@ -28,6 +29,7 @@ func (r *resultFile) flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.append, "append-result", false,
 		"append the figures to the file, on a line of their own")
 	f.StringVar(&r.dir, "result-dir", "", "folder of that file (default: the current one)")
+	config.Paths(f, config.PathFolder, "result-dir")
 	f.StringVar(&r.name, "result-filename", "", "name of that file")
 	f.StringVar(&r.label, "label", "", "beginning of the file's name (default: the backend)")
 	f.StringArrayVar(&r.metadata, "metadata", nil,

@@ -89,9 +89,13 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
 	return c
 }
 
+// benchBackends are the values of --backend.
+var benchBackends = []string{"openai", "vllm", "openai-chat"}
+
 func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 	f.StringVar(&b.backend, "backend", "openai",
 		"what is spoken: openai or vllm (completions), or openai-chat")
+	config.Choices(f, "backend", benchBackends...)
 	f.StringVar(&b.baseURL, "base-url", "",
 		"address of the server, such as http://127.0.0.1:8000 (instead of --host and --port)")
 	f.StringVar(&b.host, "host", "127.0.0.1", "host of the server")
@@ -103,6 +107,7 @@ func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 	f.StringVar(&b.tokenizer, "tokenizer", "",
 		"folder with the model's tokenizer; with it random prompts are text (default: none, "+
 			"or that of the built-in model)")
+	config.Paths(f, config.PathModel, "tokenizer")
 	f.BoolVar(&b.skipTokenizer, "skip-tokenizer-init", false,
 		"send random prompts as token ids even for the built-in model")
 	f.StringArrayVar(&b.headers, "header", nil,
@@ -135,6 +140,7 @@ func (b *benchServe) loadFlags(f *pflag.FlagSet) {
 	f.IntVar(&b.warmups, "num-warmups", 0, "requests before those that are measured")
 	f.StringVar(&b.rampUp, "ramp-up-strategy", "",
 		"raise the request rate over the run: linear or exponential")
+	config.Choices(f, "ramp-up-strategy", "linear", "exponential")
 	f.IntVar(&b.rampStart, "ramp-up-start-rps", 0, "first request rate of a ramp")
 	f.IntVar(&b.rampEnd, "ramp-up-end-rps", 0, "last request rate of a ramp")
 }
@@ -177,6 +183,7 @@ func (b *benchServe) resultFlags(f *pflag.FlagSet) {
 			"may be given several times")
 	b.result.flags(f)
 	f.StringVar(&b.output, "output-json", "", "file for the figures")
+	config.Paths(f, config.PathFile, "output-json")
 	f.BoolVar(&b.disableTqdm, "disable-tqdm", false, "show no progress")
 }
 
@@ -276,8 +283,9 @@ func (b *benchServe) options() (bench.ServeOptions, error) {
 func (b *benchServe) check() error {
 	given := b.flags.Changed
 	switch {
-	case b.backend != "openai" && b.backend != "vllm" && b.backend != "openai-chat":
-		return cli.UsageError("--backend %q is not one of openai, vllm, openai-chat", b.backend)
+	case !slices.Contains(benchBackends, b.backend):
+		return cli.UsageError("--backend %q is not one of %s", b.backend,
+			strings.Join(benchBackends, ", "))
 	case b.baseURL != "" && !strings.HasPrefix(b.baseURL, "http://") &&
 		!strings.HasPrefix(b.baseURL, "https://"):
 		return cli.UsageError("--base-url %q does not begin with http:// or https://", b.baseURL)

@@ -37,6 +37,7 @@ Ray and Python that would be used. Values of variables that may be secrets are n
 	}
 	c.Flags().StringVar(&python, "ray-python", "",
 		"Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
+	config.Paths(c.Flags(), config.PathFile, "ray-python")
 	cli.ConfigFlag(c)
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,7 @@ func shelf(t *testing.T) (dir, cache string) {
 	t.Helper()
 	dir = t.TempDir()
 	cache = filepath.Join(dir, ".cache", "hub")
-	for _, path := range []string{"tiny/config.json", "team/small/config.json",
+	for _, path := range []string{"tiny/config.json", "small.gguf", "team/small/config.json",
 		".hidden/config.json", "notes",
 		".cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c1/config.json",
 		".cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c2/config.json",
@@ -40,7 +41,7 @@ func TestCompleteModels(t *testing.T) {
 		line string
 		want []string // the last is cobra's word on spaces and files
 	}{
-		{"serve |", []string{"team/", "tiny", "Qwen/Qwen3-0.6B", noSpace}},
+		{"serve |", []string{"team/", "tiny", "small.gguf", "Qwen/Qwen3-0.6B", noSpace}},
 		{"serve t", []string{"team/", "tiny", noSpace}},
 		{"serve ti", []string{"tiny", space}},
 		{"serve ./ti", []string{"./tiny", space}},
@@ -54,6 +55,10 @@ func TestCompleteModels(t *testing.T) {
 		{"generate --model ti", []string{"tiny", space}},
 		{"bench latency --model ti", []string{"tiny", space}},
 		{"serve --tokenizer ti", []string{"tiny", space}},
+		{"serve sm", []string{"small.gguf", space}},
+		{"doctor ti", []string{"tiny", space}},
+		{"rm Qwen/Q", []string{"Qwen/Qwen3-0.6B", space}},
+		{"pull Q", []string{"Qwen/Empty", "Qwen/Qwen3-0.6B", space}},
 		{"serve --max-model-l",
 			[]string{"--max-model-len\tmost tokens of a prompt and its output together, such as " +
 				"4096, 4k or auto (default: what the model allows)", space}},
@@ -75,8 +80,58 @@ func TestCompleteModels(t *testing.T) {
 	}
 }
 
+// TestCompleteValues completes the values of flags by what was declared of them.
+func TestCompleteValues(t *testing.T) {
+	t.Parallel()
+	const space, files, dirs = ":4", ":0", ":16"
+	for _, c := range []struct {
+		line string
+		want []string
+	}{
+		// Values that are words: by name, by another spelling, after "=", and of flags that do
+		// nothing here.
+		{"serve --dtype f", []string{"float16", "float32", "float", space}},
+		{"serve -tp 2 --scheduling-policy |", []string{"fcfs", "priority", space}},
+		{"serve --served_model_name a b --on-model-change=k", []string{"keep", space}},
+		{"serve -q gptq", []string{"gptq", "gptq_marlin", space}},
+		{"serve --tool-call-parser herm", []string{"hermes", space}},
+		{"serve --cpu-isa avx512", []string{"avx512", "avx512bf16", space}},
+		{"serve --kv-cache-dtype b", []string{"bfloat16", space}},
+		{"generate --distributed-executor-backend |", []string{"uni", "mp", "ray", space}},
+		{"bench serve --backend openai-", []string{"openai-chat", space}},
+		// Paths, which the shell completes: any file, or folders.
+		{"serve --chat-template |", []string{files}},
+		{"serve --config |", []string{files}},
+		{"run-batch -i |", []string{files}},
+		{"bench report |", []string{files}},
+		{"serve --download-dir |", []string{dirs}},
+		{"serve --generation-config t", []string{dirs}},
+		{"copy |", []string{dirs}},
+		// What only the user knows.
+		{"serve --port |", []string{space}},
+		{"generate |", []string{space}},
+	} {
+		args := strings.Fields("__complete " + c.line)
+		if args[len(args)-1] == "|" {
+			args[len(args)-1] = ""
+		}
+		var started bool
+		root := newRoot(&started)
+		root.SetArgs(completionArgs(root, args))
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		if err := root.Execute(); err != nil {
+			t.Errorf("%s: %v", c.line, err)
+		}
+		if got := strings.Split(strings.TrimSpace(out.String()), "\n"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.line, got, c.want)
+		}
+	}
+}
+
 // TestCompleteInBash lets bash itself complete, with the script that it is given. Of
-// bash-completion, which that needs, only what finds the words is stood in for.
+// bash-completion, which that needs, only what finds words and folders is stood in for.
 func TestCompleteInBash(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
@@ -94,13 +149,17 @@ _get_comp_words_by_ref() {
   words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur=${words[cword]} prev=${words[cword-1]}
 }
 compopt() { :; }
+_filedir() { COMPREPLY=($(compgen "$1" -- "$cur")); }
 COMP_WORDS=(eagleray "$@") COMP_CWORD=$# COMP_LINE="eagleray $*" COMP_TYPE=9
 COMP_POINT=${#COMP_LINE}
 complete -p eagleray
 __start_eagleray
 printf '%s\n' "${COMPREPLY[@]}"`
 	for line, want := range map[string]string{"serve ti": "tiny", "serve team/s": "team/small",
-		"chat Qw": "Qwen/Qwen3-0.6B", "serv": "serve", "serve --max-model-le": "--max-model-len"} {
+		"chat Qw": "Qwen/Qwen3-0.6B", "serv": "serve", "serve --max-model-le": "--max-model-len",
+		"serve --dtype bf": "bfloat16", "serve -tp 2 --log-format js": "json",
+		"serve --download-dir tea": "team",
+		"rm Qwen/Qwen":             "Qwen/Qwen3-0.6B"} {
 		args := append([]string{"--norc", "-c", script, "bash"}, strings.Fields(line)...)
 		c := exec.Command(bash, args...)
 		c.Dir = dir

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sys/figure"
 )
 
 // figuresEvery is how often a busy server logs its figures.
@@ -34,16 +34,18 @@ func logFigures(ctx context.Context, log *slog.Logger, totals func() engine.Tota
 
 // figures are those of vLLM's line: of the time since the last one, and what is now.
 func figures(was, now engine.Totals) []slog.Attr {
-	rate := func(was, now uint64) string {
-		return fmt.Sprintf("%.1f", float64(now-was)/figuresEvery.Seconds())
+	tenths := func(key string, v float64) slog.Attr {
+		return slog.Any(key, figure.Decimal{Value: v, Digits: 1})
+	}
+	rate := func(key string, was, now uint64) slog.Attr {
+		return tenths(key, float64(now-was)/figuresEvery.Seconds())
 	}
 	hits := 0.0
 	if asked := now.PrefixQueries - was.PrefixQueries; asked > 0 {
 		hits = 100 * float64(now.PrefixHits-was.PrefixHits) / float64(asked)
 	}
-	return []slog.Attr{slog.String("prompt_tokens_per_s", rate(was.PromptTokens, now.PromptTokens)),
-		slog.String("generation_tokens_per_s", rate(was.OutputTokens, now.OutputTokens)),
+	return []slog.Attr{rate("prompt_tokens_per_s", was.PromptTokens, now.PromptTokens),
+		rate("generation_tokens_per_s", was.OutputTokens, now.OutputTokens),
 		slog.Int("running", now.Running), slog.Int("waiting", now.Waiting),
-		slog.String("kv_usage_percent", fmt.Sprintf("%.1f", 100*now.CacheUsage)),
-		slog.String("prefix_hit_percent", fmt.Sprintf("%.1f", hits))}
+		tenths("kv_usage_percent", 100*now.CacheUsage), tenths("prefix_hit_percent", hits)}
 }

@@ -21,7 +21,10 @@ func TestHelpTopics(t *testing.T) {
 		"nnodes":         {"--nnodes int", "-n"},
 		"restarts":       {"--max-restarts"},
 		"kv-cache-dtype": {"known to vLLM: the cache has 16-bit values"},
-		"all":            {"--port", "--optimization-level", "--block-size"},
+		"all": {"\nFlags:\n  --check[=where] ", "\nCacheConfig:\n  --block-size int ",
+			"--port", "\nWithout effect, or refused:\n", "--optimization-level"},
+		"page":  {"\nFrontend:\n", "--optimization-level"},
+		"dtype": {"values: auto, bfloat16, float16, half, float32, float\n"},
 	} {
 		var out strings.Builder
 		if err := explain(c, topic, &out); err != nil {
@@ -49,6 +52,50 @@ func TestHelpTopics(t *testing.T) {
 		"serve --help": "", "serve --help=true": "", "serve -- --help=x": ""} {
 		if topic, asked := helpTopic(strings.Fields(args)); asked != (want != "") || topic != want {
 			t.Errorf("%s: %q, %v", args, topic, asked)
+		}
+	}
+}
+
+// TestShortHelp: what people see first has a screen's height, names flags that there are, and says
+// where the others are.
+func TestShortHelp(t *testing.T) {
+	var started bool
+	root := newRoot(&started)
+	for _, args := range []string{"serve", "generate", "chat", "run-batch", "doctor",
+		"bench throughput"} {
+		c, _, err := root.Find(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := shortUsage(c, 100)
+		for _, want := range []string{"\nModel:\n  --model model ", "(-tp)", "--help=listgroup",
+			"eagleray " + args + " --help=all shows all "} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %q:\n%s", args, want, text)
+			}
+		}
+		if strings.Contains(text, "--stall-warning") ||
+			strings.Contains(text, "\n  --port ") != (args == "serve" || args == "doctor") {
+			t.Errorf("%s shows other flags:\n%s", args, text)
+		}
+		for line := range strings.Lines(text) {
+			if len([]rune(line)) > 101 {
+				t.Errorf("%s: %d columns: %q", args, len([]rune(line)), line)
+			}
+		}
+	}
+	serve, _, err := root.Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(shortUsage(serve, 80), "\n"); lines > 40 {
+		t.Errorf("serve --help has %d lines", lines)
+	}
+	for _, s := range common {
+		for _, b := range s.lines {
+			if serve.Flags().Lookup(b.flag) == nil {
+				t.Errorf("%s: serve has no --%s", s.title, b.flag)
+			}
 		}
 	}
 }

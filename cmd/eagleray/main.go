@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
+	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
 )
 
 func main() {
@@ -36,7 +37,7 @@ func run(ctx context.Context, args []string) int {
 		}
 		args = config.Expand(c.Flags(), args)
 	}
-	root.SetArgs(args)
+	root.SetArgs(completionArgs(root, args))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newMan writes the manual, for packages.
@@ -135,12 +137,18 @@ func flagEntry(b *bytes.Buffer, f *pflag.Flag) {
 		fmt.Fprintf(b, "\\fB\\-%s\\fR, ", f.Shorthand)
 	}
 	kind, usage := pflag.UnquoteUsage(f)
-	fmt.Fprintf(b, "\\fB\\-\\-%s\\fR \\fI%s\\fR\n%s", roff(f.Name), roff(kind), roff(usage))
-	if !slices.Contains(noDefaults, f.DefValue) && !strings.Contains(usage, "(default") {
-		// A list has no spaces at which a line could end: it may after each comma.
-		fmt.Fprintf(b, " (default %s)", strings.ReplaceAll(roff(f.DefValue), ",", `,\:`))
+	kind = cmp.Or(string(config.PathOf(f)), kind)
+	// A list has no spaces at which a line could end: it may after each comma.
+	fmt.Fprintf(b, "\\fB\\-\\-%s\\fR \\fI%s\\fR\n%s%s\n", roff(f.Name), roff(kind), roff(usage),
+		strings.ReplaceAll(roff(defaultOf(f)), ",", `,\:`))
+}
+
+// defaultOf is a flag's default behind its text, unless that says it.
+func defaultOf(x *pflag.Flag) string {
+	if slices.Contains(noDefaults, x.DefValue) || strings.Contains(x.Usage, "(default") {
+		return ""
 	}
-	b.WriteString("\n")
+	return " (default " + x.DefValue + ")"
 }
 
 // roff makes a line of text safe: a hyphen stays one that can be copied, and a line is no request.

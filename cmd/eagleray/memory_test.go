@@ -208,7 +208,7 @@ func TestServesWithinItsLimit(t *testing.T) {
 		t.Fatalf("a KV cache of %s tokens", m[1])
 	}
 	fill(t, url, 8000, tokens/2000+2, 2000)
-	if n := figure(t, url, "eagleray:prompt_tokens_total"); n < float64(tokens) {
+	if n := figureOf(t, url, "eagleray:prompt_tokens_total"); n < float64(tokens) {
 		t.Errorf("%v tokens were computed, the cache has %d", n, tokens)
 	}
 	if text := p.err.String(); strings.Contains(text, "killed") || strings.Contains(text,
@@ -322,8 +322,8 @@ func fill(t *testing.T, url string, vocab, requests, tokens int) {
 	}
 }
 
-// figure is the sum of a metric.
-func figure(t *testing.T, url, name string) (sum float64) {
+// figureOf is the sum of a metric.
+func figureOf(t *testing.T, url, name string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/hub"
 )
 
@@ -22,6 +23,7 @@ import (
 func cacheFlag(f *pflag.FlagSet, dir *string) {
 	f.StringVar(dir, "download-dir", "",
 		"where Hub repos are kept (default: the Hugging Face cache)")
+	config.Paths(f, config.PathFolder, "download-dir")
 }
 
 // newPull downloads models.
@@ -184,29 +186,8 @@ the cache are removed, never another folder. A server that runs goes on with wha
 			}
 			return all
 		},
-		ValidArgsFunction: cachedModels,
 	}
 	cacheFlag(c.Flags(), &opt.DownloadDir)
 	cli.ConfigFlag(c)
 	return c
-}
-
-// cachedModels are the repos in the Hub's cache, for the completion of shells.
-func cachedModels(c *cobra.Command, given []string, word string) ([]string,
-	cobra.ShellCompDirective) {
-	var opt hub.Options
-	if f := c.Flags().Lookup("download-dir"); f != nil {
-		opt.DownloadDir = f.Value.String()
-	}
-	repos, err := hub.List(opt)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var found []string
-	for _, r := range repos {
-		if strings.HasPrefix(r.Name, word) {
-			found = append(found, r.Name)
-		}
-	}
-	return found, cobra.ShellCompDirectiveNoFileComp
 }

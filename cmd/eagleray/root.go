@@ -17,7 +17,7 @@ func newRoot(started *bool) *cobra.Command {
 		Short: "Serve and batch-run large language models, on one machine or a Ray cluster",
 		Long: `eagleray serves large language models over OpenAI's API. Models are folders in Hugging Face
 layout or Hub repos; without a model argument it runs a tiny built-in one that explains Go's
-standard library.
+standard library. It needs Linux, and computes on CPUs today.
 
   eagleray serve                          serve the built-in model at http://127.0.0.1:8000
   eagleray serve ./Qwen3-0.6B -tp 2       serve a folder with two worker processes
@@ -46,7 +46,8 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		newVersion(), newWorker(), newCopy(), newMan())
 	cli.Group(root)
 	versionFlag(root)
-	completeModels(root)
+	completions(root)
+	shortHelp(root)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/pdproxy"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newRoute puts one address before prefill and decode servers.
@@ -62,6 +63,7 @@ not well are passed over; when the one that answers ends another goes on, in the
 	f.StringVar(&host, "host", "127.0.0.1", "address to listen at")
 	f.IntVar(&port, "port", 8000, "port to listen at; 0 is any")
 	f.StringVar(&trace, "trace", "", "file for the times of all answers, in Chrome's trace format")
+	config.Paths(f, config.PathFile, "trace")
 	return c
 }
 

@@ -58,6 +58,8 @@ interrupted.`,
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this "+
 			"user's in the system's folder for temporary files)")
+	config.Paths(f, config.PathFile, "input-file", "output-file")
+	config.Paths(f, config.PathFolder, "output-tmp-dir")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	f.BoolVar(&cfg.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,

@@ -34,6 +34,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/ops/store"
 	"github.com/eagleray/eagleray/internal/ops/tracing"
+	"github.com/eagleray/eagleray/internal/sys/figure"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 	"github.com/eagleray/eagleray/internal/sys/parent"
 )
@@ -86,6 +87,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			"it, and print what memory it takes; =elsewhere compares no memory: the server will "+
 			"run on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
+	config.Choices(c.Flags(), "check", checkHere, checkElsewhere)
 	cli.ConfigFlag(c)
 	if from != nil {
 		tellStarter(c, from)
@@ -456,7 +458,7 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 	if l := info.Layout; l.World() > 1 {
 		log = log.With("layout", l.String())
 		if l.PP > 1 {
-			log = log.With("stages", config.Commas(info.StageLayers))
+			log = log.With("stages", figure.Numbers(info.StageLayers))
 		}
 	}
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
@@ -464,7 +466,7 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 		"binding", bindings(info.Ranks), "isa", rank.ISA,
 		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
 		"kv_cache_mb", info.CacheBytes>>20,
-		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()),
+		"max_model_len", info.MaxModelLen, "seconds", figure.Seconds(took, 3),
 		"url", url)
 }
 

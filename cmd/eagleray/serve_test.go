@@ -358,12 +358,14 @@ func TestWorkerKilledExit(t *testing.T) {
 func TestJSONLog(t *testing.T) {
 	t.Parallel()
 	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads",
-		"1", "-tp", "2", "--on-failure", "exit", "--log-format", "json")
+		"1", "-tp", "2", "--on-failure", "exit", "--log-format", "json", "--enable-log-requests",
+		"--enable-request-id-headers")
 	p.shown = true
 	p.start()
 	eventually(t, "the ready line", func() bool {
 		return strings.Contains(p.err.String(), `"msg":"ready"`)
 	})
+	joinedByID(t, p)
 	pid := twoWorkers(t, p)[1]
 	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil { // it prints its goroutines
 		t.Fatal(err)
@@ -390,6 +392,47 @@ func TestJSONLog(t *testing.T) {
 	if !strings.HasPrefix(last, "ended: ") || !strings.Contains(last, "rank 1") {
 		t.Errorf("the last record is %q", last)
 	}
+}
+
+// joinedByID asks a server with a log in JSON, and finds the lines of the request by the id in the
+// answer, with times as numbers.
+func joinedByID(t *testing.T, p *program) {
+	t.Helper()
+	var ready struct {
+		URL     string
+		Seconds float64
+	}
+	for text := range strings.Lines(p.err.String()) {
+		if strings.Contains(text, `"msg":"ready"`) {
+			if err := json.Unmarshal([]byte(text), &ready); err != nil {
+				t.Fatalf("line %q: %v", text, err)
+			}
+		}
+	}
+	resp, err := http.Post(ready.URL+"/v1/completions", "application/json",
+		strings.NewReader(`{"prompt":"a","max_tokens":2}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	id := resp.Header.Get("X-Request-Id")
+	if ready.Seconds <= 0 || id == "" {
+		t.Fatalf("ready after %v seconds, id %q", ready.Seconds, id)
+	}
+	eventually(t, "three lines of the request", func() bool {
+		lines := map[string]bool{}
+		for text := range strings.Lines(p.err.String()) {
+			var line struct {
+				Msg, ID string
+				MS      float64
+				TTFT    float64 `json:"ttft_ms"`
+			}
+			if json.Unmarshal([]byte(text), &line) == nil && line.ID == id {
+				lines[line.Msg] = line.MS > 0
+			}
+		}
+		return lines["request"] && lines["request finished"] && len(lines) == 3
+	})
 }
 
 func TestDriverKilled(t *testing.T) {

@@ -62,11 +62,12 @@ func TestObserved(t *testing.T) {
 	}
 	log := s.log.String()
 	for _, want := range []string{
-		`msg="request received" id=cmpl-r1 model=tiny prompts=1 n=1 prompt_tokens=`, "max_tokens=7",
-		`msg="request finished" id=cmpl-r1 ms=`, "output_tokens=2 finish=[stop] ttft_ms=",
-		`msg="request finished" id=chatcmpl-r2`, `trace_id=` + id, "error=",
+		`msg="request received" id=r1 model=tiny prompts=1 n=1 prompt_tokens=`, "max_tokens=7",
+		`msg="request finished" id=r1 ms=`, "output_tokens=2 finish=[stop] ttft_ms=",
+		`msg="request finished" id=r2`, `trace_id=` + id, "error=",
 		// The access log has it, too.
 		"path=/v1/completions status=200",
+		" id=r1 trace_id=" + id, `msg="request finished" id=r3 ms=`, " id=r3\n",
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %q in\n%s", want, log)

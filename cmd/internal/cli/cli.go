@@ -70,6 +70,8 @@ func allowed(least, most int) string {
 func ModelFlag(f *pflag.FlagSet, cfg *config.Config) {
 	f.StringVar(&cfg.Model.Path, "model", "",
 		"folder or Hub repo (default: go-std-tiny, the built-in model)")
+	config.Paths(f, config.PathModel, "model")
+	config.InGroup(f, "model", config.ModelGroup)
 }
 
 // UseModel takes the model from the argument, which wins over --model.
@@ -82,6 +84,7 @@ func UseModel(cfg *config.Config, args []string) {
 // ConfigFlag adds --config, and applies the file and the environment before the command runs.
 func ConfigFlag(c *cobra.Command) {
 	c.Flags().String("config", "", "YAML file of flags, such as \"max-model-len: 4096\"")
+	config.Paths(c.Flags(), config.PathFile, "config")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := applyFile(c.Flags()); err != nil {

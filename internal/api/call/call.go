@@ -1,6 +1,9 @@
 package call
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Call is what a server knows of a request for generation beside its body.
 type Call struct {
@@ -16,16 +19,19 @@ type Call struct {
 	// Origin is what the answer is made of, observed what observes it; nil for nothing.
 	Origin   *Origin
 	Observed *Observed
+	// Named is where Name leaves what it has chosen, for the log; nil is nowhere.
+	Named *string
 }
 
 // Name is the id of the answer: the client's, else the one of the field request_id, else a random
 // one.
 func (c *Call) Name(field string) string {
-	switch {
-	case c.ID != "":
-		return c.ID
-	case field != "":
-		return field
+	name := cmp.Or(c.ID, field)
+	if name == "" {
+		name = c.Origin.ID()
 	}
-	return c.Origin.ID()
+	if c.Named != nil {
+		*c.Named = name
+	}
+	return name
 }

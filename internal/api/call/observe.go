@@ -21,6 +21,7 @@ type Observed struct {
 	ctx   context.Context // of its trace
 	began time.Time
 	span  trace.Span
+	named *string // what the request is called (Call.Named)
 
 	report func() Report // nil until the engine has the request
 	first  time.Time     // of its first token
@@ -36,9 +37,9 @@ type Report struct {
 	FinishReasons                            []string
 }
 
-// Observe begins to observe a request.
-func Observe(r *http.Request, log *slog.Logger, tracer *tracing.Tracer) *Observed {
-	o := &Observed{log: log, began: time.Now()}
+// Observe begins to observe a request, which named names once it has a name.
+func Observe(r *http.Request, named *string, log *slog.Logger, tracer *tracing.Tracer) *Observed {
+	o := &Observed{log: log, began: time.Now(), named: named}
 	o.ctx, o.span = tracer.Start(tracing.Parent(r.Context(), r.Header), o.began)
 	return o
 }
@@ -70,8 +71,8 @@ func (o *Observed) Tokens(count int) {
 
 // say writes a line with what names the request.
 func (o *Observed) say(message string, more ...any) {
-	if o.report != nil {
-		more = append([]any{"id", o.report().ID}, more...)
+	if o.named != nil && *o.named != "" {
+		more = append([]any{"id", wire.Clip(*o.named)}, more...)
 	}
 	if id := tracing.ID(o.ctx); id != "" {
 		more = append(more, "trace_id", id)

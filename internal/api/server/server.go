@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,6 +153,7 @@ func (s *Server) guard(loopback bool) *hostGuard {
 func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
+	r.Named = &w.named
 	if c := connectionOf(r.Request); c != nil {
 		c.set(true)
 		defer c.set(false)
@@ -184,7 +186,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
 	if id := r.Header.Get("X-Request-Id"); wire.ValidID(id) {
-		r.ID = id
+		r.ID, w.named = id, id
 	}
 	found := s.find(r.Request)
 	r.shape = s.shapeOf(r.Request)
@@ -193,7 +195,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 	status := w.status
 	if err != nil {
 		api := s.StatusOf(err)
-		s.LogError(err, api)
+		s.LogError(err, api, nameOf(w, r.Request))
 		status = api.Status
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
@@ -203,7 +205,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 			}
 		}
 	}
-	s.record(r, found, status, w.bytes, time.Since(began))
+	s.record(r, found, w, status, time.Since(began))
 }
 
 // dispatch runs the checks in order, cheapest and most general first, then the handler.
@@ -271,7 +273,7 @@ func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 }
 
 // record writes the access log and the metrics of a request.
-func (s *Server) record(r *Request, found *resource, status int, bytes int64,
+func (s *Server) record(r *Request, found *resource, w *recorder, status int,
 	took time.Duration) {
 	pattern, method := "other", "other"
 	if found != nil {
@@ -292,8 +294,7 @@ func (s *Server) record(r *Request, found *resource, status int, bytes int64,
 	}
 	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path",
 		wire.Clip(r.URL.Path), "status", status, "ms", float64(took.Microseconds())/1000, "bytes",
-		bytes, "client", r.RemoteAddr, "id", wire.Clip(r.Header.Get("X-Request-Id")),
-		traceOf(r.Request))
+		w.bytes, "client", r.RemoteAddr, nameOf(w, r.Request), traceOf(r.Request))
 }
 
 // StatusOf gives every error its status.
@@ -322,10 +323,11 @@ func (s *Server) StatusOf(err error) *wire.Error {
 // InternalError is all that a client is told of an error that is not its own.
 const InternalError = "internal server error"
 
-// LogError logs what the client's operator cannot see from the answer.
-func (s *Server) LogError(err error, api *wire.Error) {
+// LogError logs what the client's operator cannot see from the answer, with what is known of the
+// request.
+func (s *Server) LogError(err error, api *wire.Error, known ...any) {
 	if api.Status >= http.StatusInternalServerError && !api.Expected {
-		s.log.Error("request failed", "status", api.Status, "error", err)
+		s.log.Error("request failed", append(known, "status", api.Status, "error", err)...)
 	}
 }
 
@@ -365,7 +367,7 @@ func (s *Server) observe(h Handler) Handler {
 		return h
 	}
 	return func(w http.ResponseWriter, r *Request) error {
-		o := call.Observe(r.Request, log, s.opt.Tracer)
+		o := call.Observe(r.Request, r.Named, log, s.opt.Tracer)
 		seen := r.WithContext(o.Context())
 		seen.Observed = o
 		err := h(w, seen)
@@ -502,6 +504,8 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	// named is the request's name (call.Call), once it has one.
+	named string
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -524,6 +528,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// nameOf is what a request is called, for the log; one without a name leaves nothing there.
+func nameOf(w *recorder, r *http.Request) slog.Attr {
+	if id := cmp.Or(w.named, r.Header.Get("X-Request-Id")); id != "" {
+		return slog.String("id", wire.Clip(id))
+	}
+	return slog.Attr{}
+}
 
 // traceOf is the trace that a request says it belongs to, for the log; none leaves nothing there.
 func traceOf(r *http.Request) slog.Attr {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/sys/figure"
 )
 
 // Event is something that happened to an engine or its group of ranks. The events of this package
@@ -360,7 +362,7 @@ func (e RankMoves) String() string { return text(e) }
 func (e RankMoves) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "rank moves again", []slog.Attr{
 		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
-		slog.String("seconds", fmt.Sprintf("%.1f", e.After.Seconds())),
+		slog.Any("seconds", figure.Seconds(e.After, 1)),
 	}
 }
 
@@ -389,7 +391,7 @@ func (e RankStalled) String() string { return text(e) }
 func (e RankStalled) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "rank is stalled", []slog.Attr{
 		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
-		slog.String("place", e.Place), slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())),
+		slog.String("place", e.Place), slog.Any("seconds", figure.Seconds(e.For, 1)),
 		slog.String("phase", e.Phase), slog.String("process", e.Process),
 		slog.Uint64("received", e.Received), slog.Uint64("started", e.Started),
 		slog.Uint64("finished", e.Finished), slog.Uint64("sent", e.Sent),
@@ -413,7 +415,7 @@ func (e StepSlow) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "step was slow", []slog.Attr{
 		slog.Uint64("step", e.Step), slog.Int("requests", e.Requests),
 		slog.Int("tokens", e.Tokens),
-		slog.String("seconds", fmt.Sprintf("%.1f", e.Took.Seconds())),
+		slog.Any("seconds", figure.Seconds(e.Took, 1)),
 	}
 }
 

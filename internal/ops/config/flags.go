@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/eagleray/eagleray/internal/ops/logging"
 )
 
 // UsageError is a mistake in flags, the configuration file or the environment; the message names
@@ -21,7 +23,7 @@ func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(for
 
 // otherNames are further names of flags.
 var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
-	"system-prompt": "system"}
+	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
@@ -32,6 +34,7 @@ func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // EngineFlags defines the flags of the model, its cache, ranks and scheduler.
 func (c *Config) EngineFlags(f *pflag.FlagSet) {
+	markGroup(f) // those before are the command's own
 	c.flags = f
 	m := &c.Model
 	f.StringSliceVar(&m.ServedNames, "served-model-name", nil,
@@ -83,7 +86,16 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
 			"none")
 
-	markGroup(f, "ModelConfig")
+	Choices(f, "load-format", loadFormats...)
+	Choices(f, "quantization", quantizations...)
+	Choices(f, "dtype", dtypes...)
+	Choices(f, "generation-config", "auto", "vllm")
+	Choices(f, "runner", runners...)
+	Choices(f, "reasoning-parser", reasoningParsers()...)
+	Paths(f, PathModel, "tokenizer")
+	Paths(f, PathFolder, "download-dir", "weights-cache", "generation-config")
+	Paths(f, PathFile, "chat-template")
+	markGroup(f, ModelGroup)
 
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
@@ -132,6 +144,10 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"instruction set: portable, avx2, avx512, avx512bf16 or amx (default: the fastest of "+
 			"what the CPU has)")
 
+	Choices(f, "distributed-executor-backend", backends...)
+	Choices(f, "cpu-bind", "auto", "none")
+	Choices(f, "cpu-isa", instructionSets...)
+
 	c.nodeFlags(f)
 	markGroup(f, "ParallelConfig")
 	c.rayFlags(f)
@@ -150,10 +166,12 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
 	toggle(f, &s.Async, "async-scheduling",
 		"plan the next step while the ranks compute the one before")
+	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
 	DefineKnown(f, foreignKnown, &c.Warnings)
+	DefineKnown(f, newestKnown, &c.Warnings)
 
 	q := &c.Queue
 	f.StringVar(&q.Transport, "queue-transport", q.Transport,
@@ -182,6 +200,10 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&r.OnModelChange, "on-model-change", r.OnModelChange,
 		"what follows when workers are started and the model's files are others by now: keep (go "+
 			"on with those that were loaded), refuse, or adopt (all workers load the new ones)")
+	Choices(f, "queue-transport", transports...)
+	Choices(f, "on-failure", failures...)
+	Choices(f, "on-model-change", modelChanges...)
+	markGroup(f, "EngineConfig")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.
@@ -223,11 +245,12 @@ func (c *Config) rayFlags(f *pflag.FlagSet) {
 	f.StringVar(&r.NodeIP, "node-ip", "",
 		"this machine's address on the network of the workers (default: the one Ray knows)")
 	Alias(f, "node-ip", "VLLM_HOST_IP")
+	Choices(f, "ray-device-key", "CPU", "GPU")
+	Paths(f, PathFile, "ray-python")
 }
 
 // ServerFlags defines the flags of the HTTP surface.
 func (c *Config) ServerFlags(f *pflag.FlagSet) {
-	markGroup(f, "EngineConfig")
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
@@ -287,6 +310,11 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
 		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
 	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
+	Choices(f, "tool-call-parser", toolParsers()...)
+	Choices(f, "log-format", logging.Formats...)
+	Choices(f, "metrics-prefix", "vllm", "eagleray", "eagleray,vllm")
+	Paths(f, PathFile, "api-key-file")
+	Paths(f, PathFolder, "store-dir", "allowed-local-weights")
 	c.answerFlags(f)
 	c.transportFlags(f)
 	c.observeFlags(f)

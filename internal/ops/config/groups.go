@@ -10,14 +10,21 @@ import (
 // groupOf is the annotation of a flag with what it is about.
 const groupOf = "group"
 
-// markGroup says what all flags are about that were defined since the last call.
-func markGroup(f *pflag.FlagSet, name string) {
+// ModelGroup is the group of flags that are about the model.
+const ModelGroup = "ModelConfig"
+
+// InGroup says what one flag is about.
+func InGroup(f *pflag.FlagSet, flag, group string) { annotate(f, flag, groupOf, []string{group}) }
+
+// markGroup says what all flags are about that were defined since the last call: no name for those
+// that a command has for itself.
+func markGroup(f *pflag.FlagSet, name ...string) {
 	f.VisitAll(func(x *pflag.Flag) {
 		if x.Annotations == nil {
 			x.Annotations = map[string][]string{}
 		}
 		if x.Annotations[groupOf] == nil {
-			x.Annotations[groupOf] = []string{name}
+			x.Annotations[groupOf] = append([]string{}, name...)
 		}
 	})
 }
@@ -30,6 +37,30 @@ func Groups(f *pflag.FlagSet) []string {
 	return slices.Compact(names)
 }
 
+// GroupOf is what a flag is about, "" for one that its command has for itself.
+func GroupOf(x *pflag.Flag) string {
+	if of := x.Annotations[groupOf]; len(of) > 0 {
+		return of[0]
+	}
+	return ""
+}
+
+// Shown are the flags of f that do something, in its order.
+func Shown(f *pflag.FlagSet) []*pflag.Flag {
+	var list []*pflag.Flag
+	f.VisitAll(func(x *pflag.Flag) {
+		if !x.Hidden {
+			list = append(list, x)
+		}
+	})
+	return list
+}
+
+// Own are the flags that are no engine's and no server's.
+func Own(f *pflag.FlagSet) []*pflag.Flag {
+	return slices.DeleteFunc(Shown(f), func(x *pflag.Flag) bool { return GroupOf(x) != "" })
+}
+
 // Find returns flags of f by a topic: a group, else the flag of that name, else those that have it
 // in their name; "all" is every one. Flags that do nothing here are only found by "all" and by
 // name.
@@ -40,9 +71,8 @@ func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
 	word := string(Normalize(f, strings.ToLower(topic)))
 	f.VisitAll(func(x *pflag.Flag) {
 		negation := x.Hidden && strings.HasPrefix(x.Name, "no-")
-		of := x.Annotations[groupOf]
 		switch {
-		case every, len(of) > 0 && strings.EqualFold(of[0], topic):
+		case every, strings.EqualFold(GroupOf(x), topic):
 			if !negation && (every || !x.Hidden) {
 				group = append(group, x)
 			}

@@ -46,6 +46,7 @@ func (c *Config) nodeFlags(f *pflag.FlagSet) {
 		"file with a secret that all nodes share, such as openssl rand -hex 32 prints")
 	f.Var(&seconds{&n.Timeout}, "distributed-timeout-seconds",
 		"how long the nodes wait for each other at the start")
+	Paths(f, PathFile, "cluster-token-file")
 }
 
 // Setting is something that must be equal on all nodes.

@@ -16,20 +16,26 @@ var (
 		"poolside_v1", "solar_open2"}
 )
 
+// toolParsers and reasoningParsers are the names of parsers that there are.
+func toolParsers() []string { return append([]string{AutoParser, "none"}, output.FormatNames()...) }
+
+func reasoningParsers() []string {
+	return append([]string{AutoParser, "none"}, output.ThinkingNames()...)
+}
+
 // checkParsers refuses names of parsers that are not here, with the one that may be meant.
 func checkParsers(m *Model) error {
 	for _, c := range []struct {
 		flag, value string
 		here, vllm  []string
 	}{
-		{"tool-call-parser", m.ToolCallParser, output.FormatNames(), otherToolParsers},
-		{"reasoning-parser", m.ReasoningParser, output.ThinkingNames(), otherReasoningParsers},
+		{"tool-call-parser", m.ToolCallParser, toolParsers(), otherToolParsers},
+		{"reasoning-parser", m.ReasoningParser, reasoningParsers(), otherReasoningParsers},
 	} {
-		here := append([]string{AutoParser, "none"}, c.here...)
-		if c.value == "" || slices.Contains(here, c.value) {
+		if c.value == "" || slices.Contains(c.here, c.value) {
 			continue
 		}
-		near, hint := closest(c.value, here), ""
+		near, hint := closest(c.value, c.here), ""
 		switch known := slices.Contains(c.vllm, c.value); {
 		case known && near != "":
 			hint = fmt.Sprintf(" (vLLM has it; the nearest here is %s)", near)
@@ -38,7 +44,8 @@ func checkParsers(m *Model) error {
 		case near != "":
 			hint = fmt.Sprintf(" (did you mean %s?)", near)
 		}
-		return usage("--%s %q is not one of %s%s", c.flag, c.value, strings.Join(here, ", "), hint)
+		return usage("--%s %q is not one of %s%s", c.flag, c.value, strings.Join(c.here, ", "),
+			hint)
 	}
 	return nil
 }

@@ -18,7 +18,13 @@ var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipelin
 	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
 	"-ep": "--enable-expert-parallel",
 	"-q":  "--quantization", "-n": "--nnodes", "-r": "--node-rank",
-	"-O": "--optimization-level", "-cc": "--compilation-config"}
+	"-O": "--optimization-level", "-cc": "--compilation-config", "-ac": "--attention-config",
+	"-dc": "--diffusion-config", "-sc": "--speculative-config",
+	"-asc": "--api-server-count", "-dpl": "--data-parallel-size-local",
+	"-dpn": "--data-parallel-rank", "-dpr": "--data-parallel-start-rank",
+	"-dpa": "--data-parallel-address", "-dpp": "--data-parallel-rpc-port",
+	"-dpb": "--data-parallel-backend", "-dph": "--data-parallel-hybrid-lb",
+	"-dpe": "--data-parallel-external-lb", "-dpm": "--data-parallel-multi-port-external-lb"}
 
 // level is a short flag with its value, as in -O3.
 var level = regexp.MustCompile(`^-O([0-9]+)$`)

@@ -27,6 +27,8 @@ func (c *Config) transportFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.CACerts, "ssl-ca-certs", "", "file with those who sign certificates of clients")
 	f.IntVar(&t.CertReqs, "ssl-cert-reqs", 0,
 		"certificates of clients: 0 not wanted, 1 checked when shown, 2 needed")
+	Choices(f, "ssl-cert-reqs", "0", "1", "2")
+	Paths(f, PathFile, "uds", "ssl-keyfile", "ssl-certfile", "ssl-ca-certs")
 }
 
 // check refuses what does not go together.

@@ -8,23 +8,42 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/eagleray/eagleray/internal/ops/logging"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // quantizations are the names of ways to quantise weights as they are loaded, and vLLM's of those
 // in which they may be stored.
-var quantizations = []string{"", "int8", "int8_per_channel_weight_only", "int4", "int4_g32",
+var quantizations = []string{"int8", "int8_per_channel_weight_only", "int4", "int4_g32",
 	"int4_g64", "int4_g128", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors",
 	"fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_marlin", "mxfp4"}
 
+// The values of flags that are words.
+var (
+	loadFormats     = []string{"auto", "safetensors", "dummy"}
+	dtypes          = []string{"auto", "bfloat16", "float16", "half", "float32", "float"}
+	runners         = []string{"auto", "generate", "pooling"}
+	policies        = []string{"fcfs", "priority"}
+	backends        = []string{"uni", "mp", "ray"}
+	transports      = []string{"auto", "link"}
+	instructionSets = []string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
+	failures        = []string{"restart", "exit"}
+	modelChanges    = []string{"keep", "refuse", "adopt"}
+)
+
 // Validate refuses values no model could be served with; each error names its flag.
 func (c *Config) Validate() error {
-	oneOf := func(flag, value string, allowed ...string) error {
+	oneOf := func(flag, value string, allowed []string) error {
 		if slices.Contains(allowed, value) {
 			return nil
 		}
-		return usage("--%s %q is not one of %s", flag, value,
-			strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+		return usage("--%s %q is not one of %s", flag, value, strings.Join(allowed, ", "))
+	}
+	noneOr := func(flag, value string, allowed []string) error {
+		if value == "" {
+			return nil
+		}
+		return oneOf(flag, value, allowed)
 	}
 	atLeast := func(flag string, value, least int) error {
 		if value < least {
@@ -43,15 +62,15 @@ func (c *Config) Validate() error {
 	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
-		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
-		oneOf("quantization", c.Model.Quantization, quantizations...),
-		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
-		oneOf("runner", c.Model.Runner, "", "auto", "generate", "pooling"),
-		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
-		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp", "ray"),
-		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
-		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16", "amx"),
-		oneOf("log-format", c.Server.LogFormat, "auto", "text", "logfmt", "json"),
+		oneOf("load-format", c.Model.LoadFormat, loadFormats),
+		noneOr("quantization", c.Model.Quantization, quantizations),
+		oneOf("dtype", c.Model.DType, dtypes),
+		noneOr("runner", c.Model.Runner, runners),
+		oneOf("scheduling-policy", s.Policy, policies),
+		noneOr("distributed-executor-backend", p.Backend, backends),
+		oneOf("queue-transport", c.Queue.Transport, transports),
+		noneOr("cpu-isa", p.CPUISA, instructionSets),
+		oneOf("log-format", c.Server.LogFormat, logging.Formats),
 		checkParsers(&c.Model),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
@@ -67,8 +86,8 @@ func (c *Config) Validate() error {
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),
 		atLeast("max-connections", c.Server.MaxConnections, 0),
-		oneOf("on-failure", c.Recovery.OnFailure, "restart", "exit"),
-		oneOf("on-model-change", c.Recovery.OnModelChange, "keep", "refuse", "adopt"),
+		oneOf("on-failure", c.Recovery.OnFailure, failures),
+		oneOf("on-model-change", c.Recovery.OnModelChange, modelChanges),
 		atLeast("max-restarts", c.Recovery.MaxRestarts, 0),
 		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
 	} {

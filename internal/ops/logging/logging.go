@@ -20,7 +20,7 @@ func New(out *os.File, format string) (*slog.Logger, *Writer) {
 	var h slog.Handler
 	switch {
 	case format == "json":
-		h = slog.NewJSONHandler(w, nil)
+		h = slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: inSeconds})
 	case format == "text" || terminal && format != "logfmt":
 		h = NewText(w, slog.LevelInfo, terminal && Colours())
 	default:
@@ -31,6 +31,14 @@ func New(out *os.File, format string) (*slog.Logger, *Writer) {
 		log.Warn("log lines were dropped: they were not read in time", "lines", lines)
 	}
 	return log, w
+}
+
+// inSeconds has JSON say times in seconds, with the unit in the key.
+func inSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	return slog.Float64(a.Key+"_seconds", a.Value.Duration().Seconds())
 }
 
 // Colours tells whether a terminal may be given colours: https://no-color.org asks for none, and

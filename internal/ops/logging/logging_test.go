@@ -49,15 +49,16 @@ INFO  bare
 
 // The format follows what the log is written to, unless one is asked for.
 func TestFormats(t *testing.T) {
-	for format, want := range map[string]string{"auto": "level=INFO msg=hello a=1",
-		"logfmt": "level=INFO msg=hello a=1",
-		"json":   `"level":"INFO","msg":"hello","a":1}`, "text": "INFO  hello               a=1"} {
+	for format, want := range map[string]string{"auto": "level=INFO msg=hello a=1 wait=1.5s",
+		"logfmt": "level=INFO msg=hello a=1 wait=1.5s",
+		"json":   `"level":"INFO","msg":"hello","a":1,"wait_seconds":1.5}`,
+		"text":   "INFO  hello               a=1 wait=1.5s"} {
 		r, out, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		log, w := New(out, format)
-		log.Info("hello", "a", 1)
+		log.Info("hello", "a", 1, "wait", 1500*time.Millisecond)
 		w.Close(time.Minute)
 		out.Close()
 		var got bytes.Buffer

@@ -126,7 +126,7 @@ func (m *Machine) processor() Result {
 			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features "+
 			"on")
 	}
-	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
+	return ok("has AVX2 and FMA; a rank says below which kernels it uses. GPUs are not used yet")
 }
 
 func (m *Machine) cores(here bool, ranks int, p *config.Parallel) Result {

@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/figure"
 )
 
 // AgentOptions configure a node other than node 0.
@@ -235,7 +236,8 @@ func (g *group) obey(ctx context.Context) {
 			case len(o.Start) > 0:
 				g.start(ctx, o)
 			case o.Serving:
-				g.log.Info("serving: all ranks of the group have loaded", "ranks", list(g.running))
+				g.log.Info("serving: all ranks of the group have loaded", "ranks",
+					figure.Numbers(g.running))
 			default:
 				g.stop(*o.Stop)
 			}
@@ -279,7 +281,8 @@ func (g *group) start(ctx context.Context, o order) {
 			kept++
 		}
 	}
-	g.log.Info("started ranks", "ranks", list(g.running), "pids", list(r.Started), "kept", kept)
+	g.log.Info("started ranks", "ranks", figure.Numbers(g.running), "pids",
+		figure.Numbers(r.Started), "kept", kept)
 	_ = g.send(r)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/figure"
 )
 
 // Options configure node 0.
@@ -273,7 +274,7 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 		select {
 		case <-changed:
 		case <-word.C:
-			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", of,
+			g.Log.Info("waiting for other nodes", "missing", figure.Numbers(missing), "of", of,
 				"address", c.Address(), "seconds", int(time.Since(started).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:

@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/sys/figure"
 )
 
 // digests are what the actors compare their node's environment with: values need not travel for
@@ -237,12 +238,12 @@ func (s *start) order(context.Context) ([]any, error) {
 	if warning := SpansNodes(s.bundles, s.o.Layout.TP); warning != "" {
 		s.o.Log.Warn(warning)
 	}
-	indices := make([]string, len(s.bundles))
+	indices := make(figure.Numbers, len(s.bundles))
 	for rank, b := range s.bundles {
-		indices[rank] = strconv.Itoa(b.Index)
+		indices[rank] = b.Index
 		s.set(rank, func(r *row) { r.Bundle, r.Status = b.Index, "placed" })
 	}
-	return []any{"bundles", strings.Join(indices, ",")}, nil
+	return []any{"bundles", indices}, nil
 }
 
 // spawn submits all actors before any is waited for.
@@ -429,9 +430,9 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 		s.mu.Unlock()
 		s.set(w.Rank, func(r *row) { r.PID, r.Status = w.PID, "worker runs" })
 	}
-	pids := make([]string, len(s.workers))
+	pids := make(figure.Numbers, len(s.workers))
 	for rank, w := range s.workers {
-		pids[rank] = strconv.Itoa(w.PID)
+		pids[rank] = w.PID
 	}
-	return []any{"pids", strings.Join(pids, ","), "kept", len(again)}, nil
+	return []any{"pids", pids, "kept", len(again)}, nil
 }
