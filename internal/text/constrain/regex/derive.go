@@ -75,6 +75,8 @@ func (b *Builder) derive(n *node, c byte) Ex {
 		return b.Not(b.Derivative(n.a, c))
 	case kMultiple:
 		return b.multipleBy(n, c)
+	case kState:
+		return b.Derivative(b.defs[n.a], c)
 	}
 	d := b.Derivative(n.a, c) // kRep
 	if d == Empty {
@@ -142,6 +144,9 @@ func (b *Builder) Heads(x Ex) []byte {
 				continue
 			case kNot, kRep:
 				x = n.a
+				continue
+			case kState:
+				x = b.defs[n.a]
 				continue
 			case kMultiple:
 				for _, c := range []byte(".0123456789") {
