@@ -154,6 +154,21 @@ class TestLLM(unittest.TestCase):
         self.assertEqual((outputs[5].finish_reason, outputs[5].stop_reason), ("stop", None))
         self.assertEqual((outputs[6].text, len(outputs[6].token_ids)), ("", 4))
 
+    def test_named_logprobs(self) -> None:
+        params = SamplingParams(temperature=0, max_tokens=4, logprobs=20)
+        likely = self.llm.generate("import (", params)[0].outputs[0].logprobs
+        assert likely is not None
+        ids = [token for token, entry in likely[0].items() if entry.rank in (1, 3, 5)]
+        named = SamplingParams(temperature=0, max_tokens=4, logprob_token_ids=ids)
+        self.assertEqual(named.num_logprobs, 3)
+        got = self.llm.generate("import (", named)[0].outputs[0].logprobs
+        assert got is not None
+        self.assertEqual(got[0], {token: likely[0][token] for token in ids})
+        for position in got:
+            self.assertEqual(set(position), {next(iter(position)), *ids})
+        with self.assertRaisesRegex(ValueError, "logprobs"):
+            SamplingParams(logprobs=1, logprob_token_ids=ids)
+
     def test_logprobs(self) -> None:
         params = SamplingParams(temperature=0, max_tokens=5, logprobs=2, prompt_logprobs=1)
         (output,) = self.llm.generate(QUESTION, params)

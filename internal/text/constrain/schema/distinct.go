@@ -120,8 +120,9 @@ func (c *compiler) listObjects(o *objects, depth int, add func(v *value)) bool {
 				more = append(more, v)
 			}
 			for _, key := range slices.Sorted(maps.Keys(values)) {
-				more = append(more, &value{kind: kObject, names: append(slices.Clone(v.names), p.name),
-					list: append(slices.Clone(v.list), values[key])})
+				more = append(more, &value{kind: kObject,
+					names: append(slices.Clone(v.names), p.name),
+					list:  append(slices.Clone(v.list), values[key])})
 			}
 		}
 		all = more
