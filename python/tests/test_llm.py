@@ -258,6 +258,9 @@ class TestPooling(unittest.TestCase):
             (pooled,) = llm.encode("a file", pooling_task="embed")
             self.assertEqual(pooled.outputs.data, one.outputs.embedding)
             self.assertEqual(pooled.prompt_token_ids, one.prompt_token_ids)
+            (each,) = llm.encode("a file", pooling_task="token_embed")
+            self.assertEqual(len(each.outputs.data), len(one.prompt_token_ids))
+            self.assertEqual(each.outputs.data[-1], one.outputs.embedding)
             with self.assertRaisesRegex(ValueError, "pooling_task: None"):
                 llm.encode("a file")
             product = sum(x * y for x, y in zip(one.outputs.embedding, two.outputs.embedding))
@@ -280,6 +283,9 @@ class TestPooling(unittest.TestCase):
                 self.assertGreater(len(one.prompt_token_ids), 0)
                 (pooled,) = llm.encode("a file", pooling_task="classify")
                 self.assertEqual(pooled.outputs.data, one.outputs.probs)
+                (each,) = llm.encode("a file", pooling_task="token_classify")
+                self.assertEqual(len(each.outputs.data), len(one.prompt_token_ids))
+                self.assertEqual(each.outputs.data[-1], one.outputs.probs)
                 (logits,) = llm.classify("a file", use_activation=False)
                 weights = [math.exp(x) for x in logits.outputs.probs]
                 for weight, prob in zip(weights, one.outputs.probs):
