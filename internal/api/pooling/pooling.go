@@ -185,7 +185,8 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generat
 		return nil
 	})
 	for i := range vectors {
-		if kind := prompts[i].Pooling; err == nil && kind != step.PoolLogits && kind != step.PoolAll {
+		kind := prompts[i].Pooling
+		if err == nil && kind != step.PoolLogits && kind != step.PoolAll {
 			vectors[i], err = s.Model.Pooling.Vector(vectors[i])
 		}
 	}
