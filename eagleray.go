@@ -26,6 +26,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
 )
@@ -66,6 +67,11 @@ type SamplingParams struct {
 	Stop []string
 	// IgnoreEOS goes on after the model's end-of-sequence tokens.
 	IgnoreEOS bool
+	// Logprobs is how many of the most likely tokens are reported beside each token of the output;
+	// nil reports none, not even that token.
+	Logprobs *int
+	// LogprobTokenIDs are tokens to report instead of the most likely ones.
+	LogprobTokenIDs []int32
 }
 
 // Output is one finished generation.
@@ -77,6 +83,23 @@ type Output struct {
 	FinishReason string
 	// PromptTokens counts the prompt.
 	PromptTokens int
+	// Logprobs says how each of Tokens was chosen, where that was asked for.
+	Logprobs []Logprobs
+}
+
+// Logprobs is a token of the output, and those that were asked for beside it: the most likely ones
+// in their order, or the token itself and then those of LogprobTokenIDs.
+type Logprobs struct {
+	Token TokenLogprob
+	Top   []TokenLogprob
+}
+
+// TokenLogprob is a token with the natural logarithm of its probability and its rank; that of the
+// most likely one is 1.
+type TokenLogprob struct {
+	Token   int32
+	Logprob float32
+	Rank    int
 }
 
 // LLM is an open model. Its methods may be called from many goroutines; requests share steps.
@@ -138,10 +161,24 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 			}
 			out[i].Text += string(d.Text)
 			out[i].Tokens = append(out[i].Tokens, d.Tokens...)
+			for _, l := range d.Logprobs {
+				out[i].Logprobs = append(out[i].Logprobs, logprobsOf(l))
+			}
 			out[i].FinishReason, out[i].PromptTokens = d.Finish.String(), d.PromptTokens
 		}
 	}
 	return out, nil
+}
+
+func logprobsOf(l step.Logprobs) Logprobs {
+	one := func(t step.TokenLogprob) TokenLogprob {
+		return TokenLogprob{Token: t.Token, Logprob: t.Logprob, Rank: int(t.Rank)}
+	}
+	r := Logprobs{Token: one(l.Sampled)}
+	for _, t := range l.Top {
+		r.Top = append(r.Top, one(t))
+	}
+	return r
 }
 
 // Stream completes one prompt and yields its text as it becomes certain. An error is yielded last;
@@ -187,7 +224,10 @@ func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (engine
 func (p *SamplingParams) overrides() *sample.Overrides {
 	o := &sample.Overrides{IgnoreEOS: p.IgnoreEOS, Seed: rand.Uint64()}
 	o.Temperature, o.TopP, o.MinP = wide(p.Temperature), wide(p.TopP), wide(p.MinP)
-	o.TopK = p.TopK
+	o.TopK, o.LogprobTokens = p.TopK, p.LogprobTokenIDs
+	if p.Logprobs != nil {
+		o.Logprobs = new(int32(*p.Logprobs))
+	}
 	if p.MaxTokens != 0 {
 		o.MaxTokens = &p.MaxTokens
 	}

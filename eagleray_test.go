@@ -52,6 +52,35 @@ func TestSameParametersAsHTTP(t *testing.T) {
 	}
 }
 
+// TestLogprobs: log-probabilities of the most likely tokens, and of some that are named, agree.
+func TestLogprobs(t *testing.T) {
+	llm, err := Open(t.Context(), Options{KVCacheMemoryBytes: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer llm.Close()
+	p := SamplingParams{MaxTokens: 3, Temperature: new(float32), Logprobs: new(2)}
+	likely, err := llm.Generate(t.Context(), []string{"func main() {"}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(likely[0].Logprobs) != 3 || len(likely[0].Logprobs[0].Top) != 2 {
+		t.Fatalf("%+v", likely[0].Logprobs)
+	}
+	first := likely[0].Logprobs[0]
+	if first.Token != first.Top[0] || first.Token.Token != likely[0].Tokens[0] {
+		t.Errorf("%+v is not the most likely of itself", first)
+	}
+	p.Logprobs, p.LogprobTokenIDs = nil, []int32{first.Top[1].Token, first.Top[0].Token}
+	named, err := llm.Generate(t.Context(), []string{"func main() {"}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := named[0].Logprobs[0]; !slices.Equal(got.Top, first.Top) || got.Token != first.Token {
+		t.Errorf("named: %+v instead of %+v", got, first)
+	}
+}
+
 // TestDataParallelSize: prompts are shared out among engines, and their outputs are those of one.
 func TestDataParallelSize(t *testing.T) {
 	prompts := []string{"func main() {", "What is a map?", "package os", "if err != nil",

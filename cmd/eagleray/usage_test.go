@@ -154,8 +154,8 @@ func TestCheck(t *testing.T) {
 		{"serve --check no/such-repo", false, "checked: flags\nnot checked: files of " +
 			`"no/such-repo", which is no folder here (eagleray pull no/such-repo fetches them)` +
 			"\n", ""},
-		{"serve --check=elsewhere --load-format dummy --stream-interval 4", false,
-			"positions), layout (1 x TP 1)", "warning: --stream-interval has no effect"},
+		{"serve --check=elsewhere --load-format dummy --api-server-count 4", false,
+			"positions), layout (1 x TP 1)", "warning: --api-server-count has no effect"},
 		{"serve --check=elsewhere --kv-cache-memory-bytes 2T", false,
 			"not checked: values of the weights, memory\n", ""},
 	} {

@@ -35,9 +35,9 @@ func TestClassify(t *testing.T) {
 	for _, c := range []struct{ path, body, param, message string }{
 		{pooling.ClassifyPath, `{}`, "input", "empty"},
 		{pooling.ClassifyPath, `{"input":[1],"use_activation":3}`, "use_activation", "boolean"},
-		{pooling.PoolingPath, `{"input":[1]}`, "task",
-			`this model has "classify". Vectors of each token`},
-		{pooling.PoolingPath, `{"input":[1],"task":"token_classify"}`, "task", "not supported"},
+		{pooling.PoolingPath, `{"input":[1],"task":"token_embed"}`, "task",
+			`this model has "classify" and "token_classify"`},
+		{pooling.PoolingPath, `{"input":[1],"dimensions":2}`, "dimensions", "for embeddings"},
 		{pooling.PoolingPath, `{"input":[1],"task":"classify","dimensions":2}`, "dimensions",
 			"for embeddings"},
 		{pooling.EmbeddingsPath, `{"input":[1]}`, "model", "classifies texts"},
@@ -59,12 +59,39 @@ func TestClassify(t *testing.T) {
 	}
 	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"classify"}`, 400, "task",
 		`has "embed"`)
-	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"token_embed"}`, 400, "task",
+	refused(t, embeds, pooling.PoolingPath, `{"input":[1],"task":"token_classify"}`, 400, "task",
 		"not supported")
 	refused(t, embeds, pooling.ClassifyPath, `{"input":[1]}`, 400, "model", "no head over classes")
 	refused(t, newServer(t), pooling.ClassifyPath, `{"input":[1]}`, 400, "model",
 		"--runner pooling")
 	refused(t, newServer(t), pooling.PoolingPath, `{"input":[1]}`, 400, "model", "--runner pooling")
+}
+
+// TestEachToken asks for what there is of every token: as vLLM does, that is what a request without
+// a task is for.
+func TestEachToken(t *testing.T) {
+	s := poolingServer(t, classes)
+	for _, task := range []string{``, `,"task":"token_classify"`} {
+		got := s.ok(t, pooling.PoolingPath, `{"input":[[7,2],[1]],"use_activation":false`+task+`}`)
+		same(t, got, `{"object":"list","model":"tiny","data":[
+			{"index":0,"object":"pooling","data":[[7,-3],[2,2]]},
+			{"index":1,"object":"pooling","data":[[1,3]]}],"usage":{"prompt_tokens":3,
+			"total_tokens":3,"completion_tokens":0,"prompt_tokens_details":null}}`, "id", "created")
+	}
+	s = poolingServer(t, func(p *open.Pooling) { p.Matryoshka = true })
+	got := s.ok(t, pooling.PoolingPath, `{"input":[0,12],"return_token_ids":true}`)
+	same(t, at(t, got, "data", 0).(map[string]any), `{"index":0,"object":"pooling",
+		"data":[[0.6,0.8,0],[0.23076923,0.30769232,0.9230769]],"prompt_token_ids":[0,12]}`)
+	const two = `{"input":[0,12],"task":"token_embed","dimensions":2,"normalize":false`
+	got = s.ok(t, pooling.PoolingPath, two+`}`)
+	same(t, at(t, got, "data", 0).(map[string]any), `{"index":0,"object":"pooling",
+		"data":[[3,4],[3,4]]}`)
+	got = s.ok(t, pooling.PoolingPath, two+`,"encoding_format":"base64"}`)
+	if v := at(t, got, "data", 0, "data"); v != "AABAQAAAgEAAAEBAAACAQA==" {
+		t.Errorf("as base64: %v", v)
+	}
+	s = poolingServer(t, func(p *open.Pooling) { p.State = 1 << 23 })
+	refused(t, s, pooling.PoolingPath, `{"input":[1,2,3]}`, 400, "input", "more than 16777216")
 }
 
 // TestScoresByClass: a classifier of one class reads both texts of a pair.

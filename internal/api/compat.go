@@ -61,7 +61,7 @@ var answered = []compat.Entry{
 	{Name: post + pooling.EmbeddingsPath, Status: compat.Same, Note: withPooling + "; float32"},
 	{Name: post + pooling.ClassifyPath, Status: compat.Same, Note: "of classifiers"},
 	{Name: post + pooling.PoolingPath, Status: compat.Differs,
-		Note: "task embed, or classify; token_embed and token_classify are refused"},
+		Note: "task embed and token_embed, or classify and token_classify"},
 	{Name: post + pooling.ScorePath, Status: compat.Same, Note: withPooling},
 	{Name: post + "/score", Status: compat.Same, Note: withPooling},
 	{Name: post + pooling.RerankPath, Status: compat.Same, Note: withPooling},

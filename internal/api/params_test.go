@@ -42,6 +42,12 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.Temperature = 0.01 }},
 		"logprobs": {fields: `"logprobs":5,"prompt_logprobs":0`,
 			want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 5, 0 }},
+		"named logprobs": {fields: `"logprobs":0,"logprob_token_ids":[7,5]`,
+			want: func(p *sample.Params) { p.Logprobs, p.LogprobTokens = 3, []int32{7, 5} }},
+		"named logprobs and echo": {fields: `"logprobs":1,"logprob_token_ids":[7],"echo":true`,
+			want: func(p *sample.Params) {
+				p.Logprobs, p.LogprobTokens, p.PromptLogprobs = 2, []int32{7}, 1
+			}},
 		"echo scores the prompt": {fields: `"logprobs":2,"echo":true`,
 			want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 2, 2 }},
 		"echo alone": {fields: `"echo":true`, want: func(p *sample.Params) {}},

@@ -35,6 +35,12 @@ func poolVectors(_ int, r *engine.Request) script {
 	if r.Pooling == step.PoolLogits {
 		v = []float32{float32(len(r.Prompt)) / 10, 0}
 	}
+	if r.Pooling == step.PoolAll {
+		v = nil
+		for _, id := range r.Prompt {
+			v = append(v, 3, 4, float32(id))
+		}
+	}
 	return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v,
 		Finish:       sample.FinishLength,
 		OutputTokens: 1}}}

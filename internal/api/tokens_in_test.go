@@ -24,6 +24,10 @@ func TestTokensInAndOut(t *testing.T) {
 		r.Params.Temperature != 0.5 {
 		t.Errorf("%+v", r.Params)
 	}
+	s.ok(t, openai.TokensPath, `{"token_ids":[1],"sampling_params":{"logprob_token_ids":[9],"stream_interval":4}}`)
+	if r := s.engine.last(t); len(r.Params.LogprobTokens) != 1 || r.Interval != 4 {
+		t.Errorf("%+v", r)
+	}
 }
 
 // TestTokensStreamed: the events of a stream of token ids add up to the answer without one.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,10 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	for i, q := range added {
 		e.nextKey++
 		q.Key = e.nextKey
-		s.choices[i].key, s.choices[i].whole = q.Key, q.FinalOnly
+		s.choices[i].key, s.choices[i].every = q.Key, q.Interval
+		if q.FinalOnly {
+			s.choices[i].every, s.choices[i].begun = math.MaxInt, true
+		}
 		if q.Ticket != nil && (i == 0 || e.shares) {
 			q.Source, q.Remote = added[0].Key, q.Ticket.Tokens
 		}

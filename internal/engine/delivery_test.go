@@ -12,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -97,6 +98,81 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 		text += string(d.Text)
 		tokens += len(d.Tokens)
 		last = d
+	}
+}
+
+// TestNamedLogprobs asks for the log-probabilities of some tokens: they are those that a list of
+// the whole vocabulary has, the chosen token is the first of them, and nothing else of the answer
+// changes.
+func TestNamedLogprobs(t *testing.T) {
+	e := openEngine(t, nil)
+	all, named := greedy(e, question, 6), greedy(e, question, 6)
+	all.Params.Logprobs = sample.AllLogprobs
+	named.Params.Logprobs, named.Params.LogprobTokens = 0, []int32{40, 7, 40, 0}
+	whole := receiveAll(t, e, []*engine.Request{all}, func(int) {})[0]
+	some := receiveAll(t, e, []*engine.Request{named}, func(int) {})[0]
+	if !slices.Equal(whole.tokens, some.tokens) || len(some.logprobs) != len(some.tokens) {
+		t.Fatalf("tokens %v instead of %v, %d log-probabilities", some.tokens, whole.tokens,
+			len(some.logprobs))
+	}
+	for i, l := range some.logprobs {
+		want := []step.TokenLogprob{whole.logprobs[i].Sampled}
+		for _, id := range []int32{40, 7, 0} {
+			at := slices.IndexFunc(whole.logprobs[i].Top, func(x step.TokenLogprob) bool {
+				return x.Token == id
+			})
+			if x := whole.logprobs[i].Top[at]; x.Token != want[0].Token {
+				want = append(want, x)
+			}
+		}
+		if !slices.Equal(l.Top, want) || l.Sampled != want[0] {
+			t.Errorf("token %d: %v instead of %v", i, l.Top, want)
+		}
+	}
+}
+
+// TestInterval asks for several tokens in each delta: the first one comes by itself, the last delta
+// has what is left, and all of them have what those of the same request without it have.
+func TestInterval(t *testing.T) {
+	e := openEngine(t, nil)
+	list := sampled(e, 2)
+	want := receiveAll(t, e, list, func(int) {})
+	for i, r := range list {
+		r.Interval = 3 + i
+	}
+	s, err := e.Submit(t.Context(), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, deltas := make([]received, len(list)), make([]int, len(list))
+	for {
+		d, err := s.Next(t.Context())
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &got[d.Choice]
+		if n, every := len(d.Tokens), list[d.Choice].Interval; d.Finish == sample.Unfinished &&
+			deltas[d.Choice] > 0 && n < every {
+			t.Errorf("delta %d of request %d has %d tokens", deltas[d.Choice], d.Choice, n)
+		}
+		deltas[d.Choice]++
+		a.text += string(d.Text)
+		a.tokens = append(a.tokens, d.Tokens...)
+		for _, l := range d.Logprobs {
+			l.Slot, l.Top = 0, slices.Clone(l.Top)
+			a.logprobs = append(a.logprobs, l)
+		}
+		a.finish = d.Finish
+	}
+	same(t, "with an interval", got, want)
+	for i, n := range deltas {
+		if most := 2 + (len(want[i].tokens)-1)/list[i].Interval; n < 2 || n > most {
+			t.Errorf("request %d: %d deltas of %d tokens", i, n, len(want[i].tokens))
+		}
 	}
 }
 

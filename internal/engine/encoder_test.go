@@ -49,7 +49,7 @@ func TestEncoders(t *testing.T) {
 	for k, name := range []string{"bert-tiny", "xlm-roberta-tiny", "modernbert-tiny"} {
 		cases := encoderCases(t, name)
 		kinds := []step.Pooling{step.PoolCLS, step.PoolMean, step.PoolMax, step.PoolMeanSqrt,
-			step.PoolWeighted, step.PoolLast}
+			step.PoolWeighted, step.PoolLast, step.PoolAll}
 		var list []*engine.Request
 		for _, x := range cases {
 			for _, kind := range kinds {
@@ -95,8 +95,13 @@ func TestEncoders(t *testing.T) {
 			}
 		}
 		for i, x := range cases {
-			cls, mean, most := first[6*i], first[6*i+1], first[6*i+2]
-			root, weighted, last := first[6*i+3], first[6*i+4], first[6*i+5]
+			cls, mean, most := first[7*i], first[7*i+1], first[7*i+2]
+			root, weighted, last := first[7*i+3], first[7*i+4], first[7*i+5]
+			if all, w := first[7*i+6], len(cls); len(all) != w*len(x.IDs) ||
+				!slices.Equal(all[:w], cls) || !slices.Equal(all[len(all)-w:], last) ||
+				apart(meanOf(all, w), x.Mean) > 1e-5 {
+				t.Errorf("%s, %d tokens: %d numbers of all tokens", name, len(x.IDs), len(all))
+			}
 			if a, b := apart(cls, x.CLS), apart(mean, x.Mean); a > 1e-5 || b > 1e-5 {
 				t.Errorf("%s, %d tokens: cls %.2g and mean %.2g from transformers'", name,
 					len(x.IDs), a, b)

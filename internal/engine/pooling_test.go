@@ -75,7 +75,7 @@ func TestPoolingGoldens(t *testing.T) {
 			})
 			var list []*engine.Request
 			for _, x := range want.Cases {
-				for _, kind := range []step.Pooling{step.PoolLast, step.PoolMean} {
+				for _, kind := range []step.Pooling{step.PoolLast, step.PoolMean, step.PoolAll} {
 					list = append(list, engine.NewPoolingRequest(x.IDs, kind))
 				}
 				list = append(list, engine.NewPoolingRequest(x.IDs, step.PoolLogits, want.No,
@@ -95,7 +95,11 @@ func TestPoolingGoldens(t *testing.T) {
 			}
 		}
 		for i, x := range want.Cases {
-			last, mean, logits := first[3*i], first[3*i+1], first[3*i+2]
+			last, mean, all, logits := first[4*i], first[4*i+1], first[4*i+2], first[4*i+3]
+			if w := len(last); len(all) != w*len(x.IDs) || !slices.Equal(all[len(all)-w:], last) ||
+				apart(meanOf(all, w), x.Mean) > 1e-5 {
+				t.Errorf("%s, %d tokens: %d numbers of all tokens", name, len(x.IDs), len(all))
+			}
 			score := 1 / (1 + math.Exp(float64(logits[0])-float64(logits[1])))
 			if a, b := apart(last, x.Last), apart(mean, x.Mean); a > 1e-5 || b > 1e-5 ||
 				math.Abs(score-x.Score) > 1e-5 {
@@ -104,6 +108,15 @@ func TestPoolingGoldens(t *testing.T) {
 			}
 		}
 	}
+}
+
+// meanOf is the mean of vectors of a width that stand one after another.
+func meanOf(all []float32, width int) []float32 {
+	mean := make([]float32, width)
+	for i, v := range all {
+		mean[i%width] += v / float32(len(all)/width)
+	}
+	return mean
 }
 
 // pooled submits the requests together and returns their vectors.

@@ -39,6 +39,8 @@ type Request struct {
 	// FinalOnly gives all that becomes known of the request in one Delta, its last: a reader that
 	// waits for the whole is not woken for each token.
 	FinalOnly bool
+	// Interval is how many tokens a Delta has at least, but for the first and the last one; 0 is 1.
+	Interval int
 }
 
 // NewRequest returns a request to go on after a prompt.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -35,8 +36,10 @@ type stream struct {
 
 // choice is what a stream has of one request.
 type choice struct {
-	key     uint64
-	whole   bool // it is no news before it is complete
+	key uint64
+	// every is how many tokens are news, but for the first ones, after which begun is true.
+	every   int
+	begun   bool
 	pending Delta
 	// given is the memory of the delta the reader holds, swapped with pending's.
 	given Delta
@@ -118,17 +121,23 @@ func (s *stream) publish(choice int, f func(d *Delta)) {
 	s.mu.Lock()
 	c := &s.choices[choice]
 	f(&c.pending)
-	if c.whole && c.pending.Finish == sample.Unfinished {
+	if c.begun && len(c.pending.Tokens) < c.every && c.pending.Finish == sample.Unfinished {
 		s.mu.Unlock()
 		return
 	}
-	if !c.fresh {
+	c.begun = true
+	s.push(choice)
+	s.mu.Unlock()
+	s.signal()
+}
+
+// push makes what is pending of a choice news. The caller holds mu.
+func (s *stream) push(choice int) {
+	if c := &s.choices[choice]; !c.fresh {
 		c.fresh = true
 		s.news[(s.first+s.many)%len(s.news)] = int32(choice)
 		s.many++
 	}
-	s.mu.Unlock()
-	s.signal()
 }
 
 // buffer keeps the changes f made to a choice's pending delta for the news that follow.
@@ -142,6 +151,11 @@ func (s *stream) buffer(choice int, f func(d *Delta)) {
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	s.err = err
+	for i := range s.choices {
+		if c := &s.choices[i]; c.every < math.MaxInt && len(c.pending.Tokens) > 0 {
+			s.push(i) // what waited for more of it
+		}
+	}
 	s.mu.Unlock()
 	s.signal()
 }

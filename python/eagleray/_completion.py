@@ -79,7 +79,7 @@ class Completion:
         )
 
     def _empty(self, index: int) -> CompletionOutput:
-        if self._params.logprobs is None:
+        if self._params.num_logprobs is None:
             return CompletionOutput(index, "", [])
         return CompletionOutput(index, "", [], cumulative_logprob=0.0, logprobs=[])
 

@@ -72,8 +72,7 @@ def embedding(
     body = {"input": prompt_of(prompt), "encoding_format": "base64", "return_token_ids": True}
     answer = yield "/v1/embeddings", {**body, **given}
     (data,) = answer["data"]
-    raw = base64.b64decode(data["embedding"])
-    vector = list(struct.unpack(f"<{len(raw) // 4}f", raw))
+    vector = _floats(data["embedding"])
     return EmbeddingRequestOutput(request_id, EmbeddingOutput(vector), data["prompt_token_ids"])
 
 
@@ -91,16 +90,30 @@ def classification(
 def pooling(
     prompt: PromptType, task: Optional[str], options: Mapping[str, Any], request_id: str
 ) -> Job[PoolingRequestOutput[PoolingOutput]]:
-    """Pool a prompt for a task, embed or classify."""
-    if task not in ("embed", "classify"):
-        raise ValueError(f"pooling_task: {task!r} is neither 'embed' nor 'classify'")
-    if task == "classify":
-        classes = yield from classification(prompt, options, request_id)
-        values = PoolingOutput(classes.outputs.probs)
-        return PoolingRequestOutput(request_id, values, classes.prompt_token_ids)
-    found = yield from embedding(prompt, options, request_id)
-    data = PoolingOutput(found.outputs.embedding)
-    return PoolingRequestOutput(request_id, data, found.prompt_token_ids)
+    """Pool a prompt for a task: into one vector, or with ``token_`` into one of each token."""
+    if task not in ("embed", "classify", "token_embed", "token_classify"):
+        raise ValueError(
+            f"pooling_task: {task!r} is not one of 'embed', 'classify', 'token_embed' and "
+            "'token_classify'"
+        )
+    given = {name: value for name, value in options.items() if value is not None}
+    body = {"input": prompt_of(prompt), "task": task, "return_token_ids": True}
+    if task.endswith("embed"):
+        body["encoding_format"] = "base64"
+    answer = yield "/pooling", {**body, **given}
+    (item,) = answer["data"]
+    ids, data = item["prompt_token_ids"], item["data"]
+    if isinstance(data, str):
+        data = _floats(data)
+        if task.startswith("token"):
+            width = len(data) // len(ids)
+            data = [data[at : at + width] for at in range(0, len(data), width)]
+    return PoolingRequestOutput(request_id, PoolingOutput(data), ids)
+
+
+def _floats(text: str) -> list[float]:
+    raw = base64.b64decode(text)
+    return list(struct.unpack(f"<{len(raw) // 4}f", raw))
 
 
 def scores(

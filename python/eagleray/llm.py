@@ -160,7 +160,11 @@ class LLM(Trainable):
         truncate_prompt_tokens: Optional[int] = None,
         pooling_task: Optional[str] = None,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        """Pool prompts for a task: ``embed``, or ``classify`` with a classifier."""
+        """Pool prompts for a task: ``embed``, or ``classify`` with a classifier.
+
+        ``token_embed`` and ``token_classify`` do so for each token: the data of an output is a
+        list of lists.
+        """
         refuse_adapter(lora_request)
         options = {"truncate_prompt_tokens": truncate_prompt_tokens}
         jobs = [

@@ -77,9 +77,9 @@ class PoolingRequestOutput(Generic[_Output]):
 
 @dataclasses.dataclass
 class PoolingOutput:
-    """A vector, where vLLM has a tensor."""
+    """A vector, or one of each token, where vLLM has a tensor."""
 
-    data: list[float]
+    data: Union[list[float], list[list[float]]]
 
 
 @dataclasses.dataclass

@@ -72,12 +72,16 @@ class SamplingParams:
     min_tokens: int = 0
     logprobs: Optional[int] = None
     prompt_logprobs: Optional[int] = None
+    logprob_token_ids: Optional[list[int]] = None
+    """Tokens whose log-probabilities are returned beside the chosen one's."""
     detokenize: bool = True
     """False leaves the text of outputs empty."""
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    stream_interval: Optional[int] = None
+    """How many tokens an output of a stream adds, but the first and the last one."""
     structured_outputs: Optional[StructuredOutputsParams] = None
     logit_bias: Optional[dict[int, float]] = None
     allowed_token_ids: Optional[list[int]] = None
@@ -86,6 +90,21 @@ class SamplingParams:
     repetition_detection: Optional[RepetitionDetectionParams] = None
     extra_args: Optional[dict[str, Any]] = None
     """Further fields of the request's body."""
+
+    def __post_init__(self) -> None:
+        named = self.logprob_token_ids
+        if named and self.logprobs not in (None, len(named)):
+            raise ValueError(
+                f"logprobs: {self.logprobs} beside logprob_token_ids of {len(named)} tokens: "
+                "give no number, or that one"
+            )
+
+    @property
+    def num_logprobs(self) -> Optional[int]:
+        """How many log-probabilities are returned beside the chosen token's."""
+        if self.logprobs is None and self.logprob_token_ids:
+            return len(self.logprob_token_ids)
+        return self.logprobs
 
     @classmethod
     def from_optional(cls, **given: Any) -> SamplingParams:
@@ -126,6 +145,10 @@ def fields(params: Optional[SamplingParams], max_model_len: int) -> dict[str, An
         if field.name not in _OURS
     }
     body = {name: value for name, value in body.items() if value is not None}
+    if params.logprob_token_ids:
+        body["logprobs"] = 0  # it only has to be there
+    elif params.logprob_token_ids is not None:
+        del body["logprob_token_ids"]
     if params.max_tokens is None:
         body["max_tokens"] = max_model_len  # the engine cuts it to the room there is
     for name in ("structured_outputs", "repetition_detection"):

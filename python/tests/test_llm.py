@@ -154,6 +154,21 @@ class TestLLM(unittest.TestCase):
         self.assertEqual((outputs[5].finish_reason, outputs[5].stop_reason), ("stop", None))
         self.assertEqual((outputs[6].text, len(outputs[6].token_ids)), ("", 4))
 
+    def test_named_logprobs(self) -> None:
+        params = SamplingParams(temperature=0, max_tokens=4, logprobs=20)
+        likely = self.llm.generate("import (", params)[0].outputs[0].logprobs
+        assert likely is not None
+        ids = [token for token, entry in likely[0].items() if entry.rank in (1, 3, 5)]
+        named = SamplingParams(temperature=0, max_tokens=4, logprob_token_ids=ids)
+        self.assertEqual(named.num_logprobs, 3)
+        got = self.llm.generate("import (", named)[0].outputs[0].logprobs
+        assert got is not None
+        self.assertEqual(got[0], {token: likely[0][token] for token in ids})
+        for position in got:
+            self.assertEqual(set(position), {next(iter(position)), *ids})
+        with self.assertRaisesRegex(ValueError, "logprobs"):
+            SamplingParams(logprobs=1, logprob_token_ids=ids)
+
     def test_logprobs(self) -> None:
         params = SamplingParams(temperature=0, max_tokens=5, logprobs=2, prompt_logprobs=1)
         (output,) = self.llm.generate(QUESTION, params)
@@ -243,6 +258,9 @@ class TestPooling(unittest.TestCase):
             (pooled,) = llm.encode("a file", pooling_task="embed")
             self.assertEqual(pooled.outputs.data, one.outputs.embedding)
             self.assertEqual(pooled.prompt_token_ids, one.prompt_token_ids)
+            (each,) = llm.encode("a file", pooling_task="token_embed")
+            self.assertEqual(len(each.outputs.data), len(one.prompt_token_ids))
+            self.assertEqual(each.outputs.data[-1], one.outputs.embedding)
             with self.assertRaisesRegex(ValueError, "pooling_task: None"):
                 llm.encode("a file")
             product = sum(x * y for x, y in zip(one.outputs.embedding, two.outputs.embedding))
@@ -265,6 +283,9 @@ class TestPooling(unittest.TestCase):
                 self.assertGreater(len(one.prompt_token_ids), 0)
                 (pooled,) = llm.encode("a file", pooling_task="classify")
                 self.assertEqual(pooled.outputs.data, one.outputs.probs)
+                (each,) = llm.encode("a file", pooling_task="token_classify")
+                self.assertEqual(len(each.outputs.data), len(one.prompt_token_ids))
+                self.assertEqual(each.outputs.data[-1], one.outputs.probs)
                 (logits,) = llm.classify("a file", use_activation=False)
                 weights = [math.exp(x) for x in logits.outputs.probs]
                 for weight, prob in zip(weights, one.outputs.probs):

@@ -55,6 +55,7 @@ func (s *Sampling) CheckBeams(f *wire.Fields, m *Model, tools, budget bool) {
 		{"min_tokens", s.MinTokens > 0},
 		{"logit_bias", len(s.LogitBias) > 0},
 		{"allowed_token_ids", len(s.AllowedTokens) > 0},
+		{"logprob_token_ids", len(s.LogprobTokens) > 0},
 		{"bad_words", len(s.badWords) > 0},
 		{"repetition_penalty", off(s.RepetitionPenalty, 1)},
 		{"presence_penalty", off(s.PresencePenalty, 0)},

@@ -46,6 +46,9 @@ func (r *Chat) DecodeShared(f *wire.Fields, m *Model) {
 	}
 	if r.Echo && !r.Stream && r.TopPromptLogprobs == sample.NoLogprobs {
 		r.TopPromptLogprobs = r.TopLogprobs
+		if len(r.LogprobTokens) > 0 {
+			r.TopPromptLogprobs = 0
+		}
 	}
 	f.Fail(r.CheckTransfer(1))
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {

@@ -91,6 +91,7 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		q.Client, q.Background = r.Client, r.Row || req.Polled
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
+		q.Interval = req.streamInterval
 		q.FinalOnly = !req.Stream && !req.Polled && r.Observed == nil
 		list[i] = &q
 	}

@@ -27,6 +27,7 @@ type Sampling struct {
 	badWords                              []string
 	TopLogprobs, TopPromptLogprobs        int32
 	Stream, IncludeUsage, ContinuousUsage bool
+	streamInterval                        int
 	truncate                              *int64
 	TruncateRight, AddSpecial             bool
 	AsTokenIDs, ReturnTokenIDs, Echo      bool
@@ -83,6 +84,8 @@ func (s *Sampling) Decode(f *wire.Fields, m *Model) {
 	}
 	s.badWords = f.Strings("bad_words", f.Array("bad_words"), f.Lim.BadWords, f.Lim.StopBytes)
 	s.decodeStream(f)
+	s.streamInterval = max(m.Answers.StreamInterval,
+		int(f.Ranged("stream_interval", 1, 1, math.MaxInt32)))
 	_, asked := f.Members["return_metrics"]
 	s.Metrics = f.OptBool("return_metrics", m.Answers.PerRequestMetrics)
 	// In a stream they come with the usage.
@@ -247,8 +250,7 @@ func (s *Sampling) DecodeNames(f *wire.Fields) {
 func (s *Sampling) decodeUnsupported(f *wire.Fields) {
 	f.Unsupported("spaces_between_special_tokens", "true")
 	f.Unsupported("watermarking", "false")
-	f.Unsupported("logprob_token_ids")
-	f.Unsupported("stream_interval", "1")
+	f.Unsupported("logprob_token_ids") // of dialects that have not read it
 	f.Unsupported("prompt_embeds", "[]")
 	f.Unsupported("kv_transfer_params", "{}")
 	f.Unsupported("ec_transfer_params", "{}")
@@ -314,6 +316,30 @@ func asInt(v *int64) *int {
 	}
 	n := int(*v)
 	return &n
+}
+
+// maxLogprobTokens is vLLM's bound on logprob_token_ids.
+const maxLogprobTokens = 128
+
+// DecodeLogprobTokens reads the tokens whose log-probabilities are asked for, in the place of the
+// most likely ones, and says whether there are any.
+func (s *Sampling) DecodeLogprobTokens(f *wire.Fields, m *Model) bool {
+	const field = "logprob_token_ids"
+	s.LogprobTokens = f.Tokens(field, maxLogprobTokens, m.VocabSize)
+	if s.LogprobTokens != nil && len(s.LogprobTokens) == 0 {
+		f.Fail(wire.BadRequest(field, "`%s` must not be empty", field))
+	}
+	return s.LogprobTokens != nil
+}
+
+// SetLogprobTokens shows the named tokens beside the chosen one; on is the field that has to be set
+// with them, and given whether it is.
+func (s *Sampling) SetLogprobTokens(f *wire.Fields, m *Model, on string, given bool) {
+	if !given {
+		f.Fail(wire.BadRequest("logprob_token_ids",
+			"when using `logprob_token_ids`, `%s` must be set", on))
+	}
+	s.TopLogprobs = int32(min(len(s.LogprobTokens)+1, m.VocabSize))
 }
 
 // LogprobCount reads a number of log-probabilities: -1 asks for the whole vocabulary.

@@ -71,6 +71,11 @@ func DecodeConversation(c *generate.Conversation, f *wire.Fields, m *generate.Mo
 }
 
 func decodeLogprobs(r *generate.Chat, f *wire.Fields, m *generate.Model) {
+	if r.DecodeLogprobTokens(f, m) {
+		f.OptInt("top_logprobs") // as many as are named
+		r.SetLogprobTokens(f, m, "logprobs", f.OptBool("logprobs", false))
+		return
+	}
 	shown := generate.LogprobCount(f, "top_logprobs", m)
 	if f.OptBool("logprobs", false) {
 		r.SetLogprobs(shown)

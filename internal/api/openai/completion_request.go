@@ -15,6 +15,7 @@ func decodeCompletion(f *wire.Fields, m *generate.Model) (*generate.Completion, 
 // decodeFields reads all fields but the prompt.
 func decodeFields(r *generate.Completion, f *wire.Fields, m *generate.Model) {
 	r.DecodeTransfer(f)
+	named := r.DecodeLogprobTokens(f, m)
 	r.Sampling.Decode(f, m)
 	r.Echo = f.OptBool("echo", false)
 	r.LogprobsByID = f.OptBool("logprobs_by_id", false)
@@ -29,9 +30,16 @@ func decodeFields(r *generate.Completion, f *wire.Fields, m *generate.Model) {
 	f.Unsupported("suffix", `""`)
 	f.Unsupported("thinking_token_budget", "-1")
 
-	r.TopLogprobs = generate.LogprobCount(f, "logprobs", m)
-	if r.Echo && r.TopPromptLogprobs == sample.NoLogprobs {
-		r.TopPromptLogprobs = r.TopLogprobs
+	if named && !r.Echo { // the count says nothing
+		r.SetLogprobTokens(f, m, "logprobs", f.OptInt("logprobs") != nil)
+	} else {
+		r.TopLogprobs = generate.LogprobCount(f, "logprobs", m)
+		if r.Echo && r.TopPromptLogprobs == sample.NoLogprobs {
+			r.TopPromptLogprobs = r.TopLogprobs
+		}
+		if named {
+			r.SetLogprobTokens(f, m, "logprobs", r.TopLogprobs != sample.NoLogprobs)
+		}
 	}
 	r.CheckBeams(f, m, false, false)
 	f.Fail(r.CheckTransfer(len(r.Prompts)))

@@ -169,6 +169,11 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 	if f.Err != nil {
 		return nil, f.Err
 	}
+	if named := f.Members["logprob_token_ids"]; named != nil && !wire.IsNull(named) {
+		if n := f.Members["logprobs"]; n == nil || wire.IsNull(n) {
+			f.Members["logprobs"] = []byte("0") // vLLM's SamplingParams need no number
+		}
+	}
 	decodeFields(req, f, m)
 	req.ReturnTokenIDs = true
 	if req.Stream && req.TopPromptLogprobs != sample.NoLogprobs {

@@ -71,36 +71,34 @@ type poolingRequest struct {
 	activate bool
 }
 
-// decodePooling reads a task and its fields. vLLM's default is a vector of each token, which there
-// is not: so the task is given.
+// decodePooling reads a task and its fields. As in vLLM a request without a task is for a vector of
+// each token.
 func decodePooling(f *wire.Fields, m *generate.Model) (*poolingRequest, *wire.Error) {
 	task, own := f.OptString("task"), "embed"
 	if m.Pooling.Classes != nil {
 		own = "classify"
 	}
+	each := task == nil || *task == "token_"+own
 	switch {
 	case f.Err != nil:
 		return nil, f.Err
-	case task == nil:
-		return nil, wire.BadRequest("task",
-			"`task` is missing: this model has %q. Vectors of each token (token_embed, "+
-				"token_classify), which are vLLM's default, are not supported.", own)
-	case *task != own:
-		return nil, wire.BadRequest("task", "`task` %q is not supported: this model has %q",
-			wire.Clip(*task), own)
+	case !each && *task != own:
+		return nil, wire.BadRequest("task", "`task` %q is not supported: this model has %q and %q",
+			wire.Clip(*task), own, "token_"+own)
 	case own == "classify" && f.Members["dimensions"] != nil:
 		return nil, wire.BadRequest("dimensions",
 			"`dimensions` are for embeddings: this model classifies")
+	}
+	r := &poolingRequest{}
+	if m.Pooling.Classes != nil { // before an embedding's field of the same name
+		r.activate = decodeActivation(f, m)
 	}
 	e, bad := decodeEmbedding(f, m)
 	if bad != nil {
 		return nil, bad
 	}
-	r := &poolingRequest{embeddingRequest: *e}
-	if m.Pooling.Classes != nil {
-		r.activate = decodeActivation(f, m)
-	}
-	return r, f.Err
+	r.embeddingRequest, r.each = *e, each
+	return r, nil
 }
 
 type poolOut struct {
@@ -118,15 +116,52 @@ func (s *API) poolTask(r *server.Request, req *poolingRequest) (any, error) {
 	}
 	list := newAnswer[poolOut](g, len(vectors))
 	for i, v := range vectors {
-		if head := s.Model.Pooling.Classes; head == nil {
-			v = req.cut(v)
-		} else if v, err = head.Of(v, req.activate); err != nil {
+		if list.Data[i], err = s.poolOut(req, v, len(prompts[i].Prompt)); err != nil {
 			return nil, err
 		}
-		list.Data[i] = poolOut{Index: i, Object: "pooling", Data: req.encode(v)}
+		list.Data[i].Index = i
 		if req.tokens {
 			list.Data[i].PromptTokenIDs = prompts[i].Prompt
 		}
 	}
 	return list, nil
+}
+
+// poolOut is what is answered of a text: of its vector, or of those of its tokens, which as base64
+// stand one after another.
+func (s *API) poolOut(req *poolingRequest, v []float32, tokens int) (poolOut, error) {
+	out := poolOut{Object: "pooling"}
+	if !req.each {
+		v, err := s.outOf(req, v)
+		out.Data = req.encode(v)
+		return out, err
+	}
+	var all []float32
+	rows := make([]floats, 0, tokens)
+	for row := range slices.Chunk(v, len(v)/tokens) {
+		row, err := s.Model.Pooling.Vector(row)
+		if err == nil {
+			row, err = s.outOf(req, row)
+		}
+		if err != nil {
+			return out, err
+		}
+		if req.base64 {
+			all = append(all, row...)
+		} else {
+			rows = append(rows, row)
+		}
+	}
+	if out.Data = rows; req.base64 {
+		out.Data = req.encode(all)
+	}
+	return out, nil
+}
+
+// outOf is what the task makes of a vector.
+func (s *API) outOf(req *poolingRequest, v []float32) ([]float32, error) {
+	if head := s.Model.Pooling.Classes; head != nil {
+		return head.Of(v, req.activate)
+	}
+	return req.cut(v), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -75,6 +76,8 @@ type texts struct {
 	chat  bool
 	// tokens says that the ids of each prompt are shown.
 	tokens bool
+	// each asks for a vector of every token.
+	each bool
 }
 
 func (t *texts) decode(f *wire.Fields, m *generate.Model) {
@@ -90,7 +93,7 @@ func (t *texts) decode(f *wire.Fields, m *generate.Model) {
 }
 
 // vectors are those of texts, as the model pools.
-func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Generation,
+func (s *API) vectors(r *server.Request, name string, t *texts) (*generate.Generation,
 	[]generate.Prompt, [][]float32, error) {
 	if t.chat {
 		p, bad := s.Render(r.Context(), &t.Conversation, &t.Sampling)
@@ -100,12 +103,35 @@ func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Gener
 		t.input = []generate.RawPrompt{{IDs: p.Prompt}}
 		t.Conversation.Drop()
 	}
-	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, s.Model.Pooling.Type)
+	kind := s.Model.Pooling.Type
+	if t.each {
+		kind = step.PoolAll
+	}
+	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, kind)
+	if bad == nil && t.each {
+		bad = checkNumbers(s.Model.Pooling, prompts)
+	}
 	if bad != nil {
 		return nil, nil, nil, bad
 	}
-	g, vectors, err := s.pool(r, kind, &t.pooling, prompts)
+	g, vectors, err := s.pool(r, name, &t.pooling, prompts)
 	return g, prompts, vectors, err
+}
+
+// maxNumbers bounds the numbers of an answer with a vector of every token: 64 MiB of float32.
+const maxNumbers = 16 << 20
+
+// checkNumbers refuses more numbers than an answer may have.
+func checkNumbers(p *open.Pooling, prompts []generate.Prompt) *wire.Error {
+	tokens := 0
+	for i := range prompts {
+		tokens += len(prompts[i].Prompt)
+	}
+	if n := tokens * max(p.Width, p.State); n > maxNumbers {
+		return wire.BadRequest("input", "vectors of %d tokens are %d numbers, more than %d: give "+
+			"fewer or shorter texts", tokens, n, maxNumbers)
+	}
+	return nil
 }
 
 // begin settles what does not depend on the texts.
@@ -159,7 +185,8 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generat
 		return nil
 	})
 	for i := range vectors {
-		if err == nil && prompts[i].Pooling != step.PoolLogits {
+		kind := prompts[i].Pooling
+		if err == nil && kind != step.PoolLogits && kind != step.PoolAll {
 			vectors[i], err = s.Model.Pooling.Vector(vectors[i])
 		}
 	}

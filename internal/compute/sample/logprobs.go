@@ -27,11 +27,7 @@ func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 	top []Choice) (sampled Choice, topOut []Choice) {
 	s.survey(logits)
 	norm := s.normaliser(logits)
-	value := negInf
-	if in(logits, token) {
-		value = logits[token]
-	}
-	sampled = Choice{Token: token, Logprob: norm.logprob(value), Rank: rank(logits, value)}
+	sampled = norm.choice(logits, token)
 
 	n := len(logits)
 	switch {
@@ -49,6 +45,32 @@ func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 		e.Rank = int32(i + 1)
 	}
 	return sampled, top
+}
+
+// LogprobsOf describes the choice of token as Logprobs does, and beside it tokens that are named:
+// the chosen one first, then the others in their order, each once, appended to top, with their
+// ranks in the whole vocabulary.
+func (s *Sampler) LogprobsOf(logits []float32, token int32, named []int32,
+	top []Choice) (sampled Choice, topOut []Choice) {
+	s.survey(logits)
+	norm := s.normaliser(logits)
+	sampled = norm.choice(logits, token)
+	top = append(top, sampled)
+	for i, id := range named {
+		if id != token && !slices.Contains(named[:i], id) {
+			top = append(top, norm.choice(logits, id))
+		}
+	}
+	return sampled, top
+}
+
+// choice is a token of a row; one outside of it is as unlikely as can be.
+func (n normaliser) choice(logits []float32, token int32) Choice {
+	value := negInf
+	if in(logits, token) {
+		value = logits[token]
+	}
+	return Choice{Token: token, Logprob: n.logprob(value), Rank: rank(logits, value)}
 }
 
 // mostLikely appends the n most likely tokens of a row that was surveyed, with their logits.

@@ -26,7 +26,10 @@ type Params struct {
 	// Logprobs is how many of the most likely tokens are reported beside the sampled one;
 	// NoLogprobs is none at all, 0 the sampled one only, AllLogprobs the whole vocabulary.
 	Logprobs int32
-	// PromptLogprobs is the same for the prompt's tokens.
+	// LogprobTokens, when not empty, are reported beside the sampled token instead of the most
+	// likely ones. Logprobs is not NoLogprobs then.
+	LogprobTokens []int32
+	// PromptLogprobs is what Logprobs is for the prompt's tokens.
 	PromptLogprobs int32
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
@@ -55,6 +58,7 @@ type Params struct {
 func (p *Params) Set(q *Params) {
 	was := *p
 	*p = *q
+	p.LogprobTokens = append(was.LogprobTokens[:0], q.LogprobTokens...)
 	p.StopTokens = append(was.StopTokens[:0], q.StopTokens...)
 	p.LogitBias = append(was.LogitBias[:0], q.LogitBias...)
 	p.AllowedTokens = append(was.AllowedTokens[:0], q.AllowedTokens...)

@@ -53,6 +53,7 @@ type Overrides struct {
 	PresencePenalty, FrequencyPenalty *float64
 	// Logprobs and PromptLogprobs are as in Params; nil is NoLogprobs.
 	Logprobs, PromptLogprobs *int32
+	LogprobTokens            []int32
 	// Seed is as in Params: the caller draws one for a request that has none.
 	Seed      uint64
 	MinTokens int
@@ -81,7 +82,8 @@ const (
 // What is allowed but not meant literally is settled as vLLM does: a temperature between 0 and 0.01
 // becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
 // vocabulary is off, a bias is clipped to [-100, 100], and stop tokens are sorted and named once.
-// Nothing of o and d is changed; the result shares AllowedTokens and BadWords with o.
+// Nothing of o and d is changed; the result shares LogprobTokens, AllowedTokens and
+// BadWords with o.
 func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 	s := o.Settings.Over(d.Generation)
 	if maxTokens == 0 {
@@ -97,6 +99,7 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		FrequencyPenalty:  value(o.FrequencyPenalty, 0),
 		Seed:              o.Seed,
 		Logprobs:          logprobs(o.Logprobs),
+		LogprobTokens:     o.LogprobTokens,
 		PromptLogprobs:    logprobs(o.PromptLogprobs),
 		MaxTokens:         whole(s.MaxTokens, maxTokens),
 		MinTokens:         whole(&o.MinTokens, 0),
@@ -106,6 +109,9 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		LogitBias:         clipped(o.LogitBias),
 		AllowedTokens:     o.AllowedTokens,
 		BadWords:          o.BadWords,
+	}
+	if len(p.LogprobTokens) > 0 && p.Logprobs == NoLogprobs {
+		p.Logprobs = 0
 	}
 	if err := p.checkRanges(d.VocabSize); err != nil {
 		return p, err

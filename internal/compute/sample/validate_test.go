@@ -36,6 +36,7 @@ func TestValidate(t *testing.T) {
 		{"stop_token_ids", "100", func(p *Params) { p.StopTokens = []int32{0, 100} }},
 		{"stop_token_ids", "-1", func(p *Params) { p.StopTokens = []int32{-1} }},
 		{"allowed_token_ids", "100", func(p *Params) { p.AllowedTokens = []int32{100} }},
+		{"logprob_token_ids", "-1", func(p *Params) { p.LogprobTokens = []int32{3, -1} }},
 		{"bad_words", "empty", func(p *Params) { p.BadWords = [][]int32{{}} }},
 		{"bad_words", "100", func(p *Params) { p.BadWords = [][]int32{{1, 100}} }},
 		{"logit_bias", "100", func(p *Params) { p.LogitBias = []Bias{{100, 1}} }},

@@ -19,8 +19,8 @@ type Pooling struct {
 	Type step.Pooling
 	// Normalize makes vectors of length 1.
 	Normalize bool
-	// Width is the number of elements of a vector.
-	Width int
+	// Width is the number of elements of a vector, State that of a token's state in the model.
+	Width, State int
 	// Matryoshka lets requests ask for the first elements only: any number of them, or one of
 	// Dimensions where there are any.
 	Matryoshka bool
@@ -86,6 +86,7 @@ func (r *resolver) readPooling() error {
 		return nil
 	}
 	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
+		State:     r.Model.HiddenSize,
 		PairTypes: r.Model.TokenTypes > 1}
 	if r.Model.Encoder {
 		p.Type = step.PoolCLS // vLLM's, too

@@ -43,6 +43,7 @@ func (m maker) params() sample.Params {
 			return sample.Bias{ID: m.i32(),
 				Value: m.f32()}
 		}),
+		LogprobTokens:  some(m, 3, m.i32),
 		AllowedTokens:  some(m, 3, m.i32),
 		BadWords:       some(m, 3, func() []int32 { return some(m, 3, m.i32) }),
 		ThinkingBudget: m.i32(), ThinkingStart: some(m, 3, m.i32), ThinkingEnd: some(m, 3, m.i32),
@@ -161,7 +162,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
-		7, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		8, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -180,7 +181,7 @@ func TestLayout(t *testing.T) {
 			-0.5}}}},
 	})
 	want = []byte{
-		7, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		8, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

@@ -316,6 +316,7 @@ func (r *reader) params(p *sample.Params) {
 	p.FrequencyPenalty = r.float32("Params.FrequencyPenalty")
 	p.Seed = r.uint64("Params.Seed")
 	p.Logprobs = r.int32("Params.Logprobs")
+	p.LogprobTokens = list(r, "Params.LogprobTokens", p.LogprobTokens)
 	p.PromptLogprobs = r.int32("Params.PromptLogprobs")
 	p.MaxTokens = r.int32("Params.MaxTokens")
 	p.MinTokens = r.int32("Params.MinTokens")

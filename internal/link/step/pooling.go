@@ -22,6 +22,8 @@ const (
 	PoolMeanSqrt
 	// PoolWeighted is the mean over all tokens, each of which weighs as much as its number, from 1.
 	PoolWeighted
+	// PoolAll are the states of all tokens, [tokens][hidden size], one after another.
+	PoolAll
 	poolings
 )
 
@@ -61,6 +63,8 @@ func (p Pooling) String() string {
 		return "mean by the root of the length"
 	case PoolWeighted:
 		return "weighted mean"
+	case PoolAll:
+		return "ALL"
 	}
 	return ""
 }

@@ -11,6 +11,9 @@ import (
 
 // Answers are what a server does for requests that do not say it themselves.
 type Answers struct {
+	// StreamInterval is how many tokens an event of a stream has at least, but for the first and
+	// the last one.
+	StreamInterval int
 	// ForceIncludeUsage has every stream end with its usage.
 	ForceIncludeUsage bool
 	// PerRequestMetrics has answers tell their times, unless a request says whether.
@@ -29,6 +32,8 @@ type Answers struct {
 // answerFlags defines the flags of Answers.
 func (c *Config) answerFlags(f *pflag.FlagSet) {
 	a := &c.Server.Answers
+	f.IntVar(&a.StreamInterval, "stream-interval", a.StreamInterval,
+		"tokens for each event of a stream but the first and the last one")
 	toggle(f, &a.ForceIncludeUsage, "enable-force-include-usage",
 		"end every stream with its usage, asked for or not")
 	toggle(f, &a.PerRequestMetrics, "enable-per-request-metrics",

@@ -328,6 +328,7 @@ func Default() Config {
 			OnModelChange: "keep"},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
 			MetricsPrefixes:        []string{"eagleray"},
+			Answers:                Answers{StreamInterval: 1},
 			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},
 	}
 }

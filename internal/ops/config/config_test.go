@@ -93,10 +93,11 @@ func TestFlags(t *testing.T) {
 			func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
 		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false",
 			func(c *config.Config) any { return len(c.Warnings) }, 3},
-		{"--stream-interval 10 --api-server-count=4 --performance-mode interactivity " +
-			"--cpu-offload-gb 0 --language-model-only --stream-interval 10",
+		{"--stream-interval 10",
+			func(c *config.Config) any { return c.Server.Answers.StreamInterval }, 10},
+		{"--api-server-count=4 --performance-mode interactivity " +
+			"--cpu-offload-gb 0 --language-model-only --api-server-count=4",
 			func(c *config.Config) any { return c.Warnings }, []string{
-				"--stream-interval has no effect: each step is streamed",
 				"--api-server-count has no effect: HTTP is served by the driver process",
 				"--performance-mode has no effect: steps are as large as requests make them",
 				"--cpu-offload-gb has no effect: weights are in memory already",

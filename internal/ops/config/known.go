@@ -62,7 +62,6 @@ var engineKnown = []Known{
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},
 	{Name: "max-seq-len-to-capture", Allowed: anything, Why: "there is no graph capture"},
 	{Name: "attention-backend", Allowed: anything, Why: "there is one attention kernel"},
-	{Name: "stream-interval", Allowed: anything, Why: "each step is streamed"},
 	{Name: "performance-mode", Allowed: anything, Why: "steps are as large as requests make them"},
 	{Name: "max-num-partial-prefills", Allowed: []string{"1"},
 		Why: "prompts are cut one after another"},

@@ -84,6 +84,7 @@ func (c *Config) Validate() error {
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
 		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
+		atLeast("stream-interval", c.Server.Answers.StreamInterval, 1),
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),
 		atLeast("max-connections", c.Server.MaxConnections, 0),
 		oneOf("on-failure", c.Recovery.OnFailure, failures),

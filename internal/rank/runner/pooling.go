@@ -33,7 +33,11 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 			continue
 		}
 		s.sampled = 0
-		if s.pooling.ReadsAll() {
+		switch {
+		case s.pooling == step.PoolAll:
+			row = s.states
+			s.states = nil // it may be large
+		case s.pooling.ReadsAll():
 			row = r.pooled(s)
 		}
 		if !sample.Sound(row) {
@@ -67,6 +71,13 @@ func (r *Runner) pooled(s *slot) []float32 {
 // add adds the state at a position to what the slot pools.
 func (s *slot) add(row []float32, position int) {
 	if !s.pooling.ReadsAll() {
+		return
+	}
+	if s.pooling == step.PoolAll {
+		if position == 0 {
+			s.states = make([]float32, 0, s.promptLen*len(row))
+		}
+		s.states = append(s.states, row...)
 		return
 	}
 	if position == 0 {

@@ -7,24 +7,27 @@ import (
 )
 
 // TestPooling pools a prompt in pieces of every size beside a request that generates: the states
-// are those of the last token, or the mean over all, whatever the pieces, and both are answered in
-// the order of the plan.
+// are those of the last token, or the mean over all, or all of them, whatever the pieces, and both
+// are answered in the order of the plan.
 func TestPooling(t *testing.T) {
 	const length = 37
 	text := tokens(length, 1)
 	var mean [2]float64
+	var all []float64
 	for n := 1; n <= length; n++ {
 		next := float64(follow(text[:n]))
 		mean[0] += next / length
 		mean[1] += next * next / length
+		all = append(all, next, next*next)
 	}
 	last := float64(follow(text))
 	for _, c := range []struct {
 		pooling step.Pooling
-		want    [2]float64
+		want    []float64
 	}{
-		{step.PoolLast, [2]float64{last, last * last}},
-		{step.PoolMean, mean},
+		{step.PoolLast, []float64{last, last * last}},
+		{step.PoolMean, mean[:]},
+		{step.PoolAll, all},
 	} {
 		for size := uint32(1); size <= length; size++ {
 			r, o := newRunner(t, true)
@@ -56,6 +59,9 @@ func TestPooling(t *testing.T) {
 			if len(res.Pooled) != 1 || res.Pooled[0].Slot != 1 || len(res.Slot) != 2 ||
 				res.Slot[0] != 1 || res.Slot[1] != 2 || res.Token[1] != follow(text[:3]) {
 				t.Fatalf("%v in pieces of %d: %+v", c.pooling, size, res)
+			}
+			if len(res.Pooled[0].Vector) != len(c.want) {
+				t.Fatalf("%v: %d numbers", c.pooling, len(res.Pooled[0].Vector))
 			}
 			for i, v := range res.Pooled[0].Vector {
 				if d := float64(v) - c.want[i]; d > 1e-3 || d < -1e-3 {

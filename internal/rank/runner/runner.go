@@ -107,6 +107,8 @@ type slot struct {
 	pooling step.Pooling
 	// pool is what of the states is pooled so far.
 	pool []float64
+	// states are those of all tokens so far, of step.PoolAll.
+	states []float32
 	// second is where tokens of another type begin, 0 for nowhere.
 	second int
 	state  *sample.State

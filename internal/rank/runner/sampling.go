@@ -90,7 +90,11 @@ func (t *sampleTask) Do(chunk, thread int) {
 		*c = choice{token: sample.Stuck, top: c.top[:0]}
 		return
 	}
-	if s.params.Logprobs != sample.NoLogprobs {
+	switch {
+	case s.params.Logprobs == sample.NoLogprobs:
+	case len(s.params.LogprobTokens) > 0:
+		c.sampled, c.top = sampler.LogprobsOf(raw, c.token, s.params.LogprobTokens, c.top[:0])
+	default:
 		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, c.top[:0])
 	}
 }

@@ -100,7 +100,7 @@ func TestRegex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, pattern := range []string{"a*b?c+", "(ab|abc)*", "[a-c]{3,40}", `-?\d+(\.\d+)?`,
 		".*x{1}", "[^a]{2}é", "(?!ab)[abc]+", `"[^"\n]*"`, "(a|b){2,30}c", "[\\s\\S]{5,300}",
-		"é😀?"} {
+		"é😀?", `(?:\b[ab]+\b-?)*`, `(?:(?<!a)[ab]|(?<=a)é)+(?!a)`} {
 		c := compiled(t, Spec{Kind: Regex, Text: pattern}, v)
 		b := regex.NewBuilder(1 << 20)
 		want, err := b.Pattern(pattern, regex.Syntax{Python: true})

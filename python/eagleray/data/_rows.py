@@ -69,7 +69,9 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     body: dict[str, Any] = {"messages": messages, "return_prompt_text": True, **wanted}
     if messages and messages[-1].get("role") == "assistant":
         body.update(add_generation_prompt=False, continue_final_message=True)
-    if params.logprobs is not None:
+    if params.logprob_token_ids:
+        body["logprobs"] = True
+    elif params.logprobs is not None:
         body.update(logprobs=True, top_logprobs=params.logprobs)
     for name in ("chat_template", "chat_template_kwargs"):
         if getattr(template, name) is not None:

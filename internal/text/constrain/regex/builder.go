@@ -35,6 +35,9 @@ const (
 	kRep // a, min to max times
 	// kMultiple is a run of digits whose value is a multiple of a; see multiple for the fields.
 	kMultiple
+	// kState is a state of an automaton: what Builder.defs[a] matches. min is its least, max is 1
+	// if it matches infinitely many texts.
+	kState
 )
 
 // ByteSet is a set of bytes.
@@ -88,6 +91,7 @@ const most = 1 << 29
 type Builder struct {
 	nodes   []node
 	args    []Ex
+	defs    []Ex // of kState
 	table   []Ex // hash table of nodes, a power of two long; 0: free
 	sets    []ByteSet
 	setIDs  map[ByteSet]int32
@@ -287,6 +291,11 @@ func (b *Builder) size(n *node) size {
 		if b.nodes[n.a].size&finite != 0 {
 			s = some
 		}
+	case kState:
+		s = finite
+		if n.max == 1 {
+			s = infinite
+		}
 	}
 	if n.plain {
 		s |= some
@@ -298,6 +307,8 @@ func (b *Builder) least(n *node) int32 {
 	switch n.kind {
 	case kSet:
 		return 1
+	case kState:
+		return n.min
 	case kCat:
 		return min(b.nodes[n.a].least+b.nodes[n.b].least, most)
 	case kRep:

@@ -78,8 +78,9 @@ func (p *parser) escape() (t *term, fixed bool) {
 	}
 	switch c := p.src[p.at+1]; {
 	case c == 'b' || c == 'B':
-		p.refuse(`the word boundary \` + string(rune(c)))
-		return nil, true
+		p.at += 2
+		return &term{kind: tWord, negated: c == 'B', ranges: p.folded(word), holds: 1 << tWord},
+			true
 	case c == 'k' || c >= '1' && c <= '9':
 		p.refuse("a back reference")
 		return nil, true

@@ -4,6 +4,7 @@ package regex
 type compiler struct {
 	b    *Builder
 	json bool
+	one  Ex // any character
 	text Ex // any text
 	err  error
 }
@@ -13,6 +14,74 @@ func (c *compiler) refuse(t *term, what string) Ex {
 		c.err = &SyntaxError{Offset: t.at, Unsupported: true, Reason: what + " is not supported"}
 	}
 	return Empty
+}
+
+// span says where in a text a term matches: from its beginning on (anchored) or from anywhere on,
+// and to its end or to anywhere (open).
+type span struct{ anchored, open bool }
+
+// texts are the texts in which t matches. Continuations are tried first: they cost as much as the
+// pattern is long, whatever counts are in it. Where an assertion asks for what is before it, or is
+// repeated, that part of the pattern becomes an automaton.
+func (c *compiler) texts(t *term, in span) Ex {
+	if c.err != nil {
+		return Empty
+	}
+	if !t.has(tWord) && !t.has(tBehind) {
+		x := c.continued(t, in)
+		if c.err == nil {
+			return x
+		}
+		c.err = nil
+	}
+	return c.divided(t, in)
+}
+
+// continued makes the texts in which t matches of terms and what follows them.
+func (c *compiler) continued(t *term, in span) Ex {
+	rest := Eps
+	if in.open {
+		rest = c.text
+	}
+	switch {
+	case in.anchored:
+		return c.before(t, rest, true)
+	case !t.has(tBegin):
+		return c.b.Cat(c.text, c.before(t, rest, false))
+	}
+	return c.b.Or(c.before(t, rest, true), c.b.Cat(c.b.Plus(c.one), c.before(t, rest, false)))
+}
+
+// divided takes from t the alternatives, and the assertions at the beginning of the text, that can
+// be asked for apart: each costs states of its own then, and they do not multiply.
+func (c *compiler) divided(t *term, in span) Ex {
+	for t.kind == tCat && len(t.subs) == 1 {
+		t = t.subs[0]
+	}
+	if !c.b.spend() {
+		return Empty
+	}
+	if t.kind == tAlt {
+		xs := make([]Ex, len(t.subs))
+		for i, s := range t.subs {
+			xs[i] = c.texts(s, in)
+		}
+		return c.b.Or(xs...)
+	}
+	if t.kind != tCat || len(t.subs) == 0 {
+		return c.automaton(t, in)
+	}
+	switch first := t.subs[0]; {
+	case first.kind == tBegin:
+		return c.texts(group(tCat, t.subs[1:]...), span{true, in.open})
+	case first.kind == tLook && in.anchored:
+		x := c.texts(first.subs[0], span{true, true})
+		if first.negated {
+			x = c.b.Not(x)
+		}
+		return c.b.And(c.texts(group(tCat, t.subs[1:]...), in), x)
+	}
+	return c.automaton(t, in)
 }
 
 // plain is the expression of a term without assertions, but for ^ where it never holds.
@@ -102,7 +171,7 @@ func (c *compiler) leading(ts []*term, rest Ex, first bool) Ex {
 		return c.before(t, rest, first)
 	}
 	switch {
-	case t.kind == tBegin || t.kind == tEnd || t.kind == tLook:
+	case t.kind >= tBegin:
 		return c.before(t, c.leading(ts[1:], rest, first), first)
 	case t.holds != 0:
 		return c.refuse(ts[len(ts)-1], "^ after a group with an assertion")
@@ -120,6 +189,9 @@ const maxCopies = 16
 
 func (c *compiler) repeat(t *term, rest Ex, first bool) Ex {
 	body := t.subs[0]
+	if first && t.max != 1 && body.has(tBegin) && body.passes() {
+		return c.refuse(t, "^ that is repeated at the beginning")
+	}
 	if t.max >= 0 && t.max <= maxCopies {
 		x := rest
 		for i := t.max; i > 0; i-- {

@@ -75,6 +75,8 @@ func (b *Builder) derive(n *node, c byte) Ex {
 		return b.Not(b.Derivative(n.a, c))
 	case kMultiple:
 		return b.multipleBy(n, c)
+	case kState:
+		return b.Derivative(b.defs[n.a], c)
 	}
 	d := b.Derivative(n.a, c) // kRep
 	if d == Empty {
@@ -142,6 +144,9 @@ func (b *Builder) Heads(x Ex) []byte {
 				continue
 			case kNot, kRep:
 				x = n.a
+				continue
+			case kState:
+				x = b.defs[n.a]
 				continue
 			case kMultiple:
 				for _, c := range []byte(".0123456789") {
@@ -333,6 +338,39 @@ func (b *Builder) Match(x Ex, text string) bool {
 		x = b.Derivative(x, text[i])
 	}
 	return b.nodes[x].nullable
+}
+
+// listedBytes bounds the length of texts that List finds.
+const listedBytes = 256
+
+// List is all texts that x matches, the short ones first, if they are at most n and not long.
+// Without fuel it says that they are not.
+func (b *Builder) List(x Ex, n int) (texts []string, ok bool) {
+	type beginning struct {
+		text string
+		rest Ex
+	}
+	todo := []beginning{{"", x}}
+	for ; len(todo) > 0; todo = todo[1:] {
+		at := todo[0]
+		if b.Nullable(at.rest) {
+			texts = append(texts, at.text)
+		}
+		if len(texts) > n || len(todo) > 4*n || len(at.text) == listedBytes {
+			return nil, false
+		}
+		for c := range 256 {
+			rest := b.Derivative(at.rest, byte(c))
+			if rest == Empty || b.Dead(rest) {
+				continue
+			}
+			todo = append(todo, beginning{at.text + string([]byte{byte(c)}), rest})
+		}
+		if b.out {
+			return nil, false
+		}
+	}
+	return texts, true
 }
 
 // alive is a quick look: true means that x matches a text.

@@ -2,6 +2,7 @@ package regex
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -30,9 +31,9 @@ func (e *SyntaxError) Error() string { return fmt.Sprintf("at offset %d: %s", e.
 
 // Pattern is the expression of a pattern of ECMA-262 (with the flag u; an escaped punctuation mark
 // and a brace that is no count stand for themselves): alternation, groups of all kinds, classes,
-// \d \w \s \p{…}, counts, ^ and $ anywhere, look-ahead outside of repetitions or as a test of the
-// single character that is repeated to the end. Lazy counts match the same texts as greedy ones.
-// Back references, look-behind, \b, atomic groups and possessive counts are refused by name. The
+// \d \w \s \p{…}, counts, ^ and $, \b and \B, look-ahead and look-behind of any length, anywhere.
+// Lazy counts match the same texts as greedy ones. Back references, atomic groups and possessive
+// counts are refused by name, and so are assertions that take more than maxStates states. The
 // error is a *SyntaxError; when the fuel runs out it is ErrFuel.
 func (b *Builder) Pattern(pattern string, s Syntax) (Ex, error) {
 	p := parser{src: pattern, Syntax: s, b: b}
@@ -43,21 +44,12 @@ func (b *Builder) Pattern(pattern string, s Syntax) (Ex, error) {
 	if p.err != nil {
 		return Empty, p.err
 	}
-	any1 := b.AnyRune()
+	c := compiler{b: b, json: s.JSON, one: b.AnyRune()}
 	if s.JSON {
-		any1 = b.JSONRune()
+		c.one = b.JSONRune()
 	}
-	c := compiler{b: b, json: s.JSON, text: b.Star(any1)}
-	var x Ex
-	switch {
-	case !s.Search:
-		x = c.before(root, Eps, true)
-	case !root.has(tBegin):
-		x = b.Cat(c.text, c.before(root, c.text, false))
-	default:
-		x = b.Or(c.before(root, c.text, true),
-			b.Cat(b.Plus(any1), c.before(root, c.text, false)))
-	}
+	c.text = b.Star(c.one)
+	x := c.texts(root, span{anchored: !s.Search, open: s.Search})
 	if c.err != nil {
 		return Empty, c.err
 	}
@@ -82,7 +74,9 @@ const (
 	tRep // subs[0], min to max times
 	tBegin
 	tEnd
-	tLook // subs[0] follows, or does not (negated)
+	tLook   // subs[0] follows, or does not (negated)
+	tBehind // subs[0] is before it, or is not (negated)
+	tWord   // of the characters on both sides, one is of ranges; or both or none (negated)
 )
 
 // term is a pattern as read.
@@ -93,18 +87,33 @@ type term struct {
 	at       int
 	ranges   []rune
 	subs     []*term
-	holds    uint8 // bits of kinds tBegin, tEnd, tLook in it
+	holds    uint16 // bits of the kinds from tBegin on that are in it
 }
 
 func (t *term) has(kind uint8) bool { return t.holds>>kind&1 == 1 }
+
+// passes says that t may match without a character.
+func (t *term) passes() bool {
+	switch t.kind {
+	case tClass:
+		return false
+	case tCat:
+		return !slices.ContainsFunc(t.subs, func(s *term) bool { return !s.passes() })
+	case tAlt:
+		return slices.ContainsFunc(t.subs, (*term).passes)
+	case tRep:
+		return t.min == 0 || t.subs[0].passes()
+	}
+	return true
+}
 
 func group(kind uint8, subs ...*term) *term {
 	t := &term{kind: kind, subs: subs}
 	for _, s := range subs {
 		t.holds |= s.holds
 	}
-	if kind == tLook {
-		t.holds |= 1 << tLook
+	if kind >= tBegin {
+		t.holds |= 1 << kind
 	}
 	return t
 }
@@ -307,8 +316,10 @@ func (p *parser) group() (t *term, fixed bool) {
 		kind, fixed = tLook, true
 	case p.take("!"):
 		kind, negated, fixed = tLook, true, true
-	case p.peek("<="), p.peek("<!"):
-		p.refuse("look-behind")
+	case p.take("<="):
+		kind, fixed = tBehind, true
+	case p.take("<!"):
+		kind, negated, fixed = tBehind, true, true
 	case p.take("<"):
 		p.name('>')
 	case p.Python && p.take("P<"):

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"slices"
-
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
 )
@@ -15,12 +13,20 @@ func (e *emitter) array(nt cfg.Sym, a *arrays) {
 	simple := len(a.prefix) == 0
 	switch {
 	case a.unique:
-		if values, ok := e.domain(a); ok && simple && len(a.contains) == 0 {
-			add(cfg.List{Elems: values, AnyOrder: true})
-			return
+		p, ok := e.c.distinct(a)
+		switch {
+		case !ok:
+			e.c.unsupported("uniqueItems",
+				"uniqueItems is enforced only on items of a few known values")
+		case simple && len(a.contains) == 0:
+			l := cfg.List{AnyOrder: true}
+			for _, x := range p.choices[0] {
+				l.Elems = append(l.Elems, cfg.Elem{Sym: e.symbol(x.node), Max: 1})
+			}
+			add(l)
+		default:
+			e.counted(nt, a, p)
 		}
-		e.c.unsupported("uniqueItems",
-			"uniqueItems is enforced only on items of a few known values")
 	case len(a.contains) == 1 && simple && a.contains[0].from == 0 &&
 		max(a.contains[0].least, a.contains[0].most) < 1000:
 		x := a.contains[0]
@@ -35,7 +41,7 @@ func (e *emitter) array(nt cfg.Sym, a *arrays) {
 		}
 		add(l)
 	case len(a.contains) > 0:
-		e.counted(nt, a)
+		e.counted(nt, a, nil)
 	default:
 		l := cfg.List{Prefix: true}
 		for _, n := range a.prefix {
@@ -48,50 +54,10 @@ func (e *emitter) array(nt cfg.Sym, a *arrays) {
 	}
 }
 
-// domain lists the values of an array's items, if they are few.
-func (e *emitter) domain(a *arrays) ([]cfg.Elem, bool) {
-	s := e.c.resolve(a.rest)
-	if s == nil || len(s.arrays)+len(s.objects) > 0 {
-		return nil, false
-	}
-	var out []cfg.Elem
-	add := func(x cfg.Sym) { out = append(out, cfg.Elem{Sym: x, Max: 1}) }
-	if s.null {
-		add(e.null)
-	}
-	if s.yes {
-		add(e.yes)
-	}
-	if s.no {
-		add(e.no)
-	}
-	if s.strings != nil {
-		if !s.strings.listed || len(s.strings.among) > anyOrderBits {
-			return nil, false
-		}
-		for _, x := range s.strings.among {
-			add(e.quoted(e.c.text.list(x)))
-		}
-	}
-	var seen []decimal
-	for _, n := range s.numbers {
-		if !n.listed || len(n.among) > anyOrderBits {
-			return nil, false
-		}
-		for _, l := range n.among {
-			if !slices.ContainsFunc(seen, func(d decimal) bool { return d.cmp(l.at) == 0 }) {
-				seen = append(seen, l.at)
-				one := numberSet{listed: true, among: []literal{l}}
-				add(e.g.Lexeme(e.numbers.text(&one)))
-			}
-		}
-	}
-	return out, len(out) <= anyOrderBits
-}
-
-// counted adds an array some of whose items are counted, as an automaton: a state is the place and
-// how many items there are of each kind.
-func (e *emitter) counted(nt cfg.Sym, a *arrays) {
+// counted adds an array some of whose items are counted, or are distinct if p is not nil, as an
+// automaton: a state is the place, how many items there are of each kind, and which of the values
+// that may come again have been used.
+func (e *emitter) counted(nt cfg.Sym, a *arrays, p *places) {
 	c := e.c
 	const kinds = 4
 	if len(a.contains) > kinds {
@@ -101,6 +67,7 @@ func (e *emitter) counted(nt cfg.Sym, a *arrays) {
 	type state struct {
 		at     int
 		counts [kinds]int
+		used   uint64
 	}
 	// From last on, the place makes no difference. The first item is without a comma.
 	last := max(len(a.prefix), a.least, 1)
@@ -126,7 +93,11 @@ func (e *emitter) counted(nt cfg.Sym, a *arrays) {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if len(states) > c.lim.States {
-			c.tooComplex("contains", "counting the items takes more than %d states", c.lim.States)
+			keyword := "contains"
+			if p != nil {
+				keyword = "uniqueItems"
+			}
+			c.tooComplex(keyword, "counting the items takes more than %d states", c.lim.States)
 			return
 		}
 		done := s.at >= a.least
@@ -139,35 +110,46 @@ func (e *emitter) counted(nt cfg.Sym, a *arrays) {
 		if a.most != regex.Inf && s.at >= a.most {
 			continue
 		}
-		for kind := range 1 << len(a.contains) {
-			next, item := s, a.item(s.at)
-			next.at = min(s.at+1, last)
-			possible := true
-			for i, x := range a.contains {
-				in := kind>>i&1 == 1
-				switch {
-				case s.at < x.from:
-					possible = possible && !in
-					continue
-				case !in:
-					item = c.and(item, c.not(x.node))
-					continue
-				}
-				item = c.and(item, x.node)
-				cap := x.least
-				if x.most != regex.Inf {
-					cap = x.most + 1
-					possible = possible && s.counts[i] < x.most
-				}
-				next.counts[i] = min(s.counts[i]+1, cap)
-			}
-			if !possible || item == bottom || c.empty(item) {
+		choices, later := []choice{{node: a.item(s.at)}}, uint64(0)
+		if p != nil {
+			choices, _ = p.at(s.at)
+			_, later = p.at(s.at + 1)
+		}
+		for _, x := range choices {
+			if x.bit&s.used != 0 {
 				continue
 			}
-			if s.at == 0 {
-				e.g.Rule(states[s], e.symbol(item), sym(next))
-			} else {
-				e.g.Rule(states[s], e.comma, e.symbol(item), sym(next))
+			for kind := range 1 << len(a.contains) {
+				next, item := s, x.node
+				next.at = min(s.at+1, last)
+				next.used = (s.used | x.bit) & later
+				possible := true
+				for i, x := range a.contains {
+					in := kind>>i&1 == 1
+					switch {
+					case s.at < x.from:
+						possible = possible && !in
+						continue
+					case !in:
+						item = c.and(item, c.not(x.node))
+						continue
+					}
+					item = c.and(item, x.node)
+					cap := x.least
+					if x.most != regex.Inf {
+						cap = x.most + 1
+						possible = possible && s.counts[i] < x.most
+					}
+					next.counts[i] = min(s.counts[i]+1, cap)
+				}
+				if !possible || item == bottom || c.empty(item) {
+					continue
+				}
+				if s.at == 0 {
+					e.g.Rule(states[s], e.symbol(item), sym(next))
+				} else {
+					e.g.Rule(states[s], e.comma, e.symbol(item), sym(next))
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
@@ -82,6 +83,22 @@ func (t texts) has(s *textSet, x string) bool {
 		return slices.Contains(s.among, x)
 	}
 	return t.b.Match(s.ex, t.spell(x))
+}
+
+// few lists the strings of a set that is not listed, if they are at most anyOrderBits.
+func (t texts) few(s *textSet) (among []string, ok bool) {
+	list, ok := t.b.List(s.ex, anyOrderBits)
+	if !ok || t.raw {
+		return list, ok
+	}
+	for _, x := range list {
+		var text string
+		if json.Unmarshal([]byte(`"`+x+`"`), &text) != nil {
+			return nil, false
+		}
+		among = append(among, text)
+	}
+	return among, true
 }
 
 // keep are the listed strings of s that ok accepts.
