@@ -182,7 +182,7 @@ func goesOn(t *testing.T, rest []byte, n int) {
 }
 
 // longest is how many tokens the longest text of undisturbed has.
-const longest = 600
+const longest = 300
 
 // alone is the text of a longStream that one process makes, and where in it each token begins.
 var alone struct {
