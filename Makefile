@@ -43,7 +43,7 @@ run: build
 # programs are linked in half the time. make lint vets them.
 test: build
 	@test -d "$(FIXTURES)" || echo "note: no fixtures at $(FIXTURES):" \
-	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the 300 questions to the built-in model"
+	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the questions to the built-in model"
 	$(GO) test -json -short -vet=off -timeout 10m -ldflags "-s -w" -p $(TESTERS) ./... | $(TESTLOG)
 
 test-ray: build ray
