@@ -47,7 +47,7 @@ func disturbed(t *testing.T, kinds []string, times int, server []string) {
 		"chaos.svg")
 	view := filepath.Join(t.TempDir(), "view.txt")
 	p := command(t, "", append([]string{"bench", "chaos", "--faults", strings.Join(kinds, ","),
-		"--count", strconv.Itoa(times * len(kinds)), "--streams", "3", "--prompts", "6", "--tokens",
+		"--count", strconv.Itoa(times * len(kinds)), "--streams", "2", "--prompts", "6", "--tokens",
 		"60", "--pause", "20ms", "--output-json", out, "--plot", picture, "--client-view", view,
 		"--"}, server...)...).start()
 	code := p.exitWithin(5 * time.Minute)

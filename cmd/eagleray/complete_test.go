@@ -116,7 +116,7 @@ func TestCompleteValues(t *testing.T) {
 			args[len(args)-1] = ""
 		}
 		var started bool
-		root := newRoot(&started)
+		root := rootFor(&started, nil)
 		root.SetArgs(completionArgs(root, args))
 		var out strings.Builder
 		root.SetOut(&out)

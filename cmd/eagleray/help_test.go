@@ -8,7 +8,7 @@ import (
 // TestHelpTopics explains groups, single flags and words, and what is known without an effect.
 func TestHelpTopics(t *testing.T) {
 	started := false
-	c, _, err := newRoot(&started).Find([]string{"serve"})
+	c, _, err := rootFor(&started, nil).Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestHelpTopics(t *testing.T) {
 // where the others are.
 func TestShortHelp(t *testing.T) {
 	var started bool
-	root := newRoot(&started)
+	root := rootFor(&started, nil)
 	for _, args := range []string{"serve", "generate", "chat", "run-batch", "doctor",
 		"bench throughput"} {
 		c, _, err := root.Find(strings.Fields(args))
@@ -96,6 +96,28 @@ func TestShortHelp(t *testing.T) {
 			if serve.Flags().Lookup(b.flag) == nil {
 				t.Errorf("%s: serve has no --%s", s.title, b.flag)
 			}
+		}
+	}
+}
+
+// TestVerbAlone has a verb that is built alone say what it says among the others.
+func TestVerbAlone(t *testing.T) {
+	for _, v := range verbs() {
+		help := func(args []string) string {
+			root := rootFor(new(bool), args)
+			c, _, err := root.Find([]string{v.name})
+			if err != nil || c.Name() != v.name {
+				t.Fatalf("%s is found as %q, %v", v.name, c.Name(), err)
+			}
+			var out strings.Builder
+			c.SetOut(&out)
+			if err := c.Help(); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		if alone, among := help([]string{v.name}), help(nil); alone != among || alone == "" {
+			t.Errorf("%s --help, alone:\n%s\namong the others:\n%s", v.name, alone, among)
 		}
 	}
 }

@@ -253,7 +253,7 @@ func TestChartPod(t *testing.T) {
 			pod.TerminationGracePeriodSeconds)
 	}
 	r, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(
-		`{"prompt":"package main","max_tokens":1000,"ignore_eos":true,"stream":true}`))
+		`{"prompt":"package main","max_tokens":400,"ignore_eos":true,"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestKubeRayDrain(t *testing.T) {
 		"1")
 	p.cmd.Path = filepath.Join(place, "eagleray")
 	p, url := ready(t, p)
-	events := longStream(t, url, 1000)
+	events := longStream(t, url, 400)
 	hook := func(group *rayGroup) chan error {
 		argv := slices.Clone(group.Template.Spec.Containers[0].Lifecycle.PreStop.Exec.Command)
 		if len(argv) != 3 {

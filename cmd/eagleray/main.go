@@ -30,7 +30,7 @@ const (
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string) int {
 	started := false
-	root := newRoot(&started)
+	root := rootFor(&started, args)
 	if c, _, err := root.Find(args); err == nil {
 		if topic, asked := helpTopic(args); asked {
 			return helpExitCode(explain(c, topic, os.Stdout))

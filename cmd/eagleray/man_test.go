@@ -38,7 +38,7 @@ func TestManual(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRoot(&started))
+	walk(rootFor(&started, nil))
 	written, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	if err != nil || len(written) != pages || pages < 10 {
 		t.Errorf("%d pages for %d commands (%v)", len(written), pages, err)

@@ -157,7 +157,7 @@ func TestNodesRecover(t *testing.T) {
 	zero, url := ready(t, c.zero())
 	for i, victim := range []string{"rank", "node"} {
 		other.says("serving")
-		const tokens = 500
+		const tokens = 300
 		events := longStream(t, url, tokens)
 		pid := other.cmd.Process.Pid
 		if victim == "rank" {
@@ -212,7 +212,7 @@ func TestNodesReplicas(t *testing.T) {
 	}
 	first := workers(t, zero.cmd.Process.Pid)
 	for _, victim := range []string{"rank", "node"} {
-		const tokens = 400
+		const tokens = 300
 		streams := []io.Reader{longStream(t, url, tokens), longStream(t, url, tokens)}
 		pid := other.cmd.Process.Pid
 		second := workers(t, pid)

@@ -2,16 +2,60 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// newRoot builds the command tree. started is set when a command line was understood: errors before
-// that are mistakes in it.
-func newRoot(started *bool) *cobra.Command {
+// verb is a command of the program. One that describes the others needs them all in the tree.
+type verb struct {
+	name      string
+	build     func() *cobra.Command
+	describes bool
+}
+
+func verbs() []verb {
+	return []verb{
+		{name: "serve", build: newServe}, {name: "generate", build: newGenerate},
+		{name: "chat", build: newChat}, {name: "complete", build: newComplete},
+		{name: "bench", build: newBench}, {name: "run-batch", build: newRunBatch},
+		{name: "route", build: newRoute}, {name: "doctor", build: newDoctor},
+		{name: "pull", build: newPull}, {name: "list", build: newList},
+		{name: "rm", build: newRemove}, {name: "compat", build: newCompat, describes: true},
+		{name: "collect-env", build: newCollectEnv}, {name: "version", build: newVersion},
+		{name: groups.WorkerVerb, build: newWorker}, {name: "copy", build: newCopy},
+		{name: "man", build: newMan, describes: true},
+	}
+}
+
+// rootFor builds the tree for a command line: with the verb that is its first word alone, where it
+// is one. The flags of all others would be half of the program's time to start, and of a rank's.
+func rootFor(started *bool, args []string) *cobra.Command {
+	all := verbs()
+	if len(args) > 0 {
+		i := slices.IndexFunc(all, func(v verb) bool { return v.name == args[0] && !v.describes })
+		if i >= 0 {
+			return rootWith(started, all[i:i+1])
+		}
+	}
+	root := rootWith(started, all)
+	completions(root)
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			cli.Group(c)
+		}
+	}
+	return root
+}
+
+// rootWith builds a tree of these verbs. started is set when a command line was understood: errors
+// before that are mistakes in it.
+func rootWith(started *bool, verbs []verb) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "eagleray",
 		Short: "Serve and batch-run large language models, on one machine or a Ray cluster",
@@ -41,19 +85,12 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err),
 			c.CommandPath())
 	})
-	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
-		newRoute(), newDoctor(), newPull(), newList(), newRemove(), newCompat(), newCollectEnv(),
-		newVersion(), newWorker(), newCopy(), newMan())
+	for _, v := range verbs {
+		root.AddCommand(v.build())
+	}
 	cli.Group(root)
 	versionFlag(root)
-	completions(root)
 	shortHelp(root)
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
-			cli.Group(c)
-		}
-	}
 	return root
 }
 

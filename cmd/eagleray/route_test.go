@@ -83,7 +83,7 @@ func TestRouteStreams(t *testing.T) {
 	servers := map[string]*program{first: one, second: two}
 	_, url := ready(t, command(t, "", "route", "--port", "0", "--decode", first, "--decode",
 		second))
-	const body = `{"messages":[{"role":"user","content":"What does os.Open return?"}],"max_tokens":600,
+	const body = `{"messages":[{"role":"user","content":"What does os.Open return?"}],"max_tokens":400,
 		"ignore_eos":true,"temperature":1,"n":2,"logprobs":true,"stream":true}`
 	r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
@@ -134,7 +134,7 @@ func TestRouteStreams(t *testing.T) {
 			}
 		}
 	}
-	if counts != [2]int{600, 600} || len(ids) != 1 || !strings.HasSuffix(text, "data: [DONE]\n\n") {
+	if counts != [2]int{400, 400} || len(ids) != 1 || !strings.HasSuffix(text, "data: [DONE]\n\n") {
 		t.Errorf("killed %q: %v tokens of %d answers", killed, counts, len(ids))
 	}
 	t.Logf("killed %q after %d bytes of %d", killed, len(started), len(text))

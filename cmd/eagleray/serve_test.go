@@ -182,7 +182,7 @@ func goesOn(t *testing.T, rest []byte, n int) {
 }
 
 // longest is how many tokens the longest text of undisturbed has.
-const longest = 600
+const longest = 300
 
 // alone is the text of a longStream that one process makes, and where in it each token begins.
 var alone struct {
@@ -233,7 +233,7 @@ func drains(t *testing.T, p *program, url string) {
 
 func drainsOn(t *testing.T, p *program, url string, s syscall.Signal) {
 	t.Helper()
-	const tokens = 500
+	const tokens = 300
 	events := longStream(t, url, tokens)
 	p.signal(s)
 	eventually(t, "the drain", func() bool {
@@ -290,7 +290,7 @@ func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")
 	pids := twoWorkers(t, p)
-	const tokens = 500
+	const tokens = 300
 	events := longStream(t, url, tokens)
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)

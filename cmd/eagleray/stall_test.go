@@ -137,7 +137,7 @@ func TestDrainStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const tokens = 500
+			const tokens = 300
 			p, url := startServer(t, append(c.args, "-tp", "2", "--shutdown-timeout", "600")...)
 			pids := twoWorkers(t, p)
 			events := longStream(t, url, tokens)

@@ -40,7 +40,7 @@ func TestStarter(t *testing.T) {
 	if l := s.limits(); l.BodyWait < 365*24*time.Hour || l.WriteTimeout != l.BodyWait {
 		t.Errorf("limits %+v", l)
 	}
-	root := newRoot(new(bool))
+	root := rootFor(new(bool), nil)
 	serve, _, err := root.Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)

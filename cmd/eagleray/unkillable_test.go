@@ -37,7 +37,7 @@ func hold(t *testing.T, pid int) (release func()) {
 // nothing is lost, and the server ends when it is asked to. Once it is let go, it ends.
 func TestRankCannotBeKilled(t *testing.T) {
 	t.Parallel()
-	const tokens = 500
+	const tokens = 300
 	p, url := startServer(t, "-tp", "2", "--execute-model-timeout-seconds", "1",
 		"--shutdown-timeout", "1")
 	pids := twoWorkers(t, p)

@@ -102,7 +102,11 @@ func TestWeightsTwoMachines(t *testing.T) {
 		}
 		return answer
 	}
-	for round := range 3 {
+	rounds := 3
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		before := a.sentBytes()
 		for _, s := range steps {
 			post(s.path, s.body)

@@ -47,7 +47,7 @@ func TestCallsOfModel(t *testing.T) {
 	}
 	seeds, ended := 3, 0
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31",
 		"mistral", "openai", "gemma4", "olmo3"} {

@@ -242,7 +242,11 @@ func TestStreamsAddUp(t *testing.T) {
 		response := s.ok(t, responses.ResponsesPath, `{`+hiInput+`,`+flat+`}`)
 		wanted := s.ok(t, anthropic.MessagesPath, `{`+message+`}`)
 		whole := s.ok(t, openai.ChatPath, `{`+askTools+`}`)
-		for range 3 {
+		rounds := 3
+		if testing.Short() {
+			rounds = 2
+		}
+		for range rounds {
 			if text != "" {
 				texts = cut(text)
 			}

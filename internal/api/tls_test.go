@@ -148,12 +148,14 @@ func TestTLS(t *testing.T) {
 	}
 	put(t, c.CertFile, []byte("half of a cert"))
 	eventually(t, "a warning", func() bool {
+		time.Sleep(20 * time.Millisecond) // each asks for a handshake
 		name, err := ask(own)
 		return err == nil && name == "first" && strings.Contains(s.log.String(),
 			"the one before stays")
 	})
 	replace("second")
 	eventually(t, "the second certificate", func() bool {
+		time.Sleep(20 * time.Millisecond)
 		name, err := ask(own)
 		return err == nil && name == "second"
 	})

@@ -208,9 +208,13 @@ func TestOverLink(t *testing.T) {
 // TestRecall asks the built-in model the questions of recall.jsonl, many at once; a sixth of them
 // with weights of four bits.
 func TestRecall(t *testing.T) {
-	for quantization, most := range map[string]int{"": 1000, "int4_g128": 50} {
+	all, least := 1000, 300
+	if testing.Short() {
+		all, least = 100, 100
+	}
+	for quantization, most := range map[string]int{"": all, "int4_g128": 50} {
 		e := openEngine(t, func(c *config.Config) { c.Model.Quantization = quantization })
-		if asked, right := recall(t, e, most); asked < min(most, 300) || right < asked-1 {
+		if asked, right := recall(t, e, most); asked < min(most, least) || right < asked-1 {
 			t.Errorf("%q: %d of %d answers are right", quantization, right, asked)
 		}
 	}

@@ -131,6 +131,9 @@ func TestOverlappedLoop(t *testing.T) {
 		{"mp", layout.Layout{TP: 2, PP: 4}, true}, {"link", layout.Layout{TP: 2, PP: 2}, true},
 	} {
 		t.Run(fmt.Sprintf("%s/%v/%v", c.backend, c.layout, c.async), func(t *testing.T) {
+			if testing.Short() && c.layout.PP == 4 {
+				t.Skip("eight processes and four stages, without -short")
+			}
 			change := func(cfg *config.Config) {
 				if c.backend == "link" {
 					cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link"

@@ -82,7 +82,7 @@ func halfway(t testing.TB, s *server, e *engine.Engine, rank int) {
 func TestDeathWhileLoading(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
-	own := answers(t, open(t, nil))[0]
+	own := ownAnswers(t)
 	after := open(t, func(c *config.Config) { c.Model.Path = dir })
 	want := answers(t, after)[0]
 	const most = 40
@@ -125,7 +125,7 @@ func TestDeathWhileLoading(t *testing.T) {
 // engines have it, because the others may compute with it already.
 func TestDeathBeforeSwap(t *testing.T) {
 	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
+	want := otherAnswers(t)
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
 	})

@@ -19,7 +19,7 @@ import (
 func TestUpdateFromOwnFolder(t *testing.T) {
 	list, _ := builtins(t)
 	other := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, other) }))[0]
+	want := otherAnswers(t)
 	for _, policy := range []string{"keep", "refuse", "adopt"} {
 		t.Run(policy, func(t *testing.T) {
 			dir := folder(t, list)

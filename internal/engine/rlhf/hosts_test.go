@@ -74,11 +74,14 @@ func linked(t testing.TB, tp, dp int) *server {
 // and all, of all engines, map what it has. A rank that is started later maps what the others have.
 func TestSentOncePerHost(t *testing.T) {
 	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
-	own := answers(t, open(t, nil))[0]
+	want := otherAnswers(t)
+	own := ownAnswers(t)
 	old, _ := builtins(t)
 	for _, dp := range []int{1, 2} {
 		t.Run(fmt.Sprint(dp), func(t *testing.T) {
+			if testing.Short() && dp == 1 {
+				t.Skip("the ranks of one engine, which two have as well, without -short")
+			}
 			s := linked(t, 2, dp)
 			for round, c := range []struct {
 				list []checkpoint.Tensor
@@ -113,8 +116,8 @@ func TestSentOncePerHost(t *testing.T) {
 // fails to load it, the other one does not, the old weights go on, and the next update succeeds.
 func TestSentToTheDead(t *testing.T) {
 	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
-	own := answers(t, open(t, nil))[0]
+	want := otherAnswers(t)
+	own := ownAnswers(t)
 	s := linked(t, 2, 2)
 	begin := func(e *engine.Engine, u *weights.Update) <-chan error {
 		done := make(chan error, 1)
@@ -181,8 +184,8 @@ func TestRooms(t *testing.T) {
 // before those of other engines, and it finds that for the next one while no update waits.
 func TestRoomForWhatIsSent(t *testing.T) {
 	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
-	own := answers(t, open(t, nil))[0]
+	want := otherAnswers(t)
+	own := ownAnswers(t)
 	old, _ := builtins(t)
 	s := linked(t, 2, 2)
 	e := s.engines[1]

@@ -258,6 +258,29 @@ func answers(t testing.TB, s *server) (list [][]answer) {
 	return list
 }
 
+// references are the answers of one rank with the built-in weights and with those of others, which
+// are those of any layout.
+var references struct {
+	once        sync.Once
+	own, others []answer
+}
+
+func ownAnswers(t testing.TB) []answer {
+	t.Helper()
+	references.once.Do(func() {
+		dir := folder(t, others(t))
+		references.own = answers(t, open(t, nil))[0]
+		references.others = answers(t, open(t, func(c *config.Config) { c.Model.Path = dir }))[0]
+	})
+	return references.own
+}
+
+func otherAnswers(t testing.TB) []answer {
+	t.Helper()
+	ownAnswers(t)
+	return references.others
+}
+
 // equal compares the answers of each engine with those of one that has always had the weights.
 func equal(t testing.TB, what string, got [][]answer, want []answer) {
 	t.Helper()
@@ -289,8 +312,8 @@ func TestUpdate(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
 	want := map[bool][]answer{
-		false: answers(t, open(t, nil))[0],
-		true:  answers(t, open(t, func(c *config.Config) { c.Model.Path = dir }))[0],
+		false: ownAnswers(t),
+		true:  otherAnswers(t),
 	}
 	if reflect.DeepEqual(want[false], want[true]) {
 		t.Fatal("the other weights make no difference")
@@ -370,8 +393,7 @@ func TestUpdate(t *testing.T) {
 // not of the files, also when these are gone.
 func TestRecovery(t *testing.T) {
 	list := others(t)
-	dir := folder(t, list)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = dir }))[0]
+	want := otherAnswers(t)
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
 	})
@@ -400,8 +422,8 @@ func TestRecovery(t *testing.T) {
 func TestSleep(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
-	own := answers(t, open(t, nil))[0]
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = dir }))[0]
+	own := ownAnswers(t)
+	want := otherAnswers(t)
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
 	})
@@ -537,7 +559,7 @@ func bring(c net.Conn, token string, data [][]byte, damage func(i int, crc *uint
 // and as memory that is handed over. What a framework's state has beside them comes along.
 func TestStreams(t *testing.T) {
 	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
+	want := otherAnswers(t)
 	beside := func(name string, shape ...int) checkpoint.Tensor {
 		size := checkpoint.F32.Size()
 		for _, n := range shape {
@@ -611,8 +633,8 @@ const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 func TestBrokenUpdates(t *testing.T) {
 	list := others(t)
 	dir := folder(t, list)
-	want := answers(t, open(t, nil))[0]
-	after := answers(t, open(t, func(c *config.Config) { c.Model.Path = dir }))[0]
+	want := ownAnswers(t)
+	after := otherAnswers(t)
 	s := open(t, nil)
 	all, data := pieces(list, -1)
 	changed := func(f func(p []weights.Piece) []weights.Piece) []weights.Piece {

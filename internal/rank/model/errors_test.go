@@ -191,7 +191,10 @@ func mappedByUs(t *testing.T) int {
 // TestLoadLeaksNothing loads models again and again, to the end and up to an error in the last
 // layer, and looks at what stays mapped.
 func TestLoadLeaksNothing(t *testing.T) {
-	const times = 50
+	times := 50
+	if testing.Short() {
+		times = 20
+	}
 	broken, weights := openChanged(t, "qwen2-tiny", map[string]any{"num_hidden_layers": 5})
 	sound, _ := openChanged(t, "qwen2-tiny", nil)
 	if sound.Layers != 4 {

@@ -254,7 +254,7 @@ func (m *model) check() result {
 	}
 	e := exploration{model: m, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		seen: make([][2]uint64, 1<<16)}
-	e.visit(state{})
+	e.visit(&state{})
 	return e.result
 }
 
@@ -265,6 +265,8 @@ type exploration struct {
 	// seen is a hash table of the states visited, each as 128 bits of hash.
 	seen [][2]uint64
 	path []move
+	// copies has a state for each step of the path: none is allocated twice.
+	copies []*state
 }
 
 type move struct{ actor, what string }
@@ -310,11 +312,11 @@ func (e *exploration) violated(what string) bool {
 }
 
 // visit explores on from a state, and returns false when a property is violated.
-func (e *exploration) visit(s state) bool {
+func (e *exploration) visit(s *state) bool {
 	if e.broken != "" {
 		return e.violated(e.broken)
 	}
-	if !e.add(&s) {
+	if !e.add(s) {
 		return true
 	}
 	if e.states++; e.states > maxStates {
@@ -323,11 +325,11 @@ func (e *exploration) visit(s state) bool {
 	moved := false
 	for i, a := range e.actors {
 		pc := s.pc[i]
-		if pc >= pcDone || pc == 0 && a.enabled != nil && !a.enabled(&s) {
+		if pc >= pcDone || pc == 0 && a.enabled != nil && !a.enabled(s) {
 			continue
 		}
 		if a.mortal {
-			next := s
+			next := e.copy(s)
 			next.pc[i], next.asleep[i], next.locals[i] = pcDead, 0, [maxLocals]int8{}
 			if !e.explore(next, move{a.name, "dies"}) {
 				return false
@@ -337,8 +339,8 @@ func (e *exploration) visit(s state) bool {
 			continue
 		}
 		moved = true
-		next := s
-		e.take(a, i, &next)
+		next := e.copy(s)
+		e.take(a, i, next)
 		if !e.explore(next, move{a.name, a.steps[pc].name}) {
 			return false
 		}
@@ -348,14 +350,24 @@ func (e *exploration) visit(s state) bool {
 	}
 	e.ends++
 	for i, a := range e.actors {
-		if s.asleep[i] != 0 && a.stuck(&s) {
+		if s.asleep[i] != 0 && a.stuck(s) {
 			return e.violated(a.name + " sleeps although there is something to do")
 		}
 	}
 	return true
 }
 
-func (e *exploration) explore(next state, how move) bool {
+// copy copies a state for the next step of the path.
+func (e *exploration) copy(s *state) *state {
+	if len(e.copies) == len(e.path) {
+		e.copies = append(e.copies, new(state))
+	}
+	next := e.copies[len(e.path)]
+	*next = *s
+	return next
+}
+
+func (e *exploration) explore(next *state, how move) bool {
 	e.transitions++
 	e.path = append(e.path, how)
 	ok := e.visit(next)
