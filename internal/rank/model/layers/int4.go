@@ -67,27 +67,14 @@ func (s Int4) codes(sources []compute.Source) compute.Codes {
 	return c
 }
 
-// rounded is the matrix that an Int4 makes of a source.
+// rounded makes the codes of an Int4 of a source.
 type rounded struct {
 	*compute.Source
 	group  int
 	tensor string
 }
 
-// form implements matrix.
-func (m *rounded) form() *compute.Codes {
-	return &compute.Codes{Values: signed, Rows: m.Rows, Cols: m.Cols, Group: m.group}
-}
-
-// stored implements matrix.
-func (m *rounded) stored(rows, cols int) int64 {
-	return int64(rows) * int64(cols) * int64(m.DType.Size())
-}
-
-// prefetch implements matrix.
-func (m *rounded) prefetch(run, int, int) { prefetch(m.Source) }
-
-// decode implements matrix. A group is rounded as a whole, also where a part of it is another
+// decode implements decoder. A group is rounded as a whole, also where a part of it is another
 // rank's.
 func (m *rounded) decode(dst *compute.Codes, at int, rows run, col int) error {
 	var group [mostGroup]float32
