@@ -71,6 +71,7 @@ func (e *fakeEngine) Report() []executor.RankStatus {
 func (e *fakeEngine) Links() []metrics.Link   { return []metrics.Link{{Engine: e.number}} }
 func (e *fakeEngine) Failed() <-chan struct{} { return e.failed }
 func (e *fakeEngine) Cut() int                { return 1 }
+func (e *fakeEngine) Settle(context.Context)  {}
 
 func (e *fakeEngine) Relayout(context.Context, int) error { return nil }
 func (e *fakeEngine) CatchUp(context.Context) error       { return nil }
