@@ -216,14 +216,14 @@ func openEngine(ctx context.Context, cfg config.Config) (*replicas.Router, error
 	return e, err
 }
 
-// settle waits until the next start has what it finds of this one: with --weights-cache.
-func settle(ctx context.Context, e *replicas.Router) {
+// awaitStored waits until the next start has what it finds of this one: with --weights-cache.
+func awaitStored(ctx context.Context, e *replicas.Router) {
 	said := time.AfterFunc(time.Second, func() {
 		fmt.Fprintln(os.Stderr, "packed weights are being stored for the next start; Ctrl-C ends "+
 			"that")
 	})
 	defer said.Stop()
-	e.Settle(ctx)
+	e.AwaitStored(ctx)
 }
 
 // run opens the model, submits all prompts and prints what comes.
@@ -271,7 +271,7 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	settle(ctx, e)
+	awaitStored(ctx, e)
 	return nil
 }
 

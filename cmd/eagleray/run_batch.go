@@ -104,7 +104,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 			}
 			stop = func(failed error) error {
 				if failed == nil {
-					settle(ctx, e)
+					awaitStored(ctx, e)
 				}
 				return e.Stop(context.WithoutCancel(ctx))
 			}

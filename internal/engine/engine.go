@@ -126,11 +126,11 @@ func (e *Engine) Links() []metrics.Link {
 	return links
 }
 
-// Settle returns when the ranks have stored what the next start finds, when the engine fails, or
-// when ctx ends.
-func (e *Engine) Settle(ctx context.Context) {
+// AwaitStored returns when the ranks have stored what the next start finds, when the engine fails,
+// or when ctx ends.
+func (e *Engine) AwaitStored(ctx context.Context) {
 	select {
-	case <-e.ranks.Settled():
+	case <-e.ranks.Stored():
 	case <-e.failed:
 	case <-ctx.Done():
 	}

@@ -102,10 +102,10 @@ func (r *Router) Links() []metrics.Link {
 	return list
 }
 
-// Settle is engine.Engine.Settle of all engines.
-func (r *Router) Settle(ctx context.Context) {
+// AwaitStored is engine.Engine.AwaitStored of all engines.
+func (r *Router) AwaitStored(ctx context.Context) {
 	for _, e := range r.list() {
-		e.Settle(ctx)
+		e.AwaitStored(ctx)
 	}
 }
 

@@ -174,7 +174,7 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.awaitReady(ctx); err != nil {
 		return err
 	}
-	e.awaitSettled()
+	e.receiveStored()
 	return nil
 }
 

@@ -17,10 +17,10 @@ type loading struct {
 	// ranks are the reports of the ranks, loaded says which have reported. recvLock guards both.
 	ranks  []queue.Ready
 	loaded []bool
-	// stored says which ranks store no packed weights, or no more; settled is closed when none
+	// stored says which ranks store no packed weights, or no more; allStored is closed when none
 	// does.
-	stored  []bool
-	settled chan struct{}
+	stored    []bool
+	allStored chan struct{}
 	// all has a value when all have reported.
 	all chan struct{}
 	// since is when they were given their configuration (nanoseconds of Unix time), 0 once all have
@@ -30,7 +30,7 @@ type loading struct {
 
 func newLoading(ranks int) *loading {
 	return &loading{ranks: make([]queue.Ready, ranks), loaded: make([]bool, ranks),
-		stored: make([]bool, ranks), settled: make(chan struct{}), all: make(chan struct{}, 1)}
+		stored: make([]bool, ranks), allStored: make(chan struct{}), all: make(chan struct{}, 1)}
 }
 
 // awaitReady receives until every rank has loaded.
@@ -72,25 +72,25 @@ func (l *loading) handleStored(rank int) {
 	}
 	l.stored[rank] = true
 	if !slices.Contains(l.stored, false) {
-		close(l.settled)
+		close(l.allStored)
 	}
 }
 
-// awaitSettled receives what ranks say of packed weights that they store, while nobody else
-// receives.
-func (e *Executor) awaitSettled() {
+// receiveStored receives what ranks say of packed weights that they store, while no other wait
+// does.
+func (e *Executor) receiveStored() {
 	select {
-	case <-e.loading.settled:
+	case <-e.loading.allStored:
 	default:
 		e.background.Go(func() {
 			// An error is the end of the group.
-			_ = e.await(context.Background(), e.loading.settled, time.Time{})
+			_ = e.await(context.Background(), e.loading.allStored, time.Time{})
 		})
 	}
 }
 
-// Settled is closed when no rank stores packed weights any more.
-func (e *Executor) Settled() <-chan struct{} { return e.loading.settled }
+// Stored is closed when no rank stores packed weights any more.
+func (e *Executor) Stored() <-chan struct{} { return e.loading.allStored }
 
 // Ranks returns the reports of the ranks.
 func (e *Executor) Ranks() []queue.Ready { return e.loading.ranks }

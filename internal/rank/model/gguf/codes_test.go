@@ -112,7 +112,8 @@ func TestFinite(t *testing.T) {
 				kind.Decode(numbers, block)
 				want := half.AllFinite(numbers)
 				if got := kind.Finite(block); got != want {
-					t.Fatalf("%v: finite is %v with %x at byte %d, not %v", kind, got, with, at, want)
+					t.Fatalf("%v: finite is %v with %x at byte %d, not %v", kind, got, with, at,
+						want)
 				}
 				if !want {
 					wrong++

@@ -7,15 +7,15 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
-// TestSettled wants a group settled when each rank that stored packed weights has said that it is
+// TestStored wants all stored when each rank that stored packed weights has said that it is
 // over, which may come before it is ready.
-func TestSettled(t *testing.T) {
+func TestStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		records []any // of ranks 0 and 1 by turns
 		settled bool
 	}{
 		"none stores": {[]any{queue.Ready{}, queue.Ready{}}, true},
-		"both do": {[]any{queue.Ready{Storing: true}, queue.Ready{Storing: true}}, false},
+		"both do":     {[]any{queue.Ready{Storing: true}, queue.Ready{Storing: true}}, false},
 		"one has ended": {[]any{queue.Ready{Storing: true}, queue.Ready{Storing: true},
 			queue.WeightsCache{Over: true, Stored: true}}, false},
 		"both have": {[]any{queue.Ready{Storing: true}, queue.Ready{Storing: true},
@@ -40,7 +40,7 @@ func TestSettled(t *testing.T) {
 			}
 		}
 		select {
-		case <-e.Settled():
+		case <-e.Stored():
 			if !c.settled {
 				t.Errorf("%s: settled", name)
 			}
