@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 )
 
-// TestRounding rounds rows of lengths around the steps of the kernels, with numbers half-way between
-// two integers, and wants of each instruction set what the definition says.
+// TestRounding rounds rows of lengths around the steps of the kernels, with numbers half-way
+// between two integers, and wants of each instruction set what the definition says.
 func TestRounding(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 7, 8, 31, 32, 33, 64, 100, 256} {
