@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -215,6 +216,16 @@ func openEngine(ctx context.Context, cfg config.Config) (*replicas.Router, error
 	return e, err
 }
 
+// awaitStored waits until the next start has what it finds of this one: with --weights-cache.
+func awaitStored(ctx context.Context, e *replicas.Router) {
+	said := time.AfterFunc(time.Second, func() {
+		fmt.Fprintln(os.Stderr, "packed weights are being stored for the next start; Ctrl-C ends "+
+			"that")
+	})
+	defer said.Stop()
+	e.AwaitStored(ctx)
+}
+
 // run opens the model, submits all prompts and prints what comes.
 func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.FlagSet,
 	prompts []string) (err error) {
@@ -257,7 +268,11 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 			return fmt.Errorf("prompt %d: %w", i+1, err)
 		}
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	awaitStored(ctx, e)
+	return nil
 }
 
 // encoder is what makes token ids of a prompt: the chat template where there is one.

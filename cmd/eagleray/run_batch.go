@@ -95,7 +95,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	}
 	started, shown := time.Now(), newMeter(os.Stderr, "rows")
 	defer shown.end()
-	stop := func() error { return nil }
+	stop := func(error) error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path,
 		MaxLine: int(cfg.Server.MaxRequestBodyBytes),
 		Limiter: batch.NewLimiter(rowsInFlight(&cfg)),
@@ -104,7 +104,12 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 			if err != nil {
 				return nil, err
 			}
-			stop = func() error { return e.Stop(context.WithoutCancel(ctx)) }
+			stop = func(failed error) error {
+				if failed == nil {
+					awaitStored(ctx, e)
+				}
+				return e.Stop(context.WithoutCancel(ctx))
+			}
 			surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
 			if err != nil {
 				return nil, err
@@ -118,7 +123,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 		}}
 	counts, err := file.Run(ctx)
 	shown.end()
-	err = errors.Join(err, stop())
+	err = errors.Join(err, stop(err))
 	if answered := counts.Completed + counts.Failed; err != nil {
 		if answered > 0 {
 			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err,

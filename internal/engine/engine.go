@@ -126,6 +126,16 @@ func (e *Engine) Links() []metrics.Link {
 	return links
 }
 
+// AwaitStored returns when the ranks have stored what the next start finds, when the engine fails,
+// or when ctx ends.
+func (e *Engine) AwaitStored(ctx context.Context) {
+	select {
+	case <-e.ranks.Stored():
+	case <-e.failed:
+	case <-ctx.Done():
+	}
+}
+
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 

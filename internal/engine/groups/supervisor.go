@@ -195,6 +195,9 @@ func (s *Supervisor) Report() []executor.RankStatus { return s.Current().Report(
 // Links are the connections of the newest group to ranks of other hosts.
 func (s *Supervisor) Links() []metrics.Link { return s.Current().Links() }
 
+// Stored is closed when no rank of the newest group stores packed weights any more.
+func (s *Supervisor) Stored() <-chan struct{} { return s.Current().Stored() }
+
 // emitOutput emits the details of a failure, and the last lines that a rank of another host wrote:
 // lines of local ranks are printed as they come.
 func emitOutput(to status.Listener, cause error) {

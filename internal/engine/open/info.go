@@ -1,6 +1,7 @@
 package open
 
 import (
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -59,3 +60,11 @@ func (i *Info) Folder() string {
 // Identity names the files that answers come from, also as they are adopted; "" stands for the
 // built-in model.
 func (i *Info) Identity() string { return i.Files.identity() }
+
+// Kernels says which instruction set this machine computes with, and why; asked is --cpu-isa.
+func Kernels(asked string) string {
+	if asked != "" {
+		return asked + ", as --cpu-isa says"
+	}
+	return isa.Best().String() + ": " + isa.Reason()
+}

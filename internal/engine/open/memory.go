@@ -261,8 +261,7 @@ func usage(format string, args ...any) error {
 
 const maxBlocks = 1 << 27
 
-// weigh finds out what a rank of each stage takes. Weights that are not those of config.json are
-// counted as that has them: the ranks will say what is wrong with them.
+// weigh finds out what a rank of each stage takes. An error names what is wrong with the weights.
 func (s *Spec) weigh() error {
 	s.needs = make([]memory.Rank, len(s.Info.StageLayers))
 	if s.Null != nil {
@@ -285,9 +284,6 @@ func (s *Spec) weigh() error {
 			Stage: model.Stage{From: from, To: to},
 			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen}
 		f, err := model.Weigh(s.Model, src, u)
-		if err != nil && src != nil {
-			f, err = model.Weigh(s.Model, nil, u)
-		}
 		if err != nil {
 			return fmt.Errorf("model %q: %w", s.Info.Root, err)
 		}

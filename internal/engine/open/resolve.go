@@ -57,6 +57,8 @@ type resolver struct {
 	poolOverrides map[string]json.RawMessage
 	// pinErr is why the files are not held.
 	pinErr error
+	// checks says that nothing starts after.
+	checks bool
 }
 
 func newResolver(ctx context.Context, opt *Options) *resolver {
@@ -110,6 +112,7 @@ type Checked struct {
 // that is no folder of this machine is not looked at, and has no plan.
 func Check(ctx context.Context, opt Options) (Checked, error) {
 	r := newResolver(ctx, &opt)
+	r.checks = true
 	if err := r.locate(); err != nil {
 		return Checked{}, err
 	}
@@ -136,6 +139,9 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 		{r.checkWeights, func() string {
 			if r.Config.Model.LoadFormat == "dummy" {
 				return ""
+			}
+			if q := r.Model.Quantization; q != nil {
+				return fmt.Sprintf("names, shapes and scales of the weights (%s)", q.Method)
 			}
 			return "names and shapes of the weights"
 		}},

@@ -30,6 +30,7 @@ type Engine interface {
 	Failed() <-chan struct{}
 	Stop(ctx context.Context) error
 	Cut() int
+	AwaitStored(ctx context.Context)
 	// Relayout and CatchUp are for engines whose number or layout changes.
 	Relayout(ctx context.Context, tp int) error
 	CatchUp(ctx context.Context) error

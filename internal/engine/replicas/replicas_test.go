@@ -68,9 +68,10 @@ func (e *fakeEngine) Totals() engine.Totals {
 func (e *fakeEngine) Report() []executor.RankStatus {
 	return []executor.RankStatus{{Engine: e.number}}
 }
-func (e *fakeEngine) Links() []metrics.Link   { return []metrics.Link{{Engine: e.number}} }
-func (e *fakeEngine) Failed() <-chan struct{} { return e.failed }
-func (e *fakeEngine) Cut() int                { return 1 }
+func (e *fakeEngine) Links() []metrics.Link       { return []metrics.Link{{Engine: e.number}} }
+func (e *fakeEngine) Failed() <-chan struct{}     { return e.failed }
+func (e *fakeEngine) Cut() int                    { return 1 }
+func (e *fakeEngine) AwaitStored(context.Context) {}
 
 func (e *fakeEngine) Relayout(context.Context, int) error { return nil }
 func (e *fakeEngine) CatchUp(context.Context) error       { return nil }

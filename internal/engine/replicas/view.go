@@ -102,6 +102,13 @@ func (r *Router) Links() []metrics.Link {
 	return list
 }
 
+// AwaitStored is engine.Engine.AwaitStored of all engines.
+func (r *Router) AwaitStored(ctx context.Context) {
+	for _, e := range r.list() {
+		e.AwaitStored(ctx)
+	}
+}
+
 // Stop stops all engines at the same time; see engine.Engine.Stop. A change of their number that is
 // under way is given up.
 func (r *Router) Stop(ctx context.Context) error {

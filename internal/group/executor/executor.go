@@ -171,7 +171,11 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.hub.Send(record, time.Now().Add(e.opt.StepTimeout)); err != nil {
 		return fmt.Errorf("send configuration: %w", err)
 	}
-	return e.awaitReady(ctx)
+	if err := e.awaitReady(ctx); err != nil {
+		return err
+	}
+	e.receiveStored()
+	return nil
 }
 
 // Links returns the figures of the connections to ranks of other hosts.

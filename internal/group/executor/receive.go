@@ -149,8 +149,13 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		if err := json.Unmarshal(body, &c); err != nil {
 			return fmt.Errorf("decode what became of cached weights: %w", err)
 		}
-		e.opt.Events.Emit(status.WeightsCache{Rank: rank, Found: c.Found, Stored: c.Stored,
-			Bytes: c.Bytes, Failure: c.Failure})
+		if c.Found || c.Stored || c.Failure != "" {
+			e.opt.Events.Emit(status.WeightsCache{Rank: rank, Found: c.Found, Stored: c.Stored,
+				Bytes: c.Bytes, Failure: c.Failure})
+		}
+		if c.Over {
+			e.loading.handleStored(rank)
+		}
 		return nil
 	case queue.KindReady:
 		return e.loading.handleReady(rank, body)

@@ -141,6 +141,8 @@ type WeightsCache struct {
 	Bytes  int64 `json:"bytes,omitempty"`
 	// Failure is why it was not used or written, "" if it was.
 	Failure string `json:"failure,omitempty"`
+	// Over says that what Ready's Storing speaks of has ended, by any of these or without.
+	Over bool `json:"over,omitempty"`
 }
 
 // Ready is what a rank says of itself when its start is complete.
@@ -154,6 +156,8 @@ type Ready struct {
 	Binding string `json:"binding,omitempty"`
 	// WeightBytes is the size of its shard.
 	WeightBytes int64 `json:"weight_bytes"`
+	// Storing says that packed weights are being stored: a WeightsCache follows that is Over.
+	Storing bool `json:"storing,omitempty"`
 	// Past is what it has done since it loaded that; nil when it has just done so.
 	Past *Past `json:"past,omitempty"`
 }

@@ -48,8 +48,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.DownloadDir, "download-dir", "",
 		"where Hub repos are kept (default: the Hugging Face cache)")
 	f.StringVar(&m.WeightsCache, "weights-cache", "",
-		"folder in which ranks store their packed weights, and map them from at the next start "+
-			"(default: none)")
+		"folder, on each node, in which ranks store their packed weights, and map them from at "+
+			"the next start (default: none)")
 	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat,
 		"auto, safetensors, or dummy for random weights")
 	f.StringVar(&m.Quantization, "quantization", "",

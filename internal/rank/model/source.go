@@ -70,7 +70,7 @@ func (s checkpointSource) shaped(t checkpoint.Tensor, name string,
 	if !slices.Equal(t.Shape, shape) {
 		s.Release(t)
 		return checkpoint.Tensor{}, fmt.Errorf(
-			"tensor %q has shape %v, but config.json asks for %v", name, t.Shape, shape)
+			"tensor %q has shape %v, but %s asks for %v", name, t.Shape, s.Description(), shape)
 	}
 	return t, nil
 }

@@ -41,6 +41,22 @@ func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head in
 	return read, head, nil
 }
 
+// CheckWeights finds what is wrong with the tensors of src for the model of c, and notes in it what
+// only they say of its layout: an order of groups. No code of a quantised matrix is looked at, and
+// scales that lie among codes, which takes reading all of src, if blocks says so.
+func CheckWeights(c *Config, src layers.Source, blocks bool) error {
+	l := layers.Inspect(src, blocks)
+	m, err := build(c, layers.Group{Size: 1}, Stage{}, l)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if q := c.Quantization; q != nil {
+		q.ActOrder = q.ActOrder || l.Ordered()
+	}
+	return nil
+}
+
 // Shapes is a source of tensors that are not there, to weigh a model by.
 func Shapes() layers.Source { return shapes{} }
 

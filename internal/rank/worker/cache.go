@@ -70,6 +70,8 @@ func (r *rank) openPacked(key string) *packed.File {
 type saving struct {
 	stopped atomic.Bool
 	done    sync.WaitGroup
+	// over is guarded by the teller's lock: the driver was told that it has ended.
+	over bool
 }
 
 // stop returns when the weights are not read any more; nil is one that has ended.
@@ -104,13 +106,26 @@ func (r *rank) storePacked(l *loaded, key string) {
 	s, replace, dir := new(saving), l.packed != nil, r.init.WeightsCache
 	l.saving = s
 	s.done.Go(func() {
+		last := queue.WeightsCache{Over: true}
 		switch err := packed.Save(dir, key, entries, replace, s.stopped.Load); {
 		case err == nil:
-			r.say(queue.WeightsCache{Stored: true, Bytes: bytes})
+			last.Stored, last.Bytes = true, bytes
 		case !errors.Is(err, packed.ErrBusy) && !packed.IsStopped(err):
-			r.say(queue.WeightsCache{Failure: err.Error()})
+			last.Failure = err.Error()
 		}
+		r.teller.mu.Lock()
+		defer r.teller.mu.Unlock()
+		s.over = true
+		r.teller.say(last)
 	})
+}
+
+// storing tells whether packed weights are being stored. Then the driver that the teller has will
+// be told when that is over.
+func (r *rank) storing() bool {
+	r.teller.mu.Lock()
+	defer r.teller.mu.Unlock()
+	return r.weights.saving != nil && !r.weights.saving.over
 }
 
 // teller is the way to the driver of what is no answer. There is one while the rank has a group.
@@ -127,10 +142,15 @@ func (t *teller) set(send func(record []byte) error) {
 
 // say tells the driver what became of cached weights.
 func (r *rank) say(what queue.WeightsCache) {
-	record, err := queue.AppendJSON(nil, queue.KindWeightsCache, what)
 	r.teller.mu.Lock()
 	defer r.teller.mu.Unlock()
-	if err == nil && r.teller.send != nil {
-		_ = r.teller.send(record) // a driver that is gone ends this rank another way
+	r.teller.say(what)
+}
+
+// say is called with the lock.
+func (t *teller) say(what queue.WeightsCache) {
+	record, err := queue.AppendJSON(nil, queue.KindWeightsCache, what)
+	if err == nil && t.send != nil {
+		_ = t.send(record) // a driver that is gone ends this rank another way
 	}
 }

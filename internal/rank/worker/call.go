@@ -147,5 +147,6 @@ func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil 
 
 func (w *worker) info() queue.Ready {
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		Threads: w.rank.threads, Binding: w.rank.binding, WeightBytes: w.rank.weightBytes}
+		Threads: w.rank.threads, Binding: w.rank.binding, WeightBytes: w.rank.weightBytes,
+		Storing: w.rank.storing()}
 }

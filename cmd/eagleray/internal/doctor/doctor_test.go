@@ -67,6 +67,8 @@ func TestChecks(t *testing.T) {
 		says  string
 		spoil func(m *Machine, c *config.Config)
 	}{
+		{"processor", OK, "kernels are avx512, as --cpu-isa says",
+			func(_ *Machine, c *config.Config) { c.Parallel.CPUISA = "avx512" }},
 		{"processor", Warn, "no AVX2", func(m *Machine, _ *config.Config) { m.Vectors = false }},
 		{"cores", Warn, "2 usable", func(m *Machine, c *config.Config) {
 			m.Cores, c.Parallel.TensorParallelSize, c.Parallel.DataParallelSize = 2, 2, 2

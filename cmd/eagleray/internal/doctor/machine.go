@@ -106,7 +106,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		return Check{name, func(context.Context) Result { return f() }}
 	}
 	return []Check{
-		check("processor", m.processor),
+		check("processor", func() Result { return m.processor(p.CPUISA) }),
 		check("cores", func() Result { return m.cores(here, ranks, p) }),
 		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
 		check("huge pages", m.hugePages),
@@ -120,13 +120,13 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 	}
 }
 
-func (m *Machine) processor() Result {
+func (m *Machine) processor(asked string) Result {
 	if !m.Vectors {
 		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an "+
 			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features "+
 			"on")
 	}
-	return ok("has AVX2 and FMA; a rank says below which kernels it uses. GPUs are not used yet")
+	return ok("has AVX2 and FMA; kernels are %s. GPUs are not used yet", open.Kernels(asked))
 }
 
 func (m *Machine) cores(here bool, ranks int, p *config.Parallel) Result {

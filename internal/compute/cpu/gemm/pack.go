@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 	"github.com/eagleray/eagleray/internal/sys/half"
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
@@ -51,7 +52,7 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		m.codes.order(m.k, nil)
 	}
 	t := &packTask{m: m, sources: sources, ends: make([]int, len(sources)),
-		buffers: make([]packBuffer, p.Threads())}
+		buffers: make([]packBuffer, p.Threads()), ops: vec.New(opt.ISA)}
 	end := 0
 	for i := range sources {
 		end += sources[i].RowHi - sources[i].RowLo
@@ -286,6 +287,7 @@ type packTask struct {
 	sources []Source
 	ends    []int // of the rows of each source, among those of all
 	buffers []packBuffer
+	ops     *vec.Ops
 	// bad says that an element is infinite or NaN.
 	bad atomic.Bool
 }
@@ -420,18 +422,27 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 // scale is that of row n of the stacked sources: of all its columns, whichever of them are packed,
 // so that the ranks that share a row have the same one. It returns whether all are finite.
 func (t *packTask) scale(n int, b *packBuffer) (scale float32, finite bool) {
+	const infinity = 0x7f800000
 	s, row := t.source(n)
-	var most float32
-	finite = true
+	var most uint32
 	for from := 0; from < s.Cols; from += packBlock {
 		v := b.floats[:min(packBlock, s.Cols-from)]
-		decode(v, s.Kind, s.row(row, from, len(v), b.stored[:]))
-		finite = finite && half.AllFinite(v)
-		for _, x := range v {
-			most = max(most, x, -x)
-		}
+		t.decode(v, s.Kind, s.row(row, from, len(v), b.stored[:]))
+		most = max(most, t.ops.Largest(v))
 	}
-	return most / 127, finite
+	return math.Float32frombits(most) / 127, most < infinity
+}
+
+// decode is the function decode, by vector kernels where there are some.
+func (t *packTask) decode(dst []float32, kind Kind, src []byte) {
+	switch kind {
+	case BF16:
+		t.ops.FromBF16(dst, halvesOf(src))
+	case F16:
+		t.ops.FromF16(dst, halvesOf(src))
+	default:
+		half.DecodeF32(dst, src)
+	}
 }
 
 // quantise writes row n to its lane, as codes. It returns whether all of the row is finite.
@@ -446,19 +457,19 @@ func (t *packTask) quantise(panel unsafe.Pointer, lane, n int, b *packBuffer) bo
 		for from := 0; from < r.length; from += packBlock {
 			v := b.floats[:min(packBlock, r.length-from)]
 			src, kind := t.row(n, r.from+from, len(v), b.stored[:])
-			decode(v, kind, src)
-			for i, x := range v {
-				var q float64
-				if scale > 0 {
-					q = math.RoundToEven(float64(x / scale))
-				}
-				b.codes[i] = byte(int8(min(max(q, -127), 127)))
-			}
+			t.decode(v, kind, src)
+			t.ops.RoundInt8(b.codes[:], v, scale)
 			m.codes.putRun(unsafe.Add(at, from*m.kernels.nr), m.kernels.nr, lane,
 				b.codes[:len(v)])
 		}
 	}
 	return sound
+}
+
+// halvesOf is bytes as numbers of 16 bits, which may begin anywhere: machines that this is for read
+// them there.
+func halvesOf(b []byte) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/2)
 }
 
 // bytesOf is the memory of v, which is little-endian on every machine that this is for.

@@ -51,14 +51,26 @@ func Parse(name string) (ISA, error) {
 
 // Best returns the highest instruction set this machine can run, except AVX512BF16: VDPBF16PS takes
 // a core that has AMX twice as long as AVX512's multiply-adds.
-func Best() ISA {
+func Best() ISA { return best(All()) }
+
+func best(of []ISA) ISA {
 	best := Portable
-	for i := AVX2; i < count && Available(i); i++ {
+	for _, i := range of {
 		if i != AVX512BF16 {
 			best = i
 		}
 	}
 	return best
+}
+
+// Reason says why Best is what it is.
+func Reason() string { return reason(All()) }
+
+func reason(of []ISA) string {
+	if len(of) > 0 && of[len(of)-1] == AVX512BF16 {
+		return "avx512bf16 has other bits and may be slower: eagleray-lab kernels tells"
+	}
+	return "the highest that it has"
 }
 
 // All returns every instruction set this machine can run, lowest first.

@@ -1,6 +1,9 @@
 package isa
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestParseRoundTrip(t *testing.T) {
 	for i := Portable; i < count; i++ {
@@ -43,6 +46,25 @@ func TestLevelsIncludeLowerOnes(t *testing.T) {
 	for _, i := range all {
 		if !Available(i) {
 			t.Errorf("All() lists %v, which is not available", i)
+		}
+	}
+}
+
+// TestReason wants the level named that is passed over, where it is the highest.
+func TestReason(t *testing.T) {
+	for _, c := range []struct {
+		highest, best ISA
+		says          string
+	}{
+		{Portable, Portable, "highest"}, {AVX2, AVX2, "highest"}, {AVX512, AVX512, "highest"},
+		{AVX512BF16, AVX512, "avx512bf16"}, {AMX, AMX, "highest"},
+	} {
+		var of []ISA
+		for i := Portable; i <= c.highest; i++ {
+			of = append(of, i)
+		}
+		if got, why := best(of), reason(of); got != c.best || !strings.Contains(why, c.says) {
+			t.Errorf("up to %v: %v, as %s", c.highest, got, why)
 		}
 	}
 }

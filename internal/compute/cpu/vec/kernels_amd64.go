@@ -47,6 +47,17 @@ func siluMulAVX2(dst, gate, up []float32)
 //go:noescape
 func geluErfAVX2(x []float32)
 
+// largestAVX2 takes a multiple of largestStep elements, the roundings take one of roundStep.
+
+//go:noescape
+func largestAVX2(x []float32) uint32
+
+//go:noescape
+func int8AVX2(dst []byte, x []float32, scale float32)
+
+//go:noescape
+func int4AVX2(dst []byte, x []float32, factor float32)
+
 // The conversions take the leading multiple of eight elements and leave the rest alone.
 
 //go:noescape

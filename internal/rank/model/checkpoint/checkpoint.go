@@ -24,10 +24,12 @@ var ErrClosed = errors.New("checkpoint is closed")
 // Checkpoint is the tensors of a model. Its methods may be called from several goroutines.
 type Checkpoint struct {
 	location string
-	tensors  map[string]*record
-	names    []string
-	bytes    int64
-	backing  backing
+	// translated says that the tensors are of files of GGUF.
+	translated bool
+	tensors    map[string]*record
+	names      []string
+	bytes      int64
+	backing    backing
 
 	// mu is held for writing by Close only, so that no view is returned or released after it.
 	mu     sync.RWMutex

@@ -271,10 +271,18 @@ func Locate(path string) (dir string, files []string, err error) {
 	return path, nil, nil
 }
 
+// Description names what says of which shapes the tensors should be.
+func (c *Checkpoint) Description() string {
+	if c.translated {
+		return "the file's metadata"
+	}
+	return configFile
+}
+
 // mapGGUF adds the tensors of files of GGUF under the names that models ask for.
 func (c *Checkpoint) mapGGUF(f Folder, b *files, names []string) error {
 	views, parts, err := mapParts(f, names)
-	b.maps = views
+	b.maps, c.translated = views, true
 	if err != nil {
 		return err
 	}

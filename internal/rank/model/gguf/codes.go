@@ -76,3 +76,22 @@ func (t Type) Decode(dst []float32, data []byte) {
 		dst, data = dst[y.block:], data[y.bytes:]
 	}
 }
+
+// Finite tells whether all scales and offsets of whole blocks are.
+func (t Type) Finite(data []byte) bool {
+	const exponent = 0x7c // of the high byte of a number of 16 bits
+	y := &layouts[t]
+	for _, at := range y.floats {
+		for i := at + 1; i < len(data); i += y.bytes {
+			if data[i]&exponent == exponent {
+				return false
+			}
+		}
+	}
+	for i := 0; y.exponent && i < len(data); i += y.bytes {
+		if data[i] == 0xff {
+			return false
+		}
+	}
+	return true
+}

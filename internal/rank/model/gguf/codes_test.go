@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // goldBlocks are random blocks of every quantised type, and what the gguf package makes of them.
@@ -96,4 +98,30 @@ func elementOf(c *compute.Codes, r, col int) float32 {
 		v += c.Offset[at]
 	}
 	return v
+}
+
+// TestFinite puts an infinity and a NaN at every byte of blocks, and wants what is seen of the
+// scales alone to be what the numbers are.
+func TestFinite(t *testing.T) {
+	for kind, gold := range goldBlocks(t) {
+		numbers, wrong := make([]float32, kind.Block()), 0
+		for _, with := range [][]byte{nil, {0, 0x7c}, {0, 0xfc}, {1, 0x7e}, {0xff}} {
+			for at := range kind.Bytes() - max(1, len(with)) + 1 {
+				block := slices.Clone(gold.Blocks[:kind.Bytes()])
+				copy(block[at:], with)
+				kind.Decode(numbers, block)
+				want := half.AllFinite(numbers)
+				if got := kind.Finite(block); got != want {
+					t.Fatalf("%v: finite is %v with %x at byte %d, not %v", kind, got, with, at,
+						want)
+				}
+				if !want {
+					wrong++
+				}
+			}
+		}
+		if wrong == 0 {
+			t.Errorf("%v: no block was made wrong", kind)
+		}
+	}
 }

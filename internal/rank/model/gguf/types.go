@@ -58,6 +58,10 @@ type layout struct {
 	code   compute.CodeType
 	values [16]float32
 	offset bool
+	// floats are the bytes of a block at which its numbers of 16 bits begin. exponent says that its
+	// first byte is the exponent of a power of two, 255 being NaN.
+	floats   []int
+	exponent bool
 	// unpack makes the codes, scales and offsets of a block.
 	unpack func(block, code []byte, scale, offset []float32)
 }
@@ -77,49 +81,49 @@ var layouts = [types]layout{
 	F16:  {name: "F16", block: 1, bytes: 2},
 	BF16: {name: "BF16", block: 1, bytes: 2},
 	Q4_0: {name: "Q4_0", block: little, bytes: 18, group: little, values: fromMinus,
-		unpack: func(b, code []byte, scale, _ []float32) {
+		floats: []int{0}, unpack: func(b, code []byte, scale, _ []float32) {
 			scale[0] = float(b)
 			nibbles(code, b[2:18])
 		}},
 	Q4_1: {name: "Q4_1", block: little, bytes: 20, group: little, values: fromZero, offset: true,
-		unpack: func(b, code []byte, scale, offset []float32) {
+		floats: []int{0, 2}, unpack: func(b, code []byte, scale, offset []float32) {
 			scale[0], offset[0] = float(b), float(b[2:])
 			nibbles(code, b[4:20])
 		}},
 	Q5_0: {name: "Q5_0", block: little, bytes: 22, group: little, code: compute.Code8,
-		unpack: func(b, code []byte, scale, _ []float32) {
+		floats: []int{0}, unpack: func(b, code []byte, scale, _ []float32) {
 			scale[0] = float(b)
 			fifths(code, b[6:22], b[2:], 16)
 		}},
 	Q5_1: {name: "Q5_1", block: little, bytes: 24, group: little, code: compute.Code8, offset: true,
-		unpack: func(b, code []byte, scale, offset []float32) {
+		floats: []int{0, 2}, unpack: func(b, code []byte, scale, offset []float32) {
 			scale[0], offset[0] = float(b), float(b[2:])
 			fifths(code, b[8:24], b[4:], 0)
 		}},
 	Q8_0: {name: "Q8_0", block: little, bytes: 34, group: little, code: compute.Code8,
-		unpack: func(b, code []byte, scale, _ []float32) {
+		floats: []int{0}, unpack: func(b, code []byte, scale, _ []float32) {
 			scale[0] = float(b)
 			copy(code, b[2:34])
 		}},
 	Q2K: {name: "Q2_K", block: super, bytes: 84, group: narrow, values: fromZero, offset: true,
-		unpack: unpackQ2K},
+		floats: []int{80, 82}, unpack: unpackQ2K},
 	Q3K: {name: "Q3_K", block: super, bytes: 110, group: narrow, values: fromMinus,
-		unpack: unpackQ3K},
+		floats: []int{108}, unpack: unpackQ3K},
 	Q4K: {name: "Q4_K", block: super, bytes: 144, group: little, values: fromZero, offset: true,
-		unpack: unpackQ4K},
+		floats: []int{0, 2}, unpack: unpackQ4K},
 	Q5K: {name: "Q5_K", block: super, bytes: 176, group: little, code: compute.Code8, offset: true,
-		unpack: unpackQ5K},
+		floats: []int{0, 2}, unpack: unpackQ5K},
 	Q6K: {name: "Q6_K", block: super, bytes: 210, group: narrow, code: compute.Code8,
-		unpack: unpackQ6K},
+		floats: []int{208}, unpack: unpackQ6K},
 	IQ4NL: {name: "IQ4_NL", block: little, bytes: 18, group: little, values: nonLinear,
-		unpack: func(b, code []byte, scale, _ []float32) {
+		floats: []int{0}, unpack: func(b, code []byte, scale, _ []float32) {
 			scale[0] = float(b)
 			nibbles(code, b[2:18])
 		}},
 	IQ4XS: {name: "IQ4_XS", block: super, bytes: 136, group: little, values: nonLinear,
-		unpack: unpackIQ4XS},
+		floats: []int{0}, unpack: unpackIQ4XS},
 	MXFP4: {name: "MXFP4", block: little, bytes: 17, group: little, values: e2m1,
-		unpack: func(b, code []byte, scale, _ []float32) {
+		exponent: true, unpack: func(b, code []byte, scale, _ []float32) {
 			scale[0] = float32(math.Ldexp(1, int(b[0])-127))
 			nibbles(code, b[1:17])
 		}},

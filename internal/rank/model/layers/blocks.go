@@ -46,6 +46,22 @@ func (m *blocks) prefetch(rows run, _, _ int) { checkpoint.Prefetch(m.rows(rows)
 // stored implements matrix.
 func (m *blocks) stored(rows, cols int) int64 { return int64(rows) * m.Size(cols) }
 
+// sound implements matrix.
+func (m *blocks) sound(rows run) error {
+	if inThreads(rows, func(some run) bool {
+		m.prefetch(some, 0, 0)
+		return m.Blocks.Finite(m.rows(some))
+	}) {
+		return nil
+	}
+	return m.notFinite()
+}
+
+// notFinite is an error about the first element that is not finite.
+func (m *blocks) notFinite() error {
+	return cmp.Or(finite(m.Tensor), fmt.Errorf("tensor %q changed while it was loaded", m.Name))
+}
+
 // decode implements matrix.
 func (m *blocks) decode(dst *compute.Codes, at int, rows run, col int) error {
 	for i := range rows.n {
@@ -56,7 +72,7 @@ func (m *blocks) decode(dst *compute.Codes, at int, rows run, col int) error {
 		(dst.Offset == nil || half.AllFinite(dst.Offset[from:to])) {
 		return nil
 	}
-	return cmp.Or(finite(m.Tensor), fmt.Errorf("tensor %q changed while it was loaded", m.Name))
+	return m.notFinite()
 }
 
 // finite is an error about the first element of a tensor of blocks that is not finite.

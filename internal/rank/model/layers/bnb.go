@@ -64,6 +64,10 @@ func (f Blocks4) open(o *opener, p *part) matrix {
 			return number(nested, int(m.scales.Data[i]))*number(largest, i/state.nestedBlock) +
 				state.offset
 		}
+		m.finite = func() bool {
+			most := largestOf(nested)*largestOf(largest) + math.Abs(float64(state.offset))
+			return most < math.MaxFloat32
+		}
 	}
 	if o.err == nil && len(numbers.Data) > 0 {
 		for i := range m.Values {
@@ -109,4 +113,12 @@ func (f Blocks4) state(o *opener, p *part) blockState {
 		o.fail("tensor %q has shape %v, but config.json asks for %v", h.Name, shape, want)
 	}
 	return s
+}
+
+// largestOf is the largest magnitude of a tensor's elements, NaN if one of them is.
+func largestOf(t checkpoint.Tensor) (most float64) {
+	for i := range t.Elements() {
+		most = max(most, math.Abs(float64(number(t, i))))
+	}
+	return most
 }

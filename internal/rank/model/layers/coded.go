@@ -27,15 +27,22 @@ type Stored struct {
 
 // matrix is a quantised matrix.
 type matrix interface {
+	decoder
 	// form is the codes of all of it, of which Code and Scale are nil; Offset is not, if there is
 	// one.
 	form() *compute.Codes
-	// decode makes rows of dst from row at on: those of the matrix, from a column on.
-	decode(dst *compute.Codes, at int, rows run, col int) error
+	// sound is an error about a scale or a zero point of rows that decode would fail at.
+	sound(rows run) error
 	// prefetch has the system read rows, in columns lo to hi.
 	prefetch(rows run, lo, hi int)
 	// stored is how many bytes as many rows and columns have.
 	stored(rows, cols int) int64
+}
+
+// decoder makes codes.
+type decoder interface {
+	// decode makes rows of dst from row at on: those of the matrix, from a column on.
+	decode(dst *compute.Codes, at int, rows run, col int) error
 }
 
 // run is n rows of a matrix, each step-th from first on.
@@ -197,6 +204,9 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 	if err != nil {
 		return 0, 0, err
 	}
+	if err := l.scale.inspect(blocks); err != nil {
+		return 0, 0, err
+	}
 	var scratch int64
 	for some := range alike(blocks) {
 		p := some[0].parts[0]
@@ -337,7 +347,7 @@ type decoding struct {
 
 // piece is rows that a thread decodes at once.
 type piece struct {
-	matrix
+	decoder
 	codes, at int
 	rows      run
 	col       int
@@ -376,7 +386,7 @@ func (l *Loader) decode(d *decoding, blocks []block) (read int64) {
 }
 
 // add adds rows of a matrix to the codes that are next to be added.
-func (d *decoding) add(m matrix, at int, r run, col int) {
+func (d *decoding) add(m decoder, at int, r run, col int) {
 	for i := 0; i < r.n; i += pieceRows {
 		d.pieces = append(d.pieces, piece{m, len(d.codes), at + i, r.part(i, pieceRows), col})
 	}

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -65,6 +66,28 @@ func (g *grid) prefetch(rows run, lo, hi int) {
 	prefetchRectangle(g.Data, size, stride, top, bottom, left, right)
 }
 
+// rowsOf is what belongs to rows, and what lies between.
+func (g *grid) rowsOf(rows run) []byte {
+	if g.turned {
+		return g.Data
+	}
+	row := g.cols * g.DType.Size()
+	return g.Data[rows.first/g.perRow*row : (rows.row(rows.n-1)/g.perRow+1)*row]
+}
+
+// finiteIn tells whether all elements of a type are finite; bytes are exponents.
+func finiteIn(t checkpoint.DType) func(data []byte) bool {
+	switch t {
+	case checkpoint.BF16:
+		return half.FiniteBF16
+	case checkpoint.F16:
+		return half.FiniteF16
+	case checkpoint.F32:
+		return half.FiniteF32
+	}
+	return func(data []byte) bool { return bytes.IndexByte(data, 0xff) < 0 }
+}
+
 // number is a number that an element stands for.
 func (g *grid) number(i int) float32 { return number(g.Tensor, i) }
 
@@ -95,6 +118,8 @@ type tabled struct {
 	code coder
 	// scale is the scale of an output and an input feature; nil is that of scales.
 	scale func(row, col int) float32
+	// finite tells that all scales are, by what they are made of; nil looks at scales.
+	finite func() bool
 	// zeros are where zero finds the number that stands for 0; nil is 0.
 	zeros *grid
 	zero  func(row, col int) int
@@ -148,32 +173,82 @@ func (m *tabled) decode(dst *compute.Codes, at int, rows run, col int) error {
 	for i := range rows.n {
 		row := rows.row(i)
 		for g := range groups {
-			c := (first + g) * m.Group
-			var scale float32
-			if m.scale != nil {
-				scale = m.scale(row, c)
-			} else {
-				scale = m.scales.number(m.scales.index(row, c))
-			}
-			if math.IsInf(float64(scale), 0) || scale != scale {
-				return &NotFinite{m.scales.Name, fmt.Errorf("the scale of output feature %d, "+
-					"input features from %d on, is %v", row, c, scale)}
+			scale, zero, err := m.affineAt(row, (first+g)*m.Group)
+			if err != nil {
+				return err
 			}
 			dst.Scale[(at+i)*groups+g] = scale
-			if m.zero == nil {
-				continue
-			}
-			zero := m.zero(row, c)
 			if dst.Offset != nil {
 				dst.Offset[(at+i)*groups+g] = -float32(zero) * scale
-			} else if zero != 0 {
-				return fmt.Errorf("tensor %q: the zero point of output feature %d, input "+
-					"features from %d on, is %d off the middle, but the configuration says that "+
-					"all are symmetric", m.zeros.Name, row, c, zero)
 			}
 		}
 	}
 	return nil
+}
+
+// affineAt is the scale of an output and an input feature, and the number that stands for 0.
+func (m *tabled) affineAt(row, col int) (scale float32, zero int, err error) {
+	if m.scale != nil {
+		scale = m.scale(row, col)
+	} else {
+		scale = m.scales.number(m.scales.index(row, col))
+	}
+	if math.IsInf(float64(scale), 0) || scale != scale {
+		return 0, 0, &NotFinite{m.scales.Name, fmt.Errorf("the scale of output feature %d, "+
+			"input features from %d on, is %v", row, col, scale)}
+	}
+	if m.zero == nil {
+		return scale, 0, nil
+	}
+	if zero = m.zero(row, col); zero != 0 && m.Offset == nil {
+		return 0, 0, fmt.Errorf("tensor %q: the zero point of output feature %d, input features "+
+			"from %d on, is %d off the middle, but the configuration says that all are symmetric",
+			m.zeros.Name, row, col, zero)
+	}
+	return scale, zero, nil
+}
+
+// sound implements matrix.
+func (m *tabled) sound(rows run) error {
+	if m.sure(rows) {
+		return nil
+	}
+	for i := range rows.n {
+		for g := range m.Groups() {
+			if _, _, err := m.affineAt(rows.row(i), g*m.Group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sure tells at a glance that all scales and zero points of rows are sound; false tells nothing.
+func (m *tabled) sure(rows run) bool {
+	if m.zero != nil && m.Offset == nil && !m.centred() {
+		return false
+	}
+	if m.finite != nil {
+		return m.finite()
+	}
+	data := m.scales.rowsOf(rows)
+	checkpoint.Prefetch(data)
+	return finiteIn(m.scales.DType)(data)
+}
+
+// centred tells that all zero points are the middle because all words of them are the same.
+func (m *tabled) centred() bool {
+	data := m.zeros.Data
+	checkpoint.Prefetch(data)
+	if len(data) < 4 || !bytes.Equal(data[4:], data[:len(data)-4]) {
+		return false
+	}
+	for row := range min(m.zeros.perRow, m.Rows) {
+		if m.zero(row, 0) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // copied has codes as bytes, in rows of a stride; flip is what is added to them, without a carry.

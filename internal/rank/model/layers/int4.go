@@ -4,8 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
@@ -67,29 +71,17 @@ func (s Int4) codes(sources []compute.Source) compute.Codes {
 	return c
 }
 
-// rounded is the matrix that an Int4 makes of a source.
+// rounded makes the codes of an Int4 of a source.
 type rounded struct {
 	*compute.Source
 	group  int
 	tensor string
 }
 
-// form implements matrix.
-func (m *rounded) form() *compute.Codes {
-	return &compute.Codes{Values: signed, Rows: m.Rows, Cols: m.Cols, Group: m.group}
-}
-
-// stored implements matrix.
-func (m *rounded) stored(rows, cols int) int64 {
-	return int64(rows) * int64(cols) * int64(m.DType.Size())
-}
-
-// prefetch implements matrix.
-func (m *rounded) prefetch(run, int, int) { prefetch(m.Source) }
-
-// decode implements matrix. A group is rounded as a whole, also where a part of it is another
+// decode implements decoder. A group is rounded as a whole, also where a part of it is another
 // rank's.
 func (m *rounded) decode(dst *compute.Codes, at int, rows run, col int) error {
+	ops := vec.New(isa.Best())
 	var group [mostGroup]float32
 	groups, first := dst.Groups(), col/m.group
 	for i := range rows.n {
@@ -98,8 +90,8 @@ func (m *rounded) decode(dst *compute.Codes, at int, rows run, col int) error {
 		for g := range groups {
 			lo := (first + g) * m.group
 			v := group[:min(m.group, m.Cols-lo)]
-			m.read(v, row, lo)
-			scale, bad := scaleOf(v)
+			m.read(ops, v, row, lo)
+			scale, bad := scaleOf(ops, v)
 			if bad >= 0 {
 				return &NotFinite{m.tensor, fmt.Errorf("element [%d %d] is %v, which is no weight",
 					row, lo+bad, v[bad])}
@@ -109,21 +101,15 @@ func (m *rounded) decode(dst *compute.Codes, at int, rows run, col int) error {
 			if scale != 0 {
 				inverse = 1 / scale
 			}
-			for c := max(lo, col); c < min(lo+len(v), col+dst.Cols); c++ {
-				// The sum's last bits are the nearest integer, the even one of two.
-				sum := math.Float32bits(float32(v[c-lo]*inverse) + 0x1.8p23)
-				to[c-col] = byte(min(15, int32(sum)-nearest))
-			}
+			begin, end := max(lo, col), min(lo+len(v), col+dst.Cols)
+			ops.RoundInt4(to[begin-col:end-col], v[begin-lo:end-lo], inverse)
 		}
 	}
 	return nil
 }
 
-// nearest is what to subtract of the bits of 1.5·2²³ + q for 8 + q.
-const nearest = 0x4b400000 - 8
-
 // read reads elements of a row from a column on.
-func (m *rounded) read(v []float32, row, col int) {
+func (m *rounded) read(ops *vec.Ops, v []float32, row, col int) {
 	stride, step, size := m.RowStride, m.ColStride, m.DType.Size()
 	if stride == 0 {
 		stride = m.Cols
@@ -133,7 +119,9 @@ func (m *rounded) read(v []float32, row, col int) {
 	}
 	data := m.Data[(row*stride+col*step)*size:]
 	if step == 1 && m.DType == compute.BFloat16 {
-		half.DecodeBF16(v, data[:2*len(v)])
+		// Machines that this is for read numbers wherever they begin.
+		halves := (*uint16)(unsafe.Pointer(unsafe.SliceData(data[:2*len(v)])))
+		ops.FromBF16(v, unsafe.Slice(halves, len(v)))
 		return
 	}
 	for i := range v {
@@ -150,16 +138,18 @@ func (m *rounded) read(v []float32, row, col int) {
 
 // scaleOf is the number of largest magnitude divided by -8, which it is rounded to exactly, and the
 // place of one that is not finite, else -1. A scale whose reciprocal is not finite is 0.
-func scaleOf(v []float32) (scale float32, bad int) {
-	for i, x := range v {
-		if x-x != 0 {
-			return 0, i
-		}
-		if max(x, -x) > max(scale, -scale) {
-			scale = x
+func scaleOf(ops *vec.Ops, v []float32) (scale float32, bad int) {
+	const infinity, sign = 0x7f800000, 1 << 31
+	most := ops.Largest(v)
+	if most >= infinity {
+		return 0, slices.IndexFunc(v, func(x float32) bool { return x-x != 0 })
+	}
+	for _, x := range v {
+		if math.Float32bits(x)&^sign == most {
+			scale = x / -8
+			break
 		}
 	}
-	scale /= -8
 	if math.IsInf(float64(1/scale), 0) {
 		return 0, -1
 	}

@@ -122,6 +122,8 @@ type scale struct {
 	given  int
 	// of is how many experts share the rows, of which each row has per: 0 for layers of all rows.
 	per, of int64
+	// values and blocks are looked at (see Inspect); ordered is Ordered.
+	values, blocks, ordered bool
 }
 
 // widen takes note that a layer makes a shared tensor so wide; nil stands for memory of its own.
@@ -426,12 +428,16 @@ func (l *Loader) floats(tensor string, shape []int, lo, hi int) []float32 {
 	}
 	defer l.src.Release(t)
 	var v []float32
-	if l.scale != nil {
-		l.scale.Vectors += 4 * int64(hi-lo)
-	} else if v, err = decode(t, lo, hi); l.fail(err) {
-		return nil
+	if l.scale == nil || l.scale.values {
+		if v, err = decode(t, lo, hi); l.fail(err) {
+			return nil
+		}
 	}
 	l.count(t.Size(hi - lo))
+	if l.scale != nil {
+		l.scale.Vectors += 4 * int64(hi-lo)
+		return nil
+	}
 	return v
 }
 

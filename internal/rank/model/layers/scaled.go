@@ -56,6 +56,7 @@ func (f Scaled) open(o *opener, p *part) matrix {
 		m.scale = func(row, col int) float32 {
 			return m.scales.number(m.scales.index(row, col)) / f.Largest
 		}
+		m.finite = func() bool { return finiteIn(m.scales.DType)(m.scales.Data) }
 	}
 	return m
 }

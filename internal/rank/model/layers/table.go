@@ -46,6 +46,9 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 	}
 	if l.scale != nil {
 		l.scale.Tables += t.Size(rows * width)
+		if l.scale.blocks && quantised(t) {
+			l.fail((&blocks{t}).sound(run{0, rows, 1}))
+		}
 		return nil
 	}
 	sums := l.storedSums(t)
@@ -107,15 +110,10 @@ func (l *Loader) Fault(panicked any) error {
 // sum sums the pieces of a tensor, and says which one, -1 if none, has an element that is not
 // finite.
 func (l *Loader) sum(t checkpoint.Tensor) (sums []uint32, bad int) {
-	task := sumTask{data: t.Data, finite: half.FiniteBF16,
+	task := sumTask{data: t.Data, finite: finiteIn(t.DType),
 		sums: make([]uint32, (len(t.Data)+pieceSize-1)/pieceSize)}
-	switch t.DType {
-	case checkpoint.Quantised: // which pieces do not divide into blocks
+	if quantised(t) { // pieces do not divide into blocks
 		task.finite = func([]byte) bool { return true }
-	case checkpoint.F16:
-		task.finite = half.FiniteF16
-	case checkpoint.F32:
-		task.finite = half.FiniteF32
 	}
 	task.sound = make([]bool, len(task.sums))
 	l.dev.Pool().Run(&task, len(task.sums))
