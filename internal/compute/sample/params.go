@@ -28,6 +28,9 @@ type Params struct {
 	Logprobs int32
 	// PromptLogprobs is the same for the prompt's tokens.
 	PromptLogprobs int32
+	// Processed has Logprobs be those that the token is drawn by (vLLM's logprobs_mode
+	// processed_logprobs), not the model's.
+	Processed bool
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
 	// MinTokens is the number of output tokens before EOS, StopTokens may be chosen.

@@ -36,7 +36,8 @@ func (m maker) params() sample.Params {
 		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(),
 		RepetitionPenalty: m.f32(),
 		PresencePenalty:   m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
-		PromptLogprobs: m.i32(), MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(),
+		PromptLogprobs: m.i32(), Processed: m.IntN(2) == 0,
+		MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(),
 		IgnoreEOS:  m.IntN(2) == 0,
 		StopTokens: some(m, 3, m.i32),
 		LogitBias: some(m, 3, func() sample.Bias {
@@ -161,7 +162,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
-		7, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		8, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -180,7 +181,7 @@ func TestLayout(t *testing.T) {
 			-0.5}}}},
 	})
 	want = []byte{
-		7, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		8, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

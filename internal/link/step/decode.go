@@ -317,6 +317,7 @@ func (r *reader) params(p *sample.Params) {
 	p.Seed = r.uint64("Params.Seed")
 	p.Logprobs = r.int32("Params.Logprobs")
 	p.PromptLogprobs = r.int32("Params.PromptLogprobs")
+	p.Processed = r.bool("Params.Processed")
 	p.MaxTokens = r.int32("Params.MaxTokens")
 	p.MinTokens = r.int32("Params.MinTokens")
 	p.EOS = r.int32("Params.EOS")

@@ -68,8 +68,6 @@ var engineKnown = []Known{
 		Why: "prompts are cut one after another"},
 	{Name: "scheduler-cls", Allowed: none, Why: "there is no Python"},
 	{Name: "logits-processors", Words: true, Allowed: none, Why: "there is no Python"},
-	{Name: "logprobs-mode", Allowed: []string{"raw_logprobs"},
-		Why: "log-probabilities are those of the model"},
 	// The model.
 	{Name: "trust-remote-code", Allowed: on, Switch: true,
 		Why: "code in model folders is never run"},

@@ -75,8 +75,8 @@ func (t *sampleTask) Do(chunk, thread int) {
 		}
 		t.masks[thread] = mask
 	}
-	raw := logits
-	if s.params.Logprobs != sample.NoLogprobs {
+	raw, wanted := logits, s.params.Logprobs != sample.NoLogprobs
+	if wanted && !s.params.Processed {
 		// Log-probabilities are of the model's own logits; sampling overwrites them.
 		raw = append(t.raw[thread][:0], logits...)
 		t.raw[thread] = raw
@@ -90,7 +90,10 @@ func (t *sampleTask) Do(chunk, thread int) {
 		*c = choice{token: sample.Stuck, top: c.top[:0]}
 		return
 	}
-	if s.params.Logprobs != sample.NoLogprobs {
+	if wanted {
+		if s.params.Processed {
+			sampler.Processed(logits, &s.params)
+		}
 		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, c.top[:0])
 	}
 }
