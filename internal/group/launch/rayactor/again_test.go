@@ -2,6 +2,7 @@ package rayactor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,12 @@ func TestAgain(t *testing.T) {
 				Resources: map[string]float64{"CPU": 4, "GPU": 2}})
 			x.KillNode("node2")
 		}, 1, []int{2}, []int{0, 1, 2}, 3, 2},
+		// Only the bundles that ask for other nodes are placed while Ray does not know of the crash.
+		{"a raylet, with a spare node", func(x *trial) {
+			x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
+				Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+			x.CrashNode("node2")
+		}, 1, []int{2}, []int{0, 1, 2}, 3, 2},
 		{"the group", func(x *trial) { x.RemoveGroup(x.Groups()[0].ID) }, world, []int{0},
 			[]int{0, 1, 2}, 3, 2},
 	} {
@@ -131,6 +138,11 @@ func TestAgain(t *testing.T) {
 				if actors != c.actors || (x.Groups()[0].ID != group) != (c.groups > 1) {
 					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors,
 						x.Groups())
+				}
+				for _, w := range after {
+					if w.Node == "10.0.0.2" && strings.HasSuffix(c.name, "spare node") {
+						t.Errorf("%+v is on the node that crashed", w)
+					}
 				}
 				if took := time.Since(started); took > 20*time.Second {
 					t.Errorf("it took %v", took)

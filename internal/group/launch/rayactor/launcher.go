@@ -71,8 +71,11 @@ type Launcher struct {
 	watch  sync.WaitGroup
 	done   chan struct{}
 
-	// last is the start whose ranks may be reused. Only Launch uses it.
-	last *start
+	// last is the start whose ranks may be reused, nodes are those that ranks were placed on, and
+	// lost are the ids of nodes that no rank is placed on. Only Launch uses them.
+	last  *start
+	nodes []string
+	lost  []string
 
 	mu    sync.Mutex
 	group string
@@ -230,6 +233,9 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	// Drop unread exits of earlier groups; the start below checks which ranks live.
 	for len(l.exited) > 0 {
 		<-l.exited
+	}
+	if err := l.findLost(ctx); err != nil {
+		return nil, err
 	}
 	if l.last != nil {
 		workers, err := l.again(ctx, specs)
