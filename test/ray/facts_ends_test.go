@@ -134,8 +134,8 @@ var factsOfEnds = []fact{
 			w.noneLeft(t, workerMark)
 		}},
 	{"node crashes",
-		"the crash of a node ends the ranks there, and no others; its raylet accepts no connection " +
-			"from then on, and Ray lists it as dead at some time",
+		"the crash of a node ends the ranks there, and no others; its raylet accepts no " +
+			"connection from then on, and Ray lists it as dead at some time",
 		func(t *testing.T, w *world) {
 			ip := w.addNode(t)
 			c := w.client(t)

@@ -76,7 +76,7 @@ func (s *Sampler) restrict(logits []float32, p *Params, greatest float32) bool {
 	return listed
 }
 
-// Processed makes of a row of logits, as Sample has left it, the logits that the token was drawn by:
+// Processed makes of a row of logits, as Sample has left it, those that the token was drawn by:
 // divided by the temperature, and minus infinity for what min-p, top-k and top-p have dropped. A
 // greedy choice is by the row as it is.
 func (s *Sampler) Processed(logits []float32, p *Params) {

@@ -14,19 +14,26 @@ import (
 // endTimeout bounds the end of workers and actors that are replaced.
 const endTimeout = 10 * time.Second
 
+// lostTimeout bounds the question which nodes are lost; a silent one takes half of it.
+const lostTimeout = 3 * time.Second
+
 // findLost finds out which of the nodes that ranks were placed on are lost. Ray places bundles on a
 // node whose raylet has crashed, and waits for actors there, until its own health checks fail.
-func (l *Launcher) findLost(ctx context.Context) error {
+// Without an answer, as while the GCS is down, what was known before holds.
+func (l *Launcher) findLost(ctx context.Context) {
 	ids := append(slices.Clone(l.nodes), l.lost...)
 	if len(ids) == 0 {
-		return nil
+		return
 	}
 	slices.Sort(ids)
-	bounded, cancel := context.WithTimeout(ctx, endTimeout)
+	bounded, cancel := context.WithTimeout(ctx, lostTimeout)
 	defer cancel()
-	var err error
-	l.lost, err = l.client.LostNodes(bounded, slices.Compact(ids))
-	return err
+	lost, err := l.client.LostNodes(bounded, slices.Compact(ids))
+	if err != nil {
+		l.o.Log.Debug("nodes cannot be asked whether they are lost", "error", err)
+		return
+	}
+	l.lost = lost
 }
 
 // again starts the group after a failed one with the remaining actors and workers. A worker that
@@ -117,7 +124,7 @@ func (s *start) placeAgain(ctx context.Context) ([]any, error) {
 		default:
 			// Ray does not know yet; nothing makes it look.
 			if err = wait(ctx, lookEvery); err == nil {
-				err = s.findLost(ctx)
+				s.findLost(ctx)
 			}
 		}
 		if err == nil {

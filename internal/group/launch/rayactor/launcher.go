@@ -234,9 +234,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
-	if err := l.findLost(ctx); err != nil {
-		return nil, err
-	}
+	l.findLost(ctx)
 	if l.last != nil {
 		workers, err := l.again(ctx, specs)
 		if err == nil || ctx.Err() != nil || l.client.Err() != nil {
