@@ -67,6 +67,7 @@ test-full: build cross ray
 	GO=$(GO) ./scripts/test-clients.sh
 	$(MAKE) test-kubernetes
 	./scripts/test-rlhf.sh
+	./scripts/test-trl.sh
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 	$(MAKE) race
 

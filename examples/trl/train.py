@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer, with completions by an Eagle Ray server.
 
-    eagleray serve --enable-rlhf --dtype float32
+    eagleray serve --enable-rlhf --dtype float32 --logprobs-mode processed_logprobs
     python examples/trl/train.py --url http://127.0.0.1:8000
 
 It trains the built-in model to like the letter e, and after each step has the server and

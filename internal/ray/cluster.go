@@ -89,6 +89,17 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return nodes, err
 }
 
+// LostNodes returns those of the nodes that Ray has lost, and those whose raylet accepts no
+// connection: Ray takes 12 s and more to notice that, by its health checks. An id that the cluster
+// does not know is a lost node's.
+func (c *Client) LostNodes(ctx context.Context, ids []string) ([]string, error) {
+	var out struct {
+		Lost []string `json:"lost"`
+	}
+	err := c.call(ctx, "nodes_lost", map[string]any{"ids": listed(ids)}, &out)
+	return out.Lost, err
+}
+
 // Resources lists the nodes, and what is free on the whole cluster by resource.
 func (c *Client) Resources(ctx context.Context) (nodes []Node, available map[string]float64,
 	err error) {

@@ -45,6 +45,8 @@ class AsyncTrainable:
 
     pause = _by_thread(Trainable.pause)
     resume = _by_thread(Trainable.resume)
+    # vLLM's names of these two.
+    pause_generation, resume_generation = pause, resume
     is_paused = _by_thread(Trainable.is_paused)
     abort_requests = _by_thread(Trainable.abort_requests)
     sleep = _by_thread(Trainable.sleep)

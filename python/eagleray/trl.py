@@ -27,7 +27,8 @@ class Rollouts:
     engine is an ``LLM``, or a ``Server`` that was started with ``--enable-rlhf``; transport is that
     of a ``WeightTransfer``. Of the trainer's processes the main one brings the weights, and each
     completes its own prompts. Weights are in the engine's ``--dtype``: start it with ``float32``
-    for a trainer that trains in it.
+    for a trainer that trains in it, and with ``--logprobs-mode processed_logprobs``, by which TRL
+    weighs samples of any temperature.
     """
 
     def __init__(self, engine: Ask, transport: str = "shm") -> None:

@@ -224,6 +224,9 @@ def update_weights(
 class Trainable:
     """What a trainer asks of an engine beside new weights, with vLLM's names."""
 
+    # An update whose tensors come by collective_rpc one after the other.
+    _coming: Optional[WeightTransfer] = None
+
     def request(
         self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"
     ) -> Any:
@@ -268,11 +271,43 @@ class Trainable:
         return bool(answer["success"])
 
     def collective_rpc(
-        self, method: str, timeout: Optional[float] = None, args: Sequence[Any] = ()
+        self,
+        method: str,
+        timeout: Optional[float] = None,
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
     ) -> list[Any]:
-        """Call a method of every rank, and return the results in rank order."""
+        """Call a method of every rank, and return the results in rank order.
+
+        Ranks run no Python. Beside the server's methods there is ``update_weight`` for trainers
+        that bring one tensor per call: its arguments are the name, the tensor, and whether it is
+        the last one, after which all ranks compute with those that came.
+        """
+        if not isinstance(method, str):
+            raise TypeError(f"collective_rpc: {method!r} is no name: ranks run no Python")
+        if method == "update_weight":
+            self._update_weight(*args, **(kwargs or {}))
+            return [None] * int(self.request("/get_world_size", method="GET")["world_size"])
+        if kwargs:
+            raise TypeError(f"collective_rpc: {method!r} has no keyword arguments")
         body = {"method": method, "args": list(args), "timeout": timeout}
         return list(self.request("/collective_rpc", body)["results"])
+
+    def _update_weight(self, name: str, tensor: Any, last: bool = False) -> None:
+        array = {name: _tensor(name, tensor)}
+        if self._coming is None:
+            coming = WeightTransfer(self)
+            coming.start()
+            self._coming = coming
+        transfer = self._coming
+        try:
+            transfer.send(array)
+        except Exception:
+            self._coming = None  # the update has ended, and the next tensor begins another
+            raise
+        if last:
+            self._coming = None
+            transfer.finish()
 
     def update_weights(self, weights: Weights, version: Optional[str] = None) -> str:
         """Bring a whole set of weights into all ranks, and return its version."""
@@ -292,6 +327,16 @@ class Trainable:
     def weight_info(self) -> dict[str, Any]:
         """Return the version of the weights, how many updates there were, and the state."""
         return dict(self.request("/weight_info", method="GET"))
+
+
+def _tensor(name: str, value: Any) -> Any:
+    """Return a tensor; where trainers for NCCL give its type alone, say what to give."""
+    if isinstance(value, Part) or hasattr(value, "shape"):
+        return value
+    raise TypeError(
+        f"collective_rpc: update_weight takes the tensor {name!r} itself, not {value!r}: bytes "
+        "come by memory, not over NCCL"
+    )
 
 
 class _Array:

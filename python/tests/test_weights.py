@@ -8,7 +8,7 @@ import struct
 import unittest
 from typing import Any
 
-from eagleray import LLM, BadRequestError, SamplingParams
+from eagleray import LLM, BadRequestError, ConfigError, SamplingParams
 from eagleray.weights import Part, Raw, WeightTransfer, update_weights
 
 MODEL = pathlib.Path(__file__).parents[2] / "internal/rank/builtin/go-std-tiny/model.safetensors"
@@ -106,6 +106,39 @@ class TestWeights(unittest.TestCase):
         with self.assertRaisesRegex(BadRequestError, '"model.norm.weight" is missing'):
             self.llm.update_weights(missing)
         self.assertEqual(self.answer(), before)
+
+    def test_one_by_one(self) -> None:
+        before = self.answer()
+        with self.assertRaisesRegex(TypeError, "takes the tensor 'x' itself, not 'bfloat16'"):
+            self.llm.collective_rpc("update_weight", args=("x", "bfloat16", (1,)))
+        wrong = Raw(b"", "bfloat16", (0,))
+        with self.assertRaises(BadRequestError):
+            self.llm.collective_rpc("update_weight", args=("x", wrong, True))
+        names = list(self.other)
+        for name, tensor in self.other.items():
+            self.assertEqual(self.answer(), before)
+            done = self.llm.collective_rpc(
+                "update_weight", args=(name, tensor), kwargs={"last": name == names[-1]}
+            )
+            self.assertEqual(done, [None, None])
+        self.assertNotEqual(self.answer(), before)
+        self.llm.update_weights(self.own)
+        self.assertEqual(self.answer(), before)
+
+    def test_python_of_ranks(self) -> None:
+        with self.assertRaisesRegex(TypeError, "ranks run no Python"):
+            self.llm.collective_rpc(len)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(ConfigError, "worker-extension-cls.*eagleray.weights"):
+            LLM(worker_extension_cls="trainer.WorkerWrap")
+
+    def test_logprobs_mode(self) -> None:
+        params = SamplingParams(temperature=0.5, top_k=1, max_tokens=4, logprobs=0)
+        with LLM(logprobs_mode="processed_logprobs") as processed:
+            (output,) = processed.generate(QUESTION, params, use_tqdm=False)
+        (raw,) = self.llm.generate(QUESTION, params, use_tqdm=False)
+        self.assertEqual(output.outputs[0].token_ids, raw.outputs[0].token_ids)
+        self.assertEqual(output.outputs[0].cumulative_logprob, 0)
+        self.assertLess(raw.outputs[0].cumulative_logprob or 0, 0)
 
     def test_pause_and_sleep(self) -> None:
         before = self.answer()

@@ -134,7 +134,8 @@ var factsOfEnds = []fact{
 			w.noneLeft(t, workerMark)
 		}},
 	{"node crashes",
-		"the crash of a node ends the ranks there, and no others; Ray lists it as dead",
+		"the crash of a node ends the ranks there, and no others; its raylet accepts no " +
+			"connection from then on, and Ray lists it as dead at some time",
 		func(t *testing.T, w *world) {
 			ip := w.addNode(t)
 			c := w.client(t)
@@ -144,7 +145,29 @@ var factsOfEnds = []fact{
 				Resources: map[string]float64{"extra": 1}}})
 			defer killActors(t, c, 10)
 			runScript(t, c, 10, waits)
+			var all []string
+			nodes, err := c.Nodes(within(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			crashed := ""
+			for _, n := range nodes {
+				if n.IP == ip {
+					crashed = n.ID
+				}
+				if n.Alive {
+					all = append(all, n.ID)
+				}
+			}
+			if lost, err := c.LostNodes(within(t), []string{crashed}); err != nil ||
+				len(lost) > 0 {
+				t.Errorf("lost before: %v, %v", lost, err)
+			}
 			w.killNode(t, ip)
+			eventually(t, "the node to be lost, and no other", func() bool {
+				lost, err := c.LostNodes(within(t), append(all, "unknown"))
+				return err == nil && slices.Equal(lost, []string{crashed, "unknown"})
+			})
 			// Ray's part of the actor ends its worker first, of which the actor may still tell.
 			if e := raytest.NextExit(t, c); e.Rank != 10 || e.Signal != "SIGKILL" &&
 				(!isActorError(e.Class) || e.Reason == "") {

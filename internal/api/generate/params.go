@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
@@ -39,6 +40,7 @@ func (s *Service) params(r *Sampling, maxTokens int) (sample.Params, *wire.Error
 	if errors.As(err, &wrong) {
 		return p, wire.BadRequest(wrong.Field, "%s", wrong.Message)
 	}
+	p.Processed = s.Model.flags.LogprobsMode == config.ProcessedLogprobs
 	if p.Temperature == 0 && r.N > 1 && r.Beams == nil {
 		return p, wire.BadRequest("n", "n must be 1 when using greedy sampling, got %d.", r.N)
 	}

@@ -18,11 +18,11 @@ type Choice struct {
 // ones by lowest id, appended to top.
 //
 // The values are those of vLLM's default logprobs_mode raw_logprobs: the log-softmax of the model's
-// logits before any processor or temperature, so it has to be called before Sample. The rank of the
-// token is the number of tokens at least as likely as it, itself included (vLLM counts logprobs >=
-// its own); those of top are 1, 2, 3 …. NaN counts as minus infinity; logits of plus infinity share
-// all of the probability. The row is not changed. A token outside the row has the log-probability
-// minus infinity.
+// logits before any processor or temperature, so it has to be called before Sample; called after
+// Processed they are those of processed_logprobs. The rank of the token is the number of tokens at
+// least as likely as it, itself included (vLLM counts logprobs >= its own); those of top are 1, 2,
+// 3 …. NaN counts as minus infinity; logits of plus infinity share all of the probability. The row
+// is not changed. A token outside the row has the log-probability minus infinity.
 func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 	top []Choice) (sampled Choice, topOut []Choice) {
 	s.survey(logits)

@@ -31,6 +31,9 @@ type Params struct {
 	LogprobTokens []int32
 	// PromptLogprobs is what Logprobs is for the prompt's tokens.
 	PromptLogprobs int32
+	// Processed has Logprobs be those that the token is drawn by (vLLM's logprobs_mode
+	// processed_logprobs), not the model's.
+	Processed bool
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
 	// MinTokens is the number of output tokens before EOS, StopTokens may be chosen.

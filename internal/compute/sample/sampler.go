@@ -54,20 +54,52 @@ func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32
 	}
 	c := newScale(greatest, float64(p.Temperature))
 	u := uniform(p.Seed, position)
+	if s.restrict(logits, p, greatest) {
+		return s.ids[s.draw(s.logits, greatest, c, u)]
+	}
+	return int32(s.draw(logits, greatest, c, u))
+}
 
+// restrict lists the tokens of a row that was surveyed that pass min-p, top-k and top-p; false is
+// that all do, and there is no list.
+func (s *Sampler) restrict(logits []float32, p *Params, greatest float32) bool {
 	low := s.threshold(logits, p, greatest)
 	listed := !math.IsInf(float64(low), -1)
 	if listed {
 		s.collect(logits, low)
 	}
 	if p.TopP < 1 {
+		c := newScale(greatest, float64(p.Temperature))
 		s.nucleus(logits, listed, greatest, c, float64(p.TopP))
 		listed = true
 	}
-	if listed {
-		return s.ids[s.draw(s.logits, greatest, c, u)]
+	return listed
+}
+
+// Processed makes of a row of logits, as Sample has left it, those that the token was drawn by:
+// divided by the temperature, and minus infinity for what min-p, top-k and top-p have dropped. A
+// greedy choice is by the row as it is.
+func (s *Sampler) Processed(logits []float32, p *Params) {
+	s.survey(logits)
+	best := s.best(logits)
+	if best < 0 || !(p.Temperature >= GreedyTemperature) {
+		return
 	}
-	return int32(s.draw(logits, greatest, c, u))
+	greatest := logits[best]
+	if math.IsInf(float64(greatest), 1) {
+		return
+	}
+	if s.restrict(logits, p, greatest) {
+		for i := range logits {
+			logits[i] = negInf
+		}
+		for i, id := range s.ids {
+			logits[id] = s.logits[i]
+		}
+	}
+	for i := range logits {
+		logits[i] /= p.Temperature
+	}
 }
 
 func lastResort(logits []float32, p *Params) int32 {

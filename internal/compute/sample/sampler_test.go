@@ -224,6 +224,11 @@ func TestReference(t *testing.T) {
 								t.Fatalf("vocab %d %+v: got %d (p=%g), want %d (p=%g) of %d", vocab,
 									*p, got, kept[got], want, kept[want], len(kept))
 							}
+							logprob := processed(&s, row, p, st, pos) - math.Log(kept[want])
+							if temperature > 0 && math.Abs(logprob) > 1e-3 {
+								t.Fatalf("vocab %d %+v: the log-probability is %g off", vocab, *p,
+									logprob)
+							}
 							n++
 						}
 					}
@@ -233,6 +238,29 @@ func TestReference(t *testing.T) {
 	}
 	if n != 4*3*5*4*5*3 {
 		t.Fatalf("ran %d cases", n)
+	}
+}
+
+// processed is the log-probability by which a token is drawn.
+func processed(s *Sampler, row []float32, p *Params, st *State, position uint32) float64 {
+	row = slices.Clone(row)
+	token := s.Sample(row, p, st, position)
+	s.Processed(row, p)
+	sampled, _ := s.Logprobs(row, token, 0, nil)
+	return float64(sampled.Logprob)
+}
+
+// TestProcessedOfGreedy wants the log-probability of a greedy choice to be that of the logits after
+// penalties and masks, whatever the filters are.
+func TestProcessedOfGreedy(t *testing.T) {
+	p := with(func(p *Params) {
+		p.Temperature, p.TopK, p.LogitBias = 0, 1, []Bias{{1, 5}}
+	})
+	var s Sampler
+	got := processed(&s, []float32{1, -3, 0}, p, nil, 0)
+	want := 2 - math.Log(math.Exp(1)+math.Exp(2)+math.Exp(0))
+	if math.Abs(got-want) > 1e-6 {
+		t.Errorf("log-probability %g, want %g", got, want)
 	}
 }
 
@@ -375,7 +403,9 @@ func TestNoAllocations(t *testing.T) {
 		pos := uint32(0)
 		step := func() {
 			copy(scratch, row)
-			st.Append(s.Sample(scratch, p, st, pos))
+			token := s.Sample(scratch, p, st, pos)
+			s.Processed(scratch, p)
+			st.Append(token)
 			pos++
 		}
 		step()

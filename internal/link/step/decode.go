@@ -318,6 +318,7 @@ func (r *reader) params(p *sample.Params) {
 	p.Logprobs = r.int32("Params.Logprobs")
 	p.LogprobTokens = list(r, "Params.LogprobTokens", p.LogprobTokens)
 	p.PromptLogprobs = r.int32("Params.PromptLogprobs")
+	p.Processed = r.bool("Params.Processed")
 	p.MaxTokens = r.int32("Params.MaxTokens")
 	p.MinTokens = r.int32("Params.MinTokens")
 	p.EOS = r.int32("Params.EOS")

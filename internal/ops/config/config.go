@@ -68,6 +68,9 @@ type Model struct {
 	TrustRequestChatTemplate bool
 	// MaxLogprobs bounds logprobs a request may ask for; -1 is no bound.
 	MaxLogprobs int
+	// LogprobsMode is RawLogprobs for the model's log-probabilities, or ProcessedLogprobs for those
+	// that tokens are drawn by.
+	LogprobsMode string
 	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
 	Runner string
 	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what
@@ -81,6 +84,12 @@ type Model struct {
 	// ExcludeToolsWhenToolChoiceNone keeps tools that must not be called from the template.
 	ExcludeToolsWhenToolChoiceNone bool
 }
+
+// Values of LogprobsMode, vLLM's names.
+const (
+	RawLogprobs       = "raw_logprobs"
+	ProcessedLogprobs = "processed_logprobs"
+)
 
 // AutoParser chooses a parser by the chat template.
 const AutoParser = "auto"
@@ -311,8 +320,8 @@ const ServedQueue = 8192
 func Default() Config {
 	return Config{
 		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
-			MaxLogprobs: 20, EnableAutoToolChoice: true, ToolCallParser: AutoParser,
-			ReasoningParser: AutoParser},
+			MaxLogprobs: 20, LogprobsMode: RawLogprobs, EnableAutoToolChoice: true,
+			ToolCallParser: AutoParser, ReasoningParser: AutoParser},
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,

@@ -43,7 +43,8 @@ var engineKnown = []Known{
 	{Name: "disable-custom-all-reduce", Allowed: on, Switch: true, Why: "there is one all-reduce"},
 	{Name: "max-parallel-loading-workers", Allowed: anything,
 		Why: "each rank reads only its own part of the weights"},
-	{Name: "worker-extension-cls", Allowed: none, Why: "there is no Python"},
+	{Name: "worker-extension-cls", Allowed: none,
+		Why: "ranks run no Python; eagleray.weights brings them what a trainer has"},
 	// Memory and devices.
 	{Name: "device", Allowed: []string{"auto", "cpu"}, Why: "the model runs on the CPU"},
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
@@ -67,8 +68,6 @@ var engineKnown = []Known{
 		Why: "prompts are cut one after another"},
 	{Name: "scheduler-cls", Allowed: none, Why: "there is no Python"},
 	{Name: "logits-processors", Words: true, Allowed: none, Why: "there is no Python"},
-	{Name: "logprobs-mode", Allowed: []string{"raw_logprobs"},
-		Why: "log-probabilities are those of the model"},
 	// The model.
 	{Name: "trust-remote-code", Allowed: on, Switch: true,
 		Why: "code in model folders is never run"},

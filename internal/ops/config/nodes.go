@@ -62,6 +62,7 @@ var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout
 	"served-model-name", "tokenizer", "skip-tokenizer-init", "download-dir", "weights-cache",
 	"generation-config",
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
+	"logprobs-mode",
 	"kv-transfer-config", "runner", "pooler-config", "hf-overrides",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
 	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window",

@@ -83,6 +83,7 @@ func (c *Config) Validate() error {
 		atLeast("num-gpu-blocks-override", k.Blocks, 0),
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
 		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
+		oneOf("logprobs-mode", c.Model.LogprobsMode, RawLogprobs, ProcessedLogprobs),
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
 		atLeast("stream-interval", c.Server.Answers.StreamInterval, 1),
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),

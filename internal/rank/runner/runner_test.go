@@ -422,6 +422,17 @@ func TestLogprobs(t *testing.T) {
 		l.Top[0].Token != best || l.Top[1].Token != (best+1)%vocab {
 		t.Errorf("%+v, best %d", l, best)
 	}
+	// Processed ones are of what the choice was made by, those of the prompt the model's.
+	params.Processed = true
+	p = plan(3, piece{1, 0, 8, prompt, []uint32{4}})
+	p.New = []step.NewRequest{{Slot: 1, PromptLen: 8, Tokens: text, Params: params}}
+	res = execute(t, r, o, p)
+	check(int(res.PromptLogprobs[0].Start), res.PromptLogprobs[0].Entries, 7)
+	l = res.Logprobs[0]
+	if l.Sampled != (step.TokenLogprob{Token: 11, Rank: 1}) || len(l.Top) != 2 ||
+		l.Top[0] != l.Sampled || l.Top[1].Token != (best+1)%vocab || l.Top[1].Logprob > -900 {
+		t.Errorf("processed: %+v, best %d", l, best)
+	}
 }
 
 // TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what

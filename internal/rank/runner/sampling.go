@@ -75,8 +75,8 @@ func (t *sampleTask) Do(chunk, thread int) {
 		}
 		t.masks[thread] = mask
 	}
-	raw := logits
-	if s.params.Logprobs != sample.NoLogprobs {
+	raw, wanted := logits, s.params.Logprobs != sample.NoLogprobs
+	if wanted && !s.params.Processed {
 		// Log-probabilities are of the model's own logits; sampling overwrites them.
 		raw = append(t.raw[thread][:0], logits...)
 		t.raw[thread] = raw
@@ -90,8 +90,11 @@ func (t *sampleTask) Do(chunk, thread int) {
 		*c = choice{token: sample.Stuck, top: c.top[:0]}
 		return
 	}
+	if wanted && s.params.Processed {
+		sampler.Processed(logits, &s.params)
+	}
 	switch {
-	case s.params.Logprobs == sample.NoLogprobs:
+	case !wanted:
 	case len(s.params.LogprobTokens) > 0:
 		c.sampled, c.top = sampler.LogprobsOf(raw, c.token, s.params.LogprobTokens, c.top[:0])
 	default:

@@ -66,6 +66,8 @@ type node struct {
 	devices map[string][]float64
 	// outside is what actors without a group hold.
 	outside map[string]float64
+	// crashed says that its raylet has ended, also when Ray does not know yet.
+	crashed bool
 }
 
 type group struct {
@@ -244,6 +246,26 @@ func (c *Cluster) RemoveGroup(id string) {
 	c.remove(id)
 }
 
+// CrashNode ends the raylet of a node, and its actors: but until KillNode Ray does not know. Its
+// groups are as they were, and Ray goes on to choose the node for bundles, in vain.
+func (c *Cluster) CrashNode(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.node(id).crashed = true
+	c.loseActorsOf(id, &frame.Fault{Class: "ActorUnavailableError",
+		Message: "The actor is temporarily unavailable: RpcError: Socket closed"})
+}
+
+func (c *Cluster) loseActorsOf(id string, fault *frame.Fault) {
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if a.facts.NodeID == id && a.placed {
+				c.lose(a, fault)
+			}
+		}
+	}
+}
+
 // KillNode ends a node: actors there die, groups with bundles there are rescheduling.
 func (c *Cluster) KillNode(id string) {
 	c.mu.Lock()
@@ -252,15 +274,9 @@ func (c *Cluster) KillNode(id string) {
 	if n == nil {
 		return
 	}
-	n.Alive, n.Resources, n.Free = false, nil, nil
-	for _, j := range c.jobs {
-		for _, a := range j.actors {
-			if a.facts.NodeID == id && a.placed {
-				c.lose(a, &frame.Fault{Class: "ActorDiedError",
-					Message: "The actor died because its node has died."})
-			}
-		}
-	}
+	n.Alive, n.Resources, n.Free, n.crashed = false, nil, nil, true
+	c.loseActorsOf(id, &frame.Fault{Class: "ActorDiedError",
+		Message: "The actor died because its node has died."})
 	for _, g := range c.groups {
 		for i := range g.Bundles {
 			if g.Bundles[i].NodeID == id && g.State == ray.GroupCreated {

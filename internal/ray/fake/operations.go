@@ -22,6 +22,7 @@ type args struct {
 	raw json.RawMessage
 
 	ID       string               `json:"id"`
+	IDs      []string             `json:"ids"`
 	Group    string               `json:"group"`
 	Name     string               `json:"name"`
 	Bundles  []map[string]float64 `json:"bundles"`
@@ -39,7 +40,8 @@ type empty struct{}
 type operation func(*job, context.Context, args) (any, *frame.Fault)
 
 var operations = map[string]operation{
-	"connect": (*job).connect, "nodes": (*job).nodes, "shutdown": (*job).shutdown,
+	"connect": (*job).connect, "nodes": (*job).nodes, "nodes_lost": (*job).nodesLost,
+	"shutdown":     (*job).shutdown,
 	"group_create": (*job).groupCreate, "group_adopt": (*job).groupAdopt,
 	"group_wait": (*job).groupWait,
 	"group_get":  (*job).groupGet, "group_remove": (*job).groupRemove,
@@ -139,6 +141,14 @@ func (j *job) nodes(context.Context, args) (any, *frame.Fault) {
 		out = append(out, shown)
 	}
 	return map[string]any{"nodes": out, "available": available}, nil
+}
+
+func (j *job) nodesLost(_ context.Context, a args) (any, *frame.Fault) {
+	lost := slices.DeleteFunc(a.IDs, func(id string) bool {
+		n := j.cluster.node(id)
+		return n != nil && !n.crashed
+	})
+	return map[string]any{"lost": lost}, nil
 }
 
 func (j *job) shutdown(context.Context, args) (any, *frame.Fault) {

@@ -25,6 +25,10 @@ func (c *Cluster) place(g *group) {
 		return room
 	}
 	if where := fit(g.Group, alive, free); where != nil {
+		if slices.ContainsFunc(where, func(n *node) bool { return n.crashed }) {
+			g.SchedulingState = "NO_RESOURCES" // for as long as Ray does not know
+			return
+		}
 		for i, n := range where {
 			g.Bundles[i].NodeID = n.ID
 			subtract(n.Free, g.Bundles[i].Resources)
@@ -116,7 +120,7 @@ func (c *Cluster) seat(a *actor) bool {
 	}
 	need := wants(a.spec)
 	n := c.roomFor(a.spec, need)
-	if n == nil {
+	if n == nil || n.crashed {
 		return false
 	}
 	if a.spec.Group != "" {

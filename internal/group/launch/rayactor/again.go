@@ -14,6 +14,28 @@ import (
 // endTimeout bounds the end of workers and actors that are replaced.
 const endTimeout = 10 * time.Second
 
+// lostTimeout bounds the question which nodes are lost; a silent one takes half of it.
+const lostTimeout = 3 * time.Second
+
+// findLost finds out which of the nodes that ranks were placed on are lost. Ray places bundles on a
+// node whose raylet has crashed, and waits for actors there, until its own health checks fail.
+// Without an answer, as while the GCS is down, what was known before holds.
+func (l *Launcher) findLost(ctx context.Context) {
+	ids := append(slices.Clone(l.nodes), l.lost...)
+	if len(ids) == 0 {
+		return
+	}
+	slices.Sort(ids)
+	bounded, cancel := context.WithTimeout(ctx, lostTimeout)
+	defer cancel()
+	lost, err := l.client.LostNodes(bounded, slices.Compact(ids))
+	if err != nil {
+		l.o.Log.Debug("nodes cannot be asked whether they are lost", "error", err)
+		return
+	}
+	l.lost = lost
+}
+
 // again starts the group after a failed one with the remaining actors and workers. A worker that
 // has ended is replaced in its actor, a lost actor in its bundle. That needs the placement group to
 // have all its bundles: one of ours that has lost a node does not come back by itself in any
@@ -27,11 +49,18 @@ func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Wor
 		paths: slices.Clone(old.paths), workers: slices.Clone(old.workers)}
 	l.mu.Lock()
 	for rank, spec := range specs {
-		if _, runs := l.running[rank]; spec.Fresh || !runs {
+		switch _, runs := l.running[rank]; {
+		case slices.Contains(l.lost, s.bundles[rank].NodeID):
+			s.fresh, s.actors = append(s.fresh, rank), append(s.actors, rank)
+		case spec.Fresh || !runs:
 			s.fresh = append(s.fresh, rank)
 		}
 	}
 	l.mu.Unlock()
+	if len(s.actors) > 0 && l.o.PlacementGroup == "" {
+		f := s.facts[s.actors[0]]
+		return nil, fmt.Errorf("node %s (%s) is lost", f.NodeIP, shortID(f.NodeID))
+	}
 	if err := s.end(ctx); err != nil {
 		return nil, err
 	}
@@ -46,7 +75,8 @@ func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Wor
 	return s.workers, nil
 }
 
-// end ends the workers that are replaced. It also replaces each actor that fails to end its worker.
+// end ends the workers that are replaced. It also replaces each actor that fails to end its worker,
+// and asks none of a lost node.
 func (s *start) end(ctx context.Context) error {
 	if len(s.fresh) == 0 {
 		return nil
@@ -60,16 +90,20 @@ func (s *start) end(ctx context.Context) error {
 		}
 	}
 	s.mu.Unlock()
-	bounded, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	var lost ray.RankErrors
-	switch err := s.client.StopWorkers(bounded, s.fresh, 0); {
-	case errors.As(err, &lost):
-		s.actors = lost.Ranks()
-	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
-		s.actors = s.fresh
-	case err != nil:
-		return err
+	if asked := slices.DeleteFunc(slices.Clone(s.fresh), func(rank int) bool {
+		return slices.Contains(s.actors, rank)
+	}); len(asked) > 0 {
+		bounded, cancel := context.WithTimeout(ctx, endTimeout)
+		defer cancel()
+		var failed ray.RankErrors
+		switch err := s.client.StopWorkers(bounded, asked, 0); {
+		case errors.As(err, &failed):
+			s.actors = append(s.actors, failed.Ranks()...)
+		case err != nil && ctx.Err() == nil && bounded.Err() != nil:
+			s.actors = append(s.actors, asked...)
+		case err != nil:
+			return err
+		}
 	}
 	if len(s.actors) == 0 {
 		return nil
@@ -81,19 +115,24 @@ func (s *start) end(ctx context.Context) error {
 // before.
 func (s *start) placeAgain(ctx context.Context) ([]any, error) {
 	g, err := s.client.Group(ctx, s.group)
+	for err == nil && (g.State != ray.GroupCreated || s.onLost(g)) {
+		switch {
+		case s.o.PlacementGroup == "":
+			return nil, fmt.Errorf("the placement group is %s", g.State)
+		case g.State != ray.GroupCreated:
+			err = s.await(ctx, true)
+		default:
+			// Ray does not know yet; nothing makes it look.
+			if err = wait(ctx, lookEvery); err == nil {
+				s.findLost(ctx)
+			}
+		}
+		if err == nil {
+			g, err = s.client.Group(ctx, s.group)
+		}
+	}
 	if err != nil {
 		return nil, err
-	}
-	if g.State != ray.GroupCreated {
-		if s.o.PlacementGroup == "" {
-			return nil, fmt.Errorf("the placement group is %s", g.State)
-		}
-		if err := s.await(ctx, true); err != nil {
-			return nil, err
-		}
-		if g, err = s.client.Group(ctx, s.group); err != nil {
-			return nil, err
-		}
 	}
 	moved := 0
 	for rank := range s.bundles {
@@ -110,7 +149,29 @@ func (s *start) placeAgain(ctx context.Context) ([]any, error) {
 			}
 		}
 	}
+	s.noteNodes()
 	return []any{"group", s.group, "actors", len(s.actors), "moved", moved}, nil
+}
+
+// onLost says that a rank's bundle is on a lost node.
+func (s *start) onLost(g ray.Group) bool {
+	return slices.ContainsFunc(g.Bundles, func(x ray.Bundle) bool {
+		return slices.Contains(s.lost, x.NodeID) &&
+			slices.ContainsFunc(s.bundles, func(b Bundle) bool { return b.Index == x.Index })
+	})
+}
+
+// lookEvery is the time between two looks at what Ray does not tell.
+const lookEvery = 200 * time.Millisecond
+
+// wait waits for a time, or the end of ctx, which is an error.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // clear removes the actors of a start, and its placement group unless it was adopted.

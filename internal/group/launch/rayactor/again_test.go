@@ -2,6 +2,7 @@ package rayactor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,10 @@ func TestAgain(t *testing.T) {
 		{"nothing", func(*trial) {}, 0, nil, nil, 0, 1},
 		{"a worker", func(x *trial) { x.EndWorker(1, ray.Exit{Signal: "SIGKILL"}) }, 1, []int{1},
 			[]int{1}, 0, 1},
+		{"a worker, while Ray tells nothing of nodes", func(x *trial) {
+			x.FailNext("nodes_lost", frame.Fault{Class: "GetTimeoutError", Message: "no GCS"})
+			x.EndWorker(1, ray.Exit{Signal: "SIGKILL"})
+		}, 1, []int{1}, []int{1}, 0, 1},
 		{"a worker that was not blamed", func(x *trial) {
 			x.EndWorker(2,
 				ray.Exit{Signal: "SIGKILL"})
@@ -93,6 +98,12 @@ func TestAgain(t *testing.T) {
 			x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
 				Resources: map[string]float64{"CPU": 4, "GPU": 2}})
 			x.KillNode("node2")
+		}, 1, []int{2}, []int{0, 1, 2}, 3, 2},
+		// Only bundles that ask for other nodes are placed while Ray does not know of the crash.
+		{"a raylet, with a spare node", func(x *trial) {
+			x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
+				Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+			x.CrashNode("node2")
 		}, 1, []int{2}, []int{0, 1, 2}, 3, 2},
 		{"the group", func(x *trial) { x.RemoveGroup(x.Groups()[0].ID) }, world, []int{0},
 			[]int{0, 1, 2}, 3, 2},
@@ -132,6 +143,11 @@ func TestAgain(t *testing.T) {
 					t.Errorf("%d actors are new, wanted %d; groups %+v", actors, c.actors,
 						x.Groups())
 				}
+				for _, w := range after {
+					if w.Node == "10.0.0.2" && strings.HasSuffix(c.name, "spare node") {
+						t.Errorf("%+v is on the node that crashed", w)
+					}
+				}
 				if took := time.Since(started); took > 20*time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -151,10 +167,12 @@ func TestAgain(t *testing.T) {
 func TestAgainSmaller(t *testing.T) {
 	for name, c := range map[string]struct {
 		comes time.Duration // the node
+		known time.Duration // that the other one is lost, to Ray
 		limit time.Duration // of the wait; 0 is the default one
 		want  string        // of the error
 	}{
-		"it comes": {comes: 10 * time.Minute},
+		"it comes":                     {comes: 10 * time.Minute},
+		"it comes, to Ray's knowledge": {comes: 10 * time.Minute, known: 13 * time.Second},
 		"it comes late": {comes: 10 * time.Minute, limit: 5 * time.Minute,
 			want: "no place after 5m0s"},
 		"never": {comes: 24 * time.Hour, want: "no place after 30m0s"},
@@ -167,8 +185,11 @@ func TestAgainSmaller(t *testing.T) {
 					t.Fatal(err)
 				}
 				x.phases = nil
-				x.KillNode("node2")
+				x.CrashNode("node2")
 				x.exits(2)
+				known := time.AfterFunc(c.known, func() { x.KillNode("node2") })
+				defer known.Stop()
+				synctest.Wait()
 				came := time.AfterFunc(c.comes, func() {
 					x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
 						Resources: map[string]float64{"CPU": 4, "GPU": 2}})

@@ -185,6 +185,33 @@ func fill(bundles []map[string]float64, nodes []NodeFree,
 	return out
 }
 
+// nodeShare is the least amount of a node's own resource, of which Ray gives each node one.
+const nodeShare = 0.001
+
+// onNodes adds to each bundle a share of the first of the nodes that has room for it: Ray places it
+// there, or nowhere. It is nil if the nodes have too little.
+func onNodes(bundles []map[string]float64, nodes []NodeFree) []map[string]float64 {
+	room := fill(nil, nodes, freeOf).room
+	pinned := make([]map[string]float64, 0, len(bundles))
+	for _, bundle := range bundles {
+		for i, n := range nodes {
+			wanted := maps.Clone(bundle)
+			wanted["node:"+n.IP] = nodeShare
+			if fits(wanted, room[i]) {
+				for key, v := range wanted {
+					room[i][key] -= units(v)
+				}
+				pinned = append(pinned, wanted)
+				break
+			}
+		}
+	}
+	if len(pinned) < len(bundles) {
+		return nil
+	}
+	return pinned
+}
+
 // fits reports whether a bundle finds room, which is in units.
 func fits(bundle, room map[string]float64) bool {
 	for key, v := range bundle {

@@ -71,8 +71,11 @@ type Launcher struct {
 	watch  sync.WaitGroup
 	done   chan struct{}
 
-	// last is the start whose ranks may be reused. Only Launch uses it.
-	last *start
+	// last is the start whose ranks may be reused, nodes are those that ranks were placed on, and
+	// lost are the ids of nodes that no rank is placed on. Only Launch uses them.
+	last  *start
+	nodes []string
+	lost  []string
 
 	mu    sync.Mutex
 	group string
@@ -231,6 +234,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
+	l.findLost(ctx)
 	if l.last != nil {
 		workers, err := l.again(ctx, specs)
 		if err == nil || ctx.Err() != nil || l.client.Err() != nil {

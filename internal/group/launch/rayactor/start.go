@@ -1,12 +1,12 @@
 package rayactor
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -87,15 +87,12 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 		len(nodes)}, nil
 }
 
-// create makes a group with one bundle per rank. When the driver's node seems to have room for
-// one it is asked for: rank 0 is then where the driver is, and Ray packs the others beside it.
+// create makes a group with one bundle per rank. Those that are pinned get a moment to be placed,
+// then Ray may choose.
 func (s *start) create(ctx context.Context) error {
 	bundles := GroupSpec(s.o.Layout.World(), s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
-	if here := s.driverNode(ctx, bundles[0]); here != "" {
-		pinned := slices.Clone(bundles)
-		pinned[0] = maps.Clone(bundles[0])
-		pinned[0][here] = nodeShare
-		ready, err := s.tryGroup(ctx, s.name(), pinned, settle)
+	if pinned, patience := s.pin(ctx, bundles); pinned != nil {
+		ready, err := s.tryGroup(ctx, s.name(), pinned, patience)
 		if ready || err != nil {
 			return err
 		}
@@ -107,25 +104,61 @@ func (s *start) create(ctx context.Context) error {
 	return err
 }
 
-// nodeShare is the least amount of a node's own resource, of which Ray gives each node one.
-const nodeShare = 0.001
-
-// driverNode is the resource that stands for the driver's node, "" when that has no room for the
-// bundle.
-func (s *start) driverNode(ctx context.Context, bundle map[string]float64) string {
-	nodes, err := s.client.Nodes(ctx)
-	if err != nil {
-		return "" // whatever it is, it comes back at the next operation
-	}
-	for _, n := range nodes {
-		key := "node:" + n.IP
-		here := []NodeFree{{Alive: n.Alive, Free: n.Free}}
-		if n.ID == s.cluster.NodeID && n.Free[key] >= nodeShare &&
-			fill([]map[string]float64{bundle}, here, freeOf).placed == 1 {
-			return key
+// pin returns the bundles with which some ask for a node, and how long they are worth waiting for;
+// nil is that Ray chooses. When the driver's node seems to have room for one it is asked for: rank
+// 0 is then where the driver is, and Ray packs the others beside it. While Ray takes lost nodes for
+// good ones every bundle asks for another one, if there is room on others: what the group before
+// had there may take a moment to come back.
+func (s *start) pin(ctx context.Context, bundles []map[string]float64) ([]map[string]float64,
+	time.Duration) {
+	for until := time.Now().Add(settle); ; {
+		nodes, err := s.client.Nodes(ctx)
+		if err != nil {
+			return nil, 0 // whatever it is, it comes back at the next operation
+		}
+		sound, lost := s.sound(nodes)
+		if !lost {
+			here := slices.DeleteFunc(sound, func(n NodeFree) bool {
+				return n.ID != s.cluster.NodeID
+			})
+			if first := onNodes(bundles[:1], here); first != nil {
+				return append(first, bundles[1:]...), settle
+			}
+			return nil, 0
+		}
+		if pinned := onNodes(bundles, sound); pinned != nil {
+			return pinned, pinnedPatience
+		}
+		if time.Now().After(until) || wait(ctx, lookEvery/4) != nil {
+			return nil, 0
 		}
 	}
-	return ""
+}
+
+// pinnedPatience is for a group beside lost nodes: Ray takes longer than that to know of them.
+const pinnedPatience = 5 * settle
+
+// sound returns the nodes that ranks may be placed on, the driver's first and then those with the
+// most free of the device; lost says that Ray would place them on others too.
+func (s *start) sound(nodes []ray.Node) (sound []NodeFree, lost bool) {
+	// A raylet that was started again has the address of the one before.
+	var ips []string
+	for _, n := range nodes {
+		if n.Alive && slices.Contains(s.lost, n.ID) {
+			ips = append(ips, n.IP)
+		}
+	}
+	for _, n := range nodes {
+		if n.Alive && !slices.Contains(ips, n.IP) {
+			sound = append(sound, NodeFree{ID: n.ID, IP: n.IP, Alive: true, Free: n.Free})
+		}
+	}
+	slices.SortStableFunc(sound, func(a, b NodeFree) int {
+		return cmp.Or(-cmp.Compare(boolInt(a.ID == s.cluster.NodeID),
+			boolInt(b.ID == s.cluster.NodeID)),
+			-cmp.Compare(a.Free[s.o.DeviceKey], b.Free[s.o.DeviceKey]))
+	})
+	return sound, len(ips) > 0
 }
 
 // setGroup notes the group that the ranks are placed by. Only Launch's own goroutine changes it,
@@ -235,6 +268,7 @@ func (s *start) order(context.Context) ([]any, error) {
 		s.o.SkipBundle); err != nil {
 		return nil, err
 	}
+	s.noteNodes()
 	if warning := SpansNodes(s.bundles, s.o.Layout.TP); warning != "" {
 		s.o.Log.Warn(warning)
 	}
@@ -244,6 +278,14 @@ func (s *start) order(context.Context) ([]any, error) {
 		s.set(rank, func(r *row) { r.Bundle, r.Status = b.Index, "placed" })
 	}
 	return []any{"bundles", indices}, nil
+}
+
+// noteNodes notes where the ranks are placed: findLost asks for these nodes.
+func (s *start) noteNodes() {
+	s.nodes = nil
+	for _, b := range s.bundles {
+		s.nodes = append(s.nodes, b.NodeID)
+	}
 }
 
 // spawn submits all actors before any is waited for.
