@@ -22,13 +22,13 @@ const lockPoll = 100 * time.Millisecond
 //	models--org--name/snapshots/<commit>/<file>       symbolic links to them
 //	models--org--name/refs/<revision>                 the commit of a branch or tag when last seen
 //	.locks/models--org--name/<etag>.lock              held while a blob is downloaded
+//
+// A bucket's is s3--bucket--path, with a hash of the list of its files for the commit.
 type repoCache struct {
 	root, repo string
 }
 
-func (c repoCache) folder() string {
-	return marker + strings.ReplaceAll(c.repo, "/", "--")
-}
+func (c repoCache) folder() string          { return folderOf(c.repo) }
 func (c repoCache) dir() string             { return filepath.Join(c.root, c.folder()) }
 func (c repoCache) blob(etag string) string { return filepath.Join(c.dir(), "blobs", etag) }
 func (c repoCache) snapshot(commit string) string {
