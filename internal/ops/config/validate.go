@@ -41,6 +41,10 @@ func (c *Config) Validate() error {
 	case "int4_g32":
 		c.Model.Quantization = "int4"
 	}
+	switch c.Model.LoadFormat { // faster readers of the same files
+	case "runai_streamer", "fastsafetensors":
+		c.Model.LoadFormat = "safetensors"
+	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),

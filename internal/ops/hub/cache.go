@@ -39,6 +39,16 @@ func (c repoCache) refPath(revision string) string {
 	return filepath.Join(c.dir(), "refs", filepath.FromSlash(revision))
 }
 
+// Commit is that of a snapshot in the cache, or of a file in one, by what Resolve returns.
+func Commit(path string) string {
+	for dir := path; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if filepath.Base(filepath.Dir(dir)) == "snapshots" {
+			return filepath.Base(dir)
+		}
+	}
+	return ""
+}
+
 // ref reads the commit that a revision was last seen at.
 func (c repoCache) ref(revision string) (string, error) {
 	raw, err := os.ReadFile(c.refPath(revision))

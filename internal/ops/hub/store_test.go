@@ -322,6 +322,12 @@ func TestBucketAddresses(t *testing.T) {
 	if f.count("") != 0 {
 		t.Errorf("the store was asked: %q", f.requests)
 	}
+	for path, want := range map[string]string{"/c/models--a--b/snapshots/" + testCommit: testCommit,
+		"/c/s3--b--a/snapshots/" + testCommit + "/x/m.gguf": testCommit, "/models/llama": ""} {
+		if got := Commit(path); got != want {
+			t.Errorf("the commit of %s is %q, want %q", path, got, want)
+		}
+	}
 	for _, repo := range []string{"s3://bucket", "gs://my-bucket/a/b", "s3://b.b/a--b/-c-/%2F/d e",
 		"org/name"} {
 		folder := folderOf(repo)
