@@ -219,8 +219,8 @@ func readInfo(body io.Reader) (modelInfo, error) {
 // fileInfo is what the Hub says about a file.
 type fileInfo struct {
 	name string
-	// the name of the blob in the cache; of the Hub's the SHA-256 of a large file, the git blob hash
-	// of a small one
+	// the name of the blob in the cache; of the Hub's the SHA-256 of a large file, the git blob
+	// hash of a small one
 	etag string
 	size int64 // -1 when the Hub does not say
 	// sum makes the hash of which the content's is want, in hexadecimal; nil where none is known.

@@ -123,8 +123,8 @@ func storeETag(data []byte) string {
 
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "<?xml version=\"1.0\"?>\n<Error><Code>%s</Code><Message>it said</Message></Error>",
-		code)
+	fmt.Fprintf(w, "<?xml version=\"1.0\"?>\n<Error><Code>%s</Code>"+
+		"<Message>it said</Message></Error>", code)
 }
 
 func (f *fakeStore) list(w http.ResponseWriter, r *http.Request, name string) {

@@ -31,12 +31,12 @@ type signer interface {
 	needed() string
 }
 
-// nobody asks without credentials.
-type nobody struct{ where string }
+// anonymous asks without credentials.
+type anonymous struct{ where string }
 
-func (nobody) sign(*http.Request, string) error { return nil }
-func (nobody) who() string                      { return "" }
-func (n nobody) needed() string                 { return n.where }
+func (anonymous) sign(*http.Request, string) error { return nil }
+func (anonymous) who() string                      { return "" }
+func (n anonymous) needed() string                 { return n.where }
 
 const awsNeeded = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
@@ -62,10 +62,10 @@ func (a *aws) sign(req *http.Request, region string) error {
 }
 
 // awsSigner looks for credentials where Amazon's own tools do: variables, profiles in files, the
-// identity of a pod or a container, and that of the machine. Without any there is nobody.
+// identity of a pod or a container, and that of the machine. Without any the requests have none.
 func awsSigner(ctx context.Context, b bucket) (signer, error) {
 	if b.anonymous {
-		return nobody{"leave out anonymous@"}, nil
+		return anonymous{"leave out anonymous@"}, nil
 	}
 	profile := os.Getenv("AWS_PROFILE")
 	cc := &credentials.CredContext{Client: &http.Client{Timeout: 30 * time.Second}, Context: ctx}
@@ -108,7 +108,7 @@ func awsSigner(ctx context.Context, b bucket) (signer, error) {
 			return nil, refusal{ErrAccess, try.from + " has no credentials"}
 		}
 	}
-	return nobody{awsNeeded}, nil
+	return anonymous{awsNeeded}, nil
 }
 
 // bearer asks with a token of Google's.
@@ -135,10 +135,10 @@ const googleNeeded = "set GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth app
 // googleSigner looks for credentials where Google's own tools do. An emulator gets none.
 func googleSigner(ctx context.Context, b bucket, emulator bool) (signer, error) {
 	if b.anonymous {
-		return nobody{"leave out anonymous@"}, nil
+		return anonymous{"leave out anonymous@"}, nil
 	}
 	if emulator {
-		return nobody{"STORAGE_EMULATOR_HOST has them refused"}, nil
+		return anonymous{"STORAGE_EMULATOR_HOST names an emulator, which gets none"}, nil
 	}
 	file := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
 	found, err := google.FindDefaultCredentials(ctx, googleScope)
@@ -148,5 +148,5 @@ func googleSigner(ctx context.Context, b bucket, emulator bool) (signer, error) 
 	case file != "":
 		return nil, refusal{ErrAccess, err.Error()}
 	}
-	return nobody{googleNeeded}, nil
+	return anonymous{googleNeeded}, nil
 }

@@ -94,7 +94,9 @@ func newStore(ctx context.Context, b bucket, opt Options) (*store, error) {
 	s := &store{at: b, transfer: newTransfer(opt)}
 	s.content = &http.Client{Transport: newTransport(),
 		// An answer that leads elsewhere names the bucket's region, see moved.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 	var err error
 	if b.scheme == "gs" {
 		s.endpoint, err = endpointOf(publicGS, "STORAGE_EMULATOR_HOST")
@@ -333,8 +335,9 @@ func (s *store) model(revision string) (modelInfo, error) {
 
 // isPart says whether an object of the folder can be one of the files that make up a model.
 func isPart(name string) bool {
-	return !strings.Contains(name, "/") && (needed(name) || strings.HasSuffix(name, ".safetensors")) ||
-		ofModule(name) || isGGUF(name)
+	top := !strings.Contains(name, "/")
+	return top && (needed(name) || strings.HasSuffix(name, ".safetensors")) || ofModule(name) ||
+		isGGUF(name)
 }
 
 // fileInfo asks for an object's checksum. Blobs are named by all that tells one content from

@@ -63,7 +63,8 @@ func TestBucket(t *testing.T) {
 
 	// A node of the group wants what the first one found.
 	opt.Revision = filepath.Base(changed)
-	if again, err := Resolve(t.Context(), "s3://models/llama", opt); err != nil || again != changed {
+	again, err := Resolve(t.Context(), "s3://models/llama", opt)
+	if err != nil || again != changed {
 		t.Errorf("by its commit it is %s, %v", again, err)
 	}
 	opt.Revision = testCommit
@@ -105,10 +106,11 @@ func TestBucketGGUF(t *testing.T) {
 		"big-00001-of-00002.gguf": pattern(30), "big-00002-of-00002.gguf": pattern(40)}
 	f := newFakeStore(t, files)
 	for model, want := range map[string][]string{
-		"s3://models/llama/m-Q8_0.gguf":             {"m-Q8_0.gguf"},
-		"s3://models/llama:q8_0":                    {"m-Q8_0.gguf"},
-		"s3://models/llama":                         {"m-Q4_K_M.gguf"},
-		"s3://models/llama/big-00001-of-00002.gguf": {"big-00001-of-00002.gguf", "big-00002-of-00002.gguf"},
+		"s3://models/llama/m-Q8_0.gguf": {"m-Q8_0.gguf"},
+		"s3://models/llama:q8_0":        {"m-Q8_0.gguf"},
+		"s3://models/llama":             {"m-Q4_K_M.gguf"},
+		"s3://models/llama/big-00001-of-00002.gguf": {"big-00001-of-00002.gguf",
+			"big-00002-of-00002.gguf"},
 	} {
 		path := f.mustResolve(model)
 		checkFile := filepath.Base(path)

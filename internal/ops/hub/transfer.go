@@ -139,7 +139,7 @@ func (t *transfer) retry(ctx context.Context, attempts int,
 	}
 }
 
-// unreachable reports whether nobody gave an answer that settles the matter.
+// unreachable reports whether there was no answer that settles the matter.
 func unreachable(ctx context.Context, err error) bool {
 	var status *statusError
 	if errors.As(err, &status) {
