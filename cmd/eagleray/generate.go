@@ -155,7 +155,7 @@ func namesModel(word string) bool {
 		return false
 	}
 	for _, start := range []string{"./", "../", "/", "~/", "https://", "http://", "hf.co/",
-		"hf://"} {
+		"hf://", "s3://", "gs://"} {
 		if strings.HasPrefix(word, start) && len(word) > len(start) {
 			return true
 		}

@@ -31,13 +31,16 @@ func newPull() *cobra.Command {
 	var opt hub.Options
 	c := &cobra.Command{
 		Use:   "pull MODEL...",
-		Short: "Download models of the Hub",
+		Short: "Download models of the Hub and of buckets",
 		Long: `pull downloads what an engine needs of Hub repos into the cache that Hugging Face's own tools use,
 and prints the folder of each: serve finds it there by the same name. A download that was cut goes
-on where it was. HF_TOKEN opens gated repos, HF_ENDPOINT names a mirror.
+on where it was. HF_TOKEN opens gated repos, HF_ENDPOINT names a mirror. Models in buckets are kept
+beside them; credentials are found where Amazon's and Google's own tools find them, and
+AWS_ENDPOINT_URL names another store.
 
   eagleray pull Qwen/Qwen3-0.6B
-  eagleray pull unsloth/Qwen3-0.6B-GGUF:Q4_K_M`,
+  eagleray pull unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+  eagleray pull s3://models/qwen3-0.6b`,
 		Args: cli.Arguments(1, 1000),
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, name := range args {

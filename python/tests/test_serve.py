@@ -143,13 +143,24 @@ class TestConfig(unittest.TestCase):
             with self.assertRaisesRegex(ConfigError, words):
                 read_model({**M, **fields})
         for source, words in (
-            ("gs://b/m", "gs://b/m: buckets are not read"),
-            ({"bucket_uri": "s3://b/m"}, "s3://b/m: buckets are not read"),
-            (CloudMirrorConfig("s3://b/m"), "s3://b/m: buckets are not read"),
-            (7, "model_source: 7 is not a text"),
+            ({"bucket_uri": "abfss://c@a/m"}, "bucket_uri: 'abfss://c@a/m' does not begin with s3"),
+            (CloudMirrorConfig(), "bucket_uri: None does not begin with s3"),
+            (CloudMirrorConfig("s3://b/m", [{}]), "extra_files: are not read"),
+            ({"bucket": "s3://b/m"}, "model_source.bucket: is not known"),
+            ("", "model_source: '' is not a text"),
+            (7, "model_source: 7 is neither a text"),
         ):
             with self.assertRaisesRegex(ConfigError, words):
                 read_model({"model_loading_config": {"model_id": "m", "model_source": source}})
+        for good in ("s3://b/m", {"bucket_uri": "s3://b/m"}, CloudMirrorConfig("s3://b/m")):
+            loading = {"model_id": "m", "model_source": good}
+            self.assertEqual(read_model({"model_loading_config": loading}).source, "s3://b/m")
+        named = read_model(M)
+        self.assertEqual(named.source, "m")
+        named.model_loading_config["model_source"] = "org/name"  # type: ignore[index]
+        self.assertEqual(read_model(named).source, "org/name")
+        with self.assertRaises(KeyError):
+            named.model_loading_config["source"] = "x"  # type: ignore[index]
         with self.assertRaisesRegex(ConfigError, "llm_config: is missing"):
             read_one_model({})
         self.assertEqual(read_one_model({"llm_config": M}).models[0].model_id, "m")

@@ -69,7 +69,7 @@ func allowed(least, most int) string {
 // shorter.
 func ModelFlag(f *pflag.FlagSet, cfg *config.Config) {
 	f.StringVar(&cfg.Model.Path, "model", "",
-		"folder or Hub repo (default: go-std-tiny, the built-in model)")
+		"folder, Hub repo or bucket (s3://, gs://; default: go-std-tiny, the built-in model)")
 	config.Paths(f, config.PathModel, "model")
 	config.InGroup(f, "model", config.ModelGroup)
 }

@@ -39,8 +39,8 @@ const MeasurePath = Prefix + "measure"
 // Measures says whether the page can measure.
 func (p *Page) Measures() bool { return p.opt.Measure != nil }
 
-// Measure sends "progress" with how many of how many requests are done, and at the end "result" with
-// the figures, or "error" with why there are none. It ends with the viewer and with the page.
+// Measure sends "progress" with how many of how many requests are done, and at the end "result"
+// with the figures, or "error" with why there are none. It ends with the viewer and with the page.
 func (p *Page) Measure(w http.ResponseWriter, r *http.Request, m Measurement) error {
 	if !p.measuring.CompareAndSwap(false, true) {
 		return ErrMeasuring

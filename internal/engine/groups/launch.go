@@ -167,7 +167,8 @@ func (b *Launch) rayOptions() rayactor.Options {
 	p := &b.Config.Parallel
 	return rayactor.Options{
 		Ray: p.Ray, Layout: p.Layout(), Engines: b.Engines(),
-		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.Log, Events: b.Events,
+		CPUThreads: p.CPUThreads, Environ: os.Environ(), Model: b.Config.Model.Path, Log: b.Log,
+		Events:  b.Events,
 		Samples: b.samples,
 	}
 }

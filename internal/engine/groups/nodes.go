@@ -54,7 +54,8 @@ func RunNode(ctx context.Context, opt NodeOptions) error {
 	}
 	n := &opt.Config.Parallel.Nodes
 	return nodes.Serve(ctx, nodes.AgentOptions{Node: n.Rank, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: opt.Output, Log: opt.Log})
+		Settings: settings, Model: opt.Config.Model.Path, Timeout: n.Timeout, Output: opt.Output,
+		Log: opt.Log})
 }
 
 // pinOnNode pins the model's files on a node without an engine; nil where it has no folder of the

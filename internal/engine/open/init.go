@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/hub"
 )
 
 // Backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
@@ -45,8 +46,8 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	if !s.fromHub {
 		return init, nil
 	}
-	// The snapshot's folder is named for its commit: all nodes load the same one.
-	init.Repo, init.Revision = s.Config.Model.Path, filepath.Base(s.dir)
+	// All nodes load the same snapshot.
+	init.Repo, init.Revision = s.Config.Model.Path, hub.Commit(s.dir)
 	if dir := s.Config.Model.DownloadDir; dir != "" {
 		var err error
 		if init.DownloadDir, err = filepath.Abs(dir); err != nil {

@@ -6,9 +6,39 @@ import (
 	"strings"
 )
 
-// HubTokens are names that look secret but that ranks of other hosts need: they may have to get the
-// model themselves.
-var HubTokens = []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
+// hubTokens are names that look secret but that ranks of other hosts need: they may have to get the
+// model themselves. awsKeys are those for a model in a bucket of S3's.
+var (
+	hubTokens = []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
+	awsKeys   = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+)
+
+// storeNames are what is read of a host's environment to get a model from a bucket, by the scheme
+// of its address, beside awsKeys. Those that name files or services are the host's own.
+var storeNames = map[string][]string{
+	"s3": {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+		"AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ROLE_ARN",
+		"AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_EC2_METADATA_DISABLED",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"},
+	"gs": {"GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"},
+}
+
+// ModelSecrets are names of what looks secret and is sent to other hosts, which may have to get the
+// model.
+func ModelSecrets(model string) []string {
+	if strings.HasPrefix(model, "s3://") {
+		return slices.Concat(hubTokens, awsKeys)
+	}
+	return hubTokens
+}
+
+// ModelNames are names of what a rank gets of its host's environment beside what all ranks get, as
+// it may have to get the model.
+func ModelNames(model string) []string {
+	scheme, _, _ := strings.Cut(model, "://")
+	return slices.Concat(ModelSecrets(model), storeNames[scheme])
+}
 
 // childNames and childPrefixes are what a rank reads that is a child of this process: where files
 // are, how Go's runtime and libraries of devices behave, what is this program's own.

@@ -19,8 +19,13 @@ func TestChildEnvironment(t *testing.T) {
 	if got := ChildEnvironment(append(slices.Clone(kept), withheld...)); !slices.Equal(got, kept) {
 		t.Errorf("got %q, want %q", got, kept)
 	}
-	if got := ChildEnvironment(withheld, HubTokens...); !slices.Equal(got,
-		[]string{"HF_TOKEN=hf_1"}) {
-		t.Errorf("with the Hub's tokens: %q", got)
+	for model, want := range map[string][]string{
+		"org/name": {"HF_TOKEN=hf_1"},
+		"s3://b/m": {"HF_TOKEN=hf_1", "AWS_SECRET_ACCESS_KEY=k", "AWS_PROFILE=p"},
+		"gs://b/m": {"HF_TOKEN=hf_1", "GOOGLE_APPLICATION_CREDENTIALS=/x.json"},
+	} {
+		if got := ChildEnvironment(withheld, ModelNames(model)...); !slices.Equal(got, want) {
+			t.Errorf("with the model %s: %q, want %q", model, got, want)
+		}
 	}
 }

@@ -68,7 +68,8 @@ var flagNotes = map[string]compat.Entry{
 	"tokenizer":           same("folder or Hub repo with a tokenizer"),
 	"skip-tokenizer-init": same("token ids only: chat, stop and bad_words are refused"),
 	"revision":            same("of the model and of --tokenizer"),
-	"load-format":         differs("auto, safetensors, dummy; others are refused"),
+	"load-format": differs("auto, safetensors, dummy; runai_streamer and fastsafetensors " +
+		"are safetensors; others are refused"),
 	"weights-cache": ours("packed weights of earlier starts; a folder of the file system that " +
 		"holds the model's size once more"),
 	"quantization": differs("int8_per_channel_weight_only, int8, int4, int4_g64, int4_g128 as " +

@@ -33,7 +33,7 @@ type Config struct {
 
 // Model says which model is run and in what arithmetic.
 type Model struct {
-	// Path is a local folder, a Hub repo id, or "" for the built-in model.
+	// Path is a local folder, a Hub repo id, the address of a bucket, or "" for the built-in model.
 	Path string
 	// ServedNames are the names clients use; empty is Path (or the built-in model's name).
 	ServedNames []string

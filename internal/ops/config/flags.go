@@ -94,6 +94,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "dtype", dtypes...)
 	Choices(f, "generation-config", "auto", "vllm")
 	Choices(f, "runner", runners...)
+	Choices(f, "logprobs-mode", logprobsModes...)
 	Choices(f, "reasoning-parser", reasoningParsers()...)
 	Paths(f, PathModel, "tokenizer")
 	Paths(f, PathFolder, "download-dir", "weights-cache", "generation-config")

@@ -28,6 +28,7 @@ var (
 	transports      = []string{"auto", "link"}
 	instructionSets = []string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
 	failures        = []string{"restart", "exit"}
+	logprobsModes   = []string{RawLogprobs, ProcessedLogprobs}
 	modelChanges    = []string{"keep", "refuse", "adopt"}
 )
 
@@ -60,6 +61,10 @@ func (c *Config) Validate() error {
 	case "int4_g32":
 		c.Model.Quantization = "int4"
 	}
+	switch c.Model.LoadFormat { // faster readers of the same files
+	case "runai_streamer", "fastsafetensors":
+		c.Model.LoadFormat = "safetensors"
+	}
 	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, loadFormats),
@@ -83,7 +88,7 @@ func (c *Config) Validate() error {
 		atLeast("num-gpu-blocks-override", k.Blocks, 0),
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
 		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
-		oneOf("logprobs-mode", c.Model.LogprobsMode, RawLogprobs, ProcessedLogprobs),
+		oneOf("logprobs-mode", c.Model.LogprobsMode, logprobsModes),
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
 		atLeast("stream-interval", c.Server.Answers.StreamInterval, 1),
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),

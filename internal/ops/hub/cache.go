@@ -22,13 +22,13 @@ const lockPoll = 100 * time.Millisecond
 //	models--org--name/snapshots/<commit>/<file>       symbolic links to them
 //	models--org--name/refs/<revision>                 the commit of a branch or tag when last seen
 //	.locks/models--org--name/<etag>.lock              held while a blob is downloaded
+//
+// A bucket's is s3--bucket--path, with a hash of the list of its files for the commit.
 type repoCache struct {
 	root, repo string
 }
 
-func (c repoCache) folder() string {
-	return marker + strings.ReplaceAll(c.repo, "/", "--")
-}
+func (c repoCache) folder() string          { return folderOf(c.repo) }
 func (c repoCache) dir() string             { return filepath.Join(c.root, c.folder()) }
 func (c repoCache) blob(etag string) string { return filepath.Join(c.dir(), "blobs", etag) }
 func (c repoCache) snapshot(commit string) string {
@@ -37,6 +37,16 @@ func (c repoCache) snapshot(commit string) string {
 
 func (c repoCache) refPath(revision string) string {
 	return filepath.Join(c.dir(), "refs", filepath.FromSlash(revision))
+}
+
+// Commit is that of a snapshot in the cache, or of a file in one, by what Resolve returns.
+func Commit(path string) string {
+	for dir := path; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if filepath.Base(filepath.Dir(dir)) == "snapshots" {
+			return filepath.Base(dir)
+		}
+	}
+	return ""
 }
 
 // ref reads the commit that a revision was last seen at.

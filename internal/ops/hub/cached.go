@@ -3,16 +3,10 @@ package hub
 import (
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // marker begins the name of a model's folder in the cache.
 const marker = "models--"
-
-// repoOf is the repository of a folder of the cache.
-func repoOf(folder string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(folder, marker), "--", "/")
-}
 
 // Cached are the repositories of which the cache holds a model, in alphabetical order. The Hub is
 // not asked; a cache that cannot be read holds none.
@@ -22,13 +16,11 @@ func Cached(opt Options) []string {
 		return nil
 	}
 	// The pattern is well formed unless the cache's path has its characters.
-	configs, _ := filepath.Glob(filepath.Join(env.cache, marker+"*", "snapshots", "*",
-		"config.json"))
+	configs, _ := filepath.Glob(filepath.Join(env.cache, "*--*", "snapshots", "*", "config.json"))
 	var repos []string
 	for _, path := range configs {
 		folder := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))
-		repo := repoOf(folder)
-		if validRepo(repo) == nil {
+		if repo, ok := repoOf(folder); ok {
 			repos = append(repos, repo)
 		}
 	}

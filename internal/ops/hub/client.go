@@ -3,11 +3,12 @@ package hub
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,31 +32,18 @@ const (
 
 // client sends requests to the Hub.
 type client struct {
-	endpoint  *url.URL
-	token     string
-	firstWait time.Duration // before the first retry
-	idle      time.Duration // a body that brings nothing for so long is given up
-	reach     time.Duration // a Hub that has not answered at all for so long is given up
-	warn      func(string)
-	content   *http.Client // follows redirects to other hosts, without the token
-	metadata  *http.Client // stops at the redirect that carries the file's metadata
+	endpoint *url.URL
+	token    string
+	reach    time.Duration // a Hub that has not answered at all for so long is given up
+	warn     func(string)
+	metadata *http.Client // stops at the redirect that carries the file's metadata
+	transfer              // whose client follows redirects to other hosts, without the token
 }
 
 func newClient(env environment, opt Options) *client {
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second,
-			KeepAlive: 30 * time.Second}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   parallelFiles,
-		IdleConnTimeout:       30 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: 30 * time.Second,
-		DisableCompression:    true, // sizes and offsets are those of the file itself
-	}
+	transport := newTransport()
 	c := &client{endpoint: env.endpoint, token: env.token, warn: opt.Warn,
-		firstWait: cmp.Or(opt.firstWait, time.Second), idle: cmp.Or(opt.idle, time.Minute),
-		reach: cmp.Or(opt.reach, firstAnswer)}
+		reach: cmp.Or(opt.reach, firstAnswer), transfer: newTransfer(opt)}
 	if c.token != "" && c.endpoint.Scheme == "http" && !loopback(c.endpoint.Hostname()) &&
 		c.warn != nil {
 		c.warn("the Hugging Face token is sent to " + c.endpoint.Host + " without encryption")
@@ -71,8 +59,7 @@ func newClient(env environment, opt Options) *client {
 	return c
 }
 
-// close ends the connections that are kept for more requests.
-func (c *client) close() { c.content.CloseIdleConnections() }
+func (c *client) name() string { return "the Hub" }
 
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -232,10 +219,13 @@ func readInfo(body io.Reader) (modelInfo, error) {
 // fileInfo is what the Hub says about a file.
 type fileInfo struct {
 	name string
-	// the SHA-256 of a large file, the git blob hash of a small one; the name of the blob in the
-	// cache
+	// the name of the blob in the cache; of the Hub's the SHA-256 of a large file, the git blob
+	// hash of a small one
 	etag string
 	size int64 // -1 when the Hub does not say
+	// sum makes the hash of which the content's is want, in hexadecimal; nil where none is known.
+	sum  func() hash.Hash
+	want string
 }
 
 // fileInfo asks for a file's size and hash.
@@ -263,6 +253,9 @@ func (c *client) fileInfo(ctx context.Context, repo, commit, name string) (fileI
 		if !safeETag(info.etag) {
 			return false, permanent{fmt.Errorf("file %s: the Hub's ETag %.100q does not identify "+
 				"a file", name, info.etag)}
+		}
+		if isHex(info.etag, sha256.Size) {
+			info.sum, info.want = sha256.New, info.etag
 		}
 		size := res.Header.Get(headerSize)
 		if size == "" && !redirected {
@@ -302,22 +295,6 @@ func safeETag(etag string) bool {
 		}
 	}
 	return true
-}
-
-// statusError is an answer other than the one hoped for.
-type statusError struct {
-	status int
-	wait   time.Duration // from Retry-After
-	err    error
-}
-
-func (e *statusError) Error() string { return e.err.Error() }
-func (e *statusError) Unwrap() error { return e.err }
-
-// temporary reports whether the same request may succeed later.
-func (e *statusError) temporary() bool {
-	return e.status == http.StatusRequestTimeout || e.status == http.StatusTooManyRequests ||
-		e.status >= 500 && e.status != http.StatusNotImplemented
 }
 
 // statusError explains an answer in the user's words. The Hub answers 401 for a repository that
@@ -364,73 +341,3 @@ func remark(res *http.Response) string {
 	}
 	return ""
 }
-
-// permanent marks an error that trying again does not mend.
-type permanent struct{ error }
-
-func (p permanent) Unwrap() error { return p.error }
-
-// retry calls try until it succeeds, fails for good, or has failed the given number of times in a
-// row; try says whether it has got any further, which starts the count again. Waiting doubles from
-// one failure to the next.
-func (c *client) retry(ctx context.Context, attempts int,
-	try func() (progress bool, err error)) error {
-	for failed := 0; ; {
-		progress, err := try()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if progress {
-			failed = 0
-		}
-		failed++
-		var status *statusError
-		isStatus := errors.As(err, &status)
-		if failed >= attempts || errors.As(err, &permanent{}) || isStatus && !status.temporary() {
-			return err
-		}
-		wait := min(c.firstWait<<(failed-1), maxWait)
-		wait = wait/2 + rand.N(wait/2+1)
-		if isStatus {
-			wait = max(wait, status.wait)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
-}
-
-// unreachable reports whether the Hub gave no answer that settles the matter.
-func unreachable(ctx context.Context, err error) bool {
-	var status *statusError
-	if errors.As(err, &status) {
-		return status.temporary()
-	}
-	return ctx.Err() == nil && !errors.As(err, &permanent{})
-}
-
-// idleReader gives up on a body that brings nothing for a while, by closing it.
-type idleReader struct {
-	body  io.ReadCloser
-	idle  time.Duration
-	timer *time.Timer
-}
-
-func newIdleReader(body io.ReadCloser, idle time.Duration) *idleReader {
-	return &idleReader{body, idle, time.AfterFunc(idle, func() { body.Close() })}
-}
-
-func (r *idleReader) Read(p []byte) (int, error) {
-	n, err := r.body.Read(p)
-	if !r.timer.Reset(r.idle) && err != nil {
-		err = fmt.Errorf("nothing was received for %v: %w", r.idle, err)
-	}
-	return n, err
-}
-
-func (r *idleReader) stop() { r.timer.Stop() }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -80,7 +77,7 @@ func (r *resolver) download(ctx context.Context, commit string, files []string) 
 	}
 	infos := make([]fileInfo, len(wanted))
 	err := inParallel(ctx, len(wanted), func(ctx context.Context, i int) (err error) {
-		infos[i], err = r.hub.fileInfo(ctx, r.repo, commit, wanted[i])
+		infos[i], err = r.from.fileInfo(ctx, r.repo, commit, wanted[i])
 		return err
 	})
 	if err != nil {
@@ -157,7 +154,7 @@ func (r *resolver) obtain(ctx context.Context, commit string, f fileInfo, t *tra
 		if !errors.Is(err, errChanged) || again == 2 {
 			return err
 		}
-		if f, err = r.hub.fileInfo(ctx, r.repo, commit, f.name); err != nil {
+		if f, err = r.from.fileInfo(ctx, r.repo, commit, f.name); err != nil {
 			return err
 		}
 		t.resize(f)
@@ -200,10 +197,12 @@ func (r *resolver) fetchBlob(ctx context.Context, commit string, f fileInfo, blo
 		return err
 	}
 	defer p.close()
-	address := r.hub.fileAddress(r.repo, commit, f.name)
-	err = r.hub.retry(ctx, maxAttempts, func() (bool, error) {
+	err = r.from.retry(ctx, maxAttempts, func() (bool, error) {
 		before := p.size
-		err := r.hub.fetch(ctx, address, p, func() { t.report(f, p.size) })
+		if before == f.size {
+			return false, nil
+		}
+		err := r.from.fetch(ctx, r.repo, commit, p, func() { t.report(f, p.size) })
 		return p.size > before, err
 	})
 	if err != nil {
@@ -220,71 +219,26 @@ func (r *resolver) fetchBlob(ctx context.Context, commit string, f fileInfo, blo
 }
 
 // fetch asks for what the partial file lacks and adds what comes.
-func (c *client) fetch(ctx context.Context, address string, p *partial, report func()) error {
-	if p.size == p.info.size {
-		return nil
-	}
-	req, err := c.request(ctx, http.MethodGet, address)
+func (c *client) fetch(ctx context.Context, repo, commit string, p *partial,
+	report func()) error {
+	req, err := c.request(ctx, http.MethodGet, c.fileAddress(repo, commit, p.info.name))
 	if err != nil {
 		return err
 	}
-	if p.size > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(p.size, 10)+"-")
-	}
+	p.ask(req)
 	res, err := c.content.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	if err := c.checkAnswer(res, p); err != nil {
-		return err
-	}
-	body := newIdleReader(res.Body, c.idle)
-	defer body.stop()
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := body.Read(buf)
-		if err := p.add(buf[:n]); err != nil {
-			return err
-		}
-		report()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if p.info.size >= 0 && p.size < p.info.size {
-		return fmt.Errorf("the connection ended after %d of %d bytes: %w", p.size, p.info.size,
-			io.ErrUnexpectedEOF)
-	}
-	return nil
-}
-
-// checkAnswer makes sure that what the answer carries continues the partial file, which it empties
-// if it has to begin anew.
-func (c *client) checkAnswer(res *http.Response, p *partial) error {
 	if etag := c.announced(res); res.StatusCode/100 == 2 && etag != "" && etag != p.info.etag {
 		return permanent{fmt.Errorf("%w: its ETag is %.100q instead of %q", errChanged, etag,
 			p.info.etag)}
 	}
-	switch res.StatusCode {
-	case http.StatusOK:
-		p.restart()
-	case http.StatusPartialContent:
-		if err := checkRange(res.Header.Get("Content-Range"), p); err != nil {
-			p.restart()
-			return err
-		}
-	case http.StatusRequestedRangeNotSatisfiable:
-		err := fmt.Errorf("the server has nothing from byte %d on", p.size)
-		p.restart()
+	if err := p.check(res, c.statusError); err != nil {
 		return err
-	default:
-		return c.statusError(res)
 	}
-	return nil
+	return c.fill(p, res.Body, report)
 }
 
 // announced is the file's hash in the Hub's own answer or redirect; the ETag of another server
@@ -299,20 +253,4 @@ func (c *client) announced(res *http.Response) string {
 		}
 	}
 	return ""
-}
-
-// checkRange holds "bytes first-last/total" against what was asked for.
-func checkRange(header string, p *partial) error {
-	span, total, ok := strings.Cut(strings.TrimPrefix(header, "bytes "), "/")
-	first, _, ok2 := strings.Cut(span, "-")
-	at, err := strconv.ParseInt(first, 10, 64)
-	if !ok || !ok2 || err != nil || at != p.size {
-		return fmt.Errorf("the server answers with range %.100q where byte %d is expected", header,
-			p.size)
-	}
-	if n, err := strconv.ParseInt(total, 10, 64); err == nil && p.info.size >= 0 &&
-		n != p.info.size {
-		return fmt.Errorf("the server answers for a file of %d bytes instead of %d", n, p.info.size)
-	}
-	return nil
 }

@@ -61,6 +61,9 @@ func selectGGUF(names []string, tag string) ([]string, error) {
 	if tag == "" && len(all) == 1 {
 		found = all
 	}
+	if models[tag] != nil { // the name of a file of a bucket
+		found = []string{tag}
+	}
 	switch {
 	case len(all) == 0:
 		return nil, fmt.Errorf("the repository has no model in GGUF%s", otherWeights(names))

@@ -85,6 +85,12 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	}
 	model, opt.Revision = at.Model, cmp.Or(opt.Revision, at.Revision)
 	info, err := os.Stat(model)
+	if b, tag, ok, wrong := parseBucket(model); err != nil && (ok || wrong != nil) {
+		if wrong != nil {
+			return "", wrong
+		}
+		return resolveBucket(ctx, b, tag, opt)
+	}
 	switch {
 	case err == nil && (info.IsDir() || isGGUF(model)):
 		return model, nil
@@ -117,12 +123,12 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	r := &resolver{
 		repo: name, tag: tag, revision: opt.Revision,
 		cache: repoCache{root: env.cache, repo: name},
-		hub:   newClient(env, opt), opt: opt,
+		from:  newClient(env, opt), opt: opt,
 	}
 	if env.offline {
 		return r.cached("offline mode is on")
 	}
-	defer r.hub.close()
+	defer r.from.close()
 	if opt.Ask != nil {
 		opt.Ask(env.endpoint.String())
 	}
@@ -185,7 +191,7 @@ type resolver struct {
 	// tag is the quantisation that is asked for, "" for none.
 	tag   string
 	cache repoCache
-	hub   *client
+	from  origin
 	opt   Options
 }
 
@@ -232,15 +238,16 @@ func (r *resolver) online(ctx context.Context) (string, error) {
 	if fallbackErr == nil {
 		attempts = 1
 	}
-	info, err := r.hub.modelInfo(ctx, r.repo, r.revision, attempts)
+	info, err := r.from.modelInfo(ctx, r.repo, r.revision, attempts)
 	if err != nil {
 		if fallbackErr != nil {
-			return "", fmt.Errorf("model %s: %w", r.repo, r.hub.hint(ctx, err))
+			return "", fmt.Errorf("model %s: %w", r.repo, r.from.hint(ctx, err))
 		}
 		if !unreachable(ctx, err) {
 			return "", fmt.Errorf("model %s: %w", r.repo, err)
 		}
-		r.warn("the Hub cannot be reached, using the cached snapshot %s: %v", fallback, err)
+		r.warn("%s cannot be reached, using the cached snapshot %s: %v", r.from.name(), fallback,
+			err)
 		return fallback, nil
 	}
 	first, err := r.complete(ctx, info)

@@ -23,10 +23,13 @@ type Location struct {
 
 // Locate finds what is meant by an address of the Hub's pages (https://huggingface.co/org/name),
 // which is its repository, and by a repository's folder in the Hub's cache (models--org--name),
-// which is the snapshot of the revision, main by default, or else the only one there is. All else
-// is what it was. Nothing but the file system is asked.
+// which is the snapshot of the revision, main by default, or else the only one there is. An address
+// of a bucket is looked at, and all else is what it was. Nothing but the file system is asked.
 func Locate(model, revision string) (Location, error) {
 	if _, err := os.Stat(model); err != nil {
+		if _, _, ok, err := parseBucket(model); ok || err != nil {
+			return Location{Model: model}, err
+		}
 		if l, ok, err := locateAddress(model); ok || err != nil {
 			return l, err
 		}
@@ -42,7 +45,7 @@ func Locate(model, revision string) (Location, error) {
 	if err != nil {
 		return Location{}, err
 	}
-	repo := repoOf(base)
+	repo, _ := repoOf(base)
 	c := repoCache{root: filepath.Dir(abs), repo: repo}
 	commit, err := c.only(revision)
 	if err != nil {

@@ -3,12 +3,14 @@ package hub
 import (
 	"bufio"
 	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
+	"net/http"
 	"os"
+	"strconv"
+	"strings"
 )
 
 // partial is a file while it is downloaded. Its name comes from its content's hash, and every byte
@@ -18,7 +20,7 @@ type partial struct {
 	info fileInfo
 	file *os.File
 	size int64     // bytes known to be good so far
-	sum  hash.Hash // of those, for files named by their SHA-256; else nil
+	sum  hash.Hash // of those, for files whose hash is known; else nil
 }
 
 // openPartial opens what an earlier download left, or starts one.
@@ -28,8 +30,8 @@ func openPartial(path string, info fileInfo) (*partial, error) {
 		return nil, err
 	}
 	p := &partial{info: info, file: file}
-	if isHex(info.etag, sha256.Size) {
-		p.sum = sha256.New()
+	if info.sum != nil {
+		p.sum = info.sum()
 	}
 	if err := p.resume(); err != nil {
 		file.Close()
@@ -65,6 +67,50 @@ func (p *partial) restart() {
 	}
 }
 
+// ask makes a request one for what the file lacks.
+func (p *partial) ask(req *http.Request) {
+	if p.size > 0 {
+		req.Header.Set("Range", "bytes="+strconv.FormatInt(p.size, 10)+"-")
+	}
+}
+
+// check makes sure that what the answer carries continues the file, which it empties if it has to
+// begin anew. refused explains an answer that carries none of it.
+func (p *partial) check(res *http.Response, refused func(*http.Response) error) error {
+	switch res.StatusCode {
+	case http.StatusOK:
+		p.restart()
+	case http.StatusPartialContent:
+		if err := checkRange(res.Header.Get("Content-Range"), p); err != nil {
+			p.restart()
+			return err
+		}
+	case http.StatusRequestedRangeNotSatisfiable:
+		err := fmt.Errorf("the server has nothing from byte %d on", p.size)
+		p.restart()
+		return err
+	default:
+		return refused(res)
+	}
+	return nil
+}
+
+// checkRange holds "bytes first-last/total" against what was asked for.
+func checkRange(header string, p *partial) error {
+	span, total, ok := strings.Cut(strings.TrimPrefix(header, "bytes "), "/")
+	first, _, ok2 := strings.Cut(span, "-")
+	at, err := strconv.ParseInt(first, 10, 64)
+	if !ok || !ok2 || err != nil || at != p.size {
+		return fmt.Errorf("the server answers with range %.100q where byte %d is expected", header,
+			p.size)
+	}
+	if n, err := strconv.ParseInt(total, 10, 64); err == nil && p.info.size >= 0 &&
+		n != p.info.size {
+		return fmt.Errorf("the server answers for a file of %d bytes instead of %d", n, p.info.size)
+	}
+	return nil
+}
+
 // add appends bytes.
 func (p *partial) add(b []byte) error {
 	if p.info.size >= 0 && int64(len(b)) > p.info.size-p.size {
@@ -87,10 +133,10 @@ func (p *partial) verify() error {
 	if err := p.file.Truncate(p.size); err != nil {
 		return err
 	}
-	got := p.info.etag
+	got, want := p.info.etag, p.info.etag
 	switch {
 	case p.sum != nil:
-		got = hex.EncodeToString(p.sum.Sum(nil))
+		got, want = hex.EncodeToString(p.sum.Sum(nil)), p.info.want
 	case isHex(p.info.etag, sha1.Size):
 		sum, err := gitBlobHash(io.NewSectionReader(p.file, 0, p.size), p.size)
 		if err != nil {
@@ -98,8 +144,8 @@ func (p *partial) verify() error {
 		}
 		got = sum
 	}
-	if got != p.info.etag {
-		return fmt.Errorf("%w: its hash is %s instead of %s", ErrCorrupt, got, p.info.etag)
+	if got != want {
+		return fmt.Errorf("%w: its hash is %s instead of %s", ErrCorrupt, got, want)
 	}
 	return nil
 }

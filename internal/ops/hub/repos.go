@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Repo is what the cache has of a repository of models.
+// Repo is what the cache has of a repository of models, or of a bucket's folder.
 type Repo struct {
-	// Name is org/name, Dir its folder in the cache.
+	// Name is org/name or s3://bucket/path, Dir its folder in the cache.
 	Name, Dir string
 	// Bytes are what it takes on the disk, of all revisions, whole files and begun ones.
 	Bytes int64
@@ -39,8 +39,8 @@ func List(opt Options) ([]Repo, error) {
 	}
 	var repos []Repo
 	for _, e := range entries {
-		name := repoOf(e.Name())
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), marker) || validRepo(name) != nil {
+		name, ok := repoOf(e.Name())
+		if !e.IsDir() || !ok {
 			continue
 		}
 		r, err := readRepo(repoCache{root: root, repo: name})
@@ -134,12 +134,23 @@ func Remove(ctx context.Context, name string, opt Options) (freed int64, err err
 	if at.Repo != "" {
 		repo = at.Repo
 	}
-	if before, tag, tagged := strings.Cut(repo, ":"); tagged {
-		return 0, fmt.Errorf("model %q: all of %s is removed, not %s alone: leave that out", name,
-			before, tag)
+	b, tag, inBucket, err := parseBucket(repo)
+	switch {
+	case err != nil:
+		return 0, err
+	case inBucket:
+		repo = b.String()
+	default:
+		repo, tag, _ = strings.Cut(repo, ":")
 	}
-	if err := validRepo(repo); err != nil {
-		return 0, fmt.Errorf("model %q is not a Hub repository: %w", name, err)
+	if tag != "" {
+		return 0, fmt.Errorf("model %q: all of %s is removed, not %s alone: leave that out", name,
+			repo, tag)
+	}
+	if !inBucket {
+		if err := validRepo(repo); err != nil {
+			return 0, fmt.Errorf("model %q is not a Hub repository: %w", name, err)
+		}
 	}
 	root, err := CacheDir(opt.DownloadDir)
 	if err != nil {

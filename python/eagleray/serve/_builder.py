@@ -448,7 +448,7 @@ def _command(model: LLMConfig) -> tuple[list[str], Optional[dict[str, str]]]:
     loading = model.loading
     flags: dict[str, Any] = {
         "served_model_name": model.model_id,
-        "model": loading.model_source or loading.model_id,
+        "model": model.source,
         "tokenizer": loading.tokenizer_source,
     }
     if model.on_ray:

@@ -26,7 +26,7 @@ _OWN_FLAGS = {
 
 _INGRESSES = "num_ingress_replicas"
 _ADAPTERS = "dynamic_lora_loading_path"
-_BUCKETS = ("s3://", "gs://", "abfss://", "azure://")
+_BUCKETS = ("s3://", "gs://")
 
 # Sizes whose product is how many ranks an engine has.
 _DIMENSIONS = (
@@ -39,10 +39,11 @@ _DIMENSIONS = (
 
 @dataclasses.dataclass
 class CloudMirrorConfig:
-    """A model in a bucket, which is refused: see ``model_source``."""
+    """A model in a bucket, ``s3://name/path`` or ``gs://name/path``, as ``model_source``."""
 
     bucket_uri: Optional[str] = None
     extra_files: Sequence[Any] = ()
+    """Refused where there are any: the engine reads the model alone."""
 
 
 @dataclasses.dataclass
@@ -61,8 +62,21 @@ class ModelLoadingConfig:
 
     model_id: str
     model_source: Optional[Union[str, CloudMirrorConfig, Mapping[str, Any]]] = None
-    """A folder on the replicas' nodes or a Hub repo; without it ``model_id`` is that."""
+    """A folder on the replicas' nodes, a Hub repo or a bucket's address; without it ``model_id`` is
+    that."""
     tokenizer_source: Optional[str] = None
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a field, as programs do that have given a dict and find it here."""
+        return getattr(self, self._field(name))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, self._field(name), value)
+
+    def _field(self, name: str) -> str:
+        if name not in (f.name for f in dataclasses.fields(self)):
+            raise KeyError(name)
+        return name
 
 
 @dataclasses.dataclass
@@ -150,6 +164,16 @@ class LLMConfig:
         return self.loading.model_id
 
     @property
+    def source(self) -> str:
+        """Where the model is: a folder, a Hub repo or a bucket's address."""
+        given = self.loading.model_source
+        if isinstance(given, CloudMirrorConfig):
+            given = given.bucket_uri
+        elif isinstance(given, Mapping):
+            given = given["bucket_uri"]
+        return given or self.model_id
+
+    @property
     def world_size(self) -> int:
         """How many ranks an engine has."""
         size = 1
@@ -163,17 +187,24 @@ class LLMConfig:
         return self.engine_kwargs.get("distributed_executor_backend") == "ray"
 
     def _check_loading(self) -> list[str]:
-        at, source = "model_loading_config.model_source", self.loading.model_source
-        if isinstance(source, CloudMirrorConfig):
-            source = source.bucket_uri
-        elif isinstance(source, Mapping):
-            source = source.get("bucket_uri")
-        elif source is None:
+        at, given = "model_loading_config.model_source", self.loading.model_source
+        if given is None:
             return []
-        if not isinstance(source, str) or not source:
-            return [f"{at}: {source!r} is not a text"]
-        if source.startswith(_BUCKETS) or source is not self.loading.model_source:
-            return [f"{at}: {source}: buckets are not read; name a folder that the nodes see"]
+        if isinstance(given, str):
+            return [] if given else [f"{at}: {given!r} is not a text"]
+        mirror = given if isinstance(given, CloudMirrorConfig) else None
+        if mirror is None and isinstance(given, Mapping):
+            wrong: list[str] = []
+            mirror = _read(CloudMirrorConfig, given, at, wrong)
+            if wrong:
+                return wrong
+        if mirror is None:
+            return [f"{at}: {given!r} is neither a text nor an object"]
+        uri = mirror.bucket_uri
+        if not isinstance(uri, str) or not uri.startswith(_BUCKETS):
+            return [f"{at}.bucket_uri: {uri!r} does not begin with {' or '.join(_BUCKETS)}"]
+        if mirror.extra_files:
+            return [f"{at}.extra_files: are not read: put them into the image or the bucket"]
         return []
 
     def _check_unserved(self) -> list[str]:

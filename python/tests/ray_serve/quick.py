@@ -18,6 +18,7 @@ from tests.ray_serve.cluster import (
     Cluster,
     PATIENCE,
     PROMPT,
+    RAY,
     engines,
     model,
     parent,
@@ -35,6 +36,10 @@ class Quick(Cluster):
         self.assertEqual((status, [m["id"] for m in listed["data"]]), (200, ["one", "two"]))
         self.assertEqual(self.ask("/models/v1/models/two")[1]["id"], "two")
         self.assertEqual(self.ask("/models/health")[0], 200)
+        self.assertEqual(list(self.ask("/models/version")[1]), ["version"])
+        told = self.fetch("/models/metrics")[1].decode()
+        for name in ("one", "two"):
+            self.assertRegex(told, f'eagleray:generation_tokens_total{{.*model_name="{name}"')
         status, answer = self.completion("one", "models")
         self.assertEqual((status, answer["model"]), (200, "one"))
         text = answer["choices"][0]["text"]
@@ -116,7 +121,16 @@ class Quick(Cluster):
         self.assertRegex(str(raised.exception), "deployment_config.num_replica: Ray")
         self.assertRegex(str(raised.exception), "--tensor-parallel-size 3")
         self.refused("args", {"llm_configs": [bad]}, "--tensor-parallel-size 3")
-        gone = model("gone")
+        if RAY >= (2, 49):  # older ones have no routers
+            kwargs = {"imbalance": 5}
+            router = {
+                "request_router_class": "eagleray.serve.request_router.PrefixCacheAffinityRouter",
+                "request_router_kwargs": kwargs,
+            }
+            with self.assertRaisesRegex(ConfigError, "request_router_kwargs.imbalance: is not"):
+                eagle.build_openai_app({"llm_configs": [model("r", request_router_config=router)]})
+        # Also where no replica is wanted.
+        gone = model("gone", autoscaling_config={"min_replicas": 0, "max_replicas": 2})
         gone["model_loading_config"]["model_source"] = "/no/such/folder"
         self.refused("gone", {"llm_configs": [gone]}, "/no/such/folder")
 

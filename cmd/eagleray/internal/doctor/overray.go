@@ -172,7 +172,7 @@ func (s *overRay) start(ctx context.Context, e handshake.Endpoint) {
 		}
 	}
 	env := rayactor.Environment(os.Environ(),
-		rayactor.EnvOptions{Allow: s.cfg.Parallel.Ray.EnvAllow})
+		rayactor.EnvOptions{Allow: s.cfg.Parallel.Ray.EnvAllow, Model: s.cfg.Model.Path})
 	var starts []ray.StartSpec
 	for _, i := range s.pending() {
 		text, err := json.Marshal(invitation{Endpoint: e, Token: s.token.Reveal(), Node: i,

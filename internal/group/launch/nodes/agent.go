@@ -27,6 +27,8 @@ type AgentOptions struct {
 	Token handshake.Token
 	// Settings are what must be equal on all nodes.
 	Settings []config.Setting
+	// Model is what the model is called.
+	Model string
 	// Timeout is how long node 0 is waited for.
 	Timeout time.Duration
 	// Silence is how long node 0 may be silent; 0 is the constant of that name.
@@ -256,7 +258,7 @@ func (g *group) obey(ctx context.Context) {
 func (g *group) start(ctx context.Context, o order) {
 	if g.ranks == nil {
 		g.ranks = process.New(g.o.Output)
-		g.ranks.Secrets = launch.HubTokens // this node may lack the model's folder
+		g.ranks.Secrets = launch.ModelNames(g.o.Model) // this node may lack the model's folder
 		g.ranks.OnAbandon = func(rank, pid int) {
 			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank,
 				"pid", pid)

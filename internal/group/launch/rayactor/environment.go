@@ -21,6 +21,8 @@ import (
 type EnvOptions struct {
 	// Allow (--ray-env-allow) are names to send though they look secret or belong to one node.
 	Allow []string
+	// Model is what the model is called, which says what workers need to get it.
+	Model string
 }
 
 // EnvPlan is what becomes of the driver's environment on the nodes of the workers.
@@ -132,7 +134,7 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 					fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name),
 						orIs(reason)))
 			}
-		case !allowed && !slices.Contains(launch.HubTokens, name) &&
+		case !allowed && !slices.Contains(launch.ModelSecrets(o.Model), name) &&
 			launch.LooksSecret(name, env[name]):
 			plan.Withheld = append(plan.Withheld, name)
 		default:

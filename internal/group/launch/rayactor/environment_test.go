@@ -3,6 +3,7 @@ package rayactor
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -230,6 +231,19 @@ func TestEnvironmentExclusionFile(t *testing.T) {
 				t.Errorf("warns %q, want %q", warnings, c.warning)
 			}
 		})
+	}
+}
+
+// TestEnvironmentOfBuckets sends keys of a store where the model is in one.
+func TestEnvironmentOfBuckets(t *testing.T) {
+	keys := []string{"AWS_ACCESS_KEY_ID=AKIA", "AWS_SECRET_ACCESS_KEY=s", "AWS_REGION=r",
+		"AWS_SHARED_CREDENTIALS_FILE=/home/me/.aws/credentials"}
+	for model, want := range map[string][]string{"org/name": {"AWS_REGION"},
+		"s3://b/m": {"AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_SECRET_ACCESS_KEY"}} {
+		sent := Environment(keys, EnvOptions{Model: model}).Send
+		if got := slices.Sorted(maps.Keys(sent)); !slices.Equal(got, want) {
+			t.Errorf("with the model %s: %q is sent, want %q", model, got, want)
+		}
 	}
 }
 

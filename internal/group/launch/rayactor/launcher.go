@@ -44,7 +44,9 @@ type Options struct {
 	CPUThreads int
 	// Environ is the driver's environment.
 	Environ []string
-	Log     *slog.Logger
+	// Model is what the model is called.
+	Model string
+	Log   *slog.Logger
 	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake
 	// cluster.
 	Start func(context.Context, ray.Options) (*ray.Client, error)
@@ -116,7 +118,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if err := l.parse(); err != nil {
 		return nil, &config.UsageError{Err: err}
 	}
-	l.env = Environment(o.Environ, EnvOptions{Allow: o.EnvAllow})
+	l.env = Environment(o.Environ, EnvOptions{Allow: o.EnvAllow, Model: o.Model})
 	for _, w := range l.env.Warnings {
 		o.Log.Warn(w)
 	}
