@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Compares this program on the CPU with llama.cpp, of a pinned version, on a random model of
-# Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M: one stream, 16 streams, prefills of 512 and
-# 2,048 tokens, one stream behind 4,096. Rounds go through all engines in turn, so that all meet the
-# same weather; the table has medians, and the memory's read bandwidth beside them.
+# Compares this program on the CPU with llama.cpp and OpenVINO, of pinned versions, on a random
+# model of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16, int8, int4 by 32): one
+# stream, 16 streams, prefills of 512 and 2,048 tokens, one stream behind 4,096. Rounds go through
+# all engines in turn, so that all meet the same weather; the table has medians, and the memory's
+# read bandwidth beside them.
 #
 #   scripts/bench-peers.sh [--rounds N] [--threads N] [--types bf16,q8_0,…] [--columns decode,…]
-#                          [--without llama.cpp] [--only-install] [--output-json FILE]
+#                          [--without llama.cpp,openvino] [--only-install] [--output-json FILE]
 #
-# llama.cpp is built once in bin/peers, and models of 3 GB in all are made there; JOBS (2) compilers
-# run at a time. If it cannot be built it is named and left out. It needs python3.11 with venv, gcc
-# and cmake, and bin/eagleray (make build).
+# llama.cpp is built once in bin/peers (JOBS, 2, compilers run at a time), OpenVINO is installed
+# there (5 GB: the export of models takes torch), and models of 5 GB in all are made there. A peer
+# that cannot be had is named and left out. It needs python3.11 with venv, gcc and cmake, and
+# bin/eagleray (make build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=bin/peers
@@ -20,8 +22,9 @@ measure=() only_install='' without=''
 while [ $# -gt 0 ]; do
   case $1 in
     --without)
-      [ "${2:-}" = llama.cpp ] || { echo "--without ${2:-} is not llama.cpp" >&2; exit 2; }
-      without=1
+      without=,${2:-},
+      rest=${without//,llama.cpp,/,} rest=${rest//,openvino,/,}
+      [ "$rest" = , ] || { echo "--without ${2:-}: the peers are llama.cpp,openvino" >&2; exit 2; }
       shift
       ;;
     --only-install) only_install=1 ;;
@@ -35,8 +38,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-tools() { # an environment to make models with
-  local dir=$root/venv pins="numpy==2.3.5 gguf==0.17.1"
+environment() { # NAME PINS…: an environment of Python, made once
+  local dir=$root/$1 pins="${*:2}"
   [ "$(cat "$dir/pins" 2>/dev/null)" = "$pins" ] && return
   # shellcheck disable=SC2086
   rm -rf "$dir" && python3.11 -m venv "$dir" && "$dir/bin/pip" install -q $pins &&
@@ -84,15 +87,23 @@ llama() {
     --target llama-bench llama-batched-bench llama-quantize && touch "$llama/built"
 }
 
-tools >"$log" 2>&1 || { tail -3 "$log" >&2; echo "no environment of Python: see $log" >&2; exit 1; }
-if [ -z "$without" ]; then
-  [ -e "$llama/built" ] || echo "llama.cpp is built, once: $log" >&2
-  if llama >>"$log" 2>&1; then
-    measure+=(--llama "$llama/bin")
+environment venv numpy==2.3.5 gguf==0.17.1 >"$log" 2>&1 ||
+  { tail -3 "$log" >&2; echo "no environment of Python: see $log" >&2; exit 1; }
+peer() { # NAME WHAT-TO-RUN FLAG FOLDER
+  [[ $without != *,$1,* ]] || return 0
+  echo "$1 is made ready, once: $log" >&2
+  if $2 >>"$log" 2>&1; then
+    measure+=("$3" "$4")
   else
     tail -3 "$log" >&2
-    echo "llama.cpp cannot be built (see $log) and is left out" >&2
+    echo "$1 cannot be had (see $log) and is left out" >&2
   fi
-fi
+}
+openvino() {
+  environment openvino openvino==2026.4.1 optimum-intel==2.2.0 transformers==4.57.6 nncf==3.4.0 \
+    torch==2.15.0 numpy==2.3.5
+}
+peer llama.cpp llama --llama "$llama/bin"
+peer openvino openvino --openvino "$root/openvino/bin/python"
 [ -z "$only_install" ] || exit 0
 exec "$root/venv/bin/python" scripts/bench_peers.py --models "$root/models" "${measure[@]}"

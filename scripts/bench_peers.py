@@ -61,6 +61,8 @@ COLUMNS = {
     "decode at 4k": (1, 4096, 17),
 }
 TYPES = {"bf16": None, "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k_m": "Q4_K_M"}
+# What OpenVINO has of the same width.
+OPENVINO = {"bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
 
 
 def numbers(block: np.ndarray, rows: int, columns: int, number: int) -> np.ndarray:
@@ -215,10 +217,18 @@ def llama(programs: Path, model: Path, threads: int, column: str) -> float:
     return max(json.loads(out)[0]["samples_ts"])
 
 
+def openvino(python: Path, model: Path, threads: int, column: str) -> float:
+    """Tokens a second of OpenVINO."""
+    script = Path(__file__).with_name("bench_openvino.py")
+    out = run(python, script, model, "--threads", threads, "--shape", *COLUMNS[column])
+    return float(out.splitlines()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--llama", type=Path)
+    parser.add_argument("--openvino", type=Path, help="the Python that has it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--types", default=",".join(TYPES))
@@ -246,6 +256,15 @@ def main() -> None:
         engines[f"eagleray {t}"] = lambda c, m=path: ours(m, args.threads, c, bandwidths)
         if args.llama:
             engines[f"llama.cpp {t}"] = lambda c, m=file: llama(args.llama, m, args.threads, c)
+        if args.openvino and t in OPENVINO:
+            kind = OPENVINO[t]
+            model = args.models / f"openvino-{kind}"
+            if not model.exists():
+                script = Path(__file__).with_name("bench_openvino.py")
+                run(args.openvino, script, model, "--export", args.models / "qwen3-0.6b", kind)
+            engines[f"openvino {kind}"] = lambda c, m=model: openvino(
+                args.openvino, m, args.threads, c
+            )
     bandwidths: list[float] = []
     figures = {name: {c: [] for c in columns} for name in engines}
     for n in range(args.rounds):

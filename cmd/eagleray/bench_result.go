@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,30 +45,37 @@ func (r *resultFile) check() error {
 
 // save writes the figures to the files that were asked for.
 func (b *benchServe) save(r *bench.Result, model string) error {
-	now := time.Now()
-	figures := map[string]any{"date": now.Format(resultTime), "backend": b.backend,
-		"endpoint_type": b.backend, "label": nil,
-		"model_id": model, "tokenizer_id": model, "num_prompts": b.data.Prompts}
+	more := map[string]any{}
 	if b.result.label != "" {
-		figures["label"] = b.result.label
+		more["label"] = b.result.label
 	}
 	if b.tokenizer != "" {
-		figures["tokenizer_id"] = b.tokenizer
+		more["tokenizer_id"] = b.tokenizer
 	}
 	for _, kv := range b.result.metadata {
 		k, v, _ := strings.Cut(kv, "=")
-		figures[strings.TrimSpace(k)] = strings.TrimSpace(v)
+		more[strings.TrimSpace(k)] = strings.TrimSpace(v)
 	}
-	for k, v := range r.JSON(b.result.detailed) {
-		figures[k] = v
-	}
+	figures := figuresOf(r, b.backend, model, b.data.Prompts, more, b.result.detailed)
 	if err := cli.WriteJSON(b.output, figures); err != nil {
 		return err
 	}
 	if !b.result.save && !b.result.append {
 		return nil
 	}
-	return b.writeResult(figures, b.fileName(model, now))
+	return b.writeResult(figures, b.fileName(model, time.Now()))
+}
+
+// figuresOf are the members of a saved result: what was measured when, what more is said of it, and
+// the figures.
+func figuresOf(r *bench.Result, backend, model string, prompts int, more map[string]any,
+	detailed bool) map[string]any {
+	figures := map[string]any{"date": time.Now().Format(resultTime), "backend": backend,
+		"endpoint_type": backend, "label": nil,
+		"model_id": model, "tokenizer_id": model, "num_prompts": prompts}
+	maps.Copy(figures, more)
+	maps.Copy(figures, r.JSON(detailed))
+	return figures
 }
 
 func (b *benchServe) writeResult(figures map[string]any, path string) error {

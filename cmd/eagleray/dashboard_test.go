@@ -112,7 +112,7 @@ func TestDashboard(t *testing.T) {
 	b.until("document.querySelectorAll('.timeline time').length > 0")
 	load := make(chan int)
 	go func() {
-		code, _, _ := execute(t, "", "bench", "serve", "--base-url", base, "--num-prompts", "600",
+		code, _, _ := execute(t, "", "bench", "serve", "--base-url", base, "--num-prompts", "200",
 			"--random-input-len", "64", "--random-output-len", "96", "--max-concurrency", "16")
 		load <- code
 	}()
@@ -130,6 +130,21 @@ func TestDashboard(t *testing.T) {
 	b.until("document.getElementById('bench-files')")
 	b.clean(base)
 	b.looks("bench-empty")
+	// The page measures as bench serve does, and can be stopped.
+	b.eval("document.getElementById('measure-num_prompts').value = '20'")
+	b.eval("document.querySelector('.measure button.primary').click()")
+	b.until("document.querySelectorAll('.files li').length === 1")
+	b.until("document.querySelectorAll('.compare .plot canvas').length === 4")
+	b.eval("document.getElementById('measure-num_prompts').value = '10000'")
+	b.eval("document.querySelector('.measure button.primary').click()")
+	const said = "document.querySelector('.measure [role=status]').textContent"
+	b.until(said + ".includes('of 10000 requests')")
+	b.looks("bench-measuring")
+	b.eval("[...document.querySelectorAll('.measure button')].find((e) => " +
+		"e.textContent === 'Stop').click()")
+	b.until(said + " === 'stopped'")
+	b.eval("document.querySelector('.files button').click()")
+	b.until("document.querySelectorAll('.files li').length === 0")
 	files := b.chooses(t, base)
 	b.looks("bench")
 	b.clean(base)

@@ -278,8 +278,10 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	if err != nil {
 		return err
 	}
+	inner := newInside()
 	page, err := dashboard.New(dashboard.Options{Engine: e, Metrics: m, Events: happened,
-		Version: version(), MaxLogprobs: cfg.Model.MaxLogprobs})
+		Version: version(), MaxLogprobs: cfg.Model.MaxLogprobs,
+		Measure: measureOver(inner.dial, e.Info())})
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -300,6 +302,12 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 		limited = tls.NewListener(limited, secure)
 	}
 	go func() { served <- server.Serve(limited) }()
+	var measuring sync.WaitGroup
+	measuring.Go(func() { _ = server.Serve(inner) }) // it ends with the server
+	defer func() {
+		server.Close()
+		measuring.Wait()
+	}()
 	from.ready(&cfg, e.Info())
 	url := openURL(listener.Addr(), secure != nil)
 	logReady(log, e.Info(), url, time.Since(started))

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/openapi"
 	"github.com/eagleray/eagleray/internal/api/pooling"
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/api/server"
@@ -135,45 +136,73 @@ func (s *API) routes() []server.Route {
 	completions := openai.New(s.Server, s.Service, cfg, cmp.Or(s.opt.Created, time.Now().Unix()))
 	anthropics := anthropic.New(s.Server, s.Service)
 	pooled := pooling.New(s.Server, s.Service)
-	list := slices.Concat(completions.Routes(), s.responses.Routes(), anthropics.Routes(),
-		pooled.Routes(), s.Batches.Routes(), s.programRoutes())
+	list := slices.Concat(
+		grouped("Completions and models", completions.Routes()),
+		grouped("Responses and conversations", s.responses.Routes()),
+		grouped("Messages", anthropics.Routes()), grouped("Pooling", pooled.Routes()),
+		grouped("Files and batches", s.Batches.Routes()), grouped("Server", s.programRoutes()))
 	if e := s.opt.Elastic; e != nil {
-		list = append(list, admin.ElasticRoutes(s.Server, e, cfg.EnableElasticEP ||
-			len(cfg.APIKeys) > 0)...)
+		list = append(list, grouped("Engines", admin.ElasticRoutes(s.Server, e,
+			cfg.EnableElasticEP || len(cfg.APIKeys) > 0))...)
 	}
 	if t := s.opt.Trainer; t != nil {
-		list = append(list, admin.TrainerRoutes(s.Server, t, s.Abort, s.lim, cfg.EnableRLHF)...)
+		list = append(list, grouped("Trainers", admin.TrainerRoutes(s.Server, t, s.Abort, s.lim,
+			cfg.EnableRLHF))...)
 	}
-	return list
+	if page := s.opt.Dashboard; page != nil {
+		list = append(list, grouped("Page for browsers", s.dashboardRoutes(page))...)
+	}
+	if cfg.DisableDocs {
+		return list
+	}
+	o := openapi.Options{Version: s.opt.Version, Root: cfg.RootPath, Keys: len(cfg.APIKeys) > 0,
+		Limits: s.lim}
+	for _, r := range list {
+		if !slices.Contains(o.Groups, r.Doc.Group) {
+			o.Groups = append(o.Groups, r.Doc.Group)
+		}
+	}
+	return append(list, grouped("Server", openapi.Routes(s.Server, o))...)
+}
+
+// grouped has the description of routes show them as parts of a group.
+func grouped(name string, routes []server.Route) []server.Route {
+	for i := range routes {
+		routes[i].Doc.Group = name
+	}
+	return routes
 }
 
 // programRoutes are those that say how the program is.
 func (s *API) programRoutes() []server.Route {
 	var list []server.Route
-	add := func(method, path string, public bool, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path, Public: public, Handler: h})
+	add := func(path string, public bool, h server.Handler, doc server.Doc) {
+		list = append(list, server.Route{Method: "GET", Path: path, Public: public, Handler: h,
+			Doc: doc})
 	}
-	add("GET", "/load", false, s.showLoad)
+	add("/load", false, s.showLoad, server.Doc{Summary: "Count the requests in flight",
+		Answer: loadAnswer{}})
 	if ranks := s.opt.Ranks; ranks != nil {
-		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
+		add("/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
 			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
-		})
+		}, server.Doc{Summary: "Show what the ranks are doing", Answer: map[string]any{}})
 	}
-	if page := s.opt.Dashboard; page != nil {
-		s.addDashboard(page, add)
+	health := server.Doc{Summary: "Say whether a request would succeed now", Media: "text/plain",
+		Query: []server.Param{{Name: "generate", Type: "boolean"}}}
+	for _, path := range []string{"/health", "/ping", "/readyz"} {
+		add(path, true, s.health, health)
 	}
-	add("GET", "/health", true, s.health)
-	add("GET", "/ping", true, s.health)
-	add("POST", "/ping", true, s.health)
-	add("GET", "/readyz", true, s.health)
-	add("GET", "/livez", true, s.alive)
-	add("GET", "/version", true, s.version)
+	list = append(list, server.Route{Method: "POST", Path: "/ping", Public: true,
+		Handler: s.health, Doc: health})
+	add("/livez", true, s.alive, server.Doc{Summary: "Say whether the engine can still serve"})
+	add("/version", true, s.version, server.Doc{Summary: "Say the version of the program",
+		Answer: versionAnswer{}})
 	if m := s.opt.Metrics; m != nil {
 		scrape := m.Handler()
-		add("GET", "/metrics", false, func(w http.ResponseWriter, r *server.Request) error {
+		add("/metrics", false, func(w http.ResponseWriter, r *server.Request) error {
 			scrape.ServeHTTP(w, r.Request)
 			return nil
-		})
+		}, server.Doc{Summary: "Show metrics to Prometheus", Media: "text/plain"})
 	}
 	return list
 }

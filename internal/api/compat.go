@@ -7,6 +7,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/openapi"
 	"github.com/eagleray/eagleray/internal/api/pooling"
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/ops/compat"
@@ -24,6 +25,7 @@ const (
 	withSleep   = "with --enable-sleep-mode or --enable-rlhf"
 	withElastic = "with --enable-elastic-ep or --api-key"
 	withStore   = "OpenAI's; with --store-dir"
+	withKept    = "OpenAI's; with --store-dir they outlive the server"
 	withPooling = "of models that pool (--runner pooling, classifiers)"
 )
 
@@ -40,6 +42,18 @@ var answered = []compat.Entry{
 	{Name: post + responses.ResponsesPath + "/{id}/cancel", Status: compat.Same},
 	{Name: get + responses.ResponsesPath + "/{id}/input_items", Status: compat.Ours,
 		Note: "OpenAI's"},
+	{Name: post + responses.InputTokensPath, Status: compat.Ours, Note: "OpenAI's"},
+	{Name: post + responses.ConversationsPath, Status: compat.Ours, Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: post + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: remove + responses.ConversationsPath + "/{id}", Status: compat.Ours, Note: withKept},
+	{Name: post + responses.ConversationsPath + "/{id}/items", Status: compat.Ours,
+		Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}/items", Status: compat.Ours, Note: withKept},
+	{Name: get + responses.ConversationsPath + "/{id}/items/{item}", Status: compat.Ours,
+		Note: withKept},
+	{Name: remove + responses.ConversationsPath + "/{id}/items/{item}", Status: compat.Ours,
+		Note: withKept},
 	{Name: post + anthropic.MessagesPath, Status: compat.Same,
 		Note: "Anthropic's API; text and tools"},
 	{Name: post + anthropic.CountTokensPath, Status: compat.Same},
@@ -103,9 +117,13 @@ var answered = []compat.Entry{
 	{Name: get + "/livez", Status: compat.Ours, Note: "200 until the engine has failed for good"},
 	{Name: get + "/version", Status: compat.Same},
 	{Name: get + "/debug/ranks", Status: compat.Ours, Note: "state of the workers"},
+	{Name: get + openapi.DocumentPath, Status: compat.Same},
+	{Name: get + openapi.PagePath, Status: compat.Differs,
+		Note: "a page of its own, without scripts"},
 	{Name: get + "/", Status: compat.Ours, Note: "the page for browsers, with its files"},
 	{Name: get + dashboard.AboutPath, Status: compat.Ours, Note: "what the page is of"},
 	{Name: get + dashboard.LivePath, Status: compat.Ours, Note: "the page's feed"},
+	{Name: post + dashboard.MeasurePath, Status: compat.Ours, Note: "the page's measurements"},
 }
 
 // unanswered are vLLM's routes that there are not.
@@ -126,7 +144,5 @@ var unanswered = []compat.Entry{
 	{Name: "/reset_mm_cache", Status: compat.Refused},
 	{Name: "/start_draft_weight_update", Status: compat.Refused},
 	{Name: "/weight_checker", Status: compat.Refused},
-	{Name: "/docs", Status: compat.Refused},
 	{Name: "/redoc", Status: compat.Refused},
-	{Name: "/openapi.json", Status: compat.Refused},
 }

@@ -5,26 +5,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/api/dashboard"
-	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/compat"
 )
 
 // TestCompat holds the list of routes to those of a server that has every flag that adds some.
 func TestCompat(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
-		Events: &dashboard.Events{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newServer(t, func(o *Options) {
-		o.Dashboard, o.Elastic, o.Trainer = page, &fakeElastic{}, &rlhf.Control{}
-		o.Config.Server.EnableRLHF, o.Config.Server.Answers.TokenizerInfo = true, true
-		o.Ranks = func() any { return nil }
-	})
+	s := everyRoute(t)
 	want := map[string]bool{}
 	for _, r := range s.Routes() {
-		file := r.Path != "/" && slices.Contains(page.Paths(), r.Path)
+		file := r.Path != "/" && slices.Contains(s.opt.Dashboard.Paths(), r.Path)
 		if r.Method != http.MethodHead && !file {
 			want[r.Method+" "+r.Path] = true
 		}

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +35,7 @@ func (stillEngine) Health(context.Context) []error { return nil }
 // is behind the key.
 func TestDashboardNeedsTheKey(t *testing.T) {
 	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
-		Events: &dashboard.Events{}})
+		Events: &dashboard.Events{}, Measure: measureNothing})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +71,9 @@ func TestDashboardNeedsTheKey(t *testing.T) {
 	if rec.Code != 200 || !strings.Contains(rec.Body.String(), "event: sample\ndata: {") {
 		t.Errorf("the feed answered %d: %s", rec.Code, rec.Body)
 	}
+	if rec := s.do("POST", dashboard.MeasurePath, ""); rec.Code != 401 {
+		t.Errorf("a measurement without the key answered %d", rec.Code)
+	}
 	if rec := newServer(t).do("GET", "/", ""); rec.Code != 404 {
 		t.Errorf("without a dashboard / answered %d", rec.Code)
 	}
@@ -76,6 +81,48 @@ func TestDashboardNeedsTheKey(t *testing.T) {
 	r.Host = "evil.example"
 	if rec := s.serveRequest(r); rec.Code != 421 {
 		t.Errorf("by another name / answered %d", rec.Code)
+	}
+}
+
+func measureNothing(context.Context, dashboard.Measurement, func(int)) (map[string]any, error) {
+	return map[string]any{}, nil
+}
+
+// TestMeasurement reads what is to be measured from the address.
+func TestMeasurement(t *testing.T) {
+	var got dashboard.Measurement
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{},
+		Events: &dashboard.Events{},
+		Measure: func(_ context.Context, m dashboard.Measurement, _ func(int)) (map[string]any,
+			error) {
+			got = m
+			return map[string]any{"completed": 1}, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, func(o *Options) { o.Dashboard = page })
+	most := s.opt.Info.MaxModelLen
+	for _, c := range []struct{ query, want string }{
+		{"num_prompts=0", "`num_prompts` must be an integer between 1 and 10000"},
+		{"max_concurrency=2000", "`max_concurrency` must be an integer between 1 and 1024"},
+		{"random_input_len=x", "`random_input_len` must be an integer"},
+		{fmt.Sprintf("random_input_len=%d&random_output_len=2", most-1), "exceed the model's"},
+		{"num_prompts=3&max_concurrency=2&random_input_len=5&random_output_len=7", ""},
+	} {
+		rec := s.do("POST", dashboard.MeasurePath+"?"+c.query, "")
+		body := rec.Body.String()
+		switch {
+		case c.want != "" && (rec.Code != 400 || !strings.Contains(body, c.want)):
+			t.Errorf("%s answered %d: %s", c.query, rec.Code, body)
+		case c.want == "" && !strings.HasSuffix(body, "event: result\ndata: {\"completed\":1}\n\n"):
+			t.Errorf("%s answered %d: %s", c.query, rec.Code, body)
+		}
+	}
+	got.Header = nil
+	want := dashboard.Measurement{Prompts: 3, Concurrency: 2, InputLen: 5, OutputLen: 7}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("measured was %+v, not %+v", got, want)
 	}
 }
 

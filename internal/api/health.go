@@ -110,12 +110,21 @@ func (s *API) alive(w http.ResponseWriter, r *server.Request) error {
 	return nil
 }
 
+// versionAnswer is the answer of GET /version, loadAnswer that of GET /load.
+type versionAnswer struct {
+	Version string `json:"version"`
+}
+
+type loadAnswer struct {
+	Load int64 `json:"server_load"`
+}
+
 // version answers GET /version.
 func (s *API) version(w http.ResponseWriter, _ *server.Request) error {
-	return s.WriteJSON(w, map[string]string{"version": s.opt.Version})
+	return s.WriteJSON(w, versionAnswer{s.opt.Version})
 }
 
 // showLoad answers GET /load: generation requests in flight.
 func (s *API) showLoad(w http.ResponseWriter, _ *server.Request) error {
-	return s.WriteJSON(w, map[string]int64{"server_load": s.InFlight()})
+	return s.WriteJSON(w, loadAnswer{s.InFlight()})
 }

@@ -26,22 +26,24 @@ func poolingServer(t testing.TB, change func(*open.Pooling)) *testServer {
 		}
 		o.Info.Pooling = p
 	})
-	s.engine.play = func(_ int, r *engine.Request) script {
-		v := []float32{3, 4, float32(r.Prompt[0])}
-		if r.Pooling == step.PoolLogits {
-			v = []float32{float32(len(r.Prompt)) / 10, 0}
-		}
-		if r.Pooling == step.PoolAll {
-			v = nil
-			for _, id := range r.Prompt {
-				v = append(v, 3, 4, float32(id))
-			}
-		}
-		return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v,
-			Finish:       sample.FinishLength,
-			OutputTokens: 1}}}
-	}
+	s.engine.play = poolVectors
 	return s
+}
+
+func poolVectors(_ int, r *engine.Request) script {
+	v := []float32{3, 4, float32(r.Prompt[0])}
+	if r.Pooling == step.PoolLogits {
+		v = []float32{float32(len(r.Prompt)) / 10, 0}
+	}
+	if r.Pooling == step.PoolAll {
+		v = nil
+		for _, id := range r.Prompt {
+			v = append(v, 3, 4, float32(id))
+		}
+	}
+	return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v,
+		Finish:       sample.FinishLength,
+		OutputTokens: 1}}}
 }
 
 func TestEmbeddings(t *testing.T) {

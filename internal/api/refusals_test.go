@@ -471,6 +471,16 @@ var chatRefusals = map[string]refusal{
 		"letters"},
 	"parameters of a list": {hiChat +
 		`,"tool_choice":"required","tools":[{"function":{"name":"f","parameters":{"type":"array"}}}]`, "tools", "type object"},
+	"tool custom": {hiChat + `,"tools":[{"type":"custom","custom":{"name":"shell"}}]`, "tools",
+		"`tools[0]` is the custom tool \"shell\": this server takes functions"},
+	"tool_choice custom": {hiChat + `,"tool_choice":{"type":"custom","custom":{"name":"shell"}},` +
+		aTool, "tool_choice", "`tool_choice` is the custom tool \"shell\""},
+	"tool_choice allowed custom": {hiChat + `,"tool_choice":{"type":"allowed_tools",` +
+		`"allowed_tools":{"mode":"auto","tools":[{"type":"custom","custom":{"name":"sh"}}]}},` +
+		aTool, "tool_choice.allowed_tools.tools", "is the custom tool \"sh\""},
+	"message custom call": {`"messages":[{"role":"assistant","content":"","tool_calls":[` +
+		`{"id":"c","type":"custom","custom":{"name":"shell","input":"ls"}}]}]`,
+		"messages", "is the custom tool \"shell\""},
 	"tool_choice absent": {hiChat +
 		`,"tool_choice":{"type":"function","function":{"name":"g"}},` + aTool, "tool_choice",
 		"does not match"},

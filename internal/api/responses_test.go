@@ -61,9 +61,13 @@ func TestResponsesRefusals(t *testing.T) {
 			"takes `max_output_tokens`"},
 		"response_format": {hiInput + `,"response_format":{"type":"text"}`, "response_format",
 			"takes `text.format`"},
-		"n":               {hiInput + `,"n":2`, "n", "not supported by /v1/responses"},
-		"prompt template": {hiInput + `,"prompt":{"id":"p"}`, "prompt", "not supported"},
-		"conversation":    {hiInput + `,"conversation":"c"`, "conversation", "not supported"},
+		"n":                   {hiInput + `,"n":2`, "n", "not supported by /v1/responses"},
+		"prompt template":     {hiInput + `,"prompt":{"id":"p"}`, "prompt", "not supported"},
+		"conversation number": {hiInput + `,"conversation":5`, "conversation", "must be the id"},
+		"conversation without id": {hiInput + `,"conversation":{"name":"c"}`, "conversation",
+			"an object with `id`"},
+		"conversation and response": {hiInput + `,"conversation":"c","previous_response_id":"r"`,
+			"previous_response_id", "Mutually exclusive parameters"},
 		"max_output_tokens 0": {hiInput + `,"max_output_tokens":0`, "max_output_tokens",
 			"max_output_tokens"},
 		"max_output_tokens": {hiInput + `,"max_output_tokens":"a"`, "max_output_tokens",
@@ -80,8 +84,9 @@ func TestResponsesRefusals(t *testing.T) {
 			"metadata", "512"},
 		"metadata long key": {hiInput + `,"metadata":{"` + strings.Repeat("x", 65) + `":""}`,
 			"metadata", "64"},
-		"metadata many":     {hiInput + `,"metadata":{` + manyPairs(17) + `}`, "metadata", "16"},
-		"truncation":        {hiInput + `,"truncation":"auto"`, "truncation", "disabled"},
+		"metadata many": {hiInput + `,"metadata":{` + manyPairs(17) + `}`, "metadata", "16"},
+		"truncation": {hiInput + `,"truncation":"middle"`, "truncation",
+			"must be auto or disabled"},
 		"service tier":      {hiInput + `,"service_tier":"best"`, "service_tier", "must be auto"},
 		"include":           {hiInput + `,"include":["x"]`, "include", "`include[0]`"},
 		"top_logprobs":      {hiInput + `,"top_logprobs":-1`, "top_logprobs", "at least 0"},
@@ -104,6 +109,17 @@ func TestResponsesRefusals(t *testing.T) {
 			"text.format", ""},
 		"web search": {hiInput + `,"tools":[{"type":"web_search"}]`, "tools",
 			`"web_search" is not supported`},
+		"custom tool": {hiInput + `,"tools":[{"type":"custom","name":"shell"}]`, "tools",
+			"`tools[0]` is the custom tool \"shell\": this server takes functions"},
+		"custom choice": {tool(`"name":"f"`) + `,"tool_choice":{"type":"custom","name":"shell"}`,
+			"tool_choice", "`tool_choice` is the custom tool \"shell\""},
+		"custom allowed": {tool(`"name":"f"`) + `,"tool_choice":{"type":"allowed_tools",` +
+			`"mode":"auto","tools":[{"type":"custom","name":"shell"}]}`, "tool_choice.tools",
+			"`tool_choice.tools[0]` is the custom tool \"shell\""},
+		"custom call": {`"input":[{"type":"custom_tool_call","call_id":"c","name":"shell",` +
+			`"input":"ls"}]`, "input", "is of a custom tool: this server takes functions"},
+		"custom output": {`"input":[{"type":"custom_tool_call_output","call_id":"c",` +
+			`"output":"x"}]`, "input", "is of a custom tool"},
 		"tool number": {hiInput + `,"tools":[1]`, "tools", "`tools[0]` must be an object"},
 		"tool without type": {hiInput + `,"tools":[{"name":"f"}]`, "tools",
 			"`tools[0].type` is required"},
@@ -170,6 +186,14 @@ func TestResponsesUnkept(t *testing.T) {
 		"keeps nothing")
 	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"previous_response_id":"a"}`, 400,
 		"previous_response_id", "keeps nothing")
+	refused(t, s, responses.ResponsesPath, `{`+hiInput+`,"conversation":"a"}`, 400,
+		"conversation", "keeps nothing")
+	refused(t, s, responses.InputTokensPath, `{"previous_response_id":"a"}`, 400,
+		"previous_response_id", "keeps nothing")
+	if rec := s.post(responses.ConversationsPath, `{}`); rec.Code != 404 ||
+		!strings.Contains(rec.Body.String(), "keeps nothing") {
+		t.Errorf("a conversation: %d %s", rec.Code, rec.Body)
+	}
 	if rec := s.do("GET", "/v1/responses/resp_1", ""); rec.Code != 404 {
 		t.Errorf("answered %d", rec.Code)
 	}

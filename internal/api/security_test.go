@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/openapi"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 )
 
@@ -51,7 +52,8 @@ func TestRouterWalk(t *testing.T) {
 // walkWithoutKey asks every route with every method.
 func walkWithoutKey(t *testing.T, s *testServer) {
 	t.Helper()
-	public := []string{"/health", "/livez", "/ping", "/readyz", "/version"}
+	public := []string{"/health", "/livez", "/ping", "/readyz", "/version",
+		openapi.DocumentPath, openapi.PagePath}
 	routes := s.Routes()
 	if len(routes) < 12 {
 		t.Fatalf("only %d routes", len(routes))

@@ -1,11 +1,17 @@
-// Bench: opens result files. They are read by the browser and sent nowhere.
+// Bench: measures this server, and opens result files. Those are read by the browser and sent
+// nowhere.
 
 import { compare } from "./compare.js";
 import { h } from "./dom.js";
+import { measure } from "./measure.js";
 import { parse } from "./results.js";
 
-export function bench(section) {
+export function bench(section, about) {
   const results = [];
+  const measuring = measure(about, (raw) => {
+    results.push({ name: `${raw.label}, ${raw.max_concurrency} at once`, raw });
+    draw();
+  });
   const input = h("input", {
     type: "file",
     id: "bench-files",
@@ -18,7 +24,7 @@ export function bench(section) {
   const drop = h(
     "div",
     { class: "drop card" },
-    h("h1", {}, "Results of benchmarks"),
+    h("h2", {}, "Results of benchmarks"),
     h(
       "p",
       {},
@@ -38,7 +44,7 @@ export function bench(section) {
       " writes the same view as a file.",
     ),
   );
-  section.append(drop, wrong, shown);
+  section.append(h("h1", { class: "hidden" }, "Bench"), measuring, drop, wrong, shown);
   section.addEventListener("dragover", (e) => e.preventDefault());
   section.addEventListener("drop", (e) => {
     e.preventDefault();

@@ -130,7 +130,7 @@ export function chat(section, about) {
 
   // focus readies the text for typing; on a touch screen that would bring up the keyboard.
   function focus() {
-    if (matchMedia("(pointer: fine)").matches) text.focus({ preventScroll: true });
+    if (!matchMedia("(pointer: coarse)").matches) text.focus({ preventScroll: true });
   }
 
   function welcome() {

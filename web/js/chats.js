@@ -2,6 +2,7 @@
 
 import { asMarkdown, remove, save, summaries } from "./conversation.js";
 import { h } from "./dom.js";
+import { download } from "./download.js";
 
 // chats makes the list. at has open(id), fresh() and shown(), the conversation that is shown.
 export function chats(at) {
@@ -92,9 +93,3 @@ export function chats(at) {
 const named = (c) => c.title || "Untitled";
 
 const fileOf = (c) => named(c).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "") || "chat";
-
-function download(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  h("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}

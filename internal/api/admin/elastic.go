@@ -42,12 +42,31 @@ func ElasticRoutes(srv *server.Server, engines Elastic, allowed bool) []server.R
 	if !allowed {
 		scale, asVLLM = mayNotScale, mayNotScale
 	}
+	is := server.Doc{Summary: "Say whether the engines are being changed", Answer: scaling{}}
 	return []server.Route{
-		{Method: "POST", Path: "/scale_elastic", Handler: scale},
-		{Method: "POST", Path: "/scale_elastic_ep", Handler: asVLLM},
-		{Method: "POST", Path: "/is_scaling_elastic_ep", Handler: s.isScaling},
-		{Method: "GET", Path: "/is_scaling_elastic_ep", Handler: s.isScaling},
+		{Method: "POST", Path: "/scale_elastic", Handler: scale,
+			Doc: server.Doc{Summary: "Change the number of engines, or their layout",
+				Answer: scaled{}, Query: []server.Param{{Name: "dp", Type: "integer"},
+					{Name: "tp", Type: "integer"}, {Name: "drain_timeout", Type: "integer"}}}},
+		{Method: "POST", Path: "/scale_elastic_ep", Handler: asVLLM,
+			Doc: server.Doc{Summary: "Change the number of engines", Answer: scaled{},
+				Body: server.Reads(decodeScale, `{"new_data_parallel_size":2}`)}},
+		{Method: "POST", Path: "/is_scaling_elastic_ep", Handler: s.isScaling, Doc: is},
+		{Method: "GET", Path: "/is_scaling_elastic_ep", Handler: s.isScaling, Doc: is},
 	}
+}
+
+// scaled says what has been changed.
+type scaled struct {
+	Message string `json:"message"`
+	DP      int    `json:"data_parallel_size,omitempty"`
+	TP      int    `json:"tensor_parallel_size,omitempty"`
+}
+
+// scaling says what is being changed, "" for nothing.
+type scaling struct {
+	Scaling bool   `json:"is_scaling_elastic_ep"`
+	Detail  string `json:"detail"`
 }
 
 // mayNotScale is the answer of a server whose engines every client could change.
@@ -77,8 +96,7 @@ func (s scaler) scale(w http.ResponseWriter, r *server.Request) error {
 		if err := s.engines.Relayout(r.Context(), n); err != nil {
 			return scalingError(err, "tp")
 		}
-		return s.WriteJSON(w, map[string]any{"message": "Scaled to another layout",
-			"tensor_parallel_size": n})
+		return s.WriteJSON(w, scaled{Message: "Scaled to another layout", TP: n})
 	}
 	n, bad := wire.QueryInt(q, "dp", 0, 1, engine.MaxEngines)
 	if bad != nil {
@@ -98,16 +116,25 @@ func (s scaler) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
 		return err
 	}
 	defer f.Done()
-	const size = "new_data_parallel_size"
-	if _, there := f.Members[size]; !there {
-		return wire.BadRequest(size, "`%s` is required", size)
+	to, bad := decodeScale(f)
+	if bad != nil {
+		return bad
 	}
-	n := f.Ranged(size, 1, 1, engine.MaxEngines)
-	drain := f.Ranged("drain_timeout", defaultDrain, 1, maxDrain)
-	if f.Err != nil {
-		return f.Err
+	return s.scaleTo(w, r, to.engines, to.drain, newSize)
+}
+
+// newSize is the field of vLLM's request that says how many engines there are to be.
+const newSize = "new_data_parallel_size"
+
+// scaleRequest is vLLM's. The drain is in seconds.
+type scaleRequest struct{ engines, drain int }
+
+func decodeScale(f *wire.Fields) (scaleRequest, *wire.Error) {
+	if _, there := f.Members[newSize]; !there {
+		return scaleRequest{}, wire.BadRequest(newSize, "`%s` is required", newSize)
 	}
-	return s.scaleTo(w, r, int(n), int(drain), size)
+	return scaleRequest{int(f.Ranged(newSize, 1, 1, engine.MaxEngines)),
+		int(f.Ranged("drain_timeout", defaultDrain, 1, maxDrain))}, f.Err
 }
 
 // scaleTo changes how many engines there are.
@@ -117,8 +144,7 @@ func (s scaler) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int,
 	if err != nil {
 		return scalingError(err, param)
 	}
-	return s.WriteJSON(w, map[string]any{"message": "Scaled to the number of data parallel engines",
-		"data_parallel_size": n})
+	return s.WriteJSON(w, scaled{Message: "Scaled to the number of data parallel engines", DP: n})
 }
 
 // scalingError is the answer where the engines stay as they were.
@@ -144,5 +170,5 @@ func scalingError(err error, param string) error {
 // isScaling answers /is_scaling_elastic_ep.
 func (s scaler) isScaling(w http.ResponseWriter, _ *server.Request) error {
 	what := s.engines.Scaling()
-	return s.WriteJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
+	return s.WriteJSON(w, scaling{what != "", what})
 }

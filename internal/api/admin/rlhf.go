@@ -38,7 +38,8 @@ func TrainerRoutes(s *server.Server, control *rlhf.Control, abort func(ids []str
 	t := trainer{s, control, lim, abort}
 	var list []server.Route
 	add := func(method, path string, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path, Handler: h})
+		list = append(list, server.Route{Method: method, Path: path, Handler: h,
+			Doc: trainerDocs[path]})
 	}
 	add("POST", "/sleep", t.steer(t.sleep))
 	add("POST", "/wake_up", t.steer(t.wake))
@@ -190,9 +191,7 @@ func (t trainer) init(r *server.Request, f *wire.Fields) (any, error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	var info struct {
-		Transport string `json:"transport"`
-	}
+	var info initInfo
 	if raw != nil {
 		if err := json.Unmarshal(raw, &info); err != nil {
 			return nil, wire.BadRequest("init_info", "`init_info`: %s",
@@ -204,7 +203,18 @@ func (t trainer) init(r *server.Request, f *wire.Fields) (any, error) {
 		return nil, err
 	}
 	session.TCP = reachedAt(r, session.TCP)
-	return map[string]any{"message": "Weight transfer initialized", "session": session}, nil
+	return sessionAnswer{"Weight transfer initialized", session}, nil
+}
+
+// initInfo is what a trainer says of how it sends weights.
+type initInfo struct {
+	Transport string `json:"transport"`
+}
+
+// sessionAnswer tells a trainer how to send them.
+type sessionAnswer struct {
+	Message string       `json:"message"`
+	Session rlhf.Session `json:"session"`
 }
 
 // reachedAt is an address of this machine for the client of r: one that stands for all of the

@@ -29,18 +29,24 @@ type API struct {
 // New makes the dialect.
 func New(srv *server.Server, service *generate.Service) *API { return &API{srv, service} }
 
+// example is that of a request.
+const example = `{"max_tokens":64,"messages":[{"role":"user","content":"What does os.Open do?"}]}`
+
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
-	route := func(path string, h server.Handler) server.Route {
-		return server.Route{Method: http.MethodPost, Path: path, Shape: &anthropic,
-			Handler: server.Checked(s.Generates, s.Counted(h))}
+	list := []server.Route{
+		server.Posted(s.Server, MessagesPath, generate.Bind(s.Service, decodeMessage),
+			s.createMessage, server.Doc{Summary: "Answer a conversation", Answer: Message{},
+				Events: true}, example),
+		server.Posted(s.Server, CountTokensPath, generate.Bind(s.Service, decodeCounted),
+			s.countTokens, server.Doc{Summary: "Count the tokens of a conversation",
+				Answer: counted{}}, example),
 	}
-	return []server.Route{
-		route(MessagesPath, server.Post(s.Server, generate.Bind(s.Service, decodeMessage),
-			s.createMessage)),
-		route(CountTokensPath, server.Post(s.Server, generate.Bind(s.Service, decodeCounted),
-			s.countTokens)),
+	for i := range list {
+		list[i].Handler = server.Checked(s.Generates, s.Counted(list[i].Handler))
+		list[i].Shape = &anthropic
 	}
+	return list
 }
 
 // createMessage answers POST /v1/messages, Anthropic's API.
@@ -119,7 +125,12 @@ func (s *API) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fiel
 	if bad != nil {
 		return bad
 	}
-	return s.WriteJSON(w, map[string]int{"input_tokens": len(p.Prompt)})
+	return s.WriteJSON(w, counted{len(p.Prompt)})
+}
+
+// counted is the answer of POST /v1/messages/count_tokens.
+type counted struct {
+	InputTokens int `json:"input_tokens"`
 }
 
 // anthropicKind is the error's class in Anthropic's words.
@@ -146,7 +157,19 @@ func anthropicKind(e *wire.Error) string {
 	return "invalid_request_error"
 }
 
-// appendAnthropic writes the error object of Anthropic's API.
+// errorBody is the error object of Anthropic's API.
+type errorBody struct {
+	Type      string      `json:"type"`
+	Error     errorDetail `json:"error"`
+	RequestID string      `json:"request_id"`
+}
+
+type errorDetail struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// appendAnthropic writes an errorBody.
 func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
 	b = wire.AppendString(append(b, `{"type":"error","error":{"type":`...), anthropicKind(e))
 	b = wire.AppendString(append(b, `,"message":`...), wire.ClipTo(e.Message, wire.MaxMessage))
@@ -161,4 +184,5 @@ var anthropic = server.Shape{
 	Fail: func(w http.ResponseWriter, e *wire.Error) {
 		server.WriteError(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
 	},
+	Error: errorBody{},
 }

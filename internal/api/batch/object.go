@@ -55,7 +55,7 @@ type Batch struct {
 	CancelledAt      *int64            `json:"cancelled_at"`
 	RequestCounts    RequestCounts     `json:"request_counts"`
 	Usage            *Usage            `json:"usage"`
-	Metadata         map[string]string `json:"metadata"`
+	Metadata         map[string]string `json:"metadata" null:"true"`
 }
 
 // Problems are what is wrong with the input of a batch.

@@ -81,22 +81,52 @@ func (s *API) Stop() {
 // Ready is nil once files and batches of an earlier server are known.
 func (s *API) Ready() error { return s.batches.Ready() }
 
+// fileFields are the fields of a form with a file, for the description of its route.
+type fileFields struct {
+	File    string `json:"file"`
+	Purpose string `json:"purpose"`
+	Anchor  string `json:"expires_after[anchor],omitempty"`
+	Seconds int    `json:"expires_after[seconds],omitempty"`
+}
+
+// deleted says that a file is gone.
+type deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Deleted bool   `json:"deleted"`
+}
+
 // Routes are those for files and batches.
 func (s *API) Routes() []server.Route {
-	var list []server.Route
-	add := func(method, path string, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path, Handler: s.kept(h)})
+	purpose := server.Param{Name: "purpose", Type: "string"}
+	routes := []server.Route{
+		{Method: "POST", Path: "/v1/files", Handler: s.createFile,
+			Doc: server.Doc{Summary: "Upload a file", Answer: File{},
+				Body: &server.Body{Value: fileFields{}, Media: "multipart/form-data"}}},
+		{Method: "GET", Path: "/v1/files", Handler: s.listFiles,
+			Doc: server.Doc{Summary: "List files", Answer: list[File]{},
+				Query: append([]server.Param{purpose}, server.Paged...)}},
+		{Method: "GET", Path: "/v1/files/{id}", Handler: s.getFile,
+			Doc: server.Doc{Summary: "Describe a file", Answer: File{}}},
+		{Method: "GET", Path: "/v1/files/{id}/content", Handler: s.fileContent,
+			Doc: server.Doc{Summary: "Download a file", Media: "application/octet-stream"}},
+		{Method: "DELETE", Path: "/v1/files/{id}", Handler: s.deleteFile,
+			Doc: server.Doc{Summary: "Delete a file", Answer: deleted{}}},
+		server.Posted(s.Server, "/v1/batches", decodeBatch, s.createBatch,
+			server.Doc{Summary: "Have the requests of a file answered", Answer: Batch{}},
+			`{"input_file_id":"file-1","endpoint":"/v1/chat/completions",`+
+				`"completion_window":"24h"}`),
+		{Method: "GET", Path: "/v1/batches", Handler: s.listBatches,
+			Doc: server.Doc{Summary: "List batches", Answer: list[Batch]{}, Query: server.Paged}},
+		{Method: "GET", Path: "/v1/batches/{id}", Handler: s.getBatch,
+			Doc: server.Doc{Summary: "Describe a batch", Answer: Batch{}}},
+		{Method: "POST", Path: "/v1/batches/{id}/cancel", Handler: s.cancelBatch,
+			Doc: server.Doc{Summary: "Cancel a batch", Answer: Batch{}}},
 	}
-	add("POST", "/v1/files", s.createFile)
-	add("GET", "/v1/files", s.listFiles)
-	add("GET", "/v1/files/{id}", s.getFile)
-	add("GET", "/v1/files/{id}/content", s.fileContent)
-	add("DELETE", "/v1/files/{id}", s.deleteFile)
-	add("POST", "/v1/batches", server.Post(s.Server, decodeBatch, s.createBatch))
-	add("GET", "/v1/batches", s.listBatches)
-	add("GET", "/v1/batches/{id}", s.getBatch)
-	add("POST", "/v1/batches/{id}/cancel", s.cancelBatch)
-	return list
+	for i := range routes {
+		routes[i].Handler = s.kept(routes[i].Handler)
+	}
+	return routes
 }
 
 // kept wraps handlers of files and batches: the server must keep some, and their errors have a
@@ -376,5 +406,5 @@ func (s *API) deleteFile(w http.ResponseWriter, r *server.Request) error {
 	if err := s.batches.Files.Delete(r.Owner, id); err != nil {
 		return err
 	}
-	return s.WriteJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
+	return s.WriteJSON(w, deleted{id, "file", true})
 }

@@ -1,6 +1,7 @@
 // Package dashboard shows a running engine in a browser: one page with a chat, a live view of the
-// engine, and a reader of benchmark results. It needs no files and no network beside the server's
-// own, samples the ranks only while a page is open, and keeps a few figures of the last minutes.
+// engine, and benchmarks: it starts them and compares their results. It needs no files and no
+// network beside the server's own, samples the ranks only while a page is open, and keeps a few
+// figures of the last minutes.
 package dashboard
 
 import (
@@ -47,6 +48,8 @@ type Options struct {
 	Version string
 	// MaxLogprobs is how many alternatives per token a request may ask for.
 	MaxLogprobs int
+	// Measure measures the server; nil offers no measurements.
+	Measure Measure
 }
 
 // Page serves the page and its feed. It is safe for concurrent use.
@@ -55,8 +58,10 @@ type Page struct {
 	files   map[string]*file
 	past    *past
 	viewers atomic.Int64
-	close   sync.Once
-	closed  chan struct{}
+	// measuring says that a measurement is under way.
+	measuring atomic.Bool
+	close     sync.Once
+	closed    chan struct{}
 }
 
 // Prefix is what the paths of the page's files begin with, beside the page itself at "/". AboutPath
@@ -94,6 +99,12 @@ func (p *Page) Paths() []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// Media is the type of what File answers, without its parameters.
+func (p *Page) Media(path string) string {
+	kind, _, _ := strings.Cut(p.files[path].kind, ";")
+	return kind
 }
 
 // policy is the page's: its own files and its own server, no inline script or style, no HTML made

@@ -40,6 +40,8 @@ type About struct {
 	Devices    []Device `json:"devices"`
 	// MaxLogprobs is how many alternatives per token a request may ask for.
 	MaxLogprobs int `json:"max_logprobs"`
+	// Measures says whether the page can measure the server.
+	Measures bool `json:"measures"`
 	// EverySeconds is the time between two samples of the feed.
 	EverySeconds float64 `json:"every_seconds"`
 }
@@ -124,7 +126,8 @@ func (p *Page) About() About {
 		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen,
 		Engines: i.Engines, Blocks: i.Blocks,
 		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: p.maxLogprobs(),
-		EverySeconds: every.Seconds(), Devices: make([]Device, len(i.Ranks))}
+		Measures: p.Measures(), EverySeconds: every.Seconds(),
+		Devices: make([]Device, len(i.Ranks))}
 	for n, r := range i.Ranks {
 		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank,
 			Kind: "cpu " + r.ISA, Threads: r.Threads,
@@ -142,13 +145,8 @@ func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 		return ErrViewers
 	}
 	defer p.viewers.Add(-1)
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
-	w.WriteHeader(http.StatusOK)
 	points, recent := p.past.seen()
-	v := &viewer{p: p, w: w, rc: http.NewResponseController(w), recent: recent}
+	v := &viewer{p: p, stream: beginStream(w), recent: recent}
 	if err := v.send("about", p.About()); err != nil {
 		return nil // it has gone
 	}
@@ -173,28 +171,42 @@ func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 
 // viewer is one open feed, with what its rates are taken from.
 type viewer struct {
+	stream
 	p    *Page
-	w    http.ResponseWriter
-	rc   *http.ResponseController
 	seen uint64 // the last event sent
 	// recent is what the next rates are taken from.
 	recent []counts
 }
 
+// stream is an answer of server-sent events.
+type stream struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func beginStream(w http.ResponseWriter) stream {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
+	w.WriteHeader(http.StatusOK)
+	return stream{w, http.NewResponseController(w)}
+}
+
 // send writes one event within takeWithin.
-func (v *viewer) send(event string, data any) error {
+func (s *stream) send(event string, data any) error {
 	raw, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	if err := v.rc.SetWriteDeadline(time.Now().Add(takeWithin)); err != nil &&
+	if err := s.rc.SetWriteDeadline(time.Now().Add(takeWithin)); err != nil &&
 		!errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if _, err := fmt.Fprintf(v.w, "event: %s\ndata: %s\n\n", event, raw); err != nil {
+	if _, err := fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, raw); err != nil {
 		return err
 	}
-	return v.rc.Flush()
+	return s.rc.Flush()
 }
 
 // sample reads the state of the engine at a time.

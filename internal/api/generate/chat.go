@@ -93,7 +93,18 @@ func (r *Chat) ChatEcho() string {
 // Shown is how many of the most likely tokens the answer shows.
 func (r *Chat) Shown(s *Service) int { return ShownLogprobs(r.TopLogprobs, s.Model.VocabSize) }
 
-// StartChat renders and submits a conversation; the id of the answer begins with kind.
+// Fits is the error of a conversation that cannot be rendered, or is too long for the model beside
+// max_tokens; nil for none.
+func (s *Service) Fits(ctx context.Context, req *Chat) *wire.Error {
+	p, bad := s.Render(ctx, &req.Conversation, &req.Sampling)
+	if bad != nil {
+		return bad
+	}
+	return s.checkRoom(&req.Sampling, len(p.Prompt), req.Field)
+}
+
+// StartChat renders and submits a conversation; the id of the answer begins with kind. A request
+// whose conversation is too long (wire.TooLong) is as it was before.
 func (s *Service) StartChat(ctx context.Context, r *call.Call, kind string,
 	req *Chat) (*Generation, error) {
 	return s.StartChats(ctx, r, kind, req, []Conversation{req.Conversation})
@@ -119,6 +130,9 @@ func (s *Service) StartChats(ctx context.Context, r *call.Call, kind string, req
 		p, bad := s.Render(ctx, &req.Conversation, &req.Sampling)
 		if err := call.Ended(ctx); err != nil {
 			return nil, err
+		}
+		if bad == nil { // before what follows changes the request: it may be tried again
+			bad = s.checkRoom(&req.Sampling, len(p.Prompt), talks[i].Field)
 		}
 		if bad == nil {
 			readings[i], bad = s.reading(ctx, r.Origin, req, p.Text)

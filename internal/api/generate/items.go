@@ -11,7 +11,7 @@ import (
 // Item is an item of a conversation of the Responses API, as it goes into the prompt. An
 // answer's own items become these when a later request goes on from it.
 type Item struct {
-	Kind, id string
+	Kind, ID string
 	// Role and parts are those of a message; parts are also the text of reasoning, and the output
 	// of a function.
 	Role  string
@@ -24,15 +24,17 @@ type Item struct {
 var idPrefixes = map[string]string{"message": "msg_", "function_call": "fc_",
 	"function_call_output": "fco_", "reasoning": "rs_"}
 
-// DecodeInput reads `input`: a text, or a list of items.
-func DecodeInput(f *wire.Fields) []Item {
+// DecodeInput reads `input`: a text, or a list of items. It may be left out where there is a
+// conversation already.
+func DecodeInput(f *wire.Fields, optional bool) []Item {
 	const field = "input"
 	raw := f.Value(field)
 	switch {
+	case raw == nil && optional:
 	case raw == nil:
 		f.Fail(wire.BadRequest(field, "`input` is required: a string, or a list of items"))
 	case raw[0] == '"':
-		return []Item{{Kind: "message", id: call.NewItemID("msg_"), Role: "user",
+		return []Item{{Kind: "message", ID: call.NewItemID("msg_"), Role: "user",
 			Parts: []string{wire.Unquote(raw)}}}
 	case raw[0] != '[':
 		f.Fail(wire.BadRequest(field, "`input` must be a string or a list of items, got %s",
@@ -94,7 +96,7 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 		}
 		return nil
 	}
-	if bad := first(text("type", &t.Kind, false), text("id", &t.id, false)); bad != nil {
+	if bad := first(text("type", &t.Kind, false), text("id", &t.ID, false)); bad != nil {
 		return t, bad
 	}
 	if t.Kind == "" && members["role"] != nil {
@@ -104,12 +106,14 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 	switch {
 	case t.Kind == "":
 		return t, at.Bad("has neither type nor role")
+	case t.Kind == "custom_tool_call", t.Kind == "custom_tool_call_output":
+		return t, at.Bad("of type %q is of a custom tool: %s", t.Kind, noCustomTools)
 	case !known:
 		return t, at.Bad("of type %q is not supported by this server: it takes message, "+
 			"function_call, function_call_output and reasoning", wire.Clip(t.Kind))
-	case t.id == "":
-		t.id = call.NewItemID(prefix)
-	case !wire.ValidID(t.id):
+	case t.ID == "":
+		t.ID = call.NewItemID(prefix)
+	case !wire.ValidID(t.ID):
 		return t, at.Member("id").Bad("must be 1 to 128 visible ASCII characters")
 	}
 	var bad *wire.Error
@@ -192,7 +196,7 @@ func DecodeParts(at wire.Path, raw []byte) ([]string, *wire.Error) {
 // AppendItem appends an item as the API shows it.
 func AppendItem(b []byte, t *Item) []byte {
 	b = wire.AppendString(append(b, `{"type":`...), t.Kind)
-	b = wire.AppendString(append(b, `,"id":`...), t.id)
+	b = wire.AppendString(append(b, `,"id":`...), t.ID)
 	b = append(b, `,"status":"completed"`...)
 	parts := func(kind string) {
 		b = append(b, '[')

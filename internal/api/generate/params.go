@@ -110,7 +110,27 @@ func (s *Service) badWords(words []string) ([][]int32, *wire.Error) {
 // fit gives a prompt what the request says of all, its max_tokens bounded by the room beside it.
 // field names the prompt for errors.
 func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string) *wire.Error {
-	length, promptLen := s.Model.MaxModelLen, len(p.Prompt)
+	promptLen := len(p.Prompt)
+	if bad := s.checkRoom(r, promptLen, field); bad != nil {
+		return bad
+	}
+	s.Model.Fit(&params, promptLen)
+	if r.MinTokens > int(params.MaxTokens) {
+		return wire.BadRequest("min_tokens", "min_tokens must be less than or equal "+
+			"to max_tokens=%d, got %d.",
+			params.MaxTokens, r.MinTokens)
+	}
+	params.MinTokens = int32(r.MinTokens)
+	p.Params, p.Salt, p.Priority = params, r.CacheSalt, r.Priority
+	p.Repetition = r.repetition
+	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
+	p.Raw = s.Model.Tokenizer == nil
+	return nil
+}
+
+// checkRoom refuses a prompt beside which there is no room for max_tokens, or for one token.
+func (s *Service) checkRoom(r *Sampling, promptLen int, field string) *wire.Error {
+	length := s.Model.MaxModelLen
 	room := length - promptLen
 	asked := r.MaxTokens
 	if asked == nil && room < 1 {
@@ -128,17 +148,6 @@ func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string
 			"or the number of requested output tokens.",
 			length, *asked, promptLen, *asked+promptLen)
 	}
-	s.Model.Fit(&params, promptLen)
-	if r.MinTokens > int(params.MaxTokens) {
-		return wire.BadRequest("min_tokens", "min_tokens must be less than or equal "+
-			"to max_tokens=%d, got %d.",
-			params.MaxTokens, r.MinTokens)
-	}
-	params.MinTokens = int32(r.MinTokens)
-	p.Params, p.Salt, p.Priority = params, r.CacheSalt, r.Priority
-	p.Repetition = r.repetition
-	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
-	p.Raw = s.Model.Tokenizer == nil
 	return nil
 }
 

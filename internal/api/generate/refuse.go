@@ -6,7 +6,7 @@ import "github.com/eagleray/eagleray/internal/api/wire"
 // all ("").
 func RefuseFields(f *wire.Fields, route string, fields map[string]string) {
 	for name, instead := range fields {
-		raw := f.Pop(name)
+		raw := f.Refused(name)
 		switch {
 		case raw == nil, wire.IsNull(raw), instead == "" && (string(raw) == "false" ||
 			string(raw) == "1" && name == "n"):

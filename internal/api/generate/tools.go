@@ -29,6 +29,25 @@ func NewTool(raw []byte) Tool {
 			't')) == "true"}
 }
 
+// noCustomTools is why OpenAI's custom tools are refused.
+const noCustomTools = "this server takes functions, whose arguments are JSON, and no custom " +
+	"tools, whose input is any text"
+
+// RefuseCustom refuses OpenAI's custom tool, or a choice of one, that stands at a place in the
+// request: in the Responses API its name stands beside its type, in chat in an object of its own.
+// Others pass.
+func RefuseCustom(at wire.Path, tool []byte) *wire.Error {
+	const kind = "custom"
+	if wire.TypeOf(tool) != kind {
+		return nil
+	}
+	name := wire.MemberOf(tool, "name", '"')
+	if inner := wire.MemberOf(tool, kind, '{'); inner != nil {
+		name = wire.MemberOf(inner, "name", '"')
+	}
+	return at.Bad("is the custom tool %q: %s", wire.Clip(wire.UnquoteOr(name, "")), noCustomTools)
+}
+
 // toolChoice is what tool_choice asks for.
 type toolChoice uint8
 

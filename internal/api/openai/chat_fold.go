@@ -20,7 +20,7 @@ type chatResponse struct {
 	SystemFingerprint *string            `json:"system_fingerprint"`
 	Usage             wire.UsageInfo     `json:"usage"`
 	PromptLogprobs    json.RawMessage    `json:"prompt_logprobs"`
-	PromptTokenIDs    []int32            `json:"prompt_token_ids"`
+	PromptTokenIDs    []int32            `json:"prompt_token_ids" null:"true"`
 	PromptText        *string            `json:"prompt_text"`
 	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
 	WeightVersion     string             `json:"weight_version,omitempty"`
@@ -32,7 +32,7 @@ type chatChoice struct {
 	Logprobs     json.RawMessage `json:"logprobs"`
 	FinishReason string          `json:"finish_reason"`
 	StopReason   any             `json:"stop_reason"`
-	TokenIDs     []int32         `json:"token_ids"`
+	TokenIDs     []int32         `json:"token_ids" null:"true"`
 }
 
 type chatMessage struct {

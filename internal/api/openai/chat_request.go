@@ -131,6 +131,13 @@ func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 					c.LastContent = wire.Unquote(raw)
 				}
 				return checkContent(i, raw)
+			case "tool_calls":
+				if raw[0] == '[' {
+					return wire.EachElement(raw, func(j int, raw []byte) *wire.Error {
+						at := wire.Path("messages").Index(i).Member(key).Index(j)
+						return generate.RefuseCustom(at, raw)
+					})
+				}
 			}
 			return nil
 		}); err != nil {
@@ -191,14 +198,17 @@ func decodeToolChoice(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 		f.Fail(r.ChooseByWord(raw, r.Tools, m))
 		return
 	}
+	at := wire.Path("tool_choice")
 	if wire.TypeOf(raw) != "allowed_tools" {
+		f.Fail(generate.RefuseCustom(at, raw))
 		f.Fail(r.ChooseOne(generate.NewTool(raw).Name, r.Tools))
 		return
 	}
-	at := wire.Path("tool_choice").Member("allowed_tools")
+	at = at.Member("allowed_tools")
 	raw = wire.MemberOf(raw, "allowed_tools", '{')
 	var names []string
-	for _, t := range jsonx.Elements(wire.MemberOf(raw, "tools", '[')) {
+	for i, t := range jsonx.Elements(wire.MemberOf(raw, "tools", '[')) {
+		f.Fail(generate.RefuseCustom(at.Member("tools").Index(i), t))
 		names = append(names, generate.NewTool(t).Name)
 	}
 	f.Fail(r.ChooseAmong(at, wire.UnquoteOr(wire.MemberOf(raw, "mode", '"'), ""), names,
@@ -211,7 +221,8 @@ func decodeTools(c *generate.Conversation, f *wire.Fields) {
 		return
 	}
 	tools := []generate.Tool{}
-	for _, t := range jsonx.Elements(raw) {
+	for i, t := range jsonx.Elements(raw) {
+		f.Fail(generate.RefuseCustom(wire.Path("tools").Index(i), t))
 		tools = append(tools, generate.NewTool(t))
 	}
 	f.Fail(c.SetTools(tools))

@@ -30,9 +30,9 @@ type completionChoice struct {
 	Logprobs       json.RawMessage `json:"logprobs"`
 	FinishReason   string          `json:"finish_reason"`
 	StopReason     any             `json:"stop_reason"`
-	TokenIDs       []int32         `json:"token_ids"`
+	TokenIDs       []int32         `json:"token_ids" null:"true"`
 	PromptLogprobs json.RawMessage `json:"prompt_logprobs"`
-	PromptTokenIDs []int32         `json:"prompt_token_ids"`
+	PromptTokenIDs []int32         `json:"prompt_token_ids" null:"true"`
 }
 
 // completionFold adds up the pieces of an answer that is not streamed.

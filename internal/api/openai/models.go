@@ -43,12 +43,15 @@ func (s *API) card(name string) modelCard {
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
+// modelList is the answer of GET /v1/models.
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
 // listModels answers GET /v1/models: one entry per served name.
 func (s *API) listModels(w http.ResponseWriter, _ *server.Request) error {
-	list := struct {
-		Object string      `json:"object"`
-		Data   []modelCard `json:"data"`
-	}{Object: "list"}
+	list := modelList{Object: "list"}
 	for _, name := range s.Model.Names {
 		list.Data = append(list.Data, s.card(name))
 	}

@@ -5,31 +5,49 @@ import (
 	"github.com/eagleray/eagleray/internal/api/server"
 )
 
+// Examples of requests.
+const (
+	chatExample       = `{"messages":[{"role":"user","content":"What does os.Open do?"}]}`
+	chatBatchExample  = `{"messages":[[{"role":"user","content":"What does os.Open do?"}]]}`
+	completionExample = `{"prompt":"Package strings implements","max_tokens":16}`
+	tokensExample     = `{"token_ids":[1,2,3],"sampling_params":{"max_tokens":16}}`
+	tokenizeExample   = `{"prompt":"Package strings implements"}`
+)
+
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	var list []server.Route
-	add := func(method, path string, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path, Handler: h})
+	add := func(r server.Route) { list = append(list, r) }
+	generates := func(r server.Route) {
+		r.Handler = server.Checked(s.Generates, s.Counted(r.Handler))
+		add(r)
 	}
-	generates := func(h server.Handler) server.Handler {
-		return server.Checked(s.Generates, s.Counted(h))
-	}
-	add("POST", CompletionPath, generates(server.Post(s.Server, generate.Bind(s.Service,
-		decodeCompletion), s.completions)))
-	add("POST", ChatPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeChat),
-		s.chatCompletions)))
-	add("POST", ChatBatchPath, generates(server.Post(s.Server, generate.Bind(s.Service,
-		decodeChatBatch), s.chatBatch)))
-	add("POST", TokensPath, generates(server.Post(s.Server, generate.Bind(s.Service, decodeTokens),
-		s.generateTokens)))
-	add("GET", "/v1/models", s.listModels)
-	add("GET", "/v1/models/{model...}", s.getModel)
-	add("POST", "/tokenize", server.Post(s.Server, generate.Bind(s.Service, decodeTokenize),
-		s.tokenizeText))
-	add("POST", "/detokenize", server.Post(s.Server, generate.Bind(s.Service, decodeDetokenize),
-		s.detokenize))
+	generates(server.Posted(s.Server, CompletionPath, generate.Bind(s.Service, decodeCompletion),
+		s.completions, server.Doc{Summary: "Go on with a text", Answer: completionResponse{},
+			Events: true}, completionExample))
+	generates(server.Posted(s.Server, ChatPath, generate.Bind(s.Service, decodeChat),
+		s.chatCompletions, server.Doc{Summary: "Answer a conversation", Answer: chatResponse{},
+			Events: true}, chatExample))
+	generates(server.Posted(s.Server, ChatBatchPath, generate.Bind(s.Service, decodeChatBatch),
+		s.chatBatch, server.Doc{Summary: "Answer many conversations", Answer: chatResponse{}},
+		chatBatchExample))
+	generates(server.Posted(s.Server, TokensPath, generate.Bind(s.Service, decodeTokens),
+		s.generateTokens, server.Doc{Summary: "Go on with token ids", Answer: tokensResponse{},
+			Events: true}, tokensExample))
+	add(server.Route{Method: "GET", Path: "/v1/models", Handler: s.listModels,
+		Doc: server.Doc{Summary: "List the names of the model", Answer: modelList{}}})
+	add(server.Route{Method: "GET", Path: "/v1/models/{model...}", Handler: s.getModel,
+		Doc: server.Doc{Summary: "Describe the model", Answer: modelCard{}}})
+	add(server.Posted(s.Server, "/tokenize", generate.Bind(s.Service, decodeTokenize),
+		s.tokenizeText, server.Doc{Summary: "Turn a text or a conversation into token ids",
+			Answer: tokenized{}}, tokenizeExample, chatExample))
+	add(server.Posted(s.Server, "/detokenize", generate.Bind(s.Service, decodeDetokenize),
+		s.detokenize, server.Doc{Summary: "Turn token ids into a text", Answer: detokenized{}},
+		`{"tokens":[1,2,3]}`))
 	if s.Model.Answers.TokenizerInfo {
-		add("GET", "/tokenizer_info", s.tokenizerInfo)
+		add(server.Route{Method: "GET", Path: "/tokenizer_info", Handler: s.tokenizerInfo,
+			Doc: server.Doc{Summary: "Show the configuration of the tokenizer",
+				Answer: map[string]any{}}})
 	}
 	return list
 }

@@ -50,6 +50,15 @@ func tokenizing(f *wire.Fields, m *generate.Model) string {
 
 func noTokenizer() *wire.Error { return wire.BadRequest("", "the server runs without a tokenizer") }
 
+// tokenized is the answer of POST /tokenize.
+type tokenized struct {
+	Count       int      `json:"count"`
+	MaxModelLen int      `json:"max_model_len"`
+	Tokens      []int32  `json:"tokens"`
+	TokenStrs   []string `json:"token_strs" null:"true"`
+	Prompt      *string  `json:"prompt,omitempty"`
+}
+
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
 func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *tokenizeRequest) error {
@@ -61,13 +70,8 @@ func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fie
 		return err
 	}
 	ids := p.Prompt
-	answer := struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []int32  `json:"tokens"`
-		TokenStrs   []string `json:"token_strs"`
-		Prompt      *string  `json:"prompt,omitempty"`
-	}{Count: len(ids), MaxModelLen: s.Model.MaxModelLen, Tokens: append([]int32{}, ids...)}
+	answer := tokenized{Count: len(ids), MaxModelLen: s.Model.MaxModelLen,
+		Tokens: append([]int32{}, ids...)}
 	if req.whole {
 		answer.Prompt = &p.Text
 	}
@@ -123,8 +127,12 @@ func (s *API) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Field
 	if _, bad := s.CheckModel(req.model); bad != nil {
 		return bad
 	}
-	return s.WriteJSON(w, map[string]string{
-		"prompt": s.Model.Tokenizer.Decode(req.ids, req.skipSpecial)})
+	return s.WriteJSON(w, detokenized{s.Model.Tokenizer.Decode(req.ids, req.skipSpecial)})
+}
+
+// detokenized is the answer of POST /detokenize.
+type detokenized struct {
+	Prompt string `json:"prompt"`
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template

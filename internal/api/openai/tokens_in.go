@@ -142,7 +142,7 @@ func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wir
 	params := f.Object("sampling_params")
 	f.Unsupported("features", "{}")
 	for _, name := range notInTokens {
-		if f.Pop(name) != nil {
+		if f.Refused(name) != nil {
 			f.Fail(wire.BadRequest(name, "`%s` is no field of this route", name))
 		}
 	}

@@ -8,20 +8,44 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
+// Examples of requests.
+const (
+	textExample   = `{"input":"Package strings implements"}`
+	scoreExample  = `{"text_1":"files","text_2":["package os","package math"]}`
+	rerankExample = `{"query":"files","documents":["package os","package math"]}`
+)
+
 // Routes are those for what a model pools.
 func (s *API) Routes() []server.Route {
-	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
-	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	score := poolingRoute(s, decodeScore, s.score, server.Doc{Summary: "Score pairs of texts",
+		Answer: answer[scoreItem]{}}, scoreExample)
+	score.Handler = s.scored("Score API", score.Handler)
+	rerank := poolingRoute(s, decodeRerank, s.rerank, server.Doc{
+		Summary: "Order documents by their scores with a query", Answer: rerankResponse{}},
+		rerankExample)
+	rerank.Handler = s.scored("Rerank API", rerank.Handler)
+	embed := poolingRoute(s, decodeEmbedding, s.embed, server.Doc{Summary: "Embed texts",
+		Answer: answer[embedding]{}}, textExample)
+	embed.Handler = s.embeds("Embeddings API", embed.Handler)
+	classes := poolingRoute(s, decodeClassify, s.classify, server.Doc{Summary: "Classify texts",
+		Answer: answer[classify]{}}, textExample)
+	if p := s.Model.Pooling; p == nil || p.Classes == nil {
+		classes.Doc.Body.Decode = nil
+	}
+	classes.Handler = s.classifies("Classification API", classes.Handler)
+	pool := poolingRoute(s, decodePooling, s.poolTask, server.Doc{
+		Summary: "Embed or classify texts, as the task says", Answer: answer[poolOut]{}},
+		`{"task":"embed","input":"Package strings implements"}`,
+		`{"task":"classify","input":"Package strings implements"}`)
+	pool.Handler = s.pooled("Pooling API", pool.Handler)
 	var list []server.Route
-	for path, h := range map[string]server.Handler{
-		EmbeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
-		ClassifyPath: s.classifies("Classification API", poolingRoute(s, decodeClassify,
-			s.classify)),
-		PoolingPath: s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
-		ScorePath:   score, "/score": score,
-		RerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,
-	} {
-		list = append(list, server.Route{Method: http.MethodPost, Path: path, Handler: h})
+	for _, at := range []struct {
+		path  string
+		route server.Route
+	}{{EmbeddingsPath, embed}, {ClassifyPath, classes}, {PoolingPath, pool}, {ScorePath, score},
+		{"/score", score}, {RerankPath, rerank}, {"/rerank", rerank}, {"/v2/rerank", rerank}} {
+		at.route.Path = at.path
+		list = append(list, at.route)
 	}
 	return list
 }
@@ -73,11 +97,13 @@ func (s *API) classifies(what string, h server.Handler) server.Handler {
 	}
 }
 
-// poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
+// poolingRoute is a route of requests for vectors: answer computes and renders what decode read.
+// Its fields depend on the model, and are known where that pools.
 func poolingRoute[T interface{ shared() *pooling }](s *API,
 	decode func(f *wire.Fields, m *generate.Model) (T, *wire.Error),
-	answer func(r *server.Request, req T) (any, error)) server.Handler {
-	return server.Post(s.Server, generate.Bind(s.Service, decode), func(w http.ResponseWriter,
+	answer func(r *server.Request, req T) (any, error), doc server.Doc,
+	examples ...string) server.Route {
+	r := server.Posted(s.Server, "", generate.Bind(s.Service, decode), func(w http.ResponseWriter,
 		r *server.Request, _ *wire.Fields, req T) error {
 		if bad := s.begin(req.shared()); bad != nil {
 			return bad
@@ -87,5 +113,9 @@ func poolingRoute[T interface{ shared() *pooling }](s *API,
 			return err
 		}
 		return s.WriteJSON(w, v)
-	})
+	}, doc, examples...)
+	if s.Model.Pooling == nil {
+		r.Doc.Body.Decode = nil
+	}
+	return r
 }

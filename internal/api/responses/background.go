@@ -204,12 +204,13 @@ func (s *API) startBackground(r *server.Request, req *responseRequest,
 	go func() {
 		defer s.live.running.Done()
 		defer leave()
+		defer req.release()
 		defer end()
 		defer cancel(nil)
 		defer g.CloseReaders()
 		s.background(r.Context(), g, req, live)
 		if live.logged {
-			if err := s.put(eventsKey(owner, rec.ID), live.log, rec.CreatedAt); err != nil {
+			if err := s.put(eventsKey(owner, rec.ID), live.log); err != nil {
 				s.opt.Log.Error("events of a response are not stored", "id", rec.ID, "error", err)
 			}
 		}

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/generate"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/store"
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
 // Stored responses are kept for so long, as at OpenAI.
@@ -51,34 +53,37 @@ func (s *API) storeResponse(owner string, rec *Response, input []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.put(responseKey(owner, rec.ID), raw, rec.CreatedAt)
+	return s.put(responseKey(owner, rec.ID), raw)
 }
 
-// put stores a value of a response that was created at a time. Where there is no room the oldest
-// values of the client that has the most make some.
-func (s *API) put(key string, value []byte, created int64) error {
-	until := time.Unix(created, 0).Add(responseLife)
-	return s.opt.Store.Update(func(tx *store.Tx) error {
-		err := tx.Put(key, value, until)
-		if !errors.Is(err, store.ErrFull) {
-			return err
-		}
-		if err := evict(tx); err != nil {
-			return err
-		}
-		return tx.Put(key, value, until)
-	})
+// put stores a value.
+func (s *API) put(key string, value []byte) error {
+	return s.opt.Store.Update(func(tx *store.Tx) error { return putIn(tx, key, value) })
 }
 
-// evict removes an eighth of all values by size, of the owner that has the most: one client does
-// not crowd out the others.
+// putIn stores a value from now on for responseLife. Where there is no room the oldest values of
+// the client that has the most make some.
+func putIn(tx *store.Tx, key string, value []byte) error {
+	until := time.Now().Add(responseLife)
+	err := tx.Put(key, value, until)
+	if !errors.Is(err, store.ErrFull) {
+		return err
+	}
+	if err := evict(tx); err != nil {
+		return err
+	}
+	return tx.Put(key, value, until)
+}
+
+// evict removes an eighth of all values by size, those of the owner that has the most which expire
+// first: one client does not crowd out the others.
 func evict(tx *store.Tx) error {
 	type entry struct {
 		key  string
 		size int
 	}
 	entries, sizes, all := map[string][]entry{}, map[string]int{}, 0
-	tx.Each("", "", false, func(key string, value []byte) bool {
+	tx.EachByExpiry(func(key string, value []byte) bool {
 		owner := strings.Split(key, "/")[1]
 		e := entry{key, len(key) + len(value)}
 		entries[owner] = append(entries[owner], e)
@@ -92,11 +97,6 @@ func evict(tx *store.Tx) error {
 			most = owner
 		}
 	}
-	id := func(key string) string { return key[strings.LastIndex(key, "/")+1:] } // by age
-	slices.SortFunc(entries[most], func(a, b entry) int {
-		return strings.Compare(id(a.key),
-			id(b.key))
-	})
 	freed := 0
 	for _, e := range entries[most] {
 		if freed >= all/8 {
@@ -214,7 +214,7 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 	return items, nil
 }
 
-// page is a part of a list.
+// page is a part of a list of items.
 type page struct {
 	Object  string            `json:"object"`
 	Data    []json.RawMessage `json:"data"`
@@ -223,39 +223,60 @@ type page struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// pageOf cuts a page out of a JSON list of objects with ids: at most limit, after the one with an
+// paging is what a client wants of a list of objects with ids: at most limit, after the one with an
 // id, the last first if reverse.
-func pageOf(list []byte, limit int, reverse bool, after string) page {
-	type entry struct {
-		id  string
-		raw []byte
+type paging struct {
+	limit   int
+	reverse bool
+	after   string
+}
+
+// pageAsked reads the parameters of a request for a list.
+func pageAsked(r *server.Request) (paging, *wire.Error) {
+	query := r.URL.Query()
+	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
+	if bad != nil {
+		return paging{}, bad
 	}
-	var all []entry
-	_ = wire.EachElement(list, func(_ int, raw []byte) *wire.Error {
-		e := entry{raw: raw}
-		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-			if key == "id" {
-				e.id = wire.Unquote(raw)
-			}
-			return nil
-		})
-		all = append(all, e)
-		return nil
-	})
-	if reverse {
+	order := query.Get("order")
+	if order != "" && order != "asc" && order != "desc" {
+		return paging{}, wire.BadRequest("order", "`order` must be asc or desc, got %q",
+			wire.Clip(order))
+	}
+	return paging{limit, order != "asc", query.Get("after")}, nil
+}
+
+// elements are those of a JSON list.
+func elements(list []byte) []json.RawMessage {
+	var all []json.RawMessage
+	for _, raw := range jsonx.Elements(list) {
+		all = append(all, raw)
+	}
+	return all
+}
+
+// of cuts the page out of a list, whose order it may change.
+func (p paging) of(all []json.RawMessage) page {
+	if p.reverse {
 		slices.Reverse(all)
 	}
-	if after != "" {
-		i := slices.IndexFunc(all, func(e entry) bool { return e.id == after })
-		all = all[i+1:]
+	if p.after != "" {
+		all = all[indexOf(all, p.after)+1:]
 	}
-	p := page{Object: "list", Data: []json.RawMessage{}, HasMore: len(all) > limit}
-	all = all[:min(limit, len(all))]
-	for _, e := range all {
-		p.Data = append(p.Data, e.raw)
+	cut := page{Object: "list", Data: []json.RawMessage{}, HasMore: len(all) > p.limit}
+	cut.Data = append(cut.Data, all[:min(p.limit, len(all))]...)
+	if n := len(cut.Data); n > 0 {
+		cut.FirstID, cut.LastID = new(idOf(cut.Data[0])), new(idOf(cut.Data[n-1]))
 	}
-	if len(all) > 0 {
-		p.FirstID, p.LastID = &all[0].id, &all[len(all)-1].id
-	}
-	return p
+	return cut
+}
+
+// idOf is the member id of an object.
+func idOf(object []byte) string {
+	return wire.UnquoteOr(wire.MemberOf(object, "id", '"'), "")
+}
+
+// indexOf finds the object with an id, -1 for none.
+func indexOf(list []json.RawMessage, id string) int {
+	return slices.IndexFunc(list, func(raw json.RawMessage) bool { return idOf(raw) == id })
 }

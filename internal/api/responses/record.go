@@ -27,6 +27,7 @@ type Response struct {
 	Status             Status             `json:"status"`
 	Background         bool               `json:"background"`
 	CompletedAt        *int64             `json:"completed_at"`
+	Conversation       *ConversationID    `json:"conversation"`
 	Error              *Error             `json:"error"`
 	IncompleteDetails  *IncompleteDetails `json:"incomplete_details"`
 	Instructions       json.RawMessage    `json:"instructions"`
@@ -51,6 +52,11 @@ type Response struct {
 	Usage              *Usage             `json:"usage"`
 	User               *string            `json:"user"`
 	Metadata           json.RawMessage    `json:"metadata"`
+}
+
+// ConversationID names the conversation that a response is in.
+type ConversationID struct {
+	ID string `json:"id"`
 }
 
 // Error is why a response failed.

@@ -9,17 +9,25 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
-const ResponsesPath = "/v1/responses"
+// Routes of OpenAI's. There is no CompactPath.
+const (
+	ResponsesPath   = "/v1/responses"
+	InputTokensPath = ResponsesPath + "/input_tokens"
+	CompactPath     = ResponsesPath + "/compact"
+)
 
 // responseRequest is the body of POST /v1/responses.
 type responseRequest struct {
 	*generate.Chat
 	// record is the response before there is one: what it repeats of the request.
 	record Response
-	// input are the items of this request, previous the response whose conversation they go on.
-	input                  []generate.Item
-	previous, instructions string
-	storeGiven             bool
+	// input are the items of this request, which go on from a response (previous) or in a
+	// conversation (talk), "" for none; history are those before them.
+	input, history               []generate.Item
+	previous, talk, instructions string
+	storeGiven                   bool
+	// release lets others have the conversation; calling it twice is harmless.
+	release func()
 }
 
 // chatOnly are fields of chat that have other names here, or no place.
@@ -39,15 +47,15 @@ func decodeResponse(f *wire.Fields, m *generate.Model) (*responseRequest, *wire.
 	rec := &r.record
 	rec.Object, rec.Status = "response", InProgress
 	generate.RefuseFields(f, ResponsesPath, chatOnly)
-	r.input = generate.DecodeInput(f)
+	if rec.PreviousResponseID = f.OptString("previous_response_id"); rec.PreviousResponseID != nil {
+		r.previous = *rec.PreviousResponseID
+	}
+	r.decodeConversation()
+	r.input = generate.DecodeInput(f, r.previous != "" || r.talk != "")
 	if text := f.OptString("instructions"); text != nil {
 		r.instructions = *text
 		rec.Instructions = wire.AppendString(nil, *text)
 	}
-	if rec.PreviousResponseID = f.OptString("previous_response_id"); rec.PreviousResponseID != nil {
-		r.previous = *rec.PreviousResponseID
-	}
-	f.Unsupported("conversation")
 	f.Unsupported("context_management", "[]")
 	f.Unsupported("moderation")
 	raw := f.Members["store"]
@@ -101,11 +109,47 @@ func (r *responseFields) decodeNames() {
 	}
 }
 
+// decodeConversation reads `conversation`: an id, or an object with one.
+func (r *responseFields) decodeConversation() {
+	const field = "conversation"
+	raw := r.Value(field)
+	if raw == nil {
+		return
+	}
+	id := wire.MemberOf(raw, "id", '"')
+	if raw[0] == '"' {
+		id = raw
+	}
+	r.talk = wire.UnquoteOr(id, "")
+	switch {
+	case r.talk == "":
+		r.Fail(wire.BadRequest(field, "`conversation` must be the id of one, or an object with "+
+			"`id`"))
+	case r.previous != "":
+		bad := wire.BadRequest("previous_response_id", "Mutually exclusive parameters: "+
+			"'previous_response_id' and 'conversation'. A request goes on from one of them.")
+		bad.Code = "mutually_exclusive_parameters"
+		r.Fail(bad)
+	}
+	r.record.Conversation = &ConversationID{r.talk}
+}
+
+// The values of `truncation`: what is too long for the model is refused, or loses its beginning.
+const (
+	truncateNever = "disabled"
+	truncateAuto  = "auto"
+)
+
 func (r *responseFields) decodeTruncation() {
-	r.record.Truncation = "disabled"
-	if v := r.OptString("truncation"); v != nil && *v != "disabled" {
-		r.Fail(wire.BadRequest("truncation", "`truncation` of %q is not supported by this server: "+
-			"it must be disabled", wire.Clip(*v)))
+	r.record.Truncation = truncateNever
+	v := r.OptString("truncation")
+	switch {
+	case v == nil:
+	case *v == truncateNever, *v == truncateAuto:
+		r.record.Truncation = *v
+	default:
+		r.Fail(wire.BadRequest("truncation", "`truncation` must be auto or disabled, got %q",
+			wire.Clip(*v)))
 	}
 }
 
@@ -288,6 +332,8 @@ func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	switch {
 	case kind == "":
 		return nil, at.Member("type").Bad("is required")
+	case kind == "custom":
+		return nil, generate.RefuseCustom(at, raw)
 	case kind != "function":
 		return nil, at.Bad("of type %q is not supported by this server: it has no tools of its "+
 			"own, and takes functions", wire.Clip(kind))
@@ -316,6 +362,8 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 			return bad
 		}
 		return r.ChooseOne(name, r.Tools)
+	case "custom":
+		return generate.RefuseCustom(at, raw)
 	case "allowed_tools":
 		list := wire.MemberOf(raw, "tools", '[')
 		if list == nil {
@@ -336,21 +384,6 @@ func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 			"required, a function or allowed_tools",
 			wire.Clip(string(wire.OrNull(wire.MemberOf(raw, "type", '"')))))
 	}
-}
-
-// converse makes the conversation of the items that the request goes on from, and of its own.
-func (r *responseRequest) converse(history []generate.Item) {
-	var d generate.Dialogue
-	if r.instructions != "" {
-		d.Add(&generate.Item{Kind: "message", Role: "system", Parts: []string{r.instructions}})
-	}
-	for i := range history {
-		d.Add(&history[i])
-	}
-	for i := range r.input {
-		d.Add(&r.input[i])
-	}
-	d.End(&r.Conversation)
 }
 
 // inputList is the input as a JSON array.

@@ -1,13 +1,16 @@
 package responses
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -28,30 +31,53 @@ type Options struct {
 	MaxConversation int64
 }
 
-// API answers requests of the Responses API. Close ends those in the background.
+// API answers requests of the Responses API, and of the Conversations API. Close ends those in the
+// background.
 type API struct {
 	*server.Server
 	*generate.Service
-	opt  Options
-	live liveResponses
+	opt   Options
+	live  liveResponses
+	talks busyTalks
 }
 
 // New makes the dialect.
 func New(srv *server.Server, service *generate.Service, o Options) *API {
+	srv.Absent(CompactPath, "conversations are not compacted by this server: `truncation` of auto "+
+		"drops what is too old for the model")
 	return &API{Server: srv, Service: service, opt: o,
 		live: liveResponses{limit: o.MaxBackground}}
 }
 
+// The example of a request, and the parameters of a response's stream.
+const example = `{"input":"What does os.Open do?"}`
+
+var streamed = []server.Param{{Name: "stream", Type: "boolean"},
+	{Name: "starting_after", Type: "integer"}}
+
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
-	return []server.Route{
+	decode := generate.Bind(s.Service, decodeResponse)
+	list := []server.Route{
 		{Method: "POST", Path: ResponsesPath,
-			Handler: server.Checked(s.Generates, s.createResponse)},
-		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse},
-		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse},
-		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse},
-		{Method: "GET", Path: ResponsesPath + "/{id}/input_items", Handler: s.responseInput},
+			Handler: server.Checked(s.Generates, s.createResponse),
+			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: true,
+				Body: server.Reads(decode, example)}},
+		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse,
+			Doc: server.Doc{Summary: "Show a response, or its events", Answer: Response{},
+				Query: streamed, Events: true}},
+		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse,
+			Doc: server.Doc{Summary: "Delete a response", Answer: Deleted{}}},
+		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse,
+			Doc: server.Doc{Summary: "Cancel a response in the background", Answer: Response{}}},
+		{Method: "GET", Path: ResponsesPath + "/{id}/input_items", Handler: s.responseInput,
+			Doc: server.Doc{Summary: "List the input of a response", Answer: page{},
+				Query: server.Paged}},
 	}
+	count := server.Posted(s.Server, InputTokensPath, decode, s.countInput,
+		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}}, example)
+	count.Handler = server.Checked(s.Generates, s.Counted(count.Handler))
+	return slices.Concat(list, []server.Route{count}, s.talkRoutes())
 }
 
 // createResponse answers POST /v1/responses.
@@ -69,9 +95,24 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	defer f.Done()
 	req, bad := decodeResponse(f, &s.Model)
 	if bad == nil {
-		bad = s.finishResponse(r, req)
+		bad = s.checkStored(r, req)
+	}
+	if bad == nil && (req.record.Background || req.talk != "") {
+		bad = r.Pin()
+	}
+	if bad == nil {
+		bad = s.acquireTalk(r.Owner, req)
 	}
 	if bad != nil {
+		return bad
+	}
+	released := false
+	defer func() {
+		if !released {
+			req.release()
+		}
+	}()
+	if bad := s.finishResponse(r, req); bad != nil {
 		return bad
 	}
 	s.LogUnknown(f)
@@ -89,53 +130,71 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 		defer g.CloseReaders()
 		return s.foreground(w, r, g, req)
 	}
-	if bad := r.Pin(); bad != nil {
-		return bad
-	}
 	live, err := s.startBackground(r, req, begun)
 	f.Done()
 	if err != nil {
 		return err
 	}
+	released = true // once it has ended
 	if req.Stream {
 		return s.follow(w, r, live, 0)
 	}
 	return s.WriteRaw(w, string(live.object()))
 }
 
+// checkStored refuses what needs a store where there is none.
+func (s *API) checkStored(r *server.Request, req *responseRequest) *wire.Error {
+	if s.opt.Store != nil && !r.Row {
+		return nil
+	}
+	who := "this server keeps"
+	if r.Row {
+		who = "rows of a batch keep"
+	}
+	for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
+		"background": req.record.Background, "previous_response_id": req.previous != "",
+		"conversation": req.talk != ""} {
+		if given {
+			return wire.BadRequest(field, "`%s` is not supported: %s nothing", field, who)
+		}
+	}
+	req.record.Store = false
+	return nil
+}
+
 // finishResponse finds what a request goes on from.
 func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
-	if s.opt.Store == nil || r.Row {
-		who := "this server keeps"
-		if r.Row {
-			who = "rows of a batch keep"
-		}
-		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
-			"background": req.record.Background, "previous_response_id": req.previous != ""} {
-			if given {
-				return wire.BadRequest(field, "`%s` is not supported: %s nothing", field, who)
-			}
-		}
-		req.record.Store = false
-	}
-	var history []generate.Item
-	if req.previous != "" {
-		var bad *wire.Error
-		if history, bad = s.history(r.Owner, req.previous); bad != nil {
-			return bad
+	var bad *wire.Error
+	switch {
+	case req.previous != "":
+		req.history, bad = s.history(r.Owner, req.previous)
+	case req.talk != "":
+		req.history, bad = s.talkItems(r.Owner, req.talk)
+		if bad == nil {
+			bad = checkDuplicates("input", req.history, req.input)
 		}
 	}
-	req.converse(history)
-	return nil
+	if bad == nil {
+		req.converse(0)
+	}
+	return bad
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
 func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.Generation, error) {
 	req.Polled = req.record.Background
 	g, err := s.StartChat(r.Context(), &r.Call, "resp_", req.Chat)
+	var bad *wire.Error
+	if errors.As(err, &bad) && bad.IsTooLong() && req.record.Truncation == truncateAuto {
+		if bad = s.shorten(r.Context(), req); bad != nil {
+			return nil, cmp.Or(call.Ended(r.Context()), error(bad))
+		}
+		g, err = s.StartChat(r.Context(), &r.Call, "resp_", req.Chat)
+	}
 	if err != nil {
 		return nil, err
 	}
+	req.history = nil
 	rec, params := &req.record, &g.Prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
 	g.ID = r.Origin.ItemID("resp_")
@@ -148,12 +207,22 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.
 func (s *API) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *Stream {
 	t := &Stream{R: &req.record, NewID: r.Origin.ItemID, Send: send}
-	if req.record.Store {
-		owner, input := r.Owner, req.inputList()
-		req.input = nil
-		t.Final = func(rec *Response) {
+	if !req.record.Store && req.talk == "" {
+		return t
+	}
+	owner, input := r.Owner, req.inputList()
+	req.input = nil
+	// The answer is worth more than its record: the client is told that there is none.
+	t.Final = func(rec *Response) {
+		defer req.release() // before the client knows that it may go on
+		if req.talk != "" && (rec.Status == Completed || rec.Status == Incomplete) {
+			if err := s.appendTurn(owner, req.talk, input, rec.Output); err != nil {
+				s.opt.Log.Error("response is not in its conversation", "id", rec.ID, "error", err)
+				rec.Conversation = nil
+			}
+		}
+		if rec.Store {
 			if err := s.storeResponse(owner, rec, input); err != nil {
-				// The answer is worth more than its record: the client is told that there is none.
 				s.opt.Log.Error("response is not stored", "id", rec.ID, "error", err)
 				rec.Store = false
 			}
@@ -302,23 +371,21 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 	if err := s.opt.Store.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
 		return err
 	}
-	return s.WriteJSON(w, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "response", true})
+	return s.WriteJSON(w, Deleted{id, "response", true})
+}
+
+// Deleted says that an object is gone.
+type Deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Deleted bool   `json:"deleted"`
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
 func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
-	query := r.URL.Query()
-	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
+	p, bad := pageAsked(r)
 	if bad != nil {
 		return bad
-	}
-	order := query.Get("order")
-	if order != "" && order != "asc" && order != "desc" {
-		return wire.BadRequest("order", "`order` must be asc or desc, got %q", wire.Clip(order))
 	}
 	id, owner := r.PathValue("id"), r.Owner
 	var list []byte
@@ -331,7 +398,7 @@ func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
 		}
 		list = kept.Input
 	}
-	return s.WriteJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
+	return s.WriteJSON(w, p.of(elements(list)))
 }
 
 // shortest is the number with the fewest digits that is this float32.

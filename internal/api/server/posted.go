@@ -45,6 +45,15 @@ func Post[T any](s *Server, decode func(f *wire.Fields) (T, *wire.Error),
 	}
 }
 
+// Posted is the route of a POST with a JSON body, which has the fields that decode reads: see Reads
+// for the examples.
+func Posted[T any](s *Server, path string, decode func(f *wire.Fields) (T, *wire.Error),
+	respond func(w http.ResponseWriter, r *Request, f *wire.Fields, req T) error, doc Doc,
+	examples ...string) Route {
+	doc.Body = Reads(decode, examples...)
+	return Route{Method: http.MethodPost, Path: path, Handler: Post(s, decode, respond), Doc: doc}
+}
+
 // Checked is a handler of requests that a check lets through.
 func Checked(check func() error, h Handler) Handler {
 	return func(w http.ResponseWriter, r *Request) error {

@@ -13,10 +13,13 @@ type resource struct {
 	// segments are those of a pattern with parameters, nil for one without.
 	segments []string
 	methods  map[string]Handler
+	docs     map[string]Doc
 	// public resources need no API key.
 	public bool
 	// shape is zero for OpenAI's.
 	shape Shape
+	// absent is why the path is none of the server's, which a pattern would match; "" for others.
+	absent string
 }
 
 // errors answers with an error in the shape of the resource, which may be nil.
@@ -31,7 +34,8 @@ func (r *resource) errors() func(http.ResponseWriter, *wire.Error) {
 // segment that is not empty, {name...} at its end for the rest of the path, which is not empty. The
 // handler finds them by the request's PathValue.
 func newResource(pattern string, public bool) *resource {
-	r := &resource{pattern: pattern, methods: map[string]Handler{}, public: public}
+	r := &resource{pattern: pattern, methods: map[string]Handler{}, docs: map[string]Doc{},
+		public: public}
 	if strings.Contains(pattern, "{") {
 		r.segments = strings.Split(pattern, "/")
 	}
@@ -81,14 +85,16 @@ type Route struct {
 	Handler Handler
 	// Shape is of answers that have another one than OpenAI's; nil for none.
 	Shape *Shape
+	Doc   Doc
 }
 
 // Shape is what the answers of a path have in common, whatever its handlers do.
 type Shape struct {
 	// Begin sets headers of every answer.
 	Begin func(http.ResponseWriter)
-	// Fail answers with an error.
-	Fail func(http.ResponseWriter, *wire.Error)
+	// Fail answers with an error, whose type is that of Error.
+	Fail  func(http.ResponseWriter, *wire.Error)
+	Error any
 }
 
 // Add adds routes. A GET answers HEAD as well.
@@ -99,7 +105,7 @@ func (s *Server) Add(routes ...Route) {
 			r = newResource(one.Path, one.Public)
 			s.resources[one.Path] = r
 		}
-		r.methods[one.Method] = one.Handler
+		r.methods[one.Method], r.docs[one.Method] = one.Handler, one.Doc
 		if one.Method == http.MethodGet {
 			r.methods[http.MethodHead] = one.Handler
 		}
@@ -114,12 +120,21 @@ func (s *Server) Add(routes ...Route) {
 	}
 }
 
+// Absent has a path answered as one that there is not, with a reason. It is for those of an API
+// that would match the pattern of another route.
+func (s *Server) Absent(path, reason string) {
+	r := newResource(path, false)
+	r.absent = reason
+	s.resources[path] = r
+}
+
 // Routes lists every route, for tests that walk them and for documentation.
 func (s *Server) Routes() []Route {
 	var list []Route
 	for path, r := range s.resources {
 		for method, h := range r.methods {
-			list = append(list, Route{Method: method, Path: path, Public: r.public, Handler: h})
+			list = append(list, Route{Method: method, Path: path, Public: r.public, Handler: h,
+				Shape: &r.shape, Doc: r.docs[method]})
 		}
 	}
 	return list

@@ -223,6 +223,9 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
 			wire.Clip(r.URL.Path)}
 	}
+	if found.absent != "" {
+		return &wire.Error{Status: http.StatusNotFound, Message: found.absent}
+	}
 	h := found.methods[r.Method]
 	if h == nil {
 		return &wire.Error{Status: http.StatusMethodNotAllowed, Allow: found.allowed(),

@@ -60,19 +60,7 @@ func TestAppendInts(t *testing.T) {
 
 func TestErrorShape(t *testing.T) {
 	e := BadRequest("n", "a \"quoted\" %s", "<thing>")
-	want := encoded(t, struct {
-		Error struct {
-			Message string  `json:"message"`
-			Type    string  `json:"type"`
-			Param   *string `json:"param"`
-			Code    int     `json:"code"`
-		} `json:"error"`
-	}{Error: struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    int     `json:"code"`
-	}{e.Message, "BadRequestError", &e.Param, 400}})
+	want := encoded(t, ErrorBody{ErrorDetail{e.Message, "BadRequestError", &e.Param, 400}})
 	if got := string(e.Append(nil)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

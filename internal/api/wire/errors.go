@@ -39,9 +39,15 @@ func BadRequest(param, format string, args ...any) *Error {
 // TooLong is the 400 of a request that does not fit into the model's context.
 func TooLong(param, format string, args ...any) *Error {
 	e := BadRequest(param, format, args...)
-	e.Code = "context_length_exceeded"
+	e.Code = tooLong
 	return e
 }
+
+// tooLong is OpenAI's code of TooLong.
+const tooLong = "context_length_exceeded"
+
+// IsTooLong says that a request with a shorter conversation might be answered; nil is no error.
+func (e *Error) IsTooLong() bool { return e != nil && e.Code == tooLong }
 
 // kind is vLLM's word for the error's class.
 func (e *Error) kind() string {
@@ -114,4 +120,17 @@ func Cancelled() *Error {
 func Draining() *Error {
 	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
 		Message: "draining: the server is being stopped, and takes no new requests"}
+}
+
+// ErrorBody is the document that Append writes.
+type ErrorBody struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is what is in it. Code is the HTTP status, or a word of OpenAI's.
+type ErrorDetail struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    any     `json:"code"`
 }

@@ -10,6 +10,8 @@ type Fields struct {
 	Err     *Error
 	// Release gives back what the members are parts of; nil for nothing.
 	Release func()
+	// shape notes what is asked for; nil for nothing.
+	shape Shape
 }
 
 // Done lets go of the members and the body. Calling it twice is harmless.
@@ -43,8 +45,20 @@ func (f *Fields) Pop(name string) []byte {
 	return raw
 }
 
+// Refused is Pop for a name that the route has not, although others have: a decoder that they share
+// asks for it later, in vain.
+func (f *Fields) Refused(name string) []byte {
+	f.note(name, FieldShape{Type: never})
+	return f.Pop(name)
+}
+
 // Value returns the text of a member that is there and not null, nil otherwise.
 func (f *Fields) Value(name string) []byte {
+	f.note(name, FieldShape{Null: true})
+	return f.value(name)
+}
+
+func (f *Fields) value(name string) []byte {
 	raw := f.Pop(name)
 	if IsNull(raw) {
 		return nil
@@ -54,6 +68,7 @@ func (f *Fields) Value(name string) []byte {
 
 // Required is value for fields that have no null: there null is an error.
 func (f *Fields) Required(name string) []byte {
+	f.note(name, FieldShape{})
 	raw := f.Pop(name)
 	if raw != nil && IsNull(raw) {
 		f.Fail(BadRequest(name, "`%s` must not be null", name))
@@ -64,11 +79,13 @@ func (f *Fields) Required(name string) []byte {
 
 // OptInt returns an integer field, nil when absent or null.
 func (f *Fields) OptInt(name string) *int64 {
+	f.note(name, FieldShape{Type: "integer", Null: true})
 	return f.parseInt(name, f.Value(name))
 }
 
 // Integer returns an integer field that must not be null.
 func (f *Fields) Integer(name string, otherwise int64) int64 {
+	f.note(name, FieldShape{Type: "integer"})
 	if v := f.parseInt(name, f.Required(name)); v != nil {
 		return *v
 	}
@@ -89,6 +106,7 @@ func (f *Fields) parseInt(name string, raw []byte) *int64 {
 
 // OptFloat returns a finite number, nil when absent or null.
 func (f *Fields) OptFloat(name string) *float64 {
+	f.note(name, FieldShape{Type: "number", Null: true})
 	raw := f.Value(name)
 	if raw == nil {
 		return nil
@@ -103,11 +121,13 @@ func (f *Fields) OptFloat(name string) *float64 {
 
 // OptBool returns a boolean that may be null, which means otherwise.
 func (f *Fields) OptBool(name string, otherwise bool) bool {
+	f.note(name, FieldShape{Type: "boolean", Null: true})
 	return f.ParseBool(name, f.Value(name), otherwise)
 }
 
 // Boolean returns a boolean that must not be null.
 func (f *Fields) Boolean(name string, otherwise bool) bool {
+	f.note(name, FieldShape{Type: "boolean"})
 	return f.ParseBool(name, f.Required(name), otherwise)
 }
 
@@ -126,6 +146,7 @@ func (f *Fields) ParseBool(name string, raw []byte, otherwise bool) bool {
 
 // OptString returns a string, nil when absent or null.
 func (f *Fields) OptString(name string) *string {
+	f.note(name, FieldShape{Type: "string", Null: true})
 	raw := f.Value(name)
 	if raw == nil {
 		return nil
@@ -139,10 +160,16 @@ func (f *Fields) OptString(name string) *string {
 }
 
 // Array returns the text of an array, nil when absent or null.
-func (f *Fields) Array(name string) []byte { return f.composite(name, '[', "an array") }
+func (f *Fields) Array(name string) []byte {
+	f.note(name, FieldShape{Type: "array", Null: true})
+	return f.composite(name, '[', "an array")
+}
 
 // Object returns the text of an object, nil when absent or null.
-func (f *Fields) Object(name string) []byte { return f.composite(name, '{', "an object") }
+func (f *Fields) Object(name string) []byte {
+	f.note(name, FieldShape{Type: "object", Null: true})
+	return f.composite(name, '{', "an object")
+}
 
 func (f *Fields) composite(name string, open byte, what string) []byte {
 	raw := f.Value(name)
@@ -155,6 +182,7 @@ func (f *Fields) composite(name string, open byte, what string) []byte {
 
 // Tokens returns a list of token ids within the vocabulary, nil when absent or null.
 func (f *Fields) Tokens(name string, most, vocab int) []int32 {
+	f.note(name, FieldShape{Type: "array", Items: "integer", Null: true})
 	raw := f.Array(name)
 	if raw == nil {
 		return nil
@@ -173,6 +201,7 @@ func (f *Fields) Tokens(name string, most, vocab int) []int32 {
 
 // Strings returns a list of strings, nil when absent or null.
 func (f *Fields) Strings(name string, raw []byte, most, bytes int) []string {
+	f.noteStrings(name)
 	if raw == nil {
 		return nil
 	}
@@ -199,7 +228,7 @@ func (f *Fields) Strings(name string, raw []byte, most, bytes int) []string {
 
 // Unsupported refuses a known field by name unless its value is neutral. null is always neutral.
 func (f *Fields) Unsupported(name string, neutral ...string) {
-	raw := f.Value(name)
+	raw := f.value(name)
 	if raw == nil {
 		return
 	}
@@ -288,6 +317,7 @@ func Describe(raw []byte) string {
 
 // Ranged returns an integer within bounds; null means otherwise.
 func (f *Fields) Ranged(name string, otherwise, low, high int64) int64 {
+	f.note(name, FieldShape{Type: "integer", Null: true, Low: &low, High: &high})
 	v := f.OptInt(name)
 	if v == nil {
 		return otherwise
@@ -311,6 +341,7 @@ func (f *Fields) Text(name string) string {
 
 // Metadata returns strings by their names, nil when absent or null.
 func (f *Fields) Metadata() map[string]string {
+	f.note("metadata", FieldShape{Type: "object", Items: "string", Null: true})
 	raw := f.Object("metadata")
 	if raw == nil {
 		return nil

@@ -271,6 +271,8 @@ type Server struct {
 	EnableRequestIDHeaders, EnablePromptTokensDetails bool
 	// DisableAccessLog stops one log line per request; DisableLogStats the periodic figures.
 	DisableAccessLog, DisableLogStats bool
+	// DisableDocs has no routes that describe the others.
+	DisableDocs bool
 	// LogFormat is auto (text on a terminal, else logfmt), text, logfmt or json.
 	LogFormat string
 	// MaxRequestBodyBytes bounds a request's body.

@@ -258,6 +258,7 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.AllowedLocalWeights, "allowed-local-weights", nil,
 		"folders, beside the model's own, below which /update_weights may name files")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
+	toggle(f, &s.DisableDocs, "disable-fastapi-docs", "do not answer /openapi.json and /docs")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
 	m := &c.Model

@@ -119,7 +119,7 @@ var foreignKnown = []Known{
 	{Name: "grpc", Switch: true, Why: "the API is HTTP's"},
 	{Name: "tokens-only", Switch: true, Why: "see --skip-tokenizer-init"},
 	{Name: "enable-per-request-metrics", Switch: true, Why: "answers have no times"},
-	{Name: "enable-offline-docs", Allowed: on, Switch: true, Why: "no page needs the network"},
+	{Name: "enable-offline-docs", Allowed: on, Switch: true, Why: "/docs needs no network"},
 	{Name: "enable-flash-late-interaction", Allowed: on, Switch: true,
 		Why: "there is one way to score"},
 	{Name: "cohere-is-reasoning-model", Allowed: on, Switch: true,

@@ -102,7 +102,6 @@ var serverKnown = []Known{
 	{Name: "disable-log-requests", Allowed: on, Switch: true, Why: "prompts are never logged"},
 	{Name: "max-log-len", Allowed: anything, Why: "prompts are never logged"},
 	{Name: "uvicorn-log-level", Allowed: anything, Why: "see --disable-uvicorn-access-log"},
-	{Name: "disable-fastapi-docs", Allowed: on, Switch: true, Why: "there are no such pages"},
 	{Name: "disable-frontend-multiprocessing", Allowed: on, Switch: true,
 		Why: "HTTP is served by the driver process"},
 	{Name: "api-server-count", Allowed: anything, Why: "HTTP is served by the driver process"},

@@ -564,3 +564,27 @@ func TestIDsAreInOrder(t *testing.T) {
 		last = id
 	}
 }
+
+// TestEachByExpiry: what expires next comes first; what has expired, or never does, does not come.
+func TestEachByExpiry(t *testing.T) {
+	now := newClock()
+	s := open(t, t.TempDir(), Options{Now: now.now})
+	put(t, s, now.in(3*time.Hour), "a", "1", "b", "2")
+	put(t, s, now.in(2*time.Hour), "c", "3", "a", "4")
+	put(t, s, now.in(time.Minute), "d", "5")
+	put(t, s, time.Time{}, "e", "6")
+	now.t = now.in(time.Hour)
+	var got []string
+	if err := s.View(func(tx *Tx) error {
+		tx.EachByExpiry(func(key string, value []byte) bool {
+			got = append(got, key+"="+string(value))
+			return key != "c"
+		})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, []string{"a=4", "c=3"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -114,6 +114,21 @@ func (tx *Tx) Each(prefix, after string, reverse bool, f func(key string, value 
 	}
 }
 
+// EachByExpiry calls f with the keys whose values expire, and their values, the next to expire
+// first, until f returns false. f must not update the store.
+func (tx *Tx) EachByExpiry(f func(key string, value []byte) bool) {
+	c := tx.expiry.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if len(k) <= expiryLen {
+			continue
+		}
+		v := tx.values.Get(k[expiryLen:])
+		if v != nil && !tx.expired(v) && !f(string(k[expiryLen:]), v[expiryLen:]) {
+			return
+		}
+	}
+}
+
 // first goes to the first key of Each.
 func first(c *bolt.Cursor, prefix, after string, reverse bool) (k, v []byte) {
 	if !reverse {

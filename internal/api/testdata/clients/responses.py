@@ -83,6 +83,44 @@ for event in client.responses.create(input=QUESTION, background=True, stream=Tru
 again = client.responses.retrieve(cut, stream=True, starting_after=3)
 check([(e.type, e.sequence_number) for e in again] == events[4:], events)
 
+talk = client.conversations.create(
+    metadata={"topic": "files"}, items=[{"role": "developer", "content": "Be brief."}]
+)
+check(talk.id.startswith("conv_") and talk.metadata == {"topic": "files"}, talk)
+count = client.responses.input_tokens.count(input=QUESTION, model=MODEL, conversation=talk.id)
+heard = client.responses.create(input=QUESTION, conversation=talk.id, **ask)
+check(heard.conversation.id == talk.id, heard)
+check(heard.usage.input_tokens == count.input_tokens > first.usage.input_tokens, count, heard)
+with client.responses.stream(input="And os.Create?", conversation=talk.id, **ask) as stream:
+    stream.until_done()
+    check(stream.get_final_response().usage.input_tokens > count.input_tokens)
+items = client.conversations.items
+said = [item.content[0].text for item in items.list(talk.id, order="asc", limit=2)]
+check(said[:3] == ["Be brief.", QUESTION, heard.output_text] and len(said) == 5, said)
+extra = items.create(talk.id, items=[{"role": "user", "content": "x"}]).data[0]
+check(items.retrieve(extra.id, conversation_id=talk.id) == extra, extra)
+check(items.delete(extra.id, conversation_id=talk.id).id == talk.id)
+check(client.conversations.update(talk.id, metadata={"a": "b"}).metadata == {"a": "b"})
+check(client.conversations.retrieve(talk.id).metadata == {"a": "b"})
+long = [{"role": "user", "content": QUESTION * 50}] * 20 + [{"role": "user", "content": QUESTION}]
+try:
+    client.responses.create(input=long, **ask)
+    raise SystemExit("a conversation that is too long is answered")
+except openai.BadRequestError as error:
+    check(error.code == "context_length_exceeded", error)
+check(client.responses.create(input=long, truncation="auto", **ask).truncation == "auto")
+try:
+    client.responses.create(input="x", conversation=talk.id, previous_response_id=second.id, **ask)
+    raise SystemExit("a conversation and a response are gone on with")
+except openai.BadRequestError as error:
+    check(error.code == "mutually_exclusive_parameters", error)
+check(client.conversations.delete(talk.id).deleted)
+try:
+    client.conversations.retrieve(talk.id)
+    raise SystemExit("a deleted conversation is there")
+except openai.NotFoundError as error:
+    check(talk.id in error.message, error)
+
 client.responses.delete(first.id)
 for wrong in ({"previous_response_id": second.id}, {"previous_response_id": "resp_x"}):
     try:
@@ -95,4 +133,9 @@ try:
     raise SystemExit("a hosted tool is answered")
 except openai.BadRequestError as error:
     check("web_search" in error.message, error)
+try:
+    client.responses.create(input="x", tools=[{"type": "custom", "name": "shell"}], **ask)
+    raise SystemExit("a custom tool is answered")
+except openai.BadRequestError as error:
+    check("custom tool" in error.message, error)
 print("all is well")
