@@ -144,6 +144,10 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 		"activation_function": "relu", "ffn_dim": dense["intermediate_size"],
 		"word_embed_proj_dim":  dense["hidden_size"],
 		"do_layer_norm_before": true})
+	for _, name := range []string{"intermediate_size", "hidden_act", "rms_norm_eps",
+		"num_key_value_heads"} {
+		delete(opt, name)
+	}
 	for _, c := range []struct {
 		name  string
 		shape shape
