@@ -297,7 +297,7 @@ func TestGroup(t *testing.T) {
 		}
 	}
 	other.waitFor(t, "loaded\" engine=0 ranks=1\n")
-	other.waitFor(t, "loaded\" engine=0 ranks=\"2 and 3\"\n")
+	other.waitFor(t, "loaded\" engine=0 ranks=2,3\n")
 	stopCluster(t, c, nil)
 	if err := end(t, ended); err != nil {
 		t.Error(err)

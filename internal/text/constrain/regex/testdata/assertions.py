@@ -1,6 +1,6 @@
 """Writes assertions.json: what Python's re finds of patterns with assertions in all short texts.
 
-    python3 assertions.py > assertions.json
+python3 assertions.py > assertions.json
 """
 
 import itertools
