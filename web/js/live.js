@@ -195,7 +195,8 @@ export function live(section, about) {
   function sample(s) {
     const stalled = s.ranks.filter((r) => r.stalled);
     failure = s.failure;
-    if (s.failure) setState("failed", s.failure);
+    // A stalled engine is not healthy either: which ranks stall says more.
+    if (s.failure && !stalled.length) setState("failed", s.failure);
     else if (stalled.length) {
       const names = stalled.map((r) =>
         info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank,
