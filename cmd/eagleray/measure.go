@@ -33,20 +33,12 @@ func measureOver(dial func(ctx context.Context, network, addr string) (net.Conn,
 		if err != nil {
 			return nil, err
 		}
-		client := bench.NewClient()
 		transport := &http.Transport{DialContext: dial, DisableCompression: true,
 			MaxIdleConnsPerHost: m.Concurrency}
-		client.Transport = transport
 		defer transport.CloseIdleConnections()
-		header := http.Header{}
-		for _, name := range []string{"Authorization", "X-Api-Key"} {
-			if v := m.Header.Values(name); len(v) > 0 {
-				header[name] = v
-			}
-		}
 		r, err := bench.Serve(ctx, bench.ServeOptions{
-			Target: bench.Target{Client: client, URL: "http://127.0.0.1/v1/completions",
-				Model: info.Names[0], Header: header,
+			Target: bench.Target{Client: &http.Client{Transport: transport},
+				URL: "http://127.0.0.1/v1/completions", Model: info.Names[0], Header: m.Header,
 				Extra: map[string]any{"temperature": 0, "ignore_eos": true}},
 			Samples: samples, Arrival: bench.Arrival{Rate: math.Inf(1), Burstiness: 1},
 			MaxConcurrency: m.Concurrency, Percentiles: measured,

@@ -66,7 +66,7 @@ func (s *API) measureRoute(page *dashboard.Page) server.Route {
 
 // measurement reads what is to be measured.
 func (s *API) measurement(r *server.Request) (dashboard.Measurement, *wire.Error) {
-	m := dashboard.Measurement{Header: r.Header}
+	m := dashboard.Measurement{Header: server.Credentials(r.Header)}
 	q, most := r.URL.Query(), s.opt.Info.MaxModelLen
 	for _, field := range []struct {
 		name      string

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
 // messagesPath is the route that rows of Anthropic's batches ask.
@@ -90,13 +90,10 @@ func (s *API) createMessages(w http.ResponseWriter, r *server.Request, _ *wire.F
 	return s.writeMessages(w, r, o, err)
 }
 
-// jsonLine is a value as a line of a file, with the characters of HTML as they are.
+// jsonLine is a value as a line of a file.
 func jsonLine(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
+	raw, err := jsonx.Marshal(v)
+	return append(raw, '\n'), err
 }
 
 // messageRoutes are those of Anthropic's batches.

@@ -15,7 +15,7 @@ type Measurement struct {
 	// Prompts is how many requests are sent, Concurrency how many are under way at a time; InputLen
 	// and OutputLen are tokens of each.
 	Prompts, Concurrency, InputLen, OutputLen int
-	// Header is that of the page's request: the requests that are measured have the same API key.
+	// Header is what the page's request has its API key in: those that are measured have the same.
 	Header http.Header
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
 // Status is where a response, or an item of its output, stands.
@@ -133,9 +134,9 @@ func (t *item) json(added bool) (json.RawMessage, error) {
 		if !added {
 			v.Content = []textPart{{"reasoning_text", string(t.text)}}
 		}
-		return marshal(v)
+		return jsonx.Marshal(v)
 	case "function_call":
-		return marshal(struct {
+		return jsonx.Marshal(struct {
 			Type      string `json:"type"`
 			ID        string `json:"id"`
 			Status    Status `json:"status"`
@@ -154,7 +155,7 @@ func (t *item) json(added bool) (json.RawMessage, error) {
 	if !added {
 		v.Content = append(v.Content, t.part())
 	}
-	return marshal(v)
+	return jsonx.Marshal(v)
 }
 
 // part is the one part that a message or reasoning has.

@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -221,7 +220,7 @@ func (s *Stream) whole(name string) error {
 	if s.Send == nil {
 		return nil
 	}
-	raw, err := marshal(s.R)
+	raw, err := jsonx.Marshal(s.R)
 	if err != nil {
 		return err
 	}
@@ -305,14 +304,3 @@ func (s *Stream) send() error {
 }
 
 func appendString[T string | []byte](b []byte, s T) []byte { return jsonx.AppendString(b, s) }
-
-// marshal is json.Marshal that leaves the characters of HTML as they are.
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}

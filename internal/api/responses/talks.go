@@ -11,6 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/store"
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
 // Conversation is the object of the Conversations API. Its metadata are those of the request, as
@@ -70,7 +71,7 @@ func getTalk(tx *store.Tx, owner, id string) (*storedTalk, error) {
 }
 
 func putTalk(tx *store.Tx, owner string, t *storedTalk) error {
-	raw, err := marshal(t)
+	raw, err := jsonx.Marshal(t)
 	if err != nil {
 		return err
 	}

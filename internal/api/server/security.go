@@ -32,10 +32,28 @@ func (k keyring) admits(h http.Header) bool {
 	return found
 }
 
+// Credentials are the headers by which a request has its key: another one with them is of the same
+// client.
+func Credentials(h http.Header) http.Header {
+	own := http.Header{}
+	for _, name := range []string{headerBearer, headerKey} {
+		if v := h.Values(name); len(v) > 0 {
+			own[name] = v
+		}
+	}
+	return own
+}
+
+// The headers of keys.
+const (
+	headerBearer = "Authorization"
+	headerKey    = "X-Api-Key"
+)
+
 // presented is the key that a request carries: OpenAI's clients have it in Authorization, and
 // Anthropic's in X-Api-Key, which counts where the other is not there.
 func presented(h http.Header) (token string, found bool) {
-	values, keys := h.Values("Authorization"), h.Values("X-Api-Key")
+	values, keys := h.Values(headerBearer), h.Values(headerKey)
 	switch {
 	case len(values) == 0 && len(keys) == 1:
 		return keys[0], true

@@ -300,10 +300,7 @@ func safeETag(etag string) bool {
 // statusError explains an answer in the user's words. The Hub answers 401 for a repository that
 // does not exist, so as not to tell private ones.
 func (c *client) statusError(res *http.Response) error {
-	e := &statusError{status: res.StatusCode}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
-		e.wait = min(time.Duration(s)*time.Second, maxWait)
-	}
+	e := &statusError{status: res.StatusCode, wait: retryAfter(res)}
 	switch code := res.Header.Get(headerCode); {
 	case !c.own(res.Request.URL):
 		e.err = fmt.Errorf("%s answers %s", res.Request.URL.Host, res.Status)

@@ -23,7 +23,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
 const (
@@ -169,22 +170,9 @@ func (s *store) address(key string) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.Path, u.RawPath = u.Path+path, u.EscapedPath()+escapeKey(path)
+	// What is signed is escaped so, which is more than net/url escapes in paths.
+	u.Path, u.RawPath = u.Path+path, u.EscapedPath()+s3utils.EncodePath(path)
 	return u, nil
-}
-
-// escapeKey escapes what S3's signatures have escaped, which is more than net/url escapes in paths.
-func escapeKey(path string) string {
-	var b strings.Builder
-	for _, c := range []byte(path) {
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-			strings.IndexByte("-_.~/", c) >= 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }
 
 // do asks, and asks again where the bucket turns out to be in another region.
@@ -466,11 +454,8 @@ func (s *store) refused(res *http.Response, what string) error {
 		// An explanation that cannot be read is none.
 		_ = xml.Unmarshal(raw, &said)
 	}
-	e := &statusError{status: res.StatusCode, err: s.explain(res, what, said.Code, said.Message)}
-	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		e.wait = min(time.Duration(seconds)*time.Second, maxWait)
-	}
-	return e
+	return &statusError{status: res.StatusCode, wait: retryAfter(res),
+		err: s.explain(res, what, said.Code, said.Message)}
 }
 
 func (s *store) explain(res *http.Response, what, code, message string) error {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -97,6 +98,15 @@ func (e *statusError) Unwrap() error { return e.err }
 func (e *statusError) temporary() bool {
 	return e.status == http.StatusRequestTimeout || e.status == http.StatusTooManyRequests ||
 		e.status >= 500 && e.status != http.StatusNotImplemented
+}
+
+// retryAfter is how long an answer asks to wait, within what is waited at most.
+func retryAfter(res *http.Response) time.Duration {
+	seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
+	if err != nil || seconds <= 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxWait)
 }
 
 // permanent marks an error that trying again does not mend.

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
 // runtimeEnvFlag names the flag in errors.
@@ -52,7 +54,7 @@ func ParseRuntimeEnv(text string) (json.RawMessage, error) {
 			}
 		}
 	}
-	out, err := encode(env)
+	out, err := jsonx.Marshal(env)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", runtimeEnvFlag, err)
 	}
@@ -180,7 +182,7 @@ func WithNsight(env json.RawMessage) json.RawMessage {
 	}
 	blocks["nsight"] = json.RawMessage(
 		`{"t":"cuda,cudnn,cublas","o":"'worker_process_%p'","cuda-graph-trace":"node"}`)
-	out, err := encode(blocks)
+	out, err := jsonx.Marshal(blocks)
 	if err != nil {
 		return env
 	}
@@ -218,23 +220,12 @@ func splitRuntimeEnv(env json.RawMessage) (parts runtimeEnv, err error) {
 	}
 	if nsight, there := blocks["nsight"]; there {
 		delete(blocks, "nsight")
-		if parts.actor, err = encode(map[string]json.RawMessage{"nsight": nsight}); err != nil {
+		if parts.actor, err = jsonx.Marshal(map[string]json.RawMessage{"nsight": nsight}); err != nil {
 			return parts, err
 		}
 	}
 	if len(blocks) > 0 {
-		parts.job, err = encode(blocks)
+		parts.job, err = jsonx.Marshal(blocks)
 	}
 	return parts, err
-}
-
-// encode writes JSON without escaping what only HTML minds.
-func encode(value any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
 }
