@@ -220,7 +220,8 @@ func splitRuntimeEnv(env json.RawMessage) (parts runtimeEnv, err error) {
 	}
 	if nsight, there := blocks["nsight"]; there {
 		delete(blocks, "nsight")
-		if parts.actor, err = jsonx.Marshal(map[string]json.RawMessage{"nsight": nsight}); err != nil {
+		parts.actor, err = jsonx.Marshal(map[string]json.RawMessage{"nsight": nsight})
+		if err != nil {
 			return parts, err
 		}
 	}
