@@ -101,6 +101,11 @@ class Completion:
         """Whether every output is finished."""
         return all(output.finished() for output in self._output.outputs)
 
+    @property
+    def aborted(self) -> bool:
+        """Whether the engine has ended an output before it was complete."""
+        return any(output.finish_reason == "abort" for output in self._output.outputs)
+
     def take(self, answer: Mapping[str, Any]) -> None:
         """Add an event of a stream, or a whole answer."""
         for choice in answer["choices"]:

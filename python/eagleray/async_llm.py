@@ -244,6 +244,8 @@ class AsyncLLM(AsyncTrainable):
             while not running.over:
                 for event in await running.events():
                     request.take(event)
+                if request.aborted:
+                    self._engine.check()  # an engine that ends aborts what runs
                 if running.over or not request.complete:  # its end is on the way
                     yield request.shown(finished=running.over)
 

@@ -254,6 +254,17 @@ class TestEngineDies(unittest.IsolatedAsyncioTestCase):
             async for _ in stream:
                 pass
 
+    async def test_aborted_by_the_end(self) -> None:
+        """An engine that is closed may still say that it has aborted a request."""
+        async with AsyncLLM() as llm:
+            stream = llm.generate("x", ENDLESS)
+            await stream.__anext__()
+            await llm.request("/pause?mode=abort")
+            llm._engine._note(EngineDeadError("the engine was closed"))
+            with self.assertRaisesRegex(EngineDeadError, "the engine was closed"):
+                async for _ in stream:
+                    pass
+
     def test_reader_fails(self) -> None:
         class Broken:
             def answer(self, body: Any) -> None:
