@@ -17,6 +17,8 @@ VERSION ?= $(shell exec 2>/dev/null; \
   v=$$(git describe --tags --exact-match --match 'v*' || git log -1 --abbrev=12 --format='commit %h of %cs'); \
   [ -z "$$v" ] || git diff --quiet HEAD || v="$$v, changed"; echo "$$v")
 export CGO_ENABLED = 0
+# One for all, so that programs, tests and linters share what was compiled.
+export GOFLAGS := -trimpath $(GOFLAGS)
 
 # The versions of Ray that the tests use.
 RAY     ?= 2.35.0 2.60.0
@@ -34,7 +36,7 @@ TESTERS  ?= $(shell expr 2 \* $$(nproc))
 .PHONY: build cross run test test-isa test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
 
 build:
-	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab
+	$(GO) build -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab
 
 run: build
 	./scripts/run.sh
@@ -79,13 +81,13 @@ ray:
 # their ranks, and on what they start on Ray.
 race: ray
 	CGO_ENABLED=1 $(GO) test -json -race -short -timeout 60m ./... | $(TESTLOG)
-	CGO_ENABLED=1 GOFLAGS=-race GO=$(GO) ./scripts/test-ray.sh "$(RAY)"
+	CGO_ENABLED=1 GOFLAGS="-race $$GOFLAGS" GO=$(GO) ./scripts/test-ray.sh "$(RAY)"
 
 lint:
 	./scripts/lint.sh
 
 cross:
-	GOOS=linux GOARCH=arm64 $(GO) build -trimpath -o bin/eagleray-arm64 ./cmd/eagleray
+	GOOS=linux GOARCH=arm64 $(GO) build -o bin/eagleray-arm64 ./cmd/eagleray
 	@if q=$$(command -v qemu-aarch64-static || command -v qemu-aarch64); then set -e; \
 	  $$q bin/eagleray-arm64 version; \
 	  answer=$$($$q bin/eagleray-arm64 generate "What does os.Open do?"); echo "$$answer"; \
