@@ -67,14 +67,19 @@ const (
 	// formDots4 is [row][columns 0 to 3] of nibbles, and those of columns 4 to 7 in the upper
 	// halves of the bytes: a lane of 32 bits is multiplied by four columns of x that are int8.
 	formDots4
+	// formTable is formDots4 of codes that are looked up.
+	formTable
 	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
 	formDots8
 )
 
+// dots tells whether x is int8.
+func (f form) dots() bool { return f >= formDots4 }
+
 // blockBytes are those of eight columns of a panel.
 func (f form) blockBytes(nr int) uintptr {
 	return uintptr(nr) * [...]uintptr{formPairs: 4, formQuads: 4, formNibbles: 4, formBytes: 8,
-		formFloats: 32, formDots4: 4, formDots8: 8}[f]
+		formFloats: 32, formDots4: 4, formTable: 4, formDots8: 8}[f]
 }
 
 // codes is what a matrix of quantised weights is made of beside its bytes.
@@ -89,10 +94,14 @@ type codes struct {
 	table  []uint32
 	values [16]float32 // that codes of compute.Code4 stand for
 	flags  int
-	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned code stands for 0.
-	// split has products start in two lanes of int16.
+	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned number stands for
+	// 0. split has products start in two lanes of int16.
 	dots, split bool
 	zero        int32
+	// step is a power of two of which the numbers of compute.Code4 are multiples, where x is
+	// rounded, and small says that none is of more than 16 of them.
+	step  float32
+	small bool
 	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.
 	offset, head uintptr
 	group, lead  int // as compute.Codes has them
@@ -206,8 +215,11 @@ func (c *codes) order(k int, order []int32) {
 
 // fold is the power of two by which scales are multiplied because the kernels' numbers are not.
 func (c *codes) fold() float32 {
-	if c.kind == compute.CodeE4M3 {
+	switch {
+	case c.kind == compute.CodeE4M3:
 		return 256 // binary16 has exponents that are lower by 8
+	case c.form == formTable:
+		return c.step
 	}
 	return 1
 }

@@ -29,6 +29,7 @@ var (
 	uint4 = [16]float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 	int4  = [16]float32{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}
 	e2m1  = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6}
+	iq4   = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	nf4   = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
 		-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534,
 		0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,
@@ -42,6 +43,11 @@ var codeCases = []codeCase{
 		order: true},
 	{name: "uint4/offset", kind: compute.Code4, values: uint4, offset: true},
 	{name: "e2m1", kind: compute.Code4, values: e2m1},
+	{name: "e2m1/wide/offset/order", kind: compute.Code4, values: e2m1, wide: true, offset: true,
+		order: true},
+	{name: "iq4", kind: compute.Code4, values: iq4},
+	{name: "iq4/wide/offset/order", kind: compute.Code4, values: iq4, wide: true, offset: true,
+		order: true},
 	{name: "nf4/wide", kind: compute.Code4, values: nf4, wide: true},
 	{name: "nf4/offset", kind: compute.Code4, values: nf4, offset: true},
 	{name: "int8", kind: compute.Code8},
@@ -76,8 +82,7 @@ func codeSets() (list []codeSet) {
 // cases are those in which x is rounded, or all.
 func (s codeSet) cases() (list []codeCase) {
 	for _, c := range codeCases {
-		if !s.rounded || c.kind == compute.Code8 || c.kind == compute.Code4 && c.values == int4 ||
-			c.values == uint4 {
+		if !s.rounded || c.kind == compute.Code8 || c.kind == compute.Code4 && c.values != nf4 {
 			list = append(list, c)
 		}
 	}

@@ -28,25 +28,29 @@ const (
 	dotHead = 8
 	// dotLeast is 2⁻¹¹⁹.
 	dotLeast = 8 << 23
+	// tableNumbers is where a table of kernels has what codes are looked up as.
+	tableNumbers = 96
 )
 
-// chooseDots tells whether the codes stand for integers, and prepares for them if so. Products of
-// four bits are summed in two halves by int16, to 16·127·16 each.
+// chooseDots tells whether the codes stand for integers, or for these times a power of two, and
+// prepares for them if so. Products of four bits are summed in two halves by int16, to 16·127·16
+// each, where the numbers are small enough.
 func (c *codes) chooseDots(like *compute.Codes) bool {
 	switch c.kind {
 	case compute.Code8:
 		c.form = formDots8
 	case compute.Code4:
-		zero := -like.Values[0]
-		if !(zero >= 0 && zero <= 16 && zero == float32(int32(zero))) {
+		if c.step = stepOf(&like.Values); c.step == 0 {
 			return false
 		}
+		least, most := slices.Min(like.Values[:])/c.step, slices.Max(like.Values[:])/c.step
+		c.zero, c.small = int32(max(-least, 0)), least >= -16 && most <= 16
+		c.form = formDots4
 		for i, v := range like.Values {
-			if v != float32(i)-zero {
-				return false
+			if v != float32(int32(i)-c.zero) {
+				c.form = formTable
 			}
 		}
-		c.form, c.zero = formDots4, int32(zero)
 	default:
 		return false
 	}
@@ -54,10 +58,33 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 	return true
 }
 
-// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, and 128s.
+// stepOf is the largest power of two, 1 at most, of which all numbers are multiples by what int8
+// has, or 0.
+func stepOf(values *[16]float32) float32 {
+	for step := float32(1); step >= 1./256; step /= 2 {
+		whole := true
+		for _, v := range values {
+			v /= step
+			whole = whole && v >= -128 && v <= 127 && v == float32(int8(v))
+		}
+		if whole {
+			return step
+		}
+	}
+	return 0
+}
+
+// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, 128s, and
+// the bytes that codes are looked up as, where they are: of these zero stands for 0.
 func (c *codes) dotKernels(set isa.ISA) *kernelSet {
+	kernels := c.vectorDots(set)
 	c.table = slices.Concat(repeat(0x0f0f0f0f), repeat(0x00010001), repeat(0x80808080))
-	if kernels := c.vectorDots(set); kernels != nil {
+	if c.form == formTable {
+		c.table = append(c.table, byteTable(func(i int) uint32 {
+			return uint32(int32(c.values[i]/c.step) + c.zero)
+		}, 0, 0)...)
+	}
+	if kernels != nil {
 		return kernels
 	}
 	form := c.form
@@ -186,7 +213,13 @@ func portableDots(call *codeCall, rows int, form form) {
 					sum[i] = *(*int32)(span)
 				}
 				for b := range uintptr(call.blocks) {
-					addDots(&sum, unsafe.Add(w, b*size), (*[8]int8)(unsafe.Add(span, 4+8*b)), form)
+					columns := (*[8]int8)(unsafe.Add(span, 4+8*b))
+					if form == formTable {
+						addLooked(&sum, unsafe.Add(w, b*size), columns,
+							(*[16]uint8)(unsafe.Add(call.table, tableNumbers)))
+						continue
+					}
+					addDots(&sum, unsafe.Add(w, b*size), columns, form)
 				}
 				factor := *(*float32)(unsafe.Add(span, 4+8*call.blocks))
 				for i, v := range sum {
@@ -235,6 +268,16 @@ func addDots(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, form form
 		v, u := &low[i], &high[i]
 		sum[i] += int32(v[0])*x0 + int32(v[1])*x1 + int32(v[2])*x2 + int32(v[3])*x3 +
 			int32(u[0])*x4 + int32(u[1])*x5 + int32(u[2])*x6 + int32(u[3])*x7
+	}
+}
+
+// addLooked adds products of eight columns with what codes of four bits are looked up as.
+func addLooked(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, table *[16]uint8) {
+	for i, w := range (*[portableNR]uint32)(block) {
+		for k := range 4 {
+			b := w >> (8 * k)
+			sum[i] += int32(table[b&15])*int32(x[k]) + int32(table[b>>4&15])*int32(x[k+4])
+		}
 	}
 }
 

@@ -75,8 +75,8 @@ func FromForm(set isa.ISA, f Form, packed []byte) (*Matrix, error) {
 	copy(m.start[:], f.Start)
 	if c := f.Codes; c != nil {
 		m.codes = &codes{flags: c.Flags}
-		rounded := form(c.Layout) == formDots4 || form(c.Layout) == formDots8
-		m.kernels = m.codes.choose(set, &compute.Codes{Type: c.Type, Values: c.Values}, rounded)
+		m.kernels = m.codes.choose(set, &compute.Codes{Type: c.Type, Values: c.Values},
+			form(c.Layout).dots())
 		m.codes.cutRuns(f.Start, c.Group, c.Lead)
 		m.stride = spread(m.codes.place(m.kernels.nr, c.Offsets))
 		m.codes.order(m.k, c.Order)

@@ -44,6 +44,18 @@ var avx2CodesDots4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]code
 	3: {1: avx2CodesDots4_3x1},
 }}
 
+var avx2CodesTable = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesTable_1x1, 2: avx2CodesTable_1x2},
+	2: {1: avx2CodesTable_2x1},
+	3: {1: avx2CodesTable_3x1},
+}}
+
+var avx2CodesSigned = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSigned_1x1, 2: avx2CodesSigned_1x2},
+	2: {1: avx2CodesSigned_2x1},
+	3: {1: avx2CodesSigned_3x1},
+}}
+
 var avx2CodesDots8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2},
 	2: {1: avx2CodesDots8_2x1},
@@ -84,6 +96,14 @@ var avx512CodesDots4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]co
 	4: {1: avx512CodesDots4_4x1},
 	5: {1: avx512CodesDots4_5x1},
 	6: {1: avx512CodesDots4_6x1},
+}}
+
+var avx512CodesTable = codeKernels{rows: 5, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesTable_1x1, 2: avx512CodesTable_1x2, 4: avx512CodesTable_1x4},
+	2: {1: avx512CodesTable_2x1, 2: avx512CodesTable_2x2},
+	3: {1: avx512CodesTable_3x1},
+	4: {1: avx512CodesTable_4x1},
+	5: {1: avx512CodesTable_5x1},
 }}
 
 var avx512CodesDots8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
@@ -229,6 +249,30 @@ func avx2CodesDots4_2x1(call *codeCall)
 
 //go:noescape
 func avx2CodesDots4_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_3x1(call *codeCall)
 
 //go:noescape
 func avx2CodesDots8_1x1(call *codeCall)
@@ -403,6 +447,30 @@ func avx512CodesDots4_5x1(call *codeCall)
 
 //go:noescape
 func avx512CodesDots4_6x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_5x1(call *codeCall)
 
 //go:noescape
 func avx512CodesDots8_1x1(call *codeCall)

@@ -47,7 +47,7 @@ func sameOrder(a, b []int32) bool {
 // run) + acc. Σ begins at zero and takes the products of x and the numbers that the codes stand
 // for, in order. Each of these steps is a fused multiply-add, but in the portable kernels. With
 // Rounded it is that of dots.go where the codes stand for integers: Code8, and Code4 of Values that
-// are the code less a constant from 0 to 16.
+// are multiples of a power of two by -128 to 127.
 func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, error) {
 	opt.Kind = I8
 	if err := opt.check(); err != nil {
@@ -403,7 +403,7 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		for k := range 4 {
 			*(*byte)(unsafe.Add(half, 4*k+lane%4)) = byte(u >> (8 * k))
 		}
-	case formDots4:
+	case formDots4, formTable:
 		*(*uint32)(unsafe.Add(to, 4*lane)) = u
 	case formNibbles:
 		v = (v | v>>4) & 0x00ff00ff00ff00ff

@@ -36,6 +36,8 @@ const (
 //	e4m3   bytes of 4 bits of exponent and 3 of mantissa
 //	float  float32: codes that have been unpacked
 //	dots4  4 bits, of which the products with int8 are summed
+//	table  4 bits that are looked up as bytes without a sign, likewise; with AVX2 32 at most
+//	signed 4 bits that are looked up as two's complement bytes (AVX2)
 //	dots8  two's complement bytes, likewise
 type codeTarget struct {
 	set    string
@@ -62,11 +64,11 @@ func (t *codeTarget) function(s shape) string {
 func codeTargets() []*codeTarget {
 	avx2 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx2", form: form, vector: 32, regs: 16, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
+			shapes: shapes(widest), unpack: form != "float" && !dots[form]}
 	}
 	avx512 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
+			shapes: shapes(widest), unpack: form != "float" && !dots[form]}
 	}
 	return []*codeTarget{
 		avx2("half", 4, 2, 1, 1),
@@ -75,11 +77,14 @@ func codeTargets() []*codeTarget {
 		avx2("e4m3", 4, 2, 1, 1),
 		avx2("float", 1, 1, 1, 1, 1, 1),
 		avx2("dots4", 2, 1, 1),
+		avx2("table", 2, 1, 1),
+		avx2("signed", 2, 1, 1),
 		avx2("dots8", 2, 1, 1),
 		avx512("full", 4, 4, 2, 2, 2, 2),
 		avx512("i8", 4, 4, 2, 2, 2, 2),
 		avx512("e4m3", 4, 4, 2, 2, 2, 2),
 		avx512("dots4", 4, 2, 1, 1, 1, 1),
+		avx512("table", 4, 2, 1, 1, 1),
 		avx512("dots8", 4, 2, 1, 1, 1, 1),
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
@@ -120,6 +125,8 @@ func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWr
 		w.last -= 2
 	case t.form == "full" && t.set == "avx2":
 		w.last -= 4
+	case t.form == "table" && (t.vector == 64 || w.mask() == "Y14"):
+		w.last -= 2
 	case t.form == "full" || t.form == "e4m3" || w.dots():
 		w.last--
 	}
@@ -181,7 +188,7 @@ const callSignature = "(call *codeCall)"
 // blockBytes are the bytes of codes of eight columns of a panel.
 func (w *codeWriter) blockBytes() int {
 	switch w.t.form {
-	case "half", "full", "dots4":
+	case "half", "full", "dots4", "table", "signed":
 		return 4 * w.t.nr()
 	case "float":
 		return 32 * w.t.nr()
@@ -286,6 +293,16 @@ func (w *codeWriter) zero(v string) {
 func (w *codeWriter) constants() {
 	switch {
 	case w.last == w.t.regs:
+	case w.t.form == "table" && w.t.vector == 64:
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VPBROADCASTD (BX), %s", w.v(w.last))
+		w.op("VBROADCASTI32X4 96(BX), %s", w.v(w.last+1))
+	case w.t.form == "table" || w.t.form == "signed":
+		w.op("MOVQ %d(AX), R11", callTable)
+		w.op("VMOVUPS 96(R11), Y15")
+		if w.mask() == "Y14" {
+			w.op("VMOVUPS (R11), Y14")
+		}
 	case w.dots() && w.t.vector == 64:
 		w.op("MOVQ %d(AX), BX", callTable)
 		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.t.form == "dots8"), w.v(w.last))
@@ -315,8 +332,10 @@ func (w *codeWriter) block() {
 	switch {
 	case w.dots() && w.t.vector == 64:
 		w.blockVNNI()
-	case w.t.form == "dots4":
+	case w.t.form == "dots4" || w.t.form == "table":
 		w.blockDots4()
+	case w.t.form == "signed":
+		w.blockSigned()
 	case w.t.form == "dots8":
 		w.blockDots8()
 	case w.t.form == "half":
@@ -490,8 +509,22 @@ func (w *codeWriter) blockFull() {
 	}
 }
 
+// dots are the forms whose products with int8 are summed.
+var dots = map[string]bool{"dots4": true, "table": true, "signed": true, "dots8": true}
+
 // dots tells whether x is int8.
-func (w *codeWriter) dots() bool { return strings.HasPrefix(w.t.form, "dots") }
+func (w *codeWriter) dots() bool { return dots[w.t.form] }
+
+// mask is where AVX2 has the mask of four bits: in a register, where one is left.
+func (w *codeWriter) mask() string {
+	switch {
+	case w.t.form == "dots4":
+		return "Y15"
+	case w.t.form == "table" && w.rows < 3:
+		return "Y14"
+	}
+	return "(R11)"
+}
 
 // dot is the register of a row's products with vector j.
 func (w *codeWriter) dot(row, j int) string { return w.tmp(row*w.panels*2 + j) }
@@ -515,7 +548,7 @@ func (w *codeWriter) end() {
 		w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
 		for j := range 2 * w.panels {
 			dot := w.dot(row, j)
-			if w.t.form == "dots4" && w.t.vector == 32 {
+			if w.t.vector == 32 && (w.t.form == "dots4" || w.t.form == "table") {
 				w.op("VPMADDWD 32(R11), %s, %s", dot, dot)
 			}
 			w.op("VCVTDQ2PS %s, %s", dot, dot)
@@ -547,8 +580,12 @@ func (w *codeWriter) blockDots4() {
 				upper := w.free(first + 1)
 				w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes)
 				w.op("VPSRLW $4, %s, %s", codes, upper)
-				w.op("VPAND Y15, %s, %s", codes, codes)
-				w.op("VPAND Y15, %s, %s", upper, upper)
+				w.op("VPAND %s, %s, %s", w.mask(), codes, codes)
+				w.op("VPAND %s, %s, %s", w.mask(), upper, upper)
+				if w.t.form == "table" {
+					w.op("VPSHUFB %s, Y15, %s", codes, codes)
+					w.op("VPSHUFB %s, Y15, %s", upper, upper)
+				}
 			}
 			for row := range w.rows {
 				to := codes
@@ -568,9 +605,28 @@ func (w *codeWriter) blockDots4() {
 	}
 }
 
-// blockDots8 multiplies magnitudes by numbers of x that have the signs of the codes: the sum of two
-// products is 128·127·2 at most.
+// blockDots8 adds products of bytes.
 func (w *codeWriter) blockDots8() {
+	w.signed("Y15", func(half, j int, codes string) {
+		w.op("VMOVDQU %s, %s", w.at(j, (2*half+j%2)*32), codes)
+	})
+}
+
+// blockSigned adds products of bytes that codes of four bits are looked up as.
+func (w *codeWriter) blockSigned() {
+	w.signed("32(R11)", func(half, j int, codes string) {
+		w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes)
+		if half == 1 {
+			w.op("VPSRLW $4, %s, %s", codes, codes)
+		}
+		w.op("VPAND (R11), %s, %s", codes, codes)
+		w.op("VPSHUFB %s, Y15, %s", codes, codes)
+	})
+}
+
+// signed multiplies magnitudes by numbers of x that have the signs of the codes: the sum of two
+// products is 128·127·2 at most. Ones are where there are as many of 16 bits.
+func (w *codeWriter) signed(ones string, load func(half, j int, codes string)) {
 	for half := range 2 {
 		held := w.tmps() > w.sums+w.rows+2
 		if held {
@@ -581,7 +637,7 @@ func (w *codeWriter) blockDots8() {
 		first := w.rows * toInt(held)
 		codes, magnitude, product := w.free(first), w.free(first+1), w.free(first+2)
 		for j := range 2 * w.panels {
-			w.op("VMOVDQU %s, %s", w.at(j, (2*half+j%2)*32), codes)
+			load(half, j, codes)
 			w.op("VPABSB %s, %s", codes, magnitude)
 			for row := range w.rows {
 				x := product
@@ -592,7 +648,7 @@ func (w *codeWriter) blockDots8() {
 				}
 				w.op("VPSIGNB %s, %s, %s", codes, x, product)
 				w.op("VPMADDUBSW %s, %s, %s", product, magnitude, product)
-				w.op("VPMADDWD Y15, %s, %s", product, product)
+				w.op("VPMADDWD %s, %s, %s", ones, product, product)
 				w.op("VPADDD %s, %s, %s", product, w.dot(row, j), w.dot(row, j))
 			}
 		}
@@ -617,6 +673,9 @@ func (w *codeWriter) blockVNNI() {
 				w.op("VMOVUPS %s, %s", w.at(j, j%2*64), codes)
 				w.op("VPSRLW $4, %s, %s", codes, codes)
 				w.op("VPANDD %s, %s, %s", w.v(w.last), codes, codes)
+			}
+			if w.t.form == "table" {
+				w.op("VPSHUFB %s, %s, %s", codes, w.v(w.last+1), codes)
 			}
 			for row := range w.rows {
 				w.op("VPDPBUSD %s, %s, %s", w.free(row), codes, w.dot(row, j))
