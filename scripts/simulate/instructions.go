@@ -213,6 +213,9 @@ var instructions = map[[3]int]instruction{
 			to[i] = add(b[i], a[i], t.flush)
 		}
 	}},
+	{1, 0, 0x59}: {name: "VMULPS", bytes: 64, run: each(func(b, a uint32) uint32 {
+		return math.Float32bits(math.Float32frombits(b) * math.Float32frombits(a))
+	})},
 	{1, 0, 0x5b}: {name: "VCVTDQ2PS", bytes: 64, run: each(func(_, a uint32) uint32 {
 		return math.Float32bits(float32(int32(a)))
 	})},

@@ -29,6 +29,7 @@ type codeCall struct {
 	offset    uintptr        // bytes from the scales of a run to its offsets; 0 if it has none
 	flags     int
 	spans     int       // of each run: columns of x with a scale, one where x is not rounded
+	parts     uintptr   // bytes before the codes that scales and offsets by span take; 0 if none do
 	_         [128]byte // keeps the threads' calls apart
 }
 
@@ -102,15 +103,20 @@ type codes struct {
 	// rounded, and small says that none is of more than 16 of them.
 	step  float32
 	small bool
-	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.
+	// offset is where the offsets of a run begin, 0 if there are none; head is where they end.
 	offset, head uintptr
-	group, lead  int // as compute.Codes has them
-	runs         []run
-	pieces       [maxPieces + 1]int // the first run of each piece
-	parts        []part
-	starts       [maxPieces + 1]int // the first part of each piece
-	width        int                // columns of all runs with those that fill up blocks
-	rowBytes     uintptr            // of a row of x that has been rounded
+	// These are as compute.Codes has them. If super is not 0, a run is as many whole groups as
+	// share factors. They are its scales and offsets, and each of its spans, which are those
+	// groups, has integers of 8 bits of its own.
+	group, lead, super, superLead int
+
+	runs     []run
+	pieces   [maxPieces + 1]int // the first run of each piece
+	parts    []part
+	starts   [maxPieces + 1]int // the first part of each piece
+	width    int                // columns of all runs with those that fill up blocks
+	sums     int                // of a row of x that offsets are multiplied by
+	rowBytes uintptr            // of a row of x that has been rounded
 	// columns is which column of x each of those is, or -1; nil if they are those of x.
 	columns []int32
 }
@@ -121,6 +127,8 @@ type run struct {
 	packed              int     // its first column in the packed form
 	spans               int     // columns of x with a scale: one, but where x is rounded
 	blocks              int     // of eight columns, in each span
+	sum                 int     // the first of its sums of x
+	parts               uintptr // bytes that scales and offsets by span take
 	at                  uintptr // bytes from the beginning of the panel
 	x                   uintptr // bytes from the beginning of a row of x
 }
@@ -133,8 +141,8 @@ const maxRun = 1024
 
 // cutRuns makes the runs of a matrix whose pieces begin at start, of groups of so many columns, of
 // the first of which lead lie elsewhere.
-func (c *codes) cutRuns(start []int, group, lead int) {
-	c.group, c.lead = group, lead
+func (c *codes) cutRuns(start []int) {
+	group, lead := c.group, c.lead
 	for i := range len(start) - 1 {
 		c.pieces[i], c.starts[i] = len(c.runs), len(c.parts)
 		for at := start[i]; at < start[i+1]; {
@@ -145,7 +153,10 @@ func (c *codes) cutRuns(start []int, group, lead int) {
 			}
 			end = min(end, at+maxRun)
 			spans := 1
-			if c.dots && end-at > dotColumns {
+			if c.super > 0 && end-at == group {
+				spans = min(c.super-(c.superLead+g)%c.super, (start[i+1]-at)/group)
+				end = at + spans*group
+			} else if c.dots && end-at > dotColumns {
 				spans = (end - at) / dotColumns
 				end = at + spans*dotColumns
 			}
@@ -156,7 +167,11 @@ func (c *codes) cutRuns(start []int, group, lead int) {
 				c.rowBytes += uintptr(spans * (dotHead + 8*blocks))
 			}
 			c.runs = append(c.runs, run{from: at, length: end - at, group: g, packed: c.width,
-				spans: spans, blocks: blocks, x: x})
+				spans: spans, blocks: blocks, x: x, sum: c.sums})
+			c.sums++
+			if c.super > 0 {
+				c.sums += spans - 1
+			}
 			c.width += 8 * blocks * spans
 			if n := len(c.parts); n > c.starts[i] &&
 				c.runs[c.parts[n-1].first].spans == spans &&
@@ -188,7 +203,14 @@ func (c *codes) place(nr int, offsets bool) uintptr {
 	for i := range c.runs {
 		r := &c.runs[i]
 		r.at = at
-		at += c.head + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
+		if c.super > 0 {
+			r.parts = uintptr(r.spans * nr)
+			if offsets {
+				r.parts *= 2
+			}
+			r.parts = (r.parts + uintptr(2*nr-1)) &^ uintptr(2*nr-1)
+		}
+		at += c.head + r.parts + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
 	}
 	return at
 }
@@ -226,7 +248,7 @@ func (c *codes) fold() float32 {
 
 // choose picks kernels and makes their table; rounded allows those that round x to int8.
 func (c *codes) choose(set isa.ISA, like *compute.Codes, rounded bool) *kernelSet {
-	c.kind, c.values = like.Type, like.Values
+	c.kind, c.values, c.group, c.lead = like.Type, like.Values, like.Group, like.Lead
 	if rounded && c.chooseDots(like) {
 		return c.dotKernels(set)
 	}

@@ -20,6 +20,12 @@ import (
 // takes span after span, Σ = s·(that sum) + Σ, and X = s·(the sum of the rounded x) + X. Then
 // acc = scale·Σ + acc and, if there are offsets, acc = offset·X + acc. All these steps are fused
 // multiply-adds, of portable kernels, too: every instruction set gives the same bits.
+//
+// Where groups of 32 columns or less share factors (compute.Codes.Super) a run is those of them
+// that lie in the piece as a whole, and each is a span; what else lies there of a group is a run of
+// its own. Then Σ = s·(the integer of the group's scale times that sum, rounded) + Σ, and X = (the
+// integer of its offset)·(s times the sum of the rounded x, rounded) + X; scale and offset are the
+// factors.
 const (
 	// dotColumns are those of a span.
 	dotColumns = 32
@@ -55,6 +61,10 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 		return false
 	}
 	c.dots = true
+	if like.Super > 0 && like.Group > 0 && like.Group%8 == 0 && like.Group <= dotColumns &&
+		c.form != formTable {
+		c.super, c.superLead = like.Super, like.SuperLead
+	}
 	return true
 }
 
@@ -141,13 +151,15 @@ func (s *roundTask) Do(chunk, _ int) {
 				scale, even, odd := roundSpan(unsafe.Add(to, 4), v, r.blocks, t.m.kernels.vector)
 				*(*uint32)(to) = q.begin(even, odd)
 				*(*float32)(unsafe.Add(to, 4+size)) = scale
-				if q.offset > 0 {
+				if q.offset > 0 && q.super > 0 {
+					*t.sumOf(r.sum+span, row) = float32(even+odd) * scale
+				} else if q.offset > 0 {
 					sum = fusedMultiplyAdd(float32(even+odd), scale, sum)
 				}
 				to = unsafe.Add(to, dotHead+size)
 			}
-			if q.offset > 0 {
-				*(*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4)) = sum
+			if q.offset > 0 && q.super == 0 {
+				*t.sumOf(r.sum, row) = sum
 			}
 		}
 	}
@@ -192,7 +204,7 @@ func (s *Scratch) prepareDots(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 		uintptr(stride), 1
 	if q.offset > 0 {
 		t.sumRows = t.rows
-		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, q.sums*t.rows)[0])
 	}
 	s.round = roundTask{t: t, x: x, ldx: ldx, perChunk: max(1, prepareAtLeast/t.m.k)}
 	p.Run(&s.round, ceilDiv(t.rows, s.round.perChunk))
@@ -205,6 +217,7 @@ func portableDots(call *codeCall, rows int, form form) {
 	size := form.blockBytes(portableNR)
 	for range call.runs {
 		var part [portableRows][portableNR]float32
+		by := (*[portableNR]int8)(unsafe.Add(w, -int(call.parts)))
 		for range call.spans {
 			for r := range rows {
 				span := unsafe.Add(x, uintptr(r)*call.xStride)
@@ -223,11 +236,17 @@ func portableDots(call *codeCall, rows int, form form) {
 				}
 				factor := *(*float32)(unsafe.Add(span, 4+8*call.blocks))
 				for i, v := range sum {
+					if call.parts > 0 {
+						v *= int32(by[i])
+					}
 					part[r][i] = fusedMultiplyAdd(float32(v), factor, part[r][i])
 				}
 			}
 			w = unsafe.Add(w, uintptr(call.blocks)*size)
 			x = unsafe.Add(x, dotHead+8*call.blocks)
+			if call.parts > 0 {
+				by = (*[portableNR]int8)(unsafe.Add(unsafe.Pointer(by), portableNR))
+			}
 		}
 		s := factors(scale, call.flags&flagWideScale != 0)
 		var o [portableNR]float32
@@ -239,15 +258,32 @@ func portableDots(call *codeCall, rows int, form form) {
 			for i := range c {
 				c[i] = fusedMultiplyAdd(s[i], part[r][i], c[i])
 				if call.offset > 0 {
-					c[i] = fusedMultiplyAdd(o[i], *(*float32)(unsafe.Add(sums, 4*r)), c[i])
+					c[i] = fusedMultiplyAdd(o[i], sumOfX(call, sums, r, i, by), c[i])
 				}
 			}
 		}
 		w, scale = unsafe.Add(w, call.skip), unsafe.Add(scale, call.scaleStep)
-		if call.offset > 0 {
+		switch {
+		case call.offset > 0 && call.parts > 0:
+			sums = unsafe.Add(sums, uintptr(call.spans)*call.sumStep)
+		case call.offset > 0:
 			sums = unsafe.Add(sums, call.sumStep)
 		}
 	}
+}
+
+// sumOfX is what the offset of row i of a panel is multiplied by: the sum of row r of x over a run,
+// or the sums over its spans, times an integer for each.
+func sumOfX(call *codeCall, sums unsafe.Pointer, r, i int, by *[portableNR]int8) (sum float32) {
+	if call.parts == 0 {
+		return *(*float32)(unsafe.Add(sums, 4*r))
+	}
+	for span := range uintptr(call.spans) {
+		factor := *(*int8)(unsafe.Add(unsafe.Pointer(by), span*portableNR+uintptr(i)))
+		sum = fusedMultiplyAdd(float32(factor),
+			*(*float32)(unsafe.Add(sums, span*call.sumStep+uintptr(4*r))), sum)
+	}
+	return sum
 }
 
 // addDots adds products of eight columns.
