@@ -30,6 +30,7 @@ type codeCall struct {
 	flags     int
 	spans     int       // of each run: columns of x with a scale, one where x is not rounded
 	parts     uintptr   // bytes before the codes that scales and offsets by span take; 0 if none do
+	next      uintptr   // bytes from the last run to what is multiplied after it
 	_         [128]byte // keeps the threads' calls apart
 }
 

@@ -30,11 +30,22 @@ func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
 			for at := 0; at < p.runs; at += each {
 				t.aim(call, panel, p.first+at, row)
 				call.runs = min(each, p.runs-at)
+				call.next = m.nextRun(p.first+at+call.runs, width)
 				call.c, call.cStride = c, stride
 				run(call)
 			}
 		}
 	}
+}
+
+// nextRun is how many bytes lie between the beginnings of the run before the given one and of that,
+// which is the first run of the panels behind these where the panels have no more.
+func (m *Matrix) nextRun(run, width int) uintptr {
+	from := m.codes.runs[run-1].at
+	if run == len(m.codes.runs) {
+		return uintptr(width)*m.stride - from
+	}
+	return m.codes.runs[run].at - from
 }
 
 // aim points a call at a panel, a run and a row of x.

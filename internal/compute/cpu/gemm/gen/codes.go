@@ -27,6 +27,7 @@ const (
 	callFlags     = 120
 	callSpans     = 128
 	callParts     = 136
+	callNext      = 144
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -245,6 +246,10 @@ func (w *codeWriter) kernel() {
 		}
 		if w.ahead() {
 			w.op("MOVQ %d(AX), R14", callScaleStep)
+			w.op("CMPQ DX, $1")
+			w.op("JNE fetch")
+			w.op("MOVQ %d(AX), R14", callNext)
+			w.label("fetch")
 			for panel := range w.panels {
 				if panel == 1 {
 					w.op("LEAQ (R9)(R14*1), R10")
@@ -809,8 +814,8 @@ func (w *codeWriter) blockVNNI() {
 	}
 }
 
-// ahead tells whether what is at the same place of the next run is fetched: memory may not keep up
-// with one row.
+// ahead tells whether what is at the same place of the next run, or of the first one of the next
+// panels, is fetched: memory may not keep up with one row.
 func (w *codeWriter) ahead() bool { return w.super() && w.rows == 1 }
 
 // nextRun is how far that is, for each panel.
