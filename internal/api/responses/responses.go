@@ -58,14 +58,16 @@ var streamed = []server.Param{{Name: "stream", Type: "boolean"},
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	decode := generate.Bind(s.Service, decodeResponse)
+	body := server.Reads(decode, example)
+	body.Forms = forms
 	list := []server.Route{
 		{Method: "POST", Path: ResponsesPath,
 			Handler: server.Checked(s.Generates, s.createResponse),
-			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: true,
-				Body: server.Reads(decode, example)}},
+			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: events,
+				Body: body}},
 		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse,
 			Doc: server.Doc{Summary: "Show a response, or its events", Answer: Response{},
-				Query: streamed, Events: true}},
+				Query: streamed, Events: events}},
 		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse,
 			Doc: server.Doc{Summary: "Delete a response", Answer: Deleted{}}},
 		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse,
@@ -75,7 +77,8 @@ func (s *API) Routes() []server.Route {
 				Query: server.Paged}},
 	}
 	count := server.Posted(s.Server, InputTokensPath, decode, s.countInput,
-		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}}, example)
+		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}, Forms: forms},
+		example)
 	count.Handler = server.Checked(s.Generates, s.Counted(count.Handler))
 	return slices.Concat(list, []server.Route{count}, s.talkRoutes())
 }

@@ -200,7 +200,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
-			if r.shape.fail(w, api.OnWire()); status != wire.StatusClientClosed {
+			if r.shape.Fail(w, api.OnWire()); status != wire.StatusClientClosed {
 				status = w.status
 			}
 		}
