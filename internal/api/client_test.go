@@ -203,6 +203,33 @@ func TestClientStreamError(t *testing.T) {
 	}
 }
 
+// TestStreamErrorIsNamed: the log says of which request an error within a stream is.
+func TestStreamErrorIsNamed(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/completions":      `{` + hi + `,"stream":true}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"hi"}],"stream":true}`,
+		"/v1/responses":        `{"input":"hi","stream":true,"store":false}`,
+		"/v1/messages": `{"max_tokens":9,"messages":[{"role":"user","content":"hi"}],` +
+			`"stream":true}`,
+	} {
+		s := newServer(t)
+		s.engine.play = func(i int, r *engine.Request) script {
+			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died",
+				engine.ErrFailed)}
+		}
+		s.do("POST", path, body, "X-Request-Id", "mine")
+		line := ""
+		for l := range strings.Lines(s.log.String()) {
+			if strings.Contains(l, "request failed") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, "mine") || !strings.Contains(line, "rank 0 died") {
+			t.Errorf("%s: %q", path, line)
+		}
+	}
+}
+
 // TestClientRetriesOverload: the client's own retry sees Retry-After and succeeds.
 func TestClientRetriesOverload(t *testing.T) {
 	s := newServer(t)

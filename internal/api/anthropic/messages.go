@@ -96,7 +96,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 		return err
 	}
 	api := s.StatusOf(err)
-	s.LogError(err, api)
+	s.LogError(err, api, r.LogName())
 	out.Buf = append(out.Buf[:0], "event: "+shape.ErrorEvent+"\ndata: "...)
 	out.Buf = appendError(out.Buf, w.Header(), api.OnWire())
 	out.Buf = append(out.Buf, "\n\n"...)

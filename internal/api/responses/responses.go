@@ -43,8 +43,6 @@ type API struct {
 
 // New makes the dialect.
 func New(srv *server.Server, service *generate.Service, o Options) *API {
-	srv.Absent(CompactPath, "conversations are not compacted by this server: `truncation` of auto "+
-		"drops what is too old for the model")
 	return &API{Server: srv, Service: service, opt: o,
 		live: liveResponses{limit: o.MaxBackground}}
 }
@@ -283,13 +281,13 @@ func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generate.G
 	if err == nil || errors.Is(err, server.ErrClientGone) || r.Context().Err() == context.Canceled {
 		return err
 	}
-	return t.Fail(s.responseError(err))
+	return t.Fail(s.responseError(err, r.LogName()))
 }
 
-// responseError is an error as a response shows it.
-func (s *API) responseError(err error) Error {
+// responseError is an error as a response shows it. known is what the log is to say of the request.
+func (s *API) responseError(err error, known ...any) Error {
 	api := s.StatusOf(err)
-	s.LogError(err, api)
+	s.LogError(err, api, known...)
 	return Error{Code: "server_error",
 		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
 }
