@@ -24,7 +24,7 @@ import (
 func TestBatchKilled(t *testing.T) {
 	t.Parallel()
 	// A batch may be over before its server is killed.
-	for rows := 100; !batchKilled(t, rows); rows *= 2 {
+	for rows := 60; !batchKilled(t, rows); rows *= 2 {
 	}
 }
 
@@ -56,7 +56,7 @@ func batchKilled(t *testing.T, rows int) bool {
 					t.Fatal(err)
 				}
 				over = b.Status == openai.BatchStatusCompleted
-				return over || int(b.RequestCounts.Completed) >= bytes.Count(kept, []byte("\n"))+12
+				return over || int(b.RequestCounts.Completed) >= bytes.Count(kept, []byte("\n"))+8
 			})
 			if round == 1 {
 				// A server that is asked to end does not wait for the batch.

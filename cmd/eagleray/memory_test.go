@@ -251,8 +251,8 @@ func TestTooLargeIsRefused(t *testing.T) {
 	if left, known := machine.Memory().Left(); !known || left > 100<<30 {
 		t.Skip("this machine is not too small")
 	}
-	dir := sparseModel(t, llama(8192, 28672, 80, 64, 8, 128256, 8192))
-	model := []string{"1 rank does not fit into the memory of localhost: 129.", " GiB of weights, ",
+	dir := sparseModel(t, llama(16384, 57344, 20, 128, 8, 32000, 8192))
+	model := []string{"1 rank does not fit into the memory of localhost: 127.", " GiB of weights, ",
 		" MiB of embeddings, ", "KV cache for one sequence of --max-model-len 8192", " are missing",
 		"raise the limit"}
 	cache := []string{"GiB of KV cache (--kv-cache-memory-bytes)", ": --kv-cache-memory-bytes ",

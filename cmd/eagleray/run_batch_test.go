@@ -79,7 +79,7 @@ func readFile(t *testing.T, path string) []byte {
 func TestRunBatchKilled(t *testing.T) {
 	t.Parallel()
 	// The batch may be over before it is killed.
-	for rows := 120; !runBatchKilled(t, rows); rows *= 2 {
+	for rows := 60; !runBatchKilled(t, rows); rows *= 2 {
 	}
 }
 
@@ -103,7 +103,7 @@ func runBatchKilled(t *testing.T, rows int) bool {
 		p := command(t, "", args(out)...).start()
 		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			b, err := os.ReadFile(out)
-			if err == nil && bytes.Count(b, []byte("\n")) >= 20*kill {
+			if err == nil && bytes.Count(b, []byte("\n")) >= 10*kill {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -89,7 +89,7 @@ func (n *count) String() string {
 func TestSameBits(t *testing.T) {
 	workloads, cells := 60, 0
 	if testing.Short() {
-		workloads, cells = 3, 4
+		workloads, cells = 3, 3
 	}
 	workloads, cells = cmp.Or(*workloadsFlag, workloads), cmp.Or(*cellsFlag, cells)
 	first := uint64(1)

@@ -28,7 +28,7 @@ import (
 func TestSplit(t *testing.T) {
 	workloads, cells, least := 32, 3, 300
 	if testing.Short() {
-		workloads, cells, least = 3, 1, 15
+		workloads, cells, least = 2, 1, 8
 	}
 	var n count
 	received := 0

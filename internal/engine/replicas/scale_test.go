@@ -99,7 +99,7 @@ func reference(t *testing.T, r *Router, outputs int32) answer {
 // TestScaleEngines adds and removes engines under load: no request is lost, and each has the same
 // bits.
 func TestScaleEngines(t *testing.T) {
-	rounds := 6
+	rounds := 3
 	if !testing.Short() {
 		rounds = 50
 	}
@@ -292,7 +292,7 @@ func TestRelayout(t *testing.T) {
 		t.Run(c.backend, func(t *testing.T) {
 			r, _, log := openRouter(t, c.dp, 1,
 				func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
-			const outputs = 40
+			const outputs = 24
 			l := startLoad(t, r, 3, outputs, reference(t, r, outputs))
 			sizes := []int{2, 4, 1, 2}
 			if testing.Short() && c.dp > 1 {

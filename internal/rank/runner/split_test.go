@@ -52,6 +52,9 @@ func TestPrefillOverRanks(t *testing.T) {
 	} {
 		for _, set := range c.sets {
 			t.Run(fmt.Sprintf("%s/%s", filepath.Base(c.dir), set), func(t *testing.T) {
+				if testing.Short() && set != isa.Best() {
+					t.Skip("slow, without -short")
+				}
 				want, _ := newGroup(t, c.dir, layout.Layout{}, set.String(), c.work).generate(t, 1)
 				for i, l := range c.layouts {
 					g := newGroup(t, c.dir, l, set.String(), c.work)

@@ -162,7 +162,7 @@ func TestForcedCalls(t *testing.T) {
 			dice := rand.New(rand.NewPCG(7, 7))
 			rounds, walks, ended := 12, 4, 0
 			if testing.Short() {
-				rounds, walks = 6, 2
+				rounds, walks = 6, 1
 			}
 			for round := range rounds {
 				var special []string
