@@ -1,4 +1,5 @@
-// Package conform holds, in tests, what servers read and answer against the document of their routes.
+// Package conform holds, in tests, what servers read and answer against the document of their
+// routes.
 package conform
 
 import (
@@ -97,7 +98,8 @@ func documentOf(t testing.TB, h http.Handler) *document {
 func (d *document) schema(path, place string) *jsonschema.Schema {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := "openapi.json#/paths/" + strings.ReplaceAll(path, "/", "~1") + "/post/" + place + "/schema"
+	path = strings.ReplaceAll(path, "/", "~1")
+	at := "openapi.json#/paths/" + path + "/post/" + place + "/schema"
 	s, known := d.known[at]
 	if !known {
 		s, _ = d.compiler.Compile(at) // an error is that there is none, or one that answers find

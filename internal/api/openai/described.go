@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
-// The types here are those of events, which are written piece by piece: they are for the document of
-// the routes.
+// The types here are those of events, which are written piece by piece: they are for the document
+// of the routes.
 
 // chatChunk is the data of an event of a chat. The last has no choices and the usage, where that is
 // asked for.

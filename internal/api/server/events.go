@@ -75,8 +75,8 @@ func (e *EventWriter) fail(err *wire.Error) error {
 	return e.done()
 }
 
-// End closes the stream that answers a request, after the last delta or an error. An error before the first event is
-// returned, to be answered with its own status.
+// End closes the stream that answers a request, after the last delta or an error. An error before
+// the first event is returned, to be answered with its own status.
 func (s *Server) End(r *Request, e *EventWriter, err error) error {
 	switch {
 	case err == nil:

@@ -60,7 +60,9 @@ func kindsOf(decode func(*Fields) *Error, lim Limits, example string,
 		if !wanted(name, v) {
 			continue
 		}
-		kinds[name] = kindOf(v, true, func(other any) bool { return accepts(with(body, name, other)) })
+		kinds[name] = kindOf(v, true, func(other any) bool {
+			return accepts(with(body, name, other))
+		})
 	}
 	return kinds
 }
@@ -178,7 +180,8 @@ func (o *Object) resembles(other *Object) bool {
 	if a == nil || b == nil || a.Words == nil || b.Words == nil {
 		return true
 	}
-	return slices.ContainsFunc(a.Words, func(w string) bool { return slices.Contains(b.Words, w) }) ||
+	shared := func(w string) bool { return slices.Contains(b.Words, w) }
+	return slices.ContainsFunc(a.Words, shared) ||
 		slices.Equal(o.names(), other.names()) && slices.Equal(o.Required, other.Required)
 }
 
