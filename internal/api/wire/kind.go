@@ -7,7 +7,9 @@ import (
 )
 
 // Kind is what a decoder accepts in a place of a body. It is found by trying: what stands there in
-// an example is replaced by values of other types, and each of its members is left out.
+// an example is replaced by values of other types, and each of its members is left out. So it
+// cannot differ from what the decoder does. Types beside the decoders would one day, and what only
+// a chat template reads is passed on unread: it has no type either way.
 type Kind struct {
 	// Types are those of JSON Schema that are accepted, by name.
 	Types map[string]bool
