@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 
+	"github.com/eagleray/eagleray/internal/api/conform"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
@@ -19,8 +21,10 @@ import (
 // newClient is OpenAI's own client against the server.
 func newClient(t *testing.T, s *testServer) openai.Client {
 	t.Helper()
-	return openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"),
-		option.WithAPIKey("sk-test"), option.WithMaxRetries(0))
+	ts := httptest.NewServer(conform.Handler(t, s.Handler()))
+	t.Cleanup(ts.Close)
+	return openai.NewClient(option.WithBaseURL(ts.URL+"/v1/"), option.WithAPIKey("sk-test"),
+		option.WithMaxRetries(0))
 }
 
 func hiParams() openai.ChatCompletionNewParams {

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/api/conform"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -51,7 +50,7 @@ func noLeak(t *testing.T) {
 // listen serves on a real socket.
 func listen(t *testing.T, s *testServer) *httptest.Server {
 	t.Helper()
-	ts := httptest.NewUnstartedServer(conform.Handler(t, s.Handler()))
+	ts := httptest.NewUnstartedServer(s.Handler())
 	ts.Config.ReadHeaderTimeout = time.Second
 	ts.Start()
 	t.Cleanup(ts.Close)
