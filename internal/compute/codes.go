@@ -51,6 +51,13 @@ type Codes struct {
 	Code []byte
 	// Scale and Offset have a number for each row and group; Offset is nil where there is none.
 	Scale, Offset []float32
+	// Super, if not 0, is how many groups share what their scales and offsets are multiples of:
+	// Scale is Factor times an integer of 8 bits, Offset is OffsetFactor times one. SuperLead is
+	// how many of the groups that share the first ones lie before the rectangle.
+	Super, SuperLead int
+	// Factor and OffsetFactor have a number for each row and Super groups; OffsetFactor is nil
+	// where Offset is.
+	Factor, OffsetFactor []float32
 	// Order is which of the input features each column is; nil leaves them in order.
 	Order []int32
 }
@@ -61,6 +68,14 @@ func (c *Codes) Groups() int {
 		return 1
 	}
 	return (c.Lead + c.Cols + c.Group - 1) / c.Group
+}
+
+// Supers is how many factors a row has.
+func (c *Codes) Supers() int {
+	if c.Super == 0 {
+		return 0
+	}
+	return (c.SuperLead + c.Groups() + c.Super - 1) / c.Super
 }
 
 // Check returns an error that names the first size that does not fit. Codes that are only weighed
@@ -76,6 +91,9 @@ func (c *Codes) Check() error {
 		return fmt.Errorf("columns %d to %d of %d", c.From, c.From+c.Cols, c.Of)
 	case c.Group < 0 || c.Lead < 0 || c.Lead > 0 && c.Lead >= c.Group:
 		return fmt.Errorf("groups of %d, %d of the first one elsewhere", c.Group, c.Lead)
+	case c.Super < 0 || c.SuperLead < 0 || c.SuperLead > 0 && c.SuperLead >= c.Super:
+		return fmt.Errorf("factors of %d groups, %d of the first ones elsewhere", c.Super,
+			c.SuperLead)
 	case c.Code == nil && c.Scale == nil:
 		return nil
 	case len(c.Code) != c.Rows*c.Cols:
@@ -83,6 +101,10 @@ func (c *Codes) Check() error {
 	case len(c.Scale) != cells || c.Offset != nil && len(c.Offset) != cells:
 		return fmt.Errorf("%d scales and %d offsets for %d x %d groups", len(c.Scale),
 			len(c.Offset), c.Rows, c.Groups())
+	case len(c.Factor) != c.Rows*c.Supers() ||
+		c.Offset != nil && len(c.OffsetFactor) != len(c.Factor):
+		return fmt.Errorf("%d and %d factors for %d x %d", len(c.Factor), len(c.OffsetFactor),
+			c.Rows, c.Supers())
 	case c.Order != nil && len(c.Order) != c.Cols:
 		return fmt.Errorf("the order of %d columns of %d", len(c.Order), c.Cols)
 	}

@@ -213,6 +213,9 @@ var instructions = map[[3]int]instruction{
 			to[i] = add(b[i], a[i], t.flush)
 		}
 	}},
+	{1, 0, 0x59}: {name: "VMULPS", bytes: 64, run: each(func(b, a uint32) uint32 {
+		return math.Float32bits(math.Float32frombits(b) * math.Float32frombits(a))
+	})},
 	{1, 0, 0x5b}: {name: "VCVTDQ2PS", bytes: 64, run: each(func(_, a uint32) uint32 {
 		return math.Float32bits(float32(int32(a)))
 	})},
@@ -264,6 +267,22 @@ var instructions = map[[3]int]instruction{
 		}},
 	{2, 1, 0x18}: {name: "VBROADCASTSS", bytes: 4, run: spread},
 	{2, 1, 0x58}: {name: "VPBROADCASTD", bytes: 4, run: spread},
+	{2, 1, 0x5a}: {name: "VBROADCASTI32X4", bytes: 16,
+		run: func(_ *thread, to *vector, _, a vector) {
+			for i := range to {
+				to[i] = a[i%4]
+			}
+		}},
+	{2, 1, 0x00}: {name: "VPSHUFB", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i, x := range a {
+			to[i] = 0
+			for k := 0; k < 32; k += 8 {
+				if from := int(x >> k & 255); from < 128 {
+					to[i] |= b[i/4*4+from%16/4] >> (from % 4 * 8) & 255 << k
+				}
+			}
+		}
+	}},
 	{2, 1, 0x13}: {name: "VCVTPH2PS", bytes: 32, run: func(_ *thread, to *vector, _, a vector) {
 		for i := range to {
 			to[i] = math.Float32bits(half.FromF16(uint16(a[i/2] >> (i % 2 * 16))))

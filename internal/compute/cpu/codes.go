@@ -34,7 +34,8 @@ func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight
 // looked at.
 func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err error) {
 	for first, end := range alike(sources) {
-		part, err := gemm.CodesBytes(chunks, sources[first:end]...)
+		part, err := gemm.CodesBytes(chunks, p.DType != compute.Float32,
+			sources[first:end]...)
 		if err != nil {
 			return 0, fmt.Errorf("source %d: %w", first, err)
 		}

@@ -31,7 +31,7 @@ func parseAdded(data json.RawMessage, v *vocabulary) ([]addedToken, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
-	limit := int64(maxID(len(v.ids) + len(list)))
+	limit := int64(maxID(v.size() + len(list)))
 	claimed := make(map[int64]string, len(list))
 	seen := make(map[string]bool, len(list))
 	tokens := list[:0]
@@ -49,7 +49,7 @@ func parseAdded(data json.RawMessage, v *vocabulary) ([]addedToken, error) {
 				t.ID)
 		}
 		claimed[t.ID] = t.Content
-		if id, ok := v.ids[t.Content]; ok {
+		if id, ok := v.id(t.Content); ok {
 			t.ID = int64(id)
 		} else if err := v.add(int32(t.ID), t.Content); err != nil {
 			return nil, fmt.Errorf("added_tokens: %w", err)

@@ -159,7 +159,7 @@ func (m *bpe) symbol(piece string, i, size int, r rune) (int32, bool) {
 		id, ok := m.charID[r]
 		return id, ok
 	}
-	id, ok := m.vocab.ids[m.spelling(piece, i, size)]
+	id, ok := m.vocab.id(m.spelling(piece, i, size))
 	return id, ok
 }
 

@@ -47,7 +47,15 @@ func toByteAlphabet(s string) string {
 // does.
 func appendFromByteAlphabet(dst []byte, s string) []byte {
 	start := len(dst)
-	for _, r := range s {
+	for i := 0; i < len(s); i++ {
+		r := rune(s[i])
+		if r >= utf8.RuneSelf {
+			// All of the alphabet have two bytes.
+			if i++; r < 0xc2 || r > 0xdf || i == len(s) || s[i]&0xc0 != 0x80 {
+				return append(dst[:start], s...)
+			}
+			r = r&0x1f<<6 | rune(s[i]&0x3f)
+		}
 		if int(r) >= len(charBytes) || charBytes[r] < 0 {
 			return append(dst[:start], s...)
 		}

@@ -192,7 +192,7 @@ func (c *Config) extend(v *vocabulary, base []addedToken) ([]addedToken, error) 
 		if err := json.Unmarshal(raw, &listed); err != nil {
 			return nil, fmt.Errorf("added_tokens_decoder: %w", err)
 		}
-		limit := int64(maxID(len(v.ids) + len(listed)))
+		limit := int64(maxID(v.size() + len(listed)))
 		for _, id := range slices.Sorted(maps.Keys(listed)) {
 			t := listed[id]
 			if t.ID = id; id < 0 || id >= limit || t.Content == "" {
@@ -210,7 +210,7 @@ func (c *Config) extend(v *vocabulary, base []addedToken) ([]addedToken, error) 
 		}
 	}
 	for _, text := range c.specialTexts() {
-		id, ok := v.ids[text]
+		id, ok := v.id(text)
 		if !ok {
 			id = int32(len(v.text))
 			if err := v.add(id, text); err != nil {
@@ -233,7 +233,7 @@ func (c *Config) extend(v *vocabulary, base []addedToken) ([]addedToken, error) 
 
 // setDefault names a special token that the configuration does not, if the vocabulary has it.
 func (c *Config) setDefault(v *vocabulary, name, text string) {
-	if _, ok := v.ids[text]; !ok || c.SpecialTokens[name] != "" {
+	if _, ok := v.id(text); !ok || c.SpecialTokens[name] != "" {
 		return
 	}
 	c.SpecialTokens[name] = text

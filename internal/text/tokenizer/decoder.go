@@ -140,23 +140,19 @@ func spellBytes(pieces []string) []string {
 	for _, p := range pieces {
 		total += len(p)
 	}
-	block := make([]byte, 0, total)
-	ends := make([]int, len(pieces))
-	for i, p := range pieces {
-		if !isASCII(p) {
-			block = appendFromByteAlphabet(block, p)
-		}
-		ends[i] = len(block)
-	}
-	text := string(block)
+	var text strings.Builder
+	text.Grow(total)
 	out := make([]string, len(pieces))
-	start := 0
+	var spelled []byte
 	for i, p := range pieces {
-		out[i] = text[start:ends[i]]
 		if isASCII(p) {
 			out[i] = p
+			continue
 		}
-		start = ends[i]
+		spelled = appendFromByteAlphabet(spelled[:0], p)
+		start := text.Len()
+		text.Write(spelled)
+		out[i] = text.String()[start:]
 	}
 	return out
 }

@@ -32,13 +32,21 @@ type file struct {
 type modelFile struct {
 	fields  map[string]json.RawMessage
 	vocab   *vocabulary
-	scores  []float64  // by id, where vocab is a list of tokens with scores
-	list    *mergeList // nil when there is none
+	scores  []float64   // by id, where vocab is a list of tokens with scores
+	list    *mergeList  // nil when there is none
+	pairs   []mergePair // what list was, where parsePlain has read it
 	merges  *mergeTable
 	wordEnd bool // some merge joins a character with a word mark after it
 }
 
 func parseFile(data []byte) (*file, error) {
+	if f, ok := parsePlain(data); ok {
+		return f, nil
+	}
+	return parseWhole(data)
+}
+
+func parseWhole(data []byte) (*file, error) {
 	f := &file{sections: map[string]json.RawMessage{}}
 	err := jsonx.Read(data, fileLimits, func(r *jsonx.Reader) error {
 		return r.Object(func(key string) (err error) {
@@ -242,40 +250,61 @@ func (l *mergeList) readPair(r *jsonx.Reader) error {
 // that the right part loses in the merged token.
 func (m *modelFile) addMerges(skip int) error {
 	count := len(m.list.ends) / 2
+	if m.pairs != nil {
+		count = len(m.pairs)
+	}
 	m.merges = newMergeTable(count)
-	start := uint32(0)
+	var (
+		spelled []byte
+		last    int32
+		err     error
+	)
 	for rank := range count {
-		cut, end := m.list.ends[2*rank], m.list.ends[2*rank+1]
-		if err := m.addMerge(m.list.block[start:end], int(cut-start), skip, rank); err != nil {
+		if last, spelled, err = m.addMerge(rank, skip, last, spelled); err != nil {
 			return fmt.Errorf("merge %d: %w", rank, err)
 		}
-		start = end
 	}
 	return nil
 }
 
-func (m *modelFile) addMerge(pair []byte, cut, skip, rank int) error {
-	left, ok := m.vocab.ids[string(pair[:cut])]
+// addMerge enters a merge and returns the id of the merged token. Most often that is the one after
+// the last one's. spelled is memory to use.
+func (m *modelFile) addMerge(rank, skip int, last int32, spelled []byte) (int32, []byte, error) {
+	pair, err := m.pair(rank)
+	if err != nil {
+		return 0, spelled, err
+	}
+	left, right := m.vocab.text[pair.left], m.vocab.text[pair.right]
+	m.wordEnd = m.wordEnd || joinsWords(left, right)
+	if len(right) < skip {
+		return 0, spelled, fmt.Errorf("token %q is shorter than the continuing_subword_prefix",
+			right)
+	}
+	spelled = append(append(spelled[:0], left...), right[skip:]...)
+	merged, ok := last+1, m.vocab.has(last+1) && m.vocab.text[last+1] == string(spelled)
 	if !ok {
-		return fmt.Errorf("token %q is not in the vocabulary", pair[:cut])
+		merged, ok = m.vocab.id(string(spelled))
 	}
-	right, ok := m.vocab.ids[string(pair[cut:])]
 	if !ok {
-		return fmt.Errorf("token %q is not in the vocabulary", pair[cut:])
+		return 0, spelled, fmt.Errorf("merged token %q is not in the vocabulary", spelled)
 	}
-	m.wordEnd = m.wordEnd || joinsWords(m.vocab.text[left], m.vocab.text[right])
-	if skip > 0 {
-		if len(pair)-cut < skip {
-			return fmt.Errorf("token %q is shorter than the continuing_subword_prefix", pair[cut:])
-		}
-		pair = append(pair[:cut], pair[cut+skip:]...)
+	m.merges.put(pair.left, pair.right, rank, merged)
+	return merged, spelled, nil
+}
+
+// pair returns the tokens of a merge.
+func (m *modelFile) pair(rank int) (p mergePair, err error) {
+	if m.pairs != nil {
+		return m.pairs[rank], nil
 	}
-	merged, ok := m.vocab.ids[string(pair)]
-	if !ok {
-		return fmt.Errorf("merged token %q is not in the vocabulary", pair)
+	start, cut, end := uint32(0), m.list.ends[2*rank], m.list.ends[2*rank+1]
+	if rank > 0 {
+		start = m.list.ends[2*rank-1]
 	}
-	m.merges.put(left, right, rank, merged)
-	return nil
+	if p.left, err = m.vocab.find(string(m.list.block[start:cut])); err == nil {
+		p.right, err = m.vocab.find(string(m.list.block[cut:end]))
+	}
+	return p, err
 }
 
 // joinsWords reports whether a merge joins a character with a word mark after it.
@@ -358,7 +387,7 @@ func newBPE(m *modelFile, spec modelSpec) (*bpe, error) {
 		b.suffix = *spec.Suffix
 	}
 	if spec.UnkToken != nil {
-		id, ok := m.vocab.ids[*spec.UnkToken]
+		id, ok := m.vocab.id(*spec.UnkToken)
 		if !ok {
 			return nil, fmt.Errorf("model unk_token %q is not in the vocabulary", *spec.UnkToken)
 		}
@@ -385,7 +414,7 @@ func (b *bpe) index(byteFallback, wordEnd bool) {
 	vanishes := b.unknown < 0 && (b.fallback == nil || slices.Contains(b.fallback[:], -1))
 	b.cutWords = hasMark && !vanishes && !wordEnd && !b.ignoreMerges && b.prefix == "" &&
 		b.suffix == ""
-	b.cache = newPieceCache(len(b.vocab.ids))
+	b.cache = newPieceCache(b.vocab.size())
 }
 
 func (b *bpe) indexSymbols(byteFallback bool) {
@@ -412,7 +441,7 @@ func byteTokens(v *vocabulary) *[256]int32 {
 	ids := new([256]int32)
 	for i := range ids {
 		ids[i] = -1
-		if id, ok := v.ids[fmt.Sprintf("<0x%02X>", i)]; ok {
+		if id, ok := v.id(fmt.Sprintf("<0x%02X>", i)); ok {
 			ids[i] = id
 		}
 	}

@@ -92,7 +92,7 @@ func (f *tekkenFile) tokens() ([]string, error) {
 // special enters the special tokens into the vocabulary. Ids that the file does not name have names
 // of the form <SPECIAL_7>.
 func (f *tekkenFile) special(v *vocabulary) ([]addedToken, error) {
-	if limit := maxID(len(v.ids)); f.Config.Specials > limit {
+	if limit := maxID(v.size()); f.Config.Specials > limit {
 		return nil, fmt.Errorf("config has default_num_special_tokens %d, more than %d",
 			f.Config.Specials, limit)
 	}

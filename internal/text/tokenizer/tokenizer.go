@@ -173,8 +173,10 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 
 // ID returns the id of a token, spelled as Token returns it.
 func (t *Tokenizer) ID(token string) (int32, bool) {
-	id, ok := t.vocab.ids[token]
-	return id, ok
+	if id, ok := t.vocab.id(token); ok {
+		return id, true
+	}
+	return 0, false
 }
 
 // IsSpecial reports whether the id is that of a special token, which decoding can skip.

@@ -158,7 +158,7 @@ func (m *unigram) scoreOf(id int32, size int) float64 {
 func (m *unigram) appendUnknown(dst []int32, text string) []int32 {
 	if !m.single {
 		// Hugging Face looks the whole run up again.
-		if id, ok := m.vocab.ids[text]; ok && m.vocab.origin[id] == fromModel {
+		if id, ok := m.vocab.id(text); ok && m.vocab.origin[id] == fromModel {
 			return append(dst, id)
 		}
 	}

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ func maxID(n int) int { return min(8*n+1<<16, maxVocabulary) }
 // vocabulary is the two-way map between tokens, spelled as in the file, and ids. All spellings lie
 // in one block of memory.
 type vocabulary struct {
-	ids    map[string]int32
+	index  tokenIndex
 	text   []string
 	origin []origin
 }
@@ -36,7 +37,7 @@ func newVocabulary(block string, ends []uint32, ids []int32) (*vocabulary, error
 	for _, id := range ids {
 		size = max(size, int(id)+1)
 	}
-	v := &vocabulary{ids: make(map[string]int32, len(ids))}
+	v := &vocabulary{index: newTokenIndex(len(ids))}
 	if size > limit {
 		return nil, fmt.Errorf("token id %d is out of range for a vocabulary of %d tokens", size-1,
 			len(ids))
@@ -50,12 +51,11 @@ func newVocabulary(block string, ends []uint32, ids []int32) (*vocabulary, error
 		if v.origin[id] != absent {
 			return nil, fmt.Errorf("tokens %q and %q have the same id %d", v.text[id], token, id)
 		}
-		v.ids[token] = id
-		if len(v.ids) != i+1 {
-			return nil, fmt.Errorf("token %q is listed twice", token)
-		}
 		v.text[id] = token
 		v.origin[id] = fromModel
+		if !v.index.enter(id, v.text) {
+			return nil, fmt.Errorf("token %q is listed twice", token)
+		}
 	}
 	return v, nil
 }
@@ -72,26 +72,34 @@ func (v *vocabulary) add(id int32, token string) error {
 	token = strings.Clone(token)
 	v.text[id] = token
 	v.origin[id] = fromAdded
-	v.ids[token] = id
+	v.index.enter(id, v.text)
 	return nil
 }
 
 // rename gives a token of the vocabulary another spelling, as tokenizer_config.json does to pieces
 // that were kept free.
 func (v *vocabulary) rename(id int32, token string) error {
-	if other, ok := v.ids[token]; ok && other != id {
+	if other, ok := v.id(token); ok && other != id {
 		return fmt.Errorf("token %q has id %d and is given id %d", token, other, id)
 	}
-	delete(v.ids, v.text[id])
-	token = strings.Clone(token)
-	v.text[id] = token
-	v.ids[token] = id
+	v.index.remove(v.text[id], v.text)
+	v.text[id] = strings.Clone(token)
+	v.index.enter(id, v.text)
 	return nil
+}
+
+// size is the number of tokens.
+func (v *vocabulary) size() int { return v.index.count }
+
+// id returns the id of a token, and whether there is one.
+func (v *vocabulary) id(token string) (int32, bool) {
+	_, id := v.index.find(maphash.String(v.index.seed, token), token, v.text)
+	return id, id >= 0
 }
 
 // find returns the id of a token that must be there.
 func (v *vocabulary) find(token string) (int32, error) {
-	id, ok := v.ids[token]
+	id, ok := v.id(token)
 	if !ok {
 		return 0, fmt.Errorf("token %q is not in the vocabulary", token)
 	}
@@ -104,6 +112,6 @@ func (v *vocabulary) has(id int32) bool {
 
 // modelID returns the id of a token of the model's own vocabulary.
 func (v *vocabulary) modelID(token []byte) (int32, bool) {
-	id, ok := v.ids[string(token)]
+	id, ok := v.id(string(token))
 	return id, ok && v.origin[id] == fromModel
 }

@@ -26,7 +26,7 @@ func newWordPiece(v *vocabulary, spec modelSpec) (*wordPiece, error) {
 	if spec.UnkToken != nil {
 		unknown = *spec.UnkToken
 	}
-	id, ok := v.ids[unknown]
+	id, ok := v.id(unknown)
 	if !ok {
 		return nil, fmt.Errorf("model unk_token %q is not in the vocabulary", unknown)
 	}

@@ -29,6 +29,8 @@ type codeCall struct {
 	offset    uintptr        // bytes from the scales of a run to its offsets; 0 if it has none
 	flags     int
 	spans     int       // of each run: columns of x with a scale, one where x is not rounded
+	parts     uintptr   // bytes before the codes that scales and offsets by span take; 0 if none do
+	next      uintptr   // bytes from the last run to what is multiplied after it
 	_         [128]byte // keeps the threads' calls apart
 }
 
@@ -67,14 +69,19 @@ const (
 	// formDots4 is [row][columns 0 to 3] of nibbles, and those of columns 4 to 7 in the upper
 	// halves of the bytes: a lane of 32 bits is multiplied by four columns of x that are int8.
 	formDots4
+	// formTable is formDots4 of codes that are looked up.
+	formTable
 	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
 	formDots8
 )
 
+// dots tells whether x is int8.
+func (f form) dots() bool { return f >= formDots4 }
+
 // blockBytes are those of eight columns of a panel.
 func (f form) blockBytes(nr int) uintptr {
 	return uintptr(nr) * [...]uintptr{formPairs: 4, formQuads: 4, formNibbles: 4, formBytes: 8,
-		formFloats: 32, formDots4: 4, formDots8: 8}[f]
+		formFloats: 32, formDots4: 4, formTable: 4, formDots8: 8}[f]
 }
 
 // codes is what a matrix of quantised weights is made of beside its bytes.
@@ -89,19 +96,28 @@ type codes struct {
 	table  []uint32
 	values [16]float32 // that codes of compute.Code4 stand for
 	flags  int
-	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned code stands for 0.
-	// split has products start in two lanes of int16.
+	// dots says that x is rounded to int8 (see dots.go), and zero which unsigned number stands for
+	// 0. split has products start in two lanes of int16.
 	dots, split bool
 	zero        int32
-	// offset is where the offsets of a run begin, 0 if there are none; head is where its codes do.
+	// step is a power of two of which the numbers of compute.Code4 are multiples, where x is
+	// rounded, and small says that none is of more than 16 of them.
+	step  float32
+	small bool
+	// offset is where the offsets of a run begin, 0 if there are none; head is where they end.
 	offset, head uintptr
-	group, lead  int // as compute.Codes has them
-	runs         []run
-	pieces       [maxPieces + 1]int // the first run of each piece
-	parts        []part
-	starts       [maxPieces + 1]int // the first part of each piece
-	width        int                // columns of all runs with those that fill up blocks
-	rowBytes     uintptr            // of a row of x that has been rounded
+	// These are as compute.Codes has them. If super is not 0, a run is as many whole groups as
+	// share factors. They are its scales and offsets, and each of its spans, which are those
+	// groups, has integers of 8 bits of its own.
+	group, lead, super, superLead int
+
+	runs     []run
+	pieces   [maxPieces + 1]int // the first run of each piece
+	parts    []part
+	starts   [maxPieces + 1]int // the first part of each piece
+	width    int                // columns of all runs with those that fill up blocks
+	sums     int                // of a row of x that offsets are multiplied by
+	rowBytes uintptr            // of a row of x that has been rounded
 	// columns is which column of x each of those is, or -1; nil if they are those of x.
 	columns []int32
 }
@@ -112,6 +128,8 @@ type run struct {
 	packed              int     // its first column in the packed form
 	spans               int     // columns of x with a scale: one, but where x is rounded
 	blocks              int     // of eight columns, in each span
+	sum                 int     // the first of its sums of x
+	parts               uintptr // bytes that scales and offsets by span take
 	at                  uintptr // bytes from the beginning of the panel
 	x                   uintptr // bytes from the beginning of a row of x
 }
@@ -124,8 +142,8 @@ const maxRun = 1024
 
 // cutRuns makes the runs of a matrix whose pieces begin at start, of groups of so many columns, of
 // the first of which lead lie elsewhere.
-func (c *codes) cutRuns(start []int, group, lead int) {
-	c.group, c.lead = group, lead
+func (c *codes) cutRuns(start []int) {
+	group, lead := c.group, c.lead
 	for i := range len(start) - 1 {
 		c.pieces[i], c.starts[i] = len(c.runs), len(c.parts)
 		for at := start[i]; at < start[i+1]; {
@@ -136,7 +154,10 @@ func (c *codes) cutRuns(start []int, group, lead int) {
 			}
 			end = min(end, at+maxRun)
 			spans := 1
-			if c.dots && end-at > dotColumns {
+			if c.super > 0 && end-at == group {
+				spans = min(c.super-(c.superLead+g)%c.super, (start[i+1]-at)/group)
+				end = at + spans*group
+			} else if c.dots && end-at > dotColumns {
 				spans = (end - at) / dotColumns
 				end = at + spans*dotColumns
 			}
@@ -147,7 +168,11 @@ func (c *codes) cutRuns(start []int, group, lead int) {
 				c.rowBytes += uintptr(spans * (dotHead + 8*blocks))
 			}
 			c.runs = append(c.runs, run{from: at, length: end - at, group: g, packed: c.width,
-				spans: spans, blocks: blocks, x: x})
+				spans: spans, blocks: blocks, x: x, sum: c.sums})
+			c.sums++
+			if c.super > 0 {
+				c.sums += spans - 1
+			}
 			c.width += 8 * blocks * spans
 			if n := len(c.parts); n > c.starts[i] &&
 				c.runs[c.parts[n-1].first].spans == spans &&
@@ -179,7 +204,14 @@ func (c *codes) place(nr int, offsets bool) uintptr {
 	for i := range c.runs {
 		r := &c.runs[i]
 		r.at = at
-		at += c.head + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
+		if c.super > 0 {
+			r.parts = uintptr(r.spans * nr)
+			if offsets {
+				r.parts *= 2
+			}
+			r.parts = (r.parts + uintptr(2*nr-1)) &^ uintptr(2*nr-1)
+		}
+		at += c.head + r.parts + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
 	}
 	return at
 }
@@ -206,15 +238,18 @@ func (c *codes) order(k int, order []int32) {
 
 // fold is the power of two by which scales are multiplied because the kernels' numbers are not.
 func (c *codes) fold() float32 {
-	if c.kind == compute.CodeE4M3 {
+	switch {
+	case c.kind == compute.CodeE4M3:
 		return 256 // binary16 has exponents that are lower by 8
+	case c.form == formTable:
+		return c.step
 	}
 	return 1
 }
 
 // choose picks kernels and makes their table; rounded allows those that round x to int8.
 func (c *codes) choose(set isa.ISA, like *compute.Codes, rounded bool) *kernelSet {
-	c.kind, c.values = like.Type, like.Values
+	c.kind, c.values, c.group, c.lead = like.Type, like.Values, like.Group, like.Lead
 	if rounded && c.chooseDots(like) {
 		return c.dotKernels(set)
 	}

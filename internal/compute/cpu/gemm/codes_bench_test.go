@@ -27,6 +27,12 @@ var benchCodes = []struct {
 	{"int4/128-dots", compute.Codes{Type: compute.Code4, Values: int4, Group: 128}, true},
 	{"int8/32-dots", compute.Codes{Type: compute.Code8, Group: 32}, true},
 	{"int8/row-dots", compute.Codes{Type: compute.Code8}, true},
+	{"q4k", compute.Codes{Type: compute.Code4, Values: uint4, Group: 32, Super: 8,
+		Offset: []float32{}}, true},
+	{"q5k", compute.Codes{Type: compute.Code8, Group: 32, Super: 8, Offset: []float32{}}, true},
+	{"q6k", compute.Codes{Type: compute.Code8, Group: 16, Super: 16}, true},
+	{"mxfp4", compute.Codes{Type: compute.Code4, Values: e2m1, Group: 32}, true},
+	{"iq4nl", compute.Codes{Type: compute.Code4, Values: iq4, Group: 32}, true},
 }
 
 // patternedCodes packs a matrix without random numbers.
@@ -38,6 +44,12 @@ func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, rounded bool, n
 		q.Code[i] = byte(i * 7 % 120)
 	}
 	q.Scale = filled(q.Rows*q.Groups(), 0.25)
+	if q.Super > 0 {
+		q.Factor = filled(q.Rows*q.Supers(), 0.0625)
+	}
+	if q.Offset != nil {
+		q.Offset, q.OffsetFactor = q.Scale, q.Factor
+	}
 	sources := make([]compute.Codes, n/q.Rows)
 	for i := range sources {
 		sources[i] = q

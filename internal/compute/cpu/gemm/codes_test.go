@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -21,6 +22,7 @@ type codeCase struct {
 	offset bool
 	wide   bool // scales that float16 does not have
 	order  bool
+	super  bool // groups share factors
 }
 
 func (c codeCase) String() string { return c.name }
@@ -29,6 +31,7 @@ var (
 	uint4 = [16]float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 	int4  = [16]float32{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}
 	e2m1  = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6}
+	iq4   = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	nf4   = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
 		-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534,
 		0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,
@@ -49,6 +52,11 @@ var codeCases = []codeCase{
 	{name: "int8/order", kind: compute.Code8, order: true},
 	{name: "e4m3/wide", kind: compute.CodeE4M3, wide: true},
 	{name: "e4m3/offset/order", kind: compute.CodeE4M3, offset: true, order: true},
+	{name: "iq4/offset", kind: compute.Code4, values: iq4, offset: true},
+	{name: "uint4/offset/super", kind: compute.Code4, values: uint4, offset: true, super: true},
+	{name: "int4/wide/super/order", kind: compute.Code4, values: int4, wide: true, super: true,
+		order: true},
+	{name: "int8/wide/offset/super", kind: compute.Code8, wide: true, offset: true, super: true},
 }
 
 // codeSet is how codes are multiplied.
@@ -76,8 +84,7 @@ func codeSets() (list []codeSet) {
 // cases are those in which x is rounded, or all.
 func (s codeSet) cases() (list []codeCase) {
 	for _, c := range codeCases {
-		if !s.rounded || c.kind == compute.Code8 || c.kind == compute.Code4 && c.values == int4 ||
-			c.values == uint4 {
+		if !s.rounded || c.kind == compute.Code8 || c.kind == compute.Code4 && c.values != nf4 {
 			list = append(list, c)
 		}
 	}
@@ -116,6 +123,9 @@ func newCodes(r *rand.Rand, c codeCase, n, k, group, lead int) compute.Codes {
 			q.Offset[i] = number()
 		}
 	}
+	if c.super {
+		factored(r, &q, 3, 2, number)
+	}
 	if c.order {
 		q.Order = make([]int32, k)
 		for i, v := range r.Perm(k) {
@@ -123,6 +133,26 @@ func newCodes(r *rand.Rand, c codeCase, n, k, group, lead int) compute.Codes {
 		}
 	}
 	return q
+}
+
+// factored makes the scales and offsets of codes multiples of factors.
+func factored(r *rand.Rand, q *compute.Codes, super, lead int, number func() float32) {
+	q.Super, q.SuperLead = super, lead
+	numbers := func(of []float32) []float32 {
+		if of == nil {
+			return nil
+		}
+		factors := make([]float32, q.Rows*q.Supers())
+		for i := range factors {
+			factors[i] = number()
+		}
+		for i := range of {
+			row, g := i/q.Groups(), i%q.Groups()
+			of[i] = factors[row*q.Supers()+(lead+g)/super] * float32(r.IntN(256)-128)
+		}
+		return factors
+	}
+	q.Factor, q.OffsetFactor = numbers(q.Scale), numbers(q.Offset)
 }
 
 // groupOf is that of a column.
@@ -254,7 +284,7 @@ func checkCodes(t *testing.T, p *pool.Pool, set codeSet, q *compute.Codes, rows,
 			t.Fatalf("%s: wrote behind the end", what)
 		}
 	}
-	least, err := CodesBytes(chunks, *q)
+	least, err := CodesBytes(chunks, set.rounded, *q)
 	if err != nil || int64(m.Bytes()) > least {
 		t.Errorf("%s: %d bytes, planned were %d: %v", what, m.Bytes(), least, err)
 	}
@@ -366,6 +396,10 @@ func columns(q compute.Codes, lo, hi int) compute.Codes {
 	if q.Group > 0 {
 		first, part.Lead = lo/q.Group, lo%q.Group
 	}
+	from := 0
+	if q.Super > 0 {
+		from, part.SuperLead = (q.SuperLead+first)/q.Super, (q.SuperLead+first)%q.Super
+	}
 	groups, all := part.Groups(), q.Groups()
 	part.Code, part.Scale = nil, nil
 	for row := range q.Rows {
@@ -378,6 +412,14 @@ func columns(q compute.Codes, lo, hi int) compute.Codes {
 			part.Offset = append(part.Offset, q.Offset[row*all+first:][:groups]...)
 		}
 	}
+	part.Factor, part.OffsetFactor = nil, nil
+	for row := range q.Rows * min(q.Super, 1) {
+		at := row*q.Supers() + from
+		part.Factor = append(part.Factor, q.Factor[at:at+part.Supers()]...)
+		if q.Offset != nil {
+			part.OffsetFactor = append(part.OffsetFactor, q.OffsetFactor[at:at+part.Supers()]...)
+		}
+	}
 	return part
 }
 
@@ -388,6 +430,12 @@ func rowsOf(q compute.Codes, lo, hi int) compute.Codes {
 	q.Code, q.Scale = q.Code[lo*q.Cols:hi*q.Cols], q.Scale[lo*groups:hi*groups]
 	if q.Offset != nil {
 		q.Offset = q.Offset[lo*groups : hi*groups]
+	}
+	if supers := q.Supers(); supers > 0 {
+		q.Factor = q.Factor[lo*supers : hi*supers]
+		if q.Offset != nil {
+			q.OffsetFactor = q.OffsetFactor[lo*supers : hi*supers]
+		}
 	}
 	return q
 }
@@ -420,6 +468,36 @@ func TestCodesRowsAndThreads(t *testing.T) {
 				sameSlice(t, fmt.Sprintf("%v %v: %d rows on %d threads", set, c, rows, p.Threads()),
 					got, alone[first*n:(first+rows)*n])
 			}
+		}
+	}
+}
+
+// TestCodesForm makes matrices again of what their forms are as JSON, and wants the same bits.
+func TestCodesForm(t *testing.T) {
+	for _, set := range codeSets() {
+		for i, c := range set.cases() {
+			r := rand.New(rand.NewPCG(26, uint64(i)))
+			const n, k, rows = 40, 135, 3
+			m := mustPackCodes(t, nil, set, 4, newCodes(r, c, n, k, 16, 3))
+			form, packed := m.Form()
+			text, err := json.Marshal(form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again Form
+			if err := json.Unmarshal(text, &again); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := FromForm(set.ISA, again, packed)
+			if err != nil {
+				t.Fatalf("%v %v: %v", set, c, err)
+			}
+			x := randoms(r, rows*k)
+			var s Scratch
+			got, want := make([]float32, rows*n), make([]float32, rows*n)
+			m.Mul(nil, &s, want, n, x, k, rows, nil)
+			stored.Mul(nil, &s, got, n, x, k, rows, nil)
+			sameSlice(t, fmt.Sprintf("%v %v", set, c), got, want)
 		}
 	}
 }
@@ -601,7 +679,9 @@ func TestPackCodesErrors(t *testing.T) {
 		"weighed": with(func(q *compute.Codes) { q.Code, q.Scale = nil, nil }),
 		"group":   {good, newCodes(r, c, 8, 64, 16, 0)},
 		"values":  {good, newCodes(r, codeCases[3], 8, 64, 32, 0)},
-		"type":    {good, newCodes(r, codeCases[6], 8, 64, 32, 0)},
+		"type":    {good, newCodes(r, codeCases[7], 8, 64, 32, 0)},
+		"factors": with(func(q *compute.Codes) { factored(r, q, 2, 0, r.Float32) }),
+		"factor":  with(func(q *compute.Codes) { q.Super = 2 }),
 		"offset":  {good, newCodes(r, codeCases[1], 8, 64, 32, 0)},
 		"order":   with(func(q *compute.Codes) { q.Order = make([]int32, 64) }),
 		"range":   with(func(q *compute.Codes) { q.From = 8 }),

@@ -20,6 +20,12 @@ import (
 // takes span after span, Σ = s·(that sum) + Σ, and X = s·(the sum of the rounded x) + X. Then
 // acc = scale·Σ + acc and, if there are offsets, acc = offset·X + acc. All these steps are fused
 // multiply-adds, of portable kernels, too: every instruction set gives the same bits.
+//
+// Where groups of 32 columns or less share factors (compute.Codes.Super) a run is those of them
+// that lie in the piece as a whole, and each is a span; what else lies there of a group is a run of
+// its own. Then Σ = s·(the integer of the group's scale times that sum, rounded) + Σ, and X = (the
+// integer of its offset)·(s times the sum of the rounded x, rounded) + X; scale and offset are the
+// factors.
 const (
 	// dotColumns are those of a span.
 	dotColumns = 32
@@ -28,36 +34,67 @@ const (
 	dotHead = 8
 	// dotLeast is 2⁻¹¹⁹.
 	dotLeast = 8 << 23
+	// tableNumbers is where a table of kernels has what codes are looked up as.
+	tableNumbers = 96
 )
 
-// chooseDots tells whether the codes stand for integers, and prepares for them if so. Products of
-// four bits are summed in two halves by int16, to 16·127·16 each.
+// chooseDots tells whether the codes stand for integers, or for these times a power of two, and
+// prepares for them if so. Products of four bits are summed in two halves by int16, to 16·127·16
+// each, where the numbers are small enough.
 func (c *codes) chooseDots(like *compute.Codes) bool {
 	switch c.kind {
 	case compute.Code8:
 		c.form = formDots8
 	case compute.Code4:
-		zero := -like.Values[0]
-		if !(zero >= 0 && zero <= 16 && zero == float32(int32(zero))) {
+		if c.step = stepOf(&like.Values); c.step == 0 {
 			return false
 		}
+		least, most := slices.Min(like.Values[:])/c.step, slices.Max(like.Values[:])/c.step
+		c.zero, c.small = int32(max(-least, 0)), least >= -16 && most <= 16
+		c.form = formDots4
 		for i, v := range like.Values {
-			if v != float32(i)-zero {
-				return false
+			if v != float32(int32(i)-c.zero) {
+				c.form = formTable
 			}
 		}
-		c.form, c.zero = formDots4, int32(zero)
 	default:
 		return false
 	}
 	c.dots = true
+	if like.Super > 0 && like.Group > 0 && like.Group%8 == 0 && like.Group <= dotColumns &&
+		c.form != formTable {
+		c.super, c.superLead = like.Super, like.SuperLead
+	}
 	return true
 }
 
-// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, and 128s.
+// stepOf is the largest power of two, 1 at most, of which all numbers are multiples by what int8
+// has, or 0.
+func stepOf(values *[16]float32) float32 {
+	for step := float32(1); step >= 1./256; step /= 2 {
+		whole := true
+		for _, v := range values {
+			v /= step
+			whole = whole && v >= -128 && v <= 127 && v == float32(int8(v))
+		}
+		if whole {
+			return step
+		}
+	}
+	return 0
+}
+
+// dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, 128s, and
+// the bytes that codes are looked up as, where they are: of these zero stands for 0.
 func (c *codes) dotKernels(set isa.ISA) *kernelSet {
+	kernels := c.vectorDots(set)
 	c.table = slices.Concat(repeat(0x0f0f0f0f), repeat(0x00010001), repeat(0x80808080))
-	if kernels := c.vectorDots(set); kernels != nil {
+	if c.form == formTable {
+		c.table = append(c.table, byteTable(func(i int) uint32 {
+			return uint32(int32(c.values[i]/c.step) + c.zero)
+		}, 0, 0)...)
+	}
+	if kernels != nil {
 		return kernels
 	}
 	form := c.form
@@ -114,13 +151,15 @@ func (s *roundTask) Do(chunk, _ int) {
 				scale, even, odd := roundSpan(unsafe.Add(to, 4), v, r.blocks, t.m.kernels.vector)
 				*(*uint32)(to) = q.begin(even, odd)
 				*(*float32)(unsafe.Add(to, 4+size)) = scale
-				if q.offset > 0 {
+				if q.offset > 0 && q.super > 0 {
+					*t.sumOf(r.sum+span, row) = float32(even+odd) * scale
+				} else if q.offset > 0 {
 					sum = fusedMultiplyAdd(float32(even+odd), scale, sum)
 				}
 				to = unsafe.Add(to, dotHead+size)
 			}
-			if q.offset > 0 {
-				*(*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4)) = sum
+			if q.offset > 0 && q.super == 0 {
+				*t.sumOf(r.sum, row) = sum
 			}
 		}
 	}
@@ -165,7 +204,7 @@ func (s *Scratch) prepareDots(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 		uintptr(stride), 1
 	if q.offset > 0 {
 		t.sumRows = t.rows
-		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, q.sums*t.rows)[0])
 	}
 	s.round = roundTask{t: t, x: x, ldx: ldx, perChunk: max(1, prepareAtLeast/t.m.k)}
 	p.Run(&s.round, ceilDiv(t.rows, s.round.perChunk))
@@ -178,6 +217,7 @@ func portableDots(call *codeCall, rows int, form form) {
 	size := form.blockBytes(portableNR)
 	for range call.runs {
 		var part [portableRows][portableNR]float32
+		by := (*[portableNR]int8)(unsafe.Add(w, -int(call.parts)))
 		for range call.spans {
 			for r := range rows {
 				span := unsafe.Add(x, uintptr(r)*call.xStride)
@@ -186,15 +226,27 @@ func portableDots(call *codeCall, rows int, form form) {
 					sum[i] = *(*int32)(span)
 				}
 				for b := range uintptr(call.blocks) {
-					addDots(&sum, unsafe.Add(w, b*size), (*[8]int8)(unsafe.Add(span, 4+8*b)), form)
+					columns := (*[8]int8)(unsafe.Add(span, 4+8*b))
+					if form == formTable {
+						addLooked(&sum, unsafe.Add(w, b*size), columns,
+							(*[16]uint8)(unsafe.Add(call.table, tableNumbers)))
+						continue
+					}
+					addDots(&sum, unsafe.Add(w, b*size), columns, form)
 				}
 				factor := *(*float32)(unsafe.Add(span, 4+8*call.blocks))
 				for i, v := range sum {
+					if call.parts > 0 {
+						v *= int32(by[i])
+					}
 					part[r][i] = fusedMultiplyAdd(float32(v), factor, part[r][i])
 				}
 			}
 			w = unsafe.Add(w, uintptr(call.blocks)*size)
 			x = unsafe.Add(x, dotHead+8*call.blocks)
+			if call.parts > 0 {
+				by = (*[portableNR]int8)(unsafe.Add(unsafe.Pointer(by), portableNR))
+			}
 		}
 		s := factors(scale, call.flags&flagWideScale != 0)
 		var o [portableNR]float32
@@ -206,15 +258,32 @@ func portableDots(call *codeCall, rows int, form form) {
 			for i := range c {
 				c[i] = fusedMultiplyAdd(s[i], part[r][i], c[i])
 				if call.offset > 0 {
-					c[i] = fusedMultiplyAdd(o[i], *(*float32)(unsafe.Add(sums, 4*r)), c[i])
+					c[i] = fusedMultiplyAdd(o[i], sumOfX(call, sums, r, i, by), c[i])
 				}
 			}
 		}
 		w, scale = unsafe.Add(w, call.skip), unsafe.Add(scale, call.scaleStep)
-		if call.offset > 0 {
+		switch {
+		case call.offset > 0 && call.parts > 0:
+			sums = unsafe.Add(sums, uintptr(call.spans)*call.sumStep)
+		case call.offset > 0:
 			sums = unsafe.Add(sums, call.sumStep)
 		}
 	}
+}
+
+// sumOfX is what the offset of row i of a panel is multiplied by: the sum of row r of x over a run,
+// or the sums over its spans, times an integer for each.
+func sumOfX(call *codeCall, sums unsafe.Pointer, r, i int, by *[portableNR]int8) (sum float32) {
+	if call.parts == 0 {
+		return *(*float32)(unsafe.Add(sums, 4*r))
+	}
+	for span := range uintptr(call.spans) {
+		factor := *(*int8)(unsafe.Add(unsafe.Pointer(by), span*portableNR+uintptr(i)))
+		sum = fusedMultiplyAdd(float32(factor),
+			*(*float32)(unsafe.Add(sums, span*call.sumStep+uintptr(4*r))), sum)
+	}
+	return sum
 }
 
 // addDots adds products of eight columns.
@@ -235,6 +304,16 @@ func addDots(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, form form
 		v, u := &low[i], &high[i]
 		sum[i] += int32(v[0])*x0 + int32(v[1])*x1 + int32(v[2])*x2 + int32(v[3])*x3 +
 			int32(u[0])*x4 + int32(u[1])*x5 + int32(u[2])*x6 + int32(u[3])*x7
+	}
+}
+
+// addLooked adds products of eight columns with what codes of four bits are looked up as.
+func addLooked(sum *[portableNR]int32, block unsafe.Pointer, x *[8]int8, table *[16]uint8) {
+	for i, w := range (*[portableNR]uint32)(block) {
+		for k := range 4 {
+			b := w >> (8 * k)
+			sum[i] += int32(table[b&15])*int32(x[k]) + int32(table[b>>4&15])*int32(x[k+4])
+		}
 	}
 }
 

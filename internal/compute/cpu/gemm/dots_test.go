@@ -31,7 +31,13 @@ func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
 			for end < start[i+1] && groupOf(q, end) == g && end < at+1024 {
 				end++
 			}
-			if end-at > 32 {
+			super := q.Super > 0 && q.Group%8 == 0 && q.Group <= 32 && q.Group > 0
+			if super && end-at == q.Group {
+				for end+q.Group <= start[i+1] &&
+					(q.SuperLead+groupOf(q, end))/q.Super == (q.SuperLead+g)/q.Super {
+					end += q.Group
+				}
+			} else if end-at > 32 {
 				end -= (end - at) % 32
 			}
 			scale := q.Scale[row*groups+g]
@@ -39,27 +45,49 @@ func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
 			if q.Offset != nil {
 				offset = q.Offset[row*groups+g]
 			}
-			for ; at < end; at = min(at+32, end) {
+			span := 32
+			if super {
+				span = min(q.Group, end-at)
+				cell := row*q.Supers() + (q.SuperLead+g)/q.Super
+				if scale = q.Factor[cell]; q.Offset != nil {
+					offset = q.OffsetFactor[cell]
+				}
+			}
+			for ; at < end; at = min(at+span, end) {
+				by, offsetBy := float32(1), float32(1)
+				if super {
+					cell := row*groups + groupOf(q, at)
+					if by = 0; scale != 0 {
+						by = float32(math.Round(float64(q.Scale[cell] / scale)))
+					}
+					if offsetBy = 0; offset != 0 {
+						offsetBy = float32(math.Round(float64(q.Offset[cell] / offset)))
+					}
+				}
 				var largest float32
-				for col := at; col < min(at+32, end); col++ {
+				for col := at; col < min(at+span, end); col++ {
 					if v := float32(math.Abs(float64(in(col)))); !(v <= largest) {
 						largest = v
 					}
 				}
-				var dot, total int64
+				var dot float64
+				var total int64
 				factor := largest / 127
-				for col := at; col < min(at+32, end) && largest >= 0x1p-119; col++ {
+				for col := at; col < min(at+span, end) && largest >= 0x1p-119; col++ {
 					v := math.RoundToEven(float64(in(col) * (127 / largest)))
 					number := float64(q.Number(q.Code[row*q.Cols+col]))
-					dot += int64(v) * int64(number)
+					dot += v * number
 					total += int64(v)
-					e := (number*float64(scale) + float64(offset)) * v * float64(factor)
-					exact += e
-					magnitude += (math.Abs(number*float64(scale)) + math.Abs(float64(offset))) *
-						math.Abs(v) * float64(factor)
+					s, o := float64(scale)*float64(by), float64(offset)*float64(offsetBy)
+					exact += (number*s + o) * v * float64(factor)
+					magnitude += (math.Abs(number*s) + math.Abs(o)) * math.Abs(v) * float64(factor)
 				}
-				sum = fusedMultiplyAdd(float32(dot), factor, sum)
-				sumX = fusedMultiplyAdd(float32(total), factor, sumX)
+				sum = fusedMultiplyAdd(float32(dot*float64(by)), factor, sum)
+				if super {
+					sumX = fusedMultiplyAdd(offsetBy, float32(total)*factor, sumX)
+				} else {
+					sumX = fusedMultiplyAdd(float32(total), factor, sumX)
+				}
 			}
 			acc = fusedMultiplyAdd(scale, sum, acc)
 			if q.Offset != nil {
@@ -137,12 +165,12 @@ func TestDotsAgree(t *testing.T) {
 			n, k, rows := 1+r.IntN(100), 1+r.IntN(400), 1+r.IntN(10)
 			q := newCodes(r, c, n, k, []int{0, 16, 32, 64}[r.IntN(4)], 0)
 			x := randoms(r, rows*k)
-			if round < 4 {
+			if round < 5 {
 				for i := range x {
 					x[i] = float32(1 - i%(round+1)%2*2)
 				}
 				for i := range q.Code {
-					q.Code[i] = []byte{0, 15, 0x80, 0x7f}[round]
+					q.Code[i] = []byte{0, 15, 0x80, 0x7f, 7}[round]
 					if c.kind == compute.Code4 {
 						q.Code[i] &= 15
 					}

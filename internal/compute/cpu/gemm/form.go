@@ -29,10 +29,12 @@ type CodesForm struct {
 	Type        compute.CodeType
 	Values      [16]float32
 	Group, Lead int
-	Offsets     bool
-	Flags       int
-	Layout      uint8
-	Order       []int32 `json:",omitempty"`
+	// Super is 0 of codes that have factors but not in their panels.
+	Super, SuperLead int `json:",omitempty"`
+	Offsets          bool
+	Flags            int
+	Layout           uint8
+	Order            []int32 `json:",omitempty"`
 }
 
 // Form returns the matrix' form, and its packed bytes, which must not be written and are valid
@@ -42,7 +44,8 @@ func (m *Matrix) Form() (Form, []byte) {
 		Start: slices.Clone(m.start[:m.pieces+1]), PanelRows: m.kernels.nr}
 	if c := m.codes; c != nil {
 		f.Codes = &CodesForm{Type: c.kind, Values: c.values, Group: c.group, Lead: c.lead,
-			Offsets: c.offset > 0, Flags: c.flags, Layout: uint8(c.form), Order: c.given(m.k)}
+			Super: c.super, SuperLead: c.superLead, Offsets: c.offset > 0, Flags: c.flags,
+			Layout: uint8(c.form), Order: c.given(m.k)}
 	}
 	return f, m.mem.Bytes()
 }
@@ -75,9 +78,10 @@ func FromForm(set isa.ISA, f Form, packed []byte) (*Matrix, error) {
 	copy(m.start[:], f.Start)
 	if c := f.Codes; c != nil {
 		m.codes = &codes{flags: c.Flags}
-		rounded := form(c.Layout) == formDots4 || form(c.Layout) == formDots8
-		m.kernels = m.codes.choose(set, &compute.Codes{Type: c.Type, Values: c.Values}, rounded)
-		m.codes.cutRuns(f.Start, c.Group, c.Lead)
+		m.kernels = m.codes.choose(set, &compute.Codes{Type: c.Type, Values: c.Values,
+			Group: c.Group, Lead: c.Lead, Super: c.Super, SuperLead: c.SuperLead},
+			form(c.Layout).dots())
+		m.codes.cutRuns(f.Start)
 		m.stride = spread(m.codes.place(m.kernels.nr, c.Offsets))
 		m.codes.order(m.k, c.Order)
 	} else {
@@ -109,7 +113,7 @@ func (f *Form) check() error {
 		return nil
 	}
 	c := compute.Codes{Type: f.Codes.Type, Rows: f.N, Cols: f.K, Group: f.Codes.Group,
-		Lead: f.Codes.Lead}
+		Lead: f.Codes.Lead, Super: f.Codes.Super, SuperLead: f.Codes.SuperLead}
 	if err := c.Check(); err != nil {
 		return err
 	}

@@ -44,10 +44,34 @@ var avx2CodesDots4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]code
 	3: {1: avx2CodesDots4_3x1},
 }}
 
+var avx2CodesTable = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesTable_1x1, 2: avx2CodesTable_1x2},
+	2: {1: avx2CodesTable_2x1},
+	3: {1: avx2CodesTable_3x1},
+}}
+
+var avx2CodesSigned = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSigned_1x1, 2: avx2CodesSigned_1x2},
+	2: {1: avx2CodesSigned_2x1},
+	3: {1: avx2CodesSigned_3x1},
+}}
+
 var avx2CodesDots8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2},
 	2: {1: avx2CodesDots8_2x1},
 	3: {1: avx2CodesDots8_3x1},
+}}
+
+var avx2CodesSuper4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSuper4_1x1, 2: avx2CodesSuper4_1x2},
+	2: {1: avx2CodesSuper4_2x1},
+	3: {1: avx2CodesSuper4_3x1},
+}}
+
+var avx2CodesSuper8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSuper8_1x1, 2: avx2CodesSuper8_1x2},
+	2: {1: avx2CodesSuper8_2x1},
+	3: {1: avx2CodesSuper8_3x1},
 }}
 
 var avx512CodesFull = codeKernels{rows: 6, unpack: avx512UnpackFull, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
@@ -86,6 +110,14 @@ var avx512CodesDots4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]co
 	6: {1: avx512CodesDots4_6x1},
 }}
 
+var avx512CodesTable = codeKernels{rows: 5, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesTable_1x1, 2: avx512CodesTable_1x2, 4: avx512CodesTable_1x4},
+	2: {1: avx512CodesTable_2x1, 2: avx512CodesTable_2x2},
+	3: {1: avx512CodesTable_3x1},
+	4: {1: avx512CodesTable_4x1},
+	5: {1: avx512CodesTable_5x1},
+}}
+
 var avx512CodesDots8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx512CodesDots8_1x1, 2: avx512CodesDots8_1x2, 4: avx512CodesDots8_1x4},
 	2: {1: avx512CodesDots8_2x1, 2: avx512CodesDots8_2x2},
@@ -93,6 +125,24 @@ var avx512CodesDots8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]co
 	4: {1: avx512CodesDots8_4x1},
 	5: {1: avx512CodesDots8_5x1},
 	6: {1: avx512CodesDots8_6x1},
+}}
+
+var avx512CodesSuper4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesSuper4_1x1, 2: avx512CodesSuper4_1x2},
+	2: {1: avx512CodesSuper4_2x1, 2: avx512CodesSuper4_2x2},
+	3: {1: avx512CodesSuper4_3x1},
+	4: {1: avx512CodesSuper4_4x1},
+	5: {1: avx512CodesSuper4_5x1},
+	6: {1: avx512CodesSuper4_6x1},
+}}
+
+var avx512CodesSuper8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesSuper8_1x1, 2: avx512CodesSuper8_1x2},
+	2: {1: avx512CodesSuper8_2x1, 2: avx512CodesSuper8_2x2},
+	3: {1: avx512CodesSuper8_3x1},
+	4: {1: avx512CodesSuper8_4x1},
+	5: {1: avx512CodesSuper8_5x1},
+	6: {1: avx512CodesSuper8_6x1},
 }}
 
 var avx512CodesFloat = codeKernels{rows: 12, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
@@ -231,6 +281,30 @@ func avx2CodesDots4_2x1(call *codeCall)
 func avx2CodesDots4_3x1(call *codeCall)
 
 //go:noescape
+func avx2CodesTable_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSigned_3x1(call *codeCall)
+
+//go:noescape
 func avx2CodesDots8_1x1(call *codeCall)
 
 //go:noescape
@@ -241,6 +315,30 @@ func avx2CodesDots8_2x1(call *codeCall)
 
 //go:noescape
 func avx2CodesDots8_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper4_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper4_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper4_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper4_3x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper8_1x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper8_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper8_2x1(call *codeCall)
+
+//go:noescape
+func avx2CodesSuper8_3x1(call *codeCall)
 
 //go:noescape
 func avx512UnpackFull(call *codeCall)
@@ -405,6 +503,30 @@ func avx512CodesDots4_5x1(call *codeCall)
 func avx512CodesDots4_6x1(call *codeCall)
 
 //go:noescape
+func avx512CodesTable_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_1x4(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesTable_5x1(call *codeCall)
+
+//go:noescape
 func avx512CodesDots8_1x1(call *codeCall)
 
 //go:noescape
@@ -430,6 +552,54 @@ func avx512CodesDots8_5x1(call *codeCall)
 
 //go:noescape
 func avx512CodesDots8_6x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper4_6x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_5x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper8_6x1(call *codeCall)
 
 //go:noescape
 func avx512CodesFloat_1x1(call *codeCall)

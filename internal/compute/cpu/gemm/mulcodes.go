@@ -30,6 +30,7 @@ func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
 			for at := 0; at < p.runs; at += each {
 				t.aim(call, panel, p.first+at, row)
 				call.runs = min(each, p.runs-at)
+				call.next = m.nextRun(p.first+at+call.runs, width)
 				call.c, call.cStride = c, stride
 				run(call)
 			}
@@ -37,20 +38,36 @@ func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
 	}
 }
 
+// nextRun is how many bytes lie between the beginnings of the run before the given one and of that,
+// which is the first run of the panels behind these where the panels have no more.
+func (m *Matrix) nextRun(run, width int) uintptr {
+	from := m.codes.runs[run-1].at
+	if run == len(m.codes.runs) {
+		return uintptr(width)*m.stride - from
+	}
+	return m.codes.runs[run].at - from
+}
+
 // aim points a call at a panel, a run and a row of x.
 func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 	m, q := t.m, t.m.codes
 	r := &q.runs[run]
 	at := unsafe.Add(m.base, uintptr(panel)*m.stride+r.at)
-	*call = codeCall{w: unsafe.Add(at, q.head), wStride: m.stride, scale: at,
+	head := q.head + r.parts
+	*call = codeCall{w: unsafe.Add(at, head), wStride: m.stride, scale: at,
 		x: unsafe.Add(t.x, uintptr(row)*t.xStride+r.x), xStride: t.xStride,
-		spans: r.spans, blocks: r.blocks, skip: q.head,
-		scaleStep: q.head + uintptr(r.spans*r.blocks)*q.form.blockBytes(m.kernels.nr),
+		spans: r.spans, blocks: r.blocks, parts: r.parts, skip: head,
+		scaleStep: head + uintptr(r.spans*r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
 		offset: q.offset, flags: q.flags}
 	if q.offset > 0 {
-		call.sums = unsafe.Add(t.sums, (run*t.sumRows+row)*4)
+		call.sums = unsafe.Pointer(t.sumOf(r.sum, row))
 	}
+}
+
+// sumOf is a sum of a row of x.
+func (t *mulTask) sumOf(i, row int) *float32 {
+	return (*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4))
 }
 
 func clearRows(c unsafe.Pointer, stride uintptr, rows, width int) {
@@ -181,8 +198,7 @@ func (s *sumTask) Do(chunk, _ int) {
 				a, b, c, d = a+v[0], b+v[1], c+v[2], d+v[3]
 				e, f, g, h = e+v[4], f+v[5], g+v[6], h+v[7]
 			}
-			*(*float32)(unsafe.Add(t.sums, (i*t.sumRows+row)*4)) = ((a + b) + (c + d)) +
-				((e + f) + (g + h))
+			*t.sumOf(r.sum, row) = ((a + b) + (c + d)) + ((e + f) + (g + h))
 		}
 	}
 }
@@ -200,7 +216,7 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 	}
 	if q.offset > 0 && !q.dots {
 		t.sumRows = t.rows
-		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, len(q.runs)*t.rows)[0])
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, q.sums*t.rows)[0])
 		s.sum = sumTask{t: t, perChunk: max(1, prepareAtLeast/m.k)}
 		p.Run(&s.sum, ceilDiv(t.rows, s.sum.perChunk))
 		s.sum = sumTask{}

@@ -241,7 +241,7 @@ func (s *Source) cut(pieces int) (start [maxPieces + 1]int) {
 // layOut computes where the pieces begin in the packed form.
 func (m *Matrix) layOut() {
 	if m.codes != nil {
-		m.codes.cutRuns(m.start[:m.pieces+1], 0, 0)
+		m.codes.cutRuns(m.start[:m.pieces+1])
 		m.stride = spread(m.codes.place(m.kernels.nr, false))
 		return
 	}

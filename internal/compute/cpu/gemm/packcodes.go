@@ -18,8 +18,9 @@ import (
 func Alike(a, b *compute.Codes) bool {
 	return a.Type == b.Type && (a.Type != compute.Code4 || a.Values == b.Values) &&
 		a.Cols == b.Cols && a.From == b.From && a.Of == b.Of &&
-		a.Group == b.Group && a.Lead == b.Lead && (a.Offset == nil) == (b.Offset == nil) &&
-		sameOrder(a.Order, b.Order)
+		a.Group == b.Group && a.Lead == b.Lead &&
+		a.Super == b.Super && a.SuperLead == b.SuperLead &&
+		(a.Offset == nil) == (b.Offset == nil) && sameOrder(a.Order, b.Order)
 }
 
 func sameOrder(a, b []int32) bool {
@@ -47,7 +48,7 @@ func sameOrder(a, b []int32) bool {
 // run) + acc. Σ begins at zero and takes the products of x and the numbers that the codes stand
 // for, in order. Each of these steps is a fused multiply-add, but in the portable kernels. With
 // Rounded it is that of dots.go where the codes stand for integers: Code8, and Code4 of Values that
-// are the code less a constant from 0 to 16.
+// are multiples of a power of two by -128 to 127.
 func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, error) {
 	opt.Kind = I8
 	if err := opt.check(); err != nil {
@@ -95,19 +96,17 @@ func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, er
 
 // CodesBytes is the memory that PackCodes takes for the sources, at most, of which only types and
 // shapes are looked at, with the kernels of any instruction set. Errors wrap ErrSource.
-func CodesBytes(chunks int, sources ...compute.Codes) (int64, error) {
+func CodesBytes(chunks int, rounded bool, sources ...compute.Codes) (int64, error) {
 	var most int64
-	for _, rounded := range []bool{false, true} {
-		for _, nr := range panelRows {
-			m, err := codeMatrix(Options{Chunks: chunks, Rounded: rounded}, sources)
-			if err != nil {
-				return 0, err
-			}
-			m.kernels.nr = nr
-			m.codes.flags = flagWideScale | flagWideOffset
-			stride := spread(m.codes.place(nr, sources[0].Offset != nil))
-			most = max(most, int64(m.panels())*int64(stride))
+	for _, nr := range panelRows {
+		m, err := codeMatrix(Options{Chunks: chunks, Rounded: rounded}, sources)
+		if err != nil {
+			return 0, err
 		}
+		m.kernels.nr = nr
+		m.codes.flags = flagWideScale | flagWideOffset
+		stride := spread(m.codes.place(nr, sources[0].Offset != nil))
+		most = max(most, int64(m.panels())*int64(stride))
 	}
 	return most, nil
 }
@@ -140,7 +139,7 @@ func codeMatrix(opt Options, sources []compute.Codes) (*Matrix, error) {
 		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
 	}
 	m.kernels = m.codes.choose(opt.ISA, &sources[0], opt.Rounded)
-	m.codes.cutRuns(m.start[:m.pieces+1], sources[0].Group, sources[0].Lead)
+	m.codes.cutRuns(m.start[:m.pieces+1])
 	return m, nil
 }
 
@@ -179,9 +178,7 @@ func (t scanTask) Do(panel, thread int) {
 	fold := m.codes.fold()
 	for n := panel * m.kernels.nr; n < min((panel+1)*m.kernels.nr, m.n); n++ {
 		i, row := t.source(n)
-		c := &t.sources[i]
-		groups := c.Groups()
-		scale := c.Scale[row*groups:][:groups]
+		scale, offset, _ := m.codes.scalesOf(&t.sources[i], row)
 		if !half.AllFinite(scale) {
 			t.mark(n)
 			return
@@ -189,10 +186,9 @@ func (t scanTask) Do(panel, thread int) {
 		if t.wide[thread]&flagWideScale == 0 && !fitF16(scale, fold) {
 			t.wide[thread] |= flagWideScale
 		}
-		if c.Offset == nil {
+		if offset == nil {
 			continue
 		}
-		offset := c.Offset[row*groups:][:groups]
 		if !half.AllFinite(offset) {
 			t.mark(n)
 			return
@@ -258,7 +254,7 @@ func (t *packCodesTask) Do(panel, _ int) {
 		}
 		for r := range q.runs {
 			u := &q.runs[r]
-			at := unsafe.Add(base, u.at+q.head)
+			at := unsafe.Add(base, u.at+q.head+u.parts)
 			if count == 8 {
 				putRows(at, nr, lane, &rows, u.from, u.length)
 			} else {
@@ -276,7 +272,7 @@ func (t *packCodesTask) factors(base unsafe.Pointer, lane, n int) (code []byte, 
 	fold := q.fold()
 	i, row := t.source(n)
 	c := &t.sources[i]
-	groups := c.Groups()
+	scales, offsets, groups := q.scalesOf(c, row)
 	code = c.Code[row*c.Cols:][:c.Cols]
 	if c.Type == compute.CodeE4M3 && !numbersE4M3(code) {
 		return nil, false
@@ -284,17 +280,65 @@ func (t *packCodesTask) factors(base unsafe.Pointer, lane, n int) (code []byte, 
 	for r := range q.runs {
 		u := &q.runs[r]
 		at := unsafe.Add(base, u.at)
-		scale := c.Scale[row*groups+u.group] * fold
+		first := (u.group + q.superLead) / groups
+		scale := scales[first] * fold
 		if math.IsInf(float64(scale), 0) {
 			return nil, false
 		}
 		putFactor(at, lane, scale, q.flags&flagWideScale != 0)
 		if q.offset > 0 {
-			putFactor(unsafe.Add(at, q.offset), lane, c.Offset[row*groups+u.group],
+			putFactor(unsafe.Add(at, q.offset), lane, offsets[first],
 				q.flags&flagWideOffset != 0)
+		}
+		if q.super > 0 && !t.parts(unsafe.Add(at, q.head), lane, c, row, u) {
+			return nil, false
 		}
 	}
 	return code, true
+}
+
+// parts writes the integers of the run's spans to a row's lane, and tells whether they are some.
+func (t *packCodesTask) parts(to unsafe.Pointer, lane int, c *compute.Codes, row int, u *run) bool {
+	q, nr := t.m.codes, t.m.kernels.nr
+	crossed := lane
+	if q.split { // the halves of a vector are interleaved apart
+		crossed = lane&3 | lane>>3<<2 | lane>>2&1<<3
+	}
+	for span := range u.spans {
+		g := u.group + span
+		cell, factor := row*c.Groups()+g, row*c.Supers()+(g+c.SuperLead)/c.Super
+		at := unsafe.Add(to, span*nr)
+		if !putPart(at, crossed, c.Scale[cell], c.Factor[factor]) || q.offset > 0 &&
+			!putPart(unsafe.Add(at, u.spans*nr), lane, c.Offset[cell], c.OffsetFactor[factor]) {
+			return false
+		}
+	}
+	return true
+}
+
+// scalesOf are the numbers of a row that scales and offsets of runs are, and how many groups have
+// the same.
+func (c *codes) scalesOf(of *compute.Codes, row int) (scale, offset []float32, groups int) {
+	scale, offset, groups = of.Scale, of.Offset, 1
+	n := of.Groups()
+	if c.super > 0 {
+		scale, offset, groups, n = of.Factor, of.OffsetFactor, c.super, of.Supers()
+	}
+	if of.Offset != nil {
+		offset = offset[row*n:][:n]
+	}
+	return scale[row*n:][:n], offset, groups
+}
+
+// putPart writes what v is, as a multiple of a factor, and tells whether that is an integer of 8
+// bits.
+func putPart(to unsafe.Pointer, lane int, v, factor float32) bool {
+	var n int8
+	if v != 0 {
+		n = int8(math.RoundToEven(float64(v / factor)))
+	}
+	*(*int8)(unsafe.Add(to, lane)) = n
+	return float32(n)*factor == v
 }
 
 // numbersE4M3 tells whether none of the codes is NaN.
@@ -403,7 +447,7 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		for k := range 4 {
 			*(*byte)(unsafe.Add(half, 4*k+lane%4)) = byte(u >> (8 * k))
 		}
-	case formDots4:
+	case formDots4, formTable:
 		*(*uint32)(unsafe.Add(to, 4*lane)) = u
 	case formNibbles:
 		v = (v | v>>4) & 0x00ff00ff00ff00ff

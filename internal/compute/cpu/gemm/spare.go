@@ -59,9 +59,10 @@ type layout struct {
 
 // codeLayout says where in a packed form of codes an element lies.
 type codeLayout struct {
-	form         form
-	offset, head uintptr
-	group, lead  int
+	form             form
+	offset, head     uintptr
+	group, lead      int
+	super, superLead int
 }
 
 func (m *Matrix) layout() layout {
@@ -74,7 +75,8 @@ func (c *codes) layout() codeLayout {
 	if c == nil {
 		return codeLayout{}
 	}
-	return codeLayout{form: c.form, offset: c.offset, head: c.head, group: c.group, lead: c.lead}
+	return codeLayout{form: c.form, offset: c.offset, head: c.head, group: c.group, lead: c.lead,
+		super: c.super, superLead: c.superLead}
 }
 
 // Reserve keeps memory for matrices that are laid out as these are, and has the system find it now.

@@ -94,12 +94,26 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	}
 	nr := 16
 	switch wide := set >= isa.AVX512 && isa.VNNI(); {
+	case wide && c.super > 0 && c.form == formDots4:
+		nr, c.tiles = 32, &avx512CodesSuper4
+	case wide && c.super > 0:
+		nr, c.tiles, c.zero = 32, &avx512CodesSuper8, 128
+	case c.super > 0 && c.form == formDots4:
+		c.tiles, c.split = &avx2CodesSuper4, true
+	case c.super > 0:
+		c.tiles = &avx2CodesSuper8
 	case wide && c.form == formDots4:
 		nr, c.tiles = 32, &avx512CodesDots4
+	case wide && c.form == formTable:
+		nr, c.tiles = 32, &avx512CodesTable
 	case wide:
 		nr, c.tiles, c.zero = 32, &avx512CodesDots8, 128
 	case c.form == formDots4:
 		c.tiles, c.split = &avx2CodesDots4, true
+	case c.form == formTable && c.small:
+		c.tiles, c.split = &avx2CodesTable, true
+	case c.form == formTable: // signed, as the bytes of formDots8
+		c.tiles, c.zero = &avx2CodesSigned, 0
 	default:
 		c.tiles = &avx2CodesDots8
 	}

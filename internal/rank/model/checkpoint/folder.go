@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -106,24 +107,30 @@ func openRegular(path string) (*os.File, int64, error) {
 }
 
 func (d *directory) ReadFile(name string) ([]byte, error) {
-	f, size, err := d.open(name)
+	f, _, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readSmall(f, size)
+	return readSmall(f)
 }
 
 // readSmall reads all of a file that is not too large for it, and is no pointer to another one.
-func readSmall(f *os.File, size int64) ([]byte, error) {
+func readSmall(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size := info.Size()
 	if size > maxReadFile {
 		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size,
 			maxReadFile)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxReadFile+1))
-	if err != nil {
+	b := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	if _, err := b.ReadFrom(io.LimitReader(f, maxReadFile+1)); err != nil {
 		return nil, err
 	}
+	data := b.Bytes()
 	if len(data) > maxReadFile {
 		return nil, fmt.Errorf("%s grew above the limit of %d bytes while it was read", f.Name(),
 			maxReadFile)

@@ -45,7 +45,7 @@ func (k *known) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readSmall(f, 0)
+	return readSmall(f)
 }
 
 // Map implements Folder.

@@ -127,7 +127,7 @@ func (h *Pinned) pin(name string, small bool) (*pinnedFile, error) {
 
 // copied is a copy of a small file, in memory.
 func copied(f *os.File, name string) (*os.File, error) {
-	data, err := readSmall(f, 0)
+	data, err := readSmall(f)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,10 @@ func (t Type) Form(rows, lo, hi int) compute.Codes {
 	y := &layouts[t]
 	c := compute.Codes{Type: y.code, Values: y.values, Rows: rows, Cols: hi - lo, Group: y.group,
 		Lead: lo % y.group}
+	if y.block > y.group {
+		c.Super = y.block / y.group
+		c.SuperLead = lo / y.group % c.Super
+	}
 	if y.offset {
 		c.Offset = []float32{}
 	}
@@ -31,6 +35,13 @@ func (t Type) Unpack(c *compute.Codes, row int, data []byte, lo int) {
 	for b := lo / y.block; b*y.block < hi; b++ {
 		begin, end := b*y.block, (b+1)*y.block
 		block := data[b*y.bytes : (b+1)*y.bytes]
+		if c.Super > 0 {
+			at := row*c.Supers() + b - lo/y.block
+			c.Factor[at] = float(block[y.floats[0]:])
+			if offset != nil {
+				c.OffsetFactor[at] = -float(block[y.floats[1]:])
+			}
+		}
 		group := begin/y.group - lo/y.group // of the form
 		if begin >= lo && end <= hi {
 			var to []float32

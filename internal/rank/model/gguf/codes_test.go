@@ -68,8 +68,9 @@ func TestUnpack(t *testing.T) {
 			}
 			cells := c.Rows * c.Groups()
 			c.Code, c.Scale = make([]byte, c.Rows*c.Cols), make([]float32, cells)
+			c.Factor = make([]float32, c.Rows*c.Supers())
 			if c.Offset != nil {
-				c.Offset = make([]float32, cells)
+				c.Offset, c.OffsetFactor = make([]float32, cells), slices.Clone(c.Factor)
 			}
 			for r := range rows {
 				kind.Unpack(&c, r, gold.Blocks[r*size:(r+1)*size], lo)
@@ -83,6 +84,9 @@ func TestUnpack(t *testing.T) {
 					if got != want {
 						t.Fatalf("%v, columns %v: [%d, %d] is %v, not %v", kind, cut, r, col, got,
 							want)
+					}
+					if !multiples(&c, r, col) {
+						t.Fatalf("%v, columns %v: [%d, %d] has other factors", kind, cut, r, col)
 					}
 				}
 			}
@@ -98,6 +102,20 @@ func elementOf(c *compute.Codes, r, col int) float32 {
 		v += c.Offset[at]
 	}
 	return v
+}
+
+// multiples tells whether the scale and the offset of an element are integers of 8 bits times their
+// factors.
+func multiples(c *compute.Codes, r, col int) bool {
+	g := (c.Lead + col) / c.Group
+	of := func(v, factors []float32) bool {
+		if v == nil {
+			return true
+		}
+		got, factor := v[r*c.Groups()+g], factors[r*c.Supers()+(c.SuperLead+g)/c.Super]
+		return float32(int8(math.Round(float64(got/factor))))*factor == got
+	}
+	return c.Super == 0 || of(c.Scale, c.Factor) && of(c.Offset, c.OffsetFactor)
 }
 
 // TestFinite puts an infinity and a NaN at every byte of blocks, and wants what is seen of the

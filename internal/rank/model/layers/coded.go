@@ -134,6 +134,9 @@ func (b *block) shape() error {
 	if c.Group > 0 {
 		c.Lead = p.colLo % c.Group
 	}
+	if c.Super > 0 {
+		c.SuperLead = p.colLo / c.Group % c.Super
+	}
 	if c.Order != nil && c.Cols != form.Cols {
 		return fmt.Errorf("module %q: its g_idx puts input features in an order of groups "+
 			"(desc_act), which tensor parallel ranks cannot divide: --tensor-parallel-size 1 can",
@@ -249,7 +252,7 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 
 // unpackedBytes is what codes take while a weight is made of them.
 func unpackedBytes(c *compute.Codes) int64 {
-	cells := int64(c.Rows) * int64(c.Groups())
+	cells := int64(c.Rows) * int64(c.Groups()+c.Supers())
 	if c.Offset != nil {
 		cells *= 2
 	}
@@ -399,10 +402,11 @@ func (l *Loader) fill(d *decoding) {
 	for i := range d.codes {
 		c := &d.codes[i]
 		code += c.Rows * c.Cols
-		numbers += c.Rows * c.Groups()
+		cells := c.Rows * (c.Groups() + c.Supers())
 		if c.Offset != nil {
-			numbers += c.Rows * c.Groups()
+			cells *= 2
 		}
+		numbers += cells
 	}
 	l.scratch.code = slices.Grow(l.scratch.code[:0], code)[:code]
 	l.scratch.numbers = slices.Grow(l.scratch.numbers[:0], numbers)[:numbers]
@@ -415,9 +419,9 @@ func (l *Loader) fill(d *decoding) {
 		c := &d.codes[i]
 		n := c.Rows * c.Cols
 		c.Code, freeCode = freeCode[:n:n], freeCode[n:]
-		c.Scale = next(c.Rows * c.Groups())
+		c.Scale, c.Factor = next(c.Rows*c.Groups()), next(c.Rows*c.Supers())
 		if c.Offset != nil {
-			c.Offset = next(c.Rows * c.Groups())
+			c.Offset, c.OffsetFactor = next(c.Rows*c.Groups()), next(c.Rows*c.Supers())
 		}
 	}
 	d.errs = make([]error, len(d.pieces))

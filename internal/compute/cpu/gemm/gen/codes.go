@@ -26,6 +26,8 @@ const (
 	callOffset    = 112
 	callFlags     = 120
 	callSpans     = 128
+	callParts     = 136
+	callNext      = 144
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -36,7 +38,11 @@ const (
 //	e4m3   bytes of 4 bits of exponent and 3 of mantissa
 //	float  float32: codes that have been unpacked
 //	dots4  4 bits, of which the products with int8 are summed
+//	table  4 bits that are looked up as bytes without a sign, likewise; with AVX2 32 at most
+//	signed 4 bits that are looked up as two's complement bytes (AVX2)
 //	dots8  two's complement bytes, likewise
+//	super4 dots4, each span of which has scales and offsets of 8 bits
+//	super8 dots8, likewise
 type codeTarget struct {
 	set    string
 	form   string
@@ -62,11 +68,11 @@ func (t *codeTarget) function(s shape) string {
 func codeTargets() []*codeTarget {
 	avx2 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx2", form: form, vector: 32, regs: 16, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
+			shapes: shapes(widest), unpack: form != "float" && !dots[form]}
 	}
 	avx512 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float" && !strings.HasPrefix(form, "dots")}
+			shapes: shapes(widest), unpack: form != "float" && !dots[form]}
 	}
 	return []*codeTarget{
 		avx2("half", 4, 2, 1, 1),
@@ -75,12 +81,19 @@ func codeTargets() []*codeTarget {
 		avx2("e4m3", 4, 2, 1, 1),
 		avx2("float", 1, 1, 1, 1, 1, 1),
 		avx2("dots4", 2, 1, 1),
+		avx2("table", 2, 1, 1),
+		avx2("signed", 2, 1, 1),
 		avx2("dots8", 2, 1, 1),
+		avx2("super4", 2, 1, 1),
+		avx2("super8", 2, 1, 1),
 		avx512("full", 4, 4, 2, 2, 2, 2),
 		avx512("i8", 4, 4, 2, 2, 2, 2),
 		avx512("e4m3", 4, 4, 2, 2, 2, 2),
 		avx512("dots4", 4, 2, 1, 1, 1, 1),
+		avx512("table", 4, 2, 1, 1, 1),
 		avx512("dots8", 4, 2, 1, 1, 1, 1),
+		avx512("super4", 2, 2, 1, 1, 1, 1),
+		avx512("super8", 2, 2, 1, 1, 1, 1),
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
 }
@@ -99,7 +112,7 @@ func codeTargets() []*codeTarget {
 //	last vector registers: tables and masks
 //
 // Products of integers are summed in registers behind those of the run's sums, span after span; R13
-// is spans left, and R11 the table of AVX2.
+// is spans left, R12 their scales, then their offsets, and R11 the table of AVX2.
 type codeWriter struct {
 	*bytes.Buffer
 	t *codeTarget
@@ -120,6 +133,8 @@ func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWr
 		w.last -= 2
 	case t.form == "full" && t.set == "avx2":
 		w.last -= 4
+	case t.form == "table" && (t.vector == 64 || w.mask() == "Y14"):
+		w.last -= 2
 	case t.form == "full" || t.form == "e4m3" || w.dots():
 		w.last--
 	}
@@ -181,7 +196,7 @@ const callSignature = "(call *codeCall)"
 // blockBytes are the bytes of codes of eight columns of a panel.
 func (w *codeWriter) blockBytes() int {
 	switch w.t.form {
-	case "half", "full", "dots4":
+	case "half", "full", "dots4", "super4", "table", "signed":
 		return 4 * w.t.nr()
 	case "float":
 		return 32 * w.t.nr()
@@ -225,13 +240,38 @@ func (w *codeWriter) kernel() {
 	}
 	if w.dots() {
 		w.op("MOVQ %d(AX), R13", callSpans)
+		if w.super() {
+			w.op("MOVQ DI, R12")
+			w.op("SUBQ %d(AX), R12", callParts)
+		}
+		if w.ahead() {
+			w.op("MOVQ %d(AX), R14", callScaleStep)
+			w.op("CMPQ DX, $1")
+			w.op("JNE fetch")
+			w.op("MOVQ %d(AX), R14", callNext)
+			w.label("fetch")
+			for panel := range w.panels {
+				if panel == 1 {
+					w.op("LEAQ (R9)(R14*1), R10")
+				}
+				for line := range 5 * w.t.vector / 32 {
+					w.op("PREFETCHT0 %d(BX)%s", 64*line, nextRun[panel])
+				}
+			}
+		}
 		w.label("span")
 		w.begin()
 	}
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
 	w.label("block")
-	if w.dots() && w.rows == 1 { // which memory may not keep up with
+	if w.ahead() {
+		for panel := range w.panels {
+			for line := 0; line < w.blockBytes(); line += 64 {
+				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
+			}
+		}
+	} else if w.dots() && w.rows == 1 { // which memory may not keep up with
 		for panel := range w.panels {
 			for line := 0; line < w.blockBytes(); line += 64 {
 				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch+line))
@@ -286,12 +326,22 @@ func (w *codeWriter) zero(v string) {
 func (w *codeWriter) constants() {
 	switch {
 	case w.last == w.t.regs:
+	case w.t.form == "table" && w.t.vector == 64:
+		w.op("MOVQ %d(AX), BX", callTable)
+		w.op("VPBROADCASTD (BX), %s", w.v(w.last))
+		w.op("VBROADCASTI32X4 96(BX), %s", w.v(w.last+1))
+	case w.t.form == "table" || w.t.form == "signed":
+		w.op("MOVQ %d(AX), R11", callTable)
+		w.op("VMOVUPS 96(R11), Y15")
+		if w.mask() == "Y14" {
+			w.op("VMOVUPS (R11), Y14")
+		}
 	case w.dots() && w.t.vector == 64:
 		w.op("MOVQ %d(AX), BX", callTable)
-		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.t.form == "dots8"), w.v(w.last))
+		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.bytes()), w.v(w.last))
 	case w.dots():
 		w.op("MOVQ %d(AX), R11", callTable)
-		w.op("VMOVUPS %d(R11), Y15", 32*toInt(w.t.form == "dots8"))
+		w.op("VMOVUPS %d(R11), Y15", 32*toInt(w.bytes()))
 	case w.t.form == "half":
 		w.op("MOVQ %d(AX), R13", callTable)
 		w.op("VBROADCASTI128 (R13), Y15")
@@ -315,9 +365,11 @@ func (w *codeWriter) block() {
 	switch {
 	case w.dots() && w.t.vector == 64:
 		w.blockVNNI()
-	case w.t.form == "dots4":
+	case w.t.form == "dots4" || w.t.form == "super4" || w.t.form == "table":
 		w.blockDots4()
-	case w.t.form == "dots8":
+	case w.t.form == "signed":
+		w.blockSigned()
+	case w.bytes():
 		w.blockDots8()
 	case w.t.form == "half":
 		w.blockHalf()
@@ -490,8 +542,29 @@ func (w *codeWriter) blockFull() {
 	}
 }
 
+// dots are the forms whose products with int8 are summed.
+var dots = map[string]bool{"dots4": true, "table": true, "signed": true, "dots8": true,
+	"super4": true, "super8": true}
+
 // dots tells whether x is int8.
-func (w *codeWriter) dots() bool { return strings.HasPrefix(w.t.form, "dots") }
+func (w *codeWriter) dots() bool { return dots[w.t.form] }
+
+// super tells whether each span has scales and offsets of 8 bits.
+func (w *codeWriter) super() bool { return strings.HasPrefix(w.t.form, "super") }
+
+// bytes tells whether codes that are multiplied by int8 are bytes.
+func (w *codeWriter) bytes() bool { return dots[w.t.form] && strings.HasSuffix(w.t.form, "8") }
+
+// mask is where AVX2 has the mask of four bits: in a register, where one is left.
+func (w *codeWriter) mask() string {
+	switch {
+	case w.t.form == "dots4" || w.t.form == "super4":
+		return "Y15"
+	case w.t.form == "table" && w.rows < 3:
+		return "Y14"
+	}
+	return "(R11)"
+}
 
 // dot is the register of a row's products with vector j.
 func (w *codeWriter) dot(row, j int) string { return w.tmp(row*w.panels*2 + j) }
@@ -510,21 +583,111 @@ func (w *codeWriter) begin() {
 
 // end adds the products of a span, times the scale of the row's, to the sums of the run.
 func (w *codeWriter) end() {
+	if w.super() {
+		w.endSuper()
+		return
+	}
 	x := w.free(0)
 	for row := range w.rows {
 		w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
 		for j := range 2 * w.panels {
 			dot := w.dot(row, j)
-			if w.t.form == "dots4" && w.t.vector == 32 {
+			if w.t.vector == 32 && (w.t.form == "dots4" || w.t.form == "table") {
 				w.op("VPMADDWD 32(R11), %s, %s", dot, dot)
 			}
 			w.op("VCVTDQ2PS %s, %s", dot, dot)
 			w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, j))
 		}
 	}
+	w.nextSpan()
+}
+
+// nextSpan leaves what a span of a row has beside its columns.
+func (w *codeWriter) nextSpan() {
 	for row := 0; row < w.rows; row += 3 {
 		w.op("ADDQ $8, %s", [...]string{"SI", "R11"}[row/3])
 	}
+}
+
+// endSuper is end where the products are first multiplied by the scales of the span: what is summed
+// by int16 as it is summed up, and as float32 what is a number already, which is rounded alike.
+func (w *codeWriter) endSuper() {
+	x := w.free(0)
+	for panel := range w.panels {
+		by := [2]string{w.free(1), w.free(2)}
+		at := func(offset int) string {
+			return fmt.Sprintf("%d%s", offset, [2]string{"(R12)", "(R12)(R9*1)"}[panel])
+		}
+		words := w.t.form == "super4" && w.t.vector == 32
+		if words {
+			w.op("VPMOVSXBW %s, %s", at(0), by[0])
+			w.op("VPUNPCKHWD %s, %s, %s", by[0], by[0], by[1])
+			w.op("VPUNPCKLWD %s, %s, %s", by[0], by[0], by[0])
+		} else {
+			for v := range by {
+				w.op("VPMOVSXBD %s, %s", at(v*w.t.vector/4), by[v])
+				w.op("VCVTDQ2PS %s, %s", by[v], by[v])
+			}
+		}
+		for row := range w.rows {
+			if panel == 0 || w.rows > 1 {
+				w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
+			}
+			for v := range by {
+				dot := w.dot(row, 2*panel+v)
+				if words {
+					w.op("VPMADDWD %s, %s, %s", by[v], dot, dot)
+				}
+				w.op("VCVTDQ2PS %s, %s", dot, dot)
+				if !words {
+					w.op("VMULPS %s, %s, %s", by[v], dot, dot)
+				}
+				w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, 2*panel+v))
+			}
+		}
+	}
+	w.op("ADDQ $%d, R12", w.t.nr())
+	w.nextSpan()
+}
+
+// offsetSuper adds the sums of x over spans, times the offsets of these, times those of the run,
+// which are at R14.
+func (w *codeWriter) offsetSuper() {
+	for row := range w.rows {
+		for j := range 2 * w.panels {
+			w.zero(w.dot(row, j))
+		}
+	}
+	w.op("MOVQ %d(AX), R13", callSpans)
+	w.label("sums")
+	for panel := range w.panels {
+		by, x := [2]string{w.free(1), w.free(2)}, w.free(0)
+		for v := range by {
+			w.op("VPMOVSXBD %d%s, %s", v*w.t.vector/4,
+				[2]string{"(R12)", "(R12)(R9*1)"}[panel], by[v])
+			w.op("VCVTDQ2PS %s, %s", by[v], by[v])
+		}
+		for row := range w.rows {
+			if panel == 0 || w.rows > 1 {
+				w.op("VBROADCASTSS %d(R15), %s", 4*row, x)
+			}
+			for v := range by {
+				w.op("VFMADD231PS %s, %s, %s", by[v], x, w.dot(row, 2*panel+v))
+			}
+		}
+	}
+	w.op("ADDQ $%d, R12", w.t.nr())
+	w.op("ADDQ %d(AX), R15", callSumStep)
+	w.op("DECQ R13")
+	w.op("JNZ sums")
+	w.either("offset", 2, func(wide bool) {
+		for j := range 2 * w.panels {
+			w.factor("R14", j, wide, w.free(0))
+			for row := range w.rows {
+				w.op("VFMADD231PS %s, %s, %s", w.free(0), w.dot(row, j), w.sum(row, j))
+			}
+		}
+	})
 }
 
 // blockDots4 adds pairs of products to lanes of 16 bits. Each row's columns are loaded once, where
@@ -547,8 +710,12 @@ func (w *codeWriter) blockDots4() {
 				upper := w.free(first + 1)
 				w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes)
 				w.op("VPSRLW $4, %s, %s", codes, upper)
-				w.op("VPAND Y15, %s, %s", codes, codes)
-				w.op("VPAND Y15, %s, %s", upper, upper)
+				w.op("VPAND %s, %s, %s", w.mask(), codes, codes)
+				w.op("VPAND %s, %s, %s", w.mask(), upper, upper)
+				if w.t.form == "table" {
+					w.op("VPSHUFB %s, Y15, %s", codes, codes)
+					w.op("VPSHUFB %s, Y15, %s", upper, upper)
+				}
 			}
 			for row := range w.rows {
 				to := codes
@@ -568,9 +735,28 @@ func (w *codeWriter) blockDots4() {
 	}
 }
 
-// blockDots8 multiplies magnitudes by numbers of x that have the signs of the codes: the sum of two
-// products is 128·127·2 at most.
+// blockDots8 adds products of bytes.
 func (w *codeWriter) blockDots8() {
+	w.signed("Y15", func(half, j int, codes string) {
+		w.op("VMOVDQU %s, %s", w.at(j, (2*half+j%2)*32), codes)
+	})
+}
+
+// blockSigned adds products of bytes that codes of four bits are looked up as.
+func (w *codeWriter) blockSigned() {
+	w.signed("32(R11)", func(half, j int, codes string) {
+		w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes)
+		if half == 1 {
+			w.op("VPSRLW $4, %s, %s", codes, codes)
+		}
+		w.op("VPAND (R11), %s, %s", codes, codes)
+		w.op("VPSHUFB %s, Y15, %s", codes, codes)
+	})
+}
+
+// signed multiplies magnitudes by numbers of x that have the signs of the codes: the sum of two
+// products is 128·127·2 at most. Ones are where there are as many of 16 bits.
+func (w *codeWriter) signed(ones string, load func(half, j int, codes string)) {
 	for half := range 2 {
 		held := w.tmps() > w.sums+w.rows+2
 		if held {
@@ -581,7 +767,7 @@ func (w *codeWriter) blockDots8() {
 		first := w.rows * toInt(held)
 		codes, magnitude, product := w.free(first), w.free(first+1), w.free(first+2)
 		for j := range 2 * w.panels {
-			w.op("VMOVDQU %s, %s", w.at(j, (2*half+j%2)*32), codes)
+			load(half, j, codes)
 			w.op("VPABSB %s, %s", codes, magnitude)
 			for row := range w.rows {
 				x := product
@@ -592,7 +778,7 @@ func (w *codeWriter) blockDots8() {
 				}
 				w.op("VPSIGNB %s, %s, %s", codes, x, product)
 				w.op("VPMADDUBSW %s, %s, %s", product, magnitude, product)
-				w.op("VPMADDWD Y15, %s, %s", product, product)
+				w.op("VPMADDWD %s, %s, %s", ones, product, product)
 				w.op("VPADDD %s, %s, %s", product, w.dot(row, j), w.dot(row, j))
 			}
 		}
@@ -609,7 +795,7 @@ func (w *codeWriter) blockVNNI() {
 		for j := range 2 * w.panels {
 			codes := w.free(w.rows + j%(w.tmps()-w.sums-w.rows))
 			switch {
-			case w.t.form == "dots8":
+			case w.bytes():
 				w.op("VPXORD %s, %s, %s", w.at(j, (2*half+j%2)*64), w.v(w.last), codes)
 			case half == 0:
 				w.op("VPANDD %s, %s, %s", w.at(j, j%2*64), w.v(w.last), codes)
@@ -618,6 +804,9 @@ func (w *codeWriter) blockVNNI() {
 				w.op("VPSRLW $4, %s, %s", codes, codes)
 				w.op("VPANDD %s, %s, %s", w.v(w.last), codes, codes)
 			}
+			if w.t.form == "table" {
+				w.op("VPSHUFB %s, %s, %s", codes, w.v(w.last+1), codes)
+			}
 			for row := range w.rows {
 				w.op("VPDPBUSD %s, %s, %s", w.free(row), codes, w.dot(row, j))
 			}
@@ -625,10 +814,20 @@ func (w *codeWriter) blockVNNI() {
 	}
 }
 
+// ahead tells whether what is at the same place of the next run, or of the first one of the next
+// panels, is fetched: memory may not keep up with one row.
+func (w *codeWriter) ahead() bool { return w.super() && w.rows == 1 }
+
+// nextRun is how far that is, for each panel.
+var nextRun = [2]string{"(R14*1)", "(R10*1)"}
+
 // scale makes the sums of the run, times its scales, part of c, and then the run's offsets times
 // the sums of x.
 func (w *codeWriter) scale() {
 	w.op("MOVQ %d(AX), CX", callCStride)
+	if w.ahead() {
+		w.op("MOVQ %d(AX), R14", callC)
+	}
 	w.either("scale", 1, func(wide bool) {
 		w.factors("BX", wide, func(row, j int, factor string) {
 			w.op("VFMADD213PS %d(R14), %s, %s", j*w.t.vector, factor, w.sum(row, j))
@@ -642,16 +841,20 @@ func (w *codeWriter) scale() {
 	w.op("TESTQ R14, R14")
 	w.op("JZ store")
 	w.op("ADDQ BX, R14")
-	w.either("offset", 2, func(wide bool) {
-		x := w.tmp(w.tmps() - 1)
-		w.factors("R14", wide, func(row, j int, factor string) {
-			if j == 0 {
-				w.op("VBROADCASTSS %d(R15), %s", 4*row, x)
-			}
-			w.op("VFMADD231PS %s, %s, %s", factor, x, w.sum(row, j))
-		}, func(int) {})
-	})
-	w.op("ADDQ %d(AX), R15", callSumStep)
+	if w.super() {
+		w.offsetSuper()
+	} else {
+		w.either("offset", 2, func(wide bool) {
+			x := w.tmp(w.tmps() - 1)
+			w.factors("R14", wide, func(row, j int, factor string) {
+				if j == 0 {
+					w.op("VBROADCASTSS %d(R15), %s", 4*row, x)
+				}
+				w.op("VFMADD231PS %s, %s, %s", factor, x, w.sum(row, j))
+			}, func(int) {})
+		})
+		w.op("ADDQ %d(AX), R15", callSumStep)
+	}
 	w.label("store")
 	w.op("MOVQ %d(AX), R14", callC)
 	for row := range w.rows {
@@ -685,15 +888,7 @@ func (w *codeWriter) factors(base string, wide bool, visit func(row, j int, fact
 		w.op("LEAQ (R9)(R9*2), R12")
 		w.op("ADDQ %s, R12", base)
 	}
-	load := func(j int, to string) {
-		op, size := "VCVTPH2PS", w.t.vector/2
-		if wide {
-			op, size = "VMOVUPS", w.t.vector
-		}
-		at := [4]string{"(" + base + ")", "(" + base + ")(R9*1)", "(" + base + ")(R9*2)",
-			"(R12)"}[j/2]
-		w.op("%s %d%s, %s", op, j%2*size, at, to)
-	}
+	load := func(j int, to string) { w.factor(base, j, wide, to) }
 	held := count < w.tmps()
 	for j := range count * toInt(held) {
 		load(j, w.tmp(j))
@@ -708,6 +903,17 @@ func (w *codeWriter) factors(base string, wide bool, visit func(row, j int, fact
 		}
 		end(row)
 	}
+}
+
+// factor loads the factors of vector j.
+func (w *codeWriter) factor(base string, j int, wide bool, to string) {
+	op, size := "VCVTPH2PS", w.t.vector/2
+	if wide {
+		op, size = "VMOVUPS", w.t.vector
+	}
+	at := [4]string{"(" + base + ")", "(" + base + ")(R9*1)", "(" + base + ")(R9*2)",
+		"(R12)"}[j/2]
+	w.op("%s %d%s, %s", op, j%2*size, at, to)
 }
 
 // codeFiles are the kernels of quantised weights by the names of their files, and their table.
