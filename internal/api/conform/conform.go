@@ -23,7 +23,8 @@ func Handler(t testing.TB, h http.Handler) http.Handler {
 	var checks sync.WaitGroup // beside the answers: none is held up
 	t.Cleanup(checks.Wait)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.Header.Get("Content-Encoding") != "" {
+		if r.Method != http.MethodPost || r.Header.Get("Content-Encoding") != "" ||
+			r.Header.Get("X-Eagleray-Resume") != "" { // the rest of an answer has no whole events
 			h.ServeHTTP(w, r)
 			return
 		}
