@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/ops/compat"
 )
 
@@ -35,10 +36,13 @@ var absent = []family{
 		"a trainer gives it other weights: see --enable-rlhf", false},
 	{[]string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}, "adapters",
 		"merge one into its model, and serve that", true},
+	{[]string{responses.CompactPath}, "compaction of conversations",
+		"`truncation` of auto drops what is too old for the model", false},
 	{[]string{"/v1/assistants/*", "/v1/threads/*"}, "assistants and threads",
 		"/v1/responses goes on from earlier answers", false},
-	{[]string{"/v1/*/render", "/v1/*/derender"}, "rendering apart from answers",
-		"see /tokenize and /detokenize", true},
+	{[]string{"/v1/completions/render", "/v1/completions/derender",
+		"/v1/chat/completions/render", "/v1/chat/completions/derender"},
+		"rendering apart from answers", "see /tokenize and /detokenize", true},
 	{[]string{"/v1/chat/completions/*"}, "stored chat completions",
 		"/v1/responses stores answers", false},
 	{[]string{"/v1/uploads/*"}, "uploads in parts", "/v1/files takes whole files", false},

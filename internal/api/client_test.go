@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 
+	"github.com/eagleray/eagleray/internal/api/conform"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
@@ -19,8 +21,10 @@ import (
 // newClient is OpenAI's own client against the server.
 func newClient(t *testing.T, s *testServer) openai.Client {
 	t.Helper()
-	return openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"),
-		option.WithAPIKey("sk-test"), option.WithMaxRetries(0))
+	ts := httptest.NewServer(conform.Handler(t, s.Handler()))
+	t.Cleanup(ts.Close)
+	return openai.NewClient(option.WithBaseURL(ts.URL+"/v1/"), option.WithAPIKey("sk-test"),
+		option.WithMaxRetries(0))
 }
 
 func hiParams() openai.ChatCompletionNewParams {
@@ -200,6 +204,33 @@ func TestClientStreamError(t *testing.T) {
 	if text != " hello" || stream.Err() == nil || !strings.Contains(stream.Err().Error(),
 		"rank 0 died") {
 		t.Errorf("text %q, error %v", text, stream.Err())
+	}
+}
+
+// TestStreamErrorIsNamed: the log says of which request an error within a stream is.
+func TestStreamErrorIsNamed(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/completions":      `{` + hi + `,"stream":true}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"hi"}],"stream":true}`,
+		"/v1/responses":        `{"input":"hi","stream":true,"store":false}`,
+		"/v1/messages": `{"max_tokens":9,"messages":[{"role":"user","content":"hi"}],` +
+			`"stream":true}`,
+	} {
+		s := newServer(t)
+		s.engine.play = func(i int, r *engine.Request) script {
+			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: rank 0 died",
+				engine.ErrFailed)}
+		}
+		s.do("POST", path, body, "X-Request-Id", "mine")
+		line := ""
+		for l := range strings.Lines(s.log.String()) {
+			if strings.Contains(l, "request failed") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, "mine") || !strings.Contains(line, "rank 0 died") {
+			t.Errorf("%s: %q", path, line)
+		}
 	}
 }
 

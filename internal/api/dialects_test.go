@@ -175,6 +175,7 @@ func TestAbsentRoutes(t *testing.T) {
 		"/v1/chat/completions/render":   "/tokenize",
 		"/v1/chat/completions/chatcmpl": "/v1/responses stores answers",
 		"/v1/complete":                  "/v1/messages",
+		"/v1/responses/compact":         "no compaction",
 		"/api/tags":                     "Ollama",
 		"/v1/audios":                    "no such route: /v1/audios",
 		"/v1/moderations/a":             "no such route",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api"
 	"github.com/eagleray/eagleray/internal/api/apitest"
+	"github.com/eagleray/eagleray/internal/api/conform"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
@@ -33,7 +34,7 @@ func serve(t *testing.T, change func(*config.Config)) *httptest.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	server := httptest.NewServer(s.Handler())
+	server := httptest.NewServer(conform.Handler(t, s.Handler()))
 	t.Cleanup(server.Close)
 	return server
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import unittest
-from collections.abc import MutableMapping
-from typing import Any
+import zlib
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Optional
 from unittest import mock
 
 try:
@@ -67,16 +69,80 @@ class TestIngress(unittest.TestCase):
                     self.assertEqual(b"one is UNHEALTHY, two is DEPLOY_FAILED" in body, want == 503)
                 self.assertEqual(_ask(ingress, "/livez")[0], 200)
 
+    def test_anthropic(self) -> None:
+        """Errors of the ingress have the shape that its client reads."""
+        ingress = OpenAIIngress(["1", "2"], [_Handle("one"), _Handle("two")], False)
+        version = [(b"anthropic-version", b"2023-06-01")]
+        for path, headers, ours in (
+            ("/v1/messages", [], True),
+            ("/v1/messages/count_tokens", [], True),
+            ("/v1/models/none", version, True),
+            ("/v1/chat/completions", [], False),
+        ):
+            with self.subTest(path=path):
+                method = "GET" if "models" in path else "POST"
+                status, body = _ask(ingress, path, method, headers, b'{"model":"none"}')
+                said = json.loads(body)
+                self.assertEqual(status, 404)
+                self.assertIn("does not exist", said["error"]["message"])
+                if ours:
+                    self.assertEqual(said["type"], "error")
+                    self.assertEqual(said["error"]["type"], "not_found_error")
+                    self.assertRegex(said["request_id"], "^req_")
+                else:
+                    self.assertEqual(said["error"]["code"], 404)
 
-def _ask(ingress: OpenAIIngress, path: str, method: str = "GET") -> tuple[int, bytes]:
+    def test_codings(self) -> None:
+        """A compressed body is read for the model that it names, and goes on as it is."""
+        whole = mock.Mock(deployment_name="two")
+        whole.options.return_value = whole
+        ingress = OpenAIIngress(["1", "2"], [_Handle("one"), whole], False)
+        text = b'{"model":"2","prompt":"a"}'
+        bare = zlib.compressobj(wbits=-15)
+        for coding, body in (
+            (b"gzip", gzip.compress(text)),
+            (b"GZIP", gzip.compress(text[:9]) + gzip.compress(text[9:])),
+            (b"deflate", zlib.compress(text)),
+            (b"deflate", bare.compress(text) + bare.flush()),
+            (b"identity", text),
+        ):
+            scope = {"method": "POST", "headers": [(b"content-encoding", coding)]}
+            with self.subTest(coding=coding, body=body):
+                found = asyncio.run(ingress._model_of(scope, body))
+                self.assertEqual(found, ("2", json.loads(text)))
+        for coding, body, status in (
+            (b"gzip", b"not gzip", 400),
+            (b"gzip", gzip.compress(text)[:-9], 400),
+            (b"br", text, 415),
+            (b"gzip", gzip.compress(bytes(3000)), 413),
+        ):
+            with (
+                self.subTest(coding=coding, body=body),
+                mock.patch("eagleray.serve._asgi.MAX_BODY_BYTES", 2000),
+            ):
+                headers = [(b"content-encoding", coding)]
+                self.assertEqual(_ask(ingress, "/v1/completions", "POST", headers, body)[0], status)
+
+
+def _ask(
+    ingress: OpenAIIngress,
+    path: str,
+    method: str = "GET",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    body: Optional[bytes] = None,
+) -> tuple[int, bytes]:
+    """Return the answer to a request, whose body is asked for only where there is one."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
-        raise AssertionError("the body is not needed")
+        if body is None:
+            raise AssertionError("the body is not needed")
+        return {"type": "http.request", "body": body}
 
     async def send(event: MutableMapping[str, Any]) -> None:
         sent.append(event)
 
-    scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": []}
+    scope: dict[str, Any] = {"type": "http", "method": method, "path": path}
+    scope["headers"] = list(headers)
     asyncio.run(ingress.answer(scope, receive, send))
     return sent[0]["status"], sent[1]["body"]

@@ -24,7 +24,7 @@ export async function ask(body, node, signal, on) {
       cost.tokens = chunk.usage.completion_tokens;
       cost.prompt = chunk.usage.prompt_tokens;
     }
-    if (chunk.timings) cost.server = chunk.timings;
+    if (chunk.metrics) cost.server = chunk.metrics;
     const choice = chunk.choices?.[0];
     if (!choice) continue;
     node.finish = choice.finish_reason ?? node.finish;
@@ -57,15 +57,25 @@ function take(choice, node) {
   return Boolean(delta.content || reasoning || delta.tool_calls?.length);
 }
 
-// costText is what an answer took: tokens, tokens per second after the first, time to the first.
-// The server's own times are preferred; else they are those that this page saw.
+// costText is what an answer took: tokens, tokens per second after the first, time to the first; of
+// the prompt its tokens, those that the cache had, and how fast the others were computed. Rates are
+// the server's own; an answer without them has the one that this page saw.
 export function costText({ cost = {}, finish }) {
   if (!cost.first) return finish ? `no token · ${finish}` : "waiting for the first token";
   const n = cost.tokens ?? cost.pieces;
   const parts = [`${count(n)} ${n === 1 ? "token" : "tokens"}`];
-  if (n > 1 && cost.after > 0) parts.push(`${number((n - 1) / (cost.after / 1000))} tokens/s`);
+  const server = cost.server ?? {};
+  const seen = n > 1 && cost.after > 0 ? (n - 1) / (cost.after / 1000) : null;
+  const rate = server.decode_tokens_per_second ?? seen;
+  if (rate) parts.push(`${number(rate)} tokens/s`);
   parts.push(`TTFT ${millis(cost.first)}`);
-  if (cost.prompt) parts.push(`prompt ${count(cost.prompt)}`);
+  if (cost.prompt) {
+    const about = [];
+    if (server.cached_tokens) about.push(`${count(server.cached_tokens)} cached`);
+    const fast = server.prefill_tokens_per_second;
+    if (fast) about.push(`${number(fast)} tokens/s`);
+    parts.push(`prompt ${count(cost.prompt)}${about.length ? ` (${about.join(", ")})` : ""}`);
+  }
   if (finish) parts.push(finish);
   return parts.join(" · ");
 }

@@ -269,7 +269,12 @@ export function chat(section, about) {
   function bodyOf(node) {
     const { system, ...params } = node.request;
     const said = talk.messages(talk.path(c, node.parent));
-    const b = { ...params, stream: true, stream_options: { include_usage: true } };
+    const b = {
+      ...params,
+      stream: true,
+      stream_options: { include_usage: true },
+      return_metrics: true,
+    };
     if (info.chat) b.messages = system ? [{ role: "system", content: system }, ...said] : said;
     else b.prompt = (system ? [system] : []).concat(said.map((m) => m.content)).join("\n");
     return b;

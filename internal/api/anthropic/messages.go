@@ -36,10 +36,10 @@ func (s *API) Routes() []server.Route {
 	list := []server.Route{
 		server.Posted(s.Server, MessagesPath, generate.Bind(s.Service, decodeMessage),
 			s.createMessage, server.Doc{Summary: "Answer a conversation", Answer: Message{},
-				Events: true}, example),
+				Events: events, Forms: forms}, example),
 		server.Posted(s.Server, CountTokensPath, generate.Bind(s.Service, decodeCounted),
 			s.countTokens, server.Doc{Summary: "Count the tokens of a conversation",
-				Answer: counted{}}, example),
+				Answer: counted{}, Forms: forms}, example),
 	}
 	for i := range list {
 		list[i].Handler = server.Checked(s.Generates, s.Counted(list[i].Handler))
@@ -96,8 +96,8 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 		return err
 	}
 	api := s.StatusOf(err)
-	s.LogError(err, api)
-	out.Buf = append(out.Buf[:0], "event: error\ndata: "...)
+	s.LogError(err, api, r.LogName())
+	out.Buf = append(out.Buf[:0], "event: "+shape.ErrorEvent+"\ndata: "...)
 	out.Buf = appendError(out.Buf, w.Header(), api.OnWire())
 	out.Buf = append(out.Buf, "\n\n"...)
 	return out.Send()

@@ -28,7 +28,8 @@ func ShapeOf(path string, h http.Header) *server.Shape {
 
 // shape is that of Anthropic's API: its requests have names, and its errors a form of their own.
 var shape = server.Shape{
-	Begin: func(h http.Header, id string) { h.Set(idHeader, "req_"+id) },
+	Begin:      func(h http.Header, id string) { h.Set(idHeader, "req_"+id) },
+	ErrorEvent: "error",
 	Error: func(h http.Header, e *wire.Error) (int, []byte) {
 		status := e.Status
 		if status == http.StatusServiceUnavailable {

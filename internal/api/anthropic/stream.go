@@ -160,17 +160,7 @@ func (s *Stream) Close(reason string, sequence *string, u Usage) error {
 	}
 	s.M.StopReason, s.M.StopSequence, s.M.Usage = &reason, sequence, u
 	if err := s.event("message_delta", func(b []byte) ([]byte, error) {
-		raw, err := json.Marshal(struct {
-			Delta struct {
-				StopReason   string  `json:"stop_reason"`
-				StopSequence *string `json:"stop_sequence"`
-			} `json:"delta"`
-			Usage   Usage         `json:"usage"`
-			Metrics *wire.Metrics `json:"metrics,omitempty"`
-		}{Usage: u, Metrics: s.M.Metrics, Delta: struct {
-			StopReason   string  `json:"stop_reason"`
-			StopSequence *string `json:"stop_sequence"`
-		}{reason, sequence}})
+		raw, err := json.Marshal(ended{endDelta{reason, sequence}, u, s.M.Metrics})
 		if err != nil {
 			return nil, err
 		}

@@ -45,7 +45,7 @@ func (s *API) Row(ctx context.Context, client string, row *Row) (Answer, error) 
 		if api.Status == http.StatusServiceUnavailable {
 			return a, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		s.LogError(err, api)
+		s.LogError(err, api, "id", a.RequestID)
 		a.Status, a.Body = s.Failure(q, api)
 	case !json.Valid(a.Body):
 		return a, fmt.Errorf("the answer of %s is not JSON", row.URL)

@@ -41,7 +41,7 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generate.G
 	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
-	return s.End(out, err)
+	return s.End(r, out, err)
 }
 
 // chatAnswer is an answer on its way.

@@ -34,7 +34,7 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
-	return s.End(out, err)
+	return s.End(r, out, err)
 }
 
 // completionAnswer is an answer on its way.

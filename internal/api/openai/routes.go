@@ -1,8 +1,11 @@
 package openai
 
 import (
+	"slices"
+
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // Examples of requests.
@@ -24,23 +27,26 @@ func (s *API) Routes() []server.Route {
 	}
 	generates(server.Posted(s.Server, CompletionPath, generate.Bind(s.Service, decodeCompletion),
 		s.completions, server.Doc{Summary: "Go on with a text", Answer: completionResponse{},
-			Events: true}, completionExample))
+			Events: []any{completionChunk{}, wire.ErrorBody{}},
+			Forms:  append(samplingForms(prompted), promptForms...)}, completionExample))
 	generates(server.Posted(s.Server, ChatPath, generate.Bind(s.Service, decodeChat),
 		s.chatCompletions, server.Doc{Summary: "Answer a conversation", Answer: chatResponse{},
-			Events: true}, chatExample))
+			Events: []any{chatChunk{}, wire.ErrorBody{}},
+			Forms:  append(samplingForms(asked), chatForms...)}, chatExample))
 	generates(server.Posted(s.Server, ChatBatchPath, generate.Bind(s.Service, decodeChatBatch),
 		s.chatBatch, server.Doc{Summary: "Answer many conversations", Answer: chatResponse{}},
 		chatBatchExample))
 	generates(server.Posted(s.Server, TokensPath, generate.Bind(s.Service, decodeTokens),
 		s.generateTokens, server.Doc{Summary: "Go on with token ids", Answer: tokensResponse{},
-			Events: true}, tokensExample))
+			Events: []any{tokensChunk{}, wire.ErrorBody{}}}, tokensExample))
 	add(server.Route{Method: "GET", Path: "/v1/models", Handler: s.listModels,
 		Doc: server.Doc{Summary: "List the names of the model", Answer: modelList{}}})
 	add(server.Route{Method: "GET", Path: "/v1/models/{model...}", Handler: s.getModel,
 		Doc: server.Doc{Summary: "Describe the model", Answer: modelCard{}}})
 	add(server.Posted(s.Server, "/tokenize", generate.Bind(s.Service, decodeTokenize),
 		s.tokenizeText, server.Doc{Summary: "Turn a text or a conversation into token ids",
-			Answer: tokenized{}}, tokenizeExample, chatExample))
+			Answer: tokenized{}, Forms: slices.Concat(chatForms, promptForms)},
+		tokenizeExample, chatExample))
 	add(server.Posted(s.Server, "/detokenize", generate.Bind(s.Service, decodeDetokenize),
 		s.detokenize, server.Doc{Summary: "Turn token ids into a text", Answer: detokenized{}},
 		`{"tokens":[1,2,3]}`))

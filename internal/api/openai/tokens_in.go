@@ -60,7 +60,7 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g, &req.Sampling)
 	}
-	return s.End(out, err)
+	return s.End(r, out, err)
 }
 
 // tokens is the whole answer as token ids.

@@ -184,7 +184,10 @@ func (d *Document) body(b *server.Body, lim wire.Limits) *requestBody {
 		m.Examples[fmt.Sprint("example", i+1)] = example{json.RawMessage(text)}
 	}
 	if b.Decode != nil {
-		m.Schema = requestOf(wire.Read(b.Decode, lim, b.Examples...))
+		shape := wire.Read(b.Decode, lim, b.Examples...)
+		shape.Try(b.Decode, lim, b.Examples...)
+		shape.Try(b.Decode, lim, b.Forms...)
+		m.Schema = requestOf(shape)
 	}
 	return &requestBody{Required: b.Decode != nil || b.Media != "",
 		Content: map[string]mediaType{cmp.Or(b.Media, media): m}}
@@ -202,10 +205,14 @@ func (d *Document) answer(doc *server.Doc) response {
 	default:
 		a.Description = "done"
 	}
-	if doc.Events {
-		a.Description = "the answer, or with `stream` its parts as server-sent events, each of " +
-			"which has a JSON object as its data"
-		a.Content["text/event-stream"] = mediaType{Schema: schema{"type": "string"}}
+	if doc.Events != nil {
+		a.Description = "the answer, or with `stream` its parts as server-sent events: the " +
+			"schema is that of the data of one. OpenAI's end with one whose data is [DONE]."
+		var list []schema
+		for _, v := range doc.Events {
+			list = append(list, d.Components.Schemas.of(reflect.TypeOf(v)))
+		}
+		a.Content["text/event-stream"] = mediaType{Schema: oneOf(list)}
 	}
 	return a
 }

@@ -139,6 +139,16 @@ func showFields(s schema) []shownField {
 	return append(list, rest...)
 }
 
+// join appends another schema. There is one link: that of a second type is its name.
+func (v *shownSchema) join(word string, next *shownSchema) {
+	if v.Link == "" {
+		v.Before += v.After + word + next.Before
+		v.Link, v.After = next.Link, next.After
+		return
+	}
+	v.After += word + next.Before + next.Link + next.After
+}
+
 // show is a schema in words.
 func show(s schema) shownSchema {
 	if ref, ok := s["$ref"].(string); ok {
@@ -146,7 +156,10 @@ func show(s schema) shownSchema {
 	}
 	if list, ok := s["anyOf"].([]schema); ok {
 		v := show(list[0])
-		v.After += " or null"
+		for _, more := range list[1:] {
+			next := show(more)
+			v.join(" or ", &next)
+		}
 		return v
 	}
 	kinds, _ := s["type"].([]string)

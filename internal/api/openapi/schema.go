@@ -3,8 +3,10 @@ package openapi
 import (
 	"encoding"
 	"encoding/json"
+	"maps"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -27,7 +29,7 @@ var (
 )
 
 // of is the schema of a type as encoding/json writes it. A slice or map is never null unless its
-// field says so by the tag null:"true".
+// field says so by the tag null:"true"; a text with the tag enum is one of its words.
 func (s schemas) of(t reflect.Type) schema {
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -115,6 +117,9 @@ func (s schemas) members(t reflect.Type, properties schema, required *[]string) 
 			name = f.Name
 		}
 		v := s.of(f.Type)
+		if words := f.Tag.Get("enum"); words != "" {
+			v["enum"] = strings.Split(words, ",")
+		}
 		if f.Tag.Get("null") == "true" {
 			v = nullable(v)
 		}
@@ -156,7 +161,12 @@ func requestOf(shape wire.Shape) schema {
 		if f.Low != nil {
 			v["minimum"], v["maximum"] = *f.Low, *f.High
 		}
-		if f.Null {
+		if f.Kind != nil && f.Items == "" {
+			if f.Null && !f.Required {
+				f.Kind.Types["null"] = true
+			}
+			v = kindOf(f.Kind)
+		} else if f.Null {
 			v = nullable(v)
 		}
 		properties[name] = v
@@ -169,4 +179,68 @@ func requestOf(shape wire.Shape) schema {
 		v["required"] = sorted(required)
 	}
 	return v
+}
+
+// kindOf is the schema of what a decoder accepts in a place.
+func kindOf(k *wire.Kind) schema {
+	forms := make([]schema, 0, len(k.Objects))
+	for _, o := range k.Objects {
+		forms = append(forms, objectOf(o))
+	}
+	if k.Any() { // the names are for those who read
+		if len(forms) == 0 {
+			return schema{}
+		}
+		return forms[0]
+	}
+	var plain []string
+	var list []schema
+	for _, name := range slices.Sorted(maps.Keys(k.Types)) {
+		switch {
+		case name == "integer" && k.Types["number"]:
+		case name == "object" && len(forms) > 0:
+			for _, f := range forms {
+				f["type"] = name
+				list = append(list, f)
+			}
+		case name == "array" && k.Items != nil:
+			list = append(list, schema{"type": name, "items": kindOf(k.Items)})
+		case name == "string" && k.Words != nil:
+			list = append(list, schema{"type": name, "enum": k.Words})
+		default:
+			plain = append(plain, name)
+		}
+	}
+	if len(plain) == 1 {
+		list = append(list, schema{"type": plain[0]})
+	} else if len(plain) > 1 {
+		list = append(list, schema{"type": plain})
+	}
+	return oneOf(list)
+}
+
+func objectOf(o *wire.Object) schema {
+	properties := schema{}
+	for name, k := range o.Members {
+		properties[name] = kindOf(k)
+	}
+	v := schema{}
+	if len(properties) > 0 {
+		v["properties"] = properties
+	}
+	if o.Required != nil {
+		v["required"] = o.Required
+	}
+	if o.Values != nil {
+		v["additionalProperties"] = kindOf(o.Values)
+	}
+	return v
+}
+
+// oneOf is the schema of what one of several is of.
+func oneOf(list []schema) schema {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return schema{"anyOf": list}
 }

@@ -1,5 +1,5 @@
 // Package pdproxy is a proxy in front of servers that compute prompts (prefill) and servers that go
-// on from them (decode): clients see one server with OpenAI's API.
+// on from them (decode): clients see one server.
 //
 // A completion is asked of a prefill server first, for one token and for where its KV blocks are
 // (kv_transfer_params, see package kvtransfer), then of a decode server with that beside the
@@ -25,6 +25,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/anthropic"
+	"github.com/eagleray/eagleray/internal/api/call"
+	api "github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
@@ -124,7 +128,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
 			status = http.StatusRequestEntityTooLarge
 		}
-		fail(w, status, err.Error())
+		fail(w, r, &wire.Error{Status: status, Message: err.Error()})
 		return
 	}
 	var times Times
@@ -293,21 +297,16 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// fail answers with an error in OpenAI's shape.
-func fail(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(errorBody(status, message), '\n'))
+// shapeOf is the shape of the answers to a client.
+func shapeOf(r *http.Request) *api.Shape {
+	return cmp.Or(anthropic.ShapeOf(r.URL.Path, r.Header), &api.OpenAI)
 }
 
-func errorBody(status int, message string) []byte {
-	kind := "BadRequestError"
-	if status == http.StatusServiceUnavailable {
-		kind = "ServiceUnavailableError"
-	}
-	text, _ := json.Marshal(map[string]any{"error": map[string]any{"message": message,
-		"type": kind, "param": nil, "code": status}}) // of what has no other form
-	return text
+// fail answers with an error of the proxy's own, as a server would.
+func fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
+	shape := shapeOf(r)
+	shape.Begin(w.Header(), call.NewID())
+	shape.Fail(w, e)
 }
 
 // parse checks a server's address.

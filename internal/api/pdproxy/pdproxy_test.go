@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
@@ -301,6 +302,13 @@ func TestServersFail(t *testing.T) {
 	if status := ask(); status != 503 {
 		t.Errorf("%d without a server", status)
 	}
+	status, text, header := post(t, url+"/v1/messages", `{}`)
+	var e anthropic.ErrorBody
+	if err := json.Unmarshal([]byte(text), &e); err != nil || status != overloaded ||
+		e.Type != "error" || e.Error.Type != "overloaded_error" ||
+		e.RequestID != header.Get("Request-Id") || e.RequestID == "" {
+		t.Errorf("an Anthropic client without a server: %d %s, %v", status, text, err)
+	}
 }
 
 // TestStreams passes on events as they come, and a break as one; a client that goes away ends the
@@ -459,6 +467,22 @@ func TestGoesOn(t *testing.T) {
 		want := answer[:11] + "\n\ndata: {\"error\":\"another one\"}\n\n"
 		if _, text, _ := post(t, s.URL+"/v1/completions", `{}`); text != want {
 			t.Errorf("%q", text)
+		}
+	})
+	t.Run("Anthropic's client", func(t *testing.T) {
+		url, _ := resuming(t, answer, 11, 12, 13, 14)
+		p, err := New(Options{Decode: []string{url, url, url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(p)
+		defer s.Close()
+		_, text, _ := post(t, s.URL+"/v1/messages", `{}`)
+		_, event, _ := strings.Cut(text, "\n\nevent: error\ndata: ")
+		var e anthropic.ErrorBody
+		if err := json.Unmarshal([]byte(event), &e); err != nil ||
+			e.Error.Type != "overloaded_error" {
+			t.Errorf("%q ends with %q, %v", text, event, err)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // resumeHeader is server.ResumeHeader: an answer that was broken off goes on at another server.
@@ -109,11 +111,10 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte
 			}
 			return asks == 1 && status == http.StatusOK
 		case !has.begun:
-			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusServiceUnavailable, err.Error())
+			fail(w, r, unavailable(err))
 			return false
 		case !has.mayGoOn(err):
-			breakOff(w, err)
+			breakOff(w, r, err)
 			return false
 		}
 		p.opt.Log.Info("an answer goes on at another decode server",
@@ -178,14 +179,23 @@ const maxRefusal = 64 << 10
 
 // breakOff tells the client that there is no more of an answer that has begun: the reader of a
 // stream of events by another one, others by a break.
-func breakOff(w http.ResponseWriter, err error) {
+func breakOff(w http.ResponseWriter, r *http.Request, err error) {
 	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 		panic(http.ErrAbortHandler)
 	}
 	var no *refusal
-	text := errorBody(http.StatusServiceUnavailable, err.Error())
+	shape, name := shapeOf(r), ""
+	_, text := shape.Error(w.Header(), unavailable(err))
 	if errors.As(err, &no) && json.Valid(no.body) {
 		text = no.body
 	}
-	_, _ = fmt.Fprintf(w, "\n\ndata: %s\n\n", strings.TrimSpace(string(text)))
+	if shape.ErrorEvent != "" {
+		name = "event: " + shape.ErrorEvent + "\n"
+	}
+	_, _ = fmt.Fprintf(w, "\n\n%sdata: %s\n\n", name, strings.TrimSpace(string(text)))
+}
+
+// unavailable is the error of a request that no server answers.
+func unavailable(err error) *wire.Error {
+	return &wire.Error{Status: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: 1}
 }

@@ -234,7 +234,7 @@ func (s *API) background(ctx context.Context, g *generate.Generation, req *respo
 	case errors.Is(err, errCancelled):
 		err = live.stream.Cancel()
 	default:
-		err = live.stream.Fail(s.responseError(err))
+		err = live.stream.Fail(s.responseError(err, "id", live.stream.R.ID))
 	}
 	if err != nil {
 		s.opt.Log.Error("response cannot be shown", "id", live.stream.R.ID, "error", err)

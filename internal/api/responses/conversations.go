@@ -27,7 +27,8 @@ func (s *API) talkRoutes() []server.Route {
 		ConversationsPath + "/{id}/items/{item}"
 	list := []server.Route{
 		server.Posted(s.Server, ConversationsPath, decodeNewTalk, s.createTalk,
-			server.Doc{Summary: "Begin a conversation", Answer: Conversation{}}, itemsExample),
+			server.Doc{Summary: "Begin a conversation", Answer: Conversation{}, Forms: itemForms},
+			itemsExample),
 		{Method: "GET", Path: one, Handler: s.getTalk,
 			Doc: server.Doc{Summary: "Show a conversation", Answer: Conversation{}}},
 		server.Posted(s.Server, one, decodeTalkUpdate, s.changeTalk,
@@ -36,7 +37,8 @@ func (s *API) talkRoutes() []server.Route {
 		{Method: "DELETE", Path: one, Handler: s.deleteTalk,
 			Doc: server.Doc{Summary: "Delete a conversation", Answer: Deleted{}}},
 		server.Posted(s.Server, items, decodeTalkItems, s.createItems,
-			server.Doc{Summary: "Add items to a conversation", Answer: page{}}, itemsExample),
+			server.Doc{Summary: "Add items to a conversation", Answer: page{},
+				Forms: itemForms}, itemsExample),
 		{Method: "GET", Path: items, Handler: s.listItems,
 			Doc: server.Doc{Summary: "List the items of a conversation", Answer: page{},
 				Query: server.Paged}},

@@ -181,7 +181,7 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 			var bad *wire.Error
 			if !errors.As(err, &bad) {
 				bad = s.StatusOf(err)
-				s.LogError(err, bad)
+				s.LogError(err, bad, "response", next)
 				return nil, bad
 			}
 			return nil, noResponse(field, next)

@@ -43,8 +43,6 @@ type API struct {
 
 // New makes the dialect.
 func New(srv *server.Server, service *generate.Service, o Options) *API {
-	srv.Absent(CompactPath, "conversations are not compacted by this server: `truncation` of auto "+
-		"drops what is too old for the model")
 	return &API{Server: srv, Service: service, opt: o,
 		live: liveResponses{limit: o.MaxBackground}}
 }
@@ -58,14 +56,16 @@ var streamed = []server.Param{{Name: "stream", Type: "boolean"},
 // Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	decode := generate.Bind(s.Service, decodeResponse)
+	body := server.Reads(decode, example)
+	body.Forms = forms
 	list := []server.Route{
 		{Method: "POST", Path: ResponsesPath,
 			Handler: server.Checked(s.Generates, s.createResponse),
-			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: true,
-				Body: server.Reads(decode, example)}},
+			Doc: server.Doc{Summary: "Answer a conversation", Answer: Response{}, Events: events,
+				Body: body}},
 		{Method: "GET", Path: ResponsesPath + "/{id}", Handler: s.getResponse,
 			Doc: server.Doc{Summary: "Show a response, or its events", Answer: Response{},
-				Query: streamed, Events: true}},
+				Query: streamed, Events: events}},
 		{Method: "DELETE", Path: ResponsesPath + "/{id}", Handler: s.deleteResponse,
 			Doc: server.Doc{Summary: "Delete a response", Answer: Deleted{}}},
 		{Method: "POST", Path: ResponsesPath + "/{id}/cancel", Handler: s.cancelResponse,
@@ -75,7 +75,8 @@ func (s *API) Routes() []server.Route {
 				Query: server.Paged}},
 	}
 	count := server.Posted(s.Server, InputTokensPath, decode, s.countInput,
-		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}}, example)
+		server.Doc{Summary: "Count the tokens of an input", Answer: InputTokens{}, Forms: forms},
+		example)
 	count.Handler = server.Checked(s.Generates, s.Counted(count.Handler))
 	return slices.Concat(list, []server.Route{count}, s.talkRoutes())
 }
@@ -280,13 +281,13 @@ func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generate.G
 	if err == nil || errors.Is(err, server.ErrClientGone) || r.Context().Err() == context.Canceled {
 		return err
 	}
-	return t.Fail(s.responseError(err))
+	return t.Fail(s.responseError(err, r.LogName()))
 }
 
-// responseError is an error as a response shows it.
-func (s *API) responseError(err error) Error {
+// responseError is an error as a response shows it. known is what the log is to say of the request.
+func (s *API) responseError(err error, known ...any) Error {
 	api := s.StatusOf(err)
-	s.LogError(err, api)
+	s.LogError(err, api, known...)
 	return Error{Code: "server_error",
 		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
 }

@@ -111,7 +111,7 @@ func (s *API) talkItems(owner, id string) ([]generate.Item, *wire.Error) {
 		return nil, noTalk(field, id)
 	case err != nil:
 		bad = s.StatusOf(err)
-		s.LogError(err, bad)
+		s.LogError(err, bad, "conversation", id)
 		return nil, bad
 	case t.size() > s.opt.MaxConversation:
 		return nil, s.talkTooLong(field, id)

@@ -13,8 +13,12 @@ type Doc struct {
 	Answer any
 	// Media is the type of an answer that is not JSON; "" for JSON, or none where Answer is nil.
 	Media string
-	// Events says that the answer comes as server-sent events where the request asks for a stream.
-	Events bool
+	// Events are values of the types of an answer's events, which it comes as where the request
+	// asks for a stream; nil for one that does not.
+	Events []any
+	// Forms are bodies that have between them the forms of what fields have within them. A server
+	// that refuses one does not describe them.
+	Forms []string
 }
 
 // Param is a parameter of a URL: its type in the words of JSON Schema, and its values where there
@@ -38,7 +42,9 @@ type Body struct {
 	Decode func(*wire.Fields) *wire.Error
 	// Examples are bodies that are accepted, where the model allows.
 	Examples []string
-	Value    any
+	// Forms are those of Doc.
+	Forms []string
+	Value any
 	// Media is the type of one that is not JSON, "" for JSON.
 	Media string
 }

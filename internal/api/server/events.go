@@ -75,9 +75,9 @@ func (e *EventWriter) fail(err *wire.Error) error {
 	return e.done()
 }
 
-// End closes a stream after the last delta or an error. An error before the first event is
-// returned, to be answered with its own status.
-func (s *Server) End(e *EventWriter, err error) error {
+// End closes the stream that answers a request, after the last delta or an error. An error before
+// the first event is returned, to be answered with its own status.
+func (s *Server) End(r *Request, e *EventWriter, err error) error {
 	switch {
 	case err == nil:
 		return e.done()
@@ -85,6 +85,6 @@ func (s *Server) End(e *EventWriter, err error) error {
 		return err
 	}
 	api := s.StatusOf(err)
-	s.LogError(err, api)
+	s.LogError(err, api, r.LogName())
 	return e.fail(api.OnWire())
 }

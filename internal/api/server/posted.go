@@ -51,6 +51,7 @@ func Posted[T any](s *Server, path string, decode func(f *wire.Fields) (T, *wire
 	respond func(w http.ResponseWriter, r *Request, f *wire.Fields, req T) error, doc Doc,
 	examples ...string) Route {
 	doc.Body = Reads(decode, examples...)
+	doc.Body.Forms = doc.Forms
 	return Route{Method: http.MethodPost, Path: path, Handler: Post(s, decode, respond), Doc: doc}
 }
 

@@ -1,14 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // Request is a request with what the server knows of it.
@@ -31,6 +34,18 @@ func (s *Server) URL(r *Request, path string) string {
 		scheme = "https"
 	}
 	return scheme + "://" + r.Host + s.opt.Config.RootPath + path
+}
+
+// LogName is what the request is called, for the log; one without a name leaves nothing there.
+func (r *Request) LogName() slog.Attr {
+	id := r.Header.Get("X-Request-Id")
+	if r.Named != nil {
+		id = cmp.Or(*r.Named, id)
+	}
+	if id == "" {
+		return slog.Attr{}
+	}
+	return slog.String("id", wire.Clip(id))
 }
 
 // WithContext returns the request with another context.

@@ -17,8 +17,6 @@ type resource struct {
 	docs     map[ask]Doc
 	// public resources need no API key.
 	public bool
-	// absent is why the path is none of the server's, which a pattern would match; "" for others.
-	absent string
 }
 
 // ask is what a handler answers: a method, of clients of one shape, nil for all.
@@ -114,14 +112,6 @@ func (s *Server) Add(routes ...Route) {
 	}
 }
 
-// Absent has a path answered as one that there is not, with a reason. It is for those of an API
-// that would match the pattern of another route.
-func (s *Server) Absent(path, reason string) {
-	r := newResource(path, false)
-	r.absent = reason
-	s.resources[path] = r
-}
-
 // Routes lists every route, for tests that walk them and for documentation.
 func (s *Server) Routes() []Route {
 	var list []Route
@@ -157,11 +147,15 @@ func (s *Server) path(r *http.Request) string {
 
 // find returns the resource of a request, nil for none, and gives the request its parameters. Paths
 // are matched whole: no redirects, no cleaning. A pattern without parameters goes before one with
-// them; patterns with parameters do not overlap.
+// them, and so does what the server says that it does not have; patterns with parameters do not
+// overlap.
 func (s *Server) find(r *http.Request) *resource {
 	path := s.path(r)
 	if found := s.resources[path]; found != nil && found.segments == nil {
 		return found
+	}
+	if s.opt.Absent != nil && s.opt.Absent(path) != "" {
+		return nil
 	}
 	for _, found := range s.resources {
 		if found.segments != nil && found.match(path, nil) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -195,12 +194,12 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 	status := w.status
 	if err != nil {
 		api := s.StatusOf(err)
-		s.LogError(err, api, nameOf(w, r.Request))
+		s.LogError(err, api, r.LogName())
 		status = api.Status
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
-			if r.shape.fail(w, api.OnWire()); status != wire.StatusClientClosed {
+			if r.shape.Fail(w, api.OnWire()); status != wire.StatusClientClosed {
 				status = w.status
 			}
 		}
@@ -230,9 +229,6 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 	}
 	if found == nil {
 		return s.noRoute(r.Request)
-	}
-	if found.absent != "" {
-		return &wire.Error{Status: http.StatusNotFound, Message: found.absent}
 	}
 	h := found.handler(r.Method, r.shape)
 	if h == nil {
@@ -294,7 +290,7 @@ func (s *Server) record(r *Request, found *resource, w *recorder, status int,
 	}
 	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path",
 		wire.Clip(r.URL.Path), "status", status, "ms", float64(took.Microseconds())/1000, "bytes",
-		w.bytes, "client", r.RemoteAddr, nameOf(w, r.Request), traceOf(r.Request))
+		w.bytes, "client", r.RemoteAddr, r.LogName(), traceOf(r.Request))
 }
 
 // StatusOf gives every error its status.
@@ -528,14 +524,6 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// nameOf is what a request is called, for the log; one without a name leaves nothing there.
-func nameOf(w *recorder, r *http.Request) slog.Attr {
-	if id := cmp.Or(w.named, r.Header.Get("X-Request-Id")); id != "" {
-		return slog.String("id", wire.Clip(id))
-	}
-	return slog.Attr{}
-}
 
 // traceOf is the trace that a request says it belongs to, for the log; none leaves nothing there.
 func traceOf(r *http.Request) slog.Attr {

@@ -14,10 +14,12 @@ type Shape struct {
 	Begin func(h http.Header, id string)
 	// Error is the status of an error, and its body. h has what Begin has set.
 	Error func(h http.Header, e *wire.Error) (status int, body []byte)
+	// ErrorEvent is the name of the event of an error within a stream; "" for one without.
+	ErrorEvent string
 }
 
-// openAI is the shape where Options name no other.
-var openAI = Shape{
+// OpenAI is the shape where Options name no other.
+var OpenAI = Shape{
 	Begin: func(http.Header, string) {},
 	Error: func(_ http.Header, e *wire.Error) (int, []byte) { return e.Status, e.Append(nil) },
 }
@@ -29,14 +31,14 @@ func (s *Server) shapeOf(r *http.Request) *Shape {
 			return shape
 		}
 	}
-	return &openAI
+	return &OpenAI
 }
 
 // begin sets the headers that every answer to a request has.
 func (s *Shape) begin(h http.Header) { s.Begin(h, call.NewID()) }
 
-// fail answers with an error. A failed write has no one to be reported to.
-func (s *Shape) fail(w http.ResponseWriter, e *wire.Error) {
+// Fail answers with an error. A failed write has no one to be reported to.
+func (s *Shape) Fail(w http.ResponseWriter, e *wire.Error) {
 	h := w.Header()
 	status, body := s.Error(h, e)
 	h.Set("Content-Type", "application/json")

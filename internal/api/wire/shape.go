@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -21,6 +22,8 @@ type FieldShape struct {
 	Low, High *int64
 	// Required says that there is an error without the field.
 	Required bool
+	// Kind is what it has within it; nil where no example has the field.
+	Kind *Kind
 }
 
 // never is the type of fields that a route has not.
@@ -53,6 +56,27 @@ func Read(decode func(*Fields) *Error, lim Limits, examples ...string) Shape {
 		}
 	}
 	return shape
+}
+
+// Try adds what bodies have within their fields that are arrays, objects, or of no one type: those
+// fields of the examples that this server does not refuse.
+func (s Shape) Try(decode func(*Fields) *Error, lim Limits, examples ...string) {
+	seen := map[string]bool{}
+	wanted := func(name string, v any) bool {
+		f := s[name]
+		if f == nil || f.Items != "" || f.Type != "" && f.Type != "array" && f.Type != "object" {
+			return false
+		}
+		text, err := json.Marshal(v)
+		again := seen[name+string(text)]
+		seen[name+string(text)] = true
+		return err == nil && !again
+	}
+	for _, text := range examples {
+		for name, k := range kindsOf(decode, lim, text, wanted) {
+			s[name].Kind = merged(s[name].Kind, k)
+		}
+	}
 }
 
 // note keeps what is asked of a field. The first type counts; that of a value which is read later

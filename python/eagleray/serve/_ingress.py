@@ -21,8 +21,8 @@ from ray.serve.exceptions import BackPressureError
 
 from .._binary import version
 from .._http import decode, encode
-from ._asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
-from ._asgi import send_start
+from ._asgi import Receive, RequestError, Scope, Send, expand, is_anthropic, path_of, read_body
+from ._asgi import send_all, send_start, target_of
 from ._callers import own_name
 from ._metrics import merge
 from ._prefix import blocks_of
@@ -117,7 +117,7 @@ class OpenAIIngress:
             else:
                 await self._relay(scope, await read_body(receive), send)
         except RequestError as e:
-            await e.send(send)
+            await e.send(scope, send)
 
     def _models(self, path: str) -> bytes:
         cards = [
@@ -161,7 +161,7 @@ class OpenAIIngress:
         return merge(text for text in told if not isinstance(text, BaseException))
 
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
-        model, fields = self._model_of(scope["method"], body)
+        model, fields = await self._model_of(scope, body)
         prefix = blocks_of(fields) if self._routed else ()
         progress, attempts = Progress(scope["headers"]), Attempts()
         method, target = scope["method"].encode(), target_of(scope)
@@ -173,24 +173,25 @@ class OpenAIIngress:
                 refused = await _pass_on(answer, progress, attempts, send)
                 if refused is None:
                     return
-                status, failed = refused
+                status, said = refused
+                failed = _event(scope, said)
                 again = status in (503, 529)  # Anthropic's clients get 529 for 503
             except LOST as e:
                 if not progress.begun:
                     text = f"no replica has answered: {e}"
                     raise RequestError(503, text, retry_after=1) from None
-                failed = RequestError(503, "the replica that was answering has ended").body
+                failed = RequestError(503, "the replica that was answering has ended").event(scope)
             except RequestError as e:
                 if not progress.begun:
                     raise
-                failed = e.body
+                failed = e.event(scope)
             finally:
                 await answer.aclose()
             if not again or not progress.resumable or not attempts.may_wait():
                 break
             await attempts.pause()
         # What cannot go on: its reader learns of it within the stream.
-        event = b"\n\ndata: " + failed.strip() + b"\n\n"
+        event = b"\n\n" + failed
         await send({"type": "http.response.body", "body": event, "more_body": False})
 
     async def _ask(
@@ -262,11 +263,19 @@ class OpenAIIngress:
             return _Whole(self._wholes[model].remote(encode(line, headers, body), *hints))
         return called(method, target, headers, body, self._name, *hints)
 
-    def _model_of(self, method: str, body: bytes) -> tuple[str, dict[str, Any]]:
-        """Return the model of a request, and the members of its body."""
+    async def _model_of(self, scope: Scope, body: bytes) -> tuple[str, dict[str, Any]]:
+        """Return the model of a request, and the members of its body.
+
+        One that is compressed is expanded for this alone: its replica gets it as it came.
+        """
         first = next(iter(self._relays))
+        if any(name == b"content-encoding" for name, _ in scope["headers"]):
+            if len(self._relays) == 1 and not self._routed:
+                return first, {}  # nothing is chosen by the body
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(None, expand, scope["headers"], body)
         if not body:
-            if len(self._relays) == 1 or method == "OPTIONS":
+            if len(self._relays) == 1 or scope["method"] == "OPTIONS":
                 return first, {}
             raise RequestError(
                 404, "the ingress of several models has this route only for requests with a model"
@@ -374,6 +383,12 @@ class _Whole:
     def cancel(self) -> None:
         """Have the replica stop."""
         self._response.cancel()
+
+
+def _event(scope: Scope, said: bytes) -> bytes:
+    """Return the event of a stream that a replica's refusal becomes."""
+    name = b"event: error\n" if is_anthropic(scope) else b""
+    return name + b"data: " + said.strip() + b"\n\n"
 
 
 def _no_model(name: Any) -> RequestError:

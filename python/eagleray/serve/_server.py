@@ -201,7 +201,7 @@ class LLMServer:
             body = await read_body(receive)
             answer = await self._ask(scope["method"].encode(), target_of(scope), scope, body)
         except RequestError as e:
-            await e.send(send)
+            await e.send(scope, send)
             return
         try:
             if not answer.streamed:
