@@ -22,6 +22,22 @@ import (
 // serve is the built-in model behind the API.
 func serve(t *testing.T, change func(*config.Config)) *httptest.Server {
 	t.Helper()
+	server := httptest.NewServer(ofModel(t, change))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// described is serve for clients that others wrote: what they send and get is as the document of
+// the routes has it.
+func described(t *testing.T) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(conform.Handler(t, ofModel(t, nil)))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func ofModel(t *testing.T, change func(*config.Config)) http.Handler {
+	t.Helper()
 	e := apitest.Open(t, "auto")
 	c := config.Default()
 	if change != nil {
@@ -34,9 +50,7 @@ func serve(t *testing.T, change func(*config.Config)) *httptest.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	server := httptest.NewServer(conform.Handler(t, s.Handler()))
-	t.Cleanup(server.Close)
-	return server
+	return s.Handler()
 }
 
 // TestCallsOfModel: a model that has never seen a tool calls as it is told to, in every format.
@@ -135,7 +149,7 @@ func TestPythonClients(t *testing.T) {
 	if python == "" {
 		t.Skip("EAGLERAY_CLIENTS names no Python with requirements/clients.txt")
 	}
-	url := serve(t, nil).URL
+	url := described(t).URL
 	for _, script := range []string{"tools.py", "responses.py", "messages.py"} {
 		out, err := exec.CommandContext(t.Context(), python, "testdata/clients/"+script,
 			url).CombinedOutput()
@@ -154,8 +168,8 @@ func TestNodeClients(t *testing.T) {
 		t.Skip("EAGLERAY_NODE_CLIENTS names no folder with the modules of " +
 			"requirements/clients-node.json")
 	}
-	c := exec.CommandContext(t.Context(), "node", "testdata/clients/responses.cjs", serve(t,
-		nil).URL)
+	c := exec.CommandContext(t.Context(), "node", "testdata/clients/responses.cjs",
+		described(t).URL)
 	c.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(folder, "node_modules"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
