@@ -17,8 +17,8 @@ import (
 )
 
 // Handler serves as h does, and has a test fail where a request that is answered, or an answer to
-// one, is not as the server's document has it. With -short nothing is checked: a document takes half
-// a second of a processor.
+// one, is not as the server's document has it. With -short nothing is checked: a document takes
+// half a second of a processor.
 func Handler(t testing.TB, h http.Handler) http.Handler {
 	if testing.Short() {
 		return h
