@@ -97,9 +97,8 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 	}
 	api := s.StatusOf(err)
 	s.LogError(err, api, r.LogName())
-	out.Buf = append(out.Buf[:0], "event: "+shape.ErrorEvent+"\ndata: "...)
-	out.Buf = appendError(out.Buf, w.Header(), api.OnWire())
-	out.Buf = append(out.Buf, "\n\n"...)
+	_, body := shape.Error(w.Header(), api.OnWire())
+	out.Buf = shape.AppendEvent(out.Buf[:0], body)
 	return out.Send()
 }
 

@@ -1,6 +1,7 @@
 package pdproxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -184,15 +185,12 @@ func breakOff(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	var no *refusal
-	shape, name := shapeOf(r), ""
+	shape := shapeOf(r)
 	_, text := shape.Error(w.Header(), unavailable(err))
 	if errors.As(err, &no) && json.Valid(no.body) {
 		text = no.body
 	}
-	if shape.ErrorEvent != "" {
-		name = "event: " + shape.ErrorEvent + "\n"
-	}
-	_, _ = fmt.Fprintf(w, "\n\n%sdata: %s\n\n", name, strings.TrimSpace(string(text)))
+	_, _ = w.Write(shape.AppendEvent([]byte("\n\n"), bytes.TrimSpace(text)))
 }
 
 // unavailable is the error of a request that no server answers.

@@ -66,9 +66,7 @@ func (e *EventWriter) done() error {
 
 // fail sends an error as an event, then ends the stream: the status is 200 already.
 func (e *EventWriter) fail(err *wire.Error) error {
-	e.Buf = append(e.Buf[:0], "data: "...)
-	e.Buf = err.Append(e.Buf)
-	e.Buf = append(e.Buf, "\n\n"...)
+	e.Buf = OpenAI.AppendEvent(e.Buf[:0], err.Append(nil))
 	if err := e.Send(); err != nil {
 		return err
 	}

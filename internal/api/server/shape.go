@@ -24,6 +24,15 @@ var OpenAI = Shape{
 	Error: func(_ http.Header, e *wire.Error) (int, []byte) { return e.Status, e.Append(nil) },
 }
 
+// AppendEvent writes the event of an error within a stream, of which body is that of Error.
+func (s *Shape) AppendEvent(b, body []byte) []byte {
+	if s.ErrorEvent != "" {
+		b = append(append(append(b, "event: "...), s.ErrorEvent...), '\n')
+	}
+	b = append(append(b, "data: "...), body...)
+	return append(b, "\n\n"...)
+}
+
 // shapeOf is the shape of the answer to a request.
 func (s *Server) shapeOf(r *http.Request) *Shape {
 	if s.opt.Shape != nil {

@@ -106,9 +106,8 @@ class RequestError(Exception):
 
     def event(self, scope: Scope) -> bytes:
         """Return the event that tells of it within a stream."""
-        if is_anthropic(scope):
-            return b"event: error\ndata: " + self.anthropic_body(_new_id()) + b"\n\n"
-        return b"data: " + self.body + b"\n\n"
+        body = self.anthropic_body(_new_id()) if is_anthropic(scope) else self.body
+        return error_event(scope, body)
 
     async def send(self, scope: Scope, send: Send) -> None:
         """Answer a request with it."""
@@ -124,6 +123,12 @@ class RequestError(Exception):
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after))
         await send_all(send, status, headers, body)
+
+
+def error_event(scope: Scope, body: bytes) -> bytes:
+    """Return the event of a stream that has the body of an error."""
+    name = b"event: error\n" if is_anthropic(scope) else b""
+    return name + b"data: " + body.strip() + b"\n\n"
 
 
 def _new_id() -> str:

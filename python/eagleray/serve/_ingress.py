@@ -21,7 +21,7 @@ from ray.serve.exceptions import BackPressureError
 
 from .._binary import version
 from .._http import decode, encode
-from ._asgi import Receive, RequestError, Scope, Send, expand, is_anthropic, path_of, read_body
+from ._asgi import Receive, RequestError, Scope, Send, error_event, expand, path_of, read_body
 from ._asgi import send_all, send_start, target_of
 from ._callers import own_name
 from ._metrics import merge
@@ -174,7 +174,7 @@ class OpenAIIngress:
                 if refused is None:
                     return
                 status, said = refused
-                failed = _event(scope, said)
+                failed = error_event(scope, said)
                 again = status in (503, 529)  # Anthropic's clients get 529 for 503
             except LOST as e:
                 if not progress.begun:
@@ -383,12 +383,6 @@ class _Whole:
     def cancel(self) -> None:
         """Have the replica stop."""
         self._response.cancel()
-
-
-def _event(scope: Scope, said: bytes) -> bytes:
-    """Return the event of a stream that a replica's refusal becomes."""
-    name = b"event: error\n" if is_anthropic(scope) else b""
-    return name + b"data: " + said.strip() + b"\n\n"
 
 
 def _no_model(name: Any) -> RequestError:
