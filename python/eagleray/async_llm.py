@@ -244,7 +244,7 @@ class AsyncLLM(AsyncTrainable):
             while not running.over:
                 for event in await running.events():
                     request.take(event)
-                if request.aborted:
+                if running.over and request.aborted:
                     self._engine.check()  # an engine that ends aborts what runs
                 if running.over or not request.complete:  # its end is on the way
                     yield request.shown(finished=running.over)
