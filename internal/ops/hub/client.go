@@ -273,14 +273,13 @@ func (c *client) fileAddress(repo, commit, name string) string {
 	return c.address(append(repoPath(repo, "resolve", commit), strings.Split(name, "/")...)...)
 }
 
-// linkedETag is the hash that the Hub gives a file, without the quotes and the mark of a weak
-// validator.
+// linkedETag is the hash that the Hub gives a file.
 func linkedETag(h http.Header) string {
 	etag := h.Get(headerETag)
 	if etag == "" {
 		etag = h.Get("ETag")
 	}
-	return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
+	return plainETag(etag)
 }
 
 // safeETag reports whether the ETag can be a file's name.

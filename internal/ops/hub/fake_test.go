@@ -134,10 +134,14 @@ func (f *fakeHub) serveCDN(w http.ResponseWriter, r *http.Request) {
 }
 
 // count is how many requests have begun so.
-func (f *fakeHub) count(prefix string) (n int) {
+func (f *fakeHub) count(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.requests {
+	return begunSo(f.requests, prefix)
+}
+
+func begunSo(requests []string, prefix string) (n int) {
+	for _, r := range requests {
 		if strings.HasPrefix(r, prefix) {
 			n++
 		}

@@ -212,15 +212,10 @@ func (f *fakeStore) checkSignature(r *http.Request) (status int, code string) {
 }
 
 // count is how many requests have begun so.
-func (f *fakeStore) count(prefix string) (n int) {
+func (f *fakeStore) count(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.requests {
-		if strings.HasPrefix(r, prefix) {
-			n++
-		}
-	}
-	return n
+	return begunSo(f.requests, prefix)
 }
 
 func (f *fakeStore) put(key string, data []byte) {

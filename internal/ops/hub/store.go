@@ -382,6 +382,7 @@ func (s *store) fetch(ctx context.Context, _, _ string, p *partial, report func(
 	return s.fill(p, res.Body, report)
 }
 
+// plainETag is an ETag without the quotes and the mark of a weak validator.
 func plainETag(etag string) string {
 	return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
 }
