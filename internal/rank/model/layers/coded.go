@@ -252,11 +252,16 @@ func (s Stored) bytes(l *Loader, chunks int, parts []part) (held, read int64, er
 
 // unpackedBytes is what codes take while a weight is made of them.
 func unpackedBytes(c *compute.Codes) int64 {
-	cells := int64(c.Rows) * int64(c.Groups()+c.Supers())
+	return int64(c.Rows)*int64(c.Cols) + 4*int64(numbersOf(c))
+}
+
+// numbersOf is how many scales, offsets and factors codes have.
+func numbersOf(c *compute.Codes) int {
+	n := c.Rows * (c.Groups() + c.Supers())
 	if c.Offset != nil {
-		cells *= 2
+		n *= 2
 	}
-	return int64(c.Rows)*int64(c.Cols) + 4*cells
+	return n
 }
 
 // alike visits blocks by those, side by side, that one weight is made of.
@@ -402,11 +407,7 @@ func (l *Loader) fill(d *decoding) {
 	for i := range d.codes {
 		c := &d.codes[i]
 		code += c.Rows * c.Cols
-		cells := c.Rows * (c.Groups() + c.Supers())
-		if c.Offset != nil {
-			cells *= 2
-		}
-		numbers += cells
+		numbers += numbersOf(c)
 	}
 	l.scratch.code = slices.Grow(l.scratch.code[:0], code)[:code]
 	l.scratch.numbers = slices.Grow(l.scratch.numbers[:0], numbers)[:numbers]
