@@ -79,16 +79,7 @@ func (s *site) adoptedGroupLosesNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type answer struct {
-		text string
-		err  error
-	}
-	asked := make(chan answer, 1)
-	go func() {
-		text, err := complete(t, url, tokens)
-		asked <- answer{text, err}
-	}()
-	eventually(t, "a running request", func() bool { return runs(url) })
+	asked := running(t, url, tokens)
 	s.KillRaylet(t, node)
 	spare := s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2})
 	defer s.RemoveNode(t, spare)

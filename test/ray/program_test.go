@@ -113,6 +113,24 @@ func (p *server) exit(t testing.TB) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// completed is what complete returns.
+type completed struct {
+	text string
+	err  error
+}
+
+// running calls complete, and returns when the request runs.
+func running(t *testing.T, url string, tokens int) <-chan completed {
+	t.Helper()
+	asked := make(chan completed, 1)
+	go func() {
+		text, err := complete(t, url, tokens)
+		asked <- completed{text, err}
+	}()
+	eventually(t, "a running request", func() bool { return runs(url) })
+	return asked
+}
+
 // complete asks a server for tokens.
 func complete(t testing.TB, url string, tokens int) (text string, err error) {
 	t.Helper()

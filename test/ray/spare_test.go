@@ -33,16 +33,7 @@ func TestServeMovesToSpareNode(t *testing.T) {
 		if strings.Contains(p.await(t, `msg="ray identify"`), "1:"+spare.IP+"/") {
 			lost, spare = spare, lost
 		}
-		type answer struct {
-			text string
-			err  error
-		}
-		asked := make(chan answer, 1)
-		go func() {
-			text, err := complete(t, url, tokens)
-			asked <- answer{text, err}
-		}()
-		eventually(t, "a running request", func() bool { return runs(url) })
+		asked := running(t, url, tokens)
 		s.KillRaylet(t, lost)
 		back := p.await(t, `msg="workers are back"`)
 		if a := <-asked; a.err != nil || a.text != want {
