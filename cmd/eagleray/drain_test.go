@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 // A closed terminal sends SIGHUP: it lets requests finish as SIGTERM does.
@@ -152,7 +154,8 @@ func TestLogFormat(t *testing.T) {
 			}
 			line = l
 		}
-		if !strings.Contains(line, want) || !strings.Contains(line, "http://127.0.0.1:") {
+		if !strings.Contains(line, want) || !strings.Contains(line, open.Kernels("")) ||
+			!strings.Contains(line, "http://127.0.0.1:") {
 			t.Errorf("%s: the ready line is %q", format, line)
 		}
 		if rest := line[strings.Index(line,

@@ -463,19 +463,22 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 	}
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
-		"binding", bindings(info.Ranks), "isa", rank.ISA,
+		"binding", each(info.Ranks, func(r *queue.Ready) string { return r.Binding }),
+		"isa", each(info.Ranks, func(r *queue.Ready) string {
+			return fmt.Sprintf("%s (%s)", r.ISA, r.ISAReason)
+		}),
 		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
 		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", figure.Seconds(took, 3),
 		"url", url)
 }
 
-// bindings are those of all ranks in words; one that all have is said once.
-func bindings(ranks []queue.Ready) string {
+// each is what says tells of every rank; what is said of several stands once.
+func each(ranks []queue.Ready, says func(*queue.Ready) string) string {
 	var all []string
-	for _, r := range ranks {
-		if r.Binding != "" && !slices.Contains(all, r.Binding) {
-			all = append(all, r.Binding)
+	for i := range ranks {
+		if said := says(&ranks[i]); said != "" && !slices.Contains(all, said) {
+			all = append(all, said)
 		}
 	}
 	return strings.Join(all, " | ")

@@ -1,6 +1,8 @@
 package open
 
 import (
+	"fmt"
+
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -63,8 +65,9 @@ func (i *Info) Identity() string { return i.Files.identity() }
 
 // Kernels says which instruction set this machine computes with, and why; asked is --cpu-isa.
 func Kernels(asked string) string {
-	if asked != "" {
-		return asked + ", as --cpu-isa says"
+	level := asked
+	if asked == "" || asked == "auto" {
+		level = isa.Best().String()
 	}
-	return isa.Best().String() + ": " + isa.Reason()
+	return fmt.Sprintf("%s (%s)", level, isa.Reason(asked))
 }

@@ -67,7 +67,7 @@ func TestChecks(t *testing.T) {
 		says  string
 		spoil func(m *Machine, c *config.Config)
 	}{
-		{"processor", OK, "kernels are avx512, as --cpu-isa says",
+		{"processor", OK, "kernels are avx512 (as --cpu-isa says)",
 			func(_ *Machine, c *config.Config) { c.Parallel.CPUISA = "avx512" }},
 		{"processor", Warn, "no AVX2", func(m *Machine, _ *config.Config) { m.Vectors = false }},
 		{"cores", Warn, "2 usable", func(m *Machine, c *config.Config) {

@@ -63,8 +63,13 @@ func best(of []ISA) ISA {
 	return best
 }
 
-// Reason says why Best is what it is.
-func Reason() string { return reason(All()) }
+// Reason says why a rank computes with what it does: asked is --cpu-isa, empty or "auto" for Best.
+func Reason(asked string) string {
+	if asked != "" && asked != "auto" {
+		return "as --cpu-isa says"
+	}
+	return reason(All())
+}
 
 func reason(of []ISA) string {
 	if len(of) > 0 && of[len(of)-1] == AVX512BF16 {
