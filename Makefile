@@ -70,6 +70,7 @@ test-full: build cross ray
 	$(MAKE) test-kubernetes
 	./scripts/test-rlhf.sh
 	./scripts/test-trl.sh
+	./scripts/test-lm-eval.sh
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 	$(MAKE) race
 

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Compares lm-evaluation-harness's figures of the built-in model, of requirements/trl.txt, by
+# transformers, by LLM and by a server (scripts/lm_eval_agrees.py). A machine without Python 3.11 or
+# the index is told what it skips.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$(scripts/pinned-venv.sh trl)
+[ -n "$python" ] || exit 0
+export EAGLERAY_BINARY=${EAGLERAY_BINARY:-$PWD/bin/eagleray}
+export PYTHONPATH=python HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
+model=internal/rank/builtin/go-std-tiny
+log=$(mktemp)
+"$EAGLERAY_BINARY" serve "$model" --served-model-name served --dtype float32 --port 0 2>"$log" &
+server=$!
+trap 'kill $server; wait $server || cat "$log"; rm "$log"' EXIT
+while ! url=$(grep -o 'msg=ready.* url=[^ ]*' "$log"); do
+  kill -0 $server
+  sleep 0.2
+done
+"$python" scripts/lm_eval_agrees.py "$model" "${url##* url=}"
