@@ -40,7 +40,11 @@ func (s *Service) params(r *Sampling, maxTokens int) (sample.Params, *wire.Error
 	if errors.As(err, &wrong) {
 		return p, wire.BadRequest(wrong.Field, "%s", wrong.Message)
 	}
-	p.Processed = s.Model.flags.LogprobsMode == config.ProcessedLogprobs
+	if r.Beams == nil { // these are weighed by the model's log-probabilities
+		mode := s.Model.flags.LogprobsMode
+		p.Processed = mode == config.ProcessedLogprobs || mode == config.ProcessedLogits
+		p.AsLogits = mode == config.RawLogits || mode == config.ProcessedLogits
+	}
 	if p.Temperature == 0 && r.N > 1 && r.Beams == nil {
 		return p, wire.BadRequest("n", "n must be 1 when using greedy sampling, got %d.", r.N)
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Choice is one token with its log-probability (natural logarithm) and its rank, 1 being the most
-// likely.
+// Choice is one token with its log-probability (natural logarithm), or its logit, and its rank, 1
+// being the most likely.
 type Choice struct {
 	Token   int32
 	Logprob float32
@@ -23,10 +23,12 @@ type Choice struct {
 // least as likely as it, itself included (vLLM counts logprobs >= its own); those of top are 1, 2,
 // 3 …. NaN counts as minus infinity; logits of plus infinity share all of the probability. The row
 // is not changed. A token outside the row has the log-probability minus infinity.
-func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
+//
+// As logits the values are the row's own: vLLM's raw_logits and processed_logits.
+func (s *Sampler) Logprobs(logits []float32, token int32, k int32, asLogits bool,
 	top []Choice) (sampled Choice, topOut []Choice) {
 	s.survey(logits)
-	norm := s.normaliser(logits)
+	norm := s.normaliser(logits, asLogits)
 	sampled = norm.choice(logits, token)
 
 	n := len(logits)
@@ -50,10 +52,10 @@ func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
 // LogprobsOf describes the choice of token as Logprobs does, and beside it tokens that are named:
 // the chosen one first, then the others in their order, each once, appended to top, with their
 // ranks in the whole vocabulary.
-func (s *Sampler) LogprobsOf(logits []float32, token int32, named []int32,
+func (s *Sampler) LogprobsOf(logits []float32, token int32, named []int32, asLogits bool,
 	top []Choice) (sampled Choice, topOut []Choice) {
 	s.survey(logits)
-	norm := s.normaliser(logits)
+	norm := s.normaliser(logits, asLogits)
 	sampled = norm.choice(logits, token)
 	top = append(top, sampled)
 	for i, id := range named {
@@ -115,13 +117,17 @@ func rank(logits []float32, value float32) int32 {
 	return count(logits, value)
 }
 
-// normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights).
+// normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights). Its zero
+// leaves them as they are.
 type normaliser struct {
 	greatest, logSum float64
 }
 
 // normaliser is that of a row that was surveyed.
-func (s *Sampler) normaliser(logits []float32) normaliser {
+func (s *Sampler) normaliser(logits []float32, asLogits bool) normaliser {
+	if asLogits {
+		return normaliser{}
+	}
 	best := s.best(logits)
 	if best < 0 {
 		return normaliser{greatest: math.Inf(-1)}

@@ -43,7 +43,7 @@ func TestLogprobs(t *testing.T) {
 		if r.IntN(5) == 0 {
 			k = AllLogprobs
 		}
-		sampled, top := s.Logprobs(row, token, k, []Choice{{Token: -7}})
+		sampled, top := s.Logprobs(row, token, k, false, []Choice{{Token: -7}})
 		if !slices.Equal(row, before) {
 			t.Fatal("the row changed")
 		}
@@ -103,7 +103,7 @@ func TestLogprobsOddRows(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var s Sampler
-			sampled, top := s.Logprobs(tt.row, tt.token, tt.k, nil)
+			sampled, top := s.Logprobs(tt.row, tt.token, tt.k, false, nil)
 			if sampled != tt.sampled || !slices.Equal(top, tt.top) {
 				t.Errorf("got %v %v, want %v %v", sampled, top, tt.sampled, tt.top)
 			}
@@ -118,7 +118,7 @@ func TestLogprobsOfATie(t *testing.T) {
 	row[9], row[40] = 2, 1
 	var s Sampler
 	for k, want := range map[int32][]int32{1: {9}, n: {9, 40, 0}, heapK + 1: nil} {
-		_, top := s.Logprobs(row, 0, k, nil)
+		_, top := s.Logprobs(row, 0, k, false, nil)
 		if len(top) != int(k) || cap(top) > 8*int(k) {
 			t.Errorf("%d of %d, in memory for %d", len(top), k, cap(top))
 		}

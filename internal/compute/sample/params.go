@@ -32,8 +32,9 @@ type Params struct {
 	// PromptLogprobs is what Logprobs is for the prompt's tokens.
 	PromptLogprobs int32
 	// Processed has Logprobs be those that the token is drawn by (vLLM's logprobs_mode
-	// processed_logprobs), not the model's.
-	Processed bool
+	// processed_logprobs), not the model's; with AsLogits they are logits (processed_logits and
+	// raw_logits). PromptLogprobs are the model's log-probabilities in any case.
+	Processed, AsLogits bool
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
 	// MinTokens is the number of output tokens before EOS, StopTokens may be chosen.

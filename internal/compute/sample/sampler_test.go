@@ -246,7 +246,7 @@ func processed(s *Sampler, row []float32, p *Params, st *State, position uint32)
 	row = slices.Clone(row)
 	token := s.Sample(row, p, st, position)
 	s.Processed(row, p)
-	sampled, _ := s.Logprobs(row, token, 0, nil)
+	sampled, _ := s.Logprobs(row, token, 0, false, nil)
 	return float64(sampled.Logprob)
 }
 
@@ -414,7 +414,7 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 	top := make([]Choice, 0, 32)
-	if n := testing.AllocsPerRun(20, func() { s.Logprobs(row, 5, 20, top[:0]) }); n != 0 {
+	if n := testing.AllocsPerRun(20, func() { s.Logprobs(row, 5, 20, false, top[:0]) }); n != 0 {
 		t.Errorf("Logprobs: %v allocations", n)
 	}
 }
@@ -506,7 +506,7 @@ func BenchmarkSample(b *testing.B) {
 		shortest := time.Duration(math.MaxInt64)
 		for b.Loop() {
 			begun := time.Now()
-			s.Logprobs(peaked, 100, 20, top[:0])
+			s.Logprobs(peaked, 100, 20, false, top[:0])
 			shortest = min(shortest, time.Since(begun))
 		}
 		b.ReportMetric(float64(shortest.Nanoseconds()), "best-ns")

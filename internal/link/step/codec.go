@@ -25,7 +25,7 @@ const (
 // Encoded sizes of records when their lists are empty. A decoder uses them to refuse a length that
 // the remaining bytes cannot hold before it makes room for it.
 const (
-	minParams         = 7*4 + 8 + 5*4 + 2*1 + 5*4 + 3*4
+	minParams         = 7*4 + 8 + 5*4 + 3*1 + 5*4 + 3*4
 	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1 + 4
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
@@ -88,6 +88,7 @@ func appendParams(b []byte, p *sample.Params) []byte {
 	b = appendList(b, p.LogprobTokens)
 	b = appendInt(b, p.PromptLogprobs)
 	b = appendBool(b, p.Processed)
+	b = appendBool(b, p.AsLogits)
 	b = appendInt(b, p.MaxTokens)
 	b = appendInt(b, p.MinTokens)
 	b = appendInt(b, p.EOS)

@@ -36,7 +36,7 @@ func (m maker) params() sample.Params {
 		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(),
 		RepetitionPenalty: m.f32(),
 		PresencePenalty:   m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
-		PromptLogprobs: m.i32(), Processed: m.IntN(2) == 0,
+		PromptLogprobs: m.i32(), Processed: m.IntN(2) == 0, AsLogits: m.IntN(2) == 0,
 		MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(),
 		IgnoreEOS:  m.IntN(2) == 0,
 		StopTokens: some(m, 3, m.i32),

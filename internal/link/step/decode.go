@@ -319,6 +319,7 @@ func (r *reader) params(p *sample.Params) {
 	p.LogprobTokens = list(r, "Params.LogprobTokens", p.LogprobTokens)
 	p.PromptLogprobs = r.int32("Params.PromptLogprobs")
 	p.Processed = r.bool("Params.Processed")
+	p.AsLogits = r.bool("Params.AsLogits")
 	p.MaxTokens = r.int32("Params.MaxTokens")
 	p.MinTokens = r.int32("Params.MinTokens")
 	p.EOS = r.int32("Params.EOS")

@@ -69,7 +69,7 @@ type Model struct {
 	// MaxLogprobs bounds logprobs a request may ask for; -1 is no bound.
 	MaxLogprobs int
 	// LogprobsMode is RawLogprobs for the model's log-probabilities, or ProcessedLogprobs for those
-	// that tokens are drawn by.
+	// that tokens are drawn by; RawLogits and ProcessedLogits are logits in their place.
 	LogprobsMode string
 	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
 	Runner string
@@ -89,6 +89,8 @@ type Model struct {
 const (
 	RawLogprobs       = "raw_logprobs"
 	ProcessedLogprobs = "processed_logprobs"
+	RawLogits         = "raw_logits"
+	ProcessedLogits   = "processed_logits"
 )
 
 // AutoParser chooses a parser by the chat template.

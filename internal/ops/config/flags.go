@@ -74,7 +74,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"most log-probabilities a request may ask for; -1 is no limit")
 	f.StringVar(&m.LogprobsMode, "logprobs-mode", m.LogprobsMode,
 		"raw_logprobs: the model's log-probabilities; processed_logprobs: those that tokens are "+
-			"drawn by, after penalties, temperature, min_p, top_k and top_p")
+			"drawn by, after penalties, temperature, min_p, top_k and top_p; raw_logits, "+
+			"processed_logits: logits in their place")
 
 	f.StringVar(&m.Runner, "runner", "auto",
 		"generate (auto) for tokens, or pooling for embeddings and scores")

@@ -28,7 +28,7 @@ var (
 	transports      = []string{"auto", "link"}
 	instructionSets = []string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
 	failures        = []string{"restart", "exit"}
-	logprobsModes   = []string{RawLogprobs, ProcessedLogprobs}
+	logprobsModes   = []string{RawLogprobs, ProcessedLogprobs, RawLogits, ProcessedLogits}
 	modelChanges    = []string{"keep", "refuse", "adopt"}
 )
 

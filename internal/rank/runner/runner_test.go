@@ -433,6 +433,18 @@ func TestLogprobs(t *testing.T) {
 		l.Top[0] != l.Sampled || l.Top[1].Token != (best+1)%vocab || l.Top[1].Logprob > -900 {
 		t.Errorf("processed: %+v, best %d", l, best)
 	}
+	// As logits they are the model's own, those of the prompt still log-probabilities.
+	params.Processed, params.AsLogits = false, true
+	p = plan(4, piece{2, 0, 8, prompt, []uint32{5}})
+	p.New = []step.NewRequest{{Slot: 2, PromptLen: 8, Tokens: text, Params: params}}
+	res = execute(t, r, o, p)
+	check(int(res.PromptLogprobs[0].Start), res.PromptLogprobs[0].Entries, 7)
+	l = res.Logprobs[0]
+	for _, e := range append(l.Top, l.Sampled) {
+		if want := -float32((e.Token - best + vocab) % vocab); e.Logprob != want {
+			t.Errorf("token %d has the logit %v, not %v", e.Token, e.Logprob, want)
+		}
+	}
 }
 
 // TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what

@@ -52,7 +52,8 @@ func (t *sampleTask) Do(chunk, thread int) {
 	logits := t.logits[chunk*vocab : (chunk+1)*vocab]
 	if w.target >= 0 {
 		c.token = s.tokens[w.target]
-		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, c.top[:0])
+		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, false,
+			c.top[:0])
 		return
 	}
 	if !sample.Sound(logits) {
@@ -96,9 +97,11 @@ func (t *sampleTask) Do(chunk, thread int) {
 	switch {
 	case !wanted:
 	case len(s.params.LogprobTokens) > 0:
-		c.sampled, c.top = sampler.LogprobsOf(raw, c.token, s.params.LogprobTokens, c.top[:0])
+		c.sampled, c.top = sampler.LogprobsOf(raw, c.token, s.params.LogprobTokens,
+			s.params.AsLogits, c.top[:0])
 	default:
-		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, c.top[:0])
+		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, s.params.AsLogits,
+			c.top[:0])
 	}
 }
 
