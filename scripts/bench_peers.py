@@ -1,6 +1,7 @@
 """Makes the models of bench-peers.sh and measures engines on them."""
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -224,11 +225,34 @@ def openvino(python: Path, model: Path, threads: int, column: str) -> float:
     return float(out.splitlines()[-1])
 
 
+@functools.cache
+def vllm_process(python: Path, model: Path, threads: int) -> subprocess.Popen[str]:
+    """vLLM, which ends with this process."""
+    script = Path(__file__).with_name("bench_vllm.py")
+    return subprocess.Popen(
+        [python, script, model, "--threads", str(threads)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def vllm(python: Path, model: Path, threads: int, column: str) -> float:
+    """Tokens a second of vLLM, whose first answer comes after minutes where it compiles."""
+    process = vllm_process(python, model, threads)
+    print(*COLUMNS[column], file=process.stdin, flush=True)
+    answer = process.stdout.readline()
+    if not answer:
+        sys.exit(f"bench_vllm.py: exit code {process.wait()}")
+    return float(answer)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--llama", type=Path)
     parser.add_argument("--openvino", type=Path, help="the Python that has it")
+    parser.add_argument("--vllm", type=Path, help="the Python that has it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--types", default=",".join(TYPES))
@@ -265,6 +289,8 @@ def main() -> None:
             engines[f"openvino {kind}"] = lambda c, m=model: openvino(
                 args.openvino, m, args.threads, c
             )
+        if args.vllm and t == "bf16":
+            engines["vllm bf16"] = lambda c, m=path: vllm(args.vllm, m, args.threads, c)
     bandwidths: list[float] = []
     figures = {name: {c: [] for c in columns} for name in engines}
     for n in range(args.rounds):
