@@ -45,6 +45,24 @@ func variants() []variant {
 	return all
 }
 
+// variantLots are the variants, those together whose bits are the same: vectors that nothing
+// rounds.
+func variantLots() (lots [][]variant) {
+	var fused [kinds]int // 1 more than the place of a lot
+	for _, v := range variants() {
+		switch {
+		case v.rounded || v.set == isa.Portable:
+			lots = append(lots, []variant{v})
+		case fused[v.kind] == 0:
+			lots = append(lots, []variant{v})
+			fused[v.kind] = len(lots)
+		default:
+			lots[fused[v.kind]-1] = append(lots[fused[v.kind]-1], v)
+		}
+	}
+	return lots
+}
+
 // chain is the sum the contract promises for one piece of K.
 func (v variant) chain(x, w []float32) float32 {
 	var acc float32
