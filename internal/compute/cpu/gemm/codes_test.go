@@ -73,10 +73,12 @@ func (s codeSet) String() string {
 	return s.ISA.String()
 }
 
-// codeSets are all that this machine has.
+// codeSets are all that this machine has, with -short those with kernels of their own.
 func codeSets() (list []codeSet) {
 	for _, set := range isa.All() {
-		list = append(list, codeSet{set, false}, codeSet{set, true})
+		if !again(set) {
+			list = append(list, codeSet{set, false}, codeSet{set, true})
+		}
 	}
 	return list
 }

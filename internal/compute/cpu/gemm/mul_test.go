@@ -67,7 +67,8 @@ func check(t *testing.T, p *pool.Pool, vs []variant, q *problem, chunks int, r *
 		if m.N() != q.n || m.K() != q.k {
 			t.Fatalf("packed %d x %d, want %d x %d", m.N(), m.K(), q.n, q.k)
 		}
-		what := fmt.Sprintf("%v n=%d k=%d rows=%d of %d chunks=%d", v, q.n, q.k, q.rows, ldd, chunks)
+		what := fmt.Sprintf("%v n=%d k=%d rows=%d of %d chunks=%d", v, q.n, q.k, q.rows, ldd,
+			chunks)
 		var s Scratch
 		plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
 		parts := filled(len(wantParts), untouched)
