@@ -223,6 +223,7 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 // TestStoppedStage stops the process of a middle stage: those before and after it wait, and it is
 // to blame.
 func TestStoppedStage(t *testing.T) {
+	t.Parallel()
 	e, _ := openTight(t, "mp", layout.Layout{PP: 3}, true, long, func(c *config.Config) {
 		c.Queue.StepTimeout = 2 * time.Second
 	})

@@ -404,6 +404,7 @@ var _ io.Writer = (*lockedBuilder)(nil)
 // TestShutdownWhileSending shuts a group down while a call waits for room at a rank that does not
 // read.
 func TestShutdownWhileSending(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(1, links)
 		o.QueueMemory = 1 << 20
