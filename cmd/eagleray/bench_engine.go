@@ -101,7 +101,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 			}{
 				{"input-len", o.InputLen, 1}, {"output-len", o.OutputLen, 1},
 				{"batch-size", o.BatchSize, 1}, {"num-iters-warmup", o.Warmups, 0},
-				{"num-iters", o.Iterations, 1},
+				{"num-iters", o.Iterations, 1}, {"read-bytes", o.ReadBytes, 0},
 			} {
 				if x.value < x.least {
 					return cli.UsageError("--%s %d is less than %d", x.flag, x.value, x.least)
@@ -131,6 +131,8 @@ what the machine reads from memory: the best a step that reads all weights can d
 	f.IntVar(&o.BatchSize, "batch-size", 8, "requests in the batch")
 	f.IntVar(&o.Warmups, "num-iters-warmup", 10, "runs before those that are measured")
 	f.IntVar(&o.Iterations, "num-iters", 30, "runs that are measured")
+	f.IntVar(&o.ReadBytes, "read-bytes", 0,
+		"memory read between runs for the bandwidth; 0: four last caches, 128 MiB to 1 GiB")
 	f.BoolVar(&o.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	config.Paths(f, config.PathFile, "output-json")

@@ -137,8 +137,8 @@ func TestBenchEngine(t *testing.T) {
 	}
 	code, stdout, stderr = execute(t, "", "bench", "latency", "--num-iters", "2",
 		"--num-iters-warmup", "1", "--batch-size", "2", "--input-len", "4", "--output-len", "4",
-		"--kv-cache-memory-bytes", "64M", "-tp", "2", "--output-json", filepath.Join(dir,
-			"latency.json"))
+		"--kv-cache-memory-bytes", "64M", "-tp", "2", "--read-bytes", "8000000", "--output-json",
+		filepath.Join(dir, "latency.json"))
 	if code != 0 || !strings.Contains(stdout, "99% percentile latency: ") ||
 		!strings.Contains(stdout, "share of it: ") {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)

@@ -14,6 +14,7 @@ import (
 
 // TestOverrides: what --hf-overrides says of positions is as if config.json said it, in all ranks.
 func TestOverrides(t *testing.T) {
+	t.Parallel()
 	const overrides = `{"rope_scaling":{"rope_type":"yarn","factor":4.0,` +
 		`"original_max_position_embeddings":512},"architectures":["Other"]}`
 	from, err := filepath.Abs("../../testdata/models/qwen3-tiny")

@@ -119,6 +119,7 @@ func TestPoison(t *testing.T) {
 // does not compute was waited for in vain: that is no fault of the request, and it is answered as
 // all others are.
 func TestLateIsNoPoison(t *testing.T) {
+	t.Parallel()
 	late := new(atomic.Int32)
 	late.Store(6)
 	poisoned(t, 0, true, late)

@@ -41,6 +41,10 @@ var plain = cell{Backend: "uni", TP: 1, PP: 1, PCP: 1, DP: 1, Threads: 1, Batch:
 var sizes = struct{ tp, pp, pcp, dp []int }{[]int{1, 2, 4}, []int{1, 2, 4}, []int{1, 2},
 	[]int{1, 2}}
 
+// mostRanks is how many a layout has with -short: more than a few on a core wait for each other
+// more than they compute.
+const mostRanks = 16
+
 // layouts are all combinations of sizes that a model can have.
 func layouts(t testing.TB, m *modelUnderTest) []cell {
 	t.Helper()
@@ -51,7 +55,8 @@ func layouts(t testing.TB, m *modelUnderTest) []cell {
 				for _, dp := range sizes.dp {
 					c := plain
 					c.TP, c.PP, c.PCP, c.DP = tp, pp, pcp, dp
-					if m.fits(t, c.layout()) {
+					few := c.layout().World()*c.DP <= mostRanks
+					if m.fits(t, c.layout()) && (few || !testing.Short() || *cellsFlag > 0) {
 						all = append(all, c)
 					}
 				}

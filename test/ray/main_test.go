@@ -72,7 +72,8 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "eagleray")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/eagleray/eagleray/cmd/eagleray")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path,
+		"github.com/eagleray/eagleray/cmd/eagleray")
 	cmd.Env = ownEnv
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the program: %w: %s", err, out)

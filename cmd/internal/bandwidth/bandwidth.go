@@ -34,7 +34,7 @@ type Reader struct {
 // last cache. Close gives them back.
 func NewReader(threads, size int) (*Reader, error) {
 	if size == 0 {
-		size = min(max(4*LastCacheBytes(), leastRead), mostRead)
+		size = beyond(LastCacheBytes())
 	}
 	r := &Reader{threads: threads, part: max(size/threads&^255, 256)}
 	// Huge pages are what weights get too; without them the figure is lower and still true.
@@ -52,6 +52,9 @@ func NewReader(threads, size int) (*Reader, error) {
 	})
 	return r, nil
 }
+
+// beyond is how many bytes are read where the last cache has so many, 0 if that is not known.
+func beyond(cache int) int { return min(max(4*cache, leastRead), mostRead) }
 
 // Close gives the memory back.
 func (r *Reader) Close() error { return r.memory.Free() }

@@ -25,6 +25,7 @@ import (
 // over first or that of the ranks that wait for it in a sum. The other rank of each is a transcript
 // (verdict/testdata/overdue.txt).
 func TestStoppedRankIsBlamed(t *testing.T) {
+	t.Parallel()
 	for victim, first := range []string{"rank", "driver"} {
 		t.Run(first, func(t *testing.T) {
 			t.Parallel()

@@ -139,6 +139,7 @@ func TestDueSince(t *testing.T) {
 
 // TestStepTimeoutOfSecond fails the group when the second of two plans is not answered.
 func TestStepTimeoutOfSecond(t *testing.T) {
+	t.Parallel()
 	e, s := start(t, 1, obedient(func(kind queue.Kind, _ []byte,
 		_ *memPort) bool {
 		return kind != queue.KindPlan

@@ -199,7 +199,7 @@ func beConfined(small bool) error {
 	for _, links := range []bool{false, true} {
 		o := processes(2, links)
 		if small {
-			o.QueueMemory = 100 << 20 // more than /dev/shm could give
+			o.QueueMemory = 24 << 20 // more than /dev/shm could give
 		}
 		e, err := Start(context.Background(), o)
 		if err != nil {
@@ -207,7 +207,7 @@ func beConfined(small bool) error {
 		}
 		rounds := uint64(4)
 		if small && !links {
-			rounds = 20 // the queue's memory is written from end to end: 80 MB are more than 64
+			rounds = 6 // the queue's memory is written from end to end: 24 MB are more than 16
 		}
 		for id := range rounds {
 			f, err := e.Execute(prompt(1+id, 5, 6))
@@ -240,13 +240,13 @@ func beConfined(small bool) error {
 	return nil
 }
 
-// confine mounts a /dev/shm of 64 MB, or a /dev that has none.
+// confine mounts a /dev/shm of 16 MB, or a /dev that has none.
 func confine(small bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
 	if small {
-		return unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64m")
+		return unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=16m")
 	}
 	dev, err := os.MkdirTemp("", "dev")
 	if err != nil {

@@ -71,9 +71,7 @@ func beWorker() error {
 		return err
 	}
 	id := handshake.Identity{Instance: inv.Endpoint.Instance, Rank: inv.Rank, PID: os.Getpid()}
-	if id.Binary, err = join.BinaryHash(); err != nil {
-		return err
-	}
+	copy(id.Binary[:], inv.Binary)
 	conn, err := handshake.Dial(context.Background(), inv.Endpoint, token, id)
 	if err != nil {
 		return err

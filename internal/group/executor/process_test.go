@@ -107,7 +107,11 @@ func TestLargeArguments(t *testing.T) {
 		o := processes(2, links)
 		o.QueueMemory = 1 << 20
 		e := group(t, o)
-		for _, size := range []int{0, 1, 100 << 10, 3 << 20, 20 << 20, 5} {
+		most := 20 << 20
+		if testing.Short() {
+			most = 5 << 20 // five times the queue's memory, too
+		}
+		for _, size := range []int{0, 1, 100 << 10, 3 << 20, most, 5} {
 			args := make([]byte, size)
 			for i := range args {
 				args[i] = byte(i * 7 >> 3)
@@ -400,6 +404,7 @@ var _ io.Writer = (*lockedBuilder)(nil)
 // TestShutdownWhileSending shuts a group down while a call waits for room at a rank that does not
 // read.
 func TestShutdownWhileSending(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(1, links)
 		o.QueueMemory = 1 << 20
@@ -435,7 +440,7 @@ func TestQueueingCounts(t *testing.T) {
 	e := group(t, o)
 	stop(t, e.Ranks()[0].PID)
 	done := make(chan error, 1)
-	large := make([]byte, 40<<20)
+	large := make([]byte, 8<<20)
 	go func() {
 		_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, large,
 			RPCOptions{Timeout: patience})
@@ -465,7 +470,11 @@ func TestReplyBeforeFailure(t *testing.T) {
 		o := processes(2, links)
 		o.QueueMemory = 1 << 20
 		e := group(t, o)
-		args := make([]byte, 16<<20)
+		size := 16 << 20
+		if testing.Short() {
+			size /= 4
+		}
+		args := make([]byte, size)
 		for i := range args {
 			args[i] = byte(i >> 5)
 		}

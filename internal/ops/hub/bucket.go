@@ -26,8 +26,11 @@ var (
 // maxPrefix keeps the name of a bucket's folder in the cache within what file systems take.
 const maxPrefix = 180
 
-// bucketName is what stores allow: S3's lower case letters, and what older ones have.
-var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`)
+// bucketName is what stores allow in 3 to maxBucketName bytes: S3's lower case letters, and what
+// older ones have. A count in the pattern would be compiled at each start of the program.
+var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]+[A-Za-z0-9]$`)
+
+const maxBucketName = 222
 
 // parseBucket reads the address of a model's folder in a bucket, or of a file of GGUF in one, whose
 // name is then the tag; a tag behind a colon is a quantisation, as in a repository's name. ok is
@@ -53,7 +56,7 @@ func parseBucket(model string) (b bucket, tag string, ok bool, err error) {
 		}
 		b.name, b.anonymous = name, true
 	}
-	if !bucketName.MatchString(b.name) {
+	if len(b.name) > maxBucketName || !bucketName.MatchString(b.name) {
 		return wrong("%q is not the name of a bucket, as in %s://bucket/path", b.name, scheme)
 	}
 	b.prefix = strings.Trim(b.prefix, "/")

@@ -299,13 +299,14 @@ func TestBucketErrors(t *testing.T) {
 func TestBucketAddresses(t *testing.T) {
 	f := newFakeStore(t, nil)
 	for model, want := range map[string]string{
-		"s3://":                    "not the name of a bucket",
-		"s3://A_":                  "not the name of a bucket",
-		"s3://b/x":                 "not the name of a bucket",
-		"gs://key:secret@bucket/x": "an address has no credentials",
-		"s3://bucket/a/../b":       "no folder's name",
-		"s3://bucket/a//b":         "no folder's name",
-		"s3://bucket/a:":           "not the name of a quantisation",
+		"s3://":                            "not the name of a bucket",
+		"s3://A_":                          "not the name of a bucket",
+		"s3://" + strings.Repeat("b", 223): "not the name of a bucket",
+		"s3://b/x":                         "not the name of a bucket",
+		"gs://key:secret@bucket/x":         "an address has no credentials",
+		"s3://bucket/a/../b":               "no folder's name",
+		"s3://bucket/a//b":                 "no folder's name",
+		"s3://bucket/a:":                   "not the name of a quantisation",
 		"s3://bucket/" + strings.Repeat("a", 200): "the path has more than",
 		"abfss://c@a.dfs.core/x":                  "abfss:// is not read: s3:// and gs:// are",
 		"azure://c/x":                             "azure:// is not read",

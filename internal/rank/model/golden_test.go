@@ -222,17 +222,20 @@ var mixtures = []string{"qwen3moe-tiny", "mixtral-tiny", "qwen2moe-tiny", "glm4m
 // deviations and each greedy token equal; in bfloat16 within twice what rounding activations to
 // bfloat16 causes in the reference itself.
 func TestGoldens(t *testing.T) {
-	for _, name := range fixtureNames {
+	for i, name := range fixtureNames {
 		g := readGoldens(t, name)
 		full := readFullLogits(t, name)
 		for _, set := range isa.All() {
-			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
+			for j, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
 				if slices.Contains(mixtures, name) && dtype != compute.Float32 {
 					continue
 				}
 				if testing.Short() && set == isa.Portable && isa.Best() != set &&
 					(dtype != compute.Float32 || name != "llama-tiny" && name != "qwen3moe-tiny") {
 					// slow; gemm and attention hold its products to those of the other sets
+					continue
+				}
+				if testing.Short() && takesTurns(set) && (i+j+int(set))%2 == 0 {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
@@ -248,6 +251,10 @@ func TestGoldens(t *testing.T) {
 		}
 	}
 }
+
+// takesTurns tells whether a set of vectors is not what a machine chooses: with -short it has every
+// second case, because gemm and attention hold the sets to the same bits.
+func takesTurns(set isa.ISA) bool { return set != isa.Portable && set != isa.Best() }
 
 func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32,
 	tolerance float64, exact bool) {

@@ -47,8 +47,9 @@ const (
 	mostIndex = 256 << 20
 )
 
-// castagnoli is the polynomial that processors have an instruction for.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// checksum is of the polynomial that processors have an instruction for. Its tables are made when
+// they are first used: most processes have no such file.
+func checksum(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }
 
 // ErrDamaged is wrapped by errors about files that are not as they were written.
 var ErrDamaged = errors.New("damaged")
@@ -78,7 +79,7 @@ func (h *header) encode() []byte {
 	var b bytes.Buffer
 	_ = binary.Write(&b, binary.LittleEndian, h) // a buffer takes everything
 	text := b.Bytes()
-	h.Sum = crc32.Checksum(text[:len(text)-4], castagnoli)
+	h.Sum = checksum(text[:len(text)-4])
 	binary.LittleEndian.PutUint32(text[len(text)-4:], h.Sum)
 	return text
 }
@@ -173,7 +174,7 @@ func read(f *os.File, key string, threads int) (*File, error) {
 	if _, err := binary.Decode(first, binary.LittleEndian, &h); err != nil {
 		return nil, err
 	}
-	switch sum := crc32.Checksum(first[:len(first)-4], castagnoli); {
+	switch sum := checksum(first[:len(first)-4]); {
 	case string(h.Magic[:]) != magic || h.Version != version || sum != h.Sum:
 		return nil, damaged("no header of such a file")
 	case string(h.Key[:]) != key:
@@ -198,7 +199,7 @@ func read(f *os.File, key string, threads int) (*File, error) {
 // check reads the index and, unless there are no threads for it, all of the file.
 func (f *File) check(h *header, threads int) error {
 	text := f.memory.Bytes()[h.IndexAt:]
-	if crc32.Checksum(text, castagnoli) != h.IndexSum {
+	if checksum(text) != h.IndexSum {
 		return damaged("the checksum of its index is another one")
 	}
 	var x index
@@ -229,7 +230,7 @@ func (f *File) check(h *header, threads int) error {
 			for i := next.Add(1) - 1; i < int64(len(x.Pieces)); i = next.Add(1) - 1 {
 				from := i * pieceSize
 				piece := data[max(from, page):min(from+pieceSize, int64(len(data)))]
-				if crc32.Checksum(piece, castagnoli) != x.Pieces[i] {
+				if checksum(piece) != x.Pieces[i] {
 					atomic.StoreInt64(&bad, from)
 				}
 			}
@@ -410,7 +411,7 @@ func (w *writer) write(key string, entries []layers.Entry) error {
 		return err
 	}
 	h := header{Version: version, Size: w.at + int64(len(text)), IndexAt: w.at,
-		IndexSum: crc32.Checksum(text, castagnoli)}
+		IndexSum: checksum(text)}
 	copy(h.Magic[:], magic)
 	copy(h.Key[:], key)
 	if _, err := w.f.WriteAt(text, h.IndexAt); err != nil {
@@ -481,7 +482,7 @@ func (w *writer) flush() error {
 	if w.at == 0 {
 		body = body[page:]
 	}
-	w.index.Pieces = append(w.index.Pieces, crc32.Checksum(body, castagnoli))
+	w.index.Pieces = append(w.index.Pieces, checksum(body))
 	if _, err := w.f.WriteAt(w.piece, w.at); err != nil {
 		return err
 	}

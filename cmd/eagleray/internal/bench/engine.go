@@ -161,6 +161,8 @@ type LatencyOptions struct {
 	Warmups, Iterations int
 	Seed                uint64
 	DisableDetokenize   bool
+	// ReadBytes is how much memory a reading of the bandwidth reads, 0 well beyond the last cache.
+	ReadBytes int
 	// Progress, when not nil, is called after each run, warm-ups included, with how many are done.
 	Progress func(done, total int)
 }
@@ -203,7 +205,7 @@ func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency,
 	for _, r := range e.Info().Ranks {
 		l.Threads += max(r.Threads, 1)
 	}
-	memory, err := bandwidth.NewReader(l.Threads, 0)
+	memory, err := bandwidth.NewReader(l.Threads, o.ReadBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func TestMeasureLatency(t *testing.T) {
 	e := openBuiltin(t)
 	runs := 0
 	l, err := MeasureLatency(t.Context(), e, LatencyOptions{InputLen: 5, OutputLen: 8, BatchSize: 2,
-		Warmups: 1, Iterations: 3,
+		Warmups: 1, Iterations: 3, ReadBytes: 8 << 20,
 		Progress: func(d, n int) { runs = d }})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestMeasureLatency(t *testing.T) {
 		t.Errorf("read bandwidth %g GB/s", gb)
 	}
 	one, err := MeasureLatency(t.Context(), e, LatencyOptions{InputLen: 5, OutputLen: 1,
-		BatchSize: 1, Iterations: 1})
+		BatchSize: 1, Iterations: 1, ReadBytes: 8 << 20})
 	if err != nil || one.Step != 0 || one.WeightRate() != 0 || one.Share() != 0 {
 		t.Errorf("%+v, error %v", one, err)
 	}

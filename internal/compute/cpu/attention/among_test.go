@@ -76,7 +76,7 @@ func (s shape) bothReference(q *sequence, pos, head, reach int) []float64 {
 // The bits are the same beside any neighbours, on any number of threads, and over what a step
 // before has left in the memory.
 func TestAmong(t *testing.T) {
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		t.Run(i.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(9, uint64(i)))
 			for k, dim := range []int{16, 20, 64, 128} {

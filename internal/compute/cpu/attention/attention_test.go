@@ -20,7 +20,7 @@ var (
 // Against float64, on every kind, head dimension and group of query heads, with and without a
 // window. Most of the error is that of the scores: a float32 sum over up to 256 dimensions.
 func TestReference(t *testing.T) {
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		t.Run(i.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			var worst float64
@@ -72,7 +72,7 @@ func TestReferenceOddShapes(t *testing.T) {
 			kind: compute.Float16},
 		{kvHeads: 1, group: 25, dim: 32, window: 16, kind: compute.BFloat16},
 	} {
-		for _, i := range isa.All() {
+		for _, i := range levels() {
 			q := s.sequence(r, 50)
 			g := newRig(t, s, i, 1, 16, r, q)
 			g.mixed(r)
@@ -94,7 +94,7 @@ func TestReferenceOddShapes(t *testing.T) {
 // chunks of random sizes among random neighbours, other blocks, other block sizes and other numbers
 // of threads all agree, in a cache that is NaN wherever nothing was written.
 func TestBitIdentity(t *testing.T) {
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		t.Run(i.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, uint64(i)))
 			for k, dim := range dims {
@@ -254,7 +254,7 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 // NaN in a query, or in what a row attends to, shows in that row and in no earlier one.
 func TestNaNStaysInItsRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		s := shape{kvHeads: 1, group: 1, dim: 32, kind: compute.BFloat16}
 		q := s.sequence(r, 40)
 		nan := float32(math.NaN())

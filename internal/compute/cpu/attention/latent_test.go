@@ -26,7 +26,7 @@ var latents = []shape{
 // TestLatentReference compares attention over latents with float64.
 func TestLatentReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 1))
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		for _, s := range latents {
 			q := s.sequence(r, 150)
 			g := newRig(t, s, i, 2, 16*(1+r.IntN(3)), r, q)
@@ -49,7 +49,7 @@ func TestLatentReference(t *testing.T) {
 // TestLatentBits wants the bits of a row over latents to depend on nothing but its own sequence, as
 // TestBitIdentity does of keys and values.
 func TestLatentBits(t *testing.T) {
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		r := rand.New(rand.NewPCG(12, uint64(i)))
 		for k, s := range latents {
 			n := 300

@@ -13,7 +13,7 @@ import (
 // TestSinks compares attention with sinks with float64, and its bits in mixed batches with those of
 // decoding one by one: over keys and values, in a window, and over latents.
 func TestSinks(t *testing.T) {
-	for _, i := range isa.All() {
+	for _, i := range levels() {
 		r := rand.New(rand.NewPCG(21, uint64(i)))
 		for _, s := range []shape{
 			{kvHeads: 2, group: 8, dim: 64, sinks: true, kind: compute.BFloat16},

@@ -1,8 +1,10 @@
 package attention
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -124,6 +126,28 @@ type rig struct {
 	done   []int
 	tables [][]int32
 	out    [][]float32
+}
+
+// levels are the instruction sets, with -short those that have kernels of their own: the sets above
+// AVX2 have its kernels (TestSetsAboveAVX2).
+func levels() []isa.ISA {
+	return slices.DeleteFunc(isa.All(),
+		func(i isa.ISA) bool { return testing.Short() && i > isa.AVX2 })
+}
+
+// TestSetsAboveAVX2 wants the kernels of AVX2 of the sets above it, which levels leaves out.
+func TestSetsAboveAVX2(t *testing.T) {
+	for _, i := range isa.All() {
+		if i <= isa.AVX2 {
+			continue
+		}
+		own, like := New(i), New(isa.AVX2)
+		for k := range own.simd {
+			if fmt.Sprint(*own.simd[k]) != fmt.Sprint(*like.simd[k]) || *own.ops != *like.ops {
+				t.Errorf("%v, %v: kernels of its own", i, compute.DType(k))
+			}
+		}
+	}
 }
 
 // newRig makes a rig whose cache is full of NaN and whose block tables are drawn from r.

@@ -73,12 +73,34 @@ func (s codeSet) String() string {
 	return s.ISA.String()
 }
 
-// codeSets are all that this machine has.
+// codeSets are all that this machine has, with -short those with kernels of their own.
 func codeSets() (list []codeSet) {
 	for _, set := range isa.All() {
-		list = append(list, codeSet{set, false}, codeSet{set, true})
+		if !again(set) {
+			list = append(list, codeSet{set, false}, codeSet{set, true})
+		}
 	}
 	return list
+}
+
+// codeLots are the sets of codeSets, those together whose bits are the same.
+func codeLots() (lots [][]codeSet) {
+	var at [4]int // 1 more than the place of a lot
+	for _, set := range codeSets() {
+		kind := 0
+		if set.ISA == isa.Portable {
+			kind = 1
+		}
+		if set.rounded {
+			kind += 2
+		}
+		if at[kind] == 0 {
+			lots = append(lots, nil)
+			at[kind] = len(lots)
+		}
+		lots[at[kind]-1] = append(lots[at[kind]-1], set)
+	}
+	return lots
 }
 
 // cases are those in which x is rounded, or all.
@@ -163,22 +185,17 @@ func groupOf(q *compute.Codes, col int) int {
 	return (q.Lead + col) / q.Group
 }
 
-// codeElement is the contract's value of an output element's pieces, and what float64 says of the
-// sum, with the sum of the magnitudes of all that it is made of.
-func codeElement(set codeSet, q *compute.Codes, row int, x []float32, chunks int) (
-	pieces []float32, exact, magnitude float64) {
+// codeElement is the contract's value of an output element's pieces, appended to those given, and
+// what float64 says of the sum, with the sum of the magnitudes of all that it is made of. numbers
+// are those of the row of codes, and x is in their order.
+func codeElement(set codeSet, q *compute.Codes, row int, numbers, x []float32, chunks int,
+	pieces []float32) (_ []float32, exact, magnitude float64) {
 	if set.rounded {
-		return dotElement(q, row, x, chunks)
+		return dotElement(q, row, numbers, x, chunks, pieces)
 	}
 	fma := fusedMultiplyAdd
 	if set.ISA == isa.Portable {
 		fma = func(x, y, z float32) float32 { return float32(x*y) + z }
-	}
-	in := func(col int) float32 {
-		if q.Order != nil {
-			return x[q.Order[col]]
-		}
-		return x[col]
 	}
 	groups := q.Groups()
 	s := Source{Cols: max(q.Of, q.Cols), ColLo: q.From, ColHi: q.From + q.Cols}
@@ -186,26 +203,29 @@ func codeElement(set codeSet, q *compute.Codes, row int, x []float32, chunks int
 	for i := range chunks {
 		var acc float32
 		for at := start[i]; at < start[i+1]; {
+			g, end := groupOf(q, at), min(at+1024, start[i+1])
+			if q.Group > 0 {
+				end = min(end, (g+1)*q.Group-q.Lead)
+			}
+			scale, offset := q.Scale[row*groups+g], float32(0)
+			if q.Offset != nil {
+				offset = q.Offset[row*groups+g]
+			}
 			var part float32
 			var sums [8]float32
-			g, from := groupOf(q, at), at
-			for ; at < start[i+1] && groupOf(q, at) == g && at < from+1024; at++ {
-				v := q.Number(q.Code[row*q.Cols+at])
-				part = fma(in(at), v, part)
-				sums[(at-from)%8] += in(at)
-				e := float64(v) * float64(q.Scale[row*groups+g])
-				exact += e * float64(in(at))
-				magnitude += math.Abs(e * float64(in(at)))
-				if q.Offset != nil {
-					e = float64(q.Offset[row*groups+g]) * float64(in(at))
-					exact += e
-					magnitude += math.Abs(e)
-				}
+			for j, v := range numbers[at:end] {
+				in := x[at+j]
+				part = fma(in, v, part)
+				sums[j%8] += in
+				by, plus := float64(v)*float64(scale)*float64(in), float64(offset)*float64(in)
+				exact += by + plus
+				magnitude += math.Abs(by) + math.Abs(plus)
 			}
-			acc = fma(q.Scale[row*groups+g], part, acc)
+			acc = fma(scale, part, acc)
 			if q.Offset != nil {
-				acc = fma(q.Offset[row*groups+g], tree(sums[:]), acc)
+				acc = fma(offset, tree(sums[:]), acc)
 			}
+			at = end
 		}
 		pieces = append(pieces, acc)
 	}
@@ -223,18 +243,12 @@ func mustPackCodes(t testing.TB, p *pool.Pool, set codeSet, chunks int,
 	return m
 }
 
-// checkCodes multiplies and compares every element with the contract's bits, and roughly with
-// float64.
-func checkCodes(t *testing.T, p *pool.Pool, set codeSet, q *compute.Codes, rows, chunks int,
+// checkCodes multiplies with sets of the same bits and compares every element with the contract's,
+// and roughly with float64.
+func checkCodes(t *testing.T, p *pool.Pool, sets []codeSet, q *compute.Codes, rows, chunks int,
 	r *rand.Rand) {
 	t.Helper()
-	m := mustPackCodes(t, p, set, chunks, *q)
 	n, k := q.Rows, q.Cols
-	what := fmt.Sprintf("%v %v %d x %d, groups of %d, lead %d, %d chunks, %d rows", set, q.Type, n,
-		k, q.Group, q.Lead, chunks, rows)
-	if m.N() != n || m.K() != k || m.Chunks() != chunks {
-		t.Fatalf("%s: packed %d x %d in %d", what, m.N(), m.K(), m.Chunks())
-	}
 	ldx, ldd := k+r.IntN(5), n+r.IntN(4)
 	x := randoms(r, (rows-1)*ldx+k)
 	bias := randoms(r, n)
@@ -243,50 +257,61 @@ func checkCodes(t *testing.T, p *pool.Pool, set codeSet, q *compute.Codes, rows,
 	}
 	size := (rows-1)*ldd + n
 	residual := randoms(r, size)
-	plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
-	parts := filled((chunks*rows-1)*ldd+n+3, untouched)
-	var s Scratch
-	m.Mul(p, &s, plain, ldd, x, ldx, rows, bias)
-	m.MulAdd(p, &s, added, ldd, x, ldx, rows)
-	m.MulChunks(p, &s, parts, ldd, x, ldx, rows)
-	for row := range rows {
-		for col := range n {
-			pieces, exact, magnitude := codeElement(set, q, col, x[row*ldx:][:k], chunks)
+	wantPlain, wantAdded := filled(size+3, untouched), append([]float32(nil), residual...)
+	wantParts := filled((chunks*rows-1)*ldd+n+3, untouched)
+	ordered := x
+	if q.Order != nil {
+		ordered = make([]float32, len(x))
+		for row := range rows {
+			for col, from := range q.Order {
+				ordered[row*ldx+col] = x[row*ldx+int(from)]
+			}
+		}
+	}
+	numbers, pieces := make([]float32, k), make([]float32, 0, chunks)
+	for col := range n {
+		for i, code := range q.Code[col*k:][:k] {
+			numbers[i] = q.Number(code)
+		}
+		for row := range rows {
+			var exact, magnitude float64
+			pieces, exact, magnitude = codeElement(sets[0], q, col, numbers, ordered[row*ldx:][:k],
+				chunks, pieces[:0])
 			sum, at := tree(pieces), row*ldd+col
-			want := sum
-			if bias != nil {
-				want += bias[col]
-			}
-			if !same(plain[at], want) {
-				t.Fatalf("%s: Mul[%d][%d] = %x, want %x", what, row, col, plain[at], want)
-			}
-			if want := residual[at] + sum; !same(added[at], want) {
-				t.Fatalf("%s: MulAdd[%d][%d] = %x, want %x", what, row, col, added[at], want)
-			}
-			for i, want := range pieces {
-				if got := parts[(i*rows+row)*ldd+col]; !same(got, want) {
-					t.Fatalf("%s: MulChunks[%d][%d][%d] = %x, want %x", what, i, row, col, got,
-						want)
-				}
-			}
 			if math.Abs(float64(sum)-exact) > 0x1p-24*float64(k+8)*magnitude {
-				t.Fatalf("%s: [%d][%d] = %v, float64 says %v", what, row, col, sum, exact)
+				t.Fatalf("%v %v %d x %d: [%d][%d] = %v, float64 says %v", sets[0], q.Type, n, k,
+					row, col, sum, exact)
 			}
-		}
-		for i := row*ldd + n; i < min((row+1)*ldd, size); i++ {
-			if plain[i] != untouched || added[i] != residual[i] || parts[i] != untouched {
-				t.Fatalf("%s: wrote between rows at %d", what, i)
+			wantPlain[at], wantAdded[at] = sum, residual[at]+sum
+			if bias != nil {
+				wantPlain[at] += bias[col]
+			}
+			for i, piece := range pieces {
+				wantParts[(i*rows+row)*ldd+col] = piece
 			}
 		}
 	}
-	for i := range 3 {
-		if plain[size+i] != untouched || parts[len(parts)-1-i] != untouched {
-			t.Fatalf("%s: wrote behind the end", what)
+	for _, set := range sets {
+		m := mustPackCodes(t, p, set, chunks, *q)
+		what := fmt.Sprintf("%v %v %d x %d, groups of %d, lead %d, %d chunks, %d rows of %d", set,
+			q.Type, n, k, q.Group, q.Lead, chunks, rows, ldd)
+		if m.N() != n || m.K() != k || m.Chunks() != chunks {
+			t.Fatalf("%s: packed %d x %d in %d", what, m.N(), m.K(), m.Chunks())
 		}
-	}
-	least, err := CodesBytes(chunks, set.rounded, *q)
-	if err != nil || int64(m.Bytes()) > least {
-		t.Errorf("%s: %d bytes, planned were %d: %v", what, m.Bytes(), least, err)
+		plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
+		parts := filled(len(wantParts), untouched)
+		var s Scratch
+		m.Mul(p, &s, plain, ldd, x, ldx, rows, bias)
+		m.MulAdd(p, &s, added, ldd, x, ldx, rows)
+		m.MulChunks(p, &s, parts, ldd, x, ldx, rows)
+		// Between rows and behind the end nothing is written.
+		sameSlice(t, what+": Mul", plain, wantPlain)
+		sameSlice(t, what+": MulAdd", added, wantAdded)
+		sameSlice(t, what+": MulChunks", parts, wantParts)
+		least, err := CodesBytes(chunks, set.rounded, *q)
+		if err != nil || int64(m.Bytes()) > least {
+			t.Errorf("%s: %d bytes, planned were %d: %v", what, m.Bytes(), least, err)
+		}
 	}
 }
 
@@ -295,7 +320,8 @@ func checkCodes(t *testing.T, p *pool.Pool, set codeSet, q *compute.Codes, rows,
 func TestCodesContractBits(t *testing.T) {
 	p := newPool(t, 2)
 	groups := []int{0, 16, 32, 64, 128, 5}
-	for _, set := range codeSets() {
+	for _, sets := range codeLots() {
+		set := sets[0]
 		for i, c := range set.cases() {
 			t.Run(fmt.Sprintf("%v/%v", set, c), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(17, uint64(set.ISA)<<8|uint64(i)))
@@ -305,7 +331,7 @@ func TestCodesContractBits(t *testing.T) {
 						lead = r.IntN(group) * r.IntN(2)
 					}
 					q := newCodes(r, c, n, k, group, lead)
-					checkCodes(t, p, set, &q, rows, chunks, r)
+					checkCodes(t, p, sets, &q, rows, chunks, r)
 				}
 				for rows := 1; rows <= 40; rows++ { // every tile height and split
 					portable := set.ISA == isa.Portable

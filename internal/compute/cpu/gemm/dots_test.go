@@ -13,14 +13,8 @@ import (
 
 // dotElement is codeElement of x that is rounded, by what dots.go says; the sum in float64 is of
 // rounded numbers.
-func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
-	pieces []float32, exact, magnitude float64) {
-	in := func(col int) float32 {
-		if q.Order != nil {
-			return x[q.Order[col]]
-		}
-		return x[col]
-	}
+func dotElement(q *compute.Codes, row int, numbers, x []float32, chunks int, pieces []float32) (
+	_ []float32, exact, magnitude float64) {
 	groups := q.Groups()
 	s := Source{Cols: max(q.Of, q.Cols), ColLo: q.From, ColHi: q.From + q.Cols}
 	start := s.cut(chunks)
@@ -65,8 +59,8 @@ func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
 					}
 				}
 				var largest float32
-				for col := at; col < min(at+span, end); col++ {
-					if v := float32(math.Abs(float64(in(col)))); !(v <= largest) {
+				for _, in := range x[at:min(at+span, end)] {
+					if v := float32(math.Abs(float64(in))); !(v <= largest) {
 						largest = v
 					}
 				}
@@ -74,8 +68,8 @@ func dotElement(q *compute.Codes, row int, x []float32, chunks int) (
 				var total int64
 				factor := largest / 127
 				for col := at; col < min(at+span, end) && largest >= 0x1p-119; col++ {
-					v := math.RoundToEven(float64(in(col) * (127 / largest)))
-					number := float64(q.Number(q.Code[row*q.Cols+col]))
+					v := math.RoundToEven(float64(x[col] * (127 / largest)))
+					number := float64(numbers[col])
 					dot += v * number
 					total += int64(v)
 					s, o := float64(scale)*float64(by), float64(offset)*float64(offsetBy)

@@ -20,109 +20,105 @@ func filled(n int, v float32) []float32 {
 	return s
 }
 
-// check multiplies and compares every element with the contract's bits, and roughly with float64.
-func check(t *testing.T, p *pool.Pool, v variant, q *problem, chunks int, r *rand.Rand) {
+// check multiplies with variants of the same bits and compares every element with the contract's,
+// and roughly with float64.
+func check(t *testing.T, p *pool.Pool, vs []variant, q *problem, chunks int, r *rand.Rand) {
 	t.Helper()
-	m := mustPack(t, p, v.options(chunks), q.source())
-	if m.N() != q.n || m.K() != q.k {
-		t.Fatalf("packed %d x %d, want %d x %d", m.N(), m.K(), q.n, q.k)
-	}
-	what := fmt.Sprintf("%v n=%d k=%d rows=%d chunks=%d", v, q.n, q.k, q.rows, chunks)
 	ldd := q.n + r.IntN(4)
 	size := (q.rows-1)*ldd + q.n
-	var s Scratch
 	bias := randoms(r, q.n)
 	if r.IntN(2) == 0 {
 		bias = nil
 	}
 	residual := randoms(r, size)
-	plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
-	parts := filled(chunks*q.rows*q.n+3, untouched)
-	m.Mul(p, &s, plain, ldd, q.x, q.ldx, q.rows, bias)
-	m.MulAdd(p, &s, added, ldd, q.x, q.ldx, q.rows)
-	m.MulChunks(p, &s, parts, q.n, q.x, q.ldx, q.rows)
+	wantPlain, wantAdded := filled(size+3, untouched), append([]float32(nil), residual...)
+	wantParts := filled(chunks*q.rows*q.n+3, untouched)
+	wantTotal := make([]float32, q.rows*q.n)
 	for row := range q.rows {
 		x := q.row(row)
 		for n := range q.n {
 			w := q.weight(n)
-			sum, pieces := v.element(x, w, chunks)
-			at := row*ldd + n
-			want := sum
-			if bias != nil {
-				want += bias[n]
-			}
-			if !same(plain[at], want) {
-				t.Fatalf("%s: Mul[%d][%d] = %x, want %x", what, row, n, plain[at], want)
-			}
-			if want := residual[at] + sum; !same(added[at], want) {
-				t.Fatalf("%s: MulAdd[%d][%d] = %x, want %x", what, row, n, added[at], want)
-			}
-			for c, want := range pieces {
-				if got := parts[(c*q.rows+row)*q.n+n]; !same(got, want) {
-					t.Fatalf("%s: MulChunks[%d][%d][%d] = %x, want %x", what, c, row, n, got, want)
-				}
-			}
+			sum, pieces := vs[0].element(x, w, chunks)
 			var exact, scale float64
 			for k := range x {
-				exact += float64(x[k]) * float64(w[k])
-				scale += math.Abs(float64(x[k]) * float64(w[k]))
+				product := float64(x[k]) * float64(w[k])
+				exact += product
+				scale += math.Abs(product)
 			}
 			unit := 0x1p-24 * float64(q.k+8)
-			if v.rounded {
+			if vs[0].rounded {
 				unit += 0x1p-8
 			}
 			if math.Abs(float64(sum)-exact) > unit*scale {
-				t.Fatalf("%s: [%d][%d] = %v, float64 says %v", what, row, n, sum, exact)
+				t.Fatalf("%v k=%d: [%d][%d] = %v, float64 says %v", vs[0], q.k, row, n, sum, exact)
 			}
-		}
-		for n := row*ldd + q.n; n < min((row+1)*ldd, size); n++ {
-			if plain[n] != untouched || added[n] != residual[n] {
-				t.Fatalf("%s: wrote between rows at %d", what, n)
+			at := row*ldd + n
+			wantPlain[at], wantAdded[at], wantTotal[row*q.n+n] = sum, residual[at]+sum, sum
+			if bias != nil {
+				wantPlain[at] += bias[n]
+			}
+			for c, piece := range pieces {
+				wantParts[(c*q.rows+row)*q.n+n] = piece
 			}
 		}
 	}
-	for i := range 3 {
-		if plain[size+i] != untouched || parts[chunks*q.rows*q.n+i] != untouched {
-			t.Fatalf("%s: wrote behind the end", what)
+	for _, v := range vs {
+		m := mustPack(t, p, v.options(chunks), q.source())
+		if m.N() != q.n || m.K() != q.k {
+			t.Fatalf("packed %d x %d, want %d x %d", m.N(), m.K(), q.n, q.k)
 		}
+		what := fmt.Sprintf("%v n=%d k=%d rows=%d of %d chunks=%d", v, q.n, q.k, q.rows, ldd,
+			chunks)
+		var s Scratch
+		plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
+		parts := filled(len(wantParts), untouched)
+		m.Mul(p, &s, plain, ldd, q.x, q.ldx, q.rows, bias)
+		m.MulAdd(p, &s, added, ldd, q.x, q.ldx, q.rows)
+		m.MulChunks(p, &s, parts, q.n, q.x, q.ldx, q.rows)
+		// Between rows and behind the end nothing is written.
+		sameSlice(t, what+": Mul", plain, wantPlain)
+		sameSlice(t, what+": MulAdd", added, wantAdded)
+		sameSlice(t, what+": MulChunks", parts, wantParts)
+		total := make([]float32, q.rows*q.n)
+		m.Mul(p, &s, total, q.n, q.x, q.ldx, q.rows, nil)
+		sameSlice(t, what+": dense rows", total, wantTotal)
+		summed := make([]float32, q.rows*q.n)
+		TreeSum(summed, parts[:chunks*q.rows*q.n], chunks)
+		sameSlice(t, what+": TreeSum of MulChunks", summed, total)
 	}
-	total := make([]float32, q.rows*q.n)
-	m.Mul(p, &s, total, q.n, q.x, q.ldx, q.rows, nil)
-	summed := make([]float32, q.rows*q.n)
-	TreeSum(summed, parts[:chunks*q.rows*q.n], chunks)
-	sameSlice(t, what+": TreeSum of MulChunks", summed, total)
 }
 
 func TestContractBits(t *testing.T) {
 	p := newPool(t, 2)
-	for _, v := range variants() {
+	for _, vs := range variantLots() {
+		v := vs[0]
 		t.Run(v.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, uint64(v.set)<<8|uint64(v.kind)))
 			for n := 1; n <= 70; n++ { // every remainder of a panel and a group
-				check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(40), 1+r.IntN(14)), 1<<r.IntN(4),
+				check(t, p, vs, newProblem(r, v.kind, n, 1+r.IntN(40), 1+r.IntN(14)), 1<<r.IntN(4),
 					r)
 			}
 			for rows := 1; rows <= 26; rows++ { // every tile height and split
 				for _, n := range []int{32, 129 + r.IntN(130)} {
-					check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(70), rows), 1<<r.IntN(4), r)
+					check(t, p, vs, newProblem(r, v.kind, n, 1+r.IntN(70), rows), 1<<r.IntN(4), r)
 				}
 			}
 			for rows := 27; v.set == isa.AMX && v.rounded && rows < 100; rows += 1 + r.IntN(9) {
-				check(t, p, v, newProblem(r, v.kind, 1+r.IntN(100), 1+r.IntN(150), rows),
+				check(t, p, vs, newProblem(r, v.kind, 1+r.IntN(100), 1+r.IntN(150), rows),
 					1<<r.IntN(4), r) // heights of tiles, depths of blocks
 			}
 			for rows := 1; rows <= 13; rows += 4 { // rows that meet in the cache are copied
-				check(t, p, v, newProblem(r, v.kind, 130, 1024, rows), 1<<r.IntN(4), r)
+				check(t, p, vs, newProblem(r, v.kind, 130, 1024, rows), 1<<r.IntN(4), r)
 			}
 			for i, chunks := range []int{1, 2, 4, 8} {
 				for _, k := range []int{1, 2, 3, 7, 8, 9, 15, 129} {
-					check(t, p, v, newProblem(r, v.kind, 1+r.IntN(40), k, 1+r.IntN(4)), chunks, r)
+					check(t, p, vs, newProblem(r, v.kind, 1+r.IntN(40), k, 1+r.IntN(4)), chunks, r)
 				}
 				for j, k := range []int{maxSteps - 1, maxSteps, maxSteps + 1, 2*maxSteps + 3} {
 					if testing.Short() && (i+j)%2 > 0 {
 						continue // the numbers of chunks take turns
 					}
-					check(t, p, v, newProblem(r, v.kind, 17, k, 1+r.IntN(3)), chunks, r)
+					check(t, p, vs, newProblem(r, v.kind, 17, k, 1+r.IntN(3)), chunks, r)
 				}
 			}
 		})

@@ -36,6 +36,9 @@ func variants() []variant {
 	var all []variant
 	for _, set := range isa.All() {
 		for kind := range kinds {
+			if again(set) {
+				break
+			}
 			all = append(all, variant{set: set, kind: kind})
 		}
 		if set >= isa.AVX512BF16 {
@@ -43,6 +46,55 @@ func variants() []variant {
 		}
 	}
 	return all
+}
+
+// variantLots are the variants, those together whose bits are the same: vectors that nothing
+// rounds.
+func variantLots() (lots [][]variant) {
+	var fused [kinds]int // 1 more than the place of a lot
+	for _, v := range variants() {
+		switch {
+		case v.rounded || v.set == isa.Portable:
+			lots = append(lots, []variant{v})
+		case fused[v.kind] == 0:
+			lots = append(lots, []variant{v})
+			fused[v.kind] = len(lots)
+		default:
+			lots[fused[v.kind]-1] = append(lots[fused[v.kind]-1], v)
+		}
+	}
+	return lots
+}
+
+// again tells whether a set is to be left out with -short, because its kernels are AVX512's, but
+// for bfloat16 that is rounded (TestSetsAboveAVX512).
+func again(set isa.ISA) bool { return testing.Short() && set > isa.AVX512 }
+
+// TestSetsAboveAVX512 wants the kernels of AVX512 of the sets above it, where again says so.
+func TestSetsAboveAVX512(t *testing.T) {
+	for _, set := range isa.All() {
+		if set <= isa.AVX512 {
+			continue
+		}
+		for kind := range kinds {
+			o := Options{Kind: kind, ISA: set}
+			if like := (Options{Kind: kind, ISA: isa.AVX512}); kind != I8 &&
+				vectorKernels(o) != vectorKernels(like) {
+				t.Errorf("%v/%v has kernels of its own", set, kind)
+			}
+		}
+		for _, c := range codeCases {
+			for _, rounded := range []bool{false, true} {
+				q := newCodes(rand.New(rand.NewPCG(1, 1)), c, 4, 64, 32, 0)
+				var own, like codes
+				own.choose(set, &q, rounded)
+				like.choose(isa.AVX512, &q, rounded)
+				if own.tiles != like.tiles || own.floats != like.floats || own.form != like.form {
+					t.Errorf("%v/%v rounded %v has kernels of its own", set, c, rounded)
+				}
+			}
+		}
+	}
 }
 
 // chain is the sum the contract promises for one piece of K.

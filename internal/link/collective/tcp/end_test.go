@@ -16,6 +16,7 @@ import (
 )
 
 func TestAbort(t *testing.T) {
+	t.Parallel()
 	for name, l := range links() {
 		for _, n := range []int{10, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
@@ -59,6 +60,7 @@ func TestAbort(t *testing.T) {
 
 // TestAbortBesideWait has a rank abort that has done its part, while the others wait for a third.
 func TestAbortBesideWait(t *testing.T) {
+	t.Parallel()
 	for name, l := range links() {
 		for _, n := range []int{10, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
@@ -81,6 +83,7 @@ func TestAbortBesideWait(t *testing.T) {
 
 // TestAbortRace aborts at random moments of busy groups: no rank may hang.
 func TestAbortRace(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 5))
 	for i := range 60 {
 		// a pipe holds no notice, so that Close lingers
@@ -176,6 +179,7 @@ func TestLeaving(t *testing.T) {
 
 // TestLeaveWakes has a rank close while others wait for it.
 func TestLeaveWakes(t *testing.T) {
+	t.Parallel()
 	for name, l := range links() {
 		t.Run(name, func(t *testing.T) {
 			gs := group(t, 4, l, Options{Timeout: time.Minute})
@@ -203,6 +207,7 @@ func TestLeaveWakes(t *testing.T) {
 }
 
 func TestCloseDuringOperation(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 100_000} {
 		gs := group(t, 2, tlsPair, Options{Timeout: time.Minute})
 		done := make(chan error)
@@ -232,6 +237,7 @@ func TestCloseDuringOperation(t *testing.T) {
 // TestStuckSend has the other side never read: what does not fit in between is given up on, and
 // Close too.
 func TestStuckSend(t *testing.T) {
+	t.Parallel()
 	a, b := tcpPair(t)
 	defer b.Close()
 	g, err := Join([]net.Conn{nil, a}, 0, Options{Timeout: 100 * time.Millisecond})

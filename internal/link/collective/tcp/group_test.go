@@ -133,6 +133,7 @@ func TestManySmall(t *testing.T) {
 // TestUneven lets one rank come late every time, so that the streams go to the readers and back,
 // and one-sided operations run ahead.
 func TestUneven(t *testing.T) {
+	t.Parallel()
 	for name, l := range links() {
 		t.Run(name, func(t *testing.T) {
 			gs := group(t, 4, l, Options{})

@@ -144,6 +144,7 @@ func TestWorkersArrive(t *testing.T) {
 
 // TestDialPrefersUnix takes the local way when it is there and really this instance, else TCP.
 func TestDialPrefersUnix(t *testing.T) {
+	t.Parallel()
 	f, other := listen(t, nil), listen(t, nil)
 	silent, err := net.Listen("unix", "@eagleray-test-silent-"+string(NewInstance()))
 	if err != nil {

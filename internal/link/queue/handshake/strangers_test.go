@@ -47,7 +47,9 @@ func helloOf(id Identity) []byte {
 // TestStrangers sends everything that is not a worker of ours. Each is refused for its own reason,
 // on both ends where the other end can know, logged with its address, and takes no rank.
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
+		t.Parallel()
 		binary7 := [32]byte{7}
 		type outcome struct {
 			logged Reason // by the driver

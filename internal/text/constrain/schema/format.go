@@ -20,7 +20,10 @@ func (c *compiler) search(p string) (regex.Ex, error) {
 
 // format is the strings of a format; those that are not enforced are not known.
 func (c *compiler) format(name string) (regex.Ex, bool) {
-	p, ok := formats[name]
+	if c.formats == nil { // most schemas have none
+		c.formats = makeFormats()
+	}
+	p, ok := c.formats[name]
 	if !ok {
 		return regex.Empty, false
 	}
@@ -40,9 +43,7 @@ func (c *compiler) format(name string) (regex.Ex, bool) {
 	return x, true
 }
 
-// formats are the formats that are enforced, as patterns of the whole string.
-var formats = makeFormats()
-
+// makeFormats returns the formats that are enforced, as patterns of the whole string.
 func makeFormats() map[string]string {
 	const (
 		day = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|` +
