@@ -56,8 +56,6 @@ type compiler struct {
 	ids   map[string]id
 	// patterns are the expressions of the patterns that were met.
 	patterns map[string]regex.Ex
-	// formats are made when the first one is met.
-	formats map[string]string
 	// level counts the probes under way: looks ahead whether a schema is empty, that do not mind
 	// if the answer is unknown.
 	level   int

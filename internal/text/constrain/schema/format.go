@@ -20,10 +20,7 @@ func (c *compiler) search(p string) (regex.Ex, error) {
 
 // format is the strings of a format; those that are not enforced are not known.
 func (c *compiler) format(name string) (regex.Ex, bool) {
-	if c.formats == nil { // most schemas have none
-		c.formats = makeFormats()
-	}
-	p, ok := c.formats[name]
+	p, ok := formats[name]
 	if !ok {
 		return regex.Empty, false
 	}
@@ -43,7 +40,9 @@ func (c *compiler) format(name string) (regex.Ex, bool) {
 	return x, true
 }
 
-// makeFormats returns the formats that are enforced, as patterns of the whole string.
+// formats are the formats that are enforced, as patterns of the whole string.
+var formats = makeFormats()
+
 func makeFormats() map[string]string {
 	const (
 		day = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|` +
