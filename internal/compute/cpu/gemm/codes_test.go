@@ -83,24 +83,12 @@ func codeSets() (list []codeSet) {
 	return list
 }
 
-// codeLots are the sets of codeSets, those together whose bits are the same.
-func codeLots() (lots [][]codeSet) {
-	var at [4]int // 1 more than the place of a lot
-	for _, set := range codeSets() {
-		kind := 0
-		if set.ISA == isa.Portable {
-			kind = 1
-		}
-		if set.rounded {
-			kind += 2
-		}
-		if at[kind] == 0 {
-			lots = append(lots, nil)
-			at[kind] = len(lots)
-		}
-		lots[at[kind]-1] = append(lots[at[kind]-1], set)
+// sameBits is the set that stands for all whose bits are those of s.
+func (s codeSet) sameBits() codeSet {
+	if s.ISA == isa.Portable {
+		return s
 	}
-	return lots
+	return codeSet{isa.AVX2, s.rounded}
 }
 
 // cases are those in which x is rounded, or all.
@@ -320,7 +308,7 @@ func checkCodes(t *testing.T, p *pool.Pool, sets []codeSet, q *compute.Codes, ro
 func TestCodesContractBits(t *testing.T) {
 	p := newPool(t, 2)
 	groups := []int{0, 16, 32, 64, 128, 5}
-	for _, sets := range codeLots() {
+	for _, sets := range lots(codeSets(), codeSet.sameBits) {
 		set := sets[0]
 		for i, c := range set.cases() {
 			t.Run(fmt.Sprintf("%v/%v", set, c), func(t *testing.T) {

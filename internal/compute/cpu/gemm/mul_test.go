@@ -90,7 +90,7 @@ func check(t *testing.T, p *pool.Pool, vs []variant, q *problem, chunks int, r *
 
 func TestContractBits(t *testing.T) {
 	p := newPool(t, 2)
-	for _, vs := range variantLots() {
+	for _, vs := range lots(variants(), variant.sameBits) {
 		v := vs[0]
 		t.Run(v.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, uint64(v.set)<<8|uint64(v.kind)))

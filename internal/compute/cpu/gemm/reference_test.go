@@ -48,20 +48,25 @@ func variants() []variant {
 	return all
 }
 
-// variantLots are the variants, those together whose bits are the same: vectors that nothing
-// rounds.
-func variantLots() (lots [][]variant) {
-	var fused [kinds]int // 1 more than the place of a lot
-	for _, v := range variants() {
-		switch {
-		case v.rounded || v.set == isa.Portable:
-			lots = append(lots, []variant{v})
-		case fused[v.kind] == 0:
-			lots = append(lots, []variant{v})
-			fused[v.kind] = len(lots)
-		default:
-			lots[fused[v.kind]-1] = append(lots[fused[v.kind]-1], v)
+// sameBits is the variant that stands for all whose bits are those of v: vectors that nothing
+// rounds have the same.
+func (v variant) sameBits() variant {
+	if v.rounded || v.set == isa.Portable {
+		return v
+	}
+	return variant{set: isa.AVX2, kind: v.kind}
+}
+
+// lots puts together what has the same key, in the order of the list.
+func lots[T any, K comparable](list []T, key func(T) K) (lots [][]T) {
+	at := map[K]int{}
+	for _, x := range list {
+		i, ok := at[key(x)]
+		if !ok {
+			i, lots = len(lots), append(lots, nil)
+			at[key(x)] = i
 		}
+		lots[i] = append(lots[i], x)
 	}
 	return lots
 }
