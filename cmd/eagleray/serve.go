@@ -464,9 +464,7 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
 		"binding", each(info.Ranks, func(r *queue.Ready) string { return r.Binding }),
-		"isa", each(info.Ranks, func(r *queue.Ready) string {
-			return fmt.Sprintf("%s (%s)", r.ISA, r.ISAReason)
-		}),
+		"isa", each(info.Ranks, func(r *queue.Ready) string { return r.Kernels }),
 		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
 		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", figure.Seconds(took, 3),

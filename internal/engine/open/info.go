@@ -1,8 +1,6 @@
 package open
 
 import (
-	"fmt"
-
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -64,10 +62,4 @@ func (i *Info) Folder() string {
 func (i *Info) Identity() string { return i.Files.identity() }
 
 // Kernels says which instruction set this machine computes with, and why; asked is --cpu-isa.
-func Kernels(asked string) string {
-	level := asked
-	if asked == "" || asked == "auto" {
-		level = isa.Best().String()
-	}
-	return fmt.Sprintf("%s (%s)", level, isa.Reason(asked))
-}
+func Kernels(asked string) string { return isa.Describe(asked) }

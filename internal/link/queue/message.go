@@ -149,10 +149,11 @@ type WeightsCache struct {
 type Ready struct {
 	Rank int `json:"rank"`
 	PID  int `json:"pid"`
-	// ISA and Threads are what it computes with, ISAReason says why with that.
-	ISA       string `json:"isa"`
-	ISAReason string `json:"isa_reason,omitempty"`
-	Threads   int    `json:"threads"`
+	// ISA and Threads are what it computes with.
+	ISA     string `json:"isa"`
+	Threads int    `json:"threads"`
+	// Kernels says what ISA is, and why.
+	Kernels string `json:"kernels,omitempty"`
 	// Binding says which processors its threads are bound to, and why.
 	Binding string `json:"binding,omitempty"`
 	// WeightBytes is the size of its shard.

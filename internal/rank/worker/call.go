@@ -148,7 +148,7 @@ func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil 
 
 func (w *worker) info() queue.Ready {
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		ISAReason: isa.Reason(w.rank.init.ISA), Threads: w.rank.threads,
+		Threads: w.rank.threads, Kernels: isa.Describe(w.rank.init.ISA),
 		Binding: w.rank.binding, WeightBytes: w.rank.weightBytes,
 		Storing: w.rank.storing()}
 }

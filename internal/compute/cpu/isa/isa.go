@@ -63,12 +63,13 @@ func best(of []ISA) ISA {
 	return best
 }
 
-// Reason says why a rank computes with what it does: asked is --cpu-isa, empty or "auto" for Best.
-func Reason(asked string) string {
+// Describe says which set a rank on this machine computes with, and why; asked is --cpu-isa, empty
+// or "auto" for Best.
+func Describe(asked string) string {
 	if asked != "" && asked != "auto" {
-		return "as --cpu-isa says"
+		return asked + " (as --cpu-isa says)"
 	}
-	return reason(All())
+	return fmt.Sprintf("%v (%s)", Best(), reason(All()))
 }
 
 func reason(of []ISA) string {
