@@ -9,12 +9,5 @@ python=$(scripts/pinned-venv.sh trl)
 export EAGLERAY_BINARY=${EAGLERAY_BINARY:-$PWD/bin/eagleray}
 export PYTHONPATH=python HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 model=internal/rank/builtin/go-std-tiny
-log=$(mktemp)
-"$EAGLERAY_BINARY" serve "$model" --served-model-name served --dtype float32 --port 0 2>"$log" &
-server=$!
-trap 'kill $server; wait $server || cat "$log"; rm "$log"' EXIT
-while ! url=$(grep -o 'msg=ready.* url=[^ ]*' "$log"); do
-  kill -0 $server
-  sleep 0.2
-done
-"$python" scripts/lm_eval_agrees.py "$model" "${url##* url=}"
+exec scripts/with-server.sh "$model" --served-model-name served --dtype float32 -- \
+  "$python" scripts/lm_eval_agrees.py "$model"

@@ -9,13 +9,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(scripts/pinned-venv.sh trl)
 [ -n "$python" ] || exit 0
-log=$(mktemp)
-"${EAGLERAY_BINARY:-bin/eagleray}" serve --enable-rlhf --dtype float32 \
-  --logprobs-mode processed_logprobs --port 0 2>"$log" &
-server=$!
-trap 'kill $server; wait $server || cat "$log"; rm "$log"' EXIT
-while ! url=$(grep -o 'msg=ready.* url=[^ ]*' "$log"); do
-  kill -0 $server
-  sleep 0.2
-done
-PYTHONPATH=python HF_HUB_OFFLINE=1 "$python" examples/trl/train.py --url "${url##* url=}" "$@"
+export PYTHONPATH=python HF_HUB_OFFLINE=1
+exec scripts/with-server.sh --enable-rlhf --dtype float32 --logprobs-mode processed_logprobs -- \
+  "$python" examples/trl/train.py "$@" --url
