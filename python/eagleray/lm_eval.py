@@ -132,14 +132,14 @@ class EagleRay(TemplateLM):  # type: ignore[misc]
         prompts = [(context + continuation)[-most:] for _, context, continuation in requests]
         outputs = self._llm.generate(
             [{"prompt_token_ids": prompt} for prompt in prompts],
-            SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1),
+            SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0),
             use_tqdm=not disable_tqdm,
         )
         answers: list[_Scored] = []
         for (pair, _context, continuation), ids, output in zip(requests, prompts, outputs):
             likely = output.prompt_logprobs or []
-            count = min(len(continuation), len(ids) - 1)
-            own = [of[token] for of, token in zip(likely[-count:], ids[-count:]) if of is not None]
+            at = max(len(ids) - len(continuation), 1)
+            own = [of[token] for of, token in zip(likely[at:], ids[at:]) if of is not None]
             scored = sum(of.logprob for of in own), all(of.rank == 1 for of in own)
             answers.append(scored)
             if pair is not None:
@@ -152,7 +152,8 @@ class EagleRay(TemplateLM):  # type: ignore[misc]
         for request in requests:
             context, options = request.args
             options = dict(normalize_gen_kwargs(options, default_max_gen_toks=self._most))
-            options.pop("do_sample", None)
+            if not options.pop("do_sample"):
+                options["temperature"] = 0.0
             stop = [text for text in options.pop("until") if text]
             tokens, count = maybe_truncate(
                 self.tok_encode(context),
