@@ -126,7 +126,7 @@ func l1Rate(m *Matrix, threads int) float64 {
 				x, c := make([]float32, rows*k), make([]float32, rows*m.kernels.nr)
 				for range repeat {
 					run(m.base, m.stride, unsafe.Pointer(&x[0]), k*4, pairs, 0,
-						unsafe.Pointer(&c[0]), uintptr(m.kernels.nr)*4)
+						unsafe.Pointer(&c[0]), uintptr(m.kernels.nr)*4, m.base, 0)
 				}
 			})
 		}
@@ -139,7 +139,8 @@ func l1Rate(m *Matrix, threads int) float64 {
 func BenchmarkGEMM(b *testing.B) {
 	for _, v := range benchVariants {
 		for _, shape := range [][3]int{{2, 3072, 1024}, {4, 3072, 1024}, {6, 3072, 1024}, {16, 3072,
-			1024}, {96, 3072, 1024}, {96, 1024, 3072}, {512, 3072, 1024}} {
+			1024}, {96, 3072, 1024}, {96, 1024, 3072}, {512, 3072, 1024}, {2, 65536,
+			1024}, {4, 65536, 1024}, {8, 65536, 1024}, {16, 65536, 1024}} {
 			for _, threads := range []int{1, 2} {
 				b.Run(fmt.Sprintf("%v/m=%d/%dx%d/threads=%d", v, shape[0], shape[1], shape[2],
 					threads), func(b *testing.B) {

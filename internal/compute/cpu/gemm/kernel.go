@@ -15,11 +15,13 @@ import (
 //	flags       flagContinue, flagOdd, and from flagRows on the number of rows
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
+//	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps as
+//	            many lines of it as the pair has are fetched; soonStep bytes from a pair to the next
 //
 // A kernel never touches x beyond its steps of K. It is one uninterruptible call, so the caller
 // bounds the steps (see maxSteps).
 type kernel func(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr,
-	pairs, flags int, c unsafe.Pointer, cStride uintptr)
+	pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 const (
 	flagContinue = 1 // begin with the sums in c, not with zero
@@ -60,18 +62,6 @@ func (s *kernelSet) width(rows, limit int) int {
 	return 1
 }
 
-// tileFloats is the number of elements that the largest tile of any kernel has.
-func (s *kernelSet) tileFloats() int {
-	most := 0
-	for rows := 1; rows <= s.rows; rows++ {
-		most = max(most, rows*s.width(rows, maxWidth)*s.nr)
-	}
-	if s.many != nil {
-		most = max(most, s.many.tileFloats())
-	}
-	return most
-}
-
 func kernelsFor(o Options) *kernelSet {
 	if set := vectorKernels(o); set != nil {
 		return set
@@ -85,7 +75,7 @@ func portableKernels(kind Kind) *kernelSet {
 	set := &kernelSet{nr: portableNR, rows: portableRows}
 	for rows := 1; rows <= set.rows; rows++ {
 		set.kernels[rows][1] = func(w unsafe.Pointer, _ uintptr, x unsafe.Pointer, xStride uintptr,
-			pairs, flags int, c unsafe.Pointer, cStride uintptr) {
+			pairs, flags int, c unsafe.Pointer, cStride uintptr, _ unsafe.Pointer, _ uintptr) {
 			var acc [portableRows][portableNR]float32
 			if flags&flagContinue != 0 {
 				for r := range rows {

@@ -107,394 +107,394 @@ var amxBLOCK = kernelSet{nr: 32, rows: 12, vector: true, many: &amxTILES, kernel
 }}
 
 //go:noescape
-func avx2Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Bf16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Bf16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func avx512Dot_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func avx512Dot_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
-func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: amxTiles},
@@ -532,4 +532,4 @@ var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, kernels: 
 }}
 
 //go:noescape
-func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
+func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)

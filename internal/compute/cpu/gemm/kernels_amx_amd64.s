@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·amxTiles(SB), NOSPLIT, $64-64
+// func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·amxTiles(SB), NOSPLIT, $64-80
 	MOVQ x+16(FP), SI
 	MOVQ xStride+24(FP), DX
 	MOVQ w+0(FP), DI

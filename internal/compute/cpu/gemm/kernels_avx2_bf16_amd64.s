@@ -8,8 +8,8 @@ DATA upper<>+16(SB)/8, $0xffff0000ffff0000
 DATA upper<>+24(SB)/8, $0xffff0000ffff0000
 GLOBL upper<>(SB), RODATA|NOPTR, $32
 
-// func avx2Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_1x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -30,8 +30,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y2
 	VBROADCASTSS 4(SI), Y3
 	VMOVUPS 0(DI), Y4
@@ -66,8 +70,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_1x2(SB), NOSPLIT, $0-64
+// func avx2Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -92,8 +96,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VBROADCASTSS 4(SI), Y5
 	VMOVUPS 0(DI), Y6
@@ -146,8 +155,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_1x4(SB), NOSPLIT, $0-64
+// func avx2Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -182,8 +191,18 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Y8
 	VBROADCASTSS 4(SI), Y9
 	VMOVUPS 0(DI), Y10
@@ -273,8 +292,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_2x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -300,8 +319,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VBROADCASTSS 4(SI), Y5
 	VBROADCASTSS 0(SI)(R8*1), Y6
@@ -348,8 +371,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_2x2(SB), NOSPLIT, $0-64
+// func avx2Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -383,8 +406,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y8
 	VBROADCASTSS 4(SI), Y9
 	VBROADCASTSS 0(SI)(R8*1), Y10
@@ -457,8 +485,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_3x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -489,8 +517,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y6
 	VBROADCASTSS 4(SI), Y7
 	VBROADCASTSS 0(SI)(R8*1), Y8
@@ -549,8 +581,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_3x2(SB), NOSPLIT, $0-64
+// func avx2Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -591,8 +623,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y12
 	VBROADCASTSS 0(SI)(R8*1), Y13
 	VBROADCASTSS 0(SI)(R8*2), Y14
@@ -689,8 +726,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_4x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -728,8 +765,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y8
 	VPSLLD $16, Y8, Y8
 	VMOVUPS 32(DI), Y9
@@ -801,8 +842,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_5x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -845,8 +886,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y10
 	VPSLLD $16, Y10, Y10
 	VMOVUPS 32(DI), Y11
@@ -930,8 +975,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2Bf16_6x1(SB), NOSPLIT, $0-64
+// func avx2Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2Bf16_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -979,8 +1024,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y12
 	VPSLLD $16, Y12, Y12
 	VMOVUPS 32(DI), Y13

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx2F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_1x1(SB), NOSPLIT, $0-64
+// func avx2F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -22,8 +22,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y2
 	VCVTPH2PS 0(DI), Y3
 	VFMADD231PS Y3, Y2, Y0
@@ -54,8 +58,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_1x2(SB), NOSPLIT, $0-64
+// func avx2F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -78,8 +82,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VCVTPH2PS 0(DI), Y5
 	VFMADD231PS Y5, Y4, Y0
@@ -124,8 +133,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_1x4(SB), NOSPLIT, $0-64
+// func avx2F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -158,8 +167,18 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Y8
 	VCVTPH2PS 0(DI), Y9
 	VFMADD231PS Y9, Y8, Y0
@@ -233,8 +252,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_2x1(SB), NOSPLIT, $0-64
+// func avx2F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -258,8 +277,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VBROADCASTSS 0(SI)(R8*1), Y5
 	VCVTPH2PS 0(DI), Y6
@@ -302,8 +325,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_2x2(SB), NOSPLIT, $0-64
+// func avx2F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -335,8 +358,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y8
 	VBROADCASTSS 0(SI)(R8*1), Y9
 	VCVTPH2PS 0(DI), Y10
@@ -401,8 +429,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_3x1(SB), NOSPLIT, $0-64
+// func avx2F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -431,8 +459,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y6
 	VBROADCASTSS 0(SI)(R8*1), Y7
 	VBROADCASTSS 0(SI)(R8*2), Y8
@@ -487,8 +519,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_3x2(SB), NOSPLIT, $0-64
+// func avx2F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -529,8 +561,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y12
 	VBROADCASTSS 0(SI)(R8*1), Y13
 	VBROADCASTSS 0(SI)(R8*2), Y14
@@ -615,8 +652,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_4x1(SB), NOSPLIT, $0-64
+// func avx2F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -652,8 +689,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Y8
 	VCVTPH2PS 16(DI), Y9
 	VBROADCASTSS 0(SI), Y10
@@ -721,8 +762,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_5x1(SB), NOSPLIT, $0-64
+// func avx2F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -763,8 +804,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Y10
 	VCVTPH2PS 16(DI), Y11
 	VBROADCASTSS 0(SI), Y12
@@ -844,8 +889,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F16_6x1(SB), NOSPLIT, $0-64
+// func avx2F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F16_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -891,8 +936,12 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Y12
 	VCVTPH2PS 16(DI), Y13
 	VBROADCASTSS 0(SI), Y14

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx2F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_1x1(SB), NOSPLIT, $0-64
+// func avx2F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -22,8 +22,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y2
 	VFMADD231PS 0(DI), Y2, Y0
 	VFMADD231PS 32(DI), Y2, Y1
@@ -48,8 +53,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_1x2(SB), NOSPLIT, $0-64
+// func avx2F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -72,8 +77,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VFMADD231PS 0(DI), Y4, Y0
 	VFMADD231PS 32(DI), Y4, Y1
@@ -106,8 +118,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_1x4(SB), NOSPLIT, $0-64
+// func avx2F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -140,8 +152,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Y8
 	VFMADD231PS 0(DI), Y8, Y0
 	VFMADD231PS 32(DI), Y8, Y1
@@ -191,8 +217,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_2x1(SB), NOSPLIT, $0-64
+// func avx2F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -216,8 +242,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y4
 	VBROADCASTSS 0(SI)(R8*1), Y5
 	VMOVUPS 0(DI), Y6
@@ -260,8 +291,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_2x2(SB), NOSPLIT, $0-64
+// func avx2F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -293,8 +324,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y8
 	VBROADCASTSS 0(SI)(R8*1), Y9
 	VMOVUPS 0(DI), Y10
@@ -359,8 +397,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_3x1(SB), NOSPLIT, $0-64
+// func avx2F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -389,8 +427,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y6
 	VBROADCASTSS 0(SI)(R8*1), Y7
 	VBROADCASTSS 0(SI)(R8*2), Y8
@@ -445,8 +488,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_3x2(SB), NOSPLIT, $0-64
+// func avx2F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -487,8 +530,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Y12
 	VBROADCASTSS 0(SI)(R8*1), Y13
 	VBROADCASTSS 0(SI)(R8*2), Y14
@@ -573,8 +623,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_4x1(SB), NOSPLIT, $0-64
+// func avx2F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -610,8 +660,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y8
 	VMOVUPS 32(DI), Y9
 	VBROADCASTSS 0(SI), Y10
@@ -679,8 +734,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_5x1(SB), NOSPLIT, $0-64
+// func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -721,8 +776,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y10
 	VMOVUPS 32(DI), Y11
 	VBROADCASTSS 0(SI), Y12
@@ -802,8 +862,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx2F32_6x1(SB), NOSPLIT, $0-64
+// func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx2F32_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -849,8 +909,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Y12
 	VMOVUPS 32(DI), Y13
 	VBROADCASTSS 0(SI), Y14

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_1x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -24,8 +24,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z2
 	VBROADCASTSS 4(SI), Z3
 	VMOVUPS 0(DI), Z4
@@ -60,8 +65,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_1x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -86,8 +91,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VBROADCASTSS 4(SI), Z5
 	VMOVUPS 0(DI), Z6
@@ -140,8 +152,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_1x4(SB), NOSPLIT, $0-64
+// func avx512Bf16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -176,8 +188,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z8
 	VBROADCASTSS 4(SI), Z9
 	VMOVUPS 0(DI), Z10
@@ -267,8 +293,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_2x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -294,8 +320,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VBROADCASTSS 4(SI), Z5
 	VBROADCASTSS 0(SI)(R8*1), Z6
@@ -342,8 +373,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_2x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -377,8 +408,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z8
 	VBROADCASTSS 4(SI), Z9
 	VBROADCASTSS 0(SI)(R8*1), Z10
@@ -451,8 +489,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_2x4(SB), NOSPLIT, $0-64
+// func avx512Bf16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_2x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -504,8 +542,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z16
 	VBROADCASTSS 4(SI), Z17
 	VBROADCASTSS 0(SI)(R8*1), Z18
@@ -631,8 +683,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_3x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -663,8 +715,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z6
 	VPSLLD $16, Z6, Z6
 	VMOVUPS 64(DI), Z7
@@ -723,8 +780,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_3x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -767,8 +824,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VPSLLD $16, Z12, Z12
 	VMOVUPS 64(DI), Z13
@@ -861,8 +925,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_4x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -900,8 +964,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z8
 	VPSLLD $16, Z8, Z8
 	VMOVUPS 64(DI), Z9
@@ -973,8 +1042,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_4x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_4x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1028,8 +1097,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VPSLLD $16, Z16, Z16
 	VMOVUPS 64(DI), Z17
@@ -1143,8 +1219,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_5x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1187,8 +1263,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z10
 	VPSLLD $16, Z10, Z10
 	VMOVUPS 64(DI), Z11
@@ -1272,8 +1353,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_5x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_5x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1336,8 +1417,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VPSLLD $16, Z20, Z20
 	VMOVUPS 64(DI), Z21
@@ -1471,8 +1559,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_6x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1520,8 +1608,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VPSLLD $16, Z12, Z12
 	VMOVUPS 64(DI), Z13
@@ -1617,8 +1710,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_6x2(SB), NOSPLIT, $0-64
+// func avx512Bf16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_6x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1690,8 +1783,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VPSLLD $16, Z24, Z24
 	VMOVUPS 64(DI), Z25
@@ -1845,8 +1945,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_7x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_7x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1900,8 +2000,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z14
 	VPSLLD $16, Z14, Z14
 	VMOVUPS 64(DI), Z15
@@ -2010,8 +2115,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_8x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_8x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2070,8 +2175,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VPSLLD $16, Z16, Z16
 	VMOVUPS 64(DI), Z17
@@ -2192,8 +2302,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_9x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_9x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2257,8 +2367,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z18
 	VPSLLD $16, Z18, Z18
 	VMOVUPS 64(DI), Z19
@@ -2391,8 +2506,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_10x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_10x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2462,8 +2577,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VPSLLD $16, Z20, Z20
 	VMOVUPS 64(DI), Z21
@@ -2609,8 +2729,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_11x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_11x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2685,8 +2805,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z22
 	VPSLLD $16, Z22, Z22
 	VMOVUPS 64(DI), Z23
@@ -2844,8 +2969,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512Bf16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Bf16_12x1(SB), NOSPLIT, $0-64
+// func avx512Bf16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Bf16_12x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2925,8 +3050,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VPSLLD $16, Z24, Z24
 	VMOVUPS 64(DI), Z25

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_1x1(SB), NOSPLIT, $0-64
+// func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -22,8 +22,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VPBROADCASTD 0(SI), Z2
 	VMOVUPS 0(DI), Z3
 	BYTE $0x62; BYTE $0xf2; BYTE $0x6e; BYTE $0x48; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z3, Z2, Z0
@@ -41,8 +46,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_1x2(SB), NOSPLIT, $0-64
+// func avx512Dot_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -65,8 +70,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VPBROADCASTD 0(SI), Z4
 	VMOVUPS 0(DI), Z5
 	BYTE $0x62; BYTE $0xf2; BYTE $0x5e; BYTE $0x48; BYTE $0x52; BYTE $0xc5 // VDPBF16PS Z5, Z4, Z0
@@ -90,8 +102,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_1x4(SB), NOSPLIT, $0-64
+// func avx512Dot_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -124,8 +136,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VPBROADCASTD 0(SI), Z8
 	VMOVUPS 0(DI), Z9
 	BYTE $0x62; BYTE $0xd2; BYTE $0x3e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z9, Z8, Z0
@@ -162,8 +188,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_2x1(SB), NOSPLIT, $0-64
+// func avx512Dot_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -187,8 +213,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VPBROADCASTD 0(SI), Z4
 	VPBROADCASTD 0(SI)(R8*1), Z5
 	VMOVUPS 0(DI), Z6
@@ -212,8 +243,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_2x2(SB), NOSPLIT, $0-64
+// func avx512Dot_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -245,8 +276,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VPBROADCASTD 0(SI), Z8
 	VPBROADCASTD 0(SI)(R8*1), Z9
 	VMOVUPS 0(DI), Z10
@@ -280,8 +318,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_2x4(SB), NOSPLIT, $0-64
+// func avx512Dot_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_2x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -331,8 +369,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VPBROADCASTD 0(SI), Z16
 	VPBROADCASTD 0(SI)(R8*1), Z17
 	VMOVUPS 0(DI), Z18
@@ -387,8 +439,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_3x1(SB), NOSPLIT, $0-64
+// func avx512Dot_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -417,8 +469,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z6
 	VMOVUPS 64(DI), Z7
 	VPBROADCASTD 0(SI), Z8
@@ -448,8 +505,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_3x2(SB), NOSPLIT, $0-64
+// func avx512Dot_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -490,8 +547,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VMOVUPS 64(DI), Z13
 	VMOVUPS 0(DI)(R9*1), Z14
@@ -535,8 +599,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_4x1(SB), NOSPLIT, $0-64
+// func avx512Dot_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -572,8 +636,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z8
 	VMOVUPS 64(DI), Z9
 	VPBROADCASTD 0(SI), Z10
@@ -610,8 +679,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_4x2(SB), NOSPLIT, $0-64
+// func avx512Dot_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_4x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -663,8 +732,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VMOVUPS 64(DI), Z17
 	VMOVUPS 0(DI)(R9*1), Z18
@@ -719,8 +795,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_5x1(SB), NOSPLIT, $0-64
+// func avx512Dot_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -761,8 +837,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z10
 	VMOVUPS 64(DI), Z11
 	VPBROADCASTD 0(SI), Z12
@@ -805,8 +886,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_5x2(SB), NOSPLIT, $0-64
+// func avx512Dot_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_5x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -867,8 +948,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VMOVUPS 64(DI), Z21
 	VMOVUPS 0(DI)(R9*1), Z22
@@ -933,8 +1021,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_6x1(SB), NOSPLIT, $0-64
+// func avx512Dot_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -980,8 +1068,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VMOVUPS 64(DI), Z13
 	VPBROADCASTD 0(SI), Z14
@@ -1030,8 +1123,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_6x2(SB), NOSPLIT, $0-64
+// func avx512Dot_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_6x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1101,8 +1194,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VMOVUPS 64(DI), Z25
 	VMOVUPS 0(DI)(R9*1), Z26
@@ -1177,8 +1277,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_7x1(SB), NOSPLIT, $0-64
+// func avx512Dot_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_7x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1230,8 +1330,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z14
 	VMOVUPS 64(DI), Z15
 	VPBROADCASTD 0(SI), Z16
@@ -1287,8 +1392,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_8x1(SB), NOSPLIT, $0-64
+// func avx512Dot_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_8x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1345,8 +1450,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VMOVUPS 64(DI), Z17
 	VPBROADCASTD 0(SI), Z18
@@ -1408,8 +1518,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_9x1(SB), NOSPLIT, $0-64
+// func avx512Dot_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_9x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1471,8 +1581,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z18
 	VMOVUPS 64(DI), Z19
 	VPBROADCASTD 0(SI), Z20
@@ -1540,8 +1655,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_10x1(SB), NOSPLIT, $0-64
+// func avx512Dot_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_10x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1609,8 +1724,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VMOVUPS 64(DI), Z21
 	VPBROADCASTD 0(SI), Z22
@@ -1685,8 +1805,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_11x1(SB), NOSPLIT, $0-64
+// func avx512Dot_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_11x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1759,8 +1879,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z22
 	VMOVUPS 64(DI), Z23
 	VPBROADCASTD 0(SI), Z24
@@ -1841,8 +1966,8 @@ rest:
 	VZEROUPPER
 	RET
 
-// func avx512Dot_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512Dot_12x1(SB), NOSPLIT, $0-64
+// func avx512Dot_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512Dot_12x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1920,8 +2045,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VMOVUPS 64(DI), Z25
 	VPBROADCASTD 0(SI), Z26

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx512F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_1x1(SB), NOSPLIT, $0-64
+// func avx512F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -22,8 +22,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z2
 	VCVTPH2PS 0(DI), Z3
 	VFMADD231PS Z3, Z2, Z0
@@ -54,8 +59,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_1x2(SB), NOSPLIT, $0-64
+// func avx512F16_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -78,8 +83,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VCVTPH2PS 0(DI), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -124,8 +136,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_1x4(SB), NOSPLIT, $0-64
+// func avx512F16_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -158,8 +170,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z8
 	VCVTPH2PS 0(DI), Z9
 	VFMADD231PS Z9, Z8, Z0
@@ -233,8 +259,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_2x1(SB), NOSPLIT, $0-64
+// func avx512F16_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -258,8 +284,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VBROADCASTSS 0(SI)(R8*1), Z5
 	VCVTPH2PS 0(DI), Z6
@@ -302,8 +333,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_2x2(SB), NOSPLIT, $0-64
+// func avx512F16_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -335,8 +366,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z8
 	VBROADCASTSS 0(SI)(R8*1), Z9
 	VCVTPH2PS 0(DI), Z10
@@ -401,8 +439,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_2x4(SB), NOSPLIT, $0-64
+// func avx512F16_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_2x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -452,8 +490,22 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z16
 	VBROADCASTSS 0(SI)(R8*1), Z17
 	VCVTPH2PS 0(DI), Z18
@@ -563,8 +615,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_3x1(SB), NOSPLIT, $0-64
+// func avx512F16_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -593,8 +645,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z6
 	VCVTPH2PS 32(DI), Z7
 	VBROADCASTSS 0(SI), Z8
@@ -649,8 +706,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_3x2(SB), NOSPLIT, $0-64
+// func avx512F16_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -691,8 +748,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z12
 	VCVTPH2PS 32(DI), Z13
 	VCVTPH2PS 0(DI)(R9*1), Z14
@@ -777,8 +841,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_4x1(SB), NOSPLIT, $0-64
+// func avx512F16_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -814,8 +878,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z8
 	VCVTPH2PS 32(DI), Z9
 	VBROADCASTSS 0(SI), Z10
@@ -883,8 +952,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_4x2(SB), NOSPLIT, $0-64
+// func avx512F16_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_4x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -936,8 +1005,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z16
 	VCVTPH2PS 32(DI), Z17
 	VCVTPH2PS 0(DI)(R9*1), Z18
@@ -1043,8 +1119,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_5x1(SB), NOSPLIT, $0-64
+// func avx512F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1085,8 +1161,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z10
 	VCVTPH2PS 32(DI), Z11
 	VBROADCASTSS 0(SI), Z12
@@ -1166,8 +1247,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_5x2(SB), NOSPLIT, $0-64
+// func avx512F16_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_5x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1228,8 +1309,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z20
 	VCVTPH2PS 32(DI), Z21
 	VCVTPH2PS 0(DI)(R9*1), Z22
@@ -1355,8 +1443,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_6x1(SB), NOSPLIT, $0-64
+// func avx512F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1402,8 +1490,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z12
 	VCVTPH2PS 32(DI), Z13
 	VBROADCASTSS 0(SI), Z14
@@ -1495,8 +1588,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_6x2(SB), NOSPLIT, $0-64
+// func avx512F16_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_6x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1566,8 +1659,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z24
 	VCVTPH2PS 32(DI), Z25
 	VCVTPH2PS 0(DI)(R9*1), Z26
@@ -1713,8 +1813,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_7x1(SB), NOSPLIT, $0-64
+// func avx512F16_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_7x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1766,8 +1866,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z14
 	VCVTPH2PS 32(DI), Z15
 	VBROADCASTSS 0(SI), Z16
@@ -1872,8 +1977,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_8x1(SB), NOSPLIT, $0-64
+// func avx512F16_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_8x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1930,8 +2035,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z16
 	VCVTPH2PS 32(DI), Z17
 	VBROADCASTSS 0(SI), Z18
@@ -2048,8 +2158,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_9x1(SB), NOSPLIT, $0-64
+// func avx512F16_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_9x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2111,8 +2221,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z18
 	VCVTPH2PS 32(DI), Z19
 	VBROADCASTSS 0(SI), Z20
@@ -2241,8 +2356,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_10x1(SB), NOSPLIT, $0-64
+// func avx512F16_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_10x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2310,8 +2425,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z20
 	VCVTPH2PS 32(DI), Z21
 	VBROADCASTSS 0(SI), Z22
@@ -2453,8 +2573,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_11x1(SB), NOSPLIT, $0-64
+// func avx512F16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_11x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2527,8 +2647,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z22
 	VCVTPH2PS 32(DI), Z23
 	VBROADCASTSS 0(SI), Z24
@@ -2682,8 +2807,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F16_12x1(SB), NOSPLIT, $0-64
+// func avx512F16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F16_12x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2761,8 +2886,13 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	ADDQ R15, AX
 	VCVTPH2PS 0(DI), Z24
 	VCVTPH2PS 32(DI), Z25
 	VBROADCASTSS 0(SI), Z26

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func avx512F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_1x1(SB), NOSPLIT, $0-64
+// func avx512F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_1x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -22,8 +22,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z2
 	VFMADD231PS 0(DI), Z2, Z0
 	VFMADD231PS 64(DI), Z2, Z1
@@ -48,8 +55,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_1x2(SB), NOSPLIT, $0-64
+// func avx512F32_1x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_1x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -72,8 +79,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VFMADD231PS 0(DI), Z4, Z0
 	VFMADD231PS 64(DI), Z4, Z1
@@ -106,8 +124,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_1x4(SB), NOSPLIT, $0-64
+// func avx512F32_1x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_1x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -140,8 +158,30 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 128(AX)(R9*2)
+	PREFETCHT0 192(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	PREFETCHT0 128(BX)
+	PREFETCHT0 192(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z8
 	VFMADD231PS 0(DI), Z8, Z0
 	VFMADD231PS 64(DI), Z8, Z1
@@ -191,8 +231,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_2x1(SB), NOSPLIT, $0-64
+// func avx512F32_2x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_2x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -216,8 +256,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z4
 	VBROADCASTSS 0(SI)(R8*1), Z5
 	VMOVUPS 0(DI), Z6
@@ -260,8 +307,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_2x2(SB), NOSPLIT, $0-64
+// func avx512F32_2x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_2x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -293,8 +340,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VBROADCASTSS 0(SI), Z8
 	VBROADCASTSS 0(SI)(R8*1), Z9
 	VMOVUPS 0(DI), Z10
@@ -359,8 +417,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_2x4(SB), NOSPLIT, $0-64
+// func avx512F32_2x4(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_2x4(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -410,8 +468,30 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
+	LEAQ (R9)(R9*2), BX
+	ADDQ AX, BX
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	PREFETCHT0 0(AX)(R9*2)
+	PREFETCHT0 64(AX)(R9*2)
+	PREFETCHT0 128(AX)(R9*2)
+	PREFETCHT0 192(AX)(R9*2)
+	PREFETCHT0 0(BX)
+	PREFETCHT0 64(BX)
+	PREFETCHT0 128(BX)
+	PREFETCHT0 192(BX)
+	ADDQ R15, AX
+	ADDQ R15, BX
 	VBROADCASTSS 0(SI), Z16
 	VBROADCASTSS 0(SI)(R8*1), Z17
 	VMOVUPS 0(DI), Z18
@@ -521,8 +601,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_3x1(SB), NOSPLIT, $0-64
+// func avx512F32_3x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_3x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -551,8 +631,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z6
 	VMOVUPS 64(DI), Z7
 	VBROADCASTSS 0(SI), Z8
@@ -607,8 +694,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_3x2(SB), NOSPLIT, $0-64
+// func avx512F32_3x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_3x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -649,8 +736,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VMOVUPS 64(DI), Z13
 	VMOVUPS 0(DI)(R9*1), Z14
@@ -735,8 +833,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_4x1(SB), NOSPLIT, $0-64
+// func avx512F32_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_4x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -772,8 +870,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z8
 	VMOVUPS 64(DI), Z9
 	VBROADCASTSS 0(SI), Z10
@@ -841,8 +946,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_4x2(SB), NOSPLIT, $0-64
+// func avx512F32_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_4x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -894,8 +999,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VMOVUPS 64(DI), Z17
 	VMOVUPS 0(DI)(R9*1), Z18
@@ -1001,8 +1117,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_5x1(SB), NOSPLIT, $0-64
+// func avx512F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_5x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1043,8 +1159,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z10
 	VMOVUPS 64(DI), Z11
 	VBROADCASTSS 0(SI), Z12
@@ -1124,8 +1247,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_5x2(SB), NOSPLIT, $0-64
+// func avx512F32_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_5x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1186,8 +1309,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VMOVUPS 64(DI), Z21
 	VMOVUPS 0(DI)(R9*1), Z22
@@ -1313,8 +1447,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_6x1(SB), NOSPLIT, $0-64
+// func avx512F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_6x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1360,8 +1494,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z12
 	VMOVUPS 64(DI), Z13
 	VBROADCASTSS 0(SI), Z14
@@ -1453,8 +1594,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_6x2(SB), NOSPLIT, $0-64
+// func avx512F32_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_6x2(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1524,8 +1665,19 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 0(AX)(R9*1)
+	PREFETCHT0 64(AX)(R9*1)
+	PREFETCHT0 128(AX)(R9*1)
+	PREFETCHT0 192(AX)(R9*1)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VMOVUPS 64(DI), Z25
 	VMOVUPS 0(DI)(R9*1), Z26
@@ -1671,8 +1823,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_7x1(SB), NOSPLIT, $0-64
+// func avx512F32_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_7x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1724,8 +1876,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z14
 	VMOVUPS 64(DI), Z15
 	VBROADCASTSS 0(SI), Z16
@@ -1830,8 +1989,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_8x1(SB), NOSPLIT, $0-64
+// func avx512F32_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_8x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -1888,8 +2047,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z16
 	VMOVUPS 64(DI), Z17
 	VBROADCASTSS 0(SI), Z18
@@ -2006,8 +2172,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_9x1(SB), NOSPLIT, $0-64
+// func avx512F32_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_9x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2069,8 +2235,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z18
 	VMOVUPS 64(DI), Z19
 	VBROADCASTSS 0(SI), Z20
@@ -2199,8 +2372,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_10x1(SB), NOSPLIT, $0-64
+// func avx512F32_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_10x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2268,8 +2441,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z20
 	VMOVUPS 64(DI), Z21
 	VBROADCASTSS 0(SI), Z22
@@ -2411,8 +2591,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_11x1(SB), NOSPLIT, $0-64
+// func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_11x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2485,8 +2665,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z22
 	VMOVUPS 64(DI), Z23
 	VBROADCASTSS 0(SI), Z24
@@ -2640,8 +2827,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·avx512F32_12x1(SB), NOSPLIT, $0-64
+// func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·avx512F32_12x1(SB), NOSPLIT, $0-80
 	MOVQ c+48(FP), DX
 	MOVQ cStride+56(FP), R9
 	TESTQ $1, flags+40(FP)
@@ -2719,8 +2906,15 @@ begin:
 	MOVQ pairs+32(FP), CX
 	TESTQ CX, CX
 	JZ rest
+	MOVQ soon+64(FP), AX
+	MOVQ soonStep+72(FP), R15
 	PCALIGN $32
 loop:
+	PREFETCHT0 0(AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ R15, AX
 	VMOVUPS 0(DI), Z24
 	VMOVUPS 64(DI), Z25
 	VBROADCASTSS 0(SI), Z26

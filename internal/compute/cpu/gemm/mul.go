@@ -76,12 +76,12 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		t.kernels = m.kernels.many
 	}
 	t.dst = unsafe.Pointer(&dst[0])
+	t.planDepth()
 	if m.codes != nil && m.codes.dots {
 		s.prepareDots(p, t, x, ldx)
 	} else {
 		s.prepare(p, t, x, ldx)
 	}
-	t.tileSize = m.kernels.tileFloats() * m.pieces
 	chunks := t.plan(p.Threads())
 	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, p.Threads()*t.tileSize)[0])
 	if m.codes != nil {
@@ -113,8 +113,9 @@ type mulTask struct {
 	tileSize int // floats per thread
 
 	blockRows int // rows of x per block
-	blocks    int
 	perChunk  int // panels per chunk
+	width     int // panels that are multiplied at a time
+	depth     int // steps of K that all rows of a block are multiplied with before the next
 
 	// For quantised weights.
 	calls      []codeCall     // by thread
@@ -141,6 +142,10 @@ const (
 	// of x that stay in the L2 cache while weights pass by
 	blockBytes = 256 << 10
 	chunksEach = 6 // chunks per thread, for an even finish
+	// tiles, at most, that take turns at pieces of a panel; with more, fetching weights is little
+	turnTiles = 4
+	// fetchAhead is how many bytes before they are multiplied weights are fetched.
+	fetchAhead = 8192
 )
 
 // plan cuts the product and returns the number of chunks.
@@ -149,23 +154,26 @@ func (t *mulTask) plan(threads int) int {
 	if m.unpacks(t.rows) {
 		return t.planUnpacked(threads)
 	}
-	high := t.kernels.rows
+	high, nr := t.kernels.rows, m.kernels.nr
 	tiles := ceilDiv(t.rows, high)
-	fit := max(blockBytes/(int(t.xSize)*max(m.k, 1)*high), 2)
-	t.blocks = ceilDiv(tiles, fit)
-	t.blockRows = ceilDiv(tiles, t.blocks) * high
-	t.blocks = ceilDiv(t.rows, t.blockRows)
+	fit := max(blockBytes/(int(t.xSize)*max(min(m.k, t.depth), 1)*high), 2)
+	blocks := ceilDiv(tiles, fit)
+	t.blockRows = ceilDiv(tiles, blocks) * high
+	blocks = ceilDiv(t.rows, t.blockRows)
+	most := min(t.blockRows, t.rows)
+	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
+	t.tileSize = most * t.width * nr * m.pieces
 
 	panels := m.panels()
-	cost := max(len(m.mem.Bytes())*t.blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
+	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
 	each := chunkAlone
 	if threads > 1 && cost >= inlineBelow {
 		each = min(max(cost/(threads*chunksEach), chunkAtLeast), chunkAtMost)
-	} else if cost <= each*t.blocks {
+	} else if cost <= each*blocks {
 		t.perChunk = panels
-		return t.blocks
+		return blocks
 	}
-	t.perChunk = panels * t.blocks * each / cost
+	t.perChunk = panels * blocks * each / cost
 	// Whole groups are fastest; narrower chunks are better than idle threads.
 	switch {
 	case t.perChunk >= groupSize:
@@ -175,102 +183,190 @@ func (t *mulTask) plan(threads int) int {
 	default:
 		t.perChunk = 1
 	}
-	return ceilDiv(panels, t.perChunk) * t.blocks
+	return ceilDiv(panels, t.perChunk) * blocks
 }
 
-// Do computes a chunk. Neighbouring chunks share panels, which are then still in a cache.
+// planDepth sets how many steps of K are multiplied with all tiles of a block before the next. Where
+// there are a few tiles, which compute while the memory reads, they are as many as have their
+// weights stay in the L1 cache meanwhile.
+func (t *mulTask) planDepth() {
+	m := t.m
+	t.depth = maxSteps
+	if tiles := ceilDiv(t.rows, t.kernels.rows); tiles == 1 || tiles > turnTiles || m.rounded {
+		return
+	}
+	const weights = 16 << 10 // bytes of them
+	if m.codes != nil {
+		t.depth = weights * 8 / int(m.codes.form.blockBytes(m.kernels.nr))
+		return
+	}
+	t.depth = weights / (m.kind.Size() * m.kernels.nr)
+}
+
+// Do computes a chunk. Neighbouring chunks share rows, which are then still in a cache.
 func (t *mulTask) Do(chunk, thread int) {
 	m := t.m
-	if t.numbers != nil {
+	if m.unpacks(t.rows) {
 		t.doUnpacked(chunk, thread)
 		return
 	}
-	begin, block := chunk/t.blocks*t.perChunk, chunk%t.blocks
+	blocks := ceilDiv(t.rows, t.blockRows)
+	begin, first := chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
 	end := min(begin+t.perChunk, m.panels())
-	first := block * t.blockRows
 	rows := min(t.blockRows, t.rows-first)
-	// Tiles of equal height, give or take one, cost less than full ones and a low rest.
-	tiles := ceilDiv(rows, t.kernels.rows)
-	low, taller := rows/tiles, rows%tiles
-	step := t.kernels.width(low, groupSize)
-	tile := unsafe.Add(t.tiles, thread*t.tileSize*4)
-	for panel := begin; panel < end; panel += step {
-		row := first
-		for i := range tiles {
-			height := low
-			if i < taller {
-				height++
-			}
-			for at, stop := panel, min(panel+step, end); at < stop; {
-				width := t.kernels.width(height, stop-at)
-				t.tile(row, height, at, width, tile, thread)
-				at += width
-			}
-			row += height
-		}
+	for panel := begin; panel < end; panel += t.width {
+		t.block(first, rows, panel, min(t.width, end-panel), thread)
 	}
 }
 
-// tile computes height rows of x times width panels. The sums go straight to the output where they
-// are the result and every column of the panels exists, else through the thread's tile.
-func (t *mulTask) tile(row, height, panel, width int, tile unsafe.Pointer, thread int) {
+// block is rows of x times some panels, as a thread computes it.
+type block struct {
+	first, rows, panel, width int
+	// sums are those over each piece of K: rows stride bytes apart, pieces chunk bytes apart.
+	sums          unsafe.Pointer
+	stride, chunk uintptr
+	direct        bool // the sums are the output
+	thread        int
+}
+
+// block computes a block. The sums go straight to the output where they are the result, every
+// column of the panels exists, and none is read again; else through the thread's memory.
+func (t *mulTask) block(first, rows, panel, width, thread int) {
 	m := t.m
 	nr := m.kernels.nr
-	column := uintptr(panel*nr) * 4
-	dst := unsafe.Add(t.dst, uintptr(row)*t.dstStride+column)
-	cols := min(width*nr, m.n-panel*nr)
-	if cols == width*nr && (t.apart || m.pieces == 1 && t.add == nil) {
-		t.sum(row, height, panel, width, dst, t.dstStride, t.dstChunk, thread)
+	b := block{first: first, rows: rows, panel: panel, width: width, thread: thread}
+	if (panel+width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
+		(t.depth == maxSteps || t.depth >= m.k) {
+		b.sums = unsafe.Add(t.dst, uintptr(first)*t.dstStride+uintptr(panel*nr)*4)
+		b.stride, b.chunk, b.direct = t.dstStride, t.dstChunk, true
+	} else {
+		b.sums = unsafe.Add(t.tiles, thread*t.tileSize*4)
+		b.stride = uintptr(width*nr) * 4
+		b.chunk = b.stride * uintptr(rows)
+	}
+	if m.codes != nil {
+		t.sumCodes(&b)
+	} else {
+		t.sum(&b)
+	}
+}
+
+// finish makes the sums of a tile's rows the output. It follows the tile, so that the stores
+// overlap with the next one.
+func (t *mulTask) finish(b *block, row, height int) {
+	if b.direct {
 		return
 	}
-	stride := uintptr(width*nr) * 4
-	chunk := stride * uintptr(height)
-	t.sum(row, height, panel, width, tile, stride, chunk, thread)
-	e := epilogue{dst: dst, dstStride: t.dstStride, parts: tile, partStride: stride,
-		chunkStride: chunk, chunks: m.pieces, rows: height, cols: cols}
+	m := t.m
+	at, column := uintptr(b.first+row), uintptr(b.panel*m.kernels.nr)*4
+	e := epilogue{dst: unsafe.Add(t.dst, at*t.dstStride+column), dstStride: t.dstStride,
+		parts: unsafe.Add(b.sums, uintptr(row)*b.stride), partStride: b.stride,
+		chunkStride: b.chunk, chunks: m.pieces, rows: height,
+		cols: min(b.width*m.kernels.nr, m.n-b.panel*m.kernels.nr)}
 	if t.add != nil {
-		e.add, e.addStride = unsafe.Add(t.add, uintptr(row)*t.addStride+column), t.addStride
+		e.add, e.addStride = unsafe.Add(t.add, at*t.addStride+column), t.addStride
 	}
 	if !t.apart {
 		e.run(m.kernels.vector)
 		return
 	}
 	e.chunks = 1
-	for i := range m.pieces {
-		e.dst = unsafe.Add(dst, uintptr(i)*t.dstChunk)
-		e.parts = unsafe.Add(tile, uintptr(i)*chunk)
+	for range m.pieces {
 		e.run(m.kernels.vector)
+		e.dst, e.parts = unsafe.Add(e.dst, t.dstChunk), unsafe.Add(e.parts, b.chunk)
 	}
 }
 
-// sum writes the sums over each piece of K to out: rows stride bytes apart, pieces chunk bytes
-// apart.
-func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride, chunk uintptr,
-	thread int) {
+// sum computes the sums of a block.
+func (t *mulTask) sum(b *block) {
 	m := t.m
-	if m.codes != nil {
-		t.sumCodes(row, height, panel, width, out, stride, chunk, thread)
-		return
-	}
-	run := t.kernels.kernels[height][width]
-	w := unsafe.Add(m.base, uintptr(panel)*m.stride)
-	x := unsafe.Add(t.x, uintptr(row)*t.xStride)
+	panels := unsafe.Add(m.base, uintptr(b.panel)*m.stride)
 	step := m.kernels.nr * m.kind.Size() // bytes of weights per step of K
+	x := unsafe.Add(t.x, uintptr(b.first)*t.xStride)
 	for i := range m.pieces {
 		from, length := m.start[i], m.start[i+1]-m.start[i]
 		if m.rounded { // x is padded as the weights are
 			from, length = m.packed[i], m.packed[i+1]-m.packed[i]
 		}
-		c := unsafe.Add(out, uintptr(i)*chunk)
-		flags := height << flagRows
-		for at := 0; at == 0 || at < length; at += maxSteps {
-			steps := min(length-at, maxSteps)
-			if steps%2 != 0 {
-				flags |= flagOdd
-			}
-			run(unsafe.Add(w, (m.packed[i]+at)*step), m.stride,
-				unsafe.Add(x, uintptr(from+at)*t.xSize), t.xStride, steps/2, flags, c, stride)
-			flags |= flagContinue
+		s := steps{sums: unsafe.Add(b.sums, uintptr(i)*b.chunk)}
+		for at := 0; at == 0 || at < length; at += t.depth {
+			s.count = min(length-at, t.depth)
+			s.x = unsafe.Add(x, uintptr(from+at)*t.xSize)
+			s.size = s.count * step
+			s.last = i == m.pieces-1 && at+s.count == length
+			s.w = unsafe.Add(panels, (m.packed[i]+at)*step)
+			t.multiply(b, &s)
+			s.flags = flagContinue
 		}
+	}
+}
+
+// steps are some steps of K.
+type steps struct {
+	count int
+	x     unsafe.Pointer // their columns
+	w     unsafe.Pointer // weights of the first panel
+	size  int            // bytes of them
+	sums  unsafe.Pointer
+	flags int
+	last  bool
+}
+
+// multiply multiplies steps with the rows of a block, tile after tile. Weights that come after them
+// are fetched meanwhile.
+func (t *mulTask) multiply(b *block, s *steps) {
+	m := t.m
+	pairs := s.count / 2
+	flags := s.flags | s.count%2*flagOdd
+	cut := cutRows(b.rows, t.kernels.rows)
+	soon, share := unsafe.Add(s.w, fetchAhead/b.width), s.size
+	if t.depth < maxSteps {
+		soon, share = unsafe.Add(s.w, s.size), ceilDiv(s.size, cut.tiles)
+	}
+	soonStep := uintptr(ceilDiv(share, max(pairs, 1)))
+	for row, height := range cut.all {
+		x := unsafe.Add(s.x, uintptr(row)*t.xStride)
+		sums := unsafe.Add(s.sums, uintptr(row)*b.stride)
+		for panel := 0; panel < b.width; {
+			width := t.kernels.width(height, b.width-panel)
+			at := uintptr(panel) * m.stride
+			t.kernels.kernels[height][width](unsafe.Add(s.w, at), m.stride, x, t.xStride, pairs,
+				flags|height<<flagRows, unsafe.Add(sums, panel*m.kernels.nr*4), b.stride,
+				unsafe.Add(soon, at), soonStep)
+			panel += width
+		}
+		if t.depth < maxSteps {
+			soon = unsafe.Add(soon, share)
+		} else { // the first tile has fetched them all
+			soon, soonStep = s.w, 0
+		}
+		if s.last {
+			t.finish(b, row, height)
+		}
+	}
+}
+
+// cut is some rows cut into tiles.
+type cut struct{ tiles, low, taller int }
+
+// cutRows cuts rows into as few tiles as have so many at most.
+func cutRows(rows, high int) cut {
+	tiles := ceilDiv(rows, high)
+	return cut{tiles, rows / tiles, rows % tiles}
+}
+
+// all yields the first row and the height of each tile. Tiles of equal height, give or take one,
+// cost less than full ones and a low rest.
+func (c cut) all(yield func(row, height int) bool) {
+	row := 0
+	for i := range c.tiles {
+		height := c.low
+		if i < c.taller {
+			height++
+		}
+		if !yield(row, height) {
+			return
+		}
+		row += height
 	}
 }

@@ -16,23 +16,31 @@ const (
 )
 
 // sumCodes is sum for quantised weights.
-func (t *mulTask) sumCodes(row, height, panel, width int, out unsafe.Pointer,
-	stride, chunk uintptr, thread int) {
+func (t *mulTask) sumCodes(b *block) {
 	m, q := t.m, t.m.codes
-	run := q.tiles.tiles[height][width]
-	call := &t.calls[thread]
+	call := &t.calls[b.thread]
 	for i := range m.pieces {
-		c := unsafe.Add(out, uintptr(i)*chunk)
-		clearRows(c, stride, height, width*m.kernels.nr)
+		piece := unsafe.Add(b.sums, uintptr(i)*b.chunk)
+		clearRows(piece, b.stride, b.rows, b.width*m.kernels.nr)
 		for _, p := range q.parts[q.starts[i]:q.starts[i+1]] {
 			r := &q.runs[p.first]
-			each := max(maxSteps/8/(r.spans*r.blocks), 1)
-			for at := 0; at < p.runs; at += each {
-				t.aim(call, panel, p.first+at, row)
-				call.runs = min(each, p.runs-at)
-				call.next = m.nextRun(p.first+at+call.runs, width)
-				call.c, call.cStride = c, stride
-				run(call)
+			each := max(t.depth/8/(r.spans*r.blocks), 1)
+			for at := p.first; at < p.first+p.runs; at += each {
+				end := min(at+each, p.first+p.runs)
+				for row, height := range cutRows(b.rows, t.kernels.rows).all {
+					sums := unsafe.Add(piece, uintptr(row)*b.stride)
+					for panel := 0; panel < b.width; {
+						width := t.kernels.width(height, b.width-panel)
+						t.aim(call, b.panel+panel, at, b.first+row)
+						call.runs, call.next = end-at, m.nextRun(end, width)
+						call.c, call.cStride = unsafe.Add(sums, panel*m.kernels.nr*4), b.stride
+						q.tiles.tiles[height][width](call)
+						panel += width
+					}
+					if end == len(q.runs) {
+						t.finish(b, row, height)
+					}
+				}
 			}
 		}
 	}
@@ -85,16 +93,16 @@ func (m *Matrix) unpacks(rows int) bool {
 // planUnpacked cuts a product of many rows and returns the number of chunks.
 func (t *mulTask) planUnpacked(threads int) int {
 	m := t.m
-	t.blocks = ceilDiv(t.rows, min(max(pool.MostWork/(m.kernels.nr*m.k), unpackRows/4), unpackRows))
-	t.blockRows = ceilDiv(t.rows, t.blocks)
+	blocks := ceilDiv(t.rows, min(max(pool.MostWork/(m.kernels.nr*m.k), unpackRows/4), unpackRows))
+	t.blockRows = ceilDiv(t.rows, blocks)
 	work := m.kernels.nr * m.k * t.blockRows
 	t.perChunk = min(max(pool.MostWork/work, 1), groupSize,
-		max(m.panels()*t.blocks/(threads*chunksEach), 1))
+		max(m.panels()*blocks/(threads*chunksEach), 1))
 	if 2*m.n*m.k*t.rows/flopsPerNS < inlineBelow {
 		t.perChunk = m.panels()
 	}
 	t.tileSize = t.blockRows * t.perChunk * m.kernels.nr * m.pieces
-	return ceilDiv(m.panels(), t.perChunk) * t.blocks
+	return ceilDiv(m.panels(), t.perChunk) * ceilDiv(t.rows, t.blockRows)
 }
 
 // doUnpacked computes a chunk of a product of many rows: some columns of a panel are unpacked, and
@@ -102,9 +110,9 @@ func (t *mulTask) planUnpacked(threads int) int {
 func (t *mulTask) doUnpacked(chunk, thread int) {
 	m, q := t.m, t.m.codes
 	nr := m.kernels.nr
-	begin, block := chunk/t.blocks*t.perChunk, chunk%t.blocks
+	blocks := ceilDiv(t.rows, t.blockRows)
+	begin, first := chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
 	width := min(t.perChunk, m.panels()-begin)
-	first := block * t.blockRows
 	rows := min(t.blockRows, t.rows-first)
 	column := uintptr(begin*nr) * 4
 	dst := unsafe.Add(t.dst, uintptr(first)*t.dstStride+column)
@@ -152,19 +160,11 @@ func (t *mulTask) unpacked(panel, run, runs, first, rows int, out unsafe.Pointer
 	numbers := unsafe.Add(t.numbers, thread*t.numberSize*4)
 	call.c = numbers
 	q.tiles.unpack(call)
-	tiles := ceilDiv(rows, q.floats.rows)
-	low, taller := rows/tiles, rows%tiles
-	row := 0
-	for i := range tiles {
-		height := low
-		if i < taller {
-			height++
-		}
+	for row, height := range cutRows(rows, q.floats.rows).all {
 		t.aim(call, panel, run, first+row)
 		call.runs, call.w, call.skip = runs, numbers, 0
 		call.c, call.cStride = unsafe.Add(out, uintptr(row)*stride), stride
 		q.floats.tiles[height][1](call)
-		row += height
 	}
 }
 

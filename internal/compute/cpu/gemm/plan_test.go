@@ -25,8 +25,7 @@ func TestChunksAreBounded(t *testing.T) {
 						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
 							shape, rows, threads, work)
 					}
-					if chunks != ceilDiv(m.panels(), task.perChunk)*task.blocks ||
-						task.blocks*task.blockRows < rows {
+					if chunks != ceilDiv(m.panels(), task.perChunk)*ceilDiv(rows, task.blockRows) {
 						t.Errorf("%v, %v by %d rows, %d threads: %d chunks of %d panels by %d rows",
 							set, shape, rows, threads, chunks, task.perChunk, task.blockRows)
 					}
@@ -54,8 +53,7 @@ func TestUnpackedChunksAreBounded(t *testing.T) {
 						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
 							shape, rows, threads, work)
 					}
-					if chunks != ceilDiv(m.panels(), task.perChunk)*task.blocks ||
-						task.blocks*task.blockRows < rows {
+					if chunks != ceilDiv(m.panels(), task.perChunk)*ceilDiv(rows, task.blockRows) {
 						t.Errorf("%v, %v by %d rows, %d threads: %d chunks of %d panels by %d rows",
 							set, shape, rows, threads, chunks, task.perChunk, task.blockRows)
 					}

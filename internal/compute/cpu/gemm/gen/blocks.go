@@ -91,7 +91,7 @@ func (w *writer) blocks() {
 	if chains[0].apart {
 		frame += chains[0].sums() * w.t.vector
 	}
-	fmt.Fprintf(w, "TEXT ·%s(SB), 0, $%d-64\n", w.t.function(w.shape), frame+64+8)
+	fmt.Fprintf(w, "TEXT ·%s(SB), 0, $%d-80\n", w.t.function(w.shape), frame+64+8)
 	w.op("NO_LOCAL_POINTERS")
 	w.op("LEAQ 71(SP), R14")
 	w.op("ANDQ $-64, R14")
@@ -119,15 +119,19 @@ func (w *writer) blocks() {
 	w.op("MOVQ x+16(FP), SI")
 	w.op("MOVQ xStride+24(FP), R8")
 	w.pointers()
+	w.soon()
 	w.fillMask()
 	w.op("MOVQ pairs+32(FP), BX")
 	w.op("SUBQ $%d, BX", blockPairs)
 	w.op("JLT rest")
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "block:")
-	for _, c := range chains {
+	for i, c := range chains {
 		w.clear(c)
 		for pair := range blockPairs {
+			if i == 0 {
+				w.fetch()
+			}
 			w.op("%s(%d, %d)", c.name, pair*w.pairBytes(), pair*8)
 		}
 		w.add(c)

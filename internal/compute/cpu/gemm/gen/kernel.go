@@ -11,6 +11,8 @@ import (
 //	SI, R11–R13   rows 0, 3, 6 and 9 of x; R8 bytes from a row to the next
 //	CX            pairs left
 //	DX, R9        row of c, and bytes to the next (at both ends of the kernel)
+//	AX, BX, R15   what is fetched, beside panels 0 and 3, and bytes from a pair to the next; of
+//	              blocks, DX and R12
 //	first vector registers: the sums, by row, then panel, then half
 //	last vector register: mask for the odd element of a bf16 pair, where one is free for it
 type writer struct {
@@ -23,10 +25,15 @@ type writer struct {
 	// what offsets from the pointers to weights and to x begin with, and lines end with: in a macro
 	// its parameters, and what joins its lines
 	offW, offX, join string
+	ahead            [2]string // registers of what is fetched, beside panels 0 and 3
 }
 
 func newWriter(b *bytes.Buffer, t *target, s shape) *writer {
-	w := &writer{Buffer: b, t: t, shape: s, sums: 2 * s.rows * s.panels, mask: -1}
+	w := &writer{Buffer: b, t: t, shape: s, sums: 2 * s.rows * s.panels, mask: -1,
+		ahead: [2]string{"AX", "BX"}}
+	if t.kind == "block" {
+		w.ahead = [2]string{"DX", "R12"}
+	}
 	w.free = w.sums
 	if t.kind == "bf16" && (w.held() && w.free+s.rows+1 < t.regs || !w.held()) {
 		w.mask = t.regs - 1
@@ -88,18 +95,21 @@ func (w *writer) kernel() {
 		w.macros()
 	}
 	fmt.Fprintf(w, "\n// func %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride "+
-		"uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n", w.t.function(w.shape))
+		"uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, "+
+		"soonStep uintptr)\n", w.t.function(w.shape))
 	if w.t.kind == "block" {
 		w.blocks()
 		return
 	}
-	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-64\n", w.t.function(w.shape))
+	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-80\n", w.t.function(w.shape))
 	w.begin()
 	w.op("MOVQ pairs+32(FP), CX")
 	w.op("TESTQ CX, CX")
 	w.op("JZ rest")
+	w.soon()
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "loop:")
+	w.fetch()
 	w.pair()
 	w.advance(1)
 	w.op("DECQ CX")
@@ -205,6 +215,34 @@ func (w *writer) advance(pairs int) {
 	}
 	for row := 0; row < w.rows; row += 3 {
 		w.op("ADDQ $%d, %s", xBytes, [...]string{"SI", "R11", "R12", "R13"}[row/3])
+	}
+}
+
+// soon loads what is fetched.
+func (w *writer) soon() {
+	w.op("MOVQ soon+64(FP), %s", w.ahead[0])
+	w.op("MOVQ soonStep+72(FP), R15")
+	if w.panels > 3 {
+		w.op("LEAQ (R9)(R9*2), %s", w.ahead[1])
+		w.op("ADDQ %s, %s", w.ahead[0], w.ahead[1])
+	}
+}
+
+// fetch brings memory that is multiplied soon into the caches, as many lines for each pair as its
+// weights are: the hardware's own prefetching ends with each page of memory.
+func (w *writer) fetch() {
+	for panel := range w.panels {
+		at := w.ahead[0] + [4]string{")", ")(R9*1)", ")(R9*2)"}[panel]
+		if panel == 3 {
+			at = w.ahead[1] + ")"
+		}
+		for line := 0; line < w.pairBytes(); line += 64 {
+			w.op("PREFETCHT0 %d(%s", line, at)
+		}
+	}
+	w.op("ADDQ R15, %s", w.ahead[0])
+	if w.panels > 3 {
+		w.op("ADDQ R15, %s", w.ahead[1])
 	}
 }
 

@@ -86,7 +86,7 @@ func tables(all []*target) []byte {
 		for _, s := range t.shapes {
 			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
 				"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride "+
-				"uintptr)\n", t.function(s))
+				"uintptr, soon unsafe.Pointer, soonStep uintptr)\n", t.function(s))
 		}
 	}
 	fmt.Fprintf(&b, "\nvar amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, "+
@@ -96,7 +96,7 @@ func tables(all []*target) []byte {
 	}
 	fmt.Fprintf(&b, "}}\n")
 	fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
-		"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr)\n",
-		tilesName)
+		"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, "+
+		"soon unsafe.Pointer, soonStep uintptr)\n", tilesName)
 	return b.Bytes()
 }

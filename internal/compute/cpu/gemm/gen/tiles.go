@@ -25,8 +25,8 @@ func tiles() []byte {
 	w.text(`%s#include "textflag.h"
 
 // func %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, `+
-		`pairs, flags int, c unsafe.Pointer, cStride uintptr)
-TEXT ·%s(SB), NOSPLIT, $64-64
+		`pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+TEXT ·%s(SB), NOSPLIT, $64-80
 	MOVQ x+16(FP), SI
 	MOVQ xStride+24(FP), DX
 	MOVQ w+0(FP), DI
