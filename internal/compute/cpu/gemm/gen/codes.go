@@ -271,10 +271,10 @@ func (w *codeWriter) kernel() {
 				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
 			}
 		}
-	} else if w.dots() && w.rows == 1 { // which memory may not keep up with
+	} else if w.dots() { // which memory may not keep up with
 		for panel := range w.panels {
 			for line := 0; line < w.blockBytes(); line += 64 {
-				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch+line))
+				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch*min(w.rows, 6)+line))
 			}
 		}
 	}
