@@ -273,6 +273,12 @@ var instructions = map[[3]int]instruction{
 				to[i] = a[i%4]
 			}
 		}},
+	{2, 1, 0x5b}: {name: "VBROADCASTI64X4", bytes: 32,
+		run: func(_ *thread, to *vector, _, a vector) {
+			for i := range to {
+				to[i] = a[i%8]
+			}
+		}},
 	{2, 1, 0x00}: {name: "VPSHUFB", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
 		for i, x := range a {
 			to[i] = 0

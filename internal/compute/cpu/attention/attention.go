@@ -60,16 +60,20 @@ const (
 type Attention struct {
 	ops     *vec.Ops
 	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
+	filled  int                           // queries of the largest kernels
 	scratch []*scratch                    // of each thread
 	job     job
 }
 
 // New returns an Attention for the instruction set i, or a portable one if this machine cannot run
-// it. Sets above AVX2 use the AVX2 kernels, so their results are equal.
+// it. The results of AVX2 and of the sets above it are equal.
 func New(i isa.ISA) *Attention {
-	a := &Attention{ops: vec.New(i)}
-	if i >= isa.AVX2 && isa.Available(isa.AVX2) {
-		for k := range a.simd {
+	a := &Attention{ops: vec.New(i), filled: 6}
+	for k := range a.simd {
+		switch {
+		case i >= isa.AVX512 && isa.Available(isa.AVX512):
+			a.simd[k], a.filled = avx512Kernels(compute.DType(k)), 12
+		case i >= isa.AVX2 && isa.Available(isa.AVX2):
 			a.simd[k] = avx2Kernels(compute.DType(k))
 		}
 	}
@@ -234,7 +238,7 @@ func (j *job) plan(threads int) {
 			j.heads, j.cut, j.queries = 2*j.heads, j.cut+1, j.queries/2
 		}
 	}
-	j.rows = rowsPerPass(j.queries)
+	j.rows = rowsPerPass(j.queries, j.a.filled)
 	j.pass = min(j.rows*j.queries, maxQueries)
 	if j.p.Kind == compute.Latent {
 		j.pass = min(j.pass, latentQueries)
@@ -314,11 +318,11 @@ func (j *job) parts(g *group) (parts, stored int) {
 	return parts, stored
 }
 
-// rowsPerPass is how many rows of a segment are computed together: as many as fill the kernels for
-// six queries.
-func rowsPerPass(queries int) int {
-	for rows := 1; rows*queries <= maxQueries && rows <= 6; rows++ {
-		if rows*queries%6 == 0 {
+// rowsPerPass is how many rows of a segment are computed together: as many as fill the kernels that
+// take most queries.
+func rowsPerPass(queries, filled int) int {
+	for rows := 1; rows*queries <= maxQueries && rows <= filled; rows++ {
+		if rows*queries%filled == 0 {
 			return rows
 		}
 	}

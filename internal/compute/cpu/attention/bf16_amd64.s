@@ -12,7 +12,26 @@
 	VPSLLD $16, Y12, Y13; \
 	VPAND Y15, Y12, Y14
 
+// The bytes of 16 elements: each lane of 128 bits has the rows' words, of which the low halves are
+// taken, then, from the row's second copy, the high ones.
+DATA widen<>+0(SB)/8, $0x0504808001008080
+DATA widen<>+8(SB)/8, $0x0d0c808009088080
+DATA widen<>+16(SB)/8, $0x0504808001008080
+DATA widen<>+24(SB)/8, $0x0d0c808009088080
+DATA widen<>+32(SB)/8, $0x0706808003028080
+DATA widen<>+40(SB)/8, $0x0f0e80800b0a8080
+DATA widen<>+48(SB)/8, $0x0706808003028080
+DATA widen<>+56(SB)/8, $0x0f0e80800b0a8080
+GLOBL widen<>(SB), RODATA|NOPTR, $64
+
+#define SETUP512 \
+	VMOVUPS widen<>(SB), Z31
+#define LOAD512(off, mem) \
+	VBROADCASTI64X4 off mem, Z29; \
+	VPSHUFB Z31, Z29, Z29
+
 #include "kernels_amd64.h"
+#include "kernels512_amd64.h"
 
 TEXT ·qk1BF16(SB), NOSPLIT, $0-72
 	QK1
@@ -43,3 +62,9 @@ TEXT ·pv4BF16(SB), NOSPLIT, $16-72
 
 TEXT ·pv6BF16(SB), NOSPLIT, $16-72
 	PV6
+
+TEXT ·qk12BF16(SB), NOSPLIT, $0-72
+	QK12
+
+TEXT ·pv12BF16(SB), NOSPLIT, $24-72
+	PV12

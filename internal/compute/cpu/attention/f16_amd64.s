@@ -7,7 +7,12 @@
 	VCVTPH2PS off mem, Y13; \
 	VCVTPH2PS (16+off)mem, Y14
 
+#define SETUP512
+#define LOAD512(off, mem) \
+	VCVTPH2PS off mem, Z29
+
 #include "kernels_amd64.h"
+#include "kernels512_amd64.h"
 
 TEXT ·qk1F16(SB), NOSPLIT, $0-72
 	QK1
@@ -38,3 +43,9 @@ TEXT ·pv4F16(SB), NOSPLIT, $16-72
 
 TEXT ·pv6F16(SB), NOSPLIT, $16-72
 	PV6
+
+TEXT ·qk12F16(SB), NOSPLIT, $0-72
+	QK12
+
+TEXT ·pv12F16(SB), NOSPLIT, $24-72
+	PV12

@@ -7,7 +7,12 @@
 	VMOVUPS off mem, Y13; \
 	VMOVUPS (32+off)mem, Y14
 
+#define SETUP512
+#define LOAD512(off, mem) \
+	VMOVUPS off mem, Z29
+
 #include "kernels_amd64.h"
+#include "kernels512_amd64.h"
 
 TEXT ·qk1F32(SB), NOSPLIT, $0-72
 	QK1
@@ -38,3 +43,9 @@ TEXT ·pv4F32(SB), NOSPLIT, $16-72
 
 TEXT ·pv6F32(SB), NOSPLIT, $16-72
 	PV6
+
+TEXT ·qk12F32(SB), NOSPLIT, $0-72
+	QK12
+
+TEXT ·pv12F32(SB), NOSPLIT, $24-72
+	PV12

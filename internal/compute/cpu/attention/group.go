@@ -302,6 +302,8 @@ func (s *scratch) score(j *job, head, i0, n, t, tiles int) {
 	for i := 0; i < n; {
 		f, took := k.qk1, 1
 		switch left := n - i; {
+		case left >= 12 && k.qk12 != nil:
+			f, took = k.qk12, 12
 		case left >= 6:
 			f, took = k.qk6, 6
 		case left >= 4:
@@ -347,6 +349,8 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 	for i := i0; i < i0+n; {
 		f, took, multiple := k.pv1x4, 1, 4
 		switch left := i0 + n - i; {
+		case left >= 12 && k.pv12 != nil:
+			f, took, multiple = k.pv12, 12, 1
 		case left >= 6:
 			f, took, multiple = k.pv6, 6, 1
 		case left >= 4:

@@ -15,9 +15,10 @@ type valueKernel func(base unsafe.Pointer, offs *int, first, count, slices int,
 	p *float32, pStride int, acc *float32, accStride int)
 
 // kernels are the kernels of one element kind, by how many queries they take at once (and slices).
+// AVX2 has none for twelve.
 type kernels struct {
-	qk1, qk2, qk4, qk6                   scoreKernel
-	pv1x1, pv1x2, pv1x4, pv2x2, pv4, pv6 valueKernel
+	qk1, qk2, qk4, qk6, qk12                   scoreKernel
+	pv1x1, pv1x2, pv1x4, pv2x2, pv4, pv6, pv12 valueKernel
 
 	// turn makes slices of a tile of V, at dst, of those of a tile of K.
 	turn func(dst, src unsafe.Pointer, slices int)

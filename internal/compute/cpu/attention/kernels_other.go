@@ -6,3 +6,6 @@ import "github.com/eagleray/eagleray/internal/compute"
 
 // avx2Kernels is never called where isa.Available refuses AVX2.
 func avx2Kernels(compute.DType) *kernels { return nil }
+
+// avx512Kernels is never called where isa.Available refuses AVX-512.
+func avx512Kernels(compute.DType) *kernels { return nil }

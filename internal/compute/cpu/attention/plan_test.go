@@ -22,7 +22,7 @@ func TestChunksAreBounded(t *testing.T) {
 		"one with a long context": decoding(1, 40000),
 	} {
 		for _, threads := range []int{1, 2, 5, 64} {
-			j := &job{b: b, args: Args{Heads: 32, KVHeads: 8, HeadDim: 128},
+			j := &job{a: New(isa.Best()), b: b, args: Args{Heads: 32, KVHeads: 8, HeadDim: 128},
 				p: &place{CacheLayer: compute.CacheLayer{Heads: 8, Dim: 128}}}
 			j.plan(threads)
 			done, most := map[chunk]bool{}, 0

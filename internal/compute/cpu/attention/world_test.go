@@ -129,19 +129,19 @@ type rig struct {
 }
 
 // levels are the instruction sets, with -short those that have kernels of their own: the sets above
-// AVX2 have its kernels (TestSetsAboveAVX2).
+// AVX-512 have its kernels (TestSetsAboveAVX512).
 func levels() []isa.ISA {
 	return slices.DeleteFunc(isa.All(),
-		func(i isa.ISA) bool { return testing.Short() && i > isa.AVX2 })
+		func(i isa.ISA) bool { return testing.Short() && i > isa.AVX512 })
 }
 
-// TestSetsAboveAVX2 wants the kernels of AVX2 of the sets above it, which levels leaves out.
-func TestSetsAboveAVX2(t *testing.T) {
+// TestSetsAboveAVX512 wants the kernels of AVX-512 of the sets above it, which levels leaves out.
+func TestSetsAboveAVX512(t *testing.T) {
 	for _, i := range isa.All() {
-		if i <= isa.AVX2 {
+		if i <= isa.AVX512 {
 			continue
 		}
-		own, like := New(i), New(isa.AVX2)
+		own, like := New(i), New(isa.AVX512)
 		for k := range own.simd {
 			if fmt.Sprint(*own.simd[k]) != fmt.Sprint(*like.simd[k]) || *own.ops != *like.ops {
 				t.Errorf("%v, %v: kernels of its own", i, compute.DType(k))
