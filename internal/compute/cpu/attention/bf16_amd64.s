@@ -26,9 +26,9 @@ GLOBL widen<>(SB), RODATA|NOPTR, $64
 
 #define SETUP512 \
 	VMOVUPS widen<>(SB), Z31
-#define LOAD512(off, mem) \
-	VBROADCASTI64X4 off mem, Z29; \
-	VPSHUFB Z31, Z29, Z29
+#define LOAD512(off, mem, to) \
+	VBROADCASTI64X4 off mem, to; \
+	VPSHUFB Z31, to, to
 
 #include "kernels_amd64.h"
 #include "kernels512_amd64.h"
@@ -62,6 +62,18 @@ TEXT ·pv4BF16(SB), NOSPLIT, $16-72
 
 TEXT ·pv6BF16(SB), NOSPLIT, $16-72
 	PV6
+
+TEXT ·qk4x2BF16(SB), NOSPLIT, $8-72
+	QK4x2
+
+TEXT ·qk6x2BF16(SB), NOSPLIT, $8-72
+	QK6x2
+
+TEXT ·pv4x2BF16(SB), NOSPLIT, $16-72
+	PV4x2
+
+TEXT ·pv6x2BF16(SB), NOSPLIT, $16-72
+	PV6x2
 
 TEXT ·qk12BF16(SB), NOSPLIT, $0-72
 	QK12

@@ -8,8 +8,8 @@
 	VMOVUPS (32+off)mem, Y14
 
 #define SETUP512
-#define LOAD512(off, mem) \
-	VMOVUPS off mem, Z29
+#define LOAD512(off, mem, to) \
+	VMOVUPS off mem, to
 
 #include "kernels_amd64.h"
 #include "kernels512_amd64.h"
@@ -43,6 +43,18 @@ TEXT ·pv4F32(SB), NOSPLIT, $16-72
 
 TEXT ·pv6F32(SB), NOSPLIT, $16-72
 	PV6
+
+TEXT ·qk4x2F32(SB), NOSPLIT, $8-72
+	QK4x2
+
+TEXT ·qk6x2F32(SB), NOSPLIT, $8-72
+	QK6x2
+
+TEXT ·pv4x2F32(SB), NOSPLIT, $16-72
+	PV4x2
+
+TEXT ·pv6x2F32(SB), NOSPLIT, $16-72
+	PV6x2
 
 TEXT ·qk12F32(SB), NOSPLIT, $0-72
 	QK12

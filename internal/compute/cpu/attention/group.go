@@ -352,9 +352,9 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 		case left >= 12 && k.pv12 != nil:
 			f, took, multiple = k.pv12, 12, 1
 		case left >= 6:
-			f, took, multiple = k.pv6, 6, 1
+			f, took, multiple = k.pv6, 6, k.wide
 		case left >= 4:
-			f, took, multiple = k.pv4, 4, 1
+			f, took, multiple = k.pv4, 4, k.wide
 		case left >= 2:
 			f, took, multiple = k.pv2x2, 2, 2
 		}

@@ -3,8 +3,8 @@ package attention
 import "unsafe"
 
 // scoreKernel writes the scaled scores of its queries with the 16 positions of each tile: queries
-// and score rows lie qStride and outStride bytes apart. The kernels for one query and for two write
-// up to the next multiple of four and two tiles.
+// and score rows lie qStride and outStride bytes apart. The kernels for one query write up to
+// the next multiple of four tiles, those for two to six up to that of two.
 type scoreKernel func(base unsafe.Pointer, offs *int, tiles int,
 	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
@@ -19,6 +19,9 @@ type valueKernel func(base unsafe.Pointer, offs *int, first, count, slices int,
 type kernels struct {
 	qk1, qk2, qk4, qk6, qk12                   scoreKernel
 	pv1x1, pv1x2, pv1x4, pv2x2, pv4, pv6, pv12 valueKernel
+
+	// wide is how many slices pv4 and pv6 take at a time.
+	wide int
 
 	// turn makes slices of a tile of V, at dst, of those of a tile of K.
 	turn func(dst, src unsafe.Pointer, slices int)

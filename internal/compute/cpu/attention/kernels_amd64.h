@@ -279,8 +279,8 @@ dim: \
 // Walks tile by tile, within it in steps of n slices, within these position by position, so as to
 // read memory in order. R14 is the first position within the tile, AX its row; CX counts the
 // positions; DX is how many remain after the tile, and the frame holds how many it has and how many
-// slices remain. ROWS loads and stores the accumulators of the slices at DI.
-#define PVWALK(n, STEP, ROWS) \
+// slices remain. ROWS visits the accumulators of the slices at DI, to load and to store them.
+#define PVWALK(n, STEP, ROWS, FETCH, STORE) \
 tile: \
 	MOVQ $16, CX; \
 	SUBQ R14, CX; \
@@ -304,14 +304,14 @@ last: \
 	MOVQ R14, left-16(SP); \
 slice: \
 	MOVQ AX, R14; \
-	ROWS(PVLOAD); \
+	ROWS(FETCH); \
 pos: \
 	STEP; \
 	ADDQ $4, SI; \
 	ADDQ $ROWBYTES, AX; \
 	DECQ CX; \
 	JNE  pos; \
-	ROWS(PVSTORE); \
+	ROWS(STORE); \
 	ADDQ $(64*n), DI; \
 	LEAQ (n*16*ROWBYTES)(R14), AX; \
 	MOVQ inTile-8(SP), CX; \
@@ -348,7 +348,7 @@ pos: \
 // Six queries, one slice of 16 dimensions at a time.
 #define PV6 \
 	PVPROLOGUE; \
-	PVWALK(1, PVSTEP6, PVROWS6)
+	PVWALK(1, PVSTEP6, PVROWS6, PVLOAD, PVSTORE)
 
 #define PVSTEP4 \
 	PREFETCHT0 (AX)(R15*1); \
@@ -367,7 +367,7 @@ pos: \
 // Four queries, one slice at a time.
 #define PV4 \
 	PVPROLOGUE; \
-	PVWALK(1, PVSTEP4, PVROWS4)
+	PVWALK(1, PVSTEP4, PVROWS4, PVLOAD, PVSTORE)
 
 #define PVSTEP2x2 \
 	VBROADCASTSS (SI), Y10; \
@@ -394,7 +394,7 @@ pos: \
 // Two queries, two slices at a time.
 #define PV2x2 \
 	PVPROLOGUE; \
-	PVWALK(2, PVSTEP2x2, PVROWS2x2)
+	PVWALK(2, PVSTEP2x2, PVROWS2x2, PVLOAD, PVSTORE)
 
 #define PVSLICE(off, lo, hi) \
 	PREFETCHT0 off(AX)(R15*1); \
@@ -418,7 +418,7 @@ pos: \
 // One query, four slices at a time.
 #define PV1x4 \
 	PVPROLOGUE; \
-	PVWALK(4, PVSTEP1x4, PVROWS1x4)
+	PVWALK(4, PVSTEP1x4, PVROWS1x4, PVLOAD, PVSTORE)
 
 #define PVSTEP1x2 \
 	VBROADCASTSS (SI), Y11; \
@@ -432,7 +432,7 @@ pos: \
 // One query, two slices at a time.
 #define PV1x2 \
 	PVPROLOGUE; \
-	PVWALK(2, PVSTEP1x2, PVROWS1x2)
+	PVWALK(2, PVSTEP1x2, PVROWS1x2, PVLOAD, PVSTORE)
 
 #define PVSTEP1x1 \
 	VBROADCASTSS (SI), Y11; \
@@ -444,4 +444,4 @@ pos: \
 // One query, one slice at a time.
 #define PV1x1 \
 	PVPROLOGUE; \
-	PVWALK(1, PVSTEP1x1, PVROWS1x1)
+	PVWALK(1, PVSTEP1x1, PVROWS1x1, PVLOAD, PVSTORE)
