@@ -15,8 +15,9 @@ import (
 //	flags       flagContinue, flagOdd, and from flagRows on the number of rows
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
-//	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps as
-//	            many lines of it as the pair has are fetched; soonStep bytes from a pair to the next
+//	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps
+//	            as many lines of it as the pair has are fetched
+//	soonStep    bytes from the lines of a pair to those of the next
 //
 // A kernel never touches x beyond its steps of K. It is one uninterruptible call, so the caller
 // bounds the steps (see maxSteps).

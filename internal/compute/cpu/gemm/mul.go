@@ -186,7 +186,7 @@ func (t *mulTask) plan(threads int) int {
 	return ceilDiv(panels, t.perChunk) * blocks
 }
 
-// planDepth sets how many steps of K are multiplied with all tiles of a block before the next. Where
+// planDepth sets how many steps of K all tiles of a block are multiplied with before the next. Where
 // there are a few tiles, which compute while the memory reads, they are as many as have their
 // weights stay in the L1 cache meanwhile.
 func (t *mulTask) planDepth() {
