@@ -186,8 +186,8 @@ func (t *mulTask) plan(threads int) int {
 	return ceilDiv(panels, t.perChunk) * blocks
 }
 
-// planDepth sets how many steps of K all tiles of a block are multiplied with before the next. Where
-// there are a few tiles, which compute while the memory reads, they are as many as have their
+// planDepth sets how many steps of K all tiles of a block are multiplied with before the next ones.
+// Where there are a few tiles, which compute while the memory reads, they are as many as have their
 // weights stay in the L1 cache meanwhile.
 func (t *mulTask) planDepth() {
 	m := t.m
