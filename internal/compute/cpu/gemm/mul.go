@@ -112,10 +112,11 @@ type mulTask struct {
 	tiles    unsafe.Pointer
 	tileSize int // floats per thread
 
-	blockRows int // rows of x per block
-	perChunk  int // panels per chunk
-	width     int // panels that are multiplied at a time
-	depth     int // steps of K that all rows of a block are multiplied with before the next
+	blockRows int     // rows of x per block
+	perChunk  int     // panels per chunk
+	width     int     // panels that are multiplied at a time
+	pairBytes uintptr // of weights in a pair of steps of a panel
+	depth     int     // steps of K that all rows of a block are multiplied with before the next
 
 	// For quantised weights.
 	calls      []codeCall     // by thread
@@ -163,6 +164,7 @@ func (t *mulTask) plan(threads int) int {
 	most := min(t.blockRows, t.rows)
 	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
 	t.tileSize = most * t.width * nr * m.pieces
+	t.pairBytes = uintptr(2 * nr * m.kind.Size())
 
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
@@ -254,9 +256,6 @@ func (t *mulTask) block(first, rows, panel, width, thread int) {
 // finish makes the sums of a tile's rows the output. It follows the tile, so that the stores
 // overlap with the next one.
 func (t *mulTask) finish(b *block, row, height int) {
-	if b.direct {
-		return
-	}
 	m := t.m
 	at, column := uintptr(b.first+row), uintptr(b.panel*m.kernels.nr)*4
 	e := epilogue{dst: unsafe.Add(t.dst, at*t.dstStride+column), dstStride: t.dstStride,
@@ -319,12 +318,13 @@ func (t *mulTask) multiply(b *block, s *steps) {
 	pairs := s.count / 2
 	flags := s.flags | s.count%2*flagOdd
 	cut := cutRows(b.rows, t.kernels.rows)
-	soon, share := unsafe.Add(s.w, fetchAhead/b.width), s.size
+	soon, soonStep, share := unsafe.Add(s.w, fetchAhead/b.width), t.pairBytes, 0
 	if t.depth < maxSteps {
-		soon, share = unsafe.Add(s.w, s.size), ceilDiv(s.size, cut.tiles)
+		share = ceilDiv(s.size, cut.tiles)
+		soon, soonStep = unsafe.Add(s.w, s.size), uintptr(ceilDiv(share, max(pairs, 1)))
 	}
-	soonStep := uintptr(ceilDiv(share, max(pairs, 1)))
-	for row, height := range cut.all {
+	for tile, row := 0, 0; tile < cut.tiles; tile++ {
+		height := cut.height(tile)
 		x := unsafe.Add(s.x, uintptr(row)*t.xStride)
 		sums := unsafe.Add(s.sums, uintptr(row)*b.stride)
 		for panel := 0; panel < b.width; {
@@ -340,33 +340,30 @@ func (t *mulTask) multiply(b *block, s *steps) {
 		} else { // the first tile has fetched them all
 			soon, soonStep = s.w, 0
 		}
-		if s.last {
+		if s.last && !b.direct {
 			t.finish(b, row, height)
 		}
+		row += height
 	}
 }
 
-// cut is some rows cut into tiles.
+// cut is some rows cut into tiles of equal height, give or take one: they cost less than full ones
+// and a low rest.
 type cut struct{ tiles, low, taller int }
 
 // cutRows cuts rows into as few tiles as have so many at most.
 func cutRows(rows, high int) cut {
+	if rows <= high {
+		return cut{1, rows, 0}
+	}
 	tiles := ceilDiv(rows, high)
 	return cut{tiles, rows / tiles, rows % tiles}
 }
 
-// all yields the first row and the height of each tile. Tiles of equal height, give or take one,
-// cost less than full ones and a low rest.
-func (c cut) all(yield func(row, height int) bool) {
-	row := 0
-	for i := range c.tiles {
-		height := c.low
-		if i < c.taller {
-			height++
-		}
-		if !yield(row, height) {
-			return
-		}
-		row += height
+// height is that of a tile.
+func (c cut) height(tile int) int {
+	if tile < c.taller {
+		return c.low + 1
 	}
+	return c.low
 }

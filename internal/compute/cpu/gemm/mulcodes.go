@@ -27,7 +27,9 @@ func (t *mulTask) sumCodes(b *block) {
 			each := max(t.depth/8/(r.spans*r.blocks), 1)
 			for at := p.first; at < p.first+p.runs; at += each {
 				end := min(at+each, p.first+p.runs)
-				for row, height := range cutRows(b.rows, t.kernels.rows).all {
+				cut := cutRows(b.rows, t.kernels.rows)
+				for tile, row := 0, 0; tile < cut.tiles; tile++ {
+					height := cut.height(tile)
 					sums := unsafe.Add(piece, uintptr(row)*b.stride)
 					for panel := 0; panel < b.width; {
 						width := t.kernels.width(height, b.width-panel)
@@ -37,9 +39,10 @@ func (t *mulTask) sumCodes(b *block) {
 						q.tiles.tiles[height][width](call)
 						panel += width
 					}
-					if end == len(q.runs) {
+					if end == len(q.runs) && !b.direct {
 						t.finish(b, row, height)
 					}
+					row += height
 				}
 			}
 		}
@@ -160,11 +163,14 @@ func (t *mulTask) unpacked(panel, run, runs, first, rows int, out unsafe.Pointer
 	numbers := unsafe.Add(t.numbers, thread*t.numberSize*4)
 	call.c = numbers
 	q.tiles.unpack(call)
-	for row, height := range cutRows(rows, q.floats.rows).all {
+	cut := cutRows(rows, q.floats.rows)
+	for tile, row := 0, 0; tile < cut.tiles; tile++ {
+		height := cut.height(tile)
 		t.aim(call, panel, run, first+row)
 		call.runs, call.w, call.skip = runs, numbers, 0
 		call.c, call.cStride = unsafe.Add(out, uintptr(row)*stride), stride
 		q.floats.tiles[height][1](call)
+		row += height
 	}
 }
 
