@@ -405,6 +405,33 @@ func TestCodesSplit(t *testing.T) {
 	}
 }
 
+// TestCodesOfFewColumns wants the same of ranks whose last pieces have no columns, after products
+// that have used the memory of their sums.
+func TestCodesOfFewColumns(t *testing.T) {
+	for _, set := range codeSets() {
+		c := codeCases[0]
+		r := rand.New(rand.NewPCG(19, 0))
+		const n, k, tp = 40, 3, 2
+		used := mustPackCodes(t, nil, set, 8, newCodes(r, c, n, 200, 0, 0))
+		q := newCodes(r, c, n, k, 0, 0)
+		for rows := 1; rows <= 20; rows++ {
+			x := randoms(r, rows*200)
+			var s Scratch
+			want, got := make([]float32, rows*n), make([]float32, rows*n)
+			mustPackCodes(t, nil, set, 8, q).Mul(nil, &s, want, n, x, k, rows, nil)
+			parts := make([]float32, tp*rows*n)
+			for rank := range tp {
+				lo, hi := rank*k/tp, (rank+1)*k/tp
+				used.Mul(nil, &s, parts[rank*rows*n:], n, x, 200, rows, nil)
+				mustPackCodes(t, nil, set, 8/tp, columns(q, lo, hi)).Mul(nil, &s,
+					parts[rank*rows*n:], n, x[lo:], k, rows, nil)
+			}
+			TreeSum(got, parts, tp)
+			sameSlice(t, fmt.Sprintf("%v, %d rows", set, rows), got, want)
+		}
+	}
+}
+
 // columns are some of the columns of q.
 func columns(q compute.Codes, lo, hi int) compute.Codes {
 	part := q

@@ -16,7 +16,8 @@ import (
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
 //	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps
-//	            as many lines of it as the pair has are fetched
+//	            as many lines of it as the pair has are fetched, but not by tiles of AMX and
+//	            portable kernels
 //	soonStep    bytes from the lines of a pair to those of the next
 //
 // A kernel never touches x beyond its steps of K. It is one uninterruptible call, so the caller

@@ -76,7 +76,6 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		t.kernels = m.kernels.many
 	}
 	t.dst = unsafe.Pointer(&dst[0])
-	t.planDepth()
 	if m.codes != nil && m.codes.dots {
 		s.prepareDots(p, t, x, ldx)
 	} else {
@@ -112,11 +111,10 @@ type mulTask struct {
 	tiles    unsafe.Pointer
 	tileSize int // floats per thread
 
-	blockRows int     // rows of x per block
-	perChunk  int     // panels per chunk
-	width     int     // panels that are multiplied at a time
-	pairBytes uintptr // of weights in a pair of steps of a panel
-	depth     int     // steps of K that all rows of a block are multiplied with before the next
+	blockRows int // rows of x per block
+	perChunk  int // panels per chunk
+	width     int // panels that are multiplied at a time
+	depth     int // steps of K that all rows of a block are multiplied with before the next
 
 	// For quantised weights.
 	calls      []codeCall     // by thread
@@ -155,6 +153,7 @@ func (t *mulTask) plan(threads int) int {
 	if m.unpacks(t.rows) {
 		return t.planUnpacked(threads)
 	}
+	t.planDepth()
 	high, nr := t.kernels.rows, m.kernels.nr
 	tiles := ceilDiv(t.rows, high)
 	fit := max(blockBytes/(int(t.xSize)*max(min(m.k, t.depth), 1)*high), 2)
@@ -164,7 +163,6 @@ func (t *mulTask) plan(threads int) int {
 	most := min(t.blockRows, t.rows)
 	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
 	t.tileSize = most * t.width * nr * m.pieces
-	t.pairBytes = uintptr(2 * nr * m.kind.Size())
 
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
@@ -205,20 +203,25 @@ func (t *mulTask) planDepth() {
 	t.depth = weights / (m.kind.Size() * m.kernels.nr)
 }
 
-// Do computes a chunk. Neighbouring chunks share rows, which are then still in a cache.
+// Do computes a chunk. Neighbouring chunks share panels, which are then still in a cache.
 func (t *mulTask) Do(chunk, thread int) {
 	m := t.m
 	if m.unpacks(t.rows) {
 		t.doUnpacked(chunk, thread)
 		return
 	}
-	blocks := ceilDiv(t.rows, t.blockRows)
-	begin, first := chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
+	begin, first, rows := t.part(chunk)
 	end := min(begin+t.perChunk, m.panels())
-	rows := min(t.blockRows, t.rows-first)
 	for panel := begin; panel < end; panel += t.width {
 		t.block(first, rows, panel, min(t.width, end-panel), thread)
 	}
+}
+
+// part is where a chunk begins, and its rows.
+func (t *mulTask) part(chunk int) (panel, first, rows int) {
+	blocks := ceilDiv(t.rows, t.blockRows)
+	panel, first = chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
+	return panel, first, min(t.blockRows, t.rows-first)
 }
 
 // block is rows of x times some panels, as a thread computes it.
@@ -253,8 +256,8 @@ func (t *mulTask) block(first, rows, panel, width, thread int) {
 	}
 }
 
-// finish makes the sums of a tile's rows the output. It follows the tile, so that the stores
-// overlap with the next one.
+// finish makes the sums of some rows the output. Where it follows each tile its stores overlap with
+// the next one.
 func (t *mulTask) finish(b *block, row, height int) {
 	m := t.m
 	at, column := uintptr(b.first+row), uintptr(b.panel*m.kernels.nr)*4
@@ -280,20 +283,19 @@ func (t *mulTask) finish(b *block, row, height int) {
 func (t *mulTask) sum(b *block) {
 	m := t.m
 	panels := unsafe.Add(m.base, uintptr(b.panel)*m.stride)
-	step := m.kernels.nr * m.kind.Size() // bytes of weights per step of K
 	x := unsafe.Add(t.x, uintptr(b.first)*t.xStride)
 	for i := range m.pieces {
 		from, length := m.start[i], m.start[i+1]-m.start[i]
 		if m.rounded { // x is padded as the weights are
 			from, length = m.packed[i], m.packed[i+1]-m.packed[i]
 		}
-		s := steps{sums: unsafe.Add(b.sums, uintptr(i)*b.chunk)}
+		s := steps{sums: unsafe.Add(b.sums, uintptr(i)*b.chunk),
+			bytes: m.kernels.nr * m.kind.Size()}
 		for at := 0; at == 0 || at < length; at += t.depth {
 			s.count = min(length-at, t.depth)
 			s.x = unsafe.Add(x, uintptr(from+at)*t.xSize)
-			s.size = s.count * step
 			s.last = i == m.pieces-1 && at+s.count == length
-			s.w = unsafe.Add(panels, (m.packed[i]+at)*step)
+			s.w = unsafe.Add(panels, (m.packed[i]+at)*s.bytes)
 			t.multiply(b, &s)
 			s.flags = flagContinue
 		}
@@ -305,7 +307,7 @@ type steps struct {
 	count int
 	x     unsafe.Pointer // their columns
 	w     unsafe.Pointer // weights of the first panel
-	size  int            // bytes of them
+	bytes int            // of the weights of a step in a panel
 	sums  unsafe.Pointer
 	flags int
 	last  bool
@@ -318,10 +320,10 @@ func (t *mulTask) multiply(b *block, s *steps) {
 	pairs := s.count / 2
 	flags := s.flags | s.count%2*flagOdd
 	cut := cutRows(b.rows, t.kernels.rows)
-	soon, soonStep, share := unsafe.Add(s.w, fetchAhead/b.width), t.pairBytes, 0
+	soon, soonStep, share := unsafe.Add(s.w, fetchAhead/b.width), uintptr(2*s.bytes), 0
 	if t.depth < maxSteps {
-		share = ceilDiv(s.size, cut.tiles)
-		soon, soonStep = unsafe.Add(s.w, s.size), uintptr(ceilDiv(share, max(pairs, 1)))
+		share = ceilDiv(s.count*s.bytes, cut.tiles)
+		soon, soonStep = unsafe.Add(s.w, s.count*s.bytes), uintptr(ceilDiv(share, max(pairs, 1)))
 	}
 	for tile, row := 0, 0; tile < cut.tiles; tile++ {
 		height := cut.height(tile)

@@ -39,13 +39,13 @@ func (t *mulTask) sumCodes(b *block) {
 						q.tiles.tiles[height][width](call)
 						panel += width
 					}
-					if end == len(q.runs) && !b.direct {
-						t.finish(b, row, height)
-					}
 					row += height
 				}
 			}
 		}
+	}
+	if !b.direct {
+		t.finish(b, 0, b.rows)
 	}
 }
 
@@ -113,10 +113,8 @@ func (t *mulTask) planUnpacked(threads int) int {
 func (t *mulTask) doUnpacked(chunk, thread int) {
 	m, q := t.m, t.m.codes
 	nr := m.kernels.nr
-	blocks := ceilDiv(t.rows, t.blockRows)
-	begin, first := chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
+	begin, first, rows := t.part(chunk)
 	width := min(t.perChunk, m.panels()-begin)
-	rows := min(t.blockRows, t.rows-first)
 	column := uintptr(begin*nr) * 4
 	dst := unsafe.Add(t.dst, uintptr(first)*t.dstStride+column)
 	cols := min(width*nr, m.n-begin*nr)

@@ -188,7 +188,8 @@ func (w *codeWriter) x(row, k int) string {
 		base + ")(R8*2)"}[row%3])
 }
 
-// prefetch is how many bytes ahead one row's codes are fetched.
+// prefetch is how many bytes ahead the codes of one row are fetched, of up to four panels. Where
+// there are more rows, there are fewer panels, and as many times the distance.
 const prefetch = 1024
 
 const callSignature = "(call *codeCall)"
@@ -274,7 +275,7 @@ func (w *codeWriter) kernel() {
 	} else if w.dots() { // which memory may not keep up with
 		for panel := range w.panels {
 			for line := 0; line < w.blockBytes(); line += 64 {
-				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch*min(w.rows, 6)+line))
+				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch*w.rows+line))
 			}
 		}
 	}
