@@ -24,8 +24,9 @@
 	VPXORD Z10, Z10, Z10; \
 	VPXORD Z11, Z11, Z11
 
-// The queries at SI and, six rows on, at R14 times the row in Z29.
+// The queries at SI and, six rows on, at R14, which it sets, times the row in Z29.
 #define STEP12 \
+	LEAQ (SI)(R9*2), R14; \
 	FMA512((SI), Z0); \
 	FMA512((SI)(R8*1), Z1); \
 	FMA512((SI)(R8*2), Z2); \
@@ -63,7 +64,6 @@
 	QKSTRIDES; \
 tile: \
 	QKTILE; \
-	LEAQ (SI)(R9*2), R14; \
 	NEXTTILE(1); \
 	ZERO12; \
 dim: \
@@ -71,7 +71,6 @@ dim: \
 	LOAD512(0, (AX), Z29); \
 	STEP12; \
 	ADDQ $4, SI; \
-	ADDQ $4, R14; \
 	ADDQ $ROWBYTES, AX; \
 	DECQ CX; \
 	JNE  dim; \
@@ -184,58 +183,13 @@ dim: \
 	SUBQ R12, DI; \
 	SUBQ R12, DI
 
-// Twelve queries, one slice of 16 dimensions at a time: PVWALK with the row of the slice in a frame
-// of 24 bytes, for R14 has the weights of the last six queries.
+#define PVSTEP12 \
+	PREFETCHT0 (AX)(R15*1); \
+	LOAD512(0, (AX), Z29); \
+	STEP12
+
+// Twelve queries, one slice of 16 dimensions at a time.
 #define PV12 \
 	PVPROLOGUE; \
 	SETUP512; \
-tile: \
-	MOVQ $16, CX; \
-	SUBQ R14, CX; \
-	CMPQ CX, DX; \
-	CMOVQGT DX, CX; \
-	SUBQ CX, DX; \
-	MOVQ CX, inTile-8(SP); \
-	XORQ R15, R15; \
-	TESTQ DX, DX; \
-	JEQ  last; \
-	MOVQ 8(BX), R15; \
-	SUBQ (BX), R15; \
-last: \
-	MOVQ R14, AX; \
-	SHLQ $ROWSHIFT, AX; \
-	ADDQ (BX), AX; \
-	ADDQ base+0(FP), AX; \
-	ADDQ $8, BX; \
-	MOVQ acc+56(FP), DI; \
-	MOVQ slices+32(FP), R14; \
-	MOVQ R14, left-16(SP); \
-slice: \
-	MOVQ AX, row-24(SP); \
-	LEAQ (SI)(R9*2), R14; \
-	ROWS12(FETCHED); \
-pos: \
-	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
-	STEP12; \
-	ADDQ $4, SI; \
-	ADDQ $4, R14; \
-	ADDQ $ROWBYTES, AX; \
-	DECQ CX; \
-	JNE  pos; \
-	ROWS12(STORED); \
-	ADDQ $64, DI; \
-	MOVQ row-24(SP), AX; \
-	ADDQ $(16*ROWBYTES), AX; \
-	MOVQ inTile-8(SP), CX; \
-	SHLQ $2, CX; \
-	SUBQ CX, SI; \
-	SHRQ $2, CX; \
-	SUBQ $1, left-16(SP); \
-	JNE  slice; \
-	LEAQ (SI)(CX*4), SI; \
-	XORQ R14, R14; \
-	TESTQ DX, DX; \
-	JNE  tile; \
-	VZEROUPPER; \
-	RET
+	PVWALK(1, PVSTEP12, ROWS12, FETCHED, STORED)

@@ -252,7 +252,7 @@ dim: \
 	QKSTORE(Y6, Y7, 192(DI), 224(DI)); \
 	QKNEXT(4)
 
-// Values: pv(base, offs, first, count, slices, p, pStride, acc, accStride), with a frame of 16
+// Values: pv(base, offs, first, count, slices, p, pStride, acc, accStride), with a frame of 24
 // bytes.
 
 #define PVPROLOGUE \
@@ -278,8 +278,8 @@ dim: \
 
 // Walks tile by tile, within it in steps of n slices, within these position by position, so as to
 // read memory in order. R14 is the first position within the tile, AX its row; CX counts the
-// positions; DX is how many remain after the tile, and the frame holds how many it has and how many
-// slices remain. ROWS visits the accumulators of the slices at DI, to load and to store them.
+// positions; DX is how many remain after the tile, and the frame holds how many it has, how many
+// slices remain and the row that these begin at. R14 is free to STEP. ROWS visits the accumulators of the slices at DI, to load and to store them.
 #define PVWALK(n, STEP, ROWS, FETCH, STORE) \
 tile: \
 	MOVQ $16, CX; \
@@ -303,7 +303,7 @@ last: \
 	MOVQ slices+32(FP), R14; \
 	MOVQ R14, left-16(SP); \
 slice: \
-	MOVQ AX, R14; \
+	MOVQ AX, row-24(SP); \
 	ROWS(FETCH); \
 pos: \
 	STEP; \
@@ -313,7 +313,8 @@ pos: \
 	JNE  pos; \
 	ROWS(STORE); \
 	ADDQ $(64*n), DI; \
-	LEAQ (n*16*ROWBYTES)(R14), AX; \
+	MOVQ row-24(SP), AX; \
+	ADDQ $(n*16*ROWBYTES), AX; \
 	MOVQ inTile-8(SP), CX; \
 	SHLQ $2, CX; \
 	SUBQ CX, SI; \
