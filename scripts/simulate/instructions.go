@@ -25,6 +25,7 @@ type thread struct {
 	regs  syscall.PtraceRegs
 	flush bool // denormals are zero
 	z     [32]vector
+	k     [8]uint16 // masks
 	tiles [8]tile
 	set   bool // tiles are configured
 	code  [4096]byte
@@ -128,14 +129,15 @@ func (t *thread) evex(code []byte) int {
 	p0, p1, p2, op := int(code[1]), int(code[2]), int(code[3]), code[4]
 	bit := func(p, n int) int { return 1 - p>>n&1 } // most are stored inverted
 	lanes := [...]int{0, 8, 16, 0}[p2>>5&3]
-	if lanes == 0 || p2&0x97 != 0 {
-		return 0 // 128 bits, a mask or a broadcast operand
+	mask, zero := p2&7, p2>>7 == 1
+	if lanes == 0 || p2&0x10 != 0 || zero && mask == 0 {
+		return 0 // 128 bits, or a broadcast operand
 	}
 	reg := int(code[5]>>3&7) | bit(p0, 7)<<3 | bit(p0, 4)<<4
 	second := ^p1>>3&15 | bit(p2, 3)<<4
 	key := [3]int{p0 & 7, p1 & 3, int(op)}
 	known, ok := instructions[key]
-	if !ok {
+	if !ok || mask != 0 && known.run == nil {
 		return 0
 	}
 	size := known.bytes
@@ -159,6 +161,14 @@ func (t *thread) evex(code []byte) int {
 	}
 	t.p.counts[known.name]++
 	switch {
+	case known.compare != nil:
+		t.k[reg&7] = 0
+		for i := range lanes {
+			if known.compare(t.z[second][i], a[i], code[length-1], t.flush) {
+				t.k[reg&7] |= 1 << i
+			}
+		}
+		return length
 	case known.store && o.memory:
 		t.store(o.at, &t.z[reg], size)
 		return length
@@ -168,7 +178,16 @@ func (t *thread) evex(code []byte) int {
 	case known.immediate:
 		reg = known.shift(t, reg, second, a, code[length-1])
 	default:
+		old := t.z[reg]
 		known.run(t, &t.z[reg], t.z[second], a)
+		if zero {
+			old = vector{}
+		}
+		for i := range old {
+			if mask != 0 && t.k[mask]>>i&1 == 0 {
+				t.z[reg][i] = old[i]
+			}
+		}
 	}
 	clear(t.z[reg][lanes:])
 	return length
@@ -183,6 +202,7 @@ type instruction struct {
 	aligned          bool
 	run              func(t *thread, to *vector, b, a vector)
 	shift            func(t *thread, reg, second int, a vector, imm byte) int
+	compare          func(b, a uint32, imm byte, flush bool) bool // to a mask
 }
 
 func each(f func(b, a uint32) uint32) func(*thread, *vector, vector, vector) {
@@ -216,6 +236,28 @@ var instructions = map[[3]int]instruction{
 	{1, 0, 0x59}: {name: "VMULPS", bytes: 64, run: each(func(b, a uint32) uint32 {
 		return math.Float32bits(math.Float32frombits(b) * math.Float32frombits(a))
 	})},
+	{1, 0, 0x5c}: {name: "VSUBPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = bits(float(b[i], t.flush)-float(a[i], t.flush), t.flush)
+		}
+	}},
+	{1, 0, 0x5e}: {name: "VDIVPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = bits(float(b[i], t.flush)/float(a[i], t.flush), t.flush)
+		}
+	}},
+	{1, 0, 0xc2}: {name: "VCMPPS", bytes: 64, immediate: true,
+		compare: func(b, a uint32, imm byte, flush bool) bool {
+			x, y := float(b, flush), float(a, flush)
+			switch imm {
+			case 21: // not less, also NaN
+				return !(x < y)
+			case 22: // not less nor equal, also NaN
+				return !(x <= y)
+			}
+			panic(fault{fmt.Errorf("VCMPPS $%d", imm)})
+		}},
+	{1, 1, 0xfe}: {name: "VPADDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b + a })},
 	{1, 0, 0x5b}: {name: "VCVTDQ2PS", bytes: 64, run: each(func(_, a uint32) uint32 {
 		return math.Float32bits(float32(int32(a)))
 	})},

@@ -350,7 +350,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 		f, took, multiple := k.pv1x4, 1, 4
 		switch left := i0 + n - i; {
 		case left >= 12 && k.pv12 != nil:
-			f, took, multiple = k.pv12, 12, 1
+			f, took, multiple = k.pv12x2, 12, 2
 		case left >= 6:
 			f, took, multiple = k.pv6, 6, k.wide
 		case left >= 4:
@@ -364,11 +364,14 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 				&p[i*scoreStride], scoreStride*4, &acc[i*w], w*4)
 		}
 		if rest := slices - whole; rest > 0 {
-			f = k.pv1x1
-			if rest == 2 {
+			f, each := k.pv1x1, 1
+			switch {
+			case took == 12:
+				f, each = k.pv12, 12
+			case rest == 2:
 				f = k.pv1x2
 			}
-			for q := i; q < i+took; q++ {
+			for q := i; q < i+took; q += each {
 				f(unsafe.Pointer(&data[whole*sliceBytes]), &offs[0], first, count, rest,
 					&p[q*scoreStride], scoreStride*4, &acc[q*w+whole*tile], w*4)
 			}

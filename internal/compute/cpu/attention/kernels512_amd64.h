@@ -24,6 +24,21 @@
 	VPXORD Z10, Z10, Z10; \
 	VPXORD Z11, Z11, Z11
 
+#define ZERO24 \
+	ZERO12; \
+	VPXORD Z12, Z12, Z12; \
+	VPXORD Z13, Z13, Z13; \
+	VPXORD Z14, Z14, Z14; \
+	VPXORD Z15, Z15, Z15; \
+	VPXORD Z16, Z16, Z16; \
+	VPXORD Z17, Z17, Z17; \
+	VPXORD Z18, Z18, Z18; \
+	VPXORD Z19, Z19, Z19; \
+	VPXORD Z20, Z20, Z20; \
+	VPXORD Z21, Z21, Z21; \
+	VPXORD Z22, Z22, Z22; \
+	VPXORD Z23, Z23, Z23
+
 // The queries at SI and, six rows on, at R14, which it sets, times the row in Z29.
 #define STEP12 \
 	LEAQ (SI)(R9*2), R14; \
@@ -57,29 +72,6 @@
 
 #define STORED(r, to) VMOVUPS r, to
 
-// Twelve queries, one tile at a time.
-#define QK12 \
-	QKPROLOGUE; \
-	SETUP512; \
-	QKSTRIDES; \
-tile: \
-	QKTILE; \
-	NEXTTILE(1); \
-	ZERO12; \
-dim: \
-	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
-	STEP12; \
-	ADDQ $4, SI; \
-	ADDQ $ROWBYTES, AX; \
-	DECQ CX; \
-	JNE  dim; \
-	VBROADCASTSS scale+48(FP), Z28; \
-	LEAQ (DI)(R12*2), R14; \
-	SIX(SCALED, DI, Z0, Z1, Z2, Z3, Z4, Z5); \
-	SIX(SCALED, R14, Z6, Z7, Z8, Z9, Z10, Z11); \
-	QKNEXT(1)
-
 // Times the rows in Z29 and Z30.
 #define PAIR(p, first, second) \
 	VBROADCASTSS p, Z28; \
@@ -96,6 +88,22 @@ dim: \
 	PAIRS4; \
 	PAIR((SI)(R8*4), Z4, Z10); \
 	PAIR((SI)(R10*1), Z5, Z11)
+
+// Twelve queries, the last six of them at a register that it sets.
+#define PAIRS12(six) \
+	LEAQ (SI)(R9*2), six; \
+	PAIR((SI), Z0, Z12); \
+	PAIR((SI)(R8*1), Z1, Z13); \
+	PAIR((SI)(R8*2), Z2, Z14); \
+	PAIR((SI)(R9*1), Z3, Z15); \
+	PAIR((SI)(R8*4), Z4, Z16); \
+	PAIR((SI)(R10*1), Z5, Z17); \
+	PAIR((six), Z6, Z18); \
+	PAIR((six)(R8*1), Z7, Z19); \
+	PAIR((six)(R8*2), Z8, Z20); \
+	PAIR((six)(R9*1), Z9, Z21); \
+	PAIR((six)(R8*4), Z10, Z22); \
+	PAIR((six)(R10*1), Z11, Z23)
 
 // Visits the rows at DI, two vectors each.
 #define ROWS4x2(OP) \
@@ -115,9 +123,20 @@ dim: \
 	OP(Z5, (DI)(R13*1)); \
 	OP(Z11, 64(DI)(R13*1))
 
-// Four or six queries, two tiles at a time; the second stands in for a missing one as a copy of the
+#define ROWS12x2(OP) \
+	SIX(OP, DI, Z0, Z1, Z2, Z3, Z4, Z5); \
+	ADDQ $64, DI; \
+	SIX(OP, DI, Z12, Z13, Z14, Z15, Z16, Z17); \
+	LEAQ (DI)(R12*2), DI; \
+	SIX(OP, DI, Z18, Z19, Z20, Z21, Z22, Z23); \
+	SUBQ $64, DI; \
+	SIX(OP, DI, Z6, Z7, Z8, Z9, Z10, Z11); \
+	SUBQ R12, DI; \
+	SUBQ R12, DI
+
+// Four queries or more, two tiles at a time; the second stands in for a missing one as a copy of the
 // first. The frame of 8 bytes has the tiles left while DX has the way to the second one's next.
-#define QKx2(PAIRS, ROWS) \
+#define QKx2(ZEROS, PAIRS, ROWS) \
 	QKPROLOGUE; \
 	SETUP512; \
 	QKSTRIDES; \
@@ -137,7 +156,7 @@ start: \
 	MOVQ 24(BX), DX; \
 	SUBQ 8(BX), DX; \
 dims: \
-	ZERO12; \
+	ZEROS; \
 dim: \
 	PREFETCHT0 (AX)(R15*1); \
 	LOAD512(0, (AX), Z29); \
@@ -154,8 +173,15 @@ dim: \
 	MOVQ left-8(SP), DX; \
 	QKNEXT(2)
 
-#define QK4x2 QKx2(PAIRS4, ROWS4x2)
-#define QK6x2 QKx2(PAIRS6, ROWS6x2)
+#define QK4x2 QKx2(ZERO12, PAIRS4, ROWS4x2)
+#define QK6x2 QKx2(ZERO12, PAIRS6, ROWS6x2)
+
+// R11 has the last six queries in the loop.
+#define QKROWS12(OP) \
+	MOVQ outStride+64(FP), R11; \
+	ROWS12x2(OP)
+
+#define QK12x2 QKx2(ZERO24, PAIRS12(R11), QKROWS12)
 
 #define PVSTEPx2(PAIRS) \
 	PREFETCHT0 (AX)(R15*1); \
@@ -164,7 +190,7 @@ dim: \
 	LOAD512((16*ROWBYTES), (AX), Z30); \
 	PAIRS
 
-// Four or six queries, two slices at a time.
+// Four queries or more, two slices at a time.
 #define PV4x2 \
 	PVPROLOGUE; \
 	SETUP512; \
@@ -174,6 +200,11 @@ dim: \
 	PVPROLOGUE; \
 	SETUP512; \
 	PVWALK(2, PVSTEPx2(PAIRS6), ROWS6x2, FETCHED, STORED)
+
+#define PV12x2 \
+	PVPROLOGUE; \
+	SETUP512; \
+	PVWALK(2, PVSTEPx2(PAIRS12(R14)), ROWS12x2, FETCHED, STORED)
 
 // The accumulators at DI: of the first six queries and, six rows on, of the others.
 #define ROWS12(OP) \

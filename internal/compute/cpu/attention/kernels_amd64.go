@@ -12,19 +12,19 @@ func avx2Kernels(k compute.DType) *kernels {
 	case compute.BFloat16:
 		return &kernels{
 			qk1BF16, qk2BF16, qk4BF16, qk6BF16, nil,
-			pv1x1BF16, pv1x2BF16, pv1x4BF16, pv2x2BF16, pv4BF16, pv6BF16, nil,
+			pv1x1BF16, pv1x2BF16, pv1x4BF16, pv2x2BF16, pv4BF16, pv6BF16, nil, nil,
 			1, turnBF16,
 		}
 	case compute.Float16:
 		return &kernels{
 			qk1F16, qk2F16, qk4F16, qk6F16, nil,
-			pv1x1F16, pv1x2F16, pv1x4F16, pv2x2F16, pv4F16, pv6F16, nil,
+			pv1x1F16, pv1x2F16, pv1x4F16, pv2x2F16, pv4F16, pv6F16, nil, nil,
 			1, turnF16,
 		}
 	}
 	return &kernels{
 		qk1F32, qk2F32, qk4F32, qk6F32, nil,
-		pv1x1F32, pv1x2F32, pv1x4F32, pv2x2F32, pv4F32, pv6F32, nil,
+		pv1x1F32, pv1x2F32, pv1x4F32, pv2x2F32, pv4F32, pv6F32, nil, nil,
 		1, turnF32,
 	}
 }
@@ -35,14 +35,17 @@ func avx512Kernels(k compute.DType) *kernels {
 	all.wide = 2
 	switch k {
 	case compute.BFloat16:
-		all.qk4, all.qk6, all.qk12 = qk4x2BF16, qk6x2BF16, qk12BF16
-		all.pv4, all.pv6, all.pv12 = pv4x2BF16, pv6x2BF16, pv12BF16
+		all.qk4, all.qk6, all.qk12 = qk4x2BF16, qk6x2BF16, qk12x2BF16
+		all.pv4, all.pv6 = pv4x2BF16, pv6x2BF16
+		all.pv12, all.pv12x2 = pv12BF16, pv12x2BF16
 	case compute.Float16:
-		all.qk4, all.qk6, all.qk12 = qk4x2F16, qk6x2F16, qk12F16
-		all.pv4, all.pv6, all.pv12 = pv4x2F16, pv6x2F16, pv12F16
+		all.qk4, all.qk6, all.qk12 = qk4x2F16, qk6x2F16, qk12x2F16
+		all.pv4, all.pv6 = pv4x2F16, pv6x2F16
+		all.pv12, all.pv12x2 = pv12F16, pv12x2F16
 	default:
-		all.qk4, all.qk6, all.qk12 = qk4x2F32, qk6x2F32, qk12F32
-		all.pv4, all.pv6, all.pv12 = pv4x2F32, pv6x2F32, pv12F32
+		all.qk4, all.qk6, all.qk12 = qk4x2F32, qk6x2F32, qk12x2F32
+		all.pv4, all.pv6 = pv4x2F32, pv6x2F32
+		all.pv12, all.pv12x2 = pv12F32, pv12x2F32
 	}
 	return all
 }
@@ -177,24 +180,36 @@ func turnF16(dst, src unsafe.Pointer, slices int)
 func turnF32(dst, src unsafe.Pointer, slices int)
 
 //go:noescape
-func qk12BF16(base unsafe.Pointer, offs *int, tiles int,
+func qk12x2BF16(base unsafe.Pointer, offs *int, tiles int,
 	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv12x2BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
 func pv12BF16(base unsafe.Pointer, offs *int, first, count, slices int,
 	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qk12F16(base unsafe.Pointer, offs *int, tiles int,
+func qk12x2F16(base unsafe.Pointer, offs *int, tiles int,
 	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv12x2F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
 func pv12F16(base unsafe.Pointer, offs *int, first, count, slices int,
 	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qk12F32(base unsafe.Pointer, offs *int, tiles int,
+func qk12x2F32(base unsafe.Pointer, offs *int, tiles int,
 	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv12x2F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
 func pv12F32(base unsafe.Pointer, offs *int, first, count, slices int,

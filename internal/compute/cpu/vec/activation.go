@@ -14,7 +14,9 @@ func (o *Ops) Relu(x []float32) {
 func (o *Ops) SiluMul(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
 	if o.simd {
-		siluMulAVX2(dst, gate, up)
+		n := o.wider(len(dst))
+		siluMul512(dst[:n], gate, up)
+		siluMulAVX2(dst[n:], gate[n:], up[n:])
 		return
 	}
 	siluMulPortable(dst, gate, up)
@@ -24,7 +26,9 @@ func (o *Ops) SiluMul(dst, gate, up []float32) {
 // Gaussian error linear unit.
 func (o *Ops) GeluErf(x []float32) {
 	if o.simd {
-		geluErfAVX2(x)
+		n := o.wider(len(x))
+		geluErf512(x[:n])
+		geluErfAVX2(x[n:])
 		return
 	}
 	geluErfPortable(x)

@@ -47,6 +47,17 @@ func siluMulAVX2(dst, gate, up []float32)
 //go:noescape
 func geluErfAVX2(x []float32)
 
+// The kernels of AVX-512 take the leading multiple of step512 elements and leave the rest alone.
+
+//go:noescape
+func exp512(x []float32, max float32)
+
+//go:noescape
+func siluMul512(dst, gate, up []float32)
+
+//go:noescape
+func geluErf512(x []float32)
+
 // largestAVX2 takes a multiple of largestStep elements, the roundings take one of roundStep.
 
 //go:noescape

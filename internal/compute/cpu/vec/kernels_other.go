@@ -18,6 +18,9 @@ func scaleWeightAVX2(dst, x, weight []float32, r float32) { scaleWeightPortable(
 func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }
+func exp512(x []float32, max float32)                  { expSumPortable(x, max) }
+func siluMul512(dst, gate, up []float32)               { siluMulPortable(dst, gate, up) }
+func geluErf512(x []float32)                           { geluErfPortable(x) }
 func ropeAVX2(lo, hi, cos, sin []float32)              { ropePortable(lo, hi, cos, sin) }
 func reluAVX2(x []float32)                             { reluPortable(x) }
 func siluMulAVX2(dst, gate, up []float32)              { siluMulPortable(dst, gate, up) }

@@ -17,7 +17,9 @@ func (o *Ops) ExpSum(x []float32, max float32) float32 {
 	for len(x) > 0 {
 		b := x[:min(len(x), sumBlock)]
 		if o.simd {
-			expAVX2(b, max)
+			n := o.wider(len(b))
+			exp512(b[:n], max)
+			expAVX2(b[n:], max)
 			s += float64(sumAVX2(b))
 		} else {
 			s += float64(expSumPortable(b, max))

@@ -16,12 +16,25 @@ import (
 // Ops is a choice of kernels. It has no state and may be used by many goroutines.
 type Ops struct {
 	simd bool
+	wide bool // AVX-512 computes what takes exponentials
 }
 
 // New returns the operations for the instruction set i, or the portable ones if this machine cannot
-// run it. Sets above AVX2 use the AVX2 kernels.
+// run it. Sets above AVX2 use the AVX2 kernels where they have none of their own.
 func New(i isa.ISA) *Ops {
-	return &Ops{simd: i >= isa.AVX2 && isa.Available(isa.AVX2)}
+	return &Ops{simd: i >= isa.AVX2 && isa.Available(isa.AVX2),
+		wide: i >= isa.AVX512 && isa.Available(isa.AVX512)}
+}
+
+// step512 is how many elements the kernels of AVX-512 take at a time.
+const step512 = 64
+
+// wider is how many leading elements of n the kernels of AVX-512 take.
+func (o *Ops) wider(n int) int {
+	if o.wide {
+		return n &^ (step512 - 1)
+	}
+	return 0
 }
 
 // sumBlock is how many elements are summed in float32; blocks are joined in float64. It bounds both
