@@ -201,11 +201,6 @@ dim: \
 	SETUP512; \
 	PVWALK(2, PVSTEPx2(PAIRS6), ROWS6x2, FETCHED, STORED)
 
-#define PV12x2 \
-	PVPROLOGUE; \
-	SETUP512; \
-	PVWALK(2, PVSTEPx2(PAIRS12(R14)), ROWS12x2, FETCHED, STORED)
-
 // The accumulators at DI: of the first six queries and, six rows on, of the others.
 #define ROWS12(OP) \
 	SIX(OP, DI, Z0, Z1, Z2, Z3, Z4, Z5); \
@@ -219,8 +214,56 @@ dim: \
 	LOAD512(0, (AX), Z29); \
 	STEP12
 
-// Twelve queries, one slice of 16 dimensions at a time.
-#define PV12 \
+// Walks all positions for n slices, then for the next ones: twelve queries come with keys and values
+// that are in a cache, and accumulators stay in registers. Registers are those of PVWALK, the frame
+// has the slices' place within a tile and how many remain.
+#define PVCOLUMNS(n, STEP, ROWS) \
 	PVPROLOGUE; \
 	SETUP512; \
-	PVWALK(1, PVSTEP12, ROWS12, FETCHED, STORED)
+	MOVQ acc+56(FP), DI; \
+	MOVQ slices+32(FP), AX; \
+	MOVQ AX, left-16(SP); \
+	MOVQ $0, within-8(SP); \
+slice: \
+	ROWS(FETCHED); \
+tile: \
+	MOVQ $16, CX; \
+	SUBQ R14, CX; \
+	CMPQ CX, DX; \
+	CMOVQGT DX, CX; \
+	SUBQ CX, DX; \
+	XORQ R15, R15; \
+	TESTQ DX, DX; \
+	JEQ  last; \
+	MOVQ 8(BX), R15; \
+	SUBQ (BX), R15; \
+last: \
+	MOVQ R14, AX; \
+	SHLQ $ROWSHIFT, AX; \
+	ADDQ (BX), AX; \
+	ADDQ base+0(FP), AX; \
+	ADDQ within-8(SP), AX; \
+	ADDQ $8, BX; \
+pos: \
+	STEP; \
+	ADDQ $4, SI; \
+	ADDQ $ROWBYTES, AX; \
+	DECQ CX; \
+	JNE  pos; \
+	XORQ R14, R14; \
+	TESTQ DX, DX; \
+	JNE  tile; \
+	ROWS(STORED); \
+	ADDQ $(64*n), DI; \
+	ADDQ $(n*16*ROWBYTES), within-8(SP); \
+	MOVQ offs+8(FP), BX; \
+	MOVQ first+16(FP), R14; \
+	MOVQ count+24(FP), DX; \
+	MOVQ p+40(FP), SI; \
+	SUBQ $n, left-16(SP); \
+	JNE  slice; \
+	VZEROUPPER; \
+	RET
+
+#define PV12 PVCOLUMNS(1, PVSTEP12, ROWS12)
+#define PV12x2 PVCOLUMNS(2, PVSTEPx2(PAIRS12(R14)), ROWS12x2)
