@@ -134,8 +134,8 @@ func addProducts(sum, a, b []float32) {
 func (t *deltaTask) update(s *deltaScratch, head int, x, dst []float32) {
 	a, v := t.args, t.d.vec
 	q, k := s.mixed[:a.KeyDim], s.mixed[a.KeyDim:2*a.KeyDim]
-	v.Scale(q, reciprocal(v.Dot(q, q))/float32(math.Sqrt(float64(a.KeyDim))))
-	v.Scale(k, reciprocal(v.Dot(k, k)))
+	v.Scale(q, q, reciprocal(v.Dot(q, q))/float32(math.Sqrt(float64(a.KeyDim))))
+	v.Scale(k, k, reciprocal(v.Dot(k, k)))
 	z := x[2*a.KeyHeads*a.KeyDim+a.ValueHeads*a.ValueDim:]
 	betas := z[a.ValueHeads*a.ValueDim:]
 	size := a.KeyDim * a.ValueDim
@@ -143,7 +143,7 @@ func (t *deltaTask) update(s *deltaScratch, head int, x, dst []float32) {
 		h := head*a.Group() + i
 		g, beta := t.decay(s, h, betas[a.ValueHeads+h]), t.sigmoid(s, betas[h])
 		m := s.s[i*size : (i+1)*size]
-		v.Scale(m, g)
+		v.Scale(m, m, g)
 		clear(s.out)
 		for j, kj := range k {
 			v.Axpy(s.out, kj, m[j*a.ValueDim:(j+1)*a.ValueDim])

@@ -126,11 +126,11 @@ func (t *rowTask) Do(chunk, _ int) {
 		case opGeluTanh:
 			v.GeluTanh(t.dst[r*w : r*w+w])
 		case opScale:
-			v.Scale(t.dst[r*w:r*w+w], t.eps)
+			v.Scale(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.eps)
 		case opTanhCap:
 			v.TanhCap(t.dst[r*w:r*w+w], t.eps)
 		case opScaleRows:
-			v.Scale(t.dst[r*w:r*w+w], t.a[r])
+			v.Scale(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.a[r])
 		case opSigmoid:
 			v.Sigmoid(t.dst[r*w : r*w+w])
 		case opSigmoidGate:

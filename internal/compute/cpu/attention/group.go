@@ -123,10 +123,15 @@ func (s *scratch) group(j *job, seg int, g *group) {
 	s.load(j, g)
 	w := j.width()
 	s.part, s.acc = grow(s.part, j.pass*w), grow(s.acc, g.n*w)
-	for st, until := g.stretches(j); st < until; st++ {
+	from, until := g.stretches(j)
+	for st := from; st < until; st++ {
 		s.mapTiles(j, seg, st)
 		for i := 0; i < g.n; i += j.pass {
 			i0, n := j.active(g, st, i, min(j.pass, g.n-i))
+			if st == from { // there is nothing to join
+				s.attend(j, g, st, i0, n, s.acc[i0*w:])
+				continue
+			}
 			s.attend(j, g, st, i0, n, s.part)
 			for k := range n {
 				s.join(j, g, st, i0+k, s.part[k*w:(k+1)*w])
@@ -255,7 +260,7 @@ func (s *scratch) join(j *job, g *group, st, i int, part []float32) {
 		return
 	}
 	f := weight(top, part[n])
-	j.a.ops.Scale(acc[:n], f)
+	j.a.ops.Scale(acc[:n], acc, f)
 	j.a.ops.Add(acc[:n], acc[:n], part[:n])
 	acc[n], acc[n+1] = part[n], float32(f*sum)+part[n+1]
 }
@@ -273,19 +278,17 @@ func (s *scratch) finish(j *job, g *group, i int) {
 	dim, w := j.p.ValueDim(), j.width()
 	acc := s.acc[i*w : (i+1)*w]
 	top, sum := acc[w-extra], acc[w-extra+1]
-	out := j.dst[g.query(j, i, j.ldd, dim):][:dim]
-	copy(out, acc)
 	if j.args.Sinks != nil {
 		sink := j.args.Sinks[g.head*j.queries+i%j.queries]
 		if sink > top {
 			f := weight(top, sink)
-			j.a.ops.Scale(out, f)
+			j.a.ops.Scale(acc[:dim], acc, f)
 			sum = float32(f*sum) + 1
 		} else {
 			sum += weight(sink, top)
 		}
 	}
-	j.a.ops.Scale(out, 1/sum)
+	j.a.ops.Scale(j.dst[g.query(j, i, j.ldd, dim):][:dim], acc, 1/sum)
 }
 
 // score writes the scaled scores of n queries of the group, from i0 on, with tiles tiles, from the

@@ -57,19 +57,20 @@ TEXT ·axpyAVX2(SB), NOSPLIT, $0-56
 	RET
 
 #define SCALEF \
-	VMULPS (DI), Y14, Y0; \
+	VMULPS (SI), Y14, Y0; \
 	VMOVUPS Y0, (DI)
 #define SCALEM \
-	VMASKMOVPS (DI), Y15, Y0; \
+	VMASKMOVPS (SI), Y15, Y0; \
 	VMULPS Y0, Y14, Y0; \
 	VMASKMOVPS Y0, Y15, (DI)
 
-// func scaleAVX2(x []float32, a float32)
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
-	MOVQ x_base+0(FP), DI
-	MOVQ x_len+8(FP), CX
-	VBROADCASTSS a+24(FP), Y14
-	LOOP8(SCALEF, SCALEM, ADV1)
+// func scaleAVX2(dst, x []float32, a float32)
+TEXT ·scaleAVX2(SB), NOSPLIT, $0-52
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ x_base+24(FP), SI
+	VBROADCASTSS a+48(FP), Y14
+	LOOP8(SCALEF, SCALEM, ADV2)
 	RET
 
 #define DIVF \

@@ -24,7 +24,7 @@ func addAVX2(dst, a, b []float32)
 func axpyAVX2(dst []float32, a float32, x []float32)
 
 //go:noescape
-func scaleAVX2(x []float32, a float32)
+func scaleAVX2(dst, x []float32, a float32)
 
 //go:noescape
 func divAVX2(x []float32, a float32)

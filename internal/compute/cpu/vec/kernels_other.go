@@ -12,7 +12,7 @@ func expAVX2(x []float32, max float32)                    { expSumPortable(x, ma
 func maxAVX2(x []float32) float32                         { return maxPortable(x) }
 func addAVX2(dst, a, b []float32)                         { addPortable(dst, a, b) }
 func axpyAVX2(dst []float32, a float32, x []float32)      { axpyPortable(dst, a, x) }
-func scaleAVX2(x []float32, a float32)                    { scalePortable(x, a) }
+func scaleAVX2(dst, x []float32, a float32)               { scalePortable(dst, x, a) }
 func divAVX2(x []float32, a float32)                      { divPortable(x, a) }
 func scaleWeightAVX2(dst, x, weight []float32, r float32) { scaleWeightPortable(dst, x, weight, r) }
 func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {

@@ -93,9 +93,10 @@ func axpyPortable(dst []float32, a float32, x []float32) {
 	}
 }
 
-func scalePortable(x []float32, a float32) {
-	for i := range x {
-		x[i] *= a
+func scalePortable(dst, x []float32, a float32) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] * a
 	}
 }
 

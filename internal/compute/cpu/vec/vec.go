@@ -135,13 +135,14 @@ func (o *Ops) Axpy(dst []float32, a float32, x []float32) {
 	axpyPortable(dst, a, x)
 }
 
-// Scale computes x *= a.
-func (o *Ops) Scale(x []float32, a float32) {
+// Scale computes dst = x·a. dst may be x.
+func (o *Ops) Scale(dst, x []float32, a float32) {
+	x = x[:len(dst)]
 	if o.simd {
-		scaleAVX2(x, a)
+		scaleAVX2(dst, x, a)
 		return
 	}
-	scalePortable(x, a)
+	scalePortable(dst, x, a)
 }
 
 // Div computes x /= a.

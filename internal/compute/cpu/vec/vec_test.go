@@ -66,7 +66,7 @@ var operations = []struct {
 	}},
 	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
-	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, 1.7); return a }},
+	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, b, 1.7); return a }},
 	{"Div", func(o *Ops, a, b, c, d []float32) []float32 { o.Div(a, 1.7); return a }},
 	{"SiluMul", func(o *Ops, a, b, c, d []float32) []float32 { o.SiluMul(a, b, c); return a }},
 	{"Relu", func(o *Ops, a, b, c, d []float32) []float32 { o.Relu(a); return a }},
