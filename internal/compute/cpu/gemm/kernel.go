@@ -43,6 +43,7 @@ const (
 type kernelSet struct {
 	nr     int // rows of W in a panel
 	rows   int // rows of x in the highest tile
+	cut    int // rows of the tiles of many rows; 0 for the highest
 	vector bool
 	halves bool // x is bf16, not fp32
 	// many, if not nil, are the kernels for more rows than the highest tile: of the same panels,
@@ -51,6 +52,15 @@ type kernelSet struct {
 	// by rows of x and number of panels; widths are 1, 2 and 4
 	kernels [maxRows + 1][maxWidth + 1]kernel
 	codes   *codeKernels // of quantised weights, in place of kernels
+}
+
+// high is how many rows the tiles of a product of so many rows have at most.
+func (s *kernelSet) high(rows int) int {
+	const many = 256
+	if rows >= many && s.cut > 0 {
+		return s.cut
+	}
+	return s.rows
 }
 
 // width returns the most panels a tile of this height takes, at most limit.

@@ -154,9 +154,9 @@ func (t *mulTask) plan(threads int) int {
 		return t.planUnpacked(threads)
 	}
 	t.planDepth()
-	high, nr := t.kernels.rows, m.kernels.nr
+	high, nr := t.kernels.high(t.rows), m.kernels.nr
 	tiles := ceilDiv(t.rows, high)
-	fit := max(blockBytes/(int(t.xSize)*max(min(m.k, t.depth), 1)*high), 2)
+	fit := max(blockBytes/(int(t.xSize)*max(min(m.k, t.depth), 1)*high), 2*t.kernels.rows/high)
 	blocks := ceilDiv(tiles, fit)
 	t.blockRows = ceilDiv(tiles, blocks) * high
 	blocks = ceilDiv(t.rows, t.blockRows)
@@ -192,7 +192,7 @@ func (t *mulTask) plan(threads int) int {
 func (t *mulTask) planDepth() {
 	m := t.m
 	t.depth = maxSteps
-	if tiles := ceilDiv(t.rows, t.kernels.rows); tiles == 1 || tiles > turnTiles || m.rounded {
+	if tiles := ceilDiv(t.rows, t.kernels.high(t.rows)); tiles == 1 || tiles > turnTiles || m.rounded {
 		return
 	}
 	const weights = 16 << 10 // bytes of them
@@ -319,7 +319,7 @@ func (t *mulTask) multiply(b *block, s *steps) {
 	m := t.m
 	pairs := s.count / 2
 	flags := s.flags | s.count%2*flagOdd
-	cut := cutRows(b.rows, t.kernels.rows)
+	cut := cutRows(b.rows, t.kernels.high(t.rows))
 	soon, soonStep, share := unsafe.Add(s.w, fetchAhead/b.width), uintptr(2*s.bytes), 0
 	if t.depth < maxSteps {
 		share = ceilDiv(s.count*s.bytes, cut.tiles)

@@ -263,7 +263,7 @@ func spread(stride uintptr) uintptr {
 		return stride
 	}
 	stride += -stride & (cacheLine - 1)
-	for clash(stride, groupSize, apart) {
+	for meet(stride, groupSize, apart) > 1 {
 		stride += cacheLine
 	}
 	return stride

@@ -20,18 +20,24 @@ type prepareTask struct {
 	perChunk int
 }
 
-// prepareAtLeast is the number of elements worth handing to another thread.
-const prepareAtLeast = 32 << 10
+const (
+	// prepareAtLeast is the number of elements worth handing to another thread.
+	prepareAtLeast = 32 << 10
+	// mostMeet is how many rows of a tile may meet in a set of the L1 cache, which has eight ways
+	// or more.
+	mostMeet = 2
+)
 
 // prepare sets the task's rows of x, copied where that is needed or pays.
 func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	m, rows := t.m, t.rows
 	t.x, t.xStride, t.xSize = unsafe.Pointer(&x[0]), uintptr(ldx)*4, 4
-	high := min(rows, t.kernels.rows)
-	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve
-	// the speed of a tile; the copy costs as much as a few columns of output.
+	high := min(rows, t.kernels.high(rows))
+	// Rows that all meet in the same sets of the L1 cache, as they do when K is a power of two,
+	// halve the speed of a tile; the copy costs as much as a few columns of output, of rows
+	// that come from memory as some dozens.
 	if !m.rounded && !(m.codes != nil && m.codes.columns != nil) &&
-		!(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
+		!(high > 1 && m.n >= 128 && meet(t.xStride, high, cacheLine) > mostMeet) {
 		return
 	}
 	const line = cacheLine
@@ -63,16 +69,17 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	*q = prepareTask{}
 }
 
-// clash reports whether any two of count addresses, stride bytes apart, lie closer than apart bytes
-// to each other modulo 4 KiB, the distance after which the sets of the L1 cache repeat.
-func clash(stride uintptr, count int, apart uintptr) bool {
+// meet is how many of count addresses, stride bytes apart, lie closer than apart bytes to the first
+// one modulo 4 KiB, the distance after which the sets of the L1 cache repeat, itself included.
+func meet(stride uintptr, count int, apart uintptr) int {
+	n := 1
 	for i := range uintptr(count - 1) {
 		offset := (i + 1) * stride % cachePeriod
 		if min(offset, cachePeriod-offset) < apart {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // Do copies some rows.

@@ -32,7 +32,8 @@ func (t *target) function(s shape) string {
 
 // targets lists the kernels. A tile of few rows takes several panels: that many independent sums
 // are needed to hide the latency of the multiply-add, and that many streams to reach the bandwidth
-// of the memory.
+// of the memory. Many rows of float32 weights, which are not widened, are cut into tiles of six by two
+// panels: those take fewer loads for each product than twelve rows by one panel.
 func targets() []*target {
 	var all []*target
 	for _, kind := range []string{"bf16", "f16", "f32"} {
@@ -68,7 +69,8 @@ func tables(all []*target) []byte {
 	for _, t := range all {
 		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, %skernels: "+
 			"[maxRows + 1][maxWidth + 1]kernel{\n", t.set, strings.ToUpper(t.kind), t.nr(), t.rows,
-			map[string]string{"dot": "halves: true, ", "block": "many: &amxTILES, "}[t.kind])
+			map[string]string{"avx512_dot": "halves: true, ", "amx_block": "many: &amxTILES, ",
+				"avx512_f32": "cut: 6, "}[t.name()])
 		row := 0
 		for _, s := range t.shapes {
 			if s.rows != row {
