@@ -192,7 +192,8 @@ func (t *mulTask) plan(threads int) int {
 func (t *mulTask) planDepth() {
 	m := t.m
 	t.depth = maxSteps
-	if tiles := ceilDiv(t.rows, t.kernels.high(t.rows)); tiles == 1 || tiles > turnTiles || m.rounded {
+	tiles := ceilDiv(t.rows, t.kernels.high(t.rows))
+	if tiles == 1 || tiles > turnTiles || m.rounded {
 		return
 	}
 	const weights = 16 << 10 // bytes of them

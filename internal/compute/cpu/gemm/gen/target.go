@@ -32,8 +32,8 @@ func (t *target) function(s shape) string {
 
 // targets lists the kernels. A tile of few rows takes several panels: that many independent sums
 // are needed to hide the latency of the multiply-add, and that many streams to reach the bandwidth
-// of the memory. Many rows of float32 weights, which are not widened, are cut into tiles of six by two
-// panels: those take fewer loads for each product than twelve rows by one panel.
+// of the memory. Many rows are cut into tiles of six by two panels where weights are float32, which
+// need no widening: those take fewer loads for each product than twelve rows by one panel.
 func targets() []*target {
 	var all []*target
 	for _, kind := range []string{"bf16", "f16", "f32"} {
