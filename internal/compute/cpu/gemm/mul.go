@@ -228,6 +228,8 @@ func (t *mulTask) part(chunk int) (panel, first, rows int) {
 // block is rows of x times some panels, as a thread computes it.
 type block struct {
 	first, rows, panel, width int
+	cut                       cut // of the rows
+	ahead                     int // bytes from weights to those that are fetched meanwhile
 	// sums are those over each piece of K: rows stride bytes apart, pieces chunk bytes apart.
 	sums          unsafe.Pointer
 	stride, chunk uintptr
@@ -240,7 +242,8 @@ type block struct {
 func (t *mulTask) block(first, rows, panel, width, thread int) {
 	m := t.m
 	nr := m.kernels.nr
-	b := block{first: first, rows: rows, panel: panel, width: width, thread: thread}
+	b := block{first: first, rows: rows, panel: panel, width: width, thread: thread,
+		cut: cutRows(rows, t.kernels.high(t.rows)), ahead: fetchAhead / width}
 	if (panel+width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
 		(t.depth == maxSteps || t.depth >= m.k) {
 		b.sums = unsafe.Add(t.dst, uintptr(first)*t.dstStride+uintptr(panel*nr)*4)
@@ -317,24 +320,22 @@ type steps struct {
 // multiply multiplies steps with the rows of a block, tile after tile. Weights that come after them
 // are fetched meanwhile.
 func (t *mulTask) multiply(b *block, s *steps) {
-	m := t.m
-	pairs := s.count / 2
-	flags := s.flags | s.count%2*flagOdd
-	cut := cutRows(b.rows, t.kernels.high(t.rows))
-	soon, soonStep, share := unsafe.Add(s.w, fetchAhead/b.width), uintptr(2*s.bytes), 0
+	m, k := t.m, t.kernels
+	pairs, flags := s.count/2, s.flags|s.count%2*flagOdd
+	soon, soonStep, share := unsafe.Add(s.w, b.ahead), uintptr(2*s.bytes), 0
 	if t.depth < maxSteps {
-		share = ceilDiv(s.count*s.bytes, cut.tiles)
+		share = ceilDiv(s.count*s.bytes, b.cut.tiles)
 		soon, soonStep = unsafe.Add(s.w, s.count*s.bytes), uintptr(ceilDiv(share, max(pairs, 1)))
 	}
-	for tile, row := 0, 0; tile < cut.tiles; tile++ {
-		height := cut.height(tile)
+	for tile, row := 0, 0; tile < b.cut.tiles; tile++ {
+		height := b.cut.height(tile)
 		x := unsafe.Add(s.x, uintptr(row)*t.xStride)
 		sums := unsafe.Add(s.sums, uintptr(row)*b.stride)
 		for panel := 0; panel < b.width; {
-			width := t.kernels.width(height, b.width-panel)
+			width := k.width(height, b.width-panel)
 			at := uintptr(panel) * m.stride
-			t.kernels.kernels[height][width](unsafe.Add(s.w, at), m.stride, x, t.xStride, pairs,
-				flags|height<<flagRows, unsafe.Add(sums, panel*m.kernels.nr*4), b.stride,
+			k.kernels[height][width](unsafe.Add(s.w, at), m.stride, x, t.xStride, pairs,
+				flags|height<<flagRows, unsafe.Add(sums, panel*k.nr*4), b.stride,
 				unsafe.Add(soon, at), soonStep)
 			panel += width
 		}

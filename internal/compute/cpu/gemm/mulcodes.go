@@ -27,9 +27,8 @@ func (t *mulTask) sumCodes(b *block) {
 			each := max(t.depth/8/(r.spans*r.blocks), 1)
 			for at := p.first; at < p.first+p.runs; at += each {
 				end := min(at+each, p.first+p.runs)
-				cut := cutRows(b.rows, t.kernels.rows)
-				for tile, row := 0, 0; tile < cut.tiles; tile++ {
-					height := cut.height(tile)
+				for tile, row := 0, 0; tile < b.cut.tiles; tile++ {
+					height := b.cut.height(tile)
 					sums := unsafe.Add(piece, uintptr(row)*b.stride)
 					for panel := 0; panel < b.width; {
 						width := t.kernels.width(height, b.width-panel)
