@@ -177,33 +177,15 @@ loop:
 done:
 	RET
 
-// The constants of geluErf32 in exp.go.
-#define CONST(name, bits) \
-	DATA name<>+0(SB)/4, $bits; \
-	GLOBL name<>(SB), RODATA|NOPTR, $4
-
-CONST(magnitude, 0x7fffffff)
-CONST(sqrtHalf, 0x3f3504f3)
-CONST(half, 0x3f000000)
-CONST(erfcQ0, 0xbf906ebb)
-CONST(erfcQ1, 0xbf22f986)
-CONST(erfcQ2, 0xbdd2793c)
-CONST(erfcQ3, 0x3c9c9284)
-CONST(erfcQ4, 0x398ae64a)
-CONST(erfcQ5, 0xbaedf2e0)
-CONST(erfcQ6, 0x3a457570)
-CONST(erfcQ7, 0xb93585fa)
-CONST(erfcQ8, 0x37be5d63)
-CONST(erfcQ9, 0xb5b1a177)
+CONST8(magnitude, 0x7fffffff7fffffff)
 
 #define HORNER(c) \
 	VBROADCASTSS c<>(SB), Z31; \
 	TERM(Z31)
 
-// x times the half exponential at r, or one less it, by the sign of x.
+// x times the half exponential at r, or one less it, by the sign of x. Z31 is zero.
 #define GELU(off, r, t, k) \
 	VMOVUPS off(DI), t; \
-	VPXORD Z31, Z31, Z31; \
 	VCMPPS $21, Z31, t, k; \
 	VSUBPS r, Z26, k, r; \
 	VMULPS r, t, r
@@ -241,6 +223,7 @@ loop:
 	EXP64
 	VBROADCASTSS half<>(SB), Z31
 	TO8(OF8, VMULPS, Z31)
+	VPXORD Z31, Z31, Z31
 	GELU(0, Z8, Z4, K1)
 	GELU(64, Z9, Z5, K2)
 	GELU(128, Z10, Z6, K3)

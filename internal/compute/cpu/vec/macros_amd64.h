@@ -75,6 +75,20 @@ CONST8(expMax, 0x42b1721742b17217)
 CONST8(inf, 0x7f8000007f800000)
 CONST8(signBit, 0x8000000080000000)
 
+// The constants of geluErf32 in exp.go.
+CONST8(sqrtHalf, 0x3f3504f33f3504f3)
+CONST8(half, 0x3f0000003f000000)
+CONST8(erfcQ0, 0xbf906ebbbf906ebb)
+CONST8(erfcQ1, 0xbf22f986bf22f986)
+CONST8(erfcQ2, 0xbdd2793cbdd2793c)
+CONST8(erfcQ3, 0x3c9c92843c9c9284)
+CONST8(erfcQ4, 0x398ae64a398ae64a)
+CONST8(erfcQ5, 0xbaedf2e0baedf2e0)
+CONST8(erfcQ6, 0x3a4575703a457570)
+CONST8(erfcQ7, 0xb93585fab93585fa)
+CONST8(erfcQ8, 0x37be5d6337be5d63)
+CONST8(erfcQ9, 0xb5b1a177b5b1a177)
+
 // R = exp(X), as exp32 computes it. X is kept; T, U and V are clobbered; all five differ.
 #define EXP(X, R, T, U, V) \
 	VMULPS expLog2e<>(SB), X, T; \
