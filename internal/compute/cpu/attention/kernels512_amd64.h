@@ -215,7 +215,7 @@ dim: \
 	STEP12
 
 // Walks all positions for n slices, then for the next ones: twelve queries come with keys and values
-// that are in a cache, and accumulators stay in registers. Registers are those of PVWALK, the frame
+// that are in a cache, and accumulators stay in registers. Registers are those of PVTILE, the frame
 // has the slices' place within a tile and how many remain.
 #define PVCOLUMNS(n, STEP, ROWS) \
 	PVPROLOGUE; \
@@ -227,23 +227,8 @@ dim: \
 slice: \
 	ROWS(FETCHED); \
 tile: \
-	MOVQ $16, CX; \
-	SUBQ R14, CX; \
-	CMPQ CX, DX; \
-	CMOVQGT DX, CX; \
-	SUBQ CX, DX; \
-	XORQ R15, R15; \
-	TESTQ DX, DX; \
-	JEQ  last; \
-	MOVQ 8(BX), R15; \
-	SUBQ (BX), R15; \
-last: \
-	MOVQ R14, AX; \
-	SHLQ $ROWSHIFT, AX; \
-	ADDQ (BX), AX; \
-	ADDQ base+0(FP), AX; \
+	PVTILE; \
 	ADDQ within-8(SP), AX; \
-	ADDQ $8, BX; \
 pos: \
 	STEP; \
 	ADDQ $4, SI; \

@@ -276,18 +276,15 @@ dim: \
 	VMOVUPS lo, to; \
 	VMOVUPS hi, to32
 
-// Walks tile by tile, within it in steps of n slices, within these position by position, so as to
-// read memory in order. R14 is the first position within the tile, AX its row; CX counts the
-// positions; DX is how many remain after the tile, and the frame holds how many it has, how many
-// slices remain and the row that these begin at. R14 is free to STEP. ROWS visits the accumulators of the slices at DI, to load and to store them.
-#define PVWALK(n, STEP, ROWS, FETCH, STORE) \
-tile: \
+// The tile at (BX), and BX moves on: AX = the row of position R14 within it, CX = how many positions
+// it has from there on, which are taken off those that remain, DX; R15 = from it to the next tile,
+// or 0 if there is none.
+#define PVTILE \
 	MOVQ $16, CX; \
 	SUBQ R14, CX; \
 	CMPQ CX, DX; \
 	CMOVQGT DX, CX; \
 	SUBQ CX, DX; \
-	MOVQ CX, inTile-8(SP); \
 	XORQ R15, R15; \
 	TESTQ DX, DX; \
 	JEQ  last; \
@@ -298,7 +295,16 @@ last: \
 	SHLQ $ROWSHIFT, AX; \
 	ADDQ (BX), AX; \
 	ADDQ base+0(FP), AX; \
-	ADDQ $8, BX; \
+	ADDQ $8, BX
+
+// Walks tile by tile, within it in steps of n slices, within these position by position, so as to
+// read memory in order. Registers are those of PVTILE, CX counts the positions, and the frame holds
+// how many the tile has, how many slices remain and the row that these begin at. R14 is free to
+// STEP. ROWS visits the accumulators of the slices at DI, to load and to store them.
+#define PVWALK(n, STEP, ROWS, FETCH, STORE) \
+tile: \
+	PVTILE; \
+	MOVQ CX, inTile-8(SP); \
 	MOVQ acc+56(FP), DI; \
 	MOVQ slices+32(FP), R14; \
 	MOVQ R14, left-16(SP); \
