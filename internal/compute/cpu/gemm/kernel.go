@@ -43,7 +43,7 @@ const (
 type kernelSet struct {
 	nr     int // rows of W in a panel
 	rows   int // rows of x in the highest tile
-	cut    int // rows of the tiles of many rows; 0 for the highest
+	square int // rows of the tiles that many rows are cut into; 0 for the highest
 	vector bool
 	halves bool // x is bf16, not fp32
 	// many, if not nil, are the kernels for more rows than the highest tile: of the same panels,
@@ -57,8 +57,8 @@ type kernelSet struct {
 // high is how many rows the tiles of a product of so many rows have at most.
 func (s *kernelSet) high(rows int) int {
 	const many = 256
-	if rows >= many && s.cut > 0 {
-		return s.cut
+	if rows >= many && s.square > 0 {
+		return s.square
 	}
 	return s.rows
 }

@@ -61,7 +61,7 @@ var avx512F16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1]
 	12: {1: avx512F16_12x1},
 }}
 
-var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, cut: 6, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, square: 6, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512F32_1x1, 2: avx512F32_1x2, 4: avx512F32_1x4},
 	2:  {1: avx512F32_2x1, 2: avx512F32_2x2, 4: avx512F32_2x4},
 	3:  {1: avx512F32_3x1, 2: avx512F32_3x2},

@@ -70,7 +70,7 @@ func tables(all []*target) []byte {
 		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, %skernels: "+
 			"[maxRows + 1][maxWidth + 1]kernel{\n", t.set, strings.ToUpper(t.kind), t.nr(), t.rows,
 			map[string]string{"avx512_dot": "halves: true, ", "amx_block": "many: &amxTILES, ",
-				"avx512_f32": "cut: 6, "}[t.name()])
+				"avx512_f32": "square: 6, "}[t.name()])
 		row := 0
 		for _, s := range t.shapes {
 			if s.rows != row {
