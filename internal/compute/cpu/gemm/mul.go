@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
@@ -113,7 +114,7 @@ type mulTask struct {
 
 	blockRows int // rows of x per block
 	perChunk  int // panels per chunk
-	width     int // panels that are multiplied at a time
+	width     int // panels of a block
 	depth     int // steps of K that all rows of a block are multiplied with before the next
 
 	// For quantised weights.
@@ -161,9 +162,18 @@ func (t *mulTask) plan(threads int) int {
 	t.blockRows = ceilDiv(tiles, blocks) * high
 	blocks = ceilDiv(t.rows, t.blockRows)
 	most := min(t.blockRows, t.rows)
+	chunks := t.planPanels(blocks, threads)
 	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
+	if tiles == 1 && m.pieces == 1 && m.k <= t.depth && m.codes == nil {
+		t.width = t.perChunk // read in the same order, and with fewer calls
+	}
 	t.tileSize = most * t.width * nr * m.pieces
+	return chunks
+}
 
+// planPanels sets how many panels a chunk has and returns the number of chunks.
+func (t *mulTask) planPanels(blocks, threads int) int {
+	m := t.m
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
 	each := chunkAlone
@@ -243,7 +253,7 @@ func (t *mulTask) block(first, rows, panel, width, thread int) {
 	m := t.m
 	nr := m.kernels.nr
 	b := block{first: first, rows: rows, panel: panel, width: width, thread: thread,
-		cut: cutRows(rows, t.kernels.high(t.rows)), ahead: fetchAhead / width}
+		cut: cutRows(rows, t.kernels.high(t.rows)), ahead: fetchAhead / min(width, maxWidth)}
 	if (panel+width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
 		(t.depth == maxSteps || t.depth >= m.k) {
 		b.sums = unsafe.Add(t.dst, uintptr(first)*t.dstStride+uintptr(panel*nr)*4)
@@ -283,6 +293,18 @@ func (t *mulTask) finish(b *block, row, height int) {
 	}
 }
 
+// turn is how many pairs of steps, from a step of packed weights on, have what is fetched meanwhile
+// in their own panels; later ones have it behind them. Only a single tile turns from there to the
+// next panels.
+func (b *block) turn(m *Matrix, at int) (pairs int) {
+	if b.cut.tiles > 1 {
+		return math.MaxInt
+	}
+	end := m.packed[m.pieces] - b.ahead/(m.kernels.nr*m.kind.Size())
+	// The order of AMX sums 32 steps in two chains.
+	return max(end-at, 0) &^ 31 / 2
+}
+
 // sum computes the sums of a block.
 func (t *mulTask) sum(b *block) {
 	m := t.m
@@ -300,6 +322,7 @@ func (t *mulTask) sum(b *block) {
 			s.x = unsafe.Add(x, uintptr(from+at)*t.xSize)
 			s.last = i == m.pieces-1 && at+s.count == length
 			s.w = unsafe.Add(panels, (m.packed[i]+at)*s.bytes)
+			s.turn = b.turn(m, m.packed[i]+at)
 			t.multiply(b, &s)
 			s.flags = flagContinue
 		}
@@ -312,6 +335,7 @@ type steps struct {
 	x     unsafe.Pointer // their columns
 	w     unsafe.Pointer // weights of the first panel
 	bytes int            // of the weights of a step in a panel
+	turn  int            // pairs before what is fetched is of the next panels
 	sums  unsafe.Pointer
 	flags int
 	last  bool
@@ -334,9 +358,21 @@ func (t *mulTask) multiply(b *block, s *steps) {
 		for panel := 0; panel < b.width; {
 			width := k.width(height, b.width-panel)
 			at := uintptr(panel) * m.stride
-			k.kernels[height][width](unsafe.Add(s.w, at), m.stride, x, t.xStride, pairs,
-				flags|height<<flagRows, unsafe.Add(sums, panel*k.nr*4), b.stride,
-				unsafe.Add(soon, at), soonStep)
+			multiply, c := k.kernels[height][width], unsafe.Add(sums, panel*k.nr*4)
+			w, x, soon, pairs, flags := unsafe.Add(s.w, at), x, unsafe.Add(soon, at), pairs,
+				flags|height<<flagRows
+			if s.turn < pairs && b.panel+panel+width < m.panels() {
+				if s.turn > 0 {
+					multiply(w, m.stride, x, t.xStride, s.turn, flags&^flagOdd, c, b.stride, soon,
+						soonStep)
+					flags |= flagContinue
+				}
+				done := 2 * s.turn * s.bytes
+				w, x = unsafe.Add(w, done), unsafe.Add(x, 2*s.turn*int(t.xSize))
+				soon = unsafe.Add(soon, done+(width-1)*int(m.stride))
+				pairs -= s.turn
+			}
+			multiply(w, m.stride, x, t.xStride, pairs, flags, c, b.stride, soon, soonStep)
 			panel += width
 		}
 		if t.depth < maxSteps {
