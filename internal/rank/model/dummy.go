@@ -93,5 +93,5 @@ func (d *dummySource) Release(t checkpoint.Tensor) {
 // Rest implements layers.Source: the values are nowhere else.
 func (d *dummySource) Rest(checkpoint.Tensor) {}
 
-// Written implements layers.Source.
-func (d *dummySource) Written(checkpoint.Tensor) bool { return false }
+// Watch implements layers.Source.
+func (d *dummySource) Watch(checkpoint.Tensor) func() bool { return nil }

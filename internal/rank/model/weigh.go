@@ -87,5 +87,5 @@ func (shapes) Release(checkpoint.Tensor) {}
 // Rest implements layers.Source.
 func (shapes) Rest(checkpoint.Tensor) {}
 
-// Written implements layers.Source.
-func (shapes) Written(checkpoint.Tensor) bool { return false }
+// Watch implements layers.Source.
+func (shapes) Watch(checkpoint.Tensor) func() bool { return nil }

@@ -127,8 +127,9 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
-// Count has every chunk that a caller of Run computes itself counted, so that others see that a
-// long task moves; nil counts nothing, and when Count returns nothing is counted there any more.
+// Count has every chunk that a caller of Run computes itself counted, unless it is a task's only
+// one, so that others see that a long task moves; nil counts nothing, and when Count returns,
+// nothing is counted there any more.
 func (p *Pool) Count(moved *atomic.Uint64) {
 	if p == nil {
 		return
@@ -143,14 +144,14 @@ func (p *Pool) Count(moved *atomic.Uint64) {
 // single chunk, everything runs on the calling goroutine. If a chunk panics on any thread, Run
 // panics with a *Panic after the chunks already started have ended; the pool stays usable.
 func (p *Pool) Run(t Task, chunks int) {
-	if p == nil {
+	if p == nil || chunks <= 1 {
 		for i := range chunks {
 			t.Do(i, 0)
 		}
 		return
 	}
 	p.mu.Lock()
-	if p.threads == 1 || chunks <= 1 || chunks > maxChunks {
+	if p.threads == 1 || chunks > maxChunks {
 		defer p.mu.Unlock()
 		for i := range chunks {
 			t.Do(i, 0)

@@ -228,18 +228,17 @@ func (c *Checkpoint) ReadSparsely() {
 	}
 }
 
-// Written says that the file of t may have been written since the last call, or since it was
-// opened: that it was only touched or renamed it says too. It is for one goroutine at a time.
-func (c *Checkpoint) Written(t Tensor) bool {
+// Watch returns [View.Written] of the file of t, or nil where t is in no file.
+func (c *Checkpoint) Watch(t Tensor) (written func() bool) {
 	f, ok := c.backing.(*files)
 	if r := c.tensors[t.Name]; ok && r != nil && !c.closed {
-		return f.maps[r.file].Written()
+		return f.maps[r.file].Written
 	}
-	return false
+	return nil
 }
 
 // CheckStable returns an error that names a file that was written since the checkpoint was opened.
-// It is called before Written.
+// It is called before a file is watched.
 func (c *Checkpoint) CheckStable() error {
 	f, ok := c.backing.(*files)
 	if !ok {

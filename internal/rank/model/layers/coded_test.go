@@ -39,10 +39,10 @@ func (s tensorsOf) Header(name string) (checkpoint.Tensor, bool) {
 	return t, ok
 }
 
-func (s tensorsOf) Has(name string) bool           { return s[name].Shape != nil }
-func (s tensorsOf) Release(checkpoint.Tensor)      {}
-func (s tensorsOf) Rest(checkpoint.Tensor)         {}
-func (s tensorsOf) Written(checkpoint.Tensor) bool { return false }
+func (s tensorsOf) Has(name string) bool                { return s[name].Shape != nil }
+func (s tensorsOf) Release(checkpoint.Tensor)           {}
+func (s tensorsOf) Rest(checkpoint.Tensor)              {}
+func (s tensorsOf) Watch(checkpoint.Tensor) func() bool { return nil }
 
 func raw(d checkpoint.DType, shape []int, data ...byte) checkpoint.Tensor {
 	return checkpoint.Tensor{DType: d, Shape: shape, Data: data}

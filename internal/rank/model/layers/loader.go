@@ -26,9 +26,9 @@ type Source interface {
 	Release(t checkpoint.Tensor)
 	// Rest tells that the bytes of t will not all be read soon: they need no memory.
 	Rest(t checkpoint.Tensor)
-	// Written tells whether others may have written the bytes of t since the last call, or since it
-	// was opened.
-	Written(t checkpoint.Tensor) bool
+	// Watch returns what tells whether others may have written the bytes of t since its last call,
+	// or since t was opened: nil where nothing can.
+	Watch(t checkpoint.Tensor) (written func() bool)
 }
 
 // Loader makes the layers of one rank, reading of each tensor what the rank holds of it. The first

@@ -23,6 +23,8 @@ type table struct {
 	checkpoint.Tensor
 	// sums are the CRC-32 of its pieces.
 	sums []uint32
+	// written is what the source watches it with.
+	written func() bool
 }
 
 // pieceSize is how much of a table a thread sums at a time.
@@ -37,7 +39,7 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 	if l.fail(err) {
 		return nil
 	}
-	l.tables = append(l.tables, table{Tensor: t})
+	l.tables = append(l.tables, table{Tensor: t, written: l.src.Watch(t)})
 	var dtype compute.DType
 	if !quantised(t) {
 		if dtype, err = weightType(t); l.fail(err) {
@@ -75,11 +77,12 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 // Intact is an error when a table is not what it was when it was loaded: its file was overwritten.
 // What was looked up before it is called is what was loaded. Once it is lost it stays so.
 func (l *Loader) Intact() error {
-	for _, t := range l.tables {
+	for i := range l.tables {
+		t := &l.tables[i]
 		if l.lost != nil {
 			break
 		}
-		if !l.src.Written(t.Tensor) {
+		if t.written == nil || !t.written() {
 			continue
 		}
 		if sums, _ := l.sum(t.Tensor); !slices.Equal(sums, t.sums) {
