@@ -395,9 +395,11 @@ class _Connection(asyncio.BufferedProtocol):
         self.usable = False
         self._exchange = None
         # A process that was forked meanwhile may have the socket, too. A transport that has closed
-        # has none.
+        # has none. The object that uvloop, the loop of Serve's replicas, gives cannot shut it down.
         with contextlib.suppress(OSError, AttributeError):
-            self.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            descriptor = self.transport.get_extra_info("socket").fileno()
+            with socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as own:
+                own.shutdown(socket.SHUT_RDWR)
         self.transport.abort()
 
     # asyncio.Protocol.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import tempfile
 import unittest
@@ -105,7 +106,7 @@ class TestClient(unittest.TestCase):
                     await case(peer, client)
                 finally:
                     await client.shut()
-                    await asyncio.gather(*filter(None, peer.tasks))
+                    await asyncio.wait_for(asyncio.gather(*filter(None, peer.tasks)), 30)
                     server.close()
                     await server.wait_closed()
 
@@ -231,3 +232,16 @@ class TestClient(unittest.TestCase):
                 await get(client)
 
         self._run([CUT], case)
+
+
+class TestClientOnUvloop(TestClient):
+    """The same on the event loop of Serve's replicas, where there is one."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        try:
+            uvloop = importlib.import_module("uvloop")
+        except ImportError:
+            raise unittest.SkipTest("no uvloop") from None
+        cls.addClassCleanup(asyncio.set_event_loop_policy, None)
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())

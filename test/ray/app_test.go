@@ -17,8 +17,8 @@ func TestServeApp(t *testing.T) {
 		"Killed", "Ingresses", "Examples"} {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				s.serveCases(t,
-					"ray_serve."+strings.ToLower(class)+"."+class+" test_ingress test_callers")
+				s.serveCases(t, "ray_serve."+strings.ToLower(class)+"."+class+
+					" test_ingress test_callers test_http")
 				s.clean(t)
 			})
 		})
