@@ -78,7 +78,9 @@ func TestDist(t *testing.T) {
 		buildah := newBuildah(t)
 		c := buildah("from", "docker-archive:"+product(
 			"eagleray_1.2.3_linux_"+runtime.GOARCH+"_image.tar"))
-		served(t, buildah("mount", c))
+		root := buildah("mount", c)
+		ownsModels(t, root)
+		served(t, root)
 	})
 }
 

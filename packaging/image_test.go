@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -38,6 +39,19 @@ func newBuildah(t *testing.T) func(args ...string) string {
 	}
 }
 
+// ownsModels fails unless the image's folder for models is its user's: a new volume of Docker has
+// the owner of the folder that it is mounted on.
+func ownsModels(t *testing.T, root string) {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(root, "models"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != 65534 || s.Gid != 65534 {
+		t.Errorf("the folder of models is of %d:%d", s.Uid, s.Gid)
+	}
+}
+
 // TestImage builds the image as the Dockerfile says, from nothing that is not here, and has its
 // program answer within it, copied out of it as into the pods of Ray, and as the chart's pod.
 func TestImage(t *testing.T) {
@@ -51,6 +65,9 @@ func TestImage(t *testing.T) {
 		"eagleray"), "../cmd/eagleray")
 	if err := os.CopyFS(filepath.Join(context, "python/eagleray"),
 		os.DirFS("../python/eagleray")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(context, "models"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	const authorities = "-----BEGIN CERTIFICATE-----\n"
@@ -68,6 +85,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("the image starts %s", got)
 	}
 	root := buildah("mount", c)
+	ownsModels(t, root)
 	in := func(args ...string) string {
 		t.Helper()
 		// Not by "buildah run", which loses what a program prints on a busy machine.

@@ -45,6 +45,7 @@ share() {
   done
   rm bin/share/eagleray
   install -m 644 "$CERTIFICATES" bin/ca-certificates.crt
+  mkdir -p bin/models
   rm -rf bin/python
   (cd python && find eagleray -name '*.py' -o -name py.typed) | while read -r file; do
     install -D -m 644 "python/$file" "bin/python/$file"
@@ -52,21 +53,25 @@ share() {
 }
 
 pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and the commit
-  tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name \
+  tar -C "$1" --owner="${OWNER:-0}" --group="${OWNER:-0}" --numeric-owner --sort=name \
     --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
 }
 
 # image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would.
 # The layer is compressed in it, not the whole: buildah 1.28 reads no gzipped archive.
 image() { # ARCH BINARY FILE
-  local stage
+  local stage user
   stage=$(mktemp -d)
   line() { sed -n "s/^$1 //p" packaging/Dockerfile; }
   install -D -m 755 "$2" "$stage/root/usr/bin/eagleray"
   install -D -m 644 "$CERTIFICATES" "$stage/root/etc/ssl/certs/ca-certificates.crt"
   mkdir -p "$stage/root/usr/share/eagleray"
   cp -r bin/python "$stage/root/usr/share/eagleray/python"
+  mkdir -p "$stage/root/models"
   pack "$stage/root" etc usr >"$stage/layer.tar"
+  user=$(line USER)
+  OWNER=${user%:*} pack "$stage/root" models >"$stage/models.tar"
+  tar -Af "$stage/layer.tar" "$stage/models.tar"
   cat >"$stage/config.json" <<END
 {"os":"linux","architecture":"$1","created":"$(git log -1 --format=%cI)",
  "config":{"Env":["PATH=/usr/bin","$(line ENV)"],"User":"$(line USER)",
