@@ -52,15 +52,16 @@ share() {
   done
 }
 
+OWNER=0:0
 pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and the commit
-  tar -C "$1" --owner="${OWNER:-0}" --group="${OWNER:-0}" --numeric-owner --sort=name \
+  tar -C "$1" --owner="${OWNER%:*}" --group="${OWNER#*:}" --numeric-owner --sort=name \
     --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
 }
 
 # image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would.
 # The layer is compressed in it, not the whole: buildah 1.28 reads no gzipped archive.
 image() { # ARCH BINARY FILE
-  local stage user
+  local stage
   stage=$(mktemp -d)
   line() { sed -n "s/^$1 //p" packaging/Dockerfile; }
   install -D -m 755 "$2" "$stage/root/usr/bin/eagleray"
@@ -69,8 +70,7 @@ image() { # ARCH BINARY FILE
   cp -r bin/python "$stage/root/usr/share/eagleray/python"
   mkdir -p "$stage/root/models"
   pack "$stage/root" etc usr >"$stage/layer.tar"
-  user=$(line USER)
-  OWNER=${user%:*} pack "$stage/root" models >"$stage/models.tar"
+  OWNER=$(line USER) pack "$stage/root" models >"$stage/models.tar"
   tar -Af "$stage/layer.tar" "$stage/models.tar"
   cat >"$stage/config.json" <<END
 {"os":"linux","architecture":"$1","created":"$(git log -1 --format=%cI)",
