@@ -187,4 +187,7 @@ func (m *Matrix) Free() {
 // panels returns the number of panels.
 func (m *Matrix) panels() int { return ceilDiv(m.n, m.kernels.nr) }
 
+// stepBytes is those of a step of K of a panel.
+func (m *Matrix) stepBytes() int { return m.kernels.nr * m.kind.Size() }
+
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

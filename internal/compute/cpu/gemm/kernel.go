@@ -44,19 +44,26 @@ type kernelSet struct {
 	nr     int // rows of W in a panel
 	rows   int // rows of x in the highest tile
 	square int // rows of the tiles that many rows are cut into; 0 for the highest
+	// again is the square tile of the most panels for weights that are in a cache: it fetches a
+	// line for every four pairs.
+	again  kernel
 	vector bool
 	halves bool // x is bf16, not fp32
-	// many, if not nil, are the kernels for more rows than the highest tile: of the same panels,
-	// with the same bits.
-	many *kernelSet
+	// many, if not nil, are the kernels for rows from from on, with the same bits: of the same
+	// panels, or of what widen makes of them.
+	many  *kernelSet
+	from  int
+	widen func(dst, src unsafe.Pointer, pairs int)
 	// by rows of x and number of panels; widths are 1, 2 and 4
 	kernels [maxRows + 1][maxWidth + 1]kernel
 	codes   *codeKernels // of quantised weights, in place of kernels
 }
 
+// many rows are those that square tiles are for.
+const many = 256
+
 // high is how many rows the tiles of a product of so many rows have at most.
 func (s *kernelSet) high(rows int) int {
-	const many = 256
 	if rows >= many && s.square > 0 {
 		return s.square
 	}

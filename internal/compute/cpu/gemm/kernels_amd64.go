@@ -4,7 +4,7 @@ package gemm
 
 import "unsafe"
 
-var avx2BF16 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx2BF16 = kernelSet{nr: 16, rows: 6, vector: true, many: &avx2F32, from: many, widen: widenBF16AVX2, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1: {1: avx2Bf16_1x1, 2: avx2Bf16_1x2, 4: avx2Bf16_1x4},
 	2: {1: avx2Bf16_2x1, 2: avx2Bf16_2x2},
 	3: {1: avx2Bf16_3x1, 2: avx2Bf16_3x2},
@@ -13,7 +13,7 @@ var avx2BF16 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][m
 	6: {1: avx2Bf16_6x1},
 }}
 
-var avx2F16 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx2F16 = kernelSet{nr: 16, rows: 6, vector: true, many: &avx2F32, from: many, widen: widenF16AVX2, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1: {1: avx2F16_1x1, 2: avx2F16_1x2, 4: avx2F16_1x4},
 	2: {1: avx2F16_2x1, 2: avx2F16_2x2},
 	3: {1: avx2F16_3x1, 2: avx2F16_3x2},
@@ -22,7 +22,7 @@ var avx2F16 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][ma
 	6: {1: avx2F16_6x1},
 }}
 
-var avx2F32 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx2F32 = kernelSet{nr: 16, rows: 6, vector: true, square: 6, again: avx2F32_6x1Again, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1: {1: avx2F32_1x1, 2: avx2F32_1x2, 4: avx2F32_1x4},
 	2: {1: avx2F32_2x1, 2: avx2F32_2x2},
 	3: {1: avx2F32_3x1, 2: avx2F32_3x2},
@@ -31,7 +31,7 @@ var avx2F32 = kernelSet{nr: 16, rows: 6, vector: true, kernels: [maxRows + 1][ma
 	6: {1: avx2F32_6x1},
 }}
 
-var avx512BF16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx512BF16 = kernelSet{nr: 32, rows: 12, vector: true, many: &avx512F32, from: many, widen: widenBF16AVX512, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512Bf16_1x1, 2: avx512Bf16_1x2, 4: avx512Bf16_1x4},
 	2:  {1: avx512Bf16_2x1, 2: avx512Bf16_2x2, 4: avx512Bf16_2x4},
 	3:  {1: avx512Bf16_3x1, 2: avx512Bf16_3x2},
@@ -46,7 +46,7 @@ var avx512BF16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1
 	12: {1: avx512Bf16_12x1},
 }}
 
-var avx512F16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx512F16 = kernelSet{nr: 32, rows: 12, vector: true, many: &avx512F32, from: many, widen: widenF16AVX512, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512F16_1x1, 2: avx512F16_1x2, 4: avx512F16_1x4},
 	2:  {1: avx512F16_2x1, 2: avx512F16_2x2, 4: avx512F16_2x4},
 	3:  {1: avx512F16_3x1, 2: avx512F16_3x2},
@@ -61,7 +61,7 @@ var avx512F16 = kernelSet{nr: 32, rows: 12, vector: true, kernels: [maxRows + 1]
 	12: {1: avx512F16_12x1},
 }}
 
-var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, square: 6, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var avx512F32 = kernelSet{nr: 32, rows: 12, vector: true, square: 6, again: avx512F32_6x2Again, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: avx512F32_1x1, 2: avx512F32_1x2, 4: avx512F32_1x4},
 	2:  {1: avx512F32_2x1, 2: avx512F32_2x2, 4: avx512F32_2x4},
 	3:  {1: avx512F32_3x1, 2: avx512F32_3x2},
@@ -91,7 +91,7 @@ var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, halves: true, kernels:
 	12: {1: avx512Dot_12x1},
 }}
 
-var amxBLOCK = kernelSet{nr: 32, rows: 12, vector: true, many: &amxTILES, kernels: [maxRows + 1][maxWidth + 1]kernel{
+var amxBLOCK = kernelSet{nr: 32, rows: 12, vector: true, many: &amxTILES, from: 13, kernels: [maxRows + 1][maxWidth + 1]kernel{
 	1:  {1: amxBlock_1x1, 2: amxBlock_1x2, 4: amxBlock_1x4},
 	2:  {1: amxBlock_2x1, 2: amxBlock_2x2, 4: amxBlock_2x4},
 	3:  {1: amxBlock_3x1, 2: amxBlock_3x2},
@@ -195,6 +195,9 @@ func avx2F32_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 
 //go:noescape
 func avx2F32_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+
+//go:noescape
+func avx2F32_6x1Again(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
 func avx512Bf16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
@@ -375,6 +378,9 @@ func avx512F32_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride
 
 //go:noescape
 func avx512F32_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+
+//go:noescape
+func avx512F32_6x2Again(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
 func avx512Dot_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)

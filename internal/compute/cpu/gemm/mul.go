@@ -72,20 +72,21 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 			rows, m.k, m.n, ldx, ldd, len(x), len(dst)))
 	}
 	t := &s.mul
-	t.m, t.rows, t.kernels = m, rows, m.kernels
-	if rows > m.kernels.rows && m.kernels.many != nil {
-		t.kernels = m.kernels.many
-	}
+	t.m, t.rows, t.threads = m, rows, p.Threads()
+	t.choose()
 	t.dst = unsafe.Pointer(&dst[0])
 	if m.codes != nil && m.codes.dots {
 		s.prepareDots(p, t, x, ldx)
 	} else {
 		s.prepare(p, t, x, ldx)
 	}
-	chunks := t.plan(p.Threads())
+	chunks := t.plan()
 	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, p.Threads()*t.tileSize)[0])
-	if m.codes != nil {
+	switch {
+	case m.codes != nil:
 		s.prepareCodes(p, t)
+	case t.widen != nil:
+		s.prepareWide(t)
 	}
 	p.Run(t, chunks)
 	clear(t.calls)
@@ -96,6 +97,7 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 type mulTask struct {
 	m       *Matrix
 	rows    int
+	threads int
 	kernels *kernelSet
 
 	x       unsafe.Pointer
@@ -111,18 +113,23 @@ type mulTask struct {
 
 	tiles    unsafe.Pointer
 	tileSize int // floats per thread
+	// shared says that all tiles of a block use the same: one is finished before the next begins.
+	shared bool
 
 	blockRows int // rows of x per block
 	perChunk  int // panels per chunk
 	width     int // panels of a block
 	depth     int // steps of K that all rows of a block are multiplied with before the next
 
-	// For quantised weights.
-	calls      []codeCall     // by thread
-	numbers    unsafe.Pointer // that codes stand for
+	// widen, if not nil, makes panels those that kernels multiply: some steps of some panels, which
+	// all rows of a block are multiplied with.
+	widen      func(dst, src unsafe.Pointer, pairs int)
+	numbers    unsafe.Pointer // widened weights, or those that codes stand for
 	numberSize int            // of them per thread
-	sums       unsafe.Pointer // of x over the runs, [runs][rows]
-	sumRows    int            // 0 without offsets
+	// For quantised weights.
+	calls   []codeCall     // by thread
+	sums    unsafe.Pointer // of x over the runs, [runs][rows]
+	sumRows int            // 0 without offsets
 }
 
 // clear drops what the task refers to, so that a Scratch keeps no caller's memory alive.
@@ -148,24 +155,40 @@ const (
 	fetchAhead = 8192
 )
 
+// choose picks the kernels.
+func (t *mulTask) choose() {
+	k := t.m.kernels
+	t.kernels = k
+	if k.many == nil || t.rows < k.from || k.widen != nil && !t.widens() {
+		return
+	}
+	t.kernels, t.widen = k.many, k.widen
+}
+
 // plan cuts the product and returns the number of chunks.
-func (t *mulTask) plan(threads int) int {
+func (t *mulTask) plan() int {
 	m := t.m
 	if m.unpacks(t.rows) {
-		return t.planUnpacked(threads)
+		return t.planUnpacked(t.threads)
 	}
 	t.planDepth()
 	high, nr := t.kernels.high(t.rows), m.kernels.nr
 	tiles := ceilDiv(t.rows, high)
 	fit := max(blockBytes/(int(t.xSize)*max(min(m.k, t.depth), 1)*high), 2*t.kernels.rows/high)
 	blocks := ceilDiv(tiles, fit)
+	if t.widen != nil {
+		blocks = t.rows / wideRows
+	}
 	t.blockRows = ceilDiv(tiles, blocks) * high
 	blocks = ceilDiv(t.rows, t.blockRows)
 	most := min(t.blockRows, t.rows)
-	chunks := t.planPanels(blocks, threads)
+	chunks := t.planPanels(blocks, t.threads)
 	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
 	if tiles == 1 && m.pieces == 1 && m.k <= t.depth && m.codes == nil {
 		t.width = t.perChunk // read in the same order, and with fewer calls
+	}
+	if t.shared = t.widen != nil && m.packed[m.pieces] <= t.depth; t.shared {
+		most = high
 	}
 	t.tileSize = most * t.width * nr * m.pieces
 	return chunks
@@ -202,6 +225,10 @@ func (t *mulTask) planPanels(blocks, threads int) int {
 func (t *mulTask) planDepth() {
 	m := t.m
 	t.depth = maxSteps
+	if t.widen != nil {
+		t.depth = wideSteps
+		return
+	}
 	tiles := ceilDiv(t.rows, t.kernels.high(t.rows))
 	if tiles == 1 || tiles > turnTiles || m.rounded {
 		return
@@ -211,7 +238,7 @@ func (t *mulTask) planDepth() {
 		t.depth = weights * 8 / int(m.codes.form.blockBytes(m.kernels.nr))
 		return
 	}
-	t.depth = weights / (m.kind.Size() * m.kernels.nr)
+	t.depth = weights / m.stepBytes()
 }
 
 // Do computes a chunk. Neighbouring chunks share panels, which are then still in a cache.
@@ -224,7 +251,12 @@ func (t *mulTask) Do(chunk, thread int) {
 	begin, first, rows := t.part(chunk)
 	end := min(begin+t.perChunk, m.panels())
 	for panel := begin; panel < end; panel += t.width {
-		t.block(first, rows, panel, min(t.width, end-panel), thread)
+		b := block{first: first, rows: rows, panel: panel, width: min(t.width, end-panel),
+			next: panel + t.width, thread: thread}
+		if b.next >= end { // threads take turns, mostly
+			b.next, _, _ = t.part(chunk + t.threads)
+		}
+		t.compute(&b)
 	}
 }
 
@@ -238,6 +270,7 @@ func (t *mulTask) part(chunk int) (panel, first, rows int) {
 // block is rows of x times some panels, as a thread computes it.
 type block struct {
 	first, rows, panel, width int
+	next                      int // first of the panels that the thread takes next
 	cut                       cut // of the rows
 	ahead                     int // bytes from weights to those that are fetched meanwhile
 	// sums are those over each piece of K: rows stride bytes apart, pieces chunk bytes apart.
@@ -247,27 +280,40 @@ type block struct {
 	thread        int
 }
 
-// block computes a block. The sums go straight to the output where they are the result, every
+// compute computes a block. The sums go straight to the output where they are the result, every
 // column of the panels exists, and none is read again; else through the thread's memory.
-func (t *mulTask) block(first, rows, panel, width, thread int) {
+func (t *mulTask) compute(b *block) {
 	m := t.m
 	nr := m.kernels.nr
-	b := block{first: first, rows: rows, panel: panel, width: width, thread: thread,
-		cut: cutRows(rows, t.kernels.high(t.rows)), ahead: fetchAhead / min(width, maxWidth)}
-	if (panel+width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
+	b.cut, b.ahead = cutRows(b.rows, t.kernels.high(t.rows)), fetchAhead/min(b.width, maxWidth)
+	if (b.panel+b.width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
 		(t.depth == maxSteps || t.depth >= m.k) {
-		b.sums = unsafe.Add(t.dst, uintptr(first)*t.dstStride+uintptr(panel*nr)*4)
+		b.sums = unsafe.Add(t.dst, uintptr(b.first)*t.dstStride+uintptr(b.panel*nr)*4)
 		b.stride, b.chunk, b.direct = t.dstStride, t.dstChunk, true
 	} else {
-		b.sums = unsafe.Add(t.tiles, thread*t.tileSize*4)
-		b.stride = uintptr(width*nr) * 4
-		b.chunk = b.stride * uintptr(rows)
+		b.sums = unsafe.Add(t.tiles, b.thread*t.tileSize*4)
+		b.stride = uintptr(b.width*nr) * 4
+		b.chunk = b.stride * uintptr(b.rows)
+		if t.shared {
+			b.chunk = b.stride * uintptr(t.kernels.high(t.rows))
+		}
 	}
-	if m.codes != nil {
-		t.sumCodes(&b)
-	} else {
-		t.sum(&b)
+	switch {
+	case m.codes != nil:
+		t.sumCodes(b)
+	case t.widen != nil:
+		t.sumWide(b)
+	default:
+		t.sum(b)
 	}
+}
+
+// sumsOf is where the sums of a tile begin, which has rows from the given one on.
+func (t *mulTask) sumsOf(b *block, row int) uintptr {
+	if t.shared && !b.direct {
+		return 0
+	}
+	return uintptr(row) * b.stride
 }
 
 // finish makes the sums of some rows the output. Where it follows each tile its stores overlap with
@@ -276,7 +322,7 @@ func (t *mulTask) finish(b *block, row, height int) {
 	m := t.m
 	at, column := uintptr(b.first+row), uintptr(b.panel*m.kernels.nr)*4
 	e := epilogue{dst: unsafe.Add(t.dst, at*t.dstStride+column), dstStride: t.dstStride,
-		parts: unsafe.Add(b.sums, uintptr(row)*b.stride), partStride: b.stride,
+		parts: unsafe.Add(b.sums, t.sumsOf(b, row)), partStride: b.stride,
 		chunkStride: b.chunk, chunks: m.pieces, rows: height,
 		cols: min(b.width*m.kernels.nr, m.n-b.panel*m.kernels.nr)}
 	if t.add != nil {
@@ -300,90 +346,125 @@ func (b *block) turn(m *Matrix, at int) (pairs int) {
 	if b.cut.tiles > 1 {
 		return math.MaxInt
 	}
-	end := m.packed[m.pieces] - b.ahead/(m.kernels.nr*m.kind.Size())
+	end := m.packed[m.pieces] - b.ahead/m.stepBytes()
 	// The order of AMX sums 32 steps in two chains.
 	return max(end-at, 0) &^ 31 / 2
 }
 
 // sum computes the sums of a block.
 func (t *mulTask) sum(b *block) {
-	m := t.m
-	panels := unsafe.Add(m.base, uintptr(b.panel)*m.stride)
-	x := unsafe.Add(t.x, uintptr(b.first)*t.xStride)
-	for i := range m.pieces {
-		from, length := m.start[i], m.start[i+1]-m.start[i]
-		if m.rounded { // x is padded as the weights are
-			from, length = m.packed[i], m.packed[i+1]-m.packed[i]
-		}
-		s := steps{sums: unsafe.Add(b.sums, uintptr(i)*b.chunk),
-			bytes: m.kernels.nr * m.kind.Size()}
-		for at := 0; at == 0 || at < length; at += t.depth {
-			s.count = min(length-at, t.depth)
-			s.x = unsafe.Add(x, uintptr(from+at)*t.xSize)
-			s.last = i == m.pieces-1 && at+s.count == length
-			s.w = unsafe.Add(panels, (m.packed[i]+at)*s.bytes)
-			s.turn = b.turn(m, m.packed[i]+at)
-			t.multiply(b, &s)
-			s.flags = flagContinue
+	var list [1]steps
+	s, size := &list[0], t.m.stepBytes()
+	for i := range t.m.pieces {
+		for at, length := 0, t.length(i); at == 0 || at < length; at += t.depth {
+			t.take(s, b, i, at, length)
+			s.soon, s.soonStep = unsafe.Add(s.w, b.ahead), 2*size
+			if t.depth < maxSteps {
+				s.share = ceilDiv(s.count*size, b.cut.tiles)
+				s.soon = unsafe.Add(s.w, s.count*size)
+				s.soonStep = ceilDiv(s.share, max(s.count/2, 1))
+			}
+			t.multiply(b, list[:])
 		}
 	}
+}
+
+// length is the steps of a piece of K.
+func (t *mulTask) length(piece int) int {
+	m := t.m
+	if m.rounded { // x is padded as the weights are
+		return m.packed[piece+1] - m.packed[piece]
+	}
+	return m.start[piece+1] - m.start[piece]
+}
+
+// take sets s to steps of a piece of K, of that length, from one on: as many as the block takes at
+// a time.
+func (t *mulTask) take(s *steps, b *block, piece, at, length int) {
+	m := t.m
+	from, packed := m.start[piece]+at, m.packed[piece]+at
+	if m.rounded {
+		from = packed
+	}
+	s.count, s.stride, s.turn = min(length-at, t.depth), m.stride, b.turn(m, packed)
+	s.x = unsafe.Add(t.x, uintptr(b.first)*t.xStride+uintptr(from)*t.xSize)
+	s.w = unsafe.Add(m.base, uintptr(b.panel)*m.stride+uintptr(packed*m.stepBytes()))
+	s.sums = unsafe.Add(b.sums, uintptr(piece)*b.chunk)
+	s.flags = s.count % 2 * flagOdd
+	if at > 0 {
+		s.flags |= flagContinue
+	}
+	s.last = piece == m.pieces-1 && at+s.count == length
 }
 
 // steps are some steps of K.
 type steps struct {
-	count int
-	x     unsafe.Pointer // their columns
-	w     unsafe.Pointer // weights of the first panel
-	bytes int            // of the weights of a step in a panel
-	turn  int            // pairs before what is fetched is of the next panels
-	sums  unsafe.Pointer
-	flags int
-	last  bool
+	count  int
+	x      unsafe.Pointer // their columns
+	w      unsafe.Pointer // weights of the first panel
+	stride uintptr        // bytes from a panel to the next
+	turn   int            // pairs before what is fetched is of the next panels
+	sums   unsafe.Pointer
+	flags  int
+	last   bool
+	next   unsafe.Pointer // of widened weights, those that are widened next; nil for none
+	// What is fetched meanwhile: see kernel. share is the bytes from what a tile fetches to what
+	// the next one does; with none the first has fetched all.
+	soon            unsafe.Pointer
+	soonStep, share int
 }
 
-// multiply multiplies steps with the rows of a block, tile after tile. Weights that come after them
-// are fetched meanwhile.
-func (t *mulTask) multiply(b *block, s *steps) {
-	m, k := t.m, t.kernels
-	pairs, flags := s.count/2, s.flags|s.count%2*flagOdd
-	soon, soonStep, share := unsafe.Add(s.w, b.ahead), uintptr(2*s.bytes), 0
-	if t.depth < maxSteps {
-		share = ceilDiv(s.count*s.bytes, b.cut.tiles)
-		soon, soonStep = unsafe.Add(s.w, s.count*s.bytes), uintptr(ceilDiv(share, max(pairs, 1)))
-	}
+// multiply multiplies steps with the rows of a block, tile after tile. What comes after them is
+// fetched meanwhile.
+func (t *mulTask) multiply(b *block, list []steps) {
 	for tile, row := 0, 0; tile < b.cut.tiles; tile++ {
 		height := b.cut.height(tile)
-		x := unsafe.Add(s.x, uintptr(row)*t.xStride)
-		sums := unsafe.Add(s.sums, uintptr(row)*b.stride)
-		for panel := 0; panel < b.width; {
-			width := k.width(height, b.width-panel)
-			at := uintptr(panel) * m.stride
-			multiply, c := k.kernels[height][width], unsafe.Add(sums, panel*k.nr*4)
-			w, x, soon, pairs, flags := unsafe.Add(s.w, at), x, unsafe.Add(soon, at), pairs,
-				flags|height<<flagRows
-			if s.turn < pairs && b.panel+panel+width < m.panels() {
-				if s.turn > 0 {
-					multiply(w, m.stride, x, t.xStride, s.turn, flags&^flagOdd, c, b.stride, soon,
-						soonStep)
-					flags |= flagContinue
-				}
-				done := 2 * s.turn * s.bytes
-				w, x = unsafe.Add(w, done), unsafe.Add(x, 2*s.turn*int(t.xSize))
-				soon = unsafe.Add(soon, done+(width-1)*int(m.stride))
-				pairs -= s.turn
+		for i := range list {
+			s := &list[i]
+			if s.next != nil {
+				t.fetchNext(b, s, tile)
 			}
-			multiply(w, m.stride, x, t.xStride, pairs, flags, c, b.stride, soon, soonStep)
-			panel += width
+			t.tile(b, s, row, height, tile > 0 || t.widen != nil)
+			if s.share > 0 {
+				s.soon = unsafe.Add(s.soon, s.share)
+			} else {
+				s.soon, s.soonStep = s.w, 0
+			}
 		}
-		if t.depth < maxSteps {
-			soon = unsafe.Add(soon, share)
-		} else { // the first tile has fetched them all
-			soon, soonStep = s.w, 0
-		}
-		if s.last && !b.direct {
+		if list[len(list)-1].last && !b.direct {
 			t.finish(b, row, height)
 		}
 		row += height
+	}
+}
+
+// tile multiplies steps with rows of a tile; cached says that the weights are in a cache.
+func (t *mulTask) tile(b *block, s *steps, row, height int, cached bool) {
+	m, k := t.m, t.kernels
+	x := unsafe.Add(s.x, uintptr(row)*t.xStride)
+	sums := unsafe.Add(s.sums, t.sumsOf(b, row))
+	for panel := 0; panel < b.width; {
+		width := k.width(height, b.width-panel)
+		multiply, c := k.kernels[height][width], unsafe.Add(sums, panel*k.nr*4)
+		if cached && k.again != nil && height == k.square && width == k.width(height, maxWidth) {
+			multiply = k.again
+		}
+		at, pairs := uintptr(panel)*s.stride, s.count/2
+		flags := s.flags | height<<flagRows
+		w, x, soon := unsafe.Add(s.w, at), x, unsafe.Add(s.soon, at)
+		if s.turn < pairs && b.panel+panel+width < m.panels() {
+			if s.turn > 0 {
+				multiply(w, s.stride, x, t.xStride, s.turn, flags&^flagOdd, c, b.stride, soon,
+					uintptr(s.soonStep))
+				flags |= flagContinue
+			}
+			done := 2 * s.turn * m.stepBytes()
+			w, x = unsafe.Add(w, done), unsafe.Add(x, 2*s.turn*int(t.xSize))
+			soon = unsafe.Add(soon, done+(width-1)*int(m.stride))
+			pairs -= s.turn
+		}
+		multiply(w, s.stride, x, t.xStride, pairs, flags, c, b.stride, soon, uintptr(s.soonStep))
+		panel += width
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -162,6 +163,61 @@ func TestRowsAndThreads(t *testing.T) {
 	}
 }
 
+// Nor do they depend on there being so many rows that weights are widened for them: in one piece of
+// K or several, of more steps than are widened at a time, beside a bias or an output they are added
+// to, for columns that fill the last panels or do not.
+func TestManyRows(t *testing.T) {
+	pools := []*pool.Pool{nil, newPool(t, 2)}
+	for _, v := range variants() {
+		if !v.kind.stored() {
+			continue
+		}
+		set := kernelsFor(v.options(1))
+		if set.square == 0 && set.widen == nil {
+			continue
+		}
+		r := rand.New(rand.NewPCG(5, uint64(v.kind)))
+		for i, k := range []int{1, 67, 1 + r.IntN(400), wideSteps + 60, 2*wideSteps + 5} {
+			for _, chunks := range []int{1, 8} {
+				if k > wideSteps && chunks != 1+i%2*7 {
+					continue
+				}
+				p, rows := pools[i%2], many+r.IntN(many+20)
+				n := 2*set.nr*wideChunks*(1+i%2) + []int{0, set.nr + 1, 2 * set.nr}[r.IntN(3)]
+				if k > wideSteps {
+					p, n, rows = nil, 2*set.nr*wideChunks, many+r.IntN(9)
+				}
+				q := newProblem(r, v.kind, n, k, rows)
+				m := mustPack(t, p, v.options(chunks), q.source())
+				what := fmt.Sprintf("%v: %d rows of %d -> %d in %d chunks", v, rows, k, n, chunks)
+				bias, residual := randoms(r, n), randoms(r, rows*n)
+				var s Scratch
+				plain, want := make([]float32, rows*n), make([]float32, rows*n)
+				added, wantAdded := slices.Clone(residual), slices.Clone(residual)
+				parts := make([]float32, chunks*rows*n)
+				m.Mul(p, &s, plain, n, q.x, q.ldx, rows, bias)
+				m.MulAdd(p, &s, added, n, q.x, q.ldx, rows)
+				m.MulChunks(p, &s, parts, n, q.x, q.ldx, rows)
+				const few = 4
+				piece := make([]float32, chunks*few*n)
+				for row := 0; row < rows; row += few {
+					height := min(few, rows-row)
+					x := q.x[row*q.ldx:]
+					m.Mul(p, &s, want[row*n:], n, x, q.ldx, height, bias)
+					m.MulAdd(p, &s, wantAdded[row*n:], n, x, q.ldx, height)
+					m.MulChunks(p, &s, piece, n, x, q.ldx, height)
+					for c := range chunks {
+						sameSlice(t, what+": MulChunks", parts[(c*rows+row)*n:][:height*n],
+							piece[c*height*n:][:height*n])
+					}
+				}
+				sameSlice(t, what+": Mul", plain, want)
+				sameSlice(t, what+": MulAdd", added, wantAdded)
+			}
+		}
+	}
+}
+
 // A matrix packed from a range of rows, or from several sources, gives the same elements.
 func TestSplitN(t *testing.T) {
 	p := newPool(t, 2)
@@ -198,6 +254,13 @@ func TestSplitN(t *testing.T) {
 func TestTensorParallelBits(t *testing.T) {
 	p := newPool(t, 2)
 	for _, v := range variants() {
+		if !v.kind.stored() {
+			continue
+		}
+		set := kernelsFor(v.options(1))
+		if set.square == 0 && set.widen == nil {
+			continue
+		}
 		r := rand.New(rand.NewPCG(5, uint64(v.kind)))
 		for range rounds(v, 30) {
 			q := newProblem(r, v.kind, 1+r.IntN(100), 8+r.IntN(300), 1+r.IntN(8))

@@ -18,8 +18,9 @@ func TestChunksAreBounded(t *testing.T) {
 				for _, threads := range []int{1, 2, 64} {
 					m := &Matrix{n: shape[0], k: shape[1], pieces: 1, kind: BF16,
 						kernels: kernelsFor(Options{Kind: BF16, ISA: set})}
-					task := &mulTask{m: m, kernels: m.kernels, rows: rows, xSize: 4}
-					chunks := task.plan(threads)
+					task := &mulTask{m: m, rows: rows, threads: threads, xSize: 4}
+					task.choose()
+					chunks := task.plan()
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
 					if work > pool.MostWork && task.perChunk > groupSize {
 						t.Errorf("%v, %v by %d rows, %d threads: a chunk of %d multiply-adds", set,
@@ -45,8 +46,8 @@ func TestUnpackedChunksAreBounded(t *testing.T) {
 					c := &codes{}
 					m := &Matrix{n: shape[0], k: shape[1], pieces: 1, codes: c}
 					m.kernels = c.choose(set, &compute.Codes{Type: compute.Code8}, false)
-					task := &mulTask{m: m, rows: rows, xSize: 4}
-					chunks := task.plan(threads)
+					task := &mulTask{m: m, rows: rows, threads: threads, xSize: 4}
+					chunks := task.plan()
 					work := min(task.perChunk*m.kernels.nr, m.n) * m.k * min(task.blockRows, rows)
 					if work > pool.MostWork && (task.perChunk > 1 ||
 						task.blockRows > unpackRows/4) {

@@ -928,7 +928,7 @@ func codeFiles() map[string][]byte {
 		fmt.Fprintf(&table, "\nvar %sCodes%s = codeKernels{rows: %d", t.set, t.title(), t.rows)
 		if t.unpack {
 			fmt.Fprintf(&table, ", unpack: %sUnpack%s", t.set, t.title())
-			newCodeWriter(&b, t, shape{1, 1}, true).kernel()
+			newCodeWriter(&b, t, shape{rows: 1, panels: 1}, true).kernel()
 		}
 		fmt.Fprintf(&table, ", tiles: [maxRows + 1][maxWidth + 1]codeKernel{\n")
 		for _, s := range t.shapes {

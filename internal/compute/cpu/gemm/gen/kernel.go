@@ -26,6 +26,7 @@ type writer struct {
 	// its parameters, and what joins its lines
 	offW, offX, join string
 	ahead            [2]string // registers of what is fetched, beside panels 0 and 3
+	at               int       // pairs from the pointers to the one that is multiplied
 }
 
 func newWriter(b *bytes.Buffer, t *target, s shape) *writer {
@@ -79,6 +80,7 @@ func (w *writer) weights(j, step int) string {
 	case "f32":
 		offset = step*w.t.nr()*4 + j%2*w.t.vector
 	}
+	offset += w.at * w.pairBytes()
 	return fmt.Sprintf("%s%d%s", w.offW, offset,
 		[4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
 }
@@ -86,7 +88,7 @@ func (w *writer) weights(j, step int) string {
 // x is the address of a row's element.
 func (w *writer) x(row, step int) string {
 	base := [4]string{"SI", "R11", "R12", "R13"}[row/3]
-	return fmt.Sprintf("%s%d(%s)%s", w.offX, 4*step, base,
+	return fmt.Sprintf("%s%d(%s)%s", w.offX, 8*w.at+4*step, base,
 		[3]string{"", "(R8*1)", "(R8*2)"}[row%3])
 }
 
@@ -107,9 +109,14 @@ func (w *writer) kernel() {
 	w.op("TESTQ CX, CX")
 	w.op("JZ rest")
 	w.soon()
+	if w.again {
+		w.fours()
+	}
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "loop:")
-	w.fetch()
+	if !w.again {
+		w.fetch()
+	}
 	w.pair()
 	w.advance(1)
 	w.op("DECQ CX")
@@ -122,6 +129,28 @@ func (w *writer) kernel() {
 		fmt.Fprintln(w, "done:")
 	}
 	w.end()
+}
+
+// fours computes four pairs at a time and leaves fewer. It fetches a line for each four, no more:
+// what counts are the instructions, of which a core takes half as many while another thread of it
+// is busy.
+func (w *writer) fours() {
+	w.op("SUBQ $4, CX")
+	w.op("JLT few")
+	w.op("PCALIGN $32")
+	fmt.Fprintln(w, "fours:")
+	w.op("PREFETCHT1 0(%s)", w.ahead[0])
+	w.op("ADDQ R15, %s", w.ahead[0])
+	for w.at = range 4 {
+		w.pair()
+	}
+	w.at = 0
+	w.advance(4)
+	w.op("SUBQ $4, CX")
+	w.op("JGE fours")
+	fmt.Fprintln(w, "few:")
+	w.op("ADDQ $4, CX")
+	w.op("JZ rest")
 }
 
 // begin loads the arguments and sets the sums to zero or to c.
