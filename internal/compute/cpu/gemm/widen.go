@@ -74,10 +74,13 @@ func (t *mulTask) widened(b *block, s *steps, step int) {
 // fetchNext has a tile fetch its share of what the thread widens next: memory is read while the
 // cores multiply.
 func (t *mulTask) fetchNext(b *block, s *steps, tile int) {
-	size := s.count * t.m.stepBytes() // of a panel
-	share := s.count / 8 * cacheLine  // a line for every four pairs
-	at := tile * share
-	if panel := at / size; panel < min(b.width, t.m.panels()-b.next) {
-		s.soon, s.soonStep = unsafe.Add(s.next, panel*int(t.m.stride)+at%size), cacheLine
+	size := s.count * t.m.stepBytes()      // of a panel
+	at := tile * (s.count / 8 * cacheLine) // a line for every four pairs
+	for panel := range min(b.width, t.m.panels()-b.next) {
+		if at < size {
+			s.soon, s.soonStep = unsafe.Add(s.next, panel*int(t.m.stride)+at), cacheLine
+			return
+		}
+		at -= size
 	}
 }
