@@ -357,7 +357,7 @@ func (t *mulTask) sum(b *block) {
 	s, size := &list[0], t.m.stepBytes()
 	for i := range t.m.pieces {
 		for at, length := 0, t.length(i); at == 0 || at < length; at += t.depth {
-			t.take(s, b, i, at, length)
+			t.locate(s, b, i, at, length)
 			s.soon, s.soonStep = unsafe.Add(s.w, b.ahead), 2*size
 			if t.depth < maxSteps {
 				s.share = ceilDiv(s.count*size, b.cut.tiles)
@@ -378,9 +378,9 @@ func (t *mulTask) length(piece int) int {
 	return m.start[piece+1] - m.start[piece]
 }
 
-// take sets s to steps of a piece of K, of that length, from one on: as many as the block takes at
+// locate sets s to steps of a piece of K, of that length, from one on: as many as the block takes at
 // a time.
-func (t *mulTask) take(s *steps, b *block, piece, at, length int) {
+func (t *mulTask) locate(s *steps, b *block, piece, at, length int) {
 	m := t.m
 	from, packed := m.start[piece]+at, m.packed[piece]+at
 	if m.rounded {

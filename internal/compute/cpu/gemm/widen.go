@@ -45,7 +45,7 @@ func (t *mulTask) sumWide(b *block) {
 				n, wide = 0, 0
 			}
 			s := &list[n]
-			t.take(s, b, i, at, length)
+			t.locate(s, b, i, at, length)
 			t.widened(b, s, wide)
 			n, wide = n+1, wide+(s.count+1)&^1
 		}
