@@ -378,8 +378,8 @@ func (t *mulTask) length(piece int) int {
 	return m.start[piece+1] - m.start[piece]
 }
 
-// locate sets s to steps of a piece of K, of that length, from one on: as many as the block takes at
-// a time.
+// locate sets s to steps of a piece of K, of that length, from one on: as many as the block takes
+// at a time.
 func (t *mulTask) locate(s *steps, b *block, piece, at, length int) {
 	m := t.m
 	from, packed := m.start[piece]+at, m.packed[piece]+at
