@@ -50,7 +50,7 @@ type kernelSet struct {
 	vector bool
 	halves bool // x is bf16, not fp32
 	// many, if not nil, are the kernels for rows from from on, with the same bits: of the same
-	// panels, or of what widen makes of them.
+	// panels, or of those of float32 that widen makes of some pairs of steps, one or more.
 	many  *kernelSet
 	from  int
 	widen func(dst, src unsafe.Pointer, pairs int)

@@ -137,6 +137,9 @@ func avx2Bf16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride u
 func avx2Bf16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
+func widenBF16AVX2(dst, src unsafe.Pointer, pairs int)
+
+//go:noescape
 func avx2F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
@@ -165,6 +168,9 @@ func avx2F16_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 
 //go:noescape
 func avx2F16_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+
+//go:noescape
+func widenF16AVX2(dst, src unsafe.Pointer, pairs int)
 
 //go:noescape
 func avx2F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
@@ -260,6 +266,9 @@ func avx512Bf16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStrid
 func avx512Bf16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
+func widenBF16AVX512(dst, src unsafe.Pointer, pairs int)
+
+//go:noescape
 func avx512F16_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
 //go:noescape
@@ -318,6 +327,9 @@ func avx512F16_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride
 
 //go:noescape
 func avx512F16_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+
+//go:noescape
+func widenF16AVX512(dst, src unsafe.Pointer, pairs int)
 
 //go:noescape
 func avx512F32_1x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)

@@ -81,7 +81,7 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 		s.prepare(p, t, x, ldx)
 	}
 	chunks := t.plan()
-	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, p.Threads()*t.tileSize)[0])
+	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, t.threads*t.tileSize)[0])
 	switch {
 	case m.codes != nil:
 		s.prepareCodes(p, t)
@@ -169,7 +169,7 @@ func (t *mulTask) choose() {
 func (t *mulTask) plan() int {
 	m := t.m
 	if m.unpacks(t.rows) {
-		return t.planUnpacked(t.threads)
+		return t.planUnpacked()
 	}
 	t.planDepth()
 	high, nr := t.kernels.high(t.rows), m.kernels.nr
@@ -182,7 +182,7 @@ func (t *mulTask) plan() int {
 	t.blockRows = ceilDiv(tiles, blocks) * high
 	blocks = ceilDiv(t.rows, t.blockRows)
 	most := min(t.blockRows, t.rows)
-	chunks := t.planPanels(blocks, t.threads)
+	chunks := t.planPanels(blocks)
 	t.width = t.kernels.width(most/ceilDiv(most, high), groupSize)
 	if tiles == 1 && m.pieces == 1 && m.k <= t.depth && m.codes == nil {
 		t.width = t.perChunk // read in the same order, and with fewer calls
@@ -195,13 +195,13 @@ func (t *mulTask) plan() int {
 }
 
 // planPanels sets how many panels a chunk has and returns the number of chunks.
-func (t *mulTask) planPanels(blocks, threads int) int {
+func (t *mulTask) planPanels(blocks int) int {
 	m := t.m
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
 	each := chunkAlone
-	if threads > 1 && cost >= inlineBelow {
-		each = min(max(cost/(threads*chunksEach), chunkAtLeast), chunkAtMost)
+	if t.threads > 1 && cost >= inlineBelow {
+		each = min(max(cost/(t.threads*chunksEach), chunkAtLeast), chunkAtMost)
 	} else if cost <= each*blocks {
 		t.perChunk = panels
 		return blocks
@@ -211,7 +211,7 @@ func (t *mulTask) planPanels(blocks, threads int) int {
 	switch {
 	case t.perChunk >= groupSize:
 		t.perChunk = min(t.perChunk&^(groupSize-1), panels)
-	case t.perChunk >= 2 || panels >= 2*threads:
+	case t.perChunk >= 2 || panels >= 2*t.threads:
 		t.perChunk = 2
 	default:
 		t.perChunk = 1
@@ -446,7 +446,7 @@ func (t *mulTask) tile(b *block, s *steps, row, height int, cached bool) {
 	for panel := 0; panel < b.width; {
 		width := k.width(height, b.width-panel)
 		multiply, c := k.kernels[height][width], unsafe.Add(sums, panel*k.nr*4)
-		if cached && k.again != nil && height == k.square && width == k.width(height, maxWidth) {
+		if cached && height == k.square && width == k.width(height, maxWidth) {
 			multiply = k.again
 		}
 		at, pairs := uintptr(panel)*s.stride, s.count/2

@@ -93,13 +93,13 @@ func (m *Matrix) unpacks(rows int) bool {
 }
 
 // planUnpacked cuts a product of many rows and returns the number of chunks.
-func (t *mulTask) planUnpacked(threads int) int {
+func (t *mulTask) planUnpacked() int {
 	m := t.m
 	blocks := ceilDiv(t.rows, min(max(pool.MostWork/(m.kernels.nr*m.k), unpackRows/4), unpackRows))
 	t.blockRows = ceilDiv(t.rows, blocks)
 	work := m.kernels.nr * m.k * t.blockRows
 	t.perChunk = min(max(pool.MostWork/work, 1), groupSize,
-		max(m.panels()*blocks/(threads*chunksEach), 1))
+		max(m.panels()*blocks/(t.threads*chunksEach), 1))
 	if 2*m.n*m.k*t.rows/flopsPerNS < inlineBelow {
 		t.perChunk = m.panels()
 	}

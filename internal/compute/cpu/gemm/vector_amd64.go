@@ -130,18 +130,3 @@ func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, ev
 
 //go:noescape
 func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)
-
-// widenBF16AVX2 writes pairs of steps of a packed panel, one or more, as those of a panel of
-// float32; so do the others.
-//
-//go:noescape
-func widenBF16AVX2(dst, src unsafe.Pointer, pairs int)
-
-//go:noescape
-func widenF16AVX2(dst, src unsafe.Pointer, pairs int)
-
-//go:noescape
-func widenBF16AVX512(dst, src unsafe.Pointer, pairs int)
-
-//go:noescape
-func widenF16AVX512(dst, src unsafe.Pointer, pairs int)

@@ -153,6 +153,32 @@ func (w *writer) fours() {
 	w.op("JZ rest")
 }
 
+// widen writes what makes pairs of steps of a packed panel those of a panel of float32.
+func (w *writer) widen() {
+	fmt.Fprintf(w, "\n// func %[1]s(dst, src unsafe.Pointer, pairs int)\n"+
+		"TEXT ·%[1]s(SB), NOSPLIT, $0-24\n", w.t.widening())
+	w.op("MOVQ dst+0(FP), DX")
+	w.op("MOVQ src+8(FP), DI")
+	w.op("MOVQ pairs+16(FP), CX")
+	if w.mask >= 0 {
+		w.fillMask()
+	}
+	fmt.Fprintln(w, "loop:")
+	for line := 0; line < w.pairBytes(); line += 64 {
+		w.op("PREFETCHT0 %d(DI)", 4096+line)
+	}
+	for i := range 4 {
+		w.load(i%2, i/2, w.v(i))
+		w.op("VMOVUPS %s, %d(DX)", w.v(i), i*w.t.vector)
+	}
+	w.op("ADDQ $%d, DI", w.pairBytes())
+	w.op("ADDQ $%d, DX", 2*w.pairBytes())
+	w.op("DECQ CX")
+	w.op("JNZ loop")
+	w.op("VZEROUPPER")
+	w.op("RET")
+}
+
 // begin loads the arguments and sets the sums to zero or to c.
 func (w *writer) begin() {
 	w.op("MOVQ c+48(FP), DX")

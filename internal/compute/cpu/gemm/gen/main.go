@@ -44,6 +44,9 @@ func generate() (map[string][]byte, error) {
 		for _, s := range t.shapes {
 			newWriter(&b, t, s).kernel()
 		}
+		if t.widening() != "" {
+			newWriter(&b, t, shape{rows: 1, panels: 1}).widen()
+		}
 		files["kernels_"+t.name()+"_amd64.s"] = b.Bytes()
 	}
 	files["kernels_amx_amd64.s"] = tiles()

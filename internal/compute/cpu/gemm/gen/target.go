@@ -87,10 +87,17 @@ func (t *target) many() string {
 		square := t.shapes[len(t.shapes)-1]
 		return fmt.Sprintf("square: %d, again: %s, ", square.rows, t.function(square))
 	case "bf16", "f16":
-		return fmt.Sprintf("many: &%sF32, from: many, widen: widen%s%s, ", t.set,
-			strings.ToUpper(t.kind), strings.ToUpper(t.set))
+		return fmt.Sprintf("many: &%sF32, from: many, widen: %s, ", t.set, t.widening())
 	}
 	return ""
+}
+
+// widening returns the name of what widens panels, or "" where none is widened.
+func (t *target) widening() string {
+	if t.kind != "bf16" && t.kind != "f16" {
+		return ""
+	}
+	return "widen" + strings.ToUpper(t.kind) + strings.ToUpper(t.set)
 }
 
 // tables returns the Go file that declares the kernels and lists them by shape.
@@ -122,6 +129,9 @@ func tables(all []*target) []byte {
 			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
 				"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride "+
 				"uintptr, soon unsafe.Pointer, soonStep uintptr)\n", t.function(s))
+		}
+		if name := t.widening(); name != "" {
+			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, pairs int)\n", name)
 		}
 	}
 	fmt.Fprintf(&b, "\nvar amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, "+
