@@ -2,6 +2,7 @@ package open
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -14,7 +15,8 @@ func has(limit, left int64) memory.Bounds {
 	return memory.Bounds{{From: "the test's memory", Limit: limit, Left: left}}
 }
 
-// planned is the built-in model on a machine with so much memory.
+// planned is the built-in model on a machine with so much memory. The plan counts the heap of this
+// process, from which the garbage of other tests is taken first.
 func planned(t *testing.T, left int64, change func(c *config.Config)) (*Spec, error) {
 	t.Helper()
 	cfg := config.Default()
@@ -29,6 +31,7 @@ func planned(t *testing.T, left int64, change func(c *config.Config)) (*Spec, er
 			t.Fatal(err)
 		}
 	}
+	runtime.GC()
 	return r.Spec, r.plan()
 }
 
