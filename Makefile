@@ -7,6 +7,7 @@
 # make test-full  everything: all cases on real Ray, the long random walks, the race detector; before a release
 # make race       the tests under the race detector, with the processes that they start and real Ray
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
+# make kernels    PTX of the CUDA kernels, by pinned compilers; lint compares it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
 # make bench      the figures of the README (bin/eagleray-lab measures parts by themselves)
 # make dist       archives, Debian packages, container images and Python wheels, in bin/dist
@@ -33,10 +34,10 @@ TESTLOG  = $(GO) run ./scripts/testlog
 # Packages tested at a time: many tests wait (for processes to end, for deadlines) rather than compute.
 TESTERS  ?= $(shell expr 3 \* $$(nproc))
 
-.PHONY: build cross run test test-isa test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
+.PHONY: build cross run test test-isa test-clients test-ray test-kubernetes test-full ray race lint kernels bench dist clean
 
 build:
-	$(GO) build -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab
+	$(GO) build -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab ./cmd/eagleray-cuda
 
 run: build
 	./scripts/run.sh
@@ -88,6 +89,10 @@ race: ray
 
 lint:
 	./scripts/lint.sh
+
+# PTX of the CUDA device's kernels, and the table of what they take, by the compilers in requirements/cuda.txt.
+kernels:
+	GO=$(GO) ./scripts/kernels.sh
 
 cross:
 	GOOS=linux GOARCH=arm64 $(GO) build -o bin/eagleray-arm64 ./cmd/eagleray

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/clipperhouse/uax29/v2 v2.7.0
 	github.com/dlclark/regexp2/v2 v2.12.0
+	github.com/ebitengine/purego v0.11.3
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/minio/minio-go/v7 v7.4.1
 	github.com/openai/openai-go/v3 v3.94.0

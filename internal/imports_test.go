@@ -89,7 +89,11 @@ var importers = map[string][]string{
 	// A worker opens the device, and opening an engine asks what it will take of memory; the lab
 	// measures its kernels.
 	"compute/cpu": {"link/collective", "compute/cpu", "rank/model/layers", "rank/runner",
-		"rank/worker", "engine/open", "cmd/eagleray-lab"},
+		"rank/worker", "engine/open", "cmd/eagleray-lab", "compute/cuda"},
+	// The second program has what makes a program dynamic.
+	"compute/cuda":         {"compute/cuda", "rank/worker", "engine/open", "cmd/eagleray-cuda"},
+	"compute/cuda/libcuda": {"compute/cuda/libcuda", "cmd/eagleray-cuda"},
+	"compute/cuda/ptx":     {"compute/cuda/ptx", "compute/cuda/double", "compute/cuda/proof"},
 	"rank/worker": {"group/launch/inproc", "group/launch/process",
 		"group/launch/rayactor"},
 }
@@ -247,7 +251,8 @@ func TestViolationsAreFound(t *testing.T) {
 			"engine/kvcache": {"math/rand/v2"}},
 		"api/wire → engine: api/wire imports of ours sys/jsonx alone": {"api/wire": {"engine"}},
 		"engine → compute/cpu/gemm: only link/collective, compute/cpu, rank/model/layers, " +
-			"rank/runner, rank/worker, engine/open, cmd/eagleray-lab import compute/cpu": {
+			"rank/runner, rank/worker, engine/open, cmd/eagleray-lab, " +
+			"compute/cuda import compute/cpu": {
 			"engine": {"compute/cpu/gemm"}},
 		"group/executor → link/join → link/step → rank/model: group/executor must not depend on " +
 			"rank/model": {

@@ -27,6 +27,7 @@ check staticcheck \
   "$go" tool staticcheck ./...
 check prose "break a long line, by hand where gofmt and ruff format do not; for a word, name the \
 request, the rank or the program that it stands for" "$go" run ./scripts/prose
+check kernels "make kernels" ./scripts/kernels.sh -check
 if tools=$(./scripts/lint-venv.sh); then
   ruff=$tools/ruff
   check "ruff check" "$ruff check --fix; https://docs.astral.sh/ruff/rules says what a code means" \

@@ -152,6 +152,17 @@ type AttentionArgs struct {
 	Sinks Memory
 }
 
+// HeadArgs say what becomes of the heads of queries and keys before they meet.
+type HeadArgs struct {
+	// Dim is the dimension of a head.
+	Dim int
+	// QueryNorm and KeyNorm are weights of an RMS norm over each head; nil for none.
+	QueryNorm, KeyNorm Memory
+	Eps                float32
+	// Angles turn the first dimensions; nil for none.
+	Angles *Tensor
+}
+
 // DeltaArgs are the properties of a layer with a gated delta rule (Gated Delta Networks,
 // https://arxiv.org/abs/2412.06464). Of each key head h it keeps a State of Floats numbers: the
 // last Kernel-1 inputs of its convolution, the earliest first, then of each of its value heads a

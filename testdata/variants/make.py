@@ -173,6 +173,17 @@ VARIANTS = {
             {"use_sliding_window": False},
         ),
     ),
+    # Heads of the dimensions that tensor cores' attention is made for.
+    "qwen3-head128": Variant(
+        "Qwen3",
+        shape(32, 72, 2, 4, 1, 131, head_dim=128),
+        ({"rms_norm_eps": 0.5},),
+    ),
+    "mistral-head64": Variant(
+        "Mistral",
+        shape(32, 72, 2, 6, 2, 131, head_dim=64, sliding_window=20),
+        ({"sliding_window": None}, {"sliding_window": 21}),
+    ),
     "opt-post-norm": Variant(
         "OPT",
         {**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 24},

@@ -76,6 +76,12 @@ func (d *Device) Close() {
 	d.pool.Close()
 }
 
+// Begin is told of each step's batch, which this device reads where it is.
+func (d *Device) Begin(*compute.Batch) {}
+
+// Err is nil: what this device computes cannot fail.
+func (d *Device) Err() error { return nil }
+
 // DropSpare frees the memory that is kept for the next model.
 func (d *Device) DropSpare() { d.spare.Drop() }
 

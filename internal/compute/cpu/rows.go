@@ -332,6 +332,17 @@ func (d *Device) Heads(x compute.View, headDim int, weight compute.Memory, eps f
 	t.run()
 }
 
+// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values as
+// WriteCache does.
+func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
+	args compute.HeadArgs, slots []int32) {
+	if args.Angles != nil || args.QueryNorm != nil {
+		d.Heads(q, args.Dim, args.QueryNorm, args.Eps, args.Angles)
+		d.Heads(k, args.Dim, args.KeyNorm, args.Eps, args.Angles)
+	}
+	d.WriteCache(c, layer, k, v, slots)
+}
+
 // Squares makes dst the sums of squares of the heads that fill x, one of each head.
 func (d *Device) Squares(dst, x compute.View, headDim int) {
 	t := &d.rows

@@ -30,7 +30,7 @@ func RunWorker(args []string) error {
 	if slices.Contains(args, rayactor.ActorFlag) {
 		return rayactor.Main()
 	}
-	return process.Main()
+	return process.Main(nil)
 }
 
 // Launch is how the groups of ranks of one engine are started.
@@ -107,6 +107,12 @@ func (b *Launch) Supervise(s *Supervisor) error {
 			o := common
 			if o.Reuse, o.Launcher = true, kept; kept == nil {
 				l := process.New(out)
+				if b.OnGPUs() {
+					var err error
+					if l.Program, err = gpuProgram(); err != nil {
+						return o, err
+					}
+				}
 				l.OnAbandon = func(rank, pid int) {
 					b.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 				}

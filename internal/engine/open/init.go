@@ -1,9 +1,11 @@
 package open
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/hub"
 )
 
@@ -12,10 +14,26 @@ func (s *Spec) Backend() string {
 	switch {
 	case s.Config.Parallel.Backend != "":
 		return s.Config.Parallel.Backend
+	case s.OnGPUs(): // which are another program's
+		return "mp"
 	case s.Ranks > 1 || s.Config.Parallel.Nodes.Count > 1:
 		return "mp"
 	}
 	return "uni"
+}
+
+// device is how ranks are told what computes.
+func (s *Spec) device() string {
+	if s.Config.Parallel.Device == config.CUDA {
+		return queue.CUDA
+	}
+	return ""
+}
+
+// OnGPUs says that ranks compute on GPUs, for which there is a program of its own.
+func (s *Spec) OnGPUs() bool {
+	return s.device() == queue.CUDA &&
+		os.Getenv(queue.CUDADriverVariable) != queue.CUDAMachine
 }
 
 // RankInit is what every rank receives on the model and its share.
@@ -25,8 +43,8 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir,
 		LoadFormat: s.Config.Model.LoadFormat, Quantization: s.Config.Model.Quantization,
 		Overrides: s.overrides,
-		DType:     s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Bind: p.CPUBind,
-		Seed:   s.Config.Model.Seed,
+		DType:     s.Info.DType, Device: s.device(), ISA: p.CPUISA, Threads: p.CPUThreads,
+		Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
 		States: s.states(),

@@ -9,7 +9,9 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -280,7 +282,7 @@ func (s *Spec) weigh() error {
 	s.Info.StepBytes = 0
 	for stage := range s.needs {
 		from, to := s.Stages.Range(stage, s.Model.Layers)
-		u := model.Use{Planner: cpu.Planner{DType: s.dtype}, Layout: l,
+		u := model.Use{Planner: s.planner(), Layout: l,
 			Stage: model.Stage{From: from, To: to},
 			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen}
 		f, err := model.Weigh(s.Model, src, u)
@@ -291,6 +293,14 @@ func (s *Spec) weigh() error {
 		s.Info.StepBytes += f.Step * int64(l.World()/l.Sizes().PP)
 	}
 	return nil
+}
+
+// planner says what the ranks' device takes.
+func (s *Spec) planner() layers.Planner {
+	if s.device() == queue.CUDA {
+		return cuda.Planner{DType: s.dtype}
+	}
+	return cpu.Planner{DType: s.dtype}
 }
 
 // rows is the most rows of a step.

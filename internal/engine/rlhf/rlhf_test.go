@@ -38,7 +38,7 @@ import (
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := process.Main(); err != nil {
+		if err := process.Main(nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 func beWorker() error {
 	rank, stage, _ := strings.Cut(os.Getenv(endVariable), " ")
 	if i := slices.Index(os.Args, "--rank"); stage == "" || i < 0 || os.Args[i+1] != rank {
-		return process.Main()
+		return process.Main(nil)
 	}
 	fmt.Fprintln(os.Stderr, "about to end: out of cheese")
 	inv, err := join.ReadInvitation(bufio.NewReader(os.NewFile(3, "invitation")))

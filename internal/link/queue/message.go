@@ -41,6 +41,17 @@ const (
 	KindWeightsCache
 )
 
+// CUDA is Init.Device for NVIDIA's GPUs.
+const CUDA = "cuda"
+
+// CUDADriverVariable is a variable of the environment of ranks on GPUs. With the value CUDAMachine
+// their kernels are executed on the host, by a machine for their PTX: to see that they compute what
+// they should, not to serve.
+const (
+	CUDADriverVariable = "EAGLERAY_CUDA_DRIVER"
+	CUDAMachine        = "machine"
+)
+
 // Init is a rank's whole configuration, the first record it receives.
 type Init struct {
 	Rank int `json:"rank"`
@@ -79,7 +90,9 @@ type Init struct {
 	Quantization string `json:"quantization,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
-	// ISA is an instruction set, "" for the best of this machine.
+	// Device is what computes: "" for the CPU, or CUDA.
+	Device string `json:"device,omitempty"`
+	// ISA is an instruction set of the CPU, "" for the best of this machine.
 	ISA string `json:"isa"`
 	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.
 	Threads int `json:"threads"`

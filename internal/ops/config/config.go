@@ -152,6 +152,8 @@ type Parallel struct {
 	DataParallelSizeLocal int
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
+	// Device is what computes: DeviceAuto, CPU or CUDA.
+	Device string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
 	CPUThreads int
 	// CPUBind is how a machine's ranks are bound to its processors: machine.BindAuto, BindNone or a
@@ -327,7 +329,8 @@ func Default() Config {
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
-			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
+			Device: DeviceAuto,
+			Nodes:  Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
 			Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
 		Transfer: Transfer{HoldTimeout: 8 * time.Minute, FetchTimeout: 30 * time.Second},

@@ -141,6 +141,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
+	f.StringVar(&p.Device, "device", p.Device,
+		"what computes: cpu, or cuda, which was executed on a PTX machine and not yet on a GPU")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
 	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,
@@ -150,6 +152,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"what the CPU has)")
 
 	Choices(f, "distributed-executor-backend", backends...)
+	Choices(f, "device", devices...)
 	Choices(f, "cpu-bind", "auto", "none")
 	Choices(f, "cpu-isa", instructionSets...)
 

@@ -46,7 +46,6 @@ var engineKnown = []Known{
 	{Name: "worker-extension-cls", Allowed: none,
 		Why: "ranks run no Python; eagleray.weights brings them what a trainer has"},
 	// Memory and devices.
-	{Name: "device", Allowed: []string{"auto", "cpu"}, Why: "the model runs on the CPU"},
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
 	{Name: "cpu-offload-gb", Allowed: []string{"0", "0.0"}, Why: "weights are in memory already"},
 	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"},

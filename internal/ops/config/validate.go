@@ -74,6 +74,7 @@ func (c *Config) Validate() error {
 		oneOf("scheduling-policy", s.Policy, policies),
 		noneOr("distributed-executor-backend", p.Backend, backends),
 		oneOf("queue-transport", c.Queue.Transport, transports),
+		oneOf("device", p.Device, devices),
 		noneOr("cpu-isa", p.CPUISA, instructionSets),
 		oneOf("log-format", c.Server.LogFormat, logging.Formats),
 		checkParsers(&c.Model),
@@ -154,8 +155,10 @@ func (c *Config) Validate() error {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
-	if err := p.checkBind(); err != nil {
-		return err
+	for _, check := range []func() error{p.checkBind, c.checkDevice} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if s := p.PipelineLayerSplit; len(s) > 0 && len(s) != p.PipelineParallelSize {
 		return usage("--pipeline-layer-split %s has %d stages, --pipeline-parallel-size is %d",

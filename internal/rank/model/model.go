@@ -162,6 +162,7 @@ func (m *Model) Embed(b *compute.Batch) (err error) {
 	if !m.stage.first() {
 		return errors.New("only the first stage of a model embeds tokens")
 	}
+	m.stage.Begin(b)
 	m.arch.embed(&m.hidden, b)
 	return m.stage.Intact() // after it was read
 }
@@ -183,7 +184,13 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 // Where ranks divide the rows of long prompts, the last stage of the first of them then has more
 // rows: the wanted ones of the others (see compute.Split).
 func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
+	if !m.stage.first() {
+		m.stage.Begin(b)
+	}
 	if err := m.arch.forward(&m.hidden, b, cache); err != nil {
+		return err
+	}
+	if err := m.stage.Failed(); err != nil {
 		return err
 	}
 	if !m.stage.last() || b.Split.WantedShare == 0 {
@@ -208,7 +215,7 @@ func (m *Model) Logits(rows []int32) ([]float32, error) {
 	if err != nil || logits == nil {
 		return nil, err
 	}
-	return logits.Floats(), nil
+	return logits.Floats(), m.stage.Failed() // after the device was waited for
 }
 
 // Final computes the chosen rows of the hidden state after the final norm, which is

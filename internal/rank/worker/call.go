@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -148,7 +147,7 @@ func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil 
 
 func (w *worker) info() queue.Ready {
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		Threads: w.rank.threads, Kernels: isa.Describe(w.rank.init.ISA),
+		Threads: w.rank.threads, Kernels: describe(&w.rank.init),
 		Binding: w.rank.binding, WeightBytes: w.rank.weightBytes,
 		Storing: w.rank.storing()}
 }

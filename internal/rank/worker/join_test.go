@@ -34,7 +34,7 @@ func TestJoinServes(t *testing.T) {
 						return *inv, nil
 					}
 					return join.Invitation{}, io.EOF
-				}, nil)
+				}, nil, nil)
 			}()
 			if err := d.Admit(t.Context()); err != nil {
 				t.Fatal(err)

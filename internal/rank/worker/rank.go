@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -34,7 +33,7 @@ import (
 type rank struct {
 	// init is the configuration that it was loaded with.
 	init   queue.Init
-	device *cpu.Device
+	device processor
 	config *model.Config
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
@@ -79,16 +78,16 @@ type planRunner interface {
 // progressEvery is how often a load reports how far it is.
 const progressEvery = 200 * time.Millisecond
 
-// newRank loads the rank's shard. After an error it has released all it acquired. beside says that
-// others compute in the same process; send sends a record to the driver.
-func newRank(init queue.Init, share machine.Share, beside bool, st *status.Rank,
-	send func(record []byte) error, progress func(queue.Progress) error) (*rank, error) {
+// newRank loads the rank's shard. After an error it has released all it acquired. send sends a
+// record to the driver.
+func newRank(init queue.Init, at place, st *status.Rank, send func(record []byte) error,
+	progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
 	r.teller.set(send)
 	if init.Null != nil {
 		return r, nil
 	}
-	if err := r.load(share, beside, progress); err != nil {
+	if err := r.load(at, progress); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -104,20 +103,13 @@ func (r *rank) fits(init queue.Init, share machine.Share) bool {
 		(init.Null != nil || r.threads == share.Threads)
 }
 
-func (r *rank) load(share machine.Share, beside bool, progress func(queue.Progress) error) error {
+func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	init := r.init
-	dtype, err := compute.ParseDType(init.DType)
+	d, err := newDevice(&init, at)
 	if err != nil {
 		return err
 	}
-	opt := cpu.Options{Threads: share.Threads, ISA: init.ISA, DType: dtype}
-	if beside {
-		opt.Processors = share.Processors
-	}
-	r.device, err = cpu.New(opt)
-	if err != nil {
-		return err
-	}
+	r.device = d
 	r.device.Count(r.status.Moved())
 	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
 	if r.folder, err = modelFolder(init, progress); err != nil {

@@ -68,6 +68,8 @@ type Host struct {
 	topology machine.Topology
 	// bound says that the process is bound to some of its processors.
 	bound bool
+	// gpus opens the driver of GPUs, nil in a program without one.
+	gpus GPUs
 }
 
 // Run serves a driver as the function of that name does, but returns an error that wraps
@@ -233,7 +235,8 @@ func (w *worker) start() error {
 			}
 			return w.send(record)
 		}
-		w.host.rank, err = newRank(init, share, !w.opt.Alone, w.status, w.send, report)
+		w.host.rank, err = newRank(init, place{share, !w.opt.Alone, w.opt.Place.Index, w.host.gpus},
+			w.status, w.send, report)
 		if err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == process.Verb:
-		err = process.Main()
+		err = process.Main(nil)
 	case role == "agent":
 		o := agentOptions(1, address, log)
 		o.Silence = 4 * heldFor

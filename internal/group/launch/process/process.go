@@ -5,6 +5,7 @@ package process
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,9 @@ type Launcher struct {
 	// that does not answer. Only the goroutine that reaps it still waits for it; should it ever run
 	// again, it ends.
 	OnAbandon func(rank, pid int)
+	// Program is the file of another program that children are, "" for this one: that of ranks on
+	// GPUs.
+	Program string
 	// Secrets are variables of the environment that children get although they look secret; they
 	// get what they read of the others (launch.ChildEnvironment).
 	Secrets []string
@@ -232,8 +236,8 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if place != "" {
 		args = append(args, "--place", strings.TrimPrefix(place, "_"))
 	}
-	cmd := exec.Command(program, args...)
-	cmd.Args[0] = self
+	cmd := exec.Command(cmp.Or(l.Program, program), args...)
+	cmd.Args[0] = cmp.Or(l.Program, self)
 	cmd.Env = launch.ChildEnvironment(os.Environ(), l.Secrets...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
@@ -362,12 +366,13 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 }
 
 // Main is the child's side: it joins the driver of each invitation that it reads, until there are
-// no more.
-func Main() error {
+// no more. gpus opens the driver of the program's GPUs, and is nil in one that has none.
+func Main(gpus worker.GPUs) error {
 	pipe := os.NewFile(invitationFD, "invitation")
 	defer pipe.Close()
 	in := bufio.NewReader(pipe)
-	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil)
+	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil,
+		gpus)
 }
 
 // ReadInvitation reads the invitation of a child that joins one group only.

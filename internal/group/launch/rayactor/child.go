@@ -54,7 +54,7 @@ func Main() error {
 		case <-time.After(againTimeout):
 			return join.Invitation{}, io.EOF
 		}
-	}, raylet())
+	}, raylet(), nil)
 }
 
 // againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that

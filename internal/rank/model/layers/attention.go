@@ -89,11 +89,9 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 		}
 	}
 	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
-	if angles := y.rotary.turns(); angles != nil || y.qNorm != nil {
-		y.dev.Heads(q, a.HeadDim, y.qNorm, y.eps, angles)
-		y.dev.Heads(k, a.HeadDim, y.kNorm, y.eps, angles)
-	}
-	y.dev.WriteCache(cache, y.layer, k, qkv.Columns(values, values-keys), b.Slots)
+	y.dev.StoreHeads(cache, y.layer, q, k, qkv.Columns(values, values-keys),
+		compute.HeadArgs{Dim: a.HeadDim, QueryNorm: y.qNorm, KeyNorm: y.kNorm, Eps: y.eps,
+			Angles: y.rotary.turns()}, b.Slots)
 	if b.Split.Share > 0 {
 		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, &b.Split,
 			cache); err != nil {

@@ -26,6 +26,12 @@ type Tensor = compute.Tensor
 // Device is one rank's processor. One goroutine at a time calls its methods. Those that make dst
 // give it its shape; it is no tensor that they read, but where they say so.
 type Device interface {
+	// Begin tells the device of a step's batch, which does not change until the step is over. Err
+	// is the first error of what it was called for, whichever step that was: a device that has
+	// failed computes nothing any more.
+	Begin(b *compute.Batch)
+	Err() error
+
 	// Resize gives t a shape: its values are undefined. Extend adds rows and keeps those it has.
 	Resize(t *Tensor, rows, width int)
 	Extend(t *Tensor, rows int)
@@ -91,6 +97,10 @@ type Device interface {
 	// queries of q find.
 	NewCache(shape compute.CacheShape) (compute.Cache, error)
 	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
+	// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and
+	// values as WriteCache does.
+	StoreHeads(c compute.Cache, layer int, q, k, v compute.View, args compute.HeadArgs,
+		slots []int32)
 	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
 		dst *Tensor, q compute.View)
 	// AttentionAmong makes dst, which has its shape, what the queries of q find among the rows of

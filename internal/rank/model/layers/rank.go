@@ -1,5 +1,7 @@
 package layers
 
+import "github.com/eagleray/eagleray/internal/compute"
+
 // Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that
 // any tensor parallel size that divides it gives the same bits.
 const Chunks = 8
@@ -126,6 +128,10 @@ func LocalKVHeads(heads, size int) int { return max(1, heads/size) }
 func (r *rank) local(h Heads) Heads {
 	return Heads{Query: h.Query / r.group.Size, KV: LocalKVHeads(h.KV, r.group.Size), Dim: h.Dim}
 }
+
+// Begin tells the device of a step's batch; Failed is the device's first error.
+func (r *rank) Begin(b *compute.Batch) { r.dev.Begin(b) }
+func (r *rank) Failed() error          { return r.dev.Err() }
 
 // Multiply multiplies x by a factor.
 func (r *rank) Multiply(x *Tensor, factor float32) { r.dev.Scale(x, factor) }

@@ -41,6 +41,12 @@ func (d *Device) call(format string, args ...any) {
 	d.Calls = append(d.Calls, fmt.Sprintf(format, args...))
 }
 
+// Begin implements layers.Device; it is no call.
+func (d *Device) Begin(*compute.Batch) {}
+
+// Err implements layers.Device.
+func (d *Device) Err() error { return nil }
+
 // Resize implements layers.Device; it is no call.
 func (d *Device) Resize(t *layers.Tensor, rows, width int) {
 	m, _ := t.Memory.(*memory)
@@ -296,6 +302,16 @@ func (d *Device) NewCache(compute.CacheShape) (compute.Cache, error) { return Ca
 // WriteCache implements layers.Device.
 func (d *Device) WriteCache(_ compute.Cache, layer int, k, v compute.View, _ []int32) {
 	d.call("write layer %d: keys %s, values %s", layer, of(k), of(v))
+}
+
+// StoreHeads implements layers.Device: it is the calls that it stands for.
+func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
+	args compute.HeadArgs, slots []int32) {
+	if args.Angles != nil || args.QueryNorm != nil {
+		d.Heads(q, args.Dim, args.QueryNorm, args.Eps, args.Angles)
+		d.Heads(k, args.Dim, args.KeyNorm, args.Eps, args.Angles)
+	}
+	d.WriteCache(c, layer, k, v, slots)
 }
 
 // Attention implements layers.Device.

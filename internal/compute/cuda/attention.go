@@ -1,0 +1,229 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// cache is a KV cache in the device's memory: of each layer the blocks, one after the other, each
+// [key, value][head][position][dimension]; of a layer of states those.
+type cache struct {
+	d      *Device
+	shape  compute.CacheShape
+	layers []driver.Ptr
+	memory driver.Ptr
+	host   []byte // what Heads returned last
+}
+
+// NewCache makes a KV cache.
+func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
+	if err := shape.Check(); err != nil {
+		return nil, err
+	}
+	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers))}
+	size := 0
+	for i, l := range shape.Layers {
+		c.layers[i] = driver.Ptr(size)
+		size += l.Bytes(shape.BlockSize, shape.DType)*shape.Blocks + l.StateBytes()*shape.States
+		size = (size + ringAlign - 1) / ringAlign * ringAlign
+	}
+	c.memory = d.alloc(size, "the KV cache")
+	if d.err != nil {
+		return nil, d.err
+	}
+	for i := range c.layers {
+		c.layers[i] += c.memory
+	}
+	return c, nil
+}
+
+// Heads implements compute.Cache: it copies from the device.
+func (c *cache) Heads(layer, block int, values bool, from, to int) []byte {
+	l := &c.shape.Layers[layer]
+	head := c.shape.BlockSize * l.PaddedDim() * c.shape.DType.Size()
+	at := c.layers[layer] + driver.Ptr(block*l.Bytes(c.shape.BlockSize, c.shape.DType)+from*head)
+	if values {
+		at += driver.Ptr(l.Heads * head)
+	}
+	b := make([]byte, (to-from)*head)
+	c.d.download(b, at)
+	return b
+}
+
+// download copies from the device, and waits for it.
+func (d *Device) download(to []byte, from driver.Ptr) {
+	d.flush()
+	for at := 0; at < len(to) && d.err == nil; {
+		piece, err := d.staging.next(d)
+		if err != nil {
+			d.check(fmt.Errorf("pinned memory to copy through: %w", err))
+			return
+		}
+		n := min(len(piece), len(to)-at)
+		d.check(d.ctx.Download(piece[:n], from+driver.Ptr(at), d.stream))
+		d.wait()
+		at += copy(to[at:], piece[:n])
+	}
+}
+
+// CopyState implements compute.Cache.
+func (c *cache) CopyState(to, from int) {
+	c.d.flush()
+	for i, l := range c.shape.Layers {
+		n := l.StateBytes()
+		if n == 0 || c.d.err != nil {
+			continue
+		}
+		at := func(slot int) driver.Ptr { return c.layers[i] + driver.Ptr(slot*n) }
+		c.d.check(c.d.ctx.Copy(at(to), at(from), uint64(n), c.d.stream))
+	}
+}
+
+// Free implements compute.Cache.
+func (c *cache) Free() error {
+	if c.memory != 0 {
+		c.d.wait()
+		c.d.free(c.memory)
+		c.memory = 0
+	}
+	return c.d.err
+}
+
+// WriteCache stores the keys and values of k's and v's rows: row r goes to slots[r], unless that is
+// negative.
+func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32) {
+	d.writeCache(c.(*cache), layer, k, v, d.integers(slots))
+}
+
+func (d *Device) writeCache(y *cache, layer int, k, v compute.View, slots driver.Ptr) {
+	l := &y.shape.Layers[layer]
+	p := kernels.WriteCacheParams{K: first(k), Slots: slots,
+		Cache: y.layers[layer], Rows: int32(k.Rows), Heads: int32(l.Heads), Dim: int32(l.Dim),
+		Padded: int32(l.PaddedDim()), Ldk: int32(k.Stride), Ldv: int32(v.Stride),
+		BlockSize: int32(y.shape.BlockSize), Type: typeOf(y.shape.DType)}
+	if l.Kind == compute.KeysValues {
+		p.V = first(v)
+	}
+	n := k.Rows * l.Heads * l.PaddedDim()
+	blocks := (n + elementsPerBlock - 1) / elementsPerBlock
+	launch(d, kernels.WriteCache, [3]uint32{uint32(blocks), 1, 1},
+		[3]uint32{elementsPerBlock, 1, 1}, 0, p)
+}
+
+// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values as
+// WriteCache does.
+func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
+	args compute.HeadArgs, slots []int32) {
+	y := c.(*cache)
+	l := &y.shape.Layers[layer]
+	heads := q.Width / args.Dim
+	p := kernels.StoreHeadsParams{Q: first(q), K: first(k), V: first(v),
+		QWeight: at(args.QueryNorm), KWeight: at(args.KeyNorm), Slots: d.integers(slots),
+		Cache: y.layers[layer], Rows: int32(q.Rows), Heads: int32(heads),
+		KvHeads: int32(l.Heads), Dim: int32(args.Dim), Padded: int32(l.PaddedDim()),
+		Ld: int32(q.Stride), BlockSize: int32(y.shape.BlockSize), Type: typeOf(y.shape.DType),
+		Eps: args.Eps}
+	if args.Angles != nil {
+		p.Angles, p.Turned = at(args.Angles.Memory), int32(args.Angles.Width)
+	}
+	grid, block := headBlocks(q.Rows, heads+2*l.Heads)
+	launch(d, kernels.StoreHeads, grid, block, 0, p)
+	of(q.Memory).written()
+}
+
+// attentionBlock is how many threads compute a head of a row.
+const attentionBlock = 128
+
+// Attention makes dst what the queries of q find among cached keys and values.
+func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
+	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
+	s, y := &d.step, c.(*cache)
+	if d.byTensorCores(y, &y.shape.Layers[layer], &args) {
+		d.attendByTensorCores(b, y, layer, &args, dst, q)
+		return
+	}
+	d.attend(y, layer, args, dst, q, places{positions: d.integers(b.Position),
+		sequences: d.integers(b.Seq), tables: s.tables, stride: s.table, last: s.last})
+}
+
+// places are where the rows of a batch are, and the blocks of their sequences.
+type places struct {
+	positions, sequences, tables, last driver.Ptr
+	stride                             int
+}
+
+func (d *Device) attend(y *cache, layer int, args compute.AttentionArgs, dst *compute.Tensor,
+	q compute.View, b places) {
+	sinks := at(args.Sinks)
+	l, m := &y.shape.Layers[layer], of(dst.Memory)
+	m.written()
+	p := kernels.AttentionParams{Q: first(q), Cache: y.layers[layer], Positions: b.positions,
+		Sequences: b.sequences, Tables: b.tables, Sinks: sinks, Y: m.values,
+		Half: m.half(true), Heads: int32(args.Heads), KvHeads: int32(args.KVHeads),
+		Dim: int32(args.HeadDim), Padded: int32(l.PaddedDim()), Values: int32(l.ValueDim()),
+		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
+		TableStride: int32(b.stride), Window: int32(args.Window),
+		CacheType: typeOf(y.shape.DType), Type: d.half(), Scale: args.Scale, Cap: args.Cap}
+	if l.Kind == compute.Latent {
+		p.Latent = 1
+	}
+	if args.Ahead > 0 {
+		p.Last, p.Ahead = b.last, int32(args.Ahead)
+	}
+	launch(d, kernels.Attention, [3]uint32{uint32(args.Heads), uint32(q.Rows), 1},
+		[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
+}
+
+// among is the cache that rows attend to each other in.
+type among struct {
+	cache         *cache
+	slots, tables []int32
+}
+
+// AttentionAmong makes dst what the queries of q find among the rows of their own sequence: keys and
+// values are laid into a cache of their own, each sequence from a block on.
+func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,
+	q, k, v compute.View) {
+	a := &d.among
+	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim}
+	longest := 0
+	for _, p := range b.Position {
+		longest = max(longest, int(p)+1)
+	}
+	blockSize := compute.CacheTile
+	stride := (longest + blockSize - 1) / blockSize
+	a.lay(b, stride, blockSize)
+	blocks := len(a.tables)
+	if c := a.cache; c == nil || c.shape.Blocks < blocks || c.shape.Layers[0] != layer {
+		if a.cache != nil {
+			d.check(a.cache.Free())
+		}
+		made, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer},
+			Blocks: blocks + blocks/4, BlockSize: blockSize, DType: d.dtype})
+		if err != nil {
+			d.check(err)
+			return
+		}
+		a.cache = made.(*cache)
+	}
+	d.writeCache(a.cache, 0, k, v, d.integers(a.slots))
+	d.attend(a.cache, 0, args, dst, q, places{positions: d.integers(b.Position),
+		sequences: d.integers(b.Seq), tables: d.integers(a.tables), stride: stride,
+		last: d.step.last})
+}
+
+// lay has each sequence in stride blocks of its own.
+func (a *among) lay(b *compute.Batch, stride, blockSize int) {
+	a.slots, a.tables = a.slots[:0], a.tables[:0]
+	sequences := int32(0)
+	for i, seq := range b.Seq {
+		sequences = max(sequences, seq+1)
+		a.slots = append(a.slots, seq*int32(stride*blockSize)+b.Position[i])
+	}
+	for i := range sequences * int32(stride) {
+		a.tables = append(a.tables, i)
+	}
+}

@@ -1,0 +1,210 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
+
+// sequence is a run of one sequence's rows: those from a position on are computed, the ones before
+// are in the cache.
+type sequence struct{ cached, rows int }
+
+// batchOf lays rows of sequences out as a step; blocks of a sequence descend. The second batch is
+// the cached rows, which are computed first.
+func batchOf(blockSize int, list ...sequence) (step, before *compute.Batch, blocks int) {
+	step, before = new(compute.Batch), new(compute.Batch)
+	for q, y := range list {
+		n := (y.cached + y.rows + blockSize - 1) / blockSize
+		var table []int32
+		for i := range n {
+			table = append(table, int32(blocks+n-1-i))
+		}
+		blocks += n
+		for p := range y.cached + y.rows {
+			b := before
+			if p >= y.cached {
+				b = step
+			}
+			b.Tokens = append(b.Tokens, 0)
+			b.Position = append(b.Position, int32(p))
+			b.Seq = append(b.Seq, int32(q))
+			b.Slots = append(b.Slots, table[p/blockSize]*int32(blockSize)+int32(p%blockSize))
+		}
+		for _, b := range []*compute.Batch{step, before} {
+			b.Tables = append(b.Tables, table)
+			b.States = append(b.States, int32(len(list)-1-q))
+		}
+	}
+	return step, before, blocks
+}
+
+// TestAttention holds attention to the CPU's: of all kinds of caches and heads, by tensor cores
+// where those compute it, over several tiles and segments.
+func TestAttention(t *testing.T) {
+	plain := func(heads, kv, dim int) compute.AttentionArgs {
+		return compute.AttentionArgs{Heads: heads, KVHeads: kv, HeadDim: dim,
+			Scale: float32(1 / math.Sqrt(float64(dim)))}
+	}
+	window := func(a compute.AttentionArgs, n int) compute.AttentionArgs {
+		a.Window = n
+		return a
+	}
+	capped := func(a compute.AttentionArgs) compute.AttentionArgs {
+		a.Cap = 2
+		return a
+	}
+	short := []sequence{{0, 5}, {20, 1}, {70, 3}}
+	long := []sequence{{300, 1}, {0, 40}, {130, 20}, {63, 1}, {0, 1}}
+	for name, c := range map[string]struct {
+		args      compute.AttentionArgs
+		latent    int
+		sinks     bool
+		sequences []sequence
+	}{
+		"dimension 16":         {plain(4, 2, 16), 0, false, long},
+		"dimension 18":         {plain(2, 1, 18), 0, false, short},
+		"dimension 80, capped": {capped(plain(2, 2, 80)), 0, false, short},
+		"window and sinks":     {window(plain(4, 2, 32), 9), 0, true, long},
+		"latent":               {plain(3, 1, 40), 32, false, short},
+		"latent of 160":        {plain(2, 1, 160), 144, false, short},
+		"dimension 64":         {plain(4, 2, 64), 0, false, long},
+		"dimension 128":        {plain(4, 1, 128), 0, false, long},
+		"64, window":           {window(plain(4, 2, 64), 70), 0, false, long},
+		"128, sinks and a cap": {capped(plain(3, 1, 128)), 0, true, short},
+		"64, window of 1":      {window(plain(2, 2, 64), 1), 0, true, long},
+		"128, groups of 16":    {plain(16, 1, 128), 0, false, short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Both round keys and values to 16 bits; tensor cores queries and weights, too.
+			agree(t, 6e-3, func(s *subject) []float32 {
+				layer := compute.CacheLayer{Heads: c.args.KVHeads, Dim: c.args.HeadDim,
+					Window: c.args.Window}
+				values := c.args.HeadDim
+				if c.latent > 0 {
+					layer = compute.CacheLayer{Kind: compute.Latent, Heads: 1,
+						Dim: c.args.HeadDim, Values: c.latent}
+					values = c.latent
+				}
+				const blockSize = 16
+				step, before, blocks := batchOf(blockSize, c.sequences...)
+				cache, err := s.NewCache(compute.CacheShape{
+					Layers: []compute.CacheLayer{layer, layer}, Blocks: blocks,
+					BlockSize: blockSize, DType: compute.BFloat16})
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				defer cache.Free()
+				args := c.args
+				if c.sinks {
+					args.Sinks = s.vector(args.Heads)
+				}
+				width := args.KVHeads * args.HeadDim
+				for _, b := range []*compute.Batch{before, step} {
+					if len(b.Tokens) == 0 {
+						continue
+					}
+					s.Begin(b)
+					kv := s.tensor(b.Rows(), 2*width)
+					var v compute.View
+					if c.latent == 0 {
+						v = kv.Columns(width, width)
+					}
+					s.WriteCache(cache, 1, kv.Columns(0, width), v, b.Slots)
+				}
+				q := s.tensor(step.Rows(), args.Heads*args.HeadDim+5)
+				y := new(compute.Tensor)
+				s.Resize(y, step.Rows(), args.Heads*values)
+				s.Attention(cache, 1, step, args, y, q.Columns(5, args.Heads*args.HeadDim))
+				return append([]float32(nil), y.Floats()...)
+			})
+		})
+	}
+}
+
+// TestAttentionAmong holds attention without a cache to the CPU's.
+func TestAttentionAmong(t *testing.T) {
+	for _, window := range []int{0, 5} {
+		t.Run(fmt.Sprint(window), func(t *testing.T) {
+			agree(t, 1e-4, func(s *subject) []float32 {
+				b, _, _ := batchOf(16, sequence{0, 20}, sequence{0, 1}, sequence{0, 33})
+				args := compute.AttentionArgs{Heads: 2, KVHeads: 2, HeadDim: 16, Scale: 0.25,
+					Ahead: math.MaxInt32}
+				if window > 0 {
+					args.Window, args.Ahead = window+1, window
+				}
+				s.Begin(b)
+				x, y := s.tensor(b.Rows(), 96), new(compute.Tensor)
+				s.Resize(y, b.Rows(), 32)
+				s.AttentionAmong(b, args, y, x.Columns(0, 32), x.Columns(32, 32),
+					x.Columns(64, 32))
+				return append([]float32(nil), y.Floats()...)
+			})
+		})
+	}
+}
+
+// TestDelta holds the gated delta rule to the CPU's: rows of sequences that begin and that go on,
+// cut in two steps.
+func TestDelta(t *testing.T) {
+	agree(t, 1e-5, func(s *subject) (all []float32) {
+		args := &compute.DeltaArgs{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4,
+			Eps: 1e-6}
+		args.Convolution = s.vector(args.KeyHeads * args.Kernel * args.Channels())
+		args.Shift, args.Norm = s.vector(args.ValueHeads), s.vector(args.ValueDim)
+		args.Decay = s.Vector([]float32{-0.1, -0.5, -1, -2})
+		shape := compute.CacheShape{Layers: []compute.CacheLayer{{Kind: compute.State,
+			Heads: args.KeyHeads, Dim: args.Floats()}}, Blocks: 8, BlockSize: 16,
+			DType: compute.BFloat16, States: 3}
+		cache, err := s.NewCache(shape)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer cache.Free()
+		step, before, _ := batchOf(16, sequence{5, 3}, sequence{0, 4}, sequence{2, 1})
+		for _, b := range []*compute.Batch{before, step} {
+			s.Begin(b)
+			x, y := s.tensor(b.Rows(), args.Width()+7), new(compute.Tensor)
+			s.Resize(y, b.Rows(), args.ValueHeads*args.ValueDim)
+			s.Delta(cache, 0, b, args, y, x.Columns(0, args.Width()))
+			all = append(all, y.Floats()...)
+		}
+		return all
+	})
+}
+
+// TestMixture holds mixtures of experts to the CPU's: each way to choose them, with biases.
+func TestMixture(t *testing.T) {
+	const hidden, inner, experts = 40, 24, 8
+	for name, o := range map[string]compute.Routing{
+		"softmax":    {PerToken: 2},
+		"normalised": {PerToken: 3, Normalise: true, Factor: 1.5},
+		"sigmoid":    {PerToken: 2, Sigmoid: true, Normalise: true},
+		"groups":     {PerToken: 3, Sigmoid: true, Groups: 4, TopGroups: 2, Best: 2},
+		"one best":   {PerToken: 2, Groups: 2, TopGroups: 1, Best: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// What lies between the two products is rounded to 16 bits.
+			agree(t, 1e-2, func(s *subject) []float32 {
+				o := o
+				if o.Sigmoid {
+					o.Correction = s.vector(experts)
+				}
+				mix := &compute.Mixture{Routing: o, Gating: compute.Gating{
+					Activation: compute.SiLU}, Chunks: 8}
+				for range experts {
+					mix.Experts = append(mix.Experts, compute.Expert{
+						GateUp: s.pack(1, 2*inner, hidden), Down: s.pack(8, hidden, inner),
+						GateUpBias: s.vector(2 * inner), DownBias: s.vector(hidden)})
+				}
+				x, scores := s.tensor(19, hidden), s.tensor(19, experts)
+				y := new(compute.Tensor)
+				s.Mix(y, x, scores, mix)
+				s.AddExpertBiases(y, mix)
+				return append([]float32(nil), y.Floats()...)
+			})
+		})
+	}
+}

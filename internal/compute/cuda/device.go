@@ -1,0 +1,204 @@
+// Package cuda is the CUDA backend: it puts kernels behind the calls that a model's layers are
+// written in. What executes them is a driver.Driver: NVIDIA's, or a machine for their PTX.
+//
+// Activations are float32, products multiply numbers of 16 bits and sum in float32. The bits of each
+// element depend on its own row, the weights and the architecture, never on the other rows of a
+// batch, on the grid or on how work was cut.
+//
+// A call enqueues work and returns: what a step computes is known when something waits for it.
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// Device is one rank's GPU. Its methods are called from one goroutine at a time, which is locked to
+// its thread if the driver wants that.
+type Device struct {
+	ctx    driver.Context
+	info   driver.Info
+	stream driver.Stream
+	dtype  compute.DType
+	pool   *pool.Pool
+
+	modules   []driver.Module
+	functions [kernels.Count]driver.Function
+	launches  [kernels.Count]uint64
+	moved     *atomic.Uint64 // nil for none
+	launched  driver.Launch
+	params    [512]uint64 // of the launch at hand
+	err       error       // the first of the driver's
+
+	reclaimed reclaimed
+	ring      ring
+	step      step
+	parts     scratch // the chunks of products
+	pending   pending
+	segments  scratch // of attention
+	staging   staging
+	mix       mixing
+	among     among
+}
+
+// Options configure a Device.
+type Options struct {
+	// Driver has the device, Ordinal is its number there.
+	Driver  driver.Driver
+	Ordinal int
+	// DType is what models run in: bfloat16 or float16.
+	DType compute.DType
+	// Threads are those of the host, for work of the rank's own.
+	Threads int
+}
+
+// New opens a device and loads its kernels. Close frees it.
+func New(opt Options) (*Device, error) {
+	if opt.DType == compute.Float32 {
+		return nil, errors.New("dtype float32 is not one of a CUDA device's: bfloat16, float16")
+	}
+	devices, err := opt.Driver.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("list CUDA devices: %w", err)
+	}
+	if opt.Ordinal < 0 || opt.Ordinal >= len(devices) {
+		return nil, fmt.Errorf("CUDA device %d of %d", opt.Ordinal, len(devices))
+	}
+	d := &Device{dtype: opt.DType, info: devices[opt.Ordinal], pool: pool.New(opt.Threads)}
+	if d.info.Major < 8 {
+		d.pool.Close()
+		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_80 (Ampere) or later is needed",
+			opt.Ordinal, d.info.Name, d.info.Arch())
+	}
+	if d.ctx, err = opt.Driver.Open(opt.Ordinal); err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("open CUDA device %d, %s: %w", opt.Ordinal, d.info.Name, err)
+	}
+	if err := d.load(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// load makes the stream and loads the kernels.
+func (d *Device) load() (err error) {
+	if d.stream, err = d.ctx.NewStream(); err != nil {
+		return fmt.Errorf("stream of CUDA device: %w", err)
+	}
+	modules := map[string]driver.Module{}
+	for _, file := range kernels.Files() {
+		image, err := kernels.PTX(file)
+		if err != nil {
+			return err
+		}
+		m, err := d.ctx.Load(image)
+		if err != nil {
+			return fmt.Errorf("load kernels of %s for %s: %w", file, d.info.Arch(), err)
+		}
+		modules[file] = m
+		d.modules = append(d.modules, m)
+	}
+	for k := range kernels.Count {
+		f, err := d.ctx.Function(modules[k.File()], k.Name())
+		if err != nil {
+			return fmt.Errorf("kernel %s: %w", k.Name(), err)
+		}
+		d.functions[k] = f
+	}
+	if err := d.allowShared(); err != nil {
+		return err
+	}
+	if err := d.step.ring.init(d); err != nil {
+		return err
+	}
+	return d.ring.init(d)
+}
+
+// Close frees the device's memory and ends its threads; it may not be used afterwards, but for Err.
+func (d *Device) Close() {
+	d.pool.Close()
+	d.check(d.ctx.Close())
+}
+
+// DropSpare frees memory that nothing refers to any more.
+func (d *Device) DropSpare() { d.reclaim() }
+
+// Count has launches counted, until Count(nil) returns.
+func (d *Device) Count(moved *atomic.Uint64) {
+	d.moved = moved
+	d.pool.Count(moved)
+}
+
+// ISA is the device's architecture: the bits of what it computes are its own.
+func (d *Device) ISA() string { return d.info.Arch() }
+
+// Pool is threads of the host, for work of the rank's own.
+func (d *Device) Pool() *pool.Pool { return d.pool }
+
+// Info is what the driver knows of the device.
+func (d *Device) Info() driver.Info { return d.info }
+
+// Launches are how often each kernel was launched.
+func (d *Device) Launches() [kernels.Count]uint64 { return d.launches }
+
+// Err is the first error of the driver. A device that has failed computes nothing any more: what it
+// returned since is undefined.
+func (d *Device) Err() error { return d.err }
+
+// check notes the first error of the driver.
+func (d *Device) check(err error) {
+	if err != nil && d.err == nil {
+		d.err = err
+	}
+}
+
+// wait waits until all that was enqueued is done.
+func (d *Device) wait() {
+	d.flush()
+	if d.err == nil {
+		d.check(d.ctx.Synchronize(d.stream))
+	}
+}
+
+// launch enqueues a kernel; parameters are copied.
+func launch[P any](d *Device, k kernels.ID, grid, block [3]uint32, shared int, params P) {
+	d.flush()
+	if d.err != nil || grid[0] == 0 || grid[1] == 0 || grid[2] == 0 {
+		return
+	}
+	*(*P)(unsafe.Pointer(&d.params)) = params
+	d.launched = driver.Launch{Function: d.functions[k], Grid: grid, Block: block,
+		Shared: uint32(shared), Params: unsafe.Pointer(&d.params)}
+	d.launches[k]++
+	if d.moved != nil {
+		d.moved.Add(1)
+	}
+	if err := d.ctx.Launch(&d.launched, d.stream); err != nil {
+		d.check(fmt.Errorf("kernel %s: %w", k.Name(), err))
+	}
+}
+
+// elementsPerBlock is how many threads a block of a kernel that walks elements has.
+const elementsPerBlock = 256
+
+// elements launches a kernel over n elements, a thread for each up to a grid that fills any device.
+func elements[P any](d *Device, k kernels.ID, n int, params P) {
+	blocks := min((n+elementsPerBlock-1)/elementsPerBlock, 1<<16-1)
+	launch(d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{elementsPerBlock, 1, 1}, 0, params)
+}
+
+// half is how the device's kernels name the type that models run in.
+func (d *Device) half() int32 { return typeOf(d.dtype) }
+
+// typeOf is how kernels name a type.
+func typeOf(t compute.DType) int32 {
+	return [...]int32{compute.BFloat16: 0, compute.Float16: 1, compute.Float32: 2}[t]
+}

@@ -1,0 +1,290 @@
+// Package double is a driver without a GPU, for tests: it executes the PTX that it is given on the
+// host (package ptx). What a stream was asked for happens when somebody waits for it, all in one
+// piece, so that pinned memory that is written too early, or read, shows. Errors come as a driver's
+// do: later, from whichever call waits, and every call after it fails the same way.
+package double
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
+)
+
+// Driver has one device. The zero value of each option is a reasonable one.
+type Driver struct {
+	// Info is what the device says of itself; without a name it is an H200's.
+	Info driver.Info
+	// Threads execute blocks; 0 is 1. Seed chooses the order in which they, and their warps, do:
+	// 0 is in turn. Check finds races and reads of what was never written.
+	Threads int
+	Seed    uint64
+	Check   bool
+	// Fail, if not nil, is asked before each call of the driver's API, by its name there: an error
+	// is the call's.
+	Fail func(call string) error
+	// Observe, if not nil, is told of each kernel that was executed.
+	Observe func(kernel string, s ptx.Stats)
+}
+
+// Version implements driver.Driver: CUDA 13.0, as on an H200's machines of 2026.
+func (d *Driver) Version() int { return 13000 }
+
+// Devices implements driver.Driver.
+func (d *Driver) Devices() ([]driver.Info, error) {
+	if err := d.fails("cuDeviceGetCount"); err != nil {
+		return nil, err
+	}
+	info := d.Info
+	if info.Name == "" {
+		info = driver.Info{Name: "PTX machine", Major: 9, Minor: 0, Multiprocessors: 132,
+			Shared: 227 << 10, L2: 50 << 20}
+	}
+	if info.UUID == "" {
+		info.UUID = "GPU-00000000-0000-0000-0000-000000000000"
+	}
+	if info.Memory == 0 {
+		info.Memory = 141 << 30
+	}
+	return []driver.Info{info}, nil
+}
+
+func (d *Driver) fails(call string) error {
+	if d.Fail == nil {
+		return nil
+	}
+	return d.Fail(call)
+}
+
+// Open implements driver.Driver.
+func (d *Driver) Open(ordinal int) (driver.Context, error) {
+	list, err := d.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if ordinal != 0 {
+		return nil, &driver.Error{Call: "cuDeviceGet", Code: 101, Name: "CUDA_ERROR_INVALID_DEVICE"}
+	}
+	if err := d.fails("cuDevicePrimaryCtxRetain"); err != nil {
+		return nil, err
+	}
+	memory := ptx.NewMemory(list[0].Memory)
+	return &Context{d: d, info: list[0], memory: memory, allocs: map[driver.Ptr]uint64{},
+		pinned: map[*byte]int{}, machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads),
+			Seed: d.Seed, Check: d.Check}}, nil
+}
+
+// Context is the device in use. Handles are places in its lists, from 1 on.
+type Context struct {
+	d       *Driver
+	info    driver.Info
+	memory  *ptx.Memory
+	machine *ptx.Machine
+	allocs  map[driver.Ptr]uint64
+	used    uint64
+	pinned  map[*byte]int
+
+	modules   []*ptx.Module
+	functions []function
+	streams   int
+	queue     []work // of all streams, in the order of the calls
+	capture   *[]work
+	graphs    [][]work
+	events    []uint64 // what was done when each was recorded, as queued
+	queued    uint64   // works that were queued ever, and done
+	done      uint64
+	lost      error
+}
+
+type function struct {
+	kernel *ptx.Kernel
+	shared int
+}
+
+// work is what a stream was asked for: a copy, a fill, or a launch.
+type work struct {
+	call     string
+	dst, src driver.Ptr
+	bytes    uint64
+	value    byte
+	to, from []byte
+	launch   *driver.Launch
+	params   []byte
+	event    driver.Event
+}
+
+var (
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Context = (*Context)(nil)
+)
+
+func (c *Context) begin(call string) error {
+	if c.lost != nil {
+		return c.lost
+	}
+	return c.d.fails(call)
+}
+
+// Enter implements driver.Context.
+func (c *Context) Enter() error { return c.begin("cuCtxSetCurrent") }
+
+// Close implements driver.Context.
+func (c *Context) Close() error {
+	*c = Context{d: c.d, lost: &driver.Error{Call: "cuCtxGetCurrent", Code: 201,
+		Name: "CUDA_ERROR_INVALID_CONTEXT"}}
+	return nil
+}
+
+// Left is how many allocations of the device's and of pinned memory there are.
+func (c *Context) Left() (device, pinned int) { return len(c.allocs), len(c.pinned) }
+
+// MemInfo implements driver.Context.
+func (c *Context) MemInfo() (free, total uint64, err error) {
+	return c.info.Memory - c.used, c.info.Memory, c.begin("cuMemGetInfo_v2")
+}
+
+// Alloc implements driver.Context.
+func (c *Context) Alloc(bytes uint64) (driver.Ptr, error) {
+	if err := c.begin("cuMemAlloc_v2"); err != nil {
+		return 0, err
+	}
+	if bytes == 0 || bytes > c.info.Memory-c.used {
+		return 0, outOfMemory("cuMemAlloc_v2")
+	}
+	p, err := c.memory.Alloc(bytes)
+	if err != nil {
+		return 0, outOfMemory("cuMemAlloc_v2")
+	}
+	c.allocs[driver.Ptr(p)] = bytes
+	c.used += bytes
+	return driver.Ptr(p), nil
+}
+
+func outOfMemory(call string) error {
+	return &driver.Error{Call: call, Code: driver.OutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY"}
+}
+
+// Free implements driver.Context: it waits, as a driver does.
+func (c *Context) Free(p driver.Ptr) error {
+	if err := c.begin("cuMemFree_v2"); err != nil {
+		return err
+	}
+	if err := c.run(); err != nil {
+		return err
+	}
+	bytes, ok := c.allocs[p]
+	if !ok {
+		return invalid("cuMemFree_v2", "address %#x was not allocated", p)
+	}
+	delete(c.allocs, p)
+	c.used -= bytes
+	return c.memory.Free(uint64(p))
+}
+
+func invalid(call, format string, args ...any) error {
+	return &driver.Error{Call: call, Code: 1, Name: "CUDA_ERROR_INVALID_VALUE",
+		Detail: fmt.Sprintf(format, args...)}
+}
+
+// Pin implements driver.Context.
+func (c *Context) Pin(bytes int) ([]byte, error) {
+	if err := c.begin("cuMemHostAlloc"); err != nil {
+		return nil, err
+	}
+	// Of words, so that it is aligned.
+	words := make([]uint64, (bytes+7)/8)
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), bytes)
+	c.pinned[unsafe.SliceData(b)] = bytes
+	return b, nil
+}
+
+// Unpin implements driver.Context: it waits, as a driver does.
+func (c *Context) Unpin(b []byte) error {
+	if err := c.begin("cuMemFreeHost"); err != nil {
+		return err
+	}
+	if n, ok := c.pinned[unsafe.SliceData(b)]; !ok || n != len(b) {
+		return invalid("cuMemFreeHost", "%d bytes were not pinned", len(b))
+	}
+	if err := c.run(); err != nil {
+		return err
+	}
+	delete(c.pinned, unsafe.SliceData(b))
+	return nil
+}
+
+// isPinned says whether all of b is.
+func (c *Context) isPinned(b []byte) bool {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	for p, n := range c.pinned {
+		begin := uintptr(unsafe.Pointer(p))
+		if at >= begin && at+uintptr(len(b)) <= begin+uintptr(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// Load implements driver.Context: of images it knows PTX.
+func (c *Context) Load(image []byte) (driver.Module, error) {
+	if err := c.begin("cuModuleLoadDataEx"); err != nil {
+		return 0, err
+	}
+	if len(image) == 0 || image[len(image)-1] != 0 {
+		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidImage,
+			Name: "CUDA_ERROR_INVALID_IMAGE", Detail: "PTX does not end with a zero byte"}
+	}
+	m, err := ptx.Parse(image[:len(image)-1])
+	if err != nil {
+		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidPTX,
+			Name: "CUDA_ERROR_INVALID_PTX", Detail: err.Error()}
+	}
+	c.modules = append(c.modules, m)
+	return driver.Module(len(c.modules)), nil
+}
+
+// Unload implements driver.Context.
+func (c *Context) Unload(driver.Module) error { return c.begin("cuModuleUnload") }
+
+// Function implements driver.Context.
+func (c *Context) Function(m driver.Module, name string) (driver.Function, error) {
+	if err := c.begin("cuModuleGetFunction"); err != nil {
+		return 0, err
+	}
+	k := c.modules[m-1].Kernel(name)
+	if k == nil {
+		return 0, &driver.Error{Call: "cuModuleGetFunction", Code: driver.NotFound,
+			Name: "CUDA_ERROR_NOT_FOUND", Detail: name}
+	}
+	c.functions = append(c.functions, function{kernel: k, shared: defaultShared})
+	return driver.Function(len(c.functions)), nil
+}
+
+// defaultShared is the dynamic shared memory that a function may have without being allowed more.
+const defaultShared = 48 << 10
+
+// AllowShared implements driver.Context.
+func (c *Context) AllowShared(f driver.Function, bytes int) error {
+	if err := c.begin("cuFuncSetAttribute"); err != nil {
+		return err
+	}
+	y := &c.functions[f-1]
+	if bytes+int(y.kernel.StaticShared) > c.info.Shared {
+		return invalid("cuFuncSetAttribute", "%d bytes of shared memory of %d", bytes,
+			c.info.Shared)
+	}
+	y.shared = max(y.shared, bytes)
+	return nil
+}
+
+// Resources implements driver.Context: a machine has as many registers as PTX says.
+func (c *Context) Resources(f driver.Function) (registers, shared, local int, err error) {
+	return 0, int(c.functions[f-1].kernel.StaticShared), 0, c.begin("cuFuncGetAttribute")
+}
+
+// NewStream implements driver.Context.
+func (c *Context) NewStream() (driver.Stream, error) {
+	c.streams++
+	return driver.Stream(c.streams), c.begin("cuStreamCreateWithPriority")
+}

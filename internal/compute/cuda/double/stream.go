@@ -1,0 +1,211 @@
+package double
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
+)
+
+// enqueue queues what a stream is asked for, or records it.
+func (c *Context) enqueue(w work, s driver.Stream) error {
+	if err := c.begin(w.call); err != nil {
+		return err
+	}
+	if s == 0 || int(s) > c.streams {
+		return invalid(w.call, "stream %d of %d", s, c.streams)
+	}
+	for _, b := range [][]byte{w.to, w.from} {
+		if len(b) > 0 && !c.isPinned(b) {
+			return invalid(w.call, "%d bytes of the host are not pinned", len(b))
+		}
+	}
+	if c.capture != nil {
+		*c.capture = append(*c.capture, w)
+		return nil
+	}
+	c.queue = append(c.queue, w)
+	c.queued++
+	return nil
+}
+
+// Upload implements driver.Context.
+func (c *Context) Upload(dst driver.Ptr, src []byte, s driver.Stream) error {
+	return c.enqueue(work{call: "cuMemcpyHtoDAsync_v2", dst: dst, from: src}, s)
+}
+
+// Download implements driver.Context.
+func (c *Context) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
+	return c.enqueue(work{call: "cuMemcpyDtoHAsync_v2", to: dst, src: src}, s)
+}
+
+// Copy implements driver.Context.
+func (c *Context) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error {
+	return c.enqueue(work{call: "cuMemcpyDtoDAsync_v2", dst: dst, src: src, bytes: bytes}, s)
+}
+
+// Fill implements driver.Context.
+func (c *Context) Fill(dst driver.Ptr, value byte, bytes uint64, s driver.Stream) error {
+	return c.enqueue(work{call: "cuMemsetD8Async", dst: dst, bytes: bytes, value: value}, s)
+}
+
+// Limits of a launch that all architectures have.
+const (
+	mostThreads = 1024
+	mostBlocks  = 65535 // in y and z
+)
+
+// Launch implements driver.Context.
+func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
+	const call = "cuLaunchKernel"
+	if l.Function == 0 || int(l.Function) > len(c.functions) {
+		return &driver.Error{Call: call, Code: 400, Name: "CUDA_ERROR_INVALID_HANDLE"}
+	}
+	f := c.functions[l.Function-1]
+	g, b := l.Grid, l.Block
+	threads := int(b[0]) * int(b[1]) * int(b[2])
+	switch {
+	case g[0] == 0 || g[1] == 0 || g[2] == 0 || g[0] > 1<<31-1 || g[1] > mostBlocks ||
+		g[2] > mostBlocks:
+		return invalid(call, "%s: grid %v", f.kernel.Name, g)
+	case threads == 0 || threads > mostThreads ||
+		f.kernel.MaxThreads > 0 && threads > f.kernel.MaxThreads:
+		return invalid(call, "%s: block %v of at most %d threads", f.kernel.Name, b,
+			f.kernel.MaxThreads)
+	case int(l.Shared) > f.shared:
+		return invalid(call, "%s: %d bytes of shared memory, %d allowed", f.kernel.Name, l.Shared,
+			f.shared)
+	}
+	copied := *l
+	params := make([]byte, f.kernel.ParamBytes)
+	copy(params, unsafe.Slice((*byte)(l.Params), len(params)))
+	return c.enqueue(work{call: call, launch: &copied, params: params}, s)
+}
+
+// Synchronize implements driver.Context.
+func (c *Context) Synchronize(driver.Stream) error {
+	if err := c.begin("cuStreamSynchronize"); err != nil {
+		return err
+	}
+	return c.run()
+}
+
+// run does all that is queued.
+func (c *Context) run() error {
+	queue := c.queue
+	c.queue = nil
+	for i := range queue {
+		if err := c.do(&queue[i]); err != nil {
+			c.lost = err
+			return err
+		}
+		c.done++
+	}
+	return nil
+}
+
+func (c *Context) do(w *work) error {
+	var err error
+	switch {
+	case w.launch != nil:
+		return c.execute(w)
+	case w.event != 0:
+		return nil
+	case w.from != nil:
+		err = c.memory.Write(uint64(w.dst), w.from)
+	case w.to != nil:
+		err = c.memory.Read(w.to, uint64(w.src))
+	case w.src != 0:
+		err = c.memory.Copy(uint64(w.dst), uint64(w.src), w.bytes)
+	default:
+		err = c.memory.Fill(uint64(w.dst), w.value, w.bytes)
+	}
+	if err != nil {
+		return &driver.Error{Call: w.call, Code: driver.IllegalAddress,
+			Name: "CUDA_ERROR_ILLEGAL_ADDRESS", Detail: err.Error()}
+	}
+	return nil
+}
+
+// execute runs a kernel. A fault of it is an illegal address, as it would be on a GPU that noticed.
+func (c *Context) execute(w *work) error {
+	l, f := w.launch, c.functions[w.launch.Function-1]
+	stats, err := c.machine.Launch(f.kernel, l.Grid, l.Block, l.Shared, w.params)
+	if err != nil {
+		code, name := driver.LaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"
+		if fault := (*ptx.Fault)(nil); errors.As(err, &fault) {
+			code, name = driver.IllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"
+		}
+		return &driver.Error{Call: "cuStreamSynchronize", Code: code, Name: name,
+			Detail: fmt.Sprintf("kernel %s, grid %v: %v", f.kernel.Name, l.Grid, err)}
+	}
+	if c.d.Observe != nil {
+		c.d.Observe(f.kernel.Name, stats)
+	}
+	return nil
+}
+
+// NewEvent implements driver.Context.
+func (c *Context) NewEvent() (driver.Event, error) {
+	c.events = append(c.events, 0)
+	return driver.Event(len(c.events)), c.begin("cuEventCreate")
+}
+
+// Record implements driver.Context.
+func (c *Context) Record(e driver.Event, s driver.Stream) error {
+	err := c.enqueue(work{call: "cuEventRecord", event: e}, s)
+	c.events[e-1] = c.queued
+	return err
+}
+
+// Query implements driver.Context. Nobody else makes the streams go on: so what was asked for
+// happens now.
+func (c *Context) Query(e driver.Event) (bool, error) {
+	if err := c.begin("cuEventQuery"); err != nil {
+		return false, err
+	}
+	if err := c.run(); err != nil {
+		return false, err
+	}
+	return c.done >= c.events[e-1], nil
+}
+
+// BeginCapture implements driver.Context.
+func (c *Context) BeginCapture(driver.Stream) error {
+	if err := c.begin("cuStreamBeginCapture_v2"); err != nil {
+		return err
+	}
+	c.capture = new([]work)
+	return nil
+}
+
+// EndCapture implements driver.Context.
+func (c *Context) EndCapture(driver.Stream) (driver.Graph, error) {
+	if err := c.begin("cuStreamEndCapture"); err != nil {
+		return 0, err
+	}
+	c.graphs = append(c.graphs, *c.capture)
+	c.capture = nil
+	return driver.Graph(len(c.graphs)), nil
+}
+
+// Replay implements driver.Context.
+func (c *Context) Replay(g driver.Graph, s driver.Stream) error {
+	if err := c.begin("cuGraphLaunch"); err != nil {
+		return err
+	}
+	for _, w := range c.graphs[g-1] {
+		if err := c.enqueue(w, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Destroy implements driver.Context.
+func (c *Context) Destroy(g driver.Graph) error {
+	c.graphs[g-1] = nil
+	return c.begin("cuGraphExecDestroy")
+}

@@ -1,0 +1,99 @@
+// The gated delta rule (compute.DeltaArgs, https://arxiv.org/abs/2412.06464).
+#include "rt.cuh"
+
+struct Delta {
+  const float* x;            // [rows][ldx]
+  float* y;                  // [rows][value_heads * value_dim]
+  u16* half;                 // y in 16 bits
+  float* states;             // [states][state_size] of the layer
+  const int* runs;           // where each sequence begins among the rows, and their end
+  const int* state_of;       // of each sequence
+  const int* sequences;      // of each row
+  const int* positions;      // of each row
+  const float* convolution;  // [key_heads][kernel][channels]
+  const float* decay;        // of each value head
+  const float* shift;        // of each value head
+  const float* norm;         // [value_dim]
+  u64 state_size;            // in floats
+  int ldx, key_heads, value_heads, key_dim, value_dim, kernel, type;
+  float eps;
+};
+
+// delta computes the rows of a sequence one after the other, a key head per block, a thread for each
+// of a value's dimensions.
+KERNEL __launch_bounds__(128) delta(const __grid_constant__ Delta p) {
+  extern __shared__ __align__(16) float mixed[];  // channels: query, key, values
+  __shared__ float parts[4];
+  const int head = blockIdx.x, tid = threadIdx.x, threads = blockDim.x;
+  const int group = p.value_heads / p.key_heads, channels = 2 * p.key_dim + group * p.value_dim;
+  const int keys = p.key_heads * p.key_dim, values = group * p.value_dim;
+  const int first = p.runs[blockIdx.y], end = p.runs[blockIdx.y + 1];
+  const int window = (p.kernel - 1) * channels, size = p.key_dim * p.value_dim;
+  const int floats = window + group * size;
+  float* state = p.states + p.state_size * p.state_of[p.sequences[first]] + (size_t)head * floats;
+  float* matrices = state + window;
+  if (p.positions[first] == 0)
+    for (int i = tid; i < floats; i += threads) state[i] = 0.0f;
+  __syncthreads();
+  const float* w = p.convolution + (size_t)head * p.kernel * channels;
+  for (int r = first; r < end; r++) {
+    const float* x = p.x + (size_t)r * p.ldx;
+    for (int c = tid; c < channels; c += threads) {
+      float v = c < p.key_dim ? x[head * p.key_dim + c]
+                : c < 2 * p.key_dim ? x[keys + head * p.key_dim + c - p.key_dim]
+                                    : x[2 * keys + head * values + c - 2 * p.key_dim];
+      float s = 0.0f;
+      for (int j = 0; j < p.kernel - 1; j++) {
+        float before = state[j * channels + c];
+        s += w[j * channels + c] * before;
+        if (j > 0) state[(j - 1) * channels + c] = before;
+      }
+      s += w[(p.kernel - 1) * channels + c] * v;
+      if (p.kernel > 1) state[(p.kernel - 2) * channels + c] = v;
+      mixed[c] = s * sigmoid(s);
+    }
+    __syncthreads();
+    float q2 = 0.0f, k2 = 0.0f;
+    for (int i = tid; i < p.key_dim; i += threads) {
+      q2 += mixed[i] * mixed[i];
+      k2 += mixed[p.key_dim + i] * mixed[p.key_dim + i];
+    }
+    q2 = block_sum(q2, parts);
+    k2 = block_sum(k2, parts);
+    const float fq = 1.0f / sqrtf(q2 + 1e-6f) / sqrtf((float)p.key_dim), fk = 1.0f / sqrtf(k2 + 1e-6f);
+    const float* z = x + 2 * keys + p.value_heads * p.value_dim;
+    const float* b = z + p.value_heads * p.value_dim;
+    const float* a = b + p.value_heads;
+    for (int n = 0; n < group; n++) {
+      const int h = head * group + n;
+      float t = a[h] + p.shift[h];
+      float g = expf(p.decay[h] * (t > 20.0f ? t : log1pf(expf(t)))), beta = sigmoid(b[h]);
+      float* s = matrices + (size_t)n * size;
+      float* y = p.y + ((size_t)r * p.value_heads + h) * p.value_dim;
+      float square = 0.0f;
+      for (int v = tid; v < p.value_dim; v += threads) {
+        float found = 0.0f;
+        for (int j = 0; j < p.key_dim; j++)
+          found += mixed[p.key_dim + j] * fk * (g * s[j * p.value_dim + v]);
+        float change = beta * (mixed[2 * p.key_dim + n * p.value_dim + v] - found), o = 0.0f;
+        for (int j = 0; j < p.key_dim; j++) {
+          float after = g * s[j * p.value_dim + v] + mixed[p.key_dim + j] * fk * change;
+          s[j * p.value_dim + v] = after;
+          o += mixed[j] * fq * after;
+        }
+        y[v] = o;
+        square += o * o;
+      }
+      square = block_sum(square, parts);
+      const float f = 1.0f / sqrtf(square / p.value_dim + p.eps);
+      u16* half = p.half + ((size_t)r * p.value_heads + h) * p.value_dim;
+      for (int v = tid; v < p.value_dim; v += threads) {
+        float gate = z[h * p.value_dim + v];
+        float o = y[v] * f * p.norm[v] * (gate * sigmoid(gate));
+        y[v] = o;
+        half[v] = to_half(o, p.type);
+      }
+    }
+    __syncthreads();
+  }
+}

@@ -1,0 +1,203 @@
+// Mixtures of experts: the choice of a row's experts, rows by expert for the grouped products of
+// gemm.cu, and the sums of what the experts made of a row, in the order of their numbers.
+#include "rt.cuh"
+
+struct Route {
+  float* scores;            // [rows][experts]; changed
+  const float* correction;  // of each expert; null for none
+  int* chosen;              // [rows][per_token], ascending
+  float* weights;           // parallel to chosen
+  int rows, experts, per_token, sigmoid, normalise, groups, top_groups, best;
+  float factor;
+};
+
+// best_of is the lane's and all lanes' greatest value, of equals that of the lowest index.
+DI void best_of(float& v, int& i) {
+#pragma unroll
+  for (int n = 16; n > 0; n >>= 1) {
+    float w = __shfl_xor_sync(~0u, v, n);
+    int j = __shfl_xor_sync(~0u, i, n);
+    if (w > v || (w == v && j < i)) {
+      v = w;
+      i = j;
+    }
+  }
+}
+
+// close_groups makes the choice 0 in the groups that may not be chosen from: all but top_groups,
+// by the sum of their one or two best. open has a place for each group.
+DI void close_groups(float* choice, float* open, const Route& p) {
+  const int lane = threadIdx.x, size = p.experts / p.groups;
+  for (int g = 0; g < p.groups; g++) {
+    float first = NEG_INF, sum;
+    int at = 0x7fffffff, skip = -1;
+    for (int n = 0; n < p.best; n++) {
+      float v = NEG_INF;
+      int i = 0x7fffffff;
+      for (int e = g * size + lane; e < (g + 1) * size; e += 32)
+        if (e != skip && choice[e] > v) {
+          v = choice[e];
+          i = e;
+        }
+      best_of(v, i);
+      if (n == 0) first = sum = v, at = i;
+      else sum = first + v;
+      skip = at;
+    }
+    if (lane == 0) open[g] = sum;
+  }
+  __syncwarp();
+  for (int n = 0; n < p.groups - p.top_groups; n++) {
+    // The least of those left is closed; of equals the last.
+    float v = NEG_INF;
+    int i = 0x7fffffff;
+    for (int g = p.groups - 1 - lane; g >= 0; g -= 32)
+      if (open[g] != NEG_INF && -open[g] > v) {
+        v = -open[g];
+        i = p.groups - 1 - g;
+      }
+    best_of(v, i);
+    int g = p.groups - 1 - i;
+    __syncwarp();
+    if (lane == 0) open[g] = NEG_INF;
+    for (int e = g * size + lane; e < (g + 1) * size; e += 32) choice[e] = 0.0f;
+    __syncwarp();
+  }
+}
+
+// route chooses the experts of a row, by one warp.
+KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {
+  extern __shared__ __align__(16) float choice[];  // experts, then groups
+  const int lane = threadIdx.x;
+  float* scores = p.scores + (size_t)blockIdx.x * p.experts;
+  float most = NEG_INF, sum = 0.0f;
+  if (!p.sigmoid) {
+    for (int e = lane; e < p.experts; e += 32) most = fmaxf(most, scores[e]);
+    most = warp_max(most);
+    for (int e = lane; e < p.experts; e += 32) {
+      scores[e] = expf(scores[e] - most);
+      sum += scores[e];
+    }
+    sum = warp_sum(sum);
+  }
+  for (int e = lane; e < p.experts; e += 32) {
+    float s = p.sigmoid ? sigmoid(scores[e]) : scores[e] / sum;
+    scores[e] = s;
+    choice[e] = p.correction ? s + p.correction[e] : s;
+  }
+  __syncwarp();
+  if (p.groups > 1) close_groups(choice, choice + p.experts, p);
+  // Lane n has the n-th of the chosen.
+  int mine = 0x7fffffff;
+  float weight = 0.0f, total = 0.0f;
+  for (int n = 0; n < p.per_token; n++) {
+    float v = NEG_INF;
+    int i = 0x7fffffff;
+    for (int e = lane; e < p.experts; e += 32)
+      if (choice[e] > v) {
+        v = choice[e];
+        i = e;
+      }
+    best_of(v, i);
+    float s = scores[i];
+    total += s;
+    if (lane == n) {
+      mine = i;
+      weight = s;
+    }
+    __syncwarp();
+    if (lane == 0) choice[i] = NEG_INF;
+    __syncwarp();
+  }
+  if (p.normalise) weight /= total;
+  if (p.factor != 0.0f) weight *= p.factor;
+  int place = 0;
+  for (int n = 0; n < p.per_token; n++) place += __shfl_sync(~0u, mine, n) < mine;
+  if (lane >= p.per_token) return;
+  p.chosen[(size_t)blockIdx.x * p.per_token + place] = mine;
+  p.weights[(size_t)blockIdx.x * p.per_token + place] = weight;
+}
+
+struct Order {
+  const int* chosen;  // [pairs]
+  int* first;         // [experts + 1]: where the rows of an expert begin
+  int* rows_of;       // [pairs]: the row of x of each row by expert
+  int* place_of;      // [pairs]: where a row's expert has it
+  int pairs, per_token, experts;
+};
+
+// order sorts rows by expert, in one block. In which order an expert has its rows changes no sum.
+KERNEL __launch_bounds__(1024) order(const __grid_constant__ Order p) {
+  extern __shared__ __align__(16) int count[];  // experts + 1
+  for (int e = threadIdx.x; e <= p.experts; e += blockDim.x) count[e] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) atomicAdd(&count[p.chosen[i]], 1);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int at = 0;
+    for (int e = 0; e <= p.experts; e++) {
+      int n = count[e];
+      count[e] = at;
+      p.first[e] = at;
+      at += n;
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) {
+    int at = atomicAdd(&count[p.chosen[i]], 1);
+    p.rows_of[at] = i / p.per_token;
+    p.place_of[i] = at;
+  }
+}
+
+struct Combine {
+  const float* parts;   // [chunks][pairs][width]
+  const int* place_of;  // [rows][per_token]
+  const float* weights;
+  float* y;             // [rows][width]
+  int rows, per_token, width, chunks;
+};
+
+// combine adds what a row's experts made of it, weighted, chunk by chunk, then the chunks as a
+// tree: so any tensor parallel size gives the same bits.
+KERNEL combine(const __grid_constant__ Combine p) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.rows * p.width) return;
+  int row = i / p.width, d = i % p.width;
+  const int* places = p.place_of + (size_t)row * p.per_token;
+  const float* weights = p.weights + (size_t)row * p.per_token;
+  size_t chunk = (size_t)p.rows * p.per_token * p.width;
+  float sums[8];
+#pragma unroll
+  for (int c = 0; c < 8; c++) {
+    sums[c] = 0.0f;
+    if (c >= p.chunks) continue;
+    for (int n = 0; n < p.per_token; n++)
+      sums[c] += weights[n] * p.parts[c * chunk + (size_t)places[n] * p.width + d];
+  }
+  float v = sums[0];
+  if (p.chunks > 1) v += sums[1];
+  if (p.chunks > 2) v += sums[2] + sums[3];
+  if (p.chunks > 4) v += (sums[4] + sums[5]) + (sums[6] + sums[7]);
+  p.y[i] = v;
+}
+
+struct ExpertBiases {
+  float* sum;
+  const int* chosen;
+  const float* weights;
+  const u64* biases;  // of each expert
+  int rows, per_token, width;
+};
+
+KERNEL expert_biases(const __grid_constant__ ExpertBiases p) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.rows * p.width) return;
+  int row = i / p.width, d = i % p.width;
+  float v = p.sum[i];
+  for (int n = 0; n < p.per_token; n++) {
+    int pair = row * p.per_token + n;
+    v += p.weights[pair] * ((const float*)p.biases[p.chosen[pair]])[d];
+  }
+  p.sum[i] = v;
+}

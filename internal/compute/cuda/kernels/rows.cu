@@ -1,0 +1,154 @@
+// Operations on rows, element by element. Threads walk the elements of a grid that is as large as
+// they need; views have a stride of their own.
+#include "rt.cuh"
+
+// View is rows of width numbers, each stride after the one before.
+#define EACH(n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
+
+struct Halve {
+  const float* x;
+  u16* y;
+  int n, type;
+};
+
+// halve stores numbers in 16 bits, which products read.
+KERNEL halve(const __grid_constant__ Halve p) {
+  EACH(p.n) p.y[i] = to_half(p.x[i], p.type);
+}
+
+struct CopyRows {
+  const float* x;
+  float* y;
+  const int* rows;  // of x; null is all in order
+  int count, width, ldx, ldy;
+};
+
+// copy_rows copies rows, or those that are picked.
+KERNEL copy_rows(const __grid_constant__ CopyRows p) {
+  EACH(p.count * p.width) {
+    int r = i / p.width, c = i % p.width;
+    int from = p.rows ? p.rows[r] : r;
+    p.y[(size_t)r * p.ldy + c] = p.x[(size_t)from * p.ldx + c];
+  }
+}
+
+struct AddRows {
+  float* sum;
+  const float* x;
+  int n, period;  // x repeats after so many
+};
+
+// add_rows computes sum += x.
+KERNEL add_rows(const __grid_constant__ AddRows p) {
+  EACH(p.n) p.sum[i] += p.x[i % p.period];
+}
+
+struct ScaleRows {
+  float* x;
+  const float* factors;  // of each row; null is factor
+  float factor;
+  int n, width;
+};
+
+// scale_rows multiplies all numbers, or each row, by a factor.
+KERNEL scale_rows(const __grid_constant__ ScaleRows p) {
+  EACH(p.n) p.x[i] *= p.factors ? p.factors[i / p.width] : p.factor;
+}
+
+// What activate and gate apply.
+enum { RELU = 0, GELU = 1, GELU_TANH = 2, SILU = 3, SIGMOID = 4, TANH_CAP = 5, CLAMPED = 6 };
+
+DI float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
+
+DI float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+}
+
+DI float activated(float x, int kind, float limit) {
+  switch (kind) {
+    case RELU: return fmaxf(x, 0.0f);
+    case GELU: return gelu(x);
+    case GELU_TANH: return gelu_tanh(x);
+    case SILU: return x * sigmoid(x);
+    case SIGMOID: return sigmoid(x);
+  }
+  return limit * tanhf(x / limit);
+}
+
+struct Activate {
+  float* x;
+  int n, kind;
+  float limit;
+};
+
+KERNEL activate(const __grid_constant__ Activate p) {
+  EACH(p.n) p.x[i] = activated(p.x[i], p.kind, p.limit);
+}
+
+struct Gate {
+  const float* both;  // [rows][gate, then up]
+  float* y;
+  u16* half;          // y in 16 bits
+  int n, width, kind, type;
+  float limit;
+};
+
+// gate computes activation(gate) * up; CLAMPED is GPT-OSS's (see compute.Gating).
+KERNEL gate(const __grid_constant__ Gate p) {
+  EACH(p.n) {
+    const float* row = p.both + (size_t)(i / p.width) * 2 * p.width;
+    float g = row[i % p.width], u = row[p.width + i % p.width], v;
+    if (p.kind == CLAMPED) {
+      g = fminf(g, p.limit);
+      u = fminf(fmaxf(u, -p.limit), p.limit);
+      v = g * sigmoid(1.702f * g) * (u + 1.0f);
+    } else {
+      v = activated(g, p.kind, 0.0f) * u;
+    }
+    p.y[i] = v;
+    p.half[i] = to_half(v, p.type);
+  }
+}
+
+struct SigmoidGate {
+  float* x;
+  const float* gate;
+  int n, width, ldgate;
+};
+
+KERNEL sigmoid_gate(const __grid_constant__ SigmoidGate p) {
+  EACH(p.n) p.x[i] *= sigmoid(p.gate[(size_t)(i / p.width) * p.ldgate + i % p.width]);
+}
+
+struct Lookup {
+  const void* table;
+  const int* ids;
+  float* y;
+  int rows, width, offset, type;
+};
+
+// lookup makes y the table's rows of ids.
+KERNEL lookup(const __grid_constant__ Lookup p) {
+  EACH(p.rows * p.width) {
+    size_t row = (size_t)(p.ids[i / p.width] + p.offset);
+    p.y[i] = load(p.table, row * p.width + i % p.width, p.type);
+  }
+}
+
+struct SumChunks {
+  const float* parts;  // [chunks][rows][width]
+  float* y;
+  const float* bias;   // null for none
+  int chunks, rows, width, ldy, add;
+};
+
+// sum_chunks adds the chunks of a product, to what is there with add.
+KERNEL sum_chunks(const __grid_constant__ SumChunks p) {
+  size_t size = (size_t)p.rows * p.width;
+  EACH(p.rows * p.width) {
+    float v = tree(p.parts + i, size, p.chunks);
+    float* y = p.y + (size_t)(i / p.width) * p.ldy + i % p.width;
+    if (p.bias) v += p.bias[i % p.width];
+    *y = p.add ? *y + v : v;
+  }
+}

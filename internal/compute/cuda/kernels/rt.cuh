@@ -1,0 +1,147 @@
+// What all kernels share: types, conversions, reductions and the PTX instructions that CUDA C has no
+// words for. There are no headers of CUDA's: NVRTC needs none for this.
+//
+// A kernel has one parameter, a struct, of which gen makes the Go mirror (params.go): its fields are
+// pointers, int and float. No sum depends on the grid or on the rows beside its own.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define KERNEL extern "C" __global__ void
+#define DI __device__ __forceinline__
+
+// Types of 16 bits that numbers are stored in, and float.
+enum { BF16 = 0, F16 = 1, F32 = 2 };
+
+DI float bf16_float(u16 v) { return __uint_as_float((u32)v << 16); }
+
+DI float f16_float(u16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+  return r;
+}
+
+DI u16 float_bf16(float v) {
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+
+DI u16 float_f16(float v) {
+  u16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+
+DI float from_half(u16 v, int type) { return type == F16 ? f16_float(v) : bf16_float(v); }
+DI u16 to_half(float v, int type) { return type == F16 ? float_f16(v) : float_bf16(v); }
+
+// load is element i of numbers of a type.
+DI float load(const void* p, size_t i, int type) {
+  if (type == F32) return ((const float*)p)[i];
+  return from_half(((const u16*)p)[i], type);
+}
+
+// exp2_ is 2^x to 2 ulp; exp_ is e^x by it.
+DI float exp2_(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+#define LOG2E 1.4426950408889634f
+#define NEG_INF __int_as_float(0xff800000)
+
+DI float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// warp_sum adds the lanes' values: as a butterfly, so that every lane has the same bits.
+DI float warp_sum(float v) {
+#pragma unroll
+  for (int i = 16; i > 0; i >>= 1) v += __shfl_xor_sync(~0u, v, i);
+  return v;
+}
+
+DI float warp_max(float v) {
+#pragma unroll
+  for (int i = 16; i > 0; i >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, i));
+  return v;
+}
+
+// block_sum adds the values of all threads, warps in their order; parts has a place for each warp.
+// It is used up to twice between other barriers with the same parts.
+DI float block_sum(float v, float* parts) {
+  const int warps = blockDim.x >> 5;
+  v = warp_sum(v);
+  if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = v;
+  __syncthreads();
+  v = 0;
+  for (int i = 0; i < warps; i++) v += parts[i];
+  __syncthreads();
+  return v;
+}
+
+// tree adds 1, 2, 4 or 8 numbers that lie stride apart, as a balanced tree.
+DI float tree(const float* p, size_t stride, int chunks) {
+  if (chunks == 1) return p[0];
+  float a = p[0] + p[stride];
+  if (chunks == 2) return a;
+  float b = a + (p[2 * stride] + p[3 * stride]);
+  if (chunks == 4) return b;
+  return b + ((p[4 * stride] + p[5 * stride]) + (p[6 * stride] + p[7 * stride]));
+}
+
+DI u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// copy16 copies bytes to shared memory and makes the rest of 16 zero; it lands when it is waited
+// for. Both addresses are multiples of 16, from is valid where bytes is 0, too.
+DI void copy16(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// copies_wait waits for all groups of copies but the last n.
+template <int n>
+DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
+
+// matrices4 loads four 8x8 matrices of 16 bits, of which lanes 8i to 8i+7 have the rows' addresses.
+DI void matrices4(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+DI void matrices2(u32 (&r)[2], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+}
+
+DI void matrices4_transposed(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// multiply adds a 16x16 by 16x8 product to c (mma.m16n8k16, PTX ISA 9.7.14.5.8): of lane 4g+t, c
+// has rows g and g+8, columns 2t and 2t+1.
+template <int type>
+DI void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if (type == F16)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// pack is two numbers side by side, lo in the lower half.
+template <int type>
+DI u32 pack(float lo, float hi) {
+  return (u32)to_half(lo, type) | (u32)to_half(hi, type) << 16;
+}

@@ -1,0 +1,94 @@
+package libcuda
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/ebitengine/purego"
+)
+
+// soname is how the driver is known to the dynamic linker. The name without the number is that of
+// the stub library, which programs are linked with.
+const soname = "libcuda.so.1"
+
+// folders are where drivers are that the dynamic linker does not know: those that a container
+// runtime puts in, a distribution's, and WSL's.
+func folders() []string {
+	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+	list := []string{"/usr/local/nvidia/lib64"}
+	if t := triplet[runtime.GOARCH]; t != "" {
+		list = append(list, "/usr/lib/"+t)
+	}
+	return append(list, "/usr/lib64", "/usr/lib/wsl/lib")
+}
+
+// places are what is tried, in this order. A path that was asked for is tried alone: another driver
+// in its place would hide a mistake.
+func places(path string) []string {
+	if path != "" {
+		return []string{path}
+	}
+	list := []string{soname}
+	for _, folder := range folders() {
+		list = append(list, filepath.Join(folder, soname))
+	}
+	return list
+}
+
+// load loads the first library that can be, and returns its handle and the place.
+func load(places []string) (handle uintptr, place string, err error) {
+	// The reason for a failure is a variable of the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var tried []string
+	for _, place := range places {
+		handle, err := loadOne(place)
+		if err == nil {
+			return handle, place, nil
+		}
+		tried = append(tried, fmt.Sprintf("%s (%v)", place, err))
+	}
+	return 0, "", fmt.Errorf("no CUDA driver was found: install NVIDIA's driver, or start the "+
+		"container with its GPUs (docker run --gpus all, or nvidia.com/gpu in a pod's limits); "+
+		"tried %s", strings.Join(tried, ", "))
+}
+
+func loadOne(place string) (uintptr, error) {
+	if filepath.Base(place) != place {
+		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
+			return 0, errors.New("no such file")
+		}
+	}
+	handle, err := purego.Dlopen(place, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return 0, errors.New(strings.TrimPrefix(err.Error(), place+": "))
+	}
+	return handle, nil
+}
+
+// fileAt is the file whose code is at an address of this process, "" if that is not known.
+func fileAt(address uintptr) string {
+	raw, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(raw)) {
+		var from, to uintptr
+		fields := strings.Fields(line)
+		if len(fields) < 6 {
+			continue // memory without a file
+		}
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err != nil {
+			continue
+		}
+		if from <= address && address < to {
+			return strings.Join(fields[5:], " ")
+		}
+	}
+	return ""
+}

@@ -1,0 +1,50 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
+
+// Planner says what a device that runs models in a type takes, before there is one.
+type Planner struct{ DType compute.DType }
+
+// PackedBytes is the memory that Pack takes; of the sources only shapes are looked at.
+func (p Planner) PackedBytes(chunks int, sources ...compute.Source) (int64, error) {
+	var bytes int64
+	for i, s := range sources {
+		rows, cols := s.RowHi-s.RowLo, s.ColHi-s.ColLo
+		if rows < 1 || cols < 1 {
+			return 0, fmt.Errorf("source %d of a weight is %d x %d", i, rows, cols)
+		}
+		bytes += 2 * int64(rows) * int64(chunks) * int64(paddedWidth(cols, chunks))
+	}
+	return bytes, nil
+}
+
+// Int8Bytes implements layers.Planner.
+func (p Planner) Int8Bytes(int, ...compute.Source) (int64, error) { return 0, errQuantised }
+
+// CodesBytes implements layers.Planner.
+func (p Planner) CodesBytes(int, ...compute.Codes) (int64, error) { return 0, errQuantised }
+
+// RotaryBytes is what the angles take of positions below a bound, dim of each: at most as much
+// again is kept while there come more.
+func (p Planner) RotaryBytes(dim, positions int) int64 {
+	pages := (int64(positions) + rotaryPage - 1) / rotaryPage
+	return 2 * pages * rotaryPage * 4 * int64(dim)
+}
+
+// MixtureWidth is how many float32 Mix computes in for each row, beside what it is given.
+func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
+	return perToken*(3*inner+inner/2+chunks*hidden) + 4*perToken
+}
+
+// AmongBytes is what AttentionAmong takes for each row: each sequence begins a block.
+func (p Planner) AmongBytes(kvHeads, headDim int) int {
+	layer := compute.CacheLayer{Heads: kvHeads, Dim: headDim}
+	return 2 * layer.Bytes(1, p.DType)
+}
+
+// ScratchPerThread is what each thread of the host computes in: samplers' work.
+func (p Planner) ScratchPerThread() int64 { return 256 << 10 }

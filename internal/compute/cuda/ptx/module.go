@@ -1,0 +1,186 @@
+// Package ptx executes PTX on a CPU: it parses the text that NVRTC and nvcc write (PTX ISA 7.0 to
+// 8.8, sm_80 to sm_90a) and runs its kernels, 32 lanes of a warp at a time. Where the ISA says what
+// an instruction gives, it gives that; where a program relies on what the ISA leaves open, the
+// launch fails with a Fault.
+//
+// What differs from a GPU: functions that the ISA calls approximate are the correctly rounded ones,
+// the sums inside a matrix product have an order of their own (see mma.go), and there is no time.
+package ptx
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Module is a parsed text. It does not change, and any number of machines may use it at once.
+type Module struct {
+	target    string
+	ops       *laneOps
+	scope     *scope
+	entries   []*function
+	functions map[string]*function
+	kernels   map[string]*Kernel
+	// globals are the variables of .global and .const, which lie in one image of device memory.
+	globals   []*variable
+	imageSize uint64
+	image     []byte
+	relocs    []reloc
+}
+
+// reloc is a place of the image where the device's address of another place belongs.
+type reloc struct{ at, target uint64 }
+
+// Parse reads the text of a module and decodes its kernels. An error names the line, and the
+// instruction or directive that is not known. A zero byte may end the text, as the CUDA driver
+// wants it.
+func Parse(src []byte) (*Module, error) {
+	text := strings.TrimRight(string(src), "\x00")
+	tokens, err := lex(text)
+	if err != nil {
+		return nil, fmt.Errorf("ptx: %w", err)
+	}
+	m := &Module{ops: bestOps(), scope: newScope(nil), functions: map[string]*function{},
+		kernels: map[string]*Kernel{}}
+	p := &parser{tokens: tokens, lines: strings.Split(text, "\n"), mod: m}
+	if err := p.module(); err != nil {
+		return nil, fmt.Errorf("ptx: %w", err)
+	}
+	if err := m.link(); err != nil {
+		return nil, fmt.Errorf("ptx: %w", err)
+	}
+	for _, f := range m.entries {
+		k, err := decode(m, f)
+		if err != nil {
+			return nil, fmt.Errorf("ptx: %s: %w", f.name, err)
+		}
+		m.kernels[f.name] = k
+	}
+	if len(m.entries) == 0 && len(m.functions) == 0 && len(m.globals) == 0 {
+		return nil, errors.New("ptx: a module without kernels, functions or variables")
+	}
+	return m, nil
+}
+
+// Kernel finds a kernel by its name, nil if there is none.
+func (m *Module) Kernel(name string) *Kernel { return m.kernels[name] }
+
+// Kernels are the names of all kernels, in the order of the text.
+func (m *Module) Kernels() []string {
+	var names []string
+	for _, f := range m.entries {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// Global is where a variable of .global or .const lies in a memory, and its bytes; ok is false if
+// the module has none of that name. It loads the module's variables into the memory.
+func (m *Module) Global(mem *Memory, name string) (addr, size uint64, ok bool, err error) {
+	v := m.scope.vars[name]
+	if v == nil || v.space != globalSpace && v.space != constSpace {
+		return 0, 0, false, nil
+	}
+	base, err := mem.load(m)
+	return base + v.at, v.size, true, err
+}
+
+func (m *Module) entry(name string) *function {
+	for _, f := range m.entries {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// declare has a module variable's place in the image set.
+func (m *Module) declare(v *variable) {
+	if v.space != globalSpace && v.space != constSpace {
+		return
+	}
+	m.imageSize = alignUp(m.imageSize, uint64(v.align))
+	v.at = m.imageSize
+	m.imageSize += v.size
+	m.globals = append(m.globals, v)
+}
+
+// link makes the image of the module's variables. Those without an initialiser are zero.
+func (m *Module) link() error {
+	if m.imageSize > maxVariable {
+		return errors.New("the variables of the module are too large")
+	}
+	m.image = make([]byte, m.imageSize)
+	for _, v := range m.globals {
+		for _, p := range v.init {
+			at := v.at + p.at
+			if at+uint64(len(p.data)) > m.imageSize {
+				return fmt.Errorf("%s: the initialiser is longer than the variable", v.name)
+			}
+			copy(m.image[at:], p.data)
+			if p.symbol == "" {
+				continue
+			}
+			to := m.scope.vars[p.symbol]
+			if to == nil || to.space != globalSpace && to.space != constSpace {
+				return fmt.Errorf("%s: no variable %s to point to", v.name, p.symbol)
+			}
+			if len(p.data) != 8 {
+				return fmt.Errorf("%s: an address has 8 bytes", v.name)
+			}
+			m.relocs = append(m.relocs, reloc{at, to.at + uint64(p.offset)})
+		}
+	}
+	return nil
+}
+
+func alignUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
+
+// Kernel is one entry of a module, decoded.
+type Kernel struct {
+	// Name is its name in the text.
+	Name string
+	// ParamBytes is the size of the block of parameters that a launch wants.
+	ParamBytes int
+	// StaticShared are the bytes of shared memory that the kernel itself declares, without the 1 KiB
+	// that the system reserves.
+	StaticShared uint32
+	// Local are the bytes of local memory of a thread.
+	Local uint32
+	// MaxThreads are those of .maxntid or .reqntid in all, 0 if the text sets no limit.
+	MaxThreads int
+	// Line is where the kernel begins in the text, from 1.
+	Line int
+
+	mod  *Module
+	code []inst
+	// lines and texts say for each instruction where it came from.
+	lines []int
+	texts []string
+	// regs32, regs64 and preds are how many registers of each bank a warp has, constants among them.
+	regs32, regs64, preds  int
+	constants              []constant
+	specials               []special
+	poisoned32, poisoned64 int // the first registers of a bank, which are no constants
+	slots                  int // instructions with a cached allocation
+	// dynamicAt is where dynamic shared memory begins, an address in shared memory.
+	dynamicAt uint32
+}
+
+// constant is a register that has the same value in all lanes for ever.
+type constant struct {
+	reg   int32
+	bank  bank
+	value uint64
+	// image means that value is an offset in the module's image.
+	image bool
+}
+
+// special is a register that has a special register's value (PTX ISA 10).
+type special struct {
+	reg  int32
+	name string
+}
+
+// Instructions is how many instructions the kernel has.
+func (k *Kernel) Instructions() int { return len(k.code) }

@@ -1,0 +1,179 @@
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+)
+
+// ringBytes is what can be on its way to the device at a time: the integers of several steps.
+const ringBytes = 1 << 20
+
+// ring is pinned memory that integers go to the device from, and where they arrive. Its room is not
+// used again until the device is done with all that was enqueued. The batch of a step has a ring of
+// its own, since it is in use until the next one begins.
+type ring struct {
+	d     *Device
+	host  []byte
+	there driver.Ptr
+	used  int
+}
+
+func (r *ring) init(d *Device) error {
+	r.d = d
+	return r.grow(ringBytes)
+}
+
+func (r *ring) grow(bytes int) (err error) {
+	if r.host != nil {
+		if err := r.d.ctx.Unpin(r.host); err != nil {
+			return err
+		}
+		if err := r.d.ctx.Free(r.there); err != nil {
+			return err
+		}
+	}
+	r.host, r.used = nil, 0
+	if r.host, err = r.d.ctx.Pin(bytes); err != nil {
+		return fmt.Errorf("%d bytes of pinned memory for steps: %w", bytes, err)
+	}
+	if r.there, err = r.d.ctx.Alloc(uint64(bytes)); err != nil {
+		return fmt.Errorf("%d bytes of device memory for steps: %w", bytes, err)
+	}
+	return nil
+}
+
+// ringAlign is what pieces of the ring begin at multiples of.
+const ringAlign = 256
+
+// room is n integers, to be written and sent.
+func (r *ring) room(n int) ([]int32, driver.Ptr) {
+	bytes := (4*n + ringAlign - 1) / ringAlign * ringAlign
+	if r.used+bytes > len(r.host) {
+		r.d.wait()
+		r.used = 0
+		if bytes > len(r.host) {
+			r.d.check(r.grow(bytes + bytes/2))
+		}
+	}
+	if r.d.err != nil {
+		return make([]int32, n), 0
+	}
+	at := r.used
+	r.used += bytes
+	return unsafe.Slice((*int32)(unsafe.Pointer(&r.host[at])), n), r.there + driver.Ptr(at)
+}
+
+// send sends what was written to n integers of the ring.
+func (r *ring) send(values []int32, to driver.Ptr) {
+	if r.d.err != nil || len(values) == 0 {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), 4*len(values))
+	r.d.check(r.d.ctx.Upload(to, b, r.d.stream))
+}
+
+// step is the batch at hand, where the device has it.
+type step struct {
+	ring  ring
+	sent  []sent // what parts of the batch were sent, by where the host has them
+	table int    // entries of a sequence's block table
+	runs  int    // sequences among the rows, each of which lie side by side
+	all   []int32
+	lasts []int32 // the last position of each sequence
+
+	tables, runsAt, last driver.Ptr
+
+	// groups are the numbers of heads of a group that attention was asked for, items what its blocks
+	// compute of the batch, of each of them.
+	groups []int
+	items  []items
+}
+
+// sent is integers that the device has.
+type sent struct {
+	host *int32
+	n    int
+	at   driver.Ptr
+}
+
+// Begin sends a step's batch to the device, in one copy. Calls of the step that are given slices of
+// the batch use them where they are.
+func (d *Device) Begin(b *compute.Batch) {
+	s := &d.step
+	s.sent, s.all, s.table = s.sent[:0], s.all[:0], 0
+	for _, t := range b.Tables {
+		s.table = max(s.table, len(t))
+	}
+	add := func(list []int32) int {
+		at := len(s.all)
+		s.all = append(s.all, list...)
+		return at
+	}
+	lists := [...][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
+		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
+	var places [len(lists)]int
+	for i, list := range lists {
+		places[i] = add(list)
+	}
+	tables := len(s.all)
+	for _, t := range b.Tables {
+		from := add(t)
+		for len(s.all) < from+s.table {
+			s.all = append(s.all, 0)
+		}
+	}
+	runs := len(s.all)
+	s.runs = 0
+	last := s.lasts[:0]
+	for i, seq := range b.Seq {
+		if i == 0 || b.Seq[i-1] != seq {
+			s.all = append(s.all, int32(i))
+			s.runs++
+		}
+		for len(last) <= int(seq) {
+			last = append(last, 0)
+		}
+		last[seq] = max(last[seq], b.Position[i])
+	}
+	s.all = append(s.all, int32(len(b.Seq)))
+	s.lasts = last
+	lasts := add(last)
+	s.items = s.items[:0]
+	for _, group := range s.groups {
+		var y items
+		s.all, y = addItems(s.all, b, group)
+		s.items = append(s.items, y)
+	}
+	values, there := s.ring.room(len(s.all))
+	copy(values, s.all)
+	s.ring.send(values, there)
+	place := func(i int) driver.Ptr { return there + driver.Ptr(4*i) }
+	for i, list := range lists {
+		if len(list) > 0 {
+			s.sent = append(s.sent, sent{&list[0], len(list), place(places[i])})
+		}
+	}
+	for i := range s.items {
+		s.items[i] = s.items[i].placed(there)
+	}
+	s.tables, s.runsAt, s.last = place(tables), place(runs), place(lasts)
+}
+
+// integers are where the device has integers: those of the batch are there, others are sent.
+func (d *Device) integers(list []int32) driver.Ptr {
+	if len(list) == 0 {
+		return 0
+	}
+	for i := range d.step.sent {
+		if s := &d.step.sent[i]; s.host == &list[0] && s.n >= len(list) {
+			return s.at
+		}
+	}
+	values, there := d.ring.room(len(list))
+	copy(values, list)
+	d.ring.send(values, there)
+	return there
+}

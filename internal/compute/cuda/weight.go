@@ -1,0 +1,331 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+	"github.com/eagleray/eagleray/internal/sys/half"
+)
+
+// product is what the tensor cores multiply of input features at a time: each chunk is padded to a
+// multiple with zeros.
+const product = 16
+
+// weight is a matrix [out][chunks][padded] of 16 bits in the device's memory, or bytes of another
+// kind.
+type weight struct {
+	d       *Device
+	owned   *buffers // data, freed when the weight is
+	data    driver.Ptr
+	bytes   int
+	out, in int
+	chunks  int
+	padded  int // input features of a chunk
+	// experts are the addresses of a mixture's weights, of its first expert's.
+	experts *experts
+}
+
+// newWeight is memory for a weight.
+func (d *Device) newWeight(bytes int) *weight {
+	p := d.alloc(bytes, "weights")
+	w := &weight{d: d, data: p, bytes: bytes, owned: &buffers{values: p}}
+	runtime.AddCleanup(w, d.reclaimed.add, w.owned)
+	return w
+}
+
+// Out implements compute.Weight.
+func (w *weight) Out() int { return w.out }
+
+// In implements compute.Weight.
+func (w *weight) In() int { return w.in }
+
+// Bytes implements compute.Weight.
+func (w *weight) Bytes() int { return w.bytes }
+
+// Free implements compute.Weight.
+func (w *weight) Free() {
+	if w.data != 0 {
+		b := *w.owned
+		*w.owned, w.data = buffers{}, 0
+		w.d.reclaimed.add(&b) // another goroutine may free it than the device's
+	}
+}
+
+// paddedWidth is what a chunk of input features is padded to.
+func paddedWidth(in, chunks int) int {
+	return ((in+chunks-1)/chunks + product - 1) / product * product
+}
+
+// Pack makes a weight of the stacked sources in the type that models run in. Sources that are not
+// finite are a *compute.NotFinite.
+func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, error) {
+	out, in := 0, 0
+	for i, s := range sources {
+		rows, cols := s.RowHi-s.RowLo, s.ColHi-s.ColLo
+		if i > 0 && cols != in || rows < 1 || cols < 1 {
+			return nil, fmt.Errorf("source %d of a weight is %d x %d, the first has %d columns", i,
+				rows, cols, in)
+		}
+		out, in = out+rows, cols
+	}
+	padded := paddedWidth(in, chunks)
+	row := chunks * padded
+	w := d.newWeight(2 * out * row)
+	w.out, w.in, w.chunks, w.padded = out, in, chunks, padded
+	to := w.data
+	for i, s := range sources {
+		if err := d.packSource(to, &s, chunks, padded); err != nil {
+			w.Free()
+			if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
+				bad.Source = i
+			}
+			return nil, err
+		}
+		to += driver.Ptr(2 * row * (s.RowHi - s.RowLo))
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return w, nil
+}
+
+// packSource sends the rows of a source, as many at a time as a piece of staging has room for.
+func (d *Device) packSource(to driver.Ptr, s *compute.Source, chunks, padded int) error {
+	width := chunks * padded
+	for r := s.RowLo; r < s.RowHi; {
+		if d.err != nil {
+			return d.err
+		}
+		piece, err := d.staging.next(d)
+		if err != nil {
+			return fmt.Errorf("pinned memory to load through: %w", err)
+		}
+		rows := min(s.RowHi-r, len(piece)/(2*width))
+		if rows == 0 {
+			return fmt.Errorf("a row of %d input features", width)
+		}
+		packed := unsafe.Slice((*uint16)(unsafe.Pointer(&piece[0])), rows*width)
+		p := packing{s: s, row: r, dtype: d.dtype, chunks: chunks, padded: padded, to: packed}
+		d.pool.Run(&p, rows)
+		if p.bad.Load() {
+			return p.find(rows)
+		}
+		if err := d.ctx.Upload(to, piece[:2*rows*width], d.stream); err != nil {
+			return err
+		}
+		to += driver.Ptr(2 * rows * width)
+		r += rows
+	}
+	return nil
+}
+
+// element is a number of a source as 32 bits, or as it is where that is the weight's type.
+func element(s *compute.Source, data []byte) float32 {
+	switch s.DType {
+	case compute.Float32:
+		return *(*float32)(unsafe.Pointer(&data[0]))
+	case compute.Float16:
+		return half.FromF16(*(*uint16)(unsafe.Pointer(&data[0])))
+	}
+	return math.Float32frombits(uint32(*(*uint16)(unsafe.Pointer(&data[0]))) << 16)
+}
+
+// rounded is a number in the type of 16 bits that models run in.
+func rounded(v float32, dtype compute.DType) uint16 {
+	if dtype == compute.Float16 {
+		return half.ToF16(v)
+	}
+	return half.ToBF16(v)
+}
+
+// PackInt8 implements layers.Device; the device has no such weights yet.
+func (d *Device) PackInt8(int, ...compute.Source) (compute.Weight, error) {
+	return nil, errQuantised
+}
+
+// PackCodes implements layers.Device; the device has no such weights yet.
+func (d *Device) PackCodes(int, ...compute.Codes) (compute.Weight, error) {
+	return nil, errQuantised
+}
+
+var errQuantised = errors.New("quantised weights are not supported on CUDA devices: " +
+	"serve the model in bfloat16 or float16")
+
+// Join makes one weight of several, the output features of which follow each other. Those are not
+// to be used any more.
+func (d *Device) Join(weights ...compute.Weight) compute.Weight {
+	one := weights[0].(*weight)
+	if len(weights) == 1 {
+		return one
+	}
+	bytes := 0
+	for _, w := range weights {
+		bytes += w.Bytes()
+	}
+	all := d.newWeight(bytes)
+	all.in, all.chunks, all.padded = one.in, one.chunks, one.padded
+	to := all.data
+	for _, y := range weights {
+		w := y.(*weight)
+		if d.err == nil {
+			d.check(d.ctx.Copy(to, w.data, uint64(w.bytes), d.stream))
+		}
+		all.out += w.out
+		to += driver.Ptr(w.bytes)
+		w.Free()
+	}
+	return all
+}
+
+// Packed implements layers.Device: the device's weights are not stored, since they are made of a
+// checkpoint's as fast as they are read.
+func (d *Device) Packed(compute.Weight) ([]compute.Packed, error) { return nil, nil }
+
+// FromPacked implements layers.Device.
+func (d *Device) FromPacked([]compute.Packed) (compute.Weight, error) {
+	return nil, errors.New("a CUDA device has no packed weights")
+}
+
+// Retire frees a weight: the device's memory needs no time to be found again.
+func (d *Device) Retire(w compute.Weight) { w.Free() }
+
+// Reserve implements layers.Device.
+func (d *Device) Reserve([]compute.Weight) error { return nil }
+
+// Product implements compute.Weight.
+func (w *weight) Product(dst, x compute.View, bias compute.Memory) {
+	w.multiply(dst, x, at(bias), 0)
+}
+
+// ProductAdded implements compute.Weight.
+func (w *weight) ProductAdded(dst, x compute.View) { w.multiply(dst, x, 0, 1) }
+
+// partsBytes bounds the memory that the chunks of a product are kept in before they are added.
+const partsBytes = 128 << 20
+
+// multiply computes dst = x·Wᵀ + bias, or adds to it. Chunks are kept apart, then added as a tree.
+func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
+	d := w.d
+	defer of(dst.Memory).written()
+	if w.chunks == 1 {
+		w.launch(gemm{dst: first(dst), ld: dst.Stride, x: x, bias: bias, add: add, rows: x.Rows})
+		return
+	}
+	most := max(1, partsBytes/(4*w.chunks*w.out))
+	for from := 0; from < x.Rows; from += most {
+		rows := min(most, x.Rows-from)
+		part := x
+		part.From, part.Rows = x.From+from*x.Stride, rows
+		parts := d.parts.grow(d, 4*w.chunks*rows*w.out)
+		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows})
+		if m := of(dst.Memory); add == 1 && rows*w.out == m.floats {
+			d.pending = pending{x: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out}
+			return
+		}
+		n := rows * w.out
+		elements(d, kernels.SumChunks, n, kernels.SumChunksParams{Parts: parts,
+			Y: first(dst) + driver.Ptr(4*from*dst.Stride), Bias: bias, Chunks: int32(w.chunks),
+			Rows: int32(rows), Width: int32(w.out), LDY: int32(dst.Stride), Add: add})
+	}
+}
+
+// ProductChunks implements compute.Weight.
+func (w *weight) ProductChunks(dst *compute.Tensor, x compute.View) {
+	w.d.Resize(dst, w.chunks*x.Rows, w.out)
+	w.launch(gemm{dst: at(dst.Memory), ld: w.out, chunk: x.Rows * w.out, x: x, rows: x.Rows})
+}
+
+// gemm is a product to be launched: rows of x, which may be picked, to rows of dst, chunks apart.
+type gemm struct {
+	dst       driver.Ptr
+	ld, chunk int
+	x         compute.View
+	bias      driver.Ptr
+	add       int32
+	rows      int
+	// Of a grouped product, the addresses of its experts' weights and biases, where the rows of
+	// each begin, and which row of x each of them is.
+	experts, biases, first, picked driver.Ptr
+	groups                         int
+}
+
+// size is a kernel for products.
+type size struct {
+	features, rows, threads, stages int
+	kernel                          kernels.ID // of bfloat16; the one of float16 is f16 on
+}
+
+const f16 = kernels.Gemm8F16 - kernels.Gemm8BF16
+
+var sizes = [...]size{
+	{64, 8, 128, 4, kernels.Gemm8BF16},
+	{64, 32, 128, 4, kernels.Gemm32BF16},
+	{128, 128, 256, 3, kernels.Gemm128BF16},
+}
+
+// shared is the dynamic shared memory of a block: stages of 64 input features of 16 bits.
+func (s size) shared() int { return s.stages * (s.features + s.rows) * 128 }
+
+// sizeFor is the kernel for so many rows: the largest that has no more than half of its rows for
+// nothing. Which one it is changes no bits.
+func sizeFor(rows int) size {
+	switch {
+	case rows <= 8:
+		return sizes[0]
+	case rows <= 64:
+		return sizes[1]
+	}
+	return sizes[2]
+}
+
+// allowShared lets kernels have the shared memory they need.
+func (d *Device) allowShared() error {
+	allow := func(k kernels.ID, bytes int) error {
+		if bytes > d.info.Shared {
+			return fmt.Errorf("CUDA device %s has %d bytes of shared memory for a block: "+
+				"kernel %s needs %d", d.info.Name, d.info.Shared, k.Name(), bytes)
+		}
+		if err := d.ctx.AllowShared(d.functions[k], bytes); err != nil {
+			return fmt.Errorf("shared memory of kernel %s: %w", k.Name(), err)
+		}
+		return nil
+	}
+	var all error
+	for _, s := range sizes {
+		all = errors.Join(all, allow(s.kernel, s.shared()), allow(s.kernel+f16, s.shared()))
+	}
+	for _, k := range []kernels.ID{kernels.Attend64BF16, kernels.Attend64F16} {
+		all = errors.Join(all, allow(k, attendShared(manyWarps, 64)),
+			allow(k+1, attendShared(manyWarps, 128)))
+	}
+	return all
+}
+
+// launch enqueues a product.
+func (w *weight) launch(g gemm) {
+	d := w.d
+	s := sizeFor(g.rows)
+	groups := max(g.groups, 1)
+	kernel := s.kernel
+	if d.dtype == compute.Float16 {
+		kernel += f16
+	}
+	x := of(g.x.Memory)
+	p := kernels.GemmParams{W: w.data, Experts: g.experts, First: g.first, Picked: g.picked,
+		X: x.half(false) + driver.Ptr(2*g.x.From), Bias: g.bias, Biases: g.biases, Y: g.dst,
+		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows), In: int32(w.in),
+		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(g.x.Stride),
+		LDY: int32(g.ld), Add: g.add}
+	if w.in%(8*w.chunks) == 0 && g.x.From%8 == 0 && g.x.Stride%8 == 0 {
+		p.Aligned = 1
+	}
+	grid := [3]uint32{uint32((w.out + s.features - 1) / s.features),
+		uint32((g.rows + s.rows - 1) / s.rows), uint32(groups * w.chunks)}
+	launch(d, kernel, grid, [3]uint32{uint32(s.threads), 1, 1}, s.shared(), p)
+}

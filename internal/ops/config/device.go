@@ -1,0 +1,44 @@
+package config
+
+import (
+	"os"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// What computes: the values of --device.
+const (
+	DeviceAuto = "auto"
+	CPU        = "cpu"
+	CUDA       = "cuda"
+)
+
+var devices = []string{DeviceAuto, CPU, CUDA}
+
+// checkDevice refuses what a CUDA device does not do, and flags of the CPU for one.
+func (c *Config) checkDevice() error {
+	if c.Parallel.Device != CUDA {
+		return nil
+	}
+	refuse := func(flag, why string) error {
+		return usage("%s with --device cuda: %s", flag, why)
+	}
+	switch m, p := &c.Model, &c.Parallel; {
+	case m.DType == "float32" || m.DType == "float":
+		return refuse("--dtype "+m.DType, "its products are of bfloat16 or float16")
+	case m.Quantization != "":
+		return refuse("--quantization "+m.Quantization, "its weights are not quantised yet")
+	case m.WeightsCache != "":
+		return refuse("--weights-cache", "its weights are not packed as a CPU's are")
+	case p.CPUISA != "":
+		return refuse("--cpu-isa "+p.CPUISA, "no CPU multiplies")
+	case p.Backend == "uni" && os.Getenv(queue.CUDADriverVariable) == "":
+		return refuse("--distributed-executor-backend uni",
+			"ranks on GPUs are run by a program of their own")
+	case p.Backend == "ray" || p.Nodes.Count > 1:
+		return refuse("more than one machine", "its ranks are started on this one only yet")
+	case c.Transfer.Role != "":
+		return refuse("--kv-transfer-config", "its caches cannot be read by other engines yet")
+	}
+	return nil
+}
