@@ -93,7 +93,8 @@ var importers = map[string][]string{
 	// The second program has what makes a program dynamic.
 	"compute/cuda":         {"compute/cuda", "rank/worker", "engine/open", "cmd/eagleray-cuda"},
 	"compute/cuda/libcuda": {"compute/cuda/libcuda", "cmd/eagleray-cuda"},
-	"compute/cuda/ptx":     {"compute/cuda/ptx", "compute/cuda/double", "compute/cuda/proof"},
+	"compute/cuda/ptx": {"compute/cuda/ptx", "compute/cuda/double", "compute/cuda/proof",
+		"cmd/eagleray-cuda"},
 	"rank/worker": {"group/launch/inproc", "group/launch/process",
 		"group/launch/rayactor"},
 }

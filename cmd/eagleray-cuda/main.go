@@ -56,7 +56,8 @@ func newRoot(understood *bool) *cobra.Command {
 driver, and nothing else of CUDA.
 
   eagleray-cuda probe                     list the GPUs, and what stands in the way of their use
-  eagleray-cuda probe --json`,
+  eagleray-cuda probe --json
+  eagleray-cuda proof                     prove that kernels and models are right, and how fast`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -67,7 +68,7 @@ driver, and nothing else of CUDA.
 		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err),
 			c.CommandPath())
 	})
-	root.AddCommand(newProbe(), newWorker())
+	root.AddCommand(newProbe(), newProof(), newWorker())
 	cli.Group(root)
 	return root
 }

@@ -114,7 +114,8 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens = append(tokens, int32(slices.Index(logits, slices.Max(logits))))
+		row := logits.Floats()
+		tokens = append(tokens, int32(slices.Index(row, slices.Max(row))))
 	}
 	return tokens[len(prompt):]
 }

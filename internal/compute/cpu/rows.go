@@ -332,8 +332,8 @@ func (d *Device) Heads(x compute.View, headDim int, weight compute.Memory, eps f
 	t.run()
 }
 
-// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values as
-// WriteCache does.
+// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values
+// as WriteCache does.
 func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 	args compute.HeadArgs, slots []int32) {
 	if args.Angles != nil || args.QueryNorm != nil {

@@ -45,7 +45,6 @@ func addItems(list []int32, b *compute.Batch, group int) ([]int32, items) {
 			list = append(list, int32(row), int32(rows), b.Seq[row], 0)
 			y.few++
 		}
-		y.positions = max(y.positions, int(b.Position[row+rows-1])+1)
 	})
 	y.fromMany = len(list)
 	each := max(1, manyWarps*warpRows/group)
@@ -111,7 +110,7 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		Positions: d.integers(b.Position), Tables: s.tables, Sinks: at(args.Sinks), Y: m.values,
 		Half: m.half(true), Heads: int32(args.Heads), KvHeads: int32(args.KVHeads),
 		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
-		TableStride: int32(s.table), Window: int32(args.Window), Scale: args.Scale * log2e,
+		TableStride: int32(s.shape.table), Window: int32(args.Window), Scale: args.Scale * log2e,
 		Cap: args.Cap * log2e}
 	if it.many > 0 {
 		p.Items = it.manyAt
@@ -121,7 +120,8 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		return
 	}
 	p.Items = it.fewAt
-	segments := (it.positions + segmentPositions - 1) / segmentPositions
+	// As many as the blocks of a sequence may have, not as there are: a graph has them, too.
+	segments := (s.shape.table*y.shape.BlockSize + segmentPositions - 1) / segmentPositions
 	if segments == 1 || it.few*args.KVHeads >= 2*d.info.Multiprocessors {
 		d.launchAttend(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}, 1)
 		return

@@ -30,6 +30,7 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 		size += l.Bytes(shape.BlockSize, shape.DType)*shape.Blocks + l.StateBytes()*shape.States
 		size = (size + ringAlign - 1) / ringAlign * ringAlign
 	}
+	d.reclaim()
 	c.memory = d.alloc(size, "the KV cache")
 	if d.err != nil {
 		return nil, d.err
@@ -113,8 +114,8 @@ func (d *Device) writeCache(y *cache, layer int, k, v compute.View, slots driver
 		[3]uint32{elementsPerBlock, 1, 1}, 0, p)
 }
 
-// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values as
-// WriteCache does.
+// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values
+// as WriteCache does.
 func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 	args compute.HeadArgs, slots []int32) {
 	y := c.(*cache)
@@ -146,7 +147,7 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 		return
 	}
 	d.attend(y, layer, args, dst, q, places{positions: d.integers(b.Position),
-		sequences: d.integers(b.Seq), tables: s.tables, stride: s.table, last: s.last})
+		sequences: d.integers(b.Seq), tables: s.tables, stride: s.shape.table, last: s.last})
 }
 
 // places are where the rows of a batch are, and the blocks of their sequences.
@@ -183,8 +184,8 @@ type among struct {
 	slots, tables []int32
 }
 
-// AttentionAmong makes dst what the queries of q find among the rows of their own sequence: keys and
-// values are laid into a cache of their own, each sequence from a block on.
+// AttentionAmong makes dst what the queries of q find among the rows of their own sequence: keys
+// and values are laid into a cache of their own, each sequence from a block on.
 func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,
 	q, k, v compute.View) {
 	a := &d.among

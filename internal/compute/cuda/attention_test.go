@@ -3,9 +3,13 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
 // sequence is a run of one sequence's rows: those from a position on are computed, the ones before
@@ -80,47 +84,79 @@ func TestAttention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Both round keys and values to 16 bits; tensor cores queries and weights, too.
 			agree(t, 6e-3, func(s *subject) []float32 {
-				layer := compute.CacheLayer{Heads: c.args.KVHeads, Dim: c.args.HeadDim,
-					Window: c.args.Window}
-				values := c.args.HeadDim
-				if c.latent > 0 {
-					layer = compute.CacheLayer{Kind: compute.Latent, Heads: 1,
-						Dim: c.args.HeadDim, Values: c.latent}
-					values = c.latent
-				}
-				const blockSize = 16
-				step, before, blocks := batchOf(blockSize, c.sequences...)
-				cache, err := s.NewCache(compute.CacheShape{
-					Layers: []compute.CacheLayer{layer, layer}, Blocks: blocks,
-					BlockSize: blockSize, DType: compute.BFloat16})
-				if err != nil {
-					s.t.Fatal(err)
-				}
-				defer cache.Free()
 				args := c.args
 				if c.sinks {
 					args.Sinks = s.vector(args.Heads)
 				}
-				width := args.KVHeads * args.HeadDim
-				for _, b := range []*compute.Batch{before, step} {
-					if len(b.Tokens) == 0 {
-						continue
-					}
-					s.Begin(b)
-					kv := s.tensor(b.Rows(), 2*width)
-					var v compute.View
-					if c.latent == 0 {
-						v = kv.Columns(width, width)
-					}
-					s.WriteCache(cache, 1, kv.Columns(0, width), v, b.Slots)
-				}
-				q := s.tensor(step.Rows(), args.Heads*args.HeadDim+5)
-				y := new(compute.Tensor)
-				s.Resize(y, step.Rows(), args.Heads*values)
-				s.Attention(cache, 1, step, args, y, q.Columns(5, args.Heads*args.HeadDim))
-				return append([]float32(nil), y.Floats()...)
+				return attend(s, args, c.latent, c.sequences...)
 			})
 		})
+	}
+}
+
+// attend is what the rows of sequences find, whose keys and values are random; of a latent as many
+// dimensions are values.
+func attend(s *subject, args compute.AttentionArgs, latent int, list ...sequence) []float32 {
+	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim, Window: args.Window}
+	values := args.HeadDim
+	if latent > 0 {
+		layer = compute.CacheLayer{Kind: compute.Latent, Heads: 1, Dim: args.HeadDim,
+			Values: latent}
+		values = latent
+	}
+	const blockSize = 16
+	step, before, blocks := batchOf(blockSize, list...)
+	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer, layer},
+		Blocks: blocks, BlockSize: blockSize, DType: compute.BFloat16})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer cache.Free()
+	width := args.KVHeads * args.HeadDim
+	for _, b := range []*compute.Batch{before, step} {
+		if len(b.Tokens) == 0 {
+			continue
+		}
+		s.Begin(b)
+		kv := s.tensor(b.Rows(), 2*width)
+		var v compute.View
+		if latent == 0 {
+			v = kv.Columns(width, width)
+		}
+		s.WriteCache(cache, 1, kv.Columns(0, width), v, b.Slots)
+	}
+	q := s.tensor(step.Rows(), args.Heads*args.HeadDim+5)
+	y := new(compute.Tensor)
+	s.Resize(y, step.Rows(), args.Heads*values)
+	s.Attention(cache, 1, step, args, y, q.Columns(5, args.Heads*args.HeadDim))
+	return append([]float32(nil), y.Floats()...)
+}
+
+// TestSegments computes long sequences on a device so small that a block has all segments of a row,
+// and on a large one that has a block for each, and wants the same bits.
+func TestSegments(t *testing.T) {
+	for _, window := range []int{0, 200} {
+		found := func(multiprocessors int) []float32 {
+			info := driver.Info{Name: "PTX machine", Major: 9, Multiprocessors: multiprocessors,
+				Shared: 227 << 10}
+			d := machine(t, &double.Driver{Info: info, Threads: 2})
+			s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
+			args := compute.AttentionArgs{Heads: 4, KVHeads: 2, HeadDim: 64, Scale: 0.125,
+				Window: window}
+			y := attend(s, args, 0, sequence{700, 1}, sequence{130, 2}, sequence{127, 1},
+				sequence{128, 1}, sequence{0, 1})
+			if n := d.Launches()[kernels.Fold]; (n > 0) != (multiprocessors > 1) {
+				t.Fatalf("%d multiprocessors: folded %d times", multiprocessors, n)
+			}
+			return y
+		}
+		one, many := found(1), found(132)
+		for i, v := range one {
+			if math.Float32bits(v) != math.Float32bits(many[i]) {
+				t.Fatalf("window %d: number %d is %v in one block, %v in several", window, i, v,
+					many[i])
+			}
+		}
 	}
 }
 
@@ -199,11 +235,15 @@ func TestMixture(t *testing.T) {
 						GateUp: s.pack(1, 2*inner, hidden), Down: s.pack(8, hidden, inner),
 						GateUpBias: s.vector(2 * inner), DownBias: s.vector(hidden)})
 				}
-				x, scores := s.tensor(19, hidden), s.tensor(19, experts)
-				y := new(compute.Tensor)
-				s.Mix(y, x, scores, mix)
-				s.AddExpertBiases(y, mix)
-				return append([]float32(nil), y.Floats()...)
+				var all []float32
+				for _, rows := range []int{19, 70} { // routed in one block, and in several
+					x, scores := s.tensor(rows, hidden), s.tensor(rows, experts)
+					y := new(compute.Tensor)
+					s.Mix(y, x, scores, mix)
+					s.AddExpertBiases(y, mix)
+					all = append(all, y.Floats()...)
+				}
+				return all
 			})
 		})
 	}

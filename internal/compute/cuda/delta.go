@@ -13,7 +13,7 @@ func (d *Device) Delta(c compute.Cache, layer int, b *compute.Batch, args *compu
 	dst *compute.Tensor, x compute.View) {
 	y, m := c.(*cache), of(dst.Memory)
 	m.written()
-	launch(d, kernels.Delta, [3]uint32{uint32(args.KeyHeads), uint32(d.step.runs), 1},
+	launch(d, kernels.Delta, [3]uint32{uint32(args.KeyHeads), uint32(d.step.shape.sequences), 1},
 		[3]uint32{deltaBlock, 1, 1}, 4*args.Channels(), kernels.DeltaParams{X: first(x),
 			Y: m.values, Half: m.half(true), States: y.layers[layer], Runs: d.step.runsAt,
 			StateOf: d.integers(b.States), Sequences: d.integers(b.Seq),

@@ -1,9 +1,9 @@
 // Package cuda is the CUDA backend: it puts kernels behind the calls that a model's layers are
 // written in. What executes them is a driver.Driver: NVIDIA's, or a machine for their PTX.
 //
-// Activations are float32, products multiply numbers of 16 bits and sum in float32. The bits of each
-// element depend on its own row, the weights and the architecture, never on the other rows of a
-// batch, on the grid or on how work was cut.
+// Activations are float32, products multiply numbers of 16 bits and sum in float32. The bits of
+// each element depend on its own row, the weights and the architecture, never on the other rows of
+// a batch, on the grid or on how work was cut.
 //
 // A call enqueues work and returns: what a step computes is known when something waits for it.
 package cuda
@@ -40,11 +40,13 @@ type Device struct {
 	reclaimed reclaimed
 	ring      ring
 	step      step
+	graphs    graphs
 	parts     scratch // the chunks of products
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
 	mix       mixing
+	sampling  sampling
 	among     among
 }
 
@@ -57,6 +59,8 @@ type Options struct {
 	DType compute.DType
 	// Threads are those of the host, for work of the rank's own.
 	Threads int
+	// Eager has steps computed launch by launch, not by graphs that were recorded.
+	Eager bool
 }
 
 // New opens a device and loads its kernels. Close frees it.
@@ -71,7 +75,8 @@ func New(opt Options) (*Device, error) {
 	if opt.Ordinal < 0 || opt.Ordinal >= len(devices) {
 		return nil, fmt.Errorf("CUDA device %d of %d", opt.Ordinal, len(devices))
 	}
-	d := &Device{dtype: opt.DType, info: devices[opt.Ordinal], pool: pool.New(opt.Threads)}
+	d := &Device{dtype: opt.DType, info: devices[opt.Ordinal], pool: pool.New(opt.Threads),
+		graphs: graphs{off: opt.Eager, made: map[shape]*graph{}}}
 	if d.info.Major < 8 {
 		d.pool.Close()
 		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_80 (Ampere) or later is needed",
@@ -149,6 +154,9 @@ func (d *Device) Info() driver.Info { return d.info }
 // Launches are how often each kernel was launched.
 func (d *Device) Launches() [kernels.Count]uint64 { return d.launches }
 
+// Replays is how many steps' layers were computed by a graph that was recorded of an earlier one.
+func (d *Device) Replays() uint64 { return d.graphs.replays }
+
 // Err is the first error of the driver. A device that has failed computes nothing any more: what it
 // returned since is undefined.
 func (d *Device) Err() error { return d.err }
@@ -168,6 +176,13 @@ func (d *Device) wait() {
 	}
 }
 
+// count notes that work was enqueued, for who watches the rank.
+func (d *Device) count(n uint64) {
+	if d.moved != nil {
+		d.moved.Add(n)
+	}
+}
+
 // launch enqueues a kernel; parameters are copied.
 func launch[P any](d *Device, k kernels.ID, grid, block [3]uint32, shared int, params P) {
 	d.flush()
@@ -178,9 +193,7 @@ func launch[P any](d *Device, k kernels.ID, grid, block [3]uint32, shared int, p
 	d.launched = driver.Launch{Function: d.functions[k], Grid: grid, Block: block,
 		Shared: uint32(shared), Params: unsafe.Pointer(&d.params)}
 	d.launches[k]++
-	if d.moved != nil {
-		d.moved.Add(1)
-	}
+	d.count(1)
 	if err := d.ctx.Launch(&d.launched, d.stream); err != nil {
 		d.check(fmt.Errorf("kernel %s: %w", k.Name(), err))
 	}

@@ -41,7 +41,8 @@ func (r *reclaimed) add(b *buffers) {
 	r.list = append(r.list, b)
 }
 
-// reclaim frees what nothing refers to.
+// reclaim frees what nothing refers to. It is called where no launch is being put together: its
+// parameters are addresses, which refer to nothing.
 func (d *Device) reclaim() {
 	d.reclaimed.mu.Lock()
 	list := d.reclaimed.list
@@ -75,10 +76,10 @@ func (d *Device) free(p driver.Ptr) {
 
 // alloc is memory of the device, 0 after an error.
 func (d *Device) alloc(bytes int, what string) driver.Ptr {
-	d.reclaim()
 	if d.err != nil {
 		return 0
 	}
+	d.graphs.generation++
 	p, err := d.ctx.Alloc(uint64(max(bytes, 1)))
 	if err != nil {
 		d.check(fmt.Errorf("%d bytes of device memory for %s: %w", bytes, what, err))

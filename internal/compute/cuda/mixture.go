@@ -55,12 +55,9 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	m, y := &d.mix, d.addresses(mix)
 	n, k := len(mix.Experts), mix.PerToken
 	pairs := x.Rows * k
-	d.route(scores, &mix.Routing)
 	first, rows := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
-	launch(d, kernels.Order, [3]uint32{1, 1, 1}, [3]uint32{1024, 1, 1}, 4*(n+1),
-		kernels.OrderParams{Chosen: m.chosen.p, First: first, RowsOf: rows, PlaceOf: places,
-			Pairs: int32(pairs), PerToken: int32(k), Experts: int32(n)})
+	d.route(scores, &mix.Routing)
 	gateUp, down := mix.Experts[0].GateUp.(*weight), mix.Experts[0].Down.(*weight)
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
@@ -77,23 +74,42 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 			Width: int32(x.Width), Chunks: int32(down.chunks)})
 }
 
-// route chooses the experts of each row, by a warp each.
+// routedAtOnce is for how many rows one block chooses and sorts, of so many experts at most.
+const (
+	routedAtOnce     = 64
+	expertsAtOnce    = 256
+	routeWarpThreads = 32
+	orderThreads     = 1024
+)
+
+// route chooses the experts of each row, by a warp each, and sorts the rows by them.
 func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
-	m := &d.mix
+	m, n := &d.mix, scores.Width
+	pairs := scores.Rows * o.PerToken
 	p := kernels.RouteParams{Scores: at(scores.Memory), Correction: at(o.Correction),
-		Chosen:  m.chosen.grow(d, 4*scores.Rows*o.PerToken),
-		Weights: m.weights.grow(d, 4*scores.Rows*o.PerToken), Rows: int32(scores.Rows),
-		Experts: int32(scores.Width), PerToken: int32(o.PerToken), Groups: int32(o.Groups),
-		TopGroups: int32(o.TopGroups), Best: int32(o.Best), Factor: o.Factor}
+		Chosen: m.chosen.grow(d, 4*pairs), Weights: m.weights.grow(d, 4*pairs),
+		Rows: int32(scores.Rows), Experts: int32(n), PerToken: int32(o.PerToken),
+		Groups: int32(o.Groups), TopGroups: int32(o.TopGroups), Best: int32(o.Best),
+		Factor: o.Factor}
 	if o.Sigmoid {
 		p.Sigmoid = 1
 	}
 	if o.Normalise {
 		p.Normalise = 1
 	}
-	launch(d, kernels.Route, [3]uint32{uint32(scores.Rows), 1, 1}, [3]uint32{32, 1, 1},
-		4*(scores.Width+o.Groups), p)
 	of(scores.Memory).written()
+	sorted := kernels.OrderParams{Chosen: p.Chosen, First: m.first.p, RowsOf: m.rows.p,
+		PlaceOf: m.places.p, Pairs: int32(pairs), PerToken: p.PerToken, Experts: p.Experts}
+	places := 4 * (n + max(o.Groups, 1))
+	if scores.Rows <= routedAtOnce && n <= expertsAtOnce {
+		launch(d, kernels.RouteOrder, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1},
+			places*orderThreads/routeWarpThreads,
+			kernels.RouteOrderParams{Route: p, Order: sorted})
+		return
+	}
+	launch(d, kernels.Route, [3]uint32{uint32(scores.Rows), 1, 1},
+		[3]uint32{routeWarpThreads, 1, 1}, places, p)
+	launch(d, kernels.Order, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1}, 4*(n+1), sorted)
 }
 
 // AddExpertBiases adds to the rows of sum, those of the last Mix, the biases of their experts' down

@@ -5,16 +5,17 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// pending is a product whose chunks are computed and wait to be added to the residual stream: a
-// norm of that, which commonly follows, does so in one launch with its own work. Whatever else is
-// asked of the device adds them first.
+// pending is a sum that waits to be made: of the chunks of a product, or of what is added to the
+// residual stream. A norm of it, which commonly follows, does so in one launch with its own work.
+// Whatever else is asked of the device makes it first.
 type pending struct {
-	x                   *memory // what they are added to, all of it; nil for nothing pending
+	x                   *memory // which gets the sums, all of it; nil for nothing pending
 	parts               driver.Ptr
 	chunks, rows, width int
+	add                 int32 // to what x has
 }
 
-// flush adds what is pending.
+// flush makes the sum that is pending.
 func (d *Device) flush() {
 	p := d.pending
 	if p.x == nil {
@@ -23,10 +24,10 @@ func (d *Device) flush() {
 	d.pending = pending{}
 	elements(d, kernels.SumChunks, p.rows*p.width, kernels.SumChunksParams{Parts: p.parts,
 		Y: p.x.values, Chunks: int32(p.chunks), Rows: int32(p.rows), Width: int32(p.width),
-		LDY: int32(p.width), Add: 1})
+		LDY: int32(p.width), Add: p.add})
 }
 
-// addNorm adds what is pending to x and normalises that; false says that nothing is, of x.
+// addNorm makes the sum that is pending and normalises it; false says that none is, of x.
 func (d *Device) addNorm(x, y *memory, weight driver.Ptr, eps float32) bool {
 	p := d.pending
 	if p.x == nil || p.x != x {
@@ -36,6 +37,6 @@ func (d *Device) addNorm(x, y *memory, weight driver.Ptr, eps float32) bool {
 	launch(d, kernels.AddNorm, [3]uint32{uint32(p.rows), 1, 1}, [3]uint32{rowBlock, 1, 1}, 0,
 		kernels.AddNormParams{Parts: p.parts, X: x.values, Weight: weight, Y: y.values,
 			Half: y.half(true), Chunks: int32(p.chunks), Rows: int32(p.rows),
-			Width: int32(p.width), LDX: int32(p.width), Type: d.half(), Eps: eps})
+			Width: int32(p.width), LDX: int32(p.width), Add: p.add, Type: d.half(), Eps: eps})
 	return true
 }

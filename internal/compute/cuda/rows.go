@@ -60,8 +60,14 @@ func (d *Device) Zero(x *compute.Tensor) {
 
 // Add computes sum += x.
 func (d *Device) Add(sum, x *compute.Tensor) {
-	n := x.Rows * x.Width
-	d.add(sum, at(x.Memory), n)
+	m := of(sum.Memory)
+	if of(x.Memory) == m {
+		d.add(sum, at(x.Memory), x.Rows*x.Width)
+		return
+	}
+	d.flush()
+	m.written()
+	d.pending = pending{x: m, parts: at(x.Memory), chunks: 1, rows: x.Rows, width: x.Width, add: 1}
 }
 
 // AddBias adds a bias to each row of x.

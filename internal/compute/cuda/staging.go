@@ -109,8 +109,8 @@ func (p *packing) find(rows int) error {
 			lo, hi := in*c/p.chunks, in*(c+1)/p.chunks
 			for i, v := range p.to[r*width+c*p.padded:][:hi-lo] {
 				if !finite(v, p.dtype) {
-					return &compute.NotFinite{Err: fmt.Errorf("element [%d, %d] is not finite in %v",
-						p.row+r, p.s.ColLo+lo+i, p.dtype)}
+					return &compute.NotFinite{Err: fmt.Errorf(
+						"element [%d, %d] is not finite in %v", p.row+r, p.s.ColLo+lo+i, p.dtype)}
 				}
 			}
 		}

@@ -75,21 +75,38 @@ func (r *ring) send(values []int32, to driver.Ptr) {
 	r.d.check(r.d.ctx.Upload(to, b, r.d.stream))
 }
 
-// step is the batch at hand, where the device has it.
+// step is the batch at hand, where the device has it: always in the same place, laid out by its
+// shape alone, so that what was recorded of a step can be done again for another one.
 type step struct {
 	ring  ring
+	there scratch
+	shape shape
 	sent  []sent // what parts of the batch were sent, by where the host has them
-	table int    // entries of a sequence's block table
-	runs  int    // sequences among the rows, each of which lie side by side
 	all   []int32
 	lasts []int32 // the last position of each sequence
 
 	tables, runsAt, last driver.Ptr
 
-	// groups are the numbers of heads of a group that attention was asked for, items what its blocks
-	// compute of the batch, of each of them.
+	// groups are the numbers of heads of a group that attention was asked for, items what its
+	// blocks compute of the batch, of each of them.
 	groups []int
 	items  []items
+}
+
+// lists is how many of a batch's lists are sent as they are.
+const lists = 9
+
+// shape is how a batch is laid out: where each list of integers begins. Batches of one shape differ
+// in nothing that the launches of a step are made of.
+type shape struct {
+	lists              [lists]int
+	tables, runs, last int
+	end                int
+	// table is the entries of a sequence's block table, a power of two, runs the sequences among
+	// the rows, each of which lie side by side.
+	table, sequences int
+	// decode says that each sequence has so few rows that a warp computes them.
+	decode bool
 }
 
 // sent is integers that the device has.
@@ -103,63 +120,81 @@ type sent struct {
 // the batch use them where they are.
 func (d *Device) Begin(b *compute.Batch) {
 	s := &d.step
-	s.sent, s.all, s.table = s.sent[:0], s.all[:0], 0
+	d.flush()
+	d.reclaim()
+	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
+		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
+	s.layOut(b, &parts)
+	values, from := s.ring.room(len(s.all))
+	copy(values, s.all)
+	bytes := 4 * len(s.all)
+	if s.there.bytes < bytes {
+		s.there.grow(d, bytes)
+	}
+	s.ring.send(values, from)
+	if d.err == nil {
+		d.check(d.ctx.Copy(s.there.p, from, uint64(bytes), d.stream))
+	}
+	place := func(i int) driver.Ptr { return s.there.p + driver.Ptr(4*i) }
+	s.sent = s.sent[:0]
+	for i, list := range parts {
+		if len(list) > 0 {
+			s.sent = append(s.sent, sent{&list[0], len(list), place(s.shape.lists[i])})
+		}
+	}
+	for i := range s.items {
+		s.items[i] = s.items[i].placed(s.there.p)
+	}
+	s.tables, s.runsAt, s.last = place(s.shape.tables), place(s.shape.runs), place(s.shape.last)
+}
+
+// layOut makes all of a batch one list of integers.
+func (s *step) layOut(b *compute.Batch, parts *[lists][]int32) {
+	s.all = s.all[:0]
+	y := shape{table: 1}
 	for _, t := range b.Tables {
-		s.table = max(s.table, len(t))
+		for y.table < len(t) {
+			y.table *= 2
+		}
 	}
 	add := func(list []int32) int {
 		at := len(s.all)
 		s.all = append(s.all, list...)
 		return at
 	}
-	lists := [...][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
-		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
-	var places [len(lists)]int
-	for i, list := range lists {
-		places[i] = add(list)
+	for i, list := range parts {
+		y.lists[i] = add(list)
 	}
-	tables := len(s.all)
+	y.tables = len(s.all)
 	for _, t := range b.Tables {
 		from := add(t)
-		for len(s.all) < from+s.table {
+		for len(s.all) < from+y.table {
 			s.all = append(s.all, 0)
 		}
 	}
-	runs := len(s.all)
-	s.runs = 0
-	last := s.lasts[:0]
+	y.runs = len(s.all)
+	s.lasts = s.lasts[:0]
 	for i, seq := range b.Seq {
 		if i == 0 || b.Seq[i-1] != seq {
 			s.all = append(s.all, int32(i))
-			s.runs++
+			y.sequences++
 		}
-		for len(last) <= int(seq) {
-			last = append(last, 0)
+		for len(s.lasts) <= int(seq) {
+			s.lasts = append(s.lasts, 0)
 		}
-		last[seq] = max(last[seq], b.Position[i])
+		s.lasts[seq] = max(s.lasts[seq], b.Position[i])
 	}
 	s.all = append(s.all, int32(len(b.Seq)))
-	s.lasts = last
-	lasts := add(last)
-	s.items = s.items[:0]
+	y.last = add(s.lasts)
+	s.items, y.decode = s.items[:0], true
 	for _, group := range s.groups {
-		var y items
-		s.all, y = addItems(s.all, b, group)
-		s.items = append(s.items, y)
+		var it items
+		s.all, it = addItems(s.all, b, group)
+		s.items = append(s.items, it)
+		y.decode = y.decode && it.many == 0
 	}
-	values, there := s.ring.room(len(s.all))
-	copy(values, s.all)
-	s.ring.send(values, there)
-	place := func(i int) driver.Ptr { return there + driver.Ptr(4*i) }
-	for i, list := range lists {
-		if len(list) > 0 {
-			s.sent = append(s.sent, sent{&list[0], len(list), place(places[i])})
-		}
-	}
-	for i := range s.items {
-		s.items[i] = s.items[i].placed(there)
-	}
-	s.tables, s.runsAt, s.last = place(tables), place(runs), place(lasts)
+	y.end = len(s.all)
+	s.shape = y
 }
 
 // integers are where the device has integers: those of the batch are there, others are sent.
@@ -172,6 +207,7 @@ func (d *Device) integers(list []int32) driver.Ptr {
 			return s.at
 		}
 	}
+	d.graphs.foreign = true // a graph would send these again
 	values, there := d.ring.room(len(list))
 	copy(values, list)
 	d.ring.send(values, there)

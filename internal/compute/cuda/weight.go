@@ -33,6 +33,7 @@ type weight struct {
 
 // newWeight is memory for a weight.
 func (d *Device) newWeight(bytes int) *weight {
+	d.reclaim()
 	p := d.alloc(bytes, "weights")
 	w := &weight{d: d, data: p, bytes: bytes, owned: &buffers{values: p}}
 	runtime.AddCleanup(w, d.reclaimed.add, w.owned)
@@ -224,8 +225,9 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		part.From, part.Rows = x.From+from*x.Stride, rows
 		parts := d.parts.grow(d, 4*w.chunks*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows})
-		if m := of(dst.Memory); add == 1 && rows*w.out == m.floats {
-			d.pending = pending{x: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out}
+		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
+			d.pending = pending{x: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out,
+				add: add}
 			return
 		}
 		n := rows * w.out

@@ -43,7 +43,7 @@ func (s *Sampler) Logprobs(logits []float32, token int32, k int32, asLogits bool
 	top = s.mostLikely(logits, n, top)
 	for i := range top[start:] {
 		e := &top[start+i]
-		e.Logprob = norm.logprob(e.Logprob)
+		e.Logprob = norm.Logprob(e.Logprob)
 		e.Rank = int32(i + 1)
 	}
 	return sampled, top
@@ -67,12 +67,12 @@ func (s *Sampler) LogprobsOf(logits []float32, token int32, named []int32, asLog
 }
 
 // choice is a token of a row; one outside of it is as unlikely as can be.
-func (n normaliser) choice(logits []float32, token int32) Choice {
+func (n Normaliser) choice(logits []float32, token int32) Choice {
 	value := negInf
 	if in(logits, token) {
 		value = logits[token]
 	}
-	return Choice{Token: token, Logprob: n.logprob(value), Rank: rank(logits, value)}
+	return Choice{Token: token, Logprob: n.Logprob(value), Rank: rank(logits, value)}
 }
 
 // mostLikely appends the n most likely tokens of a row that was surveyed, with their logits.
@@ -117,30 +117,37 @@ func rank(logits []float32, value float32) int32 {
 	return count(logits, value)
 }
 
-// normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights). Its zero
+// Normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights). Its zero
 // leaves them as they are.
-type normaliser struct {
+type Normaliser struct {
 	greatest, logSum float64
 }
 
+// NewNormaliser is that of a row with this greatest logit and sum of the weights of all. Where the
+// greatest is plus infinity, the sum is the number of logits that are.
+func NewNormaliser(greatest float32, sum float64) Normaliser {
+	return Normaliser{greatest: float64(greatest), logSum: math.Log(sum)}
+}
+
 // normaliser is that of a row that was surveyed.
-func (s *Sampler) normaliser(logits []float32, asLogits bool) normaliser {
+func (s *Sampler) normaliser(logits []float32, asLogits bool) Normaliser {
 	if asLogits {
-		return normaliser{}
+		return Normaliser{}
 	}
 	best := s.best(logits)
 	if best < 0 {
-		return normaliser{greatest: math.Inf(-1)}
+		return Normaliser{greatest: math.Inf(-1)}
 	}
 	greatest := logits[best]
 	if math.IsInf(float64(greatest), 1) {
-		return normaliser{greatest: math.Inf(1), logSum: math.Log(float64(rank(logits, greatest)))}
+		return NewNormaliser(greatest, float64(rank(logits, greatest)))
 	}
 	_, total := s.sums(logits, greatest, newScale(greatest, 1))
-	return normaliser{greatest: float64(greatest), logSum: math.Log(total)}
+	return NewNormaliser(greatest, total)
 }
 
-func (n normaliser) logprob(v float32) float32 {
+// Logprob is the log-probability of a token that has this logit.
+func (n Normaliser) Logprob(v float32) float32 {
 	switch {
 	case !(v > negInf):
 		return negInf

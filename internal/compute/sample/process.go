@@ -20,8 +20,7 @@ func (s *Sampler) process(logits []float32, p *Params, st *State) {
 	if len(p.BadWords) > 0 {
 		maskBadWords(logits, p.BadWords, st)
 	}
-	if p.MinTokens > 0 && (st == nil || st.outputs < p.MinTokens) {
-		// vLLM suppresses EOS here even for a request that ignores it.
+	if suppressesStop(p, st) {
 		mask(logits, p.EOS)
 		for _, id := range p.StopTokens {
 			mask(logits, id)
@@ -37,7 +36,13 @@ func (s *Sampler) process(logits []float32, p *Params, st *State) {
 	}
 }
 
-func in(logits []float32, id int32) bool { return id >= 0 && int(id) < len(logits) }
+func in(logits []float32, id int32) bool { return within(len(logits), id) }
+
+// suppressesStop says whether the output is too short to end: vLLM suppresses EOS then even for a
+// request that ignores it.
+func suppressesStop(p *Params, st *State) bool {
+	return p.MinTokens > 0 && (st == nil || st.outputs < p.MinTokens)
+}
 
 func mask(logits []float32, id int32) {
 	if in(logits, id) {
@@ -66,19 +71,21 @@ func (s *Sampler) allowOnly(logits []float32, allowed []int32) {
 // maskBadWords masks the last token of every bad word whose other tokens are the last ones of the
 // output.
 func maskBadWords(logits []float32, words [][]int32, st *State) {
+	for _, w := range words {
+		if forbids(w, st) {
+			mask(logits, w[len(w)-1])
+		}
+	}
+}
+
+// forbids says whether a bad word's last token may not come next.
+func forbids(word []int32, st *State) bool {
 	var tail []int32
 	if st != nil {
 		tail = st.tail
 	}
-	for _, w := range words {
-		n := len(w) - 1
-		if n < 0 || n > len(tail) {
-			continue
-		}
-		if slices.Equal(tail[len(tail)-n:], w[:n]) {
-			mask(logits, w[n])
-		}
-	}
+	n := len(word) - 1
+	return n >= 0 && n <= len(tail) && slices.Equal(tail[len(tail)-n:], word[:n])
 }
 
 // penalise applies the repetition penalty to tokens of prompt and output (Keskar et al. 2019,

@@ -46,7 +46,7 @@ func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32
 	s.survey(logits)
 	best := s.best(logits)
 	if best < 0 {
-		return lastResort(logits, p)
+		return lastResort(len(logits), p)
 	}
 	greatest := logits[best]
 	if !(p.Temperature >= GreedyTemperature) || math.IsInf(float64(greatest), 1) {
@@ -102,13 +102,13 @@ func (s *Sampler) Processed(logits []float32, p *Params) {
 	}
 }
 
-func lastResort(logits []float32, p *Params) int32 {
+func lastResort(vocab int, p *Params) int32 {
 	for _, id := range p.AllowedTokens {
-		if in(logits, id) {
+		if within(vocab, id) {
 			return id
 		}
 	}
-	if len(logits) == 0 {
+	if vocab == 0 {
 		return -1
 	}
 	return 0
@@ -120,13 +120,17 @@ func lastResort(logits []float32, p *Params) int32 {
 func (s *Sampler) threshold(logits []float32, p *Params, greatest float32) float32 {
 	low := negInf
 	if p.MinP > 0 {
-		// weight >= min_p, in logits.
-		low = below(float64(greatest) + float64(math.Log(float64(p.MinP))*float64(p.Temperature)))
+		low = below(float64(greatest) + minPShift(p))
 	}
 	if k := int(p.TopK); k > 0 && k < len(logits) {
 		low = max(low, below(float64(s.kth(logits, k))))
 	}
 	return low
+}
+
+// minPShift is the distance, not positive, of a logit whose weight is MinP from the greatest.
+func minPShift(p *Params) float64 {
+	return float64(math.Log(float64(p.MinP)) * float64(p.Temperature))
 }
 
 // collect lists the tokens of a row that was surveyed whose logit is greater than low.

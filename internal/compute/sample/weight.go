@@ -8,7 +8,8 @@ import "math"
 // 4e-11). The products are rounded explicitly so that no compiler fuses them: the bits are the same
 // on every instruction set.
 const (
-	stepsPerUnit = 64 * math.Log2E
+	// StepsPerLogit is how many of these steps a logit is at temperature 1.
+	StepsPerLogit = 64 * math.Log2E
 	// negligible is where weights end: what is 2^65 times less likely than the most likely token
 	// has weight zero. The 53 bits of the generator could not tell it from zero either.
 	negligible = -65 * 64
@@ -26,11 +27,14 @@ var powers = func() (t [64]uint64) {
 	return t
 }()
 
+// Powers are the bits of 2^(i/64), for a device that makes weights of them as this package does.
+func Powers() [64]uint64 { return powers }
+
 // scale turns logits into exponents: y = logit*k - off.
 type scale struct{ k, off float64 }
 
 func newScale(greatest float32, temperature float64) scale {
-	k := stepsPerUnit / temperature
+	k := StepsPerLogit / temperature
 	return scale{k: k, off: float64(greatest) * k}
 }
 

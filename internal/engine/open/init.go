@@ -1,7 +1,6 @@
 package open
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -32,8 +31,8 @@ func (s *Spec) device() string {
 
 // OnGPUs says that ranks compute on GPUs, for which there is a program of its own.
 func (s *Spec) OnGPUs() bool {
-	return s.device() == queue.CUDA &&
-		os.Getenv(queue.CUDADriverVariable) != queue.CUDAMachine
+	_, machine := queue.CUDAMachine()
+	return s.device() == queue.CUDA && !machine
 }
 
 // RankInit is what every rank receives on the model and its share.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -44,13 +46,17 @@ const (
 // CUDA is Init.Device for NVIDIA's GPUs.
 const CUDA = "cuda"
 
-// CUDADriverVariable is a variable of the environment of ranks on GPUs. With the value CUDAMachine
-// their kernels are executed on the host, by a machine for their PTX: to see that they compute what
-// they should, not to serve.
-const (
-	CUDADriverVariable = "EAGLERAY_CUDA_DRIVER"
-	CUDAMachine        = "machine"
-)
+// CUDADriverVariable is a variable of the environment of ranks on GPUs. With a value that begins
+// with the word "machine", and options of it after a comma (double.Parse), their kernels are
+// executed on the host, by a machine for their PTX: to see that they compute what they should, not
+// to serve.
+const CUDADriverVariable = "EAGLERAY_CUDA_DRIVER"
+
+// CUDAMachine says that the variable asks for the machine, and with which options.
+func CUDAMachine() (options string, ok bool) {
+	word, options, _ := strings.Cut(os.Getenv(CUDADriverVariable), ",")
+	return options, word == "machine"
+}
 
 // Init is a rank's whole configuration, the first record it receives.
 type Init struct {

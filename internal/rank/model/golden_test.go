@@ -177,13 +177,16 @@ func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 	for i := range rows {
 		rows[i] = int32(i)
 	}
-	dst, err := s.model.Logits(rows)
+	logits, err := s.model.Logits(rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dst = slices.Clone(dst)
 	if rank != 0 {
 		return nil
+	}
+	dst := slices.Clone(logits.Floats())
+	if err := s.model.Failed(); err != nil {
+		t.Fatal(err)
 	}
 	out := make([][]float32, len(rows))
 	for i := range out {

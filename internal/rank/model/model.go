@@ -50,6 +50,10 @@ type Model struct {
 	stage  *stage
 	hidden layers.Tensor
 	picked layers.Tensor // rows chosen for logits
+	// pass computes the layers of batch, of which cache has the keys and values.
+	pass  func() error
+	batch *compute.Batch
+	cache compute.Cache
 }
 
 // architecture is what models differ in.
@@ -124,6 +128,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 		l.Use(c.Scheme)
 	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
+	m.pass = func() error { return m.arch.forward(&m.hidden, m.batch, m.cache) }
 	if m.arch, err = fam.build(m.stage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
@@ -187,7 +192,8 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 	if !m.stage.first() {
 		m.stage.Begin(b)
 	}
-	if err := m.arch.forward(&m.hidden, b, cache); err != nil {
+	m.batch, m.cache = b, cache
+	if err := m.stage.Run(b, m.pass); err != nil {
 		return err
 	}
 	if err := m.stage.Failed(); err != nil {
@@ -202,8 +208,9 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 // Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
 // that rows may be asked for in pieces. They are [len(rows)][vocabulary] on rank 0, in memory of
 // the model that the caller may change until it asks again, and nil on other ranks. Only the last
-// stage can.
-func (m *Model) Logits(rows []int32) ([]float32, error) {
+// stage can. It does not wait for the device: Failed says whether they are what they should be,
+// once something has.
+func (m *Model) Logits(rows []int32) (*layers.Tensor, error) {
 	if !m.stage.last() {
 		return nil, errors.New("only the last stage of a model has logits")
 	}
@@ -211,12 +218,12 @@ func (m *Model) Logits(rows []int32) ([]float32, error) {
 		return nil, nil
 	}
 	m.stage.Pick(&m.picked, &m.hidden, rows)
-	logits, err := m.arch.logits(&m.picked)
-	if err != nil || logits == nil {
-		return nil, err
-	}
-	return logits.Floats(), m.stage.Failed() // after the device was waited for
+	return m.arch.logits(&m.picked)
 }
+
+// Failed is the first error of the device, whichever step that was: what it computed since is
+// undefined.
+func (m *Model) Failed() error { return m.stage.Failed() }
 
 // Final computes the chosen rows of the hidden state after the final norm, which is
 // [len(rows)][width] in the model's own memory, until its next step. Only the last stage can; no

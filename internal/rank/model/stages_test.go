@@ -89,7 +89,10 @@ func (s *stagedRank) forward(rank, vocab int, p piece) ([][]float32, error) {
 		chosen[i] = int32(i)
 	}
 	dst, err := s.models[len(s.models)-1].Logits(chosen)
-	return slices.Collect(slices.Chunk(slices.Clone(dst), vocab)), err
+	if err != nil || dst == nil {
+		return nil, err
+	}
+	return slices.Collect(slices.Chunk(slices.Clone(dst.Floats()), vocab)), nil
 }
 
 // inStages computes ids in two steps with a model cut in stages, each of size ranks, and returns

@@ -25,9 +25,13 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 		return err
 	}
 	r.opt.Status.Set(status.Sample, 0)
+	states := x.Floats()
+	if err := r.opt.Model.Failed(); err != nil {
+		return err
+	}
 	for i, w := range wants {
 		s := &r.slots[w.slot]
-		row := x.Row(i)
+		row := states[i*x.Width : (i+1)*x.Width]
 		s.add(row, w.position)
 		if !w.last {
 			continue

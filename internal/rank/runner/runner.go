@@ -31,9 +31,21 @@ type Model interface {
 	Hidden() *layers.Tensor
 	// Logits computes, in the last stage, the logits of chosen rows: on the first rank they are
 	// [len(rows)][vocabulary], to be changed until it is called again; elsewhere nil.
-	Logits(rows []int32) ([]float32, error)
+	Logits(rows []int32) (*layers.Tensor, error)
 	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
 	Final(rows []int32) (*layers.Tensor, error)
+	// Failed is the first error of the device: what it computed since is undefined. It is known
+	// once something has waited for the device.
+	Failed() error
+}
+
+// Sampler is a device that chooses tokens where it has the logits.
+type Sampler interface {
+	// Samples says whether it can do what a row of so many logits asks for, whatever its State,
+	// Mask and Position.
+	Samples(r *sample.Row, vocab int) bool
+	// Sample sets the results of the rows; the logits may be changed. Its error is the device's.
+	Sample(logits *layers.Tensor, rows []sample.Row) error
 }
 
 // Options configure a Runner.
@@ -42,6 +54,8 @@ type Options struct {
 	Cache compute.Cache
 	// Pool is the threads that sample.
 	Pool *pool.Pool
+	// Sampler, unless it is nil, samples what it can.
+	Sampler Sampler
 	// BlockSize, Blocks and States describe the cache; no blocks are a model without one.
 	BlockSize, Blocks, States int
 	// Vocab is the width of a row of logits.
@@ -89,7 +103,10 @@ type Runner struct {
 	guarded uint64
 	// pieceRows is how many rows of logits are computed at a time.
 	pieceRows int
-	sampling  sampleTask
+	// choices are what became of the piece's rows; chosen by the device, if it can, or the host.
+	choices  []choice
+	sampling sampleTask
+	onDevice deviceTask
 }
 
 // slot is what a worker knows of one running request.
@@ -157,6 +174,7 @@ func New(opt Options) *Runner {
 	}
 	r.split.init(opt.Layout, opt.Rank)
 	r.sampling.init(r, opt.Pool.Threads())
+	r.onDevice.r = r
 	return r
 }
 
@@ -395,9 +413,14 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	}
 	r.opt.Status.Set(status.Sample, 0)
 	r.awaitGrammar(wants)
-	r.sampling.run(wants, logits)
+	for len(r.choices) < len(wants) {
+		r.choices = append(r.choices, choice{})
+	}
+	if err := r.chooser(wants).choose(wants, logits); err != nil {
+		return err
+	}
 	for i, w := range wants {
-		c := &r.sampling.choices[i]
+		c := &r.choices[i]
 		if w.target >= 0 {
 			r.reportPrompt(w, c, res)
 			continue

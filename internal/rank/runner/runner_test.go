@@ -33,7 +33,7 @@ type oracle struct {
 	cache   []int32 // by slot: the token written there
 	next    []int32 // by row of the last batch
 	hidden  compute.Tensor
-	out     []float32 // logits
+	out     compute.Tensor // logits
 	fail    error
 	logits  int // rows asked for so far
 	strange string
@@ -95,17 +95,21 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 	return nil
 }
 
-func (o *oracle) Logits(rows []int32) ([]float32, error) {
-	o.logits += len(rows)
-	o.out = slices.Grow(o.out[:0], len(rows)*vocab)[:len(rows)*vocab]
-	dst := o.out
-	for i, r := range rows {
+func (o *oracle) Failed() error { return nil }
+
+func (o *oracle) Logits(of []int32) (*compute.Tensor, error) {
+	o.logits += len(of)
+	if len(of) != o.out.Rows {
+		o.out = rows(len(of), vocab)
+	}
+	dst := o.out.Floats()
+	for i, r := range of {
 		for t := range vocab {
 			// The next token is the most likely, those after it less and less.
 			dst[i*vocab+t] = -float32((t - int(o.next[r]) + vocab) % vocab)
 		}
 	}
-	return dst, nil
+	return &o.out, nil
 }
 
 // Final is, of each row, the token that follows and its square.

@@ -3,14 +3,29 @@ package runner
 import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// sampleTask chooses the tokens of a piece of logits, one row per chunk of the device's threads.
+// chooser fills the runner's choices: a token for each wanted row of a piece of logits, which it
+// may change, or what the row is wanted for instead.
+type chooser interface {
+	choose(wants []want, logits *layers.Tensor) error
+}
+
+// chooser is the device where that can do all that is wanted, else the host: which copies all the
+// logits if they are elsewhere.
+func (r *Runner) chooser(wants []want) chooser {
+	if r.onDevice.can(wants) {
+		return &r.onDevice
+	}
+	return &r.sampling
+}
+
+// sampleTask chooses on the host, one row per chunk of the threads.
 type sampleTask struct {
 	r        *Runner
 	wants    []want
 	logits   []float32 // of each row that is wanted
-	choices  []choice
 	samplers []sample.Sampler
 	raw      [][]float32 // one per thread: logits before sampling changed them
 	masks    [][]uint32  // one per thread: what constraints allow
@@ -32,21 +47,22 @@ func (t *sampleTask) init(r *Runner, threads int) {
 	t.masks = make([][]uint32, threads)
 }
 
-func (t *sampleTask) run(wants []want, logits []float32) {
-	t.wants, t.logits = wants, logits
-	for len(t.choices) < len(wants) {
-		t.choices = append(t.choices, choice{})
+func (t *sampleTask) choose(wants []want, logits *layers.Tensor) error {
+	t.wants, t.logits = wants, logits.Floats()
+	if err := t.r.opt.Model.Failed(); err != nil {
+		return err
 	}
 	if len(wants) == 1 {
 		t.Do(0, 0)
-		return
+		return nil
 	}
 	t.r.opt.Pool.Run(t, len(wants))
+	return nil
 }
 
 // Do chooses the token of one row.
 func (t *sampleTask) Do(chunk, thread int) {
-	w, c, sampler := t.wants[chunk], &t.choices[chunk], &t.samplers[thread]
+	w, c, sampler := t.wants[chunk], &t.r.choices[chunk], &t.samplers[thread]
 	s := &t.r.slots[w.slot]
 	vocab := t.r.opt.Vocab
 	logits := t.logits[chunk*vocab : (chunk+1)*vocab]

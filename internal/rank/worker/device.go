@@ -51,17 +51,11 @@ func newDevice(init *queue.Init, at place) (processor, error) {
 	}
 	if init.Device == queue.CUDA {
 		opt := cuda.Options{Ordinal: at.local, DType: dtype, Threads: at.share.Threads}
-		if v := os.Getenv(queue.CUDADriverVariable); v == queue.CUDAMachine {
-			// Every process has a machine of its own.
-			opt.Driver, opt.Ordinal = &double.Driver{Threads: at.share.Threads}, 0
-		} else if v != "" {
-			return nil, fmt.Errorf("%s=%q is not %q", queue.CUDADriverVariable, v,
-				queue.CUDAMachine)
-		} else if at.gpus == nil {
-			return nil, errors.New("this program has no CUDA driver: ranks on GPUs are run by " +
-				"eagleray-cuda")
-		} else if opt.Driver, err = at.gpus(); err != nil {
+		if opt.Driver, err = cudaDriver(&at); err != nil {
 			return nil, err
+		}
+		if _, ok := opt.Driver.(*double.Driver); ok {
+			opt.Ordinal = 0 // every process has a machine of its own
 		}
 		return cuda.New(opt)
 	}
@@ -70,6 +64,22 @@ func newDevice(init *queue.Init, at place) (processor, error) {
 		opt.Processors = at.share.Processors
 	}
 	return cpu.New(opt)
+}
+
+// cudaDriver is the driver of the machine's GPUs, or one that needs none.
+func cudaDriver(at *place) (driver.Driver, error) {
+	if options, ok := queue.CUDAMachine(); ok {
+		return double.Parse(options, at.share.Threads)
+	}
+	if v := os.Getenv(queue.CUDADriverVariable); v != "" {
+		return nil, fmt.Errorf("%s=%q does not begin with %q", queue.CUDADriverVariable, v,
+			"machine")
+	}
+	if at.gpus == nil {
+		return nil, errors.New("this program has no CUDA driver: ranks on GPUs are run by " +
+			"eagleray-cuda")
+	}
+	return at.gpus()
 }
 
 // describe says what a rank computes with, and why.

@@ -198,8 +198,9 @@ func (r *rank) join(opt Options) error {
 			stage: init.Layout.Place(init.Rank).PP, last: init.Layout.Sizes().PP - 1}
 		return nil
 	}
+	sampler, _ := r.device.(runner.Sampler) // nil where the host samples
 	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
-		Pool: r.device.Pool(), Cache: r.cache,
+		Pool: r.device.Pool(), Sampler: sampler, Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
 		Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,

@@ -281,7 +281,8 @@ func TestUnwantedLoad(t *testing.T) {
 	var bytes [2]int64
 	for i, told := range []error{nil, gone} {
 		r := &rank{init: tiny(), status: new(status.Rank)}
-		err := r.load(place{share: machine.Share{Threads: 1}}, func(queue.Progress) error { return told })
+		here := place{share: machine.Share{Threads: 1}}
+		err := r.load(here, func(queue.Progress) error { return told })
 		bytes[i] = r.weightBytes
 		r.close()
 		if !errors.Is(err, told) {

@@ -1,5 +1,5 @@
 // Package double is a driver without a GPU, for tests: it executes the PTX that it is given on the
-// host (package ptx). What a stream was asked for happens when somebody waits for it, all in one
+// host (package ptx). What a stream was asked for happens when the program waits for it, all in one
 // piece, so that pinned memory that is written too early, or read, shows. Errors come as a driver's
 // do: later, from whichever call waits, and every call after it fails the same way.
 package double

@@ -160,7 +160,7 @@ func (c *Context) Record(e driver.Event, s driver.Stream) error {
 	return err
 }
 
-// Query implements driver.Context. Nobody else makes the streams go on: so what was asked for
+// Query implements driver.Context. Only its callers make the streams go on: so what was asked for
 // happens now.
 func (c *Context) Query(e driver.Event) (bool, error) {
 	if err := c.begin("cuEventQuery"); err != nil {

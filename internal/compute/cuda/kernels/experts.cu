@@ -27,7 +27,7 @@ DI void best_of(float& v, int& i) {
 // close_groups makes the choice 0 in the groups that may not be chosen from: all but top_groups,
 // by the sum of their one or two best. open has a place for each group.
 DI void close_groups(float* choice, float* open, const Route& p) {
-  const int lane = threadIdx.x, size = p.experts / p.groups;
+  const int lane = threadIdx.x & 31, size = p.experts / p.groups;
   for (int g = 0; g < p.groups; g++) {
     float first = NEG_INF, sum;
     int at = 0x7fffffff, skip = -1;
@@ -65,11 +65,11 @@ DI void close_groups(float* choice, float* open, const Route& p) {
   }
 }
 
-// route chooses the experts of a row, by one warp.
-KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {
-  extern __shared__ __align__(16) float choice[];  // experts, then groups
-  const int lane = threadIdx.x;
-  float* scores = p.scores + (size_t)blockIdx.x * p.experts;
+// route_row chooses the experts of a row, by one warp. choice has a place for each expert, and for
+// each group.
+DI void route_row(const Route& p, int row, float* choice) {
+  const int lane = threadIdx.x & 31;
+  float* scores = p.scores + (size_t)row * p.experts;
   float most = NEG_INF, sum = 0.0f;
   if (!p.sigmoid) {
     for (int e = lane; e < p.experts; e += 32) most = fmaxf(most, scores[e]);
@@ -114,8 +114,13 @@ KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {
   int place = 0;
   for (int n = 0; n < p.per_token; n++) place += __shfl_sync(~0u, mine, n) < mine;
   if (lane >= p.per_token) return;
-  p.chosen[(size_t)blockIdx.x * p.per_token + place] = mine;
-  p.weights[(size_t)blockIdx.x * p.per_token + place] = weight;
+  p.chosen[(size_t)row * p.per_token + place] = mine;
+  p.weights[(size_t)row * p.per_token + place] = weight;
+}
+
+KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {
+  extern __shared__ __align__(16) float choice[];  // experts, then groups
+  route_row(p, blockIdx.x, choice);
 }
 
 struct Order {
@@ -126,9 +131,9 @@ struct Order {
   int pairs, per_token, experts;
 };
 
-// order sorts rows by expert, in one block. In which order an expert has its rows changes no sum.
-KERNEL __launch_bounds__(1024) order(const __grid_constant__ Order p) {
-  extern __shared__ __align__(16) int count[];  // experts + 1
+// order_rows sorts rows by expert, in one block; count has a place for each expert, and one more. In
+// which order an expert has its rows changes no sum.
+DI void order_rows(const Order& p, int* count) {
   for (int e = threadIdx.x; e <= p.experts; e += blockDim.x) count[e] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) atomicAdd(&count[p.chosen[i]], 1);
@@ -148,6 +153,26 @@ KERNEL __launch_bounds__(1024) order(const __grid_constant__ Order p) {
     p.rows_of[at] = i / p.per_token;
     p.place_of[i] = at;
   }
+}
+
+KERNEL __launch_bounds__(1024) order(const __grid_constant__ Order p) {
+  extern __shared__ __align__(16) int count[];  // experts + 1
+  order_rows(p, count);
+}
+
+struct RouteOrder {
+  Route route;
+  Order order;
+};
+
+// route_order is route and order of few rows, in one block.
+KERNEL __launch_bounds__(1024) route_order(const __grid_constant__ RouteOrder p) {
+  extern __shared__ __align__(16) float places[];  // of each warp, experts and groups
+  const int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  for (int row = warp; row < p.route.rows; row += warps)
+    route_row(p.route, row, places + warp * (p.route.experts + max(p.route.groups, 1)));
+  __syncthreads();
+  order_rows(p.order, (int*)places);
 }
 
 struct Combine {

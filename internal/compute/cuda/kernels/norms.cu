@@ -30,11 +30,11 @@ KERNEL __launch_bounds__(256) rms_norm(const __grid_constant__ Norm p) {
 
 struct AddNorm {
   const float* parts;   // [chunks][rows][width]
-  float* x;             // the sums are added to it
+  float* x;             // gets the sums, added to what it has with add
   const float* weight;
   float* y;             // x normalised
   u16* half;            // y in 16 bits
-  int chunks, rows, width, ldx, type;
+  int chunks, rows, width, ldx, add, type;
   float eps;
 };
 
@@ -48,7 +48,8 @@ KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
   u16* half = p.half + row * p.width;
   float s = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    float v = x[i] + tree(parts + i, size, p.chunks);
+    float v = tree(parts + i, size, p.chunks);
+    if (p.add) v += x[i];
     x[i] = v;
     s += v * v;
   }

@@ -13,9 +13,11 @@ const (
 	Attend128F16
 	WriteCache
 	Attention
+	Choose
 	Delta
 	Route
 	Order
+	RouteOrder
 	Combine
 	ExpertBiases
 	Gemm8BF16
@@ -41,6 +43,10 @@ const (
 	SigmoidGate
 	Lookup
 	SumChunks
+	Edit
+	Survey
+	Weigh
+	Describe
 	// Count is how many there are.
 	Count
 )
@@ -53,9 +59,11 @@ var names = [Count]string{
 	Attend128F16:  "attend128_f16",
 	WriteCache:    "write_cache",
 	Attention:     "attention",
+	Choose:        "choose",
 	Delta:         "delta",
 	Route:         "route",
 	Order:         "order",
+	RouteOrder:    "route_order",
 	Combine:       "combine",
 	ExpertBiases:  "expert_biases",
 	Gemm8BF16:     "gemm8_bf16",
@@ -81,6 +89,10 @@ var names = [Count]string{
 	SigmoidGate:   "sigmoid_gate",
 	Lookup:        "lookup",
 	SumChunks:     "sum_chunks",
+	Edit:          "edit",
+	Survey:        "survey",
+	Weigh:         "weigh",
+	Describe:      "describe",
 }
 
 var files = [Count]string{
@@ -91,9 +103,11 @@ var files = [Count]string{
 	Attend128F16:  "attend",
 	WriteCache:    "attention",
 	Attention:     "attention",
+	Choose:        "choose",
 	Delta:         "delta",
 	Route:         "experts",
 	Order:         "experts",
+	RouteOrder:    "experts",
 	Combine:       "experts",
 	ExpertBiases:  "experts",
 	Gemm8BF16:     "gemm",
@@ -119,6 +133,68 @@ var files = [Count]string{
 	SigmoidGate:   "rows",
 	Lookup:        "rows",
 	SumChunks:     "rows",
+	Edit:          "sample",
+	Survey:        "sample",
+	Weigh:         "sample",
+	Describe:      "sample",
+}
+
+// RowParams are those of logits.cuh's Row.
+type RowParams struct {
+	X          driver.Ptr
+	Mask       driver.Ptr
+	Edits      driver.Ptr
+	Kept       driver.Ptr
+	Steps      uint64
+	Number     uint64
+	MinP       uint64
+	TopP       uint64
+	Words      int32
+	Masked     int32
+	Biases     int32
+	Seen       int32
+	Repetition float32
+	Frequency  float32
+	Presence   float32
+	Scale      float32
+	Weighed    int32
+	Checked    int32
+	Greedy     int32
+	TopK       int32
+	Resort     int32
+	Token      int32
+	Chosen     int32
+	Top        int32
+	Unsound    int32
+}
+
+// ResultParams are those of logits.cuh's Result.
+type ResultParams struct {
+	Sum      uint64
+	Token    int32
+	Rank     int32
+	Logit    float32
+	Greatest float32
+}
+
+// LikelyParams are those of logits.cuh's Likely.
+type LikelyParams struct {
+	Token int32
+	Logit float32
+}
+
+// SampleParams are those of logits.cuh's Sample.
+type SampleParams struct {
+	Rows     driver.Ptr
+	Most     driver.Ptr
+	Weights  driver.Ptr
+	Powers   driver.Ptr
+	Results  driver.Ptr
+	Likely   driver.Ptr
+	Vocab    int32
+	Pieces   int32
+	Choosing int32
+	Widest   int32
 }
 
 // AttendParams are those of attend.cu's Attend.
@@ -266,6 +342,12 @@ type OrderParams struct {
 	Experts  int32
 }
 
+// RouteOrderParams are those of experts.cu's RouteOrder.
+type RouteOrderParams struct {
+	Route RouteParams
+	Order OrderParams
+}
+
 // CombineParams are those of experts.cu's Combine.
 type CombineParams struct {
 	Parts    driver.Ptr
@@ -334,6 +416,7 @@ type AddNormParams struct {
 	Rows   int32
 	Width  int32
 	LDX    int32
+	Add    int32
 	Type   int32
 	Eps    float32
 }

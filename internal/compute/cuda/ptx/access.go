@@ -14,6 +14,8 @@ const (
 	// strong accesses are atomic, volatile or relaxed: they do not race with one another (PTX ISA
 	// 8.4).
 	strong
+	// collective accesses are of all lanes of the warp together (ldmatrix, stmatrix).
+	collective
 )
 
 // segment is memory that a group of lanes accesses: all in one allocation, or in one space. The

@@ -109,7 +109,11 @@ func (w *warp) landed(c *asyncCopy) {
 	k.pending.clear(at, n, size)
 	k.known.setShort(at, n, size)
 	w.seq++
-	k.stamp(w, int(c.lane), at, n)
+	epoch := w.now.local[w.id]
+	if c.epoch != 0 { // it ends at an mbarrier
+		epoch = c.epoch
+	}
+	k.stamp(w, int(c.lane), at, n, epoch, false)
 }
 
 // copyAt describes the copy under way to a byte of shared memory.
@@ -118,6 +122,13 @@ func (c *cta) copyAt(at uint64) (line int) {
 		for _, d := range w.underWay() {
 			if at-uint64(d.dst) < uint64(d.size) {
 				return int(d.line)
+			}
+		}
+	}
+	for _, b := range c.mbarriers.bulk {
+		for _, r := range b.runs {
+			if at-r.shared < max(r.n, 1024) {
+				return b.warp.kernel.lines[b.pc]
 			}
 		}
 	}

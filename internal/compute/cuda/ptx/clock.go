@@ -46,6 +46,9 @@ type clocks struct {
 	// heard is what strong reads have seen, for the next fence to acquire.
 	fenced, heard clock
 	hasFenced     bool
+	// proxied is the epoch before the last fence.proxy.async, proxySeen what the warp knew then.
+	proxied   uint32
+	proxySeen []uint32
 	// seq counts accesses of memory, synced is the last before a warp-synchronous instruction.
 	seq, synced uint32
 }
@@ -62,7 +65,8 @@ func (c *clocks) begin(block *cta, id int) {
 	c.fenced.reset()
 	c.heard.reset()
 	c.hasFenced = false
-	c.seq, c.synced = 0, 0
+	c.seq, c.synced, c.proxied = 0, 0, 0
+	clear(c.proxySeen)
 	c.now.local[id] = 1
 	c.gid = block.check.firstGid + uint32(id)
 }
@@ -96,6 +100,20 @@ func (w *warp) fence(wide bool) {
 	w.fenced.reset()
 	w.fenced.join(&w.now)
 	w.hasFenced = true
+	w.now.local[w.id]++
+}
+
+// proxyFence makes writes of the generic proxy visible to the asynchronous one, and mbarriers that
+// have been initialised.
+func (w *warp) proxyFence() {
+	for _, b := range w.cta.mbarriers.all {
+		b.fenced = true
+	}
+	if w.cta.check == nil {
+		return
+	}
+	w.proxied = w.now.local[w.id]
+	w.proxySeen = append(w.proxySeen[:0], w.now.local...)
 	w.now.local[w.id]++
 }
 

@@ -17,6 +17,11 @@ type asyncCopy struct {
 	in     *allocation
 	line   int32
 	before [16]byte // the source when the copy was issued
+	// barrier is set for a cp.async.mbarrier.arrive, which ends the lane's copies before it; clock
+	// is what it releases, and epoch the copies' then.
+	barrier *mbarrier
+	clock   *clock
+	epoch   uint32
 }
 
 // groupCount is how many groups of copies a lane has committed.
@@ -225,6 +230,12 @@ func (w *warp) landIf(c *asyncCopy, mask uint32, due func(*asyncCopy) bool) bool
 }
 
 func (w *warp) landOne(c *asyncCopy) {
+	if c.barrier != nil {
+		c.barrier.current.join(c.clock)
+		c.barrier.pending--
+		w.cta.advancePhase(c.barrier)
+		return
+	}
 	dst := w.cta.shared[c.dst : c.dst+uint32(c.size)]
 	clear(dst)
 	if c.filled > 0 {

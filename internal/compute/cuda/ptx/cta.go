@@ -204,7 +204,7 @@ func (c *cta) advance() (done bool, err error) {
 		}
 	}
 	if c.alive == 0 {
-		c.finish()
+		c.finishStores()
 	}
 	return c.alive == 0, nil
 }
@@ -225,13 +225,26 @@ func (c *cta) choose() (*warp, int) {
 	} else {
 		c.turn++
 	}
+	w := c.firstReady()
+	if w == nil {
+		c.landAwaited()
+		w = c.firstReady()
+	}
+	if w == nil {
+		panic(c.deadlock())
+	}
+	return w, n
+}
+
+// firstReady is the next warp that can run, nil if all wait.
+func (c *cta) firstReady() *warp {
 	for i := range c.warps {
 		if w := c.warps[(c.turn+i)%len(c.warps)]; w.ready() {
 			c.turn += i
-			return w, n
+			return w
 		}
 	}
-	panic(c.deadlock())
+	return nil
 }
 
 // ready says whether a warp can run.
@@ -257,8 +270,16 @@ func (c *cta) deadlock() *Fault {
 // lanesExit and warpExited note the ends of threads and of warps.
 func (c *cta) lanesExit(w *warp, mask uint32) {
 	w.waiting = 0 // those that wait look again who is missing
-	for _, copied := range w.underWay() {
-		if mask>>copied.lane&1 != 0 && c.check != nil {
+	if c.check == nil {
+		return
+	}
+	arrived := uint32(0) // lanes whose copies somebody else waits for
+	all := w.underWay()
+	for k := len(all) - 1; k >= 0; k-- {
+		copied := &all[k]
+		if copied.barrier != nil {
+			arrived |= 1 << copied.lane
+		} else if mask&^arrived>>copied.lane&1 != 0 {
 			w.failLane(int(copied.lane), "exit before the copy of line %d has been waited for",
 				copied.line)
 		}
@@ -273,8 +294,6 @@ func (c *cta) warpExited(w *warp) {
 		}
 	}
 }
-
-func (c *cta) finish() {}
 
 // lastLane is the highest lane of a mask.
 func lastLane(mask uint32) int { return 31 - bits.LeadingZeros32(mask) }

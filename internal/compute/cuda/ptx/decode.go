@@ -82,6 +82,7 @@ type decoder struct {
 	sinks  [banks]int32
 	shared map[*variable]uint64
 	local  uint64
+	walked int // functions that layout has looked at
 }
 
 func decode(m *Module, f *function) (*Kernel, error) {

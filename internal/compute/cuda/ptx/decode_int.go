@@ -220,7 +220,7 @@ func (d *decoder) carry(t typ) {
 			i := firstLane(m)
 			x, y := w.value(b, in.a, i), w.value(b, in.b, i)
 			if in.c >= 0 {
-				x, y = product(t, x, y, high), w.value(b, in.c, i)
+				x, y = productPart(t, x, y, high), w.value(b, in.c, i)
 			}
 			carry := uint64(0)
 			if uses {
@@ -235,7 +235,7 @@ func (d *decoder) carry(t typ) {
 	}, d.dst(d.st.args[0], t), srcs...)
 }
 
-func product(t typ, a, b uint64, high bool) uint64 {
+func productPart(t typ, a, b uint64, high bool) uint64 {
 	if high {
 		return t.truncated(mulHigh(t.extended(a), t.extended(b), t))
 	}

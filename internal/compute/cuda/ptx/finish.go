@@ -17,6 +17,7 @@ func (d *decoder) finish() error {
 			d.code[i].imm = uint64(targets[0])
 		}
 	}
+	d.order()
 	k := d.kernel
 	k.code = d.code
 	for i := range d.notes {

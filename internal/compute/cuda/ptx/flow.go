@@ -118,4 +118,6 @@ func (d *decoder) fence() {
 	d.op(func(w *warp, _ *inst, _ uint32) { w.fence(wide) }, none)
 }
 
-func (d *decoder) proxyFence() { d.nothing() }
+func (d *decoder) proxyFence() {
+	d.op(func(w *warp, _ *inst, _ uint32) { w.proxyFence() }, none)
+}

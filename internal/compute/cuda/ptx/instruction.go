@@ -140,7 +140,15 @@ func (d *decoder) warpWide(st *statement) bool {
 	case "mma":
 		d.matrixMultiply()
 	case "cp":
-		d.copyAsync()
+		if st.has("bulk") {
+			d.bulkInstruction()
+		} else {
+			d.copyAsync()
+		}
+	case "mbarrier":
+		d.mbarrierInstruction()
+	case "wgmma":
+		d.warpGroup()
 	default:
 		return false
 	}

@@ -42,6 +42,9 @@ func (d *decoder) layout(f *function) error {
 // walk visits the shared variables that a function's instructions name, and those of the functions
 // that it calls, and gives its local variables their places. Registers start anew.
 func (d *decoder) walk(f *function, active map[*function]bool, place func(*variable)) error {
+	if d.walked++; d.walked > 1<<12 {
+		return fmt.Errorf("line %d: too many calls", f.line)
+	}
 	if active[f] {
 		return fmt.Errorf("line %d: %s calls itself", f.line, f.name)
 	}

@@ -24,11 +24,11 @@ func (d *decoder) matrixMove() {
 		return
 	}
 	op := &matrixOp{count: n, trans: st.has("trans"), space: d.space(),
-		rows: uint32(uint64(1)<<(8*n) - 1), kind: writes, fragments: storeFragments}
+		rows: uint32(uint64(1)<<(8*n) - 1), kind: writes | collective, fragments: storeFragments}
 	regs, address := st.args[1], st.args[0]
 	if load {
 		regs, address = address, regs
-		op.kind, op.fragments = reads, loadFragments
+		op.kind, op.fragments = reads|collective, loadFragments
 	}
 	in := inst{d: none, b: none, c: none, ext: &extra{slot: d.slotFor()}}
 	for _, o := range d.elements(regs) {

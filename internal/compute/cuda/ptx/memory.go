@@ -270,7 +270,7 @@ func (m *Memory) load(mod *Module) (uint64, error) {
 		return 0, fmt.Errorf("the module's variables: %w", err)
 	}
 	a := m.find(base)
-	copy(a.data, mod.image)
+	clear(a.data[copy(a.data, mod.image):])
 	for _, r := range mod.relocs {
 		*(*uint64)(unsafe.Add(a.start, r.at)) = base + r.target
 	}

@@ -142,13 +142,7 @@ func (op *mmaOp) exec(w *warp, in *inst, mask uint32) {
 func (op *mmaOp) gather(w *warp, a, b []int32) {
 	m := &w.mma
 	for r, reg := range a {
-		row, col := r&1*8, r>>1*4*op.pairs
-		for l, v := range &w.r32[reg] {
-			at := (row+l>>2)*op.k + col + l&3*op.pairs
-			for e := range op.pairs {
-				m.a[at+e] = op.widenA(v, e)
-			}
-		}
+		op.gatherRow(m, r, &w.r32[reg])
 	}
 	for r, reg := range b {
 		for l, v := range &w.r32[reg] {
@@ -156,6 +150,17 @@ func (op *mmaOp) gather(w *warp, a, b []int32) {
 			for e := range op.pairs {
 				m.b[(k+e)*8+l>>2] = op.widenB(v, e)
 			}
+		}
+	}
+}
+
+// gatherRow widens register r of A.
+func (op *mmaOp) gatherRow(m *mmaScratch, r int, v *lanes32) {
+	row, col := r&1*8, r>>1*4*op.pairs
+	for l, x := range v {
+		at := (row+l>>2)*op.k + col + l&3*op.pairs
+		for e := range op.pairs {
+			m.a[at+e] = op.widenA(x, e)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type Module struct {
 	// globals are the variables of .global and .const, which lie in one image of device memory.
 	globals   []*variable
 	imageSize uint64
-	image     []byte
+	image     []byte // up to the last byte that an initialiser sets; the rest is zero
 	relocs    []reloc
 }
 
@@ -110,12 +110,14 @@ func (m *Module) link() error {
 	if m.imageSize > maxVariable {
 		return errors.New("the variables of the module are too large")
 	}
-	m.image = make([]byte, m.imageSize)
 	for _, v := range m.globals {
 		for _, p := range v.init {
 			at := v.at + p.at
 			if at+uint64(len(p.data)) > m.imageSize {
 				return fmt.Errorf("%s: the initialiser is longer than the variable", v.name)
+			}
+			if n := int(at) + len(p.data); n > len(m.image) {
+				m.image = append(m.image, make([]byte, n-len(m.image))...)
 			}
 			copy(m.image[at:], p.data)
 			if p.symbol == "" {

@@ -35,7 +35,7 @@ func mutations() []mutation {
 			dropped},
 		{"weaken", regexp.MustCompile(`\b((?:cp\.async|cp\.async\.bulk|wgmma)\.wait_group` +
 			`(?:\.\w+)*\s+)(\d+)\s*;`), weaken},
-		{"drop", regexp.MustCompile(`\b(?:membar|fence)\.[^;]*;`), dropped},
+		{"drop", regexp.MustCompile(`\b(?:wgmma\.fence|membar|fence)\.[^;]*;`), dropped},
 		{"relax", regexp.MustCompile(`\b((?:ld|st|atom|red)\.)(?:acquire|release|acq_rel)(\.[^;]*;)`),
 			func(p [][]byte) []byte { return join(p[1], []byte("relaxed"), p[2]) }},
 		{"transpose", regexp.MustCompile(`\b((?:ld|st)matrix\.sync\.aligned\.m8n8\.x[124])(\.trans)?` +
@@ -45,6 +45,10 @@ func mutations() []mutation {
 			return join(p[1], p[3], []byte(","), p[2], []byte(";"))
 		}},
 		{"drop", regexp.MustCompile(`\bmbarrier\.(?:arrive|expect_tx|complete_tx)\b[^;]*;`), dropped},
+		{"do not wait at", regexp.MustCompile(`\bmbarrier\.(?:try|test)_wait(?:\.[\w:]+)*\s+` +
+			`([^,;]+),[^;]*;`), func(p [][]byte) []byte {
+			return join([]byte("setp.eq.u32 "), p[1], []byte(", 0, 0;"))
+		}},
 		{"drop", regexp.MustCompile(`\bwgmma\.commit_group\b[^;]*;`), dropped},
 	}
 }

@@ -60,7 +60,7 @@ func (s *shadow) page(at, n, size uint64) *globalPage {
 		p = &globalPage{shift: 2, cells: make([]globalCell, globalPageSize>>2)}
 		s.pages[at>>globalPageShift] = p
 	}
-	for n&(1<<p.shift-1) != 0 {
+	for (at|n)&(1<<p.shift-1) != 0 {
 		p.split()
 	}
 	return p

@@ -1,8 +1,13 @@
 package ptx
 
+import "fmt"
+
 const (
 	sharedPageSize = 1024
 	pageShift      = 10
+	// wholeWarp and severalLanes stand for lanes of an access.
+	wholeWarp    = 255
+	severalLanes = 254
 )
 
 // sharedPage has the accesses of a KiB of shared memory. Cells are of 4 bytes, or smaller once an
@@ -23,6 +28,7 @@ type sharedCell struct {
 	reader       uint8 // warp + 1
 	readLane     uint8
 	strong       bool // the write
+	async        bool // the write is of the asynchronous proxy
 	strongRead   bool
 }
 
@@ -35,7 +41,7 @@ func (k *checker) page(at, n uint64, warps int) *sharedPage {
 		clear(p.cells)
 		clear(p.read)
 	}
-	for n&(1<<p.shift-1) != 0 {
+	for (at|n)&(1<<p.shift-1) != 0 {
 		p.split(warps)
 	}
 	return p
@@ -69,6 +75,9 @@ func (w *warp) checkSharedAccess(s *segment, n uint64, kind accessKind) {
 		i := firstLane(m) & (lanes - 1)
 		at := w.ea[i]
 		if k.pending.bits[at>>6] != 0 && k.anyPending(at, n) {
+			if b := w.cta.mbarriers.all[at&^7]; b != nil {
+				w.failLane(i, "access of the mbarrier at shared %#x as memory", b.at)
+			}
 			w.failLane(i, "access of shared %#x, to which the copy of line %d is under way", at,
 				w.cta.copyAt(at+k.firstPending(at, n)))
 		}
@@ -109,14 +118,18 @@ func (w *warp) sharedCell(p *sharedPage, c, lane int, kind accessKind, at uint64
 			if w.now.local[cell.writer-1] < cell.epoch {
 				w.race(lane, at, kind, "a write", int(cell.writer)-1)
 			}
-		} else if cell.wrote > w.synced && cell.wrote != w.seq && int(cell.writeLane) != lane {
+		} else if cell.wrote > w.synced && cell.wrote != w.seq && int(cell.writeLane) != lane &&
+			cell.writeLane != wholeWarp {
 			w.laneRace(lane, at, kind, "a write", int(cell.writeLane))
 		}
+	}
+	if kind&collective != 0 {
+		lane = wholeWarp
 	}
 	if kind&writes == 0 {
 		p.read[c*warps+w.id] = w.now.local[w.id]
 		if cell.reader == me && cell.reads > w.synced && int(cell.readLane) != lane {
-			lane = lanes // several
+			lane = severalLanes
 		}
 		cell.reader, cell.reads, cell.readLane, cell.strongRead = me, w.seq, uint8(lane), !soft
 		return
@@ -128,22 +141,42 @@ func (w *warp) sharedCell(p *sharedPage, c, lane int, kind accessKind, at uint64
 			}
 		}
 		if cell.reader == me && cell.reads > w.synced && cell.reads != w.seq &&
-			int(cell.readLane) != lane {
+			int(cell.readLane) != lane && cell.readLane != wholeWarp {
 			w.laneRace(lane, at, kind, "a read", int(cell.readLane))
 		}
 	}
 	cell.writer, cell.writeLane, cell.epoch = me, uint8(lane), w.now.local[w.id]
-	cell.wrote, cell.strong = w.seq, !soft
+	cell.wrote, cell.strong, cell.async = w.seq, !soft, false
 }
 
-// stamp notes a write without looking at what was before.
-func (k *checker) stamp(w *warp, lane int, at, n uint64) {
+// stamp notes a write that a copy makes, without looking at what was before.
+func (k *checker) stamp(w *warp, lane int, at, n uint64, epoch uint32, async bool) {
 	p := k.page(at, n, len(w.cta.warps))
 	first := int(at&(sharedPageSize-1)) >> p.shift
 	for c := first; c < first+int(n)>>p.shift; c++ {
 		cell := &p.cells[c]
 		cell.writer, cell.writeLane = uint8(w.id+1), uint8(lane)
-		cell.epoch, cell.wrote, cell.strong = w.now.local[w.id], w.seq, false
+		cell.epoch, cell.wrote, cell.strong, cell.async = epoch, w.seq, false, async
+	}
+}
+
+// checkProxy looks whether what the asynchronous proxy reads is visible to it: writes of the generic
+// proxy are after a fence.proxy.async of the writer, or of the reader that is after the write (PTX
+// ISA 8.6).
+func (w *warp) checkProxy(lane int, at, n uint64) {
+	p := w.cta.check.page(at, n, len(w.cta.warps))
+	first := int(at&(sharedPageSize-1)) >> p.shift
+	for c := first; c < first+int(n)>>p.shift; c++ {
+		cell := &p.cells[c]
+		if cell.writer == 0 || cell.async {
+			continue
+		}
+		u := int(cell.writer) - 1
+		seen := w.proxySeen != nil && w.proxySeen[u] >= cell.epoch
+		if !seen && w.cta.warps[u].proxied < cell.epoch {
+			w.failLane(lane, "the asynchronous proxy reads shared %#x after a write by warp %d with no "+
+				"fence.proxy.async between", at, u)
+		}
 	}
 }
 
@@ -153,8 +186,12 @@ func (w *warp) race(lane int, at uint64, kind accessKind, before string, other i
 }
 
 func (w *warp) laneRace(lane int, at uint64, kind accessKind, before string, other int) {
-	w.failLane(lane, "race: %s shared %#x after %s by lane %d of the warp, with no warp-synchronous "+
-		"instruction between", kind, at, before, other)
+	who := fmt.Sprintf("lane %d", other)
+	if other == severalLanes {
+		who = "several lanes"
+	}
+	w.failLane(lane&(lanes-1), "race: %s shared %#x after %s by %s of the warp, with no "+
+		"warp-synchronous instruction between", kind, at, before, who)
 }
 
 // String says what the access is, for faults.

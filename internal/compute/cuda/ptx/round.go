@@ -80,14 +80,14 @@ func (f format) encode(x float64, mode rounding, saturate bool) uint32 {
 		q++
 	}
 	// The mantissa's leading bit adds one to the exponent, and a carry another one.
-	r := uint32(uint64(e-1)<<f.mantissa + q)
-	if r > f.largest() {
+	r := uint64(e-1)<<f.mantissa + q
+	if r > uint64(f.largest()) {
 		if saturate {
 			mode = toZero
 		}
 		return sign | f.overflow(mode, negative)
 	}
-	return sign | r
+	return sign | uint32(r)
 }
 
 func toZeroIf(saturate bool) rounding {

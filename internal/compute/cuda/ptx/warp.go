@@ -64,7 +64,9 @@ type warp struct {
 	copies     []asyncCopy // in the order of issue; those from head on are under way
 	head       int
 	groups     [lanes]groupCount
-	bulkGroups bulkState
+	bulk       bulkState
+	wgmma      groupMma
+	suspended  uint32 // of the waiting lanes, those at mbarriers
 	mma        mmaScratch
 	clocks
 }
@@ -81,7 +83,9 @@ func (w *warp) reset(threads int) {
 	w.localKnown.reset()
 	w.copies, w.head = w.copies[:0], 0
 	w.groups = [lanes]groupCount{}
-	w.bulkGroups = bulkState{}
+	w.bulk = bulkState{stores: w.bulk.stores[:0]}
+	w.wgmma = groupMma{tiles: w.wgmma.tiles[:0]}
+	w.suspended = 0
 	w.poison()
 	w.setCTASpecials()
 }
@@ -177,6 +181,13 @@ func (w *warp) stuck() {
 		w.state = exited
 		w.stop()
 		w.cta.warpExited(w)
+		return
+	}
+	if w.suspended != 0 {
+		w.pc = w.pcs[bits.TrailingZeros32(w.suspended)] + 1
+		w.active = 0
+		w.state = atMbarrier
+		w.stop()
 		return
 	}
 	w.pc = w.pcs[bits.TrailingZeros32(w.waiting)] + 1

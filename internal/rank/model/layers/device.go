@@ -31,6 +31,10 @@ type Device interface {
 	// failed computes nothing any more.
 	Begin(b *compute.Batch)
 	Err() error
+	// Run has pass compute the layers of the batch at hand. A device may record what it is asked
+	// for meanwhile and do that again, without calling pass, for another batch of the same shape:
+	// where apart says that pass waits for no other rank.
+	Run(b *compute.Batch, apart bool, pass func() error) error
 
 	// Resize gives t a shape: its values are undefined. Extend adds rows and keeps those it has.
 	Resize(t *Tensor, rows, width int)

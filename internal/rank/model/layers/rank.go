@@ -133,6 +133,12 @@ func (r *rank) local(h Heads) Heads {
 func (r *rank) Begin(b *compute.Batch) { r.dev.Begin(b) }
 func (r *rank) Failed() error          { return r.dev.Err() }
 
+// Run has pass compute the layers of a step, or the device do so from what it recorded.
+func (r *rank) Run(b *compute.Batch, pass func() error) error {
+	apart := r.group.Size == 1 && b.Split.Share == 0
+	return r.dev.Run(b, apart, pass)
+}
+
 // Multiply multiplies x by a factor.
 func (r *rank) Multiply(x *Tensor, factor float32) { r.dev.Scale(x, factor) }
 

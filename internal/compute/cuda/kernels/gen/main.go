@@ -55,6 +55,9 @@ func run(tools string, check bool) error {
 	}
 	made := map[string][]byte{}
 	var all []source
+	for _, name := range sorted(headers) {
+		all = append(all, parse(name, string(headers[name])))
+	}
 	used := usage{kernels: map[string]map[string]string{}}
 	ptxas := filepath.Join(tools, "nvidia", "cuda_nvcc", "bin", "ptxas")
 	var assembled errgroup.Group
@@ -76,7 +79,7 @@ func run(tools string, check bool) error {
 		for _, arch := range architectures {
 			assembled.Go(func() error { return used.add(ptxas, arch, base, ptx) })
 		}
-		all = append(all, parse(base, string(text)))
+		all = append(all, parse(name, string(text)))
 	}
 	if err := assembled.Wait(); err != nil {
 		return err

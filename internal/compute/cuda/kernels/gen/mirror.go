@@ -10,7 +10,7 @@ import (
 
 // source is what a file of kernels declares.
 type source struct {
-	file    string
+	file    string // its name
 	structs []structure
 	kernels []kernel
 }
@@ -31,14 +31,19 @@ var (
 	comment = regexp.MustCompile(`//[^\n]*`)
 )
 
-// parse finds the parameters and the kernels of a file: structs of pointers, u64, int and float. A
-// kernel that a macro makes has the parameters that are named as it is.
+// parse finds the parameters and the kernels of a file: structs of pointers, u64, int, float, and
+// of such structs. A kernel that a macro makes has the parameters that are named as it is.
 func parse(file, text string) source {
 	s := source{file: file}
 	for _, m := range structs.FindAllStringSubmatch(text, -1) {
 		y := structure{name: m[1]}
-		for _, d := range strings.Split(comment.ReplaceAllString(m[2], ""), ";") {
-			d = strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimSpace(d), "const ")), " ")
+		body := comment.ReplaceAllString(m[2], "")
+		if strings.ContainsAny(body, "[(") {
+			continue // what a kernel computes in
+		}
+		for _, d := range strings.Split(body, ";") {
+			d = strings.TrimPrefix(strings.TrimSpace(d), "const ")
+			d = strings.Join(strings.Fields(d), " ")
 			if d == "" {
 				continue
 			}
@@ -85,8 +90,10 @@ func goKind(kind string) string {
 		return "int32"
 	case kind == "float":
 		return "float32"
+	case kind == "u64":
+		return "uint64"
 	}
-	return "uint64"
+	return kind + "Params" // a struct within another
 }
 
 // mirror is params.go.
@@ -116,13 +123,13 @@ func mirror(all []source) []byte {
 	b.WriteString("}\n\nvar files = [Count]string{\n")
 	for _, s := range all {
 		for _, k := range s.kernels {
-			fmt.Fprintf(&b, "%s: %q,\n", exported(k.name), s.file)
+			fmt.Fprintf(&b, "%s: %q,\n", exported(k.name), strings.TrimSuffix(s.file, ".cu"))
 		}
 	}
 	b.WriteString("}\n")
 	for _, s := range all {
 		for _, y := range s.structs {
-			fmt.Fprintf(&b, "\n// %sParams are those of %s.cu's %s.\ntype %sParams struct {\n",
+			fmt.Fprintf(&b, "\n// %sParams are those of %s's %s.\ntype %sParams struct {\n",
 				y.name, s.file, y.name, y.name)
 			for _, f := range y.fields {
 				fmt.Fprintf(&b, "%s %s\n", exported(f.name), goKind(f.kind))

@@ -1,0 +1,116 @@
+package stages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// oldestMajor is the compute capability, before the point, that the kernels need.
+const oldestMajor = 8
+
+// probe says what the driver and its devices are, and what was mended of the process's signals.
+func (r *run) probe(context.Context) error {
+	r.report(Row{Name: "driver", Note: fmt.Sprintf("CUDA %d.%d", r.Driver.Version()/1000,
+		r.Driver.Version()%1000/10)})
+	list, err := r.Driver.Devices()
+	if err != nil {
+		return err
+	}
+	for i, info := range list {
+		r.report(Row{Name: fmt.Sprintf("device %d", i), Detail: info,
+			Note: fmt.Sprintf("%s, %s, %d multiprocessors, %d MiB, %s, %s", info.Name, info.Arch(),
+				info.Multiprocessors, info.Memory>>20, info.UUID, info.PCI)})
+	}
+	if info := list[r.Ordinal]; info.Major < oldestMajor {
+		return fmt.Errorf("%s is of %s: sm_%d0 or later is needed", info.Name, info.Arch(),
+			oldestMajor)
+	}
+	c, err := r.Driver.Open(r.Ordinal)
+	if err != nil {
+		return err
+	}
+	free, total, err := c.MemInfo()
+	if err := errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	r.report(Row{Name: "free memory", Unit: "MiB", Ours: figure(float64(free >> 20)),
+		Note: fmt.Sprintf("of %d", total>>20)})
+	mended := r.Signals()
+	for _, s := range mended {
+		r.report(Row{Name: "signal", Note: s})
+	}
+	r.summary = fmt.Sprintf("%s, CUDA %d.%d, %d handlers of signals mended",
+		list[r.Ordinal].Name, r.Driver.Version()/1000, r.Driver.Version()%1000/10, len(mended))
+	return nil
+}
+
+// load loads all modules, and says what each kernel takes. On a GPU none may take local memory:
+// registers were spilled there.
+func (r *run) load(ctx context.Context) (err error) {
+	c, err := r.Driver.Open(r.Ordinal)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	start := time.Now()
+	modules := map[string]driver.Module{}
+	for _, file := range kernels.Files() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		began := time.Now()
+		image, err := kernels.PTX(file)
+		if err != nil {
+			return err
+		}
+		if modules[file], err = c.Load(image); err != nil {
+			return fmt.Errorf("load %s: %w", file, err)
+		}
+		r.reportTime("load "+file, time.Since(began), "PTX of "+file+".cu, compiled by the driver")
+	}
+	took := time.Since(start)
+	for k := range kernels.Count {
+		if err := r.kernel(c, modules[k.File()], k); err != nil {
+			return err
+		}
+	}
+	r.summary = fmt.Sprintf("%d kernels of %d modules", kernels.Count, len(modules))
+	if !r.tiny() {
+		r.summary += fmt.Sprintf(", loaded in %v", took.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// kernel reports what a kernel takes.
+func (r *run) kernel(c driver.Context, m driver.Module, k kernels.ID) error {
+	f, err := c.Function(m, k.Name())
+	if err != nil {
+		return fmt.Errorf("kernel %s: %w", k.Name(), err)
+	}
+	registers, shared, local, err := c.Resources(f)
+	if err != nil {
+		return fmt.Errorf("kernel %s: %w", k.Name(), err)
+	}
+	row := Row{Name: k.Name(), Unit: "registers", Ours: figure(float64(registers)),
+		Note: fmt.Sprintf("%d bytes of shared memory, %d of local memory", shared, local)}
+	if r.tiny() {
+		row.Ours, row.Note = nil, "a machine has no registers"
+	}
+	row.Failed = local != 0
+	r.report(row)
+	return nil
+}
+
+// reportTime reports how long something took, which of a machine for PTX says nothing.
+func (r *run) reportTime(name string, took time.Duration, note string) {
+	row := Row{Name: name, Unit: "ms", Note: note}
+	if !r.tiny() {
+		row.Ours = figure(float64(took.Microseconds()) / 1000)
+	}
+	r.report(row)
+}

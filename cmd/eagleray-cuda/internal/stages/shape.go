@@ -1,0 +1,123 @@
+package stages
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/rank/model"
+)
+
+// Shape is a model of Qwen3's architecture, with dummy weights.
+type Shape struct {
+	Name                                  string
+	Hidden, Inner, Layers, Heads, KVHeads int
+	HeadDim, Vocabulary                   int
+	Tied                                  bool
+	context                               int
+	batches, prefills                     []int
+}
+
+// measured are the shapes that bench knows.
+func measured() []Shape {
+	batches, prefills := []int{1, 16, 64, 256}, []int{2048, 8192}
+	return []Shape{
+		{Name: "qwen3-0.6b", Hidden: 1024, Inner: 3072, Layers: 28, Heads: 16, KVHeads: 8,
+			HeadDim: 128, Vocabulary: 151936, Tied: true, context: 1024, batches: batches,
+			prefills: prefills},
+		{Name: "qwen3-8b", Hidden: 4096, Inner: 12288, Layers: 36, Heads: 32, KVHeads: 8,
+			HeadDim: 128, Vocabulary: 151936, context: 1024, batches: batches,
+			prefills: prefills},
+	}
+}
+
+// tinyShape is a shape for a machine for PTX.
+func tinyShape(headDim int) Shape {
+	return Shape{Name: "tiny", Hidden: 64, Inner: 96, Layers: 2, Heads: 4, KVHeads: 2,
+		HeadDim: headDim, Vocabulary: 256, Tied: true, context: 72, batches: []int{3},
+		prefills: []int{48}}
+}
+
+// ShapeNames are those of the shapes that bench measures on a GPU.
+func ShapeNames() (names []string) {
+	for _, s := range measured() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// config is the shape's configuration.
+func (s *Shape) config() (*model.Config, error) {
+	raw, err := json.Marshal(map[string]any{
+		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3",
+		"hidden_size": s.Hidden, "intermediate_size": s.Inner, "num_hidden_layers": s.Layers,
+		"num_attention_heads": s.Heads, "num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim,
+		"vocab_size": s.Vocabulary, "tie_word_embeddings": s.Tied, "hidden_act": "silu",
+		"rms_norm_eps": 1e-6, "rope_theta": 1e6, "max_position_embeddings": 40960,
+		"attention_bias": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return model.ReadConfig(raw)
+}
+
+// layerNumbers is how many numbers the matrices of all layers have, headNumbers the output head.
+func (s *Shape) layerNumbers() float64 {
+	attention := s.Hidden * s.HeadDim * (2*s.Heads + 2*s.KVHeads)
+	return float64(s.Layers) * float64(attention+3*s.Hidden*s.Inner)
+}
+
+func (s *Shape) headNumbers() float64 { return float64(s.Hidden) * float64(s.Vocabulary) }
+
+// positionBytes is what the cache has of a position in 16 bits.
+func (s *Shape) positionBytes() float64 {
+	return float64(2 * 2 * s.Layers * s.KVHeads * s.HeadDim)
+}
+
+// Work is what a step cannot do without: each weight is read once, and the keys and values of each
+// sequence, and each product of numbers is two operations.
+type Work struct {
+	// Weights and Cache are bytes; Linear are operations of products by weights, Attention those of
+	// attention.
+	Weights, Cache, Linear, Attention float64
+}
+
+// decoding is the work of a step of so many sequences, a row each, of so many positions.
+func (s *Shape) decoding(sequences, positions int) Work {
+	n := float64(sequences)
+	numbers := s.layerNumbers() + s.headNumbers()
+	return Work{Weights: 2 * numbers, Cache: n * float64(positions) * s.positionBytes(),
+		Linear:    2 * n * numbers,
+		Attention: 4 * n * float64(s.Layers*s.Heads*s.HeadDim) * float64(positions)}
+}
+
+// prefilling is the work of a prompt of so many tokens, with the logits of the last one.
+func (s *Shape) prefilling(n int) Work {
+	rows := float64(n)
+	return Work{Weights: 2 * (s.layerNumbers() + s.headNumbers()),
+		Cache:     rows * s.positionBytes(),
+		Linear:    2*rows*s.layerNumbers() + 2*s.headNumbers(),
+		Attention: 2 * rows * rows * float64(s.Layers*s.Heads*s.HeadDim)}
+}
+
+// Bytes is what the step reads at least.
+func (w Work) Bytes() float64 { return w.Weights + w.Cache }
+
+// Milliseconds is how long the step takes at least with a memory of so many bytes a second and, if
+// that is known, so many operations a second: weights, and keys and values, are read while they are
+// multiplied by.
+func (w Work) Milliseconds(bandwidth, operations float64) float64 {
+	weights, cache := w.Weights/bandwidth, w.Cache/bandwidth
+	if operations > 0 {
+		weights = max(weights, w.Linear/operations)
+		cache = max(cache, w.Attention/operations)
+	}
+	return 1000 * (weights + cache)
+}
+
+// decodeName and prefillName are how figures are called, ours and peers'.
+func (s *Shape) decodeName(sequences int) string {
+	return fmt.Sprintf("%s decode %d at %d", s.Name, sequences, s.context)
+}
+
+func (s *Shape) prefillName(n int) string { return fmt.Sprintf("%s prefill %d", s.Name, n) }

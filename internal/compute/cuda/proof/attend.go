@@ -1,0 +1,174 @@
+package proof
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// What the kernels of attend.cu compute in: positions of a tile, and of a segment.
+const (
+	tilePositions    = 64
+	segmentPositions = 128
+)
+
+// attendCases are of attention by tensor cores, whose blocks have few rows or many, and a segment
+// of the positions each or all of them.
+func attendCases(dtype compute.DType) (list []Case) {
+	// Few rows of long sequences are cut in segments, which are folded.
+	decoding := []sequence{{300, 1}, {129, 2}, {5, 1}}
+	var many []sequence
+	for i := range 70 {
+		many = append(many, sequence{100 + i, 1})
+	}
+	for _, a := range []attentionShape{
+		{args: plain(4, 2, 64), sequences: decoding},
+		{args: plain(2, 2, 128), sequences: short},
+		{args: plain(4, 2, 64), sequences: long, cost: Full},
+		{args: plain(4, 1, 128), sequences: long, cost: Full},
+		{args: windowed(plain(4, 2, 64), 70), sequences: long, cost: Full},
+		{args: windowed(plain(2, 2, 64), 1), sinks: true, sequences: long, cost: Full},
+		{args: capped(plain(3, 1, 128)), sinks: true, sequences: decoding, cost: Full},
+		{args: plain(16, 1, 128), sequences: short, cost: Full},
+		{args: windowed(plain(5, 1, 64), 150), sequences: decoding, cost: Full},
+		{args: plain(4, 4, 64), sequences: many, cost: Full}, // segments are one block's
+		{args: plain(32, 8, 128), sequences: []sequence{{6000, 1}, {1030, 1}, {0, 300}},
+			cost: Large},
+		{args: plain(16, 8, 128), sequences: []sequence{{2000, 120}}, cost: Large},
+	} {
+		list = append(list, a.attendCase(dtype))
+	}
+	return list
+}
+
+func (a attentionShape) attendCase(dtype compute.DType) Case {
+	k := kernels.Attend64BF16
+	if a.args.HeadDim == 128 {
+		k = kernels.Attend128BF16
+	}
+	// A weight may round to its neighbour, which is what its sum may be off by.
+	tolerance := 4e-3
+	if dtype == compute.Float16 {
+		k += kernels.Attend64F16 - kernels.Attend64BF16
+		tolerance = 5e-4
+	}
+	about := []kernels.ID{k}
+	if a.folded() {
+		about = append(about, kernels.Fold)
+	}
+	return Case{Name: a.attendName(), Kernels: about, cost: a.cost, run: func(s *subject) {
+		s.attention(&a, segmented, tolerance)
+	}}
+}
+
+func (a attentionShape) attendName() string {
+	rows, positions := 0, 0
+	for _, y := range a.sequences {
+		rows, positions = rows+y.rows, max(positions, y.cached+y.rows)
+	}
+	name := fmt.Sprintf("tensor cores' attention, %d/%d heads of %d, %d rows of %d sequences, up "+
+		"to position %d", a.args.Heads, a.args.KVHeads, a.args.HeadDim, rows, len(a.sequences),
+		positions)
+	if a.args.Window > 0 {
+		name += fmt.Sprintf(", window %d", a.args.Window)
+	}
+	if a.sinks {
+		name += ", sinks"
+	}
+	if a.args.Cap > 0 {
+		name += ", capped"
+	}
+	return name
+}
+
+// folded says whether some rows are computed by segments: a warp has no more than sixteen rows of
+// heads, and there are fewer blocks than a device has room for.
+func (a attentionShape) folded() bool {
+	few, positions := 0, 0
+	for _, y := range a.sequences {
+		if y.rows*(a.args.Heads/a.args.KVHeads) <= 16 {
+			few++
+		}
+		positions = max(positions, y.cached+y.rows)
+	}
+	return few > 0 && few < 10 && positions > segmentPositions
+}
+
+// segmented is attention in the order in which attend.cu computes it, and with its roundings:
+// queries have 16 bits, and so have weights, relative to the greatest score of the tiles so far,
+// when they multiply values; their sum has them as they are. Everything else is exact here.
+func segmented(s *subject, a *compute.AttentionArgs, sink *float64, query []float64,
+	keys, values [][]float64, from, to int) []float64 {
+	for i, v := range query {
+		query[i] = s.rounded(float32(v))
+	}
+	whole := state{most: math.Inf(-1), out: make([]float64, len(query))}
+	for at := from / segmentPositions * segmentPositions; at < to; at += segmentPositions {
+		part := state{most: math.Inf(-1), out: make([]float64, len(query))}
+		for tile := at; tile < min(at+segmentPositions, to); tile += tilePositions {
+			part.tile(s, a, query, keys, values, max(tile, from), min(tile+tilePositions, to))
+		}
+		whole.merge(&part)
+	}
+	if sink != nil {
+		whole.merge(&state{most: *sink, sum: 1, out: make([]float64, len(query))})
+	}
+	for i := range whole.out {
+		whole.out[i] /= whole.sum
+	}
+	return whole.out
+}
+
+// state is a softmax so far: the greatest score, the sum of weights relative to it, and what they
+// make of values.
+type state struct {
+	most, sum float64
+	out       []float64
+}
+
+// tile goes on with the positions from to to-1.
+func (y *state) tile(s *subject, a *compute.AttentionArgs, query []float64,
+	keys, values [][]float64, from, to int) {
+	if from >= to {
+		return
+	}
+	scores, most := make([]float64, to-from), y.most
+	for i := range scores {
+		scores[i] = scored(a, query, keys[from+i])
+		most = max(most, scores[i])
+	}
+	y.relativeTo(most)
+	for i, v := range scores {
+		weight := math.Exp(v - most)
+		y.sum += weight
+		rounded := s.rounded(float32(weight))
+		for d := range y.out {
+			y.out[d] += rounded * values[from+i][d]
+		}
+	}
+}
+
+// relativeTo changes the greatest score.
+func (y *state) relativeTo(most float64) {
+	factor := math.Exp(y.most - most)
+	y.most, y.sum = most, y.sum*factor
+	for d := range y.out {
+		y.out[d] *= factor
+	}
+}
+
+// merge adds what another state found.
+func (y *state) merge(o *state) {
+	if math.IsInf(o.most, -1) {
+		return
+	}
+	most := max(y.most, o.most)
+	y.relativeTo(most)
+	o.relativeTo(most)
+	y.sum += o.sum
+	for d := range y.out {
+		y.out[d] += o.out[d]
+	}
+}

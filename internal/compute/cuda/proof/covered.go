@@ -1,0 +1,43 @@
+package proof
+
+import "github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+
+// covered are the kernels that some case is about. A kernel that gets a case gets its line here.
+var covered = [...]kernels.ID{
+	kernels.Activate,
+	kernels.AddNorm,
+	kernels.AddRows,
+	kernels.Angles,
+	kernels.Attend128BF16,
+	kernels.Attend128F16,
+	kernels.Attend64BF16,
+	kernels.Attend64F16,
+	kernels.Attention,
+	kernels.Combine,
+	kernels.CopyRows,
+	kernels.Delta,
+	kernels.ExpertBiases,
+	kernels.Fold,
+	kernels.Gate,
+	kernels.Gemm128BF16,
+	kernels.Gemm128F16,
+	kernels.Gemm32BF16,
+	kernels.Gemm32F16,
+	kernels.Gemm8BF16,
+	kernels.Gemm8F16,
+	kernels.Halve,
+	kernels.Heads,
+	kernels.LayerNorm,
+	kernels.Lookup,
+	kernels.NormAcross,
+	kernels.Order,
+	kernels.RMSNorm,
+	kernels.Route,
+	kernels.RouteOrder,
+	kernels.ScaleRows,
+	kernels.SigmoidGate,
+	kernels.Squares,
+	kernels.StoreHeads,
+	kernels.SumChunks,
+	kernels.WriteCache,
+}

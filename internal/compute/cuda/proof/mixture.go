@@ -1,0 +1,212 @@
+package proof
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// mixtureShape is a mixture of experts, and how it chooses them.
+type mixtureShape struct {
+	name                         string
+	routing                      compute.Routing
+	rows, hidden, inner, experts int
+	biases                       bool
+	cost                         Cost
+}
+
+// One block chooses and sorts for so many rows and experts.
+const (
+	rowsAtOnce    = 64
+	expertsAtOnce = 256
+)
+
+func mixtureCases() (list []Case) {
+	for _, m := range []mixtureShape{
+		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, Small},
+		{"normalised", compute.Routing{PerToken: 3, Normalise: true, Factor: 1.5}, 19, 40, 24, 8,
+			false, Full},
+		{"logistic, corrected", compute.Routing{PerToken: 2, Sigmoid: true, Normalise: true}, 70,
+			32, 64, 5, true, Small},
+		{"groups", compute.Routing{PerToken: 3, Sigmoid: true, Groups: 4, TopGroups: 2, Best: 2},
+			19, 40, 24, 8, true, Full},
+		{"one best of a group", compute.Routing{PerToken: 2, Groups: 2, TopGroups: 1, Best: 1}, 1,
+			40, 24, 70, false, Full},
+		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, Full},
+		{"128 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 2048, 768, 128, false,
+			Large},
+	} {
+		about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}
+		if m.rows <= rowsAtOnce && m.experts <= expertsAtOnce {
+			about = []kernels.ID{kernels.Combine, kernels.RouteOrder}
+		}
+		if m.biases {
+			about = append(about, kernels.ExpertBiases)
+		}
+		list = append(list, Case{Name: fmt.Sprintf("mixture, %s, %d rows", m.name, m.rows),
+			Kernels: about, cost: m.cost, run: func(s *subject) { mixture(s, &m) }})
+	}
+	return list
+}
+
+// expertNumbers are an expert's weights and biases as products have them.
+type expertNumbers struct {
+	gateUp, down         []float64
+	gateUpBias, downBias []float32
+}
+
+// mixture computes rows by their experts. The reference rounds what the kernels round: rows, what
+// lies between both products, and weights.
+func mixture(s *subject, m *mixtureShape) {
+	// Numbers between the products may round to their neighbours.
+	tolerance := 2e-3
+	if s.dtype == compute.Float16 {
+		tolerance = 3e-4
+	}
+	const chunks = 8
+	o := m.routing
+	var correction []float32
+	if o.Sigmoid {
+		o.Correction, correction = s.vector(m.experts)
+	}
+	mix := &compute.Mixture{Routing: o, Gating: compute.Gating{Activation: compute.SiLU},
+		Chunks: chunks}
+	var numbers []expertNumbers
+	for range m.experts {
+		var e compute.Expert
+		var n expertNumbers
+		e.GateUp, n.gateUp = s.weight(1, 2*m.inner, m.hidden)
+		e.Down, n.down = s.weight(chunks, m.hidden, m.inner)
+		if m.biases {
+			e.GateUpBias, n.gateUpBias = s.vector(2 * m.inner)
+			e.DownBias, n.downBias = s.vector(m.hidden)
+		}
+		mix.Experts, numbers = append(mix.Experts, e), append(numbers, n)
+	}
+	if s.err != nil {
+		return
+	}
+	x, rows := s.tensor(m.rows, m.hidden)
+	scores, logits := s.tensor(m.rows, m.experts)
+	y := s.poisoned(m.rows, m.hidden)
+	s.Mix(y, x, scores, mix)
+	without := append([]float32(nil), y.Floats()...)
+	if m.biases {
+		s.AddExpertBiases(y, mix)
+	}
+	var want, biased []float64
+	for r := range m.rows {
+		row := s.roundedAll(rows[r*m.hidden : (r+1)*m.hidden])
+		sum, bias := make([]float64, m.hidden), make([]float64, m.hidden)
+		for _, c := range choose(&o, doubles(logits[r*m.experts:(r+1)*m.experts]), correction) {
+			n := &numbers[c.expert]
+			s.addExpert(sum, c.weight, n, row, m.inner)
+			for i, v := range n.downBias {
+				bias[i] += c.weight * float64(v)
+			}
+		}
+		want = append(want, sum...)
+		for i, v := range sum {
+			biased = append(biased, v+bias[i])
+		}
+	}
+	s.report("y", without, want, tolerance)
+	if m.biases {
+		s.report("with biases", y.Floats(), biased, tolerance)
+	}
+}
+
+// addExpert adds what an expert makes of a row.
+func (s *subject) addExpert(sum []float64, weight float64, n *expertNumbers, row []float64,
+	inner int) {
+	both := make([]float64, 2*inner)
+	for f := range both {
+		both[f] = dot(row, n.gateUp[f*len(row):(f+1)*len(row)])
+		if n.gateUpBias != nil {
+			both[f] += float64(n.gateUpBias[f])
+		}
+	}
+	between := make([]float64, inner)
+	for i := range between {
+		between[i] = s.rounded(float32(silu(both[i]) * both[inner+i]))
+	}
+	for i := range sum {
+		sum[i] += weight * dot(between, n.down[i*inner:(i+1)*inner])
+	}
+}
+
+// chosen is an expert of a row.
+type chosen struct {
+	expert int
+	weight float64
+}
+
+// choose chooses the experts of a row.
+func choose(o *compute.Routing, logits []float64, correction []float32) (list []chosen) {
+	scores, sum := make([]float64, len(logits)), 0.0
+	for i, v := range logits {
+		scores[i] = logistic(v)
+		if !o.Sigmoid {
+			scores[i] = math.Exp(v)
+		}
+		sum += scores[i]
+	}
+	choice := make([]float64, len(scores))
+	for i := range scores {
+		if !o.Sigmoid {
+			scores[i] /= sum
+		}
+		choice[i] = scores[i]
+		if correction != nil {
+			choice[i] += float64(correction[i])
+		}
+	}
+	closeGroups(o, choice)
+	order := ranked(choice)
+	total := 0.0
+	for _, e := range order[:o.PerToken] {
+		list = append(list, chosen{e, scores[e]})
+		total += scores[e]
+	}
+	for i := range list {
+		if o.Normalise {
+			list[i].weight /= total
+		}
+		if o.Factor != 0 {
+			list[i].weight *= float64(o.Factor)
+		}
+	}
+	return list
+}
+
+// ranked are the places of numbers, that of the greatest first.
+func ranked(v []float64) []int {
+	order := make([]int, len(v))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(v[b], v[a]) })
+	return order
+}
+
+// closeGroups makes the choice 0 in all groups but those with the greatest sums of their best.
+func closeGroups(o *compute.Routing, choice []float64) {
+	if o.Groups < 2 {
+		return
+	}
+	size := len(choice) / o.Groups
+	sums := make([]float64, o.Groups)
+	for g := range sums {
+		group := choice[g*size : (g+1)*size]
+		for _, e := range ranked(group)[:o.Best] {
+			sums[g] += group[e]
+		}
+	}
+	for _, g := range ranked(sums)[o.TopGroups:] {
+		clear(choice[g*size : (g+1)*size])
+	}
+}

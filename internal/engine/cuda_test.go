@@ -1,0 +1,107 @@
+package engine_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
+)
+
+// onCUDA has ranks compute on a CUDA device that a machine for PTX stands for, with its options.
+func onCUDA(t *testing.T, options string, change func(*config.Config)) *engine.Engine {
+	t.Helper()
+	t.Setenv(queue.CUDADriverVariable, "machine,"+options)
+	return openEngine(t, func(c *config.Config) {
+		p := &c.Parallel
+		p.Device, p.Backend, p.CPUThreads = config.CUDA, "mp", 1
+		c.Cache.MemoryBytes = 8 << 20
+		c.Model.MaxModelLen = 256
+		change(c)
+	})
+}
+
+// TestCUDA asks the built-in model on CUDA devices, in layouts of several ranks too: the answers
+// are the CPU's, and all bits those of one rank, with log-probabilities, penalties, constraints and
+// draws.
+func TestCUDA(t *testing.T) {
+	var want []received
+	for _, c := range []struct{ tp, pp int }{{1, 1}, {2, 1}, {1, 2}} {
+		t.Run(fmt.Sprintf("tp %d, pp %d", c.tp, c.pp), func(t *testing.T) {
+			e := onCUDA(t, "", func(o *config.Config) {
+				o.Parallel.TensorParallelSize, o.Parallel.PipelineParallelSize = c.tp, c.pp
+			})
+			a, err := ask(t.Context(), e, greedy(e, "What does os.Open do?", 20))
+			if err != nil || a.text != "Open opens the named file for reading." {
+				t.Fatalf("%q, %v", a.text, err)
+			}
+			list := sampled(e, 3)
+			for _, r := range list {
+				r.Params.MaxTokens, r.Params.MinTokens = 10, 8
+			}
+			got := receiveAll(t, e, list, func(int) {})
+			if want == nil {
+				want = got
+			}
+			same(t, "layout", got, want)
+		})
+	}
+}
+
+// TestCUDAFaults has the driver fail under requests, as a GPU does: with an illegal address, lost,
+// without an answer. The group is made anew, and nothing is lost or different.
+func TestCUDAFaults(t *testing.T) {
+	question := func(e *engine.Engine) *engine.Request {
+		return greedy(e, "What does os.Open do?", 20)
+	}
+	for name, fault := range map[string]string{
+		"illegal address":     fmt.Sprintf("cuLaunchKernel:%d:900", driver.IllegalAddress),
+		"unspecified failure": fmt.Sprintf("cuStreamSynchronize:%d:60", driver.LaunchFailed),
+		"lost":                fmt.Sprintf("cuGraphLaunch:%d:5", driver.Unknown),
+		"hang":                "cuLaunchKernel:hang:900",
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := filepath.Join(t.TempDir(), "failed")
+			e := onCUDA(t, "fail="+fault+":"+made, func(c *config.Config) {
+				c.Queue.StepTimeout = 3 * time.Second
+			})
+			for range 3 {
+				a, err := ask(t.Context(), e, question(e))
+				if err != nil || a.text != "Open opens the named file for reading." {
+					t.Fatalf("%q, %v", a.text, err)
+				}
+			}
+			if matches, _ := filepath.Glob(made); len(matches) != 1 {
+				t.Error("the driver did not fail")
+			}
+		})
+	}
+}
+
+// TestCUDARefusesToStart wants the driver's reason, and what to do, where a start fails.
+func TestCUDARefusesToStart(t *testing.T) {
+	for fault, reason := range map[string]string{
+		fmt.Sprintf("cuModuleLoadDataEx:%d:1", driver.UnsupportedPTXVersion): "(222)",
+		fmt.Sprintf("cuModuleLoadDataEx:%d:1", driver.NoBinaryForGPU):        "(209)",
+		fmt.Sprintf("cuDevicePrimaryCtxRetain:%d:1", driver.OutOfMemory):     "(2)",
+		fmt.Sprintf("cuMemAlloc_v2:%d:20", driver.OutOfMemory):               "(2)",
+	} {
+		made := filepath.Join(t.TempDir(), "failed")
+		t.Setenv(queue.CUDADriverVariable, "machine,fail="+fault+":"+made)
+		c := config.Default()
+		c.Parallel.Device, c.Cache.MemoryBytes = config.CUDA, 8<<20
+		c.Recovery.OnFailure = "exit"
+		e, _, err := engine.Open(t.Context(), engine.Options{Config: c})
+		if err == nil {
+			_ = e.Stop(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", fault, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package model_test
+
+import (
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// idleDriver has a device that does nothing: what a step costs the host is measured beside it.
+type idleDriver struct{}
+
+func (idleDriver) Version() int { return 13000 }
+
+func (idleDriver) Devices() ([]driver.Info, error) {
+	return []driver.Info{{Name: "idle", Major: 9, Multiprocessors: 132, Shared: 227 << 10,
+		Memory: 1 << 40}}, nil
+}
+
+func (idleDriver) Open(int) (driver.Context, error) { return &idleContext{next: 1 << 20}, nil }
+
+type idleContext struct {
+	next    driver.Ptr
+	handles uintptr
+}
+
+func (c *idleContext) handle() uintptr {
+	c.handles++
+	return c.handles
+}
+
+func (c *idleContext) Enter() error                             { return nil }
+func (c *idleContext) Close() error                             { return nil }
+func (c *idleContext) MemInfo() (free, total uint64, err error) { return 1 << 40, 1 << 40, nil }
+
+func (c *idleContext) Alloc(bytes uint64) (driver.Ptr, error) {
+	p := c.next
+	c.next += driver.Ptr(bytes+511) &^ 255
+	return p, nil
+}
+
+func (c *idleContext) Free(driver.Ptr) error                      { return nil }
+func (c *idleContext) Pin(bytes int) ([]byte, error)              { return make([]byte, bytes), nil }
+func (c *idleContext) Unpin([]byte) error                         { return nil }
+func (c *idleContext) Load([]byte) (driver.Module, error)         { return driver.Module(c.handle()), nil }
+func (c *idleContext) Unload(driver.Module) error                 { return nil }
+func (c *idleContext) AllowShared(driver.Function, int) error     { return nil }
+func (c *idleContext) NewStream() (driver.Stream, error)          { return driver.Stream(c.handle()), nil }
+func (c *idleContext) Launch(*driver.Launch, driver.Stream) error { return nil }
+func (c *idleContext) Synchronize(driver.Stream) error            { return nil }
+func (c *idleContext) NewEvent() (driver.Event, error)            { return driver.Event(c.handle()), nil }
+func (c *idleContext) Record(driver.Event, driver.Stream) error   { return nil }
+func (c *idleContext) Query(driver.Event) (bool, error)           { return true, nil }
+func (c *idleContext) BeginCapture(driver.Stream) error           { return nil }
+func (c *idleContext) Replay(driver.Graph, driver.Stream) error   { return nil }
+func (c *idleContext) Destroy(driver.Graph) error                 { return nil }
+
+func (c *idleContext) EndCapture(driver.Stream) (driver.Graph, error) {
+	return driver.Graph(c.handle()), nil
+}
+
+func (c *idleContext) Function(driver.Module, string) (driver.Function, error) {
+	return driver.Function(c.handle()), nil
+}
+
+func (c *idleContext) Resources(driver.Function) (registers, shared, local int, err error) {
+	return 0, 0, 0, nil
+}
+
+func (c *idleContext) Upload(driver.Ptr, []byte, driver.Stream) error   { return nil }
+func (c *idleContext) Download([]byte, driver.Ptr, driver.Stream) error { return nil }
+
+func (c *idleContext) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error { return nil }
+
+func (c *idleContext) Fill(dst driver.Ptr, value byte, bytes uint64, s driver.Stream) error {
+	return nil
+}
+
+// idleModel is a model on a device that does nothing, and a step of so many sequences.
+func idleModel(t testing.TB, name string, eager bool, sequences int) (*cuda.Device, func()) {
+	cfg, weights := shipped(name).open(t)
+	d, err := cuda.New(cuda.Options{Driver: idleDriver{}, DType: compute.BFloat16, Threads: 1,
+		Eager: eager})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	m, err := model.Load(cfg, model.FromCheckpoint(weights), d,
+		model.Options{Group: layers.Group{Size: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+		Blocks: 64, BlockSize: blockSize, DType: compute.BFloat16, States: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(compute.Batch)
+	for q := range sequences {
+		b.Tokens, b.Position = append(b.Tokens, 5), append(b.Position, 7)
+		b.Seq, b.Slots = append(b.Seq, int32(q)), append(b.Slots, int32(q*blockSize+7))
+		b.Tables, b.States = append(b.Tables, []int32{int32(q)}), append(b.States, int32(q%8))
+	}
+	return d, func() {
+		if err := forward(m, b, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCUDALaunches counts the launches of a decoding step: no more than 12 a layer.
+func TestCUDALaunches(t *testing.T) {
+	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma2-tiny", "qwen3moe-tiny"} {
+		d, step := idleModel(t, name, true, 3)
+		step()
+		before := d.Launches()
+		step()
+		total := uint64(0)
+		for k, n := range d.Launches() {
+			total += n - before[k]
+		}
+		cfg, _ := shipped(name).open(t)
+		total -= 3 // the embedding, the angles of all layers, and the sum of the last one
+		perLayer := float64(total) / float64(cfg.Layers)
+		t.Logf("%s: %d launches, %.1f a layer", name, total, perLayer)
+		if perLayer > 12 {
+			t.Errorf("%s: %.1f launches a layer", name, perLayer)
+		}
+	}
+}
+
+// TestCUDAReplayAllocatesNothing counts the allocations of a step that is a graph's.
+func TestCUDAReplayAllocatesNothing(t *testing.T) {
+	d, step := idleModel(t, "qwen3-tiny", false, 16)
+	for range 5 {
+		step()
+	}
+	if d.Replays() == 0 {
+		t.Fatal("no step was a graph's")
+	}
+	if n := testing.AllocsPerRun(100, step); n != 0 {
+		t.Errorf("%v allocations a step", n)
+	}
+}
+
+// BenchmarkCUDAHost is what a step costs the host beside a device that does nothing: replayed, and
+// launch by launch.
+func BenchmarkCUDAHost(b *testing.B) {
+	for name, eager := range map[string]bool{"replayed": false, "eager": true} {
+		b.Run(name, func(b *testing.B) {
+			_, step := idleModel(b, "qwen3-tiny", eager, 64)
+			for range 5 {
+				step()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				step()
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package model_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/link/collective/shm"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// planned is sequences that are computed in random plans. The first two begin alike.
+type planned struct {
+	ids  [][]int32
+	want [][][]float32 // logits of each position, computed alone and at once
+}
+
+// sharedTokens is how many tokens, of whole blocks, the first two sequences have in common.
+const sharedTokens = 2 * blockSize
+
+func plannedFor(t *testing.T, s *shard) *planned {
+	y := &planned{ids: [][]int32{prompt(110), prompt(57), prompt(21)}}
+	for q, ids := range y.ids {
+		for i := range ids {
+			ids[i] %= int32(s.vocab)
+			if q > 0 && i >= sharedTokens || q == 2 {
+				ids[i] = (ids[i]*31 + int32(q)) % int32(s.vocab)
+			}
+		}
+		y.want = append(y.want, s.forward(t, 0, piece{tokens: ids}))
+	}
+	return y
+}
+
+// run computes the sequences by a plan: rows of some of them in each step, in pieces of any length,
+// in blocks of any order; one of them is preempted now and then, and begins anew in others; the
+// second goes on from the blocks of the first where these are there.
+func (y *planned) run(t *testing.T, s *shard, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 3))
+	free := r.Perm(64)
+	tables, done := make([][]int32, len(y.ids)), make([]int, len(y.ids))
+	begin := func(q int) {
+		for _, block := range tables[q] {
+			if q != 1 || !slices.Contains(tables[0], block) {
+				free = append(free, int(block))
+			}
+		}
+		tables[q], done[q] = nil, 0
+		if q == 1 && done[0] >= sharedTokens && r.IntN(2) == 0 {
+			tables[q] = slices.Clone(tables[0][:sharedTokens/blockSize])
+			done[q] = sharedTokens
+		}
+	}
+	left := func() bool {
+		return slices.ContainsFunc([]int{0, 1, 2}, func(q int) bool {
+			return done[q] < len(y.ids[q])
+		})
+	}
+	for step := 0; left(); step++ {
+		b, rows := new(compute.Batch), 0
+		var want [][]float32
+		for _, q := range r.Perm(len(y.ids)) {
+			if q > 0 && step > 0 && r.IntN(12) == 0 {
+				begin(q)
+			}
+			n := min(len(y.ids[q])-done[q], []int{0, 1, 1, 6, 17, 70}[r.IntN(6)])
+			for i := range n {
+				p := done[q] + i
+				if p/blockSize == len(tables[q]) {
+					tables[q] = append(tables[q], int32(free[0]))
+					free = free[1:]
+				}
+				b.Tokens = append(b.Tokens, y.ids[q][p])
+				b.Position = append(b.Position, int32(p))
+				b.Seq = append(b.Seq, int32(q))
+				b.Slots = append(b.Slots, tables[q][p/blockSize]*blockSize+int32(p%blockSize))
+				want = append(want, y.want[q][p])
+			}
+			done[q] += n
+			rows += n
+		}
+		if rows == 0 {
+			continue
+		}
+		for q := range y.ids {
+			b.Tables = append(b.Tables, tables[q])
+			b.States = append(b.States, int32(q))
+		}
+		if err := forward(s.model, b, s.cache); err != nil {
+			t.Fatal(err)
+		}
+		all := make([]int32, rows)
+		for i := range all {
+			all[i] = int32(i)
+		}
+		logits, err := s.model.Logits(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [][]float32
+		for i := range all {
+			got = append(got, logits.Row(i))
+		}
+		compareRows(t, fmt.Sprintf("plan %d, step %d", seed, step), got, want)
+	}
+}
+
+// plannedFixtures are of attention by tensor cores and without, with windows, experts, and states.
+var plannedFixtures = []fixture{variant("qwen3-head128"), variant("mistral-head64"),
+	shipped("gemma2-tiny"), shipped("mixtral-tiny"), shipped("deepseekv2-tiny")}
+
+// TestCUDAPlans computes sequences in random plans, and wants the bits of each computed alone.
+func TestCUDAPlans(t *testing.T) {
+	plans := 40
+	if testing.Short() {
+		plans = 2
+	}
+	for _, f := range plannedFixtures {
+		t.Run(f.dir, func(t *testing.T) {
+			s, _ := loadCUDA(t, f, &double.Driver{Threads: 2}, layers.Group{Size: 1})
+			y := plannedFor(t, s)
+			for seed := range plans {
+				y.run(t, s, uint64(seed))
+			}
+		})
+	}
+}
+
+// TestCUDALayouts computes a sequence by several ranks, and wants the bits of one.
+func TestCUDALayouts(t *testing.T) {
+	for _, f := range []fixture{shipped("llama-tiny"), shipped("qwen3moe-tiny"),
+		shipped("olmo2-tiny")} {
+		for _, size := range []int{2, 4} {
+			if testing.Short() && size == 4 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s by %d", f.dir, size), func(t *testing.T) {
+				ids := prompt(40)
+				one, _ := loadCUDA(t, f, &double.Driver{Threads: 2}, layers.Group{Size: 1})
+				want := one.forward(t, 0, piece{tokens: ids})
+				const segment = 64 << 10
+				region, err := shm.Create(size, segment)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer region.Close()
+				var got [][]float32
+				var wg sync.WaitGroup
+				for r := range size {
+					g, err := shm.Join(region, r, size, segment)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer g.Close()
+					s, _ := loadCUDA(t, f, &double.Driver{}, layers.Group{Rank: r, Size: size,
+						Comm: layers.OnHost{Group: g}})
+					wg.Go(func() {
+						if rows := s.forward(t, r, piece{tokens: ids}); r == 0 {
+							got = rows
+						}
+					})
+				}
+				wg.Wait()
+				compareRows(t, "ranks", got, want)
+			})
+		}
+	}
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Proves the CUDA backend on a GPU and prints one table: the stages of eagleray-cuda proof, in calls of
+# less than eight minutes, PyTorch's figures for the same shapes, and NVIDIA's sanitizer. What is not
+# there is skipped, and named. Nothing of the GPU's settings is touched.
+#
+#   scripts/gpu-proof.sh [FOLDER] [flags of eagleray-cuda proof…]
+#   scripts/gpu-proof.sh                        on a GPU: half an hour, results in bin/gpu-proof
+#   scripts/gpu-proof.sh --driver machine       without a GPU: every stage at small sizes, in a minute
+#   scripts/gpu-proof.sh out --skip bench,soak
+#
+# The folder has proof.jsonl (a stage a line), peers.jsonl, the sanitizer's logs and table.txt. The
+# exit code is 1 when a stage failed, and 3 when no GPU can be used.
+#   PROGRAM   eagleray-cuda where there is no Go to build it with
+#   PYTHON    the Python with PyTorch (default python3)
+#   SOAK      how long random batches run (default 2m; 2s on a machine)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=bin/gpu-proof
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+  out=$1
+  shift
+fi
+driver=libcuda
+for ((i = 1; i <= $#; i++)); do
+  case ${!i} in
+    --driver) j=$((i + 1)) && driver=${!j-} ;;
+    --driver=*) driver=${!i#*=} ;;
+  esac
+done
+soak=${SOAK:-2m}
+[ "$driver" = libcuda ] || soak=${SOAK:-2s}
+mkdir -p "$out"
+rm -f "$out"/{proof,peers}.jsonl "$out"/sanitizer-*.txt "$out"/table.txt
+program=${PROGRAM:-$out/eagleray-cuda}
+[ -n "${PROGRAM:-}" ] || CGO_ENABLED=0 "${GO:-go}" build -o "$program" ./cmd/eagleray-cuda
+flags=(--models testdata/models --soak "$soak" --output-json "$out/proof.jsonl")
+touch "$out/peers.jsonl"
+
+skip() { echo "skipped: $*" | tee -a "$out/skipped.txt" >&2; }
+: >"$out/skipped.txt"
+
+# stage NAME…: runs stages, unless the flags leave them out.
+stage() {
+  local code=0
+  timeout 480 "$program" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" "${@:2}" \
+    >/dev/null || code=$?
+  [ $code -ne 3 ] || exit 3
+}
+
+peers() {
+  [ "$driver" = libcuda ] || { skip "PyTorch: kernels are executed on a machine"; return 0; }
+  command -v "${PYTHON:-python3}" >/dev/null || { skip "PyTorch: no Python"; return 0; }
+  timeout 300 "${PYTHON:-python3}" scripts/gpu_proof_peers.py "$out/peers.jsonl" >&2 ||
+    skip "PyTorch: it failed, or took more than five minutes"
+}
+
+sanitizer() {
+  local tool
+  [ "$driver" = libcuda ] || { skip "compute-sanitizer: kernels are executed on a machine"; return 0; }
+  command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer: not found"; return 0; }
+  for tool in memcheck racecheck; do
+    timeout 240 compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
+      --log-file "$out/sanitizer-$tool.txt" "$program" proof --driver libcuda --stage kernels \
+      --small >/dev/null && echo "compute-sanitizer $tool: nothing found" >&2 ||
+      { echo "compute-sanitizer $tool: see $out/sanitizer-$tool.txt" >&2; failed=1; }
+  done
+}
+
+failed=0
+for name in probe load kernels silicon bits; do stage $name "$@"; done
+sanitizer
+stage models "$@"
+peers
+stage bench "$@"
+peers
+stage soak "$@"
+code=0
+"$program" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" | tee "$out/table.txt" || code=$?
+cat "$out/skipped.txt"
+[ $failed -eq 0 ] || exit 1
+exit $code
