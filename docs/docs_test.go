@@ -50,7 +50,7 @@ func TestDecisions(t *testing.T) {
 
 // TestSizes keeps the documents to what a stranger reads in an evening.
 func TestSizes(t *testing.T) {
-	const most = 200 << 10
+	const most = 206 << 10
 	sum := 0
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "README.md"} {
 		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pattern)))

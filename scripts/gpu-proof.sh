@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Proves the CUDA backend on a GPU and prints one table: the stages of eagleray-cuda proof, in calls of
-# less than eight minutes, PyTorch's figures for the same shapes, and NVIDIA's sanitizer. What is not
-# there is skipped, and named. Nothing of the GPU's settings is touched.
+# Proves the CUDA backend on a GPU and prints one table: the stages of eagleray-cuda proof, in calls
+# of less than eight minutes, PyTorch's figures for the same shapes, and NVIDIA's sanitizer. What is
+# not there is skipped, and named. Nothing of the GPU's settings is touched.
 #
 #   scripts/gpu-proof.sh [FOLDER] [flags of eagleray-cuda proof…]
 #   scripts/gpu-proof.sh                        on a GPU: half an hour, results in bin/gpu-proof
-#   scripts/gpu-proof.sh --driver machine       without a GPU: every stage at small sizes, in a minute
+#   scripts/gpu-proof.sh --driver machine       without a GPU: all stages, small, in a minute
 #   scripts/gpu-proof.sh out --skip bench,soak
 #
 # The folder has proof.jsonl (a stage a line), peers.jsonl, the sanitizer's logs and table.txt. The
@@ -20,12 +20,20 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
   out=$1
   shift
 fi
-driver=libcuda
-for ((i = 1; i <= $#; i++)); do
-  case ${!i} in
-    --driver) j=$((i + 1)) && driver=${!j-} ;;
-    --driver=*) driver=${!i#*=} ;;
+driver=libcuda only='' without='' rest=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --driver | --stage | --skip)
+      [ $# -gt 1 ] || { echo "$1 needs a value" >&2; exit 2; }
+      set -- "$1=$2" "${@:3}"
+      continue
+      ;;
+    --driver=*) driver=${1#*=} ;;
+    --stage=*) only=$only,${1#*=} ;;
+    --skip=*) without=$without,${1#*=} ;;
+    *) rest+=("$1") ;;
   esac
+  shift
 done
 soak=${SOAK:-2m}
 [ "$driver" = libcuda ] || soak=${SOAK:-2s}
@@ -33,22 +41,34 @@ mkdir -p "$out"
 rm -f "$out"/{proof,peers}.jsonl "$out"/sanitizer-*.txt "$out"/table.txt
 program=${PROGRAM:-$out/eagleray-cuda}
 [ -n "${PROGRAM:-}" ] || CGO_ENABLED=0 "${GO:-go}" build -o "$program" ./cmd/eagleray-cuda
-flags=(--models testdata/models --soak "$soak" --output-json "$out/proof.jsonl")
+flags=(--driver "$driver" --models testdata/models --soak "$soak"
+  --output-json "$out/proof.jsonl" "${rest[@]}")
 touch "$out/peers.jsonl"
 
-skip() { echo "skipped: $*" | tee -a "$out/skipped.txt" >&2; }
 : >"$out/skipped.txt"
 
-# stage NAME…: runs stages, unless the flags leave them out.
+# skip WHAT: tells it, once.
+skip() {
+  grep -qxF "skipped: $*" "$out/skipped.txt" || echo "skipped: $*" | tee -a "$out/skipped.txt" >&2
+}
+
+# chosen NAME: whether --stage and --skip leave a stage in.
+chosen() {
+  [[ ,$without, != *,$1,* ]] && { [ -z "$only" ] || [[ ,$only, == *,$1,* ]]; }
+}
+
+# stage NAME: runs a stage. Its failure is in the table. Without a GPU nothing else is worth a try.
 stage() {
   local code=0
-  timeout 480 "$program" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" "${@:2}" \
+  chosen "$1" || return 0
+  timeout 480 "$program" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" \
     >/dev/null || code=$?
-  [ $code -ne 3 ] || exit 3
+  case $code in 2 | 3) exit $code ;; esac
 }
 
 peers() {
-  [ "$driver" = libcuda ] || { skip "PyTorch: kernels are executed on a machine"; return 0; }
+  chosen bench || return 0
+  [ "$driver" = libcuda ] || { skip "PyTorch: a machine executes kernels"; return 0; }
   command -v "${PYTHON:-python3}" >/dev/null || { skip "PyTorch: no Python"; return 0; }
   timeout 300 "${PYTHON:-python3}" scripts/gpu_proof_peers.py "$out/peers.jsonl" >&2 ||
     skip "PyTorch: it failed, or took more than five minutes"
@@ -56,7 +76,8 @@ peers() {
 
 sanitizer() {
   local tool
-  [ "$driver" = libcuda ] || { skip "compute-sanitizer: kernels are executed on a machine"; return 0; }
+  chosen kernels || return 0
+  [ "$driver" = libcuda ] || { skip "compute-sanitizer: a machine executes kernels"; return 0; }
   command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer: not found"; return 0; }
   for tool in memcheck racecheck; do
     timeout 240 compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
@@ -67,15 +88,16 @@ sanitizer() {
 }
 
 failed=0
-for name in probe load kernels silicon bits; do stage $name "$@"; done
+for name in probe load kernels silicon bits; do stage $name; done
 sanitizer
-stage models "$@"
+stage models
 peers
-stage bench "$@"
+stage bench
 peers
-stage soak "$@"
+stage soak
 code=0
-"$program" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" | tee "$out/table.txt" || code=$?
+"$program" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" |
+  tee "$out/table.txt" || code=$?
 cat "$out/skipped.txt"
 [ $failed -eq 0 ] || exit 1
 exit $code

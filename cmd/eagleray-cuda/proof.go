@@ -39,7 +39,7 @@ func newProof() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "proof",
 		Short: "Prove the kernels, models and speed of a GPU, in stages",
-		Long: `proof runs what a GPU has to be looked at for, in the order of what would stop the rest:
+		Long: `proof looks at what a GPU has to do, in the order of what would stop the rest:
 
   probe    what the driver and the device are, signals
   load     all kernels: time to load, registers, no local memory
@@ -50,10 +50,10 @@ func newProof() *cobra.Command {
   bench    steps of Qwen3-0.6B and Qwen3-8B beside floors by the device's own bandwidth
   soak     random batches: flat memory, no error
 
-Each stage runs in a process of its own, for at most its own time: one that fails, hangs or dies stops
-no other. Results go to --output-json after each stage, an object a line, and to one table in the end.
-The exit code is 1 when a stage failed, and 3 when no device can be used. --driver machine needs no GPU:
-all stages run at small sizes on a machine that executes the kernels' PTX.
+Each stage runs in a process of its own, for at most its own time: one that fails, hangs or dies
+stops no other. Results go to --output-json after each stage, an object a line, and to one table in
+the end. The exit code is 1 when a stage failed, and 3 when no device can be used. --driver machine
+needs no GPU: all stages run at small sizes on a machine that executes the kernels' PTX.
 
   eagleray-cuda proof --models testdata/models --output-json proof.json
   eagleray-cuda proof --stage kernels,silicon
@@ -76,8 +76,8 @@ func (f *proofFlags) define(s *pflag.FlagSet) {
 	s.StringSliceVar(&f.skip, "skip", nil, "stages to leave out")
 	s.StringVar(&o.Models, "models", "",
 		"folder of models with goldens.json, for the stage models, which is else left out")
-	s.StringSliceVar(&o.Families, "families", nil, "models of that folder to run (default: all; on "+
-		"a machine two)")
+	s.StringSliceVar(&o.Families, "families", nil,
+		"models of that folder to run (default: all; on a machine two)")
 	s.StringSliceVar(&o.Shapes, "shapes", nil,
 		"models to measure: "+strings.Join(stages.ShapeNames(), ", ")+" (default: all)")
 	s.BoolVar(&o.Small, "small", false, "the smallest sizes of kernels, for tools that watch them")
@@ -172,7 +172,8 @@ func (f *proofFlags) open() error {
 // title says what a table is of.
 func (f *proofFlags) title() string {
 	if f.driver == onMachine {
-		return "On a machine for PTX, not on a GPU: what is counted is right, no time says anything."
+		return "On a machine for PTX, not on a GPU: what is counted is right, " +
+			"no time says anything."
 	}
 	return fmt.Sprintf("On GPU %d, by NVIDIA's driver.", f.options.Ordinal)
 }

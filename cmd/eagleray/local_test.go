@@ -82,11 +82,11 @@ func TestGenerateChat(t *testing.T) {
 func TestChat(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := execute(t, "What does strings.Index do?\nAnd strings.Repeat?\n", "chat",
-		"--kv-cache-memory-bytes", "64M", "--max-tokens", "12", "--enforce-eager")
+		"--kv-cache-memory-bytes", "64M", "--max-tokens", "12", "--disable-custom-all-reduce")
 	if code != 0 || len(strings.TrimSpace(stdout)) < 10 {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
-	if !strings.Contains(stderr, "--enforce-eager has no effect") {
+	if !strings.Contains(stderr, "--disable-custom-all-reduce has no effect") {
 		t.Errorf("errors %q", stderr)
 	}
 }

@@ -469,7 +469,8 @@ func TestServeConfigured(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file,
-		[]byte("served_model_name: [first, second]\nenforce-eager: true\nmax-model-len: 1k\n"),
+		[]byte("served_model_name: [first, second]\ndisable-custom-all-reduce: true\n"+
+			"max-model-len: 1k\n"),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -489,7 +490,7 @@ func TestServeConfigured(t *testing.T) {
 	if err != nil || len(list.Data) != 2 || list.Data[0].ID != "first" {
 		t.Errorf("models %+v, error %v", list, err)
 	}
-	if log := p.err.String(); !strings.Contains(log, "--enforce-eager has no effect") ||
+	if log := p.err.String(); !strings.Contains(log, "--disable-custom-all-reduce has no effect") ||
 		!strings.Contains(log, "max_model_len=1000") || !strings.Contains(log, "threads=1") {
 		t.Errorf("log %q", log)
 	}

@@ -20,7 +20,6 @@ type items struct {
 	group     int
 	few, many int // how many there are
 	rows      int // of few
-	positions int // the highest position of a row, and 1
 	// Where they are in the list that they were added to, then on the device.
 	fromFew, fromMany, fromRows int
 	fewAt, manyAt, rowsAt       driver.Ptr

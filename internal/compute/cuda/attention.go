@@ -15,7 +15,6 @@ type cache struct {
 	shape  compute.CacheShape
 	layers []driver.Ptr
 	memory driver.Ptr
-	host   []byte // what Heads returned last
 }
 
 // NewCache makes a KV cache.

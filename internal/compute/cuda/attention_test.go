@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -157,6 +160,42 @@ func TestSegments(t *testing.T) {
 					many[i])
 			}
 		}
+	}
+}
+
+// collecting is a driver that collects garbage whenever it waits.
+type collecting struct{ driver.Driver }
+
+func (d collecting) Open(ordinal int) (driver.Context, error) {
+	c, err := d.Driver.Open(ordinal)
+	return collectingContext{c}, err
+}
+
+type collectingContext struct{ driver.Context }
+
+func (c collectingContext) Synchronize(s driver.Stream) error {
+	err := c.Context.Synchronize(s)
+	for range 2 { // cleanups run behind the first
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// TestGarbage computes with tensors that nothing refers to any more while a launch that reads them
+// is put together: their memory is theirs until it has ended.
+func TestGarbage(t *testing.T) {
+	d, err := cuda.New(cuda.Options{Driver: collecting{machines[0]}, DType: compute.BFloat16,
+		Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
+	attend(s, compute.AttentionArgs{Heads: 2, KVHeads: 2, HeadDim: 64, Scale: 0.125}, 0,
+		sequence{300, 1}, sequence{1, 1})
+	if err := d.Err(); err != nil {
+		t.Fatal(err)
 	}
 }
 

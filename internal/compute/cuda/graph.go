@@ -36,8 +36,8 @@ const (
 	warmUp     = 2
 )
 
-// Run has pass compute the layers of the batch at hand, or does again what it did for a batch of the
-// same shape. apart says that it waits for nobody else.
+// Run has pass compute the layers of the batch at hand, or does again what it did for a batch of
+// the same shape. apart says that it waits for no other rank.
 func (d *Device) Run(_ *compute.Batch, apart bool, pass func() error) error {
 	g := &d.graphs
 	if g.off || !apart || !d.step.shape.decode || d.err != nil {

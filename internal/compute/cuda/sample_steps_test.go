@@ -14,8 +14,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
-// TestSampleLarge has rows of a vocabulary of today's size: a distribution as models have it, and
-// one that is as flat as can be.
+// TestSampleLarge has rows of a vocabulary of today's size: of which a few hundred tokens are
+// likely, or thousands, or all.
 func TestSampleLarge(t *testing.T) {
 	const vocab = 151_936
 	cost := map[string]uint64{}
@@ -24,9 +24,14 @@ func TestSampleLarge(t *testing.T) {
 	}})
 	r := rand.New(rand.NewPCG(5, 5))
 	peaked, flat := make([]float32, vocab), make([]float32, vocab)
+	sure := make([]float32, vocab)
 	for i := range peaked {
 		peaked[i] = float32(r.NormFloat64() * 2.5)
+		sure[i] = peaked[i]
 		flat[i] = float32(r.NormFloat64() * 0.01)
+	}
+	for range 300 {
+		sure[r.IntN(vocab)] = float32(12 + 2*r.ExpFloat64())
 	}
 	warm := func(change func(*sample.Params)) sample.Params {
 		p := plain()
@@ -43,6 +48,7 @@ func TestSampleLarge(t *testing.T) {
 		{"greedy", peaked, plain(), false},
 		{"temperature", peaked, warm(func(*sample.Params) {}), true},
 		{"top-p", peaked, warm(func(p *sample.Params) { p.TopP = 0.9 }), false},
+		{"top-p of few", sure, warm(func(p *sample.Params) { p.TopP = 0.9 }), false},
 		{"top-k and top-p", peaked, warm(func(p *sample.Params) { p.TopK, p.TopP = 50, 0.9 }),
 			false},
 		{"top-k of many", peaked, warm(func(p *sample.Params) { p.TopK = 5000 }), true},
@@ -175,23 +181,23 @@ func TestSampleAllocatesNothing(t *testing.T) {
 		p.BadWords = [][]int32{{1}, {2, 3}}
 	}
 	for _, c := range []struct {
-		name                   string
-		rows, launches, shared int
-		change                 func(p *sample.Params)
+		name           string
+		rows, launches int
+		change         func(p *sample.Params)
 	}{
-		{"greedy", 1, 2, 0, func(*sample.Params) {}},
-		{"greedy", 32, 2, 0, func(*sample.Params) {}},
-		{"temperature", 32, 3, 0, func(p *sample.Params) { p.Temperature = 1 }},
-		{"top-k and top-p", 32, 3, 0, func(p *sample.Params) {
+		{"greedy", 1, 2, func(*sample.Params) {}},
+		{"greedy", 32, 2, func(*sample.Params) {}},
+		{"temperature", 32, 3, func(p *sample.Params) { p.Temperature = 1 }},
+		{"top-k and top-p", 32, 3, func(p *sample.Params) {
 			p.Temperature, p.TopK, p.TopP = 1, 40, 0.9
 		}},
-		{"all", 32, 4, 0, full},
-		{"log-probabilities", 32, 4, 0, func(p *sample.Params) { p.Logprobs = 5 }},
-		{"all and log-probabilities", 32, 6, 0, func(p *sample.Params) {
+		{"all", 32, 4, full},
+		{"log-probabilities", 32, 4, func(p *sample.Params) { p.Logprobs = 5 }},
+		{"all and log-probabilities", 32, 6, func(p *sample.Params) {
 			full(p)
 			p.Logprobs = 20
 		}},
-		{"masks", 8, 2, 0, func(p *sample.Params) { p.AllowedTokens = []int32{4, 5} }},
+		{"masks", 8, 2, func(p *sample.Params) { p.AllowedTokens = []int32{4, 5} }},
 	} {
 		x := new(compute.Tensor)
 		d.Resize(x, c.rows, vocab)
@@ -233,8 +239,8 @@ func TestSampleAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestWeightsAlike holds the numbers at which a draw changes from one token to the next to those of
-// the host, by halving: equal logits give equal tokens, but where rounding moves a boundary.
+// TestWeightsAlike draws many times from the same logits, all of them or a nucleus: equal logits
+// give equal tokens.
 func TestWeightsAlike(t *testing.T) {
 	d := machine(t, &double.Driver{})
 	r := rand.New(rand.NewPCG(8, 8))
@@ -263,4 +269,3 @@ func TestWeightsAlike(t *testing.T) {
 		t.Errorf("only %d tokens were drawn", len(distinct))
 	}
 }
-

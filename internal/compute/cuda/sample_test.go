@@ -153,7 +153,8 @@ func randomIDs(r *rand.Rand, vocab, n int) []int32 {
 func randomParams(r *rand.Rand, vocab int, often float64) sample.Params {
 	p := plain()
 	on := func() bool { return r.Float64() < often }
-	if on() || on() {
+	rarely := func() bool { return r.Float64() < often*often }
+	if r.Float64() < 2*often {
 		p.Temperature = []float32{0.1, 0.7, 1, 1.3, 5}[r.IntN(5)]
 	}
 	if on() {
@@ -188,7 +189,7 @@ func randomParams(r *rand.Rand, vocab int, often float64) sample.Params {
 		}
 		p.LogitBias = append(p.LogitBias, sample.Bias{ID: p.LogitBias[0].ID, Value: 0.3})
 	}
-	if on() && on() {
+	if rarely() {
 		p.AllowedTokens = randomIDs(r, vocab, 1+r.IntN(8))
 	}
 	if on() {
@@ -196,7 +197,7 @@ func randomParams(r *rand.Rand, vocab int, often float64) sample.Params {
 			p.BadWords = append(p.BadWords, randomIDs(r, min(vocab, 20), 1+r.IntN(2)))
 		}
 	}
-	if on() && on() {
+	if rarely() {
 		p.ThinkingEnd, p.ThinkingBudget = []int32{int32(r.IntN(vocab))}, int32(r.IntN(8))
 	}
 	if on() {

@@ -98,6 +98,8 @@ type Init struct {
 	DType string `json:"dtype"`
 	// Device is what computes: "" for the CPU, or CUDA.
 	Device string `json:"device,omitempty"`
+	// Eager has a GPU compute launch by launch.
+	Eager bool `json:"eager,omitempty"`
 	// ISA is an instruction set of the CPU, "" for the best of this machine.
 	ISA string `json:"isa"`
 	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.

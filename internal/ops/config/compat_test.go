@@ -32,7 +32,7 @@ func TestCompat(t *testing.T) {
 			Note: "1, 2, 4 or 8, and the heads must divide; also -tp"},
 		"--node-ip": {Status: compat.Ours,
 			Note: "this machine's address for workers; also VLLM_HOST_IP"},
-		"--enforce-eager": {Status: compat.NoEffect, Note: "there is no graph capture"},
+		"--disable-custom-all-reduce": {Status: compat.NoEffect, Note: "there is one all-reduce"},
 		"--swap-space": {Status: compat.NoEffect,
 			Note: "preempted requests are computed again"},
 		"--enable-lora": {Status: compat.Refused, Note: "adapters are not loaded"},
@@ -47,7 +47,7 @@ func TestCompat(t *testing.T) {
 			t.Errorf("%+v, want %+v", got[name], want)
 		}
 	}
-	if _, found := got["--no-enforce-eager"]; found {
+	if _, found := got["--no-disable-custom-all-reduce"]; found {
 		t.Error("the negation of a switch is an entry of its own")
 	}
 }

@@ -78,7 +78,7 @@ func TestFlags(t *testing.T) {
 		// A key with a comma is one key, not two shorter ones.
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys },
 			[]string{"a,b", "c"}},
-		{"--enforce-eager --swap-space 4 -dcp 1",
+		{"--disable-custom-all-reduce --swap-space 4 -dcp 1",
 			func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
 		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds },
@@ -237,7 +237,7 @@ func TestMistakes(t *testing.T) {
 		{"--ssl-cert-reqs 2", "--ssl-cert-reqs 2 needs --ssl-ca-certs"},
 		{"--ssl-ca-certs ca.pem", "--ssl-ca-certs needs"},
 		{"--ssl-ciphers HIGH", "--ssl-ciphers"},
-		{"--enforce-eager=perhaps", "--enforce-eager"},
+		{"--disable-custom-all-reduce=perhaps", "--disable-custom-all-reduce"},
 	}
 	for _, tt := range tests {
 		_, err := parse(strings.Fields(tt.args)...)

@@ -143,6 +143,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"(default: uni for one rank, else mp)")
 	f.StringVar(&p.Device, "device", p.Device,
 		"what computes: cpu, or cuda, which was executed on a PTX machine and not yet on a GPU")
+	f.BoolVar(&p.Eager, "enforce-eager", false,
+		"have GPUs compute launch by launch, not by graphs of whole steps")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
 	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,

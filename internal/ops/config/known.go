@@ -58,7 +58,6 @@ var engineKnown = []Known{
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},
 	{Name: "kv-events-config", Allowed: none, Why: "cache events are not published"},
 	// Execution.
-	{Name: "enforce-eager", Allowed: on, Switch: true, Why: "there is no graph capture"},
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},
 	{Name: "max-seq-len-to-capture", Allowed: anything, Why: "there is no graph capture"},
 	{Name: "attention-backend", Allowed: anything, Why: "there is one attention kernel"},

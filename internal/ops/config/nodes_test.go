@@ -20,7 +20,7 @@ func TestSettings(t *testing.T) {
 	}
 	const both = "-tp 2 --nnodes 2 --master-addr a --cluster-token-file t"
 	zero := settings(both + " --served-model-name a b --port 80 --max-logprobs 3 " +
-		"--queue-port-range 1-2 --enforce-eager --max-restarts 1")
+		"--queue-port-range 1-2 --disable-custom-all-reduce --max-restarts 1")
 	one := settings(both + " --node-rank 1 --headless --distributed-timeout-seconds 5")
 	if len(zero) < 15 || !slices.Equal(zero, one) {
 		t.Errorf("%v\nand %v", zero, one)

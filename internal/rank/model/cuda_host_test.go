@@ -42,21 +42,37 @@ func (c *idleContext) Alloc(bytes uint64) (driver.Ptr, error) {
 	return p, nil
 }
 
-func (c *idleContext) Free(driver.Ptr) error                      { return nil }
-func (c *idleContext) Pin(bytes int) ([]byte, error)              { return make([]byte, bytes), nil }
-func (c *idleContext) Unpin([]byte) error                         { return nil }
-func (c *idleContext) Load([]byte) (driver.Module, error)         { return driver.Module(c.handle()), nil }
-func (c *idleContext) Unload(driver.Module) error                 { return nil }
-func (c *idleContext) AllowShared(driver.Function, int) error     { return nil }
-func (c *idleContext) NewStream() (driver.Stream, error)          { return driver.Stream(c.handle()), nil }
+func (c *idleContext) Free(driver.Ptr) error { return nil }
+
+func (c *idleContext) Pin(bytes int) ([]byte, error) {
+	return make([]byte, bytes), nil
+}
+
+func (c *idleContext) Unpin([]byte) error { return nil }
+
+func (c *idleContext) Load([]byte) (driver.Module, error) {
+	return driver.Module(c.handle()), nil
+}
+
+func (c *idleContext) Unload(driver.Module) error             { return nil }
+func (c *idleContext) AllowShared(driver.Function, int) error { return nil }
+
+func (c *idleContext) NewStream() (driver.Stream, error) {
+	return driver.Stream(c.handle()), nil
+}
+
 func (c *idleContext) Launch(*driver.Launch, driver.Stream) error { return nil }
 func (c *idleContext) Synchronize(driver.Stream) error            { return nil }
-func (c *idleContext) NewEvent() (driver.Event, error)            { return driver.Event(c.handle()), nil }
-func (c *idleContext) Record(driver.Event, driver.Stream) error   { return nil }
-func (c *idleContext) Query(driver.Event) (bool, error)           { return true, nil }
-func (c *idleContext) BeginCapture(driver.Stream) error           { return nil }
-func (c *idleContext) Replay(driver.Graph, driver.Stream) error   { return nil }
-func (c *idleContext) Destroy(driver.Graph) error                 { return nil }
+
+func (c *idleContext) NewEvent() (driver.Event, error) {
+	return driver.Event(c.handle()), nil
+}
+
+func (c *idleContext) Record(driver.Event, driver.Stream) error { return nil }
+func (c *idleContext) Query(driver.Event) (bool, error)         { return true, nil }
+func (c *idleContext) BeginCapture(driver.Stream) error         { return nil }
+func (c *idleContext) Replay(driver.Graph, driver.Stream) error { return nil }
+func (c *idleContext) Destroy(driver.Graph) error               { return nil }
 
 func (c *idleContext) EndCapture(driver.Stream) (driver.Graph, error) {
 	return driver.Graph(c.handle()), nil
@@ -73,7 +89,9 @@ func (c *idleContext) Resources(driver.Function) (registers, shared, local int, 
 func (c *idleContext) Upload(driver.Ptr, []byte, driver.Stream) error   { return nil }
 func (c *idleContext) Download([]byte, driver.Ptr, driver.Stream) error { return nil }
 
-func (c *idleContext) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error { return nil }
+func (c *idleContext) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error {
+	return nil
+}
 
 func (c *idleContext) Fill(dst driver.Ptr, value byte, bytes uint64, s driver.Stream) error {
 	return nil

@@ -13,6 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
+// onMachine is the driver that tests share: what it parsed, not its devices.
+var onMachine = &double.Driver{Threads: 2}
+
 // loadCUDA is loadShard on a CUDA device, the kernels of which a machine for PTX executes.
 func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*shard, *cuda.Device) {
 	t.Helper()
@@ -72,7 +75,7 @@ func TestCUDA(t *testing.T) {
 
 func checkCUDA(t *testing.T, f fixture, g *goldens, tolerance float64,
 	launched *[kernels.Count]uint64) {
-	s, d := loadCUDA(t, f, &double.Driver{Threads: 2}, layers.Group{Size: 1})
+	s, d := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 	p := g.Prompts[0]
 	for _, q := range g.Prompts {
 		if len(q.IDs) < len(p.IDs) {

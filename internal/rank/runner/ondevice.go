@@ -28,17 +28,17 @@ func (t *deviceTask) can(wants []want) bool {
 	t.wants, t.rows = wants, t.rows[:0]
 	for i, w := range wants {
 		s := &t.r.slots[w.slot]
-		row := sample.Row{Index: i, Params: &s.params, State: s.state,
-			Position: uint32(len(s.tokens)), Given: -1, Logprobs: s.params.Logprobs}
+		t.rows = append(t.rows, sample.Row{Index: i, Params: &s.params, State: s.state,
+			Position: uint32(len(s.tokens)), Given: -1, Logprobs: s.params.Logprobs})
+		row := &t.rows[i]
 		if w.target >= 0 {
 			row.Given, row.Logprobs = s.tokens[w.target], s.params.PromptLogprobs
 		} else if s.pooling == step.PoolLogits {
 			return false
 		}
-		if !t.r.opt.Sampler.Samples(&row, t.r.opt.Vocab) {
+		if !t.r.opt.Sampler.Samples(row, t.r.opt.Vocab) {
 			return false
 		}
-		t.rows = append(t.rows, row)
 	}
 	return true
 }

@@ -539,14 +539,15 @@ func TestEmptyPlan(t *testing.T) {
 // TestAllocates nothing in steady decoding, greedy or not, also where ranks divide long prompts.
 func TestAllocates(t *testing.T) {
 	for _, l := range []layout.Layout{{}, {TP: 2, PCP: 2}} {
-		t.Run(l.String(), func(t *testing.T) { checkAllocates(t, l) })
+		t.Run(l.String(), func(t *testing.T) { checkAllocates(t, l, nil) })
 	}
+	t.Run("on a device", func(t *testing.T) { checkAllocates(t, layout.Layout{}, new(sampler)) })
 }
 
-func checkAllocates(t *testing.T, l layout.Layout) {
+func checkAllocates(t *testing.T, l layout.Layout, s Sampler) {
 	r, o := newRunner(t, true)
 	opt := r.opt
-	opt.Layout = l
+	opt.Layout, opt.Sampler = l, s
 	r = New(opt)
 	p := &step.Plan{ID: 1}
 	for slot := range uint32(maxSeqs) {

@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
@@ -50,7 +51,8 @@ func newDevice(init *queue.Init, at place) (processor, error) {
 		return nil, err
 	}
 	if init.Device == queue.CUDA {
-		opt := cuda.Options{Ordinal: at.local, DType: dtype, Threads: at.share.Threads}
+		opt := cuda.Options{Ordinal: at.local, DType: dtype, Threads: at.share.Threads,
+			Eager: init.Eager}
 		if opt.Driver, err = cudaDriver(&at); err != nil {
 			return nil, err
 		}
@@ -93,4 +95,6 @@ func describe(init *queue.Init) string {
 var (
 	_ processor = (*cpu.Device)(nil)
 	_ processor = (*cuda.Device)(nil)
+
+	_ runner.Sampler = (*cuda.Device)(nil)
 )

@@ -18,8 +18,9 @@ import (
 const (
 	rounds       = 7
 	stepsOfRound = 8
-	// reserve is memory that stays free beside the cache.
+	// reserve is memory that stays free beside the cache, copied what bandwidth is measured with.
 	reserve = 4 << 30
+	copied  = 1 << 30
 )
 
 // bench measures steps of models with dummy weights beside their floors, by the bandwidth that the
@@ -28,7 +29,7 @@ func (r *run) bench(ctx context.Context) error {
 	if r.tiny() {
 		return r.count(ctx)
 	}
-	before, err := r.bandwidth()
+	before, err := r.bandwidth(copied)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (r *run) bench(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", measured[i].Name, err)
 		}
 	}
-	after, err := r.bandwidth()
+	after, err := r.bandwidth(copied)
 	if err != nil {
 		return err
 	}
@@ -60,9 +61,9 @@ func (r *run) bench(ctx context.Context) error {
 	return nil
 }
 
-// bandwidth is how many bytes a second the device reads and writes when it copies.
-func (r *run) bandwidth() (_ float64, err error) {
-	const bytes, copies, tries = 1 << 30, 8, 5
+// bandwidth is how many bytes a second the device reads and writes when it copies so many.
+func (r *run) bandwidth(bytes uint64) (_ float64, err error) {
+	const copies, tries = 8, 5
 	c, err := r.Driver.Open(r.Ordinal)
 	if err != nil {
 		return 0, err
@@ -95,7 +96,7 @@ func (r *run) bandwidth() (_ float64, err error) {
 		if err := c.Synchronize(s); err != nil {
 			return 0, err
 		}
-		rates = append(rates, 2*bytes*copies/time.Since(start).Seconds())
+		rates = append(rates, float64(2*bytes*copies)/time.Since(start).Seconds())
 	}
 	return median(rates), nil
 }

@@ -151,7 +151,9 @@ func (r *run) agree(ctx context.Context, cfg *model.Config, weights *checkpoint.
 	prompts, longest, greedy := g.Prompts, 0, math.MaxInt
 	if r.tiny() {
 		const few = 8
-		shortest := slices.MinFunc(prompts, func(p, q prompt) int { return len(p.IDs) - len(q.IDs) })
+		shortest := slices.MinFunc(prompts, func(p, q prompt) int {
+			return len(p.IDs) - len(q.IDs)
+		})
 		prompts, greedy = []prompt{shortest}, few
 	}
 	for _, p := range prompts {

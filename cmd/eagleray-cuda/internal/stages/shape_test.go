@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestWork holds floors to those that were computed by hand for an H200 of 4.3 TB/s and 780 TFLOP/s.
+// TestWork holds floors to those that were computed by hand for an H200 of 4.3 TB/s and 780
+// TFLOP/s.
 func TestWork(t *testing.T) {
 	const bandwidth, operations = 4.3e12, 780e12
 	shapes := map[string]Shape{}

@@ -22,8 +22,9 @@ type soaking struct {
 // largest batch.
 const grown = 64 << 20
 
-// soak computes random batches for a while: new prompts, parts of prompts and rows that go on, while
-// the host collects garbage hard. The device's memory stays flat, and every logit is a number.
+// soak computes random batches for a while: new prompts, parts of prompts and rows that go on,
+// while the host collects garbage hard. The device's memory stays flat, and every logit is a
+// number.
 func (r *run) soak(ctx context.Context) (err error) {
 	shape, k := measured()[0], soaking{sequences: 64, context: 1024, rows: 2048}
 	if r.tiny() {

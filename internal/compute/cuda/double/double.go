@@ -5,7 +5,9 @@
 package double
 
 import (
+	"bytes"
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -24,8 +26,32 @@ type Driver struct {
 	// Fail, if not nil, is asked before each call of the driver's API, by its name there: an error
 	// is the call's.
 	Fail func(call string) error
+	// Replace, if not nil, is asked for the text that is executed in the place of PTX that is
+	// loaded, without the zero byte.
+	Replace func(text []byte) []byte
 	// Observe, if not nil, is told of each kernel that was executed.
 	Observe func(kernel string, s ptx.Stats)
+
+	mu     sync.Mutex
+	parsed map[string]*ptx.Module // by text, for all contexts
+}
+
+// parse reads PTX, the same text once.
+func (d *Driver) parse(text []byte) (*ptx.Module, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m := d.parsed[string(text)]; m != nil {
+		return m, nil
+	}
+	m, err := ptx.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if d.parsed == nil {
+		d.parsed = map[string]*ptx.Module{}
+	}
+	d.parsed[string(text)] = m
+	return m, nil
 }
 
 // Version implements driver.Driver: CUDA 13.0, as on an H200's machines of 2026.
@@ -235,7 +261,14 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidImage,
 			Name: "CUDA_ERROR_INVALID_IMAGE", Detail: "PTX does not end with a zero byte"}
 	}
-	m, err := ptx.Parse(image[:len(image)-1])
+	text := image[:len(image)-1]
+	parse := c.d.parse
+	if c.d.Replace != nil {
+		if other := c.d.Replace(text); !bytes.Equal(other, text) {
+			text, parse = other, ptx.Parse // which is not asked for again
+		}
+	}
+	m, err := parse(text)
 	if err != nil {
 		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidPTX,
 			Name: "CUDA_ERROR_INVALID_PTX", Detail: err.Error()}

@@ -16,8 +16,8 @@ import (
 //	check         find races and reads of what was never written
 //	memory=BYTES  what the device has
 //	fail=CALL:CODE:N:FILE
-//	              the N-th call of a function of the driver's API returns an error, by its code, or
-//	              never returns ("hang"); in the first process only that makes the file
+//	              the N-th call of a function of the driver's API returns an error, by its
+//	              code, or never returns ("hang"), in the first process that makes the file
 //
 // "" is nothing. Threads execute blocks.
 func Parse(text string, threads int) (*Driver, error) {

@@ -1,7 +1,7 @@
 // The choice of a row's token: the least key that is drawn from, and the draw.
 //
-// Selecting needs no sort: digit after digit of the key is found by adding up weights, or counts, by
-// digit. Weights are integers there, of which the order of addition does not matter.
+// Selecting needs no sort: digit after digit of the key is found by adding up weights, or counts,
+// by digit. Weights are integers there, of which the order of addition does not matter.
 #include "logits.cuh"
 
 // Scale turns logits into weights, and has what is common to all of a row.
@@ -26,21 +26,25 @@ struct Scale {
 // Weights as integers are multiples of 2^-43: 2^20 of the greatest can be added.
 #define UNIT 0x1p43
 
-// tally adds to the sum of a digit, for all lanes of a warp; those that agree with the first one
-// that counts do it together.
-DI void tally(Work& s, u32 digit, u64 v) {
-  u32 some = __ballot_sync(~0u, v > 0);
+// add adds to the sum of a digit.
+DI void add(Work& s, u32 digit, u64 v) {
+  if (v == 0) return;
+  const u32 low = (u32)v, carry = atomicAdd(&s.bins[digit], low) > ~low;
+  if (u32 high = (u32)(v >> 32) + carry) atomicAdd(&s.bins[BINS + digit], high);
+}
+
+// add_alike is add for all lanes of a warp, most of which have one digit: those that agree with the
+// first one that counts add together.
+DI void add_alike(Work& s, u32 digit, u64 v) {
+  const u32 some = __ballot_sync(~0u, v > 0);
   if (some == 0) return;
   const int lead = __ffs(some) - 1;
   const u32 common = __shfl_sync(~0u, digit, lead);
   const bool same = v > 0 && digit == common;
-  u64 sum = warp_total(same ? v : 0);
+  const u64 sum = warp_total(same ? v : 0);
   if ((threadIdx.x & 31) == lead) v = sum;
   else if (same) v = 0;
-  if (v == 0) return;
-  u32 low = (u32)v;
-  u32 carry = atomicAdd(&s.bins[digit], low) > ~low;
-  if (u32 high = (u32)(v >> 32) + carry) atomicAdd(&s.bins[BINS + digit], high);
+  add(s, digit, v);
 }
 
 // bin is the sum of a digit.
@@ -66,10 +70,29 @@ DI bool scan(Work& s, u64 goal) {
   return total >= goal;
 }
 
-// reach is the greatest key from which on up the part has weights of goal, 0 if it has less. Keys of
-// one weight are told apart only if not all of them are needed, and if apart.
+// list puts the ids of a part's keys that begin as prefix does, above some bits, in r.kept, in any
+// order.
+DI void list(Part& part, u64 prefix, int bits, Work& s) {
+  if (threadIdx.x == 0) s.listed = 0;
+  __syncthreads();
+  const int lane = threadIdx.x & 31;
+  part.visit([&](u64 key) {
+    const bool in = key > 0 && (key ^ prefix) >> bits == 0;
+    const u32 all = __ballot_sync(~0u, in);
+    if (all == 0) return;
+    int at = 0;
+    if (lane == 0) at = atomicAdd(&s.listed, __popc(all));
+    at = __shfl_sync(~0u, at, 0) + __popc(all & ((1u << lane) - 1));
+    if (in) part.r.kept[at] = id_of(key);
+  });
+  __syncthreads();
+  part.listed = s.listed;
+}
+
+// reach is the greatest key from which on up the part has weights of goal, 0 if it has less. Keys
+// of one weight are told apart only if not all of them are needed, and if apart.
 template <class W>
-DI u64 reach(const Part& part, u64 goal, bool apart, Work& s, W weight) {
+DI u64 reach(Part part, u64 goal, bool apart, Work& s, W weight) {
   u64 prefix = 0;
 #pragma unroll 1
   for (int digit = 0; digit < 5; digit++) {
@@ -80,16 +103,19 @@ DI u64 reach(const Part& part, u64 goal, bool apart, Work& s, W weight) {
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * BINS; i += PIECE) s.bins[i] = 0;
     __syncthreads();
-    Part rest = part;
-    if (prefix > rest.least) rest.least = prefix;
-    rest.visit([&](u64 key) {
+    part.visit([&](u64 key) {
       const bool in = key > 0 && (key ^ prefix) >> (shift + bits - 1) >> 1 == 0;
-      tally(s, (u32)(key >> shift) & ((1u << bits) - 1), in ? weight(key) : 0);
+      const u32 d = (u32)(key >> shift) & ((1u << bits) - 1);
+      const u64 v = in ? weight(key) : 0;
+      if (digit == 0) add_alike(s, d, v);
+      else add(s, d, v);
     });
     __syncthreads();
     if (!scan(s, goal)) return 0;
     goal -= s.above;
     prefix |= s.found << shift;
+    if (prefix > part.least) part.least = prefix;
+    if (digit == 1) list(part, prefix, shift, s);  // few values have 22 bits in common
     if (digit == 2 && (!apart || s.within - weight(prefix) < goal)) return prefix;
   }
   return prefix;
@@ -110,8 +136,9 @@ DI u64 bound(const u64* most, int pieces, int k, Work& s) {
   return s.found & 0xffffffff00000000ull;
 }
 
-// locate sets hit to the first of n weights with which their sum exceeds target, or to the last that
-// is not 0, and before to the sum of those ahead of it; target is a part of all if of_all.
+// locate sets hit to the first of n weights with which their sum exceeds target, or to the last
+// that is not 0, -1 for none, and before to the sum of those ahead of it; target is a part of all
+// if of_all. It sets total, too.
 template <class W>
 DI void locate(W weight, int n, double target, bool of_all, Work& s) {
   __syncthreads();
@@ -142,19 +169,41 @@ DI void locate(W weight, int n, double target, bool of_all, Work& s) {
   __syncthreads();
 }
 
-// keep lists the ids of a part, ascending, and says how many they are.
-DI int keep(const Part& part, Work& s) {
-  int n = 0;
-  for (int piece = 0; piece < part.pieces; piece++) {
-    if (part.most[piece] < part.least) continue;
-    const int i = piece * PIECE + threadIdx.x;
-    const bool in = i < part.vocab && key_of(logit(part.r, i), i) >= part.least;
-    u64 total, before = block_before(in, s.parts, total);
-    if (in) part.r.kept[n + before] = i;
-    n += (int)total;
+// collect lists the ids of a part in r.kept, ascending, and says how many they are: they are counted
+// by piece, and then each has its place.
+DI int collect(const Part& part, Work& s) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  __syncthreads();
+  for (int piece = warp; piece < PIECES; piece += PIECE / 32) {
+    int n = 0;
+    if (piece < part.pieces && part.most[piece] >= part.least)
+      for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32)
+        n += __popc(__ballot_sync(~0u, part.key(i + lane) > 0));
+    if (lane == 0) s.counts[piece] = n;
   }
   __syncthreads();
-  return n;
+  const int each = PIECES / PIECE, first = each * threadIdx.x;
+  u64 sum = 0, total;
+  for (int i = 0; i < each; i++) sum += s.counts[first + i];
+  int before = (int)block_before(sum, s.parts, total);
+  for (int i = 0; i < each; i++) {
+    const int n = s.counts[first + i];
+    s.counts[first + i] = before;
+    before += n;
+  }
+  __syncthreads();
+  for (int piece = warp; piece < part.pieces; piece += PIECE / 32) {
+    if (part.most[piece] < part.least) continue;
+    int at = s.counts[piece];
+    for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32) {
+      const bool in = part.key(i + lane) > 0;
+      const u32 all = __ballot_sync(~0u, in);
+      if (in) part.r.kept[at + __popc(all & ((1u << lane) - 1))] = i + lane;
+      at += __popc(all);
+    }
+  }
+  __syncthreads();
+  return (int)total;
 }
 
 // draw is the id at which the weights of n logits exceed number times their sum, s.sums being those
@@ -183,8 +232,8 @@ DI u64 top_k(Part part, int k, Work& s) {
   return reach(part, (u64)k, false, s, [](u64) { return 1ull; });
 }
 
-// top_p is the key that what makes the part p of all weights is not below. all says that the part is
-// all of the row that is possible, s.sums being the weights of its pieces.
+// top_p is the key that what makes the part p of all weights is not below. all says that the part
+// is all of the row that is possible, s.sums being the weights of its pieces.
 DI u64 top_p(Part part, double p, bool all, float greatest, const Scale& scale, Work& s) {
   auto weight = [&](u64 key) {
     return key ? __double2ull_rn(__dmul_rn(scale.weight(logit_of(key)), UNIT)) : 0;
@@ -247,12 +296,12 @@ DI int choice(const Row& r, const Sample& p, Work& s) {
   __syncthreads();
   const double steps = __longlong_as_double(r.steps), number = __longlong_as_double(r.number);
   const Scale scale = {s.powers, steps, __dmul_rn((double)greatest, steps)};
-  Part part = {r, most, p.vocab, p.pieces, 0};
+  Part part = {r, most, p.vocab, p.pieces, 0, -1};
   part.least = least_kept(r, part, greatest, scale, s);
   if (part.least == 0)
     return draw([&](int i) { return logit(r, i); }, p.vocab, number, scale, s);
 
-  const int n = keep(part, s), pieces = (n + PIECE - 1) / PIECE;
+  const int n = collect(part, s), pieces = (n + PIECE - 1) / PIECE;
   auto kept = [&](int i) { return r.x[r.kept[i]]; };
   for (int first = 0; first < pieces; first += PIECE / 16) {
     const int piece = first + (threadIdx.x >> 4);
@@ -263,7 +312,7 @@ DI int choice(const Row& r, const Sample& p, Work& s) {
 }
 
 // choose chooses the token of a row.
-KERNEL __launch_bounds__(PIECE) choose(const __grid_constant__ Sample p) {
+KERNEL __launch_bounds__(PIECE, 1) choose(const __grid_constant__ Sample p) {
   __shared__ Work s;
   __shared__ Row r;
   if (threadIdx.x == 0) r = p.rows[blockIdx.x];

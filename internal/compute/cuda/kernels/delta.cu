@@ -21,9 +21,9 @@ struct Delta {
 
 // delta computes the rows of a sequence one after the other, a key head per block, a thread for each
 // of a value's dimensions.
-KERNEL __launch_bounds__(128) delta(const __grid_constant__ Delta p) {
+KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
   extern __shared__ __align__(16) float mixed[];  // channels: query, key, values
-  __shared__ float parts[4];
+  __shared__ float parts[4][4];  // of queries, keys, and value heads by turns
   const int head = blockIdx.x, tid = threadIdx.x, threads = blockDim.x;
   const int group = p.value_heads / p.key_heads, channels = 2 * p.key_dim + group * p.value_dim;
   const int keys = p.key_heads * p.key_dim, values = group * p.value_dim;
@@ -58,8 +58,8 @@ KERNEL __launch_bounds__(128) delta(const __grid_constant__ Delta p) {
       q2 += mixed[i] * mixed[i];
       k2 += mixed[p.key_dim + i] * mixed[p.key_dim + i];
     }
-    q2 = block_sum(q2, parts);
-    k2 = block_sum(k2, parts);
+    q2 = block_sum(q2, parts[0]);
+    k2 = block_sum(k2, parts[1]);
     const float fq = 1.0f / sqrtf(q2 + 1e-6f) / sqrtf((float)p.key_dim), fk = 1.0f / sqrtf(k2 + 1e-6f);
     const float* z = x + 2 * keys + p.value_heads * p.value_dim;
     const float* b = z + p.value_heads * p.value_dim;
@@ -84,7 +84,7 @@ KERNEL __launch_bounds__(128) delta(const __grid_constant__ Delta p) {
         y[v] = o;
         square += o * o;
       }
-      square = block_sum(square, parts);
+      square = block_sum(square, parts[2 + (n & 1)]);
       const float f = 1.0f / sqrtf(square / p.value_dim + p.eps);
       u16* half = p.half + ((size_t)r * p.value_heads + h) * p.value_dim;
       for (int v = tid; v < p.value_dim; v += threads) {
@@ -94,6 +94,5 @@ KERNEL __launch_bounds__(128) delta(const __grid_constant__ Delta p) {
         half[v] = to_half(o, p.type);
       }
     }
-    __syncthreads();
   }
 }

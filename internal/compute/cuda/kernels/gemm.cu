@@ -130,7 +130,6 @@ DI void tile(const Gemm& p) {
       }
     }
   }
-  copies_wait<0>();
 
   float* y = p.y + (size_t)chunk * p.chunk_stride;
 #pragma unroll

@@ -133,7 +133,8 @@ DI float rough(float v, float base, float scale) {
   return __uint_as_float(__float_as_uint(q) + (__float_as_uint(z) << 23));
 }
 
-// half_warp_sum adds what 16 lanes have, in the order of sumsPortable; sums too small to count are 0.
+// half_warp_sum adds what 16 lanes have, in the order of sumsPortable; sums too small to count
+// are 0.
 DI float half_warp_sum(float v) {
 #pragma unroll
   for (int i = 8; i > 0; i >>= 1) v = __fadd_rn(v, __shfl_xor_sync(~0u, v, i));
@@ -156,13 +157,14 @@ struct Work {
   union {
     u32 bins[2 * BINS];  // sums by digit: lower halves, then upper ones
     u64 keys[PIECES];
+    int counts[PIECES];  // of the ids that are kept of a piece
   };
   float sums[PIECES];
   double weights[PIECE];
   u64 parts[PIECE / 32], powers[64];
   u64 found, above, within;  // a digit, what is above it, and its own
   double total, before;
-  int hit;
+  int hit, listed;
 };
 
 // Part is the part of a row that is selected from: its keys from least on.
@@ -171,20 +173,26 @@ struct Part {
   const u64* most;
   int vocab, pieces;
   u64 least;
+  int listed;  // if not negative, r.kept has so many ids, and only they are of the part
 
-  // visit calls f of all keys of pieces that have any, all lanes of a warp at a time; 0 is a key
-  // that does not count.
+  DI u64 key(int i) const {
+    u64 k = i < vocab ? key_of(logit(r, i), i) : 0;
+    return k >= least ? k : 0;
+  }
+
+  // visit calls f of all keys, all lanes of a warp at a time; 0 is a key that does not count.
   template <class F>
   DI void visit(F f) const {
     const int lane = threadIdx.x & 31;
+    if (listed >= 0) {
+      for (int i = threadIdx.x; i - lane < listed; i += PIECE) f(i < listed ? key(r.kept[i]) : 0);
+      return;
+    }
     for (int piece = threadIdx.x >> 5; piece < pieces; piece += PIECE / 32) {
       if (most[piece] < least) continue;
       const int first = piece * PIECE + lane;
 #pragma unroll 4
-      for (int i = first; i < first + PIECE; i += 32) {
-        u64 key = i < vocab ? key_of(logit(r, i), i) : 0;
-        f(key >= least ? key : 0);
-      }
+      for (int i = first; i < first + PIECE; i += 32) f(key(i));
     }
   }
 };

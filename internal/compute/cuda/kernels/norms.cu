@@ -64,16 +64,16 @@ KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
 
 // layer_norm may write where it reads.
 KERNEL __launch_bounds__(256) layer_norm(const __grid_constant__ Norm p) {
-  __shared__ float parts[8];
+  __shared__ float parts[2][8];
   const float* x = p.x + (size_t)blockIdx.x * p.width;
   float* y = p.y + (size_t)blockIdx.x * p.width;
   u16* half = p.half + (size_t)blockIdx.x * p.width;
   float s = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) s += x[i];
-  float mean = block_sum(s, parts) / p.width;
+  float mean = block_sum(s, parts[0]) / p.width;
   s = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) s += (x[i] - mean) * (x[i] - mean);
-  float f = 1.0f / sqrtf(block_sum(s, parts) / p.width + p.eps);
+  float f = 1.0f / sqrtf(block_sum(s, parts[1]) / p.width + p.eps);
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = (x[i] - mean) * f * p.weight[i] + p.bias[i];
     y[i] = v;

@@ -71,7 +71,7 @@ DI float warp_max(float v) {
 }
 
 // block_sum adds the values of all threads, warps in their order; parts has a place for each warp.
-// It is used up to twice between other barriers with the same parts.
+// It has one barrier: parts may be used again after another one that follows.
 DI float block_sum(float v, float* parts) {
   const int warps = blockDim.x >> 5;
   v = warp_sum(v);
@@ -79,7 +79,6 @@ DI float block_sum(float v, float* parts) {
   __syncthreads();
   v = 0;
   for (int i = 0; i < warps; i++) v += parts[i];
-  __syncthreads();
   return v;
 }
 

@@ -85,7 +85,7 @@ KERNEL __launch_bounds__(256) weigh(const __grid_constant__ Sample p) {
 // at_least counts the logits of a row that are at least v.
 DI int at_least(const Row& r, const Sample& p, const u64* most, float v, Work& s) {
   u64 n = 0, total;
-  Part part = {r, most, p.vocab, p.pieces, (u64)order(v) << 32};
+  Part part = {r, most, p.vocab, p.pieces, (u64)order(v) << 32, -1};
   part.visit([&](u64 key) { n += key > 0; });
   block_before(n, s.parts, total);
   return (int)total;

@@ -36,7 +36,7 @@ func attendCases(dtype compute.DType) (list []Case) {
 		{args: plain(4, 4, 64), sequences: many, cost: Full}, // segments are one block's
 		{args: plain(32, 8, 128), sequences: []sequence{{6000, 1}, {1030, 1}, {0, 300}},
 			cost: Large},
-		{args: plain(16, 8, 128), sequences: []sequence{{2000, 120}}, cost: Large},
+		{args: plain(16, 8, 128), sequences: []sequence{{2000, 40}}, cost: Large},
 	} {
 		list = append(list, a.attendCase(dtype))
 	}

@@ -37,7 +37,7 @@ func mixtureCases() (list []Case) {
 		{"one best of a group", compute.Routing{PerToken: 2, Groups: 2, TopGroups: 1, Best: 1}, 1,
 			40, 24, 70, false, Full},
 		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, Full},
-		{"128 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 2048, 768, 128, false,
+		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
 			Large},
 	} {
 		about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}

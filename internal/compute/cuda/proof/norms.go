@@ -15,7 +15,9 @@ func normCases() (list []Case) {
 		cost        Cost
 	}{{3, 300, Small}, {1, 1, Full}, {2, 31, Full}, {5, 257, Full}, {2, 4096, Full},
 		{256, 4096, Large}} {
-		name := func(what string) string { return fmt.Sprintf("%s, %d x %d", what, n.rows, n.width) }
+		name := func(what string) string {
+			return fmt.Sprintf("%s, %d x %d", what, n.rows, n.width)
+		}
 		list = append(list,
 			Case{Name: name("RMS norm"), Kernels: []kernels.ID{kernels.RMSNorm}, cost: n.cost,
 				run: func(s *subject) { rmsNorm(s, n.rows, n.width) }},

@@ -58,7 +58,7 @@ func productKernel(rows int, dtype compute.DType) kernels.ID {
 func productTolerance(in int) float64 { return 4e-6 + float64(in)/16*1.2e-7 }
 
 // checkedElements bounds how many elements of a large product are computed again in float64.
-const checkedElements = 1 << 15
+const checkedElements = 1 << 14
 
 // product computes y = x·Wᵀ + b, adds x·Wᵀ to it, and has the chunks apart. Of x and W the
 // reference has the numbers rounded to 16 bits, as the kernels do.
@@ -80,10 +80,12 @@ func product(s *subject, p productShape) {
 
 	var sampled [3]output
 	each := max(1, p.rows*p.out/checkedElements)
-	size := p.rows * p.out
+	size, row, rounded := p.rows*p.out, []float64(nil), -1
 	for i := 0; i < size; i += each {
 		r, f := i/p.out, i%p.out
-		row := s.roundedAll(v[r*(p.in+p.from+8)+p.from:][:p.in])
+		if r != rounded {
+			row, rounded = s.roundedAll(v[r*(p.in+p.from+8)+p.from:][:p.in]), r
+		}
 		whole := 0.0
 		for c := range p.chunks {
 			lo, hi := p.in*c/p.chunks, p.in*(c+1)/p.chunks

@@ -1,7 +1,7 @@
-// Package proof holds a CUDA device's kernels to references in float64, on whatever driver there is:
-// each case runs a kernel by the device's public calls, at a shape, on numbers from a seed. The same
-// cases run on the machine for PTX, where they are part of the tests, and on a GPU, where they are
-// the first thing to look at; Compare holds one to the other.
+// Package proof holds a CUDA device's kernels to references in float64, on whatever driver there
+// is: each case runs a kernel by the device's public calls, at a shape, on numbers from a seed. The
+// same cases run on the machine for PTX, where they are part of the tests, and on a GPU, where they
+// are the first thing to look at; Compare holds one to the other.
 package proof
 
 import (
@@ -87,7 +87,8 @@ var sixteenBits = [...]compute.DType{compute.BFloat16, compute.Float16}
 func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
-			cacheCases(), attentionCases(), attendCases(dtype), deltaCases(), mixtureCases(), fusedCases()} {
+			cacheCases(), attentionCases(), attendCases(dtype), deltaCases(), mixtureCases(),
+			fusedCases()} {
 			for _, c := range some {
 				c.DType = dtype
 				if c.cost <= cost {

@@ -40,8 +40,8 @@ func (c *lazyContext) Launch(l *driver.Launch, s driver.Stream) error {
 	return c.Context.Launch(l, s)
 }
 
-// TestWrong wants the cases of each kernel to notice when it does nothing, and the comparison of two
-// drivers to notice as well.
+// TestWrong wants the cases of each kernel to notice when it does nothing, and the comparison of
+// two drivers to notice as well.
 func TestWrong(t *testing.T) {
 	for i, k := range proof.Covered() {
 		if testing.Short() && i%4 != 0 {

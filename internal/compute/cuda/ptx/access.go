@@ -16,6 +16,8 @@ const (
 	strong
 	// collective accesses are of all lanes of the warp together (ldmatrix, stmatrix).
 	collective
+	// constantly reads (ld.global.nc) are of what nothing writes as long as the kernel runs.
+	constantly
 )
 
 // segment is memory that a group of lanes accesses: all in one allocation, or in one space. The
@@ -31,14 +33,10 @@ type segment struct {
 // addresses computes the effective address of each lane.
 func (w *warp) addresses(b bank, r int32, offset uint64) {
 	if b == bank64 {
-		for i, a := range &w.r64[r] {
-			w.ea[i] = a + offset
-		}
+		w.ops.addresses64(&w.ea, &w.r64[r], offset)
 		return
 	}
-	for i, a := range &w.r32[r] {
-		w.ea[i] = uint64(a + uint32(offset))
-	}
+	w.ops.addresses32(&w.ea, &w.r32[r], uint32(offset))
 }
 
 // segment finds the memory of the first of the lanes that are left, and of all others that access
@@ -109,22 +107,9 @@ func (w *warp) globalSegment(slot int, n uint64, left uint32, kind accessKind) s
 	if al.size < n {
 		w.failLane(lane, "global access out of range: %d bytes in an allocation of %d", n, al.size)
 	}
-	if left == allLanes {
-		bad := uint64(0)
-		for i := range &w.ea {
-			off := w.ea[i] - base
-			w.ea[i] = off
-			bad |= off & (n - 1)
-			if off > last {
-				bad = 1
-			}
-		}
-		if bad == 0 {
-			return segment{globalSpace, left, al.start, al, &al.known}
-		}
-		for i := range &w.ea {
-			w.ea[i] += base
-		}
+	if left == allLanes && w.ops.offsets(&w.ea, base, last, n-1) {
+		w.ops.addresses64(&w.ea, &w.ea, -base)
+		return segment{globalSpace, left, al.start, al, &al.known}
 	}
 	return w.globalGroup(al, n, left)
 }
@@ -152,27 +137,18 @@ func (w *warp) globalGroup(al *allocation, n uint64, left uint32) segment {
 }
 
 func (w *warp) sharedSegment(n uint64, left uint32) segment {
-	last := uint64(len(w.cta.shared)) - n - sharedBase
-	bad := uint64(0)
-	if left == allLanes {
-		for i := range &w.ea {
-			bad |= w.ea[i] & (n - 1)
-			if w.ea[i]-sharedBase > last {
-				bad = 1
-			}
-		}
-	}
-	if bad != 0 || left != allLanes {
+	size := uint64(len(w.cta.shared)) - sharedBase
+	if left != allLanes || size < n || !w.ops.offsets(&w.ea, sharedBase, size-n, n-1) {
 		for m := left; m != 0; m &= m - 1 {
-			w.checkShared(firstLane(m), n, last)
+			w.checkShared(firstLane(m), n, size)
 		}
 	}
 	return segment{space: sharedSpace, group: left, base: w.cta.start}
 }
 
-func (w *warp) checkShared(lane int, n, last uint64) {
+func (w *warp) checkShared(lane int, n, size uint64) {
 	a := w.ea[lane]
-	if size := uint64(len(w.cta.shared)) - sharedBase; size < n || a-sharedBase > last {
+	if size < n || a-sharedBase > size-n {
 		w.failLane(lane, "shared access out of range: %d bytes at %d, of %d bytes from %d on", n, a,
 			size, sharedBase)
 	}

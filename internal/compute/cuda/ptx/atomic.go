@@ -136,8 +136,8 @@ func (op *atomicOp) exec(w *warp, in *inst, mask uint32) {
 		w.count(&s, n, op.kind)
 		if w.cta.check != nil {
 			w.check(&s, n, op.kind)
-			w.observe(&s, op.acquire)
-			w.announce(&s, op.release, false)
+			w.observe(&s, &op.access)
+			w.announce(&s, &op.access, false)
 		}
 		for m := s.group; m != 0; m &= m - 1 {
 			i := firstLane(m)

@@ -65,14 +65,16 @@ func newAttention(t testing.TB, heads, kvHeads, split int, lengths ...int32) *at
 	a.sums, _ = a.mem.Alloc(results * 2)
 	a.params = params(upload(t, a.mem, a.q), upload(t, a.mem, a.kv), upload(t, a.mem, a.pages),
 		upload(t, a.mem, lengths), a.out, a.sums, int32(stride), int32(heads), int32(kvHeads),
-		int32(a.page), int32(split), int32(a.splits), float32(math.Log2E/math.Sqrt(headDim)), int32(0))
+		int32(a.page), int32(split), int32(a.splits), float32(math.Log2E/math.Sqrt(headDim)),
+		int32(0))
 	a.grid = [3]uint32{uint32(a.splits), uint32(kvHeads), uint32(len(lengths))}
 	return a
 }
 
 func (a *attention) launch(m *Machine, mod *Module) (Stats, error) {
 	m.Memory = a.mem
-	return m.Launch(mod.Kernel("attention"), a.grid, [3]uint32{128, 1, 1}, attentionShared, a.params)
+	return m.Launch(mod.Kernel("attention"), a.grid, [3]uint32{128, 1, 1}, attentionShared,
+		a.params)
 }
 
 // cached is the offset of a token's key in the cache; its value lies a page of heads behind.
@@ -187,8 +189,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestAttentionMutants wants each defect of the kernel to be found: by a fault, or by numbers. Those
-// that change nothing are listed.
+// TestAttentionMutants wants each defect of the kernel to be found: by a fault, or by numbers.
+// Those that change nothing are listed.
 func TestAttentionMutants(t *testing.T) {
 	src, mod := parseFile(t, "attention.ptx")
 	good := smallAttention(t)
@@ -216,8 +218,8 @@ func TestAttentionMutants(t *testing.T) {
 	}
 }
 
-// BenchmarkAttention runs the prototype's case: 96 blocks of 128 threads, 26,624 products. Rates are
-// of one core's user time.
+// BenchmarkAttention runs the prototype's case: 96 blocks of 128 threads, 26,624 products. Rates
+// are of one core's user time.
 func BenchmarkAttention(b *testing.B) {
 	_, mod := parseFile(b, "attention.ptx")
 	for _, check := range []bool{false, true} {

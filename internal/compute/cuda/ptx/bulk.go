@@ -72,11 +72,11 @@ func (d *decoder) bulkWait() {
 // bulkOp is a decoded bulk copy: a is the address in shared memory, b that in global memory or of
 // the tensor's map, c the mbarrier; ext.srcs are the size or the coordinates.
 type bulkOp struct {
-	load                bool
-	tensor              bool
-	shared, other, mbar bank
-	sharedAt, otherAt   uint64
-	mbarrier            mbarrierOp
+	load              bool
+	tensor            bool
+	shared, other     bank
+	sharedAt, otherAt uint64
+	mbarrier          mbarrierOp
 }
 
 // bulkCopy decodes a copy of a row of bytes.
@@ -139,11 +139,13 @@ func (op *bulkOp) start(w *warp, in *inst, lane int) {
 	for _, r := range c.runs {
 		c.bytes += int64(r.n)
 		if r.shared < sharedBase || r.shared+r.n > uint64(len(w.cta.shared)) {
-			w.failLane(lane, "shared access out of range: a bulk copy of %d bytes at %d", r.n, r.shared)
+			w.failLane(lane, "shared access out of range: a bulk copy of %d bytes at %d", r.n,
+				r.shared)
 		}
-		if op.load {
+		switch {
+		case op.load && r.in != nil:
 			w.cta.stats.GlobalRead += r.n
-		} else {
+		case !op.load:
 			w.cta.stats.GlobalWritten += r.n
 		}
 	}
@@ -181,8 +183,8 @@ func (w *warp) globalRun(addr, n uint64, lane int) run {
 func (w *warp) issueLoad(c bulkCopy) {
 	if w.cta.check != nil {
 		if !c.barrier.fenced {
-			w.failLane(c.lane, "the initialisation of the mbarrier at shared %#x has not been fenced "+
-				"for the asynchronous proxy", c.barrier.at)
+			w.failLane(c.lane, "the initialisation of the mbarrier at shared %#x has not been "+
+				"fenced for the asynchronous proxy", c.barrier.at)
 		}
 		for _, r := range c.runs {
 			eachPiece(r, func(shared, global, n uint64) {

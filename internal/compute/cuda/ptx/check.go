@@ -9,7 +9,7 @@ type checker struct {
 	pending  initialised
 	pages    []sharedPage
 	round    uint32
-	vars     map[uint64]*clock
+	vars     map[uint64]*clock // of strong writes in the block's scope, by address
 }
 
 func newChecker(l *launch) *checker {

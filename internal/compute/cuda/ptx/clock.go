@@ -164,15 +164,15 @@ func (w *warp) released(release bool) *clock {
 }
 
 // announce is the releasing side of a strong write.
-func (w *warp) announce(s *segment, release, overwrites bool) {
-	c := w.released(release)
+func (w *warp) announce(s *segment, a *access, overwrites bool) {
+	c := w.released(a.release)
 	if c == nil && !overwrites || s.space != sharedSpace && s.space != globalSpace {
 		return
 	}
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m)
-		if s.space == sharedSpace {
-			w.publish(w.cta.check.vars, w.ea[i], c, overwrites)
+		if s.space == sharedSpace || a.scopeCTA {
+			w.publish(w.cta.check.vars, s.address(w.ea[i]), c, overwrites)
 			continue
 		}
 		g := &w.cta.launch.sync
@@ -187,9 +187,17 @@ func (w *warp) announce(s *segment, release, overwrites bool) {
 		w.publish(g.vars, s.in.base+w.ea[i], exported, overwrites)
 		g.mu.Unlock()
 	}
-	if release {
+	if a.release {
 		w.now.local[w.id]++
 	}
+}
+
+// address is that of an offset in the segment: those of shared and global memory do not overlap.
+func (s *segment) address(offset uint64) uint64 {
+	if s.in != nil {
+		return s.in.base + offset
+	}
+	return offset
 }
 
 // publish adds to an address's clock, or replaces it where a plain store ends the sequence of
@@ -212,19 +220,19 @@ func (w *warp) publish(vars map[uint64]*clock, at uint64, c *clock, overwrites b
 }
 
 // observe is the acquiring side of a strong read.
-func (w *warp) observe(s *segment, acquire bool) {
+func (w *warp) observe(s *segment, a *access) {
 	to := &w.heard
-	if acquire {
+	if a.acquire {
 		to = &w.now
 	}
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m)
-		switch s.space {
-		case sharedSpace:
-			if c := w.cta.check.vars[w.ea[i]]; c != nil {
+		switch {
+		case s.space == sharedSpace || a.scopeCTA:
+			if c := w.cta.check.vars[s.address(w.ea[i])]; c != nil {
 				to.join(c)
 			}
-		case globalSpace:
+		case s.space == globalSpace:
 			g := &w.cta.launch.sync
 			g.mu.Lock()
 			if c := g.vars[s.in.base+w.ea[i]]; c != nil {

@@ -36,6 +36,14 @@ func (t typ) toFloat(v uint64) float64 {
 	return t.format().decode(uint32(v))
 }
 
+// intToDouble rounds to nearest.
+func intToDouble(t typ, v uint64) float64 {
+	if v = t.extended(v); t.signed() {
+		return float64(int64(v))
+	}
+	return float64(v)
+}
+
 func intToFloat(t typ, v uint64) float64 {
 	v = t.extended(v)
 	negative := t.signed() && int64(v) < 0
@@ -275,6 +283,11 @@ func (d *decoder) converter(dst, src typ) func(uint64) uint64 {
 			return func(v uint64) uint64 { return clampInt(v, src, dst) }
 		}
 		return func(v uint64) uint64 { return dst.truncated(src.extended(v)) }
+	case src.integer() && dst.bits == 64:
+		if mode != nearest {
+			d.failf("only .rn is known for f64")
+		}
+		return func(v uint64) uint64 { return math.Float64bits(intToDouble(src, v)) }
 	case src.integer():
 		return func(v uint64) uint64 {
 			x := src.toFloat(v)

@@ -118,7 +118,8 @@ func (c *copyOp) exec(w *warp, in *inst, mask uint32) {
 			w.failLane(i, "a copy of %d bytes into %d", filled, size)
 		}
 		w.copies = append(w.copies, asyncCopy{lane: int8(i), size: uint8(size),
-			filled: uint8(filled), group: w.groups[i].committed, dst: uint32(w.ea[i]), line: int32(line)})
+			filled: uint8(filled), group: w.groups[i].committed, dst: uint32(w.ea[i]),
+			line: int32(line)})
 	}
 	issued := w.copies[first:]
 	s := segment{space: sharedSpace, group: mask, base: w.cta.start}

@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
@@ -66,7 +65,7 @@ func (c *cta) setParams(params []byte) {
 
 func newWarp(c *cta, id int) *warp {
 	k := c.launch.kernel
-	w := &warp{cta: c, kernel: k, code: k.code, id: id,
+	w := &warp{cta: c, kernel: k, ops: k.mod.ops, code: k.code, id: id,
 		r32: make([]lanes32, k.regs32), r64: make([]lanes64, k.regs64),
 		pred: make([]uint32, k.preds), local: make([]byte, int(k.Local)*lanes)}
 	for _, s := range k.constants {
@@ -273,7 +272,7 @@ func (c *cta) lanesExit(w *warp, mask uint32) {
 	if c.check == nil {
 		return
 	}
-	arrived := uint32(0) // lanes whose copies somebody else waits for
+	arrived := uint32(0) // lanes whose copies end at an mbarrier
 	all := w.underWay()
 	for k := len(all) - 1; k >= 0; k-- {
 		copied := &all[k]
@@ -294,6 +293,3 @@ func (c *cta) warpExited(w *warp) {
 		}
 	}
 }
-
-// lastLane is the highest lane of a mask.
-func lastLane(mask uint32) int { return 31 - bits.LeadingZeros32(mask) }

@@ -58,7 +58,8 @@ type fixup struct {
 	to    []int
 }
 
-// frame is one use of a function's body: the kernel itself, or a device function where it is called.
+// frame is one use of a function's body: the kernel itself, or a device function where it is
+// called.
 type frame struct {
 	fn    *function
 	start []int // of each statement, the index of its first instruction
@@ -87,8 +88,9 @@ type decoder struct {
 
 func decode(m *Module, f *function) (*Kernel, error) {
 	k := &Kernel{Name: f.name, Line: f.line, mod: m}
-	d := &decoder{mod: m, ops: m.ops, kernel: k, consts: map[constant]int32{}, named: map[string]int32{},
-		sinks: [banks]int32{none, none, none}, shared: map[*variable]uint64{}}
+	d := &decoder{mod: m, ops: m.ops, kernel: k, consts: map[constant]int32{},
+		named: map[string]int32{}, sinks: [banks]int32{none, none, none},
+		shared: map[*variable]uint64{}}
 	if f.maxntid[0] > 0 {
 		k.MaxThreads = f.maxntid[0] * f.maxntid[1] * f.maxntid[2]
 	}
@@ -331,6 +333,9 @@ func (d *decoder) special(name string) int32 {
 
 // symbol is a register with a variable's address in its own state space.
 func (d *decoder) symbol(o operand, t typ) int32 {
+	if o.name == "WARP_SZ" {
+		return d.constant(constant{bank: typeBank(t), value: lanes})
+	}
 	v := d.st.scope.variable(o.name)
 	if v == nil {
 		d.failf("no register or variable %s", o.name)

@@ -5,7 +5,6 @@ import "math/bits"
 var (
 	u32Type  = types["u32"]
 	u64Type  = types["u64"]
-	b16Type  = types["b16"]
 	predType = types["pred"]
 )
 
@@ -66,7 +65,10 @@ func (d *decoder) unaryInt(t typ) {
 	case "neg":
 		f = func(a uint64) uint64 { return -a }
 	case "abs":
-		f = func(a uint64) uint64 { return uint64(max(int64(t.extended(a)), -int64(t.extended(a)))) }
+		f = func(a uint64) uint64 {
+			v := int64(t.extended(a))
+			return uint64(max(v, -v))
+		}
 	case "popc":
 		f, result = func(a uint64) uint64 { return uint64(bits.OnesCount64(a)) }, u32Type
 	case "clz":
@@ -180,9 +182,38 @@ func (d *decoder) fields(t typ) {
 
 func (d *decoder) bfe(t typ) {
 	a := d.st.args
+	if t.bits == 32 && a[2].kind == numberOperand && a[3].kind == numberOperand {
+		d.bfeFixed(t, a[2].bits&255, a[3].bits&255)
+		return
+	}
 	o := operands{typeBank(t), typeBank(t), bank32, bank32}
 	d.op(perLane(o, func(a, pos, n uint64) uint64 { return extract(t, a, pos&255, n&255) }),
 		d.dst(a[0], t), d.src(a[1], t), d.src(a[2], u32Type), d.src(a[3], u32Type))
+}
+
+// bfeFixed decodes a bfe of 32 bits whose field is known: two shifts, where it lies within.
+func (d *decoder) bfeFixed(t typ, pos, n uint64) {
+	f := func(d, a *lanes32) {
+		for i := range d {
+			d[i] = uint32(extract(t, uint64(a[i]), pos, n))
+		}
+	}
+	if n > 0 && pos+n <= 32 {
+		left, right := 32-pos-n, 32-n
+		f = func(d, a *lanes32) {
+			for i := range d {
+				d[i] = a[i] << left >> right
+			}
+		}
+		if t.signed() {
+			f = func(d, a *lanes32) {
+				for i := range d {
+					d[i] = uint32(int32(a[i]<<left) >> right)
+				}
+			}
+		}
+	}
+	d.op(unary32(f), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
 }
 
 // extract is bfe (PTX ISA 9.7.1.18): bits beyond the width are copies of the sign.

@@ -104,7 +104,8 @@ func (d *decoder) float32Arith(t typ) {
 	case "add":
 		d.fastOrExact(t, d.ops.floats["add"], func(a, b, _ float64) float64 { return addOdd(a, b) })
 	case "sub":
-		d.fastOrExact(t, d.ops.floats["sub"], func(a, b, _ float64) float64 { return addOdd(a, -b) })
+		d.fastOrExact(t, d.ops.floats["sub"],
+			func(a, b, _ float64) float64 { return addOdd(a, -b) })
 	case "mul":
 		d.fastOrExact(t, d.ops.floats["mul"], func(a, b, _ float64) float64 { return a * b })
 	case "div":
@@ -236,8 +237,8 @@ var functions = map[string]func(float64) float64{
 	"lg2": math.Log2, "sin": math.Sin, "cos": math.Cos, "tanh": math.Tanh,
 }
 
-// floatFunction decodes rcp, sqrt, rsqrt, ex2, lg2, sin, cos and tanh. The functions of float64, rounded
-// once, stand for the approximations; silicon may differ in the last bits.
+// floatFunction decodes rcp, sqrt, rsqrt, ex2, lg2, sin, cos and tanh. The functions of float64,
+// rounded once, stand for the approximations; silicon may differ in the last bits.
 func (d *decoder) floatFunction(t typ) {
 	if !d.arity(2, 2) {
 		return

@@ -2,11 +2,6 @@ package ptx
 
 import "math/bits"
 
-var fast64 = map[string]func(d, a, b *lanes64){
-	"add": add64, "sub": sub64, "mul.lo": mul64, "and": and64, "or": or64, "xor": xor64,
-	"min.u": minU64, "max.u": maxU64, "min.s": minS64, "max.s": maxS64,
-}
-
 // typed is the opcode with what its result depends on: min.s, mul.hi.u, add.
 func (d *decoder) typed(t typ) string {
 	switch op := d.st.opcode; op {
@@ -42,8 +37,8 @@ func (d *decoder) intArith(t typ) {
 	case t.bits == 32 && d.ops.ints[name] != nil:
 		d.op(binary32(d.ops.ints[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 			d.src(d.st.args[2], t))
-	case t.bits == 64 && fast64[name] != nil:
-		d.op(binary64(fast64[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
+	case t.bits == 64 && d.ops.longs[name] != nil:
+		d.op(binary64(d.ops.longs[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 			d.src(d.st.args[2], t))
 	default:
 		f := intFunction(name, t)
@@ -265,6 +260,10 @@ func (d *decoder) divide(t typ) {
 	}
 	a := d.st.args
 	b, remainder := typeBank(t), d.st.opcode == "rem"
+	if t.bits == 32 {
+		d.op(divide32(t.signed(), remainder), d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t))
+		return
+	}
 	d.op(func(w *warp, in *inst, mask uint32) {
 		for m := mask; m != 0; m &= m - 1 {
 			i := firstLane(m)
@@ -275,6 +274,29 @@ func (d *decoder) divide(t typ) {
 			w.setValue(b, in.d, i, t.truncated(quotient(x, y, t.signed(), remainder)))
 		}
 	}, d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t))
+}
+
+// divide32 is div and rem of 32 bits.
+func divide32(signed, remainder bool) execFunc {
+	return func(w *warp, in *inst, mask uint32) {
+		d, a, b := &w.r32[in.d], &w.r32[in.a], &w.r32[in.b]
+		for m := mask; m != 0; m &= m - 1 {
+			i := firstLane(m) & (lanes - 1)
+			x, y := a[i], b[i]
+			switch {
+			case y == 0:
+				w.failLane(i, "integer division by zero")
+			case signed && remainder:
+				d[i] = uint32(int32(x) % int32(y))
+			case signed:
+				d[i] = uint32(int32(x) / int32(y))
+			case remainder:
+				d[i] = x % y
+			default:
+				d[i] = x / y
+			}
+		}
+	}
 }
 
 func quotient(x, y uint64, signed, remainder bool) uint64 {

@@ -48,6 +48,9 @@ func (d *decoder) accessOf(t typ, address operand) *access {
 	if d.st.hasAny("volatile", "relaxed", "acquire", "release", "mmio") != "" {
 		a.kind = strong
 	}
+	if d.st.has("nc") {
+		a.kind |= constantly
+	}
 	a.acquire, a.release = d.st.has("acquire"), d.st.has("release")
 	a.scopeCTA = d.st.has("cta")
 	return a

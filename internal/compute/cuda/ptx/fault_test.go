@@ -38,23 +38,30 @@ func TestFaults(t *testing.T) {
 		{"one byte too far", "st.global.u8 [%rd0+256], %r1;", 1, 1, "out of range"},
 		{"a vector that crosses the end", "ld.global.v4.u32 {%r5,%r6,%r7,%r8}, [%rd0+248];", 1, 1,
 			"misaligned"},
-		{"a vector beyond the end", "ld.global.v2.u32 {%r5,%r6}, [%rd0+256];", 1, 1, "out of range"},
+		{"a vector beyond the end", "ld.global.v2.u32 {%r5,%r6}, [%rd0+256];", 1, 1,
+			"out of range"},
 		{"null", "mov.u64 %rd3, 0; ld.global.u32 %r5, [%rd3];", 1, 1, "no allocation is near"},
 		{"misaligned global", "ld.global.u32 %r5, [%rd0+2];", 1, 1, "misaligned"},
 		{"misaligned shared", "st.shared.v4.u32 [%r3+8], {%r1,%r1,%r1,%r1};", 1, 1, "misaligned"},
-		{"shared beyond the end", "st.shared.u32 [%r3+1104], %r1;", 1, 1, "shared access out of range"},
-		{"the system's shared memory", "ld.shared.u32 %r5, [12];", 1, 1, "shared access out of range"},
+		{"shared beyond the end", "st.shared.u32 [%r3+1104], %r1;", 1, 1,
+			"shared access out of range"},
+		{"the system's shared memory", "mov.u32 %r6, 12; ld.shared.u32 %r5, [%r6];", 1, 1,
+			"shared access out of range"},
 		{"generic to shared", "cvta.shared.u64 %rd3, 1020; ld.u32 %r5, [%rd3];", 1, 1,
 			"shared access out of range"},
-		{"misaligned rows", "add.u32 %r5, %r3, 8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r6}, [%r5];",
+		{"misaligned rows",
+			"add.u32 %r5, %r3, 8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r6}, [%r5];",
 			1, 32, "misaligned"},
-		{"misaligned copy", "add.u32 %r5, %r3, 8; cp.async.cg.shared.global [%r5], [%rd0], 16;", 1, 1,
+		{"misaligned copy", "add.u32 %r5, %r3, 8; cp.async.cg.shared.global [%r5], [%rd0], 16;", 1,
+			1,
 			"misaligned"},
 		{"uninitialised shared", "ld.shared.u32 %r5, [%r4];", 1, 32, "not written"},
 		{"uninitialised global", "ld.global.u32 %r5, [%rd0+128];", 1, 1, "not written"},
-		{"division by zero", "sub.u32 %r5, %r1, %r1; div.u32 %r6, %r1, %r5;", 1, 32, "division by zero"},
+		{"division by zero", "sub.u32 %r5, %r1, %r1; div.u32 %r6, %r1, %r5;", 1, 32,
+			"division by zero"},
 		{"trap", "setp.eq.u32 %p0, %r1, 5; @%p0 trap;", 1, 32, "trap"},
-		{"no bar.sync", "st.shared.u32 [%r4], %r1; xor.b32 %r5, %r4, 128; ld.shared.u32 %r6, [%r5];", 1,
+		{"no bar.sync",
+			"st.shared.u32 [%r4], %r1; xor.b32 %r5, %r4, 128; ld.shared.u32 %r6, [%r5];", 1,
 			64, ""},
 		{"write after read", `st.shared.u32 [%r4], %r1; bar.sync 0; xor.b32 %r5, %r4, 128;
 			ld.shared.u32 %r6, [%r5]; st.shared.u32 [%r4], %r6;`, 1, 64, "race"},
@@ -69,6 +76,12 @@ func TestFaults(t *testing.T) {
 		{"blocks that write the same", "st.global.u32 [%rd2], %r2;", 2, 1, "race"},
 		{"blocks that read and write", `ld.global.u32 %r5, [%rd0]; setp.eq.u32 %p0, %r2, 1;
 			@%p0 st.global.u32 [%rd0], 1;`, 2, 1, "race"},
+		{"a constant that is written", `st.global.u32 [%rd0], 1; ld.global.nc.u32 %r5, [%rd0];`, 1, 1,
+			"ld.global.nc"},
+		{"a flag in the block's scope only", `setp.ne.u32 %p0, %r2, 0; @%p0 bra SECOND;
+			st.global.u32 [%rd0+4], 5; st.release.cta.global.u32 [%rd0], 1; ret;
+			SECOND: ld.acquire.cta.global.u32 %r5, [%rd0]; setp.eq.u32 %p1, %r5, 0; @%p1 bra SECOND;
+			ld.global.u32 %r6, [%rd0+4];`, 2, 1, "race"},
 		{"warps without bar.sync", `setp.lt.u32 %p0, %r1, 32; @%p0 st.global.u32 [%rd0], 1;
 			@!%p0 ld.global.u32 %r5, [%rd0];`, 1, 33, "race"},
 		{"no wait_group", `cp.async.ca.shared.global [%r4], [%rd0], 4; cp.async.commit_group;
@@ -80,17 +93,20 @@ func TestFaults(t *testing.T) {
 		{"a copy for other warps without bar.sync", `setp.ge.u32 %p0, %r1, 32; @%p0 bra READ;
 			cp.async.ca.shared.global [%r4], [%rd2], 4; cp.async.wait_all; bra.uni END;
 			READ: ld.shared.u32 %r5, [%r4+-128]; END:`, 1, 64, ""},
-		{"exit with copies under way", "cp.async.ca.shared.global [%r4], [%rd0], 4;", 1, 1, "exit before"},
+		{"exit with copies under way", "cp.async.ca.shared.global [%r4], [%rd0], 4;", 1, 1,
+			"exit before"},
 		{"part of a warp at mma", `setp.gt.u32 %p0, %r1, 15; @%p0 bra END;
 			mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0,%f1,%f2,%f3}, {%r5,%r6}, {%r7},
 			{%f0,%f1,%f2,%f3}; END:`, 1, 32, ".aligned instruction reached by lanes 0x0000ffff"},
 		{"mma after an exit", `setp.gt.u32 %p0, %r1, 15; @%p0 exit;
 			mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0,%f1,%f2,%f3}, {%r5,%r6}, {%r7},
 			{%f0,%f1,%f2,%f3};`, 1, 32, "exited"},
-		{"part of a warp at bar.sync", "setp.gt.u32 %p0, %r1, 15; @%p0 bar.sync 0;", 1, 32, ".aligned"},
+		{"part of a warp at bar.sync", "setp.gt.u32 %p0, %r1, 15; @%p0 bar.sync 0;", 1, 32,
+			".aligned"},
 		{"shfl from a lane that is absent", `setp.gt.u32 %p0, %r1, 15; @%p0 bra END;
 			shfl.sync.bfly.b32 %r5, %r1, 16, 31, 0x0000ffff; END:`, 1, 32, "does not take part"},
-		{"a lane outside its mask", "shfl.sync.bfly.b32 %r5, %r1, 1, 31, 0xfffe;", 1, 32, "member mask"},
+		{"a lane outside its mask", "shfl.sync.bfly.b32 %r5, %r1, 1, 31, 0xfffe;", 1, 32,
+			"member mask"},
 		{"lanes that never come", `setp.gt.u32 %p0, %r1, 15; @%p0 bra OTHER; bar.warp.sync -1; bra.uni END;
 			OTHER: shfl.sync.bfly.b32 %r5, %r1, 1, 31, -1; END:`, 1, 32, "deadlock in the warp"},
 		{"different barriers", `setp.gt.u32 %p0, %r1, 31; @%p0 bra OTHER; bar.sync 1, 64; bra.uni END;
@@ -103,12 +119,14 @@ func TestFaults(t *testing.T) {
 			"no mbarrier is initialised"},
 		{"too many arrivals", `mbarrier.init.shared.b64 [%r3], 3; mbarrier.arrive.shared.b64 %rd3, [%r3];
 			mbarrier.arrive.shared.b64 %rd3, [%r3], 3;`, 1, 1, "more arrivals"},
-		{"an mbarrier as memory", "mbarrier.init.shared.b64 [%r3], 1; ld.shared.u32 %r5, [%r3+4];", 1, 1,
+		{"an mbarrier as memory", "mbarrier.init.shared.b64 [%r3], 1; ld.shared.u32 %r5, [%r3+4];",
+			1, 1,
 			"access of the mbarrier"},
 		{"nobody arrives", `mbarrier.init.shared.b64 [%r3], 2; mbarrier.arrive.shared.b64 %rd3, [%r3];
 			AGAIN: mbarrier.try_wait.shared.b64 %p0, [%r3], %rd3; @!%p0 bra AGAIN;`, 1, 1,
 			"phase 0: 1 of 2 arrivals"},
-		{"a branch index", ".reg .b32 %x; mov.u32 %x, 3; T: .branchtargets A, B; brx.idx %x, T; A: B:", 1,
+		{"a branch index",
+			".reg .b32 %x; mov.u32 %x, 3; T: .branchtargets A, B; brx.idx %x, T; A: B:", 1,
 			1, "branch index"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -145,7 +163,8 @@ func TestOrdered(t *testing.T) {
 			ld.shared.u32 %r6, [%r5]; shfl.sync.bfly.b32 %r7, %r6, 1, 31, -1;
 			st.shared.u32 [%r4], %r6;`, 1, 32},
 		{"the same value by all lanes", "st.shared.u32 [%r3], 7;", 1, 32},
-		{"halves of a word", "shl.b32 %r5, %r1, 1; add.u32 %r5, %r5, %r3; st.shared.u16 [%r5], %r1;", 1,
+		{"halves of a word",
+			"shl.b32 %r5, %r1, 1; add.u32 %r5, %r5, %r3; st.shared.u16 [%r5], %r1;", 1,
 			64},
 		{"bytes of global memory", `cvt.u64.u32 %rd3, %r2; add.s64 %rd3, %rd3, %rd0;
 			st.global.u8 [%rd3], %r2;`, 16, 1},

@@ -67,9 +67,13 @@ func (d *decoder) call() {
 		params = args[1].elems
 	}
 	f := d.mod.callee(d.st)
+	if f == nil && len(args) > 0 {
+		d.failf("the module has no function %s", args[0].name)
+		return
+	}
 	if f == nil || len(results) != len(f.returns) || len(params) != len(f.params) ||
 		d.st.guard != "" {
-		d.failf("a call of what is no function of the module, or under a condition")
+		d.failf("other parameters than the function's, or a call under a condition")
 		return
 	}
 	for i, o := range params {

@@ -20,8 +20,8 @@ func (l lane) a() uint32 { return uint32(l.A) }
 func (l lane) b() uint32 { return uint32(l.B) }
 func (l lane) c() uint32 { return uint32(l.C) }
 
-// registers declares what snippets use: %a %b %c %d %e of 32 bits, %A %B %C %D %E of 64, %h %i %j %k
-// of 16, and predicates %p %q %r.
+// registers declares what snippets use: %a %b %c %d %e of 32 bits, %A %B %C %D %E of 64, %h %i %j
+// %k of 16, and predicates %p %q %r.
 const registers = `
 	.reg .b16 %h, %i, %j, %k, %l;
 	.reg .b32 %a, %b, %c, %d, %e, %f, %g, %lane, %x<64>;
@@ -118,7 +118,8 @@ var corners = []uint64{0, 1, 2, 31, 32, 33, 63, 64, 0x7f, 0x80, 0xff, 0x7fff, 0x
 	0x7fffffff, 0x80000000, 0xffffffff, 0x3f800000, 0xbf800000, 0x7f800000, 0xff800000, 0x7fc00000,
 	0x00800000, 0x007fffff, 0x80000001, 0x4f000000, 0xcf000000, 0x3f7fffff, 0x40490fdb,
 	0x8000000000000000, 0x7fffffffffffffff, 0xffffffffffffffff, 0x3ff0000000000000, 0x7c00,
-	0xfc00, 0x7e00, 0x3c00, 0x0001, 0x03ff, 0x0400, 0x3f80, 0x7f80, 0x477fe000, 0x477ff000, 0x33800000}
+	0xfc00, 0x7e00, 0x3c00, 0x0001, 0x03ff, 0x0400, 0x3f80, 0x7f80, 0x477fe000, 0x477ff000,
+	0x33800000}
 
 // inputs are the values of one warp: corners against corners, or random.
 func inputs(round int) []lane {

@@ -139,7 +139,8 @@ AGAIN:
 		for _, at := range [][2]int32{{0, 0}, {8, 4}, {32, 10}, {-5, -3}, {100, 0}} {
 			mem := NewMemory(1 << 20)
 			m := TensorMap{Base: upload(t, mem, values), ElementBytes: 4,
-				Dims: []uint32{width, height}, Strides: []uint64{width * 4}, Box: []uint32{box, rows},
+				Dims: []uint32{width, height}, Strides: []uint64{width * 4}, Box: []uint32{box,
+					rows},
 				Swizzle: swizzle}
 			encoded, err := m.Encode()
 			if err != nil {

@@ -50,7 +50,9 @@ func TestIntegers(t *testing.T) {
 		{"mul.wide.s32 %D, %a, %b;", true, func(l lane) uint64 {
 			return uint64(int64(int32(l.a())) * int64(int32(l.b())))
 		}},
-		{"mul.wide.u16 %d, %h, %i;", false, func(l lane) uint64 { return l.A & 0xffff * (l.B & 0xffff) }},
+		{"mul.wide.u16 %d, %h, %i;", false, func(l lane) uint64 {
+			return l.A & 0xffff * (l.B & 0xffff)
+		}},
 		{"mul.wide.s16 %d, %h, %i;", false, func(l lane) uint64 {
 			return uint64(uint32(int32(int16(l.A)) * int32(int16(l.B))))
 		}},
@@ -154,7 +156,9 @@ func TestBits(t *testing.T) {
 		}},
 		{"popc.b32 %d, %a;", false, func(l lane) uint64 { return uint64(bits.OnesCount32(l.a())) }},
 		{"popc.b64 %d, %A;", false, func(l lane) uint64 { return uint64(bits.OnesCount64(l.A)) }},
-		{"clz.b32 %d, %a;", false, func(l lane) uint64 { return uint64(bits.LeadingZeros32(l.a())) }},
+		{"clz.b32 %d, %a;", false, func(l lane) uint64 {
+			return uint64(bits.LeadingZeros32(l.a()))
+		}},
 		{"brev.b32 %d, %a;", false, func(l lane) uint64 { return uint64(bits.Reverse32(l.a())) }},
 		{"bfind.u32 %d, %a;", false, func(l lane) uint64 {
 			return uint64(uint32(bits.Len32(l.a()) - 1))

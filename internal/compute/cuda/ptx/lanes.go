@@ -2,32 +2,65 @@ package ptx
 
 import "math/bits"
 
-// members is the member mask of a .sync instruction, the same in all lanes that are there; each must
-// be a member itself (PTX ISA 9.7.9.6).
-func (w *warp) members(r int32, mask uint32) uint32 {
-	all := w.uniform(r, mask, "member mask")
+// memberMask decodes the member mask of a .sync instruction: a register, or a number, which most
+// are.
+func (d *decoder) memberMask(in *inst, r *int32, o operand) {
+	if o.kind == numberOperand {
+		in.imm = uint64(uint32(o.bits))
+		return
+	}
+	*r = d.src(o, u32Type)
+}
+
+// members is the member mask of a .sync instruction, the same in all lanes that are there; each
+// must be a member itself (PTX ISA 9.7.9.6).
+func (w *warp) members(in *inst, r int32, mask uint32) uint32 {
+	all := uint32(in.imm)
+	if r != none {
+		all = w.uniform(r, mask, "member mask")
+	}
 	if mask&^all != 0 {
 		w.fail(mask&^all, "a lane that is not in its member mask %#08x", all)
 	}
 	return all
 }
 
+// shuffleMode is how a lane's source is worked out.
+type shuffleMode uint8
+
+const (
+	shuffleUp shuffleMode = iota
+	shuffleDown
+	shuffleXor
+	shuffleIndex
+)
+
 // shuffle decodes shfl.sync.
 func (d *decoder) shuffle() {
 	a := d.st.args
-	mode := d.st.hasAny("up", "down", "bfly", "idx")
-	if !d.st.has("sync") || mode == "" || !d.arity(5, 5) {
+	mode, ok := map[string]shuffleMode{"up": shuffleUp, "down": shuffleDown, "bfly": shuffleXor,
+		"idx": shuffleIndex}[d.st.hasAny("up", "down", "bfly", "idx")]
+	if !d.st.has("sync") || !ok || !d.arity(5, 5) {
 		d.failf("unknown shfl")
 		return
 	}
 	in := inst{d: d.dst(a[0], u32Type), a: d.src(a[1], u32Type), b: d.src(a[2], u32Type),
-		c: d.src(a[3], u32Type), ext: &extra{srcs: []int32{d.src(a[4], u32Type)}}}
+		c: d.src(a[3], u32Type), ext: &extra{srcs: []int32{none}}}
+	d.memberMask(&in, &in.ext.srcs[0], a[4])
 	if a[0].second != nil {
 		in.ext.dsts = []int32{d.dst(*a[0].second, predType)}
 	}
+	var fixed *shuffleTable
+	if a[2].kind == numberOperand && a[3].kind == numberOperand {
+		fixed = newShuffleTable(mode, int(a[2].bits&31), int(a[3].bits))
+	}
 	in.exec = func(w *warp, in *inst, mask uint32) {
-		mask, ok := w.join(bySync, mask, w.members(in.ext.srcs[0], mask))
+		mask, ok := w.join(bySync, mask, w.members(in, in.ext.srcs[0], mask))
 		if !ok {
+			return
+		}
+		if mask == allLanes && fixed != nil {
+			fixed.apply(w, in)
 			return
 		}
 		w.shuffle(mode, in, mask)
@@ -35,12 +68,45 @@ func (d *decoder) shuffle() {
 	d.emit(in)
 }
 
+// shuffleTable has the sources of all lanes where they are known.
+type shuffleTable struct {
+	from   [lanes]uint8
+	within uint32
+}
+
+func newShuffleTable(mode shuffleMode, b, c int) *shuffleTable {
+	t := &shuffleTable{}
+	for i := range lanes {
+		j, ok := source(mode, i, b, c)
+		if !ok {
+			j = i
+		} else {
+			t.within |= 1 << i
+		}
+		t.from[i] = uint8(j)
+	}
+	return t
+}
+
+// apply moves the values of a whole warp.
+func (t *shuffleTable) apply(w *warp, in *inst) {
+	a := w.r32[in.a]
+	d := &w.r32[in.d]
+	for i := range d {
+		d[i] = a[t.from[i]&(lanes-1)]
+	}
+	for _, p := range in.ext.dsts {
+		w.pred[p] = t.within
+	}
+}
+
 // shuffle is shfl.sync (PTX ISA 9.7.9.6) for lanes that are all there.
-func (w *warp) shuffle(mode string, in *inst, mask uint32) {
-	a, within := w.r32[in.a], uint32(0)
+func (w *warp) shuffle(mode shuffleMode, in *inst, mask uint32) {
+	a, b, c := &w.r32[in.a], &w.r32[in.b], &w.r32[in.c]
+	within := uint32(0)
 	for m := mask; m != 0; m &= m - 1 {
-		i := firstLane(m)
-		j, ok := source(mode, i, int(w.r32[in.b][i]&31), int(w.r32[in.c][i]))
+		i := firstLane(m) & (lanes - 1)
+		j, ok := source(mode, i, int(b[i]&31), int(c[i]))
 		if !ok {
 			j = i
 		} else {
@@ -49,7 +115,7 @@ func (w *warp) shuffle(mode string, in *inst, mask uint32) {
 		if mask>>j&1 == 0 {
 			w.failLane(i, "shfl from lane %d, which does not take part", j)
 		}
-		w.tmp32[0][i] = a[j]
+		w.tmp32[0][i] = a[j&(lanes-1)]
 	}
 	merge32(&w.r32[in.d], &w.tmp32[0], mask)
 	for _, p := range in.ext.dsts {
@@ -58,15 +124,15 @@ func (w *warp) shuffle(mode string, in *inst, mask uint32) {
 }
 
 // source is the lane that a lane reads from, and whether it is in its segment.
-func source(mode string, lane, b, c int) (int, bool) {
+func source(mode shuffleMode, lane, b, c int) (int, bool) {
 	segment := c >> 8 & 31
 	most := lane&segment | c&31&^segment
 	switch mode {
-	case "up":
+	case shuffleUp:
 		return lane - b, lane-b >= most
-	case "down":
+	case shuffleDown:
 		return lane + b, lane+b <= most
-	case "bfly":
+	case shuffleXor:
 		return lane ^ b, lane^b <= most
 	}
 	j := lane&segment | b&^segment
@@ -86,8 +152,10 @@ func (d *decoder) vote() {
 	if mode == "ballot" {
 		result = u32Type
 	}
-	d.op(func(w *warp, in *inst, mask uint32) {
-		mask, ok := w.join(bySync, mask, w.members(in.b, mask))
+	in := inst{d: d.dst(a[0], result), a: p, b: none, c: none}
+	d.memberMask(&in, &in.b, a[2])
+	in.exec = func(w *warp, in *inst, mask uint32) {
+		mask, ok := w.join(bySync, mask, w.members(in, in.b, mask))
 		if !ok {
 			return
 		}
@@ -102,7 +170,8 @@ func (d *decoder) vote() {
 		if yes {
 			w.pred[in.d] |= mask
 		}
-	}, d.dst(a[0], result), p, d.src(a[2], u32Type))
+	}
+	d.emit(in)
 }
 
 // broadcast writes a value in all lanes of the mask.
@@ -121,13 +190,13 @@ func (d *decoder) match() {
 		return
 	}
 	b, all := typeBank(ts[0]), d.st.has("all")
-	in := inst{d: d.dst(a[0], u32Type), a: d.src(a[1], ts[0]), b: d.src(a[2], u32Type), c: none,
-		ext: &extra{}}
+	in := inst{d: d.dst(a[0], u32Type), a: d.src(a[1], ts[0]), b: none, c: none, ext: &extra{}}
+	d.memberMask(&in, &in.b, a[2])
 	if a[0].second != nil {
 		in.ext.dsts = []int32{d.dst(*a[0].second, predType)}
 	}
 	in.exec = func(w *warp, in *inst, mask uint32) {
-		mask, ok := w.join(bySync, mask, w.members(in.b, mask))
+		mask, ok := w.join(bySync, mask, w.members(in, in.b, mask))
 		if !ok {
 			return
 		}
@@ -175,8 +244,10 @@ func (d *decoder) redux() {
 		d.failf("unknown redux")
 		return
 	}
-	d.op(func(w *warp, in *inst, mask uint32) {
-		mask, ok := w.join(bySync, mask, w.members(in.b, mask))
+	in := inst{d: d.dst(a[0], t), a: d.src(a[1], t), b: none, c: none}
+	d.memberMask(&in, &in.b, a[2])
+	in.exec = func(w *warp, in *inst, mask uint32) {
+		mask, ok := w.join(bySync, mask, w.members(in, in.b, mask))
 		if !ok {
 			return
 		}
@@ -186,7 +257,8 @@ func (d *decoder) redux() {
 			r = f(r, uint64(w.r32[in.a][firstLane(m)]), 0)
 		}
 		w.broadcast(in.d, uint32(r), mask)
-	}, d.dst(a[0], t), d.src(a[1], t), d.src(a[2], u32Type))
+	}
+	d.emit(in)
 }
 
 // activeMask decodes activemask: which lanes it has is up to the machine.
@@ -204,10 +276,11 @@ func (d *decoder) elect() {
 		d.failf("a register and a predicate are wanted")
 		return
 	}
-	in := inst{d: d.dst(a[0], u32Type), a: none, b: d.src(a[1], u32Type), c: none,
+	in := inst{d: d.dst(a[0], u32Type), a: none, b: none, c: none,
 		ext: &extra{dsts: []int32{d.dst(*a[0].second, predType)}}}
+	d.memberMask(&in, &in.b, a[1])
 	in.exec = func(w *warp, in *inst, mask uint32) {
-		mask, ok := w.join(bySync, mask, w.members(in.b, mask))
+		mask, ok := w.join(bySync, mask, w.members(in, in.b, mask))
 		if !ok {
 			return
 		}
@@ -222,9 +295,12 @@ func (d *decoder) elect() {
 // warpBarrier decodes bar.warp.sync.
 func (d *decoder) warpBarrier() {
 	if d.arity(1, 1) {
-		d.op(func(w *warp, in *inst, mask uint32) {
-			w.join(bySync, mask, w.members(in.a, mask))
-		}, none, d.src(d.st.args[0], u32Type))
+		in := inst{d: none, a: none, b: none, c: none}
+		d.memberMask(&in, &in.a, d.st.args[0])
+		in.exec = func(w *warp, in *inst, mask uint32) {
+			w.join(bySync, mask, w.members(in, in.a, mask))
+		}
+		d.emit(in)
 	}
 }
 

@@ -32,7 +32,7 @@ func (a *access) load(w *warp, in *inst, mask uint32) {
 			a.loadElement(w, &s, r, unsafe.Add(s.base, k*a.size))
 		}
 		if w.cta.check != nil && a.kind&strong != 0 {
-			w.observe(&s, a.acquire)
+			w.observe(&s, a)
 		}
 		left &^= s.group
 	}
@@ -51,6 +51,16 @@ func (a *access) loadElement(w *warp, s *segment, r int32, base unsafe.Pointer) 
 		for m := s.group; m != 0; m &= m - 1 {
 			i := firstLane(m) & (lanes - 1)
 			d[i] = *(*uint32)(unsafe.Add(base, w.ea[i]))
+		}
+	case a.size == 8 && a.dst == bank64 && s.group == allLanes:
+		d := &w.r64[r]
+		for i := range d {
+			d[i] = *(*uint64)(unsafe.Add(base, w.ea[i]))
+		}
+	case a.size == 2 && a.dst == bank32 && !a.signed && s.group == allLanes:
+		d := &w.r32[r]
+		for i := range d {
+			d[i] = uint32(*(*uint16)(unsafe.Add(base, w.ea[i])))
 		}
 	case a.size == 2 && a.dst == bank32 && !a.signed:
 		d := &w.r32[r]
@@ -115,7 +125,7 @@ func (a *access) store(w *warp, in *inst, mask uint32) {
 			}
 			w.check(&s, n, a.kind)
 			if a.kind&strong != 0 {
-				w.announce(&s, a.release, true)
+				w.announce(&s, a, true)
 			}
 		}
 		for k, r := range in.ext.srcs {
@@ -126,6 +136,10 @@ func (a *access) store(w *warp, in *inst, mask uint32) {
 }
 
 func (a *access) storeElement(w *warp, s *segment, r int32, base unsafe.Pointer) {
+	if s.group == allLanes && a.dst == bank32 && a.size > 1 {
+		a.storeAll(w, &w.r32[r], base)
+		return
+	}
 	if a.size == 4 && a.dst == bank32 {
 		v := &w.r32[r]
 		for m := s.group; m != 0; m &= m - 1 {
@@ -137,5 +151,18 @@ func (a *access) storeElement(w *warp, s *segment, r int32, base unsafe.Pointer)
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)
 		poke(unsafe.Add(base, w.ea[i]), a.size, w.value(a.dst, r, i))
+	}
+}
+
+// storeAll stores an element of two or four bytes of each lane of a whole warp.
+func (a *access) storeAll(w *warp, v *lanes32, base unsafe.Pointer) {
+	if a.size == 2 {
+		for i, x := range v {
+			*(*uint16)(unsafe.Add(base, w.ea[i])) = uint16(x)
+		}
+		return
+	}
+	for i, x := range v {
+		*(*uint32)(unsafe.Add(base, w.ea[i])) = x
 	}
 }

@@ -54,7 +54,9 @@ func shapes() []fragments {
 		return row, col
 	}
 	b8 := func(l, i int) (int, int) { return l%4*4 + i&3 + i/4*16, l / 4 }
-	bf := func(r *rand.Rand) uint64 { return uint64(nearestBfloat(float64(float32(r.NormFloat64())))) }
+	bf := func(r *rand.Rand) uint64 {
+		return uint64(nearestBfloat(float64(float32(r.NormFloat64()))))
+	}
 	hf := func(r *rand.Rand) uint64 { return uint64(nearestHalf(r.NormFloat64())) }
 	half := func(b uint64) float64 { return halfValue(uint16(b)) }
 	bfloat := func(b uint64) float64 { return bfloatValue(uint16(b)) }
@@ -98,7 +100,8 @@ func list(prefix string, first, n int) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// registersKernel loads n words of each lane into %x0 ..., runs a body, and stores words from %x32 on.
+// registersKernel loads n words of each lane into %x0 ..., runs a body, and stores words from %x32
+// on.
 func registersKernel(n, out int, body string) string {
 	var load, store strings.Builder
 	for i := range n {
@@ -238,7 +241,9 @@ func TestMatrixMoves(t *testing.T) {
 		mul.lo.u32 %a, %lane, 4; add.u32 %b, %a, 1; add.u32 %c, %a, 2; add.u32 %d, %a, 3;
 		st.shared.v4.u32 [%f], {%a, %b, %c, %d}; bar.warp.sync -1;
 		`
-	element := func(m, row, col int) uint32 { return uint32(m*32+row*4+col/2) >> (16 * (col & 1)) & 0xffff }
+	element := func(m, row, col int) uint32 {
+		return uint32(m*32+row*4+col/2) >> (16 * (col & 1)) & 0xffff
+	}
 	for _, n := range []int{1, 2, 4} {
 		for _, trans := range []bool{false, true} {
 			name := fmt.Sprintf("ldmatrix.sync.aligned.m8n8.x%d", n)
@@ -255,7 +260,8 @@ func TestMatrixMoves(t *testing.T) {
 						want = element(m, col, row) | element(m, col+1, row)<<16
 					}
 					if got[l*n+m] != want {
-						t.Fatalf("%s lane %d matrix %d: %#x, want %#x", name, l, m, got[l*n+m], want)
+						t.Fatalf("%s lane %d matrix %d: %#x, want %#x", name, l, m, got[l*n+m],
+							want)
 					}
 				}
 			}

@@ -133,7 +133,8 @@ func (op *mbarrierOp) locations(w *warp, in *inst, mask uint32) {
 	}
 }
 
-// sharedOrGeneric is the space of an address: those of 64 bits may be generic ones of shared memory.
+// sharedOrGeneric is the space of an address: those of 64 bits may be generic ones of shared
+// memory.
 func (w *warp) sharedOrGeneric(b bank, mask uint32) space {
 	if b == bank64 && w.ea[firstLane(mask)]-sharedWindow < windowSize {
 		return genericSpace
@@ -209,7 +210,8 @@ func (w *warp) arriveAt(b *mbarrier, n, lane int, relaxed bool) {
 		w.release(&b.current)
 	}
 	if b.pending -= n; b.pending < 0 {
-		w.failLane(lane, "more arrivals than the %d of the mbarrier at shared %#x", b.expected, b.at)
+		w.failLane(lane, "more arrivals than the %d of the mbarrier at shared %#x", b.expected,
+			b.at)
 	}
 	w.cta.advancePhase(b)
 }
@@ -295,8 +297,8 @@ func (c *cta) mbarrierState(w *warp) string {
 	var all []string
 	for at, b := range c.mbarriers.all {
 		if b.waiters>>w.id&1 != 0 {
-			all = append(all, fmt.Sprintf(" (mbarrier at shared %#x, phase %d: %d of %d arrivals and "+
-				"%d bytes to come)", at, b.phase, b.pending, b.expected, b.bytes))
+			all = append(all, fmt.Sprintf(" (mbarrier at shared %#x, phase %d: %d of %d arrivals "+
+				"and %d bytes to come)", at, b.phase, b.pending, b.expected, b.bytes))
 		}
 	}
 	slices.Sort(all)

@@ -246,10 +246,11 @@ func (m *Memory) Initialised(addr, n uint64) bool {
 	return err == nil && a.known.has(off, n)
 }
 
-// assume makes allocations that an unchecked launch has written to count as initialised.
-func (m *Memory) assume() {
+// launched ends a launch: allocations that an unchecked one has written to count as initialised.
+func (m *Memory) launched() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.trim()
 	for _, a := range m.all {
 		if a.touched.Load() {
 			a.touched.Store(false)

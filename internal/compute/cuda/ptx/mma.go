@@ -112,9 +112,9 @@ func widener(t typ) func(uint32, int) float32 {
 	return func(v uint32, i int) float32 { return table[v>>(8*i)&255] }
 }
 
-// exec multiplies: the products are exact in float32, their sum begins with 0 and adds k = 0, 1, ...
-// in order, rounding to float32 each time, and is added to the accumulator last. Silicon adds
-// products in groups with fewer roundings, so that its last bits differ.
+// exec multiplies: the products are exact in float32, their sum begins with 0 and adds those of
+// k = 0, 1, ... in order, rounding to float32 each time, and is added to the accumulator last.
+// Silicon adds products in groups with fewer roundings, so that its last bits differ.
 func (op *mmaOp) exec(w *warp, in *inst, mask uint32) {
 	if _, ok := w.join(byWhole, mask, mask); !ok {
 		return
@@ -137,8 +137,9 @@ func (op *mmaOp) exec(w *warp, in *inst, mask uint32) {
 	m.addFloats(w, in.ext.dsts, srcs[nA+nB:])
 }
 
-// gather widens the fragments of A and B. Lane l is in row l/4 of its part of A and column l/4 of B;
-// register r of A is 8 rows further down for odd r, and half of k further right for r of 2 and more.
+// gather widens the fragments of A and B. Lane l is in row l/4 of its part of A and column l/4 of
+// B; register r of A is 8 rows further down for odd r, and half of k further right for r of 2 and
+// more.
 func (op *mmaOp) gather(w *warp, a, b []int32) {
 	m := &w.mma
 	for r, reg := range a {

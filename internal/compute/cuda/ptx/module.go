@@ -3,8 +3,15 @@
 // an instruction gives, it gives that; where a program relies on what the ISA leaves open, the
 // launch fails with a Fault.
 //
-// What differs from a GPU: functions that the ISA calls approximate are the correctly rounded ones,
-// the sums inside a matrix product have an order of their own (see mma.go), and there is no time.
+// What differs from a GPU: functions that the ISA calls approximate are those of float64, rounded
+// once; sums inside a matrix product have an order of their own (see mmaOp.exec); NaNs that
+// arithmetic makes have the host's bits; atomic additions of f32 do not flush subnormal numbers;
+// clocks count instructions; a block is a cluster of its own; and all asynchronous copies and
+// products end as late as they may.
+//
+// What is not seen: races on global memory between lanes of one warp, lanes that wait in a loop for
+// other lanes of their warp (the launch ends at Machine.Steps), fences of one lane that should be
+// another's, and whatever depends on timing.
 package ptx
 
 import (
@@ -15,6 +22,7 @@ import (
 
 // Module is a parsed text. It does not change, and any number of machines may use it at once.
 type Module struct {
+	version   int
 	target    string
 	ops       *laneOps
 	scope     *scope
@@ -73,6 +81,12 @@ func (m *Module) Kernels() []string {
 	}
 	return names
 }
+
+// Target is the architecture that the text is for: "sm_80", "sm_90a".
+func (m *Module) Target() string { return m.target }
+
+// Version is the ISA's of the text: 83 is 8.3. It is 0 in a text that does not say.
+func (m *Module) Version() int { return m.version }
 
 // Global is where a variable of .global or .const lies in a memory, and its bytes; ok is false if
 // the module has none of that name. It loads the module's variables into the memory.
@@ -144,7 +158,7 @@ type Kernel struct {
 	Name string
 	// ParamBytes is the size of the block of parameters that a launch wants.
 	ParamBytes int
-	// StaticShared are the bytes of shared memory that the kernel itself declares, without the 1 KiB
+	// StaticShared are the bytes of shared memory that the kernel itself declares, without the KiB
 	// that the system reserves.
 	StaticShared uint32
 	// Local are the bytes of local memory of a thread.
@@ -159,7 +173,8 @@ type Kernel struct {
 	// lines and texts say for each instruction where it came from.
 	lines []int
 	texts []string
-	// regs32, regs64 and preds are how many registers of each bank a warp has, constants among them.
+	// regs32, regs64 and preds are how many registers of each bank a warp has, constants among
+	// them.
 	regs32, regs64, preds  int
 	constants              []constant
 	specials               []special

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -92,12 +93,13 @@ func (p *parser) module() error {
 
 func (p *parser) topLevel() error {
 	switch t := p.peek(); t.text {
-	case ".version", ".address_size", ".file":
+	case ".version":
+		p.version(p.tokens[p.at+1].text)
 		p.skipLine()
 	case ".target":
-		p.pop()
-		p.mod.target = p.peek().text
-		p.at--
+		p.mod.target = p.tokens[p.at+1].text
+		p.skipLine()
+	case ".address_size", ".file":
 		p.skipLine()
 	case ".section":
 		p.skipPast("}")
@@ -116,6 +118,16 @@ func (p *parser) topLevel() error {
 		return p.errorf("unknown directive %q", t.text)
 	}
 	return nil
+}
+
+// version notes the version that a text names.
+func (p *parser) version(text string) {
+	major, minor, _ := strings.Cut(text, ".")
+	a, errA := strconv.Atoi(major)
+	b, errB := strconv.Atoi(minor)
+	if errA == nil && errB == nil {
+		p.mod.version = a*10 + b
+	}
 }
 
 func (p *parser) external() error {

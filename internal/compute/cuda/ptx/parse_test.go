@@ -13,8 +13,10 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ name, src, want string }{
 		{"nothing", "", "without kernels"},
 		{"an unknown directive", header + ".frobnicate x;", `line 4: unknown directive ".frobnicate"`},
-		{"an unknown instruction", faulty("frob.u32 %r1, %r2;"), "line 17: frob.u32: unknown instruction"},
-		{"an unknown modifier", faulty("cvt.u8.pred %r1, %p1;"), "line 17: cvt.u8.pred: unknown types"},
+		{"an unknown instruction", faulty("frob.u32 %r1, %r2;"),
+			"line 17: frob.u32: unknown instruction"},
+		{"an unknown modifier", faulty("cvt.u8.pred %r1, %p1;"),
+			"line 17: cvt.u8.pred: unknown types"},
 		{"no such register", faulty("mov.u32 %r1, %q7;"), "no register %q7"},
 		{"no such label", faulty("bra NOWHERE;"), "no label NOWHERE"},
 		{"a register of another size", faulty("add.s64 %rd1, %rd1, %r1;"), "another size"},
@@ -23,7 +25,8 @@ func TestParseErrors(t *testing.T) {
 		{"a label twice", faulty("A: A:"), "stands twice"},
 		{"no end", header + ".entry k() { .reg .b32 %r<4>;", "has no end"},
 		{"a fragment that is too short",
-			faulty("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0,%f1}, {%r5,%r6}, {%r7}, {%f0,%f1};"),
+			faulty("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0,%f1}, {%r5,%r6}, " +
+				"{%r7}, {%f0,%f1};"),
 			"a fragment of"},
 		{"a function that calls itself",
 			header + ".func f() { call f; ret; } .entry k() { call f; ret; }", "calls itself"},
@@ -43,7 +46,8 @@ func TestParseErrors(t *testing.T) {
 func TestKernelProperties(t *testing.T) {
 	_, mod := parseFile(t, "attention.ptx")
 	k := mod.Kernel("attention")
-	if names := mod.Kernels(); len(names) != 1 || names[0] != "attention" || mod.Kernel("x") != nil {
+	if names := mod.Kernels(); len(names) != 1 || names[0] != "attention" ||
+		mod.Kernel("x") != nil {
 		t.Error("the kernels are", names)
 	}
 	if k.ParamBytes != 80 || k.MaxThreads != 128 || k.StaticShared != 0 || k.Local != 0 ||
@@ -85,8 +89,10 @@ func TestProjectKernels(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(loops))
 	f.Add([]byte(header + snippetKernel("k", "shfl.sync.down.b32 %d|%p, %a, 3, 31, -1;", false)))
-	f.Add([]byte(faulty("brx.idx %r1, T; T: .branchtargets A; A: bar.sync 0; call (%r1), f, (%r2);")))
-	f.Add([]byte(header + ".const .align 4 .u32 t[2][2] = {{1, 2}, {3, 4}}; .global .u64 p = generic(t)+8;"))
+	f.Add([]byte(faulty("brx.idx %r1, T; T: .branchtargets A; A: bar.sync 0; " +
+		"call (%r1), f, (%r2);")))
+	f.Add([]byte(header + ".const .align 4 .u32 t[2][2] = {{1, 2}, {3, 4}};" +
+		".global .u64 p = generic(t)+8;"))
 	f.Add([]byte(faulty("mbarrier.init.shared.b64 [%r3], 1; cp.async.bulk.shared::cluster.global." +
 		"mbarrier::complete_tx::bytes [%r3], [%rd0], 16, [%r3]; wgmma.wait_group.sync.aligned 0;")))
 	src, err := os.ReadFile("testdata/hopper.ptx")

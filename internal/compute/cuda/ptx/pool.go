@@ -5,7 +5,8 @@ import "sync"
 // maxPooled is how many blocks' contexts a machine has beyond its launches.
 const maxPooled = 64
 
-// pool has the contexts of blocks that have ended: the next launch of the kernel need not make them.
+// pool has the contexts of blocks that have ended: the next launch of the kernel need not make
+// them.
 type pool struct {
 	mu   sync.Mutex
 	free map[shape][]*cta

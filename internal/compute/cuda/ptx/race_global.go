@@ -23,6 +23,25 @@ const (
 type shadow struct {
 	mu    sync.Mutex
 	pages []*globalPage
+	made  int // pages
+}
+
+// maxPages are how many pages are left from one launch to the next: accesses of earlier launches
+// mean nothing, but new pages take time. A page has 16 KiB or more.
+const maxPages = 1 << 15
+
+// trim drops the pages of all allocations if there are too many.
+func (m *Memory) trim() {
+	total := 0
+	for _, a := range m.all {
+		total += a.shadow.made
+	}
+	if total <= maxPages {
+		return
+	}
+	for _, a := range m.all {
+		a.shadow.pages, a.shadow.made = nil, 0
+	}
 }
 
 type globalPage struct {
@@ -43,7 +62,7 @@ func (m *Memory) nextWarps(n uint64) uint32 {
 	if uint64(m.warps)+n >= maxGid {
 		m.warps = 0
 		for _, a := range m.all {
-			a.shadow.pages = nil
+			a.shadow.pages, a.shadow.made = nil, 0
 		}
 	}
 	first := m.warps + 1
@@ -59,6 +78,7 @@ func (s *shadow) page(at, n, size uint64) *globalPage {
 	if p == nil {
 		p = &globalPage{shift: 2, cells: make([]globalCell, globalPageSize>>2)}
 		s.pages[at>>globalPageShift] = p
+		s.made++
 	}
 	for (at|n)&(1<<p.shift-1) != 0 {
 		p.split()
@@ -128,6 +148,8 @@ func (w *warp) checkGlobalAccess(s *segment, n uint64, kind accessKind) {
 
 // globalCells checks each lane's bytes, and returns the first that are wrong.
 func (w *warp) globalCells(a *allocation, group uint32, n uint64, kind accessKind) *conflict {
+	var p *globalPage // of the lane before, which often is this one's
+	of := ^uint64(0)
 	for m := group; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)
 		at := w.ea[i]
@@ -137,7 +159,9 @@ func (w *warp) globalCells(a *allocation, group uint32, n uint64, kind accessKin
 		if kind&writes != 0 {
 			a.known.setShort(at, n, a.size)
 		}
-		p := a.shadow.page(at, n, a.size)
+		if at>>globalPageShift != of || (at|n)&(1<<p.shift-1) != 0 {
+			p, of = a.shadow.page(at, n, a.size), at>>globalPageShift
+		}
 		first := int(at&(globalPageSize-1)) >> p.shift
 		for c := first; c < first+int(n)>>p.shift; c++ {
 			if what, other := w.globalCell(p, &p.cells[c], kind); other != 0 {
@@ -161,7 +185,8 @@ func (w *warp) ordered(gid, epoch uint32) bool {
 
 // globalCell compares an access with those before, and notes it. other is the warp of an access
 // that it races with, 0 for none.
-func (w *warp) globalCell(p *globalPage, c *globalCell, kind accessKind) (what string, other uint32) {
+func (w *warp) globalCell(p *globalPage, c *globalCell, kind accessKind) (what string,
+	other uint32) {
 	epoch := w.now.local[w.id]
 	me := w.gid
 	if kind&strong != 0 {
@@ -169,6 +194,9 @@ func (w *warp) globalCell(p *globalPage, c *globalCell, kind accessKind) (what s
 	}
 	if kind&writes == 0 && c.reader == me && c.read == epoch {
 		return "", 0
+	}
+	if kind&constantly != 0 && c.writer&^strongBit >= w.cta.launch.firstGid {
+		return "a write in the same launch, which ld.global.nc may not see,", c.writer &^ strongBit
 	}
 	bothStrong := kind&strong != 0 && c.writer&strongBit != 0
 	if gid := c.writer &^ strongBit; gid != 0 && !bothStrong && !w.ordered(gid, c.wrote) {

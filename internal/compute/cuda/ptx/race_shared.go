@@ -71,6 +71,8 @@ func (p *sharedPage) split(warps int) {
 func (w *warp) checkSharedAccess(s *segment, n uint64, kind accessKind) {
 	k := w.cta.check
 	size := uint64(len(w.cta.shared))
+	var p *sharedPage // of the lane before, which often is this one's
+	of := ^uint64(0)
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)
 		at := w.ea[i]
@@ -88,7 +90,9 @@ func (w *warp) checkSharedAccess(s *segment, n uint64, kind accessKind) {
 		if kind&writes != 0 {
 			k.known.setShort(at, n, size)
 		}
-		p := k.page(at, n, len(w.cta.warps))
+		if at>>pageShift != of || (at|n)&(1<<p.shift-1) != 0 {
+			p, of = k.page(at, n, len(w.cta.warps)), at>>pageShift
+		}
 		first := int(at&(sharedPageSize-1)) >> p.shift
 		for c := first; c < first+int(n)>>p.shift; c++ {
 			w.sharedCell(p, c, i, kind, at)
@@ -135,8 +139,9 @@ func (w *warp) sharedCell(p *sharedPage, c, lane int, kind accessKind, at uint64
 		return
 	}
 	if soft || !cell.strongRead {
-		for u, e := range p.read[c*warps : (c+1)*warps] {
-			if e > w.now.local[u] {
+		now := w.now.local[:warps]
+		for u, e := range p.read[c*warps:][:len(now)] {
+			if e > now[u] {
 				w.race(lane, at, kind, "a read", u)
 			}
 		}
@@ -160,9 +165,9 @@ func (k *checker) stamp(w *warp, lane int, at, n uint64, epoch uint32, async boo
 	}
 }
 
-// checkProxy looks whether what the asynchronous proxy reads is visible to it: writes of the generic
-// proxy are after a fence.proxy.async of the writer, or of the reader that is after the write (PTX
-// ISA 8.6).
+// checkProxy looks whether what the asynchronous proxy reads is visible to it: writes of the
+// generic proxy are before a fence.proxy.async of the writer, or of the reader that is after the
+// write (PTX ISA 8.6).
 func (w *warp) checkProxy(lane int, at, n uint64) {
 	p := w.cta.check.page(at, n, len(w.cta.warps))
 	first := int(at&(sharedPageSize-1)) >> p.shift
@@ -174,8 +179,8 @@ func (w *warp) checkProxy(lane int, at, n uint64) {
 		u := int(cell.writer) - 1
 		seen := w.proxySeen != nil && w.proxySeen[u] >= cell.epoch
 		if !seen && w.cta.warps[u].proxied < cell.epoch {
-			w.failLane(lane, "the asynchronous proxy reads shared %#x after a write by warp %d with no "+
-				"fence.proxy.async between", at, u)
+			w.failLane(lane, "the asynchronous proxy reads shared %#x after a write by warp %d "+
+				"with no fence.proxy.async between", at, u)
 		}
 	}
 }

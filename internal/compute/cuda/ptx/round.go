@@ -243,8 +243,6 @@ func floatToBfloat(f float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-func bfloatToFloat(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
-
 // flush makes a zero of a subnormal number, with its sign (.ftz).
 func flush(b uint32) uint32 {
 	if b&0x7f800000 == 0 {

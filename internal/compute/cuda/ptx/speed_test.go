@@ -39,7 +39,7 @@ func BenchmarkInstructions(b *testing.B) {
 
 func benchmarkBody(b *testing.B, body string, check bool) {
 	src := faulty(`mul.wide.u32 %rd4, %r1, 16; add.s64 %rd4, %rd4, %rd0; and.b32 %r15, %r1, 31;
-		mad.lo.u32 %r15, %r15, 16, %r3; setp.lt.u32 %p2, %r1, 16; st.shared.u32 [%r4], %r1;
+		mad.lo.u32 %r15, %r15, 16, %r3; setp.lt.u32 %p2, %r1, 16; st.shared.u32 [%r4], %r1; bar.warp.sync -1;
 		mov.u32 %r16, 0;
 		LOOP: add.u32 %r16, %r16, 1; ` + strings.Repeat(body, 100) + `
 		setp.lt.u32 %p0, %r16, 100; @%p0 bra LOOP;`)

@@ -178,7 +178,8 @@ func (op *bulkOp) tensorRuns(w *warp, in *inst, lane int, shared uint64) []run {
 	t := op.tensorMap(w, in, lane)
 	if pattern := uint64(128) << t.swizzle; t.swizzle != noSwizzle && shared%pattern != 0 {
 		// The pattern repeats every 256, 512 or 1024 bytes, and is one of addresses.
-		w.failLane(lane, "a swizzled tensor at shared %#x, which is no multiple of %d", shared, pattern)
+		w.failLane(lane, "a swizzled tensor at shared %#x, which is no multiple of %d", shared,
+			pattern)
 	}
 	var first [5]int64
 	for i, r := range in.ext.srcs {

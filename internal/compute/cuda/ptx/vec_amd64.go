@@ -75,6 +75,30 @@ func leF32AVX2(a, b *lanes32) uint32
 func nanF32AVX2(a, b *lanes32) uint32
 
 //go:noescape
+func add64AVX2(d, a, b *lanes64)
+
+//go:noescape
+func sub64AVX2(d, a, b *lanes64)
+
+//go:noescape
+func and64AVX2(d, a, b *lanes64)
+
+//go:noescape
+func or64AVX2(d, a, b *lanes64)
+
+//go:noescape
+func xor64AVX2(d, a, b *lanes64)
+
+//go:noescape
+func addresses64AVX2(ea, a *lanes64, offset uint64)
+
+//go:noescape
+func addresses32AVX2(ea *lanes64, a *lanes32, offset uint32)
+
+//go:noescape
+func offsetsAVX2(ea *lanes64, base, last, low uint64) bool
+
+//go:noescape
 func multiplyAVX2(d, a, b *float32, k int)
 
 // hostOps are the functions of this machine's vector instructions, nil if it has none of them.
@@ -93,7 +117,14 @@ func hostOps() *laneOps {
 		floats: map[string]func(d, a, b *lanes32){
 			"add": addF32AVX2, "sub": subF32AVX2, "mul": mulF32AVX2, "div": divF32AVX2,
 		},
-		fma: fmaF32AVX2,
+		longs: map[string]func(d, a, b *lanes64){
+			"add": add64AVX2, "sub": sub64AVX2, "and": and64AVX2, "or": or64AVX2,
+			"xor": xor64AVX2,
+		},
+		fma:         fmaF32AVX2,
+		addresses64: addresses64AVX2,
+		addresses32: addresses32AVX2,
+		offsets:     offsetsAVX2,
 		signed: map[string]func(a, b *lanes32) uint32{
 			"eq": eq32AVX2,
 			"ne": func(a, b *lanes32) uint32 { return ^eq32AVX2(a, b) },

@@ -65,6 +65,121 @@ TEXT ·fmaF32AVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
+// Instructions on 32 lanes of 64 bits, 16 at a time.
+#define WIDE(name, OP) \
+TEXT name(SB), NOSPLIT, $0-24; \
+	MOVQ d+0(FP), DI; \
+	MOVQ a+8(FP), SI; \
+	MOVQ b+16(FP), DX; \
+	MOVQ $2, CX; \
+half: \
+	VMOVDQU (SI), Y0; \
+	VMOVDQU 32(SI), Y1; \
+	VMOVDQU 64(SI), Y2; \
+	VMOVDQU 96(SI), Y3; \
+	OP (DX), Y0, Y0; \
+	OP 32(DX), Y1, Y1; \
+	OP 64(DX), Y2, Y2; \
+	OP 96(DX), Y3, Y3; \
+	VMOVDQU Y0, (DI); \
+	VMOVDQU Y1, 32(DI); \
+	VMOVDQU Y2, 64(DI); \
+	VMOVDQU Y3, 96(DI); \
+	ADDQ $128, SI; \
+	ADDQ $128, DX; \
+	ADDQ $128, DI; \
+	DECQ CX; \
+	JNZ half; \
+	VZEROUPPER; \
+	RET
+
+WIDE(·add64AVX2, VPADDQ)
+WIDE(·sub64AVX2, VPSUBQ)
+WIDE(·and64AVX2, VPAND)
+WIDE(·or64AVX2, VPOR)
+WIDE(·xor64AVX2, VPXOR)
+
+// func addresses64AVX2(ea, a *lanes64, offset uint64)
+TEXT ·addresses64AVX2(SB), NOSPLIT, $0-24
+	MOVQ ea+0(FP), DI
+	MOVQ a+8(FP), SI
+	VPBROADCASTQ offset+16(FP), Y8
+	MOVQ $4, CX
+
+next64:
+	VPADDQ (SI), Y8, Y0
+	VPADDQ 32(SI), Y8, Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ next64
+	VZEROUPPER
+	RET
+
+// func addresses32AVX2(ea *lanes64, a *lanes32, offset uint32)
+TEXT ·addresses32AVX2(SB), NOSPLIT, $0-20
+	MOVQ ea+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVL offset+16(FP), AX
+	VMOVD AX, X8
+	VPBROADCASTD X8, Y8
+	MOVQ $4, CX
+
+next32:
+	VPADDD (SI), Y8, Y0
+	VPMOVZXDQ X0, Y1
+	VEXTRACTI128 $1, Y0, X0
+	VPMOVZXDQ X0, Y2
+	VMOVDQU Y1, (DI)
+	VMOVDQU Y2, 32(DI)
+	ADDQ $32, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ next32
+	VZEROUPPER
+	RET
+
+// func offsetsAVX2(ea *lanes64, base, last, low uint64) bool
+//
+// The comparison is one of signed numbers: offsets and last are below 2^63 or wrong.
+TEXT ·offsetsAVX2(SB), NOSPLIT, $0-33
+	MOVQ ea+0(FP), DI
+	VPBROADCASTQ base+8(FP), Y8
+	VPBROADCASTQ last+16(FP), Y9
+	VPBROADCASTQ low+24(FP), Y10
+	VPXOR Y11, Y11, Y11 // bits that must not be set
+	VPXOR Y12, Y12, Y12 // signs that must not be
+	MOVQ $4, CX
+
+check:
+	VMOVDQU (DI), Y0
+	VMOVDQU 32(DI), Y1
+	VPSUBQ Y8, Y0, Y0
+	VPSUBQ Y8, Y1, Y1
+	VPAND Y10, Y0, Y2
+	VPAND Y10, Y1, Y3
+	VPOR Y2, Y11, Y11
+	VPOR Y3, Y11, Y11
+	VPSUBQ Y0, Y9, Y4
+	VPSUBQ Y1, Y9, Y5
+	VPOR Y0, Y4, Y4
+	VPOR Y1, Y5, Y5
+	VPOR Y4, Y12, Y12
+	VPOR Y5, Y12, Y12
+	ADDQ $64, DI
+	DECQ CX
+	JNZ check
+	VMOVMSKPD Y12, AX
+	VPTEST Y11, Y11
+	SETNE BX
+	ORB BX, AX
+	TESTB AX, AX
+	SETEQ ret+32(FP)
+	VZEROUPPER
+	RET
+
 // Comparisons give a bit for each lane. OP compares its second operand with the first.
 #define COMPARE(name, OP) \
 TEXT name(SB), NOSPLIT, $0-20; \

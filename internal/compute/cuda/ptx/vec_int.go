@@ -255,3 +255,27 @@ func truncate64(d *lanes32, a *lanes64) {
 		d[i] = uint32(a[i])
 	}
 }
+
+func addresses64(ea, a *lanes64, offset uint64) {
+	for i, x := range a {
+		ea[i] = x + offset
+	}
+}
+
+func addresses32(ea *lanes64, a *lanes32, offset uint32) {
+	for i, x := range a {
+		ea[i] = uint64(x + offset)
+	}
+}
+
+func offsets(ea *lanes64, base, last, low uint64) bool {
+	var bad uint64
+	for _, a := range ea {
+		off := a - base
+		bad |= off & low
+		if off > last {
+			bad = 1
+		}
+	}
+	return bad == 0
+}

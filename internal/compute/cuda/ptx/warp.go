@@ -34,6 +34,7 @@ const (
 type warp struct {
 	cta    *cta
 	kernel *Kernel
+	ops    *laneOps
 	code   []inst
 	id     int
 	state  state

@@ -157,7 +157,8 @@ func TestDivergence(t *testing.T) {
 	mem := NewMemory(1 << 20)
 	out := upload(t, mem, make([]uint32, 2*lanes))
 	m := &Machine{Memory: mem, Check: true}
-	if _, err := m.Launch(k, [3]uint32{1, 1, 1}, [3]uint32{lanes, 1, 1}, 0, params(out)); err != nil {
+	if _, err := m.Launch(k, [3]uint32{1, 1, 1}, [3]uint32{lanes, 1, 1}, 0,
+		params(out)); err != nil {
 		t.Fatal(err)
 	}
 	got := download[uint32](t, mem, out, 2*lanes)
@@ -270,7 +271,8 @@ END:
 	mem := NewMemory(1 << 20)
 	out := upload(t, mem, make([]uint32, lanes))
 	m := &Machine{Memory: mem, Check: true}
-	if _, err := m.Launch(k, [3]uint32{1, 1, 1}, [3]uint32{lanes, 1, 1}, 0, params(out)); err != nil {
+	if _, err := m.Launch(k, [3]uint32{1, 1, 1}, [3]uint32{lanes, 1, 1}, 0,
+		params(out)); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range download[uint32](t, mem, out, lanes) {

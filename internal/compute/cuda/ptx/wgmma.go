@@ -277,7 +277,7 @@ func (w *warp) multiply(t *tile, p *product) {
 	}
 	for j := range op.n / 8 {
 		op.loadColumns(w, p, j)
-		w.kernel.mod.ops.multiply(m, op.k)
+		w.ops.multiply(m, op.k)
 		op.add(m, t, p, j)
 	}
 }

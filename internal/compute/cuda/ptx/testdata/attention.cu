@@ -1,7 +1,7 @@
 // Attention of one new token of each sequence over a paged cache, keys and values in bf16: this
-// project's first prototype of the kernel, kept as a test and as a benchmark of the interpreter. The
-// cache is cut into splits of a fixed number of tokens; a block has one split of one key/value head of
-// one sequence, with up to 16 query heads, and four warps that own 16 of 64 tokens of a tile each.
+// project's first prototype of the kernel, a test and a benchmark of the interpreter. The cache is
+// cut into splits of a fixed number of tokens; a block has one split of one key/value head of one
+// sequence, with up to 16 query heads, and four warps that own 16 of 64 tokens of a tile each.
 //   nvrtc 12.1 --gpu-architecture=compute_80 --std=c++17 -default-device
 typedef unsigned long size_t;
 typedef unsigned char u8;
@@ -75,7 +75,8 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Params p) {
         int r = i >> 4, c = i & 15, tok = t0 + it * BN + r;
         bool ok = tok < t1;
         int tk = ok ? tok : t0;
-        size_t base = ((size_t)p.pages[b * p.stride + tk / p.page] * 2 * p.Hkv + h) * p.page + tk % p.page;
+        size_t base = ((size_t)p.pages[b * p.stride + tk / p.page] * 2 * p.Hkv + h) * p.page +
+                      tk % p.page;
         const u16 *kp = p.kv + base * D + c * 8, *vp = kp + (size_t)p.Hkv * p.page * D;
         copy16(sK + s * BN * 256 + place(r, c), kp, ok);
         copy16(sV + s * BN * 256 + place(r, c), vp, ok);
@@ -103,7 +104,8 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Params p) {
 #pragma unroll
     for (int k = 0; k < 8; k++) {
       u32 kf[4];
-      load4(kf, kb + place((u32)(w * 16 + (l & 7) + ((l >> 4) << 3)), (u32)(k * 2 + ((l >> 3) & 1))));
+      load4(kf, kb + place((u32)(w * 16 + (l & 7) + ((l >> 4) << 3)),
+                           (u32)(k * 2 + ((l >> 3) & 1))));
       mma(c[0], qf[k], kf[0], kf[1]);
       mma(c[1], qf[k], kf[2], kf[3]);
     }
@@ -137,7 +139,8 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Params p) {
       }
     l0 = l0 * a0 + s0;
     l1 = l1 * a1 + s1;
-    u32 pf[4] = {pack(c[0][0], c[0][1]), pack(c[0][2], c[0][3]), pack(c[1][0], c[1][1]), pack(c[1][2], c[1][3])};
+    u32 pf[4] = {pack(c[0][0], c[0][1]), pack(c[0][2], c[0][3]), pack(c[1][0], c[1][1]),
+                 pack(c[1][2], c[1][3])};
 #pragma unroll
     for (int n = 0; n < 8; n++) {
       u32 vf[4];

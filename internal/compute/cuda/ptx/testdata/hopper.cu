@@ -1,6 +1,6 @@
-// C = A B^T in bf16 with float32 sums, as kernels for sm_90a do it: a producer warp fetches tiles by
-// tensor copies into two stages, a warp group multiplies them with wgmma, and a tensor copy stores
-// the result. M and N are multiples of 64, K of 64.
+// C = A B^T in bf16 with float32 sums, as kernels for sm_90a do it: a producer warp fetches tiles
+// by tensor copies into two stages, a warp group multiplies them with wgmma, and a tensor copy
+// stores the result. M and N are multiples of 64, K of 64.
 //   nvrtc 12.9 --gpu-architecture=compute_90a --std=c++17 -default-device
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -31,13 +31,14 @@ __device__ __forceinline__ void fetch(u32 dst, const Map *map, int x, int y, u32
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%2, %3}], [%4];" ::"r"(dst), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
-// A tile of 64 rows of 64 bf16 with the 128-byte swizzle: 1 KiB from one group of 8 rows to the next.
+// A tile of 64 rows of 64 bf16 with the 128-byte swizzle: a KiB from 8 rows to the next.
 __device__ __forceinline__ u64 descriptor(u32 at) {
   return (u64)(at >> 4 & 0x3fff) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
 
 extern "C" __global__ void __launch_bounds__(160)
-gemm(const __grid_constant__ Map a, const __grid_constant__ Map b, const __grid_constant__ Map c, int k) {
+gemm(const __grid_constant__ Map a, const __grid_constant__ Map b,
+     const __grid_constant__ Map c, int k) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = (shared_address(memory) + 1023) & ~1023u;
   const u32 full = base + 49152, empty = full + 16;
@@ -79,7 +80,8 @@ gemm(const __grid_constant__ Map a, const __grid_constant__ Map b, const __grid_
             "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
             "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
             "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-          : "l"(descriptor(base + 16384 * s + 32 * j)), "l"(descriptor(base + 16384 * s + 8192 + 32 * j)));
+          : "l"(descriptor(base + 16384 * s + 32 * j)),
+            "l"(descriptor(base + 16384 * s + 8192 + 32 * j)));
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -93,16 +95,18 @@ gemm(const __grid_constant__ Map a, const __grid_constant__ Map b, const __grid_
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       u32 packed;
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(d[4 * j + 2 * h + 1]), "f"(d[4 * j + 2 * h]));
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+          : "=r"(packed) : "f"(d[4 * j + 2 * h + 1]), "f"(d[4 * j + 2 * h]));
       const int row = warp * 16 + lane / 4 + 8 * h, col = j * 8 + lane % 4 * 2;
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(out + row * 128 + col * 2), "r"(packed) : "memory");
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(out + row * 128 + col * 2), "r"(packed)
+                   : "memory");
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 1, 128;" ::: "memory");
   if (tid == 0) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&c),
-        "r"(blockIdx.x * 64), "r"(blockIdx.y * 64), "r"(out) : "memory");
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::
+            "l"(&c), "r"(blockIdx.x * 64), "r"(blockIdx.y * 64), "r"(out) : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
   }
