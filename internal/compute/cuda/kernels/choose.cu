@@ -56,7 +56,7 @@ DI bool scan(Work& s, u64 goal) {
   const int each = BINS / PIECE, first = BINS - 1 - each * threadIdx.x;
   u64 sum = 0, total;
   for (int i = 0; i < each; i++) sum += bin(s, first - i);
-  u64 above = block_before(sum, s.parts, total);
+  u64 above = block_before(sum, s.parts[1], total);
   for (int i = 0; i < each; i++) {
     const u64 own = bin(s, first - i);
     if (above < goal && goal <= above + own) {
@@ -100,7 +100,6 @@ DI u64 reach(Part part, u64 goal, bool apart, Work& s, W weight) {
     const int shift = digit < 2 ? 53 - 11 * digit : digit == 2 ? 32 : digit == 3 ? 11 : 0;
     const int bits = digit == 2 ? 10 : 11;
     if (digit == 3) prefix |= 0xffc00000u;
-    __syncthreads();
     for (int i = threadIdx.x; i < 2 * BINS; i += PIECE) s.bins[i] = 0;
     __syncthreads();
     part.visit([&](u64 key) {
@@ -124,7 +123,6 @@ DI u64 reach(Part part, u64 goal, bool apart, Work& s, W weight) {
 // bound is a key that the k greatest of the row are not below: the k-th of the pieces' greatest.
 DI u64 bound(const u64* most, int pieces, int k, Work& s) {
   if (k > pieces) return 0;
-  __syncthreads();
   for (int i = threadIdx.x; i < pieces; i += PIECE) s.keys[i] = most[i];
   __syncthreads();
   for (int i = threadIdx.x; i < pieces; i += PIECE) {
@@ -173,7 +171,6 @@ DI void locate(W weight, int n, double target, bool of_all, Work& s) {
 // by piece, and then each has its place.
 DI int collect(const Part& part, Work& s) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  __syncthreads();
   for (int piece = warp; piece < PIECES; piece += PIECE / 32) {
     int n = 0;
     if (piece < part.pieces && part.most[piece] >= part.least)
@@ -185,7 +182,7 @@ DI int collect(const Part& part, Work& s) {
   const int each = PIECES / PIECE, first = each * threadIdx.x;
   u64 sum = 0, total;
   for (int i = 0; i < each; i++) sum += s.counts[first + i];
-  int before = (int)block_before(sum, s.parts, total);
+  int before = (int)block_before(sum, s.parts[3], total);
   for (int i = 0; i < each; i++) {
     const int n = s.counts[first + i];
     s.counts[first + i] = before;
@@ -250,8 +247,9 @@ DI u64 top_p(Part part, double p, bool all, float greatest, const Scale& scale, 
     if (least > 0.0f) most = fmin(most, 1.0 - 64.0 * (double)log2f(least));
     depth = fmin(384.0, most);
   } else {
+    __syncthreads();  // the powers are there
     part.visit([&](u64 key) { sum += weight(key); });
-    block_before(sum, s.parts, goal);
+    block_before(sum, s.parts[2], goal);
     goal = __double2ull_ru(__dmul_rn(p, (double)goal));
   }
   const u64 possible = part.least;
@@ -284,7 +282,7 @@ DI u64 least_kept(const Row& r, Part part, float greatest, const Scale& scale, W
 
 DI int choice(const Row& r, const Sample& p, Work& s) {
   const u64* most = p.most + (size_t)blockIdx.x * p.pieces;
-  const u64 top = greatest_of(most, p.pieces, s.parts);
+  const u64 top = greatest_of(most, p.pieces, s.parts[0]);  // a barrier, after which r is there
   const float greatest = logit_of(top);
   if (r.unsound || top == UNSOUND) return -1;
   if ((u32)(top >> 32) == IMPOSSIBLE) return r.resort;
@@ -293,7 +291,6 @@ DI int choice(const Row& r, const Sample& p, Work& s) {
   if (threadIdx.x < 64) s.powers[threadIdx.x] = p.powers[threadIdx.x];
   for (int i = threadIdx.x; i < p.pieces; i += PIECE)
     s.sums[i] = p.weights[(size_t)blockIdx.x * p.pieces + i];
-  __syncthreads();
   const double steps = __longlong_as_double(r.steps), number = __longlong_as_double(r.number);
   const Scale scale = {s.powers, steps, __dmul_rn((double)greatest, steps)};
   Part part = {r, most, p.vocab, p.pieces, 0, -1};
@@ -316,7 +313,6 @@ KERNEL __launch_bounds__(PIECE, 1) choose(const __grid_constant__ Sample p) {
   __shared__ Work s;
   __shared__ Row r;
   if (threadIdx.x == 0) r = p.rows[blockIdx.x];
-  __syncthreads();
   int token = choice(r, p, s);
   if (threadIdx.x == 0) p.results[blockIdx.x].token = token;
 }

@@ -88,13 +88,13 @@ DI u64 warp_total(u64 v) {
   return v;
 }
 
-// block_most is the greatest of all threads' values; parts has a place for each warp.
+// block_most is the greatest of all threads' values; parts has a place for each warp. It has one
+// barrier: parts may be used again after another one that follows. So it is with block_before.
 DI u64 block_most(u64 v, u64* parts) {
   v = warp_most(v);
   if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = v;
   __syncthreads();
   v = (threadIdx.x & 31) < blockDim.x >> 5 ? parts[threadIdx.x & 31] : 0;
-  __syncthreads();
   return warp_most(v);
 }
 
@@ -110,7 +110,6 @@ DI u64 block_before(u64 v, u64* parts, u64& total) {
   if (lane == 31) parts[warp] = sum;
   __syncthreads();
   u64 part = lane < blockDim.x >> 5 ? parts[lane] : 0;
-  __syncthreads();
   total = warp_total(part);
   return warp_total(lane < warp ? part : 0) + sum - v;
 }
@@ -161,7 +160,7 @@ struct Work {
   };
   float sums[PIECES];
   double weights[PIECE];
-  u64 parts[PIECE / 32], powers[64];
+  u64 parts[4][PIECE / 32], powers[64];  // parts of what is added up at different places
   u64 found, above, within;  // a digit, what is above it, and its own
   double total, before;
   int hit, listed;

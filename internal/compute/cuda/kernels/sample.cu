@@ -83,11 +83,11 @@ KERNEL __launch_bounds__(256) weigh(const __grid_constant__ Sample p) {
 }
 
 // at_least counts the logits of a row that are at least v.
-DI int at_least(const Row& r, const Sample& p, const u64* most, float v, Work& s) {
+DI int at_least(const Row& r, const Sample& p, const u64* most, float v, u64* parts) {
   u64 n = 0, total;
   Part part = {r, most, p.vocab, p.pieces, (u64)order(v) << 32, -1};
   part.visit([&](u64 key) { n += key > 0; });
-  block_before(n, s.parts, total);
+  block_before(n, parts, total);
   return (int)total;
 }
 
@@ -98,14 +98,14 @@ KERNEL __launch_bounds__(PIECE) describe(const __grid_constant__ Sample p) {
   const Row r = p.rows[at];
   const u64* most = p.most + (size_t)at * p.pieces;
   const float* weights = p.weights + (size_t)at * p.pieces;
-  const u64 top = greatest_of(most, p.pieces, s.parts);
+  const u64 top = greatest_of(most, p.pieces, s.parts[0]);
   const int token = r.token >= 0 ? r.token : p.results[r.chosen].token;
   float v = token >= 0 && token < p.vocab ? r.x[token] : NEG_INF;
   if (!(v > NEG_INF)) v = NEG_INF;
-  const int rank = v > NEG_INF ? at_least(r, p, most, v, s) : p.vocab;
+  const int rank = v > NEG_INF ? at_least(r, p, most, v, s.parts[1]) : p.vocab;
   double sum = 0.0;
   if (logit_of(top) == -NEG_INF) {
-    sum = at_least(r, p, most, -NEG_INF, s);
+    sum = at_least(r, p, most, -NEG_INF, s.parts[2]);
   } else if (r.weighed && threadIdx.x < 32) {
     double own, before;
     sum = sum_up([&](int i) { return (double)weights[i]; }, p.pieces, own, before);
@@ -115,9 +115,8 @@ KERNEL __launch_bounds__(PIECE) describe(const __grid_constant__ Sample p) {
 
   // Each piece shows the greatest key that has not been listed.
   for (int i = threadIdx.x; i < p.pieces; i += PIECE) s.keys[i] = most[i];
-  __syncthreads();
   for (int n = 0; n < min(r.top, p.vocab); n++) {
-    const u64 next = greatest_of(s.keys, p.pieces, s.parts);
+    const u64 next = greatest_of(s.keys, p.pieces, s.parts[3]);
     const int piece = id_of(next) / PIECE;
     if (threadIdx.x == 0)
       p.likely[(size_t)blockIdx.x * p.widest + n] = {id_of(next), logit_of(next)};

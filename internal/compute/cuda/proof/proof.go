@@ -88,7 +88,7 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			cacheCases(), attentionCases(), attendCases(dtype), deltaCases(), mixtureCases(),
-			fusedCases()} {
+			fusedCases(), sampledCases()} {
 			for _, c := range some {
 				c.DType = dtype
 				if c.cost <= cost {
