@@ -12,7 +12,8 @@ import (
 )
 
 // equivalent are barriers that no test finds missing: lanes of a warp pass them side by side with a
-// shuffle, which the machine has them pass together; CUDA promises that of memory at the barrier only.
+// shuffle, which the machine has them pass together; CUDA promises that of memory at the barrier
+// only.
 const equivalent = "bar.warp.sync"
 
 var entries = regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`)
