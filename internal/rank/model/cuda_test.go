@@ -1,7 +1,10 @@
 package model_test
 
 import (
+	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -116,4 +119,48 @@ func checkCUDA(t *testing.T, f fixture, g *goldens, tolerance float64,
 	}
 	t.Logf("%d of %d tokens equal, largest error %.3g std (limit %.3g)", equal, len(greedy),
 		worst, tolerance)
+}
+
+// TestCUDAEncoders holds encoders to transformers on a CUDA device, and wants the bits of a text
+// alone of one beside others.
+func TestCUDAEncoders(t *testing.T) {
+	for _, name := range encoderNames {
+		t.Run(name, func(t *testing.T) {
+			raw, err := os.ReadFile(filepath.Join(encoders, name, "goldens.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := new(encoderGoldens)
+			if err := json.Unmarshal(raw, g); err != nil {
+				t.Fatal(err)
+			}
+			s, _ := loadCUDA(t, encoder(name), onMachine, layers.Group{Size: 1})
+			states := func(pieces ...piece) [][]float32 {
+				b := batch(pieces...)
+				x, err := encode([]*model.Model{s.model}, b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var rows [][]float32
+				for i := range x.Rows {
+					rows = append(rows, slices.Clone(x.Row(i)))
+				}
+				return rows
+			}
+			p := g.Prompts[0]
+			alone := states(piece{tokens: p.IDs})
+			worst, most := 0.0, 0.0
+			for i, want := range p.CLS {
+				worst = max(worst, math.Abs(float64(alone[0][i])-want))
+				most = max(most, math.Abs(want))
+			}
+			if !(worst <= 2*g.BF16Error*most) {
+				t.Errorf("largest error %.3g of %.3g, more than %.3g", worst, most,
+					2*g.BF16Error*most)
+			}
+			t.Logf("largest error %.3g of %.3g (limit %.3g)", worst, most, 2*g.BF16Error*most)
+			beside := states(piece{tokens: prompt(21)}, piece{seq: 1, tokens: p.IDs})
+			compareRows(t, "beside another text", beside[21:], alone)
+		})
+	}
 }
