@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -304,5 +305,27 @@ func TestProducts(t *testing.T) {
 				return append(all, parts.Floats()...)
 			})
 		})
+	}
+}
+
+// TestExecuted wants what a driver is given to be the PTX that the binary has, all of it.
+func TestExecuted(t *testing.T) {
+	loaded := map[string]bool{}
+	machine(t, &double.Driver{Replace: func(text []byte) []byte {
+		loaded[fmt.Sprintf("%x", sha256.Sum256(text))] = true
+		return text
+	}})
+	files := kernels.Files()
+	for _, file := range files {
+		image, err := kernels.PTX(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := fmt.Sprintf("%x", sha256.Sum256(image[:len(image)-1])); !loaded[sum] {
+			t.Errorf("%s, SHA-256 %s, was not loaded", file, sum)
+		}
+	}
+	if len(loaded) != len(files) {
+		t.Errorf("%d modules of %d files", len(loaded), len(files))
 	}
 }
