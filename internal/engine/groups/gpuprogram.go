@@ -10,8 +10,8 @@ import (
 // since the driver's library makes a program dynamic.
 const gpuProgramName = "eagleray-cuda"
 
-// gpuProgram is that program, which lies beside this one.
-func gpuProgram() (string, error) {
+// GPUProgram is the program that runs ranks on GPUs, which lies beside this one.
+func GPUProgram() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find own binary: %w", err)

@@ -109,7 +109,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 				l := process.New(out)
 				if b.OnGPUs() {
 					var err error
-					if l.Program, err = gpuProgram(); err != nil {
+					if l.Program, err = GPUProgram(); err != nil {
 						return o, err
 					}
 				}

@@ -68,7 +68,8 @@ func TestPredicted(t *testing.T) {
 		s.Layers, s.Vocabulary = layers, vocabulary
 		return s
 	}
-	one, two, wide := askedOf(t, part(1, 1024)), askedOf(t, part(2, 1024)), askedOf(t, part(1, 2048))
+	one, two := askedOf(t, part(1, 1024)), askedOf(t, part(2, 1024))
+	wide := askedOf(t, part(1, 2048))
 	layer, thousand := two.plus(one, -1), wide.plus(one, -1)
 	all := one.plus(layer, float64(whole.Layers-1))
 	all.bytes += thousand.bytes * (float64(whole.Vocabulary)/1024 - 1)

@@ -57,6 +57,14 @@ func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, er
 	}
 }
 
+// gpusOf is a machine with what eagleray-cuda probe prints, for so many ranks.
+func gpusOf(ranks int, printed string) func(*Machine, *config.Config) {
+	return func(m *Machine, c *config.Config) {
+		c.Parallel.Device, c.Parallel.TensorParallelSize = config.CUDA, ranks
+		m.GPUs = func(context.Context) ([]byte, error) { return []byte(printed), nil }
+	}
+}
+
 // TestChecks makes each check of a machine find what it is for, and all of them pass on a sound
 // one.
 func TestChecks(t *testing.T) {
@@ -103,6 +111,13 @@ func TestChecks(t *testing.T) {
 					broken
 			}
 		}},
+		{"gpus", OK, "1 of CUDA 13.0", gpusOf(1, `{"driver": "13.0", "devices": [{"ordinal": 0,
+			"name": "NVIDIA H200", "arch": "sm_90", "memory_total": 150000000000}]}`)},
+		{"gpus", Fail, "1 for 2 ranks", gpusOf(2, `{"driver": "13.0", "devices": [{"ordinal": 0,
+			"name": "NVIDIA H200", "arch": "sm_90"}, {"ordinal": 1, "name": "Tesla V100",
+			"arch": "sm_70", "stop": "older than sm_80"}]}`)},
+		{"gpus", Fail, "no CUDA driver", gpusOf(1, `{"devices": [], "error": "no CUDA driver"}`)},
+		{"gpus", Fail, "printed", gpusOf(1, "")},
 		{"huge pages", Warn, "off", func(m *Machine, _ *config.Config) {
 			m.Root = fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 				Data: []byte("always madvise [never]\n")}}

@@ -40,6 +40,8 @@ type Machine struct {
 	Free func(path string) (bytes uint64, err error)
 	// Listen tries an address.
 	Listen func(host string, port int) error
+	// GPUs is what eagleray-cuda probe prints.
+	GPUs func(ctx context.Context) ([]byte, error)
 	// Addresses are this machine's own.
 	Addresses func() ([]net.Addr, error)
 	// Model looks for the model.
@@ -51,9 +53,9 @@ func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA,
 		Cores: machine.Cores(), Topology: machine.ReadTopology(),
 		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft,
-		Addresses: net.InterfaceAddrs,
-		Niceness:  machine.Niceness(),
-		Model:     model,
+		Addresses: net.InterfaceAddrs, GPUs: probeGPUs,
+		Niceness: machine.Niceness(),
+		Model:    model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
@@ -105,7 +107,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 	check := func(name string, f func() Result) Check {
 		return Check{name, func(context.Context) Result { return f() }}
 	}
-	return []Check{
+	list := []Check{
 		check("processor", func() Result { return m.processor(p.CPUISA) }),
 		check("cores", func() Result { return m.cores(here, ranks, p) }),
 		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
@@ -118,6 +120,12 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("port", func() Result { return m.port(c.Server.Host, c.Server.Port) }),
 		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
 	}
+	if p.Device == config.CUDA {
+		list = append(list, Check{"gpus", func(ctx context.Context) Result {
+			return m.gpus(ctx, ranks)
+		}})
+	}
+	return list
 }
 
 func (m *Machine) processor(asked string) Result {
@@ -126,7 +134,7 @@ func (m *Machine) processor(asked string) Result {
 			"x86-64 processor of 2013 or later, or check that the hypervisor passes its features "+
 			"on")
 	}
-	return ok("has AVX2 and FMA; kernels are %s. GPUs are not used yet", open.Kernels(asked))
+	return ok("has AVX2 and FMA; kernels are %s", open.Kernels(asked))
 }
 
 func (m *Machine) cores(here bool, ranks int, p *config.Parallel) Result {

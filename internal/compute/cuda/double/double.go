@@ -152,6 +152,15 @@ func (c *Context) begin(call string) error {
 	return c.d.fails(call)
 }
 
+// apart is begin of a call that must not be made while a stream is recorded.
+func (c *Context) apart(call string) error {
+	if c.capture != nil {
+		return &driver.Error{Call: call, Code: 900,
+			Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}
+	}
+	return c.begin(call)
+}
+
 // Enter implements driver.Context.
 func (c *Context) Enter() error { return c.begin("cuCtxSetCurrent") }
 
@@ -172,7 +181,7 @@ func (c *Context) MemInfo() (free, total uint64, err error) {
 
 // Alloc implements driver.Context.
 func (c *Context) Alloc(bytes uint64) (driver.Ptr, error) {
-	if err := c.begin("cuMemAlloc_v2"); err != nil {
+	if err := c.apart("cuMemAlloc_v2"); err != nil {
 		return 0, err
 	}
 	if bytes == 0 || bytes > c.info.Memory-c.used {
@@ -193,7 +202,7 @@ func outOfMemory(call string) error {
 
 // Free implements driver.Context: it waits, as a driver does.
 func (c *Context) Free(p driver.Ptr) error {
-	if err := c.begin("cuMemFree_v2"); err != nil {
+	if err := c.apart("cuMemFree_v2"); err != nil {
 		return err
 	}
 	if err := c.run(); err != nil {
@@ -215,7 +224,7 @@ func invalid(call, format string, args ...any) error {
 
 // Pin implements driver.Context.
 func (c *Context) Pin(bytes int) ([]byte, error) {
-	if err := c.begin("cuMemHostAlloc"); err != nil {
+	if err := c.apart("cuMemHostAlloc"); err != nil {
 		return nil, err
 	}
 	// Of words, so that it is aligned.
@@ -227,7 +236,7 @@ func (c *Context) Pin(bytes int) ([]byte, error) {
 
 // Unpin implements driver.Context: it waits, as a driver does.
 func (c *Context) Unpin(b []byte) error {
-	if err := c.begin("cuMemFreeHost"); err != nil {
+	if err := c.apart("cuMemFreeHost"); err != nil {
 		return err
 	}
 	if n, ok := c.pinned[unsafe.SliceData(b)]; !ok || n != len(b) {
@@ -254,7 +263,7 @@ func (c *Context) isPinned(b []byte) bool {
 
 // Load implements driver.Context: of images it knows PTX.
 func (c *Context) Load(image []byte) (driver.Module, error) {
-	if err := c.begin("cuModuleLoadDataEx"); err != nil {
+	if err := c.apart("cuModuleLoadDataEx"); err != nil {
 		return 0, err
 	}
 	if len(image) == 0 || image[len(image)-1] != 0 {

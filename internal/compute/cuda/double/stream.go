@@ -86,7 +86,7 @@ func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
 
 // Synchronize implements driver.Context.
 func (c *Context) Synchronize(driver.Stream) error {
-	if err := c.begin("cuStreamSynchronize"); err != nil {
+	if err := c.apart("cuStreamSynchronize"); err != nil {
 		return err
 	}
 	return c.run()
@@ -163,7 +163,7 @@ func (c *Context) Record(e driver.Event, s driver.Stream) error {
 // Query implements driver.Context. Only its callers make the streams go on: so what was asked for
 // happens now.
 func (c *Context) Query(e driver.Event) (bool, error) {
-	if err := c.begin("cuEventQuery"); err != nil {
+	if err := c.apart("cuEventQuery"); err != nil {
 		return false, err
 	}
 	if err := c.run(); err != nil {
@@ -174,7 +174,7 @@ func (c *Context) Query(e driver.Event) (bool, error) {
 
 // BeginCapture implements driver.Context.
 func (c *Context) BeginCapture(driver.Stream) error {
-	if err := c.begin("cuStreamBeginCapture_v2"); err != nil {
+	if err := c.apart("cuStreamBeginCapture_v2"); err != nil {
 		return err
 	}
 	c.capture = new([]work)
