@@ -333,9 +333,11 @@ func (t *mulTask) finish(b *block, row, height int) {
 		return
 	}
 	e.chunks = 1
-	for range m.pieces {
+	for i := range m.pieces {
+		if i > 0 { // not beyond the last one: it may end the memory
+			e.dst, e.parts = unsafe.Add(e.dst, t.dstChunk), unsafe.Add(e.parts, b.chunk)
+		}
 		e.run(m.kernels.vector)
-		e.dst, e.parts = unsafe.Add(e.dst, t.dstChunk), unsafe.Add(e.parts, b.chunk)
 	}
 }
 

@@ -41,6 +41,8 @@ func (a *access) load(w *warp, in *inst, mask uint32) {
 // loadElement loads one element of each lane's vector.
 func (a *access) loadElement(w *warp, s *segment, r int32, base unsafe.Pointer) {
 	switch {
+	case a.kind&strong != 0:
+		a.loadStrong(w, s, r, base)
 	case a.size == 4 && a.dst == bank32 && s.group == allLanes:
 		d := &w.r32[r]
 		for i := range d {
@@ -136,6 +138,10 @@ func (a *access) store(w *warp, in *inst, mask uint32) {
 }
 
 func (a *access) storeElement(w *warp, s *segment, r int32, base unsafe.Pointer) {
+	if a.kind&strong != 0 {
+		a.storeStrong(w, s, r, base)
+		return
+	}
 	if s.group == allLanes && a.dst == bank32 && a.size > 1 {
 		a.storeAll(w, &w.r32[r], base)
 		return
