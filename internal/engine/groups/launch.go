@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
@@ -109,7 +110,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 				l := process.New(out)
 				if b.OnGPUs() {
 					var err error
-					if l.Program, err = GPUProgram(); err != nil {
+					if l.Program, err = gpus.Program(); err != nil {
 						return o, err
 					}
 				}

@@ -44,6 +44,9 @@ func (r *resolver) plan() error {
 	if r.bounds == nil && r.Null == nil {
 		r.bounds = r.read()
 	}
+	if err := r.lookAtGPUs(); err != nil {
+		return err
+	}
 	p, err := r.makePlan()
 	if p != nil {
 		r.Planned = p
@@ -65,7 +68,12 @@ func (s *Spec) makePlan() (*memory.Plan, error) {
 		return nil, err
 	}
 	var hosts []memory.Host
-	if ranks := s.ranksOf(s.numbers()); len(ranks) > 0 {
+	switch ranks := s.ranksOf(s.numbers()); {
+	case s.OnGPUs() && s.Null == nil:
+		if hosts, err = s.gpuHosts(ranks); err != nil {
+			return nil, err
+		}
+	case len(ranks) > 0:
 		hosts = append(hosts, s.thisHost(ranks))
 	}
 	return memory.Make(hosts, cache, s.Config.Cache.Share())
@@ -240,7 +248,8 @@ func (s *Spec) cache() (memory.Cache, error) {
 	default:
 		m.Most = least * int64(s.Config.Schedule.MaxNumSeqs)
 		// Which hosts Ray gives to several engines is not known before they have come.
-		if c.MemoryUtilization == 0 || s.Backend() == "ray" && s.Engines() > 1 {
+		if c.MemoryUtilization == 0 && !s.OnGPUs() ||
+			s.Backend() == "ray" && s.Engines() > 1 {
 			m.Most = min(m.Most, defaultCacheBytes/int64(max(1, s.RanksHere()))/each)
 		}
 		// Slots of the cache are numbered by 31 bits.
@@ -387,7 +396,7 @@ func (s *Spec) heapOfRanks() (bytes, perThread int64) {
 // a part of what the limit of this machine leaves beside the plan, for the driver and for the rank
 // of each engine that samples. It is 0 where the ranks are on machines of which nothing is known.
 func (s *Spec) ConstraintBytes() int64 {
-	if s.Planned == nil || len(s.Planned.Hosts) == 0 {
+	if s.Planned == nil || len(s.Planned.Hosts) == 0 || s.OnGPUs() {
 		return 0
 	}
 	h := &s.Planned.Hosts[0]
@@ -443,6 +452,12 @@ func (s *Spec) compare(bounds memory.Bounds, engines []int) *Refused {
 	ranks := s.ranksOf(engines)
 	if len(ranks) == 0 {
 		return nil
+	}
+	if s.OnGPUs() {
+		if _, err := s.gpuHosts(ranks); err != nil {
+			return &Refused{err.Error()}
+		}
+		return nil // each has a GPU of its own, of which its first plan was
 	}
 	h := s.thisHost(ranks)
 	h.Bounds = bounds

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
@@ -57,13 +58,16 @@ type resolver struct {
 	poolOverrides map[string]json.RawMessage
 	// pinErr is why the files are not held.
 	pinErr error
+	// probe asks what GPUs this machine has.
+	probe func(ctx context.Context) (*gpus.Found, error)
 	// checks says that nothing starts after.
 	checks bool
 }
 
 func newResolver(ctx context.Context, opt *Options) *resolver {
 	r := &resolver{Spec: &Spec{Config: opt.Config, Null: opt.Null}, ctx: ctx, log: opt.Log,
-		events: opt.Events, read: opt.Bounds, leftAlone: cmp.Or(opt.LeftAlone, leftAlone)}
+		events: opt.Events, read: opt.Bounds, probe: gpus.Probe,
+		leftAlone: cmp.Or(opt.LeftAlone, leftAlone)}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}

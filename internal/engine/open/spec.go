@@ -5,6 +5,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -40,6 +41,7 @@ type Spec struct {
 	// stage takes, modelBytes what the tensors of the model's files do; planned is the plan of this
 	// machine.
 	bounds     memory.Bounds
+	gpus       []gpus.GPU // those of this machine that ranks may have
 	needs      []memory.Rank
 	modelBytes int64
 	Planned    *memory.Plan

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
@@ -61,7 +63,10 @@ func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, er
 func gpusOf(ranks int, printed string) func(*Machine, *config.Config) {
 	return func(m *Machine, c *config.Config) {
 		c.Parallel.Device, c.Parallel.TensorParallelSize = config.CUDA, ranks
-		m.GPUs = func(context.Context) ([]byte, error) { return []byte(printed), nil }
+		m.GPUs = func(context.Context) (*gpus.Found, error) {
+			f := new(gpus.Found)
+			return f, json.Unmarshal([]byte(printed), f)
+		}
 	}
 }
 
@@ -117,7 +122,7 @@ func TestChecks(t *testing.T) {
 			"name": "NVIDIA H200", "arch": "sm_90"}, {"ordinal": 1, "name": "Tesla V100",
 			"arch": "sm_70", "stop": "older than sm_80"}]}`)},
 		{"gpus", Fail, "no CUDA driver", gpusOf(1, `{"devices": [], "error": "no CUDA driver"}`)},
-		{"gpus", Fail, "printed", gpusOf(1, "")},
+		{"gpus", Fail, "unexpected end", gpusOf(1, "")},
 		{"huge pages", Warn, "off", func(m *Machine, _ *config.Config) {
 			m.Root = fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 				Data: []byte("always madvise [never]\n")}}

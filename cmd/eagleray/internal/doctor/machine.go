@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
@@ -40,8 +41,8 @@ type Machine struct {
 	Free func(path string) (bytes uint64, err error)
 	// Listen tries an address.
 	Listen func(host string, port int) error
-	// GPUs is what eagleray-cuda probe prints.
-	GPUs func(ctx context.Context) ([]byte, error)
+	// GPUs are those of this machine.
+	GPUs func(ctx context.Context) (*gpus.Found, error)
 	// Addresses are this machine's own.
 	Addresses func() ([]net.Addr, error)
 	// Model looks for the model.
@@ -53,7 +54,7 @@ func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA,
 		Cores: machine.Cores(), Topology: machine.ReadTopology(),
 		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft,
-		Addresses: net.InterfaceAddrs, GPUs: probeGPUs,
+		Addresses: net.InterfaceAddrs, GPUs: gpus.Probe,
 		Niceness: machine.Niceness(),
 		Model:    model,
 		Free: func(path string) (uint64, error) {

@@ -1,0 +1,48 @@
+package open
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/sys/memory"
+)
+
+// gpuContext is what a GPU's driver, its kernels and the graphs of steps take beside what is
+// counted.
+const gpuContext = 1 << 30
+
+// lookAtGPUs asks what this machine has, where ranks are to be on GPUs.
+func (r *resolver) lookAtGPUs() error {
+	if !r.OnGPUs() || r.Null != nil {
+		return nil
+	}
+	found, err := r.probe(r.ctx)
+	if err != nil {
+		return err
+	}
+	if r.gpus = found.Usable(); len(r.gpus) == 0 {
+		return fmt.Errorf("--device cuda: %s", found.Error)
+	}
+	return nil
+}
+
+// gpuHosts are the GPUs of ranks of this machine, one each, as hosts of the plan. The error says
+// that there are too few.
+func (s *Spec) gpuHosts(ranks []memory.Rank) (hosts []memory.Host, err error) {
+	if len(ranks) > len(s.gpus) {
+		return nil, usage("%d ranks on this machine have a GPU each: it has %d", len(ranks),
+			len(s.gpus))
+	}
+	for i, r := range ranks {
+		g := &s.gpus[i]
+		free := g.MemoryTotal
+		if g.MemoryFree != nil {
+			free = *g.MemoryFree
+		}
+		name := fmt.Sprintf("GPU %d (%s)", g.Ordinal, g.Name)
+		// What is in files on a CPU's machine is in the GPU's memory; threads are the host's.
+		r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
+		hosts = append(hosts, memory.Host{Name: name, Ranks: []memory.Rank{r},
+			Bounds: memory.Bounds{{From: name, Limit: g.MemoryTotal, Left: free}}})
+	}
+	return hosts, nil
+}

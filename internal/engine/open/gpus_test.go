@@ -1,0 +1,65 @@
+package open
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/group/gpus"
+	"github.com/eagleray/eagleray/internal/ops/config"
+)
+
+// onGPUs is the built-in model on a machine with so many GPUs of so much memory.
+func onGPUs(t *testing.T, count int, free int64, change func(c *config.Config)) (*Spec, error) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Parallel.Device = config.CUDA
+	if change != nil {
+		change(&cfg)
+	}
+	r := newResolver(t.Context(), &Options{Config: &cfg})
+	r.probe = func(context.Context) (*gpus.Found, error) {
+		f := &gpus.Found{Driver: "13.0", Error: "there is none"}
+		for i := range count {
+			f.Devices = append(f.Devices, gpus.GPU{Ordinal: i, Name: "NVIDIA H200", Arch: "sm_90",
+				MemoryTotal: 141 << 30, MemoryFree: &free})
+		}
+		return f, nil
+	}
+	for _, f := range []func() error{r.resolve, r.readModel, r.divide} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r.Spec, r.plan()
+}
+
+// TestPlanOfGPUs sizes caches by the memory of the GPUs, each of which has a rank, and not by the
+// host's.
+func TestPlanOfGPUs(t *testing.T) {
+	s, err := onGPUs(t, 2, 141<<30, func(c *config.Config) { c.Schedule.MaxNumSeqs = 1 << 15 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gib := s.Info.CacheBytes >> 30; gib < 100 || gib > 127 {
+		t.Errorf("%d GiB of KV cache on a GPU of 141 GiB", gib)
+	}
+	if n := len(s.Planned.Hosts); n != 1 {
+		t.Errorf("%d GPUs for a rank", n)
+	}
+	for says, c := range map[string]struct {
+		count  int
+		free   int64
+		change func(c *config.Config)
+	}{
+		"3 ranks on this machine have a GPU each: it has 2": {2, 141 << 30,
+			func(c *config.Config) { c.Parallel.DataParallelSize = 3 }},
+		"GPU 0 (NVIDIA H200)":          {1, 1 << 20, nil},
+		"--device cuda: there is none": {0, 0, nil},
+	} {
+		if _, err := onGPUs(t, c.count, c.free, c.change); err == nil ||
+			!strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", says, err)
+		}
+	}
+}
