@@ -6,8 +6,8 @@ import (
 )
 
 // loadStrong loads an element of each lane that may be another thread's at the same time: strong
-// accesses are single-copy atomic up to 64 bits (PTX ISA 8.5). What they order is the host's as well
-// as the machine's: blocks run on goroutines.
+// accesses are single-copy atomic up to 64 bits (PTX ISA 8.5). What they order is the host's as
+// well as the machine's: blocks run on goroutines.
 func (a *access) loadStrong(w *warp, s *segment, r int32, base unsafe.Pointer) {
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)
