@@ -12,12 +12,9 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda"
 )
-
-// oldestMajor is the compute capability, before the point, of the oldest devices that the kernels
-// are for: they need its matrix instructions of bfloat16, and its asynchronous copies.
-const oldestMajor = 8
 
 // report is what probe finds. The names in JSON are read by scripts, and by eagleray.
 type report struct {
@@ -123,9 +120,9 @@ func examined(d driver.Driver, ordinal int, info driver.Info) device {
 	if strings.HasPrefix(info.UUID, "MIG-") {
 		x.Note = "part of a GPU (MIG), which exchanges no data with others: for groups of one rank"
 	}
-	if info.Major < oldestMajor {
+	if info.Major < kernels.OldestMajor {
 		x.Stop = fmt.Sprintf("%s is too old: a GPU of sm_%d0 (A100) or later is needed", x.Arch,
-			oldestMajor)
+			kernels.OldestMajor)
 		return x
 	}
 	free, err := freeMemory(d, ordinal)

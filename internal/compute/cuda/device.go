@@ -29,7 +29,6 @@ type Device struct {
 	dtype  compute.DType
 	pool   *pool.Pool
 
-	modules   []driver.Module
 	functions [kernels.Count]driver.Function
 	launches  [kernels.Count]uint64
 	moved     *atomic.Uint64 // nil for none
@@ -77,10 +76,10 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{dtype: opt.DType, info: devices[opt.Ordinal], pool: pool.New(opt.Threads),
 		graphs: graphs{off: opt.Eager, made: map[shape]*graph{}}}
-	if d.info.Major < 8 {
+	if d.info.Major < kernels.OldestMajor {
 		d.pool.Close()
-		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_80 (Ampere) or later is needed",
-			opt.Ordinal, d.info.Name, d.info.Arch())
+		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_%d0 (Ampere) or later is needed",
+			opt.Ordinal, d.info.Name, d.info.Arch(), kernels.OldestMajor)
 	}
 	if d.ctx, err = opt.Driver.Open(opt.Ordinal); err != nil {
 		d.pool.Close()
@@ -109,7 +108,6 @@ func (d *Device) load() (err error) {
 			return fmt.Errorf("load kernels of %s for %s: %w", file, d.info.Arch(), err)
 		}
 		modules[file] = m
-		d.modules = append(d.modules, m)
 	}
 	for k := range kernels.Count {
 		f, err := d.ctx.Function(modules[k.File()], k.Name())

@@ -75,29 +75,21 @@ func (p *packing) convert(to []uint16, from []byte, stride int) bool {
 	if p.s.DType == p.dtype && stride == 2 {
 		b := from[:2*len(to)]
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&to[0])), len(b)), b)
-		if p.dtype == compute.Float16 {
-			return half.FiniteF16(b)
-		}
-		return half.FiniteBF16(b)
+		return finite(to, p.dtype)
 	}
 	for i := range to {
 		to[i] = rounded(element(p.s, from[i*stride:]), p.dtype)
 	}
-	for _, v := range to {
-		if !finite(v, p.dtype) {
-			return false
-		}
-	}
-	return true
+	return finite(to, p.dtype)
 }
 
-// finite says whether a number of 16 bits is neither infinite nor NaN.
-func finite(v uint16, dtype compute.DType) bool {
-	exponent := uint16(0x7f80)
+// finite says that none of numbers of 16 bits is infinite or NaN.
+func finite(v []uint16, dtype compute.DType) bool {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 2*len(v))
 	if dtype == compute.Float16 {
-		exponent = 0x7c00
+		return half.FiniteF16(b)
 	}
-	return v&exponent != exponent
+	return half.FiniteBF16(b)
 }
 
 // find is an error that names the first element of the rows that is not finite.
@@ -107,8 +99,9 @@ func (p *packing) find(rows int) error {
 	for r := range rows {
 		for c := range p.chunks {
 			lo, hi := in*c/p.chunks, in*(c+1)/p.chunks
-			for i, v := range p.to[r*width+c*p.padded:][:hi-lo] {
-				if !finite(v, p.dtype) {
+			part := p.to[r*width+c*p.padded:][:hi-lo]
+			for i := range part {
+				if !finite(part[i:i+1], p.dtype) {
 					return &compute.NotFinite{Err: fmt.Errorf(
 						"element [%d, %d] is not finite in %v", p.row+r, p.s.ColLo+lo+i, p.dtype)}
 				}

@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"unsafe"
 
@@ -17,8 +16,7 @@ import (
 // multiple with zeros.
 const product = 16
 
-// weight is a matrix [out][chunks][padded] of 16 bits in the device's memory, or bytes of another
-// kind.
+// weight is a matrix [out][chunks][padded] of 16 bits in the device's memory.
 type weight struct {
 	d       *Device
 	owned   *buffers // data, freed when the weight is
@@ -126,7 +124,7 @@ func (d *Device) packSource(to driver.Ptr, s *compute.Source, chunks, padded int
 	return nil
 }
 
-// element is a number of a source as 32 bits, or as it is where that is the weight's type.
+// element is a number of a source as 32 bits.
 func element(s *compute.Source, data []byte) float32 {
 	switch s.DType {
 	case compute.Float32:
@@ -134,7 +132,7 @@ func element(s *compute.Source, data []byte) float32 {
 	case compute.Float16:
 		return half.FromF16(*(*uint16)(unsafe.Pointer(&data[0])))
 	}
-	return math.Float32frombits(uint32(*(*uint16)(unsafe.Pointer(&data[0]))) << 16)
+	return half.FromBF16(*(*uint16)(unsafe.Pointer(&data[0])))
 }
 
 // rounded is a number in the type of 16 bits that models run in.

@@ -10,9 +10,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// oldestMajor is the compute capability, before the point, that the kernels need.
-const oldestMajor = 8
-
 // probe says what the driver and its devices are, and what was mended of the process's signals.
 func (r *run) probe(context.Context) error {
 	r.report(Row{Name: "driver", Note: fmt.Sprintf("CUDA %d.%d", r.Driver.Version()/1000,
@@ -26,9 +23,9 @@ func (r *run) probe(context.Context) error {
 			Note: fmt.Sprintf("%s, %s, %d multiprocessors, %d MiB, %s, %s", info.Name, info.Arch(),
 				info.Multiprocessors, info.Memory>>20, info.UUID, info.PCI)})
 	}
-	if info := list[r.Ordinal]; info.Major < oldestMajor {
+	if info := list[r.Ordinal]; info.Major < kernels.OldestMajor {
 		return fmt.Errorf("%s is of %s: sm_%d0 or later is needed", info.Name, info.Arch(),
-			oldestMajor)
+			kernels.OldestMajor)
 	}
 	c, err := r.Driver.Open(r.Ordinal)
 	if err != nil {

@@ -16,6 +16,10 @@ import (
 //go:embed ptx/*.gz
 var images embed.FS
 
+// OldestMajor is the compute capability, before the point, of the oldest devices that the kernels
+// are for: they need its matrix instructions of bfloat16, and its asynchronous copies.
+const OldestMajor = 8
+
 // ID is a kernel.
 type ID int
 
