@@ -38,6 +38,7 @@ TESTERS  ?= $(shell expr 3 \* $$(nproc))
 
 build:
 	$(GO) build -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab ./cmd/eagleray-cuda
+	$(GO) run ./scripts/attach bin/eagleray bin/eagleray-cuda
 
 run: build
 	./scripts/run.sh

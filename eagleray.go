@@ -24,8 +24,9 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
@@ -259,10 +260,10 @@ func (l *LLM) Close() error {
 // otherwise it returns at once. Programs that open models with more than one rank call it first
 // thing in main.
 func RunWorker() {
-	if len(os.Args) < 2 || os.Args[1] != groups.WorkerVerb {
+	if len(os.Args) < 2 || os.Args[1] != launch.Verb {
 		return
 	}
-	if err := groups.RunWorker(os.Args[2:]); err != nil {
+	if err := invited.Main(os.Args[2:], nil); err != nil {
 		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
 		os.Exit(1)
 	}

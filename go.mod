@@ -7,6 +7,7 @@ require (
 	github.com/dlclark/regexp2/v2 v2.12.0
 	github.com/ebitengine/purego v0.11.3
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
+	github.com/klauspost/compress v1.20.4
 	github.com/minio/minio-go/v7 v7.4.1
 	github.com/openai/openai-go/v3 v3.94.0
 	github.com/peterh/liner v1.2.3

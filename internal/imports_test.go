@@ -90,13 +90,13 @@ var importers = map[string][]string{
 	// measures its kernels.
 	"compute/cpu": {"link/collective", "compute/cpu", "rank/model/layers", "rank/runner",
 		"rank/worker", "engine/open", "cmd/eagleray-lab", "compute/cuda"},
-	// The second program has what makes a program dynamic.
-	"compute/cuda":         {"compute/cuda", "rank/worker", "engine/open", "cmd/eagleray-cuda"},
+	// The second program has what makes a program dynamic, and the machine that stands for GPUs.
+	"compute/cuda":         {"compute/cuda", "rank/gpu", "engine/open", "cmd/eagleray-cuda"},
+	"rank/gpu":             {"cmd/eagleray-cuda"},
 	"compute/cuda/libcuda": {"compute/cuda/libcuda", "cmd/eagleray-cuda"},
 	"compute/cuda/ptx": {"compute/cuda/ptx", "compute/cuda/double", "compute/cuda/proof",
 		"cmd/eagleray-cuda"},
-	"rank/worker": {"group/launch/inproc", "group/launch/process",
-		"group/launch/rayactor"},
+	"rank/worker": {"group/launch/inproc", "group/launch/invited", "rank/gpu"},
 }
 
 // within says whether a package is a room, or in it.

@@ -95,6 +95,7 @@ for arch in amd64 arm64; do
   folder=bin/dist/eagleray_${VERSION#v}_linux_$arch
   mkdir "$folder"
   build $arch "$folder/eagleray"
+  scripts/attach.sh $arch "$folder/eagleray"
   cp -r LICENSE README.md bin/share/man bin/share/completions "$folder"
   pack bin/dist "${folder##*/}" | gzip -9n >"$folder.tar.gz"
   ARCH=$arch VERSION=${VERSION#v} BINARY=$folder/eagleray \

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Proves the CUDA backend on a GPU and prints one table: the stages of eagleray-cuda proof, in calls
+# Proves the CUDA backend on a GPU and prints one table: the stages of eagleray cuda proof, in calls
 # of less than eight minutes, PyTorch's figures for the same shapes, and NVIDIA's sanitizer. What is
 # not there is skipped, and named. Nothing of the GPU's settings is touched.
 #
-#   scripts/gpu-proof.sh [FOLDER] [flags of eagleray-cuda proof…]
+#   scripts/gpu-proof.sh [FOLDER] [flags of eagleray cuda proof…]
 #   scripts/gpu-proof.sh                        on a GPU: half an hour, results in bin/gpu-proof
 #   scripts/gpu-proof.sh --driver machine       without a GPU: all stages, small, in a minute
 #   scripts/gpu-proof.sh out --skip bench,soak
 #
 # The folder has proof.jsonl (a stage a line), peers.jsonl, the sanitizer's logs and table.txt. The
 # exit code is 1 when a stage failed, and 3 when no GPU can be used.
-#   PROGRAM   eagleray-cuda where there is no Go to build it with
+#   PROGRAM   eagleray where there is no Go to build the part of it that runs here
 #   PYTHON    the Python with PyTorch (default python3)
 #   SOAK      how long random batches run (default 2m; 2s on a machine)
 set -euo pipefail
@@ -39,8 +39,11 @@ soak=${SOAK:-2m}
 [ "$driver" = libcuda ] || soak=${SOAK:-2s}
 mkdir -p "$out"
 rm -f "$out"/{proof,peers}.jsonl "$out"/sanitizer-*.txt "$out"/table.txt
-program=${PROGRAM:-$out/eagleray-cuda}
-[ -n "${PROGRAM:-}" ] || CGO_ENABLED=0 "${GO:-go}" build -o "$program" ./cmd/eagleray-cuda
+program=("${PROGRAM:-}" cuda)
+if [ -z "${PROGRAM:-}" ]; then
+  program=("$out/eagleray-cuda")
+  CGO_ENABLED=0 "${GO:-go}" build -o "${program[0]}" ./cmd/eagleray-cuda
+fi
 flags=(--driver "$driver" --models testdata/models --soak "$soak"
   --output-json "$out/proof.jsonl" "${rest[@]}")
 touch "$out/peers.jsonl"
@@ -61,7 +64,7 @@ chosen() {
 stage() {
   local code=0
   chosen "$1" || return 0
-  timeout 480 "$program" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" \
+  timeout 480 "${program[@]}" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" \
     >/dev/null || code=$?
   case $code in 2 | 3) exit $code ;; esac
 }
@@ -81,7 +84,7 @@ sanitizer() {
   command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer: not found"; return 0; }
   for tool in memcheck racecheck; do
     timeout 240 compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
-      --log-file "$out/sanitizer-$tool.txt" "$program" proof --driver libcuda --stage kernels \
+      --log-file "$out/sanitizer-$tool.txt" "${program[@]}" proof --driver libcuda --stage kernels \
       --small >/dev/null && echo "compute-sanitizer $tool: nothing found" >&2 ||
       { echo "compute-sanitizer $tool: see $out/sanitizer-$tool.txt" >&2; failed=1; }
   done
@@ -96,7 +99,7 @@ stage bench
 peers
 stage soak
 code=0
-"$program" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" |
+"${program[@]}" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" |
   tee "$out/table.txt" || code=$?
 cat "$out/skipped.txt"
 [ $failed -eq 0 ] || exit 1

@@ -1,8 +1,8 @@
-"""Measures PyTorch on the shapes of eagleray-cuda's bench, for gpu-proof.sh.
+"""Measures PyTorch on the shapes of eagleray cuda proof's bench, for gpu-proof.sh.
 
 It is the fair peer: no framework around it, weights merged as an engine merges them, a contiguous
 cache, and decoding replayed from a CUDA graph. Weights are random. Figures go to a file, an object
-a line, by the names that eagleray-cuda gives its own; what was skipped is said there, too.
+a line, by the names that eagleray cuda gives its own; what was skipped is said there, too.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ for arch; do
     binary=bin/eagleray-wheel-$arch
     GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.release=$VERSION" \
       -o "$binary" ./cmd/eagleray
+    scripts/attach.sh "$arch" "$binary"
   fi
   python3 scripts/wheel.py "$VERSION" "$arch" "$binary" bin/dist
 done

@@ -1,6 +1,6 @@
-// Command eagleray-cuda is the part of Eagle Ray that uses NVIDIA's GPUs. It stands beside
-// eagleray, which is static and starts it, and is a dynamic program (glibc): the driver is a
-// library that it loads.
+// Command eagleray-cuda is the part of Eagle Ray that uses NVIDIA's GPUs: a dynamic program
+// (glibc), for the driver is a library that it loads. It is attached to eagleray, which is static
+// and becomes it with the verb cuda.
 package main
 
 import (
@@ -12,10 +12,19 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/executable"
 	_ "github.com/eagleray/eagleray/internal/sys/linuxonly"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	executable.CloseOnExec()
+	// A program in memory is called by the number of its descriptor, else.
+	_ = os.WriteFile("/proc/self/comm", []byte("eagleray-cuda"), 0)
+	os.Exit(run(os.Args[1:]))
+}
+
+// program is how the program is called.
+const program = "eagleray cuda"
 
 // Exit codes.
 const (
@@ -36,7 +45,7 @@ func run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "eagleray-cuda:", err)
+	fmt.Fprintln(os.Stderr, program+":", err)
 	var mistake *config.UsageError
 	var none *noDeviceError
 	switch {
@@ -50,14 +59,15 @@ func run(args []string) int {
 
 func newRoot(understood *bool) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "eagleray-cuda",
-		Short: "The part of Eagle Ray that uses NVIDIA's GPUs",
-		Long: `eagleray-cuda is the part of Eagle Ray that uses NVIDIA's GPUs. It needs their
-driver, and nothing else of CUDA.
+		Use:         "eagleray-cuda",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: program},
+		Short:       "The part of Eagle Ray that uses NVIDIA's GPUs",
+		Long: `cuda is the part of Eagle Ray that uses NVIDIA's GPUs. It needs their driver, and nothing
+else of CUDA.
 
-  eagleray-cuda probe                     list the GPUs, and what stands in the way of their use
-  eagleray-cuda probe --json
-  eagleray-cuda proof                     prove that kernels and models are right, and how fast`,
+  eagleray cuda probe                     list the GPUs, and what stands in the way of their use
+  eagleray cuda probe --json
+  eagleray cuda proof                     prove that kernels and models are right, and how fast`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},

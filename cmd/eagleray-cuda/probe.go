@@ -63,9 +63,9 @@ version and file, and of each GPU what it is, its memory, and what stands in the
 exit code is 0 when a GPU can be used, and 3 when none can: the last line then says why, and what to
 do.
 
-  eagleray-cuda probe
-  eagleray-cuda probe --json | jq '.devices[] | select(.stop == null) | .uuid'
-  CUDA_VISIBLE_DEVICES=1 eagleray-cuda probe`,
+  eagleray cuda probe
+  eagleray cuda probe --json | jq '.devices[] | select(.stop == null) | .uuid'
+  CUDA_VISIBLE_DEVICES=1 eagleray cuda probe`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := probe(path)

@@ -122,7 +122,7 @@ func TestNoDevice(t *testing.T) {
 			code, stdout, stderr := execute(t, []string{"LIBCUDA_TEST=" + settings}, "probe", flag,
 				"--libcuda", path)
 			got := strings.ReplaceAll(stderr, path, "PATH")
-			if code != exitNoDevice || !strings.HasPrefix(got, "eagleray-cuda: "+want) ||
+			if code != exitNoDevice || !strings.HasPrefix(got, "eagleray cuda: "+want) ||
 				strings.Count(got, "\n") != 1 {
 				t.Errorf("%s: exit code %d, %s", settings, code, stderr)
 			}
@@ -131,7 +131,7 @@ func TestNoDevice(t *testing.T) {
 				continue
 			}
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Devices == nil ||
-				"eagleray-cuda: "+r.Error+"\n" != stderr {
+				"eagleray cuda: "+r.Error+"\n" != stderr {
 				t.Errorf("%s: %v: %s", settings, err, stdout)
 			}
 		}
@@ -143,7 +143,7 @@ func TestNoLibrary(t *testing.T) {
 	t.Parallel()
 	absent := filepath.Join(t.TempDir(), "libcuda.so.1")
 	code, stdout, stderr := execute(t, nil, "probe", "--libcuda", absent)
-	want := "eagleray-cuda: no CUDA driver was found: install NVIDIA's driver, or start the " +
+	want := "eagleray cuda: no CUDA driver was found: install NVIDIA's driver, or start the " +
 		"container with its GPUs (docker run --gpus all, or nvidia.com/gpu in a pod's limits); " +
 		"tried " + absent + " (no such file)\n"
 	if code != exitNoDevice || stdout != "" || stderr != want {
@@ -155,13 +155,13 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"probe --device", "probe 0", "prob", "probe --json=perhaps"} {
 		code, stdout, stderr := execute(t, nil, strings.Fields(line)...)
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "eagleray-cuda: ") {
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "eagleray cuda: ") {
 			t.Errorf("%s: exit code %d, %s%s", line, code, stdout, stderr)
 		}
 	}
 	for _, line := range []string{"", "--help", "probe --help"} {
 		if code, stdout, stderr := execute(t, nil, strings.Fields(line)...); code != 0 ||
-			!strings.Contains(stdout, "eagleray-cuda probe --json") {
+			!strings.Contains(stdout, "eagleray cuda probe --json") {
 			t.Errorf("%q: exit code %d, %s%s", line, code, stdout, stderr)
 		}
 	}

@@ -55,10 +55,10 @@ stops no other. Results go to --output-json after each stage, an object a line, 
 the end. The exit code is 1 when a stage failed, and 3 when no device can be used. --driver machine
 needs no GPU: all stages run at small sizes on a machine that executes the kernels' PTX.
 
-  eagleray-cuda proof --models testdata/models --output-json proof.json
-  eagleray-cuda proof --stage kernels,silicon
-  eagleray-cuda proof --driver machine --models testdata/models
-  eagleray-cuda proof --show proof.json --peers peers.json`,
+  eagleray cuda proof --models testdata/models --output-json proof.json
+  eagleray cuda proof --stage kernels,silicon
+  eagleray cuda proof --driver machine --models testdata/models
+  eagleray cuda proof --show proof.json --peers peers.json`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}

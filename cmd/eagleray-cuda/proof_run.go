@@ -130,11 +130,7 @@ func (f *proofFlags) stageInProcess(ctx context.Context, c *cobra.Command,
 // start starts the process of a stage and reads its messages. done says that there was a result.
 func (f *proofFlags) start(ctx context.Context, c *cobra.Command, name string,
 	result *stages.Result) (done bool, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return false, err
-	}
-	p := exec.CommandContext(ctx, program, f.arguments(c, name)...)
+	p := exec.CommandContext(ctx, "/proc/self/exe", f.arguments(c, name)...)
 	p.WaitDelay = time.Second
 	var errors bytes.Buffer
 	p.Stderr = io.MultiWriter(c.ErrOrStderr(), &errors)

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -84,11 +85,11 @@ eagleray bench measures a server or an engine as its users see it.
 // newWorker is the verb of the ranks of an engine that step measures.
 func newWorker() *cobra.Command {
 	return &cobra.Command{
-		Use:                groups.WorkerVerb,
+		Use:                launch.Verb,
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return groups.RunWorker(args)
+			return invited.Main(args, nil)
 		},
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/group/gpus"
+	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -27,7 +28,8 @@ func verbs() []verb {
 		{name: "pull", build: newPull}, {name: "list", build: newList},
 		{name: "rm", build: newRemove}, {name: "compat", build: newCompat, describes: true},
 		{name: "collect-env", build: newCollectEnv}, {name: "version", build: newVersion},
-		{name: groups.WorkerVerb, build: newWorker}, {name: "copy", build: newCopy},
+		{name: launch.Verb, build: newWorker}, {name: "copy", build: newCopy},
+		{name: gpus.Verb, build: newCUDA},
 		{name: "man", build: newMan, describes: true},
 	}
 }
@@ -61,7 +63,8 @@ func rootWith(started *bool, verbs []verb) *cobra.Command {
 		Short: "Serve and batch-run large language models, on one machine or a Ray cluster",
 		Long: `eagleray serves large language models over OpenAI's API. Models are folders in Hugging Face
 layout or Hub repos; without a model argument it runs a tiny built-in one that explains Go's
-standard library. It needs Linux, and computes on CPUs today.
+standard library. It needs Linux, and computes on CPUs. CUDA (--device cuda): executed on a PTX
+machine, not yet on a GPU.
 
   eagleray serve                          serve the built-in model at http://127.0.0.1:8000
   eagleray serve ./Qwen3-0.6B -tp 2       serve a folder with two worker processes

@@ -7,9 +7,11 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/link/layout"
-	"golang.org/x/sys/unix"
 )
 
 // ground is a cluster on which ranks are started and lost: the fake one, or a site.
@@ -77,7 +79,7 @@ func (c *fakeCluster) clean(t testing.TB) {
 		}
 		for _, pid := range children(os.Getpid()) {
 			if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
-				strings.Contains(string(args), rayactor.ActorFlag) {
+				strings.Contains(string(args), launch.ActorFlag) {
 				left = append(left, fmt.Sprintf("process %d", pid))
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/open"
@@ -18,21 +17,11 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
-
-// WorkerVerb is the first argument of the program when it is started as a rank.
-const WorkerVerb = process.Verb
-
-// RunWorker serves as a rank until the driver is gone; args are what follows WorkerVerb.
-func RunWorker(args []string) error {
-	if slices.Contains(args, rayactor.ActorFlag) {
-		return rayactor.Main()
-	}
-	return process.Main(nil)
-}
 
 // Launch is how the groups of ranks of one engine are started.
 type Launch struct {
@@ -55,6 +44,14 @@ type Launch struct {
 	Added  bool
 	// Ledger reserves memory on other machines.
 	Ledger *Ledger
+}
+
+// workerOf are the arguments that make the program a rank.
+func workerOf(c *config.Config) []string {
+	if c.Parallel.Device == config.CUDA {
+		return []string{gpus.Verb, launch.Verb}
+	}
+	return []string{launch.Verb}
 }
 
 // Supervisor makes the supervisor of this engine's ranks.
@@ -107,13 +104,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 		s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
 			if o.Reuse, o.Launcher = true, kept; kept == nil {
-				l := process.New(out)
-				if b.OnGPUs() {
-					var err error
-					if l.Program, err = gpus.Program(); err != nil {
-						return o, err
-					}
-				}
+				l := process.New(out, workerOf(b.Config)...)
 				l.OnAbandon = func(rank, pid int) {
 					b.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 				}

@@ -13,7 +13,7 @@ func (s *Spec) Backend() string {
 	switch {
 	case s.Config.Parallel.Backend != "":
 		return s.Config.Parallel.Backend
-	case s.OnGPUs(): // which are another program's
+	case s.device() == queue.CUDA: // which is another program's
 		return "mp"
 	case s.Ranks > 1 || s.Config.Parallel.Nodes.Count > 1:
 		return "mp"

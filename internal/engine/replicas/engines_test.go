@@ -21,7 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/group/launch"
-	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -31,7 +31,7 @@ import (
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := process.Main(nil); err != nil {
+		if err := invited.Main(os.Args[2:], nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

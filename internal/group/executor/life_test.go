@@ -22,7 +22,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
-	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -67,7 +66,7 @@ func (o *orphans) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worke
 		if err != nil {
 			return nil, err
 		}
-		cmd := exec.Command(os.Args[0], process.Verb, "--rank", strconv.Itoa(s.Rank))
+		cmd := exec.Command(os.Args[0], launch.Verb, "--rank", strconv.Itoa(s.Rank))
 		cmd.ExtraFiles = []*os.File{r}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {

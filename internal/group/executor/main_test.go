@@ -19,6 +19,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -42,7 +43,7 @@ const (
 func TestMain(m *testing.M) {
 	var err error
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == process.Verb:
+	case len(os.Args) > 1 && os.Args[1] == launch.Verb:
 		err = beWorker()
 	case os.Getenv(roleVariable) != "":
 		err = beDriver(os.Getenv(roleVariable))
@@ -59,7 +60,7 @@ func TestMain(m *testing.M) {
 func beWorker() error {
 	rank, stage, _ := strings.Cut(os.Getenv(endVariable), " ")
 	if i := slices.Index(os.Args, "--rank"); stage == "" || i < 0 || os.Args[i+1] != rank {
-		return process.Main(nil)
+		return invited.Main(os.Args[2:], nil)
 	}
 	fmt.Fprintln(os.Stderr, "about to end: out of cheese")
 	inv, err := join.ReadInvitation(bufio.NewReader(os.NewFile(3, "invitation")))

@@ -1,33 +1,16 @@
-// Package gpus knows the program that runs ranks on GPUs, and asks it what this machine has.
+// Package gpus knows the program that runs ranks on GPUs, and asks it what this machine has. It is
+// another one than eagleray, since the driver's library makes a program dynamic, and is attached to
+// that: a process of eagleray becomes it.
 package gpus
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 )
-
-// name is the program's file. It is another one than eagleray, since the driver's library makes a
-// program dynamic.
-const name = "eagleray-cuda"
-
-// Program is where the program is: beside this one.
-func Program() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find own binary: %w", err)
-	}
-	path := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("ranks on GPUs are run by %s, which is not beside %s: make build "+
-			"makes both", name, self)
-	}
-	return path, nil
-}
 
 // GPU is one that the driver has.
 type GPU struct {
@@ -61,22 +44,22 @@ func (f *Found) Usable() (list []GPU) {
 	return list
 }
 
-// Probe asks the program. Its error is of the asking: a machine without GPUs is Found.Error.
+// Probe asks the second program, in a process of its own. Its error is of the asking: a machine
+// without GPUs is Found.Error.
 func Probe(ctx context.Context) (*Found, error) {
-	program, err := Program()
-	if err != nil {
-		return nil, err
-	}
-	out, err := exec.CommandContext(ctx, program, "probe", "--json").Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(out) > 0 {
-		err = nil // it says itself why there is none
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s probe: %w", name, err)
+	out, err := exec.CommandContext(ctx, "/proc/self/exe", Verb, "probe", "--json").Output()
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case errors.As(err, &exit) && len(out) > 0:
+		// It says itself why there is none.
+	case errors.As(err, &exit) && len(exit.Stderr) > 0:
+		return nil, fmt.Errorf("probe of GPUs: %s", bytes.TrimSpace(exit.Stderr))
+	case err != nil:
+		return nil, fmt.Errorf("probe of GPUs: %w", err)
 	}
 	f := new(Found)
 	if err := json.Unmarshal(out, f); err != nil {
-		return nil, fmt.Errorf("%s probe printed %.200q: %w", name, out, err)
+		return nil, fmt.Errorf("probe of GPUs: it printed %.200q: %w", out, err)
 	}
 	return f, nil
 }

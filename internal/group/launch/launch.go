@@ -10,6 +10,13 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
+// Verb is the first argument of the program as the process of a rank, ActorFlag another one that
+// tells it that an actor of Ray started it.
+const (
+	Verb      = "worker"
+	ActorFlag = "--actor"
+)
+
 // Spec is one rank to start.
 type Spec struct {
 	Rank, LocalRank int

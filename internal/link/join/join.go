@@ -39,12 +39,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/sys/executable"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
@@ -177,14 +177,15 @@ func Receive(c net.Conn, message any) error {
 	return json.Unmarshal(body, message)
 }
 
-// BinaryHash is the SHA-256 of the running program, by which driver and ranks know that they are
-// the same. It is read once: it does not change, and a recovery waits for it.
+// BinaryHash is the SHA-256 of the file that this process was started from, by which driver and
+// ranks know that they are the same program, also where a rank has become the one for GPUs. It is
+// read once: it does not change, and a recovery waits for it.
 func BinaryHash() ([32]byte, error) { return binaryHash() }
 
 var binaryHash = sync.OnceValues(func() ([32]byte, error) {
-	f, err := os.Open("/proc/self/exe")
+	f, err := executable.Open()
 	if err != nil {
-		return [32]byte{}, fmt.Errorf("own binary: %w", err)
+		return [32]byte{}, err
 	}
 	defer f.Close()
 	h := sha256.New()

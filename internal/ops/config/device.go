@@ -1,11 +1,5 @@
 package config
 
-import (
-	"os"
-
-	"github.com/eagleray/eagleray/internal/link/queue"
-)
-
 // What computes: the values of --device.
 const (
 	DeviceAuto = "auto"
@@ -32,7 +26,7 @@ func (c *Config) checkDevice() error {
 		return refuse("--weights-cache", "its weights are not packed as a CPU's are")
 	case p.CPUISA != "":
 		return refuse("--cpu-isa "+p.CPUISA, "no CPU multiplies")
-	case p.Backend == "uni" && os.Getenv(queue.CUDADriverVariable) == "":
+	case p.Backend == "uni":
 		return refuse("--distributed-executor-backend uni",
 			"ranks on GPUs are run by a program of their own")
 	case p.Backend == "ray" || p.Nodes.Count > 1:

@@ -12,7 +12,7 @@ import (
 // When a driver ends, or another rank's failure ends the group, the rank keeps its loaded model and
 // reads the next invitation: next waits for it, and returns io.EOF when none will come. An error
 // received from cancel, which may be nil, ends this rank, which sends it to the driver first. gpus
-// opens the driver of this program's GPUs, and is nil in one that has none.
+// makes the devices of ranks on GPUs, and is nil in a program that has none.
 func Serve(next func() (join.Invitation, error), cancel <-chan error, gpus GPUs) error {
 	h := Host{gpus: gpus}
 	defer h.Close()

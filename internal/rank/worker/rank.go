@@ -33,7 +33,7 @@ import (
 type rank struct {
 	// init is the configuration that it was loaded with.
 	init   queue.Init
-	device processor
+	device Device
 	config *model.Config
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder

@@ -68,7 +68,7 @@ type Host struct {
 	topology machine.Topology
 	// bound says that the process is bound to some of its processors.
 	bound bool
-	// gpus opens the driver of GPUs, nil in a program without one.
+	// gpus makes devices on GPUs, nil in a program that has none.
 	gpus GPUs
 }
 

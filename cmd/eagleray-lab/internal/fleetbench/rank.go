@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -122,7 +122,7 @@ const Verb = "fleet-rank"
 
 // Main is a rank in a process of its own: it joins the driver and serves it until it is gone.
 func Main() error {
-	inv, err := process.ReadInvitation()
+	inv, err := invited.ReadInvitation()
 	if err != nil {
 		return err
 	}

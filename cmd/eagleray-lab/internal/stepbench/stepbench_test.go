@@ -11,14 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == groups.WorkerVerb {
-		if err := groups.RunWorker(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == launch.Verb {
+		if err := invited.Main(os.Args[2:], nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -59,7 +59,7 @@ func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, er
 	}
 }
 
-// gpusOf is a machine with what eagleray-cuda probe prints, for so many ranks.
+// gpusOf is a machine with what eagleray cuda probe prints, for so many ranks.
 func gpusOf(ranks int, printed string) func(*Machine, *config.Config) {
 	return func(m *Machine, c *config.Config) {
 		c.Parallel.Device, c.Parallel.TensorParallelSize = config.CUDA, ranks

@@ -30,7 +30,7 @@ func (m *Machine) gpus(ctx context.Context, ranks int) Result {
 	result := ok("%d of CUDA %s", usable, found.Driver)
 	switch {
 	case usable == 0:
-		result = bad(Fail, "%s|%s|see eagleray-cuda probe", found.Error, means)
+		result = bad(Fail, "%s|%s|see eagleray cuda probe", found.Error, means)
 	case usable < ranks:
 		result = bad(Fail, "%d for %d ranks|%s|lower --tensor-parallel-size", usable, ranks, means)
 	}

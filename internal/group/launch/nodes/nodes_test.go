@@ -22,7 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
-	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	}
 	var err error
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == process.Verb:
-		err = process.Main(nil)
+	case len(os.Args) > 1 && os.Args[1] == launch.Verb:
+		err = invited.Main(os.Args[2:], nil)
 	case role == "agent":
 		o := agentOptions(1, address, log)
 		o.Silence = 4 * heldFor

@@ -1,11 +1,10 @@
 // Package process starts ranks as child processes of the driver (--distributed-executor-backend
 // mp): the same binary with the hidden verb "worker", which reads its invitation from an inherited
-// pipe and joins the driver.
+// pipe and joins the driver (package invited).
 package process
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,15 +24,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/join"
-	"github.com/eagleray/eagleray/internal/rank/worker"
 )
-
-// Verb is the first argument of a worker process.
-const Verb = "worker"
-
-// invitationFD is the descriptor from which a worker reads its invitation: a pipe, because it holds
-// a secret that neither arguments nor environment may show.
-const invitationFD = 3
 
 // Launcher runs ranks as children.
 type Launcher struct {
@@ -45,9 +36,6 @@ type Launcher struct {
 	// that does not answer. Only the goroutine that reaps it still waits for it; should it ever run
 	// again, it ends.
 	OnAbandon func(rank, pid int)
-	// Program is the file of another program that children are, "" for this one: that of ranks on
-	// GPUs.
-	Program string
 	// Secrets are variables of the environment that children get although they look secret; they
 	// get what they read of the others (launch.ChildEnvironment).
 	Secrets []string
@@ -75,10 +63,10 @@ type child struct {
 }
 
 // New makes a launcher whose children's output goes to output, or nowhere if that is nil. They are
-// this program with the arguments that make it a rank, Verb if there are none, and --rank N.
+// this program with the arguments that make it a rank, launch.Verb if there are none, and --rank N.
 func New(output launch.Output, arguments ...string) *Launcher {
 	if len(arguments) == 0 {
-		arguments = []string{Verb}
+		arguments = []string{launch.Verb}
 	}
 	if output == nil {
 		output = func(launch.Line) {}
@@ -236,8 +224,8 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if place != "" {
 		args = append(args, "--place", strings.TrimPrefix(place, "_"))
 	}
-	cmd := exec.Command(cmp.Or(l.Program, program), args...)
-	cmd.Args[0] = cmp.Or(l.Program, self)
+	cmd := exec.Command(program, args...)
+	cmd.Args[0] = self
 	cmd.Env = launch.ChildEnvironment(os.Environ(), l.Secrets...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
@@ -363,21 +351,4 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	}
 	l.thread.Wait()
 	return nil
-}
-
-// Main is the child's side: it joins the driver of each invitation that it reads, until there are
-// no more. gpus opens the driver of the program's GPUs, and is nil in one that has none.
-func Main(gpus worker.GPUs) error {
-	pipe := os.NewFile(invitationFD, "invitation")
-	defer pipe.Close()
-	in := bufio.NewReader(pipe)
-	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil,
-		gpus)
-}
-
-// ReadInvitation reads the invitation of a child that joins one group only.
-func ReadInvitation() (join.Invitation, error) {
-	pipe := os.NewFile(invitationFD, "invitation")
-	defer pipe.Close()
-	return join.ReadInvitation(bufio.NewReader(pipe))
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/launch"
-	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/figure"
@@ -440,7 +439,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 			continue
 		}
 		specs = append(specs, ray.StartSpec{Rank: rank, Path: s.paths[rank],
-			Args:       []string{process.Verb, ActorFlag, "--rank", strconv.Itoa(rank)},
+			Args:       []string{launch.Verb, launch.ActorFlag, "--rank", strconv.Itoa(rank)},
 			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: text})
 		s.set(rank, func(r *row) { r.Status = "worker requested" })
 	}

@@ -1,4 +1,4 @@
-package rayactor
+package invited
 
 import (
 	"os/exec"

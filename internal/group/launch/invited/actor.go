@@ -1,4 +1,4 @@
-package rayactor
+package invited
 
 import (
 	"bufio"
@@ -16,16 +16,13 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/parent"
 )
 
-// ActorFlag tells the worker verb that an actor started it.
-const ActorFlag = "--actor"
-
 // exitOrphaned is the exit code of a worker whose actor has gone.
 const exitOrphaned = 12
 
-// Main is the worker's side: a child of the actor, which writes an invitation for each group to its
+// ofActor serves as the child of an actor, which writes an invitation for each group to its
 // standard input as one line and keeps that open: when the input ends the worker ends, whatever it
 // is doing. The parent-death signal does the same faster, where the kernel sends it.
-func Main() error {
+func ofActor(gpus worker.GPUs) error {
 	if _, err := parent.Watch(); err != nil {
 		return err
 	}
@@ -54,7 +51,7 @@ func Main() error {
 		case <-time.After(againTimeout):
 			return join.Invitation{}, io.EOF
 		}
-	}, raylet(), nil)
+	}, raylet(), gpus)
 }
 
 // againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that
