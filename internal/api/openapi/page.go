@@ -5,38 +5,28 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
+	"html"
 	"maps"
 	"slices"
 	"strings"
 )
 
-//go:embed page.html
-var pageText string
-
 //go:embed page.css
 var style string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+// head is how the page begins.
+const head = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>%s: routes</title>
+`
 
-// shownPage is what the page shows of a document.
-type shownPage struct {
-	Style          template.CSS
-	Title, Version string
-	About          string
-	Keys           bool
-	Groups         []shownGroup
-	Types          []shownType
-}
-
-type shownGroup struct {
-	Name, Anchor string
-	Routes       []shownRoute
-}
-
+// shownRoute is what the page shows of a route.
 type shownRoute struct {
 	Anchor, Method, Path, Summary string
-	Key, Events                   bool
+	Key                           bool
 	Parameters                    []shownField
 	Body                          *shownBody
 	Answer                        []shownAnswer
@@ -60,22 +50,12 @@ type shownField struct {
 	Type        shownSchema
 }
 
-type shownType struct {
-	Name   string
-	Fields []shownField
-}
-
 // shownSchema is a schema in a line: words, with a link to the type in between, if it is of one.
 type shownSchema struct{ Before, Link, After string }
 
 // page renders the document.
 func (d *Document) page() ([]byte, error) {
-	v := shownPage{Style: template.CSS(style), Title: d.Info.Title, Version: d.Info.Version,
-		About: d.Info.Description, Keys: d.Components.Security != nil}
-	for _, t := range d.Tags {
-		v.Groups = append(v.Groups, shownGroup{Name: t.Name,
-			Anchor: "group-" + strings.ReplaceAll(t.Name, " ", "-")})
-	}
+	groups := make([][]shownRoute, len(d.Tags))
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
 			one := d.Paths[path][method]
@@ -84,17 +64,121 @@ func (d *Document) page() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			v.Groups[i].Routes = append(v.Groups[i].Routes, r)
+			groups[i] = append(groups[i], r)
 		}
 	}
+	var w writer
+	w.put(head, d.Info.Title)
+	w.WriteString("<style>" + style + "</style>\n</head>\n<body>\n")
+	w.put("<header>\n<h1>%s <small>%s</small></h1>\n<p>%s</p>\n", d.Info.Title, d.Info.Version,
+		d.Info.Description)
+	w.WriteString(`<p><a href="openapi.json">openapi.json</a> has the same for programs.`)
+	if d.Components.Security != nil {
+		w.WriteString(` Routes that are marked need an API key, as
+<code>Authorization: Bearer</code> or <code>X-Api-Key</code>.`)
+	}
+	w.WriteString("</p>\n<nav aria-label=\"Groups\"><ul>\n")
+	anchor := func(t tag) string { return "group-" + strings.ReplaceAll(t.Name, " ", "-") }
+	for _, t := range d.Tags {
+		w.put("<li><a href=\"#%s\">%s</a></li>\n", anchor(t), t.Name)
+	}
+	w.WriteString("<li><a href=\"#types\">Types</a></li>\n</ul></nav>\n</header>\n<main>\n")
+	for i, t := range d.Tags {
+		w.put("<section aria-labelledby=\"%s\">\n<h2 id=\"%[1]s\">%s</h2>\n", anchor(t), t.Name)
+		for _, r := range groups[i] {
+			w.route(&r)
+		}
+		w.WriteString("</section>\n")
+	}
+	w.WriteString("<section aria-labelledby=\"types\">\n<h2 id=\"types\">Types</h2>\n")
 	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
-		v.Types = append(v.Types, shownType{name, showFields(d.Components.Schemas[name])})
+		w.put("<h3 id=\"type-%s\"><code>%[1]s</code></h3>\n", name)
+		w.fields(showFields(d.Components.Schemas[name]))
 	}
-	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, v); err != nil {
-		return nil, err
+	w.WriteString("</section>\n</main>\n</body>\n</html>\n")
+	return w.Bytes(), nil
+}
+
+// writer writes HTML. (With html/template the linker keeps every exported method of the program,
+// which templates may name: 3.5 MB.)
+type writer struct{ bytes.Buffer }
+
+// put writes a format with texts, which are escaped.
+func (w *writer) put(format string, texts ...string) {
+	escaped := make([]any, len(texts))
+	for i, s := range texts {
+		escaped[i] = html.EscapeString(s)
 	}
-	return b.Bytes(), nil
+	fmt.Fprintf(&w.Buffer, format, escaped...)
+}
+
+// putIf writes a format with a text, if there is one.
+func (w *writer) putIf(format, text string) {
+	if text != "" {
+		w.put(format, text)
+	}
+}
+
+func (w *writer) schema(s *shownSchema) {
+	w.put("%s", s.Before)
+	w.putIf("<a href=\"#type-%s\">%[1]s</a>", s.Link)
+	w.put("%s", s.After)
+}
+
+func (w *writer) fields(list []shownField) {
+	w.WriteString(`<div class="wide" tabindex="0" role="region" aria-label="fields"><table>
+<thead><tr><th scope="col">Name</th><th scope="col">Type</th><th scope="col">Needed</th></tr></thead>
+<tbody>
+`)
+	for i := range list {
+		f := &list[i]
+		w.put("<tr><th scope=\"row\"><code>%s</code>", f.Name)
+		w.putIf(" <small>%s</small>", f.Where)
+		w.WriteString("</th>\n<td>")
+		w.schema(&f.Type)
+		w.WriteString("</td><td>")
+		if f.Required {
+			w.WriteString("yes")
+		}
+		w.WriteString("</td></tr>\n")
+	}
+	w.WriteString("</tbody></table></div>\n")
+}
+
+func (w *writer) route(r *shownRoute) {
+	w.put("<details id=\"%s\">\n<summary><b class=\"%s\">%[2]s</b> <code>%s</code> "+
+		"<span>%s</span>", r.Anchor, r.Method, r.Path, r.Summary)
+	if r.Key {
+		w.WriteString(" <small>key</small>")
+	}
+	w.WriteString("</summary>\n")
+	if len(r.Parameters) > 0 {
+		w.WriteString("<h3>Parameters</h3>\n")
+		w.fields(r.Parameters)
+	}
+	if b := r.Body; b != nil {
+		w.put("<h3>Body <small>%s</small></h3>\n", b.Media)
+		if len(b.Fields) > 0 {
+			w.fields(b.Fields)
+		} else {
+			w.WriteString("<p>")
+			w.schema(&b.Type)
+			w.WriteString("</p>\n")
+		}
+		for _, text := range b.Examples {
+			w.put("<pre tabindex=\"0\">%s</pre>\n", text)
+		}
+	}
+	w.WriteString("<h3>Answer</h3>\n")
+	for i := range r.Answer {
+		w.put("<p><small>%s</small> ", r.Answer[i].Media)
+		w.schema(&r.Answer[i].Type)
+		w.WriteString("</p>\n")
+	}
+	if len(r.Answer) == 0 {
+		w.WriteString("<p>no body</p>\n")
+	}
+	w.WriteString("</details>\n")
 }
 
 func showRoute(method, path string, o *operation) (shownRoute, error) {
