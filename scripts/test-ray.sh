@@ -22,6 +22,7 @@ quick=(
   'TestNodes/ray-2.[5-9]/token'            # older versions have none
   'TestInsideActor/ray/skipped'
   'TestServe$/ray/start'                   # the program brings itself to the nodes, once
+  'TestCUDA'                               # workers become the program for GPUs
   'TestServeKilled/ray/load'
   'TestServeStopped/ray/ready'
   'TestServeLosesRank'

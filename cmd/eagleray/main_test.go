@@ -14,6 +14,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/group/gpus"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
+	"github.com/eagleray/eagleray/internal/rank/gpu"
 )
 
 // asProgram makes the test binary be the program: tests start it as users do, and it starts its own
@@ -22,9 +27,22 @@ const asProgram = "EAGLERAY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if len(os.Args) > 2 && os.Args[1] == gpus.Verb && os.Args[2] == launch.Verb {
+			asRankOnGPU()
+		}
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// asRankOnGPU is a rank on the machine that stands for GPUs: no program for those is attached to
+// the test binary.
+func asRankOnGPU() {
+	if err := invited.Main(os.Args[3:], gpu.Devices(nil)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(exitError)
+	}
+	os.Exit(0)
 }
 
 // patience is for what takes milliseconds on an idle machine.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // cluster is what the nodes of a test have in common.
@@ -95,6 +97,41 @@ func TestNodes(t *testing.T) {
 	drains(t, p, url)
 	other.ends(0, "ended: node 0 has ended, as it was asked to")
 	workersEnd(t, ranks)
+}
+
+// TestNodesOnGPUs serves with two nodes that have a GPU each, for which a machine stands.
+func TestNodesOnGPUs(t *testing.T) {
+	t.Parallel()
+	_, url := startServer(t)
+	want := askChat(t, client(url))
+	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--device", "cuda", "--max-model-len", "256")
+	on := func(p *program) *program {
+		p.cmd.Env = append(p.cmd.Env, queue.CUDADriverVariable+"=machine")
+		return p
+	}
+	other := on(c.node("1")).start()
+	p, url := ready(t, on(c.zero()))
+	if got := askChat(t, client(url)); got != want {
+		t.Errorf("two nodes answer %q, one process %q", got, want)
+	}
+	if !strings.Contains(p.err.String(), "PTX machine") {
+		t.Error("no machine computes")
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	other.ends(0, "ended: node 0 has ended, as it was asked to")
+}
+
+// TestCUDA has no program for GPUs attached to it, and says where there is one.
+func TestCUDA(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"cuda", "probe"}, {"cuda"},
+		{"serve", "--device", "cuda", "--port", "0"}} {
+		command(t, "", args...).start().ends(exitError, "has no program for GPUs: neither is "+
+			"eagleray-cuda attached to it, as in releases and by make build, nor is it beside it")
+	}
 }
 
 // TestNodesRefused starts nodes that cannot be.

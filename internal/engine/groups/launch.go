@@ -165,9 +165,8 @@ func (b *Launch) rayOptions() rayactor.Options {
 	p := &b.Config.Parallel
 	return rayactor.Options{
 		Ray: p.Ray, Layout: p.Layout(), Engines: b.Engines(),
-		CPUThreads: p.CPUThreads, Environ: os.Environ(), Model: b.Config.Model.Path, Log: b.Log,
-		Events:  b.Events,
-		Samples: b.samples,
+		CPUThreads: p.CPUThreads, Worker: workerOf(b.Config), Environ: os.Environ(),
+		Model: b.Config.Model.Path, Log: b.Log, Events: b.Events, Samples: b.samples,
 	}
 }
 

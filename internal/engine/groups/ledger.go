@@ -2,6 +2,7 @@ package groups
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -115,14 +116,23 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Loc
 	if b.sizes() {
 		cache.Blocks, cache.Most = 0, cache.Blocks
 	}
-	on, ranks := map[string]*account{}, map[string]int{}
+	on, ranks, update := map[string]*account{}, map[string]int{}, b.UpdateBytes()
 	key := func(rank int) string { return workers[rank].Node + " " + here[rank].Host }
+	name := func(rank int) string { return workers[rank].Node }
+	need := b.NeedOf
+	if b.OnGPUs() {
+		// Each GPU is a host of its own.
+		update = 0
+		key = func(rank int) string { return name(rank) + " " + here[rank].Host }
+		name = func(rank int) string { return workers[rank].Node + ", " + gpuOf(rank, &here[rank]) }
+		need = func(rank, _ int) memory.Rank { return b.NeedOnGPU(rank) }
+	}
 	for rank, w := range workers {
 		if w.Node == launch.ThisHost {
 			continue
 		}
 		ranks[key(rank)]++
-		on[key(rank)] = &account{name: w.Node, bounds: here[rank].Memory,
+		on[key(rank)] = &account{name: name(rank), bounds: here[rank].Memory,
 			reserved: map[int][]memory.Rank{}}
 	}
 	for rank, w := range workers {
@@ -131,14 +141,22 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Loc
 		}
 		k := key(rank)
 		threads := max(1, here[rank].Cores/ranks[k])
-		on[k].reserved[b.Number] = append(on[k].reserved[b.Number], b.NeedOf(rank, threads))
+		on[k].reserved[b.Number] = append(on[k].reserved[b.Number], need(rank, threads))
 	}
-	blocks, err := b.Ledger.reserve(b.Number, on, cache, b.UpdateBytes(), b.Config.Cache.Share())
+	blocks, err := b.Ledger.reserve(b.Number, on, cache, update, b.Config.Cache.Share())
 	if err == nil {
 		b.Spec = b.WithBlocks(blocks)
 		init.Blocks = b.Info.Blocks
 	}
 	return err
+}
+
+// gpuOf tells the GPU of a rank from others of its machine.
+func gpuOf(rank int, l *join.Location) string {
+	if len(l.Memory) == 0 {
+		return fmt.Sprintf("GPU of rank %d", rank)
+	}
+	return l.Memory[0].From
 }
 
 // sizes reports whether the KV cache may be made smaller than planned: nothing has been computed

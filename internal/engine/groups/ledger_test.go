@@ -74,6 +74,61 @@ func TestOtherHostsSizeTheCache(t *testing.T) {
 	}
 }
 
+// TestOtherGPUs makes the KV cache as large as the smallest of the GPUs that Ray gave has room for:
+// they are counted one by one, and hosts' memory is not.
+func TestOtherGPUs(t *testing.T) {
+	b, err := plannedLaunch(t, 1<<20, func(c *config.Config) {
+		p := &c.Parallel
+		p.Device, p.Backend, p.TensorParallelSize = config.CUDA, "ray", 2
+		p.Ray.DeviceKey, c.Schedule.MaxNumSeqs = "GPU", 1<<16
+		c.Schedule.MaxNumBatchedTokens = 1 << 16
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := func(b *Launch, gpus ...memory.Bound) (int, error) {
+		workers, here := make([]launch.Worker, 2), make([]join.Location, 2)
+		for i := range workers {
+			workers[i] = launch.Worker{Rank: i, Node: "10.0.0.1"}
+			here[i] = join.Location{Host: "host", Cores: 4}
+			if gpus != nil {
+				here[i].Memory = memory.Bounds{gpus[i]}
+			}
+		}
+		init := queue.Init{Blocks: b.Info.Blocks}
+		err := b.fits(&init, workers, here)
+		return init.Blocks, err
+	}
+	const gib = 1 << 30
+	two := []memory.Bound{{From: "GPU 0", Limit: 80 * gib, Left: 79 * gib},
+		{From: "GPU 1", Limit: 80 * gib, Left: 10 * gib}}
+	first := *b
+	blocks, err := come(&first, two...)
+	if size := int64(blocks) * b.BlockBytes(); err != nil || size < 5*gib || size > 9*gib {
+		t.Errorf("%d bytes of KV cache on a GPU with 10 GiB left, %v", size, err)
+	}
+	// One GPU for both ranks.
+	b.Ledger = NewLedger()
+	second := *b
+	both, err := come(&second, two[1], two[1])
+	if err != nil || both > blocks/2 {
+		t.Errorf("%d blocks on a GPU of two ranks, %d of one, %v", both, blocks, err)
+	}
+	b.Ledger = NewLedger()
+	two[1].Left = gib
+	third := *b
+	if _, err := come(&third, two...); err == nil ||
+		!strings.Contains(err.Error(), "10.0.0.1, GPU 1") {
+		t.Errorf("a GPU without room: %v", err)
+	}
+	// What cannot be opened fails when it is loaded, with the reason.
+	b.Ledger = NewLedger()
+	fourth := *b
+	if got, err := come(&fourth); err != nil || got != b.Info.Blocks {
+		t.Errorf("%d blocks of %d, %v", got, b.Info.Blocks, err)
+	}
+}
+
 // TestOtherHosts compares what the ranks on other machines take with what those have, all engines
 // together, once they have come, and names the machine.
 func TestOtherHosts(t *testing.T) {

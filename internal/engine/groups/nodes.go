@@ -54,8 +54,8 @@ func RunNode(ctx context.Context, opt NodeOptions) error {
 	}
 	n := &opt.Config.Parallel.Nodes
 	return nodes.Serve(ctx, nodes.AgentOptions{Node: n.Rank, Address: n.Address(), Token: token,
-		Settings: settings, Model: opt.Config.Model.Path, Timeout: n.Timeout, Output: opt.Output,
-		Log: opt.Log})
+		Settings: settings, Model: opt.Config.Model.Path, Timeout: n.Timeout,
+		Worker: workerOf(&opt.Config), Output: opt.Output, Log: opt.Log})
 }
 
 // pinOnNode pins the model's files on a node without an engine; nil where it has no folder of the
@@ -103,7 +103,8 @@ func (b *Launch) listenForNodes() error {
 	}
 	n := &b.Config.Parallel.Nodes
 	c, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: b.Output, Log: b.Log})
+		Settings: settings, Timeout: n.Timeout, Worker: workerOf(b.Config), Output: b.Output,
+		Log: b.Log})
 	if err != nil {
 		return fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
 	}

@@ -10,9 +10,10 @@ import (
 // counted.
 const gpuContext = 1 << 30
 
-// lookAtGPUs asks what this machine has, where ranks are to be on GPUs.
+// lookAtGPUs asks what this machine has, where ranks are to be on its GPUs. Of those that Ray
+// gives, and of other nodes, ranks say what they have when they join.
 func (r *resolver) lookAtGPUs() error {
-	if !r.OnGPUs() || r.Null != nil {
+	if !r.OnGPUs() || r.Null != nil || r.Backend() == "ray" {
 		return nil
 	}
 	found, err := r.probe(r.ctx)
@@ -23,6 +24,16 @@ func (r *resolver) lookAtGPUs() error {
 		return fmt.Errorf("--device cuda: %s", found.Error)
 	}
 	return nil
+}
+
+// NeedOnGPU is what a rank of an engine takes of its GPU.
+func (s *Spec) NeedOnGPU(rank int) memory.Rank { return onGPU(s.NeedOf(rank, 1)) }
+
+// onGPU is the part of what a rank takes that is its GPU's: what is in files on a CPU's machine is
+// in the GPU's memory, and threads are the host's.
+func onGPU(r memory.Rank) memory.Rank {
+	r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
+	return r
 }
 
 // gpuHosts are the GPUs of ranks of this machine, one each, as hosts of the plan. The error says
@@ -39,9 +50,7 @@ func (s *Spec) gpuHosts(ranks []memory.Rank) (hosts []memory.Host, err error) {
 			free = *g.MemoryFree
 		}
 		name := fmt.Sprintf("GPU %d (%s)", g.Ordinal, g.Name)
-		// What is in files on a CPU's machine is in the GPU's memory; threads are the host's.
-		r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
-		hosts = append(hosts, memory.Host{Name: name, Ranks: []memory.Rank{r},
+		hosts = append(hosts, memory.Host{Name: name, Ranks: []memory.Rank{onGPU(r)},
 			Bounds: memory.Bounds{{From: name, Limit: g.MemoryTotal, Left: free}}})
 	}
 	return hosts, nil

@@ -47,6 +47,16 @@ func TestPlanOfGPUs(t *testing.T) {
 	if n := len(s.Planned.Hosts); n != 1 {
 		t.Errorf("%d GPUs for a rank", n)
 	}
+	// Those of other machines are not looked at.
+	for _, change := range []func(c *config.Config){
+		func(c *config.Config) { c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2 },
+		func(c *config.Config) { c.Parallel.Nodes.Count, c.Parallel.DataParallelSize = 2, 2 },
+	} {
+		s, err := onGPUs(t, 1, 141<<30, change)
+		if err != nil || len(s.Planned.Hosts) > 1 || s.Info.Blocks == 0 {
+			t.Errorf("%+v, %v", s.Planned, err)
+		}
+	}
 	for says, c := range map[string]struct {
 		count  int
 		free   int64
@@ -54,6 +64,10 @@ func TestPlanOfGPUs(t *testing.T) {
 	}{
 		"3 ranks on this machine have a GPU each: it has 2": {2, 141 << 30,
 			func(c *config.Config) { c.Parallel.DataParallelSize = 3 }},
+		"3 ranks on this machine have a GPU each: it has 1": {1, 141 << 30,
+			func(c *config.Config) {
+				c.Parallel.DataParallelSize, c.Parallel.Nodes.Count = 6, 2
+			}},
 		"GPU 0 (NVIDIA H200)":          {1, 1 << 20, nil},
 		"--device cuda: there is none": {0, 0, nil},
 	} {

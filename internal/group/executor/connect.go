@@ -49,6 +49,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		specs[i].Invitation = d.Invitation(i)
 		specs[i].Invitation.Place = machine.Place{Index: e.opt.Group*world + i,
 			Of: world * max(1, e.opt.Groups)}
+		specs[i].Invitation.Ordinal = specs[i].Invitation.Place.Index
 	}
 	if err := e.launch(ctx, specs); err != nil {
 		return err

@@ -80,7 +80,7 @@ func TestBothSides(t *testing.T) {
 
 // takePart is a rank that stays until its driver goes.
 func takePart(t *testing.T, d *Driver, rank int, cancel <-chan error) {
-	r, err := Dial(*d.Invitation(rank), cancel)
+	r, err := Dial(*d.Invitation(rank), nil, cancel)
 	if err != nil {
 		t.Error(err)
 		return

@@ -66,6 +66,10 @@ type Invitation struct {
 	Threads int `json:"threads"`
 	// Place is the rank's among those that share its node's processors.
 	Place machine.Place `json:"place"`
+	// Ordinal is the number of the rank's GPU among those that its process may use. Measure has the
+	// rank say what that has of memory, in the place of its host: the driver has not looked at it.
+	Ordinal int  `json:"ordinal,omitempty"`
+	Measure bool `json:"measure,omitempty"`
 }
 
 // maxInvitation bounds what a rank reads before it knows its driver.
@@ -109,14 +113,15 @@ type Location struct {
 	Host string `json:"host"`
 	// Endpoint is where it accepts ranks of higher numbers; nil in a world of one.
 	Endpoint *handshake.Endpoint `json:"endpoint,omitempty"`
-	// Memory bounds the memory of its processes, Cores is the number of cores it may use.
+	// Memory bounds the memory of its processes, or that of the rank's GPU (Invitation.Measure);
+	// Cores is the number of cores it may use.
 	Memory memory.Bounds `json:"memory"`
 	Cores  int           `json:"cores"`
 }
 
-// thisLocation returns the Location of this process.
-func thisLocation(e *handshake.Endpoint) Location {
-	return Location{Host: hostID(), Endpoint: e, Memory: machine.Memory(), Cores: machine.Cores()}
+// location returns the Location of this process.
+func (r *Rank) location(e *handshake.Endpoint) Location {
+	return Location{Host: hostID(), Endpoint: e, Memory: r.memory, Cores: machine.Cores()}
 }
 
 // Rendezvous says how the ranks come together.

@@ -237,7 +237,7 @@ func (h *host) dial(f func(c *handshake.Conn)) error {
 	h.t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		r, err := Dial(h.i, nil)
+		r, err := Dial(h.i, nil, nil)
 		if err == nil {
 			r.Close()
 		}
@@ -392,7 +392,7 @@ func counted(t *testing.T) [2]int {
 // TestBadInvitation is refused before anything is dialled.
 func TestBadInvitation(t *testing.T) {
 	h := newHost(t, 1)
-	dial := func() error { _, err := Dial(h.i, nil); return err }
+	dial := func() error { _, err := Dial(h.i, nil, nil); return err }
 	h.i.Token = "0123456789abcdef-secret"
 	if err := dial(); err == nil || !strings.Contains(err.Error(), "invitation") ||
 		strings.Contains(err.Error(), "secret") {

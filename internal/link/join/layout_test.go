@@ -41,7 +41,7 @@ func TestLayouts(t *testing.T) {
 			var ranks sync.WaitGroup
 			for rank := range c.layout.World() {
 				ranks.Go(func() {
-					r, err := Dial(*d.Invitation(rank), nil)
+					r, err := Dial(*d.Invitation(rank), nil, nil)
 					if err != nil {
 						t.Error(err)
 						return

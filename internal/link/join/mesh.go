@@ -77,7 +77,7 @@ func (r *Rank) meet() error {
 	}
 	defer listener.Close()
 	at := listener.Endpoint()
-	if err := Send(r.conn, thisLocation(&at)); err != nil {
+	if err := Send(r.conn, r.location(&at)); err != nil {
 		return err
 	}
 	var rendezvous Rendezvous

@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/queue/link"
 	"github.com/eagleray/eagleray/internal/link/queue/ring"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // dialTimeout bounds the handshake with the driver, and the one with the other ranks.
@@ -22,10 +23,11 @@ const dialTimeout = 30 * time.Second
 // Rank is a rank's side of a group: its port to the driver, what connects it to the other ranks,
 // and the goroutine that watches the driver.
 type Rank struct {
-	inv   Invitation
-	token handshake.Token
-	id    handshake.Identity
-	conn  *handshake.Conn
+	inv    Invitation
+	memory memory.Bounds
+	token  handshake.Token
+	id     handshake.Identity
+	conn   *handshake.Conn
 
 	port     queue.Port
 	local    bool // on the driver's host
@@ -49,10 +51,10 @@ type Rank struct {
 	end  context.CancelFunc
 }
 
-// Dial joins the driver that wrote the invitation. An error received from cancel, which may be nil,
-// ends this rank; Rank sends it to the driver first.
-func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
-	r, err := dial(inv)
+// Dial joins the driver that wrote the invitation, and tells it the bounds of memory. An error
+// received from cancel, which may be nil, ends this rank; Rank sends it to the driver first.
+func Dial(inv Invitation, bounds memory.Bounds, cancel <-chan error) (*Rank, error) {
+	r, err := dial(inv, bounds)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: %w", inv.Rank, err)
 	}
@@ -68,10 +70,10 @@ func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
 	return r, nil
 }
 
-func dial(inv Invitation) (*Rank, error) {
+func dial(inv Invitation, bounds memory.Bounds) (*Rank, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	r := &Rank{inv: inv, left: make(chan struct{}),
+	r := &Rank{inv: inv, memory: bounds, left: make(chan struct{}),
 		id: handshake.Identity{Instance: inv.Endpoint.Instance, Rank: inv.Rank, PID: os.Getpid()}}
 	r.life, r.end = context.WithCancel(context.Background())
 	var err error
@@ -109,7 +111,7 @@ func (r *Rank) join() error {
 	}
 	meet := r.meet
 	if r.inv.World == 1 {
-		meet = func() error { return Send(r.conn, thisLocation(nil)) }
+		meet = func() error { return Send(r.conn, r.location(nil)) }
 	}
 	if err := meet(); err != nil {
 		if mapped != nil {

@@ -41,6 +41,8 @@ func TestFlags(t *testing.T) {
 		want any
 	}{
 		{"-tp 2", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 2},
+		{"--device cuda --ray-devices-per-worker 0.5",
+			func(c *config.Config) any { return c.Parallel.Ray.DeviceKey }, "GPU"},
 		{"-tp=4", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 4},
 		{"--tensor_parallel_size 3",
 			func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 3},
@@ -144,6 +146,11 @@ func TestMistakes(t *testing.T) {
 		{"--distributed-executor-backend external_launcher", "--distributed-executor-backend"},
 		{"--ray-devices-per-worker 2 --ray-device-key GPU", "--ray-devices-per-worker 2"},
 		{"--ray-devices-per-worker 0", "--ray-devices-per-worker 0"},
+		{"--device cuda --dtype float32", "--dtype float32 with --device cuda"},
+		{"--device cuda --distributed-executor-backend uni",
+			"--distributed-executor-backend uni with --device cuda"},
+		{"--device cuda --distributed-executor-backend ray --ray-device-key NPU",
+			"--ray-device-key NPU with --device cuda"},
 		{"-dp 0", "--data-parallel-size"},
 		{"-dp 4 --data-parallel-size-local 2", "--data-parallel-size-local"},
 		{"-dp 2 --ray-placement-group g", "--bundle-indices"},

@@ -1,5 +1,7 @@
 package config
 
+import "github.com/eagleray/eagleray/internal/link/queue"
+
 // What computes: the values of --device.
 const (
 	DeviceAuto = "auto"
@@ -11,13 +13,18 @@ var devices = []string{DeviceAuto, CPU, CUDA}
 
 // checkDevice refuses what a CUDA device does not do, and flags of the CPU for one.
 func (c *Config) checkDevice() error {
-	if c.Parallel.Device != CUDA {
+	p := &c.Parallel
+	if p.Device != CUDA {
 		return nil
+	}
+	_, machine := queue.CUDAMachine()
+	if p.Ray.DeviceKey == "CPU" && !machine { // the default, where a CPU computes
+		p.Ray.DeviceKey = "GPU"
 	}
 	refuse := func(flag, why string) error {
 		return usage("%s with --device cuda: %s", flag, why)
 	}
-	switch m, p := &c.Model, &c.Parallel; {
+	switch m := &c.Model; {
 	case m.DType == "float32" || m.DType == "float":
 		return refuse("--dtype "+m.DType, "its products are of bfloat16 or float16")
 	case m.Quantization != "":
@@ -29,8 +36,8 @@ func (c *Config) checkDevice() error {
 	case p.Backend == "uni":
 		return refuse("--distributed-executor-backend uni",
 			"ranks on GPUs are run by a program of their own")
-	case p.Backend == "ray" || p.Nodes.Count > 1:
-		return refuse("more than one machine", "its ranks are started on this one only yet")
+	case p.Backend == "ray" && p.Ray.DeviceKey != "GPU" && !machine:
+		return refuse("--ray-device-key "+p.Ray.DeviceKey, "Ray shows a rank GPUs by the key GPU")
 	case c.Transfer.Role != "":
 		return refuse("--kv-transfer-config", "its caches cannot be read by other engines yet")
 	}

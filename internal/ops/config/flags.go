@@ -241,7 +241,7 @@ func (c *Config) rayFlags(f *pflag.FlagSet) {
 		"bundle of an adopted placement group that is not to be used: that of the "+
 			"actor this program runs in")
 	f.StringVar(&r.DeviceKey, "ray-device-key", r.DeviceKey,
-		"resource each rank takes: CPU, GPU, or a custom one")
+		"resource each rank takes: CPU (GPU with --device cuda), or a custom one")
 	f.Float64Var(&r.PerWorker, "ray-devices-per-worker", r.PerWorker,
 		"how much of it a rank takes; a fraction lets several share a device")
 	Alias(f, "ray-devices-per-worker", "VLLM_RAY_PER_WORKER_GPUS")

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
@@ -13,37 +15,81 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/rank/worker"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// Devices are those of a driver, which open opens, or of the machine that stands for one
-// (queue.CUDADriverVariable). open is nil where there is the machine alone.
-func Devices(open func() (driver.Driver, error)) worker.GPUs {
-	return func(g worker.GPU) (worker.Device, error) {
-		opt := cuda.Options{Ordinal: g.Ordinal, DType: g.DType, Threads: g.Threads, Eager: g.Eager}
-		var err error
-		if options, ok := queue.CUDAMachine(); ok {
-			opt.Ordinal = 0 // every process has a machine of its own
-			opt.Driver, err = double.Parse(options, g.Threads)
-		} else {
-			opt.Driver, err = opened(open)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return cuda.New(opt)
-	}
+// gpus are those of a driver, which is opened when it is needed.
+type gpus struct {
+	driver func() (driver.Driver, error)
 }
 
-// opened opens the driver of GPUs.
-func opened(open func() (driver.Driver, error)) (driver.Driver, error) {
-	if v := os.Getenv(queue.CUDADriverVariable); v != "" {
-		return nil, fmt.Errorf("%s=%q does not begin with %q", queue.CUDADriverVariable, v,
-			"machine")
+// Devices are the GPUs of a driver, which open opens, or of the machine that stands for one
+// (queue.CUDADriverVariable). open is nil where there is the machine alone.
+func Devices(open func() (driver.Driver, error)) worker.GPUs {
+	return &gpus{sync.OnceValues(func() (driver.Driver, error) {
+		if v := os.Getenv(queue.CUDADriverVariable); v != "" {
+			return nil, fmt.Errorf("%s=%q does not begin with %q", queue.CUDADriverVariable, v,
+				"machine")
+		}
+		if open == nil {
+			return nil, errors.New("this program has no CUDA driver")
+		}
+		return open()
+	})}
+}
+
+// Memory implements worker.GPUs. That of a machine is the host's.
+func (g *gpus) Memory(ordinal int) memory.Bounds {
+	if _, ok := queue.CUDAMachine(); ok {
+		return machine.Memory()
 	}
-	if open == nil {
-		return nil, errors.New("this program has no CUDA driver")
+	b, err := g.measure(ordinal)
+	if err != nil {
+		return nil
 	}
-	return open()
+	return memory.Bounds{b}
+}
+
+// measure opens a GPU for a moment.
+func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
+	d, err := g.driver()
+	if err != nil {
+		return b, err
+	}
+	list, err := d.Devices()
+	if err != nil {
+		return b, err
+	}
+	if ordinal >= len(list) {
+		return b, fmt.Errorf("there is no GPU %d", ordinal)
+	}
+	// A context belongs to a thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := d.Open(ordinal)
+	if err != nil {
+		return b, err
+	}
+	free, total, err := c.MemInfo()
+	return memory.Bound{From: fmt.Sprintf("GPU %d (%s, %s)", ordinal, list[ordinal].Name,
+		list[ordinal].UUID), Limit: int64(total), Left: int64(free)}, errors.Join(err, c.Close())
+}
+
+// New implements worker.GPUs.
+func (g *gpus) New(o worker.GPU) (worker.Device, error) {
+	opt := cuda.Options{Ordinal: o.Ordinal, DType: o.DType, Threads: o.Threads, Eager: o.Eager}
+	var err error
+	if options, ok := queue.CUDAMachine(); ok {
+		opt.Ordinal = 0 // every process has a machine of its own
+		opt.Driver, err = double.Parse(options, o.Threads)
+	} else {
+		opt.Driver, err = g.driver()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cuda.New(opt)
 }
 
 var (

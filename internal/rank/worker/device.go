@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // Device is what a rank computes by: a CPU or a GPU.
@@ -36,17 +37,23 @@ type GPU struct {
 	Eager bool
 }
 
-// GPUs makes the device of a rank on a GPU.
-type GPUs func(GPU) (Device, error)
+// GPUs are those of a machine.
+type GPUs interface {
+	// Memory bounds that of a GPU, by its ordinal. It is nil where the GPU cannot be opened: New
+	// says why.
+	Memory(ordinal int) memory.Bounds
+	// New makes the device of a rank.
+	New(GPU) (Device, error)
+}
 
 // place is what a rank may use of its machine.
 type place struct {
 	share machine.Share
 	// beside says that others compute in the same process.
 	beside bool
-	// local is its number among the ranks of the machine, and that of its GPU.
-	local int
-	gpus  GPUs
+	// ordinal is the number of its GPU.
+	ordinal int
+	gpus    GPUs
 }
 
 // newDevice makes a rank's device.
@@ -60,7 +67,7 @@ func newDevice(init *queue.Init, at place) (Device, error) {
 			return nil, errors.New("this program has no CUDA driver: eagleray cuda runs ranks on " +
 				"GPUs")
 		}
-		return at.gpus(GPU{Ordinal: at.local, DType: dtype, Threads: at.share.Threads,
+		return at.gpus.New(GPU{Ordinal: at.ordinal, DType: dtype, Threads: at.share.Threads,
 			Eager: init.Eager})
 	}
 	opt := cpu.Options{Threads: at.share.Threads, ISA: init.ISA, DType: dtype}

@@ -6,6 +6,8 @@ import (
 	"runtime"
 
 	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // Serve joins the driver that each invitation leads to, and serves it until it asks for shutdown.
@@ -36,16 +38,29 @@ func Serve(next func() (join.Invitation, error), cancel <-chan error, gpus GPUs)
 	}
 }
 
+// memory bounds that of the rank's GPU, as it was before the rank took any, if the invitation asks
+// for it, else that of the host.
+func (h *Host) memory(inv *join.Invitation) memory.Bounds {
+	if h.gpus == nil || !inv.Measure {
+		return machine.Memory()
+	}
+	if h.bounds == nil {
+		h.bounds = h.gpus.Memory(inv.Ordinal)
+	}
+	return h.bounds
+}
+
 // join serves one group. It reports whether the rank may join another one.
 func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err error) {
-	r, err := join.Dial(inv, cancel)
+	r, err := join.Dial(inv, h.memory(&inv), cancel)
 	if err != nil {
 		// The group of a reused rank may have failed meanwhile.
 		return h.rank != nil, err
 	}
 	defer r.Close()
 	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Threads: inv.Threads,
-		Place: inv.Place, DriversClock: r.Local(), Host: r.Host(), Beside: r.Beside, Alone: true})
+		Place: inv.Place, Ordinal: inv.Ordinal, DriversClock: r.Local(), Host: r.Host(),
+		Beside: r.Beside, Alone: true})
 	switch {
 	case r.Cancelled():
 		return false, nil

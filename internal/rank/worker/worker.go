@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // Options configure a rank.
@@ -35,6 +36,8 @@ type Options struct {
 	// Place is the rank's among those of its machine, of which its threads and their processors
 	// follow (machine.Topology.Plan); without one Threads holds, and nothing is bound.
 	Place machine.Place
+	// Ordinal is the number of the rank's GPU, if it has one.
+	Ordinal int
 	// DriversClock says that rank and driver share a clock: they are on one host.
 	DriversClock bool
 	// Beside opens a connection to the driver beside the port and sends received along; nil where
@@ -68,8 +71,9 @@ type Host struct {
 	topology machine.Topology
 	// bound says that the process is bound to some of its processors.
 	bound bool
-	// gpus makes devices on GPUs, nil in a program that has none.
-	gpus GPUs
+	// gpus makes devices on GPUs, nil in a program that has none. bounds are those of the rank's.
+	gpus   GPUs
+	bounds memory.Bounds
 }
 
 // Run serves a driver as the function of that name does, but returns an error that wraps
@@ -235,7 +239,7 @@ func (w *worker) start() error {
 			}
 			return w.send(record)
 		}
-		w.host.rank, err = newRank(init, place{share, !w.opt.Alone, w.opt.Place.Index, w.host.gpus},
+		w.host.rank, err = newRank(init, place{share, !w.opt.Alone, w.opt.Ordinal, w.host.gpus},
 			w.status, w.send, report)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // whenMethod asks a rank for its times.
@@ -126,7 +127,7 @@ func Main() error {
 	if err != nil {
 		return err
 	}
-	r, err := join.Dial(inv, nil)
+	r, err := join.Dial(inv, machine.Memory(), nil)
 	if err != nil {
 		return err
 	}

@@ -121,9 +121,9 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("port", func() Result { return m.port(c.Server.Host, c.Server.Port) }),
 		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
 	}
-	if p.Device == config.CUDA {
+	if p.Device == config.CUDA && here {
 		list = append(list, Check{"gpus", func(ctx context.Context) Result {
-			return m.gpus(ctx, ranks)
+			return m.gpus(ctx, ranks/max(1, p.Nodes.Count))
 		}})
 	}
 	return list

@@ -33,6 +33,8 @@ type AgentOptions struct {
 	Timeout time.Duration
 	// Silence is how long node 0 may be silent; 0 is the constant of that name.
 	Silence time.Duration
+	// Worker are the arguments that make the program a rank; none are launch.Verb.
+	Worker []string
 	// Output receives what this node's ranks print; nil drops it.
 	Output launch.Output
 	Log    *slog.Logger
@@ -257,7 +259,7 @@ func (g *group) obey(ctx context.Context) {
 // reuses.
 func (g *group) start(ctx context.Context, o order) {
 	if g.ranks == nil {
-		g.ranks = process.New(g.o.Output)
+		g.ranks = process.New(g.o.Output, g.o.Worker...)
 		g.ranks.Secrets = launch.ModelNames(g.o.Model) // this node may lack the model's folder
 		g.ranks.OnAbandon = func(rank, pid int) {
 			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank,
@@ -267,6 +269,7 @@ func (g *group) start(ctx context.Context, o order) {
 	var specs []launch.Spec
 	g.running = nil
 	for i, r := range o.Start {
+		r.Invitation.Measure = true // node 0 has looked at its own GPUs alone
 		specs = append(specs, launch.Spec{Rank: r.Rank, LocalRank: i, Invitation: &r.Invitation,
 			Fresh: r.Fresh})
 		g.running = append(g.running, r.Rank)

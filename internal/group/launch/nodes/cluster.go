@@ -34,6 +34,8 @@ type Options struct {
 	Timeout time.Duration
 	// Silence is how long a node may be silent; 0 is the constant of that name.
 	Silence time.Duration
+	// Worker are the arguments that make the program a rank; none are launch.Verb.
+	Worker []string
 	// Output receives what this node's ranks print; nil drops it.
 	Output launch.Output
 	Log    *slog.Logger
@@ -121,7 +123,7 @@ func (c *Cluster) Launcher(g Group) *Launcher {
 	if g.Log == nil {
 		g.Log = c.o.Log
 	}
-	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
+	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output, c.o.Worker...),
 		exited: make(chan launch.Exit, g.Ranks+1)}
 	l.own.OnAbandon = func(rank, pid int) {
 		g.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})

@@ -99,7 +99,9 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	l.ordered = nodes
 	l.mu.Unlock()
 	for i := range specs {
-		specs[i].Invitation.Place = l.place(specs[i].Rank)
+		inv := specs[i].Invitation
+		inv.Place = l.place(specs[i].Rank)
+		inv.Ordinal = inv.Place.Index
 	}
 	for _, m := range nodes {
 		if err := m.start(l, l.on(m.Node, specs)); err != nil {

@@ -42,6 +42,8 @@ type Options struct {
 	Again bool
 	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
 	CPUThreads int
+	// Worker are the arguments that make the program a rank; none are launch.Verb.
+	Worker []string
 	// Environ is the driver's environment.
 	Environ []string
 	// Model is what the model is called.
@@ -111,6 +113,9 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	}
 	if o.Start == nil {
 		o.Start = ray.Start
+	}
+	if o.Worker == nil {
+		o.Worker = []string{launch.Verb}
 	}
 	l := &Launcher{o: o, exited: make(chan launch.Exit, o.Layout.World()+1),
 		done:    make(chan struct{}),

@@ -428,7 +428,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 	for rank := range s.specs {
 		p := s.places[rank]
 		inv := *s.specs[rank].Invitation
-		inv.Threads = s.threads(rank)
+		inv.Threads, inv.Ordinal, inv.Measure = s.threads(rank), max(0, p.Ordinal), true
 		text, err := json.Marshal(inv)
 		if err != nil {
 			return nil, err
@@ -439,7 +439,8 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 			continue
 		}
 		specs = append(specs, ray.StartSpec{Rank: rank, Path: s.paths[rank],
-			Args:       []string{launch.Verb, launch.ActorFlag, "--rank", strconv.Itoa(rank)},
+			Args: append(slices.Clone(s.o.Worker), launch.ActorFlag, "--rank",
+				strconv.Itoa(rank)),
 			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: text})
 		s.set(rank, func(r *row) { r.Status = "worker requested" })
 	}
