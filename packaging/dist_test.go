@@ -37,6 +37,14 @@ func TestDist(t *testing.T) {
 			t.Errorf("%q is %q", command, got)
 		}
 	}
+	// probes wants the program for GPUs to be attached: it finds no GPU, or some.
+	probes := func(program string) {
+		t.Helper()
+		out, err := exec.Command(program, "cuda", "probe", "--json").Output()
+		if !strings.Contains(string(out), `"devices"`) {
+			t.Errorf("%s cuda probe: %v, %s", program, err, out)
+		}
+	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		dir, folder := t.TempDir(), "eagleray_1.2.3_linux_"+arch
 		run(t, dir, "tar", "-xzf", product(folder+".tar.gz"))
@@ -48,6 +56,7 @@ func TestDist(t *testing.T) {
 		}
 		if command := []string{filepath.Join(dir, folder, "eagleray")}; arch == runtime.GOARCH {
 			answers(command...)
+			probes(command[0])
 		} else if qemu, err := exec.LookPath("qemu-aarch64-static"); err == nil && arch == "arm64" {
 			answers(append([]string{qemu}, command...)...)
 		}
@@ -62,6 +71,7 @@ func TestDist(t *testing.T) {
 		run(t, "", "dpkg", "--root="+root, "--log=/dev/null", "--force-script-chrootless", "-i",
 			product("eagleray_1.2.3_"+runtime.GOARCH+".deb"))
 		answers(filepath.Join(root, "usr/bin/eagleray"))
+		probes(filepath.Join(root, "usr/bin/eagleray"))
 		for _, name := range []string{"etc/eagleray/serve.yaml",
 			"usr/share/man/man1/eagleray-serve.1.gz", "usr/lib/systemd/system/eagleray.service"} {
 			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
