@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/fake"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // TestGPUs starts a rank on each GPU of two nodes: each is told its own among those of its node,
@@ -31,12 +32,16 @@ func TestGPUs(t *testing.T) {
 			var inv struct { // part of a join.Invitation
 				Ordinal int
 				Measure bool
+				Place   machine.Place
 			}
 			if err := json.Unmarshal(s.Stdin, &inv); err != nil {
 				t.Error(err)
 			}
 			if inv.Ordinal != want || !inv.Measure {
 				t.Errorf("rank %d has GPU %d, measured %t", rank, inv.Ordinal, inv.Measure)
+			}
+			if inv.Place.Of != 0 {
+				t.Errorf("rank %d is bound as one of %d", rank, inv.Place.Of)
 			}
 			if !slices.Equal(s.Args[:3], []string{"cuda", "worker", "--actor"}) {
 				t.Errorf("rank %d is started by %q", rank, s.Args)

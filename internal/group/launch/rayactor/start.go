@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/figure"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // digests are what the actors compare their node's environment with: values need not travel for
@@ -429,6 +430,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 		p := s.places[rank]
 		inv := *s.specs[rank].Invitation
 		inv.Threads, inv.Ordinal, inv.Measure = s.threads(rank), max(0, p.Ordinal), true
+		inv.Place = machine.Place{} // Ray counts CPUs, and does not name them
 		text, err := json.Marshal(inv)
 		if err != nil {
 			return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/fake"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // The fake cluster does what Ray does: TestFacts of test/ray proves it. Time is that of a bubble,
@@ -68,7 +69,7 @@ func (x *trial) start(ctx context.Context, change func(*Options)) ([]launch.Work
 	specs := make([]launch.Spec, x.world)
 	for rank := range specs {
 		invitation := &join.Invitation{Endpoint: handshake.Endpoint{Instance: "trial"}, Rank: rank,
-			World: x.world}
+			World: x.world, Place: machine.Place{Index: rank, Of: x.world}}
 		specs[rank] = launch.Spec{Rank: rank, LocalRank: rank, Invitation: invitation}
 	}
 	return x.l.Launch(ctx, specs)
