@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -85,7 +86,8 @@ func Attach(path, program string) error {
 	return replace(path, base, frame, end)
 }
 
-// replace replaces a file by one of these parts with the same mode. The file may be running.
+// replace replaces a file by one of these parts with the same mode and time, of which archives are
+// made. The file may be running.
 func replace(path string, parts ...[]byte) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -106,6 +108,9 @@ func replace(path string, parts ...[]byte) (err error) {
 		}
 	}
 	if err := f.Chmod(info.Mode().Perm()); err != nil {
+		return err
+	}
+	if err := os.Chtimes(f.Name(), time.Time{}, info.ModTime()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // file writes a file of a test's folder.
@@ -68,6 +69,10 @@ func TestAttach(t *testing.T) {
 	for name, second := range map[string][]byte{"alike": like, "other": random(5000, 2),
 		"empty": {}, "larger": append(random(3<<20, 3), base...)} {
 		path := file(t, "base", base)
+		past := time.Unix(1000, 0)
+		if err := os.Chtimes(path, past, past); err != nil {
+			t.Fatal(err)
+		}
 		var first []byte
 		for _, p := range [][]byte{second, random(10, 4), second, second} {
 			if err := Attach(path, file(t, "second", p)); err != nil {
@@ -91,7 +96,8 @@ func TestAttach(t *testing.T) {
 				t.Errorf("what differs little takes %d bytes", n)
 			}
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o750 {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o750 ||
+			!info.ModTime().Equal(past) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 		if list, _ := os.ReadDir(filepath.Dir(path)); len(list) != 1 {
