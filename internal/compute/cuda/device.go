@@ -44,6 +44,7 @@ type Device struct {
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
+	raw       scratch // codes, before they lie as kernels read them
 	mix       mixing
 	sampling  sampling
 	among     among
