@@ -16,9 +16,9 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// coded is what a quantised weight has beside its codes. The numbers that it is multiplied by are
-// number·scale + offset, rounded to the type that models run in: a product has the bits of that
-// with a plain weight of those numbers.
+// coded is what a quantised weight has beside its codes. Those of a group are multiplied as the
+// numbers that they stand for, in the type that models run in; the group's sum by its scale, and the
+// sum of its inputs by its offset.
 type coded struct {
 	codeType compute.CodeType
 	values   [16]float32
@@ -46,15 +46,58 @@ func (c *coded) alike(b *coded) bool {
 		c.lead == b.lead && c.ld == b.ld && (c.offset == 0) == (b.offset == 0)
 }
 
-// params are for a kernel.
-func (c *coded) params() kernels.QuantisedParams {
+// What codes stand for, as kernels name it.
+const (
+	linear   = 0 // integers that follow each other
+	e2m1     = 1
+	tabled   = 2
+	integers = 3 // of 8 bits
+	e4m3     = 4
+)
+
+// e2m1Values are the numbers of e2m1 ("OCP Microscaling Formats (MX) Specification", 5.3.3).
+var e2m1Values = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6}
+
+// form is what the codes stand for, and what kernels add to them or multiply them by, as they lie
+// in numbers of a type, to have that.
+func (c *coded) form(dtype compute.DType) (form int32, shift float64) {
+	wide := dtype == compute.BFloat16
+	switch {
+	case c.codeType == compute.Code8:
+		return integers, 0
+	case c.codeType == compute.CodeE4M3 && wide:
+		return e4m3, 0x1p120
+	case c.codeType == compute.CodeE4M3:
+		return e4m3, 0x1p8
+	case c.values == e2m1Values && wide:
+		return e2m1, 0x1p126
+	case c.values == e2m1Values:
+		return e2m1, 0x1p14
+	}
+	first := c.values[0]
+	if first != float32(int8(first)) {
+		return tabled, 0
+	}
+	for i, v := range c.values {
+		if v != first+float32(i) {
+			return tabled, 0
+		}
+	}
+	if wide {
+		return linear, float64(first) - 128
+	}
+	return linear, float64(first) - 1024
+}
+
+// params are for a kernel of a type.
+func (c *coded) params(dtype compute.DType) kernels.QuantisedParams {
+	form, shift := c.form(dtype)
+	pair := int32(rounded(float32(shift), dtype))
 	p := kernels.QuantisedParams{Numbers: c.numbers, Scale: uint64(c.scale),
-		Offset: uint64(c.offset), Group: int32(c.group), Lead: int32(c.lead), Ldscale: int32(c.ld)}
+		Offset: uint64(c.offset), Group: int32(c.group), Lead: int32(c.lead), Ldscale: int32(c.ld),
+		Form: form, Shift: pair | pair<<16}
 	if c.group < tileIn {
 		p.Smaller = int32(tileIn / c.group)
-	}
-	if c.codeType == compute.CodeE4M3 {
-		p.E4m3 = 1
 	}
 	return p
 }
@@ -67,9 +110,8 @@ const (
 	wide    = 1 << 30
 )
 
-// fits says that kernels can take codes as they are: the groups begin at multiples of a product's
-// input features in each chunk. So it is on all ranks or on none: others are kept as numbers of 16
-// bits.
+// fits says that kernels can take codes as they are: groups begin at multiples of a product's input
+// features in each chunk. So it is on all ranks or on none: others are kept as numbers of 16 bits.
 func fits(c *compute.Codes, chunks int) bool {
 	switch {
 	case c.Order != nil:
@@ -312,32 +354,13 @@ func (d *Device) send(to driver.Ptr, b []byte) error {
 	return nil
 }
 
-// soundCodes is an error that names a code or a factor that is no number, or one beyond the type
-// that models run in.
+// soundCodes is an error that names a code or a factor that is no finite number.
 func (d *Device) soundCodes(c *compute.Codes) error {
-	most := float32(448) // of e4m3
-	switch c.Type {
-	case compute.Code4:
-		most = 0
-		for _, v := range c.Values {
-			most = max(most, float32(math.Abs(float64(v))))
-		}
-	case compute.Code8:
-		most = 128
-	}
-	limit := float32(math.MaxFloat32)
-	if d.dtype == compute.Float16 {
-		limit = 65504
-	}
 	groups := c.Groups()
 	for i, s := range c.Scale {
-		v := most * float32(math.Abs(float64(s)))
-		if c.Offset != nil {
-			v += float32(math.Abs(float64(c.Offset[i])))
-		}
-		if !(v <= limit) {
-			return fmt.Errorf("the scale or the offset of row %d, group %d, is not finite in %v",
-				i/groups, i%groups, d.dtype)
+		if s-s != 0 || c.Offset != nil && c.Offset[i]-c.Offset[i] != 0 {
+			return fmt.Errorf("the scale or the offset of row %d, group %d, is not finite",
+				i/groups, i%groups)
 		}
 	}
 	if c.Type != compute.CodeE4M3 {
@@ -382,7 +405,7 @@ func (d *Device) packUnpacked(chunks int, sources []compute.Codes) (compute.Weig
 	return d.Pack(chunks, plain...)
 }
 
-// unpacking is codes that are made numbers, as kernels make them but for their rounding.
+// unpacking is codes that are made numbers.
 type unpacking struct {
 	*compute.Codes
 	numbers []float32

@@ -296,7 +296,7 @@ func (w *weight) launch(g gemm) {
 	}
 	bits, q := 16, kernels.QuantisedParams{Group: 1}
 	if w.codes != nil {
-		bits, q = w.codes.bits(), w.codes.params()
+		bits, q = w.codes.bits(), w.codes.params(d.dtype)
 		q.Scales, q.Offsets = g.scales, g.offsets
 		if kernel += codes4; bits == 8 {
 			kernel += codes8 - codes4

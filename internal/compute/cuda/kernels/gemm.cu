@@ -5,12 +5,17 @@
 // input features, from 0 on, in each chunk. Its bits do not depend on the tile that computed it.
 //
 // A quantised W is codes of 4 or 8 bits, of which each thread makes the numbers of 16 bits that it
-// multiplies by: number·scale + offset in float, rounded. So a product has the bits of that with
-// those numbers as a plain W.
+// multiplies by. The chain of a chunk takes a group of input features after the other: their
+// products are a chain from 0 on, which is multiplied by the group's scale, then their inputs' sum,
+// by its offset.
 #include "rt.cuh"
 
+// What codes stand for: of 4 bits consecutive integers, e2m1 or the numbers of a table, of 8 bits
+// integers or e4m3.
+enum { LINEAR = 0, E2M1 = 1, TABLE = 2, INTEGERS = 3, E4M3 = 4 };
+
 struct Quantised {
-  const float* numbers;  // what the codes of 4 bits stand for
+  const float* numbers;  // of a table
   u64 scale;             // address of [groups][ldscale], of output features; odd for float16
   u64 offset;            // as scale; 0 for none
   const u64* scales;     // of experts
@@ -19,7 +24,8 @@ struct Quantised {
   // each chunk, and divide 64 where they are smaller.
   int group, lead, ldscale;
   int smaller;           // how many groups 64 features are of, 0 for less than one
-  int e4m3;              // codes of 8 bits are e4m3, else integers
+  int form;
+  int shift;             // a pair of what codes are added to, or multiplied by, to be numbers
 };
 
 struct Gemm {
@@ -42,27 +48,53 @@ struct Gemm {
 // c ^ (row & 7), so that ldmatrix reads without bank conflicts.
 DI u32 place(u32 row, u32 c) { return row * 128u + ((c ^ (row & 7u)) << 4); }
 
-// numbers are what a thread's codes stand for, in the order of the numbers of an operand of multiply.
-template <int bits>
-DI void numbers(float (&v)[8], const u32 (&codes)[2], const float* table, int e4m3) {
+// unpacked makes the operand that a thread multiplies by of its 8 codes: numbers of 16 bits, exact
+// but for those of a table. Codes of 4 bits are consecutive integers, e2m1, or places in a table of pairs.
+template <int type, int bits>
+DI void unpacked(u32 (&a)[4], const u32 (&codes)[2], const Quantised& q, const u32* pairs) {
+  if (bits == 4 && q.form == LINEAR) {
+    // 128 (or 1,024) and a code is a number whose last bits are the code's.
+    const u32 one = pack<type>(1, 1), high = type == F16 ? 0x64006400u : 0x43004300u;
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
-    if (bits == 4) {
-      v[i] = table[(codes[0] >> (4 * i)) & 15u];
-    } else if (e4m3) {
-      // An e4m3 number is a float's sign, last 4 bits of exponent and first 3 of mantissa.
-      u32 b = __byte_perm(codes[i >> 2], 0, 0x0444 | (i & 3) << 12);
-      v[i] = __uint_as_float((b & 0x80000000u) | ((b >> 4) & 0x07f00000u)) * 0x1p120f;
-    } else {
-      // 2^23 + 128 + an integer is a float whose last byte is that of the integer.
-      u32 b = __byte_perm(codes[i >> 2] ^ 0x80808080u, 0x4b000000u, 0x7440 | (i & 3));
-      v[i] = __uint_as_float(b) - 8388736.0f;
+    for (int i = 0; i < 4; i++)
+      a[i] = multiply_add<type>((codes[0] >> (4 * i) & 0x000f000fu) | high, one, q.shift);
+  } else if (bits == 4 && q.form == E2M1) {
+    // The bits of e2m1 are a sign, and exponent and mantissa of a number that is smaller 2^126
+    // times, or 2^14.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[0] >> (4 * i), sign = (v & 0x00080008u) << 12;
+      v = type == F16 ? (v & 0x00070007u) << 9 : (v & 0x00070007u) << 6;
+      a[i] = multiply_add<type>(sign | v, q.shift, 0x80008000u);
+    }
+  } else if (bits == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[0] >> (4 * i);
+      a[i] = pairs[(v & 15u) | (v >> 12 & 0xf0u)];
+    }
+  } else if (q.form == E4M3) {
+    // So are those of e4m3: 2^120 times, or 2^8.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = __byte_perm(codes[i & 1], 0, i < 2 ? 0x1404 : 0x3424);
+      v = (v & 0x80008000u) | (type == F16 ? v >> 1 & 0x3f803f80u : v >> 4 & 0x07f007f0u);
+      a[i] = multiply_add<type>(v, q.shift, 0x80008000u);
+    }
+  } else {
+    // 2^23 + 128 + an integer is a float whose last byte is that of the integer.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[i & 1] ^ 0x80808080u;
+      float lo = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7440 : 0x7442));
+      float hi = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7441 : 0x7443));
+      a[i] = pack<type>(lo - 8388736.0f, hi - 8388736.0f);
     }
   }
 }
 
-DI float scale_at(u32 address, int feature, int halves) {
-  if (halves) {
+DI float factor_at(u32 address, int feature, int half) {
+  if (half) {
     u16 v;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address + 2 * feature) : "memory");
     return f16_float(v);
@@ -79,18 +111,13 @@ struct Groups {
 
   DI Groups(const Quantised& q, int c) : row((q.lead + c) / q.group), at((q.lead + c) % q.group) {}
 
-  // within is how many groups the next 64 features are of.
-  DI int within(const Quantised& q) const {
-    return q.smaller ? q.smaller + (at > 0) : 1 + (at + 64 > q.group);
-  }
-
-  // pass passes some features, not more than a group has.
-  DI void pass(int features, int group) {
+  // pass passes some features, not more than a group has, and says whether a group ends with them.
+  DI bool pass(int features, int group) {
     at += features;
-    if (at >= group) {
-      at -= group;
-      row++;
-    }
+    if (at < group) return false;
+    at -= group;
+    row++;
+    return true;
   }
 };
 
@@ -105,8 +132,12 @@ DI void tile(const Gemm& p) {
   constexpr int TILE = 128 * bits;  // bytes of 16 by 64 weights
   constexpr int X = FEATURES / 16 * TILE, SCALES = X + ROWS * 128, OFFSETS = SCALES + FEATURES * 16;
   constexpr int STAGE = CODES ? OFFSETS + FEATURES * 16 : SCALES;
+  // A thread copies so many pieces of 16 bytes of a step's weights, and of its inputs; inputs and
+  // plain weights are of rows that are so far apart.
+  constexpr int OURS = X / 16 / THREADS, XOURS = (ROWS * 8 + THREADS - 1) / THREADS;
+  constexpr int APART = THREADS / 8;
   extern __shared__ __align__(128) u8 memory[];
-  __shared__ float table[16];
+  __shared__ u32 pairs[256];
   const u32 base = shared_address(memory);
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const int wf = warp % WF, wr = warp / WF;
@@ -127,103 +158,126 @@ DI void tile(const Gemm& p) {
   if (r0 >= end) return;
   const int begin = (int)((u64)p.in * chunk / p.chunks);
   const int width = (int)((u64)p.in * (chunk + 1) / p.chunks) - begin;
-  const u16* x = p.x + begin;
   const int steps = (p.kpad + 63) / 64;
   Groups ahead(p.q, begin), now = ahead;
   const int last = (p.q.lead + begin + width - 1) / p.q.group;
-  if (bits == 4 && tid < 16) table[tid] = p.q.numbers[tid];
+  if (bits == 4 && p.q.form == TABLE)
+    for (int i = tid; i < 256; i += THREADS)
+      pairs[i] = pack<type>(p.q.numbers[i & 15], p.q.numbers[i >> 4]);
 
-  // Scales of a step's groups lie behind each other.
-  auto fetch_scales = [&](u32 to, u64 address) {
-    const int half = address & 1, pieces = FEATURES / 4 >> half;
-    const int rows = min(ahead.within(p.q), last - ahead.row + 1);
+  // Where the thread's pieces come from and go to, of step 0.
+  const int piece = tid & 7, row = tid >> 3;
+  const u32 to = place(row, piece);
+  const u16* inputs[XOURS];  // null for none
+#pragma unroll
+  for (int j = 0; j < XOURS; j++) {
+    int r = r0 + row + j * APART;
+    bool there = r < end && row + j * APART < ROWS;
+    inputs[j] = there ? p.x + begin + (size_t)(p.picked ? p.picked[r] : r) * p.ldx + piece * 8 : 0;
+  }
+  const u8* weights[OURS];  // null for none
+#pragma unroll
+  for (int j = 0; j < OURS; j++) {
+    int i = tid + j * THREADS, f = CODES ? f0 + i / (TILE / 16) * 16 : f0 + row + j * APART;
+    size_t at = CODES ? ((size_t)(f / 16 * p.chunks + chunk) * steps * TILE + i % (TILE / 16) * 16)
+                      : 2 * ((size_t)(f * p.chunks + chunk) * p.kpad + piece * 8);
+    weights[j] = f < p.out ? (const u8*)w + at : 0;
+  }
+
+  // Factors of a step's groups lie behind each other.
+  auto fetch_factors = [&](u32 to, u64 address, int groups) {
+    const int half = address & 1, f = tid * 4 << half;
+    if (f >= FEATURES) return;
     const u8* from = (const u8*)(address & ~(u64)1);
-    for (int i = tid; i < rows * FEATURES / 4 >> half; i += THREADS) {
-      int r = (i << half) / (FEATURES / 4), piece = i & (pieces - 1), f = piece * 4 << half;
-      size_t at = ((size_t)(ahead.row + r) * p.q.ldscale + f0 + f) * 4 >> half;
-      bool there = f0 + f < p.q.ldscale;
-      copy16(to + r * FEATURES * 4 + piece * 16, from + (there ? at : 0), there ? 16 : 0);
+    bool there = f0 + f < p.q.ldscale;
+#pragma unroll 1
+    for (int i = 0; i < groups; i++) {
+      size_t at = ((size_t)(ahead.row + i) * p.q.ldscale + f0 + f) * 4 >> half;
+      copy16(to + i * FEATURES * 4 + tid * 16, from + (there ? at : 0), there ? 16 : 0);
     }
   };
 
   auto fetch = [&](int step) {
     const u32 stage = base + (step % STAGES) * STAGE;
     if (step < steps) {
+      const int k = step * 64 + piece * 8;
+#pragma unroll
+      for (int j = 0; j < OURS; j++) {
+        const u8* from = CODES ? weights[j] + step * TILE : weights[j] + step * 128;
+        bool there = weights[j] && (CODES || k < p.kpad);
+        copy16(CODES ? stage + (tid + j * THREADS) * 16 : stage + to + j * APART * 128,
+               there ? from : (const u8*)w, there ? 16 : 0);
+      }
       if (CODES) {
-#pragma unroll 2
-        for (int i = tid; i < X / 16; i += THREADS) {
-          size_t at = (size_t)f0 / 16 + i / (TILE / 16);
-          bool there = at * 16 < p.out;
-          at = (at * p.chunks + chunk) * steps + step;
-          const u8* from = (const u8*)w + (there ? at * TILE + i % (TILE / 16) * 16 : 0);
-          copy16(stage + i * 16, from, there ? 16 : 0);
-        }
-        fetch_scales(stage + SCALES, scale);
-        if (offset) fetch_scales(stage + OFFSETS, offset);
+        // Those of groups that end in the step, and of the last one.
+        int groups = p.q.smaller ? p.q.smaller : ahead.at + 64 >= p.q.group;
+        if (step == steps - 1) groups = last - ahead.row + 1;
+        fetch_factors(stage + SCALES, scale, groups);
+        if (offset) fetch_factors(stage + OFFSETS, offset, groups);
         if (p.q.smaller) ahead.row += p.q.smaller;
         else ahead.pass(64, p.q.group);
-      } else {
-        const size_t ldw = (size_t)p.chunks * p.kpad;
-        const u16* plain = (const u16*)w + (size_t)chunk * p.kpad;
-#pragma unroll 2
-        for (int i = tid; i < FEATURES * 8; i += THREADS) {
-          int f = i >> 3, k = step * 64 + (i & 7) * 8;
-          bool there = f0 + f < p.out && k < p.kpad;
-          const u16* from = there ? plain + (size_t)(f0 + f) * ldw + k : plain;
-          copy16(stage + place(f, i & 7), from, there ? 16 : 0);
-        }
       }
-      const u32 rows = stage + X;
-#pragma unroll 1
-      for (int i = tid; i < ROWS * 8; i += THREADS) {
-        int r = i >> 3, k = step * 64 + (i & 7) * 8;
-        int n = r0 + r < end ? min(max(width - k, 0), 8) : 0;
-        int row = n > 0 ? (p.picked ? p.picked[r0 + r] : r0 + r) : 0;
-        const u16* from = n > 0 ? x + (size_t)row * p.ldx + k : p.x;
-        u32 to = rows + place(r, i & 7);
+      const int n = min(max(width - k, 0), 8);
+#pragma unroll
+      for (int j = 0; j < XOURS; j++) {
+        if (row + j * APART >= ROWS) break;
+        const u32 at = stage + X + to + j * APART * 128;
+        bool there = inputs[j] && n > 0;
+        const u16* from = there ? inputs[j] + step * 64 : p.x;
         if (p.aligned) {
-          copy16(to, from, 2 * n);
+          copy16(at, from, there ? 2 * n : 0);
           continue;
         }
         u32 v[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-          if (j < n) v[j >> 1] |= (u32)from[j] << (16 * (j & 1));
+        for (int i = 0; i < 8; i++)
+          if (there && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
-                     ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+                     ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
       }
     }
     copies_commit();
   };
 
-  // quantised makes the operand of product k of a step, of a warp's tile m of 16 features.
-  auto quantised = [&](u32 (&a)[4], u32 stage, int row, int m, int k) {
-    float v[8], s[2], o[2] = {0.0f, 0.0f};
-    u32 codes[2];
-    const u32 at = stage + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
-    if (bits == 4) codes[0] = load4(at);
-    else load8(codes, at);
-    numbers<bits>(v, codes, table, p.q.e4m3);
-    const u32 scales = stage + SCALES + row * FEATURES * 4;
+  float c[MT][NT][4], part[CODES ? MT : 1][CODES ? NT : 1][4], sums[CODES ? NT : 1][4];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      int f = (wf * MT + m) * 16 + (lane >> 2) + 8 * i;
-      s[i] = scale_at(scales, f, scale & 1);
-      if (offset) o[i] = scale_at(scales + FEATURES * 16, f, offset & 1);
+  for (int n = 0; n < NT; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        c[m][n][i] = 0.0f;
+        if (CODES) part[CODES ? m : 0][CODES ? n : 0][i] = 0.0f;
+      }
+      sums[CODES ? n : 0][i] = 0.0f;
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      a[i] = pack<type>(__fmaf_rn(v[2 * i], s[i & 1], o[i & 1]),
-                        __fmaf_rn(v[2 * i + 1], s[i & 1], o[i & 1]));
-  };
+  const u32 ones[4] = {pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1)};
 
-  float c[MT][NT][4];
+  // scaled adds what the products of a group came to, which is then zero.
+  auto scaled = [&](u32 factors) {
 #pragma unroll
-  for (int m = 0; m < MT; m++)
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int f = (wf * MT + m) * 16 + (lane >> 2) + 8 * h;
+        const float s = factor_at(factors, f, scale & 1);
+        const float o = offset ? factor_at(factors + FEATURES * 16, f, offset & 1) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; i++) {
+            float* y = &c[m][n][i];
+            float* sum = &part[CODES ? m : 0][CODES ? n : 0][i];
+            *y = __fmaf_rn(s, *sum, *y);
+            if (offset) *y = __fmaf_rn(o, sums[CODES ? n : 0][i & 1], *y);
+            *sum = 0.0f;
+          }
+      }
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+      for (int i = 0; i < 4; i++) sums[CODES ? n : 0][i] = 0.0f;
+  };
 
   // The first steps only fetch.
 #pragma unroll 1
@@ -235,35 +289,47 @@ DI void tile(const Gemm& p) {
     fetch(s + STAGES - 1);
     if (s < 0) continue;
     const u32 wt = base + (s % STAGES) * STAGE, xt = wt + X;
-    const int products = min(4, (p.kpad - s * 64) / 16), row = now.row;
-#pragma unroll CODES ? 1 : 4
+    const int products = min(4, (p.kpad - s * 64) / 16), first = now.row;
+#pragma unroll CODES && MT * NT > 1 ? 1 : 4
     for (int k = 0; k < 4; k++) {
       if (k >= products) break;
       u32 a[MT][4];
 #pragma unroll
       for (int m = 0; m < MT; m++) {
-        if (CODES) quantised(a[m], wt, min(now.row, last) - row, m, k);
-        else matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+        if (CODES) {
+          u32 codes[2];
+          const u32 at = wt + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
+          if (bits == 4) codes[0] = load4(at);
+          else load8(codes, at);
+          unpacked<type, bits>(a[m], codes, p.q, pairs);
+        } else {
+          matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+        }
       }
-      if (CODES) now.pass(16, p.q.group);
+      auto product = [&](int n, u32 b0, u32 b1) {
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+          multiply<type>(CODES ? part[CODES ? m : 0][CODES ? n : 0] : c[m][n], a[m], b0, b1);
+        if (CODES && offset) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
+      };
       if (NT == 1) {
         u32 b[2];
         matrices2(b, xt + place(wr * 8 + (lane & 7), k * 2 + ((lane >> 3) & 1)));
-#pragma unroll
-        for (int m = 0; m < MT; m++) multiply<type>(c[m][0], a[m], b[0], b[1]);
+        product(0, b[0], b[1]);
       } else {
 #pragma unroll
         for (int n = 0; n + 1 < NT; n += 2) {
           u32 b[4];
           matrices4(b, xt + place((wr * NT + n) * 8 + (lane & 7) + ((lane >> 4) << 3),
                                   k * 2 + ((lane >> 3) & 1)));
-#pragma unroll
-          for (int m = 0; m < MT; m++) {
-            multiply<type>(c[m][n], a[m], b[0], b[1]);
-            multiply<type>(c[m][n + 1], a[m], b[2], b[3]);
-          }
+          product(n, b[0], b[1]);
+          product(n + 1, b[2], b[3]);
         }
       }
+      if (!CODES) continue;
+      const int group = now.row;
+      bool over = now.pass(16, p.q.group) || s == steps - 1 && k == products - 1;
+      if (over) scaled(wt + SCALES + (min(group, last) - first) * FEATURES * 4);
     }
   }
 
@@ -325,15 +391,18 @@ KERNEL pack_codes(const __grid_constant__ PackCodes p) {
   EACH((p.rows + 15) / 16 * p.chunks * p.steps * words) {
     int t = i / words, word = i % words;
     int step = t % p.steps, chunk = t / p.steps % p.chunks, tile = t / p.steps / p.chunks;
-    int first = word * each % 8, lane = word * each / 8 % 32, product = word * each / 256;
+    int lane = word * each / 8 % 32, product = word * each / 256;
     int begin = (int)((u64)p.in * chunk / p.chunks);
     int stop = (int)((u64)p.in * (chunk + 1) / p.chunks);
     u32 v = 0;
     for (int j = 0; j < each; j++) {
-      int n = first + j;
+      // Number n of the operand. Of 4 bits the codes of a pair are 16 bits apart; of 8 bits a word
+      // has two pairs, of the same output feature.
+      int n = p.bits == 4 ? j : word % 2 * 2 + j / 2 * 4 + j % 2;
+      int at = p.bits == 4 ? j % 2 * 16 + j / 2 * 4 : 8 * j;
       int row = tile * 16 + lane / 4 + (n >> 1 & 1) * 8;
       int col = begin + step * 64 + product * 16 + lane % 4 * 2 + (n & 1) + (n >> 2) * 8;
-      if (row < p.rows && col < stop) v |= (u32)p.bytes[(size_t)row * p.in + col] << (j * p.bits);
+      if (row < p.rows && col < stop) v |= (u32)p.bytes[(size_t)row * p.in + col] << at;
     }
     p.w[i] = v;
   }

@@ -421,7 +421,8 @@ type QuantisedParams struct {
 	Lead    int32
 	Ldscale int32
 	Smaller int32
-	E4m3    int32
+	Form    int32
+	Shift   int32
 }
 
 // GemmParams are those of gemm.cu's Gemm.

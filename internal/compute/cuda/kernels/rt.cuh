@@ -161,3 +161,12 @@ DI u32 pack(float lo, float hi) {
   else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
+
+// multiply_add is a*b + c of pairs, each rounded once.
+template <int type>
+DI u32 multiply_add(u32 a, u32 b, u32 c) {
+  u32 r;
+  if (type == F16) asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}

@@ -17,8 +17,16 @@ type codesShape struct {
 	from, in, of     int
 	chunks           int
 	order, unaligned bool // kept as plain numbers
+	numbers          int  // of 4 bits
 	cost             Cost
 }
+
+// What codes of 4 bits stand for.
+const (
+	consecutive = iota
+	microscaling
+	anything
+)
 
 var codesShapes = []codesShape{
 	{kind: compute.Code4, group: 32, narrow: true, rows: 3, out: 70, in: 200, of: 200, chunks: 1,
@@ -26,16 +34,20 @@ var codesShapes = []codesShape{
 	{kind: compute.Code8, rows: 9, out: 40, in: 128, of: 128, chunks: 8, cost: Small},
 	{kind: compute.CodeE4M3, group: 128, rows: 66, out: 130, in: 320, of: 320, chunks: 1,
 		cost: Small},
-	{kind: compute.Code4, group: 128, offsets: true, rows: 66, out: 34, in: 256, of: 256,
+	{kind: compute.Code4, numbers: anything, group: 128, offsets: true, rows: 66, out: 34, in: 256, of: 256,
 		chunks: 2, cost: Small},
-	{kind: compute.Code4, group: 32, offsets: true, narrow: true, rows: 8, out: 33, from: 112,
-		in: 112, of: 224, chunks: 4, cost: Full},
-	{kind: compute.Code4, group: 16, rows: 33, out: 64, in: 96, of: 96, chunks: 2, cost: Small},
-	{kind: compute.Code8, group: 32, offsets: true, rows: 70, out: 160, from: 336, in: 336, of: 672,
+	{kind: compute.Code4, group: 32, offsets: true, narrow: true, rows: 8, out: 33, from: 192,
+		in: 192, of: 384, chunks: 4, cost: Full},
+	{kind: compute.Code4, numbers: microscaling, group: 16, rows: 33, out: 64, in: 96, of: 96, chunks: 2, cost: Small},
+	{kind: compute.Code8, group: 32, offsets: true, rows: 70, out: 160, from: 352, in: 352, of: 704,
 		chunks: 2, cost: Full},
+	{kind: compute.Code4, group: 32, offsets: true, rows: 9, out: 48, from: 176, in: 176, of: 352,
+		chunks: 1, cost: Full},
 	{kind: compute.CodeE4M3, rows: 33, out: 17, in: 1040, of: 1040, chunks: 1, cost: Full},
 	{kind: compute.Code8, group: 64, narrow: true, rows: 5, out: 16, in: 192, of: 192, chunks: 1,
 		cost: Small},
+	{kind: compute.Code4, numbers: anything, group: 64, rows: 3, out: 30, in: 200, of: 200,
+		chunks: 1, cost: Full},
 	{kind: compute.Code4, group: 24, rows: 5, out: 16, in: 96, of: 96, chunks: 1, unaligned: true,
 		cost: Full},
 	{kind: compute.Code4, group: 32, rows: 5, out: 16, in: 96, of: 96, chunks: 1, order: true,
@@ -66,40 +78,39 @@ func codesCases(dtype compute.DType) (list []Case) {
 	return list
 }
 
-// codes multiplies by a quantised weight, and by the plain one of the numbers that it stands for:
-// both products have the same bits.
+// codes multiplies by a quantised weight. Its codes stand for numbers of the type that models run in
+// times scales in float32; those that kernels cannot take are kept as numbers of that type.
 func codes(s *subject, p codesShape) {
 	c := s.codes(&p)
-	numbers := unpacked(c)
+	numbers := s.unpacked(c, p.unaligned)
 	w, err := s.PackCodes(p.chunks, stacked(c)...)
 	if s.check(err); err != nil {
 		return
 	}
 	s.weights = append(s.weights, w)
-	plain := s.pack(p.chunks, compute.Source{Data: bytesOf(numbers), DType: compute.Float32,
-		Rows: p.out, RowHi: p.out, Cols: p.in, ColHi: p.in})
 	x, v := s.tensor(p.rows, p.in)
 	bias, b := s.vector(p.out)
-	y, z := s.poisoned(p.rows, p.out), s.poisoned(p.rows, p.out)
+	y, parts := s.poisoned(p.rows, p.out), new(compute.Tensor)
 	w.Product(y.All(), x.All(), bias)
-	plain.Product(z.All(), x.All(), bias)
-	parts, others := new(compute.Tensor), new(compute.Tensor)
 	w.ProductChunks(parts, x.All())
-	plain.ProductChunks(others, x.All())
 	if s.err != nil {
 		return
 	}
-	s.report("beside a plain weight", y.Floats(), doubles(z.Floats()), exactly)
-	s.report("in chunks, beside a plain weight", parts.Floats(), doubles(others.Floats()), exactly)
-
-	var sampled output
-	weights, each := s.roundedAll(numbers), max(1, p.rows*p.out/checkedElements)
-	for i := 0; i < p.rows*p.out; i += each {
+	var sampled [2]output
+	each, size := max(1, p.rows*p.out/checkedElements), p.rows*p.out
+	for i := 0; i < size; i += each {
 		r, f := i/p.out, i%p.out
-		sampled.add(y.Floats()[i], float64(b[f])+dot(s.roundedAll(v[r*p.in:(r+1)*p.in]),
-			weights[f*p.in:(f+1)*p.in]))
+		row := s.roundedAll(v[r*p.in : (r+1)*p.in])
+		for c := range p.chunks {
+			lo, hi := p.in*c/p.chunks, p.in*(c+1)/p.chunks
+			sampled[1].add(parts.Floats()[c*size+i], dot(row[lo:hi],
+				numbers[f*p.in+lo:f*p.in+hi]))
+		}
+		sampled[0].add(y.Floats()[i], float64(b[f])+dot(row, numbers[f*p.in:(f+1)*p.in]))
 	}
-	s.report("y", sampled.got, sampled.want, productTolerance(p.in))
+	for i, name := range []string{"with a bias", "in chunks"} {
+		s.report(name, sampled[i].got, sampled[i].want, productTolerance(p.in))
+	}
 }
 
 // codes are random codes of a shape.
@@ -112,7 +123,14 @@ func (s *subject) codes(p *codesShape) *compute.Codes {
 		c.Lead = p.from % p.group
 	}
 	for i := range c.Values {
-		c.Values[i] = float32(i-8) + s.random.Float32()
+		switch p.numbers {
+		case consecutive:
+			c.Values[i] = float32(i - 8)
+		case microscaling:
+			c.Values[i] = []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[i&7] * float32(1-i>>3*2)
+		case anything:
+			c.Values[i] = float32(i-8) + s.random.Float32()
+		}
 	}
 	c.Code = make([]byte, p.out*p.in)
 	for i := range c.Code {
@@ -159,23 +177,31 @@ func stacked(c *compute.Codes) []compute.Codes {
 	return []compute.Codes{a, b}
 }
 
-// unpacked are the numbers that codes stand for, by input feature.
-func unpacked(c *compute.Codes) []float32 {
-	v, groups := make([]float32, len(c.Code)), c.Groups()
+// unpacked are the numbers that codes stand for, by input feature; whole says that what a code and
+// its factors come to is rounded, else what the code stands for is.
+func (s *subject) unpacked(c *compute.Codes, whole bool) []float64 {
+	v, groups := make([]float64, len(c.Code)), c.Groups()
 	for i, code := range c.Code {
 		r, col := i/c.Cols, i%c.Cols
 		g := r * groups
 		if c.Group > 0 {
 			g += (c.Lead + col) / c.Group
 		}
-		n := float64(c.Number(code)) * float64(c.Scale[g])
+		n := float64(c.Number(code))
+		if !whole {
+			n = s.rounded(c.Number(code))
+		}
+		n *= float64(c.Scale[g])
 		if c.Offset != nil {
 			n += float64(c.Offset[g])
+		}
+		if whole {
+			n = s.rounded(float32(n))
 		}
 		if c.Order != nil {
 			col = int(c.Order[col])
 		}
-		v[r*c.Cols+col] = float32(n)
+		v[r*c.Cols+col] = n
 	}
 	return v
 }
