@@ -2,7 +2,9 @@ package compute
 
 import (
 	"fmt"
+	"iter"
 	"math"
+	"slices"
 )
 
 // CodeType says what number a code of a quantised matrix stands for.
@@ -76,6 +78,38 @@ func (c *Codes) Supers() int {
 		return 0
 	}
 	return (c.SuperLead + c.Groups() + c.Super - 1) / c.Super
+}
+
+// Alike tells whether the rows of two rectangles can be stacked in one matrix.
+func (c *Codes) Alike(b *Codes) bool {
+	return c.Type == b.Type && (c.Type != Code4 || c.Values == b.Values) &&
+		c.Cols == b.Cols && c.From == b.From && c.Of == b.Of &&
+		c.Group == b.Group && c.Lead == b.Lead &&
+		c.Super == b.Super && c.SuperLead == b.SuperLead &&
+		(c.Offset == nil) == (b.Offset == nil) && sameOrder(c.Order, b.Order)
+}
+
+func sameOrder(a, b []int32) bool {
+	if len(a) != len(b) || len(a) == 0 {
+		return len(a) == len(b)
+	}
+	return &a[0] == &b[0] || slices.Equal(a, b)
+}
+
+// Alike visits codes by those, side by side, that one matrix can be made of.
+func Alike(sources []Codes) iter.Seq2[int, []Codes] {
+	return func(yield func(first int, some []Codes) bool) {
+		for first := 0; first < len(sources); {
+			end := first + 1
+			for end < len(sources) && sources[first].Alike(&sources[end]) {
+				end++
+			}
+			if !yield(first, sources[first:end]) {
+				return
+			}
+			first = end
+		}
+	}
 }
 
 // Check returns an error that names the first size that does not fit. Codes that are only weighed

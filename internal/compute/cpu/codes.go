@@ -14,8 +14,8 @@ func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight
 	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Rounded: d.dtype != compute.Float32,
 		Spare: &d.spare}
 	var parts []compute.Weight
-	for first, end := range alike(sources) {
-		m, err := gemm.PackCodes(d.pool, opt, sources[first:end]...)
+	for first, some := range compute.Alike(sources) {
+		m, err := gemm.PackCodes(d.pool, opt, some...)
 		if err != nil {
 			for _, w := range parts {
 				w.Free()
@@ -33,29 +33,12 @@ func (d *Device) PackCodes(chunks int, sources ...compute.Codes) (compute.Weight
 // CodesBytes is the memory that PackCodes takes, at most; of the sources only types and shapes are
 // looked at.
 func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err error) {
-	for first, end := range alike(sources) {
-		part, err := gemm.CodesBytes(chunks, p.DType != compute.Float32,
-			sources[first:end]...)
+	for first, some := range compute.Alike(sources) {
+		part, err := gemm.CodesBytes(chunks, p.DType != compute.Float32, some...)
 		if err != nil {
 			return 0, fmt.Errorf("source %d: %w", first, err)
 		}
 		n += part
 	}
 	return n, nil
-}
-
-// alike visits the sources by those that one matrix can be made of.
-func alike(sources []compute.Codes) func(yield func(first, end int) bool) {
-	return func(yield func(first, end int) bool) {
-		for first := 0; first < len(sources); {
-			end := first + 1
-			for end < len(sources) && gemm.Alike(&sources[first], &sources[end]) {
-				end++
-			}
-			if !yield(first, end) {
-				return
-			}
-			first = end
-		}
-	}
 }

@@ -107,10 +107,7 @@ func (d *Device) writeCache(y *cache, layer int, k, v compute.View, slots driver
 	if l.Kind == compute.KeysValues {
 		p.V = first(v)
 	}
-	n := k.Rows * l.Heads * l.PaddedDim()
-	blocks := (n + elementsPerBlock - 1) / elementsPerBlock
-	launch(d, kernels.WriteCache, [3]uint32{uint32(blocks), 1, 1},
-		[3]uint32{elementsPerBlock, 1, 1}, 0, p)
+	elements(d, kernels.WriteCache, k.Rows*l.Heads*l.PaddedDim(), p)
 }
 
 // StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and values

@@ -44,6 +44,7 @@ type Device struct {
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
+	raw       scratch // codes, before they lie as kernels read them
 	mix       mixing
 	sampling  sampling
 	among     among
@@ -197,12 +198,17 @@ func launch[P any](d *Device, k kernels.ID, grid, block [3]uint32, shared int, p
 	}
 }
 
-// elementsPerBlock is how many threads a block of a kernel that walks elements has.
-const elementsPerBlock = 256
+// A block of a kernel that walks elements has so many threads, and a multiprocessor room for so
+// many blocks.
+const (
+	elementsPerBlock = 256
+	blocksAtOnce     = 8
+)
 
-// elements launches a kernel over n elements, a thread for each up to a grid that fills any device.
+// elements launches a kernel over n elements, a thread for each up to a grid that fills the device.
 func elements[P any](d *Device, k kernels.ID, n int, params P) {
-	blocks := min((n+elementsPerBlock-1)/elementsPerBlock, 1<<16-1)
+	blocks := min((n+elementsPerBlock-1)/elementsPerBlock,
+		blocksAtOnce*max(1, d.info.Multiprocessors))
 	launch(d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{elementsPerBlock, 1, 1}, 0, params)
 }
 

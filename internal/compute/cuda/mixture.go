@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -15,63 +16,88 @@ type mixing struct {
 	parts                                scratch
 }
 
-// experts are the addresses of a mixture's weights and biases, in the device's memory.
-type experts struct {
-	memory compute.Memory
-	// Where the addresses begin; biases are 0 for none.
-	gateUp, down, gateUpBias, downBias driver.Ptr
+// projection is the weights of all experts of a kind: where the device has their addresses, those
+// of their biases, scales and offsets, which are 0 for none. one is the first expert's weight.
+type projection struct {
+	one                              *weight
+	memory                           compute.Memory
+	weights, biases, scales, offsets driver.Ptr
 }
 
-// addresses are those of a mixture, which are made when it is computed first.
-func (d *Device) addresses(mix *compute.Mixture) *experts {
-	one := mix.Experts[0].GateUp.(*weight)
-	if one.experts != nil {
+// projections are those of a mixture, which are made when it is computed first; false says that
+// they cannot be.
+func (d *Device) projections(mix *compute.Mixture) (gateUp, down *projection, ok bool) {
+	gateUp = d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
+		return e.GateUp, e.GateUpBias
+	})
+	down = d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
+		return e.Down, e.DownBias
+	})
+	return gateUp, down, gateUp != nil && down != nil && d.err == nil
+}
+
+func (d *Device) projection(mix *compute.Mixture,
+	of func(e *compute.Expert) (compute.Weight, compute.Memory)) *projection {
+	first, _ := of(&mix.Experts[0])
+	one, _ := first.(*weight)
+	if one != nil && one.experts != nil {
 		return one.experts
 	}
 	n := len(mix.Experts)
 	list := make([]driver.Ptr, 4*n)
-	for i, e := range mix.Experts {
-		list[i], list[n+i] = e.GateUp.(*weight).data, e.Down.(*weight).data
-		list[2*n+i], list[3*n+i] = at(e.GateUpBias), at(e.DownBias)
+	for i := range mix.Experts {
+		x, bias := of(&mix.Experts[i])
+		w, _ := x.(*weight)
+		if w == nil || !w.codes.alike(one.codes) {
+			d.check(fmt.Errorf("a mixture's experts are quantised in several ways, which CUDA "+
+				"devices do not compute: expert %d", i))
+			return nil
+		}
+		list[i], list[n+i] = w.data, at(bias)
+		if w.codes != nil {
+			list[2*n+i], list[3*n+i] = w.codes.scale, w.codes.offset
+		}
 	}
 	// A vector of floats has room for half an address.
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
-	y := &experts{memory: d.Vector(floats)}
-	begin := at(y.memory)
-	y.gateUp, y.down = begin, begin+driver.Ptr(8*n)
-	if list[2*n] != 0 {
-		y.gateUpBias = begin + driver.Ptr(16*n)
+	p := &projection{one: one, memory: d.Vector(floats)}
+	p.weights = at(p.memory)
+	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets} {
+		if list[(i+1)*n] != 0 {
+			*place = p.weights + driver.Ptr(8*(i+1)*n)
+		}
 	}
-	if list[3*n] != 0 {
-		y.downBias = begin + driver.Ptr(24*n)
-	}
-	one.experts = y
-	return y
+	one.experts = p
+	return p
 }
 
 // Mix makes dst the weighted sums of what the experts of each row of x make of it. Rows are sorted
 // by expert on the device: the host does not know which experts they have.
 func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
-	m, y := &d.mix, d.addresses(mix)
+	up, lower, ok := d.projections(mix)
+	if !ok {
+		d.Resize(dst, x.Rows, x.Width)
+		return
+	}
+	m, gateUp, down := &d.mix, up.one, lower.one
 	n, k := len(mix.Experts), mix.PerToken
 	pairs := x.Rows * k
 	first, rows := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
 	d.route(scores, &mix.Routing)
-	gateUp, down := mix.Experts[0].GateUp.(*weight), mix.Experts[0].Down.(*weight)
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
-		experts: y.gateUp, biases: y.gateUpBias, first: first, picked: rows, groups: n})
+		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
+		first: first, picked: rows, groups: n})
 	d.Gate(mix.Gating, &m.gated, &m.inner)
 	parts := m.parts.grow(d, 4*down.chunks*pairs*down.out)
 	down.launch(gemm{dst: parts, ld: down.out, chunk: pairs * down.out, x: m.gated.All(),
-		rows: x.Rows, experts: y.down, first: first, groups: n})
+		rows: x.Rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
+		first: first, groups: n})
 	d.Resize(dst, x.Rows, x.Width)
-	size := x.Rows * x.Width
-	launch(d, kernels.Combine, [3]uint32{uint32((size + rowBlock - 1) / rowBlock), 1, 1},
-		[3]uint32{rowBlock, 1, 1}, 0, kernels.CombineParams{Parts: parts, PlaceOf: places,
-			Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows), PerToken: int32(k),
-			Width: int32(x.Width), Chunks: int32(down.chunks)})
+	elements(d, kernels.Combine, x.Rows*x.Width, kernels.CombineParams{Parts: parts,
+		PlaceOf: places, Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows),
+		PerToken: int32(k), Width: int32(x.Width), Chunks: int32(down.chunks)})
 }
 
 // routedAtOnce is for how many rows one block chooses and sorts, of so many experts at most.
@@ -115,10 +141,13 @@ func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
 // AddExpertBiases adds to the rows of sum, those of the last Mix, the biases of their experts' down
 // projections, weighted.
 func (d *Device) AddExpertBiases(sum *compute.Tensor, mix *compute.Mixture) {
-	size := sum.Rows * sum.Width
-	launch(d, kernels.ExpertBiases, [3]uint32{uint32((size + rowBlock - 1) / rowBlock), 1, 1},
-		[3]uint32{rowBlock, 1, 1}, 0, kernels.ExpertBiasesParams{Sum: at(sum.Memory),
-			Chosen: d.mix.chosen.p, Weights: d.mix.weights.p, Biases: d.addresses(mix).downBias,
-			Rows: int32(sum.Rows), PerToken: int32(mix.PerToken), Width: int32(sum.Width)})
+	_, down, ok := d.projections(mix)
+	if !ok {
+		return
+	}
+	elements(d, kernels.ExpertBiases, sum.Rows*sum.Width, kernels.ExpertBiasesParams{
+		Sum: at(sum.Memory), Chosen: d.mix.chosen.p, Weights: d.mix.weights.p,
+		Biases: down.biases, Rows: int32(sum.Rows), PerToken: int32(mix.PerToken),
+		Width: int32(sum.Width)})
 	of(sum.Memory).written()
 }

@@ -22,12 +22,6 @@ func (p Planner) PackedBytes(chunks int, sources ...compute.Source) (int64, erro
 	return bytes, nil
 }
 
-// Int8Bytes implements layers.Planner.
-func (p Planner) Int8Bytes(int, ...compute.Source) (int64, error) { return 0, errQuantised }
-
-// CodesBytes implements layers.Planner.
-func (p Planner) CodesBytes(int, ...compute.Codes) (int64, error) { return 0, errQuantised }
-
 // RotaryBytes is what the angles take of positions below a bound, dim of each: at most as much
 // again is kept while there come more.
 func (p Planner) RotaryBytes(dim, positions int) int64 {

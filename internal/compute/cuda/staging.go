@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -50,13 +51,7 @@ type packing struct {
 // Do converts one row.
 func (p *packing) Do(chunk, _ int) {
 	s, width, size := p.s, p.chunks*p.padded, p.s.DType.Size()
-	down, right := s.RowStride, s.ColStride
-	if down == 0 {
-		down = s.Cols
-	}
-	if right == 0 {
-		right = 1
-	}
+	down, right := strides(s)
 	in := s.ColHi - s.ColLo
 	row := s.Data[size*((p.row+chunk)*down+s.ColLo*right):]
 	to := p.to[chunk*width : (chunk+1)*width]
@@ -68,6 +63,11 @@ func (p *packing) Do(chunk, _ int) {
 			p.bad.Store(true)
 		}
 	}
+}
+
+// strides are how many elements lie between rows, and between columns.
+func strides(s *compute.Source) (down, right int) {
+	return cmp.Or(s.RowStride, s.Cols), cmp.Or(s.ColStride, 1)
 }
 
 // convert rounds numbers that lie stride bytes apart, and says whether all of them are finite.

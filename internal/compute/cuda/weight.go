@@ -16,7 +16,7 @@ import (
 // multiple with zeros.
 const product = 16
 
-// weight is a matrix [out][chunks][padded] of 16 bits in the device's memory.
+// weight is a matrix in the device's memory: [out][chunks][padded] of 16 bits, or codes.
 type weight struct {
 	d       *Device
 	owned   *buffers // data, freed when the weight is
@@ -24,9 +24,10 @@ type weight struct {
 	bytes   int
 	out, in int
 	chunks  int
-	padded  int // input features of a chunk
-	// experts are the addresses of a mixture's weights, of its first expert's.
-	experts *experts
+	padded  int    // input features of a chunk
+	codes   *coded // nil of plain ones
+	// experts are those of a mixture, of its first expert's.
+	experts *projection
 }
 
 // newWeight is memory for a weight.
@@ -143,45 +144,6 @@ func rounded(v float32, dtype compute.DType) uint16 {
 	return half.ToBF16(v)
 }
 
-// PackInt8 implements layers.Device; the device has no such weights yet.
-func (d *Device) PackInt8(int, ...compute.Source) (compute.Weight, error) {
-	return nil, errQuantised
-}
-
-// PackCodes implements layers.Device; the device has no such weights yet.
-func (d *Device) PackCodes(int, ...compute.Codes) (compute.Weight, error) {
-	return nil, errQuantised
-}
-
-var errQuantised = errors.New("quantised weights are not supported on CUDA devices: " +
-	"serve the model in bfloat16 or float16")
-
-// Join makes one weight of several, the output features of which follow each other. Those are not
-// to be used any more.
-func (d *Device) Join(weights ...compute.Weight) compute.Weight {
-	one := weights[0].(*weight)
-	if len(weights) == 1 {
-		return one
-	}
-	bytes := 0
-	for _, w := range weights {
-		bytes += w.Bytes()
-	}
-	all := d.newWeight(bytes)
-	all.in, all.chunks, all.padded = one.in, one.chunks, one.padded
-	to := all.data
-	for _, y := range weights {
-		w := y.(*weight)
-		if d.err == nil {
-			d.check(d.ctx.Copy(to, w.data, uint64(w.bytes), d.stream))
-		}
-		all.out += w.out
-		to += driver.Ptr(w.bytes)
-		w.Free()
-	}
-	return all
-}
-
 // Packed implements layers.Device: the device's weights are not stored, since they are made of a
 // checkpoint's as fast as they are read.
 func (d *Device) Packed(compute.Weight) ([]compute.Packed, error) { return nil, nil }
@@ -249,19 +211,24 @@ type gemm struct {
 	bias      driver.Ptr
 	add       int32
 	rows      int
-	// Of a grouped product, the addresses of its experts' weights and biases, where the rows of
-	// each begin, and which row of x each of them is.
-	experts, biases, first, picked driver.Ptr
-	groups                         int
+	// Of a grouped product, the addresses of its experts' weights, biases, scales and offsets,
+	// where the rows of each begin, and which row of x each of them is.
+	experts, biases, scales, offsets, first, picked driver.Ptr
+	groups                                          int
 }
 
 // size is a kernel for products.
 type size struct {
 	features, rows, threads, stages int
-	kernel                          kernels.ID // of bfloat16; the one of float16 is f16 on
+	kernel                          kernels.ID // of bfloat16
 }
 
-const f16 = kernels.Gemm8F16 - kernels.Gemm8BF16
+// Kernels of float16, and those of codes, follow the plain ones of bfloat16.
+const (
+	f16    = kernels.Gemm8F16 - kernels.Gemm8BF16
+	codes4 = kernels.Gemm8BF16Codes4 - kernels.Gemm8BF16
+	codes8 = kernels.Gemm8BF16Codes8 - kernels.Gemm8BF16
+)
 
 var sizes = [...]size{
 	{64, 8, 128, 4, kernels.Gemm8BF16},
@@ -269,8 +236,15 @@ var sizes = [...]size{
 	{128, 128, 256, 3, kernels.Gemm128BF16},
 }
 
-// shared is the dynamic shared memory of a block: stages of 64 input features of 16 bits.
-func (s size) shared() int { return s.stages * (s.features + s.rows) * 128 }
+// shared is the dynamic shared memory of a block: stages of 64 input features of weights of so many
+// bits, scales and offsets of four groups, and inputs of 16 bits.
+func (s size) shared(bits int) int {
+	weights := s.features * tileIn * bits / 8
+	if bits < 16 {
+		weights += 2 * 4 * 4 * s.features
+	}
+	return s.stages * (weights + s.rows*tileIn*2)
+}
 
 // sizeFor is the kernel for so many rows: the largest that has no more than half of its rows for
 // nothing. Which one it is changes no bits.
@@ -298,7 +272,11 @@ func (d *Device) allowShared() error {
 	}
 	var all error
 	for _, s := range sizes {
-		all = errors.Join(all, allow(s.kernel, s.shared()), allow(s.kernel+f16, s.shared()))
+		for _, t := range []kernels.ID{0, f16} {
+			k := s.kernel + t
+			all = errors.Join(all, allow(k, s.shared(16)), allow(k+codes4, s.shared(4)),
+				allow(k+codes8, s.shared(8)))
+		}
 	}
 	for _, k := range []kernels.ID{kernels.Attend64BF16, kernels.Attend64F16} {
 		all = errors.Join(all, allow(k, attendShared(manyWarps, 64)),
@@ -316,16 +294,24 @@ func (w *weight) launch(g gemm) {
 	if d.dtype == compute.Float16 {
 		kernel += f16
 	}
+	bits, q := 16, kernels.QuantisedParams{Group: 1}
+	if w.codes != nil {
+		bits, q = w.codes.bits(), w.codes.params(d.dtype)
+		q.Scales, q.Offsets = g.scales, g.offsets
+		if kernel += codes4; bits == 8 {
+			kernel += codes8 - codes4
+		}
+	}
 	x := of(g.x.Memory)
 	p := kernels.GemmParams{W: w.data, Experts: g.experts, First: g.first, Picked: g.picked,
 		X: x.half(false) + driver.Ptr(2*g.x.From), Bias: g.bias, Biases: g.biases, Y: g.dst,
 		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows), In: int32(w.in),
 		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(g.x.Stride),
-		LDY: int32(g.ld), Add: g.add}
+		LDY: int32(g.ld), Add: g.add, Q: q}
 	if w.in%(8*w.chunks) == 0 && g.x.From%8 == 0 && g.x.Stride%8 == 0 {
 		p.Aligned = 1
 	}
 	grid := [3]uint32{uint32((w.out + s.features - 1) / s.features),
 		uint32((g.rows + s.rows - 1) / s.rows), uint32(groups * w.chunks)}
-	launch(d, kernel, grid, [3]uint32{uint32(s.threads), 1, 1}, s.shared(), p)
+	launch(d, kernel, grid, [3]uint32{uint32(s.threads), 1, 1}, s.shared(bits), p)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -37,10 +36,6 @@ func (r *resolver) readModel() error {
 	}
 	if r.Model.Quantization != nil {
 		r.Config.Model.Quantization = "" // it named what the weights are stored as
-	}
-	if r.Model.Quantization != nil && r.device() == queue.CUDA {
-		return fmt.Errorf("model %q: quantised weights are not supported with --device cuda yet: "+
-			"serve the checkpoint they were made of", r.Info.Root)
 	}
 	if _, err := model.Architecture(r.Model); err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)

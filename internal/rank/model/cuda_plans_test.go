@@ -135,13 +135,25 @@ func TestCUDAPlans(t *testing.T) {
 
 // TestCUDALayouts computes a sequence by several ranks, and wants the bits of one.
 func TestCUDALayouts(t *testing.T) {
-	for _, f := range []fixture{shipped("llama-tiny"), shipped("qwen3moe-tiny"),
-		shipped("olmo2-tiny")} {
+	int4 := shipped("qwen3moe-tiny")
+	int4.quantization = "int4"
+	int8 := shipped("llama-tiny")
+	int8.quantization = "int8"
+	fixtures := []fixture{shipped("llama-tiny"), shipped("qwen3moe-tiny"), shipped("olmo2-tiny"),
+		int4}
+	if !testing.Short() {
+		fixtures = append(fixtures, int8)
+		for _, name := range []string{"gptq-g128-tiny", "ct-w8a8-tiny", "fp8-static-tiny",
+			"bnb-nf4-tiny", "gpt-oss-mxfp4-tiny"} {
+			fixtures = append(fixtures, shipped(name))
+		}
+	}
+	for _, f := range fixtures {
 		for _, size := range []int{2, 4} {
-			if testing.Short() && size == 4 {
+			if cfg, _ := f.open(t); testing.Short() && size == 4 || cfg.Heads%size != 0 {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s by %d", f.dir, size), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %s by %d", f.dir, f.quantization, size), func(t *testing.T) {
 				ids := prompt(40)
 				one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 				want := one.forward(t, 0, piece{tokens: ids})

@@ -52,10 +52,12 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 // what this causes in the reference itself, and so may a token where the best two are as near.
 func TestCUDA(t *testing.T) {
 	var launched [kernels.Count]uint64
-	for _, name := range fixtureNames {
-		if name == "gpt-oss-mxfp4-tiny" {
-			continue // quantised weights are refused
-		}
+	names, files := allNames, ggufs
+	if testing.Short() {
+		names = append(slices.Clone(fixtureNames), "gptq-g128-tiny", "fp8-block-tiny")
+		files = ggufs[:1]
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			g := readGoldens(t, name)
 			checkCUDA(t, shipped(name), g, 2*g.BF16Error, &launched)
@@ -65,6 +67,13 @@ func TestCUDA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, _ := readVariant(t, name)
 			checkCUDA(t, variant(name), &g.goldens, 2*g.BF16, &launched)
+		})
+	}
+	for _, name := range files {
+		t.Run(name, func(t *testing.T) {
+			f, golden := ggufModel(t, name)
+			g := readGoldens(t, golden)
+			checkCUDA(t, f, g, 2*g.BF16Error, &launched)
 		})
 	}
 	var unused []string

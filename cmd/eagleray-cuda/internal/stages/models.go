@@ -133,8 +133,6 @@ func (r *run) family(ctx context.Context, name string) (a agreement, skipped str
 		return a, "", err
 	case cfg.Encoder || cfg.Classifier != nil:
 		return a, "it is no causal language model", nil
-	case cfg.Quantization != nil:
-		return a, "quantised weights are not supported on CUDA devices", nil
 	}
 	weights, err := checkpoint.Open(folder)
 	if err != nil {

@@ -13,8 +13,11 @@ type Shape struct {
 	Hidden, Inner, Layers, Heads, KVHeads int
 	HeadDim, Vocabulary                   int
 	Tied                                  bool
-	context                               int
-	batches, prefills                     []int
+	// Quantization is what weights are made as they are loaded, "" for what they are.
+	Quantization string
+
+	context           int
+	batches, prefills []int
 }
 
 // measured are the shapes that bench knows.
@@ -27,6 +30,9 @@ func measured() []Shape {
 		{Name: "qwen3-8b", Hidden: 4096, Inner: 12288, Layers: 36, Heads: 32, KVHeads: 8,
 			HeadDim: 128, Vocabulary: 151936, context: 1024, batches: batches,
 			prefills: prefills},
+		{Name: "qwen3-8b int4", Hidden: 4096, Inner: 12288, Layers: 36, Heads: 32, KVHeads: 8,
+			HeadDim: 128, Vocabulary: 151936, Quantization: "int4_g128", context: 1024,
+			batches: []int{1, 16, 64}, prefills: []int{2048}},
 	}
 }
 
@@ -58,13 +64,26 @@ func (s *Shape) config() (*model.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return model.ReadConfig(raw)
+	c, err := model.ReadConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Quantise(s.Quantization)
 }
 
 // layerNumbers is how many numbers the matrices of all layers have, headNumbers the output head.
 func (s *Shape) layerNumbers() float64 {
 	attention := s.Hidden * s.HeadDim * (2*s.Heads + 2*s.KVHeads)
 	return float64(s.Layers) * float64(attention+3*s.Hidden*s.Inner)
+}
+
+// layerBytes are those of the matrices of all layers: of numbers of 16 bits, or of codes of 4 with
+// a scale for each 128.
+func (s *Shape) layerBytes() float64 {
+	if s.Quantization != "" {
+		return s.layerNumbers() * (4.0/8 + 4.0/128)
+	}
+	return 2 * s.layerNumbers()
 }
 
 func (s *Shape) headNumbers() float64 { return float64(s.Hidden) * float64(s.Vocabulary) }
@@ -86,7 +105,7 @@ type Work struct {
 func (s *Shape) decoding(sequences, positions int) Work {
 	n := float64(sequences)
 	numbers := s.layerNumbers() + s.headNumbers()
-	return Work{Weights: 2 * numbers, Cache: n * float64(positions) * s.positionBytes(),
+	return Work{Weights: s.layerBytes() + 2*s.headNumbers(), Cache: n * float64(positions) * s.positionBytes(),
 		Linear:    2 * n * numbers,
 		Attention: 4 * n * float64(s.Layers*s.Heads*s.HeadDim) * float64(positions)}
 }
@@ -94,7 +113,7 @@ func (s *Shape) decoding(sequences, positions int) Work {
 // prefilling is the work of a prompt of so many tokens, with the logits of the last one.
 func (s *Shape) prefilling(n int) Work {
 	rows := float64(n)
-	return Work{Weights: 2 * (s.layerNumbers() + s.headNumbers()),
+	return Work{Weights: s.layerBytes() + 2*s.headNumbers(),
 		Cache:     rows * s.positionBytes(),
 		Linear:    2*rows*s.layerNumbers() + 2*s.headNumbers(),
 		Attention: 2 * rows * rows * float64(s.Layers*s.Heads*s.HeadDim)}

@@ -14,30 +14,6 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
-// Alike tells whether the rows of two quantised rectangles can be stacked in one matrix.
-func Alike(a, b *compute.Codes) bool {
-	return a.Type == b.Type && (a.Type != compute.Code4 || a.Values == b.Values) &&
-		a.Cols == b.Cols && a.From == b.From && a.Of == b.Of &&
-		a.Group == b.Group && a.Lead == b.Lead &&
-		a.Super == b.Super && a.SuperLead == b.SuperLead &&
-		(a.Offset == nil) == (b.Offset == nil) && sameOrder(a.Order, b.Order)
-}
-
-func sameOrder(a, b []int32) bool {
-	if len(a) != len(b) || len(a) == 0 {
-		return len(a) == len(b)
-	}
-	if &a[0] == &b[0] {
-		return true
-	}
-	for i, v := range a {
-		if b[i] != v {
-			return false
-		}
-	}
-	return true
-}
-
 // PackCodes copies rectangles of codes that are alike, stacked along N in the given order, into
 // packed form. Of the options Kind is not looked at, and Finite is always so. Errors
 // are those of Pack.
@@ -122,7 +98,7 @@ func codeMatrix(opt Options, sources []compute.Codes) (*Matrix, error) {
 		if err := c.Check(); err != nil {
 			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
 		}
-		if !Alike(&sources[0], c) {
+		if !sources[0].Alike(c) {
 			return nil, fmt.Errorf("%w %d: not quantised as the first one is", ErrSource, i)
 		}
 		of := c.Of

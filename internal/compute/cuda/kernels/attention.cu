@@ -12,17 +12,18 @@ struct WriteCache {
 
 KERNEL write_cache(const __grid_constant__ WriteCache p) {
   const int vectors = p.v ? 2 : 1;
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  int d = i % p.padded, unit = i / p.padded;
-  int head = unit % p.heads, row = unit / p.heads;
-  if (row >= p.rows || p.slots[row] < 0) return;
-  int block = p.slots[row] / p.block_size, offset = p.slots[row] % p.block_size;
-  for (int n = 0; n < vectors; n++) {
-    const float* x = n ? p.v + (size_t)row * p.ldv : p.k + (size_t)row * p.ldk;
-    float v = d < p.dim ? x[head * p.dim + d] : 0.0f;
-    size_t at = ((((size_t)block * vectors + n) * p.heads + head) * p.block_size + offset) * p.padded + d;
-    if (p.type == F32) ((float*)p.cache)[at] = v;
-    else ((u16*)p.cache)[at] = to_half(v, p.type);
+  EACH(p.rows * p.heads * p.padded) {
+    int d = i % p.padded, unit = i / p.padded;
+    int head = unit % p.heads, row = unit / p.heads;
+    if (p.slots[row] < 0) continue;
+    int block = p.slots[row] / p.block_size, offset = p.slots[row] % p.block_size;
+    for (int n = 0; n < vectors; n++) {
+      const float* x = n ? p.v + (size_t)row * p.ldv : p.k + (size_t)row * p.ldk;
+      float v = d < p.dim ? x[head * p.dim + d] : 0.0f;
+      size_t at = ((((size_t)block * vectors + n) * p.heads + head) * p.block_size + offset) * p.padded + d;
+      if (p.type == F32) ((float*)p.cache)[at] = v;
+      else ((u16*)p.cache)[at] = to_half(v, p.type);
+    }
   }
 }
 

@@ -186,25 +186,21 @@ struct Combine {
 // combine adds what a row's experts made of it, weighted, chunk by chunk, then the chunks as a
 // tree: so any tensor parallel size gives the same bits.
 KERNEL combine(const __grid_constant__ Combine p) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= p.rows * p.width) return;
-  int row = i / p.width, d = i % p.width;
-  const int* places = p.place_of + (size_t)row * p.per_token;
-  const float* weights = p.weights + (size_t)row * p.per_token;
-  size_t chunk = (size_t)p.rows * p.per_token * p.width;
-  float sums[8];
+  const size_t chunk = (size_t)p.rows * p.per_token * p.width;
+  EACH(p.rows * p.width) {
+    int row = i / p.width, d = i % p.width;
+    const int* places = p.place_of + (size_t)row * p.per_token;
+    const float* weights = p.weights + (size_t)row * p.per_token;
+    float sums[8];
 #pragma unroll
-  for (int c = 0; c < 8; c++) {
-    sums[c] = 0.0f;
-    if (c >= p.chunks) continue;
-    for (int n = 0; n < p.per_token; n++)
-      sums[c] += weights[n] * p.parts[c * chunk + (size_t)places[n] * p.width + d];
+    for (int c = 0; c < 8; c++) {
+      sums[c] = 0.0f;
+      if (c >= p.chunks) continue;
+      for (int n = 0; n < p.per_token; n++)
+        sums[c] += weights[n] * p.parts[c * chunk + (size_t)places[n] * p.width + d];
+    }
+    p.y[i] = tree(sums, 1, p.chunks);
   }
-  float v = sums[0];
-  if (p.chunks > 1) v += sums[1];
-  if (p.chunks > 2) v += sums[2] + sums[3];
-  if (p.chunks > 4) v += (sums[4] + sums[5]) + (sums[6] + sums[7]);
-  p.y[i] = v;
 }
 
 struct ExpertBiases {
@@ -216,13 +212,13 @@ struct ExpertBiases {
 };
 
 KERNEL expert_biases(const __grid_constant__ ExpertBiases p) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= p.rows * p.width) return;
-  int row = i / p.width, d = i % p.width;
-  float v = p.sum[i];
-  for (int n = 0; n < p.per_token; n++) {
-    int pair = row * p.per_token + n;
-    v += p.weights[pair] * ((const float*)p.biases[p.chosen[pair]])[d];
+  EACH(p.rows * p.width) {
+    int row = i / p.width, d = i % p.width;
+    float v = p.sum[i];
+    for (int n = 0; n < p.per_token; n++) {
+      int pair = row * p.per_token + n;
+      v += p.weights[pair] * ((const float*)p.biases[p.chosen[pair]])[d];
+    }
+    p.sum[i] = v;
   }
-  p.sum[i] = v;
 }

@@ -3,10 +3,33 @@
 // W is the first operand of the tensor cores' products, its output features their rows, whatever
 // the number of rows of x: so every element of y is one chain of products of 16 in the order of its
 // input features, from 0 on, in each chunk. Its bits do not depend on the tile that computed it.
+//
+// A quantised W is codes of 4 or 8 bits, of which each thread makes the numbers of 16 bits that it
+// multiplies by. The chain of a chunk takes a group of input features after the other: their
+// products are a chain from 0 on, which is multiplied by the group's scale, then their inputs' sum,
+// by its offset.
 #include "rt.cuh"
 
+// What codes stand for: of 4 bits consecutive integers, e2m1 or the numbers of a table, of 8 bits
+// integers or e4m3.
+enum { LINEAR = 0, E2M1 = 1, TABLE = 2, INTEGERS = 3, E4M3 = 4 };
+
+struct Quantised {
+  const float* numbers;  // of a table
+  u64 scale;             // address of [groups][ldscale], of output features; odd for float16
+  u64 offset;            // as scale; 0 for none
+  const u64* scales;     // of experts
+  const u64* offsets;    // null for none
+  // Input feature c of the matrix is in group (lead+c)/group: groups begin at multiples of 16 of
+  // each chunk, and divide 64 where they are smaller.
+  int group, lead, ldscale;
+  int smaller;           // how many groups 64 features are of, 0 for less than one
+  int form;
+  int shift;             // a pair of what codes are added to, or multiplied by, to be numbers
+};
+
 struct Gemm {
-  const u16* w;              // [out][chunks][kpad], zero behind a chunk's last input feature
+  const void* w;             // [out][chunks][kpad], zero behind a chunk's last feature; or tiles of codes
   const u64* experts;        // of grouped products the weights; null for none
   const int* first;          // where the rows of each expert begin in those of y, and their end
   const int* picked;         // rows of x by rows of y; null is the same
@@ -18,116 +41,295 @@ struct Gemm {
   int out, rows, in, kpad, chunks, ldx, ldy;
   int add;                   // to what y has
   int aligned;               // all rows and chunks of x begin at multiples of 16 bytes
+  Quantised q;
 };
 
 // A tile of shared memory has rows of 64 numbers, 128 bytes. Of a row the 16 bytes number c lie at
 // c ^ (row & 7), so that ldmatrix reads without bank conflicts.
 DI u32 place(u32 row, u32 c) { return row * 128u + ((c ^ (row & 7u)) << 4); }
 
-// tile computes FEATURES output features of ROWS rows of x: each of WF by WR warps computes MT tiles
-// of 16 features by NT tiles of 8 rows.
-template <int type, int WF, int WR, int MT, int NT, int STAGES>
+// unpacked makes the operand that a thread multiplies by of its 8 codes: numbers of 16 bits, exact
+// but for those of a table. Codes of 4 bits are consecutive integers, e2m1, or places in a table of pairs.
+template <int type, int bits>
+DI void unpacked(u32 (&a)[4], const u32 (&codes)[2], const Quantised& q, const u32* pairs) {
+  if (bits == 4 && q.form == LINEAR) {
+    // 128 (or 1,024) and a code is a number whose last bits are the code's.
+    const u32 one = pack<type>(1, 1), high = type == F16 ? 0x64006400u : 0x43004300u;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      a[i] = multiply_add<type>((codes[0] >> (4 * i) & 0x000f000fu) | high, one, q.shift);
+  } else if (bits == 4 && q.form == E2M1) {
+    // The bits of e2m1 are a sign, and exponent and mantissa of a number that is smaller 2^126
+    // times, or 2^14.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[0] >> (4 * i), sign = (v & 0x00080008u) << 12;
+      v = type == F16 ? (v & 0x00070007u) << 9 : (v & 0x00070007u) << 6;
+      a[i] = multiply_add<type>(sign | v, q.shift, 0x80008000u);
+    }
+  } else if (bits == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[0] >> (4 * i);
+      a[i] = pairs[(v & 15u) | (v >> 12 & 0xf0u)];
+    }
+  } else if (q.form == E4M3) {
+    // So are those of e4m3: 2^120 times, or 2^8.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = __byte_perm(codes[i & 1], 0, i < 2 ? 0x1404 : 0x3424);
+      v = (v & 0x80008000u) | (type == F16 ? v >> 1 & 0x3f803f80u : v >> 4 & 0x07f007f0u);
+      a[i] = multiply_add<type>(v, q.shift, 0x80008000u);
+    }
+  } else {
+    // 2^23 + 128 + an integer is a float whose last byte is that of the integer.
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 v = codes[i & 1] ^ 0x80808080u;
+      float lo = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7440 : 0x7442));
+      float hi = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7441 : 0x7443));
+      a[i] = pack<type>(lo - 8388736.0f, hi - 8388736.0f);
+    }
+  }
+}
+
+DI float factor_at(u32 address, int feature, int half) {
+  if (half) {
+    u16 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address + 2 * feature) : "memory");
+    return f16_float(v);
+  }
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address + 4 * feature) : "memory");
+  return v;
+}
+
+// Groups is a place among the groups of a chunk's input features: row is a group, at how many of
+// its features lie before the place.
+struct Groups {
+  int row, at;
+
+  DI Groups(const Quantised& q, int c) : row((q.lead + c) / q.group), at((q.lead + c) % q.group) {}
+
+  // pass passes some features, not more than a group has, and says whether a group ends with them.
+  DI bool pass(int features, int group) {
+    at += features;
+    if (at < group) return false;
+    at -= group;
+    row++;
+    return true;
+  }
+};
+
+// tile computes FEATURES output features of ROWS rows of x: each of WF by WR warps computes MT
+// tiles of 16 features by NT tiles of 8 rows. A quantised W is [16 features][chunk][64 input
+// features], of which a warp's threads have, product after product, the 8 codes that each
+// multiplies by; 0 where there are none.
+template <int type, int bits, int WF, int WR, int MT, int NT, int STAGES>
 DI void tile(const Gemm& p) {
   constexpr int FEATURES = WF * MT * 16, ROWS = WR * NT * 8, THREADS = WF * WR * 32;
-  constexpr int STAGE = (FEATURES + ROWS) * 128;
+  constexpr bool CODES = bits < 16;
+  constexpr int TILE = 128 * bits;  // bytes of 16 by 64 weights
+  constexpr int X = FEATURES / 16 * TILE, SCALES = X + ROWS * 128, OFFSETS = SCALES + FEATURES * 16;
+  constexpr int STAGE = CODES ? OFFSETS + FEATURES * 16 : SCALES;
+  // A thread copies so many pieces of 16 bytes of a step's weights, and of its inputs; inputs and
+  // plain weights are of rows that are so far apart.
+  constexpr int OURS = X / 16 / THREADS, XOURS = (ROWS * 8 + THREADS - 1) / THREADS;
+  constexpr int APART = THREADS / 8;
   extern __shared__ __align__(128) u8 memory[];
+  __shared__ u32 pairs[256];
   const u32 base = shared_address(memory);
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const int wf = warp % WF, wr = warp / WF;
   const int expert = blockIdx.z / p.chunks, chunk = blockIdx.z % p.chunks;
   const int f0 = blockIdx.x * FEATURES;
   int r0 = blockIdx.y * ROWS, end = p.rows;
-  const u16* w = p.w;
+  const void* w = p.w;
+  u64 scale = p.q.scale, offset = p.q.offset;
   const float* bias = p.bias;
   if (p.experts) {
     r0 += p.first[expert];
     end = p.first[expert + 1];
-    w = (const u16*)p.experts[expert];
+    w = (const void*)p.experts[expert];
     if (p.biases) bias = (const float*)p.biases[expert];
+    if (CODES) scale = p.q.scales[expert];
+    if (CODES && p.q.offsets) offset = p.q.offsets[expert];
   }
   if (r0 >= end) return;
-  const size_t ldw = (size_t)p.chunks * p.kpad;
-  w += (size_t)chunk * p.kpad;
   const int begin = (int)((u64)p.in * chunk / p.chunks);
   const int width = (int)((u64)p.in * (chunk + 1) / p.chunks) - begin;
-  const u16* x = p.x + begin;
   const int steps = (p.kpad + 63) / 64;
+  Groups ahead(p.q, begin), now = ahead;
+  const int last = (p.q.lead + begin + width - 1) / p.q.group;
+  if (bits == 4 && p.q.form == TABLE)
+    for (int i = tid; i < 256; i += THREADS)
+      pairs[i] = pack<type>(p.q.numbers[i & 15], p.q.numbers[i >> 4]);
+
+  // Where the thread's pieces come from and go to, of step 0.
+  const int piece = tid & 7, row = tid >> 3;
+  const u32 to = place(row, piece);
+  const u16* inputs[XOURS];  // null for none
+#pragma unroll
+  for (int j = 0; j < XOURS; j++) {
+    int r = r0 + row + j * APART;
+    bool there = r < end && row + j * APART < ROWS;
+    inputs[j] = there ? p.x + begin + (size_t)(p.picked ? p.picked[r] : r) * p.ldx + piece * 8 : 0;
+  }
+  const u8* weights[OURS];  // null for none
+#pragma unroll
+  for (int j = 0; j < OURS; j++) {
+    int i = tid + j * THREADS, f = CODES ? f0 + i / (TILE / 16) * 16 : f0 + row + j * APART;
+    size_t at = CODES ? ((size_t)(f / 16 * p.chunks + chunk) * steps * TILE + i % (TILE / 16) * 16)
+                      : 2 * ((size_t)(f * p.chunks + chunk) * p.kpad + piece * 8);
+    weights[j] = f < p.out ? (const u8*)w + at : 0;
+  }
+
+  // Factors of a step's groups lie behind each other.
+  auto fetch_factors = [&](u32 to, u64 address, int groups) {
+    const int half = address & 1, f = tid * 4 << half;
+    if (f >= FEATURES) return;
+    const u8* from = (const u8*)(address & ~(u64)1);
+    bool there = f0 + f < p.q.ldscale;
+#pragma unroll 1
+    for (int i = 0; i < groups; i++) {
+      size_t at = ((size_t)(ahead.row + i) * p.q.ldscale + f0 + f) * 4 >> half;
+      copy16(to + i * FEATURES * 4 + tid * 16, from + (there ? at : 0), there ? 16 : 0);
+    }
+  };
 
   auto fetch = [&](int step) {
     const u32 stage = base + (step % STAGES) * STAGE;
     if (step < steps) {
-#pragma unroll 2
-      for (int i = tid; i < FEATURES * 8; i += THREADS) {
-        int f = i >> 3, k = step * 64 + (i & 7) * 8;
-        bool there = f0 + f < p.out && k < p.kpad;
-        const u16* from = there ? w + (size_t)(f0 + f) * ldw + k : w;
-        copy16(stage + place(f, i & 7), from, there ? 16 : 0);
+      const int k = step * 64 + piece * 8;
+#pragma unroll
+      for (int j = 0; j < OURS; j++) {
+        const u8* from = CODES ? weights[j] + step * TILE : weights[j] + step * 128;
+        bool there = weights[j] && (CODES || k < p.kpad);
+        copy16(CODES ? stage + (tid + j * THREADS) * 16 : stage + to + j * APART * 128,
+               there ? from : (const u8*)w, there ? 16 : 0);
       }
-      const u32 rows = stage + FEATURES * 128;
-#pragma unroll 1
-      for (int i = tid; i < ROWS * 8; i += THREADS) {
-        int r = i >> 3, k = step * 64 + (i & 7) * 8;
-        int n = r0 + r < end ? min(max(width - k, 0), 8) : 0;
-        int row = n > 0 ? (p.picked ? p.picked[r0 + r] : r0 + r) : 0;
-        const u16* from = n > 0 ? x + (size_t)row * p.ldx + k : p.x;
-        u32 to = rows + place(r, i & 7);
+      if (CODES) {
+        // Those of groups that end in the step, and of the last one.
+        int groups = p.q.smaller ? p.q.smaller : ahead.at + 64 >= p.q.group;
+        if (step == steps - 1) groups = last - ahead.row + 1;
+        fetch_factors(stage + SCALES, scale, groups);
+        if (offset) fetch_factors(stage + OFFSETS, offset, groups);
+        if (p.q.smaller) ahead.row += p.q.smaller;
+        else ahead.pass(64, p.q.group);
+      }
+      const int n = min(max(width - k, 0), 8);
+#pragma unroll
+      for (int j = 0; j < XOURS; j++) {
+        if (row + j * APART >= ROWS) break;
+        const u32 at = stage + X + to + j * APART * 128;
+        bool there = inputs[j] && n > 0;
+        const u16* from = there ? inputs[j] + step * 64 : p.x;
         if (p.aligned) {
-          copy16(to, from, 2 * n);
+          copy16(at, from, there ? 2 * n : 0);
           continue;
         }
         u32 v[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-          if (j < n) v[j >> 1] |= (u32)from[j] << (16 * (j & 1));
+        for (int i = 0; i < 8; i++)
+          if (there && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
-                     ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+                     ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
       }
     }
     copies_commit();
   };
 
-  float c[MT][NT][4];
+  float c[MT][NT][4], part[CODES ? MT : 1][CODES ? NT : 1][4], sums[CODES ? NT : 1][4];
 #pragma unroll
-  for (int m = 0; m < MT; m++)
+  for (int n = 0; n < NT; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        c[m][n][i] = 0.0f;
+        if (CODES) part[CODES ? m : 0][CODES ? n : 0][i] = 0.0f;
+      }
+      sums[CODES ? n : 0][i] = 0.0f;
+    }
+  const u32 ones[4] = {pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1)};
+
+  // scaled adds what the products of a group came to, which is then zero.
+  auto scaled = [&](u32 factors) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int f = (wf * MT + m) * 16 + (lane >> 2) + 8 * h;
+        const float s = factor_at(factors, f, scale & 1);
+        const float o = offset ? factor_at(factors + FEATURES * 16, f, offset & 1) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; i++) {
+            float* y = &c[m][n][i];
+            float* sum = &part[CODES ? m : 0][CODES ? n : 0][i];
+            *y = __fmaf_rn(s, *sum, *y);
+            if (offset) *y = __fmaf_rn(o, sums[CODES ? n : 0][i & 1], *y);
+            *sum = 0.0f;
+          }
+      }
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+      for (int i = 0; i < 4; i++) sums[CODES ? n : 0][i] = 0.0f;
+  };
 
+  // The first steps only fetch.
 #pragma unroll 1
-  for (int s = 0; s < STAGES - 1; s++) fetch(s);
-#pragma unroll 1
-  for (int s = 0; s < steps; s++) {
-    copies_wait<STAGES - 2>();
-    __syncthreads();
+  for (int s = 1 - STAGES; s < steps; s++) {
+    if (s >= 0) {
+      copies_wait<STAGES - 2>();
+      __syncthreads();
+    }
     fetch(s + STAGES - 1);
-    const u32 wt = base + (s % STAGES) * STAGE, xt = wt + FEATURES * 128;
-    const int products = min(4, (p.kpad - s * 64) / 16);
-#pragma unroll
+    if (s < 0) continue;
+    const u32 wt = base + (s % STAGES) * STAGE, xt = wt + X;
+    const int products = min(4, (p.kpad - s * 64) / 16), first = now.row;
+#pragma unroll CODES && MT * NT > 1 ? 1 : 4
     for (int k = 0; k < 4; k++) {
       if (k >= products) break;
       u32 a[MT][4];
 #pragma unroll
-      for (int m = 0; m < MT; m++)
-        matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+      for (int m = 0; m < MT; m++) {
+        if (CODES) {
+          u32 codes[2];
+          const u32 at = wt + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
+          if (bits == 4) codes[0] = load4(at);
+          else load8(codes, at);
+          unpacked<type, bits>(a[m], codes, p.q, pairs);
+        } else {
+          matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+        }
+      }
+      auto product = [&](int n, u32 b0, u32 b1) {
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+          multiply<type>(CODES ? part[CODES ? m : 0][CODES ? n : 0] : c[m][n], a[m], b0, b1);
+        if (CODES && offset) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
+      };
       if (NT == 1) {
         u32 b[2];
         matrices2(b, xt + place(wr * 8 + (lane & 7), k * 2 + ((lane >> 3) & 1)));
-#pragma unroll
-        for (int m = 0; m < MT; m++) multiply<type>(c[m][0], a[m], b[0], b[1]);
+        product(0, b[0], b[1]);
       } else {
 #pragma unroll
         for (int n = 0; n + 1 < NT; n += 2) {
           u32 b[4];
           matrices4(b, xt + place((wr * NT + n) * 8 + (lane & 7) + ((lane >> 4) << 3),
                                   k * 2 + ((lane >> 3) & 1)));
-#pragma unroll
-          for (int m = 0; m < MT; m++) {
-            multiply<type>(c[m][n], a[m], b[0], b[1]);
-            multiply<type>(c[m][n + 1], a[m], b[2], b[3]);
-          }
+          product(n, b[0], b[1]);
+          product(n + 1, b[2], b[3]);
         }
       }
+      if (!CODES) continue;
+      const int group = now.row;
+      bool over = now.pass(16, p.q.group) || s == steps - 1 && k == products - 1;
+      if (over) scaled(wt + SCALES + (min(group, last) - first) * FEATURES * 4);
     }
   }
 
@@ -151,11 +353,57 @@ DI void tile(const Gemm& p) {
 // Kernels are named for how many rows a block computes. Those of few rows stream W through 4 warps
 // of 16 features, the one of 128 is bound by the tensor cores.
 #define GEMM(name, type, threads, ...) \
-  KERNEL __launch_bounds__(threads) name(const __grid_constant__ Gemm p) { tile<type, __VA_ARGS__>(p); }
+  KERNEL __launch_bounds__(threads, 1) name(const __grid_constant__ Gemm p) { \
+    tile<type, __VA_ARGS__>(p);                                               \
+  }
 
-GEMM(gemm8_bf16, BF16, 128, 4, 1, 1, 1, 4)
-GEMM(gemm32_bf16, BF16, 128, 4, 1, 1, 4, 4)
-GEMM(gemm128_bf16, BF16, 256, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16, F16, 128, 4, 1, 1, 1, 4)
-GEMM(gemm32_f16, F16, 128, 4, 1, 1, 4, 4)
-GEMM(gemm128_f16, F16, 256, 4, 2, 2, 8, 3)
+GEMM(gemm8_bf16, BF16, 128, 16, 4, 1, 1, 1, 4)
+GEMM(gemm32_bf16, BF16, 128, 16, 4, 1, 1, 4, 4)
+GEMM(gemm128_bf16, BF16, 256, 16, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16, F16, 128, 16, 4, 1, 1, 1, 4)
+GEMM(gemm32_f16, F16, 128, 16, 4, 1, 1, 4, 4)
+GEMM(gemm128_f16, F16, 256, 16, 4, 2, 2, 8, 3)
+
+GEMM(gemm8_bf16_codes4, BF16, 128, 4, 4, 1, 1, 1, 4)
+GEMM(gemm32_bf16_codes4, BF16, 128, 4, 4, 1, 1, 4, 4)
+GEMM(gemm128_bf16_codes4, BF16, 256, 4, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16_codes4, F16, 128, 4, 4, 1, 1, 1, 4)
+GEMM(gemm32_f16_codes4, F16, 128, 4, 4, 1, 1, 4, 4)
+GEMM(gemm128_f16_codes4, F16, 256, 4, 4, 2, 2, 8, 3)
+
+GEMM(gemm8_bf16_codes8, BF16, 128, 8, 4, 1, 1, 1, 4)
+GEMM(gemm32_bf16_codes8, BF16, 128, 8, 4, 1, 1, 4, 4)
+GEMM(gemm128_bf16_codes8, BF16, 256, 8, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16_codes8, F16, 128, 8, 4, 1, 1, 1, 4)
+GEMM(gemm32_f16_codes8, F16, 128, 8, 4, 1, 1, 4, 4)
+GEMM(gemm128_f16_codes8, F16, 256, 8, 4, 2, 2, 8, 3)
+
+struct PackCodes {
+  const u8* bytes;  // [rows][in], a code each
+  u32* w;           // where the tiles of the rows begin
+  int rows, in, chunks, steps, bits;
+};
+
+// pack_codes puts codes where tiles have them: a word for each thread. Rows of a last tile and
+// input features that are none get 0.
+KERNEL pack_codes(const __grid_constant__ PackCodes p) {
+  const int each = 32 / p.bits, words = 32 * p.bits;  // of a tile
+  EACH((p.rows + 15) / 16 * p.chunks * p.steps * words) {
+    int t = i / words, word = i % words;
+    int step = t % p.steps, chunk = t / p.steps % p.chunks, tile = t / p.steps / p.chunks;
+    int lane = word * each / 8 % 32, product = word * each / 256;
+    int begin = (int)((u64)p.in * chunk / p.chunks);
+    int stop = (int)((u64)p.in * (chunk + 1) / p.chunks);
+    u32 v = 0;
+    for (int j = 0; j < each; j++) {
+      // Number n of the operand. Of 4 bits the codes of a pair are 16 bits apart; of 8 bits a word
+      // has two pairs, of the same output feature.
+      int n = p.bits == 4 ? j : word % 2 * 2 + j / 2 * 4 + j % 2;
+      int at = p.bits == 4 ? j % 2 * 16 + j / 2 * 4 : 8 * j;
+      int row = tile * 16 + lane / 4 + (n >> 1 & 1) * 8;
+      int col = begin + step * 64 + product * 16 + lane % 4 * 2 + (n & 1) + (n >> 2) * 8;
+      if (row < p.rows && col < stop) v |= (u32)p.bytes[(size_t)row * p.in + col] << at;
+    }
+    p.w[i] = v;
+  }
+}

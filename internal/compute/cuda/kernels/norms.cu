@@ -212,7 +212,6 @@ struct Angles {
 };
 
 KERNEL angles(const __grid_constant__ Angles p) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < p.rows * p.width)
+  EACH(p.rows * p.width)
     p.y[i] = p.table[(size_t)p.positions[i / p.width] * p.width + i % p.width];
 }

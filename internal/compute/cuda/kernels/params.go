@@ -20,12 +20,25 @@ const (
 	RouteOrder
 	Combine
 	ExpertBiases
+	PackCodes
 	Gemm8BF16
 	Gemm32BF16
 	Gemm128BF16
 	Gemm8F16
 	Gemm32F16
 	Gemm128F16
+	Gemm8BF16Codes4
+	Gemm32BF16Codes4
+	Gemm128BF16Codes4
+	Gemm8F16Codes4
+	Gemm32F16Codes4
+	Gemm128F16Codes4
+	Gemm8BF16Codes8
+	Gemm32BF16Codes8
+	Gemm128BF16Codes8
+	Gemm8F16Codes8
+	Gemm32F16Codes8
+	Gemm128F16Codes8
 	RMSNorm
 	AddNorm
 	LayerNorm
@@ -52,91 +65,117 @@ const (
 )
 
 var names = [Count]string{
-	Fold:          "fold",
-	Attend64BF16:  "attend64_bf16",
-	Attend128BF16: "attend128_bf16",
-	Attend64F16:   "attend64_f16",
-	Attend128F16:  "attend128_f16",
-	WriteCache:    "write_cache",
-	Attention:     "attention",
-	Choose:        "choose",
-	Delta:         "delta",
-	Route:         "route",
-	Order:         "order",
-	RouteOrder:    "route_order",
-	Combine:       "combine",
-	ExpertBiases:  "expert_biases",
-	Gemm8BF16:     "gemm8_bf16",
-	Gemm32BF16:    "gemm32_bf16",
-	Gemm128BF16:   "gemm128_bf16",
-	Gemm8F16:      "gemm8_f16",
-	Gemm32F16:     "gemm32_f16",
-	Gemm128F16:    "gemm128_f16",
-	RMSNorm:       "rms_norm",
-	AddNorm:       "add_norm",
-	LayerNorm:     "layer_norm",
-	Heads:         "heads",
-	StoreHeads:    "store_heads",
-	Squares:       "squares",
-	NormAcross:    "norm_across",
-	Angles:        "angles",
-	Halve:         "halve",
-	CopyRows:      "copy_rows",
-	AddRows:       "add_rows",
-	ScaleRows:     "scale_rows",
-	Activate:      "activate",
-	Gate:          "gate",
-	SigmoidGate:   "sigmoid_gate",
-	Lookup:        "lookup",
-	SumChunks:     "sum_chunks",
-	Edit:          "edit",
-	Survey:        "survey",
-	Weigh:         "weigh",
-	Describe:      "describe",
+	Fold:              "fold",
+	Attend64BF16:      "attend64_bf16",
+	Attend128BF16:     "attend128_bf16",
+	Attend64F16:       "attend64_f16",
+	Attend128F16:      "attend128_f16",
+	WriteCache:        "write_cache",
+	Attention:         "attention",
+	Choose:            "choose",
+	Delta:             "delta",
+	Route:             "route",
+	Order:             "order",
+	RouteOrder:        "route_order",
+	Combine:           "combine",
+	ExpertBiases:      "expert_biases",
+	PackCodes:         "pack_codes",
+	Gemm8BF16:         "gemm8_bf16",
+	Gemm32BF16:        "gemm32_bf16",
+	Gemm128BF16:       "gemm128_bf16",
+	Gemm8F16:          "gemm8_f16",
+	Gemm32F16:         "gemm32_f16",
+	Gemm128F16:        "gemm128_f16",
+	Gemm8BF16Codes4:   "gemm8_bf16_codes4",
+	Gemm32BF16Codes4:  "gemm32_bf16_codes4",
+	Gemm128BF16Codes4: "gemm128_bf16_codes4",
+	Gemm8F16Codes4:    "gemm8_f16_codes4",
+	Gemm32F16Codes4:   "gemm32_f16_codes4",
+	Gemm128F16Codes4:  "gemm128_f16_codes4",
+	Gemm8BF16Codes8:   "gemm8_bf16_codes8",
+	Gemm32BF16Codes8:  "gemm32_bf16_codes8",
+	Gemm128BF16Codes8: "gemm128_bf16_codes8",
+	Gemm8F16Codes8:    "gemm8_f16_codes8",
+	Gemm32F16Codes8:   "gemm32_f16_codes8",
+	Gemm128F16Codes8:  "gemm128_f16_codes8",
+	RMSNorm:           "rms_norm",
+	AddNorm:           "add_norm",
+	LayerNorm:         "layer_norm",
+	Heads:             "heads",
+	StoreHeads:        "store_heads",
+	Squares:           "squares",
+	NormAcross:        "norm_across",
+	Angles:            "angles",
+	Halve:             "halve",
+	CopyRows:          "copy_rows",
+	AddRows:           "add_rows",
+	ScaleRows:         "scale_rows",
+	Activate:          "activate",
+	Gate:              "gate",
+	SigmoidGate:       "sigmoid_gate",
+	Lookup:            "lookup",
+	SumChunks:         "sum_chunks",
+	Edit:              "edit",
+	Survey:            "survey",
+	Weigh:             "weigh",
+	Describe:          "describe",
 }
 
 var files = [Count]string{
-	Fold:          "attend",
-	Attend64BF16:  "attend",
-	Attend128BF16: "attend",
-	Attend64F16:   "attend",
-	Attend128F16:  "attend",
-	WriteCache:    "attention",
-	Attention:     "attention",
-	Choose:        "choose",
-	Delta:         "delta",
-	Route:         "experts",
-	Order:         "experts",
-	RouteOrder:    "experts",
-	Combine:       "experts",
-	ExpertBiases:  "experts",
-	Gemm8BF16:     "gemm",
-	Gemm32BF16:    "gemm",
-	Gemm128BF16:   "gemm",
-	Gemm8F16:      "gemm",
-	Gemm32F16:     "gemm",
-	Gemm128F16:    "gemm",
-	RMSNorm:       "norms",
-	AddNorm:       "norms",
-	LayerNorm:     "norms",
-	Heads:         "norms",
-	StoreHeads:    "norms",
-	Squares:       "norms",
-	NormAcross:    "norms",
-	Angles:        "norms",
-	Halve:         "rows",
-	CopyRows:      "rows",
-	AddRows:       "rows",
-	ScaleRows:     "rows",
-	Activate:      "rows",
-	Gate:          "rows",
-	SigmoidGate:   "rows",
-	Lookup:        "rows",
-	SumChunks:     "rows",
-	Edit:          "sample",
-	Survey:        "sample",
-	Weigh:         "sample",
-	Describe:      "sample",
+	Fold:              "attend",
+	Attend64BF16:      "attend",
+	Attend128BF16:     "attend",
+	Attend64F16:       "attend",
+	Attend128F16:      "attend",
+	WriteCache:        "attention",
+	Attention:         "attention",
+	Choose:            "choose",
+	Delta:             "delta",
+	Route:             "experts",
+	Order:             "experts",
+	RouteOrder:        "experts",
+	Combine:           "experts",
+	ExpertBiases:      "experts",
+	PackCodes:         "gemm",
+	Gemm8BF16:         "gemm",
+	Gemm32BF16:        "gemm",
+	Gemm128BF16:       "gemm",
+	Gemm8F16:          "gemm",
+	Gemm32F16:         "gemm",
+	Gemm128F16:        "gemm",
+	Gemm8BF16Codes4:   "gemm",
+	Gemm32BF16Codes4:  "gemm",
+	Gemm128BF16Codes4: "gemm",
+	Gemm8F16Codes4:    "gemm",
+	Gemm32F16Codes4:   "gemm",
+	Gemm128F16Codes4:  "gemm",
+	Gemm8BF16Codes8:   "gemm",
+	Gemm32BF16Codes8:  "gemm",
+	Gemm128BF16Codes8: "gemm",
+	Gemm8F16Codes8:    "gemm",
+	Gemm32F16Codes8:   "gemm",
+	Gemm128F16Codes8:  "gemm",
+	RMSNorm:           "norms",
+	AddNorm:           "norms",
+	LayerNorm:         "norms",
+	Heads:             "norms",
+	StoreHeads:        "norms",
+	Squares:           "norms",
+	NormAcross:        "norms",
+	Angles:            "norms",
+	Halve:             "rows",
+	CopyRows:          "rows",
+	AddRows:           "rows",
+	ScaleRows:         "rows",
+	Activate:          "rows",
+	Gate:              "rows",
+	SigmoidGate:       "rows",
+	Lookup:            "rows",
+	SumChunks:         "rows",
+	Edit:              "sample",
+	Survey:            "sample",
+	Weigh:             "sample",
+	Describe:          "sample",
 }
 
 // RowParams are those of logits.cuh's Row.
@@ -371,6 +410,21 @@ type ExpertBiasesParams struct {
 	Width    int32
 }
 
+// QuantisedParams are those of gemm.cu's Quantised.
+type QuantisedParams struct {
+	Numbers driver.Ptr
+	Scale   uint64
+	Offset  uint64
+	Scales  driver.Ptr
+	Offsets driver.Ptr
+	Group   int32
+	Lead    int32
+	Ldscale int32
+	Smaller int32
+	Form    int32
+	Shift   int32
+}
+
 // GemmParams are those of gemm.cu's Gemm.
 type GemmParams struct {
 	W           driver.Ptr
@@ -391,6 +445,18 @@ type GemmParams struct {
 	LDY         int32
 	Add         int32
 	Aligned     int32
+	Q           QuantisedParams
+}
+
+// PackCodesParams are those of gemm.cu's PackCodes.
+type PackCodesParams struct {
+	Bytes  driver.Ptr
+	W      driver.Ptr
+	Rows   int32
+	In     int32
+	Chunks int32
+	Steps  int32
+	Bits   int32
 }
 
 // NormParams are those of norms.cu's Norm.

@@ -1,9 +1,5 @@
-// Operations on rows, element by element. Threads walk the elements of a grid that is as large as
-// they need; views have a stride of their own.
+// Operations on rows, element by element. Views have a stride of their own.
 #include "rt.cuh"
-
-// View is rows of width numbers, each stride after the one before.
-#define EACH(n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
 
 struct Halve {
   const float* x;

@@ -13,6 +13,9 @@ typedef unsigned long long u64;
 #define KERNEL extern "C" __global__ void
 #define DI __device__ __forceinline__
 
+// EACH has the threads of a grid of any size walk the elements up to n.
+#define EACH(n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
+
 // Types of 16 bits that numbers are stored in, and float.
 enum { BF16 = 0, F16 = 1, F32 = 2 };
 
@@ -107,6 +110,17 @@ DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int n>
 DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
 
+// load4 and load8 load so many bytes of shared memory.
+DI u32 load4(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+DI void load8(u32* v, u32 address) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(address) : "memory");
+}
+
 // matrices4 loads four 8x8 matrices of 16 bits, of which lanes 8i to 8i+7 have the rows' addresses.
 DI void matrices4(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -142,5 +156,17 @@ DI void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 // pack is two numbers side by side, lo in the lower half.
 template <int type>
 DI u32 pack(float lo, float hi) {
-  return (u32)to_half(lo, type) | (u32)to_half(hi, type) << 16;
+  u32 r;
+  if (type == F16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+
+// multiply_add is a*b + c of pairs, each rounded once.
+template <int type>
+DI u32 multiply_add(u32 a, u32 b, u32 c) {
+  u32 r;
+  if (type == F16) asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
 }

@@ -16,7 +16,7 @@ func cacheCases() (list []Case) {
 		latent     bool
 		dtype      compute.DType
 		cost       Cost
-	}{{2, 18, false, compute.BFloat16, Small}, {3, 64, false, compute.Float16, Full},
+	}{{2, 34, false, compute.BFloat16, Small}, {3, 64, false, compute.Float16, Full},
 		{1, 128, false, compute.BFloat16, Full}, {1, 40, true, compute.BFloat16, Full},
 		{2, 34, false, compute.Float32, Full}} {
 		name := fmt.Sprintf("cache of %v, %d heads of %d", c.dtype, c.heads, c.dim)

@@ -87,8 +87,8 @@ var sixteenBits = [...]compute.DType{compute.BFloat16, compute.Float16}
 func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
-			cacheCases(), attentionCases(), attendCases(dtype), deltaCases(), mixtureCases(),
-			fusedCases(), sampledCases()} {
+			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype), deltaCases(),
+			mixtureCases(), fusedCases(), sampledCases()} {
 			for _, c := range some {
 				c.DType = dtype
 				if c.cost <= cost {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/cuda/proof"
 )
@@ -49,7 +50,9 @@ func TestCases(t *testing.T) {
 // other bits of other numbers to be seen.
 func TestCompare(t *testing.T) {
 	a := proof.Options{Driver: &double.Driver{Threads: 2}}
-	b := proof.Options{Driver: &double.Driver{Threads: 1, Seed: 11}}
+	// One multiprocessor has grids that do not hold all of what they compute.
+	small := driver.Info{Name: "small", Major: 8, Multiprocessors: 1, Shared: 227 << 10}
+	b := proof.Options{Driver: &double.Driver{Info: small, Threads: 1, Seed: 11}}
 	list, err := proof.Compare(t.Context(), a, b)
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,10 @@ func sampled(s *subject, vocab int) {
 		for k, c := range append([]sample.Choice{chosen}, top...) {
 			y := r.Sampled
 			if k > 0 {
-				y = r.Top[k-1]
+				y = sample.Choice{Token: -1}
+				if k <= len(r.Top) {
+					y = r.Top[k-1]
+				}
 			}
 			got = append(got, float32(y.Token), float32(y.Rank), y.Logprob)
 			want = append(want, float64(c.Token), float64(c.Rank), float64(c.Logprob))
