@@ -20,6 +20,8 @@ func (idleDriver) Devices() ([]driver.Info, error) {
 		Memory: 1 << 40}}, nil
 }
 
+func (idleDriver) Reaches(int, int) (bool, error) { return true, nil }
+
 func (idleDriver) Open(int) (driver.Context, error) { return &idleContext{next: 1 << 20}, nil }
 
 type idleContext struct {
@@ -49,6 +51,13 @@ func (c *idleContext) Pin(bytes int) ([]byte, error) {
 }
 
 func (c *idleContext) Unpin([]byte) error { return nil }
+
+func (c *idleContext) Export(driver.Ptr) (h driver.Handle, err error) { return h, nil }
+func (c *idleContext) CloseImport(driver.Ptr) error                   { return nil }
+
+func (c *idleContext) Import(driver.Handle) (driver.Ptr, error) {
+	return c.Alloc(driver.ExportGrain)
+}
 
 func (c *idleContext) Load([]byte) (driver.Module, error) {
 	return driver.Module(c.handle()), nil

@@ -17,7 +17,7 @@ func TestCases(t *testing.T) {
 		cost = proof.Small
 	}
 	launched, err := proof.Run(t.Context(), proof.Options{Cost: cost, Seed: 7,
-		Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
+		Together: true, Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
 		t.Logf("%s, %s: error %.2g of %.2g (%s)", f.Case, f.DType, f.Error, f.Tolerance, f.Output)
 		if !f.Pass() {
 			t.Errorf("%+v", f)
@@ -48,8 +48,8 @@ func TestCases(t *testing.T) {
 // TestCompare wants the machine to compute the same bits in another order of blocks and warps, and
 // other bits of other numbers to be seen.
 func TestCompare(t *testing.T) {
-	a := proof.Options{Driver: &double.Driver{Threads: 2}}
-	b := proof.Options{Driver: &double.Driver{Threads: 1, Seed: 11}}
+	a := proof.Options{Driver: &double.Driver{Threads: 2}, Together: true}
+	b := proof.Options{Driver: &double.Driver{Threads: 1, Seed: 11}, Together: true}
 	list, err := proof.Compare(t.Context(), a, b)
 	if err != nil {
 		t.Fatal(err)

@@ -95,7 +95,9 @@ func sampled(s *subject, vocab int) {
 		}
 		for k, c := range append([]sample.Choice{chosen}, top...) {
 			y := r.Sampled
-			if k > 0 {
+			if k > len(r.Top) {
+				y = sample.Choice{} // there are no logits that are numbers, says a kernel
+			} else if k > 0 {
 				y = r.Top[k-1]
 			}
 			got = append(got, float32(y.Token), float32(y.Rank), y.Logprob)
