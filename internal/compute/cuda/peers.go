@@ -97,9 +97,7 @@ func text(b []byte) string { return string(b[:max(0, bytes.IndexByte(b, 0))]) }
 // the device's.
 func (c *Comm) Connect(ended <-chan struct{}) error {
 	d := c.d
-	if c.left != nil {
-		c.Leave()
-	}
+	c.Leave()
 	own := c.open()
 	if d.err != nil {
 		return d.err
@@ -117,7 +115,7 @@ func (c *Comm) Connect(ended <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	d.free(c.former) // which nobody has open: all ranks are in this group
+	d.free(c.former) // which no other has open: all ranks are in this group
 	c.former = 0
 	steps := []func([]offer) error{c.reach, func([]offer) error { return c.try() }}
 	for _, step := range steps {
@@ -233,7 +231,8 @@ func (c *Comm) reach(offers []offer) error {
 				return err
 			}
 			if !ok {
-				return fmt.Errorf("CUDA device %d does not reach the memory of %d", d.ordinal, other)
+				return fmt.Errorf("CUDA device %d does not reach the memory of %d", d.ordinal,
+					other)
 			}
 		}
 		if c.windows[r], err = d.ctx.Import(o.Handle); err != nil {
@@ -244,9 +243,10 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials are sums of known numbers, by all blocks, more often than a window has places for.
+// Trials are sums of known numbers, by several blocks, more often than a window has places for.
 const (
 	trials       = 3
+	trialLength  = 5 * peerThreads
 	trialTimeout = time.Minute
 )
 
@@ -256,10 +256,9 @@ func (c *Comm) try() error {
 	d := c.d
 	late := time.AfterFunc(trialTimeout, c.end)
 	defer late.Stop()
-	n := c.places * peerThreads * 4
 	var x compute.Tensor
 	for k := range trials {
-		d.Resize(&x, 1, n)
+		d.Resize(&x, 1, trialLength)
 		v := x.Floats()
 		for i := range v {
 			v[i] = float32((c.rank + 1) * (i%1000 + k))
@@ -301,7 +300,7 @@ func (c *Comm) closeWindows() {
 
 // Leave leaves the group: nothing waits for the others any more.
 func (c *Comm) Leave() {
-	if c.left == nil {
+	if c.Asleep() {
 		return
 	}
 	c.end()
@@ -312,9 +311,27 @@ func (c *Comm) Leave() {
 	c.why = "no group"
 }
 
-// Begin is called before the first exchange of a step. It has the ranks meet, so that those that are
-// about to compute different things notice, as exchanges through the host do each time. enqueued
-// says that the exchanges that follow are left to the device.
+// Sleep frees the windows of all ranks, each of which calls it between two steps: Connect makes them
+// again.
+func (c *Comm) Sleep() error {
+	if c.Asleep() {
+		return nil
+	}
+	c.Leave()
+	if err := c.group.AllGather(c.met, c.here[:]); err != nil {
+		return err
+	}
+	c.d.free(c.own) // which all others have closed
+	c.own = 0
+	return c.d.err
+}
+
+// Asleep says that the ranks are not connected.
+func (c *Comm) Asleep() bool { return c.left == nil }
+
+// Begin is called before the first exchange of a step. It has the ranks meet, so that those that
+// are about to compute different things notice, as exchanges through the host do each time.
+// enqueued says that the exchanges that follow are left to the device.
 func (c *Comm) Begin() (enqueued bool, err error) {
 	if c.windows == nil {
 		return false, nil
@@ -334,8 +351,8 @@ func (c *Comm) AllReduce(x *compute.Tensor) error {
 		parts, chunks = p.parts, p.chunks
 		d.pending = pending{}
 	}
-	c.launch(kernels.SumRanks, kernels.RanksParams{Parts: parts, Y: m.values, Chunks: int32(chunks)},
-		x.Rows*x.Width)
+	c.launch(kernels.SumRanks, kernels.RanksParams{Parts: parts, Y: m.values,
+		Chunks: int32(chunks)}, x.Rows*x.Width)
 	m.written()
 	return nil
 }

@@ -1,15 +1,18 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 )
@@ -121,6 +124,89 @@ func TestPeers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPeersSleep has ranks sleep, which frees their windows, and sum again.
+func TestPeersSleep(t *testing.T) {
+	together(t, &double.Driver{}, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+		for range 2 {
+			if err := c.Sleep(); err != nil || !c.Asleep() {
+				t.Error(c.Asleep(), err)
+			}
+			if enqueued, err := c.Begin(); enqueued || err != nil {
+				t.Error(enqueued, err)
+			}
+			if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+				t.Error(c.Why(), err)
+				return
+			}
+			var x compute.Tensor
+			d.Resize(&x, 1, 1)
+			x.Floats()[0] = float32(1 + rank)
+			x.Memory.Filled()
+			if err := c.AllReduce(&x); err != nil {
+				t.Error(err)
+			}
+			equal(t, "sum", x.Floats(), []float32{3})
+		}
+	})
+}
+
+// TestPeersRefuse wants ranks to exchange through their hosts where one of them cannot do otherwise,
+// and the reason.
+func TestPeersRefuse(t *testing.T) {
+	for call, want := range map[string]string{
+		"cuIpcGetMemHandle":     "rank 0: cuIpcGetMemHandle: CUDA error 801",
+		"cuIpcOpenMemHandle_v2": "rank 0: memory of rank 1: cuIpcOpenMemHandle_v2: CUDA error 801",
+	} {
+		drv := &double.Driver{Fail: func(made string) error {
+			if made != call {
+				return nil
+			}
+			return &driver.Error{Call: call, Code: 801}
+		}}
+		together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+			if enqueued, err := c.Begin(); enqueued || err != nil || c.Why() != want {
+				t.Errorf("rank %d: %v, %v, %q", rank, enqueued, err, c.Why())
+			}
+		})
+	}
+}
+
+// TestPeersEnd has a rank never come: the other one's sums end with the group, and the device sums
+// again in the next one.
+func TestPeersEnd(t *testing.T) {
+	drv := &double.Driver{}
+	ended := make(chan struct{})
+	var met sync.WaitGroup
+	met.Add(2)
+	together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+		if err := c.Connect(ended); err != nil {
+			t.Error(err)
+			return
+		}
+		met.Done()
+		met.Wait()
+		var x compute.Tensor
+		d.Resize(&x, 1, 100)
+		if rank == 0 {
+			time.AfterFunc(20*time.Millisecond, func() { close(ended) })
+			if err := c.AllReduce(&x); err != nil {
+				t.Error(err)
+			}
+			if err := d.Finish(); !errors.Is(err, cuda.ErrEnded) {
+				t.Errorf("the rank that waits: %v", err)
+			}
+		}
+		<-ended
+		c.Leave()
+		if err := d.Finish(); err != nil {
+			t.Errorf("after it has left: %v", err)
+		}
+		if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+			t.Error(c.Why(), err)
+		}
+	})
 }
 
 func equal(t *testing.T, what string, got, want []float32) {

@@ -44,8 +44,9 @@ func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err e
 		return h.rank != nil, err
 	}
 	defer r.Close()
-	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Ended: r.Ended(), Threads: inv.Threads,
-		Place: inv.Place, DriversClock: r.Local(), Host: r.Host(), Beside: r.Beside, Alone: true})
+	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Ended: r.Ended(),
+		Threads: inv.Threads, Place: inv.Place, DriversClock: r.Local(), Host: r.Host(),
+		Beside: r.Beside, Alone: true})
 	switch {
 	case r.Cancelled():
 		return false, nil

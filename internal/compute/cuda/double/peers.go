@@ -135,8 +135,8 @@ func (c *Context) endExport(p driver.Ptr) error {
 	return s.close()
 }
 
-// Import implements driver.Context. Memory of the context's own is refused; a driver refuses that of
-// all contexts of the process.
+// Import implements driver.Context. Memory of the context's own is refused; a driver refuses that
+// of all contexts of the process.
 func (c *Context) Import(h driver.Handle) (driver.Ptr, error) {
 	const call = "cuIpcOpenMemHandle_v2"
 	if err := c.apart(call); err != nil {

@@ -78,8 +78,8 @@ type Context interface {
 	MemInfo() (free, total uint64, err error)
 	Alloc(bytes uint64) (Ptr, error)
 	Free(p Ptr) error
-	// Pin is memory of the host that the device copies from and to by itself, and that kernels reach
-	// at the address it has here.
+	// Pin is memory of the host that the device copies from and to by itself, and that kernels
+	// reach at the address it has here.
 	Pin(bytes int) ([]byte, error)
 	Unpin(b []byte) error
 	// Export is what another process of the machine opens memory of Alloc by: all of it, and maybe

@@ -25,8 +25,8 @@ func (l *Library) Reaches(ordinal, other int) (bool, error) {
 	var can int32
 	code := l.call(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(a), uintptr(b))
 	if code != 0 {
-		return false, l.failure(cuDeviceCanAccessPeer, code, fmt.Sprintf("devices %d and %d", ordinal,
-			other))
+		return false, l.failure(cuDeviceCanAccessPeer, code, fmt.Sprintf("devices %d and %d",
+			ordinal, other))
 	}
 	return can != 0, nil
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -49,6 +48,9 @@ func TestMutants(t *testing.T) {
 	machines := []*double.Driver{{Threads: 2, Check: true}, {Threads: 2, Check: true, Seed: 1},
 		{Threads: 2, Check: true, Seed: 2}}
 	for _, file := range kernels.Files() {
+		if file == "peers" {
+			continue // TestRankMutants
+		}
 		image, err := kernels.PTX(file)
 		if err != nil {
 			t.Fatal(err)
@@ -118,14 +120,12 @@ func TestRankMutants(t *testing.T) {
 	}
 	machines := []*double.Driver{{Check: true}, {Check: true, Seed: 1}, {Check: true, Seed: 2}}
 	for i, m := range all {
-		if testing.Short() && i%3 != 0 {
+		if testing.Short() && i%4 != 1 {
 			continue
 		}
-		began := time.Now()
 		if k := kernelAt(t, text, m.Line); !found(t, machines, k, text, m.Source) {
 			t.Errorf("%s: %s was not found", k.Name(), m.Name)
 		}
-		t.Logf("%s: %v", m.Name, time.Since(began).Round(time.Millisecond))
 	}
 	t.Logf("%d mutants", len(all))
 }

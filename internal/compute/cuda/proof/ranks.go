@@ -197,9 +197,12 @@ func (p rankShape) sum(m *member) error {
 			m.Resize(&all, p.ranks*p.rows, p.width)
 			to = &all
 		}
-		// One after the other, so that a rank may be ahead: what they read is checked later.
-		if err := m.comm.Gather(to, &x, 0); err != nil {
-			return err
+		// One after the other, so that a rank may be ahead; gathering falls on both places of a
+		// window.
+		for range 1 + round%2 {
+			if err := m.comm.Gather(to, &x, 0); err != nil {
+				return err
+			}
 		}
 		if err := m.comm.AllReduce(&x); err != nil {
 			return err

@@ -32,7 +32,8 @@ type idling struct {
 	since time.Time
 }
 
-// after notes a block's turn, beside so many parked ones, and leaves the core where nothing is done.
+// after notes a block's turn, beside so many parked ones, and leaves the core where nothing is
+// done.
 func (y *idling) after(c *cta, done bool, parked int) error {
 	if done || !c.polls || c.stats.Instructions > looking {
 		*y = idling{}

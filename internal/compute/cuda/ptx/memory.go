@@ -124,8 +124,8 @@ func (m *Memory) Free(addr uint64) error {
 }
 
 // Attach makes bytes of the host's an allocation, at an address where nothing else is: 0 is one of
-// the memory's choice. They count as initialised, and not as used. The ledger, nil for none, is that
-// of all machines that have them. Free ends it.
+// the memory's choice. They count as initialised, and not as used. The ledger, nil for none, is
+// that of all machines that have them. Free ends it.
 func (m *Memory) Attach(addr uint64, b []byte, l *Ledger) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -73,9 +73,9 @@ func transpose(p [][]byte) []byte {
 }
 
 // Mutants are all the mutants of a module: each barrier, fence and commit dropped, each wait for
-// groups weakened by one, ordered accesses relaxed, or of the device's scope instead of the system's,
-// matrices transposed, operands of packed conversions swapped. A few may do what the original does, where nothing depends on the
-// instruction.
+// groups weakened by one, ordered accesses relaxed, or of the device's scope and not the system's,
+// matrices transposed, operands of packed conversions swapped. A few may do what the original does,
+// where nothing depends on the instruction.
 func Mutants(src []byte) []Mutant {
 	var all []Mutant
 	kinds := mutations()

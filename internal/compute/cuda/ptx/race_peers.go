@@ -137,9 +137,9 @@ func (w *warp) checkMachines(s *segment, n uint64, kind accessKind) {
 				l.cells[at] = c
 			}
 			if what := c.race(k, kind); what != "" {
-				w.failLane(i, "race: %s byte %d of an allocation of %d bytes after a %s by another "+
-					"machine, or another block, with nothing between that orders them", kind,
-					w.ea[i], s.in.size, what)
+				w.failLane(i, "race: %s byte %d of an allocation of %d bytes after a %s by "+
+					"another machine, or another block, with nothing between that orders them",
+					kind, w.ea[i], s.in.size, what)
 			}
 			if kind&writes != 0 {
 				c.written, c.reads = k.now, c.reads[:0]
