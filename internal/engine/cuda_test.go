@@ -56,6 +56,53 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
+// overPeers says by what the ranks of an engine sum.
+func overPeers(e *engine.Engine) string {
+	_, way, _ := strings.Cut(e.Info().Ranks[0].Kernels, "sums of ranks ")
+	return way
+}
+
+// TestCUDAPeers asks two ranks, each a process, that sum over the memory of their devices, and has
+// either of them killed under requests: the answers are the same, and those of ranks that sum
+// through their hosts.
+func TestCUDAPeers(t *testing.T) {
+	open := func(options string) *engine.Engine {
+		return onCUDA(t, options, func(c *config.Config) {
+			c.Parallel.TensorParallelSize = 2
+		})
+	}
+	requests := func(e *engine.Engine) []*engine.Request {
+		list := sampled(e, 2)
+		for _, r := range list {
+			r.Params.MaxTokens, r.Params.MinTokens = 24, 20
+		}
+		return list
+	}
+	host := open("apart")
+	if way := overPeers(host); !strings.HasPrefix(way, "through the host: rank 0: ") {
+		t.Errorf("apart, sums are %q", way)
+	}
+	want := receiveAll(t, host, requests(host), func(int) {})
+	e := open("")
+	same(t, "over peers", receiveAll(t, e, requests(e), func(int) {}), want)
+	for rank := range 2 {
+		if testing.Short() && rank == 0 {
+			continue
+		}
+		before := pids(e)
+		same(t, fmt.Sprintf("rank %d killed", rank), killed(t, e, requests(e), rank, 10), want)
+		for r, pid := range pids(e) {
+			if (pid == before[r]) != (r != rank) {
+				t.Errorf("rank %d was killed: rank %d was process %d, and is %d", rank, r,
+					before[r], pid)
+			}
+		}
+		if way := overPeers(e); way != "over peer memory" {
+			t.Errorf("sums are %q", way)
+		}
+	}
+}
+
 // TestCUDAFaults has the driver fail under requests, as a GPU does: with an illegal address, lost,
 // without an answer. The group is made anew, and nothing is lost or different.
 func TestCUDAFaults(t *testing.T) {

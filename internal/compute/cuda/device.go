@@ -23,11 +23,14 @@ import (
 // Device is one rank's GPU. Its methods are called from one goroutine at a time, which is locked to
 // its thread if the driver wants that.
 type Device struct {
-	ctx    driver.Context
-	info   driver.Info
-	stream driver.Stream
-	dtype  compute.DType
-	pool   *pool.Pool
+	driver  driver.Driver
+	ordinal int
+	ctx     driver.Context
+	info    driver.Info
+	stream  driver.Stream
+	dtype   compute.DType
+	pool    *pool.Pool
+	comm    *Comm // nil for none
 
 	functions [kernels.Count]driver.Function
 	launches  [kernels.Count]uint64
@@ -75,7 +78,8 @@ func New(opt Options) (*Device, error) {
 	if opt.Ordinal < 0 || opt.Ordinal >= len(devices) {
 		return nil, fmt.Errorf("CUDA device %d of %d", opt.Ordinal, len(devices))
 	}
-	d := &Device{dtype: opt.DType, info: devices[opt.Ordinal], pool: pool.New(opt.Threads),
+	d := &Device{driver: opt.Driver, ordinal: opt.Ordinal, dtype: opt.DType,
+		info: devices[opt.Ordinal], pool: pool.New(opt.Threads),
 		graphs: graphs{off: opt.Eager, made: map[shape]*graph{}}}
 	if d.info.Major < kernels.OldestMajor {
 		d.pool.Close()
@@ -129,6 +133,9 @@ func (d *Device) load() (err error) {
 // Close frees the device's memory and ends its threads; it may not be used afterwards, but for Err.
 func (d *Device) Close() {
 	d.pool.Close()
+	if d.comm != nil {
+		d.comm.Leave()
+	}
 	d.check(d.ctx.Close())
 }
 
@@ -157,8 +164,20 @@ func (d *Device) Launches() [kernels.Count]uint64 { return d.launches }
 func (d *Device) Replays() uint64 { return d.graphs.replays }
 
 // Err is the first error of the driver. A device that has failed computes nothing any more: what it
-// returned since is undefined.
-func (d *Device) Err() error { return d.err }
+// returned since is undefined. So is what it returned when the group of its ranks had ended, which
+// is ErrEnded until it has another one.
+func (d *Device) Err() error {
+	if d.err == nil && d.comm != nil && d.comm.ended() {
+		return ErrEnded
+	}
+	return d.err
+}
+
+// Finish waits until all is computed that was asked for.
+func (d *Device) Finish() error {
+	d.wait()
+	return d.Err()
+}
 
 // check notes the first error of the driver.
 func (d *Device) check(err error) {

@@ -37,10 +37,10 @@ const (
 )
 
 // Run has pass compute the layers of the batch at hand, or does again what it did for a batch of
-// the same shape. apart says that it waits for no other rank.
-func (d *Device) Run(_ *compute.Batch, apart bool, pass func() error) error {
+// the same shape. alone says that it waits for nothing but the device.
+func (d *Device) Run(_ *compute.Batch, alone bool, pass func() error) error {
 	g := &d.graphs
-	if g.off || !apart || !d.step.shape.decode || d.err != nil {
+	if g.off || !alone || !d.step.shape.decode || d.err != nil {
 		return pass()
 	}
 	if g.generation != g.recorded {

@@ -77,8 +77,8 @@ func (d *Device) Sample(logits *compute.Tensor, rows []sample.Row) error {
 	s.place(d, logits, &p)
 	s.launch(d, logits, &p)
 	s.download(d, &p)
-	if d.err != nil {
-		return d.err
+	if err := d.Err(); err != nil {
+		return err
 	}
 	s.read(rows, &p)
 	return nil

@@ -166,6 +166,9 @@ func (r *Rank) DriverGone() bool {
 	return r.ended
 }
 
+// Ended is closed when the driver has ended, or this rank has left.
+func (r *Rank) Ended() <-chan struct{} { return r.life.Done() }
+
 // Cancelled says that this rank ends because it was cancelled.
 func (r *Rank) Cancelled() bool { return r.cancelled.Load() }
 

@@ -2,10 +2,12 @@ package model_test
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -20,11 +22,17 @@ func (idleDriver) Devices() ([]driver.Info, error) {
 		Memory: 1 << 40}}, nil
 }
 
+func (idleDriver) Reaches(int, int) (bool, error) { return true, nil }
+
 func (idleDriver) Open(int) (driver.Context, error) { return &idleContext{next: 1 << 20}, nil }
 
 type idleContext struct {
 	next    driver.Ptr
 	handles uintptr
+	// sums is the kernel that adds the trial of two ranks, of which the other one brings twice the
+	// numbers; summed says that what is read next are its sums.
+	sums   driver.Function
+	summed bool
 }
 
 func (c *idleContext) handle() uintptr {
@@ -50,6 +58,13 @@ func (c *idleContext) Pin(bytes int) ([]byte, error) {
 
 func (c *idleContext) Unpin([]byte) error { return nil }
 
+func (c *idleContext) Export(driver.Ptr) (h driver.Handle, err error) { return h, nil }
+func (c *idleContext) CloseImport(driver.Ptr) error                   { return nil }
+
+func (c *idleContext) Import(driver.Handle) (driver.Ptr, error) {
+	return c.Alloc(driver.ExportGrain)
+}
+
 func (c *idleContext) Load([]byte) (driver.Module, error) {
 	return driver.Module(c.handle()), nil
 }
@@ -61,8 +76,12 @@ func (c *idleContext) NewStream() (driver.Stream, error) {
 	return driver.Stream(c.handle()), nil
 }
 
-func (c *idleContext) Launch(*driver.Launch, driver.Stream) error { return nil }
-func (c *idleContext) Synchronize(driver.Stream) error            { return nil }
+func (c *idleContext) Launch(l *driver.Launch, _ driver.Stream) error {
+	c.summed = l.Function == c.sums
+	return nil
+}
+
+func (c *idleContext) Synchronize(driver.Stream) error { return nil }
 
 func (c *idleContext) NewEvent() (driver.Event, error) {
 	return driver.Event(c.handle()), nil
@@ -78,16 +97,29 @@ func (c *idleContext) EndCapture(driver.Stream) (driver.Graph, error) {
 	return driver.Graph(c.handle()), nil
 }
 
-func (c *idleContext) Function(driver.Module, string) (driver.Function, error) {
-	return driver.Function(c.handle()), nil
+func (c *idleContext) Function(_ driver.Module, name string) (driver.Function, error) {
+	f := driver.Function(c.handle())
+	if name == kernels.SumRanks.Name() {
+		c.sums = f
+	}
+	return f, nil
 }
 
 func (c *idleContext) Resources(driver.Function) (registers, shared, local int, err error) {
 	return 0, 0, 0, nil
 }
 
-func (c *idleContext) Upload(driver.Ptr, []byte, driver.Stream) error   { return nil }
-func (c *idleContext) Download([]byte, driver.Ptr, driver.Stream) error { return nil }
+func (c *idleContext) Upload(driver.Ptr, []byte, driver.Stream) error { return nil }
+
+func (c *idleContext) Download(b []byte, _ driver.Ptr, _ driver.Stream) error {
+	if c.summed {
+		v := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
+		for i := range v {
+			v[i] *= 3
+		}
+	}
+	return nil
+}
 
 func (c *idleContext) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error {
 	return nil
@@ -97,8 +129,22 @@ func (c *idleContext) Fill(dst driver.Ptr, value byte, bytes uint64, s driver.St
 	return nil
 }
 
-// idleModel is a model on a device that does nothing, and a step of so many sequences.
-func idleModel(t testing.TB, name string, eager bool, sequences int) (*cuda.Device, func()) {
+// lone stands for a group whose other ranks are always there already, and say what this one does.
+type lone struct{ size int }
+
+func (lone) AllReduce(*compute.Tensor) error          { return nil }
+func (lone) Gather(_, _ *compute.Tensor, _ int) error { return nil }
+
+func (l lone) AllGather(dst, x []float32) error {
+	for r := range l.size {
+		copy(dst[r*len(x):], x)
+	}
+	return nil
+}
+
+// idleModel is a model on a device that does nothing, and a step of so many sequences; it may be
+// the first of several ranks.
+func idleModel(t testing.TB, name string, eager bool, sequences, ranks int) (*cuda.Device, func()) {
 	cfg, weights := shipped(name).open(t)
 	d, err := cuda.New(cuda.Options{Driver: idleDriver{}, DType: compute.BFloat16, Threads: 1,
 		Eager: eager})
@@ -106,12 +152,19 @@ func idleModel(t testing.TB, name string, eager bool, sequences int) (*cuda.Devi
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	m, err := model.Load(cfg, model.FromCheckpoint(weights), d,
-		model.Options{Group: layers.Group{Size: 1}})
+	g := layers.Group{Size: ranks}
+	if ranks > 1 {
+		c := d.NewComm(0, ranks, lone{ranks}, lone{ranks})
+		if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+			t.Fatal(c.Why(), err)
+		}
+		g.Comm = c
+	}
+	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: g})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, ranks),
 		Blocks: 64, BlockSize: blockSize, DType: compute.BFloat16, States: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -129,10 +182,16 @@ func idleModel(t testing.TB, name string, eager bool, sequences int) (*cuda.Devi
 	}
 }
 
-// TestCUDALaunches counts the launches of a decoding step: no more than 12 a layer.
+// TestCUDALaunches counts the launches of a decoding step: no more than 12 a layer, and of several
+// ranks two more, which sum.
 func TestCUDALaunches(t *testing.T) {
-	for _, name := range []string{"llama-tiny", "qwen3-tiny", "gemma2-tiny", "qwen3moe-tiny"} {
-		d, step := idleModel(t, name, true, 3)
+	for _, c := range []struct {
+		name  string
+		ranks int
+	}{{"llama-tiny", 1}, {"qwen3-tiny", 1}, {"gemma2-tiny", 1}, {"qwen3moe-tiny", 1},
+		{"llama-tiny", 2}, {"gemma2-tiny", 2}, {"qwen3moe-tiny", 2}} {
+		name := c.name
+		d, step := idleModel(t, name, true, 3, c.ranks)
 		step()
 		before := d.Launches()
 		step()
@@ -143,33 +202,40 @@ func TestCUDALaunches(t *testing.T) {
 		cfg, _ := shipped(name).open(t)
 		total -= 3 // the embedding, the angles of all layers, and the sum of the last one
 		perLayer := float64(total) / float64(cfg.Layers)
-		t.Logf("%s: %d launches, %.1f a layer", name, total, perLayer)
-		if perLayer > 12 {
-			t.Errorf("%s: %.1f launches a layer", name, perLayer)
+		t.Logf("%s by %d: %d launches, %.1f a layer", name, c.ranks, total, perLayer)
+		if perLayer > 12+2*float64(c.ranks-1) {
+			t.Errorf("%s by %d: %.1f launches a layer", name, c.ranks, perLayer)
 		}
 	}
 }
 
 // TestCUDAReplayAllocatesNothing counts the allocations of a step that is a graph's.
 func TestCUDAReplayAllocatesNothing(t *testing.T) {
-	d, step := idleModel(t, "qwen3-tiny", false, 16)
-	for range 5 {
-		step()
-	}
-	if d.Replays() == 0 {
-		t.Fatal("no step was a graph's")
-	}
-	if n := testing.AllocsPerRun(100, step); n != 0 {
-		t.Errorf("%v allocations a step", n)
+	for ranks, name := range map[int]string{1: "qwen3-tiny", 2: "llama-tiny"} {
+		d, step := idleModel(t, name, false, 16, ranks)
+		for range 5 {
+			step()
+		}
+		if d.Replays() == 0 {
+			t.Fatal("no step was a graph's")
+		}
+		if n := testing.AllocsPerRun(100, step); n != 0 {
+			t.Errorf("%d ranks: %v allocations a step", ranks, n)
+		}
 	}
 }
 
 // BenchmarkCUDAHost is what a step costs the host beside a device that does nothing: replayed, and
 // launch by launch.
 func BenchmarkCUDAHost(b *testing.B) {
-	for name, eager := range map[string]bool{"replayed": false, "eager": true} {
-		b.Run(name, func(b *testing.B) {
-			_, step := idleModel(b, "qwen3-tiny", eager, 64)
+	for _, c := range []struct {
+		name  string
+		eager bool
+		ranks int
+	}{{"replayed", false, 1}, {"eager", true, 1}, {"replayed, 2 ranks", false, 2},
+		{"eager, 2 ranks", true, 2}} {
+		b.Run(c.name, func(b *testing.B) {
+			_, step := idleModel(b, "llama-tiny", c.eager, 64, c.ranks)
 			for range 5 {
 				step()
 			}

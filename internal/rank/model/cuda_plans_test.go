@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -38,7 +39,7 @@ func plannedFor(t *testing.T, s *shard) *planned {
 // run computes the sequences by a plan: rows of some of them in each step, in pieces of any length,
 // in blocks of any order; one of them is preempted now and then, and begins anew in others; the
 // second goes on from the blocks of the first where these are there.
-func (y *planned) run(t *testing.T, s *shard, seed uint64) {
+func (y *planned) run(t *testing.T, s *shard, rank int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	free := r.Perm(64)
 	tables, done := make([][]int32, len(y.ids)), make([]int, len(y.ids))
@@ -90,7 +91,8 @@ func (y *planned) run(t *testing.T, s *shard, seed uint64) {
 			b.States = append(b.States, int32(q))
 		}
 		if err := forward(s.model, b, s.cache); err != nil {
-			t.Fatal(err)
+			t.Errorf("rank %d: %v", rank, err)
+			return
 		}
 		all := make([]int32, rows)
 		for i := range all {
@@ -98,7 +100,15 @@ func (y *planned) run(t *testing.T, s *shard, seed uint64) {
 		}
 		logits, err := s.model.Logits(all)
 		if err != nil {
-			t.Fatal(err)
+			t.Errorf("rank %d: %v", rank, err)
+			return
+		}
+		if rank > 0 {
+			if err := s.model.Finish(); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+				return
+			}
+			continue
 		}
 		var got [][]float32
 		for i := range all {
@@ -127,10 +137,51 @@ func TestCUDAPlans(t *testing.T) {
 			s, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 			y := plannedFor(t, s)
 			for seed := range plans {
-				y.run(t, s, uint64(seed))
+				y.run(t, s, 0, uint64(seed))
 			}
 		})
 	}
+}
+
+// eachRank runs ranks with a device each, which sum over peer memory or through their hosts.
+func eachRank(t *testing.T, f fixture, size int, peers, eager bool,
+	run func(rank int, s *shard, d *cuda.Device)) {
+	t.Helper()
+	const segment = 64 << 10
+	region, err := shm.Create(size, segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	var ranks sync.WaitGroup
+	for r := range size {
+		g, err := shm.Join(region, r, size, segment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		d := openCUDA(t, onMachine, eager)
+		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
+		way := d.NewComm(r, size, place.Comm, g)
+		if peers {
+			place.Comm = way
+		}
+		s := loadOn(t, d, f, place)
+		ranks.Go(func() {
+			if peers {
+				if err := way.Connect(t.Context().Done()); err != nil || way.Why() != "" {
+					t.Errorf("rank %d: %v, %s", r, err, way.Why())
+					return
+				}
+				defer way.Leave()
+			}
+			run(r, s, d)
+			if err := s.model.Finish(); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	ranks.Wait()
 }
 
 // TestCUDALayouts computes a sequence by several ranks, and wants the bits of one.
@@ -148,40 +199,56 @@ func TestCUDALayouts(t *testing.T) {
 			fixtures = append(fixtures, shipped(name))
 		}
 	}
-	for _, f := range fixtures {
+	for i, f := range fixtures {
+		cfg, _ := f.open(t)
+		ids := prompt(40)
+		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+		want := one.forward(t, 0, piece{tokens: ids})
 		for _, size := range []int{2, 4} {
-			if cfg, _ := f.open(t); testing.Short() && size == 4 || cfg.Heads%size != 0 {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s %s by %d", f.dir, f.quantization, size), func(t *testing.T) {
-				ids := prompt(40)
-				one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
-				want := one.forward(t, 0, piece{tokens: ids})
-				const segment = 64 << 10
-				region, err := shm.Create(size, segment)
-				if err != nil {
-					t.Fatal(err)
+			for _, peers := range []bool{false, true} {
+				if cfg.Heads%size != 0 || testing.Short() && (size == 4 || i > 0 && !peers) {
+					continue
 				}
-				defer region.Close()
-				var got [][]float32
-				var wg sync.WaitGroup
-				for r := range size {
-					g, err := shm.Join(region, r, size, segment)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer g.Close()
-					s, _ := loadCUDA(t, f, onMachine, layers.Group{Rank: r, Size: size,
-						Comm: layers.OnHost{Group: g}})
-					wg.Go(func() {
+				name := fmt.Sprintf("%s %s by %d, peers %v", f.dir, f.quantization, size, peers)
+				t.Run(name, func(t *testing.T) {
+					eachRank(t, f, size, peers, false, func(r int, s *shard, _ *cuda.Device) {
 						if rows := s.forward(t, r, piece{tokens: ids}); r == 0 {
-							got = rows
+							compareRows(t, "ranks", rows, want)
 						}
 					})
+				})
+			}
+		}
+	}
+}
+
+// TestCUDAPlansOverPeers computes sequences in random plans by several ranks, with graphs and
+// without, and wants the bits of each computed alone by one.
+func TestCUDAPlansOverPeers(t *testing.T) {
+	plans, fixtures := 6, []fixture{variant("qwen3-head128"), shipped("qwen3moe-tiny"),
+		shipped("gemma2-tiny")}
+	if testing.Short() {
+		plans, fixtures = 1, fixtures[:1]
+	}
+	for _, f := range fixtures {
+		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+		y := plannedFor(t, one)
+		for _, size := range []int{2, 4} {
+			for _, eager := range []bool{false, true} {
+				if testing.Short() && size == 4 {
+					continue
 				}
-				wg.Wait()
-				compareRows(t, "ranks", got, want)
-			})
+				t.Run(fmt.Sprintf("%s by %d, eager %v", f.dir, size, eager), func(t *testing.T) {
+					eachRank(t, f, size, true, eager, func(r int, s *shard, d *cuda.Device) {
+						for seed := range plans {
+							y.run(t, s, r, uint64(seed))
+						}
+						if replays := d.Replays(); eager != (replays == 0) && plans > 1 {
+							t.Errorf("rank %d: %d steps were graphs'", r, replays)
+						}
+					})
+				})
+			}
 		}
 	}
 }

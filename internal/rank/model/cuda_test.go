@@ -22,8 +22,14 @@ var onMachine = &double.Driver{Threads: 2}
 // loadCUDA is loadShard on a CUDA device, the kernels of which a machine for PTX executes.
 func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*shard, *cuda.Device) {
 	t.Helper()
-	cfg, weights := f.open(t)
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+	d := openCUDA(t, drv, false)
+	return loadOn(t, d, f, g), d
+}
+
+func openCUDA(t testing.TB, drv *double.Driver, eager bool) *cuda.Device {
+	t.Helper()
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
+		Eager: eager})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +39,12 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 			t.Error(err)
 		}
 	})
+	return d
+}
+
+func loadOn(t testing.TB, d *cuda.Device, f fixture, g layers.Group) *shard {
+	t.Helper()
+	cfg, weights := f.open(t)
 	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: g})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +56,7 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Free() })
-	return &shard{model: m, cache: c, vocab: cfg.VocabSize}, d
+	return &shard{model: m, cache: c, vocab: cfg.VocabSize}
 }
 
 // TestCUDA holds every family to transformers on a CUDA device: logits of the shortest prompt, and

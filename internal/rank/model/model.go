@@ -225,6 +225,9 @@ func (m *Model) Logits(rows []int32) (*layers.Tensor, error) {
 // undefined.
 func (m *Model) Failed() error { return m.stage.Failed() }
 
+// Finish waits until the device has computed all that it was asked for, and returns Failed.
+func (m *Model) Finish() error { return m.stage.Finish() }
+
 // Final computes the chosen rows of the hidden state after the final norm, which is
 // [len(rows)][width] in the model's own memory, until its next step. Only the last stage can; no
 // other rank takes part.

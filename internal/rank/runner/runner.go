@@ -37,6 +37,8 @@ type Model interface {
 	// Failed is the first error of the device: what it computed since is undefined. It is known
 	// once something has waited for the device.
 	Failed() error
+	// Finish waits for the device, and returns Failed.
+	Finish() error
 }
 
 // Sampler is a device that chooses tokens where it has the logits.
@@ -184,7 +186,17 @@ func (r *Runner) Use(m Model, c compute.Cache) { r.opt.Model, r.opt.Cache = m, c
 
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
 // is. It allocates nothing in steady decoding.
+//
+// Ranks that sum together wait until the step is computed, whether they answer or not: others need
+// what they compute, and learn of a fault of theirs in no other way.
 func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
+	if err := r.execute(p, res); err != nil || r.opt.TP == nil || len(p.Rows) == 0 {
+		return err
+	}
+	return r.opt.Model.Finish()
+}
+
+func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 	res.Reset(p.ID)
 	if err := r.update(p); err != nil {
 		return err

@@ -146,8 +146,16 @@ func (w *worker) probe(rpc.None) (calls.Probed, error) {
 func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil }
 
 func (w *worker) info() queue.Ready {
+	kernels := describe(&w.rank.init)
+	if p := w.rank.peers; p != nil {
+		way := "over peer memory"
+		if why := p.Why(); why != "" {
+			way = "through the host: " + why
+		}
+		kernels += "; sums of ranks " + way
+	}
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		Threads: w.rank.threads, Kernels: describe(&w.rank.init),
+		Threads: w.rank.threads, Kernels: kernels,
 		Binding: w.rank.binding, WeightBytes: w.rank.weightBytes,
 		Storing: w.rank.storing()}
 }

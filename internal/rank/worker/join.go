@@ -58,8 +58,9 @@ func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err e
 		return h.rank != nil, err
 	}
 	defer r.Close()
-	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Threads: inv.Threads,
-		Place: inv.Place, Ordinal: inv.Ordinal, DriversClock: r.Local(), Host: r.Host(),
+	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Ended: r.Ended(),
+		Threads: inv.Threads, Place: inv.Place, Ordinal: inv.Ordinal, DriversClock: r.Local(),
+		Host:   r.Host(),
 		Beside: r.Beside, Alone: true})
 	switch {
 	case r.Cancelled():

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -38,6 +39,8 @@ type rank struct {
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
 	group  layers.Group
+	// peers is the way to the ranks of group over their devices' memory, nil on CPUs.
+	peers *cuda.Comm
 	// weights are in use, staging is the next update.
 	weights  loaded
 	staging  staging
@@ -132,8 +135,8 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	cfg.Serve(init.MaxModelLen)
 	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
-	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP,
-		Comm: layers.OnHost{Group: groupRef{&r.groups.TP}},
+	tp := groupRef{&r.groups.TP}
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: tp},
 		OnLayer: func(layer int, waiting bool) {
 			phase := status.Forward
 			if waiting {
@@ -141,6 +144,10 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 			}
 			r.status.Set(phase, uint32(layer))
 		}}
+	if d, ok := r.device.(*cuda.Device); ok && init.Layout.TP > 1 {
+		r.peers = d.NewComm(place.TP, init.Layout.TP, r.group.Comm, tp)
+		r.group.Comm = r.peers
+	}
 	if n := init.Layout.Sizes().PCP; n > 1 {
 		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n,
 			Comm: layers.OnHost{Group: groupRef{&r.groups.PCP}}}
@@ -193,6 +200,11 @@ func (r *rank) join(opt Options) error {
 			return err
 		}
 	}
+	if r.peers != nil {
+		if err := r.peers.Connect(opt.Ended); err != nil {
+			return fmt.Errorf("memory of the other ranks: %w", err)
+		}
+	}
 	if n := init.Null; n != nil {
 		r.runner = &null{Null: *n, output: r.output, stages: r.groups.PP,
 			stage: init.Layout.Place(init.Rank).PP, last: init.Layout.Sizes().PP - 1}
@@ -216,6 +228,9 @@ func (r *rank) leave() {
 		r.device.Count(nil) // the memory of its status ends with the group
 	}
 	r.endTransfers()
+	if r.peers != nil {
+		r.peers.Leave()
+	}
 	r.groups.Close()
 	if run, ok := r.runner.(*runner.Runner); ok {
 		run.Close()

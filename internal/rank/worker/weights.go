@@ -275,6 +275,11 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		r.staging.close()
 		r.weights.close()
 		r.weights = loaded{}
+		if r.peers != nil {
+			if err := r.peers.Sleep(); err != nil {
+				return none, err
+			}
+		}
 	case r.weights.model == nil && !asleep.Later:
 		if err := r.loadModel(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
@@ -292,6 +297,9 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		}
 	}
 	r.compute()
+	if p := r.peers; p != nil && !asleep.Weights && p.Asleep() {
+		return none, p.Connect(w.opt.Ended)
+	}
 	return none, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -31,6 +32,8 @@ type Options struct {
 	// Groups joins the rank's communicators, which the rank then closes. It is called when there
 	// are several ranks, with what counts that they move (see join.Rank.Groups).
 	Groups func(moved *atomic.Uint64) (join.Groups, error)
+	// Ended is closed when the driver has ended: nothing waits for other ranks any more.
+	Ended <-chan struct{}
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// Place is the rank's among those of its machine, of which its threads and their processors
@@ -121,7 +124,8 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 // follows reports whether a rank's error only follows from the end of another rank or of the
 // driver.
 func follows(err error) bool {
-	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)
+	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted) ||
+		errors.Is(err, cuda.ErrEnded)
 }
 
 // blameless reports whether a rank that ends with the error is reusable: it only waited for others.

@@ -36,6 +36,8 @@ func (r *run) kernels(ctx context.Context) error {
 	}
 	for k := range kernels.Count {
 		switch covered := slices.Contains(proof.Covered(), k); {
+		case proof.OfRanks(k) && launched[k] == 0:
+			r.report(Row{Name: k.Name(), Note: "is of several ranks, each a process", Listed: true})
 		case covered && launched[k] == 0:
 			r.report(Row{Name: k.Name(), Failed: true, Note: "was not launched"})
 		case !covered:
@@ -50,7 +52,8 @@ func (r *run) kernels(ctx context.Context) error {
 // approximations: what is reported decides tolerances, and only what no rounding explains fails.
 func (r *run) silicon(ctx context.Context) error {
 	ours := r.cases(min(r.cost(), proof.Full)) // larger ones are too much for the machine
-	machine := proof.Options{Driver: &double.Driver{Threads: runtime.NumCPU(), Seed: r.Seed + 1}}
+	machine := proof.Options{Together: true,
+		Driver: &double.Driver{Threads: runtime.NumCPU(), Seed: r.Seed + 1}}
 	list, err := proof.Compare(ctx, ours, machine)
 	limit := 0.01 // what a weight of attention that rounds to its neighbour in bfloat16 may do
 	if r.tiny() {

@@ -191,7 +191,8 @@ func (r *run) cost() proof.Cost {
 
 // cases are the cases of kernels, up to a cost.
 func (r *run) cases(cost proof.Cost) proof.Options {
-	return proof.Options{Driver: r.Driver, Ordinal: r.Ordinal, Seed: r.Seed, Cost: cost}
+	return proof.Options{Driver: r.Driver, Ordinal: r.Ordinal, Seed: r.Seed, Cost: cost,
+		Together: r.Machine != nil}
 }
 
 // open opens the device, and its context as well, for what the device does not tell.

@@ -29,11 +29,15 @@ type Driver struct {
 	// Replace, if not nil, is asked for the text that is executed in the place of PTX that is
 	// loaded, without the zero byte.
 	Replace func(text []byte) []byte
+	// Apart says that devices do not reach each other's memory.
+	Apart bool
 	// Observe, if not nil, is told of each kernel that was executed.
 	Observe func(kernel string, s ptx.Stats)
 
 	mu     sync.Mutex
 	parsed map[string]*ptx.Module // by text, for all contexts
+	// ledgers are those of memory that contexts have exported, by its file's number.
+	ledgers map[uint64]*ptx.Ledger
 }
 
 // parse reads PTX, the same text once.
@@ -97,6 +101,7 @@ func (d *Driver) Open(ordinal int) (driver.Context, error) {
 	}
 	memory := ptx.NewMemory(list[0].Memory)
 	return &Context{d: d, info: list[0], memory: memory, allocs: map[driver.Ptr]uint64{},
+		exported: map[driver.Ptr]*shared{}, imported: map[driver.Ptr]*shared{},
 		pinned: map[*byte]int{}, machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads),
 			Seed: d.Seed, Check: d.Check}}, nil
 }
@@ -110,6 +115,8 @@ type Context struct {
 	allocs  map[driver.Ptr]uint64
 	used    uint64
 	pinned  map[*byte]int
+	// exported is memory of this context that others open, imported is theirs.
+	exported, imported map[driver.Ptr]*shared
 
 	modules   []*ptx.Module
 	functions []function
@@ -166,13 +173,17 @@ func (c *Context) Enter() error { return c.begin("cuCtxSetCurrent") }
 
 // Close implements driver.Context.
 func (c *Context) Close() error {
+	c.closeShared()
 	*c = Context{d: c.d, lost: &driver.Error{Call: "cuCtxGetCurrent", Code: 201,
 		Name: "CUDA_ERROR_INVALID_CONTEXT"}}
 	return nil
 }
 
-// Left is how many allocations of the device's and of pinned memory there are.
-func (c *Context) Left() (device, pinned int) { return len(c.allocs), len(c.pinned) }
+// Left is how many allocations of the device's, or of others that were opened, and of pinned memory
+// there are.
+func (c *Context) Left() (device, pinned int) {
+	return len(c.allocs) + len(c.imported), len(c.pinned)
+}
 
 // MemInfo implements driver.Context.
 func (c *Context) MemInfo() (free, total uint64, err error) {
@@ -214,7 +225,10 @@ func (c *Context) Free(p driver.Ptr) error {
 	}
 	delete(c.allocs, p)
 	c.used -= bytes
-	return c.memory.Free(uint64(p))
+	if err := c.memory.Free(uint64(p)); err != nil {
+		return err
+	}
+	return c.endExport(p)
 }
 
 func invalid(call, format string, args ...any) error {
@@ -230,9 +244,17 @@ func (c *Context) Pin(bytes int) ([]byte, error) {
 	// Of words, so that it is aligned.
 	words := make([]uint64, (bytes+7)/8)
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), bytes)
+	if bytes > 0 {
+		if _, err := c.memory.Attach(hostAddress(b), b, nil); err != nil {
+			return nil, invalid("cuMemHostAlloc", "%v", err)
+		}
+	}
 	c.pinned[unsafe.SliceData(b)] = bytes
 	return b, nil
 }
+
+// hostAddress is where kernels reach pinned memory: where it is.
+func hostAddress(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // Unpin implements driver.Context: it waits, as a driver does.
 func (c *Context) Unpin(b []byte) error {
@@ -246,7 +268,10 @@ func (c *Context) Unpin(b []byte) error {
 		return err
 	}
 	delete(c.pinned, unsafe.SliceData(b))
-	return nil
+	if len(b) == 0 {
+		return nil
+	}
+	return c.memory.Free(hostAddress(b))
 }
 
 // isPinned says whether all of b is.

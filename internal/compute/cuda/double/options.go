@@ -15,6 +15,7 @@ import (
 //	seed=N        the order in which blocks and warps execute
 //	check         find races and reads of what was never written
 //	memory=BYTES  what the device has
+//	apart         devices do not reach each other's memory
 //	fail=CALL:CODE:N:FILE
 //	              the N-th call of a function of the driver's API returns an error, by its
 //	              code, or never returns ("hang"), in the first process that makes the file
@@ -31,12 +32,14 @@ func Parse(text string, threads int) (*Driver, error) {
 			d.Seed, err = strconv.ParseUint(value, 10, 64)
 		case "check":
 			d.Check = true
+		case "apart":
+			d.Apart = true
 		case "memory":
 			d.Info.Memory, err = strconv.ParseUint(value, 10, 64)
 		case "fail":
 			d.Fail, err = parseFailure(value)
 		default:
-			err = fmt.Errorf("%q is none of seed, check, memory, fail", name)
+			err = fmt.Errorf("%q is none of seed, check, memory, apart, fail", name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("driver of a PTX machine, %q: %w", word, err)

@@ -18,6 +18,12 @@ type (
 	Graph    uintptr // instantiated
 )
 
+// Handle stands for memory of a process that others open (CUipcMemHandle).
+type Handle [64]byte
+
+// ExportGrain is what drivers divide among small allocations.
+const ExportGrain = 2 << 20
+
 // Driver finds devices. Its errors, and those of a Context, are an *Error where the driver has a
 // code for them.
 type Driver interface {
@@ -29,6 +35,8 @@ type Driver interface {
 	// Context are made by that thread, which the caller has locked to its goroutine; others call
 	// Context.Enter first.
 	Open(ordinal int) (Context, error)
+	// Reaches says whether kernels of a device may use the memory of another one.
+	Reaches(ordinal, other int) (bool, error)
 }
 
 // Info is what a driver knows of a device.
@@ -70,9 +78,17 @@ type Context interface {
 	MemInfo() (free, total uint64, err error)
 	Alloc(bytes uint64) (Ptr, error)
 	Free(p Ptr) error
-	// Pin is memory of the host that the device copies from and to by itself.
+	// Pin is memory of the host that the device copies from and to by itself, and that kernels
+	// reach at the address it has here.
 	Pin(bytes int) ([]byte, error)
 	Unpin(b []byte) error
+	// Export is what another process of the machine opens memory of Alloc by: all of it, and maybe
+	// what lies beside it, if it is no multiple of ExportGrain. It is freed when others have closed
+	// it.
+	Export(p Ptr) (Handle, error)
+	// Import opens memory that another process exported, CloseImport closes it.
+	Import(h Handle) (Ptr, error)
+	CloseImport(p Ptr) error
 
 	// Load reads a module: a cubin, or PTX, which ends with a zero byte.
 	Load(image []byte) (Module, error)
@@ -116,6 +132,7 @@ const (
 	NoDevice              = 100
 	InvalidImage          = 200
 	NoBinaryForGPU        = 209
+	PeerUnsupported       = 217
 	UncorrectableECC      = 214
 	NVLinkUncorrectable   = 220
 	InvalidPTX            = 218

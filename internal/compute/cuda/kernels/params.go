@@ -47,6 +47,8 @@ const (
 	Squares
 	NormAcross
 	Angles
+	SumRanks
+	GatherRanks
 	Halve
 	CopyRows
 	AddRows
@@ -106,6 +108,8 @@ var names = [Count]string{
 	Squares:           "squares",
 	NormAcross:        "norm_across",
 	Angles:            "angles",
+	SumRanks:          "sum_ranks",
+	GatherRanks:       "gather_ranks",
 	Halve:             "halve",
 	CopyRows:          "copy_rows",
 	AddRows:           "add_rows",
@@ -163,6 +167,8 @@ var files = [Count]string{
 	Squares:           "norms",
 	NormAcross:        "norms",
 	Angles:            "norms",
+	SumRanks:          "peers",
+	GatherRanks:       "peers",
 	Halve:             "rows",
 	CopyRows:          "rows",
 	AddRows:           "rows",
@@ -553,6 +559,28 @@ type AnglesParams struct {
 	Y         driver.Ptr
 	Rows      int32
 	Width     int32
+}
+
+// RanksParams are those of peers.cu's Ranks.
+type RanksParams struct {
+	Parts  driver.Ptr
+	Y      driver.Ptr
+	W0     driver.Ptr
+	W1     driver.Ptr
+	W2     driver.Ptr
+	W3     driver.Ptr
+	W4     driver.Ptr
+	W5     driver.Ptr
+	W6     driver.Ptr
+	W7     driver.Ptr
+	Over   driver.Ptr
+	Stride uint64
+	N      int32
+	Chunks int32
+	Rank   int32
+	Ranks  int32
+	Slice  int32
+	Vector int32
 }
 
 // HalveParams are those of rows.cu's Halve.

@@ -28,13 +28,15 @@ type context struct {
 	// over is why no call is made any more: closed, or lost.
 	over atomic.Pointer[ending]
 
-	memory  handles[driver.Ptr]
-	pinned  handles[span]
-	modules handles[driver.Module]
-	streams handles[driver.Stream]
-	events  handles[driver.Event]
-	graphs  handles[driver.Graph]
-	kernels kernels
+	memory handles[driver.Ptr]
+	// imported is memory of other processes.
+	imported handles[driver.Ptr]
+	pinned   handles[span]
+	modules  handles[driver.Module]
+	streams  handles[driver.Stream]
+	events   handles[driver.Event]
+	graphs   handles[driver.Graph]
+	kernels  kernels
 }
 
 // ending is why a context is over.
@@ -92,6 +94,7 @@ func (c *context) Close() error {
 	closeAll(&x, &c.events, cuEventDestroy)
 	closeAll(&x, &c.streams, cuStreamDestroy)
 	closeAll(&x, &c.modules, cuModuleUnload)
+	closeAll(&x, &c.imported, cuIpcCloseMemHandle)
 	for _, p := range c.pinned.clear() {
 		x.call(cuMemFreeHost, p.address)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -188,6 +189,8 @@ func TestOneOfEach(t *testing.T) {
 		"WITHOUT_OLD": "MIG-10111213-1415-1617-1819-1a1b1c1d1e1f",
 	} {
 		t.Run(without, func(t *testing.T) {
+			runtime.LockOSThread() // which has the context
+			defer runtime.UnlockOSThread()
 			path := libcudatest.Build(t, t.TempDir(), without)
 			watched(t, path)
 			l := must(Open(path))(t)

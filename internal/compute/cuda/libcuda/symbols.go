@@ -24,6 +24,7 @@ const (
 	cuDeviceGetPCIBusId
 	cuDeviceTotalMem
 	cuDeviceGetAttribute
+	cuDeviceCanAccessPeer
 
 	cuDevicePrimaryCtxSetFlags
 	cuDevicePrimaryCtxRetain
@@ -40,6 +41,9 @@ const (
 	cuMemcpyDtoHAsync
 	cuMemcpyDtoDAsync
 	cuMemsetD8Async
+	cuIpcGetMemHandle
+	cuIpcOpenMemHandle
+	cuIpcCloseMemHandle
 
 	cuModuleLoadDataEx
 	cuModuleUnload
@@ -73,14 +77,15 @@ var exportNames = [exportCount]string{
 	cuDriverGetVersion: "cuDriverGetVersion",
 	cuGetErrorName:     "cuGetErrorName",
 
-	cuDeviceGetCount:     "cuDeviceGetCount",
-	cuDeviceGet:          "cuDeviceGet",
-	cuDeviceGetName:      "cuDeviceGetName",
-	cuDeviceGetUuid:      "cuDeviceGetUuid",
-	cuDeviceGetUuidV2:    "cuDeviceGetUuid_v2",
-	cuDeviceGetPCIBusId:  "cuDeviceGetPCIBusId",
-	cuDeviceTotalMem:     "cuDeviceTotalMem_v2",
-	cuDeviceGetAttribute: "cuDeviceGetAttribute",
+	cuDeviceGetCount:      "cuDeviceGetCount",
+	cuDeviceGet:           "cuDeviceGet",
+	cuDeviceGetName:       "cuDeviceGetName",
+	cuDeviceGetUuid:       "cuDeviceGetUuid",
+	cuDeviceGetUuidV2:     "cuDeviceGetUuid_v2",
+	cuDeviceGetPCIBusId:   "cuDeviceGetPCIBusId",
+	cuDeviceTotalMem:      "cuDeviceTotalMem_v2",
+	cuDeviceGetAttribute:  "cuDeviceGetAttribute",
+	cuDeviceCanAccessPeer: "cuDeviceCanAccessPeer",
 
 	cuDevicePrimaryCtxSetFlags: "cuDevicePrimaryCtxSetFlags_v2",
 	cuDevicePrimaryCtxRetain:   "cuDevicePrimaryCtxRetain",
@@ -88,15 +93,18 @@ var exportNames = [exportCount]string{
 	cuCtxSetCurrent:            "cuCtxSetCurrent",
 	cuCtxSynchronize:           "cuCtxSynchronize",
 
-	cuMemGetInfo:      "cuMemGetInfo_v2",
-	cuMemAlloc:        "cuMemAlloc_v2",
-	cuMemFree:         "cuMemFree_v2",
-	cuMemHostAlloc:    "cuMemHostAlloc",
-	cuMemFreeHost:     "cuMemFreeHost",
-	cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync_v2",
-	cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync_v2",
-	cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync_v2",
-	cuMemsetD8Async:   "cuMemsetD8Async",
+	cuMemGetInfo:        "cuMemGetInfo_v2",
+	cuMemAlloc:          "cuMemAlloc_v2",
+	cuMemFree:           "cuMemFree_v2",
+	cuMemHostAlloc:      "cuMemHostAlloc",
+	cuMemFreeHost:       "cuMemFreeHost",
+	cuMemcpyHtoDAsync:   "cuMemcpyHtoDAsync_v2",
+	cuMemcpyDtoHAsync:   "cuMemcpyDtoHAsync_v2",
+	cuMemcpyDtoDAsync:   "cuMemcpyDtoDAsync_v2",
+	cuMemsetD8Async:     "cuMemsetD8Async",
+	cuIpcGetMemHandle:   "cuIpcGetMemHandle",
+	cuIpcOpenMemHandle:  "cuIpcOpenMemHandle_v2",
+	cuIpcCloseMemHandle: "cuIpcCloseMemHandle",
 
 	cuModuleLoadDataEx:  "cuModuleLoadDataEx",
 	cuModuleUnload:      "cuModuleUnload",

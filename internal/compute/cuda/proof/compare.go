@@ -30,6 +30,7 @@ type Difference struct {
 // differences so far are good.
 func Compare(ctx context.Context, a, b Options) ([]Difference, error) {
 	b.Seed, b.Cost = a.Seed, a.Cost
+	a.Together = a.Together && b.Together
 	found := map[kernels.ID]*Difference{}
 	var other *cuda.Device
 	err := eachDevice(ctx, a, func(d *cuda.Device, c *Case) (err error) {
@@ -38,7 +39,7 @@ func Compare(ctx context.Context, a, b Options) ([]Difference, error) {
 				return err
 			}
 		}
-		return compareCase(found, d, other, c, a.Seed)
+		return compareCase(found, d, other, c, a, b)
 	}, func(*cuda.Device) {
 		other.Close()
 		other = nil
@@ -54,12 +55,12 @@ func Compare(ctx context.Context, a, b Options) ([]Difference, error) {
 }
 
 func compareCase(found map[kernels.ID]*Difference, a, b *cuda.Device, c *Case,
-	seed uint64) error {
-	x, err := outputsOf(a, c, seed)
+	first, second Options) error {
+	x, err := outputsOf(a, c, first)
 	if err != nil {
 		return err
 	}
-	y, err := outputsOf(b, c, seed)
+	y, err := outputsOf(b, c, second)
 	if err != nil {
 		return err
 	}

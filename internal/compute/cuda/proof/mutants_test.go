@@ -3,6 +3,7 @@ package proof
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,9 @@ func TestMutants(t *testing.T) {
 	machines := []*double.Driver{{Threads: 2, Check: true}, {Threads: 2, Check: true, Seed: 1},
 		{Threads: 2, Check: true, Seed: 2}}
 	for _, file := range kernels.Files() {
+		if file == "peers" {
+			continue // TestRankMutants
+		}
 		image, err := kernels.PTX(file)
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +85,8 @@ func found(t *testing.T, machines []*double.Driver, k kernels.ID, text, mutant [
 				return loaded
 			}
 			failed := false
-			_, err := Run(t.Context(), Options{Driver: drv, Cost: cost, Only: []kernels.ID{k}},
+			_, err := Run(t.Context(), Options{Driver: drv, Cost: cost,
+				Only: []kernels.ID{k}, Together: true},
 				func(f Finding) { failed = failed || !f.Pass() })
 			if err != nil || failed {
 				return true
@@ -89,4 +94,38 @@ func found(t *testing.T, machines []*double.Driver, k kernels.ID, text, mutant [
 		}
 	}
 	return false
+}
+
+// alternates is where a kernel chooses between the places that a window has for each block: by the
+// last bit of its epoch.
+var alternates = regexp.MustCompile(`(and\.b64\s+%rd\d+, %rd\d+, )64;`)
+
+// TestRankMutants weakens all that orders ranks: what is released and acquired, at which scope, the
+// barriers beside it, and that two places of a window alternate. All of it is found missing.
+func TestRankMutants(t *testing.T) {
+	image, err := kernels.PTX("peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := image[:len(image)-1]
+	all := ptx.Mutants(text)
+	places := alternates.FindAllSubmatchIndex(text, -1)
+	for _, at := range places {
+		source := slices.Concat(text[:at[3]], []byte("0;"), text[at[1]:])
+		all = append(all, ptx.Mutant{Name: "one place", Source: source,
+			Line: 1 + bytes.Count(text[:at[0]], []byte("\n"))})
+	}
+	if len(places) != len(rankKernels) {
+		t.Errorf("%d kernels of %d alternate", len(places), len(rankKernels))
+	}
+	machines := []*double.Driver{{Check: true}, {Check: true, Seed: 1}, {Check: true, Seed: 2}}
+	for i, m := range all {
+		if testing.Short() && i%4 != 1 {
+			continue
+		}
+		if k := kernelAt(t, text, m.Line); !found(t, machines, k, text, m.Source) {
+			t.Errorf("%s: %s was not found", k.Name(), m.Name)
+		}
+	}
+	t.Logf("%d mutants", len(all))
 }

@@ -40,6 +40,9 @@ type Options struct {
 	// Cost chooses the cases, Only those that are about some kernel of a list; none is all.
 	Cost Cost
 	Only []kernels.ID
+	// Together says that contexts of one process open each other's memory, as a double's do: cases
+	// of several ranks are run, too. A GPU's driver has a process open that of others alone.
+	Together bool
 }
 
 // Case is a way to use kernels.
@@ -51,6 +54,7 @@ type Case struct {
 	// Kernels are those that the case is about. It may launch others.
 	Kernels []kernels.ID
 	cost    Cost
+	ranks   int // that sum together, 0 for one alone
 	run     func(s *subject)
 }
 
@@ -88,7 +92,7 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype), deltaCases(),
-			mixtureCases(), fusedCases(), sampledCases()} {
+			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			for _, c := range some {
 				c.DType = dtype
 				if c.cost <= cost {
@@ -105,11 +109,11 @@ func Cases(cost Cost) (list []Case) {
 func Run(ctx context.Context, opt Options, report func(Finding)) (
 	launched [kernels.Count]uint64, err error) {
 	err = eachDevice(ctx, opt, func(d *cuda.Device, c *Case) error {
-		first, err := outputsOf(d, c, opt.Seed)
+		first, err := outputsOf(d, c, opt)
 		if err != nil {
 			return err
 		}
-		second, err := outputsOf(d, c, opt.Seed)
+		second, err := outputsOf(d, c, opt)
 		if err != nil {
 			return err
 		}
@@ -128,7 +132,9 @@ func Run(ctx context.Context, opt Options, report func(Finding)) (
 // eachDevice has each case visited with a device of its type; done is called before one is closed.
 func eachDevice(ctx context.Context, opt Options, visit func(*cuda.Device, *Case) error,
 	done func(*cuda.Device)) error {
-	list := Cases(opt.Cost)
+	list := slices.DeleteFunc(Cases(opt.Cost), func(c Case) bool {
+		return c.ranks > 1 && !opt.Together
+	})
 	if len(opt.Only) > 0 {
 		list = slices.DeleteFunc(list, func(c Case) bool {
 			return !slices.ContainsFunc(c.Kernels, func(k kernels.ID) bool {
@@ -174,10 +180,11 @@ func open(opt Options, dtype compute.DType) (*cuda.Device, error) {
 }
 
 // outputsOf runs a case once. Its numbers depend on the seed and on its name.
-func outputsOf(d *cuda.Device, c *Case, seed uint64) ([]output, error) {
+func outputsOf(d *cuda.Device, c *Case, opt Options) ([]output, error) {
 	name := fnv.New64a()
 	name.Write([]byte(c.Name))
-	s := &subject{Device: d, dtype: c.DType, random: rand.New(rand.NewPCG(seed, name.Sum64()))}
+	s := &subject{Device: d, dtype: c.DType, opt: opt,
+		random: rand.New(rand.NewPCG(opt.Seed, name.Sum64()))}
 	c.run(s)
 	s.free()
 	if err := d.Err(); err != nil {

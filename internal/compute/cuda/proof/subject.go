@@ -15,6 +15,7 @@ import (
 type subject struct {
 	*cuda.Device
 	dtype   compute.DType
+	opt     Options
 	random  *rand.Rand
 	outputs []output
 	err     error // the first that is not the driver's

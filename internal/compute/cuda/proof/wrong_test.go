@@ -49,7 +49,7 @@ func TestWrong(t *testing.T) {
 			continue
 		}
 		drv := &lazy{Driver: machine, name: k.Name()}
-		opt := proof.Options{Driver: drv, Only: []kernels.ID{k}}
+		opt := proof.Options{Driver: drv, Only: []kernels.ID{k}, Together: true}
 		wrong := 0
 		_, err := proof.Run(t.Context(), opt, func(f proof.Finding) {
 			if !f.Pass() {
@@ -62,7 +62,8 @@ func TestWrong(t *testing.T) {
 		if err != nil || i%8 != 0 {
 			continue // addresses that were not written may lead anywhere
 		}
-		list, err := proof.Compare(t.Context(), opt, proof.Options{Driver: machine})
+		list, err := proof.Compare(t.Context(), opt,
+			proof.Options{Driver: machine, Together: true})
 		same := func(d proof.Difference) bool { return d.Kernel == k.Name() && d.Relative == 0 }
 		if err != nil || len(list) == 0 || slices.ContainsFunc(list, same) {
 			t.Errorf("without kernel %s: %+v, %v", k.Name(), list, err)

@@ -10,6 +10,11 @@ type checker struct {
 	pages    []sharedPage
 	round    uint32
 	vars     map[uint64]*clock // of strong writes in the block's scope, by address
+	// knows is what the block knows of machines, nil where no memory is shared with others; now is
+	// its own place there, heard what it was told.
+	knows devices
+	now   moment
+	heard map[*devices]bool
 }
 
 func newChecker(l *launch) *checker {
@@ -27,6 +32,7 @@ func (k *checker) begin(linear uint32) {
 	clear(k.pending.bits)
 	clear(k.vars)
 	k.round++
+	k.beginShared(linear)
 }
 
 // check looks whether an access of n bytes by each lane of a segment is right, and notes it.
@@ -37,6 +43,9 @@ func (w *warp) check(s *segment, n uint64, kind accessKind) {
 		w.checkSharedAccess(s, n, kind)
 	case globalSpace:
 		w.checkGlobalAccess(s, n, kind)
+		if s.in.ledger != nil && kind&strong == 0 {
+			w.checkMachines(s, n, kind)
+		}
 	case localSpace:
 		w.checkLocal(s, n, kind)
 	}

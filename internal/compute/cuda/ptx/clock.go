@@ -165,6 +165,9 @@ func (w *warp) released(release bool) *clock {
 
 // announce is the releasing side of a strong write.
 func (w *warp) announce(s *segment, a *access, overwrites bool) {
+	if s.in != nil && s.in.ledger != nil {
+		w.tell(s, a)
+	}
 	c := w.released(a.release)
 	if c == nil && !overwrites || s.space != sharedSpace && s.space != globalSpace {
 		return
@@ -221,6 +224,9 @@ func (w *warp) publish(vars map[uint64]*clock, at uint64, c *clock, overwrites b
 
 // observe is the acquiring side of a strong read.
 func (w *warp) observe(s *segment, a *access) {
+	if s.in != nil && s.in.ledger != nil {
+		w.hear(s, a)
+	}
 	to := &w.heard
 	if a.acquire {
 		to = &w.now

@@ -32,6 +32,7 @@ type cta struct {
 	alive    int // warps that have not exited
 	turn     int
 	steps    uint64
+	polls    bool // has looked at what another machine writes
 	barriers [maxBarriers]barrier
 	cache    []*allocation
 	random   *rand.Rand
@@ -124,6 +125,7 @@ func (l *launch) work() {
 	free := l.machine.pool.acquire(l)
 	var parked []*cta
 	var stats Stats
+	var idle idling
 	defer func() {
 		l.machine.pool.release(l, free)
 		l.mu.Lock()
@@ -136,6 +138,9 @@ func (l *launch) work() {
 			return
 		}
 		done, err := c.advance()
+		if err == nil {
+			err = idle.after(c, done, len(parked))
+		}
 		stats.add(&c.stats)
 		c.stats = Stats{}
 		switch {
@@ -188,7 +193,8 @@ func (c *cta) advance() (done bool, err error) {
 			err = c.broken(r)
 		}
 	}()
-	for left := quantum; left > 0 && c.alive > 0; {
+	c.polls = false
+	for left := quantum; left > 0 && c.alive > 0 && !c.polls; {
 		w, n := c.choose()
 		ran := w.run(n)
 		left -= ran + 1
@@ -204,6 +210,7 @@ func (c *cta) advance() (done bool, err error) {
 	}
 	if c.alive == 0 {
 		c.finishStores()
+		c.tellOthers()
 	}
 	return c.alive == 0, nil
 }

@@ -52,7 +52,7 @@ func (d *decoder) accessOf(t typ, address operand) *access {
 		a.kind |= constantly
 	}
 	a.acquire, a.release = d.st.has("acquire"), d.st.has("release")
-	a.scopeCTA = d.st.has("cta")
+	a.scopeCTA, a.scopeSys = d.st.has("cta"), d.st.has("sys")
 	return a
 }
 

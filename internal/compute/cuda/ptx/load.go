@@ -15,6 +15,7 @@ type access struct {
 	acquire  bool
 	release  bool
 	scopeCTA bool
+	scopeSys bool
 }
 
 func (a *access) bytes() uint64 { return uint64(a.size * a.count) }
@@ -33,6 +34,9 @@ func (a *access) load(w *warp, in *inst, mask uint32) {
 		}
 		if w.cta.check != nil && a.kind&strong != 0 {
 			w.observe(&s, a)
+		}
+		if a.acquire && a.scopeSys {
+			w.poll()
 		}
 		left &^= s.group
 	}

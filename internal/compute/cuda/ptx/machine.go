@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // DefaultSteps is the limit of warp instructions of a block where Machine.Steps is 0: some twenty
@@ -28,6 +29,8 @@ type Machine struct {
 	Check bool
 	// Banks has Stats.BankConflicts counted, which makes accesses of shared memory slower.
 	Banks bool
+	// Patience is how long blocks may do nothing but wait for another machine, two minutes if 0.
+	Patience time.Duration
 	// Steps is how many warp instructions a block may execute, DefaultSteps if 0.
 	Steps uint64
 
@@ -71,11 +74,13 @@ type launch struct {
 	next     atomic.Uint64
 	failed   atomic.Bool
 	firstGid uint32
+	number   uint64 // of the launches of the memory
 	sync     globalSync
 
 	mu    sync.Mutex
 	fault error
 	stats Stats
+	knows devices // what blocks that have ended knew of other machines
 }
 
 // Launch runs a kernel with a grid of blocks to its end. dynShared are bytes of dynamic shared
@@ -89,7 +94,7 @@ func (m *Machine) Launch(k *Kernel, grid, block [3]uint32, dynShared uint32, par
 		return Stats{}, fmt.Errorf("ptx: launch of %s: %w", k.Name, err)
 	}
 	m.Memory.mu.RLock()
-	defer m.Memory.launched()
+	defer m.Memory.launched(l)
 	defer m.Memory.mu.RUnlock()
 	var group sync.WaitGroup
 	for range min(uint64(max(1, m.Threads)), l.total) - 1 {
@@ -135,6 +140,8 @@ func (m *Machine) prepare(k *Kernel, grid, block [3]uint32, dynShared uint32, pa
 	}
 	l.shuffle()
 	m.Memory.mu.Lock()
+	m.Memory.launches++
+	l.number = m.Memory.launches
 	l.firstGid = m.Memory.nextWarps(uint64(l.total) * uint64(l.warps))
 	m.Memory.mu.Unlock()
 	return l, nil

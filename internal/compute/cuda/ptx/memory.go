@@ -3,6 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -28,14 +29,17 @@ var ErrOutOfMemory = errors.New("ptx: out of device memory")
 // again after Free, so that a use of freed memory is found. Its methods may be called from several
 // goroutines, but none that changes the allocations while a kernel runs: these wait for its end.
 type Memory struct {
-	mu     sync.RWMutex
-	limit  uint64
-	used   uint64
-	next   uint64
-	all    []*allocation // by address
-	freed  []*allocation // by address, without data
-	loaded map[*Module]uint64
-	warps  uint32 // numbers of warps that launches have used, for the race detector
+	mu       sync.RWMutex
+	limit    uint64
+	used     uint64
+	next     uint64
+	all      []*allocation // by address
+	freed    []*allocation // by address, without data
+	loaded   map[*Module]uint64
+	warps    uint32 // numbers of warps that launches have used, for the race detector
+	launches uint64
+	// knows is what launches that have ended knew of other machines (Ledger).
+	knows devices
 }
 
 // allocation is a range of device memory.
@@ -47,6 +51,8 @@ type allocation struct {
 	known      initialised
 	touched    atomic.Bool // written by a launch that does not mark bytes
 	shadow     shadow
+	lent       bool    // the bytes are not the memory's own
+	ledger     *Ledger // of bytes that other machines have as well, nil for none
 }
 
 func (a *allocation) touch() {
@@ -108,10 +114,54 @@ func (m *Memory) Free(addr uint64) error {
 		return fmt.Errorf("ptx: free of %#x, which is no allocation", addr)
 	}
 	a := m.all[at]
-	m.used -= alignUp(a.size, granularity)
 	m.all = append(m.all[:at], m.all[at+1:]...)
+	if a.lent {
+		return nil
+	}
+	m.used -= alignUp(a.size, granularity)
 	m.remember(&allocation{base: a.base, size: a.size})
 	return nil
+}
+
+// Attach makes bytes of the host's an allocation, at an address where nothing else is: 0 is one of
+// the memory's choice. They count as initialised, and not as used. The ledger, nil for none, is
+// that of all machines that have them. Free ends it.
+func (m *Memory) Attach(addr uint64, b []byte, l *Ledger) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if addr == 0 {
+		addr = m.next
+		m.next += alignUp(uint64(len(b)), granularity) + guard
+	}
+	at := sort.Search(len(m.all), func(i int) bool { return m.all[i].base >= addr })
+	if len(b) == 0 || at < len(m.all) && m.all[at].base < addr+uint64(len(b)) ||
+		at > 0 && addr-m.all[at-1].base < m.all[at-1].size {
+		return 0, fmt.Errorf("ptx: %d bytes at %#x: there is something else", len(b), addr)
+	}
+	a := &allocation{base: addr, size: uint64(len(b)), lent: true, ledger: l}
+	a.move(b)
+	a.known.all = true
+	m.all = slices.Insert(m.all, at, a)
+	return addr, nil
+}
+
+// Move has the bytes of an allocation elsewhere, with what they hold: other machines may have them
+// as well, and share the ledger. b is aligned for vectors.
+func (m *Memory) Move(addr uint64, b []byte, l *Ledger) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.find(addr)
+	if a == nil || a.base != addr || a.size != uint64(len(b)) {
+		return fmt.Errorf("ptx: %d bytes at %#x are no allocation", len(b), addr)
+	}
+	copy(b, a.data)
+	a.move(b)
+	a.ledger = l
+	return nil
+}
+
+func (a *allocation) move(b []byte) {
+	a.data, a.start = b, unsafe.Pointer(unsafe.SliceData(b))
 }
 
 // remember notes a freed allocation for the messages of faults.
@@ -247,9 +297,12 @@ func (m *Memory) Initialised(addr, n uint64) bool {
 }
 
 // launched ends a launch: allocations that an unchecked one has written to count as initialised.
-func (m *Memory) launched() {
+func (m *Memory) launched(l *launch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if l.knows != nil {
+		m.knows = l.knows // which began with those before
+	}
 	m.trim()
 	for _, a := range m.all {
 		if a.touched.Load() {

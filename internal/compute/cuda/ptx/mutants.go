@@ -38,6 +38,8 @@ func mutations() []mutation {
 		{"drop", regexp.MustCompile(`\b(?:wgmma\.fence|membar|fence)\.[^;]*;`), dropped},
 		{"relax", regexp.MustCompile(`\b((?:ld|st|atom|red)\.)(?:acquire|release|acq_rel)(\.[^;]*;)`),
 			func(p [][]byte) []byte { return join(p[1], []byte("relaxed"), p[2]) }},
+		{"narrow", regexp.MustCompile(`\b((?:ld|st|atom|red)\.(?:acquire|release|acq_rel))\.sys` +
+			`(\.[^;]*;)`), func(p [][]byte) []byte { return join(p[1], []byte(".gpu"), p[2]) }},
 		{"transpose", regexp.MustCompile(`\b((?:ld|st)matrix\.sync\.aligned\.m8n8\.x[124])(\.trans)?` +
 			`(\.[^;]*;)`), transpose},
 		{"swap the operands of", regexp.MustCompile(`\b(cvt\.r[nz](?:\.\w+)*\.b?f16x2\.f32\s+[^,;]+,` +
@@ -71,9 +73,9 @@ func transpose(p [][]byte) []byte {
 }
 
 // Mutants are all the mutants of a module: each barrier, fence and commit dropped, each wait for
-// groups weakened by one, ordered accesses relaxed, matrices transposed, operands of packed
-// conversions swapped. A few may do what the original does, where nothing depends on the
-// instruction.
+// groups weakened by one, ordered accesses relaxed, or of the device's scope and not the system's,
+// matrices transposed, operands of packed conversions swapped. A few may do what the original does,
+// where nothing depends on the instruction.
 func Mutants(src []byte) []Mutant {
 	var all []Mutant
 	kinds := mutations()

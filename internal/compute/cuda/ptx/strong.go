@@ -7,7 +7,14 @@ import (
 
 // loadStrong loads an element of each lane that may be another thread's at the same time: strong
 // accesses are single-copy atomic up to 64 bits (PTX ISA 8.5). What they order is the host's as
-// well as the machine's: blocks run on goroutines.
+// well as the machine's: blocks run on goroutines, and memory may be mapped by other processes.
+//
+// That is enough for release and acquire at any scope. A block runs on one goroutine at a time, in
+// the order of its program; barriers of the block add nothing to that. Go's atomic stores and loads
+// are sequentially consistent, and are made of instructions that order plain accesses before and
+// after them (XCHG on AMD64, STLR and LDAR on ARM64), for processors, whichever process runs there
+// and whatever virtual address it has: a load that sees the flag is followed by loads that see what
+// was stored before the flag. The compiler moves no access across them.
 func (a *access) loadStrong(w *warp, s *segment, r int32, base unsafe.Pointer) {
 	for m := s.group; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)

@@ -24,13 +24,18 @@ type Launcher struct {
 	hub     queue.Hub
 	engine  machine.Place
 	groups  []join.Groups // by rank; nil for one that is alone
+	// life ends with Stop.
+	life context.Context
+	end  context.CancelFunc
 	// wrap decorates a rank's port in tests.
 	wrap func(rank int, p queue.Port) queue.Port
 }
 
 // New makes a launcher of the ranks of one engine of those of this process.
 func New(engine machine.Place) *Launcher {
-	return &Launcher{engine: engine, wrap: func(_ int, p queue.Port) queue.Port { return p }}
+	l := &Launcher{engine: engine, wrap: func(_ int, p queue.Port) queue.Port { return p }}
+	l.life, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // Launch starts the ranks.
@@ -68,6 +73,7 @@ func (l *Launcher) run(rank int, port queue.Port, place machine.Place) {
 		// Ranks that wait for this one are freed by its end. The rank closes the groups that it
 		// asks for; it may end before.
 		defer l.groups[rank].Close()
+		opt.Ended = l.life.Done()
 		opt.Groups = func(*atomic.Uint64) (join.Groups, error) { return l.groups[rank], nil }
 	}
 	if err := worker.Run(port, opt); err != nil {
@@ -86,6 +92,7 @@ func (l *Launcher) Stop(ctx context.Context, _ error) error {
 	if l.hub != nil {
 		l.hub.Close()
 	}
+	l.end()
 	for _, g := range l.groups {
 		g.Abort(collective.ErrClosed)
 	}

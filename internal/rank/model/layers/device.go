@@ -33,8 +33,10 @@ type Device interface {
 	Err() error
 	// Run has pass compute the layers of the batch at hand. A device may record what it is asked
 	// for meanwhile and do that again, without calling pass, for another batch of the same shape:
-	// where apart says that pass waits for no other rank.
-	Run(b *compute.Batch, apart bool, pass func() error) error
+	// where alone says that pass waits for nothing but the device.
+	Run(b *compute.Batch, alone bool, pass func() error) error
+	// Finish waits until all is computed that was asked for, and returns Err.
+	Finish() error
 
 	// Resize gives t a shape: its values are undefined. Extend adds rows and keeps those it has.
 	Resize(t *Tensor, rows, width int)

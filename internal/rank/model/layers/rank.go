@@ -8,6 +8,9 @@ const Chunks = 8
 
 // Comm is what layers need of their tensor parallel group.
 type Comm interface {
+	// Begin is called before the first exchange of a step; enqueued says that the step's exchanges
+	// are left to the device, so that no host waits for them.
+	Begin() (enqueued bool, err error)
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
 	AllReduce(x *Tensor) error
 	// Gather concatenates the rows of x of all ranks, in rank order, into dst on root, which has as
@@ -24,6 +27,9 @@ type HostGroup interface {
 
 // OnHost has ranks exchange tensors through the memory of their machines.
 type OnHost struct{ Group HostGroup }
+
+// Begin implements Comm: each exchange compares what the ranks are about to do.
+func (c OnHost) Begin() (enqueued bool, err error) { return false, nil }
 
 // AllReduce implements Comm.
 func (c OnHost) AllReduce(x *Tensor) error {
@@ -129,14 +135,25 @@ func (r *rank) local(h Heads) Heads {
 	return Heads{Query: h.Query / r.group.Size, KV: LocalKVHeads(h.KV, r.group.Size), Dim: h.Dim}
 }
 
-// Begin tells the device of a step's batch; Failed is the device's first error.
+// Begin tells the device of a step's batch; Failed is the device's first error, Finish that of
+// waiting for it.
 func (r *rank) Begin(b *compute.Batch) { r.dev.Begin(b) }
 func (r *rank) Failed() error          { return r.dev.Err() }
+func (r *rank) Finish() error          { return r.dev.Finish() }
 
 // Run has pass compute the layers of a step, or the device do so from what it recorded.
 func (r *rank) Run(b *compute.Batch, pass func() error) error {
-	apart := r.group.Size == 1 && b.Split.Share == 0
-	return r.dev.Run(b, apart, pass)
+	alone := b.Split.Share == 0
+	if r.group.Size > 1 {
+		r.report(true)
+		enqueued, err := r.group.Comm.Begin()
+		r.report(false)
+		if err != nil {
+			return err
+		}
+		alone = alone && enqueued
+	}
+	return r.dev.Run(b, alone, pass)
 }
 
 // Multiply multiplies x by a factor.

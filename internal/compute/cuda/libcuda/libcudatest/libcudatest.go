@@ -72,7 +72,8 @@ func Load(t testing.TB, path string) *Library {
 func (l *Library) Reset() { l.call("test_reset") }
 
 // Set changes a setting: version, devices, signal_at_init and signal_at_retain (a signal whose
-// handler that call replaces, without SA_ONSTACK), context_active.
+// handler that call replaces, without SA_ONSTACK), context_active, apart (devices do not reach each
+// other), foreign (memory that is exported is another process's).
 func (l *Library) Set(name string, value int) {
 	l.call("test_set", uintptr(unsafe.Pointer(cString(name))), uintptr(value))
 }
@@ -108,7 +109,7 @@ func (l *Library) Params(n int) []byte {
 	return append([]byte(nil), unsafe.Slice(p, n)...)
 }
 
-// Layout is a table of the sizes and offsets that C has: layout_uuid, layout_add,
+// Layout is a table of the sizes and offsets that C has: layout_uuid, layout_add, layout_handle,
 // layout_types and layout_sigaction.
 func (l *Library) Layout(name string, n int) []uint64 {
 	address := l.symbol(name)

@@ -47,6 +47,9 @@ func (d *Device) Begin(*compute.Batch) {}
 // Run implements layers.Device.
 func (d *Device) Run(_ *compute.Batch, _ bool, pass func() error) error { return pass() }
 
+// Finish implements layers.Device; it is no call.
+func (d *Device) Finish() error { return nil }
+
 // Err implements layers.Device.
 func (d *Device) Err() error { return nil }
 
@@ -373,6 +376,9 @@ func (d *Device) Pool() *pool.Pool { return d.pool }
 
 // Group is a tensor parallel group of which only one rank is there; its calls are the device's.
 type Group struct{ Device *Device }
+
+// Begin implements layers.Comm; it is no call.
+func (g Group) Begin() (enqueued bool, err error) { return false, nil }
 
 // AllReduce implements layers.Comm.
 func (g Group) AllReduce(x *layers.Tensor) error {

@@ -110,6 +110,14 @@ API cuDeviceGetAttribute(int *to, u64 which, u64 d) {
   return INVALID_VALUE;
 }
 
+// Devices reach each other, unless "apart" is set.
+API cuDeviceCanAccessPeer(int *to, u64 d, u64 other) {
+  ENTER(INITIALISED);
+  WANT(to); DEVICE(d); DEVICE(other);
+  *to = d != other && !set.apart;
+  return 0;
+}
+
 // Contexts.
 static struct object *primary(u64 d) {
   struct object *o = objects;

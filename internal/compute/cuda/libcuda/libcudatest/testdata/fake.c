@@ -16,7 +16,7 @@ __thread struct object *current;
 static struct { char name[40]; int code; long times, calls; } entries[64];
 static char complaints[4096], released[4096];
 static const char *kinds[] = {"context", "memory", "pinned", "module", "function", "stream",
-                              "event", "graph", "exec"};
+                              "event", "graph", "exec", "imported"};
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 int lock(void) { pthread_mutex_lock(&mutex); return 0; }
@@ -103,7 +103,8 @@ struct object *map_bytes(enum kind kind, u64 n) {
 static const struct { const char *name; long *value; } values[] = {
   {"version", &set.version}, {"devices", &set.devices}, {"last_bytes", &set.last_bytes},
   {"last_threads", &set.last_threads}, {"signal_at_init", &set.signal_at_init},
-  {"signal_at_retain", &set.signal_at_retain}, {"context_active", &set.context_active}};
+  {"signal_at_retain", &set.signal_at_retain}, {"context_active", &set.context_active},
+  {"apart", &set.apart}, {"foreign", &set.foreign}};
 EXPORT void test_set(const char *name, long value) {
   LOCK;
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)

@@ -14,7 +14,7 @@ enum { MAX_DEVICES = 4, MAX_OPS = 16, LOG_BYTES = 16 << 10 };
 
 struct settings {
   long version, devices, lost, initialised, last_bytes, last_threads, signal_at_init,
-      signal_at_retain, context_active;
+      signal_at_retain, context_active, apart, foreign;
 };
 extern struct settings set;
 extern unsigned char last_params[64];
@@ -23,7 +23,7 @@ struct machine { const char *name, *pci; int major, minor, sms, shared, l2; u64 
 extern const struct machine machine[MAX_DEVICES];
 
 // What exists.
-enum kind { CONTEXT, MEMORY, PINNED, MODULE, FUNCTION, STREAM, EVENT, GRAPH, EXEC };
+enum kind { CONTEXT, MEMORY, PINNED, MODULE, FUNCTION, STREAM, EVENT, GRAPH, EXEC, IMPORTED };
 enum { COPY, FILL, ADD, NOTHING };
 struct add { u64 dst, n; uint32_t value; float scale; }; // the parameter of the kernel add
 struct op { int what; u64 dst, src, n; unsigned value; unsigned char params[sizeof(struct add)]; };

@@ -40,6 +40,34 @@ API cuMemHostAlloc(u64 *p, u64 n, u64 flags) {
 }
 API cuMemFreeHost(u64 p) { ENTER(IN_CONTEXT); return unmap(p, PINNED); }
 
+// Memory of other processes. A handle has an address, a size, and 48 bytes that no one writes; with
+// "foreign" set those of this process count as another's.
+typedef struct { u64 address, bytes; char rest[48]; } CUipcMemHandle;
+EXPORT const u64 layout_handle[] = {sizeof(CUipcMemHandle)};
+API cuIpcGetMemHandle(CUipcMemHandle *h, u64 p) {
+  ENTER(IN_CONTEXT);
+  WANT(h);
+  struct object *o = memory_at(p, 0, MEMORY);
+  if (!o || o->address != p) return INVALID_VALUE;
+  h->address = p, h->bytes = o->bytes;
+  for (int i = 0; i < 48; i++) h->rest[i] = 3 * i + 1;
+  return 0;
+}
+API cuIpcOpenMemHandle_v2(u64 *p, CUipcMemHandle h, u64 flags) {
+  ENTER(IN_CONTEXT);
+  WANT(p);
+  WANT(flags == 1);
+  for (int i = 0; i < 48; i++) WANT(h.rest[i] == (char)(3 * i + 1));
+  if (!set.foreign) return INVALID_CONTEXT;
+  if (set.apart) return 217;
+  struct object *o = memory_at(h.address, h.bytes, MEMORY);
+  if (!o) return INVALID_HANDLE;
+  o = map_bytes(IMPORTED, h.bytes);
+  *p = o->address;
+  return 0;
+}
+API cuIpcCloseMemHandle(u64 p) { ENTER(IN_CONTEXT); return unmap(p, IMPORTED); }
+
 // Streams.
 EXPORT const u64 layout_add[] = {sizeof(struct add), __builtin_offsetof(struct add, n),
                                  __builtin_offsetof(struct add, value),
@@ -77,13 +105,13 @@ API cuStreamSynchronize(u64 s) {
 }
 API cuMemcpyHtoDAsync_v2(u64 d, u64 p, u64 n, u64 s) {
   ENTER(IN_CONTEXT);
-  WANT(memory_at(d, n, MEMORY));
+  WANT(memory_at(d, n, MEMORY) || memory_at(d, n, IMPORTED));
   WANT(memory_at(p, n, PINNED));
   return enqueue(s, (struct op){COPY, d, p, n, 0, {0}});
 }
 API cuMemcpyDtoHAsync_v2(u64 p, u64 d, u64 n, u64 s) {
   ENTER(IN_CONTEXT);
-  WANT(memory_at(d, n, MEMORY));
+  WANT(memory_at(d, n, MEMORY) || memory_at(d, n, IMPORTED));
   WANT(memory_at(p, n, PINNED));
   return enqueue(s, (struct op){COPY, p, d, n, 0, {0}});
 }
@@ -96,7 +124,7 @@ API cuMemcpyDtoDAsync_v2(u64 to, u64 from, u64 n, u64 s) {
 #ifndef WITHOUT_FILL
 API cuMemsetD8Async(u64 d, u64 value, u64 n, u64 s) {
   ENTER(IN_CONTEXT);
-  WANT(memory_at(d, n, MEMORY));
+  WANT(memory_at(d, n, MEMORY) || memory_at(d, n, IMPORTED));
   WANT(value >> 8 == 0);
   return enqueue(s, (struct op){FILL, d, 0, n, value, {0}});
 }

@@ -1,0 +1,396 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// What peers.cu says of windows: how many blocks have a place, of how many ranks, with how many
+// threads, and where elements begin.
+const (
+	mostPlaces  = 64
+	mostRanks   = 8
+	peerThreads = 512
+	elementsAt  = 2 * 8 * mostRanks * mostPlaces
+	windowBytes = 2 * driver.ExportGrain
+	// slice is how many elements of a place's are in the window, twice.
+	slice = (windowBytes - elementsAt) / (2 * 4 * mostPlaces) &^ 3
+)
+
+// ErrEnded is the error of what was computed when the group of ranks had ended: no sum waited any
+// more. The device is as good as before.
+var ErrEnded = errors.New("the group of ranks that sum together has ended")
+
+// HostComm has ranks exchange tensors through the memory of their machines.
+type HostComm interface {
+	AllReduce(x *compute.Tensor) error
+	Gather(dst, x *compute.Tensor, root int) error
+}
+
+// HostGroup is the ranks' way to each other without their devices.
+type HostGroup interface {
+	AllGather(dst, x []float32) error
+}
+
+// Comm is a device's way to the ranks that it sums with. Where all of them reach the memory of all,
+// each has a window that the others open, and kernels exchange what they need there, without the
+// hosts (kernels/peers.cu); else the hosts do it.
+type Comm struct {
+	d          *Device
+	rank, size int
+	host       HostComm
+	group      HostGroup
+
+	// windows are all ranks' where this device has them, nil where the hosts exchange, which why
+	// explains; own is this one's, former that of the group before.
+	windows     []driver.Ptr
+	own, former driver.Ptr
+	why         string
+	// places is how many blocks a launch has at most: so many are on every device at once.
+	places int
+	over   []byte // pinned: not 0 once nothing waits any more
+	here   [1]float32
+	met    []float32
+
+	left     chan struct{}
+	watching sync.WaitGroup
+}
+
+// NewComm makes the way of one of several ranks: it leads through host until the first Connect.
+func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
+	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, met: make([]float32, size),
+		why: "no group yet"}
+	d.comm = c
+	return c
+}
+
+// Why is why the hosts exchange, "" where they do not.
+func (c *Comm) Why() string { return c.why }
+
+// offer is what a rank says of itself: numbers of fixed size, in the memory of the ranks' machines.
+type offer struct {
+	Why             [200]byte // why it cannot, if it cannot
+	Machine         [40]byte  // the boot that it runs in
+	UUID            [64]byte  // of its device
+	Handle          driver.Handle
+	Multiprocessors uint32
+}
+
+func (o *offer) refuse(err error) { copy(o.Why[:len(o.Why)-1], err.Error()) }
+
+// text is what is written in an array.
+func text(b []byte) string { return string(b[:max(0, bytes.IndexByte(b, 0))]) }
+
+// Connect joins the ranks of a new group, each of which calls it: all use windows, or none does.
+// Once ended is closed no sum waits any more, until the next Connect. The error is the group's, or
+// the device's.
+func (c *Comm) Connect(ended <-chan struct{}) error {
+	d := c.d
+	c.Leave()
+	own := c.open()
+	if d.err != nil {
+		return d.err
+	}
+	c.left = make(chan struct{})
+	left := c.left
+	c.watching.Go(func() {
+		select {
+		case <-ended:
+			c.end()
+		case <-left:
+		}
+	})
+	offers, err := c.exchange(&own)
+	if err != nil {
+		return err
+	}
+	d.free(c.former) // which no other has open: all ranks are in this group
+	c.former = 0
+	steps := []func([]offer) error{c.reach, func([]offer) error { return c.try() }}
+	for _, step := range steps {
+		if c.why = refusal(offers); c.why != "" {
+			break
+		}
+		if err := step(offers); err != nil {
+			own.refuse(err)
+		}
+		if d.err != nil {
+			return d.err // which ends the group
+		}
+		if offers, err = c.exchange(&own); err != nil {
+			return err
+		}
+	}
+	if c.why = refusal(offers); c.why != "" {
+		c.closeWindows()
+	}
+	return d.err
+}
+
+// open makes a window, of zeros, and offers it.
+func (c *Comm) open() (own offer) {
+	d := c.d
+	var err error
+	if c.over == nil {
+		if c.over, err = d.ctx.Pin(4); err != nil {
+			d.check(fmt.Errorf("4 bytes of pinned memory: %w", err))
+			return own
+		}
+	}
+	atomic.StoreUint32(c.word(), 0)
+	own.Multiprocessors = uint32(d.info.Multiprocessors)
+	copy(own.UUID[:], d.info.UUID)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		own.refuse(err)
+		return own
+	}
+	copy(own.Machine[:], boot)
+	if c.size > mostRanks {
+		own.refuse(fmt.Errorf("%d ranks, of at most %d", c.size, mostRanks))
+		return own
+	}
+	c.own, c.former = d.alloc(windowBytes, "sums over ranks"), c.own
+	if d.err != nil {
+		return own
+	}
+	d.check(d.ctx.Fill(c.own, 0, windowBytes, d.stream))
+	d.wait()
+	if own.Handle, err = d.ctx.Export(c.own); err != nil {
+		own.refuse(err)
+	}
+	return own
+}
+
+// word is where kernels look whether it is over.
+func (c *Comm) word() *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(c.over))) }
+
+// end has no sum wait any more.
+func (c *Comm) end() { atomic.StoreUint32(c.word(), 1) }
+
+// ended says that what sums gave is not to be used.
+func (c *Comm) ended() bool { return c.windows != nil && atomic.LoadUint32(c.word()) != 0 }
+
+// exchange is what all ranks say.
+func (c *Comm) exchange(own *offer) ([]offer, error) {
+	all := make([]offer, c.size)
+	floats := func(o *offer, n int) []float32 {
+		return unsafe.Slice((*float32)(unsafe.Pointer(o)), n*int(unsafe.Sizeof(*o))/4)
+	}
+	err := c.group.AllGather(floats(&all[0], c.size), floats(own, 1))
+	return all, err
+}
+
+// refusal is why some rank cannot, "" if all can.
+func refusal(offers []offer) string {
+	for r := range offers {
+		if why := text(offers[r].Why[:]); why != "" {
+			return fmt.Sprintf("rank %d: %s", r, why)
+		}
+	}
+	return ""
+}
+
+// reach opens the windows of the others.
+func (c *Comm) reach(offers []offer) error {
+	d := c.d
+	devices, err := d.driver.Devices()
+	if err != nil {
+		return err
+	}
+	c.windows = make([]driver.Ptr, c.size, mostRanks)
+	c.places = mostPlaces
+	for r := range offers {
+		o := &offers[r]
+		c.places = min(c.places, int(o.Multiprocessors))
+		if r == c.rank {
+			c.windows[r] = c.own
+			continue
+		}
+		if o.Machine != offers[c.rank].Machine {
+			return fmt.Errorf("rank %d is on another machine", r)
+		}
+		// A device that this process does not see may be reached all the same: the driver knows.
+		other := slices.IndexFunc(devices, func(i driver.Info) bool {
+			return i.UUID == text(o.UUID[:])
+		})
+		if other >= 0 && other != d.ordinal {
+			ok, err := d.driver.Reaches(d.ordinal, other)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return fmt.Errorf("CUDA device %d does not reach the memory of %d", d.ordinal,
+					other)
+			}
+		}
+		if c.windows[r], err = d.ctx.Import(o.Handle); err != nil {
+			return fmt.Errorf("memory of rank %d: %w", r, err)
+		}
+	}
+	d.graphs.generation++ // addresses may be others'
+	return nil
+}
+
+// Trials are sums of known numbers, by several blocks, more often than a window has places for.
+const (
+	trials       = 3
+	trialLength  = 5 * peerThreads
+	trialTimeout = time.Minute
+)
+
+// try sums known numbers: a machine may say that devices reach each other where they do not, or
+// where what is stored does not arrive.
+func (c *Comm) try() error {
+	d := c.d
+	late := time.AfterFunc(trialTimeout, c.end)
+	defer late.Stop()
+	var x compute.Tensor
+	for k := range trials {
+		d.Resize(&x, 1, trialLength)
+		v := x.Floats()
+		for i := range v {
+			v[i] = float32((c.rank + 1) * (i%1000 + k))
+		}
+		x.Memory.Filled()
+		if err := c.AllReduce(&x); err != nil {
+			return err
+		}
+		all := float32(c.size * (c.size + 1) / 2)
+		sums := x.Floats()
+		if c.ended() {
+			return errors.New("a trial of peer memory did not end")
+		}
+		for i, got := range sums {
+			if want := all * float32(i%1000+k); got != want && d.err == nil {
+				return fmt.Errorf("a trial of peer memory gave %g for %g", got, want)
+			}
+		}
+	}
+	return nil
+}
+
+// closeWindows closes those of the others. This one's stays until they have closed it: Connect, or
+// the end of the device, frees it.
+func (c *Comm) closeWindows() {
+	d := c.d
+	if c.windows == nil {
+		return
+	}
+	d.dropGraphs()
+	d.wait()
+	for r, p := range c.windows {
+		if r != c.rank && p != 0 && d.err == nil {
+			d.check(d.ctx.CloseImport(p))
+		}
+	}
+	c.windows = nil
+}
+
+// Leave leaves the group: nothing waits for the others any more.
+func (c *Comm) Leave() {
+	if c.Asleep() {
+		return
+	}
+	c.end()
+	close(c.left)
+	c.watching.Wait()
+	c.left = nil
+	c.closeWindows()
+	c.why = "no group"
+}
+
+// Sleep frees the windows of all ranks, each of which calls it between two steps: Connect makes them
+// again.
+func (c *Comm) Sleep() error {
+	if c.Asleep() {
+		return nil
+	}
+	c.Leave()
+	if err := c.group.AllGather(c.met, c.here[:]); err != nil {
+		return err
+	}
+	c.d.free(c.own) // which all others have closed
+	c.own = 0
+	return c.d.err
+}
+
+// Asleep says that the ranks are not connected.
+func (c *Comm) Asleep() bool { return c.left == nil }
+
+// Begin is called before the first exchange of a step. It has the ranks meet, so that those that
+// are about to compute different things notice, as exchanges through the host do each time.
+// enqueued says that the exchanges that follow are left to the device.
+func (c *Comm) Begin() (enqueued bool, err error) {
+	if c.windows == nil {
+		return false, nil
+	}
+	return true, c.group.AllGather(c.met, c.here[:])
+}
+
+// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks. A sum
+// of chunks that is pending is made on the way.
+func (c *Comm) AllReduce(x *compute.Tensor) error {
+	if c.windows == nil {
+		return c.host.AllReduce(x)
+	}
+	d, m := c.d, of(x.Memory)
+	parts, chunks := m.values, 1
+	if p := d.pending; p.x == m && p.add == 0 && p.chunks <= 4 {
+		parts, chunks = p.parts, p.chunks
+		d.pending = pending{}
+	}
+	c.launch(kernels.SumRanks, kernels.RanksParams{Parts: parts, Y: m.values,
+		Chunks: int32(chunks)}, x.Rows*x.Width)
+	m.written()
+	return nil
+}
+
+// Gather concatenates the rows of x of all ranks, in rank order, into dst on root.
+func (c *Comm) Gather(dst, x *compute.Tensor, root int) error {
+	if c.windows == nil {
+		return c.host.Gather(dst, x, root)
+	}
+	p := kernels.RanksParams{Parts: at(x.Memory), Chunks: 1}
+	if dst != nil {
+		p.Y = at(dst.Memory)
+		of(dst.Memory).written()
+	}
+	c.launch(kernels.GatherRanks, p, x.Rows*x.Width)
+	return nil
+}
+
+// launch exchanges n elements, as many at a time as windows have room for. All ranks have the same
+// launches, and each of the same grid.
+func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
+	all := [mostRanks]driver.Ptr{}
+	copy(all[:], c.windows)
+	p.W0, p.W1, p.W2, p.W3 = all[0], all[1], all[2], all[3]
+	p.W4, p.W5, p.W6, p.W7 = all[4], all[5], all[6], all[7]
+	p.Over = driver.Ptr(uintptr(unsafe.Pointer(c.word())))
+	p.Rank, p.Ranks, p.Slice = int32(c.rank), int32(c.size), slice
+	p.Stride = uint64(n)
+	if n%4 == 0 {
+		p.Vector = 1
+	}
+	for room := c.places * slice; n > 0; n -= int(p.N) {
+		p.N = int32(min(n, room))
+		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
+		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
+		p.Parts += driver.Ptr(4 * room)
+		if p.Y != 0 {
+			p.Y += driver.Ptr(4 * room)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/link/collective"
+	"github.com/eagleray/eagleray/internal/link/collective/shm"
+)
+
+// noHost fails a test whose ranks exchange tensors through their hosts.
+type noHost struct{ t testing.TB }
+
+func (h noHost) AllReduce(*compute.Tensor) error {
+	h.t.Error("a sum through the host")
+	return nil
+}
+
+func (h noHost) Gather(_, _ *compute.Tensor, _ int) error {
+	h.t.Error("numbers gathered through the host")
+	return nil
+}
+
+// together runs ranks with a device each, which exchange over their memory.
+func together(t *testing.T, drv *double.Driver, size int,
+	f func(rank int, d *cuda.Device, c *cuda.Comm)) {
+	t.Helper()
+	const segment = 64 << 10
+	region, err := shm.Create(size, segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	var ranks sync.WaitGroup
+	for r := range size {
+		g, err := shm.Join(region, r, size, segment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		ranks.Go(func() {
+			d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer d.Close()
+			c := d.NewComm(r, size, noHost{t}, g)
+			if err := c.Connect(t.Context().Done()); err != nil {
+				t.Error(err)
+				return
+			}
+			f(r, d, c)
+			if err := d.Finish(); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// TestPeers holds sums over 2, 4 and 8 ranks, and what one gathers, to the host's: all bits are
+// equal, at lengths with tails, of one block and of several launches.
+func TestPeers(t *testing.T) {
+	drv := &double.Driver{Check: true, Seed: 5}
+	lengths := []int{1, 7, 1024, 2048, 70001}
+	if !testing.Short() {
+		lengths = append(lengths, 600_004)
+	}
+	for _, size := range []int{2, 4, 8} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			parts := map[int][][]float32{}
+			for _, n := range lengths {
+				for r := range size {
+					random := rand.New(rand.NewPCG(uint64(n), uint64(r)))
+					v := make([]float32, n)
+					for i := range v {
+						v[i] = float32(random.NormFloat64())
+					}
+					parts[n] = append(parts[n], v)
+				}
+			}
+			together(t, drv, size, func(rank int, d *cuda.Device, c *cuda.Comm) {
+				if c.Why() != "" {
+					t.Errorf("rank %d: %s", rank, c.Why())
+					return
+				}
+				for _, n := range lengths {
+					var x, all compute.Tensor
+					d.Resize(&x, 1, n)
+					copy(x.Floats(), parts[n][rank])
+					x.Memory.Filled()
+					var to *compute.Tensor
+					if rank == 0 {
+						d.Resize(&all, size, n)
+						to = &all
+					}
+					if enqueued, err := c.Begin(); err != nil || !enqueued {
+						t.Errorf("rank %d: %v, %v", rank, enqueued, err)
+						return
+					}
+					if err := c.Gather(to, &x, 0); err != nil {
+						t.Error(err)
+					}
+					if err := c.AllReduce(&x); err != nil {
+						t.Error(err)
+					}
+					want := make([]float32, n)
+					collective.SumTree(want, parts[n])
+					equal(t, fmt.Sprintf("sum of %d on rank %d", n, rank), x.Floats(), want)
+					for r := 0; r < size && to != nil; r++ {
+						equal(t, fmt.Sprintf("%d of rank %d", n, r), all.Row(r), parts[n][r])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPeersSleep has ranks sleep, which frees their windows, and sum again.
+func TestPeersSleep(t *testing.T) {
+	together(t, &double.Driver{}, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+		for range 2 {
+			if err := c.Sleep(); err != nil || !c.Asleep() {
+				t.Error(c.Asleep(), err)
+			}
+			if enqueued, err := c.Begin(); enqueued || err != nil {
+				t.Error(enqueued, err)
+			}
+			if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+				t.Error(c.Why(), err)
+				return
+			}
+			var x compute.Tensor
+			d.Resize(&x, 1, 1)
+			x.Floats()[0] = float32(1 + rank)
+			x.Memory.Filled()
+			if err := c.AllReduce(&x); err != nil {
+				t.Error(err)
+			}
+			equal(t, "sum", x.Floats(), []float32{3})
+		}
+	})
+}
+
+// TestPeersRefuse wants ranks to exchange through their hosts where one of them cannot do otherwise,
+// and the reason.
+func TestPeersRefuse(t *testing.T) {
+	for call, want := range map[string]string{
+		"cuIpcGetMemHandle":     "rank 0: cuIpcGetMemHandle: CUDA error 801",
+		"cuIpcOpenMemHandle_v2": "rank 0: memory of rank 1: cuIpcOpenMemHandle_v2: CUDA error 801",
+	} {
+		drv := &double.Driver{Fail: func(made string) error {
+			if made != call {
+				return nil
+			}
+			return &driver.Error{Call: call, Code: 801}
+		}}
+		together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+			if enqueued, err := c.Begin(); enqueued || err != nil || c.Why() != want {
+				t.Errorf("rank %d: %v, %v, %q", rank, enqueued, err, c.Why())
+			}
+		})
+	}
+}
+
+// TestPeersEnd has a rank never come: the other one's sums end with the group, and the device sums
+// again in the next one.
+func TestPeersEnd(t *testing.T) {
+	drv := &double.Driver{}
+	ended := make(chan struct{})
+	var met sync.WaitGroup
+	met.Add(2)
+	together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+		if err := c.Connect(ended); err != nil {
+			t.Error(err)
+			return
+		}
+		met.Done()
+		met.Wait()
+		var x compute.Tensor
+		d.Resize(&x, 1, 100)
+		if rank == 0 {
+			time.AfterFunc(20*time.Millisecond, func() { close(ended) })
+			if err := c.AllReduce(&x); err != nil {
+				t.Error(err)
+			}
+			if err := d.Finish(); !errors.Is(err, cuda.ErrEnded) {
+				t.Errorf("the rank that waits: %v", err)
+			}
+		}
+		<-ended
+		c.Leave()
+		if err := d.Finish(); err != nil {
+			t.Errorf("after it has left: %v", err)
+		}
+		if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+			t.Error(c.Why(), err)
+		}
+	})
+}
+
+func equal(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Errorf("%s: element %d is %g instead of %g", what, i, got[i], want[i])
+			return
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// rankKernels are those of several ranks.
+var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks}
+
+// OfRanks says whether only cases with Options.Together are about a kernel.
+func OfRanks(k kernels.ID) bool { return slices.Contains(rankKernels, k) }
+
+// rankShape is how many ranks sum how often, tensors of so many rows and columns.
+type rankShape struct {
+	ranks, rounds, rows, width int
+	cost                       Cost
+}
+
+// The shapes have tails, one block and several, and more than one launch.
+var rankShapes = []rankShape{
+	{2, 5, 3, 771, Small}, {4, 4, 1, 5000, Full}, {8, 4, 2, 52, Full}, {2, 3, 130, 4100, Full},
+}
+
+func rankCases() (list []Case) {
+	for _, p := range rankShapes {
+		list = append(list, Case{Name: fmt.Sprintf("%d ranks, %d x %d", p.ranks, p.rows, p.width),
+			Kernels: rankKernels, cost: p.cost, ranks: p.ranks,
+			run: func(s *subject) { s.together(p.ranks, p.sum) }})
+	}
+	return list
+}
+
+// hosts is ranks of this process without devices: what AllGather needs of a group.
+type hosts struct {
+	mu    sync.Mutex
+	met   *sync.Cond
+	parts [][]float32
+	here  int
+	round int
+	over  chan struct{} // closed when a rank has failed
+	fail  sync.Once
+}
+
+func newHosts(size int) *hosts {
+	h := &hosts{parts: make([][]float32, size), over: make(chan struct{})}
+	h.met = sync.NewCond(&h.mu)
+	return h
+}
+
+// abort ends every wait.
+func (h *hosts) abort() {
+	h.fail.Do(func() { close(h.over) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.met.Broadcast()
+}
+
+func (h *hosts) ended() bool {
+	select {
+	case <-h.over:
+		return true
+	default:
+		return false
+	}
+}
+
+var errAborted = errors.New("another rank has failed")
+
+// place is a rank's among hosts.
+type place struct {
+	*hosts
+	rank int
+}
+
+// AllGather implements cuda.HostGroup.
+func (p place) AllGather(dst, x []float32) error {
+	h := p.hosts
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	meet := func() error {
+		h.here++
+		if h.here == len(h.parts) {
+			h.here = 0
+			h.round++
+			h.met.Broadcast()
+			return nil
+		}
+		for at := h.round; at == h.round && !h.ended(); {
+			h.met.Wait()
+		}
+		if h.ended() {
+			return errAborted
+		}
+		return nil
+	}
+	h.parts[p.rank] = x
+	if err := meet(); err != nil {
+		return err
+	}
+	for r, part := range h.parts {
+		copy(dst[r*len(x):], part)
+	}
+	return meet() // until all have read
+}
+
+// member is a rank at work.
+type member struct {
+	*subject
+	comm *cuda.Comm
+	rank int
+}
+
+// together runs ranks, of which the subject's device is the first. The first error of any of them
+// is the subject's.
+func (s *subject) together(ranks int, run func(m *member) error) {
+	h := newHosts(ranks)
+	var mu sync.Mutex
+	var others sync.WaitGroup
+	member := func(rank int, own *subject) {
+		err := own.beside(h, rank, run)
+		if err == nil {
+			return
+		}
+		h.abort()
+		mu.Lock()
+		defer mu.Unlock()
+		if s.err == nil || errors.Is(s.err, errAborted) || errors.Is(s.err, cuda.ErrEnded) {
+			s.err = fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	for r := 1; r < ranks; r++ {
+		others.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			d, err := open(s.opt, s.dtype)
+			if err != nil {
+				h.abort()
+				return
+			}
+			defer d.Close()
+			member(r, &subject{Device: d, dtype: s.dtype})
+		})
+	}
+	member(0, s)
+	others.Wait()
+}
+
+// beside is one rank.
+func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
+	c := s.NewComm(rank, len(h.parts), noHost{}, place{h, rank})
+	defer c.Leave()
+	if err := c.Connect(h.over); err != nil {
+		return err
+	}
+	if why := c.Why(); why != "" {
+		return errors.New(why)
+	}
+	if err := run(&member{subject: s, comm: c, rank: rank}); err != nil {
+		return err
+	}
+	return s.Finish()
+}
+
+// noHost has no way through the host.
+type noHost struct{}
+
+var errNoHost = errors.New("numbers do not go through the host here")
+
+func (noHost) AllReduce(*compute.Tensor) error          { return errNoHost }
+func (noHost) Gather(_, _ *compute.Tensor, _ int) error { return errNoHost }
+
+// sum adds tensors of all ranks, products in chunks among them, and gathers what they were. All
+// numbers are small and whole: sums are exact, whatever their order, which other tests are about.
+func (p rankShape) sum(m *member) error {
+	n := p.rows * p.width
+	number := func(round, rank, i int) float32 {
+		return float32((i%61)*(rank+1) + 1000*round + rank)
+	}
+	var x, all compute.Tensor
+	for round := range p.rounds {
+		m.Resize(&x, p.rows, p.width)
+		v := x.Floats()
+		for i := range v {
+			v[i] = number(round, m.rank, i)
+		}
+		x.Memory.Filled()
+		var to *compute.Tensor
+		if m.rank == 0 {
+			m.Resize(&all, p.ranks*p.rows, p.width)
+			to = &all
+		}
+		// One after the other, so that a rank may be ahead; gathering falls on both places of a
+		// window.
+		for range 1 + round%2 {
+			if err := m.comm.Gather(to, &x, 0); err != nil {
+				return err
+			}
+		}
+		if err := m.comm.AllReduce(&x); err != nil {
+			return err
+		}
+		if err := m.Finish(); err != nil {
+			return err
+		}
+		wantSum, wantAll := make([]float64, n), make([]float64, 0, p.ranks*n)
+		for r := range p.ranks {
+			for i := range n {
+				one := float64(number(round, r, i))
+				wantSum[i] += one
+				wantAll = append(wantAll, one)
+			}
+		}
+		if m.rank > 0 {
+			if !slices.Equal(doubles(x.Floats()), wantSum) {
+				return fmt.Errorf("sum %d of rank %d is not that of all", round, m.rank)
+			}
+			continue
+		}
+		m.report(fmt.Sprintf("sum %d", round), x.Floats(), wantSum, exactly)
+		m.report(fmt.Sprintf("gathered %d", round), all.Floats(), wantAll, exactly)
+	}
+	return m.chunked(p)
+}
+
+// chunked sums a product over the chunks of all ranks.
+func (m *member) chunked(p rankShape) error {
+	const rows, out, in = 3, 36, 32
+	weight := make([]uint16, out*in)
+	for i := range weight {
+		weight[i] = 0x3f80 // 1 in bfloat16
+	}
+	w := m.pack(8/p.ranks, matrix(weight, out, in))
+	if m.err != nil {
+		return m.err
+	}
+	v := make([]float32, rows*in)
+	want := make([]float64, rows*out)
+	for i := range v {
+		v[i] = float32(i%3 + m.rank)
+		for f := range out {
+			for r := range p.ranks {
+				want[i/in*out+f] += float64(i%3 + r)
+			}
+		}
+	}
+	x := m.filled(rows, in, v)
+	var y compute.Tensor
+	m.Resize(&y, rows, out)
+	w.Product(y.All(), x.All(), nil)
+	if err := m.comm.AllReduce(&y); err != nil {
+		return err
+	}
+	got := y.Floats()
+	if err := m.Finish(); err != nil {
+		return err
+	}
+	if m.rank == 0 {
+		m.report("chunks", got, want, exactly)
+	} else if !slices.Equal(doubles(got), want) {
+		return fmt.Errorf("the chunks of rank %d do not sum to those of all", m.rank)
+	}
+	m.free()
+	return nil
+}
