@@ -17,8 +17,8 @@ import (
 )
 
 // coded is what a quantised weight has beside its codes. Those of a group are multiplied as the
-// numbers that they stand for, in the type that models run in; the group's sum by its scale, and the
-// sum of its inputs by its offset.
+// numbers that they stand for, in the type that models run in; the group's sum by its scale, and
+// the sum of its inputs by its offset.
 type coded struct {
 	codeType compute.CodeType
 	values   [16]float32

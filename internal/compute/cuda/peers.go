@@ -311,8 +311,8 @@ func (c *Comm) Leave() {
 	c.why = "no group"
 }
 
-// Sleep frees the windows of all ranks, each of which calls it between two steps: Connect makes them
-// again.
+// Sleep frees the windows of all ranks, each of which calls it between two steps: Connect makes
+// them again.
 func (c *Comm) Sleep() error {
 	if c.Asleep() {
 		return nil

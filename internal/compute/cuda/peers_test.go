@@ -152,8 +152,8 @@ func TestPeersSleep(t *testing.T) {
 	})
 }
 
-// TestPeersRefuse wants ranks to exchange through their hosts where one of them cannot do otherwise,
-// and the reason.
+// TestPeersRefuse wants ranks to exchange through their hosts where one of them cannot do
+// otherwise, and the reason.
 func TestPeersRefuse(t *testing.T) {
 	for call, want := range map[string]string{
 		"cuIpcGetMemHandle":     "rank 0: cuIpcGetMemHandle: CUDA error 801",

@@ -105,7 +105,8 @@ type Work struct {
 func (s *Shape) decoding(sequences, positions int) Work {
 	n := float64(sequences)
 	numbers := s.layerNumbers() + s.headNumbers()
-	return Work{Weights: s.layerBytes() + 2*s.headNumbers(), Cache: n * float64(positions) * s.positionBytes(),
+	return Work{Weights: s.layerBytes() + 2*s.headNumbers(),
+		Cache:     n * float64(positions) * s.positionBytes(),
 		Linear:    2 * n * numbers,
 		Attention: 4 * n * float64(s.Layers*s.Heads*s.HeadDim) * float64(positions)}
 }

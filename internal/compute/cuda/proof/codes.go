@@ -34,11 +34,12 @@ var codesShapes = []codesShape{
 	{kind: compute.Code8, rows: 9, out: 40, in: 128, of: 128, chunks: 8, cost: Small},
 	{kind: compute.CodeE4M3, group: 128, rows: 66, out: 130, in: 320, of: 320, chunks: 1,
 		cost: Small},
-	{kind: compute.Code4, numbers: anything, group: 128, offsets: true, rows: 66, out: 34, in: 256, of: 256,
-		chunks: 2, cost: Small},
+	{kind: compute.Code4, numbers: anything, group: 128, offsets: true, rows: 66, out: 34, in: 256,
+		of: 256, chunks: 2, cost: Small},
 	{kind: compute.Code4, group: 32, offsets: true, narrow: true, rows: 8, out: 33, from: 192,
 		in: 192, of: 384, chunks: 4, cost: Full},
-	{kind: compute.Code4, numbers: microscaling, group: 16, rows: 33, out: 64, in: 96, of: 96, chunks: 2, cost: Small},
+	{kind: compute.Code4, numbers: microscaling, group: 16, rows: 33, out: 64, in: 96, of: 96,
+		chunks: 2, cost: Small},
 	{kind: compute.Code8, group: 32, offsets: true, rows: 70, out: 160, from: 352, in: 352, of: 704,
 		chunks: 2, cost: Full},
 	{kind: compute.Code4, group: 32, offsets: true, rows: 9, out: 48, from: 176, in: 176, of: 352,
@@ -78,8 +79,8 @@ func codesCases(dtype compute.DType) (list []Case) {
 	return list
 }
 
-// codes multiplies by a quantised weight. Its codes stand for numbers of the type that models run in
-// times scales in float32; those that kernels cannot take are kept as numbers of that type.
+// codes multiplies by a quantised weight. Its codes stand for numbers of the type that models run
+// in, times scales in float32; those that kernels cannot take are kept as numbers of that type.
 func codes(s *subject, p codesShape) {
 	c := s.codes(&p)
 	numbers := s.unpacked(c, p.unaligned)
