@@ -64,6 +64,8 @@ type Options struct {
 	Threads int
 	// Eager has steps computed launch by launch, not by graphs that were recorded.
 	Eager bool
+	// PTX has the driver compile the kernels, also for a device that there is machine code for.
+	PTX bool
 }
 
 // New opens a device and loads its kernels. Close frees it.
@@ -90,7 +92,7 @@ func New(opt Options) (*Device, error) {
 		d.pool.Close()
 		return nil, fmt.Errorf("open CUDA device %d, %s: %w", opt.Ordinal, d.info.Name, err)
 	}
-	if err := d.load(); err != nil {
+	if err := d.load(opt.PTX); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -98,21 +100,21 @@ func New(opt Options) (*Device, error) {
 }
 
 // load makes the stream and loads the kernels.
-func (d *Device) load() (err error) {
+func (d *Device) load(asPTX bool) (err error) {
 	if d.stream, err = d.ctx.NewStream(); err != nil {
 		return fmt.Errorf("stream of CUDA device: %w", err)
 	}
-	modules := map[string]driver.Module{}
-	for _, file := range kernels.Files() {
-		image, err := kernels.PTX(file)
-		if err != nil {
+	cubins := map[string][]byte{}
+	if !asPTX {
+		if cubins, err = kernels.Cubins(d.info.Major, d.info.Minor); err != nil {
 			return err
 		}
-		m, err := d.ctx.Load(image)
-		if err != nil {
+	}
+	modules := map[string]driver.Module{}
+	for _, file := range kernels.Files() {
+		if modules[file], err = d.module(file, cubins[file]); err != nil {
 			return fmt.Errorf("load kernels of %s for %s: %w", file, d.info.Arch(), err)
 		}
-		modules[file] = m
 	}
 	for k := range kernels.Count {
 		f, err := d.ctx.Function(modules[k.File()], k.Name())
@@ -128,6 +130,22 @@ func (d *Device) load() (err error) {
 		return err
 	}
 	return d.ring.init(d)
+}
+
+// module loads a file's kernels as machine code, nil for none, or as PTX where the driver does not
+// take that.
+func (d *Device) module(file string, cubin []byte) (driver.Module, error) {
+	if cubin != nil {
+		m, err := d.ctx.Load(cubin)
+		if e := (*driver.Error)(nil); !errors.As(err, &e) || e.Code != driver.NoBinaryForGPU {
+			return m, err
+		}
+	}
+	text, err := kernels.PTX(file)
+	if err != nil {
+		return 0, err
+	}
+	return d.ctx.Load(text)
 }
 
 // Close frees the device's memory and ends its threads; it may not be used afterwards, but for Err.

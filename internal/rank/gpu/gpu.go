@@ -81,7 +81,7 @@ func (g *gpus) New(o worker.GPU) (worker.Device, error) {
 	opt := cuda.Options{Ordinal: o.Ordinal, DType: o.DType, Threads: o.Threads, Eager: o.Eager}
 	var err error
 	if options, ok := queue.CUDAMachine(); ok {
-		opt.Ordinal = 0 // every process has a machine of its own
+		opt.Ordinal, opt.PTX = 0, true // every process has a machine of its own
 		opt.Driver, err = double.Parse(options, o.Threads)
 	} else {
 		opt.Driver, err = g.driver()

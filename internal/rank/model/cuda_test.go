@@ -28,7 +28,7 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 
 func openCUDA(t testing.TB, drv *double.Driver, eager bool) *cuda.Device {
 	t.Helper()
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1, PTX: true,
 		Eager: eager})
 	if err != nil {
 		t.Fatal(err)

@@ -35,8 +35,8 @@ func (g *group) onCUDA(t *testing.T, dir string) *cuda.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { weights.Close() })
-	d, err := cuda.New(cuda.Options{Driver: &double.Driver{Threads: 2}, DType: compute.BFloat16,
-		Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: &double.Driver{Threads: 2}, PTX: true,
+		DType: compute.BFloat16, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,13 +52,47 @@ func (r *run) kernels(ctx context.Context) error {
 // approximations: what is reported decides tolerances, and only what no rounding explains fails.
 func (r *run) silicon(ctx context.Context) error {
 	ours := r.cases(min(r.cost(), proof.Full)) // larger ones are too much for the machine
-	machine := proof.Options{Together: true,
+	machine := proof.Options{Together: true, PTX: true,
 		Driver: &double.Driver{Threads: runtime.NumCPU(), Seed: r.Seed + 1}}
-	list, err := proof.Compare(ctx, ours, machine)
 	limit := 0.01 // what a weight of attention that rounds to its neighbour in bfloat16 may do
 	if r.tiny() {
 		limit = 0
 	}
+	return r.compare(ctx, ours, machine, "the machine's", limit)
+}
+
+// ptx wants the PTX, compiled by the driver, to compute the bits of the machine code.
+func (r *run) ptx(ctx context.Context) error {
+	info, err := r.info()
+	if err != nil {
+		return err
+	}
+	cubins, err := kernels.Cubins(info.Major, info.Minor)
+	if err != nil {
+		return err
+	}
+	for _, file := range kernels.Files() {
+		r.report(Row{Name: "machine code of " + file, Unit: "bytes",
+			Ours: figure(float64(len(cubins[file])))})
+	}
+	switch {
+	case len(cubins) == 0:
+		r.summary = "there is no machine code for " + info.Arch()
+		return nil
+	case r.tiny():
+		r.summary = "a machine for PTX executes no machine code"
+		return nil
+	}
+	ours := r.cases(min(r.cost(), proof.Full))
+	theirs := ours
+	theirs.PTX = true
+	return r.compare(ctx, ours, theirs, "the PTX's", 0)
+}
+
+// compare reports how far the kernels of two devices are apart.
+func (r *run) compare(ctx context.Context, ours, theirs proof.Options, whose string,
+	limit float64) error {
+	list, err := proof.Compare(ctx, ours, theirs)
 	equal, worst := 0, 0.0
 	for _, d := range list {
 		row := Row{Name: d.Kernel, Unit: "relative difference", Ours: figure(d.Relative),
@@ -71,8 +105,8 @@ func (r *run) silicon(ctx context.Context) error {
 			equal++
 		}
 	}
-	r.summary = fmt.Sprintf("%d of %d kernels have the machine's bits, largest relative "+
-		"difference %.2g", equal, len(list), worst)
+	r.summary = fmt.Sprintf("%d of %d kernels have %s bits, largest relative difference %.2g",
+		equal, len(list), whose, worst)
 	return err
 }
 

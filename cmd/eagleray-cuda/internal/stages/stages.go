@@ -93,6 +93,7 @@ func stages() []stage {
 	return []stage{
 		{"probe", time.Minute, (*run).probe},
 		{"load", 3 * time.Minute, (*run).load},
+		{"ptx", 5 * time.Minute, (*run).ptx},
 		{"kernels", 7 * time.Minute, (*run).kernels},
 		{"silicon", 7 * time.Minute, (*run).silicon},
 		{"bits", 5 * time.Minute, (*run).bits},
@@ -192,7 +193,7 @@ func (r *run) cost() proof.Cost {
 // cases are the cases of kernels, up to a cost.
 func (r *run) cases(cost proof.Cost) proof.Options {
 	return proof.Options{Driver: r.Driver, Ordinal: r.Ordinal, Seed: r.Seed, Cost: cost,
-		Together: r.Machine != nil}
+		Together: r.Machine != nil, PTX: r.Machine != nil}
 }
 
 // open opens the device, and its context as well, for what the device does not tell.
@@ -203,7 +204,7 @@ func (r *run) open() (*cuda.Device, driver.Context, error) {
 		threads = 1
 	}
 	d, err := cuda.New(cuda.Options{Driver: w, Ordinal: r.Ordinal, DType: compute.BFloat16,
-		Threads: threads})
+		Threads: threads, PTX: r.tiny()})
 	if err != nil {
 		return nil, nil, err
 	}

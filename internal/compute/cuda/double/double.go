@@ -291,6 +291,10 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 	if err := c.apart("cuModuleLoadDataEx"); err != nil {
 		return 0, err
 	}
+	if bytes.HasPrefix(image, []byte("\x7fELF")) {
+		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.NoBinaryForGPU,
+			Name: "CUDA_ERROR_NO_BINARY_FOR_GPU", Detail: "a machine executes only PTX"}
+	}
 	if len(image) == 0 || image[len(image)-1] != 0 {
 		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidImage,
 			Name: "CUDA_ERROR_INVALID_IMAGE", Detail: "PTX does not end with a zero byte"}

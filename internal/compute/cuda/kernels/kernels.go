@@ -1,20 +1,32 @@
-// Package kernels has the CUDA device's kernels: CUDA C, the PTX that NVRTC made of it, which is
-// what a driver is given and what the machine of package ptx executes in tests, and the Go mirror
-// of their parameters. make kernels makes the generated files again; resources.txt is what they
-// take on each architecture.
+// Package kernels has the CUDA device's kernels: CUDA C, the PTX that NVRTC made of it, which the
+// machine of package ptx executes in tests, cubins that ptxas made of that for some architectures,
+// and the Go mirror of their parameters. make kernels makes the generated files again;
+// resources.txt is what they take on each architecture.
 package kernels
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"embed"
+	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 //go:embed ptx/*.gz
 var images embed.FS
+
+// cubins are of all files and architectures: sm_90a/gemm is a path.
+//
+//go:embed cubins.tar.zst
+var cubins []byte
 
 // OldestMajor is the compute capability, before the point, of the oldest devices that the kernels
 // are for: they need its matrix instructions of bfloat16, and its asynchronous copies.
@@ -52,4 +64,48 @@ func PTX(file string) ([]byte, error) {
 		return nil, fmt.Errorf("kernels of %s: %w", file, err)
 	}
 	return append(text, 0), nil
+}
+
+// Cubins are the machine code of all files that is best for devices of a compute capability, by
+// file. There are none for some devices, of which drivers compile PTX.
+func Cubins(major, minor int) (map[string][]byte, error) {
+	r, err := zstd.NewReader(bytes.NewReader(cubins), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("cubins: %w", err)
+	}
+	defer r.Close()
+	list, best := map[string][]byte{}, 1
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cubins: %w", err)
+		}
+		fit := fits(path.Dir(h.Name), major, minor)
+		if fit < best {
+			continue
+		}
+		if fit > best {
+			clear(list)
+			best = fit
+		}
+		if list[path.Base(h.Name)], err = io.ReadAll(t); err != nil {
+			return nil, fmt.Errorf("cubin %s: %w", h.Name, err)
+		}
+	}
+}
+
+// fits is how much of a compute capability a cubin's architecture has, 0 where a device of that
+// does not execute it: those with an "a" are for one alone, others also for later ones of the same
+// major number (CUDA C++ Programming Guide, "Binary Compatibility").
+func fits(arch string, major, minor int) int {
+	number, only := strings.CutSuffix(strings.TrimPrefix(arch, "sm_"), "a")
+	n, err := strconv.Atoi(number)
+	device := 10*major + minor
+	if err != nil || n > device || n/10 != major || only && n != device {
+		return 0
+	}
+	return n
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// Together says that contexts of one process open each other's memory, as a double's do: cases
 	// of several ranks are run, too. A GPU's driver has a process open that of others alone.
 	Together bool
+	// PTX has the driver compile the kernels.
+	PTX bool
 }
 
 // Case is a way to use kernels.
@@ -176,7 +178,7 @@ func onDevice(ctx context.Context, opt Options, list []Case,
 
 func open(opt Options, dtype compute.DType) (*cuda.Device, error) {
 	return cuda.New(cuda.Options{Driver: opt.Driver, Ordinal: opt.Ordinal, DType: dtype,
-		Threads: 1})
+		Threads: 1, PTX: opt.PTX})
 }
 
 // outputsOf runs a case once. Its numbers depend on the seed and on its name.

@@ -1,9 +1,10 @@
-// Command gen makes PTX of the kernels, the Go mirror of their parameters, and the table of what
-// they take of each architecture, by NVRTC and ptxas of the wheels in requirements/cuda.txt: make
-// kernels.
+// Command gen makes PTX of the kernels and cubins of that, the Go mirror of their parameters, and
+// the table of what they take of each architecture, by NVRTC and ptxas of the wheels in
+// requirements/cuda.txt: make kernels.
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"cmp"
 	"compress/gzip"
@@ -21,6 +22,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -58,7 +60,7 @@ func run(tools string, check bool) error {
 	for _, name := range sorted(headers) {
 		all = append(all, parse(name, string(headers[name])))
 	}
-	used := usage{kernels: map[string]map[string]string{}}
+	used := usage{kernels: map[string]map[string]string{}, cubins: map[string][]byte{}}
 	ptxas := filepath.Join(tools, "nvidia", "cuda_nvcc", "bin", "ptxas")
 	var assembled errgroup.Group
 	assembled.SetLimit(runtime.NumCPU())
@@ -89,7 +91,35 @@ func run(tools string, check bool) error {
 		return fmt.Errorf("params.go: %w", err)
 	}
 	made["params.go"], made["resources.txt"] = params, used.table()
+	if made["cubins.tar.zst"], err = archive(used.cubins); err != nil {
+		return fmt.Errorf("cubins: %w", err)
+	}
 	return write(made, check)
+}
+
+// archive is files as they are stored. Those of architectures are much alike, and refer to each
+// other.
+func archive(files map[string][]byte) ([]byte, error) {
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b, zstd.WithEncoderLevel(zstd.SpeedBestCompression),
+		zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<20))
+	if err != nil {
+		return nil, err
+	}
+	t := tar.NewWriter(z)
+	for _, name := range sorted(files) {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name]))}
+		if err := t.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := t.Write(files[name]); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(t.Close(), z.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
 }
 
 // packed is text as it is stored: PTX is 20 times as large.
@@ -106,12 +136,22 @@ func packed(text []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unpacked is what a file says, whichever version of gzip wrote it.
+// unpacked is what a file says, whichever version of a compressor wrote it.
 func unpacked(name string, file []byte) []byte {
-	if !strings.HasSuffix(name, ".gz") {
+	var r io.Reader
+	var err error
+	switch filepath.Ext(name) {
+	case ".gz":
+		r, err = gzip.NewReader(bytes.NewReader(file))
+	case ".zst":
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(bytes.NewReader(file)); err == nil {
+			defer z.Close()
+		}
+		r = z
+	default:
 		return file
 	}
-	r, err := gzip.NewReader(bytes.NewReader(file))
 	if err != nil {
 		return nil
 	}
@@ -172,10 +212,11 @@ func tidy(ptx []byte) []byte {
 		unused.ReplaceAll(ptx, nil)...)
 }
 
-// usage is what kernels take, by kernel and architecture.
+// usage is what kernels take, by kernel and architecture, and the cubins that say so.
 type usage struct {
 	mu      sync.Mutex
 	kernels map[string]map[string]string
+	cubins  map[string][]byte
 }
 
 var (
@@ -186,14 +227,25 @@ var (
 
 // add assembles PTX for an architecture. Local memory is an error: a kernel that spills is wrong.
 func (u *usage) add(ptxas, arch, base string, ptx []byte) error {
-	cmd := exec.Command(ptxas, "-v", "-arch="+arch, "-o", os.DevNull, "/dev/stdin")
+	dir, err := os.MkdirTemp("", "cubin")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, base)
+	cmd := exec.Command(ptxas, "-v", "-arch="+arch, "-o", file, "/dev/stdin")
 	cmd.Stdin = bytes.NewReader(ptx)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ptxas for %s of %s: %w\n%s", arch, base, err, out)
 	}
+	cubin, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.cubins[arch+"/"+base] = cubin
 	kernel := ""
 	for line := range strings.Lines(string(out)) {
 		if m := compiling.FindStringSubmatch(line); m != nil {
