@@ -346,6 +346,13 @@ var instructions = map[[3]int]instruction{
 			to[i] = a[b[i]&15]
 		}
 	}},
+	{2, 1, 0x8d}: {name: "VPERMW", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			word := func(place uint32) uint32 { return a[place/2&15] >> (place % 2 * 16) & 0xffff }
+			to[i] = word(b[i]&31) | word(b[i]>>16&31)<<16
+		}
+	}},
+	{2, 3, 0x72}: {name: "VCVTNE2PS2BF16", bytes: 64, run: convert},
 	{2, 1, 0xa8}: {name: "VFMADD213PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
 		for i := range to {
 			to[i] = fma(b[i], to[i], a[i], t.flush)
@@ -369,6 +376,18 @@ var instructions = map[[3]int]instruction{
 			to[i] = fma(b[i]<<16, a[i]<<16, odd, true)
 		}
 	}},
+}
+
+// convert rounds a, then b, to bfloat16.
+func convert(_ *thread, to *vector, b, a vector) {
+	for i := range to {
+		from, at := &a, i*2
+		if at >= len(a) {
+			from, at = &b, at-len(a)
+		}
+		to[i] = uint32(half.ToBF16(float(from[at], true))) |
+			uint32(half.ToBF16(float(from[at+1], true)))<<16
+	}
 }
 
 // amx simulates an instruction of AMX.

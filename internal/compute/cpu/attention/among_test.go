@@ -92,7 +92,7 @@ func TestAmong(t *testing.T) {
 							pos, head := r.IntN(q.n), r.IntN(s.heads())
 							for d, w := range s.bothReference(q, pos, head, reach) {
 								got := float64(alone[(pos*s.heads()+head)*dim+d])
-								if !(math.Abs(got-w) <= 4e-6) {
+								if !(math.Abs(got-w) <= s.tolerance(i)) {
 									t.Fatalf("%+v, reach %d: position %d of %d, head %d, "+
 										"dimension %d is %v, want %v", s, reach, pos, q.n, head,
 										d, got, w)

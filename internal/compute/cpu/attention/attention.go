@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
@@ -61,14 +62,15 @@ type Attention struct {
 	ops     *vec.Ops
 	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
 	filled  int                           // queries of the largest kernels
+	tiles   bool                          // there is AMX
 	scratch []*scratch                    // of each thread
 	job     job
 }
 
 // New returns an Attention for the instruction set i, or a portable one if this machine cannot run
-// it. The results of AVX2 and of the sets above it are equal.
+// it. The results of AVX2 and of the sets above it are equal, but for those of bfloat16 on AMX.
 func New(i isa.ISA) *Attention {
-	a := &Attention{ops: vec.New(i), filled: 6}
+	a := &Attention{ops: vec.New(i), filled: 6, tiles: i == isa.AMX && isa.Available(isa.AMX)}
 	for k := range a.simd {
 		switch {
 		case i >= isa.AVX512 && isa.Available(isa.AVX512):
@@ -239,6 +241,10 @@ func (j *job) plan(threads int) {
 		}
 	}
 	j.rows = rowsPerPass(j.queries, j.a.filled)
+	most := groupQueries
+	if j.tiled() {
+		j.rows, most = max(1, amx.Block/j.queries), tileQueries
+	}
 	j.pass = min(j.rows*j.queries, maxQueries)
 	if j.p.Kind == compute.Latent {
 		j.pass = min(j.pass, latentQueries)
@@ -246,9 +252,12 @@ func (j *job) plan(threads int) {
 	j.part = math.MaxInt
 	target := min(total, mostCost)
 	// The more passes share a stretch the better, as long as there are groups for all threads.
-	for more := 2 * j.rows; more*j.queries <= groupQueries && (!shared ||
+	for more := 2 * j.rows; more*j.queries <= most && (!shared ||
 		b.Rows()*j.heads >= threads*chunksPerThread*more); more *= 2 {
 		j.rows = more
+	}
+	if j.tiled() {
+		j.pass = j.rows * j.queries
 	}
 	if shared {
 		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))

@@ -46,16 +46,16 @@ func TestReference(t *testing.T) {
 						for d, w := range want {
 							got := float64(g.out[0][(pos*s.heads()+head)*dim+d])
 							err := math.Abs(got - w)
-							if !(err <= 4e-6) {
+							if !(err <= s.tolerance(i)) {
 								t.Fatalf("%+v: position %d of %d, head %d, dimension %d is %v, "+
 									"want %v", s, pos, n, head, d, got, w)
 							}
-							worst = max(worst, err)
+							worst = max(worst, err/s.tolerance(i))
 						}
 					}
 				}
 			}
-			t.Logf("greatest error %.2e (values of standard deviation 1)", worst)
+			t.Logf("greatest error %.2f of the tolerance", worst)
 		})
 	}
 }
@@ -80,7 +80,7 @@ func TestReferenceOddShapes(t *testing.T) {
 				head := r.IntN(s.heads())
 				for d, w := range s.reference(q, pos, head) {
 					got := float64(g.out[0][(pos*s.heads()+head)*s.dim+d])
-					if !(math.Abs(got-w) <= 4e-6) {
+					if !(math.Abs(got-w) <= s.tolerance(i)) {
 						t.Fatalf("%v %+v: position %d, head %d, dimension %d is %v, want %v", i, s,
 							pos, head, d, got, w)
 					}
@@ -166,7 +166,7 @@ func TestBitIdentityLongContext(t *testing.T) {
 		for head := range s.heads() {
 			for d, want := range s.reference(q, n-1, head) {
 				got := float64(whole.out[0][(n-1)*w+head*s.dim+d])
-				if !(math.Abs(got-want) <= 4e-6) {
+				if !(math.Abs(got-want) <= s.tolerance(isa.Best())) {
 					t.Fatalf("head %d, dimension %d is %v, want %v", head, d, got, want)
 				}
 			}

@@ -42,13 +42,17 @@ type scratch struct {
 	turned   []byte
 	turnedAt []int
 
+	tiling tiling
+
 	_ [128]byte // keeps the scratch of two threads out of one cache line
 }
 
-// ScratchBytes is the memory of a thread: for heads of 256 values, and what it may add to the
-// stretches that threads share.
+// ScratchBytes is the memory of a thread: for heads of 256 values by tiles, and what it may add to
+// the stretches that threads share.
 func ScratchBytes() int64 {
-	return maxQueries*(scoreStride+3*(256+extra))*4 + mostStored*4
+	const dim = 256
+	queries := tileQueries * (4*(scoreStride+dim+2*(dim+extra)) + 2*(dim+stretch))
+	return int64(queries + 2*stretch*dim + mostStored*4)
 }
 
 // padded is a dimension rounded up to whole tiles.
@@ -110,6 +114,10 @@ func (j *job) keys(head int) int { return head >> j.cut * j.p.head }
 
 // load copies the queries of a group side by side.
 func (s *scratch) load(j *job, g *group) {
+	if j.tiled() {
+		s.loadTiles(j, g)
+		return
+	}
 	dim := j.args.HeadDim
 	s.q = grow(s.q, g.n*dim)
 	s.scores = grow(s.scores, j.pass*scoreStride)
@@ -191,7 +199,11 @@ func (j *job) active(g *group, st, i, n int) (i0, count int) {
 // attend computes what n queries of a group, from i0 on, find in a stretch to the accumulators at
 // acc.
 func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
-	if n == 0 {
+	switch {
+	case n == 0:
+		return
+	case j.tiled():
+		s.attendTiles(j, g, st, i0, n, acc)
 		return
 	}
 	w := j.width()

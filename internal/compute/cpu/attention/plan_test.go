@@ -23,6 +23,7 @@ func TestChunksAreBounded(t *testing.T) {
 	} {
 		for _, threads := range []int{1, 2, 5, 64} {
 			j := &job{a: New(isa.Best()), b: b, args: Args{Heads: 32, KVHeads: 8, HeadDim: 128},
+				c: &Cache{cfg: compute.CacheShape{DType: compute.BFloat16}},
 				p: &place{CacheLayer: compute.CacheLayer{Heads: 8, Dim: 128}}}
 			j.plan(threads)
 			done, most := map[chunk]bool{}, 0

@@ -31,7 +31,7 @@ func TestSinks(t *testing.T) {
 				head := r.IntN(s.heads())
 				for d, w := range s.reference(seqs[0], pos, head) {
 					got := float64(want[(pos*s.heads()+head)*s.outDim()+d])
-					if !(math.Abs(got-w) <= 4e-6) {
+					if !(math.Abs(got-w) <= s.tolerance(i)) {
 						t.Fatalf("%v %+v: position %d, head %d, dimension %d is %v, want %v", i, s,
 							pos, head, d, got, w)
 					}

@@ -21,6 +21,8 @@ type epilogue struct {
 	addStride   uintptr // from a row to the next; 0 for a bias
 	chunks      int
 	rows, cols  int
+	// streams says that the output is too large to be in a cache when it is read.
+	streams bool
 }
 
 // run computes the output; vector says that AVX2 may be used.

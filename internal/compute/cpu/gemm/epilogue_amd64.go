@@ -5,12 +5,14 @@ func (e *epilogue) runVector() int {
 	if e.cols < 8 || e.rows < 1 {
 		return 0
 	}
-	switch e.chunks {
-	case 1:
+	switch {
+	case e.streams && e.chunks == 1 && e.add == nil && (uintptr(e.dst)|e.dstStride)%32 == 0:
+		epilogueStream(e)
+	case e.chunks == 1:
 		epilogue1(e)
-	case 2:
+	case e.chunks == 2:
 		epilogue2(e)
-	case 4:
+	case e.chunks == 4:
 		epilogue4(e)
 	default:
 		epilogue8(e)
@@ -23,6 +25,12 @@ func (e *epilogue) runVector() int {
 //
 //go:noescape
 func epilogue1(e *epilogue)
+
+// epilogueStream is epilogue1 without an addend, past the caches: dst and its stride are multiples
+// of 32.
+//
+//go:noescape
+func epilogueStream(e *epilogue)
 
 //go:noescape
 func epilogue2(e *epilogue)

@@ -51,6 +51,25 @@ plaincolumn:
 	JB      plaincolumn
 	ROWS_NEXT(plain)
 
+// func epilogueStream(e *epilogue)
+TEXT ·epilogueStream(SB), NOSPLIT, $0-8
+	ROWS_BEGIN
+stream:
+	XORL BX, BX
+streamcolumn:
+	VMOVUPS  (SI)(BX*1), Y0
+	VMOVNTPS Y0, (DI)(BX*1)
+	ADDQ     $32, BX
+	CMPQ     BX, CX
+	JB       streamcolumn
+	ADDQ 8(AX), DI
+	ADDQ 24(AX), SI
+	DECQ R11
+	JNZ  stream
+	SFENCE
+	VZEROUPPER
+	RET
+
 // The three tree sums skip the addend by a branch, which is predicted: it goes one way for a call.
 #define ADDEND(skip) \
 	CMPQ   DX, $0; \

@@ -514,40 +514,4 @@ func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride 
 //go:noescape
 func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
 
-var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, kernels: [maxRows + 1][maxWidth + 1]kernel{
-	1:  {1: amxTiles},
-	2:  {1: amxTiles},
-	3:  {1: amxTiles},
-	4:  {1: amxTiles},
-	5:  {1: amxTiles},
-	6:  {1: amxTiles},
-	7:  {1: amxTiles},
-	8:  {1: amxTiles},
-	9:  {1: amxTiles},
-	10: {1: amxTiles},
-	11: {1: amxTiles},
-	12: {1: amxTiles},
-	13: {1: amxTiles},
-	14: {1: amxTiles},
-	15: {1: amxTiles},
-	16: {1: amxTiles},
-	17: {1: amxTiles},
-	18: {1: amxTiles},
-	19: {1: amxTiles},
-	20: {1: amxTiles},
-	21: {1: amxTiles},
-	22: {1: amxTiles},
-	23: {1: amxTiles},
-	24: {1: amxTiles},
-	25: {1: amxTiles},
-	26: {1: amxTiles},
-	27: {1: amxTiles},
-	28: {1: amxTiles},
-	29: {1: amxTiles},
-	30: {1: amxTiles},
-	31: {1: amxTiles},
-	32: {1: amxTiles},
-}}
-
-//go:noescape
-func amxTiles(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
+var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, blocks: true}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
@@ -103,6 +104,8 @@ type mulTask struct {
 	x       unsafe.Pointer
 	xStride uintptr // bytes from a row to the next
 	xSize   uintptr // bytes of an element
+	// blocks is how many blocks of x lie before each piece of K, where it lies in those.
+	blocks [maxPieces + 1]int
 
 	dst       unsafe.Pointer
 	dstStride uintptr
@@ -168,8 +171,11 @@ func (t *mulTask) choose() {
 // plan cuts the product and returns the number of chunks.
 func (t *mulTask) plan() int {
 	m := t.m
-	if m.unpacks(t.rows) {
+	switch {
+	case m.unpacks(t.rows):
 		return t.planUnpacked()
+	case t.kernels.blocks:
+		return t.planBlocks()
 	}
 	t.planDepth()
 	high, nr := t.kernels.high(t.rows), m.kernels.nr
@@ -198,7 +204,7 @@ func (t *mulTask) plan() int {
 func (t *mulTask) planPanels(blocks int) int {
 	m := t.m
 	panels := m.panels()
-	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
+	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/t.flopsPerNS())
 	each := chunkAlone
 	if t.threads > 1 && cost >= inlineBelow {
 		each = min(max(cost/(t.threads*chunksEach), chunkAtLeast), chunkAtMost)
@@ -287,7 +293,7 @@ func (t *mulTask) compute(b *block) {
 	nr := m.kernels.nr
 	b.cut, b.ahead = cutRows(b.rows, t.kernels.high(t.rows)), fetchAhead/min(b.width, maxWidth)
 	if (b.panel+b.width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
-		(t.depth == maxSteps || t.depth >= m.k) {
+		(t.depth == maxSteps || t.depth >= m.k) && (!t.kernels.blocks || b.rows <= amx.Block) {
 		b.sums = unsafe.Add(t.dst, uintptr(b.first)*t.dstStride+uintptr(b.panel*nr)*4)
 		b.stride, b.chunk, b.direct = t.dstStride, t.dstChunk, true
 	} else {
@@ -303,6 +309,8 @@ func (t *mulTask) compute(b *block) {
 		t.sumCodes(b)
 	case t.widen != nil:
 		t.sumWide(b)
+	case t.kernels.blocks:
+		t.sumBlocks(b)
 	default:
 		t.sum(b)
 	}
@@ -324,7 +332,8 @@ func (t *mulTask) finish(b *block, row, height int) {
 	e := epilogue{dst: unsafe.Add(t.dst, at*t.dstStride+column), dstStride: t.dstStride,
 		parts: unsafe.Add(b.sums, t.sumsOf(b, row)), partStride: b.stride,
 		chunkStride: b.chunk, chunks: m.pieces, rows: height,
-		cols: min(b.width*m.kernels.nr, m.n-b.panel*m.kernels.nr)}
+		cols:    min(b.width*m.kernels.nr, m.n-b.panel*m.kernels.nr),
+		streams: t.kernels.blocks && 4*t.rows*m.n >= streamBytes}
 	if t.add != nil {
 		e.add, e.addStride = unsafe.Add(t.add, at*t.addStride+column), t.addStride
 	}

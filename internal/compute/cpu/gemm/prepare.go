@@ -3,6 +3,7 @@ package gemm
 import (
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
@@ -17,6 +18,7 @@ type prepareTask struct {
 	floats   []float32
 	halves   []uint16
 	ldd      int
+	blocks   *[maxPieces + 1]int // see mulTask; nil where x does not lie in blocks
 	perChunk int
 }
 
@@ -32,6 +34,10 @@ const (
 func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	m, rows := t.m, t.rows
 	t.x, t.xStride, t.xSize = unsafe.Pointer(&x[0]), uintptr(ldx)*4, 4
+	if t.kernels.blocks {
+		s.prepareBlocks(p, t, x, ldx)
+		return
+	}
 	high := min(rows, t.kernels.high(rows))
 	// Rows that all meet in the same sets of the L1 cache, as they do when K is a power of two,
 	// halve the speed of a tile; the copy costs as much as a few columns of output, of rows
@@ -69,6 +75,24 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	*q = prepareTask{}
 }
 
+// prepareBlocks sets the task's rows of x, rounded, in blocks. The last one of a piece of K may
+// have fewer steps, and those of the last rows fewer rows: nothing reads what they have not.
+func (s *Scratch) prepareBlocks(p *pool.Pool, t *mulTask, x []float32, ldx int) {
+	m := t.m
+	for i := range m.pieces {
+		t.blocks[i+1] = t.blocks[i] + ceilDiv(m.packed[i+1]-m.packed[i], amx.Block)
+	}
+	const block = amx.Block * amx.Block
+	across := t.blocks[m.pieces]
+	q := &s.copy
+	*q = prepareTask{m: m, x: x, ldx: ldx, rows: t.rows, blocks: &t.blocks,
+		halves:   alignedSlice(&s.halves, ceilDiv(t.rows, amx.Block)*across*block),
+		perChunk: max(1, prepareAtLeast/m.k)}
+	t.x, t.xStride, t.xSize = unsafe.Pointer(&q.halves[0]), uintptr(across*2*block), 2
+	p.Run(q, ceilDiv(t.rows, q.perChunk))
+	*q = prepareTask{}
+}
+
 // meet is how many of count addresses, stride bytes apart, lie closer than apart bytes to the first
 // one modulo 4 KiB, the distance after which the sets of the L1 cache repeat, itself included.
 func meet(stride uintptr, count int, apart uintptr) int {
@@ -87,6 +111,10 @@ func (t *prepareTask) Do(chunk, _ int) {
 	m := t.m
 	for r := chunk * t.perChunk; r < min((chunk+1)*t.perChunk, t.rows); r++ {
 		src := t.x[r*t.ldx:][:m.k]
+		if t.blocks != nil {
+			t.doBlocks(r, src)
+			continue
+		}
 		if t.floats != nil && m.codes != nil && m.codes.columns != nil {
 			dst := t.floats[r*t.ldd:]
 			for i, col := range m.codes.columns {
@@ -114,5 +142,15 @@ func (t *prepareTask) Do(chunk, _ int) {
 				halfRow(t.halves[to:end], from)
 			}
 		}
+	}
+}
+
+// doBlocks rounds a row into the blocks that have it.
+func (t *prepareTask) doBlocks(r int, src []float32) {
+	const block = amx.Block * amx.Block
+	m := t.m
+	row := t.halves[r/amx.Block*t.blocks[m.pieces]*block+r%amx.Block*amx.Block:]
+	for i := range m.pieces {
+		amx.Round(row[t.blocks[i]*block:], src[m.start[i]:m.start[i+1]])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -37,15 +38,15 @@ func halfRow(dst []uint16, src []float32) {
 	}
 }
 
-// roundRow rounds src to bf16 in dst, which is at least as long, as fp32. It is called only where
-// there is AVX2.
+// roundRow rounds src to bf16 in dst, which is at least as long, as fp32: as amx.Round does. It is
+// called only where there is AVX2.
 func roundRow(dst, src []float32) {
 	n := len(src) &^ 7
 	if n > 0 {
 		roundFloatsAVX2(&dst[:n][0], &src[0], n)
 	}
 	for i, v := range src[n:] {
-		dst[n+i] = BF16.round(v)
+		dst[n+i] = BF16.round(amx.Flushed(v))
 	}
 }
 
@@ -54,7 +55,8 @@ func roundRow(dst, src []float32) {
 //go:noescape
 func roundAVX2(dst *uint16, src *float32, n int)
 
-// roundFloatsAVX2 rounds n elements, a positive multiple of 8, as half.ToBF16 does.
+// roundFloatsAVX2 rounds n elements, a positive multiple of 8, as half.ToBF16 does, but for
+// denormals, which become zero.
 //
 //go:noescape
 func roundFloatsAVX2(dst, src *float32, n int)

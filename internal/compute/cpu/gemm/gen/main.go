@@ -49,7 +49,6 @@ func generate() (map[string][]byte, error) {
 		}
 		files["kernels_"+t.name()+"_amd64.s"] = b.Bytes()
 	}
-	files["kernels_amx_amd64.s"] = tiles()
 	files["kernels_amd64.go"] = tables(all)
 	maps.Copy(files, codeFiles())
 	for name, source := range files {

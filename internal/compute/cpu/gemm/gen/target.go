@@ -135,13 +135,6 @@ func tables(all []*target) []byte {
 		}
 	}
 	fmt.Fprintf(&b, "\nvar amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, "+
-		"kernels: [maxRows + 1][maxWidth + 1]kernel{\n")
-	for rows := 1; rows <= 32; rows++ {
-		fmt.Fprintf(&b, "%d: {1: %s},\n", rows, tilesName)
-	}
-	fmt.Fprintf(&b, "}}\n")
-	fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x "+
-		"unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, "+
-		"soon unsafe.Pointer, soonStep uintptr)\n", tilesName)
+		"blocks: true}\n")
 	return b.Bytes()
 }

@@ -1,0 +1,135 @@
+package amx_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/sys/half"
+)
+
+func available(t *testing.T) {
+	t.Helper()
+	if !isa.Available(isa.AMX) {
+		t.Skip("this machine has no AMX (see scripts/simulate)")
+	}
+}
+
+// numbers are of all kinds, denormals and NaN included.
+func numbers(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		u := r.Uint32()
+		if r.IntN(4) == 0 {
+			u &= 0x80ffffff // around the smallest normal number
+		}
+		x[i] = math.Float32frombits(u)
+	}
+	return x
+}
+
+// TestRound rounds rows of any length, and wants their places in blocks.
+func TestRound(t *testing.T) {
+	available(t)
+	const block = amx.Block * amx.Block
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range 200 {
+		row, dst := numbers(r, n), make([]uint16, (n/amx.Block+1)*block)
+		amx.Round(dst[5*amx.Block:], row)
+		for i, v := range row {
+			got, want := dst[i/amx.Block*block+5*amx.Block+i%amx.Block], half.ToBF16(amx.Flushed(v))
+			if got != want {
+				t.Fatalf("%d numbers: %d, %x, is %#x instead of %#x", n, i, math.Float32bits(v), got,
+					want)
+			}
+		}
+	}
+}
+
+// TestPair weaves rows of which every number tells its place.
+func TestPair(t *testing.T) {
+	available(t)
+	const pairs, step = 9, 128
+	src := make([]uint16, 2*pairs*16)
+	for row := range 2 * pairs {
+		for i := range 16 {
+			src[row*16+i%8*2+i/8] = uint16(row*16 + i)
+		}
+	}
+	dst := make([]uint16, pairs*step/2)
+	amx.Pair(unsafe.Pointer(&dst[0]), step, unsafe.Pointer(&src[0]), pairs, 0)
+	for k := range pairs {
+		for i := range 32 {
+			if got, want := dst[k*step/2+i], uint16((2*k+i%2)*16+i/2); got != want {
+				t.Fatalf("pair %d: number %d is %d instead of %d", k, i, got, want)
+			}
+		}
+	}
+}
+
+// multiplied is one sum in the order of TDPBF16PS, of factors and products that are no denormals.
+func multiplied(x, w []float32, sum float32) float32 {
+	for at := 0; at < len(x); at += amx.Block {
+		var chain [2]float64
+		for k := at; k < min(at+amx.Block, len(x)); k++ {
+			// The product is exact in float64, and the sum of small integers.
+			chain[k%2] += float64(x[k]) * float64(w[k])
+		}
+		sum += float32(chain[0]) + float32(chain[1])
+	}
+	return sum
+}
+
+// TestMultiply multiplies small integers, whose sums are exact in any order, by every number of rows,
+// panels and steps around the sizes of tiles, and wants nothing beside them written.
+func TestMultiply(t *testing.T) {
+	available(t)
+	const block = amx.Block * amx.Block
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 400 {
+		rows, panels, pairs, add := 1+r.IntN(100), 1+r.IntN(4), r.IntN(70), r.IntN(2)
+		blocks := (pairs*2 + amx.Block - 1) / amx.Block
+		x := make([]float32, rows*pairs*2)
+		w := make([]float32, panels*amx.Block*pairs*2) // [column][step]
+		for i := range x {
+			x[i] = float32(r.IntN(9) - 4)
+		}
+		for i := range w {
+			w[i] = float32(r.IntN(9) - 4)
+		}
+		packed := make([]uint16, (rows+31)/32*max(blocks, 1)*block)
+		for i := range rows {
+			amx.Round(packed[i/32*blocks*block+i%32*32:], x[i*pairs*2:(i+1)*pairs*2])
+		}
+		stride := pairs*amx.Block*2 + 64
+		woven := make([]uint16, panels*stride+64)
+		for c := range panels * amx.Block {
+			for k := range pairs * 2 {
+				woven[c/32*stride+k/2*64+c%32*2+k%2] = half.ToBF16(w[c*pairs*2+k])
+			}
+		}
+		const margin = 3
+		width := panels*amx.Block + margin
+		sums := make([]float32, rows*width+margin)
+		for i := range sums {
+			sums[i] = float32(i % 7)
+		}
+		amx.Multiply(unsafe.Pointer(&woven[0]), 2*stride, panels, unsafe.Pointer(&packed[0]),
+			blocks*amx.BlockBytes, pairs, rows, unsafe.Pointer(&sums[0]), width*4, add)
+		for i, got := range sums {
+			row, col := i/width, i%width
+			want := float32(i % 7)
+			if row < rows && col < panels*amx.Block {
+				want = multiplied(x[row*pairs*2:(row+1)*pairs*2],
+					w[col*pairs*2:(col+1)*pairs*2], want*float32(add))
+			}
+			if got != want {
+				t.Fatalf("%d rows, %d panels, %d pairs, add %d: [%d, %d] is %v instead of %v", rows,
+					panels, pairs, add, row, col, got, want)
+			}
+		}
+	}
+}

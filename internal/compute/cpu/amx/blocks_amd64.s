@@ -1,0 +1,48 @@
+#include "textflag.h"
+
+// func roundBlocks(dst *uint16, src *float32, blocks int)
+TEXT ·roundBlocks(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ blocks+16(FP), CX
+blocks:
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xc0 // VCVTNE2PS2BF16 Z0, Z1, Z0
+	VMOVDQU64 Z0, (DI)
+	ADDQ $128, SI
+	ADDQ $2048, DI
+	DECQ CX
+	JNZ  blocks
+	VZEROUPPER
+	RET
+
+// Where the numbers of 16 bits of a pair of rows go: a row has number j at 2j, and number j+8 behind it.
+DATA woven<>+0(SB)/8, $0x0012000200100000
+DATA woven<>+8(SB)/8, $0x0016000600140004
+DATA woven<>+16(SB)/8, $0x001a000a00180008
+DATA woven<>+24(SB)/8, $0x001e000e001c000c
+DATA woven<>+32(SB)/8, $0x0013000300110001
+DATA woven<>+40(SB)/8, $0x0017000700150005
+DATA woven<>+48(SB)/8, $0x001b000b00190009
+DATA woven<>+56(SB)/8, $0x001f000f001d000d
+GLOBL woven<>(SB), RODATA|NOPTR, $64
+
+// func Pair(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
+TEXT ·Pair(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ step+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ pairs+24(FP), CX
+	MOVQ ahead+32(FP), BX
+	VMOVDQU64 woven<>(SB), Z1
+pair:
+	PREFETCHT0 (SI)(BX*1)
+	VPERMW    (SI), Z1, Z0
+	VMOVDQU64 Z0, (DI)
+	ADDQ $64, SI
+	ADDQ DX, DI
+	DECQ CX
+	JNZ  pair
+	VZEROUPPER
+	RET

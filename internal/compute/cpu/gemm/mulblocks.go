@@ -1,0 +1,68 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
+)
+
+// Products by tiles of AMX (tiles.go of gen) take all rows of a block with a panel in one call.
+const (
+	// residentBytes are those of x that stay in the L2 cache while panels pass by, and sumBytes
+	// those of sums, beside them.
+	residentBytes, sumBytes = 768 << 10, 256 << 10
+	// mostRows are those of a block: more cut a prompt into too few pieces for the threads.
+	mostRows = 256
+	// callWork is how many steps of rows a call multiplies with panels: tens of microseconds.
+	callWork = 1 << 20
+	// tileFlopsPerNS is flopsPerNS of tiles.
+	tileFlopsPerNS = 1024
+	// streamBytes are those of an output that is written past the caches. It is read when all of
+	// it is there, and writing it would read it from memory first.
+	streamBytes = 4 << 20
+)
+
+// planBlocks is plan for tiles.
+func (t *mulTask) planBlocks() int {
+	m := t.m
+	t.width = max(1, groupSize/m.pieces)
+	rowSums := 4 * t.width * m.kernels.nr * m.pieces
+	fit := min(residentBytes/(2*max(m.k, 1)), sumBytes/rowSums, mostRows)
+	blocks := ceilDiv(t.rows, max(fit, amx.Block))
+	t.blockRows = ceilDiv(ceilDiv(t.rows, blocks), amx.Block) * amx.Block
+	chunks := t.planPanels(ceilDiv(t.rows, t.blockRows))
+	t.depth = maxSteps
+	t.tileSize = min(t.blockRows, t.rows) * rowSums / 4
+	return chunks
+}
+
+// sumBlocks is sum for tiles.
+func (t *mulTask) sumBlocks(b *block) {
+	m := t.m
+	x := unsafe.Add(t.x, uintptr(b.first/amx.Block)*t.xStride)
+	for i := range m.pieces {
+		for at, length := 0, t.length(i); at == 0 || at < length; at += maxSteps {
+			count := min(length-at, maxSteps)
+			each := max(1, callWork/(b.rows*max(count, 1)))
+			for panel := 0; panel < b.width; panel += each {
+				w := unsafe.Add(m.base, uintptr(b.panel+panel)*m.stride+
+					uintptr((m.packed[i]+at)*m.stepBytes()))
+				c := unsafe.Add(b.sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
+				amx.Multiply(w, int(m.stride), min(each, b.width-panel),
+					unsafe.Add(x, (t.blocks[i]*amx.Block+at)*2*amx.Block), int(t.xStride),
+					count/2, b.rows, c, int(b.stride), at)
+			}
+		}
+	}
+	if !b.direct {
+		t.finish(b, 0, b.rows)
+	}
+}
+
+// flopsPerNS is the rate of the task's kernels.
+func (t *mulTask) flopsPerNS() int {
+	if t.kernels.blocks {
+		return tileFlopsPerNS
+	}
+	return flopsPerNS
+}
