@@ -2,7 +2,10 @@
 // of a KV cache, the rows of a batch. It imports no device; compute/cpu is one.
 package compute
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // DType is the element type a model is run in: how weights and the KV cache are stored, and whether
 // products of bfloat16 numbers may be used where the device has them. Sums are always float32.
@@ -18,6 +21,10 @@ const (
 	Float32
 	dtypes
 )
+
+// ErrEnded is the error of what was computed when the group of ranks had ended: no sum waited any
+// more. The device is as good as before.
+var ErrEnded = errors.New("the group of ranks that sum together has ended")
 
 // ParseDType reads a value of --dtype or of config.json's torch_dtype.
 func ParseDType(s string) (DType, error) {

@@ -183,10 +183,10 @@ func (d *Device) Replays() uint64 { return d.graphs.replays }
 
 // Err is the first error of the driver. A device that has failed computes nothing any more: what it
 // returned since is undefined. So is what it returned when the group of its ranks had ended, which
-// is ErrEnded until it has another one.
+// is compute.ErrEnded until it has another one.
 func (d *Device) Err() error {
 	if d.err == nil && d.comm != nil && d.comm.ended() {
-		return ErrEnded
+		return compute.ErrEnded
 	}
 	return d.err
 }

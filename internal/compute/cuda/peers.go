@@ -28,10 +28,6 @@ const (
 	slice = (windowBytes - elementsAt) / (2 * 4 * mostPlaces) &^ 3
 )
 
-// ErrEnded is the error of what was computed when the group of ranks had ended: no sum waited any
-// more. The device is as good as before.
-var ErrEnded = errors.New("the group of ranks that sum together has ended")
-
 // HostComm has ranks exchange tensors through the memory of their machines.
 type HostComm interface {
 	AllReduce(x *compute.Tensor) error

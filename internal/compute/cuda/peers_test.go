@@ -194,7 +194,7 @@ func TestPeersEnd(t *testing.T) {
 			if err := c.AllReduce(&x); err != nil {
 				t.Error(err)
 			}
-			if err := d.Finish(); !errors.Is(err, cuda.ErrEnded) {
+			if err := d.Finish(); !errors.Is(err, compute.ErrEnded) {
 				t.Errorf("the rank that waits: %v", err)
 			}
 		}

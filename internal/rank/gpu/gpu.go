@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/rank/worker"
 	"github.com/eagleray/eagleray/internal/sys/machine"
@@ -90,6 +91,12 @@ func (g *gpus) New(o worker.GPU) (worker.Device, error) {
 		return nil, err
 	}
 	return cuda.New(opt)
+}
+
+// Peers implements worker.GPUs, for a device of New.
+func (g *gpus) Peers(d worker.Device, rank, size int, host layers.Comm,
+	group layers.HostGroup) worker.Peers {
+	return d.(*cuda.Device).NewComm(rank, size, host, group)
 }
 
 var (

@@ -44,6 +44,22 @@ type GPUs interface {
 	Memory(ordinal int) memory.Bounds
 	// New makes the device of a rank.
 	New(GPU) (Device, error)
+	// Peers is a rank's way to those that it sums with, by their devices where these reach each
+	// other's memory, else by host.
+	Peers(d Device, rank, size int, host layers.Comm, group layers.HostGroup) Peers
+}
+
+// Peers are ranks that may sum over the memory of their devices.
+type Peers interface {
+	layers.Comm
+	// Connect meets the ranks of a group, until ended. Why says why hosts exchange then, "" where
+	// they do not.
+	Connect(ended <-chan struct{}) error
+	Why() string
+	// Leave leaves the group. Sleep, which all ranks call, also frees memory, until Connect.
+	Leave()
+	Sleep() error
+	Asleep() bool
 }
 
 // place is what a rank may use of its machine.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -40,7 +39,7 @@ type rank struct {
 	folder checkpoint.Folder
 	group  layers.Group
 	// peers is the way to the ranks of group over their devices' memory, nil on CPUs.
-	peers *cuda.Comm
+	peers Peers
 	// weights are in use, staging is the next update.
 	weights  loaded
 	staging  staging
@@ -144,8 +143,8 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 			}
 			r.status.Set(phase, uint32(layer))
 		}}
-	if d, ok := r.device.(*cuda.Device); ok && init.Layout.TP > 1 {
-		r.peers = d.NewComm(place.TP, init.Layout.TP, r.group.Comm, tp)
+	if init.Device == queue.CUDA && init.Layout.TP > 1 {
+		r.peers = at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
 		r.group.Comm = r.peers
 	}
 	if n := init.Layout.Sizes().PCP; n > 1 {

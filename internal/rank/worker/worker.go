@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -125,7 +125,7 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 // driver.
 func follows(err error) bool {
 	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted) ||
-		errors.Is(err, cuda.ErrEnded)
+		errors.Is(err, compute.ErrEnded)
 }
 
 // blameless reports whether a rank that ends with the error is reusable: it only waited for others.

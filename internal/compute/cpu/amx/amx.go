@@ -1,8 +1,9 @@
-// Package amx multiplies bfloat16 by the tiles of Intel's AMX: rows of x by panels of 32 columns of w,
-// in the order of TDPBF16PS. A piece of K is cut into blocks of 32 steps, the last one shorter; the
-// products of a block's even steps are one chain of fused multiply-adds from zero, those of its odd
-// steps another; the sum of the two is added to the accumulator. Denormals are taken as zero, and
-// become zero (Intel SDM vol. 2). So an element has the same bits among any other rows and columns.
+// Package amx multiplies bfloat16 by the tiles of Intel's AMX: rows of x by panels of 32 columns of
+// w, in the order of TDPBF16PS. A piece of K is cut into blocks of 32 steps, the last one shorter;
+// the products of a block's even steps are one chain of fused multiply-adds from zero, those of its
+// odd steps another; the sum of the two is added to the accumulator. Denormals are taken as zero,
+// and become zero (Intel SDM vol. 2). So an element has the same bits among any other rows and
+// columns.
 package amx
 
 import (
@@ -18,8 +19,9 @@ const Block = 32
 // BlockBytes is what a block of x takes, and what Block steps of a panel take.
 const BlockBytes = 2 * Block * Block
 
-// Round rounds a row of x to bfloat16, to nearest even, into the blocks that have it: dst begins with
-// its place in the first one. Denormals become zero. If the row's length is odd, a zero follows.
+// Round rounds a row of x to bfloat16, to nearest even, into the blocks that have it: dst begins
+// with its place in the first one. Denormals become zero. If the row's length is odd, a zero
+// follows.
 func Round(dst []uint16, row []float32) {
 	const block = Block * Block
 	full := len(row) / Block

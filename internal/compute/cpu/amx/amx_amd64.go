@@ -4,9 +4,9 @@ import "unsafe"
 
 //go:generate go run ./gen
 
-// Multiply writes to c, or adds to it where add is not 0, the products of rows of x with panels over
-// some pairs of steps of K. Strides are in bytes: from a panel to the next, from Block rows of x to
-// the next, from a row of c to the next; the columns of panels are adjacent there. It is one
+// Multiply writes to c, or adds to it where add is not 0, the products of rows of x with panels
+// over some pairs of steps of K. Strides are in bytes: from a panel to the next, from Block rows of
+// x to the next, from a row of c to the next; the columns of panels are adjacent there. It is one
 // uninterruptible call, and touches of x and c no rows but these. The panel behind the last one is
 // fetched meanwhile, if there is memory.
 //
@@ -15,8 +15,8 @@ func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, 
 	c unsafe.Pointer, cStride, add int)
 
 // Pair weaves rows of 16 numbers in pairs, which a panel has side by side: src is [2*pairs][16], a
-// row's numbers j and j+8 side by side; a pair's are step bytes behind those of the one before. What
-// lies ahead bytes from src on is fetched meanwhile.
+// row's numbers j and j+8 side by side; a pair's are step bytes behind those of the one before.
+// What lies ahead bytes from src on is fetched meanwhile.
 //
 //go:noescape
 func Pair(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)

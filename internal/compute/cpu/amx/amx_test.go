@@ -42,8 +42,8 @@ func TestRound(t *testing.T) {
 		for i, v := range row {
 			got, want := dst[i/amx.Block*block+5*amx.Block+i%amx.Block], half.ToBF16(amx.Flushed(v))
 			if got != want {
-				t.Fatalf("%d numbers: %d, %x, is %#x instead of %#x", n, i, math.Float32bits(v), got,
-					want)
+				t.Fatalf("%d numbers: %d, %x, is %#x instead of %#x", n, i, math.Float32bits(v),
+					got, want)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func multiplied(x, w []float32, sum float32) float32 {
 	return sum
 }
 
-// TestMultiply multiplies small integers, whose sums are exact in any order, by every number of rows,
+// TestMultiply multiplies small integers, whose sums are exact in any order, by numbers of rows,
 // panels and steps around the sizes of tiles, and wants nothing beside them written.
 func TestMultiply(t *testing.T) {
 	available(t)

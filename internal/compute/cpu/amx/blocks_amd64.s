@@ -8,7 +8,8 @@ TEXT ·roundBlocks(SB), NOSPLIT, $0-24
 blocks:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
-	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xc0 // VCVTNE2PS2BF16 Z0, Z1, Z0
+	// VCVTNE2PS2BF16 Z0, Z1, Z0
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xc0
 	VMOVDQU64 Z0, (DI)
 	ADDQ $128, SI
 	ADDQ $2048, DI
@@ -17,7 +18,8 @@ blocks:
 	VZEROUPPER
 	RET
 
-// Where the numbers of 16 bits of a pair of rows go: a row has number j at 2j, and number j+8 behind it.
+// Where the numbers of a pair of rows come from: a row has number j at 2j, and number j+8 behind
+// it.
 DATA woven<>+0(SB)/8, $0x0012000200100000
 DATA woven<>+8(SB)/8, $0x0016000600140004
 DATA woven<>+16(SB)/8, $0x001a000a00180008

@@ -7,11 +7,12 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 )
 
-// On AMX, queries and weights of positions are rounded to bfloat16, as keys and values are, and both
-// products are those of package amx: scores sum along the head's dimension, outputs along positions,
-// in blocks that begin at multiples of amx.Block positions. A position that a row does not attend to
-// weighs nothing, and adds nothing (but 0 to -0). So the queries of a group share the work of making panels of keys
-// and values, which is most of it for few rows, and one query has the bits that it has among many.
+// On AMX, scaled queries and weights of positions are rounded to bfloat16, as keys and values are,
+// and both products are those of package amx: scores sum along the head's dimension, outputs along
+// positions, in blocks that begin at multiples of amx.Block positions. A position that a row does
+// not attend to weighs nothing, and adds nothing (but 0 to -0). So the queries of a group share the
+// work of making panels of keys and values, which is most of it for few rows, and one query has the
+// bits that it has among many.
 
 // tileQueries is how many queries a group has at most whose products are made by tiles.
 const tileQueries = 128
@@ -33,7 +34,7 @@ type tiling struct {
 // panelled is how many columns the panels have that a number of columns takes.
 func panelled(n int) int { return (n + amx.Block - 1) / amx.Block * amx.Block }
 
-// loadTiles rounds the queries of a group.
+// loadTiles rounds the queries of a group, times the scale of scores.
 func (s *scratch) loadTiles(j *job, g *group) {
 	const block = amx.Block * amx.Block
 	dim := j.args.HeadDim
@@ -41,9 +42,10 @@ func (s *scratch) loadTiles(j *job, g *group) {
 	x := &s.tiling
 	x.queries = grow(x.queries, panelled(g.n)*blocks*amx.Block)
 	s.scores = grow(s.scores, panelled(g.n)*scoreStride)
+	s.q = grow(s.q, dim)
 	for i := range g.n {
-		amx.Round(x.queries[i/amx.Block*blocks*block+i%amx.Block*amx.Block:],
-			j.q[g.query(j, i, j.ldq, dim):][:dim])
+		j.a.ops.Scale(s.q, j.q[g.query(j, i, j.ldq, dim):][:dim], j.args.Scale)
+		amx.Round(x.queries[i/amx.Block*blocks*block+i%amx.Block*amx.Block:], s.q)
 	}
 }
 
@@ -85,7 +87,6 @@ func (j *job) weigh(all []float32, from, until int) (top, sum float32) {
 	ops := j.a.ops
 	start := from / tile * tile
 	row := all[start:until]
-	ops.Scale(row, row, j.args.Scale)
 	if limit := j.args.Cap; limit > 0 {
 		ops.TanhCap(row, limit)
 	}
@@ -107,8 +108,8 @@ func (j *job) weigh(all []float32, from, until int) (top, sum float32) {
 // dimensions in one of values.
 const panelTiles = amx.Block / tile
 
-// scoreTiles writes the scores of n queries of the group, from i0 on, and of some before these, with
-// positions first to last-1 of a stretch.
+// scoreTiles writes the scores of n queries of the group, from i0 on, and of some before these,
+// with positions first to last-1 of a stretch.
 func (s *scratch) scoreTiles(j *job, g *group, i0, n, first, last int) {
 	dim := j.args.HeadDim
 	blocks := panelled(dim) / amx.Block

@@ -147,8 +147,6 @@ const (
 	chunkAtLeast = 2_000 // ns
 	// ns: bounds how long the others wait for the last chunk
 	chunkAtMost = 100_000
-	// ns: on one thread; half of what it may be, for the last block may have few rows
-	chunkAlone = pool.MostWork / flopsPerNS
 	// of x that stay in the L2 cache while weights pass by
 	blockBytes = 256 << 10
 	chunksEach = 6 // chunks per thread, for an even finish
@@ -205,7 +203,8 @@ func (t *mulTask) planPanels(blocks int) int {
 	m := t.m
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/t.flopsPerNS())
-	each := chunkAlone
+	// On one thread half of what it may be, for the last block may have few rows.
+	each := pool.MostWork / t.flopsPerNS()
 	if t.threads > 1 && cost >= inlineBelow {
 		each = min(max(cost/(t.threads*chunksEach), chunkAtLeast), chunkAtMost)
 	} else if cost <= each*blocks {
@@ -268,8 +267,13 @@ func (t *mulTask) Do(chunk, thread int) {
 
 // part is where a chunk begins, and its rows.
 func (t *mulTask) part(chunk int) (panel, first, rows int) {
-	blocks := ceilDiv(t.rows, t.blockRows)
-	panel, first = chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
+	if t.kernels.blocks { // it is the rows that are still in a cache
+		groups := ceilDiv(t.m.panels(), t.perChunk)
+		panel, first = chunk%groups*t.perChunk, chunk/groups*t.blockRows
+	} else {
+		blocks := ceilDiv(t.rows, t.blockRows)
+		panel, first = chunk/blocks*t.perChunk, chunk%blocks*t.blockRows
+	}
 	return panel, first, min(t.blockRows, t.rows-first)
 }
 

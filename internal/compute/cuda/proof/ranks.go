@@ -132,7 +132,7 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 		h.abort()
 		mu.Lock()
 		defer mu.Unlock()
-		if s.err == nil || errors.Is(s.err, errAborted) || errors.Is(s.err, cuda.ErrEnded) {
+		if s.err == nil || errors.Is(s.err, errAborted) || errors.Is(s.err, compute.ErrEnded) {
 			s.err = fmt.Errorf("rank %d: %w", rank, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // multiply writes the kernel: any number of rows of x by some panels, 32 rows at a time, as four
 // tiles of sums (0 and 1 of the upper 16 rows, 2 and 3 of the lower), two of x (4, 5) and two of
-// weights (6, 7). Tiles are as high, and a block as deep, as there are rows and pairs of steps left:
+// weights (6, 7). Tiles are as high, and a block as deep, as there are rows and pairs of steps:
 // nothing is padded. So tiles are configured anew for the last rows, and for the last steps. Go's
 // assembler does not know the instructions (Intel SDM vol. 2, chapter 3), so they are bytes.
 //
