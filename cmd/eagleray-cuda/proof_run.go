@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
+	"github.com/eagleray/eagleray/internal/sys/executable"
 )
 
 // errProof says that a stage failed; the table says which.
@@ -130,7 +131,7 @@ func (f *proofFlags) stageInProcess(ctx context.Context, c *cobra.Command,
 // start starts the process of a stage and reads its messages. done says that there was a result.
 func (f *proofFlags) start(ctx context.Context, c *cobra.Command, name string,
 	result *stages.Result) (done bool, err error) {
-	p := exec.CommandContext(ctx, "/proc/self/exe", f.arguments(c, name)...)
+	p := exec.CommandContext(ctx, executable.Own, f.arguments(c, name)...)
 	p.WaitDelay = time.Second
 	var errors bytes.Buffer
 	p.Stderr = io.MultiWriter(c.ErrOrStderr(), &errors)

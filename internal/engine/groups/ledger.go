@@ -117,13 +117,12 @@ func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Loc
 		cache.Blocks, cache.Most = 0, cache.Blocks
 	}
 	on, ranks, update := map[string]*account{}, map[string]int{}, b.UpdateBytes()
-	key := func(rank int) string { return workers[rank].Node + " " + here[rank].Host }
 	name := func(rank int) string { return workers[rank].Node }
+	key := func(rank int) string { return name(rank) + " " + here[rank].Host }
 	need := b.NeedOf
 	if b.OnGPUs() {
 		// Each GPU is a host of its own.
 		update = 0
-		key = func(rank int) string { return name(rank) + " " + here[rank].Host }
 		name = func(rank int) string { return workers[rank].Node + ", " + gpuOf(rank, &here[rank]) }
 		need = func(rank, _ int) memory.Rank { return b.NeedOnGPU(rank) }
 	}

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+
+	"github.com/eagleray/eagleray/internal/sys/executable"
 )
 
 // GPU is one that the driver has.
@@ -47,7 +49,7 @@ func (f *Found) Usable() (list []GPU) {
 // Probe asks the second program, in a process of its own. Its error is of the asking: a machine
 // without GPUs is Found.Error.
 func Probe(ctx context.Context) (*Found, error) {
-	out, err := exec.CommandContext(ctx, "/proc/self/exe", Verb, "probe", "--json").Output()
+	out, err := exec.CommandContext(ctx, executable.Own, Verb, "probe", "--json").Output()
 	exit := (*exec.ExitError)(nil)
 	switch {
 	case errors.As(err, &exit) && len(out) > 0:

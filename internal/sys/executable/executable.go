@@ -15,12 +15,12 @@ import (
 // started from: "PID FD", for the children inherit the variable, too.
 const variable = "EAGLERAY_EXECUTABLE"
 
-// own is this program's file, also after it was replaced.
-const own = "/proc/self/exe"
+// Own is this program's file, also after it was replaced.
+const Own = "/proc/self/exe"
 
 // Open opens the file that this process was started from.
 func Open() (*os.File, error) {
-	path := own
+	path := Own
 	if fd, ok := inherited(); ok {
 		path = fmt.Sprintf("/proc/self/fd/%d", fd)
 	}

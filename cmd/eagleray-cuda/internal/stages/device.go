@@ -54,11 +54,7 @@ func (r *run) load(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	info, err := r.info()
-	if err != nil {
-		return err
-	}
-	cubins, err := kernels.Cubins(info.Major, info.Minor)
+	_, cubins, err := r.cubins()
 	if err != nil {
 		return err
 	}
@@ -98,6 +94,15 @@ func (r *run) load(ctx context.Context) (err error) {
 			compiled.Round(time.Millisecond), loaded.Round(time.Millisecond))
 	}
 	return nil
+}
+
+// cubins are the machine code that there is for the device.
+func (r *run) cubins() (info driver.Info, list map[string][]byte, err error) {
+	if info, err = r.info(); err != nil {
+		return info, nil, err
+	}
+	list, err = kernels.Cubins(info.Major, info.Minor)
+	return info, list, err
 }
 
 // loadImage loads a module, and says how long it took.

@@ -63,11 +63,7 @@ func (r *run) silicon(ctx context.Context) error {
 
 // ptx wants the PTX, compiled by the driver, to compute the bits of the machine code.
 func (r *run) ptx(ctx context.Context) error {
-	info, err := r.info()
-	if err != nil {
-		return err
-	}
-	cubins, err := kernels.Cubins(info.Major, info.Minor)
+	info, cubins, err := r.cubins()
 	if err != nil {
 		return err
 	}

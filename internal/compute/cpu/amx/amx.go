@@ -19,6 +19,9 @@ const Block = 32
 // BlockBytes is what a block of x takes, and what Block steps of a panel take.
 const BlockBytes = 2 * Block * Block
 
+// Row is where row r of x begins, in numbers, of which each Block rows have so many blocks.
+func Row(r, blocks int) int { return r/Block*blocks*Block*Block + r%Block*Block }
+
 // Round rounds a row of x to bfloat16, to nearest even, into the blocks that have it: dst begins
 // with its place in the first one. Denormals become zero. If the row's length is odd, a zero
 // follows.

@@ -220,18 +220,7 @@ func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
 		from, until := max(begin, j.from(pos)), min(end, j.until(g.seg, pos))
 		first := from / tile * tile
 		row := s.scores[i*scoreStride+first-t0*tile : i*scoreStride+until-t0*tile]
-		if limit := j.args.Cap; limit > 0 {
-			j.a.ops.TanhCap(row, limit)
-		}
-		for k := range row[:from-first] {
-			row[k] = negInf
-		}
-		top := j.a.ops.Max(row)
-		base := top
-		if base == negInf {
-			base = 0 // no position weighs anything, rather than minus infinity less itself
-		}
-		acc[(i+1)*w-extra], acc[(i+1)*w-extra+1] = top, j.a.ops.ExpSum(row, base)
+		acc[(i+1)*w-extra], acc[(i+1)*w-extra+1] = j.weigh(row, from-first)
 	}
 
 	// The positions all rows attend to are added for all queries at once; those before and after,
@@ -254,6 +243,24 @@ func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
 		s.values(j, g.head, i, same, t0, commonEnd, min(end, j.until(g.seg, pos)), acc)
 		i += same
 	}
+}
+
+// weigh makes the scores of a row weights, so many at its begin zero. It returns the greatest
+// score, and the sum of the weights.
+func (j *job) weigh(row []float32, hidden int) (top, sum float32) {
+	ops := j.a.ops
+	if limit := j.args.Cap; limit > 0 {
+		ops.TanhCap(row, limit)
+	}
+	for k := range row[:hidden] {
+		row[k] = negInf
+	}
+	top = ops.Max(row)
+	base := top
+	if base == negInf {
+		base = 0 // no position weighs anything, rather than minus infinity less itself
+	}
+	return top, ops.ExpSum(row, base)
 }
 
 // join adds the accumulator of a stretch to that of query i of the group, which has those before.

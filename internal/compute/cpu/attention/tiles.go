@@ -36,7 +36,6 @@ func panelled(n int) int { return (n + amx.Block - 1) / amx.Block * amx.Block }
 
 // loadTiles rounds the queries of a group, times the scale of scores.
 func (s *scratch) loadTiles(j *job, g *group) {
-	const block = amx.Block * amx.Block
 	dim := j.args.HeadDim
 	blocks := panelled(dim) / amx.Block
 	x := &s.tiling
@@ -45,7 +44,7 @@ func (s *scratch) loadTiles(j *job, g *group) {
 	s.q = grow(s.q, dim)
 	for i := range g.n {
 		j.a.ops.Scale(s.q, j.q[g.query(j, i, j.ldq, dim):][:dim], j.args.Scale)
-		amx.Round(x.queries[i/amx.Block*blocks*block+i%amx.Block*amx.Block:], s.q)
+		amx.Round(x.queries[amx.Row(i, blocks):], s.q)
 	}
 }
 
@@ -66,10 +65,12 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 		pos := g.pos(j, i)
 		from, until := max(begin, j.from(pos))-first, min(end, j.until(g.seg, pos))-first
 		all := s.scores[i*scoreStride:][:count]
-		top, sum := j.weigh(all, from, until)
+		start := from / tile * tile
 		a := acc[(i-i0+1)*w-extra:]
-		a[0], a[1] = top, sum
-		amx.Round(x.weights[i/amx.Block*amx.Block*count+i%amx.Block*amx.Block:], all)
+		a[0], a[1] = j.weigh(all[start:until], from-start)
+		clear(all[:start])
+		clear(all[until:])
+		amx.Round(x.weights[amx.Row(i, count/amx.Block):], all)
 	}
 	own := max(begin, j.from(g.pos(j, i0))) - first
 	s.valueTiles(j, g, i0, n, first, own, last-first, acc)
@@ -79,29 +80,6 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 			s.attendTiles(j, g, st, i0+i, 1, acc[i*w:(i+1)*w])
 		}
 	}
-}
-
-// weigh makes scores of positions from to until-1 weights, and others zero. It returns the greatest
-// score, and the sum of the weights.
-func (j *job) weigh(all []float32, from, until int) (top, sum float32) {
-	ops := j.a.ops
-	start := from / tile * tile
-	row := all[start:until]
-	if limit := j.args.Cap; limit > 0 {
-		ops.TanhCap(row, limit)
-	}
-	for k := range row[:from-start] {
-		row[k] = negInf
-	}
-	top = ops.Max(row)
-	base := top
-	if base == negInf {
-		base = 0 // no position weighs anything, rather than minus infinity less itself
-	}
-	sum = ops.ExpSum(row, base)
-	clear(all[:start])
-	clear(all[until:])
-	return top, sum
 }
 
 // panelTiles are how many tiles of positions lie side by side in a panel of keys, or slices of

@@ -17,13 +17,16 @@
 	SHLQ $2, CX; \
 	LEAQ (R8)(R8*2), R9
 
-#define ROWS_NEXT(again) \
+#define ROWS_REPEAT(again) \
 	ADDQ 8(AX), DI; \
 	ADDQ 24(AX), SI; \
 	ADDQ 48(AX), DX; \
 	DECQ R11; \
 	JNZ  again; \
-	VZEROUPPER; \
+	VZEROUPPER
+
+#define ROWS_NEXT(again) \
+	ROWS_REPEAT(again); \
 	RET
 
 // func epilogue1(e *epilogue)
@@ -62,12 +65,8 @@ streamcolumn:
 	ADDQ     $32, BX
 	CMPQ     BX, CX
 	JB       streamcolumn
-	ADDQ 8(AX), DI
-	ADDQ 24(AX), SI
-	DECQ R11
-	JNZ  stream
+	ROWS_REPEAT(stream)
 	SFENCE
-	VZEROUPPER
 	RET
 
 // The three tree sums skip the addend by a branch, which is predicted: it goes one way for a call.

@@ -12,12 +12,11 @@ import (
 //	w, wStride  first panel, and bytes from a panel to the next
 //	x, xStride  first row, and bytes from a row to the next
 //	pairs       pairs of steps of K
-//	flags       flagContinue, flagOdd, and from flagRows on the number of rows
+//	flags       flagContinue and flagOdd
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
 //	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps
-//	            as many lines of it as the pair has are fetched, but not by tiles of AMX and
-//	            portable kernels
+//	            as many lines of it as the pair has are fetched, but not by portable kernels
 //	soonStep    bytes from the lines of a pair to those of the next
 //
 // A kernel never touches x beyond its steps of K. It is one uninterruptible call, so the caller
@@ -28,11 +27,10 @@ type kernel func(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 const (
 	flagContinue = 1 // begin with the sums in c, not with zero
 	flagOdd      = 2 // one more, single step of K follows the pairs
-	flagRows     = 8 // the first bit of the number of rows, for kernels of any number
 )
 
 const (
-	maxRows  = 32 // rows of the highest tile of any instruction set
+	maxRows  = 12 // rows of the highest tile of any instruction set
 	maxWidth = 4  // panels of the widest one
 	// maxSteps of K per kernel call keep it below about 100 µs even when the weights come from slow
 	// memory: Go cannot interrupt assembler, and a garbage collection waits for it.

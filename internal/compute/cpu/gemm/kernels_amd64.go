@@ -513,5 +513,3 @@ func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride 
 
 //go:noescape
 func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-var amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, blocks: true}

@@ -465,7 +465,7 @@ func (t *mulTask) tile(b *block, s *steps, row, height int, cached bool) {
 			multiply = k.again
 		}
 		at, pairs := uintptr(panel)*s.stride, s.count/2
-		flags := s.flags | height<<flagRows
+		flags := s.flags
 		w, x, soon := unsafe.Add(s.w, at), x, unsafe.Add(s.soon, at)
 		if s.turn < pairs && b.panel+panel+width < m.panels() {
 			if s.turn > 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 )
 
-// Products by tiles of AMX (tiles.go of gen) take all rows of a block with a panel in one call.
+// Products by tiles of AMX take all rows of a block with several panels in a call of amx.Multiply.
 const (
 	// residentBytes are those of x that stay in the L2 cache while panels pass by, and sumBytes
 	// those of sums, beside them.
@@ -27,7 +27,7 @@ func (t *mulTask) planBlocks() int {
 	m := t.m
 	t.width = max(1, groupSize/m.pieces)
 	rowSums := 4 * t.width * m.kernels.nr * m.pieces
-	fit := min(residentBytes/(2*max(m.k, 1)), sumBytes/rowSums, mostRows)
+	fit := min(residentBytes/(int(t.xSize)*max(m.k, 1)), sumBytes/rowSums, mostRows)
 	blocks := ceilDiv(t.rows, max(fit, amx.Block))
 	t.blockRows = ceilDiv(ceilDiv(t.rows, blocks), amx.Block) * amx.Block
 	chunks := t.planPanels(ceilDiv(t.rows, t.blockRows))

@@ -82,13 +82,12 @@ func (s *Scratch) prepareBlocks(p *pool.Pool, t *mulTask, x []float32, ldx int) 
 	for i := range m.pieces {
 		t.blocks[i+1] = t.blocks[i] + ceilDiv(m.packed[i+1]-m.packed[i], amx.Block)
 	}
-	const block = amx.Block * amx.Block
 	across := t.blocks[m.pieces]
 	q := &s.copy
 	*q = prepareTask{m: m, x: x, ldx: ldx, rows: t.rows, blocks: &t.blocks,
-		halves:   alignedSlice(&s.halves, ceilDiv(t.rows, amx.Block)*across*block),
+		halves:   alignedSlice(&s.halves, amx.Row(ceilDiv(t.rows, amx.Block)*amx.Block, across)),
 		perChunk: max(1, prepareAtLeast/m.k)}
-	t.x, t.xStride, t.xSize = unsafe.Pointer(&q.halves[0]), uintptr(across*2*block), 2
+	t.x, t.xStride, t.xSize = unsafe.Pointer(&q.halves[0]), uintptr(across*amx.BlockBytes), 2
 	p.Run(q, ceilDiv(t.rows, q.perChunk))
 	*q = prepareTask{}
 }
@@ -147,10 +146,9 @@ func (t *prepareTask) Do(chunk, _ int) {
 
 // doBlocks rounds a row into the blocks that have it.
 func (t *prepareTask) doBlocks(r int, src []float32) {
-	const block = amx.Block * amx.Block
 	m := t.m
-	row := t.halves[r/amx.Block*t.blocks[m.pieces]*block+r%amx.Block*amx.Block:]
+	row := t.halves[amx.Row(r, t.blocks[m.pieces]):]
 	for i := range m.pieces {
-		amx.Round(row[t.blocks[i]*block:], src[m.start[i]:m.start[i+1]])
+		amx.Round(row[t.blocks[i]*amx.Block*amx.Block:], src[m.start[i]:m.start[i+1]])
 	}
 }

@@ -11,6 +11,9 @@ import (
 
 //go:generate go run ./gen
 
+// amxTILES has amx.Multiply, whose panels are those of AVX-512.
+var amxTILES = kernelSet{nr: 32, rows: amx.Block, vector: true, blocks: true}
+
 // vectorKernels returns the assembler kernels for the options, or nil for the portable set.
 func vectorKernels(o Options) *kernelSet {
 	switch {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/sys/executable"
 )
 
 // Launcher runs ranks as children.
@@ -206,10 +207,6 @@ func (c *child) invite(inv *join.Invitation) error {
 
 const inviteTimeout = 100 * time.Millisecond
 
-// program is the executable of children: this process's own, also when its file was replaced
-// meanwhile.
-const program = "/proc/self/exe"
-
 // start starts a child that knows itself by the name self.
 func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	theirs, ours, err := os.Pipe()
@@ -224,7 +221,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if place != "" {
 		args = append(args, "--place", strings.TrimPrefix(place, "_"))
 	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(executable.Own, args...)
 	cmd.Args[0] = self
 	cmd.Env = launch.ChildEnvironment(os.Environ(), l.Secrets...)
 	cmd.ExtraFiles = []*os.File{theirs}

@@ -134,7 +134,5 @@ func tables(all []*target) []byte {
 			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, pairs int)\n", name)
 		}
 	}
-	fmt.Fprintf(&b, "\nvar amxTILES = kernelSet{nr: 32, rows: 32, vector: true, halves: true, "+
-		"blocks: true}\n")
 	return b.Bytes()
 }
