@@ -136,7 +136,6 @@ func (op *atomicOp) exec(w *warp, in *inst, mask uint32) {
 		w.count(&s, n, op.kind)
 		if w.cta.check != nil {
 			w.check(&s, n, op.kind)
-			w.observe(&s, &op.access)
 			w.announce(&s, &op.access, false)
 		}
 		for m := s.group; m != 0; m &= m - 1 {
@@ -151,6 +150,10 @@ func (op *atomicOp) exec(w *warp, in *inst, mask uint32) {
 			if in.d >= 0 {
 				w.setValue(op.dst, in.d, i, old)
 			}
+		}
+		// Whatever another block did to the value before was announced before.
+		if w.cta.check != nil {
+			w.observe(&s, &op.access)
 		}
 		left &^= s.group
 	}
