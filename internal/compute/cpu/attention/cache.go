@@ -195,7 +195,7 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile, &buf)
 			if p.Kind == compute.KeysValues {
 				vt := at + p.values
-				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile, &buf)
+				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile)
 			}
 			at += p.head
 		}
@@ -226,7 +226,7 @@ func (c *Cache) writeKey(t []byte, k []float32, pos int, buf *[rounded]uint16) {
 }
 
 // writeValue stores one position of one head in the slices of a tile.
-func (c *Cache) writeValue(t []byte, v []float32, pos int, buf *[rounded]uint16) {
+func (c *Cache) writeValue(t []byte, v []float32, pos int) {
 	if c.cfg.DType == compute.Float32 {
 		to := cast[float32](t)
 		for d := 0; d < len(v); d += tile {
@@ -234,20 +234,13 @@ func (c *Cache) writeValue(t []byte, v []float32, pos int, buf *[rounded]uint16)
 		}
 		return
 	}
-	to := cast[uint16](t)
-	for d := 0; d < len(v); d += rounded {
-		n := min(rounded, len(v)-d)
-		c.narrow(buf[:n], v[d:d+n])
-		for j := 0; j < n; j += tile {
-			row := to[(d+j+pos)*tile:][:tile]
-			if c.cfg.DType == compute.Float16 {
-				copy(row, buf[j:min(j+tile, n)])
-				continue
-			}
-			for i, x := range buf[j:min(j+tile, n)] {
-				row[i&7<<1|i>>3] = x
-			}
-		}
+	to := cast[uint16](t)[pos*tile:]
+	if c.cfg.DType == compute.BFloat16 {
+		c.ops.ToBF16Pairs(to, tile*tile, v)
+		return
+	}
+	for d := 0; d < len(v); d += tile {
+		c.ops.ToF16(to[d*tile:][:min(tile, len(v)-d)], v[d:])
 	}
 }
 

@@ -1,5 +1,7 @@
 package vec
 
+import "github.com/eagleray/eagleray/internal/sys/half"
+
 // The vector kernels convert multiples of eight elements; the scalar ones finish the row with the
 // same rounding.
 
@@ -12,6 +14,23 @@ func (o *Ops) ToBF16(dst []uint16, x []float32) {
 		dst, x = dst[n:], x[n:]
 	}
 	toBF16Portable(dst, x)
+}
+
+// ToBF16Pairs rounds x to bfloat16 as BF16 does, 16 elements to every step ones of dst: elements j
+// and j+8 of them lie side by side. Of the last ones there may be fewer; the others' places keep
+// what they have.
+func (o *Ops) ToBF16Pairs(dst []uint16, step int, x []float32) {
+	if len(x) > 0 {
+		_ = dst[(len(x)-1)/16*step+15]
+	}
+	done := 0
+	if o.simd && len(x) >= 16 {
+		done = len(x) &^ 15
+		toBF16PairsAVX2(&dst[0], 2*step, x[:done])
+	}
+	for i := done; i < len(x); i++ {
+		dst[i/16*step+i&7<<1+i>>3&1] = half.ToBF16(x[i])
+	}
 }
 
 // FromBF16 widens bfloat16 numbers, exactly.

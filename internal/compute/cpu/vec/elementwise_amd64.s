@@ -207,6 +207,46 @@ done:
 	VZEROUPPER
 	RET
 
+// func toBF16PairsAVX2(dst *uint16, step int, x []float32)
+TEXT ·toBF16PairsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ step+8(FP), DX
+	MOVQ x_base+16(FP), SI
+	MOVQ x_len+24(FP), CX
+	VPCMPEQD Y14, Y14, Y14
+	VPSRLD $31, Y14, Y13   // 1
+	VPSLLD $16, Y14, Y11   // the upper half of a word
+	VPSRLD $17, Y14, Y14   // 0x7fff
+	VPSLLD $22, Y13, Y12   // the quiet bit of a NaN
+	SHRQ $4, CX
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y4
+	VPSRLD $16, Y0, Y1
+	VPSRLD $16, Y4, Y5
+	VPAND Y13, Y1, Y1
+	VPAND Y13, Y5, Y5
+	VPADDD Y14, Y1, Y1
+	VPADDD Y14, Y5, Y5
+	VPADDD Y0, Y1, Y1
+	VPADDD Y4, Y5, Y5
+	VCMPPS $3, Y0, Y0, Y2
+	VCMPPS $3, Y4, Y4, Y6
+	VPOR Y12, Y0, Y0
+	VPOR Y12, Y4, Y4
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VBLENDVPS Y6, Y4, Y5, Y5
+	VPSRLD $16, Y1, Y1
+	VPAND Y11, Y5, Y5
+	VPOR Y5, Y1, Y1
+	VMOVDQU Y1, (DI)
+	ADDQ $64, SI
+	ADDQ DX, DI
+	DECQ CX
+	JNE  loop
+	VZEROUPPER
+	RET
+
 // func fromBF16AVX2(dst []float32, x []uint16)
 TEXT ·fromBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI

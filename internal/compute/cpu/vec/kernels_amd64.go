@@ -74,6 +74,11 @@ func int4AVX2(dst []byte, x []float32, factor float32)
 //go:noescape
 func toBF16AVX2(dst []uint16, x []float32)
 
+// toBF16PairsAVX2 has rows of 16 elements, step bytes apart.
+//
+//go:noescape
+func toBF16PairsAVX2(dst *uint16, step int, x []float32)
+
 //go:noescape
 func fromBF16AVX2(dst []float32, x []uint16)
 

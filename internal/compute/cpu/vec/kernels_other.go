@@ -26,6 +26,7 @@ func reluAVX2(x []float32)                             { reluPortable(x) }
 func siluMulAVX2(dst, gate, up []float32)              { siluMulPortable(dst, gate, up) }
 func geluErfAVX2(x []float32)                          { geluErfPortable(x) }
 func toBF16AVX2(dst []uint16, x []float32)             { toBF16Portable(dst, x) }
+func toBF16PairsAVX2(*uint16, int, []float32)          { panic("vec: no AVX2") }
 func fromBF16AVX2(dst []float32, x []uint16)           { fromBF16Portable(dst, x) }
 func toF16AVX2(dst []uint16, x []float32)              { toF16Portable(dst, x) }
 func fromF16AVX2(dst []float32, x []uint16)            { fromF16Portable(dst, x) }

@@ -458,6 +458,30 @@ func TestHalfRounding(t *testing.T) {
 	}
 }
 
+// TestToBF16Pairs wants each element at its place, and nothing anywhere else.
+func TestToBF16Pairs(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 18))
+	for _, set := range isa.All() {
+		o := New(set)
+		for n := range 70 {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = math.Float32frombits(r.Uint32())
+			}
+			step := 16 + r.IntN(30)
+			got := make([]uint16, max(0, (n-1)/16*step+16))
+			want := slices.Clone(got)
+			for i, v := range x {
+				want[i/16*step+2*(i%8)+i/8%2] = half.ToBF16(v)
+			}
+			o.ToBF16Pairs(got, step, x)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v: %d elements by %d: %x, want %x", set, n, step, got, want)
+			}
+		}
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	o := New(isa.Best())
 	x := random(rand.New(rand.NewPCG(15, 16)), 300, 1)
