@@ -8,16 +8,18 @@ import (
 
 // multiply writes the kernel: any number of rows of x by some panels, 32 rows at a time, as four
 // tiles of sums (0 and 1 of the upper 16 rows, 2 and 3 of the lower), two of x (4, 5) and two of
-// weights (6, 7). Tiles are as high, and a block as deep, as there are rows and pairs of steps:
-// nothing is padded. So tiles are configured anew for the last rows, and for the last steps. Go's
-// assembler does not know the instructions (Intel SDM vol. 2, chapter 3), so they are bytes.
+// weights (6, 7). 16 rows or fewer take two panels at a time, for weights are read faster from two
+// places: 2 and 3 are sums of the second one then, and 5 is weights. Tiles are as high, and a block
+// as deep, as there are rows and pairs of steps: nothing is padded. So tiles are configured anew
+// for the last rows, and for the last steps. Go's assembler does not know the instructions (Intel
+// SDM vol. 2, chapter 3), so they are bytes.
 //
-// With each block a few lines of the next panel are fetched: the processor finds the panel's own,
-// and x, by itself.
+// With each block the next one is fetched, and a few lines of the next panel.
 //
 //	SI, R8, DX    upper and lower rows of x, and bytes from a row to the next
 //	DI, R9        weights; bytes of a pair
 //	BX, R10, CX   upper and lower rows of sums, and bytes from a row to the next
+//	R8, R10       weights and sums of the second of two panels
 //	R11           blocks left
 //	R12, R13      rows of the upper tiles, and of the lower: none where there are 16 or fewer
 //	R14           what is fetched of weights
@@ -139,9 +141,26 @@ configure:
 	MOVL $0x00400040, 20(AX)
 	MOVW R10, 26(AX)
 `)
-	w.rows("both", true)
-	w.text("\tJMP after\nupper:\n")
-	w.rows("single", false)
+	w.configure()
+	w.text("\tMOVQ panels+16(FP), R11\n\tMOVQ R11, PANELS\n")
+	w.rows("both", shape{panels: 1, lower: true})
+	w.text(`	JMP after
+upper:
+	MOVL $0x00400040, 20(AX)
+	MOVB R12, 50(AX)
+	MOVB R12, 51(AX)
+	MOVW $64, 26(AX)
+	MOVB R8, 53(AX)
+`)
+	w.configure()
+	w.text(`	MOVQ panels+16(FP), R11
+	MOVQ R11, PANELS
+	SUBQ $1, R11
+	JZ singlePanel
+`)
+	w.rows("pair", shape{panels: 2})
+	w.text("\tCMPQ PANELS, $0\n\tJEQ after\n")
+	w.rows("single", shape{panels: 1})
 	w.text(`after:
 	CMPQ REST, $0
 	JEQ laststeps
@@ -161,17 +180,17 @@ done:
 	return w.Bytes()
 }
 
-// fetchedLines are those of weights to come that a block fetches: with more of them tiles wait.
+// fetchedLines are those of the next panel that a block fetches: with more of them tiles wait.
 const fetchedLines = 4
 
 type tileWriter struct{ bytes.Buffer }
 
 func (w *tileWriter) text(format string, args ...any) { fmt.Fprintf(w, format, args...) }
 
-// encode writes an instruction of map 0F38 with the three-byte VEX prefix. high is 1 where its base
-// is one of R8 to R15, 2 where its index is, else 0.
+// encode writes an instruction of map 0F38 with the three-byte VEX prefix. high has 1 where its
+// base is one of R8 to R15, and 2 where its index is.
 func (w *tileWriter) encode(name string, high int, code ...int) {
-	second := [...]int{0xe2, 0xc2, 0xa2}[high]
+	second := [...]int{0xe2, 0xc2, 0xa2, 0x82}[high]
 	list := []string{"BYTE $0xc4", fmt.Sprintf("BYTE $%#02x", second)}
 	for _, c := range code {
 		list = append(list, fmt.Sprintf("BYTE $%#02x", c))
@@ -194,6 +213,7 @@ var (
 	upperX    = place{"[rsi+rdx]", 6, 2, 0}
 	lowerX    = place{"[r8+rdx]", 8, 2, 0}
 	weights   = place{"[rdi+r9]", 7, 9, 0}
+	second    = place{"[r8+r9]", 8, 9, 0} // weights of the second panel
 )
 
 // right is the place 64 bytes on: the right one of two tiles.
@@ -210,13 +230,7 @@ func (w *tileWriter) move(name string, prefix, tile int, p place) {
 		code[2] |= 0b01 << 6
 		code = append(code, p.offset)
 	}
-	high := 0
-	switch {
-	case p.base > 7:
-		high = 1
-	case p.index > 7:
-		high = 2
-	}
+	high := p.base>>3 | p.index>>3<<1
 	w.encode(fmt.Sprintf("%s tmm%d, %s", name, tile, p.name), high, code...)
 }
 
@@ -235,16 +249,19 @@ func (w *tileWriter) dot(sums, a, b int) {
 		0xc0|sums<<3|a)
 }
 
-// rows computes all rows of a configuration, which has lower tiles or not.
-func (w *tileWriter) rows(name string, lower bool) {
-	w.configure()
-	sums := []place{upperSums, upperSums.right(), lowerSums, lowerSums.right()}
-	if !lower {
-		sums = sums[:2]
+// shape is what is multiplied at a time: rows of upper tiles, and of lower ones or not, by panels.
+type shape struct {
+	panels int
+	lower  bool
+}
+
+// rows computes all rows of a configuration, by as many panels as there are of those at a time.
+func (w *tileWriter) rows(name string, s shape) {
+	sums := []place{upperSums, upperSums.right()}
+	if s.lower || s.panels > 1 {
+		sums = append(sums, lowerSums, lowerSums.right())
 	}
-	w.text(`	MOVQ panels+16(FP), R11
-	MOVQ R11, PANELS
-%[1]sPanel:
+	w.text(`%[1]sPanel:
 	MOVQ X, SI
 	MOVQ SI, TILEX
 	MOVQ C, BX
@@ -254,16 +271,15 @@ func (w *tileWriter) rows(name string, lower bool) {
 	ADDQ wStride+8(FP), R14
 %[1]s:
 	MOVQ TILEX, SI
-	LEAQ 1024(SI), R8
 	MOVQ W, DI
 	MOVQ TILEC, BX
-	MOVQ CX, R10
-	SHLQ $4, R10
-	ADDQ BX, R10
-	MOVQ BLOCKS, R11
-	CMPQ ADD, $0
-	JEQ %[1]sZero
 `, name)
+	if s.lower {
+		w.text("\tLEAQ 1024(SI), R8\n\tMOVQ CX, R10\n\tSHLQ $4, R10\n\tADDQ BX, R10\n")
+	} else if s.panels > 1 {
+		w.text("\tMOVQ R14, R8\n\tLEAQ 128(BX), R10\n")
+	}
+	w.text("\tMOVQ BLOCKS, R11\n\tCMPQ ADD, $0\n\tJEQ %sZero\n", name)
 	for i, p := range sums {
 		w.load(i, p)
 	}
@@ -272,7 +288,7 @@ func (w *tileWriter) rows(name string, lower bool) {
 		w.zero(i)
 	}
 	w.text("%[1]sBegin:\n\tTESTQ R11, R11\n\tJZ %[1]sStore\n\tPCALIGN $32\n%[1]sLoop:\n", name)
-	w.block(lower)
+	w.block(s)
 	w.text("\tDECQ R11\n\tJNZ %[1]sLoop\n%[1]sStore:\n", name)
 	for i, p := range sums {
 		w.store(i, p)
@@ -285,32 +301,64 @@ func (w *tileWriter) rows(name string, lower bool) {
 	DECQ R15
 	JNZ %[1]s
 	MOVQ wStride+8(FP), R8
+	IMULQ $%[2]d, R8
 	ADDQ R8, W
-	ADDQ $128, C
-	DECQ PANELS
-	JNZ %[1]sPanel
-`, name)
+	ADDQ $%[3]d, C
+	SUBQ $%[2]d, PANELS
+	CMPQ PANELS, $%[2]d
+	JGE %[1]sPanel
+`, name, s.panels, 128*s.panels)
 }
 
-// block multiplies a block, and fetches.
-func (w *tileWriter) block(lower bool) {
+// block multiplies a block, and fetches the next one into the L1 cache. Where another machine uses
+// the core's other thread, tiles are loaded one after the other, each as late as its slowest line;
+// instructions between them are for nothing then.
+func (w *tileWriter) block(s shape) {
 	list := []func(){func() { w.load(6, weights) }, func() { w.load(4, upperX) },
 		func() { w.dot(0, 4, 6) }, func() { w.load(7, weights.right()) },
 		func() { w.dot(1, 4, 7) }}
-	x := []string{"SI"}
-	if lower {
+	fetched := fetches([]string{"DI", "SI"}, 32, 16)
+	moved := []string{"DI", "SI"}
+	switch {
+	case s.lower:
 		list = append(list, func() { w.load(5, lowerX) }, func() { w.dot(2, 5, 6) },
 			func() { w.dot(3, 5, 7) })
-		x = append(x, "R8")
+		moved = append(moved, "R8")
+		fetched = fetches([]string{"DI", "SI", "R8", "R14"}, 32, 16, 16, fetchedLines)
+	case s.panels > 1:
+		list = append(list, func() { w.load(5, second) }, func() { w.dot(2, 4, 5) },
+			func() { w.load(6, second.right()) }, func() { w.dot(3, 4, 6) })
+		moved = append(moved, "R8")
+		fetched = fetches([]string{"DI", "SI", "R8"}, 32, 16, 32)
 	}
 	for i, instruction := range list {
 		instruction()
-		if i < fetchedLines {
-			w.text("\tPREFETCHT0 %d(R14)\n", 64*i)
+		for _, f := range fetched[i*len(fetched)/len(list) : (i+1)*len(fetched)/len(list)] {
+			w.text("\tPREFETCHT0 %s\n", f)
 		}
 	}
-	for _, register := range append(x, "DI") {
+	for _, register := range moved {
 		w.text("\tADDQ $2048, %s\n", register)
 	}
-	w.text("\tADDQ $%d, R14\n", 64*fetchedLines)
+	if s.lower {
+		w.text("\tADDQ $%d, R14\n", 64*fetchedLines)
+	}
+}
+
+// fetches lists the lines that a block fetches, some from each register on: in turn, as often. All
+// but those of the next panel are the next block's.
+func fetches(registers []string, lines ...int) (list []string) {
+	const most = 32
+	for i := range most {
+		for k, r := range registers {
+			from := 2048
+			if r == "R14" {
+				from = 0
+			}
+			if n := lines[k]; i*n/most != (i+1)*n/most {
+				list = append(list, fmt.Sprintf("%d(%s)", from+64*(i*n/most), r))
+			}
+		}
+	}
+	return list
 }

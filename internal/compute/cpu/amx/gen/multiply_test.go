@@ -27,6 +27,8 @@ func TestTileEncoding(t *testing.T) {
 		"c4 c2 7b 4b 2c 10":    func(w *tileWriter) { w.load(5, lowerX) },
 		"c4 a2 7b 4b 34 0f":    func(w *tileWriter) { w.load(6, weights) },
 		"c4 a2 7b 4b 7c 0f 40": func(w *tileWriter) { w.load(7, weights.right()) },
+		"c4 82 7b 4b 2c 08":    func(w *tileWriter) { w.load(5, second) },
+		"c4 82 7b 4b 74 08 40": func(w *tileWriter) { w.load(6, second.right()) },
 		"c4 e2 7b 4b 04 0b":    func(w *tileWriter) { w.load(0, upperSums) },
 		"c4 e2 7a 4b 4c 0b 40": func(w *tileWriter) { w.store(1, upperSums.right()) },
 		"c4 c2 7a 4b 14 0a":    func(w *tileWriter) { w.store(2, lowerSums) },
