@@ -91,19 +91,11 @@ var avx512DOT = kernelSet{nr: 32, rows: 12, vector: true, halves: true, kernels:
 	12: {1: avx512Dot_12x1},
 }}
 
-var amxBLOCK = kernelSet{nr: 32, rows: 12, vector: true, many: &amxTILES, from: 13, kernels: [maxRows + 1][maxWidth + 1]kernel{
-	1:  {1: amxBlock_1x1, 2: amxBlock_1x2, 4: amxBlock_1x4},
-	2:  {1: amxBlock_2x1, 2: amxBlock_2x2, 4: amxBlock_2x4},
-	3:  {1: amxBlock_3x1, 2: amxBlock_3x2},
-	4:  {1: amxBlock_4x1, 2: amxBlock_4x2},
-	5:  {1: amxBlock_5x1, 2: amxBlock_5x2},
-	6:  {1: amxBlock_6x1, 2: amxBlock_6x2},
-	7:  {1: amxBlock_7x1},
-	8:  {1: amxBlock_8x1},
-	9:  {1: amxBlock_9x1},
-	10: {1: amxBlock_10x1},
-	11: {1: amxBlock_11x1},
-	12: {1: amxBlock_12x1},
+var amxBLOCK = kernelSet{nr: 32, rows: 4, vector: true, many: &amxTILES, from: 5, kernels: [maxRows + 1][maxWidth + 1]kernel{
+	1: {1: amxBlock_1x1, 2: amxBlock_1x2, 4: amxBlock_1x4},
+	2: {1: amxBlock_2x1, 2: amxBlock_2x2, 4: amxBlock_2x4},
+	3: {1: amxBlock_3x1, 2: amxBlock_3x2},
+	4: {1: amxBlock_4x1, 2: amxBlock_4x2},
 }}
 
 //go:noescape
@@ -483,33 +475,3 @@ func amxBlock_4x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride u
 
 //go:noescape
 func amxBlock_4x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_5x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_5x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_6x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_6x2(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_7x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_8x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_9x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_10x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_11x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)
-
-//go:noescape
-func amxBlock_12x1(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, pairs, flags int, c unsafe.Pointer, cStride uintptr, soon unsafe.Pointer, soonStep uintptr)

@@ -2,30 +2,22 @@ package main
 
 import "fmt"
 
-// pass is a part of a tile whose two chains of a block are computed together or, if they do not
-// fit into the registers, one after the other.
+// pass is a part of a tile whose two chains of a block fit into the registers.
 type pass struct {
 	row, rows     int
 	panel, panels int
-	apart         bool // one chain after the other
+	name          string // of the macro of a pair of steps
 }
 
-// passes cuts a tile of blocks (see package gemm, Numerics).
-func (w *writer) passes() []pass {
-	for panels := w.panels; panels >= 1; panels /= 2 {
-		p := pass{rows: w.rows, panels: panels}
-		if 2*p.sums()+w.temporaries(p) > w.t.regs {
-			continue
-		}
-		var all []pass
-		for ; p.panel < w.panels; p.panel += panels {
-			all = append(all, p)
-		}
-		return all
+// passes cuts a tile of blocks (see package gemm, Numerics), in the order in which it is computed.
+func (w *writer) passes() (all []pass) {
+	p := pass{rows: w.rows, panels: w.panels}
+	for 2*p.sums()+w.temporaries(p) > w.t.regs {
+		p.panels /= 2
 	}
-	var all []pass
-	for panel := range w.panels {
-		all = append(all, pass{rows: w.rows, panel: panel, panels: 1, apart: true})
+	for ; p.panel < w.panels; p.panel += p.panels {
+		p.name = fmt.Sprintf("%s_%d", w.t.function(w.shape), len(all))
+		all = append(all, p)
 	}
 	return all
 }
@@ -45,38 +37,17 @@ func (w *writer) temporaries(p pass) int {
 	return 1 + 2*p.panels + 1
 }
 
-// chain is one of a pass's two chains of a block, or both.
-type chain struct {
-	pass
-	name  string // of the macro of a step or, of both chains, of a pair
-	steps []int
-}
-
-// chains lists those of all passes, in the order in which they are computed.
-func (w *writer) chains() []chain {
-	var all []chain
-	for i, p := range w.passes() {
-		name := fmt.Sprintf("%s_%d", w.t.function(w.shape), i)
-		if p.apart {
-			all = append(all, chain{p, name + "even", []int{0}}, chain{p, name + "odd", []int{1}})
-		} else {
-			all = append(all, chain{p, name, []int{0, 1}})
-		}
-	}
-	return all
-}
-
-// macros defines the steps of the chains, at offsets W and X from the pointers.
+// macros defines the pairs of steps of the passes, at offsets W and X from the pointers.
 func (w *writer) macros() {
 	w.mask = w.t.regs - 1
-	for _, c := range w.chains() {
-		fmt.Fprintf(w, "\n#define %s(W, X) \\\n", c.name)
+	for _, p := range w.passes() {
+		fmt.Fprintf(w, "\n#define %s(W, X) \\\n", p.name)
 		w.offW, w.offX, w.join = "W+", "X+", "; \\"
-		if len(c.steps) == 2 && c.held() {
-			w.heldPair(c.pass)
+		if p.held() {
+			w.heldPair(p)
 		} else {
-			for i, step := range c.steps {
-				w.passing(c.pass, step, i*c.sums(), len(c.steps)*c.sums())
+			for step := range 2 {
+				w.passing(p, step, step*p.sums(), 2*p.sums())
 			}
 		}
 		w.offW, w.offX, w.join = "", "", ""
@@ -84,14 +55,10 @@ func (w *writer) macros() {
 }
 
 // blocks writes a kernel of two chains per block. The sums lie in the stack's frame, at a cache
-// line: R14 there; behind them what one chain has while the other is computed.
+// line: R14 there.
 func (w *writer) blocks() {
-	chains := w.chains()
-	frame := w.sums * w.t.vector
-	if chains[0].apart {
-		frame += chains[0].sums() * w.t.vector
-	}
-	fmt.Fprintf(w, "TEXT ·%s(SB), 0, $%d-80\n", w.t.function(w.shape), frame+64+8)
+	passes := w.passes()
+	fmt.Fprintf(w, "TEXT ·%s(SB), 0, $%d-80\n", w.t.function(w.shape), w.sums*w.t.vector+64+8)
 	w.op("NO_LOCAL_POINTERS")
 	w.op("LEAQ 71(SP), R14")
 	w.op("ANDQ $-64, R14")
@@ -126,15 +93,15 @@ func (w *writer) blocks() {
 	w.op("JLT rest")
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "block:")
-	for i, c := range chains {
-		w.clear(c)
+	for i, p := range passes {
+		w.clear(p)
 		for pair := range blockPairs {
 			if i == 0 {
 				w.fetch()
 			}
-			w.op("%s(%d, %d)", c.name, pair*w.pairBytes(), pair*8)
+			w.op("%s(%d, %d)", p.name, pair*w.pairBytes(), pair*8)
 		}
-		w.add(c)
+		w.add(p)
 	}
 	w.advance(blockPairs)
 	w.op("SUBQ $%d, BX", blockPairs)
@@ -142,16 +109,16 @@ func (w *writer) blocks() {
 	fmt.Fprintln(w, "rest:")
 	w.op("ADDQ $%d, BX", blockPairs)
 	w.op("JZ done")
-	for i, c := range chains {
-		w.clear(c)
+	for i, p := range passes {
+		w.clear(p)
 		w.op("MOVQ BX, CX")
 		fmt.Fprintf(w, "rest%d:\n", i)
-		w.op("%s(0, 0)", c.name)
+		w.op("%s(0, 0)", p.name)
 		w.advance(1)
 		w.op("DECQ CX")
 		w.op("JNZ rest%d", i)
-		w.add(c)
-		if i < len(chains)-1 {
+		w.add(p)
+		if i < len(passes)-1 {
 			w.rewind()
 		}
 	}
@@ -170,27 +137,18 @@ func (w *writer) blocks() {
 // blockPairs is the pairs of steps of a block.
 const blockPairs = 16
 
-// clear sets a chain's sums to zero.
-func (w *writer) clear(c chain) {
-	for i := range len(c.steps) * c.sums() {
+// clear sets a pass's sums to zero.
+func (w *writer) clear(p pass) {
+	for i := range 2 * p.sums() {
 		w.zero(i)
 	}
 }
 
-// add adds the sums of a block's two chains to the tile's, once both are computed.
-func (w *writer) add(c chain) {
-	behind := w.sums * w.t.vector
-	for j := range c.sums() {
-		sum, at := w.v(j), w.parked(c.pass, j)
-		switch {
-		case !c.apart:
-			w.op("VADDPS %s, %s, %s", w.v(j+c.sums()), sum, sum)
-		case c.steps[0] == 0:
-			w.op("VMOVAPS %s, %d(R14)", sum, behind+j*w.t.vector)
-			continue
-		default:
-			w.op("VADDPS %d(R14), %s, %s", behind+j*w.t.vector, sum, sum)
-		}
+// add adds the sums of a block's two chains to the tile's.
+func (w *writer) add(p pass) {
+	for j := range p.sums() {
+		sum, at := w.v(j), w.parked(p, j)
+		w.op("VADDPS %s, %s, %s", w.v(j+p.sums()), sum, sum)
 		w.op("VADDPS %s, %s, %s", at, sum, sum)
 		w.op("VMOVAPS %s, %s", sum, at)
 	}
