@@ -32,6 +32,8 @@ type Device struct {
 	rows  rowTask
 	mixed mixing
 	delta deltaTask
+	// gated makes what a gating without a limit makes of some columns, by activation.
+	gated []func(dst, gate, up []float32)
 }
 
 // Options configure a Device.
@@ -63,6 +65,9 @@ func New(opt Options) (*Device, error) {
 		vec:   vec.New(set),
 		attn:  attention.New(set),
 	}
+	d.gated = []func(dst, gate, up []float32){compute.ReLU: d.vec.SiluMul, // a gate's zero value
+		compute.SiLU: d.vec.SiluMul, compute.GELU: d.vec.GeluErfMul,
+		compute.GELUTanh: d.vec.GeluTanhMul}
 	d.rows.d = d
 	d.delta.init(d)
 	return d, nil

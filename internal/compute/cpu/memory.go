@@ -1,10 +1,18 @@
 package cpu
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+)
 
 // memory is float32 values in this machine's memory. It keeps what its largest shape took, so that
 // steps allocate nothing.
-type memory struct{ data []float32 }
+type memory struct {
+	data []float32
+	// blocks are the values where products alone read them, if so says that they lie there.
+	blocks   gemm.Blocks
+	inBlocks bool
+}
 
 // Host implements compute.Memory.
 func (m *memory) Host() []float32 { return m.data }
@@ -24,7 +32,7 @@ func (d *Device) Resize(t *compute.Tensor, rows, width int) {
 		m = new(memory)
 		t.Memory = m
 	}
-	m.data = grow(m.data, rows*width)
+	m.data, m.inBlocks = grow(m.data, rows*width), false
 	t.Rows, t.Width = rows, width
 }
 

@@ -46,9 +46,7 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 		}
 		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
 		d.Pick(&m.in, x.All(), rows)
-		d.Resize(&m.inner, len(rows), y.GateUp.Out())
-		y.GateUp.Product(m.inner.All(), m.in.All(), y.GateUpBias)
-		d.Gate(mix.Gating, &m.gated, &m.inner)
+		d.GatedProduct(mix.Gating, &m.gated, &m.inner, y.GateUp, m.in.All(), y.GateUpBias, y.Down)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
 		d.addWeighted(m.apart, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
 	}

@@ -219,7 +219,25 @@ func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 	t.run()
 }
 
-// Gate makes dst of rows in which gate and up lie side by side.
+// GatedProduct makes dst what a gating makes of the product of x with w, plus bias unless that is
+// nil, in which gate and up lie side by side: they may lie in both. dst is for products with next.
+func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w compute.Weight,
+	x compute.View, bias compute.Memory, next compute.Weight) {
+	m, one := w.(*weight)
+	n, then := next.(*weight)
+	if !one || !then || bias != nil || g.Limit > 0 || !m.Gates(x.Rows) || !n.TakesBlocks(x.Rows) {
+		d.Resize(both, x.Rows, w.Out())
+		w.Product(both.All(), x, bias)
+		d.Gate(g, dst, both)
+		return
+	}
+	d.Resize(dst, x.Rows, m.N()/2)
+	to := dst.Memory.(*memory)
+	m.MulGated(d.pool, &d.gemm, &to.blocks, view(x), x.Stride, x.Rows, d.gated[g.Activation])
+	to.inBlocks = true
+}
+
+// Gate makes dst of rows in which gate and up lie side by side, and may change those.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)
 	t := &d.rows

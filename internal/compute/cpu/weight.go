@@ -24,17 +24,29 @@ func (w *weight) In() int { return w.K() }
 
 // Product implements compute.Weight.
 func (w *weight) Product(dst, x compute.View, bias compute.Memory) {
+	if m := x.Memory.(*memory); m.inBlocks {
+		w.MulBlocks(w.d.pool, &w.d.gemm, view(dst), dst.Stride, &m.blocks)
+		return
+	}
 	w.Mul(w.d.pool, &w.d.gemm, view(dst), dst.Stride, view(x), x.Stride, x.Rows, floats(bias))
 }
 
 // ProductAdded implements compute.Weight.
 func (w *weight) ProductAdded(dst, x compute.View) {
+	if m := x.Memory.(*memory); m.inBlocks {
+		w.MulAddBlocks(w.d.pool, &w.d.gemm, view(dst), dst.Stride, &m.blocks)
+		return
+	}
 	w.MulAdd(w.d.pool, &w.d.gemm, view(dst), dst.Stride, view(x), x.Stride, x.Rows)
 }
 
 // ProductChunks implements compute.Weight.
 func (w *weight) ProductChunks(dst *compute.Tensor, x compute.View) {
 	w.d.Resize(dst, w.Chunks()*x.Rows, w.N())
+	if m := x.Memory.(*memory); m.inBlocks {
+		w.MulChunksBlocks(w.d.pool, &w.d.gemm, floats(dst.Memory), w.N(), &m.blocks)
+		return
+	}
 	w.MulChunks(w.d.pool, &w.d.gemm, floats(dst.Memory), w.N(), view(x), x.Stride, x.Rows)
 }
 

@@ -109,6 +109,15 @@ func (d *Device) activate(x *compute.Tensor, kind int32, limit float32) {
 	of(x.Memory).written()
 }
 
+// GatedProduct makes dst what a gating makes of the product of x with w, plus bias unless that is
+// nil, in which gate and up lie side by side: in both.
+func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w compute.Weight,
+	x compute.View, bias compute.Memory, _ compute.Weight) {
+	d.Resize(both, x.Rows, w.Out())
+	w.Product(both.All(), x, bias)
+	d.Gate(g, dst, both)
+}
+
 // Gate makes dst of rows in which gate and up lie side by side.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)

@@ -68,19 +68,25 @@ func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	if rows <= 0 {
 		return
 	}
+	t := &s.mul
+	t.m, t.rows, t.threads = m, rows, p.Threads()
+	t.choose()
 	if ldd < m.n || ldx < m.k || len(dst) < (rows-1)*ldd+m.n || len(x) < (rows-1)*ldx+m.k {
 		panic(fmt.Sprintf("gemm: %d rows of %d -> %d with strides %d, %d in slices of %d, %d",
 			rows, m.k, m.n, ldx, ldd, len(x), len(dst)))
 	}
-	t := &s.mul
-	t.m, t.rows, t.threads = m, rows, p.Threads()
-	t.choose()
 	t.dst = unsafe.Pointer(&dst[0])
 	if m.codes != nil && m.codes.dots {
 		s.prepareDots(p, t, x, ldx)
 	} else {
 		s.prepare(p, t, x, ldx)
 	}
+	t.do(p, s)
+}
+
+// do multiplies x as it was prepared.
+func (t *mulTask) do(p *pool.Pool, s *Scratch) {
+	m := t.m
 	chunks := t.plan()
 	t.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, t.threads*t.tileSize)[0])
 	switch {
@@ -100,6 +106,11 @@ type mulTask struct {
 	rows    int
 	threads int
 	kernels *kernelSet
+	// panels are those that chunks are cut of: half of the matrix's where gated, if not nil, makes
+	// rows of to of the products with two.
+	panels int
+	gated  func(dst, gate, up []float32)
+	to     *Blocks
 
 	x       unsafe.Pointer
 	xStride uintptr // bytes from a row to the next
@@ -156,9 +167,12 @@ const (
 	fetchAhead = 8192
 )
 
-// choose picks the kernels.
+// choose picks the kernels, and says how many panels are cut.
 func (t *mulTask) choose() {
 	k := t.m.kernels
+	if t.panels = t.m.panels(); t.gated != nil {
+		t.panels /= 2
+	}
 	t.kernels = k
 	if k.many == nil || t.rows < k.from || k.widen != nil && !t.widens() {
 		return
@@ -200,8 +214,7 @@ func (t *mulTask) plan() int {
 
 // planPanels sets how many panels a chunk has and returns the number of chunks.
 func (t *mulTask) planPanels(blocks int) int {
-	m := t.m
-	panels := m.panels()
+	m, panels := t.m, t.panels
 	cost := max(len(m.mem.Bytes())*blocks/bytesPerNS, 2*m.n*m.k*t.rows/t.flopsPerNS())
 	// On one thread half of what it may be, for the last block may have few rows.
 	each := pool.MostWork / t.flopsPerNS()
@@ -254,7 +267,7 @@ func (t *mulTask) Do(chunk, thread int) {
 		return
 	}
 	begin, first, rows := t.part(chunk)
-	end := min(begin+t.perChunk, m.panels())
+	end := min(begin+t.perChunk, t.panels)
 	for panel := begin; panel < end; panel += t.width {
 		b := block{first: first, rows: rows, panel: panel, width: min(t.width, end-panel),
 			next: panel + t.width, thread: thread}
@@ -268,7 +281,7 @@ func (t *mulTask) Do(chunk, thread int) {
 // part is where a chunk begins, and its rows.
 func (t *mulTask) part(chunk int) (panel, first, rows int) {
 	if t.kernels.blocks { // it is the rows that are still in a cache
-		groups := ceilDiv(t.m.panels(), t.perChunk)
+		groups := ceilDiv(t.panels, t.perChunk)
 		panel, first = chunk%groups*t.perChunk, chunk/groups*t.blockRows
 	} else {
 		blocks := ceilDiv(t.rows, t.blockRows)
@@ -290,19 +303,30 @@ type block struct {
 	thread        int
 }
 
-// compute computes a block. The sums go straight to the output where they are the result, every
-// column of the panels exists, and none is read again; else through the thread's memory.
+// straight tells whether the sums of a block go straight to the output: they are the result, every
+// column of the panels exists, and none is read again. Tiles store many rows to close addresses.
+func (t *mulTask) straight(b *block) bool {
+	m := t.m
+	if t.gated != nil || t.depth < min(m.k, maxSteps) || t.kernels.blocks && b.rows > amx.Block {
+		return false
+	}
+	return (b.panel+b.width)*m.kernels.nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil)
+}
+
+// compute computes a block.
 func (t *mulTask) compute(b *block) {
 	m := t.m
 	nr := m.kernels.nr
 	b.cut, b.ahead = cutRows(b.rows, t.kernels.high(t.rows)), fetchAhead/min(b.width, maxWidth)
-	if (b.panel+b.width)*nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil) &&
-		(t.depth == maxSteps || t.depth >= m.k) && (!t.kernels.blocks || b.rows <= amx.Block) {
+	if t.straight(b) {
 		b.sums = unsafe.Add(t.dst, uintptr(b.first)*t.dstStride+uintptr(b.panel*nr)*4)
 		b.stride, b.chunk, b.direct = t.dstStride, t.dstChunk, true
 	} else {
 		b.sums = unsafe.Add(t.tiles, b.thread*t.tileSize*4)
 		b.stride = uintptr(b.width*nr) * 4
+		if t.gated != nil {
+			b.stride *= 2
+		}
 		b.chunk = b.stride * uintptr(b.rows)
 		if t.shared {
 			b.chunk = b.stride * uintptr(t.kernels.high(t.rows))
@@ -467,7 +491,7 @@ func (t *mulTask) tile(b *block, s *steps, row, height int, cached bool) {
 		at, pairs := uintptr(panel)*s.stride, s.count/2
 		flags := s.flags
 		w, x, soon := unsafe.Add(s.w, at), x, unsafe.Add(s.soon, at)
-		if s.turn < pairs && b.panel+panel+width < m.panels() {
+		if s.turn < pairs && b.panel+panel+width < t.panels {
 			if s.turn > 0 {
 				multiply(w, s.stride, x, t.xStride, s.turn, flags&^flagOdd, c, b.stride, soon,
 					uintptr(s.soonStep))

@@ -25,8 +25,15 @@ const (
 // planBlocks is plan for tiles.
 func (t *mulTask) planBlocks() int {
 	m := t.m
-	t.width = max(1, groupSize/m.pieces)
+	t.width = groupSize
 	rowSums := 4 * t.width * m.kernels.nr * m.pieces
+	if t.gated != nil {
+		rowSums *= 2
+	}
+	if t.rows*rowSums > sumBytes {
+		narrower := min(t.width, m.pieces)
+		t.width, rowSums = t.width/narrower, rowSums/narrower
+	}
 	fit := min(residentBytes/(int(t.xSize)*max(m.k, 1)), sumBytes/rowSums, mostRows)
 	blocks := ceilDiv(t.rows, max(fit, amx.Block))
 	t.blockRows = ceilDiv(ceilDiv(t.rows, blocks), amx.Block) * amx.Block
@@ -38,6 +45,20 @@ func (t *mulTask) planBlocks() int {
 
 // sumBlocks is sum for tiles.
 func (t *mulTask) sumBlocks(b *block) {
+	t.multiplyBlocks(b, b.panel, b.sums)
+	if t.gated != nil {
+		half := uintptr(b.width*t.m.kernels.nr) * 4
+		t.multiplyBlocks(b, t.panels+b.panel, unsafe.Add(b.sums, half))
+		t.gate(b, half)
+		return
+	}
+	if !b.direct {
+		t.finish(b, 0, b.rows)
+	}
+}
+
+// multiplyBlocks writes the sums of a block, whose first panel is the given one.
+func (t *mulTask) multiplyBlocks(b *block, first int, sums unsafe.Pointer) {
 	m := t.m
 	x := unsafe.Add(t.x, uintptr(b.first/amx.Block)*t.xStride)
 	for i := range m.pieces {
@@ -45,17 +66,14 @@ func (t *mulTask) sumBlocks(b *block) {
 			count := min(length-at, maxSteps)
 			each := max(1, callWork/(b.rows*max(count, 1)))
 			for panel := 0; panel < b.width; panel += each {
-				w := unsafe.Add(m.base, uintptr(b.panel+panel)*m.stride+
+				w := unsafe.Add(m.base, uintptr(first+panel)*m.stride+
 					uintptr((m.packed[i]+at)*m.stepBytes()))
-				c := unsafe.Add(b.sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
+				c := unsafe.Add(sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
 				amx.Multiply(w, int(m.stride), min(each, b.width-panel),
 					unsafe.Add(x, (t.blocks[i]*amx.Block+at)*2*amx.Block), int(t.xStride),
 					count/2, b.rows, c, int(b.stride), at)
 			}
 		}
-	}
-	if !b.direct {
-		t.finish(b, 0, b.rows)
 	}
 }
 

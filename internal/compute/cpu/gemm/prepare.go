@@ -78,18 +78,29 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 // prepareBlocks sets the task's rows of x, rounded, in blocks. The last one of a piece of K may
 // have fewer steps, and those of the last rows fewer rows: nothing reads what they have not.
 func (s *Scratch) prepareBlocks(p *pool.Pool, t *mulTask, x []float32, ldx int) {
+	across := t.cutBlocks()
+	halves := alignedSlice(&s.halves, amx.Row(ceilDiv(t.rows, amx.Block)*amx.Block, across))
+	t.liesIn(halves)
+	q := &s.copy
+	*q = prepareTask{m: t.m, x: x, ldx: ldx, rows: t.rows, blocks: &t.blocks, halves: halves,
+		perChunk: max(1, prepareAtLeast/t.m.k)}
+	p.Run(q, ceilDiv(t.rows, q.perChunk))
+	*q = prepareTask{}
+}
+
+// cutBlocks sets how many blocks of x each piece of K has, and returns how many there are.
+func (t *mulTask) cutBlocks() int {
 	m := t.m
 	for i := range m.pieces {
 		t.blocks[i+1] = t.blocks[i] + ceilDiv(m.packed[i+1]-m.packed[i], amx.Block)
 	}
-	across := t.blocks[m.pieces]
-	q := &s.copy
-	*q = prepareTask{m: m, x: x, ldx: ldx, rows: t.rows, blocks: &t.blocks,
-		halves:   alignedSlice(&s.halves, amx.Row(ceilDiv(t.rows, amx.Block)*amx.Block, across)),
-		perChunk: max(1, prepareAtLeast/m.k)}
-	t.x, t.xStride, t.xSize = unsafe.Pointer(&q.halves[0]), uintptr(across*amx.BlockBytes), 2
-	p.Run(q, ceilDiv(t.rows, q.perChunk))
-	*q = prepareTask{}
+	return t.blocks[m.pieces]
+}
+
+// liesIn says that x lies in blocks, which have been cut.
+func (t *mulTask) liesIn(halves []uint16) {
+	t.x, t.xSize = unsafe.Pointer(&halves[0]), 2
+	t.xStride = uintptr(t.blocks[t.m.pieces] * amx.BlockBytes)
 }
 
 // meet is how many of count addresses, stride bytes apart, lie closer than apart bytes to the first

@@ -18,7 +18,7 @@ const (
 // that there may be too few chunks for many threads. A kernel then has fewer instructions for each
 // product, and other tiles, which take fewer still.
 func (t *mulTask) widens() bool {
-	return t.m.panels()/2*(t.rows/wideRows) >= wideChunks*t.threads
+	return t.panels/2*(t.rows/wideRows) >= wideChunks*t.threads
 }
 
 // prepareWide gives each thread memory for widened weights.
@@ -65,7 +65,7 @@ func (t *mulTask) widened(b *block, s *steps, step int) {
 		t.widen(unsafe.Add(to, panel*stride), unsafe.Add(s.w, panel*int(s.stride)),
 			ceilDiv(s.count, 2))
 	}
-	if b.next < t.m.panels() {
+	if b.next < t.panels {
 		s.next = unsafe.Add(s.w, (b.next-b.panel)*int(s.stride))
 	}
 	s.w, s.stride, s.soon = to, uintptr(stride), to
@@ -76,7 +76,7 @@ func (t *mulTask) widened(b *block, s *steps, step int) {
 func (t *mulTask) fetchNext(b *block, s *steps, tile int) {
 	size := s.count * t.m.stepBytes()      // of a panel
 	at := tile * (s.count / 8 * cacheLine) // a line for every four pairs
-	for panel := range min(b.width, t.m.panels()-b.next) {
+	for panel := range min(b.width, t.panels-b.next) {
 		if at < size {
 			s.soon, s.soonStep = unsafe.Add(s.next, panel*int(t.m.stride)+at), cacheLine
 			return

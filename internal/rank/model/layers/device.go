@@ -80,12 +80,14 @@ type Device interface {
 	Scale(x *Tensor, factor float32)
 	ScaleRows(x, factors *Tensor)
 	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
-	// each v limit·tanh(v/limit). Gate makes dst of rows in which gate and up lie side by side, and
-	// may change those.
+	// each v limit·tanh(v/limit). GatedProduct makes dst what a gating makes of the product of
+	// x with w, plus bias unless that is nil, in which gate and up lie side by side: they may lie
+	// in both. Only products with next read dst.
 	Activate(a compute.Activation, x *Tensor)
 	Sigmoid(x *Tensor)
 	TanhCap(x *Tensor, limit float32)
-	Gate(g compute.Gating, dst, both *Tensor)
+	GatedProduct(g compute.Gating, dst, both *Tensor, w compute.Weight, x compute.View,
+		bias compute.Memory, next compute.Weight)
 	// RMSNorm and LayerNorm make dst the rows of x normalised, multiplied by a weight and, the
 	// latter, with a bias added. dst of LayerNorm may be x.
 	RMSNorm(dst, x *Tensor, weight compute.Memory, eps float32)

@@ -48,18 +48,18 @@ func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions)
 
 // Forward returns the block's output for x.
 func (y *GatedMLP) Forward(x *Tensor) (*Tensor, error) {
-	return y.down.Forward(y.gate(y.activation, y.gateUp.Forward(x)))
+	return y.down.Forward(y.middle(x))
 }
 
 // Add adds the block's output for x to the residual stream.
 func (y *GatedMLP) Add(residual, x *Tensor) error {
-	return y.down.Add(residual, y.gate(y.activation, y.gateUp.Forward(x)))
+	return y.down.Add(residual, y.middle(x))
 }
 
-// gate returns a(gate)·up of rows in which gate and up lie side by side.
-func (r *rank) gate(a compute.Activation, both *Tensor) *Tensor {
-	r.dev.Gate(compute.Gating{Activation: a}, &r.gated, both)
-	return &r.gated
+func (y *GatedMLP) middle(x *Tensor) *Tensor {
+	y.dev.GatedProduct(compute.Gating{Activation: y.activation}, &y.gated, y.gateUp.result,
+		y.gateUp.weight, x.All(), y.gateUp.bias, y.down.weight)
+	return &y.gated
 }
 
 // MLP is second(activation(first(x))). Its inner features are divided among the ranks.

@@ -246,8 +246,11 @@ func (d *Device) Sigmoid(x *layers.Tensor) { d.call("sigmoid %s", all(x)) }
 // TanhCap implements layers.Device.
 func (d *Device) TanhCap(x *layers.Tensor, limit float32) { d.call("cap %s at %g", all(x), limit) }
 
-// Gate implements layers.Device.
-func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
+// GatedProduct implements layers.Device.
+func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w compute.Weight,
+	x compute.View, bias compute.Memory, _ compute.Weight) {
+	d.Resize(both, x.Rows, w.Out())
+	w.Product(both.All(), x, bias)
 	d.Resize(dst, both.Rows, both.Width/2)
 	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
