@@ -241,6 +241,13 @@ var instructions = map[[3]int]instruction{
 			to[i] = bits(float(b[i], t.flush)-float(a[i], t.flush), t.flush)
 		}
 	}},
+	{1, 0, 0x5f}: {name: "VMAXPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			if to[i] = a[i]; float(b[i], t.flush) > float(a[i], t.flush) {
+				to[i] = b[i]
+			}
+		}
+	}},
 	{1, 0, 0x5e}: {name: "VDIVPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
 		for i := range to {
 			to[i] = bits(float(b[i], t.flush)/float(a[i], t.flush), t.flush)

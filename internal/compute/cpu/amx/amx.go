@@ -25,11 +25,15 @@ func Row(r, blocks int) int { return r/Block*blocks*Block*Block + r%Block*Block 
 // Round rounds a row of x to bfloat16, to nearest even, into the blocks that have it: dst begins
 // with its place in the first one. Denormals become zero. If the row's length is odd, a zero
 // follows.
-func Round(dst []uint16, row []float32) {
+func Round(dst []uint16, row []float32) { RoundScaled(dst, row, 1, 0) }
+
+// RoundScaled is Round of the row times a scale. The memory so many bytes from the row on is fetched
+// meanwhile: the next one, from where the processor does not expect it.
+func RoundScaled(dst []uint16, row []float32, scale float32, ahead int) {
 	const block = Block * Block
 	full := len(row) / Block
 	if full > 0 {
-		roundBlocks(&dst[:(full-1)*block+Block][0], &row[0], full)
+		roundBlocks(&dst[:(full-1)*block+Block][0], &row[0], full, scale, ahead)
 	}
 	rest := row[full*Block:]
 	if len(rest) == 0 {
@@ -37,7 +41,7 @@ func Round(dst []uint16, row []float32) {
 	}
 	dst = dst[full*block:][:Block]
 	for i, v := range rest {
-		dst[i] = half.ToBF16(Flushed(v))
+		dst[i] = half.ToBF16(Flushed(v * scale))
 	}
 	if len(rest)%2 > 0 {
 		dst[len(rest)] = 0

@@ -21,7 +21,18 @@ func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, 
 //go:noescape
 func Pair(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
 
-// roundBlocks rounds Block numbers for each of some blocks by VCVTNE2PS2BF16.
+// maxBlocks is the greatest number of some blocks of x, NaN aside.
 //
 //go:noescape
-func roundBlocks(dst *uint16, src *float32, blocks int)
+func maxBlocks(x *float32, blocks int) float32
+
+// weighBlocks writes Block weights for each of some blocks, and returns their sum.
+//
+//go:noescape
+func weighBlocks(dst *uint16, x *float32, blocks int, top float32) float32
+
+// roundBlocks rounds Block numbers times scale for each of some blocks by VCVTNE2PS2BF16. What lies
+// ahead bytes from src on is fetched meanwhile.
+//
+//go:noescape
+func roundBlocks(dst *uint16, src *float32, blocks int, scale float32, ahead int)

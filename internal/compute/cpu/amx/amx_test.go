@@ -133,3 +133,66 @@ func TestMultiply(t *testing.T) {
 		}
 	}
 }
+
+// TestWeigh compares weights with those of float64, and wants none elsewhere: of any range, with
+// infinities and NaN among the scores.
+func TestWeigh(t *testing.T) {
+	available(t)
+	const block = amx.Block * amx.Block
+	r := rand.New(rand.NewPCG(7, 8))
+	for round := range 2000 {
+		blocks := 1 + r.IntN(5)
+		n := blocks * amx.Block
+		from := r.IntN(n)
+		until := from + 1 + r.IntN(n-from)
+		scores := make([]float32, n)
+		for i := range scores {
+			scores[i] = float32(r.NormFloat64() * math.Exp(r.Float64()*6-2))
+		}
+		special := float32(math.Inf(-1))
+		if round%10 == 0 {
+			special = []float32{special, float32(math.Inf(1)), float32(math.NaN())}[r.IntN(3)]
+			scores[from+r.IntN(until-from)] = special
+		}
+		all := append([]float32(nil), scores[from:until]...)
+		dst := make([]uint16, (blocks-1)*block+amx.Block)
+		for i := range dst {
+			dst[i] = 0x1234
+		}
+		top, sum := amx.Weigh(dst, scores, from, until)
+		want, greatest := 0., math.Inf(-1)
+		for _, v := range all {
+			greatest = max(greatest, float64(v))
+		}
+		for i, got := range dst {
+			at := i / block * amx.Block
+			k := i % block
+			if k >= amx.Block {
+				if got != 0x1234 {
+					t.Fatalf("[%d, %d) of %d: wrote beside the row", from, until, n)
+				}
+				continue
+			}
+			at += k
+			w := 0.
+			if at >= from && at < until && !math.IsInf(greatest, -1) {
+				w = math.Exp(float64(all[at-from]) - greatest)
+			}
+			want += w
+			off := math.Abs(float64(half.FromBF16(got)) - w)
+			if special == special && !math.IsInf(float64(special), 1) && !(off <= w/250+1e-37) {
+				t.Fatalf("[%d, %d) of %d: weight %d is %v, not %v", from, until, n, at,
+					half.FromBF16(got), w)
+			}
+		}
+		if want != want {
+			if sum == sum {
+				t.Fatalf("the sum is %v of scores with NaN or infinity", sum)
+			}
+			continue
+		}
+		if float64(top) != greatest || !(math.Abs(float64(sum)-want) <= want*1e-5) {
+			t.Fatalf("[%d, %d) of %d: %v, %v, not %v, %v", from, until, n, top, sum, greatest, want)
+		}
+	}
+}

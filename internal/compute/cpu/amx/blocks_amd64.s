@@ -1,13 +1,17 @@
 #include "textflag.h"
 
-// func roundBlocks(dst *uint16, src *float32, blocks int)
-TEXT ·roundBlocks(SB), NOSPLIT, $0-24
+// func roundBlocks(dst *uint16, src *float32, blocks int, scale float32, ahead int)
+TEXT ·roundBlocks(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ blocks+16(FP), CX
+	VBROADCASTSS scale+24(FP), Z2
+	MOVQ ahead+32(FP), BX
 blocks:
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
+	PREFETCHT0 (SI)(BX*1)
+	PREFETCHT0 64(SI)(BX*1)
+	VMULPS (SI), Z2, Z0
+	VMULPS 64(SI), Z2, Z1
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
 	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xc0
 	VMOVDQU64 Z0, (DI)

@@ -15,7 +15,7 @@ import (
 // bits that it has among many.
 
 // tileQueries is how many queries a group has at most whose products are made by tiles.
-const tileQueries = 128
+const tileQueries = 256
 
 // tiled says that AMX's tiles make the products of a layer.
 func (j *job) tiled() bool {
@@ -41,10 +41,12 @@ func (s *scratch) loadTiles(j *job, g *group) {
 	x := &s.tiling
 	x.queries = grow(x.queries, panelled(g.n)*blocks*amx.Block)
 	s.scores = grow(s.scores, panelled(g.n)*scoreStride)
-	s.q = grow(s.q, dim)
 	for i := range g.n {
-		j.a.ops.Scale(s.q, j.q[g.query(j, i, j.ldq, dim):][:dim], j.args.Scale)
-		amx.Round(x.queries[amx.Row(i, blocks):], s.q)
+		at, ahead := g.query(j, i, j.ldq, dim), 0
+		if i+1 < g.n {
+			ahead = 4 * (g.query(j, i+1, j.ldq, dim) - at)
+		}
+		amx.RoundScaled(x.queries[amx.Row(i, blocks):], j.q[at:][:dim], j.args.Scale, ahead)
 	}
 }
 
@@ -65,12 +67,11 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 		pos := g.pos(j, i)
 		from, until := max(begin, j.from(pos))-first, min(end, j.until(g.seg, pos))-first
 		all := s.scores[i*scoreStride:][:count]
-		start := from / tile * tile
+		if limit := j.args.Cap; limit > 0 {
+			j.a.ops.TanhCap(all[from:until], limit)
+		}
 		a := acc[(i-i0+1)*w-extra:]
-		a[0], a[1] = j.weigh(all[start:until], from-start)
-		clear(all[:start])
-		clear(all[until:])
-		amx.Round(x.weights[amx.Row(i, count/amx.Block):], all)
+		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i, count/amx.Block):], all, from, until)
 	}
 	own := max(begin, j.from(g.pos(j, i0))) - first
 	s.valueTiles(j, g, i0, n, first, own, last-first, acc)

@@ -1,0 +1,38 @@
+package amx
+
+import "math"
+
+// Weigh makes weights of a softmax of the scores at positions from to before until: e^(score-top),
+// top being the greatest, rounded to bfloat16 into the blocks that have the row. dst begins with its
+// place in the first one. Other positions weigh 0, and their scores are not kept. There are whole
+// blocks of scores. It returns top, and the sum of the weights before they were rounded, which is
+// NaN if a score is.
+//
+// A weight is 2^n·p(f), n+f being log2(e)·(score-top) and n whole; 0 below 2⁻¹²⁵. p is a polynomial
+// of degree 4 that is 1 at 0, and within 3·10⁻⁶ of 2^f, times that: rounding gives away 2⁻⁹.
+func Weigh(dst []uint16, scores []float32, from, until int) (top, sum float32) {
+	const block = Block * Block
+	first, last := from/Block, (until+Block-1)/Block
+	for i := range len(scores) / Block {
+		if i < first || i >= last {
+			clear(dst[i*block:][:Block])
+		}
+	}
+	negInf := float32(math.Inf(-1))
+	for i := first * Block; i < from; i++ {
+		scores[i] = negInf
+	}
+	for i := until; i < last*Block; i++ {
+		scores[i] = negInf
+	}
+	if first >= last {
+		return negInf, 0
+	}
+	x, to := &scores[:last*Block][first*Block], &dst[:(last-1)*block+Block][first*block]
+	top = maxBlocks(x, last-first)
+	base := top
+	if base == negInf {
+		base = 0 // no position weighs anything, rather than minus infinity less itself
+	}
+	return top, weighBlocks(to, x, last-first, base)
+}
