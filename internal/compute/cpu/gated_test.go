@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// TestGatedProduct wants what products with the next weight make of a product and of a gating of it,
-// whether the device makes both at once or not.
+// TestGatedProduct wants what products with the next weight make of a product and of a gating of
+// it, whether the device makes both at once or not.
 func TestGatedProduct(t *testing.T) {
 	for _, set := range isa.All() {
 		d, err := cpu.New(cpu.Options{Threads: 2, ISA: set.String(), DType: compute.BFloat16})
@@ -49,7 +49,7 @@ func TestGatedProduct(t *testing.T) {
 			for k := range want {
 				for i, v := range want[k].Floats() {
 					if g := got[k].Floats()[i]; math.Float32bits(g) != math.Float32bits(v) {
-						t.Fatalf("%v, %v of %d rows of %d -> %d: product %d: element %d is %v, not %v",
+						t.Fatalf("%v, %v of %d rows of %d -> %d: product %d: [%d] is %v, not %v",
 							set, gating, rows, in, out, k, i, g, v)
 					}
 				}

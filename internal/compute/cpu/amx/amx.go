@@ -27,8 +27,8 @@ func Row(r, blocks int) int { return r/Block*blocks*Block*Block + r%Block*Block 
 // follows.
 func Round(dst []uint16, row []float32) { RoundScaled(dst, row, 1, 0) }
 
-// RoundScaled is Round of the row times a scale. The memory so many bytes from the row on is fetched
-// meanwhile: the next one, from where the processor does not expect it.
+// RoundScaled is Round of the row times a scale. The memory so many bytes from the row on is
+// fetched meanwhile: the next one, from where the processor does not expect it.
 func RoundScaled(dst []uint16, row []float32, scale float32, ahead int) {
 	const block = Block * Block
 	full := len(row) / Block

@@ -3,10 +3,10 @@ package amx
 import "math"
 
 // Weigh makes weights of a softmax of the scores at positions from to before until: e^(score-top),
-// top being the greatest, rounded to bfloat16 into the blocks that have the row. dst begins with its
-// place in the first one. Other positions weigh 0, and their scores are not kept. There are whole
-// blocks of scores. It returns top, and the sum of the weights before they were rounded, which is
-// NaN if a score is.
+// top being the greatest, rounded to bfloat16 into the blocks that have the row. dst begins with
+// its place in the first one. Other positions weigh 0, and their scores are not kept. There are
+// whole blocks of scores. It returns top, and the sum of the weights before they were rounded,
+// which is NaN if a score is.
 //
 // A weight is 2^n·p(f), n+f being log2(e)·(score-top) and n whole; 0 below 2⁻¹²⁵. p is a polynomial
 // of degree 4 that is 1 at 0, and within 3·10⁻⁶ of 2^f, times that: rounding gives away 2⁻⁹.

@@ -45,8 +45,8 @@ func (m *Matrix) byTiles(rows int) bool {
 	return t.kernels.blocks
 }
 
-// MulGated makes dst what gated makes of halves of each row of x·Wᵀ, gate before up, some columns at
-// a time; its dst is gate. The matrix is one, and the rows are so many, that Gates is true.
+// MulGated makes dst what gated makes of halves of each row of x·Wᵀ, gate before up, some columns
+// at a time; its dst is gate. The matrix is one, and the rows are so many, that Gates is true.
 // Otherwise it is like Mul.
 func (m *Matrix) MulGated(p *pool.Pool, s *Scratch, dst *Blocks, x []float32, ldx, rows int,
 	gated func(dst, gate, up []float32)) {
