@@ -42,6 +42,7 @@ type Device struct {
 	reclaimed reclaimed
 	ring      ring
 	step      step
+	padded    compute.Batch
 	graphs    graphs
 	parts     scratch // the chunks of products
 	pending   pending

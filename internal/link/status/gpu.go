@@ -10,8 +10,8 @@ const (
 	// GPUMemoryUsed and GPUMemoryTotal are in bytes, of all processes and of the driver.
 	GPUMemoryUsed Figure = iota
 	GPUMemoryTotal
-	// GPUBusy and GPUMemoryBusy are the hundredths of a short time before in which a kernel ran, and
-	// in which memory was read or written.
+	// GPUBusy and GPUMemoryBusy are the hundredths of a short time before in which a kernel ran,
+	// and in which memory was read or written.
 	GPUBusy
 	GPUMemoryBusy
 	// GPUClock and GPUMemoryClock are in MHz, of the multiprocessors and of memory.
@@ -29,8 +29,8 @@ const (
 	Figures
 )
 
-// GPU is what is known of a rank's GPU: each figure by one more than it is, 0 where it is not known.
-// The zero GPU is none.
+// GPU is what is known of a rank's GPU: each figure by one more than it is, 0 where it is not
+// known. The zero GPU is none.
 type GPU [Figures]uint64
 
 // Know sets a figure.

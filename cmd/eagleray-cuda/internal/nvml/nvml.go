@@ -1,7 +1,7 @@
 // Package nvml measures GPUs by NVIDIA's management library, libnvidia-ml.so.1, which is a part of
 // the driver. The library is loaded when Open asks for it. Its functions return a code, and take
-// what they fill by its address: what a GPU, a part of one (MIG) or an old driver does not have is a
-// code that is not 0, or a function that is not there.
+// what they fill by its address: what a GPU, a part of one (MIG) or an old driver does not have is
+// a code that is not 0, or a function that is not there.
 package nvml
 
 import (
@@ -37,8 +37,8 @@ const (
 	exports
 )
 
-// names are those by which the exports are looked up. A later name of the reasons, of CUDA 12.2, did
-// not replace this one.
+// names are those by which the exports are looked up. A later name of the reasons, of CUDA 12.2,
+// did not replace this one.
 var names = [exports]string{
 	initialise:       "nvmlInit_v2",
 	driverVersion:    "nvmlSystemGetDriverVersion",
@@ -131,8 +131,8 @@ func (l *Library) Meter(uuid string) (func(*status.GPU), error) {
 	return m.measure, nil
 }
 
-// meter is a GPU, where its answers are put, and the arguments of a call. It lies on the heap, which
-// C may write to while the meter is in use.
+// meter is a GPU, where its answers are put, and the arguments of a call. It lies on the heap,
+// which C may write to while the meter is in use.
 type meter struct {
 	l      *Library
 	device uintptr
@@ -183,9 +183,9 @@ func (m *meter) fill(to unsafe.Pointer, e export, args ...uintptr) bool {
 	return m.l.call(e, m.args[:n+1]...) == 0
 }
 
-// call calls an export and returns its nvmlReturn_t. An argument that is the address of Go memory is
-// written uintptr(unsafe.Pointer(&x)) in the call itself: the compiler then leaves x where it is,
-// and alive, until the call returns.
+// call calls an export and returns its nvmlReturn_t. An argument that is the address of Go memory
+// is written uintptr(unsafe.Pointer(&x)) in the call itself: the compiler then leaves x where it
+// is, and alive, until the call returns.
 //
 //go:uintptrescapes
 func (l *Library) call(e export, args ...uintptr) int32 {
