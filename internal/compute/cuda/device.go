@@ -49,6 +49,7 @@ type Device struct {
 	segments  scratch // of attention
 	staging   staging
 	raw       scratch // codes, before they lie as kernels read them
+	ordered   scratch // inputs of products, in the order of a weight's columns
 	mix       mixing
 	sampling  sampling
 	among     among
