@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -19,9 +20,14 @@ import (
 // report is what probe finds. The names in JSON are read by scripts, and by eagleray.
 type report struct {
 	// Driver is the newest CUDA version that the driver supports, Library the file that it is.
-	Driver  string   `json:"driver,omitempty"`
-	Library string   `json:"library,omitempty"`
-	Devices []device `json:"devices"`
+	Driver  string `json:"driver,omitempty"`
+	Library string `json:"library,omitempty"`
+	// NVML is the file by which GPUs are measured, Release the driver's version as it says;
+	// Unmeasured is why there is none.
+	NVML       string   `json:"nvml,omitempty"`
+	Release    string   `json:"release,omitempty"`
+	Unmeasured string   `json:"unmeasured,omitempty"`
+	Devices    []device `json:"devices"`
 	// Repaired are handlers of signals that the driver left in a state that would have ended the
 	// process.
 	Repaired []string `json:"repaired,omitempty"`
@@ -59,7 +65,7 @@ func newProbe() *cobra.Command {
 		Use:   "probe",
 		Short: "List the GPUs, and what stands in the way of their use",
 		Long: `probe loads NVIDIA's driver and opens each GPU for a moment. It prints the driver's
-version and file, and of each GPU what it is, its memory, and what stands in the way of its use. The
+version and file, by what GPUs are measured for /metrics, and of each GPU what it is, its memory, and what stands in the way of its use. The
 exit code is 0 when a GPU can be used, and 3 when none can: the last line then says why, and what to
 do.
 
@@ -99,6 +105,11 @@ func probe(path string) (*report, error) {
 		return r, &noDeviceError{err.Error()}
 	}
 	r.Driver, r.Library = libcuda.VersionText(l.Version()), l.Path()
+	if m, err := nvml.Open(""); err != nil {
+		r.Unmeasured = err.Error()
+	} else {
+		r.NVML, r.Release = m.Path(), m.Driver()
+	}
 	list, err := l.Devices()
 	if err != nil {
 		return r, &noDeviceError{err.Error()}
@@ -172,6 +183,11 @@ func (r *report) table(to io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(to, "driver: CUDA %s, %s\n", r.Driver, r.Library)
+	if r.Unmeasured == "" {
+		fmt.Fprintf(to, "measured by NVML of driver %s, %s\n", r.Release, r.NVML)
+	} else {
+		fmt.Fprintf(to, "not measured: %s\n", r.Unmeasured)
+	}
 	for _, line := range r.Repaired {
 		fmt.Fprintf(to, "repaired: %s\n", line)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml/nvmltest"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/libcudatest"
 )
 
@@ -41,10 +42,12 @@ func execute(t *testing.T, environment []string, args ...string) (code int, stdo
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	path := libcudatest.Build(t, t.TempDir())
+	nvmltest.Build(t, filepath.Dir(path))
 	environment := []string{"LD_LIBRARY_PATH=" + filepath.Dir(path),
 		"LIBCUDA_TEST=devices=3 signal_at_init=12"}
 	code, stdout, stderr := execute(t, environment, "probe")
 	want := "driver: CUDA 12.9, PATH\n" +
+		"measured by NVML of driver 570.86.15, NVML\n" +
 		"repaired: SIGUSR2: its handler, of PATH, had no SA_ONSTACK: added\n" +
 		"GPU  NAME                              ARCH   SMS  MEMORY FREE  TOTAL      " +
 		"PCI           UUID                                      USABLE\n" +
@@ -56,7 +59,8 @@ func TestProbe(t *testing.T) {
 		"2    Tesla T4                          sm_75  40   unknown      14.8 GiB   " +
 		"0000:af:00.0  GPU-e2e3e4e5-e6e7-e8e9-eaeb-ecedeeeff0f1  " +
 		"no: sm_75 is too old: a GPU of sm_80 (A100) or later is needed\n"
-	if got := strings.ReplaceAll(stdout, path, "PATH"); code != 0 || got != want || stderr != "" {
+	files := strings.NewReplacer(path, "PATH", filepath.Dir(path)+"/libnvidia-ml.so.1", "NVML")
+	if got := files.Replace(stdout); code != 0 || got != want || stderr != "" {
 		t.Errorf("exit code %d, %s\n%s\ninstead of\n%s", code, stderr, got, want)
 	}
 }
@@ -64,10 +68,13 @@ func TestProbe(t *testing.T) {
 func TestProbeJSON(t *testing.T) {
 	t.Parallel()
 	path := libcudatest.Build(t, t.TempDir())
-	code, stdout, stderr := execute(t, nil, "probe", "--json", "--libcuda", path)
+	nvmltest.Build(t, filepath.Dir(path))
+	code, stdout, stderr := execute(t, []string{"LD_LIBRARY_PATH=" + filepath.Dir(path),
+		"NVML_TEST=nvmlInit_v2=9"}, "probe", "--json", "--libcuda", path)
 	want := `{
   "driver": "12.9",
   "library": "PATH",
+  "unmeasured": "nvmlInit_v2 of NVML: Driver Not Loaded (9)",
   "devices": [
     {
       "ordinal": 0,
@@ -97,7 +104,8 @@ func TestProbeJSON(t *testing.T) {
   ]
 }
 `
-	if got := strings.ReplaceAll(stdout, path, "PATH"); code != 0 || got != want || stderr != "" {
+	files := strings.NewReplacer(path, "PATH", filepath.Dir(path)+"/libnvidia-ml.so.1", "NVML")
+	if got := files.Replace(stdout); code != 0 || got != want || stderr != "" {
 		t.Errorf("exit code %d, %s\n%s\ninstead of\n%s", code, stderr, got, want)
 	}
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"sync"
+
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/gpu"
 )
 
@@ -19,7 +23,24 @@ func newWorker() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			return invited.Main(args, gpu.Devices(func() (driver.Driver, error) {
 				return libcuda.Open("")
-			}))
+			}, meter()))
 		},
+	}
+}
+
+// meter measures GPUs by NVML, which is opened when it is needed. Without it there are no figures,
+// which doctor says.
+func meter() func(uuid string) func(*status.GPU) {
+	open := sync.OnceValues(func() (*nvml.Library, error) { return nvml.Open("") })
+	return func(uuid string) func(*status.GPU) {
+		l, err := open()
+		if err != nil {
+			return nil
+		}
+		m, err := l.Meter(uuid)
+		if err != nil {
+			return nil
+		}
+		return m
 	}
 }

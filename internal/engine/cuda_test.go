@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +12,44 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/worker"
 )
+
+// measured are GPUs of which one figure is known, which tells them apart.
+type measured struct{ worker.GPUs }
+
+func (measured) Meter(ordinal int) worker.Meter {
+	return func(g *status.GPU) { g.Know(status.GPUPower, uint64(1000*(1+ordinal))) }
+}
+
+// TestCUDAMeasured: what ranks measure of their GPUs is on /metrics while the engine is idle.
+func TestCUDAMeasured(t *testing.T) {
+	t.Setenv(queue.CUDADriverVariable, "machine")
+	_, m := openMeasured(t, func(c *config.Config) {
+		p := &c.Parallel
+		p.Device, p.Backend, p.CPUThreads, p.TensorParallelSize = config.CUDA, "mp", 1, 2
+		c.Cache.MemoryBytes = 8 << 20
+		c.Model.MaxModelLen = 256
+	})
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		shown := httptest.NewRecorder()
+		m.Handler().ServeHTTP(shown, httptest.NewRequest("GET", "/metrics", nil))
+		var got []string
+		for line := range strings.Lines(shown.Body.String()) {
+			if strings.HasPrefix(line, "eagleray:gpu_") {
+				got = append(got, line[strings.LastIndexByte(line, ',')+1:])
+			}
+		}
+		if slices.Equal(got, []string{"rank=\"0\"} 1\n", "rank=\"1\"} 2\n"}) {
+			return
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("shown: %q", got)
+		}
+	}
+}
 
 // onCUDA has ranks compute on a CUDA device that a machine for PTX stands for, with its options.
 func onCUDA(t *testing.T, options string, change func(*config.Config)) *engine.Engine {

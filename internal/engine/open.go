@@ -107,6 +107,7 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
 	m.WatchLinks(ranks.Links)
+	m.WatchGPUs(ranks.GPUs)
 	e := &Engine{number: b.Number, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
 		events: status.Tee(b.Events, m.Listen), room: o.room, wanted: o.wanted, health: well,
 		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},

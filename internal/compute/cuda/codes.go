@@ -24,6 +24,7 @@ type coded struct {
 	values   [16]float32
 	// Where numbers of 4 bits, scales and offsets are, as kernels.QuantisedParams have them.
 	numbers, scale, offset driver.Ptr
+	order                  driver.Ptr // of input features; 0 as they are
 	group, lead, ld        int
 }
 
@@ -43,7 +44,8 @@ func (c *coded) alike(b *coded) bool {
 		return c == b
 	}
 	return c.codeType == b.codeType && c.values == b.values && c.group == b.group &&
-		c.lead == b.lead && c.ld == b.ld && (c.offset == 0) == (b.offset == 0)
+		c.lead == b.lead && c.ld == b.ld && (c.offset == 0) == (b.offset == 0) &&
+		(c.order == 0) == (b.order == 0)
 }
 
 // What codes stand for, as kernels name it.
@@ -110,37 +112,42 @@ const (
 	wide    = 1 << 30
 )
 
-// fits says that kernels can take codes as they are: groups begin at multiples of a product's input
-// features in each chunk. So it is on all ranks or on none: others are kept as numbers of 16 bits.
-func fits(c *compute.Codes, chunks int) bool {
-	switch {
-	case c.Order != nil:
-		return false
-	case c.Group == 0:
-		return true
-	case c.Group%product != 0 || c.Group < tileIn && tileIn%c.Group != 0:
-		return false
-	}
-	of := c.Of
-	if of == 0 {
-		of = c.Cols
-	}
-	all := chunks * of / c.Cols
-	for i := range all {
-		if of*i/all%product != 0 {
-			return false
+// fits says that kernels can take codes as they are: groups are of whole products, and divide a
+// tile where they are smaller. Others are kept as numbers of 16 bits.
+func fits(c *compute.Codes) bool {
+	return c.Group%product == 0 && (c.Group >= tileIn || c.Group == 0 || tileIn%c.Group == 0)
+}
+
+// codedWidth is what a chunk of input features is padded to: it begins with a product of the group
+// that its first feature is in (skipped in gemm.cu).
+func codedWidth(c *compute.Codes, chunks int) (padded int) {
+	for i := range chunks {
+		begin, end := c.Cols*i/chunks, c.Cols*(i+1)/chunks
+		if c.Group > 0 {
+			begin -= (c.Lead + begin) % product
 		}
+		padded = max(padded, (end-begin+product-1)/product*product)
 	}
-	return true
+	return padded
 }
 
 // codedSizes are the bytes of codes, and of scales or of offsets, of which each has size, with room
 // between them to be aligned.
 func codedSizes(c *compute.Codes, rows, chunks, size int) (codes, scales int) {
 	tiles := (rows + tileOut - 1) / tileOut
-	steps := (paddedWidth(c.Cols, chunks) + tileIn - 1) / tileIn
+	steps := (codedWidth(c, chunks) + tileIn - 1) / tileIn
 	codes = tiles * chunks * steps * tileOut * tileIn * codeBits(c.Type) / 8
 	return codes, (c.Groups()*tiles*tileOut*size + ringAlign - 1) / ringAlign * ringAlign
+}
+
+// restBytes are those of what follows: the numbers of codes of 4 bits, and the order, which codes
+// that are only weighed may have.
+func restBytes(c *compute.Codes) int {
+	order := len(c.Order)
+	if c.Code == nil {
+		order = c.Cols
+	}
+	return ringAlign + 4*order
 }
 
 // rowsOf are the rows of stacked codes.
@@ -159,7 +166,7 @@ func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err 
 			return 0, fmt.Errorf("source %d: %w", first, err)
 		}
 		rows := rowsOf(some)
-		if !fits(c, chunks) {
+		if !fits(c) {
 			n += 2 * int64(rows) * int64(chunks) * int64(paddedWidth(c.Cols, chunks))
 			continue
 		}
@@ -167,7 +174,7 @@ func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err 
 		if c.Offset != nil {
 			scales *= 2
 		}
-		n += int64(codes) + int64(scales) + ringAlign
+		n += int64(codes) + int64(scales) + int64(restBytes(c))
 	}
 	return n, nil
 }
@@ -215,7 +222,7 @@ func (d *Device) packAlike(chunks int, sources []compute.Codes) (compute.Weight,
 		}
 	}
 	c := &sources[0]
-	if !fits(c, chunks) {
+	if !fits(c) {
 		return d.packUnpacked(chunks, sources)
 	}
 	rows := rowsOf(sources)
@@ -225,8 +232,8 @@ func (d *Device) packAlike(chunks int, sources []compute.Codes) (compute.Weight,
 	if c.Offset != nil {
 		_, offsets = codedSizes(c, rows, chunks, offset.size)
 	}
-	w := d.newWeight(codes + scales + offsets + ringAlign)
-	w.out, w.in, w.chunks, w.padded = rows, c.Cols, chunks, paddedWidth(c.Cols, chunks)
+	w := d.newWeight(codes + scales + offsets + restBytes(c))
+	w.out, w.in, w.chunks, w.padded = rows, c.Cols, chunks, codedWidth(c, chunks)
 	q := &coded{codeType: c.Type, values: c.Values, group: c.Group, lead: c.Lead,
 		ld: (rows + tileOut - 1) / tileOut * tileOut}
 	if w.codes = q; q.group == 0 {
@@ -242,6 +249,10 @@ func (d *Device) packAlike(chunks int, sources []compute.Codes) (compute.Weight,
 	}
 	if q.numbers = at; err == nil {
 		err = d.send(at, floatBytes(c.Values[:]))
+	}
+	if at += ringAlign; err == nil && c.Order != nil {
+		q.order = at
+		err = d.send(at, unsafe.Slice((*byte)(unsafe.Pointer(&c.Order[0])), 4*len(c.Order)))
 	}
 	if err == nil {
 		err = d.sendCodes(w, sources)
@@ -286,7 +297,7 @@ func (d *Device) sendCodes(w *weight, sources []compute.Codes) error {
 		words := (rows + tileOut - 1) / tileOut * w.chunks * steps * tileOut * tileIn * bits / 32
 		elements(d, kernels.PackCodes, words, kernels.PackCodesParams{Bytes: raw, W: to,
 			Rows: int32(rows), In: int32(w.in), Chunks: int32(w.chunks), Steps: int32(steps),
-			Bits: int32(bits)})
+			Bits: int32(bits), Group: int32(w.codes.group), Lead: int32(w.codes.lead)})
 		to += driver.Ptr(4 * words)
 		left -= rows
 	}

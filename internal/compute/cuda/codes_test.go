@@ -23,6 +23,14 @@ func someCodes(kind compute.CodeType, group int) compute.Codes {
 	return c
 }
 
+// inOrder has the columns in the opposite order.
+func inOrder(c compute.Codes) compute.Codes {
+	for i := range c.Cols {
+		c.Order = append(c.Order, int32(c.Cols-1-i))
+	}
+	return c
+}
+
 func onDouble(t *testing.T, dtype compute.DType) *cuda.Device {
 	d, err := cuda.New(cuda.Options{Driver: &double.Driver{}, DType: dtype, Threads: 1})
 	if err != nil {
@@ -40,10 +48,11 @@ func TestCodesBytes(t *testing.T) {
 	for _, codes := range [][]compute.Codes{
 		{someCodes(compute.Code4, 32)},
 		{someCodes(compute.Code4, 24)}, // which is kept as plain numbers
+		{inOrder(someCodes(compute.Code4, 32)), inOrder(someCodes(compute.Code4, 32))},
 		{someCodes(compute.CodeE4M3, 0), someCodes(compute.CodeE4M3, 0)},
 		{someCodes(compute.Code4, 16), someCodes(compute.Code8, 16), offsets},
 	} {
-		for _, chunks := range []int{1, 2} {
+		for _, chunks := range []int{1, 2, 4} {
 			want, err := planner.CodesBytes(chunks, codes...)
 			if err != nil {
 				t.Fatal(err)
@@ -57,6 +66,66 @@ func TestCodesBytes(t *testing.T) {
 					codes[0].Type, codes[0].Group, len(codes), chunks, got, want, w.Out())
 			}
 			w.Free()
+		}
+	}
+}
+
+// TestCodesOfRanks wants the bits of each chunk from the ranks that have a share of them, whose
+// chunks begin within groups, and within products.
+func TestCodesOfRanks(t *testing.T) {
+	const rows, out, chunks = 3, 20, 8
+	for _, shape := range []struct{ in, group int }{{576, 32}, {576, 16}, {720, 48}, {360, 0}} {
+		d := onDouble(t, compute.BFloat16)
+		s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(3, 4))}
+		code, x := make([]byte, out*shape.in), s.floats(rows*shape.in)
+		for i := range code {
+			code[i] = byte(s.random.Uint32())
+		}
+		groups := 1
+		if shape.group > 0 {
+			groups = shape.in / shape.group
+		}
+		scale := s.floats(out * groups)
+		// share is the chunks of one of some ranks.
+		share := func(rank, ranks int) []float32 {
+			n := shape.in / ranks
+			from := rank * n
+			c := compute.Codes{Type: compute.Code8, Rows: out, Cols: n, From: from, Of: shape.in,
+				Group: shape.group}
+			first, last := 0, 1
+			if shape.group > 0 {
+				c.Lead = from % shape.group
+				first, last = from/shape.group, (from+n+shape.group-1)/shape.group
+			}
+			for r := range out {
+				c.Code = append(c.Code, code[r*shape.in+from:][:n]...)
+				c.Scale = append(c.Scale, scale[r*groups+first:r*groups+last]...)
+			}
+			w, err := d.PackCodes(chunks/ranks, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, y := new(compute.Tensor), new(compute.Tensor)
+			d.Resize(in, rows, n)
+			for r := range rows {
+				copy(in.Row(r), x[r*shape.in+from:][:n])
+			}
+			in.Memory.Filled()
+			w.ProductChunks(y, in.All())
+			return append([]float32(nil), y.Floats()...)
+		}
+		want := share(0, 1)
+		for _, ranks := range []int{2, 4} {
+			var got []float32
+			for rank := range ranks {
+				got = append(got, share(rank, ranks)...)
+			}
+			for i, v := range want {
+				if math.Float32bits(v) != math.Float32bits(got[i]) {
+					t.Fatalf("%d in groups of %d by %d ranks: sum %d is %v, not %v", shape.in,
+						shape.group, ranks, i, got[i], v)
+				}
+			}
 		}
 	}
 }

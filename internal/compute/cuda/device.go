@@ -42,12 +42,14 @@ type Device struct {
 	reclaimed reclaimed
 	ring      ring
 	step      step
+	padded    compute.Batch
 	graphs    graphs
 	parts     scratch // the chunks of products
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
 	raw       scratch // codes, before they lie as kernels read them
+	ordered   scratch // inputs of products, in the order of a weight's columns
 	mix       mixing
 	sampling  sampling
 	among     among

@@ -17,11 +17,12 @@ type mixing struct {
 }
 
 // projection is the weights of all experts of a kind: where the device has their addresses, those
-// of their biases, scales and offsets, which are 0 for none. one is the first expert's weight.
+// of their biases, scales, offsets and orders, which are 0 for none. one is the first expert's
+// weight.
 type projection struct {
-	one                              *weight
-	memory                           compute.Memory
-	weights, biases, scales, offsets driver.Ptr
+	one                                      *weight
+	memory                                   compute.Memory
+	weights, biases, scales, offsets, orders driver.Ptr
 }
 
 // projections are those of a mixture, which are made when it is computed first; false says that
@@ -44,7 +45,7 @@ func (d *Device) projection(mix *compute.Mixture,
 		return one.experts
 	}
 	n := len(mix.Experts)
-	list := make([]driver.Ptr, 4*n)
+	list := make([]driver.Ptr, 5*n)
 	for i := range mix.Experts {
 		x, bias := of(&mix.Experts[i])
 		w, _ := x.(*weight)
@@ -56,13 +57,14 @@ func (d *Device) projection(mix *compute.Mixture,
 		list[i], list[n+i] = w.data, at(bias)
 		if w.codes != nil {
 			list[2*n+i], list[3*n+i] = w.codes.scale, w.codes.offset
+			list[4*n+i] = w.codes.order
 		}
 	}
 	// A vector of floats has room for half an address.
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
 	p := &projection{one: one, memory: d.Vector(floats)}
 	p.weights = at(p.memory)
-	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets} {
+	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets, &p.orders} {
 		if list[(i+1)*n] != 0 {
 			*place = p.weights + driver.Ptr(8*(i+1)*n)
 		}
@@ -88,12 +90,12 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
-		first: first, picked: rows, groups: n})
+		orders: up.orders, first: first, picked: rows, groups: n, pairs: pairs})
 	d.Gate(mix.Gating, &m.gated, &m.inner)
 	parts := m.parts.grow(d, 4*down.chunks*pairs*down.out)
 	down.launch(gemm{dst: parts, ld: down.out, chunk: pairs * down.out, x: m.gated.All(),
 		rows: x.Rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
-		first: first, groups: n})
+		orders: lower.orders, first: first, groups: n, pairs: pairs})
 	d.Resize(dst, x.Rows, x.Width)
 	elements(d, kernels.Combine, x.Rows*x.Width, kernels.CombineParams{Parts: parts,
 		PlaceOf: places, Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows),

@@ -211,10 +211,11 @@ type gemm struct {
 	bias      driver.Ptr
 	add       int32
 	rows      int
-	// Of a grouped product, the addresses of its experts' weights, biases, scales and offsets,
-	// where the rows of each begin, and which row of x each of them is.
-	experts, biases, scales, offsets, first, picked driver.Ptr
-	groups                                          int
+	// Of a grouped product, the addresses of its experts' weights, biases, scales, offsets and
+	// orders, where the rows of each begin, and which row of x each of them is; groups are the
+	// experts, pairs the rows of all.
+	experts, biases, scales, offsets, orders, first, picked driver.Ptr
+	groups, pairs                                           int
 }
 
 // size is a kernel for products.
@@ -285,6 +286,24 @@ func (d *Device) allowShared() error {
 	return all
 }
 
+// A block of order_columns has so many threads, for so many columns.
+const (
+	orderBlock   = 256
+	orderColumns = 512
+)
+
+// ordered is where the inputs of a product are, rows of x, in the order of a weight's columns.
+func (w *weight) ordered(g *gemm, x driver.Ptr) driver.Ptr {
+	rows := max(g.rows, g.pairs)
+	y := w.d.ordered.grow(w.d, 2*rows*w.in)
+	launch(w.d, kernels.OrderColumns,
+		[3]uint32{uint32(rows), uint32((w.in + orderColumns - 1) / orderColumns), 1},
+		[3]uint32{orderBlock, 1, 1}, 0, kernels.OrderColumnsParams{X: x, Y: y,
+			Order: w.codes.order, Orders: g.orders, First: g.first, Picked: g.picked,
+			Width: int32(w.in), LDX: int32(g.x.Stride), Experts: int32(g.groups)})
+	return y
+}
+
 // launch enqueues a product.
 func (w *weight) launch(g gemm) {
 	d := w.d
@@ -302,13 +321,16 @@ func (w *weight) launch(g gemm) {
 			kernel += codes8 - codes4
 		}
 	}
-	x := of(g.x.Memory)
+	x, ld := of(g.x.Memory).half(false)+driver.Ptr(2*g.x.From), g.x.Stride
+	if w.codes != nil && w.codes.order != 0 {
+		x, ld, g.picked = w.ordered(&g, x), w.in, 0
+	}
 	p := kernels.GemmParams{W: w.data, Experts: g.experts, First: g.first, Picked: g.picked,
-		X: x.half(false) + driver.Ptr(2*g.x.From), Bias: g.bias, Biases: g.biases, Y: g.dst,
+		X: x, Bias: g.bias, Biases: g.biases, Y: g.dst,
 		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows), In: int32(w.in),
-		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(g.x.Stride),
+		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(ld),
 		LDY: int32(g.ld), Add: g.add, Q: q}
-	if w.in%(8*w.chunks) == 0 && g.x.From%8 == 0 && g.x.Stride%8 == 0 {
+	if w.in%(8*w.chunks) == 0 && x%16 == 0 && ld%8 == 0 && (w.codes == nil || q.Lead%8 == 0) {
 		p.Aligned = 1
 	}
 	grid := [3]uint32{uint32((w.out + s.features - 1) / s.features),

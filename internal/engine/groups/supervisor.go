@@ -195,6 +195,9 @@ func (s *Supervisor) Report() []executor.RankStatus { return s.Current().Report(
 // Links are the connections of the newest group to ranks of other hosts.
 func (s *Supervisor) Links() []metrics.Link { return s.Current().Links() }
 
+// GPUs are those of the ranks of the newest group.
+func (s *Supervisor) GPUs() []metrics.GPU { return s.Current().GPUs() }
+
 // Stored is closed when no rank of the newest group stores packed weights any more.
 func (s *Supervisor) Stored() <-chan struct{} { return s.Current().Stored() }
 

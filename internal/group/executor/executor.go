@@ -194,6 +194,17 @@ func (e *Executor) Links() []metrics.Link {
 	return links
 }
 
+// GPUs are the GPUs of ranks, as far as they have measured them.
+func (e *Executor) GPUs() []metrics.GPU {
+	var list []metrics.GPU
+	for r := range e.workers {
+		if s, _ := e.hub.Status(r); s.GPU != (status.GPU{}) {
+			list = append(list, metrics.GPU{Rank: r, GPU: s.GPU})
+		}
+	}
+	return list
+}
+
 // Shutdown ends the ranks and waits for them; calling it again waits for the first call.
 func (e *Executor) Shutdown(ctx context.Context) error {
 	return e.shutdown(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })

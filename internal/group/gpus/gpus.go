@@ -30,8 +30,12 @@ type GPU struct {
 // Found is what a machine has.
 type Found struct {
 	// Driver is the newest CUDA version that the driver supports.
-	Driver  string `json:"driver"`
-	Devices []GPU  `json:"devices"`
+	Driver string `json:"driver"`
+	// Release is the driver's version by NVML, which measures GPUs; "" where there is no NVML, and
+	// Unmeasured says why.
+	Release    string `json:"release"`
+	Unmeasured string `json:"unmeasured"`
+	Devices    []GPU  `json:"devices"`
 	// Error is why none can be used, and what to do.
 	Error string `json:"error"`
 }

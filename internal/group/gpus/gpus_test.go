@@ -138,9 +138,10 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		`3 "{\"error\": \"none\"}"`: `{"driver":"","devices":null,"error":"none"}`,
-		`3 ""`:                      "invalid",
-		`0 "{"`:                     "it printed",
+		`3 "{\"error\": \"none\"}"`: `{"driver":"","release":"","unmeasured":"",` +
+			`"devices":null,"error":"none"}`,
+		`3 ""`:  "invalid",
+		`0 "{"`: "it printed",
 	} {
 		if got := look(text); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", text, got)

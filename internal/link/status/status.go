@@ -59,6 +59,7 @@ type Rank struct {
 	changes atomic.Uint64
 	// cpu and memory are what Uses was last told.
 	cpu, memory atomic.Uint64
+	gpu         gpuWords
 }
 
 // Snapshot is a copy of a rank's status.
@@ -74,6 +75,8 @@ type Snapshot struct {
 	// CPU is how many thousandths of a processor the rank's process used over the last second, and
 	// Memory how many of its bytes are resident; both are 0 where they are not known.
 	CPU, Memory uint64
+	// GPU is what Measures was last told.
+	GPU GPU
 }
 
 // Set publishes what the rank is doing now.
@@ -105,10 +108,14 @@ func (r *Rank) Moved() *atomic.Uint64 { return &r.changes }
 // Snapshot reads the fields one by one: what is taken while the rank writes may mix two moments.
 func (r *Rank) Snapshot() Snapshot {
 	state := r.state.Load()
-	return Snapshot{Received: r.received.Load(), Started: r.started.Load(),
+	s := Snapshot{Received: r.received.Load(), Started: r.started.Load(),
 		Finished: r.finished.Load(),
 		Phase:    Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(),
 		Changes: r.changes.Load(), CPU: r.cpu.Load(), Memory: r.memory.Load()}
+	for f := range s.GPU {
+		s.GPU[f] = r.gpu.figures[f].Load()
+	}
+	return s
 }
 
 // String is what the rank is doing, in words.
@@ -123,13 +130,16 @@ func (s Snapshot) String() string {
 }
 
 // Size is the length of an encoded Snapshot in bytes.
-const Size = 64
+const Size = 8 * (8 + int(Figures))
 
 // Append encodes s, little-endian.
 func (s Snapshot) Append(b []byte) []byte {
 	state := uint64(s.Phase)<<32 | uint64(s.Detail)
 	for _, v := range [...]uint64{s.Received, s.Started, s.Finished, state, s.Call, s.Changes,
 		s.CPU, s.Memory} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	for _, v := range s.GPU {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -141,7 +151,11 @@ func Parse(b []byte) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("status of %d bytes, not %d", len(b), Size)
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return Snapshot{Received: at(0), Started: at(1), Finished: at(2),
+	s := Snapshot{Received: at(0), Started: at(1), Finished: at(2),
 		Phase: Phase(at(3) >> 32), Detail: uint32(at(3)), Call: at(4), Changes: at(5),
-		CPU: at(6), Memory: at(7)}, nil
+		CPU: at(6), Memory: at(7)}
+	for f := range s.GPU {
+		s.GPU[f] = at(8 + f)
+	}
+	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/compat"
 )
 
@@ -13,6 +14,7 @@ func Compat() ([]compat.Entry, error) {
 	m.Expect("/", "GET")
 	m.Engine(0).SetCacheConfig(CacheConfig{})
 	m.Engine(0).WatchLinks(func() []Link { return []Link{{}} })
+	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(0)} })
 	families, err := m.registry.Gather()
 	if err != nil {
 		return nil, err
@@ -36,9 +38,18 @@ func Compat() ([]compat.Entry, error) {
 	return list, nil
 }
 
+// measured is a GPU of which all figures are known.
+func measured(rank int) GPU {
+	g := GPU{Rank: rank}
+	for f := range status.Figures {
+		g.Know(f, uint64(f))
+	}
+	return g
+}
+
 // own are beginnings of names that vLLM does not have.
 var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_",
-	"kv_transfer", "link_"}
+	"kv_transfer", "link_", "gpu_"}
 
 // notes are of names that vLLM has.
 var notes = map[string]string{

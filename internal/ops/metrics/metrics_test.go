@@ -42,6 +42,7 @@ func exercised() *Metrics {
 		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20,
 			Resumes: 1}}
 	})
+	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(5)} })
 	return m
 }
 
@@ -115,6 +116,40 @@ func TestValues(t *testing.T) {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("the exposition lacks %q", want)
 		}
+	}
+}
+
+// TestGPUs shows figures in base units, and of each GPU those that are known.
+func TestGPUs(t *testing.T) {
+	m := New(Options{ModelName: "m", MaxModelLen: 10})
+	whole := GPU{Rank: 0}
+	for f, v := range map[status.Figure]uint64{status.GPUMemoryUsed: 3 << 30, status.GPUBusy: 97,
+		status.GPUMemoryBusy: 0, status.GPUClock: 1980, status.GPUPower: 687500,
+		status.GPUThrottled: 0x24, status.GPUUncorrected: 2} {
+		whole.Know(f, v)
+	}
+	part := GPU{Rank: 1}
+	part.Know(status.GPUMemoryTotal, 5<<30)
+	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{whole, part} })
+	var got []string
+	for line := range strings.Lines(scrape(t, m)) {
+		if name, ok := strings.CutPrefix(line, "eagleray:gpu_"); ok {
+			got = append(got, strings.Replace(strings.TrimSpace(name),
+				`engine="0",model_name="m",`, "", 1))
+		}
+	}
+	want := []string{`ecc_uncorrected_errors_total{rank="0"} 2`,
+		`memory_copy_utilization_perc{rank="0"} 0`, `memory_total_bytes{rank="1"} 5.36870912e+09`,
+		`memory_used_bytes{rank="0"} 3.221225472e+09`, `power_usage_watts{rank="0"} 687.5`,
+		`sm_clock_hertz{rank="0"} 1.98e+09`,
+		`throttled{rank="0",reason="hw_power_brake_slowdown"} 0`,
+		`throttled{rank="0",reason="hw_slowdown"} 0`,
+		`throttled{rank="0",reason="hw_thermal_slowdown"} 0`,
+		`throttled{rank="0",reason="sw_power_cap"} 1`,
+		`throttled{rank="0",reason="sw_thermal_slowdown"} 1`,
+		`throttled{rank="0",reason="sync_boost"} 0`, `utilization_perc{rank="0"} 0.97`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\ninstead of\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -279,8 +314,8 @@ func TestSeriesFromTheStart(t *testing.T) {
 	}
 	for line := range strings.Lines(string(golden)) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || strings.Contains(line,
-			":link_") {
-			continue // links are those there are
+			":link_") || strings.Contains(line, ":gpu_") {
+			continue // links and GPUs are those there are
 		}
 		value := " 0\n"
 		if strings.Contains(line, "cache_config_info") || strings.Contains(line, "engine_up") {

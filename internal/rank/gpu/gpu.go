@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/rank/worker"
@@ -23,12 +24,15 @@ import (
 // gpus are those of a driver, which is opened when it is needed.
 type gpus struct {
 	driver func() (driver.Driver, error)
+	meter  func(uuid string) func(*status.GPU)
 }
 
 // Devices are the GPUs of a driver, which open opens, or of the machine that stands for one
-// (queue.CUDADriverVariable). open is nil where there is the machine alone.
-func Devices(open func() (driver.Driver, error)) worker.GPUs {
-	return &gpus{sync.OnceValues(func() (driver.Driver, error) {
+// (queue.CUDADriverVariable). meter returns what measures a GPU of it, nil where nothing does. Both
+// are nil where there is the machine alone.
+func Devices(open func() (driver.Driver, error),
+	meter func(uuid string) func(*status.GPU)) worker.GPUs {
+	return &gpus{meter: meter, driver: sync.OnceValues(func() (driver.Driver, error) {
 		if v := os.Getenv(queue.CUDADriverVariable); v != "" {
 			return nil, fmt.Errorf("%s=%q does not begin with %q", queue.CUDADriverVariable, v,
 				"machine")
@@ -38,6 +42,32 @@ func Devices(open func() (driver.Driver, error)) worker.GPUs {
 		}
 		return open()
 	})}
+}
+
+// Meter implements worker.GPUs. A GPU is known by its UUID: CUDA_VISIBLE_DEVICES changes ordinals
+// for its driver alone.
+func (g *gpus) Meter(ordinal int) worker.Meter {
+	info, err := g.info(ordinal)
+	if err != nil || g.meter == nil {
+		return nil
+	}
+	return g.meter(info.UUID)
+}
+
+// info is what the driver knows of a GPU.
+func (g *gpus) info(ordinal int) (i driver.Info, err error) {
+	d, err := g.driver()
+	if err != nil {
+		return i, err
+	}
+	list, err := d.Devices()
+	if err != nil {
+		return i, err
+	}
+	if ordinal >= len(list) {
+		return i, fmt.Errorf("there is no GPU %d", ordinal)
+	}
+	return list[ordinal], nil
 }
 
 // Memory implements worker.GPUs. That of a machine is the host's.
@@ -54,16 +84,13 @@ func (g *gpus) Memory(ordinal int) memory.Bounds {
 
 // measure opens a GPU for a moment.
 func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
+	info, err := g.info(ordinal)
+	if err != nil {
+		return b, err
+	}
 	d, err := g.driver()
 	if err != nil {
 		return b, err
-	}
-	list, err := d.Devices()
-	if err != nil {
-		return b, err
-	}
-	if ordinal >= len(list) {
-		return b, fmt.Errorf("there is no GPU %d", ordinal)
 	}
 	// A context belongs to a thread.
 	runtime.LockOSThread()
@@ -73,8 +100,8 @@ func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
 		return b, err
 	}
 	free, total, err := c.MemInfo()
-	return memory.Bound{From: fmt.Sprintf("GPU %d (%s, %s)", ordinal, list[ordinal].Name,
-		list[ordinal].UUID), Limit: int64(total), Left: int64(free)}, errors.Join(err, c.Close())
+	return memory.Bound{From: fmt.Sprintf("GPU %d (%s, %s)", ordinal, info.Name,
+		info.UUID), Limit: int64(total), Left: int64(free)}, errors.Join(err, c.Close())
 }
 
 // New implements worker.GPUs.

@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/worker"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -19,7 +20,7 @@ func TestMemory(t *testing.T) {
 	opened := 0
 	fake := &double.Driver{Threads: 1}
 	fake.Info.Memory, fake.Info.Name, fake.Info.UUID = 1<<30, "H", "GPU-1"
-	g := Devices(func() (driver.Driver, error) { opened++; return fake, nil })
+	g := Devices(func() (driver.Driver, error) { opened++; return fake, nil }, nil)
 	for range 2 {
 		b := g.Memory(0)
 		if len(b) != 1 || b[0].Limit != 1<<30 || b[0].Left > 1<<30 || b[0].Left < 1<<29 ||
@@ -30,7 +31,7 @@ func TestMemory(t *testing.T) {
 	if b := g.Memory(100); b != nil || opened != 1 {
 		t.Errorf("%+v, opened %d times", b, opened)
 	}
-	lost := Devices(func() (driver.Driver, error) { return nil, errors.New("lost") })
+	lost := Devices(func() (driver.Driver, error) { return nil, errors.New("lost") }, nil)
 	if b := lost.Memory(0); b != nil {
 		t.Errorf("%+v", b)
 	}
@@ -38,6 +39,34 @@ func TestMemory(t *testing.T) {
 	if b, want := lost.Memory(0), machine.Memory(); len(b) != len(want) || b[0].Limit !=
 		want[0].Limit {
 		t.Errorf("%+v instead of %+v", b, want)
+	}
+}
+
+// TestMeter asks for a GPU by its UUID, and for none of the machine.
+func TestMeter(t *testing.T) {
+	t.Setenv(queue.CUDADriverVariable, "")
+	fake := &double.Driver{Threads: 1}
+	fake.Info.Name, fake.Info.UUID = "H", "GPU-1"
+	g := Devices(func() (driver.Driver, error) { return fake, nil },
+		func(uuid string) func(*status.GPU) {
+			return func(g *status.GPU) { g.Know(status.GPUPower, uint64(len(uuid))) }
+		})
+	var s status.GPU
+	if m := g.Meter(0); m == nil {
+		t.Error("no meter")
+	} else if m(&s); s[status.GPUPower] != 6 {
+		t.Errorf("%v", s)
+	}
+	if g.Meter(100) != nil {
+		t.Error("a GPU that is not there is measured")
+	}
+	t.Setenv(queue.CUDADriverVariable, "machine")
+	for _, none := range []worker.GPUs{Devices(nil, nil), Devices(func() (driver.Driver, error) {
+		return fake, nil
+	}, func(string) func(*status.GPU) { return func(*status.GPU) {} })} {
+		if none.Meter(0) != nil {
+			t.Error("the machine is measured")
+		}
 	}
 }
 
@@ -58,7 +87,7 @@ func TestNew(t *testing.T) {
 		{nil, "machine,seed=1", ""},
 	} {
 		t.Setenv(queue.CUDADriverVariable, c.variable)
-		d, err := Devices(c.open).New(o)
+		d, err := Devices(c.open, nil).New(o)
 		if c.says != "" {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%q: %v", c.variable, err)

@@ -66,7 +66,7 @@ func TestCUDA(t *testing.T) {
 	var launched [kernels.Count]uint64
 	names, files := allNames, ggufs
 	if testing.Short() {
-		names = append(slices.Clone(fixtureNames), "gptq-g128-tiny", "fp8-block-tiny")
+		names = append(slices.Clone(fixtureNames), "gptq-actorder-g32-tiny", "fp8-block-tiny")
 		files = ggufs[:1]
 	}
 	for _, name := range names {

@@ -167,8 +167,8 @@ func (m *Model) Embed(b *compute.Batch) (err error) {
 	if !m.stage.first() {
 		return errors.New("only the first stage of a model embeds tokens")
 	}
-	m.stage.Begin(b)
-	m.arch.embed(&m.hidden, b)
+	m.batch = m.stage.Begin(b)
+	m.arch.embed(&m.hidden, m.batch)
 	return m.stage.Intact() // after it was read
 }
 
@@ -190,10 +190,15 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 // rows: the wanted ones of the others (see compute.Split).
 func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 	if !m.stage.first() {
-		m.stage.Begin(b)
+		m.batch = m.stage.Begin(b)
+		if more := m.batch.Rows() - b.Rows(); more > 0 {
+			m.stage.Extend(&m.hidden, more)
+		}
 	}
-	m.batch, m.cache = b, cache
-	if err := m.stage.Run(b, m.pass); err != nil {
+	m.cache = cache
+	err := m.stage.Run(m.batch, m.pass)
+	m.hidden.Rows = b.Rows()
+	if err != nil {
 		return err
 	}
 	if err := m.stage.Failed(); err != nil {

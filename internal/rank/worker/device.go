@@ -8,6 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
@@ -47,7 +48,13 @@ type GPUs interface {
 	// Peers is a rank's way to those that it sums with, by their devices where these reach each
 	// other's memory, else by host.
 	Peers(d Device, rank, size int, host layers.Comm, group layers.HostGroup) Peers
+	// Meter measures a GPU, by its ordinal; nil where nothing can. Any thread may call it, one at a
+	// time.
+	Meter(ordinal int) Meter
 }
+
+// Meter sets the figures of a GPU as of now; those that the driver does not have are not known.
+type Meter func(*status.GPU)
 
 // Peers are ranks that may sum over the memory of their devices.
 type Peers interface {

@@ -10,12 +10,17 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// useEvery is the time between two looks at what the process uses.
-const useEvery = time.Second
+// useEvery is the time between two looks at what the process uses, measureEvery that between two at
+// its GPU: the driver is asked ten times then, each a call of the kernel.
+const (
+	useEvery     = time.Second
+	measureEvery = 5 * useEvery
+)
 
-// watchUse publishes what the process uses once a second, until the function that it returns is
-// called. It allocates nothing after its start.
-func watchUse(r *status.Rank) (end func()) {
+// watchUse publishes what the process uses once a second, and every 5 s what the meter says of its
+// GPU, until the function that it returns is called. meter is called at the first look, and may
+// return nil. After that nothing is allocated.
+func watchUse(r *status.Rank, meter func() Meter) (end func()) {
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	u := openUse()
 	r.Uses(0, u.memory())
@@ -24,12 +29,21 @@ func watchUse(r *status.Rank) (end func()) {
 		defer u.close()
 		tick := time.NewTicker(useEvery)
 		defer tick.Stop()
-		for {
+		var measure Meter
+		var figures status.GPU
+		for ticks := time.Duration(0); ; ticks++ {
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
 				r.Uses(u.cpu(), u.memory())
+			}
+			if ticks == 0 {
+				measure = meter()
+			}
+			if measure != nil && ticks%(measureEvery/useEvery) == 0 {
+				measure(&figures)
+				r.Measures(&figures)
 			}
 		}
 	}()

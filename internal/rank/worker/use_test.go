@@ -13,7 +13,7 @@ import (
 // change of the rank.
 func TestWatchUse(t *testing.T) {
 	var r status.Rank
-	end := watchUse(&r)
+	end := watchUse(&r, func() Meter { return nil })
 	defer end()
 	s := r.Snapshot()
 	if s.Memory < 1<<20 || s.Memory > 1<<40 || s.CPU != 0 {
@@ -29,15 +29,31 @@ func TestWatchUse(t *testing.T) {
 	}
 }
 
-// TestWatchUseEnds: nothing is left of it, and nothing is published after its end.
+// TestWatchUseEnds: a GPU is measured at the first look and each 5 s; nothing is left of the watch,
+// and nothing is published after its end.
 func TestWatchUseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r status.Rank
-		end := watchUse(&r)
+		looks := uint64(0)
+		end := watchUse(&r, func() Meter {
+			return func(g *status.GPU) { looks++; g.Know(status.GPUPower, looks) }
+		})
+		power := func(want uint64) {
+			t.Helper()
+			if w, known := r.Snapshot().GPU.Get(status.GPUPower); w != want || !known {
+				t.Errorf("power is %d, %v, not %d", w, known, want)
+			}
+		}
+		time.Sleep(useEvery + useEvery/2)
+		power(1)
 		time.Sleep(3 * useEvery)
+		power(1)
+		time.Sleep(2 * measureEvery)
+		power(3)
 		end()
 		r.Uses(7, 8)
-		time.Sleep(3 * useEvery)
+		time.Sleep(2 * measureEvery)
+		power(3)
 		if s := r.Snapshot(); s.CPU != 7 || s.Memory != 8 {
 			t.Errorf("published after its end: %+v", s)
 		}

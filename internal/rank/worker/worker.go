@@ -84,7 +84,12 @@ type Host struct {
 func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
-	defer watchUse(w.status)()
+	defer watchUse(w.status, func() Meter {
+		if h.gpus == nil {
+			return nil
+		}
+		return h.gpus.Meter(opt.Ordinal)
+	})()
 	defer h.leaveGroup()
 	// A table is looked up in a mapped file, which another program may cut: that fails this rank,
 	// not the process, which is the driver's where there is one rank.

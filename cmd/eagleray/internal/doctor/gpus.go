@@ -27,7 +27,11 @@ func (m *Machine) gpus(ctx context.Context, ranks int) Result {
 		details = append(details, line)
 	}
 	usable := len(found.Usable())
-	result := ok("%d of CUDA %s", usable, found.Driver)
+	measured := "driver " + found.Release + " (NVML)"
+	if found.Release == "" {
+		measured = "no figures of them on /metrics: " + found.Unmeasured
+	}
+	result := ok("%d of CUDA %s, %s", usable, found.Driver, measured)
 	switch {
 	case usable == 0:
 		result = bad(Fail, "%s|%s|see eagleray cuda probe", found.Error, means)

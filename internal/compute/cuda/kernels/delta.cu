@@ -7,7 +7,7 @@ struct Delta {
   u16* half;                 // y in 16 bits
   float* states;             // [states][state_size] of the layer
   const int* runs;           // where each sequence begins among the rows, and their end
-  const int* state_of;       // of each sequence
+  const int* state_of;       // of each sequence; negative for none: its rows become zeros
   const int* sequences;      // of each row
   const int* positions;      // of each row
   const float* convolution;  // [key_heads][kernel][channels]
@@ -29,8 +29,16 @@ KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
   const int keys = p.key_heads * p.key_dim, values = group * p.value_dim;
   const int first = p.runs[blockIdx.y], end = p.runs[blockIdx.y + 1];
   const int window = (p.kernel - 1) * channels, size = p.key_dim * p.value_dim;
-  const int floats = window + group * size;
-  float* state = p.states + p.state_size * p.state_of[p.sequences[first]] + (size_t)head * floats;
+  const int floats = window + group * size, slot = p.state_of[p.sequences[first]];
+  if (slot < 0) {
+    for (int r = first; r < end; r++)
+      for (int v = tid; v < values; v += threads) {
+        const size_t at = ((size_t)r * p.key_heads + head) * values + v;
+        p.y[at] = 0.0f, p.half[at] = 0;
+      }
+    return;
+  }
+  float* state = p.states + p.state_size * slot + (size_t)head * floats;
   float* matrices = state + window;
   if (p.positions[first] == 0)
     for (int i = tid; i < floats; i += threads) state[i] = 0.0f;

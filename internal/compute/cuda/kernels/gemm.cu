@@ -20,13 +20,20 @@ struct Quantised {
   u64 offset;            // as scale; 0 for none
   const u64* scales;     // of experts
   const u64* offsets;    // null for none
-  // Input feature c of the matrix is in group (lead+c)/group: groups begin at multiples of 16 of
-  // each chunk, and divide 64 where they are smaller.
+  // Input feature c of the matrix is in group (lead+c)/group: groups are multiples of 16, and divide
+  // 64 where they are smaller. ALL is one group of whatever there is.
   int group, lead, ldscale;
   int smaller;           // how many groups 64 features are of, 0 for less than one
   int form;
   int shift;             // a pair of what codes are added to, or multiplied by, to be numbers
 };
+
+enum { ALL = 1 << 30 };
+
+// skipped is how many input features lie before a chunk that begins at one of them: so that groups
+// begin with products, a chunk's products begin with the 16 of its group that it begins in. Features
+// of the chunk before count as zeros.
+DI int skipped(int group, int lead, int begin) { return group == ALL ? 0 : (lead + begin) & 15; }
 
 struct Gemm {
   const void* w;             // [out][chunks][kpad], zero behind a chunk's last feature; or tiles of codes
@@ -40,7 +47,7 @@ struct Gemm {
   u64 chunk_stride;
   int out, rows, in, kpad, chunks, ldx, ldy;
   int add;                   // to what y has
-  int aligned;               // all rows and chunks of x begin at multiples of 16 bytes
+  int aligned;               // all rows and chunks of x, and groups, begin at multiples of 16 bytes
   Quantised q;
 };
 
@@ -156,7 +163,9 @@ DI void tile(const Gemm& p) {
     if (CODES && p.q.offsets) offset = p.q.offsets[expert];
   }
   if (r0 >= end) return;
-  const int begin = (int)((u64)p.in * chunk / p.chunks);
+  int begin = (int)((u64)p.in * chunk / p.chunks);
+  const int skip = CODES ? skipped(p.q.group, p.q.lead, begin) : 0;
+  begin -= skip;
   const int width = (int)((u64)p.in * (chunk + 1) / p.chunks) - begin;
   const int steps = (p.kpad + 63) / 64;
   Groups ahead(p.q, begin), now = ahead;
@@ -217,7 +226,7 @@ DI void tile(const Gemm& p) {
         if (p.q.smaller) ahead.row += p.q.smaller;
         else ahead.pass(64, p.q.group);
       }
-      const int n = min(max(width - k, 0), 8);
+      const int n = min(max(width - k, 0), 8), before = skip - k;
 #pragma unroll
       for (int j = 0; j < XOURS; j++) {
         if (row + j * APART >= ROWS) break;
@@ -225,13 +234,13 @@ DI void tile(const Gemm& p) {
         bool there = inputs[j] && n > 0;
         const u16* from = there ? inputs[j] + step * 64 : p.x;
         if (p.aligned) {
-          copy16(at, from, there ? 2 * n : 0);
+          copy16(at, before > 0 ? p.x : from, there && before <= 0 ? 2 * n : 0);
           continue;
         }
         u32 v[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < 8; i++)
-          if (there && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
+          if (there && i >= before && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                      ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
       }
@@ -381,7 +390,7 @@ GEMM(gemm128_f16_codes8, F16, 256, 8, 4, 2, 2, 8, 3)
 struct PackCodes {
   const u8* bytes;  // [rows][in], a code each
   u32* w;           // where the tiles of the rows begin
-  int rows, in, chunks, steps, bits;
+  int rows, in, chunks, steps, bits, group, lead;
 };
 
 // pack_codes puts codes where tiles have them: a word for each thread. Rows of a last tile and
@@ -392,8 +401,9 @@ KERNEL pack_codes(const __grid_constant__ PackCodes p) {
     int t = i / words, word = i % words;
     int step = t % p.steps, chunk = t / p.steps % p.chunks, tile = t / p.steps / p.chunks;
     int lane = word * each / 8 % 32, product = word * each / 256;
-    int begin = (int)((u64)p.in * chunk / p.chunks);
+    int start = (int)((u64)p.in * chunk / p.chunks);
     int stop = (int)((u64)p.in * (chunk + 1) / p.chunks);
+    int begin = start - skipped(p.group, p.lead, start);
     u32 v = 0;
     for (int j = 0; j < each; j++) {
       // Number n of the operand. Of 4 bits the codes of a pair are 16 bits apart; of 8 bits a word
@@ -402,7 +412,7 @@ KERNEL pack_codes(const __grid_constant__ PackCodes p) {
       int at = p.bits == 4 ? j % 2 * 16 + j / 2 * 4 : 8 * j;
       int row = tile * 16 + lane / 4 + (n >> 1 & 1) * 8;
       int col = begin + step * 64 + product * 16 + lane % 4 * 2 + (n & 1) + (n >> 2) * 8;
-      if (row < p.rows && col < stop) v |= (u32)p.bytes[(size_t)row * p.in + col] << at;
+      if (row < p.rows && col >= start && col < stop) v |= (u32)p.bytes[(size_t)row * p.in + col] << at;
     }
     p.w[i] = v;
   }

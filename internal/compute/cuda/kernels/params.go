@@ -51,6 +51,7 @@ const (
 	GatherRanks
 	Halve
 	CopyRows
+	OrderColumns
 	AddRows
 	ScaleRows
 	Activate
@@ -112,6 +113,7 @@ var names = [Count]string{
 	GatherRanks:       "gather_ranks",
 	Halve:             "halve",
 	CopyRows:          "copy_rows",
+	OrderColumns:      "order_columns",
 	AddRows:           "add_rows",
 	ScaleRows:         "scale_rows",
 	Activate:          "activate",
@@ -171,6 +173,7 @@ var files = [Count]string{
 	GatherRanks:       "peers",
 	Halve:             "rows",
 	CopyRows:          "rows",
+	OrderColumns:      "rows",
 	AddRows:           "rows",
 	ScaleRows:         "rows",
 	Activate:          "rows",
@@ -463,6 +466,8 @@ type PackCodesParams struct {
 	Chunks int32
 	Steps  int32
 	Bits   int32
+	Group  int32
+	Lead   int32
 }
 
 // NormParams are those of norms.cu's Norm.
@@ -600,6 +605,19 @@ type CopyRowsParams struct {
 	Width int32
 	LDX   int32
 	LDY   int32
+}
+
+// OrderColumnsParams are those of rows.cu's OrderColumns.
+type OrderColumnsParams struct {
+	X       driver.Ptr
+	Y       driver.Ptr
+	Order   driver.Ptr
+	Orders  driver.Ptr
+	First   driver.Ptr
+	Picked  driver.Ptr
+	Width   int32
+	LDX     int32
+	Experts int32
 }
 
 // AddRowsParams are those of rows.cu's AddRows.

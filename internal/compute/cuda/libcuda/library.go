@@ -31,21 +31,21 @@ type Library struct {
 
 var _ driver.Driver = (*Library)(nil)
 
-// Open loads and initialises the driver at a path. Without one it searches: by its name, as the
-// dynamic linker does, and then in the folders where container runtimes, distributions and WSL put
-// it. An error lists what was tried, or says which of a stub library, a driver that is too old and
-// a machine without a device was found, and what to do. It is a *driver.Error where the driver gave
-// a code.
+// Open loads and initialises the driver at a path; without one it searches (Find). An error lists
+// what was tried, or says which of a stub library, a driver that is too old and a machine without a
+// device was found, and what to do. It is a *driver.Error where the driver gave a code.
 func Open(path string) (*Library, error) {
-	handle, place, err := load(places(path))
+	handle, place, err := Find(soname, path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no CUDA driver was found: install NVIDIA's driver, or start the "+
+			"container with its GPUs (docker run --gpus all, or nvidia.com/gpu in a pod's "+
+			"limits); %w", err)
 	}
 	l := &Library{path: place, addresses: lookUp(handle)}
 	if l.addresses[cuInit] == 0 || l.addresses[cuDriverGetVersion] == 0 {
 		return nil, fmt.Errorf("%s lacks cuInit: it is no CUDA driver", place)
 	}
-	if file := fileAt(l.addresses[cuInit]); file != "" {
+	if file := FileAt(l.addresses[cuInit]); file != "" {
 		l.path = file
 	}
 	if err := l.initialise(); err != nil {

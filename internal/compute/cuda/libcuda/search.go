@@ -27,15 +27,22 @@ func folders() []string {
 	return append(list, "/usr/lib64", "/usr/lib/wsl/lib")
 }
 
-// places are what is tried, in this order. A path that was asked for is tried alone: another driver
-// in its place would hide a mistake.
-func places(path string) []string {
+// Find loads a library of the driver by its name: as the dynamic linker finds it, else from the
+// folders where container runtimes, distributions and WSL put drivers. A path that was asked for is
+// tried alone: another library in its place would hide a mistake. It returns the library's handle
+// and the place where it was found; an error lists what was tried.
+func Find(name, path string) (handle uintptr, place string, err error) {
+	return load(places(name, path))
+}
+
+// places are what is tried, in this order.
+func places(name, path string) []string {
 	if path != "" {
 		return []string{path}
 	}
-	list := []string{soname}
+	list := []string{name}
 	for _, folder := range folders() {
-		list = append(list, filepath.Join(folder, soname))
+		list = append(list, filepath.Join(folder, name))
 	}
 	return list
 }
@@ -53,9 +60,7 @@ func load(places []string) (handle uintptr, place string, err error) {
 		}
 		tried = append(tried, fmt.Sprintf("%s (%v)", place, err))
 	}
-	return 0, "", fmt.Errorf("no CUDA driver was found: install NVIDIA's driver, or start the "+
-		"container with its GPUs (docker run --gpus all, or nvidia.com/gpu in a pod's limits); "+
-		"tried %s", strings.Join(tried, ", "))
+	return 0, "", fmt.Errorf("tried %s", strings.Join(tried, ", "))
 }
 
 func loadOne(place string) (uintptr, error) {
@@ -71,8 +76,8 @@ func loadOne(place string) (uintptr, error) {
 	return handle, nil
 }
 
-// fileAt is the file whose code is at an address of this process, "" if that is not known.
-func fileAt(address uintptr) string {
+// FileAt is the file whose code is at an address of this process, "" if that is not known.
+func FileAt(address uintptr) string {
 	raw, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return ""

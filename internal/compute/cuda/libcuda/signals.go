@@ -69,7 +69,7 @@ func RepairSignals() ([]Repair, error) {
 		if err := exchange(s, &a, nil); err != nil {
 			return repaired, err
 		}
-		repaired = append(repaired, Repair{Signal: s, File: fileAt(uintptr(a.handler))})
+		repaired = append(repaired, Repair{Signal: s, File: FileAt(uintptr(a.handler))})
 	}
 	return repaired, nil
 }

@@ -10,15 +10,15 @@ import (
 // codesShape is rows of x times a quantised weight, of which a rank may have a share: of all input
 // features in, from one on.
 type codesShape struct {
-	kind             compute.CodeType
-	group            int
-	offsets, narrow  bool // narrow factors are float16
-	rows, out        int
-	from, in, of     int
-	chunks           int
-	order, unaligned bool // kept as plain numbers
-	numbers          int  // of 4 bits
-	cost             Cost
+	kind            compute.CodeType
+	group           int
+	offsets, narrow bool // narrow factors are float16
+	rows, out       int
+	from, in, of    int
+	chunks          int
+	order, odd      bool // odd ones are kept as plain numbers
+	numbers         int  // of 4 bits
+	cost            Cost
 }
 
 // What codes of 4 bits stand for.
@@ -49,10 +49,21 @@ var codesShapes = []codesShape{
 		cost: Small},
 	{kind: compute.Code4, numbers: anything, group: 64, rows: 3, out: 30, in: 200, of: 200,
 		chunks: 1, cost: Full},
-	{kind: compute.Code4, group: 24, rows: 5, out: 16, in: 96, of: 96, chunks: 1, unaligned: true,
+	{kind: compute.Code4, group: 24, rows: 5, out: 16, in: 96, of: 96, chunks: 1, odd: true,
 		cost: Full},
-	{kind: compute.Code4, group: 32, rows: 5, out: 16, in: 96, of: 96, chunks: 1, order: true,
-		unaligned: true, cost: Full},
+	// Chunks that begin within products of their groups.
+	{kind: compute.Code4, numbers: microscaling, group: 32, rows: 9, out: 40, from: 288, in: 288,
+		of: 576, chunks: 4, cost: Small},
+	{kind: compute.Code4, group: 16, offsets: true, narrow: true, rows: 3, out: 33, in: 360,
+		of: 360, chunks: 8, cost: Full},
+	{kind: compute.Code8, group: 128, offsets: true, rows: 66, out: 130, in: 576, of: 576,
+		chunks: 8, cost: Full},
+	{kind: compute.Code4, group: 32, narrow: true, order: true, rows: 5, out: 16, in: 700, of: 700,
+		chunks: 1, cost: Small},
+	{kind: compute.Code8, group: 64, offsets: true, order: true, rows: 66, out: 34, in: 320,
+		of: 320, chunks: 8, cost: Full},
+	{kind: compute.Code4, group: 128, narrow: true, order: true, rows: 16, out: 4096, in: 12288,
+		of: 12288, chunks: 8, cost: Large},
 	{kind: compute.Code4, group: 128, narrow: true, rows: 1, out: 12288, in: 4096, of: 4096,
 		chunks: 1, cost: Large},
 	{kind: compute.Code8, group: 32, narrow: true, rows: 16, out: 4096, in: 12288, of: 12288,
@@ -65,12 +76,15 @@ func codesCases(dtype compute.DType) (list []Case) {
 	for _, p := range codesShapes {
 		k := productKernel(p.rows, dtype)
 		about := []kernels.ID{k}
-		if !p.unaligned {
+		if !p.odd {
 			k += kernels.Gemm8BF16Codes4 - kernels.Gemm8BF16
 			if p.kind != compute.Code4 {
 				k += kernels.Gemm8BF16Codes8 - kernels.Gemm8BF16Codes4
 			}
 			about = []kernels.ID{k, kernels.PackCodes}
+		}
+		if p.order {
+			about = append(about, kernels.OrderColumns)
 		}
 		list = append(list, Case{Name: fmt.Sprintf("%v in groups of %d, product %d x %d x %d in "+
 			"%d, of %d", p.kind, p.group, p.rows, p.out, p.in, p.chunks, p.of), Kernels: about,
@@ -83,7 +97,7 @@ func codesCases(dtype compute.DType) (list []Case) {
 // in, times scales in float32; those that kernels cannot take are kept as numbers of that type.
 func codes(s *subject, p codesShape) {
 	c := s.codes(&p)
-	numbers := s.unpacked(c, p.unaligned)
+	numbers := inOrder(s.unpacked(c, p.odd), c.Order)
 	w, err := s.PackCodes(p.chunks, stacked(c)...)
 	if s.check(err); err != nil {
 		return
@@ -101,7 +115,7 @@ func codes(s *subject, p codesShape) {
 	each, size := max(1, p.rows*p.out/checkedElements), p.rows*p.out
 	for i := 0; i < size; i += each {
 		r, f := i/p.out, i%p.out
-		row := s.roundedAll(v[r*p.in : (r+1)*p.in])
+		row := inOrder(s.roundedAll(v[r*p.in:(r+1)*p.in]), c.Order)
 		for c := range p.chunks {
 			lo, hi := p.in*c/p.chunks, p.in*(c+1)/p.chunks
 			sampled[1].add(parts.Floats()[c*size+i], dot(row[lo:hi],
@@ -112,6 +126,20 @@ func codes(s *subject, p codesShape) {
 	for i, name := range []string{"with a bias", "in chunks"} {
 		s.report(name, sampled[i].got, sampled[i].want, productTolerance(p.in))
 	}
+}
+
+// inOrder are rows with their columns in an order, which chunks are cut of; nil leaves them.
+func inOrder(v []float64, order []int32) []float64 {
+	if order == nil {
+		return v
+	}
+	to := make([]float64, 0, len(v))
+	for from := 0; from < len(v); from += len(order) {
+		for _, i := range order {
+			to = append(to, v[from+int(i)])
+		}
+	}
+	return to
 }
 
 // codes are random codes of a shape.

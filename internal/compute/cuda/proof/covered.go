@@ -47,6 +47,7 @@ var covered = [...]kernels.ID{
 	kernels.Lookup,
 	kernels.NormAcross,
 	kernels.Order,
+	kernels.OrderColumns,
 	kernels.PackCodes,
 	kernels.RMSNorm,
 	kernels.Route,

@@ -36,7 +36,8 @@ type recurrence struct {
 	matrices map[int32][][]float64
 }
 
-// delta computes rows of sequences that begin and that go on, cut in two steps.
+// delta computes rows of sequences that begin and that go on, cut in two steps, then rows that have
+// no state.
 func delta(s *subject, args compute.DeltaArgs) {
 	const tolerance = 2e-5
 	args.Eps = 1e-6
@@ -74,6 +75,14 @@ func delta(s *subject, args compute.DeltaArgs) {
 			s.halves(name, y)
 		}
 	}
+	for i := range step.States {
+		step.States[i] = -1
+	}
+	s.Begin(step)
+	x, _ := s.tensor(step.Rows(), args.Width())
+	y := s.poisoned(step.Rows(), args.ValueHeads*args.ValueDim)
+	s.Delta(cache, 0, step, &args, y, x.All())
+	s.report("rows without a state", y.Floats(), make([]float64, y.Rows*y.Width), 0)
 }
 
 // row computes a row of a sequence.

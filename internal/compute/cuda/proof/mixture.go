@@ -16,6 +16,7 @@ type mixtureShape struct {
 	routing                      compute.Routing
 	rows, hidden, inner, experts int
 	biases                       bool
+	ordered                      bool // quantised, each expert in an order of its own
 	cost                         Cost
 }
 
@@ -27,18 +28,20 @@ const (
 
 func mixtureCases() (list []Case) {
 	for _, m := range []mixtureShape{
-		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, Small},
+		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, false, Small},
 		{"normalised", compute.Routing{PerToken: 3, Normalise: true, Factor: 1.5}, 19, 40, 24, 8,
-			false, Full},
+			false, false, Full},
 		{"logistic, corrected", compute.Routing{PerToken: 2, Sigmoid: true, Normalise: true}, 70,
-			32, 64, 5, true, Small},
+			32, 64, 5, true, false, Small},
 		{"groups", compute.Routing{PerToken: 3, Sigmoid: true, Groups: 4, TopGroups: 2, Best: 2},
-			19, 40, 24, 8, true, Full},
+			19, 40, 24, 8, true, false, Full},
 		{"one best of a group", compute.Routing{PerToken: 2, Groups: 2, TopGroups: 1, Best: 1}, 1,
-			40, 24, 70, false, Full},
-		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, Full},
+			40, 24, 70, false, false, Full},
+		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, false,
+			Full},
+		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, true, Small},
 		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
-			Large},
+			false, Large},
 	} {
 		about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}
 		if m.rows <= rowsAtOnce && m.experts <= expertsAtOnce {
@@ -46,6 +49,9 @@ func mixtureCases() (list []Case) {
 		}
 		if m.biases {
 			about = append(about, kernels.ExpertBiases)
+		}
+		if m.ordered {
+			about = append(about, kernels.OrderColumns)
 		}
 		list = append(list, Case{Name: fmt.Sprintf("mixture, %s, %d rows", m.name, m.rows),
 			Kernels: about, cost: m.cost, run: func(s *subject) { mixture(s, &m) }})
@@ -57,6 +63,17 @@ func mixtureCases() (list []Case) {
 type expertNumbers struct {
 	gateUp, down         []float64
 	gateUpBias, downBias []float32
+}
+
+// orderedCodes is a weight of codes of 4 bits, with its numbers.
+func (s *subject) orderedCodes(chunks, out, in int) (compute.Weight, []float64) {
+	c := s.codes(&codesShape{kind: compute.Code4, group: 16, out: out, in: in, of: in, order: true})
+	w, err := s.PackCodes(chunks, *c)
+	if s.check(err); err != nil {
+		return nil, nil
+	}
+	s.weights = append(s.weights, w)
+	return w, s.unpacked(c, false)
 }
 
 // mixture computes rows by their experts. The reference rounds what the kernels round: rows, what
@@ -79,8 +96,12 @@ func mixture(s *subject, m *mixtureShape) {
 	for range m.experts {
 		var e compute.Expert
 		var n expertNumbers
-		e.GateUp, n.gateUp = s.weight(1, 2*m.inner, m.hidden)
-		e.Down, n.down = s.weight(chunks, m.hidden, m.inner)
+		weight := s.weight
+		if m.ordered {
+			weight = s.orderedCodes
+		}
+		e.GateUp, n.gateUp = weight(1, 2*m.inner, m.hidden)
+		e.Down, n.down = weight(chunks, m.hidden, m.inner)
 		if m.biases {
 			e.GateUpBias, n.gateUpBias = s.vector(2 * m.inner)
 			e.DownBias, n.downBias = s.vector(m.hidden)

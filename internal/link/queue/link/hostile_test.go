@@ -92,8 +92,9 @@ func TestHostileFrames(t *testing.T) {
 		"more and abort at once": {raw(2, 3, 0, 0, 3, 0), ErrType, false},
 		"abort with payload":     {raw(2, 2, 0, 1, 3, 0), ErrLength, false},
 		"short heartbeat":        {raw(4, 0, 0, beatSize-8, 0, 0), ErrLength, false},
-		"odd heartbeat":          {raw(4, 0, 0, beatSize+status.Size+1, 0, 0), ErrLength, false},
-		"long reason":            {raw(5, 0, 0, maxReason+1, 0, 0), ErrLength, false},
+		"odd heartbeat": {raw(4, 0, 0, uint32(beatSize+status.Size+1), 0, 0), ErrLength,
+			false},
+		"long reason": {raw(5, 0, 0, maxReason+1, 0, 0), ErrLength, false},
 	} {
 		for _, pumped := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {

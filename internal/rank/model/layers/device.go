@@ -26,6 +26,10 @@ type Tensor = compute.Tensor
 // Device is one rank's processor. One goroutine at a time calls its methods. Those that make dst
 // give it its shape; it is no tensor that they read, but where they say so.
 type Device interface {
+	// Pad returns the batch that a step is to compute in the place of b, valid until the next call:
+	// b, or with rows behind its own that change nothing, for a device that does again what it
+	// recorded of a batch with as many.
+	Pad(b *compute.Batch) *compute.Batch
 	// Begin tells the device of a step's batch, which does not change until the step is over. Err
 	// is the first error of what it was called for, whichever step that was: a device that has
 	// failed computes nothing any more.

@@ -135,11 +135,26 @@ func (r *rank) local(h Heads) Heads {
 	return Heads{Query: h.Query / r.group.Size, KV: LocalKVHeads(h.KV, r.group.Size), Dim: h.Dim}
 }
 
-// Begin tells the device of a step's batch; Failed is the device's first error, Finish that of
+// Begin tells the device of a step's batch, and returns the one that it computes in its place,
+// whose first rows are the batch's (Device.Pad); Failed is the device's first error, Finish that of
 // waiting for it.
-func (r *rank) Begin(b *compute.Batch) { r.dev.Begin(b) }
-func (r *rank) Failed() error          { return r.dev.Err() }
-func (r *rank) Finish() error          { return r.dev.Finish() }
+func (r *rank) Begin(b *compute.Batch) *compute.Batch {
+	b = r.dev.Pad(b)
+	r.dev.Begin(b)
+	return b
+}
+
+func (r *rank) Failed() error { return r.dev.Err() }
+func (r *rank) Finish() error { return r.dev.Finish() }
+
+// Extend adds rows to x, which are copies of its first ones.
+func (r *rank) Extend(x *Tensor, rows int) {
+	have := x.Rows
+	r.dev.Extend(x, rows)
+	from := x.All()
+	from.Rows = rows
+	r.dev.Copy(x.Below(have), from)
+}
 
 // Run has pass compute the layers of a step, or the device do so from what it recorded.
 func (r *rank) Run(b *compute.Batch, pass func() error) error {

@@ -41,6 +41,9 @@ func (d *Device) call(format string, args ...any) {
 	d.Calls = append(d.Calls, fmt.Sprintf(format, args...))
 }
 
+// Pad implements layers.Device; it is no call.
+func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
+
 // Begin implements layers.Device; it is no call.
 func (d *Device) Begin(*compute.Batch) {}
 

@@ -1,0 +1,56 @@
+package cuda
+
+import "github.com/eagleray/eagleray/internal/compute"
+
+// bucket is how many rows a step is computed of that has so many, each of another sequence: one
+// graph does for all of them. From 8 on it is a multiple of 8, as kernels of products have it.
+func bucket(rows int) int {
+	for _, few := range [...]int{1, 2, 4} {
+		if rows <= few {
+			return few
+		}
+	}
+	return (rows + 7) / 8 * 8
+}
+
+// Pad returns the batch that a step is to compute in the place of b, valid until the next call: b
+// itself, or with rows behind its own that fill its bucket, where that lets the step be a graph.
+//
+// Such a row is a copy of the one with the least to attend to, as a sequence of its own. It reads
+// what is read anyway (keys, values, the weights of experts), writes no keys and no values, and has
+// no state.
+func (d *Device) Pad(b *compute.Batch) *compute.Batch {
+	rows := b.Rows()
+	more := bucket(rows) - rows
+	if more == 0 || d.graphs.off || d.comm != nil && d.comm.windows == nil ||
+		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
+		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
+		return b
+	}
+	least := 0
+	for i, seq := range b.Seq {
+		if int(seq) != i {
+			return b
+		}
+		if b.Position[i] < b.Position[least] {
+			least = i
+		}
+	}
+	p := &d.padded
+	extend := func(to *[]int32, list []int32, value int32) {
+		*to = append((*to)[:0], list...)
+		for range more {
+			*to = append(*to, value)
+		}
+	}
+	extend(&p.Tokens, b.Tokens, b.Tokens[least])
+	extend(&p.Slots, b.Slots, -1)
+	extend(&p.Position, b.Position, b.Position[least])
+	extend(&p.States, b.States, -1)
+	p.Seq, p.Tables = append(p.Seq[:0], b.Seq...), append(p.Tables[:0], b.Tables...)
+	for i := range more {
+		p.Seq = append(p.Seq, int32(rows+i))
+		p.Tables = append(p.Tables, b.Tables[least])
+	}
+	return p
+}
