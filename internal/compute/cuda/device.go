@@ -47,6 +47,7 @@ type Device struct {
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
+	lanes     lanes
 	raw       scratch // codes, before they lie as kernels read them
 	mix       mixing
 	sampling  sampling
