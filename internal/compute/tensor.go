@@ -2,6 +2,7 @@ package compute
 
 import (
 	"fmt"
+	"iter"
 	"unsafe"
 )
 
@@ -117,13 +118,26 @@ type Weight interface {
 	Free()
 }
 
+// Span is the keys (Values: false) or values of some heads of a rank, from the first to before the
+// last, in a block of one of its layers.
+type Span struct {
+	Layer, Block int
+	Values       bool
+	From, To     int
+}
+
 // Cache is the KV cache of one rank, in a device's memory.
 type Cache interface {
-	// Heads is where the keys (values: false) or values of some heads of the rank are in a block of
-	// one of its layers, from the first head to before the last: the bits of one engine are those
-	// of another, where dtype, block size and instruction set are. A step that writes to the block
-	// must not run.
-	Heads(layer, block int, values bool, from, to int) []byte
+	// Read calls f with the bytes of spans, one after the other, cut anywhere; Fill has f write
+	// all that it is given. The bytes of one engine are those of another, where dtype, block size
+	// and instruction set are. What f is given is its own until it returns; its error ends the
+	// call. Other errors are the device's: then what was to be filled is undefined.
+	//
+	// Any goroutine calls them, also beside a step. It sees to it that the step does not write to
+	// what is read, nor read what is filled, and that steps that did are finished. When the call
+	// has returned the device is done with the spans.
+	Read(spans iter.Seq[Span], f func(b []byte) error) error
+	Fill(spans iter.Seq[Span], f func(b []byte) error) error
 	// CopyState makes the states that layers have in one place those that they have in another.
 	CopyState(to, from int)
 	// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.

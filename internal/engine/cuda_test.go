@@ -54,14 +54,21 @@ func TestCUDAMeasured(t *testing.T) {
 // onCUDA has ranks compute on a CUDA device that a machine for PTX stands for, with its options.
 func onCUDA(t *testing.T, options string, change func(*config.Config)) *engine.Engine {
 	t.Helper()
+	return onWatchedCUDA(t, options, nil, change)
+}
+
+func onWatchedCUDA(t *testing.T, options string, events status.Listener,
+	change func(*config.Config)) *engine.Engine {
+	t.Helper()
 	t.Setenv(queue.CUDADriverVariable, "machine,"+options)
-	return openEngine(t, func(c *config.Config) {
+	e, _ := openWith(t, func(c *config.Config) {
 		p := &c.Parallel
 		p.Device, p.Backend, p.CPUThreads = config.CUDA, "mp", 1
 		c.Cache.MemoryBytes = 8 << 20
 		c.Model.MaxModelLen = 256
 		change(c)
-	})
+	}, events)
+	return e
 }
 
 // TestCUDA asks the built-in model on CUDA devices, in layouts of several ranks too: the answers

@@ -10,17 +10,12 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
-// nowhere is a cache of nothing.
-type nowhere struct{}
-
-func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
-
 // TestServeRenounces has the ingress of a split application tell a prefill replica that no decode
 // replica needs its blocks; one with another certificate is not told.
 func TestServeRenounces(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
-			Blocks: 1, Shape: kvtransfer.Shape{}})
+		agent, err := kvtransfer.Listen(kvtransfer.Options{Host: "127.0.0.1", Blocks: 1,
+			Shape: kvtransfer.Shape{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,16 +103,11 @@ func post(t *testing.T, url, body string) (int, string, http.Header) {
 	return r.StatusCode, string(text), r.Header
 }
 
-// nowhere is a cache of nothing.
-type nowhere struct{}
-
-func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
-
 // TestRenounced wants a prefill server to have its blocks back as soon as it is clear that no
 // server comes for them: the decode server refuses the request, is not there, or breaks its answer
 // off, or the client goes. An answer that is complete has had its blocks, or not.
 func TestRenounced(t *testing.T) {
-	agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1",
+	agent, err := kvtransfer.Listen(kvtransfer.Options{Host: "127.0.0.1",
 		Blocks: 1,
 		Shape:  kvtransfer.Shape{}})
 	if err != nil {

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -38,35 +36,6 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 		c.layers[i] += c.memory
 	}
 	return c, nil
-}
-
-// Heads implements compute.Cache: it copies from the device.
-func (c *cache) Heads(layer, block int, values bool, from, to int) []byte {
-	l := &c.shape.Layers[layer]
-	head := c.shape.BlockSize * l.PaddedDim() * c.shape.DType.Size()
-	at := c.layers[layer] + driver.Ptr(block*l.Bytes(c.shape.BlockSize, c.shape.DType)+from*head)
-	if values {
-		at += driver.Ptr(l.Heads * head)
-	}
-	b := make([]byte, (to-from)*head)
-	c.d.download(b, at)
-	return b
-}
-
-// download copies from the device, and waits for it.
-func (d *Device) download(to []byte, from driver.Ptr) {
-	d.flush()
-	for at := 0; at < len(to) && d.err == nil; {
-		piece, err := d.staging.next(d)
-		if err != nil {
-			d.check(fmt.Errorf("pinned memory to copy through: %w", err))
-			return
-		}
-		n := min(len(piece), len(to)-at)
-		d.check(d.ctx.Download(piece[:n], from+driver.Ptr(at), d.stream))
-		d.wait()
-		at += copy(to[at:], piece[:n])
-	}
 }
 
 // CopyState implements compute.Cache.

@@ -31,6 +31,8 @@ import (
 type Exchange struct {
 	opt    Options
 	config *config.Transfer
+	// patience is how long a rank may do nothing.
+	patience time.Duration
 	// port is where the first rank listens, 0 for any.
 	port int
 	id   string
@@ -76,7 +78,8 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 	if c.Role == "" {
 		return nil, nil
 	}
-	x := &Exchange{opt: o, config: c, id: c.EngineID, port: c.Port,
+	x := &Exchange{opt: o, config: c, patience: b.Config.Queue.StepTimeout, id: c.EngineID,
+		port:    c.Port,
 		tickets: map[uint64]*kvtransfer.Ticket{}, pins: map[state.Transfer]*pin{}}
 	if x.id == "" {
 		x.id = string(handshake.NewInstance())

@@ -99,7 +99,7 @@ func (x *Exchange) do(a state.Action) {
 func (x *Exchange) fetch(key uint64, f *kvtransfer.Fetch) {
 	group, began := x.group, time.Now()
 	x.running.Go(func() {
-		moved, err := fetched(x.opt.Life, group, f)
+		moved, err := fetched(x.opt.Life, group, f, x.patience)
 		if key == 0 {
 			return
 		}
@@ -110,10 +110,12 @@ func (x *Exchange) fetch(key uint64, f *kvtransfer.Fetch) {
 	})
 }
 
-// fetched returns when no rank writes to the blocks any more.
-func fetched(ctx context.Context, group *executor.Executor, f *kvtransfer.Fetch) (
-	moved kvtransfer.Moved, err error) {
-	results, err := executor.Call(ctx, group, calls.KVFetch, *f, executor.RPCOptions{})
+// fetched returns when no rank writes to the blocks any more. Patience is with a rank whose time is
+// over: its device may hang.
+func fetched(ctx context.Context, group *executor.Executor, f *kvtransfer.Fetch,
+	patience time.Duration) (moved kvtransfer.Moved, err error) {
+	results, err := executor.Call(ctx, group, calls.KVFetch, *f,
+		executor.RPCOptions{Owed: f.Timeout + patience})
 	if err != nil {
 		return moved, err // the group is over, and with it its agents
 	}
@@ -153,7 +155,7 @@ func (x *Exchange) pin(t state.Transfer, h *schedule.HandOver) error {
 			err = context.Cause(ctx)
 		}
 		_, freeErr := executor.Call(life, group, calls.KVRelease, p.hold.Secret,
-			executor.RPCOptions{})
+			executor.RPCOptions{Owed: x.patience})
 		x.opt.Post(pinEnded{t, handed, cmp.Or(err, freeErr)})
 	})
 	return nil

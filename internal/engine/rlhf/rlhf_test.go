@@ -27,18 +27,26 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/gpu"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/weights"
+	"github.com/eagleray/eagleray/internal/rank/worker"
 )
 
-// TestMain lets the test binary be its own worker process, as the program is.
+// TestMain lets the test binary be its own worker process, as the program is, and a rank on the
+// machine that stands for GPUs.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := invited.Main(os.Args[2:], nil); err != nil {
+	args, gpus := os.Args[1:], worker.GPUs(nil)
+	if len(args) > 0 && args[0] == "cuda" {
+		args, gpus = args[1:], gpu.Devices(nil)
+	}
+	if len(args) > 0 && args[0] == launch.Verb {
+		if err := invited.Main(args[1:], gpus); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -235,6 +235,26 @@ func TestErrorOfSilentRank(t *testing.T) {
 	})
 }
 
+// TestOwed: the group fails by the rank that does not answer a call that it owes, once no rank has
+// moved for so long.
+func TestOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			return kind != queue.KindCall || c.rank != 1
+		}))
+		began := time.Now()
+		_, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{Owed: time.Minute})
+		var f *Failure
+		if !errors.As(err, &f) || f.Rank != 1 || !strings.Contains(err.Error(),
+			"no answer to call m after 1m0s in which no rank has moved") {
+			t.Errorf("silent rank: %v", err)
+		}
+		if took := time.Since(began); took < time.Minute {
+			t.Errorf("it failed after %v", took)
+		}
+	})
+}
+
 // TestLateReplies lets replies come after their call is over: they are dropped, counted, and answer
 // no other call.
 func TestLateReplies(t *testing.T) {

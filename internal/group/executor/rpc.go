@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/group/verdict"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 )
@@ -20,6 +22,9 @@ type RPCOptions struct {
 	// Timeout bounds the call, queueing included; 0 is no bound. A rank does not begin it later
 	// (queue.Call).
 	Timeout time.Duration
+	// Owed fails the group when there is no answer, and no rank has moved, for so long, as a step's
+	// result does that does not come; 0 is never.
+	Owed time.Duration
 }
 
 // RPCError is a method's own error on one rank. The rank goes on.
@@ -71,6 +76,13 @@ func (c *pendingCalls) name(id uint64) string {
 	return fmt.Sprintf("call %d", id)
 }
 
+// owing is the first rank that has not replied to a call.
+func (c *pendingCalls) owing(p *call) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Index(p.replied, false)
+}
+
 // call is a collective call in flight. Its results are guarded by calls.mu.
 type call struct {
 	id      uint64
@@ -79,6 +91,7 @@ type call struct {
 	started time.Time
 	// until is when it times out, zero for never.
 	until time.Time
+	owed  time.Duration
 	only  int // the rank whose reply is waited for, -1 for all
 
 	results [][]byte
@@ -147,7 +160,7 @@ func (e *Executor) sendCall(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) (*call, error) {
 	world := len(e.workers)
-	c := &call{method: method, step: e.sent.Load(), started: time.Now(), only: -1,
+	c := &call{method: method, step: e.sent.Load(), started: time.Now(), only: -1, owed: opt.Owed,
 		results: make([][]byte, world), replied: make([]bool, world), missing: world,
 		done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
@@ -191,7 +204,11 @@ func (e *Executor) sendCall(
 // awaitCall receives until the call is answered, failed or out of time.
 func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 	defer e.removeCall(c)
-	switch err := e.await(ctx, c.done, c.until); {
+	wait := func() error { return e.await(ctx, c.done, c.until) }
+	if c.owed > 0 {
+		wait = func() error { return e.awaitOwed(ctx, c) }
+	}
+	switch err := wait(); {
 	case errors.Is(err, queue.ErrTimeout):
 		return nil, fmt.Errorf("call %s timed out: %w", c.method, err)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -208,6 +225,24 @@ func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 		return c.results[c.only : c.only+1], nil
 	}
 	return c.results, nil
+}
+
+// awaitOwed receives until the call is answered, or has failed the group.
+func (e *Executor) awaitOwed(ctx context.Context, c *call) error {
+	for since := c.started; ; {
+		err := e.await(ctx, c.done, since.Add(c.owed))
+		if !errors.Is(err, queue.ErrTimeout) {
+			return err
+		}
+		if moved := e.stall.moved(); moved.After(since) { // ranks that move are slow, not lost
+			since = moved
+			continue
+		}
+		e.overdue(verdict.Overdue{Rank: e.calls.owing(c), Step: c.step, Cause: fmt.Sprintf(
+			"no answer to call %s after %v in which no rank has moved", c.method, c.owed)})
+		<-e.life.dead
+		return e.Err()
+	}
 }
 
 // removeCall ends a call: later replies are dropped.

@@ -36,8 +36,6 @@ func (c *Config) checkDevice() error {
 			"ranks on GPUs are run by a program of their own")
 	case p.Backend == "ray" && p.Ray.DeviceKey != "GPU" && !machine:
 		return refuse("--ray-device-key "+p.Ray.DeviceKey, "Ray shows a rank GPUs by the key GPU")
-	case c.Transfer.Role != "":
-		return refuse("--kv-transfer-config", "its caches cannot be read by other engines yet")
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (t *Transfer) Set(text string) error {
 	case err != nil || port < 0 || port > 65535:
 		return fmt.Errorf("kv_port %s is not a port", j.Port)
 	case j.Device != "cpu" && j.Device != nil:
-		return fmt.Errorf("kv_buffer_device %v: the cache is in the CPU's memory, cpu", j.Device)
+		return fmt.Errorf("kv_buffer_device %v: blocks go through the host's memory, cpu", j.Device)
 	case j.LoadFailure != "recompute" && j.LoadFailure != nil:
 		return fmt.Errorf("kv_load_failure_policy %v: what does not come is computed, recompute",
 			j.LoadFailure)

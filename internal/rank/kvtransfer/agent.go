@@ -6,21 +6,24 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
+	"iter"
 	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// Memory is the cache of one rank.
+// Memory is the cache of one rank, as compute.Cache has it. Steps run beside both: they write to no
+// block that is pinned, since its positions are computed, and know none that is fetched, until
+// Fetch has returned.
 type Memory interface {
-	// Heads returns the memory of the keys (values: false) or values of heads from up to to in a
-	// block of a layer, all counted within the rank.
-	Heads(layer, block int, values bool, from, to int) []byte
+	Read(spans iter.Seq[compute.Span], f func(b []byte) error) error
+	Fill(spans iter.Seq[compute.Span], f func(b []byte) error) error
 }
 
 // Options configure an Agent.

@@ -44,10 +44,10 @@ type Moved struct {
 // Fetch fetches this rank's part of blocks, then tells the producer that it is done, also after a
 // failure. After an error the blocks have undefined contents. Nothing writes to them once Fetch has
 // returned.
-func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
+func (a *Agent) Fetch(ctx context.Context, f *Fetch) (Moved, error) {
 	for _, b := range f.Blocks {
 		if int64(b) >= int64(a.opt.Blocks) {
-			return moved, fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
+			return Moved{}, fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
@@ -55,8 +55,8 @@ func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	if f.ID > 0 {
 		defer a.registerFetch(f.ID, cancel)()
 	}
-	moved, err = a.attempt(ctx, f)
-	if err != nil && ctx.Err() != nil && a.life.Err() == nil {
+	moved, cut, err := a.attempt(ctx, f)
+	if err != nil && (cut || ctx.Err() != nil) && a.life.Err() == nil {
 		// The end of ctx has closed the fetch's connections too.
 		a.Go(func(ctx context.Context) { a.sendDone(ctx, f) })
 	}
@@ -107,25 +107,29 @@ func (a *Agent) sendDone(ctx context.Context, f *Fetch) {
 	_, _ = p.call(a.doneRequest(f))
 }
 
-// attempt is Fetch without cancellation.
-func (a *Agent) attempt(ctx context.Context, f *Fetch) (moved Moved, err error) {
+// attempt is Fetch without cancellation. cut says that the producer was not told of its end, for
+// lack of a connection.
+func (a *Agent) attempt(ctx context.Context, f *Fetch) (moved Moved, cut bool, err error) {
 	err = a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
 	if err != nil {
-		return moved, fmt.Errorf("wait for plan %d: %w", f.Plan, err)
+		return moved, false, fmt.Errorf("wait for plan %d: %w", f.Plan, err)
 	}
 	first, err := a.dial(ctx, f.From)
 	if err != nil {
-		return moved, err
+		return moved, false, err
 	}
 	defer first.close()
 	if len(f.Blocks) > 0 {
 		err = a.fetch(ctx, f, first, &moved)
 	}
+	if first.cut {
+		return moved, true, err
+	}
 	_, doneErr := first.call(a.doneRequest(f))
 	if err == nil && len(f.Blocks) == 0 {
 		err = doneErr
 	}
-	return moved, err
+	return moved, false, err
 }
 
 // doneRequest returns the message that this rank needs no more blocks.
@@ -191,20 +195,24 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
 	if err != nil {
 		return err
 	}
-	var want int64
-	_ = a.each(p, f.Blocks, func(b []byte) error { want += int64(len(b)); return nil })
+	want, err := a.opt.Shape.bytes(p, len(f.Blocks))
+	if err != nil {
+		return err
+	}
 	if about.Bytes != want {
 		return fmt.Errorf("%d bytes come, not %d", about.Bytes, want)
 	}
-	r, count := io.Reader(from.r), &moved.Link
+	r, count := &drainer{peer: from}, &moved.Link
 	if from.memory != nil {
-		r, count = &drainer{segment: from.memory, c: from.c, r: from.r}, &moved.Memory
+		count = &moved.Memory
 	}
-	return a.each(p, f.Blocks, func(b []byte) error {
+	err = a.opt.Memory.Fill(a.spans(p, f.Blocks), func(b []byte) error {
 		n, err := io.ReadFull(r, b)
 		*count += int64(n)
 		return err
 	})
+	from.cut = err != nil
+	return err
 }
 
 // peer is a connection to another engine's agent.
@@ -213,6 +221,8 @@ type peer struct {
 	r *bufio.Reader
 	// memory carries the blocks; nil when they come over the connection.
 	memory *segment
+	// cut says that bytes of blocks may be on their way that are not read: no answer can follow.
+	cut bool
 	// stop detaches the connection from the context that closes it.
 	stop func() bool
 }
@@ -248,11 +258,16 @@ func (p *peer) close() {
 	}
 }
 
-// call sends a request and returns its answer; an answer with an error is an error.
+// call sends a request and returns its answer.
 func (p *peer) call(q *request) (*answer, error) {
 	if err := writeMessage(p.c, q); err != nil {
 		return nil, err
 	}
+	return p.receive()
+}
+
+// receive returns an answer; one with an error is an error.
+func (p *peer) receive() (*answer, error) {
 	var r answer
 	if err := readMessage(p.r, maxAnswer, &r); err != nil {
 		return nil, err

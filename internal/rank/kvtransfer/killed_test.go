@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/compute"
 )
 
 // childVariable makes the test binary one side of a transfer, which stops in the middle of it.
@@ -32,12 +34,12 @@ type stuck struct {
 	touched int
 }
 
-func (s *stuck) Heads(layer, block int, values bool, from, to int) []byte {
+func (s *stuck) at(span compute.Span) []byte {
 	if s.touched++; s.touched == len(s.cells)/(2*s.size) {
 		fmt.Println("half")
 		select {}
 	}
-	return s.flat.Heads(layer, block, values, from, to)
+	return s.flat.at(span)
 }
 
 // bulky is a shape of whose blocks a few do not fit in memory and buffers.
@@ -61,8 +63,9 @@ const bulkyBlocks = 32
 // child holds blocks, or fetches those of the address that it is given, as JSON.
 func child(job string) error {
 	s := bulky()
-	a, err := Listen(Options{Shape: s, Memory: &stuck{flat: newFlat(&s, bulkyBlocks)},
-		Blocks: bulkyBlocks, Host: "127.0.0.1"})
+	m := &stuck{flat: newFlat(&s, bulkyBlocks)}
+	a, err := Listen(Options{Shape: s, Memory: aliases(m.at), Blocks: bulkyBlocks,
+		Host: "127.0.0.1"})
 	if err != nil {
 		return err
 	}
@@ -152,8 +155,8 @@ func TestKilled(t *testing.T) {
 			}
 			return remote(a)
 		}
-		own, err := Listen(Options{Shape: s, Memory: newFlat(&s, bulkyBlocks), Blocks: bulkyBlocks,
-			Host: "127.0.0.1", Remote: !memory})
+		own, err := Listen(Options{Shape: s, Memory: aliases(newFlat(&s, bulkyBlocks).at),
+			Blocks: bulkyBlocks, Host: "127.0.0.1", Remote: !memory})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,12 +217,12 @@ type slow struct {
 	gate    chan struct{} // closed to go on
 }
 
-func (s *slow) Heads(layer, block int, values bool, from, to int) []byte {
+func (s *slow) at(span compute.Span) []byte {
 	if s.touched++; s.touched == len(s.cells)/(2*s.size) {
 		close(s.half)
 		<-s.gate
 	}
-	return s.flat.Heads(layer, block, values, from, to)
+	return s.flat.at(span)
 }
 
 // TestCancel ends a fetch before it begins, and in the middle of what comes: it returns at once,
@@ -227,7 +230,7 @@ func (s *slow) Heads(layer, block int, values bool, from, to int) []byte {
 func TestCancel(t *testing.T) {
 	s := bulky()
 	for _, memory := range []bool{true, false} {
-		open := func(m Memory) *Agent {
+		open := func(m aliases) *Agent {
 			a, err := Listen(Options{Shape: s, Memory: m, Blocks: bulkyBlocks, Host: "127.0.0.1",
 				Remote: !memory})
 			if err != nil {
@@ -239,7 +242,7 @@ func TestCancel(t *testing.T) {
 		}
 		stuck := &slow{flat: newFlat(&s, bulkyBlocks), half: make(chan struct{}),
 			gate: make(chan struct{})}
-		from, to := open(stuck), open(newFlat(&s, bulkyBlocks))
+		from, to := open(stuck.at), open(newFlat(&s, bulkyBlocks).at)
 		for i, early := range []bool{true, false} {
 			h := bulkyHold()
 			h.Secret = NewSecret()

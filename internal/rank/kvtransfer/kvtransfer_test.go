@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -48,20 +49,45 @@ func (m *ram) place(layer int) (heads [2]int, size int) {
 	return m.s.heads(layer, m.s.Layout.Place(m.rank).TP), int(n) / m.s.Cache[layer].Vectors()
 }
 
-// Heads implements Memory.
-func (m *ram) Heads(layer, block int, values bool, from, to int) []byte {
+func (m *ram) at(s compute.Span) []byte {
 	kind := 0
-	if values {
+	if s.Values {
 		kind = 1
 	}
-	at := [3]int{layer, block, kind}
+	at := [3]int{s.Layer, s.Block, kind}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	heads, size := m.place(layer)
+	heads, size := m.place(s.Layer)
 	if m.cells[at] == nil {
 		m.cells[at] = make([]byte, size*(heads[1]-heads[0]))
 	}
-	return m.cells[at][from*size : to*size]
+	return m.cells[at][s.From*size : s.To*size]
+}
+
+// Read implements Memory.
+func (m *ram) Read(spans iter.Seq[compute.Span], f func([]byte) error) error {
+	return aliases(m.at).Read(spans, f)
+}
+
+// Fill implements Memory.
+func (m *ram) Fill(spans iter.Seq[compute.Span], f func([]byte) error) error {
+	return aliases(m.at).Fill(spans, f)
+}
+
+// aliases is a Memory by where its bytes are.
+type aliases func(s compute.Span) []byte
+
+func (a aliases) Read(spans iter.Seq[compute.Span], f func([]byte) error) error {
+	for s := range spans {
+		if err := f(a(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a aliases) Fill(spans iter.Seq[compute.Span], f func([]byte) error) error {
+	return a.Read(spans, f)
 }
 
 // each calls f with every head of some blocks and what names it in the whole model.
@@ -73,8 +99,9 @@ func (m *ram) each(blocks []uint32, f func(name string, b []byte)) {
 			for head := heads[0]; head < heads[1]; head++ {
 				for v := range m.s.Cache[layer].Vectors() {
 					own := head - heads[0]
-					f(fmt.Sprint(layer, i, head, v > 0), m.Heads(layer-layers[0], int(b),
-						v > 0, own, own+1))
+					f(fmt.Sprint(layer, i, head, v > 0), m.at(compute.Span{
+						Layer: layer - layers[0], Block: int(b), Values: v > 0, From: own,
+						To: own + 1}))
 				}
 			}
 		}
@@ -456,7 +483,7 @@ func TestHostileProducer(t *testing.T) {
 		`{"error":"` + strings.Repeat("x", 1000) + `"}`: "the other engine says: x",
 		`[]`: "decode message",
 		`{"shape":{"block_size":16,"kv_heads":4,"layers":6}}`: "version of the exchange of KV " +
-			"blocks is 0, this one's 2",
+			"blocks is 0, this one's 3",
 		with(good, func(
 			s *Shape) {
 			s.Layout.TP = 1 << 40

@@ -1,6 +1,7 @@
 package kvtransfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -223,7 +224,7 @@ func (f *filler) pass() error {
 		return nil
 	}
 	f.waits()
-	if _, err := f.c.Write(binary.BigEndian.AppendUint32(nil, uint32(f.used))); err != nil {
+	if _, err := f.c.Write(appendPortion(nil, f.used)); err != nil {
 		return err
 	}
 	f.turn, f.used = f.turn+1, 0
@@ -252,34 +253,52 @@ func (f *filler) finish() error {
 	return f.await(f.turn)
 }
 
-// drainer is an io.Reader of the bytes that a filler at the other end writes.
+// drainer is an io.Reader of the bytes of blocks that come in portions.
 type drainer struct {
-	*segment
-	c io.Writer
-	r io.Reader
-	// turn is the number of the part that is read, left what is in it yet.
+	*peer
+	// left is how much of a portion is to come over the connection, part what is to be read of one
+	// in the memory, turn how many parts have been.
+	left int
+	part []byte
 	turn int
-	left []byte
+	head [portionHead]byte
 }
 
-func (d *drainer) Read(b []byte) (int, error) {
-	if len(d.left) == 0 {
-		var head [4]byte
-		if _, err := io.ReadFull(d.r, head[:]); err != nil {
+func (d *drainer) Read(b []byte) (n int, err error) {
+	if d.left == 0 && len(d.part) == 0 {
+		if err := d.next(); err != nil {
 			return 0, err
 		}
-		n := binary.BigEndian.Uint32(head[:])
-		if n == 0 || n > localPart {
-			return 0, fmt.Errorf("%d bytes in a part of %d", n, localPart)
-		}
-		d.left = d.part(d.turn)[:n]
 	}
-	n := copy(b, d.left)
-	if d.left = d.left[n:]; len(d.left) == 0 {
+	if d.left > 0 {
+		n, err = d.r.Read(b[:min(len(b), d.left)])
+		d.left -= n
+		return n, err
+	}
+	n = copy(b, d.part)
+	if d.part = d.part[n:]; len(d.part) == 0 {
 		d.turn++
-		if _, err := d.c.Write([]byte{1}); err != nil {
-			return n, err
-		}
+		_, err = d.c.Write([]byte{1})
 	}
-	return n, nil
+	return n, err
+}
+
+// next begins a portion.
+func (d *drainer) next() error {
+	if _, err := io.ReadFull(d.r, d.head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(d.head[:])
+	switch {
+	case n == 0:
+		_, err := d.receive()
+		return cmp.Or(err, errors.New("a portion has 0 bytes"))
+	case d.memory == nil:
+		d.left = int(n)
+	case n > localPart:
+		return fmt.Errorf("%d bytes in a part of %d", n, localPart)
+	default:
+		d.part = d.memory.part(d.turn)[:n]
+	}
+	return nil
 }

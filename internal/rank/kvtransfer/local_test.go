@@ -1,10 +1,10 @@
 package kvtransfer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
@@ -189,7 +190,7 @@ func TestLocalHostileProducer(t *testing.T) {
 	}
 	defer s.close()
 	for _, head := range []string{"\x00\x08\x00\x01", "\xff\xff\xff\xff", "\x00\x00\x00\x00"} {
-		d := &drainer{segment: s, c: io.Discard, r: strings.NewReader(head)}
+		d := &drainer{peer: &peer{r: bufio.NewReader(strings.NewReader(head)), memory: s}}
 		if n, err := d.Read(make([]byte, 8)); err == nil {
 			t.Errorf("%q: %d bytes", head, n)
 		}
@@ -218,8 +219,8 @@ func BenchmarkWays(b *testing.B) {
 		}
 	})
 	open := func() *Agent {
-		a, err := Listen(Options{Shape: s, Memory: newFlat(&s, len(blocks)), Blocks: len(blocks),
-			Host: "127.0.0.1"})
+		a, err := Listen(Options{Shape: s, Memory: aliases(newFlat(&s, len(blocks)).at),
+			Blocks: len(blocks), Host: "127.0.0.1"})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -273,13 +274,12 @@ func newFlat(s *Shape, blocks int) *flat {
 	return f
 }
 
-// Heads implements Memory.
-func (f *flat) Heads(layer, block int, values bool, from, to int) []byte {
-	at := (layer*f.blocks + block) * 2
-	if values {
+func (f *flat) at(s compute.Span) []byte {
+	at := (s.Layer*f.blocks + s.Block) * 2
+	if s.Values {
 		at++
 	}
-	return f.cells[(at*f.heads+from)*f.size : (at*f.heads+to)*f.size]
+	return f.cells[(at*f.heads+s.From)*f.size : (at*f.heads+s.To)*f.size]
 }
 
 // TestNobodyAnswers connects to a socket whose listener says nothing, and gives up.

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -117,12 +119,25 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 	if err := writeMessage(w, answer{Bytes: size}); err != nil {
 		return err
 	}
-	blocks := h.Blocks[q.First:]
+	if err := a.send(c, memory, w, a.spans(part, h.Blocks[q.First:])); err != nil {
+		// The answer with the error is not to be taken for bytes of blocks.
+		_, _ = w.Write(appendPortion(nil, 0))
+		return err
+	}
+	return nil
+}
+
+// send sends the bytes of spans in portions.
+func (a *Agent) send(c net.Conn, memory *segment, w *bufio.Writer,
+	spans iter.Seq[compute.Span]) error {
 	waits := func() { c.SetDeadline(time.Now().Add(patience)) }
 	if memory == nil {
-		return a.each(part, blocks, func(b []byte) error {
-			if w.Available() < len(b) {
+		return a.opt.Memory.Read(spans, func(b []byte) error {
+			if w.Available() < portionHead+len(b) {
 				waits()
+			}
+			if _, err := w.Write(appendPortion(w.AvailableBuffer(), len(b))); err != nil {
+				return err
 			}
 			_, err := w.Write(b)
 			return err
@@ -132,7 +147,7 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 		return err
 	}
 	f := &filler{segment: memory, c: c, waits: waits}
-	if err := a.each(part, blocks, func(b []byte) error {
+	if err := a.opt.Memory.Read(spans, func(b []byte) error {
 		_, err := f.Write(b)
 		return err
 	}); err != nil {
@@ -161,20 +176,20 @@ func (a *Agent) heads(layer int) [2]int {
 	return a.opt.Shape.heads(layer, a.opt.Shape.Layout.Sizes().Place(a.opt.Rank).TP)
 }
 
-// each calls f with the memory of a part of blocks, in the order in which they travel.
-func (a *Agent) each(p Part, blocks []uint32, f func([]byte) error) error {
+// spans are where the rank has a part of blocks, in the order in which they travel.
+func (a *Agent) spans(p Part, blocks []uint32) iter.Seq[compute.Span] {
 	first := a.opt.Shape.layers(a.opt.Rank)[0]
-	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
-		head := a.heads(layer)[0]
-		from, to := p.Heads[0]-head, p.Heads[1]-head
-		for _, b := range blocks {
-			for v := range a.opt.Shape.Cache[layer].Vectors() {
-				own := a.opt.Memory.Heads(layer-first, int(b), v > 0, from, to)
-				if err := f(own); err != nil {
-					return err
+	return func(yield func(compute.Span) bool) {
+		for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
+			head := a.heads(layer)[0]
+			for _, b := range blocks {
+				for v := range a.opt.Shape.Cache[layer].Vectors() {
+					if !yield(compute.Span{Layer: layer - first, Block: int(b), Values: v > 0,
+						From: p.Heads[0] - head, To: p.Heads[1] - head}) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return nil
 }

@@ -14,7 +14,7 @@
 //
 //	describe  the producer's Shape, and where its ranks are
 //	read      layers, heads and blocks: for every layer and block the keys of the heads, then the
-//	          values, as the cache has them
+//	          values, as the cache has them, in portions
 //	done      the peer's rank has what it needs; after those of all its ranks the blocks are free
 package kvtransfer
 
@@ -30,8 +30,8 @@ import (
 type Shape struct {
 	// Model names the weights.
 	Model string `json:"model"`
-	// DType is the element type of the cache, ISA the instruction set that has computed it, on
-	// which the last bits depend.
+	// DType is the element type of the cache, ISA the instruction set, or the GPU's architecture,
+	// that has computed it: on which the last bits depend, and how they lie in a block.
 	DType string `json:"dtype"`
 	ISA   string `json:"isa"`
 	// BlockSize is in positions.
@@ -68,7 +68,7 @@ func (s *Shape) check(theirs *Shape) error {
 	}{
 		{"model", theirs.Model, s.Model},
 		{"data type", theirs.DType, s.DType},
-		{"instruction set (--cpu-isa)", theirs.ISA, s.ISA},
+		{"instruction set (--cpu-isa), or GPU,", theirs.ISA, s.ISA},
 		{"block size", theirs.BlockSize, s.BlockSize},
 		{"number of layers", len(theirs.Cache), len(s.Cache)},
 	} {

@@ -14,8 +14,8 @@ const (
 )
 
 // version is that of the messages. Version 2 says what each layer keeps; engines before it have 0,
-// and refuse a Shape without their key/value heads.
-const version = 2
+// and refuse a Shape without their key/value heads. Version 3 sends blocks in portions.
+const version = 3
 
 // request is a message of a peer to an agent.
 type request struct {
@@ -42,6 +42,13 @@ type answer struct {
 	// Bytes follow.
 	Bytes int64 `json:"bytes,omitempty"`
 }
+
+// portionHead is the bytes that a portion of the bytes of blocks begins with: how many it has,
+// big-endian. They follow, or are in the next part of the memory. A portion of none ends the blocks
+// early: an answer follows with the error.
+const portionHead = 4
+
+func appendPortion(to []byte, n int) []byte { return binary.BigEndian.AppendUint32(to, uint32(n)) }
 
 // writeMessage writes a message after its length.
 func writeMessage(w io.Writer, message any) error {

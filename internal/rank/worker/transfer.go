@@ -30,6 +30,9 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 	if r.cache == nil {
 		return at, fmt.Errorf("rank %d has no cache", w.opt.Rank)
 	}
+	if err := r.device.Finish(); err != nil { // all up to o.Plan
+		return at, err
+	}
 	opt := kvtransfer.Options{Shape: o.Shape, Rank: w.opt.Rank, Memory: r.cache,
 		Blocks: r.init.Blocks,
 		Host:   cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan,

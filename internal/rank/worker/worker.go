@@ -309,6 +309,10 @@ func (w *worker) execute(body []byte) error {
 	}
 	w.rank.done = id
 	if a := w.rank.agent; a != nil {
+		// Transfers do not wait for what the device has been asked for.
+		if err := w.rank.device.Finish(); err != nil {
+			return err
+		}
 		a.Executed(id)
 	}
 	if t != nil {

@@ -14,6 +14,7 @@ package attention
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"unsafe"
@@ -101,25 +102,37 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 // Config returns the shape the cache was made with.
 func (c *Cache) Config() compute.CacheShape { return c.cfg }
 
-// Heads is the memory of the keys (values: false) or values of some heads in a block of a layer,
-// from the first head to before the last, in the order of the heads. It panics outside of the
-// cache.
-func (c *Cache) Heads(layer, block int, values bool, from, to int) []byte {
+// heads is the memory of a span, in the order of the heads. It panics outside of the cache.
+func (c *Cache) heads(s compute.Span) []byte {
 	if c.data == nil {
 		panic(errFreed)
 	}
 	cfg := &c.cfg
-	if layer < 0 || layer >= len(c.layers) || block < 0 || block >= cfg.Blocks || from < 0 ||
-		from > to || to > c.layers[layer].Heads {
-		panic(fmt.Sprintf("attention: heads %d to %d in layer %d, block %d of a kv cache of %+v",
-			from, to, layer, block, *cfg))
+	if s.Layer < 0 || s.Layer >= len(c.layers) || s.Block < 0 || s.Block >= cfg.Blocks ||
+		s.From < 0 || s.From > s.To || s.To > c.layers[s.Layer].Heads {
+		panic(fmt.Sprintf("attention: %+v of a kv cache of %+v", s, *cfg))
 	}
-	p := &c.layers[layer]
-	at := p.tileOffset(block, 0)
-	if values {
+	p := &c.layers[s.Layer]
+	at := p.tileOffset(s.Block, 0)
+	if s.Values {
 		at += p.values
 	}
-	return c.data[at+from*p.head : at+to*p.head]
+	return c.data[at+s.From*p.head : at+s.To*p.head]
+}
+
+// Read implements compute.Cache, without a copy: f is given the cache's own memory.
+func (c *Cache) Read(spans iter.Seq[compute.Span], f func(b []byte) error) error {
+	for s := range spans {
+		if err := f(c.heads(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill implements compute.Cache, as Read does.
+func (c *Cache) Fill(spans iter.Seq[compute.Span], f func(b []byte) error) error {
+	return c.Read(spans, f)
 }
 
 // State is the numbers that a layer keeps of a request, Heads·Dim. It panics outside of the cache.

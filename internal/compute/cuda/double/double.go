@@ -1,14 +1,18 @@
 // Package double is a driver without a GPU, for tests: it executes the PTX that it is given on the
-// host (package ptx). What a stream was asked for happens when the program waits for it, all in one
-// piece, so that pinned memory that is written too early, or read, shows. Errors come as a driver's
-// do: later, from whichever call waits, and every call after it fails the same way.
+// host (package ptx). What a stream was asked for happens when the program waits for that stream,
+// as late as it may, so that pinned memory that is written too early, or read, shows, and streams
+// that do not wait for each other. Errors come as a driver's do: later, from whichever call waits,
+// and every call after it fails the same way.
 package double
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
@@ -24,7 +28,7 @@ type Driver struct {
 	Seed    uint64
 	Check   bool
 	// Fail, if not nil, is asked before each call of the driver's API, by its name there: an error
-	// is the call's.
+	// is the call's, and that of all later calls of its context if it is sticky.
 	Fail func(call string) error
 	// Replace, if not nil, is asked for the text that is executed in the place of PTX that is
 	// loaded, without the zero byte.
@@ -100,16 +104,25 @@ func (d *Driver) Open(ordinal int) (driver.Context, error) {
 		return nil, err
 	}
 	memory := ptx.NewMemory(list[0].Memory)
-	return &Context{d: d, info: list[0], memory: memory, allocs: map[driver.Ptr]uint64{},
-		exported: map[driver.Ptr]*shared{}, imported: map[driver.Ptr]*shared{},
-		pinned: map[*byte]int{}, machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads),
-			Seed: d.Seed, Check: d.Check}}, nil
+	return &Context{d: d, info: list[0], state: state{memory: memory,
+		allocs: map[driver.Ptr]uint64{}, exported: map[driver.Ptr]*shared{},
+		imported: map[driver.Ptr]*shared{}, pinned: map[*byte]int{},
+		machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads), Seed: d.Seed,
+			Check: d.Check}}}, nil
 }
 
-// Context is the device in use. Handles are places in its lists, from 1 on.
+// Context is the device in use. Several threads may call its methods: what one of them is at holds
+// up the others, but between two works that a stream was asked for.
 type Context struct {
-	d       *Driver
-	info    driver.Info
+	d    *Driver
+	info driver.Info
+
+	mu sync.Mutex // of what follows
+	state
+}
+
+// state is all of a context until it is closed. Handles are places in its lists, from 1 on.
+type state struct {
 	memory  *ptx.Memory
 	machine *ptx.Machine
 	allocs  map[driver.Ptr]uint64
@@ -120,14 +133,26 @@ type Context struct {
 
 	modules   []*ptx.Module
 	functions []function
-	streams   int
-	queue     []work // of all streams, in the order of the calls
-	capture   *[]work
+	streams   []*stream
 	graphs    [][]work
-	events    []uint64 // what was done when each was recorded, as queued
-	queued    uint64   // works that were queued ever, and done
-	done      uint64
-	lost      error
+	events    []mark
+	// recorder is the thread that records a stream, 0 for none.
+	recorder int
+	lost     error
+}
+
+// stream is what was asked for, and is done in this order.
+type stream struct {
+	queue   []work
+	capture *[]work // nil while nothing is recorded
+	// queued is how many works there were ever, done how many of them are.
+	queued, done uint64
+}
+
+// mark is where an event was recorded: after so many works of a stream, nil for nowhere.
+type mark struct {
+	stream *stream
+	queued uint64
 }
 
 type function struct {
@@ -152,16 +177,23 @@ var (
 	_ driver.Context = (*Context)(nil)
 )
 
+// begin is the error of a call that is not made. It is called with the lock, as all is that no
+// other package calls.
 func (c *Context) begin(call string) error {
 	if c.lost != nil {
 		return c.lost
 	}
-	return c.d.fails(call)
+	err := c.d.fails(call)
+	if e := (*driver.Error)(nil); errors.As(err, &e) && e.Sticky() {
+		c.lost = err
+	}
+	return err
 }
 
-// apart is begin of a call that must not be made while a stream is recorded.
+// apart is begin of a call that a thread must not make while it records a stream. Other threads may
+// (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
 func (c *Context) apart(call string) error {
-	if c.capture != nil {
+	if c.recorder == unix.Gettid() {
 		return &driver.Error{Call: call, Code: 900,
 			Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}
 	}
@@ -169,12 +201,18 @@ func (c *Context) apart(call string) error {
 }
 
 // Enter implements driver.Context.
-func (c *Context) Enter() error { return c.begin("cuCtxSetCurrent") }
+func (c *Context) Enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begin("cuCtxSetCurrent")
+}
 
 // Close implements driver.Context.
 func (c *Context) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.closeShared()
-	*c = Context{d: c.d, lost: &driver.Error{Call: "cuCtxGetCurrent", Code: 201,
+	c.state = state{lost: &driver.Error{Call: "cuCtxGetCurrent", Code: 201,
 		Name: "CUDA_ERROR_INVALID_CONTEXT"}}
 	return nil
 }
@@ -182,16 +220,22 @@ func (c *Context) Close() error {
 // Left is how many allocations of the device's, or of others that were opened, and of pinned memory
 // there are.
 func (c *Context) Left() (device, pinned int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return len(c.allocs) + len(c.imported), len(c.pinned)
 }
 
 // MemInfo implements driver.Context.
 func (c *Context) MemInfo() (free, total uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.info.Memory - c.used, c.info.Memory, c.begin("cuMemGetInfo_v2")
 }
 
 // Alloc implements driver.Context.
 func (c *Context) Alloc(bytes uint64) (driver.Ptr, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuMemAlloc_v2"); err != nil {
 		return 0, err
 	}
@@ -213,10 +257,12 @@ func outOfMemory(call string) error {
 
 // Free implements driver.Context: it waits, as a driver does.
 func (c *Context) Free(p driver.Ptr) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuMemFree_v2"); err != nil {
 		return err
 	}
-	if err := c.run(); err != nil {
+	if err := c.runAll(); err != nil {
 		return err
 	}
 	bytes, ok := c.allocs[p]
@@ -238,6 +284,8 @@ func invalid(call, format string, args ...any) error {
 
 // Pin implements driver.Context.
 func (c *Context) Pin(bytes int) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuMemHostAlloc"); err != nil {
 		return nil, err
 	}
@@ -258,13 +306,15 @@ func hostAddress(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.
 
 // Unpin implements driver.Context: it waits, as a driver does.
 func (c *Context) Unpin(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuMemFreeHost"); err != nil {
 		return err
 	}
 	if n, ok := c.pinned[unsafe.SliceData(b)]; !ok || n != len(b) {
 		return invalid("cuMemFreeHost", "%d bytes were not pinned", len(b))
 	}
-	if err := c.run(); err != nil {
+	if err := c.runAll(); err != nil {
 		return err
 	}
 	delete(c.pinned, unsafe.SliceData(b))
@@ -288,6 +338,8 @@ func (c *Context) isPinned(b []byte) bool {
 
 // Load implements driver.Context: of images it knows PTX.
 func (c *Context) Load(image []byte) (driver.Module, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuModuleLoadDataEx"); err != nil {
 		return 0, err
 	}
@@ -316,10 +368,16 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 }
 
 // Unload implements driver.Context.
-func (c *Context) Unload(driver.Module) error { return c.begin("cuModuleUnload") }
+func (c *Context) Unload(driver.Module) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begin("cuModuleUnload")
+}
 
 // Function implements driver.Context.
 func (c *Context) Function(m driver.Module, name string) (driver.Function, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.begin("cuModuleGetFunction"); err != nil {
 		return 0, err
 	}
@@ -337,6 +395,8 @@ const defaultShared = 48 << 10
 
 // AllowShared implements driver.Context.
 func (c *Context) AllowShared(f driver.Function, bytes int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.begin("cuFuncSetAttribute"); err != nil {
 		return err
 	}
@@ -351,11 +411,15 @@ func (c *Context) AllowShared(f driver.Function, bytes int) error {
 
 // Resources implements driver.Context: a machine has as many registers as PTX says.
 func (c *Context) Resources(f driver.Function) (registers, shared, local int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return 0, int(c.functions[f-1].kernel.StaticShared), 0, c.begin("cuFuncGetAttribute")
 }
 
 // NewStream implements driver.Context.
 func (c *Context) NewStream() (driver.Stream, error) {
-	c.streams++
-	return driver.Stream(c.streams), c.begin("cuStreamCreateWithPriority")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams = append(c.streams, new(stream))
+	return driver.Stream(len(c.streams)), c.begin("cuStreamCreateWithPriority")
 }

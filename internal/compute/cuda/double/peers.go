@@ -48,6 +48,8 @@ func (d *Driver) Reaches(ordinal, other int) (bool, error) {
 
 // Export implements driver.Context.
 func (c *Context) Export(p driver.Ptr) (h driver.Handle, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	const call = "cuIpcGetMemHandle"
 	if err := c.apart(call); err != nil {
 		return h, err
@@ -59,7 +61,7 @@ func (c *Context) Export(p driver.Ptr) (h driver.Handle, err error) {
 	}
 	s := c.exported[p]
 	if s == nil {
-		if err := c.run(); err != nil {
+		if err := c.runAll(); err != nil {
 			return h, err
 		}
 		if s, err = c.share(p, bytes); err != nil {
@@ -138,6 +140,8 @@ func (c *Context) endExport(p driver.Ptr) error {
 // Import implements driver.Context. Memory of the context's own is refused; a driver refuses that
 // of all contexts of the process.
 func (c *Context) Import(h driver.Handle) (driver.Ptr, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	const call = "cuIpcOpenMemHandle_v2"
 	if err := c.apart(call); err != nil {
 		return 0, err
@@ -182,6 +186,8 @@ func (c *Context) Import(h driver.Handle) (driver.Ptr, error) {
 
 // CloseImport implements driver.Context.
 func (c *Context) CloseImport(p driver.Ptr) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	const call = "cuIpcCloseMemHandle"
 	if err := c.apart(call); err != nil {
 		return err
@@ -190,7 +196,7 @@ func (c *Context) CloseImport(p driver.Ptr) error {
 	if s == nil {
 		return invalid(call, "address %#x was not opened", p)
 	}
-	if err := c.run(); err != nil {
+	if err := c.runAll(); err != nil {
 		return err
 	}
 	delete(c.imported, p)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
 )
@@ -14,40 +16,56 @@ func (c *Context) enqueue(w work, s driver.Stream) error {
 	if err := c.begin(w.call); err != nil {
 		return err
 	}
-	if s == 0 || int(s) > c.streams {
-		return invalid(w.call, "stream %d of %d", s, c.streams)
+	y, err := c.streamOf(w.call, s)
+	if err != nil {
+		return err
 	}
 	for _, b := range [][]byte{w.to, w.from} {
 		if len(b) > 0 && !c.isPinned(b) {
 			return invalid(w.call, "%d bytes of the host are not pinned", len(b))
 		}
 	}
-	if c.capture != nil {
-		*c.capture = append(*c.capture, w)
+	if y.capture != nil {
+		*y.capture = append(*y.capture, w)
 		return nil
 	}
-	c.queue = append(c.queue, w)
-	c.queued++
+	y.queue = append(y.queue, w)
+	y.queued++
 	return nil
+}
+
+func (c *Context) streamOf(call string, s driver.Stream) (*stream, error) {
+	if s == 0 || int(s) > len(c.streams) {
+		return nil, invalid(call, "stream %d of %d", s, len(c.streams))
+	}
+	return c.streams[s-1], nil
 }
 
 // Upload implements driver.Context.
 func (c *Context) Upload(dst driver.Ptr, src []byte, s driver.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.enqueue(work{call: "cuMemcpyHtoDAsync_v2", dst: dst, from: src}, s)
 }
 
 // Download implements driver.Context.
 func (c *Context) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.enqueue(work{call: "cuMemcpyDtoHAsync_v2", to: dst, src: src}, s)
 }
 
 // Copy implements driver.Context.
 func (c *Context) Copy(dst, src driver.Ptr, bytes uint64, s driver.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.enqueue(work{call: "cuMemcpyDtoDAsync_v2", dst: dst, src: src, bytes: bytes}, s)
 }
 
 // Fill implements driver.Context.
 func (c *Context) Fill(dst driver.Ptr, value byte, bytes uint64, s driver.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.enqueue(work{call: "cuMemsetD8Async", dst: dst, bytes: bytes, value: value}, s)
 }
 
@@ -60,6 +78,8 @@ const (
 // Launch implements driver.Context.
 func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
 	const call = "cuLaunchKernel"
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if l.Function == 0 || int(l.Function) > len(c.functions) {
 		return &driver.Error{Call: call, Code: 400, Name: "CUDA_ERROR_INVALID_HANDLE"}
 	}
@@ -85,25 +105,43 @@ func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
 }
 
 // Synchronize implements driver.Context.
-func (c *Context) Synchronize(driver.Stream) error {
-	if err := c.apart("cuStreamSynchronize"); err != nil {
+func (c *Context) Synchronize(s driver.Stream) error {
+	const call = "cuStreamSynchronize"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.apart(call); err != nil {
 		return err
 	}
-	return c.run()
+	y, err := c.streamOf(call, s)
+	if err != nil {
+		return err
+	}
+	return c.run(y)
 }
 
-// run does all that is queued.
-func (c *Context) run() error {
-	queue := c.queue
-	c.queue = nil
-	for i := range queue {
-		if err := c.do(&queue[i]); err != nil {
-			c.lost = err
+// run does all that a stream was asked for. Other threads have their turn between two works.
+func (c *Context) run(y *stream) error {
+	for c.lost == nil && len(y.queue) > 0 {
+		w := y.queue[0]
+		y.queue = y.queue[1:]
+		if c.lost = c.do(&w); c.lost != nil {
+			break
+		}
+		y.done++
+		c.mu.Unlock()
+		c.mu.Lock()
+	}
+	return c.lost
+}
+
+// runAll does all that was asked for.
+func (c *Context) runAll() error {
+	for _, y := range c.streams {
+		if err := c.run(y); err != nil {
 			return err
 		}
-		c.done++
 	}
-	return nil
+	return c.lost
 }
 
 func (c *Context) do(w *work) error {
@@ -149,50 +187,80 @@ func (c *Context) execute(w *work) error {
 
 // NewEvent implements driver.Context.
 func (c *Context) NewEvent() (driver.Event, error) {
-	c.events = append(c.events, 0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, mark{})
 	return driver.Event(len(c.events)), c.begin("cuEventCreate")
 }
 
 // Record implements driver.Context.
 func (c *Context) Record(e driver.Event, s driver.Stream) error {
-	err := c.enqueue(work{call: "cuEventRecord", event: e}, s)
-	c.events[e-1] = c.queued
-	return err
+	const call = "cuEventRecord"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.enqueue(work{call: call, event: e}, s); err != nil {
+		return err
+	}
+	y := c.streams[s-1]
+	c.events[e-1] = mark{y, y.queued}
+	return nil
 }
 
-// Query implements driver.Context. Only its callers make the streams go on: so what was asked for
+// Query implements driver.Context. Only its callers make a stream go on: so what was asked for
 // happens now.
 func (c *Context) Query(e driver.Event) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.apart("cuEventQuery"); err != nil {
 		return false, err
 	}
-	if err := c.run(); err != nil {
+	m := c.events[e-1]
+	if m.stream == nil {
+		return true, nil
+	}
+	if err := c.run(m.stream); err != nil {
 		return false, err
 	}
-	return c.done >= c.events[e-1], nil
+	return m.stream.done >= m.queued, nil
 }
 
 // BeginCapture implements driver.Context.
-func (c *Context) BeginCapture(driver.Stream) error {
-	if err := c.apart("cuStreamBeginCapture_v2"); err != nil {
+func (c *Context) BeginCapture(s driver.Stream) error {
+	const call = "cuStreamBeginCapture_v2"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.apart(call); err != nil {
 		return err
 	}
-	c.capture = new([]work)
+	y, err := c.streamOf(call, s)
+	if err != nil {
+		return err
+	}
+	y.capture, c.recorder = new([]work), unix.Gettid()
 	return nil
 }
 
 // EndCapture implements driver.Context.
-func (c *Context) EndCapture(driver.Stream) (driver.Graph, error) {
-	if err := c.begin("cuStreamEndCapture"); err != nil {
+func (c *Context) EndCapture(s driver.Stream) (driver.Graph, error) {
+	const call = "cuStreamEndCapture"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.begin(call); err != nil {
 		return 0, err
 	}
-	c.graphs = append(c.graphs, *c.capture)
-	c.capture = nil
+	y, err := c.streamOf(call, s)
+	if err != nil {
+		return 0, err
+	}
+	c.graphs = append(c.graphs, *y.capture)
+	y.capture, c.recorder = nil, 0
 	return driver.Graph(len(c.graphs)), nil
 }
 
 // Replay implements driver.Context.
 func (c *Context) Replay(g driver.Graph, s driver.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.begin("cuGraphLaunch"); err != nil {
 		return err
 	}
@@ -206,6 +274,8 @@ func (c *Context) Replay(g driver.Graph, s driver.Stream) error {
 
 // Destroy implements driver.Context.
 func (c *Context) Destroy(g driver.Graph) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.graphs[g-1] = nil
 	return c.begin("cuGraphExecDestroy")
 }

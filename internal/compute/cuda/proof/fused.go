@@ -130,9 +130,9 @@ func storeHeads(s *subject, h headShape) {
 	for _, v := range columns(want, width, before+inner, outer) {
 		keys = append(keys, float32(v))
 	}
-	got, stored := readCache(cache, &layer, s.dtype, false, slots, keys)
+	got, stored := s.readCache(cache, &layer, s.dtype, false, slots, keys)
 	s.report("keys", got, stored, neighbour(s.dtype))
-	got, stored = readCache(cache, &layer, s.dtype, true, slots,
+	got, stored = s.readCache(cache, &layer, s.dtype, true, slots,
 		columns(a, width, before+inner+outer, outer))
 	s.report("values", got, stored, exactly)
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -299,8 +300,11 @@ func (d *Device) Heads(x compute.View, dim int, weight compute.Memory, _ float32
 // Cache is a KV cache that holds nothing.
 type Cache struct{}
 
-// Heads implements compute.Cache.
-func (Cache) Heads(int, int, bool, int, int) []byte { return nil }
+// Read implements compute.Cache.
+func (Cache) Read(iter.Seq[compute.Span], func([]byte) error) error { return nil }
+
+// Fill implements compute.Cache.
+func (Cache) Fill(iter.Seq[compute.Span], func([]byte) error) error { return nil }
 
 // CopyState implements compute.Cache.
 func (Cache) CopyState(int, int) {}
