@@ -129,23 +129,28 @@ func (s *scratch) valueTiles(j *job, g *group, i0, n, first, own, end int, acc [
 		}
 	}
 	for slice := range slices {
-		// What lies before and behind may be another sequence's.
-		clearColumns(panel(slice), 0, own)
-		clearColumns(panel(slice), end, count)
+		// What lies before and, to the end of a pair of steps, behind may be another sequence's.
+		clearSteps(panel(slice), 0, own)
+		clearSteps(panel(slice), end, end+end%2)
 	}
 	row := i0 / amx.Block * amx.Block
 	x.out = grow(x.out, panelled(g.n)*columns)
 	amx.Multiply(unsafe.Pointer(&x.panels[0]), 2*size, columns/amx.Block,
-		unsafe.Pointer(&x.weights[row*count]), count*amx.Block*2, count/2, i0+n-row,
+		unsafe.Pointer(&x.weights[row*count]), count*amx.Block*2, (end+1)/2, i0+n-row,
 		unsafe.Pointer(&x.out[row*columns]), columns*4, 0)
 	for i := range n {
 		copy(acc[i*w:(i+1)*w-extra], x.out[(i0+i)*columns:])
 	}
 }
 
-// clearColumns makes the columns of a tile zero, from a step to before another.
-func clearColumns(panel []uint16, from, until int) {
+// clearSteps makes the columns of a slice zero, from a step to before another.
+func clearSteps(panel []uint16, from, until int) {
 	for k := from; k < until; k++ {
+		if k%2 == 0 && k+1 < until {
+			clear(panel[k*amx.Block:][:2*tile])
+			k++
+			continue
+		}
 		row := panel[k/2*2*amx.Block+k%2:][:2*tile-1]
 		for c := 0; c < len(row); c += 2 {
 			row[c] = 0
