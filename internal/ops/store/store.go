@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
@@ -211,12 +212,12 @@ func setAside(path string, now time.Time) (string, error) {
 
 // openMemory opens a file without a name: what is in it is gone once it is closed.
 func openMemory() (*bolt.DB, error) {
-	fd, err := unix.MemfdCreate("eagleray-store", unix.MFD_CLOEXEC)
+	f, err := memfile.Create("eagleray-store", 0)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
-	defer unix.Close(fd) // bbolt opens it once more
-	return openFile(fmt.Sprintf("/proc/self/fd/%d", fd))
+	defer f.Close() // bbolt opens it once more
+	return openFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
 // Close waits for what is under way. The store is not used any more.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,25 +63,14 @@ type segment struct {
 	data []byte
 }
 
-const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
 // newSegment makes memory whose size cannot be changed.
 func newSegment() (*segment, error) {
-	const name = "eagleray-kv"
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, flags)
-	}
+	f, err := memfile.Create("eagleray-kv", localParts*localPart)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
-	s := &segment{file: os.NewFile(uintptr(fd), name)}
-	err = s.file.Truncate(localParts * localPart)
-	if err == nil {
-		_, err = unix.FcntlInt(s.file.Fd(), unix.F_ADD_SEALS, segmentSeals)
-	}
-	if err == nil {
+	s := &segment{file: f}
+	if err = memfile.Seal(f); err == nil {
 		err = s.mapIn()
 	}
 	if err != nil {
@@ -94,10 +84,7 @@ func newSegment() (*segment, error) {
 // shrinking: a peer that truncates it would kill this process with SIGBUS.
 func mapSegment(fd int) (*segment, error) {
 	s := &segment{file: os.NewFile(uintptr(fd), "eagleray-kv")}
-	seals, err := unix.FcntlInt(s.file.Fd(), unix.F_GET_SEALS, 0)
-	if err == nil && seals&segmentSeals != segmentSeals {
-		err = fmt.Errorf("memory with seals %#x", seals)
-	}
+	err := memfile.Sealed(s.file)
 	var info os.FileInfo
 	if err == nil {
 		info, err = s.file.Stat()

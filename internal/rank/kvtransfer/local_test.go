@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -94,14 +95,16 @@ func shapeLike(s Shape, tp int) Shape {
 // descriptor, and serves others.
 func TestLocalStrangers(t *testing.T) {
 	from, to := newGroup(t, shape(1, 1)), newGroup(t, shape(1, 1))
-	memory := func(size int64, seals int) int {
-		fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err == nil {
-			err = unix.Ftruncate(fd, size)
+	memory := func(size int64, sealed bool) int {
+		f, err := memfile.Create("x", size)
+		if err == nil && sealed {
+			err = memfile.Seal(f)
 		}
-		if err == nil {
-			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer f.Close()
+		fd, err := unix.Dup(int(f.Fd()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,9 +124,9 @@ func TestLocalStrangers(t *testing.T) {
 	for what, fds := range map[string][]int{
 		"nothing":          nil,
 		"a file":           {int(file.Fd())},
-		"unsealed memory":  {memory(size, 0)},
-		"too little":       {memory(size-1, segmentSeals)},
-		"two of them":      {memory(size, segmentSeals), memory(size, segmentSeals)},
+		"unsealed memory":  {memory(size, false)},
+		"too little":       {memory(size-1, true)},
+		"two of them":      {memory(size, true), memory(size, true)},
 		"many descriptors": {0, 0, 0, 0, 0, 0, 0, 0},
 	} {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: name})

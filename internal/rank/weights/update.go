@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // Update describes a whole set of weights, for ranks as JSON. The driver's Update also owns the
@@ -124,19 +125,11 @@ func (m memory) close() {
 
 // newMemory makes memory of a name that others cannot guess; it takes room as it is written.
 func newMemory(name string, size int64) (memory, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if err == unix.EINVAL { // a kernel before 6.3
-		fd, err = unix.MemfdCreate(name, flags)
-	}
+	f, err := memfile.Create(name, size)
 	if err != nil {
-		return memory{}, fmt.Errorf("make memory for weights: %w", err)
+		return memory{}, fmt.Errorf("weights: %w", err)
 	}
-	m := memory{file: os.NewFile(uintptr(fd), name)}
-	if err := m.file.Truncate(size); err != nil {
-		m.close()
-		return memory{}, fmt.Errorf("make %d bytes of memory for weights: %w", size, err)
-	}
+	m := memory{file: f}
 	if m.data, err = mapFile(m.file, size, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		m.close()
 		return memory{}, err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/sys/futex"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // floor is the least that a round trip of the same shape can cost: to all readers, and from the
@@ -60,13 +61,9 @@ const (
 var errFloor = errors.New("the other side of the floor measurement is gone")
 
 func newFutexFloor() (*futexFloor, error) {
-	fd, err := unix.MemfdCreate("eagleray-floor", unix.MFD_CLOEXEC)
+	file, err := memfile.Create("eagleray-floor", floorBytes)
 	if err != nil {
-		return nil, fmt.Errorf("create memory file: %w", err)
-	}
-	file := os.NewFile(uintptr(fd), "floor")
-	if err := file.Truncate(floorBytes); err != nil {
-		return nil, errors.Join(fmt.Errorf("size memory file: %w", err), file.Close())
+		return nil, err
 	}
 	return openFutexFloor(file)
 }

@@ -4,19 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/queue/fanin"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/queue/link"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // linkTransport is the queue between hosts, over loopback: TCP with TLS 1.3.
@@ -72,11 +70,10 @@ func memoryFile(name string, v any) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	f, err := memfile.Create(name, 0)
 	if err != nil {
-		return nil, fmt.Errorf("create memory file: %w", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), name)
 	if _, err := f.Write(raw); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

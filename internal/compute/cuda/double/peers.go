@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // Memory that is exported lies in a file without a name, which other processes open by this one's
@@ -77,14 +78,11 @@ func (c *Context) Export(p driver.Ptr) (h driver.Handle, err error) {
 
 // share moves an allocation to a file.
 func (c *Context) share(p driver.Ptr, bytes uint64) (s *shared, err error) {
-	fd, err := unix.MemfdCreate("eagleray-double", unix.MFD_CLOEXEC)
+	f, err := memfile.Create("eagleray-double", int64(bytes))
 	if err != nil {
 		return nil, err
 	}
-	s = &shared{file: os.NewFile(uintptr(fd), "memory of a double")}
-	if err := s.file.Truncate(int64(bytes)); err != nil {
-		return nil, errors.Join(err, s.file.Close())
-	}
+	s = &shared{file: f}
 	if err := s.mapFile(s.file, int(bytes)); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}

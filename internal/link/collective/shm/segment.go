@@ -53,6 +53,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/sys/futex"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 const (
@@ -161,19 +162,9 @@ func Create(ranks, maxBytes int) (*os.File, error) {
 	if err := checkLayout(ranks, maxBytes); err != nil {
 		return nil, err
 	}
-	const name = "eagleray-collective"
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	f, err := memfile.Create("eagleray-collective", Size(ranks, maxBytes))
 	if err != nil {
-		return nil, fmt.Errorf("create collective segment: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	size := Size(ranks, maxBytes)
-	if err := f.Truncate(size); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("size collective segment to %d bytes: %w", size, err)
+		return nil, fmt.Errorf("collective segment: %w", err)
 	}
 	var head [offSlot + 8]byte
 	binary.NativeEndian.PutUint64(head[offMagic:], magic)
@@ -183,10 +174,9 @@ func Create(ranks, maxBytes int) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("write header of collective segment: %w", err)
 	}
-	const seals = unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+	if err := memfile.Seal(f); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("seal collective segment: %w", err)
+		return nil, fmt.Errorf("collective segment: %w", err)
 	}
 	return f, nil
 }
@@ -201,12 +191,8 @@ type segment struct {
 // open checks that the file is a segment of this layout that cannot shrink under the mapping, and
 // maps it.
 func open(f *os.File, ranks, maxBytes int) (*segment, error) {
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return nil, fmt.Errorf("read seals of collective segment: %w", err)
-	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, errors.New("collective segment is not sealed against shrinking")
+	if err := memfile.Sealed(f); err != nil {
+		return nil, fmt.Errorf("collective segment: %w", err)
 	}
 	info, err := f.Stat()
 	if err != nil {

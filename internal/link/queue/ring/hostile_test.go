@@ -39,6 +39,8 @@ func header(fields ...uint64) []byte {
 	return b
 }
 
+const seals = unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
+
 func TestMapRefuses(t *testing.T) {
 	good, err := plan(2, 64<<10)
 	must(t, err)

@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // Options describe a segment.
@@ -42,8 +42,6 @@ type Segment struct {
 	file   *os.File
 	driver *Driver
 }
-
-const seals = unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
 
 // Create makes a segment and maps it. Driver.Close releases it.
 func Create(o Options) (*Segment, error) {
@@ -70,15 +68,10 @@ func (s *Segment) File() *os.File { return s.file }
 func (s *Segment) Driver() *Driver { return s.driver }
 
 func createFile(l layout) (*os.File, error) {
-	const name = "eagleray-queue"
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	f, err := memfile.Create("eagleray-queue", l.size())
 	if err != nil {
-		return nil, fmt.Errorf("ring: create memory file: %w", err)
+		return nil, fmt.Errorf("ring: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), name)
 	if err := prepare(f, l); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -86,9 +79,6 @@ func createFile(l layout) (*os.File, error) {
 }
 
 func prepare(f *os.File, l layout) error {
-	if err := f.Truncate(l.size()); err != nil {
-		return fmt.Errorf("ring: size memory file to %d bytes: %w", l.size(), err)
-	}
 	var header [headerBytes]byte
 	put := func(off, v int) { binary.NativeEndian.PutUint64(header[off:], uint64(v)) }
 	put(offMagic, magic)
@@ -100,8 +90,8 @@ func prepare(f *os.File, l layout) error {
 	if _, err := f.WriteAt(header[:], 0); err != nil {
 		return fmt.Errorf("ring: write header: %w", err)
 	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return fmt.Errorf("ring: seal memory file: %w", err)
+	if err := memfile.Seal(f); err != nil {
+		return fmt.Errorf("ring: %w", err)
 	}
 	return nil
 }
@@ -109,12 +99,8 @@ func prepare(f *os.File, l layout) error {
 // readLayout checks that the file is a segment that is sealed against resizing, before any of it is
 // mapped.
 func readLayout(f *os.File) (layout, error) {
-	got, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return layout{}, fmt.Errorf("ring: read seals (is it a memory file?): %w", err)
-	}
-	if got&seals != seals {
-		return layout{}, fmt.Errorf("ring: segment has seals %#x, needs %#x", got, seals)
+	if err := memfile.Sealed(f); err != nil {
+		return layout{}, fmt.Errorf("ring: %w", err)
 	}
 	info, err := f.Stat()
 	if err != nil {
