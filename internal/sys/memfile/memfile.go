@@ -41,7 +41,7 @@ func Seal(f *os.File) error {
 }
 
 // Sealed returns an error unless the file is sealed as Seal does: a process that maps one that can
-// shrink would be killed (SIGBUS) by whoever truncates it.
+// shrink is killed (SIGBUS) by a process that truncates it.
 func Sealed(f *os.File) error {
 	have, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
