@@ -21,9 +21,10 @@ func newWorker() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return invited.Main(args, gpu.Devices(func() (driver.Driver, error) {
-				return libcuda.Open("")
-			}, meter()))
+			return invited.Main(args, gpu.Devices(gpu.Libraries{
+				Driver: func() (driver.Driver, error) { return libcuda.Open("") },
+				Meter:  meter(),
+			}))
 		},
 	}
 }
