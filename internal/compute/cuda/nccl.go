@@ -48,8 +48,8 @@ func (x *communicator) ended() error {
 	return compute.ErrEnded
 }
 
-// joinNCCL makes a communicator of all ranks, whose windows were refused, or adds to Why what stands
-// in the way. The error is the group's, or the device's.
+// joinNCCL makes a communicator of all ranks, whose windows were refused, or adds to Why what is in
+// the way. The error is the group's, or the device's.
 func (c *Comm) joinNCCL(own *offer, offers []offer, ended <-chan struct{}) error {
 	d := c.d
 	local := oneMachine(offers)
@@ -134,15 +134,12 @@ func (c *Comm) openNCCL(own *offer, local bool) (driver.NCCL, error) {
 func sameVersion(offers []offer) error {
 	for r := range offers {
 		if a, b := offers[0].Version, offers[r].Version; a != b {
-			return fmt.Errorf("rank 0 has version %s, rank %d %s", NCCLVersion(int(a)), r,
-				NCCLVersion(int(b)))
+			return fmt.Errorf("rank 0 has version %s, rank %d %s", driver.NCCLVersion(int(a)), r,
+				driver.NCCLVersion(int(b)))
 		}
 	}
 	return nil
 }
-
-// NCCLVersion is a version as people write it: 2.27.3 for 22703.
-func NCCLVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
 
 // enter makes this rank one of the communicator.
 func (c *Comm) enter(library driver.NCCL, id driver.CommID, local bool,
@@ -220,8 +217,8 @@ func (c *Comm) allGather(dst, src driver.Ptr, floats int) error {
 // mostGathered is how many floats of all ranks a sum gathers at a time.
 const mostGathered = 8 << 20
 
-// sumGathered sums x over the ranks: each gathers the parts of all, and adds them as the chunks of a
-// product are added, by the same tree. NCCL's own sums have an order that depends on their size.
+// sumGathered sums x over the ranks: each gathers the parts of all, and adds them by the tree that
+// adds the chunks of a product. NCCL's own sums have an order that depends on their size.
 func (c *Comm) sumGathered(x *compute.Tensor) error {
 	d, m := c.d, of(x.Memory)
 	d.flush()

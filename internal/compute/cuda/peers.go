@@ -87,7 +87,7 @@ func (c *Comm) Way() string {
 	case c.windows != nil:
 		return "over peer memory"
 	case c.joined != nil:
-		return "by NCCL " + NCCLVersion(c.joined.version) + ": " + c.why
+		return "by NCCL " + driver.NCCLVersion(c.joined.version) + ": " + c.why
 	}
 	return "through the host: " + c.why
 }

@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // NCCL is NVIDIA's library of collectives, by which devices exchange that do not reach each other's
 // memory: libnccl is that one, double what stands for it. Its errors name the call.
@@ -14,6 +17,16 @@ type NCCL interface {
 	// current in the calling thread, until ctx is done.
 	Join(ctx context.Context, c Context, id CommID, rank, size int, local bool) (Communicator,
 		error)
+}
+
+// NCCLVersion is a version as people write it: 2.27.3 for 22703, and 2.8.4 for 2804, which is how
+// the library said it before 2.9.
+func NCCLVersion(v int) string {
+	major := 10000
+	if v < major {
+		major = 1000
+	}
+	return fmt.Sprintf("%d.%d.%d", v/major, v%major/100, v%100)
 }
 
 // CommID is ncclUniqueId.
