@@ -99,8 +99,7 @@ func TestNodes(t *testing.T) {
 	workersEnd(t, ranks)
 }
 
-// TestNodesOnGPUs serves with two nodes that have a GPU each, for which a machine stands. Their ranks
-// sum by NCCL.
+// TestNodesOnGPUs serves with two nodes that have a GPU each, for which a machine stands, by NCCL.
 func TestNodesOnGPUs(t *testing.T) {
 	t.Parallel()
 	_, url := startServer(t)

@@ -340,9 +340,9 @@ func (x *communicator) failure(e export, code int32) error {
 	return err
 }
 
-// call calls an export and returns its ncclResult_t. An argument that is the address of Go memory is
-// written uintptr(unsafe.Pointer(&x)) in the call itself: the compiler then leaves x where it is,
-// and alive, until the call returns.
+// call calls an export and returns its ncclResult_t. An argument that is the address of Go memory
+// is written uintptr(unsafe.Pointer(&x)) in the call itself: the compiler then leaves x where it
+// is, and alive, until the call returns.
 //
 //go:uintptrescapes
 func (l *Library) call(e export, args ...uintptr) int32 { return call(l.addresses[e], args...) }
