@@ -98,7 +98,7 @@ type Library struct {
 
 	mu sync.Mutex
 	// used says that the library has looked at the network's interfaces, which it does once, local
-	// that it was for ranks of this machine.
+	// that it has loopback alone.
 	used, local bool
 }
 
@@ -166,7 +166,7 @@ func (l *Library) choose(local bool) error {
 	if _, set := os.LookupEnv(interfaces); set {
 		return nil
 	}
-	if l.used && l.local && !local {
+	if l.local && !local {
 		return errors.New("this process has used NCCL among ranks of this machine, by its loopback")
 	}
 	if !l.used && local {
@@ -177,8 +177,9 @@ func (l *Library) choose(local bool) error {
 		if err := set(setenv, interfaces, loopback); err != nil {
 			return err
 		}
+		l.local = true
 	}
-	l.used, l.local = true, l.local || local
+	l.used = true
 	return nil
 }
 
