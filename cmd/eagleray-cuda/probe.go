@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -24,10 +25,15 @@ type report struct {
 	Library string `json:"library,omitempty"`
 	// NVML is the file by which GPUs are measured, Release the driver's version as it says;
 	// Unmeasured is why there is none.
-	NVML       string   `json:"nvml,omitempty"`
-	Release    string   `json:"release,omitempty"`
-	Unmeasured string   `json:"unmeasured,omitempty"`
-	Devices    []device `json:"devices"`
+	NVML       string `json:"nvml,omitempty"`
+	Release    string `json:"release,omitempty"`
+	Unmeasured string `json:"unmeasured,omitempty"`
+	// NCCL is the file by which ranks sum that do not reach each other's memory, NCCLVersion its
+	// version; WithoutNCCL is why there is none.
+	NCCL        string   `json:"nccl,omitempty"`
+	NCCLVersion string   `json:"nccl_version,omitempty"`
+	WithoutNCCL string   `json:"without_nccl,omitempty"`
+	Devices     []device `json:"devices"`
 	// Repaired are handlers of signals that the driver left in a state that would have ended the
 	// process.
 	Repaired []string `json:"repaired,omitempty"`
@@ -65,9 +71,11 @@ func newProbe() *cobra.Command {
 		Use:   "probe",
 		Short: "List the GPUs, and what stands in the way of their use",
 		Long: `probe loads NVIDIA's driver and opens each GPU for a moment. It prints the driver's
-version and file, by what GPUs are measured for /metrics, and of each GPU what it is, its memory, and what stands in the way of its use. The
-exit code is 0 when a GPU can be used, and 3 when none can: the last line then says why, and what to
-do.
+version and file, by what GPUs are measured for /metrics and by what ranks sum that do not reach
+each other's memory (NCCL; EAGLERAY_NCCL names its file, and allows it between machines, where it
+does not encrypt, or is off), and of each GPU what it is, its memory, and what stands in the way of
+its use. The exit code is 0 when a GPU can be used, and 3 when none can: the last line then says
+why, and what to do.
 
   eagleray cuda probe
   eagleray cuda probe --json | jq '.devices[] | select(.stop == null) | .uuid'
@@ -110,6 +118,7 @@ func probe(path string) (*report, error) {
 	} else {
 		r.NVML, r.Release = m.Path(), m.Driver()
 	}
+	r.lookForNCCL()
 	list, err := l.Devices()
 	if err != nil {
 		return r, &noDeviceError{err.Error()}
@@ -121,6 +130,21 @@ func probe(path string) (*report, error) {
 		r.Repaired = append(r.Repaired, x.String())
 	}
 	return r, r.usable()
+}
+
+// lookForNCCL loads NCCL, as ranks do.
+func (r *report) lookForNCCL() {
+	path, off := nccl.Named()
+	if off {
+		r.WithoutNCCL = nccl.Variable + " leaves it out"
+		return
+	}
+	l, err := nccl.Open(path)
+	if err != nil {
+		r.WithoutNCCL = err.Error()
+		return
+	}
+	r.NCCL, r.NCCLVersion = l.Path(), driver.NCCLVersion(l.Version())
 }
 
 // examined is a device, opened if it can be used.
@@ -187,6 +211,11 @@ func (r *report) table(to io.Writer) error {
 		fmt.Fprintf(to, "measured by NVML of driver %s, %s\n", r.Release, r.NVML)
 	} else {
 		fmt.Fprintf(to, "not measured: %s\n", r.Unmeasured)
+	}
+	if r.WithoutNCCL == "" {
+		fmt.Fprintf(to, "NCCL %s, %s\n", r.NCCLVersion, r.NCCL)
+	} else {
+		fmt.Fprintf(to, "without NCCL: %s\n", r.WithoutNCCL)
 	}
 	for _, line := range r.Repaired {
 		fmt.Fprintf(to, "repaired: %s\n", line)

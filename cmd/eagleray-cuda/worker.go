@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda"
 	"github.com/eagleray/eagleray/internal/group/launch"
@@ -21,11 +23,24 @@ func newWorker() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return invited.Main(args, gpu.Devices(func() (driver.Driver, error) {
-				return libcuda.Open("")
-			}, meter()))
+			return invited.Main(args, gpu.Devices(gpu.Libraries{
+				Driver: func() (driver.Driver, error) { return libcuda.Open("") },
+				Meter:  meter(),
+				NCCL:   collectives(),
+			}))
 		},
 	}
+}
+
+// collectives is how ranks may use NCCL, which is opened when it is needed.
+func collectives() cuda.NCCL {
+	path, off := nccl.Named()
+	if off {
+		return cuda.NCCL{}
+	}
+	return cuda.NCCL{Between: path != "", Open: sync.OnceValues(func() (driver.NCCL, error) {
+		return nccl.Open(path)
+	})}
 }
 
 // meter measures GPUs by NVML, which is opened when it is needed. Without it there are no figures,

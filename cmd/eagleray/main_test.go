@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // asRankOnGPU is a rank on the machine that stands for GPUs: no program for those is attached to
 // the test binary.
 func asRankOnGPU() {
-	if err := invited.Main(os.Args[3:], gpu.Devices(nil, nil)); err != nil {
+	if err := invited.Main(os.Args[3:], gpu.Devices(gpu.Libraries{})); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(exitError)
 	}

@@ -99,14 +99,14 @@ func TestNodes(t *testing.T) {
 	workersEnd(t, ranks)
 }
 
-// TestNodesOnGPUs serves with two nodes that have a GPU each, for which a machine stands.
+// TestNodesOnGPUs serves with two nodes that have a GPU each, for which a machine stands, by NCCL.
 func TestNodesOnGPUs(t *testing.T) {
 	t.Parallel()
 	_, url := startServer(t)
 	want := askChat(t, client(url))
 	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--device", "cuda", "--max-model-len", "256")
 	on := func(p *program) *program {
-		p.cmd.Env = append(p.cmd.Env, queue.CUDADriverVariable+"=machine")
+		p.cmd.Env = append(p.cmd.Env, queue.CUDADriverVariable+"=machine,apart,nccl")
 		return p
 	}
 	other := on(c.node("1")).start()
@@ -114,8 +114,10 @@ func TestNodesOnGPUs(t *testing.T) {
 	if got := askChat(t, client(url)); got != want {
 		t.Errorf("two nodes answer %q, one process %q", got, want)
 	}
-	if !strings.Contains(p.err.String(), "PTX machine") {
-		t.Error("no machine computes")
+	for _, text := range []string{"PTX machine", "sums of ranks by NCCL 2.27.3: rank 0: "} {
+		if !strings.Contains(p.err.String(), text) {
+			t.Errorf("not said: %s", text)
+		}
 	}
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {

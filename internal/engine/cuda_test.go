@@ -101,15 +101,15 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// overPeers says by what the ranks of an engine sum.
-func overPeers(e *engine.Engine) string {
+// summed says by what the ranks of an engine sum.
+func summed(e *engine.Engine) string {
 	_, way, _ := strings.Cut(e.Info().Ranks[0].Kernels, "sums of ranks ")
 	return way
 }
 
-// TestCUDAPeers asks two ranks, each a process, that sum over the memory of their devices, and has
-// either of them killed under requests: the answers are the same, and those of ranks that sum
-// through their hosts.
+// TestCUDAPeers asks two ranks, each a process, that sum over the memory of their devices, or by
+// NCCL, and has either of them killed under requests, or NCCL fail: the answers are the same,
+// and those of ranks that sum through their hosts.
 func TestCUDAPeers(t *testing.T) {
 	open := func(options string) *engine.Engine {
 		return onCUDA(t, options, func(c *config.Config) {
@@ -124,27 +124,36 @@ func TestCUDAPeers(t *testing.T) {
 		return list
 	}
 	host := open("apart")
-	if way := overPeers(host); !strings.HasPrefix(way, "through the host: rank 0: ") {
+	if way := summed(host); !strings.HasPrefix(way, "through the host: rank 0: ") {
 		t.Errorf("apart, sums are %q", way)
 	}
 	want := receiveAll(t, host, requests(host), func(int) {})
-	e := open("")
-	same(t, "over peers", receiveAll(t, e, requests(e), func(int) {}), want)
-	for rank := range 2 {
-		if testing.Short() && rank == 0 {
-			continue
-		}
-		before := pids(e)
-		same(t, fmt.Sprintf("rank %d killed", rank), killed(t, e, requests(e), rank, 10), want)
-		for r, pid := range pids(e) {
-			if (pid == before[r]) != (r != rank) {
-				t.Errorf("rank %d was killed: rank %d was process %d, and is %d", rank, r,
-					before[r], pid)
+	for options, way := range map[string]string{"": "over peer memory",
+		"apart,nccl": "by NCCL 2.27.3: rank 0: memory of rank 1: "} {
+		e := open(options)
+		same(t, way, receiveAll(t, e, requests(e), func(int) {}), want)
+		for rank := range 2 {
+			if testing.Short() && rank == 0 {
+				continue
+			}
+			before := pids(e)
+			same(t, fmt.Sprintf("rank %d killed", rank), killed(t, e, requests(e), rank, 10), want)
+			for r, pid := range pids(e) {
+				if (pid == before[r]) != (r != rank) {
+					t.Errorf("rank %d was killed: rank %d was process %d, and is %d", rank, r,
+						before[r], pid)
+				}
+			}
+			if got := summed(e); !strings.HasPrefix(got, way) {
+				t.Errorf("sums are %q", got)
 			}
 		}
-		if way := overPeers(e); way != "over peer memory" {
-			t.Errorf("sums are %q", way)
-		}
+	}
+	made := filepath.Join(t.TempDir(), "failed")
+	e := open("apart,nccl,fail=ncclAllGather:6:60:" + made)
+	same(t, "NCCL fails", receiveAll(t, e, requests(e), func(int) {}), want)
+	if matches, _ := filepath.Glob(made); len(matches) != 1 {
+		t.Error("NCCL did not fail")
 	}
 }
 

@@ -35,7 +35,7 @@ import (
 func TestMain(m *testing.M) {
 	args, gpus := os.Args[1:], worker.GPUs(nil)
 	if len(args) > 0 && args[0] == "cuda" {
-		args, gpus = args[1:], measured{gpu.Devices(nil, nil)}
+		args, gpus = args[1:], measured{gpu.Devices(gpu.Libraries{})}
 	}
 	if len(args) > 0 && args[0] == launch.Verb {
 		if err := invited.Main(args[1:], gpus); err != nil {

@@ -31,6 +31,7 @@ type Device struct {
 	dtype   compute.DType
 	pool    *pool.Pool
 	comm    *Comm // nil for none
+	nccl    NCCL
 
 	functions [kernels.Count]driver.Function
 	launches  [kernels.Count]uint64
@@ -65,10 +66,20 @@ type Options struct {
 	DType compute.DType
 	// Threads are those of the host, for work of the rank's own.
 	Threads int
+	// NCCL is what ranks exchange by that do not reach each other's memory.
+	NCCL NCCL
 	// Eager has steps computed launch by launch, not by graphs that were recorded.
 	Eager bool
 	// PTX has the driver compile the kernels, also for a device that there is machine code for.
 	PTX bool
+}
+
+// NCCL is how ranks may use the library.
+type NCCL struct {
+	// Open opens it, when it is needed; nil for none.
+	Open func() (driver.NCCL, error)
+	// Between says that it may be used between machines, where it does not encrypt.
+	Between bool
 }
 
 // New opens a device and loads its kernels. Close frees it.
@@ -84,7 +95,7 @@ func New(opt Options) (*Device, error) {
 		return nil, fmt.Errorf("CUDA device %d of %d", opt.Ordinal, len(devices))
 	}
 	d := &Device{driver: opt.Driver, ordinal: opt.Ordinal, dtype: opt.DType,
-		info: devices[opt.Ordinal], pool: pool.New(opt.Threads),
+		info: devices[opt.Ordinal], nccl: opt.NCCL, pool: pool.New(opt.Threads),
 		graphs: graphs{off: opt.Eager, made: map[shape]*graph{}}}
 	if d.info.Major < kernels.OldestMajor {
 		d.pool.Close()
@@ -188,8 +199,8 @@ func (d *Device) Replays() uint64 { return d.graphs.replays }
 // returned since is undefined. So is what it returned when the group of its ranks had ended, which
 // is compute.ErrEnded until it has another one.
 func (d *Device) Err() error {
-	if d.err == nil && d.comm != nil && d.comm.ended() {
-		return compute.ErrEnded
+	if d.err == nil && d.comm != nil {
+		return d.comm.ended()
 	}
 	return d.err
 }

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,15 +40,15 @@ type HostGroup interface {
 
 // Comm is a device's way to the ranks that it sums with. Where all of them reach the memory of all,
 // each has a window that the others open, and kernels exchange what they need there, without the
-// hosts (kernels/peers.cu); else the hosts do it.
+// hosts (kernels/peers.cu). Else NCCL exchanges, where all of them have it, or the hosts do.
 type Comm struct {
 	d          *Device
 	rank, size int
 	host       HostComm
 	group      HostGroup
 
-	// windows are all ranks' where this device has them, nil where the hosts exchange, which why
-	// explains; own is this one's, former that of the group before.
+	// windows are all ranks' where this device has them, nil else, which why explains; own is this
+	// one's, former that of the group before.
 	windows     []driver.Ptr
 	own, former driver.Ptr
 	why         string
@@ -59,8 +58,16 @@ type Comm struct {
 	here   [1]float32
 	met    []float32
 
+	// parts are those of all ranks that NCCL has gathered.
+	parts scratch
+
 	left     chan struct{}
 	watching sync.WaitGroup
+	// mu is of what end and the rank's goroutine share: joined is this rank's communicator, nil for
+	// none, gone says that the group has ended. Only that goroutine sets joined.
+	mu     sync.Mutex
+	joined *communicator
+	gone   bool
 }
 
 // NewComm makes the way of one of several ranks: it leads through host until the first Connect.
@@ -71,26 +78,45 @@ func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
 	return c
 }
 
-// Why is why the hosts exchange, "" where they do not.
+// Why is why ranks do not sum over the memory of their devices, "" where they do.
 func (c *Comm) Why() string { return c.why }
+
+// Way is how the ranks sum, in words.
+func (c *Comm) Way() string {
+	switch {
+	case c.windows != nil:
+		return "over peer memory"
+	case c.joined != nil:
+		return "by NCCL " + driver.NCCLVersion(c.joined.version) + ": " + c.why
+	}
+	return "through the host: " + c.why
+}
 
 // offer is what a rank says of itself: numbers of fixed size, in the memory of the ranks' machines.
 type offer struct {
 	Why             [200]byte // why it cannot, if it cannot
+	Late            uint32    // not 0 if it only waited for others
 	Machine         [40]byte  // the boot that it runs in
 	UUID            [64]byte  // of its device
 	Handle          driver.Handle
 	Multiprocessors uint32
+	Version         uint32 // of NCCL
+	ID              driver.CommID
 }
 
-func (o *offer) refuse(err error) { copy(o.Why[:len(o.Why)-1], err.Error()) }
+func (o *offer) refuse(err error) {
+	if late(err) {
+		o.Late = 1
+	}
+	copy(o.Why[:len(o.Why)-1], err.Error())
+}
 
 // text is what is written in an array.
 func text(b []byte) string { return string(b[:max(0, bytes.IndexByte(b, 0))]) }
 
-// Connect joins the ranks of a new group, each of which calls it: all use windows, or none does.
-// Once ended is closed no sum waits any more, until the next Connect. The error is the group's, or
-// the device's.
+// Connect joins the ranks of a new group, each of which calls it: all use windows, or all NCCL, or
+// all their hosts. Once ended is closed no sum waits any more, until the next Connect. The error is
+// the group's, or the device's.
 func (c *Comm) Connect(ended <-chan struct{}) error {
 	d := c.d
 	c.Leave()
@@ -98,7 +124,7 @@ func (c *Comm) Connect(ended <-chan struct{}) error {
 	if d.err != nil {
 		return d.err
 	}
-	c.left = make(chan struct{})
+	c.left, c.gone = make(chan struct{}), false
 	left := c.left
 	c.watching.Go(func() {
 		select {
@@ -113,7 +139,9 @@ func (c *Comm) Connect(ended <-chan struct{}) error {
 	}
 	d.free(c.former) // which no other has open: all ranks are in this group
 	c.former = 0
-	steps := []func([]offer) error{c.reach, func([]offer) error { return c.try() }}
+	steps := []func([]offer) error{c.reach, func([]offer) error {
+		return c.try("peer memory", c.endWindows)
+	}}
 	for _, step := range steps {
 		if c.why = refusal(offers); c.why != "" {
 			break
@@ -128,10 +156,11 @@ func (c *Comm) Connect(ended <-chan struct{}) error {
 			return err
 		}
 	}
-	if c.why = refusal(offers); c.why != "" {
-		c.closeWindows()
+	if c.why = refusal(offers); c.why == "" {
+		return d.err
 	}
-	return d.err
+	c.closeWindows()
+	return c.joinNCCL(&own, offers, ended)
 }
 
 // open makes a window, of zeros, and offers it.
@@ -172,11 +201,30 @@ func (c *Comm) open() (own offer) {
 // word is where kernels look whether it is over.
 func (c *Comm) word() *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(c.over))) }
 
-// end has no sum wait any more.
-func (c *Comm) end() { atomic.StoreUint32(c.word(), 1) }
+// endWindows has no sum of kernels wait any more, end none at all.
+func (c *Comm) endWindows() { atomic.StoreUint32(c.word(), 1) }
 
-// ended says that what sums gave is not to be used.
-func (c *Comm) ended() bool { return c.windows != nil && atomic.LoadUint32(c.word()) != 0 }
+func (c *Comm) end() {
+	c.endWindows()
+	c.mu.Lock()
+	x := c.joined
+	c.gone = true
+	c.mu.Unlock()
+	if x != nil {
+		x.end(nil)
+	}
+}
+
+// ended is compute.ErrEnded, and what is known of it, once what sums gave is not to be used.
+func (c *Comm) ended() error {
+	if c.joined != nil {
+		return c.joined.ended()
+	}
+	if c.windows != nil && atomic.LoadUint32(c.word()) != 0 {
+		return compute.ErrEnded
+	}
+	return nil
+}
 
 // exchange is what all ranks say.
 func (c *Comm) exchange(own *offer) ([]offer, error) {
@@ -188,14 +236,18 @@ func (c *Comm) exchange(own *offer) ([]offer, error) {
 	return all, err
 }
 
-// refusal is why some rank cannot, "" if all can.
-func refusal(offers []offer) string {
+// refusal is why some rank cannot, "" if all can. One that waited does not know why.
+func refusal(offers []offer) (why string) {
 	for r := range offers {
-		if why := text(offers[r].Why[:]); why != "" {
-			return fmt.Sprintf("rank %d: %s", r, why)
+		o := &offers[r]
+		if own := text(o.Why[:]); own != "" && (o.Late == 0 || why == "") {
+			why = fmt.Sprintf("rank %d: %s", r, own)
+			if o.Late == 0 {
+				break
+			}
 		}
 	}
-	return ""
+	return why
 }
 
 // reach opens the windows of the others.
@@ -241,16 +293,15 @@ func (c *Comm) reach(offers []offer) error {
 
 // Trials are sums of known numbers, by several blocks, more often than a window has places for.
 const (
-	trials       = 3
-	trialLength  = 5 * peerThreads
-	trialTimeout = time.Minute
+	trials      = 3
+	trialLength = 5 * peerThreads
 )
 
-// try sums known numbers: a machine may say that devices reach each other where they do not, or
-// where what is stored does not arrive.
-func (c *Comm) try() error {
+// try sums known numbers, by a way that end ends: a machine may say that devices reach each other
+// where they do not, or where what is stored does not arrive.
+func (c *Comm) try(way string, end func()) error {
 	d := c.d
-	late := time.AfterFunc(trialTimeout, c.end)
+	late := time.AfterFunc(meetTimeout, end)
 	defer late.Stop()
 	var x compute.Tensor
 	for k := range trials {
@@ -265,12 +316,12 @@ func (c *Comm) try() error {
 		}
 		all := float32(c.size * (c.size + 1) / 2)
 		sums := x.Floats()
-		if c.ended() {
-			return errors.New("a trial of peer memory did not end")
+		if c.ended() != nil {
+			return fmt.Errorf("a trial of %s: %w", way, errLate)
 		}
 		for i, got := range sums {
 			if want := all * float32(i%1000+k); got != want && d.err == nil {
-				return fmt.Errorf("a trial of peer memory gave %g for %g", got, want)
+				return fmt.Errorf("a trial of %s gave %g for %g", way, got, want)
 			}
 		}
 	}
@@ -304,21 +355,28 @@ func (c *Comm) Leave() {
 	c.watching.Wait()
 	c.left = nil
 	c.closeWindows()
+	c.leaveNCCL()
 	c.why = "no group"
 }
 
-// Sleep frees the windows of all ranks, each of which calls it between two steps: Connect makes
-// them again.
+// Sleep frees the windows of all ranks and what NCCL has, each of which calls it between two steps:
+// Connect makes them again.
 func (c *Comm) Sleep() error {
 	if c.Asleep() {
 		return nil
+	}
+	// No communicator ends before all ranks have what they gather by it.
+	c.d.wait()
+	if err := c.group.AllGather(c.met, c.here[:]); err != nil {
+		return err
 	}
 	c.Leave()
 	if err := c.group.AllGather(c.met, c.here[:]); err != nil {
 		return err
 	}
 	c.d.free(c.own) // which all others have closed
-	c.own = 0
+	c.d.free(c.parts.p)
+	c.own, c.parts = 0, scratch{}
 	return c.d.err
 }
 
@@ -327,18 +385,22 @@ func (c *Comm) Asleep() bool { return c.left == nil }
 
 // Begin is called before the first exchange of a step. It has the ranks meet, so that those that
 // are about to compute different things notice, as exchanges through the host do each time.
-// enqueued says that the exchanges that follow are left to the device.
+// enqueued says that the exchanges that follow are left to the device and may be recorded. Those of
+// NCCL may not: a graph of them would have to end before their communicator does.
 func (c *Comm) Begin() (enqueued bool, err error) {
-	if c.windows == nil {
+	if c.windows == nil && c.joined == nil {
 		return false, nil
 	}
-	return true, c.group.AllGather(c.met, c.here[:])
+	return c.windows != nil, c.group.AllGather(c.met, c.here[:])
 }
 
 // AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks. A sum
 // of chunks that is pending is made on the way.
 func (c *Comm) AllReduce(x *compute.Tensor) error {
-	if c.windows == nil {
+	switch {
+	case c.joined != nil:
+		return c.sumGathered(x)
+	case c.windows == nil:
 		return c.host.AllReduce(x)
 	}
 	d, m := c.d, of(x.Memory)
@@ -355,7 +417,10 @@ func (c *Comm) AllReduce(x *compute.Tensor) error {
 
 // Gather concatenates the rows of x of all ranks, in rank order, into dst on root.
 func (c *Comm) Gather(dst, x *compute.Tensor, root int) error {
-	if c.windows == nil {
+	switch {
+	case c.joined != nil:
+		return c.gatherAll(dst, x)
+	case c.windows == nil:
 		return c.host.Gather(dst, x, root)
 	}
 	p := kernels.RanksParams{Parts: at(x.Memory), Chunks: 1}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,8 +31,19 @@ func (h noHost) Gather(_, _ *compute.Tensor, _ int) error {
 	return nil
 }
 
-// together runs ranks with a device each, which exchange over their memory.
+// together runs ranks with a device each, which exchange over their memory or by the driver's NCCL.
 func together(t *testing.T, drv *double.Driver, size int,
+	f func(rank int, d *cuda.Device, c *cuda.Comm)) {
+	t.Helper()
+	var library cuda.NCCL
+	if drv.NCCL != nil {
+		library.Open = func() (driver.NCCL, error) { return drv.NCCL, nil }
+	}
+	togetherBy(t, drv, size, func(int) cuda.NCCL { return library }, f)
+}
+
+// togetherBy runs ranks with a library each.
+func togetherBy(t *testing.T, drv *double.Driver, size int, library func(rank int) cuda.NCCL,
 	f func(rank int, d *cuda.Device, c *cuda.Comm)) {
 	t.Helper()
 	const segment = 64 << 10
@@ -48,7 +60,8 @@ func together(t *testing.T, drv *double.Driver, size int,
 		}
 		defer g.Close()
 		ranks.Go(func() {
-			d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+			d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
+				NCCL: library(r)})
 			if err != nil {
 				t.Error(err)
 				return
@@ -68,15 +81,31 @@ func together(t *testing.T, drv *double.Driver, size int,
 	ranks.Wait()
 }
 
+// ways are drivers by which ranks sum in another way each, and how that begins in words.
+func ways() map[string]*double.Driver {
+	return map[string]*double.Driver{"over peer memory": {}, "by NCCL 2.27.3: rank 0: ": {
+		Apart: true, NCCL: new(double.NCCL)}}
+}
+
 // TestPeers holds sums over 2, 4 and 8 ranks, and what one gathers, to the host's: all bits are
-// equal, at lengths with tails, of one block and of several launches.
+// equal, at lengths with tails, of one block and of several launches or pieces.
 func TestPeers(t *testing.T) {
-	drv := &double.Driver{Check: true, Seed: 5}
-	lengths := []int{1, 7, 1024, 2048, 70001}
-	if !testing.Short() {
-		lengths = append(lengths, 600_004)
+	for way, drv := range ways() {
+		drv.Check, drv.Seed = true, 5
+		t.Run(way, func(t *testing.T) { testPeers(t, way, drv) })
 	}
+}
+
+func testPeers(t *testing.T, way string, drv *double.Driver) {
 	for _, size := range []int{2, 4, 8} {
+		lengths := []int{1, 7, 1024, 2048, 70001}
+		switch {
+		case testing.Short():
+		case !drv.Apart:
+			lengths = append(lengths, 600_004)
+		case size == 8:
+			lengths = append(lengths, 1_500_000)
+		}
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			parts := map[int][][]float32{}
 			for _, n := range lengths {
@@ -90,21 +119,25 @@ func TestPeers(t *testing.T) {
 				}
 			}
 			together(t, drv, size, func(rank int, d *cuda.Device, c *cuda.Comm) {
-				if c.Why() != "" {
-					t.Errorf("rank %d: %s", rank, c.Why())
+				if !strings.HasPrefix(c.Way(), way) {
+					t.Errorf("rank %d: %s", rank, c.Way())
 					return
 				}
 				for _, n := range lengths {
 					var x, all compute.Tensor
-					d.Resize(&x, 1, n)
+					rows := 1
+					if n%4 == 0 {
+						rows = 4
+					}
+					d.Resize(&x, rows, n/rows)
 					copy(x.Floats(), parts[n][rank])
 					x.Memory.Filled()
 					var to *compute.Tensor
 					if rank == 0 {
-						d.Resize(&all, size, n)
+						d.Resize(&all, size*rows, n/rows)
 						to = &all
 					}
-					if enqueued, err := c.Begin(); err != nil || !enqueued {
+					if enqueued, err := c.Begin(); err != nil || enqueued == drv.Apart {
 						t.Errorf("rank %d: %v, %v", rank, enqueued, err)
 						return
 					}
@@ -118,7 +151,8 @@ func TestPeers(t *testing.T) {
 					collective.SumTree(want, parts[n])
 					equal(t, fmt.Sprintf("sum of %d on rank %d", n, rank), x.Floats(), want)
 					for r := 0; r < size && to != nil; r++ {
-						equal(t, fmt.Sprintf("%d of rank %d", n, r), all.Row(r), parts[n][r])
+						equal(t, fmt.Sprintf("%d of rank %d", n, r), all.Floats()[r*n:],
+							parts[n][r])
 					}
 				}
 			})
@@ -128,7 +162,13 @@ func TestPeers(t *testing.T) {
 
 // TestPeersSleep has ranks sleep, which frees their windows, and sum again.
 func TestPeersSleep(t *testing.T) {
-	together(t, &double.Driver{}, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
+	for way, drv := range ways() {
+		t.Run(way, func(t *testing.T) { testPeersSleep(t, way, drv) })
+	}
+}
+
+func testPeersSleep(t *testing.T, way string, drv *double.Driver) {
+	together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
 		for range 2 {
 			if err := c.Sleep(); err != nil || !c.Asleep() {
 				t.Error(c.Asleep(), err)
@@ -136,8 +176,9 @@ func TestPeersSleep(t *testing.T) {
 			if enqueued, err := c.Begin(); enqueued || err != nil {
 				t.Error(enqueued, err)
 			}
-			if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
-				t.Error(c.Why(), err)
+			if err := c.Connect(t.Context().Done()); err != nil ||
+				!strings.HasPrefix(c.Way(), way) {
+				t.Error(c.Way(), err)
 				return
 			}
 			var x compute.Tensor
@@ -166,7 +207,8 @@ func TestPeersRefuse(t *testing.T) {
 			return &driver.Error{Call: call, Code: 801}
 		}}
 		together(t, drv, 2, func(rank int, d *cuda.Device, c *cuda.Comm) {
-			if enqueued, err := c.Begin(); enqueued || err != nil || c.Why() != want {
+			if enqueued, err := c.Begin(); enqueued || err != nil ||
+				c.Why() != want+"; without NCCL: rank 0: it is left out" {
 				t.Errorf("rank %d: %v, %v, %q", rank, enqueued, err, c.Why())
 			}
 		})
@@ -176,7 +218,12 @@ func TestPeersRefuse(t *testing.T) {
 // TestPeersEnd has a rank never come: the other one's sums end with the group, and the device sums
 // again in the next one.
 func TestPeersEnd(t *testing.T) {
-	drv := &double.Driver{}
+	for way, drv := range ways() {
+		t.Run(way, func(t *testing.T) { testPeersEnd(t, way, drv) })
+	}
+}
+
+func testPeersEnd(t *testing.T, way string, drv *double.Driver) {
 	ended := make(chan struct{})
 	var met sync.WaitGroup
 	met.Add(2)
@@ -203,8 +250,8 @@ func TestPeersEnd(t *testing.T) {
 		if err := d.Finish(); err != nil {
 			t.Errorf("after it has left: %v", err)
 		}
-		if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
-			t.Error(c.Why(), err)
+		if err := c.Connect(t.Context().Done()); err != nil || !strings.HasPrefix(c.Way(), way) {
+			t.Error(c.Way(), err)
 		}
 	})
 }

@@ -35,7 +35,11 @@ type Found struct {
 	// Unmeasured says why.
 	Release    string `json:"release"`
 	Unmeasured string `json:"unmeasured"`
-	Devices    []GPU  `json:"devices"`
+	// NCCL is the version of the library by which ranks sum that do not reach each other's memory;
+	// "" where there is none, and WithoutNCCL says why.
+	NCCL        string `json:"nccl_version"`
+	WithoutNCCL string `json:"without_nccl"`
+	Devices     []GPU  `json:"devices"`
 	// Error is why none can be used, and what to do.
 	Error string `json:"error"`
 }

@@ -21,26 +21,32 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// gpus are those of a driver, which is opened when it is needed.
-type gpus struct {
-	driver func() (driver.Driver, error)
-	meter  func(uuid string) func(*status.GPU)
+// Libraries are NVIDIA's that a program has: nil for none. They are opened when they are needed.
+type Libraries struct {
+	Driver func() (driver.Driver, error)
+	// Meter returns what measures a GPU of the driver's, nil where nothing does.
+	Meter func(uuid string) func(*status.GPU)
+	NCCL  cuda.NCCL
 }
 
-// Devices are the GPUs of a driver, which open opens, or of the machine that stands for one
-// (queue.CUDADriverVariable). meter returns what measures a GPU of it, nil where nothing does. Both
-// are nil where there is the machine alone.
-func Devices(open func() (driver.Driver, error),
-	meter func(uuid string) func(*status.GPU)) worker.GPUs {
-	return &gpus{meter: meter, driver: sync.OnceValues(func() (driver.Driver, error) {
+// gpus are those of a driver.
+type gpus struct {
+	Libraries
+	driver func() (driver.Driver, error)
+}
+
+// Devices are the GPUs of a driver, or of the machine that stands for one
+// (queue.CUDADriverVariable), which needs none of the libraries.
+func Devices(l Libraries) worker.GPUs {
+	return &gpus{Libraries: l, driver: sync.OnceValues(func() (driver.Driver, error) {
 		if v := os.Getenv(queue.CUDADriverVariable); v != "" {
 			return nil, fmt.Errorf("%s=%q does not begin with %q", queue.CUDADriverVariable, v,
 				"machine")
 		}
-		if open == nil {
+		if l.Driver == nil {
 			return nil, errors.New("this program has no CUDA driver")
 		}
-		return open()
+		return l.Driver()
 	})}
 }
 
@@ -48,10 +54,10 @@ func Devices(open func() (driver.Driver, error),
 // for its driver alone.
 func (g *gpus) Meter(ordinal int) worker.Meter {
 	info, err := g.info(ordinal)
-	if err != nil || g.meter == nil {
+	if err != nil || g.Libraries.Meter == nil {
 		return nil
 	}
-	return g.meter(info.UUID)
+	return g.Libraries.Meter(info.UUID)
 }
 
 // info is what the driver knows of a GPU.
@@ -106,15 +112,22 @@ func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
 
 // New implements worker.GPUs.
 func (g *gpus) New(o worker.GPU) (worker.Device, error) {
-	opt := cuda.Options{Ordinal: o.Ordinal, DType: o.DType, Threads: o.Threads, Eager: o.Eager}
-	var err error
+	opt := cuda.Options{Ordinal: o.Ordinal, DType: o.DType, Threads: o.Threads, Eager: o.Eager,
+		NCCL: g.NCCL}
 	if options, ok := queue.CUDAMachine(); ok {
-		opt.Ordinal, opt.PTX = 0, true // every process has a machine of its own
-		opt.Driver, err = double.Parse(options, o.Threads)
-	} else {
-		opt.Driver, err = g.driver()
+		d, err := double.Parse(options, o.Threads)
+		if err != nil {
+			return nil, err
+		}
+		// Every process has a machine of its own.
+		opt.Driver, opt.Ordinal, opt.PTX, opt.NCCL = d, 0, true, cuda.NCCL{}
+		if d.NCCL != nil {
+			opt.NCCL.Open = func() (driver.NCCL, error) { return d.NCCL, nil }
+		}
+		return cuda.New(opt)
 	}
-	if err != nil {
+	var err error
+	if opt.Driver, err = g.driver(); err != nil {
 		return nil, err
 	}
 	return cuda.New(opt)

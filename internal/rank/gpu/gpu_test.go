@@ -20,7 +20,10 @@ func TestMemory(t *testing.T) {
 	opened := 0
 	fake := &double.Driver{Threads: 1}
 	fake.Info.Memory, fake.Info.Name, fake.Info.UUID = 1<<30, "H", "GPU-1"
-	g := Devices(func() (driver.Driver, error) { opened++; return fake, nil }, nil)
+	g := Devices(Libraries{Driver: func() (driver.Driver, error) {
+		opened++
+		return fake, nil
+	}})
 	for range 2 {
 		b := g.Memory(0)
 		if len(b) != 1 || b[0].Limit != 1<<30 || b[0].Left > 1<<30 || b[0].Left < 1<<29 ||
@@ -31,7 +34,9 @@ func TestMemory(t *testing.T) {
 	if b := g.Memory(100); b != nil || opened != 1 {
 		t.Errorf("%+v, opened %d times", b, opened)
 	}
-	lost := Devices(func() (driver.Driver, error) { return nil, errors.New("lost") }, nil)
+	lost := Devices(Libraries{Driver: func() (driver.Driver, error) {
+		return nil, errors.New("lost")
+	}})
 	if b := lost.Memory(0); b != nil {
 		t.Errorf("%+v", b)
 	}
@@ -47,10 +52,11 @@ func TestMeter(t *testing.T) {
 	t.Setenv(queue.CUDADriverVariable, "")
 	fake := &double.Driver{Threads: 1}
 	fake.Info.Name, fake.Info.UUID = "H", "GPU-1"
-	g := Devices(func() (driver.Driver, error) { return fake, nil },
-		func(uuid string) func(*status.GPU) {
+	have := Libraries{Driver: func() (driver.Driver, error) { return fake, nil },
+		Meter: func(uuid string) func(*status.GPU) {
 			return func(g *status.GPU) { g.Know(status.GPUPower, uint64(len(uuid))) }
-		})
+		}}
+	g := Devices(have)
 	var s status.GPU
 	if m := g.Meter(0); m == nil {
 		t.Error("no meter")
@@ -61,9 +67,7 @@ func TestMeter(t *testing.T) {
 		t.Error("a GPU that is not there is measured")
 	}
 	t.Setenv(queue.CUDADriverVariable, "machine")
-	for _, none := range []worker.GPUs{Devices(nil, nil), Devices(func() (driver.Driver, error) {
-		return fake, nil
-	}, func(string) func(*status.GPU) { return func(*status.GPU) {} })} {
+	for _, none := range []worker.GPUs{Devices(Libraries{}), Devices(have)} {
 		if none.Meter(0) != nil {
 			t.Error("the machine is measured")
 		}
@@ -87,7 +91,7 @@ func TestNew(t *testing.T) {
 		{nil, "machine,seed=1", ""},
 	} {
 		t.Setenv(queue.CUDADriverVariable, c.variable)
-		d, err := Devices(c.open, nil).New(o)
+		d, err := Devices(Libraries{Driver: c.open}).New(o)
 		if c.says != "" {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%q: %v", c.variable, err)

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -143,8 +145,18 @@ func TestCUDAPlans(t *testing.T) {
 	}
 }
 
-// eachRank runs ranks with a device each, which sum over peer memory or through their hosts.
-func eachRank(t *testing.T, f fixture, size int, peers, eager bool,
+// How the ranks of a test sum, as Comm.Way begins.
+const (
+	overPeers = "over peer memory"
+	byNCCL    = "by NCCL "
+	byHosts   = "through the host: "
+)
+
+// apart is onMachine with devices that do not reach each other's memory, and with NCCL.
+var apart = &double.Driver{Threads: 2, Apart: true, NCCL: new(double.NCCL)}
+
+// eachRank runs ranks with a device each, which sum in a way.
+func eachRank(t *testing.T, f fixture, size int, way string, eager bool,
 	run func(rank int, s *shard, d *cuda.Device)) {
 	t.Helper()
 	const segment = 64 << 10
@@ -160,20 +172,25 @@ func eachRank(t *testing.T, f fixture, size int, peers, eager bool,
 			t.Fatal(err)
 		}
 		defer g.Close()
-		d := openCUDA(t, onMachine, eager)
+		drv := onMachine
+		if way == byNCCL {
+			drv = apart
+		}
+		d := openCUDA(t, drv, eager)
 		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
-		way := d.NewComm(r, size, place.Comm, g)
-		if peers {
-			place.Comm = way
+		comm := d.NewComm(r, size, place.Comm, g)
+		if way != byHosts {
+			place.Comm = comm
 		}
 		s := loadOn(t, d, f, place)
 		ranks.Go(func() {
-			if peers {
-				if err := way.Connect(t.Context().Done()); err != nil || way.Why() != "" {
-					t.Errorf("rank %d: %v, %s", r, err, way.Why())
+			if way != byHosts {
+				if err := comm.Connect(t.Context().Done()); err != nil ||
+					!strings.HasPrefix(comm.Way(), way) {
+					t.Errorf("rank %d: %v, %s", r, err, comm.Way())
 					return
 				}
-				defer way.Leave()
+				defer comm.Leave()
 			}
 			run(r, s, d)
 			if err := s.model.Finish(); err != nil {
@@ -205,13 +222,14 @@ func TestCUDALayouts(t *testing.T) {
 		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 		want := one.forward(t, 0, piece{tokens: ids})
 		for _, size := range []int{2, 4} {
-			for _, peers := range []bool{false, true} {
-				if cfg.Heads%size != 0 || testing.Short() && (size == 4 || i > 0 && !peers) {
+			for _, way := range []string{byHosts, overPeers, byNCCL} {
+				if cfg.Heads%size != 0 ||
+					testing.Short() && (size == 4 || i > 0 && way != overPeers) {
 					continue
 				}
-				name := fmt.Sprintf("%s %s by %d, peers %v", f.dir, f.quantization, size, peers)
+				name := fmt.Sprintf("%s %s by %d, %s", f.dir, f.quantization, size, way)
 				t.Run(name, func(t *testing.T) {
-					eachRank(t, f, size, peers, false, func(r int, s *shard, _ *cuda.Device) {
+					eachRank(t, f, size, way, false, func(r int, s *shard, _ *cuda.Device) {
 						if rows := s.forward(t, r, piece{tokens: ids}); r == 0 {
 							compareRows(t, "ranks", rows, want)
 						}
@@ -222,9 +240,9 @@ func TestCUDALayouts(t *testing.T) {
 	}
 }
 
-// TestCUDAPlansOverPeers computes sequences in random plans by several ranks, with graphs and
-// without, and wants the bits of each computed alone by one.
-func TestCUDAPlansOverPeers(t *testing.T) {
+// TestCUDAPlansOfRanks computes sequences in random plans by several ranks, over peer memory, with
+// graphs and without, and by NCCL, and wants the bits of each computed alone by one.
+func TestCUDAPlansOfRanks(t *testing.T) {
 	plans, fixtures := 6, []fixture{variant("qwen3-head128"), shipped("qwen3moe-tiny"),
 		shipped("gemma2-tiny")}
 	if testing.Short() {
@@ -234,19 +252,25 @@ func TestCUDAPlansOverPeers(t *testing.T) {
 		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 		y := plannedFor(t, one)
 		for _, size := range []int{2, 4} {
-			for _, eager := range []bool{false, true} {
-				if testing.Short() && size == 4 {
+			for _, m := range []struct {
+				way   string
+				eager bool
+			}{{overPeers, false}, {overPeers, true}, {byNCCL, false}} {
+				if testing.Short() && (size == 4 || m.eager) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s by %d, eager %v", f.dir, size, eager), func(t *testing.T) {
-					eachRank(t, f, size, true, eager, func(r int, s *shard, d *cuda.Device) {
+				name := fmt.Sprintf("%s by %d, %s, eager %v", f.dir, size, m.way, m.eager)
+				t.Run(name, func(t *testing.T) {
+					run := func(r int, s *shard, d *cuda.Device) {
 						for seed := range plans {
 							y.run(t, s, r, uint64(seed))
 						}
-						if replays := d.Replays(); eager != (replays == 0) && plans > 1 {
+						graphs := m.way == overPeers && !m.eager
+						if replays := d.Replays(); graphs != (replays > 0) && plans > 1 {
 							t.Errorf("rank %d: %d steps were graphs'", r, replays)
 						}
-					})
+					}
+					eachRank(t, f, size, m.way, m.eager, run)
 				})
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -28,8 +29,11 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 
 func openCUDA(t testing.TB, drv *double.Driver, eager bool) *cuda.Device {
 	t.Helper()
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1, PTX: true,
-		Eager: eager})
+	opt := cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1, PTX: true, Eager: eager}
+	if drv.NCCL != nil {
+		opt.NCCL.Open = func() (driver.NCCL, error) { return drv.NCCL, nil }
+	}
+	d, err := cuda.New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}

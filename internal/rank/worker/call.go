@@ -148,11 +148,7 @@ func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil 
 func (w *worker) info() queue.Ready {
 	kernels := describe(&w.rank.init)
 	if p := w.rank.peers; p != nil {
-		way := "over peer memory"
-		if why := p.Why(); why != "" {
-			way = "through the host: " + why
-		}
-		kernels += "; sums of ranks " + way
+		kernels += "; sums of ranks " + p.Way()
 	}
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
 		Threads: w.rank.threads, Kernels: kernels,

@@ -46,7 +46,7 @@ type GPUs interface {
 	// New makes the device of a rank.
 	New(GPU) (Device, error)
 	// Peers is a rank's way to those that it sums with, by their devices where these reach each
-	// other's memory, else by host.
+	// other, else by host.
 	Peers(d Device, rank, size int, host layers.Comm, group layers.HostGroup) Peers
 	// Meter measures a GPU, by its ordinal; nil where nothing can. Any thread may call it, one at a
 	// time.
@@ -56,13 +56,12 @@ type GPUs interface {
 // Meter sets the figures of a GPU as of now; those that the driver does not have are not known.
 type Meter func(*status.GPU)
 
-// Peers are ranks that may sum over the memory of their devices.
+// Peers are ranks that may sum by their devices.
 type Peers interface {
 	layers.Comm
-	// Connect meets the ranks of a group, until ended. Why says why hosts exchange then, "" where
-	// they do not.
+	// Connect meets the ranks of a group, until ended. Way says how they sum then, and why.
 	Connect(ended <-chan struct{}) error
-	Why() string
+	Way() string
 	// Leave leaves the group. Sleep, which all ranks call, also frees memory, until Connect.
 	Leave()
 	Sleep() error

@@ -38,7 +38,7 @@ type rank struct {
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
 	group  layers.Group
-	// peers is the way to the ranks of group over their devices' memory, nil on CPUs.
+	// peers is the way to the ranks of group by their devices, nil on CPUs.
 	peers Peers
 	// weights are in use, staging is the next update.
 	weights  loaded
@@ -201,7 +201,7 @@ func (r *rank) join(opt Options) error {
 	}
 	if r.peers != nil {
 		if err := r.peers.Connect(opt.Ended); err != nil {
-			return fmt.Errorf("memory of the other ranks: %w", err)
+			return fmt.Errorf("devices of the other ranks: %w", err)
 		}
 	}
 	if n := init.Null; n != nil {

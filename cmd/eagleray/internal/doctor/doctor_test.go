@@ -116,8 +116,8 @@ func TestChecks(t *testing.T) {
 					broken
 			}
 		}},
-		{"gpus", OK, "1 of CUDA 13.0, driver 580.65.06 (NVML)", gpusOf(1, `{"driver": "13.0",
-			"release": "580.65.06", "devices": [{"ordinal": 0,
+		{"gpus", OK, "1 of CUDA 13.0, driver 580.65.06 (NVML), NCCL 2.27.3", gpusOf(1, `{
+			"driver": "13.0", "release": "580.65.06", "nccl_version": "2.27.3", "devices": [{"ordinal": 0,
 			"name": "NVIDIA H200", "arch": "sm_90", "memory_total": 150000000000}]}`)},
 		{"gpus", OK, "1 of CUDA 13.0, no figures of them on /metrics: no NVML was found", gpusOf(1,
 			`{"driver": "13.0", "unmeasured": "no NVML was found", "devices": [{"ordinal": 0}]}`)},

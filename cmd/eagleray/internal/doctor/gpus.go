@@ -26,10 +26,17 @@ func (m *Machine) gpus(ctx context.Context, ranks int) Result {
 		}
 		details = append(details, line)
 	}
+	if found.WithoutNCCL != "" {
+		details = append(details, "ranks that do not reach each other's memory sum through their "+
+			"hosts: "+found.WithoutNCCL)
+	}
 	usable := len(found.Usable())
 	measured := "driver " + found.Release + " (NVML)"
 	if found.Release == "" {
 		measured = "no figures of them on /metrics: " + found.Unmeasured
+	}
+	if found.NCCL != "" {
+		measured += ", NCCL " + found.NCCL
 	}
 	result := ok("%d of CUDA %s, %s", usable, found.Driver, measured)
 	switch {

@@ -35,6 +35,8 @@ type Driver struct {
 	Replace func(text []byte) []byte
 	// Apart says that devices do not reach each other's memory.
 	Apart bool
+	// NCCL is what ranks may exchange by, nil for none.
+	NCCL *NCCL
 	// Observe, if not nil, is told of each kernel that was executed.
 	Observe func(kernel string, s ptx.Stats)
 
@@ -160,7 +162,7 @@ type function struct {
 	shared int
 }
 
-// work is what a stream was asked for: a copy, a fill, or a launch.
+// work is what a stream was asked for: a copy, a fill, a launch, or an exchange.
 type work struct {
 	call     string
 	dst, src driver.Ptr
@@ -170,6 +172,7 @@ type work struct {
 	launch   *driver.Launch
 	params   []byte
 	event    driver.Event
+	gather   *communicator
 }
 
 var (

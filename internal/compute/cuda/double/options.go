@@ -16,6 +16,7 @@ import (
 //	check         find races and reads of what was never written
 //	memory=BYTES  what the device has
 //	apart         devices do not reach each other's memory
+//	nccl          ranks may exchange by NCCL
 //	fail=CALL:CODE:N:FILE
 //	              the N-th call of a function of the driver's API returns an error, by its
 //	              code, or never returns ("hang"), in the first process that makes the file
@@ -34,16 +35,21 @@ func Parse(text string, threads int) (*Driver, error) {
 			d.Check = true
 		case "apart":
 			d.Apart = true
+		case "nccl":
+			d.NCCL = new(NCCL)
 		case "memory":
 			d.Info.Memory, err = strconv.ParseUint(value, 10, 64)
 		case "fail":
 			d.Fail, err = parseFailure(value)
 		default:
-			err = fmt.Errorf("%q is none of seed, check, memory, apart, fail", name)
+			err = fmt.Errorf("%q is none of seed, check, memory, apart, nccl, fail", name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("driver of a PTX machine, %q: %w", word, err)
 		}
+	}
+	if d.NCCL != nil {
+		d.NCCL.Fail = d.Fail
 	}
 	return d, nil
 }

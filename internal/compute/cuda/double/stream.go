@@ -151,6 +151,8 @@ func (c *Context) do(w *work) error {
 		return c.execute(w)
 	case w.event != 0:
 		return nil
+	case w.gather != nil:
+		err = w.gather.do(w)
 	case w.from != nil:
 		err = c.memory.Write(uint64(w.dst), w.from)
 	case w.to != nil:

@@ -1,0 +1,247 @@
+package nccl
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl/nccltest"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+)
+
+// fake is a library of nccltest in this process.
+type fake struct {
+	t      *testing.T
+	path   string
+	handle uintptr
+}
+
+// built builds and loads a library, whose test fails at a wrong argument.
+func built(t *testing.T, without ...string) fake {
+	t.Helper()
+	f := fake{t: t, path: nccltest.Build(t, t.TempDir(), without...)}
+	var err error
+	if f.handle, err = purego.Dlopen(f.path, purego.RTLD_NOW|purego.RTLD_LOCAL); err != nil {
+		t.Fatal(err)
+	}
+	f.set("")
+	t.Cleanup(func() {
+		if c := f.text("test_complaints"); c != "" {
+			t.Errorf("arguments that are not the library's:\n%s", c)
+		}
+	})
+	return f
+}
+
+func (f fake) symbol(name string) uintptr {
+	f.t.Helper()
+	at, err := purego.Dlsym(f.handle, name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return at
+}
+
+// set makes the library as it is at its start, with codes of calls.
+func (f fake) set(codes string) {
+	f.t.Helper()
+	text, err := unix.BytePtrFromString(codes)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	call(f.symbol("test_set"), uintptr(unsafe.Pointer(text)))
+}
+
+// text is what an export of a test returns.
+func (f fake) text(name string) string {
+	f.t.Helper()
+	at, _, _ := purego.SyscallN(f.symbol(name))
+	return unix.BytePtrToString(*(**byte)(unsafe.Pointer(&at)))
+}
+
+// entered counts how often a device was made current.
+type entered struct {
+	driver.Context
+	times int
+}
+
+func (e *entered) Enter() error {
+	e.times++
+	return nil
+}
+
+// joined is the first rank of two.
+func (f fake) joined(l *Library) (*communicator, *entered) {
+	f.t.Helper()
+	id, err := l.ID(true)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	device := new(entered)
+	c, err := l.Join(f.t.Context(), device, id, 0, 2, true)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c.(*communicator), device
+}
+
+// TestGather passes an ID, a configuration and numbers, by calls that are done at once or later.
+func TestGather(t *testing.T) {
+	f := built(t)
+	for _, codes := range []string{"", "ncclCommInitRankConfig=7", "ncclAllGather=7 looks=9"} {
+		f.set(codes)
+		l, err := Open(f.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Path() != f.path || l.Version() != 22703 {
+			t.Errorf("version %d of %s", l.Version(), l.Path())
+		}
+		c, device := f.joined(l)
+		if got := f.text("test_interfaces"); got != loopback {
+			t.Errorf("ranks of one machine listen at %q", got)
+		}
+		src, dst := []float32{1, 2, 3}, make([]float32, 6)
+		gather(t, c, dst, src)
+		if want := []float32{1, 2, 3, 2, 3, 4}; !slices.Equal(dst, want) {
+			t.Errorf("%q: %v instead of %v", codes, dst, want)
+		}
+		if err := c.Failed(); err != nil {
+			t.Error(err)
+		}
+		c.Abort()
+		c.Abort()
+		gather(t, c, dst, []float32{9, 9, 9})
+		if aborted := call(f.symbol("test_aborted")); aborted != 1 || device.times != 1 ||
+			dst[0] != 1 || c.Failed() != nil {
+			t.Errorf("aborted %d times, by a device that was entered %d times; %v", aborted,
+				device.times, dst)
+		}
+	}
+}
+
+// gather gathers numbers that lie in memory that is not Go's.
+func gather(t *testing.T, c *communicator, dst, src []float32) {
+	t.Helper()
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Munmap(page); err != nil {
+			t.Error(err)
+		}
+	}()
+	floats := unsafe.Slice((*float32)(unsafe.Pointer(&page[0])), 1024)
+	copy(floats, src)
+	copy(floats[512:], dst)
+	at := func(i int) driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&floats[i]))) }
+	if err := c.AllGather(at(512), at(0), len(src), 77); err != nil {
+		t.Error(err)
+	}
+	copy(dst, floats[512:])
+}
+
+// TestEnds has waits end: that for the other ranks with its context, that of a call by Abort.
+func TestEnds(t *testing.T) {
+	f := built(t)
+	l, err := Open(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const forever = "looks=2000000000"
+	f.set("ncclCommInitRankConfig=7 " + forever)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	id, err := l.ID(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Join(ctx, new(entered), id, 1, 2, true)
+	if want := "ncclCommInitRankConfig: context deadline exceeded"; err == nil ||
+		err.Error() != want {
+		t.Errorf("%v instead of %s", err, want)
+	}
+	if aborted := call(f.symbol("test_aborted")); aborted != 1 {
+		t.Errorf("aborted %d times", aborted)
+	}
+	f.set("ncclAllGather=7 " + forever)
+	c, _ := f.joined(l)
+	late := time.AfterFunc(20*time.Millisecond, c.Abort)
+	defer late.Stop()
+	gather(t, c, make([]float32, 2), []float32{1})
+}
+
+// TestRefused names what is wrong, and the value.
+func TestRefused(t *testing.T) {
+	f := built(t)
+	absent := filepath.Join(t.TempDir(), "absent.so")
+	same := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || strings.ReplaceAll(err.Error(), f.path, "PATH") != want {
+			t.Errorf("%s: %v instead of %s", what, err, want)
+		}
+	}
+	for _, c := range []struct{ path, codes, want string }{
+		{absent, "", "no libnccl.so.2 was found (EAGLERAY_NCCL names one): tried " + absent +
+			" (no such file)"},
+		{"libm.so.6", "", "libm.so.6 lacks ncclGetVersion, ncclGetUniqueId, ncclGetErrorString, " +
+			"ncclGetLastError, ncclCommInitRankConfig, ncclCommGetAsyncError, ncclCommAbort, " +
+			"ncclAllGather"},
+		{built(t, "WITHOUT_ABORT").path, "", "lacks ncclCommAbort"},
+		{f.path, "version=21705", "PATH is NCCL 2.17.5, and 2.18.1 is the oldest that is used"},
+		{f.path, "version=2804", "PATH is NCCL 2.8.4, and 2.18.1 is the oldest that is used"},
+		{f.path, "ncclGetVersion=3", "ncclGetVersion of PATH: other error (3)"},
+	} {
+		f.set(c.codes)
+		_, err := Open(c.path)
+		if c.path != f.path && err != nil && strings.HasSuffix(err.Error(), c.want) {
+			continue
+		}
+		same(c.codes, err, c.want)
+	}
+	f.set("")
+	l, err := Open(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const system = "unhandled system error (run with NCCL_DEBUG=INFO for details) (2)"
+	f.set("ncclGetUniqueId=2")
+	_, err = l.ID(true)
+	same("an ID", err, "ncclGetUniqueId of PATH: "+system)
+	if _, err := l.ID(false); err == nil {
+		t.Error("loopback is taken between machines")
+	}
+	f.set("ncclCommInitRankConfig=2 known=1")
+	_, err = l.Join(t.Context(), new(entered), driver.CommID{}, 0, 2, true)
+	same("a communicator", err, "ncclCommInitRankConfig of PATH: "+system+
+		": socket closed by 10.0.0.2")
+	f.set("")
+	c, _ := f.joined(l)
+	f.set("state=6")
+	same("a state", c.Failed(), "ncclCommGetAsyncError of PATH: remote process exited or there "+
+		"was a network error (6)")
+	f.set("ncclAllGather=7 state=6")
+	same("a call that fails later", c.AllGather(1<<12, 1<<12, 0, 77), "ncclAllGather of PATH: "+
+		"remote process exited or there was a network error (6)")
+}
+
+// TestLayouts compares structs with what C says of them.
+func TestLayouts(t *testing.T) {
+	f := built(t)
+	at := f.symbol("layout")
+	p := *(**uint64)(unsafe.Pointer(&at)) // an address of C, which no collector moves
+	want := []uint64{uint64(unsafe.Sizeof(config{})), uint64(unsafe.Offsetof(config{}.network)),
+		uint64(unsafe.Offsetof(config{}.splitShare)), uint64(unsafe.Sizeof(driver.CommID{}))}
+	if got := unsafe.Slice(p, len(want)); !slices.Equal(got, want) {
+		t.Errorf("%v instead of %v", want, got)
+	}
+}
