@@ -78,7 +78,7 @@ func packed(t *testing.T, d *cpu.Device, r *rand.Rand, chunks, out, in int) comp
 // products makes the three products there are.
 func products(d *cpu.Device, w compute.Weight, x *compute.Tensor, to *[3]compute.Tensor) {
 	d.Resize(&to[0], x.Rows, w.Out())
-	w.Product(to[0].All(), x.All(), nil)
+	w.Product(to[0].All(), x.All(), d.Vector(random(w.Out())))
 	d.Resize(&to[1], x.Rows, w.Out())
 	d.Zero(&to[1])
 	w.ProductAdded(to[1].All(), x.All())

@@ -18,10 +18,8 @@ const (
 	opLayerNorm
 	opAdd
 	opAddBias
-	opSiluMul
-	opGeluTanhMul
+	opGated
 	opClampedSwiGLU
-	opGeluMul
 	opRelu
 	opGelu
 	opGeluTanh
@@ -62,6 +60,7 @@ type rowTask struct {
 	dst, x      []float32
 	a, b        []float32
 	eps         float32
+	gated       func(dst, gate, up []float32)
 	heads       int
 	headDim     int
 	rot         int
@@ -111,14 +110,10 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.Add(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.x[r*w:r*w+w])
 		case opAddBias:
 			v.Add(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.a)
-		case opSiluMul:
-			v.SiluMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
-		case opGeluTanhMul:
-			v.GeluTanhMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
+		case opGated:
+			t.gated(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opClampedSwiGLU:
 			t.clampedSwiGLU(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
-		case opGeluMul:
-			v.GeluErfMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
@@ -241,15 +236,10 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)
 	t := &d.rows
-	t.of(opSiluMul, dst)
-	t.x = floats(both.Memory)
-	switch {
-	case g.Limit > 0:
+	t.of(opGated, dst)
+	t.x, t.gated = floats(both.Memory), d.gated[g.Activation]
+	if g.Limit > 0 {
 		t.op, t.eps = opClampedSwiGLU, g.Limit
-	case g.Activation == compute.GELUTanh:
-		t.op = opGeluTanhMul
-	case g.Activation == compute.GELU:
-		t.op = opGeluMul
 	}
 	t.run()
 }

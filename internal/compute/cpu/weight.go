@@ -25,7 +25,7 @@ func (w *weight) In() int { return w.K() }
 // Product implements compute.Weight.
 func (w *weight) Product(dst, x compute.View, bias compute.Memory) {
 	if m := x.Memory.(*memory); m.inBlocks {
-		w.MulBlocks(w.d.pool, &w.d.gemm, view(dst), dst.Stride, &m.blocks)
+		w.MulBlocks(w.d.pool, &w.d.gemm, view(dst), dst.Stride, &m.blocks, floats(bias))
 		return
 	}
 	w.Mul(w.d.pool, &w.d.gemm, view(dst), dst.Stride, view(x), x.Stride, x.Rows, floats(bias))

@@ -63,24 +63,21 @@ func (m *Matrix) MulGated(p *pool.Pool, s *Scratch, dst *Blocks, x []float32, ld
 }
 
 // MulBlocks is Mul of x for which TakesBlocks is true.
-func (m *Matrix) MulBlocks(p *pool.Pool, s *Scratch, dst []float32, ldd int, x *Blocks) {
-	s.mul = mulTask{dstStride: uintptr(ldd) * 4}
+func (m *Matrix) MulBlocks(p *pool.Pool, s *Scratch, dst []float32, ldd int, x *Blocks,
+	bias []float32) {
+	m.plain(s, ldd, bias)
 	m.runBlocks(p, s, dst, ldd, x)
 }
 
 // MulAddBlocks is MulAdd of x for which TakesBlocks is true.
 func (m *Matrix) MulAddBlocks(p *pool.Pool, s *Scratch, dst []float32, ldd int, x *Blocks) {
-	t := &s.mul
-	*t = mulTask{dstStride: uintptr(ldd) * 4}
-	t.add, t.addStride = unsafe.Pointer(unsafe.SliceData(dst)), t.dstStride
+	m.added(s, dst, ldd)
 	m.runBlocks(p, s, dst, ldd, x)
 }
 
 // MulChunksBlocks is MulChunks of x for which TakesBlocks is true.
 func (m *Matrix) MulChunksBlocks(p *pool.Pool, s *Scratch, dst []float32, ldd int, x *Blocks) {
-	s.mul = mulTask{dstStride: uintptr(ldd) * 4, apart: true,
-		dstChunk: uintptr(x.rows) * uintptr(ldd) * 4}
-	m.runBlocks(p, s, dst[:(m.pieces*x.rows-1)*ldd+m.n], ldd, x)
+	m.runBlocks(p, s, m.chunked(s, dst, ldd, x.rows), ldd, x)
 }
 
 func (m *Matrix) runBlocks(p *pool.Pool, s *Scratch, dst []float32, ldd int, x *Blocks) {

@@ -30,21 +30,41 @@ type Scratch struct {
 // panics if a slice is too short.
 func (m *Matrix) Mul(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	x []float32, ldx, rows int, bias []float32) {
+	m.plain(s, ldd, bias)
+	m.run(p, s, dst, ldd, x, ldx, rows)
+}
+
+// plain sets what the task in s has of an output, with a bias or without, as do added, of one that
+// sums are added to, and chunked, of chunks of K that stay apart.
+func (m *Matrix) plain(s *Scratch, ldd int, bias []float32) {
 	t := &s.mul
 	*t = mulTask{dstStride: uintptr(ldd) * 4}
 	if bias != nil {
 		t.add = unsafe.Pointer(&bias[:m.n][0])
 	}
-	m.run(p, s, dst, ldd, x, ldx, rows)
+}
+
+func (m *Matrix) added(s *Scratch, dst []float32, ldd int) {
+	t := &s.mul
+	*t = mulTask{dstStride: uintptr(ldd) * 4}
+	t.add, t.addStride = unsafe.Pointer(unsafe.SliceData(dst)), t.dstStride
+}
+
+// chunked returns what there is of dst: run looks at its length.
+func (m *Matrix) chunked(s *Scratch, dst []float32, ldd, rows int) []float32 {
+	s.mul = mulTask{dstStride: uintptr(ldd) * 4, apart: true,
+		dstChunk: uintptr(rows) * uintptr(ldd) * 4}
+	if rows > 0 {
+		dst = dst[:(m.pieces*rows-1)*ldd+m.n]
+	}
+	return dst
 }
 
 // MulAdd computes dst[r·ldd+n] += Σ_k x[r·ldx+k]·W[n][k]; the sum over k is complete before it is
 // added. Otherwise it is like Mul.
 func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	x []float32, ldx, rows int) {
-	t := &s.mul
-	*t = mulTask{dstStride: uintptr(ldd) * 4}
-	t.add, t.addStride = unsafe.Pointer(unsafe.SliceData(dst)), t.dstStride
+	m.added(s, dst, ldd)
 	m.run(p, s, dst, ldd, x, ldx, rows)
 }
 
@@ -53,13 +73,7 @@ func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 // Mul.
 func (m *Matrix) MulChunks(p *pool.Pool, s *Scratch, dst []float32, ldd int,
 	x []float32, ldx, rows int) {
-	t := &s.mul
-	*t = mulTask{dstStride: uintptr(ldd) * 4, apart: true,
-		dstChunk: uintptr(rows) * uintptr(ldd) * 4}
-	if rows > 0 {
-		dst = dst[:(m.pieces*rows-1)*ldd+m.n]
-	}
-	m.run(p, s, dst, ldd, x, ldx, rows)
+	m.run(p, s, m.chunked(s, dst, ldd, rows), ldd, x, ldx, rows)
 }
 
 // run completes the task in s, whose output fields are set, and runs it.
