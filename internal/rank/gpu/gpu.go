@@ -53,27 +53,26 @@ func Devices(l Libraries) worker.GPUs {
 // Meter implements worker.GPUs. A GPU is known by its UUID: CUDA_VISIBLE_DEVICES changes ordinals
 // for its driver alone.
 func (g *gpus) Meter(ordinal int) worker.Meter {
-	info, err := g.info(ordinal)
+	_, info, err := g.find(ordinal)
 	if err != nil || g.Libraries.Meter == nil {
 		return nil
 	}
 	return g.Libraries.Meter(info.UUID)
 }
 
-// info is what the driver knows of a GPU.
-func (g *gpus) info(ordinal int) (i driver.Info, err error) {
-	d, err := g.driver()
-	if err != nil {
-		return i, err
+// find is the driver, and what it knows of a GPU.
+func (g *gpus) find(ordinal int) (d driver.Driver, i driver.Info, err error) {
+	if d, err = g.driver(); err != nil {
+		return nil, i, err
 	}
 	list, err := d.Devices()
 	if err != nil {
-		return i, err
+		return nil, i, err
 	}
 	if ordinal >= len(list) {
-		return i, fmt.Errorf("there is no GPU %d", ordinal)
+		return nil, i, fmt.Errorf("there is no GPU %d", ordinal)
 	}
-	return list[ordinal], nil
+	return d, list[ordinal], nil
 }
 
 // Memory implements worker.GPUs. That of a machine is the host's.
@@ -90,11 +89,7 @@ func (g *gpus) Memory(ordinal int) memory.Bounds {
 
 // measure opens a GPU for a moment.
 func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
-	info, err := g.info(ordinal)
-	if err != nil {
-		return b, err
-	}
-	d, err := g.driver()
+	d, info, err := g.find(ordinal)
 	if err != nil {
 		return b, err
 	}

@@ -4,6 +4,7 @@
 package nccl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -359,18 +360,9 @@ func (l *Library) failure(e export, code int32) error {
 	if code == 0 {
 		return nil
 	}
-	text := l.text(errorText, uintptr(code))
-	if text == "" {
-		text = "unknown"
-	}
+	text := cmp.Or(l.text(errorText, uintptr(code)), "unknown")
 	return fmt.Errorf("%s of %s: %s (%d)", names[e], l.path, text, code)
 }
 
 // text is what an export returns of an argument.
-func (l *Library) text(e export, arg uintptr) string {
-	if l.addresses[e] == 0 {
-		return ""
-	}
-	at, _, _ := purego.SyscallN(l.addresses[e], arg)
-	return unix.BytePtrToString(*(**byte)(unsafe.Pointer(&at))) // of C, which no collector moves
-}
+func (l *Library) text(e export, arg uintptr) string { return libcuda.Text(l.addresses[e], arg) }

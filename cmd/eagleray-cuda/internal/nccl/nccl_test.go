@@ -9,61 +9,25 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl/nccltest"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/fakelib"
 )
 
 // fake is a library of nccltest in this process.
 type fake struct {
-	t      *testing.T
-	path   string
-	handle uintptr
+	*fakelib.Library
+	t    *testing.T
+	path string
 }
 
 // built builds and loads a library, whose test fails at a wrong argument.
 func built(t *testing.T, without ...string) fake {
 	t.Helper()
-	f := fake{t: t, path: nccltest.Build(t, t.TempDir(), without...)}
-	var err error
-	if f.handle, err = purego.Dlopen(f.path, purego.RTLD_NOW|purego.RTLD_LOCAL); err != nil {
-		t.Fatal(err)
-	}
-	f.set("")
-	t.Cleanup(func() {
-		if c := f.text("test_complaints"); c != "" {
-			t.Errorf("arguments that are not the library's:\n%s", c)
-		}
-	})
-	return f
-}
-
-func (f fake) symbol(name string) uintptr {
-	f.t.Helper()
-	at, err := purego.Dlsym(f.handle, name)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return at
-}
-
-// set makes the library as it is at its start, with codes of calls.
-func (f fake) set(codes string) {
-	f.t.Helper()
-	text, err := unix.BytePtrFromString(codes)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	call(f.symbol("test_set"), uintptr(unsafe.Pointer(text)))
-}
-
-// text is what an export of a test returns.
-func (f fake) text(name string) string {
-	f.t.Helper()
-	at, _, _ := purego.SyscallN(f.symbol(name))
-	return unix.BytePtrToString(*(**byte)(unsafe.Pointer(&at)))
+	path := nccltest.Build(t, t.TempDir(), without...)
+	return fake{fakelib.Watch(t, path), t, path}
 }
 
 // entered counts how often a device was made current.
@@ -96,7 +60,7 @@ func (f fake) joined(l *Library) (*communicator, *entered) {
 func TestGather(t *testing.T) {
 	f := built(t)
 	for _, codes := range []string{"", "ncclCommInitRankConfig=7", "ncclAllGather=7 looks=9"} {
-		f.set(codes)
+		f.Codes(codes)
 		l, err := Open(f.path)
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +69,7 @@ func TestGather(t *testing.T) {
 			t.Errorf("version %d of %s", l.Version(), l.Path())
 		}
 		c, device := f.joined(l)
-		if got := f.text("test_interfaces"); got != loopback {
+		if got := f.Text("test_interfaces"); got != loopback {
 			t.Errorf("ranks of one machine listen at %q", got)
 		}
 		src, dst := []float32{1, 2, 3}, make([]float32, 6)
@@ -119,7 +83,7 @@ func TestGather(t *testing.T) {
 		c.Abort()
 		c.Abort()
 		gather(t, c, dst, []float32{9, 9, 9})
-		if aborted := call(f.symbol("test_aborted")); aborted != 1 || device.times != 1 ||
+		if aborted := f.Call("test_aborted"); aborted != 1 || device.times != 1 ||
 			dst[0] != 1 || c.Failed() != nil {
 			t.Errorf("aborted %d times, by a device that was entered %d times; %v", aborted,
 				device.times, dst)
@@ -158,7 +122,7 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	const forever = "looks=2000000000"
-	f.set("ncclCommInitRankConfig=7 " + forever)
+	f.Codes("ncclCommInitRankConfig=7 " + forever)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	id, err := l.ID(true)
@@ -170,10 +134,10 @@ func TestEnds(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("%v instead of %s", err, want)
 	}
-	if aborted := call(f.symbol("test_aborted")); aborted != 1 {
+	if aborted := f.Call("test_aborted"); aborted != 1 {
 		t.Errorf("aborted %d times", aborted)
 	}
-	f.set("ncclAllGather=7 " + forever)
+	f.Codes("ncclAllGather=7 " + forever)
 	c, _ := f.joined(l)
 	late := time.AfterFunc(20*time.Millisecond, c.Abort)
 	defer late.Stop()
@@ -201,35 +165,35 @@ func TestRefused(t *testing.T) {
 		{f.path, "version=2804", "PATH is NCCL 2.8.4, and 2.18.1 is the oldest that is used"},
 		{f.path, "ncclGetVersion=3", "ncclGetVersion of PATH: other error (3)"},
 	} {
-		f.set(c.codes)
+		f.Codes(c.codes)
 		_, err := Open(c.path)
 		if c.path != f.path && err != nil && strings.HasSuffix(err.Error(), c.want) {
 			continue
 		}
 		same(c.codes, err, c.want)
 	}
-	f.set("")
+	f.Codes("")
 	l, err := Open(f.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const system = "unhandled system error (run with NCCL_DEBUG=INFO for details) (2)"
-	f.set("ncclGetUniqueId=2")
+	f.Codes("ncclGetUniqueId=2")
 	_, err = l.ID(true)
 	same("an ID", err, "ncclGetUniqueId of PATH: "+system)
 	if _, err := l.ID(false); err == nil {
 		t.Error("loopback is taken between machines")
 	}
-	f.set("ncclCommInitRankConfig=2 known=1")
+	f.Codes("ncclCommInitRankConfig=2 known=1")
 	_, err = l.Join(t.Context(), new(entered), driver.CommID{}, 0, 2, true)
 	same("a communicator", err, "ncclCommInitRankConfig of PATH: "+system+
 		": socket closed by 10.0.0.2")
-	f.set("")
+	f.Codes("")
 	c, _ := f.joined(l)
-	f.set("state=6")
+	f.Codes("state=6")
 	same("a state", c.Failed(), "ncclCommGetAsyncError of PATH: remote process exited or there "+
 		"was a network error (6)")
-	f.set("ncclAllGather=7 state=6")
+	f.Codes("ncclAllGather=7 state=6")
 	same("a call that fails later", c.AllGather(1<<12, 1<<12, 0, 77), "ncclAllGather of PATH: "+
 		"remote process exited or there was a network error (6)")
 }
@@ -237,11 +201,9 @@ func TestRefused(t *testing.T) {
 // TestLayouts compares structs with what C says of them.
 func TestLayouts(t *testing.T) {
 	f := built(t)
-	at := f.symbol("layout")
-	p := *(**uint64)(unsafe.Pointer(&at)) // an address of C, which no collector moves
 	want := []uint64{uint64(unsafe.Sizeof(config{})), uint64(unsafe.Offsetof(config{}.network)),
 		uint64(unsafe.Offsetof(config{}.splitShare)), uint64(unsafe.Sizeof(driver.CommID{}))}
-	if got := unsafe.Slice(p, len(want)); !slices.Equal(got, want) {
+	if got := f.Layout("layout", len(want)); !slices.Equal(got, want) {
 		t.Errorf("%v instead of %v", want, got)
 	}
 }

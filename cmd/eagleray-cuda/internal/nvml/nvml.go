@@ -5,7 +5,7 @@
 package nvml
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -204,12 +204,6 @@ func (l *Library) failure(e export, code int32) error {
 	case l.addresses[e] == 0:
 		return fmt.Errorf("%s lacks %s", l.path, names[e])
 	}
-	text := errors.New("unknown")
-	if l.addresses[errorText] != 0 {
-		at, _, _ := purego.SyscallN(l.addresses[errorText], uintptr(code))
-		if p := *(**byte)(unsafe.Pointer(&at)); p != nil { // of C, which no collector moves
-			text = errors.New(unix.BytePtrToString(p))
-		}
-	}
-	return fmt.Errorf("%s of %s: %w (%d)", names[e], l.path, text, code)
+	text := cmp.Or(libcuda.Text(l.addresses[errorText], uintptr(code)), "unknown")
+	return fmt.Errorf("%s of %s: %s (%d)", names[e], l.path, text, code)
 }

@@ -7,10 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
-
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml/nvmltest"
+	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/fakelib"
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
@@ -21,50 +19,17 @@ const (
 
 // fake is a library of nvmltest in this process.
 type fake struct {
-	t      *testing.T
-	path   string
-	handle uintptr
+	*fakelib.Library
+	t    *testing.T
+	path string
 }
 
 // built builds and loads a library, whose test fails at a wrong argument.
 func built(t *testing.T, without ...string) fake {
 	t.Helper()
-	f := fake{t: t, path: nvmltest.Build(t, t.TempDir(), without...)}
-	var err error
-	if f.handle, err = purego.Dlopen(f.path, purego.RTLD_NOW|purego.RTLD_LOCAL); err != nil {
-		t.Fatal(err)
-	}
-	f.set("")
-	t.Cleanup(func() {
-		at, _, _ := purego.SyscallN(f.symbol("test_complaints"))
-		if c := unix.BytePtrToString(*(**byte)(unsafe.Pointer(&at))); c != "" {
-			t.Errorf("arguments that are not the library's:\n%s", c)
-		}
-	})
-	return f
+	path := nvmltest.Build(t, t.TempDir(), without...)
+	return fake{fakelib.Watch(t, path), t, path}
 }
-
-func (f fake) symbol(name string) uintptr {
-	f.t.Helper()
-	at, err := purego.Dlsym(f.handle, name)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return at
-}
-
-// set makes the library as it is at its start, with codes of calls.
-func (f fake) set(codes string) {
-	f.t.Helper()
-	text, err := unix.BytePtrFromString(codes)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	set(f.symbol("test_set"), uintptr(unsafe.Pointer(text)))
-}
-
-//go:uintptrescapes
-func set(symbol uintptr, args ...uintptr) { purego.SyscallN(symbol, args...) }
 
 // measured are the figures of a GPU that are known.
 func measured(t *testing.T, l *Library, uuid string) map[status.Figure]uint64 {
@@ -138,7 +103,7 @@ func TestMeasure(t *testing.T) {
 		"nvmlDeviceGetTemperature=999":    {status.GPUTemperature},
 		"nvmlDeviceGetTotalEccErrors=3":   {status.GPUCorrected, status.GPUUncorrected},
 	} {
-		f.set(code)
+		f.Codes(code)
 		l, err := Open(f.path)
 		if err != nil {
 			t.Fatal(err)
@@ -167,13 +132,13 @@ func TestRefused(t *testing.T) {
 		{f.path, "nvmlSystemGetDriverVersion=999",
 			"nvmlSystemGetDriverVersion of PATH: Unknown Error (999)"},
 	} {
-		f.set(c.codes)
+		f.Codes(c.codes)
 		if _, err := Open(c.path); err == nil ||
 			strings.ReplaceAll(err.Error(), f.path, "PATH") != c.want {
 			t.Errorf("%v instead of %s", err, c.want)
 		}
 	}
-	f.set("")
+	f.Codes("")
 	l, err := Open(f.path)
 	if err != nil {
 		t.Fatal(err)
@@ -192,12 +157,10 @@ func TestRefused(t *testing.T) {
 // TestLayouts compares structs with what C says of them.
 func TestLayouts(t *testing.T) {
 	f := built(t)
-	at := f.symbol("layout")
-	p := *(**uint64)(unsafe.Pointer(&at)) // an address of C, which no collector moves
 	want := []uint64{uint64(unsafe.Sizeof(memory{})), uint64(unsafe.Offsetof(memory{}.free)),
 		uint64(unsafe.Offsetof(memory{}.used)), uint64(unsafe.Sizeof(utilization{})),
 		uint64(unsafe.Offsetof(utilization{}.memory))}
-	if got := unsafe.Slice(p, len(want)); !slices.Equal(got, want) {
+	if got := f.Layout("layout", len(want)); !slices.Equal(got, want) {
 		t.Errorf("%v instead of %v", want, got)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
 )
 
 // soname is how the driver is known to the dynamic linker. The name without the number is that of
@@ -74,6 +76,15 @@ func loadOne(place string) (uintptr, error) {
 		return 0, errors.New(strings.TrimPrefix(err.Error(), place+": "))
 	}
 	return handle, nil
+}
+
+// Text is the text of C that a function at an address returns of an argument: "" without either.
+func Text(function, arg uintptr) string {
+	if function == 0 {
+		return ""
+	}
+	at, _, _ := purego.SyscallN(function, arg)
+	return unix.BytePtrToString(*(**byte)(unsafe.Pointer(&at))) // of C, which no collector moves
 }
 
 // FileAt is the file whose code is at an address of this process, "" if that is not known.

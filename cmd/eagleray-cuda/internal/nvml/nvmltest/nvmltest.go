@@ -3,37 +3,20 @@
 package nvmltest
 
 import (
-	_ "embed"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"embed"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/fakelib"
 )
 
-//go:embed testdata/nvml.c
-var source []byte
+//go:embed testdata
+var sources embed.FS
 
 // Build compiles the library into a folder and returns its path. Without gcc the test is skipped,
 // and says so. WITHOUT_REASONS leaves an export out. A process that loads it reads the codes of
 // calls from NVML_TEST: "nvmlInit_v2=9" has nvmlInit_v2 fail.
 func Build(t testing.TB, dir string, without ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("skipped: all calls of NVML, for there is no gcc to build a libnvidia-ml.so.1 with")
-	}
-	from := filepath.Join(dir, "nvml.c")
-	if err := os.WriteFile(from, source, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	library := filepath.Join(dir, "libnvidia-ml.so.1")
-	args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror",
-		"-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1", "-o", library, from}
-	for _, w := range without {
-		args = append(args, "-D"+w)
-	}
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return library
+	return fakelib.Build(t, dir, "NVML", "libnvidia-ml.so.1", sources, []string{"nvml.c"},
+		without...)
 }

@@ -4,14 +4,10 @@ package libcudatest
 
 import (
 	"embed"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
+	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/fakelib"
 )
 
 //go:embed testdata
@@ -28,121 +24,56 @@ var parts = []string{"fake.c", "device.c", "stream.c", "kernel.c", "layout.c"}
 // A process that loads it reads settings from LIBCUDA_TEST: "cuInit=100 devices=1" has cuInit fail.
 func Build(t testing.TB, dir string, without ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("skipped: all calls of libcuda, for there is no gcc to build a libcuda.so.1 with")
-	}
-	if err := os.CopyFS(dir, sources); err != nil {
-		t.Fatal(err)
-	}
-	library := filepath.Join(dir, "libcuda.so.1")
-	args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
-		"-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-o", library}
-	for _, w := range without {
-		args = append(args, "-D"+w)
-	}
-	for _, p := range parts {
-		args = append(args, filepath.Join(dir, "testdata", p))
-	}
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return library
+	return fakelib.Build(t, dir, "libcuda", "libcuda.so.1", sources, parts, without...)
 }
 
 // Library is a library of Build in this process, seen by its test.
-type Library struct {
-	t      testing.TB
-	handle uintptr
-}
+type Library struct{ *fakelib.Library }
 
 // Load loads a library of Build as it is at its start. It stays loaded after the test.
 func Load(t testing.TB, path string) *Library {
 	t.Helper()
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &Library{t, handle}
+	l := &Library{fakelib.Load(t, path)}
 	l.Reset()
 	return l
 }
 
 // Reset releases all there is, and makes the library as it is at its start.
-func (l *Library) Reset() { l.call("test_reset") }
+func (l *Library) Reset() { l.Call("test_reset") }
 
 // Set changes a setting: version, devices, signal_at_init and signal_at_retain (a signal whose
 // handler that call replaces, without SA_ONSTACK), context_active, apart (devices do not reach each
 // other), foreign (memory that is exported is another process's).
 func (l *Library) Set(name string, value int) {
-	l.call("test_set", uintptr(unsafe.Pointer(cString(name))), uintptr(value))
+	l.Call("test_set", uintptr(unsafe.Pointer(fakelib.CString(name))), uintptr(value))
 }
 
 // Get is a setting, or what the latest call had: last_bytes and last_threads.
 func (l *Library) Get(name string) int {
-	return int(l.call("test_get", uintptr(unsafe.Pointer(cString(name)))))
+	return int(l.Call("test_get", uintptr(unsafe.Pointer(fakelib.CString(name)))))
 }
 
 // Fail has an export return a code so many times, or always (-1).
 func (l *Library) Fail(export string, code, times int) {
-	l.call("test_fail", uintptr(unsafe.Pointer(cString(export))), uintptr(code), uintptr(times))
+	l.Call("test_fail", uintptr(unsafe.Pointer(fakelib.CString(export))), uintptr(code),
+		uintptr(times))
 }
 
 // Calls is how often an export was called.
 func (l *Library) Calls(export string) int {
-	return int(l.call("test_calls", uintptr(unsafe.Pointer(cString(export)))))
+	return int(l.Call("test_calls", uintptr(unsafe.Pointer(fakelib.CString(export)))))
 }
 
 // Live is how many handles and pieces of memory there are.
-func (l *Library) Live() int { return int(l.call("test_live")) }
+func (l *Library) Live() int { return int(l.Call("test_live")) }
 
 // Complaints are the arguments that were not as the driver's, a line each.
-func (l *Library) Complaints() string { return l.text("test_complaints") }
+func (l *Library) Complaints() string { return l.Text("test_complaints") }
 
 // Released are the kinds of what was released, in order.
-func (l *Library) Released() string { return l.text("test_released") }
+func (l *Library) Released() string { return l.Text("test_released") }
 
 // Params are the first bytes of the struct that the latest launch had.
 func (l *Library) Params(n int) []byte {
-	var p *byte
-	l.answer("test_params", &p)
-	return append([]byte(nil), unsafe.Slice(p, n)...)
+	return append([]byte(nil), unsafe.Slice(l.Address("test_params"), n)...)
 }
-
-// Layout is a table of the sizes and offsets that C has: layout_uuid, layout_add, layout_handle,
-// layout_types and layout_sigaction.
-func (l *Library) Layout(name string, n int) []uint64 {
-	address := l.symbol(name)
-	p := *(**uint64)(unsafe.Pointer(&address)) // an address of C, which no collector moves
-	return append([]uint64(nil), unsafe.Slice(p, n)...)
-}
-
-func (l *Library) text(function string) string {
-	var p *byte
-	l.answer(function, &p)
-	return unix.BytePtrToString(p)
-}
-
-// answer is the address that a function returns.
-func (l *Library) answer(function string, to **byte) {
-	address := l.call(function)
-	*to = *(**byte)(unsafe.Pointer(&address))
-}
-
-func (l *Library) symbol(name string) uintptr {
-	l.t.Helper()
-	address, err := purego.Dlsym(l.handle, name)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return address
-}
-
-//go:uintptrescapes
-func (l *Library) call(name string, args ...uintptr) uintptr {
-	r, _, _ := purego.SyscallN(l.symbol(name), args...)
-	return r
-}
-
-// cString is a text as C has it.
-func cString(s string) *byte { return unsafe.SliceData(append([]byte(s), 0)) }

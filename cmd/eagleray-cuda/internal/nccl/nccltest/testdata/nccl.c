@@ -1,45 +1,19 @@
-// libnccl.so.2 without a GPU, for tests: the exports that the package nccl uses. Each checks the
-// values and the widths of its arguments (all are declared with 64 bits, so that what stands above
-// an int is seen), and returns the code that a test wants.
+// libnccl.so.2 without a GPU, for tests: the exports that the package nccl uses.
 #include <limits.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef uint64_t u64;
-#define EXPORT __attribute__((visibility("default")))
-#define API EXPORT int
 
 enum { INVALID_ARGUMENT = 4, IN_PROGRESS = 7, RANKS = 2 };
+#define VARIABLE "NCCL_TEST"
+#include "calls.h"
 
-static char complaints[4096], settings[256];
 static int busy;     // how often the state is still "in progress"
 static int aborted;  // how often a communicator was
+static void start(void) { busy = 0, aborted = 0; }
 
-// NCCL_TEST, or what test_set was told: "ncclAllGather=6 version=21500".
-static int wanted(const char *name, int otherwise) {
-  const char *from = settings[0] ? settings : getenv("NCCL_TEST");
-  for (size_t n = strlen(name); from && (from = strstr(from, name)); from += n)
-    if (from[n] == '=') return atoi(from + n + 1);
-  return otherwise;
-}
-static int complain(const char *call, const char *what) {
-  size_t n = strlen(complaints);
-  snprintf(complaints + n, sizeof complaints - n, "%s: not %s\n", call, what);
-  return INVALID_ARGUMENT;
-}
-#define WANT(condition) do { if (!(condition)) return complain(__func__, #condition); } while (0)
 #define ENTER { int code = wanted(__func__, 0); if (code && code != IN_PROGRESS) return code; }
 // A call that is not blocking takes effect at once, and says so after some looks.
 #define LEAVE { if (wanted(__func__, 0) != IN_PROGRESS) return 0; \
     busy = wanted("looks", 3); return IN_PROGRESS; }
 
-EXPORT void test_set(const char *s) {
-  snprintf(settings, sizeof settings, "%s", s);
-  complaints[0] = 0, busy = 0, aborted = 0;
-}
-EXPORT const char *test_complaints(void) { return complaints; }
 EXPORT int test_aborted(void) { return aborted; }
 EXPORT const char *test_interfaces(void) {
   const char *v = getenv("NCCL_SOCKET_IFNAME");

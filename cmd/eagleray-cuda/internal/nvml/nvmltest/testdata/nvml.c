@@ -1,41 +1,12 @@
-// libnvidia-ml.so.1 without a GPU, for tests: the exports that the package nvml uses. Each checks
-// the values and the widths of its arguments (all are declared with 64 bits, so that what stands
-// above an int is seen), and returns the code that a test wants.
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef uint64_t u64;
-#define EXPORT __attribute__((visibility("default")))
-#define API EXPORT int
-
+// libnvidia-ml.so.1 without a GPU, for tests: the exports that the package nvml uses.
 enum { UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+#define VARIABLE "NVML_TEST"
+#include "calls.h"
 
-static char complaints[4096], settings[256];
 static int initialised;
-
-// NVML_TEST, or what test_set was told: "nvmlInit_v2=9 nvmlDeviceGetPowerUsage=3".
-static int wanted(const char *name) {
-  const char *from = settings[0] ? settings : getenv("NVML_TEST");
-  for (size_t n = strlen(name); from && (from = strstr(from, name)); from += n)
-    if (from[n] == '=') return atoi(from + n + 1);
-  return 0;
-}
-static int complain(const char *call, const char *what) {
-  size_t n = strlen(complaints);
-  snprintf(complaints + n, sizeof complaints - n, "%s: not %s\n", call, what);
-  return INVALID_ARGUMENT;
-}
-#define WANT(condition) do { if (!(condition)) return complain(__func__, #condition); } while (0)
-#define ENTER { int code = wanted(__func__); if (code) return code; \
+static void start(void) { initialised = 0; }
+#define ENTER { int code = wanted(__func__, 0); if (code) return code; \
     if (!initialised) return UNINITIALIZED; }
-
-EXPORT void test_set(const char *s) {
-  snprintf(settings, sizeof settings, "%s", s);
-  complaints[0] = 0, initialised = 0;
-}
-EXPORT const char *test_complaints(void) { return complaints; }
 
 // A whole GPU, and a part of one, which has memory alone.
 static const struct gpu { const char *uuid; int part; } gpus[] = {
@@ -45,7 +16,7 @@ static const struct gpu { const char *uuid; int part; } gpus[] = {
 #define WHOLE(d) GPU(d); if (((const struct gpu *)(d))->part) return NOT_SUPPORTED
 
 API nvmlInit_v2(void) {
-  int code = wanted(__func__);
+  int code = wanted(__func__, 0);
   initialised = !code;
   return code;
 }
