@@ -214,8 +214,10 @@ func TestCodedExperts(t *testing.T) {
 			var got, want compute.Tensor
 			d.Mix(&got, cpu.Over(x, rows, hidden), cpu.Over(slices.Clone(scores), rows, experts),
 				codes)
+			d.Mixed(&got, codes)
 			d.Mix(&want, cpu.Over(x, rows, hidden), cpu.Over(slices.Clone(scores), rows, experts),
 				plain)
+			d.Mixed(&want, plain)
 			near(t, fmt.Sprintf("%v, %d rows", set, rows), got.Floats(), want.Floats())
 		}
 	}

@@ -8,11 +8,14 @@ func Over(v []float32, rows, width int) *compute.Tensor {
 }
 
 // AddWeighted is addWeighted.
-func (d *Device) AddWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
+func (d *Device) AddWeighted(dst []float64, parts, weight []float32, at []int32, chunks, width int,
+) {
 	d.addWeighted(dst, parts, weight, at, chunks, width)
 }
 
-// SumChunks is sumChunks.
-func (d *Device) SumChunks(dst, parts []float32, rows, chunks, width int) {
-	d.sumChunks(dst, parts, rows, chunks, width)
+// CutFixed is cut, JoinFixed join.
+func (d *Device) CutFixed(dst []float32, sums []float64, rows, width int) {
+	d.cut(dst, sums, rows, width)
 }
+
+func (d *Device) JoinFixed(dst []float32, rows, width int) { d.join(dst, rows, width) }

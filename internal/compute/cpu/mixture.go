@@ -18,7 +18,7 @@ type mixing struct {
 
 	in, inner, gated compute.Tensor // rows of one expert
 	parts            compute.Tensor // [chunks][rows of one expert][hidden]
-	apart            []float32      // [rows][chunks][hidden]
+	sums             []float64      // [rows][hidden], fixed-point
 	// Scores that the experts of a row are chosen by, and of groups of them.
 	choice, groups, best []float32
 	open                 []int32
@@ -26,38 +26,45 @@ type mixing struct {
 
 // MixtureWidth is how many float32 Mix computes in for each row, beside what it is given.
 func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
-	return hidden + 3*inner + 2*chunks*hidden + experts + 4*perToken
+	return hidden + 3*inner + (chunks+2)*hidden + experts + 4*perToken
 }
 
-// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are the
-// router's products, and are changed. The chunks of the experts' outputs stay apart until all
-// experts are summed: the order of addition, experts first and then the tree over chunks and ranks,
-// is the same for any number of ranks.
-func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
+// Mix makes sum the parts that this rank has of the weighted sums of what the experts of each row of
+// x make of it. scores are the router's products, and are changed. The terms of the sums, the chunks
+// of the experts' outputs, are added in fixed point, so that it does not matter which rank adds
+// which of them; sum is [2·rows][width], the high parts of all rows and then the low ones (see
+// [vec.Ops.FixedAxpy]).
+func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
 	m := &d.mixed
 	m.route(d, scores, &mix.Routing)
 	m.order(x.Rows, mix.PerToken, len(mix.Experts))
-	m.apart = grow(m.apart, mix.Chunks*x.Rows*x.Width)
-	clear(m.apart)
+	m.sums = grow(m.sums, x.Rows*x.Width)
+	clear(m.sums)
 	for e := range mix.Experts {
 		lo, hi := m.first[e], m.first[e+1]
-		if lo == hi {
+		y := &mix.Experts[e]
+		if lo == hi || y.Down == nil {
 			continue
 		}
-		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
+		rows := m.rowsOf[lo:hi]
 		d.Pick(&m.in, x.All(), rows)
 		d.GatedProduct(mix.Gating, &m.gated, &m.inner, y.GateUp, m.in.All(), y.GateUpBias, y.Down)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
-		d.addWeighted(m.apart, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
+		d.addWeighted(m.sums, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
 	}
-	d.Resize(dst, x.Rows, x.Width)
-	d.sumChunks(floats(dst.Memory), m.apart, x.Rows, mix.Chunks, x.Width)
+	d.Resize(sum, 2*x.Rows, x.Width)
+	d.cut(floats(sum.Memory), m.sums, x.Rows, x.Width)
 }
 
-// AddExpertBiases adds to the rows of sum, those of the last Mix, the biases of their experts' down
-// projections, weighted: each rank does so once all ranks' outputs are summed.
-func (d *Device) AddExpertBiases(sum *compute.Tensor, mix *compute.Mixture) {
+// Mixed makes sum, in which the ranks have added what the last Mix left in it, the sums of its
+// rows, with the biases of their experts' down projections, weighted.
+func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
 	m, k := &d.mixed, mix.PerToken
+	d.join(floats(sum.Memory), sum.Rows/2, sum.Width)
+	sum.Rows /= 2
+	if mix.Experts[0].DownBias == nil {
+		return
+	}
 	for r := range sum.Rows {
 		for j, e := range m.chosen[r*k : (r+1)*k] {
 			d.vec.Axpy(sum.Row(r), m.weights[r*k+j], floats(mix.Experts[e].DownBias))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
@@ -35,7 +34,8 @@ const (
 	opHeads
 	opCache
 	opAddWeighted
-	opSumChunks
+	opCut
+	opJoin
 )
 
 // serialElements is the size of a row operation below which waking the other threads costs more
@@ -59,6 +59,7 @@ type rowTask struct {
 	perChunk    int
 	dst, x      []float32
 	a, b        []float32
+	fixed       []float64 // sums, see [vec.Ops.FixedAxpy]
 	eps         float32
 	gated       func(dst, gate, up []float32)
 	heads       int
@@ -160,15 +161,14 @@ func (t *rowTask) Do(chunk, _ int) {
 				}
 			}
 		case opAddWeighted:
-			n := w / t.chunks
-			sum := t.dst[int(t.at[r])*w : int(t.at[r])*w+w]
-			for c := range t.chunks {
-				from := (c*t.rows + r) * n
-				v.Axpy(sum[c*n:c*n+n], t.a[r], t.x[from:from+n])
-			}
-		case opSumChunks:
-			n := w / t.chunks
-			gemm.TreeSum(t.dst[r*n:r*n+n], t.x[r*w:r*w+w], t.chunks)
+			at := int(t.at[r]) * w
+			v.FixedAxpy(t.fixed[at:at+w], t.a[r], t.x[r*w:], t.chunks, t.rows*w)
+		case opCut:
+			low := t.dst[t.rows*w:]
+			v.FixedCut(t.dst[r*w:r*w+w], low[r*w:r*w+w], t.fixed[r*w:r*w+w])
+		case opJoin:
+			low := t.dst[t.rows*w:]
+			v.FixedJoin(t.dst[r*w:r*w+w], low[r*w:r*w+w])
 		}
 	}
 }
@@ -397,21 +397,28 @@ func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots
 	t.run()
 }
 
-// addWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is
-// [..][chunks][width], parts, as ProductChunks makes them, [chunks][len(at)][width]. No two of at
-// may be equal.
-func (d *Device) addWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
+// addWeighted adds weight[i]·parts[c][i] to dst[at[i]] for each i and each chunk c: dst is
+// [..][width], parts, as ProductChunks makes them, [chunks][len(at)][width]. No two of at may be
+// equal. The sums are fixed-point (see [vec.Ops.FixedAxpy]): their bits do not depend on the order
+// of calls.
+func (d *Device) addWeighted(dst []float64, parts, weight []float32, at []int32, chunks, width int,
+) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.chunks = opAddWeighted, len(at), chunks*width, chunks
-	t.dst, t.x, t.a, t.at = dst, parts, weight, at
+	t.op, t.rows, t.width, t.chunks = opAddWeighted, len(at), width, chunks
+	t.fixed, t.x, t.a, t.at = dst, parts, weight, at
 	t.run()
 }
 
-// sumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is
-// [rows][width], parts [rows][chunks][width].
-func (d *Device) sumChunks(dst, parts []float32, rows, chunks, width int) {
+// cut makes dst, [2][rows][width], the high and the low parts of fixed-point sums.
+func (d *Device) cut(dst []float32, sums []float64, rows, width int) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.chunks = opSumChunks, rows, chunks*width, chunks
-	t.dst, t.x = dst, parts
+	t.op, t.rows, t.width, t.dst, t.fixed = opCut, rows, width, dst, sums
+	t.run()
+}
+
+// join adds the low parts of sums to the high ones: it undoes cut.
+func (d *Device) join(dst []float32, rows, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.dst = opJoin, rows, width, dst
 	t.run()
 }

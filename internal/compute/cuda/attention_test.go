@@ -279,7 +279,7 @@ func TestMixture(t *testing.T) {
 					x, scores := s.tensor(rows, hidden), s.tensor(rows, experts)
 					y := new(compute.Tensor)
 					s.Mix(y, x, scores, mix)
-					s.AddExpertBiases(y, mix)
+					s.Mixed(y, mix)
 					all = append(all, y.Floats()...)
 				}
 				return all

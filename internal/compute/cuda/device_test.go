@@ -53,7 +53,7 @@ type device interface {
 		dst *compute.Tensor, x compute.View)
 	SigmoidGate(x *compute.Tensor, gate compute.View)
 	Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture)
-	AddExpertBiases(sum *compute.Tensor, mix *compute.Mixture)
+	Mixed(sum *compute.Tensor, mix *compute.Mixture)
 	Err() error
 }
 

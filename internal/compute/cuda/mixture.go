@@ -140,9 +140,12 @@ func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
 	launch(d, kernels.Order, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1}, 4*(n+1), sorted)
 }
 
-// AddExpertBiases adds to the rows of sum, those of the last Mix, the biases of their experts' down
+// Mixed adds to the rows of sum, those of the last Mix, the biases of their experts' down
 // projections, weighted.
-func (d *Device) AddExpertBiases(sum *compute.Tensor, mix *compute.Mixture) {
+func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
+	if mix.Experts[0].DownBias == nil {
+		return
+	}
 	_, down, ok := d.projections(mix)
 	if !ok {
 		return

@@ -24,6 +24,18 @@ func addAVX2(dst, a, b []float32)
 func axpyAVX2(dst []float32, a float32, x []float32)
 
 //go:noescape
+func fixedAxpyAVX2(dst []float64, a float32, x []float32, chunks, step int)
+
+//go:noescape
+func fixedAxpy512(dst []float64, a float32, x []float32, chunks, step int)
+
+//go:noescape
+func fixedCutAVX2(high, low []float32, x []float64)
+
+//go:noescape
+func fixedJoinAVX2(high, low []float32)
+
+//go:noescape
 func scaleAVX2(dst, x []float32, a float32)
 
 //go:noescape

@@ -5,16 +5,20 @@ package vec
 // Without AVX2 the vector kernels are never chosen (isa.Available says no); these stand in for them
 // so that the methods of Ops are written once.
 
-func sumAVX2(x []float32) float32                         { return sumPortable(x) }
-func dotAVX2(a, b []float32) float32                      { return dotPortable(a, b) }
-func sumSqDiffAVX2(x []float32, mean float32) float32     { return sumSqDiffPortable(x, mean) }
-func expAVX2(x []float32, max float32)                    { expSumPortable(x, max) }
-func maxAVX2(x []float32) float32                         { return maxPortable(x) }
-func addAVX2(dst, a, b []float32)                         { addPortable(dst, a, b) }
-func axpyAVX2(dst []float32, a float32, x []float32)      { axpyPortable(dst, a, x) }
-func scaleAVX2(dst, x []float32, a float32)               { scalePortable(dst, x, a) }
-func divAVX2(x []float32, a float32)                      { divPortable(x, a) }
-func scaleWeightAVX2(dst, x, weight []float32, r float32) { scaleWeightPortable(dst, x, weight, r) }
+func sumAVX2(x []float32) float32                           { return sumPortable(x) }
+func dotAVX2(a, b []float32) float32                        { return dotPortable(a, b) }
+func sumSqDiffAVX2(x []float32, mean float32) float32       { return sumSqDiffPortable(x, mean) }
+func expAVX2(x []float32, max float32)                      { expSumPortable(x, max) }
+func maxAVX2(x []float32) float32                           { return maxPortable(x) }
+func addAVX2(dst, a, b []float32)                           { addPortable(dst, a, b) }
+func axpyAVX2(dst []float32, a float32, x []float32)        { axpyPortable(dst, a, x) }
+func fixedAxpyAVX2([]float64, float32, []float32, int, int) { panic("vec: no AVX2") }
+func fixedAxpy512([]float64, float32, []float32, int, int)  { panic("vec: no AVX-512") }
+func fixedCutAVX2(high, low []float32, x []float64)         { fixedCutPortable(high, low, x) }
+func fixedJoinAVX2(high, low []float32)                     { fixedJoinPortable(high, low) }
+func scaleAVX2(dst, x []float32, a float32)                 { scalePortable(dst, x, a) }
+func divAVX2(x []float32, a float32)                        { divPortable(x, a) }
+func scaleWeightAVX2(dst, x, weight []float32, r float32)   { scaleWeightPortable(dst, x, weight, r) }
 func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }

@@ -47,6 +47,14 @@ func sameBits(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
+func widened(x []float32) []float64 {
+	wide := make([]float64, len(x))
+	for i, v := range x {
+		wide[i] = float64(v)
+	}
+	return wide
+}
+
 func clone(x []float32) []float32 { return append([]float32(nil), x...) }
 
 // operations runs every float operation on copies of its operands and gives all results as one row.
@@ -66,6 +74,14 @@ var operations = []struct {
 	}},
 	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
+	{"Fixed", func(o *Ops, a, b, c, d []float32) []float32 {
+		sum, n := widened(a), len(a)
+		o.FixedAxpy(sum[:n/3], 0.37, b, 3, n/3)
+		o.FixedCut(c, d, sum)
+		parts := append(clone(c), d...)
+		o.FixedJoin(c, d)
+		return append(parts, c...)
+	}},
 	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, b, 1.7); return a }},
 	{"Div", func(o *Ops, a, b, c, d []float32) []float32 { o.Div(a, 1.7); return a }},
 	{"SiluMul", func(o *Ops, a, b, c, d []float32) []float32 { o.SiluMul(a, b, c); return a }},

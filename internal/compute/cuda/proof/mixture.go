@@ -117,7 +117,7 @@ func mixture(s *subject, m *mixtureShape) {
 	s.Mix(y, x, scores, mix)
 	without := append([]float32(nil), y.Floats()...)
 	if m.biases {
-		s.AddExpertBiases(y, mix)
+		s.Mixed(y, mix)
 	}
 	var want, biased []float64
 	for r := range m.rows {

@@ -127,11 +127,12 @@ type Device interface {
 	Delta(c compute.Cache, layer int, b *compute.Batch, args *compute.DeltaArgs, dst *Tensor,
 		x compute.View)
 	SigmoidGate(x *Tensor, gate compute.View)
-	// Mix makes dst the weighted sums of what the experts of each row of x make of it. scores are
-	// the products of the router, and are changed. AddExpertBiases adds the biases of down
-	// projections to the rows of the last Mix, weighted.
-	Mix(dst, x, scores *Tensor, mix *compute.Mixture)
-	AddExpertBiases(sum *Tensor, mix *compute.Mixture)
+	// Mix makes sum what this rank has of the weighted sums of what the experts of each row of x
+	// make of it, in numbers that ranks can add, and scores, the products of the router, undefined.
+	// Mixed makes of what the ranks have added the sums themselves, [rows of x][its width], with
+	// the biases of down projections, weighted.
+	Mix(sum, x, scores *Tensor, mix *compute.Mixture)
+	Mixed(sum *Tensor, mix *compute.Mixture)
 
 	// Pool is the rank's threads on the host, for work of its own.
 	Pool() *pool.Pool

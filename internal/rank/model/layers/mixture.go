@@ -69,7 +69,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Correction != "" {
 		y.mix.Correction = l.vector(prefix+opt.Correction, opt.Experts, 0, opt.Experts)
 	}
-	l.widen(&l.rank.sum, hidden)
+	l.widen(&l.rank.sum, 2*hidden)
 	l.widen(&l.scores, opt.Experts)
 	if l.scale != nil {
 		l.widen(&l.mixing, l.scale.planner.MixtureWidth(hidden, opt.Inner/l.group.Size,
@@ -153,8 +153,8 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
 	err := y.allReduce(&y.sum)
-	if err == nil && y.mix.Experts[0].DownBias != nil {
-		y.dev.AddExpertBiases(&y.sum, &y.mix)
+	if err == nil {
+		y.dev.Mixed(&y.sum, &y.mix)
 	}
 	return &y.sum, err
 }

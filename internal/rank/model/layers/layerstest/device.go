@@ -370,15 +370,20 @@ func (d *Device) SigmoidGate(x *layers.Tensor, gate compute.View) {
 }
 
 // Mix implements layers.Device.
-func (d *Device) Mix(dst, x, scores *layers.Tensor, mix *compute.Mixture) {
-	d.Resize(dst, x.Rows, x.Width)
-	d.call("mix %s = %s by %s, %d of %d experts, in %d chunks", all(dst), all(x), all(scores),
+func (d *Device) Mix(sum, x, scores *layers.Tensor, mix *compute.Mixture) {
+	d.Resize(sum, 2*x.Rows, x.Width)
+	d.call("mix %s = %s by %s, %d of %d experts, in %d chunks", all(sum), all(x), all(scores),
 		mix.PerToken, len(mix.Experts), mix.Chunks)
 }
 
-// AddExpertBiases implements layers.Device.
-func (d *Device) AddExpertBiases(sum *layers.Tensor, _ *compute.Mixture) {
-	d.call("add %s += biases of experts", all(sum))
+// Mixed implements layers.Device.
+func (d *Device) Mixed(sum *layers.Tensor, mix *compute.Mixture) {
+	d.Resize(sum, sum.Rows/2, sum.Width)
+	biases := ""
+	if mix.Experts[0].DownBias != nil {
+		biases = ", biases added"
+	}
+	d.call("mixed %s%s", all(sum), biases)
 }
 
 // Pool implements layers.Device.
