@@ -42,11 +42,43 @@ func (t *StepTimes) Host() time.Duration {
 	return t.Sent.Sub(t.Began) + t.Applied.Sub(t.Arrived)
 }
 
+// planner decides what steps compute: a schedule.Scheduler, or schedule.Places where requests are
+// divided among places that step together.
+type planner interface {
+	Add(r *schedule.Request)
+	Abort(key uint64) bool
+	Schedule(p *step.Plan) bool
+	Check(r *step.Result) error
+	Update(r *step.Result, out []schedule.Output) []schedule.Output
+	PreemptAll(remembered bool)
+	Invalidate()
+	Suspend(keys []uint64)
+	Computed(keys []uint64) []uint64
+	Applied() uint64
+	Running() int
+	Waiting() int
+	Queued() int
+	Stats() schedule.Stats
+}
+
+var (
+	_ planner = (*schedule.Scheduler)(nil)
+	_ planner = (*schedule.Places)(nil)
+)
+
+// newPlanner makes the planner of a group of ranks.
+func newPlanner(b *groups.Launch) (planner, error) {
+	if n := b.Config.Parallel.Layout().DP; n > 1 {
+		return schedule.NewPlaces(b.Scheduling(), n)
+	}
+	return schedule.New(b.Scheduling())
+}
+
 // Loop is the step loop of an engine: the only goroutine that calls the scheduler. A Task gets it
 // between two steps.
 type Loop struct {
 	e     *Engine
-	sched *schedule.Scheduler
+	sched planner
 	// launching is what the ranks are started by.
 	launching *groups.Launch
 	group     *executor.Executor

@@ -56,7 +56,7 @@ func (o *Options) complete() {
 // Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag
 // or file at fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
-	opt.Config.Parallel.DataParallelSize = 1
+	opt.Config.Parallel.SetEngines(1)
 	engines, m, err := OpenAll(ctx, opt)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	c, well := b.Config, new(health)
 	b.Series = m
 	b.Events = status.Tee(b.Events, well.listen)
-	sched, err := schedule.New(b.Scheduling())
+	sched, err := newPlanner(b)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	if b.Info.Blocks != planned {
 		b.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
 			b.Info.Blocks*b.Info.BlockSize, "planned", planned*b.Info.BlockSize)
-		if sched, err = schedule.New(b.Scheduling()); err != nil {
+		if sched, err = newPlanner(b); err != nil {
 			return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 		}
 	}
@@ -117,7 +117,8 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 		slowStep: c.Queue.StallWarning, maxInFlight: c.MaxInFlight(),
 		ownThread: ranks.Backend != "uni", requests: map[uint64]*request{},
 		restarts: restarts{policy: c.Recovery}, revision: ranks.Revision}
-	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: sched,
+	one, _ := sched.(*schedule.Scheduler) // several exchange nothing
+	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: one,
 		Events: e.events, Post: func(m handover.Message) { e.post(m) }})
 	if err == nil {
 		err = e.loop.equip()

@@ -22,6 +22,8 @@ type cell struct {
 	Backend string
 	// TP, PP, PCP and DP are the sizes of the layout, Threads the cores of each rank.
 	TP, PP, PCP, DP, Threads int
+	// EP has ranks hold whole experts: then the DP engines are places of one group.
+	EP bool
 	// Batch is alone (one submission after the other) or mixed.
 	Batch string
 	// Chunk is the most tokens of a step, 0 for prompts that are not cut; Block is the block size.
@@ -53,11 +55,16 @@ func layouts(t testing.TB, m *modelUnderTest) []cell {
 		for _, pp := range sizes.pp {
 			for _, pcp := range sizes.pcp {
 				for _, dp := range sizes.dp {
-					c := plain
-					c.TP, c.PP, c.PCP, c.DP = tp, pp, pcp, dp
-					few := c.layout().World()*c.DP <= mostRanks
-					if m.fits(t, c.layout()) && (few || !testing.Short() || *cellsFlag > 0) {
-						all = append(all, c)
+					for _, ep := range []bool{false, true} {
+						c := plain
+						c.TP, c.PP, c.PCP, c.DP, c.EP = tp, pp, pcp, dp, ep
+						few := c.ranks() <= mostRanks
+						if ep && pcp*dp > max(pcp, dp) || !m.fits(t, c.layout()) {
+							continue
+						}
+						if few || !testing.Short() || *cellsFlag > 0 {
+							all = append(all, c)
+						}
 					}
 				}
 			}
@@ -66,7 +73,21 @@ func layouts(t testing.TB, m *modelUnderTest) []cell {
 	return all
 }
 
-func (c cell) layout() layout.Layout { return layout.Layout{TP: c.TP, PP: c.PP, PCP: c.PCP} }
+func (c cell) layout() layout.Layout {
+	l := layout.Layout{TP: c.TP, PP: c.PP, PCP: c.PCP, EP: c.EP}
+	if c.EP {
+		l.DP = c.DP
+	}
+	return l
+}
+
+// ranks are those of all engines.
+func (c cell) ranks() int {
+	if c.EP {
+		return c.layout().World()
+	}
+	return c.layout().World() * c.DP
+}
 
 // vary draws what is not the layout.
 func (c cell) vary(rng *rand.Rand) cell {
@@ -137,7 +158,7 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		p.Backend, p.Nodes.Count, p.Nodes.Master = "mp", 2, "127.0.0.1"
 	}
 	p.TensorParallelSize, p.PipelineParallelSize = c.TP, c.PP
-	p.PrefillContextParallelSize, p.DataParallelSize = c.PCP, c.DP
+	p.PrefillContextParallelSize, p.DataParallelSize, p.ExpertParallel = c.PCP, c.DP, c.EP
 	s := &cfg.Schedule
 	s.MaxNumSeqs, s.Async, s.ChunkedPrefill = 8, c.Async, c.Chunk > 0
 	s.MaxNumBatchedTokens = max(c.Chunk, s.MaxNumSeqs)
@@ -166,7 +187,7 @@ const maxProcesses = 8
 
 // runsOn says whether a cell can be run by a backend, and with as many processes as may be.
 func (c cell) runsOn(backend string) bool {
-	ranks := c.layout().World() * c.DP
+	ranks := c.ranks()
 	switch backend {
 	case "nodes":
 		return ranks%2 == 0 && ranks <= maxProcesses

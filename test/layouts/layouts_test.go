@@ -156,8 +156,8 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 	}
 	for i := range cells {
 		at := w.seed*uint64(cells+1) + uint64(i)
-		// 7 divides no number of layouts
-		all = append(all, sizes[7*at%uint64(len(sizes))].vary(rng))
+		// 11 divides no number of layouts
+		all = append(all, sizes[11*at%uint64(len(sizes))].vary(rng))
 	}
 	if last := &all[cells-1]; w.seed%2 == 0 {
 		if b := processes[w.seed/2%uint64(len(processes))]; last.runsOn(b) {
@@ -197,7 +197,7 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 		return
 	}
 	n.cells++
-	n.layouts[fmt.Sprintf("TP %d PP %d PCP %d DP %d", c.TP, c.PP, c.PCP, c.DP)]++
+	n.layouts[fmt.Sprintf("TP %d PP %d PCP %d DP %d EP %v", c.TP, c.PP, c.PCP, c.DP, c.EP)]++
 	n.backends[c.Backend]++
 	n.preempted += int(totals.Preemptions)
 	n.cached += int(totals.PrefixHits)
@@ -228,7 +228,7 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	if err != nil {
 		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
 	}
-	if n, want := len(e.Report()), c.layout().World()*c.DP; n != want {
+	if n, want := len(e.Report()), c.ranks(); n != want {
 		err = fmt.Errorf("%d ranks compute, not %d", n, want)
 	}
 	r := &running{ctx: ctx, engine: e, mixed: c.Batch == "mixed"}

@@ -16,6 +16,7 @@ type mixing struct {
 	rowsOf   []int32
 	weightOf []float32 // parallel to rowsOf
 
+	visiting         memory         // rows of other ranks
 	in, inner, gated compute.Tensor // rows of one expert
 	parts            compute.Tensor // [chunks][rows of one expert][hidden]
 	sums             []float64      // [rows][hidden], fixed-point
@@ -35,9 +36,46 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 // which of them; sum is [2·rows][width], the high parts of all rows and then the low ones (see
 // [vec.Ops.FixedAxpy]).
 func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
+	chosen, weights := d.Route(scores, &mix.Routing)
+	d.mix(sum, x.All(), chosen, weights, mix)
+}
+
+// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores of the
+// router, which it changes. They are valid until the next call.
+func (d *Device) Route(scores *compute.Tensor, o *compute.Routing) ([]int32, []float32) {
+	d.mixed.route(d, scores, o)
+	return d.mixed.chosen, d.mixed.weights
+}
+
+// MixChosen is Mix for rows whose experts are known, but for those that the mixture has no weights
+// of. The rows are width wide, each step numbers after the one before.
+func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width, step int, chosen []int32,
+	weights []float32, mix *compute.Mixture) {
+	d.mixed.visiting.data = x
+	d.mix(sum, compute.View{Memory: &d.mixed.visiting, Rows: len(chosen) / mix.PerToken,
+		Width: width, Stride: step}, chosen, weights, mix)
+	d.mixed.visiting.data = nil
+}
+
+// MixGathered makes sum what Mix makes of rows, width wide, of what MixChosen made elsewhere: parts
+// are [len(at)][2][width], the high and the low part of it of row at[i]. A row may be among at
+// several times, or never.
+func (d *Device) MixGathered(sum *compute.Tensor, parts []float32, at []int32, rows, width int) {
 	m := &d.mixed
-	m.route(d, scores, &mix.Routing)
-	m.order(x.Rows, mix.PerToken, len(mix.Experts))
+	m.sums = grow(m.sums, rows*width)
+	clear(m.sums)
+	for i, r := range at {
+		d.vec.FixedAxpy(m.sums[int(r)*width:int(r+1)*width], 1, parts[2*i*width:], 2, width)
+	}
+	d.Resize(sum, 2*rows, width)
+	d.cut(floats(sum.Memory), m.sums, rows, width)
+}
+
+// mix is Mix for rows whose experts are known.
+func (d *Device) mix(sum *compute.Tensor, x compute.View, chosen []int32, weights []float32,
+	mix *compute.Mixture) {
+	m := &d.mixed
+	m.order(chosen, weights, mix.PerToken, len(mix.Experts))
 	m.sums = grow(m.sums, x.Rows*x.Width)
 	clear(m.sums)
 	for e := range mix.Experts {
@@ -47,7 +85,7 @@ func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
 			continue
 		}
 		rows := m.rowsOf[lo:hi]
-		d.Pick(&m.in, x.All(), rows)
+		d.Pick(&m.in, x, rows)
 		d.GatedProduct(mix.Gating, &m.gated, &m.inner, y.GateUp, m.in.All(), y.GateUpBias, y.Down)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
 		d.addWeighted(m.sums, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
@@ -171,14 +209,14 @@ func largest(p []float32, ids []int32, values []float32) {
 	}
 }
 
-// order sorts rows, of k experts each, by the experts they go to.
-func (m *mixing) order(rows, k, experts int) {
-	all := rows * k
+// order sorts rows, of k chosen experts each, by the experts they go to.
+func (m *mixing) order(chosen []int32, weights []float32, k, experts int) {
+	all := len(chosen)
 	m.first = grow(m.first, experts+1)
 	m.rowsOf = grow(m.rowsOf, all)
 	m.weightOf = grow(m.weightOf, all)
 	clear(m.first)
-	for _, e := range m.chosen {
+	for _, e := range chosen {
 		m.first[e]++
 	}
 	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
@@ -190,9 +228,9 @@ func (m *mixing) order(rows, k, experts int) {
 	}
 	m.first[experts] = end
 	for i := all - 1; i >= 0; i-- {
-		e := m.chosen[i]
+		e := chosen[i]
 		m.first[e]--
 		m.rowsOf[m.first[e]] = int32(i / k)
-		m.weightOf[m.first[e]] = m.weights[i]
+		m.weightOf[m.first[e]] = weights[i]
 	}
 }

@@ -63,7 +63,7 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		slices.SortStableFunc(want, func(a, b choice) int { return a.expert - b.expert })
-		m.order(rows, k, experts)
+		m.order(m.chosen, m.weights, k, experts)
 		var got []choice
 		for e := range experts {
 			for i := m.first[e]; i < m.first[e+1]; i++ {

@@ -66,7 +66,7 @@ func misfit(err error) error {
 // number of blocks, so that what the scheduler knows stays true. An error is a *Refused, but for
 // files that cannot be read.
 func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
-	o := s.WithEngines(s.Config.Parallel.DataParallelSize)
+	o := s.WithEngines(s.Engines())
 	p := &o.Config.Parallel
 	p.TensorParallelSize = tp
 	var bad *config.UsageError

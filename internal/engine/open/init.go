@@ -45,7 +45,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		DType:     s.Info.DType, Device: s.device(), Eager: p.Eager, ISA: p.CPUISA,
 		Threads: p.CPUThreads, Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
-		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
+		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
 		States: s.states(),
 	}
 	init.Null = s.Null.init(&s.Info)

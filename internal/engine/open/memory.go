@@ -121,7 +121,7 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 			func(_ *Spec, c *config.Config) { c.Server.EnableRLHF = false })
 	}
 	for n := s.Engines() - 1; n > 0; n-- {
-		engines := func(_ *Spec, c *config.Config) { c.Parallel.DataParallelSize = n }
+		engines := func(_ *Spec, c *config.Config) { c.Parallel.SetEngines(n) }
 		if fits(engines) {
 			try(true, fmt.Sprintf("--data-parallel-size %d fits", n), engines)
 			break
@@ -312,6 +312,11 @@ func (s *Spec) planner() layers.Planner {
 	return cpu.Planner{DType: s.dtype}
 }
 
+// slots is how many requests a group's ranks know: those of all places.
+func (s *Spec) slots() int {
+	return s.Config.Schedule.MaxNumSeqs * s.Config.Parallel.Layout().DP
+}
+
 // rows is the most rows of a step.
 func (s *Spec) rows() int {
 	c := s.Scheduling()
@@ -366,7 +371,7 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 	if s.Null != nil {
 		return r
 	}
-	u := runner.Use{Vocab: s.Model.VocabSize, Rows: s.rows(), MaxSeqs: s.Config.Schedule.MaxNumSeqs,
+	u := runner.Use{Vocab: s.Model.VocabSize, Rows: s.rows(), MaxSeqs: s.slots(),
 		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP}
 	if !s.Model.Encoder { // which has no logits
 		u.Last, u.Output = stage == l.PP-1, rank == l.Output()

@@ -150,7 +150,7 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 			return "names and shapes of the weights"
 		}},
 		{r.divide, func() string {
-			return fmt.Sprintf("layout (%d x %s)", max(1, r.Config.Parallel.DataParallelSize),
+			return fmt.Sprintf("layout (%d x %s)", r.Engines(),
 				r.Info.Layout)
 		}},
 		{r.readTokenizer, func() string {

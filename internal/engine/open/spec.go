@@ -57,7 +57,7 @@ func (s *Spec) WithBlocks(blocks int64) *Spec {
 // WithEngines is the specification of a server of so many engines.
 func (s *Spec) WithEngines(n int) *Spec {
 	o, cfg := *s, *s.Config
-	cfg.Parallel.DataParallelSize = n
+	cfg.Parallel.SetEngines(n)
 	o.Config = &cfg
 	return &o
 }
@@ -70,7 +70,7 @@ func (s *Spec) WithShare(ranks int) *Spec {
 }
 
 // Engines is how many engines are opened.
-func (s *Spec) Engines() int { return max(1, s.Config.Parallel.DataParallelSize) }
+func (s *Spec) Engines() int { return s.Config.Parallel.Engines() }
 
 // RanksHere is how many ranks this machine has, if it is not Ray that places them.
 func (s *Spec) RanksHere() int {

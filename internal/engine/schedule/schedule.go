@@ -85,7 +85,7 @@ func New(c Config) (*Scheduler, error) {
 func (s *Scheduler) resetSlots() {
 	s.slots, s.freed = s.slots[:0], s.freed[:0]
 	for i := s.config.MaxSeqs - 1; i >= 0; i-- {
-		s.slots = append(s.slots, uint32(i))
+		s.slots = append(s.slots, uint32(s.config.firstSlot+i))
 	}
 }
 

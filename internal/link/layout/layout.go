@@ -15,57 +15,88 @@ type Layout struct {
 	// layers (pipeline parallelism), PCP how many ranks divide the rows of long prompts (prefill
 	// context parallelism).
 	TP, PP, PCP int
+	// DP is in how many the requests of a group are divided, each with a KV cache of its own, which
+	// share the experts of mixtures (data parallel attention). Only one of DP and PCP is above 1.
+	DP int `json:",omitempty"`
+	// EP says that the ranks of a stage hold whole experts (expert parallelism), not a share of
+	// each.
+	EP bool `json:",omitempty"`
 }
 
 // Place is a rank's place in each dimension, from 0.
-type Place struct{ TP, PP, PCP int }
+type Place struct{ TP, PP, PCP, DP int }
 
 // Sizes returns l with 1 for each size that is 0.
 func (l Layout) Sizes() Layout {
-	return Layout{TP: max(l.TP, 1), PP: max(l.PP, 1), PCP: max(l.PCP, 1)}
+	return Layout{TP: max(l.TP, 1), PP: max(l.PP, 1), PCP: max(l.PCP, 1), DP: max(l.DP, 1),
+		EP: l.EP}
 }
 
 // World is the number of ranks.
 func (l Layout) World() int {
 	s := l.Sizes()
-	return s.TP * s.PP * s.PCP
+	return s.TP * s.PP * s.PCP * s.DP
+}
+
+// Rows is among how many ranks the rows of a step are divided, be it those of long prompts or of
+// requests.
+func (l Layout) Rows() int {
+	s := l.Sizes()
+	return s.PCP * s.DP
 }
 
 // Output is the rank that samples and answers plans: the first of the last stage.
 func (l Layout) Output() int {
 	s := l.Sizes()
-	return s.World() - s.TP*s.PCP
+	return s.World() - s.TP*s.Rows()
 }
 
 // Place is the place of a rank. Ranks are laid out with tensor parallelism innermost and stages
-// outermost, as vLLM does: rank = (pp·PCP + pcp)·TP + tp.
+// outermost, as vLLM does: rank = ((pp·DP + dp)·PCP + pcp)·TP + tp.
 func (l Layout) Place(rank int) Place {
 	s := l.Sizes()
-	return Place{TP: rank % s.TP, PCP: rank / s.TP % s.PCP, PP: rank / (s.TP * s.PCP)}
+	return Place{TP: rank % s.TP, PCP: rank / s.TP % s.PCP, DP: rank / (s.TP * s.PCP) % s.DP,
+		PP: rank / (s.TP * s.PCP * s.DP)}
 }
 
 // Rank is the rank at a place.
 func (l Layout) Rank(p Place) int {
 	s := l.Sizes()
-	return (p.PP*s.PCP+p.PCP)*s.TP + p.TP
+	return ((p.PP*s.DP+p.DP)*s.PCP+p.PCP)*s.TP + p.TP
 }
 
 // TPGroup is the ranks that divide the layers with a rank, in the order of their places.
 func (l Layout) TPGroup(rank int) []int {
 	p := l.Place(rank)
-	return l.along(l.Sizes().TP, func(i int) Place { return Place{TP: i, PP: p.PP, PCP: p.PCP} })
+	return l.along(l.Sizes().TP, func(i int) Place { p.TP = i; return p })
 }
 
 // PPGroup is the ranks that a hidden state passes through with a rank, first stage first.
 func (l Layout) PPGroup(rank int) []int {
 	p := l.Place(rank)
-	return l.along(l.Sizes().PP, func(i int) Place { return Place{TP: p.TP, PP: i, PCP: p.PCP} })
+	return l.along(l.Sizes().PP, func(i int) Place { p.PP = i; return p })
 }
 
-// PCPGroup is the ranks that divide long prompts with a rank, in the order of their places.
-func (l Layout) PCPGroup(rank int) []int {
+// RowGroup is the ranks that divide rows with a rank, in the order of their places.
+func (l Layout) RowGroup(rank int) []int {
+	p, pcp := l.Place(rank), l.Sizes().PCP
+	return l.along(l.Rows(), func(i int) Place {
+		p.DP, p.PCP = i/pcp, i%pcp
+		return p
+	})
+}
+
+// Row is a rank's place in its RowGroup.
+func (l Layout) Row(rank int) int {
 	p := l.Place(rank)
-	return l.along(l.Sizes().PCP, func(i int) Place { return Place{TP: p.TP, PP: p.PP, PCP: i} })
+	return p.DP*l.Sizes().PCP + p.PCP
+}
+
+// Experts is which share of the experts of its stage a rank has, of how many shares. Ranks that
+// divide long prompts have the same ones.
+func (l Layout) Experts(rank int) (share, of int) {
+	s, p := l.Sizes(), l.Place(rank)
+	return p.DP*s.TP + p.TP, s.DP * s.TP
 }
 
 func (l Layout) along(n int, at func(i int) Place) []int {
@@ -84,7 +115,7 @@ func (l Layout) Suffix(rank int) string {
 	for _, d := range []struct {
 		name     string
 		size, at int
-	}{{"TP", s.TP, p.TP}, {"PP", s.PP, p.PP}, {"PCP", s.PCP, p.PCP}} {
+	}{{"DP", s.DP, p.DP}, {"TP", s.TP, p.TP}, {"PP", s.PP, p.PP}, {"PCP", s.PCP, p.PCP}} {
 		if d.size > 1 {
 			fmt.Fprintf(&b, "_%s%d", d.name, d.at)
 		}
@@ -99,13 +130,16 @@ func (l Layout) String() string {
 	for _, d := range []struct {
 		name string
 		size int
-	}{{"TP", s.TP}, {"PP", s.PP}, {"PCP", s.PCP}} {
+	}{{"DP", s.DP}, {"TP", s.TP}, {"PP", s.PP}, {"PCP", s.PCP}} {
 		if d.size > 1 {
 			parts = append(parts, fmt.Sprintf("%s %d", d.name, d.size))
 		}
 	}
 	if parts == nil {
-		return "TP 1"
+		parts = append(parts, "TP 1")
+	}
+	if s.EP {
+		parts = append(parts, "EP")
 	}
 	return strings.Join(parts, " × ")
 }

@@ -8,9 +8,9 @@ import (
 func TestPlaces(t *testing.T) {
 	for _, l := range []Layout{{}, {TP: 4}, {PP: 3}, {PCP: 2}, {TP: 2, PP: 2}, {TP: 2, PP: 3,
 		PCP: 2},
-		{TP: 8, PP: 4, PCP: 2}} {
+		{TP: 8, PP: 4, PCP: 2}, {DP: 3}, {TP: 2, PP: 2, DP: 4, EP: true}} {
 		sizes := l.Sizes()
-		if got := sizes.TP * sizes.PP * sizes.PCP; got != l.World() {
+		if got := sizes.TP * sizes.PP * sizes.PCP * sizes.DP; got != l.World() {
 			t.Errorf("%v: world %d, not %d", l, l.World(), got)
 		}
 		if p := l.Place(l.Output()); p != (Place{PP: sizes.PP - 1}) {
@@ -29,7 +29,7 @@ func TestPlaces(t *testing.T) {
 			}{
 				"TP":  {l.TPGroup(rank), sizes.TP, p.TP},
 				"PP":  {l.PPGroup(rank), sizes.PP, p.PP},
-				"PCP": {l.PCPGroup(rank), sizes.PCP, p.PCP},
+				"row": {l.RowGroup(rank), sizes.PCP * sizes.DP, l.Row(rank)},
 			} {
 				if len(g.ranks) != g.size || g.ranks[g.at] != rank || !slices.IsSorted(g.ranks) {
 					t.Errorf("%v: %s group of rank %d is %v", l, name, rank, g.ranks)
@@ -47,7 +47,7 @@ func TestGroups(t *testing.T) {
 	}{
 		{"TP", l.TPGroup(5), []int{4, 5}},
 		{"PP", l.PPGroup(5), []int{1, 5}},
-		{"PCP", l.PCPGroup(5), []int{5, 7}},
+		{"row", l.RowGroup(5), []int{5, 7}},
 	} {
 		if !slices.Equal(c.got, c.want) {
 			t.Errorf("%s group of rank 5: %v, not %v", c.name, c.got, c.want)
@@ -68,6 +68,7 @@ func TestNames(t *testing.T) {
 		{Layout{TP: 4}, 3, "_TP3", "TP 4"},
 		{Layout{PP: 2}, 1, "_PP1", "PP 2"},
 		{Layout{TP: 2, PP: 2}, 2, "_TP0_PP1", "TP 2 × PP 2"},
+		{Layout{TP: 2, DP: 2, EP: true}, 2, "_DP1_TP0", "DP 2 × TP 2 × EP"},
 		{Layout{TP: 3, PP: 4, PCP: 2}, 23, "_TP2_PP3_PCP1", "TP 3 × PP 4 × PCP 2"},
 	} {
 		if got := c.layout.Suffix(c.rank); got != c.suffix {

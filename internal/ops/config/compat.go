@@ -106,7 +106,9 @@ var flagNotes = map[string]compat.Entry{
 	"pipeline-layer-split":          ours("layers of each stage, such as 12,12"),
 	"prefill-context-parallel-size": same("chunks of 32 tokens a rank or more are divided"),
 	"data-parallel-size": same("engines behind one API; a request stays on one of them with all " +
-		"its choices"),
+		"its choices, or each choice on one with --enable-expert-parallel"),
+	"enable-expert-parallel": same("CPUs only; with -dp all engines are one group, and no node " +
+		"waits for another beside the exchange of rows"),
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),

@@ -145,8 +145,11 @@ type Parallel struct {
 	PipelineLayerSplit []int
 	// PrefillContextParallelSize is the number of ranks that divide long prompts.
 	PrefillContextParallelSize int
-	// DataParallelSize is the number of engines, each with a group of ranks of its own.
+	// DataParallelSize is the number of engines, each with a group of ranks of its own; or with
+	// ExpertParallel the number of places of one group, among which its requests are divided.
 	DataParallelSize int
+	// ExpertParallel has ranks hold whole experts instead of a share of each.
+	ExpertParallel bool
 	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part,
 	// which is at least one; 0 is not given.
 	DataParallelSizeLocal int
@@ -172,8 +175,27 @@ type Parallel struct {
 
 // Layout is how the ranks of one replica divide the model.
 func (p *Parallel) Layout() layout.Layout {
-	return layout.Layout{TP: p.TensorParallelSize, PP: p.PipelineParallelSize,
-		PCP: p.PrefillContextParallelSize}.Sizes()
+	l := layout.Layout{TP: p.TensorParallelSize, PP: p.PipelineParallelSize,
+		PCP: p.PrefillContextParallelSize, EP: p.ExpertParallel}
+	if l.EP {
+		l.DP = p.DataParallelSize
+	}
+	return l.Sizes()
+}
+
+// Engines is how many engines share the requests, each with ranks of its own.
+func (p *Parallel) Engines() int {
+	if p.ExpertParallel {
+		return 1
+	}
+	return max(1, p.DataParallelSize)
+}
+
+// SetEngines makes them so many, where they have ranks of their own.
+func (p *Parallel) SetEngines(n int) {
+	if !p.ExpertParallel {
+		p.DataParallelSize = n
+	}
 }
 
 // MaxInFlight is how many plans the ranks may have been sent without their results being known: one

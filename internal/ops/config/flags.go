@@ -134,7 +134,10 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&p.PrefillContextParallelSize, "prefill-context-parallel-size",
 		p.PrefillContextParallelSize, "ranks the rows of long prompts are divided among (-pcp)")
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,
-		"engines that share the requests, each with ranks and a KV cache of its own (-dp)")
+		"engines that share the requests, each with ranks and a KV cache of its own; with "+
+			"--enable-expert-parallel they share the experts and step together (-dp)")
+	toggle(f, &p.ExpertParallel, "enable-expert-parallel",
+		"have ranks hold whole experts of a mixture instead of a share of each (-ep)")
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
 		"engines that each node has or takes part in: an equal part of all")
 	f.Lookup("data-parallel-size-local").Hidden = true

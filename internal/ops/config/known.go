@@ -39,7 +39,6 @@ var engineKnown = []Known{
 	// Layouts of one.
 	{Name: "decode-context-parallel-size", Allowed: []string{"1"},
 		Why: "sequences are not divided among ranks"},
-	{Name: "enable-expert-parallel", Switch: true, Why: "experts are divided as other weights are"},
 	{Name: "disable-custom-all-reduce", Allowed: on, Switch: true, Why: "there is one all-reduce"},
 	{Name: "max-parallel-loading-workers", Allowed: anything,
 		Why: "each rank reads only its own part of the weights"},

@@ -123,14 +123,14 @@ func (c *Config) validateNodes() error {
 // checkNodes refuses replicas that cannot be divided among the nodes. Each node has as many ranks
 // as every other: whole replicas, or an equal part of one.
 func (p *Parallel) checkNodes() error {
-	n, d, ranks := p.Nodes.Count, p.DataParallelSize, p.Layout().World()
+	n, d, ranks := p.Nodes.Count, p.Engines(), p.Layout().World()
 	if divisible(n, d, ranks) {
 		return nil
 	}
 	nodes := nearest(n, func(n int) bool { return divisible(n, d, ranks) })
 	if d == 1 {
 		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill "+
-			"context parallel size): --nnodes %s would", n, ranks, nodes)
+			"context parallel size, × data parallel size with experts): --nnodes %s would", n, ranks, nodes)
 	}
 	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d "+
 		"ranks, or equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d,
@@ -167,4 +167,4 @@ func nearest(n int, does func(int) bool) string {
 }
 
 // localReplicas is how many replicas each node has, or takes part in.
-func (p *Parallel) localReplicas() int { return max(1, p.DataParallelSize/p.Nodes.Count) }
+func (p *Parallel) localReplicas() int { return max(1, p.DataParallelSize/max(1, p.Nodes.Count)) }

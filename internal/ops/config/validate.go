@@ -155,7 +155,7 @@ func (c *Config) Validate() error {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
-	for _, check := range []func() error{p.checkBind, c.checkDevice} {
+	for _, check := range []func() error{p.checkBind, c.checkDevice, c.checkExperts} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (c *Config) Validate() error {
 		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal "+
 			"part of --data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)
 	}
-	if r := &p.Ray; p.DataParallelSize > 1 && (r.PlacementGroup == "") != (r.BundleIndices == "") {
+	if r := &p.Ray; p.Engines() > 1 && (r.PlacementGroup == "") != (r.BundleIndices == "") {
 		return usage("--data-parallel-size %d: --ray-placement-group and --bundle-indices, which "+
 			"lists the bundles engine by engine, are given together or not at all",
 			p.DataParallelSize)
@@ -189,6 +189,26 @@ func (c *Config) Validate() error {
 	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
 		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one "+
 			"device or a part of one", r.PerWorker, r.DeviceKey)
+	}
+	return nil
+}
+
+// checkExperts refuses what cannot be together with --enable-expert-parallel.
+func (c *Config) checkExperts() error {
+	p := &c.Parallel
+	switch {
+	case !p.ExpertParallel:
+		return nil
+	case p.Device == CUDA:
+		return usage("--enable-expert-parallel with --device cuda: GPUs hold a share of each expert")
+	case p.DataParallelSize > 1 && p.PrefillContextParallelSize > 1:
+		return usage("--data-parallel-size %d with --enable-expert-parallel and "+
+			"--prefill-context-parallel-size %d: rows are divided in one of these ways",
+			p.DataParallelSize, p.PrefillContextParallelSize)
+	case p.DataParallelSize > 1 && c.Transfer.Role != "":
+		return usage("--kv-transfer-config with --data-parallel-size %d and "+
+			"--enable-expert-parallel: blocks are exchanged between engines of one place",
+			p.DataParallelSize)
 	}
 	return nil
 }
@@ -215,7 +235,7 @@ func (p *Parallel) checkBind() error {
 // Demand is what the ranks of this machine want of its processors, if it is not Ray that places
 // them.
 func (p *Parallel) Demand() machine.Demand {
-	ranks := p.Layout().World() * max(1, p.DataParallelSize) / max(1, p.Nodes.Count)
+	ranks := p.Layout().World() * p.Engines() / max(1, p.Nodes.Count)
 	return machine.Demand{Ranks: max(1, ranks), Threads: p.CPUThreads, Bind: p.CPUBind}
 }
 

@@ -91,13 +91,16 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 		Inner: e.Inner, Routing: e.Routing})
 }
 
+// expertWidth names the width of an expert.
+const expertWidth = "moe_intermediate_size"
+
 // expertWidths are the widths of the layers that there are, in their order.
 func expertWidths(c *Config) (list []width) {
 	e := routed(c)
 	for i := range c.Layers {
 		w := width{"intermediate_size", c.IntermediateSize}
 		if e.sparse(i) {
-			w = width{"moe_intermediate_size", e.Inner}
+			w = width{expertWidth, e.Inner}
 		}
 		if !slices.Contains(list, w) {
 			list = append(list, w)

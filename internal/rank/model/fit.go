@@ -65,8 +65,10 @@ func CheckLayout(c *Config, l layout.Layout) error {
 		m.Rows, l.PP, l.PCP = true, l.PP*l.PCP, 1 // as many ranks for stages
 		m.Err = fmt.Errorf("%s keeps a state that each row has of the one before: %d ranks cannot "+
 			"divide a prompt", c.Architecture, m.Layout.PCP)
+	case l.EP && !HasExperts(c):
+		return fmt.Errorf("%s has no experts to be held whole", c.Architecture)
 	default:
-		if m.Err = CheckShard(c, l.TP); m.Err == nil {
+		if m.Err = checkShard(c, l.TP, l.EP); m.Err == nil {
 			m.Stages, m.Err = true, checkStages(c, l.PP)
 		}
 	}
@@ -77,9 +79,18 @@ func CheckLayout(c *Config, l layout.Layout) error {
 	return m
 }
 
+// HasExperts tells whether the model of c has mixtures of experts.
+func HasExperts(c *Config) bool {
+	f, ok := c.Family.(interface{ routed() *experts })
+	return ok && f.routed().Count > 0
+}
+
 // CheckShard tells whether each layer of the model of c can be divided among size tensor parallel
 // ranks.
-func CheckShard(c *Config, size int) error {
+func CheckShard(c *Config, size int) error { return checkShard(c, size, false) }
+
+// checkShard is CheckShard where ranks may hold whole experts.
+func checkShard(c *Config, size int, whole bool) error {
 	if size < 1 || layers.Chunks%size != 0 {
 		return fmt.Errorf("tensor parallel size %d does not divide the %d chunks that every sum "+
 			"between ranks has", size, layers.Chunks)
@@ -106,7 +117,7 @@ func CheckShard(c *Config, size int) error {
 		widths = fam.widths(c)
 	}
 	for _, w := range widths {
-		if w.n%size != 0 {
+		if w.n%size != 0 && !(whole && w.name == expertWidth) {
 			return undivided(w.name+" %d", w.n)
 		}
 	}
@@ -129,11 +140,12 @@ func checkStages(c *Config, stages int) error {
 func nearest(c *Config, asked layout.Layout) []layout.Layout {
 	var all []layout.Layout
 	for tp := 1; tp <= layers.Chunks; tp++ {
-		if CheckShard(c, tp) != nil {
+		if checkShard(c, tp, asked.EP) != nil {
 			continue
 		}
 		for pp := 1; pp <= c.Layers; pp++ {
-			all = append(all, layout.Layout{TP: tp, PP: pp, PCP: asked.PCP})
+			all = append(all, layout.Layout{TP: tp, PP: pp, PCP: asked.PCP, DP: asked.DP,
+				EP: asked.EP})
 		}
 	}
 	// By the number of ranks, fewer rather than more; then by how the sizes differ.

@@ -33,6 +33,10 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	}
 	l := u.Layout.Sizes()
 	g := layers.Group{Size: l.TP}
+	if l.EP {
+		g.Experts = &layers.ExpertGroup{Places: l.DP}
+		g.Experts.Share, g.Experts.Shares = l.Experts(0)
+	}
 	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen))
 	if err != nil {
 		return Footprint{}, err
@@ -41,7 +45,7 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	f := Footprint{Footprint: m.stage.Footprint()}
 	// The hidden state and picked rows of it stand beside what the layers share.
 	width := f.Width + 2*int64(c.HiddenSize) + 64
-	if l.PCP > 1 { // given and gathered, and rows of other ranks
+	if l.Rows() > 1 { // given and gathered, and rows of other ranks
 		kept := 0
 		for _, layer := range CacheLayers(c, 0, c.Layers, l.TP) {
 			kept = max(kept, layer.Width())

@@ -382,7 +382,11 @@ func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, si
 			continue
 		}
 		compareRows(t, fmt.Sprintf("tensor parallel size %d", size),
-			tensorParallel(t, f, opt, size, ids), want)
+			tensorParallel(t, f, opt, size, false, ids), want)
+		if model.HasExperts(cfg) {
+			compareRows(t, fmt.Sprintf("whole experts on %d ranks", size),
+				tensorParallel(t, f, opt, size, true, ids), want)
+		}
 	}
 }
 
@@ -409,7 +413,7 @@ func compareRows(t *testing.T, how string, got, want [][]float32) {
 	}
 }
 
-func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int,
+func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, experts bool,
 	ids []int32) [][]float32 {
 	t.Helper()
 	const segment = 64 << 10
@@ -425,8 +429,11 @@ func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int,
 			t.Fatal(err)
 		}
 		defer g.Close()
-		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size,
-			Comm: layers.OnHost{Group: g}})
+		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
+		if experts {
+			place.Experts = &layers.ExpertGroup{Share: r, Shares: size, Places: 1}
+		}
+		shards[r] = loadShard(t, f, opt, place)
 	}
 	var out [][]float32
 	var wg sync.WaitGroup

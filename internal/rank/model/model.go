@@ -114,7 +114,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckShard(c, g.Size); err != nil {
+	if err := checkShard(c, g.Size, g.Experts != nil); err != nil {
 		return nil, err
 	}
 	if s == (Stage{}) {
@@ -167,6 +167,10 @@ func (m *Model) Embed(b *compute.Batch) (err error) {
 	if !m.stage.first() {
 		return errors.New("only the first stage of a model embeds tokens")
 	}
+	if b.Rows() == 0 {
+		m.Receive(0)
+		return nil
+	}
 	m.batch = m.stage.Begin(b)
 	m.arch.embed(&m.hidden, m.batch)
 	return m.stage.Intact() // after it was read
@@ -188,7 +192,23 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 //
 // Where ranks divide the rows of long prompts, the last stage of the first of them then has more
 // rows: the wanted ones of the others (see compute.Split).
+//
+// A batch without rows is of a place whose requests have none in a step of other places: it takes
+// part in what they exchange.
 func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
+	if err := m.layers(b, cache); err != nil {
+		return err
+	}
+	if !m.stage.last() || b.Split.WantedShare == 0 {
+		return nil
+	}
+	return m.stage.GatherWanted(&m.hidden, &b.Split)
+}
+
+func (m *Model) layers(b *compute.Batch, cache compute.Cache) error {
+	if b.Rows() == 0 {
+		return m.stage.Idle()
+	}
 	if !m.stage.first() {
 		m.batch = m.stage.Begin(b)
 		if more := m.batch.Rows() - b.Rows(); more > 0 {
@@ -201,13 +221,7 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 	if err != nil {
 		return err
 	}
-	if err := m.stage.Failed(); err != nil {
-		return err
-	}
-	if !m.stage.last() || b.Split.WantedShare == 0 {
-		return nil
-	}
-	return m.stage.GatherWanted(&m.hidden, &b.Split)
+	return m.stage.Failed()
 }
 
 // Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so

@@ -131,6 +131,9 @@ func (g *group) subgroup(t *testing.T, made map[int]*os.File, ranks []int, rank 
 	return comm
 }
 
+// states is of how many requests a cache keeps the state, snapshots included.
+const states = 16
+
 // newGroup loads the model of a folder on an instruction set ("" is the best).
 func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload) *group {
 	t.Helper()
@@ -156,14 +159,15 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		pipes: pipes{made: map[[2]int]chan []byte{}, broken: make(chan struct{})}}
 	g.config.Stages = l.PP
 	stages := layout.Balance(slices.Repeat([]int64{1}, cfg.Layers), l.PP)
-	var tp, pcp = map[int]*os.File{}, map[int]*os.File{}
+	var tp, rows = map[int]*os.File{}, map[int]*os.File{}
 	for r := range l.World() {
 		var stage model.Stage
 		stage.From, stage.To = stages.Range(l.Place(r).PP, cfg.Layers)
 		place := layers.Group{Rank: l.Place(r).TP, Size: l.TP}
 		opt := runner.Options{
 			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize,
-			MaxSeqs: g.config.MaxSeqs, MaxModelLen: g.config.MaxModelLen,
+			States:  states,
+			MaxSeqs: g.config.MaxSeqs * l.DP, MaxModelLen: g.config.MaxModelLen,
 			Layout: l, Rank: r, From: stage.From, To: stage.To, Status: new(status.Rank),
 		}
 		if l.TP > 1 {
@@ -171,12 +175,16 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			g.sharing = append(g.sharing, c)
 			place.Comm, opt.TP = layers.OnHost{Group: c}, c
 		}
-		if l.PCP > 1 {
-			c := &counter{Group: g.subgroup(t, pcp, l.PCPGroup(r), r)}
+		if l.Rows() > 1 {
+			c := &counter{Group: g.subgroup(t, rows, l.RowGroup(r), r)}
 			g.prefill = append(g.prefill, c)
-			place.Prefill = &layers.Prefill{Rank: l.Place(r).PCP, Size: l.PCP,
-				Comm: layers.OnHost{Group: c}}
-			opt.PCP = c
+			place.Rows = &layers.RowGroup{Rank: l.Row(r), Size: l.Rows(),
+				Comm: layers.OnHost{Group: c, Me: l.Row(r)}}
+			opt.Rows = c
+		}
+		if l.EP {
+			place.Experts = &layers.ExpertGroup{Places: l.DP}
+			place.Experts.Share, place.Experts.Shares = l.Experts(r)
 		}
 		if l.PP > 1 {
 			opt.PP = &pipe{g: &g.pipes, ranks: l.PPGroup(r), own: r}
@@ -194,7 +202,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		t.Cleanup(m.Close)
 		shape := compute.CacheShape{Layers: model.CacheLayers(cfg, stage.From, stage.To, l.TP),
 			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.Float32,
-			States: 16}
+			States: states}
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)
@@ -245,7 +253,7 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 		// A plan takes a part of a step's tokens then: the same number as with one stage.
 		config.MaxTokens *= 4 * config.Stages
 	}
-	s, err := schedule.New(config)
+	s, err := newPlanner(config, g.layout.DP)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type Guarded interface {
 // guard makes the hash of a plan, before its rows change what is known of their requests, and gives
 // it to every way to other ranks.
 func (r *Runner) guard(p *step.Plan) {
-	if r.opt.TP == nil && r.opt.PCP == nil && r.opt.PP == nil {
+	if r.opt.TP == nil && r.opt.Rows == nil && r.opt.PP == nil {
 		return
 	}
 	h := p.ID
@@ -55,8 +55,8 @@ func (r *Runner) guard(p *step.Plan) {
 	if r.opt.TP != nil {
 		r.opt.TP.Guard(h)
 	}
-	if r.opt.PCP != nil {
-		r.opt.PCP.Guard(h)
+	if r.opt.Rows != nil {
+		r.opt.Rows.Guard(h)
 	}
 	if r.opt.PP != nil {
 		r.opt.PP.Guard(h)

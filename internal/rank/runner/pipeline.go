@@ -8,8 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// Broadcaster is what a runner needs of the ranks that share its layers, or the rows of its
-// prompts.
+// Broadcaster is what a runner needs of the ranks that share its layers, or divide rows with it.
 type Broadcaster interface {
 	Guarded
 	// Broadcast sets b on every rank to the root's. All ranks call it with equally many bytes.
@@ -35,13 +34,15 @@ func (r *Runner) forward() error {
 		}
 	} else {
 		hidden := m.Receive(r.batch.Rows())
-		r.opt.Status.Set(status.Collective, uint32(r.opt.From))
-		if err := r.opt.PP.Recv(hidden.Bytes(), r.place.PP-1); err != nil {
-			return err
+		if hidden.Rows > 0 {
+			r.opt.Status.Set(status.Collective, uint32(r.opt.From))
+			if err := r.opt.PP.Recv(hidden.Bytes(), r.place.PP-1); err != nil {
+				return err
+			}
+			hidden.Memory.Filled()
 		}
-		hidden.Memory.Filled()
 	}
-	if err := m.Layers(&r.batch, r.opt.Cache); err != nil || r.last {
+	if err := m.Layers(&r.batch, r.opt.Cache); err != nil || r.last || r.batch.Rows() == 0 {
 		return err
 	}
 	r.opt.Status.Set(status.Collective, uint32(r.opt.To-1))
@@ -146,7 +147,7 @@ func (r *Runner) share(p *step.Plan) error {
 		return nil
 	}
 	r.opt.Status.Set(status.Collective, 0)
-	if g := r.opt.PCP; g != nil && r.place.TP == 0 {
+	if g := r.opt.Rows; g != nil && r.place.TP == 0 {
 		if err := g.Broadcast(b, 0); err != nil {
 			return err
 		}

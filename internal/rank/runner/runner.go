@@ -58,11 +58,12 @@ type Options struct {
 	Pool *pool.Pool
 	// Sampler, unless it is nil, samples what it can.
 	Sampler Sampler
-	// BlockSize, Blocks and States describe the cache; no blocks are a model without one.
+	// BlockSize, Blocks and States describe the rank's cache; no blocks are a model without one.
 	BlockSize, Blocks, States int
 	// Vocab is the width of a row of logits.
 	Vocab int
-	// MaxSeqs bounds the slots, MaxModelLen the tokens of one request.
+	// MaxSeqs is the number of slots, of which each of the places among which requests are divided
+	// has an equal part, in order; MaxModelLen bounds the tokens of one request.
 	MaxSeqs, MaxModelLen int
 	// MaxInFlight is how many plans may be in flight; 0 is 1.
 	MaxInFlight int
@@ -71,10 +72,10 @@ type Options struct {
 	Rank   int
 	// From and To are the layers of the rank's stage: From to To-1 of the model's.
 	From, To int
-	// TP are the ranks that share the layers with this one, PCP those that share the rows of
-	// prompts, PP the other stages; nil where there are no others.
-	TP, PCP Broadcaster
-	PP      Messenger
+	// TP are the ranks that share the layers with this one, Rows those that divide rows with it, PP
+	// the other stages; nil where there are no others.
+	TP, Rows Broadcaster
+	PP       Messenger
 	// Grammars compiles the constraints of requests; only the output rank uses it.
 	Grammars *grammars.Cache
 	// Status learns when ranks exchange tokens and when they choose them.
@@ -262,7 +263,10 @@ func (r *Runner) pieceOf(from int) int {
 // to where they are kept.
 func (r *Runner) copyStates(list []step.Snapshot, toSlot bool) {
 	for _, c := range list {
-		to, from := int(c.State), int(c.Slot)
+		if r.opt.Layout.DP > 1 && r.home(c.Slot) != r.split.own {
+			continue
+		}
+		to, from := int(c.State), int(c.Slot)%r.local(len(r.slots))
 		if toSlot {
 			to, from = from, to
 		}
@@ -280,7 +284,7 @@ func (r *Runner) check(p *step.Plan) error {
 	for _, list := range [][]step.Snapshot{p.Restore, p.Save} {
 		for _, c := range list {
 			if int(c.Slot) >= len(r.slots) || !r.slots[c.Slot].used ||
-				int(c.State) < len(r.slots) || int(c.State) >= r.opt.States {
+				int(c.State) < r.local(len(r.slots)) || int(c.State) >= r.opt.States {
 				return fmt.Errorf("plan %d copies between slot %d of %d and state %d of %d", p.ID,
 					c.Slot, len(r.slots), c.State, r.opt.States)
 			}
@@ -369,7 +373,7 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
-		b.States = append(b.States, int32(row.Slot))
+		b.States = append(b.States, int32(int(row.Slot)%r.local(len(r.slots))))
 	}
 	b.Tables = r.tables
 	r.divide()

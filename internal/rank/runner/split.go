@@ -8,8 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// split is which rows of a step the ranks of a PCP group divide among them. All of them work it out
-// from the plan, each for all: then they agree on what they exchange.
+// split is which rows of a step the ranks of a row group divide among them: those of long prompts,
+// or those of whole requests. All of them work it out from the plan, each for all: then they agree
+// on what they exchange.
 type split struct {
 	layout layout.Layout
 	own    int // this rank's place
@@ -24,8 +25,8 @@ type rankRows struct {
 
 func (s *split) init(l layout.Layout, rank int) {
 	s.layout = l.Sizes()
-	s.own = l.Place(rank).PCP
-	s.ranks = make([]rankRows, s.layout.PCP)
+	s.own = l.Row(rank)
+	s.ranks = make([]rankRows, s.layout.Rows())
 }
 
 func (s *split) reset() {
@@ -55,7 +56,11 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	b := &r.batch
 	for i := range r.split.layout.Pieces(end - start) {
 		piece := r.split.layout.Piece(end-start, i)
-		own := piece.PCP == layout.Everyone || piece.PCP == r.split.own
+		place := piece.PCP
+		if r.split.layout.DP > 1 {
+			place = r.home(p.Slot)
+		}
+		own := place == layout.Everyone || place == r.split.own
 		for pos := start + piece.From; pos < start+piece.To; pos++ {
 			at := int32(noSlot)
 			if cached {
@@ -74,17 +79,16 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 				b.Seq = append(b.Seq, seq)
 			}
 			if piece.PCP != layout.Everyone {
-				r.addAlone(piece.PCP, at)
+				r.addAlone(place, at)
 			}
 			if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
-				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, piece.PCP)
+				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, place)
 			}
 			last := p.Sample && pos == end-1
 			if s.pooling.Reads(pos, last) {
-				r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos},
-					piece.PCP)
+				r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos}, place)
 			} else if last {
-				r.addWant(want{slot: p.Slot, target: toSample}, piece.PCP)
+				r.addWant(want{slot: p.Slot, target: toSample}, place)
 			}
 			if last {
 				s.sampled = elsewhere // until this rank has it
@@ -93,6 +97,12 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	}
 	return nil
 }
+
+// home is the place that computes the rows of a slot, where requests are divided among places.
+func (r *Runner) home(slot uint32) int { return int(slot) / r.local(len(r.slots)) }
+
+// local is a place's equal part of what all places have together.
+func (r *Runner) local(n int) int { return n / r.opt.Layout.DP }
 
 // addAlone notes that the rank at place computes a row alone, on this rank the last one of the
 // batch.

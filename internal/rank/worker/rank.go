@@ -147,9 +147,14 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 		r.peers = at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
 		r.group.Comm = r.peers
 	}
-	if n := init.Layout.Sizes().PCP; n > 1 {
-		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n,
-			Comm: layers.OnHost{Group: groupRef{&r.groups.PCP}}}
+	if n := init.Layout.Rows(); n > 1 {
+		r.group.Rows = &layers.RowGroup{Rank: init.Layout.Row(init.Rank), Size: n,
+			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}, Me: init.Layout.Row(init.Rank)}}
+	}
+	if init.Layout.EP {
+		e := &layers.ExpertGroup{Places: init.Layout.Sizes().DP}
+		e.Share, e.Shares = init.Layout.Experts(init.Rank)
+		r.group.Experts = e
 	}
 	if init.Later {
 		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
@@ -216,7 +221,7 @@ func (r *rank) join(opt Options) error {
 		Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
-		PCP: r.groups.PCP, Status: r.status, Trail: &r.trail})
+		Rows: r.groups.Rows, Status: r.status, Trail: &r.trail})
 	return nil
 }
 

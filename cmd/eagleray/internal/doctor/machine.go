@@ -103,7 +103,7 @@ const (
 // Checks are those of this machine for a configuration. cache is where models from a Hub are kept.
 func (m *Machine) Checks(c *config.Config, cache string) []Check {
 	p := &c.Parallel
-	ranks := p.Layout().World() * max(1, p.DataParallelSize)
+	ranks := p.Layout().World() * p.Engines()
 	here := p.Backend != "ray"
 	check := func(name string, f func() Result) Check {
 		return Check{name, func(context.Context) Result { return f() }}

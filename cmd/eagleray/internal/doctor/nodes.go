@@ -268,7 +268,7 @@ func (f *Found) devices(c *config.Config) Result {
 				n.Ray.Devices, n.Facts.Cores))
 		}
 	}
-	ranks := c.Parallel.Layout().World() * max(1, c.Parallel.DataParallelSize)
+	ranks := c.Parallel.Layout().World() * c.Parallel.Engines()
 	if f.Ray == "" {
 		return f.cores(ranks, max(1, c.Parallel.CPUThreads))
 	}
@@ -308,7 +308,7 @@ func (f *Found) cores(ranks, threads int) Result {
 }
 
 func (f *Found) memory(c *config.Config) Result {
-	ranks := c.Parallel.Layout().World() * max(1, c.Parallel.DataParallelSize)
+	ranks := c.Parallel.Layout().World() * c.Parallel.Engines()
 	each := int64((ranks + len(f.Nodes) - 1) / len(f.Nodes))
 	// Each rank reads its own part of the weights, which are packed once.
 	need := each*c.Cache.MemoryBytes + f.Nodes[0].Facts.Model.Bytes*each/int64(ranks)

@@ -52,6 +52,8 @@ type Loader struct {
 	entries []Entry
 	made    bool
 	weights []compute.Weight
+	// hosts are the mixtures to which rows of other places come, in the order of their layers.
+	hosts []*Mixture
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
 	held []checkpoint.Tensor

@@ -9,12 +9,14 @@ import (
 
 // Mixture sends each row to the few experts, gated feed-forward blocks, that its router finds most
 // likely and adds their outputs, weighted. Every rank holds its share of each expert's inner
-// features.
+// features, or a share of the experts (see ExpertGroup).
 type Mixture struct {
 	*rank
 	router     compute.Weight
 	routerBias compute.Memory // nil for none
 	mix        compute.Mixture
+	hidden     int
+	layer      int // that it is in
 }
 
 // MixtureOptions are the points in which mixtures of experts differ.
@@ -60,9 +62,16 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, router: l.weightIn(l.outside(), 1, whole),
+	y := &Mixture{rank: l.rank, hidden: hidden, router: l.weightIn(l.outside(), 1, whole),
 		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts)}}
+	inner, places := opt.Inner/l.group.Size, 1
+	if g := l.group.Experts; g != nil {
+		y.mix.Chunks, inner, places = Chunks, opt.Inner, g.Places
+		if places > 1 {
+			l.hosts = append(l.hosts, y)
+		}
+	}
 	if opt.RouterBias {
 		y.routerBias = l.bias(whole)
 	}
@@ -72,8 +81,12 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	l.widen(&l.rank.sum, 2*hidden)
 	l.widen(&l.scores, opt.Experts)
 	if l.scale != nil {
-		l.widen(&l.mixing, l.scale.planner.MixtureWidth(hidden, opt.Inner/l.group.Size,
-			y.mix.Chunks, opt.Experts, opt.PerToken))
+		width := l.scale.planner.MixtureWidth(hidden, inner, y.mix.Chunks, opt.Experts,
+			opt.PerToken)
+		if places > 1 { // the rows of all places may come here
+			width = width*places + travelWidth(hidden, opt.PerToken, places)
+		}
+		l.widen(&l.mixing, width)
 	}
 	if s := opt.Stacked; s != nil {
 		defer l.pin(prefix+s.GateUp, prefix+s.Down)()
@@ -88,7 +101,8 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	return y
 }
 
-// expert makes one expert of a mixture.
+// expert makes one expert of a mixture: of one that other ranks hold, the bias of its output alone,
+// which is added where the sums are.
 func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOptions) compute.Expert {
 	names := opt.Names
 	if names[0] == "" {
@@ -97,11 +111,22 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 	p, s := fmt.Sprintf("%sexperts.%d.", prefix, e), opt.Stacked
 	gate, up := l.columnPart(p+names[0], opt.Inner, hidden),
 		l.columnPart(p+names[1], opt.Inner, hidden)
-	down := l.rowPart(p+names[2], hidden, opt.Inner)
+	down, held := l.rowPart(p+names[2], hidden, opt.Inner), true
+	if g := l.group.Experts; g != nil {
+		gate, up = whole(p+names[0], opt.Inner, hidden), whole(p+names[1], opt.Inner, hidden)
+		down = whole(p+names[2], hidden, opt.Inner)
+		held = g.holder(e, opt.Experts) == g.Share
+	}
+	var x compute.Expert
 	if s == nil {
-		x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+		if held {
+			x.GateUp, x.Down = l.weight(1, gate, up), l.weight(chunks, down)
+			if opt.Bias {
+				x.GateUpBias = l.bias(gate, up)
+			}
+		}
 		if opt.Bias {
-			x.GateUpBias, x.DownBias = l.bias(gate, up), l.bias(down)
+			x.DownBias = l.bias(down)
 		}
 		return x
 	}
@@ -115,9 +140,13 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 	gate, up = gate.in(both), up.in(second)
 	down = down.in(stack{tensor: prefix + s.Down, count: opt.Experts, index: e, rows: hidden,
 		step: 1, transposed: s.Transposed})
-	x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+	if held {
+		x.GateUp, x.Down = l.weight(1, gate, up), l.weight(chunks, down)
+		if s.Bias {
+			x.GateUpBias = l.upload(append(l.stackedBias(gate), l.stackedBias(up)...))
+		}
+	}
 	if s.Bias {
-		x.GateUpBias = l.upload(append(l.stackedBias(gate), l.stackedBias(up)...))
 		down.rowLo, down.rowHi = 0, hidden
 		x.DownBias = l.upload(l.stackedBias(down))
 	}
@@ -151,8 +180,15 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
 	y.router.Product(y.scores.All(), x.All(), y.routerBias)
-	y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
-	err := y.allReduce(&y.sum)
+	var err error
+	if g := y.group.Experts; g != nil && g.Places > 1 {
+		err = y.travel(x)
+	} else {
+		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
+	}
+	if err == nil {
+		err = y.allReduce(&y.sum)
+	}
 	if err == nil {
 		y.dev.Mixed(&y.sum, &y.mix)
 	}

@@ -7,9 +7,9 @@ import "github.com/eagleray/eagleray/internal/compute"
 func (y *rank) exchange(kept compute.View, values, layer int, s *compute.Split,
 	cache compute.Cache) error {
 	y.share(kept, s.Rows, s.Share)
-	y.dev.Resize(&y.gathered, y.group.Prefill.Size*s.Share, kept.Width)
+	y.dev.Resize(&y.gathered, y.group.Rows.Size*s.Share, kept.Width)
 	y.report(true)
-	err := y.group.Prefill.Comm.AllGather(&y.gathered, &y.given)
+	err := y.group.Rows.Comm.AllGather(&y.gathered, &y.given)
 	y.report(false)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (r *rank) share(x compute.View, rows []int32, share int) {
 // the first of those that divide rows. There they follow the rows that x has: WantedShare of each
 // rank.
 func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
-	p := r.group.Prefill
+	p := r.group.Rows
 	r.share(x.All(), s.Wanted, s.WantedShare)
 	var all *Tensor
 	if p.Rank == 0 {

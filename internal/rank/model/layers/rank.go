@@ -18,7 +18,7 @@ type Comm interface {
 	Gather(dst, x *Tensor, root int) error
 }
 
-// HostGroup is ranks that exchange numbers of the machines' own memory, as Comm and PrefillComm do.
+// HostGroup is ranks that exchange numbers of the machines' own memory, as Comm and RowComm do.
 type HostGroup interface {
 	AllReduce(x []float32) error
 	AllGather(dst, x []float32) error
@@ -26,7 +26,10 @@ type HostGroup interface {
 }
 
 // OnHost has ranks exchange tensors through the memory of their machines.
-type OnHost struct{ Group HostGroup }
+type OnHost struct {
+	Group HostGroup
+	Me    int
+}
 
 // Begin implements Comm: each exchange compares what the ranks are about to do.
 func (c OnHost) Begin() (enqueued bool, err error) { return false, nil }
@@ -38,7 +41,7 @@ func (c OnHost) AllReduce(x *Tensor) error {
 	return err
 }
 
-// AllGather implements PrefillComm.
+// AllGather implements RowComm.
 func (c OnHost) AllGather(dst, x *Tensor) error {
 	err := c.Group.AllGather(dst.Floats(), x.Floats())
 	dst.Memory.Filled()
@@ -55,19 +58,63 @@ func (c OnHost) Gather(dst, x *Tensor, root int) error {
 	return err
 }
 
-// Prefill is a rank's place among those that divide the rows of long prompts among them.
-type Prefill struct {
-	// Rank is the rank within the Size ranks.
-	Rank, Size int
-	Comm       PrefillComm
+// AllToAllV implements RowComm.
+func (c OnHost) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
+	n := len(counts)
+	mine := make([]float32, n)
+	for i, v := range counts {
+		mine[i] = float32(v)
+	}
+	all := make([]float32, n*n)
+	if err := c.Group.AllGather(all, mine); err != nil {
+		return nil, err
+	}
+	most := 0
+	for s := range n {
+		sum := 0
+		for d := range n {
+			sum += int(all[s*n+d])
+		}
+		most = max(most, sum)
+	}
+	padded := append(append([]float32(nil), x...), make([]float32, most-len(x))...)
+	gathered := make([]float32, n*most)
+	if most > 0 {
+		if err := c.Group.AllGather(gathered, padded); err != nil {
+			return nil, err
+		}
+	}
+	me := c.Me
+	dst = dst[:0]
+	for s := range n {
+		at := s * most
+		for d := range me {
+			at += int(all[s*n+d])
+		}
+		got[s] = int(all[s*n+me])
+		dst = append(dst, gathered[at:at+got[s]]...)
+	}
+	return dst, nil
 }
 
-// PrefillComm is what layers need of the ranks that divide rows.
-type PrefillComm interface {
+// RowGroup is a rank's place among those that divide rows among them: of long prompts, or of
+// requests.
+type RowGroup struct {
+	// Rank is the rank within the Size ranks.
+	Rank, Size int
+	Comm       RowComm
+}
+
+// RowComm is what layers need of the ranks that divide rows.
+type RowComm interface {
 	// AllGather concatenates the rows of x of all ranks, in rank order, into dst on every rank.
 	AllGather(dst, x *Tensor) error
 	// Gather does so on root alone.
 	Gather(dst, x *Tensor, root int) error
+	// AllToAllV gives each rank the run that x has for it: counts are their lengths, x is them in
+	// rank order. It returns those that are for this rank, in rank order, in the memory of dst if
+	// that has room, and sets got to their lengths.
+	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
 }
 
 // Group is a rank's place in its tensor parallel group.
@@ -76,9 +123,10 @@ type Group struct {
 	Rank, Size int
 	// Comm may be nil when Size is 1.
 	Comm Comm
-	// Prefill is the rank's place among those that divide the rows of long prompts; nil when it is
-	// alone.
-	Prefill *Prefill
+	// Rows is the rank's place among those that divide rows; nil when it is alone.
+	Rows *RowGroup
+	// Experts is which experts the rank holds of mixtures; nil is a share of each.
+	Experts *ExpertGroup
 	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after
 	// each wait for other ranks in it.
 	OnLayer func(layer int, waiting bool)
@@ -102,12 +150,13 @@ type rank struct {
 	scores   Tensor // of a router
 	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
-	laid     Tensor // stands for the keys and values of rows that attend to each other
+	travelling
+	laid Tensor // stands for the keys and values of rows that attend to each other
 }
 
 // allReduce sums x over the ranks.
 func (r *rank) allReduce(x *Tensor) error {
-	if r.group.Size == 1 {
+	if r.group.Size == 1 || x.Rows == 0 {
 		return nil
 	}
 	r.report(true)

@@ -1,0 +1,317 @@
+package schedule
+
+import (
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/kvcache"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// Places divides requests among places, each with slots, blocks and a budget of tokens of its own,
+// whose ranks step together: the engines of data parallel attention, which share the experts of
+// mixtures. Each place has a Scheduler; a plan is what all of them plan at a time, place by place.
+// Places that have nothing to do then have no rows, and their ranks take part all the same; when
+// none has, there is no plan. Slots tell the places apart: those of place p are MaxSeqs·p and the
+// following ones; block and state numbers are a place's own.
+//
+// A request goes to the place with the fewest tokens: those of its unfinished requests, prompts and
+// outputs, and of the new prompt what its prefix cache lacks. (vLLM's router counts requests.)
+type Places struct {
+	of      []*Scheduler
+	slots   int      // of each
+	tokens  []int    // of the unfinished requests of each
+	parts   []part   // of the plan or the result at hand
+	flights []joined // that await their results, a ring as Scheduler.flights
+	first   int
+	owed    int
+	plans   uint64
+	applied uint64
+}
+
+// part is one place's share of a plan, and of its result.
+type part struct {
+	plan   step.Plan
+	result step.Result
+}
+
+// joined is a plan that awaits its result: of each place the number of its own plan, 0 for none.
+type joined struct {
+	plan uint64
+	of   []uint64
+}
+
+// NewPlaces returns empty schedulers of a configuration for so many places.
+func NewPlaces(c Config, places int) (*Places, error) {
+	p := &Places{slots: c.MaxSeqs, tokens: make([]int, places), parts: make([]part, places),
+		flights: make([]joined, max(1, c.MaxInFlight))}
+	for i := range places {
+		c.firstSlot = i * c.MaxSeqs
+		s, err := New(c)
+		if err != nil {
+			return nil, err
+		}
+		p.of = append(p.of, s)
+	}
+	for i := range p.flights {
+		p.flights[i].of = make([]uint64, places)
+	}
+	return p, nil
+}
+
+// Add lets a request wait for its turn at a place: see Scheduler.Add.
+func (p *Places) Add(r *Request) {
+	best, least := 0, 0
+	for i, s := range p.of {
+		seq := kvcache.NewSequence(r.Salt, r.computesAll())
+		cost := p.tokens[i] + len(r.Prompt) - s.cache.Match(&seq, r.Prompt)
+		if i == 0 || cost < least {
+			best, least = i, cost
+		}
+	}
+	p.of[best].Add(r)
+	p.tokens[best] += len(r.Prompt)
+}
+
+// Place is where an unfinished request is; it is not ok for one that is not known.
+func (p *Places) Place(key uint64) (place int, ok bool) {
+	for i, s := range p.of {
+		if s.requests[key] != nil {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Tokens are those of the unfinished requests of each place. They are the Places' own memory.
+func (p *Places) Tokens() []int { return p.tokens }
+
+// Abort is Scheduler.Abort.
+func (p *Places) Abort(key uint64) bool {
+	i, ok := p.Place(key)
+	if !ok {
+		return false
+	}
+	p.tokens[i] -= len(p.of[i].requests[key].tokens)
+	return p.of[i].Abort(key)
+}
+
+// Schedule is Scheduler.Schedule for all places.
+func (p *Places) Schedule(plan *step.Plan) bool {
+	reset(plan)
+	if p.owed == len(p.flights) {
+		return false
+	}
+	f, made := &p.flights[(p.first+p.owed)%len(p.flights)], false
+	for i, s := range p.of {
+		own := &p.parts[i].plan
+		f.of[i] = 0
+		if !s.Schedule(own) {
+			continue
+		}
+		made, f.of[i] = true, own.ID
+		plan.Free = append(plan.Free, own.Free...)
+		plan.New = append(plan.New, own.New...) // whose memory stays the part's until its next plan
+		plan.Rows = append(plan.Rows, own.Rows...)
+		plan.Blocks = append(plan.Blocks, own.Blocks...)
+		plan.Restore = append(plan.Restore, own.Restore...)
+		plan.Save = append(plan.Save, own.Save...)
+	}
+	if !made {
+		return false
+	}
+	p.plans++
+	plan.ID, f.plan = p.plans, p.plans
+	p.owed++
+	return true
+}
+
+// Check is Scheduler.Check: what is not of a place that the plan was for is wrong.
+func (p *Places) Check(r *step.Result) error {
+	if p.owed == 0 || r.Plan != p.flights[p.first].plan {
+		due := uint64(0)
+		if p.owed > 0 {
+			due = p.flights[p.first].plan
+		}
+		return wrong(r, "came, due is that of plan %d (0 for none)", due)
+	}
+	if len(r.Slot) != len(r.End) {
+		return wrong(r, "has %d slots and %d runs", len(r.Slot), len(r.End))
+	}
+	f, rest := &p.flights[p.first], p.cut(r)
+	if rest > 0 {
+		return wrong(r, "has %d slots out of order", rest)
+	}
+	for i, s := range p.of {
+		own := &p.parts[i].result
+		if f.of[i] == 0 {
+			if len(own.Slot) > 0 {
+				return wrong(r, "is for slot %d, whose place had no part in the plan", own.Slot[0])
+			}
+			continue
+		}
+		if err := s.Check(own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cut makes the places' results of one, and returns how many of its slots are left over.
+func (p *Places) cut(r *step.Result) (rest int) {
+	f := &p.flights[p.first]
+	slots, logprobs, prompts, pooled := 0, 0, 0, 0
+	for i := range p.of {
+		own := &p.parts[i].result
+		own.Reset(f.of[i])
+		mine := func(slot uint32) bool { return int(slot)/p.slots == i }
+		from := slots
+		for ; slots < len(r.Slot) && mine(r.Slot[slots]); slots++ {
+			own.End = append(own.End, r.End[slots])
+		}
+		own.Slot = r.Slot[from:slots:slots]
+		if from < slots {
+			first := uint32(0)
+			if from > 0 {
+				first = r.End[from-1]
+			}
+			own.Token = r.Token[first:r.End[slots-1]]
+			for j := range own.End {
+				own.End[j] -= first
+			}
+		}
+		own.Logprobs, logprobs = run(r.Logprobs, logprobs,
+			func(l *step.Logprobs) bool { return mine(l.Slot) })
+		own.PromptLogprobs, prompts = run(r.PromptLogprobs, prompts,
+			func(l *step.PromptLogprobs) bool { return mine(l.Slot) })
+		own.Pooled, pooled = run(r.Pooled, pooled,
+			func(l *step.Pooled) bool { return mine(l.Slot) })
+	}
+	return len(r.Slot) - slots
+}
+
+// run is those from one on that are a place's, and where those of the next begin.
+func run[E any](list []E, from int, mine func(*E) bool) ([]E, int) {
+	to := from
+	for to < len(list) && mine(&list[to]) {
+		to++
+	}
+	return list[from:to:to], to
+}
+
+// Update is Scheduler.Update.
+func (p *Places) Update(r *step.Result, out []Output) []Output {
+	if p.owed == 0 || r.Plan != p.flights[p.first].plan {
+		return out
+	}
+	p.cut(r)
+	f := &p.flights[p.first]
+	for i, s := range p.of {
+		if f.of[i] == 0 {
+			continue
+		}
+		before, ended := len(out), false
+		out = s.Update(&p.parts[i].result, out)
+		for j := before; j < len(out); j++ {
+			p.tokens[i] += len(out[j].Tokens)
+			ended = ended || out[j].Finish != sample.Unfinished
+		}
+		if ended {
+			p.recount(i)
+		}
+	}
+	p.applied = r.Plan
+	p.land()
+	return out
+}
+
+// recount counts the tokens of a place again, of which some request has ended.
+func (p *Places) recount(place int) {
+	n := 0
+	for _, r := range p.of[place].requests {
+		n += len(r.tokens)
+	}
+	p.tokens[place] = n
+}
+
+func (p *Places) land() {
+	f := &p.flights[p.first]
+	f.plan = 0
+	clear(f.of)
+	p.first = (p.first + 1) % len(p.flights)
+	p.owed--
+}
+
+// PreemptAll is Scheduler.PreemptAll.
+func (p *Places) PreemptAll(remembered bool) {
+	for p.owed > 0 {
+		p.land()
+	}
+	for _, s := range p.of {
+		s.PreemptAll(remembered)
+	}
+}
+
+// Invalidate is Scheduler.Invalidate.
+func (p *Places) Invalidate() {
+	for _, s := range p.of {
+		s.Invalidate()
+	}
+}
+
+// Suspend is Scheduler.Suspend.
+func (p *Places) Suspend(keys []uint64) {
+	for _, s := range p.of {
+		s.Suspend(keys)
+	}
+}
+
+// Computed is Scheduler.Computed, place by place.
+func (p *Places) Computed(keys []uint64) []uint64 {
+	for _, s := range p.of {
+		keys = s.Computed(keys)
+	}
+	return keys
+}
+
+// Applied is Scheduler.Applied.
+func (p *Places) Applied() uint64 { return p.applied }
+
+// InFlight is Scheduler.InFlight.
+func (p *Places) InFlight() int { return p.owed }
+
+// Waiting is Scheduler.Waiting.
+func (p *Places) Waiting() int { return p.sum((*Scheduler).Waiting) }
+
+// Queued is Scheduler.Queued.
+func (p *Places) Queued() int { return p.sum((*Scheduler).Queued) }
+
+// Running is Scheduler.Running.
+func (p *Places) Running() int { return p.sum((*Scheduler).Running) }
+
+func (p *Places) sum(of func(*Scheduler) int) (n int) {
+	for _, s := range p.of {
+		n += of(s)
+	}
+	return n
+}
+
+// Stats are the sums of the places' counters.
+func (p *Places) Stats() Stats {
+	var all Stats
+	for _, s := range p.of {
+		t := s.Stats()
+		all.Waiting += t.Waiting
+		all.Running += t.Running
+		all.Preemptions += t.Preemptions
+		all.Deferred += t.Deferred
+		c, u := &all.Cache, &t.Cache
+		c.Blocks += u.Blocks
+		c.Used += u.Used
+		c.Free += u.Free
+		c.Entries += u.Entries
+		c.Queries += u.Queries
+		c.Hits += u.Hits
+		c.Evictions += u.Evictions
+		c.Snapshots += u.Snapshots
+	}
+	return all
+}
