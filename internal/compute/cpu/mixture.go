@@ -30,11 +30,11 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 	return hidden + 3*inner + (chunks+2)*hidden + experts + 4*perToken
 }
 
-// Mix makes sum the parts that this rank has of the weighted sums of what the experts of each row of
-// x make of it. scores are the router's products, and are changed. The terms of the sums, the chunks
-// of the experts' outputs, are added in fixed point, so that it does not matter which rank adds
-// which of them; sum is [2·rows][width], the high parts of all rows and then the low ones (see
-// [vec.Ops.FixedAxpy]).
+// Mix makes sum the parts that this rank has of the weighted sums of what the experts of each row
+// of x make of it. scores are the router's products, and are changed. The terms of the sums, the
+// chunks of the experts' outputs, are added in fixed point, so that it does not matter which rank
+// adds which of them; sum is [2·rows][width], the high parts of all rows and then the low ones
+// (see [vec.Ops.FixedAxpy]).
 func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
 	chosen, weights := d.Route(scores, &mix.Routing)
 	d.mix(sum, x.All(), chosen, weights, mix)

@@ -110,6 +110,9 @@ var flagNotes = map[string]compat.Entry{
 	"enable-expert-parallel": same("CPUs only; with -dp all engines are one group, and no node " +
 		"waits for another beside the exchange of rows"),
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
+	"data-parallel-backend":    same("--distributed-executor-backend"),
+	"data-parallel-address":    same("--master-addr"),
+	"data-parallel-rpc-port":   same("--master-port"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
 	"cpu-threads": ours("cores of each rank"),

@@ -140,10 +140,11 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"have ranks hold whole experts of a mixture instead of a share of each (-ep)")
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
 		"engines that each node has or takes part in: an equal part of all")
-	f.Lookup("data-parallel-size-local").Hidden = true
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
+	f.StringVar(&p.Backend, "data-parallel-backend", "",
+		"mp or ray: what --distributed-executor-backend says, too")
 	f.StringVar(&p.Device, "device", p.Device,
 		"what computes: cpu, or cuda, which was executed on a PTX machine and not yet on a GPU")
 	f.BoolVar(&p.Eager, "enforce-eager", false,
@@ -162,6 +163,14 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "cpu-isa", instructionSets...)
 
 	c.nodeFlags(f)
+	f.StringVar(&p.Nodes.Master, "data-parallel-address", "", "what --master-addr says, too")
+	f.IntVar(&p.Nodes.MasterPort, "data-parallel-rpc-port", p.Nodes.MasterPort,
+		"what --master-port says, too")
+	for _, name := range []string{"data-parallel-size-local", "data-parallel-backend",
+		"data-parallel-address", "data-parallel-rpc-port"} {
+		f.Lookup(name).Hidden = true
+	}
+	Choices(f, "data-parallel-backend", "mp", "ray")
 	markGroup(f, "ParallelConfig")
 	c.rayFlags(f)
 	markGroup(f, "RayConfig")

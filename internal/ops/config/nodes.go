@@ -129,8 +129,12 @@ func (p *Parallel) checkNodes() error {
 	}
 	nodes := nearest(n, func(n int) bool { return divisible(n, d, ranks) })
 	if d == 1 {
-		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill "+
-			"context parallel size, × data parallel size with experts): --nnodes %s would", n, ranks, nodes)
+		dimensions := "tensor × pipeline × prefill context"
+		if p.ExpertParallel {
+			dimensions += " × data"
+		}
+		return usage("--nnodes %d does not divide the %d ranks (%s parallel size): --nnodes %s would",
+			n, ranks, dimensions, nodes)
 	}
 	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d "+
 		"ranks, or equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d,

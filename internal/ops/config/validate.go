@@ -200,7 +200,8 @@ func (c *Config) checkExperts() error {
 	case !p.ExpertParallel:
 		return nil
 	case p.Device == CUDA:
-		return usage("--enable-expert-parallel with --device cuda: GPUs hold a share of each expert")
+		return usage("--enable-expert-parallel with --device cuda: GPUs hold a share of each " +
+			"expert")
 	case p.DataParallelSize > 1 && p.PrefillContextParallelSize > 1:
 		return usage("--data-parallel-size %d with --enable-expert-parallel and "+
 			"--prefill-context-parallel-size %d: rows are divided in one of these ways",

@@ -18,7 +18,9 @@ func fixedCutAVX2(high, low []float32, x []float64)         { fixedCutPortable(h
 func fixedJoinAVX2(high, low []float32)                     { fixedJoinPortable(high, low) }
 func scaleAVX2(dst, x []float32, a float32)                 { scalePortable(dst, x, a) }
 func divAVX2(x []float32, a float32)                        { divPortable(x, a) }
-func scaleWeightAVX2(dst, x, weight []float32, r float32)   { scaleWeightPortable(dst, x, weight, r) }
+func scaleWeightAVX2(dst, x, weight []float32, r float32) {
+	scaleWeightPortable(dst, x, weight, r)
+}
 func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }
