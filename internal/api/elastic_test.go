@@ -23,8 +23,8 @@ func (e *fakeElastic) ScaleEngines(_ context.Context, to int, drain time.Duratio
 	return e.err
 }
 
-func (e *fakeElastic) Relayout(_ context.Context, tp int) error {
-	e.asked = fmt.Sprintf("tp %d", tp)
+func (e *fakeElastic) Relayout(_ context.Context, z open.Sizes) error {
+	e.asked = fmt.Sprintf("tp %d", z.TP)
 	return e.err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/text/constrain"
@@ -360,7 +361,7 @@ func TestModelRelaid(t *testing.T) {
 	list := sampled(e, 2)
 	want := receiveAll(t, e, list, func(int) {})
 	byName(t, dir, otherWeights(t))
-	must(t, e.Relayout(t.Context(), 1))
+	must(t, e.Relayout(t.Context(), open.Sizes{TP: 1}))
 	same(t, "one rank", receiveAll(t, e, list, func(int) {}), want)
 	if e.Report()[0].Rank != 0 || len(e.Report()) != 1 || want[0].finish == sample.FinishError {
 		t.Errorf("%+v", e.Report())

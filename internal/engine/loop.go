@@ -66,9 +66,9 @@ var (
 	_ planner = (*schedule.Places)(nil)
 )
 
-// newPlanner makes the planner of a group of ranks.
+// newPlanner makes the planner of a group of ranks: of one place too, where there may be more.
 func newPlanner(b *groups.Launch) (planner, error) {
-	if n := b.Config.Parallel.Layout().DP; n > 1 {
+	if n := b.Places(); n > 0 && b.Config.Transfer.Role == "" {
 		return schedule.NewPlaces(b.Scheduling(), n)
 	}
 	return schedule.New(b.Scheduling())

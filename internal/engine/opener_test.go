@@ -21,7 +21,7 @@ func TestCheckLayout(t *testing.T) {
 		cfg := &config.Config{}
 		cfg.Transfer.Port, cfg.Parallel.TensorParallelSize = c.port, 2
 		o := Opener{b: &groups.Launch{Spec: &open.Spec{Config: cfg}}}
-		err := o.CheckLayout(c.tp, c.engines)
+		err := o.CheckLayout(open.Sizes{TP: c.tp}, c.engines)
 		var refused *open.Refused
 		if (err != nil) != c.refused || err != nil && (!errors.As(err, &refused) ||
 			!strings.Contains(err.Error(), "kv_port 7000")) {

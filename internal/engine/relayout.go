@@ -7,15 +7,18 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// TensorParallelSize is how many ranks divide each layer.
-func (o *Opener) TensorParallelSize() int { return o.b.Config.Parallel.TensorParallelSize }
+// Sizes are those of the engines' layout that can be changed.
+func (o *Opener) Sizes() open.Sizes {
+	return open.Sizes{TP: o.b.Config.Parallel.TensorParallelSize, Places: o.b.Places()}
+}
 
-// Relaid has the engines that are opened from now on divide each layer among so many ranks.
-func (o *Opener) Relaid(tp int) error {
-	s, err := o.b.WithTensorParallel(tp)
+// Relaid has the engines that are opened from now on a layout of other sizes.
+func (o *Opener) Relaid(z open.Sizes) error {
+	s, err := o.b.WithSizes(z)
 	if err == nil {
 		o.b.Spec = s
 	}
@@ -25,14 +28,14 @@ func (o *Opener) Relaid(tp int) error {
 // errRelayout is why requests wait while a group takes the place of one with another layout.
 var errRelayout = errors.New("the ranks are changed for another layout")
 
-// Relayout starts the engine's ranks again, so many to divide each layer, with no plan in flight.
+// Relayout starts the engine's ranks again in a layout of other sizes, with no plan in flight.
 // Requests are held and go on as those that were preempted, to the very tokens that they would have
 // had. A *Refused has changed nothing. When the new group does not start, one of the old layout
 // does.
-func (e *Engine) Relayout(ctx context.Context, tp int) error {
+func (e *Engine) Relayout(ctx context.Context, z open.Sizes) error {
 	var refused error
 	err := e.Between(ctx, Task{Must: true, Do: func(l *Loop) error {
-		s, err := l.launching.WithTensorParallel(tp)
+		s, err := l.launching.WithSizes(z)
 		if err != nil {
 			refused = err
 			return nil
@@ -63,6 +66,11 @@ func (l *Loop) relayout(s *open.Spec) (refused, failure error) {
 		}
 	}
 	l.sched.PreemptAll(false)
+	if p, ok := l.sched.(*schedule.Places); ok {
+		if err := p.Resize(l.launching.Places()); err != nil {
+			return refused, err
+		}
+	}
 	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
 		Took: time.Since(begun)})
 	return refused, nil

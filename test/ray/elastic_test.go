@@ -50,7 +50,7 @@ func TestScale(t *testing.T) {
 		}
 		same("after an engine without a device", 1)
 		var refused *open.Refused
-		if err := e.Relayout(within(t), 2); err == nil || errors.As(err, &refused) {
+		if err := e.Relayout(within(t), open.Sizes{TP: 2}); err == nil || errors.As(err, &refused) {
 			t.Errorf("two ranks on one device: %v", err)
 		}
 		same("after two ranks without a device", 1)
@@ -90,7 +90,7 @@ func TestScale(t *testing.T) {
 		done("one engine that sleeps", e.ScaleEngines(within(t), 1, time.Minute))
 		done("wake up", trainer.Wake(within(t), nil))
 		same("one engine again", 1)
-		if err := e.Relayout(within(t), 2); err != nil {
+		if err := e.Relayout(within(t), open.Sizes{TP: 2}); err != nil {
 			t.Error(err)
 		}
 		same("two ranks", 2)

@@ -18,7 +18,7 @@ type Elastic interface {
 	// ScaleEngines changes how many engines there are, Relayout how many ranks divide each layer of
 	// the model. Both return when that is done; an error leaves what there was.
 	ScaleEngines(ctx context.Context, to int, drain time.Duration) error
-	Relayout(ctx context.Context, tp int) error
+	Relayout(ctx context.Context, z open.Sizes) error
 	// Scaling is the change that is under way, in words; "" for none.
 	Scaling() string
 }
@@ -93,7 +93,7 @@ func (s scaler) scale(w http.ResponseWriter, r *server.Request) error {
 		if bad != nil {
 			return bad
 		}
-		if err := s.engines.Relayout(r.Context(), n); err != nil {
+		if err := s.engines.Relayout(r.Context(), open.Sizes{TP: n}); err != nil {
 			return scalingError(err, "tp")
 		}
 		return s.WriteJSON(w, scaled{Message: "Scaled to another layout", TP: n})

@@ -1,8 +1,10 @@
 package open
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -62,13 +64,48 @@ func misfit(err error) error {
 	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
 }
 
-// WithTensorParallel is the specification with another tensor parallel size. The KV cache keeps its
+// Sizes are those of a layout that can be changed while an engine serves; 0 leaves one as it is.
+type Sizes struct {
+	// TP is the tensor parallel size, Places among how many places with one set of experts requests
+	// are divided.
+	TP, Places int
+}
+
+// String says which flags have them.
+func (z Sizes) String() string {
+	var parts []string
+	if z.TP > 0 {
+		parts = append(parts, fmt.Sprintf("tensor parallel size %d", z.TP))
+	}
+	if z.Places > 0 {
+		parts = append(parts, fmt.Sprintf("data parallel size %d", z.Places))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Places is among how many places with one set of experts an engine's requests are divided, 0 for
+// engines that share nothing.
+func (s *Spec) Places() int {
+	if !s.Config.Parallel.ExpertParallel {
+		return 0
+	}
+	return s.Config.Parallel.Layout().DP
+}
+
+// WithSizes is the specification with a layout of other sizes. The KV cache of a place keeps its
 // number of blocks, so that what the scheduler knows stays true. An error is a *Refused, but for
 // files that cannot be read.
-func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
+func (s *Spec) WithSizes(z Sizes) (*Spec, error) {
 	o := s.WithEngines(s.Engines())
 	p := &o.Config.Parallel
-	p.TensorParallelSize = tp
+	p.TensorParallelSize = cmp.Or(z.TP, p.TensorParallelSize)
+	if z.Places > 0 {
+		if !p.ExpertParallel {
+			return nil, Refuse("data parallel size %d of one engine: it has no "+
+				"--enable-expert-parallel", z.Places)
+		}
+		p.DataParallelSize = z.Places
+	}
 	var bad *config.UsageError
 	if err := o.divide(); errors.As(err, &bad) {
 		return nil, &Refused{bad.Error()}
@@ -84,7 +121,7 @@ func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
 	}
 	if s.Share > 0 {
 		o.Share = s.Share * o.Ranks / s.Ranks
-		if err := checkShare(o.Share, s.Share, o.Ranks, s.Ranks, tp); err != nil {
+		if err := checkShare(o.Share, s.Share, o.Ranks, s.Ranks, p.Layout()); err != nil {
 			return nil, err
 		}
 	}
@@ -93,11 +130,11 @@ func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
 
 // checkShare refuses ranks that cannot be divided among the nodes as those before were: a node has
 // whole engines, or an equal part of one.
-func checkShare(share, before, ranks, were, tp int) error {
+func checkShare(share, before, ranks, were int, l layout.Layout) error {
 	if share*were == before*ranks && share > 0 && (share%ranks == 0 || ranks%share == 0) {
 		return nil
 	}
-	return Refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot "+
-		"have equal parts: a multiple of %d ranks can be divided", tp, ranks, were/max(1, before),
+	return Refuse("%v makes %d ranks of an engine, of which %d nodes cannot "+
+		"have equal parts: a multiple of %d ranks can be divided", l, ranks, were/max(1, before),
 		were/max(1, before))
 }

@@ -32,7 +32,7 @@ type Engine interface {
 	Cut() int
 	AwaitStored(ctx context.Context)
 	// Relayout and CatchUp are for engines whose number or layout changes.
-	Relayout(ctx context.Context, tp int) error
+	Relayout(ctx context.Context, z open.Sizes) error
 	CatchUp(ctx context.Context) error
 }
 

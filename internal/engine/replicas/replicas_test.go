@@ -73,8 +73,8 @@ func (e *fakeEngine) Failed() <-chan struct{}     { return e.failed }
 func (e *fakeEngine) Cut() int                    { return 1 }
 func (e *fakeEngine) AwaitStored(context.Context) {}
 
-func (e *fakeEngine) Relayout(context.Context, int) error { return nil }
-func (e *fakeEngine) CatchUp(context.Context) error       { return nil }
+func (e *fakeEngine) Relayout(context.Context, open.Sizes) error { return nil }
+func (e *fakeEngine) CatchUp(context.Context) error              { return nil }
 func (e *fakeEngine) Stop(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

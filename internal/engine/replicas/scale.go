@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -62,7 +63,8 @@ func (r *Router) Scaling() string {
 	return r.scaling.what
 }
 
-// ScaleEngines changes how many engines there are while they serve. Those that are added get
+// ScaleEngines changes how many engines there are while they serve; where they share one set of
+// experts, their ranks start again (see Relayout), and drain means nothing. Those that are added get
 // requests once they are ready, in the place of failed ones too; of those that are to be removed,
 // which are the last ones, requests that run finish, for as long as drain, else all stay
 // (engine.ErrBusy). An error leaves the engines that there were: *open.Refused, engine.ErrScaling,
@@ -75,6 +77,9 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 		return &open.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
 			engine.MaxEngines)}
 	}
+	if r.site.Sizes().Places > 0 {
+		return r.Relayout(ctx, open.Sizes{Places: to})
+	}
 	what := fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)
 	if err := r.scaling.begin(what); err != nil {
 		return err
@@ -82,42 +87,43 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 	return r.await(ctx, func() error { return r.scale(to, drain) })
 }
 
-// Relayout has every engine, one after the other, divide each layer of the model among so many
-// ranks: each holds its requests for as long as its new ranks take to start, and the others serve.
-// An error leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
-func (r *Router) Relayout(ctx context.Context, tp int) error {
+// Relayout gives every engine, one after the other, a layout of other sizes: each holds its
+// requests for as long as its new ranks take to start, and the others serve. An error leaves the
+// layout that there was, as ScaleEngines says; it goes on when ctx ends.
+func (r *Router) Relayout(ctx context.Context, z open.Sizes) error {
 	if r.site.Opener == nil {
 		return &open.Refused{Reason: "the layout is fixed here"}
 	}
-	if err := r.scaling.begin(fmt.Sprintf("changing to tensor parallel size %d", tp)); err != nil {
+	if err := r.scaling.begin(fmt.Sprintf("changing to %v", z)); err != nil {
 		return err
 	}
-	return r.await(ctx, func() error { return r.relayout(tp) })
+	return r.await(ctx, func() error { return r.relayout(z) })
 }
 
 // relayout changes the engines that live, and back those that were changed before one that fails.
-func (r *Router) relayout(tp int) error {
-	started, from := time.Now(), r.site.TensorParallelSize()
-	if tp == from {
+func (r *Router) relayout(z open.Sizes) error {
+	started, from := time.Now(), r.site.Sizes()
+	if to := (open.Sizes{TP: cmp.Or(z.TP, from.TP), Places: cmp.Or(z.Places, from.Places)}); to ==
+		from {
 		return nil
 	}
 	members := r.list()
-	if err := r.site.CheckLayout(tp, len(members)); err != nil {
+	if err := r.site.CheckLayout(z, len(members)); err != nil {
 		return err
 	}
 	for i, m := range members {
 		if m.failed() {
 			continue
 		}
-		err := m.Relayout(r.life, tp)
+		err := m.Relayout(r.life, z)
 		if err == nil {
 			continue
 		}
 		for _, changed := range members[:i] {
 			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
 				r.events.Emit(status.EngineTrouble{Engine: changed.number,
-					What: fmt.Sprintf("an engine has another layout than the others: "+
-						"tensor parallel size %d", tp), Cause: back})
+					What:  fmt.Sprintf("an engine has another layout than the others: %v", z),
+					Cause: back})
 			}
 		}
 		r.replace(members)
@@ -126,11 +132,11 @@ func (r *Router) relayout(tp int) error {
 		}
 		return err
 	}
-	if err := r.site.Relaid(tp); err != nil {
+	if err := r.site.Relaid(z); err != nil {
 		return err
 	}
 	r.replace(members)
-	r.events.Emit(status.LayoutChanged{TensorParallelSize: tp, Before: from,
+	r.events.Emit(status.LayoutChanged{Layout: r.site.Sizes().String(), Before: from.String(),
 		Took: time.Since(started)})
 	return nil
 }

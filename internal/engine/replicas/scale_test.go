@@ -1,10 +1,13 @@
 package replicas
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -300,7 +303,7 @@ func TestRelayout(t *testing.T) {
 			}
 			for _, tp := range sizes {
 				l.more(3)
-				if err := r.Relayout(t.Context(), tp); err != nil {
+				if err := r.Relayout(t.Context(), open.Sizes{TP: tp}); err != nil {
 					t.Fatalf("tensor parallel size %d: %v\n%s", tp, err, log)
 				}
 				if i := r.Info(); i.Layout.TP != tp || len(i.Ranks) != c.dp*tp ||
@@ -309,7 +312,7 @@ func TestRelayout(t *testing.T) {
 				}
 				l.more(3)
 			}
-			err := r.Relayout(t.Context(), 3)
+			err := r.Relayout(t.Context(), open.Sizes{TP: 3})
 			if no := (*open.Refused)(nil); !errors.As(err, &no) ||
 				!strings.Contains(err.Error(), "--tensor-parallel-size 3") {
 				t.Errorf("%v", err)
@@ -327,6 +330,46 @@ func TestRelayout(t *testing.T) {
 	}
 }
 
+// TestScalePlaces adds and removes places that share the experts of a mixture, under load: no
+// request is lost, and each has the same bits.
+func TestScalePlaces(t *testing.T) {
+	raw, err := os.ReadFile("../../../testdata/models/qwen3moe-tiny/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	raw = bytes.Replace(raw, []byte(`"vocab_size": 1024`), []byte(`"vocab_size": 2048`), 1)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _, log := openRouter(t, 1, 1, func(c *config.Config) {
+		c.Model.Path, c.Model.LoadFormat = dir, "dummy"
+		c.Model.Tokenizer = "../../../testdata/models/go-std-tiny"
+		c.Parallel.Backend, c.Parallel.ExpertParallel = "mp", true
+	})
+	const outputs = 24
+	l := startLoad(t, r, 5, outputs, reference(t, r, outputs))
+	for _, places := range []int{2, 3, 1, 2} {
+		l.more(5)
+		if err := r.ScaleEngines(t.Context(), places, 0); err != nil {
+			t.Fatalf("%d places: %v\n%s", places, err, log)
+		}
+		if i := r.Info(); i.Layout.DP != places || len(r.Report()) != places {
+			t.Errorf("%d places: %v, %d ranks", places, i.Layout, len(i.Ranks))
+		}
+	}
+	l.more(5)
+	// Another tensor parallel size goes with the places.
+	if err := r.Relayout(t.Context(), open.Sizes{TP: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Report()); n != 4 {
+		t.Errorf("%d ranks", n)
+	}
+	l.more(5)
+	t.Logf("%d answers", l.end())
+}
+
 // TestRelayoutFails starts ranks for which there is no room in the queue's memory: those of the old
 // layout go on, also with a request that runs.
 func TestRelayoutFails(t *testing.T) {
@@ -336,7 +379,7 @@ func TestRelayoutFails(t *testing.T) {
 	const outputs = 100
 	l := startLoad(t, r, 2, outputs, reference(t, r, outputs))
 	l.more(2)
-	err := r.Relayout(t.Context(), 8)
+	err := r.Relayout(t.Context(), open.Sizes{TP: 8})
 	if err == nil || !strings.Contains(err.Error(), "TP 8: ") {
 		t.Errorf("%v", err)
 	}

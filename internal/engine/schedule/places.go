@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"slices"
+
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -25,6 +27,8 @@ type Places struct {
 	owed    int
 	plans   uint64
 	applied uint64
+	config  Config
+	before  Stats // counters of places that are gone
 }
 
 // part is one place's share of a plan, and of its result.
@@ -41,7 +45,7 @@ type joined struct {
 
 // NewPlaces returns empty schedulers of a configuration for so many places.
 func NewPlaces(c Config, places int) (*Places, error) {
-	p := &Places{slots: c.MaxSeqs, tokens: make([]int, places), parts: make([]part, places),
+	p := &Places{config: c, slots: c.MaxSeqs, tokens: make([]int, places), parts: make([]part, places),
 		flights: make([]joined, max(1, c.MaxInFlight))}
 	for i := range places {
 		c.firstSlot = i * c.MaxSeqs
@@ -59,16 +63,22 @@ func NewPlaces(c Config, places int) (*Places, error) {
 
 // Add lets a request wait for its turn at a place: see Scheduler.Add.
 func (p *Places) Add(r *Request) {
-	best, least := 0, 0
+	i := p.place(r, r.Prompt)
+	p.of[i].Add(r)
+	p.tokens[i] += len(r.Prompt)
+}
+
+// place is where a request with so many tokens goes.
+func (p *Places) place(r *Request, tokens []int32) (best int) {
+	least := 0
 	for i, s := range p.of {
 		seq := kvcache.NewSequence(r.Salt, r.computesAll())
-		cost := p.tokens[i] + len(r.Prompt) - s.cache.Match(&seq, r.Prompt)
+		cost := p.tokens[i] + len(tokens) - s.cache.Match(&seq, tokens)
 		if i == 0 || cost < least {
 			best, least = i, cost
 		}
 	}
-	p.of[best].Add(r)
-	p.tokens[best] += len(r.Prompt)
+	return best
 }
 
 // Place is where an unfinished request is; it is not ok for one that is not known.
@@ -240,6 +250,48 @@ func (p *Places) land() {
 	p.owed--
 }
 
+// Resize makes the places so many, after PreemptAll: no request runs. Those that wait are divided
+// again, in their order.
+func (p *Places) Resize(places int) error {
+	if places == len(p.of) {
+		return nil
+	}
+	next, err := NewPlaces(p.config, places)
+	if err != nil {
+		return err
+	}
+	next.plans, next.applied, next.before = p.plans, p.applied, p.Stats()
+	next.before.Waiting, next.before.Cache = 0, kvcache.Stats{Queries: next.before.Cache.Queries,
+		Hits: next.before.Cache.Hits, Evictions: next.before.Cache.Evictions}
+	var all []*Request
+	for _, s := range p.of {
+		s.Suspend(nil)
+		all = slices.Concat(all, s.waiting.firsts, s.waiting.rest)
+	}
+	slices.SortFunc(all, func(a, b *Request) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range all {
+		i := next.place(r, r.tokens)
+		next.of[i].adopt(r)
+		next.tokens[i] += len(r.tokens)
+	}
+	*p = *next
+	return nil
+}
+
+// adopt lets a request of another scheduler, where it waited, wait for its turn.
+func (s *Scheduler) adopt(r *Request) {
+	s.arrivals++
+	r.arrival = s.arrivals
+	s.turns[r.class()].assign(r)
+	s.requests[r.Key] = r
+	s.wait(r)
+}
+
 // PreemptAll is Scheduler.PreemptAll.
 func (p *Places) PreemptAll(remembered bool) {
 	for p.owed > 0 {
@@ -296,7 +348,7 @@ func (p *Places) sum(of func(*Scheduler) int) (n int) {
 
 // Stats are the sums of the places' counters.
 func (p *Places) Stats() Stats {
-	var all Stats
+	all := p.before
 	for _, s := range p.of {
 		t := s.Stats()
 		all.Waiting += t.Waiting

@@ -63,7 +63,7 @@ var events = []struct {
 		`level=WARN msg="no memory for an update yet" cause=x`},
 	{Scaled{From: 1, Engines: 3, Took: time.Second},
 		`level=INFO msg=scaled from=1 engines=3 ms=1000`},
-	{LayoutChanged{TensorParallelSize: 2, Before: 1, Took: time.Second},
+	{LayoutChanged{Layout: "tensor parallel size 2", Before: "tensor parallel size 1", Took: time.Second},
 		`level=INFO msg="changed the layout" tensor_parallel_size=2 before=1 ms=1000`},
 	{EngineTrouble{Engine: 1, What: "a failed engine was not ended", Cause: errors.New("x")},
 		`level=ERROR msg="a failed engine was not ended" engine=1 cause=x`},

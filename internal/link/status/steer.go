@@ -87,10 +87,10 @@ func (e Scaled) Log() (slog.Level, string, []slog.Attr) {
 		slog.Int("engines", e.Engines), slog.Int64("ms", e.Took.Milliseconds())}
 }
 
-// LayoutChanged says that each engine divides the layers of the model among other ranks.
+// LayoutChanged says that each engine divides the model among other ranks.
 type LayoutChanged struct {
-	TensorParallelSize, Before int
-	Took                       time.Duration
+	Layout, Before string
+	Took           time.Duration
 }
 
 func (e LayoutChanged) String() string { return text(e) }
@@ -98,7 +98,7 @@ func (e LayoutChanged) String() string { return text(e) }
 // Log is at level info.
 func (e LayoutChanged) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "changed the layout", []slog.Attr{
-		slog.Int("tensor_parallel_size", e.TensorParallelSize), slog.Int("before", e.Before),
+		slog.String("layout", e.Layout), slog.String("before", e.Before),
 		slog.Int64("ms", e.Took.Milliseconds())}
 }
 
