@@ -36,6 +36,7 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	m := &d.mixed
 	m.route(d, scores, &mix.Routing)
+	m.count(mix.Load, mix.PerToken, d.alone)
 	m.order(x.Rows, mix.PerToken, len(mix.Experts))
 	m.apart = grow(m.apart, mix.Chunks*x.Rows*x.Width)
 	clear(m.apart)

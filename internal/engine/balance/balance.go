@@ -29,8 +29,8 @@ func Spread(experts, redundant int, nodes []int) (Ranks, error) {
 		return Ranks{}, fmt.Errorf("%d experts on %d ranks: each must be at least 1", experts, n)
 	}
 	if most := experts * (n - 1); redundant < 0 || redundant > most {
-		return Ranks{}, fmt.Errorf("%d redundant experts: must be 0 to %d, which is a copy of each "+
-			"of %d experts on each of %d ranks", redundant, most, experts, n)
+		return Ranks{}, fmt.Errorf("%d redundant experts: must be 0 to %d, which is a copy of "+
+			"each of %d experts on each of %d ranks", redundant, most, experts, n)
 	}
 	total := experts + redundant
 	slots := make([]int, n)

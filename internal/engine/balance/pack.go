@@ -319,8 +319,8 @@ func (p *packing) renumbered(present Placement) *packing {
 	return q
 }
 
-// placement is what ranks have: experts that stay on a rank in their slots, the others in those that
-// are left, in order.
+// placement is what ranks have: experts that stay on a rank in their slots, the others in those
+// that are left, in order.
 func (p *packing) placement(present Placement) Placement {
 	next := make(Placement, len(p.on))
 	for r := range next {

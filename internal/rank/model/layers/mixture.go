@@ -62,7 +62,8 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	}
 	y := &Mixture{rank: l.rank, router: l.weightIn(l.outside(), 1, whole),
 		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
-			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts)}}
+			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
+			Load: l.expertLoad(opt.Experts)}}
 	if opt.RouterBias {
 		y.routerBias = l.bias(whole)
 	}
