@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -195,6 +198,92 @@ func TestDashboardOfSeveralEngines(t *testing.T) {
 		".includes('engine 1, localhost: engine failed: rank 0 on localhost')")
 	b.until("document.querySelector('.state').textContent === 'ready, nothing to do'")
 	b.looks("engines")
+}
+
+// TestDashboardOfExperts shows a strip for each layer once experts have tokens, those of all
+// engines together.
+func TestDashboardOfExperts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t, "../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
+		"-dp", "2", "--max-model-len", "64")
+	b.resize(1600, 1000, "light")
+	b.open(base + "/#live")
+	b.until("document.querySelectorAll('.rank').length === 2")
+	b.until("document.querySelector('[aria-label=Experts]').hidden")
+	sendTokens(t, base, 2)
+	b.until("document.querySelectorAll('.experts canvas').length === 4")
+	const first = "document.querySelector('.experts canvas')"
+	b.until(first + ".getAttribute('aria-label')" +
+		".startsWith('Load of 8 experts: balancedness 0.')")
+	b.until("[..." + first + ".getContext('2d').getImageData(0, 0, 8, 1).data]" +
+		".filter((v, i) => i % 4 === 3 && v === 255).length >= 1")
+	b.looks("experts")
+	b.clean(base)
+}
+
+// TestDebugExperts asks a server with two engines, each of two ranks in two processes, for the load
+// of their experts.
+func TestDebugExperts(t *testing.T) {
+	_, base := startServer(t, "../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
+		"-dp", "2", "-tp", "2", "--max-model-len", "64")
+	sendTokens(t, base, 2)
+	answer, err := http.Get(base + "/debug/experts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var load struct {
+		Engines []struct {
+			Engine int
+			Layers []struct {
+				Layer  int
+				Tokens []int64
+			}
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&load); err != nil || len(load.Engines) != 2 {
+		t.Fatalf("%+v, %v", load, err)
+	}
+	for i, e := range load.Engines {
+		if e.Engine != i || len(e.Layers) != 4 {
+			t.Fatalf("engine %d: %+v", i, e)
+		}
+		for n, l := range e.Layers {
+			sum := int64(0)
+			for _, tokens := range l.Tokens {
+				sum += tokens
+			}
+			// One request each: five tokens of a prompt, and four that were computed after it.
+			if l.Layer != n || len(l.Tokens) != 8 || sum != 2*(5+4) {
+				t.Errorf("engine %d, layer %d: %+v", i, n, l)
+			}
+		}
+	}
+}
+
+// sendTokens sends n different prompts of five tokens, each for five more, at the same time.
+func sendTokens(t *testing.T, base string, n int) {
+	t.Helper()
+	var sending sync.WaitGroup
+	for i := range n {
+		sending.Go(func() {
+			answer, err := http.Post(base+"/v1/completions", "application/json", strings.NewReader(
+				fmt.Sprintf(`{"prompt":[%d,2,3,4,5],"max_tokens":5,"min_tokens":5,`+
+					`"ignore_eos":true,"return_token_ids":true}`, 10+i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			if body, _ := io.ReadAll(answer.Body); answer.StatusCode != 200 {
+				t.Errorf("%d: %s", answer.StatusCode, body)
+			}
+		})
+	}
+	sending.Wait()
 }
 
 // TestDashboardAsksForTheKey: the page loads without the key, asks for it, and shows the engine

@@ -433,7 +433,8 @@ func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page 
 		Limits: limits, Metrics: m,
 		Version: version(), Dashboard: page, Tracer: tracer, Store: kept.state,
 		Responses: kept.responses,
-		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
+		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() },
+		Experts: e.ExpertLoads})
 }
 
 // newTrainer is the control of --enable-rlhf and --enable-sleep-mode, nil without either.

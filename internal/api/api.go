@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -53,6 +54,9 @@ type Options struct {
 	Elastic admin.Elastic
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
+	// Experts is the load of the experts of each engine for GET /debug/experts; nil for no such
+	// route.
+	Experts func(context.Context) ([][]engine.ExpertLoad, error)
 	// Store keeps what clients ask for later; nil for none, and no routes that need it.
 	Store *store.Store
 	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of
@@ -196,6 +200,10 @@ func (s *API) programRoutes() []server.Route {
 		add("/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
 			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
 		}, server.Doc{Summary: "Show what the ranks are doing", Answer: map[string]any{}})
+	}
+	if s.opt.Experts != nil {
+		add("/debug/experts", false, s.showExperts,
+			server.Doc{Summary: "Show the load of experts", Answer: expertsAnswer{}})
 	}
 	health := server.Doc{Summary: "Say whether a request would succeed now", Media: "text/plain",
 		Query: []server.Param{{Name: "generate", Type: "boolean"}}}

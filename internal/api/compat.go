@@ -129,6 +129,7 @@ var answered = []compat.Entry{
 	{Name: get + "/livez", Status: compat.Ours, Note: "200 until the engine has failed for good"},
 	{Name: get + "/version", Status: compat.Same},
 	{Name: get + "/debug/ranks", Status: compat.Ours, Note: "state of the workers"},
+	{Name: get + "/debug/experts", Status: compat.Ours, Note: "tokens of each expert, by layer"},
 	{Name: get + openapi.DocumentPath, Status: compat.Same},
 	{Name: get + openapi.PagePath, Status: compat.Differs,
 		Note: "a page of its own, without scripts"},

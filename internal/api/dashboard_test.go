@@ -25,9 +25,13 @@ func (stillEngine) Info() *open.Info {
 	return &open.Info{Names: []string{"secret-model"}}
 }
 
-func (stillEngine) Totals() engine.Totals          { return engine.Totals{} }
-func (stillEngine) Report() []executor.RankStatus  { return nil }
-func (stillEngine) Links() []metrics.Link          { return nil }
+func (stillEngine) Totals() engine.Totals         { return engine.Totals{} }
+func (stillEngine) Report() []executor.RankStatus { return nil }
+func (stillEngine) Links() []metrics.Link         { return nil }
+func (stillEngine) ExpertLoad(context.Context) ([]engine.ExpertLoad, error) {
+	return nil, engine.ErrNoExpertLoad
+}
+
 func (stillEngine) Healthy(context.Context) error  { return nil }
 func (stillEngine) Health(context.Context) []error { return nil }
 

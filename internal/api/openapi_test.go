@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openapi"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -32,6 +34,7 @@ func everyRoute(t *testing.T, change ...func(*Options)) *testServer {
 		o.Config.Server.EnableElasticEP = true
 		o.Config.Server.EnableRLHF, o.Config.Server.Answers.TokenizerInfo = true, true
 		o.Ranks = func() any { return nil }
+		o.Experts = func(context.Context) ([][]engine.ExpertLoad, error) { return nil, nil }
 	}}, change...)...)
 	return s
 }

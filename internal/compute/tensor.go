@@ -265,11 +265,22 @@ func (g Gating) String() string {
 }
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
+// Load, unless nil, is what a device counts in that can: those of the host.
 type Mixture struct {
 	Routing
 	Gating
 	Experts []Expert
 	Chunks  int
+	Load    *ExpertLoad
+}
+
+// ExpertLoad counts the rows that are sent to each expert of a mixture.
+type ExpertLoad struct {
+	// Rows is of each expert.
+	Rows []int64
+	// Alone says that of a step's rows only those are counted that this rank computes alone
+	// (Split.Rows): those that all ranks compute are counted by another one.
+	Alone bool
 }
 
 // Rotary is a rotary embedding.

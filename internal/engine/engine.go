@@ -41,6 +41,7 @@ type Engine struct {
 	// sequences find the blocks of others.
 	exchange *handover.Exchange
 	shares   bool
+	experts  expertLoads
 	delivery *delivery
 	loop     *Loop
 	left     sync.Once

@@ -111,7 +111,12 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	e := &Engine{number: b.Number, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
 		events: status.Tee(b.Events, m.Listen), room: o.room, wanted: o.wanted, health: well,
 		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},
+		experts: expertLoads{asking: make(chan struct{}, 1), counted: b.Model.Experts() > 0 &&
+			c.Parallel.Device != config.CUDA},
 		done: make(chan struct{}), failed: make(chan struct{})}
+	if e.experts.counted {
+		m.WatchExperts(e.expertSeries)
+	}
 	e.delivery = newDelivery(e)
 	e.loop = &Loop{e: e, sched: sched, launching: b, group: group, onStep: o.opt.OnStep,
 		slowStep: c.Queue.StallWarning, maxInFlight: c.MaxInFlight(),

@@ -2,6 +2,7 @@
 
 import { events, request } from "./api.js";
 import { h, setText } from "./dom.js";
+import { expertView } from "./experts.js";
 import { bytes, count, millis, number, percent, plural } from "./format.js";
 import { plot } from "./plot.js";
 import { rankView } from "./ranks.js";
@@ -25,6 +26,7 @@ export function live(section, about) {
       h("dl", {}, parts),
     );
   const ranks = rankView();
+  const experts = expertView();
   const happened = timeline();
   const plots = {
     tokens: plot({
@@ -113,6 +115,7 @@ export function live(section, about) {
       h("section", { "aria-label": "Ranks" }, h("h2", {}, "Ranks"), ranks.element),
       h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element),
     ),
+    experts.element,
     h("h2", {}, "The last minutes"),
     h(
       "div",
@@ -147,6 +150,7 @@ export function live(section, about) {
           if (e.event === "about") begin(JSON.parse(e.data));
           else if (e.event === "past") recall(JSON.parse(e.data) ?? []);
           else if (e.event === "sample") sample(JSON.parse(e.data));
+          else if (e.event === "experts") experts.set(JSON.parse(e.data));
         }
       } catch (err) {
         if (controller.signal.aborted) return;
@@ -171,6 +175,7 @@ export function live(section, about) {
     info = a;
     happened.clear();
     ranks.begin(a.devices);
+    experts.begin();
   }
 
   // recall shows what was before the page was opened, or while the feed was closed.

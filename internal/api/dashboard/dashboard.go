@@ -31,6 +31,8 @@ type Source interface {
 	Totals() engine.Totals
 	Report() []executor.RankStatus
 	Links() []metrics.Link
+	// ExpertLoad waits until the ranks have answered.
+	ExpertLoad(context.Context) ([]engine.ExpertLoad, error)
 	// Healthy tells whether a request would be served now; the error says why not. Health says so
 	// of each of several engines.
 	Healthy(context.Context) error

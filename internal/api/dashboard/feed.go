@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -137,8 +138,9 @@ func (p *Page) About() About {
 }
 
 // Feed sends server-sent events until the viewer goes or the page is closed: first "about" and
-// "past", the points of the last minutes, then "sample" four times a second. All of its work is
-// done by the caller's goroutine: without viewers only what is past is recorded.
+// "past", the points of the last minutes, then "sample" four times a second, and "experts" at most
+// once a second. All of its work is done by the caller's goroutine, and by one that asks for the
+// load of experts, which a long step keeps waiting: without viewers only what is past is recorded.
 func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 	if p.viewers.Add(1) > maxViewers {
 		p.viewers.Add(-1)
@@ -153,11 +155,24 @@ func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 	if err := v.send("past", points); err != nil {
 		return nil
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	experts := make(chan []Experts, 1)
+	asking.Go(func() { p.askExperts(ctx, experts) })
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		if err := v.send("sample", v.sample(r.Context(), time.Now())); err != nil {
 			return nil
+		}
+		select {
+		case list := <-experts:
+			if err := v.send("experts", list); err != nil {
+				return nil
+			}
+		default:
 		}
 		select {
 		case <-tick.C:

@@ -27,6 +27,15 @@ type fakeEngine struct {
 	began   time.Time
 	asked   atomic.Int64
 	failure error
+	// load is what experts have; nil for a model without any.
+	load func(context.Context) ([]engine.ExpertLoad, error)
+}
+
+func (e *fakeEngine) ExpertLoad(ctx context.Context) ([]engine.ExpertLoad, error) {
+	if e.load == nil {
+		return nil, engine.ErrNoExpertLoad
+	}
+	return e.load(ctx)
 }
 
 func (e *fakeEngine) Info() *open.Info {

@@ -31,6 +31,8 @@ type Device struct {
 	spare gemm.Spare
 	rows  rowTask
 	mixed mixing
+	// alone are the rows of the step that no other rank computes.
+	alone []int32
 	delta deltaTask
 	// gated makes what a gating without a limit makes of some columns, by activation.
 	gated []func(dst, gate, up []float32)
@@ -85,7 +87,7 @@ func (d *Device) Close() {
 func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 
 // Begin is told of each step's batch, which this device reads where it is.
-func (d *Device) Begin(*compute.Batch) {}
+func (d *Device) Begin(b *compute.Batch) { d.alone = b.Split.Rows }
 
 // Run has pass compute a step's layers.
 func (d *Device) Run(_ *compute.Batch, _ bool, pass func() error) error { return pass() }

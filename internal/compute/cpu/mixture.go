@@ -36,15 +36,17 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 // adds which of them; sum is [2·rows][width], the high parts of all rows and then the low ones
 // (see [vec.Ops.FixedAxpy]).
 func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
-	chosen, weights := d.Route(scores, &mix.Routing)
+	chosen, weights := d.Route(scores, mix)
 	d.mix(sum, x.All(), chosen, weights, mix)
 }
 
 // Route returns the experts of each row, [rows][PerToken], and their weights, for the scores of the
 // router, which it changes. They are valid until the next call.
-func (d *Device) Route(scores *compute.Tensor, o *compute.Routing) ([]int32, []float32) {
-	d.mixed.route(d, scores, o)
-	return d.mixed.chosen, d.mixed.weights
+func (d *Device) Route(scores *compute.Tensor, mix *compute.Mixture) ([]int32, []float32) {
+	m := &d.mixed
+	m.route(d, scores, &mix.Routing)
+	m.count(mix.Load, mix.PerToken, d.alone)
+	return m.chosen, m.weights
 }
 
 // MixChosen is Mix for rows whose experts are known, but for those that the mixture has no weights

@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,24 @@ func (r *Router) Links() []metrics.Link {
 		list = append(list, e.Links()...)
 	}
 	return list
+}
+
+// ExpertLoads is the load of the experts of each engine, by number (see engine.Engine.ExpertLoad).
+func (r *Router) ExpertLoads(ctx context.Context) ([][]engine.ExpertLoad, error) {
+	members := r.Engines()
+	list, errs := make([][]engine.ExpertLoad, len(members)), make([]error, len(members))
+	var asking sync.WaitGroup
+	for i, e := range members {
+		asking.Go(func() { list[i], errs[i] = e.ExpertLoad(ctx) })
+	}
+	asking.Wait()
+	return list, cmp.Or(errs...)
+}
+
+// ExpertLoad is the load of the experts of all engines together.
+func (r *Router) ExpertLoad(ctx context.Context) ([]engine.ExpertLoad, error) {
+	list, err := r.ExpertLoads(ctx)
+	return engine.SumExpertLoads(list), err
 }
 
 // AwaitStored is engine.Engine.AwaitStored of all engines.

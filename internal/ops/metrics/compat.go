@@ -15,6 +15,7 @@ func Compat() ([]compat.Entry, error) {
 	m.Engine(0).SetCacheConfig(CacheConfig{})
 	m.Engine(0).WatchLinks(func() []Link { return []Link{{}} })
 	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(0)} })
+	m.Engine(0).WatchExperts(func() []Experts { return []Experts{{}} })
 	families, err := m.registry.Gather()
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func measured(rank int) GPU {
 
 // own are beginnings of names that vLLM does not have.
 var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_",
-	"kv_transfer", "link_", "gpu_"}
+	"kv_transfer", "link_", "gpu_", "expert_"}
 
 // notes are of names that vLLM has.
 var notes = map[string]string{

@@ -43,6 +43,7 @@ func exercised() *Metrics {
 			Resumes: 1}}
 	})
 	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(5)} })
+	m.Engine(0).WatchExperts(func() []Experts { return []Experts{{Layer: 3, Rows: 8}} })
 	return m
 }
 
@@ -314,8 +315,8 @@ func TestSeriesFromTheStart(t *testing.T) {
 	}
 	for line := range strings.Lines(string(golden)) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || strings.Contains(line,
-			":link_") || strings.Contains(line, ":gpu_") {
-			continue // links and GPUs are those there are
+			":link_") || strings.Contains(line, ":gpu_") || strings.Contains(line, ":expert_") {
+			continue // links, GPUs and layers with experts are those there are
 		}
 		value := " 0\n"
 		if strings.Contains(line, "cache_config_info") || strings.Contains(line, "engine_up") {

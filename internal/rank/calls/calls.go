@@ -21,6 +21,10 @@ var (
 	// Times returns the recorded times, and records those of the next plans, as many as its
 	// argument.
 	Times = rpc.Method[int, []StepTimes]{Name: "step_times"}
+	// ExpertLoad returns what the rank has counted of the rows that were sent to each expert since
+	// it loaded its weights: the sum of all ranks is each row once. A rank with nothing to say
+	// answers with no layers.
+	ExpertLoad = rpc.Method[rpc.None, []LayerLoad]{Name: "expert_load"}
 	// Sleep frees the memory of the parts that sleep, and allocates that of the others again.
 	Sleep = rpc.Method[Asleep, rpc.None]{Name: "sleep"}
 )
@@ -77,6 +81,12 @@ type Probed struct {
 	// Niceness is that of its process, ISA what it computes with.
 	Niceness int    `json:"niceness"`
 	ISA      string `json:"isa"`
+}
+
+// LayerLoad is how many rows were sent to each expert of a layer of the model.
+type LayerLoad struct {
+	Layer int     `json:"layer"`
+	Rows  []int64 `json:"rows"`
 }
 
 // Asleep lists the parts of a rank's memory that are freed. The others are allocated, but for

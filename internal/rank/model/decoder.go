@@ -142,6 +142,7 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 		m.norm = opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
 	}
 	for i := s.From; i < s.To; i++ {
+		s.Layer(i)
 		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
 	}
 	return m, s.Err()

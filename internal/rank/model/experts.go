@@ -29,6 +29,15 @@ func (e *experts) routed() *experts { return e }
 // routed is the mixture of a family that has one.
 func routed(c *Config) *experts { return c.Family.(interface{ routed() *experts }).routed() }
 
+// Experts is how many experts the mixtures of a model have among which each row has some, 0 for a
+// model without any.
+func (c *Config) Experts() int {
+	if f, ok := c.Family.(interface{ routed() *experts }); ok {
+		return f.routed().Count
+	}
+	return 0
+}
+
 // perToken is a default: so many experts for each row.
 func perToken(n int) compute.Routing { return compute.Routing{PerToken: n} }
 

@@ -65,7 +65,7 @@ func CheckLayout(c *Config, l layout.Layout) error {
 		m.Rows, l.PP, l.PCP = true, l.PP*l.PCP, 1 // as many ranks for stages
 		m.Err = fmt.Errorf("%s keeps a state that each row has of the one before: %d ranks cannot "+
 			"divide a prompt", c.Architecture, m.Layout.PCP)
-	case l.EP && !HasExperts(c):
+	case l.EP && c.Experts() == 0:
 		return fmt.Errorf("%s has no experts to be held whole", c.Architecture)
 	default:
 		if m.Err = checkShard(c, l.TP, l.EP); m.Err == nil {
@@ -77,12 +77,6 @@ func CheckLayout(c *Config, l layout.Layout) error {
 	}
 	m.Nearest = nearest(c, l)
 	return m
-}
-
-// HasExperts tells whether the model of c has mixtures of experts.
-func HasExperts(c *Config) bool {
-	f, ok := c.Family.(interface{ routed() *experts })
-	return ok && f.routed().Count > 0
 }
 
 // CheckShard tells whether each layer of the model of c can be divided among size tensor parallel

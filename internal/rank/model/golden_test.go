@@ -383,7 +383,7 @@ func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, si
 		}
 		compareRows(t, fmt.Sprintf("tensor parallel size %d", size),
 			tensorParallel(t, f, opt, size, false, ids), want)
-		if model.HasExperts(cfg) {
+		if cfg.Experts() > 0 {
 			compareRows(t, fmt.Sprintf("whole experts on %d ranks", size),
 				tensorParallel(t, f, opt, size, true, ids), want)
 		}

@@ -240,6 +240,10 @@ func (m *Model) Logits(rows []int32) (*layers.Tensor, error) {
 	return m.arch.logits(&m.picked)
 }
 
+// ExpertLoads are the rows that were sent to each expert of the stage's layers since the model was
+// loaded, where the device counts them (see [layers.Loader.Loads]). They change with each step.
+func (m *Model) ExpertLoads() []layers.LayerLoad { return m.stage.Loads() }
+
 // Failed is the first error of the device, whichever step that was: what it computed since is
 // undefined.
 func (m *Model) Failed() error { return m.stage.Failed() }

@@ -28,6 +28,7 @@ func methods() map[string]method {
 	handle(m, calls.RankInfo, (*worker).rankInfo)
 	handle(m, calls.Probe, (*worker).probe)
 	handle(m, calls.Times, (*worker).stepTimes)
+	handle(m, calls.ExpertLoad, (*worker).expertLoad)
 	handle(m, calls.Sleep, (*worker).sleep)
 	handle(m, calls.WeightsOpen, (*worker).weightsOpen)
 	handle(m, calls.WeightsGet, (*worker).weightsGet)
@@ -140,6 +141,20 @@ func (w *worker) call(body []byte) error {
 func (w *worker) probe(rpc.None) (calls.Probed, error) {
 	return calls.Probed{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(),
 		ISA: w.rank.isa}, nil
+}
+
+// expertLoad returns the loads that this rank counts: none on a GPU, which does not count them, and
+// none but on the first of the ranks that divide a layer, since all of these see the same rows.
+func (w *worker) expertLoad(rpc.None) ([]calls.LayerLoad, error) {
+	m := w.rank.weights.model
+	if m == nil || w.rank.init.Device == queue.CUDA || w.rank.group.Rank > 0 {
+		return nil, nil
+	}
+	var list []calls.LayerLoad
+	for _, l := range m.ExpertLoads() {
+		list = append(list, calls.LayerLoad(l))
+	}
+	return list, nil
 }
 
 // rankInfo describes the rank.

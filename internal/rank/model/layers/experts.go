@@ -43,7 +43,7 @@ func (g *ExpertGroup) place(share int) int { return share * g.Places / g.Shares 
 type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
 	// of the router, which it changes. They are valid until the next call.
-	Route(scores *Tensor, o *compute.Routing) (chosen []int32, weights []float32)
+	Route(scores *Tensor, mix *compute.Mixture) (chosen []int32, weights []float32)
 	// MixChosen is Mix for rows whose experts are known, but for those that the mixture has no
 	// weights of. The rows are width wide, each step numbers after the one before.
 	MixChosen(sum *Tensor, x []float32, width, step int, chosen []int32, weights []float32,
@@ -77,7 +77,7 @@ func travelWidth(hidden, perToken, places int) int {
 func (y *Mixture) travel(x *Tensor) error {
 	t, g := &y.rank.travelling, y.group.Experts
 	dev, comm := y.dev.(Traveller), y.group.Rows.Comm
-	chosen, weights := dev.Route(&y.scores, &y.mix.Routing)
+	chosen, weights := dev.Route(&y.scores, &y.mix)
 	k, width := y.mix.PerToken, y.hidden
 	own := g.Share % (g.Shares / g.Places) // this rank's place within the shares of a place
 
@@ -153,8 +153,8 @@ func (y *Mixture) travel(x *Tensor) error {
 // Idle takes part in a step of which this rank's place has no rows: its experts compute those of
 // other places, mixture by mixture.
 func (l *Loader) Idle() error {
-	for i, y := range l.hosts {
-		l.Enter(i)
+	for _, y := range l.hosts {
+		l.Enter(y.at)
 		y.dev.Resize(&y.scores, 0, y.router.Out())
 		if err := y.travel(new(Tensor)); err != nil {
 			return err

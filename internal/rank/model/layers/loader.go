@@ -63,6 +63,8 @@ type Loader struct {
 	tables []table
 	// lost is why tables are not what they were.
 	lost error
+	// loads are of the mixtures that were made.
+	loads []LayerLoad
 }
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is

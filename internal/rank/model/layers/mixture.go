@@ -16,7 +16,7 @@ type Mixture struct {
 	routerBias compute.Memory // nil for none
 	mix        compute.Mixture
 	hidden     int
-	layer      int // that it is in
+	at         int // the model's layer that it is in
 }
 
 // MixtureOptions are the points in which mixtures of experts differ.
@@ -62,9 +62,10 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, hidden: hidden, router: l.weightIn(l.outside(), 1, whole),
+	y := &Mixture{rank: l.rank, hidden: hidden, at: l.layer, router: l.weightIn(l.outside(), 1, whole),
 		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
-			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts)}}
+			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
+			Load: l.expertLoad(opt.Experts)}}
 	inner, places := opt.Inner/l.group.Size, 1
 	if g := l.group.Experts; g != nil {
 		y.mix.Chunks, inner, places = Chunks, opt.Inner, g.Places

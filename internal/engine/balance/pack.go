@@ -1,0 +1,339 @@
+package balance
+
+import (
+	"cmp"
+	"slices"
+)
+
+// packing is the experts of one layer on ranks, on their way to a placement.
+type packing struct {
+	load  []float64 // of each expert
+	ranks Ranks
+	// copies is how many ranks have each expert, or are to have it; each of them has each of its
+	// parts.
+	copies []int
+	each   []float64 // load over copies
+	on     [][]int   // the experts of each rank
+	has    []bool    // [rank][expert]
+	sums   []float64 // of the parts that each rank has
+}
+
+func newPacking(load []int64, ranks Ranks) *packing {
+	k, n := len(load), len(ranks.Slots)
+	p := &packing{load: make([]float64, k), ranks: ranks, copies: make([]int, k),
+		each: make([]float64, k), on: make([][]int, n), has: make([]bool, n*k),
+		sums: make([]float64, n)}
+	for e, v := range load {
+		p.load[e], p.each[e], p.copies[e] = float64(v), float64(v), 1
+	}
+	return p
+}
+
+func (p *packing) at(rank, expert int) *bool { return &p.has[rank*len(p.load)+expert] }
+
+// most is the load of the most loaded rank; mean is what it cannot be below.
+func (p *packing) most() float64 { return slices.Max(p.sums) }
+
+func (p *packing) mean() float64 {
+	sum := 0.0
+	for _, v := range p.load {
+		sum += v
+	}
+	return sum / float64(len(p.on))
+}
+
+// fill has ranks have what a placement says.
+func (p *packing) fill(from Placement) {
+	p.copies = from.copies(len(p.load))
+	for e, c := range p.copies {
+		p.each[e] = p.load[e] / float64(c)
+	}
+	for r, list := range from {
+		for _, e := range list {
+			p.add(r, e)
+		}
+	}
+}
+
+func (p *packing) add(rank, expert int) {
+	p.on[rank] = append(p.on[rank], expert)
+	*p.at(rank, expert) = true
+	p.sums[rank] += p.each[expert]
+}
+
+func (p *packing) remove(rank, expert int) {
+	at := slices.Index(p.on[rank], expert)
+	p.on[rank] = slices.Delete(p.on[rank], at, at+1)
+	*p.at(rank, expert) = false
+	p.sums[rank] -= p.each[expert]
+}
+
+// recount changes how many copies an expert has, and with that the part of those that ranks have.
+func (p *packing) recount(expert, copies int) {
+	each := p.load[expert] / float64(copies)
+	for r := range p.on {
+		if *p.at(r, expert) {
+			p.sums[r] += each - p.each[expert]
+		}
+	}
+	p.copies[expert], p.each[expert] = copies, each
+}
+
+// replicate gives all slots an expert: each that is left goes to the one with the greatest part,
+// which makes the greatest part of all as small as it can be.
+func (p *packing) replicate() {
+	left := -len(p.load)
+	for _, s := range p.ranks.Slots {
+		left += s
+	}
+	for ; left > 0; left-- {
+		e := p.hottest()
+		p.recount(e, p.copies[e]+1)
+	}
+}
+
+// hottest is the expert with the greatest part that may have one more copy, -1 for none.
+func (p *packing) hottest() int {
+	at := -1
+	for e, c := range p.copies {
+		if c < len(p.on) && (at < 0 || p.each[e] > p.each[at]) {
+			at = e
+		}
+	}
+	return at
+}
+
+// pack puts the copies on ranks that have none yet, the largest part first, each where the sum is
+// least (LPT).
+func (p *packing) pack() {
+	order := make([]int, len(p.load))
+	for e := range order {
+		order[e] = e
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.each[b], p.each[a]) })
+	for _, e := range order {
+		for range p.copies[e] {
+			p.put(e)
+		}
+	}
+}
+
+// put adds a copy of an expert to the rank with a free slot that has least; of equals to one on a
+// node with fewer copies of it, so that rows have a copy near them.
+func (p *packing) put(expert int) {
+	best, beside := -1, 0
+	for r := range p.on {
+		if len(p.on[r]) == p.ranks.Slots[r] || *p.at(r, expert) ||
+			best >= 0 && p.sums[r] > p.sums[best] {
+			continue
+		}
+		near := 0
+		if p.copies[expert] > 1 {
+			near = p.near(r, expert)
+		}
+		if best < 0 || p.sums[r] < p.sums[best] || near < beside {
+			best, beside = r, near
+		}
+	}
+	if best >= 0 {
+		p.add(best, expert)
+		return
+	}
+	// All ranks with a free slot have the expert already. A full rank without it has another expert
+	// that one of them lacks, since slots differ by one at most: that one goes there. Of those the
+	// change is chosen that leaves the least on both.
+	from, to, other := -1, -1, -1
+	least := 0.0
+	for f := range p.on {
+		if len(p.on[f]) == p.ranks.Slots[f] {
+			continue
+		}
+		for r := range p.on {
+			if *p.at(r, expert) {
+				continue
+			}
+			for _, x := range p.on[r] {
+				if *p.at(f, x) {
+					continue
+				}
+				most := max(p.sums[f]+p.each[x], p.sums[r]-p.each[x]+p.each[expert])
+				if from < 0 || most < least {
+					from, to, other, least = r, f, x, most
+				}
+			}
+		}
+	}
+	p.remove(from, other)
+	p.add(to, other)
+	p.add(from, expert)
+}
+
+// near is how many ranks on a rank's node have an expert.
+func (p *packing) near(rank, expert int) (n int) {
+	for r, node := range p.ranks.Nodes {
+		if node == p.ranks.Nodes[rank] && *p.at(r, expert) {
+			n++
+		}
+	}
+	return n
+}
+
+// exchange lets the most loaded rank exchange an expert for a smaller one of another rank, the pair
+// that leaves the least on both, until no rank has more than goal or no pair is left that helps.
+func (p *packing) exchange(goal float64) {
+	for {
+		h := 0
+		for r, v := range p.sums {
+			if v > p.sums[h] {
+				h = r
+			}
+		}
+		x, r, y := p.pair(h)
+		if p.sums[h] <= goal || r < 0 {
+			return
+		}
+		p.remove(h, x)
+		p.remove(r, y)
+		p.add(h, y)
+		p.add(r, x)
+	}
+}
+
+// pair finds the expert x of rank h and the expert y of another rank r that, exchanged, leave the
+// least on both; r is -1 where none leave less than h has.
+func (p *packing) pair(h int) (x, r, y int) {
+	r = -1
+	// Less by a part that rounding cannot make: else exchanges may never end.
+	least := p.sums[h] * (1 - 1e-9)
+	k := len(p.load)
+	hasH := p.has[h*k:][:k]
+	for q := range p.on {
+		if (p.sums[h]+p.sums[q])/2 >= least { // which is the best that the two can have
+			continue
+		}
+		hasQ := p.has[q*k:][:k]
+		for _, a := range p.on[h] {
+			if hasQ[a] {
+				continue
+			}
+			for _, b := range p.on[q] {
+				d := p.each[a] - p.each[b]
+				if most := max(p.sums[h]-d, p.sums[q]+d); d > 0 && most < least && !hasH[b] {
+					x, r, y, least = a, q, b, most
+				}
+			}
+		}
+	}
+	return x, r, y
+}
+
+// recopy has a copy of the expert with the greatest part in the place of one of an expert that has
+// several, and whose parts stay smaller without it. It says whether there is one.
+func (p *packing) recopy() bool {
+	x := p.hottest()
+	if x < 0 {
+		return false
+	}
+	// Of all such places that one which leaves the least on the most loaded rank, of equals that of
+	// the smallest expert. A rank that has the expert already is no place for it, but where no
+	// other has one to spare: then put has others make room.
+	rank, y, apart := -1, -1, false
+	least, part := 0.0, 0.0
+	for r := range p.on {
+		free := !*p.at(r, x)
+		for _, e := range p.on[r] {
+			if e == x || p.copies[e] == 1 || apart && !free {
+				continue
+			}
+			left := p.load[e] / float64(p.copies[e]-1)
+			if left >= p.each[x]*(1-1e-9) {
+				continue
+			}
+			most := p.without(r, e, x)
+			if rank < 0 || free && !apart || most < least || most == least && left < part {
+				rank, y, apart, least, part = r, e, free, most, left
+			}
+		}
+	}
+	if rank < 0 {
+		return false
+	}
+	p.remove(rank, y)
+	p.recount(y, p.copies[y]-1)
+	p.recount(x, p.copies[x]+1)
+	p.put(x)
+	return true
+}
+
+// without is what the most loaded rank would have if a rank had x in the place of y.
+func (p *packing) without(rank, y, x int) (most float64) {
+	lessX := p.each[x] - p.load[x]/float64(p.copies[x]+1)
+	moreY := p.load[y]/float64(p.copies[y]-1) - p.each[y]
+	for r, sum := range p.sums {
+		if *p.at(r, x) {
+			sum -= lessX
+		}
+		if r == rank {
+			sum += p.each[x] - lessX - p.each[y]
+		} else if *p.at(r, y) {
+			sum += moreY
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// renumbered is the packing with ranks of equally many slots in an order in which they have as many
+// experts as possible of those that they have at present, the greatest agreement first.
+func (p *packing) renumbered(present Placement) *packing {
+	type match struct{ rank, as, same int }
+	var list []match
+	n := len(p.on)
+	for r := range n {
+		for as := range n {
+			if p.ranks.Slots[r] != p.ranks.Slots[as] {
+				continue
+			}
+			same := 0
+			for _, e := range present[as] {
+				if *p.at(r, e) {
+					same++
+				}
+			}
+			list = append(list, match{r, as, same})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b match) int { return b.same - a.same })
+	q := &packing{load: p.load, ranks: p.ranks, copies: p.copies, each: p.each,
+		on: make([][]int, n), has: make([]bool, len(p.has)), sums: make([]float64, n)}
+	moved, filled := make([]bool, n), make([]bool, n)
+	for _, m := range list {
+		if moved[m.rank] || filled[m.as] {
+			continue
+		}
+		moved[m.rank], filled[m.as] = true, true
+		for _, e := range p.on[m.rank] {
+			q.add(m.as, e)
+		}
+	}
+	return q
+}
+
+// placement is what ranks have: experts that stay on a rank in their slots, the others in those
+// that are left, in order.
+func (p *packing) placement(present Placement) Placement {
+	next := make(Placement, len(p.on))
+	for r := range next {
+		come := slices.DeleteFunc(slices.Clone(p.on[r]), func(e int) bool {
+			return slices.Contains(present[r], e)
+		})
+		slices.Sort(come)
+		next[r] = slices.Clone(present[r])
+		for s, e := range next[r] {
+			if !*p.at(r, e) {
+				next[r][s], come = come[0], come[1:]
+			}
+		}
+	}
+	return next
+}

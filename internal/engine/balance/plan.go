@@ -1,0 +1,132 @@
+package balance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Plan is a change of the placements of a model's layers.
+type Plan struct {
+	// Layers are the placements after it; a layer without moves has its present one.
+	Layers []Placement
+	// Moves are the copies that are written, layer by layer, in the order of ranks and slots. A
+	// layer's moves happen together: each reads what was in a slot before any of them.
+	Moves []Move
+	// Before and After are the means of the ranks' loads over the largest, summed over layers
+	// each: layers run one after the other, and each takes as long as its slowest rank.
+	Before, After float64
+}
+
+// Move is the copy of an expert of a layer that a rank fetches into a slot. From is the rank that
+// it is fetched from: one that has the expert now, on the same node if there is one.
+type Move struct{ Layer, Expert, From, To, Slot int }
+
+// nearly is by how much the most loaded rank may exceed that of a placement made from nothing for
+// the sake of experts that stay where they are.
+const nearly = 0.02
+
+// Make plans placements for the next rows, which are taken to be as the last ones: load is the rows
+// that were sent to each expert, [layer][expert], and present the placement of each layer. A layer
+// is changed only if its most loaded rank has less to do afterwards by at least the part minGain (0
+// to 1) of its load. Where no layer is, there is no plan: nil.
+func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*Plan, error) {
+	if len(load) == 0 || len(load) != len(present) {
+		return nil, fmt.Errorf("loads of %d layers, and placements of %d", len(load), len(present))
+	}
+	if !(minGain >= 0 && minGain <= 1) {
+		return nil, fmt.Errorf("the least gain is %v: must be 0 to 1", minGain)
+	}
+	experts := len(load[0])
+	if experts == 0 {
+		return nil, errors.New("no experts")
+	}
+	if err := ranks.check(experts); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Layers: slices.Clone(present)}
+	var mean, before, after float64
+	for l := range load {
+		if len(load[l]) != experts {
+			return nil, fmt.Errorf("layer %d has %d experts, the first has %d", l, len(load[l]),
+				experts)
+		}
+		for e, n := range load[l] {
+			if n < 0 {
+				return nil, fmt.Errorf("layer %d: expert %d has %d rows", l, e, n)
+			}
+		}
+		if err := present[l].check(experts, ranks); err != nil {
+			return nil, fmt.Errorf("layer %d: %w", l, err)
+		}
+		was := present[l].Loads(load[l])
+		for _, v := range was {
+			mean += v / float64(len(was))
+		}
+		most := slices.Max(was)
+		before += most
+		if next := place(load[l], present[l], ranks); next != nil {
+			if now := slices.Max(next.Loads(load[l])); now < most && most-now >= minGain*most {
+				plan.Layers[l], most = next, now
+				plan.Moves = appendMoves(plan.Moves, l, present[l], next, ranks.Nodes)
+			}
+		}
+		after += most
+	}
+	if len(plan.Moves) == 0 {
+		return nil, nil
+	}
+	plan.Before, plan.After = mean/before, mean/after
+	return plan, nil
+}
+
+// place is a placement with less load on the most loaded rank than the present one, nil for none.
+func place(load []int64, present Placement, ranks Ranks) Placement {
+	now := newPacking(load, ranks)
+	now.fill(present)
+	// No rank has less than the mean, and none that has all copies of an expert less than it.
+	if now.most() <= now.mean() {
+		return nil
+	}
+	fresh := newPacking(load, ranks)
+	fresh.replicate()
+	fresh.pack()
+	fresh.exchange(fresh.mean() * (1 + nearly/4))
+	goal := min(fresh.most(), now.most()) * (1 + nearly)
+	// As few copies as possible move: places are exchanged first, and what copies there are is
+	// changed only as far as that does not do.
+	now.exchange(goal)
+	for now.most() > goal && now.recopy() {
+		now.exchange(goal)
+	}
+	if now.most() > goal {
+		return fresh.renumbered(present).placement(present)
+	}
+	return now.placement(present)
+}
+
+// appendMoves adds what is to be fetched for the next placement of a layer.
+func appendMoves(list []Move, layer int, present, next Placement, nodes []int) []Move {
+	asked := make([]int, len(present)) // how many copies each rank is to send
+	for to := range next {
+		for slot, e := range next[to] {
+			if present[to][slot] == e {
+				continue
+			}
+			from := -1
+			for r := range present {
+				if !slices.Contains(present[r], e) {
+					continue
+				}
+				near := nodes[r] == nodes[to]
+				if from < 0 || near && nodes[from] != nodes[to] ||
+					near == (nodes[from] == nodes[to]) && asked[r] < asked[from] {
+					from = r
+				}
+			}
+			asked[from]++
+			list = append(list, Move{Layer: layer, Expert: e, From: from, To: to, Slot: slot})
+		}
+	}
+	return list
+}

@@ -1,0 +1,29 @@
+package layers
+
+import "github.com/eagleray/eagleray/internal/compute"
+
+// LayerLoad is how many rows the router of a layer has sent to each expert.
+type LayerLoad struct {
+	Layer int
+	Rows  []int64
+}
+
+// Layer says that the layers that are made next are those of the model's layer.
+func (l *Loader) Layer(layer int) { l.layer = layer }
+
+// expertLoad makes what the rows of a mixture are counted in.
+func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
+	if l.scale != nil {
+		return nil
+	}
+	p, g := l.group.Rows, l.group.Experts
+	load := &compute.ExpertLoad{Rows: make([]int64, experts),
+		Alone: p != nil && p.Rank > 0 && (g == nil || g.Places == 1)}
+	l.loads = append(l.loads, LayerLoad{l.layer, load.Rows})
+	return load
+}
+
+// Loads are the loads of the mixtures that were made, as steps count them on a device that does.
+// The rows that several ranks compute alike are counted on the first of those that divide long
+// prompts, and on every one of those that divide layers.
+func (l *Loader) Loads() []LayerLoad { return l.loads }
