@@ -40,7 +40,7 @@ func randomLoad(r *rand.Rand, experts int) []int64 {
 // TestPlans holds plans for random loads, one after the other, to what they promise.
 func TestPlans(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
+	for range 1000 {
 		load, ranks := random(r, 24, 9)
 		now, err := Initial(len(load), ranks)
 		if err != nil {
@@ -112,7 +112,7 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(a, b) }
 func TestOptimum(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	worst, sum, tried := 1.0, 0.0, 0
-	for tried < 300 {
+	for tried < 3000 {
 		load, ranks := random(r, 5, 4)
 		total := 0
 		for _, s := range ranks.Slots {
@@ -135,12 +135,17 @@ func TestOptimum(t *testing.T) {
 			worst = max(worst, got/best)
 			sum += got/best - 1
 		}
-		// The bound of packing with the largest first is 4/3, on as many machines as one likes.
+		// The largest first is at most 4/3 of the optimum where any rank may have any number of
+		// whole experts. With slots and copies that is no theorem: it is what is asked for here.
 		if got > best*4/3 {
 			t.Errorf("%v on %v: %v, the optimum is %v", load, ranks, got, best)
 		}
 	}
-	t.Logf("at worst %.3f of the optimum, %.4f in the mean", worst, 1+sum/float64(tried))
+	mean := 1 + sum/float64(tried)
+	t.Logf("at worst %.3f of the optimum, %.4f in the mean", worst, mean)
+	if mean > 1.005 {
+		t.Errorf("%.4f of the optimum in the mean", mean)
+	}
 }
 
 // optimum is the least load of the most loaded rank of all placements.
@@ -193,11 +198,8 @@ func TestFewMoves(t *testing.T) {
 		for e := range load {
 			load[e] = int64(float64(load[e]) * (0.8 + 0.4*r.Float64()))
 		}
-		anew := newPacking(load, ranks)
-		anew.replicate()
-		anew.pack()
-		anew.exchange(anew.mean() * (1 + nearly/4))
-		fresh += len(appendMoves(nil, 0, now, anew.renumbered(now).placement(now), nodes))
+		best := anew(load, ranks)
+		fresh += len(appendMoves(nil, 0, now, best.renumbered(now).placement(now), nodes))
 		plan, err := Make([][]int64{load}, []Placement{now}, ranks, 0.02)
 		if err != nil {
 			t.Fatal(err)
@@ -206,8 +208,8 @@ func TestFewMoves(t *testing.T) {
 			moves, now = moves+len(plan.Moves), plan.Layers[0]
 		}
 		// What is left undone may be as little as the least gain, beside what is nearly as good.
-		if most := slices.Max(now.Loads(load)); most > anew.most()*(1+nearly)/(1-0.02)*(1+1e-9) {
-			t.Errorf("the most loaded rank has %v, from nothing %v", most, anew.most())
+		if most := slices.Max(now.Loads(load)); most > best.most()*(1+nearly)/(1-0.02)*(1+1e-9) {
+			t.Errorf("the most loaded rank has %v, from nothing %v", most, best.most())
 		}
 	}
 	t.Logf("%d moves, %d from nothing", moves, fresh)
@@ -226,7 +228,7 @@ func TestTime(t *testing.T) {
 		t.Fatal(plan, err)
 	}
 	t.Logf("%v: %.3f to %.3f, %d moves", took, plan.Before, plan.After, len(plan.Moves))
-	if took > 5*time.Second { // 50 times what it takes: other tests run beside it
+	if took > 5*time.Second { // many times what it takes: other tests run beside it
 		t.Errorf("took %v", took)
 	}
 }

@@ -2,6 +2,7 @@ package balance
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -16,15 +17,20 @@ type packing struct {
 	on     [][]int   // the experts of each rank
 	has    []bool    // [rank][expert]
 	sums   []float64 // of the parts that each rank has
+	// node is the first rank on each rank's node, and near is used to count by it.
+	node, near []int
 }
 
 func newPacking(load []int64, ranks Ranks) *packing {
 	k, n := len(load), len(ranks.Slots)
 	p := &packing{load: make([]float64, k), ranks: ranks, copies: make([]int, k),
 		each: make([]float64, k), on: make([][]int, n), has: make([]bool, n*k),
-		sums: make([]float64, n)}
+		sums: make([]float64, n), node: make([]int, n), near: make([]int, n)}
 	for e, v := range load {
 		p.load[e], p.each[e], p.copies[e] = float64(v), float64(v), 1
+	}
+	for r, node := range ranks.Nodes {
+		p.node[r] = slices.Index(ranks.Nodes, node)
 	}
 	return p
 }
@@ -40,6 +46,14 @@ func (p *packing) mean() float64 {
 		sum += v
 	}
 	return sum / float64(len(p.on))
+}
+
+// greatest is the greatest part of an expert that may have one more copy, 0 where there is none.
+func (p *packing) greatest() float64 {
+	if e := p.hottest(); e >= 0 {
+		return p.each[e]
+	}
+	return 0
 }
 
 // fill has ranks have what a placement says.
@@ -79,16 +93,51 @@ func (p *packing) recount(expert, copies int) {
 	p.copies[expert], p.each[expert] = copies, each
 }
 
-// replicate gives all slots an expert: each that is left goes to the one with the greatest part,
-// which makes the greatest part of all as small as it can be.
-func (p *packing) replicate() {
-	left := -len(p.load)
-	for _, s := range p.ranks.Slots {
-		left += s
+// anew is a packing that is made from nothing.
+func anew(load []int64, ranks Ranks) (best *packing) {
+	redundant := -len(load)
+	for _, s := range ranks.Slots {
+		redundant += s
 	}
-	for ; left > 0; left-- {
+	// The smallest parts do not always pack best: a part of a hot expert on a rank leaves it no
+	// room for a large one. So less is divided where that may be better: on few ranks.
+	least := 0.0
+	for idle := range min(redundant, mostIdle) + 1 {
+		p := newPacking(load, ranks)
+		p.replicate(redundant-idle, idle)
+		if idle == 0 { // no rank can have less than the mean, nor the one with the greatest part
+			least = max(p.mean(), slices.Max(p.each))
+		}
+		p.pack()
+		p.exchange(least * (1 + nearly/4))
+		if best == nil || p.most() < best.most() {
+			best = p
+		}
+		if best.most() <= least*(1+nearly) {
+			break
+		}
+	}
+	return best
+}
+
+// mostIdle bounds how many redundant copies are tried that divide nothing of weight.
+const mostIdle = 8
+
+// replicate gives so many slots another copy of the expert with the greatest part, which makes the
+// greatest part of all as small as it can be, and idle ones one of the expert with the smallest.
+func (p *packing) replicate(copies, idle int) {
+	for ; copies > 0; copies-- {
 		e := p.hottest()
 		p.recount(e, p.copies[e]+1)
+	}
+	for ; idle > 0; idle-- {
+		at := -1
+		for e, c := range p.copies {
+			if c < len(p.on) && (at < 0 || p.each[e] < p.each[at]) {
+				at = e
+			}
+		}
+		p.recount(at, p.copies[at]+1)
 	}
 }
 
@@ -121,18 +170,20 @@ func (p *packing) pack() {
 // put adds a copy of an expert to the rank with a free slot that has least; of equals to one on a
 // node with fewer copies of it, so that rows have a copy near them.
 func (p *packing) put(expert int) {
-	best, beside := -1, 0
+	clear(p.near)
 	for r := range p.on {
-		if len(p.on[r]) == p.ranks.Slots[r] || *p.at(r, expert) ||
-			best >= 0 && p.sums[r] > p.sums[best] {
+		if *p.at(r, expert) {
+			p.near[p.node[r]]++
+		}
+	}
+	best := -1
+	for r := range p.on {
+		if len(p.on[r]) == p.ranks.Slots[r] || *p.at(r, expert) {
 			continue
 		}
-		near := 0
-		if p.copies[expert] > 1 {
-			near = p.near(r, expert)
-		}
-		if best < 0 || p.sums[r] < p.sums[best] || near < beside {
-			best, beside = r, near
+		if best < 0 || p.sums[r] < p.sums[best] ||
+			p.sums[r] == p.sums[best] && p.near[p.node[r]] < p.near[p.node[best]] {
+			best = r
 		}
 	}
 	if best >= 0 {
@@ -166,16 +217,6 @@ func (p *packing) put(expert int) {
 	p.remove(from, other)
 	p.add(to, other)
 	p.add(from, expert)
-}
-
-// near is how many ranks on a rank's node have an expert.
-func (p *packing) near(rank, expert int) (n int) {
-	for r, node := range p.ranks.Nodes {
-		if node == p.ranks.Nodes[rank] && *p.at(r, expert) {
-			n++
-		}
-	}
-	return n
 }
 
 // exchange lets the most loaded rank exchange an expert for a smaller one of another rank, the pair
@@ -249,7 +290,11 @@ func (p *packing) recopy() bool {
 			if left >= p.each[x]*(1-1e-9) {
 				continue
 			}
-			most := p.without(r, e, x)
+			limit := math.Inf(1)
+			if rank >= 0 && (free == apart) {
+				limit = least
+			}
+			most := p.without(r, e, x, limit)
 			if rank < 0 || free && !apart || most < least || most == least && left < part {
 				rank, y, apart, least, part = r, e, free, most, left
 			}
@@ -265,8 +310,9 @@ func (p *packing) recopy() bool {
 	return true
 }
 
-// without is what the most loaded rank would have if a rank had x in the place of y.
-func (p *packing) without(rank, y, x int) (most float64) {
+// without is what the most loaded rank would have if a rank had x in the place of y; where that is
+// beyond a limit, it is what some rank would have that is.
+func (p *packing) without(rank, y, x int, limit float64) (most float64) {
 	lessX := p.each[x] - p.load[x]/float64(p.copies[x]+1)
 	moreY := p.load[y]/float64(p.copies[y]-1) - p.each[y]
 	for r, sum := range p.sums {
@@ -278,7 +324,9 @@ func (p *packing) without(rank, y, x int) (most float64) {
 		} else if *p.at(r, y) {
 			sum += moreY
 		}
-		most = max(most, sum)
+		if most = max(most, sum); most > limit {
+			break
+		}
 	}
 	return most
 }

@@ -84,17 +84,16 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 func place(load []int64, present Placement, ranks Ranks) Placement {
 	now := newPacking(load, ranks)
 	now.fill(present)
-	// No rank has less than the mean, and none that has all copies of an expert less than it.
+	// The most loaded rank cannot have less than the mean.
 	if now.most() <= now.mean() {
 		return nil
 	}
-	fresh := newPacking(load, ranks)
-	fresh.replicate()
-	fresh.pack()
-	fresh.exchange(fresh.mean() * (1 + nearly/4))
+	fresh := anew(load, ranks)
 	goal := min(fresh.most(), now.most()) * (1 + nearly)
-	// As few copies as possible move: places are exchanged first, and what copies there are is
-	// changed only as far as that does not do.
+	// As few copies as possible move: but for parts that no rank may have, places are exchanged
+	// first, and what copies there are is changed only as far as that does not do.
+	for now.greatest() > goal && now.recopy() {
+	}
 	now.exchange(goal)
 	for now.most() > goal && now.recopy() {
 		now.exchange(goal)
