@@ -29,7 +29,7 @@ var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "ran
 var pure = map[string][]string{
 	"text/typed":        nil,
 	"text/output":       {"text/typed"},
-	"engine/balance":    nil,
+	"link/balance":      nil,
 	"engine/kvcache":    {"link/step"},
 	"link/layout":       nil,
 	"sys/memory":        nil,
