@@ -55,8 +55,11 @@ type Engine struct {
 	cut      int  // requests that Stop ended before they were done
 	failure  error
 	totals   Totals
-	failed   chan struct{} // closed when failure is set and Stop was not called
-	done     chan struct{}
+	// placed is where experts are; unbalanced says that it is time to look at their loads.
+	placed     placements
+	unbalanced chan struct{}
+	failed     chan struct{} // closed when failure is set and Stop was not called
+	done       chan struct{}
 }
 
 // request is a Request that was admitted, with the scheduler's state of it, which belongs to the

@@ -23,10 +23,18 @@ type ExpertLoad struct {
 	// asked for a minute ago or earlier: two minutes ago at most where it is asked for often, and
 	// steps were computed since.
 	Rows, Recent []int64
+	// At is where the experts are, if ranks hold whole ones and some were moved.
+	At balance.Placement
 }
 
-// Balancedness is the mean over the largest of the recent rows of experts.
-func (l *ExpertLoad) Balancedness() float64 { return balance.Balancedness(l.Recent) }
+// Balancedness is the mean over the largest of the recent rows of ranks, or of experts where ranks
+// hold a share of each, or none was moved.
+func (l *ExpertLoad) Balancedness() float64 {
+	if l.At != nil {
+		return balance.Balancedness(l.At.Loads(l.Recent))
+	}
+	return balance.Balancedness(l.Recent)
+}
 
 // Hottest is the expert with the most of the recent rows, and its share of them; 0, 0 of none.
 func (l *ExpertLoad) Hottest() (expert int, share float64) {
@@ -93,6 +101,9 @@ func (e *Engine) ExpertLoad(ctx context.Context) ([]ExpertLoad, error) {
 	now, err := sumLoads(answers, e.model.Experts())
 	if err != nil {
 		return l.last(), err
+	}
+	for i := range now {
+		now[i].At = e.placed.of(now[i].Layer)
 	}
 	l.asked = time.Now()
 	l.window.add(now, l.asked)

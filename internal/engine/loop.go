@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -114,6 +115,13 @@ func (l *Loop) run() {
 	delivery.Go(l.e.delivery.run)
 	defer delivery.Wait()
 	defer close(l.e.delivery.batches)
+	if l.launching.Config.Parallel.EPLB.Enabled {
+		var balancing sync.WaitGroup
+		ctx, end := context.WithCancel(context.Background())
+		balancing.Go(func() { l.e.balance(ctx) })
+		defer balancing.Wait()
+		defer end()
+	}
 	if l.ownThread {
 		// Waiting for ranks of other processes parks the thread in the kernel.
 		runtime.LockOSThread()

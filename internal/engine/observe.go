@@ -30,6 +30,12 @@ func (l *Loop) observeStep(f *flight, sampled int, took time.Duration) {
 	l.counted.prompted += uint64(f.prefill)
 	l.counted.sampled += uint64(sampled)
 	l.counted.steps++
+	if p := &l.launching.Config.Parallel.EPLB; p.Enabled && l.counted.steps%p.StepInterval == 0 {
+		select {
+		case l.e.unbalanced <- struct{}{}:
+		default: // it is being looked at
+		}
+	}
 	l.counted.stepTime += took
 	l.observeQueues()
 }

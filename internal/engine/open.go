@@ -104,6 +104,11 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	if w := groups.MixedISA(group.Ranks()); w != "" {
 		b.Log.Warn(w)
 	}
+	if _, shares := c.Parallel.Layout().Experts(0); c.Parallel.ExpertParallel &&
+		shares > b.Model.Experts()+c.Parallel.EPLB.Redundant {
+		b.Log.Warn("there are more ranks than experts: some hold none", "ranks", shares,
+			"experts", b.Model.Experts())
+	}
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
 	m.WatchLinks(ranks.Links)
@@ -113,7 +118,8 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},
 		experts: expertLoads{asking: make(chan struct{}, 1), counted: b.Model.Experts() > 0 &&
 			c.Parallel.Device != config.CUDA},
-		done: make(chan struct{}), failed: make(chan struct{})}
+		done: make(chan struct{}), failed: make(chan struct{}),
+		unbalanced: make(chan struct{}, 1)}
 	if e.experts.counted {
 		m.WatchExperts(e.expertSeries)
 	}

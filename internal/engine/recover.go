@@ -76,6 +76,9 @@ func (l *Loop) equip() error {
 	if err := l.e.wanted.Equip(l.group); err != nil {
 		return err
 	}
+	if err := l.placeExperts(); err != nil {
+		return err
+	}
 	l.cached = l.e.wanted.Update()
 	l.adopt()
 	l.show()

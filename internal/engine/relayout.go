@@ -80,6 +80,7 @@ func (l *Loop) relayout(s *open.Spec) (refused, failure error) {
 func (l *Loop) startAs(s *open.Spec) error {
 	b := *l.launching
 	b.Spec = s
+	l.e.placed.at.Store(nil) // ranks have other shares
 	if err := b.Supervise(l.e.ranks); err != nil {
 		return err
 	}

@@ -49,8 +49,8 @@ func (d *Device) Route(scores *compute.Tensor, mix *compute.Mixture) ([]int32, [
 	return m.chosen, m.weights
 }
 
-// MixChosen is Mix for rows whose experts are known, but for those that the mixture has no weights
-// of. The rows are width wide, each step numbers after the one before.
+// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are width
+// wide, each step numbers after the one before.
 func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width, step int, chosen []int32,
 	weights []float32, mix *compute.Mixture) {
 	d.mixed.visiting.data = x
@@ -83,7 +83,7 @@ func (d *Device) mix(sum *compute.Tensor, x compute.View, chosen []int32, weight
 	for e := range mix.Experts {
 		lo, hi := m.first[e], m.first[e+1]
 		y := &mix.Experts[e]
-		if lo == hi || y.Down == nil {
+		if lo == hi {
 			continue
 		}
 		rows := m.rowsOf[lo:hi]
@@ -211,7 +211,8 @@ func largest(p []float32, ids []int32, values []float32) {
 	}
 }
 
-// order sorts rows, of k chosen experts each, by the experts they go to.
+// order sorts rows, of k chosen experts each, by the experts they go to; negative ones are left
+// out.
 func (m *mixing) order(chosen []int32, weights []float32, k, experts int) {
 	all := len(chosen)
 	m.first = grow(m.first, experts+1)
@@ -219,7 +220,9 @@ func (m *mixing) order(chosen []int32, weights []float32, k, experts int) {
 	m.weightOf = grow(m.weightOf, all)
 	clear(m.first)
 	for _, e := range chosen {
-		m.first[e]++
+		if e >= 0 {
+			m.first[e]++
+		}
 	}
 	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
 	// begin.
@@ -231,6 +234,9 @@ func (m *mixing) order(chosen []int32, weights []float32, k, experts int) {
 	m.first[experts] = end
 	for i := all - 1; i >= 0; i-- {
 		e := chosen[i]
+		if e < 0 {
+			continue
+		}
 		m.first[e]--
 		m.rowsOf[m.first[e]] = int32(i / k)
 		m.weightOf[m.first[e]] = weights[i]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -26,6 +27,12 @@ func (s *Spec) divideLayers() error {
 	s.Ranks = p.Layout().World()
 	if err := model.CheckLayout(s.Model, p.Layout()); err != nil {
 		return misfit(err)
+	}
+	if _, shares := p.Layout().Experts(0); p.ExpertParallel {
+		if _, err := balance.Spread(s.Model.Experts(), p.EPLB.Redundant,
+			make([]int, shares)); err != nil {
+			return &config.UsageError{Err: fmt.Errorf("--num-redundant-experts: %w", err)}
+		}
 	}
 	all := s.Model.Layers
 	if split := p.PipelineLayerSplit; len(split) > 0 {

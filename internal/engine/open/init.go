@@ -46,7 +46,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		Threads: p.CPUThreads, Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
-		States: s.states(),
+		States: s.states(), RedundantExperts: p.EPLB.Redundant,
 	}
 	init.Null = s.Null.init(&s.Info)
 	if s.Backend() != "uni" && init.Null == nil {

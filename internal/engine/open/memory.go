@@ -293,7 +293,8 @@ func (s *Spec) weigh() error {
 		from, to := s.Stages.Range(stage, s.Model.Layers)
 		u := model.Use{Planner: s.planner(), Layout: l,
 			Stage: model.Stage{From: from, To: to},
-			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen}
+			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen,
+			Redundant: s.Config.Parallel.EPLB.Redundant, Moving: s.Config.Parallel.EPLB.Enabled}
 		f, err := model.Weigh(s.Model, src, u)
 		if err != nil {
 			return fmt.Errorf("model %q: %w", s.Info.Root, err)

@@ -87,8 +87,8 @@ func Initial(experts int, ranks Ranks) (Placement, error) {
 	return p, nil
 }
 
-// check refuses a placement that is none of so many experts on those ranks.
-func (p Placement) check(experts int, ranks Ranks) error {
+// Check refuses a placement that is none of so many experts on those ranks.
+func (p Placement) Check(experts int, ranks Ranks) error {
 	if len(p) != len(ranks.Slots) {
 		return fmt.Errorf("a placement on %d ranks, not %d", len(p), len(ranks.Slots))
 	}

@@ -73,7 +73,7 @@ func checkPlan(t *testing.T, load []int64, now Placement, ranks Ranks, gain floa
 		return now
 	}
 	next := plan.Layers[0]
-	if err := next.check(len(load), ranks); err != nil {
+	if err := next.Check(len(load), ranks); err != nil {
 		t.Fatalf("%v from %v: %v", next, now, err)
 	}
 	was, is := slices.Max(now.Loads(load)), slices.Max(next.Loads(load))
@@ -156,7 +156,7 @@ func optimum(load []int64, ranks Ranks) float64 {
 	fill = func(rank, from int) {
 		switch {
 		case rank == len(p):
-			if p.check(len(load), ranks) == nil {
+			if p.Check(len(load), ranks) == nil {
 				best = min(best, slices.Max(p.Loads(load)))
 			}
 			return
@@ -348,7 +348,7 @@ func FuzzMake(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := now.check(int(experts), ranks); err != nil {
+		if err := now.Check(int(experts), ranks); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Make([][]int64{load}, []Placement{now}, ranks, gain); err != nil {

@@ -56,7 +56,7 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 				return nil, fmt.Errorf("layer %d: expert %d has %d rows", l, e, n)
 			}
 		}
-		if err := present[l].check(experts, ranks); err != nil {
+		if err := present[l].Check(experts, ranks); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", l, err)
 		}
 		was := present[l].Loads(load[l])

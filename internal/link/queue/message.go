@@ -112,6 +112,8 @@ type Init struct {
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
 	MaxSeqs   int `json:"max_seqs"`
+	// RedundantExperts is how many experts of a layer have copies on several ranks.
+	RedundantExperts int `json:"redundant_experts,omitempty"`
 	// States is how many requests the cache keeps the states of (compute.CacheShape).
 	States      int `json:"states,omitempty"`
 	MaxModelLen int `json:"max_model_len"`

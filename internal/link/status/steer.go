@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -100,6 +101,35 @@ func (e LayoutChanged) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "changed the layout", []slog.Attr{
 		slog.String("layout", e.Layout), slog.String("before", e.Before),
 		slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// ExpertsMoved says that experts are on other ranks, so that these have more equal loads.
+type ExpertsMoved struct {
+	// Layers is how many layers' experts, Moves how many copies were moved; Before and After are
+	// the means of the ranks' loads over the largest.
+	Layers, Moves int
+	Before, After float64
+	Took          time.Duration
+}
+
+func (e ExpertsMoved) String() string { return text(e) }
+
+// Log is at level info.
+func (e ExpertsMoved) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "moved experts", []slog.Attr{slog.Int("layers", e.Layers),
+		slog.Int("moves", e.Moves), slog.String("balancedness", fmt.Sprintf("%.2f", e.After)),
+		slog.String("before", fmt.Sprintf("%.2f", e.Before)),
+		slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// ExpertsStay says that experts were to be moved, and why they are where they were.
+type ExpertsStay struct{ Cause error }
+
+func (e ExpertsStay) String() string { return text(e) }
+
+// Log is at level warn.
+func (e ExpertsStay) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "experts are not moved", []slog.Attr{slog.Any("cause", e.Cause)}
 }
 
 // EngineTrouble says that one of several engines is not as it should be.

@@ -148,8 +148,9 @@ type Parallel struct {
 	// DataParallelSize is the number of engines, each with a group of ranks of its own; or with
 	// ExpertParallel the number of places of one group, among which its requests are divided.
 	DataParallelSize int
-	// ExpertParallel has ranks hold whole experts instead of a share of each.
+	// ExpertParallel has ranks hold whole experts instead of a share of each; EPLB moves them.
 	ExpertParallel bool
+	EPLB           EPLB
 	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part,
 	// which is at least one; 0 is not given.
 	DataParallelSizeLocal int
@@ -353,6 +354,7 @@ func Default() Config {
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
+			EPLB:   EPLB{StepInterval: 3000},
 			Device: DeviceAuto,
 			Nodes:  Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
 			Ray: Ray{DeviceKey: "CPU", PerWorker: 1,

@@ -138,6 +138,13 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"--enable-expert-parallel they share the experts and step together (-dp)")
 	toggle(f, &p.ExpertParallel, "enable-expert-parallel",
 		"have ranks hold whole experts of a mixture instead of a share of each (-ep)")
+	toggle(f, &p.EPLB.Enabled, "enable-eplb",
+		"move experts between ranks while they serve, so that ranks have equal loads")
+	f.IntVar(&p.EPLB.Redundant, "num-redundant-experts", 0,
+		"experts of each layer that have a copy on another rank, or several")
+	f.Var(&eplbValue{eplb: &p.EPLB}, "eplb-config",
+		"JSON object of how experts are moved, such as "+
+			`{"step_interval":3000,"num_redundant_experts":2}`)
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
 		"engines that each node has or takes part in: an equal part of all")
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",

@@ -197,8 +197,13 @@ func (c *Config) Validate() error {
 func (c *Config) checkExperts() error {
 	p := &c.Parallel
 	switch {
+	case !p.ExpertParallel && (p.EPLB.Enabled || p.EPLB.Redundant != 0):
+		return usage("--enable-eplb and --num-redundant-experts need --enable-expert-parallel: else " +
+			"ranks hold a share of each expert")
 	case !p.ExpertParallel:
 		return nil
+	case p.EPLB.Redundant < 0:
+		return usage("--num-redundant-experts %d: must not be negative", p.EPLB.Redundant)
 	case p.Device == CUDA:
 		return usage("--enable-expert-parallel with --device cuda: GPUs hold a share of each " +
 			"expert")

@@ -4,6 +4,7 @@
 package calls
 
 import (
+	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -42,6 +43,21 @@ var (
 	WeightsRoom     = rpc.Method[rpc.None, weights.Opened]{Name: "weights_room"}
 	WeightsRoomSent = rpc.Method[weights.Room, rpc.None]{Name: "weights_room_sent"}
 )
+
+// Calls about experts that move between ranks.
+var (
+	// ExpertsLoad makes the experts that a rank lacks of a layer's placement, ExpertsMove has rows
+	// go to them, ExpertsDrop frees them.
+	ExpertsLoad = rpc.Method[Experts, rpc.None]{Name: "experts_load"}
+	ExpertsMove = rpc.Method[Experts, rpc.None]{Name: "experts_move"}
+	ExpertsDrop = rpc.Method[rpc.None, rpc.None]{Name: "experts_drop"}
+)
+
+// Experts is where the experts of a layer are.
+type Experts struct {
+	Layer int               `json:"layer"`
+	At    balance.Placement `json:"at"`
+}
 
 // Calls about KV blocks that engines exchange.
 var (

@@ -13,6 +13,9 @@ type Use struct {
 	Stage   Stage
 	// Rows is the most rows of a step, MaxLen the longest sequence.
 	Rows, MaxLen int
+	// Redundant and Moving are those of the experts: see layers.ExpertGroup.
+	Redundant int
+	Moving    bool
 }
 
 // Footprint is the memory that a rank takes for its share of a model, in bytes.
@@ -34,7 +37,7 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	l := u.Layout.Sizes()
 	g := layers.Group{Size: l.TP}
 	if l.EP {
-		g.Experts = &layers.ExpertGroup{Places: l.DP}
+		g.Experts = &layers.ExpertGroup{Places: l.DP, Redundant: u.Redundant, Moving: u.Moving}
 		g.Experts.Share, g.Experts.Shares = l.Experts(0)
 	}
 	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen))

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -146,6 +147,18 @@ func (m *Model) Retire() { m.stage.Retire() }
 
 // Reserve has the system find memory for another model like this one, unless the device keeps some.
 func (m *Model) Reserve() error { return m.stage.Reserve() }
+
+// LoadExperts, MoveExperts and DropExperts change which experts of a layer this rank holds: see
+// [layers.Loader].
+func (m *Model) LoadExperts(layer int, p balance.Placement) error {
+	return m.stage.LoadExperts(layer, p)
+}
+
+// MoveExperts is described at LoadExperts.
+func (m *Model) MoveExperts(layer int, p balance.Placement) { m.stage.MoveExperts(layer, p) }
+
+// DropExperts is described at LoadExperts.
+func (m *Model) DropExperts() { m.stage.DropExperts() }
 
 // Entries are the weights to be stored for the next load, valid until the model is closed; nil if
 // all of them came from Options.Store.

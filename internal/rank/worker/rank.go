@@ -152,7 +152,7 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}, Me: init.Layout.Row(init.Rank)}}
 	}
 	if init.Layout.EP {
-		e := &layers.ExpertGroup{Places: init.Layout.Sizes().DP}
+		e := &layers.ExpertGroup{Places: init.Layout.Sizes().DP, Redundant: init.RedundantExperts}
 		e.Share, e.Shares = init.Layout.Experts(init.Rank)
 		r.group.Experts = e
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/balance"
 )
 
 // ExpertGroup says which of a mixture's experts a rank holds: whole ones (expert parallelism,
@@ -20,32 +21,67 @@ import (
 //
 // The order in which a row's experts are summed does not matter: see compute/cpu/vec, FixedAxpy.
 type ExpertGroup struct {
-	// Share is which of Shares equal shares of the experts the rank holds; the first ones are
-	// larger by one where they do not divide. Place·Shares/Places is the first share of a place.
+	// Share is which of Shares equal shares of the experts the rank holds. Place·Shares/Places is
+	// the first share of a place.
 	Share, Shares int
 	// Places is how many ranks of the row group exchange rows, 1 for ranks that all have the same.
 	Places int
-}
-
-// holder is the share that has an expert of so many.
-func (g *ExpertGroup) holder(expert, experts int) int {
-	each, more := experts/g.Shares, experts%g.Shares
-	if first := more * (each + 1); expert >= first {
-		return more + (expert-first)/each
-	}
-	return expert / (each + 1)
+	// Redundant is how many experts of a layer have a second copy, or some more than one. Moving
+	// says that there is room for those of a layer twice.
+	Redundant int
+	Moving    bool
+	// At is where the experts of the model's layers are, where that is not as at the beginning.
+	At map[int]balance.Placement
 }
 
 // place is where a share is.
 func (g *ExpertGroup) place(share int) int { return share * g.Places / g.Shares }
+
+// placement is where a layer's experts are, of which there are so many.
+func (g *ExpertGroup) placement(layer, experts int) (balance.Placement, error) {
+	if p := g.At[layer]; p != nil {
+		return p, nil
+	}
+	return g.Initial(experts)
+}
+
+// Put makes a placement of a layer that of layers that are made from now on.
+func (g *ExpertGroup) Put(layer int, p balance.Placement) {
+	if g.At == nil {
+		g.At = map[int]balance.Placement{}
+	}
+	g.At[layer] = p
+}
+
+// Initial is where a layer's experts are at the beginning.
+func (g *ExpertGroup) Initial(experts int) (balance.Placement, error) {
+	ranks, err := g.Slots(experts)
+	if err != nil {
+		return nil, err
+	}
+	return balance.Initial(experts, ranks)
+}
+
+// Slots is how many experts of a layer each share has, of so many. All ranks count as near to each
+// other.
+func (g *ExpertGroup) Slots(experts int) (balance.Ranks, error) {
+	return balance.Spread(experts, g.Redundant, make([]int, g.Shares))
+}
+
+// source is that of the rows that a rank has: its place's, or everyone's.
+func (g *ExpertGroup) source() int {
+	if g.Places == 1 {
+		return balance.Everyone
+	}
+	return g.place(g.Share) * g.Shares / g.Places
+}
 
 // Traveller is a device whose rows can be sent to the experts of other ranks.
 type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
 	// of the router, which it changes. They are valid until the next call.
 	Route(scores *Tensor, mix *compute.Mixture) (chosen []int32, weights []float32)
-	// MixChosen is Mix for rows whose experts are known, but for those that the mixture has no
-	// weights of. The rows are width wide, each step numbers after the one before.
+	// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are width wide, each step numbers after the one before.
 	MixChosen(sum *Tensor, x []float32, width, step int, chosen []int32, weights []float32,
 		mix *compute.Mixture)
 	// MixGathered makes sum what Mix makes of rows, width wide, of what MixChosen made elsewhere:
@@ -58,12 +94,42 @@ type Traveller interface {
 type travelling struct {
 	out, in, back, home []float32
 	counts, got, want   []int
+	shares              []int // of the rows' chosen experts
 	chosen              []int32
 	weights             []float32
 	at                  []int32
 }
 
-// rowHead is how many numbers follow a row on its way: its experts, and their weights.
+// elsewhere stands for an expert that another rank computes.
+const elsewhere = -1
+
+// share sets the shares that compute the chosen experts of each row: of copies those whose turn it
+// is.
+func (y *Mixture) share(chosen []int32) {
+	t, k := &y.rank.travelling, y.mix.PerToken
+	t.shares = t.shares[:0]
+	for i, e := range chosen {
+		turn := uint64(i/k) + uint64(y.positions[i/k])
+		t.shares = append(t.shares, y.copies.At(int(e), turn).Rank)
+	}
+}
+
+// local makes sum what this rank's experts make of rows that all ranks have.
+func (y *Mixture) local(x *Tensor) {
+	t, dev := &y.rank.travelling, y.dev.(Traveller)
+	chosen, weights := dev.Route(&y.scores, &y.mix)
+	y.share(chosen)
+	t.chosen = append(t.chosen[:0], chosen...)
+	for i, share := range t.shares {
+		if share != y.group.Experts.Share {
+			t.chosen[i] = elsewhere
+		}
+	}
+	dev.MixChosen(&y.sum, x.Floats(), x.Width, x.Width, t.chosen, weights, &y.mix)
+}
+
+// rowHead is how many numbers follow a row on its way: its experts, with the shares that compute
+// them, and their weights.
 func rowHead(perToken int) int { return 2 * perToken }
 
 // travelWidth is how many float32 each row takes of each rank on its way, there and back: sent and
@@ -78,6 +144,7 @@ func (y *Mixture) travel(x *Tensor) error {
 	t, g := &y.rank.travelling, y.group.Experts
 	dev, comm := y.dev.(Traveller), y.group.Rows.Comm
 	chosen, weights := dev.Route(&y.scores, &y.mix)
+	y.share(chosen)
 	k, width := y.mix.PerToken, y.hidden
 	own := g.Share % (g.Shares / g.Places) // this rank's place within the shares of a place
 
@@ -88,8 +155,7 @@ func (y *Mixture) travel(x *Tensor) error {
 	for place := range g.Places {
 		for r := range x.Rows {
 			here, comes := false, false
-			for _, e := range chosen[r*k : (r+1)*k] {
-				share := g.holder(int(e), len(y.mix.Experts))
+			for _, share := range t.shares[r*k : (r+1)*k] {
 				if g.place(share) == place {
 					here, comes = true, comes || share%(g.Shares/g.Places) == own
 				}
@@ -98,8 +164,9 @@ func (y *Mixture) travel(x *Tensor) error {
 				continue
 			}
 			t.out = append(t.out, values[r*width:(r+1)*width]...)
-			for _, e := range chosen[r*k : (r+1)*k] {
-				t.out = append(t.out, math.Float32frombits(uint32(e)))
+			for i, e := range chosen[r*k : (r+1)*k] {
+				t.out = append(t.out, math.Float32frombits(uint32(e)|
+					uint32(t.shares[r*k+i])<<16))
 			}
 			t.out = append(t.out, weights[r*k:(r+1)*k]...)
 			t.counts[place] += width + rowHead(k)
@@ -126,9 +193,7 @@ func (y *Mixture) travel(x *Tensor) error {
 	sums, rows, row := y.sum.Floats(), len(in)/(width+rowHead(k)), 0
 	for place, n := range t.got {
 		for ; n > 0; n -= width + rowHead(k) {
-			if slices.ContainsFunc(t.chosen[row*k:(row+1)*k], func(e int32) bool {
-				return g.holder(int(e), len(y.mix.Experts)) == g.Share
-			}) {
+			if slices.ContainsFunc(t.chosen[row*k:(row+1)*k], func(e int32) bool { return e >= 0 }) {
 				t.back = append(t.back, sums[row*width:(row+1)*width]...)
 				t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
 				t.counts[place] += 2 * width
@@ -176,10 +241,14 @@ func (y *Mixture) visitors(in []float32, width int) error {
 	for r := range rows {
 		head := in[r*each+width : (r+1)*each]
 		for _, e := range head[:k] {
-			id := int32(math.Float32bits(e))
-			if id < 0 || int(id) >= len(y.mix.Experts) {
-				return fmt.Errorf("layer %d: a row came for expert %d of %d", y.layer, id,
-					len(y.mix.Experts))
+			id, share := int32(math.Float32bits(e)&0xffff), int(math.Float32bits(e)>>16)
+			if share != y.group.Experts.Share {
+				t.chosen = append(t.chosen, elsewhere)
+				continue
+			}
+			if int(id) >= len(y.mix.Experts) || y.mix.Experts[id].Down == nil {
+				return fmt.Errorf("layer %d: a row came for expert %d, which is not here", y.layer,
+					id)
 			}
 			t.chosen = append(t.chosen, id)
 		}

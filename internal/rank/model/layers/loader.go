@@ -54,6 +54,8 @@ type Loader struct {
 	weights []compute.Weight
 	// hosts are the mixtures to which rows of other places come, in the order of their layers.
 	hosts []*Mixture
+	// movable are all mixtures of which ranks hold whole experts.
+	movable []*Mixture
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
 	held []checkpoint.Tensor
@@ -124,6 +126,8 @@ type scale struct {
 	// which is copied for it.
 	widths map[*Tensor]int
 	given  int
+	// moving is what the experts of a layer take while they move.
+	moving int64
 	// of is how many experts share the rows, of which each row has per: 0 for layers of all rows.
 	per, of int64
 	// values and blocks are looked at (see Inspect); ordered is Ordered.
@@ -155,9 +159,18 @@ func (s *scale) add(bytes int64) {
 	s.Step += bytes
 }
 
+// weighed is the bytes of the weights that were weighed so far.
+func (l *Loader) weighed() int64 {
+	if l.scale == nil {
+		return 0
+	}
+	return l.scale.Packed
+}
+
 // Footprint is what the layers take that were weighed.
 func (l *Loader) Footprint() Footprint {
 	f := l.scale.Footprint
+	f.Packed += l.scale.moving
 	f.Width += int64(l.scale.given)
 	for _, width := range l.scale.widths {
 		f.Width += int64(width)

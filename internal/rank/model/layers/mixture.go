@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/balance"
 )
 
 // Mixture sends each row to the few experts, gated feed-forward blocks, that its router finds most
@@ -17,6 +18,13 @@ type Mixture struct {
 	mix        compute.Mixture
 	hidden     int
 	at         int // the model's layer that it is in
+	// Where ranks hold whole experts: where each is, and which of its copies rows go to; how one is
+	// made; and those that are there for another placement.
+	placement balance.Placement
+	copies    balance.Copies
+	loader    *Loader
+	make      func(expert int) compute.Expert
+	coming    map[int]compute.Expert
 }
 
 // MixtureOptions are the points in which mixtures of experts differ.
@@ -62,7 +70,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, hidden: hidden, at: l.layer, router: l.weightIn(l.outside(), 1, whole),
+	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.layer, router: l.weightIn(l.outside(), 1, whole),
 		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
 			Load: l.expertLoad(opt.Experts)}}
@@ -96,14 +104,35 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		l.scale.per, l.scale.of = int64(opt.PerToken), int64(opt.Experts)
 		defer func() { l.scale.of = 0 }()
 	}
-	for e := range y.mix.Experts {
-		y.mix.Experts[e] = l.expert(prefix, hidden, e, y.mix.Chunks, &opt)
+	g := l.group.Experts
+	if g == nil {
+		for e := range y.mix.Experts {
+			y.mix.Experts[e] = l.expert(prefix, hidden, e, y.mix.Chunks, &opt)
+		}
+		return y
 	}
+	var err error
+	if y.placement, err = g.placement(l.layer, opt.Experts); l.fail(err) {
+		return y
+	}
+	y.make = func(e int) compute.Expert { return l.expert(prefix, hidden, e, y.mix.Chunks, &opt) }
+	for e := range y.mix.Experts {
+		y.mix.Experts[e].DownBias = l.expertBias(prefix, hidden, e, &opt)
+	}
+	before := l.weighed()
+	for _, e := range y.placement[g.Share] {
+		y.hold(e, y.make(e))
+	}
+	if l.scale != nil && g.Moving {
+		l.scale.moving = max(l.scale.moving, l.weighed()-before)
+	}
+	y.copies = y.placement.Copies(opt.Experts, make([]int, g.Shares), g.source())
+	l.movable = append(l.movable, y)
 	return y
 }
 
-// expert makes one expert of a mixture: of one that other ranks hold, the bias of its output alone,
-// which is added where the sums are.
+// expert makes one expert of a mixture, where ranks hold whole ones without the bias of its output:
+// expertBias.
 func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOptions) compute.Expert {
 	names := opt.Names
 	if names[0] == "" {
@@ -112,22 +141,18 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 	p, s := fmt.Sprintf("%sexperts.%d.", prefix, e), opt.Stacked
 	gate, up := l.columnPart(p+names[0], opt.Inner, hidden),
 		l.columnPart(p+names[1], opt.Inner, hidden)
-	down, held := l.rowPart(p+names[2], hidden, opt.Inner), true
-	if g := l.group.Experts; g != nil {
+	down := l.rowPart(p+names[2], hidden, opt.Inner)
+	if l.group.Experts != nil {
 		gate, up = whole(p+names[0], opt.Inner, hidden), whole(p+names[1], opt.Inner, hidden)
 		down = whole(p+names[2], hidden, opt.Inner)
-		held = g.holder(e, opt.Experts) == g.Share
 	}
-	var x compute.Expert
 	if s == nil {
-		if held {
-			x.GateUp, x.Down = l.weight(1, gate, up), l.weight(chunks, down)
-			if opt.Bias {
-				x.GateUpBias = l.bias(gate, up)
-			}
-		}
+		x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
 		if opt.Bias {
-			x.DownBias = l.bias(down)
+			x.GateUpBias = l.bias(gate, up)
+		}
+		if l.group.Experts == nil {
+			x.DownBias = l.expertBias(prefix, hidden, e, opt)
 		}
 		return x
 	}
@@ -139,19 +164,42 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 		both.step, second.step, second.first = 2, 2, 1
 	}
 	gate, up = gate.in(both), up.in(second)
-	down = down.in(stack{tensor: prefix + s.Down, count: opt.Experts, index: e, rows: hidden,
-		step: 1, transposed: s.Transposed})
-	if held {
-		x.GateUp, x.Down = l.weight(1, gate, up), l.weight(chunks, down)
-		if s.Bias {
-			x.GateUpBias = l.upload(append(l.stackedBias(gate), l.stackedBias(up)...))
-		}
-	}
+	down = down.in(downStack(prefix, hidden, e, opt))
+	x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
 	if s.Bias {
-		down.rowLo, down.rowHi = 0, hidden
-		x.DownBias = l.upload(l.stackedBias(down))
+		x.GateUpBias = l.upload(append(l.stackedBias(gate), l.stackedBias(up)...))
+	}
+	if l.group.Experts == nil {
+		x.DownBias = l.expertBias(prefix, hidden, e, opt)
 	}
 	return x
+}
+
+// downStack is where the projections down of stacked experts are.
+func downStack(prefix string, hidden, e int, opt *MixtureOptions) stack {
+	s := opt.Stacked
+	return stack{tensor: prefix + s.Down, count: opt.Experts, index: e, rows: hidden, step: 1,
+		transposed: s.Transposed}
+}
+
+// expertBias is the bias of an expert's output, nil for none. Every rank has those of all experts:
+// they are added where the sums are.
+func (l *Loader) expertBias(prefix string, hidden, e int, opt *MixtureOptions) compute.Memory {
+	down := whole(fmt.Sprintf("%sexperts.%d.%s", prefix, e, cmp.Or(opt.Names[2], "down_proj")),
+		hidden, opt.Inner)
+	switch s := opt.Stacked; {
+	case s == nil && opt.Bias:
+		return l.bias(down)
+	case s != nil && s.Bias:
+		return l.upload(l.stackedBias(down.in(downStack(prefix, hidden, e, opt))))
+	}
+	return nil
+}
+
+// hold makes an expert one of the mixture's.
+func (y *Mixture) hold(e int, x compute.Expert) {
+	x.DownBias = y.mix.Experts[e].DownBias
+	y.mix.Experts[e] = x
 }
 
 // stackedBias reads the part's rows of the biases that belong to a stack.
@@ -182,10 +230,13 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
 	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	var err error
-	if g := y.group.Experts; g != nil && g.Places > 1 {
-		err = y.travel(x)
-	} else {
+	switch g := y.group.Experts; {
+	case g == nil:
 		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
+	case g.Places > 1:
+		err = y.travel(x)
+	default:
+		y.local(x)
 	}
 	if err == nil {
 		err = y.allReduce(&y.sum)

@@ -138,6 +138,8 @@ type rank struct {
 	dev   Device
 	group Group
 	layer int // at hand
+	// positions are those of the batch's rows.
+	positions []int32
 
 	normed   Tensor // by a norm
 	qkv      Tensor // query, key and value heads
@@ -190,6 +192,7 @@ func (r *rank) local(h Heads) Heads {
 func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	b = r.dev.Pad(b)
 	r.dev.Begin(b)
+	r.positions = b.Position
 	return b
 }
 
