@@ -179,7 +179,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			c := &counter{Group: g.subgroup(t, rows, l.RowGroup(r), r)}
 			g.prefill = append(g.prefill, c)
 			place.Rows = &layers.RowGroup{Rank: l.Row(r), Size: l.Rows(),
-				Comm: layers.OnHost{Group: c, Me: l.Row(r)}}
+				Comm: layers.OnHost{Group: c}}
 			opt.Rows = c
 		}
 		if l.EP {

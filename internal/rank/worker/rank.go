@@ -149,7 +149,7 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	}
 	if n := init.Layout.Rows(); n > 1 {
 		r.group.Rows = &layers.RowGroup{Rank: init.Layout.Row(init.Rank), Size: n,
-			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}, Me: init.Layout.Row(init.Rank)}}
+			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}}}
 	}
 	if init.Layout.EP {
 		e := &layers.ExpertGroup{Places: init.Layout.Sizes().DP, Redundant: init.RedundantExperts}
@@ -187,6 +187,16 @@ func (w groupRef) AllGather(dst, x []float32) error { return (*w.group).AllGathe
 // Gather implements layers.HostGroup.
 func (w groupRef) Gather(dst, x []float32, root int) error {
 	return (*w.group).Gather(dst, x, root)
+}
+
+// AllToAllV implements layers.HostGroup.
+func (w groupRef) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
+	return (*w.group).AllToAllV(dst, x, counts, got)
+}
+
+// AllToAll implements layers.HostGroup.
+func (w groupRef) AllToAll(dst, x []float32, counts, lengths []int) error {
+	return (*w.group).AllToAll(dst, x, counts, lengths)
 }
 
 // join makes a loaded rank a member of a group, without requests; its cache is unchanged.

@@ -23,13 +23,12 @@ type HostGroup interface {
 	AllReduce(x []float32) error
 	AllGather(dst, x []float32) error
 	Gather(dst, x []float32, root int) error
+	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
 // OnHost has ranks exchange tensors through the memory of their machines.
-type OnHost struct {
-	Group HostGroup
-	Me    int
-}
+type OnHost struct{ Group HostGroup }
 
 // Begin implements Comm: each exchange compares what the ranks are about to do.
 func (c OnHost) Begin() (enqueued bool, err error) { return false, nil }
@@ -60,41 +59,12 @@ func (c OnHost) Gather(dst, x *Tensor, root int) error {
 
 // AllToAllV implements RowComm.
 func (c OnHost) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
-	n := len(counts)
-	mine := make([]float32, n)
-	for i, v := range counts {
-		mine[i] = float32(v)
-	}
-	all := make([]float32, n*n)
-	if err := c.Group.AllGather(all, mine); err != nil {
-		return nil, err
-	}
-	most := 0
-	for s := range n {
-		sum := 0
-		for d := range n {
-			sum += int(all[s*n+d])
-		}
-		most = max(most, sum)
-	}
-	padded := append(append([]float32(nil), x...), make([]float32, most-len(x))...)
-	gathered := make([]float32, n*most)
-	if most > 0 {
-		if err := c.Group.AllGather(gathered, padded); err != nil {
-			return nil, err
-		}
-	}
-	me := c.Me
-	dst = dst[:0]
-	for s := range n {
-		at := s * most
-		for d := range me {
-			at += int(all[s*n+d])
-		}
-		got[s] = int(all[s*n+me])
-		dst = append(dst, gathered[at:at+got[s]]...)
-	}
-	return dst, nil
+	return c.Group.AllToAllV(dst, x, counts, got)
+}
+
+// AllToAll implements RowComm.
+func (c OnHost) AllToAll(dst, x []float32, counts, lengths []int) error {
+	return c.Group.AllToAll(dst, x, counts, lengths)
 }
 
 // RowGroup is a rank's place among those that divide rows among them: of long prompts, or of
@@ -113,8 +83,9 @@ type RowComm interface {
 	Gather(dst, x *Tensor, root int) error
 	// AllToAllV gives each rank the run that x has for it: counts are their lengths, x is them in
 	// rank order. It returns those that are for this rank, in rank order, in the memory of dst if
-	// that has room, and sets got to their lengths.
+	// that has room, and sets got to their lengths. AllToAll does so where the lengths are known.
 	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
 // Group is a rank's place in its tensor parallel group.
