@@ -11,9 +11,9 @@ type Op uint8
 
 // The operations. The model sums with AllReduce and collects logits with Gather; parallel layouts
 // also need the others: AllGather for keys and values of a split prompt, Broadcast for sampled
-// tokens, ReduceScatter for sums of which each rank goes on with a part, AllToAll for
-// what that is made of between hosts, Send and its Recv for what a stage hands to the next, Barrier
-// to align ranks.
+// tokens, ReduceScatter for sums of which each rank goes on with a part, AllToAllV for rows whose
+// experts other ranks have and AllToAll for what these make of them, Send and its Recv for what a
+// stage hands to the next, Barrier to align ranks.
 const (
 	Barrier Op = iota + 1
 	AllReduce
@@ -22,13 +22,14 @@ const (
 	Broadcast
 	ReduceScatter
 	AllToAll
+	AllToAllV
 	Send
 	Recv
 )
 
 var names = [...]string{Barrier: "barrier", AllReduce: "all-reduce", AllGather: "all-gather",
 	Gather: "gather", Broadcast: "broadcast", ReduceScatter: "reduce-scatter",
-	AllToAll: "all-to-all", Send: "send", Recv: "receive"}
+	AllToAll: "all-to-all", AllToAllV: "all-to-all-v", Send: "send", Recv: "receive"}
 
 // String returns the name used in errors.
 func (o Op) String() string {
@@ -54,8 +55,11 @@ func TagSize(tag uint64) int { return int(tag & sizeMask) }
 
 // DescribeTag returns what a tag holds, for errors.
 func DescribeTag(tag uint64) string {
-	if Op(tag>>56) == Send {
+	switch op := Op(tag >> 56); op {
+	case Send:
 		return fmt.Sprintf("message of %d bytes to rank %d", TagSize(tag), tag>>40&rootMask)
+	case AllToAll, AllToAllV: // each pair of ranks has a size of its own
+		return op.String()
 	}
 	return fmt.Sprintf("%v of %d bytes, root %d", Op(tag>>56), TagSize(tag), tag>>40&rootMask)
 }

@@ -21,6 +21,8 @@ type Group interface {
 	AllReduce(x []float32) error
 	ReduceScatter(dst, x []float32) error
 	AllGather(dst, x []float32) error
+	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAll(dst, x []float32, counts, lengths []int) error
 	Gather(dst, x []float32, root int) error
 	Broadcast(b []byte, root int) error
 	Send(b []byte, to int) error
@@ -74,7 +76,7 @@ func SameBits(a, b []float32) error {
 func Script(g Group, seed uint64, operations, maxElements int) error {
 	r := rand.New(rand.NewPCG(seed, 99))
 	for i := range operations {
-		kind, root := r.IntN(8), r.IntN(g.Ranks())
+		kind, root := r.IntN(9), r.IntN(g.Ranks())
 		n := r.IntN(1 << r.IntN(1+len(fmt.Sprintf("%b", maxElements))))
 		n = min(n, maxElements)
 		opSeed := seed<<32 + uint64(i)
@@ -88,8 +90,8 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 }
 
 // ScriptStep runs one operation of a script: a kind below 4 is one of those without a sum, 5 a
-// reduce-scatter, 6 messages, the rest all-reduces. Where the sum over the ranks is not defined, an
-// all-gather takes its place.
+// reduce-scatter, 6 messages, 8 all-to-alls there and back, the rest all-reduces. Where the sum
+// over the ranks is not defined, an all-gather takes its place.
 func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 	x := Contribution(g.Rank(), n, seed)
 	all := func() []float32 {
@@ -99,7 +101,7 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 		}
 		return want
 	}
-	if kind != 6 && kind >= 4 && !collective.ValidRanks(g.Ranks()) {
+	if kind != 6 && kind != 8 && kind >= 4 && !collective.ValidRanks(g.Ranks()) {
 		kind = 1
 	}
 	switch kind {
@@ -138,6 +140,8 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 		return SameBits(dst, want[g.Rank()*each:(g.Rank()+1)*each])
 	case 6:
 		return messages(g, root, n, seed)
+	case 8:
+		return ThereAndBack(g, RandomRuns(g.Ranks(), n, seed), seed)
 	default:
 		if err := g.AllReduce(x); err != nil {
 			return err

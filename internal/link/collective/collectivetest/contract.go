@@ -15,16 +15,20 @@ import (
 // Make makes a group of ranks, whose waits end after the time, and closes it with the test.
 type Make[G Group] func(t *testing.T, ranks int, timeout time.Duration) []G
 
-// Contract holds a transport to what is said of messages and guards. A message there and back may
-// allocate so many times.
+// Contract holds a transport to what is said of messages, of all-to-alls and guards. A message
+// there and back may allocate so many times, and so may an all-to-all.
 func Contract[G Group](t *testing.T, allocations float64, group Make[G]) {
 	for name, test := range map[string]func(*testing.T, Make[G]){
 		"guards": guards[G], "messages that differ": badMessages[G],
 		"long messages": longMessages[G], "full": full[G], "abort": aborts[G], "late": late[G],
 		"left": left[G], "no sum": noSum[G], "wrong ranks": wrongRanks[G],
+		"runs": runs[G], "runs of other lengths": otherRuns[G], "bad lengths": badLengths[G],
+		"runs and another operation": otherOperation[G], "abort of runs": abortsOfRuns[G],
+		"late runs": lateRuns[G], "runs of a rank that left": leftRuns[G],
 	} {
 		t.Run(name, func(t *testing.T) { test(t, group) })
 	}
+	t.Run("allocations of runs", func(t *testing.T) { countRuns(t, group, allocations) })
 	t.Run("allocations", func(t *testing.T) { countAllocations(t, group, allocations) })
 }
 
@@ -35,6 +39,10 @@ func guards[G Group](t *testing.T, group Make[G]) {
 		"reduce-scatter": func(g G, x []float32) error { return g.ReduceScatter(x[:1], x) },
 		"all-gather": func(g G, x []float32) error {
 			return g.AllGather(make([]float32, 2*len(x)), x)
+		},
+		"all-to-all": func(g G, x []float32) error {
+			_, err := g.AllToAllV(nil, x, []int{1, 1}, make([]int, 2))
+			return err
 		},
 		"barrier": func(g G, _ []float32) error { return g.Barrier() },
 		"broadcast": func(g G, x []float32) error {

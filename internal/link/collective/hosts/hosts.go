@@ -38,9 +38,12 @@ type Group struct {
 	// mu is held during an operation and guards the memory below it.
 	mu    sync.Mutex
 	all   []float32   // of all ranks, one after the other
-	host  []float32   // from the ranks of this host, and for them
+	host  []float32   // from the ranks of this host
+	to    []float32   // for the ranks of this host
 	own   []float32   // this rank's part of a sum
 	parts [][]float32 // of a sum
+	// Lengths of runs: equal ones of all ranks, and for and from the ranks of this host.
+	equal, counts, got []int
 }
 
 // Options are choices of one rank; the zero value is the default.
@@ -64,7 +67,9 @@ type Options struct {
 // even one that is alone on its host.
 func Join(memory *os.File, local []int, conns []net.Conn, rank int, o Options) (*Group, error) {
 	g := &Group{rank: rank, ranks: len(conns), names: o.Names, local: local,
-		places: make([]int, len(conns)), parts: make([][]float32, len(conns))}
+		places: make([]int, len(conns)), parts: make([][]float32, len(conns)),
+		equal: make([]int, len(conns)), counts: make([]int, len(local)),
+		got: make([]int, len(local))}
 	for p := range g.places {
 		g.places[p] = slices.Index(local, p)
 	}

@@ -78,22 +78,12 @@ func (g *Group) ReduceScatter(dst, x []float32) error {
 }
 
 func (g *Group) reduceScatter(dst, x []float32) error {
-	n := len(dst)
-	all := resize(&g.all, len(x))
-	if err := g.far.AllToAll(all, x); err != nil {
-		return err
+	for p := range g.equal {
+		g.equal[p] = len(dst)
 	}
-	if g.near != nil {
-		size := len(g.local) * n
-		host := resize(&g.host, 2*size)
-		from, to := host[:size], host[size:]
-		for place, rank := range g.local {
-			copy(to[place*n:(place+1)*n], x[rank*n:])
-		}
-		if err := g.near.AllToAll(from, to); err != nil {
-			return err
-		}
-		g.spread(all, from, n)
+	all := resize(&g.all, len(x))
+	if err := g.allToAll(all, x, g.equal, g.equal); err != nil {
+		return err
 	}
 	g.sum(dst, all)
 	return nil

@@ -35,9 +35,9 @@ const patience = 5 * time.Millisecond
 
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
 // ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
-// may be called at any time from any goroutine. No operation allocates unless it fails. A failed
-// operation ends the group for all ranks; its error is a *collective.Error. Send and Recv concern
-// two ranks only, and keep their order among themselves.
+// may be called at any time from any goroutine. No operation allocates unless it fails, but
+// AllToAllV if dst is too small. A failed operation ends the group for all ranks; its error is a
+// *collective.Error. Send and Recv concern two ranks only, and keep their order among themselves.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
@@ -47,6 +47,7 @@ type Group struct {
 	peers       []*mark // of all ranks, this one included
 	ins, outs   []ring  // of all ranks, this one included
 	parts       [collective.MaxRanks][]float32
+	runs        []run // from all ranks, in an all-to-all
 
 	// mu is held during an operation and guards the fields below it.
 	mu       sync.Mutex
@@ -90,7 +91,7 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 	}
 	policy := spin.NewPolicy(max(ranks, o.Neighbours), spin.Shared)
 	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onWait: o.OnWait,
-		seg: seg, policy: policy, messages: policy}
+		seg: seg, runs: make([]run, ranks), policy: policy, messages: policy}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}

@@ -239,49 +239,6 @@ func (g *Group) reduceScatter(dst, x []float32) error {
 	return nil
 }
 
-// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank
-// has for each, in the same way. All are of the same length.
-func (g *Group) AllToAll(dst, x []float32) error {
-	if err := g.begin(collective.AllToAll); err != nil {
-		return err
-	}
-	if len(dst) != len(x) || len(x)%g.ranks != 0 {
-		err := collective.BadLength(collective.AllToAll, len(dst), g.ranks, len(x)/g.ranks)
-		return g.end(collective.AllToAll, err)
-	}
-	return g.end(collective.AllToAll, g.allToAll(dst, x))
-}
-
-func (g *Group) allToAll(dst, x []float32) error {
-	t := collective.Tag(collective.AllToAll, 0, 4*len(x))
-	part, each := len(x)/g.ranks, g.seg.slot/4/g.ranks
-	for at, first := 0, true; first || at < part; first = false {
-		n := min(part-at, each)
-		parity, err := g.enter()
-		if err != nil {
-			return err
-		}
-		own := collective.Floats(g.seg.buffer(g.rank, parity))
-		for p := range g.ranks {
-			copy(own[p*n:(p+1)*n], x[p*part+at:])
-		}
-		if err := g.publish(parity, t); err != nil {
-			return err
-		}
-		for p := range g.ranks {
-			if p != g.rank {
-				if err := g.meet(p, parity); err != nil {
-					return err
-				}
-			}
-			theirs := collective.Floats(g.seg.buffer(p, parity))
-			copy(dst[p*part+at:p*part+at+n], theirs[g.rank*n:])
-		}
-		at += n
-	}
-	return nil
-}
-
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {

@@ -44,7 +44,16 @@ func child(spec string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
+	if c, ok := contests[role]; ok {
+		_, err := beside(g, c.slice, c.turns(g), nil)
+		return errors.Join(err, g.Close())
+	}
+	if phase, ok := strings.CutPrefix(role, "die:"); ok {
+		return die(g, strings.ReplaceAll(phase, "_", " "))
+	}
 	switch role {
+	case "exchange":
+		return exchange(g)
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 150, 200_000), g.Close())
 	case "reduce":
@@ -54,9 +63,6 @@ func child(spec string) error {
 				return err
 			}
 		}
-	case "beside":
-		_, err := beside(g, nil)
-		return errors.Join(err, g.Close())
 	case "echo":
 		return errors.Join(echo(g), g.Close())
 	}

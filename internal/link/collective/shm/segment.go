@@ -28,6 +28,19 @@
 // the advance, and then the kernel's comparison fails and the waiter does not sleep. Abort and
 // leaving are bits in the same word, set before the wake, so the same argument holds for them.
 //
+// # Runs
+//
+// In an all-to-all each rank's runs for the others, one after the other, are a stream that goes
+// through its buffers, in as many steps as the longest stream takes. Its first buffer begins with
+// where each run ends, in front of the first elements: every rank meets all others in the first
+// step, reads the ends, and knows how many steps there are and in which buffer of which rank
+// something is for it. Ends are plain stores and loads like the rest of the buffer, before and
+// after the same counter; what a rank will need of them it copies before it advances its counter to
+// the next step, after which their buffer may be written again. In later steps it meets the ranks
+// that have something for it there, and no others: that a rank is two steps ahead is excluded by
+// the wait before a buffer is written. Within a step a rank writes first and waits then, so that
+// ranks cannot wait for each other in a circle.
+//
 // # Messages
 //
 // Send and Recv move bytes through a ring for each ordered pair of ranks, with one writer and one

@@ -25,23 +25,36 @@ type contest struct {
 	x    []float32
 	out  []byte
 	in   []byte
+	op   func() error // of the group
+
+	dst         []float32
+	counts, got []int
 }
 
-func newContest(grouped, bare net.Conn, rank, size int) (*contest, error) {
+func newContest(grouped, bare net.Conn, rank int, op string, size int) (*contest, error) {
 	conns := []net.Conn{nil, nil}
 	conns[1-rank] = grouped
 	g, err := Join(conns, rank, Options{MaxBytes: size})
 	if err != nil {
 		return nil, err
 	}
-	return &contest{g: g, bare: bare, x: make([]float32, size/4), out: make([]byte, size),
-		in: make([]byte, size)}, nil
+	c := &contest{g: g, bare: bare, x: make([]float32, size/4), out: make([]byte, size),
+		in: make([]byte, size), counts: make([]int, 2), got: make([]int, 2)}
+	c.counts[1-rank] = size / 4
+	c.op = map[string]func() error{"all-reduce": c.reduce, "all-to-all": c.runs}[op]
+	return c, nil
 }
 
 // reduce is one all-reduce.
 func (c *contest) reduce() error { return c.g.AllReduce(c.x) }
 
-// exchange is the least that an all-reduce of two ranks takes: both send, both receive.
+// runs is one all-to-all in which each rank has something for the other.
+func (c *contest) runs() (err error) {
+	c.dst, err = c.g.AllToAllV(c.dst, c.x, c.counts, c.got)
+	return err
+}
+
+// exchange is the least that an operation of two ranks takes: both send, both receive.
 func (c *contest) exchange() error {
 	if len(c.out) <= smallBytes {
 		if _, err := c.bare.Write(c.out); err != nil {
@@ -78,7 +91,7 @@ func (c *contest) pingPong() error {
 }
 
 func (c *contest) contestants() []func() error {
-	return []func() error{c.reduce, c.exchange, c.pingPong}
+	return []func() error{c.op, c.exchange, c.pingPong}
 }
 
 // rounds runs slices of every contestant in turn, for as long as both processes agree: rank 0 says
@@ -118,7 +131,7 @@ func (c *contest) rounds(slice int, more func() bool) ([3][]float64, error) {
 func sliceOf(size int) int { return max(2, min(200, 4<<20/size)) }
 
 // contestChild is rank 1.
-func contestChild(address, kind string, size int) error {
+func contestChild(address, kind, op string, size int) error {
 	var conns [2]net.Conn
 	for i := range conns {
 		c, err := net.Dial("tcp", address)
@@ -130,7 +143,7 @@ func contestChild(address, kind string, size int) error {
 	if err := secureAll(conns[:], kind, false); err != nil {
 		return err
 	}
-	c, err := newContest(conns[0], conns[1], 1, size)
+	c, err := newContest(conns[0], conns[1], 1, op, size)
 	if err != nil {
 		return err
 	}
@@ -143,20 +156,31 @@ func BenchmarkAllReduce(b *testing.B) {
 		for _, size := range []int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
 			16 << 20} {
 			b.Run(fmt.Sprintf("%s/%dKiB", kind, size>>10), func(b *testing.B) {
-				benchmark(b, kind,
-					size)
+				benchmark(b, kind, "all-reduce", size)
 			})
 		}
 	}
 }
 
-func benchmark(b *testing.B, kind string, size int) {
+// BenchmarkAllToAll sends 1 and 64 rows of 2,048 elements each way.
+func BenchmarkAllToAll(b *testing.B) {
+	for _, kind := range []string{"tcp", "tls"} {
+		for _, rows := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/rows=%d", kind, rows), func(b *testing.B) {
+				benchmark(b, kind, "all-to-all", 4*2048*rows)
+			})
+		}
+	}
+}
+
+func benchmark(b *testing.B, kind, op string, size int) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	child := start(b, nil, "contest", l.Addr().String(), kind, fmt.Sprint(size))
+	child := start(b, nil, "contest", l.Addr().String(), kind, op,
+		fmt.Sprint(size))
 	var conns [2]net.Conn
 	for i := range conns {
 		if conns[i], err = l.Accept(); err != nil {
@@ -167,7 +191,7 @@ func benchmark(b *testing.B, kind string, size int) {
 	if err := secureAll(conns[:], kind, true); err != nil {
 		b.Fatal(err)
 	}
-	c, err := newContest(conns[0], conns[1], 0, size)
+	c, err := newContest(conns[0], conns[1], 0, op, size)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -187,20 +211,23 @@ func benchmark(b *testing.B, kind string, size int) {
 		slices.Sort(t)
 		return t[len(t)/2]
 	}
-	reduce, exchange, pingPong := median(0), median(1), median(2)
+	took, exchange, pingPong := median(0), median(1), median(2)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(reduce, "µs")
+	b.ReportMetric(took, "µs")
 	b.ReportMetric(exchange, "bare-exchange-µs")
 	b.ReportMetric(pingPong, "bare-ping-pong-µs")
-	b.ReportMetric(reduce/exchange, "x-exchange")
-	b.ReportMetric(reduce/pingPong, "x-ping-pong")
+	b.ReportMetric(took/exchange, "x-exchange")
+	b.ReportMetric(took/pingPong, "x-ping-pong")
+	if op != "all-reduce" {
+		return
+	}
 	// The additions are not the transport's: they go on top of the bare exchange.
 	begin := time.Now()
 	for range len(times[0]) {
 		collective.SumTree(c.x, [][]float32{c.x, collective.Floats(c.in)})
 	}
 	sum := float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(len(times[0]))
-	b.ReportMetric(reduce/(exchange+sum), "x-exchange+sum")
+	b.ReportMetric(took/(exchange+sum), "x-exchange+sum")
 }
 
 // BenchmarkBorder compares the two ways of an all-reduce, for the choice of splitFrom. The ranks
@@ -278,12 +305,12 @@ func secureAll(conns []net.Conn, kind string, server bool) error {
 }
 
 func contestArguments(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return os.ErrInvalid
 	}
 	var size int
-	if _, err := fmt.Sscan(args[2], &size); err != nil {
+	if _, err := fmt.Sscan(args[3], &size); err != nil {
 		return err
 	}
-	return contestChild(args[0], args[1], size)
+	return contestChild(args[0], args[1], args[2], size)
 }

@@ -42,7 +42,7 @@ func (g *Group) exchange(s step) error {
 	size := 0
 	for _, p := range g.peers {
 		size = max(size, len(p.in), len(p.out))
-		p.later = !p.wants && !p.quiet
+		p.later, p.now = !p.wants && !p.quiet, s
 	}
 	var err error
 	if size <= smallBytes {
@@ -69,15 +69,18 @@ func (g *Group) exchangeLarge(s step) error {
 		}
 	}
 	for _, p := range g.peers {
-		g.postReceives(p, s)
+		p.postReceives()
 	}
 	return g.awaitAll()
 }
 
-// postReceives lets the reader receive the messages that the step still needs from the peer, else
-// watch the stream.
-func (g *Group) postReceives(p *peer, s step) {
-	if !p.owes && !p.wants {
+// needs reports whether the step still needs something from the peer.
+func (p *peer) needs() bool { return p.owes || p.wants }
+
+// postReceives lets the reader receive what the step still needs from the peer, else watch the
+// stream.
+func (p *peer) postReceives() {
+	if !p.needs() {
 		p.post(receiveJob{kind: jobWatch})
 		return
 	}
@@ -86,7 +89,7 @@ func (g *Group) postReceives(p *peer, s step) {
 		p.owes = false
 	}
 	if p.wants {
-		p.post(receiveJob{dst: p.in, step: s})
+		p.post(receiveJob{dst: p.in, step: p.now})
 		p.wants = false
 	}
 }
@@ -98,25 +101,25 @@ func (g *Group) exchangeSmall(s step) error {
 	if err := g.drainReaders(); err != nil {
 		return err
 	}
-	return g.receiveAll(g.peers, s, now)
+	return g.receiveAll(g.peers, now)
 }
 
 // receiveAll receives what the step needs from some of the peers: in the calling goroutine, or,
 // when that takes long, by the readers, while all streams are watched.
-func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
+func (g *Group) receiveAll(from []*peer, now time.Time) error {
 	wait := patience
 	if len(g.peers) == 1 {
 		wait = g.timeout // there is no other stream to watch
 	}
 	slow := false
 	for _, p := range from {
-		if !p.owes && !p.wants {
+		if !p.needs() {
 			continue
 		}
 		if err := p.renew(now, wait); err != nil {
 			return err
 		}
-		err := g.receiveSmall(p, s)
+		err := p.receiveNeeded()
 		switch {
 		case err == nil:
 		case !errors.Is(err, errSlow):
@@ -128,16 +131,16 @@ func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
 		}
 	}
 	if slow {
-		g.postToReaders(from, s)
+		g.postToReaders(from)
 	}
 	return g.awaitAll()
 }
 
-// postToReaders posts the step's missing messages of some peers to their readers, and lets the
+// postToReaders posts what the step still needs of some peers to their readers, and lets the
 // readers watch all other streams.
-func (g *Group) postToReaders(from []*peer, s step) {
+func (g *Group) postToReaders(from []*peer) {
 	for _, p := range from {
-		g.postReceives(p, s)
+		p.postReceives()
 	}
 	for _, p := range g.peers {
 		if p.idle() {
@@ -172,7 +175,9 @@ func (g *Group) frame(x []byte, s step) []byte {
 	return g.small[:headerSize+copy(g.small[headerSize:], x)]
 }
 
-func (g *Group) receiveSmall(p *peer, s step) error {
+// receiveNeeded receives in the calling goroutine what the step still needs from the peer, a
+// message of at most smallBytes.
+func (p *peer) receiveNeeded() error {
 	if p.owes {
 		if err := p.receiveSmall(nil, p.owed); err != nil {
 			return err
@@ -180,7 +185,7 @@ func (g *Group) receiveSmall(p *peer, s step) error {
 		p.owes = false
 	}
 	if p.wants {
-		if err := p.receiveSmall(p.in, s); err != nil {
+		if err := p.receiveSmall(p.in, p.now); err != nil {
 			return err
 		}
 		p.wants = false

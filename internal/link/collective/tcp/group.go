@@ -5,7 +5,8 @@
 // needs no data, and every message names its step. So each rank learns of each that it is in the
 // same operation, one that runs ahead is at most a step ahead, and a stream's end is noticed
 // wherever it matters. A message is one or more frames of a fixed header and a payload. The
-// receiver knows both before it reads: it compares the header and never takes a length from it.
+// receiver knows both before it reads: it compares the header and takes no length from it, but that
+// of a run of an all-to-all, within a limit.
 //
 // # Small messages
 //
@@ -32,6 +33,19 @@
 // Each stream has a reader and a writer goroutine, so that reading never waits for writing. Large
 // all-reduces are a reduce-scatter and an all-gather, in pieces, the one of a piece under way
 // during the other of the next.
+//
+// # Runs
+//
+// In an all-to-all every message has a length of its own, in the tag of its step, which its
+// receiver learns from the header; where it goes depends on those of the ranks before. So a rank
+// sends all its messages, reads the headers of all others' in the calling goroutine, or finds them
+// where its readers, who keep watch, have left them, and then receives each message straight into
+// its place: small ones by itself, if all are. If a header does not come in a few milliseconds, all
+// messages go through the readers and memory of their own: then what ranks that are in time have
+// sent is read while the late one is waited for, and so is the notice of an abort behind it.
+// Messages are sent before anything is waited for, the long ones by the writers, so that ranks
+// cannot wait for each other in a circle; nor can they where a small one is written to a socket
+// that is full, which is checked after a long one.
 //
 // # Messages
 //
@@ -92,8 +106,8 @@ type Options struct {
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
 // ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
 // may be called at any time from any goroutine. No operation over plain TCP allocates unless it
-// fails, waits long, or is larger than announced. A failed operation ends the group for all ranks;
-// its error is a *collective.Error.
+// fails, waits long, or is larger than announced, but AllToAllV if dst is too small. A failed
+// operation ends the group for all ranks; its error is a *collective.Error.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
@@ -114,6 +128,8 @@ type Group struct {
 	mu      sync.Mutex
 	seq     uint64
 	guard   uint64
+	most    int              // elements that come in an all-to-all
+	soon    *time.Timer      // of a short wait; stopped
 	small   []byte           // a small message and its header
 	empty   [headerSize]byte // an empty message
 	scratch [][]byte         // by rank
@@ -150,9 +166,10 @@ func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 			rank, ranks)
 	}
 	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onEnd: o.OnEnd,
-		moved:  o.Moved,
+		moved: o.Moved, most: collective.MaxExchange, soon: time.NewTimer(patience),
 		events: make(chan struct{}, 1), byRank: make([]*peer, ranks),
 		scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
+	g.soon.Stop()
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}
@@ -237,7 +254,7 @@ func (g *Group) Watch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed.Load() {
-		g.postToReaders(nil, step{})
+		g.postToReaders(nil)
 	}
 }
 

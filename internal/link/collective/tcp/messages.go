@@ -44,7 +44,7 @@ func (p *peer) sendMessage(b []byte) error {
 	p.lastSent++
 	s := p.g.message(p.lastSent, p.rank, len(b))
 	if len(b) <= smallBytes && p.written.Load() == p.sent && p.hasRoom(headerSize+len(b)) {
-		p.write(p.g.frame(b, s), time.Now())
+		p.write(p.g.frame(b, s), nil, time.Now())
 		return p.writeFailure()
 	}
 	for first := true; first || len(b) > 0; first = false {
@@ -101,7 +101,7 @@ func (p *peer) acquireCopy() ([]byte, error) {
 			return nil, err
 		}
 		if !watched { // an abort may come over any stream
-			p.g.postToReaders(nil, step{})
+			p.g.postToReaders(nil)
 			watched = true
 			continue
 		}
@@ -127,11 +127,10 @@ func (g *Group) receiveMessage(b []byte, p *peer) error {
 		return err
 	}
 	p.lastRecv++
-	s := g.message(p.lastRecv, g.rank, len(b))
-	p.in, p.wants = b, true
+	p.in, p.wants, p.now = b, true, g.message(p.lastRecv, g.rank, len(b))
 	if len(b) <= smallBytes {
-		return g.receiveAll(p.only[:], s, now)
+		return g.receiveAll(p.only[:], now)
 	}
-	g.postToReaders(p.only[:], s)
+	g.postToReaders(p.only[:])
 	return g.awaitAll()
 }

@@ -177,27 +177,6 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 	}
 }
 
-// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank
-// has for each, in the same way. All are of the same length. The parts of ranks without a
-// connection stay as they are.
-func (g *Group) AllToAll(dst, x []float32) error {
-	if err := g.begin(collective.AllToAll); err != nil {
-		return err
-	}
-	if len(dst) != len(x) || len(x)%g.ranks != 0 {
-		err := collective.BadLength(collective.AllToAll, len(dst), g.ranks, len(x)/g.ranks)
-		return g.end(collective.AllToAll, err)
-	}
-	n := len(x) / g.ranks
-	copy(dst[g.rank*n:(g.rank+1)*n], x[g.rank*n:])
-	g.aim(nil, noRank, allRanks, collective.Bytes(dst), 4*n)
-	for _, p := range g.peers {
-		p.out = collective.Bytes(x[p.rank*n : (p.rank+1)*n])
-	}
-	s := g.next(collective.Tag(collective.AllToAll, 0, 4*len(x)))
-	return g.end(collective.AllToAll, g.exchange(s))
-}
-
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {

@@ -38,14 +38,16 @@ type peer struct {
 	// direct is the length of frames up to which the caller writes to the connection itself.
 	direct int
 
-	// owes is set while the peer's empty message of step owed is still to be read, wants while this
-	// step's message is, which goes to in; later says that the step does not wait for it, and out
-	// is what goes to the peer. They belong to the caller.
+	// owes is set while the peer's empty message of step owed is still to be read, wants while its
+	// message of step now is, which goes to in; later says that the step does not wait for it, and
+	// out is what goes to the peer. They belong to the caller.
 	owes    bool
 	owed    step
 	wants   bool
+	now     step
 	later   bool
 	in, out []byte
+	long    bool // the last run from the peer was
 
 	// The numbers of the last messages by Send and Recv belong to the caller, and so does the
 	// number of copies of messages that there are; copies holds those that are not in use.
@@ -55,6 +57,7 @@ type peer struct {
 
 	// The receiving side belongs to the caller while idle, else to the reader.
 	buf     []byte
+	run     []byte    // of an all-to-all, if the reader has received it
 	r, w    int       // what is in buf: buf[r:w]
 	until   time.Time // deadline of reads
 	readErr error     // end of the stream
@@ -71,6 +74,7 @@ type peer struct {
 	sent      uint32        // jobs given to the writer; belongs to the caller
 	copied    atomic.Uint32 // jobs whose bytes the writer has copied
 	written   atomic.Uint32 // jobs done
+	bulky     bool          // a long message may still be in the socket; belongs to the caller
 	stuck     atomic.Pointer[collective.WaitError]
 	broken    atomic.Pointer[error]
 	source    sync.Mutex // held by the writer while it reads the caller's memory
@@ -79,6 +83,8 @@ type peer struct {
 	writeErr  error
 	notified  bool      // the abort notice is sent
 	sendUntil time.Time // deadline of writes
+	parts     [2][]byte // of a frame
+	buffers   net.Buffers
 }
 
 func newPeer(g *Group, rank int, conn net.Conn) (*peer, error) {

@@ -58,11 +58,24 @@ func child(role string, args []string) error {
 			return err
 		}
 	}
+	var numbers []int
+	for _, arg := range args[2:] {
+		n, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		numbers = append(numbers, n)
+	}
+	if role == "die" {
+		return die(conns, numbers[0], numbers[1])
+	}
 	g, err := Join(conns, rank, Options{Timeout: time.Minute})
 	if err != nil {
 		return err
 	}
 	switch role {
+	case "exchange":
+		return errors.Join(exchange(g, numbers[0]), g.Close())
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close())
 	case "reduce":

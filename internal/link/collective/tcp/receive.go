@@ -22,6 +22,7 @@ type jobKind uint8
 
 const (
 	jobReceive jobKind = iota // the message of the step into dst, then keep watch
+	jobRun                    // the run of the step, whatever its length, into the peer's memory
 	jobWatch                  // only keep watch
 	jobYield                  // leave the stream to the caller
 )
@@ -58,8 +59,8 @@ func (p *peer) idle() bool { return p.received.Load() == p.posted && !p.held.Loa
 func (p *peer) readLoop() {
 	for j := range p.jobs {
 		p.held.Store(true)
-		if j.kind == jobReceive {
-			p.run(j)
+		if j.kind == jobReceive || j.kind == jobRun {
+			p.do(j)
 		}
 		p.received.Add(1)
 		p.g.notify()
@@ -71,11 +72,16 @@ func (p *peer) readLoop() {
 	}
 }
 
-func (p *peer) run(j receiveJob) {
+func (p *peer) do(j receiveJob) {
 	if p.failure.Load() != nil {
 		return
 	}
-	err := p.receive(j.dst, j.step)
+	var err error
+	if j.kind == jobRun {
+		err = p.receiveRun(j.step)
+	} else {
+		err = p.receive(j.dst, j.step)
+	}
 	if err == nil {
 		return
 	}

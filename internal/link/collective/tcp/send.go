@@ -2,20 +2,23 @@ package tcp
 
 import (
 	"errors"
+	"net"
 	"os"
 	"time"
 )
 
-// sendJob is an order to a writer goroutine: the message of a step, or a frame of its own, which
-// then is one of the copies.
+// sendJob is an order to a writer goroutine: the message of a step, to be copied or not, or a frame
+// of its own, which then is one of the copies.
 type sendJob struct {
-	x     []byte
-	step  step
-	frame []byte
+	x      []byte
+	step   step
+	direct bool
+	frame  []byte
 }
 
 // send gives a message to the writer, which needs x until copied says so.
 func (p *peer) send(x []byte, s step) {
+	p.bulky = p.bulky || len(x) > smallBytes
 	p.sent++
 	p.sends <- sendJob{x: x, step: s}
 }
@@ -23,11 +26,26 @@ func (p *peer) send(x []byte, s step) {
 // sendSmall sends a frame that is ready to be written; x is its payload, which must stay until the
 // writer, if it is needed, has copied it.
 func (p *peer) sendSmall(frame, x []byte, s step, now time.Time) {
-	if len(frame) > p.direct || p.written.Load() != p.sent {
+	if len(frame) > p.direct || p.written.Load() != p.sent || p.bulky && !p.hasRoom(len(frame)) {
 		p.send(x, s)
 		return
 	}
-	p.write(frame, now)
+	p.bulky = false
+	p.write(frame, nil, now)
+}
+
+// sendRun sends a run: without a copy, from the caller's memory, if that is over plain TCP and the
+// socket surely takes all of it at once, so that an end of the group is not waited for long. TLS
+// copies it anyway.
+func (p *peer) sendRun(x []byte, s step) {
+	if p.tcp == nil || p.conn != net.Conn(p.tcp) || p.written.Load() != p.sent ||
+		!p.hasRoom(headerSize+len(x)) {
+		p.send(x, s)
+		return
+	}
+	p.bulky = true
+	p.sent++
+	p.sends <- sendJob{x: x, step: s, direct: true}
 }
 
 // writeLoop is the writer goroutine. It ends when there will be no more jobs.
@@ -39,9 +57,12 @@ func (p *peer) writeLoop() {
 				p.sendNotice()
 				return
 			}
-			if j.frame != nil {
+			switch {
+			case j.frame != nil:
 				p.writeCopy(j.frame)
-			} else {
+			case j.direct:
+				p.writeDirect(j)
+			default:
 				p.writeMessage(j)
 			}
 		case <-p.notices:
@@ -70,7 +91,7 @@ func (p *peer) writeMessage(j sendJob) {
 			p.copied.Add(1)
 			p.g.notify()
 		}
-		p.write(frame, time.Now())
+		p.write(frame, nil, time.Now())
 		if !more {
 			p.written.Add(1)
 			return
@@ -81,10 +102,28 @@ func (p *peer) writeMessage(j sendJob) {
 	p.g.notify()
 }
 
+// writeDirect writes a message from the caller's memory.
+func (p *peer) writeDirect(j sendJob) {
+	if len(p.frame) < headerSize {
+		p.frame = make([]byte, headerSize)
+	}
+	p.source.Lock()
+	for x := j.x; len(x) > 0 && !p.g.ended.Load(); {
+		n := min(len(x), maxFrame)
+		header{kind: kindData, length: uint32(n), step: j.step}.encode(p.frame)
+		p.write(p.frame[:headerSize], x[:n], time.Now())
+		x = x[n:]
+	}
+	p.source.Unlock()
+	p.copied.Add(1)
+	p.written.Add(1)
+	p.g.notify()
+}
+
 // writeCopy writes a frame of a message and releases its memory.
 func (p *peer) writeCopy(frame []byte) {
 	if !p.g.ended.Load() {
-		p.write(frame, time.Now())
+		p.write(frame, nil, time.Now())
 	}
 	p.written.Add(1)
 	p.copies <- frame
@@ -98,13 +137,13 @@ func (p *peer) awaitCopy() {
 	defer p.source.Unlock()
 }
 
-// write writes a frame, unless the stream has failed before. A failure other than a timeout is
-// reported by the next Send at most: what the peer has sent before, maybe why it ended, is still to
-// be read.
-func (p *peer) write(frame []byte, now time.Time) {
+// write writes a frame, which may be in two parts, unless the stream has failed before. A failure
+// other than a timeout is reported by the next Send at most: what the peer has sent before, maybe
+// why it ended, is still to be read.
+func (p *peer) write(frame, rest []byte, now time.Time) {
 	p.writing.Lock()
 	if p.writeErr == nil && !p.notified {
-		p.writeErr = p.writeLocked(frame, now)
+		p.writeErr = p.writeLocked(frame, rest, now)
 		if errors.Is(p.writeErr, os.ErrDeadlineExceeded) {
 			p.stuck.Store(p.lateError())
 			p.g.notify()
@@ -120,14 +159,21 @@ func (p *peer) write(frame []byte, now time.Time) {
 	}
 }
 
-func (p *peer) writeLocked(frame []byte, now time.Time) error {
+func (p *peer) writeLocked(frame, rest []byte, now time.Time) error {
 	if d := p.g.timeout; p.sendUntil.Sub(now) < d {
 		p.sendUntil = now.Add(d + d/4)
 		if err := p.conn.SetWriteDeadline(p.sendUntil); err != nil {
 			return err
 		}
 	}
-	_, err := p.conn.Write(frame)
+	if len(rest) == 0 {
+		_, err := p.conn.Write(frame)
+		return err
+	}
+	p.parts = [2][]byte{frame, rest}
+	p.buffers = p.parts[:]
+	_, err := p.buffers.WriteTo(p.conn)
+	p.parts = [2][]byte{}
 	return err
 }
 
@@ -148,5 +194,5 @@ func (p *peer) sendNotice() {
 		return
 	}
 	p.notified = true
-	p.writeErr = p.writeLocked(frame, time.Now())
+	p.writeErr = p.writeLocked(frame, nil, time.Now())
 }
