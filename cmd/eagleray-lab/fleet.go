@@ -25,7 +25,8 @@ each: how long the start, the broadcast of a plan, a collective call, a step and
 death take, and how they grow with the number of ranks. Ranks are goroutines on links over memory
 that delays bytes as the host's loopback does, and, up to --max-processes, processes of this host.
 
-  eagleray-lab fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
+  eagleray-lab fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg
+  eagleray-lab fleet experts --model DeepSeek-V3`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkFleet(&o); err != nil {
@@ -61,13 +62,21 @@ that delays bytes as the host's loopback does, and, up to --max-processes, proce
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	f.StringVar(&plot, "plot", "", "file for a picture of them, SVG")
 	cli.ConfigFlag(c)
+	c.AddCommand(newFleetExperts())
 	return c
 }
 
-func checkFleet(o *fleetbench.Options) error {
+func checkRanks(sizes []int) error {
 	wrong := func(n int) bool { return n < 1 || n > fleetbench.MaxRanks }
-	if i := slices.IndexFunc(o.Ranks, wrong); i >= 0 || len(o.Ranks) == 0 {
-		return cli.UsageError("--ranks %v: sizes are 1 to %d", o.Ranks, fleetbench.MaxRanks)
+	if slices.ContainsFunc(sizes, wrong) || len(sizes) == 0 {
+		return cli.UsageError("--ranks %v: sizes are 1 to %d", sizes, fleetbench.MaxRanks)
+	}
+	return nil
+}
+
+func checkFleet(o *fleetbench.Options) error {
+	if err := checkRanks(o.Ranks); err != nil {
+		return err
 	}
 	for _, x := range []struct {
 		flag          string

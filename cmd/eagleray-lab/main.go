@@ -62,6 +62,7 @@ eagleray bench measures a server or an engine as its users see it.
   eagleray-lab step --running 1,64,256,1024
   eagleray-lab kernels --rows 1,16,512
   eagleray-lab fleet --ranks 8,64,1024
+  eagleray-lab fleet experts --model DeepSeek-V3
   eagleray-lab constrain --schemas DIR --tokenizer DIR`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

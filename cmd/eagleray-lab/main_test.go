@@ -57,6 +57,11 @@ func TestMeasures(t *testing.T) {
 			return m["running"] == 8.0 && m["host_us"].(map[string]any)["p99"].(float64) > 0 &&
 				m["allocs_per_token"] != nil && m["floor_us"].(float64) > 0
 		}},
+		{"fleet experts --ranks 8,64 --rows 4 --layers 2", "2 layers",
+			func(m map[string]any) bool {
+				return m["rows"] == 4.0 && len(m["fleets"].([]any)) == 2 &&
+					m["best_ranks"].(float64) > 0
+			}},
 	} {
 		file := filepath.Join(t.TempDir(), "figures.json")
 		code, stdout, stderr := execute(t, os.Args[0],

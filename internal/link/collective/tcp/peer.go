@@ -47,6 +47,7 @@ type peer struct {
 	now     step
 	later   bool
 	in, out []byte
+	long    bool // the last run from the peer was
 
 	// The numbers of the last messages by Send and Recv belong to the caller, and so does the
 	// number of copies of messages that there are; copies holds those that are not in use.

@@ -77,7 +77,7 @@ func (g *Group) allToAll(dst, x []float32, counts []int,
 		if err := in.Add(p.rank, size/4, g.names); err != nil {
 			return nil, err
 		}
-		p.now = run(s, size)
+		p.now, p.long = run(s, size), size > smallBytes
 		longest = max(longest, size)
 	}
 	if dst, err = in.Resize(dst); err != nil {
@@ -119,16 +119,14 @@ func (g *Group) sendRuns(x []float32, counts []int, s step, now time.Time) (own 
 		}
 		at += n
 	}
-	for i, p := range g.peers {
+	for _, p := range g.peers {
 		if p.quiet {
 			continue
 		}
-		last := i == len(g.peers)-1
-		switch s := run(s, len(p.out)); {
-		case len(p.out) <= smallBytes:
+		if s := run(s, len(p.out)); len(p.out) <= smallBytes {
 			p.sendSmall(g.frame(p.out, s), p.out, s, now)
-		case !last || !p.sendDirect(p.out, s, now): // while the writers write the others'
-			p.send(p.out, s)
+		} else {
+			p.sendRun(p.out, s)
 		}
 	}
 	return own
@@ -194,7 +192,8 @@ func (g *Group) awaitWatches() (there bool, err error) {
 	return true, nil
 }
 
-// awaitHeader reads until the header of this step is in the buffer, in the calling goroutine.
+// awaitHeader reads until the header of this step is in the buffer, in the calling goroutine: with
+// what follows, unless the last run was a long one, which is better read into its place.
 func (p *peer) awaitHeader() error {
 	if p.owes {
 		if err := p.receiveSmall(nil, p.owed); err != nil {
@@ -202,7 +201,11 @@ func (p *peer) awaitHeader() error {
 		}
 		p.owes = false
 	}
-	if err := p.fill(headerSize, headerSize+smallBytes); err != nil {
+	most := len(p.buf)
+	if p.long {
+		most = headerSize
+	}
+	if err := p.fill(headerSize, most); err != nil {
 		return err
 	}
 	if h := decodeHeader(p.buf[p.r:]); h.kind == kindAbort {

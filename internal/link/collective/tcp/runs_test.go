@@ -127,9 +127,9 @@ func TestKilledInRuns(t *testing.T) {
 				}
 				for i, p := range others {
 					p.Wait()
-					if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.stderr.String(), left) {
-						t.Errorf("rank %d: exit code %d, %s", i+2, p.ProcessState.ExitCode(),
-							p.stderr.String())
+					code, said := p.ProcessState.ExitCode(), p.stderr.String()
+					if code != 1 || !strings.Contains(said, left) {
+						t.Errorf("rank %d: exit code %d, %s", i+2, code, said)
 					}
 				}
 				if took := time.Since(died); took > 10*time.Second {
@@ -206,9 +206,10 @@ func TestHostileRuns(t *testing.T) {
 			"frame of 12 bytes"},
 		"a shorter frame": {of(12, 8, make([]byte, 8)...), collective.ErrMismatch,
 			"frame of 12 bytes"},
-		"another second frame":     {second, collective.ErrMismatch, "frame of 137856 bytes"},
-		"half of a large run":      {large[:maxFrame], collective.ErrLeft, "waiting for rank 1"},
-		"a large run but its end":  {large[:len(large)-50], collective.ErrLeft, "waiting for rank 1"},
+		"another second frame": {second, collective.ErrMismatch, "frame of 137856 bytes"},
+		"half of a large run":  {large[:maxFrame], collective.ErrLeft, "waiting for rank 1"},
+		"a large run but its end": {large[:len(large)-50], collective.ErrLeft,
+			"waiting for rank 1"},
 		"an operation of its size": {honest(), collective.ErrMismatch, "all-to-all-v here"},
 		"an abort": {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}},
 			[]byte("why")), collective.ErrAborted, "by rank 1: why"},

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// sendJob is an order to a writer goroutine: the message of a step, or a frame of its own, which
-// then is one of the copies.
+// sendJob is an order to a writer goroutine: the message of a step, to be copied or not, or a frame
+// of its own, which then is one of the copies.
 type sendJob struct {
-	x     []byte
-	step  step
-	frame []byte
+	x      []byte
+	step   step
+	direct bool
+	frame  []byte
 }
 
 // send gives a message to the writer, which needs x until copied says so.
@@ -33,22 +34,18 @@ func (p *peer) sendSmall(frame, x []byte, s step, now time.Time) {
 	p.write(frame, nil, now)
 }
 
-// sendDirect sends a message from the caller's memory, in the calling goroutine, and reports
-// whether it could: over plain TCP, if the socket surely takes all of it at once. Over TLS the
-// writer encrypts while the caller decrypts.
-func (p *peer) sendDirect(x []byte, s step, now time.Time) bool {
+// sendRun sends a run: without a copy, from the caller's memory, if that is over plain TCP and the
+// socket surely takes all of it at once, so that an end of the group is not waited for long. TLS
+// copies it anyway.
+func (p *peer) sendRun(x []byte, s step) {
 	if p.tcp == nil || p.conn != net.Conn(p.tcp) || p.written.Load() != p.sent ||
 		!p.hasRoom(headerSize+len(x)) {
-		return false
+		p.send(x, s)
+		return
 	}
 	p.bulky = true
-	for first := true; first || len(x) > 0; first = false {
-		n := min(len(x), maxFrame)
-		header{kind: kindData, length: uint32(n), step: s}.encode(p.g.small)
-		p.write(p.g.small[:headerSize], x[:n], now)
-		x = x[n:]
-	}
-	return true
+	p.sent++
+	p.sends <- sendJob{x: x, step: s, direct: true}
 }
 
 // writeLoop is the writer goroutine. It ends when there will be no more jobs.
@@ -60,9 +57,12 @@ func (p *peer) writeLoop() {
 				p.sendNotice()
 				return
 			}
-			if j.frame != nil {
+			switch {
+			case j.frame != nil:
 				p.writeCopy(j.frame)
-			} else {
+			case j.direct:
+				p.writeDirect(j)
+			default:
 				p.writeMessage(j)
 			}
 		case <-p.notices:
@@ -97,6 +97,24 @@ func (p *peer) writeMessage(j sendJob) {
 			return
 		}
 	}
+	p.copied.Add(1)
+	p.written.Add(1)
+	p.g.notify()
+}
+
+// writeDirect writes a message from the caller's memory.
+func (p *peer) writeDirect(j sendJob) {
+	if len(p.frame) < headerSize {
+		p.frame = make([]byte, headerSize)
+	}
+	p.source.Lock()
+	for x := j.x; len(x) > 0 && !p.g.ended.Load(); {
+		n := min(len(x), maxFrame)
+		header{kind: kindData, length: uint32(n), step: j.step}.encode(p.frame)
+		p.write(p.frame[:headerSize], x[:n], time.Now())
+		x = x[n:]
+	}
+	p.source.Unlock()
 	p.copied.Add(1)
 	p.written.Add(1)
 	p.g.notify()
