@@ -103,6 +103,8 @@ type rank struct {
 	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
 	laid     Tensor // stands for the keys and values of rows that attend to each other
+
+	adapters adapters
 }
 
 // allReduce sums x over the ranks.
@@ -141,6 +143,7 @@ func (r *rank) local(h Heads) Heads {
 func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	b = r.dev.Pad(b)
 	r.dev.Begin(b)
+	r.adapters.begin(b)
 	return b
 }
 
