@@ -21,17 +21,18 @@ import (
 // Device is one rank's share of the CPU: its threads, kernels and scratch memory. Its methods are
 // called from one goroutine at a time.
 type Device struct {
-	isa   isa.ISA
-	dtype compute.DType
-	pool  *pool.Pool
-	vec   *vec.Ops
-	attn  *attention.Attention
-	among attention.Among
-	gemm  gemm.Scratch
-	spare gemm.Spare
-	rows  rowTask
-	mixed mixing
-	delta deltaTask
+	isa      isa.ISA
+	dtype    compute.DType
+	pool     *pool.Pool
+	vec      *vec.Ops
+	attn     *attention.Attention
+	among    attention.Among
+	gemm     gemm.Scratch
+	spare    gemm.Spare
+	rows     rowTask
+	mixed    mixing
+	delta    deltaTask
+	products productsTask
 	// gated makes what a gating without a limit makes of some columns, by activation.
 	gated []func(dst, gate, up []float32)
 }
