@@ -64,9 +64,9 @@ func (r *Router) Scaling() string {
 }
 
 // ScaleEngines changes how many engines there are while they serve; where they share one set of
-// experts, their ranks start again (see Relayout), and drain means nothing. Those that are added get
-// requests once they are ready, in the place of failed ones too; of those that are to be removed,
-// which are the last ones, requests that run finish, for as long as drain, else all stay
+// experts, their ranks start again (see Relayout), and drain means nothing. Those that are added
+// get requests once they are ready, in the place of failed ones too; of those that are to be
+// removed, which are the last ones, requests that run finish, for as long as drain, else all stay
 // (engine.ErrBusy). An error leaves the engines that there were: *open.Refused, engine.ErrScaling,
 // or why one did not start. It goes on when ctx ends: ctx bounds only the wait for it.
 func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) error {

@@ -45,8 +45,8 @@ type joined struct {
 
 // NewPlaces returns empty schedulers of a configuration for so many places.
 func NewPlaces(c Config, places int) (*Places, error) {
-	p := &Places{config: c, slots: c.MaxSeqs, tokens: make([]int, places), parts: make([]part, places),
-		flights: make([]joined, max(1, c.MaxInFlight))}
+	p := &Places{config: c, slots: c.MaxSeqs, tokens: make([]int, places),
+		parts: make([]part, places), flights: make([]joined, max(1, c.MaxInFlight))}
 	for i := range places {
 		c.firstSlot = i * c.MaxSeqs
 		s, err := New(c)

@@ -6,6 +6,7 @@ package steer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type Wanted struct {
 	pause  atomic.Int32
 	asleep atomic.Pointer[calls.Asleep]
 	update atomic.Pointer[weights.Update]
+	// adapters are those that requests may have, nil before there was one.
+	adapters atomic.Pointer[[]*weights.Update]
 	// using is held, for reading, by those that bring weights to ranks.
 	using sync.RWMutex
 }
@@ -98,7 +101,63 @@ func (w *Wanted) Replaces() bool {
 }
 
 // Plain says that ranks which have just been started need nothing more.
-func (w *Wanted) Plain() bool { return w.update.Load() == nil && w.asleep.Load() == nil }
+func (w *Wanted) Plain() bool {
+	return w.update.Load() == nil && w.asleep.Load() == nil && w.adapters.Load() == nil
+}
+
+// SetAdapters says which adapters ranks are to have, from now on and in every group that is
+// started; those that compute must then be brought to it (OpenAdapter, TrimAdapters). One that is
+// left out is retired once no engine uses it.
+func (w *Wanted) SetAdapters(list []*weights.Update) { w.adapters.Store(&list) }
+
+// Adapters are those that ranks are to have.
+func (w *Wanted) Adapters() []*weights.Update {
+	if list := w.adapters.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// OpenAdapter brings an adapter to the ranks, unless weights sleep: then they get it when they
+// wake. StepAdapter has them load some more of it, and returns whether all have all of it.
+func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error {
+	if w.weightsSleep() {
+		return nil
+	}
+	return sendTo(group, u, func() {})
+}
+
+// StepAdapter takes few milliseconds.
+func (w *Wanted) StepAdapter(group *executor.Executor, u *weights.Update) (done bool, err error) {
+	if w.weightsSleep() {
+		return true, nil
+	}
+	list, err := call(group, calls.AdapterLoad, u.ID)
+	return err == nil && !slices.Contains(list, false), err
+}
+
+func (w *Wanted) weightsSleep() bool {
+	asleep := w.asleep.Load()
+	return asleep != nil && asleep.Weights
+}
+
+// loadAdapter has ranks that compute nothing meanwhile load an adapter.
+func (w *Wanted) loadAdapter(group *executor.Executor, u *weights.Update) error {
+	err := w.OpenAdapter(group, u)
+	for done := false; !done && err == nil; {
+		done, err = w.StepAdapter(group, u)
+	}
+	return err
+}
+
+// TrimAdapters has the ranks drop all adapters but those that are wanted.
+func (w *Wanted) TrimAdapters(group *executor.Executor) error {
+	updates := []string{}
+	for _, u := range w.Adapters() {
+		updates = append(updates, u.ID)
+	}
+	return do(group, calls.AdaptersTrim, updates)
+}
 
 // Equip equips ranks that may just have been started to what is wanted.
 func (w *Wanted) Equip(group *executor.Executor) error {
@@ -111,13 +170,26 @@ func (w *Wanted) Equip(group *executor.Executor) error {
 			return err
 		}
 	}
-	if u == nil || asleep != nil && asleep.Weights {
+	if asleep != nil && asleep.Weights {
 		return nil
 	}
-	if err := load(group, u, func() {}); err != nil {
-		return err
+	if u != nil {
+		if err := load(group, u, func() {}); err != nil {
+			return err
+		}
+		if err := do(group, calls.WeightsSwap, u.ID); err != nil {
+			return err
+		}
 	}
-	return do(group, calls.WeightsSwap, u.ID)
+	if w.adapters.Load() == nil {
+		return nil
+	}
+	for _, a := range w.Adapters() {
+		if err := w.loadAdapter(group, a); err != nil {
+			return err
+		}
+	}
+	return w.TrimAdapters(group)
 }
 
 // Reserve has the ranks find the memory for an update. It returns the host of each, as weights.Here

@@ -133,8 +133,8 @@ func (p *Parallel) checkNodes() error {
 		if p.ExpertParallel {
 			dimensions += " × data"
 		}
-		return usage("--nnodes %d does not divide the %d ranks (%s parallel size): --nnodes %s would",
-			n, ranks, dimensions, nodes)
+		return usage("--nnodes %d does not divide the %d ranks (%s parallel size): --nnodes %s "+
+			"would", n, ranks, dimensions, nodes)
 	}
 	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d "+
 		"ranks, or equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d,

@@ -61,6 +61,9 @@ type Device interface {
 	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
 	// PackCodes makes one of stacked quantised rectangles.
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
+	// Products computes products of weights that Pack has made, in whatever order: none reads what
+	// another makes. Each has the bits that it has alone.
+	Products(list []compute.Product)
 	// Join makes one weight of several, the output features of which follow each other.
 	Join(weights ...compute.Weight) compute.Weight
 	// Packed is what a weight is made of, valid until it is freed; FromPacked makes the weight
@@ -92,6 +95,9 @@ type Device interface {
 	TanhCap(x *Tensor, limit float32)
 	GatedProduct(g compute.Gating, dst, both *Tensor, w compute.Weight, x compute.View,
 		bias compute.Memory, next compute.Weight)
+	// Gate makes dst what a gating makes of both, in which gate and up lie side by side, and which
+	// it may change.
+	Gate(g compute.Gating, dst, both *Tensor)
 	// RMSNorm and LayerNorm make dst the rows of x normalised, multiplied by a weight and, the
 	// latter, with a bias added. dst of LayerNorm may be x.
 	RMSNorm(dst, x *Tensor, weight compute.Memory, eps float32)

@@ -81,7 +81,8 @@ type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
 	// of the router, which it changes. They are valid until the next call.
 	Route(scores *Tensor, mix *compute.Mixture) (chosen []int32, weights []float32)
-	// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are width wide, each step numbers after the one before.
+	// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are
+	// width wide, each step numbers after the one before.
 	MixChosen(sum *Tensor, x []float32, width, step int, chosen []int32, weights []float32,
 		mix *compute.Mixture)
 	// MixGathered makes sum what Mix makes of rows, width wide, of what MixChosen made elsewhere:
@@ -193,7 +194,7 @@ func (y *Mixture) travel(x *Tensor) error {
 	sums, rows, row := y.sum.Floats(), len(in)/(width+rowHead(k)), 0
 	for place, n := range t.got {
 		for ; n > 0; n -= width + rowHead(k) {
-			if slices.ContainsFunc(t.chosen[row*k:(row+1)*k], func(e int32) bool { return e >= 0 }) {
+			if slices.Max(t.chosen[row*k:(row+1)*k]) >= 0 {
 				t.back = append(t.back, sums[row*width:(row+1)*width]...)
 				t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
 				t.counts[place] += 2 * width

@@ -56,6 +56,8 @@ type Loader struct {
 	hosts []*Mixture
 	// movable are all mixtures of which ranks hold whole experts.
 	movable []*Mixture
+	// adaptable are the weights that adapters may stand beside.
+	adaptable []*adaptable
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
 	kept []string
 	held []checkpoint.Tensor
@@ -201,6 +203,9 @@ func (l *Loader) Free() {
 	}
 	for _, t := range l.tables {
 		l.src.Release(t.Tensor)
+	}
+	for id := range l.adapters.places {
+		l.Unadapt(id)
 	}
 	l.weights, l.entries, l.tables = nil, nil, nil
 }

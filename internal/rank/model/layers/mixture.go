@@ -70,8 +70,8 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.layer, router: l.weightIn(l.outside(), 1, whole),
-		mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
+	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.layer,
+		router: l.weightIn(l.outside(), 1, whole), mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
 			Load: l.expertLoad(opt.Experts)}}
 	inner, places := opt.Inner/l.group.Size, 1
@@ -121,7 +121,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	}
 	before := l.weighed()
 	for _, e := range y.placement[g.Share] {
-		y.hold(e, y.make(e))
+		y.put(e, y.make(e))
 	}
 	if l.scale != nil && g.Moving {
 		l.scale.moving = max(l.scale.moving, l.weighed()-before)
@@ -196,8 +196,8 @@ func (l *Loader) expertBias(prefix string, hidden, e int, opt *MixtureOptions) c
 	return nil
 }
 
-// hold makes an expert one of the mixture's.
-func (y *Mixture) hold(e int, x compute.Expert) {
+// put makes an expert one of the mixture's.
+func (y *Mixture) put(e int, x compute.Expert) {
 	x.DownBias = y.mix.Experts[e].DownBias
 	y.mix.Experts[e] = x
 }

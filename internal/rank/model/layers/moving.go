@@ -69,7 +69,7 @@ func (l *Loader) MoveExperts(layer int, p balance.Placement) {
 		}
 	}
 	for e, x := range y.coming {
-		y.hold(e, x)
+		y.put(e, x)
 	}
 	y.coming, y.placement = nil, p
 	y.copies = p.Copies(len(y.mix.Experts), make([]int, g.Shares), g.source())

@@ -259,6 +259,24 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w comp
 	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
 
+// Products implements layers.Device.
+func (d *Device) Products(list []compute.Product) {
+	for i := range list {
+		p := &list[i]
+		if p.Add {
+			p.Weight.ProductAdded(p.Dst, p.X)
+		} else {
+			p.Weight.Product(p.Dst, p.X, nil)
+		}
+	}
+}
+
+// Gate implements layers.Device.
+func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
+	d.Resize(dst, both.Rows, both.Width/2)
+	d.call("gate %s = %s %v", all(dst), all(both), g)
+}
+
 // RMSNorm implements layers.Device.
 func (d *Device) RMSNorm(dst, x *layers.Tensor, _ compute.Memory, _ float32) {
 	d.Resize(dst, x.Rows, x.Width)

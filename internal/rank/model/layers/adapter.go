@@ -1,0 +1,416 @@
+package layers
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
+)
+
+// An adapter stands beside a weight: to the rows of its requests it adds B·(A·x), of which A and B
+// are weights of their own, in whatever scheme the model's is. Each is a product like any other, so
+// the bits of a row depend on its input and its adapter alone, not on the rows beside it.
+//
+// Nor do they depend on the number of ranks. Where output features are divided, every rank has all
+// of x, computes all of A·x, in one chain, and its own rows of B. Where input features are, A is
+// divided as they are: A·x is summed in the same chunks and as the same tree as W·x, over ranks in
+// the same exchange, behind it in memory. Only then is it complete, and every rank multiplies it by
+// all of B, and adds that to the sums of W·x. Were B multiplied before the exchange, the sums of
+// each rank would be added to each other in another order for every number of ranks.
+
+// adaptable is a weight that adapters may stand beside: its parts, and how its sums are cut.
+type adaptable struct {
+	parts  []part
+	chunks int
+	// places are the low-rank weights by the place of their adapter, nil for those that leave this
+	// weight as it is.
+	places []*lowRank
+}
+
+// lowRank is an adapter's A of all modules of a weight, one above the other, and their B.
+type lowRank struct {
+	a compute.Weight
+	b []upward
+}
+
+// upward is B of one module: it multiplies Rank numbers of A·x from one on, and adds what it makes
+// of them to output features from one on.
+type upward struct {
+	compute.Weight
+	from, rank, at int
+}
+
+func (w *lowRank) free() {
+	if w == nil {
+		return
+	}
+	if w.a != nil {
+		w.a.Free()
+	}
+	for _, b := range w.b {
+		b.Free()
+	}
+}
+
+// adaptedRows are n rows of the batch at hand, step apart, of the adapter in a place.
+type adaptedRows struct{ place, from, n, step int }
+
+// of are the rows of a view.
+func (r adaptedRows) of(v compute.View) compute.View {
+	v.From += r.from * v.Stride
+	v.Rows, v.Stride = r.n, r.step*v.Stride
+	return v
+}
+
+// adapters are those that a rank has.
+type adapters struct {
+	places map[uint32]int // by id
+	free   []int
+	count  int // places there are
+	// rows are those of the batch at hand that have one. Those of one adapter are together where
+	// they lie equally far apart, as of requests that decode, so that its weights are read once.
+	rows []adaptedRows
+	low  Tensor // A·x of all of them, one after the other
+	list []compute.Product
+}
+
+// begin finds the rows of a batch that have adapters.
+func (a *adapters) begin(b *compute.Batch) {
+	a.rows = a.rows[:0]
+	for _, r := range b.Adapters {
+		if place, ok := a.places[r.Adapter]; ok {
+			a.rows = append(a.rows, adaptedRows{place, int(r.From), int(r.To - r.From), 1})
+		}
+	}
+	if len(a.rows) < 2 {
+		return
+	}
+	slices.SortFunc(a.rows, func(x, y adaptedRows) int {
+		return cmp.Or(cmp.Compare(min(x.n, 2), min(y.n, 2)), cmp.Compare(x.place, y.place),
+			cmp.Compare(x.from, y.from))
+	})
+	last := 0
+	for _, r := range a.rows[1:] {
+		o := &a.rows[last]
+		far := r.from - (o.from + (o.n-1)*o.step)
+		if r.n == 1 && r.place == o.place && (o.n == 1 || far == o.step) {
+			o.n, o.step = o.n+1, far
+			continue
+		}
+		last++
+		a.rows[last] = r
+	}
+	a.rows = a.rows[:last+1]
+}
+
+// of returns what the adapter of some rows has beside a weight, nil for nothing.
+func (y *adaptable) of(r adaptedRows) *lowRank {
+	if r.place >= len(y.places) {
+		return nil
+	}
+	return y.places[r.place]
+}
+
+// width is how many numbers A·x of the batch at hand is, 0 where no row has an adapter beside the
+// weight.
+func (y *adaptable) width(r *rank) (n int) {
+	for _, rows := range r.adapters.rows {
+		if w := y.of(rows); w != nil {
+			n += rows.n * w.a.Out()
+		}
+	}
+	return n
+}
+
+// concerns says that a row of the batch at hand has an adapter beside the weight.
+func (y *adaptable) concerns(r *rank) bool { return y.width(r) > 0 }
+
+// add adds to dst, the products of x with a weight that is not divided by input features, what the
+// adapters of its rows do.
+func (y *adaptable) add(r *rank, dst, x compute.View) {
+	width := y.width(r)
+	if width == 0 {
+		return
+	}
+	low := &r.adapters.low
+	r.dev.Resize(low, 1, width)
+	y.lower(r, low, 0, x)
+	y.raise(r, dst, low, 0)
+}
+
+// summed makes sum, [rows of x][out], the products of x with a weight that is divided by input
+// features, of all ranks and with adapters.
+func (y *adaptable) summed(r *rank, w compute.Weight, sum *Tensor, x *Tensor) error {
+	out := w.Out()
+	from := x.Rows * out
+	r.dev.Resize(sum, 1, from+y.width(r))
+	main := compute.View{Memory: sum.Memory, Rows: x.Rows, Width: out, Stride: out}
+	w.Product(main, x.All(), nil)
+	y.lower(r, sum, from, x.All())
+	if err := r.allReduce(sum); err != nil {
+		return err
+	}
+	y.raise(r, main, sum, from)
+	sum.Rows, sum.Width = x.Rows, out
+	return nil
+}
+
+// lower computes A·x of all rows that have an adapter, into low from an element on.
+func (y *adaptable) lower(r *rank, low *Tensor, at int, x compute.View) {
+	list := r.adapters.list[:0]
+	for _, rows := range r.adapters.rows {
+		w := y.of(rows)
+		if w == nil {
+			continue
+		}
+		rank := w.a.Out()
+		list = append(list, compute.Product{Weight: w.a, X: rows.of(x),
+			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank,
+				Stride: rank}})
+		at += rows.n * rank
+	}
+	r.dev.Products(list)
+	r.adapters.list = list
+}
+
+// raise adds B·(A·x) to dst.
+func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
+	list := r.adapters.list[:0]
+	for _, rows := range r.adapters.rows {
+		w := y.of(rows)
+		if w == nil {
+			continue
+		}
+		rank := w.a.Out()
+		x := compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		for i := range w.b {
+			b := &w.b[i]
+			list = append(list, compute.Product{Weight: b.Weight, Add: true,
+				Dst: rows.of(dst).Columns(b.at, b.Out()), X: x.Columns(b.from, b.rank)})
+		}
+		at += rows.n * rank
+	}
+	r.dev.Products(list)
+	r.adapters.list = list
+}
+
+// adapts notes that adapters may stand beside a weight of parts.
+func (l *Loader) adapts(chunks int, parts ...part) *adaptable {
+	y := &adaptable{parts: parts, chunks: chunks}
+	l.adaptable = append(l.adaptable, y)
+	return y
+}
+
+// Adaptable lists the modules of the layers that adapters may stand beside.
+func (l *Loader) Adaptable() (list []lora.Shape) {
+	seen := map[string]bool{}
+	for _, y := range l.adaptable {
+		for i := range y.parts {
+			if p := &y.parts[i]; !seen[p.module] {
+				seen[p.module] = true
+				list = append(list, lora.Shape{Name: p.module, Out: p.rows, In: p.cols})
+			}
+		}
+	}
+	return list
+}
+
+// Adapted says whether the adapter of an id is there.
+func (l *Loader) Adapted(id uint32) bool {
+	_, ok := l.adapters.places[id]
+	return ok
+}
+
+// Adaptation is an adapter that is being made beside the layers, weight by weight.
+type Adaptation struct {
+	loader  *Loader
+	id      uint32
+	src     Source
+	modules map[string]*lora.Module
+	made    []*lowRank
+}
+
+// Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
+// Modules of other stages are left out.
+func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) *Adaptation {
+	y := &Adaptation{loader: l, id: id, src: src, modules: make(map[string]*lora.Module,
+		len(a.Modules))}
+	for i := range a.Modules {
+		y.modules[a.Modules[i].Name] = &a.Modules[i]
+	}
+	return y
+}
+
+// Step makes what the adapter has beside some more weights. It returns true when that is all of it:
+// from then on rows of its id have it. On an error nothing is kept.
+func (y *Adaptation) Step(weights int) (done bool, err error) {
+	l := y.loader
+	if l.Adapted(y.id) {
+		y.Free()
+		return true, nil
+	}
+	for ; weights > 0 && len(y.made) < len(l.adaptable); weights-- {
+		w, err := l.lowRank(l.adaptable[len(y.made)], y.modules, y.src)
+		if err != nil {
+			y.Free()
+			return false, err
+		}
+		y.made = append(y.made, w)
+	}
+	if len(y.made) < len(l.adaptable) {
+		return false, nil
+	}
+	s := &l.adapters
+	place := s.count
+	if n := len(s.free); n > 0 {
+		place, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		s.count++
+	}
+	for i, w := range l.adaptable {
+		for len(w.places) <= place {
+			w.places = append(w.places, nil)
+		}
+		w.places[place] = y.made[i]
+	}
+	if s.places == nil {
+		s.places = map[uint32]int{}
+	}
+	s.places[y.id] = place
+	y.made = nil
+	return true, nil
+}
+
+// Free gives up what is not done.
+func (y *Adaptation) Free() {
+	for _, w := range y.made {
+		w.free()
+	}
+	y.made = nil
+}
+
+// Unadapt gives an adapter's memory back. No row has it any more.
+func (l *Loader) Unadapt(id uint32) {
+	s := &l.adapters
+	place, ok := s.places[id]
+	if !ok {
+		return
+	}
+	delete(s.places, id)
+	s.free = append(s.free, place)
+	for _, y := range l.adaptable {
+		y.places[place].free()
+		y.places[place] = nil
+	}
+}
+
+// lowRank makes what an adapter has beside a weight, nil for nothing.
+func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
+	src Source) (w *lowRank, err error) {
+	var a []compute.Source
+	w = &lowRank{}
+	from := map[*lora.Module]int{}
+	rank, at := 0, 0
+	var names []string
+	for i := range y.parts {
+		p := &y.parts[i]
+		m := modules[p.module]
+		if m == nil {
+			continue
+		}
+		if _, known := from[m]; known {
+			continue
+		}
+		t, err := src.Tensor(m.A, m.Rank, m.In)
+		if err != nil {
+			return nil, err
+		}
+		defer src.Release(t)
+		dtype, err := weightType(t)
+		if err != nil {
+			return nil, err
+		}
+		a = append(a, compute.Source{DType: dtype, Data: t.Data, Rows: m.Rank, Cols: m.In,
+			RowHi: m.Rank, ColLo: p.colLo, ColHi: p.colHi})
+		names = append(names, m.A)
+		from[m], rank = rank, rank+m.Rank
+	}
+	if len(a) == 0 {
+		return nil, nil
+	}
+	defer func() {
+		if err != nil {
+			w.free()
+			w = nil
+		}
+	}()
+	if w.a, err = l.packed(y.chunks, names, a...); err != nil {
+		return w, err
+	}
+	scaled := map[*lora.Module][]byte{}
+	for i := 0; i < len(y.parts); {
+		// B of one module is multiplied at once.
+		m := modules[y.parts[i].module]
+		var b []compute.Source
+		first := at
+		for ; i < len(y.parts) && modules[y.parts[i].module] == m; i++ {
+			p := &y.parts[i]
+			at += p.rowHi - p.rowLo
+			if m == nil {
+				continue
+			}
+			if scaled[m] == nil {
+				if scaled[m], err = scaledB(src, m); err != nil {
+					return w, err
+				}
+			}
+			b = append(b, compute.Source{DType: compute.Float32, Data: scaled[m], Rows: m.Out,
+				Cols: m.Rank, RowLo: p.rowLo, RowHi: p.rowHi, ColHi: m.Rank})
+		}
+		if m == nil {
+			continue
+		}
+		up := upward{from: from[m], rank: m.Rank, at: first}
+		if up.Weight, err = l.packed(1, []string{m.B}, b...); err != nil {
+			return w, err
+		}
+		w.b = append(w.b, up)
+	}
+	return w, nil
+}
+
+// packed makes a weight of tensors of an adapter, in the type that models run in.
+func (l *Loader) packed(chunks int, names []string, list ...compute.Source) (compute.Weight,
+	error) {
+	w, err := l.dev.Pack(chunks, list...)
+	if bad := (*compute.NotFinite)(nil); errors.As(err, &bad) {
+		return nil, &NotFinite{names[min(bad.Source, len(names)-1)], err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", names[0], err)
+	}
+	return w, nil
+}
+
+// scaledB is B of a module multiplied by its scale, as float32.
+func scaledB(src Source, m *lora.Module) ([]byte, error) {
+	t, err := src.Tensor(m.B, m.Out, m.Rank)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Release(t)
+	v, err := decode(t, 0, m.Out*m.Rank)
+	if err != nil {
+		return nil, err
+	}
+	raw := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x*m.Scale))
+	}
+	return raw, nil
+}
