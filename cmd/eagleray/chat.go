@@ -106,7 +106,7 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
+	handler, err := newHandler(ctx, cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
 	if err != nil {
 		return nil, errors.Join(err, e.Stop(ctx))
 	}

@@ -110,7 +110,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 				}
 				return e.Stop(context.WithoutCancel(ctx))
 			}
-			surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
+			surface, err := newHandler(ctx, cfg, e, nil, nil, kept{}, nil, nil, wire.Limits{})
 			if err != nil {
 				return nil, err
 			}

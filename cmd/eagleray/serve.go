@@ -289,7 +289,7 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	}
 	defer page.Close()
 	go page.Record()
-	handler, err := newHandler(cfg, e, m, page, stores, log, tracer, from.limits())
+	handler, err := newHandler(ctx, cfg, e, m, page, stores, log, tracer, from.limits())
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -423,14 +423,19 @@ func (k kept) close() {
 
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores; limits may be empty.
-func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Page,
-	kept kept, log *slog.Logger, tracer *tracing.Tracer, limits wire.Limits) (*api.API, error) {
+func newHandler(ctx context.Context, cfg config.Config, e *replicas.Router, m *metrics.Metrics,
+	page *dashboard.Page, kept kept, log *slog.Logger, tracer *tracing.Tracer,
+	limits wire.Limits) (*api.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log,
-		Limits: limits, Metrics: m,
+	loaded, err := newAdapters(ctx, &cfg, e, log)
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Options{Trainer: trainer, Adapters: loaded, Info: e.Info(), Engine: e,
+		Config: cfg, Log: log, Limits: limits, Metrics: m,
 		Version: version(), Dashboard: page, Tracer: tracer, Store: kept.state,
 		Responses: kept.responses,
 		Health:    e.Health, Elastic: e, Ranks: func() any { return e.Report() },

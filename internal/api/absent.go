@@ -35,7 +35,7 @@ var absent = []family{
 	{[]string{"/v1/fine_tuning/*"}, "fine-tuning",
 		"a trainer gives it other weights: see --enable-rlhf", false},
 	{[]string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}, "adapters",
-		"merge one into its model, and serve that", true},
+		"start it with --enable-lora", false},
 	{[]string{responses.CompactPath}, "compaction of conversations",
 		"`truncation` of auto drops what is too old for the model", false},
 	{[]string{"/v1/assistants/*", "/v1/threads/*"}, "assistants and threads",

@@ -22,6 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -68,6 +69,9 @@ type Options struct {
 	Dashboard *dashboard.Page
 	// Trainer steers the engines for a trainer; nil for no such routes. Close closes it.
 	Trainer *rlhf.Control
+	// Adapters are those that requests may name; nil for none, and no routes to load some. Close
+	// closes it.
+	Adapters *adapters.Control
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
 	// tokens, as vLLM does.
 	SpecialTokensInContent bool
@@ -93,6 +97,7 @@ func New(o Options) (*API, error) {
 	so := generate.Options{Info: o.Info, Engine: o.Engine, Config: cfg, Limits: o.Limits,
 		Metrics: o.Metrics, SpecialTokensInContent: o.SpecialTokensInContent,
 		Priorities: cfg.Schedule.Policy == "priority", Abortable: o.Trainer != nil}
+	so.Adapters = o.Adapters
 	if o.Trainer != nil && cfg.Server.EnableRLHF {
 		so.WeightVersion = o.Trainer.Version
 	}
@@ -133,6 +138,9 @@ func (s *API) Close() {
 	if t := s.opt.Trainer; t != nil {
 		t.Close()
 	}
+	if a := s.opt.Adapters; a != nil {
+		a.Close()
+	}
 }
 
 // routes are those of every dialect, and of the program.
@@ -150,6 +158,10 @@ func (s *API) routes() []server.Route {
 	if e := s.opt.Elastic; e != nil {
 		list = append(list, grouped("Engines", admin.ElasticRoutes(s.Server, e,
 			cfg.EnableElasticEP || len(cfg.APIKeys) > 0))...)
+	}
+	if a := s.opt.Adapters; a != nil {
+		list = append(list, grouped("Adapters", admin.AdapterRoutes(s.Server, a,
+			len(cfg.APIKeys) > 0))...)
 	}
 	if t := s.opt.Trainer; t != nil {
 		list = append(list, grouped("Trainers", admin.TrainerRoutes(s.Server, t, s.Abort, s.lim,

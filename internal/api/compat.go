@@ -23,6 +23,7 @@ const (
 
 	withRLHF     = "with --enable-rlhf"
 	withSleep    = "with --enable-sleep-mode or --enable-rlhf"
+	withAdapters = "with --enable-lora and --api-key"
 	withElastic  = "with --enable-elastic-ep or --api-key"
 	withStore    = "OpenAI's; with --store-dir"
 	withKept     = "OpenAI's; with --store-dir they outlive the server"
@@ -93,6 +94,10 @@ var answered = []compat.Entry{
 		Note: withMessages},
 	{Name: get + anthropic.MessagesPath + "/batches/{id}/results", Status: compat.Ours,
 		Note: withMessages},
+	{Name: post + "/v1/load_lora_adapter", Status: compat.Differs, Note: withAdapters +
+		"; folders below --allowed-local-weights or --lora-resolver"},
+	{Name: post + "/v1/unload_lora_adapter", Status: compat.Differs, Note: withAdapters +
+		"; answered once the adapter's requests are done"},
 	{Name: post + "/scale_elastic", Status: compat.Ours, Note: withElastic + "; ?dp= or ?tp="},
 	{Name: post + "/scale_elastic_ep", Status: compat.Differs,
 		Note: withElastic + "; no request is refused meanwhile"},

@@ -168,7 +168,7 @@ func TestAbsentRoutes(t *testing.T) {
 		"/v1/vector_stores/a/files":     "/v1/embeddings",
 		"/v1/realtime":                  "no realtime sessions",
 		"/v1/realtime/sessions":         "no realtime sessions",
-		"/v1/load_lora_adapter":         "no adapters",
+		"/v1/load_lora_adapter":         "--enable-lora",
 		"/v1/fine_tuning/jobs":          "--enable-rlhf",
 		"/v1/assistants":                "/v1/responses",
 		"/v1/threads/a/runs":            "/v1/responses",

@@ -104,8 +104,16 @@ type Batch struct {
 	// one. A sequence at position 0 starts from zero. With such layers the rows of a sequence
 	// follow each other in order of position.
 	States []int32
+	// Adapters are the runs of rows that have an adapter, in the order of rows.
+	Adapters []AdapterRows
 	// Split says which of the rows other ranks lack, and what they compute in their place.
 	Split Split
+}
+
+// AdapterRows are the rows From to To-1, which have an adapter by its id.
+type AdapterRows struct {
+	Adapter  uint32
+	From, To int32
 }
 
 // Split is how a rank of those that divide the rows of long prompts among them (prefill context

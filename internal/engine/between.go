@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
 // Task is something that the loop does between two steps, with no plan in flight.
@@ -55,6 +56,28 @@ func (e *Engine) Between(ctx context.Context, t Task) error {
 func (e *Engine) Equip(ctx context.Context) error {
 	for {
 		err := e.Between(ctx, Task{Do: (*Loop).reequip, Must: true})
+		if lost := (*executor.Failure)(nil); !errors.As(err, &lost) || errors.Is(err, ErrFailed) {
+			return err
+		}
+	}
+}
+
+// LoadAdapter has the ranks load an adapter, which is among those that are wanted of all engines,
+// beside the requests that run. When the ranks fail, those in their place load it.
+func (e *Engine) LoadAdapter(ctx context.Context, u *weights.Update) error {
+	return e.between(ctx, func(l *Loop) error { return e.wanted.LoadAdapter(l.group, u) })
+}
+
+// TrimAdapters has the ranks drop the adapters that are not wanted any more.
+func (e *Engine) TrimAdapters(ctx context.Context) error {
+	return e.between(ctx, func(l *Loop) error { return e.wanted.TrimAdapters(l.group) })
+}
+
+// between has the loop do something to its ranks that new ones do at their start: it is done again
+// when the ranks fail.
+func (e *Engine) between(ctx context.Context, do func(*Loop) error) error {
+	for {
+		err := e.Between(ctx, Task{Do: do})
 		if lost := (*executor.Failure)(nil); !errors.As(err, &lost) || errors.Is(err, ErrFailed) {
 			return err
 		}

@@ -37,7 +37,10 @@ func (s *API) listModels(w http.ResponseWriter, r *server.Request) error {
 	if bad != nil {
 		return bad
 	}
-	names, more := s.Model.Names, false
+	names, more := slices.Clone(s.Model.Names), false
+	for _, a := range s.Adapters() {
+		names = append(names, a.Name)
+	}
 	for field, id := range map[string]string{"after_id": a.After, "before_id": a.Before} {
 		if id != "" && !slices.Contains(names, id) {
 			return wire.BadRequest(field, "`%s` %q is no model of the list", field, wire.Clip(id))

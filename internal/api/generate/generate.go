@@ -81,6 +81,10 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		Prompts: prompts, N: req.N, constraint: req.constraintField}
 	g.Model = req.Model
 	g.Choices = make([]Choice, len(prompts)*req.N)
+	adapter, release, err := s.adapter(ctx, req.Model)
+	if err != nil {
+		return nil, err
+	}
 	list := make([]*engine.Request, len(prompts))
 	for i := range list {
 		q := prompts[i].Request
@@ -91,11 +95,11 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		q.Client, q.Background = r.Client, r.Row || req.Polled
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
+		q.Adapter = adapter
 		q.Interval = req.streamInterval
 		q.FinalOnly = !req.Stream && !req.Polled && r.Observed == nil
 		list[i] = &q
 	}
-	var err error
 	if req.Beams != nil {
 		search := newBeamSearch(s.opt.Engine, s.Model.Identity, s.Model.Tokenizer, *req.Beams, list)
 		g.Stream, err = search, search.submit(ctx)
@@ -103,6 +107,7 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		g.Stream, err = s.opt.Engine.Submit(ctx, list...)
 	}
 	if err != nil {
+		release()
 		breakOff(ctx, r, err)
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !r.Row {
 			s.opt.Metrics.Rejected("queue_full")
@@ -114,6 +119,9 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 			return nil, transferError(wrong.Field, wrong.Reason)
 		}
 		return nil, err
+	}
+	if adapter != 0 {
+		g.Stream = adapted{g.Stream, release}
 	}
 	if r.Origin != nil {
 		g.Stream = newTokenwise(g.Stream, len(g.Choices))

@@ -134,16 +134,20 @@ func (s *Service) cut(r *Sampling) (*tokenizer.Cut, *wire.Error) {
 	return &tokenizer.Cut{Most: int(keep), Right: r.TruncateRight}, nil
 }
 
-// CheckModel refuses a model that is not served; none named means the first.
+// CheckModel refuses a model that is not served, nor an adapter; none named means the first.
 func (s *Service) CheckModel(name string) (string, *wire.Error) {
 	if name == "" {
 		return s.Model.Names[0], nil
 	}
-	if !s.Model.serves(name) {
-		return "", &wire.Error{Status: 404, Param: "model",
-			Message: fmt.Sprintf("The model `%s` does not exist.", wire.Clip(name))}
+	if !s.Model.serves(name) && !s.opt.Adapters.Serves(name) {
+		return "", noModel(name)
 	}
 	return name, nil
+}
+
+func noModel(name string) *wire.Error {
+	return &wire.Error{Status: 404, Param: "model",
+		Message: fmt.Sprintf("The model `%s` does not exist.", wire.Clip(name))}
 }
 
 // LeastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -27,6 +28,8 @@ type Options struct {
 	Priorities bool
 	// WeightVersion is asked for the version of the weights; nil where they cannot be changed.
 	WeightVersion func() string
+	// Adapters are those that requests may name as their model; nil for none.
+	Adapters *adapters.Control
 	// Abortable keeps the streams of requests by their ids (Abort).
 	Abortable bool
 }
@@ -87,6 +90,12 @@ func (s *Service) Serves(name string) bool {
 	_, bad := s.CheckModel(name)
 	return bad == nil
 }
+
+// Adapters are those that are loaded.
+func (s *Service) Adapters() []adapters.Adapter { return s.opt.Adapters.List() }
+
+// Adapter is the loaded one of a name.
+func (s *Service) Adapter(name string) (adapters.Adapter, bool) { return s.opt.Adapters.Find(name) }
 
 // Abort ends those requests of these ids that are in flight, with what they have.
 func (s *Service) Abort(ids []string) { s.inFlight.abort(ids) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/engine/adapters"
 )
 
 // modelCard is an entry of /v1/models.
@@ -43,17 +44,27 @@ func (s *API) card(name string) modelCard {
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
+// adapterCard is that of an adapter.
+func (s *API) adapterCard(a adapters.Adapter) modelCard {
+	c := s.card(a.Name)
+	c.Root, c.Parent, c.Created = a.Path, &s.Model.Names[0], a.Loaded.Unix()
+	return c
+}
+
 // modelList is the answer of GET /v1/models.
 type modelList struct {
 	Object string      `json:"object"`
 	Data   []modelCard `json:"data"`
 }
 
-// listModels answers GET /v1/models: one entry per served name.
+// listModels answers GET /v1/models: one entry per served name, and per adapter.
 func (s *API) listModels(w http.ResponseWriter, _ *server.Request) error {
 	list := modelList{Object: "list"}
 	for _, name := range s.Model.Names {
 		list.Data = append(list.Data, s.card(name))
+	}
+	for _, a := range s.Adapters() {
+		list.Data = append(list.Data, s.adapterCard(a))
 	}
 	return s.WriteJSON(w, list)
 }
@@ -63,6 +74,9 @@ func (s *API) getModel(w http.ResponseWriter, r *server.Request) error {
 	name, bad := s.CheckModel(r.PathValue("model"))
 	if bad != nil {
 		return bad
+	}
+	if a, ok := s.Adapter(name); ok {
+		return s.WriteJSON(w, s.adapterCard(a))
 	}
 	return s.WriteJSON(w, s.card(name))
 }

@@ -103,6 +103,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		ChunkedPrefill:    chunked,
 		LongPrefillTokens: threshold,
 		Priority:          c.Schedule.Policy == "priority",
+		MaxAdapters:       c.LoRA.MaxLoras,
 		MaxInFlight:       c.MaxInFlight(),
 		Stages:            c.Parallel.Layout().PP,
 	}

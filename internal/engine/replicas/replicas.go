@@ -274,7 +274,7 @@ func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (
 		}
 		w.prompt += computed * len(q.Prompt)
 		if w.adds {
-			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt,
+			w.list = beginnings(w.list, r.seed, q.CacheSalt(), q.Prompt,
 				r.Info().BlockSize)
 			w.prompts = append(w.prompts, len(w.list))
 		}

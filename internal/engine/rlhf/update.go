@@ -245,9 +245,11 @@ func sameFolder(a, b string) bool {
 	return err == nil && err2 == nil && x.IsDir() && os.SameFile(x, y)
 }
 
-// below says that a path without links is below an allowed folder.
-func (c *Control) below(path string) bool {
-	for _, dir := range c.opt.Allowed {
+func (c *Control) below(path string) bool { return Below(c.opt.Allowed, path) }
+
+// Below says that a path without links is below one of some folders.
+func Below(folders []string, path string) bool {
+	for _, dir := range folders {
 		dir, err := filepath.Abs(dir)
 		if err == nil {
 			dir, err = filepath.EvalSymlinks(dir)

@@ -43,6 +43,9 @@ type Config struct {
 	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority];
 	// without it by arrival only [fcfs].
 	Priority bool
+	// MaxAdapters is the number of adapters that requests may run with at once [max_loras]: one
+	// that waits for another adapter starts when they are fewer. 0 is no limit.
+	MaxAdapters int
 	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0
 	// is 1.
 	MaxInFlight int

@@ -176,7 +176,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 			}
 			continue
 		}
-		if s.awaitsState(r) {
+		if s.awaitsState(r) || s.awaitsAdapter(r) {
 			return
 		}
 		hit, n := s.fit(t, r)
@@ -195,6 +195,23 @@ func (s *Scheduler) admit(t *turn, background bool) {
 		s.plan(t.plan, t.flight, r, n)
 		t.budget -= n
 	}
+}
+
+// awaitsAdapter tells whether a request would run with one adapter more than may be.
+func (s *Scheduler) awaitsAdapter(r *Request) bool {
+	if r.Adapter == 0 || s.config.MaxAdapters == 0 {
+		return false
+	}
+	s.adapters = s.adapters[:0]
+	for _, o := range s.running {
+		if o.Adapter == r.Adapter {
+			return false
+		}
+		if o.Adapter != 0 && !slices.Contains(s.adapters, o.Adapter) {
+			s.adapters = append(s.adapters, o.Adapter)
+		}
+	}
+	return len(s.adapters) >= s.config.MaxAdapters
 }
 
 // fit finds room for a waiting request: in its cache the first hit tokens are known, the next n are
@@ -263,6 +280,7 @@ func introduce(p *step.Plan, r *Request, blocks int) {
 	q := &p.New[n]
 	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), r.Params
 	q.Constraint, q.Pooling, q.Second = r.Constraint, r.Pooling, r.Second
+	q.Adapter = r.Adapter
 	q.Tokens = append(q.Tokens[:0], r.tokens...)
 	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()[:blocks]...)
 }

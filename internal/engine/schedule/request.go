@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"cmp"
+	"encoding/binary"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
@@ -30,8 +32,10 @@ type Request struct {
 	// Second is where the second text of a pair begins in Prompt, for models that tell them apart;
 	// 0 for none.
 	Second uint32
-	// Salt separates the prefix cache: only requests of equal salt share blocks.
+	// Salt separates the prefix cache: only requests of equal salt, and adapter, share blocks.
 	Salt string
+	// Adapter is the id of the adapter that it is computed with, 0 for none.
+	Adapter uint32
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
 	// Client is whose request it is: those of different clients take turns (see turns). Index is
@@ -142,6 +146,14 @@ type scheduled struct {
 // prompt.
 func (r *Request) Begun() bool {
 	return r.prompt > 0 && len(r.tokens) > r.prompt || r.reported > 1
+}
+
+// CacheSalt separates the prefix cache: it is another one for every Salt and Adapter.
+func (r *Request) CacheSalt() string {
+	if r.Adapter == 0 && !strings.HasPrefix(r.Salt, "\x00") {
+		return r.Salt
+	}
+	return string(binary.LittleEndian.AppendUint32([]byte{0}, r.Adapter)) + r.Salt
 }
 
 // class is 1 for a request in the background, else 0.

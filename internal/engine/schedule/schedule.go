@@ -34,8 +34,10 @@ type Scheduler struct {
 	// preemption takes from its end, so a victim is never one that the plan being made already
 	// holds.
 	running []*Request
-	slots   []uint32 // free, the next one last
-	freed   []uint32 // of ended requests, to be listed in the next plan's Free
+	// adapters is memory of awaitsAdapter.
+	adapters []uint32
+	slots    []uint32 // free, the next one last
+	freed    []uint32 // of ended requests, to be listed in the next plan's Free
 	// flights are the plans that await their results: a ring in which the oldest is at first, owed
 	// of them.
 	flights     []flight
@@ -94,7 +96,7 @@ func (s *Scheduler) Add(r *Request) {
 	s.arrivals++
 	r.scheduled = scheduled{
 		arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt), reported: 1,
-		seq: kvcache.NewSequence(r.Salt, r.computesAll()),
+		seq: kvcache.NewSequence(r.CacheSalt(), r.computesAll()),
 	}
 	if s.config.Priority {
 		r.priority = r.Priority

@@ -22,6 +22,8 @@ type Wanted struct {
 	pause  atomic.Int32
 	asleep atomic.Pointer[calls.Asleep]
 	update atomic.Pointer[weights.Update]
+	// adapters are those that requests may have, nil before there was one.
+	adapters atomic.Pointer[[]*weights.Update]
 	// using is held, for reading, by those that bring weights to ranks.
 	using sync.RWMutex
 }
@@ -98,7 +100,40 @@ func (w *Wanted) Replaces() bool {
 }
 
 // Plain says that ranks which have just been started need nothing more.
-func (w *Wanted) Plain() bool { return w.update.Load() == nil && w.asleep.Load() == nil }
+func (w *Wanted) Plain() bool {
+	return w.update.Load() == nil && w.asleep.Load() == nil && w.adapters.Load() == nil
+}
+
+// SetAdapters says which adapters ranks are to have, from now on and in every group that is
+// started; those that compute must then be brought to it (LoadAdapter, TrimAdapters). One that is
+// left out is retired once no engine uses it.
+func (w *Wanted) SetAdapters(list []*weights.Update) { w.adapters.Store(&list) }
+
+// Adapters are those that ranks are to have.
+func (w *Wanted) Adapters() []*weights.Update {
+	if list := w.adapters.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// LoadAdapter has every rank load its share of an adapter, unless weights sleep: then ranks load it
+// when they wake. One that has it does nothing.
+func (w *Wanted) LoadAdapter(group *executor.Executor, u *weights.Update) error {
+	if asleep := w.asleep.Load(); asleep != nil && asleep.Weights {
+		return nil
+	}
+	return load(group, u, func() {})
+}
+
+// TrimAdapters has the ranks drop all adapters but those that are wanted.
+func (w *Wanted) TrimAdapters(group *executor.Executor) error {
+	updates := []string{}
+	for _, u := range w.Adapters() {
+		updates = append(updates, u.ID)
+	}
+	return do(group, calls.AdaptersTrim, updates)
+}
 
 // Equip equips ranks that may just have been started to what is wanted.
 func (w *Wanted) Equip(group *executor.Executor) error {
@@ -111,13 +146,26 @@ func (w *Wanted) Equip(group *executor.Executor) error {
 			return err
 		}
 	}
-	if u == nil || asleep != nil && asleep.Weights {
+	if asleep != nil && asleep.Weights {
 		return nil
 	}
-	if err := load(group, u, func() {}); err != nil {
-		return err
+	if u != nil {
+		if err := load(group, u, func() {}); err != nil {
+			return err
+		}
+		if err := do(group, calls.WeightsSwap, u.ID); err != nil {
+			return err
+		}
 	}
-	return do(group, calls.WeightsSwap, u.ID)
+	if w.adapters.Load() == nil {
+		return nil
+	}
+	for _, a := range w.Adapters() {
+		if err := w.LoadAdapter(group, a); err != nil {
+			return err
+		}
+	}
+	return w.TrimAdapters(group)
 }
 
 // Reserve has the ranks find the memory for an update. It returns the host of each, as weights.Here

@@ -16,7 +16,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 8
+	Version = 9
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -26,7 +26,7 @@ const (
 // the remaining bytes cannot hold before it makes room for it.
 const (
 	minParams         = 7*4 + 8 + 5*4 + 3*1 + 5*4 + 3*4
-	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1 + 4
+	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1 + 2*4
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minPooled         = 4 + 4
@@ -72,7 +72,8 @@ func appendNewRequest(b []byte, q *NewRequest) []byte {
 	b = append(appendLen(b, len(c.Text)), c.Text...)
 	b = appendBool(appendBool(appendBool(b, c.Compact), c.Closed), c.AnyOrder)
 	b = append(b, byte(q.Pooling))
-	return binary.LittleEndian.AppendUint32(b, q.Second)
+	b = binary.LittleEndian.AppendUint32(b, q.Second)
+	return binary.LittleEndian.AppendUint32(b, q.Adapter)
 }
 
 func appendParams(b []byte, p *sample.Params) []byte {

@@ -63,6 +63,7 @@ func (m maker) plan() *Plan {
 			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0,
 			Closed: m.IntN(2) == 0, AnyOrder: m.IntN(2) == 0}
 		q.Pooling, q.Second = Pooling(m.IntN(int(poolings))), uint32(m.IntN(9))
+		q.Adapter = uint32(m.IntN(5))
 		return q
 	})
 	for range m.IntN(20) {
@@ -163,7 +164,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
-		8, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		9, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -182,7 +183,7 @@ func TestLayout(t *testing.T) {
 			-0.5}}}},
 	})
 	want = []byte{
-		8, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		9, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

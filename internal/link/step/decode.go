@@ -292,6 +292,7 @@ func (r *reader) newRequest(q *NewRequest) {
 	}
 	q.Pooling = Pooling(pooling)
 	q.Second = r.uint32("New.Second")
+	q.Adapter = r.uint32("New.Adapter")
 }
 
 func (r *reader) constraint(c *constrain.Spec) {

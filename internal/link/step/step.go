@@ -130,6 +130,8 @@ type NewRequest struct {
 	// Second is where the second text of a pair begins in the prompt, whose tokens are of another
 	// type; 0 is a prompt of one text.
 	Second uint32
+	// Adapter is the id of the adapter that it is computed with, 0 for none.
+	Adapter uint32
 }
 
 // Result answers one Plan.

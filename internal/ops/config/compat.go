@@ -91,6 +91,13 @@ var flagNotes = map[string]compat.Entry{
 	"enable-auto-tool-choice": differs("on by default"),
 	"structured-outputs-config": differs("disable_any_whitespace; there is one back end, which " +
 		"never falls back"),
+	// Adapters.
+	"lora-modules":  same("name=folder, or an object; PEFT's folders with safetensors"),
+	"max-loras":     differs("any number by default"),
+	"max-lora-rank": differs("any number, 16 by default"),
+	"max-cpu-loras": differs("any number by default; one more is refused, or takes the place of " +
+		"one that --lora-resolver found"),
+	"lora-resolver": ours("in the place of VLLM_LORA_RESOLVER_CACHE_DIR; hub for repos"),
 	// Memory and cache.
 	"kv-cache-memory-bytes": same("of each rank; by default up to 4 GiB among the ranks of a " +
 		"machine"),
@@ -163,7 +170,8 @@ var flagNotes = map[string]compat.Entry{
 		"and /version"), "api-key-file": ours("keys, one a line"),
 	"allowed-origins": differs("none by default but pages of this machine; vLLM's is *"),
 	"allowed-hosts": ours("names accepted in Host; bound to loopback only those of this " +
-		"machine"), "allowed-local-weights": ours("folders of /update_weights, beside the model's"),
+		"machine"), "allowed-local-weights": ours("folders of " +
+		"/update_weights, beside the model's, and of /v1/load_lora_adapter"),
 	"enable-rlhf":       ours("in the place of VLLM_SERVER_DEV_MODE"),
 	"enable-elastic-ep": differs("engines are added and removed; experts are not moved"),
 	"log-format":        ours("text, logfmt or json"),

@@ -35,7 +35,8 @@ func TestCompat(t *testing.T) {
 		"--disable-custom-all-reduce": {Status: compat.NoEffect, Note: "there is one all-reduce"},
 		"--swap-space": {Status: compat.NoEffect,
 			Note: "preempted requests are computed again"},
-		"--enable-lora": {Status: compat.Refused, Note: "adapters are not loaded"},
+		"--enable-lora":             {Status: compat.Same},
+		"--enable-moe-shared-loras": {Status: compat.Refused, Note: "experts are not adapted"},
 		"--quantization": {Status: compat.Differs,
 			Note: "int8_per_channel_weight_only, int8, int4, int4_g64, int4_g128 as weights are " +
 				"loaded; the checkpoint's own method changes nothing; others are refused; also -q"},

@@ -17,6 +17,7 @@ import (
 // a field is its default unless Default sets another.
 type Config struct {
 	Model    Model
+	LoRA     LoRA
 	Cache    Cache
 	Transfer Transfer
 	Parallel Parallel
@@ -359,6 +360,7 @@ func Default() Config {
 			Nodes:  Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},
 			Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
+		LoRA:     LoRA{MaxRank: 16},
 		Transfer: Transfer{HoldTimeout: 8 * time.Minute, FetchTimeout: 30 * time.Second},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 			Policy: "fcfs", Async: true},

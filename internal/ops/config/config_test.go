@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -87,7 +88,13 @@ func TestFlags(t *testing.T) {
 			[]string{"a,b", "c"}},
 		{"--disable-custom-all-reduce --swap-space 4 -dcp 1",
 			func(c *config.Config) any { return len(c.Warnings) }, 3},
-		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
+		{"--no-enable-tower-connector-lora",
+			func(c *config.Config) any { return len(c.Warnings) }, 1},
+		{"--enable-lora --lora-modules a=b c=d/e,f --max-loras 2 --lora-modules {\"name\":\"g\"," +
+			"\"path\":\"h=i\"}", func(c *config.Config) any {
+			named, err := c.LoRA.Named()
+			return fmt.Sprint(c.LoRA.Enable, c.LoRA.MaxLoras, c.LoRA.MaxRank, named, err)
+		}, "true 2 16 [{a b } {c d/e,f } {g h=i }] <nil>"},
 		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds },
 			7},
 		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`,
@@ -236,18 +243,32 @@ func TestMistakes(t *testing.T) {
 		{"--api-key-file /no/such/file", "--api-key-file"},
 		{"--num-scheduler-steps 8", "--num-scheduler-steps"},
 		{"--frobnicate", "--frobnicate"},
-		{"--lora-modules a=b c=d", "--lora-modules"},
+		{"--lora-modules a=b c=d", "--lora-modules without --enable-lora"},
+		{"--enable-lora --lora-modules a", "--lora-modules \"a\" is not name=path"},
+		{"--enable-lora --lora-modules a=b a=c", "--lora-modules names a twice"},
+		{`--enable-lora --lora-modules {"name":"a","file":"b"}`, "is not read"},
+		{"--lora-resolver /tmp", "--lora-resolver /tmp without --enable-lora"},
+		{"--enable-lora --lora-resolver /no/such/folder", "neither a folder nor hub"},
+		{"--enable-lora --lora-resolver hub:", "is not hub:ORGANISATION"},
+		{"--max-lora-rank 0", "--max-lora-rank 0 is less than 1"},
+		{"--max-loras -1", "--max-loras -1 is less than 0"},
+		{"--enable-lora --max-loras 4 --max-cpu-loras 2", "--max-loras 4 is more than"},
+		{"--enable-lora --max-cpu-loras 1 --lora-modules a=b c=d", "has 2 adapters"},
+		{"--enable-lora --device cuda", "--enable-lora with --device cuda"},
+		{"--enable-lora --runner pooling", "--enable-lora with --runner pooling"},
+		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},
+		{`--enable-lora --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
+			`"kv_role":"kv_both"}`, "--enable-lora with --kv-transfer-config"},
+		{"--enable-moe-shared-loras", "known and not supported yet"},
 		{"--middleware a b", "--middleware"},
 		// Known to vLLM, and not here.
 		{"-dcp 2", "--decode-context-parallel-size"},
 		{"-q squeezellm", "--quantization"},
 		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
-		{"--enable-lora", "known and not supported yet"},
 		{"--cpu-offload-gb 4", "values but 0, 0.0 are not supported yet: weights are in memory"},
 		{"--data-parallel-rank 1", "not supported yet: engines have one API: see --nnodes"},
 		{"--rope-theta 1e6", "--hf-overrides"},
 		{"--grpc", "--grpc"},
-		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
 		{"--tool-call-parser apertus", "--tool-call-parser"},
 		{"--reasoning-parser nobody", "--reasoning-parser"},

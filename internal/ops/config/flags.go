@@ -101,6 +101,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Paths(f, PathFolder, "download-dir", "weights-cache", "generation-config")
 	Paths(f, PathFile, "chat-template")
 	markGroup(f, ModelGroup)
+	c.LoRA.flagsOf(f)
 
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",

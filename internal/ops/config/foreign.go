@@ -75,15 +75,14 @@ var foreignKnown = []Known{
 	{Name: "renderer-num-workers", Allowed: anything, Why: "requests are tokenised side by side"},
 	{Name: "ec-transfer-config", Allowed: none, Why: "input is text"},
 	{Name: "weight-transfer-config", Allowed: none, Why: "see --enable-rlhf"},
-	// Adapters: without --enable-lora, which is refused, they say nothing.
-	{Name: "max-loras", Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "max-lora-rank", Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "max-cpu-loras", Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "lora-dtype", Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "lora-extra-vocab-size", Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "lora-target-modules", Words: true, Allowed: anything, Why: "adapters are not loaded"},
-	{Name: "fully-sharded-loras", Allowed: on, Switch: true, Why: "adapters are not loaded"},
-	{Name: "default-mm-loras", Allowed: none, Why: "adapters are not loaded"},
+	// Adapters.
+	{Name: "lora-dtype", Allowed: anything, Why: "adapters are multiplied in --dtype"},
+	{Name: "lora-extra-vocab-size", Allowed: anything, Why: "an adapter adds no tokens"},
+	{Name: "lora-target-modules", Words: true, Allowed: none,
+		Why: "an adapter's modules are those that it has"},
+	{Name: "fully-sharded-loras", Allowed: on, Switch: true,
+		Why: "adapters are divided as their modules are"},
+	{Name: "default-mm-loras", Allowed: none, Why: "input is text"},
 	// Pictures, sounds and videos.
 	{Name: "allowed-local-media-path", Allowed: anything, Why: "input is text"},
 	{Name: "allowed-media-domains", Words: true, Allowed: anything, Why: "input is text"},

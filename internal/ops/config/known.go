@@ -83,7 +83,6 @@ var engineKnown = []Known{
 	{Name: "language-model-only", Allowed: on, Switch: true, Why: "input is text"},
 	{Name: "limit-mm-per-prompt", Allowed: anything, Why: "input is text"},
 	{Name: "enable-prompt-embeds", Switch: true, Why: "prompts are text or token ids"},
-	{Name: "enable-lora", Switch: true, Why: "adapters are not loaded"},
 	{Name: "speculative-config", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "guided-decoding-backend", Allowed: anything,
 		Why: "there is one way to constrain answers"},
@@ -91,7 +90,6 @@ var engineKnown = []Known{
 
 // serverKnown are vLLM's flags of the HTTP surface that are accepted or refused by value.
 var serverKnown = []Known{
-	{Name: "lora-modules", Words: true, Allowed: none, Why: "adapters are not loaded"},
 	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
 		Why: "templates get text"},
 	{Name: "response-role", Allowed: []string{"assistant"}, Why: "answers are the assistant's"},

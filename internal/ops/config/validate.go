@@ -140,8 +140,9 @@ func (c *Config) Validate() error {
 			return usage("--metrics-prefix %q is not a word of letters", p)
 		}
 	}
-	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF {
-		return usage("--allowed-local-weights without --enable-rlhf: nothing loads weights")
+	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF && !c.LoRA.Enable {
+		return usage("--allowed-local-weights without --enable-rlhf or --enable-lora: nothing " +
+			"loads weights")
 	}
 	notFolder := func(dir string) bool { return !isFolder(dir) }
 	if i := slices.IndexFunc(c.Server.AllowedLocalWeights, notFolder); i >= 0 {
@@ -155,7 +156,7 @@ func (c *Config) Validate() error {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
-	for _, check := range []func() error{p.checkBind, c.checkDevice, c.checkExperts} {
+	for _, check := range []func() error{p.checkBind, c.checkDevice, c.checkExperts, c.validateLoRA} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -38,6 +38,9 @@ var (
 	WeightsLoad = rpc.Method[string, rpc.None]{Name: "weights_load"}
 	WeightsSwap = rpc.Method[string, rpc.None]{Name: "weights_swap"}
 	WeightsDrop = rpc.Method[rpc.None, rpc.None]{Name: "weights_drop"}
+	// AdaptersTrim drops all adapters but those of the updates of its argument. Adapters come as
+	// updates do, by WeightsOpen, WeightsGet and WeightsLoad, and need no swap.
+	AdaptersTrim = rpc.Method[[]string, rpc.None]{Name: "adapters_trim"}
 	// WeightsRoom and WeightsRoomSent reserve memory: for an update that ranks map, and for one
 	// that they are sent.
 	WeightsRoom     = rpc.Method[rpc.None, weights.Opened]{Name: "weights_room"}

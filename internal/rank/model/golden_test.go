@@ -101,6 +101,8 @@ type shard struct {
 	model *model.Model
 	cache compute.Cache
 	vocab int
+	// adapter is that of all rows, 0 for none.
+	adapter uint32
 }
 
 func loadShard(t testing.TB, f fixture, opt cpu.Options, g layers.Group) *shard {
@@ -170,6 +172,9 @@ func forward(m *model.Model, b *compute.Batch, cache compute.Cache) error {
 func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 	t.Helper()
 	b := batch(pieces...)
+	if s.adapter != 0 {
+		b.Adapters = []compute.AdapterRows{{Adapter: s.adapter, To: int32(b.Rows())}}
+	}
 	if err := forward(s.model, b, s.cache); err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func trailOfNew(n *step.NewRequest) uint64 {
 	// Of the parameters only these decide which rows are computed.
 	t := mix(pack(len(n.Tokens), len(n.Blocks)), pack(int(n.PromptLen),
 		int(b2u(n.Params.PromptLogprobs != sample.NoLogprobs))|int(n.Pooling)<<1))
-	t = mix(t, uint64(n.Second))
+	t = mix(t, pack(int(n.Second), int(n.Adapter)))
 	tokens := n.Tokens
 	for ; len(tokens) > 1; tokens = tokens[2:] {
 		t = mix(t, pack(int(tokens[0]), int(tokens[1])))

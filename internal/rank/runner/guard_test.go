@@ -119,6 +119,12 @@ func TestGuardSeesEverything(t *testing.T) {
 				p.New[1].Params.PromptLogprobs = 0
 			}
 		},
+		"an adapter": func(i int, p *step.Plan, r *Runner) {
+			if i == 0 {
+				r.opt.Model.(*oracle).adapters = []uint32{2}
+				p.New[1].Adapter = 2
+			}
+		},
 		"a new block": func(i int, p *step.Plan, _ *Runner) {
 			if i == 1 {
 				p.Blocks[0]++

@@ -34,6 +34,8 @@ type Model interface {
 	Logits(rows []int32) (*layers.Tensor, error)
 	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
 	Final(rows []int32) (*layers.Tensor, error)
+	// Adapted says whether the adapter of an id is there.
+	Adapted(id uint32) bool
 	// Failed is the first error of the device: what it computed since is undefined. It is known
 	// once something has waited for the device.
 	Failed() error
@@ -131,7 +133,9 @@ type slot struct {
 	states []float32
 	// second is where tokens of another type begin, 0 for nowhere.
 	second int
-	state  *sample.State
+	// adapter is the id of the request's, 0 for none.
+	adapter uint32
+	state   *sample.State
 	// bound keeps the output within the request's constraint, nil without one.
 	bound *bound
 	// trail is the hash of all that plans have said of the request.
@@ -317,6 +321,10 @@ func (r *Runner) update(p *step.Plan) error {
 			return fmt.Errorf("plan %d: request in slot %d has %d tokens, %d of them prompt",
 				p.ID, n.Slot, len(n.Tokens), n.PromptLen)
 		}
+		if n.Adapter != 0 && !r.opt.Model.Adapted(n.Adapter) {
+			return fmt.Errorf("plan %d: request in slot %d has adapter %d, which is not loaded",
+				p.ID, n.Slot, n.Adapter)
+		}
 		for _, t := range n.Tokens {
 			if t < 0 || int(t) >= r.opt.Vocab {
 				return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, t,
@@ -335,6 +343,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.trail = trailOfNew(n)
 		s.params.Set(&n.Params) // the plan's memory holds another one soon
 		s.pooling, s.pool, s.second = n.Pooling, s.pool[:0], int(n.Second)
+		s.adapter = n.Adapter
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
 			s.bound = r.bind(n.Constraint, s.tokens[n.PromptLen:])
@@ -350,6 +359,7 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Position, b.Seq, b.Types = b.Position[:0], b.Seq[:0], b.Types[:0]
 	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
 	b.Split.Wanted = b.Split.Wanted[:0]
+	b.Adapters = b.Adapters[:0]
 	b.States = b.States[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	r.split.reset()

@@ -37,6 +37,9 @@ type oracle struct {
 	fail    error
 	logits  int // rows asked for so far
 	strange string
+	// adapters are the ids that there are, adapted the runs of the last batch.
+	adapters []uint32
+	adapted  []compute.AdapterRows
 }
 
 // rows is a tensor in this process' memory.
@@ -83,7 +86,7 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 		}
 		o.cache[b.Slots[i]] = t
 	}
-	o.next = o.next[:0]
+	o.next, o.adapted = o.next[:0], append(o.adapted[:0], b.Adapters...)
 	for i := range b.Tokens {
 		table := b.Tables[b.Seq[i]]
 		sum := int32(7)
@@ -94,6 +97,8 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 	}
 	return nil
 }
+
+func (o *oracle) Adapted(id uint32) bool { return slices.Contains(o.adapters, id) }
 
 func (o *oracle) Failed() error { return nil }
 func (o *oracle) Finish() error { return nil }
@@ -470,15 +475,16 @@ func TestRefuses(t *testing.T) {
 	}
 	introduce := func(p *step.Plan) { p.New = []step.NewRequest{request} }
 	for want, p := range map[string]*step.Plan{
-		"frees slot 4 of 4":             {ID: 9, Free: []uint32{4}},
-		"slot 0, which is taken":        fresh(func(q *step.NewRequest) { q.Slot = 0 }),
-		"slot 4, which is taken or out": fresh(func(q *step.NewRequest) { q.Slot = 4 }),
-		"3 tokens, 4 of them prompt":    fresh(func(q *step.NewRequest) { q.PromptLen = 4 }),
-		"has 101 tokens":                withTokens(make([]int32, maxLen+1)),
-		"token 97 is outside":           withTokens([]int32{1, 2, vocab}),
-		"token -1 is outside":           withTokens([]int32{1, 2, -1}),
-		"slot 2, which holds no":        plan(9, piece{2, 0, 1, prompt, nil}),
-		"slot 77, which holds no":       plan(9, piece{77, 0, 1, prompt, nil}),
+		"frees slot 4 of 4":              {ID: 9, Free: []uint32{4}},
+		"adapter 3, which is not loaded": fresh(func(q *step.NewRequest) { q.Adapter = 3 }),
+		"slot 0, which is taken":         fresh(func(q *step.NewRequest) { q.Slot = 0 }),
+		"slot 4, which is taken or out":  fresh(func(q *step.NewRequest) { q.Slot = 4 }),
+		"3 tokens, 4 of them prompt":     fresh(func(q *step.NewRequest) { q.PromptLen = 4 }),
+		"has 101 tokens":                 withTokens(make([]int32, maxLen+1)),
+		"token 97 is outside":            withTokens([]int32{1, 2, vocab}),
+		"token -1 is outside":            withTokens([]int32{1, 2, -1}),
+		"slot 2, which holds no":         plan(9, piece{2, 0, 1, prompt, nil}),
+		"slot 77, which holds no":        plan(9, piece{77, 0, 1, prompt, nil}),
 		"is given 2 new blocks": with(plan(9, piece{0, 4, 1, 5, nil}),
 			func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
 		"positions 4 to 4":             plan(9, piece{0, 4, 0, prompt, nil}),
@@ -527,6 +533,33 @@ func TestRefuses(t *testing.T) {
 }
 
 // TestEmptyPlan only frees, and computes nothing.
+func TestAdapters(t *testing.T) {
+	r, o := newRunner(t, true)
+	o.adapters = []uint32{7, 8}
+	p := plan(1, piece{0, 0, 3, prompt, []uint32{0}}, piece{1, 0, 2, prompt, []uint32{1}},
+		piece{2, 0, 4, prompt, []uint32{2}}, piece{3, 0, 1, prompt, []uint32{3}})
+	for slot, adapter := range []uint32{7, 0, 8, 8} {
+		n := int(p.Rows[slot].Count)
+		p.New = append(p.New, step.NewRequest{Slot: uint32(slot), PromptLen: uint32(n),
+			Tokens: tokens(n, slot), Params: greedy(), Adapter: adapter})
+	}
+	res := execute(t, r, o, p)
+	want := []compute.AdapterRows{{Adapter: 7, To: 3}, {Adapter: 8, From: 5, To: 10}}
+	if !slices.Equal(o.adapted, want) {
+		t.Errorf("adapters of rows %+v, want %+v", o.adapted, want)
+	}
+	// The requests keep theirs, the slot of one that ended does not.
+	p = plan(2, piece{1, 2, 1, res.Token[1], nil}, piece{3, 1, 1, res.Token[3], nil},
+		piece{0, 0, 2, prompt, []uint32{0}})
+	p.Free = []uint32{0}
+	p.New = []step.NewRequest{{PromptLen: 2, Tokens: tokens(2, 5), Params: greedy()}}
+	execute(t, r, o, p)
+	want = []compute.AdapterRows{{Adapter: 8, From: 1, To: 2}}
+	if !slices.Equal(o.adapted, want) {
+		t.Errorf("adapters of rows %+v, want %+v", o.adapted, want)
+	}
+}
+
 func TestEmptyPlan(t *testing.T) {
 	r, o := newRunner(t, true)
 	res := step.Result{Slot: []uint32{1}, Token: []int32{2}, Logprobs: make([]step.Logprobs, 3)}

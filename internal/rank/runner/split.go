@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -77,6 +78,9 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 				b.Slots = append(b.Slots, at)
 				b.Position = append(b.Position, int32(pos))
 				b.Seq = append(b.Seq, seq)
+				if s.adapter != 0 {
+					addAdapted(b, s.adapter)
+				}
 			}
 			if piece.PCP != layout.Everyone {
 				r.addAlone(place, at)
@@ -96,6 +100,18 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 		}
 	}
 	return nil
+}
+
+// addAdapted notes that the last row of the batch has an adapter.
+func addAdapted(b *compute.Batch, adapter uint32) {
+	end := int32(len(b.Seq))
+	if n := len(b.Adapters); n > 0 {
+		if last := &b.Adapters[n-1]; last.Adapter == adapter && last.To == end-1 {
+			last.To = end
+			return
+		}
+	}
+	b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: adapter, From: end - 1, To: end})
 }
 
 // home is the place that computes the rows of a slot, where requests are divided among places.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
 	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
@@ -23,6 +24,8 @@ type Update struct {
 	// Segments are the pieces of memory in which the tensors lie.
 	Segments []Segment `json:"segments"`
 	Tensors  []Tensor  `json:"tensors"`
+	// Adapter, unless it is nil, says that the tensors are no model's, but an adapter's.
+	Adapter *Adapter `json:"adapter,omitempty"`
 	// Elsewhere lists copies of the segments in memory of ranks of other hosts.
 	Elsewhere [][]Segment `json:"elsewhere,omitempty"`
 
@@ -32,6 +35,13 @@ type Update struct {
 	copies *copies
 	// spare receives the builder's memory at Close.
 	spare *Spare
+}
+
+// Adapter is one that ranks load beside their model. ID is its number: of the adapters of a server
+// no other ever has it.
+type Adapter struct {
+	ID uint32 `json:"id"`
+	lora.Adapter
 }
 
 // Segment is memory of the driver's process.

@@ -41,8 +41,10 @@ type rank struct {
 	// peers is the way to the ranks of group by their devices, nil on CPUs.
 	peers Peers
 	// weights are in use, staging is the next update.
-	weights  loaded
-	staging  staging
+	weights loaded
+	staging staging
+	// adapters are those that requests may have, whatever the weights in use.
+	adapters adapterSet
 	retiring sync.WaitGroup
 	// spare is memory for the next update that is sent here, room the tensors it must hold, if
 	// known.
@@ -388,6 +390,7 @@ func (r *rank) close() {
 	r.staging.close()
 	r.retiring.Wait()
 	r.weights.close()
+	r.adapters.close()
 	r.spare.Drop()
 	if r.cache != nil {
 		r.cache.Free()

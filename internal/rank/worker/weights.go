@@ -105,6 +105,10 @@ func (s *staging) close() {
 // weightsOpen maps an update, if this rank can, and answers where it has it.
 func (w *worker) weightsOpen(u weights.Update) (o weights.Opened, err error) {
 	r := w.rank
+	if u.Adapter != nil && r.init.Null == nil {
+		return r.adapters.open(u)
+	}
+	r.adapters.drop()
 	o = weights.Opened{Has: true, Host: weights.HostID()}
 	switch l := r.staging.loaded; {
 	case r.init.Null != nil:
@@ -137,7 +141,10 @@ const (
 // weightsGet receives the update from the driver on the listed ranks; the others answer with the
 // zero value.
 func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
-	s := w.rank.staging.staged
+	s, spare := w.rank.staging.staged, &w.rank.spare
+	if a := w.rank.adapters.staged; a != nil {
+		s, spare = a, &w.rank.adapters.spare
+	}
 	switch {
 	case !slices.Contains(ranks, w.opt.Rank):
 		return o, nil
@@ -147,7 +154,7 @@ func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 		return o, fmt.Errorf("rank %d has no way to the driver but its queue", w.opt.Rank)
 	}
 	w.rank.retiring.Wait() // for the memory of the update before the last one
-	if err := s.Make(&w.rank.spare); err != nil {
+	if err := s.Make(spare); err != nil {
 		return o, err
 	}
 	for try := 1; !s.Complete(); try++ {
@@ -174,6 +181,9 @@ func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 // weightsLoad loads the rank's share of an update beside what it computes with.
 func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	r := w.rank
+	if r.adapters.knows(id) {
+		return none, r.adapters.load(id, r.weights.model)
+	}
 	switch {
 	case r.init.Null != nil, r.weights.update == id,
 		r.staging.loaded != nil && r.staging.loaded.update == id:

@@ -92,6 +92,9 @@ type Device interface {
 	TanhCap(x *Tensor, limit float32)
 	GatedProduct(g compute.Gating, dst, both *Tensor, w compute.Weight, x compute.View,
 		bias compute.Memory, next compute.Weight)
+	// Gate makes dst what a gating makes of both, in which gate and up lie side by side, and which
+	// it may change.
+	Gate(g compute.Gating, dst, both *Tensor)
 	// RMSNorm and LayerNorm make dst the rows of x normalised, multiplied by a weight and, the
 	// latter, with a bias added. dst of LayerNorm may be x.
 	RMSNorm(dst, x *Tensor, weight compute.Memory, eps float32)

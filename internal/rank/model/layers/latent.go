@@ -65,7 +65,7 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 	if opt.Query > 0 {
 		l.widen(&m.query, opt.Query)
 		a := whole(prefix+"q_a_proj", opt.Query, in)
-		y.compress = &Linear{rank: l.rank, weight: l.weight(1, a)}
+		y.compress = l.linear(a)
 		if opt.Bias {
 			y.compress.bias = l.bias(a)
 		}
@@ -81,7 +81,7 @@ func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions
 	if opt.Interleaved {
 		parts = append(parts[:1], turned.deinterleaved(opt.Turned, opt.Turned)...)
 	}
-	y.latents = &Linear{rank: l.rank, weight: l.weight(1, parts...)}
+	y.latents = l.linear(parts...)
 	if opt.Bias {
 		y.latents.bias = l.bias(parts...)
 	}

@@ -5,29 +5,35 @@ import "github.com/eagleray/eagleray/internal/compute"
 // Linear is y = x·Wᵀ + b for a module that every rank holds whole.
 type Linear struct {
 	*rank
-	weight compute.Weight
-	bias   compute.Memory // nil for none
+	weight   compute.Weight
+	bias     compute.Memory // nil for none
+	adapters *adaptable
 }
 
 // Linear makes the layer of a module of out by in features, without a bias.
 func (l *Loader) Linear(module string, out, in int) *Linear {
-	return &Linear{rank: l.rank, weight: l.weight(1, whole(module, out, in))}
+	return l.linear(whole(module, out, in))
+}
+
+func (l *Loader) linear(parts ...part) *Linear {
+	return &Linear{rank: l.rank, weight: l.weight(1, parts...), adapters: l.adapts(1, parts...)}
 }
 
 // Forward computes dst from x.
 func (y *Linear) Forward(dst, x *Tensor) {
 	y.dev.Resize(dst, x.Rows, y.weight.Out())
 	y.weight.Product(dst.All(), x.All(), y.bias)
+	y.adapters.add(y.rank, dst.All(), x.All())
 }
 
 // ColumnLinear is y = x·Wᵀ + b with the output features divided among the ranks: each computes its
 // own whole. It may be several modules of the same input, whose outputs then lie side by side.
-// An adapter adds its product to the result here, and in RowLinear before the sum over the ranks.
 type ColumnLinear struct {
 	*rank
-	weight compute.Weight
-	bias   compute.Memory // nil for none
-	result *Tensor
+	weight   compute.Weight
+	bias     compute.Memory // nil for none
+	adapters *adaptable
+	result   *Tensor
 }
 
 // QKVOptions are the points in which projections to queries, keys and values differ.
@@ -144,7 +150,8 @@ func (p part) deinterleaved(dim, turned int) (list []part) {
 }
 
 func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear {
-	y := &ColumnLinear{rank: l.rank, weight: l.weight(1, parts...), result: result}
+	y := &ColumnLinear{rank: l.rank, weight: l.weight(1, parts...), result: result,
+		adapters: l.adapts(1, parts...)}
 	width := 0
 	for _, p := range parts {
 		width += p.rowHi - p.rowLo
@@ -160,6 +167,7 @@ func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear 
 func (y *ColumnLinear) Forward(x *Tensor) *Tensor {
 	y.dev.Resize(y.result, x.Rows, y.weight.Out())
 	y.weight.Product(y.result.All(), x.All(), y.bias)
+	y.adapters.add(y.rank, y.result.All(), x.All())
 	return y.result
 }
 
@@ -169,8 +177,9 @@ func (y *ColumnLinear) Forward(x *Tensor) *Tensor {
 // the bits do not depend on the number of ranks.
 type RowLinear struct {
 	*rank
-	weight compute.Weight
-	bias   compute.Memory // nil for none
+	weight   compute.Weight
+	bias     compute.Memory // nil for none
+	adapters *adaptable
 	// multiplier is what the sum is multiplied by before it is added; 0 is 1.
 	multiplier float32
 }
@@ -179,7 +188,8 @@ type RowLinear struct {
 func (l *Loader) Row(module string, out, in int, bias bool) *RowLinear {
 	p := l.rowPart(module, out, in)
 	l.widen(&l.rank.sum, out)
-	y := &RowLinear{rank: l.rank, weight: l.weight(Chunks/l.group.Size, p)}
+	chunks := Chunks / l.group.Size
+	y := &RowLinear{rank: l.rank, weight: l.weight(chunks, p), adapters: l.adapts(chunks, p)}
 	if bias {
 		y.bias = l.bias(p)
 	}
@@ -194,7 +204,7 @@ func (y *RowLinear) Scaled(by float32) *RowLinear {
 
 // Add adds the product of x, which is [rows][input features of this rank], to residual.
 func (y *RowLinear) Add(residual, x *Tensor) error {
-	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 {
+	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 && !y.adapters.concerns(y.rank) {
 		y.weight.ProductAdded(residual.All(), x.All())
 		return nil
 	}
@@ -208,9 +218,7 @@ func (y *RowLinear) Add(residual, x *Tensor) error {
 
 // Forward returns the product of x.
 func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
-	y.dev.Resize(&y.sum, x.Rows, y.weight.Out())
-	y.weight.Product(y.sum.All(), x.All(), nil)
-	if err := y.allReduce(&y.sum); err != nil {
+	if err := y.total(x); err != nil {
 		return nil, err
 	}
 	if y.bias != nil {
@@ -220,4 +228,14 @@ func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
 		y.dev.Scale(&y.sum, y.multiplier)
 	}
 	return &y.sum, nil
+}
+
+// total makes sum the product of x, of all ranks.
+func (y *RowLinear) total(x *Tensor) error {
+	if y.adapters.concerns(y.rank) {
+		return y.adapters.summed(y.rank, y.weight, &y.sum, x)
+	}
+	y.dev.Resize(&y.sum, x.Rows, y.weight.Out())
+	y.weight.Product(y.sum.All(), x.All(), nil)
+	return y.allReduce(&y.sum)
 }

@@ -57,6 +57,11 @@ func (y *GatedMLP) Add(residual, x *Tensor) error {
 }
 
 func (y *GatedMLP) middle(x *Tensor) *Tensor {
+	if gating := (compute.Gating{Activation: y.activation}); y.gateUp.adapters.concerns(y.rank) ||
+		y.down.adapters.concerns(y.rank) {
+		y.dev.Gate(gating, &y.gated, y.gateUp.Forward(x))
+		return &y.gated
+	}
 	y.dev.GatedProduct(compute.Gating{Activation: y.activation}, &y.gated, y.gateUp.result,
 		y.gateUp.weight, x.All(), y.gateUp.bias, y.down.weight)
 	return &y.gated

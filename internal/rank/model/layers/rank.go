@@ -125,6 +125,8 @@ type rank struct {
 	mixing   Tensor // stands for what the device mixes in
 	travelling
 	laid Tensor // stands for the keys and values of rows that attend to each other
+
+	adapters adapters
 }
 
 // allReduce sums x over the ranks.
@@ -163,6 +165,7 @@ func (r *rank) local(h Heads) Heads {
 func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	b = r.dev.Pad(b)
 	r.dev.Begin(b)
+	r.adapters.begin(b)
 	r.positions = b.Position
 	return b
 }

@@ -259,6 +259,12 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w comp
 	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
 
+// Gate implements layers.Device.
+func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
+	d.Resize(dst, both.Rows, both.Width/2)
+	d.call("gate %s = %s %v", all(dst), all(both), g)
+}
+
 // RMSNorm implements layers.Device.
 func (d *Device) RMSNorm(dst, x *layers.Tensor, _ compute.Memory, _ float32) {
 	d.Resize(dst, x.Rows, x.Width)

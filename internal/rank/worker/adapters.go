@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/link/rpc"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/weights"
+)
+
+// An adapter comes as an update of the weights does: open, get where no memory can be mapped, and
+// load. It needs no swap, for no request has it before the driver says so. Its tensors stay, so that
+// it can be made again beside other weights, and for other ranks of the host, which may map them.
+
+// adapterSet is the adapters of a rank.
+type adapterSet struct {
+	list []*adapter
+	// staged is the one that was opened last and is not loaded, of the update coming.
+	staged *weights.Staged
+	coming weights.Update
+	// spare is the memory that is lent to those that the rank is sent: it is kept for none.
+	spare weights.Spare
+}
+
+// adapter is one that was opened.
+type adapter struct {
+	weights.Adapter
+	update     string
+	segments   []weights.Segment
+	checkpoint *checkpoint.Checkpoint
+}
+
+// find is the adapter of an update, nil if it is not there.
+func (s *adapterSet) find(update string) *adapter {
+	i := slices.IndexFunc(s.list, func(a *adapter) bool { return a.update == update })
+	if i < 0 {
+		return nil
+	}
+	return s.list[i]
+}
+
+// open maps an adapter, if this rank can.
+func (s *adapterSet) open(u weights.Update) (o weights.Opened, err error) {
+	o = weights.Opened{Has: true, Host: weights.HostID()}
+	if a := s.find(u.ID); a != nil {
+		o.Segments = a.segments
+		return o, nil
+	}
+	if s.staged == nil || s.coming.ID != u.ID || !s.staged.Complete() {
+		s.drop()
+		s.staged, s.coming = weights.Open(u), u
+	}
+	o.Has = s.staged.Complete()
+	o.Segments, err = s.staged.Segments()
+	return o, err
+}
+
+// knows says that an update is an adapter's.
+func (s *adapterSet) knows(update string) bool {
+	return s.staged != nil && s.coming.ID == update || s.find(update) != nil
+}
+
+// load makes an adapter beside a model, unless it is there.
+func (s *adapterSet) load(update string, m *model.Model) (err error) {
+	a := s.find(update)
+	if a == nil {
+		a = &adapter{Adapter: *s.coming.Adapter, update: update}
+		if !s.staged.Complete() {
+			return fmt.Errorf("adapter %d was not received", a.ID)
+		}
+		if a.segments, err = s.staged.Segments(); err != nil {
+			return err
+		}
+		if a.checkpoint, err = s.staged.Checkpoint(); err != nil {
+			return err
+		}
+		s.staged = nil
+		s.list = append(s.list, a)
+	}
+	if m == nil {
+		return errors.New("the weights sleep: an adapter is loaded beside them")
+	}
+	err = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint))
+	if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
+		return &weights.UnsoundError{Err: bad}
+	}
+	return err
+}
+
+// drop gives up what was opened and not loaded.
+func (s *adapterSet) drop() {
+	if s.staged != nil {
+		s.staged.Close()
+		s.staged = nil
+	}
+	s.spare.Drop()
+}
+
+// adaptersTrim drops all adapters but some.
+func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
+	r := w.rank
+	r.adapters.drop()
+	r.adapters.list = slices.DeleteFunc(r.adapters.list, func(a *adapter) bool {
+		if slices.Contains(updates, a.update) {
+			return false
+		}
+		if r.weights.model != nil {
+			r.weights.model.Unadapt(a.ID)
+		}
+		err = errors.Join(err, a.checkpoint.Close())
+		return true
+	})
+	r.adapters.spare.Drop()
+	return none, err
+}
+
+// close frees all of them, after the models that they were beside.
+func (s *adapterSet) close() {
+	s.drop()
+	for _, a := range s.list {
+		_ = a.checkpoint.Close() // of memory of this process
+	}
+	s.list = nil
+	s.spare.Drop()
+}
