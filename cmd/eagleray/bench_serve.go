@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -42,6 +43,9 @@ type benchServe struct {
 	rampEnd          int
 	concurrency      int
 	warmups          int
+
+	adapters   []string
+	assignment string
 
 	ignoreEOS bool
 	logprobs  int
@@ -83,7 +87,7 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
 	b.loadFlags(c.Flags())
 	b.samplingFlags(c.Flags())
 	b.resultFlags(c.Flags())
-	config.Words(c.Flags(), "goodput", "metadata", "header")
+	config.Words(c.Flags(), "goodput", "metadata", "header", "lora-modules")
 	config.DefineKnown(c.Flags(), slices.Concat(vllmBench, vllmBenchServe), &b.warnings)
 	cli.ConfigFlag(c)
 	return c
@@ -137,12 +141,35 @@ func (b *benchServe) loadFlags(f *pflag.FlagSet) {
 		"shape of the gamma distribution of the gaps: 1 is Poisson, below "+
 			"burstier, above more even")
 	f.IntVar(&b.concurrency, "max-concurrency", 0, "most requests under way (default: no limit)")
+	f.StringSliceVar(&b.adapters, "lora-modules", nil,
+		"names of adapters that requests ask for, in the place of the model")
+	f.StringVar(&b.assignment, "lora-assignment", "random",
+		"which request asks for which: random, or round-robin")
+	config.Choices(f, "lora-assignment", assignments...)
 	f.IntVar(&b.warmups, "num-warmups", 0, "requests before those that are measured")
 	f.StringVar(&b.rampUp, "ramp-up-strategy", "",
 		"raise the request rate over the run: linear or exponential")
 	config.Choices(f, "ramp-up-strategy", "linear", "exponential")
 	f.IntVar(&b.rampStart, "ramp-up-start-rps", 0, "first request rate of a ramp")
 	f.IntVar(&b.rampEnd, "ramp-up-end-rps", 0, "last request rate of a ramp")
+}
+
+// assignments are the values of --lora-assignment.
+var assignments = []string{"random", "round-robin"}
+
+// assign has requests ask for adapters.
+func (b *benchServe) assign(samples []bench.Sample) {
+	if len(b.adapters) == 0 {
+		return
+	}
+	rng := rand.New(rand.NewPCG(b.data.Seed, 3))
+	for i := range samples {
+		n := i % len(b.adapters)
+		if b.assignment == "random" {
+			n = rng.IntN(len(b.adapters))
+		}
+		samples[i].Model = b.adapters[n]
+	}
 }
 
 // noLogprobs is --logprobs when it is not given.
@@ -226,6 +253,7 @@ func (b *benchServe) run(ctx context.Context) error {
 	if o.Samples, err = loadDataset(b.data); err != nil {
 		return err
 	}
+	b.assign(o.Samples)
 	shown.restart("requests")
 	o.Progress = shown.update
 	r, err := bench.Serve(ctx, o)
@@ -293,6 +321,9 @@ func (b *benchServe) check() error {
 		return cli.UsageError("--port %d is not a port", b.port)
 	case b.endpoint != "" && !strings.HasPrefix(b.endpoint, "/"):
 		return cli.UsageError("--endpoint %q does not begin with /", b.endpoint)
+	case !slices.Contains(assignments, b.assignment):
+		return cli.UsageError("--lora-assignment %q is not one of %s", b.assignment,
+			strings.Join(assignments, ", "))
 	case !(b.rate > 0):
 		return cli.UsageError("--request-rate %g is not positive", b.rate)
 	case !(b.burstiness > 0):

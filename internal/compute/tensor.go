@@ -118,6 +118,13 @@ type Weight interface {
 	Free()
 }
 
+// Product is Dst = X·Weightᵀ, or with Add Dst += X·Weightᵀ, each sum complete before it is added.
+type Product struct {
+	Weight Weight
+	Dst, X View
+	Add    bool
+}
+
 // Span is the keys (Values: false) or values of some heads of a rank, from the first to before the
 // last, in a block of one of its layers.
 type Span struct {

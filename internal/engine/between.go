@@ -65,7 +65,20 @@ func (e *Engine) Equip(ctx context.Context) error {
 // LoadAdapter has the ranks load an adapter, which is among those that are wanted of all engines,
 // beside the requests that run. When the ranks fail, those in their place load it.
 func (e *Engine) LoadAdapter(ctx context.Context, u *weights.Update) error {
-	return e.between(ctx, func(l *Loop) error { return e.wanted.LoadAdapter(l.group, u) })
+	for done, opened := false, (*executor.Executor)(nil); !done; {
+		err := e.between(ctx, func(l *Loop) (err error) {
+			if opened != l.group {
+				opened = l.group
+				return e.wanted.OpenAdapter(l.group, u)
+			}
+			done, err = e.wanted.StepAdapter(l.group, u)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TrimAdapters has the ranks drop the adapters that are not wanted any more.

@@ -32,8 +32,9 @@ type Device struct {
 	rows  rowTask
 	mixed mixing
 	// alone are the rows of the step that no other rank computes.
-	alone []int32
-	delta deltaTask
+	alone    []int32
+	delta    deltaTask
+	products productsTask
 	// gated makes what a gating without a limit makes of some columns, by activation.
 	gated []func(dst, gate, up []float32)
 }

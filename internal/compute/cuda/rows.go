@@ -118,6 +118,18 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 	d.Gate(g, dst, both)
 }
 
+// Products computes products, one after the other.
+func (d *Device) Products(list []compute.Product) {
+	for i := range list {
+		p := &list[i]
+		if p.Add {
+			p.Weight.ProductAdded(p.Dst, p.X)
+		} else {
+			p.Weight.Product(p.Dst, p.X, nil)
+		}
+	}
+}
+
 // Gate makes dst of rows in which gate and up lie side by side.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)

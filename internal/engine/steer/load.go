@@ -9,11 +9,19 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
-// load brings an update to the ranks of a group and has them load it. Ranks of the driver's host
+// load brings an update to the ranks of a group and has them load it.
+func load(group *executor.Executor, u *weights.Update, claimed func()) error {
+	if err := bring(group, u, claimed); err != nil {
+		return err
+	}
+	return do(group, calls.WeightsLoad, u.ID)
+}
+
+// bring brings the bytes of an update to the ranks of a group. Ranks of the driver's host
 // map its memory. To each other host the bytes are sent once: one rank there gets them, and the
 // others, also those of other engines, map its memory. It calls claimed once it has claimed hosts,
 // or others have.
-func load(group *executor.Executor, u *weights.Update, claimed func()) error {
+func bring(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// sent lists hosts that received the update; ranks there that still lack it get their own copy.
 	for sent := map[string]bool{}; ; {
 		answers, known, err := openUpdate(group, u)
@@ -47,7 +55,7 @@ func load(group *executor.Executor, u *weights.Update, claimed func()) error {
 			return err
 		}
 		if len(ranks) == 0 && len(waits) == 0 {
-			break
+			return nil
 		}
 		for _, wait := range waits {
 			select {
@@ -57,7 +65,6 @@ func load(group *executor.Executor, u *weights.Update, claimed func()) error {
 			}
 		}
 	}
-	return do(group, calls.WeightsLoad, u.ID)
 }
 
 // openUpdate tells the ranks of an update, and where there are copies, of which so much is known.

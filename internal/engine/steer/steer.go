@@ -6,6 +6,7 @@ package steer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,7 @@ func (w *Wanted) Plain() bool {
 }
 
 // SetAdapters says which adapters ranks are to have, from now on and in every group that is
-// started; those that compute must then be brought to it (LoadAdapter, TrimAdapters). One that is
+// started; those that compute must then be brought to it (OpenAdapter, TrimAdapters). One that is
 // left out is retired once no engine uses it.
 func (w *Wanted) SetAdapters(list []*weights.Update) { w.adapters.Store(&list) }
 
@@ -117,13 +118,36 @@ func (w *Wanted) Adapters() []*weights.Update {
 	return nil
 }
 
-// LoadAdapter has every rank load its share of an adapter, unless weights sleep: then ranks load it
-// when they wake. One that has it does nothing.
-func (w *Wanted) LoadAdapter(group *executor.Executor, u *weights.Update) error {
-	if asleep := w.asleep.Load(); asleep != nil && asleep.Weights {
+// OpenAdapter brings an adapter to the ranks, unless weights sleep: then they get it when they wake.
+// StepAdapter has them load some more of it, and returns whether all have all of it.
+func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error {
+	if w.weightsSleep() {
 		return nil
 	}
-	return load(group, u, func() {})
+	return bring(group, u, func() {})
+}
+
+// StepAdapter is short.
+func (w *Wanted) StepAdapter(group *executor.Executor, u *weights.Update) (done bool, err error) {
+	if w.weightsSleep() {
+		return true, nil
+	}
+	list, err := call(group, calls.AdapterLoad, u.ID)
+	return err == nil && !slices.Contains(list, false), err
+}
+
+func (w *Wanted) weightsSleep() bool {
+	asleep := w.asleep.Load()
+	return asleep != nil && asleep.Weights
+}
+
+// loadAdapter has ranks that compute nothing meanwhile load an adapter.
+func (w *Wanted) loadAdapter(group *executor.Executor, u *weights.Update) error {
+	err := w.OpenAdapter(group, u)
+	for done := false; !done && err == nil; {
+		done, err = w.StepAdapter(group, u)
+	}
+	return err
 }
 
 // TrimAdapters has the ranks drop all adapters but those that are wanted.
@@ -161,7 +185,7 @@ func (w *Wanted) Equip(group *executor.Executor) error {
 		return nil
 	}
 	for _, a := range w.Adapters() {
-		if err := w.LoadAdapter(group, a); err != nil {
+		if err := w.loadAdapter(group, a); err != nil {
 			return err
 		}
 	}

@@ -38,8 +38,11 @@ var (
 	WeightsLoad = rpc.Method[string, rpc.None]{Name: "weights_load"}
 	WeightsSwap = rpc.Method[string, rpc.None]{Name: "weights_swap"}
 	WeightsDrop = rpc.Method[rpc.None, rpc.None]{Name: "weights_drop"}
-	// AdaptersTrim drops all adapters but those of the updates of its argument. Adapters come as
-	// updates do, by WeightsOpen, WeightsGet and WeightsLoad, and need no swap.
+	// AdapterLoad makes some more of an adapter, which came as an update does by WeightsOpen and
+	// WeightsGet, and returns whether the rank has all of it: it takes few milliseconds, so that it
+	// holds up no step for long. AdaptersTrim drops all adapters but those of the updates of its
+	// argument.
+	AdapterLoad  = rpc.Method[string, bool]{Name: "adapter_load"}
 	AdaptersTrim = rpc.Method[[]string, rpc.None]{Name: "adapters_trim"}
 	// WeightsRoom and WeightsRoomSent reserve memory: for an update that ranks map, and for one
 	// that they are sent.

@@ -16,10 +16,10 @@ func Adaptable(c *Config) ([]lora.Shape, error) {
 	return m.stage.Adaptable(), nil
 }
 
-// Adapt makes the rank's share of an adapter that fits the model, whose tensors src has: from then
-// on the rows of a batch that have its id are computed with it (compute.Batch.Adapters). An id that
-// is there is left as it is. On an error nothing is kept.
-func (m *Model) Adapt(id uint32, a *lora.Adapter, src layers.Source) error {
+// Adapt begins to make the rank's share of an adapter that fits the model, whose tensors src has:
+// once that is done the rows of a batch that have its id are computed with it
+// (compute.Batch.Adapters). An id that is there is left as it is.
+func (m *Model) Adapt(id uint32, a *lora.Adapter, src layers.Source) *layers.Adaptation {
 	return m.stage.Adapt(id, a, src)
 }
 

@@ -32,6 +32,12 @@ type randomAdapter struct {
 // newAdapter makes one of every module that picked lets through, of ranks between 1 and 9.
 func newAdapter(t testing.TB, cfg *model.Config, seed uint64,
 	picked func(module string) bool) randomAdapter {
+	return newAdapterOf(t, cfg, seed, 0, picked)
+}
+
+// newAdapterOf makes one of a rank, 0 for several.
+func newAdapterOf(t testing.TB, cfg *model.Config, seed uint64, rank int,
+	picked func(module string) bool) randomAdapter {
 	t.Helper()
 	shapes, err := model.Adaptable(cfg)
 	if err != nil {
@@ -55,6 +61,9 @@ func newAdapter(t testing.TB, cfg *model.Config, seed uint64,
 		}
 		m := lora.Module{Name: s.Name, Rank: 1 + rng.IntN(9), In: s.In, Out: s.Out,
 			Scale: float32(0.5 + rng.Float64()), A: s.Name + ".a", B: s.Name + ".b"}
+		if rank > 0 {
+			m.Rank = rank
+		}
 		matrix(m.A, m.Rank, m.In, 0.3)
 		matrix(m.B, m.Out, m.Rank, 0.3)
 		a.Modules = append(a.Modules, m)
@@ -68,8 +77,18 @@ func newAdapter(t testing.TB, cfg *model.Config, seed uint64,
 
 func (a randomAdapter) load(t testing.TB, m *model.Model, id uint32) {
 	t.Helper()
-	if err := m.Adapt(id, a.Adapter, a.src); err != nil {
-		t.Fatal(err)
+	y := m.Adapt(id, a.Adapter, a.src)
+	for steps := 0; ; steps++ {
+		done, err := y.Step(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done {
+			return
+		}
+		if m.Adapted(id) {
+			t.Fatalf("adapter %d is there after %d steps", id, steps)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ type adapter struct {
 	update     string
 	segments   []weights.Segment
 	checkpoint *checkpoint.Checkpoint
+	// making is what is made of it beside a model; nil when that is done, or not begun.
+	making *layers.Adaptation
+	beside *model.Model
 }
 
 // find is the adapter of an update, nil if it is not there.
@@ -59,36 +62,61 @@ func (s *adapterSet) open(u weights.Update) (o weights.Opened, err error) {
 	return o, err
 }
 
-// knows says that an update is an adapter's.
-func (s *adapterSet) knows(update string) bool {
-	return s.staged != nil && s.coming.ID == update || s.find(update) != nil
+// adapterLoad makes some more of an adapter beside the weights in use.
+func (w *worker) adapterLoad(update string) (done bool, err error) {
+	r := w.rank
+	if r.init.Null != nil {
+		return true, nil
+	}
+	if r.weights.model == nil {
+		return false, errors.New("the weights sleep: an adapter is loaded beside them")
+	}
+	done, err = r.adapters.load(update, r.weights.model)
+	if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
+		err = &weights.UnsoundError{Err: bad}
+	}
+	return done, err
 }
 
-// load makes an adapter beside a model, unless it is there.
-func (s *adapterSet) load(update string, m *model.Model) (err error) {
+// perCall is how many weights of a model get what an adapter has beside them in one call.
+const perCall = 4
+
+// load makes some more of an adapter beside a model.
+func (s *adapterSet) load(update string, m *model.Model) (done bool, err error) {
 	a := s.find(update)
 	if a == nil {
-		a = &adapter{Adapter: *s.coming.Adapter, update: update}
-		if !s.staged.Complete() {
-			return fmt.Errorf("adapter %d was not received", a.ID)
+		if s.staged == nil || s.coming.ID != update || !s.staged.Complete() {
+			return false, fmt.Errorf("adapter of update %s was not received", update)
 		}
+		a = &adapter{Adapter: *s.coming.Adapter, update: update}
 		if a.segments, err = s.staged.Segments(); err != nil {
-			return err
+			return false, err
 		}
 		if a.checkpoint, err = s.staged.Checkpoint(); err != nil {
-			return err
+			return false, err
 		}
 		s.staged = nil
 		s.list = append(s.list, a)
 	}
-	if m == nil {
-		return errors.New("the weights sleep: an adapter is loaded beside them")
+	if m.Adapted(a.ID) {
+		return true, nil
 	}
-	err = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint))
-	if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
-		return &weights.UnsoundError{Err: bad}
+	if a.beside != m {
+		a.giveUp()
+		a.making, a.beside = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint)), m
 	}
-	return err
+	if done, err = a.making.Step(perCall); done || err != nil {
+		a.giveUp()
+	}
+	return done, err
+}
+
+// giveUp drops what is half made.
+func (a *adapter) giveUp() {
+	if a.making != nil {
+		a.making.Free()
+	}
+	a.making, a.beside = nil, nil
 }
 
 // drop gives up what was opened and not loaded.
@@ -108,6 +136,7 @@ func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
 		if slices.Contains(updates, a.update) {
 			return false
 		}
+		a.giveUp()
 		if r.weights.model != nil {
 			r.weights.model.Unadapt(a.ID)
 		}
@@ -122,6 +151,7 @@ func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
 func (s *adapterSet) close() {
 	s.drop()
 	for _, a := range s.list {
+		a.giveUp()
 		_ = a.checkpoint.Close() // of memory of this process
 	}
 	s.list = nil

@@ -38,6 +38,7 @@ func methods() map[string]method {
 	handle(m, calls.WeightsLoad, (*worker).weightsLoad)
 	handle(m, calls.WeightsSwap, (*worker).weightsSwap)
 	handle(m, calls.WeightsDrop, (*worker).weightsDrop)
+	handle(m, calls.AdapterLoad, (*worker).adapterLoad)
 	handle(m, calls.AdaptersTrim, (*worker).adaptersTrim)
 	handle(m, calls.WeightsRoom, (*worker).weightsRoom)
 	handle(m, calls.WeightsRoomSent, (*worker).weightsRoomSent)

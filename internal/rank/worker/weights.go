@@ -181,9 +181,6 @@ func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 // weightsLoad loads the rank's share of an update beside what it computes with.
 func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	r := w.rank
-	if r.adapters.knows(id) {
-		return none, r.adapters.load(id, r.weights.model)
-	}
 	switch {
 	case r.init.Null != nil, r.weights.update == id,
 		r.staging.loaded != nil && r.staging.loaded.update == id:

@@ -18,6 +18,8 @@ import (
 
 // Sample is one request of a dataset.
 type Sample struct {
+	// Model is the name that is sent, "" for that of the target.
+	Model string
 	// Text is the prompt; when it is empty Tokens are sent as token ids.
 	Text   string
 	Tokens []int32

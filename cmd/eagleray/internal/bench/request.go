@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,7 +63,7 @@ func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Cod
 
 // body builds the request of a sample.
 func (t *Target) body(s Sample) ([]byte, error) {
-	b := map[string]any{"model": t.Model, "stream": true,
+	b := map[string]any{"model": cmp.Or(s.Model, t.Model), "stream": true,
 		"stream_options": map[string]any{"include_usage": true}}
 	if t.Chat {
 		b["messages"] = []any{map[string]any{"role": "user", "content": s.Text}}

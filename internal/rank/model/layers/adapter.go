@@ -1,10 +1,12 @@
 package layers
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/lora"
@@ -55,27 +57,55 @@ func (w *lowRank) free() {
 	}
 }
 
-// adaptedRows are rows of the batch at hand, From to before To, of the adapter in a place.
-type adaptedRows struct{ place, from, to int }
+// adaptedRows are n rows of the batch at hand, step apart, of the adapter in a place.
+type adaptedRows struct{ place, from, n, step int }
+
+// of are the rows of a view.
+func (r adaptedRows) of(v compute.View) compute.View {
+	v.From += r.from * v.Stride
+	v.Rows, v.Stride = r.n, r.step*v.Stride
+	return v
+}
 
 // adapters are those that a rank has.
 type adapters struct {
 	places map[uint32]int // by id
 	free   []int
 	count  int // places there are
-	// rows are those of the batch at hand that have one.
+	// rows are those of the batch at hand that have one. Those of one adapter are together where
+	// they lie equally far apart, as of requests that decode, so that its weights are read once.
 	rows []adaptedRows
-	low  Tensor // A·x of some rows
+	low  Tensor // A·x of all of them, one after the other
+	list []compute.Product
 }
 
-// begin finds the places of the adapters of a batch.
+// begin finds the rows of a batch that have adapters.
 func (a *adapters) begin(b *compute.Batch) {
 	a.rows = a.rows[:0]
 	for _, r := range b.Adapters {
 		if place, ok := a.places[r.Adapter]; ok {
-			a.rows = append(a.rows, adaptedRows{place, int(r.From), int(r.To)})
+			a.rows = append(a.rows, adaptedRows{place, int(r.From), int(r.To - r.From), 1})
 		}
 	}
+	if len(a.rows) < 2 {
+		return
+	}
+	slices.SortFunc(a.rows, func(x, y adaptedRows) int {
+		return cmp.Or(cmp.Compare(min(x.n, 2), min(y.n, 2)), cmp.Compare(x.place, y.place),
+			cmp.Compare(x.from, y.from))
+	})
+	last := 0
+	for _, r := range a.rows[1:] {
+		o := &a.rows[last]
+		far := r.from - (o.from + (o.n-1)*o.step)
+		if r.n == 1 && r.place == o.place && (o.n == 1 || far == o.step) {
+			o.n, o.step = o.n+1, far
+			continue
+		}
+		last++
+		a.rows[last] = r
+	}
+	a.rows = a.rows[:last+1]
 }
 
 // of returns what the adapter of some rows has beside a weight, nil for nothing.
@@ -86,84 +116,86 @@ func (y *adaptable) of(r adaptedRows) *lowRank {
 	return y.places[r.place]
 }
 
-// concerns says that a row of the batch at hand has an adapter beside the weight.
-func (y *adaptable) concerns(r *rank) bool {
+// width is how many numbers A·x of the batch at hand is, 0 where no row has an adapter beside the
+// weight.
+func (y *adaptable) width(r *rank) (n int) {
 	for _, rows := range r.adapters.rows {
-		if y.of(rows) != nil {
-			return true
+		if w := y.of(rows); w != nil {
+			n += rows.n * w.a.Out()
 		}
 	}
-	return false
+	return n
 }
 
-// between are some rows of a view.
-func between(v compute.View, from, to int) compute.View {
-	v.From += from * v.Stride
-	v.Rows = to - from
-	return v
-}
+// concerns says that a row of the batch at hand has an adapter beside the weight.
+func (y *adaptable) concerns(r *rank) bool { return y.width(r) > 0 }
 
 // add adds to dst, the products of x with a weight that is not divided by input features, what the
 // adapters of its rows do.
 func (y *adaptable) add(r *rank, dst, x compute.View) {
-	for _, rows := range r.adapters.rows {
-		w := y.of(rows)
-		if w == nil {
-			continue
-		}
-		low := &r.adapters.low
-		r.dev.Resize(low, rows.to-rows.from, w.a.Out())
-		w.a.Product(low.All(), between(x, rows.from, rows.to), nil)
-		w.raise(between(dst, rows.from, rows.to), low.All())
+	width := y.width(r)
+	if width == 0 {
+		return
 	}
-}
-
-// raise adds B·low to dst.
-func (w *lowRank) raise(dst, low compute.View) {
-	for i := range w.b {
-		b := &w.b[i]
-		b.ProductAdded(dst.Columns(b.at, b.Out()), low.Columns(b.from, b.rank))
-	}
+	low := &r.adapters.low
+	r.dev.Resize(low, 1, width)
+	y.lower(r, low, 0, x)
+	y.raise(r, dst, low, 0)
 }
 
 // summed makes sum, [rows of x][out], the products of x with a weight that is divided by input
 // features, of all ranks and with adapters.
 func (y *adaptable) summed(r *rank, w compute.Weight, sum *Tensor, x *Tensor) error {
-	out, width := w.Out(), x.Rows*w.Out()
-	for _, rows := range r.adapters.rows {
-		if a := y.of(rows); a != nil {
-			width += (rows.to - rows.from) * a.a.Out()
-		}
-	}
-	r.dev.Resize(sum, 1, width)
+	out := w.Out()
+	from := x.Rows * out
+	r.dev.Resize(sum, 1, from+y.width(r))
 	main := compute.View{Memory: sum.Memory, Rows: x.Rows, Width: out, Stride: out}
 	w.Product(main, x.All(), nil)
-	y.lows(r, sum, x.Rows*out, func(a *lowRank, rows adaptedRows, low compute.View) {
-		a.a.Product(low, between(x.All(), rows.from, rows.to), nil)
-	})
+	y.lower(r, sum, from, x.All())
 	if err := r.allReduce(sum); err != nil {
 		return err
 	}
-	y.lows(r, sum, x.Rows*out, func(a *lowRank, rows adaptedRows, low compute.View) {
-		a.raise(between(main, rows.from, rows.to), low)
-	})
+	y.raise(r, main, sum, from)
 	sum.Rows, sum.Width = x.Rows, out
 	return nil
 }
 
-// lows calls f with each adapter's rows, and where their A·x lies in sum, one after the other from
-// an element on.
-func (y *adaptable) lows(r *rank, sum *Tensor, at int,
-	f func(a *lowRank, rows adaptedRows, low compute.View)) {
+// lower computes A·x of all rows that have an adapter, into low from an element on.
+func (y *adaptable) lower(r *rank, low *Tensor, at int, x compute.View) {
+	list := r.adapters.list[:0]
 	for _, rows := range r.adapters.rows {
-		a := y.of(rows)
-		if a == nil {
+		w := y.of(rows)
+		if w == nil {
 			continue
 		}
-		n, rank := rows.to-rows.from, a.a.Out()
-		f(a, rows, compute.View{Memory: sum.Memory, From: at, Rows: n, Width: rank, Stride: rank})
-		at += n * rank
+		rank := w.a.Out()
+		list = append(list, compute.Product{Weight: w.a, X: rows.of(x),
+			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}})
+		at += rows.n * rank
 	}
+	r.dev.Products(list)
+	r.adapters.list = list
+}
+
+// raise adds B·(A·x) to dst.
+func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
+	list := r.adapters.list[:0]
+	for _, rows := range r.adapters.rows {
+		w := y.of(rows)
+		if w == nil {
+			continue
+		}
+		rank := w.a.Out()
+		x := compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		for i := range w.b {
+			b := &w.b[i]
+			list = append(list, compute.Product{Weight: b.Weight, Add: true,
+				Dst: rows.of(dst).Columns(b.at, b.Out()), X: x.Columns(b.from, b.rank)})
+		}
+		at += rows.n * rank
+	}
+	r.dev.Products(list)
+	r.adapters.list = list
 }
 
 // adapts notes that adapters may stand beside a weight of parts.
@@ -193,26 +225,44 @@ func (l *Loader) Adapted(id uint32) bool {
 	return ok
 }
 
-// Adapt makes this rank's share of an adapter, whose tensors src has, beside the layers: from then
-// on rows of its id have it. Modules of other stages are left out. On an error nothing is kept.
-func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) error {
-	if l.Adapted(id) {
-		return nil
-	}
-	modules := make(map[string]*lora.Module, len(a.Modules))
+// Adaptation is an adapter that is being made beside the layers, weight by weight.
+type Adaptation struct {
+	loader  *Loader
+	id      uint32
+	src     Source
+	modules map[string]*lora.Module
+	made    []*lowRank
+}
+
+// Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
+// Modules of other stages are left out.
+func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) *Adaptation {
+	y := &Adaptation{loader: l, id: id, src: src, modules: make(map[string]*lora.Module,
+		len(a.Modules))}
 	for i := range a.Modules {
-		modules[a.Modules[i].Name] = &a.Modules[i]
+		y.modules[a.Modules[i].Name] = &a.Modules[i]
 	}
-	made := make([]*lowRank, len(l.adaptable))
-	for i, y := range l.adaptable {
-		w, err := l.lowRank(y, modules, src)
+	return y
+}
+
+// Step makes what the adapter has beside some more weights. It returns true when that is all of it:
+// from then on rows of its id have it. On an error nothing is kept.
+func (y *Adaptation) Step(weights int) (done bool, err error) {
+	l := y.loader
+	if l.Adapted(y.id) {
+		y.Free()
+		return true, nil
+	}
+	for ; weights > 0 && len(y.made) < len(l.adaptable); weights-- {
+		w, err := l.lowRank(l.adaptable[len(y.made)], y.modules, y.src)
 		if err != nil {
-			for _, w := range made {
-				w.free()
-			}
-			return err
+			y.Free()
+			return false, err
 		}
-		made[i] = w
+		y.made = append(y.made, w)
+	}
+	if len(y.made) < len(l.adaptable) {
+		return false, nil
 	}
 	s := &l.adapters
 	place := s.count
@@ -221,17 +271,26 @@ func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) error {
 	} else {
 		s.count++
 	}
-	for i, y := range l.adaptable {
-		for len(y.places) <= place {
-			y.places = append(y.places, nil)
+	for i, w := range l.adaptable {
+		for len(w.places) <= place {
+			w.places = append(w.places, nil)
 		}
-		y.places[place] = made[i]
+		w.places[place] = y.made[i]
 	}
 	if s.places == nil {
 		s.places = map[uint32]int{}
 	}
-	s.places[id] = place
-	return nil
+	s.places[y.id] = place
+	y.made = nil
+	return true, nil
+}
+
+// Free gives up what is not done.
+func (y *Adaptation) Free() {
+	for _, w := range y.made {
+		w.free()
+	}
+	y.made = nil
 }
 
 // Unadapt gives an adapter's memory back. No row has it any more.

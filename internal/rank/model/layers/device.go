@@ -61,6 +61,9 @@ type Device interface {
 	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
 	// PackCodes makes one of stacked quantised rectangles.
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
+	// Products computes products of weights that Pack has made, in whatever order: none reads what
+	// another makes. Each has the bits that it has alone.
+	Products(list []compute.Product)
 	// Join makes one weight of several, the output features of which follow each other.
 	Join(weights ...compute.Weight) compute.Weight
 	// Packed is what a weight is made of, valid until it is freed; FromPacked makes the weight

@@ -259,6 +259,18 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w comp
 	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
 
+// Products implements layers.Device.
+func (d *Device) Products(list []compute.Product) {
+	for i := range list {
+		p := &list[i]
+		if p.Add {
+			p.Weight.ProductAdded(p.Dst, p.X)
+		} else {
+			p.Weight.Product(p.Dst, p.X, nil)
+		}
+	}
+}
+
 // Gate implements layers.Device.
 func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)

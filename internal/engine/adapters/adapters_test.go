@@ -1,0 +1,461 @@
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/adapters"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/invited"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
+	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
+)
+
+// TestMain lets the test binary be its own worker process, as the program is.
+func TestMain(m *testing.M) {
+	if args := os.Args[1:]; len(args) > 0 && args[0] == launch.Verb {
+		if err := invited.Main(args[1:], nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// server is engines of the built-in model with a control.
+type server struct {
+	*adapters.Control
+	engines []*engine.Engine
+	dir     string
+}
+
+func open(t testing.TB, o adapters.Options, change func(c *config.Config)) *server {
+	t.Helper()
+	c := config.Default()
+	c.Cache.MemoryBytes, c.Parallel.CPUThreads = 16<<20, 1
+	if change != nil {
+		change(&c)
+	}
+	engines, _, err := engine.OpenAll(t.Context(), engine.Options{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Engines, o.MaxRank = func() []*engine.Engine { return engines }, 8
+	control, err := adapters.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, e := range engines {
+			if err := e.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		control.Close()
+	})
+	return &server{control, engines, t.TempDir()}
+}
+
+// folder writes an adapter of the built-in model, by a seed.
+func (s *server) folder(t testing.TB, seed uint64) string {
+	t.Helper()
+	shapes, err := model.Adaptable(s.engines[0].Model())
+	ok(t, err)
+	if seed%2 == 0 { // not all modules
+		shapes = slices.DeleteFunc(shapes, func(x lora.Shape) bool {
+			return strings.Contains(x.Name, "layers.0.") || strings.HasSuffix(x.Name, "up_proj")
+		})
+	}
+	dir := filepath.Join(s.dir, fmt.Sprint(seed))
+	ok(t, loratest.Write(dir, shapes, loratest.Options{Rank: 2 + int(seed), Seed: seed, Width: 0.2}))
+	return dir
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is all that is known of an output.
+type answer struct {
+	tokens   []int32
+	logprobs []step.Logprobs
+	cached   int
+}
+
+// ask has an engine answer with the adapter of a name, "" for none. at is called with the number of
+// tokens so far.
+func (s *server) ask(t testing.TB, e *engine.Engine, name string, most int32,
+	at func(tokens int)) (a answer) {
+	t.Helper()
+	r := engine.NewRequest(e.Info().Tokenizer.Encode("<|im_start|>user\nWhat is a goroutine, and "+
+		"what does it wait for?<|im_end|>\n<|im_start|>assistant\n", false), sample.Params{TopP: 1,
+		RepetitionPenalty: 1, Temperature: 0.7, Seed: 11, Logprobs: 2,
+		PromptLogprobs: sample.NoLogprobs, MaxTokens: most, MinTokens: most, EOS: e.Info().EOS,
+		IgnoreEOS: true})
+	if name != "" {
+		id, release, err := s.Acquire(t.Context(), name)
+		if err != nil {
+			t.Error(err)
+			return a
+		}
+		defer release()
+		r.Adapter = id
+	}
+	stream, err := e.Submit(t.Context(), r)
+	if err != nil {
+		t.Error(err)
+		return a
+	}
+	defer stream.Close()
+	for {
+		d, err := stream.Next(t.Context())
+		if err == io.EOF {
+			return a
+		}
+		if err != nil {
+			t.Error(err)
+			return a
+		}
+		a.tokens = append(a.tokens, d.Tokens...)
+		a.cached = d.CachedTokens
+		for _, l := range d.Logprobs {
+			l.Slot, l.Top = 0, slices.Clone(l.Top)
+			a.logprobs = append(a.logprobs, l)
+		}
+		if at != nil {
+			at(len(a.tokens))
+		}
+	}
+}
+
+var names = []string{"", "one", "two"}
+
+// answers are those of every engine without an adapter and with two, all at the same time.
+func (s *server) answers(t testing.TB) map[string]answer {
+	t.Helper()
+	var mu sync.Mutex
+	got := map[string]answer{}
+	var all sync.WaitGroup
+	for i, e := range s.engines {
+		for _, name := range names {
+			all.Go(func() {
+				a := s.ask(t, e, name, 12, nil)
+				a.cached = 0
+				mu.Lock()
+				defer mu.Unlock()
+				got[fmt.Sprintf("%q of engine %d", name, i)] = a
+			})
+		}
+	}
+	all.Wait()
+	return got
+}
+
+func equal(t testing.TB, what string, got map[string]answer, want map[string]answer) {
+	t.Helper()
+	for name, a := range got {
+		head, _, _ := strings.Cut(name, " of")
+		if !reflect.DeepEqual(a, want[head+" of engine 0"]) {
+			t.Errorf("%s, %s: %v, want %v", what, name, a.tokens, want[head+" of engine 0"].tokens)
+		}
+	}
+}
+
+func (s *server) loadBoth(t testing.TB) {
+	t.Helper()
+	ok(t, s.Load(t.Context(), "one", s.folder(t, 1), false))
+	ok(t, s.Load(t.Context(), "two", s.folder(t, 2), false))
+}
+
+// wanted are the answers of one rank.
+func wanted(t testing.TB) map[string]answer {
+	t.Helper()
+	s := open(t, adapters.Options{}, nil)
+	s.loadBoth(t)
+	want := s.answers(t)
+	var seen [][]int32
+	for name, a := range want {
+		for _, tokens := range seen {
+			if slices.Equal(tokens, a.tokens) {
+				t.Fatalf("the answer of %s is another one's", name)
+			}
+		}
+		seen = append(seen, a.tokens)
+	}
+	return want
+}
+
+// TestLayouts has the same answers of any layout, also when ranks die, weights sleep or the layout
+// changes, and without the adapters' files.
+func TestLayouts(t *testing.T) {
+	want := wanted(t)
+	for i, l := range []struct {
+		name            string
+		transport       string
+		tp, pp, pcp, dp int
+	}{
+		{"tp", "auto", 2, 1, 1, 1},
+		{"links, stages and engines", "link", 1, 2, 1, 2},
+		{"prefill", "auto", 1, 1, 2, 1},
+		{"tp and stages", "auto", 2, 2, 1, 1},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			if testing.Short() && i > 1 {
+				t.Skip("more layouts, without -short")
+			}
+			s := open(t, adapters.Options{}, func(c *config.Config) {
+				p := &c.Parallel
+				p.Backend, p.TensorParallelSize, p.PipelineParallelSize = "mp", l.tp, l.pp
+				p.PrefillContextParallelSize, p.DataParallelSize = l.pcp, l.dp
+				c.Queue.Transport = l.transport
+			})
+			s.loadBoth(t)
+			ok(t, os.RemoveAll(s.dir))
+			equal(t, "loaded", s.answers(t), want)
+			e := s.engines[len(s.engines)-1]
+			for rank := range 2 {
+				var once sync.Once
+				got := s.ask(t, e, "one", 12, func(n int) {
+					if n >= 2 {
+						once.Do(func() { ok(t, syscall.Kill(e.Report()[rank].PID, syscall.SIGKILL)) })
+					}
+				})
+				got.cached = 0
+				equal(t, fmt.Sprintf("rank %d was killed", rank),
+					map[string]answer{`"one" of engine 0`: got}, want)
+			}
+			equal(t, "after it", s.answers(t), want)
+
+			wanted := e.Wanted()
+			for _, asleep := range []calls.Asleep{{Weights: true, KVCache: true}, {}} {
+				wanted.Sleep(asleep)
+				for _, e := range s.engines {
+					ok(t, e.Equip(t.Context()))
+				}
+			}
+			equal(t, "after a sleep", s.answers(t), want)
+			if l.tp == 2 && l.pp == 1 {
+				ok(t, e.Relayout(t.Context(), 1))
+				equal(t, "in another layout", s.answers(t), want)
+			}
+			ok(t, s.Unload(t.Context(), "one"))
+			if _, _, err := s.Acquire(t.Context(), "one"); !errors.Is(err, adapters.ErrUnknown) {
+				t.Errorf("an adapter that was unloaded: %v", err)
+			}
+			got := s.ask(t, e, "two", 12, nil)
+			got.cached = 0
+			equal(t, "beside one that is gone", map[string]answer{`"two" of engine 0`: got}, want)
+		})
+	}
+}
+
+// TestPrefixCache: an adapter's blocks are found by its own requests alone.
+func TestPrefixCache(t *testing.T) {
+	s := open(t, adapters.Options{}, nil)
+	s.loadBoth(t)
+	e := s.engines[0]
+	for _, name := range names {
+		first, again := s.ask(t, e, name, 3, nil), s.ask(t, e, name, 3, nil)
+		if first.cached != 0 || again.cached == 0 || !slices.Equal(first.tokens, again.tokens) {
+			t.Errorf("%q: %d tokens found at first, %d later; %v and %v", name, first.cached,
+				again.cached, first.tokens, again.tokens)
+		}
+	}
+	// The folder's next adapter of the name is another one.
+	ok(t, s.Load(t.Context(), "two", s.folder(t, 1), true))
+	if a := s.ask(t, e, "two", 3, nil); a.cached != 0 {
+		t.Errorf("%d tokens were found of the adapter before", a.cached)
+	}
+}
+
+// TestUnloadWaits: an adapter goes once its requests are done, and its name at once.
+func TestUnloadWaits(t *testing.T) {
+	s := open(t, adapters.Options{}, nil)
+	s.loadBoth(t)
+	e := s.engines[0]
+	want := s.ask(t, e, "one", 24, nil)
+	unloaded := make(chan error, 1)
+	var once sync.Once
+	got := s.ask(t, e, "one", 24, func(n int) {
+		once.Do(func() {
+			go func() { unloaded <- s.Unload(t.Context(), "one") }()
+			for s.Serves("one") {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		select {
+		case err := <-unloaded:
+			t.Errorf("unloaded after %d tokens: %v", n, err)
+		default:
+		}
+	})
+	if !slices.Equal(got.tokens, want.tokens) {
+		t.Errorf("%v, want %v", got.tokens, want.tokens)
+	}
+	ok(t, <-unloaded)
+	if err := s.Unload(t.Context(), "one"); !errors.Is(err, adapters.ErrUnknown) {
+		t.Errorf("unloaded twice: %v", err)
+	}
+	if n := len(e.Wanted().Adapters()); n != 1 {
+		t.Errorf("ranks are to have %d adapters", n)
+	}
+}
+
+// TestRefuses: what cannot be loaded is named, and nothing of it stays.
+func TestRefuses(t *testing.T) {
+	s := open(t, adapters.Options{Most: 2}, nil)
+	s.loadBoth(t)
+	shapes, err := model.Adaptable(s.engines[0].Model())
+	ok(t, err)
+	write := func(name string, shapes []lora.Shape, o loratest.Options) string {
+		dir := filepath.Join(s.dir, name)
+		ok(t, loratest.Write(dir, shapes, o))
+		return dir
+	}
+	wide := slices.Clone(shapes)
+	wide[3].In++
+	huge := loratest.Options{Rank: 2, Width: 1e300}
+	for want, try := range map[string][2]string{
+		"loaded already":               {"one", s.folder(t, 3)},
+		"needs another name":           {s.engines[0].Info().Names[0], s.folder(t, 3)},
+		"an adapter needs a name":      {"", s.folder(t, 3)},
+		"there is no folder /no/such":  {"x", "/no/such"},
+		"as many as --max-cpu-loras 2": {"x", s.folder(t, 3)},
+	} {
+		err := s.Load(t.Context(), try[0], try[1], false)
+		refused := (*adapters.Refused)(nil)
+		full := strings.Contains(want, "max-cpu") || !errors.Is(err, adapters.ErrUnknown)
+		if err == nil || !errors.As(err, &refused) || !full && !errors.Is(err, adapters.ErrUnknown) ||
+			!strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "as many as") {
+			t.Errorf("%v: %v, want %q", try, err, want)
+		}
+	}
+	ok(t, s.Unload(t.Context(), "two"))
+	for want, dir := range map[string]string{
+		"the model's has":         write("wide", wide, loratest.Options{Rank: 2, Width: 1}),
+		"above --max-lora-rank 8": write("high", shapes, loratest.Options{Rank: 9, Width: 1}),
+		"which is no weight":      write("huge", shapes, huge),
+		"use_dora": write("dora", shapes, loratest.Options{Rank: 2, Width: 1,
+			Config: map[string]any{"use_dora": true}}),
+	} {
+		err := s.Load(t.Context(), "x", dir, false)
+		if refused := (*adapters.Refused)(nil); !errors.As(err, &refused) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
+	}
+	if list := s.List(); len(list) != 1 || list[0].Name != "one" || list[0].Rank != 3 {
+		t.Errorf("%+v", list)
+	}
+	if n := len(s.engines[0].Wanted().Adapters()); n != 1 {
+		t.Errorf("ranks are to have %d adapters", n)
+	}
+	ok(t, s.Load(t.Context(), "two", s.folder(t, 2), false))
+}
+
+// TestResolver: a request's name brings an adapter from a folder; where there is no place for one,
+// that goes which has rested longest.
+func TestResolver(t *testing.T) {
+	dir := t.TempDir()
+	resolve, may := adapters.InFolder(dir)
+	s := open(t, adapters.Options{Most: 3, Resolve: resolve, May: may}, nil)
+	s.dir = dir
+	s.folder(t, 1)
+	s.folder(t, 2)
+	s.folder(t, 3)
+	ok(t, s.Load(t.Context(), "kept", s.folder(t, 4), false))
+	ok(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
+	for _, name := range []string{"9", "..", ".", "", "/" + dir + "/1", "../" + filepath.Base(dir), "empty"} {
+		if s.Serves(name) {
+			t.Errorf("%q is served", name)
+		}
+		if _, _, err := s.Acquire(t.Context(), name); !errors.Is(err, adapters.ErrUnknown) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	// Several at once load it once.
+	var all sync.WaitGroup
+	ids := make([]uint32, 8)
+	for i := range ids {
+		all.Go(func() {
+			id, release, err := s.Acquire(t.Context(), "1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = id
+			release()
+			release()
+		})
+	}
+	all.Wait()
+	if slices.Min(ids) != slices.Max(ids) || ids[0] == 0 {
+		t.Errorf("ids %v", ids)
+	}
+	_, release, err := s.Acquire(t.Context(), "2")
+	ok(t, err)
+	s.ask(t, s.engines[0], "3", 2, nil) // 1 goes: it rests
+	loaded := func() (names []string) {
+		for _, a := range s.List() {
+			names = append(names, a.Name)
+		}
+		return names
+	}
+	if got := loaded(); !slices.Equal(got, []string{"2", "3", "kept"}) {
+		t.Errorf("%v are loaded", got)
+	}
+	_, busy, err := s.Acquire(t.Context(), "3")
+	ok(t, err)
+	if _, _, err := s.Acquire(t.Context(), "1"); err == nil ||
+		!strings.Contains(err.Error(), "--max-cpu-loras 3") {
+		t.Errorf("with all in use: %v", err)
+	}
+	busy()
+	release()
+	s.ask(t, s.engines[0], "1", 2, nil)
+	if got := loaded(); !slices.Equal(got, []string{"1", "3", "kept"}) {
+		t.Errorf("%v are loaded", got)
+	}
+}
+
+// TestLoadedBesideRequests: requests that run go on while an adapter is loaded.
+func TestLoadedBesideRequests(t *testing.T) {
+	s := open(t, adapters.Options{}, func(c *config.Config) {
+		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
+	})
+	e := s.engines[0]
+	want := s.ask(t, e, "", 64, nil)
+	loading := make(chan error, 1)
+	var once sync.Once
+	got := s.ask(t, e, "", 64, func(int) {
+		once.Do(func() { go func() { loading <- s.Load(t.Context(), "one", s.folder(t, 1), false) }() })
+	})
+	ok(t, <-loading)
+	if !slices.Equal(got.tokens, want.tokens) {
+		t.Errorf("%v, want %v", got.tokens, want.tokens)
+	}
+	if a := s.ask(t, e, "one", 8, nil); slices.Equal(a.tokens, want.tokens[:8]) {
+		t.Error("the adapter changes nothing")
+	}
+}
