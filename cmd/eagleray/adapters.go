@@ -29,6 +29,9 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 	}
 	o := adapters.Options{Engines: e.Engines, MaxRank: l.MaxRank, Most: l.MaxCPULoras, Log: log,
 		Allowed: cfg.Server.AllowedLocalWeights}
+	if cfg.Server.Transport.UDS != "" { // its clients are programs of its user
+		o.Allowed = append(o.Allowed, "/")
+	}
 	fetch := func(ctx context.Context, repo string) (string, error) {
 		return hub.Resolve(ctx, repo, hub.Options{DownloadDir: cfg.Model.DownloadDir})
 	}

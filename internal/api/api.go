@@ -161,7 +161,7 @@ func (s *API) routes() []server.Route {
 	}
 	if a := s.opt.Adapters; a != nil {
 		list = append(list, grouped("Adapters", admin.AdapterRoutes(s.Server, a,
-			len(cfg.APIKeys) > 0))...)
+			len(cfg.APIKeys) > 0 || cfg.Transport.UDS != ""))...)
 	}
 	if t := s.opt.Trainer; t != nil {
 		list = append(list, grouped("Trainers", admin.TrainerRoutes(s.Server, t, s.Abort, s.lim,

@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openapi"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -30,6 +31,7 @@ func everyRoute(t *testing.T, change ...func(*Options)) *testServer {
 		t.Fatal(err)
 	}
 	s := newServer(t, append([]func(*Options){keeping(t, store.Options{}), func(o *Options) {
+		o.Adapters = &adapters.Control{}
 		o.Dashboard, o.Elastic, o.Trainer = page, &fakeElastic{}, &rlhf.Control{}
 		o.Config.Server.EnableElasticEP = true
 		o.Config.Server.EnableRLHF, o.Config.Server.Answers.TokenizerInfo = true, true
@@ -220,7 +222,8 @@ func TestOpenAPIIsTrue(t *testing.T) {
 			where := name + ": " + r.Method + " " + r.Path
 			var bodies []string
 			switch {
-			case strings.Contains(r.Path, "{"), r.Doc.Group == "Trainers", r.Method == "HEAD",
+			case strings.Contains(r.Path, "{"), r.Doc.Group == "Trainers", r.Doc.Group == "Adapters",
+				r.Method == "HEAD",
 				r.Shape != nil, r.Path == dashboard.LivePath, r.Path == "/v1/batches",
 				r.Path == "/v1/messages/batches", r.Path == "/v1/files",
 				r.Path == openapi.DocumentPath:

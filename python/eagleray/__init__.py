@@ -13,6 +13,7 @@ from .async_llm import AsyncLLM
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import BadRequestError, ConfigError, EagleRayError, EngineDeadError, RequestError
 from .llm import LLM
+from .lora import LoRARequest
 from .outputs import (
     BeamSearchOutput,
     BeamSearchSequence,
@@ -58,6 +59,7 @@ __all__ = [
     "EmbeddingRequestOutput",
     "EngineArgs",
     "EngineDeadError",
+    "LoRARequest",
     "Logprob",
     "PoolingOutput",
     "PoolingRequestOutput",

@@ -43,12 +43,9 @@ def command_and_environment(
 
 
 def refuse_adapter(lora_request: Any) -> None:
-    """Raise ValueError for a ``lora_request`` other than None: adapters are not loaded."""
+    """Raise ValueError for a ``lora_request`` other than None, where no text is generated."""
     if lora_request is not None:
-        raise ValueError(
-            f"lora_request: {lora_request!r}: adapters are not loaded; merge it into the weights, "
-            "and start the engine with those"
-        )
+        raise ValueError(f"lora_request: {lora_request!r}: adapters are for text")
 
 
 def _texts(name: str, value: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, TypeVar, Union
 
+from .lora import LoRARequest
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams, fields
 
@@ -55,6 +56,7 @@ class Completion:
         request_id: str,
         max_model_len: int,
         priority: int = 0,
+        lora_request: Optional[LoRARequest] = None,
     ) -> None:
         given = prompt_of(prompt)
         self.body: dict[str, Any] = {
@@ -66,6 +68,8 @@ class Completion:
         }
         if priority:
             self.body["priority"] = priority
+        if lora_request is not None:
+            self.body["model"] = lora_request.lora_name
         if isinstance(prompt, Mapping) and prompt.get("cache_salt") is not None:
             self.body["cache_salt"] = prompt["cache_salt"]
         self._params = params or SamplingParams()
@@ -76,6 +80,7 @@ class Completion:
             prompt_logprobs=None,
             outputs=[self._empty(index) for index in range(self._params.n)],
             finished=False,
+            lora_request=lora_request,
         )
 
     def _empty(self, index: int) -> CompletionOutput:

@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
 from ._completion import ROUTE, Completion, PromptType, prompt_of
+from .lora import LoRARequest
 from .outputs import (
     BeamSearchOutput,
     BeamSearchSequence,
@@ -55,10 +56,11 @@ def chat(
     params: Optional[SamplingParams],
     request_id: str,
     max_model_len: int,
+    lora_request: Optional[LoRARequest] = None,
 ) -> Job[RequestOutput]:
     """Answer a conversation."""
     text, tokens = yield from conversation(messages, options)
-    request = Completion(tokens, params, request_id, max_model_len)
+    request = Completion(tokens, params, request_id, max_model_len, lora_request=lora_request)
     output = yield from completion(request)
     output.prompt = text
     return output
@@ -129,7 +131,10 @@ def scores(
 
 
 def beams(
-    prompt: PromptType, params: BeamSearchParams, max_model_len: int
+    prompt: PromptType,
+    params: BeamSearchParams,
+    max_model_len: int,
+    lora_request: Optional[LoRARequest] = None,
 ) -> Job[BeamSearchOutput]:
     """Search the likeliest outputs of a prompt."""
     search = SamplingParams(
@@ -141,7 +146,9 @@ def beams(
         logprobs=0,
         extra_args={"use_beam_search": True, "length_penalty": params.length_penalty},
     )
-    found = yield from completion(Completion(prompt, search, "", max_model_len))
+    found = yield from completion(
+        Completion(prompt, search, "", max_model_len, lora_request=lora_request)
+    )
     return BeamSearchOutput(
         [
             BeamSearchSequence(

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
 from . import _jobs, _waiting, errors
-from ._arguments import command_and_environment, refuse_adapter
+from ._arguments import command_and_environment
 from ._calls import PATIENCE_SECONDS, Calls, error_of, json_request, room_of, why_lost
 from ._completion import ROUTE, Completion, PromptType
 from ._decoder import Decoder
@@ -20,6 +20,8 @@ from ._http import Answer, Client
 from ._jobs import Job, Message
 from ._trainable import AsyncTrainable
 from .engine_args import EngineArgs
+from .lora import ROUTE as LOAD_ADAPTER
+from .lora import Adapters, LoRARequest
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -56,6 +58,7 @@ class AsyncLLM(AsyncTrainable):
         self._lock = threading.Lock()  # of what runs
         self._names = itertools.count()
         self._running: dict[str, _Running] = {}
+        self._adapters = Adapters()
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> AsyncLLM:
@@ -68,7 +71,7 @@ class AsyncLLM(AsyncTrainable):
         sampling_params: Optional[SamplingParams] = None,
         request_id: Optional[str] = None,
         *,
-        lora_request: None = None,
+        lora_request: Optional[LoRARequest] = None,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the output of a prompt as it comes; the last one is ``finished``.
@@ -76,9 +79,11 @@ class AsyncLLM(AsyncTrainable):
         To stop iterating ends the request. Raises BadRequestError, RequestError or
         EngineDeadError.
         """
-        refuse_adapter(lora_request)
+        await self._load(lora_request)
         name = self._name(request_id)
-        request = Completion(prompt, sampling_params, name, self._length, priority)
+        request = Completion(
+            prompt, sampling_params, name, self._length, priority, lora_request
+        )
         async for output in self._generate(request, name):
             yield output
 
@@ -93,9 +98,11 @@ class AsyncLLM(AsyncTrainable):
         continue_final_message: bool = False,
         tools: Optional[Sequence[Mapping[str, Any]]] = None,
         chat_template_kwargs: Optional[Mapping[str, Any]] = None,
+        lora_request: Optional[LoRARequest] = None,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the answer to a conversation as it comes, as :meth:`generate` does."""
+        await self._load(lora_request)
         name = self._name(request_id)
         options = {
             "chat_template": chat_template,
@@ -105,7 +112,9 @@ class AsyncLLM(AsyncTrainable):
             "chat_template_kwargs": chat_template_kwargs,
         }
         text, tokens = await self._do(_jobs.conversation(messages, options), name)
-        request = Completion(tokens, sampling_params, name, self._length, priority)
+        request = Completion(
+            tokens, sampling_params, name, self._length, priority, lora_request
+        )
         async for output in self._generate(request, name):
             output.prompt = text
             yield output
@@ -248,6 +257,18 @@ class AsyncLLM(AsyncTrainable):
                     self._engine.check()  # an engine that ends aborts what runs
                 if running.over or not request.complete:  # its end is on the way
                     yield request.shown(finished=running.over)
+
+    async def _load(self, lora_request: Optional[LoRARequest]) -> None:
+        """Have the engine load an adapter that is missing."""
+        body = self._adapters.missing(lora_request)
+        if body is None:
+            return
+        try:
+            await self.request(LOAD_ADAPTER, body)
+        except errors.BadRequestError as error:
+            self._adapters.loaded(body, error)
+        else:
+            self._adapters.loaded(body)
 
     async def _do(self, job: Job[_Result], name: str) -> _Result:
         answer: Any = None

@@ -15,6 +15,7 @@ from ._engine import Engine
 from ._jobs import Job, Message
 from ._progress import UseTqdm
 from .engine_args import EngineArgs
+from .lora import Adapters, LoRARequest
 from .metrics import Metric, read_metrics
 from .outputs import (
     BeamSearchOutput,
@@ -31,6 +32,7 @@ from .weights import Trainable
 
 _Result = TypeVar("_Result")
 Params = Optional[Union[SamplingParams, Sequence[Optional[SamplingParams]]]]
+Lora = Optional[Union[LoRARequest, Sequence[Optional[LoRARequest]]]]
 
 
 class LLM(Trainable):
@@ -48,6 +50,7 @@ class LLM(Trainable):
         self._calls = Calls(self._engine)
         self._finalizer = weakref.finalize(self, self._calls.close)
         self._names = itertools.count()
+        self._adapters = Adapters()
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> LLM:
@@ -60,21 +63,22 @@ class LLM(Trainable):
         sampling_params: Params = None,
         *,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: Lora = None,
         priority: Optional[Sequence[int]] = None,
     ) -> list[RequestOutput]:
         """Complete prompts, and return their outputs in order.
 
-        There is one SamplingParams for all, or one for each; None is the model's own. The first
-        prompt that is refused ends the batch with a BadRequestError.
+        There is one SamplingParams for all, or one for each; None is the model's own. So it is
+        with adapters, of an engine with ``enable_lora``. The first prompt that is refused ends the
+        batch with a BadRequestError.
         """
-        refuse_adapter(lora_request)
         many = _many(prompts)
         each = _for_each(sampling_params, len(many), "sampling_params")
         ranks = _for_each(priority, len(many), "priority")
+        adapters = self._load(lora_request, len(many))
         requests = [
-            Completion(prompt, params, self._name(), self._length, rank or 0)
-            for prompt, params, rank in zip(many, each, ranks)
+            Completion(prompt, params, self._name(), self._length, rank or 0, adapter)
+            for prompt, params, rank, adapter in zip(many, each, ranks, adapters)
         ]
         return self._run([_jobs.completion(r) for r in requests], use_tqdm, "Processed prompts")
 
@@ -83,7 +87,7 @@ class LLM(Trainable):
         messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
         sampling_params: Params = None,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: Lora = None,
         *,
         chat_template: Optional[str] = None,
         add_generation_prompt: bool = True,
@@ -96,7 +100,6 @@ class LLM(Trainable):
         The text of an output is all that the model wrote: reasoning and tool calls are not taken
         out of it (``request("/v1/chat/completions", …)`` does that).
         """
-        refuse_adapter(lora_request)
         one = bool(messages) and isinstance(messages[0], Mapping)
         many: Any = [messages] if one else list(messages)
         options = {
@@ -107,9 +110,10 @@ class LLM(Trainable):
             "chat_template_kwargs": chat_template_kwargs,
         }
         each = _for_each(sampling_params, len(many), "sampling_params")
+        adapters = self._load(lora_request, len(many))
         jobs = [
-            _jobs.chat(conversation, options, params, self._name(), self._length)
-            for conversation, params in zip(many, each)
+            _jobs.chat(conversation, options, params, self._name(), self._length, adapter)
+            for conversation, params, adapter in zip(many, each, adapters)
         ]
         return self._run(jobs, use_tqdm, "Processed prompts")
 
@@ -204,11 +208,15 @@ class LLM(Trainable):
         params: BeamSearchParams,
         *,
         use_tqdm: UseTqdm = False,
-        lora_request: None = None,
+        lora_request: Lora = None,
     ) -> list[BeamSearchOutput]:
         """Search the likeliest outputs of prompts, and return the beams of each, best first."""
-        refuse_adapter(lora_request)
-        jobs = [_jobs.beams(prompt, params, self._length) for prompt in _many(prompts)]
+        many = _many(prompts)
+        adapters = self._load(lora_request, len(many))
+        jobs = [
+            _jobs.beams(prompt, params, self._length, adapter)
+            for prompt, adapter in zip(many, adapters)
+        ]
         return self._run(jobs, use_tqdm, "Beam search")
 
     def get_tokenizer(self) -> Tokenizer:
@@ -245,6 +253,12 @@ class LLM(Trainable):
 
     def _name(self) -> str:
         return str(next(self._names))
+
+    def _load(self, lora_request: Lora, count: int) -> list[Optional[LoRARequest]]:
+        """Have the engine load what is missing of the adapters of some prompts."""
+        adapters = _for_each(lora_request, count, "lora_request")
+        self._adapters.load(adapters, self.request)
+        return adapters
 
     def _run(self, jobs: Sequence[Job[_Result]], use_tqdm: UseTqdm, what: str) -> list[_Result]:
         return _waiting.run(self._calls, jobs, _progress.bar(use_tqdm, len(jobs), what))

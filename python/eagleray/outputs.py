@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, Optional, TypeVar, Union
 
+from .lora import LoRARequest
+
 
 @dataclasses.dataclass
 class Logprob:
@@ -36,7 +38,7 @@ class CompletionOutput:
     """``stop``, ``length``, ``abort`` or ``repetition``; None while it is not finished."""
     stop_reason: Union[int, str, None] = None
     """The stop string or the token that ended it; None for the end-of-sequence token."""
-    lora_request: None = None
+    lora_request: Optional[LoRARequest] = None
     kv_transfer_params: Optional[dict[str, Any]] = None
 
     def finished(self) -> bool:
@@ -56,7 +58,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: None = None
-    lora_request: None = None
+    lora_request: Optional[LoRARequest] = None
     num_cached_tokens: Optional[int] = None
     """Tokens of the prompt that the prefix cache had; None until it is finished."""
     kv_transfer_params: Optional[dict[str, Any]] = None

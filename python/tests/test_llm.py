@@ -19,6 +19,8 @@ from eagleray import (
     AsyncLLM,
     BadRequestError,
     BeamSearchParams,
+    LoRARequest,
+    RequestError,
     SamplingParams,
     StructuredOutputsParams,
 )
@@ -26,6 +28,82 @@ from eagleray.metrics import Counter, Gauge, Histogram
 
 QUESTION = "What does os.Open do?"
 GREEDY = SamplingParams(temperature=0, max_tokens=20)
+
+
+def adapter(path: pathlib.Path, scale: float) -> str:
+    """Write an adapter of the built-in model's query projections, of rank 1, and its folder."""
+    path.mkdir()
+    header: dict[str, object] = {}
+    data = b""
+    for layer in range(4):
+        module = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        for name, shape in (("lora_A", [1, 256]), ("lora_B", [256, 1])):
+            values = [scale * ((i * 7 + layer) % 5 - 2) for i in range(256)]
+            raw = struct.pack("<256f", *values)
+            header[f"{module}.{name}.weight"] = {
+                "dtype": "F32",
+                "shape": shape,
+                "data_offsets": [len(data), len(data) + len(raw)],
+            }
+            data += raw
+    text = json.dumps(header).encode()
+    (path / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}
+    (path / "adapter_config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+class TestAdapters(unittest.TestCase):
+    """Requests that are answered with adapters."""
+
+    def test_adapters(self) -> None:
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        one = LoRARequest("one", 1, adapter(folder / "one", 0.5))
+        two = LoRARequest("two", 2, adapter(folder / "two", -0.7))
+        with LLM(enable_lora=True, max_loras=2) as llm:
+            (base,) = llm.generate(QUESTION, GREEDY)
+            alone = [llm.generate(QUESTION, GREEDY, lora_request=r)[0] for r in (one, two)]
+            texts = {output.outputs[0].text for output in (base, *alone)}
+            self.assertEqual(len(texts), 3, texts)
+            self.assertEqual(alone[0].lora_request, one)
+            many = llm.generate([QUESTION] * 4, GREEDY, lora_request=[one, None, two, one])
+            self.assertEqual(
+                [output.outputs for output in many],
+                [o.outputs for o in (alone[0], base, alone[1], alone[0])],
+            )
+            messages = [{"role": "user", "content": QUESTION}]
+            plain = llm.chat(messages, GREEDY)[0].outputs[0].text
+            adapted = llm.chat(messages, GREEDY, lora_request=LoRARequest("two"))[0].outputs[0].text
+            self.assertNotEqual(plain, adapted)
+            with self.assertRaisesRegex(BadRequestError, "adapter_config.json"):
+                llm.generate(QUESTION, GREEDY, lora_request=LoRARequest("x", 3, str(folder)))
+            with self.assertRaises(RequestError):
+                llm.generate(QUESTION, GREEDY, lora_request=LoRARequest("unknown"))
+            # Another folder of the name takes its place.
+            again = llm.generate(QUESTION, GREEDY, lora_request=LoRARequest("one", 1, two.path))
+            self.assertEqual(again[0].outputs, alone[1].outputs)
+
+    def test_async(self) -> None:
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        request = LoRARequest("one", 1, adapter(folder / "one", 0.5))
+
+        async def both() -> list[str]:
+            engine = AsyncLLM(enable_lora=True)
+            try:
+                texts = []
+                for lora_request in (None, request, request):
+                    async for output in engine.generate(
+                        QUESTION, GREEDY, lora_request=lora_request
+                    ):
+                        text = output.outputs[0].text
+                    texts.append(text)
+                return texts
+            finally:
+                engine.shutdown()
+
+        base, first, again = asyncio.run(both())
+        self.assertNotEqual(base, first)
+        self.assertEqual(first, again)
 
 
 class TestLLM(unittest.TestCase):
@@ -60,7 +138,7 @@ class TestLLM(unittest.TestCase):
         self.assertEqual(params, GREEDY)
         self.assertIsNone(SamplingParams.from_optional(max_tokens=None).max_tokens)
         (output,) = self.llm.generate(QUESTION, params, lora_request=None)
-        with self.assertRaisesRegex(ValueError, "lora_request: .*adapters are not loaded"):
+        with self.assertRaisesRegex(ValueError, "lora_request: 'x' is no LoRARequest"):
             self.llm.generate(QUESTION, params, lora_request="x")  # type: ignore[arg-type]
         unspaced = dataclasses.replace(params, spaces_between_special_tokens=False)
         self.assertEqual(self.llm.generate(QUESTION, unspaced)[0].outputs, output.outputs)

@@ -34,7 +34,7 @@ type adapted struct {
 }
 
 // Close implements engine.Stream.
-func (s adapted) Close() {
+func (s *adapted) Close() {
 	s.Stream.Close() // what is in flight ends before the adapter may go
 	s.release()
 }

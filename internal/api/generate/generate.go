@@ -121,7 +121,7 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 		return nil, err
 	}
 	if adapter != 0 {
-		g.Stream = adapted{g.Stream, release}
+		g.Stream = &adapted{g.Stream, release}
 	}
 	if r.Origin != nil {
 		g.Stream = newTokenwise(g.Stream, len(g.Choices))

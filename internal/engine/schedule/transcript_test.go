@@ -225,6 +225,8 @@ func (tr *transcript) configure(args []string) string {
 			c.Blocks = tr.number(value)
 		case "flights":
 			c.MaxInFlight = tr.number(value)
+		case "adapters":
+			c.MaxAdapters = tr.number(value)
 		case "stages":
 			c.Stages = tr.number(value)
 		case "long":
@@ -275,6 +277,8 @@ func (tr *transcript) add(args []string) {
 			p.PromptLogprobs = 0
 		case "salt":
 			q.Salt = value
+		case "adapter":
+			q.Adapter = uint32(tr.number(value))
 		case "prio":
 			q.Priority = tr.number(value)
 		case "client":

@@ -392,3 +392,29 @@ func TestAdapterGoldens(t *testing.T) {
 		}
 	}
 }
+
+// TestAdaptersAllocateNothing wants a steady step with adapters to leave the Go heap alone.
+func TestAdaptersAllocateNothing(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		f := shipped("llama-tiny")
+		s := loadShard(t, f, cpu.Options{Threads: threads}, layers.Group{Size: 1})
+		cfg, _ := f.open(t)
+		b := decodeBatch(8, 64)
+		for i := range uint32(6) {
+			if i < 3 {
+				newAdapter(t, cfg, uint64(i), func(string) bool { return true }).load(t, s.model, 1+i)
+			}
+			b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: 1 + i%3, From: int32(i),
+				To: int32(i) + 1})
+		}
+		step := func() {
+			if err := forward(s.model, b, s.cache); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step()
+		if n := allocations(15, step); n != 0 {
+			t.Errorf("%d threads: %d allocations in 15 steps", threads, n)
+		}
+	}
+}
