@@ -11,17 +11,17 @@ import (
 
 // load brings an update to the ranks of a group and has them load it.
 func load(group *executor.Executor, u *weights.Update, claimed func()) error {
-	if err := bring(group, u, claimed); err != nil {
+	if err := sendTo(group, u, claimed); err != nil {
 		return err
 	}
 	return do(group, calls.WeightsLoad, u.ID)
 }
 
-// bring brings the bytes of an update to the ranks of a group. Ranks of the driver's host
+// sendTo brings the bytes of an update to the ranks of a group. Ranks of the driver's host
 // map its memory. To each other host the bytes are sent once: one rank there gets them, and the
 // others, also those of other engines, map its memory. It calls claimed once it has claimed hosts,
 // or others have.
-func bring(group *executor.Executor, u *weights.Update, claimed func()) error {
+func sendTo(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// sent lists hosts that received the update; ranks there that still lack it get their own copy.
 	for sent := map[string]bool{}; ; {
 		answers, known, err := openUpdate(group, u)

@@ -124,7 +124,7 @@ func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error 
 	if w.weightsSleep() {
 		return nil
 	}
-	return bring(group, u, func() {})
+	return sendTo(group, u, func() {})
 }
 
 // StepAdapter is short.

@@ -66,7 +66,7 @@ var notes = map[string]string{
 var absent = []compat.Entry{
 	{Name: "time_per_output_token_seconds", Status: compat.Refused,
 		Note: "the old name of inter_token_latency_seconds"},
-	{Name: "lora_requests_info", Status: compat.Refused, Note: "adapters are not loaded"},
+	{Name: "lora_requests_info", Status: compat.Refused, Note: "adapters are at /v1/models"},
 	{Name: "corrupted_requests", Status: compat.Refused},
 	{Name: "spec_decode_*", Status: compat.Refused, Note: "tokens are not drafted"},
 	{Name: "kv_block_*", Status: compat.Refused},

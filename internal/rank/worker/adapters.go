@@ -102,17 +102,17 @@ func (s *adapterSet) load(update string, m *model.Model) (done bool, err error) 
 		return true, nil
 	}
 	if a.beside != m {
-		a.giveUp()
+		a.cancel()
 		a.making, a.beside = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint)), m
 	}
 	if done, err = a.making.Step(perCall); done || err != nil {
-		a.giveUp()
+		a.cancel()
 	}
 	return done, err
 }
 
-// giveUp drops what is half made.
-func (a *adapter) giveUp() {
+// cancel drops what is half made.
+func (a *adapter) cancel() {
 	if a.making != nil {
 		a.making.Free()
 	}
@@ -136,7 +136,7 @@ func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
 		if slices.Contains(updates, a.update) {
 			return false
 		}
-		a.giveUp()
+		a.cancel()
 		if r.weights.model != nil {
 			r.weights.model.Unadapt(a.ID)
 		}
@@ -151,7 +151,7 @@ func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
 func (s *adapterSet) close() {
 	s.drop()
 	for _, a := range s.list {
-		a.giveUp()
+		a.cancel()
 		_ = a.checkpoint.Close() // of memory of this process
 	}
 	s.list = nil
