@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
 )
 
 // newAdapters is the control of --enable-lora with the adapters of --lora-modules, nil without it.
@@ -33,16 +34,17 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 		o.Allowed = append(o.Allowed, "/")
 	}
 	fetch := func(ctx context.Context, repo string) (string, error) {
-		return hub.Resolve(ctx, repo, hub.Options{DownloadDir: cfg.Model.DownloadDir})
+		return hub.Resolve(ctx, repo, hub.Options{DownloadDir: cfg.Model.DownloadDir,
+			Files: []string{lora.ConfigFile, lora.WeightsFile}})
 	}
 	if org, onHub := l.HubOrganisation(); onHub {
 		o.May = func(name string) bool { return repoOf(name, org) }
 		o.Resolve = func(ctx context.Context, name string) (string, error) {
 			dir, err := fetch(ctx, name)
-			if err != nil {
+			if errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrOffline) {
 				return "", fmt.Errorf("%w: %w", adapters.ErrUnknown, err)
 			}
-			return dir, nil
+			return dir, err
 		}
 		o.Fetch = func(ctx context.Context, name string) (string, error) {
 			if !repoOf(name, org) {

@@ -222,7 +222,8 @@ func TestOpenAPIIsTrue(t *testing.T) {
 			where := name + ": " + r.Method + " " + r.Path
 			var bodies []string
 			switch {
-			case strings.Contains(r.Path, "{"), r.Doc.Group == "Trainers", r.Doc.Group == "Adapters",
+			case strings.Contains(r.Path, "{"), r.Doc.Group == "Trainers",
+				r.Doc.Group == "Adapters",
 				r.Method == "HEAD",
 				r.Shape != nil, r.Path == dashboard.LivePath, r.Path == "/v1/batches",
 				r.Path == "/v1/messages/batches", r.Path == "/v1/files",

@@ -45,7 +45,7 @@ class TestConfig(unittest.TestCase):
             "tokenize_stage": {"tokenize_stage": {"enable": True}},
             "detokenize_stage": {"detokenize": 7},
             "no images": {"has_image": True},
-            "adapters": {"dynamic_lora_loading_path": "s3://x"},
+            "no folder of adapters": {"dynamic_lora_loading_path": "s3://x"},
             "give one of": {"placement_group_config": {}},
             "unknown": {"placement_group_config": {"bundle": {}}},
             "3 bundles for 1 ranks": {"placement_group_config": {"bundles": [{"CPU": 1}] * 3}},
@@ -182,6 +182,17 @@ class TestRows(unittest.TestCase):
                 {},
                 ("/v1/completions", {"prompt": "a", "structured_outputs": {"regex": "a+"}}),
             ),
+            (
+                {"prompt": "a", "model": "sql"},
+                {"dynamic_lora_loading_path": "/adapters"},
+                ("/v1/completions", {"prompt": "a", "model": "sql"}),
+            ),
+            (
+                {"prompt": "a", "model": "m"},
+                {"dynamic_lora_loading_path": "/adapters", "model_source": "m"},
+                ("/v1/completions", {"prompt": "a"}),
+            ),
+            ({"prompt": "a", "model": "sql"}, {}, ("/v1/completions", {"prompt": "a"})),
             ({"prompt": "a"}, {"task_type": "embed"}, ("/v1/embeddings", {"input": "a"})),
             (
                 {"prompt": "a", "pooling_params": {"use_activation": False}},

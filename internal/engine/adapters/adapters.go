@@ -1,6 +1,6 @@
-// Package adapters loads and unloads adapters of the model that engines serve, while they serve: all
-// engines and all ranks of each have one, or none does. Each has a name, by which requests ask for
-// it as for a model.
+// Package adapters loads and unloads adapters of the model that engines serve, while they serve:
+// all engines and all ranks of each have one, or none does. Each has a name, by which requests ask
+// for it as for a model.
 package adapters
 
 import (

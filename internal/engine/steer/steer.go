@@ -118,8 +118,8 @@ func (w *Wanted) Adapters() []*weights.Update {
 	return nil
 }
 
-// OpenAdapter brings an adapter to the ranks, unless weights sleep: then they get it when they wake.
-// StepAdapter has them load some more of it, and returns whether all have all of it.
+// OpenAdapter brings an adapter to the ranks, unless weights sleep: then they get it when they
+// wake. StepAdapter has them load some more of it, and returns whether all have all of it.
 func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error {
 	if w.weightsSleep() {
 		return nil
@@ -127,7 +127,7 @@ func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error 
 	return sendTo(group, u, func() {})
 }
 
-// StepAdapter is short.
+// StepAdapter takes few milliseconds.
 func (w *Wanted) StepAdapter(group *executor.Executor, u *weights.Update) (done bool, err error) {
 	if w.weightsSleep() {
 		return true, nil

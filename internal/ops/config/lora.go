@@ -39,8 +39,8 @@ func (l *LoRA) Named() (list []NamedAdapter, err error) {
 			d := json.NewDecoder(strings.NewReader(text))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&a); err != nil || d.More() {
-				return nil, usage("--lora-modules %q is not read: name=path, or an object of name, "+
-					"path and base_model_name", text)
+				return nil, usage("--lora-modules %q is not read: name=path, or an object of "+
+					"name, path and base_model_name", text)
 			}
 		} else {
 			a.Name, a.Path, _ = strings.Cut(text, "=")

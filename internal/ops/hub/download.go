@@ -29,6 +29,14 @@ func (r *resolver) complete(ctx context.Context, info modelInfo) (first string, 
 	if err := checkNames(info.Files); err != nil {
 		return "", err
 	}
+	if want := r.opt.Files; want != nil {
+		for _, name := range want {
+			if !slices.Contains(info.Files, name) {
+				return "", fmt.Errorf("%w: the repository %s has no %s", ErrNotFound, r.repo, name)
+			}
+		}
+		return "", r.download(ctx, info.Commit, want)
+	}
 	if r.tag != "" || onlyGGUF(info.Files) {
 		files, err := selectGGUF(info.Files, r.tag)
 		if err != nil {

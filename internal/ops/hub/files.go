@@ -133,11 +133,17 @@ func shardsOf(path string) ([]string, error) {
 }
 
 // missingFiles lists what a snapshot lacks of what every model needs: config.json and all weights.
-func missingFiles(dir string) ([]string, error) {
+// Those of a list that is not nil are what is needed instead.
+func missingFiles(dir string, needed []string) ([]string, error) {
 	var missing []string
 	lacks := func(name string) bool {
 		info, err := os.Stat(filepath.Join(dir, name))
 		return err != nil || !info.Mode().IsRegular()
+	}
+	if needed != nil {
+		return slices.DeleteFunc(slices.Clone(needed), func(name string) bool {
+			return !lacks(name)
+		}), nil
 	}
 	if lacks("config.json") {
 		missing = append(missing, "config.json")

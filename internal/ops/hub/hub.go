@@ -53,6 +53,9 @@ type Options struct {
 	Token string
 	// Endpoint is the Hub's address; $HF_ENDPOINT by default, else the public Hub.
 	Endpoint string
+	// Files, unless it is nil, are those of the repository's top folder that are wanted, in the
+	// place of a model's.
+	Files []string
 	// Offline uses the cache only; $HF_HUB_OFFLINE sets it, too.
 	Offline bool
 	// Progress is called now and then while files are downloaded, from one goroutine at a time.
@@ -216,7 +219,7 @@ func (r *resolver) cached(why string) (string, error) {
 	if files := cachedGGUF(dir, r.tag); files != nil {
 		return filepath.Join(dir, files[0]), nil
 	}
-	missing, err := missingFiles(dir)
+	missing, err := missingFiles(dir, r.opt.Files)
 	if r.tag != "" {
 		missing = []string{"files of GGUF for " + r.tag}
 	}

@@ -310,6 +310,26 @@ func TestRenamedRepository(t *testing.T) {
 	checkFolder(t, dir, pick(repo, plainWanted...))
 }
 
+// TestFiles: what is no model is fetched by the names of its files, and found without the Hub.
+func TestFiles(t *testing.T) {
+	repo := map[string][]byte{"adapter_config.json": []byte("{}"),
+		"adapter_model.safetensors": pattern(5000), "README.md": []byte("x")}
+	f := newFakeHub(t, repo)
+	opt := f.options()
+	opt.Files = []string{"adapter_config.json", "adapter_model.safetensors"}
+	dir := f.mustResolve(opt)
+	checkFolder(t, dir, pick(repo, opt.Files...))
+	opt.Offline = true
+	if got := f.mustResolve(opt); got != dir {
+		t.Errorf("offline: %s", got)
+	}
+	opt.Files, opt.Offline = append(opt.Files, "missing.json"), false
+	if _, err := f.resolve(opt); !errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), "has no missing.json") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
 func TestOffline(t *testing.T) {
 	repo := shardedRepo()
 	f := newFakeHub(t, repo)

@@ -80,7 +80,7 @@ func readRepo(c repoCache) (Repo, error) {
 		return r, nil
 	}
 	r.GGUF = wholeGGUF(dir)
-	missing, err := missingFiles(dir)
+	missing, err := missingFiles(dir, nil)
 	if err != nil {
 		missing = []string{err.Error()}
 	}

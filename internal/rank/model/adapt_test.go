@@ -183,9 +183,9 @@ func (s *shard) adapted(t testing.TB, rank int, pieces ...adaptedPiece) [][]floa
 
 // adaptedFixtures are families whose modules differ: fused, reordered, in heads, with multipliers,
 // biases, norms after blocks, gates, latents, experts that all rows share, and quantised ones.
-var adaptedFixtures = []string{"llama-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny", "cohere2-tiny",
-	"gptneox-tiny", "granite-tiny", "gemma2-tiny", "opt-tiny", "starcoder2-tiny", "qwen3next-tiny",
-	"deepseek-v3-tiny", "granitemoeshared-tiny", "glm4-tiny"}
+var adaptedFixtures = []string{"llama-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny",
+	"cohere2-tiny", "gptneox-tiny", "granite-tiny", "gemma2-tiny", "opt-tiny", "starcoder2-tiny",
+	"qwen3next-tiny", "deepseek-v3-tiny", "granitemoeshared-tiny", "glm4-tiny"}
 
 // TestAdapterIsMerged holds a model with an adapter to one whose weights have it added.
 func TestAdapterIsMerged(t *testing.T) {
@@ -402,7 +402,8 @@ func TestAdaptersAllocateNothing(t *testing.T) {
 		b := decodeBatch(8, 64)
 		for i := range uint32(6) {
 			if i < 3 {
-				newAdapter(t, cfg, uint64(i), func(string) bool { return true }).load(t, s.model, 1+i)
+				a := newAdapter(t, cfg, uint64(i), func(string) bool { return true })
+				a.load(t, s.model, 1+i)
 			}
 			b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: 1 + i%3, From: int32(i),
 				To: int32(i) + 1})

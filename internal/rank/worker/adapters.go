@@ -13,8 +13,9 @@ import (
 )
 
 // An adapter comes as an update of the weights does: open, get where no memory can be mapped, and
-// load. It needs no swap, for no request has it before the driver says so. Its tensors stay, so that
-// it can be made again beside other weights, and for other ranks of the host, which may map them.
+// load. It needs no swap, for no request has it before the driver says so. Its tensors stay, so
+// that it can be made again beside other weights, and for other ranks of the host, which may map
+// them.
 
 // adapterSet is the adapters of a rank.
 type adapterSet struct {
@@ -103,7 +104,8 @@ func (s *adapterSet) load(update string, m *model.Model) (done bool, err error) 
 	}
 	if a.beside != m {
 		a.cancel()
-		a.making, a.beside = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint)), m
+		a.beside = m
+		a.making = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint))
 	}
 	if done, err = a.making.Step(perCall); done || err != nil {
 		a.cancel()

@@ -121,7 +121,8 @@ class EngineProcessorConfig(ProcessorConfig):
     prepare_multimodal_stage: Stage = False
     """True is refused: the engine takes text and token ids."""
     dynamic_lora_loading_path: Optional[str] = None
-    """A path is refused: adapters are not loaded."""
+    """A folder of adapters that every node sees: the column ``model`` of a row names one of its
+    folders, or the model itself."""
     apply_chat_template: Optional[bool] = None
     """The former name of ``chat_template_stage``."""
     chat_template: Optional[str] = None
@@ -171,8 +172,12 @@ class EngineProcessorConfig(ProcessorConfig):
                 "prepare_multimodal_stage: the engine takes text and token ids, no images, sound "
                 "or video"
             )
-        if self.dynamic_lora_loading_path is not None:
-            raise ValueError("dynamic_lora_loading_path: adapters are not loaded")
+        adapters = self.dynamic_lora_loading_path
+        if adapters is not None and ("://" in adapters or self.task_type != GENERATE):
+            raise ValueError(
+                f"dynamic_lora_loading_path: {adapters!r} is no folder of adapters for text: mount "
+                "what is elsewhere"
+            )
         _ = self.template, self.tokenizing, self.detokenizing  # raise
         self.bundles  # noqa: B018 - raises
 

@@ -19,6 +19,9 @@ def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
     args.pop("task_type", None)  # Ray's processors put their own there
     if config.task_type != GENERATE:
         args.setdefault("runner", "pooling")
+    if config.dynamic_lora_loading_path is not None:
+        args.setdefault("enable_lora", True)
+        args.setdefault("lora_resolver", config.dynamic_lora_loading_path)
     if not config.on_ray:
         return args
     import ray

@@ -61,7 +61,7 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     if config.task_type == SCORE:
         return "/v1/score", {**_pair(row), **_given(row, "pooling_params")}
     params = _params(_given(row, "sampling_params"))
-    wanted = {"return_token_ids": True, **fields(params, max_model_len=0)}
+    wanted = {"return_token_ids": True, **fields(params, max_model_len=0), **_adapter(row, config)}
     template = config.template
     if row.get("messages") is None or _tokens(row) is not None or not template.enabled:
         return "/v1/completions", {"prompt": _prompt(row), **wanted}
@@ -79,6 +79,14 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     if row.get("tools") is not None:
         body["tools"] = [_without_none(tool) for tool in plain(row["tools"])]
     return "/v1/chat/completions", body
+
+
+def _adapter(row: Mapping[str, Any], config: EngineProcessorConfig) -> dict[str, Any]:
+    """Return the adapter that a row names as its model."""
+    name = row.get("model")
+    if config.dynamic_lora_loading_path is None or name in (None, "", config.model_source):
+        return {}
+    return {"model": str(name)}
 
 
 def outputs_of(

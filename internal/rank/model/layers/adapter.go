@@ -170,7 +170,8 @@ func (y *adaptable) lower(r *rank, low *Tensor, at int, x compute.View) {
 		}
 		rank := w.a.Out()
 		list = append(list, compute.Product{Weight: w.a, X: rows.of(x),
-			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}})
+			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank,
+				Stride: rank}})
 		at += rows.n * rank
 	}
 	r.dev.Products(list)

@@ -108,17 +108,17 @@ func TestRefuses(t *testing.T) {
 		`peft_type is "LOHA"`:                  {"peft_type": "LOHA"},
 		"layer_replication is":                 {"layer_replication": [][]int{{0, 4}}},
 		"alora_invocation_tokens is":           {"alora_invocation_tokens": []int{1}},
-		"target_parameters is":                 {"target_parameters": []string{"experts.down_proj"}},
+		"target_parameters is":                 {"target_parameters": []string{"experts.down"}},
 		"trainable_token_indices is":           {"trainable_token_indices": []int{0}},
 		`init_lora_weights is "pissa_niter_4"`: {"init_lora_weights": "pissa_niter_4"},
 		"r is 0, outside":                      {"r": 0},
 		`r is "four"`:                          {"r": "four"},
 		"lora_alpha is":                        {"lora_alpha": "x"},
-		"rank 4 in adapter_model.safetensors, but adapter_config.json says 8": {"r": 8},
-		"rank_pattern has no number":                                          {"rank_pattern": map[string]any{"q_proj": "x"}},
-		"rank_pattern is":                                                     {"rank_pattern": []int{1}},
-		`alpha_pattern has the pattern "(",`:                                  {"alpha_pattern": map[string]any{"(": 1}},
-		"the scale of module":                                                 {"lora_alpha": 1e300},
+		"adapter_config.json says 8":           {"r": 8},
+		"rank_pattern has no number":           {"rank_pattern": map[string]any{"q_proj": "x"}},
+		"rank_pattern is":                      {"rank_pattern": []int{1}},
+		`alpha_pattern has the pattern "(",`:   {"alpha_pattern": map[string]any{"(": 1}},
+		"the scale of module":                  {"lora_alpha": 1e300},
 	} {
 		_, err := open(t, write(t, loratest.Options{Rank: 4, Width: 1, Config: config}))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -148,9 +148,10 @@ func TestRefusesTensors(t *testing.T) {
 	for want, change := range map[string][2]string{
 		`"base_model.model.model.layers.1.self_attn.q_proj.lora_A.wEight" is neither`: {
 			"layers.1.self_attn.q_proj.lora_A.weight", "layers.1.self_attn.q_proj.lora_A.wEight"},
-		"has one of A and B": {"layers.1.self_attn.q_proj.lora_A", "layers.2.self_attn.q_proj.lora_A"},
-		"of rank":            {`[4,8]`, `[8,4]`},
-		"has type":           {`"dtype":"F32","shape":[4,8]`, `"dtype":"I32","shape":[4,8]`},
+		"has one of A and B": {"layers.1.self_attn.q_proj.lora_A",
+			"layers.2.self_attn.q_proj.lora_A"},
+		"of rank":  {`[4,8]`, `[8,4]`},
+		"has type": {`"dtype":"F32","shape":[4,8]`, `"dtype":"I32","shape":[4,8]`},
 	} {
 		if err := rename(t, change[0], change[1]); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -164,7 +165,8 @@ func TestRefusesTensors(t *testing.T) {
 	if _, err := open(t, dir); err == nil || !strings.Contains(err.Error(), lora.WeightsFile) {
 		t.Errorf("without weights: %v", err)
 	}
-	if _, err := open(t, t.TempDir()); err == nil || !strings.Contains(err.Error(), lora.ConfigFile) {
+	if _, err := open(t, t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), lora.ConfigFile) {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
@@ -180,8 +182,8 @@ func TestFit(t *testing.T) {
 	}{
 		"above --max-lora-rank 3":                     {shapes, 3},
 		`no module "model.layers.1.self_attn.q_proj"`: {shapes[:2], 4},
-		"A [4 8], B [4 4]), the model's has 9 and 4": {[]lora.Shape{shapes[0], {Name: shapes[1].Name,
-			Out: 4, In: 9}, shapes[2]}, 4},
+		"A [4 8], B [4 4]), the model's has 9 and 4": {[]lora.Shape{shapes[0],
+			{Name: shapes[1].Name, Out: 4, In: 9}, shapes[2]}, 4},
 	} {
 		if err := a.Fit(try.shapes, try.rank); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
