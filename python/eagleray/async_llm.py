@@ -81,9 +81,7 @@ class AsyncLLM(AsyncTrainable):
         """
         await self._load(lora_request)
         name = self._name(request_id)
-        request = Completion(
-            prompt, sampling_params, name, self._length, priority, lora_request
-        )
+        request = Completion(prompt, sampling_params, name, self._length, priority, lora_request)
         async for output in self._generate(request, name):
             yield output
 
@@ -112,9 +110,7 @@ class AsyncLLM(AsyncTrainable):
             "chat_template_kwargs": chat_template_kwargs,
         }
         text, tokens = await self._do(_jobs.conversation(messages, options), name)
-        request = Completion(
-            tokens, sampling_params, name, self._length, priority, lora_request
-        )
+        request = Completion(tokens, sampling_params, name, self._length, priority, lora_request)
         async for output in self._generate(request, name):
             output.prompt = text
             yield output

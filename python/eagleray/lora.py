@@ -81,5 +81,3 @@ class Adapters:
 
 
 ROUTE = "/v1/load_lora_adapter"
-
-

@@ -56,8 +56,14 @@ def adapter(path: pathlib.Path, scale: float) -> str:
 class TestAdapters(unittest.TestCase):
     """Requests that are answered with adapters."""
 
+    def folder(self) -> pathlib.Path:
+        """Return a folder that ends with the test."""
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        return pathlib.Path(holder.name)
+
     def test_adapters(self) -> None:
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         one = LoRARequest("one", 1, adapter(folder / "one", 0.5))
         two = LoRARequest("two", 2, adapter(folder / "two", -0.7))
         with LLM(enable_lora=True, max_loras=2) as llm:
@@ -84,7 +90,7 @@ class TestAdapters(unittest.TestCase):
             self.assertEqual(again[0].outputs, alone[1].outputs)
 
     def test_async(self) -> None:
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         request = LoRARequest("one", 1, adapter(folder / "one", 0.5))
 
         async def both() -> list[str]:

@@ -17,8 +17,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/adapters"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"

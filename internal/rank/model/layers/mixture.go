@@ -71,9 +71,10 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		opt.Activation = compute.SiLU
 	}
 	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.layer,
-		router: l.weightIn(l.outside(), 1, whole), mix: compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
-			Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
-			Load: l.expertLoad(opt.Experts)}}
+		router: l.weightIn(l.outside(), 1, whole)}
+	y.mix = compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
+		Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
+		Load: l.expertLoad(opt.Experts)}
 	inner, places := opt.Inner/l.group.Size, 1
 	if g := l.group.Experts; g != nil {
 		y.mix.Chunks, inner, places = Chunks, opt.Inner, g.Places

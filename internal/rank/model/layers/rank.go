@@ -165,6 +165,7 @@ func (r *rank) local(h Heads) Heads {
 func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	b = r.dev.Pad(b)
 	r.dev.Begin(b)
+	r.adapters.begin(b)
 	r.positions = b.Position
 	r.adapters.begin(b)
 	return b
