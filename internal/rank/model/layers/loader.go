@@ -52,8 +52,6 @@ type Loader struct {
 	entries []Entry
 	made    bool
 	weights []compute.Weight
-	// adaptable are the weights that adapters may stand beside.
-	adaptable []*adaptable
 	// hosts are the mixtures to which rows of other places come, in the order of their layers.
 	hosts []*Mixture
 	// movable are all mixtures of which ranks hold whole experts.
