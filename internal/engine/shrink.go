@@ -53,8 +53,8 @@ func (l *Loop) patience() time.Duration {
 }
 
 // replace starts the next group in the place of one that failed. With --on-failure shrink it has
-// fewer ranks where there is no place for all, as many as there is a place for. What memory refuses,
-// or there is no place for at all, waits for one as with restart.
+// fewer ranks where there is no place for all, as many as there is a place for. What memory refuses
+// waits for a place as with restart, as do the fewest ranks.
 func (l *Loop) replace(failure error) error {
 	if l.restarts.policy.OnFailure != "shrink" {
 		return l.ready(failure)

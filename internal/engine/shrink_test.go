@@ -100,7 +100,8 @@ func startShrinking(t *testing.T, nodes int, change func(c *config.Config)) *shr
 		x.clients.Go(func() {
 			for !x.ended.Load() {
 				if got := x.ask(x.Engine, i); !reflect.DeepEqual(got, want) {
-					t.Errorf("client %d: %v, tokens %v, want %v", i, got.err, got.tokens, want.tokens)
+					t.Errorf("client %d: %v, tokens %v, want %v", i, got.err, got.tokens,
+						want.tokens)
 					return
 				}
 				x.answered.Add(1)

@@ -135,7 +135,8 @@ func (s *Spec) lowerRedundant() {
 	}
 }
 
-// ShrunkTo is WithSizes for sizes of Smaller, with fewer copies of experts if ranks cannot hold all.
+// ShrunkTo is WithSizes for sizes of Smaller, with fewer copies of experts where ranks cannot have
+// all.
 func (s *Spec) ShrunkTo(z Sizes) (*Spec, error) { return s.withSizes(z, (*Spec).lowerRedundant) }
 
 // WithSizes is the specification with a layout of other sizes. The KV cache of a place keeps its
