@@ -92,9 +92,12 @@ func startShrinking(t *testing.T, nodes int, change func(c *config.Config)) *shr
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := x.Stop(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := x.Stop(ctx); err != nil {
 			t.Error(err)
 		}
+		x.clients.Wait()
 	})
 	for i, want := range x.want {
 		x.clients.Go(func() {
@@ -112,10 +115,12 @@ func startShrinking(t *testing.T, nodes int, change func(c *config.Config)) *shr
 	return x
 }
 
-// end ends the load: answers that were asked for come.
+// end ends the load: answers that were asked for come, unless the test has failed.
 func (x *shrinking) end() {
 	x.ended.Store(true)
-	x.clients.Wait()
+	if !x.t.Failed() {
+		x.clients.Wait()
+	}
 }
 
 // ask is what a client asks: tokens are drawn, so that a lost state of a request shows.
