@@ -99,6 +99,7 @@ type Loop struct {
 	applied  time.Time // when the last result was applied
 	turned   time.Time // when the loop last looked into the inbox
 	restarts restarts
+	lack     lack
 	suspects suspects
 	tasks    []*task         // that have come and are not done
 	cached   *weights.Update // by which the prefix cache was computed
@@ -115,6 +116,7 @@ func (l *Loop) run() {
 	delivery.Go(l.e.delivery.run)
 	defer delivery.Wait()
 	defer close(l.e.delivery.batches)
+	defer l.lack.stopSearch()
 	if l.launching.Config.Parallel.EPLB.Enabled {
 		var balancing sync.WaitGroup
 		ctx, end := context.WithCancel(context.Background())

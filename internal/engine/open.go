@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
@@ -36,6 +38,10 @@ type Options struct {
 	// LeftAlone is how long other files of the model must have been left alone before they are
 	// adopted (--on-model-change); 0 is two seconds.
 	LeftAlone time.Duration
+	// SearchEvery is how often a place is looked for after --on-failure shrink; 0 is ten seconds.
+	SearchEvery time.Duration
+	// StartBridge starts the bridge to Ray; nil is ray.Start.
+	StartBridge func(context.Context, ray.Options) (*ray.Client, error)
 	// WorkerOutput receives what worker processes of this host print; nil is standard error.
 	WorkerOutput launch.Output
 }
@@ -48,6 +54,7 @@ func (o *Options) complete() {
 	if o.Bounds == nil {
 		o.Bounds = machine.Memory
 	}
+	o.SearchEvery = cmp.Or(o.SearchEvery, searchEvery)
 	if o.WorkerOutput == nil {
 		o.WorkerOutput = launch.Print(os.Stderr)
 	}
@@ -127,7 +134,8 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	e.loop = &Loop{e: e, sched: sched, launching: b, group: group, onStep: o.opt.OnStep,
 		slowStep: c.Queue.StallWarning, maxInFlight: c.MaxInFlight(),
 		ownThread: ranks.Backend != "uni", requests: map[uint64]*request{},
-		restarts: restarts{policy: c.Recovery}, revision: ranks.Revision}
+		restarts: restarts{policy: c.Recovery}, lack: lack{every: o.opt.SearchEvery},
+		revision: ranks.Revision}
 	one, _ := sched.(*schedule.Scheduler) // several exchange nothing
 	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: one,
 		Events: e.events, Post: func(m handover.Message) { e.post(m) }})
@@ -137,6 +145,7 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 	}
+	e.loop.showRanks(b.Ranks)
 	b.Files.Watch(e.inbox.signal)
 	go e.loop.run()
 	return e, nil

@@ -37,7 +37,8 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	b := &groups.Launch{Spec: spec, Context: ctx, Log: opt.Log, Events: events,
 		Version: opt.Version,
-		Output:  opt.WorkerOutput, Later: wanted.Replaces, Ledger: groups.NewLedger()}
+		Output:  opt.WorkerOutput, Later: wanted.Replaces, Ledger: groups.NewLedger(),
+		StartBridge: opt.StartBridge}
 	b.WarnOfCores()
 	b.LimitHeap()
 	if most := b.ConstraintBytes(); most > 0 && b.Info.Grammars != nil {

@@ -25,6 +25,9 @@ func (l *Loop) recover(cause error) error {
 		l.condemn(cause)
 	}
 	failure, cached := cause, l.cached // the failure of the group says what ranks live
+	before := l.launching.Spec
+	l.lack.stopSearch()
+	l.showRanks(0)
 	for {
 		if l.e.ranks.Life.Err() != nil {
 			return cause
@@ -42,7 +45,7 @@ func (l *Loop) recover(cause error) error {
 		case <-l.e.ranks.Life.Done():
 			return cause
 		}
-		if cause = l.ready(failure); cause == nil {
+		if cause = l.replace(failure); cause == nil {
 			break
 		}
 		if !errors.As(cause, new(groups.FilesError)) {
@@ -51,8 +54,10 @@ func (l *Loop) recover(cause error) error {
 	}
 	l.flights = l.flights[:0]
 	remembered := l.group.HasComputed(l.sched.Applied()) && l.cached == cached
-	l.sched.PreemptAll(remembered)
-	l.sched.Suspend(l.suspects.held)
+	l.shrunk(before)
+	if err := l.regroup(remembered); err != nil {
+		return err
+	}
 	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
 		Reused: l.group.Reused(), CacheKept: remembered, Took: time.Since(begun)})
 	return nil
@@ -154,7 +159,7 @@ const (
 // next counts a restart for a cause, after so many finished steps, and returns how long it must
 // wait, or why there is none: the causes of all within the window.
 func (r *restarts) next(now time.Time, steps uint64, cause error) (time.Duration, error) {
-	if r.policy.OnFailure != "restart" {
+	if r.policy.OnFailure == "exit" {
 		return 0, cause
 	}
 	old := 0

@@ -35,12 +35,12 @@ var errRelayout = errors.New("the ranks are changed for another layout")
 func (e *Engine) Relayout(ctx context.Context, z open.Sizes) error {
 	var refused error
 	err := e.Between(ctx, Task{Must: true, Do: func(l *Loop) error {
-		s, err := l.launching.WithSizes(z)
+		s, err := l.wanted().WithSizes(z)
 		if err != nil {
 			refused = err
 			return nil
 		}
-		refused, err = l.relayout(s)
+		refused, err = l.relayout(s, l.launching.ScalingPatience())
 		return err
 	}})
 	if err != nil {
@@ -49,35 +49,55 @@ func (e *Engine) Relayout(ctx context.Context, z open.Sizes) error {
 	return refused
 }
 
-// relayout puts a group of another layout in the place of the one there is. It returns why that was
-// given up, and apart from it the failure of the group that should have gone on instead.
-func (l *Loop) relayout(s *open.Spec) (refused, failure error) {
+// relayout puts a group of the layout that is wanted from now on in the place of the one there is;
+// its ranks may lack a place for as long as patience. It returns why that was given up, and apart
+// from it the failure of the group that should have gone on instead.
+func (l *Loop) relayout(s *open.Spec, patience time.Duration) (refused, failure error) {
 	begun := time.Now()
+	l.lack.stopSearch()
 	l.e.health.recover(errRelayout)
+	l.showRanks(0)
 	before := l.launching.Spec
-	if refused = l.startAs(s); refused != nil {
+	if refused = l.startAs(s, patience); refused == nil {
+		l.lack.full = nil
+	} else {
 		if l.e.ranks.Life.Err() != nil {
 			return nil, ErrStopped
 		}
 		l.e.events.Emit(status.RelayoutFailed{Layout: s.Config.Parallel.Layout().String(),
 			Cause: refused.Error()})
-		if failure = l.startAs(before); failure != nil {
+		if failure = l.startAs(before, patience); failure != nil {
 			return refused, failure
 		}
 	}
-	l.sched.PreemptAll(false)
-	if p, ok := l.sched.(*schedule.Places); ok {
-		if err := p.Resize(l.launching.Places()); err != nil {
-			return refused, err
-		}
+	if failure = l.regroup(false); failure != nil {
+		return refused, failure
 	}
 	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
 		Took: time.Since(begun)})
 	return refused, nil
 }
 
-// startAs starts a group as a specification says, in the place of the one there is.
-func (l *Loop) startAs(s *open.Spec) error {
+// regroup lets requests go on with the newest group, as preempted ones do. remembered says that it
+// has what the one before had computed of them.
+func (l *Loop) regroup(remembered bool) error {
+	l.sched.PreemptAll(remembered)
+	if p, ok := l.sched.(*schedule.Places); ok {
+		if err := p.Resize(l.launching.Places()); err != nil {
+			return err
+		}
+	}
+	l.sched.Suspend(l.suspects.held)
+	l.showRanks(l.launching.Ranks)
+	if l.lack.full != nil {
+		l.search()
+	}
+	return nil
+}
+
+// startAs starts a group as a specification says, in the place of the one there is. Its ranks may
+// lack a place for as long as patience, 0 for as long as after a failure.
+func (l *Loop) startAs(s *open.Spec, patience time.Duration) error {
 	b := *l.launching
 	b.Spec = s
 	l.e.placed.at.Store(nil) // ranks have other shares
@@ -85,9 +105,9 @@ func (l *Loop) startAs(s *open.Spec) error {
 		return err
 	}
 	l.launching = &b
-	l.e.ranks.Other = true
+	l.e.ranks.Patience = patience
 	err := l.ready(nil)
-	l.e.ranks.Other = false
+	l.e.ranks.Patience = 0
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Config.Parallel.Layout(), err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // questions are what engines are asked, all at once; the last is long enough to be divided over
@@ -31,7 +32,8 @@ var questions = []string{"What does strings.Index do?", "What does os.Open do?",
 // asked is an engine, or several, with their log.
 type asked struct {
 	*replicas.Router
-	log *tail
+	metrics *metrics.Metrics
+	log     *tail
 }
 
 // open opens an engine on the site, or in this process when backend is uni. It ends with the test.
@@ -46,6 +48,15 @@ func (s *site) open(
 func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.Layout,
 	change func(*config.Ray)) (asked, error) {
 	t.Helper()
+	c := s.settings(backend, engines, l)
+	if change != nil {
+		change(&c.Parallel.Ray)
+	}
+	return openAs(t, c)
+}
+
+// settings are those of as many engines on the site, each of a layout.
+func (s *site) settings(backend string, engines int, l layout.Layout) config.Config {
 	c := config.Default()
 	c.Cache.MemoryBytes = 64 << 20
 	l = l.Sizes()
@@ -58,12 +69,15 @@ func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.L
 	r := &c.Parallel.Ray
 	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python,
 		s.head(), "GPU"
-	if change != nil {
-		change(r)
-	}
+	return c
+}
+
+// openAs opens engines as a configuration says. They end with the test.
+func openAs(t testing.TB, c config.Config) (asked, error) {
+	t.Helper()
 	a := asked{log: &tail{}}
 	var err error
-	a.Router, _, err = replicas.Open(within(t), engine.Options{Config: c,
+	a.Router, a.metrics, err = replicas.Open(within(t), engine.Options{Config: c,
 		Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		return a, fmt.Errorf("%s\n%w", a.log, err)

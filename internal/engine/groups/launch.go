@@ -44,6 +44,8 @@ type Launch struct {
 	Added  bool
 	// Ledger reserves memory on other machines.
 	Ledger *Ledger
+	// StartBridge starts the bridge to Ray; nil is ray.Start.
+	StartBridge func(context.Context, ray.Options) (*ray.Client, error)
 }
 
 // workerOf are the arguments that make the program a rank.
@@ -69,7 +71,7 @@ func (b *Launch) Supervise(s *Supervisor) error {
 	}
 	s.files = b.resolveFiles
 	q := &b.Config.Queue
-	s.Backend, s.ready = b.Backend(), nil
+	s.Backend, s.ready, s.Room = b.Backend(), nil, nil
 	common := executor.Options{
 		Init: init, Log: b.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
@@ -121,10 +123,12 @@ func (b *Launch) Supervise(s *Supervisor) error {
 			l, ok := kept.(*rayactor.Launcher)
 			if !ok {
 				var err error
-				if l, err = b.connectRay(ctx, s.Newest() > 0, s.Other); err != nil {
+				if l, err = b.connectRay(ctx, s.Newest() > 0); err != nil {
 					return o, err
 				}
 			}
+			l.SetPatience(s.Patience)
+			s.Room = l.Room
 			o.Reuse, o.Launcher, o.Address = true, l, l.Address()
 			return o, nil
 		}
@@ -134,14 +138,12 @@ func (b *Launch) Supervise(s *Supervisor) error {
 	return nil
 }
 
-// connectRay joins the cluster that the ranks will be placed on, again after a failure. An added
-// engine and a new layout wait less for resources (scalingPatience): a caller waits for the answer,
-// or requests wait for the old layout.
-func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
+// connectRay joins the cluster that the ranks will be placed on, again after a failure.
+func (b *Launch) connectRay(ctx context.Context, again bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
-	o.Again = again && !other
-	if other || b.Added && !again {
-		o.Ray.PlacementTimeout = cmp.Or(o.Ray.PlacementTimeout, scalingPatience)
+	o.Again = again
+	if b.Added && !again {
+		o.Ray.PlacementTimeout = b.ScalingPatience()
 	}
 	if b.Engines() > 1 {
 		o.Ray.Address, _ = b.Cluster.At()
@@ -158,8 +160,11 @@ func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.L
 	return l, err
 }
 
-// scalingPatience is how long a change of a running server waits for resources that are in use.
-const scalingPatience = time.Minute
+// ScalingPatience is how long a change of a running server waits for resources that are in use: a
+// caller waits for the answer, or requests wait for the layout that there was.
+func (b *Launch) ScalingPatience() time.Duration {
+	return cmp.Or(b.Config.Parallel.Ray.PlacementTimeout, time.Minute)
+}
 
 func (b *Launch) rayOptions() rayactor.Options {
 	p := &b.Config.Parallel
@@ -167,6 +172,7 @@ func (b *Launch) rayOptions() rayactor.Options {
 		Ray: p.Ray, Layout: p.Layout(), Engines: b.Engines(),
 		CPUThreads: p.CPUThreads, Worker: workerOf(b.Config), Environ: os.Environ(),
 		Model: b.Config.Model.Path, Log: b.Log, Events: b.Events, Samples: b.samples,
+		Start: b.StartBridge,
 	}
 }
 

@@ -32,8 +32,12 @@ type Supervisor struct {
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set
 	// it.
 	ready func()
-	// Other says that the next group has another layout than the previous one.
-	Other  bool
+	// Patience is for how long the ranks of the next group may lack a place before its start ends
+	// with a *launch.NoPlace; 0 is --ray-placement-timeout.
+	Patience time.Duration
+	// Room, if it is not nil, tells whether there is a place for so many more ranks than those of
+	// the newest group. It is not called during a start.
+	Room   func(ctx context.Context, ranks int) (bool, error)
 	events status.Listener
 	// Life ends with Stop, which calls quit: that ends a start under way.
 	Life context.Context

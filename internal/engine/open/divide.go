@@ -99,10 +99,52 @@ func (s *Spec) Places() int {
 	return s.Config.Parallel.Layout().DP
 }
 
+// Smaller are the sizes of a layout with fewer ranks: of one place less, or else of half the tensor
+// parallel size, and so on. It is the largest with at most so many ranks, or the smallest of all
+// where there is none; its ranks may need more memory than they have. Zero is that none is smaller.
+func (s *Spec) Smaller(ranks int) (z Sizes) {
+	o := s.WithEngines(s.Engines())
+	p := &o.Config.Parallel
+	for {
+		switch {
+		case s.Places() > 0 && p.DataParallelSize > 1:
+			p.DataParallelSize--
+		case p.TensorParallelSize > 1:
+			p.TensorParallelSize /= 2
+		default:
+			return z
+		}
+		if o.lowerRedundant(); o.divide() != nil {
+			continue
+		}
+		z.TP = p.TensorParallelSize
+		if s.Places() > 0 {
+			z.Places = p.DataParallelSize
+		}
+		if o.Ranks <= ranks {
+			return z
+		}
+	}
+}
+
+// lowerRedundant makes the copies of experts no more than ranks can hold: one of each on each rank.
+func (s *Spec) lowerRedundant() {
+	p := &s.Config.Parallel
+	if _, shares := p.Layout().Experts(0); p.ExpertParallel {
+		p.EPLB.Redundant = min(p.EPLB.Redundant, s.Model.Experts()*(shares-1))
+	}
+}
+
+// ShrunkTo is WithSizes for sizes of Smaller, with fewer copies of experts where ranks cannot have
+// all.
+func (s *Spec) ShrunkTo(z Sizes) (*Spec, error) { return s.withSizes(z, (*Spec).lowerRedundant) }
+
 // WithSizes is the specification with a layout of other sizes. The KV cache of a place keeps its
 // number of blocks, so that what the scheduler knows stays true. An error is a *Refused, but for
 // files that cannot be read.
-func (s *Spec) WithSizes(z Sizes) (*Spec, error) {
+func (s *Spec) WithSizes(z Sizes) (*Spec, error) { return s.withSizes(z, func(*Spec) {}) }
+
+func (s *Spec) withSizes(z Sizes, adapt func(*Spec)) (*Spec, error) {
 	o := s.WithEngines(s.Engines())
 	p := &o.Config.Parallel
 	p.TensorParallelSize = cmp.Or(z.TP, p.TensorParallelSize)
@@ -113,6 +155,7 @@ func (s *Spec) WithSizes(z Sizes) (*Spec, error) {
 		}
 		p.DataParallelSize = z.Places
 	}
+	adapt(o)
 	var bad *config.UsageError
 	if err := o.divide(); errors.As(err, &bad) {
 		return nil, &Refused{bad.Error()}

@@ -2,6 +2,7 @@ package open
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -64,5 +65,64 @@ func TestDivide(t *testing.T) {
 		!strings.HasPrefix(err.Error(),
 			"--tensor-parallel-size 3: tensor parallel size 3 does not") {
 		t.Errorf("3 ranks per layer: %v", err)
+	}
+}
+
+// TestSmaller follows the layouts with fewer ranks to the smallest.
+func TestSmaller(t *testing.T) {
+	for _, c := range []struct {
+		args func(p *config.Parallel)
+		room int
+		want Sizes
+	}{
+		{func(p *config.Parallel) { p.TensorParallelSize = 4 }, 3, Sizes{TP: 2}},
+		{func(p *config.Parallel) { p.TensorParallelSize = 4 }, 2, Sizes{TP: 2}},
+		{func(p *config.Parallel) { p.TensorParallelSize = 4 }, 1, Sizes{TP: 1}},
+		{func(p *config.Parallel) { p.TensorParallelSize = 4 }, 0, Sizes{TP: 1}},
+		// A layout is smaller than the one that there is, whatever there is room for.
+		{func(p *config.Parallel) { p.TensorParallelSize = 4 }, 9, Sizes{TP: 2}},
+		{func(*config.Parallel) {}, 0, Sizes{}},
+		{func(p *config.Parallel) { p.TensorParallelSize, p.PipelineParallelSize = 2, 2 }, 3,
+			Sizes{TP: 1}},
+		{func(p *config.Parallel) { p.PipelineParallelSize = 2 }, 1, Sizes{}},
+		// Engines that share nothing shrink alone.
+		{func(p *config.Parallel) { p.DataParallelSize, p.TensorParallelSize = 3, 2 }, 1,
+			Sizes{TP: 1}},
+		{func(p *config.Parallel) { p.DataParallelSize = 3 }, 1, Sizes{}},
+	} {
+		cfg := config.Default()
+		c.args(&cfg.Parallel)
+		s := Spec{Config: &cfg, Model: llama(4)}
+		if got := s.Smaller(c.room); got != c.want {
+			t.Errorf("%v with room for %d ranks: %+v, want %+v", cfg.Parallel.Layout(), c.room, got,
+				c.want)
+		}
+	}
+	raw, err := os.ReadFile("../../../testdata/models/qwen3moe-tiny/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixture, err := model.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		places, tp, room int
+		want             Sizes
+	}{
+		{3, 2, 5, Sizes{TP: 2, Places: 2}},
+		{3, 2, 3, Sizes{TP: 2, Places: 1}},
+		{3, 2, 1, Sizes{TP: 1, Places: 1}},
+		{3, 2, 0, Sizes{TP: 1, Places: 1}},
+		{1, 2, 2, Sizes{TP: 1, Places: 1}},
+		{1, 1, 0, Sizes{}},
+	} {
+		cfg := config.Default()
+		p := &cfg.Parallel
+		p.ExpertParallel, p.DataParallelSize, p.TensorParallelSize = true, c.places, c.tp
+		s := Spec{Config: &cfg, Model: mixture}
+		if got := s.Smaller(c.room); got != c.want {
+			t.Errorf("%v with room for %d ranks: %+v, want %+v", p.Layout(), c.room, got, c.want)
+		}
 	}
 }

@@ -85,13 +85,17 @@ type Router struct {
 func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
 	var router atomic.Pointer[Router]
 	opt.Events = status.Tee(opt.Events, func(e status.Event) {
-		event, i := status.Source(e)
-		switch event.(type) {
-		case status.GroupRecovered, status.CacheReset:
-		default:
+		r := router.Load()
+		if r == nil {
 			return
 		}
-		if r := router.Load(); r != nil {
+		switch event, i := status.Source(e); event.(type) {
+		case status.GroupRecovered:
+			r.clearPrefixes(i)
+			r.mu.Lock()
+			r.describe()
+			r.mu.Unlock()
+		case status.CacheReset:
 			r.clearPrefixes(i)
 		}
 	})
@@ -165,15 +169,20 @@ func (r *Router) Events() status.Listener { return r.events }
 
 // replace puts another list of members in the place of the one there is, and describes it.
 func (r *Router) replace(members []*member) {
-	info := *members[0].Info()
-	info.Engines, info.WeightBytes, info.Ranks = len(members), 0, nil
-	for _, m := range members {
-		info.WeightBytes += m.Info().WeightBytes
-		info.Ranks = append(info.Ranks, m.Info().Ranks...)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members = members
+	r.describe()
+}
+
+// describe shows the engines with the ranks that they have now. r.mu is held.
+func (r *Router) describe() {
+	info := *r.members[0].Info()
+	info.Engines, info.WeightBytes, info.Ranks = len(r.members), 0, nil
+	for _, m := range r.members {
+		info.WeightBytes += m.Info().WeightBytes
+		info.Ranks = append(info.Ranks, m.Info().Ranks...)
+	}
 	r.info.Store(&info)
 }
 

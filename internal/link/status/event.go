@@ -449,6 +449,41 @@ func (e RelayoutFailed) Log() (slog.Level, string, []slog.Attr) {
 		slog.String("layout", e.Layout), slog.String("cause", e.Cause)}
 }
 
+// Shrunk says that an engine serves with fewer ranks than are wanted: there was no place for more.
+type Shrunk struct {
+	// Layout is the one that serves, with as many ranks; Wanted is how many there should be.
+	Layout        string
+	Ranks, Wanted int
+	// Missing is what there was no place for.
+	Missing string
+}
+
+func (e Shrunk) String() string { return text(e) }
+
+// Log is at level warn.
+func (e Shrunk) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "serving with fewer ranks", []slog.Attr{
+		slog.String("layout", e.Layout), slog.Int("ranks", e.Ranks),
+		slog.Int("wanted", e.Wanted), slog.String("missing", e.Missing)}
+}
+
+// Grown says that an engine that had shrunk has all ranks again.
+type Grown struct {
+	Layout string
+	Ranks  int
+	// Took is for how long requests were held.
+	Took time.Duration
+}
+
+func (e Grown) String() string { return text(e) }
+
+// Log is at level info.
+func (e Grown) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "serving with all ranks again", []slog.Attr{
+		slog.String("layout", e.Layout), slog.Int("ranks", e.Ranks),
+		slog.Int64("ms", e.Took.Milliseconds())}
+}
+
 // Stopping says that an engine takes no new requests; those it has may finish for a while.
 type Stopping struct{ Running, Waiting int }
 
@@ -483,5 +518,7 @@ var (
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
 	_ Event = RelayoutFailed{}
+	_ Event = Shrunk{}
+	_ Event = Grown{}
 	_ Event = Stopping{}
 )

@@ -71,6 +71,12 @@ var events = []struct {
 	{EngineTrouble{Engine: 1, What: "a failed engine was not ended", Cause: errors.New("x")},
 		`level=ERROR msg="a failed engine was not ended" engine=1 cause=x`},
 	{EnginesLeft{Engines: 2}, `level=WARN msg="the other engines go on" engines=2`},
+	{RelayoutFailed{Layout: "TP 2", Cause: "x"},
+		`level=ERROR msg="the other layout did not start" layout="TP 2" cause=x`},
+	{Shrunk{Layout: "TP 1", Ranks: 1, Wanted: 2, Missing: "1 bundle of {GPU: 1}"},
+		`level=WARN msg="serving with fewer ranks" layout="TP 1" ranks=1 wanted=2 missing="1 bundle of {GPU: 1}"`},
+	{Grown{Layout: "TP 2", Ranks: 2, Took: time.Second},
+		`level=INFO msg="serving with all ranks again" layout="TP 2" ranks=2 ms=1000`},
 	{Stopping{Running: 1}, `level=DEBUG msg="engine is stopping" running=1 waiting=0`},
 }
 

@@ -150,7 +150,7 @@ var flagNotes = map[string]compat.Entry{
 	"strict-env":             ours("differing variables of nodes end the start"),
 	"ray-env-allow": ours("of what looks like a secret only HF_TOKEN goes to nodes by " +
 		"itself"), "node-ip": ours("this machine's address for workers"),
-	"on-failure":      ours("restart (the default) or exit; vLLM ends"),
+	"on-failure":      ours("restart (the default), shrink or exit; vLLM ends"),
 	"max-restarts":    ours("restarts within --restart-window"),
 	"restart-window":  ours("time in which --max-restarts are allowed"),
 	"on-model-change": ours("keep, refuse or adopt files that changed since the start"),

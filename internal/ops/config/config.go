@@ -281,7 +281,8 @@ type Queue struct {
 
 // Recovery says what follows from the failure of a group of ranks.
 type Recovery struct {
-	// OnFailure is restart (another group takes its place, and requests go on) or exit.
+	// OnFailure is restart (another group takes its place, and requests go on), shrink (one with
+	// fewer ranks does, while there is no place for all) or exit.
 	OnFailure string
 	// MaxRestarts within Window are made; one more failure ends the engine.
 	MaxRestarts int

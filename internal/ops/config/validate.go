@@ -27,7 +27,7 @@ var (
 	backends        = []string{"uni", "mp", "ray"}
 	transports      = []string{"auto", "link"}
 	instructionSets = []string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
-	failures        = []string{"restart", "exit"}
+	failures        = []string{"restart", "shrink", "exit"}
 	logprobsModes   = []string{RawLogprobs, ProcessedLogprobs, RawLogits, ProcessedLogits}
 	modelChanges    = []string{"keep", "refuse", "adopt"}
 )
@@ -157,7 +157,7 @@ func (c *Config) Validate() error {
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
 	for _, check := range []func() error{p.checkBind, c.checkDevice, c.checkExperts,
-		c.validateLoRA} {
+		c.validateLoRA, c.checkShrink} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -217,6 +217,32 @@ func (c *Config) checkExperts() error {
 		return usage("--kv-transfer-config with --data-parallel-size %d and "+
 			"--enable-expert-parallel: blocks are exchanged between engines of one place",
 			p.DataParallelSize)
+	}
+	return nil
+}
+
+// checkShrink refuses --on-failure shrink where no place can be lost, or no layout is smaller.
+func (c *Config) checkShrink() error {
+	p := &c.Parallel
+	switch r := &p.Ray; {
+	case c.Recovery.OnFailure != "shrink":
+		return nil
+	case p.Backend != "ray":
+		return usage("--on-failure shrink without --distributed-executor-backend ray: only there " +
+			"may ranks lack a place")
+	case r.PlacementGroup != "":
+		return usage("--on-failure shrink with --ray-placement-group %s: ranks keep to the "+
+			"bundles of that group", r.PlacementGroup)
+	case r.BundleIndices != "":
+		return usage("--on-failure shrink with --bundle-indices %s: they are those of all ranks",
+			r.BundleIndices)
+	case p.TensorParallelSize == 1 && !(p.ExpertParallel && p.DataParallelSize > 1):
+		return usage("--on-failure shrink with --tensor-parallel-size 1: no layout is smaller " +
+			"(--data-parallel-size counts with --enable-expert-parallel)")
+	case c.Transfer.Port != 0 && p.Engines() > 1:
+		return usage("--on-failure shrink with kv_port %d of --kv-transfer-config and "+
+			"--data-parallel-size %d: engines of other sizes would take each other's ports",
+			c.Transfer.Port, p.DataParallelSize)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func measured(rank int) GPU {
 
 // own are beginnings of names that vLLM does not have.
 var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_",
-	"kv_transfer", "link_", "gpu_", "expert_"}
+	"kv_transfer", "link_", "gpu_", "expert_", "ranks_"}
 
 // notes are of names that vLLM has.
 var notes = map[string]string{

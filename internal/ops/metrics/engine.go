@@ -16,6 +16,7 @@ type Engine struct {
 	series []prometheus.Collector
 
 	up, running, waiting, kvUsage prometheus.Gauge
+	ranksWanted, ranksServing     prometheus.Gauge
 
 	promptTokens, generationTokens prometheus.Counter
 	preemptions                    prometheus.Counter
@@ -48,6 +49,9 @@ func newEngine(f factory, tokens []float64) *Engine {
 	e.made = f.made
 	e.up = f.gauge("engine_up", "1 while the engine serves requests, 0 once it has failed.")
 	e.up.Set(1)
+	e.ranksWanted = f.gauge("ranks_wanted", "Ranks that the engine's layout has.")
+	e.ranksServing = f.gauge("ranks_serving",
+		"Ranks that serve: fewer after --on-failure shrink, none while they are started.")
 	e.running = f.gauge("num_requests_running", "Number of requests in model execution batches.")
 	e.waiting = f.gauge("num_requests_waiting", "Number of requests waiting to be processed.")
 	e.kvUsage = f.gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.")
@@ -131,7 +135,16 @@ func newEngine(f factory, tokens []float64) *Engine {
 }
 
 // SetDown shows that the engine has failed.
-func (e *Engine) SetDown() { e.up.Set(0) }
+func (e *Engine) SetDown() {
+	e.up.Set(0)
+	e.ranksServing.Set(0)
+}
+
+// SetRanks shows how many ranks are wanted, and how many serve.
+func (e *Engine) SetRanks(wanted, serving int) {
+	e.ranksWanted.Set(float64(wanted))
+	e.ranksServing.Set(float64(serving))
+}
 
 // SetQueues shows the scheduler's state after a step: requests running and waiting, and the share
 // of KV-cache blocks in use, from 0 to 1.

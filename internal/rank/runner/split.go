@@ -102,18 +102,6 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	return nil
 }
 
-// addAdapted notes that the last row of the batch has an adapter.
-func addAdapted(b *compute.Batch, adapter uint32) {
-	end := int32(len(b.Seq))
-	if n := len(b.Adapters); n > 0 {
-		if last := &b.Adapters[n-1]; last.Adapter == adapter && last.To == end-1 {
-			last.To = end
-			return
-		}
-	}
-	b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: adapter, From: end - 1, To: end})
-}
-
 // home is the place that computes the rows of a slot, where requests are divided among places.
 func (r *Runner) home(slot uint32) int { return int(slot) / r.local(len(r.slots)) }
 

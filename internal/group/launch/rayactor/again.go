@@ -22,12 +22,24 @@ const lostTimeout = 3 * time.Second
 // Without an answer, as while the GCS is down, what was known before holds.
 func (l *Launcher) findLost(ctx context.Context) {
 	ids := append(slices.Clone(l.nodes), l.lost...)
+	bounded, cancel := context.WithTimeout(ctx, lostTimeout)
+	defer cancel()
+	if l.patience > 0 {
+		// Ranks of another layout go where none was.
+		nodes, err := l.client.Nodes(bounded)
+		if err != nil {
+			l.o.Log.Debug("the nodes are not known", "error", err)
+		}
+		for _, n := range nodes {
+			if n.Alive {
+				ids = append(ids, n.ID)
+			}
+		}
+	}
 	if len(ids) == 0 {
 		return
 	}
 	slices.Sort(ids)
-	bounded, cancel := context.WithTimeout(ctx, lostTimeout)
-	defer cancel()
 	lost, err := l.client.LostNodes(bounded, slices.Compact(ids))
 	if err != nil {
 		l.o.Log.Debug("nodes cannot be asked whether they are lost", "error", err)

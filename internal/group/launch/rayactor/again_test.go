@@ -1,6 +1,7 @@
 package rayactor
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -242,4 +243,66 @@ func TestAgainAdopted(t *testing.T) {
 		}
 		x.end(group)
 	})
+}
+
+// TestNoPlace starts a group again on a cluster that has lost a node, with little patience: it is
+// told soon for how many ranks there is a place, also when Ray never knows of the loss. A smaller
+// group then keeps to nodes that live.
+func TestNoPlace(t *testing.T) {
+	const patience = 5 * time.Second
+	for name, c := range map[string]struct{ known, least, most time.Duration }{
+		"at once":      {0, patience, patience + settle + time.Second},
+		"soon":         {time.Second, patience, patience + settle + 2*time.Second},
+		"after a time": {13 * time.Second, patience, patience + time.Second},
+		"never":        {time.Hour, patience, patience + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newTrial(t, 4)
+				if _, err := x.start(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				x.CrashNode("node2")
+				x.exits(2)
+				known := time.AfterFunc(c.known, func() { x.KillNode("node2") })
+				defer known.Stop()
+				synctest.Wait()
+				x.l.SetPatience(patience)
+				began := time.Now()
+				_, err := x.succeed(2)
+				if took := time.Since(began); took < c.least || took > c.most {
+					t.Errorf("known after %v", took)
+				}
+				x.wants(err, "ray, phase place: no place after 5s")
+				var none *launch.NoPlace
+				if !errors.As(err, &none) || none.Room != 2 ||
+					none.Missing != "2 bundles of {GPU: 1}" {
+					t.Errorf("%+v", none)
+				}
+				x.end()
+				// Ray would place a rank on the lost node, which comes before the spare one.
+				theirs := x.AddGroup("", ray.Group{Bundles: []ray.Bundle{
+					{NodeID: "node1", Resources: map[string]float64{"GPU": 1}}}})
+				x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
+					Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+				x.world = 2
+				x.patience = patience
+				workers, err := x.start(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range workers {
+					if w.Node == "10.0.0.2" {
+						t.Errorf("%+v is on the node that crashed", w)
+					}
+				}
+				for ranks, want := range []bool{true, true, false, false, false} {
+					if got, err := x.l.Room(t.Context(), ranks); got != want || err != nil {
+						t.Errorf("room for %d more ranks: %v, %v", ranks, got, err)
+					}
+				}
+				x.end(theirs)
+			})
+		})
+	}
 }

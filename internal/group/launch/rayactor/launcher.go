@@ -80,6 +80,8 @@ type Launcher struct {
 	last  *start
 	nodes []string
 	lost  []string
+	// patience is for how long the ranks may lack a place, 0 for as long as the options say.
+	patience time.Duration
 
 	mu    sync.Mutex
 	group string
@@ -296,8 +298,12 @@ func (l *Launcher) phases(ctx context.Context, s *start, names ...string) error 
 	return nil
 }
 
+// SetPatience sets for how long the next ranks may lack a place before Launch gives up with a
+// *launch.NoPlace; 0 is --ray-placement-timeout.
+func (l *Launcher) SetPatience(d time.Duration) { l.patience = d }
+
 func (l *Launcher) placementTimeout() time.Duration {
-	return cmp.Or(l.o.PlacementTimeout, placeTimeout)
+	return cmp.Or(l.patience, l.o.PlacementTimeout, placeTimeout)
 }
 
 // phase runs one phase of the start within its deadline. What it found, as slog's arguments, goes

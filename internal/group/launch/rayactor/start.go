@@ -91,7 +91,11 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 // then Ray may choose.
 func (s *start) create(ctx context.Context) error {
 	bundles := GroupSpec(s.o.Layout.World(), s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
-	if pinned, patience := s.pin(ctx, bundles); pinned != nil {
+	pinned, patience, err := s.pin(ctx, bundles)
+	if err != nil {
+		return err
+	}
+	if pinned != nil {
 		ready, err := s.tryGroup(ctx, s.name(), pinned, patience)
 		if ready || err != nil {
 			return err
@@ -100,7 +104,7 @@ func (s *start) create(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.tryGroup(ctx, s.name()+"_anywhere", bundles, 0)
+	_, err = s.tryGroup(ctx, s.name()+"_anywhere", bundles, 0)
 	return err
 }
 
@@ -108,13 +112,14 @@ func (s *start) create(ctx context.Context) error {
 // nil is that Ray chooses. When the driver's node seems to have room for one it is asked for: rank
 // 0 is then where the driver is, and Ray packs the others beside it. While Ray takes lost nodes for
 // good ones every bundle asks for another one, if there is room on others: what the group before
-// had there may take a moment to come back.
+// had there may take a moment to come back. If there is none in the time that SetPatience gives the
+// start ends: on a lost node it would wait for longer.
 func (s *start) pin(ctx context.Context, bundles []map[string]float64) ([]map[string]float64,
-	time.Duration) {
-	for until := time.Now().Add(settle); ; {
+	time.Duration, error) {
+	for until := time.Now().Add(max(settle, s.patience)); ; {
 		nodes, err := s.client.Nodes(ctx)
 		if err != nil {
-			return nil, 0 // whatever it is, it comes back at the next operation
+			return nil, 0, err
 		}
 		sound, lost := s.sound(nodes)
 		if !lost {
@@ -122,15 +127,22 @@ func (s *start) pin(ctx context.Context, bundles []map[string]float64) ([]map[st
 				return n.ID != s.cluster.NodeID
 			})
 			if first := onNodes(bundles[:1], here); first != nil {
-				return append(first, bundles[1:]...), settle
+				return append(first, bundles[1:]...), settle, nil
 			}
-			return nil, 0
+			return nil, 0, nil
 		}
 		if pinned := onNodes(bundles, sound); pinned != nil {
-			return pinned, pinnedPatience
+			return pinned, pinnedPatience, nil
 		}
-		if time.Now().After(until) || wait(ctx, lookEvery/4) != nil {
-			return nil, 0
+		switch late := time.Now().After(until); {
+		case late && s.patience > 0:
+			return nil, 0, noPlace(bundles, sound, fmt.Errorf("no place after %v beside lost "+
+				"nodes:\n%s", s.patience, Shortage(bundles, sound, nil)))
+		case late:
+			return nil, 0, nil
+		}
+		if err := wait(ctx, lookEvery/4); err != nil {
+			return nil, 0, err
 		}
 	}
 }
@@ -212,19 +224,25 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 			return err
 		}
 		now := time.Now()
-		shortage, hopeless, err := s.shortage(ctx)
+		lacks, err := s.shortage(ctx)
 		if err != nil {
 			return err
 		}
+		shortage := Shortage(lacks.bundles, lacks.nodes, lacks.available)
 		wanted, _, _ := strings.Cut(shortage, "\n")
 		s.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray place, " + wanted})
 		switch {
-		case hopeless && s.o.PlacementTimeout == 0 && !s.o.Again:
+		case s.o.PlacementTimeout == 0 && s.patience == 0 && !s.o.Again &&
+			Impossible(lacks.bundles, lacks.nodes):
 			return fmt.Errorf("the cluster can never hold the group:\n%s; or set "+
 				"--ray-placement-timeout to wait for nodes to join", shortage)
 		case !now.Before(deadline):
-			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s",
-				s.placementTimeout(), shortage)
+			of := " (--ray-placement-timeout)"
+			if s.patience > 0 && s.patience != s.o.PlacementTimeout {
+				of = ""
+			}
+			return noPlace(lacks.bundles, lacks.nodes, fmt.Errorf("no place after %v%s:\n%s",
+				s.placementTimeout(), of, shortage))
 		case !now.Before(report):
 			s.o.Log.Warn("waiting for the placement group", "seconds",
 				int(now.Sub(started).Seconds()), "adopted", adopted)
@@ -236,26 +254,64 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 	}
 }
 
-// shortage compares what the group wants with what the nodes have; hopeless says that even idle
-// nodes could not hold it.
-func (s *start) shortage(ctx context.Context) (text string, hopeless bool, err error) {
+// shortage is what the group wants, and what the nodes and the whole cluster have.
+type shortage struct {
+	bundles   []map[string]float64
+	nodes     []NodeFree
+	available map[string]float64
+}
+
+func (s *start) shortage(ctx context.Context) (out shortage, err error) {
 	g, err := s.client.Group(ctx, s.group)
 	if err != nil {
-		return "", false, err
+		return out, err
 	}
 	nodes, available, err := s.client.Resources(ctx)
-	if err != nil {
-		return "", false, err
-	}
-	var wanted []map[string]float64
 	for _, b := range g.Bundles {
-		wanted = append(wanted, b.Resources)
+		out.bundles = append(out.bundles, b.Resources)
 	}
-	free := make([]NodeFree, len(nodes))
+	out.nodes, out.available = offers(nodes), available
+	return out, err
+}
+
+// offers are the nodes with what they have and what of that is free.
+func offers(nodes []ray.Node) []NodeFree {
+	all := make([]NodeFree, len(nodes))
 	for i, n := range nodes {
-		free[i] = NodeFree{ID: n.ID, IP: n.IP, Alive: n.Alive, Total: n.Resources, Free: n.Free}
+		all[i] = NodeFree{ID: n.ID, IP: n.IP, Alive: n.Alive, Total: n.Resources, Free: n.Free}
 	}
-	return Shortage(wanted, free, available), Impossible(wanted, free), nil
+	return all
+}
+
+// noPlace is the error of ranks whose bundles found no place on the nodes.
+func noPlace(bundles []map[string]float64, nodes []NodeFree, err error) error {
+	now := fill(bundles, nodes, freeOf)
+	return &launch.NoPlace{Room: now.placed, Missing: kindsText(kindsOf(now.left)), Err: err}
+}
+
+// Room tells whether the cluster has free devices for so many more ranks, on nodes that are not
+// lost. It may be called while ranks run, and not during Launch.
+func (l *Launcher) Room(ctx context.Context, ranks int) (bool, error) {
+	nodes, err := l.client.Nodes(ctx)
+	if err != nil {
+		return false, err
+	}
+	wanted := GroupSpec(ranks, l.o.DeviceKey, l.o.PerWorker, l.o.CPUThreads)
+	free := offers(nodes)
+	if len(fill(wanted, free, freeOf).left) > 0 {
+		return false, nil
+	}
+	free = slices.DeleteFunc(free, func(n NodeFree) bool { return !n.Alive })
+	ids := make([]string, len(free))
+	for i, n := range free {
+		ids[i] = n.ID
+	}
+	lost, err := l.client.LostNodes(ctx, ids)
+	if err != nil {
+		return false, err
+	}
+	free = slices.DeleteFunc(free, func(n NodeFree) bool { return slices.Contains(lost, n.ID) })
+	return len(fill(wanted, free, freeOf).left) == 0, nil
 }
 
 // order decides which bundle is which rank.

@@ -33,6 +33,8 @@ type trial struct {
 	log    bytes.Buffer
 	phases []string
 	l      *Launcher
+	// patience is what the launcher is given before its first start.
+	patience time.Duration
 	// crash closes the driver's end of the connection, as its death does.
 	crash func()
 }
@@ -66,6 +68,7 @@ func (x *trial) start(ctx context.Context, change func(*Options)) ([]launch.Work
 	if x.l, err = Connect(ctx, o); err != nil {
 		return nil, err
 	}
+	x.l.SetPatience(x.patience)
 	specs := make([]launch.Spec, x.world)
 	for rank := range specs {
 		invitation := &join.Invitation{Endpoint: handshake.Endpoint{Instance: "trial"}, Rank: rank,
