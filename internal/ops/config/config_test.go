@@ -263,6 +263,7 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora --max-loras 4 --max-cpu-loras 2", "--max-loras 4 is more than"},
 		{"--enable-lora --max-cpu-loras 1 --lora-modules a=b c=d", "has 2 adapters"},
 		{"--enable-lora --device cuda", "--enable-lora with --device cuda"},
+		{"--enable-lora --enable-expert-parallel", "--enable-lora with --enable-expert-parallel"},
 		{"--enable-lora --runner pooling", "--enable-lora with --runner pooling"},
 		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},
 		{`--enable-lora --kv-transfer-config {"kv_connector":"EagleRayConnector",` +

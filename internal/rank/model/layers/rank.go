@@ -167,7 +167,6 @@ func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	r.dev.Begin(b)
 	r.adapters.begin(b)
 	r.positions = b.Position
-	r.adapters.begin(b)
 	return b
 }
 
