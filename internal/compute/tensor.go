@@ -125,6 +125,15 @@ type Product struct {
 	Add    bool
 }
 
+// Compute computes the product by itself.
+func (p *Product) Compute() {
+	if p.Add {
+		p.Weight.ProductAdded(p.Dst, p.X)
+		return
+	}
+	p.Weight.Product(p.Dst, p.X, nil)
+}
+
 // Span is the keys (Values: false) or values of some heads of a rank, from the first to before the
 // last, in a block of one of its layers.
 type Span struct {

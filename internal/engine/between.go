@@ -54,26 +54,21 @@ func (e *Engine) Between(ctx context.Context, t Task) error {
 // computed: requests in flight are computed again from their tokens so far. When the ranks fail,
 // those in their place are brought to it.
 func (e *Engine) Equip(ctx context.Context) error {
-	for {
-		err := e.Between(ctx, Task{Do: (*Loop).reequip, Must: true})
-		if lost := (*executor.Failure)(nil); !errors.As(err, &lost) || errors.Is(err, ErrFailed) {
-			return err
-		}
-	}
+	return e.between(ctx, Task{Do: (*Loop).reequip, Must: true})
 }
 
 // LoadAdapter has the ranks load an adapter, which is among those that are wanted of all engines,
 // beside the requests that run. When the ranks fail, those in their place load it.
 func (e *Engine) LoadAdapter(ctx context.Context, u *weights.Update) error {
 	for done, opened := false, (*executor.Executor)(nil); !done; {
-		err := e.between(ctx, func(l *Loop) (err error) {
+		err := e.between(ctx, Task{Do: func(l *Loop) (err error) {
 			if opened != l.group {
 				opened = l.group
 				return e.wanted.OpenAdapter(l.group, u)
 			}
 			done, err = e.wanted.StepAdapter(l.group, u)
 			return err
-		})
+		}})
 		if err != nil {
 			return err
 		}
@@ -83,14 +78,16 @@ func (e *Engine) LoadAdapter(ctx context.Context, u *weights.Update) error {
 
 // TrimAdapters has the ranks drop the adapters that are not wanted any more.
 func (e *Engine) TrimAdapters(ctx context.Context) error {
-	return e.between(ctx, func(l *Loop) error { return e.wanted.TrimAdapters(l.group) })
+	return e.between(ctx, Task{Do: func(l *Loop) error {
+		return e.wanted.TrimAdapters(l.group)
+	}})
 }
 
 // between has the loop do something to its ranks that new ones do at their start: it is done again
 // when the ranks fail.
-func (e *Engine) between(ctx context.Context, do func(*Loop) error) error {
+func (e *Engine) between(ctx context.Context, t Task) error {
 	for {
-		err := e.Between(ctx, Task{Do: do})
+		err := e.Between(ctx, t)
 		if lost := (*executor.Failure)(nil); !errors.As(err, &lost) || errors.Is(err, ErrFailed) {
 			return err
 		}

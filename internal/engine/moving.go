@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -44,11 +45,12 @@ func (p *placements) set(layer int, at balance.Placement) {
 	p.at.Store(&next)
 }
 
-// shares are what the experts of a layer are placed on.
-func (l *Loop) shares() (balance.Ranks, error) {
-	p := &l.launching.Config.Parallel
-	_, n := p.Layout().Experts(0)
-	return balance.Spread(l.e.model.Experts(), p.EPLB.Redundant, make([]int, n))
+// unmoved is what the experts of a layer are placed on, and where they are that were not moved.
+func (l *Loop) unmoved() (ranks balance.Ranks, at balance.Placement, err error) {
+	if ranks, err = l.launching.ExpertRanks(); err == nil {
+		at, err = balance.Initial(l.e.model.Experts(), ranks)
+	}
+	return ranks, at, err
 }
 
 // move has the ranks hold the experts of a layer elsewhere, with no plan in flight. What is refused
@@ -57,11 +59,7 @@ func (l *Loop) shares() (balance.Ranks, error) {
 func (l *Loop) move(layer int, next balance.Placement) (refused, failure error) {
 	if l.e.placed.of(layer) == nil {
 		// Ranks that live on must be told of it if the rest is lost on the way.
-		ranks, err := l.shares()
-		if err != nil {
-			return err, nil
-		}
-		present, err := balance.Initial(l.e.model.Experts(), ranks)
+		_, present, err := l.unmoved()
 		if err != nil {
 			return err, nil
 		}
@@ -104,11 +102,8 @@ func (l *Loop) placeExperts() error {
 	}
 	for _, layer := range slices.Sorted(maps.Keys(*m)) {
 		refused, failure := l.move(layer, (*m)[layer])
-		if refused != nil {
-			return refused
-		}
-		if failure != nil {
-			return failure
+		if err := cmp.Or(refused, failure); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -137,8 +132,9 @@ func (e *Engine) rebalance(ctx context.Context) error {
 		return err
 	}
 	var ranks balance.Ranks
+	var unmoved balance.Placement
 	if err := e.Between(ctx, Task{Do: func(l *Loop) (err error) {
-		ranks, err = l.shares()
+		ranks, unmoved, err = l.unmoved()
 		return err
 	}}); err != nil {
 		return err
@@ -148,9 +144,7 @@ func (e *Engine) rebalance(ctx context.Context) error {
 	for i := range loads {
 		at := loads[i].At
 		if at == nil {
-			if at, err = balance.Initial(e.model.Experts(), ranks); err != nil {
-				return err
-			}
+			at = unmoved
 		}
 		rows, present = append(rows, loads[i].Recent), append(present, at)
 	}

@@ -63,14 +63,19 @@ func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width, step int, ch
 // are [len(at)][2][width], the high and the low part of it of row at[i]. A row may be among at
 // several times, or never.
 func (d *Device) MixGathered(sum *compute.Tensor, parts []float32, at []int32, rows, width int) {
-	m := &d.mixed
-	m.sums = grow(m.sums, rows*width)
-	clear(m.sums)
+	sums := d.mixed.zero(rows * width)
 	for i, r := range at {
-		d.vec.FixedAxpy(m.sums[int(r)*width:int(r+1)*width], 1, parts[2*i*width:], 2, width)
+		d.vec.FixedAxpy(sums[int(r)*width:int(r+1)*width], 1, parts[2*i*width:], 2, width)
 	}
 	d.Resize(sum, 2*rows, width)
-	d.cut(floats(sum.Memory), m.sums, rows, width)
+	d.cut(floats(sum.Memory), sums, rows, width)
+}
+
+// zero is memory for so many fixed-point sums.
+func (m *mixing) zero(n int) []float64 {
+	m.sums = grow(m.sums, n)
+	clear(m.sums)
+	return m.sums
 }
 
 // mix is Mix for rows whose experts are known.
@@ -78,22 +83,20 @@ func (d *Device) mix(sum *compute.Tensor, x compute.View, chosen []int32, weight
 	mix *compute.Mixture) {
 	m := &d.mixed
 	m.order(chosen, weights, mix.PerToken, len(mix.Experts))
-	m.sums = grow(m.sums, x.Rows*x.Width)
-	clear(m.sums)
+	sums := m.zero(x.Rows * x.Width)
 	for e := range mix.Experts {
 		lo, hi := m.first[e], m.first[e+1]
-		y := &mix.Experts[e]
 		if lo == hi {
 			continue
 		}
-		rows := m.rowsOf[lo:hi]
+		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
 		d.Pick(&m.in, x, rows)
 		d.GatedProduct(mix.Gating, &m.gated, &m.inner, y.GateUp, m.in.All(), y.GateUpBias, y.Down)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
-		d.addWeighted(m.sums, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
+		d.addWeighted(sums, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
 	}
 	d.Resize(sum, 2*x.Rows, x.Width)
-	d.cut(floats(sum.Memory), m.sums, x.Rows, x.Width)
+	d.cut(floats(sum.Memory), sums, x.Rows, x.Width)
 }
 
 // Mixed makes sum, in which the ranks have added what the last Mix left in it, the sums of its

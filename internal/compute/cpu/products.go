@@ -30,12 +30,7 @@ func (d *Device) Products(list []compute.Product) {
 	t := &d.products
 	if len(list) < 2 || largest >= togetherFrom || d.pool.Threads() == 1 || bytes < aloneBelow {
 		for i := range list {
-			p := &list[i]
-			if p.Add {
-				p.Weight.ProductAdded(p.Dst, p.X)
-			} else {
-				p.Weight.Product(p.Dst, p.X, nil)
-			}
+			list[i].Compute()
 		}
 		return
 	}

@@ -121,12 +121,7 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 // Products computes products, one after the other.
 func (d *Device) Products(list []compute.Product) {
 	for i := range list {
-		p := &list[i]
-		if p.Add {
-			p.Weight.ProductAdded(p.Dst, p.X)
-		} else {
-			p.Weight.Product(p.Dst, p.X, nil)
-		}
+		list[i].Compute()
 	}
 }
 

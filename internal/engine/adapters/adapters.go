@@ -496,29 +496,10 @@ func (c *Control) enter(ctx context.Context) error {
 
 func (c *Control) leave() { <-c.turn }
 
-// each asks every engine at the same time. One that has failed for good is left out as long as
-// another one serves.
+// each asks every engine at the same time: see engine.Each.
 func (c *Control) each(f func(e *engine.Engine) error) error {
 	engines := c.opt.Engines()
-	errs := make([]error, len(engines))
-	var group sync.WaitGroup
-	for i := range engines {
-		group.Go(func() { errs[i] = f(engines[i]) })
-	}
-	group.Wait()
-	failed := 0
-	for _, err := range errs {
-		switch {
-		case errors.Is(err, engine.ErrFailed):
-			failed++
-		case err != nil:
-			return err
-		}
-	}
-	if failed == len(engines) {
-		return errs[0]
-	}
-	return nil
+	return engine.Each(engines, func(i int) error { return f(engines[i]) })
 }
 
 // InFolder resolves names to the folders of adapters that lie in one.

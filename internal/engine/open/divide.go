@@ -28,9 +28,8 @@ func (s *Spec) divideLayers() error {
 	if err := model.CheckLayout(s.Model, p.Layout()); err != nil {
 		return misfit(err)
 	}
-	if _, shares := p.Layout().Experts(0); p.ExpertParallel {
-		if _, err := balance.Spread(s.Model.Experts(), p.EPLB.Redundant,
-			make([]int, shares)); err != nil {
+	if p.ExpertParallel {
+		if _, err := s.ExpertRanks(); err != nil {
 			return &config.UsageError{Err: fmt.Errorf("--num-redundant-experts: %w", err)}
 		}
 	}
@@ -97,6 +96,13 @@ func (s *Spec) Places() int {
 		return 0
 	}
 	return s.Config.Parallel.Layout().DP
+}
+
+// ExpertRanks are what the experts of a layer are placed on, where ranks hold whole ones.
+func (s *Spec) ExpertRanks() (balance.Ranks, error) {
+	p := &s.Config.Parallel
+	_, shares := p.Layout().Experts(0)
+	return balance.Spread(s.Model.Experts(), p.EPLB.Redundant, make([]int, shares))
 }
 
 // Smaller are the sizes of a layout with fewer ranks: of one place less, or else of half the tensor

@@ -19,7 +19,7 @@ func (c *Control) reserve(ctx context.Context) {
 	}
 	engines := c.opt.Engines()
 	hosts := make([][]string, len(engines))
-	err := eachOf(engines, func(i int) (err error) {
+	err := engine.Each(engines, func(i int) (err error) {
 		return between(ctx, engines[i], func(l *engine.Loop) error {
 			hosts[i], err = steer.Reserve(l.Group())
 			return err
@@ -31,7 +31,7 @@ func (c *Control) reserve(ctx context.Context) {
 		for i, e := range engines {
 			c.ready[e] = len(rooms[i].Ranks) > 0
 		}
-		err = eachOf(engines, func(i int) error {
+		err = engine.Each(engines, func(i int) error {
 			if !c.ready[engines[i]] {
 				return nil
 			}
@@ -74,7 +74,7 @@ func (c *Control) stage(ctx context.Context, u *weights.Update) error {
 			claimed[i] = sync.OnceFunc(claims.Done)
 		}
 	}
-	return eachOf(engines, func(i int) error {
+	return engine.Each(engines, func(i int) error {
 		defer claimed[i]()
 		if !c.ready[engines[i]] {
 			claims.Wait()

@@ -4,7 +4,6 @@ package rlhf
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -130,35 +129,10 @@ func (c *Control) become(m state.Machine) {
 	c.machine = m
 }
 
-// each asks every engine at the same time. One that has failed for good is left out as long as
-// another one serves.
+// each asks every engine at the same time: see engine.Each.
 func (c *Control) each(f func(e *engine.Engine) error) error {
 	engines := c.opt.Engines()
-	return eachOf(engines, func(i int) error { return f(engines[i]) })
-}
-
-// eachOf does the same with the numbers of engines.
-func eachOf(engines []*engine.Engine, f func(i int) error) error {
-	errs := make([]error, len(engines))
-	var group sync.WaitGroup
-	for i := range engines {
-		group.Go(func() { errs[i] = f(i) })
-	}
-	group.Wait()
-	failed := 0
-	var first error
-	for _, err := range errs {
-		switch {
-		case errors.Is(err, engine.ErrFailed):
-			failed++
-		case first == nil:
-			first = err
-		}
-	}
-	if failed == len(engines) {
-		return errs[0]
-	}
-	return first
+	return engine.Each(engines, func(i int) error { return f(engines[i]) })
 }
 
 // Paused and Sleeping are what /is_paused and /is_sleeping answer.
@@ -215,7 +189,7 @@ func (c *Control) Call(ctx context.Context, method string, args []byte,
 	timeout time.Duration) ([][]byte, error) {
 	engines := c.opt.Engines()
 	results := make([][][]byte, len(engines))
-	err := eachOf(engines, func(i int) (err error) {
+	err := engine.Each(engines, func(i int) (err error) {
 		return between(ctx, engines[i], func(l *engine.Loop) error {
 			results[i], err = l.Group().CollectiveRPC(ctx, method, args,
 				executor.RPCOptions{Timeout: timeout})

@@ -207,12 +207,11 @@ func run[E any](list []E, from int, mine func(*E) bool) ([]E, int) {
 	return list[from:to:to], to
 }
 
-// Update is Scheduler.Update.
+// Update is Scheduler.Update: of the result the parts are used that Check has made.
 func (p *Places) Update(r *step.Result, out []Output) []Output {
 	if p.owed == 0 || r.Plan != p.flights[p.first].plan {
 		return out
 	}
-	p.cut(r)
 	f := &p.flights[p.first]
 	for i, s := range p.of {
 		if f.of[i] == 0 {

@@ -84,10 +84,7 @@ func (t *Transfer) Set(text string) error {
 	j := transferJSON{Device: "cpu", LoadFailure: "recompute", Permute: false}
 	j.Extra = transferMoreJSON{t.HoldTimeout.Seconds(), t.FetchTimeout.Seconds(), true}
 	limits := jsonx.Limits{Bytes: 1 << 16, Depth: 8, Members: 256}
-	if err := jsonx.Read([]byte(text), limits, func(r *jsonx.Reader) error {
-		_, err := r.Raw()
-		return err
-	}); err != nil {
+	if err := jsonx.Read([]byte(text), limits, (*jsonx.Reader).Skip); err != nil {
 		return err
 	}
 	var keys map[string]json.RawMessage

@@ -37,7 +37,7 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 	l := u.Layout.Sizes()
 	g := layers.Group{Size: l.TP}
 	if l.EP {
-		g.Experts = &layers.ExpertGroup{Places: l.DP, Redundant: u.Redundant, Moving: u.Moving}
+		g.Experts = &layers.ExpertGroup{Redundant: u.Redundant, Moving: u.Moving}
 		g.Experts.Share, g.Experts.Shares = l.Experts(0)
 	}
 	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen))

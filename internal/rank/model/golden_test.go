@@ -436,7 +436,7 @@ func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, experts 
 		defer g.Close()
 		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
 		if experts {
-			place.Experts = &layers.ExpertGroup{Share: r, Shares: size, Places: 1}
+			place.Experts = &layers.ExpertGroup{Share: r, Shares: size}
 		}
 		shards[r] = loadShard(t, f, opt, place)
 	}

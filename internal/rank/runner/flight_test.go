@@ -183,7 +183,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			opt.Rows = c
 		}
 		if l.EP {
-			place.Experts = &layers.ExpertGroup{Places: l.DP}
+			place.Experts = &layers.ExpertGroup{}
 			place.Experts.Share, place.Experts.Shares = l.Experts(r)
 		}
 		if l.PP > 1 {

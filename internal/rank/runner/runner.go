@@ -270,7 +270,7 @@ func (r *Runner) copyStates(list []step.Snapshot, toSlot bool) {
 		if r.opt.Layout.DP > 1 && r.home(c.Slot) != r.split.own {
 			continue
 		}
-		to, from := int(c.State), int(c.Slot)%r.local(len(r.slots))
+		to, from := int(c.State), int(c.Slot)%r.placeSlots()
 		if toSlot {
 			to, from = from, to
 		}
@@ -288,7 +288,7 @@ func (r *Runner) check(p *step.Plan) error {
 	for _, list := range [][]step.Snapshot{p.Restore, p.Save} {
 		for _, c := range list {
 			if int(c.Slot) >= len(r.slots) || !r.slots[c.Slot].used ||
-				int(c.State) < r.local(len(r.slots)) || int(c.State) >= r.opt.States {
+				int(c.State) < r.placeSlots() || int(c.State) >= r.opt.States {
 				return fmt.Errorf("plan %d copies between slot %d of %d and state %d of %d", p.ID,
 					c.Slot, len(r.slots), c.State, r.opt.States)
 			}
@@ -383,7 +383,7 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
-		b.States = append(b.States, int32(int(row.Slot)%r.local(len(r.slots))))
+		b.States = append(b.States, int32(int(row.Slot)%r.placeSlots()))
 	}
 	b.Tables = r.tables
 	r.divide()

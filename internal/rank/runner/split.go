@@ -103,10 +103,10 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 }
 
 // home is the place that computes the rows of a slot, where requests are divided among places.
-func (r *Runner) home(slot uint32) int { return int(slot) / r.local(len(r.slots)) }
+func (r *Runner) home(slot uint32) int { return int(slot) / r.placeSlots() }
 
-// local is a place's equal part of what all places have together.
-func (r *Runner) local(n int) int { return n / r.opt.Layout.DP }
+// placeSlots is how many slots each place has.
+func (r *Runner) placeSlots() int { return len(r.slots) / r.opt.Layout.DP }
 
 // addAdapted notes that the last row of the batch has an adapter.
 func addAdapted(b *compute.Batch, adapter uint32) {

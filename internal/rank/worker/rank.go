@@ -154,7 +154,7 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}}}
 	}
 	if init.Layout.EP {
-		e := &layers.ExpertGroup{Places: init.Layout.Sizes().DP, Redundant: init.RedundantExperts}
+		e := &layers.ExpertGroup{Redundant: init.RedundantExperts}
 		e.Share, e.Shares = init.Layout.Experts(init.Rank)
 		r.group.Experts = e
 	}

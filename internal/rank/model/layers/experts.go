@@ -21,11 +21,9 @@ import (
 //
 // The order in which a row's experts are summed does not matter: see compute/cpu/vec, FixedAxpy.
 type ExpertGroup struct {
-	// Share is which of Shares equal shares of the experts the rank holds. Place·Shares/Places is
-	// the first share of a place.
+	// Share is which of Shares equal shares of the experts the rank holds: each place has as many
+	// as a tensor parallel group has ranks, in their order.
 	Share, Shares int
-	// Places is how many ranks of the row group exchange rows, 1 for ranks that all have the same.
-	Places int
 	// Redundant is how many experts of a layer have a second copy, or some more than one. Moving
 	// says that there is room for those of a layer twice.
 	Redundant int
@@ -33,9 +31,6 @@ type ExpertGroup struct {
 	// At is where the experts of the model's layers are, where that is not as at the beginning.
 	At map[int]balance.Placement
 }
-
-// place is where a share is.
-func (g *ExpertGroup) place(share int) int { return share * g.Places / g.Shares }
 
 // placement is where a layer's experts are, of which there are so many.
 func (g *ExpertGroup) placement(layer, experts int) (balance.Placement, error) {
@@ -68,12 +63,22 @@ func (g *ExpertGroup) Slots(experts int) (balance.Ranks, error) {
 	return balance.Spread(experts, g.Redundant, make([]int, g.Shares))
 }
 
-// source is that of the rows that a rank has: its place's, or everyone's.
-func (g *ExpertGroup) source() int {
-	if g.Places == 1 {
-		return balance.Everyone
+// places is among how many places requests are divided, 1 for ranks that all have the same rows.
+func (g *Group) places() int {
+	if g.Experts == nil {
+		return 1
 	}
-	return g.place(g.Share) * g.Shares / g.Places
+	return g.Experts.Shares / g.Size
+}
+
+// copies says which copy of an expert computes the rows that a rank has: those of its place, or
+// everyone's.
+func (g *Group) copies(p balance.Placement, experts int) balance.Copies {
+	source := balance.Everyone
+	if g.places() > 1 {
+		source = g.Experts.Share - g.Rank
+	}
+	return p.Copies(experts, make([]int, g.Experts.Shares), source)
 }
 
 // Traveller is a device whose rows can be sent to the experts of other ranks.
@@ -104,29 +109,30 @@ type travelling struct {
 // elsewhere stands for an expert that another rank computes.
 const elsewhere = -1
 
-// share sets the shares that compute the chosen experts of each row: of copies those whose turn it
-// is.
-func (y *Mixture) share(chosen []int32) {
+// route chooses the experts of each row, and sets the shares that compute them: of copies those
+// whose turn it is.
+func (y *Mixture) route() (chosen []int32, weights []float32) {
 	t, k := &y.rank.travelling, y.mix.PerToken
+	chosen, weights = y.dev.(Traveller).Route(&y.scores, &y.mix)
 	t.shares = t.shares[:0]
 	for i, e := range chosen {
 		turn := uint64(i/k) + uint64(y.positions[i/k])
 		t.shares = append(t.shares, y.copies.At(int(e), turn).Rank)
 	}
+	return chosen, weights
 }
 
 // local makes sum what this rank's experts make of rows that all ranks have.
 func (y *Mixture) local(x *Tensor) {
-	t, dev := &y.rank.travelling, y.dev.(Traveller)
-	chosen, weights := dev.Route(&y.scores, &y.mix)
-	y.share(chosen)
+	t := &y.rank.travelling
+	chosen, weights := y.route()
 	t.chosen = append(t.chosen[:0], chosen...)
 	for i, share := range t.shares {
 		if share != y.group.Experts.Share {
 			t.chosen[i] = elsewhere
 		}
 	}
-	dev.MixChosen(&y.sum, x.Floats(), x.Width, x.Width, t.chosen, weights, &y.mix)
+	y.dev.(Traveller).MixChosen(&y.sum, x.Floats(), x.Width, x.Width, t.chosen, weights, &y.mix)
 }
 
 // rowHead is how many numbers follow a row on its way: its experts, with the shares that compute
@@ -142,23 +148,47 @@ func travelWidth(hidden, perToken, places int) int {
 // travel makes sum this rank's part of what the experts make of the rows of x, wherever they are:
 // added over the ranks of the place it is all of it.
 func (y *Mixture) travel(x *Tensor) error {
-	t, g := &y.rank.travelling, y.group.Experts
-	dev, comm := y.dev.(Traveller), y.group.Rows.Comm
-	chosen, weights := dev.Route(&y.scores, &y.mix)
-	y.share(chosen)
-	k, width := y.mix.PerToken, y.hidden
-	own := g.Share % (g.Shares / g.Places) // this rank's place within the shares of a place
+	t, comm := &y.rank.travelling, y.group.Rows.Comm
+	y.dispatch(x)
+	t.got = zeroed(t.got, y.group.places())
+	y.report(true)
+	in, err := comm.AllToAllV(t.in, t.out, t.counts, t.got)
+	y.report(false)
+	if err != nil {
+		return err
+	}
+	t.in = in
+	if err := y.visitors(); err != nil {
+		return err
+	}
+	y.answer()
+	n := 2 * y.hidden * len(t.at)
+	t.home = slices.Grow(t.home[:0], n)[:n]
+	y.report(true)
+	err = comm.AllToAll(t.home, t.back, t.counts, t.want)
+	y.report(false)
+	if err != nil {
+		return err
+	}
+	y.dev.(Traveller).MixGathered(&y.sum, t.home, t.at, x.Rows, y.hidden)
+	return nil
+}
 
-	// There: to each place the rows that it has experts of.
+// dispatch sets out to the rows that each place has experts of, and at and want to those of them
+// whose sums come back to this rank: what its peer there has experts of.
+func (y *Mixture) dispatch(x *Tensor) {
+	t, k, width, size := &y.rank.travelling, y.mix.PerToken, y.hidden, y.group.Size
+	chosen, weights := y.route()
+	places := y.group.places()
 	t.out, t.at = t.out[:0], t.at[:0]
-	t.counts, t.want = zeroed(t.counts, g.Places), zeroed(t.want, g.Places)
+	t.counts, t.want = zeroed(t.counts, places), zeroed(t.want, places)
 	values := x.Floats()
-	for place := range g.Places {
+	for place := range places {
 		for r := range x.Rows {
 			here, comes := false, false
 			for _, share := range t.shares[r*k : (r+1)*k] {
-				if g.place(share) == place {
-					here, comes = true, comes || share%(g.Shares/g.Places) == own
+				if share/size == place {
+					here, comes = true, comes || share%size == y.group.Rank
 				}
 			}
 			if !here {
@@ -177,46 +207,12 @@ func (y *Mixture) travel(x *Tensor) error {
 			}
 		}
 	}
-	t.got = zeroed(t.got, g.Places)
-	y.report(true)
-	in, err := comm.AllToAllV(t.in, t.out, t.counts, t.got)
-	y.report(false)
-	if err != nil {
-		return err
-	}
-	t.in = in
-	if err := y.visitors(in, width); err != nil {
-		return err
-	}
-
-	// Back: to each place what this rank's experts made of its rows.
-	t.back, t.counts = t.back[:0], zeroed(t.counts, g.Places)
-	sums, rows, row := y.sum.Floats(), len(in)/(width+rowHead(k)), 0
-	for place, n := range t.got {
-		for ; n > 0; n -= width + rowHead(k) {
-			if slices.Max(t.chosen[row*k:(row+1)*k]) >= 0 {
-				t.back = append(t.back, sums[row*width:(row+1)*width]...)
-				t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
-				t.counts[place] += 2 * width
-			}
-			row++
-		}
-	}
-	t.home = slices.Grow(t.home[:0], 2*width*len(t.at))[:2*width*len(t.at)]
-	y.report(true)
-	err = comm.AllToAll(t.home, t.back, t.counts, t.want)
-	y.report(false)
-	if err != nil {
-		return err
-	}
-	dev.MixGathered(&y.sum, t.home, t.at, x.Rows, width)
-	return nil
 }
 
 // Idle takes part in a step of which this rank's place has no rows: its experts compute those of
 // other places, mixture by mixture.
 func (l *Loader) Idle() error {
-	for _, y := range l.hosts {
+	for _, y := range l.movable {
 		l.Enter(y.at)
 		y.dev.Resize(&y.scores, 0, y.router.Out())
 		if err := y.travel(new(Tensor)); err != nil {
@@ -227,9 +223,9 @@ func (l *Loader) Idle() error {
 }
 
 // visitors makes sum what this rank's experts make of rows that have come here.
-func (y *Mixture) visitors(in []float32, width int) error {
-	t, k := &y.rank.travelling, y.mix.PerToken
-	each := width + rowHead(k)
+func (y *Mixture) visitors() error {
+	t, k, width := &y.rank.travelling, y.mix.PerToken, y.hidden
+	in, each := t.in, width+rowHead(k)
 	if len(in)%each != 0 {
 		return fmt.Errorf("layer %d: %d numbers came for experts, which are no rows of %d",
 			y.layer, len(in), each)
@@ -254,6 +250,24 @@ func (y *Mixture) visitors(in []float32, width int) error {
 	}
 	y.dev.(Traveller).MixChosen(&y.sum, in, width, each, t.chosen, t.weights, &y.mix)
 	return nil
+}
+
+// answer sets back to what this rank's experts made of the rows of each place.
+func (y *Mixture) answer() {
+	t, k, width := &y.rank.travelling, y.mix.PerToken, y.hidden
+	each := width + rowHead(k)
+	t.back, t.counts = t.back[:0], zeroed(t.counts, len(t.got))
+	sums, rows, row := y.sum.Floats(), len(t.in)/each, 0
+	for place, n := range t.got {
+		for range n / each {
+			if slices.Max(t.chosen[row*k:(row+1)*k]) >= 0 {
+				t.back = append(t.back, sums[row*width:(row+1)*width]...)
+				t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
+				t.counts[place] += 2 * width
+			}
+			row++
+		}
+	}
 }
 
 func zeroed(s []int, n int) []int {

@@ -16,9 +16,9 @@ func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
 	if l.scale != nil {
 		return nil
 	}
-	p, g := l.group.Rows, l.group.Experts
+	p := l.group.Rows
 	load := &compute.ExpertLoad{Rows: make([]int64, experts),
-		Alone: p != nil && p.Rank > 0 && (g == nil || g.Places == 1)}
+		Alone: p != nil && p.Rank > 0 && l.group.places() == 1}
 	l.loads = append(l.loads, LayerLoad{l.layer, load.Rows})
 	return load
 }

@@ -52,9 +52,7 @@ type Loader struct {
 	entries []Entry
 	made    bool
 	weights []compute.Weight
-	// hosts are the mixtures to which rows of other places come, in the order of their layers.
-	hosts []*Mixture
-	// movable are all mixtures of which ranks hold whole experts.
+	// movable are the mixtures of which ranks hold whole experts, in the order of their layers.
 	movable []*Mixture
 	// adaptable are the weights that adapters may stand beside.
 	adaptable []*adaptable

@@ -18,13 +18,12 @@ type Mixture struct {
 	mix        compute.Mixture
 	hidden     int
 	at         int // the model's layer that it is in
-	// Where ranks hold whole experts: where each is, and which of its copies rows go to; how one is
-	// made; and those that are there for another placement.
-	placement balance.Placement
-	copies    balance.Copies
-	loader    *Loader
-	make      func(expert int) compute.Expert
-	coming    map[int]compute.Expert
+	// Where ranks hold whole experts: which copy of each rows go to; how one is made; and those
+	// that are there for another placement.
+	copies balance.Copies
+	loader *Loader
+	make   func(expert int) compute.Expert
+	coming map[int]compute.Expert
 }
 
 // MixtureOptions are the points in which mixtures of experts differ.
@@ -75,12 +74,9 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	y.mix = compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 		Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
 		Load: l.expertLoad(opt.Experts)}
-	inner, places := opt.Inner/l.group.Size, 1
-	if g := l.group.Experts; g != nil {
-		y.mix.Chunks, inner, places = Chunks, opt.Inner, g.Places
-		if places > 1 {
-			l.hosts = append(l.hosts, y)
-		}
+	g, inner := l.group.Experts, opt.Inner/l.group.Size
+	if g != nil {
+		y.mix.Chunks, inner = Chunks, opt.Inner
 	}
 	if opt.RouterBias {
 		y.routerBias = l.bias(whole)
@@ -93,7 +89,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if l.scale != nil {
 		width := l.scale.planner.MixtureWidth(hidden, inner, y.mix.Chunks, opt.Experts,
 			opt.PerToken)
-		if places > 1 { // the rows of all places may come here
+		if places := l.group.places(); places > 1 { // the rows of all places may come here
 			width = width*places + travelWidth(hidden, opt.PerToken, places)
 		}
 		l.widen(&l.mixing, width)
@@ -105,15 +101,14 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		l.scale.per, l.scale.of = int64(opt.PerToken), int64(opt.Experts)
 		defer func() { l.scale.of = 0 }()
 	}
-	g := l.group.Experts
 	if g == nil {
 		for e := range y.mix.Experts {
 			y.mix.Experts[e] = l.expert(prefix, hidden, e, y.mix.Chunks, &opt)
 		}
 		return y
 	}
-	var err error
-	if y.placement, err = g.placement(l.layer, opt.Experts); l.fail(err) {
+	at, err := g.placement(l.layer, opt.Experts)
+	if l.fail(err) {
 		return y
 	}
 	y.make = func(e int) compute.Expert { return l.expert(prefix, hidden, e, y.mix.Chunks, &opt) }
@@ -121,13 +116,13 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		y.mix.Experts[e].DownBias = l.expertBias(prefix, hidden, e, &opt)
 	}
 	before := l.weighed()
-	for _, e := range y.placement[g.Share] {
+	for _, e := range at[g.Share] {
 		y.put(e, y.make(e))
 	}
 	if l.scale != nil && g.Moving {
 		l.scale.moving = max(l.scale.moving, l.weighed()-before)
 	}
-	y.copies = y.placement.Copies(opt.Experts, make([]int, g.Shares), g.source())
+	y.copies = l.group.copies(at, opt.Experts)
 	l.movable = append(l.movable, y)
 	return y
 }
@@ -231,10 +226,10 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
 	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	var err error
-	switch g := y.group.Experts; {
-	case g == nil:
+	switch {
+	case y.group.Experts == nil:
 		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
-	case g.Places > 1:
+	case y.group.places() > 1:
 		err = y.travel(x)
 	default:
 		y.local(x)

@@ -71,8 +71,8 @@ func (l *Loader) MoveExperts(layer int, p balance.Placement) {
 	for e, x := range y.coming {
 		y.put(e, x)
 	}
-	y.coming, y.placement = nil, p
-	y.copies = p.Copies(len(y.mix.Experts), make([]int, g.Shares), g.source())
+	y.coming = nil
+	y.copies = l.group.copies(p, len(y.mix.Experts))
 	g.Put(layer, p)
 }
 

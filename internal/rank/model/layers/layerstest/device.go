@@ -262,12 +262,7 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w comp
 // Products implements layers.Device.
 func (d *Device) Products(list []compute.Product) {
 	for i := range list {
-		p := &list[i]
-		if p.Add {
-			p.Weight.ProductAdded(p.Dst, p.X)
-		} else {
-			p.Weight.Product(p.Dst, p.X, nil)
-		}
+		list[i].Compute()
 	}
 }
 

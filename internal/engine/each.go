@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+)
+
+// Each does something with every engine, by its index, at the same time. One that has failed for
+// good is left out as long as another one serves. The error is the first of the others.
+func Each(engines []*Engine, f func(i int) error) error {
+	errs := make([]error, len(engines))
+	var group sync.WaitGroup
+	for i := range engines {
+		group.Go(func() { errs[i] = f(i) })
+	}
+	group.Wait()
+	failed := 0
+	var first error
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, ErrFailed):
+			failed++
+		case first == nil:
+			first = err
+		}
+	}
+	if failed == len(engines) {
+		return errs[0]
+	}
+	return first
+}
