@@ -6,10 +6,12 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// Place is a rank's progress: its step, the layer in it, and whether it waits there for others.
+// Place is a rank's progress: its step and, within it, how far it has come.
 type Place struct {
-	step  uint64
-	layer uint64
+	step uint64
+	// at is the layer, in how many exchanges of it the rank has taken part, and whether it waits in
+	// the next one, from the highest bits down.
+	at uint64
 }
 
 // PlaceOf returns the place of a rank with this status.
@@ -17,21 +19,25 @@ func PlaceOf(s status.Snapshot) Place {
 	p := Place{step: s.Started}
 	switch {
 	case s.Finished == s.Started:
-		p.layer = math.MaxUint64
-	case s.Phase == status.Forward:
-		p.layer = 2 * uint64(s.Detail)
-	case s.Phase == status.Collective:
-		// A rank that waits in a layer is further than one that computes in it.
-		p.layer = 2*uint64(s.Detail) + 1
+		p.at = math.MaxUint64
+	case s.Phase == status.Forward, s.Phase == status.Collective:
+		w := s.Within()
+		if w.Awaits == status.Tokens {
+			break // before the first layer
+		}
+		p.at = uint64(w.Layer+1)<<9 | uint64(w.Done)<<1
+		if s.Phase == status.Collective {
+			p.at++ // it is further than one that computes what it will bring
+		}
 	case s.Phase == status.Sample || s.Phase == status.Send:
-		p.layer = math.MaxUint64 - 1
+		p.at = math.MaxUint64 - 1
 	}
 	return p
 }
 
 // After says that p is further than q.
 func (p Place) After(q Place) bool {
-	return p.step > q.step || p.step == q.step && p.layer > q.layer
+	return p.step > q.step || p.step == q.step && p.at > q.at
 }
 
 // Seen is what one rank was doing when an event happened.

@@ -24,9 +24,9 @@ const (
 	Idle
 	// Recv is decoding what was received.
 	Recv
-	// Forward is within a layer; Detail is its number.
+	// Forward is within a layer; Detail is a Within.
 	Forward
-	// Collective is waiting for other ranks; Detail is the layer.
+	// Collective is waiting for other ranks; Detail is a Within.
 	Collective
 	// Sample is choosing tokens.
 	Sample
@@ -124,7 +124,7 @@ func (s Snapshot) String() string {
 	case Load:
 		return fmt.Sprintf("load %d%%", s.Detail)
 	case Forward, Collective:
-		return fmt.Sprintf("%s, layer %d", s.Phase, s.Detail)
+		return fmt.Sprintf("%s, %v", s.Phase, s.Within())
 	}
 	return s.Phase.String()
 }

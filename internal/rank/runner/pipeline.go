@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -35,7 +36,7 @@ func (r *Runner) forward() error {
 	} else {
 		hidden := m.Receive(r.batch.Rows())
 		if hidden.Rows > 0 {
-			r.opt.Status.Set(status.Collective, uint32(r.opt.From))
+			r.opt.Status.At(status.Within{Layer: r.opt.From, Awaits: status.Hidden})
 			if err := r.opt.PP.Recv(hidden.Bytes(), r.place.PP-1); err != nil {
 				return err
 			}
@@ -45,7 +46,8 @@ func (r *Runner) forward() error {
 	if err := m.Layers(&r.batch, r.opt.Cache); err != nil || r.last || r.batch.Rows() == 0 {
 		return err
 	}
-	r.opt.Status.Set(status.Collective, uint32(r.opt.To-1))
+	r.opt.Status.At(status.Within{Layer: r.opt.To - 1, Done: math.MaxUint8,
+		Awaits: status.Hidden})
 	return r.opt.PP.Send(m.Hidden().Bytes(), r.place.PP+1)
 }
 
@@ -99,7 +101,7 @@ func (r *Runner) receive(p *step.Plan) error {
 		plan := q.plans[0]
 		r.opt.PP.Guard(plan.guarded)
 		q.b = slices.Grow(q.b[:0], 4*plan.tokens)[:4*plan.tokens]
-		r.opt.Status.Set(status.Collective, 0)
+		r.opt.Status.At(status.Within{Awaits: status.Tokens})
 		if err := r.opt.PP.Recv(q.b, r.opt.Layout.PP-1); err != nil {
 			return err
 		}
@@ -146,7 +148,7 @@ func (r *Runner) share(p *step.Plan) error {
 	if len(b) == 0 {
 		return nil
 	}
-	r.opt.Status.Set(status.Collective, 0)
+	r.opt.Status.At(status.Within{Awaits: status.Tokens})
 	if g := r.opt.Rows; g != nil && r.place.TP == 0 {
 		if err := g.Broadcast(b, 0); err != nil {
 			return err

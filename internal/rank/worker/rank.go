@@ -138,13 +138,7 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	place := init.Layout.Place(init.Rank)
 	tp := groupRef{&r.groups.TP}
 	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: tp},
-		OnLayer: func(layer int, waiting bool) {
-			phase := status.Forward
-			if waiting {
-				phase = status.Collective
-			}
-			r.status.Set(phase, uint32(layer))
-		}}
+		OnLayer: r.status.At}
 	if init.Device == queue.CUDA && init.Layout.TP > 1 {
 		r.peers = at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
 		r.group.Comm = r.peers

@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/balance"
+	"github.com/eagleray/eagleray/internal/link/status"
 )
 
 // ExpertGroup says which of a mixture's experts a rank holds: whole ones (expert parallelism,
@@ -151,22 +152,22 @@ func (y *Mixture) travel(x *Tensor) error {
 	t, comm := &y.rank.travelling, y.group.Rows.Comm
 	y.dispatch(x)
 	t.got = zeroed(t.got, y.group.places())
-	y.report(true)
-	in, err := comm.AllToAllV(t.in, t.out, t.counts, t.got)
-	y.report(false)
+	err := y.await(status.Dispatch, func() (err error) {
+		t.in, err = comm.AllToAllV(t.in, t.out, t.counts, t.got)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	t.in = in
 	if err := y.visitors(); err != nil {
 		return err
 	}
 	y.answer()
 	n := 2 * y.hidden * len(t.at)
 	t.home = slices.Grow(t.home[:0], n)[:n]
-	y.report(true)
-	err = comm.AllToAll(t.home, t.back, t.counts, t.want)
-	y.report(false)
+	err = y.await(status.Combine, func() error {
+		return comm.AllToAll(t.home, t.back, t.counts, t.want)
+	})
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (y *Mixture) visitors() error {
 	in, each := t.in, width+rowHead(k)
 	if len(in)%each != 0 {
 		return fmt.Errorf("layer %d: %d numbers came for experts, which are no rows of %d",
-			y.layer, len(in), each)
+			y.at, len(in), each)
 	}
 	rows := len(in) / each
 	t.chosen, t.weights = t.chosen[:0], t.weights[:0]
@@ -241,7 +242,7 @@ func (y *Mixture) visitors() error {
 				continue
 			}
 			if int(id) >= len(y.mix.Experts) || y.mix.Experts[id].Down == nil {
-				return fmt.Errorf("layer %d: a row came for expert %d, which is not here", y.layer,
+				return fmt.Errorf("layer %d: a row came for expert %d, which is not here", y.at,
 					id)
 			}
 			t.chosen = append(t.chosen, id)

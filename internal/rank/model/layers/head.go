@@ -1,6 +1,9 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/status"
+)
 
 // Head computes logits. The vocabulary is divided among the ranks, the last one has what is left.
 type Head struct {
@@ -68,9 +71,7 @@ func (y *Head) multiply(x *Tensor) (*Tensor, error) {
 		all = &y.gathered
 		y.dev.Resize(all, y.group.Size*n, y.share)
 	}
-	y.report(true)
-	err := y.group.Comm.Gather(all, &y.part, 0)
-	y.report(false)
+	err := y.await(status.Logits, func() error { return y.group.Comm.Gather(all, &y.part, 0) })
 	if err != nil || all == nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ type LayerLoad struct {
 }
 
 // Layer says that the layers that are made next are those of the model's layer.
-func (l *Loader) Layer(layer int) { l.layer = layer }
+func (l *Loader) Layer(layer int) { l.within.Layer = layer }
 
 // expertLoad makes what the rows of a mixture are counted in.
 func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
@@ -19,7 +19,7 @@ func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
 	p := l.group.Rows
 	load := &compute.ExpertLoad{Rows: make([]int64, experts),
 		Alone: p != nil && p.Rank > 0 && l.group.places() == 1}
-	l.loads = append(l.loads, LayerLoad{l.layer, load.Rows})
+	l.loads = append(l.loads, LayerLoad{l.within.Layer, load.Rows})
 	return load
 }
 

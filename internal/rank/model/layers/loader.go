@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -184,8 +185,8 @@ func (l *Loader) Bytes() (read, head int64) { return l.bytes, l.head }
 
 // Enter says that the layers that run next are those of the model's layer.
 func (l *Loader) Enter(layer int) {
-	l.layer = layer
-	l.report(false)
+	l.within = status.Within{Layer: layer}
+	l.report()
 }
 
 // Err is the first error.

@@ -69,7 +69,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU {
 		opt.Activation = compute.SiLU
 	}
-	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.layer,
+	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.within.Layer,
 		router: l.weightIn(l.outside(), 1, whole)}
 	y.mix = compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 		Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
@@ -107,7 +107,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		}
 		return y
 	}
-	at, err := g.placement(l.layer, opt.Experts)
+	at, err := g.placement(l.within.Layer, opt.Experts)
 	if l.fail(err) {
 		return y
 	}

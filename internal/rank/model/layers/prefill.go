@@ -1,6 +1,9 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/status"
+)
 
 // exchange gives what the cache keeps of the rows that this rank computes alone to the others, and
 // writes theirs to the cache. kept is keys, then values, of the latter so many columns.
@@ -8,9 +11,9 @@ func (y *rank) exchange(kept compute.View, values, layer int, s *compute.Split,
 	cache compute.Cache) error {
 	y.share(kept, s.Rows, s.Share)
 	y.dev.Resize(&y.gathered, y.group.Rows.Size*s.Share, kept.Width)
-	y.report(true)
-	err := y.group.Rows.Comm.AllGather(&y.gathered, &y.given)
-	y.report(false)
+	err := y.await(status.Keys, func() error {
+		return y.group.Rows.Comm.AllGather(&y.gathered, &y.given)
+	})
 	if err != nil {
 		return err
 	}
@@ -39,9 +42,7 @@ func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
 		all = &r.gathered
 		r.dev.Resize(all, p.Size*s.WantedShare, x.Width)
 	}
-	r.report(true)
-	err := p.Comm.Gather(all, &r.given, 0)
-	r.report(false)
+	err := r.await(status.Rows, func() error { return p.Comm.Gather(all, &r.given, 0) })
 	if err == nil && all != nil {
 		own := x.Rows
 		r.dev.Extend(x, all.Rows)

@@ -1,6 +1,11 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/status"
+)
 
 // Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that
 // any tensor parallel size that divides it gives the same bits.
@@ -98,17 +103,17 @@ type Group struct {
 	Rows *RowGroup
 	// Experts is which experts the rank holds of mixtures; nil is a share of each.
 	Experts *ExpertGroup
-	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after
-	// each wait for other ranks in it.
-	OnLayer func(layer int, waiting bool)
+	// OnLayer, when not nil, is called at the start of each layer, and before and after each
+	// exchange with other ranks in it.
+	OnLayer func(status.Within)
 }
 
 // rank is what the layers of one rank share as they run: the device, the group, and the memory of
 // what they compute.
 type rank struct {
-	dev   Device
-	group Group
-	layer int // at hand
+	dev    Device
+	group  Group
+	within status.Within // the step
 	// positions are those of the batch's rows.
 	positions []int32
 
@@ -134,15 +139,25 @@ func (r *rank) allReduce(x *Tensor) error {
 	if r.group.Size == 1 || x.Rows == 0 {
 		return nil
 	}
-	r.report(true)
-	err := r.group.Comm.AllReduce(x)
-	r.report(false)
-	return err
+	return r.await(status.Sum, func() error { return r.group.Comm.AllReduce(x) })
 }
 
-func (r *rank) report(waiting bool) {
+// await takes part in an exchange, and says so meanwhile.
+func (r *rank) await(e status.Exchange, exchange func() error) error {
+	r.within.Awaits = e
+	r.report()
+	if err := exchange(); err != nil {
+		return fmt.Errorf("%v: %w", r.within, err)
+	}
+	r.within.Awaits = status.NoExchange
+	r.within.Done++
+	r.report()
+	return nil
+}
+
+func (r *rank) report() {
 	if r.group.OnLayer != nil {
-		r.group.OnLayer(r.layer, waiting)
+		r.group.OnLayer(r.within)
 	}
 }
 
@@ -186,9 +201,11 @@ func (r *rank) Extend(x *Tensor, rows int) {
 func (r *rank) Run(b *compute.Batch, pass func() error) error {
 	alone := b.Split.Share == 0
 	if r.group.Size > 1 {
-		r.report(true)
-		enqueued, err := r.group.Comm.Begin()
-		r.report(false)
+		var enqueued bool
+		err := r.await(status.Start, func() (err error) {
+			enqueued, err = r.group.Comm.Begin()
+			return err
+		})
 		if err != nil {
 			return err
 		}
