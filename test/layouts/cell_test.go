@@ -33,6 +33,8 @@ type cell struct {
 	// Async plans ahead of results, Tight has so few blocks that requests are preempted, Priority
 	// is the scheduling policy.
 	Async, Tight, Priority bool
+	// Moving has experts with copies, which move between ranks as their loads are.
+	Moving bool
 }
 
 // plain is what all others are compared with.
@@ -99,6 +101,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Async = rng.IntN(2) == 0
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0
+	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
 	return c
 }
 
@@ -159,6 +162,9 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	}
 	p.TensorParallelSize, p.PipelineParallelSize = c.TP, c.PP
 	p.PrefillContextParallelSize, p.DataParallelSize, p.ExpertParallel = c.PCP, c.DP, c.EP
+	if c.Moving {
+		p.EPLB = config.EPLB{Enabled: true, StepInterval: 10, Redundant: 2}
+	}
 	s := &cfg.Schedule
 	s.MaxNumSeqs, s.Async, s.ChunkedPrefill = 8, c.Async, c.Chunk > 0
 	s.MaxNumBatchedTokens = max(c.Chunk, s.MaxNumSeqs)

@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 // count is what was compared.
 type count struct {
 	cells, outcomes, tokens, logprobs int
-	preempted, cached, aborted        int
+	preempted, cached, aborted, moved int
 	// layouts are the sizes that were run, backends what has started the ranks, each how often.
 	layouts, backends map[string]int
 }
@@ -73,8 +73,9 @@ type count struct {
 func (n *count) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d "+
-		"preemptions, %d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes,
-		n.tokens, n.logprobs, n.preempted, n.cached, n.aborted)
+		"preemptions, %d tokens from the prefix cache, %d outputs given up, experts moved in %d "+
+		"layers", n.cells, n.outcomes, n.tokens, n.logprobs, n.preempted, n.cached, n.aborted,
+		n.moved)
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -121,6 +122,33 @@ func TestSameBits(t *testing.T) {
 	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0) {
 		t.Error("nothing was preempted, found in the prefix cache, or given up")
 	}
+}
+
+// TestWholeExperts runs every model with experts on ranks that hold whole ones, and in places that
+// share them: with -short in one layout of each, else in all.
+func TestWholeExperts(t *testing.T) {
+	n := count{layouts: map[string]int{}, backends: map[string]int{}}
+	for i, m := range models {
+		m.dtype = "bfloat16"
+		list := slices.DeleteFunc(layouts(t, &m), func(c cell) bool {
+			return !c.EP || c.ranks() < 2 || testing.Short() && (c.DP == 1 || c.ranks() != 4)
+		})
+		if len(list) == 0 {
+			continue
+		}
+		t.Run(fmt.Sprint(&m), func(t *testing.T) {
+			w := drawOn(uint64(100+i), m)
+			rng := rand.New(rand.NewPCG(w.seed, 4))
+			if testing.Short() {
+				list = []cell{pick(rng, list...)}
+			}
+			want := reference(t, w)
+			for _, c := range list {
+				compare(t, w, c.vary(rng), want, &n)
+			}
+		})
+	}
+	t.Log(&n)
 }
 
 // chosen are the cells to run a workload in: the one of the flag, else so many, of which the ranks
@@ -201,6 +229,7 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	n.backends[c.Backend]++
 	n.preempted += int(totals.Preemptions)
 	n.cached += int(totals.PrefixHits)
+	n.moved += totals.movedLayers
 	for i := range got {
 		for j := range got[i] {
 			g := &got[i][j]
@@ -214,19 +243,25 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	}
 }
 
+// runTotals are counts of a run.
+type runTotals struct {
+	engine.Totals
+	movedLayers int // whose experts were moved
+}
+
 // patience is for a run that takes a second on an idle machine.
 const patience = 2 * time.Minute
 
 // run opens an engine for a cell and runs a workload on it, twice for a warm prefix cache. The
 // outcomes, of the last run, are in the order of the submissions and of the choices of each.
 func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
-	[][]outcome, engine.Totals, error,
+	[][]outcome, runTotals, error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	e, end, err := open(ctx, w, c, func(*config.Config) error { return nil })
 	if err != nil {
-		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
+		return nil, runTotals{}, fmt.Errorf("open: %w", err)
 	}
 	if n, want := len(e.Report()), c.ranks(); n != want {
 		err = fmt.Errorf("%d ranks compute, not %d", n, want)
@@ -245,7 +280,16 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	if err != nil {
 		err = fmt.Errorf("%w\nranks: %+v", err, e.Report())
 	}
-	totals := e.Totals()
+	totals := runTotals{Totals: e.Totals()}
+	if c.Moving && err == nil {
+		var loads []engine.ExpertLoad
+		loads, err = e.ExpertLoad(ctx)
+		for i := range loads {
+			if loads[i].At != nil {
+				totals.movedLayers++
+			}
+		}
+	}
 	return all, totals, errors.Join(err, e.Stop(context.WithoutCancel(ctx)), end())
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
-// Each status is further than the one before it, so that who waits is never blamed before whom it
-// waits for.
+// Each status is further than the one before it, so that a rank that waits is never blamed before
+// the one that it waits for.
 func TestPlaceOf(t *testing.T) {
 	within := func(w status.Within) status.Snapshot {
 		var r status.Rank

@@ -30,7 +30,7 @@ type Group interface {
 	// AllToAllV moves a run of elements from every rank to every rank: x is this rank's, counts are
 	// their lengths. It returns those for this one, in the memory of dst if that has room, and sets
 	// got to their lengths. AllToAll does so where a rank knows the lengths that come.
-	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
 	// Broadcast sets b on every rank to the root's.
 	Broadcast(b []byte, root int) error

@@ -96,7 +96,13 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 	if !e.sparse(layer) {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
-	return s.Mixture(prefix+"mlp.", c.HiddenSize, layers.MixtureOptions{Experts: e.Count,
+	return sparse(s, prefix)
+}
+
+// sparse is the mixture of a layer that has one.
+func sparse(s *stage, prefix string) *layers.Mixture {
+	e := routed(s.cfg)
+	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, layers.MixtureOptions{Experts: e.Count,
 		Inner: e.Inner, Routing: e.Routing})
 }
 

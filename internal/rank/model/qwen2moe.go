@@ -30,10 +30,10 @@ func qwen2MoE() *family {
 // beside it an expert that all rows share, as much as a gate lets through.
 func sharedMixture(s *stage, layer int, prefix string) feedForward {
 	c, e := s.cfg, routed(s.cfg)
-	routed := mixture(s, layer, prefix)
 	if !e.sparse(layer) {
-		return routed
+		return mixture(s, layer, prefix)
 	}
+	routed := sparse(s, prefix)
 	shared := s.gated(prefix+"mlp.shared_expert.", e.Shared)
 	return s.Together(routed, s.RowGate(prefix+"mlp.shared_expert_gate", c.HiddenSize, shared))
 }

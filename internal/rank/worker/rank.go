@@ -186,8 +186,9 @@ func (w groupRef) Gather(dst, x []float32, root int) error {
 }
 
 // AllToAllV implements layers.HostGroup.
-func (w groupRef) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
-	return (*w.group).AllToAllV(dst, x, counts, got)
+func (w groupRef) AllToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) ([]float32, error) {
+	return (*w.group).AllToAllV(dst, x, counts, got, meanwhile)
 }
 
 // AllToAll implements layers.HostGroup.

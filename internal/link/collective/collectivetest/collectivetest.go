@@ -21,7 +21,7 @@ type Group interface {
 	AllReduce(x []float32) error
 	ReduceScatter(dst, x []float32) error
 	AllGather(dst, x []float32) error
-	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
 	Gather(dst, x []float32, root int) error
 	Broadcast(b []byte, root int) error

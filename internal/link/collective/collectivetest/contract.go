@@ -41,7 +41,7 @@ func guards[G Group](t *testing.T, group Make[G]) {
 			return g.AllGather(make([]float32, 2*len(x)), x)
 		},
 		"all-to-all": func(g G, x []float32) error {
-			_, err := g.AllToAllV(nil, x, []int{1, 1}, make([]int, 2))
+			_, err := g.AllToAllV(nil, x, []int{1, 1}, make([]int, 2), nil)
 			return err
 		},
 		"barrier": func(g G, _ []float32) error { return g.Barrier() },

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,7 +69,7 @@ func ThereAndBack(g Group, lengths Runs, seed uint64) error {
 	}
 	got := slices.Repeat([]int{-1}, g.Ranks())
 	dst := make([]float32, 3, 3+len(want)*int(seed%3)/2) // too small, or larger than it need be
-	dst, err := g.AllToAllV(dst, x, lengths[g.Rank()], got)
+	dst, err := g.AllToAllV(dst, x, lengths[g.Rank()], got, nil)
 	if err != nil {
 		return err
 	}
@@ -113,10 +114,29 @@ func runs[G Group](t *testing.T, group Make[G]) {
 	}
 }
 
+// WhileUnderWay has a rank do something when its runs are on their way: the others have them before
+// it has done it.
+func WhileUnderWay[G Group](t *testing.T, group Make[G]) {
+	gs := group(t, 3, time.Minute)
+	for busy := range gs {
+		var others sync.WaitGroup
+		others.Add(len(gs) - 1)
+		Must(t, Each(gs, func(g G) error {
+			wait := others.Wait
+			if g.Rank() != busy {
+				defer others.Done()
+				wait = nil
+			}
+			_, err := g.AllToAllV(nil, make([]float32, 6), []int{1, 2, 3}, make([]int, 3), wait)
+			return err
+		}))
+	}
+}
+
 // alone is an all-to-all of one rank of two, with n elements for each.
 func alone[G Group](g G, n int) error {
 	counts := slices.Repeat([]int{n}, g.Ranks())
-	_, err := g.AllToAllV(nil, make([]float32, n*g.Ranks()), counts, make([]int, g.Ranks()))
+	_, err := g.AllToAllV(nil, make([]float32, n*g.Ranks()), counts, make([]int, g.Ranks()), nil)
 	return err
 }
 
@@ -145,24 +165,24 @@ func badLengths[G Group](t *testing.T, group Make[G]) {
 	x := make([]float32, 3)
 	for want, op := range map[string]func(g G) error{
 		"runs of 2 elements together in 3": func(g G) error {
-			_, err := g.AllToAllV(nil, x, []int{1, 1}, make([]int, 2))
+			_, err := g.AllToAllV(nil, x, []int{1, 1}, make([]int, 2), nil)
 			return err
 		},
 		"run of -1 elements for rank 1": func(g G) error {
-			_, err := g.AllToAllV(nil, x, []int{4, -1}, make([]int, 2))
+			_, err := g.AllToAllV(nil, x, []int{4, -1}, make([]int, 2), nil)
 			return err
 		},
 		"lengths of 3 runs for 2 ranks": func(g G) error {
-			_, err := g.AllToAllV(nil, x, []int{1, 1, 1}, make([]int, 2))
+			_, err := g.AllToAllV(nil, x, []int{1, 1, 1}, make([]int, 2), nil)
 			return err
 		},
 		"lengths of 1 runs for 2 ranks": func(g G) error {
-			_, err := g.AllToAllV(nil, x, []int{1, 2}, make([]int, 1))
+			_, err := g.AllToAllV(nil, x, []int{1, 2}, make([]int, 1), nil)
 			return err
 		},
 		"run of 1073741824 elements for rank 1, after 1: at most 1073741824 together": func(
 			g G) error {
-			_, err := g.AllToAllV(nil, x, []int{1, collective.MaxExchange}, make([]int, 2))
+			_, err := g.AllToAllV(nil, x, []int{1, collective.MaxExchange}, make([]int, 2), nil)
 			return err
 		},
 		"runs of 4 elements together in 2": func(g G) error {
@@ -295,7 +315,7 @@ func countRuns[G Group](t *testing.T, group Make[G], limit float64) {
 			lengths, back := []int{n - n/2, n, n + n/2}, make([]float32, ranks*n)
 			var dst []float32
 			return func() (err error) {
-				if dst, err = g.AllToAllV(dst, x, lengths, got); err != nil {
+				if dst, err = g.AllToAllV(dst, x, lengths, got, nil); err != nil {
 					return err
 				}
 				return g.AllToAll(back, dst, got, lengths)

@@ -14,9 +14,13 @@ import "github.com/eagleray/eagleray/internal/link/collective"
 // which it need not know before. The result is in the memory of dst if its capacity suffices, else
 // in new memory; of dst nothing is read, and x must not overlap it. After an error what is in dst
 // is undefined, and the result is empty.
-func (g *Group) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
+//
+// meanwhile, if it is not nil, is called when the runs for other hosts are on their way, before
+// the wait for others.
+func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) ([]float32, error) {
 	g.mu.Lock()
-	into, err := g.allToAllV(dst, x, counts, got)
+	into, err := g.allToAllV(dst, x, counts, got, meanwhile)
 	if err != nil {
 		into = dst[:0]
 	}
@@ -25,15 +29,16 @@ func (g *Group) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error
 
 // allToAllV has what comes from other hosts, and from this one, in memory of its own: where each
 // run goes is known when both have come.
-func (g *Group) allToAllV(dst, x []float32, counts, got []int) (_ []float32, err error) {
+func (g *Group) allToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) (_ []float32, err error) {
 	if g.near == nil {
-		return g.far.AllToAllV(dst, x, counts, got)
+		return g.far.AllToAllV(dst, x, counts, got, meanwhile)
 	}
-	if g.all, err = g.far.AllToAllV(g.all, x, counts, got); err != nil {
+	if g.all, err = g.far.AllToAllV(g.all, x, counts, got, meanwhile); err != nil {
 		return nil, err
 	}
 	g.pack(x, counts)
-	if g.host, err = g.near.AllToAllV(g.host, g.to, g.counts, g.got); err != nil {
+	if g.host, err = g.near.AllToAllV(g.host, g.to, g.counts, g.got, nil); err != nil {
 		return nil, err
 	}
 	own := got[g.rank] // which is in both

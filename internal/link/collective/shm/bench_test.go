@@ -120,7 +120,7 @@ func besideExchange(n int) func(g *Group) []func() error {
 		}
 		return []func() error{
 			func() (err error) {
-				if dst, err = g.AllToAllV(dst, x, counts, got); err != nil {
+				if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
 					return err
 				}
 				return g.AllToAll(back, dst, got, counts)

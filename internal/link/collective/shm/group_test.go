@@ -352,9 +352,11 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	collectivetest.Contract(t, 0, func(t *testing.T, ranks int, timeout time.Duration) []*Group {
+	make := func(t *testing.T, ranks int, timeout time.Duration) []*Group {
 		return group(t, ranks, 4096, Options{Timeout: timeout})
-	})
+	}
+	collectivetest.Contract(t, 0, make)
+	collectivetest.WhileUnderWay(t, make)
 }
 
 // TestNeighbours does not spin where more ranks than a group's own share the processors.

@@ -16,11 +16,15 @@ type run struct{ from, to, at int }
 // which it need not know before. The result is in the memory of dst if its capacity suffices, else
 // in new memory; of dst nothing is read, and x must not overlap it. After an error what is in dst
 // is undefined, and the result is empty.
-func (g *Group) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
+//
+// meanwhile, if it is not nil, is called when the runs are on their way, before the wait for
+// others.
+func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) ([]float32, error) {
 	if err := g.begin(collective.AllToAllV); err != nil {
 		return dst[:0], err
 	}
-	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got})
+	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got}, meanwhile)
 	if err != nil {
 		into = dst[:0]
 	}
@@ -35,13 +39,14 @@ func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
 	}
 	err := collective.CheckRuns(lengths, g.ranks, len(dst))
 	if err == nil {
-		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true})
+		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true},
+			nil)
 	}
 	return g.end(collective.AllToAll, err)
 }
 
-func (g *Group) allToAll(dst, x []float32, counts []int,
-	in collective.Arrivals) (_ []float32, err error) {
+func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals,
+	meanwhile func()) (_ []float32, err error) {
 	if err := collective.CheckRuns(counts, g.ranks, len(x)); err != nil {
 		return nil, err
 	}
@@ -64,6 +69,9 @@ func (g *Group) allToAll(dst, x []float32, counts []int,
 			return nil, err
 		}
 		if first {
+			if meanwhile != nil {
+				meanwhile()
+			}
 			if longest, err = g.learn(parity, counts[g.rank], in); err != nil {
 				return nil, err
 			}

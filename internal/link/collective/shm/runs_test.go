@@ -65,7 +65,7 @@ func TestBadEnds(t *testing.T) {
 			if g.rank == 1 {
 				return firstStep(g, c.ends...)
 			}
-			_, err := g.AllToAllV(nil, nil, make([]int, 3), make([]int, 3))
+			_, err := g.AllToAllV(nil, nil, make([]int, 3), make([]int, 3), nil)
 			return err
 		})
 		found := false
@@ -91,7 +91,7 @@ func exchange(g *Group) error {
 	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
 	for dst := []float32(nil); ; {
 		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got); err != nil {
+		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
 			return err
 		}
 	}

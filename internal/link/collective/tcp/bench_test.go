@@ -50,7 +50,7 @@ func (c *contest) reduce() error { return c.g.AllReduce(c.x) }
 
 // runs is one all-to-all in which each rank has something for the other.
 func (c *contest) runs() (err error) {
-	c.dst, err = c.g.AllToAllV(c.dst, c.x, c.counts, c.got)
+	c.dst, err = c.g.AllToAllV(c.dst, c.x, c.counts, c.got, nil)
 	return err
 }
 

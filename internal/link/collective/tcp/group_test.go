@@ -243,10 +243,11 @@ func TestContract(t *testing.T) {
 		allocations float64
 	}{{"tcp", tcpPair, 0}, {"tls", tlsPair, 4}} { // crypto/tls allocates to read a record
 		t.Run(c.name, func(t *testing.T) {
-			collectivetest.Contract(t, c.allocations, func(t *testing.T, ranks int,
-				timeout time.Duration) []*Group {
+			make := func(t *testing.T, ranks int, timeout time.Duration) []*Group {
 				return group(t, ranks, c.link, Options{Timeout: timeout})
-			})
+			}
+			collectivetest.Contract(t, c.allocations, make)
+			collectivetest.WhileUnderWay(t, make)
 		})
 	}
 }

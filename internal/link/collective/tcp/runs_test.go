@@ -68,7 +68,7 @@ func exchange(g *Group, n int) error {
 	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
 	for dst := []float32(nil); ; {
 		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got); err != nil {
+		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func hearRuns(t testing.TB, raw []byte, piece int) (x []float32, got []int, err 
 	defer g.Close()
 	g.most = hearLimit
 	got = make([]int, 2)
-	if x, err = g.AllToAllV(nil, []float32{1, 2, 3}, []int{1, 2}, got); err != nil {
+	if x, err = g.AllToAllV(nil, []float32{1, 2, 3}, []int{1, 2}, got, nil); err != nil {
 		return nil, got, err
 	}
 	back := make([]float32, 3)

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,9 +17,9 @@ import (
 // The ranks of a tensor parallel group have the same rows: each computes what its experts make of
 // them, and the sums over ranks are those of the mixture. Ranks of several groups, the places among
 // which requests are divided (data parallel attention), have rows of their own: a row travels to
-// each place that has experts of it, and what they make of it travels back. Rank i of a place
-// exchanges with the i-th ranks of the others, so that the ranks of a place get the same rows
-// again.
+// the ranks that have experts of it, and what they make of it travels back. Rank i of a place
+// exchanges with the i-th ranks of the others, so that a row crosses once for each rank that it is
+// for.
 //
 // The order in which a row's experts are summed does not matter: see compute/cpu/vec, FixedAxpy.
 type ExpertGroup struct {
@@ -151,12 +152,13 @@ func travelWidth(hidden, perToken, places int) int {
 func (y *Mixture) travel(x *Tensor) error {
 	t, comm := &y.rank.travelling, y.group.Rows.Comm
 	y.dispatch(x)
+	y.beside.read = x
 	t.got = zeroed(t.got, y.group.places())
 	err := y.await(status.Dispatch, func() (err error) {
-		t.in, err = comm.AllToAllV(t.in, t.out, t.counts, t.got)
+		t.in, err = comm.AllToAllV(t.in, t.out, t.counts, t.got, y.meanwhile)
 		return err
 	})
-	if err != nil {
+	if err = cmp.Or(y.beside.err, err); err != nil {
 		return err
 	}
 	if err := y.visitors(); err != nil {
@@ -175,8 +177,8 @@ func (y *Mixture) travel(x *Tensor) error {
 	return nil
 }
 
-// dispatch sets out to the rows that each place has experts of, and at and want to those of them
-// whose sums come back to this rank: what its peer there has experts of.
+// dispatch sets out to the rows that this rank's peer in each place has experts of, and at and want
+// to what comes back.
 func (y *Mixture) dispatch(x *Tensor) {
 	t, k, width, size := &y.rank.travelling, y.mix.PerToken, y.hidden, y.group.Size
 	chosen, weights := y.route()
@@ -185,14 +187,9 @@ func (y *Mixture) dispatch(x *Tensor) {
 	t.counts, t.want = zeroed(t.counts, places), zeroed(t.want, places)
 	values := x.Floats()
 	for place := range places {
+		peer := place*size + y.group.Rank
 		for r := range x.Rows {
-			here, comes := false, false
-			for _, share := range t.shares[r*k : (r+1)*k] {
-				if share/size == place {
-					here, comes = true, comes || share%size == y.group.Rank
-				}
-			}
-			if !here {
+			if !slices.Contains(t.shares[r*k:(r+1)*k], peer) {
 				continue
 			}
 			t.out = append(t.out, values[r*width:(r+1)*width]...)
@@ -202,10 +199,8 @@ func (y *Mixture) dispatch(x *Tensor) {
 			}
 			t.out = append(t.out, weights[r*k:(r+1)*k]...)
 			t.counts[place] += width + rowHead(k)
-			if comes {
-				t.at = append(t.at, int32(r))
-				t.want[place] += 2 * width
-			}
+			t.at = append(t.at, int32(r))
+			t.want[place] += 2 * width
 		}
 	}
 }
@@ -255,17 +250,15 @@ func (y *Mixture) visitors() error {
 
 // answer sets back to what this rank's experts made of the rows of each place.
 func (y *Mixture) answer() {
-	t, k, width := &y.rank.travelling, y.mix.PerToken, y.hidden
-	each := width + rowHead(k)
+	t, width := &y.rank.travelling, y.hidden
+	each := width + rowHead(y.mix.PerToken)
 	t.back, t.counts = t.back[:0], zeroed(t.counts, len(t.got))
 	sums, rows, row := y.sum.Floats(), len(t.in)/each, 0
 	for place, n := range t.got {
 		for range n / each {
-			if slices.Max(t.chosen[row*k:(row+1)*k]) >= 0 {
-				t.back = append(t.back, sums[row*width:(row+1)*width]...)
-				t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
-				t.counts[place] += 2 * width
-			}
+			t.back = append(t.back, sums[row*width:(row+1)*width]...)
+			t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
+			t.counts[place] += 2 * width
 			row++
 		}
 	}

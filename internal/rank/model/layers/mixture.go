@@ -24,6 +24,9 @@ type Mixture struct {
 	loader *Loader
 	make   func(expert int) compute.Expert
 	coming map[int]compute.Expert
+	// meanwhile, unless nil, computes what goes on beside while rows travel.
+	meanwhile func()
+	beside    beside
 }
 
 // MixtureOptions are the points in which mixtures of experts differ.

@@ -28,7 +28,7 @@ type HostGroup interface {
 	AllReduce(x []float32) error
 	AllGather(dst, x []float32) error
 	Gather(dst, x []float32, root int) error
-	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
@@ -63,8 +63,9 @@ func (c OnHost) Gather(dst, x *Tensor, root int) error {
 }
 
 // AllToAllV implements RowComm.
-func (c OnHost) AllToAllV(dst, x []float32, counts, got []int) ([]float32, error) {
-	return c.Group.AllToAllV(dst, x, counts, got)
+func (c OnHost) AllToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) ([]float32, error) {
+	return c.Group.AllToAllV(dst, x, counts, got, meanwhile)
 }
 
 // AllToAll implements RowComm.
@@ -88,8 +89,9 @@ type RowComm interface {
 	Gather(dst, x *Tensor, root int) error
 	// AllToAllV gives each rank the run that x has for it: counts are their lengths, x is them in
 	// rank order. It returns those that are for this rank, in rank order, in the memory of dst if
-	// that has room, and sets got to their lengths. AllToAll does so where the lengths are known.
-	AllToAllV(dst, x []float32, counts, got []int) ([]float32, error)
+	// that has room, and sets got to their lengths; meanwhile, unless it is nil, is called before
+	// the wait for them. AllToAll does so where the lengths are known.
+	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
@@ -128,6 +130,7 @@ type rank struct {
 	scores   Tensor // of a router
 	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
+	besides  Tensor // of the shared expert, while rows travel
 	travelling
 	laid Tensor // stands for the keys and values of rows that attend to each other
 
@@ -142,18 +145,31 @@ func (r *rank) allReduce(x *Tensor) error {
 	return r.await(status.Sum, func() error { return r.group.Comm.AllReduce(x) })
 }
 
-// await takes part in an exchange, and says so meanwhile.
+// await takes part in an exchange, and says so meanwhile. An exchange may be within another one.
 func (r *rank) await(e status.Exchange, exchange func() error) error {
+	after := r.within
+	switch {
+	case after.Awaits != status.NoExchange:
+	case e == status.Dispatch || e == status.Combine:
+		// A rank of a place without rows has taken part in fewer exchanges before.
+		r.within.Done = travelsAt + uint8(e)
+		fallthrough
+	default:
+		after.Done = r.within.Done + 1
+	}
 	r.within.Awaits = e
 	r.report()
 	if err := exchange(); err != nil {
 		return fmt.Errorf("%v: %w", r.within, err)
 	}
-	r.within.Awaits = status.NoExchange
-	r.within.Done++
+	r.within = after
 	r.report()
 	return nil
 }
+
+// travelsAt is the number of a layer's exchanges, more than there are before, from which rows on
+// their way to experts and back are counted.
+const travelsAt = 64
 
 func (r *rank) report() {
 	if r.group.OnLayer != nil {

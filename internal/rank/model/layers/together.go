@@ -8,26 +8,56 @@ type Block interface {
 	Forward(x *Tensor) (*Tensor, error)
 }
 
-// Together is blocks that read the same rows, and whose outputs are added in their order.
+// Together is a mixture and the expert that all rows share: both read the same rows, and their
+// outputs are added in this order.
 type Together struct {
 	*rank
-	blocks []Block
-	total  Tensor
+	mixture *Mixture
+	shared  Block
+	total   Tensor
+}
+
+// beside is what the shared expert makes of rows that travel meanwhile.
+type beside struct {
+	read *Tensor
+	out  *Tensor
+	err  error
 }
 
 // Together makes the layer.
-func (l *Loader) Together(blocks ...Block) *Together {
-	return &Together{rank: l.rank, blocks: blocks}
+func (l *Loader) Together(mixture *Mixture, shared Block) *Together {
+	y := &Together{rank: l.rank, mixture: mixture, shared: shared}
+	if l.group.places() > 1 {
+		l.widen(&l.besides, mixture.hidden)
+		mixture.meanwhile = y.share
+	}
+	return y
+}
+
+// share has the shared expert compute the rows that the mixture has sent away.
+func (y *Together) share() {
+	b := &y.mixture.beside
+	if b.out, b.err = nil, nil; b.read.Rows == 0 {
+		return
+	}
+	var out *Tensor
+	if out, b.err = y.shared.Forward(b.read); b.err == nil {
+		b.out = &y.besides
+		y.dev.Resize(b.out, out.Rows, out.Width)
+		y.dev.Copy(b.out.All(), out.All())
+	}
 }
 
 // Add adds the outputs for x to the residual stream.
 func (y *Together) Add(residual, x *Tensor) error {
-	for _, b := range y.blocks {
-		if err := b.Add(residual, x); err != nil {
-			return err
-		}
+	if err := y.mixture.Add(residual, x); err != nil {
+		return err
 	}
-	return nil
+	if out := y.mixture.beside.out; out != nil {
+		y.AddTo(residual, out)
+		return nil
+	}
+	return y.shared.Add(residual, x)
 }
 
 // Forward returns the sum of the outputs for x.
