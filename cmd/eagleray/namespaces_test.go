@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -250,3 +251,56 @@ func TestQuickstartTwoMachines(t *testing.T) {
 // withoutValues takes the values from a line of the log: from the first key on, or from what is
 // left out.
 var withoutValues = regexp.MustCompile(`( \w+=| within| …).*`)
+
+// TestPlacesOnTwoMachines serves a mixture of experts in two places, each on a machine of its own,
+// where vLLM's data parallel ranks hang, for they take each other for neighbours in shared memory
+// (vLLM #43420). Requests that come together, and so to both places, are answered as by one process.
+func TestPlacesOnTwoMachines(t *testing.T) {
+	t.Parallel()
+	const requests = 6
+	mixture := []string{"../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
+		"--served-model-name", "mixture"}
+	request := func(i int) string {
+		return fmt.Sprintf(`{"prompt":[%d,5,9,2],"max_tokens":40,"temperature":0.9,"seed":%d,`+
+			`"logprobs":3,"ignore_eos":true,"return_tokens_as_token_ids":true}`, 10+i, i)
+	}
+	p, url := startServer(t, mixture...)
+	var want [requests]string
+	for i := range want {
+		_, answer := posted(t, url+"/v1/completions", request(i))
+		want[i] = choices(t, answer)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	layouts := []string{"-dp 2 -ep", "-dp 2 -tp 2 -ep --enable-eplb --num-redundant-experts 4 " +
+		`--eplb-config {"step_interval":20}`, "-dp 4 -ep"}
+	if testing.Short() {
+		layouts = layouts[:1]
+	}
+	for _, layout := range layouts {
+		t.Run(layout, func(t *testing.T) {
+			a, b := twoMachines(t)
+			c := newCluster(t, append(append(strings.Fields(layout), "--nnodes", "2"),
+				mixture...)...)
+			zero, other, url := c.across(a, b)
+			other.says("serving")
+			var got [requests]string
+			var wg sync.WaitGroup
+			for i := range got {
+				wg.Go(func() {
+					got[i], _ = a.do("curl", "-sS", url+"/v1/completions", "-H",
+						"Content-Type: application/json", "-d", request(i))
+				})
+			}
+			wg.Wait()
+			for i := range got {
+				if g := choices(t, got[i]); g != want[i] {
+					t.Errorf("request %d: two machines answer\n%s\none process\n%s", i, g, want[i])
+				}
+			}
+			zero.signal(syscall.SIGTERM)
+			zero.ends(0, "")
+			other.ends(0, "ended: node 0 has ended")
+		})
+	}
+}
