@@ -108,6 +108,9 @@ func TestSameBits(t *testing.T) {
 		}
 		w := draw(seed)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			if seed%2 == 1 {
+				w.adapt(t)
+			}
 			want := reference(t, w)
 			for _, c := range chosen(t, w, cells) {
 				compare(t, w, c, want, &n)
@@ -166,7 +169,9 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 	}
 	rng := rand.New(rand.NewPCG(w.seed, 2))
 	var all []cell
-	sizes := layouts(t, &w.model)
+	sizes := slices.DeleteFunc(layouts(t, &w.model), func(c cell) bool {
+		return c.EP && w.adapters != ""
+	})
 	if cells == 0 {
 		for _, c := range sizes {
 			all = append(all, c.vary(rng))
@@ -267,6 +272,11 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 		err = fmt.Errorf("%d ranks compute, not %d", n, want)
 	}
 	r := &running{ctx: ctx, engine: e, mixed: c.Batch == "mixed"}
+	loaded, failed := w.loadAdapters(ctx, e)
+	if failed == nil {
+		defer loaded.Close()
+	}
+	err = cmp.Or(err, failed)
 	var all [][]outcome
 	runs := 1
 	if c.Cache == "warm" {
@@ -301,6 +311,9 @@ const secret = "a secret of these tests"
 func open(ctx context.Context, w *workload, c cell,
 	change func(*config.Config) error) (*replicas.Router, func() error, error) {
 	cfg := c.config(&w.model)
+	if cfg.LoRA.Enable = w.adapters != ""; cfg.LoRA.Enable {
+		cfg.LoRA.MaxLoras, cfg.LoRA.MaxCPULoras, cfg.LoRA.MaxRank = adapted-1, adapted, 16
+	}
 	if err := change(&cfg); err != nil {
 		return nil, nil, err
 	}

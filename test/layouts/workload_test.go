@@ -90,6 +90,8 @@ type workload struct {
 	seed        uint64
 	model       modelUnderTest
 	submissions []submission
+	// adapters is the folder of those that requests ask for, "" for none.
+	adapters string
 	// ray is where cells with the backend ray are run.
 	ray config.Ray
 }
