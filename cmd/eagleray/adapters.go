@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/pflag"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -79,4 +83,73 @@ func repoOf(name, org string) bool {
 	owner, repo, two := strings.Cut(name, "/")
 	return two && owner != "" && repo != "" && !strings.Contains(repo, "/") &&
 		filepath.IsLocal(name) && (org == "" || owner == org)
+}
+
+// oneAdapter is --lora-path, for commands whose requests come from one place: all ask for it.
+type oneAdapter struct{ path string }
+
+// oneName is what requests call the adapter of --lora-path.
+const oneName = "lora"
+
+func (o *oneAdapter) flag(f *pflag.FlagSet) {
+	f.StringVar(&o.path, "lora-path", "", "folder or Hub repo of an adapter that answers")
+	config.Paths(f, config.PathFolder, "lora-path")
+}
+
+// apply makes the flag part of the configuration. Adapters that nothing would ask for are refused.
+func (o *oneAdapter) apply(cfg *config.Config) error {
+	l := &cfg.LoRA
+	switch {
+	case o.path != "" && len(l.Modules) > 0:
+		return cli.UsageError("--lora-modules beside --lora-path: all requests ask for that one")
+	case o.path != "":
+		l.Enable, l.Modules = true, []string{oneName + "=" + o.path}
+	case l.Enable:
+		return cli.UsageError("--enable-lora: say --lora-path, the adapter that is to answer")
+	}
+	return nil
+}
+
+// asking is an engine whose requests ask for the adapter of --lora-path, if there is one.
+type asking struct {
+	*replicas.Router
+	adapter uint32
+	control *adapters.Control
+}
+
+// openAsking starts an engine for a command that ends with it.
+func openAsking(ctx context.Context, cfg config.Config) (a *asking, err error) {
+	e, err := openEngine(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	a = &asking{Router: e}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	a.control, err = newAdapters(ctx, &cfg, e, slog.New(slog.DiscardHandler))
+	if err != nil || a.control == nil {
+		return a, err
+	}
+	a.adapter, _, err = a.control.Acquire(ctx, oneName)
+	return a, err
+}
+
+// Submit has the requests ask for the adapter.
+func (a *asking) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	for _, r := range list {
+		r.Adapter = a.adapter
+	}
+	return a.Router.Submit(ctx, list...)
+}
+
+// Stop ends the engine.
+func (a *asking) Stop(ctx context.Context) error {
+	err := a.Router.Stop(ctx)
+	if a.control != nil {
+		a.control.Close()
+	}
+	return err
 }

@@ -113,7 +113,6 @@ func loadDataset(o bench.DatasetOptions) ([]bench.Sample, error) {
 var vllmBench = []config.Known{
 	{Name: "profile", Switch: true, Why: "there is no profiler to start"},
 	{Name: "use-beam-search", Switch: true, Why: "outputs are sampled"},
-	{Name: "lora-path", Allowed: []string{"none", ""}, Why: "see bench serve --lora-modules"},
 	{Name: "hf-subset", Why: "datasets are not downloaded"},
 	{Name: "hf-split", Why: "datasets are not downloaded"},
 	{Name: "hf-name", Why: "datasets are not downloaded"},

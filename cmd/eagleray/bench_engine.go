@@ -11,7 +11,6 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -23,6 +22,7 @@ func newBenchThroughput() *cobra.Command {
 	o := bench.DatasetOptions{}
 	run := bench.ThroughputOptions{}
 	var output string
+	var lora oneAdapter
 	c := &cobra.Command{
 		Use:   "throughput [MODEL]",
 		Short: "Measure how fast an engine completes many prompts at once",
@@ -41,10 +41,11 @@ tokens a second. The prefix cache is off unless asked for.
 			if run.N < 1 {
 				return cli.UsageError("--n %d is less than 1", run.N)
 			}
-			if err := errors.Join(checkDataset(&o), cfg.Validate()); err != nil {
+			if err := errors.Join(checkDataset(&o), lora.apply(&cfg),
+				cfg.Validate()); err != nil {
 				return err
 			}
-			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
+			return benchEngine(c.Context(), cfg, output, func(e *asking) (report, error) {
 				o.Seed, o.Tokenizer = cfg.Model.Seed, e.Info().Tokenizer
 				o.Vocab = min(o.Vocab, e.Info().VocabSize)
 				if o.Name == "random" || o.Name == "prefix_repetition" {
@@ -72,6 +73,7 @@ tokens a second. The prefix cache is off unless asked for.
 	f.BoolVar(&run.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	config.Paths(f, config.PathFile, "output-json")
+	lora.flag(f)
 	cfg.EngineFlags(f)
 	config.DefineKnown(f, vllmBench, &cfg.Warnings)
 	cli.ConfigFlag(c)
@@ -84,6 +86,7 @@ func newBenchLatency() *cobra.Command {
 	cfg.Cache.PrefixCaching = false
 	o := bench.LatencyOptions{}
 	var output string
+	var lora oneAdapter
 	c := &cobra.Command{
 		Use:   "latency [MODEL]",
 		Short: "Measure how long one batch takes",
@@ -107,10 +110,10 @@ what the machine reads from memory: the best a step that reads all weights can d
 					return cli.UsageError("--%s %d is less than %d", x.flag, x.value, x.least)
 				}
 			}
-			if err := cfg.Validate(); err != nil {
+			if err := errors.Join(lora.apply(&cfg), cfg.Validate()); err != nil {
 				return err
 			}
-			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
+			return benchEngine(c.Context(), cfg, output, func(e *asking) (report, error) {
 				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
 					return nil,
 						cli.UsageError("--input-len %d and --output-len %d are together more "+
@@ -136,6 +139,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 	f.BoolVar(&o.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	config.Paths(f, config.PathFile, "output-json")
+	lora.flag(f)
 	cfg.EngineFlags(f)
 	config.DefineKnown(f, vllmBench, &cfg.Warnings)
 	cli.ConfigFlag(c)
@@ -150,9 +154,9 @@ type report interface {
 
 // benchEngine opens an engine, measures, and shows what was found.
 func benchEngine(ctx context.Context, cfg config.Config, output string,
-	measure func(e *replicas.Router) (report, error)) (err error) {
+	measure func(e *asking) (report, error)) (err error) {
 	printWarnings(cfg.Warnings)
-	e, err := openEngine(ctx, cfg)
+	e, err := openAsking(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,13 @@ program; /help lists what else there is. Input that is not typed has a message a
 		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cli.UseModel(&cfg, args)
-			if err := errors.Join(cfg.Validate(), t.sampling.validate()); err != nil {
+			if err := errors.Join(t.lora.apply(&cfg), cfg.Validate(),
+				t.sampling.validate()); err != nil {
 				return err
+			}
+			if t.url != "" && t.lora.path != "" {
+				return cli.UsageError("--lora-path with --url: the server has its own adapters, " +
+					"which --model-name asks for")
 			}
 			if t.url != "" && cfg.Model.Path != "" {
 				return cli.UsageError("--url: the server has its own model; %q is not used",
@@ -67,6 +72,7 @@ program; /help lists what else there is. Input that is not typed has a message a
 		"what the model is told before the conversation (--system-prompt is the same)")
 	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
 	cli.ModelFlag(f, &cfg)
+	t.lora.flag(f)
 	cfg.EngineFlags(f)
 	t.sampling.flags(f, 0)
 	cli.ConfigFlag(c)
@@ -78,6 +84,7 @@ type talk struct {
 	remote
 	flags    *pflag.FlagSet
 	sampling sampling
+	lora     oneAdapter
 	system   string
 	messages []generate.Message
 	// fields are those of requests that were set in the conversation.
@@ -120,6 +127,9 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	}()
 	t.url = "http://127.0.0.1"
 	t.model = e.Info().Names[0]
+	if t.lora.path != "" {
+		t.model = oneName
+	}
 	t.where, t.timed = "in this process", true
 	if n := len(e.Info().Ranks); n > 1 {
 		t.where = fmt.Sprintf("in %d worker processes", n)

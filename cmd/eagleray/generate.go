@@ -76,6 +76,7 @@ type generation struct {
 	// system is the first message of each conversation; raw prompts are in none.
 	system      string
 	raw, asJSON bool
+	lora        oneAdapter
 }
 
 // newGenerate answers prompts of the command line, or each line of standard input.
@@ -99,7 +100,8 @@ prompt. All run in one batch.
 All arguments are prompts: the model is --model, and without it the built-in one. A first argument
 that is the path or the name of a model is refused then, unless it stands behind "--".`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(cfg.Validate(), g.sampling.validate()); err != nil {
+			if err := errors.Join(g.lora.apply(&cfg), cfg.Validate(),
+				g.sampling.validate()); err != nil {
 				return err
 			}
 			if g.raw && g.system != "" {
@@ -125,6 +127,7 @@ that is the path or the name of a model is refused then, unless it stands behind
 	f.BoolVar(&g.raw, "raw", false, "complete the bare prompt, without the chat template")
 	f.StringVar(&g.system, "system", "",
 		"what the model is told before each prompt (--system-prompt is the same)")
+	g.lora.flag(f)
 	cfg.EngineFlags(f)
 	g.sampling.flags(f, 128)
 	cli.ConfigFlag(c)
@@ -232,12 +235,12 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 	if cfg.Model.SkipTokenizerInit {
 		return cli.UsageError("--skip-tokenizer-init: generate needs the tokenizer")
 	}
-	e, err := openEngine(ctx, cfg)
+	e, err := openAsking(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
-	encode, err := g.encoder(cfg, e)
+	encode, err := g.encoder(cfg, e.Router)
 	if err != nil {
 		return err
 	}
@@ -271,7 +274,7 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	awaitStored(ctx, e)
+	awaitStored(ctx, e.Router)
 	return nil
 }
 
