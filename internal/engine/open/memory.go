@@ -294,7 +294,8 @@ func (s *Spec) weigh() error {
 		u := model.Use{Planner: s.planner(), Layout: l,
 			Stage: model.Stage{From: from, To: to},
 			Rows:  s.rows(), MaxLen: s.Info.MaxModelLen,
-			Redundant: s.Config.Parallel.EPLB.Redundant, Moving: s.Config.Parallel.EPLB.Enabled}
+			Redundant: s.Config.Parallel.EPLB.Redundant, Moving: s.Config.Parallel.EPLB.Enabled,
+			Adapters: s.Config.LoRA.Most(), AdapterRank: s.Config.LoRA.MaxRank}
 		f, err := model.Weigh(s.Model, src, u)
 		if err != nil {
 			return fmt.Errorf("model %q: %w", s.Info.Root, err)

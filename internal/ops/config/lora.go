@@ -20,6 +20,15 @@ type LoRA struct {
 	Resolver string
 }
 
+// Most is how many adapters are planned for, 0 without any: as many as may be loaded or run at
+// once, or are loaded at the start.
+func (l *LoRA) Most() int {
+	if !l.Enable {
+		return 0
+	}
+	return max(1, l.MaxLoras, l.MaxCPULoras, len(l.Modules))
+}
+
 // HubResolver is the value of --lora-resolver for repos of the Hub.
 const HubResolver = "hub"
 

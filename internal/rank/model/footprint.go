@@ -16,6 +16,9 @@ type Use struct {
 	// Redundant and Moving are those of the experts: see layers.ExpertGroup.
 	Redundant int
 	Moving    bool
+	// Adapters are how many stand beside the layers, AdapterRank is the largest rank that one may
+	// have.
+	Adapters, AdapterRank int
 }
 
 // Footprint is the memory that a rank takes for its share of a model, in bytes.
@@ -45,6 +48,9 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 		return Footprint{}, err
 	}
 	defer m.Close()
+	if err := m.stage.WeighAdapters(u.Adapters, u.AdapterRank); err != nil {
+		return Footprint{}, err
+	}
 	f := Footprint{Footprint: m.stage.Footprint()}
 	// The hidden state and picked rows of it stand beside what the layers share.
 	width := f.Width + 2*int64(c.HiddenSize) + 64

@@ -136,3 +136,37 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// TestFootprintOfAdapters loads adapters of the largest rank beside all weights, and compares what
+// they take with what was planned for them.
+func TestFootprintOfAdapters(t *testing.T) {
+	const rank = 8
+	for _, name := range []string{"llama-tiny", "qwen3moe-tiny", "deepseek-v3-tiny"} {
+		for _, tp := range []int{1, 2} {
+			c, ckpt := shipped(name).open(t)
+			src := model.FromCheckpoint(ckpt)
+			stage := model.Stage{To: c.Layers}
+			weigh := func(adapters int) int64 {
+				f, err := model.Weigh(c, src, model.Use{Planner: cpu.Planner{},
+					Layout: layout.Layout{TP: tp}, Stage: stage, Rows: 8, MaxLen: 64,
+					Adapters: adapters, AdapterRank: rank})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return f.Packed
+			}
+			planned := weigh(2) - weigh(0)
+			s := loadShard(t, shipped(name), cpu.Options{Threads: 1}, layers.Group{Size: tp})
+			before := offheap.InUse()
+			for id := range uint32(2) {
+				newAdapterOf(t, c, uint64(id), rank, func(string) bool { return true }).load(t,
+					s.model, id+1)
+			}
+			if took := offheap.InUse() - before; took > planned || took < planned/3 {
+				t.Errorf("%s, TP %d: %d bytes were mapped, %d were planned", name, tp, took,
+					planned)
+			}
+			ckpt.Close()
+		}
+	}
+}

@@ -220,6 +220,48 @@ func (l *Loader) Adaptable() (list []lora.Shape) {
 	return list
 }
 
+// WeighAdapters takes note of so many adapters of a rank beside every weight that there may be one
+// beside.
+func (l *Loader) WeighAdapters(count, rank int) error {
+	if count == 0 {
+		return nil
+	}
+	sum, low := int64(0), 0
+	weigh := func(chunks int, s ...compute.Source) error {
+		bytes, err := l.scale.planner.PackedBytes(chunks, s...)
+		sum += pages(bytes)
+		return err
+	}
+	for _, y := range l.adaptable {
+		var a []compute.Source
+		for i := 0; i < len(y.parts); {
+			p := &y.parts[i]
+			if !slices.ContainsFunc(y.parts[:i], func(q part) bool {
+				return q.module == p.module
+			}) {
+				a = append(a, compute.Source{Rows: rank, Cols: p.cols, RowHi: rank,
+					ColLo: p.colLo, ColHi: p.colHi})
+			}
+			var b []compute.Source
+			for ; i < len(y.parts) && y.parts[i].module == p.module; i++ {
+				q := &y.parts[i]
+				b = append(b, compute.Source{Rows: q.rows, Cols: rank, RowLo: q.rowLo,
+					RowHi: q.rowHi, ColHi: rank})
+			}
+			if err := weigh(1, b...); err != nil {
+				return err
+			}
+		}
+		if err := weigh(y.chunks, a...); err != nil {
+			return err
+		}
+		low = max(low, rank*len(a))
+	}
+	l.scale.Packed += int64(count) * sum
+	l.scale.Width += int64(2 * low) // beside sums, and alone
+	return nil
+}
+
 // Adapted says whether the adapter of an id is there.
 func (l *Loader) Adapted(id uint32) bool {
 	_, ok := l.adapters.places[id]

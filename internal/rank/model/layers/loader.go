@@ -151,13 +151,18 @@ func (l *Loader) Own(width int) { l.widen(nil, width) }
 
 // add adds a weight of so many bytes to what is weighed.
 func (s *scale) add(bytes int64) {
-	page := int64(os.Getpagesize())
-	bytes = (bytes + page - 1) / page * page
+	bytes = pages(bytes)
 	s.Packed += bytes
 	if s.of > 0 {
 		bytes = bytes * s.per / s.of
 	}
 	s.Step += bytes
+}
+
+// pages is what so many bytes take of memory.
+func pages(bytes int64) int64 {
+	page := int64(os.Getpagesize())
+	return (bytes + page - 1) / page * page
 }
 
 // weighed is the bytes of the weights that were weighed so far.
