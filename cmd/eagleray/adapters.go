@@ -56,6 +56,15 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 			}
 			return o.Resolve(ctx, name)
 		}
+	} else if strings.Contains(l.Resolver, "://") {
+		o.May = func(name string) bool { return filepath.IsLocal(name) && name != "." }
+		o.Resolve = func(ctx context.Context, name string) (string, error) {
+			dir, err := fetch(ctx, strings.TrimSuffix(l.Resolver, "/")+"/"+name)
+			if errors.Is(err, hub.ErrNotFound) {
+				return "", fmt.Errorf("%w: %w", adapters.ErrUnknown, err)
+			}
+			return dir, err
+		}
 	} else if l.Resolver != "" {
 		o.Resolve, o.May = adapters.InFolder(l.Resolver)
 		o.Allowed = append(o.Allowed, l.Resolver)

@@ -254,7 +254,7 @@ var withoutValues = regexp.MustCompile(`( \w+=| within| …).*`)
 
 // TestPlacesOnTwoMachines serves a mixture of experts in two places, each on a machine of its own,
 // where vLLM's data parallel ranks hang, for they take each other for neighbours in shared memory
-// (vLLM #43420). Requests that come together, and so to both places, are answered as by one process.
+// (vLLM #43420). Requests that come together, so to both places, are answered as by one process.
 func TestPlacesOnTwoMachines(t *testing.T) {
 	t.Parallel()
 	const requests = 6

@@ -109,7 +109,7 @@ class TestIngress(unittest.TestCase):
             scope = {"method": "POST", "headers": [(b"content-encoding", coding)]}
             with self.subTest(coding=coding, body=body):
                 found = asyncio.run(ingress._model_of(scope, body))
-                self.assertEqual(found, ("2", json.loads(text)))
+                self.assertEqual(found, ("2", "", json.loads(text)))
         for coding, body, status in (
             (b"gzip", b"not gzip", 400),
             (b"gzip", gzip.compress(text)[:-9], 400),
@@ -122,6 +122,28 @@ class TestIngress(unittest.TestCase):
             ):
                 headers = [(b"content-encoding", coding)]
                 self.assertEqual(_ask(ingress, "/v1/completions", "POST", headers, body)[0], status)
+
+    def test_adapters(self) -> None:
+        """A name with an adapter's behind it is for replicas that have that one."""
+        handle = mock.Mock(deployment_name="one")
+        handle.options.side_effect = lambda **options: mock.Mock(given=options)
+        ingress = OpenAIIngress(["qwen:7b", "other"], [handle, handle], False)
+        scope = {"method": "POST", "headers": []}
+        for name, want in (
+            ("qwen:7b", ("qwen:7b", "")),
+            ("qwen:7b:tax", ("qwen:7b", "qwen:7b:tax")),
+            ("other:a/b", ("other", "other:a/b")),
+        ):
+            found = asyncio.run(ingress._model_of(scope, json.dumps({"model": name}).encode()))
+            self.assertEqual(found[:2], want)
+        for name in ("qwen", "qwen:", "other:", ":other", "none:other"):
+            body = json.dumps({"model": name}).encode()
+            self.assertEqual(_ask(ingress, "/v1/completions", "POST", [], body)[0], 404)
+        relay = mock.Mock()
+        self.assertIs(ingress._with(relay, ""), relay)
+        one = ingress._with(relay, "other:a")
+        relay.options.assert_called_once_with(multiplexed_model_id="other:a")
+        self.assertIs(ingress._with(relay, "other:a"), one)
 
 
 def _ask(

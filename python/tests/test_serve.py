@@ -133,8 +133,9 @@ class TestConfig(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "tensor_parallel_size: 0 is not"):
             read_args({"llm_configs": [given]})
         for fields, words in (
-            ({"lora_config": {"dynamic_lora_loading_path": "s3://x"}}, "s3://x: adapters are not"),
-            ({"lora_config": LoraConfig("s3://x")}, "s3://x: adapters are not"),
+            ({"lora_config": {"dynamic_lora_loading_path": 3}}, "loading_path: 3 is not a text"),
+            ({"lora_config": LoraConfig("s3://x", 0)}, "per_replica: 0 is not 1 or more"),
+            ({"lora_config": {"path": "x"}}, "lora_config.path: is not known"),
             ({"server_cls": "a:b"}, "server_cls: the deployment has one class"),
             ({"callback_config": {}}, "callback_config: an engine starts without Python"),
             ({"llm_engine": "SGLang"}, "llm_engine: 'SGLang' is not vLLM"),
@@ -250,7 +251,7 @@ class TestDeployment(unittest.TestCase):
 
     def test_token_is_no_flag(self) -> None:
         given = {**M, "engine_kwargs": {"hf_token": "secret"}}
-        arguments, *_, more = server_arguments(read_model(given))
+        arguments, *_, more, _ = server_arguments(read_model(given))
         self.assertEqual(more, {"HF_TOKEN": "secret"})
         self.assertNotIn("secret", " ".join(arguments))
 

@@ -161,11 +161,22 @@ func (c *Control) Find(name string) (a Adapter, ok bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.loaded[name]
+	e := c.loaded[c.bare(name)]
 	if e == nil {
 		return a, false
 	}
 	return e.Adapter, true
+}
+
+// bare is an adapter's name without that of the model, where a request has both as Ray Serve has
+// them: MODEL:ADAPTER.
+func (c *Control) bare(name string) string {
+	for _, model := range c.names {
+		if adapter, found := strings.CutPrefix(name, model+":"); found {
+			return adapter
+		}
+	}
+	return name
 }
 
 // Serves says whether a request may name an adapter so: it is loaded, or may be found.
@@ -176,7 +187,7 @@ func (c *Control) Serves(name string) bool {
 	if _, ok := c.Find(name); ok {
 		return true
 	}
-	return c.opt.May != nil && c.opt.May(name)
+	return c.opt.May != nil && c.opt.May(c.bare(name))
 }
 
 // Acquire keeps the adapter of a name from being unloaded until release is called, which may be
@@ -184,6 +195,7 @@ func (c *Control) Serves(name string) bool {
 // error wraps ErrUnknown if there is none.
 func (c *Control) Acquire(ctx context.Context, name string) (id uint32, release func(),
 	err error) {
+	name = c.bare(name)
 	for {
 		if id, release = c.lease(name); release != nil {
 			return id, release, nil

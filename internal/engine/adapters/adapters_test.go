@@ -420,6 +420,12 @@ func TestResolver(t *testing.T) {
 	if slices.Min(ids) != slices.Max(ids) || ids[0] == 0 {
 		t.Errorf("ids %v", ids)
 	}
+	both := s.engines[0].Info().Names[0] + ":1" // as Ray Serve has it
+	if id, release, err := s.Acquire(t.Context(), both); err != nil || id != ids[0] {
+		t.Errorf("%s: id %d, %v", both, id, err)
+	} else {
+		release()
+	}
 	_, release, err := s.Acquire(t.Context(), "2")
 	ok(t, err)
 	s.ask(t, s.engines[0], "3", 2, nil) // 1 goes: it rests

@@ -256,7 +256,7 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora --lora-modules a=b a=c", "--lora-modules names a twice"},
 		{`--enable-lora --lora-modules {"name":"a","file":"b"}`, "is not read"},
 		{"--lora-resolver /tmp", "--lora-resolver /tmp without --enable-lora"},
-		{"--enable-lora --lora-resolver /no/such/folder", "neither a folder nor hub"},
+		{"--enable-lora --lora-resolver /no/such/folder", "neither a folder, a bucket nor hub"},
 		{"--enable-lora --lora-resolver hub:", "is not hub:ORGANISATION"},
 		{"--max-lora-rank 0", "--max-lora-rank 0 is less than 1"},
 		{"--max-loras -1", "--max-loras -1 is less than 0"},

@@ -79,8 +79,8 @@ func (l *LoRA) flagsOf(f *pflag.FlagSet) {
 	f.IntVar(&l.MaxCPULoras, "max-cpu-loras", 0,
 		"most adapters that are loaded; 0 is any number")
 	f.StringVar(&l.Resolver, "lora-resolver", "",
-		"where an adapter is looked for that a request names: a folder of adapters by name, or "+
-			"hub, hub:ORGANISATION for repos (default: nowhere)")
+		"where an adapter is looked for that a request names: a folder of adapters by name, here "+
+			"or in a bucket, or hub, hub:ORGANISATION for repos (default: nowhere)")
 	markGroup(f, "LoRAConfig")
 }
 
@@ -131,8 +131,9 @@ func (c *Config) validateLoRA() error {
 			l.MaxCPULoras)
 	case hub && l.Resolver != HubResolver && (org == "" || strings.Contains(org, "/")):
 		return usage("--lora-resolver %q is not hub:ORGANISATION", l.Resolver)
-	case l.Resolver != "" && !hub && !isFolder(l.Resolver):
-		return usage("--lora-resolver %q is neither a folder nor hub", l.Resolver)
+	case l.Resolver != "" && !hub && !strings.Contains(l.Resolver, "://") &&
+		!isFolder(l.Resolver):
+		return usage("--lora-resolver %q is neither a folder, a bucket nor hub", l.Resolver)
 	}
 	return nil
 }

@@ -263,7 +263,8 @@ def server_arguments(model: LLMConfig) -> tuple[Any, ...]:
     """Return what a replica's constructor gets."""
     arguments, environment = _command(model)
     more = {} if environment is None else {"HF_TOKEN": environment["HF_TOKEN"]}
-    return arguments, model.on_ray, _key(model), None, more
+    most = model.lora.max_num_adapters_per_replica if model.lora else 0
+    return arguments, model.on_ray, _key(model), None, more, most
 
 
 def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str = "") -> Any:
@@ -273,10 +274,10 @@ def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str =
     from ._server import LLMServer
 
     cls = serve.ingress(Front())(LLMServer) if front else LLMServer
-    arguments, on_ray, key, _, more = server_arguments(model)
+    arguments, on_ray, key, _, more, adapters = server_arguments(model)
     exchange = (model.engine_kwargs["kv_transfer_config"], token) if token else None
     return _with_options(serve.deployment(cls), options, "deployment_config").bind(
-        arguments, on_ray, key, exchange, more
+        arguments, on_ray, key, exchange, more, adapters
     )
 
 
@@ -457,6 +458,10 @@ def _command(model: LLMConfig) -> tuple[list[str], Optional[dict[str, str]]]:
     if cpus and not model.on_ray:
         # What Ray gives the replica is what its ranks compute on.
         flags["cpu_threads"] = max(1, int(cpus) // model.world_size)
+    if (lora := model.lora) is not None:
+        flags["enable_lora"] = True
+        flags["lora_resolver"] = lora.dynamic_lora_loading_path
+        flags["max_cpu_loras"] = lora.max_num_adapters_per_replica
     flags["log_format"] = "logfmt"
     return command_and_environment({**flags, **model.engine_kwargs})
 

@@ -48,12 +48,15 @@ class CloudMirrorConfig:
 
 @dataclasses.dataclass
 class LoraConfig:
-    """Adapters, which are refused where there are any."""
+    """Adapters, for which clients ask by ``model_id:adapter``."""
 
     dynamic_lora_loading_path: Optional[str] = None
+    """The folder of the adapters' folders: on the replicas' nodes, or in a bucket."""
     max_num_adapters_per_replica: int = 16
     download_timeout_s: Optional[float] = None
+    """Accepted, without effect: a download goes on while bytes come."""
     max_download_tries: int = 3
+    """Accepted, without effect: what may succeed is tried again."""
 
 
 @dataclasses.dataclass
@@ -99,7 +102,7 @@ class LLMConfig:
     are in the replica, which asks for the sum."""
     runtime_env: Optional[Mapping[str, Any]] = None
     lora_config: Optional[Union[LoraConfig, Mapping[str, Any]]] = None
-    """Refused where it names adapters: they are not loaded."""
+    """Where adapters are that clients ask for; replicas load one with the first request."""
     llm_engine: str = "vLLM"
     """Accepted: there is one engine."""
     accelerator_config: Optional[Any] = None
@@ -145,6 +148,12 @@ class LLMConfig:
         found = [f"experimental_configs.{k}" for k in self.experimental_configs if k != _INGRESSES]
         if self.accelerator_config is not None:
             found.append("accelerator_config")
+        if self.lora is not None:
+            found += [
+                f"lora_config.{f.name}"
+                for f in dataclasses.fields(LoraConfig)[2:]
+                if getattr(self.lora, f.name) != f.default
+            ]
         return found
 
     @property
@@ -157,6 +166,14 @@ class LLMConfig:
         """``model_loading_config``, read."""
         assert isinstance(self.model_loading_config, ModelLoadingConfig)
         return self.model_loading_config
+
+    @property
+    def lora(self) -> Optional[LoraConfig]:
+        """``lora_config``, read; None where no adapters are named."""
+        given = self.lora_config
+        if isinstance(given, Mapping):
+            given = LoraConfig(**given)
+        return given if given is not None and given.dynamic_lora_loading_path else None
 
     @property
     def model_id(self) -> str:
@@ -208,10 +225,7 @@ class LLMConfig:
         return []
 
     def _check_unserved(self) -> list[str]:
-        lora, wrong = self.lora_config, []
-        path = lora.get(_ADAPTERS) if isinstance(lora, Mapping) else getattr(lora, _ADAPTERS, None)
-        if path:
-            wrong.append(f"lora_config.{_ADAPTERS}: {path}: adapters are not loaded")
+        wrong = self._check_adapters()
         if self.llm_engine != "vLLM":
             wrong.append(f"llm_engine: {self.llm_engine!r} is not vLLM, whose options are taken")
         if self.server_cls is not None:
@@ -221,6 +235,30 @@ class LLMConfig:
         replicas = self.ingress_replicas
         if replicas is not None and (not _whole(replicas) or replicas < 1):
             wrong.append(f"experimental_configs.{_INGRESSES}: {replicas!r} is not 1 or more")
+        return wrong
+
+    def _check_adapters(self) -> list[str]:
+        at, given, wrong = "lora_config", self.lora_config, []
+        if isinstance(given, Mapping):
+            read: list[str] = []
+            given = _read(LoraConfig, given, at, read)
+            if read:
+                return read
+        if given is None:
+            return []
+        if not isinstance(given, LoraConfig):
+            return [f"{at}: {given!r} is not an object"]
+        path, most = given.dynamic_lora_loading_path, given.max_num_adapters_per_replica
+        if path is not None and (not isinstance(path, str) or not path):
+            wrong.append(f"{at}.{_ADAPTERS}: {path!r} is not a text")
+        if not _whole(most) or most < 1:
+            wrong.append(f"{at}.max_num_adapters_per_replica: {most!r} is not 1 or more")
+        if path:
+            wrong += [
+                f"engine_kwargs.{name}: is said by {at}"
+                for name in ("lora_resolver", "max_cpu_loras")
+                if name in self.engine_kwargs
+            ]
         return wrong
 
     def _check_engine(self) -> list[str]:

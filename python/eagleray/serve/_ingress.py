@@ -50,6 +50,9 @@ _LOOK_SECONDS = 1.0
 # An error of an engine in what Serve says of a deployment.
 _OWN_LINE = re.compile(r"eagleray\.errors\.\w+: (.+)")
 
+# How many adapters' handles are kept.
+_MOST_ADAPTERS = 1024
+
 # How long what Serve says of the deployments is remembered.
 _STATUS_SECONDS = 1.0
 
@@ -63,6 +66,7 @@ class OpenAIIngress:
         self._again: dict[str, Any] = {}
         self._wholes: dict[str, Any] = {}
         self._handles: dict[str, Any] = {}
+        self._adapted: dict[tuple[int, str], Any] = {}
         for model, handle in zip(models, handles):
             self._add(model, handle)
         self.unnamed: list[Any] = []
@@ -161,12 +165,12 @@ class OpenAIIngress:
         return merge(text for text in told if not isinstance(text, BaseException))
 
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
-        model, fields = await self._model_of(scope, body)
+        model, adapter, fields = await self._model_of(scope, body)
         prefix = blocks_of(fields) if self._routed else ()
         progress, attempts = Progress(scope["headers"]), Attempts()
         method, target = scope["method"].encode(), target_of(scope)
         while True:
-            request = (method, target, progress.headers(), body, prefix)
+            request = (method, target, progress.headers(), body, prefix, adapter)
             answer = self._ask(model, request, attempts)
             again = True
             try:
@@ -251,32 +255,55 @@ class OpenAIIngress:
 
         One that is asked again first says that it has the request, by None.
         """
-        method, target, headers, body, prefix = request
+        method, target, headers, body, prefix, adapter = request
         hints = (prefix,) if prefix else ()
         if again:
-            called = self._again[model].remote
+            called = self._with(self._again[model], adapter).remote
         elif not body.startswith(b"{") or _STREAM.search(body):
-            called = self._relays[model].remote
+            called = self._with(self._relays[model], adapter).remote
         else:
             # Ray takes bytes as they are, and everything else through a pickler of its own.
             line = b"%s %s %s" % (method, target, self._name)
-            return _Whole(self._wholes[model].remote(encode(line, headers, body), *hints))
+            whole = self._with(self._wholes[model], adapter)
+            return _Whole(whole.remote(encode(line, headers, body), *hints))
         return called(method, target, headers, body, self._name, *hints)
 
-    async def _model_of(self, scope: Scope, body: bytes) -> tuple[str, dict[str, Any]]:
-        """Return the model of a request, and the members of its body.
+    def _with(self, handle: Any, adapter: str) -> Any:
+        """Return a handle whose requests go to replicas that have an adapter, "" for any."""
+        if not adapter:
+            return handle
+        key = (id(handle), adapter)
+        found = self._adapted.get(key)
+        if found is None:
+            if len(self._adapted) >= _MOST_ADAPTERS:
+                self._adapted.clear()
+            found = self._adapted[key] = handle.options(multiplexed_model_id=adapter)
+        return found
+
+    def _base(self, name: Any) -> tuple[str, str]:
+        """Return the model of a name, and the name if it has an adapter behind it, else ""."""
+        if isinstance(name, str):
+            if name in self._relays:
+                return name, ""
+            model, colon, adapter = name.rpartition(":")
+            if colon and adapter and model in self._relays:
+                return model, name
+        raise _no_model(name)
+
+    async def _model_of(self, scope: Scope, body: bytes) -> tuple[str, str, dict[str, Any]]:
+        """Return the model of a request, its adapter, "" for none, and the members of its body.
 
         One that is compressed is expanded for this alone: its replica gets it as it came.
         """
         first = next(iter(self._relays))
         if any(name == b"content-encoding" for name, _ in scope["headers"]):
             if len(self._relays) == 1 and not self._routed:
-                return first, {}  # nothing is chosen by the body
+                return first, "", {}  # nothing is chosen by the body
             loop = asyncio.get_running_loop()
             body = await loop.run_in_executor(None, expand, scope["headers"], body)
         if not body:
             if len(self._relays) == 1 or scope["method"] == "OPTIONS":
-                return first, {}
+                return first, "", {}
             raise RequestError(
                 404, "the ingress of several models has this route only for requests with a model"
             )
@@ -286,16 +313,14 @@ class OpenAIIngress:
             fields = None
         if not isinstance(fields, dict):
             if len(self._relays) == 1:
-                return first, {}  # the engine says what is wrong with it
+                return first, "", {}  # the engine says what is wrong with it
             raise RequestError(400, "the body is not a JSON object")
         name = fields.get("model")
         if name is None and len(self._relays) == 1:
-            return first, fields
+            return first, "", fields
         if name is None:
             raise RequestError(400, f"model is missing: one of {self._names()}", "model")
-        if not isinstance(name, str) or name not in self._relays:
-            raise _no_model(name)
-        return name, fields
+        return (*self._base(name), fields)
 
     def _names(self) -> str:
         return ", ".join(self._relays)

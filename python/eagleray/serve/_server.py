@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Optional, Union
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from typing import Any, Callable, Optional, Union
 
 import ray
 from ray import serve
@@ -46,12 +46,18 @@ class LLMServer:
         key: Optional[str],
         exchange: Optional[tuple[Mapping[str, Any], str]] = None,
         more: Optional[Mapping[str, str]] = None,
+        adapters: int = 0,
     ) -> None:
         """Start the engine. Raises ConfigError or EngineDeadError with the engine's line.
 
         ``exchange`` is kv_transfer_config and the secret of the engines that exchange KV blocks,
-        ``more`` what the engine's environment has beside the replica's.
+        ``more`` what the engine's environment has beside the replica's, ``adapters`` how many the
+        engine keeps.
         """
+        self._keep: Optional[Callable[[str], Awaitable[str]]] = None
+        if adapters:
+            # Serve learns of it which adapters a replica has, and sends their requests there.
+            self._keep = serve.multiplexed(max_num_models_per_replica=adapters)(_kept)
         env = {**os.environ, **(more or {})}
         if on_ray:
             env.update(_group_of_replica())
@@ -92,6 +98,7 @@ class LLMServer:
             self._callers.watch()
         answer = await self._client.ask(method, target, headers, body, caller)
         try:
+            await self._note_adapter(answer)
             # An answer that is not streamed comes as one.
             part = await (answer.read() if answer.streamed else answer.read_all())
             yield answer.status, answer.headers, part, not answer.complete
@@ -133,10 +140,17 @@ class LLMServer:
         method, target, caller = line.split(b" ", 2)
         answer = await self._client.ask(method, target, headers, body, caller)
         try:
+            await self._note_adapter(answer)
             body = await answer.read_all()
             return encode(b"%d" % answer.status, answer.headers, body)
         finally:
             answer.close()
+
+    async def _note_adapter(self, answer: Answer) -> None:
+        """Tell Serve that the engine has the adapter that a request was for."""
+        if self._keep is not None and answer.status == 200:
+            if adapter := serve.get_multiplexed_model_id():
+                await self._keep(adapter)
 
     async def model_name(self) -> str:
         """Return the name by which clients ask for the model."""
@@ -260,6 +274,11 @@ class LLMServer:
         if hasattr(self, "_stops"):
             self._stops.set()
             self._engine.close()
+
+
+async def _kept(adapter: str) -> str:
+    """Stand for an adapter, which the engine has loaded itself and gives up itself."""
+    return adapter
 
 
 def _group_of_replica() -> dict[str, str]:

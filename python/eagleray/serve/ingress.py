@@ -7,7 +7,6 @@ from typing import Any, Optional, Union
 
 from ray import serve
 
-from ..errors import ConfigError
 from ._asgi import Front
 from ._builder import INGRESS_DEFAULTS
 from ._ingress import OpenAIIngress
@@ -29,10 +28,9 @@ class OpenAiIngress(OpenAIIngress):
         """Take deployments, by the names of their models or as a list.
 
         The names of a list are asked for with the first request. ``model_cards`` are made here,
-        whatever is given. Raises ConfigError for ``lora_paths``: adapters are not loaded.
+        whatever is given. ``lora_paths`` are accepted, without effect: replicas know from
+        ``lora_config`` where adapters are.
         """
-        if lora_paths:
-            raise ConfigError(f"lora_paths: {dict(lora_paths)!r}: adapters are not loaded")
         if isinstance(llm_deployments, Mapping):
             super().__init__(list(llm_deployments), list(llm_deployments.values()), True)
         else:

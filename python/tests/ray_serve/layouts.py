@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 from typing import Any
 
 import ray
@@ -9,6 +11,7 @@ from ray import serve
 from ray.util.state import list_actors
 
 from tests.ray_serve.cluster import Cluster, engines, model
+from tests.test_llm import adapter
 
 
 def live_groups() -> dict[str, Any]:
@@ -25,6 +28,31 @@ def rank_groups() -> list[str]:
 
 class Layouts(Cluster):
     """Ranks over nodes, in the replica's placement group."""
+
+    def test_adapters(self) -> None:
+        """Two replicas load adapters that requests name, from the folder that lora_config has."""
+        with tempfile.TemporaryDirectory() as folder:
+            adapter(pathlib.Path(folder, "one"), 0.5)
+            adapter(pathlib.Path(folder, "two"), -0.7)
+            lora = {"dynamic_lora_loading_path": folder, "max_num_adapters_per_replica": 2}
+            self.deploy({**model("base", num_replicas=2), "lora_config": lora}, name="lora")
+            names = ("base", "base:one", "base:two")
+            texts = []
+            for name in names:
+                status, answer = self.completion(name, "lora", max_tokens=20)
+                self.assertEqual(status, 200, answer)
+                self.assertEqual(answer["model"], name)
+                texts.append(answer["choices"][0]["text"])
+            self.assertEqual(len(set(texts)), 3)
+            for _ in range(4):  # of either replica
+                for name, text in zip(names, texts):
+                    parts = self.events(name, "lora", max_tokens=20)
+                    said = "".join(p["choices"][0]["text"] for p in parts if p["choices"])
+                    self.assertEqual(said, text)
+            self.assertEqual(self.completion("base:none", "lora")[0], 404)
+            self.assertEqual(self.completion("none:one", "lora")[0], 404)
+            serve.delete("lora")
+        self.eventually("the end of the engines", lambda: not engines("base"))
 
     def test_group_is_adopted(self) -> None:
         group = {"bundle_per_worker": {"GPU": 1}, "strategy": "SPREAD"}
