@@ -47,7 +47,7 @@ func (p *placements) set(layer int, at balance.Placement) {
 
 // unmoved is what the experts of a layer are placed on, and where they are that were not moved.
 func (l *Loop) unmoved() (ranks balance.Ranks, at balance.Placement, err error) {
-	if ranks, err = l.launching.ExpertRanks(); err == nil {
+	if ranks, err = l.launching.ExpertRanks(l.group.Nodes()); err == nil {
 		at, err = balance.Initial(l.e.model.Experts(), ranks)
 	}
 	return ranks, at, err

@@ -136,11 +136,16 @@ func TestWholeExperts(t *testing.T) {
 		list := slices.DeleteFunc(layouts(t, &m), func(c cell) bool {
 			return !c.EP || c.ranks() < 2 || testing.Short() && (c.DP == 1 || c.ranks() != 4)
 		})
-		if len(list) == 0 {
+		seed := uint64(1 + i) // of this test
+		if len(list) == 0 || *seedFlag > 0 && *seedFlag != seed {
 			continue
 		}
 		t.Run(fmt.Sprint(&m), func(t *testing.T) {
-			w := drawOn(uint64(100+i), m)
+			w := drawOn(seed, m)
+			if *cellFlag != "" {
+				compare(t, w, chosen(t, w, 0)[0], reference(t, w), &n)
+				return
+			}
 			rng := rand.New(rand.NewPCG(w.seed, 4))
 			if testing.Short() {
 				list = []cell{pick(rng, list...)}
@@ -213,10 +218,11 @@ func reference(t *testing.T, w *workload) [][]outcome {
 // compare runs a workload in a cell.
 func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
 	failed := func(format string, args ...any) {
 		t.Helper()
-		t.Errorf("%s\nmodel %v\nshow it again with\n\tgo test ./test/layouts -run TestSameBits "+
-			"-seed %d -cell %v", fmt.Sprintf(format, args...), &w.model, w.seed, c)
+		t.Errorf("%s\nmodel %v\nshow it again with\n\tgo test ./test/layouts -run '^%s$' "+
+			"-seed %d -cell %v", fmt.Sprintf(format, args...), &w.model, name, w.seed, c)
 	}
 	begun := time.Now()
 	got, totals, err := run(t.Context(), w, c, nil)

@@ -29,7 +29,7 @@ func (s *Spec) divideLayers() error {
 		return misfit(err)
 	}
 	if p.ExpertParallel {
-		if _, err := s.ExpertRanks(); err != nil {
+		if _, err := s.ExpertRanks(nil); err != nil {
 			return &config.UsageError{Err: fmt.Errorf("--num-redundant-experts: %w", err)}
 		}
 	}
@@ -98,11 +98,11 @@ func (s *Spec) Places() int {
 	return s.Config.Parallel.Layout().DP
 }
 
-// ExpertRanks are what the experts of a layer are placed on, where ranks hold whole ones.
-func (s *Spec) ExpertRanks() (balance.Ranks, error) {
+// ExpertRanks are what the experts of a layer are placed on, where ranks hold whole ones. nodes are
+// those of all ranks; of several stages the first one's count.
+func (s *Spec) ExpertRanks(nodes []int) (balance.Ranks, error) {
 	p := &s.Config.Parallel
-	_, shares := p.Layout().Experts(0)
-	return balance.Spread(s.Model.Experts(), p.EPLB.Redundant, make([]int, shares))
+	return balance.Spread(s.Model.Experts(), p.EPLB.Redundant, p.Layout().ExpertNodes(0, nodes))
 }
 
 // Smaller are the sizes of a layout with fewer ranks: of one place less, or else of half the tensor

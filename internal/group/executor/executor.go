@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,6 +165,7 @@ func (e *Executor) start(ctx context.Context) error {
 		return err
 	}
 	e.stall.start(e)
+	e.opt.Init.Nodes = e.Nodes()
 	record, err := queue.AppendJSON(nil, queue.KindInit, e.opt.Init)
 	if err != nil {
 		return err
@@ -176,6 +178,20 @@ func (e *Executor) start(ctx context.Context) error {
 	}
 	e.receiveStored()
 	return nil
+}
+
+// Nodes returns the number of the node that each rank is on, from 0 in the order of the ranks.
+func (e *Executor) Nodes() []int {
+	var names []string
+	nodes := make([]int, len(e.workers))
+	for r, w := range e.workers {
+		at := slices.Index(names, w.Node)
+		if at < 0 {
+			at, names = len(names), append(names, w.Node)
+		}
+		nodes[r] = at
+	}
+	return nodes
 }
 
 // Links returns the figures of the connections to ranks of other hosts.

@@ -99,6 +99,21 @@ func (l Layout) Experts(rank int) (share, of int) {
 	return p.DP*s.TP + p.TP, s.DP * s.TP
 }
 
+// ExpertNodes is on which node each share of the experts of a stage is. nodes are those of all
+// ranks; nil is one node.
+func (l Layout) ExpertNodes(stage int, nodes []int) []int {
+	s := l.Sizes()
+	at := l.along(s.DP*s.TP, func(i int) Place {
+		return Place{DP: i / s.TP, TP: i % s.TP, PP: stage}
+	})
+	for share, rank := range at {
+		if at[share] = 0; nodes != nil {
+			at[share] = nodes[rank]
+		}
+	}
+	return at
+}
+
 func (l Layout) along(n int, at func(i int) Place) []int {
 	ranks := make([]int, n)
 	for i := range ranks {

@@ -79,3 +79,23 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+func TestExpertNodes(t *testing.T) {
+	l := Layout{TP: 2, PP: 2, DP: 2, EP: true}
+	nodes := make([]int, l.World())
+	for r := range nodes {
+		nodes[r] = 10 + r
+	}
+	for stage := range 2 {
+		list := l.ExpertNodes(stage, nodes)
+		for r := range nodes {
+			if share, _ := l.Experts(r); l.Place(r).PP == stage && list[share] != nodes[r] {
+				t.Errorf("stage %d: share %d is on %d, want %d", stage, share, list[share],
+					nodes[r])
+			}
+		}
+	}
+	if got := l.ExpertNodes(1, nil); len(got) != 4 || got[3] != 0 {
+		t.Errorf("one node: %v", got)
+	}
+}

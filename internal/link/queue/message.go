@@ -112,6 +112,8 @@ type Init struct {
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
 	MaxSeqs   int `json:"max_seqs"`
+	// Nodes are the numbers of the nodes that the ranks are on.
+	Nodes []int `json:"nodes,omitempty"`
 	// RedundantExperts is how many experts of a layer have copies on several ranks.
 	RedundantExperts int `json:"redundant_experts,omitempty"`
 	// States is how many requests the cache keeps the states of (compute.CacheShape).

@@ -150,6 +150,7 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	if init.Layout.EP {
 		e := &layers.ExpertGroup{Redundant: init.RedundantExperts}
 		e.Share, e.Shares = init.Layout.Experts(init.Rank)
+		e.Nodes = init.Layout.ExpertNodes(place.PP, init.Nodes)
 		r.group.Experts = e
 	}
 	if init.Later {

@@ -26,6 +26,8 @@ type ExpertGroup struct {
 	// Share is which of Shares equal shares of the experts the rank holds: each place has as many
 	// as a tensor parallel group has ranks, in their order.
 	Share, Shares int
+	// Nodes is where each share is, by numbers of nodes; nil is one for all.
+	Nodes []int
 	// Redundant is how many experts of a layer have a second copy, or some more than one. Moving
 	// says that there is room for those of a layer twice.
 	Redundant int
@@ -59,10 +61,16 @@ func (g *ExpertGroup) Initial(experts int) (balance.Placement, error) {
 	return balance.Initial(experts, ranks)
 }
 
-// Slots is how many experts of a layer each share has, of so many. All ranks count as near to each
-// other.
+// Slots is how many experts of a layer each share has, of so many.
 func (g *ExpertGroup) Slots(experts int) (balance.Ranks, error) {
-	return balance.Spread(experts, g.Redundant, make([]int, g.Shares))
+	return balance.Spread(experts, g.Redundant, g.nodes())
+}
+
+func (g *ExpertGroup) nodes() []int {
+	if g.Nodes == nil {
+		return make([]int, g.Shares)
+	}
+	return g.Nodes
 }
 
 // places is among how many places requests are divided, 1 for ranks that all have the same rows.
@@ -80,7 +88,7 @@ func (g *Group) copies(p balance.Placement, experts int) balance.Copies {
 	if g.places() > 1 {
 		source = g.Experts.Share - g.Rank
 	}
-	return p.Copies(experts, make([]int, g.Experts.Shares), source)
+	return p.Copies(experts, g.Experts.nodes(), source)
 }
 
 // Traveller is a device whose rows can be sent to the experts of other ranks.
