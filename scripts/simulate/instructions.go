@@ -137,6 +137,9 @@ func (t *thread) evex(code []byte) int {
 	second := ^p1>>3&15 | bit(p2, 3)<<4
 	key := [3]int{p0 & 7, p1 & 3, int(op)}
 	known, ok := instructions[key]
+	if double, is := doubles[key]; is && p1>>7 == 1 {
+		known, ok = double, true
+	}
 	if !ok || mask != 0 && known.run == nil {
 		return 0
 	}
@@ -268,6 +271,11 @@ var instructions = map[[3]int]instruction{
 	{1, 0, 0x5b}: {name: "VCVTDQ2PS", bytes: 64, run: each(func(_, a uint32) uint32 {
 		return math.Float32bits(float32(int32(a)))
 	})},
+	{1, 0, 0x5a}: {name: "VCVTPS2PD", bytes: 32, run: func(_ *thread, to *vector, _, a vector) {
+		for i := range len(to) / 2 {
+			to.setDouble(i, float64(math.Float32frombits(a[i])))
+		}
+	}},
 	{1, 1, 0xdb}: {name: "VPANDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b & a })},
 	{1, 1, 0xef}: {name: "VPXORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b ^ a })},
 	{1, 1, 0x72}: {name: "VPSLLD", bytes: 64, immediate: true,
@@ -385,6 +393,43 @@ var instructions = map[[3]int]instruction{
 	}},
 }
 
+// doubles are those of instructions of float64, which have a bit of their own.
+var doubles = map[[3]int]instruction{
+	{1, 1, 0x10}: {name: "VMOVUPD", bytes: 64, run: move},
+	{1, 1, 0x11}: {name: "VMOVUPD", bytes: 64, store: true},
+	{1, 1, 0x58}: {name: "VADDPD", bytes: 64, run: eachDouble(func(_, b, a float64) float64 {
+		return b + a
+	})},
+	{1, 1, 0x5c}: {name: "VSUBPD", bytes: 64, run: eachDouble(func(_, b, a float64) float64 {
+		return b - a
+	})},
+	{2, 1, 0x19}: {name: "VBROADCASTSD", bytes: 8, run: func(_ *thread, to *vector, _, a vector) {
+		for i := range to {
+			to[i] = a[i%2]
+		}
+	}},
+	{2, 1, 0xa8}: {name: "VFMADD213PD", bytes: 64, run: eachDouble(func(to, b, a float64) float64 {
+		return math.FMA(b, to, a)
+	})},
+}
+
+func eachDouble(f func(to, b, a float64) float64) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		for i := range len(to) / 2 {
+			to.setDouble(i, f(to.double(i), b.double(i), a.double(i)))
+		}
+	}
+}
+
+func (v *vector) double(i int) float64 {
+	return math.Float64frombits(uint64(v[2*i]) | uint64(v[2*i+1])<<32)
+}
+
+func (v *vector) setDouble(i int, f float64) {
+	u := math.Float64bits(f)
+	v[2*i], v[2*i+1] = uint32(u), uint32(u>>32)
+}
+
 // convert rounds a, then b, to bfloat16.
 func convert(_ *thread, to *vector, b, a vector) {
 	for i := range to {
@@ -432,7 +477,10 @@ func (t *thread) amx(code []byte) int {
 		}
 	case op == 0x5c && prefix == 2 && !o.memory:
 		name = "TDPBF16PS"
-		dot(t.tile(reg), t.tile(o.reg), t.tile(^p2>>3&15))
+		dot(name, t.tile(reg), t.tile(o.reg), t.tile(^p2>>3&15), pairs)
+	case op == 0x5e && prefix == 3 && !o.memory:
+		name = "TDPBSSD"
+		dot(name, t.tile(reg), t.tile(o.reg), t.tile(^p2>>3&15), quads)
 	default:
 		return 0
 	}
@@ -466,24 +514,40 @@ func (t *thread) configure(c []byte) {
 	}
 }
 
-// dot is TDPBF16PS: it adds the products of a (rows by pairs) and b (pairs by columns).
-func dot(sums, a, b *tile) {
+// dot adds products of a, rows by words of 32 bits, and b, such words by columns: add does of an
+// element, given what a has in row m.
+func dot(name string, sums, a, b *tile, add func(sum uint32, a *vector, b *tile, n int) uint32) {
 	if sums.rows != a.rows || sums.bytes != b.bytes || a.bytes != 4*b.rows ||
 		sums == a || sums == b || a == b {
-		panic(fault{fmt.Errorf("TDPBF16PS of %dx%d, %dx%d, %dx%d", sums.rows, sums.bytes, a.rows,
+		panic(fault{fmt.Errorf("%s of %dx%d, %dx%d, %dx%d", name, sums.rows, sums.bytes, a.rows,
 			a.bytes, b.rows, b.bytes)})
 	}
 	for m := range sums.rows {
 		for n := range sums.bytes / 4 {
-			var even, odd uint32
-			for k := range b.rows {
-				x, w := a.row[m][k], b.row[k][n]
-				even = fma(x<<16, w<<16, even, true)
-				odd = fma(x&^0xffff, w&^0xffff, odd, true)
-			}
-			sums.row[m][n] = add(sums.row[m][n], add(even, odd, true), true)
+			sums.row[m][n] = add(sums.row[m][n], &a.row[m], b, n)
 		}
 	}
+}
+
+// pairs is an element of TDPBF16PS.
+func pairs(sum uint32, a *vector, b *tile, n int) uint32 {
+	var even, odd uint32
+	for k := range b.rows {
+		x, w := a[k], b.row[k][n]
+		even = fma(x<<16, w<<16, even, true)
+		odd = fma(x&^0xffff, w&^0xffff, odd, true)
+	}
+	return add(sum, add(even, odd, true), true)
+}
+
+// quads is one of TDPBSSD.
+func quads(sum uint32, a *vector, b *tile, n int) uint32 {
+	for k := range b.rows {
+		for bit := 0; bit < 32; bit += 8 {
+			sum += uint32(int32(int8(a[k]>>bit)) * int32(int8(b.row[k][n]>>bit)))
+		}
+	}
+	return sum
 }
 
 func add(x, y uint32, flush bool) uint32 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
 // TestBlocks holds the instructions that make blocks and panels for AMX to those of a CPU that has
@@ -44,6 +45,88 @@ func TestBlocks(t *testing.T) {
 		amx.Pair(unsafe.Pointer(&want[0]), 0, unsafe.Pointer(&a[0]), 1, 0)
 		instructions[[3]int{2, 1, 0x8d}].run(nil, &to, index, a)
 		compare(t, "VPERMW", &to, want)
+	}
+}
+
+// TestCodes holds TDPBSSD to that of a CPU that has it.
+func TestCodes(t *testing.T) {
+	if !isa.Available(isa.AMX) {
+		t.Skip("this machine has no AMX")
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	const depth = 64
+	for range 100 {
+		// A block of x of one span, with its scales, and half a panel of w twice.
+		x := make([]int8, 4*amx.CodeRows+amx.CodeRows*depth)
+		w := make([]int8, 32*depth)
+		for i := range x {
+			x[i] = int8(r.Uint32())
+		}
+		for i := range w {
+			w[i] = int8(r.Uint32())
+		}
+		scales := unsafe.Slice((*float32)(unsafe.Pointer(&x[0])), amx.CodeRows)
+		ones := make([]float32, 32)
+		for i := range ones {
+			ones[i], scales[i%len(scales)] = 1, 1
+		}
+		c := make([]float32, 32*amx.CodeRows)
+		amx.MultiplyCodes(&amx.CodeCall{W: unsafe.Pointer(&w[0]), X: unsafe.Pointer(&x[0]),
+			Scale: unsafe.Pointer(&ones[0]), Runs: 1, Spans: 1, Steps: 1, Depth: depth, Blocks: 1,
+			C: unsafe.Pointer(&c[0]), CStride: 4 * 32, Flags: 1})
+		full := tile{rows: 16, bytes: 64}
+		sums, a, b := full, full, full
+		for i := range amx.CodeRows {
+			a.row[i] = *(*vector)(unsafe.Pointer(&x[4*amx.CodeRows+i*depth]))
+			b.row[i] = *(*vector)(unsafe.Pointer(&w[i*128]))
+		}
+		dot("TDPBSSD", &sums, &a, &b, quads)
+		for i := range amx.CodeRows {
+			for j, sum := range sums.row[i] {
+				if got := c[32*i+j]; got != float32(int32(sum)) {
+					t.Fatalf("TDPBSSD: [%d, %d] is %d instead of %v", i, j, int32(sum), got)
+				}
+			}
+		}
+	}
+}
+
+// TestDoubles holds instructions of float64 to those of a CPU that has AVX-512.
+func TestDoubles(t *testing.T) {
+	if !isa.Available(isa.AVX512) {
+		t.Skip("this machine has no AVX-512")
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	number := func() float32 { return float32(math.Ldexp(r.NormFloat64(), r.IntN(60)-45)) }
+	for range 1000 {
+		var sums [16]float64
+		var x [16]float32
+		a := number()
+		for i := range x {
+			sums[i], x[i] = float64(number()), number()
+		}
+		want := sums
+		vec.New(isa.AVX512).FixedAxpy(want[:], a, x[:], 1, 0)
+		for half := range 2 {
+			var from vector
+			copy(from[:], unsafe.Slice((*uint32)(unsafe.Pointer(&x[8*half])), 8))
+			got := *(*vector)(unsafe.Pointer(&sums[8*half]))
+			var by, add, product vector
+			for i := range 8 {
+				by.setDouble(i, float64(a))
+				add.setDouble(i, 1.5*(1<<22))
+			}
+			instructions[[3]int{1, 0, 0x5a}].run(nil, &product, vector{}, from)
+			doubles[[3]int{2, 1, 0xa8}].run(nil, &product, by, add)
+			doubles[[3]int{1, 1, 0x5c}].run(nil, &product, product, add)
+			doubles[[3]int{1, 1, 0x58}].run(nil, &got, got, product)
+			for i := range 8 {
+				if w := want[8*half+i]; got.double(i) != w {
+					t.Fatalf("%v·%v to %v: %v instead of %v", a, x[8*half+i], sums[8*half+i],
+						got.double(i), w)
+				}
+			}
+		}
 	}
 }
 

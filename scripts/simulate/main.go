@@ -87,6 +87,7 @@ var lent = map[string]uintptr{
 	"AVX512BF16": unsafe.Offsetof(cpu.X86.HasAVX512BF16),
 	"AMXTile":    unsafe.Offsetof(cpu.X86.HasAMXTile),
 	"AMXBF16":    unsafe.Offsetof(cpu.X86.HasAMXBF16),
+	"AMXInt8":    unsafe.Offsetof(cpu.X86.HasAMXInt8),
 }
 
 const (

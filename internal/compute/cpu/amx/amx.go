@@ -1,9 +1,9 @@
-// Package amx multiplies bfloat16 by the tiles of Intel's AMX: rows of x by panels of 32 columns of
-// w, in the order of TDPBF16PS. A piece of K is cut into blocks of 32 steps, the last one shorter;
-// the products of a block's even steps are one chain of fused multiply-adds from zero, those of its
-// odd steps another; the sum of the two is added to the accumulator. Denormals are taken as zero,
-// and become zero (Intel SDM vol. 2). So an element has the same bits among any other rows and
-// columns.
+// Package amx multiplies by the tiles of Intel's AMX: rows of x by panels of 32 columns of w, codes
+// by MultiplyCodes, and bfloat16 in the order of TDPBF16PS. A piece of K is cut into blocks of 32
+// steps, the last one shorter; the products of a block's even steps are one chain of fused
+// multiply-adds from zero, those of its odd steps another; the sum of the two is added to the
+// accumulator. Denormals are taken as zero, and become zero (Intel SDM vol. 2). So an element has
+// the same bits among any other rows and columns.
 package amx
 
 import (

@@ -36,3 +36,19 @@ func weighBlocks(dst *uint16, x *float32, blocks int, top float32) float32
 //
 //go:noescape
 func roundBlocks(dst *uint16, src *float32, blocks int, scale float32, ahead int)
+
+//go:noescape
+func multiplySpans(call *CodeCall)
+
+//go:noescape
+func multiplyRuns(call *CodeCall)
+
+// Unpack writes to dst, as MultiplyCodes takes them, what runs of some blocks of 8 steps of codes
+// of 4 bits are looked up as in values. A block is [32][4] of bytes, the codes of steps 4 to 7 in
+// the upper halves, and skip bytes are between two runs.
+//
+//go:noescape
+func Unpack(dst, src unsafe.Pointer, runs, blocks int, skip uintptr, values *[16]int8)
+
+//go:noescape
+func multiplySuper(call *CodeCall)

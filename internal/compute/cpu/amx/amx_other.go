@@ -17,3 +17,11 @@ func roundBlocks(*uint16, *float32, int, float32, int) {}
 func maxBlocks(*float32, int) float32 { return 0 }
 
 func weighBlocks(*uint16, *float32, int, float32) float32 { return 0 }
+
+func multiplySpans(*CodeCall) {}
+
+func multiplyRuns(*CodeCall) {}
+
+func Unpack(_, _ unsafe.Pointer, _, _ int, _ uintptr, _ *[16]int8) {}
+
+func multiplySuper(*CodeCall) {}

@@ -134,6 +134,118 @@ func TestMultiply(t *testing.T) {
 	}
 }
 
+// TestMultiplyCodes multiplies integers, with scales and offsets that keep their sums exact, by
+// numbers of blocks, runs, spans and steps, and wants nothing beside them written.
+func TestMultiplyCodes(t *testing.T) {
+	available(t)
+	const panel = 32
+	r := rand.New(rand.NewPCG(5, 6))
+	bytes := func(n int) []int8 {
+		b := make([]int8, n+64)
+		for i := range b {
+			b[i] = int8(r.IntN(255) - 127)
+		}
+		return b[-uintptr(unsafe.Pointer(&b[0]))&63:]
+	}
+	for range 200 {
+		blocks, runs, spans, steps := 1+r.IntN(4), 1+r.IntN(5), 1+r.IntN(3), 1+r.IntN(3)
+		depth, rows := 8*(1+r.IntN(8)), amx.CodeRows*blocks
+		span := 4*amx.CodeRows + amx.CodeRows*steps*depth
+		run := 2*4*panel + spans*steps*depth*panel
+		x, w := bytes(blocks*runs*spans*span), bytes(runs*run)
+		sums := make([]float32, runs*rows)
+		numbers := func(b []int8, at, n int) []float32 {
+			return unsafe.Slice((*float32)(unsafe.Pointer(&b[at])), n)
+		}
+		for i := range blocks * runs * spans {
+			for j := range amx.CodeRows {
+				numbers(x, i*span, amx.CodeRows)[j] = float32(r.IntN(3))
+			}
+		}
+		for i := range runs {
+			for j := range 2 * panel {
+				numbers(w, i*run, 2*panel)[j] = float32(r.IntN(5) - 2)
+			}
+		}
+		for i := range sums {
+			sums[i] = float32(r.IntN(9))
+		}
+		const margin = 3
+		c := make([]float32, (panel+margin)*rows+margin)
+		for i := range c {
+			c[i] = float32(i % 7)
+		}
+		call := amx.CodeCall{W: unsafe.Pointer(&w[2*4*panel]), Skip: 2 * 4 * panel,
+			Scale: unsafe.Pointer(&w[0]), ScaleStep: uintptr(run), X: unsafe.Pointer(&x[0]),
+			XStride: uintptr(runs * spans * span), Runs: runs, Spans: spans, Steps: steps,
+			Depth: depth, Blocks: blocks, C: unsafe.Pointer(&c[0]), CStride: 4 * (panel + margin),
+			Sums: unsafe.Pointer(&sums[0]), SumStep: uintptr(4 * rows),
+			Flags: amx.CodeWideScale | amx.CodeWideOffset}
+		add, offset := r.IntN(2) > 0, r.IntN(2) > 0
+		if add {
+			call.Flags |= amx.CodeAdd
+		}
+		if offset {
+			call.Offset = 4 * panel
+		}
+		amx.MultiplyCodes(&call)
+		for i, got := range c {
+			row, col := i/(panel+margin), i%(panel+margin)
+			want := float32(i % 7)
+			if row < rows && col < panel {
+				if !add {
+					want = 0
+				}
+				for at := range runs {
+					var sum float32
+					for s := range spans {
+						block := x[((row/amx.CodeRows*runs+at)*spans+s)*span:]
+						dot := 0
+						for k := range steps * depth {
+							v := block[4*amx.CodeRows+row%amx.CodeRows*steps*depth+k]
+							dot += int(v) * int(w[at*run+2*4*panel+s*steps*depth*panel+
+								k/4*4*panel+4*col+k%4])
+						}
+						sum += float32(dot) * numbers(block, 0, amx.CodeRows)[row%amx.CodeRows]
+					}
+					want += sum * numbers(w, at*run, panel)[col]
+					if offset {
+						want += sums[at*rows+row] * numbers(w, at*run+4*panel, panel)[col]
+					}
+				}
+			}
+			if got != want {
+				t.Fatalf("%d blocks, %d runs of %d spans of %d steps of %d: [%d, %d] is %v, not %v",
+					blocks, runs, spans, steps, depth, row, col, got, want)
+			}
+		}
+	}
+}
+
+// TestUnpack looks random codes up.
+func TestUnpack(t *testing.T) {
+	available(t)
+	r := rand.New(rand.NewPCG(7, 9))
+	const runs, blocks, skip = 3, 5, 24
+	var values [16]int8
+	for i := range values {
+		values[i] = int8(r.Uint32())
+	}
+	src := make([]byte, runs*(blocks*128+skip))
+	for i := range src {
+		src[i] = byte(r.Uint32())
+	}
+	dst := make([]int8, runs*blocks*256)
+	amx.Unpack(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), runs, blocks, skip, &values)
+	for i, got := range dst {
+		block, half, at := i/256, i/128%2, i%128
+		code := src[block/blocks*(blocks*128+skip)+block%blocks*128+at] >> (4 * half) & 15
+		if got != values[code] {
+			t.Fatalf("number %d is %d, not %d", i, got, values[code])
+		}
+	}
+}
+
 // TestWeigh compares weights with those of float64, and wants none elsewhere: of any range, with
 // infinities and NaN among the scores.
 func TestWeigh(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -35,8 +36,8 @@ type codeCall struct {
 }
 
 const (
-	flagWideScale  = 1 // scales are float32, not float16
-	flagWideOffset = 2 // offsets are
+	flagWideScale  = amx.CodeWideScale  // scales are float32, not float16
+	flagWideOffset = amx.CodeWideOffset // offsets are
 )
 
 // codeKernel multiplies, or writes the numbers that codes stand for to c, [columns][nr] of float32.
@@ -104,6 +105,8 @@ type codes struct {
 	// rounded, and small says that none is of more than 16 of them.
 	step  float32
 	small bool
+	// numbers are what tiles take for those of compute.Code4.
+	numbers [16]int8
 	// offset is where the offsets of a run begin, 0 if there are none; head is where they end.
 	offset, head uintptr
 	// These are as compute.Codes has them. If super is not 0, a run is as many whole groups as
@@ -118,6 +121,7 @@ type codes struct {
 	width    int                // columns of all runs with those that fill up blocks
 	sums     int                // of a row of x that offsets are multiplied by
 	rowBytes uintptr            // of a row of x that has been rounded
+	tileSize uintptr            // of amx.CodeRows rows of it, as tiles take them
 	// columns is which column of x each of those is, or -1; nil if they are those of x.
 	columns []int32
 }
@@ -132,6 +136,7 @@ type run struct {
 	parts               uintptr // bytes that scales and offsets by span take
 	at                  uintptr // bytes from the beginning of the panel
 	x                   uintptr // bytes from the beginning of a row of x
+	tile                uintptr // and from that of amx.CodeRows of them, as tiles take them
 }
 
 // part is runs of as many spans and blocks each, one after the other.
@@ -157,9 +162,9 @@ func (c *codes) cutRuns(start []int) {
 			if c.super > 0 && end-at == group {
 				spans = min(c.super-(c.superLead+g)%c.super, (start[i+1]-at)/group)
 				end = at + spans*group
-			} else if c.dots && end-at > dotColumns {
-				spans = (end - at) / dotColumns
-				end = at + spans*dotColumns
+			} else if span := c.spanColumns(end - at); c.dots && end-at > span {
+				spans = (end - at) / span
+				end = at + spans*span
 			}
 			blocks := ceilDiv(end-at, 8*spans)
 			x := uintptr(4 * c.width)
@@ -168,7 +173,8 @@ func (c *codes) cutRuns(start []int) {
 				c.rowBytes += uintptr(spans * (dotHead + 8*blocks))
 			}
 			c.runs = append(c.runs, run{from: at, length: end - at, group: g, packed: c.width,
-				spans: spans, blocks: blocks, x: x, sum: c.sums})
+				spans: spans, blocks: blocks, x: x, tile: c.tileSize, sum: c.sums})
+			c.tileSize += uintptr(spans * amx.CodeRows * (4 + 8*blocks))
 			c.sums++
 			if c.super > 0 {
 				c.sums += spans - 1

@@ -6,12 +6,14 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
 // Codes that stand for integers are multiplied by rows of x that are rounded to int8. A run is cut
-// into spans of 32 columns; what is left of it, fewer, is a run of its own. A span of a row has the
+// into spans of 32 columns, of bytes into spans of 128 as long as it has so many; what is left of
+// it, fewer, is a run of its own. A span of a row has the
 // scale s = a/127, a being the largest magnitude in it, and its elements are round(x·(127/a)), to
 // nearest even, each of these operations in float32. Below 2⁻¹¹⁹, where 127/a may not be a number
 // any more, a is taken as zero. If a is no number, or infinite, s is NaN.
@@ -27,13 +29,16 @@ import (
 // integer of its offset)·(s times the sum of the rounded x, rounded) + X; scale and offset are the
 // factors.
 const (
-	// dotColumns are those of a span.
-	dotColumns = 32
+	// dotColumns are those of a span, and byteColumns those of one of many bytes: of a larger one
+	// tiles' sums leave them less often, but the scales of x are larger, too.
+	dotColumns, byteColumns = 32, 128
 	// dotHead is what a span of a row has beside the columns: before them what the sums begin at,
 	// so that code 0 stands for 0, behind them the scale.
 	dotHead = 8
 	// dotLeast is 2⁻¹¹⁹.
 	dotLeast = 8 << 23
+	// tileHead is what a span of rows has before the columns where tiles take it: their scales.
+	tileHead = 4 * amx.CodeRows
 	// tableNumbers is where a table of kernels has what codes are looked up as.
 	tableNumbers = 96
 )
@@ -48,6 +53,9 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 	case compute.Code4:
 		if c.step = stepOf(&like.Values); c.step == 0 {
 			return false
+		}
+		for i, v := range like.Values {
+			c.numbers[i] = int8(v / c.step)
 		}
 		least, most := slices.Min(like.Values[:])/c.step, slices.Max(like.Values[:])/c.step
 		c.zero, c.small = int32(max(-least, 0)), least >= -16 && most <= 16
@@ -66,6 +74,14 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 		c.super, c.superLead = like.Super, like.SuperLead
 	}
 	return true
+}
+
+// spanColumns are those of spans of a run of so many columns.
+func (c *codes) spanColumns(columns int) int {
+	if c.form == formDots8 && columns >= byteColumns {
+		return byteColumns
+	}
+	return dotColumns
 }
 
 // stepOf is the largest power of two, 1 at most, of which all numbers are multiples by what int8
@@ -127,10 +143,9 @@ type roundTask struct {
 func (s *roundTask) Do(chunk, _ int) {
 	t := s.t
 	q := t.m.codes
-	var gathered [dotColumns]float32
+	var gathered [byteColumns]float32
 	for row := chunk * s.perChunk; row < min((chunk+1)*s.perChunk, t.rows); row++ {
 		src := s.x[row*s.ldx:][:t.m.k]
-		to := unsafe.Add(t.x, uintptr(row)*t.xStride)
 		for i := range q.runs {
 			r := &q.runs[i]
 			size := 8 * r.blocks
@@ -148,21 +163,36 @@ func (s *roundTask) Do(chunk, _ int) {
 						}
 					}
 				}
-				scale, even, odd := roundSpan(unsafe.Add(to, 4), v, r.blocks, t.m.kernels.vector)
-				*(*uint32)(to) = q.begin(even, odd)
-				*(*float32)(unsafe.Add(to, 4+size)) = scale
+				codes, scaleAt := t.spanOf(row, r, span)
+				scale, even, odd := roundSpan(codes, v, r.blocks, t.m.kernels.vector)
+				*scaleAt = scale
+				if !t.kernels.blocks {
+					*(*uint32)(unsafe.Add(codes, -4)) = q.begin(even, odd)
+				}
 				if q.offset > 0 && q.super > 0 {
 					*t.sumOf(r.sum+span, row) = float32(even+odd) * scale
 				} else if q.offset > 0 {
 					sum = fusedMultiplyAdd(float32(even+odd), scale, sum)
 				}
-				to = unsafe.Add(to, dotHead+size)
 			}
 			if q.offset > 0 && q.super == 0 {
 				*t.sumOf(r.sum, row) = sum
 			}
 		}
 	}
+}
+
+// spanOf is where a span of a row of x has its columns, and its scale.
+func (t *mulTask) spanOf(row int, r *run, span int) (codes unsafe.Pointer, scale *float32) {
+	size := 8 * r.blocks
+	if !t.kernels.blocks {
+		at := uintptr(row)*t.xStride + r.x + uintptr(span*(dotHead+size)+4)
+		return unsafe.Add(t.x, at), (*float32)(unsafe.Add(t.x, at+uintptr(size)))
+	}
+	lane := row % amx.CodeRows
+	at := uintptr(row/amx.CodeRows)*t.xStride + r.tile + uintptr(span*amx.CodeRows*(4+size))
+	return unsafe.Add(t.x, at+uintptr(tileHead+lane*size)),
+		(*float32)(unsafe.Add(t.x, at+uintptr(4*lane)))
 }
 
 // portableRound rounds blocks of eight columns, and returns their scale and the sums of the columns
@@ -198,17 +228,40 @@ func portableRound(to, x unsafe.Pointer, blocks int) (scale float32, even, odd i
 // prepareDots sets the task's rows of x, rounded, and their sums over runs.
 func (s *Scratch) prepareDots(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	q := t.m.codes
+	t.sumRows = t.rows
 	// An odd number of lines apart, no two rows of a tile meet in the same sets of the L1 cache.
-	stride := (ceilDiv(int(q.rowBytes), cacheLine) | 1) * cacheLine
-	t.x, t.xStride, t.xSize = unsafe.Pointer(&alignedSlice(&s.bytes, t.rows*stride)[0]),
+	stride, count := (ceilDiv(int(q.rowBytes), cacheLine)|1)*cacheLine, t.rows
+	if t.kernels.blocks {
+		count = ceilDiv(t.rows, amx.CodeRows)
+		t.sumRows, stride = count*amx.CodeRows, int(q.tileSize)
+	}
+	t.x, t.xStride, t.xSize = unsafe.Pointer(&alignedSlice(&s.bytes, count*stride)[0]),
 		uintptr(stride), 1
 	if q.offset > 0 {
-		t.sumRows = t.rows
-		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, q.sums*t.rows)[0])
+		t.sums = unsafe.Pointer(&alignedSlice(&s.sums, q.sums*t.sumRows)[0])
+	}
+	if t.sumRows > t.rows {
+		t.fillUp()
 	}
 	s.round = roundTask{t: t, x: x, ldx: ldx, perChunk: max(1, prepareAtLeast/t.m.k)}
 	p.Run(&s.round, ceilDiv(t.rows, s.round.perChunk))
 	s.round = roundTask{}
+}
+
+// fillUp makes zeros of what the last rows of a tile have that the product has not: sums of them
+// are not kept, but those of denormals would be slow.
+func (t *mulTask) fillUp() {
+	q := t.m.codes
+	for i := range q.runs {
+		r := &q.runs[i]
+		for span := range r.spans {
+			_, at := t.spanOf(t.rows, r, span)
+			clear(unsafe.Slice(at, t.sumRows-t.rows))
+		}
+	}
+	for i := range q.sums * min(int(q.offset), 1) {
+		clear(unsafe.Slice(t.sumOf(i, t.rows), t.sumRows-t.rows))
+	}
 }
 
 // portableDots is a kernel in plain Go.

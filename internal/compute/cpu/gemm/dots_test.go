@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -31,6 +32,8 @@ func dotElement(q *compute.Codes, row int, numbers, x []float32, chunks int, pie
 					(q.SuperLead+groupOf(q, end))/q.Super == (q.SuperLead+g)/q.Super {
 					end += q.Group
 				}
+			} else if q.Type == compute.Code8 && end-at >= 128 {
+				end -= (end - at) % 128
 			} else if end-at > 32 {
 				end -= (end - at) % 32
 			}
@@ -40,6 +43,9 @@ func dotElement(q *compute.Codes, row int, numbers, x []float32, chunks int, pie
 				offset = q.Offset[row*groups+g]
 			}
 			span := 32
+			if q.Type == compute.Code8 && end-at >= 128 {
+				span = 128
+			}
 			if super {
 				span = min(q.Group, end-at)
 				cell := row*q.Supers() + (q.SuperLead+g)/q.Super
@@ -203,4 +209,62 @@ func TestFusedMultiplyAdd(t *testing.T) {
 			t.Fatalf("%v·%v + %v = %v, not %v", x, y, z, got, want)
 		}
 	}
+}
+
+// TestCodesByTiles wants the bits of AVX2's kernels of AMX's, of any number of rows that fill
+// tiles, of several blocks of them, too.
+func TestCodesByTiles(t *testing.T) {
+	if !isa.Available(isa.AMX) {
+		t.Skip("this machine has no AMX (see scripts/simulate)")
+	}
+	p := newPool(t, 2)
+	r := rand.New(rand.NewPCG(41, 42))
+	byTiles := 0
+	for round := range 200 {
+		cases := codeSet{isa.AMX, true}.cases()
+		c := cases[round%len(cases)]
+		n, k, rows := 1+r.IntN(150), 1+r.IntN(300), 1+r.IntN(70)
+		if round%16 == 0 { // more than a block, and more than one call
+			n, k, rows = 200, 2200, 300
+		}
+		group := []int{0, 16, 32, 64, 128, 5}[r.IntN(6)]
+		lead := 0
+		if group > 0 {
+			lead = r.IntN(group) * r.IntN(2)
+		}
+		chunks := []int{1, 2, 8}[r.IntN(3)]
+		q := newCodes(r, c, n, k, group, lead)
+		x := randoms(r, rows*k)
+		if r.IntN(4) == 0 {
+			x[r.IntN(len(x))] = float32(math.NaN())
+		}
+		var s Scratch
+		multiplied := func(set isa.ISA) (plain, parts []float32) {
+			m := mustPackCodes(t, p, codeSet{set, true}, chunks, q)
+			plain, parts = filled(rows*n, untouched), filled(chunks*rows*n, untouched)
+			m.Mul(p, &s, plain, n, x, k, rows, nil)
+			m.MulChunks(p, &s, parts, n, x, k, rows)
+			if task := (mulTask{m: m, rows: rows, threads: 1}); set == isa.AMX {
+				task.choose()
+				byTiles += toInt(task.kernels.blocks)
+			}
+			return plain, parts
+		}
+		wantPlain, wantParts := multiplied(isa.AVX2)
+		plain, parts := multiplied(isa.AMX)
+		what := fmt.Sprintf("%v: %d x %d, groups of %d, %d chunks, %d rows", c, n, k, group, chunks,
+			rows)
+		sameSlice(t, what, plain, wantPlain)
+		sameSlice(t, what+": chunks", parts, wantParts)
+	}
+	if byTiles == 0 {
+		t.Error("nothing was multiplied by tiles")
+	}
+}
+
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

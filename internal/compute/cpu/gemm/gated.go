@@ -42,7 +42,7 @@ func (m *Matrix) Gates(rows int) bool {
 func (m *Matrix) byTiles(rows int) bool {
 	t := mulTask{m: m, rows: rows, threads: 1}
 	t.choose()
-	return t.kernels.blocks
+	return t.kernels.blocks && m.codes == nil
 }
 
 // MulGated makes dst what gated makes of halves of each row of x·Wᵀ, gate before up, some columns

@@ -47,7 +47,8 @@ type kernelSet struct {
 	again  kernel
 	vector bool
 	halves bool // x is bf16, not fp32
-	// blocks says that amx.Multiply is the kernel, of any number of rows: x lies in its blocks.
+	// blocks says that amx.Multiply is the kernel, or of codes amx.MultiplyCodes, of any number of
+	// rows: x lies in its blocks.
 	blocks bool
 	// many, if not nil, are the kernels for rows from from on, with the same bits: of the same
 	// panels, or of those of float32 that widen makes of some pairs of steps, one or more.

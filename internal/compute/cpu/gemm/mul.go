@@ -22,7 +22,9 @@ type Scratch struct {
 	bytes         []int8
 	sum           sumTask
 	calls         []codeCall
+	tileCalls     []amx.CodeCall
 	numbers, sums []float32
+	looked        []int8
 }
 
 // Mul computes dst[r·ldd+n] = Σ_k x[r·ldx+k]·W[n][k] (+ bias[n], added last) for the given number
@@ -111,6 +113,7 @@ func (t *mulTask) do(p *pool.Pool, s *Scratch) {
 	}
 	p.Run(t, chunks)
 	clear(t.calls)
+	clear(t.tileCalls)
 	t.clear()
 }
 
@@ -155,9 +158,11 @@ type mulTask struct {
 	numbers    unsafe.Pointer // widened weights, or those that codes stand for
 	numberSize int            // of them per thread
 	// For quantised weights.
-	calls   []codeCall     // by thread
-	sums    unsafe.Pointer // of x over the runs, [runs][rows]
-	sumRows int            // 0 without offsets
+	calls     []codeCall     // by thread
+	tileCalls []amx.CodeCall // likewise
+	sums      unsafe.Pointer // of x over the runs, [runs][rows]
+	sumRows   int            // 0 without offsets
+	looked    unsafe.Pointer // bytes that tiles take for codes of 4 bits, for each thread
 }
 
 // clear drops what the task refers to, so that a Scratch keeps no caller's memory alive.
@@ -188,7 +193,8 @@ func (t *mulTask) choose() {
 		t.panels /= 2
 	}
 	t.kernels = k
-	if k.many == nil || t.rows < k.from || k.widen != nil && !t.widens() {
+	if k.many == nil || t.rows < k.from || k.widen != nil && !t.widens() ||
+		t.m.codes != nil && !fillsTiles(t.rows) {
 		return
 	}
 	t.kernels, t.widen = k.many, k.widen
@@ -321,7 +327,8 @@ type block struct {
 // column of the panels exists, and none is read again. Tiles store many rows to close addresses.
 func (t *mulTask) straight(b *block) bool {
 	m := t.m
-	if t.gated != nil || t.depth < min(m.k, maxSteps) || t.kernels.blocks && b.rows > amx.Block {
+	if t.gated != nil || t.depth < min(m.k, maxSteps) ||
+		t.kernels.blocks && (m.codes != nil || b.rows > amx.Block) {
 		return false
 	}
 	return (b.panel+b.width)*m.kernels.nr <= m.n && (t.apart || m.pieces == 1 && t.add == nil)
@@ -342,6 +349,9 @@ func (t *mulTask) compute(b *block) {
 			b.stride *= 2
 		}
 		b.chunk = b.stride * uintptr(b.rows)
+		if t.kernels.blocks {
+			b.chunk = b.stride * uintptr(ceilDiv(b.rows, amx.CodeRows)*amx.CodeRows)
+		}
 		if t.shared {
 			b.chunk = b.stride * uintptr(t.kernels.high(t.rows))
 		}

@@ -39,7 +39,7 @@ func (t *mulTask) planBlocks() int {
 	t.blockRows = ceilDiv(ceilDiv(t.rows, blocks), amx.Block) * amx.Block
 	chunks := t.planPanels(ceilDiv(t.rows, t.blockRows))
 	t.depth = maxSteps
-	t.tileSize = min(t.blockRows, t.rows) * rowSums / 4
+	t.tileSize = min(t.blockRows, ceilDiv(t.rows, amx.CodeRows)*amx.CodeRows) * rowSums / 4
 	return chunks
 }
 

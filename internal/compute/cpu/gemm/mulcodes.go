@@ -1,8 +1,10 @@
 package gemm
 
 import (
+	"sort"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
@@ -13,10 +15,17 @@ const (
 	// unpackRows are the rows of x that one unpacking serves: so many columns of them stay in the
 	// L2 cache.
 	unpackRows = 128
+	// tileBytes are those of a panel, unpacked, that tiles multiply with all rows of a block before
+	// the next ones: they stay in the L1 cache meanwhile.
+	tileBytes = 16 << 10
 )
 
 // sumCodes is sum for quantised weights.
 func (t *mulTask) sumCodes(b *block) {
+	if t.kernels.blocks {
+		t.sumTiles(b)
+		return
+	}
 	m, q := t.m, t.m.codes
 	call := &t.calls[b.thread]
 	for i := range m.pieces {
@@ -46,6 +55,82 @@ func (t *mulTask) sumCodes(b *block) {
 	if !b.direct {
 		t.finish(b, 0, b.rows)
 	}
+}
+
+// fillsTiles tells whether tiles of so many rows have few beside them: they take the time of these,
+// too.
+func fillsTiles(rows int) bool {
+	return ceilDiv(rows, amx.CodeRows)*amx.CodeRows*10 <= rows*14
+}
+
+// sumTiles is sumCodes by tiles, which take all rows of a block: panel after panel, as they lie.
+func (t *mulTask) sumTiles(b *block) {
+	m, q := t.m, t.m.codes
+	call := &t.tileCalls[b.thread]
+	x := unsafe.Add(t.x, uintptr(b.first/amx.CodeRows)*t.xStride)
+	for panel := range b.width {
+		w := unsafe.Add(m.base, uintptr(b.panel+panel)*m.stride)
+		for i := range m.pieces {
+			c := unsafe.Add(b.sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
+			if q.pieces[i] == q.pieces[i+1] {
+				clearRows(c, b.stride, b.rows, m.kernels.nr)
+			}
+			for at := q.pieces[i]; at < q.pieces[i+1]; at += call.Runs {
+				t.aimTiles(call, b, at)
+				call.Scale = unsafe.Add(w, q.runs[at].at)
+				call.W = unsafe.Add(call.Scale, call.Skip)
+				if q.super > 0 {
+					call.Parts = unsafe.Add(call.Scale, q.head)
+				}
+				if q.form != formDots8 {
+					unpacked := unsafe.Add(t.looked, b.thread*q.unpackedSize())
+					amx.Unpack(unpacked, call.W, call.Runs, q.runs[at].spans*q.runs[at].blocks,
+						call.Skip, &q.numbers)
+					call.W, call.Skip, call.Ahead = unpacked, 0, 0
+				}
+				call.X, call.C = unsafe.Add(x, q.runs[at].tile), c
+				if at > q.pieces[i] {
+					call.Flags |= amx.CodeAdd
+				}
+				amx.MultiplyCodes(call)
+			}
+		}
+	}
+	t.finish(b, 0, b.rows)
+}
+
+// aimTiles sets what a call has of some runs, from one on, for any panel.
+func (t *mulTask) aimTiles(call *amx.CodeCall, b *block, run int) {
+	q := t.m.codes
+	r := &q.runs[run]
+	blocks := r.spans * r.blocks
+	bytes := uintptr(blocks) * q.form.blockBytes(t.m.kernels.nr)
+	call.Runs = min(q.alike(run), max(tileBytes/(8*blocks*t.m.kernels.nr), 1))
+	call.Ahead = tileBytes
+	call.Spans, call.Steps = r.spans, ceilDiv(8*r.blocks, amx.CodeDepth)
+	call.Depth = 8 * r.blocks / call.Steps
+	call.Skip = q.head + r.parts
+	call.ScaleStep = call.Skip + bytes
+	call.XStride, call.Blocks = t.xStride, ceilDiv(b.rows, amx.CodeRows)
+	call.CStride, call.Flags = b.stride, q.flags
+	if call.Offset = q.offset; q.offset > 0 {
+		call.Sums, call.SumStep = unsafe.Pointer(t.sumOf(r.sum, b.first)), uintptr(t.sumRows)*4
+	}
+}
+
+// unpackedSize is how many bytes tiles multiply at a time, at most.
+func (c *codes) unpackedSize() int {
+	most := tileBytes
+	for _, r := range c.runs {
+		most = max(most, 8*r.spans*r.blocks*amx.Block)
+	}
+	return most
+}
+
+// alike is how many runs from one on have as many spans and blocks, in its piece.
+func (c *codes) alike(run int) int {
+	at := sort.Search(len(c.parts), func(i int) bool { return c.parts[i].first > run }) - 1
+	return c.parts[at].first + c.parts[at].runs - run
 }
 
 // nextRun is how many bytes lie between the beginnings of the run before the given one and of that,
@@ -213,6 +298,16 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 		s.calls = make([]codeCall, p.Threads())
 	}
 	t.calls = s.calls
+	if t.kernels.blocks {
+		if len(s.tileCalls) < p.Threads() {
+			s.tileCalls = make([]amx.CodeCall, p.Threads())
+		}
+		t.tileCalls = s.tileCalls
+		if q.form != formDots8 {
+			size := q.unpackedSize()
+			t.looked = unsafe.Pointer(&alignedSlice(&s.looked, p.Threads()*size)[0])
+		}
+	}
 	if m.unpacks(t.rows) {
 		t.numberSize = m.numberSize()
 		t.numbers = unsafe.Pointer(&alignedSlice(&s.numbers, p.Threads()*t.numberSize)[0])

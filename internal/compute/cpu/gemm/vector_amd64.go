@@ -122,8 +122,19 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	default:
 		c.tiles = &avx2CodesDots8
 	}
-	return &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
+	k := &kernelSet{nr: nr, rows: c.tiles.rows, vector: true, codes: c.tiles}
+	if set == isa.AMX && nr == 32 {
+		k.many = &amxTILES
+		if c.form != formDots8 || c.super > 0 {
+			k.from = dearFrom
+		}
+	}
+	return k
 }
+
+// dearFrom is how many rows are worth tiles of codes that are looked up for them, or whose spans
+// have integers of their own.
+const dearFrom = 32
 
 // roundSpan is portableRound, by AVX2 where the kernels are.
 func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, even, odd int32) {

@@ -17,8 +17,8 @@ const (
 	// AVX512BF16 adds the bf16 dot product VDPBF16PS (Cooper Lake, Sapphire Rapids and Zen 4, and
 	// newer).
 	AVX512BF16
-	// AMX adds tiles and their bf16 product TDPBF16PS (Sapphire Rapids and newer), where the
-	// operating system lends them.
+	// AMX adds tiles and their products TDPBF16PS and TDPBSSD (Sapphire Rapids and newer), where
+	// the operating system lends them.
 	AMX
 	count
 )

@@ -1,4 +1,4 @@
-// Command gen writes the kernel of package amx: go generate, in its folder.
+// Command gen writes the kernels of package amx: go generate, in its folder.
 package main
 
 import (
@@ -6,10 +6,13 @@ import (
 	"os"
 )
 
-const file = "multiply_amd64.s"
+// files are what it writes.
+var files = map[string]func() []byte{"multiply_amd64.s": multiply, "codes_amd64.s": codes}
 
 func main() {
-	if err := os.WriteFile(file, multiply(), 0o644); err != nil {
-		log.Fatal(err)
+	for name, write := range files {
+		if err := os.WriteFile(name, write(), 0o644); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
