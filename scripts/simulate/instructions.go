@@ -135,8 +135,12 @@ func (t *thread) evex(code []byte) int {
 	}
 	reg := int(code[5]>>3&7) | bit(p0, 7)<<3 | bit(p0, 4)<<4
 	second := ^p1>>3&15 | bit(p2, 3)<<4
-	key := [3]int{p0 & 7, p1 & 3, int(op)}
+	key := [3]int{p0 & 7, p1 & 3, int(op) | p1>>7<<8}
 	known, ok := instructions[key]
+	if !ok {
+		key[2] = int(op)
+		known, ok = instructions[key]
+	}
 	if !ok || mask != 0 && known.run == nil {
 		return 0
 	}
@@ -213,6 +217,34 @@ func each(f func(b, a uint32) uint32) func(*thread, *vector, vector, vector) {
 	}
 }
 
+// byte is the i-th byte of a vector.
+func (v *vector) byte(i byte) byte { return byte(v[i/4] >> (i % 4 * 8)) }
+
+// eachByte is each of bytes, with what the destination had.
+func eachByte(f func(to, b, a byte) byte) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		old := *to
+		*to = vector{}
+		for i := range byte(64) {
+			to[i/4] |= uint32(f(old.byte(i), b.byte(i), a.byte(i))) << (i % 4 * 8)
+		}
+	}
+}
+
+// interleave takes bytes of two vectors by turns, those from one on of each 16.
+func interleave(from byte) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		*to = vector{}
+		for i := range byte(64) {
+			v := &b
+			if i%2 == 1 {
+				v = &a
+			}
+			to[i/4] |= uint32(v.byte(i/16*16+from+i%16/2)) << (i % 4 * 8)
+		}
+	}
+}
+
 // spread copies the first element to all.
 func spread(_ *thread, to *vector, _, a vector) {
 	for i := range to {
@@ -222,7 +254,7 @@ func spread(_ *thread, to *vector, _, a vector) {
 
 func move(_ *thread, to *vector, _, a vector) { *to = a }
 
-// instructions are by opcode map, mandatory prefix and opcode.
+// instructions are by opcode map, mandatory prefix and opcode, with 0x100 where W tells two apart.
 var instructions = map[[3]int]instruction{
 	{1, 0, 0x10}: {name: "VMOVUPS", bytes: 64, run: move},
 	{1, 0, 0x11}: {name: "VMOVUPS", bytes: 64, store: true},
@@ -305,12 +337,13 @@ var instructions = map[[3]int]instruction{
 		}
 	}},
 	{3, 1, 0x25}: {name: "VPTERNLOGD", bytes: 64, immediate: true,
-		shift: func(t *thread, reg, _ int, _ vector, imm byte) int {
-			if imm != 255 {
-				panic(fault{fmt.Errorf("VPTERNLOGD $%d", imm)})
-			}
-			for i := range t.z[reg] {
-				t.z[reg][i] = ^uint32(0)
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
+			for i, x := range t.z[reg] {
+				t.z[reg][i] = 0
+				for bit := range 32 {
+					place := x>>bit&1<<2 | t.z[second][i]>>bit&1<<1 | a[i]>>bit&1
+					t.z[reg][i] |= uint32(imm>>place&1) << bit
+				}
 			}
 			return reg
 		}},
@@ -353,7 +386,26 @@ var instructions = map[[3]int]instruction{
 			to[i] = a[b[i]&15]
 		}
 	}},
-	{2, 1, 0x8d}: {name: "VPERMW", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+	{2, 1, 0x1c}: {name: "VPABSB", bytes: 64, run: eachByte(func(_, _, a byte) byte {
+		return byte(max(int8(a), -int8(a)))
+	})},
+	{1, 1, 0x60}: {name: "VPUNPCKLBW", bytes: 64, run: interleave(0)},
+	{1, 1, 0x68}: {name: "VPUNPCKHBW", bytes: 64, run: interleave(8)},
+	{1, 1, 0xeb}: {name: "VPORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b | a })},
+	{1, 1, 0x6f}: {name: "VMOVDQA64", bytes: 64, aligned: true, run: move},
+	{1, 2, 0x6f}: {name: "VMOVDQU64", bytes: 64, run: move},
+	{1, 2, 0x7f}: {name: "VMOVDQU64", bytes: 64, store: true},
+	{2, 1, 0x8d}: {name: "VPERMB", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		from := a
+		eachByte(func(_, b, _ byte) byte { return from.byte(b & 63) })(nil, to, b, a)
+	}},
+	{2, 1, 0x75}: {name: "VPERMI2B", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		tables := [2]vector{b, a}
+		eachByte(func(place, _, _ byte) byte {
+			return tables[place>>6&1].byte(place & 63)
+		})(nil, to, b, a)
+	}},
+	{2, 1, 0x18d}: {name: "VPERMW", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
 		for i := range to {
 			word := func(place uint32) uint32 { return a[place/2&15] >> (place % 2 * 16) & 0xffff }
 			to[i] = word(b[i]&31) | word(b[i]>>16&31)<<16

@@ -267,7 +267,7 @@ func attention(d *cpu.Device, dtype compute.DType, positions, rows int) (*subjec
 	for i := range slots {
 		slots[i] = int32(i)
 	}
-	d.WriteCache(c, 0, k.All(), k.All(), slots)
+	d.WriteCache(c, 0, k.All(), k.All(), compute.CacheScales{}, slots)
 	b := &compute.Batch{Tables: [][]int32{table}}
 	pairs := int64(0)
 	for p := positions - rows; p < positions; p++ {

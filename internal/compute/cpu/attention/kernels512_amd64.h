@@ -2,7 +2,8 @@
 // ROWBYTES, ROWSHIFT, SETUP and LOAD of kernels_amd64.h, and defines
 //
 //	SETUP512               what LOAD512 needs in Z31
-//	LOAD512(off, mem, to)  widens the 16 elements at off bytes from mem, in their order
+//	LOAD512(off, mem, to, half)  widens the 16 elements at off bytes from mem, in their order; half is
+//	                             to's lower half
 //
 // A vector has the 16 accumulators that two of AVX2 have, so the bits are the same.
 
@@ -159,9 +160,9 @@ dims: \
 	ZEROS; \
 dim: \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	PREFETCHT0 (R14)(DX*1); \
-	LOAD512(0, (R14), Z30); \
+	LOAD512(0, (R14), Z30, Y30); \
 	PAIRS; \
 	ADDQ $4, SI; \
 	ADDQ $ROWBYTES, AX; \
@@ -185,9 +186,9 @@ dim: \
 
 #define PVSTEPx2(PAIRS) \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	PREFETCHT0 (16*ROWBYTES)(AX)(R15*1); \
-	LOAD512((16*ROWBYTES), (AX), Z30); \
+	LOAD512((16*ROWBYTES), (AX), Z30, Y30); \
 	PAIRS
 
 // Four queries or more, two slices at a time.
@@ -211,7 +212,7 @@ dim: \
 
 #define PVSTEP12 \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	STEP12
 
 // Walks all positions for n slices, then for the next ones: twelve queries come with keys and values
