@@ -389,7 +389,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 		case left >= 4:
 			f, took, multiple = k.pv4, 4, k.wide
 		case left >= 2:
-			f, took, multiple = k.pv2x2, 2, 2
+			f, took, multiple = k.pv2, 2, k.pair
 		}
 		whole := slices / multiple * multiple
 		if whole > 0 {

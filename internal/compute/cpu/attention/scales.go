@@ -66,7 +66,12 @@ func (s *scratch) mapScales(j *job, head, first, from, to int) {
 	}
 	for t := from; t < to; t++ {
 		at := s.tiles[first+t] + j.keys(head) + j.p.scales
-		copy(s.scaling.keys[t*tile:], cast[float32](j.c.data[at:][:4*tile]))
-		copy(s.scaling.values[t*tile:], cast[float32](j.c.data[at+values:][:4*tile]))
+		*(*[tile]float32)(s.scaling.keys[t*tile:]) = j.c.scalesAt(at)
+		*(*[tile]float32)(s.scaling.values[t*tile:]) = j.c.scalesAt(at + values)
 	}
+}
+
+// scalesAt are the scales of a tile.
+func (c *Cache) scalesAt(at int) [tile]float32 {
+	return [tile]float32(cast[float32](c.data[at:][:4*tile]))
 }
