@@ -49,9 +49,9 @@ func perplexity(t *testing.T, e *engine.Engine, most int) float64 {
 	for q := range recalled(t, most) {
 		r := greedy(e, q.Question, 1)
 		r.Params.PromptLogprobs = 0
-		answer := e.Info().Tokenizer.Encode(q.Answer, false)
+		tokens := append(r.Prompt, e.Info().Tokenizer.Encode(q.Answer, false)...)
 		wg.Go(func() {
-			s, err := e.Submit(t.Context(), engine.NewRequest(append(r.Prompt, answer...), r.Params))
+			s, err := e.Submit(t.Context(), engine.NewRequest(tokens, r.Params))
 			if err != nil {
 				t.Error(err)
 				return

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// The bits of a code, spread, are a binary16 of which the exponent is lower by 8: scales make up for
-// it. Of its word, which has two signs, the lower one is cut.
+// The bits of a code, spread, are a binary16 of which the exponent is lower by 8: scales make up
+// for it. Of its word, which has two signs, the lower one is cut.
 #define ROWBYTES 16
 #define ROWSHIFT 4
 #define SETUP \
