@@ -229,7 +229,8 @@ func TestWindowIgnoresFreedBlocks(t *testing.T) {
 func TestInPlaceWithoutAllocation(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, threads := range []int{1, 2} {
-		s := shape{kvHeads: 2, group: 3, dim: 32, kind: compute.BFloat16}
+		s := shape{kvHeads: 2, group: 3, dim: 32, kind: []compute.DType{compute.BFloat16,
+			compute.Int8}[threads-1]}
 		q := s.sequence(r, 300)
 		g := newRig(t, s, isa.Best(), threads, 16, r, q)
 		var rows []row
@@ -260,8 +261,9 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 // NaN in a query, or in what a row attends to, shows in that row and in no earlier one.
 func TestNaNStaysInItsRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
-	for _, i := range levels() {
-		s := shape{kvHeads: 1, group: 1, dim: 32, kind: compute.BFloat16}
+	for k := range len(levels()) * len(kinds) {
+		i := levels()[k/len(kinds)]
+		s := shape{kvHeads: 1, group: 1, dim: 32, kind: kinds[k%len(kinds)]}
 		q := s.sequence(r, 40)
 		nan := float32(math.NaN())
 		for d := range s.dim {
@@ -277,7 +279,7 @@ func TestNaNStaysInItsRow(t *testing.T) {
 		for pos := range q.n {
 			got := g.out[0][pos*s.dim]
 			if bad := pos == 7 || pos >= 20; bad != (got != got) {
-				t.Errorf("%v: position %d is %v", i, pos, got)
+				t.Errorf("%v, %v: position %d is %v", i, s.kind, pos, got)
 			}
 		}
 	}

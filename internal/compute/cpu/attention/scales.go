@@ -7,8 +7,8 @@ import (
 )
 
 // A vector of a cache of codes is number(code)·scale. Kernels sum over numbers; a key's scale
-// multiplies its score, a value's its weight, which is exact of what one position adds: what a row
-// reads of a position follows from that position's vector alone, whenever it is read.
+// multiplies its score, a value's its weight. So what a row reads of a position follows from that
+// position's vector alone, whenever it is read.
 //
 // The numbers of E4M3 are 2^-8 times as large here, as binary16 has the bits of their codes, and
 // their scales 2^8 times.

@@ -78,7 +78,14 @@ func stored(k compute.DType, x []float32, scale float32) []float64 {
 	for _, v := range x {
 		largest = max(largest, v, -v)
 	}
-	codes := compute.Codes{Type: compute.CodeE4M3}
+	codes, coded := compute.Codes{Type: compute.CodeE4M3}, make([]byte, len(x))
+	if s := cmp.Or(scale, largest/448); k == compute.E4M3 {
+		vec.New(isa.Portable).RoundE4M3(coded, x, s)
+		for i := range x {
+			out[i] = float64(codes.Number(coded[i])) * float64(s)
+		}
+		return out
+	}
 	for i, v := range x {
 		switch k {
 		case compute.BFloat16:
@@ -88,12 +95,6 @@ func stored(k compute.DType, x []float32, scale float32) []float64 {
 		case compute.Int8:
 			s := largest / 127
 			out[i] = math.RoundToEven(float64(v/s)) * float64(s)
-			continue
-		case compute.E4M3:
-			s := cmp.Or(scale, largest/448)
-			var code [1]byte
-			vec.New(isa.Portable).RoundE4M3(code[:], []float32{v}, s)
-			out[i] = float64(codes.Number(code[0])) * float64(s)
 			continue
 		}
 		out[i] = float64(v)
