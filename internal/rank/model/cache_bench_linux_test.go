@@ -66,7 +66,8 @@ func BenchmarkCacheDTypes(b *testing.B) {
 			}
 			for i, dtype := range types {
 				slices.Sort(took[i])
-				b.ReportMetric(float64(took[i][len(took[i])/2].Microseconds()), dtype.String()+"-µs")
+				median := took[i][len(took[i])/2]
+				b.ReportMetric(float64(median.Microseconds()), dtype.String()+"-µs")
 			}
 		})
 	}
