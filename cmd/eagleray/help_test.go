@@ -20,7 +20,8 @@ func TestHelpTopics(t *testing.T) {
 		"drain-timeout":  {"--shutdown-timeout int", "--drain-timeout, EAGLERAY_DRAIN_TIMEOUT"},
 		"nnodes":         {"--nnodes int", "-n"},
 		"restarts":       {"--max-restarts"},
-		"kv-cache-dtype": {"known to vLLM: the cache has 16-bit values"},
+		"kv-cache-dtype": {"values: auto, bfloat16, float16, fp8, "},
+		"cpu-offload-gb": {"known to vLLM: weights are in memory already"},
 		"all": {"\nFlags:\n  --check[=where] ", "\nCacheConfig:\n  --block-size int ",
 			"--port", "\nWithout effect, or refused:\n", "--optimization-level"},
 		"page":  {"\nFrontend:\n", "--optimization-level"},
@@ -35,7 +36,7 @@ func TestHelpTopics(t *testing.T) {
 				t.Errorf("--help=%s has no %q:\n%s", topic, w, out.String())
 			}
 		}
-		if topic == "cacheconfig" && strings.Contains(out.String(), "--kv-cache-dtype") {
+		if topic == "cacheconfig" && strings.Contains(out.String(), "--cpu-offload-gb") {
 			t.Error("a group shows a flag that does nothing")
 		}
 	}

@@ -106,7 +106,7 @@ func (l CacheLayer) PaddedDim() int { return (l.Dim + CacheTile - 1) / CacheTile
 
 // Bytes is the memory that so many positions take, a multiple of CacheTile.
 func (l CacheLayer) Bytes(positions int, dtype DType) int {
-	return l.Heads * l.Vectors() * positions * l.PaddedDim() * dtype.Size()
+	return l.Heads * l.Vectors() * positions * (l.PaddedDim()*dtype.Size() + dtype.ScaleSize())
 }
 
 // stateAlign is the bytes that a State is rounded up to: a line of a processor's cache, of which
@@ -145,6 +145,11 @@ func Window(layers []CacheLayer) (most int) {
 	return most
 }
 
+// CacheScales are what keys and values are divided by before they are rounded to the codes of a KV
+// cache: a scale for each head, or none where each vector has its own, by which its largest number
+// becomes the largest code.
+type CacheScales struct{ Keys, Values []float32 }
+
 // CacheShape is the shape of one rank's KV cache.
 type CacheShape struct {
 	// Layers is what each layer of the rank keeps.
@@ -168,7 +173,8 @@ func (c CacheShape) Check() error {
 	case c.BlockSize < CacheTile || c.BlockSize%CacheTile != 0:
 		return fmt.Errorf("kv cache block size %d is not a multiple of %d", c.BlockSize, CacheTile)
 	case c.DType >= dtypes:
-		return fmt.Errorf("kv cache element %v is not bfloat16, float16 or float32", c.DType)
+		return fmt.Errorf("kv cache element %v is not bfloat16, float16, float32, int8 or fp8_e4m3",
+			c.DType)
 	case c.Blocks > math.MaxInt32/c.BlockSize:
 		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32",
 			c.Blocks, c.BlockSize)

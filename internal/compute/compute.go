@@ -8,10 +8,11 @@ import (
 )
 
 // DType is the element type a model is run in: how weights and the KV cache are stored, and whether
-// products of bfloat16 numbers may be used where the device has them. Sums are always float32.
+// products of bfloat16 numbers may be used where the device has them. Sums are always float32. A KV
+// cache may have another one than the model.
 type DType uint8
 
-// The element types of --dtype.
+// The element types of --dtype, then those of KV caches alone, whose vectors have a scale each.
 const (
 	// BFloat16 is the upper half of a float32, rounded to nearest even.
 	BFloat16 DType = iota
@@ -19,6 +20,10 @@ const (
 	Float16
 	// Float32 is IEEE 754 binary32.
 	Float32
+	// Int8 is integers from -127 to 127.
+	Int8
+	// E4M3 is numbers of 4 bits of exponent and 3 of mantissa (CodeE4M3).
+	E4M3
 	dtypes
 )
 
@@ -39,20 +44,43 @@ func ParseDType(s string) (DType, error) {
 	return 0, fmt.Errorf("dtype %q is not one of bfloat16, float16, float32", s)
 }
 
-// String returns "bfloat16", "float16" or "float32".
+// ParseCacheDType reads a value of --kv-cache-dtype, "auto" being the model's type.
+func ParseCacheDType(s string, model DType) (DType, error) {
+	switch s {
+	case "auto":
+		return model, nil
+	case "int8":
+		return Int8, nil
+	case "fp8_e4m3", "fp8_per_token_head":
+		return E4M3, nil
+	}
+	if d, err := ParseDType(s); err == nil {
+		return d, nil
+	}
+	return 0, fmt.Errorf("kv cache dtype %q is not one of auto, bfloat16, float16, float32, "+
+		"fp8_e4m3, fp8_per_token_head, int8", s)
+}
+
+// String returns the name that ParseDType or ParseCacheDType reads.
 func (d DType) String() string {
 	if d >= dtypes {
 		return fmt.Sprintf("dtype(%d)", uint8(d))
 	}
-	return [...]string{"bfloat16", "float16", "float32"}[d]
+	return [...]string{"bfloat16", "float16", "float32", "int8", "fp8_e4m3"}[d]
 }
 
 // Size is the number of bytes of an element.
-func (d DType) Size() int {
-	if d == Float32 {
+func (d DType) Size() int { return [...]int{2, 2, 4, 1, 1}[d] }
+
+// Scaled says that each vector of a KV cache has a scale.
+func (d DType) Scaled() bool { return d >= Int8 }
+
+// ScaleSize is the number of bytes of a vector's scale, a float32; 0 where there is none.
+func (d DType) ScaleSize() int {
+	if d.Scaled() {
 		return 4
 	}
-	return 2
+	return 0
 }
 
 // Packed is a part of a weight as a device has it, for a program that stores it and has the device

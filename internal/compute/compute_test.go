@@ -86,7 +86,16 @@ func TestDType(t *testing.T) {
 	if _, err := ParseDType("int8"); err == nil {
 		t.Error("int8 is a dtype")
 	}
-	if got := dtypes.String(); got != "dtype(3)" {
+	for name, want := range map[string]DType{"auto": Float16, "bfloat16": BFloat16, "int8": Int8,
+		"fp8_e4m3": E4M3, "fp8_per_token_head": E4M3} {
+		if got, err := ParseCacheDType(name, Float16); got != want || err != nil {
+			t.Errorf("a cache of %q is of %v, %v", name, got, err)
+		}
+	}
+	if _, err := ParseCacheDType("fp8_e5m2", Float16); err == nil {
+		t.Error("fp8_e5m2 is a dtype of a cache")
+	}
+	if got := dtypes.String(); got != "dtype(5)" {
 		t.Error(got)
 	}
 }

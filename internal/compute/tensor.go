@@ -191,6 +191,8 @@ type HeadArgs struct {
 	Eps                float32
 	// Angles turn the first dimensions; nil for none.
 	Angles *Tensor
+	// Scales are those that keys and values are stored with.
+	Scales CacheScales
 }
 
 // DeltaArgs are the properties of a layer with a gated delta rule (Gated Delta Networks,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -243,21 +244,32 @@ func TestGGUFRecall(t *testing.T) {
 	}
 }
 
-// recall asks the first questions of recall.jsonl, all at once.
-func recall(t *testing.T, e *engine.Engine, most int) (asked, right int) {
-	f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	lines := bufio.NewScanner(f)
-	for lines.Scan() && asked < most {
-		var q struct{ Question, Answer string }
-		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
+// recalled are the first questions of recall.jsonl, with their answers.
+func recalled(t *testing.T, most int) iter.Seq[struct{ Question, Answer string }] {
+	return func(yield func(struct{ Question, Answer string }) bool) {
+		f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer f.Close()
+		lines := bufio.NewScanner(f)
+		for n := 0; n < most && lines.Scan(); n++ {
+			var q struct{ Question, Answer string }
+			if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
+				t.Fatal(err)
+			}
+			if !yield(q) {
+				return
+			}
+		}
+	}
+}
+
+// recall asks the first questions of recall.jsonl, all at once.
+func recall(t *testing.T, e *engine.Engine, most int) (asked, right int) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for q := range recalled(t, most) {
 		asked++
 		wg.Go(func() {
 			a, err := ask(t.Context(), e, greedy(e, q.Question, 200))

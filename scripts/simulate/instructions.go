@@ -137,8 +137,8 @@ func (t *thread) evex(code []byte) int {
 	second := ^p1>>3&15 | bit(p2, 3)<<4
 	key := [3]int{p0 & 7, p1 & 3, int(op)}
 	known, ok := instructions[key]
-	if double, is := doubles[key]; is && p1>>7 == 1 {
-		known, ok = double, true
+	if wide, is := wides[key]; is && p1>>7 == 1 {
+		known, ok = wide, true
 	}
 	if !ok || mask != 0 && known.run == nil {
 		return 0
@@ -212,6 +212,34 @@ func each(f func(b, a uint32) uint32) func(*thread, *vector, vector, vector) {
 	return func(_ *thread, to *vector, b, a vector) {
 		for i := range to {
 			to[i] = f(b[i], a[i])
+		}
+	}
+}
+
+// byte is the i-th byte of a vector.
+func (v *vector) byte(i byte) byte { return byte(v[i/4] >> (i % 4 * 8)) }
+
+// eachByte is each of bytes, with what the destination had.
+func eachByte(f func(to, b, a byte) byte) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		old := *to
+		*to = vector{}
+		for i := range byte(64) {
+			to[i/4] |= uint32(f(old.byte(i), b.byte(i), a.byte(i))) << (i % 4 * 8)
+		}
+	}
+}
+
+// interleave takes bytes of two vectors by turns, those from one on of each 16.
+func interleave(from byte) func(*thread, *vector, vector, vector) {
+	return func(_ *thread, to *vector, b, a vector) {
+		*to = vector{}
+		for i := range byte(64) {
+			v := &b
+			if i%2 == 1 {
+				v = &a
+			}
+			to[i/4] |= uint32(v.byte(i/16*16+from+i%16/2)) << (i % 4 * 8)
 		}
 	}
 }
@@ -313,12 +341,13 @@ var instructions = map[[3]int]instruction{
 		}
 	}},
 	{3, 1, 0x25}: {name: "VPTERNLOGD", bytes: 64, immediate: true,
-		shift: func(t *thread, reg, _ int, _ vector, imm byte) int {
-			if imm != 255 {
-				panic(fault{fmt.Errorf("VPTERNLOGD $%d", imm)})
-			}
-			for i := range t.z[reg] {
-				t.z[reg][i] = ^uint32(0)
+		shift: func(t *thread, reg, second int, a vector, imm byte) int {
+			for i, x := range t.z[reg] {
+				t.z[reg][i] = 0
+				for bit := range 32 {
+					place := x>>bit&1<<2 | t.z[second][i]>>bit&1<<1 | a[i]>>bit&1
+					t.z[reg][i] |= uint32(imm>>place&1) << bit
+				}
 			}
 			return reg
 		}},
@@ -361,11 +390,24 @@ var instructions = map[[3]int]instruction{
 			to[i] = a[b[i]&15]
 		}
 	}},
-	{2, 1, 0x8d}: {name: "VPERMW", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
-		for i := range to {
-			word := func(place uint32) uint32 { return a[place/2&15] >> (place % 2 * 16) & 0xffff }
-			to[i] = word(b[i]&31) | word(b[i]>>16&31)<<16
-		}
+	{2, 1, 0x1c}: {name: "VPABSB", bytes: 64, run: eachByte(func(_, _, a byte) byte {
+		return byte(max(int8(a), -int8(a)))
+	})},
+	{1, 1, 0x60}: {name: "VPUNPCKLBW", bytes: 64, run: interleave(0)},
+	{1, 1, 0x68}: {name: "VPUNPCKHBW", bytes: 64, run: interleave(8)},
+	{1, 1, 0xeb}: {name: "VPORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b | a })},
+	{1, 1, 0x6f}: {name: "VMOVDQA64", bytes: 64, aligned: true, run: move},
+	{1, 2, 0x6f}: {name: "VMOVDQU64", bytes: 64, run: move},
+	{1, 2, 0x7f}: {name: "VMOVDQU64", bytes: 64, store: true},
+	{2, 1, 0x8d}: {name: "VPERMB", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		from := a
+		eachByte(func(_, b, _ byte) byte { return from.byte(b & 63) })(nil, to, b, a)
+	}},
+	{2, 1, 0x75}: {name: "VPERMI2B", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		tables := [2]vector{b, a}
+		eachByte(func(place, _, _ byte) byte {
+			return tables[place>>6&1].byte(place & 63)
+		})(nil, to, b, a)
 	}},
 	{2, 3, 0x72}: {name: "VCVTNE2PS2BF16", bytes: 64, run: convert},
 	{2, 1, 0xa8}: {name: "VFMADD213PS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
@@ -393,8 +435,14 @@ var instructions = map[[3]int]instruction{
 	}},
 }
 
-// doubles are those of instructions of float64, which have a bit of their own.
-var doubles = map[[3]int]instruction{
+// wides are those of instructions whose elements are twice as wide, which have a bit of their own.
+var wides = map[[3]int]instruction{
+	{2, 1, 0x8d}: {name: "VPERMW", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
+		for i := range to {
+			word := func(place uint32) uint32 { return a[place/2&15] >> (place % 2 * 16) & 0xffff }
+			to[i] = word(b[i]&31) | word(b[i]>>16&31)<<16
+		}
+	}},
 	{1, 1, 0x10}: {name: "VMOVUPD", bytes: 64, run: move},
 	{1, 1, 0x11}: {name: "VMOVUPD", bytes: 64, store: true},
 	{1, 1, 0x58}: {name: "VADDPD", bytes: 64, run: eachDouble(func(_, b, a float64) float64 {

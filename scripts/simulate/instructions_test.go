@@ -43,7 +43,7 @@ func TestBlocks(t *testing.T) {
 			index[i] = place | (16+place)<<16
 		}
 		amx.Pair(unsafe.Pointer(&want[0]), 0, unsafe.Pointer(&a[0]), 1, 0)
-		instructions[[3]int{2, 1, 0x8d}].run(nil, &to, index, a)
+		wides[[3]int{2, 1, 0x8d}].run(nil, &to, index, a)
 		compare(t, "VPERMW", &to, want)
 	}
 }
@@ -117,9 +117,9 @@ func TestDoubles(t *testing.T) {
 				add.setDouble(i, 1.5*(1<<22))
 			}
 			instructions[[3]int{1, 0, 0x5a}].run(nil, &product, vector{}, from)
-			doubles[[3]int{2, 1, 0xa8}].run(nil, &product, by, add)
-			doubles[[3]int{1, 1, 0x5c}].run(nil, &product, product, add)
-			doubles[[3]int{1, 1, 0x58}].run(nil, &got, got, product)
+			wides[[3]int{2, 1, 0xa8}].run(nil, &product, by, add)
+			wides[[3]int{1, 1, 0x5c}].run(nil, &product, product, add)
+			wides[[3]int{1, 1, 0x58}].run(nil, &got, got, product)
 			for i := range 8 {
 				if w := want[8*half+i]; got.double(i) != w {
 					t.Fatalf("%v·%v to %v: %v instead of %v", a, x[8*half+i], sums[8*half+i],
@@ -136,5 +136,55 @@ func compare(t *testing.T, name string, to *vector, want []uint16) {
 		if got := uint16(to[i/2] >> (i % 2 * 16)); got != w {
 			t.Fatalf("%s: number %d is %#x instead of %#x", name, i, got, w)
 		}
+	}
+}
+
+// TestPairs runs the instructions that weave codes as package amx does, and wants its panels.
+func TestPairs(t *testing.T) {
+	if !isa.Available(isa.AMX) {
+		t.Skip("this machine has no AMX")
+	}
+	run := func(key [3]int, to *vector, b, a vector) { instructions[key].run(nil, to, b, a) }
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		th := &thread{}
+		var codes, order, z0, z1, z2 vector
+		for i := range codes {
+			codes[i] = r.Uint32()
+		}
+		for i := range byte(64) { // two pairs of rows, four columns each, by turns
+			from := i/8%2*32 + i%2*16 + i/16*4 + i%8/2
+			order[i/4] |= uint32(from) << (i % 4 * 8)
+		}
+		run([3]int{2, 1, 0x8d}, &z0, order, codes)
+		for i := range byte(64) {
+			if got, want := z0.byte(i), codes.byte(order.byte(i)); got != want {
+				t.Fatalf("VPERMB: byte %d is %#x instead of %#x", i, got, want)
+			}
+		}
+		// Tables of integers, as in blocks_amd64.s.
+		var low, high [2]vector
+		for i := range 128 {
+			number := math.Float32bits(float32(i)) >> 16
+			low[i/64][i%64/4] |= number & 255 << (i % 4 * 8)
+			high[i/64][i%64/4] |= number >> 8 << (i % 4 * 8)
+		}
+		run([3]int{2, 1, 0x1c}, &z1, vector{}, z0)
+		z2 = z1
+		run([3]int{2, 1, 0x75}, &z1, low[0], low[1])
+		run([3]int{2, 1, 0x75}, &z2, high[0], high[1])
+		th.z[2], th.z[0] = z2, z0
+		var signs vector
+		for i := range signs {
+			signs[i] = 0x80808080
+		}
+		instructions[[3]int{3, 1, 0x25}].shift(th, 2, 0, signs, 0xf8)
+		var first, second vector
+		run([3]int{1, 1, 0x60}, &first, z1, th.z[2])
+		run([3]int{1, 1, 0x68}, &second, z1, th.z[2])
+		want := make([]uint16, 64)
+		amx.PairInt8(unsafe.Pointer(&want[0]), 64, unsafe.Pointer(&codes[0]), 2, 0)
+		compare(t, "the first pair", &first, want[:32])
+		compare(t, "the second pair", &second, want[32:])
 	}
 }

@@ -84,6 +84,7 @@ var lent = map[string]uintptr{
 	"AVX512DQ":   unsafe.Offsetof(cpu.X86.HasAVX512DQ),
 	"AVX512VL":   unsafe.Offsetof(cpu.X86.HasAVX512VL),
 	"AVX512VNNI": unsafe.Offsetof(cpu.X86.HasAVX512VNNI),
+	"AVX512VBMI": unsafe.Offsetof(cpu.X86.HasAVX512VBMI),
 	"AVX512BF16": unsafe.Offsetof(cpu.X86.HasAVX512BF16),
 	"AMXTile":    unsafe.Offsetof(cpu.X86.HasAMXTile),
 	"AMXBF16":    unsafe.Offsetof(cpu.X86.HasAMXBF16),

@@ -149,6 +149,7 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	cfg := config.Default()
 	cfg.Model.Path, cfg.Model.DType, cfg.Model.MaxModelLen = m.path(), m.dtype, m.maxLen
 	cfg.Model.Tokenizer = filepath.Join("..", "..", "testdata", "models", "go-std-tiny")
+	cfg.Cache.DType = m.cacheDType
 	if m.dummy {
 		cfg.Model.LoadFormat = "dummy"
 	}

@@ -32,6 +32,7 @@ func TestMutationsAreFound(t *testing.T) {
 				w.model.path())
 		},
 		"another type of weights": func(w *workload) { w.model.dtype = "float16" },
+		"another type of cache":   func(w *workload) { w.model.cacheDType = "fp8_e4m3" },
 		"a token of a prompt": func(w *workload) {
 			p := w.submissions[0].requests[0].Prompt
 			p[0] = 3 + (p[0]-2)%(w.model.vocab-3)
@@ -59,7 +60,7 @@ func TestMutationsAreFound(t *testing.T) {
 // tiny is a model that is not drawn.
 func tiny() modelUnderTest {
 	m := models[0]
-	m.dtype = "bfloat16"
+	m.dtype, m.cacheDType = "bfloat16", "int8"
 	return m
 }
 

@@ -23,7 +23,9 @@ type modelUnderTest struct {
 	// window is that of all layers, 0 where one of them has none.
 	window int
 	dtype  string
-	isa    string
+	// cacheDType is --kv-cache-dtype.
+	cacheDType string
+	isa        string
 }
 
 func (m *modelUnderTest) String() string {
@@ -35,7 +37,8 @@ func (m *modelUnderTest) String() string {
 	if isa == "" {
 		isa = "best"
 	}
-	return fmt.Sprintf("%s%s, %s, instruction set %s", m.folder, weights, m.dtype, isa)
+	return fmt.Sprintf("%s%s, %s, KV cache %s, instruction set %s", m.folder, weights, m.dtype,
+		m.cacheDType, isa)
 }
 
 // models are small; those of the first lines have the layers and heads for every layout. The
@@ -111,6 +114,7 @@ func draw(seed uint64) *workload {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	m := models[rng.IntN(len(models))]
 	m.dtype = pick(rng, "bfloat16", "bfloat16", "float32", "float16")
+	m.cacheDType = pick(rand.New(rand.NewPCG(seed, 3)), "auto", "auto", "int8", "fp8_e4m3")
 	if m.isa = pick(rng, "", "", "", "", "", "portable"); m.vocab > 1024 {
 		m.isa = "" // it takes half a minute
 	}

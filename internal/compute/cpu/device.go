@@ -136,7 +136,7 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,
 	q, k, v compute.View) {
 	c, laid, slots := d.among.Lay(b, args.KVHeads, args.HeadDim, d.dtype)
-	d.WriteCache(c, 0, k, v, slots)
+	d.WriteCache(c, 0, k, v, compute.CacheScales{}, slots)
 	d.Attention(c, 0, laid, args, dst, q)
 }
 

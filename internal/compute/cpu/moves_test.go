@@ -62,7 +62,8 @@ func TestMovesOnOneThread(t *testing.T) {
 					b.Tables[0][i/16] = i / 16
 				}
 				d.WriteCache(c, 0, cpu.Over(big, rows, heads*headDim).All(),
-					cpu.Over(big[1:], rows, heads*headDim).All(), b.Slots)
+					cpu.Over(big[1:], rows, heads*headDim).All(),
+					compute.CacheScales{}, b.Slots)
 				args := compute.AttentionArgs{Heads: heads, KVHeads: heads, HeadDim: headDim,
 					Scale: 0.2}
 				return func() {

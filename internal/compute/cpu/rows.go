@@ -69,6 +69,7 @@ type rowTask struct {
 	at          []int32
 	cache       *attention.Cache
 	layer       int
+	scales      compute.CacheScales
 }
 
 func (t *rowTask) run() {
@@ -97,7 +98,8 @@ func (t *rowTask) Do(chunk, _ int) {
 	lo := chunk * t.perChunk
 	hi := min(lo+t.perChunk, t.rows)
 	if t.op == opCache {
-		t.cache.Write(t.layer, hi-lo, t.a[lo*t.ld:], t.b[lo*t.ld:], t.ld, t.at[lo:hi])
+		t.cache.Write(t.layer, hi-lo, t.a[lo*t.ld:], t.b[lo*t.ld:], t.ld, t.at[lo:hi],
+			t.scales)
 		return
 	}
 	w := t.width
@@ -348,7 +350,7 @@ func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 		d.Heads(q, args.Dim, args.QueryNorm, args.Eps, args.Angles)
 		d.Heads(k, args.Dim, args.KeyNorm, args.Eps, args.Angles)
 	}
-	d.WriteCache(c, layer, k, v, slots)
+	d.WriteCache(c, layer, k, v, args.Scales, slots)
 }
 
 // Squares makes dst the sums of squares of the heads that fill x, one of each head.
@@ -386,14 +388,15 @@ func normAcross(x, weight, squares []float32, headDim int, eps float32) {
 // WriteCache stores the keys and values of k's and v's rows in the layer: row r goes to slots[r],
 // which no other row may have; a negative slot leaves it out. v is empty for a layer that keeps
 // latents.
-func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32) {
+func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View,
+	scales compute.CacheScales, slots []int32) {
 	t := &d.rows
 	if v.Memory == nil {
 		v = k
 	}
 	t.op, t.rows, t.width, t.ld = opCache, k.Rows, k.Width+v.Width, k.Stride
 	t.a, t.b = view(k), view(v)
-	t.cache, t.layer, t.at = c.(*attention.Cache), layer, slots
+	t.cache, t.layer, t.scales, t.at = c.(*attention.Cache), layer, scales, slots
 	t.run()
 }
 

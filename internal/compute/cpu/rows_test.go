@@ -115,7 +115,8 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 				t.Fatal(err)
 			}
 			defer c.Free()
-			d.WriteCache(c, 0, x.All(), compute.View{}, order(manyRows))
+			d.WriteCache(c, 0, x.All(), compute.View{}, compute.CacheScales{},
+				order(manyRows))
 			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
 				Tables: [][]int32{order(blocks)}}
 			d.Attention(c, 0, b, compute.AttentionArgs{Heads: 1, KVHeads: 1, HeadDim: width,
@@ -132,7 +133,8 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			}
 			defer c.Free()
 			k := x.Columns(0, heads*headDim)
-			d.WriteCache(c, 1, k, x.Below(1).Columns(0, heads*headDim), order(manyRows))
+			d.WriteCache(c, 1, k, x.Below(1).Columns(0, heads*headDim),
+				compute.CacheScales{}, order(manyRows))
 			// What was written shows in the attention of a row that sees all of it.
 			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0},
 				Tables: [][]int32{make([]int32, blocks)}}

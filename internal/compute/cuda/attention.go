@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -19,6 +21,9 @@ type cache struct {
 func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	if err := shape.Check(); err != nil {
 		return nil, err
+	}
+	if shape.DType.Scaled() {
+		return nil, fmt.Errorf("a KV cache of %v on a GPU: it has bfloat16 or float16", shape.DType)
 	}
 	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers))}
 	size := 0
@@ -63,7 +68,8 @@ func (c *cache) Free() error {
 
 // WriteCache stores the keys and values of k's and v's rows: row r goes to slots[r], unless that is
 // negative.
-func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32) {
+func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, _ compute.CacheScales,
+	slots []int32) {
 	d.writeCache(c.(*cache), layer, k, v, d.integers(slots))
 }
 

@@ -126,7 +126,7 @@ func attend(s *subject, args compute.AttentionArgs, latent int, list ...sequence
 		if latent == 0 {
 			v = kv.Columns(width, width)
 		}
-		s.WriteCache(cache, 1, kv.Columns(0, width), v, b.Slots)
+		s.WriteCache(cache, 1, kv.Columns(0, width), v, compute.CacheScales{}, b.Slots)
 	}
 	q := s.tensor(step.Rows(), args.Heads*args.HeadDim+5)
 	y := new(compute.Tensor)

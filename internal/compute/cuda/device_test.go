@@ -44,7 +44,8 @@ type device interface {
 		eps float32)
 	Heads(x compute.View, headDim int, weight compute.Memory, eps float32, angles *compute.Tensor)
 	NewCache(shape compute.CacheShape) (compute.Cache, error)
-	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
+	WriteCache(c compute.Cache, layer int, k, v compute.View, scales compute.CacheScales,
+		slots []int32)
 	Attention(c compute.Cache, layer int, b *compute.Batch, args compute.AttentionArgs,
 		dst *compute.Tensor, q compute.View)
 	AttentionAmong(b *compute.Batch, args compute.AttentionArgs, dst *compute.Tensor,

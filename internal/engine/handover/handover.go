@@ -103,8 +103,8 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 	if o := b.Overridden(); o != "" {
 		x.variant += o + " of "
 	}
-	x.shape = kvtransfer.Shape{DType: b.Info.DType, BlockSize: b.Info.BlockSize,
-		Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
+	x.shape = kvtransfer.Shape{DType: b.Info.DType, CacheDType: b.Info.CacheDType,
+		BlockSize: b.Info.BlockSize, Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
 	if compute.StateBytes(x.shape.Cache) > 0 {
 		return nil, &config.UsageError{Err: fmt.Errorf("--kv-transfer-config: layers of %q keep a "+
 			"state of each request, which is not handed over", b.Info.Root)}

@@ -32,6 +32,8 @@ type Info struct {
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
 	WeightBytes int64
+	// CacheDType is the type of the KV cache.
+	CacheDType string
 	// StepBytes is how much of the weights a step of one sequence reads, all ranks together.
 	StepBytes int64
 	// Engines is how many engines serve the model.

@@ -197,7 +197,7 @@ func (s *Spec) blockBytes(stage int) int64 {
 	}
 	from, to := s.Stages.Range(stage, s.Model.Layers)
 	shape := compute.CacheShape{Layers: model.CacheLayers(s.Model, from, to,
-		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.dtype}
+		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.cacheDType}
 	return int64(shape.BytesPerBlock())
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -44,6 +45,9 @@ func (r *resolver) readModel() error {
 		return fmt.Errorf("--dtype: %w", err)
 	}
 	r.Info.DType = r.dtype.String()
+	if err := r.readCacheDType(); err != nil {
+		return err
+	}
 	r.Info.VocabSize, r.Info.Encoder = r.Model.VocabSize, r.Model.Encoder
 	longest := maxContext(r.Model)
 	if r.Null != nil { // no position is computed
@@ -86,6 +90,26 @@ func chooseDType(asked, own string) (compute.DType, error) {
 		own = "bfloat16"
 	}
 	return compute.ParseDType(own)
+}
+
+// readCacheDType reads --kv-cache-dtype.
+func (r *resolver) readCacheDType() (err error) {
+	asked := r.Config.Cache.DType
+	if r.cacheDType, err = compute.ParseCacheDType(asked, r.dtype); err != nil {
+		return err
+	}
+	r.Info.CacheDType = asked
+	switch {
+	case r.cacheDType == r.dtype:
+		r.Info.CacheDType = r.Info.DType
+	case r.device() == queue.CUDA:
+		return usage("--kv-cache-dtype %s with --device cuda: there the KV cache has the type of "+
+			"--dtype, %s", asked, r.dtype)
+	case r.Model.Encoder:
+		return usage("--kv-cache-dtype %s: model %q is an encoder, which has no KV cache", asked,
+			r.Info.Root)
+	}
+	return nil
 }
 
 // chooseMaxModelLen is the length that is asked for, or the longest when that is 0.

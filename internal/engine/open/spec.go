@@ -29,6 +29,7 @@ type Spec struct {
 	Model        *model.Config
 	Info         Info
 	dtype        compute.DType
+	cacheDType   compute.DType
 	Ranks        int
 	Stages       layout.Stages
 	// overrides are the members of --hf-overrides that go before config.json's.

@@ -96,6 +96,8 @@ type Init struct {
 	Quantization string `json:"quantization,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
+	// CacheDType is that of the KV cache (compute.ParseCacheDType); "" is the model's.
+	CacheDType string `json:"cache_dtype,omitempty"`
 	// Device is what computes: "" for the CPU, or CUDA.
 	Device string `json:"device,omitempty"`
 	// Eager has a GPU compute launch by launch.

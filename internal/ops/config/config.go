@@ -108,6 +108,9 @@ type Cache struct {
 	BlockSize int
 	// Blocks overrides the number of blocks; 0 follows from MemoryBytes.
 	Blocks int
+	// DType is auto for the model's type, or one of ours; of two names it is the first in
+	// cacheDTypes.
+	DType string
 	// PrefixCaching shares blocks of equal beginnings.
 	PrefixCaching bool
 }
@@ -353,7 +356,7 @@ func Default() Config {
 		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
 			MaxLogprobs: 20, LogprobsMode: RawLogprobs, EnableAutoToolChoice: true,
 			ToolCallParser: AutoParser, ReasoningParser: AutoParser},
-		Cache: Cache{BlockSize: 16, PrefixCaching: true},
+		Cache: Cache{DType: "auto", BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
 			EPLB:   EPLB{StepInterval: 3000},

@@ -116,11 +116,9 @@ func TestFlags(t *testing.T) {
 				"--performance-mode has no effect: steps are as large as requests make them",
 				"--cpu-offload-gb has no effect: weights are in memory already",
 				"--language-model-only has no effect: input is text"}},
-		{"--kv-cache-dtype auto",
-			func(c *config.Config) any {
-				return strings.Contains(c.Warnings[0],
-					"--kv-cache-dtype has no effect")
-			}, true},
+		{"--kv-cache-dtype fp8", func(c *config.Config) any { return c.Cache.DType }, "fp8_e4m3"},
+		{"--kv-cache-dtype int8_per_token_head",
+			func(c *config.Config) any { return c.Cache.DType }, "int8"},
 	}
 	for _, tt := range tests {
 		c, err := parse(strings.Fields(tt.args)...)
@@ -273,7 +271,9 @@ func TestMistakes(t *testing.T) {
 		// Known to vLLM, and not here.
 		{"-dcp 2", "--decode-context-parallel-size"},
 		{"-q squeezellm", "--quantization"},
-		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
+		{"--kv-cache-dtype fp8_e5m2", `--kv-cache-dtype "fp8_e5m2"`},
+		{"--kv-cache-dtype nvfp4", "fp8_e4m3"},
+		{"--kv-cache-dtype-skip-layers 0", "all layers have the type"},
 		{"--cpu-offload-gb 4", "values but 0, 0.0 are not supported yet: weights are in memory"},
 		{"--data-parallel-rank 1", "not supported yet: engines have one API: see --nnodes"},
 		{"--rope-theta 1e6", "--hf-overrides"},
@@ -440,11 +440,11 @@ func TestRayAddress(t *testing.T) {
 
 func TestFillMistakes(t *testing.T) {
 	for raw, want := range map[string]string{
-		"no-such-flag: 1":    `"no-such-flag" is not a flag of this command`,
-		"blok-size: 32":      `(did you mean block-size?)`,
-		"config: x":          `"config" is not a flag`,
-		"block-size: many":   "block-size",
-		"kv-cache-dtype: q4": "kv-cache-dtype",
+		"no-such-flag: 1":   `"no-such-flag" is not a flag of this command`,
+		"blok-size: 32":     `(did you mean block-size?)`,
+		"config: x":         `"config" is not a flag`,
+		"block-size: many":  "block-size",
+		"cpu-offload-gb: 4": "cpu-offload-gb",
 	} {
 		_, f := flags()
 		file, err := config.ParseFile([]byte(raw))

@@ -113,6 +113,10 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"may take, and caches then fill, such as 0.5 (default: 0.9, and caches of up to 4G)")
 	f.IntVar(&k.BlockSize, "block-size", k.BlockSize,
 		"tokens in a KV cache block, a multiple of 16")
+	f.StringVar(&k.DType, "kv-cache-dtype", k.DType,
+		"auto for the model's type, bfloat16 or float16; in a byte for each value: fp8 "+
+			"(fp8_e4m3), with the checkpoint's k_scale and v_scale, else a scale for each token "+
+			"and head, which fp8_per_token_head and int8 (int8_per_token_head) always have")
 	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
 		"number of KV cache blocks, whatever their size")
 	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
@@ -122,6 +126,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"such as "+
 			`{"kv_connector":"EagleRayConnector","kv_role":"kv_both"}`)
 
+	Choices(f, "kv-cache-dtype", cacheDTypes...)
 	markGroup(f, "CacheConfig")
 
 	p := &c.Parallel

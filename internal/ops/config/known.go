@@ -47,9 +47,8 @@ var engineKnown = []Known{
 	// Memory and devices.
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
 	{Name: "cpu-offload-gb", Allowed: []string{"0", "0.0"}, Why: "weights are in memory already"},
-	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"},
-		Why: "the cache has 16-bit values, or the model's"},
-	{Name: "calculate-kv-scales", Switch: true, Why: "the cache is not scaled"},
+	{Name: "calculate-kv-scales", Switch: true,
+		Why: "each token and head has a scale, where the checkpoint has none"},
 	{Name: "disable-sliding-window", Switch: true, Why: "the model's windows are kept"},
 	{Name: "disable-cascade-attn", Allowed: on, Switch: true, Why: "there is one attention kernel"},
 	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true,

@@ -19,8 +19,8 @@ var newestKnown = []Known{
 	{Name: "enable-nccl-comm-suspend", Allowed: on, Switch: true, Why: "there is no NCCL"},
 	{Name: "use-fp64-gumbel", Switch: true, Why: "there is one way to draw tokens"},
 	// Caches and states.
-	{Name: "kv-cache-dtype-skip-layers", Words: true, Allowed: anything,
-		Why: "the cache has 16-bit values, or the model's"},
+	{Name: "kv-cache-dtype-skip-layers", Words: true, Allowed: none,
+		Why: "all layers have the type of --kv-cache-dtype"},
 	{Name: "prefix-cache-retention-interval", Allowed: anything, Why: "whole blocks are shared"},
 	{Name: "prefix-match-unit", Allowed: anything,
 		Why: "whole blocks are shared: see --block-size"},

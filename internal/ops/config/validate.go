@@ -20,7 +20,9 @@ var quantizations = []string{"int8", "int8_per_channel_weight_only", "int4", "in
 
 // The values of flags that are words.
 var (
-	loadFormats     = []string{"auto", "safetensors", "dummy"}
+	loadFormats = []string{"auto", "safetensors", "dummy"}
+	cacheDTypes = []string{"auto", "bfloat16", "float16", "fp8", "fp8_e4m3",
+		"fp8_per_token_head", "int8", "int8_per_token_head"}
 	dtypes          = []string{"auto", "bfloat16", "float16", "half", "float32", "float"}
 	runners         = []string{"auto", "generate", "pooling"}
 	policies        = []string{"fcfs", "priority"}
@@ -61,6 +63,12 @@ func (c *Config) Validate() error {
 	case "int4_g32":
 		c.Model.Quantization = "int4"
 	}
+	switch c.Cache.DType {
+	case "fp8":
+		c.Cache.DType = "fp8_e4m3"
+	case "int8_per_token_head":
+		c.Cache.DType = "int8"
+	}
 	switch c.Model.LoadFormat { // faster readers of the same files
 	case "runai_streamer", "fastsafetensors":
 		c.Model.LoadFormat = "safetensors"
@@ -70,6 +78,7 @@ func (c *Config) Validate() error {
 		oneOf("load-format", c.Model.LoadFormat, loadFormats),
 		noneOr("quantization", c.Model.Quantization, quantizations),
 		oneOf("dtype", c.Model.DType, dtypes),
+		oneOf("kv-cache-dtype", c.Cache.DType, cacheDTypes),
 		noneOr("runner", c.Model.Runner, runners),
 		oneOf("scheduling-policy", s.Policy, policies),
 		noneOr("distributed-executor-backend", p.Backend, backends),

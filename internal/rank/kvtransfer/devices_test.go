@@ -25,7 +25,8 @@ import (
 type device interface {
 	NewCache(shape compute.CacheShape) (compute.Cache, error)
 	Resize(t *compute.Tensor, rows, width int)
-	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
+	WriteCache(c compute.Cache, layer int, k, v compute.View, scales compute.CacheScales,
+		slots []int32)
 	Finish() error
 	ISA() string
 	Close()
@@ -108,7 +109,8 @@ func (e *onDevice) write(block uint32) {
 		}
 		x.Memory.Filled()
 		e.device.WriteCache(e.cache, layer, x.Columns(0, width),
-			x.Columns((l.Vectors()-1)*width, width), slots)
+			x.Columns((l.Vectors()-1)*width, width), compute.CacheScales{},
+			slots)
 	}
 }
 

@@ -162,7 +162,8 @@ func remote(a Address) Address {
 }
 
 func shape(tp, pp int) Shape {
-	return Shape{Model: "m", DType: "bfloat16", ISA: "avx2", BlockSize: 16, Cache: plain(6, 4, 8),
+	return Shape{Model: "m", DType: "bfloat16", CacheDType: "bfloat16", ISA: "avx2", BlockSize: 16,
+		Cache:  plain(6, 4, 8),
 		Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2, 3}[:pp-1]}
 }
 
@@ -270,6 +271,8 @@ func TestRefused(t *testing.T) {
 			"model is m, this one's x"},
 		"another type": {other(func(s *Shape) { s.DType = "float32" }), nil,
 			"data type is bfloat16"},
+		"another type of cache": {other(func(s *Shape) { s.CacheDType = "int8" }), nil,
+			"(--kv-cache-dtype) is bfloat16, this one's int8"},
 		"other instructions": {other(func(s *Shape) { s.ISA = "avx512" }), nil, "instruction set"},
 		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
 		"other layers": {other(func(s *Shape) { s.Cache = plain(7, 4, 8) }), nil,

@@ -30,10 +30,12 @@ import (
 type Shape struct {
 	// Model names the weights.
 	Model string `json:"model"`
-	// DType is the element type of the cache, ISA the instruction set, or the GPU's architecture,
+	// DType is the element type of the model, ISA the instruction set, or the GPU's architecture,
 	// that has computed it: on which the last bits depend, and how they lie in a block.
 	DType string `json:"dtype"`
 	ISA   string `json:"isa"`
+	// CacheDType is the type of the cache itself (compute.ParseCacheDType).
+	CacheDType string `json:"cache_dtype"`
 	// BlockSize is in positions.
 	BlockSize int `json:"block_size"`
 	// Cache is what each layer of the whole model keeps.
@@ -68,6 +70,7 @@ func (s *Shape) check(theirs *Shape) error {
 	}{
 		{"model", theirs.Model, s.Model},
 		{"data type", theirs.DType, s.DType},
+		{"data type of the KV cache (--kv-cache-dtype)", theirs.CacheDType, s.CacheDType},
 		{"instruction set (--cpu-isa), or GPU,", theirs.ISA, s.ISA},
 		{"block size", theirs.BlockSize, s.BlockSize},
 		{"number of layers", len(theirs.Cache), len(s.Cache)},
@@ -177,7 +180,7 @@ func (s *Shape) cover(p Part) ([]piece, error) {
 
 // bytes is the size of so many blocks of a part.
 func (s *Shape) bytes(p Part, blocks int) (n int64, err error) {
-	dtype, err := compute.ParseDType(s.DType)
+	dtype, err := compute.ParseCacheDType(s.CacheDType, 0)
 	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
 		c := s.Cache[layer]
 		c.Heads = p.Heads[1] - p.Heads[0]

@@ -29,6 +29,8 @@ type Options struct {
 	// Store, when not nil, has what an earlier load made (see [Model.Entries]). It is read until
 	// the model is closed.
 	Store layers.Store
+	// CacheScales has keys and values stored with the checkpoint's scales, where it has some.
+	CacheScales bool
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
 	Progress func(bytes int64)
 }
@@ -102,6 +104,9 @@ func Load(c *Config, src layers.Source, d layers.Device, opt Options) (*Model, e
 	l := layers.NewLoader(d, opt.Group, src, opt.Progress)
 	if opt.Strict {
 		l.Strict()
+	}
+	if opt.CacheScales {
+		l.ScaleCache()
 	}
 	if opt.Store != nil {
 		l.Reuse(opt.Store)

@@ -337,7 +337,8 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 			sendErr = progress(queue.Progress{Phase: "load", Done: done, Total: total})
 		}
 	}
-	opt := model.Options{Group: r.group, Stage: r.stage, Progress: report}
+	opt := model.Options{Group: r.group, Stage: r.stage, CacheScales: r.scalesCache(),
+		Progress: report}
 	key := r.packedKey()
 	if r.weights.packed = r.openPacked(key); r.weights.packed != nil {
 		opt.Store = r.weights.packed

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -201,7 +202,7 @@ func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
 		model.Options{Group: r.group, Stage: r.stage, Strict: true,
-			Progress: func(n int64) { l.bytes = n }}); err != nil {
+			CacheScales: r.scalesCache(), Progress: func(n int64) { l.bytes = n }}); err != nil {
 		l.close()
 		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
 			err = &weights.UnsoundError{Err: bad}
@@ -310,12 +311,15 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	return none, nil
 }
 
+// scalesCache says that the checkpoint's scales are those of the KV cache, where it has some.
+func (r *rank) scalesCache() bool { return r.init.CacheDType == compute.E4M3.String() }
+
 // newCache makes the KV cache; an encoder has none.
 func (r *rank) newCache() error {
 	if r.config.Encoder {
 		return nil
 	}
-	dtype, err := compute.ParseDType(r.init.DType)
+	dtype, err := compute.ParseCacheDType(cmp.Or(r.init.CacheDType, r.init.DType), 0)
 	if err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func (s *session) fill(shape *Shape, seed uint64) error {
 		}
 		for layer := range shape.Layers {
 			s.device.WriteCache(s.cache, layer, kv.Columns(0, width), kv.Columns(width, width),
-				slots)
+				compute.CacheScales{}, slots)
 		}
 	}
 	return s.device.Err()

@@ -132,6 +132,10 @@ func Measure(ctx context.Context, o Options, each func(Row)) error {
 var dtypes = map[string]compute.DType{"bf16": compute.BFloat16, "f16": compute.Float16,
 	"f32": compute.Float32}
 
+// caches are the types that KV caches have.
+var caches = map[string]compute.DType{"bf16": compute.BFloat16, "f16": compute.Float16,
+	"f32": compute.Float32, "int8": compute.Int8, "e4m3": compute.E4M3}
+
 func products(ctx context.Context, o *Options, level string, threads int, t string,
 	each func(Row)) error {
 	dtype := dtypes[t] // bfloat16 for all that is quantised
@@ -218,11 +222,11 @@ const heads, kvHeads, headDim, blockSize = 16, 8, 128, 16
 
 func attentions(ctx context.Context, o *Options, level string, threads int, t string,
 	each func(Row)) error {
-	dtype, plain := dtypes[t]
-	if !plain {
+	dtype, known := caches[t]
+	if !known {
 		return nil // a cache has no such type
 	}
-	d, err := cpu.New(cpu.Options{Threads: threads, ISA: level, DType: dtype})
+	d, err := cpu.New(cpu.Options{Threads: threads, ISA: level, DType: compute.BFloat16})
 	if err != nil {
 		return err
 	}
@@ -267,7 +271,7 @@ func attention(d *cpu.Device, dtype compute.DType, positions, rows int) (*subjec
 	for i := range slots {
 		slots[i] = int32(i)
 	}
-	d.WriteCache(c, 0, k.All(), k.All(), slots)
+	d.WriteCache(c, 0, k.All(), k.All(), compute.CacheScales{}, slots)
 	b := &compute.Batch{Tables: [][]int32{table}}
 	pairs := int64(0)
 	for p := positions - rows; p < positions; p++ {
@@ -284,7 +288,7 @@ func attention(d *cpu.Device, dtype compute.DType, positions, rows int) (*subjec
 		Scale: float32(1 / math.Sqrt(headDim))}
 	return &subject{
 		row: Row{Kernel: "attention", Rows: rows, Shape: strconv.Itoa(positions),
-			Bytes:      2 * int64(positions*kvHeads*headDim*dtype.Size()),
+			Bytes:      int64(shape.Layers[0].Bytes(positions, dtype)),
 			Multiplies: 2 * pairs * heads * headDim},
 		run:  func() { d.Attention(c, 0, b, args, &dst, q.All()) },
 		free: func() { _ = c.Free() },

@@ -21,15 +21,27 @@ func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, 
 //go:noescape
 func Pair(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
 
+// PairInt8 is Pair of rows of 16 integers of 8 bits, in their order; pairs is even.
+//
+//go:noescape
+func PairInt8(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
+
+// PairE4M3 is PairInt8 of numbers of 4 bits of exponent and 3 of mantissa, times 2^-8.
+//
+//go:noescape
+func PairE4M3(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
+
 // maxBlocks is the greatest number of some blocks of x, NaN aside.
 //
 //go:noescape
 func maxBlocks(x *float32, blocks int) float32
 
-// weighBlocks writes Block weights for each of some blocks, and returns their sum.
+// weighBlocks writes Block weights times as many scales for each of some blocks, and returns the
+// sum of the weights. The scales of a block are step bytes behind those of the one before.
 //
 //go:noescape
-func weighBlocks(dst *uint16, x *float32, blocks int, top float32) float32
+func weighBlocks(dst *uint16, x *float32, blocks int, top float32, scales *float32,
+	step int) float32
 
 // roundBlocks rounds Block numbers times scale for each of some blocks by VCVTNE2PS2BF16. What lies
 // ahead bytes from src on is fetched meanwhile.

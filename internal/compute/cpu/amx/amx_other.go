@@ -12,11 +12,15 @@ func Multiply(_ unsafe.Pointer, _, _ int, _ unsafe.Pointer, _, _, _ int, _ unsaf
 
 func Pair(unsafe.Pointer, int, unsafe.Pointer, int, int) {}
 
+func PairInt8(unsafe.Pointer, int, unsafe.Pointer, int, int) {}
+
+func PairE4M3(unsafe.Pointer, int, unsafe.Pointer, int, int) {}
+
 func roundBlocks(*uint16, *float32, int, float32, int) {}
 
 func maxBlocks(*float32, int) float32 { return 0 }
 
-func weighBlocks(*uint16, *float32, int, float32) float32 { return 0 }
+func weighBlocks(*uint16, *float32, int, float32, *float32, int) float32 { return 0 }
 
 func multiplySpans(*CodeCall) {}
 

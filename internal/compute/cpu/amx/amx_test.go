@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
@@ -271,7 +272,16 @@ func TestWeigh(t *testing.T) {
 		for i := range dst {
 			dst[i] = 0x1234
 		}
-		top, sum := amx.Weigh(dst, scores, from, until)
+		var scales []float32
+		scale := func(int) float64 { return 1 }
+		if round%2 == 1 {
+			scales = make([]float32, n)
+			for i := range scales {
+				scales[i] = r.Float32()
+			}
+			scale = func(i int) float64 { return float64(scales[i]) }
+		}
+		top, sum := amx.Weigh(dst, scores, from, until, scales)
 		want, greatest := 0., math.Inf(-1)
 		for _, v := range all {
 			greatest = max(greatest, float64(v))
@@ -291,6 +301,7 @@ func TestWeigh(t *testing.T) {
 				w = math.Exp(float64(all[at-from]) - greatest)
 			}
 			want += w
+			w *= scale(at)
 			off := math.Abs(float64(half.FromBF16(got)) - w)
 			if special == special && !math.IsInf(float64(special), 1) && !(off <= w/250+1e-37) {
 				t.Fatalf("[%d, %d) of %d: weight %d is %v, not %v", from, until, n, at,
@@ -305,6 +316,40 @@ func TestWeigh(t *testing.T) {
 		}
 		if float64(top) != greatest || !(math.Abs(float64(sum)-want) <= want*1e-5) {
 			t.Fatalf("[%d, %d) of %d: %v, %v, not %v, %v", from, until, n, top, sum, greatest, want)
+		}
+	}
+}
+
+// TestPairCodes weaves rows of all codes, which must be the numbers that they stand for.
+func TestPairCodes(t *testing.T) {
+	available(t)
+	const pairs, step = 16, 128
+	src := make([]byte, 2*pairs*16)
+	for i := range src {
+		src[i] = byte(i * 37)
+	}
+	codes := compute.Codes{Type: compute.CodeE4M3}
+	for name, c := range map[string]struct {
+		pair   func(dst unsafe.Pointer, step int, src unsafe.Pointer, pairs, ahead int)
+		number func(code byte) float32
+		none   byte // stands for nothing, without its sign
+	}{
+		"int8": {amx.PairInt8, func(code byte) float32 { return float32(int8(code)) }, 0},
+		"e4m3": {amx.PairE4M3, func(code byte) float32 { return codes.Number(code) / 256 }, 0x7f},
+	} {
+		dst := make([]uint16, pairs*step/2)
+		c.pair(unsafe.Pointer(&dst[0]), step, unsafe.Pointer(&src[0]), pairs, 0)
+		for k := range pairs {
+			for i := range 32 {
+				code := src[(2*k+i%2)*16+i/2]
+				if code&0x7f == c.none && code != 0 {
+					continue
+				}
+				if got, want := half.FromBF16(dst[k*step/2+i]), c.number(code); got != want {
+					t.Fatalf("%s, pair %d: number %d, code %#x, is %v instead of %v", name, k, i,
+						code, got, want)
+				}
+			}
 		}
 	}
 }

@@ -63,12 +63,15 @@ GLOBL weighing<>(SB), RODATA|NOPTR, $40
 	VADDPS Z19, x, nan, w; \
 	VADDPS w, sum, sum
 
-// func weighBlocks(dst *uint16, x *float32, blocks int, top float32) float32
-TEXT ·weighBlocks(SB), NOSPLIT, $64-36
+// func weighBlocks(dst *uint16, x *float32, blocks int, top float32, scales *float32,
+//	step int) float32
+TEXT ·weighBlocks(SB), NOSPLIT, $64-52
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ blocks+16(FP), CX
 	VBROADCASTSS top+24(FP), Z31
+	MOVQ scales+32(FP), BX
+	MOVQ step+40(FP), DX
 	LEAQ weighing<>(SB), AX
 	VBROADCASTSS (AX), Z16
 	VBROADCASTSS 4(AX), Z17
@@ -87,6 +90,9 @@ weights:
 	VMOVUPS 64(SI), Z3
 	WEIGH(Z2, Z4, Z6, Z0, Z26, K1, K3)
 	WEIGH(Z3, Z5, Z7, Z1, Z27, K2, K4)
+	VMULPS (BX), Z0, Z0
+	VMULPS 64(BX), Z1, Z1
+	ADDQ DX, BX
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
 	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xc0
 	VMOVDQU64 Z0, (DI)
@@ -104,6 +110,6 @@ weights:
 	VADDPS X0, X1, X0
 	VPERMILPS $0x55, X0, X1
 	VADDSS X0, X1, X0
-	VMOVSS X0, ret+32(FP)
+	VMOVSS X0, ret+48(FP)
 	VZEROUPPER
 	RET

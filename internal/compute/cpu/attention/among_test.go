@@ -37,7 +37,7 @@ func (s shape) among(t testing.TB, i isa.ISA, threads, reach int, m *Among,
 		}
 	}
 	c, laid, slots := m.Lay(b, s.kvHeads, s.dim, s.kind)
-	c.Write(0, b.Rows(), k, v, s.kvHeads*s.dim, slots)
+	c.Write(0, b.Rows(), k, v, s.kvHeads*s.dim, slots, compute.CacheScales{})
 	width := s.heads() * s.dim
 	New(i).Run(p, c, 0, laid, s.both(reach), q, width, q, width)
 	for _, x := range seqs {
@@ -55,15 +55,14 @@ func (s shape) bothReference(q *sequence, pos, head, reach int) []float64 {
 	kvWidth, kv := s.kvHeads*s.dim, head/s.group
 	out, sum := make([]float64, s.dim), 0.0
 	for i := from; i < to; i++ {
-		score := 0.0
-		for d := range s.dim {
-			score += float64(q.q[(pos*s.heads()+head)*s.dim+d]) *
-				stored(s.kind, q.k[i*kvWidth+kv*s.dim+d])
+		score, at := 0.0, i*kvWidth+kv*s.dim
+		for d, k := range stored(s.kind, q.k[at:at+s.dim], 0) {
+			score += float64(q.q[(pos*s.heads()+head)*s.dim+d]) * k
 		}
 		e := math.Exp(score * float64(s.args().Scale))
 		sum += e
-		for d := range out {
-			out[d] += e * stored(s.kind, q.v[i*kvWidth+kv*s.dim+d])
+		for d, v := range stored(s.kind, q.v[at:at+s.dim], 0) {
+			out[d] += e * v
 		}
 	}
 	for d := range out {
@@ -163,7 +162,7 @@ func BenchmarkAmong(b *testing.B) {
 	defer func() { _ = m.Free() }()
 	run := best(b, func() {
 		c, laid, slots := m.Lay(batch, s.kvHeads, s.dim, s.kind)
-		c.Write(0, 512, q.k, q.v, 768, slots)
+		c.Write(0, 512, q.k, q.v, 768, slots, compute.CacheScales{})
 		a.Run(p, c, 0, laid, s.both(0), dst, 768, q.q, 768)
 	})
 	b.ReportMetric(4*768*512*512/run.Seconds()/1e9, "GFLOP/s")

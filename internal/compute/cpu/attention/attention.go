@@ -60,10 +60,10 @@ const (
 // seen and is then reused. One Run at a time.
 type Attention struct {
 	ops     *vec.Ops
-	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
-	filled  int                           // queries of the largest kernels
-	tiles   bool                          // there is AMX
-	scratch []*scratch                    // of each thread
+	simd    [compute.E4M3 + 1]*kernels // nil for the portable kernels
+	filled  int                        // queries of the largest kernels
+	tiles   bool                       // there is AMX
+	scratch []*scratch                 // of each thread
 	job     job
 }
 

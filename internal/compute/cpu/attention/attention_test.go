@@ -14,7 +14,8 @@ import (
 var (
 	dims   = []int{16, 20, 32, 64, 80, 96, 128, 256}
 	groups = []int{1, 2, 4, 7, 8}
-	kinds  = []compute.DType{compute.BFloat16, compute.Float16, compute.Float32}
+	kinds  = []compute.DType{compute.BFloat16, compute.Float16, compute.Float32, compute.Int8,
+		compute.E4M3}
 )
 
 // Against float64, on every kind, head dimension and group of query heads, with and without a
@@ -26,7 +27,8 @@ func TestReference(t *testing.T) {
 			var worst float64
 			for k, dim := range dims {
 				for l, group := range groups {
-					s := shape{kvHeads: 1 + (k+l)%3, group: group, dim: dim, kind: kinds[(k+2*l)%3]}
+					s := shape{kvHeads: 1 + (k+l)%3, group: group, dim: dim,
+						kind: kinds[(k+2*l)%len(kinds)]}
 					if (k+l)%2 == 1 {
 						s.window = 1 + r.IntN(90)
 					}
@@ -71,6 +73,9 @@ func TestReferenceOddShapes(t *testing.T) {
 			window: 1, kind: compute.Float32}, {kvHeads: 3, group: 6, dim: 200, window: 17,
 			kind: compute.Float16},
 		{kvHeads: 1, group: 25, dim: 32, window: 16, kind: compute.BFloat16},
+		// Scales of a model's, by some of which numbers are too large for codes.
+		{kvHeads: 2, group: 3, dim: 64, kind: compute.E4M3, scales: compute.CacheScales{
+			Keys: []float32{0.003, 0.01}, Values: []float32{0.02, 0.004}}},
 	} {
 		for _, i := range levels() {
 			q := s.sequence(r, 50)
@@ -99,7 +104,8 @@ func TestBitIdentity(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, uint64(i)))
 			for k, dim := range dims {
 				for l, group := range groups {
-					s := shape{kvHeads: 1 + (k+l)%2, group: group, dim: dim, kind: kinds[(k+l)%3]}
+					s := shape{kvHeads: 1 + (k+l)%2, group: group, dim: dim,
+						kind: kinds[(k+l)%len(kinds)]}
 					if r.IntN(2) == 0 {
 						s.window = 1 + r.IntN(70)
 					}
@@ -223,7 +229,8 @@ func TestWindowIgnoresFreedBlocks(t *testing.T) {
 func TestInPlaceWithoutAllocation(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, threads := range []int{1, 2} {
-		s := shape{kvHeads: 2, group: 3, dim: 32, kind: compute.BFloat16}
+		s := shape{kvHeads: 2, group: 3, dim: 32, kind: []compute.DType{compute.BFloat16,
+			compute.Int8}[threads-1]}
 		q := s.sequence(r, 300)
 		g := newRig(t, s, isa.Best(), threads, 16, r, q)
 		var rows []row
@@ -240,7 +247,7 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 			copy(x, q.q[299*w:])
 			copy(x[w:], q.q[150*w:151*w])
 			g.a.Run(g.p, g.c, 1, b, s.args(), x, w, x, w)
-			g.c.Write(0, 2, kv, kv, s.kvHeads*s.dim, slots)
+			g.c.Write(0, 2, kv, kv, s.kvHeads*s.dim, slots, compute.CacheScales{})
 		}
 		run()
 		equalBits(t, "in place", s, x[:w], g.out[0][299*w:])
@@ -254,8 +261,9 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 // NaN in a query, or in what a row attends to, shows in that row and in no earlier one.
 func TestNaNStaysInItsRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
-	for _, i := range levels() {
-		s := shape{kvHeads: 1, group: 1, dim: 32, kind: compute.BFloat16}
+	for k := range len(levels()) * len(kinds) {
+		i := levels()[k/len(kinds)]
+		s := shape{kvHeads: 1, group: 1, dim: 32, kind: kinds[k%len(kinds)]}
 		q := s.sequence(r, 40)
 		nan := float32(math.NaN())
 		for d := range s.dim {
@@ -271,7 +279,7 @@ func TestNaNStaysInItsRow(t *testing.T) {
 		for pos := range q.n {
 			got := g.out[0][pos*s.dim]
 			if bad := pos == 7 || pos >= 20; bad != (got != got) {
-				t.Errorf("%v: position %d is %v", i, pos, got)
+				t.Errorf("%v, %v: position %d is %v", i, s.kind, pos, got)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
 	kv := randomRows(r, s.kvHeads*s.dim)
 	for pos := range n {
 		c.Write(0, 1, kv, kv, len(kv), []int32{table[pos/blockSize]*int32(blockSize) +
-			int32(pos%blockSize)})
+			int32(pos%blockSize)}, compute.CacheScales{})
 	}
 	return c, table
 }
@@ -173,7 +173,7 @@ func BenchmarkWrite(b *testing.B) {
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
-			run := best(b, func() { c.Write(0, 64, kv, kv, 8*128, slots) })
+			run := best(b, func() { c.Write(0, 64, kv, kv, 8*128, slots, compute.CacheScales{}) })
 			b.ReportMetric(float64(run.Nanoseconds())/64, "best-ns/row")
 		})
 	}

@@ -26,7 +26,7 @@ GLOBL widen<>(SB), RODATA|NOPTR, $64
 
 #define SETUP512 \
 	VMOVUPS widen<>(SB), Z31
-#define LOAD512(off, mem, to) \
+#define LOAD512(off, mem, to, half) \
 	VBROADCASTI64X4 off mem, to; \
 	VPSHUFB Z31, to, to
 

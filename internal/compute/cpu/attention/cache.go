@@ -37,8 +37,9 @@ const tile = compute.CacheTile
 // for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
 // is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
 // [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
-// memory. The elements of a row are permuted by lane. Latents are kept as K only. A layer of
-// states has them one after the other, each of float32 values.
+// memory. The elements of a row are permuted by lane. Behind the elements of a tile lie the scales
+// of its 16 positions, where vectors have one. Latents are kept as K only. A layer of states has
+// them one after the other, each of float32 values.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.
@@ -56,6 +57,7 @@ type place struct {
 	compute.CacheLayer
 	at     int // its first block
 	tile   int // a tile of K or of V
+	scales int // from its begin to the scales of its positions
 	head   int // the tiles of one head in a block
 	values int // from the K of a head to its V
 	block  int // one block
@@ -71,9 +73,10 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 		return nil, err
 	}
 	size, layers := uint64(0), make([]place, len(cfg.Layers))
+	element, scale := cfg.DType.Size(), cfg.DType.ScaleSize()
 	for i, l := range cfg.Layers {
-		bytes, factors := uint64(cfg.Blocks), []int{cfg.BlockSize, cfg.DType.Size(), l.Vectors(),
-			l.Heads, l.PaddedDim()}
+		bytes, factors := uint64(cfg.Blocks), []int{cfg.BlockSize, l.Vectors(), l.Heads,
+			l.PaddedDim()*element + scale}
 		if l.Kind == compute.State {
 			bytes, factors = uint64(cfg.States), []int{l.StateBytes()}
 		}
@@ -84,7 +87,8 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 					"does not fit the address space", cfg.Blocks, cfg.BlockSize, i, l)
 			}
 		}
-		p := place{CacheLayer: l, at: int(size), tile: tile * l.PaddedDim() * cfg.DType.Size()}
+		p := place{CacheLayer: l, at: int(size), scales: tile * l.PaddedDim() * element}
+		p.tile = p.scales + tile*scale
 		p.head = p.tile * (cfg.BlockSize / tile)
 		p.values = p.head * l.Heads
 		p.block = l.Bytes(cfg.BlockSize, cfg.DType)
@@ -183,7 +187,8 @@ var errFreed = errors.New("attention: the kv cache has been freed")
 // Heads·Dim values each, and goes to slots[r], which is block·BlockSize + offset. A negative slot
 // leaves the row out. A layer that keeps latents reads no v. It panics if a slot or the layer lies
 // outside the cache or a slice is too short.
-func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
+func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32,
+	scales compute.CacheScales) {
 	if c.data == nil {
 		panic(errFreed)
 	}
@@ -192,7 +197,7 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, len(c.layers)))
 	}
 	p := &c.layers[layer]
-	var buf [rounded]uint16
+	var buf buffer
 	for r := range rows {
 		slot := int(slots[r])
 		if slot < 0 {
@@ -205,14 +210,24 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 		at := p.tileOffset(block, off)
 		for h := range p.Heads {
 			head := r*ld + h*p.Dim
-			c.writeKey(c.data[at:at+p.tile], k[head:head+p.Dim], off%tile, &buf)
+			c.writeKey(p, c.data[at:at+p.tile], k[head:head+p.Dim], off%tile, &buf,
+				scaleOf(scales.Keys, h))
 			if p.Kind == compute.KeysValues {
 				vt := at + p.values
-				c.writeValue(c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile)
+				c.writeValue(p, c.data[vt:vt+p.tile], v[head:head+p.Dim], off%tile, &buf,
+					scaleOf(scales.Values, h))
 			}
 			at += p.head
 		}
 	}
+}
+
+// scaleOf is the scale of a head, 0 where each vector has its own.
+func scaleOf(scales []float32, head int) float32 {
+	if scales == nil {
+		return 0
+	}
+	return scales[head]
 }
 
 // cast views bytes as elements; tiles are aligned to more than an element.
@@ -221,39 +236,60 @@ func cast[E uint16 | float32](b []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/size)
 }
 
-// rounded is how many elements are rounded to 16 bits at a time, a multiple of tile.
+// rounded is how many elements are rounded at a time, a multiple of tile.
 const rounded = 128
 
+// buffer has elements on their way to a tile.
+type buffer struct {
+	halves [rounded]uint16
+	codes  [rounded]byte
+}
+
 // writeKey stores one position of one head in a transposed tile.
-func (c *Cache) writeKey(t []byte, k []float32, pos int, buf *[rounded]uint16) {
+func (c *Cache) writeKey(p *place, t []byte, k []float32, pos int, buf *buffer, scale float32) {
 	if c.cfg.DType == compute.Float32 {
 		putColumn(cast[float32](t), k, pos)
 		return
 	}
-	to, column := cast[uint16](t), lane(c.cfg.DType, pos)
+	r := c.rounding(k, scale)
 	for d := 0; d < len(k); d += rounded {
 		n := min(rounded, len(k)-d)
-		c.narrow(buf[:n], k[d:d+n])
-		putColumn(to[d*tile:], buf[:n], column)
+		if c.cfg.DType.Scaled() {
+			c.encode(buf.codes[:n], k[d:d+n], r)
+			putColumn(t[d*tile:], buf.codes[:n], pos)
+			continue
+		}
+		c.narrow(buf.halves[:n], k[d:d+n])
+		putColumn(cast[uint16](t)[d*tile:], buf.halves[:n], lane(c.cfg.DType, pos))
 	}
+	p.putScale(t, pos, r)
 }
 
 // writeValue stores one position of one head in the slices of a tile.
-func (c *Cache) writeValue(t []byte, v []float32, pos int) {
-	if c.cfg.DType == compute.Float32 {
+func (c *Cache) writeValue(p *place, t []byte, v []float32, pos int, buf *buffer, scale float32) {
+	switch c.cfg.DType {
+	case compute.Float32:
 		to := cast[float32](t)
 		for d := 0; d < len(v); d += tile {
 			copy(to[(d+pos)*tile:][:tile], v[d:])
 		}
-		return
-	}
-	to := cast[uint16](t)[pos*tile:]
-	if c.cfg.DType == compute.BFloat16 {
-		c.ops.ToBF16Pairs(to, tile*tile, v)
-		return
-	}
-	for d := 0; d < len(v); d += tile {
-		c.ops.ToF16(to[d*tile:][:min(tile, len(v)-d)], v[d:])
+	case compute.BFloat16:
+		c.ops.ToBF16Pairs(cast[uint16](t)[pos*tile:], tile*tile, v)
+	case compute.Float16:
+		to := cast[uint16](t)[pos*tile:]
+		for d := 0; d < len(v); d += tile {
+			c.ops.ToF16(to[d*tile:][:min(tile, len(v)-d)], v[d:])
+		}
+	default:
+		r := c.rounding(v, scale)
+		for d := 0; d < len(v); d += rounded {
+			n := min(rounded, len(v)-d)
+			c.encode(buf.codes[:n], v[d:d+n], r)
+			for s := 0; s < n; s += tile {
+				copy(t[(d+s+pos)*tile:][:tile], buf.codes[s:n])
+			}
+		}
+		p.putScale(t, pos, r)
 	}
 }
 
@@ -266,7 +302,7 @@ func (c *Cache) narrow(dst []uint16, x []float32) {
 }
 
 // putColumn puts one position's elements into column lane of a transposed tile.
-func putColumn[E uint16 | float32](t []E, k []E, lane int) {
+func putColumn[E byte | uint16 | float32](t []E, k []E, lane int) {
 	t = t[:len(k)*tile]
 	for d, x := range k {
 		t[d*tile+lane] = x

@@ -29,43 +29,52 @@ func TestWriteLayout(t *testing.T) {
 			ld := 2*dim + ldExtra
 			slots := []int32{95, -1, 0, 17, 40}
 			k, v := randomRows(r, len(slots)*ld), randomRows(r, len(slots)*ld)
-			c.Write(1, len(slots), k, v, ld, slots)
-			touched, p := 0, &c.layers[1]
-			var row [tile]float32
+			for i := range c.data {
+				c.data[i] = blank
+			}
+			c.Write(1, len(slots), k, v, ld, slots, compute.CacheScales{})
+			written, p := make([]bool, len(c.data)), &c.layers[1]
+			// vector wants the numbers of a position from the tile at at on, element d of row
+			// place(d) at lane(d).
+			vector := func(what string, at, pos int, x []float32, place func(d int) (row, at int)) {
+				scale := 1.
+				if kind.Scaled() {
+					from := at + p.scales + 4*pos
+					scale = float64(cast[float32](c.data[from:][:4])[0])
+					mark(written, from, 4)
+				}
+				want := stored(kind, x, 0)
+				for d, want := range want {
+					var numbers [tile]float32
+					row, i := place(d)
+					from := at + row*tile*kind.Size()
+					widen(kind, c.data[from:], &numbers)
+					if got := float64(numbers[i]) * scale; got != want {
+						t.Fatalf("%v dim %d, %s at %d: number %d is %v, want %v", kind, dim, what,
+							at, d, got, want)
+					}
+					mark(written, from+lane(kind, i)*kind.Size(), kind.Size())
+				}
+			}
 			for i, slot := range slots {
 				if slot < 0 {
 					continue
 				}
 				block, off := int(slot)/32, int(slot)%32
 				for h := range 2 {
-					at := p.tileOffset(block, off) + h*p.head
-					for d := range dim {
-						bytes := tile * kind.Size()
-						widen(kind, c.data[at+d*bytes:], &row)
-						if want := stored(kind, k[i*ld+h*dim+d]); float64(row[off%tile]) != want {
-							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d,
-								row[off%tile], want)
-						}
-						widen(kind, c.data[at+p.values+(d/tile*tile+off%tile)*bytes:], &row)
-						if want := stored(kind, v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
-							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot,
-								d, row[d%tile], want)
-						}
-						touched += 2
-					}
+					at, pos, head := p.tileOffset(block, off)+h*p.head, off%tile, i*ld+h*dim
+					vector("key", at, pos, k[head:][:dim], func(d int) (int, int) {
+						return d, pos
+					})
+					vector("value", at+p.values, pos, v[head:][:dim], func(d int) (int, int) {
+						return d/tile*tile + pos, d % tile
+					})
 				}
 			}
-			nonzero := 0
-			for at := 0; at < len(c.data); at += kind.Size() {
-				for _, b := range c.data[at : at+kind.Size()] {
-					if b != 0 {
-						nonzero++
-						break
-					}
+			for i, b := range c.data {
+				if b != blank && !written[i] {
+					t.Fatalf("%v dim %d: byte %d is changed", kind, dim, i)
 				}
-			}
-			if nonzero != touched {
-				t.Errorf("%v dim %d: %d elements written, want %d", kind, dim, nonzero, touched)
 			}
 			if err := c.Free(); err != nil {
 				t.Error(err)
@@ -74,6 +83,15 @@ func TestWriteLayout(t *testing.T) {
 				t.Errorf("second Free: %v", err)
 			}
 		}
+	}
+}
+
+const blank = 0xa5
+
+// mark notes n bytes from one on.
+func mark(written []bool, at, n int) {
+	for i := range n {
+		written[at+i] = true
 	}
 }
 
@@ -90,7 +108,7 @@ func TestNewCacheErrors(t *testing.T) {
 		"block size": func(c *compute.CacheShape) { c.BlockSize = 24 },
 		"no size":    func(c *compute.CacheShape) { c.BlockSize = 0 },
 		"dimension":  layers(1, compute.CacheLayer{Heads: 1, Dim: 17}),
-		"kind":       func(c *compute.CacheShape) { c.DType = 3 },
+		"kind":       func(c *compute.CacheShape) { c.DType = 5 },
 		"slots":      func(c *compute.CacheShape) { c.Blocks = math.MaxInt32 },
 		"overflow":   layers(1, compute.CacheLayer{Heads: 1 << 40, Dim: 1 << 40}),
 		"sum":        layers(9, compute.CacheLayer{Heads: 1 << 20, Dim: 1 << 34}),
@@ -124,9 +142,9 @@ func TestWriteRejectsBadSlots(t *testing.T) {
 	}
 	x := make([]float32, 16)
 	for name, f := range map[string]func(){
-		"slot":  func() { c.Write(0, 1, x, x, 16, []int32{32}) },
-		"layer": func() { c.Write(1, 1, x, x, 16, []int32{0}) },
-		"short": func() { c.Write(0, 1, x[:15:15], x, 16, []int32{0}) },
+		"slot":  func() { c.Write(0, 1, x, x, 16, []int32{32}, compute.CacheScales{}) },
+		"layer": func() { c.Write(1, 1, x, x, 16, []int32{0}, compute.CacheScales{}) },
+		"short": func() { c.Write(0, 1, x[:15:15], x, 16, []int32{0}, compute.CacheScales{}) },
 	} {
 		mustPanic(t, name, f)
 	}
@@ -134,7 +152,7 @@ func TestWriteRejectsBadSlots(t *testing.T) {
 		if err := c.Free(); err != nil {
 			t.Error(err)
 		}
-		c.Write(0, 1, x, x, 16, []int32{0})
+		c.Write(0, 1, x, x, 16, []int32{0}, compute.CacheScales{})
 	})
 }
 
@@ -156,6 +174,8 @@ func TestBytesPerBlock(t *testing.T) {
 			BlockSize: 16, DType: compute.BFloat16},
 		{Layers: []compute.CacheLayer{{Heads: 3, Dim: 64}}, Blocks: 7, BlockSize: 32,
 			DType: compute.Float32},
+		{Layers: []compute.CacheLayer{{Heads: 3, Dim: 20}, {Kind: compute.Latent, Heads: 1, Dim: 72,
+			Values: 64}}, Blocks: 7, BlockSize: 32, DType: compute.Int8},
 		{Layers: []compute.CacheLayer{{Heads: 1, Dim: 20}, {Kind: compute.Latent, Heads: 1, Dim: 72,
 			Values: 64}}, Blocks: 7, BlockSize: 16, DType: compute.Float16},
 		{Layers: []compute.CacheLayer{{Heads: 1, Dim: 20}, {Kind: compute.State, Heads: 3,
@@ -205,7 +225,7 @@ func TestMemoryIsLazy(t *testing.T) {
 		x[i] = 1
 	}
 	for layer := range 4 {
-		c.Write(layer, 1, x, x, len(x), []int32{int32(1000 + layer)})
+		c.Write(layer, 1, x, x, len(x), []int32{int32(1000 + layer)}, compute.CacheScales{})
 	}
 	if grown := residentKiB(t) - before; grown > 32<<10 {
 		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10,

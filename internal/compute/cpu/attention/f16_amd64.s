@@ -8,7 +8,7 @@
 	VCVTPH2PS (16+off)mem, Y14
 
 #define SETUP512
-#define LOAD512(off, mem, to) \
+#define LOAD512(off, mem, to, half) \
 	VCVTPH2PS off mem, to
 
 #include "kernels_amd64.h"

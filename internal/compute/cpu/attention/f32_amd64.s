@@ -8,7 +8,7 @@
 	VMOVUPS (32+off)mem, Y14
 
 #define SETUP512
-#define LOAD512(off, mem, to) \
+#define LOAD512(off, mem, to, half) \
 	VMOVUPS off mem, to
 
 #include "kernels_amd64.h"

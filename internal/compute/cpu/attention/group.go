@@ -42,7 +42,8 @@ type scratch struct {
 	turned   []byte
 	turnedAt []int
 
-	tiling tiling
+	scaling scaling
+	tiling  tiling
 
 	_ [128]byte // keeps the scratch of two threads out of one cache line
 }
@@ -212,6 +213,10 @@ func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
 	t0 := max(begin, j.from(firstPos)) / tile
 	tiles := (min(end, j.until(g.seg, lastPos))-1)/tile + 1 - t0
 	s.score(j, g.head, i0, n, t0%stretchTiles, tiles)
+	scaled := j.c.cfg.DType.Scaled()
+	if scaled {
+		s.mapScales(j, g.head, t0%stretchTiles, 0, tiles)
+	}
 
 	acc = acc[:n*w]
 	clear(acc)
@@ -220,7 +225,13 @@ func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
 		from, until := max(begin, j.from(pos)), min(end, j.until(g.seg, pos))
 		first := from / tile * tile
 		row := s.scores[i*scoreStride+first-t0*tile : i*scoreStride+until-t0*tile]
+		if scaled {
+			j.a.ops.Mul(row, s.scaling.keys[first-t0*tile:])
+		}
 		acc[(i+1)*w-extra], acc[(i+1)*w-extra+1] = j.weigh(row, from-first)
+		if scaled {
+			j.a.ops.Mul(row, s.scaling.values[first-t0*tile:])
+		}
 	}
 
 	// The positions all rows attend to are added for all queries at once; those before and after,
@@ -378,7 +389,7 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []
 		case left >= 4:
 			f, took, multiple = k.pv4, 4, k.wide
 		case left >= 2:
-			f, took, multiple = k.pv2x2, 2, 2
+			f, took, multiple = k.pv2, 2, k.pair
 		}
 		whole := slices / multiple * multiple
 		if whole > 0 {

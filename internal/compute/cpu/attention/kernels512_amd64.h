@@ -2,7 +2,8 @@
 // ROWBYTES, ROWSHIFT, SETUP and LOAD of kernels_amd64.h, and defines
 //
 //	SETUP512               what LOAD512 needs in Z31
-//	LOAD512(off, mem, to)  widens the 16 elements at off bytes from mem, in their order
+//	LOAD512(off, mem, to, half)  widens the 16 elements at off bytes from mem, in their order; half is
+//	                             to's lower half
 //
 // A vector has the 16 accumulators that two of AVX2 have, so the bits are the same.
 
@@ -159,9 +160,9 @@ dims: \
 	ZEROS; \
 dim: \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	PREFETCHT0 (R14)(DX*1); \
-	LOAD512(0, (R14), Z30); \
+	LOAD512(0, (R14), Z30, Y30); \
 	PAIRS; \
 	ADDQ $4, SI; \
 	ADDQ $ROWBYTES, AX; \
@@ -185,9 +186,9 @@ dim: \
 
 #define PVSTEPx2(PAIRS) \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	PREFETCHT0 (16*ROWBYTES)(AX)(R15*1); \
-	LOAD512((16*ROWBYTES), (AX), Z30); \
+	LOAD512((16*ROWBYTES), (AX), Z30, Y30); \
 	PAIRS
 
 // Four queries or more, two slices at a time.
@@ -211,7 +212,7 @@ dim: \
 
 #define PVSTEP12 \
 	PREFETCHT0 (AX)(R15*1); \
-	LOAD512(0, (AX), Z29); \
+	LOAD512(0, (AX), Z29, Y29); \
 	STEP12
 
 // Walks all positions for n slices, then for the next ones: twelve queries come with keys and values
@@ -252,3 +253,105 @@ pos: \
 
 #define PV12 PVCOLUMNS(1, PVSTEP12, ROWS12)
 #define PV12x2 PVCOLUMNS(2, PVSTEPx2(PAIRS12(R14)), ROWS12x2)
+
+// One query or two, four tiles at a time. The frame of 8 bytes has the tiles left while DX has the
+// way to the second query.
+#define QKx4(ZEROS, FETCH, PRODUCT, ROWS) \
+	QKPROLOGUE; \
+	SETUP512; \
+tile: \
+	QKFOUR; \
+	MOVQ DX, left-8(SP); \
+	MOVQ qStride+32(FP), DX; \
+	ZEROS; \
+	XORQ R11, R11; \
+dim: \
+	FETCH(DX); \
+	PREFETCHT0 (R12)(R11*1); \
+	LOAD512(0, (AX)(R11*1), Z29, Y29); \
+	PRODUCT(Z0, Z4); \
+	PREFETCHT0 (R13)(R11*1); \
+	LOAD512(0, (R8)(R11*1), Z29, Y29); \
+	PRODUCT(Z1, Z5); \
+	PREFETCHT0 (R14)(R11*1); \
+	LOAD512(0, (R9)(R11*1), Z29, Y29); \
+	PRODUCT(Z2, Z6); \
+	PREFETCHT0 (R15)(R11*1); \
+	LOAD512(0, (R10)(R11*1), Z29, Y29); \
+	PRODUCT(Z3, Z7); \
+	ADDQ $4, SI; \
+	ADDQ $ROWBYTES, R11; \
+	DECQ CX; \
+	JNE  dim; \
+	MOVQ left-8(SP), DX; \
+	MOVQ outStride+64(FP), R11; \
+	VBROADCASTSS scale+48(FP), Z28; \
+	ROWS(SCALED); \
+	QKNEXT(4)
+
+#define ZERO4 \
+	VPXORD Z0, Z0, Z0; \
+	VPXORD Z1, Z1, Z1; \
+	VPXORD Z2, Z2, Z2; \
+	VPXORD Z3, Z3, Z3
+
+#define ZERO8x512 \
+	ZERO4; \
+	VPXORD Z4, Z4, Z4; \
+	VPXORD Z5, Z5, Z5; \
+	VPXORD Z6, Z6, Z6; \
+	VPXORD Z7, Z7, Z7
+
+// What multiplies the row in Z29: of one query, or of the second one, so many bytes on, too.
+#define FETCH1(stride) VBROADCASTSS (SI), Z28
+#define FETCH2(stride) \
+	VBROADCASTSS (SI), Z28; \
+	VBROADCASTSS (SI)(stride*1), Z27
+
+#define PRODUCT1(first, second) VFMADD231PS Z29, Z28, first
+#define PRODUCT2(first, second) \
+	VFMADD231PS Z29, Z28, first; \
+	VFMADD231PS Z29, Z27, second
+
+// Visits four vectors at DI of the first query, and of the second one.
+#define ROWS1x4(OP) \
+	OP(Z0, (DI)); \
+	OP(Z1, 64(DI)); \
+	OP(Z2, 128(DI)); \
+	OP(Z3, 192(DI))
+
+#define ROWS2x4(OP) \
+	ROWS1x4(OP); \
+	OP(Z4, (DI)(R11*1)); \
+	OP(Z5, 64(DI)(R11*1)); \
+	OP(Z6, 128(DI)(R11*1)); \
+	OP(Z7, 192(DI)(R11*1))
+
+#define QK1x4 QKx4(ZERO4, FETCH1, PRODUCT1, ROWS1x4)
+#define QK2x4 QKx4(ZERO8x512, FETCH2, PRODUCT2, ROWS2x4)
+
+#define PVSTEPx4(FETCH, PRODUCT) \
+	FETCH(R8); \
+	PREFETCHT0 (AX)(R15*1); \
+	LOAD512(0, (AX), Z29, Y29); \
+	PRODUCT(Z0, Z4); \
+	PREFETCHT0 (16*ROWBYTES)(AX)(R15*1); \
+	LOAD512((16*ROWBYTES), (AX), Z29, Y29); \
+	PRODUCT(Z1, Z5); \
+	PREFETCHT0 (32*ROWBYTES)(AX)(R15*1); \
+	LOAD512((32*ROWBYTES), (AX), Z29, Y29); \
+	PRODUCT(Z2, Z6); \
+	PREFETCHT0 (48*ROWBYTES)(AX)(R15*1); \
+	LOAD512((48*ROWBYTES), (AX), Z29, Y29); \
+	PRODUCT(Z3, Z7)
+
+// One query or two, four slices at a time.
+#define PV1x4x512 \
+	PVPROLOGUE; \
+	SETUP512; \
+	PVWALK(4, PVSTEPx4(FETCH1, PRODUCT1), ROWS1x4, FETCHED, STORED)
+
+#define PV2x4 \
+	PVPROLOGUE; \
+	SETUP512; \
+	PVWALK(4, PVSTEPx4(FETCH2, PRODUCT2), ROWS2x4, FETCHED, STORED)

@@ -185,10 +185,9 @@ dim: \
 	QKSTORE(Y6, Y7, 64(DI)(R11*1), 96(DI)(R11*1)); \
 	QKNEXT(2)
 
-// One query, four tiles at a time; copies of the first stand in for missing ones.
-#define QK1 \
-	QKPROLOGUE; \
-tile: \
+// AX, R8, R9, R10 = the tile at (BX) and the three after it; copies of the first stand in for
+// missing ones. R12 to R15 = the four after these, or again these.
+#define QKFOUR \
 	QKTILE; \
 	MOVQ AX, R8; \
 	MOVQ AX, R9; \
@@ -220,7 +219,13 @@ start: \
 	ADDQ base+0(FP), R13; \
 	ADDQ base+0(FP), R14; \
 	ADDQ base+0(FP), R15; \
-dims: \
+dims:
+
+// One query, four tiles at a time.
+#define QK1 \
+	QKPROLOGUE; \
+tile: \
+	QKFOUR; \
 	ZERO8; \
 	XORQ R11, R11; \
 dim: \

@@ -27,6 +27,8 @@ func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {
 			k.turn(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), slices)
 		case j.c.cfg.DType == compute.Float32:
 			turnPortable(compute.Float32, cast[float32](dst), cast[float32](src))
+		case j.c.cfg.DType.Scaled():
+			turnPortable(j.c.cfg.DType, dst, src)
 		default:
 			turnPortable(j.c.cfg.DType, cast[uint16](dst), cast[uint16](src))
 		}
@@ -36,7 +38,7 @@ func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {
 
 // turnPortable turns slices of [16 dimensions][16 positions] to [16 positions][16 dimensions], the
 // elements of a row by lane.
-func turnPortable[E uint16 | float32](kind compute.DType, dst, src []E) {
+func turnPortable[E byte | uint16 | float32](kind compute.DType, dst, src []E) {
 	for at := 0; at < len(src); at += tile * tile {
 		for d := range tile {
 			for pos := range tile {

@@ -21,6 +21,8 @@ var latents = []shape{
 	{kvHeads: 1, group: 6, dim: 40, values: 40, window: 23, kind: compute.BFloat16},
 	{kvHeads: 1, group: 1, dim: 34, values: 18, kind: compute.Float16},
 	{kvHeads: 1, group: 5, dim: 50, values: 34, window: 70, kind: compute.Float32},
+	{kvHeads: 1, group: 7, dim: 576, values: 512, kind: compute.Int8},
+	{kvHeads: 1, group: 3, dim: 40, values: 32, window: 40, kind: compute.E4M3},
 }
 
 // TestLatentReference compares attention over latents with float64.
@@ -85,9 +87,12 @@ func TestTurn(t *testing.T) {
 			src[i] = byte(r.Uint32())
 		}
 		avx2Kernels(kind).turn(unsafe.Pointer(&got[0]), unsafe.Pointer(&src[0]), slices)
-		if kind == compute.Float32 {
+		switch {
+		case kind == compute.Float32:
 			turnPortable(kind, cast[float32](want), cast[float32](src))
-		} else {
+		case kind.Scaled():
+			turnPortable(kind, want, src)
+		default:
 			turnPortable(kind, cast[uint16](want), cast[uint16](src))
 		}
 		for i := range want {
@@ -109,7 +114,7 @@ func TestLatentWithoutAllocation(t *testing.T) {
 	x, dst := q.q[:2*s.heads()*s.dim], make([]float32, 2*s.heads()*s.outDim())
 	run := func() {
 		g.a.Run(g.p, g.c, 1, b, s.args(), dst, len(dst)/2, x, len(x)/2)
-		g.c.Write(1, 1, q.k, nil, s.dim, []int32{g.tables[0][0]})
+		g.c.Write(1, 1, q.k, nil, s.dim, []int32{g.tables[0][0]}, compute.CacheScales{})
 	}
 	run()
 	if n := testing.AllocsPerRun(20, run); n != 0 {

@@ -19,6 +19,14 @@ func widen(k compute.DType, b []byte, dst *[tile]float32) {
 		for i, x := range cast[uint16](b[:tile*2]) {
 			dst[i] = half.FromF16(x)
 		}
+	case compute.Int8:
+		for i, x := range b[:tile] {
+			dst[i] = float32(int8(x))
+		}
+	case compute.E4M3:
+		for i, x := range b[:tile] {
+			dst[i] = half.FromF16(uint16(x&0x80)<<8 | uint16(x&0x7f)<<7)
+		}
 	default:
 		copy(dst[:], cast[float32](b[:tile*4]))
 	}

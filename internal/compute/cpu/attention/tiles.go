@@ -12,15 +12,17 @@ import (
 // positions, in blocks that begin at multiples of amx.Block positions. A position that a row does
 // not attend to weighs nothing, and adds nothing (but 0 to -0). So the queries of a group share the
 // work of making panels of keys and values, which is most of it for few rows, and one query has the
-// bits that it has among many.
+// bits that it has among many. Codes are exact in bfloat16; a weight is multiplied by its value's
+// scale before it is rounded.
 
 // tileQueries is how many queries a group has at most whose products are made by tiles.
 const tileQueries = 256
 
 // tiled says that AMX's tiles make the products of a layer.
 func (j *job) tiled() bool {
-	return j.a.tiles && j.c.cfg.DType == compute.BFloat16 && j.p.Kind == compute.KeysValues &&
-		j.args.HeadDim%2 == 0
+	dtype := j.c.cfg.DType
+	return j.a.tiles && (dtype == compute.BFloat16 || dtype.Scaled()) &&
+		j.p.Kind == compute.KeysValues && j.args.HeadDim%2 == 0
 }
 
 // tiling is the scratch memory of products by tiles.
@@ -63,17 +65,30 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 	count := panelled(last - first)
 	x := &s.tiling
 	x.weights = grow(x.weights, panelled(i0+n)*count)
+	own := max(begin, j.from(g.pos(j, i0))) - first
+	var scales []float32 // of values
+	if j.c.cfg.DType.Scaled() {
+		t := own / tile
+		s.mapScales(j, g.head, first%stretch/tile, t, (last-first+tile-1)/tile)
+		scales = s.scaling.values[:count]
+		// What lies before and behind may be another sequence's.
+		clear(scales[:own])
+		clear(scales[last-first:])
+	}
 	for i := i0; i < i0+n; i++ {
 		pos := g.pos(j, i)
 		from, until := max(begin, j.from(pos))-first, min(end, j.until(g.seg, pos))-first
 		all := s.scores[i*scoreStride:][:count]
+		if scales != nil {
+			j.a.ops.Mul(all[from:until], s.scaling.keys[from:])
+		}
 		if limit := j.args.Cap; limit > 0 {
 			j.a.ops.TanhCap(all[from:until], limit)
 		}
 		a := acc[(i-i0+1)*w-extra:]
-		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i, count/amx.Block):], all, from, until)
+		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i, count/amx.Block):], all, from, until,
+			scales)
 	}
-	own := max(begin, j.from(g.pos(j, i0))) - first
 	s.valueTiles(j, g, i0, n, first, own, last-first, acc)
 	for i := 0; n > 1 && i < n; i++ {
 		// A weight of zero times a value that is no finite number is none of the row's.
@@ -118,20 +133,20 @@ func (s *scratch) valueTiles(j *job, g *group, i0, n, first, own, end int, acc [
 	columns := panelled(slices * tile)
 	size := count * amx.Block // of a panel
 	x.panels = grow(x.panels, columns/amx.Block*size)
-	begin := first % stretch / tile
-	panel := func(slice int) []uint16 {
-		return x.panels[slice/panelTiles*size+slice%panelTiles*2*tile:]
+	begin, slice := first%stretch/tile, tile*tile*j.c.cfg.DType.Size()
+	panel := func(i int) []uint16 {
+		return x.panels[i/panelTiles*size+i%panelTiles*2*tile:]
 	}
 	for t := own / tile; t*tile < end; t++ {
-		for slice := range slices {
-			s.pair(j, begin+t, (t+1)*tile < end, j.p.values+j.keys(g.head)+slice*tile*tile*2,
-				tile/2, &panel(slice)[t*tile*amx.Block])
+		for i := range slices {
+			s.pair(j, begin+t, (t+1)*tile < end, j.p.values+j.keys(g.head)+i*slice, tile/2,
+				&panel(i)[t*tile*amx.Block])
 		}
 	}
-	for slice := range slices {
+	for i := range slices {
 		// What lies before and, to the end of a pair of steps, behind may be another sequence's.
-		clearSteps(panel(slice), 0, own)
-		clearSteps(panel(slice), end, end+end%2)
+		clearSteps(panel(i), 0, own)
+		clearSteps(panel(i), end, end+end%2)
 	}
 	row := i0 / amx.Block * amx.Block
 	x.out = grow(x.out, panelled(g.n)*columns)
@@ -165,6 +180,13 @@ func (s *scratch) pair(j *job, t int, more bool, offset, pairs int, dst *uint16)
 	if more {
 		ahead = s.tiles[t+1] - s.tiles[t]
 	}
-	amx.Pair(unsafe.Pointer(dst), 4*amx.Block, unsafe.Pointer(&j.c.data[s.tiles[t]+offset]), pairs,
-		ahead)
+	to, from := unsafe.Pointer(dst), unsafe.Pointer(&j.c.data[s.tiles[t]+offset])
+	switch j.c.cfg.DType {
+	case compute.Int8:
+		amx.PairInt8(to, 4*amx.Block, from, pairs, ahead)
+	case compute.E4M3:
+		amx.PairE4M3(to, 4*amx.Block, from, pairs, ahead)
+	default:
+		amx.Pair(to, 4*amx.Block, from, pairs, ahead)
+	}
 }

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
@@ -21,6 +23,8 @@ type shape struct {
 	values int
 	// sinks says that every query head has one.
 	sinks bool
+	// scales are those of the model.
+	scales compute.CacheScales
 }
 
 func (s shape) heads() int { return s.kvHeads * s.group }
@@ -67,15 +71,35 @@ func (s shape) sequence(r *rand.Rand, n int) *sequence {
 	return q
 }
 
-// stored is x after a round trip through the cache's element type.
-func stored(k compute.DType, x float32) float64 {
-	switch k {
-	case compute.BFloat16:
-		return float64(half.FromBF16(half.ToBF16(x)))
-	case compute.Float16:
-		return float64(half.FromF16(half.ToF16(x)))
+// stored is a vector after a round trip through the cache's element type; its scale is its own
+// where that is 0.
+func stored(k compute.DType, x []float32, scale float32) []float64 {
+	out, largest := make([]float64, len(x)), float32(0)
+	for _, v := range x {
+		largest = max(largest, v, -v)
 	}
-	return float64(x)
+	codes, coded := compute.Codes{Type: compute.CodeE4M3}, make([]byte, len(x))
+	if s := cmp.Or(scale, largest/448); k == compute.E4M3 {
+		vec.New(isa.Portable).RoundE4M3(coded, x, s)
+		for i := range x {
+			out[i] = float64(codes.Number(coded[i])) * float64(s)
+		}
+		return out
+	}
+	for i, v := range x {
+		switch k {
+		case compute.BFloat16:
+			v = half.FromBF16(half.ToBF16(v))
+		case compute.Float16:
+			v = half.FromF16(half.ToF16(v))
+		case compute.Int8:
+			s := largest / 127
+			out[i] = math.RoundToEven(float64(v/s)) * float64(s)
+			continue
+		}
+		out[i] = float64(v)
+	}
+	return out
 }
 
 // reference is the attention of one row and head in float64.
@@ -88,9 +112,12 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 	query := q.q[(pos*s.heads()+head)*s.dim:]
 	p := make([]float64, pos+1-from)
 	top := math.Inf(-1)
+	vector := func(rows []float32, i int, scales []float32) []float64 {
+		return stored(s.kind, rows[(from+i)*kvWidth+kv*s.dim:][:s.dim], scaleOf(scales, kv))
+	}
 	for i := range p {
-		for d := range s.dim {
-			p[i] += float64(query[d]) * stored(s.kind, q.k[(from+i)*kvWidth+kv*s.dim+d])
+		for d, k := range vector(q.k, i, s.scales.Keys) {
+			p[i] += float64(query[d]) * k
 		}
 		p[i] *= float64(s.args().Scale)
 		top = max(top, p[i])
@@ -107,8 +134,9 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 	}
 	out := make([]float64, s.outDim())
 	for i := range p {
+		v := vector(q.v, i, s.scales.Values)
 		for d := range out {
-			out[d] += p[i] / sum * stored(s.kind, q.v[(from+i)*kvWidth+kv*s.dim+d])
+			out[d] += p[i] / sum * v[d]
 		}
 	}
 	return out
@@ -153,7 +181,7 @@ func TestSetsAboveAVX512(t *testing.T) {
 // tolerance is how far values of standard deviation 1 may be from those in float64: tiles have
 // queries and weights in bfloat16.
 func (s shape) tolerance(i isa.ISA) float64 {
-	if i == isa.AMX && s.kind == compute.BFloat16 && s.values == 0 {
+	if i == isa.AMX && (s.kind == compute.BFloat16 || s.kind.Scaled()) && s.values == 0 {
 		return 0.01
 	}
 	return 4e-6
@@ -222,7 +250,7 @@ func (g *rig) step(rows []row) {
 	if s.values > 0 {
 		v = nil
 	}
-	g.c.Write(layer, len(rows), k, v, ldk, slots)
+	g.c.Write(layer, len(rows), k, v, ldk, slots, s.scales)
 	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldd, q, ldq)
 	for i, r := range rows {
 		copy(g.out[r.seq][r.pos*ow:(r.pos+1)*ow], dst[i*ldd:])

@@ -24,7 +24,8 @@ func Available(i ISA) bool {
 	case AVX512BF16:
 		return avx512 && x.HasAVX512BF16 // CPUID leaf 7, sub-leaf 1, EAX bit 5
 	case AMX:
-		return avx512 && x.HasAVX512BF16 && x.HasAMXTile && x.HasAMXBF16 && x.HasAMXInt8 && tiles()
+		return avx512 && x.HasAVX512VBMI && x.HasAVX512BF16 && x.HasAMXTile && x.HasAMXBF16 &&
+			x.HasAMXInt8 && tiles()
 	}
 	return false
 }

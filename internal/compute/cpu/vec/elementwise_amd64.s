@@ -35,6 +35,24 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-72
 	LOOP8(ADDF, ADDM, ADV3)
 	RET
 
+#define MULF \
+	VMOVUPS (DI), Y0; \
+	VMULPS (SI), Y0, Y0; \
+	VMOVUPS Y0, (DI)
+#define MULM \
+	VMASKMOVPS (DI), Y15, Y0; \
+	VMASKMOVPS (SI), Y15, Y1; \
+	VMULPS Y1, Y0, Y0; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func mulAVX2(x, f []float32)
+TEXT ·mulAVX2(SB), NOSPLIT, $0-48
+	MOVQ x_base+0(FP), DI
+	MOVQ x_len+8(FP), CX
+	MOVQ f_base+24(FP), SI
+	LOOP8(MULF, MULM, ADV2)
+	RET
+
 #define AXPYF \
 	VMULPS (SI), Y14, Y1; \
 	VMOVUPS (DI), Y0; \

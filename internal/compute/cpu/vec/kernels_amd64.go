@@ -21,6 +21,9 @@ func maxAVX2(x []float32) float32
 func addAVX2(dst, a, b []float32)
 
 //go:noescape
+func mulAVX2(x, f []float32)
+
+//go:noescape
 func axpyAVX2(dst []float32, a float32, x []float32)
 
 //go:noescape
@@ -77,6 +80,9 @@ func largestAVX2(x []float32) uint32
 
 //go:noescape
 func int8AVX2(dst []byte, x []float32, scale float32)
+
+//go:noescape
+func e4m3AVX2(dst []byte, x []float32, scale float32)
 
 //go:noescape
 func int4AVX2(dst []byte, x []float32, factor float32)

@@ -11,6 +11,7 @@ func sumSqDiffAVX2(x []float32, mean float32) float32       { return sumSqDiffPo
 func expAVX2(x []float32, max float32)                      { expSumPortable(x, max) }
 func maxAVX2(x []float32) float32                           { return maxPortable(x) }
 func addAVX2(dst, a, b []float32)                           { addPortable(dst, a, b) }
+func mulAVX2(x, f []float32)                                { mulPortable(x, f) }
 func axpyAVX2(dst []float32, a float32, x []float32)        { axpyPortable(dst, a, x) }
 func fixedAxpyAVX2([]float64, float32, []float32, int, int) { panic("vec: no AVX2") }
 func fixedAxpy512([]float64, float32, []float32, int, int)  { panic("vec: no AVX-512") }
@@ -38,4 +39,5 @@ func toF16AVX2(dst []uint16, x []float32)              { toF16Portable(dst, x) }
 func fromF16AVX2(dst []float32, x []uint16)            { fromF16Portable(dst, x) }
 func largestAVX2(x []float32) uint32                   { return largestPortable(x) }
 func int8AVX2(dst []byte, x []float32, scale float32)  { int8Portable(dst, x, scale) }
+func e4m3AVX2(dst []byte, x []float32, scale float32)  { e4m3Portable(dst, x, scale) }
 func int4AVX2(dst []byte, x []float32, factor float32) { int4Portable(dst, x, factor) }

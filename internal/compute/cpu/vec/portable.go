@@ -86,6 +86,12 @@ func addPortable(dst, a, b []float32) {
 	}
 }
 
+func mulPortable(x, f []float32) {
+	for i := range x {
+		x[i] *= f[i]
+	}
+}
+
 func axpyPortable(dst []float32, a float32, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {

@@ -40,6 +40,25 @@ func (o *Ops) RoundInt8(dst []byte, x []float32, scale float32) {
 	int8Portable(dst[n:], x[n:], scale)
 }
 
+// RoundE4M3 makes dst the numbers of 4 bits of exponent and 3 of mantissa (compute.CodeE4M3)
+// nearest to x divided by a scale, the even one of two, from -448 to 448; a scale of 0 makes them
+// 0. No x may be NaN.
+func (o *Ops) RoundE4M3(dst []byte, x []float32, scale float32) {
+	dst = dst[:len(x)]
+	if scale == 0 {
+		clear(dst)
+		return
+	}
+	n := 0
+	if o.simd {
+		n = len(x) &^ (roundStep - 1)
+	}
+	if n > 0 {
+		e4m3AVX2(dst[:n], x[:n], scale)
+	}
+	e4m3Portable(dst[n:], x[n:], scale)
+}
+
 // RoundInt4 makes dst 8 and the integers nearest to x multiplied by a factor, the even one of two,
 // at most 15. No product may be below -8.5, or 2^22 or more.
 func (o *Ops) RoundInt4(dst []byte, x []float32, factor float32) {
@@ -71,6 +90,30 @@ func int8Portable(dst []byte, x []float32, scale float32) {
 	for i, v := range x {
 		q := int32(math.Float32bits(float32(v/scale)+nearest)) - nearestBits
 		dst[i] = byte(int8(min(max(q, -127), 127)))
+	}
+}
+
+// Of numbers of 4 bits of exponent and 3 of mantissa: the least that is normal and the greatest, as
+// float32, and what the exponents differ by, in codes. The last bits of a sum with 2^14 are the
+// nearest multiple of 2^-9, which the denormal ones are.
+const (
+	leastE4M3    = 0x3c800000
+	biasE4M3     = 120 << 3
+	mostE4M3     = 0x43e00000
+	denormal     = 0x1p14
+	denormalBits = 0x46800000
+)
+
+func e4m3Portable(dst []byte, x []float32, scale float32) {
+	for i, v := range x {
+		v = float32(v / scale)
+		sign := math.Float32bits(v) & (1 << 31)
+		size := min(math.Float32bits(v)&^(1<<31), mostE4M3)
+		code := (size+(1<<19-1)+size>>20&1)>>20 - biasE4M3
+		if size < leastE4M3 {
+			code = math.Float32bits(math.Float32frombits(size)+denormal) - denormalBits
+		}
+		dst[i] = byte(code | sign>>24)
 	}
 }
 

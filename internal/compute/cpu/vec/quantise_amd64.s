@@ -76,6 +76,68 @@ bytes:
 	VZEROUPPER
 	RET
 
+// most is 448.
+DATA most<>+0(SB)/8, $0x43e0000043e00000
+DATA most<>+8(SB)/8, $0x43e0000043e00000
+DATA most<>+16(SB)/8, $0x43e0000043e00000
+DATA most<>+24(SB)/8, $0x43e0000043e00000
+GLOBL most<>(SB), RODATA|NOPTR, $32
+
+// FLOAT8 makes V the codes nearest to it divided by Y15, in doublewords. Sizes are in T and U.
+#define FLOAT8(V, T, U) \
+	VDIVPS  Y15, V, V; \
+	VPAND   Y14, V, T; \
+	VPMINUD most<>(SB), T, T; \
+	VPSRLD  $20, T, U; \
+	VPAND   Y12, U, U; \
+	VPADDD  T, U, U; \
+	VPADDD  Y11, U, U; \
+	VPSRLD  $20, U, U; \
+	VPSUBD  Y10, U, U; \
+	VPANDN  V, Y14, V; \
+	VPSRLD  $24, V, V; \
+	VPOR    U, V, U; \
+	VADDPS  Y9, T, Y13; \
+	VPSUBD  Y9, Y13, Y13; \
+	VPOR    V, Y13, V; \
+	VPCMPGTD Y8, T, T; \
+	VPBLENDVB T, U, V, V
+
+// func e4m3AVX2(dst []byte, x []float32, scale float32)
+TEXT ·e4m3AVX2(SB), NOSPLIT, $0-52
+	MOVQ dst_base+0(FP), DI
+	MOVQ x_base+24(FP), SI
+	MOVQ x_len+32(FP), CX
+	VBROADCASTSS scale+48(FP), Y15
+	SPLAT(0x7fffffff, X14, Y14)
+	SPLAT(1, X12, Y12)
+	SPLAT(0x7ffff, X11, Y11)
+	SPLAT(960, X10, Y10)
+	SPLAT(0x46800000, X9, Y9) // 2^14
+	SPLAT(0x3c7fffff, X8, Y8)
+
+floats:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	FLOAT8(Y0, Y4, Y5)
+	FLOAT8(Y1, Y6, Y7)
+	FLOAT8(Y2, Y4, Y5)
+	FLOAT8(Y3, Y6, Y7)
+	VPACKUSDW Y1, Y0, Y0
+	VPACKUSDW Y3, Y2, Y2
+	VPACKUSWB Y2, Y0, Y0
+	VMOVDQU   columns<>(SB), Y13
+	VPERMD    Y0, Y13, Y0
+	VMOVDQU   Y0, (DI)
+	ADDQ $128, SI
+	ADDQ $32, DI
+	SUBQ $32, CX
+	JNZ  floats
+	VZEROUPPER
+	RET
+
 // NIBBLE makes V, at most 15, the integers nearest to it times Y15, plus 8.
 #define NIBBLE(V) \
 	VMULPS  Y15, V, V; \

@@ -125,6 +125,16 @@ func (o *Ops) Add(dst, a, b []float32) {
 	addPortable(dst, a, b)
 }
 
+// Mul computes x *= f, element by element.
+func (o *Ops) Mul(x, f []float32) {
+	f = f[:len(x)]
+	if o.simd {
+		mulAVX2(x, f)
+		return
+	}
+	mulPortable(x, f)
+}
+
 // Axpy computes dst += a·x.
 func (o *Ops) Axpy(dst []float32, a float32, x []float32) {
 	x = x[:len(dst)]

@@ -73,6 +73,7 @@ var operations = []struct {
 		return a
 	}},
 	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
+	{"Mul", func(o *Ops, a, b, c, d []float32) []float32 { o.Mul(a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
 	{"Fixed", func(o *Ops, a, b, c, d []float32) []float32 {
 		sum, n := widened(a), len(a)

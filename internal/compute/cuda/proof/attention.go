@@ -214,7 +214,7 @@ func (s *subject) write(cache compute.Cache, b *compute.Batch, h *history, width
 	if latent {
 		v, values = compute.View{}, nil
 	}
-	s.WriteCache(cache, 1, kv.Columns(0, width), v, b.Slots)
+	s.WriteCache(cache, 1, kv.Columns(0, width), v, compute.CacheScales{}, b.Slots)
 	h.add(b, keys, values)
 }
 

@@ -53,7 +53,7 @@ func writeCache(s *subject, layer compute.CacheLayer, dtype compute.DType) {
 	if layer.Kind == compute.Latent {
 		v = compute.View{}
 	}
-	s.WriteCache(cache, 1, kv.Columns(0, width), v, slots)
+	s.WriteCache(cache, 1, kv.Columns(0, width), v, compute.CacheScales{}, slots)
 	for n := range layer.Vectors() {
 		got, want := s.readCache(cache, &layer, dtype, n == 1, slots,
 			columns(numbers, 2*width, n*width, width))

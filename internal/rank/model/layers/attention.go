@@ -16,6 +16,7 @@ type Attention struct {
 	whole        *wholeNorms // nil for none
 	eps          float32
 	gated        bool
+	scales       compute.CacheScales
 }
 
 // AttentionOptions are the points in which attention layers differ.
@@ -47,7 +48,7 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		gated: opt.Gated,
+		gated: opt.Gated, scales: l.cacheScales(prefix, h),
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
 			Window: opt.Window,
 			Cap:    opt.Cap,
@@ -90,11 +91,11 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 	}
 	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
 	y.dev.StoreHeads(cache, y.layer, q, k, qkv.Columns(values, values-keys),
-		compute.HeadArgs{Dim: a.HeadDim, QueryNorm: y.qNorm, KeyNorm: y.kNorm, Eps: y.eps,
-			Angles: y.rotary.turns()}, b.Slots)
+		compute.HeadArgs{Scales: y.scales, Dim: a.HeadDim, QueryNorm: y.qNorm, KeyNorm: y.kNorm,
+			Eps: y.eps, Angles: y.rotary.turns()}, b.Slots)
 	if b.Split.Share > 0 {
-		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, &b.Split,
-			cache); err != nil {
+		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, y.scales,
+			&b.Split, cache); err != nil {
 			return nil, err
 		}
 	}

@@ -114,7 +114,8 @@ type Device interface {
 	// goes to slots[r], unless that is negative. Attention makes dst, which has its shape, what the
 	// queries of q find.
 	NewCache(shape compute.CacheShape) (compute.Cache, error)
-	WriteCache(c compute.Cache, layer int, k, v compute.View, slots []int32)
+	WriteCache(c compute.Cache, layer int, k, v compute.View, scales compute.CacheScales,
+		slots []int32)
 	// StoreHeads does to the heads of queries and of keys what Heads does, and stores keys and
 	// values as WriteCache does.
 	StoreHeads(c compute.Cache, layer int, q, k, v compute.View, args compute.HeadArgs,

@@ -18,6 +18,7 @@ type LatentAttention struct {
 	layer     int // in the cache
 	args      compute.AttentionArgs
 	opt       LatentOptions
+	scales    compute.CacheScales
 	compress  *Linear // to the query's latent; nil for none
 	queryNorm *RMSNorm
 	queries   *ColumnLinear // of each head the part that is turned, then the other one
@@ -56,6 +57,7 @@ type latentMemory struct {
 func (l *Loader) LatentAttention(prefix string, layer, in int, opt LatentOptions) *LatentAttention {
 	heads, dim := opt.Heads/l.group.Size, opt.Turned+opt.Plain
 	y := &LatentAttention{rank: l.rank, layer: layer, opt: opt,
+		scales: l.cacheScales(prefix, Heads{KV: 1}),
 		args: compute.AttentionArgs{Heads: heads, KVHeads: 1, HeadDim: opt.Latent + opt.Turned,
 			Scale: opt.Scale}}
 	if opt.Scale == 0 {
@@ -146,9 +148,10 @@ func (y *LatentAttention) Forward(x *Tensor, b *compute.Batch, cache compute.Cac
 	y.latents.Forward(&m.latent, x)
 	y.dev.Heads(m.latent.Columns(0, o.Latent), o.Latent, y.norm, o.Eps, nil)
 	y.dev.Heads(m.latent.Columns(o.Latent, o.Turned), o.Turned, nil, 0, &o.Rotary.angles)
-	y.dev.WriteCache(cache, y.layer, m.latent.All(), compute.View{}, b.Slots)
+	y.dev.WriteCache(cache, y.layer, m.latent.All(), compute.View{}, y.scales, b.Slots)
 	if b.Split.Share > 0 {
-		if err := y.exchange(m.latent.All(), 0, y.layer, &b.Split, cache); err != nil {
+		if err := y.exchange(m.latent.All(), 0, y.layer, y.scales, &b.Split,
+			cache); err != nil {
 			return nil, err
 		}
 	}

@@ -47,6 +47,8 @@ type Loader struct {
 	err   error
 	// strict refuses tables with elements that are not finite.
 	strict bool
+	// scaled says that attentions store keys and values with the checkpoint's scales.
+	scaled bool
 	// store, unless it is nil, has what an earlier load made. entries are what was made by this
 	// one, but for their parts: made says that some of it was not in the store.
 	store   Store

@@ -7,8 +7,8 @@ import (
 
 // exchange gives what the cache keeps of the rows that this rank computes alone to the others, and
 // writes theirs to the cache. kept is keys, then values, of the latter so many columns.
-func (y *rank) exchange(kept compute.View, values, layer int, s *compute.Split,
-	cache compute.Cache) error {
+func (y *rank) exchange(kept compute.View, values, layer int, scales compute.CacheScales,
+	s *compute.Split, cache compute.Cache) error {
 	y.share(kept, s.Rows, s.Share)
 	y.dev.Resize(&y.gathered, y.group.Rows.Size*s.Share, kept.Width)
 	err := y.await(status.Keys, func() error {
@@ -21,7 +21,8 @@ func (y *rank) exchange(kept compute.View, values, layer int, s *compute.Split,
 	if values > 0 {
 		v = y.gathered.Columns(kept.Width-values, values)
 	}
-	y.dev.WriteCache(cache, layer, y.gathered.Columns(0, kept.Width-values), v, s.Slots)
+	y.dev.WriteCache(cache, layer, y.gathered.Columns(0, kept.Width-values), v, scales,
+		s.Slots)
 	return nil
 }
 

@@ -329,7 +329,8 @@ func (Cache) Free() error { return nil }
 func (d *Device) NewCache(compute.CacheShape) (compute.Cache, error) { return Cache{}, nil }
 
 // WriteCache implements layers.Device.
-func (d *Device) WriteCache(_ compute.Cache, layer int, k, v compute.View, _ []int32) {
+func (d *Device) WriteCache(_ compute.Cache, layer int, k, v compute.View,
+	scales compute.CacheScales, _ []int32) {
 	d.call("write layer %d: keys %s, values %s", layer, of(k), of(v))
 }
 
@@ -340,7 +341,7 @@ func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 		d.Heads(q, args.Dim, args.QueryNorm, args.Eps, args.Angles)
 		d.Heads(k, args.Dim, args.KeyNorm, args.Eps, args.Angles)
 	}
-	d.WriteCache(c, layer, k, v, slots)
+	d.WriteCache(c, layer, k, v, args.Scales, slots)
 }
 
 // Attention implements layers.Device.
