@@ -25,7 +25,6 @@ package kvcache
 
 import (
 	"fmt"
-	"hash"
 	"math"
 )
 
@@ -101,8 +100,7 @@ type Manager struct {
 	plan               uint64
 	snapshots          []snapshot
 
-	hasher  hash.Hash
-	scratch []byte
+	hasher hasher
 
 	queries, hits, evictions uint64
 }
@@ -133,7 +131,7 @@ func New(c Config) (*Manager, error) {
 		m.buckets = make([]int32, n)
 		m.mask = uint64(n - 1)
 	}
-	m.initHash()
+	m.hasher = newHasher(m.size)
 	m.Reset()
 	return m, nil
 }

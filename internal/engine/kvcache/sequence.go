@@ -33,6 +33,20 @@ func (s *Sequence) Blocks() []uint32 { return s.blocks }
 // Disown makes the sequence one without blocks: what it held belongs to a copy of it.
 func (s *Sequence) Disown() { s.blocks, s.digests, s.entries, s.gone = nil, nil, 0, 0 }
 
+// Entries is how many leading blocks are cache entries, or were given up after they were.
+func (s *Sequence) Entries() int { return s.entries }
+
+// Hold returns another sequence with the first n blocks of one, all of them entries: they keep
+// their contents until it is released, whatever becomes of the first.
+func (m *Manager) Hold(s *Sequence, n int) Sequence {
+	h := Sequence{salt: s.salt, noRead: s.noRead, blocks: slices.Clone(s.blocks[:n]), root: s.root,
+		digests: slices.Clone(s.digests[:n]), entries: n, gone: min(s.gone, n)}
+	for _, b := range h.blocks[h.gone:] {
+		m.share(int32(b))
+	}
+	return h
+}
+
 // Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
 func (m *Manager) Reserve(s *Sequence, n int) {
 	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))

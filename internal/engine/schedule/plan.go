@@ -257,6 +257,7 @@ func (s *Scheduler) start(r *Request, hit int) {
 	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	if !r.ran {
 		r.ran, r.cached = true, hit
+		s.count(r, hit)
 		room := min(int(r.Params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
 		r.tokens = append(make([]int32, 0, r.prompt+room), r.tokens...)
 		s.cache.Reserve(&r.seq, s.cache.BlocksFor(r.prompt+room))

@@ -48,7 +48,7 @@ type Request struct {
 	Background bool
 	// Source, unless it is 0, is a number for where the keys and values of Remote leading tokens of
 	// the prompt come from (see Fetch): requests that are the same beginning of the same prompt
-	// have the same.
+	// have the same. With Config.Offload the scheduler makes it what was stored of the request.
 	Source uint64
 	Remote int
 	// HandOver keeps the prompt's blocks after the end of the request, until Release: the last
@@ -136,6 +136,12 @@ type scheduled struct {
 	remote    remote
 	stale     bool
 	cancelled bool
+	// fetchFrom is the first block of its last fetch, came how many tokens that has brought.
+	fetchFrom, came int
+	// offered is how many leading blocks it was asked to store since invalidated was that of the
+	// scheduler.
+	offered     int
+	invalidated uint64
 	// suspended says that Suspend keeps it from running: it is in Scheduler.suspended.
 	suspended bool
 	heap      int // index in waiting, while neither running nor held
