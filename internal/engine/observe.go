@@ -81,6 +81,9 @@ func (l *Loop) observeQueues() {
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
 		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}
+	if n := s.ExternalQueries - was.ExternalQueries; n > 0 {
+		l.e.metrics.ExternalPrefixCache(int(n), int(s.ExternalHits-was.ExternalHits))
+	}
 	l.counted.seen = s
 	l.e.mu.Lock()
 	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,

@@ -176,11 +176,11 @@ func (m *Manager) Rewind(plan uint64) {
 }
 
 // First returns the first block of a sequence that positions from pos on read.
-func (m *Manager) First(pos int) int {
-	if m.Window == 0 {
+func (c *Config) First(pos int) int {
+	if c.Window == 0 {
 		return 0
 	}
-	return max(0, pos-m.Window+1) / m.size
+	return max(0, pos-c.Window+1) / c.BlockSize
 }
 
 // Ahead returns how many of n positions a sequence has blocks of, which it may hold for as long as

@@ -64,32 +64,36 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 		return 0
 	}
 	n := (len(tokens) - 1) / m.size
-	switch {
-	case m.Window > 0:
-		return m.matchLast(s, tokens, n)
-	case m.Snapshots > 0:
+	if m.Snapshots > 0 {
 		return m.matchState(s, tokens, n)
 	}
-	for i := range n {
-		m.extend(s, tokens, i+1)
-		if m.lookup(&s.digests[i]) == none {
-			return i * m.size
-		}
+	if m.Window > 0 {
+		m.extend(s, tokens, n)
 	}
-	return n * m.size
+	return m.Longest(n, func(i int) bool {
+		m.extend(s, tokens, i+1)
+		return m.lookup(&s.digests[i]) != none
+	}) * m.size
 }
 
-// matchLast is Match with a window, over n blocks: the longest prefix whose last blocks, as far as
-// its next position reads, are entries. Each block is looked up once.
-func (m *Manager) matchLast(s *Sequence, tokens []int32, n int) int {
-	m.extend(s, tokens, n)
+// Longest returns how many of the first n blocks of a sequence are a prefix that others go on from:
+// all that the position after it reads are there, as has tells, which is asked once for each block
+// that counts. With a window the longest is looked for from its end.
+func (c *Config) Longest(n int, has func(i int) bool) int {
+	if c.Window == 0 {
+		i := 0
+		for i < n && has(i) {
+			i++
+		}
+		return i
+	}
 	for n > 0 {
-		first, i := m.First(n*m.size), n-1
-		for i >= first && m.lookup(&s.digests[i]) != none {
+		first, i := c.First(n*c.BlockSize), n-1
+		for i >= first && has(i) {
 			i--
 		}
 		if i < first {
-			return n * m.size
+			return n
 		}
 		n = i
 	}

@@ -36,6 +36,9 @@ type Request struct {
 	Salt string
 	// Adapter is the id of the adapter that it is computed with, 0 for none.
 	Adapter uint32
+	// AdapterName names the adapter by all that is in it, where blocks outlive the server, which
+	// gives out the ids.
+	AdapterName string
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
 	// Client is whose request it is: those of different clients take turns (see turns). Index is
@@ -159,7 +162,11 @@ func (r *Request) CacheSalt() string {
 	if r.Adapter == 0 && !strings.HasPrefix(r.Salt, "\x00") {
 		return r.Salt
 	}
-	return string(binary.LittleEndian.AppendUint32([]byte{0}, r.Adapter)) + r.Salt
+	name := []byte(r.AdapterName)
+	if len(name) == 0 {
+		name = binary.LittleEndian.AppendUint32(nil, r.Adapter)
+	}
+	return "\x00" + string(name) + r.Salt
 }
 
 // class is 1 for a request in the background, else 0.
