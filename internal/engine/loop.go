@@ -143,6 +143,7 @@ func (l *Loop) run() {
 		}
 		err = steps()
 	}
+	l.e.offload.Flush()
 }
 
 // normalLoop has one plan in flight: each is made with all results known.

@@ -28,7 +28,8 @@ type cell struct {
 	Batch string
 	// Chunk is the most tokens of a step, 0 for prompts that are not cut; Block is the block size.
 	Chunk, Block int
-	// Cache is the prefix cache: off, cold, or warm from an earlier run of the same workload.
+	// Cache is the prefix cache: off, cold, warm from an earlier run of the same workload, or files
+	// that an engine before has left (a model that keeps states has none: then it is warm).
 	Cache string
 	// Async plans ahead of results, Tight has so few blocks that requests are preempted, Priority
 	// is the scheduling policy.
@@ -95,7 +96,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Batch = pick(rng, "mixed", "mixed", "mixed", "alone")
 	c.Chunk = pick(rng, 8, 64, 0)
 	c.Block = pick(rng, 16, 16, 32, 64)
-	c.Cache = pick(rng, "off", "cold", "warm")
+	c.Cache = pick(rng, "off", "cold", "warm", "files")
 	c.Async = rng.IntN(2) == 0
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0

@@ -65,6 +65,7 @@ func TestMain(m *testing.M) {
 type count struct {
 	cells, outcomes, tokens, logprobs int
 	preempted, cached, aborted        int
+	files                             int
 	// layouts are the sizes that were run, backends what has started the ranks, each how often.
 	layouts, backends map[string]int
 }
@@ -73,8 +74,8 @@ type count struct {
 func (n *count) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d "+
-		"preemptions, %d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes,
-		n.tokens, n.logprobs, n.preempted, n.cached, n.aborted)
+		"preemptions, %d tokens from the prefix cache, %d from files, %d outputs given up", n.cells,
+		n.outcomes, n.tokens, n.logprobs, n.preempted, n.cached, n.files, n.aborted)
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -118,8 +119,9 @@ func TestSameBits(t *testing.T) {
 	// Whether the requests of four workloads meet in a step, and preempt each other, is up to the
 	// machine; of sixty, some do.
 	preempted := n.preempted > 0 || testing.Short()
-	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0) {
-		t.Error("nothing was preempted, found in the prefix cache, or given up")
+	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0 ||
+		n.files == 0 && !testing.Short()) {
+		t.Error("nothing was preempted, found in the prefix cache or in files, or given up")
 	}
 }
 
@@ -201,6 +203,7 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	n.backends[c.Backend]++
 	n.preempted += int(totals.Preemptions)
 	n.cached += int(totals.PrefixHits)
+	n.files += int(totals.ExternalHits)
 	for i := range got {
 		for j := range got[i] {
 			g := &got[i][j]
@@ -217,14 +220,37 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 // patience is for a run that takes a second on an idle machine.
 const patience = 2 * time.Minute
 
-// run opens an engine for a cell and runs a workload on it, twice for a warm prefix cache. The
-// outcomes, of the last run, are in the order of the submissions and of the choices of each.
+// run opens an engine for a cell and runs a workload on it, twice for a warm prefix cache, on one
+// engine after the other for files. The outcomes, of the last run, are in the order of the submissions and of the choices of each.
 func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	[][]outcome, engine.Totals, error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e, end, err := open(ctx, w, c, func(*config.Config) error { return nil })
+	if c.Cache != "files" || w.model.states {
+		return runOnce(ctx, w, c, change, "")
+	}
+	dir, err := os.MkdirTemp("", "eagleray-layouts")
+	if err != nil {
+		return nil, engine.Totals{}, err
+	}
+	defer os.RemoveAll(dir)
+	if _, _, err := runOnce(ctx, w, c, change, dir); err != nil {
+		return nil, engine.Totals{}, fmt.Errorf("without files: %w", err)
+	}
+	return runOnce(ctx, w, c, change, dir)
+}
+
+// runOnce is run on one engine, which stores blocks in a folder, unless that is "".
+func runOnce(ctx context.Context, w *workload, c cell, change func(*submission), dir string) (
+	[][]outcome, engine.Totals, error,
+) {
+	e, end, err := open(ctx, w, c, func(cfg *config.Config) error {
+		if dir != "" {
+			cfg.Cache.Offloading.GiB, cfg.Cache.Offloading.Dir = 1, dir
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
 	}
@@ -234,7 +260,7 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	r := &running{ctx: ctx, engine: e, mixed: c.Batch == "mixed"}
 	var all [][]outcome
 	runs := 1
-	if c.Cache == "warm" {
+	if c.Cache == "warm" || c.Cache == "files" && dir == "" {
 		runs = 2
 	}
 	for range runs {

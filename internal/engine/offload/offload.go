@@ -51,7 +51,7 @@ type Options struct {
 // Tier is where an engine's blocks are beside its cache; nil where there is none. Its methods
 // belong to the step loop, but for Find and Wait.
 type Tier struct {
-	opt    Options
+	opt Options
 	// dir is the folder's path on every machine, bytes what its files may have.
 	dir   string
 	bytes int64
@@ -116,6 +116,26 @@ func New(b *groups.Launch, o Options) (*Tier, error) {
 	return t, nil
 }
 
+// flushFor is how long the end of an engine waits for its last stores.
+const flushFor = 10 * time.Second
+
+// Flush has the ranks store what is left, and waits for it, at most until the group ends.
+func (t *Tier) Flush() {
+	if t == nil {
+		return
+	}
+	t.Store()
+	over := make(chan struct{})
+	go func() {
+		t.running.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(flushFor):
+	}
+}
+
 // Wait waits for what is under way; the group has ended.
 func (t *Tier) Wait() {
 	if t != nil {
@@ -167,6 +187,17 @@ func (t *Tier) Close() {
 		t.opened = false
 		t.view.Store(nil)
 	}
+}
+
+// Remove removes all files, and returns whether ranks have any.
+func (t *Tier) Remove() (bool, error) {
+	if t == nil || !t.opened {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(t.opt.Life, openTimeout)
+	defer cancel()
+	_, err := executor.Call(ctx, t.group, calls.OffloadRemove, rpc.None{}, executor.RPCOptions{})
+	return err == nil, err
 }
 
 // Find lets a request that is to be submitted begin with what is stored of its prompt. Any

@@ -87,6 +87,8 @@ var (
 	// blocks.
 	OffloadLoad  = rpc.Method[offload.Blocks, offload.Done]{Name: "offload_load"}
 	OffloadStore = rpc.Method[offload.Blocks, offload.Done]{Name: "offload_store"}
+	// OffloadRemove removes the files of all ranks and engines that share a folder.
+	OffloadRemove = rpc.Method[rpc.None, rpc.None]{Name: "offload_remove"}
 )
 
 // Public lists the calls that users may make by POST /collective_rpc: those that change nothing.

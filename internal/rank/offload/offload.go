@@ -69,6 +69,9 @@ type Done struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Remove removes the files of all blocks in the folder, whoever has stored them.
+func (f *Folder) Remove() error { return f.room.clear() }
+
 func (d *Done) fail(err error) {
 	if err != nil && !errors.Is(err, errOver) && !errors.Is(err, fs.ErrNotExist) {
 		d.Error = err.Error()

@@ -2,6 +2,7 @@ package offload
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -172,6 +173,21 @@ func (r *room) reserve(size int64) error {
 	}
 	r.used += size
 	return nil
+}
+
+// clear removes all files.
+func (r *room) clear() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	files, err := r.look()
+	for _, f := range files {
+		if e := os.Remove(f.path); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+			continue
+		}
+		r.used -= f.size
+	}
+	return err
 }
 
 // lock keeps other processes from removing files too. The lock ends with the process; one who has

@@ -49,6 +49,7 @@ func methods() map[string]method {
 	handleLater(m, calls.KVFetch, (*worker).theAgent, fetch)
 	handle(m, calls.KVCancel, (*worker).cancelFetch)
 	handle(m, calls.OffloadOpen, (*worker).openFolder)
+	handle(m, calls.OffloadRemove, (*worker).removeStored)
 	handleLater(m, calls.OffloadLoad, (*worker).theFolder, load)
 	handleLater(m, calls.OffloadStore, (*worker).theFolder, store)
 	return m

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/rank/offload"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -39,6 +40,15 @@ func (w *worker) theFolder() (*offload.Folder, error) {
 		return nil, fmt.Errorf("rank %d stores no blocks", w.opt.Rank)
 	}
 	return w.rank.offload, nil
+}
+
+// removeStored removes the files of blocks.
+func (w *worker) removeStored(rpc.None) (none rpc.None, err error) {
+	f, err := w.theFolder()
+	if err == nil {
+		err = f.Remove()
+	}
+	return none, err
 }
 
 // load fills blocks from files.
