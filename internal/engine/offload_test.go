@@ -174,7 +174,10 @@ func TestOffloadRecovery(t *testing.T) {
 		return list
 	}
 	stored := func() int {
-		return events.count(func(e status.Event) bool { _, ok := e.(status.OffloadStored); return ok })
+		return events.count(func(e status.Event) bool {
+			_, ok := e.(status.OffloadStored)
+			return ok
+		})
 	}
 	want := receiveAll(t, e, requests(), func(int) {})
 	before := stored()

@@ -221,7 +221,8 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 const patience = 2 * time.Minute
 
 // run opens an engine for a cell and runs a workload on it, twice for a warm prefix cache, on one
-// engine after the other for files. The outcomes, of the last run, are in the order of the submissions and of the choices of each.
+// engine after the other for files. The outcomes, of the last run, are in the order of the
+// submissions and of the choices of each.
 func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	[][]outcome, engine.Totals, error,
 ) {

@@ -36,9 +36,9 @@ func (s *Sequence) Disown() { s.blocks, s.digests, s.entries, s.gone = nil, nil,
 // Entries is how many leading blocks are cache entries, or were given up after they were.
 func (s *Sequence) Entries() int { return s.entries }
 
-// Hold returns another sequence with the first n blocks of one, all of them entries: they keep
+// Pin returns another sequence with the first n blocks of one, all of them entries: they keep
 // their contents until it is released, whatever becomes of the first.
-func (m *Manager) Hold(s *Sequence, n int) Sequence {
+func (m *Manager) Pin(s *Sequence, n int) Sequence {
 	h := Sequence{salt: s.salt, noRead: s.noRead, blocks: slices.Clone(s.blocks[:n]), root: s.root,
 		digests: slices.Clone(s.digests[:n]), entries: n, gone: min(s.gone, n)}
 	for _, b := range h.blocks[h.gone:] {

@@ -1,8 +1,8 @@
 // Package offload has the ranks of an engine store KV blocks in files, and load them where the
 // cache has lost them (--kv-offloading-size). The scheduler says which, and holds them meanwhile;
 // ranks are told by calls that are answered when they have done it, each waited for by a goroutine.
-// Nobody keeps an index: a file's name says what is in it, the prompt of a request is looked up by
-// name when it is submitted, and what ranks then find decides.
+// There is no index: a file's name says what is in it, the prompt of a request is looked up by name
+// when it is submitted, and what ranks then find decides.
 package offload
 
 import (
@@ -70,7 +70,7 @@ type Tier struct {
 	rest    time.Time
 	fetches []schedule.Fetch
 	stores  []schedule.Store
-	unasked []uint64 // memory for fetches that nobody waits for
+	unasked []uint64 // memory for fetches that no request waits for
 	// view is what Find looks up, nil while ranks do not take part.
 	view atomic.Pointer[view]
 }
@@ -319,7 +319,7 @@ func (t *Tier) store(st schedule.Store) {
 	group, began := t.group, time.Now()
 	b := t.blocks(st.Place, st.Blocks, st.Digests)
 	t.running.Go(func() {
-		n, bytes, err := moved(t.opt.Life, group, calls.OffloadStore, b, t.patience)
+		n, bytes, err := moved(t.opt.Life, group, calls.OffloadStore, b, 0)
 		t.opt.Events.Emit(status.OffloadStored{Blocks: n, Bytes: bytes, Took: time.Since(began),
 			Err: err})
 		t.opt.Post(stored{group, st, n, err})
@@ -336,7 +336,8 @@ func (t *Tier) blocks(place int, blocks []uint32, digests []offload.Digest) offl
 
 // moved returns when no rank reads or writes the blocks any more: how many all have, the bytes that
 // all have moved, and what went wrong with files. No rank has any when the group is over or has
-// closed its folders. Patience is with a rank that does not answer: its disk may hang.
+// closed its folders. Patience, unless it is 0, is with a rank that does not answer: its disk may
+// hang.
 func moved(ctx context.Context, group *executor.Executor,
 	m rpc.Method[offload.Blocks, offload.Done], b offload.Blocks,
 	patience time.Duration) (n int, bytes int64, err error) {

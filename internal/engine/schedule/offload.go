@@ -25,7 +25,7 @@ type Store struct {
 
 // offloading are the blocks that are being stored.
 type offloading struct {
-	stores []Store // that nobody was asked for yet
+	stores []Store // that Stores has not returned yet
 	holds  map[uint64]*hold
 	last   uint64 // ID
 	held   int    // blocks in holds
@@ -63,7 +63,7 @@ func (s *Scheduler) store(r *Request, n int) {
 	}
 	r.offered = n
 	s.last++
-	h := &hold{seq: s.cache.Hold(&r.seq, n), tokens: r.tokens[:n*s.config.BlockSize], request: r}
+	h := &hold{seq: s.cache.Pin(&r.seq, n), tokens: r.tokens[:n*s.config.BlockSize], request: r}
 	s.holds[s.last] = h
 	s.held += n
 	s.stores = append(s.stores, Store{ID: s.last, Owner: r.Owner, Blocks: slices.Clone(
@@ -101,7 +101,7 @@ func (s *Scheduler) drop(id uint64) {
 	delete(s.holds, id)
 }
 
-// dropStores ends those that nobody was asked for.
+// dropStores ends those that Stores has not returned.
 func (s *Scheduler) dropStores() {
 	for i := range s.stores {
 		s.drop(s.stores[i].ID)

@@ -23,8 +23,8 @@ func (e OffloadOpened) Log() (slog.Level, string, []slog.Attr) {
 		return slog.LevelWarn, "KV blocks are not stored in files", append(attrs,
 			slog.Any("error", e.Err))
 	case e.Room < e.Bytes:
-		return slog.LevelWarn, "KV blocks are stored in files; the file system has less room than " +
-			"--kv-offloading-size", append(attrs, slog.Int64("room_mb", e.Room>>20))
+		return slog.LevelWarn, "KV blocks are stored in files; the file system has less room " +
+			"than --kv-offloading-size", append(attrs, slog.Int64("room_mb", e.Room>>20))
 	}
 	return slog.LevelInfo, "KV blocks are stored in files", attrs
 }

@@ -4,7 +4,7 @@
 //
 // Each rank stores its own share: the layers and heads that it has of a block. A file is named by a
 // hash of all that its bytes follow from (Names), so that a rank finds those only that it would
-// have computed to the very bits, whoever has stored them. It appears under its name when all of it
+// have computed to the very bits. It appears under its name when all of it
 // was written, and its bytes are compared with their checksum before any of them goes to the cache.
 // Files that were not used for the longest time make room for others. Nothing is locked for longer
 // than a look at the folder, and nothing that dies leaves more than a file that others remove.
@@ -69,7 +69,7 @@ type Done struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Remove removes the files of all blocks in the folder, whoever has stored them.
+// Remove removes the files of all blocks in the folder, of all ranks that share it.
 func (f *Folder) Remove() error { return f.room.clear() }
 
 func (d *Done) fail(err error) {

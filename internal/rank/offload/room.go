@@ -24,7 +24,7 @@ func PathOf(dir string) string {
 	return dir
 }
 
-// makeDir makes a folder that nobody else writes to: answers follow from what is in it.
+// makeDir makes a folder that no other user writes to: answers follow from what is in it.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -89,7 +89,7 @@ type stored struct {
 	used time.Time
 }
 
-// abandoned is how old a file is that nobody goes on writing.
+// abandoned is how old a file is that no rank goes on writing.
 const abandoned = time.Minute
 
 // look lists the files and removes those that were left half written.
@@ -190,8 +190,8 @@ func (r *room) clear() error {
 	return err
 }
 
-// lock keeps other processes from removing files too. The lock ends with the process; one who has
-// it for long, because it is stopped, keeps nobody.
+// lock keeps other processes from removing files too. The lock ends with the process; one that
+// has it for long, because it is stopped, holds up no other.
 func (r *room) lock() (unlock func(), err error) {
 	d, err := os.Open(r.dir)
 	if err != nil {
