@@ -43,8 +43,18 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.folder = folder
         flags = ["--kv-offloading-size", "8", "--kv-offloading-dir", folder] if folder else []
-        command = [options.program, "serve", options.model, "--host", "127.0.0.1", "--port",
-                   str(port), "--enable-rlhf", *flags, *options.flags]
+        command = [
+            options.program,
+            "serve",
+            options.model,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--enable-rlhf",
+            *flags,
+            *options.flags,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while True:
             try:
@@ -93,8 +103,10 @@ def main() -> None:
     p.add_argument("flags", nargs="*")
     options = p.parse_args()
     rng = random.Random(1)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory, tempfile.TemporaryDirectory(
-            dir=options.folder or None) as disk:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+        tempfile.TemporaryDirectory(dir=options.folder or None) as disk,
+    ):
         folders = {"computed": "", "memory": memory, "folder": disk}
         servers: dict[str, Server] = {}
         try:
