@@ -31,6 +31,8 @@ type offloading struct {
 	held   int    // blocks in holds
 	// invalidated counts how often what was computed became void.
 	invalidated uint64
+	// regrouped says that the ranks are new, and were not yet asked to load anything.
+	regrouped bool
 	// queries and hits count the tokens that new requests did not find in the prefix cache, and
 	// those of them that were fetched.
 	queries, hits uint64
@@ -116,6 +118,38 @@ func (s *Scheduler) dropHolds() {
 	for _, id := range slices.Sorted(maps.Keys(s.holds)) {
 		s.drop(id)
 	}
+}
+
+// regroup has new ranks load what was stored of the requests that ran on those before, in the order
+// of their turns. Until that has come none starts (gathers): all go on together, as they do where
+// they compute it, so that none is without a token for longer than the others, whatever ends the
+// new ranks.
+func (s *Scheduler) regroup(t *turn) {
+	if !s.regrouped {
+		return
+	}
+	s.regrouped = false
+	all := slices.Concat(s.waiting.firsts, s.waiting.rest)
+	slices.SortFunc(all, func(a, b *Request) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range all {
+		if !r.ran || r.Source == 0 || r.remote != unfetched {
+			continue
+		}
+		if !s.fetch(t, r) {
+			return
+		}
+		r.gathered = r.remote == fetching
+	}
+}
+
+// gathers tells whether no request starts.
+func (s *Scheduler) gathers() bool {
+	return slices.ContainsFunc(s.fetching, func(r *Request) bool { return r.gathered })
 }
 
 // retry lets a request that waits fetch once more what was stored of it, at its turn.

@@ -36,6 +36,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	stages := s.config.Stages
 	t := turn{plan: p, flight: f, budget: s.config.Budget(),
 		decodes: (len(s.running) + stages - 1) / stages}
+	s.regroup(&t)
 	s.advance(&t, false)
 	if !t.preempted {
 		s.admit(&t, false)
@@ -163,7 +164,10 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // they run.
 func (s *Scheduler) admit(t *turn, background bool) {
 	for t.budget > len(s.running)-t.at {
-		r := s.nextFetched(background)
+		var r *Request
+		if !s.gathers() {
+			r = s.nextFetched(background)
+		}
 		if r == nil {
 			r = s.waiting.next(t.at, s.config.MaxSeqs, background)
 		}
@@ -176,7 +180,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 			}
 			continue
 		}
-		if s.awaitsState(r) || s.awaitsAdapter(r) {
+		if s.gathers() || s.awaitsState(r) || s.awaitsAdapter(r) {
 			return
 		}
 		hit, n := s.fit(t, r)

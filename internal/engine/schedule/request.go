@@ -139,6 +139,8 @@ type scheduled struct {
 	remote    remote
 	stale     bool
 	cancelled bool
+	// gathered says that no request starts before it has come.
+	gathered bool
 	// fetchFrom is the first block of its last fetch, came how many tokens that has brought.
 	fetchFrom, came int
 	// offered is how many leading blocks it was asked to store since invalidated was that of the

@@ -159,6 +159,7 @@ func (s *Scheduler) PreemptAll(remembered bool) {
 	clear(s.running)
 	s.running = s.running[:0]
 	s.dropTransfers()
+	s.regrouped = s.config.Offload
 	if remembered {
 		s.cache.Rewind(s.applied)
 	} else {

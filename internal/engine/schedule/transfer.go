@@ -184,7 +184,7 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 // awaitFetch moves a request from those that wait for a turn to those that wait for a fetch.
 func (s *Scheduler) awaitFetch(r *Request) {
 	s.unwait(r)
-	r.remote = fetching
+	r.remote, r.gathered = fetching, false
 	s.fetching = append(s.fetching, r)
 }
 

@@ -349,6 +349,9 @@ func (w *walk) run() {
 		if i > 200*len(w.clients) {
 			w.Fatalf("no end in sight:\n%v", w.s)
 		}
+		if i%20 == 0 && len(w.fetches)+len(w.stores) > 0 {
+			w.transfer() // which ends some time, whatever else there is to do
+		}
 		w.step()
 		w.check()
 	}
