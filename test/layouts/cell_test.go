@@ -96,7 +96,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Batch = pick(rng, "mixed", "mixed", "mixed", "alone")
 	c.Chunk = pick(rng, 8, 64, 0)
 	c.Block = pick(rng, 16, 16, 32, 64)
-	c.Cache = pick(rng, "off", "cold", "warm", "files")
+	c.Cache = pick(rng, "off", "cold", "warm")
 	c.Async = rng.IntN(2) == 0
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0

@@ -109,7 +109,10 @@ func TestSameBits(t *testing.T) {
 		w := draw(seed)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			want := reference(t, w)
-			for _, c := range chosen(t, w, cells) {
+			for i, c := range chosen(t, w, cells) {
+				if c.Cache == "warm" && *cellFlag == "" && (seed+uint64(i))%2 == 0 {
+					c.Cache = "files"
+				}
 				compare(t, w, c, want, &n)
 			}
 		})
