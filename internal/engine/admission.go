@@ -99,6 +99,10 @@ func (e *Engine) prepare(q *request) error {
 		q.decoder = e.info.Tokenizer.NewStream(q.Prompt, !q.KeepSpecial)
 	}
 	q.Owner = q
+	if e.offload != nil {
+		q.AdapterName = e.wanted.AdapterName(q.Adapter)
+		e.offload.Find(&q.Request.Request)
+	}
 	return nil
 }
 

@@ -117,6 +117,10 @@ func (l *Loop) Invalidate() {
 	l.e.events.Emit(status.CacheReset{})
 }
 
+// RemoveStored removes the files of KV blocks, of all engines that share them. It returns false
+// where there are none.
+func (l *Loop) RemoveStored() (bool, error) { return l.e.offload.Remove() }
+
 // reequip has ranks that compute become what is wanted now.
 func (l *Loop) reequip() error {
 	l.Invalidate()

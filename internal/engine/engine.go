@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/handover"
+	"github.com/eagleray/eagleray/internal/engine/offload"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/steer"
 	"github.com/eagleray/eagleray/internal/group/executor"
@@ -41,6 +42,8 @@ type Engine struct {
 	// sequences find the blocks of others.
 	exchange *handover.Exchange
 	shares   bool
+	// offload is where blocks are stored beside the cache, nil where they are not.
+	offload  *offload.Tier
 	experts  expertLoads
 	delivery *delivery
 	loop     *Loop
@@ -166,12 +169,16 @@ func (e *Engine) Stop(ctx context.Context) error {
 	err := e.ranks.Stop(ctx)
 	<-e.done
 	e.exchange.Wait()
+	e.offload.Wait()
 	e.mu.Lock()
 	cause, rest := e.failure, e.inbox.popAll()
 	e.mu.Unlock()
 	for _, m := range rest { // that came after the loop
-		if m, ok := m.(handover.Message); ok {
+		switch m := m.(type) {
+		case handover.Message:
 			e.exchange.Handle(m)
+		case offload.Message:
+			e.offload.Handle(m)
 		}
 	}
 	if errors.Is(cause, ErrStopped) {

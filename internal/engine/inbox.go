@@ -7,10 +7,11 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/handover"
+	"github.com/eagleray/eagleray/internal/engine/offload"
 )
 
-// message is what another goroutine tells the step loop: submitted, aborted, *task or
-// handover.Message.
+// message is what another goroutine tells the step loop: submitted, aborted, *task,
+// handover.Message or offload.Message.
 type message any
 
 type (
@@ -93,6 +94,8 @@ func (l *Loop) admit() bool {
 			l.tasks = append(l.tasks, m)
 		case handover.Message:
 			l.e.exchange.Handle(m)
+		case offload.Message:
+			l.e.offload.Handle(m)
 		}
 	}
 	if len(l.aborted) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/handover"
+	"github.com/eagleray/eagleray/internal/engine/offload"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -60,6 +61,7 @@ type planner interface {
 	Waiting() int
 	Queued() int
 	Stats() schedule.Stats
+	offload.Scheduler
 }
 
 var (
@@ -141,6 +143,7 @@ func (l *Loop) run() {
 		}
 		err = steps()
 	}
+	l.e.offload.Flush()
 }
 
 // normalLoop has one plan in flight: each is made with all results known.
@@ -193,8 +196,10 @@ func (l *Loop) send() (bool, error) {
 	if l.waits() {
 		return false, nil
 	}
+	l.e.offload.Store()
 	made := l.sched.Schedule(&l.plan)
 	l.e.exchange.Planned()
+	l.e.offload.Load()
 	if !made {
 		return false, nil
 	}
@@ -300,6 +305,8 @@ func (l *Loop) fail(cause error) {
 			b.ended = append(b.ended, m...)
 		case handover.Message:
 			l.e.exchange.Handle(m)
+		case offload.Message:
+			l.e.offload.Handle(m)
 		}
 	}
 	for _, q := range l.requests {

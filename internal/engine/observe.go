@@ -50,6 +50,8 @@ type Totals struct {
 	BlocksUsed int
 	// PrefixQueries and PrefixHits count prompt tokens looked up in the prefix cache, and found.
 	PrefixQueries, PrefixHits uint64
+	// ExternalHits counts those that came from files.
+	ExternalHits uint64
 	// Preemptions counts requests put back to wait.
 	Preemptions uint64
 	// Steps counts finished steps, StepTime sums how long they took.
@@ -81,13 +83,17 @@ func (l *Loop) observeQueues() {
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
 		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}
+	if n := s.ExternalQueries - was.ExternalQueries; n > 0 {
+		l.e.metrics.ExternalPrefixCache(int(n), int(s.ExternalHits-was.ExternalHits))
+	}
 	l.counted.seen = s
 	l.e.mu.Lock()
 	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,
 		Running: s.Running,
 		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
-		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, Preemptions: s.Preemptions,
-		Steps: l.counted.steps, StepTime: l.counted.stepTime}
+		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, ExternalHits: s.ExternalHits,
+		Preemptions: s.Preemptions,
+		Steps:       l.counted.steps, StepTime: l.counted.stepTime}
 	l.e.mu.Unlock()
 }
 

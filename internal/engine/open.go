@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/handover"
+	"github.com/eagleray/eagleray/internal/engine/offload"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
@@ -139,6 +140,10 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	one, _ := sched.(*schedule.Scheduler) // several exchange nothing
 	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: one,
 		Events: e.events, Post: func(m handover.Message) { e.post(m) }})
+	if err == nil {
+		e.offload, err = offload.New(b, offload.Options{Life: ranks.Life, Scheduler: sched,
+			Events: e.events, Post: func(m offload.Message) { e.post(m) }})
+	}
 	if err == nil {
 		err = e.loop.equip()
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/groups"
-	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -90,14 +89,15 @@ func (l *Loop) equip() error {
 	return l.openExchange()
 }
 
-// openExchange has the ranks exchange KV blocks, unless the cache sleeps.
+// openExchange has the ranks exchange and store KV blocks, unless the cache sleeps.
 func (l *Loop) openExchange() error {
-	x := l.e.exchange
+	x, t := l.e.exchange, l.e.offload
 	switch {
-	case x == nil:
+	case x == nil && t == nil:
 		return nil
 	case l.e.wanted.CacheSleeps():
 		x.Close()
+		t.Close()
 		return nil
 	}
 	model, files := l.launching.WeightsName()
@@ -105,8 +105,11 @@ func (l *Loop) openExchange() error {
 	if update := l.e.wanted.UpdateName(); update != "" {
 		computes = model + ", update " + update
 	}
-	return x.Open(handover.Group{Executor: l.group, Layout: l.launching.Config.Parallel.Layout(),
-		Stages: l.launching.Stages, Model: computes})
+	g := l.launching.Caching(l.group, computes)
+	if x != nil {
+		return x.Open(g)
+	}
+	return t.Open(g)
 }
 
 // condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure

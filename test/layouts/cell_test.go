@@ -28,7 +28,8 @@ type cell struct {
 	Batch string
 	// Chunk is the most tokens of a step, 0 for prompts that are not cut; Block is the block size.
 	Chunk, Block int
-	// Cache is the prefix cache: off, cold, or warm from an earlier run of the same workload.
+	// Cache is the prefix cache: off, cold, warm from an earlier run of the same workload, or files
+	// that an engine before has left (a model that keeps states has none: then it is warm).
 	Cache string
 	// Async plans ahead of results, Tight has so few blocks that requests are preempted, Priority
 	// is the scheduling policy.

@@ -47,7 +47,8 @@ var trainerDocs = map[string]server.Doc{
 		}{}}},
 	"/weight_info": {Summary: "Describe the weights", Answer: rlhf.Info{}},
 	"/reset_prefix_cache": {Summary: "Empty the prefix cache", Answer: map[string]bool{},
-		Query: []server.Param{{Name: "reset_running_requests", Type: "boolean"}}},
+		Query: []server.Param{{Name: "reset_running_requests", Type: "boolean"},
+			{Name: "reset_external", Type: "boolean"}}},
 	"/collective_rpc": {Summary: "Call a method of every rank", Answer: map[string]any{},
 		Body: &server.Body{Value: struct {
 			Method  string  `json:"method"`

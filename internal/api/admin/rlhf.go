@@ -371,7 +371,11 @@ func (t trainer) resetPrefixCache(r *server.Request, _ *wire.Fields) (any, error
 	if bad != nil {
 		return nil, bad
 	}
-	done, err := t.control.ResetPrefixCache(r.Context(), running)
+	external, bad := wire.QueryBool(r.URL.Query(), "reset_external")
+	if bad != nil {
+		return nil, bad
+	}
+	done, err := t.control.ResetPrefixCache(r.Context(), running, external)
 	if err != nil {
 		return nil, err
 	}

@@ -475,3 +475,44 @@ func TestLoadedBesideRequests(t *testing.T) {
 		t.Error("the adapter changes nothing")
 	}
 }
+
+// TestOffload has servers store blocks in one folder that have loaded adapters in another order: a
+// prompt comes back with the adapter that has computed it, whatever its number.
+func TestOffload(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *server {
+		return openWith(t, adapters.Options{}, func(c *config.Config) {
+			c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 0.1, dir
+			c.LoRA.Enable = true
+		})
+	}
+	first, second := open(), open()
+	var want [3]answer
+	for seed := range uint64(2) {
+		ok(t, first.Load(t.Context(), fmt.Sprint(seed), first.folder(t, seed), false))
+		ok(t, second.Load(t.Context(), fmt.Sprint(1-seed), first.folder(t, 1-seed), false))
+	}
+	names := []string{"0", "1", ""}
+	for i, name := range names {
+		want[i] = first.ask(t, first.engines[0], name, 20, nil)
+	}
+	stored := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, "*.kv"))
+		ok(t, err)
+		return len(list)
+	}
+	for n := stored(); n < 3 || n%3 > 0; n = stored() {
+		time.Sleep(time.Millisecond)
+	}
+	for i, name := range names {
+		before := second.engines[0].Totals().ExternalHits
+		got := second.ask(t, second.engines[0], name, 20, nil)
+		if !reflect.DeepEqual(got.tokens, want[i].tokens) ||
+			!reflect.DeepEqual(got.logprobs, want[i].logprobs) {
+			t.Errorf("adapter %q: %v, want %v", name, got, want[i])
+		}
+		if second.engines[0].Totals().ExternalHits == before {
+			t.Errorf("adapter %q: nothing came from files", name)
+		}
+	}
+}

@@ -16,14 +16,12 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
-	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
-	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // Exchange is an engine's part in the exchange of KV blocks; nil where there is none. Its methods
@@ -38,9 +36,6 @@ type Exchange struct {
 	id   string
 	// shape is that of the newest group.
 	shape kvtransfer.Shape
-	// variant is what is said before the model's name: how its weights were quantised, and which
-	// members of its config.json are others.
-	variant string
 	// token seals tickets; nil when engines have no secret in common.
 	token []byte
 	// running are the goroutines.
@@ -97,14 +92,7 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 		}
 		x.token = token[:]
 	}
-	if q := b.Config.Model.Quantization; q != "" {
-		x.variant = q + " of "
-	}
-	if o := b.Overridden(); o != "" {
-		x.variant += o + " of "
-	}
-	x.shape = kvtransfer.Shape{DType: b.Info.DType, CacheDType: b.Info.CacheDType,
-		BlockSize: b.Info.BlockSize, Cache: model.CacheLayers(b.Model, 0, b.Model.Layers, 1)}
+	x.shape = b.CacheShape()
 	if compute.StateBytes(x.shape.Cache) > 0 {
 		return nil, &config.UsageError{Err: fmt.Errorf("--kv-transfer-config: layers of %q keep a "+
 			"state of each request, which is not handed over", b.Info.Root)}
@@ -119,22 +107,13 @@ func (x *Exchange) Wait() {
 	}
 }
 
-// Group is a group of ranks that takes part.
-type Group struct {
-	*executor.Executor
-	Layout layout.Layout
-	Stages layout.Stages
-	// Model names the model and the weights that the ranks compute with.
-	Model string
-}
-
 // Open lets the ranks of a group take part that has just started, or has other weights or another
 // cache than before.
-func (x *Exchange) Open(g Group) error {
+func (x *Exchange) Open(g groups.Caching) error {
 	x.Close()
 	x.group = g.Executor
-	x.shape.Layout, x.shape.Stages, x.shape.Model = g.Layout, g.Stages, x.variant+g.Model
-	x.shape.ISA = g.Ranks()[0].ISA
+	x.shape.Layout, x.shape.Stages = g.Shape.Layout, g.Shape.Stages
+	x.shape.Model, x.shape.ISA = g.Shape.Model, g.Shape.ISA
 	ctx, cancel := context.WithTimeout(x.opt.Life, openTimeout)
 	defer cancel()
 	addresses, err := executor.Call(ctx, g.Executor, calls.KVOpen, kvtransfer.Open{Shape: x.shape,
@@ -162,6 +141,9 @@ func (x *Exchange) Open(g Group) error {
 
 // Close has no more blocks handed out, until Open: the ranks' agents are gone, or the cache sleeps.
 func (x *Exchange) Close() {
+	if x == nil {
+		return
+	}
 	x.first = kvtransfer.Address{}
 	x.machine.Restart()
 	x.perform()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -77,7 +78,7 @@ func (x *Exchange) do(a state.Action) {
 	case state.Fetch:
 		t := x.tickets[a.Key]
 		x.fetch(a.Key, &kvtransfer.Fetch{ID: a.Key, Secret: t.Secret, From: t.Address(),
-			Blocks: a.Blocks, First: a.First, Digest: a.Digest, Plan: a.Plan,
+			Blocks: a.Blocks, First: a.First, Digest: a.Digests[len(a.Digests)-1], Plan: a.Plan,
 			Timeout: x.config.FetchTimeout})
 	case state.CancelFetch:
 		group := x.group
@@ -87,7 +88,11 @@ func (x *Exchange) do(a state.Action) {
 				executor.RPCOptions{})
 		})
 	case state.Complete:
-		x.opt.Scheduler.Fetched(a.Request, a.OK)
+		blocks := 0
+		if a.OK {
+			blocks = math.MaxInt
+		}
+		x.opt.Scheduler.Fetched(a.Request, blocks)
 	case state.Decline:
 		t := x.tickets[a.Request]
 		x.fetch(0, &kvtransfer.Fetch{Secret: t.Secret, From: t.Address(),

@@ -28,9 +28,6 @@ func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
 		if b.refs == 0 {
 			unheld++
 		}
-		if b.refs > 1 && !b.entry {
-			return fmt.Errorf("block %d is shared by %d sequences but is no cache entry", i, b.refs)
-		}
 		if b.entry {
 			entries++
 		}
@@ -89,8 +86,9 @@ func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error
 		refs[b]++
 		e := &m.blocks[b]
 		if i >= s.entries {
-			if e.entry {
-				return fmt.Errorf("block %d at index %d is a cache entry before it is full", b, i)
+			if e.entry || e.refs > 1 {
+				return fmt.Errorf("block %d at index %d is a cache entry, or one of %d sequences, "+
+					"before it is full", b, i, e.refs)
 			}
 			continue
 		}

@@ -25,7 +25,6 @@ package kvcache
 
 import (
 	"fmt"
-	"hash"
 	"math"
 )
 
@@ -101,8 +100,7 @@ type Manager struct {
 	plan               uint64
 	snapshots          []snapshot
 
-	hasher  hash.Hash
-	scratch []byte
+	hasher hasher
 
 	queries, hits, evictions uint64
 }
@@ -133,7 +131,7 @@ func New(c Config) (*Manager, error) {
 		m.buckets = make([]int32, n)
 		m.mask = uint64(n - 1)
 	}
-	m.initHash()
+	m.hasher = newHasher(m.size)
 	m.Reset()
 	return m, nil
 }
@@ -178,11 +176,11 @@ func (m *Manager) Rewind(plan uint64) {
 }
 
 // First returns the first block of a sequence that positions from pos on read.
-func (m *Manager) First(pos int) int {
-	if m.Window == 0 {
+func (c *Config) First(pos int) int {
+	if c.Window == 0 {
 		return 0
 	}
-	return max(0, pos-m.Window+1) / m.size
+	return max(0, pos-c.Window+1) / c.BlockSize
 }
 
 // Ahead returns how many of n positions a sequence has blocks of, which it may hold for as long as

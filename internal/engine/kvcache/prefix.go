@@ -3,6 +3,7 @@ package kvcache
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 )
 
 // digest names the contents of a full block together with everything before it: SHA-256 over the
@@ -16,35 +17,69 @@ type digest [sha256.Size]byte
 // digest.
 const saltTag = "kvcache salt\x00"
 
-func (m *Manager) initHash() {
-	m.hasher = sha256.New()
-	m.scratch = make([]byte, 0, sha256.Size+4*m.size)
+// hasher makes digests.
+type hasher struct {
+	hash.Hash
+	scratch []byte
+}
+
+func newHasher(size int) hasher {
+	return hasher{sha256.New(), make([]byte, 0, sha256.Size+4*size)}
 }
 
 // sum hashes scratch into d.
-func (m *Manager) sum(d *digest) {
-	m.hasher.Reset()
-	m.hasher.Write(m.scratch)
-	m.hasher.Sum(d[:0])
+func (h *hasher) sum(d *digest) {
+	h.Reset()
+	h.Write(h.scratch)
+	h.Sum(d[:0])
+}
+
+// root names what is before the first block of a sequence.
+func (h *hasher) root(d *digest, salt string) {
+	h.scratch = append(append(h.scratch[:0], saltTag...), salt...)
+	h.sum(d)
+}
+
+// next names the block that tokens fill after the one of a digest. Both digests may be one.
+func (h *hasher) next(d, parent *digest, tokens []int32) {
+	h.scratch = append(h.scratch[:0], parent[:]...)
+	for _, t := range tokens {
+		h.scratch = binary.LittleEndian.AppendUint32(h.scratch, uint32(t))
+	}
+	h.sum(d)
+}
+
+// Chain names the blocks of a sequence one after the other, as every Manager does.
+type Chain struct {
+	hasher hasher
+	last   digest
+}
+
+// NewChain begins with the first block of a sequence of a salt (NewSequence).
+func NewChain(salt string) *Chain {
+	c := &Chain{hasher: newHasher(0)}
+	c.hasher.root(&c.last, salt)
+	return c
+}
+
+// Next names the next block, which the tokens fill.
+func (c *Chain) Next(tokens []int32) [sha256.Size]byte {
+	c.hasher.next(&c.last, &c.last, tokens)
+	return c.last
 }
 
 // extend computes the digests of the first n blocks of s that are not known yet.
 func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 	if n > len(s.digests) && len(s.digests) == 0 {
-		m.scratch = append(append(m.scratch[:0], saltTag...), s.salt...)
-		m.sum(&s.root)
+		m.hasher.root(&s.root, s.salt)
 	}
 	for i := len(s.digests); i < n; i++ {
 		parent := &s.root
 		if i > 0 {
 			parent = &s.digests[i-1]
 		}
-		m.scratch = append(m.scratch[:0], parent[:]...)
-		for _, t := range tokens[i*m.size : (i+1)*m.size] {
-			m.scratch = binary.LittleEndian.AppendUint32(m.scratch, uint32(t))
-		}
 		s.digests = append(s.digests, digest{})
-		m.sum(&s.digests[i])
+		m.hasher.next(&s.digests[i], parent, tokens[i*m.size:(i+1)*m.size])
 	}
 }
 
@@ -56,6 +91,16 @@ func (m *Manager) Digest(s *Sequence, tokens []int32, n int) [sha256.Size]byte {
 		return s.root
 	}
 	return s.digests[n-1]
+}
+
+// Digests names the blocks of a sequence from one to before another, as Digest does each.
+func (m *Manager) Digests(s *Sequence, tokens []int32, from, to int) [][sha256.Size]byte {
+	m.extend(s, tokens, to)
+	names := make([][sha256.Size]byte, 0, to-from)
+	for _, d := range s.digests[from:to] {
+		names = append(names, d)
+	}
+	return names
 }
 
 func (m *Manager) bucket(d *digest) uint64 { return binary.LittleEndian.Uint64(d[:]) & m.mask }

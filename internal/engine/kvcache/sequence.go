@@ -33,6 +33,20 @@ func (s *Sequence) Blocks() []uint32 { return s.blocks }
 // Disown makes the sequence one without blocks: what it held belongs to a copy of it.
 func (s *Sequence) Disown() { s.blocks, s.digests, s.entries, s.gone = nil, nil, 0, 0 }
 
+// Entries is how many leading blocks are cache entries, or were given up after they were.
+func (s *Sequence) Entries() int { return s.entries }
+
+// Pin returns another sequence with the first n blocks of one, all of them entries: they keep
+// their contents until it is released, whatever becomes of the first.
+func (m *Manager) Pin(s *Sequence, n int) Sequence {
+	h := Sequence{salt: s.salt, noRead: s.noRead, blocks: slices.Clone(s.blocks[:n]), root: s.root,
+		digests: slices.Clone(s.digests[:n]), entries: n, gone: min(s.gone, n)}
+	for _, b := range h.blocks[h.gone:] {
+		m.share(int32(b))
+	}
+	return h
+}
+
 // Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
 func (m *Manager) Reserve(s *Sequence, n int) {
 	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))
@@ -50,32 +64,36 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 		return 0
 	}
 	n := (len(tokens) - 1) / m.size
-	switch {
-	case m.Window > 0:
-		return m.matchLast(s, tokens, n)
-	case m.Snapshots > 0:
+	if m.Snapshots > 0 {
 		return m.matchState(s, tokens, n)
 	}
-	for i := range n {
-		m.extend(s, tokens, i+1)
-		if m.lookup(&s.digests[i]) == none {
-			return i * m.size
-		}
+	if m.Window > 0 {
+		m.extend(s, tokens, n)
 	}
-	return n * m.size
+	return m.Longest(n, func(i int) bool {
+		m.extend(s, tokens, i+1)
+		return m.lookup(&s.digests[i]) != none
+	}) * m.size
 }
 
-// matchLast is Match with a window, over n blocks: the longest prefix whose last blocks, as far as
-// its next position reads, are entries. Each block is looked up once.
-func (m *Manager) matchLast(s *Sequence, tokens []int32, n int) int {
-	m.extend(s, tokens, n)
+// Longest returns how many of the first n blocks of a sequence are a prefix that others go on from:
+// all that the position after it reads are there, as has tells, which is asked once for each block
+// that counts. With a window the longest is looked for from its end.
+func (c *Config) Longest(n int, has func(i int) bool) int {
+	if c.Window == 0 {
+		i := 0
+		for i < n && has(i) {
+			i++
+		}
+		return i
+	}
 	for n > 0 {
-		first, i := m.First(n*m.size), n-1
-		for i >= first && m.lookup(&s.digests[i]) != none {
+		first, i := c.First(n*c.BlockSize), n-1
+		for i >= first && has(i) {
 			i--
 		}
 		if i < first {
-			return n * m.size
+			return n
 		}
 		n = i
 	}

@@ -101,6 +101,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
 		PrefixCaching:     c.Cache.PrefixCaching && !encoder,
 		Snapshots:         s.snapshots(),
+		Offload:           c.Cache.Offloading.Bytes() > 0 && !encoder && s.snapshots() == 0,
 		ChunkedPrefill:    chunked,
 		LongPrefillTokens: threshold,
 		Priority:          c.Schedule.Policy == "priority",

@@ -77,6 +77,7 @@ func (r *Router) Totals() engine.Totals {
 		sum.CacheUsage += t.CacheUsage / float64(len(members)) // the caches are of one size
 		sum.BlocksUsed += t.BlocksUsed
 		sum.PrefixQueries += t.PrefixQueries
+		sum.ExternalHits += t.ExternalHits
 		sum.PrefixHits += t.PrefixHits
 		sum.Preemptions += t.Preemptions
 		sum.Steps += t.Steps

@@ -32,7 +32,7 @@ func (c *Control) Pause(ctx context.Context, mode state.Mode, clearCache bool) e
 	if m := c.state(); !m.Paused() {
 		return nil // Resume came first
 	}
-	_, err = c.ResetPrefixCache(ctx, true)
+	_, err = c.ResetPrefixCache(ctx, true, false)
 	return err
 }
 
@@ -77,9 +77,10 @@ func (c *Control) AbortAll(ctx context.Context) error {
 	return c.each(func(e *engine.Engine) error { return abortAll(ctx, e) })
 }
 
-// ResetPrefixCache empties the prefix caches. It returns false where requests run, unless these are
-// to be computed again.
-func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, error) {
+// ResetPrefixCache empties the prefix caches, and with external removes the files of KV blocks. It
+// returns false where requests run, unless these are to be computed again, and where there are no
+// such files.
+func (c *Control) ResetPrefixCache(ctx context.Context, running, external bool) (bool, error) {
 	var mu sync.Mutex
 	all := true
 	err := c.each(func(e *engine.Engine) error {
@@ -88,6 +89,11 @@ func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, err
 		err := between(ctx, e, func(l *engine.Loop) error {
 			if done = running || l.Running() == 0; done {
 				l.Invalidate()
+			}
+			if done && external {
+				var err error
+				done, err = l.RemoveStored()
+				return err
 			}
 			return nil
 		})

@@ -34,6 +34,9 @@ type Config struct {
 	Snapshots int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool
+	// Offload has the blocks of requests stored elsewhere (see Store) when their prompts are
+	// computed and when they end [kv_offloading_size]. It needs PrefixCaching, and no Snapshots.
+	Offload bool
 	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a
 	// prompt is computed in one step, and MaxTokens must be at least MaxModelLen.
 	ChunkedPrefill bool
@@ -111,6 +114,10 @@ func (c Config) validate() error {
 	}
 	if c.Blocks == 0 && (c.ChunkedPrefill || c.PrefixCaching) {
 		return errors.New("schedule: Blocks is 0, which leaves no ChunkedPrefill or PrefixCaching")
+	}
+	if c.Offload && (!c.PrefixCaching || c.Snapshots > 0) {
+		return fmt.Errorf("schedule: Offload with PrefixCaching %v and Snapshots %d, must be true "+
+			"and 0", c.PrefixCaching, c.Snapshots)
 	}
 	if c.MaxTokens < c.MaxSeqs {
 		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",

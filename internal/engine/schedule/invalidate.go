@@ -8,7 +8,8 @@ import (
 // Invalidate puts every running request back to wait with its tokens so far, and empties the prefix
 // cache: what ranks have computed is of no use any more, because their weights or their cache are
 // others now. No plan is in flight. Unlike after PreemptAll the ranks know the slots, and are told
-// to free them. Pinned blocks are released, and fetches under way are stale.
+// to free them. Pinned blocks are released, and fetches under way are stale. What was to be stored
+// is not.
 func (s *Scheduler) Invalidate() {
 	for _, r := range s.running {
 		s.freed = append(s.freed, r.slot)
@@ -27,5 +28,7 @@ func (s *Scheduler) Invalidate() {
 	for _, key := range slices.Sorted(maps.Keys(s.pinned)) {
 		s.Release(key)
 	}
+	s.dropStores()
+	s.invalidated++
 	s.cache.Reset()
 }

@@ -308,6 +308,48 @@ func (p *Places) Invalidate() {
 	}
 }
 
+// Fetches is Scheduler.Fetches, place by place.
+func (p *Places) Fetches(to []Fetch) []Fetch {
+	for i, s := range p.of {
+		from := len(to)
+		to = s.Fetches(to)
+		for j := range to[from:] {
+			to[from+j].Place, to[from+j].Plan = i, p.plans
+		}
+	}
+	return to
+}
+
+// Fetched is Scheduler.Fetched.
+func (p *Places) Fetched(key uint64, n int) {
+	for _, s := range p.of {
+		s.Fetched(key, n)
+	}
+}
+
+// Cancelled is Scheduler.Cancelled.
+func (p *Places) Cancelled(to []uint64) []uint64 {
+	for _, s := range p.of {
+		to = s.Cancelled(to)
+	}
+	return to
+}
+
+// Stores is Scheduler.Stores, place by place.
+func (p *Places) Stores(to []Store) []Store {
+	for i, s := range p.of {
+		from := len(to)
+		to = s.Stores(to)
+		for j := range to[from:] {
+			to[from+j].Place = i
+		}
+	}
+	return to
+}
+
+// Stored is Scheduler.Stored.
+func (p *Places) Stored(st *Store, n int) { p.of[st.Place].Stored(st, n) }
+
 // Suspend is Scheduler.Suspend.
 func (p *Places) Suspend(keys []uint64) {
 	for _, s := range p.of {
@@ -354,6 +396,8 @@ func (p *Places) Stats() Stats {
 		all.Running += t.Running
 		all.Preemptions += t.Preemptions
 		all.Deferred += t.Deferred
+		all.ExternalQueries += t.ExternalQueries
+		all.ExternalHits += t.ExternalHits
 		c, u := &all.Cache, &t.Cache
 		c.Blocks += u.Blocks
 		c.Used += u.Used

@@ -36,6 +36,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	stages := s.config.Stages
 	t := turn{plan: p, flight: f, budget: s.config.Budget(),
 		decodes: (len(s.running) + stages - 1) / stages}
+	s.regroup(&t)
 	s.advance(&t, false)
 	if !t.preempted {
 		s.admit(&t, false)
@@ -163,7 +164,10 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // they run.
 func (s *Scheduler) admit(t *turn, background bool) {
 	for t.budget > len(s.running)-t.at {
-		r := s.nextFetched(background)
+		var r *Request
+		if !s.gathers() {
+			r = s.nextFetched(background)
+		}
 		if r == nil {
 			r = s.waiting.next(t.at, s.config.MaxSeqs, background)
 		}
@@ -176,7 +180,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 			}
 			continue
 		}
-		if s.awaitsState(r) || s.awaitsAdapter(r) {
+		if s.gathers() || s.awaitsState(r) || s.awaitsAdapter(r) {
 			return
 		}
 		hit, n := s.fit(t, r)
@@ -257,6 +261,7 @@ func (s *Scheduler) start(r *Request, hit int) {
 	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	if !r.ran {
 		r.ran, r.cached = true, hit
+		s.count(r, hit)
 		room := min(int(r.Params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
 		r.tokens = append(make([]int32, 0, r.prompt+room), r.tokens...)
 		s.cache.Reserve(&r.seq, s.cache.BlocksFor(r.prompt+room))

@@ -36,6 +36,9 @@ type Request struct {
 	Salt string
 	// Adapter is the id of the adapter that it is computed with, 0 for none.
 	Adapter uint32
+	// AdapterName names the adapter by all that is in it, where blocks outlive the server, which
+	// gives out the ids.
+	AdapterName string
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
 	// Client is whose request it is: those of different clients take turns (see turns). Index is
@@ -48,7 +51,7 @@ type Request struct {
 	Background bool
 	// Source, unless it is 0, is a number for where the keys and values of Remote leading tokens of
 	// the prompt come from (see Fetch): requests that are the same beginning of the same prompt
-	// have the same.
+	// have the same. With Config.Offload the scheduler makes it what was stored of the request.
 	Source uint64
 	Remote int
 	// HandOver keeps the prompt's blocks after the end of the request, until Release: the last
@@ -136,6 +139,14 @@ type scheduled struct {
 	remote    remote
 	stale     bool
 	cancelled bool
+	// gathered says that no request starts before it has come.
+	gathered bool
+	// fetchFrom is the first block of its last fetch, came how many tokens that has brought.
+	fetchFrom, came int
+	// offered is how many leading blocks it was asked to store since invalidated was that of the
+	// scheduler.
+	offered     int
+	invalidated uint64
 	// suspended says that Suspend keeps it from running: it is in Scheduler.suspended.
 	suspended bool
 	heap      int // index in waiting, while neither running nor held
@@ -153,7 +164,11 @@ func (r *Request) CacheSalt() string {
 	if r.Adapter == 0 && !strings.HasPrefix(r.Salt, "\x00") {
 		return r.Salt
 	}
-	return string(binary.LittleEndian.AppendUint32([]byte{0}, r.Adapter)) + r.Salt
+	name := []byte(r.AdapterName)
+	if len(name) == 0 {
+		name = binary.LittleEndian.AppendUint32(nil, r.Adapter)
+	}
+	return "\x00" + string(name) + r.Salt
 }
 
 // class is 1 for a request in the background, else 0.

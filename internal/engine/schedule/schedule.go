@@ -29,6 +29,7 @@ type Scheduler struct {
 	waiting   waiting
 	suspended []*Request // that wait too, until Suspend lets go of them
 	transfers
+	offloading
 	turns [2]turns // by Request.class
 	// running is in the order of outlasts. A plan follows it before it lets new ones in, and
 	// preemption takes from its end, so a victim is never one that the plan being made already
@@ -76,9 +77,10 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, cache: cache, requests: make(map[uint64]*Request),
-		turns:     [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
-		flights:   make([]flight, c.MaxInFlight),
-		transfers: transfers{pinned: make(map[uint64]*Request)},
+		turns:      [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
+		flights:    make([]flight, c.MaxInFlight),
+		transfers:  transfers{pinned: make(map[uint64]*Request)},
+		offloading: offloading{holds: make(map[uint64]*hold)},
 	}
 	s.resetSlots()
 	return s, nil
@@ -124,6 +126,7 @@ func (s *Scheduler) Abort(key uint64) bool {
 // end forgets a request. One that runs the caller removes from running.
 func (s *Scheduler) end(r *Request) {
 	if r.running {
+		s.store(r, r.seq.Entries())
 		s.freed = append(s.freed, r.slot)
 	} else {
 		s.unqueue(r)
@@ -156,6 +159,7 @@ func (s *Scheduler) PreemptAll(remembered bool) {
 	clear(s.running)
 	s.running = s.running[:0]
 	s.dropTransfers()
+	s.regrouped = s.config.Offload
 	if remembered {
 		s.cache.Rewind(s.applied)
 	} else {
@@ -182,6 +186,7 @@ func (s *Scheduler) land() {
 func (s *Scheduler) requeue(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
+	s.retry(r)
 	s.turns[r.class()].again(r)
 	s.wait(r)
 	s.preemptions++
@@ -212,6 +217,9 @@ type Stats struct {
 	// Fetching is how many of those that wait do so for keys and values from elsewhere, Pinned how
 	// many that have ended have blocks that are kept.
 	Fetching, Pinned int
+	// ExternalQueries and ExternalHits count tokens of prompts that were not in the prefix cache,
+	// and those of them that were fetched from where blocks are stored.
+	ExternalQueries, ExternalHits uint64
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
@@ -222,5 +230,6 @@ func (s *Scheduler) Stats() Stats {
 		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
 		Fetching: len(s.fetching), Pinned: len(s.pinned),
+		ExternalQueries: s.queries, ExternalHits: s.hits,
 	}
 }

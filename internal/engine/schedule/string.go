@@ -43,6 +43,10 @@ func (s *Scheduler) String() string {
 	for _, key := range slices.Sorted(maps.Keys(s.pinned)) {
 		fmt.Fprintf(&b, "kept %d: blocks %v\n", key, s.pinned[key].seq.Blocks())
 	}
+	for _, id := range slices.Sorted(maps.Keys(s.holds)) {
+		fmt.Fprintf(&b, "storing %d: blocks %v\n", s.holds[id].request.Key,
+			s.holds[id].seq.Blocks())
+	}
 	if s.owed > 1 {
 		b.WriteString("in flight:")
 		for i := range s.owed {

@@ -37,13 +37,19 @@ func (s *Scheduler) unqueue(r *Request) {
 }
 
 // Computed appends to keys those of the unfinished requests that plans in flight compute, each
-// once, in the order of the oldest plan that does.
+// once, in the order of the oldest plan that does; and then of those that fetch, or have fetched,
+// keys and values, which ranks are busy with too.
 func (s *Scheduler) Computed(keys []uint64) []uint64 {
 	for i := range s.owed {
 		for _, e := range s.flights[(s.first+i)%len(s.flights)].entries {
 			if !e.request.done && !slices.Contains(keys, e.request.Key) {
 				keys = append(keys, e.request.Key)
 			}
+		}
+	}
+	for _, r := range slices.Concat(s.fetching, s.fetched) {
+		if !r.done && !slices.Contains(keys, r.Key) {
+			keys = append(keys, r.Key)
 		}
 	}
 	return keys

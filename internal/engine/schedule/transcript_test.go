@@ -104,13 +104,14 @@ func (tr *transcript) command(name string, args []string) string {
 		// fetched 7
 		// fetched 7 lost
 		key := uint64(tr.number(args[0]))
-		complete := len(args) == 1
+		blocks := 0
 		for _, f := range tr.fetches {
-			if complete && f.Key == key {
+			if len(args) == 1 && f.Key == key {
+				blocks = len(f.Blocks)
 				tr.worker.memorise(f, f.Owner.(*Request).Prompt)
 			}
 		}
-		tr.s.Fetched(key, complete)
+		tr.s.Fetched(key, blocks)
 	case "release":
 		// Gives up what was kept of a request.
 		//

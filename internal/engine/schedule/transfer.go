@@ -42,12 +42,14 @@ type Fetch struct {
 	// Key and Owner are the request's.
 	Key   uint64
 	Owner any
+	// Place is where the request is, of Places.
+	Place int
 	// Blocks are where they go, First the number of the first of them in the prompt. There are none
 	// when nothing is needed: the other engine can release its blocks, and Fetched is not called.
 	Blocks []uint32
 	First  int
-	// Digest names the prompt up to the last of the blocks.
-	Digest [sha256.Size]byte
+	// Digests names the prompt up to the end of each of the blocks.
+	Digests [][sha256.Size]byte
 	// Plan is the last one that may write to the blocks for what was in them before.
 	Plan uint64
 }
@@ -172,9 +174,9 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 	s.cache.Allocate(&r.seq, s.cache.Ahead(next, len(r.tokens)))
 	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	s.awaitFetch(r)
-	r.computed = hit
+	r.computed, r.fetchFrom = hit, f.First
 	f.Blocks = slices.Clone(r.seq.Blocks()[f.First:blocks])
-	f.Digest = s.cache.Digest(&r.seq, r.tokens, blocks)
+	f.Digests = s.cache.Digests(&r.seq, r.tokens, f.First, blocks)
 	s.fetches = append(s.fetches, f)
 	return true
 }
@@ -182,14 +184,15 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 // awaitFetch moves a request from those that wait for a turn to those that wait for a fetch.
 func (s *Scheduler) awaitFetch(r *Request) {
 	s.unwait(r)
-	r.remote = fetching
+	r.remote, r.gathered = fetching, false
 	s.fetching = append(s.fetching, r)
 }
 
-// Fetched ends the fetch of a request: its blocks are there for the plans that follow; or, when it
-// is not complete, nothing writes to them any more and the request computes them itself. The keys
-// of requests that wait for no fetch are ignored.
-func (s *Scheduler) Fetched(key uint64, complete bool) {
+// Fetched ends the fetch of a request: the first n of its blocks are there for the plans that
+// follow; nothing writes to the others any more, and the request computes them itself. With a
+// window it does so with all of them unless all are there. The keys of requests that wait for no
+// fetch are ignored.
+func (s *Scheduler) Fetched(key uint64, n int) {
 	i := slices.IndexFunc(s.fetching, func(r *Request) bool {
 		return r.Key == key && len(r.seq.Blocks()) > 0
 	})
@@ -197,15 +200,18 @@ func (s *Scheduler) Fetched(key uint64, complete bool) {
 		return
 	}
 	r := s.fetching[i]
-	if complete = complete && !r.stale; complete {
-		r.computed = min(r.Remote, len(r.tokens)-1) / s.config.BlockSize * s.config.BlockSize
+	all := min(r.Remote, len(r.tokens)-1)/s.config.BlockSize - r.fetchFrom
+	came := n > 0 && !r.stale && (n >= all || s.config.Window == 0)
+	if came {
+		r.came = min(n, all) * s.config.BlockSize
+		r.computed = r.fetchFrom*s.config.BlockSize + r.came
 		s.cache.Plan(s.plans)
 		s.cache.Cache(&r.seq, r.tokens, r.computed)
 	}
 	pending := s.fetching[:0]
 	for _, o := range s.fetching {
 		switch {
-		case o == r && complete && !o.done:
+		case o == r && came && !o.done:
 			o.remote = fetched
 			s.fetched = append(s.fetched, o)
 		case o == r || o.Source == r.Source && len(o.seq.Blocks()) == 0:
@@ -222,7 +228,7 @@ func (s *Scheduler) Fetched(key uint64, complete bool) {
 // unless it has ended.
 func (s *Scheduler) computeHere(r *Request) {
 	s.cache.Release(&r.seq)
-	r.computed, r.remote = 0, local
+	r.computed, r.came, r.remote = 0, 0, local
 	if !r.done {
 		s.wait(r)
 	}
@@ -284,6 +290,7 @@ func (s *Scheduler) Release(key uint64) {
 func (s *Scheduler) dropTransfers() {
 	for _, r := range slices.Concat(s.fetching, s.fetched) {
 		s.computeHere(r)
+		s.retry(r)
 	}
 	clear(s.fetching)
 	clear(s.fetched)
@@ -291,6 +298,7 @@ func (s *Scheduler) dropTransfers() {
 	clear(s.pins)
 	s.cancelled, s.pins = s.cancelled[:0], s.pins[:0]
 	s.fetching, s.fetched, s.fetches = s.fetching[:0], s.fetched[:0], s.fetches[:0]
+	s.dropHolds()
 	for _, key := range slices.Sorted(maps.Keys(s.pinned)) {
 		s.Release(key)
 	}

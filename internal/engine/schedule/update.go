@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -115,8 +116,15 @@ func (s *Scheduler) accept(q *Request, o *Output) (ended bool) {
 		if q.HandOver && ended && finish != sample.FinishError {
 			o.HandOver = s.pin(q)
 		}
+		if finish == sample.FinishError {
+			// Its keys and values may be what is wrong.
+			q.invalidated, q.offered = s.invalidated, math.MaxInt
+		}
 		s.end(q)
 		return ended
+	}
+	if q.running && len(q.tokens)-n == q.prompt {
+		s.store(q, q.prompt/s.config.BlockSize)
 	}
 	if q.running && q.computed >= len(q.tokens) {
 		// A plan in flight computes the new tokens too, and could not name what they fill.

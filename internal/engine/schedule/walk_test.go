@@ -139,6 +139,14 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 	for _, r := range s.pinned {
 		holds(r, r.tokens)
 	}
+	held := 0
+	for _, h := range s.holds {
+		held += len(h.seq.Blocks())
+		holds(&Request{scheduled: scheduled{seq: h.seq}}, h.tokens)
+	}
+	if held != s.held || held == 0 && len(s.stores) > 0 {
+		return fmt.Errorf("%d blocks are held, not %d, for %d stores", held, s.held, len(s.stores))
+	}
 	return nil
 }
 
@@ -201,6 +209,7 @@ func TestRandomWalk(t *testing.T) {
 	var seen Stats
 	ahead, arrived, handed, pinnedAhead, cancelled, forgot, stale := 0, 0, 0, 0, 0, 0, 0
 	restored := 0 // tokens before a state
+	external, loadedInPart := uint64(0), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -212,18 +221,21 @@ func TestRandomWalk(t *testing.T) {
 			if w.config.Snapshots > 0 {
 				restored += int(st.Cache.Hits)
 			}
+			external += st.ExternalHits
+			loadedInPart += w.inPart
 			ahead += w.ahead
 			arrived, handed = arrived+w.arrived, handed+w.handed
-			forgot, stale = forgot+w.forgot, stale+len(w.stale)
+			forgot, stale = forgot+w.forgot, stale+w.lapsed
 			pinnedAhead, cancelled = pinnedAhead+w.pinnedAhead, cancelled+len(w.cancelled)
 		})
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
 		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 ||
-		stale == 0 || restored == 0 {
+		stale == 0 || restored == 0 || external == 0 || loadedInPart == 0 {
 		t.Errorf("the walks never met %+v, %d tokens before a state, or %d unknown tokens, %d "+
-			"fetches, %d given up, %d handed over, %d as offered, %d forgotten, %d fetches lapsed",
-			seen, restored, ahead, arrived,
+			"stored ones, %d fetches in part, %d fetches, %d given up, %d handed over, %d as "+
+			"offered, %d forgotten, %d fetches lapsed",
+			seen, restored, ahead, external, loadedInPart, arrived,
 			cancelled, handed, pinnedAhead, forgot, stale)
 	}
 }
@@ -257,6 +269,13 @@ type walk struct {
 	// requests that ran when the weights changed.
 	stale  map[uint64]bool
 	forgot int
+	// stores are those that are not answered, stored is what the positions of blocks have by the
+	// blocks' names, which are in the order in which they came. inPart counts fetches of it that
+	// found some blocks, lapsed those of what is void.
+	stores         []Store
+	names          [][32]byte
+	stored         map[[32]byte][]uint64
+	inPart, lapsed int
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -278,6 +297,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	} else if rng.IntN(2) == 0 {
 		c.Snapshots = 1 + rng.IntN(5)
 	}
+	c.Offload = c.PrefixCaching && c.Snapshots == 0 && rng.IntN(2) == 0
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
 	if err != nil {
@@ -287,7 +307,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
 		clients: map[uint64]*client{}, pinned: map[uint64]*HandOver{},
 		pins: map[uint64]HandOver{}, cancelled: map[uint64]bool{},
-		stale: map[uint64]bool{},
+		stale: map[uint64]bool{}, stored: map[[32]byte][]uint64{},
 	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
@@ -329,14 +349,21 @@ func (w *walk) run() {
 		if i > 200*len(w.clients) {
 			w.Fatalf("no end in sight:\n%v", w.s)
 		}
+		if i%20 == 0 && len(w.fetches)+len(w.stores) > 0 {
+			w.transfer() // which ends some time, whatever else there is to do
+		}
 		w.step()
 		w.check()
 	}
-	for len(w.fetches) > 0 || len(w.pinned) > 0 {
+	for len(w.fetches) > 0 || len(w.pinned) > 0 || len(w.stores) > 0 {
 		w.transfer()
 		w.check()
 	}
 	for w.step() {
+		w.check()
+	}
+	for len(w.stores) > 0 {
+		w.transfer()
 		w.check()
 	}
 	w.computeHere()
@@ -380,8 +407,10 @@ func (w *walk) add(name string, i int, background bool, lot uint64) {
 		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3),
 			MinCount: 2}
 	}
-	q.HandOver = w.config.Snapshots == 0 && w.rng.IntN(4) == 0
-	if w.config.Snapshots == 0 && w.rng.IntN(3) == 0 {
+	q.HandOver = !w.config.Offload && w.config.Snapshots == 0 && w.rng.IntN(4) == 0
+	if w.config.Offload {
+		w.find(q)
+	} else if w.config.Snapshots == 0 && w.rng.IntN(3) == 0 {
 		q.Source, q.Remote = key, w.rng.IntN(len(prompt)+1)
 		if first := w.clients[lot]; i > 0 && first.request.Source == lot {
 			// A choice of the same answer.
@@ -392,6 +421,54 @@ func (w *walk) add(name string, i int, background bool, lot uint64) {
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
+}
+
+// find has a request begin with what is stored of its prompt.
+func (w *walk) find(q *Request) {
+	chain, size := kvcache.NewChain(q.CacheSalt()), w.config.BlockSize
+	for n := size; n <= len(q.Prompt); n += size {
+		d := chain.Next(q.Prompt[n-size : n])
+		if w.stored[d] != nil || w.rng.IntN(8) == 0 {
+			q.Source, q.Remote = SourceOf(d), n
+		}
+	}
+}
+
+// load copies the leading blocks of a fetch that are stored, and returns how many those are.
+func (w *walk) load(f *Fetch) int {
+	size := w.config.BlockSize
+	for i, d := range f.Digests {
+		if w.stored[d] == nil || w.rng.IntN(50) == 0 {
+			if i > 0 {
+				w.inPart++
+			}
+			return i
+		}
+		copy(w.worker.memory[int(f.Blocks[i])*size:][:size], w.stored[d])
+	}
+	return len(f.Blocks)
+}
+
+// answer ends one of the stores; some blocks are lost at once, others as time goes by.
+func (w *walk) answer() {
+	i, size := w.rng.IntN(len(w.stores)), w.config.BlockSize
+	st := w.stores[i]
+	w.stores = slices.Delete(w.stores, i, i+1)
+	n := w.rng.IntN(len(st.Blocks) + 1)
+	for j, b := range st.Blocks[:n] {
+		if b != step.NoBlock {
+			if w.stored[st.Digests[j]] == nil {
+				w.names = append(w.names, st.Digests[j])
+			}
+			w.stored[st.Digests[j]] = slices.Clone(w.worker.memory[int(b)*size:][:size])
+		}
+	}
+	w.s.Stored(&st, n)
+	w.s.Stored(&st, n) // which is ignored
+	for len(w.names) > 60 {
+		delete(w.stored, w.names[0])
+		w.names = w.names[1:]
+	}
 }
 
 func (w *walk) abort(key uint64) {
@@ -420,8 +497,12 @@ func (w *walk) lose() {
 	late := w.fetches
 	w.fetches = nil
 	for _, f := range late {
-		w.s.Fetched(f.Key, w.rng.IntN(2) == 0)
+		w.s.Fetched(f.Key, w.rng.IntN(2))
 	}
+	for i := range w.stores {
+		w.s.Stored(&w.stores[i], 1)
+	}
+	w.stores = nil
 	for _, r := range w.due {
 		if w.s.Check(r) == nil {
 			w.Fatal("Check accepts the result of a plan that was lost")
@@ -452,6 +533,15 @@ func (w *walk) forget() {
 	for _, f := range w.fetches {
 		w.stale[f.Key] = true
 	}
+	clear(w.stored)
+	w.names = nil
+	for len(w.stores) > 0 {
+		w.s.Stored(&w.stores[0], len(w.stores[0].Blocks))
+		w.stores = w.stores[1:]
+	}
+	if st := w.s.Stores(nil); len(st) > 0 {
+		w.Fatalf("after Invalidate %+v are to be stored", st)
+	}
 }
 
 // step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as
@@ -469,6 +559,7 @@ func (w *walk) step() bool {
 	for _, r := range w.s.running {
 		w.ran = append(w.ran, r.Key)
 	}
+	w.stores = w.s.Stores(w.stores)
 	made := w.s.Schedule(&w.plan)
 	w.fetch()
 	w.pinAhead()
@@ -477,7 +568,7 @@ func (w *walk) step() bool {
 			w.apply()
 			return true
 		}
-		if len(w.open) > 0 && len(w.fetches)+len(w.pinned) > 0 {
+		if len(w.open) > 0 && len(w.fetches)+len(w.pinned)+len(w.stores) > 0 {
 			w.transfer() // which makes room
 			return true
 		}
@@ -508,7 +599,7 @@ func (w *walk) step() bool {
 func (w *walk) fetch() {
 	for _, f := range w.s.Fetches(nil) {
 		c := w.clients[f.Key]
-		if c.asked || c.request.Source == 0 || f.Plan > w.s.plans {
+		if c.asked && !w.config.Offload || c.request.Source == 0 || f.Plan > w.s.plans {
 			w.Fatalf("fetch %+v of request %+v", f, c.request)
 		}
 		c.asked = true
@@ -516,7 +607,7 @@ func (w *walk) fetch() {
 			continue
 		}
 		end := (f.First + len(f.Blocks)) * w.config.BlockSize
-		if end > c.request.Remote || end >= len(c.request.Prompt) || c.request.computesAll() {
+		if end > c.request.Remote || end >= len(c.request.tokens) || c.request.computesAll() {
 			w.Fatalf("fetch %+v of request %+v", f, c.request)
 		}
 		// What was in the blocks is lost from now on.
@@ -565,17 +656,29 @@ func (w *walk) cancelFetches() {
 
 // transfer answers one of the fetches, or has what is kept of a request read and given up.
 func (w *walk) transfer() {
+	if len(w.stores) > 0 && w.rng.IntN(2) == 0 {
+		w.answer()
+		return
+	}
 	if n := len(w.fetches); n > 0 && (len(w.pinned) == 0 || w.rng.IntN(2) == 0) {
 		i := w.rng.IntN(n)
 		f := w.fetches[i]
 		w.fetches = slices.Delete(w.fetches, i, i+1)
-		complete := w.rng.IntN(4) > 0
-		if complete && !w.stale[f.Key] {
+		n := len(f.Blocks)
+		switch {
+		case w.stale[f.Key]:
+			delete(w.stale, f.Key)
+			w.lapsed++
+		case w.config.Offload:
+			n = w.load(&f)
+		case w.rng.IntN(4) == 0:
+			n = 0
+		default:
 			w.worker.memorise(f, w.clients[f.Key].request.Prompt)
 			w.arrived++
 		}
-		w.s.Fetched(f.Key, complete)
-		w.s.Fetched(f.Key, true) // which is ignored
+		w.s.Fetched(f.Key, n)
+		w.s.Fetched(f.Key, 1) // which is ignored
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.pinned)) {

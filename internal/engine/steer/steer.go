@@ -118,6 +118,17 @@ func (w *Wanted) Adapters() []*weights.Update {
 	return nil
 }
 
+// AdapterName names the adapter of an id by all that is in it, so that servers that were given the
+// same one know it; "" for none. A request that may use it holds it.
+func (w *Wanted) AdapterName(id uint32) string {
+	for _, u := range w.Adapters() {
+		if u.Adapter.ID == id {
+			return u.Digest()
+		}
+	}
+	return ""
+}
+
 // OpenAdapter brings an adapter to the ranks, unless weights sleep: then they get it when they
 // wake. StepAdapter has them load some more of it, and returns whether all have all of it.
 func (w *Wanted) OpenAdapter(group *executor.Executor, u *weights.Update) error {

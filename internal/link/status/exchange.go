@@ -96,6 +96,10 @@ func Frequent(e Event) bool {
 		return e.Err == nil
 	case KVHandedOver:
 		return e.Fetched
+	case OffloadLoaded:
+		return e.Err == nil
+	case OffloadStored:
+		return true
 	case GrammarCompiled:
 		return true
 	}

@@ -104,6 +104,10 @@ var flagNotes = map[string]compat.Entry{
 	"gpu-memory-utilization": differs("of the limit of the container or machine; by default 0.9, " +
 		"with caches of up to 4 GiB; memory in use makes caches smaller"),
 	"block-size": differs("multiples of 16; 16 by default"),
+	"kv-offloading-size": differs("files in a folder of each machine, which they may have " +
+		"together; they outlive the server"),
+	"kv-offloading-backend": differs("native only"),
+	"kv-offloading-dir":     ours("a folder in memory (/dev/shm) by default"),
 	"kv-transfer-config": differs("EagleRayConnector, for which NixlConnector is taken; vLLM's " +
 		"roles"),
 	// Ranks.

@@ -113,6 +113,8 @@ type Cache struct {
 	DType string
 	// PrefixCaching shares blocks of equal beginnings.
 	PrefixCaching bool
+	// Offloading is where blocks are stored beside the cache.
+	Offloading Offloading
 }
 
 // defaultUtilization is vLLM's.
@@ -356,7 +358,8 @@ func Default() Config {
 		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
 			MaxLogprobs: 20, LogprobsMode: RawLogprobs, EnableAutoToolChoice: true,
 			ToolCallParser: AutoParser, ReasoningParser: AutoParser},
-		Cache: Cache{DType: "auto", BlockSize: 16, PrefixCaching: true},
+		Cache: Cache{DType: "auto", BlockSize: 16, PrefixCaching: true,
+			Offloading: Offloading{Backend: "native"}},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
 			EPLB:   EPLB{StepInterval: 3000},

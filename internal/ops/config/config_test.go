@@ -266,6 +266,18 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},
 		{`--enable-lora --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
 			`"kv_role":"kv_both"}`, "--enable-lora with --kv-transfer-config"},
+		{"--kv-offloading-size -1", "--kv-offloading-size -1"},
+		{"--kv-offloading-size NaN", "--kv-offloading-size NaN"},
+		{"--kv-offloading-size x", "--kv-offloading-size"},
+		{"--kv-offloading-dir x", "--kv-offloading-dir x without --kv-offloading-size"},
+		{"--kv-offloading-size 1 --kv-offloading-backend lmcache",
+			"--kv-offloading-backend lmcache"},
+		{"--kv-offloading-size 1 --kv-offloading-backend x", `--kv-offloading-backend "x"`},
+		{"--kv-offloading-size 1 --no-enable-prefix-caching",
+			"--kv-offloading-size with --no-enable-prefix-caching"},
+		{"--kv-offloading-size 1 --device cuda", "--kv-offloading-size with --device cuda"},
+		{`--kv-offloading-size 1 --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
+			`"kv_role":"kv_both"}`, "--kv-offloading-size with --kv-transfer-config"},
 		{"--enable-moe-shared-loras", "known and not supported yet"},
 		{"--middleware a b", "--middleware"},
 		// Known to vLLM, and not here.

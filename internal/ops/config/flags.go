@@ -121,6 +121,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"number of KV cache blocks, whatever their size")
 	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
 
+	k.Offloading.flagsOf(f)
 	f.Var(&c.Transfer, "kv-transfer-config",
 		"JSON object of how KV blocks are exchanged with other servers (prefill/decode split), "+
 			"such as "+

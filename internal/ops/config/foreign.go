@@ -20,8 +20,6 @@ var foreignKnown = []Known{
 	{Name: "numa-bind-nodes", Allowed: none, Words: true, Why: "see --cpu-bind"},
 	{Name: "numa-bind-cpus", Allowed: none, Words: true, Why: "see --cpu-bind"},
 	// Memory.
-	{Name: "kv-offloading-size", Allowed: none, Why: "there is one place for the cache"},
-	{Name: "kv-offloading-backend", Allowed: anything, Why: "there is one place for the cache"},
 	{Name: "kv-sharing-fast-prefill", Allowed: on, Switch: true,
 		Why: "prompts are computed in all layers"},
 	{Name: "mamba-cache-dtype", Allowed: []string{"auto"}, Why: "states are in float32"},

@@ -118,6 +118,9 @@ func (c *Config) Validate() error {
 	if k.BlockSize < 16 || k.BlockSize%16 != 0 {
 		return usage("--block-size %d is not a multiple of 16", k.BlockSize)
 	}
+	if err := c.validateOffloading(); err != nil {
+		return err
+	}
 	if u := k.MemoryUtilization; !(u >= 0 && u <= 1) {
 		return usage("--gpu-memory-utilization %v is not a part, of 0 to 1", u)
 	}

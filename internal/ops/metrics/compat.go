@@ -50,16 +50,18 @@ func measured(rank int) GPU {
 
 // own are beginnings of names that vLLM does not have.
 var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_",
-	"kv_transfer", "link_", "gpu_", "expert_", "ranks_"}
+	"kv_transfer", "kv_offload_", "link_", "gpu_", "expert_", "ranks_"}
 
 // notes are of names that vLLM has.
 var notes = map[string]string{
 	"cache_config_info": "labels block_size, num_gpu_blocks, enable_prefix_caching, " +
 		"cache_dtype",
-	"admission_rejections_total": "reasons " + strings.Join(Rejections, ", "),
-	"request_success_total":      "reasons stop, length, abort, error, repetition",
-	"prefix_cache_queries_total": "in tokens",
-	"prefix_cache_hits_total":    "in tokens",
+	"admission_rejections_total":          "reasons " + strings.Join(Rejections, ", "),
+	"request_success_total":               "reasons stop, length, abort, error, repetition",
+	"prefix_cache_queries_total":          "in tokens",
+	"prefix_cache_hits_total":             "in tokens",
+	"external_prefix_cache_queries_total": "in tokens that the prefix cache lacks",
+	"external_prefix_cache_hits_total":    "in tokens from files",
 }
 
 // absent are vLLM's that there are not.

@@ -22,6 +22,9 @@ type Engine struct {
 	preemptions                    prometheus.Counter
 	restarts, condemned            prometheus.Counter
 	prefixQueries, prefixHits      prometheus.Counter
+	externalQueries, externalHits  prometheus.Counter
+	loaded, stored                 prometheus.Counter
+	loadTime                       prometheus.Histogram
 	grammars, grammarsKept         prometheus.Counter
 	deferred                       prometheus.Counter
 	// by Finish; none for Unfinished
@@ -69,6 +72,17 @@ func newEngine(f factory, tokens []float64) *Engine {
 		"Prefix cache queries, in terms of number of queried tokens.")
 	e.prefixHits = f.counter("prefix_cache_hits_total",
 		"Prefix cache hits, in terms of number of cached tokens.")
+	e.externalQueries = f.counter("external_prefix_cache_queries_total",
+		"Tokens that the prefix cache did not have and that files were asked for.")
+	e.externalHits = f.counter("external_prefix_cache_hits_total",
+		"Tokens that came from files (--kv-offloading-size).")
+	offloaded := f.counterVec("kv_offload_bytes_total",
+		"Bytes of KV blocks that ranks have read from files (load) or written to them (store).",
+		"direction")
+	e.loaded, e.stored = offloaded.WithLabelValues("load"), offloaded.WithLabelValues("store")
+	e.loadTime = f.histogram("kv_offload_load_time_seconds",
+		"Histogram of time that a request waited for KV blocks from files.",
+		requestLatencyBuckets)
 	e.grammars = f.counter("grammar_cache_queries_total",
 		"Requests with a constraint: a schema, a regular expression, a grammar.")
 	e.grammarsKept = f.counter("grammar_cache_hits_total",
@@ -179,6 +193,13 @@ func (e *Engine) PrefixCache(queries, hits int) {
 	e.prefixHits.Add(float64(hits))
 }
 
+// ExternalPrefixCache counts prompt tokens that the prefix cache did not have, and those of them
+// that came from files.
+func (e *Engine) ExternalPrefixCache(queries, hits int) {
+	e.externalQueries.Add(float64(queries))
+	e.externalHits.Add(float64(hits))
+}
+
 // Deferred counts tokens that waited for their constraint.
 func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
 
@@ -198,6 +219,11 @@ func (e *Engine) Listen(event status.Event) {
 		e.fetchTime.Observe(event.Took.Seconds())
 	case status.KVHandedOver:
 		e.handed[event.Fetched].Inc()
+	case status.OffloadLoaded:
+		e.loaded.Add(float64(event.Bytes))
+		e.loadTime.Observe(event.Took.Seconds())
+	case status.OffloadStored:
+		e.stored.Add(float64(event.Bytes))
 	case status.GrammarCompiled:
 		e.grammars.Inc()
 		if event.Cached {

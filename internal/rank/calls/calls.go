@@ -8,6 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/offload"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -77,6 +78,17 @@ var (
 	// id.
 	KVFetch  = rpc.Method[kvtransfer.Fetch, kvtransfer.Fetched]{Name: "kv_fetch"}
 	KVCancel = rpc.Method[uint64, rpc.None]{Name: "kv_cancel"}
+)
+
+// Calls about KV blocks that ranks keep in files.
+var (
+	OffloadOpen = rpc.Method[offload.Open, offload.Opened]{Name: "offload_open"}
+	// OffloadLoad and OffloadStore are answered when a rank no longer writes to, or reads, the
+	// blocks.
+	OffloadLoad  = rpc.Method[offload.Blocks, offload.Done]{Name: "offload_load"}
+	OffloadStore = rpc.Method[offload.Blocks, offload.Done]{Name: "offload_store"}
+	// OffloadRemove removes the files of all ranks and engines that share a folder.
+	OffloadRemove = rpc.Method[rpc.None, rpc.None]{Name: "offload_remove"}
 )
 
 // Public lists the calls that users may make by POST /collective_rpc: those that change nothing.

@@ -117,7 +117,7 @@ func (e *onDevice) write(block uint32) {
 // bytes are those of blocks.
 func (e *onDevice) bytes(t *testing.T, blocks []uint32) (all []byte) {
 	t.Helper()
-	for _, p := range e.shape.parts(0) {
+	for _, p := range e.shape.Parts(0) {
 		if err := e.cache.Read(e.spans(p, blocks), func(b []byte) error {
 			all = append(all, b...)
 			return nil

@@ -159,7 +159,7 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) 
 		return err
 	}
 	var pieces []piece
-	for _, p := range a.opt.Shape.parts(a.opt.Rank) {
+	for _, p := range a.opt.Shape.Parts(a.opt.Rank) {
 		own, err := theirs.cover(p)
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
 	if err != nil {
 		return err
 	}
-	want, err := a.opt.Shape.bytes(p, len(f.Blocks))
+	want, err := a.opt.Shape.Bytes(p, len(f.Blocks))
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func newRAM(s *Shape, rank int) *ram {
 // of its keys, its values, or the latent that is both.
 func (m *ram) place(layer int) (heads [2]int, size int) {
 	layer += m.s.layers(m.rank)[0]
-	n, err := m.s.bytes(Part{[2]int{layer, layer + 1}, [2]int{0, 1}}, 1)
+	n, err := m.s.Bytes(Part{[2]int{layer, layer + 1}, [2]int{0, 1}}, 1)
 	if err != nil {
 		panic(err)
 	}
@@ -372,7 +372,7 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := p.call(&request{Op: "read", Secret: h.Secret, Digest: h.Digest,
-			Part: a.opt.Shape.parts(0)[0], Count: 4})
+			Part: a.opt.Shape.Parts(0)[0], Count: 4})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has others",
 			part.Layers, part.Heads, a.opt.Rank)
 	}
-	size, err := a.opt.Shape.bytes(part, q.Count)
+	size, err := a.opt.Shape.Bytes(part, q.Count)
 	if err != nil {
 		return err
 	}
@@ -176,20 +176,7 @@ func (a *Agent) heads(layer int) [2]int {
 	return a.opt.Shape.heads(layer, a.opt.Shape.Layout.Sizes().Place(a.opt.Rank).TP)
 }
 
-// spans are where the rank has a part of blocks, in the order in which they travel.
+// spans are where the rank has a part of blocks.
 func (a *Agent) spans(p Part, blocks []uint32) iter.Seq[compute.Span] {
-	first := a.opt.Shape.layers(a.opt.Rank)[0]
-	return func(yield func(compute.Span) bool) {
-		for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
-			head := a.heads(layer)[0]
-			for _, b := range blocks {
-				for v := range a.opt.Shape.Cache[layer].Vectors() {
-					if !yield(compute.Span{Layer: layer - first, Block: int(b), Values: v > 0,
-						From: p.Heads[0] - head, To: p.Heads[1] - head}) {
-						return
-					}
-				}
-			}
-		}
-	}
+	return a.opt.Shape.Spans(a.opt.Rank, p, blocks)
 }

@@ -20,6 +20,7 @@ package kvtransfer
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -128,8 +129,8 @@ func (s *Shape) heads(layer, tp int) [2]int {
 	return [2]int{first, first + max(1, n/ranks)}
 }
 
-// parts are what a rank has: a part for each run of layers that have as many heads.
-func (s *Shape) parts(rank int) (all []Part) {
+// Parts are what a rank has: a part for each run of layers that have as many heads.
+func (s *Shape) Parts(rank int) (all []Part) {
 	tp, own := s.Layout.Sizes().Place(rank).TP, s.layers(rank)
 	for layer := own[0]; layer < own[1]; layer++ {
 		if layer > own[0] && s.Cache[layer].Heads == s.Cache[layer-1].Heads {
@@ -178,8 +179,8 @@ func (s *Shape) cover(p Part) ([]piece, error) {
 	return all, nil
 }
 
-// bytes is the size of so many blocks of a part.
-func (s *Shape) bytes(p Part, blocks int) (n int64, err error) {
+// Bytes is the size of so many blocks of a part.
+func (s *Shape) Bytes(p Part, blocks int) (n int64, err error) {
 	dtype, err := compute.ParseCacheDType(s.CacheDType, 0)
 	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
 		c := s.Cache[layer]
@@ -187,4 +188,22 @@ func (s *Shape) bytes(p Part, blocks int) (n int64, err error) {
 		n += int64(c.Bytes(s.BlockSize, dtype)) * int64(blocks)
 	}
 	return n, err
+}
+
+// Spans are where a rank has a part of blocks, in the order in which they travel.
+func (s *Shape) Spans(rank int, p Part, blocks []uint32) iter.Seq[compute.Span] {
+	first, tp := s.layers(rank)[0], s.Layout.Sizes().Place(rank).TP
+	return func(yield func(compute.Span) bool) {
+		for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
+			head := s.heads(layer, tp)[0]
+			for _, b := range blocks {
+				for v := range s.Cache[layer].Vectors() {
+					if !yield(compute.Span{Layer: layer - first, Block: int(b), Values: v > 0,
+						From: p.Heads[0] - head, To: p.Heads[1] - head}) {
+						return
+					}
+				}
+			}
+		}
+	}
 }

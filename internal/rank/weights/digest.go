@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 )
 
-// Digest is the same for updates of the same tensors with the same bytes, on whatever machine,
+// Digest is the same for updates of the same tensors with the same bytes, and adapters of the same
+// modules, on whatever machine,
 // however they came, and for no others: a SHA-256 over the name, type, shape and content of each,
 // in hexadecimal. It is worked out once, on all cores, from the driver's memory: the first call
 // must come while that is the update's.
@@ -27,6 +28,10 @@ func (u *Update) hash() string {
 		return err // was checked when it was taken in
 	})
 	text, _ := json.Marshal(lines) // cannot fail with these types
+	if u.Adapter != nil {
+		modules, _ := json.Marshal(u.Adapter.Modules) // nor with these
+		text = append(text, modules...)
+	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }

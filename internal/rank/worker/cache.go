@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"debug/elf"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/packed"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // packedKey names the file of the rank's packed weights: it is a hash of all that they follow from,
@@ -21,7 +20,7 @@ func (r *rank) packedKey() string {
 	if init.WeightsCache == "" || init.LoadFormat == "dummy" || init.Files == nil {
 		return ""
 	}
-	program, err := buildID()
+	program, err := machine.Program()
 	if err != nil {
 		return ""
 	}
@@ -34,21 +33,6 @@ func (r *rank) packedKey() string {
 		}
 	}
 	return packed.Key(values...)
-}
-
-// buildID is what the linker has named this program by: a hash of all that it was built of.
-func buildID() (string, error) {
-	f, err := elf.Open("/proc/self/exe")
-	if err != nil {
-		return "", fmt.Errorf("own binary: %w", err)
-	}
-	defer f.Close()
-	note := f.Section(".note.go.buildid")
-	if note == nil {
-		return "", errors.New("own binary: it has no build ID")
-	}
-	id, err := note.Data()
-	return hex.EncodeToString(id), err
 }
 
 // openPacked maps the rank's packed weights, if an earlier start has stored them.

@@ -44,10 +44,14 @@ func methods() map[string]method {
 	handle(m, calls.WeightsRoomSent, (*worker).weightsRoomSent)
 	handle(m, calls.KVOpen, (*worker).openTransfers)
 	handle(m, calls.KVRanks, (*worker).setRanks)
-	handleLater(m, calls.KVPin, (*worker).pin)
-	handleLater(m, calls.KVRelease, (*worker).release)
-	handleLater(m, calls.KVFetch, (*worker).fetch)
+	handleLater(m, calls.KVPin, (*worker).theAgent, pin)
+	handleLater(m, calls.KVRelease, (*worker).theAgent, release)
+	handleLater(m, calls.KVFetch, (*worker).theAgent, fetch)
 	handle(m, calls.KVCancel, (*worker).cancelFetch)
+	handle(m, calls.OffloadOpen, (*worker).openFolder)
+	handle(m, calls.OffloadRemove, (*worker).removeStored)
+	handleLater(m, calls.OffloadLoad, (*worker).theFolder, load)
+	handleLater(m, calls.OffloadStore, (*worker).theFolder, store)
 	return m
 }
 
@@ -66,25 +70,31 @@ func handle[A, R any](m map[string]method, c rpc.Method[A, R], f func(*worker, A
 	}
 }
 
-// handleLater adds the handler of a call of the agent. The function that the handler returns runs
-// in a goroutine of the agent, beside the records that follow, and its result is the answer; nil
-// answers at once with the zero result.
-func handleLater[A, R any](m map[string]method, c rpc.Method[A, R],
-	f func(*worker, A) (func(context.Context) R, error)) {
+// background is what runs goroutines beside the records that a rank receives, and waits for them.
+type background interface {
+	Go(f func(ctx context.Context))
+}
+
+// handleLater adds the handler of a call of what of finds, or says is not there. The function that
+// the handler returns runs in a goroutine of that, beside the records that follow, and its result
+// is the answer; nil answers at once with the zero result.
+func handleLater[A, R any, B background](m map[string]method, c rpc.Method[A, R],
+	of func(*worker) (B, error), f func(B, int, A) (func(context.Context) R, error)) {
 	m[c.Name] = func(w *worker, args []byte) ([]byte, error) {
 		a, err := rpc.Decode[A](args)
 		if err != nil {
 			return nil, err
 		}
-		if w.rank.agent == nil {
-			return nil, w.noAgent()
+		b, err := of(w)
+		if err != nil {
+			return nil, err
 		}
-		result, err := f(w, a)
+		result, err := f(b, w.opt.Rank, a)
 		if err != nil || result == nil {
 			return nil, err
 		}
 		r := queue.Reply{ID: w.called, Rank: uint32(w.opt.Rank)}
-		w.rank.agent.Go(func(ctx context.Context) {
+		b.Go(func(ctx context.Context) {
 			value, err := rpc.Encode(result(ctx))
 			if r.Value = value; err != nil {
 				r.Type, r.Failure = fmt.Sprintf("%T", err), err.Error()

@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/offload"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 	"github.com/eagleray/eagleray/internal/sys/machine"
@@ -61,6 +62,8 @@ type rank struct {
 	trail runner.Trail
 	// agent exchanges blocks with other engines, nil without --kv-transfer-config.
 	agent *kvtransfer.Agent
+	// offload keeps blocks in files, nil without --kv-offloading-size.
+	offload *offload.Folder
 
 	groups join.Groups
 	runner planRunner

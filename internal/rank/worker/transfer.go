@@ -10,17 +10,22 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-// endTransfers closes the rank's agent and its transfers. After it has returned only steps read or
-// write the cache.
+// endTransfers closes the rank's agent and its folder, with what they transfer. After it has
+// returned only steps read or write the cache.
 func (r *rank) endTransfers() {
 	if r.agent != nil {
 		r.agent.Close()
 		r.agent = nil
 	}
+	r.endOffload()
 }
 
-func (w *worker) noAgent() error {
-	return fmt.Errorf("rank %d takes part in no transfers", w.opt.Rank)
+// theAgent is the rank's.
+func (w *worker) theAgent() (*kvtransfer.Agent, error) {
+	if w.rank.agent == nil {
+		return nil, fmt.Errorf("rank %d takes part in no transfers", w.opt.Rank)
+	}
+	return w.rank.agent, nil
 }
 
 // openTransfers starts the rank's agent, and returns its address.
@@ -48,33 +53,32 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 
 // setRanks passes the addresses of all ranks' agents to this one.
 func (w *worker) setRanks(ranks []kvtransfer.Address) (none rpc.None, err error) {
-	if w.rank.agent == nil {
-		return none, w.noAgent()
+	a, err := w.theAgent()
+	if err == nil {
+		a.SetRanks(ranks)
 	}
-	w.rank.agent.SetRanks(ranks)
-	return none, nil
+	return none, err
 }
 
 // pin pins blocks for a peer. The first rank answers when the peer has fetched them or they are
 // released.
-func (w *worker) pin(h kvtransfer.Pin) (func(context.Context) bool, error) {
-	a := w.rank.agent
-	if err := a.Pin(h); err != nil || w.opt.Rank > 0 {
+func pin(a *kvtransfer.Agent, rank int, h kvtransfer.Pin) (func(context.Context) bool, error) {
+	if err := a.Pin(h); err != nil || rank > 0 {
 		return nil, err
 	}
 	return func(ctx context.Context) bool { return a.AwaitFetched(ctx, h.Secret) }, nil
 }
 
 // release unpins the blocks of a transfer, and answers when no other engine reads them.
-func (w *worker) release(s kvtransfer.Secret) (func(context.Context) rpc.None, error) {
-	a := w.rank.agent
+func release(a *kvtransfer.Agent, _ int, s kvtransfer.Secret) (func(context.Context) rpc.None,
+	error) {
 	return func(context.Context) (none rpc.None) { a.Release(s); return none }, nil
 }
 
 // fetch fetches blocks. It answers also after a failure: the driver reuses the blocks once no rank
 // writes to them.
-func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fetched, error) {
-	a := w.rank.agent
+func fetch(a *kvtransfer.Agent, _ int, f kvtransfer.Fetch) (
+	func(context.Context) kvtransfer.Fetched, error) {
 	return func(ctx context.Context) kvtransfer.Fetched {
 		done := kvtransfer.Fetched{Began: time.Now().UnixNano()}
 		var err error
@@ -89,9 +93,9 @@ func (w *worker) fetch(f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fet
 // cancelFetch cancels a fetch, which still answers. It may arrive before the fetch begins, or after
 // its end.
 func (w *worker) cancelFetch(id uint64) (none rpc.None, err error) {
-	if w.rank.agent == nil {
-		return none, w.noAgent()
+	a, err := w.theAgent()
+	if err == nil {
+		a.Cancel(id)
 	}
-	w.rank.agent.Cancel(id)
-	return none, nil
+	return none, err
 }

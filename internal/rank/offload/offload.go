@@ -1,0 +1,272 @@
+// Package offload keeps KV blocks in files of a folder, in memory or on a disk, from which they
+// come back when the cache has lost them: of this engine, of others of the machine, and after a
+// restart.
+//
+// Each rank stores its own share: the layers and heads that it has of a block. A file is named by a
+// hash of all that its bytes follow from (Names), so that a rank finds those only that it would
+// have computed to the very bits. It appears under its name when all of it
+// was written, and its bytes are compared with their checksum before any of them goes to the cache.
+// Files that were not used for the longest time make room for others. Nothing is locked for longer
+// than a look at the folder, and nothing that dies leaves more than a file that others remove.
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+)
+
+// Open are the arguments of the call by which a rank begins to store blocks.
+type Open struct {
+	// Dir is the folder on the rank's machine (PathOf); Bytes bounds its files.
+	Dir   string `json:"dir,omitempty"`
+	Bytes int64  `json:"bytes"`
+	// Shape is the engine's.
+	Shape kvtransfer.Shape `json:"shape"`
+	// Epoch is the driver's number for what the ranks compute with: calls of another one are void.
+	Epoch uint64 `json:"epoch"`
+}
+
+// Opened is a rank's answer.
+type Opened struct {
+	// Error is "" when blocks can be stored.
+	Error string `json:"error,omitempty"`
+	// Folder is the same for two processes that have one folder.
+	Folder string `json:"folder,omitempty"`
+	// Room is how many bytes the file system leaves for the files.
+	Room int64 `json:"room"`
+}
+
+// Blocks are those that ranks load or store.
+type Blocks struct {
+	Epoch uint64 `json:"epoch"`
+	// Place is where they are, among those of data parallel attention.
+	Place int `json:"place,omitempty"`
+	// Blocks has step.NoBlock for those that are not there to be stored; Digests are their names,
+	// one after the other.
+	Blocks  []uint32 `json:"blocks"`
+	Digests []byte   `json:"digests"`
+}
+
+func (b *Blocks) digest(i int) Digest { return Digest(b.Digests[i*len(Digest{}):]) }
+
+// Done is a rank's answer to Blocks.
+type Done struct {
+	// Blocks is how many, from the first on, are there now; Bytes is what was read or written.
+	Blocks int   `json:"blocks"`
+	Bytes  int64 `json:"bytes"`
+	// Error is what went wrong beside that a file is not there.
+	Error string `json:"error,omitempty"`
+}
+
+// Remove removes the files of all blocks in the folder, of all ranks that share it.
+func (f *Folder) Remove() error { return f.room.clear() }
+
+func (d *Done) fail(err error) {
+	if err != nil && !errors.Is(err, errOver) && !errors.Is(err, fs.ErrNotExist) {
+		d.Error = err.Error()
+	}
+}
+
+// Options configure a Folder.
+type Options struct {
+	Open
+	// Program is the hash of this one.
+	Program string
+	// Rank is this one's number, Memory its cache, of so many Blocks. Loads and stores run beside
+	// steps, which write to none of their blocks.
+	Rank   int
+	Memory kvtransfer.Memory
+	Blocks int
+}
+
+// Folder is where a rank stores its share of blocks. Its methods may be called by several
+// goroutines.
+type Folder struct {
+	opt   Options
+	names Names
+	parts []kvtransfer.Part
+	place int
+	room  *room
+
+	life    context.Context
+	quit    context.CancelFunc
+	running sync.WaitGroup
+	// loading and storing are one at a time each, and have memory for a file.
+	loading, storing turn
+}
+
+// turn is memory for a file, which one at a time uses.
+type turn struct {
+	mu   sync.Mutex
+	file []byte
+}
+
+// New opens a folder, which it makes.
+func New(o Options) (*Folder, error) {
+	f := &Folder{opt: o, names: NamesOf(o.Dir, &o.Shape, o.Rank, o.Program),
+		parts: o.Shape.Parts(o.Rank), place: o.Shape.Layout.Place(o.Rank).DP}
+	size := int64(headSize)
+	for _, p := range f.parts {
+		n, err := o.Shape.Bytes(p, 1)
+		if err != nil {
+			return nil, err
+		}
+		size += n
+	}
+	if err := makeDir(f.names.dir); err != nil {
+		return nil, err
+	}
+	f.room = newRoom(f.names.dir, o.Bytes)
+	if _, err := f.room.look(); err != nil {
+		return nil, err
+	}
+	f.loading.file, f.storing.file = make([]byte, size), make([]byte, size)
+	f.life, f.quit = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// Opened describes the folder.
+func (f *Folder) Opened() Opened {
+	return Opened{Folder: Identify(f.opt.Dir), Room: f.room.limit}
+}
+
+// Identify names a folder (PathOf), so that processes know whether they see the same one; it
+// returns "" where that is not known.
+func Identify(dir string) string {
+	var s unix.Stat_t
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || unix.Stat(PathOf(dir), &s) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %d", strings.TrimSpace(string(boot)), s.Dev, s.Ino)
+}
+
+// Go runs f in a goroutine that Close waits for; ctx ends with the Folder.
+func (f *Folder) Go(g func(ctx context.Context)) { f.running.Go(func() { g(f.life) }) }
+
+// Close ends what is under way. When it has returned nothing reads or writes the cache.
+func (f *Folder) Close() {
+	f.quit()
+	f.running.Wait()
+}
+
+// errOver says that the driver has no use for an answer.
+var errOver = errors.New("over")
+
+// check refuses blocks of an earlier epoch, and those that cannot be.
+func (f *Folder) check(b *Blocks) error {
+	if b.Epoch != f.opt.Epoch {
+		return errOver
+	}
+	if len(b.Digests) != len(b.Blocks)*len(Digest{}) {
+		return fmt.Errorf("%d bytes of digests for %d blocks", len(b.Digests), len(b.Blocks))
+	}
+	for _, at := range b.Blocks {
+		if at != step.NoBlock && int64(at) >= int64(f.opt.Blocks) {
+			return fmt.Errorf("block %d of %d", at, f.opt.Blocks)
+		}
+	}
+	return nil
+}
+
+// Load fills blocks from files, up to the first that has none, or a damaged one, which it removes.
+// Blocks after that have undefined contents.
+func (f *Folder) Load(ctx context.Context, b *Blocks) (d Done) {
+	if b.Place != f.place {
+		return Done{Blocks: len(b.Blocks)}
+	}
+	f.loading.mu.Lock()
+	defer f.loading.mu.Unlock()
+	file, err := f.loading.file, f.check(b)
+	for err == nil && d.Blocks < len(b.Blocks) {
+		if ctx.Err() != nil {
+			break
+		}
+		name := f.names.name(b.digest(d.Blocks))
+		if err = f.names.read(file, name); err != nil {
+			if errors.Is(err, errDamaged) {
+				err = errors.Join(err, os.Remove(f.names.path(name)))
+			}
+			break
+		}
+		rest := file[headSize:]
+		for _, p := range f.parts {
+			spans := f.opt.Shape.Spans(f.opt.Rank, p, b.Blocks[d.Blocks:d.Blocks+1])
+			err = errors.Join(err, f.opt.Memory.Fill(spans, func(to []byte) error {
+				rest = rest[copy(to, rest):]
+				return nil
+			}))
+		}
+		if err == nil {
+			d.Blocks++
+			d.Bytes += int64(len(file))
+		}
+	}
+	f.use(b, d.Blocks)
+	d.fail(err)
+	return d
+}
+
+// use makes the first n files ones that were used just now, the last ones the longest ago: of a
+// prefix the end goes first.
+func (f *Folder) use(b *Blocks, n int) {
+	now := time.Now()
+	for i := range n {
+		f.names.touch(f.names.name(b.digest(i)), usedAt(now, i))
+	}
+}
+
+func usedAt(now time.Time, i int) time.Time { return now.Add(-time.Duration(i) * time.Microsecond) }
+
+// Store writes the files of blocks that have none; the others were used just now.
+func (f *Folder) Store(ctx context.Context, b *Blocks) (d Done) {
+	if b.Place != f.place {
+		return Done{Blocks: len(b.Blocks)}
+	}
+	f.storing.mu.Lock()
+	defer f.storing.mu.Unlock()
+	file, now, err := f.storing.file, time.Now(), f.check(b)
+	for ; err == nil && d.Blocks < len(b.Blocks); d.Blocks++ {
+		if ctx.Err() != nil {
+			break
+		}
+		at, name := b.Blocks[d.Blocks], f.names.name(b.digest(d.Blocks))
+		if f.names.touch(name, usedAt(now, d.Blocks)) || at == step.NoBlock {
+			continue
+		}
+		to := headSize
+		for _, p := range f.parts {
+			spans := f.opt.Shape.Spans(f.opt.Rank, p, b.Blocks[d.Blocks:d.Blocks+1])
+			err = errors.Join(err, f.opt.Memory.Read(spans, func(from []byte) error {
+				to += copy(file[to:], from)
+				return nil
+			}))
+		}
+		if err == nil {
+			err = seal(file, name)
+		}
+		if err == nil {
+			err = f.room.reserve(int64(len(file)))
+		}
+		if err == nil {
+			err = f.names.write(file, name, usedAt(now, d.Blocks))
+		}
+		if err != nil {
+			break
+		}
+		d.Bytes += int64(len(file))
+	}
+	d.fail(err)
+	return d
+}
