@@ -107,7 +107,7 @@ func (p *Places) Abort(key uint64) bool {
 // Schedule is Scheduler.Schedule for all places.
 func (p *Places) Schedule(plan *step.Plan) bool {
 	reset(plan)
-	if p.owed == len(p.flights) {
+	if p.owed == len(p.flights) || slices.ContainsFunc(p.of, (*Scheduler).awaitsDrafts) {
 		return false
 	}
 	f, made := &p.flights[(p.first+p.owed)%len(p.flights)], false
@@ -122,6 +122,7 @@ func (p *Places) Schedule(plan *step.Plan) bool {
 		plan.New = append(plan.New, own.New...) // whose memory stays the part's until its next plan
 		plan.Rows = append(plan.Rows, own.Rows...)
 		plan.Blocks = append(plan.Blocks, own.Blocks...)
+		plan.Drafts = append(plan.Drafts, own.Drafts...)
 		plan.Restore = append(plan.Restore, own.Restore...)
 		plan.Save = append(plan.Save, own.Save...)
 	}
@@ -354,6 +355,7 @@ func (p *Places) Stats() Stats {
 		all.Running += t.Running
 		all.Preemptions += t.Preemptions
 		all.Deferred += t.Deferred
+		all.Drafted.add(&t.Drafted)
 		c, u := &all.Cache, &t.Cache
 		c.Blocks += u.Blocks
 		c.Used += u.Used

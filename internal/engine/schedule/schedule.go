@@ -48,12 +48,14 @@ type Scheduler struct {
 	applied     uint64 // the last plan whose result was
 	preemptions uint64
 	deferred    uint64
+	drafted     Drafted
 }
 
 // flight is a plan that awaits its result.
 type flight struct {
 	plan    uint64
 	entries []entry
+	drafts  int // of all entries
 }
 
 // entry is one request of a plan. It keeps the slot because the request may have lost it before the
@@ -62,6 +64,7 @@ type entry struct {
 	request *Request
 	slot    uint32
 	samples bool
+	drafts  int
 }
 
 // New returns an empty scheduler. Errors name the field of the configuration that is wrong.
@@ -146,7 +149,7 @@ func (s *Scheduler) end(r *Request) {
 func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
-			e.request.pending = 0
+			e.request.pending, e.request.drafts = 0, e.request.drafts[:0]
 		}
 		s.land()
 	}
@@ -172,7 +175,7 @@ func (s *Scheduler) land() {
 	f := &s.flights[s.first]
 	f.plan = 0
 	clear(f.entries) // ended requests are garbage
-	f.entries = f.entries[:0]
+	f.entries, f.drafts = f.entries[:0], 0
 	s.first = (s.first + 1) % len(s.flights)
 	s.owed--
 }
@@ -212,6 +215,8 @@ type Stats struct {
 	// Fetching is how many of those that wait do so for keys and values from elsewhere, Pinned how
 	// many that have ended have blocks that are kept.
 	Fetching, Pinned int
+	// Drafted counts guessed tokens.
+	Drafted Drafted
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
@@ -221,6 +226,6 @@ func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
-		Fetching: len(s.fetching), Pinned: len(s.pinned),
+		Fetching: len(s.fetching), Pinned: len(s.pinned), Drafted: s.drafted,
 	}
 }

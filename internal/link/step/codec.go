@@ -16,7 +16,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 9
+	Version = 10
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -43,10 +43,11 @@ const (
 
 type bias = sample.Bias
 
-// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and
+// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks,
+// Row.Drafts to that of Plan.Drafts, and
 // every Row.Source is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
-	b = slices.Grow(b, 2+8+6*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows)+
+	b = slices.Grow(b, 2+8+7*4+4*(len(p.Free)+len(p.Blocks)+len(p.Drafts))+rowSize*len(p.Rows)+
 		8*(len(p.Restore)+len(p.Save)))
 	b = append(b, Version, kindPlan)
 	b = binary.LittleEndian.AppendUint64(b, p.ID)
@@ -57,6 +58,7 @@ func AppendPlan(b []byte, p *Plan) []byte {
 	}
 	b = appendList(b, p.Rows)
 	b = appendList(b, p.Blocks)
+	b = appendList(b, p.Drafts)
 	return appendList(appendList(b, p.Restore), p.Save)
 }
 
