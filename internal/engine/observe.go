@@ -50,6 +50,8 @@ type Totals struct {
 	BlocksUsed int
 	// PrefixQueries and PrefixHits count prompt tokens looked up in the prefix cache, and found.
 	PrefixQueries, PrefixHits uint64
+	// DraftTokens counts guessed tokens, AcceptedTokens those that were right.
+	DraftTokens, AcceptedTokens uint64
 	// Preemptions counts requests put back to wait.
 	Preemptions uint64
 	// Steps counts finished steps, StepTime sums how long they took.
@@ -81,11 +83,15 @@ func (l *Loop) observeQueues() {
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
 		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}
+	if d := s.Drafted.Since(&was.Drafted); d.Drafts > 0 {
+		l.e.metrics.Drafted(int(d.Drafts), int(d.Tokens), d.Positions[:])
+	}
 	l.counted.seen = s
 	l.e.mu.Lock()
 	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,
 		Running: s.Running,
 		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
+		DraftTokens: s.Drafted.Tokens, AcceptedTokens: s.Drafted.Accepted,
 		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, Preemptions: s.Preemptions,
 		Steps: l.counted.steps, StepTime: l.counted.stepTime}
 	l.e.mu.Unlock()

@@ -33,6 +33,9 @@ type cell struct {
 	// Async plans ahead of results, Tight has so few blocks that requests are preempted, Priority
 	// is the scheduling policy.
 	Async, Tight, Priority bool
+	// Drafts is how many tokens are guessed at a time, 0 for none; Suffix is the method.
+	Drafts int
+	Suffix bool
 }
 
 // plain is what all others are compared with.
@@ -99,6 +102,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Async = rng.IntN(2) == 0
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0
+	c.Drafts, c.Suffix = pick(rng, 0, 1, 3, 8), rng.IntN(3) == 0
 	return c
 }
 
@@ -164,6 +168,13 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	s.MaxNumBatchedTokens = max(c.Chunk, s.MaxNumSeqs)
 	if c.Priority {
 		s.Policy = "priority"
+	}
+	if c.Drafts > 0 && !m.states {
+		cfg.Speculative = config.Speculative{Method: config.Ngram, Tokens: c.Drafts, LookupMin: 1,
+			LookupMax: 4}
+		if s := &cfg.Speculative; c.Suffix {
+			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
+		}
 	}
 	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
 	// One request of the greatest length must fit. With a few blocks more others run beside it, and

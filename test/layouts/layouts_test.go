@@ -65,6 +65,7 @@ func TestMain(m *testing.M) {
 type count struct {
 	cells, outcomes, tokens, logprobs int
 	preempted, cached, aborted        int
+	drafted, accepted                 int
 	// layouts are the sizes that were run, backends what has started the ranks, each how often.
 	layouts, backends map[string]int
 }
@@ -73,8 +74,9 @@ type count struct {
 func (n *count) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d "+
-		"preemptions, %d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes,
-		n.tokens, n.logprobs, n.preempted, n.cached, n.aborted)
+		"preemptions, %d tokens from the prefix cache, %d outputs given up, %d of %d guesses right",
+		n.cells, n.outcomes, n.tokens, n.logprobs, n.preempted, n.cached, n.aborted, n.accepted,
+		n.drafted)
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -118,8 +120,10 @@ func TestSameBits(t *testing.T) {
 	// Whether the requests of four workloads meet in a step, and preempt each other, is up to the
 	// machine; of sixty, some do.
 	preempted := n.preempted > 0 || testing.Short()
-	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0) {
-		t.Error("nothing was preempted, found in the prefix cache, or given up")
+	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0 ||
+		n.accepted == 0 || n.accepted == n.drafted) {
+		t.Error("nothing was preempted, found in the prefix cache, given up, guessed, or guessed " +
+			"wrong")
 	}
 }
 
@@ -201,6 +205,7 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	n.backends[c.Backend]++
 	n.preempted += int(totals.Preemptions)
 	n.cached += int(totals.PrefixHits)
+	n.drafted, n.accepted = n.drafted+int(totals.DraftTokens), n.accepted+int(totals.AcceptedTokens)
 	for i := range got {
 		for j := range got[i] {
 			g := &got[i][j]

@@ -78,6 +78,8 @@ func (r *Router) Totals() engine.Totals {
 		sum.BlocksUsed += t.BlocksUsed
 		sum.PrefixQueries += t.PrefixQueries
 		sum.PrefixHits += t.PrefixHits
+		sum.DraftTokens += t.DraftTokens
+		sum.AcceptedTokens += t.AcceptedTokens
 		sum.Preemptions += t.Preemptions
 		sum.Steps += t.Steps
 		sum.StepTime += t.StepTime

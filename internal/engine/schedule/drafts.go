@@ -6,6 +6,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/draft"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Drafted counts guessed tokens since the beginning.
@@ -13,7 +14,18 @@ type Drafted struct {
 	// Drafts is how many guesses there were, Tokens of how many tokens, Accepted how many of those
 	// were right, Positions how many by their place in the guess.
 	Drafts, Tokens, Accepted uint64
-	Positions                [draft.Most]uint64
+	Positions                [step.MaxDrafts]uint64
+}
+
+// Since is what was counted since an earlier moment.
+func (d Drafted) Since(o *Drafted) Drafted {
+	d.Drafts -= o.Drafts
+	d.Tokens -= o.Tokens
+	d.Accepted -= o.Accepted
+	for i := range d.Positions {
+		d.Positions[i] -= o.Positions[i]
+	}
+	return d
 }
 
 func (d *Drafted) add(o *Drafted) {
@@ -25,9 +37,9 @@ func (d *Drafted) add(o *Drafted) {
 	}
 }
 
-// awaitsDrafts tells whether the newest plan in flight verifies drafts, and none is made before its
-// result: the requests that it verifies some for would miss a turn, for which no guess makes up. With
-// stages requests take turns anyway.
+// awaitsDrafts tells whether the newest plan in flight verifies drafts. No other is made before its
+// result: the requests whose drafts those are would miss a turn, for which few guesses make up.
+// With stages requests take turns anyway.
 func (s *Scheduler) awaitsDrafts() bool {
 	return s.config.Stages == 1 && s.owed > 0 &&
 		s.flights[(s.first+s.owed-1)%len(s.flights)].drafts > 0
@@ -47,17 +59,34 @@ func (s *Scheduler) draft(t *turn, r *Request) {
 	if t.drafts == 0 || r.length() <= r.sent {
 		return
 	}
-	n := min(t.drafts, int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
-	r.drafts = r.drafter.Draft(r.drafts[:0], r.tokens, r.pending, n-1, &s.config.Draft)
+	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
+	r.drafts = r.drafter.Draft(r.drafts[:0], r.tokens, r.pending, min(t.drafts, left-1),
+		&s.config.Draft, s.historyOf(r))
 	t.drafts -= len(r.drafts)
+}
+
+// historyOf is the outputs that guesses for a request may be taken from, nil for none: who salts
+// the prefix cache wants no other to see by the time of an answer what was answered before.
+func (s *Scheduler) historyOf(r *Request) *draft.History {
+	if r.Salt != "" {
+		return nil
+	}
+	return s.history
+}
+
+// remember keeps the output of a request that ends for guesses about others.
+func (s *Scheduler) remember(r *Request) {
+	if h := s.historyOf(r); h != nil {
+		h.Add(r.tokens[r.prompt:])
+	}
 }
 
 // checkRun returns an error unless a run is what a row can have sampled: drafts, and then what was
 // no draft, or came after them all.
 func (e *entry) checkRun(run []int32) error {
 	if len(run) < 1 || len(run) > 1+e.drafts {
-		return fmt.Errorf("has %d tokens for slot %d, 1 is due and %d more may be", len(run), e.slot,
-			e.drafts)
+		return fmt.Errorf("has %d tokens for slot %d, 1 is due and %d more may be", len(run),
+			e.slot, e.drafts)
 	}
 	last := len(run) - 1
 	if !slices.Equal(run[:last], e.request.drafts[:last]) {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 )
 
@@ -49,6 +50,7 @@ type Scheduler struct {
 	preemptions uint64
 	deferred    uint64
 	drafted     Drafted
+	history     *draft.History // nil for none
 }
 
 // flight is a plan that awaits its result.
@@ -82,6 +84,9 @@ func New(c Config) (*Scheduler, error) {
 		turns:     [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
 		flights:   make([]flight, c.MaxInFlight),
 		transfers: transfers{pinned: make(map[uint64]*Request)},
+	}
+	if c.Draft.Requests > 0 {
+		s.history = draft.NewHistory(&c.Draft)
 	}
 	s.resetSlots()
 	return s, nil

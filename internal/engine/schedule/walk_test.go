@@ -282,8 +282,12 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		c.Snapshots = 1 + rng.IntN(5)
 	}
 	if c.Snapshots == 0 && rng.IntN(3) > 0 {
-		c.Draft = draft.Config{Tokens: 1 + rng.IntN(draft.Most), Min: 1 + rng.IntN(2),
+		c.Draft = draft.Config{Tokens: 1 + rng.IntN(step.MaxDrafts), Min: 1 + rng.IntN(2),
 			Max: 2 + rng.IntN(3), Rows: 1 + rng.IntN(60)}
+		if d := &c.Draft; rng.IntN(2) == 0 {
+			d.Max, d.Votes, d.Requests = 8, 1+rng.IntN(9), rng.IntN(20)
+			d.Factor, d.MinProb = 4*rng.Float64(), rng.Float64()
+		}
 	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
@@ -677,7 +681,8 @@ func (w *walk) turns(running int) {
 			w.config.Stages)
 	}
 	for _, r := range w.s.running {
-		if !planned[r] && !young[r] && len(r.drafts) == 0 && decodes < most && !r.planned(w.config.MaxModelLen) {
+		if !planned[r] && !young[r] && len(r.drafts) == 0 && decodes < most &&
+			!r.planned(w.config.MaxModelLen) {
 			w.Fatalf("plan %d decodes %d of %d requests, %d stages, and leaves request %d out",
 				newest.plan, decodes, running, w.config.Stages, r.Key)
 		}

@@ -167,7 +167,8 @@ func TestLayout(t *testing.T) {
 		ID: 0x0102030405060708, Free: []uint32{9}, Rows: []Row{
 			{Slot: 1, Start: 2, Count: 3, Blocks: 1, Last: -1, Source: FromPlan, Sample: true},
 			{Slot: 4, Start: 5, Count: 1, Source: FromSampler},
-		}, Blocks: []uint32{0x0a0b0c0d}, Drafts: []int32{8, -2}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
+		}, Blocks: []uint32{0x0a0b0c0d}, Drafts: []int32{8, -2}, Restore: []Snapshot{{4, 17}},
+		Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
 		10, 'P', 8, 7, 6, 5, 4, 3, 2, 1,

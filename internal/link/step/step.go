@@ -68,8 +68,8 @@ type Row struct {
 	Blocks uint16
 	// Source says where a rank has the last token before the drafts from.
 	Source Source
-	// Sample says that the token after the last position is sampled in this step; with drafts, those
-	// before it too.
+	// Sample says that the token after the last position is sampled in this step; with drafts,
+	// those before it too.
 	Sample bool
 }
 
@@ -88,6 +88,9 @@ const NoBlock = math.MaxUint32
 
 // MaxRowBlocks is the most blocks that one row can bring.
 const MaxRowBlocks = math.MaxUint16
+
+// MaxDrafts is the most drafts that one row can have.
+const MaxDrafts = 32
 
 // Source is where a rank has the last token of a row before its drafts from. Those before it are
 // known since NewRequest.Tokens or an earlier row.

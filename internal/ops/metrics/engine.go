@@ -24,6 +24,8 @@ type Engine struct {
 	prefixQueries, prefixHits      prometheus.Counter
 	grammars, grammarsKept         prometheus.Counter
 	deferred                       prometheus.Counter
+	drafts, draftTokens, accepted  prometheus.Counter
+	acceptedAt                     *prometheus.CounterVec
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
 	cacheConfig *prometheus.GaugeVec
@@ -69,6 +71,11 @@ func newEngine(f factory, tokens []float64) *Engine {
 		"Prefix cache queries, in terms of number of queried tokens.")
 	e.prefixHits = f.counter("prefix_cache_hits_total",
 		"Prefix cache hits, in terms of number of cached tokens.")
+	e.drafts = f.counter("spec_decode_num_drafts_total", "Number of spec decoding drafts.")
+	e.draftTokens = f.counter("spec_decode_num_draft_tokens_total", "Number of draft tokens.")
+	e.accepted = f.counter("spec_decode_num_accepted_tokens_total", "Number of accepted tokens.")
+	e.acceptedAt = f.counterVec("spec_decode_num_accepted_tokens_per_pos_total",
+		"Accepted tokens per draft position.", "position")
 	e.grammars = f.counter("grammar_cache_queries_total",
 		"Requests with a constraint: a schema, a regular expression, a grammar.")
 	e.grammarsKept = f.counter("grammar_cache_hits_total",
@@ -177,6 +184,18 @@ func (e *Engine) NextToken(d time.Duration) {
 func (e *Engine) PrefixCache(queries, hits int) {
 	e.prefixQueries.Add(float64(queries))
 	e.prefixHits.Add(float64(hits))
+}
+
+// Drafted counts drafts, their tokens, and how many of those were accepted at each position.
+func (e *Engine) Drafted(drafts, tokens int, accepted []uint64) {
+	e.drafts.Add(float64(drafts))
+	e.draftTokens.Add(float64(tokens))
+	for i, n := range accepted {
+		if n > 0 {
+			e.accepted.Add(float64(n))
+			e.acceptedAt.WithLabelValues(strconv.Itoa(i)).Add(float64(n))
+		}
+	}
 }
 
 // Deferred counts tokens that waited for their constraint.

@@ -33,6 +33,7 @@ func exercised() *Metrics {
 	m.Engine(0).Listen(status.GrammarCompiled{Took: 3 * time.Millisecond})
 	m.Engine(0).Listen(status.GrammarCompiled{Cached: true, Took: time.Millisecond})
 	m.Engine(0).Deferred(2)
+	m.Engine(0).Drafted(5, 12, []uint64{4, 3, 0})
 	m.Rejected("queue_full")
 	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true,
 		Dtype: "bfloat16"})
