@@ -51,7 +51,7 @@ var pure = map[string][]string{
 		"text/typed"},
 	"text/constrain/tag": {"text/constrain/cfg", "text/constrain/regex", "text/constrain/schema",
 		"text/typed"},
-	"link/step":       {"text/constrain", "compute/sample"},
+	"link/step": {"text/constrain", "compute/sample"},
 	"engine/schedule": {"text/constrain", "engine/kvcache", "engine/draft", "compute/sample",
 		"link/step"},
 }

@@ -84,7 +84,7 @@ func (l *Loop) observeQueues() {
 		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}
 	if d := s.Drafted.Since(&was.Drafted); d.Drafts > 0 {
-		l.e.metrics.Drafted(int(d.Drafts), int(d.Tokens), d.Positions[:])
+		l.e.metrics.Drafted(d.Drafts, d.Tokens, d.Positions[:])
 	}
 	l.counted.seen = s
 	l.e.mu.Lock()

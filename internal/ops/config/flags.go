@@ -198,8 +198,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"plan the next step while the ranks compute the one before")
 	f.Var(&c.Speculative, "speculative-config",
 		"JSON object of how tokens are guessed that a step verifies, which changes no result, "+
-			`such as {"method":"ngram","num_speculative_tokens":8,"prompt_lookup_min":2,`+
-			`"prompt_lookup_max":5} (-sc)`)
+			`such as {"method":"ngram","num_speculative_tokens":8} (-sc)`)
 	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)

@@ -13,7 +13,7 @@ func Compat() ([]compat.Entry, error) {
 	m := New(Options{})
 	m.Expect("/", "GET")
 	m.Engine(0).SetCacheConfig(CacheConfig{})
-	m.Engine(0).Drafted(1, 1, []uint64{1})
+	m.Engine(0).SetDrafts(1)
 	m.Engine(0).WatchLinks(func() []Link { return []Link{{}} })
 	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(0)} })
 	m.Engine(0).WatchExperts(func() []Experts { return []Experts{{}} })

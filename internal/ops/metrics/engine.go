@@ -26,6 +26,7 @@ type Engine struct {
 	deferred                       prometheus.Counter
 	drafts, draftTokens, accepted  prometheus.Counter
 	acceptedAt                     *prometheus.CounterVec
+	accepts                        []prometheus.Counter // by position
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
 	cacheConfig *prometheus.GaugeVec
@@ -186,15 +187,20 @@ func (e *Engine) PrefixCache(queries, hits int) {
 	e.prefixHits.Add(float64(hits))
 }
 
+// SetDrafts says of how many tokens drafts are at most.
+func (e *Engine) SetDrafts(tokens int) {
+	for i := len(e.accepts); i < tokens; i++ {
+		e.accepts = append(e.accepts, e.acceptedAt.WithLabelValues(strconv.Itoa(i)))
+	}
+}
+
 // Drafted counts drafts, their tokens, and how many of those were accepted at each position.
-func (e *Engine) Drafted(drafts, tokens int, accepted []uint64) {
+func (e *Engine) Drafted(drafts, tokens uint64, accepted []uint64) {
 	e.drafts.Add(float64(drafts))
 	e.draftTokens.Add(float64(tokens))
-	for i, n := range accepted {
-		if n > 0 {
-			e.accepted.Add(float64(n))
-			e.acceptedAt.WithLabelValues(strconv.Itoa(i)).Add(float64(n))
-		}
+	for i, at := range e.accepts {
+		e.accepted.Add(float64(accepted[i]))
+		at.Add(float64(accepted[i]))
 	}
 }
 
