@@ -41,7 +41,11 @@ func (c *Config) grams() []int {
 
 // Drafter guesses for one request. The zero value has not begun.
 type Drafter struct {
-	pace  pace
+	// pace is that of guesses, taking that of what others have guessed; last is that of the last
+	// one.
+	pace, taking pace
+	last         *pace
+
 	index *index
 	found found
 	votes []match
@@ -53,6 +57,7 @@ func (d *Drafter) Draft(dst, tokens []int32, unknown, n int, c *Config, h *Histo
 	if n = min(n, d.pace.allow(c.Tokens)); n < 1 {
 		return dst
 	}
+	d.last = &d.pace
 	if d.index == nil {
 		x := newIndex(c.grams())
 		d.index = &x
@@ -121,7 +126,18 @@ func (d *Drafter) vote(dst []int32, unknown, n int, least float64) []int32 {
 }
 
 // Verified tells of a guess of so many tokens how many of them were right.
-func (d *Drafter) Verified(drafted, accepted int) { d.pace.verified(drafted, accepted) }
+func (d *Drafter) Verified(drafted, accepted int) { d.last.verified(drafted, accepted) }
+
+// Take is Draft of what others have guessed.
+func (d *Drafter) Take(dst, guess []int32, n int) []int32 {
+	if len(guess) == 0 || n < 1 {
+		return dst
+	}
+	if n = min(n, len(guess), d.taking.allow(step.MaxDrafts)); n > 0 {
+		d.last = &d.taking
+	}
+	return append(dst, guess[:n]...)
+}
 
 // pace adapts how much is guessed to how good guesses were. A guess that is right as a whole
 // doubles the next one, another cuts it to a little more than what was right of it. While nothing

@@ -60,8 +60,12 @@ func (s *Scheduler) draft(t *turn, r *Request) {
 		return
 	}
 	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
-	r.drafts = r.drafter.Draft(r.drafts[:0], r.tokens, r.pending, min(t.drafts, left-1),
-		&s.config.Draft, s.historyOf(r))
+	n := min(t.drafts, left-1)
+	r.drafts = r.drafter.Take(r.drafts[:0], r.forced[min(r.pending, len(r.forced)):], n)
+	if len(r.drafts) == 0 {
+		r.drafts = r.drafter.Draft(r.drafts, r.tokens, r.pending, n, &s.config.Draft,
+			s.historyOf(r))
+	}
 	t.drafts -= len(r.drafts)
 }
 

@@ -169,7 +169,7 @@ func (p *Places) Check(r *step.Result) error {
 // cut makes the places' results of one, and returns how many of its slots are left over.
 func (p *Places) cut(r *step.Result) (rest int) {
 	f := &p.flights[p.first]
-	slots, logprobs, prompts, pooled := 0, 0, 0, 0
+	slots, logprobs, prompts, pooled, forced := 0, 0, 0, 0, 0
 	for i := range p.of {
 		own := &p.parts[i].result
 		own.Reset(f.of[i])
@@ -195,6 +195,8 @@ func (p *Places) cut(r *step.Result) (rest int) {
 			func(l *step.PromptLogprobs) bool { return mine(l.Slot) })
 		own.Pooled, pooled = run(r.Pooled, pooled,
 			func(l *step.Pooled) bool { return mine(l.Slot) })
+		own.Forced, forced = run(r.Forced, forced,
+			func(l *step.Forced) bool { return mine(l.Slot) })
 	}
 	return len(r.Slot) - slots
 }

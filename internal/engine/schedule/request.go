@@ -121,6 +121,8 @@ type scheduled struct {
 	// then.
 	drafts  []int32
 	drafter draft.Drafter
+	// forced are those that will come after tokens, most probably, as the ranks say.
+	forced []int32
 	// sampler is the newest plan that samples, or sampled, a token of the request.
 	sampler uint64
 	// wrote is the newest plan that computes some of the prompt, or with which the request has

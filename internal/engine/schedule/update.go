@@ -55,7 +55,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
 	}
-	var runs, logprobs, prompts, pooled int // how far each list of r is used
+	var runs, logprobs, prompts, pooled, forced int // how far each list of r is used
 	ended := false
 	for i := range s.flights[s.first].entries {
 		e := &s.flights[s.first].entries[i]
@@ -77,6 +77,11 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 				if pooled < len(r.Pooled) && r.Pooled[pooled].Slot == e.slot {
 					o.Pooled = r.Pooled[pooled].Vector
 					pooled++
+				}
+				q.forced = q.forced[:0]
+				if forced < len(r.Forced) && r.Forced[forced].Slot == e.slot {
+					q.forced = append(q.forced, r.Forced[forced].Tokens...)
+					forced++
 				}
 				s.verified(e, o.Tokens)
 				if n := len(o.Tokens) - 1; n >= 0 && o.Tokens[n] == sample.Pending {

@@ -304,6 +304,15 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			}
 			known = state(known, t)
 		}
+		if last := len(r.Slot) - 1; row.Sample && known%2 == 0 { // a guess, of which the end is wrong
+			run := r.Run(last)
+			f := r.Force(id)
+			for next := state(known, run[len(run)-1]); len(f.Tokens) < 1+int(known%5); {
+				f.Tokens = append(f.Tokens, pick(next, vocab))
+				next = state(next, f.Tokens[len(f.Tokens)-1])
+			}
+			f.Tokens[len(f.Tokens)-1]++
+		}
 	}
 	return r, nil
 }

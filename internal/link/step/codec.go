@@ -30,6 +30,7 @@ const (
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minPooled         = 4 + 4
+	minForced         = 4 + 4
 	minList           = 4
 	rowSize           = 5 * 4
 )
@@ -111,7 +112,7 @@ func appendParams(b []byte, p *sample.Params) []byte {
 // AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token
 // into runs; DecodeResult refuses anything else.
 func AppendResult(b []byte, r *Result) []byte {
-	b = slices.Grow(b, 2+8+5*4+4*(2*len(r.Slot)+len(r.Token)))
+	b = slices.Grow(b, 2+8+6*4+4*(2*len(r.Slot)+len(r.Token)))
 	b = append(b, Version, kindResult)
 	b = binary.LittleEndian.AppendUint64(b, r.Plan)
 	b = appendList(b, r.Slot)
@@ -131,6 +132,11 @@ func AppendResult(b []byte, r *Result) []byte {
 	for i := range r.Pooled {
 		b = binary.LittleEndian.AppendUint32(b, r.Pooled[i].Slot)
 		b = appendList(b, r.Pooled[i].Vector)
+	}
+	b = appendLen(b, len(r.Forced))
+	for i := range r.Forced {
+		b = binary.LittleEndian.AppendUint32(b, r.Forced[i].Slot)
+		b = appendList(b, r.Forced[i].Tokens)
 	}
 	return b
 }

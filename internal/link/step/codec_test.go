@@ -103,6 +103,9 @@ func (m maker) result() *Result {
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
 		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
 	})
+	r.Forced = some(m, 2, func() Forced {
+		return Forced{Slot: m.Uint32(), Tokens: some(m, 4, m.i32)}
+	})
 	r.Pooled = some(m, 2, func() Pooled {
 		return Pooled{Slot: m.Uint32(), Vector: some(m, 9,
 			m.f32)}
@@ -188,7 +191,7 @@ func TestLayout(t *testing.T) {
 	got = AppendResult(nil, &Result{
 		Plan: 5, Slot: []uint32{1, 3}, End: []uint32{1, 3}, Token: []int32{7, 8, 9},
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1,
-			-0.5}}}},
+			-0.5}}}}, Forced: []Forced{{3, []int32{6}}},
 	})
 	want = []byte{
 		10, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
@@ -199,6 +202,7 @@ func TestLayout(t *testing.T) {
 		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
 		0, 0, 0, 0,
 		0, 0, 0, 0,
+		1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0,
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("result\n%v, want\n%v", got, want)

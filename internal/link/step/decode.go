@@ -82,6 +82,11 @@ func DecodeResult(b []byte, res *Result) error {
 		res.Pooled[i].Slot = r.uint32("Pooled.Slot")
 		res.Pooled[i].Vector = list(&r, "Pooled.Vector", res.Pooled[i].Vector)
 	}
+	res.Forced = records(&r, "Forced", res.Forced, minForced)
+	for i := range res.Forced {
+		res.Forced[i].Slot = r.uint32("Forced.Slot")
+		res.Forced[i].Tokens = list(&r, "Forced.Tokens", res.Forced[i].Tokens)
+	}
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
 	}

@@ -173,6 +173,15 @@ type Result struct {
 	PromptLogprobs []PromptLogprobs
 	// Pooled holds what rows that sampled pooled instead, in the order of Slot.
 	Pooled []Pooled
+	// Forced says of slots that have sampled what tokens will come next, most probably: they are
+	// drafts to take.
+	Forced []Forced
+}
+
+// Forced are tokens that follow those sampled for a slot.
+type Forced struct {
+	Slot   uint32
+	Tokens []int32
 }
 
 // Reset empties the result and makes it the answer to a plan. It keeps the memory.
@@ -180,7 +189,20 @@ func (r *Result) Reset(plan uint64) {
 	r.Plan = plan
 	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
 	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
-	r.Pooled = r.Pooled[:0]
+	r.Pooled, r.Forced = r.Pooled[:0], r.Forced[:0]
+}
+
+// Force adds what follows the tokens of a slot, and returns it to be filled.
+func (r *Result) Force(slot uint32) *Forced {
+	n := len(r.Forced)
+	if n < cap(r.Forced) {
+		r.Forced = r.Forced[:n+1]
+	} else {
+		r.Forced = append(r.Forced, Forced{})
+	}
+	f := &r.Forced[n]
+	f.Slot, f.Tokens = slot, f.Tokens[:0]
+	return f
 }
 
 // Append adds the tokens sampled for a slot.

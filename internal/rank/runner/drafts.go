@@ -1,6 +1,11 @@
 package runner
 
-import "github.com/eagleray/eagleray/internal/rank/model/layers"
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
 
 // A row with drafts wants logits of each of its positions. The first is as that of any row. Those
 // after it are looked at in turn, only once the token before was sampled and is the draft: then the
@@ -71,4 +76,22 @@ func (r *Runner) accepts(w want, token int32) bool {
 		s.goOn(token)
 	}
 	return s.going
+}
+
+// force adds to a result what comes next by the constraints of its requests, where those leave no
+// choice.
+func (r *Runner) force(res *step.Result) {
+	for i, slot := range res.Slot {
+		run, b := res.Run(i), r.slots[slot].bound
+		last := run[len(run)-1]
+		if b == nil || b.at == nil || b.missed || b.lost || last < 0 {
+			continue
+		}
+		words := b.at.Words()
+		r.mask = slices.Grow(r.mask[:0], words)[:words]
+		f := res.Force(slot)
+		if f.Tokens = b.at.Forced(f.Tokens, last, step.MaxDrafts, r.mask); len(f.Tokens) == 0 {
+			res.Forced = res.Forced[:len(res.Forced)-1]
+		}
+	}
 }

@@ -80,6 +80,9 @@ type Options struct {
 	PP       Messenger
 	// Grammars compiles the constraints of requests; only the output rank uses it.
 	Grammars *grammars.Cache
+	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
+	// of requests force.
+	DraftRows int
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 	// Trail, unless it is nil, is where the hashes of plans go.
@@ -100,6 +103,7 @@ type Runner struct {
 	tables [][]int32
 	wants  []want
 	round  []int // of a piece's wants, those that are chosen for at a time
+	mask   []uint32
 	split  split
 	rows   []int32
 	mean   []float32
@@ -249,6 +253,9 @@ func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 			return err
 		}
 		at = end
+	}
+	if r.output && len(p.Rows) <= r.opt.DraftRows {
+		r.force(res)
 	}
 	if pushes && r.output {
 		return r.push(res)
