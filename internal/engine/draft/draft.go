@@ -41,9 +41,9 @@ func (c *Config) grams() []int {
 
 // Drafter guesses for one request. The zero value has not begun.
 type Drafter struct {
-	// pace is that of guesses, taking that of what others have guessed; last is that of the last
+	// pace is that of guesses, following that of what others have guessed; last is that of the last
 	// one.
-	pace, taking pace
+	pace, following pace
 	last         *pace
 
 	index *index
@@ -128,13 +128,13 @@ func (d *Drafter) vote(dst []int32, unknown, n int, least float64) []int32 {
 // Verified tells of a guess of so many tokens how many of them were right.
 func (d *Drafter) Verified(drafted, accepted int) { d.last.verified(drafted, accepted) }
 
-// Take is Draft of what others have guessed.
-func (d *Drafter) Take(dst, guess []int32, n int) []int32 {
+// Follow is Draft of what others have guessed.
+func (d *Drafter) Follow(dst, guess []int32, n int) []int32 {
 	if len(guess) == 0 || n < 1 {
 		return dst
 	}
-	if n = min(n, len(guess), d.taking.allow(step.MaxDrafts)); n > 0 {
-		d.last = &d.taking
+	if n = min(n, len(guess), d.following.allow(step.MaxDrafts)); n > 0 {
+		d.last = &d.following
 	}
 	return append(dst, guess[:n]...)
 }

@@ -174,21 +174,21 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestTake has what others guess keep a pace of its own.
-func TestTake(t *testing.T) {
+// TestFollow has what others guess keep a pace of its own.
+func TestFollow(t *testing.T) {
 	var d Drafter
 	guess := []int32{1, 2, 3, 4, 5}
 	for _, want := range []int{2, 4, 5} {
-		got := d.Take(nil, guess, 9)
+		got := d.Follow(nil, guess, 9)
 		if !slices.Equal(got, guess[:want]) {
-			t.Fatalf("%v is taken of %v", got, guess)
+			t.Fatalf("%v is followed of %v", got, guess)
 		}
 		d.Verified(want, want)
 	}
-	d.Take(nil, guess, 9)
+	d.Follow(nil, guess, 9)
 	d.Verified(5, 0)
-	if got := d.Take(nil, guess, 9); len(got) > 0 {
-		t.Errorf("%v is taken after a wrong guess", got)
+	if got := d.Follow(nil, guess, 9); len(got) > 0 {
+		t.Errorf("%v is followed after a wrong guess", got)
 	}
 	c := Config{Tokens: 2, Min: 1, Max: 1}
 	if got := d.Draft(nil, []int32{1, 2, 1}, 0, 2, &c, nil); len(got) != 2 {

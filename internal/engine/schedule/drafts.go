@@ -61,7 +61,7 @@ func (s *Scheduler) draft(t *turn, r *Request) {
 	}
 	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
 	n := min(t.drafts, left-1)
-	r.drafts = r.drafter.Take(r.drafts[:0], r.forced[min(r.pending, len(r.forced)):], n)
+	r.drafts = r.drafter.Follow(r.drafts[:0], r.forced[min(r.pending, len(r.forced)):], n)
 	if len(r.drafts) == 0 {
 		r.drafts = r.drafter.Draft(r.drafts, r.tokens, r.pending, n, &s.config.Draft,
 			s.historyOf(r))

@@ -304,7 +304,8 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			}
 			known = state(known, t)
 		}
-		if last := len(r.Slot) - 1; row.Sample && known%2 == 0 { // a guess, of which the end is wrong
+		// A guess, of which the end is wrong.
+		if last := len(r.Slot) - 1; row.Sample && known%2 == 0 {
 			run := r.Run(last)
 			f := r.Force(id)
 			for next := state(known, run[len(run)-1]); len(f.Tokens) < 1+int(known%5); {

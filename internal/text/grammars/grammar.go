@@ -210,7 +210,7 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 }
 
 // Forced appends to dst the tokens, n at most, that will follow after a token which the last mask
-// has: see constrain's. mask is scratch, as for Next. It takes a part of the time that Next may take.
+// has: see constrain's. mask is scratch, as for Next. It takes a part of the time that Next may.
 func (m *Matcher) Forced(dst []int32, after int32, n int, mask []uint32) []int32 {
 	g := m.grammar
 	if m.at == nil || m.done < len(m.path) || !g.lock() {
