@@ -44,7 +44,7 @@ type Drafter struct {
 	// pace is that of guesses, following that of what others have guessed; last is that of the last
 	// one.
 	pace, following pace
-	last         *pace
+	last            *pace
 
 	index *index
 	found found
