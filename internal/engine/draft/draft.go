@@ -33,7 +33,7 @@ type Config struct {
 // of the places behind one token only the last are compared.
 func (c *Config) grams() []int {
 	grams := []int{c.Min}
-	for n := 2 * c.Min; c.Votes > 1 && n <= min(c.Max, 16); n *= 2 {
+	for n := 4 * c.Min; c.Votes > 1 && n <= min(c.Max, 16); n *= 4 {
 		grams = append([]int{n}, grams...)
 	}
 	return grams

@@ -14,8 +14,8 @@ type part struct {
 }
 
 // historyTokens is how many tokens of outputs a History keeps, at most: with what finds them they
-// take 64 MiB.
-const historyTokens = 1 << 20
+// take 32 MiB.
+const historyTokens = 1 << 19
 
 // NewHistory is one that keeps no more outputs than a configuration says.
 func NewHistory(c *Config) *History {

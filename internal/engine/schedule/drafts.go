@@ -80,7 +80,7 @@ func (s *Scheduler) historyOf(r *Request) *draft.History {
 
 // remember keeps the output of a request that ends for guesses about others.
 func (s *Scheduler) remember(r *Request) {
-	if h := s.historyOf(r); h != nil {
+	if h := s.historyOf(r); h != nil && len(r.tokens) > r.prompt {
 		h.Add(r.tokens[r.prompt:])
 	}
 }

@@ -7,7 +7,8 @@
 // plans. Up to Config.MaxInFlight plans may await their results: then a plan may go on from a token
 // that an earlier one samples and that is not known yet (step.FromSampler). Add and Abort may come
 // at any time between. What a plan computes counts as computed when the plan is made, and Update
-// matches a result against what its plan sampled, not against the state of the moment.
+// matches a result against what its plan sampled, not against the state of the moment. With drafts
+// a plan may sample several tokens of a request, which goes on after those that were right.
 package schedule
 
 import (
@@ -139,6 +140,7 @@ func (s *Scheduler) end(r *Request) {
 	if r.remote != fetching {
 		s.cache.Release(&r.seq)
 	}
+	s.remember(r)
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
 	if r.remote == fetching {

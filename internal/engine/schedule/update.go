@@ -121,7 +121,6 @@ func (s *Scheduler) accept(q *Request, o *Output) (ended bool) {
 		if q.HandOver && ended && finish != sample.FinishError {
 			o.HandOver = s.pin(q)
 		}
-		s.remember(q)
 		s.end(q)
 		return ended
 	}

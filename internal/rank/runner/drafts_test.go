@@ -9,13 +9,17 @@ import (
 )
 
 // TestDrafts decodes two requests with drafts that are right up to some token, or at once wrong,
-// while the logits are computed a few rows at a time: the tokens are those that follow without, a
-// row brings one more than its drafts were right, and blocks that only drafts needed go back.
+// while the logits are computed a few rows at a time, and the host or a device chooses: the tokens
+// are those that follow without, a row brings one more than its drafts were right, and blocks that
+// only drafts needed go back.
 func TestDrafts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for _, rows := range []int{1, 2, 3, 100} {
+	for i, rows := range []int{1, 2, 3, 100, 2, 100} {
 		r, o := newRunner(t, true)
 		r.pieceRows = rows
+		if i > 3 {
+			r.opt.Sampler = new(sampler)
+		}
 		texts := [][]int32{tokens(5, 1), tokens(9, 2)}
 		held := []int{1, 1} // blocks
 		params := greedy()
