@@ -31,6 +31,7 @@ var pure = map[string][]string{
 	"text/output":       {"text/typed"},
 	"link/balance":      nil,
 	"engine/kvcache":    {"link/step"},
+	"engine/draft":      {"link/step"},
 	"link/layout":       nil,
 	"sys/memory":        nil,
 	"engine/rlhf/state": nil,
@@ -50,8 +51,9 @@ var pure = map[string][]string{
 		"text/typed"},
 	"text/constrain/tag": {"text/constrain/cfg", "text/constrain/regex", "text/constrain/schema",
 		"text/typed"},
-	"link/step":       {"text/constrain", "compute/sample"},
-	"engine/schedule": {"text/constrain", "engine/kvcache", "compute/sample", "link/step"},
+	"link/step": {"text/constrain", "compute/sample"},
+	"engine/schedule": {"text/constrain", "engine/kvcache", "engine/draft", "compute/sample",
+		"link/step"},
 }
 
 // narrow are packages that import nothing of ours but what is named.

@@ -44,8 +44,13 @@ func figures(was, now engine.Totals) []slog.Attr {
 	if asked := now.PrefixQueries - was.PrefixQueries; asked > 0 {
 		hits = 100 * float64(now.PrefixHits-was.PrefixHits) / float64(asked)
 	}
-	return []slog.Attr{rate("prompt_tokens_per_s", was.PromptTokens, now.PromptTokens),
+	attrs := []slog.Attr{rate("prompt_tokens_per_s", was.PromptTokens, now.PromptTokens),
 		rate("generation_tokens_per_s", was.OutputTokens, now.OutputTokens),
 		slog.Int("running", now.Running), slog.Int("waiting", now.Waiting),
 		tenths("kv_usage_percent", 100*now.CacheUsage), tenths("prefix_hit_percent", hits)}
+	if drafted := now.DraftTokens - was.DraftTokens; drafted > 0 {
+		attrs = append(attrs, tenths("draft_accepted_percent",
+			100*float64(now.AcceptedTokens-was.AcceptedTokens)/float64(drafted)))
+	}
+	return attrs
 }

@@ -52,6 +52,8 @@ type Totals struct {
 	PrefixQueries, PrefixHits uint64
 	// ExternalHits counts those that came from files.
 	ExternalHits uint64
+	// DraftTokens counts guessed tokens, AcceptedTokens those that were right.
+	DraftTokens, AcceptedTokens uint64
 	// Preemptions counts requests put back to wait.
 	Preemptions uint64
 	// Steps counts finished steps, StepTime sums how long they took.
@@ -86,11 +88,15 @@ func (l *Loop) observeQueues() {
 	if n := s.ExternalQueries - was.ExternalQueries; n > 0 {
 		l.e.metrics.ExternalPrefixCache(int(n), int(s.ExternalHits-was.ExternalHits))
 	}
+	if d := s.Drafted.Since(&was.Drafted); d.Drafts > 0 {
+		l.e.metrics.Drafted(d.Drafts, d.Tokens, d.Positions[:])
+	}
 	l.counted.seen = s
 	l.e.mu.Lock()
 	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,
 		Running: s.Running,
 		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
+		DraftTokens: s.Drafted.Tokens, AcceptedTokens: s.Drafted.Accepted,
 		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, ExternalHits: s.ExternalHits,
 		Preemptions: s.Preemptions,
 		Steps:       l.counted.steps, StepTime: l.counted.stepTime}

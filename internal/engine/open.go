@@ -119,6 +119,7 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 	}
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
+	m.SetDrafts(c.Speculative.Tokens)
 	m.WatchLinks(ranks.Links)
 	m.WatchGPUs(ranks.GPUs)
 	e := &Engine{number: b.Number, info: b.Info, model: b.Model, ranks: ranks, metrics: m,

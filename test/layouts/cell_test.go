@@ -36,6 +36,9 @@ type cell struct {
 	Async, Tight, Priority bool
 	// Moving has experts with copies, which move between ranks as their loads are.
 	Moving bool
+	// Drafts is how many tokens are guessed at a time, 0 for none; Suffix is the method.
+	Drafts int
+	Suffix bool
 }
 
 // plain is what all others are compared with.
@@ -103,6 +106,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0
 	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
+	c.Drafts, c.Suffix = pick(rng, 0, 1, 3, 8), rng.IntN(3) == 0
 	return c
 }
 
@@ -172,6 +176,13 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	s.MaxNumBatchedTokens = max(c.Chunk, s.MaxNumSeqs)
 	if c.Priority {
 		s.Policy = "priority"
+	}
+	if c.Drafts > 0 && !m.states {
+		cfg.Speculative = config.Speculative{Method: config.Ngram, Tokens: c.Drafts, LookupMin: 1,
+			LookupMax: 4}
+		if s := &cfg.Speculative; c.Suffix {
+			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
+		}
 	}
 	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
 	// One request of the greatest length must fit. With a few blocks more others run beside it, and

@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 type count struct {
 	cells, outcomes, tokens, logprobs int
 	preempted, cached, aborted, moved int
-	files                             int
+	files, drafted, accepted          int
 	// layouts are the sizes that were run, backends what has started the ranks, each how often.
 	layouts, backends map[string]int
 }
@@ -74,9 +74,9 @@ type count struct {
 func (n *count) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d "+
-		"preemptions, %d tokens from the prefix cache, %d from files, %d outputs given up, experts "+
-		"moved in %d layers", n.cells, n.outcomes, n.tokens, n.logprobs, n.preempted, n.cached,
-		n.files, n.aborted, n.moved)
+		"preemptions, %d tokens from the prefix cache, %d from files, %d outputs given up, %d of "+
+		"%d guesses right, experts moved in %d layers", n.cells, n.outcomes, n.tokens, n.logprobs,
+		n.preempted, n.cached, n.files, n.aborted, n.accepted, n.drafted, n.moved)
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -127,8 +127,9 @@ func TestSameBits(t *testing.T) {
 	// machine; of sixty, some do.
 	preempted := n.preempted > 0 || testing.Short()
 	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0 ||
-		n.files == 0 && !testing.Short()) {
-		t.Error("nothing was preempted, found in the prefix cache or in files, or given up")
+		n.files == 0 && !testing.Short() || n.accepted == 0 || n.accepted == n.drafted) {
+		t.Error("nothing was preempted, found in the prefix cache or in files, given up, guessed, " +
+			"or guessed wrong")
 	}
 }
 
@@ -247,6 +248,7 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 	n.cached += int(totals.PrefixHits)
 	n.moved += totals.movedLayers
 	n.files += int(totals.ExternalHits)
+	n.drafted, n.accepted = n.drafted+int(totals.DraftTokens), n.accepted+int(totals.AcceptedTokens)
 	for i := range got {
 		for j := range got[i] {
 			g := &got[i][j]

@@ -179,7 +179,9 @@ func drawRequest(rng *rand.Rand, m *modelUnderTest, beginning []int32) *engine.R
 	if p := &r.Params; rng.IntN(4) == 0 && m.vocab > 256 && p.AllowedTokens == nil &&
 		p.BadWords == nil {
 		r.Constraint = pick(rng, constrain.Spec{Kind: constrain.JSONObject},
-			constrain.Spec{Kind: constrain.Regex, Text: `([a-z]{1,7}( |, )){2,20}[a-z]+\.`})
+			constrain.Spec{Kind: constrain.Regex, Text: `([a-z]{1,7}( |, )){2,20}[a-z]+\.`},
+			constrain.Spec{Kind: constrain.Regex,
+				Text: `(It returns [0-9]{1,2}, unless it is not called; ){1,3}`})
 	}
 	return r
 }

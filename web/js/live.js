@@ -89,6 +89,7 @@ export function live(section, about) {
         "fills each step, shares KV blocks",
         figure("blocks", "KV blocks"),
         figure("hits", "prefix hits"),
+        figure("drafts", "drafts right"),
       ),
       stage(
         "Plans",
@@ -219,6 +220,10 @@ export function live(section, about) {
     setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks * info.engines)}`);
     figures.blocks.title = `${percent(s.cache_usage)} of ${bytes(info.cache_bytes)} on each rank`;
     setText(figures.hits, hits === null ? "–" : percent(hits));
+    setText(
+      figures.drafts,
+      s.draft_tokens ? percent(s.accepted_tokens / s.draft_tokens) : "–",
+    );
     setText(figures.flight, count(s.in_flight));
     setText(figures.step, s.step_ms ? millis(s.step_ms) : "–");
     const busy = s.ranks.filter((r) => !/^(idle|unknown)/.test(r.phase)).length;

@@ -33,6 +33,9 @@ type Point struct {
 	// PrefixQueries and PrefixHits are those since the start.
 	PrefixQueries uint64 `json:"prefix_queries"`
 	PrefixHits    uint64 `json:"prefix_hits"`
+	// DraftTokens are those guessed since the start, AcceptedTokens those that were right.
+	DraftTokens    uint64 `json:"draft_tokens"`
+	AcceptedTokens uint64 `json:"accepted_tokens"`
 	// StepMillis is how long a step took, on average of those of the last two seconds; 0 for none.
 	StepRate   float64 `json:"steps_per_s"`
 	StepMillis float64 `json:"step_ms"`
@@ -126,7 +129,8 @@ func countsOf(t engine.Totals, now time.Time) counts {
 
 func pointOf(t engine.Totals, now time.Time) Point {
 	return Point{At: now.UnixMilli(), Running: t.Running, Waiting: t.Waiting,
-		CacheUsage: t.CacheUsage, PrefixQueries: t.PrefixQueries, PrefixHits: t.PrefixHits}
+		CacheUsage: t.CacheUsage, PrefixQueries: t.PrefixQueries, PrefixHits: t.PrefixHits,
+		DraftTokens: t.DraftTokens, AcceptedTokens: t.AcceptedTokens}
 }
 
 // rates fills in what has changed since rateSpan ago, or since the oldest there is, and returns

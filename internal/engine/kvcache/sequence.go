@@ -160,6 +160,16 @@ func (m *Manager) Allocate(s *Sequence, n int) bool {
 	return true
 }
 
+// Shrink gives back the blocks behind the first n positions, none of which are entries: what they
+// were reserved for does not come.
+func (m *Manager) Shrink(s *Sequence, n int) {
+	for len(s.blocks) > m.BlocksFor(n) {
+		last := len(s.blocks) - 1
+		m.drop(int32(s.blocks[last]))
+		s.blocks = s.blocks[:last]
+	}
+}
+
 // Slide gives up the blocks that no position from pos on reads, and tells whether there were any.
 // No plan from the next one on computes an earlier position; what plans so far read is unharmed,
 // because ranks execute plans in order.

@@ -49,6 +49,9 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
 		States: s.states(), RedundantExperts: p.EPLB.Redundant,
 	}
+	if s.Config.Speculative.Method != "" {
+		init.DraftRows = draftRows
+	}
 	init.Null = s.Null.init(&s.Info)
 	if s.Backend() != "uni" && init.Null == nil {
 		init.Heap, init.HeapPerThread = s.heapOfRanks()

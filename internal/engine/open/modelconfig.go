@@ -53,9 +53,28 @@ func (r *resolver) readModel() error {
 	if r.Null != nil { // no position is computed
 		longest = max(longest, r.Config.Model.MaxModelLen)
 	}
+	if err := r.checkSpeculative(); err != nil {
+		return err
+	}
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
 	r.Model.Serve(r.Info.MaxModelLen)
 	return err
+}
+
+// checkSpeculative refuses to verify guesses where what is computed for wrong ones cannot be
+// undone.
+func (r *resolver) checkSpeculative() error {
+	if r.Config.Speculative.Method == "" {
+		return nil
+	}
+	switch {
+	case r.Model.Encoder || r.Model.Classifier != nil:
+		return usage("--speculative-config: %q generates nothing", r.Info.Root)
+	case r.keepsStates():
+		return usage("--speculative-config: %q keeps a state of each request, which does not go "+
+			"back to the token before a wrong guess", r.Info.Root)
+	}
+	return nil
 }
 
 // readOverrides divides --hf-overrides into what is said of config.json, which every rank reads,

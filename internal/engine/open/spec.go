@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -78,6 +79,22 @@ func (s *Spec) RanksHere() int {
 	return s.Ranks * s.Engines() / max(1, s.Config.Parallel.Nodes.Count)
 }
 
+// draftRows is how many rows of decoding a step may have to verify guesses too: so many take little
+// longer than one, because what takes the time is reading the weights.
+const draftRows = 16
+
+// suffixVotes is how many places decide with the method suffix.
+const suffixVotes = 32
+
+func drafting(s *config.Speculative) draft.Config {
+	c := draft.Config{Tokens: s.Tokens, Min: s.LookupMin, Max: s.LookupMax, Votes: 1,
+		Requests: s.CachedRequests, Factor: s.MaxFactor, MinProb: s.MinProb, Rows: draftRows}
+	if s.Method == config.Suffix {
+		c.Votes = suffixVotes
+	}
+	return c
+}
+
 // Scheduling is what the scheduler is told.
 func (s *Spec) Scheduling() schedule.Config {
 	c := s.Config
@@ -93,6 +110,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		tokens = max(tokens, s.Info.MaxModelLen)
 	}
 	return schedule.Config{
+		Draft:             drafting(&c.Speculative),
 		MaxSeqs:           c.Schedule.MaxNumSeqs,
 		MaxTokens:         tokens,
 		MaxModelLen:       s.Info.MaxModelLen,

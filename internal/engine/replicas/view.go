@@ -79,6 +79,8 @@ func (r *Router) Totals() engine.Totals {
 		sum.PrefixQueries += t.PrefixQueries
 		sum.ExternalHits += t.ExternalHits
 		sum.PrefixHits += t.PrefixHits
+		sum.DraftTokens += t.DraftTokens
+		sum.AcceptedTokens += t.AcceptedTokens
 		sum.Preemptions += t.Preemptions
 		sum.Steps += t.Steps
 		sum.StepTime += t.StepTime

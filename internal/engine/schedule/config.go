@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
@@ -49,6 +50,9 @@ type Config struct {
 	// MaxAdapters is the number of adapters that requests may run with at once [max_loras]: one
 	// that waits for another adapter starts when they are fewer. 0 is no limit.
 	MaxAdapters int
+	// Draft says how tokens are guessed that a step verifies beside those that it samples anyway;
+	// not with Snapshots, because a state does not go back.
+	Draft draft.Config
 	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0
 	// is 1.
 	MaxInFlight int
@@ -147,6 +151,12 @@ func (c Config) validate() error {
 			return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxModelLen (%d) "+
 				"without ChunkedPrefill", c.MaxTokens, c.MaxModelLen)
 		}
+	}
+	if d := &c.Draft; d.Tokens < 0 || d.Tokens > step.MaxDrafts || d.Tokens > 0 &&
+		(c.Snapshots > 0 || d.Min < 1 || d.Max < d.Min) {
+		return fmt.Errorf("schedule: Draft is %+v with %d Snapshots, must be of at most %d "+
+			"Tokens, with a Min of 1 to Max, and without Snapshots", *d, c.Snapshots,
+			step.MaxDrafts)
 	}
 	if c.Window < 0 {
 		return fmt.Errorf("schedule: Window is %d, must not be negative", c.Window)

@@ -107,7 +107,7 @@ func (p *Places) Abort(key uint64) bool {
 // Schedule is Scheduler.Schedule for all places.
 func (p *Places) Schedule(plan *step.Plan) bool {
 	reset(plan)
-	if p.owed == len(p.flights) {
+	if p.owed == len(p.flights) || slices.ContainsFunc(p.of, (*Scheduler).awaitsDrafts) {
 		return false
 	}
 	f, made := &p.flights[(p.first+p.owed)%len(p.flights)], false
@@ -122,6 +122,7 @@ func (p *Places) Schedule(plan *step.Plan) bool {
 		plan.New = append(plan.New, own.New...) // whose memory stays the part's until its next plan
 		plan.Rows = append(plan.Rows, own.Rows...)
 		plan.Blocks = append(plan.Blocks, own.Blocks...)
+		plan.Drafts = append(plan.Drafts, own.Drafts...)
 		plan.Restore = append(plan.Restore, own.Restore...)
 		plan.Save = append(plan.Save, own.Save...)
 	}
@@ -168,7 +169,7 @@ func (p *Places) Check(r *step.Result) error {
 // cut makes the places' results of one, and returns how many of its slots are left over.
 func (p *Places) cut(r *step.Result) (rest int) {
 	f := &p.flights[p.first]
-	slots, logprobs, prompts, pooled := 0, 0, 0, 0
+	slots, logprobs, prompts, pooled, forced := 0, 0, 0, 0, 0
 	for i := range p.of {
 		own := &p.parts[i].result
 		own.Reset(f.of[i])
@@ -194,6 +195,8 @@ func (p *Places) cut(r *step.Result) (rest int) {
 			func(l *step.PromptLogprobs) bool { return mine(l.Slot) })
 		own.Pooled, pooled = run(r.Pooled, pooled,
 			func(l *step.Pooled) bool { return mine(l.Slot) })
+		own.Forced, forced = run(r.Forced, forced,
+			func(l *step.Forced) bool { return mine(l.Slot) })
 	}
 	return len(r.Slot) - slots
 }
@@ -398,6 +401,7 @@ func (p *Places) Stats() Stats {
 		all.Deferred += t.Deferred
 		all.ExternalQueries += t.ExternalQueries
 		all.ExternalHits += t.ExternalHits
+		all.Drafted.add(&t.Drafted)
 		c, u := &all.Cache, &t.Cache
 		c.Blocks += u.Blocks
 		c.Used += u.Used

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -28,7 +29,7 @@ func newPlaced(c Config, places int) *placed {
 // execute cuts a plan by the slots of the places.
 func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 	all := &step.Result{Plan: p.ID}
-	blocks := p.Blocks
+	blocks, drafts := p.Blocks, p.Drafts
 	for i, own := range w.of {
 		base := uint32(i * w.config.MaxSeqs)
 		mine := func(slot uint32) bool { return slot/uint32(w.config.MaxSeqs) == uint32(i) }
@@ -50,6 +51,8 @@ func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 				part.Rows = append(part.Rows, row)
 				part.Blocks = append(part.Blocks, blocks[:row.Blocks]...)
 				blocks = blocks[row.Blocks:]
+				part.Drafts = append(part.Drafts, drafts[:row.Drafts()]...)
+				drafts = drafts[row.Drafts():]
 			}
 		}
 		for _, c := range p.Restore {
@@ -72,6 +75,10 @@ func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 		}
 		for j, slot := range r.Slot {
 			all.Append(slot+base, r.Run(j)...)
+		}
+		for _, f := range r.Forced {
+			f.Slot += base
+			all.Forced = append(all.Forced, f)
 		}
 		for _, l := range r.Logprobs {
 			l.Slot += base
@@ -100,6 +107,8 @@ func TestPlaces(t *testing.T) {
 		c.MaxTokens = c.MaxSeqs + r.IntN(24)
 		if c.PrefixCaching && r.IntN(2) == 0 {
 			c.Snapshots = 3
+		} else if r.IntN(2) == 0 {
+			c.Draft = draft.Config{Tokens: 5, Min: 1, Max: 3, Votes: 2, Requests: 9, Rows: 12}
 		}
 		if err := walkPlaces(r, c, places); err != nil {
 			t.Fatalf("seed %d, %d places of %+v: %v", seed, places, c, err)

@@ -24,7 +24,7 @@ import (
 // longer.
 func (s *Scheduler) Schedule(p *step.Plan) bool {
 	reset(p)
-	if s.owed == len(s.flights) {
+	if s.owed == len(s.flights) || s.awaitsDrafts() {
 		return false
 	}
 	s.cache.Plan(s.plans + 1)
@@ -35,7 +35,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 
 	stages := s.config.Stages
 	t := turn{plan: p, flight: f, budget: s.config.Budget(),
-		decodes: (len(s.running) + stages - 1) / stages}
+		decodes: (len(s.running) + stages - 1) / stages, drafts: s.draftable()}
 	s.regroup(&t)
 	s.advance(&t, false)
 	if !t.preempted {
@@ -73,7 +73,7 @@ func reset(p *step.Plan) {
 	p.Free = p.Free[:0]
 	p.New = p.New[:0]
 	p.Rows = p.Rows[:0]
-	p.Blocks = p.Blocks[:0]
+	p.Blocks, p.Drafts = p.Blocks[:0], p.Drafts[:0]
 	p.Restore, p.Save = p.Restore[:0], p.Save[:0]
 }
 
@@ -83,6 +83,8 @@ type turn struct {
 	flight *flight
 	// budget is how many tokens are left, decodes how many requests may still decode.
 	budget, decodes int
+	// drafts is how many tokens may still be drafted.
+	drafts int
 	// at is how many running requests have been seen to.
 	at int
 	// preempted says that some gave up their blocks.
@@ -97,7 +99,8 @@ func (s *Scheduler) advance(t *turn, background bool) {
 		if r.Background && !background {
 			return
 		}
-		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, s.config.Stages) {
+		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, s.config.Stages) ||
+			len(r.drafts) > 0 {
 			continue
 		}
 		if r.length()-r.computed == 1 {
@@ -105,13 +108,18 @@ func (s *Scheduler) advance(t *turn, background bool) {
 				continue
 			}
 			t.decodes--
+			s.draft(t, r)
 		}
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
-		n := s.limit(r.length()-r.computed, t.budget-(len(s.running)-1-t.at))
+		n := s.limit(r.length()+len(r.drafts)-r.computed, t.budget-(len(s.running)-1-t.at))
 		n = s.toBorder(r.sent, r.computed, n)
 		s.slide(r)
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
+			if len(r.drafts) > 0 && n > 1 {
+				n = 1 // a guess takes no other's blocks
+				continue
+			}
 			if s.cache.Slide(&r.seq, r.computed) {
 				continue // what was held back to hand it over
 			}
@@ -293,6 +301,8 @@ func introduce(p *step.Plan, r *Request, blocks int) {
 // plan adds the next n tokens of a request. The ranks know the blocks of those before.
 func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	end := r.computed + n
+	r.drafts = r.drafts[:max(0, end-r.length())]
+	known := end - len(r.drafts)
 	blocks := r.seq.Blocks()[s.cache.BlocksFor(r.computed):s.cache.BlocksFor(end)]
 	// The row is filled in place: a copy of it would wait for its bytes to be written.
 	p.Rows = append(p.Rows, step.Row{})
@@ -300,15 +310,15 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	row.Slot, row.Start, row.Count = r.slot, uint32(r.computed), uint32(n)
 	row.Blocks = uint16(len(blocks)) // see Config.validate
 	switch {
-	case end > len(r.tokens):
+	case known > len(r.tokens):
 		row.Source = step.FromSampler
-	case end > r.sent:
-		row.Source, row.Last = step.FromPlan, r.tokens[end-1]
+	case known > r.sent:
+		row.Source, row.Last = step.FromPlan, r.tokens[known-1]
 	}
 	if r.computed < r.prompt {
 		r.wrote = s.plans + 1
 	}
-	samples := end == r.length()
+	samples := known == r.length()
 	if samples && r.HandOver && r.computed < r.prompt {
 		s.pinAhead(r)
 	}
@@ -317,11 +327,14 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 		r.sampler = s.plans + 1
 	}
 	p.Blocks = append(p.Blocks, blocks...)
+	p.Drafts = append(p.Drafts, r.drafts...)
+	f.drafts += len(r.drafts)
 	if end == s.border(r.sent) {
 		if state := s.cache.Snapshot(&r.seq, end); state >= 0 {
 			p.Save = append(p.Save, s.snapshot(r, state))
 		}
 	}
 	r.computed = end
-	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: samples})
+	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: samples,
+		drafts: len(r.drafts)})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/text/constrain"
@@ -119,6 +120,12 @@ type scheduled struct {
 	// pending is how many tokens plans in flight sample: they come after tokens, and are not known
 	// yet. (vLLM calls them num_output_placeholders.)
 	pending int
+	// drafts are those of the plan in flight that verifies some, which is the request's last one
+	// then.
+	drafts  []int32
+	drafter draft.Drafter
+	// forced are those that will come after tokens, most probably, as the ranks say.
+	forced []int32
 	// sampler is the newest plan that samples, or sampled, a token of the request.
 	sampler uint64
 	// wrote is the newest plan that computes some of the prompt, or with which the request has

@@ -7,13 +7,15 @@
 // plans. Up to Config.MaxInFlight plans may await their results: then a plan may go on from a token
 // that an earlier one samples and that is not known yet (step.FromSampler). Add and Abort may come
 // at any time between. What a plan computes counts as computed when the plan is made, and Update
-// matches a result against what its plan sampled, not against the state of the moment.
+// matches a result against what its plan sampled, not against the state of the moment. With drafts
+// a plan may sample several tokens of a request, which goes on after those that were right.
 package schedule
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 )
 
@@ -49,12 +51,15 @@ type Scheduler struct {
 	applied     uint64 // the last plan whose result was
 	preemptions uint64
 	deferred    uint64
+	drafted     Drafted
+	history     *draft.History // nil for none
 }
 
 // flight is a plan that awaits its result.
 type flight struct {
 	plan    uint64
 	entries []entry
+	drafts  int // of all entries
 }
 
 // entry is one request of a plan. It keeps the slot because the request may have lost it before the
@@ -63,6 +68,7 @@ type entry struct {
 	request *Request
 	slot    uint32
 	samples bool
+	drafts  int
 }
 
 // New returns an empty scheduler. Errors name the field of the configuration that is wrong.
@@ -81,6 +87,9 @@ func New(c Config) (*Scheduler, error) {
 		flights:    make([]flight, c.MaxInFlight),
 		transfers:  transfers{pinned: make(map[uint64]*Request)},
 		offloading: offloading{holds: make(map[uint64]*hold)},
+	}
+	if c.Draft.Requests > 0 {
+		s.history = draft.NewHistory(&c.Draft)
 	}
 	s.resetSlots()
 	return s, nil
@@ -134,6 +143,7 @@ func (s *Scheduler) end(r *Request) {
 	if r.remote != fetching {
 		s.cache.Release(&r.seq)
 	}
+	s.remember(r)
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
 	if r.remote == fetching {
@@ -149,7 +159,7 @@ func (s *Scheduler) end(r *Request) {
 func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
-			e.request.pending = 0
+			e.request.pending, e.request.drafts = 0, e.request.drafts[:0]
 		}
 		s.land()
 	}
@@ -176,7 +186,7 @@ func (s *Scheduler) land() {
 	f := &s.flights[s.first]
 	f.plan = 0
 	clear(f.entries) // ended requests are garbage
-	f.entries = f.entries[:0]
+	f.entries, f.drafts = f.entries[:0], 0
 	s.first = (s.first + 1) % len(s.flights)
 	s.owed--
 }
@@ -220,6 +230,8 @@ type Stats struct {
 	// ExternalQueries and ExternalHits count tokens of prompts that were not in the prefix cache,
 	// and those of them that were fetched from where blocks are stored.
 	ExternalQueries, ExternalHits uint64
+	// Drafted counts guessed tokens.
+	Drafted Drafted
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
@@ -229,7 +241,7 @@ func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
-		Fetching: len(s.fetching), Pinned: len(s.pinned),
+		Fetching: len(s.fetching), Pinned: len(s.pinned), Drafted: s.drafted,
 		ExternalQueries: s.queries, ExternalHits: s.hits,
 	}
 }

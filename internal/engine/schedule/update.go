@@ -10,8 +10,9 @@ import (
 )
 
 // Check returns an error unless r is a complete answer to the oldest plan in flight: its number,
-// and one token, or what sample has for none, for each request that samples, in the plan's order.
-// Update relies on it: a request whose token is missing would wait for it for ever.
+// and one token, or what sample has for none, for each request that samples, in the plan's order,
+// after the drafts that were right. Update relies on it: a request whose token is missing would
+// wait for it for ever.
 func (s *Scheduler) Check(r *step.Result) error {
 	if s.owed == 0 {
 		return fmt.Errorf("schedule: result of plan %d, but no plan is under way", r.Plan)
@@ -31,12 +32,8 @@ func (s *Scheduler) Check(r *step.Result) error {
 		if i == len(r.Slot) || r.Slot[i] != e.slot {
 			return wrong(r, "lacks the token of slot %d at index %d", e.slot, i)
 		}
-		run := r.Run(i)
-		if len(run) != 1 {
-			return wrong(r, "has %d tokens for slot %d, 1 is due", len(run), e.slot)
-		}
-		if run[0] < sample.Spent || run[0] <= sample.Pending && e.request.Constraint.Kind == 0 {
-			return wrong(r, "has token %d for slot %d", run[0], e.slot)
+		if err := e.checkRun(r.Run(i)); err != nil {
+			return wrong(r, "%w", err)
 		}
 		i++
 	}
@@ -59,10 +56,11 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
 	}
-	var runs, logprobs, prompts, pooled int // how far each list of r is used
+	var runs, logprobs, prompts, pooled, forced int // how far each list of r is used
 	ended := false
-	for _, e := range s.flights[s.first].entries {
-		q := e.request
+	for i := range s.flights[s.first].entries {
+		e := &s.flights[s.first].entries[i]
+		q, pending := e.request, false
 		out = append(out, Output{})
 		o := &out[len(out)-1]
 		o.Key, o.Owner, o.StopToken, o.Cached = q.Key, q.Owner, -1, q.cached
@@ -81,18 +79,26 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 					o.Pooled = r.Pooled[pooled].Vector
 					pooled++
 				}
-				if len(o.Tokens) > 0 && o.Tokens[0] == sample.Pending {
-					o.Tokens, o.Logprobs = nil, nil
-					s.again(q)
+				q.forced = q.forced[:0]
+				if forced < len(r.Forced) && r.Forced[forced].Slot == e.slot {
+					q.forced = append(q.forced, r.Forced[forced].Tokens...)
+					forced++
+				}
+				s.verified(e, o.Tokens)
+				if n := len(o.Tokens) - 1; n >= 0 && o.Tokens[n] == sample.Pending {
+					o.Tokens, o.Logprobs = o.Tokens[:n], o.Logprobs[:min(n, len(o.Logprobs))]
+					pending = true
 				}
 			}
 		}
-		if q.done || len(o.Tokens) == 0 && o.PromptLogprobs == nil {
+		switch {
+		case q.done || len(o.Tokens) == 0 && o.PromptLogprobs == nil:
 			out = out[:len(out)-1]
-			continue
-		}
-		if len(o.Tokens) > 0 {
+		case len(o.Tokens) > 0:
 			ended = s.accept(q, o) || ended
+		}
+		if pending {
+			s.again(q)
 		}
 	}
 	s.applied = r.Plan
@@ -126,10 +132,10 @@ func (s *Scheduler) accept(q *Request, o *Output) (ended bool) {
 	if q.running && len(q.tokens)-n == q.prompt {
 		s.store(q, q.prompt/s.config.BlockSize)
 	}
-	if q.running && q.computed >= len(q.tokens) {
-		// A plan in flight computes the new tokens too, and could not name what they fill.
+	if q.running {
+		// Plans made so far compute new tokens too, and could not name what those fill.
 		s.cache.Plan(s.plans)
-		s.cache.Cache(&q.seq, q.tokens, len(q.tokens))
+		s.cache.Cache(&q.seq, q.tokens, min(q.computed, len(q.tokens)))
 	}
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/text/constrain"
@@ -40,7 +41,7 @@ func (s *Scheduler) check() error {
 		if !r.running || r.done || slots[r.slot] || s.requests[r.Key] != r {
 			return fmt.Errorf("running request %d: %+v", r.Key, r)
 		}
-		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 &&
+		if r.computed > r.length()+len(r.drafts) || r.pending != pending[r] || r.pending > 0 &&
 			r.computed < len(r.tokens) {
 			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight",
 				r.Key, r.computed, r.count(), pending[r])
@@ -216,6 +217,7 @@ func TestRandomWalk(t *testing.T) {
 			w.run()
 			st := w.s.Stats()
 			seen.Preemptions += st.Preemptions
+			seen.Drafted.add(&st.Drafted)
 			seen.Cache.Hits += st.Cache.Hits
 			seen.Cache.Evictions += st.Cache.Evictions
 			if w.config.Snapshots > 0 {
@@ -229,7 +231,8 @@ func TestRandomWalk(t *testing.T) {
 			pinnedAhead, cancelled = pinnedAhead+w.pinnedAhead, cancelled+len(w.cancelled)
 		})
 	}
-	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
+	if seen.Drafted.Accepted == 0 || seen.Drafted.Accepted == seen.Drafted.Tokens ||
+		seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
 		arrived == 0 || handed == 0 || pinnedAhead == 0 || cancelled == 0 || forgot == 0 ||
 		stale == 0 || restored == 0 || external == 0 || loadedInPart == 0 {
 		t.Errorf("the walks never met %+v, %d tokens before a state, or %d unknown tokens, %d "+
@@ -298,6 +301,14 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		c.Snapshots = 1 + rng.IntN(5)
 	}
 	c.Offload = c.PrefixCaching && c.Snapshots == 0 && rng.IntN(2) == 0
+	if c.Snapshots == 0 && rng.IntN(3) > 0 {
+		c.Draft = draft.Config{Tokens: 1 + rng.IntN(step.MaxDrafts), Min: 1 + rng.IntN(2),
+			Max: 2 + rng.IntN(3), Rows: 1 + rng.IntN(60)}
+		if d := &c.Draft; rng.IntN(2) == 0 {
+			d.Max, d.Votes, d.Requests = 8, 1+rng.IntN(9), rng.IntN(20)
+			d.Factor, d.MinProb = 4*rng.Float64(), rng.Float64()
+		}
+	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
 	if err != nil {
@@ -764,7 +775,7 @@ func (w *walk) turns(running int) {
 	}
 	decodes, most := 0, (running+w.config.Stages-1)/w.config.Stages
 	for _, row := range w.plan.Rows {
-		if row.Count == 1 && row.Sample && !isNew[row.Slot] {
+		if int(row.Count)-row.Drafts() == 1 && row.Sample && !isNew[row.Slot] {
 			decodes++
 		}
 	}
@@ -773,7 +784,8 @@ func (w *walk) turns(running int) {
 			w.config.Stages)
 	}
 	for _, r := range w.s.running {
-		if !planned[r] && !young[r] && decodes < most && !r.planned(w.config.MaxModelLen) {
+		if !planned[r] && !young[r] && len(r.drafts) == 0 && decodes < most &&
+			!r.planned(w.config.MaxModelLen) {
 			w.Fatalf("plan %d decodes %d of %d requests, %d stages, and leaves request %d out",
 				newest.plan, decodes, running, w.config.Stages, r.Key)
 		}
@@ -835,9 +847,13 @@ func (w *walk) apply() {
 		c.output = append(c.output, o.Tokens...)
 		c.finish, c.stop = o.Finish, o.StopToken
 		wanted := c.request.Params.Logprobs != sample.NoLogprobs
-		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted ||
-			wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
+		if wanted != (len(o.Logprobs) > 0) || wanted && len(o.Logprobs) != len(o.Tokens) {
 			w.Fatalf("request %d: tokens %v with logprobs %+v", o.Key, o.Tokens, o.Logprobs)
+		}
+		for i := range o.Logprobs {
+			if o.Logprobs[i].Sampled.Token != o.Tokens[i] {
+				w.Fatalf("request %d: tokens %v with logprobs %+v", o.Key, o.Tokens, o.Logprobs)
+			}
 		}
 		if o.Finish != sample.Unfinished {
 			w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == o.Key })

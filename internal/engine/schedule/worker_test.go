@@ -32,6 +32,8 @@ type slot struct {
 	tokens []int32
 	// sampled is the token after tokens when the last plan has sampled it.
 	sampled []int32
+	drafted int // of tokens, the last ones, that are drafts
+	known   int // tokens before sampled
 	prompt  int
 	blocks  []uint32
 	next    int // position to be computed next
@@ -109,7 +111,7 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 	for _, c := range p.Restore {
 		w.states[c.Slot] = w.states[c.State]
 	}
-	total, at := 0, 0
+	total, at, drafts := 0, 0, p.Drafts
 	scheduled := map[uint32]bool{}
 	for _, row := range p.Rows {
 		if scheduled[row.Slot] {
@@ -121,10 +123,11 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 				row.Slot)
 		}
 		n := int(row.Blocks)
-		if err := w.write(row, p.Blocks[at:at+n], c.Snapshots > 0); err != nil {
+		drafted := row.Drafts()
+		if err := w.write(row, p.Blocks[at:at+n], drafts[:drafted], c.Snapshots > 0); err != nil {
 			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, row.Slot, err)
 		}
-		at += n
+		at, drafts = at+n, drafts[drafted:]
 		total += int(row.Count)
 	}
 	for _, c := range p.Save {
@@ -151,7 +154,7 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 // over tells whether the token sampled last ends the request, whatever it is: only such a request
 // may be left out of a plan, because its reader would be stalled otherwise.
 func (s *slot) over(c Config) bool {
-	n := len(s.tokens) + len(s.sampled)
+	n := s.known + len(s.sampled)
 	return len(s.sampled) > 0 && (n-s.prompt >= int(s.params.MaxTokens) || n >= c.MaxModelLen)
 }
 
@@ -185,12 +188,16 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 }
 
 // write computes the positions of a row, which go on from a state if there are states.
-func (w *worker) write(row step.Row, blocks []uint32, states bool) error {
+func (w *worker) write(row step.Row, blocks []uint32, drafts []int32, states bool) error {
 	s := w.slots[row.Slot]
 	if s == nil {
 		return fmt.Errorf("unknown")
 	}
 	start, count := int(row.Start), int(row.Count)
+	if wrong := len(s.tokens) - start; s.drafted > 0 && wrong >= 0 && wrong <= s.drafted {
+		s.tokens, s.next = s.tokens[:start], start
+		s.blocks = s.blocks[:(start+w.blockSize-1)/w.blockSize]
+	}
 	if start != s.next || count < 1 {
 		return fmt.Errorf("computes %d tokens from %d, was at %d", count, start, s.next)
 	}
@@ -206,6 +213,7 @@ func (w *worker) write(row step.Row, blocks []uint32, states bool) error {
 		}
 		s.tokens = append(s.tokens, s.sampled[0])
 	}
+	s.tokens, s.drafted = append(s.tokens, drafts...), len(drafts)
 	if row.Source != step.FromRequest {
 		s.sampled = nil
 		if start+count != len(s.tokens) {
@@ -256,9 +264,12 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 	r := &step.Result{Plan: p.ID}
 	for _, row := range p.Rows {
 		id, s := row.Slot, w.slots[row.Slot]
-		h := uint64(0)
+		h, known := uint64(0), uint64(0) // known is before the drafts
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
+			if at == s.next-s.drafted-1 {
+				known = h
+			}
 			if at < w.from(int(row.Start)) {
 				continue
 			}
@@ -270,20 +281,38 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		if s.params.PromptLogprobs != sample.NoLogprobs {
 			w.promptLogprobs(r, id, int(row.Start), int(row.Count))
 		}
-		if row.Sample {
-			t := pick(h, vocab)
+		for i := s.next - s.drafted; row.Sample; i++ {
+			t := pick(known, vocab)
 			if w.choose != nil {
 				t = w.choose(id)
 			}
-			s.sampled = []int32{t}
+			s.sampled, s.known = []int32{t}, i
 			if left := w.compiling[s.constraint]; s.missed || left > 0 {
 				w.compiling[s.constraint], s.missed, t = max(0, left-1), true, sample.Pending
 			}
-			r.Append(id, t)
+			if i == s.next-s.drafted {
+				r.Append(id, t)
+			} else {
+				r.Extend(t)
+			}
 			if s.params.Logprobs != sample.NoLogprobs {
 				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id,
 					Sampled: step.TokenLogprob{Token: t}})
 			}
+			if i == s.next || s.tokens[i] != t {
+				break
+			}
+			known = state(known, t)
+		}
+		// A guess, of which the end is wrong.
+		if last := len(r.Slot) - 1; row.Sample && known%2 == 0 {
+			run := r.Run(last)
+			f := r.Force(id)
+			for next := state(known, run[len(run)-1]); len(f.Tokens) < 1+int(known%5); {
+				f.Tokens = append(f.Tokens, pick(next, vocab))
+				next = state(next, f.Tokens[len(f.Tokens)-1])
+			}
+			f.Tokens[len(f.Tokens)-1]++
 		}
 	}
 	return r, nil

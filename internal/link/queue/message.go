@@ -123,6 +123,9 @@ type Init struct {
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`
+	// DraftRows is how many rows a plan has at most whose result says what tokens constraints
+	// force, 0 where no tokens are drafted.
+	DraftRows int `json:"draft_rows,omitempty"`
 	// Heap is how many bytes Go's heap may have in a process of the rank's own, beside
 	// HeapPerThread for each of its threads; 0 is no limit.
 	Heap          int64 `json:"heap,omitempty"`

@@ -16,7 +16,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 9
+	Version = 10
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -30,6 +30,7 @@ const (
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minPooled         = 4 + 4
+	minForced         = 4 + 4
 	minList           = 4
 	rowSize           = 5 * 4
 )
@@ -43,10 +44,11 @@ const (
 
 type bias = sample.Bias
 
-// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and
+// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks,
+// Row.Drafts to that of Plan.Drafts, and
 // every Row.Source is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
-	b = slices.Grow(b, 2+8+6*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows)+
+	b = slices.Grow(b, 2+8+7*4+4*(len(p.Free)+len(p.Blocks)+len(p.Drafts))+rowSize*len(p.Rows)+
 		8*(len(p.Restore)+len(p.Save)))
 	b = append(b, Version, kindPlan)
 	b = binary.LittleEndian.AppendUint64(b, p.ID)
@@ -57,6 +59,7 @@ func AppendPlan(b []byte, p *Plan) []byte {
 	}
 	b = appendList(b, p.Rows)
 	b = appendList(b, p.Blocks)
+	b = appendList(b, p.Drafts)
 	return appendList(appendList(b, p.Restore), p.Save)
 }
 
@@ -109,7 +112,7 @@ func appendParams(b []byte, p *sample.Params) []byte {
 // AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token
 // into runs; DecodeResult refuses anything else.
 func AppendResult(b []byte, r *Result) []byte {
-	b = slices.Grow(b, 2+8+5*4+4*(2*len(r.Slot)+len(r.Token)))
+	b = slices.Grow(b, 2+8+6*4+4*(2*len(r.Slot)+len(r.Token)))
 	b = append(b, Version, kindResult)
 	b = binary.LittleEndian.AppendUint64(b, r.Plan)
 	b = appendList(b, r.Slot)
@@ -129,6 +132,11 @@ func AppendResult(b []byte, r *Result) []byte {
 	for i := range r.Pooled {
 		b = binary.LittleEndian.AppendUint32(b, r.Pooled[i].Slot)
 		b = appendList(b, r.Pooled[i].Vector)
+	}
+	b = appendLen(b, len(r.Forced))
+	for i := range r.Forced {
+		b = binary.LittleEndian.AppendUint32(b, r.Forced[i].Slot)
+		b = appendList(b, r.Forced[i].Tokens)
 	}
 	return b
 }

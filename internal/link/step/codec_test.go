@@ -68,11 +68,17 @@ func (m maker) plan() *Plan {
 	})
 	for range m.IntN(20) {
 		blocks := some(m, 3, m.Uint32)
-		p.Rows = append(p.Rows, Row{
+		row := Row{
 			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint16(len(blocks)),
 			Last:   m.i32(),
 			Source: Source(m.IntN(3)), Sample: m.IntN(2) == 0,
-		})
+		}
+		if row.Source != FromRequest {
+			drafts := some(m, 3, m.i32)
+			row.Count = uint32(1 + len(drafts))
+			p.Drafts = append(p.Drafts, drafts...)
+		}
+		p.Rows = append(p.Rows, row)
 		p.Blocks = append(p.Blocks, blocks...)
 	}
 	snapshot := func() Snapshot { return Snapshot{Slot: m.Uint32(), State: m.Uint32()} }
@@ -96,6 +102,9 @@ func (m maker) result() *Result {
 	r.Logprobs = some(m, 4, m.logprobs)
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
 		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
+	})
+	r.Forced = some(m, 2, func() Forced {
+		return Forced{Slot: m.Uint32(), Tokens: some(m, 4, m.i32)}
 	})
 	r.Pooled = some(m, 2, func() Pooled {
 		return Pooled{Slot: m.Uint32(), Vector: some(m, 9,
@@ -160,17 +169,19 @@ func TestLayout(t *testing.T) {
 	got := AppendPlan(nil, &Plan{
 		ID: 0x0102030405060708, Free: []uint32{9}, Rows: []Row{
 			{Slot: 1, Start: 2, Count: 3, Blocks: 1, Last: -1, Source: FromPlan, Sample: true},
-			{Slot: 4, Start: 5, Count: 6, Source: FromSampler},
-		}, Blocks: []uint32{0x0a0b0c0d}, Restore: []Snapshot{{4, 17}}, Save: []Snapshot{{1, 18}},
+			{Slot: 4, Start: 5, Count: 1, Source: FromSampler},
+		}, Blocks: []uint32{0x0a0b0c0d}, Drafts: []int32{8, -2}, Restore: []Snapshot{{4, 17}},
+		Save: []Snapshot{{1, 18}},
 	})
 	want := []byte{
-		9, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		10, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
 		1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 255, 255, 255, 255, 1, 0, 1, 1,
-		4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
+		4, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
 		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
+		2, 0, 0, 0, 8, 0, 0, 0, 254, 255, 255, 255,
 		1, 0, 0, 0, 4, 0, 0, 0, 17, 0, 0, 0,
 		1, 0, 0, 0, 1, 0, 0, 0, 18, 0, 0, 0,
 	}
@@ -180,10 +191,10 @@ func TestLayout(t *testing.T) {
 	got = AppendResult(nil, &Result{
 		Plan: 5, Slot: []uint32{1, 3}, End: []uint32{1, 3}, Token: []int32{7, 8, 9},
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1,
-			-0.5}}}},
+			-0.5}}}}, Forced: []Forced{{3, []int32{6}}},
 	})
 	want = []byte{
-		9, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		10, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
@@ -191,6 +202,7 @@ func TestLayout(t *testing.T) {
 		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
 		0, 0, 0, 0,
 		0, 0, 0, 0,
+		1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0,
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("result\n%v, want\n%v", got, want)
@@ -335,7 +347,7 @@ func TestPlanTokens(t *testing.T) {
 // badRow is a plan of two rows, the last word of the second with byte i changed to v.
 func badRow(i int, v byte) []byte {
 	b := AppendPlan(nil, &Plan{Rows: []Row{{}, {Source: FromPlan, Sample: true}}})
-	b[len(b)-16+i] = v // before the lengths of Blocks, Restore and Save
+	b[len(b)-20+i] = v // before the lengths of Blocks, Drafts, Restore and Save
 	return b
 }
 

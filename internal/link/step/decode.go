@@ -23,9 +23,10 @@ func DecodePlan(b []byte, p *Plan) error {
 	for i := range p.New {
 		r.newRequest(&p.New[i])
 	}
-	rows, blocks := r.rows(p.Rows)
+	rows, blocks, drafts := r.rows(p.Rows)
 	p.Rows = rows
 	p.Blocks = list(&r, "Blocks", p.Blocks)
+	p.Drafts = list(&r, "Drafts", p.Drafts)
 	p.Restore = list(&r, "Restore", p.Restore)
 	p.Save = list(&r, "Save", p.Save)
 	if err := r.end(); err != nil {
@@ -34,6 +35,10 @@ func DecodePlan(b []byte, p *Plan) error {
 	if blocks != uint64(len(p.Blocks)) {
 		return fmt.Errorf("step: plan %d: %d new blocks announced, %d listed", p.ID, blocks,
 			len(p.Blocks))
+	}
+	if drafts != uint64(len(p.Drafts)) {
+		return fmt.Errorf("step: plan %d: %d drafts announced, %d listed", p.ID, drafts,
+			len(p.Drafts))
 	}
 	if err := p.consistent(); err != nil {
 		return fmt.Errorf("step: plan %d: %w", p.ID, err)
@@ -76,6 +81,11 @@ func DecodeResult(b []byte, res *Result) error {
 	for i := range res.Pooled {
 		res.Pooled[i].Slot = r.uint32("Pooled.Slot")
 		res.Pooled[i].Vector = list(&r, "Pooled.Vector", res.Pooled[i].Vector)
+	}
+	res.Forced = records(&r, "Forced", res.Forced, minForced)
+	for i := range res.Forced {
+		res.Forced[i].Slot = r.uint32("Forced.Slot")
+		res.Forced[i].Tokens = list(&r, "Forced.Tokens", res.Forced[i].Tokens)
 	}
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
@@ -259,9 +269,9 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 	return dst[:n]
 }
 
-// rows reads Plan.Rows, and how many blocks they announce. A row whose last word is not one that
-// the encoder writes is refused: it is not used as a Row.
-func (r *reader) rows(dst []Row) (rows []Row, blocks uint64) {
+// rows reads Plan.Rows, and how many blocks and drafts they announce. A row whose last word is not
+// one that the encoder writes is refused: it is not used as a Row.
+func (r *reader) rows(dst []Row) (rows []Row, blocks, drafts uint64) {
 	rows = elements(r, r.length("Rows", rowSize), dst)
 	words := rowWords(rows)
 	var any, pairs uint32
@@ -274,9 +284,12 @@ func (r *reader) rows(dst []Row) (rows []Row, blocks uint64) {
 	// Of the two bits of Source one at the most is set: FromPlan or FromSampler.
 	if any&^rowsLastWord != 0 || pairs&(1<<sourceShift) != 0 {
 		r.fail("Rows: the source or the flag of a row is none")
-		return rows[:0], 0
+		return rows[:0], 0, 0
 	}
-	return rows, blocks
+	for i := range rows {
+		drafts += uint64(rows[i].Drafts())
+	}
+	return rows, blocks, drafts
 }
 
 func (r *reader) newRequest(q *NewRequest) {

@@ -35,6 +35,9 @@ type Plan struct {
 	Rows []Row
 	// Blocks are the new blocks of all rows, one row after the other.
 	Blocks []uint32
+	// Drafts are tokens that may come next, of all rows that have some (Row.Drafts), one row after
+	// the other.
+	Drafts []int32
 	// Restore says which of the requests in New go on from a state that was kept, Save the state of
 	// which rows is kept. Both are empty where the model has none (compute.State).
 	Restore, Save []Snapshot
@@ -47,20 +50,36 @@ type Snapshot struct {
 }
 
 // Row is one request's part of a plan: its positions Start to Start+Count-1 are computed.
+//
+// A row that goes on from one token may have drafts after it, which make it longer: then a token is
+// sampled after each of its positions in turn, up to the first that is not the draft at the next
+// one. Those are what steps without drafts would sample, one each. What the row has brought to the
+// caches behind them counts for nothing: the request's next row starts at the last one of them, and
+// blocks that only drafts needed are no longer the request's.
 type Row struct {
 	// Slot names the request.
 	Slot uint32
 	// Start is the position of the first token computed, Count the number of tokens.
 	Start, Count uint32
-	// Last is the token at the last position when Source is FromPlan, else 0.
+	// Last is the last token before the drafts when Source is FromPlan, else 0.
 	Last int32
 	// Blocks is how many entries of Plan.Blocks extend the request's block table. It has 16 bits,
 	// so that a row of 20 bytes has no padding and crosses as it lies in memory.
 	Blocks uint16
-	// Source says where a rank has the token at the last position from.
+	// Source says where a rank has the last token before the drafts from.
 	Source Source
-	// Sample says that the token after the last position is sampled in this step.
+	// Sample says that the token after the last position is sampled in this step; with drafts,
+	// those before it too.
 	Sample bool
+}
+
+// Drafts is how many of the row's tokens are drafts: all but the first, where that is one that its
+// request has just got.
+func (r *Row) Drafts() int {
+	if r.Source == FromRequest {
+		return 0
+	}
+	return max(int(r.Count), 1) - 1
 }
 
 // NoBlock stands in a block table for a block that the request does not have, because its positions
@@ -70,7 +89,10 @@ const NoBlock = math.MaxUint32
 // MaxRowBlocks is the most blocks that one row can bring.
 const MaxRowBlocks = math.MaxUint16
 
-// Source is where a rank has the token at the last position of a row from. Those before it are
+// MaxDrafts is the most drafts that one row can have.
+const MaxDrafts = 32
+
+// Source is where a rank has the last token of a row before its drafts from. Those before it are
 // known since NewRequest.Tokens or an earlier row.
 type Source uint8
 
@@ -151,6 +173,15 @@ type Result struct {
 	PromptLogprobs []PromptLogprobs
 	// Pooled holds what rows that sampled pooled instead, in the order of Slot.
 	Pooled []Pooled
+	// Forced says of slots that have sampled what tokens will come next, most probably: they are
+	// drafts to take.
+	Forced []Forced
+}
+
+// Forced are tokens that follow those sampled for a slot.
+type Forced struct {
+	Slot   uint32
+	Tokens []int32
 }
 
 // Reset empties the result and makes it the answer to a plan. It keeps the memory.
@@ -158,7 +189,20 @@ func (r *Result) Reset(plan uint64) {
 	r.Plan = plan
 	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
 	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
-	r.Pooled = r.Pooled[:0]
+	r.Pooled, r.Forced = r.Pooled[:0], r.Forced[:0]
+}
+
+// Force adds what follows the tokens of a slot, and returns it to be filled.
+func (r *Result) Force(slot uint32) *Forced {
+	n := len(r.Forced)
+	if n < cap(r.Forced) {
+		r.Forced = r.Forced[:n+1]
+	} else {
+		r.Forced = append(r.Forced, Forced{})
+	}
+	f := &r.Forced[n]
+	f.Slot, f.Tokens = slot, f.Tokens[:0]
+	return f
 }
 
 // Append adds the tokens sampled for a slot.
@@ -181,6 +225,12 @@ func (r *Result) Pool(slot uint32, width int) []float32 {
 	p := &r.Pooled[n]
 	p.Slot, p.Vector = slot, slices.Grow(p.Vector[:0], width)[:width]
 	return p.Vector
+}
+
+// Extend adds a token to those of the slot that was appended last.
+func (r *Result) Extend(token int32) {
+	r.Token = append(r.Token, token)
+	r.End[len(r.End)-1]++
 }
 
 // Run returns the tokens sampled for Slot[i], in the memory of the result.

@@ -22,9 +22,11 @@ type Config struct {
 	Transfer Transfer
 	Parallel Parallel
 	Schedule Schedule
-	Queue    Queue
-	Recovery Recovery
-	Server   Server
+	// Speculative is --speculative-config.
+	Speculative Speculative
+	Queue       Queue
+	Recovery    Recovery
+	Server      Server
 	// Warnings are flags that were accepted without effect, each with the reason.
 	Warnings []string
 

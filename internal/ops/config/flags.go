@@ -202,6 +202,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
 	toggle(f, &s.Async, "async-scheduling",
 		"plan the next step while the ranks compute the one before")
+	f.Var(&c.Speculative, "speculative-config",
+		"JSON object of how tokens are guessed that a step verifies, which changes no result, "+
+			`such as {"method":"ngram","num_speculative_tokens":8} (-sc)`)
 	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)

@@ -82,7 +82,6 @@ var engineKnown = []Known{
 	{Name: "language-model-only", Allowed: on, Switch: true, Why: "input is text"},
 	{Name: "limit-mm-per-prompt", Allowed: anything, Why: "input is text"},
 	{Name: "enable-prompt-embeds", Switch: true, Why: "prompts are text or token ids"},
-	{Name: "speculative-config", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "guided-decoding-backend", Allowed: anything,
 		Why: "there is one way to constrain answers"},
 }

@@ -64,7 +64,7 @@ var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
 	"logprobs-mode",
 	"kv-transfer-config", "kv-offloading-size", "kv-offloading-dir", "kv-offloading-backend",
-	"runner", "pooler-config", "hf-overrides",
+	"runner", "pooler-config", "hf-overrides", "speculative-config",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
 	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window",
 	"on-model-change", "master-addr",

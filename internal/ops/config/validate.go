@@ -187,6 +187,9 @@ func (c *Config) Validate() error {
 	if c.Transfer.Role != "" && c.Model.Runner == "pooling" {
 		return usage("--kv-transfer-config with --runner pooling: nothing is decoded")
 	}
+	if c.Speculative.Method != "" && c.Model.Runner == "pooling" {
+		return usage("--speculative-config with --runner pooling: nothing is decoded")
+	}
 	if n, own := p.DataParallelSizeLocal, p.localReplicas(); n != 0 && n != own {
 		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal "+
 			"part of --data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)

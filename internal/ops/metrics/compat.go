@@ -13,6 +13,7 @@ func Compat() ([]compat.Entry, error) {
 	m := New(Options{})
 	m.Expect("/", "GET")
 	m.Engine(0).SetCacheConfig(CacheConfig{})
+	m.Engine(0).SetDrafts(1)
 	m.Engine(0).WatchLinks(func() []Link { return []Link{{}} })
 	m.Engine(0).WatchGPUs(func() []GPU { return []GPU{measured(0)} })
 	m.Engine(0).WatchExperts(func() []Experts { return []Experts{{}} })
@@ -70,7 +71,6 @@ var absent = []compat.Entry{
 		Note: "the old name of inter_token_latency_seconds"},
 	{Name: "lora_requests_info", Status: compat.Refused, Note: "adapters are at /v1/models"},
 	{Name: "corrupted_requests", Status: compat.Refused},
-	{Name: "spec_decode_*", Status: compat.Refused, Note: "tokens are not drafted"},
 	{Name: "kv_block_*", Status: compat.Refused},
 	{Name: "python_*", Status: compat.Refused, Note: "go_* and process_* instead"},
 }

@@ -27,6 +27,9 @@ type Engine struct {
 	loadTime                       prometheus.Histogram
 	grammars, grammarsKept         prometheus.Counter
 	deferred                       prometheus.Counter
+	drafts, draftTokens, accepted  prometheus.Counter
+	acceptedAt                     *prometheus.CounterVec
+	accepts                        []prometheus.Counter // by position
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
 	cacheConfig *prometheus.GaugeVec
@@ -83,6 +86,11 @@ func newEngine(f factory, tokens []float64) *Engine {
 	e.loadTime = f.histogram("kv_offload_load_time_seconds",
 		"Histogram of time that a request waited for KV blocks from files.",
 		requestLatencyBuckets)
+	e.drafts = f.counter("spec_decode_num_drafts_total", "Number of spec decoding drafts.")
+	e.draftTokens = f.counter("spec_decode_num_draft_tokens_total", "Number of draft tokens.")
+	e.accepted = f.counter("spec_decode_num_accepted_tokens_total", "Number of accepted tokens.")
+	e.acceptedAt = f.counterVec("spec_decode_num_accepted_tokens_per_pos_total",
+		"Accepted tokens per draft position.", "position")
 	e.grammars = f.counter("grammar_cache_queries_total",
 		"Requests with a constraint: a schema, a regular expression, a grammar.")
 	e.grammarsKept = f.counter("grammar_cache_hits_total",
@@ -198,6 +206,23 @@ func (e *Engine) PrefixCache(queries, hits int) {
 func (e *Engine) ExternalPrefixCache(queries, hits int) {
 	e.externalQueries.Add(float64(queries))
 	e.externalHits.Add(float64(hits))
+}
+
+// SetDrafts says of how many tokens drafts are at most.
+func (e *Engine) SetDrafts(tokens int) {
+	for i := len(e.accepts); i < tokens; i++ {
+		e.accepts = append(e.accepts, e.acceptedAt.WithLabelValues(strconv.Itoa(i)))
+	}
+}
+
+// Drafted counts drafts, their tokens, and how many of those were accepted at each position.
+func (e *Engine) Drafted(drafts, tokens uint64, accepted []uint64) {
+	e.drafts.Add(float64(drafts))
+	e.draftTokens.Add(float64(tokens))
+	for i, at := range e.accepts {
+		e.accepted.Add(float64(accepted[i]))
+		at.Add(float64(accepted[i]))
+	}
 }
 
 // Deferred counts tokens that waited for their constraint.

@@ -33,6 +33,8 @@ func exercised() *Metrics {
 	m.Engine(0).Listen(status.GrammarCompiled{Took: 3 * time.Millisecond})
 	m.Engine(0).Listen(status.GrammarCompiled{Cached: true, Took: time.Millisecond})
 	m.Engine(0).Deferred(2)
+	m.Engine(0).SetDrafts(2)
+	m.Engine(0).Drafted(5, 12, []uint64{4, 3, 0})
 	m.Rejected("queue_full")
 	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true,
 		Dtype: "bfloat16"})
@@ -92,6 +94,9 @@ func TestValues(t *testing.T) {
 	text := scrape(t, exercised())
 	const l = `{engine="0",model_name="tiny"}`
 	for _, want := range []string{
+		"eagleray:spec_decode_num_drafts_total" + l + " 5",
+		"eagleray:spec_decode_num_draft_tokens_total" + l + " 12",
+		"eagleray:spec_decode_num_accepted_tokens_total" + l + " 7",
 		"eagleray:num_requests_running" + l + " 3",
 		"eagleray:num_requests_waiting" + l + " 5",
 		"eagleray:kv_cache_usage_perc" + l + " 0.25",
@@ -306,6 +311,7 @@ func TestPrefixes(t *testing.T) {
 func TestSeriesFromTheStart(t *testing.T) {
 	fresh := New(Options{ModelName: "tiny", MaxModelLen: 2048})
 	fresh.Expect("/v1/completions", "POST")
+	fresh.Engine(0).SetDrafts(2)
 	fresh.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true,
 		Dtype: "bfloat16"})
 	text := scrape(t, fresh)

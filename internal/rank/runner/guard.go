@@ -39,13 +39,16 @@ func (r *Runner) guard(p *step.Plan) {
 	for _, c := range p.Save {
 		h = mix(h, pack(int(c.State), int(c.Slot)))
 	}
-	blocks := p.Blocks
+	blocks, drafts := p.Blocks, p.Drafts
 	for i := range p.Rows {
 		row := &p.Rows[i]
 		s := &r.slots[row.Slot]
-		n := min(int(row.Blocks), len(blocks))
+		n, drafted := min(int(row.Blocks), len(blocks)), min(row.Drafts(), len(drafts))
 		s.trail = trailOf(s, row, blocks[:n])
-		blocks = blocks[n:]
+		for _, d := range drafts[:drafted] {
+			s.trail = mix(s.trail, uint64(d))
+		}
+		blocks, drafts = blocks[n:], drafts[drafted:]
 		h = mix(h, s.trail)
 	}
 	r.guarded = h

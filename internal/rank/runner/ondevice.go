@@ -11,6 +11,7 @@ import (
 type deviceTask struct {
 	r     *Runner
 	wants []want
+	some  []int        // of the wants
 	rows  []sample.Row // by want
 	// asked are those of the rows that have logits to be looked at, masks and without are, by want,
 	// what a constraint allows, and what stands in the place of a token that none can be (0 for
@@ -29,7 +30,7 @@ func (t *deviceTask) can(wants []want) bool {
 	for i, w := range wants {
 		s := &t.r.slots[w.slot]
 		t.rows = append(t.rows, sample.Row{Index: i, Params: &s.params, State: s.state,
-			Position: uint32(len(s.tokens)), Given: -1, Logprobs: s.params.Logprobs})
+			Position: uint32(w.position + 1), Given: -1, Logprobs: s.params.Logprobs})
 		row := &t.rows[i]
 		if w.target >= 0 {
 			row.Given, row.Logprobs = s.tokens[w.target], s.params.PromptLogprobs
@@ -44,10 +45,11 @@ func (t *deviceTask) can(wants []want) bool {
 }
 
 // choose implements chooser, after can.
-func (t *deviceTask) choose(wants []want, logits *layers.Tensor) error {
+func (t *deviceTask) choose(_ []want, some []int, logits *layers.Tensor) error {
+	t.some = some
 	t.restrict()
 	t.asked = t.asked[:0]
-	for i := range t.rows {
+	for _, i := range some {
 		c := &t.r.choices[i]
 		*c = choice{token: t.without[i], top: c.top[:0], pooled: c.pooled[:0]}
 		if t.without[i] == 0 {
@@ -71,36 +73,38 @@ func (t *deviceTask) choose(wants []want, logits *layers.Tensor) error {
 	return nil
 }
 
-// restrict works out what the constraints of all rows allow.
+// restrict works out what the constraints of the rows allow.
 func (t *deviceTask) restrict() {
 	for len(t.masks) < len(t.rows) {
 		t.masks, t.without = append(t.masks, nil), append(t.without, 0)
 	}
 	bound := 0
-	for i, w := range t.wants {
+	for _, i := range t.some {
+		w := t.wants[i]
 		t.without[i] = 0
 		if w.target < 0 && t.r.slots[w.slot].bound != nil {
 			bound++
 		}
 	}
 	if bound > 1 {
-		t.r.opt.Pool.Run(t, len(t.rows))
+		t.r.opt.Pool.Run(t, len(t.some))
 		return
 	}
-	for i := range t.rows {
+	for i := range t.some {
 		t.Do(i, 0)
 	}
 }
 
 // Do works out what the constraint of one row allows.
 func (t *deviceTask) Do(chunk, _ int) {
-	w := t.wants[chunk]
+	i := t.some[chunk]
+	w := t.wants[i]
 	s := &t.r.slots[w.slot]
 	if w.target >= 0 || s.bound == nil {
 		return
 	}
-	mask, none := s.bound.mask(t.masks[chunk][:0], t.r.opt.Vocab, &s.params)
-	if t.without[chunk] = none; none == 0 {
-		t.masks[chunk], t.rows[chunk].Mask = mask, mask
+	mask, none := s.bound.mask(t.masks[i][:0], t.r.opt.Vocab, &s.params)
+	if t.without[i] = none; none == 0 {
+		t.masks[i], t.rows[i].Mask = mask, mask
 	}
 }

@@ -117,14 +117,16 @@ func (r *Runner) receive(p *step.Plan) error {
 	return nil
 }
 
-// push sends the tokens of a plan to the first stage.
+// push sends the tokens of a plan to the first stage, of each row the last one: that is what a row
+// can go on from before the driver knows it.
 func (r *Runner) push(res *step.Result) error {
-	if len(res.Token) == 0 {
+	if len(res.Slot) == 0 {
 		return nil
 	}
 	b := r.shared[:0]
-	for _, t := range res.Token {
-		b = binary.LittleEndian.AppendUint32(b, uint32(following(t)))
+	for i := range res.Slot {
+		run := res.Run(i)
+		b = binary.LittleEndian.AppendUint32(b, uint32(following(run[len(run)-1])))
 	}
 	r.shared = b
 	r.opt.Status.Set(status.Send, 0)

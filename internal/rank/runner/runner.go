@@ -80,6 +80,9 @@ type Options struct {
 	PP       Messenger
 	// Grammars compiles the constraints of requests; only the output rank uses it.
 	Grammars *grammars.Cache
+	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
+	// of requests force.
+	DraftRows int
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 	// Trail, unless it is nil, is where the hashes of plans go.
@@ -99,6 +102,8 @@ type Runner struct {
 	batch  compute.Batch
 	tables [][]int32
 	wants  []want
+	round  []int // of a piece's wants, those that are chosen for at a time
+	mask   []uint32
 	split  split
 	rows   []int32
 	mean   []float32
@@ -122,6 +127,9 @@ type slot struct {
 	// that this rank does not know. sampled is the next one, noToken when none has been sampled.
 	tokens  []int32
 	sampled int32
+	// drafted is how many of the last tokens are drafts, going that each so far has been sampled.
+	drafted int
+	going   bool
 	// sampler is the plan that samples a token which the output rank will push, 0 for none.
 	sampler uint64
 	table   []int32
@@ -160,7 +168,7 @@ type want struct {
 	// intoPool when it is pooled; last is the last one of those.
 	target int32
 	last   bool
-	// position is that of the row, for what is pooled.
+	// position is that of the row, unless it is to predict a token of the prompt.
 	position int
 }
 
@@ -245,6 +253,9 @@ func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 			return err
 		}
 		at = end
+	}
+	if r.output && len(p.Rows) <= r.opt.DraftRows {
+		r.force(res)
 	}
 	if pushes && r.output {
 		return r.push(res)
@@ -335,7 +346,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.used = true
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
-		s.sampled, s.sampler = noToken, 0
+		s.sampled, s.sampler, s.drafted = noToken, 0, 0
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
@@ -363,22 +374,24 @@ func (r *Runner) build(p *step.Plan) error {
 	b.States = b.States[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	r.split.reset()
-	blocks := p.Blocks
+	blocks, drafts := p.Blocks, p.Drafts
 	for i := range p.Rows {
 		row := &p.Rows[i]
 		s := &r.slots[row.Slot]
-		n := int(row.Blocks)
-		if n > len(blocks) {
-			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed",
-				p.ID, row.Slot, n, len(blocks))
+		n, drafted := int(row.Blocks), row.Drafts()
+		if n > len(blocks) || drafted > len(drafts) {
+			return fmt.Errorf("plan %d: slot %d is given %d new blocks and %d drafts, %d and %d "+
+				"are listed", p.ID, row.Slot, n, drafted, len(blocks), len(drafts))
 		}
+		s.retract(int(row.Start), r.opt.BlockSize)
 		for _, block := range blocks[:n] {
 			s.table = append(s.table, int32(block))
 		}
 		blocks = blocks[n:]
-		if err := r.appendLast(row, s); err != nil {
+		if err := r.appendLast(row, s, drafts[:drafted]); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
+		drafts = drafts[drafted:]
 		if err := r.addRows(row, int32(i), s); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
@@ -390,9 +403,9 @@ func (r *Runner) build(p *step.Plan) error {
 	return nil
 }
 
-// appendLast appends the token at the row's last position to those of the request, unless it came
-// with them.
-func (r *Runner) appendLast(row *step.Row, s *slot) error {
+// appendLast appends the token that the row goes on from to those of the request, unless it came
+// with them, and the drafts after it.
+func (r *Runner) appendLast(row *step.Row, s *slot, drafts []int32) error {
 	token, known := row.Last, true
 	switch row.Source {
 	case step.FromRequest:
@@ -412,18 +425,18 @@ func (r *Runner) appendLast(row *step.Row, s *slot) error {
 	if known && (token < 0 || int(token) >= r.opt.Vocab) {
 		return fmt.Errorf("token %d is outside the vocabulary of %d", token, r.opt.Vocab)
 	}
-	if end := uint64(row.Start) + uint64(row.Count); end != uint64(len(s.tokens))+1 {
-		return fmt.Errorf("slot %d is given the token at position %d after %d tokens",
-			row.Slot, int64(end)-1, len(s.tokens))
+	if int(row.Start) != len(s.tokens) || row.Count == 0 {
+		return fmt.Errorf("slot %d is given %d tokens from position %d after %d tokens",
+			row.Slot, row.Count, row.Start, len(s.tokens))
 	}
-	s.tokens = append(s.tokens, token)
-	s.sampled, s.sampler = noToken, 0
-	if s.state != nil {
-		s.state.Append(token)
+	for _, t := range drafts {
+		if t < 0 || int(t) >= r.opt.Vocab {
+			return fmt.Errorf("draft %d is outside the vocabulary of %d", t, r.opt.Vocab)
+		}
 	}
-	if s.bound != nil {
-		s.bound.append(token)
-	}
+	s.tokens = append(append(s.tokens, token), drafts...)
+	s.sampled, s.sampler, s.drafted = noToken, 0, len(drafts)
+	s.goOn(token)
 	return nil
 }
 
@@ -442,22 +455,32 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	for len(r.choices) < len(wants) {
 		r.choices = append(r.choices, choice{})
 	}
-	if err := r.chooser(wants).choose(wants, logits); err != nil {
+	wanted := r.going(wants[0])
+	if err := r.choose(wants, logits); err != nil {
 		return err
 	}
 	for i, w := range wants {
-		c := &r.choices[i]
-		if w.target >= 0 {
+		c, s := &r.choices[i], &r.slots[w.slot]
+		if i > 0 {
+			wanted = !r.follows(w) || wanted && r.choices[i-1].token == s.tokens[w.position]
+		}
+		switch {
+		case !wanted:
+			continue
+		case w.target >= 0:
 			r.reportPrompt(w, c, res)
 			continue
 		}
-		s := &r.slots[w.slot]
 		s.sampled = following(c.token)
-		if s.pooling == step.PoolLogits && c.token >= 0 {
+		switch {
+		case s.pooling == step.PoolLogits && c.token >= 0:
 			copy(res.Pool(w.slot, len(c.pooled)), c.pooled)
 			continue
+		case r.follows(w):
+			res.Extend(c.token)
+		default:
+			res.Append(w.slot, c.token)
 		}
-		res.Append(w.slot, c.token)
 		if s.params.Logprobs != sample.NoLogprobs {
 			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))
 		}

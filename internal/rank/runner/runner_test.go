@@ -491,9 +491,13 @@ func TestRefuses(t *testing.T) {
 		"positions 4 to 7 of 4 tokens": plan(9, piece{0, 4, 3, prompt, nil}),
 		"samples after position 1 of 3": with(
 			plan(9, piece{1, 0, 2, prompt, []uint32{5}}), introduce),
-		"at position 5 after 4 tokens": plan(9, piece{0, 5, 1, sampled, nil}),
+		"from position 5 after 4 tokens": plan(9, piece{0, 5, 1, sampled, nil}),
 		"with a token that was not": with(
-			plan(9, piece{1, 0, 4, sampled, []uint32{5}}), introduce),
+			plan(9, piece{1, 3, 1, sampled, []uint32{5}}), introduce),
+		"and 2 drafts, 0 and 1 are": with(plan(9, piece{0, 4, 3, sampled, nil}),
+			func(p *step.Plan) { p.Drafts = []int32{1} }),
+		"draft 97 is outside": with(plan(9, piece{0, 4, 3, sampled, nil}),
+			func(p *step.Plan) { p.Drafts = []int32{1, vocab} }),
 		"goes on with token 5, but": plan(9, piece{0, 4, 1, 5, nil}),
 		"positions 0 to 4294967295": plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
 		"in 1 blocks of 16": with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}),
@@ -507,7 +511,7 @@ func TestRefuses(t *testing.T) {
 		"state 4 of 0": with(plan(9, piece{0, 4, 1, 5, nil}),
 			func(p *step.Plan) { p.Save = []step.Snapshot{{Slot: 0, State: 4}} }),
 		"token 97 is outside the": with(
-			plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
+			plan(9, piece{1, 3, 1, vocab, []uint32{5}}), introduce),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)

@@ -6,10 +6,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// chooser fills the runner's choices: a token for each wanted row of a piece of logits, which it
-// may change, or what the row is wanted for instead.
+// chooser fills the runner's choices of some of the wanted rows of a piece of logits, which it may
+// change: a token for each, or what the row is wanted for instead.
 type chooser interface {
-	choose(wants []want, logits *layers.Tensor) error
+	choose(wants []want, some []int, logits *layers.Tensor) error
 }
 
 // chooser is the device where that can do all that is wanted, else the host: which copies all the
@@ -25,6 +25,7 @@ func (r *Runner) chooser(wants []want) chooser {
 type sampleTask struct {
 	r        *Runner
 	wants    []want
+	some     []int     // of the wants
 	logits   []float32 // of each row that is wanted
 	samplers []sample.Sampler
 	raw      [][]float32 // one per thread: logits before sampling changed them
@@ -47,25 +48,26 @@ func (t *sampleTask) init(r *Runner, threads int) {
 	t.masks = make([][]uint32, threads)
 }
 
-func (t *sampleTask) choose(wants []want, logits *layers.Tensor) error {
-	t.wants, t.logits = wants, logits.Floats()
+func (t *sampleTask) choose(wants []want, some []int, logits *layers.Tensor) error {
+	t.wants, t.some, t.logits = wants, some, logits.Floats()
 	if err := t.r.opt.Model.Failed(); err != nil {
 		return err
 	}
-	if len(wants) == 1 {
+	if len(some) == 1 {
 		t.Do(0, 0)
 		return nil
 	}
-	t.r.opt.Pool.Run(t, len(wants))
+	t.r.opt.Pool.Run(t, len(some))
 	return nil
 }
 
 // Do chooses the token of one row.
 func (t *sampleTask) Do(chunk, thread int) {
-	w, c, sampler := t.wants[chunk], &t.r.choices[chunk], &t.samplers[thread]
+	i := t.some[chunk]
+	w, c, sampler := t.wants[i], &t.r.choices[i], &t.samplers[thread]
 	s := &t.r.slots[w.slot]
 	vocab := t.r.opt.Vocab
-	logits := t.logits[chunk*vocab : (chunk+1)*vocab]
+	logits := t.logits[i*vocab : (i+1)*vocab]
 	if w.target >= 0 {
 		c.token = s.tokens[w.target]
 		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, false,
@@ -101,7 +103,7 @@ func (t *sampleTask) Do(chunk, thread int) {
 	if mask != nil {
 		sample.Restrict(logits, mask)
 	}
-	c.token = sampler.Sample(logits, &s.params, s.state, uint32(len(s.tokens)))
+	c.token = sampler.Sample(logits, &s.params, s.state, uint32(w.position+1))
 	if mask != nil && !sample.Allows(mask, c.token) {
 		// Other parameters forbid what the constraint demands.
 		*c = choice{token: sample.Stuck, top: c.top[:0]}

@@ -91,8 +91,8 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			last := p.Sample && pos == end-1
 			if s.pooling.Reads(pos, last) {
 				r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos}, place)
-			} else if last {
-				r.addWant(want{slot: p.Slot, target: toSample}, place)
+			} else if p.Sample && pos >= end-1-s.drafted {
+				r.addWant(want{slot: p.Slot, target: toSample, position: pos}, place)
 			}
 			if last {
 				s.sampled = elsewhere // until this rank has it

@@ -229,7 +229,7 @@ func (r *rank) join(opt Options) error {
 	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Sampler: sampler, Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
-		Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
+		Vocab: r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
 		Rows: r.groups.Rows, Status: r.status, Trail: &r.trail})

@@ -209,6 +209,21 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	return Wait, false
 }
 
+// Forced appends to dst the tokens, n at most, that will follow after a token which the last mask
+// has: see constrain's. mask is scratch, as for Next. It takes a part of the time that Next may.
+func (m *Matcher) Forced(dst []int32, after int32, n int, mask []uint32) []int32 {
+	g := m.grammar
+	if m.at == nil || m.done < len(m.path) || !g.lock() {
+		return dst
+	}
+	defer g.mu.Unlock()
+	at := m.at.Clone()
+	if !at.TryAccept(after, quick) {
+		return dst
+	}
+	return at.Forced(dst, n, mask[:m.words], quick/8)
+}
+
 // next is Next with at most so many operations, and says whether they were enough.
 func (w *way) next(c *constrain.Compiled, mask []uint32, operations int) (s State, accepting,
 	enough bool) {

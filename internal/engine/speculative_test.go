@@ -1,0 +1,65 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+)
+
+// TestFewerSteps has answers that a constraint leaves little choice, that repeat themselves, and
+// that another request was given before: they are what they are without guesses, to the bits of
+// each log-probability, and take less than half the steps.
+func TestFewerSteps(t *testing.T) {
+	forced := constrain.Spec{Kind: constrain.Regex, Text: "Index returns the index of the first " +
+		`instance of substr in s, or -1 if substr is not present in s\. [0-9]`}
+	run := func(method string, spec constrain.Spec, times int, dummy bool) (got []received,
+		steps uint64) {
+		e := openEngine(t, func(c *config.Config) {
+			c.Schedule.Async = false
+			if dummy { // which repeats itself
+				c.Model.LoadFormat = "dummy"
+			}
+			if method == "" {
+				return
+			}
+			if err := c.Speculative.Set(fmt.Sprintf(`{"method":%q,"num_speculative_tokens":12}`,
+				method)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for range times {
+			r := greedy(e, "What does strings.Index do?", 160)
+			r.Constraint, r.Params.Logprobs = spec, 3
+			got = append(got, receiveAll(t, e, []*engine.Request{r}, func(int) {})...)
+		}
+		return got, e.Totals().Steps
+	}
+	for _, c := range []struct {
+		name   string
+		method string
+		spec   constrain.Spec
+		times  int
+		dummy  bool
+	}{
+		{"forced", config.Ngram, forced, 1, false},
+		{"repeated", config.Ngram, constrain.Spec{}, 1, true},
+		{"of others", config.Suffix, constrain.Spec{}, 3, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, plain := run("", c.spec, c.times, c.dummy)
+			got, steps := run(c.method, c.spec, c.times, c.dummy)
+			same(t, c.method, got, want)
+			t.Logf("%q in %d steps, %d without guesses", got[0].text, steps, plain)
+			if slices.ContainsFunc(got, func(r received) bool { return r.err != nil }) {
+				t.Error(got[0].err)
+			}
+			if 2*steps > plain {
+				t.Errorf("%d steps, %d without guesses", steps, plain)
+			}
+		})
+	}
+}
