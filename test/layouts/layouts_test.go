@@ -128,8 +128,8 @@ func TestSameBits(t *testing.T) {
 	preempted := n.preempted > 0 || testing.Short()
 	if *seedFlag == 0 && !t.Failed() && (!preempted || n.cached == 0 || n.aborted == 0 ||
 		n.files == 0 && !testing.Short() || n.accepted == 0 || n.accepted == n.drafted) {
-		t.Error("nothing was preempted, found in the prefix cache or in files, given up, guessed, " +
-			"or guessed wrong")
+		t.Error("nothing was preempted, found in the prefix cache or in files, given up, " +
+			"guessed, or guessed wrong")
 	}
 }
 
@@ -138,7 +138,7 @@ func TestSameBits(t *testing.T) {
 func TestWholeExperts(t *testing.T) {
 	n := count{layouts: map[string]int{}, backends: map[string]int{}}
 	for i, m := range models {
-		m.dtype = "bfloat16"
+		m.dtype, m.cacheDType = "bfloat16", "auto"
 		list := slices.DeleteFunc(layouts(t, &m), func(c cell) bool {
 			return !c.EP || c.ranks() < 2 || testing.Short() && (c.DP == 1 || c.ranks() != 4)
 		})

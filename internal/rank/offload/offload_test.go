@@ -28,8 +28,8 @@ const blocks = 8
 
 // shapeOf is a model of keys and values with different heads, and of latents.
 func shapeOf(l layout.Layout, stages ...int) kvtransfer.Shape {
-	return kvtransfer.Shape{Model: "m", DType: "bfloat16", CacheDType: "bfloat16", ISA: "avx2", BlockSize: 16, Layout: l,
-		Stages: stages, Cache: []compute.CacheLayer{
+	return kvtransfer.Shape{Model: "m", DType: "bfloat16", CacheDType: "bfloat16", ISA: "avx2",
+		BlockSize: 16, Layout: l, Stages: stages, Cache: []compute.CacheLayer{
 			{Kind: compute.KeysValues, Heads: 4, Dim: 32}, {Kind: compute.KeysValues, Heads: 2,
 				Dim: 32}, {Kind: compute.Latent, Heads: 1, Dim: 48, Values: 32}}}
 }

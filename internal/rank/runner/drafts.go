@@ -90,7 +90,14 @@ func (r *Runner) force(res *step.Result) {
 		words := b.at.Words()
 		r.mask = slices.Grow(r.mask[:0], words)[:words]
 		f := res.Force(slot)
-		if f.Tokens = b.at.Forced(f.Tokens, last, step.MaxDrafts, r.mask); len(f.Tokens) == 0 {
+		f.Tokens = b.at.Forced(f.Tokens, last, step.MaxDrafts, r.mask)
+		// A tokenizer may have tokens that the model has not.
+		if end := slices.IndexFunc(f.Tokens, func(t int32) bool {
+			return int(t) >= r.opt.Vocab
+		}); end >= 0 {
+			f.Tokens = f.Tokens[:end]
+		}
+		if len(f.Tokens) == 0 {
 			res.Forced = res.Forced[:len(res.Forced)-1]
 		}
 	}

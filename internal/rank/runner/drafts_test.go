@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
 // TestDrafts decodes two requests with drafts that are right up to some token, or at once wrong,
@@ -84,5 +86,31 @@ func TestDrafts(t *testing.T) {
 		if accepted == 0 {
 			t.Error("no draft was right")
 		}
+	}
+}
+
+// TestForcedOutside has a constraint force tokens of which the tokenizer knows the last two, but not
+// the model: they are no drafts.
+func TestForcedOutside(t *testing.T) {
+	r, o := newRunner(t, true)
+	r.opt.DraftRows = 4
+	r.opt.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+		letters := make([][]byte, vocab+2)
+		for i := range letters {
+			letters[i] = []byte{byte(i + 1)}
+		}
+		return constrain.NewVocabulary(letters, nil), nil
+	}, 1)
+	defer r.opt.Grammars.Close()
+	spec := constrain.Spec{Kind: constrain.Regex, Text: "ABCAAB" + string(rune(vocab+1)) +
+		string(rune(vocab+2))}
+	<-r.opt.Grammars.Start(spec, nil).Done()
+	p := plan(1, piece{1, 0, 3, prompt, []uint32{1}})
+	p.New = []step.NewRequest{{Slot: 1, PromptLen: 3, Tokens: tokens(3, 1), Params: greedy(),
+		Constraint: spec}}
+	res := execute(t, r, o, p)
+	if len(res.Forced) != 1 || len(res.Forced[0].Tokens) == 0 ||
+		slices.Max(res.Forced[0].Tokens) >= vocab {
+		t.Errorf("forced are %+v", res.Forced)
 	}
 }
