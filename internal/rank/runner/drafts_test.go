@@ -89,8 +89,8 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
-// TestForcedOutside has a constraint force tokens of which the tokenizer knows the last two, but not
-// the model: they are no drafts.
+// TestForcedOutside has a constraint force tokens of which the tokenizer knows the last two, and
+// the model does not: they are no drafts.
 func TestForcedOutside(t *testing.T) {
 	r, o := newRunner(t, true)
 	r.opt.DraftRows = 4
