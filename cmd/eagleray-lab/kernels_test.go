@@ -41,7 +41,7 @@ func TestKernels(t *testing.T) {
 	for _, kernel := range kernelbench.Kernels {
 		for _, typ := range kernelbench.Types {
 			want := 2 * len(levels)
-			if kernel == "attention" && !strings.Contains("bf16 f16 f32", typ) {
+			if kernel == "attention" && !strings.Contains("bf16 f16 f32 int8 e4m3", typ) {
 				want = 0
 			}
 			if n := counts[kernel+" "+typ]; n != want {
