@@ -419,3 +419,27 @@ func TestAdaptersAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestNoAdapterOfPickedRows leaves out what is computed of some of a step's rows alone.
+func TestNoAdapterOfPickedRows(t *testing.T) {
+	raw, err := os.ReadFile("../../../testdata/variants/opt-post-norm/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := model.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shapes, err := model.Adaptable(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(module string) bool {
+		return slices.ContainsFunc(shapes, func(s lora.Shape) bool {
+			return strings.HasSuffix(s.Name, module)
+		})
+	}
+	if !has("project_in") || has("project_out") {
+		t.Errorf("adapters may stand beside %+v", shapes)
+	}
+}

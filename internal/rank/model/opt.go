@@ -102,7 +102,7 @@ func newOPT(s *stage) (architecture, error) {
 	if s.last() {
 		m.head = s.lmHead("lm_head", prefix+"embed_tokens", narrow, layers.HeadOptions{})
 		if narrow != hidden {
-			m.projectOut = s.Linear(prefix+"project_out", narrow, hidden)
+			m.projectOut = s.PickedLinear(prefix+"project_out", narrow, hidden)
 		}
 		if m.own.NormBefore && !m.own.RemoveFinalLayerNorm {
 			m.finalNorm = m.layerNorm(prefix + "final_layer_norm")

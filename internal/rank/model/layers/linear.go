@@ -15,6 +15,13 @@ func (l *Loader) Linear(module string, out, in int) *Linear {
 	return l.linear(whole(module, out, in))
 }
 
+// PickedLinear is Linear for rows that were picked out of a step's. No adapter stands beside it:
+// which requests those rows are of is not known here.
+func (l *Loader) PickedLinear(module string, out, in int) *Linear {
+	return &Linear{rank: l.rank, weight: l.weight(1, whole(module, out, in)),
+		adapters: new(adaptable)}
+}
+
 func (l *Loader) linear(parts ...part) *Linear {
 	return &Linear{rank: l.rank, weight: l.weight(1, parts...), adapters: l.adapts(1, parts...)}
 }
