@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -45,10 +46,7 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 		o.May = func(name string) bool { return repoOf(name, org) }
 		o.Resolve = func(ctx context.Context, name string) (string, error) {
 			dir, err := fetch(ctx, name)
-			if errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrOffline) {
-				return "", fmt.Errorf("%w: %w", adapters.ErrUnknown, err)
-			}
-			return dir, err
+			return dir, unknown(err, hub.ErrNotFound, hub.ErrOffline)
 		}
 		o.Fetch = func(ctx context.Context, name string) (string, error) {
 			if !repoOf(name, org) {
@@ -60,10 +58,7 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 		o.May = func(name string) bool { return filepath.IsLocal(name) && name != "." }
 		o.Resolve = func(ctx context.Context, name string) (string, error) {
 			dir, err := fetch(ctx, strings.TrimSuffix(l.Resolver, "/")+"/"+name)
-			if errors.Is(err, hub.ErrNotFound) {
-				return "", fmt.Errorf("%w: %w", adapters.ErrUnknown, err)
-			}
-			return dir, err
+			return dir, unknown(err, hub.ErrNotFound)
 		}
 	} else if l.Resolver != "" {
 		o.Resolve, o.May = adapters.InFolder(l.Resolver)
@@ -85,6 +80,15 @@ func newAdapters(ctx context.Context, cfg *config.Config, e *replicas.Router,
 		}
 	}
 	return c, nil
+}
+
+// unknown is an error of a search, which says that there is no such adapter where it is of one of
+// some kinds.
+func unknown(err error, kinds ...error) error {
+	if slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {
+		return fmt.Errorf("%w: %w", adapters.ErrUnknown, err)
+	}
+	return err
 }
 
 // repoOf says that a name is that of a repo of the Hub, of an organisation unless that is "".

@@ -1,10 +1,8 @@
 package config
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -71,9 +69,7 @@ func (o *structuredOutputs) Set(text string) error {
 		InReasoning          bool   `json:"enable_in_reasoning"`
 		AnyKeyOrder          bool   `json:"any_key_order"`
 	}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := decodeStrict(text, &c); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
 	}
 	switch {

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -51,9 +49,7 @@ func (v *eplbValue) Set(text string) error {
 		return fmt.Errorf("%q: %w", text, err)
 	}
 	var keys eplbJSON
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&keys); err != nil {
+	if err := decodeStrict(text, &keys); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
 	}
 	if n := keys.StepInterval; n != nil {

@@ -1,9 +1,7 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -72,9 +70,7 @@ func (s *Speculative) Set(text string) error {
 		return err
 	}
 	var j speculativeJSON
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
+	if err := decodeStrict(text, &j); err != nil {
 		return err
 	}
 	if j.Method == "" && strings.Trim(j.Model, "[]") == Ngram {

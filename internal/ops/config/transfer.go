@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -96,9 +95,7 @@ func (t *Transfer) Set(text string) error {
 			return fmt.Errorf("%s has no meaning here: %s", key, why)
 		}
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
+	if err := decodeStrict(text, &j); err != nil {
 		return err
 	}
 	port, err := j.Port.Int64()

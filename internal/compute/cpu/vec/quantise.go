@@ -8,13 +8,18 @@ const (
 	roundStep   = 32
 )
 
+// whole is how many of n numbers are whole steps of a vector kernel, 0 where there is none.
+func (o *Ops) whole(n, step int) int {
+	if !o.simd {
+		return 0
+	}
+	return n &^ (step - 1)
+}
+
 // Largest is the bits of the largest magnitude of x, 0 for none: above those of infinity they are
 // of a NaN.
 func (o *Ops) Largest(x []float32) uint32 {
-	n := 0
-	if o.simd {
-		n = len(x) &^ (largestStep - 1)
-	}
+	n := o.whole(len(x), largestStep)
 	var most uint32
 	if n > 0 {
 		most = largestAVX2(x[:n])
@@ -30,10 +35,7 @@ func (o *Ops) RoundInt8(dst []byte, x []float32, scale float32) {
 		clear(dst)
 		return
 	}
-	n := 0
-	if o.simd {
-		n = len(x) &^ (roundStep - 1)
-	}
+	n := o.whole(len(x), roundStep)
 	if n > 0 {
 		int8AVX2(dst[:n], x[:n], scale)
 	}
@@ -49,10 +51,7 @@ func (o *Ops) RoundE4M3(dst []byte, x []float32, scale float32) {
 		clear(dst)
 		return
 	}
-	n := 0
-	if o.simd {
-		n = len(x) &^ (roundStep - 1)
-	}
+	n := o.whole(len(x), roundStep)
 	if n > 0 {
 		e4m3AVX2(dst[:n], x[:n], scale)
 	}
@@ -63,10 +62,7 @@ func (o *Ops) RoundE4M3(dst []byte, x []float32, scale float32) {
 // at most 15. No product may be below -8.5, or 2^22 or more.
 func (o *Ops) RoundInt4(dst []byte, x []float32, factor float32) {
 	dst = dst[:len(x)]
-	n := 0
-	if o.simd {
-		n = len(x) &^ (roundStep - 1)
-	}
+	n := o.whole(len(x), roundStep)
 	if n > 0 {
 		int4AVX2(dst[:n], x[:n], factor)
 	}

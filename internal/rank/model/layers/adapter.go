@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -199,6 +200,30 @@ func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
 	r.adapters.list = list
 }
 
+// runs are the parts of the weight, those of one module that lie together at a time: B of a module
+// is multiplied at once for each of its runs, A once for all.
+func (y *adaptable) runs() iter.Seq[[]part] {
+	return func(yield func([]part) bool) {
+		for from, to := 0, 0; from < len(y.parts); from = to {
+			for to < len(y.parts) && y.parts[to].module == y.parts[from].module {
+				to++
+			}
+			if !yield(y.parts[from:to]) {
+				return
+			}
+		}
+	}
+}
+
+// lower is what is read of A of a rank beside a part, raise what is of B.
+func (p *part) lower(rank int) compute.Source {
+	return compute.Source{Rows: rank, Cols: p.cols, RowHi: rank, ColLo: p.colLo, ColHi: p.colHi}
+}
+
+func (p *part) raise(rank int) compute.Source {
+	return compute.Source{Rows: p.rows, Cols: rank, RowLo: p.rowLo, RowHi: p.rowHi, ColHi: rank}
+}
+
 // adapts notes that adapters may stand beside a weight of parts.
 func (l *Loader) adapts(chunks int, parts ...part) *adaptable {
 	y := &adaptable{parts: parts, chunks: chunks}
@@ -234,19 +259,15 @@ func (l *Loader) WeighAdapters(count, rank int) error {
 	}
 	for _, y := range l.adaptable {
 		var a []compute.Source
-		for i := 0; i < len(y.parts); {
-			p := &y.parts[i]
-			if !slices.ContainsFunc(y.parts[:i], func(q part) bool {
-				return q.module == p.module
-			}) {
-				a = append(a, compute.Source{Rows: rank, Cols: p.cols, RowHi: rank,
-					ColLo: p.colLo, ColHi: p.colHi})
+		known := map[string]bool{}
+		for run := range y.runs() {
+			if m := run[0].module; !known[m] {
+				known[m] = true
+				a = append(a, run[0].lower(rank))
 			}
 			var b []compute.Source
-			for ; i < len(y.parts) && y.parts[i].module == p.module; i++ {
-				q := &y.parts[i]
-				b = append(b, compute.Source{Rows: q.rows, Cols: rank, RowLo: q.rowLo,
-					RowHi: q.rowHi, ColHi: rank})
+			for i := range run {
+				b = append(b, run[i].raise(rank))
 			}
 			if err := weigh(1, b...); err != nil {
 				return err
@@ -359,9 +380,8 @@ func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
 	from := map[*lora.Module]int{}
 	rank, at := 0, 0
 	var names []string
-	for i := range y.parts {
-		p := &y.parts[i]
-		m := modules[p.module]
+	for run := range y.runs() {
+		m := modules[run[0].module]
 		if m == nil {
 			continue
 		}
@@ -377,8 +397,9 @@ func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
 		if err != nil {
 			return nil, err
 		}
-		a = append(a, compute.Source{DType: dtype, Data: t.Data, Rows: m.Rank, Cols: m.In,
-			RowHi: m.Rank, ColLo: p.colLo, ColHi: p.colHi})
+		s := run[0].lower(m.Rank)
+		s.DType, s.Data = dtype, t.Data
+		a = append(a, s)
 		names = append(names, m.A)
 		from[m], rank = rank, rank+m.Rank
 	}
@@ -395,27 +416,25 @@ func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
 		return w, err
 	}
 	scaled := map[*lora.Module][]byte{}
-	for i := 0; i < len(y.parts); {
-		// B of one module is multiplied at once.
-		m := modules[y.parts[i].module]
-		var b []compute.Source
+	for run := range y.runs() {
 		first := at
-		for ; i < len(y.parts) && modules[y.parts[i].module] == m; i++ {
-			p := &y.parts[i]
-			at += p.rowHi - p.rowLo
-			if m == nil {
-				continue
-			}
-			if scaled[m] == nil {
-				if scaled[m], err = scaledB(src, m); err != nil {
-					return w, err
-				}
-			}
-			b = append(b, compute.Source{DType: compute.Float32, Data: scaled[m], Rows: m.Out,
-				Cols: m.Rank, RowLo: p.rowLo, RowHi: p.rowHi, ColHi: m.Rank})
+		for i := range run {
+			at += run[i].rowHi - run[i].rowLo
 		}
+		m := modules[run[0].module]
 		if m == nil {
 			continue
+		}
+		if scaled[m] == nil {
+			if scaled[m], err = scaledB(src, m); err != nil {
+				return w, err
+			}
+		}
+		var b []compute.Source
+		for i := range run {
+			s := run[i].raise(m.Rank)
+			s.DType, s.Data = compute.Float32, scaled[m]
+			b = append(b, s)
 		}
 		up := upward{from: from[m], rank: m.Rank, at: first}
 		if up.Weight, err = l.packed(1, []string{m.B}, b...); err != nil {
