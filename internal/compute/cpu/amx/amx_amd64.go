@@ -6,13 +6,15 @@ import "unsafe"
 
 // Multiply writes to c, or adds to it where add is not 0, the products of rows of x with panels
 // over some pairs of steps of K. Strides are in bytes: from a panel to the next, from Block rows of
-// x to the next, from a row of c to the next; the columns of panels are adjacent there. It is one
-// uninterruptible call, and touches of x and c no rows but these. The panel behind the last one is
-// fetched meanwhile, if there is memory.
+// x to the next, from a row of c to the next. The products with a panel are of the same rows, and
+// lie beside those with the one before, 4·Block bytes on: xStep is 0, and cStep that. Panels may
+// also be whole blocks of steps of one, one after the other, which have their sums apart: xStep is
+// what x has of them. It is one uninterruptible call, and touches of x and c no rows but these. The
+// panel behind the last one is fetched meanwhile, if there is memory.
 //
 //go:noescape
 func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, pairs, rows int,
-	c unsafe.Pointer, cStride, add int)
+	c unsafe.Pointer, cStride, add, xStep, cStep int)
 
 // Pair weaves rows of 16 numbers in pairs, which a panel has side by side: src is [2*pairs][16], a
 // row's numbers j and j+8 side by side; a pair's are step bytes behind those of the one before.

@@ -7,7 +7,7 @@ import "unsafe"
 // These are never called where isa.Available refuses AMX.
 
 func Multiply(_ unsafe.Pointer, _, _ int, _ unsafe.Pointer, _, _, _ int, _ unsafe.Pointer,
-	_, _ int) {
+	_, _, _, _ int) {
 }
 
 func Pair(unsafe.Pointer, int, unsafe.Pointer, int, int) {}

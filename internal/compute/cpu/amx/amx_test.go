@@ -3,6 +3,7 @@ package amx_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -119,7 +120,8 @@ func TestMultiply(t *testing.T) {
 			sums[i] = float32(i % 7)
 		}
 		amx.Multiply(unsafe.Pointer(&woven[0]), 2*stride, panels, unsafe.Pointer(&packed[0]),
-			blocks*amx.BlockBytes, pairs, rows, unsafe.Pointer(&sums[0]), width*4, add)
+			blocks*amx.BlockBytes, pairs, rows, unsafe.Pointer(&sums[0]), width*4, add, 0,
+			4*amx.Block)
 		for i, got := range sums {
 			row, col := i/width, i%width
 			want := float32(i % 7)
@@ -131,6 +133,40 @@ func TestMultiply(t *testing.T) {
 				t.Fatalf("%d rows, %d panels, %d pairs, add %d: [%d, %d] is %v instead of %v", rows,
 					panels, pairs, add, row, col, got, want)
 			}
+		}
+	}
+}
+
+// TestMultiplyPieces wants the sums of each of some pieces of K of one call that a call of its own
+// makes.
+func TestMultiplyPieces(t *testing.T) {
+	available(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 50 {
+		rows, pieces, blocks := 1+r.IntN(300), 2+r.IntN(7), 1+r.IntN(4)
+		across := pieces * blocks
+		x := make([]uint16, (rows+31)/32*across*amx.Block*amx.Block)
+		w := make([]uint16, (across+blocks)*amx.Block*amx.Block)
+		for _, s := range [][]uint16{x, w} {
+			for i := range s {
+				s[i] = half.ToBF16(float32(r.NormFloat64()))
+			}
+		}
+		got := make([]float32, pieces*rows*amx.Block)
+		want := make([]float32, len(got))
+		multiply := func(piece, count int, c []float32) {
+			amx.Multiply(unsafe.Pointer(&w[piece*blocks*amx.Block*amx.Block]),
+				blocks*amx.BlockBytes, count,
+				unsafe.Pointer(&x[piece*blocks*amx.Block*amx.Block]), across*amx.BlockBytes,
+				blocks*amx.Block/2, rows, unsafe.Pointer(&c[piece*rows*amx.Block]),
+				4*amx.Block, 0, blocks*amx.BlockBytes, rows*4*amx.Block)
+		}
+		multiply(0, pieces, got)
+		for i := range pieces {
+			multiply(i, 1, want)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d rows, %d pieces of %d blocks: other sums", rows, pieces, blocks)
 		}
 	}
 }

@@ -13,10 +13,11 @@
 #define C 128(SP)
 #define TILEX 136(SP) // of the next rows
 #define TILEC 144(SP)
+#define AHEAD 152(SP) // bytes of the next panel that a block fetches
 
 // func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, pairs, rows int,
-//	c unsafe.Pointer, cStride, add int)
-TEXT ·Multiply(SB), NOSPLIT, $152-80
+//	c unsafe.Pointer, cStride, add, xStep, cStep int)
+TEXT ·Multiply(SB), NOSPLIT, $160-96
 	MOVQ $64, DX
 	MOVQ $128, R9
 	MOVQ cStride+64(FP), CX
@@ -114,6 +115,12 @@ configure:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x00 // ldtilecfg [rax]
 	MOVQ panels+16(FP), R11
 	MOVQ R11, PANELS
+	MOVQ $256, R8
+	CMPQ TIMES, $8
+	JGE ahead
+	MOVQ $512, R8
+ahead:
+	MOVQ R8, AHEAD
 bothPanel:
 	MOVQ X, SI
 	MOVQ SI, TILEX
@@ -157,6 +164,7 @@ bothLoop:
 	PREFETCHT0 2240(DI)
 	PREFETCHT0 2112(SI)
 	PREFETCHT0 2112(R8)
+	PREFETCHT0 0(R14)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $0x16 // tileloadd tmm4, [rsi+rdx]
 	PREFETCHT0 2304(DI)
 	PREFETCHT0 2368(DI)
@@ -166,7 +174,7 @@ bothLoop:
 	PREFETCHT0 2496(DI)
 	PREFETCHT0 2240(SI)
 	PREFETCHT0 2240(R8)
-	PREFETCHT0 0(R14)
+	PREFETCHT0 64(R14)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	PREFETCHT0 2560(DI)
 	PREFETCHT0 2624(DI)
@@ -176,6 +184,7 @@ bothLoop:
 	PREFETCHT0 2752(DI)
 	PREFETCHT0 2368(SI)
 	PREFETCHT0 2368(R8)
+	PREFETCHT0 128(R14)
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x7c; BYTE $0x0f; BYTE $0x40 // tileloadd tmm7, [rdi+r9+64]
 	PREFETCHT0 2816(DI)
 	PREFETCHT0 2880(DI)
@@ -185,7 +194,7 @@ bothLoop:
 	PREFETCHT0 3008(DI)
 	PREFETCHT0 2496(SI)
 	PREFETCHT0 2496(R8)
-	PREFETCHT0 64(R14)
+	PREFETCHT0 192(R14)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	PREFETCHT0 3072(DI)
 	PREFETCHT0 3136(DI)
@@ -195,6 +204,7 @@ bothLoop:
 	PREFETCHT0 3264(DI)
 	PREFETCHT0 2624(SI)
 	PREFETCHT0 2624(R8)
+	PREFETCHT0 256(R14)
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x10 // tileloadd tmm5, [r8+rdx]
 	PREFETCHT0 3328(DI)
 	PREFETCHT0 3392(DI)
@@ -204,7 +214,7 @@ bothLoop:
 	PREFETCHT0 3520(DI)
 	PREFETCHT0 2752(SI)
 	PREFETCHT0 2752(R8)
-	PREFETCHT0 128(R14)
+	PREFETCHT0 320(R14)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	PREFETCHT0 3584(DI)
 	PREFETCHT0 3648(DI)
@@ -214,6 +224,7 @@ bothLoop:
 	PREFETCHT0 3776(DI)
 	PREFETCHT0 2880(SI)
 	PREFETCHT0 2880(R8)
+	PREFETCHT0 384(R14)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	PREFETCHT0 3840(DI)
 	PREFETCHT0 3904(DI)
@@ -223,11 +234,11 @@ bothLoop:
 	PREFETCHT0 4032(DI)
 	PREFETCHT0 3008(SI)
 	PREFETCHT0 3008(R8)
-	PREFETCHT0 192(R14)
+	PREFETCHT0 448(R14)
 	ADDQ $2048, DI
 	ADDQ $2048, SI
 	ADDQ $2048, R8
-	ADDQ $256, R14
+	ADDQ AHEAD, R14
 	DECQ R11
 	JNZ bothLoop
 bothStore:
@@ -243,9 +254,13 @@ bothStore:
 	DECQ R15
 	JNZ both
 	MOVQ wStride+8(FP), R8
+	MOVQ cStep+88(FP), R10
 	IMULQ $1, R8
+	IMULQ $1, R10
 	ADDQ R8, W
-	ADDQ $128, C
+	ADDQ R10, C
+	MOVQ xStep+80(FP), R8
+	ADDQ R8, X
 	SUBQ $1, PANELS
 	CMPQ PANELS, $1
 	JGE bothPanel
@@ -261,6 +276,8 @@ upper:
 	MOVQ R11, PANELS
 	SUBQ $1, R11
 	JZ singlePanel
+	CMPQ xStep+80(FP), $0
+	JNE singlePanel
 pairPanel:
 	MOVQ X, SI
 	MOVQ SI, TILEX
@@ -400,9 +417,13 @@ pairStore:
 	DECQ R15
 	JNZ pair
 	MOVQ wStride+8(FP), R8
+	MOVQ cStep+88(FP), R10
 	IMULQ $2, R8
+	IMULQ $2, R10
 	ADDQ R8, W
-	ADDQ $256, C
+	ADDQ R10, C
+	MOVQ xStep+80(FP), R8
+	ADDQ R8, X
 	SUBQ $2, PANELS
 	CMPQ PANELS, $2
 	JGE pairPanel
@@ -502,9 +523,13 @@ singleStore:
 	DECQ R15
 	JNZ single
 	MOVQ wStride+8(FP), R8
+	MOVQ cStep+88(FP), R10
 	IMULQ $1, R8
+	IMULQ $1, R10
 	ADDQ R8, W
-	ADDQ $128, C
+	ADDQ R10, C
+	MOVQ xStep+80(FP), R8
+	ADDQ R8, X
 	SUBQ $1, PANELS
 	CMPQ PANELS, $1
 	JGE singlePanel

@@ -63,6 +63,7 @@ type Attention struct {
 	simd    [compute.E4M3 + 1]*kernels // nil for the portable kernels
 	filled  int                        // queries of the largest kernels
 	tiles   bool                       // there is AMX
+	ordered [compute.E4M3 + 1]*ordered // then, of the kinds that tiles take
 	scratch []*scratch                 // of each thread
 	job     job
 }
@@ -72,6 +73,9 @@ type Attention struct {
 func New(i isa.ISA) *Attention {
 	a := &Attention{ops: vec.New(i), filled: 6, tiles: i == isa.AMX && isa.Available(isa.AMX)}
 	for k := range a.simd {
+		if a.tiles {
+			a.ordered[k] = orderedKernels(compute.DType(k))
+		}
 		switch {
 		case i >= isa.AVX512 && isa.Available(isa.AVX512):
 			a.simd[k], a.filled = avx512Kernels(compute.DType(k)), 12

@@ -32,6 +32,7 @@ GLOBL widen<>(SB), RODATA|NOPTR, $64
 
 #include "kernels_amd64.h"
 #include "kernels512_amd64.h"
+#include "ordered512_amd64.h"
 
 TEXT ·qk1BF16(SB), NOSPLIT, $0-72
 	QK1
@@ -83,3 +84,18 @@ TEXT ·pv12BF16(SB), NOSPLIT, $16-72
 
 TEXT ·pv12x2BF16(SB), NOSPLIT, $16-72
 	PV12x2
+
+TEXT ·qkOrdered1BF16(SB), NOSPLIT, $24-64
+	QKORDERED1
+
+TEXT ·qkOrdered2BF16(SB), NOSPLIT, $24-64
+	QKORDERED2
+
+TEXT ·pvOrdered1x4BF16(SB), NOSPLIT, $32-72
+	PVORDERED1x4
+
+TEXT ·pvOrdered2x4BF16(SB), NOSPLIT, $32-72
+	PVORDERED2x4
+
+TEXT ·pvOrdered1x1BF16(SB), NOSPLIT, $32-72
+	PVORDERED1x1

@@ -30,6 +30,7 @@
 
 #include "kernels_amd64.h"
 #include "kernels512_amd64.h"
+#include "ordered512_amd64.h"
 
 TEXT ·qk1E4M3(SB), NOSPLIT, $0-72
 	QK1
@@ -93,3 +94,18 @@ TEXT ·pv1x4x512E4M3(SB), NOSPLIT, $24-72
 
 TEXT ·pv2x4E4M3(SB), NOSPLIT, $24-72
 	PV2x4
+
+TEXT ·qkOrdered1E4M3(SB), NOSPLIT, $24-64
+	QKORDERED1
+
+TEXT ·qkOrdered2E4M3(SB), NOSPLIT, $24-64
+	QKORDERED2
+
+TEXT ·pvOrdered1x4E4M3(SB), NOSPLIT, $32-72
+	PVORDERED1x4
+
+TEXT ·pvOrdered2x4E4M3(SB), NOSPLIT, $32-72
+	PVORDERED2x4
+
+TEXT ·pvOrdered1x1E4M3(SB), NOSPLIT, $32-72
+	PVORDERED1x1

@@ -17,6 +17,7 @@
 
 #include "kernels_amd64.h"
 #include "kernels512_amd64.h"
+#include "ordered512_amd64.h"
 
 TEXT ·qk1Int8(SB), NOSPLIT, $0-72
 	QK1
@@ -80,3 +81,18 @@ TEXT ·pv1x4x512Int8(SB), NOSPLIT, $24-72
 
 TEXT ·pv2x4Int8(SB), NOSPLIT, $24-72
 	PV2x4
+
+TEXT ·qkOrdered1Int8(SB), NOSPLIT, $24-64
+	QKORDERED1
+
+TEXT ·qkOrdered2Int8(SB), NOSPLIT, $24-64
+	QKORDERED2
+
+TEXT ·pvOrdered1x4Int8(SB), NOSPLIT, $32-72
+	PVORDERED1x4
+
+TEXT ·pvOrdered2x4Int8(SB), NOSPLIT, $32-72
+	PVORDERED2x4
+
+TEXT ·pvOrdered1x1Int8(SB), NOSPLIT, $32-72
+	PVORDERED1x1

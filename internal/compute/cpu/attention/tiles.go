@@ -59,7 +59,12 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 	lastPos := g.pos(j, i0+n-1)
 	first := max(begin, j.from(g.pos(j, i0))) / amx.Block * amx.Block
 	last := min(end, j.until(g.seg, lastPos))
-	s.scoreTiles(j, g, i0, n, first, last)
+	k := j.orderedFor(n)
+	if k != nil {
+		s.scoreOrdered(j, k, g, i0, n, first, last)
+	} else {
+		s.scoreTiles(j, g, i0, n, first, last)
+	}
 
 	// Weights, of all positions from first on, to the end of a block.
 	count := panelled(last - first)
@@ -88,6 +93,10 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 		a := acc[(i-i0+1)*w-extra:]
 		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i, count/amx.Block):], all, from, until,
 			scales)
+	}
+	if k != nil {
+		s.valueOrdered(j, k, g, st, i0, n, first, count, acc)
+		return
 	}
 	s.valueTiles(j, g, i0, n, first, own, last-first, acc)
 	for i := 0; n > 1 && i < n; i++ {
@@ -120,7 +129,7 @@ func (s *scratch) scoreTiles(j *job, g *group, i0, n, first, last int) {
 	row := i0 / amx.Block * amx.Block
 	amx.Multiply(unsafe.Pointer(&x.panels[0]), 2*size, (tiles+panelTiles-1)/panelTiles,
 		unsafe.Pointer(&x.queries[row*blocks*amx.Block]), blocks*amx.BlockBytes, dim/2, i0+n-row,
-		unsafe.Pointer(&s.scores[row*scoreStride]), scoreStride*4, 0)
+		unsafe.Pointer(&s.scores[row*scoreStride]), scoreStride*4, 0, 0, 4*amx.Block)
 }
 
 // valueTiles writes what n queries of the group, from i0 on, find to the accumulators at acc: in a
@@ -152,7 +161,7 @@ func (s *scratch) valueTiles(j *job, g *group, i0, n, first, own, end int, acc [
 	x.out = grow(x.out, panelled(g.n)*columns)
 	amx.Multiply(unsafe.Pointer(&x.panels[0]), 2*size, columns/amx.Block,
 		unsafe.Pointer(&x.weights[row*count]), count*amx.Block*2, (end+1)/2, i0+n-row,
-		unsafe.Pointer(&x.out[row*columns]), columns*4, 0)
+		unsafe.Pointer(&x.out[row*columns]), columns*4, 0, 0, 4*amx.Block)
 	for i := range n {
 		copy(acc[i*w:(i+1)*w-extra], x.out[(i0+i)*columns:])
 	}

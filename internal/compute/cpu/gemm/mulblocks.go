@@ -61,6 +61,15 @@ func (t *mulTask) sumBlocks(b *block) {
 func (t *mulTask) multiplyBlocks(b *block, first int, sums unsafe.Pointer) {
 	m := t.m
 	x := unsafe.Add(t.x, uintptr(b.first/amx.Block)*t.xStride)
+	if steps := m.evenPieces(); steps > 0 {
+		for panel := range b.width {
+			amx.Multiply(unsafe.Add(m.base, uintptr(first+panel)*m.stride), steps*m.stepBytes(),
+				m.pieces, x, int(t.xStride), steps/2, b.rows,
+				unsafe.Add(sums, 4*panel*m.kernels.nr), int(b.stride), 0, steps*2*amx.Block,
+				int(b.chunk))
+		}
+		return
+	}
 	for i := range m.pieces {
 		for at, length := 0, t.length(i); at == 0 || at < length; at += maxSteps {
 			count := min(length-at, maxSteps)
@@ -71,10 +80,25 @@ func (t *mulTask) multiplyBlocks(b *block, first int, sums unsafe.Pointer) {
 				c := unsafe.Add(sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
 				amx.Multiply(w, int(m.stride), min(each, b.width-panel),
 					unsafe.Add(x, (t.blocks[i]*amx.Block+at)*2*amx.Block), int(t.xStride),
-					count/2, b.rows, c, int(b.stride), at)
+					count/2, b.rows, c, int(b.stride), at, 0, 4*amx.Block)
 			}
 		}
 	}
+}
+
+// evenPieces is how many steps each piece of K has where there are several, all alike, and blocks
+// of x and of panels lie one behind the other; else 0.
+func (m *Matrix) evenPieces() int {
+	steps := m.packed[1]
+	if m.pieces == 1 || steps%amx.Block != 0 || m.k > maxSteps {
+		return 0
+	}
+	for i := range m.pieces {
+		if m.packed[i+1]-m.packed[i] != steps || m.start[i+1]-m.start[i] != steps {
+			return 0
+		}
+	}
+	return steps
 }
 
 // flopsPerNS is the rate of the task's kernels.

@@ -14,7 +14,8 @@ import (
 // for the last rows, and for the last steps. Go's assembler does not know the instructions (Intel
 // SDM vol. 2, chapter 3), so they are bytes.
 //
-// With each block the next one is fetched, and a few lines of the next panel.
+// With each block the next one is fetched, and a few lines of the next panel: all of it, if there
+// are four times 32 rows.
 //
 //	SI, R8, DX    upper and lower rows of x, and bytes from a row to the next
 //	DI, R9        weights; bytes of a pair
@@ -42,10 +43,11 @@ func multiply() []byte {
 #define C 128(SP)
 #define TILEX 136(SP) // of the next rows
 #define TILEC 144(SP)
+#define AHEAD 152(SP) // bytes of the next panel that a block fetches
 
 // func Multiply(w unsafe.Pointer, wStride, panels int, x unsafe.Pointer, xStride, pairs, rows int,
-//	c unsafe.Pointer, cStride, add int)
-TEXT ·Multiply(SB), NOSPLIT, $152-80
+//	c unsafe.Pointer, cStride, add, xStep, cStep int)
+TEXT ·Multiply(SB), NOSPLIT, $160-96
 	MOVQ $64, DX
 	MOVQ $128, R9
 	MOVQ cStride+64(FP), CX
@@ -142,7 +144,15 @@ configure:
 	MOVW R10, 26(AX)
 `)
 	w.configure()
-	w.text("\tMOVQ panels+16(FP), R11\n\tMOVQ R11, PANELS\n")
+	w.text(`	MOVQ panels+16(FP), R11
+	MOVQ R11, PANELS
+	MOVQ $256, R8
+	CMPQ TIMES, $8
+	JGE ahead
+	MOVQ $512, R8
+ahead:
+	MOVQ R8, AHEAD
+`)
 	w.rows("both", shape{panels: 1, lower: true})
 	w.text(`	JMP after
 upper:
@@ -157,6 +167,8 @@ upper:
 	MOVQ R11, PANELS
 	SUBQ $1, R11
 	JZ singlePanel
+	CMPQ xStep+80(FP), $0
+	JNE singlePanel
 `)
 	w.rows("pair", shape{panels: 2})
 	w.text("\tCMPQ PANELS, $0\n\tJEQ after\n")
@@ -180,8 +192,9 @@ done:
 	return w.Bytes()
 }
 
-// fetchedLines are those of the next panel that a block fetches: with more of them tiles wait.
-const fetchedLines = 4
+// fetchedLines are those of the next panel that a block fetches. With eight times 32 rows it goes
+// on by half of them, so that it does not fetch the panel behind.
+const fetchedLines = 8
 
 type tileWriter struct{ bytes.Buffer }
 
@@ -301,13 +314,17 @@ func (w *tileWriter) rows(name string, s shape) {
 	DECQ R15
 	JNZ %[1]s
 	MOVQ wStride+8(FP), R8
+	MOVQ cStep+88(FP), R10
 	IMULQ $%[2]d, R8
+	IMULQ $%[2]d, R10
 	ADDQ R8, W
-	ADDQ $%[3]d, C
+	ADDQ R10, C
+	MOVQ xStep+80(FP), R8
+	ADDQ R8, X
 	SUBQ $%[2]d, PANELS
 	CMPQ PANELS, $%[2]d
 	JGE %[1]sPanel
-`, name, s.panels, 128*s.panels)
+`, name, s.panels)
 }
 
 // block multiplies a block, and fetches the next one into the L1 cache. Where another machine uses
@@ -341,7 +358,7 @@ func (w *tileWriter) block(s shape) {
 		w.text("\tADDQ $2048, %s\n", register)
 	}
 	if s.lower {
-		w.text("\tADDQ $%d, R14\n", 64*fetchedLines)
+		w.text("\tADDQ AHEAD, R14\n")
 	}
 }
 
