@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -38,6 +39,7 @@ type delivery struct {
 	// batches carries what became known to delivery, used carries the batches back.
 	batches, used chan *batch
 	metrics       *metrics.Engine
+	events        status.Listener
 	// abort tells the loop that a stop string has ended a request.
 	abort func(key uint64)
 	// cut is told how many requests the end of the engine cut off.
@@ -46,8 +48,8 @@ type delivery struct {
 
 func newDelivery(e *Engine) *delivery {
 	d := &delivery{batches: make(chan *batch, batches), used: make(chan *batch, batches),
-		metrics: e.metrics,
-		abort:   func(key uint64) { e.post(aborted{key}) },
+		metrics: e.metrics, events: e.events,
+		abort: func(key uint64) { e.post(aborted{key}) },
 		cut: func(n int) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -140,6 +142,7 @@ func (d *delivery) deliver(o *schedule.Output, b *batch) {
 	if len(o.Tokens) == 0 {
 		q.deliverPrompt(o)
 	}
+	q.observeGuess(o)
 	for i := range o.Tokens {
 		if d.deliverToken(q, o, i, b.applied); q.over {
 			return // a stop string ended it
@@ -267,4 +270,7 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 func (d *delivery) finish(q *request, how sample.Finish) {
 	q.over = true
 	d.observeFinish(q, how)
+	if len(q.guesses) > 0 {
+		d.events.Emit(status.Speculated{Steps: q.guesses, Tokens: q.outputs})
+	}
 }

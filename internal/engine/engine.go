@@ -85,6 +85,8 @@ type request struct {
 	published *kvtransfer.Ticket
 
 	scheduled, first, last time.Time
+	// guesses are the steps since the first with drafts.
+	guesses []status.Guess
 }
 
 // Model is the configuration of the model that is served.

@@ -103,6 +103,19 @@ func (l *Loop) observeQueues() {
 	l.e.mu.Unlock()
 }
 
+// mostGuesses is how many steps of a request are kept for a page to draw.
+const mostGuesses = 1024
+
+// observeGuess notes what a step guessed, and how much of that was right.
+func (q *request) observeGuess(o *schedule.Output) {
+	if len(o.Tokens) == 0 || o.Guessed == 0 && len(q.guesses) == 0 ||
+		len(q.guesses) == mostGuesses {
+		return
+	}
+	q.guesses = append(q.guesses, status.Guess{Drafts: uint8(o.Guessed),
+		Tokens: uint8(len(o.Tokens))})
+}
+
 // observeToken times a token on its way out.
 func (d *delivery) observeToken(q *request, now time.Time) {
 	if q.outputs == 1 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
@@ -16,9 +17,11 @@ import (
 func TestFewerSteps(t *testing.T) {
 	forced := constrain.Spec{Kind: constrain.Regex, Text: "Index returns the index of the first " +
 		`instance of substr in s, or -1 if substr is not present in s\. [0-9]`}
+	var told []status.Speculated
 	run := func(method string, spec constrain.Spec, times int, dummy bool) (got []received,
 		steps uint64) {
-		e := openEngine(t, func(c *config.Config) {
+		told = nil
+		e, _ := openWith(t, func(c *config.Config) {
 			c.Schedule.Async = false
 			if dummy { // which repeats itself
 				c.Model.LoadFormat = "dummy"
@@ -29,6 +32,10 @@ func TestFewerSteps(t *testing.T) {
 			if err := c.Speculative.Set(fmt.Sprintf(`{"method":%q,"num_speculative_tokens":12}`,
 				method)); err != nil {
 				t.Fatal(err)
+			}
+		}, func(e status.Event) {
+			if e, ok := e.(status.Speculated); ok {
+				told = append(told, e)
 			}
 		})
 		for range times {
@@ -56,6 +63,14 @@ func TestFewerSteps(t *testing.T) {
 			t.Logf("%q in %d steps, %d without guesses", got[0].text, steps, plain)
 			if slices.ContainsFunc(got, func(r received) bool { return r.err != nil }) {
 				t.Error(got[0].err)
+			}
+			made := 0
+			for _, s := range told[len(told)-1].Steps {
+				made += int(s.Tokens)
+			}
+			if last := told[len(told)-1]; made < last.Tokens/2 || made > last.Tokens+1 ||
+				2*len(last.Steps) > made {
+				t.Errorf("it is said to be %+v", last)
 			}
 			if 2*steps > plain {
 				t.Errorf("%d steps, %d without guesses", steps, plain)

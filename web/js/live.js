@@ -4,6 +4,7 @@ import { events, request } from "./api.js";
 import { h, setText } from "./dom.js";
 import { expertView } from "./experts.js";
 import { bytes, count, millis, number, percent, plural } from "./format.js";
+import { guessView } from "./guesses.js";
 import { plot } from "./plot.js";
 import { rankView } from "./ranks.js";
 import { timeline } from "./timeline.js";
@@ -27,6 +28,7 @@ export function live(section, about) {
     );
   const ranks = rankView();
   const experts = expertView();
+  const guesses = guessView();
   const happened = timeline();
   const plots = {
     tokens: plot({
@@ -117,6 +119,7 @@ export function live(section, about) {
       h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element),
     ),
     experts.element,
+    guesses.element,
     h("h2", {}, "The last minutes"),
     h(
       "div",
@@ -177,6 +180,7 @@ export function live(section, about) {
     happened.clear();
     ranks.begin(a.devices);
     experts.begin();
+    guesses.begin();
   }
 
   // recall shows what was before the page was opened, or while the feed was closed.
@@ -233,6 +237,7 @@ export function live(section, about) {
     setText(figures.prompt, number(s.prompt_tokens_per_s));
     ranks.set(s.ranks, s.engines);
     happened.add(s.events);
+    guesses.add(s.guesses);
 
     keep(s);
     if (s.at - drawn >= 1000) {

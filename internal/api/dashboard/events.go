@@ -33,6 +33,24 @@ type Events struct {
 	newest uint64
 	// last counts changes of the ring.
 	last uint64
+	// guesses are those of the requests that ended last, the one with an ID at that ID modulo
+	// keptGuesses; guessed is the last ID given.
+	guesses [keptGuesses]Guesses
+	guessed uint64
+}
+
+// keptGuesses is how many requests a page shows the guesses of.
+const keptGuesses = 12
+
+// Guesses is what was guessed of a request that has ended.
+type Guesses struct {
+	ID uint64 `json:"id"`
+	// At is Unix time in milliseconds.
+	At     int64 `json:"at"`
+	Tokens int   `json:"tokens"`
+	// Steps are pairs of how many drafts a step verified and how many tokens it made, all but the
+	// last of them drafts; they travel in base64.
+	Steps []byte `json:"steps"`
 }
 
 type entry struct {
@@ -47,6 +65,10 @@ type entry struct {
 // show it. Preemptions within a second are one event.
 func (l *Events) Listen(e status.Event) {
 	source, engine := status.Source(e)
+	if g, ok := source.(status.Speculated); ok {
+		l.keep(g)
+		return
+	}
 	if _, ok := source.(status.Progress); ok || status.Frequent(source) {
 		return
 	}
@@ -66,6 +88,31 @@ func (l *Events) Listen(e status.Event) {
 	}
 	l.newest++
 	l.ring[l.newest%keptEvents] = entry{id: l.newest, seq: l.last, at: now, event: e}
+}
+
+// keep keeps what was guessed of a request.
+func (l *Events) keep(e status.Speculated) {
+	g := Guesses{At: time.Now().UnixMilli(), Tokens: e.Tokens, Steps: make([]byte, 0,
+		2*len(e.Steps))}
+	for _, s := range e.Steps {
+		g.Steps = append(g.Steps, s.Drafts, s.Tokens)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.guessed++
+	g.ID = l.guessed
+	l.guesses[g.ID%keptGuesses] = g
+}
+
+// GuessesSince returns what was guessed of the requests after the one with an ID, oldest first, and
+// the last ID.
+func (l *Events) GuessesSince(id uint64) (list []Guesses, last uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id = max(id, l.guessed-min(l.guessed, keptGuesses)); id < l.guessed; id++ {
+		list = append(list, l.guesses[(id+1)%keptGuesses])
+	}
+	return list, l.guessed
 }
 
 // Since returns what changed after the change numbered seq, oldest first, and the number of the

@@ -76,6 +76,8 @@ type Sample struct {
 	Engines []string `json:"engines"`
 	Ranks   []Rank   `json:"ranks"`
 	Events  []Event  `json:"events"`
+	// Guesses are of the requests that have ended since the sample before.
+	Guesses []Guesses `json:"guesses,omitempty"`
 }
 
 // Latency is a distribution of times in milliseconds. The mean is exact; percentiles are read from
@@ -187,8 +189,9 @@ func (p *Page) Feed(w http.ResponseWriter, r *http.Request) error {
 // viewer is one open feed, with what its rates are taken from.
 type viewer struct {
 	stream
-	p    *Page
-	seen uint64 // the last event sent
+	p *Page
+	// seen is the last event sent, guessed the last request whose guesses were.
+	seen, guessed uint64
 	// recent is what the next rates are taken from.
 	recent []counts
 }
@@ -244,6 +247,7 @@ func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 	s.TTFT, s.TPOT = v.p.past.minute()
 	s.Ranks, s.InFlight = v.ranks()
 	s.Events, v.seen = v.p.opt.Events.Since(v.seen)
+	s.Guesses, v.guessed = v.p.opt.Events.GuessesSince(v.guessed)
 	return s
 }
 

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -367,4 +368,25 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%d events are kept", len(found))
 		}
 	})
+}
+
+func TestGuesses(t *testing.T) {
+	l := &Events{}
+	for n := range 2*keptGuesses + 1 {
+		l.Listen(status.Speculated{Steps: []status.Guess{{Drafts: 3, Tokens: 2}}, Tokens: n})
+	}
+	if list, _ := l.Since(0); len(list) > 0 {
+		t.Errorf("they are events, too: %+v", list)
+	}
+	list, last := l.GuessesSince(0)
+	if len(list) != keptGuesses || last != 2*keptGuesses+1 || list[keptGuesses-1].ID != last ||
+		list[0].Tokens != keptGuesses+1 || !bytes.Equal(list[0].Steps, []byte{3, 2}) {
+		t.Errorf("%d of %d are kept: %+v", len(list), last, list)
+	}
+	if list, _ := l.GuessesSince(last - 1); len(list) != 1 || list[0].ID != last {
+		t.Errorf("the last one is %+v", list)
+	}
+	if list, _ := l.GuessesSince(last); list != nil {
+		t.Errorf("told twice: %+v", list)
+	}
 }

@@ -72,6 +72,8 @@ type Output struct {
 	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and
 	// only PromptLogprobs are new. They lie in the Result and live as long as that.
 	Tokens []int32
+	// Guessed is how many drafts the step verified, of which all Tokens but the last were right.
+	Guessed int
 	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no
 	// further Output.
 	Finish sample.Finish

@@ -84,6 +84,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 					q.forced = append(q.forced, r.Forced[forced].Tokens...)
 					forced++
 				}
+				o.Guessed = e.drafts
 				s.verified(e, o.Tokens)
 				if n := len(o.Tokens) - 1; n >= 0 && o.Tokens[n] == sample.Pending {
 					o.Tokens, o.Logprobs = o.Tokens[:n], o.Logprobs[:min(n, len(o.Logprobs))]

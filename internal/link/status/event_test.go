@@ -52,6 +52,8 @@ var events = []struct {
 		`level=DEBUG msg="KV blocks were fetched" transfer=t blocks=3 after=1s`},
 	{GrammarCompiled{Took: time.Millisecond},
 		`level=DEBUG msg="constraint compiled" cached=false took=1ms`},
+	{Speculated{Steps: []Guess{{4, 3}, {0, 1}, {2, 3}}, Tokens: 9},
+		`level=DEBUG msg="tokens guessed" tokens=9 steps=3 drafts=6 right=4`},
 	{Paused{Mode: "keep"}, `level=INFO msg="generation is paused" mode=keep`},
 	{Resumed{}, `level=INFO msg="generation goes on"`},
 	{Slept{KVCache: true}, `level=INFO msg="ranks sleep" weights=false kv_cache=true`},

@@ -88,6 +88,30 @@ func (e GrammarCompiled) Log() (slog.Level, string, []slog.Attr) {
 		slog.Duration("took", e.Took)}
 }
 
+// Guess is a step of a request: how many drafts it verified, and how many tokens it made, of which
+// all but the last were drafts.
+type Guess struct{ Drafts, Tokens uint8 }
+
+// Speculated says what was guessed of a request that has ended with so many tokens: the steps from
+// the first guess on, as many as are kept.
+type Speculated struct {
+	Steps  []Guess
+	Tokens int
+}
+
+func (e Speculated) String() string { return text(e) }
+
+// Log is at level debug: it happens with every request that drafts are made for.
+func (e Speculated) Log() (slog.Level, string, []slog.Attr) {
+	drafts, right := 0, 0
+	for _, g := range e.Steps {
+		drafts += int(g.Drafts)
+		right += min(int(g.Drafts), max(0, int(g.Tokens)-1))
+	}
+	return slog.LevelDebug, "tokens guessed", []slog.Attr{slog.Int("tokens", e.Tokens),
+		slog.Int("steps", len(e.Steps)), slog.Int("drafts", drafts), slog.Int("right", right)}
+}
+
 // Frequent says that an event happens with every request of its kind: metrics count it, and a list
 // of what has happened does without.
 func Frequent(e Event) bool {
@@ -100,7 +124,7 @@ func Frequent(e Event) bool {
 		return e.Err == nil
 	case OffloadStored:
 		return true
-	case GrammarCompiled:
+	case GrammarCompiled, Speculated:
 		return true
 	}
 	return false

@@ -77,8 +77,8 @@ func (s *scratch) valueOrdered(j *job, k *ordered, g *group, st, i0, n, first, c
 			stride = int(uintptr(unsafe.Pointer(weights(i+1))) - uintptr(unsafe.Pointer(p)))
 		}
 		if whole > 0 {
-			wide(unsafe.Pointer(&data[0]), offs, from%amx.Block, until-from, whole, p, stride, &to[0],
-				w*4)
+			wide(unsafe.Pointer(&data[0]), offs, from%amx.Block, until-from, whole, p, stride,
+				&to[0], w*4)
 		}
 		for r := 0; r < took && whole < slices; r++ {
 			k.pv1x1(unsafe.Pointer(&data[rest]), offs, from%amx.Block, until-from, slices-whole,

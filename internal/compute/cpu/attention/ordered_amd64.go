@@ -23,61 +23,61 @@ func orderedKernels(k compute.DType) *ordered {
 }
 
 //go:noescape
-func qkOrdered1BF16(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered1BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func qkOrdered2BF16(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered2BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func pvOrdered1x1BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x1BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered1x4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x4BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered2x4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered2x4BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qkOrdered1Int8(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered1Int8(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func qkOrdered2Int8(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered2Int8(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func pvOrdered1x1Int8(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x1Int8(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered1x4Int8(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x4Int8(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered2x4Int8(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered2x4Int8(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qkOrdered1E4M3(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered1E4M3(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func qkOrdered2E4M3(base unsafe.Pointer, offs *int, tiles int, q *uint16, qStride, dim int,
-	out *float32, outStride int)
+func qkOrdered2E4M3(base unsafe.Pointer, offs *int, tiles int,
+	q *uint16, qStride, dim int, out *float32, outStride int)
 
 //go:noescape
-func pvOrdered1x1E4M3(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x1E4M3(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered1x4E4M3(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered1x4E4M3(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pvOrdered2x4E4M3(base unsafe.Pointer, offs *int, first, count, slices int, p *uint16, pStride int,
-	acc *float32, accStride int)
+func pvOrdered2x4E4M3(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *uint16, pStride int, acc *float32, accStride int)
