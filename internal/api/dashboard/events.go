@@ -66,7 +66,7 @@ type entry struct {
 func (l *Events) Listen(e status.Event) {
 	source, engine := status.Source(e)
 	if g, ok := source.(status.Speculated); ok {
-		l.keep(g)
+		l.listenGuesses(g)
 		return
 	}
 	if _, ok := source.(status.Progress); ok || status.Frequent(source) {
@@ -90,8 +90,8 @@ func (l *Events) Listen(e status.Event) {
 	l.ring[l.newest%keptEvents] = entry{id: l.newest, seq: l.last, at: now, event: e}
 }
 
-// keep keeps what was guessed of a request.
-func (l *Events) keep(e status.Speculated) {
+// listenGuesses keeps what was guessed of a request.
+func (l *Events) listenGuesses(e status.Speculated) {
 	g := Guesses{At: time.Now().UnixMilli(), Tokens: e.Tokens, Steps: make([]byte, 0,
 		2*len(e.Steps))}
 	for _, s := range e.Steps {
