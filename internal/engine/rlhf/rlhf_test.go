@@ -465,6 +465,35 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+// TestSleepOfCodes: a cache of codes comes back empty, and an update changes what is in it.
+func TestSleepOfCodes(t *testing.T) {
+	dir := folder(t, others(t))
+	for _, dtype := range []string{"int8", "fp8_e4m3"} {
+		s := open(t, func(c *config.Config) {
+			c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
+			c.Cache.DType = dtype
+		})
+		own := answers(t, s)[0]
+		for level := range 3 {
+			ok(t, s.Sleep(t.Context(), level, state.Wait))
+			ok(t, s.Wake(t.Context(), nil))
+			if level < 2 {
+				equal(t, fmt.Sprintf("%s, after level %d", dtype, level), answers(t, s), own)
+			}
+		}
+		_, err := s.Init(t.Context(), false)
+		ok(t, err)
+		s.update(t, dir)
+		updated := answers(t, s)[0]
+		ok(t, s.Sleep(t.Context(), 1, state.Wait))
+		ok(t, s.Wake(t.Context(), nil))
+		equal(t, dtype+", updated", answers(t, s), updated)
+		if reflect.DeepEqual(own, updated) {
+			t.Errorf("%s: the update makes no difference", dtype)
+		}
+	}
+}
+
 // memory is what a process holds resident, in bytes.
 func memory(t testing.TB, pid int) (bytes int64) {
 	t.Helper()
