@@ -232,7 +232,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	r := &c.Recovery
 	f.StringVar(&r.OnFailure, "on-failure", r.OnFailure,
 		"what follows from the loss of a worker: restart (new workers take over, and requests go "+
-			"on), shrink (fewer do while Ray has no place for all) or exit")
+			"on), shrink (fewer do while there is no place for all) or exit")
 	f.IntVar(&r.MaxRestarts, "max-restarts", r.MaxRestarts,
 		"restarts within --restart-window; one more failure ends the engine")
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")

@@ -242,9 +242,9 @@ func (c *Config) checkShrink() error {
 	switch r := &p.Ray; {
 	case c.Recovery.OnFailure != "shrink":
 		return nil
-	case p.Backend != "ray":
-		return usage("--on-failure shrink without --distributed-executor-backend ray: only there " +
-			"may ranks lack a place")
+	case p.Backend != "ray" && p.Nodes.Count == 1:
+		return usage("--on-failure shrink without --distributed-executor-backend ray or " +
+			"--nnodes: only there may ranks lack a place")
 	case r.PlacementGroup != "":
 		return usage("--on-failure shrink with --ray-placement-group %s: ranks keep to the "+
 			"bundles of that group", r.PlacementGroup)
