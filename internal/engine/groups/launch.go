@@ -38,8 +38,8 @@ type Launch struct {
 	Cluster *Cluster
 	// Later says that ranks load no weights of the model's files when they start.
 	Later func() bool
-	// Series are the metrics of the engine.
-	Series *metrics.Engine
+	// Series are the values of the metrics of the engine.
+	Series func() []metrics.Sample
 	// Number is the engine's; added says that it is opened beside others that serve.
 	Number int
 	Added  bool
@@ -181,7 +181,7 @@ func (b *Launch) rayOptions() rayactor.Options {
 
 // samples are the engine's series, as Ray takes them.
 func (b *Launch) samples() []ray.Sample {
-	all := b.Series.Samples()
+	all := b.Series()
 	out := make([]ray.Sample, len(all))
 	for i, s := range all {
 		out[i] = ray.Sample(s)

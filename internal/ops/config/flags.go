@@ -154,6 +154,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			`{"step_interval":3000,"num_redundant_experts":2}`)
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
 		"engines that each node has or takes part in: an equal part of all")
+	p.Balanced.flags(f)
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
