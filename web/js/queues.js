@@ -20,7 +20,12 @@ export function queueView() {
       if (rows.children.length !== queues.length)
         rows.replaceChildren(
           ...queues.map((_, i) =>
-            h("tr", {}, h("th", { scope: "row" }, count(i)), columns.slice(1).map(() => h("td", {}))),
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, count(i)),
+              columns.slice(1).map(() => h("td", {})),
+            ),
           ),
         );
       queues.forEach((q, i) => {

@@ -54,14 +54,14 @@ func (p *Parallel) checkBalanced() error {
 		return usage("--data-parallel-external-lb needs --data-parallel-rank, which of " +
 			"--data-parallel-size engines this server has")
 	case external && local > 1:
-		return usage("--data-parallel-size-local %d with --data-parallel-rank %d: a server has one "+
-			"engine then (--data-parallel-hybrid-lb is for several)", local, b.Rank)
+		return usage("--data-parallel-size-local %d with --data-parallel-rank %d: a server has "+
+			"one engine then (--data-parallel-hybrid-lb is for several)", local, b.Rank)
 	case !external && local < 1:
 		return usage("--data-parallel-hybrid-lb needs --data-parallel-size-local, how many of " +
 			"--data-parallel-size engines this server has")
 	case b.First()+max(1, local) > n:
-		return usage("%s %d: this server has engines %d to %d, of --data-parallel-size %d", b.flag(),
-			b.First(), b.First(), b.First()+max(1, local)-1, n)
+		return usage("%s %d: this server has engines %d to %d, of --data-parallel-size %d",
+			b.flag(), b.First(), b.First(), b.First()+max(1, local)-1, n)
 	}
 	return nil
 }
