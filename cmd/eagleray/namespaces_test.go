@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -252,26 +254,44 @@ func TestQuickstartTwoMachines(t *testing.T) {
 // left out.
 var withoutValues = regexp.MustCompile(`( \w+=| within| …).*`)
 
+// mixture are flags for a mixture of experts, which is asked mixtureRequests requests.
+var mixture = []string{"../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
+	"--served-model-name", "mixture"}
+
+const mixtureRequests = 6
+
+// mixtureRequest is one whose tokens are drawn, with their log-probabilities.
+func mixtureRequest(i int) string {
+	return fmt.Sprintf(`{"prompt":[%d,5,9,2],"max_tokens":40,"temperature":0.9,"seed":%d,`+
+		`"logprobs":3,"ignore_eos":true,"return_tokens_as_token_ids":true}`, 10+i, i)
+}
+
+// ofMixture is what one process answers.
+func ofMixture(t *testing.T) (want [mixtureRequests]string) {
+	t.Helper()
+	p, url := startServer(t, mixture...)
+	for i := range want {
+		_, answer := posted(t, url+"/v1/completions", mixtureRequest(i))
+		want[i] = choices(t, answer)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	return want
+}
+
+// askMixture is what a server answers on a machine.
+func askMixture(n *namespace, url string, i int) string {
+	answer, _ := n.do("curl", "-sS", url+"/v1/completions", "-H", "Content-Type: application/json",
+		"-d", mixtureRequest(i))
+	return answer
+}
+
 // TestPlacesOnTwoMachines serves a mixture of experts in two places, each on a machine of its own,
 // where vLLM's data parallel ranks hang, for they take each other for neighbours in shared memory
 // (vLLM #43420). Requests that come together, so to both places, are answered as by one process.
 func TestPlacesOnTwoMachines(t *testing.T) {
 	t.Parallel()
-	const requests = 6
-	mixture := []string{"../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
-		"--served-model-name", "mixture"}
-	request := func(i int) string {
-		return fmt.Sprintf(`{"prompt":[%d,5,9,2],"max_tokens":40,"temperature":0.9,"seed":%d,`+
-			`"logprobs":3,"ignore_eos":true,"return_tokens_as_token_ids":true}`, 10+i, i)
-	}
-	p, url := startServer(t, mixture...)
-	var want [requests]string
-	for i := range want {
-		_, answer := posted(t, url+"/v1/completions", request(i))
-		want[i] = choices(t, answer)
-	}
-	p.signal(syscall.SIGTERM)
-	p.exit()
+	want := ofMixture(t)
 	layouts := []string{"-dp 2 -ep", "-dp 2 -tp 2 -ep --enable-eplb --num-redundant-experts 4 " +
 		`--eplb-config {"step_interval":20}`, "-dp 4 -ep"}
 	if testing.Short() {
@@ -284,13 +304,10 @@ func TestPlacesOnTwoMachines(t *testing.T) {
 				mixture...)...)
 			zero, other, url := c.across(a, b)
 			other.says("serving")
-			var got [requests]string
+			var got [mixtureRequests]string
 			var wg sync.WaitGroup
 			for i := range got {
-				wg.Go(func() {
-					got[i], _ = a.do("curl", "-sS", url+"/v1/completions", "-H",
-						"Content-Type: application/json", "-d", request(i))
-				})
+				wg.Go(func() { got[i] = askMixture(a, url, i) })
 			}
 			wg.Wait()
 			for i := range got {
@@ -301,6 +318,83 @@ func TestPlacesOnTwoMachines(t *testing.T) {
 			zero.signal(syscall.SIGTERM)
 			zero.ends(0, "")
 			other.ends(0, "ended: node 0 has ended")
+		})
+	}
+}
+
+// TestShrinkOnTwoMachines kills all of one of two machines under load: the other one serves on with
+// the ranks that it has, and with all again when the first is back. No request is lost, and none is
+// answered otherwise than by one process.
+func TestShrinkOnTwoMachines(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it waits for a machine")
+	}
+	want := ofMixture(t)
+	for _, c := range []struct{ flags, all, fewer string }{
+		{"-dp 2 -ep", `"DP 2 × EP" ranks=2`, `"TP 1 × EP" ranks=1 wanted=2`},
+		{"-dp 2 -tp 2 -ep", `"DP 2 × TP 2 × EP" ranks=4`, `"TP 2 × EP" ranks=2 wanted=4`},
+		{"-tp 4", `"TP 4" ranks=4`, `"TP 2" ranks=2 wanted=4`},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			a, b := twoMachines(t)
+			n := newCluster(t, append(append(strings.Fields(c.flags), "--nnodes", "2",
+				"--on-failure", "shrink"), mixture...)...)
+			zero, other, url := n.across(a, b)
+			zero.shown = true
+			other.says("serving")
+			var clients sync.WaitGroup
+			var answered atomic.Int64
+			ctx, cancel := context.WithCancel(t.Context())
+			end := func() {
+				cancel()
+				clients.Wait()
+			}
+			t.Cleanup(end)
+			for i, want := range want {
+				clients.Go(func() {
+					for ctx.Err() == nil {
+						if got := askMixture(a, url, i); !strings.Contains(got, want) {
+							t.Errorf("request %d: %s\none process answers\n%s", i, got, want)
+							return
+						}
+						answered.Add(1)
+					}
+				})
+			}
+			more := func() {
+				t.Helper()
+				from := answered.Load()
+				eventually(t, "answers", func() bool { return answered.Load() > from+20 })
+			}
+			more()
+			other.signal(syscall.SIGKILL)
+			zero.says("serving with fewer ranks")
+			zero.says("layout=" + c.fewer + ` missing="node 1"`)
+			more()
+			back := func() *program {
+				p := n.node("1")
+				b.move(p.cmd)
+				return p.start()
+			}
+			again := back()
+			eventually(t, "all ranks", func() bool {
+				select {
+				case <-again.done: // it was taken for gone, as where a machine is too busy
+					again = back()
+				default:
+				}
+				return strings.Contains(zero.err.String(), "serving with all ranks again")
+			})
+			zero.says("layout=" + c.all)
+			again.says("serving")
+			more()
+			end()
+			t.Logf("%d answers", answered.Load())
+			zero.signal(syscall.SIGTERM)
+			zero.ends(0, "")
+			again.ends(0, "ended: node 0 has ended")
 		})
 	}
 }

@@ -49,6 +49,9 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 			if err := e.prepare(q); err != nil {
 				return nil, err
 			}
+			if len(added) == 0 {
+				q.asked = &asked{r.Outputs(), int(r.Params.MaxTokens)}
+			}
 			added = append(added, q)
 		}
 	}
@@ -73,7 +76,6 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	}
 	e.queued += places
 	e.inbox.post(submitted(added))
-	e.metrics.ObserveParams(list[0].Outputs(), int(list[0].Params.MaxTokens))
 	return s, nil
 }
 

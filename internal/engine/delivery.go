@@ -22,6 +22,8 @@ type batch struct {
 	// made is when the plan was, applied when its result was.
 	made, applied time.Time
 
+	// series are the metrics of each place.
+	series []*metrics.Engine
 	// ended are requests that end in the way of how, with err unless that is nil. drained says that
 	// the end of the engine cuts them off.
 	ended   []*request
@@ -38,8 +40,9 @@ const batches = 4
 type delivery struct {
 	// batches carries what became known to delivery, used carries the batches back.
 	batches, used chan *batch
-	metrics       *metrics.Engine
 	events        status.Listener
+	// series are the metrics of each place, as the loop has them.
+	series []*metrics.Engine
 	// abort tells the loop that a stop string has ended a request.
 	abort func(key uint64)
 	// cut is told how many requests the end of the engine cut off.
@@ -48,8 +51,8 @@ type delivery struct {
 
 func newDelivery(e *Engine) *delivery {
 	d := &delivery{batches: make(chan *batch, batches), used: make(chan *batch, batches),
-		metrics: e.metrics, events: e.events,
-		abort: func(key uint64) { e.post(aborted{key}) },
+		events: e.events,
+		abort:  func(key uint64) { e.post(aborted{key}) },
 		cut: func(n int) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -67,7 +70,8 @@ func (d *delivery) empty() *batch {
 	b := <-d.used
 	clear(b.outputs)
 	clear(b.ended)
-	*b = batch{outputs: b.outputs[:0], tokens: b.tokens[:0], ended: b.ended[:0]}
+	*b = batch{outputs: b.outputs[:0], tokens: b.tokens[:0], ended: b.ended[:0],
+		series: d.series}
 	return b
 }
 
@@ -118,7 +122,7 @@ func (d *delivery) deliverEnds(b *batch) {
 			continue
 		}
 		cut++
-		d.finish(q, b.how)
+		d.finish(q, b.series[q.Place()], b.how)
 		if b.err != nil {
 			q.stream.fail(b.err)
 			continue
@@ -144,12 +148,12 @@ func (d *delivery) deliver(o *schedule.Output, b *batch) {
 	}
 	q.observeGuess(o)
 	for i := range o.Tokens {
-		if d.deliverToken(q, o, i, b.applied); q.over {
+		if d.deliverToken(q, o, i, b); q.over {
 			return // a stop string ended it
 		}
 	}
 	if o.Finish == sample.FinishError {
-		d.finish(q, o.Finish)
+		d.finish(q, b.series[o.Place], o.Finish)
 		why := ErrUnsound
 		switch o.Fault {
 		case sample.Stuck:
@@ -163,7 +167,7 @@ func (d *delivery) deliver(o *schedule.Output, b *batch) {
 
 // deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a
 // stop string.
-func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
+func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, b *batch) {
 	q.outputs++
 	finish := sample.Unfinished
 	if i == len(o.Tokens)-1 && o.Finish != sample.FinishError {
@@ -177,9 +181,9 @@ func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, now time.
 	if stop != "" {
 		finish = sample.FinishStop
 	}
-	d.observeToken(q, now)
+	observeToken(b.series[o.Place], q, b.applied)
 	if finish != sample.Unfinished {
-		d.finish(q, finish)
+		d.finish(q, b.series[o.Place], finish)
 	}
 	q.stream.publish(q.choice, func(d *Delta) {
 		if d.Tokens == nil {
@@ -267,9 +271,9 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 }
 
 // finish counts a request that has ended; nothing more is delivered of it.
-func (d *delivery) finish(q *request, how sample.Finish) {
+func (d *delivery) finish(q *request, m *metrics.Engine, how sample.Finish) {
 	q.over = true
-	d.observeFinish(q, how)
+	observeFinish(m, q, how)
 	if len(q.guesses) > 0 {
 		d.events.Emit(status.Speculated{Steps: q.guesses, Tokens: q.outputs})
 	}

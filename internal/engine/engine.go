@@ -81,6 +81,8 @@ type request struct {
 	// prompted tells that log-probabilities of the prompt were delivered, over that the last delta
 	// was.
 	prompted, over bool
+	// asked is what the first request of several asks for.
+	asked *asked
 	// published is the ticket of the blocks that it hands over.
 	published *kvtransfer.Ticket
 
@@ -88,6 +90,9 @@ type request struct {
 	// guesses are the steps since the first with drafts.
 	guesses []status.Guess
 }
+
+// asked are the numbers of outputs, and of tokens at most, that a client asked for.
+type asked struct{ outputs, tokens int }
 
 // Model is the configuration of the model that is served.
 func (e *Engine) Model() *model.Config { return e.model }

@@ -115,8 +115,16 @@ func (l *Loop) letIn(list submitted, paused bool) {
 		if paused {
 			l.parked = append(l.parked, q)
 		} else {
-			l.sched.Add(&q.Request.Request)
+			l.add(q)
 		}
+	}
+}
+
+// add hands a request to the scheduler.
+func (l *Loop) add(q *request) {
+	l.sched.Add(&q.Request.Request)
+	if a := q.asked; a != nil {
+		l.series[q.Place()].ObserveParams(a.outputs, a.tokens)
 	}
 }
 
@@ -129,7 +137,7 @@ func (l *Loop) unpark(paused bool) {
 		return
 	}
 	for _, q := range l.parked {
-		l.sched.Add(&q.Request.Request)
+		l.add(q)
 	}
 	clear(l.parked)
 	l.parked = l.parked[:0]

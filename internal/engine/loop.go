@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -24,8 +25,8 @@ type flight struct {
 	// been sent it.
 	began, made, sent time.Time
 	plan              uint64
-	// requests and tokens are those in the plan, prefill how many of the tokens are of prompts.
-	requests, tokens, prefill int
+	// requests and tokens are those in the plan.
+	requests, tokens int
 }
 
 // StepTimes are the times of a plan in the step loop, and what it was for.
@@ -61,6 +62,7 @@ type planner interface {
 	Waiting() int
 	Queued() int
 	Stats() schedule.Stats
+	Each(to []schedule.Stats) []schedule.Stats
 	offload.Scheduler
 }
 
@@ -109,6 +111,15 @@ type Loop struct {
 	aborted  []uint64        // memory of admit
 	computed []uint64        // by the plans in flight when a group failed
 	counted  counted
+	// series are the metrics of each place, which placeSeries makes.
+	series      []*metrics.Engine
+	placeSeries placeSeries
+}
+
+// placeSeries makes the metrics of places, and removes them.
+type placeSeries struct {
+	open   func(place int) *metrics.Engine
+	remove func(place int)
 }
 
 // run runs the loop until the engine ends. It ends after delivery, which it owns.
@@ -204,7 +215,7 @@ func (l *Loop) send() (bool, error) {
 		return false, nil
 	}
 	f := flight{began: l.turned, made: time.Now(), plan: l.plan.ID, requests: len(l.plan.Rows)}
-	f.tokens, f.prefill = l.plan.Tokens()
+	f.tokens, _ = l.plan.Tokens()
 	var err error
 	if f.future, err = l.group.Execute(&l.plan); err != nil {
 		return false, err
@@ -258,7 +269,7 @@ func (l *Loop) apply() error {
 		began = l.applied
 	}
 	l.applied = now
-	l.observeStep(&f, sampled, now.Sub(began))
+	l.observeStep(&f, now.Sub(began))
 	if l.onStep != nil {
 		l.onStep(StepTimes{Plan: f.plan, Requests: f.requests, Sampled: sampled, Began: f.began,
 			Made: f.made, Sent: f.sent, Arrived: f.future.Arrived(), Applied: time.Now()})
@@ -294,7 +305,9 @@ func (l *Loop) fail(cause error) {
 	l.e.setQueued(0)
 	l.e.mu.Unlock()
 	if !stopping {
-		l.e.metrics.SetDown()
+		for _, m := range l.series {
+			m.SetDown()
+		}
 		l.e.ranks.Failed(cause)
 	}
 	b := l.e.delivery.empty()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -12,23 +13,18 @@ import (
 // counted are the figures of the loop since the engine was opened; seen is what the scheduler had
 // counted the last time.
 type counted struct {
-	seen     schedule.Stats
-	prompted uint64
-	sampled  uint64
+	seen     []schedule.Stats // of each place
+	now      []schedule.Stats // memory of observeQueues
 	steps    uint64
 	stepTime time.Duration
 }
 
-// observeStep counts a finished step: what it computed of prompts, what it sampled, how long it
-// took, and the queues after it.
-func (l *Loop) observeStep(f *flight, sampled int, took time.Duration) {
+// observeStep counts a finished step: how long it took, and the queues after it.
+func (l *Loop) observeStep(f *flight, took time.Duration) {
 	if took > l.slowStep {
 		l.e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens,
 			Took: took})
 	}
-	l.e.metrics.Iteration(f.prefill, sampled)
-	l.counted.prompted += uint64(f.prefill)
-	l.counted.sampled += uint64(sampled)
 	l.counted.steps++
 	if p := &l.launching.Config.Parallel.EPLB; p.Enabled && l.counted.steps%p.StepInterval == 0 {
 		select {
@@ -45,6 +41,8 @@ func (l *Loop) observeStep(f *flight, sampled int, took time.Duration) {
 type Totals struct {
 	PromptTokens, OutputTokens uint64
 	Running, Waiting           int
+	// Queues are those of each engine, or of each place of one that has several.
+	Queues []Queue
 	// CacheUsage is the share of KV blocks in use, 0 to 1; BlocksUsed is their number.
 	CacheUsage float64
 	BlocksUsed int
@@ -61,41 +59,46 @@ type Totals struct {
 	StepTime time.Duration
 }
 
+// Queue are the requests of a place, and the share of its KV blocks in use.
+type Queue struct {
+	Running, Waiting int
+	CacheUsage       float64
+}
+
 // Totals returns the figures. Requests that no plan has been made after wait too.
 func (e *Engine) Totals() Totals {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.totals
+	t.Queues = slices.Clone(t.Queues)
 	t.Waiting += e.inbox.submitted(false)
 	return t
 }
 
 // observeQueues shows the scheduler's state and counts what it did since the last time.
 func (l *Loop) observeQueues() {
-	s, was := l.sched.Stats(), l.counted.seen
-	usage := 0.0
-	if total := s.Cache.Blocks; total > 0 {
-		usage = float64(s.Cache.Used) / float64(total)
+	c, preempted := &l.counted, uint64(0)
+	c.now = l.sched.Each(c.now[:0])
+	for place := range c.now {
+		was, is := &c.seen[place], &c.now[place]
+		preempted += is.Preemptions - was.Preemptions
+		observePlace(l.series[place], was, is)
+		*was = *is
 	}
-	l.e.metrics.SetQueues(s.Running, s.Waiting, usage)
-	if n := s.Preemptions - was.Preemptions; n > 0 {
-		l.e.events.Emit(status.Preempted{Requests: int(n), Running: s.Running, Waiting: s.Waiting})
+	s := l.sched.Stats()
+	if preempted > 0 {
+		l.e.events.Emit(status.Preempted{Requests: int(preempted), Running: s.Running,
+			Waiting: s.Waiting})
 	}
-	l.e.metrics.Deferred(int(s.Deferred - was.Deferred))
-	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
-		l.e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
-	}
-	if n := s.ExternalQueries - was.ExternalQueries; n > 0 {
-		l.e.metrics.ExternalPrefixCache(int(n), int(s.ExternalHits-was.ExternalHits))
-	}
-	if d := s.Drafted.Since(&was.Drafted); d.Drafts > 0 {
-		l.e.metrics.Drafted(d.Drafts, d.Tokens, d.Positions[:])
-	}
-	l.counted.seen = s
 	l.e.mu.Lock()
-	l.e.totals = Totals{PromptTokens: l.counted.prompted, OutputTokens: l.counted.sampled,
-		Running: s.Running,
-		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
+	queues := l.e.totals.Queues[:0]
+	for i := range c.now {
+		queues = append(queues, Queue{Running: c.now[i].Running, Waiting: c.now[i].Waiting,
+			CacheUsage: usage(&c.now[i])})
+	}
+	l.e.totals = Totals{PromptTokens: s.PromptTokens, OutputTokens: s.OutputTokens,
+		Queues: queues, Running: s.Running,
+		Waiting: s.Waiting, CacheUsage: usage(&s), BlocksUsed: s.Cache.Used,
 		DraftTokens: s.Drafted.Tokens, AcceptedTokens: s.Drafted.Accepted,
 		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, ExternalHits: s.ExternalHits,
 		Preemptions: s.Preemptions,
@@ -116,25 +119,67 @@ func (q *request) observeGuess(o *schedule.Output) {
 		Tokens: uint8(len(o.Tokens))})
 }
 
-// observeToken times a token on its way out.
-func (d *delivery) observeToken(q *request, now time.Time) {
+// usage is the share of blocks in use, 0 to 1.
+func usage(s *schedule.Stats) float64 {
+	if s.Cache.Blocks == 0 {
+		return 0
+	}
+	return float64(s.Cache.Used) / float64(s.Cache.Blocks)
+}
+
+// observePlace shows the state of a place, and counts what it did since another one.
+func observePlace(m *metrics.Engine, was, is *schedule.Stats) {
+	m.SetQueues(is.Running, is.Waiting, usage(is))
+	prompt, sampled := is.PromptTokens-was.PromptTokens, is.OutputTokens-was.OutputTokens
+	if prompt+sampled > 0 {
+		m.Iteration(int(prompt), int(sampled))
+	}
+	m.Preempted(int(is.Preemptions - was.Preemptions))
+	m.Deferred(int(is.Deferred - was.Deferred))
+	if n := is.Cache.Queries - was.Cache.Queries; n > 0 {
+		m.PrefixCache(int(n), int(is.Cache.Hits-was.Cache.Hits))
+	}
+	if n := is.ExternalQueries - was.ExternalQueries; n > 0 {
+		m.ExternalPrefixCache(int(n), int(is.ExternalHits-was.ExternalHits))
+	}
+	if d := is.Drafted.Since(&was.Drafted); d.Drafts > 0 {
+		m.Drafted(d.Drafts, d.Tokens, d.Positions[:])
+	}
+}
+
+// showPlaces has as many places in the metrics as the scheduler has, whose counters begin anew.
+func (l *Loop) showPlaces() {
+	n := len(l.sched.Each(nil))
+	series := slices.Clone(l.series[:min(n, len(l.series))]) // delivery may use the one before
+	for place := len(series); place < n; place++ {
+		series = append(series, l.placeSeries.open(place))
+	}
+	for place := n; place < len(l.series); place++ {
+		l.placeSeries.remove(place)
+	}
+	l.series, l.e.delivery.series = series, series
+	l.counted.seen = make([]schedule.Stats, n)
+}
+
+// observeToken times a token of a place on its way out.
+func observeToken(m *metrics.Engine, q *request, now time.Time) {
 	if q.outputs == 1 {
 		q.first = now
-		d.metrics.FirstToken(now.Sub(q.arrived))
+		m.FirstToken(now.Sub(q.arrived))
 	} else {
-		d.metrics.NextToken(now.Sub(q.last))
+		m.NextToken(now.Sub(q.last))
 	}
 	q.last = now
 }
 
-// observeFinish counts a request that ended.
-func (d *delivery) observeFinish(q *request, how sample.Finish) {
+// observeFinish counts a request that ended at a place.
+func observeFinish(m *metrics.Engine, q *request, how sample.Finish) {
 	if how == sample.FinishAbort || how == sample.FinishError {
-		d.metrics.CountFinished(how)
+		m.CountFinished(how)
 		return
 	}
 	t := q.times()
-	d.metrics.ObserveRequest(metrics.Request{
+	m.ObserveRequest(metrics.Request{
 		Finish:       how,
 		E2E:          q.last.Sub(q.arrived),
 		Queue:        t.Queue,

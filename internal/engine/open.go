@@ -85,9 +85,14 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 }
 
 // open opens one engine, whose ranks are started as b says.
-func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
-	c, well := b.Config, new(health)
-	b.Series = m
+func (o *Opener) open(b *groups.Launch) (*Engine, error) {
+	c, well, m := b.Config, new(health), o.metrics.Engine(b.Number)
+	b.Series = func() []metrics.Sample {
+		if b.Places() > 0 {
+			return o.metrics.Samples(-1) // it is the one engine, the series are of its places
+		}
+		return o.metrics.Samples(b.Number)
+	}
 	b.Events = status.Tee(b.Events, well.listen)
 	sched, err := newPlanner(b)
 	if err != nil {
@@ -117,9 +122,6 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 		b.Log.Warn("there are more ranks than experts: some hold none", "ranks", shares,
 			"experts", b.Model.Experts())
 	}
-	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
-		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
-	m.SetDrafts(c.Speculative.Tokens)
 	m.WatchLinks(ranks.Links)
 	m.WatchGPUs(ranks.GPUs)
 	e := &Engine{number: b.Number, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
@@ -137,7 +139,15 @@ func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
 		slowStep: c.Queue.StallWarning, maxInFlight: c.MaxInFlight(),
 		ownThread: ranks.Backend != "uni", requests: map[uint64]*request{},
 		restarts: restarts{policy: c.Recovery}, lack: lack{every: o.opt.SearchEvery},
-		revision: ranks.Revision}
+		revision: ranks.Revision,
+		placeSeries: placeSeries{remove: o.metrics.Remove, open: func(place int) *metrics.Engine {
+			s := o.metrics.Engine(b.Number + place) // only the one engine has several places
+			s.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize,
+				Blocks: b.Info.Blocks, PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
+			s.SetDrafts(c.Speculative.Tokens)
+			return s
+		}}}
+	e.loop.showPlaces()
 	one, _ := sched.(*schedule.Scheduler) // several exchange nothing
 	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: one,
 		Events: e.events, Post: func(m handover.Message) { e.post(m) }})

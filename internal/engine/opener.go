@@ -50,7 +50,8 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 		}
 	}
 	m := metrics.New(metrics.Options{ModelName: b.Info.Names[0], MaxModelLen: b.Info.MaxModelLen,
-		Prefixes: b.Config.Server.MetricsPrefixes, Engines: b.Engines()})
+		Prefixes: b.Config.Server.MetricsPrefixes, Engines: b.Engines(),
+		First: b.Config.Parallel.Balanced.First()})
 	return &Opener{opt: opt, b: b, metrics: m, wanted: wanted,
 		room: &waitingRoom{bound: b.Config.Schedule.MaxNumQueuedReqs}}, nil
 }
@@ -91,6 +92,16 @@ func (o *Opener) Check(numbers []int, total int) error {
 		return o.b.CheckNodes(numbers, p.Nodes.Count)
 	}
 	return o.b.CheckMemory(o.opt.Bounds(), numbers, total)
+}
+
+// Fixed is why the number of engines stays as it is, nil where it can be changed.
+func (o *Opener) Fixed() error {
+	if p := &o.b.Config.Parallel; p.Balanced.Any() {
+		return open.Refuse("this server has %d of --data-parallel-size %d engines: how many "+
+			"servers there are decides what balances requests over them", p.Engines(),
+			p.DataParallelSize)
+	}
+	return nil
 }
 
 // CheckLayout refuses sizes of a layout that so many engines cannot have.
@@ -178,7 +189,7 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 				b.Events = o.b.Events.FromEngine(number)
 			}
 			b.Files.Acquire()
-			e, err := o.open(&b, o.metrics.Engine(number))
+			e, err := o.open(&b)
 			if err != nil {
 				cause := err
 				err = errors.Join(err, b.Files.Release())

@@ -82,10 +82,11 @@ func (l *Loop) relayout(s *open.Spec, patience time.Duration) (refused, failure 
 // has what the one before had computed of them.
 func (l *Loop) regroup(remembered bool) error {
 	l.sched.PreemptAll(remembered)
-	if p, ok := l.sched.(*schedule.Places); ok {
+	if p, ok := l.sched.(*schedule.Places); ok && l.launching.Places() != len(l.series) {
 		if err := p.Resize(l.launching.Places()); err != nil {
 			return err
 		}
+		l.showPlaces()
 	}
 	l.sched.Suspend(l.suspects.held)
 	l.showRanks(l.launching.Ranks)

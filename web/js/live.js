@@ -6,6 +6,7 @@ import { expertView } from "./experts.js";
 import { bytes, count, millis, number, percent, plural } from "./format.js";
 import { guessView } from "./guesses.js";
 import { plot } from "./plot.js";
+import { queueView } from "./queues.js";
 import { rankView } from "./ranks.js";
 import { timeline } from "./timeline.js";
 
@@ -27,6 +28,7 @@ export function live(section, about) {
       h("dl", {}, parts),
     );
   const ranks = rankView();
+  const queues = queueView();
   const experts = expertView();
   const guesses = guessView();
   const happened = timeline();
@@ -115,7 +117,7 @@ export function live(section, about) {
     h(
       "div",
       { class: "beside" },
-      h("section", { "aria-label": "Ranks" }, h("h2", {}, "Ranks"), ranks.element),
+      h("section", { "aria-label": "Ranks" }, h("h2", {}, "Ranks"), queues.element, ranks.element),
       h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element),
     ),
     experts.element,
@@ -221,7 +223,7 @@ export function live(section, about) {
     const hits = s.prefix_queries ? s.prefix_hits / s.prefix_queries : null;
     setText(figures.waiting, count(s.waiting));
     setText(figures.running, count(s.running));
-    setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks * info.engines)}`);
+    setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks * s.queues.length)}`);
     figures.blocks.title = `${percent(s.cache_usage)} of ${bytes(info.cache_bytes)} on each rank`;
     setText(figures.hits, hits === null ? "–" : percent(hits));
     setText(
@@ -236,6 +238,7 @@ export function live(section, about) {
     setText(figures.output, number(s.output_tokens_per_s));
     setText(figures.prompt, number(s.prompt_tokens_per_s));
     ranks.set(s.ranks, s.engines);
+    queues.set(s.queues);
     happened.add(s.events);
     guesses.add(s.guesses);
 

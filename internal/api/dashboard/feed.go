@@ -74,10 +74,19 @@ type Sample struct {
 
 	// Engines says of every engine why it does not serve, "" for those that do.
 	Engines []string `json:"engines"`
-	Ranks   []Rank   `json:"ranks"`
-	Events  []Event  `json:"events"`
+	// Queues are those of each engine, or of each place of one that has several.
+	Queues []Queue `json:"queues"`
+	Ranks  []Rank  `json:"ranks"`
+	Events []Event `json:"events"`
 	// Guesses are of the requests that have ended since the sample before.
 	Guesses []Guesses `json:"guesses,omitempty"`
+}
+
+// Queue are the requests of an engine, and the share of its KV blocks in use.
+type Queue struct {
+	Running    int     `json:"running"`
+	Waiting    int     `json:"waiting"`
+	CacheUsage float64 `json:"cache_usage"`
 }
 
 // Latency is a distribution of times in milliseconds. The mean is exact; percentiles are read from
@@ -242,6 +251,9 @@ func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 			why = err.Error()
 		}
 		s.Engines = append(s.Engines, why)
+	}
+	for _, q := range t.Queues {
+		s.Queues = append(s.Queues, Queue(q))
 	}
 	v.recent = rates(&s.Point, v.recent, countsOf(t, now))
 	s.TTFT, s.TPOT = v.p.past.minute()

@@ -50,6 +50,7 @@ func (e *fakeEngine) Totals() engine.Totals {
 	e.asked.Add(1)
 	s := time.Since(e.began).Seconds()
 	return engine.Totals{PromptTokens: uint64(1000 * s), OutputTokens: uint64(100 * s), Running: 3,
+		Queues:  []engine.Queue{{Running: 2, CacheUsage: 0.5}, {Running: 1, Waiting: 4}},
 		Waiting: 4, CacheUsage: 0.25, BlocksUsed: 16, PrefixQueries: 10, PrefixHits: 5,
 		Preemptions: 2, Steps: uint64(10 * s), StepTime: time.Duration(10*s) * 5 * time.Millisecond}
 }
@@ -181,6 +182,9 @@ func TestFeed(t *testing.T) {
 		r := last.Ranks
 		if e := last.Engines; len(e) != 2 || e[0] != "" || e[1] != "engine is recovering" {
 			t.Errorf("engines %q", e)
+		}
+		if q := last.Queues; len(q) != 2 || q[0].CacheUsage != 0.5 || q[1].Waiting != 4 {
+			t.Errorf("queues %+v", q)
 		}
 		if len(r) != 4 || r[3].Engine != 1 || r[3].Phase != "sample" || r[3].Link != nil ||
 			r[2].Link == nil || r[2].Link.Resumes != 3 || r[0].Phase != "forward, layer 3" ||

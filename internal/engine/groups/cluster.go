@@ -87,7 +87,7 @@ func (c *Cluster) Register(engine int) {
 
 // group returns the group of an engine on several nodes.
 func (b *Launch) group(engine int) nodes.Group {
-	return nodes.Group{Number: engine, Ranks: b.Ranks, Share: b.Share}
+	return nodes.Group{Number: engine, Slots: b.Slots, Share: b.Share}
 }
 
 // Release removes an engine that has stopped, with the cause if it has failed. The last release

@@ -21,7 +21,8 @@ func TestOwnBundles(t *testing.T) {
 		{2, 1, 2, "3,1", "", "--bundle-indices 3,1: 2 bundles for 2 engines of 2 ranks"},
 		{2, 1, 1, "3,3", "", "--bundle-indices 3,3: bundle 3 is there twice"},
 	} {
-		b := &Launch{Spec: &open.Spec{Config: &config.Config{}, Ranks: c.ranks}, Number: c.number}
+		config := config.Default()
+		b := &Launch{Spec: &open.Spec{Config: &config, Ranks: c.ranks}, Number: c.number}
 		b.Config.Parallel.DataParallelSize = c.engines
 		got, err := b.ownBundles(c.indices)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil &&

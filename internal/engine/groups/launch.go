@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
+	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -37,8 +38,8 @@ type Launch struct {
 	Cluster *Cluster
 	// Later says that ranks load no weights of the model's files when they start.
 	Later func() bool
-	// Series are the metrics of the engine.
-	Series *metrics.Engine
+	// Series are the values of the metrics of the engine.
+	Series func() []metrics.Sample
 	// Number is the engine's; added says that it is opened beside others that serve.
 	Number int
 	Added  bool
@@ -90,14 +91,16 @@ func (b *Launch) Supervise(s *Supervisor) error {
 	case "mp":
 		if b.Cluster != nil {
 			s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
-				o := common
-				if o.Reuse, o.Launcher = true, kept; kept == nil {
+				l, ok := kept.(*nodes.Launcher)
+				if !ok {
 					g := b.group(b.Number)
 					g.Log, g.Events = b.Log, b.Events
-					l := b.Cluster.nodes.Launcher(g)
-					o.Launcher, s.ready = l, l.Serving
+					l = b.Cluster.nodes.Launcher(g)
 				}
-				o.Address = b.Config.Parallel.Nodes.Master
+				l.SetPatience(s.Patience)
+				s.Room, s.ready = l.Room, l.Serving
+				o := common
+				o.Reuse, o.Launcher, o.Address = true, l, b.Config.Parallel.Nodes.Master
 				return o, nil
 			}
 			break
@@ -178,7 +181,7 @@ func (b *Launch) rayOptions() rayactor.Options {
 
 // samples are the engine's series, as Ray takes them.
 func (b *Launch) samples() []ray.Sample {
-	all := b.Series.Samples()
+	all := b.Series()
 	out := make([]ray.Sample, len(all))
 	for i, s := range all {
 		out[i] = ray.Sample(s)

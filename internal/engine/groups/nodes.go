@@ -115,7 +115,6 @@ func (b *Launch) listenForNodes() error {
 	}
 	b.Cluster = &Cluster{nodes: c, owner: c}
 	b.Files.Watch(func() { c.Expect(modelSettings(&b.Config.Model, b.Files.Pinned)) })
-	b.Spec = b.WithShare(b.RanksHere())
 	b.Cluster.Engines.Store(int64(b.Engines()))
 	return nil
 }
@@ -169,7 +168,7 @@ func (b *Launch) CheckNodes(numbers []int, nodes int) error {
 		n := max(nodes, missing[len(missing)-1]+1)
 		return open.Refuse("engine %d is for node %d, which has not come (serve --headless "+
 			"--node-rank %d --nnodes %d --data-parallel-size %d, and the other flags as on node "+
-			"0): %d engines have nodes", number, missing[0], missing[0], n, n*b.Share/b.Ranks,
+			"0): %d engines have nodes", number, missing[0], missing[0], n, n*b.Share/b.Slots,
 			number)
 	}
 	return nil

@@ -79,8 +79,8 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 	if x.id == "" {
 		x.id = string(handshake.NewInstance())
 	}
-	if b.Engines() > 1 {
-		x.id += fmt.Sprintf("-%d", b.Number)
+	if p := &b.Config.Parallel; b.Engines() > 1 || p.Balanced.Any() {
+		x.id += fmt.Sprintf("-%d", p.Balanced.First()+b.Number)
 	}
 	if x.port > 0 {
 		x.port += b.Number * b.Ranks

@@ -25,6 +25,9 @@ func (s *Spec) divide() error {
 func (s *Spec) divideLayers() error {
 	p := &s.Config.Parallel
 	s.Ranks = p.Layout().World()
+	if n := p.Nodes.Count; n > 1 && s.Share == 0 {
+		s.Share, s.Slots = s.Ranks*s.Engines()/n, s.Ranks
+	}
 	if err := model.CheckLayout(s.Model, p.Layout()); err != nil {
 		return misfit(err)
 	}
@@ -143,14 +146,14 @@ func (s *Spec) lowerRedundant() {
 
 // ShrunkTo is WithSizes for sizes of Smaller, with fewer copies of experts where ranks cannot have
 // all.
-func (s *Spec) ShrunkTo(z Sizes) (*Spec, error) { return s.withSizes(z, (*Spec).lowerRedundant) }
+func (s *Spec) ShrunkTo(z Sizes) (*Spec, error) { return s.withSizes(z, true) }
 
 // WithSizes is the specification with a layout of other sizes. The KV cache of a place keeps its
 // number of blocks, so that what the scheduler knows stays true. An error is a *Refused, but for
 // files that cannot be read.
-func (s *Spec) WithSizes(z Sizes) (*Spec, error) { return s.withSizes(z, func(*Spec) {}) }
+func (s *Spec) WithSizes(z Sizes) (*Spec, error) { return s.withSizes(z, false) }
 
-func (s *Spec) withSizes(z Sizes, adapt func(*Spec)) (*Spec, error) {
+func (s *Spec) withSizes(z Sizes, shrinks bool) (*Spec, error) {
 	o := s.WithEngines(s.Engines())
 	p := &o.Config.Parallel
 	p.TensorParallelSize = cmp.Or(z.TP, p.TensorParallelSize)
@@ -161,12 +164,20 @@ func (s *Spec) withSizes(z Sizes, adapt func(*Spec)) (*Spec, error) {
 		}
 		p.DataParallelSize = z.Places
 	}
-	adapt(o)
+	if shrinks {
+		o.lowerRedundant()
+	}
 	var bad *config.UsageError
 	if err := o.divide(); errors.As(err, &bad) {
 		return nil, &Refused{bad.Error()}
 	} else if err != nil {
 		return nil, err
+	}
+	if s.Share > 0 && !shrinks {
+		o.Share, o.Slots = s.Share*o.Ranks/s.Slots, o.Ranks
+		if err := checkShare(o.Share, s.Share, o.Slots, s.Slots, p.Layout()); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.replan(); err != nil {
 		return nil, err
@@ -174,12 +185,6 @@ func (s *Spec) withSizes(z Sizes, adapt func(*Spec)) (*Spec, error) {
 	if r := &p.Ray; r.BundleIndices != "" {
 		return nil, Refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, "+
 			"which is the most and the least there can be", r.BundleIndices, s.Ranks)
-	}
-	if s.Share > 0 {
-		o.Share = s.Share * o.Ranks / s.Ranks
-		if err := checkShare(o.Share, s.Share, o.Ranks, s.Ranks, p.Layout()); err != nil {
-			return nil, err
-		}
 	}
 	return o, nil
 }

@@ -355,7 +355,7 @@ func (s *Spec) ranksOf(engines []int) (ranks []memory.Rank) {
 	threads := cmp.Or(s.Config.Parallel.CPUThreads, max(1, machine.Cores()/max(1, s.RanksHere())))
 	for _, engine := range engines {
 		for rank := range s.Ranks {
-			if s.Config.Parallel.Nodes.Count > 1 && engine*s.Ranks+rank >= s.nodeShare() {
+			if s.Share > 0 && engine*s.Slots+rank >= s.RanksHere() {
 				return ranks // on other nodes, as those that follow
 			}
 			ranks = append(ranks, s.NeedOf(rank, threads))
@@ -414,9 +414,6 @@ func (s *Spec) ConstraintBytes() int64 {
 	left := max(0, room-h.Parts(s.Planned.Blocks).Total())
 	return grammarRoom + left/int64(1+s.Engines())
 }
-
-// nodeShare is how many ranks each node has.
-func (s *Spec) nodeShare() int { return cmp.Or(s.Share, s.RanksHere()) }
 
 // thisHost is this machine with ranks of engines.
 func (s *Spec) thisHost(ranks []memory.Rank) memory.Host {

@@ -1,6 +1,7 @@
 package open
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -37,8 +38,9 @@ type Spec struct {
 	overrides map[string]json.RawMessage
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
-	// Share is how many ranks each of several nodes has, 0 for one machine.
-	Share int
+	// Share is for how many ranks each of several nodes has room, 0 for one machine; Slots is for
+	// how many all have of an engine, which has fewer when it has shrunk.
+	Share, Slots int
 	// bounds are those of this machine, before anything was loaded. needs is what a rank of each
 	// stage takes, modelBytes what the tensors of the model's files do; planned is the plan of this
 	// machine.
@@ -64,19 +66,12 @@ func (s *Spec) WithEngines(n int) *Spec {
 	return &o
 }
 
-// WithShare is the specification with nodes of so many ranks.
-func (s *Spec) WithShare(ranks int) *Spec {
-	o := *s
-	o.Share = ranks
-	return &o
-}
-
 // Engines is how many engines are opened.
 func (s *Spec) Engines() int { return s.Config.Parallel.Engines() }
 
-// RanksHere is how many ranks this machine has, if it is not Ray that places them.
+// RanksHere is for how many ranks this machine has room, if it is not Ray that places them.
 func (s *Spec) RanksHere() int {
-	return s.Ranks * s.Engines() / max(1, s.Config.Parallel.Nodes.Count)
+	return cmp.Or(s.Share, s.Ranks*s.Engines())
 }
 
 // draftRows is how many rows of decoding a step may have to verify guesses too: so many take little

@@ -73,6 +73,9 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 	if r.site.Opener == nil {
 		return &open.Refused{Reason: "the number of engines is fixed here"}
 	}
+	if err := r.site.Fixed(); err != nil {
+		return err
+	}
 	if to < 1 || to > engine.MaxEngines {
 		return &open.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
 			engine.MaxEngines)}

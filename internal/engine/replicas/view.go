@@ -74,6 +74,7 @@ func (r *Router) Totals() engine.Totals {
 		sum.OutputTokens += t.OutputTokens
 		sum.Running += t.Running
 		sum.Waiting += t.Waiting
+		sum.Queues = append(sum.Queues, t.Queues...)
 		sum.CacheUsage += t.CacheUsage / float64(len(members)) // the caches are of one size
 		sum.BlocksUsed += t.BlocksUsed
 		sum.PrefixQueries += t.PrefixQueries

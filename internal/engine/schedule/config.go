@@ -61,8 +61,8 @@ type Config struct {
 	// with ChunkedPrefill a plan has a part of MaxTokens only, so that prompts that come together
 	// make a plan for every stage too.
 	Stages int
-	// firstSlot is the number of the first slot.
-	firstSlot int
+	// place is the number of the scheduler's place: slots of those before have lower numbers.
+	place int
 }
 
 // plansPerStage is into how many plans for each of several stages MaxTokens are cut: a pipeline

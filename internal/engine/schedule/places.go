@@ -48,7 +48,7 @@ func NewPlaces(c Config, places int) (*Places, error) {
 	p := &Places{config: c, slots: c.MaxSeqs, tokens: make([]int, places),
 		parts: make([]part, places), flights: make([]joined, max(1, c.MaxInFlight))}
 	for i := range places {
-		c.firstSlot = i * c.MaxSeqs
+		c.place = i
 		s, err := New(c)
 		if err != nil {
 			return nil, err
@@ -288,7 +288,7 @@ func (p *Places) Resize(places int) error {
 // adopt lets a request of another scheduler, where it waited, wait for its turn.
 func (s *Scheduler) adopt(r *Request) {
 	s.arrivals++
-	r.arrival = s.arrivals
+	r.place, r.arrival = s.config.place, s.arrivals
 	s.turns[r.class()].assign(r)
 	s.requests[r.Key] = r
 	s.wait(r)
@@ -390,6 +390,14 @@ func (p *Places) sum(of func(*Scheduler) int) (n int) {
 	return n
 }
 
+// Each appends the counters of each place.
+func (p *Places) Each(to []Stats) []Stats {
+	for _, s := range p.of {
+		to = s.Each(to)
+	}
+	return to
+}
+
 // Stats are the sums of the places' counters.
 func (p *Places) Stats() Stats {
 	all := p.before
@@ -398,6 +406,8 @@ func (p *Places) Stats() Stats {
 		all.Waiting += t.Waiting
 		all.Running += t.Running
 		all.Preemptions += t.Preemptions
+		all.PromptTokens += t.PromptTokens
+		all.OutputTokens += t.OutputTokens
 		all.Deferred += t.Deferred
 		all.ExternalQueries += t.ExternalQueries
 		all.ExternalHits += t.ExternalHits

@@ -56,6 +56,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	s.plans++
 	p.ID = s.plans
 	f.plan = p.ID
+	_, f.prompt = p.Tokens()
 	s.owed++
 	return true
 }

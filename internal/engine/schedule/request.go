@@ -66,9 +66,10 @@ type Request struct {
 
 // Output is what one step brought for one request.
 type Output struct {
-	// Key and Owner are the request's.
+	// Key and Owner are the request's, Place is where it is (see Places).
 	Key   uint64
 	Owner any
+	Place int
 	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and
 	// only PromptLogprobs are new. They lie in the Result and live as long as that.
 	Tokens []int32
@@ -106,6 +107,7 @@ type Output struct {
 // index in the lot, then by turns (outlasts): when blocks run out, lots give up what they have more
 // of than others, and then the latest goes first.
 type scheduled struct {
+	place    int
 	priority int    // Priority, or 0 for all unless Config.Priority
 	turn     uint64 // see turns
 	arrival  uint64
@@ -161,6 +163,9 @@ type scheduled struct {
 	heap      int // index in waiting, while neither running nor held
 	done      bool
 }
+
+// Place is the number of the place that the request is at: see Places.
+func (r *Request) Place() int { return r.place }
 
 // Begun tells whether an Output had something of the answer: tokens, or log-probabilities of the
 // prompt.

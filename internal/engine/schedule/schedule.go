@@ -50,6 +50,8 @@ type Scheduler struct {
 	plans       uint64
 	applied     uint64 // the last plan whose result was
 	preemptions uint64
+	prompted    uint64 // tokens of prompts
+	sampled     uint64
 	deferred    uint64
 	drafted     Drafted
 	history     *draft.History // nil for none
@@ -60,6 +62,7 @@ type flight struct {
 	plan    uint64
 	entries []entry
 	drafts  int // of all entries
+	prompt  int // tokens of prompts that are computed
 }
 
 // entry is one request of a plan. It keeps the slot because the request may have lost it before the
@@ -98,7 +101,7 @@ func New(c Config) (*Scheduler, error) {
 func (s *Scheduler) resetSlots() {
 	s.slots, s.freed = s.slots[:0], s.freed[:0]
 	for i := s.config.MaxSeqs - 1; i >= 0; i-- {
-		s.slots = append(s.slots, uint32(s.config.firstSlot+i))
+		s.slots = append(s.slots, uint32(s.config.place*s.config.MaxSeqs+i))
 	}
 }
 
@@ -106,8 +109,8 @@ func (s *Scheduler) resetSlots() {
 func (s *Scheduler) Add(r *Request) {
 	s.arrivals++
 	r.scheduled = scheduled{
-		arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt), reported: 1,
-		seq: kvcache.NewSequence(r.CacheSalt(), r.computesAll()),
+		place: s.config.place, arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt),
+		reported: 1, seq: kvcache.NewSequence(r.CacheSalt(), r.computesAll()),
 	}
 	if s.config.Priority {
 		r.priority = r.Priority
@@ -186,7 +189,7 @@ func (s *Scheduler) land() {
 	f := &s.flights[s.first]
 	f.plan = 0
 	clear(f.entries) // ended requests are garbage
-	f.entries, f.drafts = f.entries[:0], 0
+	f.entries, f.drafts, f.prompt = f.entries[:0], 0, 0
 	s.first = (s.first + 1) % len(s.flights)
 	s.owed--
 }
@@ -222,6 +225,9 @@ type Stats struct {
 	Waiting, Running int
 	// Preemptions counts requests put back to wait since the beginning.
 	Preemptions uint64
+	// PromptTokens counts tokens of prompts that were computed, OutputTokens those that were
+	// sampled.
+	PromptTokens, OutputTokens uint64
 	// Deferred counts tokens that were due before it was known what their constraint allows.
 	Deferred uint64
 	// Fetching is how many of those that wait do so for keys and values from elsewhere, Pinned how
@@ -236,11 +242,15 @@ type Stats struct {
 	Cache kvcache.Stats
 }
 
+// Each appends the counters of the one place that this is.
+func (s *Scheduler) Each(to []Stats) []Stats { return append(to, s.Stats()) }
+
 // Stats returns the counters.
 func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
-		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
+		Preemptions: s.preemptions, PromptTokens: s.prompted, OutputTokens: s.sampled,
+		Deferred: s.deferred, Cache: s.cache.Stats(),
 		Fetching: len(s.fetching), Pinned: len(s.pinned), Drafted: s.drafted,
 		ExternalQueries: s.queries, ExternalHits: s.hits,
 	}

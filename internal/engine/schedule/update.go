@@ -63,7 +63,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 		q, pending := e.request, false
 		out = append(out, Output{})
 		o := &out[len(out)-1]
-		o.Key, o.Owner, o.StopToken, o.Cached = q.Key, q.Owner, -1, q.cached
+		o.Key, o.Owner, o.Place, o.StopToken, o.Cached = q.Key, q.Owner, q.place, -1, q.cached
 		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == e.slot {
 			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++
@@ -97,12 +97,14 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 			out = out[:len(out)-1]
 		case len(o.Tokens) > 0:
 			ended = s.accept(q, o) || ended
+			s.sampled += uint64(len(o.Tokens))
 		}
 		if pending {
 			s.again(q)
 		}
 	}
 	s.applied = r.Plan
+	s.prompted += uint64(s.flights[s.first].prompt)
 	s.land()
 	if ended {
 		s.removeDone()

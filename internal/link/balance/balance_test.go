@@ -258,12 +258,27 @@ func large(t testing.TB) ([][]int64, []Placement, Ranks) {
 	return load, present, ranks
 }
 
+// BenchmarkMake also plans for loads that are steep: the n-th expert has 1/n of the first one's.
 func BenchmarkMake(b *testing.B) {
 	load, present, ranks := large(b)
-	for b.Loop() {
-		if _, err := Make(load, present, ranks, 0.02); err != nil {
-			b.Fatal(err)
+	steep := make([][]int64, len(load))
+	r := rand.New(rand.NewPCG(11, 12))
+	for l := range steep {
+		for e := range load[l] {
+			steep[l] = append(steep[l], int64(10000*r.Float64()/float64(1+e)))
 		}
+		r.Shuffle(len(steep[l]), func(i, j int) {
+			steep[l][i], steep[l][j] = steep[l][j], steep[l][i]
+		})
+	}
+	for name, load := range map[string][][]int64{"even": load, "steep": steep} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Make(load, present, ranks, 0.02); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -17,6 +17,8 @@ type packing struct {
 	on     [][]int   // the experts of each rank
 	has    []bool    // [rank][expert]
 	sums   []float64 // of the parts that each rank has
+	order  []int     // the ranks, those with the least first, of equals by their numbers
+	spot   []int     // where in that order each rank is
 	// node is the first rank on each rank's node, and near is used to count by it.
 	node, near []int
 }
@@ -25,7 +27,11 @@ func newPacking(load []int64, ranks Ranks) *packing {
 	k, n := len(load), len(ranks.Slots)
 	p := &packing{load: make([]float64, k), ranks: ranks, copies: make([]int, k),
 		each: make([]float64, k), on: make([][]int, n), has: make([]bool, n*k),
-		sums: make([]float64, n), node: make([]int, n), near: make([]int, n)}
+		sums: make([]float64, n), order: make([]int, n), spot: make([]int, n),
+		node: make([]int, n), near: make([]int, n)}
+	for r := range n {
+		p.order[r], p.spot[r] = r, r
+	}
 	for e, v := range load {
 		p.load[e], p.each[e], p.copies[e] = float64(v), float64(v), 1
 	}
@@ -38,7 +44,7 @@ func newPacking(load []int64, ranks Ranks) *packing {
 func (p *packing) at(rank, expert int) *bool { return &p.has[rank*len(p.load)+expert] }
 
 // most is the load of the most loaded rank; mean is what it cannot be below.
-func (p *packing) most() float64 { return slices.Max(p.sums) }
+func (p *packing) most() float64 { return p.sums[p.order[len(p.order)-1]] }
 
 func (p *packing) mean() float64 {
 	sum := 0.0
@@ -72,14 +78,32 @@ func (p *packing) fill(from Placement) {
 func (p *packing) add(rank, expert int) {
 	p.on[rank] = append(p.on[rank], expert)
 	*p.at(rank, expert) = true
-	p.sums[rank] += p.each[expert]
+	p.change(rank, p.each[expert])
 }
 
 func (p *packing) remove(rank, expert int) {
 	at := slices.Index(p.on[rank], expert)
 	p.on[rank] = slices.Delete(p.on[rank], at, at+1)
 	*p.at(rank, expert) = false
-	p.sums[rank] -= p.each[expert]
+	p.change(rank, -p.each[expert])
+}
+
+// change adds to the sum of a rank, and puts it where it then is in the order.
+func (p *packing) change(rank int, by float64) {
+	p.sums[rank] += by
+	less := func(a, b int) bool {
+		return p.sums[a] < p.sums[b] || p.sums[a] == p.sums[b] && a < b
+	}
+	at := p.spot[rank]
+	for ; at > 0 && less(rank, p.order[at-1]); at-- {
+		p.order[at] = p.order[at-1]
+		p.spot[p.order[at]] = at
+	}
+	for ; at < len(p.order)-1 && less(p.order[at+1], rank); at++ {
+		p.order[at] = p.order[at+1]
+		p.spot[p.order[at]] = at
+	}
+	p.order[at], p.spot[rank] = rank, at
 }
 
 // recount changes how many copies an expert has, and with that the part of those that ranks have.
@@ -87,7 +111,7 @@ func (p *packing) recount(expert, copies int) {
 	each := p.load[expert] / float64(copies)
 	for r := range p.on {
 		if *p.at(r, expert) {
-			p.sums[r] += each - p.each[expert]
+			p.change(r, each-p.each[expert])
 		}
 	}
 	p.copies[expert], p.each[expert] = copies, each
@@ -102,11 +126,18 @@ func anew(load []int64, ranks Ranks) (best *packing) {
 	// The smallest parts do not always pack best: a part of a hot expert on a rank leaves it no
 	// room for a large one. So less is divided where that may be better: on few ranks.
 	least := 0.0
+	divided := newPacking(load, ranks).divide(redundant)
 	for idle := range min(redundant, mostIdle) + 1 {
 		p := newPacking(load, ranks)
-		p.replicate(redundant-idle, idle)
-		if idle == 0 { // no rank can have less than the mean, nor the one with the greatest part
-			least = max(p.mean(), slices.Max(p.each))
+		p.replicate(divided[:redundant-idle], idle)
+		// No rank can have less than the mean, nor the one with the greatest part, which grows with
+		// each copy that divides nothing.
+		bound := max(p.mean(), slices.Max(p.each))
+		if best != nil && bound >= best.most() {
+			break
+		}
+		if idle == 0 {
+			least = bound
 		}
 		p.pack()
 		p.exchange(least * (1 + nearly/4))
@@ -123,11 +154,21 @@ func anew(load []int64, ranks Ranks) (best *packing) {
 // mostIdle bounds how many redundant copies are tried that divide nothing of weight.
 const mostIdle = 8
 
-// replicate gives so many slots another copy of the expert with the greatest part, which makes the
-// greatest part of all as small as it can be, and idle ones one of the expert with the smallest.
-func (p *packing) replicate(copies, idle int) {
-	for ; copies > 0; copies-- {
+// divide gives so many slots another copy of the expert with the greatest part, which makes the
+// greatest part of all as small as it can be, and returns these experts in turn.
+func (p *packing) divide(copies int) (experts []int) {
+	for range copies {
 		e := p.hottest()
+		p.recount(e, p.copies[e]+1)
+		experts = append(experts, e)
+	}
+	return experts
+}
+
+// replicate gives experts another copy each, and as many slots as are idle one of the expert with
+// the smallest part.
+func (p *packing) replicate(experts []int, idle int) {
+	for _, e := range experts {
 		p.recount(e, p.copies[e]+1)
 	}
 	for ; idle > 0; idle-- {
@@ -167,22 +208,36 @@ func (p *packing) pack() {
 	}
 }
 
-// put adds a copy of an expert to the rank with a free slot that has least; of equals to one on a
-// node with fewer copies of it, so that rows have a copy near them.
-func (p *packing) put(expert int) {
+// countNear counts the copies of an expert by nodes.
+func (p *packing) countNear(expert int) {
 	clear(p.near)
 	for r := range p.on {
 		if *p.at(r, expert) {
 			p.near[p.node[r]]++
 		}
 	}
-	best := -1
-	for r := range p.on {
+}
+
+// put adds a copy of an expert to the rank with a free slot that has least; of equals to one on a
+// node with fewer copies of it, so that rows have a copy near them.
+func (p *packing) put(expert int) {
+	best, counted := -1, false
+	for _, r := range p.order {
+		if best >= 0 && p.sums[r] > p.sums[best] {
+			break
+		}
 		if len(p.on[r]) == p.ranks.Slots[r] || *p.at(r, expert) {
 			continue
 		}
-		if best < 0 || p.sums[r] < p.sums[best] ||
-			p.sums[r] == p.sums[best] && p.near[p.node[r]] < p.near[p.node[best]] {
+		if best < 0 {
+			best = r
+			continue
+		}
+		if !counted {
+			p.countNear(expert)
+			counted = true
+		}
+		if p.near[p.node[r]] < p.near[p.node[best]] {
 			best = r
 		}
 	}
@@ -223,12 +278,10 @@ func (p *packing) put(expert int) {
 // that leaves the least on both, until no rank has more than goal or no pair is left that helps.
 func (p *packing) exchange(goal float64) {
 	for {
-		h := 0
-		for r, v := range p.sums {
-			if v > p.sums[h] {
-				h = r
-			}
+		at := len(p.order) - 1
+		for ; at > 0 && p.sums[p.order[at-1]] == p.sums[p.order[at]]; at-- {
 		}
+		h := p.order[at]
 		x, r, y := p.pair(h)
 		if p.sums[h] <= goal || r < 0 {
 			return
@@ -241,16 +294,19 @@ func (p *packing) exchange(goal float64) {
 }
 
 // pair finds the expert x of rank h and the expert y of another rank r that, exchanged, leave the
-// least on both; r is -1 where none leave less than h has.
+// least on both; r is -1 where none leave less than h has. Of equals it is the first, by ranks.
 func (p *packing) pair(h int) (x, r, y int) {
 	r = -1
 	// Less by a part that rounding cannot make: else exchanges may never end.
-	least := p.sums[h] * (1 - 1e-9)
+	sumH := p.sums[h]
+	least := sumH * (1 - 1e-9)
 	k := len(p.load)
 	hasH := p.has[h*k:][:k]
-	for q := range p.on {
-		if (p.sums[h]+p.sums[q])/2 >= least { // which is the best that the two can have
-			continue
+	for _, q := range p.order {
+		// The best that the two can have is the mean: those that follow have no less.
+		sumQ := p.sums[q]
+		if mean := (sumH + sumQ) / 2; mean > least || r < 0 && mean == least {
+			break
 		}
 		hasQ := p.has[q*k:][:k]
 		for _, a := range p.on[h] {
@@ -259,7 +315,11 @@ func (p *packing) pair(h int) (x, r, y int) {
 			}
 			for _, b := range p.on[q] {
 				d := p.each[a] - p.each[b]
-				if most := max(p.sums[h]-d, p.sums[q]+d); d > 0 && most < least && !hasH[b] {
+				if sumH-d > least || sumQ+d > least {
+					continue
+				}
+				most := max(sumH-d, sumQ+d)
+				if d > 0 && (most < least || most == least && q < r) && !hasH[b] {
 					x, r, y, least = a, q, b, most
 				}
 			}
@@ -353,7 +413,12 @@ func (p *packing) renumbered(present Placement) *packing {
 	}
 	slices.SortStableFunc(list, func(a, b match) int { return b.same - a.same })
 	q := &packing{load: p.load, ranks: p.ranks, copies: p.copies, each: p.each,
-		on: make([][]int, n), has: make([]bool, len(p.has)), sums: make([]float64, n)}
+		on: make([][]int, n), has: make([]bool, len(p.has)), sums: make([]float64, n),
+		order: slices.Clone(p.order), spot: slices.Clone(p.spot)}
+	// All have nothing yet.
+	for r := range n {
+		q.order[r], q.spot[r] = r, r
+	}
 	moved, filled := make([]bool, n), make([]bool, n)
 	for _, m := range list {
 		if moved[m.rank] || filled[m.as] {

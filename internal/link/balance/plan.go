@@ -107,16 +107,19 @@ func place(load []int64, present Placement, ranks Ranks) Placement {
 // appendMoves adds what is to be fetched for the next placement of a layer.
 func appendMoves(list []Move, layer int, present, next Placement, nodes []int) []Move {
 	asked := make([]int, len(present)) // how many copies each rank is to send
+	have := map[int][]int{}            // the ranks that have each expert
+	for r, list := range present {
+		for _, e := range list {
+			have[e] = append(have[e], r)
+		}
+	}
 	for to := range next {
 		for slot, e := range next[to] {
 			if present[to][slot] == e {
 				continue
 			}
 			from := -1
-			for r := range present {
-				if !slices.Contains(present[r], e) {
-					continue
-				}
+			for _, r := range have[e] {
 				near := nodes[r] == nodes[to]
 				if from < 0 || near && nodes[from] != nodes[to] ||
 					near == (nodes[from] == nodes[to]) && asked[r] < asked[from] {

@@ -122,7 +122,14 @@ var flagNotes = map[string]compat.Entry{
 		"its choices, or each choice on one with --enable-expert-parallel"),
 	"enable-expert-parallel": same("CPUs only; with -dp all engines are one group, and no node " +
 		"waits for another beside the exchange of rows"),
-	"data-parallel-size-local": differs("an equal part of --data-parallel-size only"),
+	"data-parallel-size-local": differs("an equal part of --data-parallel-size only, or with " +
+		"--data-parallel-hybrid-lb as many as this server has"),
+	"data-parallel-external-lb": differs("not for engines that share experts: one driver plans " +
+		"the steps of all"),
+	"data-parallel-hybrid-lb": differs("not for engines that share experts: one driver plans the " +
+		"steps of all"),
+	"data-parallel-rank":       same("the label engine of metrics; servers do not meet"),
+	"data-parallel-start-rank": same("the label engine of metrics; servers do not meet"),
 	"data-parallel-backend":    same("--distributed-executor-backend"),
 	"data-parallel-address":    same("--master-addr"),
 	"data-parallel-rpc-port":   same("--master-port"),

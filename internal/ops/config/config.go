@@ -160,8 +160,10 @@ type Parallel struct {
 	ExpertParallel bool
 	EPLB           EPLB
 	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part,
-	// which is at least one; 0 is not given.
+	// which is at least one; 0 is not given. Of several servers it is how many this one has.
 	DataParallelSizeLocal int
+	// Balanced says which of the engines this server has where others have the rest.
+	Balanced Balanced
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
 	// Device is what computes: DeviceAuto, CPU or CUDA. Eager has a GPU compute launch by launch,
@@ -197,12 +199,19 @@ func (p *Parallel) Engines() int {
 	if p.ExpertParallel {
 		return 1
 	}
+	if p.Balanced.Any() {
+		return max(1, p.DataParallelSizeLocal)
+	}
 	return max(1, p.DataParallelSize)
 }
 
 // SetEngines makes them so many, where they have ranks of their own.
 func (p *Parallel) SetEngines(n int) {
-	if !p.ExpertParallel {
+	switch {
+	case p.ExpertParallel:
+	case p.Balanced.Any():
+		p.DataParallelSizeLocal = n
+	default:
 		p.DataParallelSize = n
 	}
 }
@@ -363,7 +372,8 @@ func Default() Config {
 		Cache: Cache{DType: "auto", BlockSize: 16, PrefixCaching: true,
 			Offloading: Offloading{Backend: "native"}},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
-			PrefillContextParallelSize: 1, DataParallelSize: 1, CPUBind: machine.BindAuto,
+			PrefillContextParallelSize: 1, DataParallelSize: 1,
+			Balanced: Balanced{Rank: -1, Start: -1}, CPUBind: machine.BindAuto,
 			EPLB:   EPLB{StepInterval: 3000},
 			Device: DeviceAuto,
 			Nodes:  Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute},

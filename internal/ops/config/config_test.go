@@ -58,6 +58,14 @@ func TestFlags(t *testing.T) {
 		{"-tp 2 -dp 4 -ep", func(c *config.Config) any { return c.Parallel.Layout() },
 			layout.Layout{TP: 2, PP: 1, PCP: 1, DP: 4, EP: true}},
 		{"-dp 4 -ep", func(c *config.Config) any { return c.Parallel.Engines() }, 1},
+		{"-dp 4", func(c *config.Config) any { return c.Parallel.Balanced.Any() }, false},
+		{"-dp 4 --data-parallel-rank 2", func(c *config.Config) any {
+			return []int{c.Parallel.Engines(), c.Parallel.Balanced.First()}
+		}, []int{1, 2}},
+		{"-dp 4 --data-parallel-size-local 2 --data-parallel-start-rank 2",
+			func(c *config.Config) any {
+				return []int{c.Parallel.Engines(), c.Parallel.Balanced.First()}
+			}, []int{2, 2}},
 		{"--max-model-len 4k", func(c *config.Config) any { return c.Model.MaxModelLen }, 4000},
 		{"--max_model_len=4K", func(c *config.Config) any { return c.Model.MaxModelLen }, 4096},
 		{"--max-model-len auto", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
@@ -179,6 +187,19 @@ func TestMistakes(t *testing.T) {
 			"--nnodes 2 does not divide the 3 ranks (tensor × pipeline × prefill context × data " +
 				"parallel size)"},
 		{"-dp 4 --data-parallel-size-local 2", "--data-parallel-size-local"},
+		{"-dp 4 --data-parallel-external-lb", "needs --data-parallel-rank"},
+		{"-dp 4 --data-parallel-rank 4",
+			"--data-parallel-rank 4: this server has engines 4 to 4, of --data-parallel-size 4"},
+		{"-dp 4 --data-parallel-rank -2", "--data-parallel-rank -2"},
+		{"-dp 4 --data-parallel-rank 1 --data-parallel-size-local 2",
+			"--data-parallel-size-local 2 with --data-parallel-rank 1"},
+		{"-dp 4 --data-parallel-rank 1 --data-parallel-hybrid-lb",
+			"--data-parallel-rank with --data-parallel-hybrid-lb"},
+		{"-dp 4 --data-parallel-hybrid-lb", "needs --data-parallel-size-local"},
+		{"-dp 4 --data-parallel-start-rank 3 --data-parallel-size-local 2",
+			"--data-parallel-start-rank 3: this server has engines 3 to 4"},
+		{"-dp 2 -ep --data-parallel-rank 1", "--data-parallel-rank with " +
+			"--enable-expert-parallel: one driver plans the steps of all --data-parallel-size 2"},
 		{"-dp 2 --ray-placement-group g", "--bundle-indices"},
 		{"-dp 2 --bundle-indices 0,1", "--ray-placement-group"},
 		{"--ray-placement-timeout soon", "--ray-placement-timeout"},
@@ -261,7 +282,6 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora --max-loras 4 --max-cpu-loras 2", "--max-loras 4 is more than"},
 		{"--enable-lora --max-cpu-loras 1 --lora-modules a=b c=d", "has 2 adapters"},
 		{"--enable-lora --device cuda", "--enable-lora with --device cuda"},
-		{"--enable-lora --enable-expert-parallel", "--enable-lora with --enable-expert-parallel"},
 		{"--enable-lora --runner pooling", "--enable-lora with --runner pooling"},
 		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},
 		{`--enable-lora --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
@@ -287,7 +307,6 @@ func TestMistakes(t *testing.T) {
 		{"--kv-cache-dtype nvfp4", "fp8_e4m3"},
 		{"--kv-cache-dtype-skip-layers 0", "all layers have the type"},
 		{"--cpu-offload-gb 4", "values but 0, 0.0 are not supported yet: weights are in memory"},
-		{"--data-parallel-rank 1", "not supported yet: engines have one API: see --nnodes"},
 		{"--rope-theta 1e6", "--hf-overrides"},
 		{"--grpc", "--grpc"},
 		{"--speculative-config {}", `--speculative-config" flag: method "" is not ngram or suffix`},

@@ -154,6 +154,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			`{"step_interval":3000,"num_redundant_experts":2}`)
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
 		"engines that each node has or takes part in: an equal part of all")
+	p.Balanced.flags(f)
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
@@ -232,7 +233,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	r := &c.Recovery
 	f.StringVar(&r.OnFailure, "on-failure", r.OnFailure,
 		"what follows from the loss of a worker: restart (new workers take over, and requests go "+
-			"on), shrink (fewer do while Ray has no place for all) or exit")
+			"on), shrink (fewer do while there is no place for all) or exit")
 	f.IntVar(&r.MaxRestarts, "max-restarts", r.MaxRestarts,
 		"restarts within --restart-window; one more failure ends the engine")
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")

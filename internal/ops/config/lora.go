@@ -113,9 +113,6 @@ func (c *Config) validateLoRA() error {
 	switch {
 	case c.Parallel.Device == CUDA:
 		return usage("--enable-lora with --device cuda: adapters are computed on CPUs only")
-	case c.Parallel.ExpertParallel:
-		return usage("--enable-lora with --enable-expert-parallel: ranks that hold whole experts " +
-			"do not load adapters")
 	case c.Model.Runner == "pooling":
 		return usage("--enable-lora with --runner pooling: adapters are for text")
 	case c.Transfer.Role != "":

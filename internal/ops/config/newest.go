@@ -72,7 +72,8 @@ var newestKnown = []Known{
 	// Ranks and experts.
 	{Name: "cpu-distributed-timeout-seconds", Allowed: none,
 		Why: "say --distributed-timeout-seconds"},
-	{Name: "data-parallel-multi-port-external-lb", Switch: true, Why: "engines have one API"},
+	{Name: "data-parallel-multi-port-external-lb", Switch: true,
+		Why: "say --data-parallel-rank: each server is started by itself"},
 	{Name: "dp-sync-interval", Allowed: anything, Why: "engines do not wait for each other"},
 	{Name: "dcp-q-replicate", Allowed: on, Switch: true,
 		Why: "sequences are not divided among ranks"},

@@ -168,8 +168,8 @@ func (c *Config) Validate() error {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
-	for _, check := range []func() error{p.checkBind, c.checkDevice, c.checkExperts,
-		c.validateLoRA, c.checkShrink} {
+	for _, check := range []func() error{p.checkBalanced, p.checkBind, c.checkDevice,
+		c.checkExperts, c.validateLoRA, c.checkShrink} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -190,7 +190,8 @@ func (c *Config) Validate() error {
 	if c.Speculative.Method != "" && c.Model.Runner == "pooling" {
 		return usage("--speculative-config with --runner pooling: nothing is decoded")
 	}
-	if n, own := p.DataParallelSizeLocal, p.localReplicas(); n != 0 && n != own {
+	if n, own := p.DataParallelSizeLocal, p.localReplicas(); n != 0 && n != own &&
+		!p.Balanced.Any() {
 		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal "+
 			"part of --data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)
 	}
@@ -242,9 +243,9 @@ func (c *Config) checkShrink() error {
 	switch r := &p.Ray; {
 	case c.Recovery.OnFailure != "shrink":
 		return nil
-	case p.Backend != "ray":
-		return usage("--on-failure shrink without --distributed-executor-backend ray: only there " +
-			"may ranks lack a place")
+	case p.Backend != "ray" && p.Nodes.Count == 1:
+		return usage("--on-failure shrink without --distributed-executor-backend ray or " +
+			"--nnodes: only there may ranks lack a place")
 	case r.PlacementGroup != "":
 		return usage("--on-failure shrink with --ray-placement-group %s: ranks keep to the "+
 			"bundles of that group", r.PlacementGroup)

@@ -225,14 +225,15 @@ func (e *Engine) Drafted(drafts, tokens uint64, accepted []uint64) {
 	}
 }
 
+// Preempted counts requests that were put back to wait.
+func (e *Engine) Preempted(n int) { e.preemptions.Add(float64(n)) }
+
 // Deferred counts tokens that waited for their constraint.
 func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
 
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {
 	switch event := event.(type) {
-	case status.Preempted:
-		e.preemptions.Add(float64(event.Requests))
 	case status.GroupRecovered:
 		e.restarts.Inc()
 	case status.RequestCondemned:

@@ -36,12 +36,14 @@ type Options struct {
 	MaxModelLen int
 	// Prefixes take the place of DefaultPrefix: the series are shown once under each.
 	Prefixes []string
-	// Engines is the number of engines behind the server; 0 is 1.
-	Engines int
+	// Engines is the number of engines behind the server; 0 is 1. First is the number of the first
+	// one where it is one of several servers.
+	Engines, First int
 }
 
 // Metrics are the series of a server and of the engines behind it, on a registry of their own. The
-// label engine is the number of an engine, from 0; what the server refuses counts under 0.
+// label engine is the number of an engine, or of a place of one that has several; what the server
+// refuses counts under the first.
 type Metrics struct {
 	registry *prometheus.Registry
 	shown    prometheus.Gatherer
@@ -104,12 +106,15 @@ func (m *Metrics) Engine(i int) *Engine {
 	e := m.engines[i]
 	if e == nil {
 		e = newEngine(factory{registry: m.registry, labels: prometheus.Labels{
-			"model_name": m.options.ModelName, "engine": strconv.Itoa(i)}},
+			"model_name": m.options.ModelName, "engine": m.label(i)}},
 			oneTwoFive(m.options.MaxModelLen))
 		m.engines[i] = e
 	}
 	return e
 }
+
+// label is the value of the label engine of one of this server's.
+func (m *Metrics) label(i int) string { return strconv.Itoa(m.options.First + i) }
 
 // Remove takes the series of an engine that was removed away.
 func (m *Metrics) Remove(i int) {

@@ -25,7 +25,7 @@ func exercised() *Metrics {
 	m.Engine(0).FirstToken(30 * time.Millisecond)
 	m.Engine(0).NextToken(12 * time.Millisecond)
 	m.Engine(0).PrefixCache(100, 64)
-	m.Engine(0).Listen(status.Preempted{Requests: 2})
+	m.Engine(0).Preempted(2)
 	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second,
 		Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
@@ -237,7 +237,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		"FirstToken":  func() { m.Engine(0).FirstToken(time.Millisecond) },
 		"NextToken":   func() { m.Engine(0).NextToken(time.Millisecond) },
 		"PrefixCache": func() { m.Engine(0).PrefixCache(100, 16) },
-		"Preemptions": func() { m.Engine(0).Listen(status.Preempted{Requests: 1}) },
+		"Preemptions": func() { m.Engine(0).Preempted(1) },
 		"ObserveRequest": func() {
 			m.Engine(0).ObserveRequest(Request{Finish: sample.FinishStop,
 				OutputTokens: 5})

@@ -15,10 +15,10 @@ type Sample struct {
 	Value      float64
 }
 
-// Samples are the values of the series of an engine, histograms as their buckets, sums and counts;
-// of engine 0 with those of the server's requests.
-func (e *Engine) Samples() []Sample {
-	families, err := e.registry.Gather()
+// Samples are the values of the series of an engine by its number, or of all if that is negative:
+// histograms as their buckets, sums and counts. Engine 0 has those of the server's requests.
+func (m *Metrics) Samples(number int) []Sample {
+	families, err := m.registry.Gather()
 	if err != nil {
 		return nil // a series without a value now: there is a next time
 	}
@@ -29,18 +29,18 @@ func (e *Engine) Samples() []Sample {
 		if server {
 			name = DefaultPrefix + "_" + name
 		}
-		for _, m := range f.Metric {
+		for _, metric := range f.Metric {
 			labels := map[string]string{}
-			for _, l := range m.Label {
+			for _, l := range metric.Label {
 				labels[l.GetName()] = l.GetValue()
 			}
 			engine := labels["engine"]
 			if server {
-				engine = "0"
-				labels["model_name"], labels["engine"] = e.labels["model_name"], engine
+				engine = m.label(0)
+				labels["model_name"], labels["engine"] = m.options.ModelName, engine
 			}
-			if engine == e.labels["engine"] {
-				all = append(all, values(Sample{name, f.GetHelp(), labels, 0}, m)...)
+			if number < 0 || engine == m.label(number) {
+				all = append(all, values(Sample{name, f.GetHelp(), labels, 0}, metric)...)
 			}
 		}
 	}

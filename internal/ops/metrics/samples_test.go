@@ -32,7 +32,7 @@ func TestSamples(t *testing.T) {
 		want[name+"{"+sorted(labels)] = value
 	}
 	got := map[string]float64{}
-	for _, s := range m.Engine(0).Samples() {
+	for _, s := range m.Samples(0) {
 		var labels []string
 		for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
 			labels = append(labels, fmt.Sprintf("%s=%q", name, s.Labels[name]))
@@ -64,7 +64,7 @@ func TestSamplesOfEngines(t *testing.T) {
 	m.HTTP("/v1/models", "GET", 200, time.Second)
 	for i := range 2 {
 		server := 0
-		for _, s := range m.Engine(i).Samples() {
+		for _, s := range m.Samples(i) {
 			if s.Labels["engine"] != strconv.Itoa(i) {
 				t.Errorf("engine %d has %s of %s", i, s.Name, s.Labels["engine"])
 			}

@@ -94,7 +94,7 @@ func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	var p patience
+	var p waiting
 	word := time.Now()
 	for {
 		conn, err := a.dialOnce(ctx)

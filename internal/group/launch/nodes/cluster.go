@@ -124,7 +124,7 @@ func (c *Cluster) Launcher(g Group) *Launcher {
 		g.Log = c.o.Log
 	}
 	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output, c.o.Worker...),
-		exited: make(chan launch.Exit, g.Ranks+1)}
+		exited: make(chan launch.Exit, g.Slots+1)}
 	l.own.OnAbandon = func(rank, pid int) {
 		g.Events.Emit(status.RankAbandoned{Rank: rank, Node: launch.ThisHost, PID: pid})
 	}
@@ -253,19 +253,21 @@ func (c *Cluster) deregister(m *member) bool {
 	return !c.stopped
 }
 
-// wait returns the other nodes that a group has ranks on when all have joined, and logs from time
-// to time which are missing.
-func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
+// wait returns the other nodes of a group that have joined, and the slots of its ranks, as soon as
+// these nodes have one for each. It logs from time to time which are missing. If patience is over 0
+// the error after it is a *launch.NoPlace.
+func (c *Cluster) wait(ctx context.Context, g *Group, ranks int, patience time.Duration) (
+	there []*member, slots []int, err error) {
 	started := time.Now()
-	late := time.NewTimer(c.o.Timeout)
+	late := time.NewTimer(cmp.Or(patience, c.o.Timeout))
 	defer late.Stop()
-	var p patience
+	var p waiting
 	word := time.NewTimer(0)
 	defer word.Stop()
 	for {
 		there, missing, changed := c.present(g.nodes())
-		if len(missing) == 0 {
-			return there, nil
+		if slots := g.slots(missing); len(slots) >= ranks {
+			return there, slots[:ranks], nil
 		}
 		of := c.o.Nodes
 		if _, end := g.nodes(); end > of {
@@ -280,10 +282,15 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 				"address", c.Address(), "seconds", int(time.Since(started).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:
-			return nil, fmt.Errorf("node %s has not come to %s within %v "+
-				"(--distributed-timeout-seconds)", list(missing), c.Address(), c.o.Timeout)
+			err := fmt.Errorf("node %s has not come to %s within", list(missing), c.Address())
+			if patience == 0 {
+				return nil, nil, fmt.Errorf("%w %v (--distributed-timeout-seconds)", err,
+					c.o.Timeout)
+			}
+			return nil, nil, &launch.NoPlace{Room: len(g.slots(missing)),
+				Missing: "node " + list(missing), Err: fmt.Errorf("%w %v", err, patience)}
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for node %s: %w", list(missing), ctx.Err())
+			return nil, nil, fmt.Errorf("wait for node %s: %w", list(missing), ctx.Err())
 		}
 	}
 }

@@ -7,45 +7,38 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
-// TestPlaces divides the ranks of groups among nodes, in order.
+// TestPlaces divides the slots of groups among nodes, in order, of which some may be missing.
 func TestPlaces(t *testing.T) {
 	for _, c := range []struct {
 		groups, ranks, nodes int
+		missing              []int
 		// want are the nodes of each group's ranks.
 		want string
 	}{
-		{1, 4, 2, "[[0 0 1 1]]"},
-		{2, 2, 2, "[[0 0] [1 1]]"},
-		{4, 1, 2, "[[0] [0] [1] [1]]"},
-		{2, 4, 4, "[[0 0 1 1] [2 2 3 3]]"},
+		{1, 4, 2, nil, "[[0 0 1 1]]"},
+		{2, 2, 2, nil, "[[0 0] [1 1]]"},
+		{4, 1, 2, nil, "[[0] [0] [1] [1]]"},
+		{2, 4, 4, nil, "[[0 0 1 1] [2 2 3 3]]"},
+		{1, 4, 4, []int{1}, "[[0 2 3]]"},
+		{2, 4, 4, []int{1, 2}, "[[0 0] [3 3]]"},
+		{2, 2, 2, []int{1}, "[[0 0] []]"},
 	} {
 		var got [][]int
 		for n := range c.groups {
-			l := Launcher{Group: Group{Number: n, Ranks: c.ranks,
-				Share: c.groups * c.ranks / c.nodes}}
-			specs := make([]launch.Spec, c.ranks)
-			for r := range specs {
-				specs[r].Rank = r
-			}
+			g := Group{Number: n, Slots: c.ranks, Share: c.groups * c.ranks / c.nodes}
 			places := make([]int, 0, c.ranks)
-			first, end := l.nodes()
-			for node := range c.nodes {
-				there := l.on(node, specs)
-				if (len(there) > 0) != (node >= first && node < end) {
-					t.Errorf("%+v: group %d has %d ranks on node %d, and nodes %d to %d", c, n,
-						len(there), node, first, end-1)
+			first, end := g.nodes()
+			for _, slot := range g.slots(c.missing) {
+				node := g.node(slot)
+				if node < first || node >= end {
+					t.Errorf("%+v: group %d has a slot on node %d, and nodes %d to %d", c, n, node,
+						first, end-1)
 				}
-				for _, s := range there {
-					if s.Rank != len(places) {
-						t.Errorf("%+v: rank %d follows %d", c, s.Rank, len(places)-1)
-					}
-					places = append(places, node)
-				}
+				places = append(places, node)
 			}
 			got = append(got, places)
 		}
@@ -67,7 +60,7 @@ func TestSeveralGroups(t *testing.T) {
 	options := make([]executor.Options, 2)
 	groups := make([]*executor.Executor, 2)
 	for n := range groups {
-		options[n] = groupOptions(c.Launcher(Group{Number: n, Ranks: 2, Share: 2}), 2)
+		options[n] = groupOptions(c.Launcher(Group{Number: n, Slots: 2, Share: 2}), 2)
 		groups[n] = start(t, options[n])
 	}
 	want := tokens(t, groups[0])
@@ -114,7 +107,7 @@ func TestSeveralGroups(t *testing.T) {
 	again.waitFor(t, "started ranks")
 
 	// A third group has a rank on each. Its end leaves the others alone.
-	over := start(t, groupOptions(c.Launcher(Group{Ranks: 2, Share: 1}), 2))
+	over := start(t, groupOptions(c.Launcher(Group{Slots: 2, Share: 1}), 2))
 	if got := tokens(t, over); !slices.Equal(got, want) {
 		t.Errorf("the group over both nodes has tokens %v", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,23 +15,34 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// Group is one of the groups of ranks that the nodes run at the same time, all of one size: the
-// ranks of all of them, group by group, are divided among the nodes in order.
+// Group is one of the groups of ranks that the nodes run at the same time, all with as many slots:
+// the slots of all of them, group by group, are divided among the nodes in order.
 type Group struct {
-	// Number is the group's, from 0, Ranks is how many it has.
-	Number, Ranks int
-	// Share is how many ranks each node has, of all groups.
+	// Number is the group's, from 0, Slots is for how many ranks its nodes have room. One that has
+	// shrunk has fewer: they are in the first slots of the nodes that are there.
+	Number, Slots int
+	// Share is how many slots each node has, of all groups.
 	Share int
 	Log   *slog.Logger
 	// Events is notified of the nodes that a start waits for.
 	Events status.Listener
 }
 
-// node is the one that has a rank.
-func (g *Group) node(rank int) int { return (g.Number*g.Ranks + rank) / g.Share }
+// node is the one that has a slot.
+func (g *Group) node(slot int) int { return (g.Number*g.Slots + slot) / g.Share }
 
-// nodes are those that the group has ranks on, from first up to end.
-func (g *Group) nodes() (first, end int) { return g.node(0), g.node(g.Ranks-1) + 1 }
+// nodes are those that the group has slots on, from first up to end.
+func (g *Group) nodes() (first, end int) { return g.node(0), g.node(g.Slots-1) + 1 }
+
+// slots are those on nodes that are not missing.
+func (g *Group) slots(missing []int) (there []int) {
+	for slot := range g.Slots {
+		if !slices.Contains(missing, g.node(slot)) {
+			there = append(there, slot)
+		}
+	}
+	return there
+}
 
 // Launcher starts the ranks of a group: its share on this node, and the others by the nodes of the
 // cluster. From one group to the one that takes its place, ranks that live stay.
@@ -45,9 +57,24 @@ type Launcher struct {
 	ctx context.Context
 	end context.CancelFunc
 
+	// patience is for how long the ranks may lack a node, 0 for as long as the options say.
+	patience time.Duration
+
 	mu sync.Mutex
-	// ordered are the nodes that have been ordered to start ranks.
+	// ordered are the nodes that have been ordered to start ranks, ranks how many there are in all.
 	ordered []*member
+	ranks   int
+}
+
+// SetPatience sets for how long the next ranks may lack a node before Launch gives up with a
+// *launch.NoPlace; 0 is --distributed-timeout-seconds.
+func (l *Launcher) SetPatience(d time.Duration) { l.patience = d }
+
+// Room tells whether the nodes that are there have slots for so many more ranks.
+func (l *Launcher) Room(_ context.Context, more int) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.slots(l.cluster.Missing(&l.Group))) >= l.ranks+more, nil
 }
 
 // startTimeout bounds the start of ranks on a node that was ordered.
@@ -85,33 +112,43 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	}
 }
 
-// launch starts the ranks by the nodes that are there when all are.
+// launch starts the ranks by the nodes that are there when they have a slot for each.
 func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	nodes, err := l.cluster.wait(ctx, &l.Group)
+	there, slots, err := l.cluster.wait(ctx, &l.Group, len(specs), l.patience)
 	if err != nil {
 		return nil, err
+	}
+	on := map[int][]launch.Spec{}
+	for i, slot := range slots {
+		node := l.node(slot)
+		on[node] = append(on[node], specs[i])
+	}
+	nodes := slices.DeleteFunc(there, func(m *member) bool { return on[m.Node] == nil })
+	for _, m := range l.orderedNodes(true) {
+		if on[m.Node] == nil { // others have its ranks now
+			m.stop(ctx, l.Number, &stop{})
+		}
 	}
 	// Drop unread exits of earlier groups; the launch below checks which ranks live.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
 	l.mu.Lock()
-	l.ordered = nodes
+	l.ordered, l.ranks = nodes, len(specs)
 	l.mu.Unlock()
-	for i := range specs {
+	for i, slot := range slots {
 		inv := specs[i].Invitation
-		inv.Place = l.place(specs[i].Rank)
+		inv.Place = l.place(slot)
 		inv.Ordinal = inv.Place.Index
 	}
 	for _, m := range nodes {
-		if err := m.start(l, l.on(m.Node, specs)); err != nil {
+		if err := m.start(l, on[m.Node]); err != nil {
 			m.conn.Close()
 			<-m.gone
 			return nil, fmt.Errorf("%s: %w", m.label, &goneError{inWords(err)})
 		}
 	}
-	own := l.on(0, specs)
-	workers, err := l.own.Launch(ctx, own)
+	workers, err := l.own.Launch(ctx, on[0])
 	if err != nil {
 		return nil, err
 	}
@@ -125,16 +162,9 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	return workers, nil
 }
 
-// on are the specs of a node's ranks.
-func (l *Launcher) on(node int, specs []launch.Spec) []launch.Spec {
-	before := l.Number * l.Ranks
-	at := func(n int) int { return min(max(0, n*l.Share-before), len(specs)) }
-	return specs[at(node):at(node+1)]
-}
-
-// place is a rank's among those of its node, of all groups.
-func (g *Group) place(rank int) machine.Place {
-	return machine.Place{Index: (g.Number*g.Ranks + rank) % g.Share, Of: g.Share}
+// place is a slot's among those of its node, of all groups.
+func (g *Group) place(slot int) machine.Place {
+	return machine.Place{Index: (g.Number*g.Slots + slot) % g.Share, Of: g.Share}
 }
 
 // Serving tells the other nodes that all ranks have loaded.

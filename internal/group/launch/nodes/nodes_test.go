@@ -101,7 +101,7 @@ func agentOptions(node int, address string, log *slog.Logger) AgentOptions {
 }
 
 // only is the one group of so many nodes.
-func only(nodes, ranks int) Group { return Group{Ranks: ranks, Share: ranks / nodes} }
+func only(nodes, ranks int) Group { return Group{Slots: ranks, Share: ranks / nodes} }
 
 func groupOptions(l executor.Launcher, ranks int) executor.Options {
 	return executor.Options{Launcher: l, Address: "127.0.0.1",

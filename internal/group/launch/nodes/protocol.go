@@ -202,13 +202,13 @@ func list(numbers []int) string {
 	return strings.Join(words, "")
 }
 
-// patience are the times at which one that waits says so again.
-type patience struct{ next time.Duration }
+// waiting are the times at which one that waits says so again.
+type waiting struct{ next time.Duration }
 
 // after is how long to wait before the next word.
-func (p *patience) after() time.Duration {
-	p.next = max(2*p.next, firstWord)
-	return p.next
+func (w *waiting) after() time.Duration {
+	w.next = max(2*w.next, firstWord)
+	return w.next
 }
 
 // firstWord is how long one waits without a word.

@@ -82,7 +82,8 @@ func New(output launch.Output, arguments ...string) *Launcher {
 const maxRanks = 64
 
 // Launch starts one child per spec, or sends the invitation to the child of that rank from the
-// previous group. After an error Stop ends those already started.
+// previous group, of which it ends those of other ranks. After an error Stop ends those already
+// started.
 func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	if len(specs) > maxRanks {
 		return nil, fmt.Errorf("mp starts at most %d ranks on one host, not %d", maxRanks,
@@ -103,6 +104,16 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	for len(l.exited) > 0 {
 		<-l.exited
 	}
+	l.mu.Lock()
+	var others []*child
+	for rank, c := range l.children {
+		if !slices.ContainsFunc(specs, func(s launch.Spec) bool { return s.Rank == rank }) {
+			others = append(others, c)
+			delete(l.children, rank)
+		}
+	}
+	l.mu.Unlock()
+	l.kill(context.Background(), others...)
 	workers := make([]launch.Worker, 0, len(specs))
 	for _, spec := range specs {
 		w := launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost}
