@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -47,6 +46,10 @@ type Spec struct {
 	needs      []memory.Rank
 	modelBytes int64
 	Planned    *memory.Plan
+	// draft is the model that guesses tokens, nil for none; draftNeed is what the rank that samples
+	// takes for it.
+	draft     *draftModel
+	draftNeed memory.Rank
 }
 
 // WithBlocks is the specification with KV caches of so many blocks.
@@ -77,22 +80,6 @@ func (s *Spec) Engines() int { return s.Config.Parallel.Engines() }
 // RanksHere is how many ranks this machine has, if it is not Ray that places them.
 func (s *Spec) RanksHere() int {
 	return s.Ranks * s.Engines() / max(1, s.Config.Parallel.Nodes.Count)
-}
-
-// draftRows is how many rows of decoding a step may have to verify guesses too: so many take little
-// longer than one, because what takes the time is reading the weights.
-const draftRows = 16
-
-// suffixVotes is how many places decide with the method suffix.
-const suffixVotes = 32
-
-func drafting(s *config.Speculative) draft.Config {
-	c := draft.Config{Tokens: s.Tokens, Min: s.LookupMin, Max: s.LookupMax, Votes: 1,
-		Requests: s.CachedRequests, Factor: s.MaxFactor, MinProb: s.MinProb, Rows: draftRows}
-	if s.Method == config.Suffix {
-		c.Votes = suffixVotes
-	}
-	return c
 }
 
 // Scheduling is what the scheduler is told.
