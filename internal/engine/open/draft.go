@@ -186,9 +186,9 @@ func (s *Spec) weighDraft() error {
 	}
 	size := s.Config.Cache.BlockSize
 	block := d.blockBytes(size, s.cacheDType)
-	s.draftNeed = memory.Rank{
-		Draft: f.Packed + f.Vectors + f.Tables + block*int64(runner.DraftBlocks(0, size, draftRows)),
-		Block: block + 8,
+	guesses := block * int64(runner.DraftBlocks(0, size, draftRows))
+	s.draftNeed = memory.Rank{Draft: f.Packed + f.Vectors + f.Tables + guesses,
+		Block: block + 8, // and a hash
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
 	if s.Config.Model.LoadFormat == "dummy" {
 		s.draftNeed.Loading += f.Tensors

@@ -128,7 +128,7 @@ func (g *guesser) guess(p *step.Plan, res *step.Result) error {
 		if q := &g.seqs[i]; len(q.tokens) > 0 {
 			d := step.AddDrafts(&res.Guessed, q.id)
 			d.Tokens = append(d.Tokens, q.tokens...)
-			g.settle(q)
+			g.noteOwn(q)
 		}
 	}
 	return nil
@@ -252,8 +252,8 @@ func (g *guesser) note(q *guessed) {
 	}
 }
 
-// settle notes what is in the request's own blocks by now. Of the last guess nothing was computed.
-func (g *guesser) settle(q *guessed) {
+// noteOwn notes what is in the request's own blocks by now. Of the last guess nothing was computed.
+func (g *guesser) noteOwn(q *guessed) {
 	a := &q.slot.ahead
 	a.has = q.length
 	a.guess = append(a.guess[:0], q.tokens[:len(q.tokens)-1]...)

@@ -166,7 +166,9 @@ func (d *drafting) step() {
 		}
 		d.shrink(i, len(text)-1)
 		ask := slices.IndexFunc(p.Guess, func(g step.Guess) bool { return g.Slot == uint32(i) })
-		got := slices.IndexFunc(res.Guessed, func(g step.Drafts) bool { return g.Slot == uint32(i) })
+		got := slices.IndexFunc(res.Guessed, func(g step.Drafts) bool {
+			return g.Slot == uint32(i)
+		})
 		if ask < 0 || wrong {
 			if got >= 0 {
 				d.Fatalf("plan %d: a guess for slot %d", p.ID, i)
