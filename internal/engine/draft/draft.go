@@ -13,9 +13,10 @@ import (
 type Config struct {
 	// Tokens is how many tokens are guessed at most at a time [num_speculative_tokens], 0 for none.
 	Tokens int
-	// Model says that ranks guess by a model, as many tokens as plans ask for. All that follows but
-	// Rows is for guesses from texts.
-	Model bool
+	// Model says that ranks guess by a model, as many tokens as plans ask for, of texts of MaxLen
+	// tokens at most. All that follows but Rows is for guesses from texts.
+	Model  bool
+	MaxLen int
 	// Min and Max are how many tokens of the text's end are looked up, at least and at most
 	// [prompt_lookup_min, prompt_lookup_max; suffix_decoding_max_tree_depth].
 	Min, Max int

@@ -31,12 +31,19 @@ const draftChunk = 512
 // suffixVotes is how many places decide with the method suffix.
 const suffixVotes = 32
 
-func drafting(s *config.Speculative) draft.Config {
-	c := draft.Config{Tokens: s.Tokens, Model: s.Method == config.DraftModel, Min: s.LookupMin,
-		Max: s.LookupMax, Votes: 1, Requests: s.CachedRequests, Factor: s.MaxFactor,
-		MinProb: s.MinProb, Rows: draftRows}
-	if s.Method == config.Suffix {
+// drafting is how the scheduler has tokens guessed.
+func (s *Spec) drafting() draft.Config {
+	g := &s.Config.Speculative
+	c := draft.Config{Tokens: g.Tokens, Min: g.LookupMin, Max: g.LookupMax, Votes: 1,
+		Requests: g.CachedRequests, Factor: g.MaxFactor, MinProb: g.MinProb, Rows: draftRows}
+	switch g.Method {
+	case config.Suffix:
 		c.Votes = suffixVotes
+	case config.DraftModel:
+		c.Model = true
+	}
+	if s.draft != nil {
+		c.MaxLen = s.draft.maxLen
 	}
 	return c
 }

@@ -124,7 +124,7 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 	c := Checked{What: []string{"flags"}}
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer,
 		r.Config.Speculative.Model} {
-		if path != "" && !IsFolder(path) {
+		if path != "" && path != builtin.Name && !IsFolder(path) {
 			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here "+
 				"(eagleray pull %[1]s fetches them)", path))
 		}

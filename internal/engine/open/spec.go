@@ -97,7 +97,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		tokens = max(tokens, s.Info.MaxModelLen)
 	}
 	return schedule.Config{
-		Draft:             drafting(&c.Speculative),
+		Draft:             s.drafting(),
 		MaxSeqs:           c.Schedule.MaxNumSeqs,
 		MaxTokens:         tokens,
 		MaxModelLen:       s.Info.MaxModelLen,

@@ -82,7 +82,8 @@ func (s *Scheduler) ask(t *turn, r *Request) {
 		return
 	}
 	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
-	n := min(t.guesses, s.config.Draft.Tokens, left-1)
+	d := &s.config.Draft
+	n := min(t.guesses, d.Tokens, left-1, d.MaxLen-r.length()+1)
 	if n > 0 {
 		n = r.drafter.Ask(n, &s.trials)
 	}

@@ -118,7 +118,7 @@ func TestPlaces(t *testing.T) {
 			c.Snapshots = 3
 		} else if r.IntN(2) == 0 {
 			c.Draft = draft.Config{Tokens: 5, Min: 1, Max: 3, Votes: 2, Requests: 9, Rows: 12,
-				Model: r.IntN(2) == 0}
+				Model: r.IntN(2) == 0, MaxLen: 64}
 		}
 		if err := walkPlaces(r, c, places); err != nil {
 			t.Fatalf("seed %d, %d places of %+v: %v", seed, places, c, err)

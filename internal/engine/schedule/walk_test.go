@@ -308,7 +308,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 			d.Max, d.Votes, d.Requests = 8, 1+rng.IntN(9), rng.IntN(20)
 			d.Factor, d.MinProb = 4*rng.Float64(), rng.Float64()
 		}
-		c.Draft.Model = rng.IntN(3) == 0
+		c.Draft.Model, c.Draft.MaxLen = rng.IntN(3) == 0, 1+rng.IntN(c.MaxModelLen)
 	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)

@@ -108,6 +108,10 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 			pos += tile
 		}
 	}
+	// A panel may begin with a tile that is not attended to: any of this cache is as good.
+	if t := begin % stretch / tile; t%panelTiles > 0 {
+		s.tiles[t-1] = s.tiles[t]
+	}
 }
 
 // keys is where the keys of a head, one of job.heads, lie from the offset of a tile on.
