@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -186,7 +187,7 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		switch s := &cfg.Speculative; {
 		case c.Method == "suffix":
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
-		case c.Method != "ngram" && m.window == 0 && !c.EP:
+		case c.Method != "ngram" && !m.windowed() && !c.EP:
 			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")
 		}
 	}
@@ -202,6 +203,16 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
+}
+
+// windowed says that all layers have a window.
+func (m *modelUnderTest) windowed() bool {
+	raw, err := os.ReadFile(filepath.Join(m.path(), "config.json"))
+	if err != nil {
+		return false // which opening it will say
+	}
+	cfg, err := model.ReadConfig(raw)
+	return err == nil && compute.Window(model.CacheLayers(cfg, 0, cfg.Layers, 1)) > 0
 }
 
 // draft is the folder of a draft model of the same vocabulary: the model itself, or another one.
