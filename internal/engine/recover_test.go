@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
@@ -115,7 +116,11 @@ func TestRecovery(t *testing.T) {
 				128
 		}},
 		{"tp 2, one plan at a time", 2, func(c *config.Config) { c.Schedule.Async = false }},
-		{"tp 2, two stages", 2, func(c *config.Config) { c.Parallel.PipelineParallelSize = 2 }},
+		{"tp 2, two stages, a draft model", 2, func(c *config.Config) {
+			c.Parallel.PipelineParallelSize = 2
+			c.Speculative = config.Speculative{Method: config.DraftModel, Tokens: 6,
+				Model: builtin.Name}
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := openEngine(t, func(o *config.Config) {
@@ -154,6 +159,9 @@ func TestRecovery(t *testing.T) {
 			}
 			if err := e.Healthy(t.Context()); err != nil {
 				t.Error(err)
+			}
+			if n := e.Totals(); n.DraftTokens > 0 && n.AcceptedTokens == 0 {
+				t.Errorf("none of %d guesses was right", n.DraftTokens)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
@@ -29,8 +30,12 @@ func TestFewerSteps(t *testing.T) {
 			if method == "" {
 				return
 			}
-			if err := c.Speculative.Set(fmt.Sprintf(`{"method":%q,"num_speculative_tokens":12}`,
-				method)); err != nil {
+			model := ""
+			if method == config.DraftModel { // the model itself
+				model = `"model":"` + builtin.Name + `",`
+			}
+			if err := c.Speculative.Set(fmt.Sprintf(
+				`{%s"method":%q,"num_speculative_tokens":12}`, model, method)); err != nil {
 				t.Fatal(err)
 			}
 		}, func(e status.Event) {
@@ -54,6 +59,7 @@ func TestFewerSteps(t *testing.T) {
 	}{
 		{"forced", config.Ngram, forced, 1, false},
 		{"repeated", config.Ngram, constrain.Spec{}, 1, true},
+		{"by a model", config.DraftModel, constrain.Spec{}, 2, false},
 		{"of others", config.Suffix, constrain.Spec{}, 3, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -36,14 +37,16 @@ type cell struct {
 	Async, Tight, Priority bool
 	// Moving has experts with copies, which move between ranks as their loads are.
 	Moving bool
-	// Drafts is how many tokens are guessed at a time, 0 for none; Suffix is the method.
+	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, or a
+	// draft model: self, which guesses most tokens right, or other, which guesses few. Where there
+	// can be no draft model it is ngram.
 	Drafts int
-	Suffix bool
+	Method string
 }
 
 // plain is what all others are compared with.
 var plain = cell{Backend: "uni", TP: 1, PP: 1, PCP: 1, DP: 1, Threads: 1, Batch: "alone", Block: 16,
-	Cache: "off"}
+	Cache: "off", Method: "ngram"}
 
 // sizes are those of the layouts compared.
 var sizes = struct{ tp, pp, pcp, dp []int }{[]int{1, 2, 4}, []int{1, 2, 4}, []int{1, 2},
@@ -106,7 +109,8 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Tight = rng.IntN(2) == 0
 	c.Priority = rng.IntN(3) == 0
 	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
-	c.Drafts, c.Suffix = pick(rng, 0, 1, 3, 8), rng.IntN(3) == 0
+	c.Drafts = pick(rng, 0, 1, 3, 8)
+	c.Method = pick(rng, "ngram", "suffix", "self", "other")
 	return c
 }
 
@@ -180,8 +184,11 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	if c.Drafts > 0 && !m.states {
 		cfg.Speculative = config.Speculative{Method: config.Ngram, Tokens: c.Drafts, LookupMin: 1,
 			LookupMax: 4}
-		if s := &cfg.Speculative; c.Suffix {
+		switch s := &cfg.Speculative; {
+		case c.Method == "suffix":
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
+		case c.Method != "ngram" && !m.windowed() && !c.EP:
+			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")
 		}
 	}
 	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
@@ -196,6 +203,29 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
+}
+
+// windowed says that all layers have a window.
+func (m *modelUnderTest) windowed() bool {
+	raw, err := os.ReadFile(filepath.Join(m.path(), "config.json"))
+	if err != nil {
+		return false // which opening it will say
+	}
+	cfg, err := model.ReadConfig(raw)
+	return err == nil && compute.Window(model.CacheLayers(cfg, 0, cfg.Layers, 1)) > 0
+}
+
+// draft is the folder of a draft model of the same vocabulary: the model itself, or another one.
+func (m *modelUnderTest) draft(self bool) string {
+	if self {
+		return m.path()
+	}
+	for i := range models {
+		if o := &models[i]; o.vocab == m.vocab && o.folder != m.folder && !o.states && !o.dummy {
+			return o.path()
+		}
+	}
+	return m.path()
 }
 
 // processes are the backends whose ranks are processes, on this machine.

@@ -3,12 +3,20 @@
 // the same texts give the same guesses.
 package draft
 
-import "github.com/eagleray/eagleray/internal/link/step"
+import (
+	"cmp"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+)
 
 // Config says how tokens are guessed. The names in brackets are vLLM's.
 type Config struct {
 	// Tokens is how many tokens are guessed at most at a time [num_speculative_tokens], 0 for none.
 	Tokens int
+	// Model says that ranks guess by a model, as many tokens as plans ask for, of texts of MaxLen
+	// tokens at most. All that follows but Rows is for guesses from texts.
+	Model  bool
+	MaxLen int
 	// Min and Max are how many tokens of the text's end are looked up, at least and at most
 	// [prompt_lookup_min, prompt_lookup_max; suffix_decoding_max_tree_depth].
 	Min, Max int
@@ -45,6 +53,8 @@ type Drafter struct {
 	// one.
 	pace, following pace
 	last            *pace
+	// tried says that a model was asked for a guess, judged that one was verified.
+	tried, judged bool
 
 	index *index
 	found found
@@ -126,7 +136,42 @@ func (d *Drafter) vote(dst []int32, unknown, n int, least float64) []int32 {
 }
 
 // Verified tells of a guess of so many tokens how many of them were right.
-func (d *Drafter) Verified(drafted, accepted int) { d.last.verified(drafted, accepted) }
+func (d *Drafter) Verified(drafted, accepted int, t *Trials) {
+	d.last.verified(drafted, accepted)
+	if d.last == &d.pace && !d.judged {
+		d.judged = true
+		t.pace.verified(drafted, accepted)
+	}
+}
+
+// Trials are the first guesses of a model about each request. While they are wrong, few requests
+// have one: a model that knows nothing of what is asked costs next to nothing then. Before one it
+// would compute the request's whole prompt. While they are right, the first ones grow too.
+type Trials struct{ pace pace }
+
+// NewTrials returns trials of which none has been.
+func NewTrials() Trials { return Trials{pace{longest: 1023}} }
+
+// Ask says how many tokens, at most so many, a model is to guess of the request.
+func (d *Drafter) Ask(most int, t *Trials) int {
+	if !d.tried {
+		if t.pace.allow(most) == 0 {
+			return 0
+		}
+		d.tried = true
+		d.pace = pace{begun: true, size: t.pace.size, pause: min(t.pace.pause, longestPause)}
+	}
+	return d.pace.allow(most)
+}
+
+// FollowModel appends to dst, which is empty, at most n tokens that a model has guessed.
+func (d *Drafter) FollowModel(dst, guess []int32, n int) []int32 {
+	if n = min(n, len(guess)); n < 1 || d.pace.wait > 0 {
+		return dst
+	}
+	d.last = &d.pace
+	return append(dst, guess[:n]...)
+}
 
 // Follow is Draft of what others have guessed.
 func (d *Drafter) Follow(dst, guess []int32, n int) []int32 {
@@ -147,6 +192,8 @@ type pace struct {
 	size  int // of the next guess
 	pause int // in tokens, after a guess that is wrong
 	wait  int // tokens until the next guess
+	// longest bounds pause; 0 is longestPause.
+	longest int
 }
 
 const (
@@ -174,7 +221,7 @@ func (p *pace) verified(drafted, accepted int) {
 	case accepted > 0:
 		p.size, p.pause = accepted+1, p.pause/2
 	default:
-		p.size, p.pause = max(1, p.size/2), min(2*p.pause+1, longestPause)
+		p.size, p.pause = max(1, p.size/2), min(2*p.pause+1, cmp.Or(p.longest, longestPause))
 		p.wait = p.pause
 	}
 }

@@ -81,12 +81,12 @@ func TestPace(t *testing.T) {
 		if len(got) != want {
 			t.Fatalf("%d tokens are guessed, not %d", len(got), want)
 		}
-		d.Verified(want, want)
+		d.Verified(want, want, new(Trials))
 	}
 	if got := d.Draft(nil, text, 0, 3, &c, nil); len(got) != 3 {
 		t.Fatalf("%d tokens are guessed where 3 may be", len(got))
 	}
-	d.Verified(3, 1)
+	d.Verified(3, 1, new(Trials))
 	if got := d.Draft(nil, text, 0, 100, &c, nil); len(got) != 2 {
 		t.Fatalf("%d tokens are guessed after 1 was right", len(got))
 	}
@@ -94,7 +94,7 @@ func TestPace(t *testing.T) {
 	for range 2000 {
 		if n := len(d.Draft(nil, text, 0, 100, &c, nil)); n > 0 {
 			guesses++
-			d.Verified(n, 0)
+			d.Verified(n, 0, new(Trials))
 		}
 	}
 	if guesses < 2000/(longestPause+1) || guesses > 2000/longestPause+8 {
@@ -104,7 +104,7 @@ func TestPace(t *testing.T) {
 	for n == 0 {
 		n = len(d.Draft(nil, text, 0, 100, &c, nil))
 	}
-	if d.Verified(n, n); len(d.Draft(nil, text, 0, 100, &c, nil)) == 0 {
+	if d.Verified(n, n, new(Trials)); len(d.Draft(nil, text, 0, 100, &c, nil)) == 0 {
 		t.Error("nothing is guessed after a guess was right")
 	}
 }
@@ -121,7 +121,7 @@ func TestSteadyAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(500, func() {
 		text = append(text, int32(len(text)%97))
 		dst = d.Draft(dst[:0], text, 0, 8, &c, nil)
-		d.Verified(len(dst), len(dst))
+		d.Verified(len(dst), len(dst), new(Trials))
 	}); n > 0 {
 		t.Errorf("%v allocations for each guess", n)
 	}
@@ -183,10 +183,10 @@ func TestFollow(t *testing.T) {
 		if !slices.Equal(got, guess[:want]) {
 			t.Fatalf("%v is followed of %v", got, guess)
 		}
-		d.Verified(want, want)
+		d.Verified(want, want, new(Trials))
 	}
 	d.Follow(nil, guess, 9)
-	d.Verified(5, 0)
+	d.Verified(5, 0, new(Trials))
 	if got := d.Follow(nil, guess, 9); len(got) > 0 {
 		t.Errorf("%v is followed after a wrong guess", got)
 	}

@@ -73,6 +73,7 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 		return nil, err
 	}
 	o.Init.Files, o.Init.TokenizerFiles = files.Files, files.TokenizerFiles
+	o.Init.DraftFiles = files.DraftFiles
 	o.Init.Holder, o.Init.Later = files.Holder, files.Later
 	o.Fresh = executor.LostRanks(cause)
 	group, err := executor.Start(ctx, o)

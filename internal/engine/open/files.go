@@ -41,6 +41,8 @@ type Files struct {
 	wake []func()
 	// tokenizer is the folder of --tokenizer; nil for the model's own.
 	tokenizer *checkpoint.Pinned
+	// draft is the folder of the draft model; nil for none.
+	draft *checkpoint.Pinned
 	// reported is the change that was last reported.
 	reported string
 }
@@ -167,6 +169,9 @@ func (m *Files) Release() error {
 	if m.tokenizer != nil {
 		err = errors.Join(err, m.tokenizer.Close())
 	}
+	if m.draft != nil {
+		err = errors.Join(err, m.draft.Close())
+	}
 	return err
 }
 
@@ -201,6 +206,9 @@ func (m *Files) Resolve(init *queue.Init, later bool) (revision int64, err error
 	}
 	if m.tokenizer != nil {
 		init.TokenizerFiles = known(m.tokenizer.Files())
+	}
+	if m.draft != nil {
+		init.DraftFiles = known(m.draft.Files())
 	}
 	return m.revision.Load(), nil
 }

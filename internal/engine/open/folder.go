@@ -33,7 +33,7 @@ func (r *resolver) resolve() error {
 		r.folder = builtin.Folder()
 		r.Info.Root = builtin.Name
 	} else {
-		dir, err := r.download(m.Path)
+		dir, err := r.download(m.Path, m.Revision)
 		if err != nil {
 			return err
 		}
@@ -57,9 +57,9 @@ func (r *resolver) resolve() error {
 	return nil
 }
 
-func (r *resolver) download(name string) (string, error) {
+func (r *resolver) download(name, revision string) (string, error) {
 	return hub.Resolve(r.ctx, name, hub.Options{
-		Revision: r.Config.Model.Revision, DownloadDir: r.Config.Model.DownloadDir,
+		Revision: revision, DownloadDir: r.Config.Model.DownloadDir,
 		Progress: func(p hub.Progress) {
 			r.progress(-1, "download "+p.File, p.AllDone, p.AllTotal)
 		},

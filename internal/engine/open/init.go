@@ -52,6 +52,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 	if s.Config.Speculative.Method != "" {
 		init.DraftRows = draftRows
 	}
+	init.Draft = s.draft.init(s.rows())
 	init.Null = s.Null.init(&s.Info)
 	if s.Backend() != "uni" && init.Null == nil {
 		init.Heap, init.HeapPerThread = s.heapOfRanks()

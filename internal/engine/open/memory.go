@@ -120,6 +120,10 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 		try(true, "it fits without --enable-rlhf",
 			func(_ *Spec, c *config.Config) { c.Server.EnableRLHF = false })
 	}
+	if s.draft != nil {
+		try(true, "it fits without the draft model of --speculative-config",
+			func(o *Spec, _ *config.Config) { o.draft = nil })
+	}
 	for n := s.Engines() - 1; n > 0; n-- {
 		engines := func(_ *Spec, c *config.Config) { c.Parallel.SetEngines(n) }
 		if fits(engines) {
@@ -187,7 +191,8 @@ func (s *Spec) BlockBytes() (most int64) {
 	for stage := range s.Info.StageLayers {
 		most = max(most, s.blockBytes(stage))
 	}
-	return most
+	last := s.blockBytes(len(s.Info.StageLayers) - 1)
+	return max(most, last+s.draft.blockBytes(s.Config.Cache.BlockSize, s.cacheDType))
 }
 
 // blockBytes is one block of a rank of a stage, nothing of an encoder.
@@ -303,7 +308,7 @@ func (s *Spec) weigh() error {
 		s.needs[stage] = s.need(stage, &f)
 		s.Info.StepBytes += f.Step * int64(l.World()/l.Sizes().PP)
 	}
-	return nil
+	return s.weighDraft()
 }
 
 // planner says what the ranks' device takes.
@@ -383,6 +388,10 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 	r.PerThread += each
 	if u.Output && r.Process > 0 {
 		r.Process += grammarRoom
+	}
+	if d := &s.draftNeed; u.Output {
+		r.Draft, r.Block = d.Draft, r.Block+d.Block
+		r.Work, r.Loading = r.Work+d.Work, r.Loading+d.Loading
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
@@ -26,7 +27,7 @@ func planned(t *testing.T, left int64, change func(c *config.Config)) (*Spec, er
 	}
 	r := newResolver(t.Context(), &Options{Config: &cfg,
 		Bounds: func() memory.Bounds { return has(left, left) }})
-	for _, f := range []func() error{r.resolve, r.readModel, r.divide} {
+	for _, f := range []func() error{r.resolve, r.readModel, r.readDraft, r.divide} {
 		if err := f(); err != nil {
 			t.Fatal(err)
 		}
@@ -186,6 +187,16 @@ func TestFlagsAreBlamed(t *testing.T) {
 			c.Cache.MemoryBytes,
 				c.Server.EnableRLHF = 16<<20, true
 		}, true, "it fits without --enable-rlhf"},
+		"a draft model": {190 << 20, func(c *config.Config) {
+			c.Cache.MemoryBytes = 16 << 20
+			c.Speculative = config.Speculative{Method: config.DraftModel, Tokens: 4,
+				Model: builtin.Name}
+		}, true, "of draft model (--speculative-config)"},
+		"without a draft model": {190 << 20, func(c *config.Config) {
+			c.Cache.MemoryBytes = 16 << 20
+			c.Speculative = config.Speculative{Method: config.DraftModel, Tokens: 4,
+				Model: builtin.Name}
+		}, true, "it fits without the draft model of --speculative-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := planned(t, c.left, c.change)

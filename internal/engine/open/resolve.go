@@ -85,8 +85,9 @@ func newResolver(ctx context.Context, opt *Options) *resolver {
 // but for the end of ctx they are a *ModelError.
 func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
-	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.checkWeights,
-		r.divide, r.readTokenizer, r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
+	for _, f := range []func() error{r.locate, r.resolve, r.pinFiles, r.readModel, r.readDraft,
+		r.checkWeights, r.divide, r.readTokenizer, r.readGenerationConfig, r.readPooling,
+		r.readClasses, r.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, r.Files.Release())
 			if ctx.Err() != nil {
@@ -121,8 +122,9 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 		return Checked{}, err
 	}
 	c := Checked{What: []string{"flags"}}
-	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {
-		if path != "" && !IsFolder(path) {
+	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer,
+		r.Config.Speculative.Model} {
+		if path != "" && path != builtin.Name && !IsFolder(path) {
 			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here "+
 				"(eagleray pull %[1]s fetches them)", path))
 		}
@@ -139,6 +141,12 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 		{r.readModel, func() string {
 			return fmt.Sprintf("config.json (%s, %s, %d positions)", r.Model.ModelType,
 				r.Info.DType, r.Info.MaxModelLen)
+		}},
+		{r.readDraft, func() string {
+			if r.draft == nil {
+				return ""
+			}
+			return "draft model"
 		}},
 		{r.checkWeights, func() string {
 			if r.Config.Model.LoadFormat == "dummy" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -49,6 +48,10 @@ type Spec struct {
 	needs      []memory.Rank
 	modelBytes int64
 	Planned    *memory.Plan
+	// draft is the model that guesses tokens, nil for none; draftNeed is what the rank that samples
+	// takes for it.
+	draft     *draftModel
+	draftNeed memory.Rank
 }
 
 // WithBlocks is the specification with KV caches of so many blocks.
@@ -74,22 +77,6 @@ func (s *Spec) RanksHere() int {
 	return cmp.Or(s.Share, s.Ranks*s.Engines())
 }
 
-// draftRows is how many rows of decoding a step may have to verify guesses too: so many take little
-// longer than one, because what takes the time is reading the weights.
-const draftRows = 16
-
-// suffixVotes is how many places decide with the method suffix.
-const suffixVotes = 32
-
-func drafting(s *config.Speculative) draft.Config {
-	c := draft.Config{Tokens: s.Tokens, Min: s.LookupMin, Max: s.LookupMax, Votes: 1,
-		Requests: s.CachedRequests, Factor: s.MaxFactor, MinProb: s.MinProb, Rows: draftRows}
-	if s.Method == config.Suffix {
-		c.Votes = suffixVotes
-	}
-	return c
-}
-
 // Scheduling is what the scheduler is told.
 func (s *Spec) Scheduling() schedule.Config {
 	c := s.Config
@@ -105,7 +92,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		tokens = max(tokens, s.Info.MaxModelLen)
 	}
 	return schedule.Config{
-		Draft:             drafting(&c.Speculative),
+		Draft:             s.drafting(),
 		MaxSeqs:           c.Schedule.MaxNumSeqs,
 		MaxTokens:         tokens,
 		MaxModelLen:       s.Info.MaxModelLen,

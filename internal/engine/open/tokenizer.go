@@ -24,7 +24,7 @@ func (r *resolver) readTokenizer() error {
 	}
 	folder := r.folder
 	if t := r.Config.Model.Tokenizer; t != "" {
-		dir, err := r.download(t)
+		dir, err := r.download(t, r.Config.Model.Revision)
 		if err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}

@@ -153,7 +153,7 @@ func (c Config) validate() error {
 		}
 	}
 	if d := &c.Draft; d.Tokens < 0 || d.Tokens > step.MaxDrafts || d.Tokens > 0 &&
-		(c.Snapshots > 0 || d.Min < 1 || d.Max < d.Min) {
+		(c.Snapshots > 0 || !d.Model && (d.Min < 1 || d.Max < d.Min)) {
 		return fmt.Errorf("schedule: Draft is %+v with %d Snapshots, must be of at most %d "+
 			"Tokens, with a Min of 1 to Max, and without Snapshots", *d, c.Snapshots,
 			step.MaxDrafts)

@@ -37,7 +37,8 @@ func (d *Drafted) add(o *Drafted) {
 	}
 }
 
-// awaitsDrafts tells whether the newest plan in flight verifies drafts. No other is made before its
+// awaitsDrafts tells whether the newest plan in flight verifies drafts, or has some guessed. No
+// other is made before its
 // result: the requests whose drafts those are would miss a turn, for which few guesses make up.
 // With stages requests take turns anyway.
 func (s *Scheduler) awaitsDrafts() bool {
@@ -62,11 +63,37 @@ func (s *Scheduler) draft(t *turn, r *Request) {
 	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
 	n := min(t.drafts, left-1)
 	r.drafts = r.drafter.Follow(r.drafts[:0], r.forced[min(r.pending, len(r.forced)):], n)
-	if len(r.drafts) == 0 {
+	switch {
+	case len(r.drafts) > 0:
+	case s.config.Draft.Model:
+		r.drafts = r.drafter.FollowModel(r.drafts, r.guessed, n)
+	default:
 		r.drafts = r.drafter.Draft(r.drafts, r.tokens, r.pending, n, &s.config.Draft,
 			s.historyOf(r))
 	}
 	t.drafts -= len(r.drafts)
+}
+
+// ask has the draft model guess what comes after the tokens that a plan samples of a request. The
+// request goes on when its guess has come.
+func (s *Scheduler) ask(t *turn, r *Request) {
+	r.guessed = r.guessed[:0]
+	if !s.config.Draft.Model || t.guesses == 0 {
+		return
+	}
+	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
+	d := &s.config.Draft
+	n := min(t.guesses, d.Tokens, left-1, d.MaxLen-r.length()+1)
+	if n > 0 {
+		n = r.drafter.Ask(n, &s.trials)
+	}
+	if n < 1 {
+		return
+	}
+	r.asked = true
+	t.guesses -= n
+	t.flight.drafts += n
+	t.plan.Guess = append(t.plan.Guess, step.Guess{Slot: r.slot, Tokens: uint32(n)})
 }
 
 // historyOf is the outputs that guesses for a request may be taken from, nil for none: who salts
@@ -110,7 +137,7 @@ func (s *Scheduler) verified(e *entry, run []int32) {
 	}
 	q, right := e.request, max(0, len(run)-1)
 	q.drafts = q.drafts[:0]
-	q.drafter.Verified(e.drafts, right)
+	q.drafter.Verified(e.drafts, right, &s.trials)
 	s.drafted.Drafts++
 	s.drafted.Tokens += uint64(e.drafts)
 	s.drafted.Accepted += uint64(right)

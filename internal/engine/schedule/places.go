@@ -123,6 +123,7 @@ func (p *Places) Schedule(plan *step.Plan) bool {
 		plan.Rows = append(plan.Rows, own.Rows...)
 		plan.Blocks = append(plan.Blocks, own.Blocks...)
 		plan.Drafts = append(plan.Drafts, own.Drafts...)
+		plan.Guess = append(plan.Guess, own.Guess...)
 		plan.Restore = append(plan.Restore, own.Restore...)
 		plan.Save = append(plan.Save, own.Save...)
 	}
@@ -169,7 +170,7 @@ func (p *Places) Check(r *step.Result) error {
 // cut makes the places' results of one, and returns how many of its slots are left over.
 func (p *Places) cut(r *step.Result) (rest int) {
 	f := &p.flights[p.first]
-	slots, logprobs, prompts, pooled, forced := 0, 0, 0, 0, 0
+	var slots, logprobs, prompts, pooled, forced, guessed int // how far each list is cut
 	for i := range p.of {
 		own := &p.parts[i].result
 		own.Reset(f.of[i])
@@ -196,7 +197,9 @@ func (p *Places) cut(r *step.Result) (rest int) {
 		own.Pooled, pooled = run(r.Pooled, pooled,
 			func(l *step.Pooled) bool { return mine(l.Slot) })
 		own.Forced, forced = run(r.Forced, forced,
-			func(l *step.Forced) bool { return mine(l.Slot) })
+			func(l *step.Drafts) bool { return mine(l.Slot) })
+		own.Guessed, guessed = run(r.Guessed, guessed,
+			func(l *step.Drafts) bool { return mine(l.Slot) })
 	}
 	return len(r.Slot) - slots
 }

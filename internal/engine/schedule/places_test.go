@@ -55,6 +55,11 @@ func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 				drafts = drafts[row.Drafts():]
 			}
 		}
+		for _, g := range p.Guess {
+			if mine(g.Slot) {
+				part.Guess = append(part.Guess, step.Guess{Slot: g.Slot - base, Tokens: g.Tokens})
+			}
+		}
 		for _, c := range p.Restore {
 			if mine(c.Slot) {
 				part.Restore = append(part.Restore, step.Snapshot{Slot: c.Slot - base,
@@ -79,6 +84,10 @@ func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 		for _, f := range r.Forced {
 			f.Slot += base
 			all.Forced = append(all.Forced, f)
+		}
+		for _, f := range r.Guessed {
+			f.Slot += base
+			all.Guessed = append(all.Guessed, f)
 		}
 		for _, l := range r.Logprobs {
 			l.Slot += base
@@ -108,7 +117,8 @@ func TestPlaces(t *testing.T) {
 		if c.PrefixCaching && r.IntN(2) == 0 {
 			c.Snapshots = 3
 		} else if r.IntN(2) == 0 {
-			c.Draft = draft.Config{Tokens: 5, Min: 1, Max: 3, Votes: 2, Requests: 9, Rows: 12}
+			c.Draft = draft.Config{Tokens: 5, Min: 1, Max: 3, Votes: 2, Requests: 9, Rows: 12,
+				Model: r.IntN(2) == 0, MaxLen: 64}
 		}
 		if err := walkPlaces(r, c, places); err != nil {
 			t.Fatalf("seed %d, %d places of %+v: %v", seed, places, c, err)

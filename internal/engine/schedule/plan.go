@@ -36,6 +36,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	stages := s.config.Stages
 	t := turn{plan: p, flight: f, budget: s.config.Budget(),
 		decodes: (len(s.running) + stages - 1) / stages, drafts: s.draftable()}
+	t.guesses = t.drafts
 	s.regroup(&t)
 	s.advance(&t, false)
 	if !t.preempted {
@@ -74,7 +75,7 @@ func reset(p *step.Plan) {
 	p.Free = p.Free[:0]
 	p.New = p.New[:0]
 	p.Rows = p.Rows[:0]
-	p.Blocks, p.Drafts = p.Blocks[:0], p.Drafts[:0]
+	p.Blocks, p.Drafts, p.Guess = p.Blocks[:0], p.Drafts[:0], p.Guess[:0]
 	p.Restore, p.Save = p.Restore[:0], p.Save[:0]
 }
 
@@ -84,8 +85,9 @@ type turn struct {
 	flight *flight
 	// budget is how many tokens are left, decodes how many requests may still decode.
 	budget, decodes int
-	// drafts is how many tokens may still be drafted.
-	drafts int
+	// drafts is how many tokens may still be drafted, guesses how many the draft model may still
+	// be asked for.
+	drafts, guesses int
 	// at is how many running requests have been seen to.
 	at int
 	// preempted says that some gave up their blocks.
@@ -101,7 +103,7 @@ func (s *Scheduler) advance(t *turn, background bool) {
 			return
 		}
 		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, s.config.Stages) ||
-			len(r.drafts) > 0 {
+			len(r.drafts) > 0 || r.asked {
 			continue
 		}
 		if r.length()-r.computed == 1 {
@@ -130,7 +132,7 @@ func (s *Scheduler) advance(t *turn, background bool) {
 				return
 			}
 		}
-		s.plan(t.plan, t.flight, r, n)
+		s.plan(t, r, n)
 		t.budget -= n
 	}
 }
@@ -205,7 +207,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 		}
 		// fit has made sure of the blocks of all tokens, these are some of them.
 		s.cache.Grow(&r.seq, r.tokens, hit+n)
-		s.plan(t.plan, t.flight, r, n)
+		s.plan(t, r, n)
 		t.budget -= n
 	}
 }
@@ -300,7 +302,8 @@ func introduce(p *step.Plan, r *Request, blocks int) {
 }
 
 // plan adds the next n tokens of a request. The ranks know the blocks of those before.
-func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
+func (s *Scheduler) plan(t *turn, r *Request, n int) {
+	p, f := t.plan, t.flight
 	end := r.computed + n
 	r.drafts = r.drafts[:max(0, end-r.length())]
 	known := end - len(r.drafts)
@@ -326,6 +329,7 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	if row.Sample = samples; samples {
 		r.pending++
 		r.sampler = s.plans + 1
+		s.ask(t, r)
 	}
 	p.Blocks = append(p.Blocks, blocks...)
 	p.Drafts = append(p.Drafts, r.drafts...)

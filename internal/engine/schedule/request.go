@@ -130,6 +130,10 @@ type scheduled struct {
 	drafter draft.Drafter
 	// forced are those that will come after tokens, most probably, as the ranks say.
 	forced []int32
+	// guessed are those that the draft model says of the newest of tokens; asked says that the
+	// newest plan in flight asks for some.
+	guessed []int32
+	asked   bool
 	// sampler is the newest plan that samples, or sampled, a token of the request.
 	sampler uint64
 	// wrote is the newest plan that computes some of the prompt, or with which the request has

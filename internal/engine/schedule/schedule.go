@@ -55,13 +55,14 @@ type Scheduler struct {
 	deferred    uint64
 	drafted     Drafted
 	history     *draft.History // nil for none
+	trials      draft.Trials
 }
 
 // flight is a plan that awaits its result.
 type flight struct {
 	plan    uint64
 	entries []entry
-	drafts  int // of all entries
+	drafts  int // of all entries, and guesses asked for
 	prompt  int // tokens of prompts that are computed
 }
 
@@ -89,7 +90,7 @@ func New(c Config) (*Scheduler, error) {
 		turns:      [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
 		flights:    make([]flight, c.MaxInFlight),
 		transfers:  transfers{pinned: make(map[uint64]*Request)},
-		offloading: offloading{holds: make(map[uint64]*hold)},
+		offloading: offloading{holds: make(map[uint64]*hold)}, trials: draft.NewTrials(),
 	}
 	if c.Draft.Requests > 0 {
 		s.history = draft.NewHistory(&c.Draft)
@@ -163,6 +164,7 @@ func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
 			e.request.pending, e.request.drafts = 0, e.request.drafts[:0]
+			e.request.asked = false
 		}
 		s.land()
 	}

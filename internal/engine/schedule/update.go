@@ -56,7 +56,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
 	}
-	var runs, logprobs, prompts, pooled, forced int // how far each list of r is used
+	var runs, logprobs, prompts, pooled, forced, guessed int // how far each list of r is used
 	ended := false
 	for i := range s.flights[s.first].entries {
 		e := &s.flights[s.first].entries[i]
@@ -83,6 +83,11 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 				if forced < len(r.Forced) && r.Forced[forced].Slot == e.slot {
 					q.forced = append(q.forced, r.Forced[forced].Tokens...)
 					forced++
+				}
+				q.guessed, q.asked = q.guessed[:0], false
+				if guessed < len(r.Guessed) && r.Guessed[guessed].Slot == e.slot {
+					q.guessed = append(q.guessed, r.Guessed[guessed].Tokens...)
+					guessed++
 				}
 				o.Guessed = e.drafts
 				s.verified(e, o.Tokens)

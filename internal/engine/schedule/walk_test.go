@@ -308,6 +308,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 			d.Max, d.Votes, d.Requests = 8, 1+rng.IntN(9), rng.IntN(20)
 			d.Factor, d.MinProb = 4*rng.Float64(), rng.Float64()
 		}
+		c.Draft.Model, c.Draft.MaxLen = rng.IntN(3) == 0, 1+rng.IntN(c.MaxModelLen)
 	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)
@@ -784,7 +785,7 @@ func (w *walk) turns(running int) {
 			w.config.Stages)
 	}
 	for _, r := range w.s.running {
-		if !planned[r] && !young[r] && len(r.drafts) == 0 && decodes < most &&
+		if !planned[r] && !young[r] && len(r.drafts) == 0 && !r.asked && decodes < most &&
 			!r.planned(w.config.MaxModelLen) {
 			w.Fatalf("plan %d decodes %d of %d requests, %d stages, and leaves request %d out",
 				newest.plan, decodes, running, w.config.Stages, r.Key)

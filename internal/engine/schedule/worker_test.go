@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -307,7 +308,13 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		// A guess, of which the end is wrong.
 		if last := len(r.Slot) - 1; row.Sample && known%2 == 0 {
 			run := r.Run(last)
-			f := r.Force(id)
+			list := &r.Forced
+			if asked := slices.ContainsFunc(p.Guess, func(g step.Guess) bool {
+				return g.Slot == id
+			}); asked {
+				list = &r.Guessed
+			}
+			f := step.AddDrafts(list, id)
 			for next := state(known, run[len(run)-1]); len(f.Tokens) < 1+int(known%5); {
 				f.Tokens = append(f.Tokens, pick(next, vocab))
 				next = state(next, f.Tokens[len(f.Tokens)-1])

@@ -126,6 +126,10 @@ type Init struct {
 	// DraftRows is how many rows a plan has at most whose result says what tokens constraints
 	// force, 0 where no tokens are drafted.
 	DraftRows int `json:"draft_rows,omitempty"`
+	// Draft is the draft model of the rank that samples, nil for none.
+	Draft *Draft `json:"draft,omitempty"`
+	// DraftFiles are what Files is for the model.
+	DraftFiles []File `json:"draft_files,omitempty"`
 	// Heap is how many bytes Go's heap may have in a process of the rank's own, beside
 	// HeapPerThread for each of its threads; 0 is no limit.
 	Heap          int64 `json:"heap,omitempty"`
@@ -134,6 +138,17 @@ type Init struct {
 	Constraints int64 `json:"constraints,omitempty"`
 	// Null, unless it is nil, makes a rank without a model.
 	Null *Null `json:"null,omitempty"`
+}
+
+// Draft is a model that guesses tokens.
+type Draft struct {
+	// Dir, Repo and Revision are what ModelDir, Repo and Revision of Init are for the model.
+	Dir      string `json:"dir"`
+	Repo     string `json:"repo,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	// MaxModelLen is how many positions it knows at most, Rows how many it computes at a time.
+	MaxModelLen int `json:"max_model_len"`
+	Rows        int `json:"rows"`
 }
 
 // File is the identity of a file of a model (checkpoint.File).

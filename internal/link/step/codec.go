@@ -16,7 +16,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 10
+	Version = 11
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -30,7 +30,7 @@ const (
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minPooled         = 4 + 4
-	minForced         = 4 + 4
+	minDrafts         = 4 + 4
 	minList           = 4
 	rowSize           = 5 * 4
 )
@@ -48,8 +48,8 @@ type bias = sample.Bias
 // Row.Drafts to that of Plan.Drafts, and
 // every Row.Source is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
-	b = slices.Grow(b, 2+8+7*4+4*(len(p.Free)+len(p.Blocks)+len(p.Drafts))+rowSize*len(p.Rows)+
-		8*(len(p.Restore)+len(p.Save)))
+	b = slices.Grow(b, 2+8+8*4+4*(len(p.Free)+len(p.Blocks)+len(p.Drafts))+rowSize*len(p.Rows)+
+		8*(len(p.Guess)+len(p.Restore)+len(p.Save)))
 	b = append(b, Version, kindPlan)
 	b = binary.LittleEndian.AppendUint64(b, p.ID)
 	b = appendList(b, p.Free)
@@ -60,6 +60,7 @@ func AppendPlan(b []byte, p *Plan) []byte {
 	b = appendList(b, p.Rows)
 	b = appendList(b, p.Blocks)
 	b = appendList(b, p.Drafts)
+	b = appendList(b, p.Guess)
 	return appendList(appendList(b, p.Restore), p.Save)
 }
 
@@ -112,7 +113,7 @@ func appendParams(b []byte, p *sample.Params) []byte {
 // AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token
 // into runs; DecodeResult refuses anything else.
 func AppendResult(b []byte, r *Result) []byte {
-	b = slices.Grow(b, 2+8+6*4+4*(2*len(r.Slot)+len(r.Token)))
+	b = slices.Grow(b, 2+8+7*4+4*(2*len(r.Slot)+len(r.Token)))
 	b = append(b, Version, kindResult)
 	b = binary.LittleEndian.AppendUint64(b, r.Plan)
 	b = appendList(b, r.Slot)
@@ -133,10 +134,14 @@ func AppendResult(b []byte, r *Result) []byte {
 		b = binary.LittleEndian.AppendUint32(b, r.Pooled[i].Slot)
 		b = appendList(b, r.Pooled[i].Vector)
 	}
-	b = appendLen(b, len(r.Forced))
-	for i := range r.Forced {
-		b = binary.LittleEndian.AppendUint32(b, r.Forced[i].Slot)
-		b = appendList(b, r.Forced[i].Tokens)
+	return appendDrafts(appendDrafts(b, r.Forced), r.Guessed)
+}
+
+func appendDrafts(b []byte, v []Drafts) []byte {
+	b = appendLen(b, len(v))
+	for i := range v {
+		b = binary.LittleEndian.AppendUint32(b, v[i].Slot)
+		b = appendList(b, v[i].Tokens)
 	}
 	return b
 }

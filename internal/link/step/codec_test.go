@@ -83,6 +83,7 @@ func (m maker) plan() *Plan {
 	}
 	snapshot := func() Snapshot { return Snapshot{Slot: m.Uint32(), State: m.Uint32()} }
 	p.Restore, p.Save = some(m, 3, snapshot), some(m, 3, snapshot)
+	p.Guess = some(m, 3, func() Guess { return Guess{Slot: m.Uint32(), Tokens: m.Uint32()} })
 	return p
 }
 
@@ -103,9 +104,8 @@ func (m maker) result() *Result {
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
 		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
 	})
-	r.Forced = some(m, 2, func() Forced {
-		return Forced{Slot: m.Uint32(), Tokens: some(m, 4, m.i32)}
-	})
+	drafts := func() Drafts { return Drafts{Slot: m.Uint32(), Tokens: some(m, 4, m.i32)} }
+	r.Forced, r.Guessed = some(m, 2, drafts), some(m, 2, drafts)
 	r.Pooled = some(m, 2, func() Pooled {
 		return Pooled{Slot: m.Uint32(), Vector: some(m, 9,
 			m.f32)}
@@ -171,10 +171,10 @@ func TestLayout(t *testing.T) {
 			{Slot: 1, Start: 2, Count: 3, Blocks: 1, Last: -1, Source: FromPlan, Sample: true},
 			{Slot: 4, Start: 5, Count: 1, Source: FromSampler},
 		}, Blocks: []uint32{0x0a0b0c0d}, Drafts: []int32{8, -2}, Restore: []Snapshot{{4, 17}},
-		Save: []Snapshot{{1, 18}},
+		Save: []Snapshot{{1, 18}}, Guess: []Guess{{4, 5}},
 	})
 	want := []byte{
-		10, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		11, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -182,6 +182,7 @@ func TestLayout(t *testing.T) {
 		4, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
 		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
 		2, 0, 0, 0, 8, 0, 0, 0, 254, 255, 255, 255,
+		1, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0,
 		1, 0, 0, 0, 4, 0, 0, 0, 17, 0, 0, 0,
 		1, 0, 0, 0, 1, 0, 0, 0, 18, 0, 0, 0,
 	}
@@ -191,10 +192,11 @@ func TestLayout(t *testing.T) {
 	got = AppendResult(nil, &Result{
 		Plan: 5, Slot: []uint32{1, 3}, End: []uint32{1, 3}, Token: []int32{7, 8, 9},
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1,
-			-0.5}}}}, Forced: []Forced{{3, []int32{6}}},
+			-0.5}}}}, Forced: []Drafts{{3, []int32{6}}},
+		Guessed: []Drafts{{1, []int32{2}}},
 	})
 	want = []byte{
-		10, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		11, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
@@ -203,6 +205,7 @@ func TestLayout(t *testing.T) {
 		0, 0, 0, 0,
 		0, 0, 0, 0,
 		1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0,
+		1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0,
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("result\n%v, want\n%v", got, want)
@@ -347,7 +350,7 @@ func TestPlanTokens(t *testing.T) {
 // badRow is a plan of two rows, the last word of the second with byte i changed to v.
 func badRow(i int, v byte) []byte {
 	b := AppendPlan(nil, &Plan{Rows: []Row{{}, {Source: FromPlan, Sample: true}}})
-	b[len(b)-20+i] = v // before the lengths of Blocks, Drafts, Restore and Save
+	b[len(b)-24+i] = v // before the lengths of Blocks, Drafts, Guess, Restore and Save
 	return b
 }
 

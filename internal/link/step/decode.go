@@ -27,6 +27,7 @@ func DecodePlan(b []byte, p *Plan) error {
 	p.Rows = rows
 	p.Blocks = list(&r, "Blocks", p.Blocks)
 	p.Drafts = list(&r, "Drafts", p.Drafts)
+	p.Guess = list(&r, "Guess", p.Guess)
 	p.Restore = list(&r, "Restore", p.Restore)
 	p.Save = list(&r, "Save", p.Save)
 	if err := r.end(); err != nil {
@@ -82,11 +83,8 @@ func DecodeResult(b []byte, res *Result) error {
 		res.Pooled[i].Slot = r.uint32("Pooled.Slot")
 		res.Pooled[i].Vector = list(&r, "Pooled.Vector", res.Pooled[i].Vector)
 	}
-	res.Forced = records(&r, "Forced", res.Forced, minForced)
-	for i := range res.Forced {
-		res.Forced[i].Slot = r.uint32("Forced.Slot")
-		res.Forced[i].Tokens = list(&r, "Forced.Tokens", res.Forced[i].Tokens)
-	}
+	res.Forced = r.drafts("Forced", res.Forced)
+	res.Guessed = r.drafts("Guessed", res.Guessed)
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
 	}
@@ -348,6 +346,15 @@ func (r *reader) params(p *sample.Params) {
 	p.ThinkingBudget = r.int32("Params.ThinkingBudget")
 	p.ThinkingStart = list(r, "Params.ThinkingStart", p.ThinkingStart)
 	p.ThinkingEnd = list(r, "Params.ThinkingEnd", p.ThinkingEnd)
+}
+
+func (r *reader) drafts(field string, dst []Drafts) []Drafts {
+	dst = records(r, field, dst, minDrafts)
+	for i := range dst {
+		dst[i].Slot = r.uint32(field)
+		dst[i].Tokens = list(r, field, dst[i].Tokens)
+	}
+	return dst
 }
 
 func (r *reader) logprobs(field string, dst []Logprobs) []Logprobs {

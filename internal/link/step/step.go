@@ -38,10 +38,15 @@ type Plan struct {
 	// Drafts are tokens that may come next, of all rows that have some (Row.Drafts), one row after
 	// the other.
 	Drafts []int32
+	// Guess lists requests of Rows that sample whose next tokens the draft model is to guess.
+	Guess []Guess
 	// Restore says which of the requests in New go on from a state that was kept, Save the state of
 	// which rows is kept. Both are empty where the model has none (compute.State).
 	Restore, Save []Snapshot
 }
+
+// Guess is a request of which at most so many tokens are guessed.
+type Guess struct{ Slot, Tokens uint32 }
 
 // Snapshot is a state that is kept of a request, beside those of the requests that run.
 type Snapshot struct {
@@ -173,13 +178,13 @@ type Result struct {
 	PromptLogprobs []PromptLogprobs
 	// Pooled holds what rows that sampled pooled instead, in the order of Slot.
 	Pooled []Pooled
-	// Forced says of slots that have sampled what tokens will come next, most probably: they are
-	// drafts to take.
-	Forced []Forced
+	// Forced says of slots that have sampled what tokens will come next, most probably, and Guessed
+	// what the draft model says of slots of Plan.Guess: they are drafts to take.
+	Forced, Guessed []Drafts
 }
 
-// Forced are tokens that follow those sampled for a slot.
-type Forced struct {
+// Drafts are tokens that may follow those sampled for a slot.
+type Drafts struct {
 	Slot   uint32
 	Tokens []int32
 }
@@ -189,20 +194,20 @@ func (r *Result) Reset(plan uint64) {
 	r.Plan = plan
 	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
 	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
-	r.Pooled, r.Forced = r.Pooled[:0], r.Forced[:0]
+	r.Pooled, r.Forced, r.Guessed = r.Pooled[:0], r.Forced[:0], r.Guessed[:0]
 }
 
-// Force adds what follows the tokens of a slot, and returns it to be filled.
-func (r *Result) Force(slot uint32) *Forced {
-	n := len(r.Forced)
-	if n < cap(r.Forced) {
-		r.Forced = r.Forced[:n+1]
+// AddDrafts adds drafts of a slot to a list, and returns them to be filled.
+func AddDrafts(list *[]Drafts, slot uint32) *Drafts {
+	n := len(*list)
+	if n < cap(*list) {
+		*list = (*list)[:n+1]
 	} else {
-		r.Forced = append(r.Forced, Forced{})
+		*list = append(*list, Drafts{})
 	}
-	f := &r.Forced[n]
-	f.Slot, f.Tokens = slot, f.Tokens[:0]
-	return f
+	d := &(*list)[n]
+	d.Slot, d.Tokens = slot, d.Tokens[:0]
+	return d
 }
 
 // Append adds the tokens sampled for a slot.

@@ -205,7 +205,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"plan the next step while the ranks compute the one before")
 	f.Var(&c.Speculative, "speculative-config",
 		"JSON object of how tokens are guessed that a step verifies, which changes no result, "+
-			`such as {"method":"ngram","num_speculative_tokens":8} (-sc)`)
+			`such as {"method":"ngram","num_speculative_tokens":8}, or with "model":DIR in the `+
+			`place of a method, a draft model (-sc)`)
 	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)

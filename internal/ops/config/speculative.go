@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,8 +15,10 @@ import (
 // Speculative says how tokens are guessed, which a step verifies. It is the value of
 // --speculative-config, a JSON object with vLLM's keys.
 type Speculative struct {
-	// Method is Ngram or Suffix, or "" for none.
+	// Method is Ngram, Suffix or DraftModel, or "" for none.
 	Method string
+	// Model is the folder or the Hub repository of the draft model, Revision that of the latter.
+	Model, Revision string
 	// Tokens is how many are guessed at a time, at most.
 	Tokens int
 	// LookupMin and LookupMax are how many tokens of a text's end are looked up.
@@ -34,15 +37,19 @@ const (
 	Ngram = "ngram"
 	// Suffix guesses what followed most often, in the text and in outputs of other requests.
 	Suffix = "suffix"
+	// DraftModel guesses what a smaller model of the same vocabulary says.
+	DraftModel = "draft_model"
 )
 
 // speculativeJSON are the accepted keys of --speculative-config.
 type speculativeJSON struct {
-	Method string `json:"method"`
-	Model  string `json:"model"`
-	Tokens *int   `json:"num_speculative_tokens"`
-	Min    *int   `json:"prompt_lookup_min"`
-	Max    *int   `json:"prompt_lookup_max"`
+	Method   string `json:"method"`
+	Model    string `json:"model"`
+	Revision string `json:"revision"`
+	Ranks    *int   `json:"draft_tensor_parallel_size"`
+	Tokens   *int   `json:"num_speculative_tokens"`
+	Min      *int   `json:"prompt_lookup_min"`
+	Max      *int   `json:"prompt_lookup_max"`
 
 	Depth    *int     `json:"suffix_decoding_max_tree_depth"`
 	Requests *int     `json:"suffix_decoding_max_cached_requests"`
@@ -50,9 +57,9 @@ type speculativeJSON struct {
 	MinProb  *float64 `json:"suffix_decoding_min_token_prob"`
 }
 
-// draftMethods are vLLM's values of method that guess by a model.
-var draftMethods = []string{"draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp",
-	"deepseek_mtp", "ernie_mtp", "glm4_moe_mtp", "mimo_mtp", "qwen3_next_mtp", "longcat_flash_mtp"}
+// headMethods are vLLM's values of method that guess by a part of the model.
+var headMethods = []string{"eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp",
+	"ernie_mtp", "glm4_moe_mtp", "mimo_mtp", "qwen3_next_mtp", "longcat_flash_mtp"}
 
 // lookedUp is vLLM's default of how many tokens are looked up.
 const lookedUp = 5
@@ -76,23 +83,32 @@ func (s *Speculative) Set(text string) error {
 	if j.Method == "" && strings.Trim(j.Model, "[]") == Ngram {
 		j.Method, j.Model = Ngram, "" // vLLM's older spelling
 	}
-	switch {
-	case slices.Contains(draftMethods, j.Method):
-		return fmt.Errorf("method %q is not available: tokens are guessed by %s or %s", j.Method,
-			Ngram, Suffix)
-	case j.Model != "":
-		return fmt.Errorf("model %q: draft models are not available: tokens are guessed by the "+
-			"methods %s and %s", j.Model, Ngram, Suffix)
+	if j.Method == "" && j.Model != "" {
+		j.Method = DraftModel
 	}
 	v := Speculative{Method: j.Method, text: text}
 	var err error
-	switch j.Method {
-	case Ngram:
+	switch {
+	case j.Method != DraftModel && (j.Model != "" || j.Revision != "" || j.Ranks != nil):
+		err = fmt.Errorf("model, revision and draft_tensor_parallel_size are for the method %s, "+
+			"not %q", DraftModel, j.Method)
+	case j.Method != Suffix && (j.Depth != nil || j.Requests != nil || j.Factor != nil ||
+		j.MinProb != nil):
+		err = fmt.Errorf("suffix_decoding_… is for the method %s, not %q", Suffix, j.Method)
+	case j.Method != Ngram && (j.Min != nil || j.Max != nil):
+		err = fmt.Errorf("prompt_lookup_min and prompt_lookup_max are for the method %s, not %q",
+			Ngram, j.Method)
+	case j.Method == Ngram:
 		err = v.setNgram(&j)
-	case Suffix:
+	case j.Method == Suffix:
 		err = v.setSuffix(&j)
+	case j.Method == DraftModel:
+		err = v.setDraftModel(&j)
+	case slices.Contains(headMethods, j.Method):
+		err = fmt.Errorf("method %q is not available: tokens are guessed by %s, %s or %s",
+			j.Method, Ngram, Suffix, DraftModel)
 	default:
-		err = fmt.Errorf("method %q is not %s or %s", j.Method, Ngram, Suffix)
+		err = fmt.Errorf("method %q is not %s, %s or %s", j.Method, Ngram, Suffix, DraftModel)
 	}
 	if err != nil {
 		return err
@@ -104,12 +120,25 @@ func (s *Speculative) Set(text string) error {
 	return nil
 }
 
-func (s *Speculative) setNgram(j *speculativeJSON) error {
-	if j.Depth != nil || j.Requests != nil || j.Factor != nil || j.MinProb != nil {
-		return fmt.Errorf("suffix_decoding_… is for the method %s", Suffix)
+var errNoTokens = errors.New("num_speculative_tokens is missing")
+
+func (s *Speculative) setDraftModel(j *speculativeJSON) error {
+	switch {
+	case j.Model == "":
+		return fmt.Errorf("model is missing: the method %s guesses by one", DraftModel)
+	case j.Tokens == nil:
+		return errNoTokens
+	case j.Ranks != nil && *j.Ranks != 1:
+		return fmt.Errorf("draft_tensor_parallel_size %d is not 1: the rank that samples has the "+
+			"draft model alone", *j.Ranks)
 	}
+	s.Model, s.Revision, s.Tokens = j.Model, j.Revision, *j.Tokens
+	return nil
+}
+
+func (s *Speculative) setNgram(j *speculativeJSON) error {
 	if j.Tokens == nil {
-		return fmt.Errorf("num_speculative_tokens is missing")
+		return errNoTokens
 	}
 	s.Tokens, s.LookupMin, s.LookupMax = *j.Tokens, lookedUp, lookedUp
 	if n := cmp.Or(j.Min, j.Max); n != nil {
@@ -134,9 +163,6 @@ const (
 )
 
 func (s *Speculative) setSuffix(j *speculativeJSON) error {
-	if j.Min != nil || j.Max != nil {
-		return fmt.Errorf("prompt_lookup_min and prompt_lookup_max are for the method %s", Ngram)
-	}
 	s.LookupMin, s.LookupMax = 1, *orDefault(j.Depth, treeDepth)
 	s.Tokens = *orDefault(j.Tokens, min(s.LookupMax, step.MaxDrafts))
 	s.CachedRequests = *orDefault(j.Requests, cachedRequests)

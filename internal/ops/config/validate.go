@@ -169,7 +169,7 @@ func (c *Config) Validate() error {
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
 	for _, check := range []func() error{p.checkBalanced, p.checkBind, c.checkDevice,
-		c.checkExperts, c.validateLoRA, c.checkShrink} {
+		c.checkExperts, c.validateLoRA, c.checkShrink, c.checkDraftModel} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -207,6 +207,21 @@ func (c *Config) Validate() error {
 	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
 		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one "+
 			"device or a part of one", r.PerWorker, r.DeviceKey)
+	}
+	return nil
+}
+
+// checkDraftModel refuses what a draft model cannot be together with.
+func (c *Config) checkDraftModel() error {
+	p := &c.Parallel
+	switch {
+	case c.Speculative.Method != DraftModel:
+		return nil
+	case p.Device == CUDA:
+		return usage("--speculative-config with a draft model and --device cuda: GPUs have none")
+	case p.ExpertParallel:
+		return usage("--speculative-config with a draft model and --enable-expert-parallel: the " +
+			"rank that samples does not have the blocks of all places")
 	}
 	return nil
 }

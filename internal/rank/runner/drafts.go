@@ -17,6 +17,7 @@ func (s *slot) retract(position, blockSize int) {
 	if rejected := len(s.tokens) - position; rejected > 0 && rejected <= s.drafted {
 		s.tokens = s.tokens[:position]
 		s.table = s.table[:min(len(s.table), (position+blockSize-1)/blockSize)]
+		s.ahead.retract(len(s.table) * blockSize)
 	}
 	s.drafted = 0
 }
@@ -89,7 +90,7 @@ func (r *Runner) force(res *step.Result) {
 		}
 		words := b.at.Words()
 		r.mask = slices.Grow(r.mask[:0], words)[:words]
-		f := res.Force(slot)
+		f := step.AddDrafts(&res.Forced, slot)
 		f.Tokens = b.at.Forced(f.Tokens, last, step.MaxDrafts, r.mask)
 		// A tokenizer may have tokens that the model has not.
 		if end := slices.IndexFunc(f.Tokens, func(t int32) bool {

@@ -83,6 +83,8 @@ type Options struct {
 	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
 	// of requests force.
 	DraftRows int
+	// Draft guesses tokens on the output rank; nil where no model does.
+	Draft *Draft
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 	// Trail, unless it is nil, is where the hashes of plans go.
@@ -117,6 +119,7 @@ type Runner struct {
 	choices  []choice
 	sampling sampleTask
 	onDevice deviceTask
+	guesser  guesser
 }
 
 // slot is what a worker knows of one running request.
@@ -130,6 +133,7 @@ type slot struct {
 	// drafted is how many of the last tokens are drafts, going that each so far has been sampled.
 	drafted int
 	going   bool
+	ahead   ahead
 	// sampler is the plan that samples a token which the output rank will push, 0 for none.
 	sampler uint64
 	table   []int32
@@ -190,12 +194,17 @@ func New(opt Options) *Runner {
 	r.split.init(opt.Layout, opt.Rank)
 	r.sampling.init(r, opt.Pool.Threads())
 	r.onDevice.r = r
+	r.guesser.use(r, opt.Draft)
 	return r
 }
 
-// Use has the runner compute with other weights and another cache from the next plan on. What the
-// cache had of requests is gone: the driver introduces them again.
-func (r *Runner) Use(m Model, c compute.Cache) { r.opt.Model, r.opt.Cache = m, c }
+// Use has the runner compute with other weights and another cache, and guess with another draft
+// model, from the next plan on. What caches had of requests is gone: the driver introduces them
+// again.
+func (r *Runner) Use(m Model, c compute.Cache, d *Draft) {
+	r.opt.Model, r.opt.Cache = m, c
+	r.guesser.use(r, d)
+}
 
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
 // is. It allocates nothing in steady decoding.
@@ -257,10 +266,15 @@ func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 	if r.output && len(p.Rows) <= r.opt.DraftRows {
 		r.force(res)
 	}
-	if pushes && r.output {
-		return r.push(res)
+	if !r.output {
+		return nil
 	}
-	return nil
+	if pushes {
+		if err := r.push(res); err != nil {
+			return err
+		}
+	}
+	return r.guesser.guess(p, res)
 }
 
 // pieceOf is how many of the wanted rows from one on are taken together: of one kind, and of those
@@ -347,6 +361,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
 		s.sampled, s.sampler, s.drafted = noToken, 0, 0
+		s.ahead.reset()
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))

@@ -37,6 +37,7 @@ type oracle struct {
 	fail    error
 	logits  int // rows asked for so far
 	strange string
+	flaw    int32 // see distort
 	// adapters are the ids that there are, adapted the runs of the last batch.
 	adapters []uint32
 	adapted  []compute.AdapterRows
@@ -93,7 +94,7 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 		for pos := range b.Position[i] + 1 {
 			sum = (sum*31 + o.cache[table[pos/blockSize]*blockSize+pos%blockSize] + pos) % vocab
 		}
-		o.next = append(o.next, sum)
+		o.next = append(o.next, distort(sum, o.flaw))
 	}
 	return nil
 }
@@ -129,6 +130,14 @@ func (o *oracle) Final(of []int32) (*compute.Tensor, error) {
 }
 
 func (o *oracle) Close() {}
+
+// distort is another token for one in so many; a flaw of 0 has none.
+func distort(token, flaw int32) int32 {
+	if flaw > 0 && token%flaw == 0 {
+		return (token + 1) % vocab
+	}
+	return token
+}
 
 // follow is what the oracle says after these tokens.
 func follow(tokens []int32) int32 {

@@ -52,6 +52,7 @@ type rank struct {
 	spare       weights.Spare
 	room        *weights.Room
 	cache       compute.Cache
+	draft       draftModel
 	vocab       int
 	stage       model.Stage
 	output      bool
@@ -161,6 +162,9 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	} else {
 		err = r.loadModel(progress)
 	}
+	if err == nil {
+		err = r.loadDraft(progress)
+	}
 	if err != nil {
 		return err
 	}
@@ -230,6 +234,7 @@ func (r *rank) join(opt Options) error {
 		Pool: r.device.Pool(), Sampler: sampler, Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
 		Vocab: r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
+		Draft:       r.guessing(),
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
 		Rows: r.groups.Rows, Status: r.status, Trail: &r.trail})
@@ -395,6 +400,7 @@ func (r *rank) close() {
 	if r.cache != nil {
 		r.cache.Free()
 	}
+	r.draft.close()
 	if r.device != nil {
 		r.device.Close()
 	}

@@ -283,6 +283,7 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		r.staging.close()
 		r.weights.close()
 		r.weights = loaded{}
+		r.draft.closeWeights()
 		if r.peers != nil {
 			if err := r.peers.Sleep(); err != nil {
 				return none, err
@@ -293,12 +294,21 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 			return none, err
 		}
 	}
-	switch {
-	case asleep.KVCache && r.cache != nil:
-		if err := r.cache.Free(); err != nil {
+	if !asleep.Weights {
+		if err := r.loadDraft(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
 		}
-		r.cache = nil
+	}
+	switch {
+	case asleep.KVCache && r.cache != nil:
+		err := r.cache.Free()
+		if c := r.draft.cache; c != nil {
+			err = errors.Join(err, c.Free())
+		}
+		if err != nil {
+			return none, err
+		}
+		r.cache, r.draft.cache = nil, nil
 	case !asleep.KVCache && r.cache == nil:
 		if err := r.newCache(); err != nil {
 			return none, err
@@ -326,14 +336,16 @@ func (r *rank) newCache() error {
 	shape := compute.CacheShape{Layers: model.CacheLayers(r.config, r.stage.From, r.stage.To,
 		r.init.Layout.TP), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize, DType: dtype,
 		States: r.init.States}
-	r.cache, err = r.device.NewCache(shape)
-	return err
+	if r.cache, err = r.device.NewCache(shape); err != nil {
+		return err
+	}
+	return r.newDraftCache()
 }
 
 // compute passes the current weights and cache to the runner; parts that sleep are nil. No plan is
 // sent while a part sleeps.
 func (r *rank) compute() {
 	if run, ok := r.runner.(*runner.Runner); ok {
-		run.Use(r.weights.model, r.cache)
+		run.Use(r.weights.model, r.cache, r.guessing())
 	}
 }

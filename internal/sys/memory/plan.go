@@ -12,6 +12,8 @@ type Rank struct {
 	Weights int64 `json:"weights"`
 	Table   int64 `json:"table"`
 	Own     bool  `json:"own,omitempty"`
+	// Draft is the weights of a draft model, and of its KV cache what is no block of the model's.
+	Draft int64 `json:"draft,omitempty"`
 	// Work is activations, logits and the state of requests, PerThread what each thread adds.
 	Work      int64 `json:"work"`
 	PerThread int64 `json:"per_thread"`
@@ -117,12 +119,12 @@ func mapped(bytes int64) int64 { return bytes + bytes>>9 }
 
 // Parts are what a host needs memory for, in bytes.
 type Parts struct {
-	Weights, Tables, Work, Cache, States, Processes, Updates int64
+	Weights, Tables, Draft, Work, Cache, States, Processes, Updates int64
 }
 
 // Total is all of it.
 func (p Parts) Total() int64 {
-	return p.Weights + p.Tables + p.Work + p.Cache + p.States + p.Processes + p.Updates
+	return p.Weights + p.Tables + p.Draft + p.Work + p.Cache + p.States + p.Processes + p.Updates
 }
 
 // Parts are what the host needs with so many blocks.
@@ -137,6 +139,7 @@ func (h *Host) Parts(blocks int64) Parts {
 		} else {
 			shared = max(shared, r.Table)
 		}
+		p.Draft += mapped(r.Draft)
 		p.Work += r.Heap()
 		p.Cache += mapped(r.Block) * blocks
 		p.States += mapped(r.States)
@@ -194,7 +197,8 @@ func (m *Misfit) What() string {
 		name  string
 		bytes int64
 	}{
-		{"weights", p.Weights}, {"embeddings", p.Tables}, {"activations and logits", p.Work},
+		{"weights", p.Weights}, {"embeddings", p.Tables},
+		{"draft model (--speculative-config)", p.Draft}, {"activations and logits", p.Work},
 		{m.cache(), p.Cache},
 		{"states of --max-num-seqs requests", p.States},
 		{"weight updates (--enable-rlhf)", p.Updates}, {"processes", p.Processes},
@@ -296,6 +300,7 @@ func (p *Plan) Table() (lines []string) {
 		lines = append(lines, fmt.Sprintf("memory of %s, in MiB", h.Name))
 		line("weights", parts.Weights, "%s", count(len(h.Ranks), "rank", "ranks"))
 		line("embeddings", parts.Tables, "of the model's files, as they come into use")
+		line("draft model", parts.Draft, "--speculative-config")
 		line("activations and logits", parts.Work, "")
 		line("KV cache", parts.Cache, "%d tokens on each rank, as they come into use",
 			p.Blocks*int64(p.Cache.BlockSize))

@@ -225,6 +225,30 @@ func TestWindowIgnoresFreedBlocks(t *testing.T) {
 	equalBits(t, "freed blocks", s, g.out[0], want)
 }
 
+// Steps over a larger cache, in turn with those of a window over a small one, leave nothing that
+// the latter read: they have two models on one device.
+func TestTwoCaches(t *testing.T) {
+	for _, i := range levels() {
+		r := rand.New(rand.NewPCG(8, 8))
+		s := shape{kvHeads: 1, group: 2, dim: 32, window: 20, kind: compute.BFloat16}
+		q := s.sequence(r, 90)
+		want := newRig(t, s, i, 1, 16, r, q).decode(0)
+		large := s
+		large.kvHeads, large.window = 4, 0
+		other := newRig(t, large, i, 1, 16, r, large.sequence(r, 900))
+		for pos := range 900 {
+			other.step([]row{{0, pos}})
+		}
+		g := newRig(t, s, i, 1, 16, r, q)
+		g.a = other.a
+		for pos := range q.n {
+			other.step([]row{{0, 899}})
+			g.step([]row{{0, pos}})
+		}
+		equalBits(t, i.String(), s, g.out[0], want)
+	}
+}
+
 // dst may be q, and no step allocates once scratch has grown.
 func TestInPlaceWithoutAllocation(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))

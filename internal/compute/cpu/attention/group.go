@@ -108,8 +108,9 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 			pos += tile
 		}
 	}
-	// Blocks of AMX's order have two tiles: another stands in for one that no row attends to.
-	if t := begin % stretch / tile; t%2 > 0 {
+	// A block, and a panel, may begin with a tile that no row attends to: any of this cache is as
+	// good.
+	if t := begin % stretch / tile; t%panelTiles > 0 {
 		s.tiles[t-1] = s.tiles[t]
 	}
 }

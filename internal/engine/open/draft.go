@@ -1,0 +1,204 @@
+package open
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/engine/draft"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/runner"
+	"github.com/eagleray/eagleray/internal/sys/memory"
+)
+
+// draftRows is how many rows of decoding a step may have to verify guesses too: so many take little
+// longer than one, because what takes the time is reading the weights.
+const draftRows = 16
+
+// draftChunk is how many rows a draft model computes at a time: those of prompts, before its first
+// guess about a request. So many are computed well, and hold up no step for long.
+const draftChunk = 512
+
+// suffixVotes is how many places decide with the method suffix.
+const suffixVotes = 32
+
+// drafting is how the scheduler has tokens guessed.
+func (s *Spec) drafting() draft.Config {
+	g := &s.Config.Speculative
+	c := draft.Config{Tokens: g.Tokens, Min: g.LookupMin, Max: g.LookupMax, Votes: 1,
+		Requests: g.CachedRequests, Factor: g.MaxFactor, MinProb: g.MinProb, Rows: draftRows}
+	switch g.Method {
+	case config.Suffix:
+		c.Votes = suffixVotes
+	case config.DraftModel:
+		c.Model = true
+	}
+	if s.draft != nil {
+		c.MaxLen = s.draft.maxLen
+	}
+	return c
+}
+
+// draftModel is the model that guesses tokens. Only the rank that samples has it.
+type draftModel struct {
+	// name is what --speculative-config calls it, dir its folder, absolute, "" for the built-in
+	// one; repo is that of the Hub, "" for a folder that is not of it.
+	name, dir, repo string
+	folder          checkpoint.Folder
+	config          *model.Config
+	// maxLen is how many positions it knows, of those that are served.
+	maxLen int
+}
+
+// readDraft finds the draft model, and refuses one that cannot guess for the model.
+func (r *resolver) readDraft() error {
+	s := &r.Config.Speculative
+	if s.Method != config.DraftModel || r.Null != nil {
+		return nil
+	}
+	if err := r.findDraft(s); err != nil {
+		return fmt.Errorf("--speculative-config: draft model %q: %w", s.Model, err)
+	}
+	return nil
+}
+
+func (r *resolver) findDraft(s *config.Speculative) error {
+	d := &draftModel{name: s.Model, folder: builtin.Folder()}
+	if s.Model != builtin.Name || IsFolder(s.Model) {
+		at, err := hub.Locate(s.Model, s.Revision)
+		if err != nil {
+			return err
+		}
+		dir, err := r.download(at.Model, cmp.Or(s.Revision, at.Revision))
+		if err != nil {
+			return err
+		}
+		if dir != at.Model {
+			d.repo = at.Model
+		}
+		if d.dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		if d.folder, err = r.draftFolder(dir); err != nil {
+			return err
+		}
+	}
+	raw, err := checkpoint.ReadConfig(d.folder)
+	if err != nil {
+		return err
+	}
+	if d.config, err = model.ReadConfig(raw); err != nil {
+		return err
+	}
+	if _, err := model.Architecture(d.config); err != nil {
+		return err
+	}
+	if err := r.checkDraft(d); err != nil {
+		return &config.UsageError{Err: err}
+	}
+	d.maxLen = min(r.Info.MaxModelLen, maxContext(d.config))
+	d.config.Serve(d.maxLen)
+	if r.Config.Model.LoadFormat != "dummy" {
+		c, err := checkpoint.Open(d.folder)
+		if err != nil {
+			return err
+		}
+		err = model.CheckWeights(d.config, model.FromCheckpoint(c), false)
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	r.draft = d
+	return nil
+}
+
+// draftFolder is the folder of the draft model, held like the model's.
+func (r *resolver) draftFolder(dir string) (checkpoint.Folder, error) {
+	if r.Files == nil {
+		return checkpoint.Dir(dir)
+	}
+	held, err := checkpoint.Pin(dir, r.Files.weights)
+	r.Files.draft = held
+	return held, err
+}
+
+// checkDraft refuses a draft model whose tokens are others, or which reads what is not kept.
+func (r *resolver) checkDraft(d *draftModel) error {
+	switch c := d.config; {
+	case c.Encoder || c.Classifier != nil:
+		return errors.New("it generates nothing")
+	case c.VocabSize != r.Model.VocabSize:
+		return fmt.Errorf("its vocabulary has %d tokens, that of %q has %d: they must be the same",
+			c.VocabSize, r.Info.Root, r.Model.VocabSize)
+	case compute.StateBytes(model.CacheLayers(c, 0, c.Layers, 1)) > 0:
+		return errors.New("it keeps a state of each request, which does not go back to the token " +
+			"before a wrong guess")
+	case compute.Window(model.CacheLayers(r.Model, 0, r.Model.Layers, 1)) > 0:
+		return fmt.Errorf("all layers of %q have a sliding window: blocks that have left it are "+
+			"gone for a draft model too", r.Info.Root)
+	}
+	return nil
+}
+
+// init is what the rank that samples is told of the draft model.
+func (d *draftModel) init(stepRows int) *queue.Draft {
+	if d == nil {
+		return nil
+	}
+	i := &queue.Draft{Dir: d.dir, MaxModelLen: d.maxLen, Rows: min(stepRows, draftChunk)}
+	if d.repo != "" {
+		i.Repo, i.Revision = d.repo, hub.Commit(d.dir)
+	}
+	return i
+}
+
+// blockBytes is one block of the draft model's cache.
+func (d *draftModel) blockBytes(blockSize int, dtype compute.DType) int64 {
+	if d == nil {
+		return 0
+	}
+	return int64(compute.CacheShape{Layers: model.CacheLayers(d.config, 0, d.config.Layers, 1),
+		BlockSize: blockSize, DType: dtype}.BytesPerBlock())
+}
+
+// weighDraft finds out what the draft model takes.
+func (s *Spec) weighDraft() error {
+	d := s.draft
+	if s.draftNeed = (memory.Rank{}); d == nil {
+		return nil
+	}
+	var src layers.Source
+	if s.Config.Model.LoadFormat != "dummy" {
+		c, err := checkpoint.Open(d.folder)
+		if err != nil {
+			return fmt.Errorf("draft model %q: %w", d.name, err)
+		}
+		defer c.Close()
+		src = model.FromCheckpoint(c)
+	}
+	f, err := model.Weigh(d.config, src, model.Use{Planner: s.planner(), Layout: layout.Layout{},
+		Stage: model.Stage{To: d.config.Layers}, Rows: min(s.rows(), draftChunk),
+		MaxLen: d.maxLen})
+	if err != nil {
+		return fmt.Errorf("draft model %q: %w", d.name, err)
+	}
+	size := s.Config.Cache.BlockSize
+	block := d.blockBytes(size, s.cacheDType)
+	guesses := block * int64(runner.DraftBlocks(0, size, draftRows))
+	s.draftNeed = memory.Rank{Draft: f.Packed + f.Vectors + f.Tables + guesses,
+		Block: block + 8, // and a hash
+		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
+	if s.Config.Model.LoadFormat == "dummy" {
+		s.draftNeed.Loading += f.Tensors
+	}
+	return nil
+}
