@@ -233,7 +233,7 @@ func (c *Comm) sumGathered(x *compute.Tensor) error {
 			return err
 		}
 		if rows == x.Rows {
-			d.pending = pending{x: m, parts: parts, chunks: c.size, rows: rows, width: x.Width}
+			d.pending = pending{sums: m, parts: parts, chunks: c.size, rows: rows, width: x.Width}
 			return nil
 		}
 		elements(d, kernels.SumChunks, n, kernels.SumChunksParams{Parts: parts, Y: own,

@@ -21,9 +21,10 @@ const (
 	mostPlaces  = 64
 	mostRanks   = 8
 	peerThreads = 512
+	normThreads = 1024
 	elementsAt  = 2 * 8 * mostRanks * mostPlaces
-	windowBytes = 2 * driver.ExportGrain
-	// slice is how many elements of a place's are in the window, twice.
+	windowBytes = 5 * driver.ExportGrain
+	// slice is how many elements of a place's are in the window, twice: a row of most models.
 	slice = (windowBytes - elementsAt) / (2 * 4 * mostPlaces) &^ 3
 )
 
@@ -404,15 +405,29 @@ func (c *Comm) AllReduce(x *compute.Tensor) error {
 		return c.host.AllReduce(x)
 	}
 	d, m := c.d, of(x.Memory)
-	parts, chunks := m.values, 1
-	if p := d.pending; p.x == m && p.add == 0 && p.chunks <= 4 {
-		parts, chunks = p.parts, p.chunks
-		d.pending = pending{}
+	if p := &d.pending; p.sums != m || p.onto != nil || p.ranks != nil || p.chunks > 4 {
+		d.flush()
+		*p = pending{sums: m, parts: m.values, chunks: 1, rows: x.Rows, width: x.Width}
 	}
-	c.launch(kernels.SumRanks, kernels.RanksParams{Parts: parts, Y: m.values,
-		Chunks: int32(chunks)}, x.Rows*x.Width)
+	d.pending.ranks = c
 	m.written()
 	return nil
+}
+
+// norm makes the sum that is pending, of ranks, and y of what it is normalised; false says that
+// places have no room for its rows.
+func (c *Comm) norm(y *memory, weight driver.Ptr, eps float32) bool {
+	rows, width := c.d.pending.rows, c.d.pending.width
+	if rows > c.places*(slice/width) || width%4 != 0 {
+		return false
+	}
+	p := c.d.taken()
+	all := c.exchanged(p.ofRanks(), rows*width)
+	all.N, all.Unit = int32(rows*width), int32(width)
+	launch(c.d, kernels.NormRanks, [3]uint32{uint32(min(rows, c.places)), 1, 1},
+		[3]uint32{normThreads, 1, 1}, 0, kernels.NormRanksParams{Ranks: all, Weight: weight,
+			Y: y.values, Half: y.half(true), Type: c.d.half(), Eps: eps})
+	return true
 }
 
 // Gather concatenates the rows of x of all ranks, in rank order, into dst on root.
@@ -435,6 +450,23 @@ func (c *Comm) Gather(dst, x *compute.Tensor, root int) error {
 // launch exchanges n elements, as many at a time as windows have room for. All ranks have the same
 // launches, and each of the same grid.
 func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
+	p = c.exchanged(p, n)
+	p.Unit = 4
+	for room := c.places * slice; n > 0; n -= int(p.N) {
+		p.N = int32(min(n, room))
+		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
+		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
+		p.Parts += driver.Ptr(4 * room)
+		for _, to := range []*driver.Ptr{&p.X, &p.Y} {
+			if *to != 0 {
+				*to += driver.Ptr(4 * room)
+			}
+		}
+	}
+}
+
+// exchanged are parameters with what all exchanges of n elements have.
+func (c *Comm) exchanged(p kernels.RanksParams, n int) kernels.RanksParams {
 	all := [mostRanks]driver.Ptr{}
 	copy(all[:], c.windows)
 	p.W0, p.W1, p.W2, p.W3 = all[0], all[1], all[2], all[3]
@@ -445,13 +477,5 @@ func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
 	if n%4 == 0 {
 		p.Vector = 1
 	}
-	for room := c.places * slice; n > 0; n -= int(p.N) {
-		p.N = int32(min(n, room))
-		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
-		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
-		p.Parts += driver.Ptr(4 * room)
-		if p.Y != 0 {
-			p.Y += driver.Ptr(4 * room)
-		}
-	}
+	return p
 }

@@ -186,8 +186,10 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		parts := d.parts.grow(d, 4*w.chunks*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows})
 		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
-			d.pending = pending{x: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out,
-				add: add}
+			d.pending = pending{sums: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out}
+			if add != 0 {
+				d.pending.sums, d.pending.onto = nil, m
+			}
 			return
 		}
 		n := rows * w.out

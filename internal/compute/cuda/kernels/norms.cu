@@ -29,32 +29,38 @@ KERNEL __launch_bounds__(256) rms_norm(const __grid_constant__ Norm p) {
 }
 
 struct AddNorm {
-  const float* parts;   // [chunks][rows][width]
-  float* x;             // gets the sums, added to what it has with add
+  const float* parts;  // [chunks][rows][width]
+  float* sums;         // gets the sums; null for none
+  float* x;            // gets them added to what it has; null for none
   const float* weight;
-  float* y;             // x normalised
-  u16* half;            // y in 16 bits
-  int chunks, rows, width, ldx, add, type;
+  float* y;            // x normalised, the sums without an x
+  u16* half;           // y in 16 bits
+  int chunks, rows, width, type;
   float eps;
 };
 
-// add_norm is sum_chunks, then rms_norm of what it made.
+// add_norm is sum_chunks, once or twice, then rms_norm of what it made.
 KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
   __shared__ float sums[8];
   const size_t size = (size_t)p.rows * p.width, row = blockIdx.x;
   const float* parts = p.parts + row * p.width;
-  float* x = p.x + row * p.ldx;
+  float* made = p.sums + row * p.width;
+  float* x = p.x + row * p.width;
   float* y = p.y + row * p.width;
   u16* half = p.half + row * p.width;
   float s = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = tree(parts + i, size, p.chunks);
-    if (p.add) v += x[i];
-    x[i] = v;
+    if (p.sums) made[i] = v;
+    if (p.x) {
+      v += x[i];
+      x[i] = v;
+    }
     s += v * v;
   }
   s = block_sum(s, sums);
   float f = 1.0f / sqrtf(s / p.width + p.eps);
+  if (!p.x) x = made;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = x[i] * f * p.weight[i];
     y[i] = v;

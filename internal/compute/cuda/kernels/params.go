@@ -48,6 +48,7 @@ const (
 	NormAcross
 	Angles
 	SumRanks
+	NormRanks
 	GatherRanks
 	Halve
 	CopyRows
@@ -110,6 +111,7 @@ var names = [Count]string{
 	NormAcross:        "norm_across",
 	Angles:            "angles",
 	SumRanks:          "sum_ranks",
+	NormRanks:         "norm_ranks",
 	GatherRanks:       "gather_ranks",
 	Halve:             "halve",
 	CopyRows:          "copy_rows",
@@ -170,6 +172,7 @@ var files = [Count]string{
 	NormAcross:        "norms",
 	Angles:            "norms",
 	SumRanks:          "peers",
+	NormRanks:         "peers",
 	GatherRanks:       "peers",
 	Halve:             "rows",
 	CopyRows:          "rows",
@@ -485,6 +488,7 @@ type NormParams struct {
 // AddNormParams are those of norms.cu's AddNorm.
 type AddNormParams struct {
 	Parts  driver.Ptr
+	Sums   driver.Ptr
 	X      driver.Ptr
 	Weight driver.Ptr
 	Y      driver.Ptr
@@ -492,8 +496,6 @@ type AddNormParams struct {
 	Chunks int32
 	Rows   int32
 	Width  int32
-	LDX    int32
-	Add    int32
 	Type   int32
 	Eps    float32
 }
@@ -570,6 +572,7 @@ type AnglesParams struct {
 type RanksParams struct {
 	Parts  driver.Ptr
 	Y      driver.Ptr
+	X      driver.Ptr
 	W0     driver.Ptr
 	W1     driver.Ptr
 	W2     driver.Ptr
@@ -585,7 +588,18 @@ type RanksParams struct {
 	Rank   int32
 	Ranks  int32
 	Slice  int32
+	Unit   int32
 	Vector int32
+}
+
+// NormRanksParams are those of peers.cu's NormRanks.
+type NormRanksParams struct {
+	Ranks  RanksParams
+	Weight driver.Ptr
+	Y      driver.Ptr
+	Half   driver.Ptr
+	Type   int32
+	Eps    float32
 }
 
 // HalveParams are those of rows.cu's Halve.

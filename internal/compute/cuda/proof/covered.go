@@ -46,6 +46,7 @@ var covered = [...]kernels.ID{
 	kernels.LayerNorm,
 	kernels.Lookup,
 	kernels.NormAcross,
+	kernels.NormRanks,
 	kernels.Order,
 	kernels.OrderColumns,
 	kernels.PackCodes,

@@ -2,7 +2,6 @@ package proof
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -58,22 +57,11 @@ func addNorm(s *subject, rows, width, in, chunks int) {
 		}
 		return sum
 	}
-	normed := func(sum []float64) []float64 {
-		out := make([]float64, len(sum))
-		for r := range rows {
-			row := sum[r*width : (r+1)*width]
-			f := 1 / math.Sqrt(squared(row)/float64(width)+eps)
-			for i, v := range row {
-				out[r*width+i] = v * f * float64(norm[i])
-			}
-		}
-		return out
-	}
 	tolerance := productTolerance(in)
 	s.report("sum", sumOnce, plus(a, 1), tolerance)
-	s.report("norm", y.Floats(), normed(plus(a, 1)), tolerance)
+	s.report("norm", y.Floats(), normalised(plus(a, 1), norm, eps), tolerance)
 	s.report("sum of two", x.Floats(), plus(a, 2), tolerance)
-	s.report("norm of two", z.Floats(), normed(plus(a, 2)), tolerance)
+	s.report("norm of two", z.Floats(), normalised(plus(a, 2), norm, eps), tolerance)
 	s.report("the other sum", other.Floats(), plus(b, 1), tolerance)
 	if width <= mostIdentity {
 		s.halves("norm", y)
