@@ -292,7 +292,8 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials are sums of known numbers, by several blocks, more often than a window has places for.
+// Trials are sums of known numbers, by several blocks, more often than a window has places for. By
+// NCCL the first one is of so many that ranks divide them.
 const (
 	trials      = 3
 	trialLength = 5 * peerThreads
@@ -306,7 +307,11 @@ func (c *Comm) try(way string, end func()) error {
 	defer late.Stop()
 	var x compute.Tensor
 	for k := range trials {
-		d.Resize(&x, 1, trialLength)
+		length := trialLength
+		if c.joined != nil && k == 0 {
+			length = fewestDivided
+		}
+		d.Resize(&x, 1, length)
 		v := x.Floats()
 		for i := range v {
 			v[i] = float32((c.rank + 1) * (i%1000 + k))
@@ -386,14 +391,16 @@ func (c *Comm) Asleep() bool { return c.left == nil }
 
 // Begin is called before the first exchange of a step. It has the ranks meet, so that those that
 // are about to compute different things notice, as exchanges through the host do each time.
-// enqueued says that the exchanges that follow are left to the device and may be recorded. Those of
-// NCCL may not: a graph of them would have to end before their communicator does.
+// enqueued says that the exchanges that follow are left to the device and may be recorded.
 func (c *Comm) Begin() (enqueued bool, err error) {
-	if c.windows == nil && c.joined == nil {
+	if !c.enqueues() {
 		return false, nil
 	}
-	return c.windows != nil, c.group.AllGather(c.met, c.here[:])
+	return true, c.group.AllGather(c.met, c.here[:])
 }
+
+// enqueues says that exchanges are left to the device.
+func (c *Comm) enqueues() bool { return c.windows != nil || c.joined != nil }
 
 // AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks. A sum
 // of chunks that is pending is made on the way.

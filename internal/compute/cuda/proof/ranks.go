@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -142,13 +143,17 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 		others.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			d, err := open(s.opt, s.dtype)
+			opt := s.opt
+			if !opt.Together {
+				opt.Ordinal = r
+			}
+			d, err := open(opt, s.dtype)
 			if err != nil {
 				h.abort()
 				return
 			}
 			defer d.Close()
-			member(r, &subject{Device: d, dtype: s.dtype})
+			member(r, &subject{Device: d, dtype: s.dtype, opt: opt})
 		})
 	}
 	member(0, s)
@@ -162,13 +167,21 @@ func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
 	if err := c.Connect(h.over); err != nil {
 		return err
 	}
-	if why := c.Why(); why != "" {
-		return errors.New(why)
+	if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
+		return errors.New(way)
 	}
 	if err := run(&member{subject: s, comm: c, rank: rank}); err != nil {
 		return err
 	}
 	return s.Finish()
+}
+
+// way is how ranks sum, as Comm.Way begins.
+func (o *Options) way() string {
+	if o.NCCL.Open != nil {
+		return "by NCCL "
+	}
+	return "over peer memory"
 }
 
 // noHost has no way through the host.
