@@ -212,3 +212,37 @@ func TestCUDARefusesToStart(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDAWeightsCache has ranks store quantised weights, which a second start uses: the answers
+// are the same.
+func TestCUDAWeightsCache(t *testing.T) {
+	dir := t.TempDir()
+	var said []received
+	for _, stored := range []bool{true, false} {
+		events := make(chan status.WeightsCache, 16)
+		e := onWatchedCUDA(t, "", func(e status.Event) {
+			if c, ok := e.(status.WeightsCache); ok {
+				events <- c
+			}
+		}, func(c *config.Config) {
+			c.Parallel.TensorParallelSize = 2
+			c.Model.Path, c.Model.WeightsCache = "../../testdata/models/go-std-tiny", dir
+			c.Model.Quantization = "int8"
+		})
+		list := sampled(e, 1)
+		for _, r := range list {
+			r.Params.MaxTokens, r.Params.MinTokens = 6, 5
+		}
+		got := receiveAll(t, e, list, func(int) {})
+		for range 2 {
+			c := <-events
+			if c.Failure != "" || c.Bytes == 0 || c.Stored != stored || c.Found == stored {
+				t.Errorf("%+v", c)
+			}
+		}
+		if said == nil {
+			said = got
+		}
+		same(t, "weights of an earlier start", got, said)
+	}
+}

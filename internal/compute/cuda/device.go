@@ -49,6 +49,7 @@ type Device struct {
 	pending   pending
 	segments  scratch // of attention
 	staging   staging
+	reading   reading
 	lanes     lanes
 	raw       scratch // codes, before they lie as kernels read them
 	ordered   scratch // inputs of products, in the order of a weight's columns

@@ -144,15 +144,6 @@ func rounded(v float32, dtype compute.DType) uint16 {
 	return half.ToBF16(v)
 }
 
-// Packed implements layers.Device: the device's weights are not stored, since they are made of a
-// checkpoint's as fast as they are read.
-func (d *Device) Packed(compute.Weight) ([]compute.Packed, error) { return nil, nil }
-
-// FromPacked implements layers.Device.
-func (d *Device) FromPacked([]compute.Packed) (compute.Weight, error) {
-	return nil, errors.New("a CUDA device has no packed weights")
-}
-
 // Retire frees a weight: the device's memory needs no time to be found again.
 func (d *Device) Retire(w compute.Weight) { w.Free() }
 
