@@ -14,9 +14,6 @@ const gpuContext = 1 << 30
 // lookAtGPUs asks what this machine has, where ranks are to be on its GPUs. Of those that Ray
 // gives, and of other nodes, ranks say what they have when they join.
 func (r *resolver) lookAtGPUs() error {
-	if r.OnGPUs() && r.Config.LoRA.Enable {
-		return usage("--enable-lora on GPUs: adapters are computed on CPUs only (--device cpu)")
-	}
 	if !r.OnGPUs() || r.Null != nil || r.Backend() == "ray" {
 		return nil
 	}

@@ -260,7 +260,6 @@ func TestMistakes(t *testing.T) {
 		{"--max-loras -1", "--max-loras -1 is less than 0"},
 		{"--enable-lora --max-loras 4 --max-cpu-loras 2", "--max-loras 4 is more than"},
 		{"--enable-lora --max-cpu-loras 1 --lora-modules a=b c=d", "has 2 adapters"},
-		{"--enable-lora --device cuda", "--enable-lora with --device cuda"},
 		{"--enable-lora --enable-expert-parallel", "--enable-lora with --enable-expert-parallel"},
 		{"--enable-lora --runner pooling", "--enable-lora with --runner pooling"},
 		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},

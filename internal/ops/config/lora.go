@@ -111,8 +111,6 @@ func (c *Config) validateLoRA() error {
 	}
 	org, hub := l.HubOrganisation()
 	switch {
-	case c.Parallel.Device == CUDA:
-		return usage("--enable-lora with --device cuda: adapters are computed on CPUs only")
 	case c.Parallel.ExpertParallel:
 		return usage("--enable-lora with --enable-expert-parallel: ranks that hold whole experts " +
 			"do not load adapters")

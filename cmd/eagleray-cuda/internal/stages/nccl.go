@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/proof"
 )
 
-// nccl has ranks of this process, with a device each, sum by NCCL: what they give is exact. Processes
-// that open each other's memory are the engine's.
+// nccl has ranks of this process, with a device each, sum by NCCL: what they give is exact. Those
+// that open each other's memory need processes of their own.
 func (r *run) nccl(ctx context.Context) error {
 	opt := r.cases(min(r.cost(), proof.Full))
 	opt.Ordinal = 0
