@@ -246,3 +246,17 @@ func TestCUDAWeightsCache(t *testing.T) {
 		same(t, "weights of an earlier start", got, said)
 	}
 }
+
+// TestCUDACacheDTypes has ranks keep a byte of each number: the answer is right.
+func TestCUDACacheDTypes(t *testing.T) {
+	for _, dtype := range []string{"int8", "fp8_e4m3"} {
+		if testing.Short() && dtype == "int8" {
+			continue
+		}
+		e := onCUDA(t, "", func(c *config.Config) { c.Cache.DType = dtype })
+		a, err := ask(t.Context(), e, greedy(e, "What does os.Open do?", 20))
+		if err != nil || a.text != "Open opens the named file for reading." {
+			t.Errorf("%s: %q, %v", dtype, a.text, err)
+		}
+	}
+}

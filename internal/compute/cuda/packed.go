@@ -4,8 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
-	"sync"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -134,27 +133,6 @@ func (f *codedForm) at(data driver.Ptr) *coded {
 		order: at(f.Order, false), group: f.Group, lead: f.Lead, ld: f.LD}
 }
 
-// reading is what bytes of weights are read through, beside what the device computes.
-type reading struct {
-	mu     sync.Mutex
-	stream driver.Stream
-	piece  []byte
-}
-
-// begin makes the calling thread one of the device's, and what it reads through.
-func (r *reading) begin(d *Device) (err error) {
-	if err := d.ctx.Enter(); err != nil {
-		return err
-	}
-	if r.piece == nil {
-		if r.stream, err = d.ctx.NewStream(); err != nil {
-			return err
-		}
-		r.piece, err = d.ctx.Pin(stagingBytes)
-	}
-	return err
-}
-
 // kept is the bytes of a weight.
 type kept struct{ *weight }
 
@@ -163,27 +141,11 @@ func (k kept) Size() int { return k.bytes }
 
 // Read implements compute.KeptBytes.
 func (k kept) Read(visit func(piece []byte) error) error {
-	d, r := k.d, &k.d.reading
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := r.begin(d); err != nil {
-		return fmt.Errorf("read weights: %w", err)
-	}
-	for at := 0; at < k.bytes; {
-		piece := r.piece[:min(len(r.piece), k.bytes-at)]
-		err := d.ctx.Download(piece, k.data+driver.Ptr(at), r.stream)
-		if err == nil {
-			err = d.ctx.Synchronize(r.stream)
+	all := slices.Values([]run{{k.data, k.bytes}})
+	return k.d.transfer(all, func(l *lane) error {
+		if err := l.copied(false); err != nil {
+			return fmt.Errorf("copy weights from the device: %w", err)
 		}
-		if err != nil {
-			return fmt.Errorf("read weights: %w", err)
-		}
-		if err := visit(piece); err != nil {
-			return err
-		}
-		at += len(piece)
-	}
-	return nil
+		return visit(l.pinned[:l.used])
+	})
 }

@@ -11,8 +11,10 @@ const (
 	Attend128BF16
 	Attend64F16
 	Attend128F16
+	WriteCodes
 	WriteCache
 	Attention
+	AttentionCodes
 	Choose
 	Delta
 	Route
@@ -44,6 +46,7 @@ const (
 	LayerNorm
 	Heads
 	StoreHeads
+	StoreHeadsCodes
 	Squares
 	NormAcross
 	Angles
@@ -74,8 +77,10 @@ var names = [Count]string{
 	Attend128BF16:     "attend128_bf16",
 	Attend64F16:       "attend64_f16",
 	Attend128F16:      "attend128_f16",
+	WriteCodes:        "write_codes",
 	WriteCache:        "write_cache",
 	Attention:         "attention",
+	AttentionCodes:    "attention_codes",
 	Choose:            "choose",
 	Delta:             "delta",
 	Route:             "route",
@@ -107,6 +112,7 @@ var names = [Count]string{
 	LayerNorm:         "layer_norm",
 	Heads:             "heads",
 	StoreHeads:        "store_heads",
+	StoreHeadsCodes:   "store_heads_codes",
 	Squares:           "squares",
 	NormAcross:        "norm_across",
 	Angles:            "angles",
@@ -135,8 +141,10 @@ var files = [Count]string{
 	Attend128BF16:     "attend",
 	Attend64F16:       "attend",
 	Attend128F16:      "attend",
+	WriteCodes:        "attention",
 	WriteCache:        "attention",
 	Attention:         "attention",
+	AttentionCodes:    "attention",
 	Choose:            "choose",
 	Delta:             "delta",
 	Route:             "experts",
@@ -168,6 +176,7 @@ var files = [Count]string{
 	LayerNorm:         "norms",
 	Heads:             "norms",
 	StoreHeads:        "norms",
+	StoreHeadsCodes:   "norms",
 	Squares:           "norms",
 	NormAcross:        "norms",
 	Angles:            "norms",
@@ -248,6 +257,12 @@ type SampleParams struct {
 	Widest   int32
 }
 
+// PlaceParams are those of rt.cuh's Place.
+type PlaceParams struct {
+	Vector driver.Ptr
+	Scale  driver.Ptr
+}
+
 // AttendParams are those of attend.cu's Attend.
 type AttendParams struct {
 	Q           driver.Ptr
@@ -300,6 +315,8 @@ type WriteCacheParams struct {
 	K         driver.Ptr
 	V         driver.Ptr
 	Slots     driver.Ptr
+	KScales   driver.Ptr
+	VScales   driver.Ptr
 	Cache     driver.Ptr
 	Rows      int32
 	Heads     int32
@@ -309,6 +326,7 @@ type WriteCacheParams struct {
 	Ldv       int32
 	BlockSize int32
 	Type      int32
+	Bytes     int32
 }
 
 // AttentionParams are those of attention.cu's Attention.
@@ -336,6 +354,7 @@ type AttentionParams struct {
 	Latent      int32
 	CacheType   int32
 	Type        int32
+	Bytes       int32
 	Scale       float32
 	Cap         float32
 }
@@ -522,6 +541,8 @@ type StoreHeadsParams struct {
 	KWeight   driver.Ptr
 	Angles    driver.Ptr
 	Slots     driver.Ptr
+	KScales   driver.Ptr
+	VScales   driver.Ptr
 	Cache     driver.Ptr
 	Rows      int32
 	Heads     int32
@@ -532,6 +553,7 @@ type StoreHeadsParams struct {
 	Turned    int32
 	BlockSize int32
 	Type      int32
+	Bytes     int32
 	Eps       float32
 }
 
