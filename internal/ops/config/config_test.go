@@ -274,7 +274,6 @@ func TestMistakes(t *testing.T) {
 		{"--kv-offloading-size 1 --kv-offloading-backend x", `--kv-offloading-backend "x"`},
 		{"--kv-offloading-size 1 --no-enable-prefix-caching",
 			"--kv-offloading-size with --no-enable-prefix-caching"},
-		{"--kv-offloading-size 1 --device cuda", "--kv-offloading-size with --device cuda"},
 		{`--kv-offloading-size 1 --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
 			`"kv_role":"kv_both"}`, "--kv-offloading-size with --kv-transfer-config"},
 		{"--enable-moe-shared-loras", "known and not supported yet"},
