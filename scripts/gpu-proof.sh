@@ -91,7 +91,7 @@ sanitizer() {
 }
 
 failed=0
-for name in probe load ptx kernels silicon bits; do stage $name; done
+for name in probe load ptx kernels silicon bits nccl; do stage $name; done
 sanitizer
 stage models
 peers

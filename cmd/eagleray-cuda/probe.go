@@ -30,10 +30,12 @@ type report struct {
 	Unmeasured string `json:"unmeasured,omitempty"`
 	// NCCL is the file by which ranks sum that do not reach each other's memory, NCCLVersion its
 	// version; WithoutNCCL is why there is none.
-	NCCL        string   `json:"nccl,omitempty"`
-	NCCLVersion string   `json:"nccl_version,omitempty"`
-	WithoutNCCL string   `json:"without_nccl,omitempty"`
-	Devices     []device `json:"devices"`
+	NCCL        string `json:"nccl,omitempty"`
+	NCCLVersion string `json:"nccl_version,omitempty"`
+	WithoutNCCL string `json:"without_nccl,omitempty"`
+	// Apart says that some devices do not reach the memory of another one.
+	Apart   bool     `json:"apart,omitempty"`
+	Devices []device `json:"devices"`
 	// Repaired are handlers of signals that the driver left in a state that would have ended the
 	// process.
 	Repaired []string `json:"repaired,omitempty"`
@@ -125,6 +127,11 @@ func probe(path string) (*report, error) {
 	}
 	for ordinal, info := range list {
 		r.Devices = append(r.Devices, examined(l, ordinal, info))
+		for other := range ordinal {
+			if ok, err := l.Reaches(ordinal, other); err != nil || !ok {
+				r.Apart = true // where it is not known ranks find out
+			}
+		}
 	}
 	for _, x := range l.Repaired() {
 		r.Repaired = append(r.Repaired, x.String())

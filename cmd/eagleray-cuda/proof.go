@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda"
 )
 
@@ -46,6 +49,7 @@ func newProof() *cobra.Command {
   kernels  each kernel beside float64, twice with the same bits
   silicon  each kernel on the device beside the machine for PTX
   bits     rows alone, beside others, in chunks: the same bits
+  nccl     sums of several GPUs by NCCL: exact; one GPU is left out
   models   greedy tokens of the fixtures in --models beside transformers'
   bench    steps of Qwen3-0.6B and Qwen3-8B beside floors by the device's own bandwidth
   soak     random batches: flat memory, no error
@@ -153,6 +157,7 @@ func (f *proofFlags) open() error {
 	if f.driver == onMachine {
 		o.Machine = &double.Driver{Threads: runtime.NumCPU()}
 		o.Driver, o.Signals = o.Machine, func() []string { return nil }
+		o.NCCL = func() (driver.NCCL, error) { return new(double.NCCL), nil }
 		return nil
 	}
 	l, err := libcuda.Open(f.library)
@@ -160,6 +165,13 @@ func (f *proofFlags) open() error {
 		return &noDeviceError{err.Error()}
 	}
 	o.Driver = l
+	o.NCCL = func() (driver.NCCL, error) {
+		c := collectives()
+		if c.Open == nil {
+			return nil, errors.New(nccl.Variable + " leaves it out")
+		}
+		return c.Open()
+	}
 	o.Signals = func() (list []string) {
 		for _, x := range l.Repaired() {
 			list = append(list, x.String())

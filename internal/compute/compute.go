@@ -89,6 +89,31 @@ type Packed struct {
 	// Form says what the bytes are; only the device reads it. Data are the bytes that are
 	// multiplied by, not to be written.
 	Form, Data []byte
+	// Kept, unless nil, has the bytes instead, in a memory of the device's own.
+	Kept KeptBytes
+}
+
+// KeptBytes are bytes that a device keeps. Any goroutine may read them until they are freed.
+type KeptBytes interface {
+	Size() int
+	// Read visits all bytes, in pieces that are valid until visit returns.
+	Read(visit func(piece []byte) error) error
+}
+
+// Size is how many bytes the part has.
+func (p *Packed) Size() int {
+	if p.Kept != nil {
+		return p.Kept.Size()
+	}
+	return len(p.Data)
+}
+
+// Read visits all bytes, in pieces.
+func (p *Packed) Read(visit func(piece []byte) error) error {
+	if p.Kept != nil {
+		return p.Kept.Read(visit)
+	}
+	return visit(p.Data)
 }
 
 // Activation is an element-wise non-linearity.

@@ -212,3 +212,77 @@ func TestCUDARefusesToStart(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDAWeightsCache has ranks store quantised weights, which a second start uses: the answers
+// are the same.
+func TestCUDAWeightsCache(t *testing.T) {
+	dir := t.TempDir()
+	var said []received
+	for _, stored := range []bool{true, false} {
+		events := make(chan status.WeightsCache, 16)
+		e := onWatchedCUDA(t, "", func(e status.Event) {
+			if c, ok := e.(status.WeightsCache); ok {
+				events <- c
+			}
+		}, func(c *config.Config) {
+			c.Parallel.TensorParallelSize = 2
+			c.Model.Path, c.Model.WeightsCache = "../../testdata/models/go-std-tiny", dir
+			c.Model.Quantization = "int8"
+		})
+		list := sampled(e, 1)
+		for _, r := range list {
+			r.Params.MaxTokens, r.Params.MinTokens = 6, 5
+		}
+		got := receiveAll(t, e, list, func(int) {})
+		for range 2 {
+			c := <-events
+			if c.Failure != "" || c.Bytes == 0 || c.Stored != stored || c.Found == stored {
+				t.Errorf("%+v", c)
+			}
+		}
+		if said == nil {
+			said = got
+		}
+		same(t, "weights of an earlier start", got, said)
+	}
+}
+
+// TestCUDACacheDTypes has ranks keep a byte of each number: the answer is right.
+func TestCUDACacheDTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestCUDACacheTypes of the models")
+	}
+	for _, dtype := range []string{"int8", "fp8_e4m3"} {
+		e := onCUDA(t, "", func(c *config.Config) { c.Cache.DType = dtype })
+		a, err := ask(t.Context(), e, greedy(e, "What does os.Open do?", 20))
+		if err != nil || a.text != "Open opens the named file for reading." {
+			t.Errorf("%s: %q, %v", dtype, a.text, err)
+		}
+	}
+}
+
+// TestCUDAOffload has two ranks store blocks in files, from which another engine has them: answers
+// are the same.
+func TestCUDAOffload(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kv")
+	var want []received
+	for i := range 2 {
+		e := onCUDA(t, "", func(c *config.Config) {
+			c.Parallel.TensorParallelSize = 2
+			c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 0.1, dir
+		})
+		list := prefixed(e, 1)
+		for _, r := range list {
+			r.Params.MaxTokens, r.Params.MinTokens = 6, 5
+		}
+		got := receiveAll(t, e, list, func(int) {})
+		if want == nil {
+			want = got
+			awaitFiles(t, dir, 4)
+		}
+		same(t, "blocks of files", got, want)
+		if hits := e.Totals().ExternalHits; (hits > 48) != (i > 0) {
+			t.Errorf("engine %d: %d tokens came from files", i, hits)
+		}
+	}
+}

@@ -1,20 +1,20 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
 // cache is a KV cache in the device's memory: of each layer the blocks, one after the other, each
-// [key, value][head][position][dimension]; of a layer of states those.
+// [key, value][head][position][dimension], of codes with the scales of its positions behind each
+// head; of a layer of states those.
 type cache struct {
 	d      *Device
 	shape  compute.CacheShape
 	layers []driver.Ptr
 	memory driver.Ptr
+	given  map[*float32]compute.Memory // scales of checkpoints
 }
 
 // NewCache makes a KV cache.
@@ -22,10 +22,8 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	if err := shape.Check(); err != nil {
 		return nil, err
 	}
-	if shape.DType.Scaled() {
-		return nil, fmt.Errorf("a KV cache of %v on a GPU: it has bfloat16 or float16", shape.DType)
-	}
-	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers))}
+	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers)),
+		given: map[*float32]compute.Memory{}}
 	size := 0
 	for i, l := range shape.Layers {
 		c.layers[i] = driver.Ptr(size)
@@ -66,21 +64,47 @@ func (c *cache) Free() error {
 	return c.d.err
 }
 
-// WriteCache stores the keys and values of k's and v's rows: row r goes to slots[r], unless that is
-// negative.
-func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View, _ compute.CacheScales,
-	slots []int32) {
-	d.writeCache(c.(*cache), layer, k, v, d.integers(slots))
+// headBytes are those of a head in a block.
+func (c *cache) headBytes(l *compute.CacheLayer) int {
+	return c.shape.BlockSize * (l.PaddedDim()*c.shape.DType.Size() + c.shape.DType.ScaleSize())
 }
 
-func (d *Device) writeCache(y *cache, layer int, k, v compute.View, slots driver.Ptr) {
+// scales are what a checkpoint gives for a layer's heads, where the device has them; 0 for nothing,
+// and for a cache that does not need them.
+func (c *cache) scales(of []float32) driver.Ptr {
+	if len(of) == 0 || !c.shape.DType.Scaled() {
+		return 0
+	}
+	m := c.given[&of[0]]
+	if m == nil {
+		m = c.d.Vector(of)
+		c.given[&of[0]] = m
+	}
+	return at(m)
+}
+
+// WriteCache stores the keys and values of k's and v's rows: row r goes to slots[r], unless that is
+// negative.
+func (d *Device) WriteCache(c compute.Cache, layer int, k, v compute.View,
+	scales compute.CacheScales, slots []int32) {
+	d.writeCache(c.(*cache), layer, k, v, scales, d.integers(slots))
+}
+
+func (d *Device) writeCache(y *cache, layer int, k, v compute.View, scales compute.CacheScales,
+	slots driver.Ptr) {
 	l := &y.shape.Layers[layer]
-	p := kernels.WriteCacheParams{K: first(k), Slots: slots,
-		Cache: y.layers[layer], Rows: int32(k.Rows), Heads: int32(l.Heads), Dim: int32(l.Dim),
-		Padded: int32(l.PaddedDim()), Ldk: int32(k.Stride), Ldv: int32(v.Stride),
-		BlockSize: int32(y.shape.BlockSize), Type: typeOf(y.shape.DType)}
+	p := kernels.WriteCacheParams{K: first(k), Slots: slots, Cache: y.layers[layer],
+		KScales: y.scales(scales.Keys), VScales: y.scales(scales.Values), Rows: int32(k.Rows),
+		Heads: int32(l.Heads), Dim: int32(l.Dim), Padded: int32(l.PaddedDim()),
+		Ldk: int32(k.Stride), Ldv: int32(v.Stride), BlockSize: int32(y.shape.BlockSize),
+		Type: typeOf(y.shape.DType), Bytes: int32(y.headBytes(l))}
 	if l.Kind == compute.KeysValues {
 		p.V = first(v)
+	}
+	if y.shape.DType.Scaled() {
+		grid, block := headBlocks(k.Rows, l.Heads*l.Vectors())
+		launch(d, kernels.WriteCodes, grid, block, 0, p)
+		return
 	}
 	elements(d, kernels.WriteCache, k.Rows*l.Heads*l.PaddedDim(), p)
 }
@@ -97,12 +121,17 @@ func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 		Cache: y.layers[layer], Rows: int32(q.Rows), Heads: int32(heads),
 		KvHeads: int32(l.Heads), Dim: int32(args.Dim), Padded: int32(l.PaddedDim()),
 		Ld: int32(q.Stride), BlockSize: int32(y.shape.BlockSize), Type: typeOf(y.shape.DType),
-		Eps: args.Eps}
+		Eps: args.Eps, KScales: y.scales(args.Scales.Keys), VScales: y.scales(args.Scales.Values),
+		Bytes: int32(y.headBytes(l))}
 	if args.Angles != nil {
 		p.Angles, p.Turned = at(args.Angles.Memory), int32(args.Angles.Width)
 	}
 	grid, block := headBlocks(q.Rows, heads+2*l.Heads)
-	launch(d, kernels.StoreHeads, grid, block, 0, p)
+	kernel := kernels.StoreHeads
+	if y.shape.DType.Scaled() {
+		kernel = kernels.StoreHeadsCodes
+	}
+	launch(d, kernel, grid, block, 0, p)
 	of(q.Memory).written()
 }
 
@@ -138,14 +167,19 @@ func (d *Device) attend(y *cache, layer int, args compute.AttentionArgs, dst *co
 		Dim: int32(args.HeadDim), Padded: int32(l.PaddedDim()), Values: int32(l.ValueDim()),
 		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
 		TableStride: int32(b.stride), Window: int32(args.Window),
-		CacheType: typeOf(y.shape.DType), Type: d.half(), Scale: args.Scale, Cap: args.Cap}
+		CacheType: typeOf(y.shape.DType), Type: d.half(), Bytes: int32(y.headBytes(l)),
+		Scale: args.Scale, Cap: args.Cap}
 	if l.Kind == compute.Latent {
 		p.Latent = 1
 	}
 	if args.Ahead > 0 {
 		p.Last, p.Ahead = b.last, int32(args.Ahead)
 	}
-	launch(d, kernels.Attention, [3]uint32{uint32(args.Heads), uint32(q.Rows), 1},
+	kernel := kernels.Attention
+	if y.shape.DType.Scaled() {
+		kernel = kernels.AttentionCodes
+	}
+	launch(d, kernel, [3]uint32{uint32(args.Heads), uint32(q.Rows), 1},
 		[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
 }
 
@@ -181,7 +215,7 @@ func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, ds
 		}
 		a.cache = made.(*cache)
 	}
-	d.writeCache(a.cache, 0, k, v, d.integers(a.slots))
+	d.writeCache(a.cache, 0, k, v, compute.CacheScales{}, d.integers(a.slots))
 	d.attend(a.cache, 0, args, dst, q, places{positions: d.integers(b.Position),
 		sequences: d.integers(b.Seq), tables: d.integers(a.tables), stride: stride,
 		last: d.step.last})

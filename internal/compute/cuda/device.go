@@ -268,5 +268,6 @@ func (d *Device) half() int32 { return typeOf(d.dtype) }
 
 // typeOf is how kernels name a type.
 func typeOf(t compute.DType) int32 {
-	return [...]int32{compute.BFloat16: 0, compute.Float16: 1, compute.Float32: 2}[t]
+	return [...]int32{compute.BFloat16: 0, compute.Float16: 1, compute.Float32: 2, compute.Int8: 3,
+		compute.E4M3: 4}[t]
 }

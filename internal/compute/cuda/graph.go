@@ -84,6 +84,9 @@ func (d *Device) record(y *graph, pass func() error) error {
 		d.check(fmt.Errorf("record a step: %w", err))
 	}
 	if failed != nil || d.err != nil {
+		if d.err == nil {
+			d.check(d.ctx.Destroy(made))
+		}
 		return failed
 	}
 	d.check(d.ctx.Replay(made, d.stream))

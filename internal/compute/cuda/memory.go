@@ -167,11 +167,13 @@ func of(m compute.Memory) *memory {
 }
 
 // at is where a memory's values are, 0 for nil.
-func at(m compute.Memory) driver.Ptr {
+func at(m compute.Memory) driver.Ptr { return of(m).at() }
+
+func (m *memory) at() driver.Ptr {
 	if m == nil {
 		return 0
 	}
-	return m.(*memory).values
+	return m.values
 }
 
 // first is where the first value of a view is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,15 +27,18 @@ type communicator struct {
 	version int
 	over    atomic.Bool
 	why     atomic.Pointer[error] // what it ended by, nil for the group's end
+	aborts  sync.WaitGroup
 }
 
-// end has nothing wait any more; err is why, nil for the group's end.
+// end has nothing wait any more; err is why, nil for the group's end. Graphs that exchange may be
+// there still: the communicator is gone when they are, and aborts.Wait returns.
 func (x *communicator) end(err error) {
 	if err != nil {
 		x.why.CompareAndSwap(nil, &err)
 	}
-	x.over.Store(true)
-	x.Abort()
+	if !x.over.Swap(true) {
+		x.aborts.Go(x.Abort)
+	}
 }
 
 // ended is compute.ErrEnded, and why, once what was exchanged is not to be used.
@@ -195,6 +199,10 @@ func (c *Comm) leaveNCCL() {
 	}
 	c.joined.end(nil)
 	c.d.wait()
+	c.d.dropGraphs()
+	if c.d.err == nil { // a device that is lost keeps its graphs, and ends with the process
+		c.joined.aborts.Wait()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.joined = nil
@@ -202,27 +210,55 @@ func (c *Comm) leaveNCCL() {
 
 // allGather makes dst the floats of all ranks.
 func (c *Comm) allGather(dst, src driver.Ptr, floats int) error {
+	return c.byNCCL(func() error { return c.joined.AllGather(dst, src, floats, c.d.stream) })
+}
+
+// byNCCL enqueues an exchange.
+func (c *Comm) byNCCL(exchange func() error) error {
 	d := c.d
 	d.flush()
 	if d.err != nil {
 		return d.err
 	}
 	d.count(1)
-	if err := c.joined.AllGather(dst, src, floats, d.stream); err != nil {
+	if err := exchange(); err != nil {
 		c.joined.end(err)
 	}
 	return c.joined.ended()
 }
 
-// mostGathered is how many floats of all ranks a sum gathers at a time.
-const mostGathered = 8 << 20
+// mostGathered is how many floats of all ranks a sum gathers at a time, fewestDivided from how many
+// on a rank adds those of its share alone.
+const (
+	mostGathered  = 8 << 20
+	fewestDivided = 1 << 18
+)
 
-// sumGathered sums x over the ranks: each gathers the parts of all, and adds them by the tree that
-// adds the chunks of a product. NCCL's own sums have an order that depends on their size.
+// sumDivided sums n floats: each rank gets what all have of its share, adds that, and gives the
+// sums to all. So less than twice the numbers come to a rank, where it gathers size−1 times them.
+func (c *Comm) sumDivided(x driver.Ptr, n int) error {
+	share := n / c.size
+	parts := c.parts.grow(c.d, 4*n)
+	err := c.byNCCL(func() error { return c.joined.AllToAll(parts, x, share, c.d.stream) })
+	if err != nil {
+		return err
+	}
+	own := x + driver.Ptr(4*c.rank*share)
+	elements(c.d, kernels.SumChunks, share, kernels.SumChunksParams{Parts: parts, Y: own,
+		Chunks: int32(c.size), Rows: 1, Width: int32(share), LDY: int32(share)})
+	return c.allGather(x, own, share)
+}
+
+// sumGathered sums x over the ranks: each gathers the parts of all, or of its share, and adds them
+// by the tree that adds the chunks of a product. NCCL's own sums have an order that depends on
+// their size.
 func (c *Comm) sumGathered(x *compute.Tensor) error {
 	d, m := c.d, of(x.Memory)
 	d.flush()
 	defer m.written()
+	if n := x.Rows * x.Width; c.size > 2 && n >= fewestDivided && n%c.size == 0 {
+		return c.sumDivided(m.values, n)
+	}
 	most := max(1, mostGathered/(c.size*x.Width))
 	for from := 0; from < x.Rows; from += most {
 		rows := min(most, x.Rows-from)
@@ -233,7 +269,7 @@ func (c *Comm) sumGathered(x *compute.Tensor) error {
 			return err
 		}
 		if rows == x.Rows {
-			d.pending = pending{x: m, parts: parts, chunks: c.size, rows: rows, width: x.Width}
+			d.pending = pending{sums: m, parts: parts, chunks: c.size, rows: rows, width: x.Width}
 			return nil
 		}
 		elements(d, kernels.SumChunks, n, kernels.SumChunksParams{Parts: parts, Y: own,

@@ -22,9 +22,10 @@ func bucket(rows int) int {
 func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	rows := b.Rows()
 	more := bucket(rows) - rows
-	if more == 0 || d.graphs.off || d.comm != nil && d.comm.windows == nil ||
+	if more == 0 || d.graphs.off || d.comm != nil && !d.comm.enqueues() ||
 		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
-		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
+		len(b.States) != rows || len(b.Types) > 0 || len(b.Adapters) > 0 ||
+		b.Split.Share > 0 {
 		return b
 	}
 	least := 0

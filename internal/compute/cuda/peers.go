@@ -21,9 +21,10 @@ const (
 	mostPlaces  = 64
 	mostRanks   = 8
 	peerThreads = 512
+	normThreads = 1024
 	elementsAt  = 2 * 8 * mostRanks * mostPlaces
-	windowBytes = 2 * driver.ExportGrain
-	// slice is how many elements of a place's are in the window, twice.
+	windowBytes = 5 * driver.ExportGrain
+	// slice is how many elements of a place's are in the window, twice: a row of most models.
 	slice = (windowBytes - elementsAt) / (2 * 4 * mostPlaces) &^ 3
 )
 
@@ -291,7 +292,8 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials are sums of known numbers, by several blocks, more often than a window has places for.
+// Trials are sums of known numbers, by several blocks, more often than a window has places for. By
+// NCCL the first one is of so many that ranks divide them.
 const (
 	trials      = 3
 	trialLength = 5 * peerThreads
@@ -305,7 +307,11 @@ func (c *Comm) try(way string, end func()) error {
 	defer late.Stop()
 	var x compute.Tensor
 	for k := range trials {
-		d.Resize(&x, 1, trialLength)
+		length := trialLength
+		if c.joined != nil && k == 0 {
+			length = fewestDivided
+		}
+		d.Resize(&x, 1, length)
 		v := x.Floats()
 		for i := range v {
 			v[i] = float32((c.rank + 1) * (i%1000 + k))
@@ -385,14 +391,16 @@ func (c *Comm) Asleep() bool { return c.left == nil }
 
 // Begin is called before the first exchange of a step. It has the ranks meet, so that those that
 // are about to compute different things notice, as exchanges through the host do each time.
-// enqueued says that the exchanges that follow are left to the device and may be recorded. Those of
-// NCCL may not: a graph of them would have to end before their communicator does.
+// enqueued says that the exchanges that follow are left to the device and may be recorded.
 func (c *Comm) Begin() (enqueued bool, err error) {
-	if c.windows == nil && c.joined == nil {
+	if !c.enqueues() {
 		return false, nil
 	}
-	return c.windows != nil, c.group.AllGather(c.met, c.here[:])
+	return true, c.group.AllGather(c.met, c.here[:])
 }
+
+// enqueues says that exchanges are left to the device.
+func (c *Comm) enqueues() bool { return c.windows != nil || c.joined != nil }
 
 // AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks. A sum
 // of chunks that is pending is made on the way.
@@ -404,15 +412,29 @@ func (c *Comm) AllReduce(x *compute.Tensor) error {
 		return c.host.AllReduce(x)
 	}
 	d, m := c.d, of(x.Memory)
-	parts, chunks := m.values, 1
-	if p := d.pending; p.x == m && p.add == 0 && p.chunks <= 4 {
-		parts, chunks = p.parts, p.chunks
-		d.pending = pending{}
+	if p := &d.pending; p.sums != m || p.onto != nil || p.ranks != nil || p.chunks > 4 {
+		d.flush()
+		*p = pending{sums: m, parts: m.values, chunks: 1, rows: x.Rows, width: x.Width}
 	}
-	c.launch(kernels.SumRanks, kernels.RanksParams{Parts: parts, Y: m.values,
-		Chunks: int32(chunks)}, x.Rows*x.Width)
+	d.pending.ranks = c
 	m.written()
 	return nil
+}
+
+// norm makes the sum that is pending, of ranks, and y of what it is normalised; false says that
+// places have no room for its rows.
+func (c *Comm) norm(y *memory, weight driver.Ptr, eps float32) bool {
+	rows, width := c.d.pending.rows, c.d.pending.width
+	if rows > c.places*(slice/width) || width%4 != 0 {
+		return false
+	}
+	p := c.d.taken()
+	all := c.exchanged(p.ofRanks(), rows*width)
+	all.N, all.Unit = int32(rows*width), int32(width)
+	launch(c.d, kernels.NormRanks, [3]uint32{uint32(min(rows, c.places)), 1, 1},
+		[3]uint32{normThreads, 1, 1}, 0, kernels.NormRanksParams{Ranks: all, Weight: weight,
+			Y: y.values, Half: y.half(true), Type: c.d.half(), Eps: eps})
+	return true
 }
 
 // Gather concatenates the rows of x of all ranks, in rank order, into dst on root.
@@ -435,6 +457,23 @@ func (c *Comm) Gather(dst, x *compute.Tensor, root int) error {
 // launch exchanges n elements, as many at a time as windows have room for. All ranks have the same
 // launches, and each of the same grid.
 func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
+	p = c.exchanged(p, n)
+	p.Unit = 4
+	for room := c.places * slice; n > 0; n -= int(p.N) {
+		p.N = int32(min(n, room))
+		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
+		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
+		p.Parts += driver.Ptr(4 * room)
+		for _, to := range []*driver.Ptr{&p.X, &p.Y} {
+			if *to != 0 {
+				*to += driver.Ptr(4 * room)
+			}
+		}
+	}
+}
+
+// exchanged are parameters with what all exchanges of n elements have.
+func (c *Comm) exchanged(p kernels.RanksParams, n int) kernels.RanksParams {
 	all := [mostRanks]driver.Ptr{}
 	copy(all[:], c.windows)
 	p.W0, p.W1, p.W2, p.W3 = all[0], all[1], all[2], all[3]
@@ -445,13 +484,5 @@ func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
 	if n%4 == 0 {
 		p.Vector = 1
 	}
-	for room := c.places * slice; n > 0; n -= int(p.N) {
-		p.N = int32(min(n, room))
-		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
-		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
-		p.Parts += driver.Ptr(4 * room)
-		if p.Y != 0 {
-			p.Y += driver.Ptr(4 * room)
-		}
-	}
+	return p
 }

@@ -65,9 +65,8 @@ func (d *Device) Add(sum, x *compute.Tensor) {
 		d.add(sum, at(x.Memory), x.Rows*x.Width)
 		return
 	}
-	d.flush()
+	d.addLater(m, of(x.Memory), x.Rows, x.Width)
 	m.written()
-	d.pending = pending{x: m, parts: at(x.Memory), chunks: 1, rows: x.Rows, width: x.Width, add: 1}
 }
 
 // AddBias adds a bias to each row of x.

@@ -139,7 +139,7 @@ func (c *cache) Fill(spans iter.Seq[compute.Span], f func(b []byte) error) error
 func (d *Device) transfer(runs iter.Seq[run], f func(l *lane) error) error {
 	l, err := d.lane()
 	if err != nil {
-		return fmt.Errorf("copy KV blocks: %w", err)
+		return fmt.Errorf("copy beside the device's steps: %w", err)
 	}
 	defer d.idle(l)
 	l.runs, l.used = l.runs[:0], 0
@@ -166,7 +166,7 @@ func (c *cache) runs(spans iter.Seq[compute.Span]) iter.Seq[run] {
 	return func(yield func(run) bool) {
 		for s := range spans {
 			l := &c.shape.Layers[s.Layer]
-			head := c.shape.BlockSize * l.PaddedDim() * c.shape.DType.Size()
+			head := c.headBytes(l)
 			at := s.Block*l.Bytes(c.shape.BlockSize, c.shape.DType) + s.From*head
 			if s.Values {
 				at += l.Heads * head

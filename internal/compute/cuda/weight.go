@@ -144,15 +144,6 @@ func rounded(v float32, dtype compute.DType) uint16 {
 	return half.ToBF16(v)
 }
 
-// Packed implements layers.Device: the device's weights are not stored, since they are made of a
-// checkpoint's as fast as they are read.
-func (d *Device) Packed(compute.Weight) ([]compute.Packed, error) { return nil, nil }
-
-// FromPacked implements layers.Device.
-func (d *Device) FromPacked([]compute.Packed) (compute.Weight, error) {
-	return nil, errors.New("a CUDA device has no packed weights")
-}
-
 // Retire frees a weight: the device's memory needs no time to be found again.
 func (d *Device) Retire(w compute.Weight) { w.Free() }
 
@@ -186,8 +177,10 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		parts := d.parts.grow(d, 4*w.chunks*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows})
 		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
-			d.pending = pending{x: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out,
-				add: add}
+			d.pending = pending{sums: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out}
+			if add != 0 {
+				d.pending.sums, d.pending.onto = nil, m
+			}
 			return
 		}
 		n := rows * w.out

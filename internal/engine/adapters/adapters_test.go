@@ -19,11 +19,14 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
+	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/rank/gpu"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/lora"
 	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
@@ -31,8 +34,12 @@ import (
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	if args := os.Args[1:]; len(args) > 0 && args[0] == launch.Verb {
-		if err := invited.Main(args[1:], nil); err != nil {
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == gpus.Verb {
+		args = args[1:]
+	}
+	if len(args) > 0 && args[0] == launch.Verb {
+		if err := invited.Main(args[1:], gpu.Devices(gpu.Libraries{})); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -513,6 +520,37 @@ func TestOffload(t *testing.T) {
 		}
 		if second.engines[0].Totals().ExternalHits == before {
 			t.Errorf("adapter %q: nothing came from files", name)
+		}
+	}
+}
+
+// TestCUDA has two ranks on CUDA devices load an adapter between requests: answers with it and
+// without are those of one rank.
+func TestCUDA(t *testing.T) {
+	t.Setenv(queue.CUDADriverVariable, "machine")
+	var want []answer
+	for _, ranks := range []int{1, 2} {
+		s := openWith(t, adapters.Options{Most: 2}, func(c *config.Config) {
+			p := &c.Parallel
+			p.Device, p.Backend, p.TensorParallelSize = config.CUDA, "mp", ranks
+			c.Cache.MemoryBytes, c.Model.MaxModelLen = 8<<20, 128
+			c.LoRA.Enable, c.LoRA.MaxRank = true, 8
+		})
+		e := s.engines[0]
+		none := func(int) {}
+		got := []answer{s.ask(t, e, "", 6, none)}
+		ok(t, s.Load(t.Context(), "a", s.folder(t, 3), false))
+		got = append(got, s.ask(t, e, "a", 6, none), s.ask(t, e, "", 6, none))
+		if reflect.DeepEqual(got[0].tokens, got[1].tokens) ||
+			!reflect.DeepEqual(got[0].tokens, got[2].tokens) {
+			t.Errorf("%d ranks: %v, with an adapter %v, without %v", ranks, got[0].tokens,
+				got[1].tokens, got[2].tokens)
+		}
+		if want == nil {
+			want = got
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%d ranks answer otherwise than one", ranks)
 		}
 	}
 }

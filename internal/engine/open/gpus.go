@@ -3,6 +3,7 @@ package open
 import (
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
@@ -13,9 +14,6 @@ const gpuContext = 1 << 30
 // lookAtGPUs asks what this machine has, where ranks are to be on its GPUs. Of those that Ray
 // gives, and of other nodes, ranks say what they have when they join.
 func (r *resolver) lookAtGPUs() error {
-	if r.OnGPUs() && r.Config.LoRA.Enable {
-		return usage("--enable-lora on GPUs: adapters are computed on CPUs only (--device cpu)")
-	}
 	if !r.OnGPUs() || r.Null != nil || r.Backend() == "ray" {
 		return nil
 	}
@@ -23,19 +21,24 @@ func (r *resolver) lookAtGPUs() error {
 	if err != nil {
 		return err
 	}
-	if r.gpus = found.Usable(); len(r.gpus) == 0 {
+	r.gpus = found.Usable()
+	r.overPeers = !found.Apart && r.Config.Parallel.Nodes.Count <= 1 || found.NCCL == ""
+	if len(r.gpus) == 0 {
 		return fmt.Errorf("--device cuda: %s", found.Error)
 	}
 	return nil
 }
 
 // NeedOnGPU is what a rank of an engine takes of its GPU.
-func (s *Spec) NeedOnGPU(rank int) memory.Rank { return onGPU(s.NeedOf(rank, 1)) }
+func (s *Spec) NeedOnGPU(rank int) memory.Rank { return s.onGPU(s.NeedOf(rank, 1)) }
 
 // onGPU is the part of what a rank takes that is its GPU's: what is in files on a CPU's machine is
 // in the GPU's memory, and threads are the host's.
-func onGPU(r memory.Rank) memory.Rank {
+func (s *Spec) onGPU(r memory.Rank) memory.Rank {
 	r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
+	if s.Config.Parallel.Layout().TP > 1 && !s.overPeers {
+		r.Process += driver.NCCLBytes
+	}
 	return r
 }
 
@@ -53,7 +56,7 @@ func (s *Spec) gpuHosts(ranks []memory.Rank) (hosts []memory.Host, err error) {
 			free = *g.MemoryFree
 		}
 		name := fmt.Sprintf("GPU %d (%s)", g.Ordinal, g.Name)
-		hosts = append(hosts, memory.Host{Name: name, Ranks: []memory.Rank{onGPU(r)},
+		hosts = append(hosts, memory.Host{Name: name, Ranks: []memory.Rank{s.onGPU(r)},
 			Bounds: memory.Bounds{{From: name, Limit: g.MemoryTotal, Left: free}}})
 	}
 	return hosts, nil

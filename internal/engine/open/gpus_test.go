@@ -5,12 +5,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // onGPUs is the built-in model on a machine with so many GPUs of so much memory.
 func onGPUs(t *testing.T, count int, free int64, change func(c *config.Config)) (*Spec, error) {
+	return onMachine(t, count, free, false, change)
+}
+
+// onMachine is onGPUs where they may not reach each other's memory.
+func onMachine(t *testing.T, count int, free int64, apart bool, change func(c *config.Config)) (
+	*Spec, error) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Parallel.Device = config.CUDA
@@ -19,7 +26,7 @@ func onGPUs(t *testing.T, count int, free int64, change func(c *config.Config)) 
 	}
 	r := newResolver(t.Context(), &Options{Config: &cfg})
 	r.probe = func(context.Context) (*gpus.Found, error) {
-		f := &gpus.Found{Driver: "13.0", Error: "there is none"}
+		f := &gpus.Found{Driver: "13.0", Error: "there is none", Apart: apart, NCCL: "2.27.3"}
 		for i := range count {
 			f.Devices = append(f.Devices, gpus.GPU{Ordinal: i, Name: "NVIDIA H200", Arch: "sm_90",
 				MemoryTotal: 141 << 30, MemoryFree: &free})
@@ -56,6 +63,22 @@ func TestPlanOfGPUs(t *testing.T) {
 		if err != nil || len(s.Planned.Hosts) > 1 || s.Info.Blocks == 0 {
 			t.Errorf("%+v, %v", s.Planned, err)
 		}
+	}
+	// Ranks that sum by NCCL have less left.
+	two := func(c *config.Config) {
+		c.Parallel.TensorParallelSize, c.Schedule.MaxNumSeqs = 2, 1<<15
+	}
+	caches := map[bool]int64{}
+	for _, apart := range []bool{false, true} {
+		s, err := onMachine(t, 2, 20<<30, apart, two)
+		if err != nil {
+			t.Fatal(err)
+		}
+		caches[apart] = s.Info.CacheBytes
+	}
+	if less := caches[false] - caches[true]; less < driver.NCCLBytes*9/10 ||
+		less > driver.NCCLBytes {
+		t.Errorf("NCCL leaves %d bytes of %d", caches[true], caches[false])
 	}
 	for says, c := range map[string]struct {
 		count  int

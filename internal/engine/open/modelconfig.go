@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -121,9 +120,6 @@ func (r *resolver) readCacheDType() (err error) {
 	switch {
 	case r.cacheDType == r.dtype:
 		r.Info.CacheDType = r.Info.DType
-	case r.device() == queue.CUDA:
-		return usage("--kv-cache-dtype %s with --device cuda: there the KV cache has the type of "+
-			"--dtype, %s", asked, r.dtype)
 	case r.Model.Encoder:
 		return usage("--kv-cache-dtype %s: model %q is an encoder, which has no KV cache", asked,
 			r.Info.Root)

@@ -45,6 +45,7 @@ type Spec struct {
 	// machine.
 	bounds     memory.Bounds
 	gpus       []gpus.GPU // those of this machine that ranks may have
+	overPeers  bool       // no ranks of a group sum by NCCL: it is not there, or not needed
 	needs      []memory.Rank
 	modelBytes int64
 	Planned    *memory.Plan

@@ -39,7 +39,9 @@ type Found struct {
 	// "" where there is none, and WithoutNCCL says why.
 	NCCL        string `json:"nccl_version"`
 	WithoutNCCL string `json:"without_nccl"`
-	Devices     []GPU  `json:"devices"`
+	// Apart says that some GPUs do not reach the memory of another one.
+	Apart   bool  `json:"apart"`
+	Devices []GPU `json:"devices"`
 	// Error is why none can be used, and what to do.
 	Error string `json:"error"`
 }

@@ -281,7 +281,6 @@ func TestMistakes(t *testing.T) {
 		{"--max-loras -1", "--max-loras -1 is less than 0"},
 		{"--enable-lora --max-loras 4 --max-cpu-loras 2", "--max-loras 4 is more than"},
 		{"--enable-lora --max-cpu-loras 1 --lora-modules a=b c=d", "has 2 adapters"},
-		{"--enable-lora --device cuda", "--enable-lora with --device cuda"},
 		{"--enable-lora --runner pooling", "--enable-lora with --runner pooling"},
 		{"--enable-lora --on-model-change adopt", "--enable-lora with --on-model-change adopt"},
 		{`--enable-lora --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
@@ -295,7 +294,6 @@ func TestMistakes(t *testing.T) {
 		{"--kv-offloading-size 1 --kv-offloading-backend x", `--kv-offloading-backend "x"`},
 		{"--kv-offloading-size 1 --no-enable-prefix-caching",
 			"--kv-offloading-size with --no-enable-prefix-caching"},
-		{"--kv-offloading-size 1 --device cuda", "--kv-offloading-size with --device cuda"},
 		{`--kv-offloading-size 1 --kv-transfer-config {"kv_connector":"EagleRayConnector",` +
 			`"kv_role":"kv_both"}`, "--kv-offloading-size with --kv-transfer-config"},
 		{"--enable-moe-shared-loras", "known and not supported yet"},

@@ -27,10 +27,6 @@ func (c *Config) checkDevice() error {
 	switch m := &c.Model; {
 	case m.DType == "float32" || m.DType == "float":
 		return refuse("--dtype "+m.DType, "its products are of bfloat16 or float16")
-	case m.WeightsCache != "":
-		return refuse("--weights-cache", "its weights are not packed as a CPU's are")
-	case c.Cache.Offloading.GiB != 0:
-		return refuse("--kv-offloading-size", "blocks of GPUs are not stored in files")
 	case p.CPUISA != "":
 		return refuse("--cpu-isa "+p.CPUISA, "no CPU multiplies")
 	case p.Backend == "uni":

@@ -111,8 +111,6 @@ func (c *Config) validateLoRA() error {
 	}
 	org, hub := l.HubOrganisation()
 	switch {
-	case c.Parallel.Device == CUDA:
-		return usage("--enable-lora with --device cuda: adapters are computed on CPUs only")
 	case c.Model.Runner == "pooling":
 		return usage("--enable-lora with --runner pooling: adapters are for text")
 	case c.Transfer.Role != "":

@@ -171,6 +171,9 @@ func (s *shard) adapted(t testing.TB, rank int, pieces ...adaptedPiece) [][]floa
 		t.Fatal(err)
 	}
 	if rank != 0 {
+		if err := s.model.Finish(); err != nil { // for which others wait
+			t.Fatal(err)
+		}
 		return nil
 	}
 	dst := slices.Clone(logits.Floats())
@@ -246,6 +249,32 @@ func TestAdapterSameBits(t *testing.T) {
 	}
 }
 
+// adaptedTogether computes a sequence with adapters 1 and 2 and with none beside each other, in
+// steps that cut them differently, and returns the logits of each on rank 0.
+func adaptedTogether(t testing.TB, s *shard, rank int, ids []int32) map[uint32][][]float32 {
+	t.Helper()
+	got := map[uint32][][]float32{}
+	for at := 0; at < len(ids); {
+		n := min(1+at%17, len(ids)-at)
+		order := []uint32{1, 0, 2}
+		if at%2 == 1 {
+			order = []uint32{2, 1, 0}
+		}
+		var pieces []adaptedPiece
+		for _, id := range order {
+			pieces = append(pieces, adaptedPiece{piece{int(id), at, ids[at : at+n]}, id})
+		}
+		rows := s.adapted(t, rank, pieces...)
+		for i, id := range order {
+			if rank == 0 {
+				got[id] = append(got[id], rows[i*n:(i+1)*n]...)
+			}
+		}
+		at += n
+	}
+	return got
+}
+
 func checkAdapterBits(t *testing.T, f fixture, dtype compute.DType) {
 	cfg, _ := f.open(t)
 	all := newAdapter(t, cfg, 1, func(string) bool { return true })
@@ -269,29 +298,6 @@ func checkAdapterBits(t *testing.T, f fixture, dtype compute.DType) {
 			t.Fatalf("adapter %d changes nothing", id)
 		}
 	}
-	// All three beside each other, in steps that cut them differently.
-	together := func(s *shard, rank int) map[uint32][][]float32 {
-		got := map[uint32][][]float32{}
-		for at := 0; at < len(ids); {
-			n := min(1+at%17, len(ids)-at)
-			order := []uint32{1, 0, 2}
-			if at%2 == 1 {
-				order = []uint32{2, 1, 0}
-			}
-			var pieces []adaptedPiece
-			for _, id := range order {
-				pieces = append(pieces, adaptedPiece{piece{int(id), at, ids[at : at+n]}, id})
-			}
-			rows := s.adapted(t, rank, pieces...)
-			for i, id := range order {
-				if rank == 0 {
-					got[id] = append(got[id], rows[i*n:(i+1)*n]...)
-				}
-			}
-			at += n
-		}
-		return got
-	}
 	compare := func(how string, got map[uint32][][]float32) {
 		t.Helper()
 		for id, rows := range want {
@@ -299,7 +305,7 @@ func checkAdapterBits(t *testing.T, f fixture, dtype compute.DType) {
 		}
 	}
 	s := load(2, one)
-	compare("together on two threads", together(s, 0))
+	compare("together on two threads", adaptedTogether(t, s, 0, ids))
 	s.model.Unadapt(1)
 	if s.model.Adapted(1) || !s.model.Adapted(2) {
 		t.Fatal("adapter 1 is there, or 2 is not")
@@ -331,7 +337,7 @@ func checkAdapterBits(t *testing.T, f fixture, dtype compute.DType) {
 		var wg sync.WaitGroup
 		for r := range shards {
 			wg.Go(func() {
-				if got := together(shards[r], r); r == 0 {
+				if got := adaptedTogether(t, shards[r], r, ids); r == 0 {
 					first = got
 				}
 			})

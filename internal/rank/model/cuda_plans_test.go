@@ -12,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -241,7 +242,7 @@ func TestCUDALayouts(t *testing.T) {
 }
 
 // TestCUDAPlansOfRanks computes sequences in random plans by several ranks, over peer memory, with
-// graphs and without, and by NCCL, and wants the bits of each computed alone by one.
+// graphs and without, and by NCCL, with graphs, and wants the bits of each computed alone by one.
 func TestCUDAPlansOfRanks(t *testing.T) {
 	plans, fixtures := 6, []fixture{variant("qwen3-head128"), shipped("qwen3moe-tiny"),
 		shipped("gemma2-tiny")}
@@ -265,14 +266,55 @@ func TestCUDAPlansOfRanks(t *testing.T) {
 						for seed := range plans {
 							y.run(t, s, r, uint64(seed))
 						}
-						graphs := m.way == overPeers && !m.eager
-						if replays := d.Replays(); graphs != (replays > 0) && plans > 1 {
+						if replays := d.Replays(); m.eager == (replays > 0) && plans > 1 {
 							t.Errorf("rank %d: %d steps were graphs'", r, replays)
 						}
 					}
 					eachRank(t, f, size, m.way, m.eager, run)
 				})
 			}
+		}
+	}
+}
+
+// TestCUDACacheTypes keeps keys and values as codes of a byte: random plans of one rank and of two
+// have the bits of sequences alone, and logits are near those of 16 bits.
+func TestCUDACacheTypes(t *testing.T) {
+	names := []string{"llama-tiny", "deepseek-v3-tiny", "gemma2-tiny"}
+	types := []compute.DType{compute.Int8, compute.E4M3}
+	if testing.Short() {
+		names, types = names[:1], types[:1]
+	}
+	for _, name := range names {
+		f := shipped(name)
+		cfg, _ := f.open(t)
+		one, d := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+		plain := plannedFor(t, one)
+		for _, dtype := range types {
+			t.Run(fmt.Sprintf("%s %v", name, dtype), func(t *testing.T) {
+				cached := func(d *cuda.Device, s *shard, size int) *shard {
+					c, err := d.NewCache(compute.CacheShape{BlockSize: blockSize, Blocks: 64,
+						Layers: model.CacheLayers(cfg, 0, cfg.Layers, size), DType: dtype})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { c.Free() })
+					return &shard{model: s.model, cache: c, vocab: s.vocab}
+				}
+				s := cached(d, one, 1)
+				y := plannedFor(t, s)
+				for q := range y.want {
+					off := distance(y.want[q], plain.want[q])
+					t.Logf("logits of sequence %d are off by up to %.3g", q, off)
+					if off == 0 || off > 1 {
+						t.Errorf("logits of sequence %d are off by %g", q, off)
+					}
+				}
+				y.run(t, s, 0, 1)
+				eachRank(t, f, 2, overPeers, false, func(r int, s *shard, d *cuda.Device) {
+					y.run(t, cached(d, s, 2), r, 2)
+				})
+			})
 		}
 	}
 }

@@ -396,8 +396,11 @@ func (w *writer) write(key string, entries []layers.Entry) error {
 	for _, e := range entries {
 		to := entry{Key: e.Key, Read: e.Read}
 		for _, p := range e.Parts {
-			to.Parts = append(to.Parts, part{p.Form, w.offset(), int64(len(p.Data))})
-			if err := w.append(p.Data); err != nil {
+			to.Parts = append(to.Parts, part{p.Form, w.offset(), int64(p.Size())})
+			if err := p.Read(w.append); err != nil {
+				return err
+			}
+			if err := w.pad(); err != nil {
 				return err
 			}
 		}
@@ -428,7 +431,7 @@ func (w *writer) room(entries []layers.Entry) error {
 	var need int64
 	for _, e := range entries {
 		for _, p := range e.Parts {
-			need += int64(len(p.Data)) + page
+			need += int64(p.Size()) + page
 		}
 	}
 	free, err := w.free(w.f)
@@ -450,7 +453,7 @@ func freeSpace(f *os.File) (int64, error) {
 
 func (w *writer) offset() int64 { return w.at + int64(len(w.piece)) }
 
-// append adds bytes, and zeros up to the next page.
+// append adds bytes.
 func (w *writer) append(data []byte) error {
 	for len(data) > 0 {
 		n := min(len(data), pieceSize-len(w.piece))
@@ -461,6 +464,11 @@ func (w *writer) append(data []byte) error {
 			}
 		}
 	}
+	return nil
+}
+
+// pad adds zeros up to the next page.
+func (w *writer) pad() error {
 	if pad := int(-w.offset() & (page - 1)); pad > 0 {
 		w.piece = append(w.piece, make([]byte, pad)...)
 	}

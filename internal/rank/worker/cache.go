@@ -84,7 +84,7 @@ func (r *rank) storePacked(l *loaded, key string) {
 	var bytes int64
 	for _, e := range entries {
 		for _, p := range e.Parts {
-			bytes += int64(len(p.Data))
+			bytes += int64(p.Size())
 		}
 	}
 	s, replace, dir := new(saving), l.packed != nil, r.init.WeightsCache

@@ -50,8 +50,8 @@ func methods() map[string]method {
 	handle(m, calls.KVCancel, (*worker).cancelFetch)
 	handle(m, calls.OffloadOpen, (*worker).openFolder)
 	handle(m, calls.OffloadRemove, (*worker).removeStored)
-	handleLater(m, calls.OffloadLoad, (*worker).theFolder, load)
-	handleLater(m, calls.OffloadStore, (*worker).theFolder, store)
+	handleLater(m, calls.OffloadLoad, (*worker).quietFolder, load)
+	handleLater(m, calls.OffloadStore, (*worker).quietFolder, store)
 	return m
 }
 

@@ -42,6 +42,15 @@ func (w *worker) theFolder() (*offload.Folder, error) {
 	return w.rank.offload, nil
 }
 
+// quietFolder is the rank's, once the device is done with all plans before: files do not wait for
+// what it has been asked for.
+func (w *worker) quietFolder() (*offload.Folder, error) {
+	if err := w.rank.device.Finish(); err != nil {
+		return nil, err
+	}
+	return w.theFolder()
+}
+
 // removeStored removes the files of blocks.
 func (w *worker) removeStored(rpc.None) (none rpc.None, err error) {
 	f, err := w.theFolder()

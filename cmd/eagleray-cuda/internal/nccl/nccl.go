@@ -55,6 +55,10 @@ const (
 	commGetAsyncError
 	commAbort
 	allGather
+	groupStart
+	groupEnd
+	send
+	receive
 	exports
 )
 
@@ -68,6 +72,10 @@ var names = [exports]string{
 	commGetAsyncError:  "ncclCommGetAsyncError",
 	commAbort:          "ncclCommAbort",
 	allGather:          "ncclAllGather",
+	groupStart:         "ncclGroupStart",
+	groupEnd:           "ncclGroupEnd",
+	send:               "ncclSend",
+	receive:            "ncclRecv",
 }
 
 const (
@@ -159,33 +167,46 @@ func (l *Library) ID(local bool) (id driver.CommID, err error) {
 // that a user did not choose otherwise.
 const interfaces, loopback = "NCCL_SOCKET_IFNAME", "lo"
 
+// variables are NCCL's that a user did not choose otherwise: buffers of graphs are not registered,
+// for which all ranks would have to record at once; and all memory is taken in the beginning.
+var variables = map[string]string{"NCCL_GRAPH_REGISTER": "0", "NCCL_RUNTIME_CONNECT": "0"}
+
 // choose has the library listen where no other machine reaches it, for ranks of this one. What it
 // reads is the environment of C, which os.Setenv does not change.
 func (l *Library) choose(local bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, set := os.LookupEnv(interfaces); set {
-		return nil
-	}
+	_, given := os.LookupEnv(interfaces)
 	if l.local && !local {
 		return errors.New("this process has used NCCL among ranks of this machine, by its loopback")
 	}
-	if !l.used && local {
-		setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
-		if err != nil {
-			return fmt.Errorf("setenv of the C library: %w", err)
-		}
-		if err := set(setenv, interfaces, loopback); err != nil {
+	if l.used {
+		return nil
+	}
+	if local && !given {
+		if err := set(interfaces, loopback); err != nil {
 			return err
 		}
 		l.local = true
+	}
+	for name, value := range variables {
+		if _, given := os.LookupEnv(name); given {
+			continue
+		}
+		if err := set(name, value); err != nil {
+			return err
+		}
 	}
 	l.used = true
 	return nil
 }
 
 // set sets a variable of the environment of C.
-func set(setenv uintptr, name, value string) error {
+func set(name, value string) error {
+	setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
+	if err != nil {
+		return fmt.Errorf("setenv of the C library: %w", err)
+	}
 	n, err := unix.BytePtrFromString(name)
 	if err != nil {
 		return err
@@ -222,9 +243,10 @@ func (l *Library) Join(ctx context.Context, c driver.Context, id driver.CommID, 
 	}
 	comm := (*uintptr)(unsafe.Pointer(&page[0]))
 	o := config{size: uint64(unsafe.Sizeof(config{})), magic: magic, version: Oldest, blocking: 0,
-		clusterSize: undefined, minCTAs: undefined, maxCTAs: undefined, splitShare: undefined}
+		clusterSize: undefined, minCTAs: undefined, maxCTAs: driver.NCCLChannels,
+		splitShare: undefined}
 	code := l.initialise(comm, size, &id, rank, &o)
-	x := &communicator{l: l, device: c, handle: *comm}
+	x := &communicator{l: l, device: c, size: size, handle: *comm}
 	err = x.settled(commInitRankConfig, code, ctx.Done())
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%s: %w", names[commInitRankConfig], ctx.Err())
@@ -256,9 +278,12 @@ func (l *Library) initialise(comm *uintptr, size int, id *driver.CommID, rank in
 type communicator struct {
 	l      *Library
 	device driver.Context
+	size   int
 
 	mu     sync.Mutex // of the handle, and of calls with it
 	handle uintptr
+	// aborting is of one Abort at a time: the others wait for it.
+	aborting sync.Mutex
 }
 
 // pollEvery is how often a communicator that is busy is asked again.
@@ -307,6 +332,33 @@ func (x *communicator) AllGather(dst, src driver.Ptr, floats int, s driver.Strea
 	return x.settled(allGather, code, nil)
 }
 
+// AllToAll implements driver.Communicator: a group of calls, which NCCL makes one of.
+func (x *communicator) AllToAll(dst, src driver.Ptr, floats int, s driver.Stream) error {
+	x.mu.Lock()
+	if x.handle == 0 {
+		x.mu.Unlock()
+		return nil
+	}
+	e, code := groupStart, x.l.call(groupStart)
+	if code == 0 {
+		for r := range x.size {
+			at := uintptr(4 * r * floats)
+			for k, p := range [...]uintptr{uintptr(src) + at, uintptr(dst) + at} {
+				if one := [...]export{send, receive}[k]; code == 0 || code == inProgress {
+					e, code = one, x.l.call(one, p, uintptr(floats), float32s, uintptr(r),
+						x.handle, uintptr(s))
+				}
+			}
+		}
+		// A group ends also where a call of it has failed, which is the first error.
+		if ended := x.l.call(groupEnd); code == 0 || code == inProgress {
+			e, code = groupEnd, ended
+		}
+	}
+	x.mu.Unlock()
+	return x.settled(e, code, nil)
+}
+
 // Failed implements driver.Communicator.
 func (x *communicator) Failed() error {
 	if code := x.state(); code != inProgress {
@@ -315,19 +367,23 @@ func (x *communicator) Failed() error {
 	return nil
 }
 
-// Abort implements driver.Communicator. NCCL wants the device in the calling thread.
+// Abort implements driver.Communicator. NCCL wants the device in the calling thread, and waits for
+// the end of graphs, for which others may need to see that the communicator is over.
 func (x *communicator) Abort() {
+	x.aborting.Lock()
+	defer x.aborting.Unlock()
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.handle == 0 {
+	handle := x.handle
+	x.handle = 0
+	x.mu.Unlock()
+	if handle == 0 {
 		return
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// Neither is acted on: a device that is lost says so itself, and nothing is left to abort.
 	_ = x.device.Enter()
-	x.l.call(commAbort, x.handle)
-	x.handle = 0
+	x.l.call(commAbort, handle)
 }
 
 // failure is the error of a code, with what the library knows of it.

@@ -59,7 +59,8 @@ func (f fake) joined(l *Library) (*communicator, *entered) {
 // TestGather passes an ID, a configuration and numbers, by calls that are done at once or later.
 func TestGather(t *testing.T) {
 	f := built(t)
-	for _, codes := range []string{"", "ncclCommInitRankConfig=7", "ncclAllGather=7 looks=9"} {
+	for _, codes := range []string{"", "ncclCommInitRankConfig=7", "ncclAllGather=7 looks=9",
+		"ncclGroupEnd=7 looks=9"} {
 		f.Codes(codes)
 		l, err := Open(f.path)
 		if err != nil {
@@ -80,6 +81,7 @@ func TestGather(t *testing.T) {
 		if err := c.Failed(); err != nil {
 			t.Error(err)
 		}
+		exchange(t, c, 3)
 		c.Abort()
 		c.Abort()
 		gather(t, c, dst, []float32{9, 9, 9})
@@ -87,6 +89,35 @@ func TestGather(t *testing.T) {
 			dst[0] != 1 || c.Failed() != nil {
 			t.Errorf("aborted %d times, by a device that was entered %d times; %v", aborted,
 				device.times, dst)
+		}
+	}
+}
+
+// exchange has each rank give each some numbers.
+func exchange(t *testing.T, c *communicator, n int) {
+	t.Helper()
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Munmap(page); err != nil {
+			t.Error(err)
+		}
+	}()
+	v := unsafe.Slice((*float32)(unsafe.Pointer(&page[0])), 4*n)
+	for i := range 2 * n {
+		v[i] = float32(i)
+	}
+	at := func(i int) driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&v[i]))) }
+	if err := c.AllToAll(at(2*n), at(0), n, 77); err != nil {
+		t.Error(err)
+	}
+	for i := range n {
+		if v[2*n+i] != float32(i) || v[3*n+i] != float32(i+1) {
+			t.Errorf("exchanged: %v", v)
+			break
 		}
 	}
 }
@@ -159,7 +190,7 @@ func TestRefused(t *testing.T) {
 			" (no such file)"},
 		{"libm.so.6", "", "libm.so.6 lacks ncclGetVersion, ncclGetUniqueId, ncclGetErrorString, " +
 			"ncclGetLastError, ncclCommInitRankConfig, ncclCommGetAsyncError, ncclCommAbort, " +
-			"ncclAllGather"},
+			"ncclAllGather, ncclGroupStart, ncclGroupEnd, ncclSend, ncclRecv"},
 		{built(t, "WITHOUT_ABORT").path, "", "lacks ncclCommAbort"},
 		{f.path, "version=21705", "PATH is NCCL 2.17.5, and 2.18.1 is the oldest that is used"},
 		{f.path, "version=2804", "PATH is NCCL 2.8.4, and 2.18.1 is the oldest that is used"},
@@ -193,6 +224,10 @@ func TestRefused(t *testing.T) {
 	f.Codes("state=6")
 	same("a state", c.Failed(), "ncclCommGetAsyncError of PATH: remote process exited or there "+
 		"was a network error (6)")
+	for _, call := range []string{"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"} {
+		f.Codes(call + "=2")
+		same(call, c.AllToAll(1<<12, 1<<12, 0, 77), call+" of PATH: "+system)
+	}
 	f.Codes("ncclAllGather=7 state=6")
 	same("a call that fails later", c.AllGather(1<<12, 1<<12, 0, 77), "ncclAllGather of PATH: "+
 		"remote process exited or there was a network error (6)")

@@ -24,6 +24,8 @@ type Options struct {
 	Ordinal int
 	// Machine is Driver where that is a machine for PTX, nil for a GPU.
 	Machine *double.Driver
+	// NCCL opens the library by which ranks exchange.
+	NCCL func() (driver.NCCL, error)
 	// Signals lists handlers of signals that the driver installed and that were mended.
 	Signals func() []string
 	// Small has kernels run at the smallest sizes on a GPU as well, for tools that watch them.
@@ -97,6 +99,7 @@ func stages() []stage {
 		{"kernels", 7 * time.Minute, (*run).kernels},
 		{"silicon", 7 * time.Minute, (*run).silicon},
 		{"bits", 5 * time.Minute, (*run).bits},
+		{"nccl", 5 * time.Minute, (*run).nccl},
 		{"models", 7 * time.Minute, (*run).models},
 		{"bench", 7 * time.Minute, (*run).bench},
 		{"soak", 7 * time.Minute, (*run).soak},

@@ -173,6 +173,7 @@ type work struct {
 	params   []byte
 	event    driver.Event
 	gather   *communicator
+	divided  bool // of an exchange: each rank has a part for each
 }
 
 var (

@@ -78,7 +78,7 @@ func (n *NCCL) Join(ctx context.Context, c driver.Context, id driver.CommID, ran
 		return nil, err
 	}
 	x := &communicator{c: c.(*Context), n: n, rank: rank, size: size, aborted: make(chan struct{}),
-		others: make([]net.Conn, size)}
+		free: make(chan struct{}), others: make([]net.Conn, size)}
 	defer context.AfterFunc(ctx, x.Abort)()
 	if err := x.meet(ctx, id); err != nil {
 		x.Abort()
@@ -101,6 +101,8 @@ type communicator struct {
 	over    bool
 	others  []net.Conn
 	aborted chan struct{}
+	graphs  int           // how many calls graphs have
+	free    chan struct{} // closed when it is over, and they have none
 }
 
 func (x *communicator) meet(ctx context.Context, id driver.CommID) error {
@@ -158,22 +160,49 @@ func (x *communicator) agree() error {
 
 // AllGather implements driver.Communicator.
 func (x *communicator) AllGather(dst, src driver.Ptr, floats int, s driver.Stream) error {
-	const call = "ncclAllGather"
+	return x.ask(work{call: "ncclAllGather", dst: dst, src: src, bytes: uint64(4 * floats)}, s)
+}
+
+// AllToAll implements driver.Communicator.
+func (x *communicator) AllToAll(dst, src driver.Ptr, floats int, s driver.Stream) error {
+	return x.ask(work{call: "ncclSend", dst: dst, src: src, bytes: uint64(4 * floats * x.size),
+		divided: true}, s)
+}
+
+func (x *communicator) ask(w work, s driver.Stream) error {
 	select {
 	case <-x.aborted:
 		return nil
 	default:
 	}
-	if err := x.n.fails(call); err != nil {
+	if err := x.n.fails(w.call); err != nil {
 		return err
 	}
+	w.gather = x
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
-	return x.c.enqueue(work{call: call, dst: dst, src: src, bytes: uint64(4 * floats), gather: x},
-		s)
+	return x.c.enqueue(w, s)
 }
 
-// do is an AllGather whose turn has come.
+// recorded counts calls that graphs have, or have no more.
+func (x *communicator) recorded(calls int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.graphs += calls
+	x.endFree()
+}
+
+func (x *communicator) endFree() {
+	if x.over && x.graphs == 0 {
+		select {
+		case <-x.free:
+		default:
+			close(x.free)
+		}
+	}
+}
+
+// do is a call whose turn has come.
 func (x *communicator) do(w *work) error {
 	own := make([]byte, w.bytes)
 	if err := x.c.memory.Read(own, uint64(w.src)); err != nil {
@@ -185,6 +214,13 @@ func (x *communicator) do(w *work) error {
 		for i := range all {
 			all[i] = 0xff // no numbers
 		}
+	}
+	if w.divided { // all have their parts for all; those for this one stay
+		part := len(own) / x.size
+		for r := range x.size {
+			copy(own[r*part:(r+1)*part], all[r*len(own)+x.rank*part:])
+		}
+		all = own
 	}
 	return x.c.memory.Write(uint64(w.dst), all)
 }
@@ -219,15 +255,16 @@ func (x *communicator) Failed() error { return x.n.fails("ncclCommGetAsyncError"
 // Abort implements driver.Communicator.
 func (x *communicator) Abort() {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over {
-		return
-	}
-	x.over = true
-	close(x.aborted)
-	for _, conn := range x.others {
-		if conn != nil {
-			conn.Close()
+	if !x.over {
+		x.over = true
+		close(x.aborted)
+		for _, conn := range x.others {
+			if conn != nil {
+				conn.Close()
+			}
 		}
+		x.endFree()
 	}
+	x.mu.Unlock()
+	<-x.free
 }

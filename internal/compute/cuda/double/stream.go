@@ -27,6 +27,9 @@ func (c *Context) enqueue(w work, s driver.Stream) error {
 	}
 	if y.capture != nil {
 		*y.capture = append(*y.capture, w)
+		if w.gather != nil {
+			w.gather.recorded(1)
+		}
 		return nil
 	}
 	y.queue = append(y.queue, w)
@@ -278,6 +281,11 @@ func (c *Context) Replay(g driver.Graph, s driver.Stream) error {
 func (c *Context) Destroy(g driver.Graph) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, w := range c.graphs[g-1] {
+		if w.gather != nil {
+			w.gather.recorded(-1)
+		}
+	}
 	c.graphs[g-1] = nil
 	return c.begin("cuGraphExecDestroy")
 }

@@ -19,6 +19,15 @@ type NCCL interface {
 		error)
 }
 
+// NCCLChannels is how many channels a communicator has at most. NCCLBytes is what their buffers
+// take of a device at most: 9.4 MB for each connection of a channel (NCCL's default sizes of its
+// three protocols), of which a ring has one and a tree up to four each way, and 32 MB for what it
+// sends between any two.
+const (
+	NCCLChannels = 8
+	NCCLBytes    = NCCLChannels * (9*9_400_000 + 32<<20)
+)
+
 // NCCLVersion is a version as people write it: 2.27.3 for 22703, and 2.8.4 for 2804, which is how
 // the library said it before 2.9.
 func NCCLVersion(v int) string {
@@ -38,9 +47,13 @@ type Communicator interface {
 	// AllGather enqueues: dst becomes the floats of src of all ranks, in their order. All ranks ask
 	// for the same.
 	AllGather(dst, src Ptr, floats int, s Stream) error
+	// AllToAll enqueues: dst becomes the floats that src of each rank has for this one, in the
+	// order of ranks, as they lie in src.
+	AllToAll(dst, src Ptr, floats int, s Stream) error
 	// Failed is what has gone wrong since with what was enqueued. Any goroutine may call it.
 	Failed() error
 	// Abort ends the communicator: what waits in a stream ends, its results undefined, and later
-	// calls do nothing. Any goroutine may call it, also during another call, and again.
+	// calls do nothing. It returns when no graph is left that has recorded a call. Any goroutine
+	// may call it, also during another call, and again.
 	Abort()
 }

@@ -6,9 +6,26 @@ struct WriteCache {
   const float* k;
   const float* v;    // null where a latent is both
   const int* slots;  // block * block_size + offset of each row; negative for none
+  const float* k_scales;  // of each head; null where each vector has its own
+  const float* v_scales;
   void* cache;
-  int rows, heads, dim, padded, ldk, ldv, block_size, type;
+  int rows, heads, dim, padded, ldk, ldv, block_size, type, bytes;
 };
+
+// write_codes is write_cache for a cache of codes: a warp for each vector.
+KERNEL __launch_bounds__(128) write_codes(const __grid_constant__ WriteCache p) {
+  const int vectors = p.v ? 2 : 1, unit = blockIdx.x * 4 + (threadIdx.x >> 5);
+  if (unit >= p.rows * vectors * p.heads) return;
+  const int row = unit / (vectors * p.heads), n = unit / p.heads % vectors, head = unit % p.heads;
+  const int slot = p.slots[row];
+  if (slot < 0) return;
+  const Place to = vector_at(p.cache, ((size_t)(slot / p.block_size) * vectors + n) * p.heads + head,
+                             p.bytes, slot % p.block_size, p.padded, p.block_size, p.type);
+  const float* x = (n ? p.v + (size_t)row * p.ldv : p.k + (size_t)row * p.ldk) + head * p.dim;
+  const float* scales = n ? p.v_scales : p.k_scales;
+  for (int i = p.dim + (threadIdx.x & 31); i < p.padded; i += 32) to.vector[i] = 0;
+  encode(to.vector, to.scale, x, p.dim, scales ? scales[head] : 0.0f, p.type);
+}
 
 KERNEL write_cache(const __grid_constant__ WriteCache p) {
   const int vectors = p.v ? 2 : 1;
@@ -38,7 +55,7 @@ struct Attention {
   float* y;
   u16* half;             // y in 16 bits
   int heads, kv_heads, dim, padded, values, ldq, ldy, block_size, table_stride;
-  int window, ahead, latent, cache_type, type;
+  int window, ahead, latent, cache_type, type, bytes;
   float scale, cap;
 };
 
@@ -46,13 +63,14 @@ struct Attention {
 // sequence was cut.
 #define TILE 64
 
-// attention computes a head of a row per block, by FMA, for any dimension: scores of a tile, two
+// attend_row computes a head of a row per block, by FMA, for any dimension: scores of a tile, two
 // threads for each, a softmax as it goes ("Online normalizer calculation for softmax",
 // https://arxiv.org/abs/1805.02867), then the values, a dimension per thread.
-KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
+template <bool coded>
+DI void attend_row(const Attention& p) {
   extern __shared__ __align__(16) float q[];  // padded
-  __shared__ float scores[TILE], weights[TILE];
-  __shared__ size_t places[TILE];
+  __shared__ float scores[TILE], weights[TILE], scales[TILE];
+  __shared__ const u8* places[TILE];
   const int head = blockIdx.x, row = blockIdx.y, tid = threadIdx.x, lane = tid & 31;
   const int kv = head / (p.heads / p.kv_heads), vectors = p.latent ? 1 : 2;
   const int position = p.positions[row], sequence = p.sequences[row];
@@ -68,7 +86,10 @@ KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
     most = p.sinks[head];
     sum = 1.0f;
   }
-  const size_t value = p.latent ? 0 : (size_t)p.kv_heads * p.block_size * p.padded;
+  const size_t value = p.latent ? 0 : (size_t)p.kv_heads * p.bytes;
+  auto number = [&](const u8* v, int i) {
+    return coded ? code_float(v[i], p.cache_type) : load(v, i, p.cache_type);
+  };
   __syncthreads();
   for (int t0 = from & ~(TILE - 1); t0 <= to; t0 += TILE) {
     const int lo = max(from - t0, 0), hi = min(to - t0, TILE - 1);
@@ -76,11 +97,16 @@ KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
     float s = NEG_INF;
     if (j >= lo && j <= hi) {
       int block = table[(t0 + j) / p.block_size], offset = (t0 + j) % p.block_size;
-      size_t at = (((size_t)block * vectors * p.kv_heads + kv) * p.block_size + offset) * p.padded;
+      const Place at = vector_at((void*)p.cache, (size_t)block * vectors * p.kv_heads + kv, p.bytes,
+                                 offset, p.padded, p.block_size, p.cache_type);
       s = 0.0f;
       for (int d = part * 8; d < p.padded; d += 16)
-        for (int i = d; i < d + 8; i++) s += q[i] * load(p.cache, at + i, p.cache_type);
-      if (part == 0) places[j] = at + value;
+        for (int i = d; i < d + 8; i++) s += q[i] * number(at.vector, i);
+      if (coded) s *= *at.scale;
+      if (part == 0) {
+        places[j] = at.vector + value;
+        if (coded) scales[j] = *(const float*)((const u8*)at.scale + value);
+      }
     }
     s += __shfl_xor_sync(~0u, s, 1);
     if (part == 0) {
@@ -97,8 +123,8 @@ KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
     sum = sum * alpha + warp_sum(a + b);
     most = m;
     if (tid < 32) {
-      weights[lane] = a;
-      weights[lane + 32] = b;
+      weights[lane] = coded && lane >= lo && lane <= hi ? a * scales[lane] : a;
+      weights[lane + 32] = coded && lane + 32 >= lo && lane + 32 <= hi ? b * scales[lane + 32] : b;
     }
     __syncthreads();
 #pragma unroll
@@ -107,7 +133,7 @@ KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
       if (d >= p.values) break;
       o[n] *= alpha;
       for (int i = lo; i <= hi; i++)
-        o[n] += weights[i] * load(p.cache, places[i] + d, p.cache_type);
+        o[n] += weights[i] * number(places[i], d);
     }
     __syncthreads();  // places and scores are the next tile's
   }
@@ -119,4 +145,11 @@ KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) {
     p.y[at] = o[n] / sum;
     if (p.half) p.half[at] = to_half(o[n] / sum, p.type);
   }
+}
+
+KERNEL __launch_bounds__(128) attention(const __grid_constant__ Attention p) { attend_row<false>(p); }
+
+// attention_codes is attention over codes: a key's scale multiplies its score, a value's its weight.
+KERNEL __launch_bounds__(128) attention_codes(const __grid_constant__ Attention p) {
+  attend_row<true>(p);
 }

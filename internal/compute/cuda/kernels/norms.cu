@@ -29,32 +29,38 @@ KERNEL __launch_bounds__(256) rms_norm(const __grid_constant__ Norm p) {
 }
 
 struct AddNorm {
-  const float* parts;   // [chunks][rows][width]
-  float* x;             // gets the sums, added to what it has with add
+  const float* parts;  // [chunks][rows][width]
+  float* sums;         // gets the sums; null for none
+  float* x;            // gets them added to what it has; null for none
   const float* weight;
-  float* y;             // x normalised
-  u16* half;            // y in 16 bits
-  int chunks, rows, width, ldx, add, type;
+  float* y;            // x normalised, the sums without an x
+  u16* half;           // y in 16 bits
+  int chunks, rows, width, type;
   float eps;
 };
 
-// add_norm is sum_chunks, then rms_norm of what it made.
+// add_norm is sum_chunks, once or twice, then rms_norm of what it made.
 KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
   __shared__ float sums[8];
   const size_t size = (size_t)p.rows * p.width, row = blockIdx.x;
   const float* parts = p.parts + row * p.width;
-  float* x = p.x + row * p.ldx;
+  float* made = p.sums + row * p.width;
+  float* x = p.x + row * p.width;
   float* y = p.y + row * p.width;
   u16* half = p.half + row * p.width;
   float s = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = tree(parts + i, size, p.chunks);
-    if (p.add) v += x[i];
-    x[i] = v;
+    if (p.sums) made[i] = v;
+    if (p.x) {
+      v += x[i];
+      x[i] = v;
+    }
     s += v * v;
   }
   s = block_sum(s, sums);
   float f = 1.0f / sqrtf(s / p.width + p.eps);
+  if (!p.x) x = made;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = x[i] * f * p.weight[i];
     y[i] = v;
@@ -130,13 +136,16 @@ struct StoreHeads {
   const float* k_weight;
   const float* angles;    // [rows][turned/2 cosines, then sines]; null for none
   const int* slots;       // block * block_size + offset of each row; negative for none
+  const float* k_scales;  // of each head, for codes; null where each vector has its own
+  const float* v_scales;
   void* cache;            // of the layer (attention.cu)
-  int rows, heads, kv_heads, dim, padded, ld, turned, block_size, type;
+  int rows, heads, kv_heads, dim, padded, ld, turned, block_size, type, bytes;
   float eps;
 };
 
-// store_heads is heads of queries and of keys, and write_cache: a warp for each head of a row.
-KERNEL __launch_bounds__(128) store_heads(const __grid_constant__ StoreHeads p) {
+// store_head is heads of queries and of keys, and write_cache: a warp for each head of a row.
+template <bool coded>
+DI void store_head(const StoreHeads& p) {
   const int all = p.heads + 2 * p.kv_heads, unit = blockIdx.x * 4 + (threadIdx.x >> 5);
   if (unit >= p.rows * all) return;
   const int row = unit / all, n = unit % all, lane = threadIdx.x & 31;
@@ -149,16 +158,20 @@ KERNEL __launch_bounds__(128) store_heads(const __grid_constant__ StoreHeads p) 
   }
   const int value = n >= p.heads + p.kv_heads, kv = n - p.heads - (value ? p.kv_heads : 0);
   const int slot = p.slots[row], block = slot / p.block_size, offset = slot % p.block_size;
-  const size_t at = ((((size_t)block * 2 + value) * p.kv_heads + kv) * p.block_size + offset) * p.padded;
+  const Place to = vector_at(p.cache, ((size_t)block * 2 + value) * p.kv_heads + kv, p.bytes, offset,
+                             p.padded, p.block_size, p.type);
   auto store = [&](int i, float v) {
     if (slot < 0) return;
-    if (p.type == F32) ((float*)p.cache)[at + i] = v;
-    else ((u16*)p.cache)[at + i] = to_half(v, p.type);
+    if (p.type == F32) ((float*)to.vector)[i] = v;
+    else if (!coded) ((u16*)to.vector)[i] = to_half(v, p.type);
+    else if (i >= p.dim) to.vector[i] = 0;
   };
   for (int i = p.dim + lane; i < p.padded; i += 32) store(i, 0.0f);
   if (value) {
     const float* x = p.v + (size_t)row * p.ld + kv * p.dim;
-    for (int i = lane; i < p.dim; i += 32) store(i, x[i]);
+    if (coded && slot >= 0)
+      encode(to.vector, to.scale, x, p.dim, p.v_scales ? p.v_scales[kv] : 0.0f, p.type);
+    else for (int i = lane; i < p.dim; i += 32) store(i, x[i]);
     return;
   }
   float* x = p.k + (size_t)row * p.ld + kv * p.dim;
@@ -166,6 +179,17 @@ KERNEL __launch_bounds__(128) store_heads(const __grid_constant__ StoreHeads p) 
     x[i] = v;
     store(i, v);
   });
+  if (!coded || slot < 0) return;
+  __syncwarp();  // other lanes have stored numbers of x
+  encode(to.vector, to.scale, x, p.dim, p.k_scales ? p.k_scales[kv] : 0.0f, p.type);
+}
+
+KERNEL __launch_bounds__(128) store_heads(const __grid_constant__ StoreHeads p) {
+  store_head<false>(p);
+}
+
+KERNEL __launch_bounds__(128) store_heads_codes(const __grid_constant__ StoreHeads p) {
+  store_head<true>(p);
 }
 
 struct Squares {

@@ -11,8 +11,10 @@ const (
 	Attend128BF16
 	Attend64F16
 	Attend128F16
+	WriteCodes
 	WriteCache
 	Attention
+	AttentionCodes
 	Choose
 	Delta
 	Route
@@ -44,10 +46,12 @@ const (
 	LayerNorm
 	Heads
 	StoreHeads
+	StoreHeadsCodes
 	Squares
 	NormAcross
 	Angles
 	SumRanks
+	NormRanks
 	GatherRanks
 	Halve
 	CopyRows
@@ -73,8 +77,10 @@ var names = [Count]string{
 	Attend128BF16:     "attend128_bf16",
 	Attend64F16:       "attend64_f16",
 	Attend128F16:      "attend128_f16",
+	WriteCodes:        "write_codes",
 	WriteCache:        "write_cache",
 	Attention:         "attention",
+	AttentionCodes:    "attention_codes",
 	Choose:            "choose",
 	Delta:             "delta",
 	Route:             "route",
@@ -106,10 +112,12 @@ var names = [Count]string{
 	LayerNorm:         "layer_norm",
 	Heads:             "heads",
 	StoreHeads:        "store_heads",
+	StoreHeadsCodes:   "store_heads_codes",
 	Squares:           "squares",
 	NormAcross:        "norm_across",
 	Angles:            "angles",
 	SumRanks:          "sum_ranks",
+	NormRanks:         "norm_ranks",
 	GatherRanks:       "gather_ranks",
 	Halve:             "halve",
 	CopyRows:          "copy_rows",
@@ -133,8 +141,10 @@ var files = [Count]string{
 	Attend128BF16:     "attend",
 	Attend64F16:       "attend",
 	Attend128F16:      "attend",
+	WriteCodes:        "attention",
 	WriteCache:        "attention",
 	Attention:         "attention",
+	AttentionCodes:    "attention",
 	Choose:            "choose",
 	Delta:             "delta",
 	Route:             "experts",
@@ -166,10 +176,12 @@ var files = [Count]string{
 	LayerNorm:         "norms",
 	Heads:             "norms",
 	StoreHeads:        "norms",
+	StoreHeadsCodes:   "norms",
 	Squares:           "norms",
 	NormAcross:        "norms",
 	Angles:            "norms",
 	SumRanks:          "peers",
+	NormRanks:         "peers",
 	GatherRanks:       "peers",
 	Halve:             "rows",
 	CopyRows:          "rows",
@@ -245,6 +257,12 @@ type SampleParams struct {
 	Widest   int32
 }
 
+// PlaceParams are those of rt.cuh's Place.
+type PlaceParams struct {
+	Vector driver.Ptr
+	Scale  driver.Ptr
+}
+
 // AttendParams are those of attend.cu's Attend.
 type AttendParams struct {
 	Q           driver.Ptr
@@ -297,6 +315,8 @@ type WriteCacheParams struct {
 	K         driver.Ptr
 	V         driver.Ptr
 	Slots     driver.Ptr
+	KScales   driver.Ptr
+	VScales   driver.Ptr
 	Cache     driver.Ptr
 	Rows      int32
 	Heads     int32
@@ -306,6 +326,7 @@ type WriteCacheParams struct {
 	Ldv       int32
 	BlockSize int32
 	Type      int32
+	Bytes     int32
 }
 
 // AttentionParams are those of attention.cu's Attention.
@@ -333,6 +354,7 @@ type AttentionParams struct {
 	Latent      int32
 	CacheType   int32
 	Type        int32
+	Bytes       int32
 	Scale       float32
 	Cap         float32
 }
@@ -485,6 +507,7 @@ type NormParams struct {
 // AddNormParams are those of norms.cu's AddNorm.
 type AddNormParams struct {
 	Parts  driver.Ptr
+	Sums   driver.Ptr
 	X      driver.Ptr
 	Weight driver.Ptr
 	Y      driver.Ptr
@@ -492,8 +515,6 @@ type AddNormParams struct {
 	Chunks int32
 	Rows   int32
 	Width  int32
-	LDX    int32
-	Add    int32
 	Type   int32
 	Eps    float32
 }
@@ -520,6 +541,8 @@ type StoreHeadsParams struct {
 	KWeight   driver.Ptr
 	Angles    driver.Ptr
 	Slots     driver.Ptr
+	KScales   driver.Ptr
+	VScales   driver.Ptr
 	Cache     driver.Ptr
 	Rows      int32
 	Heads     int32
@@ -530,6 +553,7 @@ type StoreHeadsParams struct {
 	Turned    int32
 	BlockSize int32
 	Type      int32
+	Bytes     int32
 	Eps       float32
 }
 
@@ -570,6 +594,7 @@ type AnglesParams struct {
 type RanksParams struct {
 	Parts  driver.Ptr
 	Y      driver.Ptr
+	X      driver.Ptr
 	W0     driver.Ptr
 	W1     driver.Ptr
 	W2     driver.Ptr
@@ -585,7 +610,18 @@ type RanksParams struct {
 	Rank   int32
 	Ranks  int32
 	Slice  int32
+	Unit   int32
 	Vector int32
+}
+
+// NormRanksParams are those of peers.cu's NormRanks.
+type NormRanksParams struct {
+	Ranks  RanksParams
+	Weight driver.Ptr
+	Y      driver.Ptr
+	Half   driver.Ptr
+	Type   int32
+	Eps    float32
 }
 
 // HalveParams are those of rows.cu's Halve.

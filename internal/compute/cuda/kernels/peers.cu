@@ -13,6 +13,7 @@ enum { RANKS = 8, PLACES = 64, EPOCHS = 8 * RANKS * PLACES, ELEMENTS = 2 * EPOCH
 struct Ranks {
   const float* parts;  // this rank's, [chunks][n]
   float* y;            // [n]; of gather_ranks [ranks][n], and null where nothing is gathered
+  float* x;            // gets the sums added to what it has; null for none
   u8* w0;              // the windows
   u8* w1;
   u8* w2;
@@ -24,6 +25,7 @@ struct Ranks {
   const u32* over;     // not 0 once nothing waits any more; it is the host's memory
   u64 stride;          // of chunks, and of what is gathered
   int n, chunks, rank, ranks, slice;
+  int unit;            // blocks have whole units of so many elements, a multiple of 4
   int vector;          // parts and y are read and written 16 bytes at a time
 };
 
@@ -85,7 +87,8 @@ struct Meeting {
 // before its rank's next launch began, as launches of a stream do, and only this next one published
 // the epoch that this rank's block waited for before its own launch ended, one epoch ago.
 DI Meeting meet(const Ranks& p) {
-  const int per = (((p.n + (int)gridDim.x - 1) / (int)gridDim.x) + 3) & ~3;
+  const int units = (p.n + p.unit - 1) / p.unit;
+  const int per = (units + (int)gridDim.x - 1) / (int)gridDim.x * p.unit;
   u8* own = window(p, p.rank);
   u64* epochs = (u64*)(own + EPOCHS) + blockIdx.x;
   Meeting m;
@@ -129,17 +132,55 @@ DI void sum(const Ranks& p, const Meeting& m) {
 #pragma unroll
       for (int r = 0; r < ranks; r += 2 * step) v[r] = v[r] + v[r + step];
     store4(p.y + m.first, 4 * i, m.n, p.vector, v[0]);
+    if (p.x) {
+      float* x = p.x + m.first;
+      store4(x, 4 * i, m.n, p.vector, v[0] + load4(x, 4 * i, m.n, p.vector));
+    }
   }
 }
 
-// sum_ranks adds the parts of 2, 4 or 8 ranks as a balanced tree.
-KERNEL __launch_bounds__(THREADS) sum_ranks(const __grid_constant__ Ranks p) {
+// summed adds the parts of 2, 4 or 8 ranks as a balanced tree, and the sums to x.
+DI Meeting summed(const Ranks& p) {
   const Meeting m = meet(p);
-  switch (p.ranks) {
-    case 2: sum<2>(p, m); return;
-    case 4: sum<4>(p, m); return;
+  if (p.ranks == 2) sum<2>(p, m);
+  else if (p.ranks == 4) sum<4>(p, m);
+  else sum<8>(p, m);
+  return m;
+}
+
+KERNEL __launch_bounds__(THREADS) sum_ranks(const __grid_constant__ Ranks p) { summed(p); }
+
+struct NormRanks {
+  Ranks ranks;   // its unit is a row
+  const float* weight;
+  float* y;      // x normalised, the sums without an x
+  u16* half;     // y in 16 bits
+  int type;
+  float eps;
+};
+
+// norm_ranks is sum_ranks, then add_norm of what it made: squares are added by as many threads as
+// there, so in the same order.
+KERNEL __launch_bounds__(1024) norm_ranks(const __grid_constant__ NormRanks p) {
+  __shared__ float parts[32];
+  const Meeting m = summed(p.ranks);
+  const int width = p.ranks.unit;
+  for (int at = 0; at < m.n; at += width) {
+    __syncthreads();  // all has been stored, and parts of the row before were read
+    const float* x = (p.ranks.x ? p.ranks.x : p.ranks.y) + m.first + at;
+    float s = 0;
+    if (threadIdx.x < 256)
+      for (int i = threadIdx.x; i < width; i += 256) s += x[i] * x[i];
+    s = block_sum(s, parts);
+    float f = 1.0f / sqrtf(s / width + p.eps);
+    float* y = p.y + m.first + at;
+    u16* half = p.half + m.first + at;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) {
+      float v = x[i] * f * p.weight[i];
+      y[i] = v;
+      half[i] = to_half(v, p.type);
+    }
   }
-  sum<8>(p, m);
 }
 
 // gather_ranks collects the parts of all ranks, one after the other. Where none are wanted it waits

@@ -42,6 +42,27 @@ DI u16 float_f16(float v) {
 DI float from_half(u16 v, int type) { return type == F16 ? f16_float(v) : bf16_float(v); }
 DI u16 to_half(float v, int type) { return type == F16 ? float_f16(v) : float_bf16(v); }
 
+// Codes of a byte: integers, and e4m3 (OCP 8-bit Floating Point Specification, 5.1). A vector of them
+// has a scale.
+enum { CODE_I8 = 3, CODE_E4M3 = 4 };
+
+// code_float is the number of a code. Binary16 has the bits of e4m3 for a number 2^8 times smaller.
+DI float code_float(u8 code, int type) {
+  if (type == CODE_I8) return (float)(signed char)code;
+  return 256.0f * f16_float((u16)((code & 0x80) << 8 | (code & 0x7f) << 7));
+}
+
+// float_code rounds a number to the nearest code, of two the even one, within the largest ones.
+DI u8 float_code(float v, int type) {
+  if (type == CODE_I8) return (u8)(signed char)__float2int_rn(fminf(fmaxf(v, -127.0f), 127.0f));
+  const float a = fminf(fabsf(v), 448.0f);
+  const u32 sign = __float_as_uint(v) >> 24 & 0x80;
+  if (a < 0.015625f) return (u8)(sign | __float2int_rn(a * 512.0f));  // below 2^-6 steps are 2^-9
+  u32 bits = __float_as_uint(a);
+  bits += 0x7ffff + (bits >> 20 & 1);
+  return (u8)(sign | ((bits >> 20) - (120 << 3)));
+}
+
 // load is element i of numbers of a type.
 DI float load(const void* p, size_t i, int type) {
   if (type == F32) return ((const float*)p)[i];
@@ -93,6 +114,40 @@ DI float tree(const float* p, size_t stride, int chunks) {
   float b = a + (p[2 * stride] + p[3 * stride]);
   if (chunks == 4) return b;
   return b + ((p[4 * stride] + p[5 * stride]) + (p[6 * stride] + p[7 * stride]));
+}
+
+// encode makes codes of a vector, by one warp, and the scale that they are to be multiplied by: a
+// given one, unless it is 0, of e4m3, else that by which the largest number becomes the largest code.
+// One with a number that is not finite has a scale that is none.
+DI void encode(u8* codes, float* scale, const float* x, int dim, float given, int type) {
+  const int lane = threadIdx.x & 31;
+  float largest = 0.0f;
+  int sound = 1;
+  for (int i = lane; i < dim; i += 32) {
+    largest = fmaxf(largest, fabsf(x[i]));
+    sound = sound && fabsf(x[i]) < __int_as_float(0x7f800000);
+  }
+  largest = warp_max(largest);
+  sound = __all_sync(~0u, sound);
+  const float s = type == CODE_E4M3 && given != 0.0f ? given : largest / (type == CODE_I8 ? 127.0f : 448.0f);
+  const float by = sound && s != 0.0f ? 1.0f / s : 0.0f;
+  for (int i = lane; i < dim; i += 32) codes[i] = by != 0.0f ? float_code(x[i] * by, type) : (u8)0;
+  if (lane == 0) *scale = sound ? s : __int_as_float(0x7fc00000);
+}
+
+// Place is where a vector of a paged KV cache lies, and of codes its scale: those of a head's
+// positions in a block follow their codes.
+struct Place {
+  u8* vector;
+  float* scale;
+};
+
+// vector_at is the vector at an offset of a unit, which is a head in a block, of so many bytes.
+DI Place vector_at(void* cache, size_t unit, size_t head, int offset, int padded, int block_size,
+                   int type) {
+  u8* p = (u8*)cache + unit * head;
+  const int size = type == F32 ? 4 : type >= CODE_I8 ? 1 : 2;
+  return {p + (size_t)offset * padded * size, (float*)(p + (size_t)block_size * padded) + offset};
 }
 
 DI u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }

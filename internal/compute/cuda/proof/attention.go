@@ -62,6 +62,23 @@ func attentionCases() (list []Case) {
 				s.attention(&a, softmax, tolerance)
 			}})
 	}
+	for _, a := range []attentionShape{
+		{name: "int8", args: plain(4, 2, 34), cache: compute.Int8, sequences: short},
+		{name: "e4m3", args: plain(2, 1, 64), cache: compute.E4M3, sequences: short},
+		{name: "a latent of int8", args: plain(3, 1, 40), values: 32, cache: compute.Int8,
+			sequences: short, cost: Full},
+		{name: "int8, window and sinks", args: windowed(plain(4, 2, 128), 9), sinks: true,
+			cache: compute.Int8, sequences: long, cost: Full},
+		{name: "e4m3, far", args: plain(16, 8, 128), cache: compute.E4M3,
+			sequences: []sequence{{3000, 1}, {700, 9}}, cost: Large},
+	} {
+		list = append(list, Case{Name: "attention over codes, " + a.name, cost: a.cost,
+			Kernels: []kernels.ID{kernels.AttentionCodes, kernels.WriteCodes},
+			run: func(s *subject) {
+				const tolerance = 1e-5
+				s.attention(&a, softmax, tolerance)
+			}})
+	}
 	for _, window := range []int{0, 5} {
 		list = append(list, Case{Name: fmt.Sprintf("attention among rows, window %d", window),
 			Kernels: []kernels.ID{kernels.Attention}, cost: Full,
@@ -196,20 +213,18 @@ func (s *subject) cached(a *attentionShape) (step *compute.Batch, h history,
 			continue
 		}
 		s.Begin(b)
-		s.write(cache, b, &h, a.args.KVHeads*a.args.HeadDim, dtype, a.values > 0)
+		s.write(cache, b, &h, a.args.KVHeads, a.args.HeadDim, dtype, a.values > 0)
 	}
 	return step, h, cache, true
 }
 
 // write writes the keys and values of a batch to layer 1.
-func (s *subject) write(cache compute.Cache, b *compute.Batch, h *history, width int,
+func (s *subject) write(cache compute.Cache, b *compute.Batch, h *history, heads, dim int,
 	dtype compute.DType, latent bool) {
+	width := heads * dim
 	kv, numbers := s.tensor(b.Rows(), 2*width)
-	stored := make([]float64, len(numbers))
-	for i, v := range numbers {
-		stored[i] = roundedTo(v, dtype)
-	}
-	keys, values := columns(stored, 2*width, 0, width), columns(stored, 2*width, width, width)
+	all := stored(numbers, dim, dtype)
+	keys, values := columns(all, 2*width, 0, width), columns(all, 2*width, width, width)
 	v := kv.Columns(width, width)
 	if latent {
 		v, values = compute.View{}, nil

@@ -158,7 +158,7 @@ func (s *subject) attendingRows(args compute.AttentionArgs, opt Options) (*atten
 	}
 	s.Begin(step)
 	var h history
-	s.write(cache, step, &h, args.KVHeads*args.HeadDim, s.dtype, false)
+	s.write(cache, step, &h, args.KVHeads, args.HeadDim, s.dtype, false)
 	return &attending{s: s, args: args, cache: cache, table: step.Tables[0], n: n,
 		queries: s.floats(n * args.Heads * args.HeadDim)}, nil
 }

@@ -1,7 +1,9 @@
 package proof
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -19,14 +21,19 @@ func cacheCases() (list []Case) {
 		cost       Cost
 	}{{2, 34, false, compute.BFloat16, Small}, {3, 64, false, compute.Float16, Full},
 		{1, 128, false, compute.BFloat16, Full}, {1, 40, true, compute.BFloat16, Full},
-		{2, 34, false, compute.Float32, Full}} {
+		{2, 34, false, compute.Float32, Full}, {2, 34, false, compute.Int8, Small},
+		{2, 64, false, compute.E4M3, Small}, {1, 40, true, compute.E4M3, Full}} {
 		name := fmt.Sprintf("cache of %v, %d heads of %d", c.dtype, c.heads, c.dim)
 		layer := compute.CacheLayer{Heads: c.heads, Dim: c.dim}
 		if c.latent {
 			name = fmt.Sprintf("cache of %v, a latent of %d", c.dtype, c.dim)
 			layer.Kind, layer.Values = compute.Latent, c.dim/2
 		}
-		list = append(list, Case{Name: name, Kernels: []kernels.ID{kernels.WriteCache},
+		kernel := kernels.WriteCache
+		if c.dtype.Scaled() {
+			kernel = kernels.WriteCodes
+		}
+		list = append(list, Case{Name: name, Kernels: []kernels.ID{kernel},
 			cost: c.cost, run: func(s *subject) { writeCache(s, layer, c.dtype) }})
 	}
 	return list
@@ -57,7 +64,11 @@ func writeCache(s *subject, layer compute.CacheLayer, dtype compute.DType) {
 	for n := range layer.Vectors() {
 		got, want := s.readCache(cache, &layer, dtype, n == 1, slots,
 			columns(numbers, 2*width, n*width, width))
-		s.report([]string{"keys", "values"}[n], got, want, exactly)
+		tolerance := float64(exactly)
+		if dtype.Scaled() {
+			tolerance = rounding // of a number and a scale
+		}
+		s.report([]string{"keys", "values"}[n], got, want, tolerance)
 	}
 }
 
@@ -82,24 +93,29 @@ func (s *subject) readCache(cache compute.Cache, l *compute.CacheLayer, dtype co
 			s.check(err)
 			return nil, nil
 		}
-		stored := decoded(b, dtype)
+		have := decoded(b, l, dtype)
 		for n := range l.Heads {
-			got = append(got, stored[(n*blockSize+int(slot)%blockSize)*padded:][:padded]...)
-			for i := range padded {
-				v := 0.0
-				if i < l.Dim {
-					v = roundedTo(numbers[(r*l.Heads+n)*l.Dim+i], dtype)
-				}
-				want = append(want, v)
-			}
+			got = append(got, have[(n*blockSize+int(slot)%blockSize)*padded:][:padded]...)
+			want = append(want, stored(numbers[(r*l.Heads+n)*l.Dim:][:l.Dim], l.Dim, dtype)...)
+			want = append(want, make([]float64, padded-l.Dim)...)
 		}
 	}
 	return got, want
 }
 
-// decoded are bytes of a type as numbers.
-func decoded(b []byte, dtype compute.DType) []float32 {
-	v := make([]float32, len(b)/dtype.Size())
+// decoded are the heads of a block as numbers.
+func decoded(b []byte, l *compute.CacheLayer, dtype compute.DType) []float32 {
+	v := make([]float32, l.Heads*blockSize*l.PaddedDim())
+	if dtype.Scaled() {
+		codes, each := codesOf(dtype), len(b)/l.Heads
+		for i := range v {
+			head, at := i/(blockSize*l.PaddedDim()), i%(blockSize*l.PaddedDim())
+			scales := b[head*each+blockSize*l.PaddedDim():]
+			scale := binary.LittleEndian.Uint32(scales[4*(at/l.PaddedDim()):])
+			v[i] = codes.Number(b[head*each+at]) * math.Float32frombits(scale)
+		}
+		return v
+	}
 	switch dtype {
 	case compute.BFloat16:
 		half.DecodeBF16(v, b)

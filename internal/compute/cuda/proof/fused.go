@@ -2,7 +2,6 @@ package proof
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -22,7 +21,14 @@ func fusedCases() (list []Case) {
 	for _, h := range []headShape{{5, 3, 16, 12, true, Small}, {3, 4, 128, 128, true, Full},
 		{4, 2, 64, 0, false, Full}, {9, 1, 80, 32, false, Full}, {64, 32, 128, 128, true, Large}} {
 		list = append(list, Case{Name: "heads stored, " + h.String(), cost: h.cost,
-			Kernels: []kernels.ID{kernels.StoreHeads}, run: func(s *subject) { storeHeads(s, h) }})
+			Kernels: []kernels.ID{kernels.StoreHeads},
+			run:     func(s *subject) { storeHeads(s, h, s.dtype) }})
+	}
+	for _, dtype := range []compute.DType{compute.Int8, compute.E4M3} {
+		h := headShape{5, 3, 48, 12, true, Small}
+		list = append(list, Case{Name: fmt.Sprintf("heads stored as %v, %v", dtype, h),
+			Kernels: []kernels.ID{kernels.StoreHeadsCodes},
+			run:     func(s *subject) { storeHeads(s, h, dtype) }})
 	}
 	return list
 }
@@ -58,22 +64,11 @@ func addNorm(s *subject, rows, width, in, chunks int) {
 		}
 		return sum
 	}
-	normed := func(sum []float64) []float64 {
-		out := make([]float64, len(sum))
-		for r := range rows {
-			row := sum[r*width : (r+1)*width]
-			f := 1 / math.Sqrt(squared(row)/float64(width)+eps)
-			for i, v := range row {
-				out[r*width+i] = v * f * float64(norm[i])
-			}
-		}
-		return out
-	}
 	tolerance := productTolerance(in)
 	s.report("sum", sumOnce, plus(a, 1), tolerance)
-	s.report("norm", y.Floats(), normed(plus(a, 1)), tolerance)
+	s.report("norm", y.Floats(), normalised(plus(a, 1), norm, eps), tolerance)
 	s.report("sum of two", x.Floats(), plus(a, 2), tolerance)
-	s.report("norm of two", z.Floats(), normed(plus(a, 2)), tolerance)
+	s.report("norm of two", z.Floats(), normalised(plus(a, 2), norm, eps), tolerance)
 	s.report("the other sum", other.Floats(), plus(b, 1), tolerance)
 	if width <= mostIdentity {
 		s.halves("norm", y)
@@ -82,12 +77,12 @@ func addNorm(s *subject, rows, width, in, chunks int) {
 
 // storeHeads normalises and turns the heads of queries and keys, and stores keys and values. What a
 // cache has is rounded, so a number may be its neighbour.
-func storeHeads(s *subject, h headShape) {
+func storeHeads(s *subject, h headShape, dtype compute.DType) {
 	const eps, kv, before = 1e-6, 2, 3
 	layer := compute.CacheLayer{Heads: kv, Dim: h.dim}
 	blocks := h.rows/blockSize + 2
 	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer, layer},
-		Blocks: blocks, BlockSize: blockSize, DType: s.dtype})
+		Blocks: blocks, BlockSize: blockSize, DType: dtype})
 	if err != nil {
 		s.check(err)
 		return
@@ -130,17 +125,26 @@ func storeHeads(s *subject, h headShape) {
 	for _, v := range columns(want, width, before+inner, outer) {
 		keys = append(keys, float32(v))
 	}
-	got, stored := s.readCache(cache, &layer, s.dtype, false, slots, keys)
-	s.report("keys", got, stored, neighbour(s.dtype))
-	got, stored = s.readCache(cache, &layer, s.dtype, true, slots,
+	got, have := s.readCache(cache, &layer, dtype, false, slots, keys)
+	s.report("keys", got, have, neighbour(dtype))
+	got, have = s.readCache(cache, &layer, dtype, true, slots,
 		columns(a, width, before+inner+outer, outer))
-	s.report("values", got, stored, exactly)
+	tolerance := float64(exactly)
+	if dtype.Scaled() {
+		tolerance = rounding
+	}
+	s.report("values", got, have, tolerance)
 }
 
-// neighbour is how far a number of 16 bits is from the next, relative to it, at most.
+// neighbour is how far a number of a cache is from the next, relative to the largest, at most.
 func neighbour(dtype compute.DType) float64 {
-	if dtype == compute.Float16 {
+	switch dtype {
+	case compute.Float16:
 		return 1.0 / (1 << 10)
+	case compute.E4M3:
+		return 1.0 / (1 << 4)
+	case compute.Int8:
+		return 1.0 / 127
 	}
 	return 1.0 / (1 << 7)
 }

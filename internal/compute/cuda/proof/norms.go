@@ -52,18 +52,23 @@ func rmsNorm(s *subject, rows, width int) {
 	weight, w := s.vector(width)
 	y := s.poisoned(rows, width)
 	s.RMSNorm(y, x, weight, eps)
-	want := make([]float64, len(a))
-	for r := range rows {
-		row := doubles(a[r*width : (r+1)*width])
-		f := 1 / math.Sqrt(squared(row)/float64(width)+eps)
-		for i, v := range row {
-			want[r*width+i] = v * f * float64(w[i])
-		}
-	}
-	s.report("y", y.Floats(), want, sums)
+	s.report("y", y.Floats(), normalised(doubles(a), w, eps), sums)
 	if width <= mostIdentity {
 		s.halves("y", y)
 	}
+}
+
+// normalised is rows divided by their root mean square, and multiplied by a weight.
+func normalised(x []float64, weight []float32, eps float64) []float64 {
+	out, width := make([]float64, len(x)), len(weight)
+	for at := 0; at < len(x); at += width {
+		row := x[at : at+width]
+		f := 1 / math.Sqrt(squared(row)/float64(width)+eps)
+		for i, v := range row {
+			out[at+i] = v * f * float64(weight[i])
+		}
+	}
+	return out
 }
 
 // squared is the sum of squares.

@@ -43,6 +43,9 @@ type Options struct {
 	// Together says that contexts of one process open each other's memory, as a double's do: cases
 	// of several ranks are run, too. A GPU's driver has a process open that of others alone.
 	Together bool
+	// NCCL is how ranks exchange instead, which have a device each where there are several: only
+	// cases of ranks are run, of no more than there are devices on a GPU's driver.
+	NCCL cuda.NCCL
 	// PTX has the driver compile the kernels.
 	PTX bool
 }
@@ -134,7 +137,14 @@ func Run(ctx context.Context, opt Options, report func(Finding)) (
 // eachDevice has each case visited with a device of its type; done is called before one is closed.
 func eachDevice(ctx context.Context, opt Options, visit func(*cuda.Device, *Case) error,
 	done func(*cuda.Device)) error {
+	devices, err := opt.Driver.Devices()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
 	list := slices.DeleteFunc(Cases(opt.Cost), func(c Case) bool {
+		if opt.NCCL.Open != nil {
+			return c.ranks < 2 || c.ranks > len(devices) && !opt.Together
+		}
 		return c.ranks > 1 && !opt.Together
 	})
 	if len(opt.Only) > 0 {
@@ -178,7 +188,7 @@ func onDevice(ctx context.Context, opt Options, list []Case,
 
 func open(opt Options, dtype compute.DType) (*cuda.Device, error) {
 	return cuda.New(cuda.Options{Driver: opt.Driver, Ordinal: opt.Ordinal, DType: dtype,
-		Threads: 1, PTX: opt.PTX})
+		Threads: 1, NCCL: opt.NCCL, PTX: opt.PTX})
 }
 
 // outputsOf runs a case once. Its numbers depend on the seed and on its name.

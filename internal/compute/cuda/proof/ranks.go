@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -13,20 +14,22 @@ import (
 )
 
 // rankKernels are those of several ranks.
-var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks}
+var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks}
 
 // OfRanks says whether only cases with Options.Together are about a kernel.
 func OfRanks(k kernels.ID) bool { return slices.Contains(rankKernels, k) }
 
-// rankShape is how many ranks sum how often, tensors of so many rows and columns.
+// rankShape is how many ranks sum how often, tensors of so many rows and columns, and columns of
+// those that they normalise.
 type rankShape struct {
-	ranks, rounds, rows, width int
-	cost                       Cost
+	ranks, rounds, rows, width, normed int
+	cost                               Cost
 }
 
-// The shapes have tails, one block and several, and more than one launch.
+// The shapes have tails, one block and several, several rows of a block, and more than one launch.
 var rankShapes = []rankShape{
-	{2, 5, 3, 771, Small}, {4, 4, 1, 5000, Full}, {8, 4, 2, 52, Full}, {2, 3, 130, 4100, Full},
+	{2, 5, 3, 771, 300, Small}, {4, 4, 1, 5000, 2052, Full}, {8, 4, 2, 52, 52, Full},
+	{2, 3, 130, 4100, 260, Full}, {2, 1, 1, 4, 22000, Full},
 }
 
 func rankCases() (list []Case) {
@@ -140,13 +143,17 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 		others.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			d, err := open(s.opt, s.dtype)
+			opt := s.opt
+			if !opt.Together {
+				opt.Ordinal = r
+			}
+			d, err := open(opt, s.dtype)
 			if err != nil {
 				h.abort()
 				return
 			}
 			defer d.Close()
-			member(r, &subject{Device: d, dtype: s.dtype})
+			member(r, &subject{Device: d, dtype: s.dtype, opt: opt})
 		})
 	}
 	member(0, s)
@@ -160,13 +167,21 @@ func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
 	if err := c.Connect(h.over); err != nil {
 		return err
 	}
-	if why := c.Why(); why != "" {
-		return errors.New(why)
+	if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
+		return errors.New(way)
 	}
 	if err := run(&member{subject: s, comm: c, rank: rank}); err != nil {
 		return err
 	}
 	return s.Finish()
+}
+
+// way is how ranks sum, as Comm.Way begins.
+func (o *Options) way() string {
+	if o.NCCL.Open != nil {
+		return "by NCCL "
+	}
+	return "over peer memory"
 }
 
 // noHost has no way through the host.
@@ -227,7 +242,87 @@ func (p rankShape) sum(m *member) error {
 		m.report(fmt.Sprintf("sum %d", round), x.Floats(), wantSum, exactly)
 		m.report(fmt.Sprintf("gathered %d", round), all.Floats(), wantAll, exactly)
 	}
-	return m.chunked(p)
+	if err := m.chunked(p); err != nil {
+		return err
+	}
+	return m.normalised(p)
+}
+
+// normalised adds sums over the ranks to a tensor and normalises that, or the sums alone: both have
+// the bits that one call after the other makes.
+func (m *member) normalised(p rankShape) error {
+	const eps = 1e-5
+	rows, width := p.rows, p.normed
+	n := rows * width
+	number := func(i int) float32 { return 1 + float32(i*37%113)/64 }
+	numbers := make([]float32, n)
+	for i := range numbers {
+		numbers[i] = number(i + m.rank)
+	}
+	weights := make([]float32, width)
+	for i := range weights {
+		weights[i] = number(i)
+	}
+	weight := m.Vector(weights)
+	var x, y compute.Tensor
+	residual, plain := m.filled(rows, width, numbers), m.filled(rows, width, numbers)
+	want, total := doubles(numbers), make([]float64, n)
+	for i := range total {
+		for r := range p.ranks {
+			total[i] += float64(number(i + r))
+		}
+	}
+	for round := range p.rounds {
+		var got, bits [2][]float32
+		for k, to := range []*compute.Tensor{residual, plain, residual, plain} {
+			added, apart := k < 2, k%2 == 1
+			if !added {
+				to = &x
+			}
+			m.Resize(&x, rows, width)
+			copy(x.Floats(), numbers)
+			x.Memory.Filled()
+			err := m.comm.AllReduce(&x)
+			if apart && err == nil {
+				err = m.Finish()
+			}
+			if err != nil {
+				return err
+			}
+			if added {
+				m.Add(to, &x)
+			}
+			if apart {
+				if err := m.Finish(); err != nil {
+					return err
+				}
+			}
+			m.RMSNorm(&y, to, weight, eps)
+			all := slices.Concat(to.Floats(), y.Floats(), x.Floats())
+			if apart {
+				bits[k/2] = all
+			} else {
+				got[k/2] = all
+			}
+		}
+		for i, v := range total {
+			want[i] += v
+		}
+		for k, name := range []string{"added", "alone"} {
+			if !slices.Equal(got[k], bits[k]) {
+				return fmt.Errorf("round %d of rank %d: sums %s and normalised differ from "+
+					"what is made of them apart", round, m.rank, name)
+			}
+		}
+		if m.rank == 0 {
+			m.report(fmt.Sprintf("normalised %d", round), got[0][n:2*n],
+				normalised(want, weights, eps), sums)
+			m.report(fmt.Sprintf("alone %d", round), got[1][n:2*n],
+				normalised(total, weights, eps), sums)
+		}
+	}
+	m.free()
+	return m.Finish()
 }
 
 // chunked sums a product over the chunks of all ranks.

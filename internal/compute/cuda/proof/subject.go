@@ -94,6 +94,52 @@ func roundedTo(v float32, dtype compute.DType) float64 {
 	return float64(v)
 }
 
+// stored is what a cache has of vectors of so many numbers: rounded, of codes by a scale for each.
+func stored(v []float32, dim int, dtype compute.DType) []float64 {
+	out := make([]float64, 0, len(v))
+	if !dtype.Scaled() {
+		for _, x := range v {
+			out = append(out, roundedTo(x, dtype))
+		}
+		return out
+	}
+	codes := codesOf(dtype)
+	for at := 0; at < len(v); at += dim {
+		largest := float32(0)
+		for _, x := range v[at : at+dim] {
+			largest = max(largest, max(x, -x))
+		}
+		scale := largest / codes.Number(127)
+		if dtype == compute.E4M3 {
+			scale = largest / codes.Number(126)
+		}
+		for _, x := range v[at : at+dim] {
+			out = append(out, float64(nearest(codes, x/scale))*float64(scale))
+		}
+	}
+	return out
+}
+
+// codesOf are the codes that a cache has.
+func codesOf(dtype compute.DType) *compute.Codes {
+	if dtype == compute.Int8 {
+		return &compute.Codes{Type: compute.Code8}
+	}
+	return &compute.Codes{Type: compute.CodeE4M3}
+}
+
+// nearest is the number of a code that is next to another number, of two the one of the even code.
+func nearest(c *compute.Codes, x float32) (best float32) {
+	off := math.Inf(1)
+	for code := range 256 {
+		n := c.Number(byte(code))
+		if d := math.Abs(float64(n) - float64(x)); d < off || d == off && code%2 == 0 {
+			best, off = n, d
+		}
+	}
+	return best
+}
+
 func (s *subject) roundedAll(v []float32) []float64 {
 	w := make([]float64, len(v))
 	for i := range v {

@@ -37,7 +37,7 @@ type Device interface {
 	Err() error
 	// Run has pass compute the layers of the batch at hand. A device may record what it is asked
 	// for meanwhile and do that again, without calling pass, for another batch of the same shape:
-	// where alone says that pass waits for nothing but the device.
+	// where alone says that pass waits for nothing but the device, and that no row has an adapter.
 	Run(b *compute.Batch, alone bool, pass func() error) error
 	// Finish waits until all is computed that was asked for, and returns Err.
 	Finish() error

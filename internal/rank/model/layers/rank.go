@@ -215,7 +215,7 @@ func (r *rank) Extend(x *Tensor, rows int) {
 
 // Run has pass compute the layers of a step, or the device do so from what it recorded.
 func (r *rank) Run(b *compute.Batch, pass func() error) error {
-	alone := b.Split.Share == 0
+	alone := b.Split.Share == 0 && len(r.adapters.rows) == 0
 	if r.group.Size > 1 {
 		var enqueued bool
 		err := r.await(status.Start, func() (err error) {
