@@ -139,7 +139,7 @@ func TestProbe(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`3 "{\"error\": \"none\"}"`: `{"driver":"","release":"","unmeasured":"",` +
-			`"nccl_version":"","without_nccl":"","devices":null,"error":"none"}`,
+			`"nccl_version":"","without_nccl":"","apart":false,"devices":null,"error":"none"}`,
 		`3 ""`:  "invalid",
 		`0 "{"`: "it printed",
 	} {
