@@ -38,9 +38,8 @@ func (d *Drafted) add(o *Drafted) {
 }
 
 // awaitsDrafts tells whether the newest plan in flight verifies drafts, or has some guessed. No
-// other is made before its
-// result: the requests whose drafts those are would miss a turn, for which few guesses make up.
-// With stages requests take turns anyway.
+// other is made before its result: the requests whose drafts those are would miss a turn, for which
+// few guesses make up. With stages requests take turns anyway.
 func (s *Scheduler) awaitsDrafts() bool {
 	return s.config.Stages == 1 && s.owed > 0 &&
 		s.flights[(s.first+s.owed-1)%len(s.flights)].drafts > 0
@@ -54,14 +53,18 @@ func (s *Scheduler) draftable() int {
 	return max(0, s.config.Draft.Rows-len(s.running))
 }
 
+// left is how many tokens more the output of a request may have.
+func (s *Scheduler) left(r *Request) int {
+	return min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
+}
+
 // draft guesses tokens of a request that is about to go on from one that it has just got: no more
 // than can be of its output.
 func (s *Scheduler) draft(t *turn, r *Request) {
 	if t.drafts == 0 || r.length() <= r.sent {
 		return
 	}
-	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
-	n := min(t.drafts, left-1)
+	n := min(t.drafts, s.left(r)-1)
 	r.drafts = r.drafter.Follow(r.drafts[:0], r.forced[min(r.pending, len(r.forced)):], n)
 	switch {
 	case len(r.drafts) > 0:
@@ -81,9 +84,8 @@ func (s *Scheduler) ask(t *turn, r *Request) {
 	if !s.config.Draft.Model || t.guesses == 0 {
 		return
 	}
-	left := min(int(r.Params.MaxTokens)-(r.length()-r.prompt), s.config.MaxModelLen-r.length())
 	d := &s.config.Draft
-	n := min(t.guesses, d.Tokens, left-1, d.MaxLen-r.length()+1)
+	n := min(t.guesses, d.Tokens, s.left(r)-1, d.MaxLen-r.length()+1)
 	if n > 0 {
 		n = r.drafter.Ask(n, &s.trials)
 	}

@@ -45,8 +45,8 @@ const (
 type bias = sample.Bias
 
 // AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks,
-// Row.Drafts to that of Plan.Drafts, and
-// every Row.Source is one of the sources above; DecodePlan refuses anything else.
+// Row.Drafts to that of Plan.Drafts, and every Row.Source is one of the sources above; DecodePlan
+// refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
 	b = slices.Grow(b, 2+8+8*4+4*(len(p.Free)+len(p.Blocks)+len(p.Drafts))+rowSize*len(p.Rows)+
 		8*(len(p.Guess)+len(p.Restore)+len(p.Save)))

@@ -93,20 +93,26 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// exchange has each rank give each some numbers.
-func exchange(t *testing.T, c *communicator, n int) {
+// numbers are 1,024 zeros in memory that is not Go's, until the test ends.
+func numbers(t *testing.T) []float32 {
 	t.Helper()
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := unix.Munmap(page); err != nil {
 			t.Error(err)
 		}
-	}()
-	v := unsafe.Slice((*float32)(unsafe.Pointer(&page[0])), 4*n)
+	})
+	return unsafe.Slice((*float32)(unsafe.Pointer(&page[0])), 1024)
+}
+
+// exchange has each rank give each some numbers.
+func exchange(t *testing.T, c *communicator, n int) {
+	t.Helper()
+	v := numbers(t)[:4*n]
 	for i := range 2 * n {
 		v[i] = float32(i)
 	}
@@ -125,17 +131,7 @@ func exchange(t *testing.T, c *communicator, n int) {
 // gather gathers numbers that lie in memory that is not Go's.
 func gather(t *testing.T, c *communicator, dst, src []float32) {
 	t.Helper()
-	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Munmap(page); err != nil {
-			t.Error(err)
-		}
-	}()
-	floats := unsafe.Slice((*float32)(unsafe.Pointer(&page[0])), 1024)
+	floats := numbers(t)
 	copy(floats, src)
 	copy(floats[512:], dst)
 	at := func(i int) driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&floats[i]))) }
