@@ -2,8 +2,9 @@
 # Compares this program on the CPU with llama.cpp, OpenVINO and vLLM's build for CPUs, of pinned
 # versions, on a random model of Qwen3-0.6B's shape in BF16, Q8_0, Q4_0 and Q4_K_M (OpenVINO: bf16,
 # int8, int4 by 32; vLLM: bf16): one stream, 16 streams, prefills of 512 and 2,048 tokens, one
-# stream behind 4,096. Rounds go through all engines in turn, so that all meet the same weather; the
-# table has medians, and the memory's read bandwidth beside them.
+# stream behind 4,096; where --columns names them also "prefill 8192" and "decode at 16k". Rounds go
+# through all engines in turn, so that all meet the same weather; the table has medians, and the
+# memory's read bandwidth beside them.
 #
 #   scripts/bench-peers.sh [--rounds N] [--threads N] [--types bf16,q8_0,…] [--columns decode,…]
 #                          [--without llama.cpp,openvino,vllm] [--only-install]

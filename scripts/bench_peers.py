@@ -61,6 +61,9 @@ COLUMNS = {
     "prefill 2048": (1, 2048, 1),
     "decode at 4k": (1, 4096, 17),
 }
+# Minutes each, so they are measured where --columns names them.
+LONG = {"prefill 8192": (1, 8192, 1), "decode at 16k": (1, 16384, 17)}
+SHAPES = COLUMNS | LONG
 TYPES = {"bf16": None, "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k_m": "Q4_K_M"}
 # What OpenVINO has of the same width.
 OPENVINO = {"bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
@@ -138,7 +141,7 @@ def run(*command: str | Path) -> str:
 
 def ours(model: Path, threads: int, column: str, bandwidths: list[float]) -> float:
     """Tokens a second of this program."""
-    batch, tokens_in, tokens_out = COLUMNS[column]
+    batch, tokens_in, tokens_out = SHAPES[column]
     with tempfile.NamedTemporaryFile(suffix=".json") as f:
         run(
             "bin/eagleray",
@@ -159,11 +162,11 @@ def ours(model: Path, threads: int, column: str, bandwidths: list[float]) -> flo
             "--num-iters",
             2,
             "--max-model-len",
-            5120,
+            17408,
             "--max-num-batched-tokens",
             2048,
             "--kv-cache-memory-bytes",
-            "1G",
+            "2G",
             "--output-json",
             f.name,
         )
@@ -176,7 +179,7 @@ def ours(model: Path, threads: int, column: str, bandwidths: list[float]) -> flo
 
 def llama(programs: Path, model: Path, threads: int, column: str) -> float:
     """Tokens a second of llama.cpp, whose weights lie in huge pages where it can have them so."""
-    batch, tokens_in, tokens_out = COLUMNS[column]
+    batch, tokens_in, tokens_out = SHAPES[column]
     if batch > 1:
         out = run(
             programs / "llama-batched-bench",
@@ -221,7 +224,7 @@ def llama(programs: Path, model: Path, threads: int, column: str) -> float:
 def openvino(python: Path, model: Path, threads: int, column: str) -> float:
     """Tokens a second of OpenVINO."""
     script = Path(__file__).with_name("bench_openvino.py")
-    out = run(python, script, model, "--threads", threads, "--shape", *COLUMNS[column])
+    out = run(python, script, model, "--threads", threads, "--shape", *SHAPES[column])
     return float(out.splitlines()[-1])
 
 
@@ -240,7 +243,7 @@ def vllm_process(python: Path, model: Path, threads: int) -> subprocess.Popen[st
 def vllm(python: Path, model: Path, threads: int, column: str) -> float:
     """Tokens a second of vLLM, whose first answer comes after minutes where it compiles."""
     process = vllm_process(python, model, threads)
-    print(*COLUMNS[column], file=process.stdin, flush=True)
+    print(*SHAPES[column], file=process.stdin, flush=True)
     answer = process.stdout.readline()
     if not answer:
         sys.exit(f"bench_vllm.py: exit code {process.wait()}")
@@ -260,7 +263,7 @@ def main() -> None:
     parser.add_argument("--output-json", type=Path)
     args = parser.parse_args()
     types, columns = args.types.split(","), args.columns.split(",")
-    for name, values, known in (("types", types, TYPES), ("columns", columns, COLUMNS)):
+    for name, values, known in (("types", types, TYPES), ("columns", columns, SHAPES)):
         for v in values:
             if v not in known:
                 parser.error(f"--{name} {v!r} is not one of {', '.join(known)}")

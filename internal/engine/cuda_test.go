@@ -119,7 +119,7 @@ func TestCUDAPeers(t *testing.T) {
 	requests := func(e *engine.Engine) []*engine.Request {
 		list := sampled(e, 2)
 		for _, r := range list {
-			r.Params.MaxTokens, r.Params.MinTokens = 24, 20
+			r.Params.MaxTokens, r.Params.MinTokens = 10, 8
 		}
 		return list
 	}
@@ -137,7 +137,7 @@ func TestCUDAPeers(t *testing.T) {
 				continue
 			}
 			before := pids(e)
-			same(t, fmt.Sprintf("rank %d killed", rank), killed(t, e, requests(e), rank, 10), want)
+			same(t, fmt.Sprintf("rank %d killed", rank), killed(t, e, requests(e), rank, 4), want)
 			for r, pid := range pids(e) {
 				if (pid == before[r]) != (r != rank) {
 					t.Errorf("rank %d was killed: rank %d was process %d, and is %d", rank, r,

@@ -253,13 +253,16 @@ func submit(t testing.TB, e *engine.Engine, r *engine.Request) engine.Stream {
 const asked = 3
 
 // answers are those of every engine to some questions.
-func answers(t testing.TB, s *server) (list [][]answer) {
+func answers(t testing.TB, s *server) (list [][]answer) { return answersOf(t, s, asked, 12) }
+
+// answersOf are those of a number of requests, of so many tokens.
+func answersOf(t testing.TB, s *server, requests int, tokens int32) (list [][]answer) {
 	t.Helper()
 	for _, e := range s.engines {
 		var own []answer
-		for i := range asked {
-			own = append(own, read(t, submit(t, e, request(e, fmt.Sprintf("What is %d?", i), 12)),
-				nil))
+		for i := range requests {
+			r := request(e, fmt.Sprintf("What is %d?", i), tokens)
+			own = append(own, read(t, submit(t, e, r), nil))
 		}
 		list = append(list, own)
 	}

@@ -13,7 +13,7 @@ var unscaled = [Block]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
 // which is NaN if a score is. Unless scales is nil, weights that were added are multiplied by
 // those, as many as scores, before they are rounded.
 //
-// A weight is 2^n·p(f), n+f being log2(e)·(score-top) and n whole; 0 below 2⁻¹²⁵. p is a polynomial
+// A weight is 2^n·p(f), n+f being log2(e)·(score-top) and n whole; 0 below 2⁻¹²⁶. p is a polynomial
 // of degree 4 that is 1 at 0, and within 3·10⁻⁶ of 2^f, times that: rounding gives away 2⁻⁹.
 func Weigh(dst []uint16, scores []float32, from, until int, scales []float32) (top,
 	sum float32) {

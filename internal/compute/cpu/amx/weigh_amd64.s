@@ -33,34 +33,25 @@ blocks:
 
 // The numbers of Weigh, its polynomial's first coefficient last.
 DATA weighing<>+0(SB)/4, $0x3fb8aa3b  // log2(e)
-DATA weighing<>+4(SB)/4, $0x4b400000  // 1.5·2²³
-DATA weighing<>+8(SB)/4, $0xc2fa0000  // -125
-DATA weighing<>+12(SB)/4, $0x7f800000 // infinity
-DATA weighing<>+16(SB)/4, $0x7f7fffff // the greatest number
-DATA weighing<>+20(SB)/4, $0x3c1d0164
-DATA weighing<>+24(SB)/4, $0x3d64fe23
-DATA weighing<>+28(SB)/4, $0x3e7601bc
-DATA weighing<>+32(SB)/4, $0x3f317096
-DATA weighing<>+36(SB)/4, $0x3f800000
-GLOBL weighing<>(SB), RODATA|NOPTR, $40
+DATA weighing<>+4(SB)/4, $0x3c5bfb98
+DATA weighing<>+8(SB)/4, $0x3d55fc34
+DATA weighing<>+12(SB)/4, $0x3e771228
+DATA weighing<>+16(SB)/4, $0x3f316b63
+DATA weighing<>+20(SB)/4, $0x3f800000
+GLOBL weighing<>(SB), RODATA|NOPTR, $24
 
-// x less the greatest, and its weight w, which is added to sum.
-#define WEIGH(x, t, n, w, sum, under, nan) \
-	VSUBPS Z31, x, x; \
-	VMULPS Z16, x, t; \
-	VADDPS Z17, t, n; \
-	VCMPPS $22, Z18, t, under; \
-	VSUBPS Z17, n, w; \
-	VSUBPS w, t, t; \
+// The weight w of x less the greatest, which is added to sum. VREDUCEPS makes f = t less the
+// greatest whole number below t, 0 of an infinity; VSCALEFPS multiplies by 2 to the power of that.
+#define WEIGH(x, t, f, w, sum) \
+	VSUBPS Z31, x, t; \
+	VMULPS Z16, t, t; \
+	VREDUCEPS $9, t, f; \
 	VMOVAPS Z21, w; \
-	VFMADD213PS Z22, t, w; \
-	VFMADD213PS Z23, t, w; \
-	VFMADD213PS Z24, t, w; \
-	VFMADD213PS Z25, t, w; \
-	VPSLLD $23, n, n; \
-	VPADDD.Z n, w, under, w; \
-	VCMPPS $22, Z20, x, nan; \
-	VADDPS Z19, x, nan, w; \
+	VFMADD213PS Z22, f, w; \
+	VFMADD213PS Z23, f, w; \
+	VFMADD213PS Z24, f, w; \
+	VFMADD213PS Z25, f, w; \
+	VSCALEFPS t, w, w; \
 	VADDPS w, sum, sum
 
 // func weighBlocks(dst *uint16, x *float32, blocks int, top float32, scales *float32,
@@ -74,22 +65,18 @@ TEXT ·weighBlocks(SB), NOSPLIT, $64-52
 	MOVQ step+40(FP), DX
 	LEAQ weighing<>(SB), AX
 	VBROADCASTSS (AX), Z16
-	VBROADCASTSS 4(AX), Z17
-	VBROADCASTSS 8(AX), Z18
-	VBROADCASTSS 12(AX), Z19
-	VBROADCASTSS 16(AX), Z20
-	VBROADCASTSS 20(AX), Z21
-	VBROADCASTSS 24(AX), Z22
-	VBROADCASTSS 28(AX), Z23
-	VBROADCASTSS 32(AX), Z24
-	VBROADCASTSS 36(AX), Z25
+	VBROADCASTSS 4(AX), Z21
+	VBROADCASTSS 8(AX), Z22
+	VBROADCASTSS 12(AX), Z23
+	VBROADCASTSS 16(AX), Z24
+	VBROADCASTSS 20(AX), Z25
 	VPXORD Z26, Z26, Z26
 	VPXORD Z27, Z27, Z27
 weights:
 	VMOVUPS (SI), Z2
 	VMOVUPS 64(SI), Z3
-	WEIGH(Z2, Z4, Z6, Z0, Z26, K1, K3)
-	WEIGH(Z3, Z5, Z7, Z1, Z27, K2, K4)
+	WEIGH(Z2, Z4, Z6, Z0, Z26)
+	WEIGH(Z3, Z5, Z7, Z1, Z27)
 	VMULPS (BX), Z0, Z0
 	VMULPS 64(BX), Z1, Z1
 	ADDQ DX, BX

@@ -261,7 +261,7 @@ func (j *job) plan(threads int) {
 		j.rows = more
 	}
 	if j.tiled() {
-		j.pass = j.rows * j.queries
+		j.pass = min(j.rows*j.queries, blockQueries)
 	}
 	if shared {
 		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))

@@ -52,8 +52,8 @@ type scratch struct {
 // the stretches that threads share.
 func ScratchBytes() int64 {
 	const dim = 256
-	queries := tileQueries * (4*(scoreStride+dim+2*(dim+extra)) + 2*(dim+stretch))
-	return int64(queries + 2*stretch*dim + mostStored*4)
+	queries := tileQueries*(4*2*(dim+extra)+2*dim) + blockQueries*(4*(scoreStride+dim)+2*stretch)
+	return int64(queries + 2*2*stretch*dim + mostStored*4)
 }
 
 // padded is a dimension rounded up to whole tiles.
@@ -115,6 +115,14 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 	}
 }
 
+// begin prepares for a stretch.
+func (s *scratch) begin(j *job, seg int, g *group, st int) {
+	s.mapTiles(j, seg, st)
+	if j.tiled() {
+		s.beginTiles(j, g, st)
+	}
+}
+
 // keys is where the keys of a head, one of job.heads, lie from the offset of a tile on.
 func (j *job) keys(head int) int { return head >> j.cut * j.p.head }
 
@@ -139,7 +147,7 @@ func (s *scratch) group(j *job, seg int, g *group) {
 	s.part, s.acc = grow(s.part, j.pass*w), grow(s.acc, g.n*w)
 	from, until := g.stretches(j)
 	for st := from; st < until; st++ {
-		s.mapTiles(j, seg, st)
+		s.begin(j, seg, g, st)
 		for i := 0; i < g.n; i += j.pass {
 			i0, n := j.active(g, st, i, min(j.pass, g.n-i))
 			if st == from { // there is nothing to join
@@ -163,7 +171,7 @@ func (s *scratch) stretches(j *job, seg int, g *group, from, until int, to []flo
 	s.load(j, g)
 	w := j.width()
 	for st := from; st < until; st++ {
-		s.mapTiles(j, seg, st)
+		s.begin(j, seg, g, st)
 		for i := 0; i < g.n; i += j.pass {
 			i0, n := j.active(g, st, i, min(j.pass, g.n-i))
 			s.attend(j, g, st, i0, n, to[i0*w:])

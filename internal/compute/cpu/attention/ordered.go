@@ -35,14 +35,14 @@ func (j *job) orderedFor(n int) *ordered {
 }
 
 // scoreOrdered is scoreTiles by the kernels k.
-func (s *scratch) scoreOrdered(j *job, k *ordered, g *group, i0, n, first, last int) {
+func (s *scratch) scoreOrdered(j *job, k *ordered, g *group, i0, n int, p span) {
 	dim := j.args.HeadDim
 	blocks := panelled(dim) / amx.Block
-	offs := s.tiles[first%stretch/tile:][:(last-first+tile-1)/tile]
+	offs := s.tiles[p.first%stretch/tile:][:(p.end-p.first+tile-1)/tile]
 	base := unsafe.Pointer(&j.c.data[j.keys(g.head)])
 	query := func(i int) *uint16 { return &s.tiling.queries[amx.Row(i, blocks)] }
 	for i := i0; i < i0+n; i++ {
-		f, stride, out := k.qk1, 0, &s.scores[i*scoreStride]
+		f, stride, out := k.qk1, 0, &s.scores[i%blockQueries*scoreStride]
 		q := query(i)
 		if i+1 < i0+n {
 			f, stride = k.qk2, int(uintptr(unsafe.Pointer(query(i+1)))-uintptr(unsafe.Pointer(q)))
@@ -52,37 +52,34 @@ func (s *scratch) scoreOrdered(j *job, k *ordered, g *group, i0, n, first, last 
 	}
 }
 
-// valueOrdered is valueTiles by the kernels k: of each query, of its own positions alone. count is
-// how many positions have weights, from first on.
-func (s *scratch) valueOrdered(j *job, k *ordered, g *group, st, i0, n, first, count int,
+// valueOrdered is valueTiles by the kernels k: of each query, of its own positions alone.
+func (s *scratch) valueOrdered(j *job, k *ordered, g *group, st, i0, n int, p span,
 	acc []float32) {
-	w := j.width()
+	w, blocks := j.width(), panelled(p.end-p.first)/amx.Block
 	slices := w/tile - 1
 	whole := slices &^ 3
 	data := j.c.data[j.p.values+j.keys(g.head):]
 	rest := whole * tile * tile * j.c.cfg.DType.Size()
 	for i := i0; i < i0+n; {
-		pos, took := g.pos(j, i), min(i0+n-i, j.queries-i%j.queries, 2)
-		from := max(st*stretch, j.from(pos)) - first
-		until := min((st+1)*stretch, j.until(g.seg, pos)) - first
-		block := from / amx.Block
+		took, own := min(i0+n-i, j.queries-i%j.queries, 2), j.span(g, st, i, 1)
 		weights := func(i int) *uint16 {
-			return &s.tiling.weights[amx.Row(i, count/amx.Block)+block*amx.Block*amx.Block]
+			at := amx.Row(i%blockQueries, blocks)
+			return &s.tiling.weights[at+(own.first-p.first)*amx.Block]
 		}
-		offs := &s.tiles[(first%stretch+block*amx.Block)/tile]
-		p, to := weights(i), acc[(i-i0)*w:]
+		offs := &s.tiles[own.first%stretch/tile]
+		q, to := weights(i), acc[(i-i0)*w:]
 		stride, wide := 0, k.pv1x4
 		if took == 2 {
 			wide = k.pv2
-			stride = int(uintptr(unsafe.Pointer(weights(i+1))) - uintptr(unsafe.Pointer(p)))
+			stride = int(uintptr(unsafe.Pointer(weights(i+1))) - uintptr(unsafe.Pointer(q)))
 		}
 		if whole > 0 {
-			wide(unsafe.Pointer(&data[0]), offs, from%amx.Block, until-from, whole, p, stride,
-				&to[0], w*4)
+			wide(unsafe.Pointer(&data[0]), offs, own.own-own.first, own.end-own.own, whole, q,
+				stride, &to[0], w*4)
 		}
 		for r := 0; r < took && whole < slices; r++ {
-			k.pv1x1(unsafe.Pointer(&data[rest]), offs, from%amx.Block, until-from, slices-whole,
-				weights(i+r), 0, &to[r*w+whole*tile], w*4)
+			k.pv1x1(unsafe.Pointer(&data[rest]), offs, own.own-own.first, own.end-own.own,
+				slices-whole, weights(i+r), 0, &to[r*w+whole*tile], w*4)
 		}
 		i += took
 	}

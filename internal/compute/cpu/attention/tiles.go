@@ -15,8 +15,13 @@ import (
 // bits that it has among many. Codes are exact in bfloat16; a weight is multiplied by its value's
 // scale before it is rounded.
 
-// tileQueries is how many queries a group has at most whose products are made by tiles.
-const tileQueries = 256
+// tileQueries is how many queries a group has at most whose products are made by tiles, and
+// blockQueries those of a pass: their scores and weights stay in the core's caches, and they do not
+// score all positions that later ones attend to.
+const (
+	tileQueries  = 512
+	blockQueries = 2 * amx.Block
+)
 
 // tiled says that AMX's tiles make the products of a layer.
 func (j *job) tiled() bool {
@@ -28,9 +33,22 @@ func (j *job) tiled() bool {
 // tiling is the scratch memory of products by tiles.
 type tiling struct {
 	queries []uint16  // of the group, in blocks
-	weights []uint16  // of positions of the stretch for each query, in blocks
-	panels  []uint16  // of keys, then of values
-	out     []float32 // [query][padded to columns of panels]
+	weights []uint16  // of positions for each query of a pass, in blocks
+	all     span      // of the group
+	keys    []uint16  // of it, in panels
+	values  []uint16  // likewise
+	out     []float32 // [query of a pass][padded to columns of panels]
+}
+
+// span is what some queries attend to in a stretch: positions own to end-1, which lie in panels, or
+// in blocks of weights, from the position first on.
+type span struct{ first, own, end int }
+
+// span is that of n queries of a group, from i0 on.
+func (j *job) span(g *group, st, i0, n int) span {
+	own := max(st*stretch, j.from(g.pos(j, i0)))
+	end := min((st+1)*stretch, j.until(g.seg, g.pos(j, i0+n-1)))
+	return span{own / amx.Block * amx.Block, own, end}
 }
 
 // panelled is how many columns the panels have that a number of columns takes.
@@ -42,7 +60,7 @@ func (s *scratch) loadTiles(j *job, g *group) {
 	blocks := panelled(dim) / amx.Block
 	x := &s.tiling
 	x.queries = grow(x.queries, panelled(g.n)*blocks*amx.Block)
-	s.scores = grow(s.scores, panelled(g.n)*scoreStride)
+	s.scores = grow(s.scores, min(panelled(g.n), blockQueries)*scoreStride)
 	for i := range g.n {
 		at, ahead := g.query(j, i, j.ldq, dim), 0
 		if i+1 < g.n {
@@ -52,54 +70,65 @@ func (s *scratch) loadTiles(j *job, g *group) {
 	}
 }
 
-// attendTiles is attend by tiles.
+// beginTiles makes what all queries of a group share in a stretch.
+func (s *scratch) beginTiles(j *job, g *group, st int) {
+	i0, n := j.active(g, st, 0, g.n)
+	if n == 0 {
+		return
+	}
+	all := j.span(g, st, i0, n)
+	s.tiling.all = all
+	if j.orderedFor(n) == nil {
+		s.makePanels(j, g, all)
+	}
+	if j.c.cfg.DType.Scaled() {
+		t := (all.own - all.first) / tile
+		s.mapScales(j, g.head, all.first%stretch/tile, t, (all.end-all.first+tile-1)/tile)
+		// What lies before and behind may be another sequence's.
+		clear(s.scaling.values[:all.own-all.first])
+		clear(s.scaling.values[all.end-all.first:])
+	}
+}
+
+// attendTiles is attend by tiles, or for few queries by kernels that sum in their order.
 func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 	w := j.width()
-	begin, end := st*stretch, (st+1)*stretch
-	lastPos := g.pos(j, i0+n-1)
-	first := max(begin, j.from(g.pos(j, i0))) / amx.Block * amx.Block
-	last := min(end, j.until(g.seg, lastPos))
-	k := j.orderedFor(n)
+	p, k := j.span(g, st, i0, n), j.orderedFor(n)
+	skip := p.first - s.tiling.all.first
 	if k != nil {
-		s.scoreOrdered(j, k, g, i0, n, first, last)
+		s.scoreOrdered(j, k, g, i0, n, p)
 	} else {
-		s.scoreTiles(j, g, i0, n, first, last)
+		s.scoreTiles(j, i0, n, p, skip)
 	}
 
 	// Weights, of all positions from first on, to the end of a block.
-	count := panelled(last - first)
+	count := panelled(p.end - p.first)
 	x := &s.tiling
-	x.weights = grow(x.weights, panelled(i0+n)*count)
-	own := max(begin, j.from(g.pos(j, i0))) - first
-	var scales []float32 // of values
+	x.weights = grow(x.weights, blockQueries*count)
+	var keys, values []float32 // scales
 	if j.c.cfg.DType.Scaled() {
-		t := own / tile
-		s.mapScales(j, g.head, first%stretch/tile, t, (last-first+tile-1)/tile)
-		scales = s.scaling.values[:count]
-		// What lies before and behind may be another sequence's.
-		clear(scales[:own])
-		clear(scales[last-first:])
+		keys, values = s.scaling.keys[skip:], s.scaling.values[skip:][:count]
 	}
 	for i := i0; i < i0+n; i++ {
-		pos := g.pos(j, i)
-		from, until := max(begin, j.from(pos))-first, min(end, j.until(g.seg, pos))-first
-		all := s.scores[i*scoreStride:][:count]
-		if scales != nil {
-			j.a.ops.Mul(all[from:until], s.scaling.keys[from:])
+		own := j.span(g, st, i, 1)
+		from, until := own.own-p.first, own.end-p.first
+		scores := s.scores[i%blockQueries*scoreStride:][:count]
+		if keys != nil {
+			j.a.ops.Mul(scores[from:until], keys[from:])
 		}
 		if limit := j.args.Cap; limit > 0 {
-			j.a.ops.TanhCap(all[from:until], limit)
+			j.a.ops.TanhCap(scores[from:until], limit)
 		}
 		a := acc[(i-i0+1)*w-extra:]
-		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i, count/amx.Block):], all, from, until,
-			scales)
+		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i%blockQueries, count/amx.Block):], scores, from,
+			until, values)
 	}
 	if k != nil {
-		s.valueOrdered(j, k, g, st, i0, n, first, count, acc)
+		s.valueOrdered(j, k, g, st, i0, n, p, acc)
 		return
 	}
-	s.valueTiles(j, g, i0, n, first, own, last-first, acc)
-	for i := 0; n > 1 && i < n; i++ {
+	s.valueTiles(j, i0, n, p, skip, acc)
+	for i := range n {
 		// A weight of zero times a value that is no finite number is none of the row's.
 		if sum := j.a.ops.Sum(acc[i*w : (i+1)*w-extra]); sum != sum {
 			s.attendTiles(j, g, st, i0+i, 1, acc[i*w:(i+1)*w])
@@ -111,59 +140,72 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 // dimensions in one of values.
 const panelTiles = amx.Block / tile
 
-// scoreTiles writes the scores of n queries of the group, from i0 on, and of some before these,
-// with positions first to last-1 of a stretch.
-func (s *scratch) scoreTiles(j *job, g *group, i0, n, first, last int) {
-	dim := j.args.HeadDim
-	blocks := panelled(dim) / amx.Block
-	x := &s.tiling
-	size := padded(dim) / 2 * amx.Block * 2 // of a panel
-	x.panels = grow(x.panels, stretch/amx.Block*size)
-	begin := first % stretch / tile
-	tiles := (last - first + tile - 1) / tile
-	for t := range tiles {
-		s.pair(j, begin+t, t+1 < tiles, j.keys(g.head), padded(dim)/2,
-			&x.panels[t/panelTiles*size+t%panelTiles*2*tile])
-	}
-	// Rows of a block of queries lie together.
-	row := i0 / amx.Block * amx.Block
-	amx.Multiply(unsafe.Pointer(&x.panels[0]), 2*size, (tiles+panelTiles-1)/panelTiles,
-		unsafe.Pointer(&x.queries[row*blocks*amx.Block]), blocks*amx.BlockBytes, dim/2, i0+n-row,
-		unsafe.Pointer(&s.scores[row*scoreStride]), scoreStride*4, 0, 0, 4*amx.Block)
-}
+// Sizes of panels of keys, and of values of a stretch, in numbers.
+func (j *job) keyPanel() int   { return padded(j.args.HeadDim) * amx.Block }
+func (j *job) valuePanel() int { return stretch * amx.Block }
 
-// valueTiles writes what n queries of the group, from i0 on, find to the accumulators at acc: in a
-// stretch, of the positions after first, those from own to before end.
-func (s *scratch) valueTiles(j *job, g *group, i0, n, first, own, end int, acc []float32) {
-	w := j.width()
+// makePanels weaves keys and values of a span into panels.
+func (s *scratch) makePanels(j *job, g *group, p span) {
 	x := &s.tiling
-	slices := w/tile - 1
-	count := panelled(end)
-	columns := panelled(slices * tile)
-	size := count * amx.Block // of a panel
-	x.panels = grow(x.panels, columns/amx.Block*size)
-	begin, slice := first%stretch/tile, tile*tile*j.c.cfg.DType.Size()
-	panel := func(i int) []uint16 {
-		return x.panels[i/panelTiles*size+i%panelTiles*2*tile:]
+	begin := p.first % stretch / tile
+	tiles := (p.end - p.first + tile - 1) / tile
+	size := j.keyPanel()
+	x.keys = grow(x.keys, stretch/amx.Block*size)
+	for t := range tiles {
+		s.pair(j, begin+t, t+1 < tiles, j.keys(g.head), padded(j.args.HeadDim)/2,
+			&x.keys[t/panelTiles*size+t%panelTiles*2*tile])
 	}
-	for t := own / tile; t*tile < end; t++ {
+
+	slices := j.width()/tile - 1
+	size = j.valuePanel()
+	x.values = grow(x.values, panelled(slices*tile)/amx.Block*size)
+	panel := func(i int) []uint16 {
+		return x.values[i/panelTiles*size+i%panelTiles*2*tile:]
+	}
+	slice := tile * tile * j.c.cfg.DType.Size()
+	for t := (p.own - p.first) / tile; t < tiles; t++ {
 		for i := range slices {
-			s.pair(j, begin+t, (t+1)*tile < end, j.p.values+j.keys(g.head)+i*slice, tile/2,
+			s.pair(j, begin+t, t+1 < tiles, j.p.values+j.keys(g.head)+i*slice, tile/2,
 				&panel(i)[t*tile*amx.Block])
 		}
 	}
+	own, end := p.own-p.first, p.end-p.first
 	for i := range slices {
 		// What lies before and, to the end of a pair of steps, behind may be another sequence's.
 		clearSteps(panel(i), 0, own)
 		clearSteps(panel(i), end, end+end%2)
 	}
+}
+
+// scoreTiles writes the scores of n queries of a pass, from i0 on, and of some before these, with
+// the positions of a span, which begins so many after the panels.
+func (s *scratch) scoreTiles(j *job, i0, n int, p span, skip int) {
+	dim := j.args.HeadDim
+	blocks := panelled(dim) / amx.Block
+	x := &s.tiling
+	size := j.keyPanel()
+	// Rows of a block of queries lie together.
 	row := i0 / amx.Block * amx.Block
-	x.out = grow(x.out, panelled(g.n)*columns)
-	amx.Multiply(unsafe.Pointer(&x.panels[0]), 2*size, columns/amx.Block,
-		unsafe.Pointer(&x.weights[row*count]), count*amx.Block*2, (end+1)/2, i0+n-row,
-		unsafe.Pointer(&x.out[row*columns]), columns*4, 0, 0, 4*amx.Block)
+	amx.Multiply(unsafe.Pointer(&x.keys[skip/amx.Block*size]), 2*size,
+		panelled(p.end-p.first)/amx.Block, unsafe.Pointer(&x.queries[row*blocks*amx.Block]),
+		blocks*amx.BlockBytes, dim/2, i0+n-row,
+		unsafe.Pointer(&s.scores[row%blockQueries*scoreStride]), scoreStride*4, 0, 0, 4*amx.Block)
+}
+
+// valueTiles writes what n queries of a pass, from i0 on, find in a span, which begins so many
+// positions after the panels, to the accumulators at acc.
+func (s *scratch) valueTiles(j *job, i0, n int, p span, skip int, acc []float32) {
+	w := j.width()
+	x := &s.tiling
+	count, columns := panelled(p.end-p.first), panelled(w-extra)
+	row := i0 / amx.Block * amx.Block
+	x.out = grow(x.out, blockQueries*columns)
+	amx.Multiply(unsafe.Pointer(&x.values[skip*amx.Block]), 2*j.valuePanel(), columns/amx.Block,
+		unsafe.Pointer(&x.weights[row%blockQueries*count]), count*amx.Block*2,
+		(p.end-p.first+1)/2, i0+n-row, unsafe.Pointer(&x.out[row%blockQueries*columns]), columns*4,
+		0, 0, 4*amx.Block)
 	for i := range n {
-		copy(acc[i*w:(i+1)*w-extra], x.out[(i0+i)*columns:])
+		copy(acc[i*w:(i+1)*w-extra], x.out[(i0+i)%blockQueries*columns:])
 	}
 }
 
