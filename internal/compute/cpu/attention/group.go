@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 )
 
 // stretch is how many positions have a softmax of their own, from a multiple of it on. A row's
@@ -36,7 +37,7 @@ type scratch struct {
 
 	q      []float32 // [query of the group][HeadDim]
 	scores []float32 // [query of the pass][scoreStride], from the first tile of the pass on
-	part   []float32 // accumulators of a stretch: [query of the pass][padded + extra]
+	part   []float32 // accumulators of a stretch: [query of the pass and before][padded + extra]
 	acc    []float32 // accumulators of those before it: [query of the group][padded + extra]
 	// Tiles of V that latents were turned into, and where they lie.
 	turned   []byte
@@ -144,7 +145,7 @@ func (s *scratch) load(j *job, g *group) {
 func (s *scratch) group(j *job, seg int, g *group) {
 	s.load(j, g)
 	w := j.width()
-	s.part, s.acc = grow(s.part, j.pass*w), grow(s.acc, g.n*w)
+	s.part, s.acc = grow(s.part, (amx.Block+j.pass)*w), grow(s.acc, g.n*w)
 	from, until := g.stretches(j)
 	for st := from; st < until; st++ {
 		s.begin(j, seg, g, st)
@@ -154,9 +155,10 @@ func (s *scratch) group(j *job, seg int, g *group) {
 				s.attend(j, g, st, i0, n, s.acc[i0*w:])
 				continue
 			}
-			s.attend(j, g, st, i0, n, s.part)
+			part := s.part[i0%amx.Block*w:]
+			s.attend(j, g, st, i0, n, part)
 			for k := range n {
-				s.join(j, g, st, i0+k, s.part[k*w:(k+1)*w])
+				s.join(j, g, st, i0+k, part[k*w:(k+1)*w])
 			}
 		}
 	}
@@ -211,7 +213,8 @@ func (j *job) active(g *group, st, i, n int) (i0, count int) {
 }
 
 // attend computes what n queries of a group, from i0 on, find in a stretch to the accumulators at
-// acc.
+// acc. Those before, back to a multiple of amx.Block, are there too, and may be written where their
+// queries do not attend to the stretch.
 func (s *scratch) attend(j *job, g *group, st, i0, n int, acc []float32) {
 	switch {
 	case n == 0:

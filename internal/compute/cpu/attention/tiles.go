@@ -32,12 +32,13 @@ func (j *job) tiled() bool {
 
 // tiling is the scratch memory of products by tiles.
 type tiling struct {
-	queries []uint16  // of the group, in blocks
-	weights []uint16  // of positions for each query of a pass, in blocks
-	all     span      // of the group
-	keys    []uint16  // of it, in panels
-	values  []uint16  // likewise
-	out     []float32 // [query of a pass][padded to columns of panels]
+	queries []uint16 // of the group, in blocks
+	weights []uint16 // of positions for each query of a pass, in blocks
+	all     span     // of the group
+	keys    []uint16 // of it, in panels
+	values  []uint16 // likewise
+	// The greatest score of each query of a pass, and the sum of its weights.
+	tops, sums [blockQueries]float32
 }
 
 // span is what some queries attend to in a stretch: positions own to end-1, which lie in panels, or
@@ -119,19 +120,24 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 		if limit := j.args.Cap; limit > 0 {
 			j.a.ops.TanhCap(scores[from:until], limit)
 		}
-		a := acc[(i-i0+1)*w-extra:]
-		a[0], a[1] = amx.Weigh(x.weights[amx.Row(i%blockQueries, count/amx.Block):], scores, from,
-			until, values)
+		r := i % blockQueries
+		x.tops[r], x.sums[r] = amx.Weigh(x.weights[amx.Row(r, count/amx.Block):], scores, from, until,
+			values)
 	}
 	if k != nil {
 		s.valueOrdered(j, k, g, st, i0, n, p, acc)
-		return
+	} else {
+		s.valueTiles(j, i0, n, p, skip, acc)
 	}
-	s.valueTiles(j, i0, n, p, skip, acc)
 	for i := range n {
+		a, r := acc[i*w:(i+1)*w], (i0+i)%blockQueries
+		a[w-extra], a[w-extra+1] = x.tops[r], x.sums[r]
+		if k != nil {
+			continue
+		}
 		// A weight of zero times a value that is no finite number is none of the row's.
-		if sum := j.a.ops.Sum(acc[i*w : (i+1)*w-extra]); sum != sum {
-			s.attendTiles(j, g, st, i0+i, 1, acc[i*w:(i+1)*w])
+		if sum := j.a.ops.Sum(a[:w-extra]); sum != sum {
+			s.attendTiles(j, g, st, i0+i, 1, a)
 		}
 	}
 }
@@ -193,20 +199,17 @@ func (s *scratch) scoreTiles(j *job, i0, n int, p span, skip int) {
 }
 
 // valueTiles writes what n queries of a pass, from i0 on, find in a span, which begins so many
-// positions after the panels, to the accumulators at acc.
+// positions after the panels, to the accumulators at acc, and past their dimensions; rows of a block
+// before i0 are written, too.
 func (s *scratch) valueTiles(j *job, i0, n int, p span, skip int, acc []float32) {
 	w := j.width()
 	x := &s.tiling
-	count, columns := panelled(p.end-p.first), panelled(w-extra)
+	count := panelled(p.end - p.first)
 	row := i0 / amx.Block * amx.Block
-	x.out = grow(x.out, blockQueries*columns)
-	amx.Multiply(unsafe.Pointer(&x.values[skip*amx.Block]), 2*j.valuePanel(), columns/amx.Block,
-		unsafe.Pointer(&x.weights[row%blockQueries*count]), count*amx.Block*2,
-		(p.end-p.first+1)/2, i0+n-row, unsafe.Pointer(&x.out[row%blockQueries*columns]), columns*4,
-		0, 0, 4*amx.Block)
-	for i := range n {
-		copy(acc[i*w:(i+1)*w-extra], x.out[(i0+i)%blockQueries*columns:])
-	}
+	amx.Multiply(unsafe.Pointer(&x.values[skip*amx.Block]), 2*j.valuePanel(),
+		panelled(w-extra)/amx.Block, unsafe.Pointer(&x.weights[row%blockQueries*count]),
+		count*amx.Block*2, (p.end-p.first+1)/2, i0+n-row,
+		unsafe.Add(unsafe.Pointer(&acc[0]), -(i0-row)*w*4), w*4, 0, 0, 4*amx.Block)
 }
 
 // clearSteps makes the columns of a slice zero, from a step to before another.
