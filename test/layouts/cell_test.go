@@ -8,12 +8,14 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
 // cell is one way to run a workload. Its fields are the names and values of -cell.
@@ -37,9 +39,9 @@ type cell struct {
 	Async, Tight, Priority bool
 	// Moving has experts with copies, which move between ranks as their loads are.
 	Moving bool
-	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, or a
-	// draft model: self, which guesses most tokens right, or other, which guesses few. Where there
-	// can be no draft model it is ngram.
+	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, mtp, or
+	// a draft model: self, which guesses most tokens right, or other, which guesses few. It is
+	// ngram where a model can have no other.
 	Drafts int
 	Method string
 }
@@ -110,7 +112,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Priority = rng.IntN(3) == 0
 	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
 	c.Drafts = pick(rng, 0, 1, 3, 8)
-	c.Method = pick(rng, "ngram", "suffix", "self", "other")
+	c.Method = pick(rng, "ngram", "suffix", "self", "other", "mtp")
 	return c
 }
 
@@ -187,7 +189,9 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		switch s := &cfg.Speculative; {
 		case c.Method == "suffix":
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
-		case c.Method != "ngram" && !m.windowed() && !c.EP:
+		case c.Method == "mtp" && m.predicts && !c.EP && c.PCP == 1:
+			s.Method, cfg.Model.Path = config.MTP, m.predictor()
+		case c.Method != "ngram" && c.Method != "mtp" && !m.windowed() && !c.EP:
 			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")
 		}
 	}
@@ -203,6 +207,26 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
+}
+
+// predictor is the folder of the model with a layer more, which predicts a token more.
+func (m *modelUnderTest) predictor() string {
+	extended.Lock()
+	defer extended.Unlock()
+	dir := filepath.Join(extended.dir, filepath.Base(m.folder))
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	if err := predictortest.Extend(dir, m.path(), predictortest.Options{Seed: 1}); err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+// extended is where the folders are that predictor makes.
+var extended struct {
+	sync.Mutex
+	dir string
 }
 
 // windowed says that all layers have a window.

@@ -24,7 +24,9 @@ type modelUnderTest struct {
 	window int
 	// states says that layers keep a state of each request.
 	states bool
-	dtype  string
+	// predicts says that the family has a layer that predicts a token more.
+	predicts bool
+	dtype    string
 	// cacheDType is --kv-cache-dtype.
 	cacheDType string
 	isa        string
@@ -61,12 +63,12 @@ var models = []modelUnderTest{
 	{folder: "models/cohere2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/smollm3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176, predicts: true},
 	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176, window: 40},
 	{folder: "models/gptneox-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-mxfp4-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/deepseek-v3-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/deepseek-v3-tiny", vocab: 512, maxLen: 176, predicts: true},
 	{folder: "models/deepseekv2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granitemoe-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granitemoeshared-tiny", vocab: 512, maxLen: 176},

@@ -39,7 +39,7 @@ func (s *Spec) drafting() draft.Config {
 	switch g.Method {
 	case config.Suffix:
 		c.Votes = suffixVotes
-	case config.DraftModel:
+	case config.DraftModel, config.MTP:
 		c.Model = true
 	}
 	if s.draft != nil {
@@ -55,6 +55,9 @@ type draftModel struct {
 	name, dir, repo string
 	folder          checkpoint.Folder
 	config          *model.Config
+	// stage is all its layers, or the model's that predicts a token more (model.PredictorStage).
+	stage     model.Stage
+	predictor bool
 	// maxLen is how many positions it knows, of those that are served.
 	maxLen int
 }
@@ -62,13 +65,50 @@ type draftModel struct {
 // readDraft finds the draft model, and refuses one that cannot guess for the model.
 func (r *resolver) readDraft() error {
 	s := &r.Config.Speculative
-	if s.Method != config.DraftModel || r.Null != nil {
-		return nil
-	}
-	if err := r.findDraft(s); err != nil {
-		return fmt.Errorf("--speculative-config: draft model %q: %w", s.Model, err)
+	switch {
+	case r.Null != nil:
+	case s.Method == config.MTP:
+		if err := r.findPredictor(); err != nil {
+			return &config.UsageError{Err: fmt.Errorf("--speculative-config: method %s: model %q "+
+				"predicts one token at a time: %w", s.Method, r.Info.Root, err)}
+		}
+	case s.Method == config.DraftModel:
+		if err := r.findDraft(s); err != nil {
+			return fmt.Errorf("--speculative-config: draft model %q: %w", s.Model, err)
+		}
 	}
 	return nil
+}
+
+// findPredictor finds the layer of the model's own checkpoint that predicts a token more.
+func (r *resolver) findPredictor() error {
+	if r.pinErr != nil {
+		return nil // which checkWeights returns
+	}
+	d := &draftModel{name: r.Info.Root, folder: r.folder, config: r.Model,
+		stage: model.PredictorStage(r.Model), predictor: true, maxLen: r.Info.MaxModelLen}
+	if _, err := model.ReadBytes(d.config, model.Shapes(), layers.Group{Size: 1},
+		d.stage); err != nil {
+		return err
+	}
+	if err := r.checkDraftWeights(d); err != nil {
+		return err
+	}
+	r.draft = d
+	return nil
+}
+
+// checkDraftWeights finds what is wrong with the draft model's tensors.
+func (r *resolver) checkDraftWeights(d *draftModel) error {
+	if r.Config.Model.LoadFormat == "dummy" {
+		return nil
+	}
+	c, err := checkpoint.Open(d.folder)
+	if err != nil {
+		return err
+	}
+	err = model.CheckWeights(d.config, model.FromCheckpoint(c), d.stage, false)
+	return errors.Join(err, c.Close())
 }
 
 func (r *resolver) findDraft(s *config.Speculative) error {
@@ -107,15 +147,9 @@ func (r *resolver) findDraft(s *config.Speculative) error {
 	}
 	d.maxLen = min(r.Info.MaxModelLen, maxContext(d.config))
 	d.config.Serve(d.maxLen)
-	if r.Config.Model.LoadFormat != "dummy" {
-		c, err := checkpoint.Open(d.folder)
-		if err != nil {
-			return err
-		}
-		err = model.CheckWeights(d.config, model.FromCheckpoint(c), false)
-		if err = errors.Join(err, c.Close()); err != nil {
-			return err
-		}
+	d.stage = model.Stage{To: d.config.Layers}
+	if err := r.checkDraftWeights(d); err != nil {
+		return err
 	}
 	r.draft = d
 	return nil
@@ -154,7 +188,8 @@ func (d *draftModel) init(stepRows int) *queue.Draft {
 	if d == nil {
 		return nil
 	}
-	i := &queue.Draft{Dir: d.dir, MaxModelLen: d.maxLen, Rows: min(stepRows, draftChunk)}
+	i := &queue.Draft{Predictor: d.predictor, Dir: d.dir, MaxModelLen: d.maxLen,
+		Rows: min(stepRows, draftChunk)}
 	if d.repo != "" {
 		i.Repo, i.Revision = d.repo, hub.Commit(d.dir)
 	}
@@ -166,8 +201,8 @@ func (d *draftModel) blockBytes(blockSize int, dtype compute.DType) int64 {
 	if d == nil {
 		return 0
 	}
-	return int64(compute.CacheShape{Layers: model.CacheLayers(d.config, 0, d.config.Layers, 1),
-		BlockSize: blockSize, DType: dtype}.BytesPerBlock())
+	return int64(compute.CacheShape{Layers: model.CacheLayers(d.config, d.stage.From, d.stage.To,
+		1), BlockSize: blockSize, DType: dtype}.BytesPerBlock())
 }
 
 // weighDraft finds out what the draft model takes.
@@ -186,7 +221,7 @@ func (s *Spec) weighDraft() error {
 		src = model.FromCheckpoint(c)
 	}
 	f, err := model.Weigh(d.config, src, model.Use{Planner: s.planner(), Layout: layout.Layout{},
-		Stage: model.Stage{To: d.config.Layers}, Rows: min(s.rows(), draftChunk),
+		Stage: d.stage, Rows: min(s.rows(), draftChunk),
 		MaxLen: d.maxLen})
 	if err != nil {
 		return fmt.Errorf("draft model %q: %w", d.name, err)
@@ -197,6 +232,9 @@ func (s *Spec) weighDraft() error {
 	s.draftNeed = memory.Rank{Draft: f.Packed + f.Vectors + f.Tables + guesses,
 		Block: block + 8, // and a hash
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
+	if d.predictor { // hidden states that it has yet to go on from
+		s.draftNeed.Work += int64(min(s.rows(), draftChunk)) * int64(d.config.HiddenSize) * 4
+	}
 	if s.Config.Model.LoadFormat == "dummy" {
 		s.draftNeed.Loading += f.Tensors
 	}

@@ -142,6 +142,8 @@ type Init struct {
 
 // Draft is a model that guesses tokens.
 type Draft struct {
+	// Predictor says that it is the layer behind the model's last one, of the model's own files.
+	Predictor bool `json:"predictor,omitempty"`
 	// Dir, Repo and Revision are what ModelDir, Repo and Revision of Init are for the model.
 	Dir      string `json:"dir"`
 	Repo     string `json:"repo,omitempty"`

@@ -15,7 +15,7 @@ import (
 // Speculative says how tokens are guessed, which a step verifies. It is the value of
 // --speculative-config, a JSON object with vLLM's keys.
 type Speculative struct {
-	// Method is Ngram, Suffix or DraftModel, or "" for none.
+	// Method is Ngram, Suffix, DraftModel or MTP, or "" for none.
 	Method string
 	// Model is the folder or the Hub repository of the draft model, Revision that of the latter.
 	Model, Revision string
@@ -39,7 +39,12 @@ const (
 	Suffix = "suffix"
 	// DraftModel guesses what a smaller model of the same vocabulary says.
 	DraftModel = "draft_model"
+	// MTP guesses what a layer of the model's checkpoint says that predicts a token more.
+	MTP = "mtp"
 )
+
+// methods lists them.
+const methods = Ngram + ", " + Suffix + ", " + DraftModel + " or " + MTP
 
 // speculativeJSON are the accepted keys of --speculative-config.
 type speculativeJSON struct {
@@ -57,9 +62,12 @@ type speculativeJSON struct {
 	MinProb  *float64 `json:"suffix_decoding_min_token_prob"`
 }
 
-// headMethods are vLLM's values of method that guess by a part of the model.
-var headMethods = []string{"eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp",
-	"ernie_mtp", "glm4_moe_mtp", "mimo_mtp", "qwen3_next_mtp", "longcat_flash_mtp"}
+// otherMethods are vLLM's values of method that are refused.
+var otherMethods = []string{"eagle", "eagle3", "medusa", "mlp_speculator", "ernie_mtp", "mimo_mtp",
+	"qwen3_next_mtp", "longcat_flash_mtp"}
+
+// mtpMethods are vLLM's older names of MTP, one for each family.
+var mtpMethods = []string{"deepseek_mtp", "glm4_moe_mtp"}
 
 // lookedUp is vLLM's default of how many tokens are looked up.
 const lookedUp = 5
@@ -86,6 +94,9 @@ func (s *Speculative) Set(text string) error {
 	if j.Method == "" && j.Model != "" {
 		j.Method = DraftModel
 	}
+	if slices.Contains(mtpMethods, j.Method) {
+		j.Method = MTP
+	}
 	v := Speculative{Method: j.Method, text: text}
 	var err error
 	switch {
@@ -104,11 +115,14 @@ func (s *Speculative) Set(text string) error {
 		err = v.setSuffix(&j)
 	case j.Method == DraftModel:
 		err = v.setDraftModel(&j)
-	case slices.Contains(headMethods, j.Method):
-		err = fmt.Errorf("method %q is not available: tokens are guessed by %s, %s or %s",
-			j.Method, Ngram, Suffix, DraftModel)
+	case j.Method == MTP && j.Tokens == nil:
+		err = errNoTokens
+	case j.Method == MTP:
+		v.Tokens = *j.Tokens
+	case slices.Contains(otherMethods, j.Method):
+		err = fmt.Errorf("method %q is not available: tokens are guessed by %s", j.Method, methods)
 	default:
-		err = fmt.Errorf("method %q is not %s, %s or %s", j.Method, Ngram, Suffix, DraftModel)
+		err = fmt.Errorf("method %q is not %s", j.Method, methods)
 	}
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ type stage struct {
 }
 
 func (s *stage) first() bool { return s.From == 0 }
-func (s *stage) last() bool  { return s.To == s.cfg.Layers }
+func (s *stage) last() bool  { return s.To >= s.cfg.Layers }
 
 // lmHead makes the output head of a module, of width input features; tied it is the embedding.
 func (s *stage) lmHead(module, embedding string, width int, opt layers.HeadOptions) *layers.Head {
@@ -126,7 +126,13 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	if s == (Stage{}) {
 		s.To = c.Layers
 	}
-	if s.From < 0 || s.From >= s.To || s.To > c.Layers {
+	make := fam.build
+	switch {
+	case s == PredictorStage(c):
+		if make = fam.predict; make == nil {
+			return nil, fmt.Errorf("%s has no layer that predicts a token more", fam.architecture)
+		}
+	case s.From < 0 || s.From >= s.To || s.To > c.Layers:
 		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
 			s.From, s.To-1, c.Layers)
 	}
@@ -135,7 +141,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
 	m.pass = func() error { return m.arch.forward(&m.hidden, m.batch, m.cache) }
-	if m.arch, err = fam.build(m.stage); err != nil {
+	if m.arch, err = make(m.stage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
 	}
@@ -165,8 +171,10 @@ func (m *Model) MoveExperts(layer int, p balance.Placement) { m.stage.MoveExpert
 // DropExperts is described at LoadExperts.
 func (m *Model) DropExperts() { m.stage.DropExperts() }
 
-// Entries are the weights to be stored for the next load, valid until the model is closed; nil if
-// all of them came from Options.Store.
+// Made says that some of the weights did not come from Options.Store.
+func (m *Model) Made() bool { return m.stage.Made() }
+
+// Entries are the weights to be stored for the next load, valid until the model is closed.
 func (m *Model) Entries() ([]layers.Entry, error) { return m.stage.Entries() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden

@@ -41,12 +41,12 @@ func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head in
 	return read, head, nil
 }
 
-// CheckWeights finds what is wrong with the tensors of src for the model of c, and notes in it what
-// only they say of its layout: an order of groups. No code of a quantised matrix is looked at, and
-// scales that lie among codes, which takes reading all of src, if blocks says so.
-func CheckWeights(c *Config, src layers.Source, blocks bool) error {
+// CheckWeights finds what is wrong with the tensors of src for a stage of the model of c, and notes
+// in it what only they say of its layout: an order of groups. No code of a quantised matrix is
+// looked at, and scales that lie among codes, which takes reading all of src, if blocks says so.
+func CheckWeights(c *Config, src layers.Source, s Stage, blocks bool) error {
 	l := layers.Inspect(src, blocks)
-	m, err := build(c, layers.Group{Size: 1}, Stage{}, l)
+	m, err := build(c, layers.Group{Size: 1}, s, l)
 	if err != nil {
 		return err
 	}

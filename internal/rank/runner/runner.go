@@ -220,6 +220,9 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 
 func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 	res.Reset(p.ID)
+	if err := r.guesser.release(p.Free); err != nil {
+		return err
+	}
 	if err := r.update(p); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,11 +160,9 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	}
 	if init.Later {
 		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
+		err = cmp.Or(err, r.loadDraft(progress))
 	} else {
 		err = r.loadModel(progress)
-	}
-	if err == nil {
-		err = r.loadDraft(progress)
 	}
 	if err != nil {
 		return err
@@ -321,7 +320,7 @@ func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoin
 	return checkpoint.Dir(dir)
 }
 
-// loadModel loads the rank's share of the model's files.
+// loadModel loads the rank's share of the model's files, and its draft model.
 func (r *rank) loadModel(progress func(queue.Progress) error) error {
 	src := model.Dummy(r.init.Seed)
 	var total int64
@@ -347,8 +346,7 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 	}
 	opt := model.Options{Group: r.group, Stage: r.stage, CacheScales: r.scalesCache(),
 		Progress: report}
-	key := r.packedKey()
-	if r.weights.packed = r.openPacked(key); r.weights.packed != nil {
+	if r.weights.packed = r.openPacked(r.packedKey()); r.weights.packed != nil {
 		opt.Store = r.weights.packed
 	}
 	var err error
@@ -361,7 +359,10 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 			return err
 		}
 	}
-	r.storePacked(&r.weights, key)
+	if err := r.loadDraft(progress); err != nil {
+		return err
+	}
+	r.storePacked(&r.weights)
 	return sendErr
 }
 

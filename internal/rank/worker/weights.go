@@ -293,8 +293,7 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		if err := r.loadModel(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
 		}
-	}
-	if !asleep.Weights {
+	default:
 		if err := r.loadDraft(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
 		}
