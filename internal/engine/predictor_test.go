@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
@@ -10,15 +11,25 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
-// TestPredictor has the layer of a checkpoint that predicts a token more guess: answers are those
-// without it, to the bits of each log-probability, and some guesses are right.
+// TestPredictor has the layer of a checkpoint that predicts a token more guess, or a head of
+// EAGLE-3: answers are those without it, to the bits of each log-probability, and some guesses are
+// right.
 func TestPredictor(t *testing.T) {
 	models := filepath.Join("..", "..", "testdata", "models")
-	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny"} {
+	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny"} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := predictortest.Extend(dir, filepath.Join(models, name),
-				predictortest.Options{Seed: 1, Copies: name == "glm4moe-tiny"}); err != nil {
+			dir, base, stages := t.TempDir(), filepath.Join(models, name), 2
+			guesses := config.Speculative{Method: config.MTP, Tokens: 3}
+			var err error
+			if strings.HasPrefix(name, "llama") || strings.HasPrefix(name, "qwen") {
+				guesses.Method, guesses.Model, stages = config.Eagle3, dir, 1
+				err = predictortest.Eagle3(dir, base, 1, []int{1, 2, 3})
+				dir = base
+			} else {
+				err = predictortest.Extend(dir, base, predictortest.Options{Seed: 1,
+					Copies: name == "glm4moe-tiny"})
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			caches := make(chan status.WeightsCache, 4)
@@ -33,24 +44,22 @@ func TestPredictor(t *testing.T) {
 					}
 				})
 				var list []*engine.Request
-				for i := range 4 {
-					p := params(e, 60)
+				for i := range 3 {
+					p := params(e, 40)
 					p.EOS, p.Temperature, p.Seed, p.Logprobs = -1, float32(i%2)/4, uint64(i), 2
-					p.AllowedTokens = []int32{5, 9, 70} // so that a third is right by chance
+					p.AllowedTokens = []int32{5, 8, 71} // so that a third is right by chance
 					prompt := []int32{5, 6, 7, 8, int32(9 + i), 10}
 					list = append(list, engine.NewRequest(append(prompt, prompt...), p))
 				}
 				return receiveAll(t, e, list, func(int) {}), e.Totals()
 			}
-			mtp := func(c *config.Config) {
-				c.Speculative = config.Speculative{Method: config.MTP, Tokens: 3}
-			}
+			guess := func(c *config.Config) { c.Speculative = guesses }
 			int8 := func(c *config.Config) { c.Model.Quantization = "int8" }
 			want, _ := run(int8)
 			cache := t.TempDir()
 			for _, stored := range []bool{true, false} {
 				got, totals := run(func(c *config.Config) {
-					mtp(c)
+					guess(c)
 					int8(c)
 					c.Model.WeightsCache = cache
 				})
@@ -62,15 +71,15 @@ func TestPredictor(t *testing.T) {
 			}
 			want, _ = run(func(*config.Config) {})
 			for what, change := range map[string]func(*config.Config){
-				"one rank": mtp,
+				"one rank": guess,
 				"in stages, with ranks that share layers": func(c *config.Config) {
-					mtp(c)
-					c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
+					guess(c)
+					c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, stages
 				},
 				"short of blocks": func(c *config.Config) {
-					mtp(c)
+					guess(c)
 					c.Model.MaxModelLen = 128
-					c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10
+					c.Cache.MemoryBytes, c.Cache.Blocks = 0, 8
 					c.Schedule.MaxNumBatchedTokens = 16
 					c.Schedule.MaxNumSeqs = 4
 				},

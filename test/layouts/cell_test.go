@@ -39,9 +39,10 @@ type cell struct {
 	Async, Tight, Priority bool
 	// Moving has experts with copies, which move between ranks as their loads are.
 	Moving bool
-	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, mtp, or
-	// a draft model: self, which guesses most tokens right, or other, which guesses few. It is
-	// ngram where a model can have no other.
+	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, a
+	// draft model: self, which guesses most tokens right, or other, which guesses few, or head: a
+	// layer that predicts a token more, or a head of EAGLE-3. It is ngram where a model can have
+	// no other.
 	Drafts int
 	Method string
 }
@@ -112,7 +113,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Priority = rng.IntN(3) == 0
 	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
 	c.Drafts = pick(rng, 0, 1, 3, 8)
-	c.Method = pick(rng, "ngram", "suffix", "self", "other", "mtp")
+	c.Method = pick(rng, "ngram", "suffix", "self", "other", "head", "head")
 	return c
 }
 
@@ -189,9 +190,11 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		switch s := &cfg.Speculative; {
 		case c.Method == "suffix":
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
-		case c.Method == "mtp" && m.predicts && !c.EP && c.PCP == 1:
+		case c.Method == "head" && m.predicts && !c.EP && c.PCP == 1:
 			s.Method, cfg.Model.Path = config.MTP, m.predictor()
-		case c.Method != "ngram" && c.Method != "mtp" && !m.windowed() && !c.EP:
+		case c.Method == "head" && m.eagle && !c.EP && c.PCP == 1 && c.PP == 1:
+			s.Method, s.Model = config.Eagle3, m.predictor()
+		case c.Method != "ngram" && c.Method != "head" && !m.windowed() && !c.EP:
 			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")
 		}
 	}
@@ -209,7 +212,8 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	return cfg
 }
 
-// predictor is the folder of the model with a layer more, which predicts a token more.
+// predictor is the folder of the model with a layer more, which predicts a token more, or that of a
+// head of EAGLE-3.
 func (m *modelUnderTest) predictor() string {
 	extended.Lock()
 	defer extended.Unlock()
@@ -217,7 +221,13 @@ func (m *modelUnderTest) predictor() string {
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
-	if err := predictortest.Extend(dir, m.path(), predictortest.Options{Seed: 1}); err != nil {
+	make := func() error { return predictortest.Eagle3(dir, m.path(), 1, []int{1, 2, 3}) }
+	if m.predicts {
+		make = func() error {
+			return predictortest.Extend(dir, m.path(), predictortest.Options{Seed: 1})
+		}
+	}
+	if err := make(); err != nil {
 		panic(err)
 	}
 	return dir

@@ -24,9 +24,10 @@ type modelUnderTest struct {
 	window int
 	// states says that layers keep a state of each request.
 	states bool
-	// predicts says that the family has a layer that predicts a token more.
-	predicts bool
-	dtype    string
+	// predicts says that the family has a layer that predicts a token more, eagle that tests make a
+	// head of EAGLE-3 for the model.
+	predicts, eagle bool
+	dtype           string
 	// cacheDType is --kv-cache-dtype.
 	cacheDType string
 	isa        string
@@ -48,10 +49,10 @@ func (m *modelUnderTest) String() string {
 // models are small; those of the first lines have the layers and heads for every layout. The
 // vocabulary is that of config.json.
 var models = []modelUnderTest{
-	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen2-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen3-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen3moe-tiny", vocab: 1024, maxLen: 176},
+	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen2-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen3-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen3moe-tiny", vocab: 1024, maxLen: 176, eagle: true},
 	{folder: "models/opt-tiny", vocab: 1024, maxLen: 176},
 	{folder: "models/gemma2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gemma3-tiny", vocab: 512, maxLen: 176},

@@ -64,7 +64,7 @@ func TestDraftModels(t *testing.T) {
 	}
 }
 
-// TestPredictors refuses models that predict one token at a time.
+// TestPredictors refuses models that predict one token at a time, and heads of other models.
 func TestPredictors(t *testing.T) {
 	models := filepath.Join("..", "..", "..", "testdata", "models")
 	extended := t.TempDir()
@@ -72,19 +72,33 @@ func TestPredictors(t *testing.T) {
 		predictortest.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	head := t.TempDir()
+	if err := predictortest.Eagle3(head, filepath.Join(models, "llama-tiny"), 1,
+		[]int{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
-		model, format, says string
+		model, format, head, says string
 	}{
-		{extended, "auto", ""},
-		{filepath.Join(models, "glm4moe-tiny"), "dummy", ""},
-		{filepath.Join(models, "glm4moe-tiny"), "auto", `"model.layers.4.`},
-		{filepath.Join(models, "llama-tiny"), "dummy",
+		{extended, "auto", "", ""},
+		{filepath.Join(models, "glm4moe-tiny"), "dummy", "", ""},
+		{filepath.Join(models, "glm4moe-tiny"), "auto", "", `"model.layers.4.`},
+		{filepath.Join(models, "llama-tiny"), "dummy", "",
 			"LlamaForCausalLM has no layer that predicts a token more"},
+		{filepath.Join(models, "llama-tiny"), "auto", head, ""},
+		{filepath.Join(models, "llama-tiny"), "dummy", head, ""},
+		{filepath.Join(models, "glm4moe-tiny"), "auto", head,
+			"hidden_size is 128, that of the model is 72"},
+		{filepath.Join(models, "llama-tiny"), "auto", filepath.Join(models, "llama-tiny"),
+			"num_hidden_layers is 4, not 1"},
 	} {
 		cfg := config.Default()
 		cfg.Model.Path, cfg.Model.LoadFormat = c.model, c.format
 		cfg.Model.Tokenizer = filepath.Join(models, "go-std-tiny")
 		cfg.Speculative = config.Speculative{Method: config.MTP, Tokens: 4}
+		if c.head != "" {
+			cfg.Speculative.Method, cfg.Speculative.Model = config.Eagle3, c.head
+		}
 		s, err := Resolve(t.Context(), Options{Config: &cfg,
 			Bounds: func() memory.Bounds { return has(8<<30, 8<<30) }})
 		if c.says == "" {

@@ -144,6 +144,9 @@ type Init struct {
 type Draft struct {
 	// Predictor says that it is the layer behind the model's last one, of the model's own files.
 	Predictor bool `json:"predictor,omitempty"`
+	// Taps are, of a head of EAGLE-3, the layers of the model before which it is given the hidden
+	// states.
+	Taps []int `json:"taps,omitempty"`
 	// Dir, Repo and Revision are what ModelDir, Repo and Revision of Init are for the model.
 	Dir      string `json:"dir"`
 	Repo     string `json:"repo,omitempty"`

@@ -15,7 +15,7 @@ import (
 // Speculative says how tokens are guessed, which a step verifies. It is the value of
 // --speculative-config, a JSON object with vLLM's keys.
 type Speculative struct {
-	// Method is Ngram, Suffix, DraftModel or MTP, or "" for none.
+	// Method is Ngram, Suffix, DraftModel, MTP or Eagle3, or "" for none.
 	Method string
 	// Model is the folder or the Hub repository of the draft model, Revision that of the latter.
 	Model, Revision string
@@ -41,10 +41,12 @@ const (
 	DraftModel = "draft_model"
 	// MTP guesses what a layer of the model's checkpoint says that predicts a token more.
 	MTP = "mtp"
+	// Eagle3 guesses by a head of EAGLE-3, which goes on from hidden states of the model.
+	Eagle3 = "eagle3"
 )
 
 // methods lists them.
-const methods = Ngram + ", " + Suffix + ", " + DraftModel + " or " + MTP
+const methods = Ngram + ", " + Suffix + ", " + DraftModel + ", " + MTP + " or " + Eagle3
 
 // speculativeJSON are the accepted keys of --speculative-config.
 type speculativeJSON struct {
@@ -63,7 +65,7 @@ type speculativeJSON struct {
 }
 
 // otherMethods are vLLM's values of method that are refused.
-var otherMethods = []string{"eagle", "eagle3", "medusa", "mlp_speculator", "ernie_mtp", "mimo_mtp",
+var otherMethods = []string{"eagle", "medusa", "mlp_speculator", "ernie_mtp", "mimo_mtp",
 	"qwen3_next_mtp", "longcat_flash_mtp"}
 
 // mtpMethods are vLLM's older names of MTP, one for each family.
@@ -100,9 +102,10 @@ func (s *Speculative) Set(text string) error {
 	v := Speculative{Method: j.Method, text: text}
 	var err error
 	switch {
-	case j.Method != DraftModel && (j.Model != "" || j.Revision != "" || j.Ranks != nil):
-		err = fmt.Errorf("model, revision and draft_tensor_parallel_size are for the method %s, "+
-			"not %q", DraftModel, j.Method)
+	case j.Method != DraftModel && j.Method != Eagle3 &&
+		(j.Model != "" || j.Revision != "" || j.Ranks != nil):
+		err = fmt.Errorf("model, revision and draft_tensor_parallel_size are for the methods %s "+
+			"and %s, not %q", DraftModel, Eagle3, j.Method)
 	case j.Method != Suffix && (j.Depth != nil || j.Requests != nil || j.Factor != nil ||
 		j.MinProb != nil):
 		err = fmt.Errorf("suffix_decoding_… is for the method %s, not %q", Suffix, j.Method)
@@ -113,7 +116,7 @@ func (s *Speculative) Set(text string) error {
 		err = v.setNgram(&j)
 	case j.Method == Suffix:
 		err = v.setSuffix(&j)
-	case j.Method == DraftModel:
+	case j.Method == DraftModel || j.Method == Eagle3:
 		err = v.setDraftModel(&j)
 	case j.Method == MTP && j.Tokens == nil:
 		err = errNoTokens
@@ -139,7 +142,7 @@ var errNoTokens = errors.New("num_speculative_tokens is missing")
 func (s *Speculative) setDraftModel(j *speculativeJSON) error {
 	switch {
 	case j.Model == "":
-		return fmt.Errorf("model is missing: the method %s guesses by one", DraftModel)
+		return fmt.Errorf("model is missing: the method %s guesses by one", j.Method)
 	case j.Tokens == nil:
 		return errNoTokens
 	case j.Ranks != nil && *j.Ranks != 1:

@@ -215,7 +215,7 @@ func (c *Config) Validate() error {
 func (c *Config) checkDraftModel() error {
 	p, method := &c.Parallel, c.Speculative.Method
 	switch {
-	case method != DraftModel && method != MTP:
+	case method != DraftModel && method != MTP && method != Eagle3:
 		return nil
 	case p.Device == CUDA:
 		return usage("--speculative-config with method %s and --device cuda: GPUs guess by no "+
@@ -223,7 +223,11 @@ func (c *Config) checkDraftModel() error {
 	case p.ExpertParallel:
 		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
 			"that samples does not have the blocks of all places", method)
-	case method == MTP && p.PrefillContextParallelSize > 1:
+	case method == Eagle3 && p.PipelineParallelSize > 1:
+		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
+			"rank that samples does not have the hidden states before layers of other stages",
+			method, p.PipelineParallelSize)
+	case method != DraftModel && p.PrefillContextParallelSize > 1:
 		return usage("--speculative-config with method %s and --prefill-context-parallel-size %d: "+
 			"the rank that samples does not have the hidden states of all rows", method,
 			p.PrefillContextParallelSize)

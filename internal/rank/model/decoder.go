@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -19,6 +20,9 @@ type decoder struct {
 	blocks []decoderBlock
 	norm   norm
 	head   *layers.Head
+	// taps are layers of which tapped has the hidden states before them.
+	taps   []int
+	tapped *layers.SideBySide
 }
 
 type decoderBlock struct {
@@ -234,10 +238,24 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 	}
 	for i := range m.blocks {
 		m.Enter(m.From + i)
+		if at := slices.Index(m.taps, m.From+i); at >= 0 {
+			m.tapped.Put(at, x)
+		}
 		if err := m.layer(&m.blocks[i], x, b, cache); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// tap has the decoder keep the hidden states before some of its layers.
+func (m *Model) tap(taps []int) error {
+	d, ok := m.arch.(*decoder)
+	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i < d.From || i >= d.To }) {
+		return fmt.Errorf("%s has no hidden states before layers %v here", m.stage.cfg.Architecture,
+			taps)
+	}
+	d.taps, d.tapped = taps, m.stage.SideBySide(len(taps), m.stage.cfg.HiddenSize)
 	return nil
 }
 

@@ -62,6 +62,9 @@ func familiesByType() map[string]*family {
 
 // family is that of a configuration that has been read, or was made by hand.
 func (c *Config) family() (*family, error) {
+	if h, ok := c.Family.(*eagleHead); ok {
+		return h.family(), nil
+	}
 	for _, f := range families() {
 		if f.architecture == c.Architecture {
 			return f, nil

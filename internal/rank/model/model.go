@@ -29,6 +29,8 @@ type Options struct {
 	// Store, when not nil, has what an earlier load made (see [Model.Entries]). It is read until
 	// the model is closed.
 	Store layers.Store
+	// Taps are layers, in ascending order, the hidden states before which Features has.
+	Taps []int
 	// CacheScales has keys and values stored with the checkpoint's scales, where it has some.
 	CacheScales bool
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
@@ -111,7 +113,15 @@ func Load(c *Config, src layers.Source, d layers.Device, opt Options) (*Model, e
 	if opt.Store != nil {
 		l.Reuse(opt.Store)
 	}
-	return build(c, opt.Group, opt.Stage, l)
+	m, err := build(c, opt.Group, opt.Stage, l)
+	if err != nil || opt.Taps == nil {
+		return m, err
+	}
+	if err := m.tap(opt.Taps); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
 }
 
 // build makes the layers of a rank's shard of a stage.
@@ -286,6 +296,25 @@ func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 	}
 	m.stage.Pick(&m.picked, &m.hidden, rows)
 	return m.arch.final(&m.picked), nil
+}
+
+// Features are what a head goes on from of the chosen rows: the hidden states before the layers of
+// Options.Taps, side by side, else Final. They are the model's own memory, until its next step.
+func (m *Model) Features(rows []int32) (*layers.Tensor, error) {
+	d, ok := m.arch.(*decoder)
+	if !ok || d.taps == nil {
+		return m.Final(rows)
+	}
+	m.stage.Pick(&m.picked, &d.tapped.Tensor, rows)
+	return &m.picked, nil
+}
+
+// Reduce makes of a model's Features what Receive is filled with.
+func (m *Model) Reduce(features *layers.Tensor) *layers.Tensor {
+	if h, ok := m.arch.(*eagle); ok {
+		return h.reduce(features)
+	}
+	return features
 }
 
 // Architectures lists the supported names of config.json's "architectures", sorted.

@@ -22,9 +22,10 @@ import (
 type predictorForm struct {
 	fixture, block                    string
 	tokenNorm, hiddenNorm, join, norm string
-	shifted                           bool           // norms have weights without the 1
-	copies                            bool           // the layer has an embedding and a head of its own
-	only                              map[string]any // what config.json says of a model of the layer alone
+	// shifted says that norms have weights without the 1, copies that the layer has an embedding
+	// and a head of its own; only is what config.json says of a model of the layer alone.
+	shifted, copies bool
+	only            map[string]any
 }
 
 var predictorForms = []predictorForm{
@@ -75,9 +76,10 @@ func (f *predictorForm) normalised(x, weight []float64, eps float64) []float64 {
 	return y
 }
 
-// TestPredictor computes the layer that predicts a token more twice: as it is, in pieces, and as the
-// only layer of a model whose embedding is what the published formula makes of each row's hidden
-// state and of the token after it. What models compute of an embedding is held by TestGoldens.
+// TestPredictor computes the layer that predicts a token more twice: as it is, in pieces, and as
+// the only layer of a model whose embedding is what the published formula makes of each row's
+// hidden state and of the token after it. What models compute of an embedding is held by
+// TestGoldens.
 func TestPredictor(t *testing.T) {
 	for _, f := range predictorForms {
 		t.Run(f.fixture, func(t *testing.T) { f.test(t) })

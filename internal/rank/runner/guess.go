@@ -17,8 +17,8 @@ type Draft struct {
 	Cache compute.Cache
 	// MaxLen is how many positions it knows at most, Rows how many it computes at a time.
 	MaxLen, Rows int
-	// Head says that it is no whole model, but computes each position from the model's final hidden
-	// state there and the token after it.
+	// Head says that it is no whole model, but computes each position from the model's hidden
+	// states there and the token after it.
 	Head bool
 }
 
@@ -120,7 +120,7 @@ func (g *guesser) guess(p *step.Plan, res *step.Result) error {
 
 func (g *guesser) run(p *step.Plan, res *step.Result) error {
 	if g.d.Head {
-		if err := g.take(p, res); err != nil {
+		if err := g.queueRows(p, res); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (q *guessed) token(pos int) int32 {
 // and lists the requests that it has none left of.
 func (g *guesser) catchUp() error {
 	if g.d.Head {
-		return g.computeTaken()
+		return g.computeQueued()
 	}
 	g.reset()
 	g.round = g.round[:0]

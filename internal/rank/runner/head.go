@@ -8,52 +8,52 @@ import (
 )
 
 // head is what a head has yet to compute: positions of requests, of which the model has computed
-// the final hidden state and the token after which is known.
+// the hidden state and the token after which is known.
 //
 // A head computes them when a guess is asked for, when there are as many as it computes at a time,
 // and when the request gives its slot up, so that while none is asked for it costs little. What is
 // in a block stays right with the block: where the prefix cache has keys and values of the model,
-// it has those of the head. Only blocks that come from elsewhere, by a transfer or from a file, have
-// none. Then guesses are worse.
+// it has those of the head. Only blocks that come from elsewhere, by a transfer or from a file,
+// have none. Then guesses are worse.
 type head struct {
-	taken  []taken
+	queue  []queued
 	hidden []float32 // of each, one after the other
 	slots  []uint32  // those that have some, each once
 	first  [2][]int32
 }
 
-// taken is a position of a request.
-type taken struct {
+// queued is a position of a request.
+type queued struct {
 	slot     uint32
 	position int
 	next     int32 // the token after it
 }
 
-func (h *head) reset() { h.taken, h.hidden, h.slots = h.taken[:0], h.hidden[:0], h.slots[:0] }
+func (h *head) reset() { h.queue, h.hidden, h.slots = h.queue[:0], h.hidden[:0], h.slots[:0] }
 
-// release computes what there is of requests that give their slots up.
-func (g *guesser) release(slots []uint32) error {
+// computeLeaving computes what there is of requests that give their slots up.
+func (g *guesser) computeLeaving(slots []uint32) error {
 	if g.d == nil || !slices.ContainsFunc(slots, func(s uint32) bool {
 		return slices.Contains(g.head.slots, s)
 	}) {
 		return nil
 	}
 	g.seqs, g.round, g.rows = g.seqs[:0], g.round[:0], g.rows[:0]
-	if err := g.computeTaken(); err != nil {
+	if err := g.computeQueued(); err != nil {
 		return fmt.Errorf("draft model: %w", err)
 	}
 	return nil
 }
 
-// take takes the hidden states of the rows of a plan, with the tokens after them. Those of requests
-// that guesses are asked for come last: they are there when their turn comes.
-func (g *guesser) take(p *step.Plan, res *step.Result) error {
+// queueRows queues the hidden states of the rows of a plan, with the tokens after them. Those of
+// requests that guesses are asked for come last: they are there when their turn comes.
+func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 	g.seqs, g.round = g.seqs[:0], g.round[:0]
 	b, h := &g.r.batch, &g.head
 	h.first[0], h.first[1] = h.first[0][:0], h.first[1][:0]
 	for i := range b.Tokens {
 		row := &p.Rows[b.Seq[i]]
-		if _, ok := g.after(row, int(b.Position[i]), res); !ok {
+		if _, ok := g.after(row, int(b.Position[i]), res); !ok || int(b.Position[i]) >= g.d.MaxLen {
 			continue
 		}
 		asked := 0
@@ -64,22 +64,22 @@ func (g *guesser) take(p *step.Plan, res *step.Result) error {
 	}
 	for _, rows := range h.first {
 		for len(rows) > 0 {
-			n := min(len(rows), g.d.Rows-len(h.taken))
+			n := min(len(rows), g.d.Rows-len(h.queue))
 			if n == 0 {
-				if err := g.computeTaken(); err != nil {
+				if err := g.computeQueued(); err != nil {
 					return err
 				}
 				continue
 			}
-			states, err := g.r.opt.Model.Final(rows[:n])
+			features, err := g.r.opt.Model.Features(rows[:n])
 			if err != nil {
 				return err
 			}
-			h.hidden = append(h.hidden, states.Floats()...)
+			h.hidden = append(h.hidden, g.d.Model.Reduce(features).Floats()...)
 			for _, i := range rows[:n] {
 				slot, pos := p.Rows[b.Seq[i]].Slot, int(b.Position[i])
 				next, _ := g.after(&p.Rows[b.Seq[i]], pos, res)
-				h.taken = append(h.taken, taken{slot, pos, next})
+				h.queue = append(h.queue, queued{slot, pos, next})
 				if !slices.Contains(h.slots, slot) {
 					h.slots = append(h.slots, slot)
 				}
@@ -108,15 +108,15 @@ func (g *guesser) after(row *step.Row, pos int, res *step.Result) (token int32, 
 	return 0, false
 }
 
-// computeTaken computes what was taken, and lists the requests whose last position was among it.
-func (g *guesser) computeTaken() error {
+// computeQueued computes what is queued, and lists the requests whose last position was among it.
+func (g *guesser) computeQueued() error {
 	h, b, size := &g.head, &g.batch, g.r.opt.BlockSize
 	g.reset()
 	b.Tables, b.States = b.Tables[:0], b.States[:0]
 	for _, slot := range h.slots {
 		b.Tables = append(b.Tables, g.r.slots[slot].table)
 	}
-	for i, t := range h.taken {
+	for i, t := range h.queue {
 		seq := slices.Index(h.slots, t.slot)
 		b.Tokens = append(b.Tokens, t.next)
 		b.Slots = append(b.Slots,

@@ -34,6 +34,10 @@ type Model interface {
 	Logits(rows []int32) (*layers.Tensor, error)
 	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
 	Final(rows []int32) (*layers.Tensor, error)
+	// Features are what a head goes on from of chosen rows, and Reduce is what a head makes of a
+	// model's, to be received by it.
+	Features(rows []int32) (*layers.Tensor, error)
+	Reduce(features *layers.Tensor) *layers.Tensor
 	// Adapted says whether the adapter of an id is there.
 	Adapted(id uint32) bool
 	// Failed is the first error of the device: what it computed since is undefined. It is known
@@ -220,7 +224,7 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 
 func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 	res.Reset(p.ID)
-	if err := r.guesser.release(p.Free); err != nil {
+	if err := r.guesser.computeLeaving(p.Free); err != nil {
 		return err
 	}
 	if err := r.update(p); err != nil {

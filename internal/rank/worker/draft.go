@@ -20,6 +20,7 @@ type draftModel struct {
 	stage      model.Stage
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
+	embedding  *checkpoint.Checkpoint // the model's, of a head without one; else nil
 	packed     *packed.File           // of which the weights are a part, nil for none
 	cache      compute.Cache
 }
@@ -29,13 +30,15 @@ func (d *draftModel) closeWeights() {
 	if d.model != nil {
 		d.model.Close()
 	}
-	if d.checkpoint != nil {
-		d.checkpoint.Close()
+	for _, c := range []*checkpoint.Checkpoint{d.checkpoint, d.embedding} {
+		if c != nil {
+			c.Close()
+		}
 	}
 	if d.packed != nil {
 		d.packed.Close()
 	}
-	d.model, d.checkpoint, d.packed = nil, nil, nil
+	d.model, d.checkpoint, d.embedding, d.packed = nil, nil, nil, nil
 }
 
 func (d *draftModel) close() {
@@ -48,6 +51,14 @@ func (d *draftModel) close() {
 // predicts says that the draft model is the layer behind the model's last one.
 func (r *rank) predicts() bool {
 	return r.init.Draft != nil && r.init.Draft.Predictor && r.output
+}
+
+// taps are the layers whose hidden states the draft model is given; nil for none.
+func (r *rank) taps() []int {
+	if r.init.Draft == nil || !r.output {
+		return nil
+	}
+	return r.init.Draft.Taps
 }
 
 // loadDraft loads the draft model, if the rank has one.
@@ -80,6 +91,12 @@ func (r *rank) readDraft(init *queue.Draft, progress func(queue.Progress) error)
 		d.checkpoint.ReadSparsely()
 		src = model.FromCheckpoint(d.checkpoint)
 	}
+	if d.checkpoint != nil && len(init.Taps) > 0 {
+		if d.embedding, err = checkpoint.Open(r.folder); err != nil {
+			return err
+		}
+		src = model.WithEmbedding(src, model.FromCheckpoint(d.embedding))
+	}
 	opt := model.Options{Group: layers.Group{Size: 1}, Stage: d.stage, CacheScales: r.scalesCache()}
 	if init.Predictor {
 		if d.packed = r.openPacked(r.packedKey()); d.packed != nil {
@@ -107,11 +124,19 @@ func (r *rank) readDraftConfig(init *queue.Draft,
 	if err != nil {
 		return nil, err
 	}
-	if d.config, err = model.ReadConfig(raw); err != nil {
+	if len(init.Taps) > 0 {
+		d.config, err = model.ReadEagle3(raw, r.config)
+	} else {
+		d.config, err = model.ReadConfig(raw)
+	}
+	if err != nil {
 		return nil, err
 	}
 	d.config.Serve(init.MaxModelLen)
 	d.stage = model.Stage{To: d.config.Layers}
+	if len(init.Taps) > 0 {
+		d.stage = model.PredictorStage(d.config)
+	}
 	return folder, nil
 }
 
@@ -139,5 +164,5 @@ func (r *rank) guessing() *runner.Draft {
 	}
 	i := r.init.Draft
 	return &runner.Draft{Model: r.draft.model, Cache: r.draft.cache, MaxLen: i.MaxModelLen,
-		Rows: i.Rows, Head: i.Predictor}
+		Rows: i.Rows, Head: i.Predictor || len(i.Taps) > 0}
 }

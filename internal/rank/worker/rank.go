@@ -345,7 +345,7 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		}
 	}
 	opt := model.Options{Group: r.group, Stage: r.stage, CacheScales: r.scalesCache(),
-		Progress: report}
+		Taps: r.taps(), Progress: report}
 	if r.weights.packed = r.openPacked(r.packedKey()); r.weights.packed != nil {
 		opt.Store = r.weights.packed
 	}

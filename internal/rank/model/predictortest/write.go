@@ -1,5 +1,5 @@
-// Package predictortest gives checkpoints a layer that predicts a token more, of random numbers, for
-// tests.
+// Package predictortest gives checkpoints a layer that predicts a token more, or makes heads of
+// EAGLE-3, of random numbers, for tests.
 package predictortest
 
 import (
@@ -16,10 +16,11 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// Tensor is a tensor of float32.
+// Tensor is a tensor of float32, or of int64 where it has Integers.
 type Tensor struct {
-	Shape  []int
-	Values []float32
+	Shape    []int
+	Values   []float32
+	Integers []int64
 }
 
 // Write makes a file of safetensors.
@@ -35,7 +36,11 @@ func Write(file string, tensors map[string]Tensor) error {
 		for _, v := range t.Values {
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
 		}
-		header[name] = entry{"F32", t.Shape, [2]int64{from, int64(len(data))}}
+		dtype := "F32"
+		for _, v := range t.Integers {
+			dtype, data = "I64", binary.LittleEndian.AppendUint64(data, uint64(v))
+		}
+		header[name] = entry{dtype, t.Shape, [2]int64{from, int64(len(data))}}
 	}
 	text, err := json.Marshal(header)
 	if err != nil {
@@ -52,8 +57,8 @@ type Options struct {
 	Copies bool
 }
 
-// Extend makes dir the checkpoint of a folder with a layer more. It goes on from the hidden state of
-// a row more than from the token after it, and so guesses best where the model repeats a token.
+// Extend makes dir the checkpoint of a folder with a layer more. It goes on from the hidden state
+// of a row more than from the token after it, and so guesses best where the model repeats a token.
 func Extend(dir, base string, o Options) error {
 	raw, err := os.ReadFile(filepath.Join(base, "config.json"))
 	if err != nil {
@@ -124,7 +129,7 @@ func numbers(rng *rand.Rand, s checkpoint.Spec, weights *checkpoint.Checkpoint) 
 	for _, dim := range s.Shape {
 		n *= dim
 	}
-	t := Tensor{s.Shape, make([]float32, n)}
+	t := Tensor{Shape: s.Shape, Values: make([]float32, n)}
 	middle := 0.0
 	if strings.HasSuffix(s.Name, "norm.weight") && !strings.HasPrefix(s.Name, "mtp.") {
 		middle = 1
@@ -145,4 +150,65 @@ func numbers(rng *rand.Rand, s checkpoint.Spec, weights *checkpoint.Checkpoint) 
 		}
 	}
 	return t
+}
+
+// Eagle3 makes dir a head of EAGLE-3 of the model of a folder, which is given the hidden states
+// before three of its layers, and guesses each third token.
+func Eagle3(dir, base string, seed uint64, taps []int) error {
+	raw, err := os.ReadFile(filepath.Join(base, "config.json"))
+	if err != nil {
+		return err
+	}
+	of, err := model.ReadConfig(raw)
+	if err != nil {
+		return err
+	}
+	vocab := of.VocabSize / 3
+	text, err := json.Marshal(map[string]any{"architectures": []string{"LlamaForCausalLMEagle3"},
+		"model_type": "llama", "num_hidden_layers": 1, "hidden_size": of.HiddenSize,
+		"intermediate_size": 2 * of.HiddenSize, "num_attention_heads": 4, "num_key_value_heads": 2,
+		"head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5, "vocab_size": of.VocabSize,
+		"draft_vocab_size": vocab, "max_position_embeddings": 256, "rope_theta": 10000,
+		"torch_dtype": "float16", "eagle_config": map[string]any{
+			"eagle_aux_hidden_state_layer_ids": taps, "use_aux_hidden_state": true}})
+	if err != nil {
+		return err
+	}
+	c, err := model.ReadEagle3(text, of)
+	if err != nil {
+		return err
+	}
+	specs, err := model.Expected(c, model.PredictorStage(c))
+	if err != nil {
+		return err
+	}
+	tensors, rng := map[string]Tensor{}, rand.New(rand.NewPCG(seed, 6))
+	for _, s := range specs {
+		n := 1
+		for _, dim := range s.Shape {
+			n *= dim
+		}
+		t := Tensor{Shape: s.Shape, Values: make([]float32, n)}
+		for i := range t.Values {
+			t.Values[i] = float32(0.05 * rng.NormFloat64())
+			if strings.HasSuffix(s.Name, "norm.weight") {
+				t.Values[i]++
+			}
+		}
+		if s.Name != "embed_tokens.weight" { // that is the model's
+			tensors[s.Name] = t
+		}
+	}
+	targets := Tensor{Shape: []int{vocab}}
+	for i := range vocab {
+		targets.Integers = append(targets.Integers, int64(2*i+2))
+	}
+	tensors["d2t"] = targets
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o644); err != nil {
+		return err
+	}
+	return Write(filepath.Join(dir, "model.safetensors"), tensors)
 }
