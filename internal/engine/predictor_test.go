@@ -16,12 +16,13 @@ import (
 // right.
 func TestPredictor(t *testing.T) {
 	models := filepath.Join("..", "..", "testdata", "models")
-	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny"} {
+	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny",
+		"qwen3next-tiny"} {
 		t.Run(name, func(t *testing.T) {
 			dir, base, stages := t.TempDir(), filepath.Join(models, name), 2
 			guesses := config.Speculative{Method: config.MTP, Tokens: 3}
 			var err error
-			if strings.HasPrefix(name, "llama") || strings.HasPrefix(name, "qwen") {
+			if strings.HasPrefix(name, "llama") || name == "qwen3-tiny" {
 				guesses.Method, guesses.Model, stages = config.Eagle3, dir, 1
 				err = predictortest.Eagle3(dir, base, 1, []int{1, 2, 3})
 				dir = base

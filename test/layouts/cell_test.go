@@ -184,7 +184,7 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	if c.Priority {
 		s.Policy = "priority"
 	}
-	if c.Drafts > 0 && !m.states {
+	if c.Drafts > 0 {
 		cfg.Speculative = config.Speculative{Method: config.Ngram, Tokens: c.Drafts, LookupMin: 1,
 			LookupMax: 4}
 		switch s := &cfg.Speculative; {
@@ -251,10 +251,10 @@ func (m *modelUnderTest) windowed() bool {
 
 // draft is the folder of a draft model of the same vocabulary: the model itself, or another one.
 func (m *modelUnderTest) draft(self bool) string {
-	if self {
+	if self && !m.states {
 		return m.path()
 	}
-	for i := range models {
+	for i := range models { // none that keeps a state
 		if o := &models[i]; o.vocab == m.vocab && o.folder != m.folder && !o.states && !o.dummy {
 			return o.path()
 		}

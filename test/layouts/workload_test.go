@@ -76,7 +76,7 @@ var models = []modelUnderTest{
 	{folder: "models/minimaxm2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/olmo3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/phi3-longrope-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/qwen3next-tiny", vocab: 512, maxLen: 176, states: true},
+	{folder: "models/qwen3next-tiny", vocab: 512, maxLen: 176, states: true, predicts: true},
 	{folder: "models/go-std-tiny", vocab: 2048, maxLen: 176},
 	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, dummy: true},
 	{folder: "variants/qwen3moe-mixed", vocab: 128, maxLen: 128},

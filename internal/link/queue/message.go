@@ -119,7 +119,9 @@ type Init struct {
 	// RedundantExperts is how many experts of a layer have copies on several ranks.
 	RedundantExperts int `json:"redundant_experts,omitempty"`
 	// States is how many requests the cache keeps the states of (compute.CacheShape).
-	States      int `json:"states,omitempty"`
+	States int `json:"states,omitempty"`
+	// DraftStates are the last of States, for those before drafts.
+	DraftStates int `json:"draft_states,omitempty"`
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`

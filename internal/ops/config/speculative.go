@@ -66,10 +66,10 @@ type speculativeJSON struct {
 
 // otherMethods are vLLM's values of method that are refused.
 var otherMethods = []string{"eagle", "medusa", "mlp_speculator", "ernie_mtp", "mimo_mtp",
-	"qwen3_next_mtp", "longcat_flash_mtp"}
+	"longcat_flash_mtp"}
 
 // mtpMethods are vLLM's older names of MTP, one for each family.
-var mtpMethods = []string{"deepseek_mtp", "glm4_moe_mtp"}
+var mtpMethods = []string{"deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp"}
 
 // lookedUp is vLLM's default of how many tokens are looked up.
 const lookedUp = 5

@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// eagleHead is the numbers of a head of EAGLE-3 (https://arxiv.org/abs/2503.01840), in the layout of
-// SpecForge and vLLM.
+// eagleHead is the numbers of a head of EAGLE-3 (https://arxiv.org/abs/2503.01840), in the layout
+// of SpecForge and vLLM.
 type eagleHead struct {
 	// vocab is how many tokens it may guess, taps are the layers of the model before which it is
 	// given the hidden states.
@@ -153,8 +153,8 @@ func buildEagle(s *stage) (architecture, error) {
 	return m, m.readTargets(h.vocab)
 }
 
-// readTargets reads which of the model's tokens the head guesses: d2t has how much larger the number
-// of each is there. Without it they are the first ones.
+// readTargets reads which of the model's tokens the head guesses: d2t has how much larger the
+// number of each is there. Without it they are the first ones.
 func (m *eagle) readTargets(vocab int) error {
 	if vocab == m.cfg.VocabSize {
 		return m.Err()

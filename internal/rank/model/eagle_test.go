@@ -187,7 +187,8 @@ func TestEagle3(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range n {
-			if !slices.Equal(part.Hidden().Row(i), features.Row(i)[at*cfg.HiddenSize:][:cfg.HiddenSize]) {
+			given := features.Row(i)[at*cfg.HiddenSize:][:cfg.HiddenSize]
+			if !slices.Equal(part.Hidden().Row(i), given) {
 				t.Fatalf("row %d: another hidden state before layer %d", i, layer)
 			}
 		}

@@ -23,6 +23,7 @@ type predictor struct {
 	hiddenNorm norm
 	both       *layers.SideBySide
 	join       *layers.Linear
+	normed     bool
 }
 
 // predictorModules are what a checkpoint calls the modules of a predictor.
@@ -31,6 +32,8 @@ type predictorModules struct {
 	embedding, head, norm, block string
 	// tokenNorm, hiddenNorm and join are what its input is made with.
 	tokenNorm, hiddenNorm, join string
+	// normed says that it goes on from its hidden state after the norm.
+	normed bool
 }
 
 // nextModules are those of a layer that follows the model's as one more: DeepSeek's and GLM's. It
@@ -63,7 +66,7 @@ func newPredictor(s *stage, opt decoderOptions, m predictorModules) (architectur
 	s.Own(width)
 	return &predictor{decoder: d, tokenNorm: d.opt.newNorm(s, m.tokenNorm),
 		hiddenNorm: d.opt.newNorm(s, m.hiddenNorm), both: s.SideBySide(2, width),
-		join: s.Outside(m.join, width, 2*width)}, s.Err()
+		join: s.Outside(m.join, width, 2*width), normed: m.normed}, s.Err()
 }
 
 func (m *predictor) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error {
@@ -71,5 +74,20 @@ func (m *predictor) forward(x *layers.Tensor, b *compute.Batch, cache compute.Ca
 	m.both.Put(0, m.tokenNorm.Forward(&m.embedded))
 	m.both.Put(1, m.hiddenNorm.Forward(x))
 	m.join.Forward(x, &m.both.Tensor)
-	return m.decoder.forward(x, b, cache)
+	if err := m.decoder.forward(x, b, cache); err != nil || !m.normed {
+		return err
+	}
+	m.Copy(x, m.norm.Forward(x))
+	return nil
+}
+
+func (m *predictor) logits(x *layers.Tensor) (*layers.Tensor, error) {
+	return m.head.Forward(m.final(x))
+}
+
+func (m *predictor) final(x *layers.Tensor) *layers.Tensor {
+	if m.normed {
+		return x
+	}
+	return m.norm.Forward(x)
 }

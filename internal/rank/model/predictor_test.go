@@ -36,6 +36,9 @@ var predictorForms = []predictorForm{
 	{fixture: "glm4moe-tiny", block: "model.layers.4.", tokenNorm: "model.layers.4.enorm",
 		hiddenNorm: "model.layers.4.hnorm", join: "model.layers.4.eh_proj",
 		norm: "model.layers.4.shared_head.norm", only: map[string]any{"first_k_dense_replace": 0}},
+	{fixture: "qwen3next-tiny", block: "mtp.layers.0.", tokenNorm: "mtp.pre_fc_norm_embedding",
+		hiddenNorm: "mtp.pre_fc_norm_hidden", join: "mtp.fc", norm: "mtp.norm", shifted: true,
+		only: map[string]any{"full_attention_interval": 1}},
 }
 
 // tensorOf reads a tensor as float64.

@@ -34,7 +34,7 @@ func qwen3Next() *family {
 				f.Fail(checkpoint.ErrUnsupported, "attn_output_gate", "is false")
 			}
 		},
-		build: buildNext,
+		build: buildNext, predict: predictNext,
 		widths: func(c *Config) []width {
 			return append(expertWidths(c), width{"linear_num_key_heads",
 				c.Family.(*next).delta.KeyHeads})
@@ -51,7 +51,7 @@ func qwen3Next() *family {
 type next struct {
 	*experts
 	delta  layers.DeltaOptions
-	linear []bool // of each layer
+	linear []bool // of each layer; the one behind the last, which predicts a token more, is not
 }
 
 // readDelta reads the numbers of linear attention.
@@ -81,8 +81,8 @@ func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
 	if f.Err() != nil {
 		return
 	}
-	n.linear = make([]bool, c.Layers)
-	for i := range n.linear {
+	n.linear = make([]bool, c.Layers+1)
+	for i := range c.Layers {
 		n.linear[i] = (i+1)%interval != 0
 		if types == nil {
 			continue
@@ -95,14 +95,25 @@ func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
 			return
 		}
 	}
-	if !slices.Contains(n.linear, false) {
+	if !slices.Contains(n.linear[:c.Layers], false) {
 		f.Fail(checkpoint.ErrUnsupported, "layer_types", "has no full_attention")
 	}
 }
 
-func buildNext(s *stage) (architecture, error) {
-	n := s.cfg.Family.(*next)
-	return newDecoder(s, decoderOptions{
+func buildNext(s *stage) (architecture, error) { return newDecoder(s, nextOptions(s.cfg)) }
+
+// predictNext makes the layer that predicts a token more, which has attention and shares the
+// model's embedding and head. Further tokens follow from its hidden state after the norm.
+func predictNext(s *stage) (architecture, error) {
+	return newPredictor(s, nextOptions(s.cfg), predictorModules{embedding: "model.embed_tokens",
+		head: "lm_head", norm: "mtp.norm", block: "mtp.layers.0.",
+		tokenNorm: "mtp.pre_fc_norm_embedding", hiddenNorm: "mtp.pre_fc_norm_hidden",
+		join: "mtp.fc", normed: true})
+}
+
+func nextOptions(c *Config) decoderOptions {
+	n := c.Family.(*next)
+	return decoderOptions{
 		newNorm: shiftedNorm,
 		qkv:     layers.QKVOptions{Gated: true},
 		attn: func(_ int, o *layers.AttentionOptions) {
@@ -117,5 +128,5 @@ func buildNext(s *stage) (architecture, error) {
 				output: prefix + "out_proj", width: n.delta.ValueHeads * n.delta.ValueDim}
 		},
 		mlp: sharedMixture,
-	})
+	}
 }
