@@ -158,6 +158,9 @@ func (r *resolver) findDraft(s *config.Speculative) error {
 		if d.config, err = model.ReadEagle3(raw, r.Model); err != nil {
 			return &config.UsageError{Err: err}
 		}
+		if err := model.CheckTaps(r.Model, d.config.Taps()); err != nil {
+			return &config.UsageError{Err: err}
+		}
 		d.stage = model.PredictorStage(d.config)
 	} else {
 		if d.config, err = model.ReadConfig(raw); err != nil {
@@ -259,7 +262,7 @@ func (s *Spec) weighDraft() error {
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
 	if taps := len(d.config.Taps()); d.predictor || taps > 0 {
 		// Hidden states that it has yet to go on from, and those of the model.
-		s.draftNeed.Work += int64(min(s.rows(), draftChunk)+taps*s.rows()) *
+		s.draftNeed.Work += int64(min(s.rows(), draftChunk)*(1+taps)+taps*s.rows()) *
 			int64(d.config.HiddenSize) * 4
 	}
 	if s.Config.Model.LoadFormat == "dummy" {

@@ -252,8 +252,8 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 func (m *Model) tap(taps []int) error {
 	d, ok := m.arch.(*decoder)
 	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i < d.From || i >= d.To }) {
-		return fmt.Errorf("%s has no hidden states before layers %v here", m.stage.cfg.Architecture,
-			taps)
+		return fmt.Errorf("%s cannot give the hidden states before layers %v",
+			m.stage.cfg.Architecture, taps)
 	}
 	d.taps, d.tapped = taps, m.stage.SideBySide(len(taps), m.stage.cfg.HiddenSize)
 	return nil

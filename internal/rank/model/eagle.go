@@ -65,7 +65,7 @@ func (h *eagleHead) reads(target *Config) *family {
 		h.taps = []int{2, n / 2, n - 3}
 		e := f.Object("eagle_config")
 		if e != nil {
-			if ids := e.IDs("eagle_aux_hidden_state_layer_ids", nil); ids != nil {
+			if ids := e.IDs("eagle_aux_hidden_state_layer_ids", nil); len(ids) > 0 {
 				h.taps = ids
 			}
 			if !e.Flag("use_aux_hidden_state", true) {

@@ -40,7 +40,7 @@ func qwen3Next() *family {
 				c.Family.(*next).delta.KeyHeads})
 		},
 		cache: func(c *Config, layer int) compute.CacheLayer {
-			if n := c.Family.(*next); n.linear[layer] {
+			if n := c.Family.(*next); n.isLinear(layer) {
 				return n.delta.CacheLayer()
 			}
 			return plainCache(c, layer)
@@ -51,8 +51,11 @@ func qwen3Next() *family {
 type next struct {
 	*experts
 	delta  layers.DeltaOptions
-	linear []bool // of each layer; the one behind the last, which predicts a token more, is not
+	linear []bool // of each layer
 }
+
+// isLinear says whether a layer has linear attention: the one that predicts a token more has not.
+func (n *next) isLinear(layer int) bool { return layer < len(n.linear) && n.linear[layer] }
 
 // readDelta reads the numbers of linear attention.
 func (n *next) readDelta(f *checkpoint.Fields, c *Config) {
@@ -81,8 +84,8 @@ func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
 	if f.Err() != nil {
 		return
 	}
-	n.linear = make([]bool, c.Layers+1)
-	for i := range c.Layers {
+	n.linear = make([]bool, c.Layers)
+	for i := range n.linear {
 		n.linear[i] = (i+1)%interval != 0
 		if types == nil {
 			continue
@@ -95,7 +98,7 @@ func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
 			return
 		}
 	}
-	if !slices.Contains(n.linear[:c.Layers], false) {
+	if !slices.Contains(n.linear, false) {
 		f.Fail(checkpoint.ErrUnsupported, "layer_types", "has no full_attention")
 	}
 }
@@ -120,7 +123,7 @@ func nextOptions(c *Config) decoderOptions {
 			o.HeadNorms, o.Shifted, o.Gated = true, true, true
 		},
 		mixer: func(s *stage, layer int, prefix string, _ layers.AttentionOptions) mixer {
-			if !n.linear[layer] {
+			if !n.isLinear(layer) {
 				return mixer{}
 			}
 			prefix += "linear_attn."

@@ -57,6 +57,17 @@ func CheckWeights(c *Config, src layers.Source, s Stage, blocks bool) error {
 	return nil
 }
 
+// CheckTaps tells whether the model of c can give the hidden states before layers (Options.Taps).
+func CheckTaps(c *Config, taps []int) error {
+	one := layers.Group{Size: 1}
+	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.tap(taps)
+}
+
 // Shapes is a source of tensors that are not there, to weigh a model by.
 func Shapes() layers.Source { return shapes{} }
 
