@@ -19,7 +19,9 @@ type head struct {
 	queue  []queued
 	hidden []float32 // of each, one after the other
 	slots  []uint32  // those that have some, each once
-	first  [2][]int32
+	// first and then are the rows of a plan that are queued: those of requests that guesses are
+	// asked for come then.
+	first, then []int32
 }
 
 // queued is a position of a request.
@@ -50,19 +52,19 @@ func (g *guesser) computeLeaving(slots []uint32) error {
 func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 	g.seqs, g.round = g.seqs[:0], g.round[:0]
 	b, h := &g.r.batch, &g.head
-	h.first[0], h.first[1] = h.first[0][:0], h.first[1][:0]
+	h.first, h.then = h.first[:0], h.then[:0]
 	for i := range b.Tokens {
 		row := &p.Rows[b.Seq[i]]
 		if _, ok := g.after(row, int(b.Position[i]), res); !ok || int(b.Position[i]) >= g.d.MaxLen {
 			continue
 		}
-		asked := 0
+		list := &h.first
 		if slices.ContainsFunc(p.Guess, func(a step.Guess) bool { return a.Slot == row.Slot }) {
-			asked = 1
+			list = &h.then
 		}
-		h.first[asked] = append(h.first[asked], int32(i))
+		*list = append(*list, int32(i))
 	}
-	for _, rows := range h.first {
+	for _, rows := range [...][]int32{h.first, h.then} {
 		for len(rows) > 0 {
 			n := min(len(rows), g.d.Rows-len(h.queue))
 			if n == 0 {
