@@ -53,7 +53,7 @@ func sparseModel(t *testing.T, s shape) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	specs, err := model.Expected(cfg)
+	specs, err := model.Expected(cfg, model.Stage{})
 	if err != nil {
 		t.Fatal(err)
 	}

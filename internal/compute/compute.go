@@ -157,6 +157,9 @@ type Batch struct {
 	// one. A sequence at position 0 starts from zero. With such layers the rows of a sequence
 	// follow each other in order of position.
 	States []int32
+	// Kept is, of each row, where among CacheShape.States the state after it is kept as well, -1
+	// for nowhere; empty is -1 for all. Only CPUs do so.
+	Kept []int32
 	// Adapters are the runs of rows that have an adapter, in the order of rows.
 	Adapters []AdapterRows
 	// Split says which of the rows other ranks lack, and what they compute in their place.

@@ -8,12 +8,14 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
 // cell is one way to run a workload. Its fields are the names and values of -cell.
@@ -37,9 +39,10 @@ type cell struct {
 	Async, Tight, Priority bool
 	// Moving has experts with copies, which move between ranks as their loads are.
 	Moving bool
-	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, or a
-	// draft model: self, which guesses most tokens right, or other, which guesses few. Where there
-	// can be no draft model it is ngram.
+	// Drafts is how many tokens are guessed at a time, 0 for none; Method is ngram, suffix, a
+	// draft model: self, which guesses most tokens right, or other, which guesses few, or head: a
+	// layer that predicts a token more, or a head of EAGLE-3. It is ngram where a model can have
+	// no other.
 	Drafts int
 	Method string
 }
@@ -110,7 +113,7 @@ func (c cell) vary(rng *rand.Rand) cell {
 	c.Priority = rng.IntN(3) == 0
 	c.Moving = rng.IntN(2) == 0 && c.EP && c.TP*c.DP > 1
 	c.Drafts = pick(rng, 0, 1, 3, 8)
-	c.Method = pick(rng, "ngram", "suffix", "self", "other")
+	c.Method = pick(rng, "ngram", "suffix", "self", "other", "head", "head")
 	return c
 }
 
@@ -181,13 +184,17 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	if c.Priority {
 		s.Policy = "priority"
 	}
-	if c.Drafts > 0 && !m.states {
+	if c.Drafts > 0 {
 		cfg.Speculative = config.Speculative{Method: config.Ngram, Tokens: c.Drafts, LookupMin: 1,
 			LookupMax: 4}
 		switch s := &cfg.Speculative; {
 		case c.Method == "suffix":
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
-		case c.Method != "ngram" && !m.windowed() && !c.EP:
+		case c.Method == "head" && m.predicts && !c.EP && c.PCP == 1:
+			s.Method, cfg.Model.Path = config.MTP, m.predictor()
+		case c.Method == "head" && m.eagle && !c.EP && c.PCP == 1 && c.PP == 1:
+			s.Method, s.Model = config.Eagle3, m.predictor()
+		case c.Method != "ngram" && c.Method != "head" && !m.windowed() && !c.EP:
 			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")
 		}
 	}
@@ -205,6 +212,33 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	return cfg
 }
 
+// predictor is the folder of the model with a layer more, which predicts a token more, or that of a
+// head of EAGLE-3.
+func (m *modelUnderTest) predictor() string {
+	extended.Lock()
+	defer extended.Unlock()
+	dir := filepath.Join(extended.dir, filepath.Base(m.folder))
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	make := func() error { return predictortest.Eagle3(dir, m.path(), 1, []int{1, 2, 3}) }
+	if m.predicts {
+		make = func() error {
+			return predictortest.Extend(dir, m.path(), predictortest.Options{Seed: 1})
+		}
+	}
+	if err := make(); err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+// extended is where the folders are that predictor makes.
+var extended struct {
+	sync.Mutex
+	dir string
+}
+
 // windowed says that all layers have a window.
 func (m *modelUnderTest) windowed() bool {
 	raw, err := os.ReadFile(filepath.Join(m.path(), "config.json"))
@@ -217,10 +251,10 @@ func (m *modelUnderTest) windowed() bool {
 
 // draft is the folder of a draft model of the same vocabulary: the model itself, or another one.
 func (m *modelUnderTest) draft(self bool) string {
-	if self {
+	if self && !m.states {
 		return m.path()
 	}
-	for i := range models {
+	for i := range models { // none that keeps a state
 		if o := &models[i]; o.vocab == m.vocab && o.folder != m.folder && !o.states && !o.dummy {
 			return o.path()
 		}

@@ -58,7 +58,14 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	var err error
+	if extended.dir, err = os.MkdirTemp("", "eagleray-layouts"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(extended.dir)
+	os.Exit(code)
 }
 
 // count is what was compared.

@@ -24,7 +24,10 @@ type modelUnderTest struct {
 	window int
 	// states says that layers keep a state of each request.
 	states bool
-	dtype  string
+	// predicts says that the family has a layer that predicts a token more, eagle that tests make a
+	// head of EAGLE-3 for the model.
+	predicts, eagle bool
+	dtype           string
 	// cacheDType is --kv-cache-dtype.
 	cacheDType string
 	isa        string
@@ -46,10 +49,10 @@ func (m *modelUnderTest) String() string {
 // models are small; those of the first lines have the layers and heads for every layout. The
 // vocabulary is that of config.json.
 var models = []modelUnderTest{
-	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen2-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen3-tiny", vocab: 1024, maxLen: 176},
-	{folder: "models/qwen3moe-tiny", vocab: 1024, maxLen: 176},
+	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen2-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen3-tiny", vocab: 1024, maxLen: 176, eagle: true},
+	{folder: "models/qwen3moe-tiny", vocab: 1024, maxLen: 176, eagle: true},
 	{folder: "models/opt-tiny", vocab: 1024, maxLen: 176},
 	{folder: "models/gemma2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gemma3-tiny", vocab: 512, maxLen: 176},
@@ -61,19 +64,19 @@ var models = []modelUnderTest{
 	{folder: "models/cohere2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/smollm3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176, predicts: true},
 	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176, window: 40},
 	{folder: "models/gptneox-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-mxfp4-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/deepseek-v3-tiny", vocab: 512, maxLen: 176},
+	{folder: "models/deepseek-v3-tiny", vocab: 512, maxLen: 176, predicts: true},
 	{folder: "models/deepseekv2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granitemoe-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granitemoeshared-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/minimaxm2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/olmo3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/phi3-longrope-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/qwen3next-tiny", vocab: 512, maxLen: 176, states: true},
+	{folder: "models/qwen3next-tiny", vocab: 512, maxLen: 176, states: true, predicts: true},
 	{folder: "models/go-std-tiny", vocab: 2048, maxLen: 176},
 	{folder: "models/llama-tiny", vocab: 1024, maxLen: 176, dummy: true},
 	{folder: "variants/qwen3moe-mixed", vocab: 128, maxLen: 128},

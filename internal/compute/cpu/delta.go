@@ -95,6 +95,9 @@ func (t *deltaTask) Do(chunk, thread int) {
 		x := t.x[r*t.ld : r*t.ld+a.Width()]
 		t.convolve(s, head, x)
 		t.update(s, head, x, t.dst[r*a.ValueHeads*a.ValueDim:])
+		if kept := t.batch.Kept; len(kept) > 0 && kept[r] >= 0 {
+			copy(t.cache.State(t.layer, int(kept[r]))[head*n:(head+1)*n], state)
+		}
 	}
 	s.convolution, s.s = nil, nil
 }

@@ -102,6 +102,32 @@ func TestDeltaSameBits(t *testing.T) {
 	}
 }
 
+// TestDeltaKept has the states after some rows kept, and goes on from one of them: with the bits of
+// a sequence that ended there.
+func TestDeltaKept(t *testing.T) {
+	d := device(t, isa.Best(), 2)
+	a := deltaLayer(d)
+	x := random(12 * a.Width())
+	want := slices.Clone(runDelta(d, deltaCache(t, d, a, 4), a, deltaSequence{0, 0, x}))
+	c := deltaCache(t, d, a, 4)
+	wrong := append(slices.Clone(x[:5*a.Width()]), random(3*a.Width())...)
+	b := &compute.Batch{States: []int32{0}, Seq: make([]int32, 8),
+		Kept: []int32{-1, -1, -1, 3, 2, 1, 3, -1}}
+	for i := range int32(8) {
+		b.Position = append(b.Position, i)
+	}
+	dst := new(compute.Tensor)
+	d.Resize(dst, 8, a.ValueHeads*a.ValueDim)
+	d.Delta(c, 1, b, a, dst, cpu.Over(wrong, 8, a.Width()).All())
+	c.CopyState(0, 2) // that after the fifth row
+	got := runDelta(d, c, a, deltaSequence{0, 5, x[5*a.Width():]})
+	for i, v := range got {
+		if v != want[5*a.ValueHeads*a.ValueDim+i] {
+			t.Fatalf("element %d is %v, not %v", i, v, want[5*a.ValueHeads*a.ValueDim+i])
+		}
+	}
+}
+
 // deltaReference is compute.DeltaArgs' formula for a sequence from its beginning on.
 func deltaReference(a *compute.DeltaArgs, x []float32) (out []float64) {
 	rows, group := len(x)/a.Width(), a.ValueHeads/a.KeyHeads

@@ -39,7 +39,7 @@ func (s *Spec) drafting() draft.Config {
 	switch g.Method {
 	case config.Suffix:
 		c.Votes = suffixVotes
-	case config.DraftModel:
+	case config.DraftModel, config.MTP, config.Eagle3:
 		c.Model = true
 	}
 	if s.draft != nil {
@@ -55,6 +55,9 @@ type draftModel struct {
 	name, dir, repo string
 	folder          checkpoint.Folder
 	config          *model.Config
+	// stage is all its layers, or the model's that predicts a token more (model.PredictorStage).
+	stage     model.Stage
+	predictor bool
 	// maxLen is how many positions it knows, of those that are served.
 	maxLen int
 }
@@ -62,13 +65,68 @@ type draftModel struct {
 // readDraft finds the draft model, and refuses one that cannot guess for the model.
 func (r *resolver) readDraft() error {
 	s := &r.Config.Speculative
-	if s.Method != config.DraftModel || r.Null != nil {
-		return nil
-	}
-	if err := r.findDraft(s); err != nil {
-		return fmt.Errorf("--speculative-config: draft model %q: %w", s.Model, err)
+	switch {
+	case r.Null != nil:
+	case s.Method == config.MTP:
+		if err := r.findPredictor(); err != nil {
+			return &config.UsageError{Err: fmt.Errorf("--speculative-config: method %s: model %q "+
+				"predicts one token at a time: %w", s.Method, r.Info.Root, err)}
+		}
+	case s.Method == config.DraftModel || s.Method == config.Eagle3:
+		if err := r.findDraft(s); err != nil {
+			return fmt.Errorf("--speculative-config: draft model %q: %w", s.Model, err)
+		}
 	}
 	return nil
+}
+
+// findPredictor finds the layer of the model's own checkpoint that predicts a token more.
+func (r *resolver) findPredictor() error {
+	if r.pinErr != nil {
+		return nil // which checkWeights returns
+	}
+	d := &draftModel{name: r.Info.Root, folder: r.folder, config: r.Model,
+		stage: model.PredictorStage(r.Model), predictor: true, maxLen: r.Info.MaxModelLen}
+	if _, err := model.ReadBytes(d.config, model.Shapes(), layers.Group{Size: 1},
+		d.stage); err != nil {
+		return err
+	}
+	if err := r.checkDraftWeights(d); err != nil {
+		return err
+	}
+	r.draft = d
+	return nil
+}
+
+// checkDraftWeights finds what is wrong with the draft model's tensors.
+func (r *resolver) checkDraftWeights(d *draftModel) error {
+	if r.Config.Model.LoadFormat == "dummy" {
+		return nil
+	}
+	src, end, err := r.draftSource(d)
+	if err != nil {
+		return err
+	}
+	return errors.Join(model.CheckWeights(d.config, src, d.stage, false), end())
+}
+
+// draftSource is the source of the draft model's tensors, until end is called.
+func (s *Spec) draftSource(d *draftModel) (src layers.Source, end func() error, err error) {
+	own, err := checkpoint.Open(d.folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	src = model.FromCheckpoint(own)
+	if d.config.Taps() == nil {
+		return src, own.Close, nil
+	}
+	whole, err := checkpoint.Open(s.folder)
+	if err != nil {
+		return nil, nil, errors.Join(err, own.Close())
+	}
+	return model.WithEmbedding(src, model.FromCheckpoint(whole)), func() error {
+		return errors.Join(own.Close(), whole.Close())
+	}, nil
 }
 
 func (r *resolver) findDraft(s *config.Speculative) error {
@@ -96,8 +154,19 @@ func (r *resolver) findDraft(s *config.Speculative) error {
 	if err != nil {
 		return err
 	}
-	if d.config, err = model.ReadConfig(raw); err != nil {
-		return err
+	if s.Method == config.Eagle3 {
+		if d.config, err = model.ReadEagle3(raw, r.Model); err != nil {
+			return &config.UsageError{Err: err}
+		}
+		if err := model.CheckTaps(r.Model, d.config.Taps()); err != nil {
+			return &config.UsageError{Err: err}
+		}
+		d.stage = model.PredictorStage(d.config)
+	} else {
+		if d.config, err = model.ReadConfig(raw); err != nil {
+			return err
+		}
+		d.stage = model.Stage{To: d.config.Layers}
 	}
 	if _, err := model.Architecture(d.config); err != nil {
 		return err
@@ -107,15 +176,8 @@ func (r *resolver) findDraft(s *config.Speculative) error {
 	}
 	d.maxLen = min(r.Info.MaxModelLen, maxContext(d.config))
 	d.config.Serve(d.maxLen)
-	if r.Config.Model.LoadFormat != "dummy" {
-		c, err := checkpoint.Open(d.folder)
-		if err != nil {
-			return err
-		}
-		err = model.CheckWeights(d.config, model.FromCheckpoint(c), false)
-		if err = errors.Join(err, c.Close()); err != nil {
-			return err
-		}
+	if err := r.checkDraftWeights(d); err != nil {
+		return err
 	}
 	r.draft = d
 	return nil
@@ -139,7 +201,7 @@ func (r *resolver) checkDraft(d *draftModel) error {
 	case c.VocabSize != r.Model.VocabSize:
 		return fmt.Errorf("its vocabulary has %d tokens, that of %q has %d: they must be the same",
 			c.VocabSize, r.Info.Root, r.Model.VocabSize)
-	case compute.StateBytes(model.CacheLayers(c, 0, c.Layers, 1)) > 0:
+	case compute.StateBytes(model.CacheLayers(c, d.stage.From, d.stage.To, 1)) > 0:
 		return errors.New("it keeps a state of each request, which does not go back to the token " +
 			"before a wrong guess")
 	case compute.Window(model.CacheLayers(r.Model, 0, r.Model.Layers, 1)) > 0:
@@ -154,7 +216,8 @@ func (d *draftModel) init(stepRows int) *queue.Draft {
 	if d == nil {
 		return nil
 	}
-	i := &queue.Draft{Dir: d.dir, MaxModelLen: d.maxLen, Rows: min(stepRows, draftChunk)}
+	i := &queue.Draft{Predictor: d.predictor, Taps: d.config.Taps(), Dir: d.dir,
+		MaxModelLen: d.maxLen, Rows: min(stepRows, draftChunk)}
 	if d.repo != "" {
 		i.Repo, i.Revision = d.repo, hub.Commit(d.dir)
 	}
@@ -166,8 +229,8 @@ func (d *draftModel) blockBytes(blockSize int, dtype compute.DType) int64 {
 	if d == nil {
 		return 0
 	}
-	return int64(compute.CacheShape{Layers: model.CacheLayers(d.config, 0, d.config.Layers, 1),
-		BlockSize: blockSize, DType: dtype}.BytesPerBlock())
+	return int64(compute.CacheShape{Layers: model.CacheLayers(d.config, d.stage.From, d.stage.To,
+		1), BlockSize: blockSize, DType: dtype}.BytesPerBlock())
 }
 
 // weighDraft finds out what the draft model takes.
@@ -178,15 +241,15 @@ func (s *Spec) weighDraft() error {
 	}
 	var src layers.Source
 	if s.Config.Model.LoadFormat != "dummy" {
-		c, err := checkpoint.Open(d.folder)
+		of, end, err := s.draftSource(d)
 		if err != nil {
 			return fmt.Errorf("draft model %q: %w", d.name, err)
 		}
-		defer c.Close()
-		src = model.FromCheckpoint(c)
+		defer end()
+		src = of
 	}
 	f, err := model.Weigh(d.config, src, model.Use{Planner: s.planner(), Layout: layout.Layout{},
-		Stage: model.Stage{To: d.config.Layers}, Rows: min(s.rows(), draftChunk),
+		Stage: d.stage, Rows: min(s.rows(), draftChunk),
 		MaxLen: d.maxLen})
 	if err != nil {
 		return fmt.Errorf("draft model %q: %w", d.name, err)
@@ -197,6 +260,11 @@ func (s *Spec) weighDraft() error {
 	s.draftNeed = memory.Rank{Draft: f.Packed + f.Vectors + f.Tables + guesses,
 		Block: block + 8, // and a hash
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
+	if taps := len(d.config.Taps()); d.predictor || taps > 0 {
+		// Hidden states that it has yet to go on from, and those of the model.
+		s.draftNeed.Work += int64(min(s.rows(), draftChunk)*(1+taps)+taps*s.rows()) *
+			int64(d.config.HiddenSize) * 4
+	}
 	if s.Config.Model.LoadFormat == "dummy" {
 		s.draftNeed.Loading += f.Tensors
 	}

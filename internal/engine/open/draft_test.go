@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
@@ -59,6 +60,67 @@ func TestDraftModels(t *testing.T) {
 			"--speculative-config: draft model") ||
 			errors.As(err, &mistake) != (c.draft != "no/such") {
 			t.Errorf("%q with %q: %v, want %q", c.model, c.draft, err, c.says)
+		}
+	}
+}
+
+// TestPredictors refuses models that predict one token at a time, and heads of other models.
+func TestPredictors(t *testing.T) {
+	models := filepath.Join("..", "..", "..", "testdata", "models")
+	extended := t.TempDir()
+	if err := predictortest.Extend(extended, filepath.Join(models, "glm4moe-tiny"),
+		predictortest.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	head := t.TempDir()
+	if err := predictortest.Eagle3(head, filepath.Join(models, "llama-tiny"), 1,
+		[]int{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	ofOPT := t.TempDir()
+	if err := predictortest.Eagle3(ofOPT, filepath.Join(models, "opt-tiny"), 1,
+		[]int{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		model, format, head, says string
+	}{
+		{filepath.Join(models, "opt-tiny"), "auto", ofOPT,
+			"OPTForCausalLM cannot give the hidden states before layers [1 2 3]"},
+		{extended, "auto", "", ""},
+		{filepath.Join(models, "glm4moe-tiny"), "dummy", "", ""},
+		{filepath.Join(models, "glm4moe-tiny"), "auto", "", `"model.layers.4.`},
+		{filepath.Join(models, "llama-tiny"), "dummy", "",
+			"LlamaForCausalLM has no layer that predicts a token more"},
+		{filepath.Join(models, "llama-tiny"), "auto", head, ""},
+		{filepath.Join(models, "llama-tiny"), "dummy", head, ""},
+		{filepath.Join(models, "glm4moe-tiny"), "auto", head,
+			"hidden_size is 128, that of the model is 72"},
+		{filepath.Join(models, "llama-tiny"), "auto", filepath.Join(models, "llama-tiny"),
+			"num_hidden_layers is 4, not 1"},
+	} {
+		cfg := config.Default()
+		cfg.Model.Path, cfg.Model.LoadFormat = c.model, c.format
+		cfg.Model.Tokenizer = filepath.Join(models, "go-std-tiny")
+		cfg.Speculative = config.Speculative{Method: config.MTP, Tokens: 4}
+		if c.head != "" {
+			cfg.Speculative.Method, cfg.Speculative.Model = config.Eagle3, c.head
+		}
+		s, err := Resolve(t.Context(), Options{Config: &cfg,
+			Bounds: func() memory.Bounds { return has(8<<30, 8<<30) }})
+		if c.says == "" {
+			if err != nil || s.draftNeed.Draft == 0 || s.draftNeed.Block == 0 {
+				t.Errorf("%q: %v, %+v", c.model, err, s)
+				continue
+			}
+			if err := s.Files.Release(); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		var mistake *config.UsageError
+		if err == nil || !strings.Contains(err.Error(), c.says) || !errors.As(err, &mistake) {
+			t.Errorf("%q: %v, want %q", c.model, err, c.says)
 		}
 	}
 }

@@ -86,7 +86,8 @@ func (r *resolver) checkWeights() error {
 	c, err := checkpoint.Open(r.folder)
 	if err == nil {
 		blocks := r.checks || r.Config.Model.WeightsCache == "" && c.Bytes() <= mostInspected
-		err = errors.Join(model.CheckWeights(r.Model, model.FromCheckpoint(c), blocks), c.Close())
+		err = errors.Join(model.CheckWeights(r.Model, model.FromCheckpoint(c), model.Stage{},
+			blocks), c.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)

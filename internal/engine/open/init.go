@@ -47,7 +47,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		Threads: p.CPUThreads, Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
-		States: s.states(), RedundantExperts: p.EPLB.Redundant,
+		States: s.states(), DraftStates: s.draftStates(), RedundantExperts: p.EPLB.Redundant,
 	}
 	if s.Config.Speculative.Method != "" {
 		init.DraftRows = draftRows

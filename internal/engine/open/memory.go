@@ -223,12 +223,20 @@ func (s *Spec) snapshots() int {
 	return max(leastSnapshots, s.Config.Schedule.MaxNumSeqs/4)
 }
 
-// states is how many requests a cache keeps the states of: those that run, and snapshots.
+// draftStates is how many states are kept of drafts: those of each plan in flight.
+func (s *Spec) draftStates() int {
+	if s.Null != nil || !s.keepsStates() || s.Config.Speculative.Method == "" {
+		return 0
+	}
+	return draftRows * s.Config.Parallel.Layout().PP
+}
+
+// states is how many states a cache keeps: of requests that run, snapshots, and those of drafts.
 func (s *Spec) states() int {
 	if s.Null != nil || !s.keepsStates() {
 		return 0
 	}
-	return s.Config.Schedule.MaxNumSeqs + s.snapshots()
+	return s.Config.Schedule.MaxNumSeqs + s.snapshots() + s.draftStates()
 }
 
 // stateBytes is what a rank of a stage keeps of all requests.

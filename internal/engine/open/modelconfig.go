@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -69,9 +70,9 @@ func (r *resolver) checkSpeculative() error {
 	switch {
 	case r.Model.Encoder || r.Model.Classifier != nil:
 		return usage("--speculative-config: %q generates nothing", r.Info.Root)
-	case r.keepsStates():
+	case r.keepsStates() && r.device() == queue.CUDA:
 		return usage("--speculative-config: %q keeps a state of each request, which does not go "+
-			"back to the token before a wrong guess", r.Info.Root)
+			"back to the token before a wrong guess on GPUs", r.Info.Root)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ type Control struct {
 // New makes the control of engines that were opened together.
 func New(o Options) (*Control, error) {
 	first := o.Engines()[0]
-	specs, err := model.Expected(first.Model())
+	specs, err := model.Expected(first.Model(), model.Stage{})
 	if err != nil {
 		return nil, err
 	}

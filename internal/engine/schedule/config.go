@@ -153,10 +153,9 @@ func (c Config) validate() error {
 		}
 	}
 	if d := &c.Draft; d.Tokens < 0 || d.Tokens > step.MaxDrafts || d.Tokens > 0 &&
-		(c.Snapshots > 0 || !d.Model && (d.Min < 1 || d.Max < d.Min)) {
-		return fmt.Errorf("schedule: Draft is %+v with %d Snapshots, must be of at most %d "+
-			"Tokens, with a Min of 1 to Max, and without Snapshots", *d, c.Snapshots,
-			step.MaxDrafts)
+		!d.Model && (d.Min < 1 || d.Max < d.Min) {
+		return fmt.Errorf("schedule: Draft is %+v, must be of at most %d Tokens, with a Min of 1 "+
+			"to Max", *d, step.MaxDrafts)
 	}
 	if c.Window < 0 {
 		return fmt.Errorf("schedule: Window is %d, must not be negative", c.Window)

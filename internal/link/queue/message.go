@@ -119,7 +119,9 @@ type Init struct {
 	// RedundantExperts is how many experts of a layer have copies on several ranks.
 	RedundantExperts int `json:"redundant_experts,omitempty"`
 	// States is how many requests the cache keeps the states of (compute.CacheShape).
-	States      int `json:"states,omitempty"`
+	States int `json:"states,omitempty"`
+	// DraftStates are the last of States, for those before drafts.
+	DraftStates int `json:"draft_states,omitempty"`
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`
@@ -142,6 +144,11 @@ type Init struct {
 
 // Draft is a model that guesses tokens.
 type Draft struct {
+	// Predictor says that it is the layer behind the model's last one, of the model's own files.
+	Predictor bool `json:"predictor,omitempty"`
+	// Taps are, of a head of EAGLE-3, the layers of the model before which it is given the hidden
+	// states.
+	Taps []int `json:"taps,omitempty"`
 	// Dir, Repo and Revision are what ModelDir, Repo and Revision of Init are for the model.
 	Dir      string `json:"dir"`
 	Repo     string `json:"repo,omitempty"`

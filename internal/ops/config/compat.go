@@ -91,8 +91,8 @@ var flagNotes = map[string]compat.Entry{
 	"enable-auto-tool-choice": differs("on by default"),
 	"structured-outputs-config": differs("disable_any_whitespace; there is one back end, which " +
 		"never falls back"),
-	"speculative-config": differs("methods ngram, suffix and draft_model; results are those " +
-		"without it, to the bits; EAGLE and MTP are refused"),
+	"speculative-config": differs("methods ngram, suffix, draft_model, mtp and eagle3; results " +
+		"are those without it, to the bits"),
 	// Adapters.
 	"lora-modules":  same("name=folder, or an object; PEFT's folders with safetensors"),
 	"max-loras":     differs("any number by default"),

@@ -15,7 +15,7 @@ import (
 // Speculative says how tokens are guessed, which a step verifies. It is the value of
 // --speculative-config, a JSON object with vLLM's keys.
 type Speculative struct {
-	// Method is Ngram, Suffix or DraftModel, or "" for none.
+	// Method is Ngram, Suffix, DraftModel, MTP or Eagle3, or "" for none.
 	Method string
 	// Model is the folder or the Hub repository of the draft model, Revision that of the latter.
 	Model, Revision string
@@ -39,7 +39,14 @@ const (
 	Suffix = "suffix"
 	// DraftModel guesses what a smaller model of the same vocabulary says.
 	DraftModel = "draft_model"
+	// MTP guesses what a layer of the model's checkpoint says that predicts a token more.
+	MTP = "mtp"
+	// Eagle3 guesses by a head of EAGLE-3, which goes on from hidden states of the model.
+	Eagle3 = "eagle3"
 )
+
+// methods lists them.
+const methods = Ngram + ", " + Suffix + ", " + DraftModel + ", " + MTP + " or " + Eagle3
 
 // speculativeJSON are the accepted keys of --speculative-config.
 type speculativeJSON struct {
@@ -57,9 +64,12 @@ type speculativeJSON struct {
 	MinProb  *float64 `json:"suffix_decoding_min_token_prob"`
 }
 
-// headMethods are vLLM's values of method that guess by a part of the model.
-var headMethods = []string{"eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp",
-	"ernie_mtp", "glm4_moe_mtp", "mimo_mtp", "qwen3_next_mtp", "longcat_flash_mtp"}
+// otherMethods are vLLM's values of method that are refused.
+var otherMethods = []string{"eagle", "medusa", "mlp_speculator", "ernie_mtp", "mimo_mtp",
+	"longcat_flash_mtp"}
+
+// mtpMethods are vLLM's older names of MTP, one for each family.
+var mtpMethods = []string{"deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp"}
 
 // lookedUp is vLLM's default of how many tokens are looked up.
 const lookedUp = 5
@@ -86,12 +96,16 @@ func (s *Speculative) Set(text string) error {
 	if j.Method == "" && j.Model != "" {
 		j.Method = DraftModel
 	}
+	if slices.Contains(mtpMethods, j.Method) {
+		j.Method = MTP
+	}
 	v := Speculative{Method: j.Method, text: text}
 	var err error
 	switch {
-	case j.Method != DraftModel && (j.Model != "" || j.Revision != "" || j.Ranks != nil):
-		err = fmt.Errorf("model, revision and draft_tensor_parallel_size are for the method %s, "+
-			"not %q", DraftModel, j.Method)
+	case j.Method != DraftModel && j.Method != Eagle3 &&
+		(j.Model != "" || j.Revision != "" || j.Ranks != nil):
+		err = fmt.Errorf("model, revision and draft_tensor_parallel_size are for the methods %s "+
+			"and %s, not %q", DraftModel, Eagle3, j.Method)
 	case j.Method != Suffix && (j.Depth != nil || j.Requests != nil || j.Factor != nil ||
 		j.MinProb != nil):
 		err = fmt.Errorf("suffix_decoding_… is for the method %s, not %q", Suffix, j.Method)
@@ -102,13 +116,16 @@ func (s *Speculative) Set(text string) error {
 		err = v.setNgram(&j)
 	case j.Method == Suffix:
 		err = v.setSuffix(&j)
-	case j.Method == DraftModel:
+	case j.Method == DraftModel || j.Method == Eagle3:
 		err = v.setDraftModel(&j)
-	case slices.Contains(headMethods, j.Method):
-		err = fmt.Errorf("method %q is not available: tokens are guessed by %s, %s or %s",
-			j.Method, Ngram, Suffix, DraftModel)
+	case j.Method == MTP && j.Tokens == nil:
+		err = errNoTokens
+	case j.Method == MTP:
+		v.Tokens = *j.Tokens
+	case slices.Contains(otherMethods, j.Method):
+		err = fmt.Errorf("method %q is not available: tokens are guessed by %s", j.Method, methods)
 	default:
-		err = fmt.Errorf("method %q is not %s, %s or %s", j.Method, Ngram, Suffix, DraftModel)
+		err = fmt.Errorf("method %q is not %s", j.Method, methods)
 	}
 	if err != nil {
 		return err
@@ -125,7 +142,7 @@ var errNoTokens = errors.New("num_speculative_tokens is missing")
 func (s *Speculative) setDraftModel(j *speculativeJSON) error {
 	switch {
 	case j.Model == "":
-		return fmt.Errorf("model is missing: the method %s guesses by one", DraftModel)
+		return fmt.Errorf("model is missing: the method %s guesses by one", j.Method)
 	case j.Tokens == nil:
 		return errNoTokens
 	case j.Ranks != nil && *j.Ranks != 1:

@@ -213,15 +213,24 @@ func (c *Config) Validate() error {
 
 // checkDraftModel refuses what a draft model cannot be together with.
 func (c *Config) checkDraftModel() error {
-	p := &c.Parallel
+	p, method := &c.Parallel, c.Speculative.Method
 	switch {
-	case c.Speculative.Method != DraftModel:
+	case method != DraftModel && method != MTP && method != Eagle3:
 		return nil
 	case p.Device == CUDA:
-		return usage("--speculative-config with a draft model and --device cuda: GPUs have none")
+		return usage("--speculative-config with method %s and --device cuda: GPUs guess by no "+
+			"model", method)
 	case p.ExpertParallel:
-		return usage("--speculative-config with a draft model and --enable-expert-parallel: the " +
-			"rank that samples does not have the blocks of all places")
+		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
+			"that samples does not have the blocks of all places", method)
+	case method == Eagle3 && p.PipelineParallelSize > 1:
+		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
+			"rank that samples does not have the hidden states before layers of other stages",
+			method, p.PipelineParallelSize)
+	case method != DraftModel && p.PrefillContextParallelSize > 1:
+		return usage("--speculative-config with method %s and --prefill-context-parallel-size %d: "+
+			"the rank that samples does not have the hidden states of all rows", method,
+			p.PrefillContextParallelSize)
 	}
 	return nil
 }

@@ -103,6 +103,11 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readFamily(f, c, fam)
+}
+
+// readFamily reads all else, as a family has it.
+func readFamily(f *checkpoint.Fields, c *Config, fam *family) (*Config, error) {
 	refuse(f, c, fam)
 	readCommon(f, c, fam)
 	c.Encoder = fam.encoder

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -19,6 +20,9 @@ type decoder struct {
 	blocks []decoderBlock
 	norm   norm
 	head   *layers.Head
+	// taps are layers of which tapped has the hidden states before them.
+	taps   []int
+	tapped *layers.SideBySide
 }
 
 type decoderBlock struct {
@@ -108,13 +112,34 @@ type decoderOptions struct {
 }
 
 func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
-	c := s.cfg
+	m, err := decoderOf(s, opt)
+	if err != nil {
+		return nil, err
+	}
+	c, prefix := s.cfg, cmp.Or(opt.prefix, "model.")
+	embedding := prefix + cmp.Or(opt.embedding, "embed_tokens")
+	if s.first() {
+		m.tokens = s.Embedding(embedding, c.VocabSize, c.HiddenSize)
+	}
+	if s.last() {
+		m.head = s.lmHead(cmp.Or(opt.head, "lm_head"), embedding, c.HiddenSize, opt.logits)
+		m.norm = m.opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
+	}
+	for i := s.From; i < s.To; i++ {
+		s.Layer(i)
+		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
+	}
+	return m, s.Err()
+}
+
+// decoderOf is a decoder of a family without its layers.
+func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 	computed := "gelu_tanh"
 	if opt.activation == compute.ReLU {
 		opt.activation, computed = compute.SiLU, "silu"
 	}
-	if c.Activation != computed && !opt.ungated {
-		return nil, fmt.Errorf("hidden_act %q is not supported (%s)", c.Activation, computed)
+	if s.cfg.Activation != computed && !opt.ungated {
+		return nil, fmt.Errorf("hidden_act %q is not supported (%s)", s.cfg.Activation, computed)
 	}
 	if opt.attnNorm+opt.attnPost+opt.mlpNorm+opt.mlpPost == "" {
 		opt.attnNorm, opt.mlpNorm = "input_layernorm", "post_attention_layernorm"
@@ -127,25 +152,12 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	if opt.rotaries == nil {
 		opt.rotaries = oneRotary
 	}
-	prefix := cmp.Or(opt.prefix, "model.")
 	m := &decoder{stage: s, opt: opt}
 	var err error
 	if m.rotary, err = opt.rotaries(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
-	embedding := prefix + cmp.Or(opt.embedding, "embed_tokens")
-	if s.first() {
-		m.tokens = s.Embedding(embedding, c.VocabSize, c.HiddenSize)
-	}
-	if s.last() {
-		m.head = s.lmHead(cmp.Or(opt.head, "lm_head"), embedding, c.HiddenSize, opt.logits)
-		m.norm = opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
-	}
-	for i := s.From; i < s.To; i++ {
-		s.Layer(i)
-		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
-	}
-	return m, s.Err()
+	return m, nil
 }
 
 // oneRotary is the rotary embedding that Rope describes.
@@ -226,10 +238,24 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 	}
 	for i := range m.blocks {
 		m.Enter(m.From + i)
+		if at := slices.Index(m.taps, m.From+i); at >= 0 {
+			m.tapped.Put(at, x)
+		}
 		if err := m.layer(&m.blocks[i], x, b, cache); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// tap has the decoder keep the hidden states before some of its layers.
+func (m *Model) tap(taps []int) error {
+	d, ok := m.arch.(*decoder)
+	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i < d.From || i >= d.To }) {
+		return fmt.Errorf("%s cannot give the hidden states before layers %v",
+			m.stage.cfg.Architecture, taps)
+	}
+	d.taps, d.tapped = taps, m.stage.SideBySide(len(taps), m.stage.cfg.HiddenSize)
 	return nil
 }
 

@@ -29,7 +29,10 @@ func deepSeekV3() *family {
 			f.Only("scoring_func", "sigmoid")
 			f.Only("topk_method", "noaux_tc")
 		},
-		build: buildDeepSeek, widths: expertWidths, cache: latentCache}
+		build: buildDeepSeek, widths: expertWidths, cache: latentCache,
+		predict: func(s *stage) (architecture, error) {
+			return newPredictor(s, deepSeekOptions(s.cfg), nextModules(s))
+		}}
 }
 
 // deepSeekV2 is DeepseekV2ForCausalLM (V2, V2-Lite, Coder-V2): as V3, with experts chosen by the
@@ -62,14 +65,18 @@ func deepSeekV2() *family {
 }
 
 func buildDeepSeek(s *stage) (architecture, error) {
-	d := s.cfg.Family.(*deepSeek)
-	return newDecoder(s, decoderOptions{mlp: deepSeekMixture, mixer: func(s *stage, layer int,
+	return newDecoder(s, deepSeekOptions(s.cfg))
+}
+
+func deepSeekOptions(c *Config) decoderOptions {
+	d := c.Family.(*deepSeek)
+	return decoderOptions{mlp: deepSeekMixture, mixer: func(s *stage, layer int,
 		prefix string, o layers.AttentionOptions) mixer {
 		latent, prefix := d.latent, prefix+"self_attn."
 		latent.Rotary = o.Rotary
 		return mixer{s.LatentAttention(prefix, layer-s.From, s.cfg.HiddenSize, latent),
 			prefix + "o_proj", s.cfg.Heads * latent.Value, s.cfg.OutBias}
-	}})
+	}}
 }
 
 // latentCache is what a layer keeps.

@@ -8,10 +8,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// Expected lists the tensors that a checkpoint of the model of c has, by name.
-func Expected(c *Config) ([]checkpoint.Spec, error) {
+// Expected lists the tensors that a checkpoint has of a stage of the model of c, by name.
+func Expected(c *Config, s Stage) ([]checkpoint.Spec, error) {
 	var all listed
-	m, err := build(c, layers.Group{Size: 1}, Stage{}, layers.Weigh(layers.Group{Size: 1}, &all,
+	m, err := build(c, layers.Group{Size: 1}, s, layers.Weigh(layers.Group{Size: 1}, &all,
 		layers.NoDevice{}, 0))
 	if err != nil {
 		return nil, err

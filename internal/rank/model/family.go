@@ -26,6 +26,8 @@ type family struct {
 	read func(f *checkpoint.Fields, c *Config, d Config)
 	// build makes the layers of a stage.
 	build func(s *stage) (architecture, error)
+	// predict makes the layer of PredictorStage; nil where checkpoints have none.
+	predict func(s *stage) (architecture, error)
 	// head is that of a classifier; nil is a layer named score.
 	head func(c *Config) []HeadLayer
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
@@ -60,6 +62,9 @@ func familiesByType() map[string]*family {
 
 // family is that of a configuration that has been read, or was made by hand.
 func (c *Config) family() (*family, error) {
+	if h, ok := c.Family.(*eagleHead); ok {
+		return h.family(), nil
+	}
 	for _, f := range families() {
 		if f.architecture == c.Architecture {
 			return f, nil

@@ -23,11 +23,18 @@ func glm4MoE() *family {
 			readWindows(f, c, 0, noLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			e := s.cfg.Family.(*glmExperts)
-			return newDecoder(s, decoderOptions{mlp: deepSeekMixture,
-				attn: func(_ int, o *layers.AttentionOptions) { o.HeadNorms = e.headNorms }})
+			return newDecoder(s, glmOptions(s.cfg))
 		},
-		widths: expertWidths}
+		widths: expertWidths,
+		predict: func(s *stage) (architecture, error) {
+			return newPredictor(s, glmOptions(s.cfg), nextModules(s))
+		}}
+}
+
+func glmOptions(c *Config) decoderOptions {
+	e := c.Family.(*glmExperts)
+	return decoderOptions{mlp: deepSeekMixture,
+		attn: func(_ int, o *layers.AttentionOptions) { o.HeadNorms = e.headNorms }}
 }
 
 // glmExperts is a mixture beside attention that may normalise its heads.

@@ -29,6 +29,8 @@ type Options struct {
 	// Store, when not nil, has what an earlier load made (see [Model.Entries]). It is read until
 	// the model is closed.
 	Store layers.Store
+	// Taps are layers, in ascending order, the hidden states before which Features has.
+	Taps []int
 	// CacheScales has keys and values stored with the checkpoint's scales, where it has some.
 	CacheScales bool
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
@@ -82,7 +84,7 @@ type stage struct {
 }
 
 func (s *stage) first() bool { return s.From == 0 }
-func (s *stage) last() bool  { return s.To == s.cfg.Layers }
+func (s *stage) last() bool  { return s.To >= s.cfg.Layers }
 
 // lmHead makes the output head of a module, of width input features; tied it is the embedding.
 func (s *stage) lmHead(module, embedding string, width int, opt layers.HeadOptions) *layers.Head {
@@ -111,7 +113,15 @@ func Load(c *Config, src layers.Source, d layers.Device, opt Options) (*Model, e
 	if opt.Store != nil {
 		l.Reuse(opt.Store)
 	}
-	return build(c, opt.Group, opt.Stage, l)
+	m, err := build(c, opt.Group, opt.Stage, l)
+	if err != nil || opt.Taps == nil {
+		return m, err
+	}
+	if err := m.tap(opt.Taps); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
 }
 
 // build makes the layers of a rank's shard of a stage.
@@ -126,7 +136,13 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	if s == (Stage{}) {
 		s.To = c.Layers
 	}
-	if s.From < 0 || s.From >= s.To || s.To > c.Layers {
+	make := fam.build
+	switch {
+	case s == PredictorStage(c):
+		if make = fam.predict; make == nil {
+			return nil, fmt.Errorf("%s has no layer that predicts a token more", fam.architecture)
+		}
+	case s.From < 0 || s.From >= s.To || s.To > c.Layers:
 		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
 			s.From, s.To-1, c.Layers)
 	}
@@ -135,7 +151,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
 	m.pass = func() error { return m.arch.forward(&m.hidden, m.batch, m.cache) }
-	if m.arch, err = fam.build(m.stage); err != nil {
+	if m.arch, err = make(m.stage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
 	}
@@ -165,8 +181,10 @@ func (m *Model) MoveExperts(layer int, p balance.Placement) { m.stage.MoveExpert
 // DropExperts is described at LoadExperts.
 func (m *Model) DropExperts() { m.stage.DropExperts() }
 
-// Entries are the weights to be stored for the next load, valid until the model is closed; nil if
-// all of them came from Options.Store.
+// Made says that some of the weights did not come from Options.Store.
+func (m *Model) Made() bool { return m.stage.Made() }
+
+// Entries are the weights to be stored for the next load, valid until the model is closed.
 func (m *Model) Entries() ([]layers.Entry, error) { return m.stage.Entries() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
@@ -278,6 +296,25 @@ func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 	}
 	m.stage.Pick(&m.picked, &m.hidden, rows)
 	return m.arch.final(&m.picked), nil
+}
+
+// Features are what a head goes on from of the chosen rows: the hidden states before the layers of
+// Options.Taps, side by side, else Final. They are the model's own memory, until its next step.
+func (m *Model) Features(rows []int32) (*layers.Tensor, error) {
+	d, ok := m.arch.(*decoder)
+	if !ok || d.taps == nil {
+		return m.Final(rows)
+	}
+	m.stage.Pick(&m.picked, &d.tapped.Tensor, rows)
+	return &m.picked, nil
+}
+
+// Reduce makes of a model's Features what Receive is filled with.
+func (m *Model) Reduce(features *layers.Tensor) *layers.Tensor {
+	if h, ok := m.arch.(*eagle); ok {
+		return h.reduce(features)
+	}
+	return features
 }
 
 // Architectures lists the supported names of config.json's "architectures", sorted.

@@ -34,13 +34,13 @@ func qwen3Next() *family {
 				f.Fail(checkpoint.ErrUnsupported, "attn_output_gate", "is false")
 			}
 		},
-		build: buildNext,
+		build: buildNext, predict: predictNext,
 		widths: func(c *Config) []width {
 			return append(expertWidths(c), width{"linear_num_key_heads",
 				c.Family.(*next).delta.KeyHeads})
 		},
 		cache: func(c *Config, layer int) compute.CacheLayer {
-			if n := c.Family.(*next); n.linear[layer] {
+			if n := c.Family.(*next); n.isLinear(layer) {
 				return n.delta.CacheLayer()
 			}
 			return plainCache(c, layer)
@@ -53,6 +53,9 @@ type next struct {
 	delta  layers.DeltaOptions
 	linear []bool // of each layer
 }
+
+// isLinear says whether a layer has linear attention: the one that predicts a token more has not.
+func (n *next) isLinear(layer int) bool { return layer < len(n.linear) && n.linear[layer] }
 
 // readDelta reads the numbers of linear attention.
 func (n *next) readDelta(f *checkpoint.Fields, c *Config) {
@@ -100,16 +103,27 @@ func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
 	}
 }
 
-func buildNext(s *stage) (architecture, error) {
-	n := s.cfg.Family.(*next)
-	return newDecoder(s, decoderOptions{
+func buildNext(s *stage) (architecture, error) { return newDecoder(s, nextOptions(s.cfg)) }
+
+// predictNext makes the layer that predicts a token more, which has attention and shares the
+// model's embedding and head. Further tokens follow from its hidden state after the norm.
+func predictNext(s *stage) (architecture, error) {
+	return newPredictor(s, nextOptions(s.cfg), predictorModules{embedding: "model.embed_tokens",
+		head: "lm_head", norm: "mtp.norm", block: "mtp.layers.0.",
+		tokenNorm: "mtp.pre_fc_norm_embedding", hiddenNorm: "mtp.pre_fc_norm_hidden",
+		join: "mtp.fc", normed: true})
+}
+
+func nextOptions(c *Config) decoderOptions {
+	n := c.Family.(*next)
+	return decoderOptions{
 		newNorm: shiftedNorm,
 		qkv:     layers.QKVOptions{Gated: true},
 		attn: func(_ int, o *layers.AttentionOptions) {
 			o.HeadNorms, o.Shifted, o.Gated = true, true, true
 		},
 		mixer: func(s *stage, layer int, prefix string, _ layers.AttentionOptions) mixer {
-			if !n.linear[layer] {
+			if !n.isLinear(layer) {
 				return mixer{}
 			}
 			prefix += "linear_attn."
@@ -117,5 +131,5 @@ func buildNext(s *stage) (architecture, error) {
 				output: prefix + "out_proj", width: n.delta.ValueHeads * n.delta.ValueDim}
 		},
 		mlp: sharedMixture,
-	})
+	}
 }

@@ -33,6 +33,52 @@ func (s checkpointSource) name(tensor string) string {
 	return tensor
 }
 
+// WithEmbedding is a head's source, whose embedding is the model's where it has none.
+func WithEmbedding(head, of layers.Source) layers.Source {
+	if head.Has(headEmbedding + ".weight") {
+		return head
+	}
+	return &embedded{head, of}
+}
+
+// embedded is a source with the embedding of another one.
+type embedded struct {
+	layers.Source
+	of layers.Source
+}
+
+// from is the source of a tensor, and what it is called there.
+func (s *embedded) from(name string) (layers.Source, string) {
+	if strings.HasSuffix(name, headEmbedding+".weight") {
+		return s.of, "model." + headEmbedding + ".weight"
+	}
+	return s.Source, name
+}
+
+// Tensor implements layers.Source.
+func (s *embedded) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	of, name := s.from(name)
+	return of.Tensor(name, shape...)
+}
+
+// Release implements layers.Source.
+func (s *embedded) Release(t checkpoint.Tensor) {
+	of, _ := s.from(t.Name)
+	of.Release(t)
+}
+
+// Rest implements layers.Source.
+func (s *embedded) Rest(t checkpoint.Tensor) {
+	of, _ := s.from(t.Name)
+	of.Rest(t)
+}
+
+// Watch implements layers.Source.
+func (s *embedded) Watch(t checkpoint.Tensor) func() bool {
+	of, _ := s.from(t.Name)
+	return of.Watch(t)
+}
+
 var oldNames = map[string]string{"LayerNorm.weight": "LayerNorm.gamma",
 	"LayerNorm.bias": "LayerNorm.beta"}
 

@@ -41,12 +41,12 @@ func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head in
 	return read, head, nil
 }
 
-// CheckWeights finds what is wrong with the tensors of src for the model of c, and notes in it what
-// only they say of its layout: an order of groups. No code of a quantised matrix is looked at, and
-// scales that lie among codes, which takes reading all of src, if blocks says so.
-func CheckWeights(c *Config, src layers.Source, blocks bool) error {
+// CheckWeights finds what is wrong with the tensors of src for a stage of the model of c, and notes
+// in it what only they say of its layout: an order of groups. No code of a quantised matrix is
+// looked at, and scales that lie among codes, which takes reading all of src, if blocks says so.
+func CheckWeights(c *Config, src layers.Source, s Stage, blocks bool) error {
 	l := layers.Inspect(src, blocks)
-	m, err := build(c, layers.Group{Size: 1}, Stage{}, l)
+	m, err := build(c, layers.Group{Size: 1}, s, l)
 	if err != nil {
 		return err
 	}
@@ -55,6 +55,17 @@ func CheckWeights(c *Config, src layers.Source, blocks bool) error {
 		q.ActOrder = q.ActOrder || l.Ordered()
 	}
 	return nil
+}
+
+// CheckTaps tells whether the model of c can give the hidden states before layers (Options.Taps).
+func CheckTaps(c *Config, taps []int) error {
+	one := layers.Group{Size: 1}
+	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.tap(taps)
 }
 
 // Shapes is a source of tensors that are not there, to weigh a model by.

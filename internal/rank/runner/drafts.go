@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -20,6 +21,51 @@ func (s *slot) retract(position, blockSize int) {
 		s.ahead.retract(len(s.table) * blockSize)
 	}
 	s.drafted = 0
+}
+
+// A layer that keeps a state of a request keeps that after each position before a draft as well, so
+// that the request can go on from any of them.
+
+// goBack has a row go on from the state at its position, behind which drafts were computed.
+func (r *Runner) goBack(row *step.Row, s *slot) {
+	rejected := len(s.tokens) - int(row.Start)
+	if n := len(s.kept); rejected > 0 && rejected <= n && r.computesHere(row.Slot) {
+		r.opt.Cache.CopyState(int(row.Slot)%r.placeSlots(), int(s.kept[n-rejected]))
+	}
+	r.releaseStates(s)
+}
+
+func (r *Runner) releaseStates(s *slot) {
+	r.unused = append(r.unused, s.kept...)
+	s.kept = s.kept[:0]
+}
+
+// reserveStates finds places for the states before the drafts of a row.
+func (r *Runner) reserveStates(row *step.Row, s *slot) error {
+	if r.opt.DraftStates == 0 || s.drafted == 0 || !r.computesHere(row.Slot) {
+		return nil
+	}
+	left := len(r.unused) - s.drafted
+	if left < 0 {
+		return fmt.Errorf("slot %d has %d drafts, and there is room for the states of %d",
+			row.Slot, s.drafted, len(r.unused))
+	}
+	s.kept = append(s.kept, r.unused[left:]...)
+	r.unused = r.unused[:left]
+	return nil
+}
+
+// computesHere says whether this rank computes the rows of a slot.
+func (r *Runner) computesHere(slot uint32) bool {
+	return r.opt.Layout.DP == 1 || r.home(slot) == r.split.own
+}
+
+// keptAt is where the state after a position is kept, -1 for nowhere.
+func (s *slot) keptAt(pos int) int32 {
+	if at := pos + 1 - (len(s.tokens) - s.drafted); at >= 0 && at < len(s.kept) {
+		return s.kept[at]
+	}
+	return -1
 }
 
 // goOn tells what chooses the tokens of a request of one of its output.

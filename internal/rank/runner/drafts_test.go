@@ -13,7 +13,7 @@ import (
 // TestDrafts decodes two requests with drafts that are right up to some token, or at once wrong,
 // while the logits are computed a few rows at a time, and the host or a device chooses: the tokens
 // are those that follow without, a row brings one more than its drafts were right, and blocks that
-// only drafts needed go back.
+// only drafts needed go back. A model that keeps states goes back to those before the drafts.
 func TestDrafts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i, rows := range []int{1, 2, 3, 100, 2, 100} {
@@ -21,6 +21,14 @@ func TestDrafts(t *testing.T) {
 		r.pieceRows = rows
 		if i > 3 {
 			r.opt.Sampler = new(sampler)
+		}
+		if i%2 == 1 {
+			o.states = make([]int32, maxSeqs+12)
+			r = New(Options{Model: o, Cache: stateCache{o: o}, Pool: r.opt.Pool,
+				Sampler: r.opt.Sampler, BlockSize: blockSize, Blocks: blocks, Vocab: vocab,
+				MaxSeqs: maxSeqs, MaxModelLen: maxLen, States: len(o.states), DraftStates: 12,
+				Layout: r.opt.Layout, Status: r.opt.Status})
+			r.pieceRows = rows
 		}
 		texts := [][]int32{tokens(5, 1), tokens(9, 2)}
 		held := []int{1, 1} // blocks

@@ -17,6 +17,9 @@ type Draft struct {
 	Cache compute.Cache
 	// MaxLen is how many positions it knows at most, Rows how many it computes at a time.
 	MaxLen, Rows int
+	// Head says that it is no whole model, but computes each position from the model's hidden
+	// states there and the token after it.
+	Head bool
 }
 
 // DraftBlocks is how many blocks the cache of a draft model has: those of the model's cache, and
@@ -30,22 +33,24 @@ func guessBlocks(blockSize int) int { return (step.MaxDrafts+blockSize-1)/blockS
 
 // guesser has a draft model guess.
 //
-// The model computes nothing beside a step but when a guess is asked for. Then it makes up for all
-// positions of the request that it has not computed: what its cache has of a request is a matter of
-// the request's slot, and what it has in the blocks of a request that starts is known by hashes of
-// the tokens, as prefix cache entries are. So it is right whatever happens to blocks: preemption,
-// prefix cache hits, keys and values that come from elsewhere.
+// A whole model computes nothing beside a step but when a guess is asked for. Then it makes up for
+// all positions of the request that it has not computed: what its cache has of a request is a
+// matter of the request's slot, and what it has in the blocks of a request that starts is known by
+// hashes of the tokens, as prefix cache entries are. So it is right whatever happens to blocks:
+// preemption, prefix cache hits, keys and values that come from elsewhere. For a head see there.
 type guesser struct {
 	r *Runner
 	d *Draft
+	// head is what a head has yet to compute.
+	head head
 	// hashes are, by block, that of all tokens up to its end whose keys and values the cache has; 0
 	// for a block that is not full.
 	hashes []uint64
 
 	batch  compute.Batch
 	seqs   []guessed
-	round  []int // of seqs, those that are guessed for
-	rows   []int32
+	round  []int   // of seqs, those that are guessed for
+	rows   []int32 // of the batch, those of the round
 	logits []float32
 }
 
@@ -89,6 +94,10 @@ func (g *guesser) use(r *Runner, d *Draft) {
 	if d == nil {
 		return
 	}
+	if d.Head {
+		g.head.reset()
+		return
+	}
 	g.hashes = slices.Grow(g.hashes[:0], r.opt.Blocks)[:r.opt.Blocks]
 	clear(g.hashes)
 	for i := range r.slots {
@@ -100,35 +109,52 @@ func (g *guesser) use(r *Runner, d *Draft) {
 // asks for: but for those whose drafts were all wrong, that have ended, or whose constraint says
 // what comes next.
 func (g *guesser) guess(p *step.Plan, res *step.Result) error {
-	if g.d == nil || len(p.Guess) == 0 {
+	if g.d == nil {
+		return nil
+	}
+	if err := g.run(p, res); err != nil {
+		return fmt.Errorf("draft model: %w", err)
+	}
+	return nil
+}
+
+func (g *guesser) run(p *step.Plan, res *step.Result) error {
+	if g.d.Head {
+		if err := g.queueRows(p, res); err != nil {
+			return err
+		}
+	}
+	if len(p.Guess) == 0 {
 		return nil
 	}
 	g.begin(p, res)
 	if err := g.catchUp(); err != nil {
-		return fmt.Errorf("draft model: %w", err)
+		return err
 	}
 	for len(g.round) > 0 {
 		if err := g.choose(); err != nil {
-			return fmt.Errorf("draft model: %w", err)
+			return err
 		}
-		next := g.round[:0]
-		for _, i := range g.round {
+		next, rows := g.round[:0], g.rows[:0]
+		for at, i := range g.round {
 			if q := &g.seqs[i]; len(q.tokens) < q.want {
-				next = append(next, i)
+				next, rows = append(next, i), append(rows, g.rows[at])
 			}
 		}
-		if g.round = next; len(next) == 0 {
+		if g.round, g.rows = next, rows; len(next) == 0 {
 			break
 		}
 		if err := g.goOn(); err != nil {
-			return fmt.Errorf("draft model: %w", err)
+			return err
 		}
 	}
 	for i := range g.seqs {
 		if q := &g.seqs[i]; len(q.tokens) > 0 {
 			d := step.AddDrafts(&res.Guessed, q.id)
 			d.Tokens = append(d.Tokens, q.tokens...)
-			g.noteOwn(q)
+			if !g.d.Head {
+				g.noteOwn(q)
+			}
 		}
 	}
 	return nil
@@ -190,6 +216,9 @@ func (q *guessed) token(pos int) int32 {
 // catchUp computes the positions that the draft model lacks, as many as may be computed at a time,
 // and lists the requests that it has none left of.
 func (g *guesser) catchUp() error {
+	if g.d.Head {
+		return g.computeQueued()
+	}
 	g.reset()
 	g.round = g.round[:0]
 	for i := range g.seqs {
@@ -273,14 +302,17 @@ func (g *guesser) reset() {
 	}
 }
 
-// add adds a row to the batch.
+// add adds a row to the batch: of a head the token is the one after the position.
 func (g *guesser) add(seq, pos int) {
 	b, q, size := &g.batch, &g.seqs[seq], g.r.opt.BlockSize
-	block := q.table[pos/size]
+	block, token := q.table[pos/size], pos
 	if int(block) < len(g.hashes) {
 		g.hashes[block] = 0
 	}
-	b.Tokens = append(b.Tokens, q.token(pos))
+	if g.d.Head {
+		token++
+	}
+	b.Tokens = append(b.Tokens, q.token(token))
 	b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
 	b.Position = append(b.Position, int32(pos))
 	b.Seq = append(b.Seq, int32(seq))
@@ -288,6 +320,9 @@ func (g *guesser) add(seq, pos int) {
 
 // goOn computes the newest guesses.
 func (g *guesser) goOn() error {
+	if g.d.Head {
+		return g.goOnFromHidden()
+	}
 	g.reset()
 	for _, i := range g.round {
 		g.rows = append(g.rows, int32(g.batch.Rows()))
@@ -301,8 +336,10 @@ func (g *guesser) compute() error {
 	if g.batch.Rows() == 0 {
 		return nil
 	}
-	if err := g.d.Model.Embed(&g.batch); err != nil {
-		return err
+	if !g.d.Head {
+		if err := g.d.Model.Embed(&g.batch); err != nil {
+			return err
+		}
 	}
 	return g.d.Model.Layers(&g.batch, g.d.Cache)
 }

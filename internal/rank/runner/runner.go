@@ -34,6 +34,10 @@ type Model interface {
 	Logits(rows []int32) (*layers.Tensor, error)
 	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
 	Final(rows []int32) (*layers.Tensor, error)
+	// Features are what a head goes on from of chosen rows, and Reduce is what a head makes of a
+	// model's, to be received by it.
+	Features(rows []int32) (*layers.Tensor, error)
+	Reduce(features *layers.Tensor) *layers.Tensor
 	// Adapted says whether the adapter of an id is there.
 	Adapted(id uint32) bool
 	// Failed is the first error of the device: what it computed since is undefined. It is known
@@ -62,6 +66,9 @@ type Options struct {
 	Sampler Sampler
 	// BlockSize, Blocks and States describe the rank's cache; no blocks are a model without one.
 	BlockSize, Blocks, States int
+	// DraftStates are the last of States: those of drafts, which a request goes back to that turned
+	// out to be wrong.
+	DraftStates int
 	// Vocab is the width of a row of logits.
 	Vocab int
 	// MaxSeqs is the number of slots, of which each of the places among which requests are divided
@@ -120,6 +127,8 @@ type Runner struct {
 	sampling sampleTask
 	onDevice deviceTask
 	guesser  guesser
+	// unused are those of DraftStates that no slot has.
+	unused []int32
 }
 
 // slot is what a worker knows of one running request.
@@ -134,6 +143,8 @@ type slot struct {
 	drafted int
 	going   bool
 	ahead   ahead
+	// kept are where the states are before each of the drafts; none without such.
+	kept []int32
 	// sampler is the plan that samples a token which the output rank will push, 0 for none.
 	sampler uint64
 	table   []int32
@@ -191,6 +202,9 @@ func New(opt Options) *Runner {
 		place: place, first: place.PP == 0, last: place.PP == opt.Layout.PP-1,
 		output: opt.Rank == opt.Layout.Output(),
 	}
+	for i := range opt.DraftStates {
+		r.unused = append(r.unused, int32(opt.States-1-i))
+	}
 	r.split.init(opt.Layout, opt.Rank)
 	r.sampling.init(r, opt.Pool.Threads())
 	r.onDevice.r = r
@@ -220,6 +234,9 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 
 func (r *Runner) execute(p *step.Plan, res *step.Result) error {
 	res.Reset(p.ID)
+	if err := r.guesser.computeLeaving(p.Free); err != nil {
+		return err
+	}
 	if err := r.update(p); err != nil {
 		return err
 	}
@@ -335,6 +352,7 @@ func (r *Runner) update(p *step.Plan) error {
 			r.released = append(r.released, b)
 		}
 		r.slots[id].state, r.slots[id].bound = nil, nil
+		r.releaseStates(&r.slots[id])
 	}
 	for i := range p.New {
 		n := &p.New[i]
@@ -386,7 +404,7 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
 	b.Split.Wanted = b.Split.Wanted[:0]
 	b.Adapters = b.Adapters[:0]
-	b.States = b.States[:0]
+	b.States, b.Kept = b.States[:0], b.Kept[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	r.split.reset()
 	blocks, drafts := p.Blocks, p.Drafts
@@ -398,6 +416,7 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: slot %d is given %d new blocks and %d drafts, %d and %d "+
 				"are listed", p.ID, row.Slot, n, drafted, len(blocks), len(drafts))
 		}
+		r.goBack(row, s)
 		s.retract(int(row.Start), r.opt.BlockSize)
 		for _, block := range blocks[:n] {
 			s.table = append(s.table, int32(block))
@@ -407,6 +426,9 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		drafts = drafts[drafted:]
+		if err := r.reserveStates(row, s); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
+		}
 		if err := r.addRows(row, int32(i), s); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}

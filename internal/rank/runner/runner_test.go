@@ -38,6 +38,8 @@ type oracle struct {
 	logits  int // rows asked for so far
 	strange string
 	flaw    int32 // see distort
+	// states are what it keeps of requests, nil for nothing: then what follows is of them, too.
+	states []int32
 	// adapters are the ids that there are, adapted the runs of the last batch.
 	adapters []uint32
 	adapted  []compute.AdapterRows
@@ -94,10 +96,34 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 		for pos := range b.Position[i] + 1 {
 			sum = (sum*31 + o.cache[table[pos/blockSize]*blockSize+pos%blockSize] + pos) % vocab
 		}
+		if o.states != nil && o.state(b, i) != sum {
+			o.strange = fmt.Sprintf("the state of another text at position %d", b.Position[i])
+		}
 		o.next = append(o.next, distort(sum, o.flaw))
 	}
 	return nil
 }
+
+// state makes the state of a row's request that after the row.
+func (o *oracle) state(b *compute.Batch, row int) int32 {
+	s, pos := &o.states[b.States[b.Seq[row]]], b.Position[row]
+	if pos == 0 {
+		*s = 7
+	}
+	*s = (*s*31 + b.Tokens[row] + pos) % vocab
+	if kept := b.Kept[row]; kept >= 0 {
+		o.states[kept] = *s
+	}
+	return *s
+}
+
+// stateCache has the states of an oracle.
+type stateCache struct {
+	compute.Cache
+	o *oracle
+}
+
+func (c stateCache) CopyState(to, from int) { c.o.states[to] = c.o.states[from] }
 
 func (o *oracle) Adapted(id uint32) bool { return slices.Contains(o.adapters, id) }
 
@@ -128,6 +154,10 @@ func (o *oracle) Final(of []int32) (*compute.Tensor, error) {
 	}
 	return &x, nil
 }
+
+func (o *oracle) Features(of []int32) (*compute.Tensor, error) { return o.Final(of) }
+
+func (o *oracle) Reduce(x *compute.Tensor) *compute.Tensor { return x }
 
 func (o *oracle) Close() {}
 

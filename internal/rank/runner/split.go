@@ -78,6 +78,9 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 				b.Slots = append(b.Slots, at)
 				b.Position = append(b.Position, int32(pos))
 				b.Seq = append(b.Seq, seq)
+				if r.opt.DraftStates > 0 {
+					b.Kept = append(b.Kept, s.keptAt(pos))
+				}
 				if s.adapter != 0 {
 					addAdapted(b, s.adapter)
 				}

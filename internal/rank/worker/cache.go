@@ -3,11 +3,14 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/rank/packed"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -27,6 +30,9 @@ func (r *rank) packedKey() string {
 	values := []string{program, r.isa, init.DType, init.Quantization,
 		fmt.Sprintf("rank %d of %d, layers %d to %d", r.group.Rank, r.group.Size, r.stage.From,
 			r.stage.To)}
+	if r.predicts() {
+		values = append(values, "and the layer that predicts a token more")
+	}
 	for _, f := range init.Files {
 		if checkpoint.Describes(f.Name) {
 			values = append(values, fmt.Sprintf("%q %d %s", f.Name, f.Size, f.Sum))
@@ -68,11 +74,12 @@ func (s *saving) stop() {
 
 // storePacked has the weights of a model that was loaded from its files stored, beside what the
 // rank computes, unless all came from the file already.
-func (r *rank) storePacked(l *loaded, key string) {
+func (r *rank) storePacked(l *loaded) {
+	key := r.packedKey()
 	if key == "" {
 		return
 	}
-	entries, err := l.model.Entries()
+	entries, err := r.entries(l.model)
 	switch {
 	case err != nil:
 		r.say(queue.WeightsCache{Failure: err.Error()})
@@ -102,6 +109,31 @@ func (r *rank) storePacked(l *loaded, key string) {
 		s.over = true
 		r.teller.say(last)
 	})
+}
+
+// entries are the weights of a model that was loaded, and of the layer that predicts a token more,
+// each once; nil if all came from the file.
+func (r *rank) entries(m *model.Model) (all []layers.Entry, err error) {
+	models := []*model.Model{m}
+	if r.predicts() {
+		models = append(models, r.draft.model)
+	}
+	if !slices.ContainsFunc(models, (*model.Model).Made) {
+		return nil, nil
+	}
+	has := map[string]bool{}
+	for _, m := range models {
+		entries, err := m.Entries()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if !has[e.Key] {
+				has[e.Key], all = true, append(all, e)
+			}
+		}
+	}
+	return all, nil
 }
 
 // storing tells whether packed weights are being stored. Then the driver that the teller has will

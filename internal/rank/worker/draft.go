@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/packed"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 )
 
@@ -16,8 +17,11 @@ import (
 // element types of the rank's model, and stays when that has other weights.
 type draftModel struct {
 	config     *model.Config
+	stage      model.Stage
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
+	embedding  *checkpoint.Checkpoint // the model's, of a head without one; else nil
+	packed     *packed.File           // of which the weights are a part, nil for none
 	cache      compute.Cache
 }
 
@@ -26,10 +30,15 @@ func (d *draftModel) closeWeights() {
 	if d.model != nil {
 		d.model.Close()
 	}
-	if d.checkpoint != nil {
-		d.checkpoint.Close()
+	for _, c := range []*checkpoint.Checkpoint{d.checkpoint, d.embedding} {
+		if c != nil {
+			c.Close()
+		}
 	}
-	d.model, d.checkpoint = nil, nil
+	if d.packed != nil {
+		d.packed.Close()
+	}
+	d.model, d.checkpoint, d.embedding, d.packed = nil, nil, nil, nil
 }
 
 func (d *draftModel) close() {
@@ -37,6 +46,19 @@ func (d *draftModel) close() {
 	if d.cache != nil {
 		d.cache.Free()
 	}
+}
+
+// predicts says that the draft model is the layer behind the model's last one.
+func (r *rank) predicts() bool {
+	return r.init.Draft != nil && r.init.Draft.Predictor && r.output
+}
+
+// taps are the layers whose hidden states the draft model is given; nil for none.
+func (r *rank) taps() []int {
+	if r.init.Draft == nil || !r.output {
+		return nil
+	}
+	return r.init.Draft.Taps
 }
 
 // loadDraft loads the draft model, if the rank has one.
@@ -52,22 +74,15 @@ func (r *rank) loadDraft(progress func(queue.Progress) error) error {
 }
 
 func (r *rank) readDraft(init *queue.Draft, progress func(queue.Progress) error) error {
-	at := r.init
-	at.ModelDir, at.Files = init.Dir, at.DraftFiles
-	at.Repo, at.Revision = init.Repo, init.Revision
-	folder, err := modelFolder(at, progress)
-	if err != nil {
-		return err
+	d, folder := &r.draft, r.folder
+	d.config, d.stage = r.config, model.PredictorStage(r.config)
+	if !init.Predictor {
+		var err error
+		if folder, err = r.readDraftConfig(init, progress); err != nil {
+			return err
+		}
 	}
-	raw, err := checkpoint.ReadConfig(folder)
-	if err != nil {
-		return err
-	}
-	d := &r.draft
-	if d.config, err = model.ReadConfig(raw); err != nil {
-		return err
-	}
-	d.config.Serve(init.MaxModelLen)
+	var err error
 	src := model.Dummy(r.init.Seed)
 	if r.init.LoadFormat != "dummy" {
 		if d.checkpoint, err = checkpoint.Open(folder); err != nil {
@@ -76,12 +91,53 @@ func (r *rank) readDraft(init *queue.Draft, progress func(queue.Progress) error)
 		d.checkpoint.ReadSparsely()
 		src = model.FromCheckpoint(d.checkpoint)
 	}
-	d.model, err = model.Load(d.config, src, r.device,
-		model.Options{Group: layers.Group{Size: 1}, CacheScales: r.scalesCache()})
+	if d.checkpoint != nil && len(init.Taps) > 0 {
+		if d.embedding, err = checkpoint.Open(r.folder); err != nil {
+			return err
+		}
+		src = model.WithEmbedding(src, model.FromCheckpoint(d.embedding))
+	}
+	opt := model.Options{Group: layers.Group{Size: 1}, Stage: d.stage, CacheScales: r.scalesCache()}
+	if init.Predictor {
+		if d.packed = r.openPacked(r.packedKey()); d.packed != nil {
+			opt.Store = d.packed
+		}
+	}
+	d.model, err = model.Load(d.config, src, r.device, opt)
 	if err != nil || d.checkpoint == nil {
 		return err
 	}
 	return d.checkpoint.CheckStable()
+}
+
+// readDraftConfig finds the folder of a draft model, and reads its configuration.
+func (r *rank) readDraftConfig(init *queue.Draft,
+	progress func(queue.Progress) error) (checkpoint.Folder, error) {
+	at, d := r.init, &r.draft
+	at.ModelDir, at.Files = init.Dir, at.DraftFiles
+	at.Repo, at.Revision = init.Repo, init.Revision
+	folder, err := modelFolder(at, progress)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := checkpoint.ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	if len(init.Taps) > 0 {
+		d.config, err = model.ReadEagle3(raw, r.config)
+	} else {
+		d.config, err = model.ReadConfig(raw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.config.Serve(init.MaxModelLen)
+	d.stage = model.Stage{To: d.config.Layers}
+	if len(init.Taps) > 0 {
+		d.stage = model.PredictorStage(d.config)
+	}
+	return folder, nil
 }
 
 // newDraftCache makes the KV cache of the draft model, if the rank has one.
@@ -93,9 +149,10 @@ func (r *rank) newDraftCache() error {
 	if err != nil {
 		return err
 	}
-	c := r.draft.config
-	r.draft.cache, err = r.device.NewCache(compute.CacheShape{
-		Layers: model.CacheLayers(c, 0, c.Layers, 1), BlockSize: r.init.BlockSize, DType: dtype,
+	d := &r.draft
+	d.cache, err = r.device.NewCache(compute.CacheShape{
+		Layers:    model.CacheLayers(d.config, d.stage.From, d.stage.To, 1),
+		BlockSize: r.init.BlockSize, DType: dtype,
 		Blocks: runner.DraftBlocks(r.init.Blocks, r.init.BlockSize, r.init.DraftRows)})
 	return err
 }
@@ -105,6 +162,7 @@ func (r *rank) guessing() *runner.Draft {
 	if r.draft.model == nil || r.draft.cache == nil {
 		return nil
 	}
-	return &runner.Draft{Model: r.draft.model, Cache: r.draft.cache,
-		MaxLen: r.init.Draft.MaxModelLen, Rows: r.init.Draft.Rows}
+	i := r.init.Draft
+	return &runner.Draft{Model: r.draft.model, Cache: r.draft.cache, MaxLen: i.MaxModelLen,
+		Rows: i.Rows, Head: i.Predictor || len(i.Taps) > 0}
 }

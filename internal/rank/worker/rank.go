@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,11 +160,9 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	}
 	if init.Later {
 		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
+		err = cmp.Or(err, r.loadDraft(progress))
 	} else {
 		err = r.loadModel(progress)
-	}
-	if err == nil {
-		err = r.loadDraft(progress)
 	}
 	if err != nil {
 		return err
@@ -233,7 +232,8 @@ func (r *rank) join(opt Options) error {
 	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Sampler: sampler, Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
-		Vocab: r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
+		DraftStates: init.DraftStates,
+		Vocab:       r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
 		Draft:       r.guessing(),
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
@@ -321,7 +321,7 @@ func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoin
 	return checkpoint.Dir(dir)
 }
 
-// loadModel loads the rank's share of the model's files.
+// loadModel loads the rank's share of the model's files, and its draft model.
 func (r *rank) loadModel(progress func(queue.Progress) error) error {
 	src := model.Dummy(r.init.Seed)
 	var total int64
@@ -346,9 +346,8 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		}
 	}
 	opt := model.Options{Group: r.group, Stage: r.stage, CacheScales: r.scalesCache(),
-		Progress: report}
-	key := r.packedKey()
-	if r.weights.packed = r.openPacked(key); r.weights.packed != nil {
+		Taps: r.taps(), Progress: report}
+	if r.weights.packed = r.openPacked(r.packedKey()); r.weights.packed != nil {
 		opt.Store = r.weights.packed
 	}
 	var err error
@@ -361,7 +360,10 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 			return err
 		}
 	}
-	r.storePacked(&r.weights, key)
+	if err := r.loadDraft(progress); err != nil {
+		return err
+	}
+	r.storePacked(&r.weights)
 	return sendErr
 }
 

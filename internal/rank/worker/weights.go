@@ -202,7 +202,8 @@ func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
 		model.Options{Group: r.group, Stage: r.stage, Strict: true,
-			CacheScales: r.scalesCache(), Progress: func(n int64) { l.bytes = n }}); err != nil {
+			CacheScales: r.scalesCache(), Taps: r.taps(),
+			Progress: func(n int64) { l.bytes = n }}); err != nil {
 		l.close()
 		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
 			err = &weights.UnsoundError{Err: bad}
@@ -293,8 +294,7 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		if err := r.loadModel(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
 		}
-	}
-	if !asleep.Weights {
+	default:
 		if err := r.loadDraft(func(queue.Progress) error { return nil }); err != nil {
 			return none, err
 		}

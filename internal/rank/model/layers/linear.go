@@ -22,6 +22,12 @@ func (l *Loader) PickedLinear(module string, out, in int) *Linear {
 		adapters: new(adaptable)}
 }
 
+// Outside is PickedLinear for a module that is stored plainly where those of layers are quantised.
+func (l *Loader) Outside(module string, out, in int) *Linear {
+	return &Linear{rank: l.rank, weight: l.weightIn(l.outside(), 1, whole(module, out, in)),
+		adapters: new(adaptable)}
+}
+
 func (l *Loader) linear(parts ...part) *Linear {
 	return &Linear{rank: l.rank, weight: l.weight(1, parts...), adapters: l.adapts(1, parts...)}
 }

@@ -233,6 +233,9 @@ func (r *rank) Run(b *compute.Batch, pass func() error) error {
 // Multiply multiplies x by a factor.
 func (r *rank) Multiply(x *Tensor, factor float32) { r.dev.Scale(x, factor) }
 
+// Copy makes dst, which has its shape, the values of x.
+func (r *rank) Copy(dst, x *Tensor) { r.dev.Copy(dst.All(), x.All()) }
+
 // AddTo adds x to sum.
 func (r *rank) AddTo(sum, x *Tensor) { r.dev.Add(sum, x) }
 

@@ -29,12 +29,11 @@ type Entry struct {
 // Reuse has weights that are in the store not made again.
 func (l *Loader) Reuse(s Store) { l.store = s }
 
-// Entries are what the layers were made of, to be stored, valid until they are freed; nil if all
-// came from the store.
+// Made says that some of the layers' weights did not come from the store.
+func (l *Loader) Made() bool { return l.made }
+
+// Entries are what the layers were made of, to be stored, valid until they are freed.
 func (l *Loader) Entries() ([]Entry, error) {
-	if !l.made {
-		return nil, nil
-	}
 	all := make([]Entry, 0, len(l.entries)+len(l.tables))
 	for i, e := range l.entries {
 		var err error

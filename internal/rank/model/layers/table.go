@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -165,4 +166,21 @@ func notFinite(t checkpoint.Tensor, from int) error {
 		}
 	}
 	return fmt.Errorf("tensor %q changed while it was loaded", t.Name)
+}
+
+// Integers reads a tensor of n integers of 64 bits; none where there is no data.
+func (l *Loader) Integers(tensor string, n int) []int64 {
+	if l.err != nil {
+		return nil
+	}
+	t, err := l.src.Stored(tensor, checkpoint.I64, n)
+	if l.fail(err) {
+		return nil
+	}
+	defer l.src.Release(t)
+	list := make([]int64, 0, n)
+	for i := 0; i+8 <= len(t.Data); i += 8 {
+		list = append(list, int64(binary.LittleEndian.Uint64(t.Data[i:])))
+	}
+	return list
 }

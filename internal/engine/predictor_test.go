@@ -1,0 +1,99 @@
+package engine_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
+)
+
+// TestPredictor has the layer of a checkpoint that predicts a token more guess, or a head of
+// EAGLE-3: answers are those without it, to the bits of each log-probability, and some guesses are
+// right.
+func TestPredictor(t *testing.T) {
+	models := filepath.Join("..", "..", "testdata", "models")
+	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny",
+		"qwen3next-tiny"} {
+		t.Run(name, func(t *testing.T) {
+			dir, base, stages := t.TempDir(), filepath.Join(models, name), 2
+			guesses := config.Speculative{Method: config.MTP, Tokens: 3}
+			var err error
+			if strings.HasPrefix(name, "llama") || name == "qwen3-tiny" {
+				guesses.Method, guesses.Model, stages = config.Eagle3, dir, 1
+				err = predictortest.Eagle3(dir, base, 1, []int{1, 2, 3})
+				dir = base
+			} else {
+				err = predictortest.Extend(dir, base, predictortest.Options{Seed: 1,
+					Copies: name == "glm4moe-tiny"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			caches := make(chan status.WeightsCache, 4)
+			run := func(change func(*config.Config)) ([]received, engine.Totals) {
+				e, _ := openWith(t, func(c *config.Config) {
+					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(models, "go-std-tiny")
+					c.Parallel.Backend = "uni"
+					change(c)
+				}, func(e status.Event) {
+					if e, ok := e.(status.WeightsCache); ok {
+						caches <- e
+					}
+				})
+				var list []*engine.Request
+				for i := range 3 {
+					p := params(e, 40)
+					p.EOS, p.Temperature, p.Seed, p.Logprobs = -1, float32(i%2)/4, uint64(i), 2
+					p.AllowedTokens = []int32{5, 8, 71} // so that a third is right by chance
+					prompt := []int32{5, 6, 7, 8, int32(9 + i), 10}
+					list = append(list, engine.NewRequest(append(prompt, prompt...), p))
+				}
+				return receiveAll(t, e, list, func(int) {}), e.Totals()
+			}
+			guess := func(c *config.Config) { c.Speculative = guesses }
+			int8 := func(c *config.Config) { c.Model.Quantization = "int8" }
+			want, _ := run(int8)
+			cache := t.TempDir()
+			for _, stored := range []bool{true, false} {
+				got, totals := run(func(c *config.Config) {
+					guess(c)
+					int8(c)
+					c.Model.WeightsCache = cache
+				})
+				same(t, "int8", got, want)
+				if c := <-caches; c.Failure != "" || c.Bytes == 0 || c.Stored != stored ||
+					c.Found == stored || totals.AcceptedTokens == 0 {
+					t.Errorf("%+v, %d guesses right", c, totals.AcceptedTokens)
+				}
+			}
+			want, _ = run(func(*config.Config) {})
+			for what, change := range map[string]func(*config.Config){
+				"one rank": guess,
+				"in stages, with ranks that share layers": func(c *config.Config) {
+					guess(c)
+					c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, stages
+				},
+				"short of blocks": func(c *config.Config) {
+					guess(c)
+					c.Model.MaxModelLen = 128
+					c.Cache.MemoryBytes, c.Cache.Blocks = 0, 8
+					c.Schedule.MaxNumBatchedTokens = 16
+					c.Schedule.MaxNumSeqs = 4
+				},
+			} {
+				got, totals := run(change)
+				same(t, what, got, want)
+				t.Logf("%s: %d of %d guesses right, %d preempted", what, totals.AcceptedTokens,
+					totals.DraftTokens, totals.Preemptions)
+				if totals.AcceptedTokens == 0 || totals.AcceptedTokens == totals.DraftTokens {
+					t.Errorf("%s: %d of %d guesses right", what, totals.AcceptedTokens,
+						totals.DraftTokens)
+				}
+			}
+		})
+	}
+}
