@@ -36,6 +36,16 @@ func TestServeLosesNodes(t *testing.T) {
 	})
 }
 
+// TestExpertsLoseNodes does so with places that share experts, on three nodes of such a cluster.
+func TestExpertsLoseNodes(t *testing.T) {
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		disturbed(t, r, nil, []string{"raylet", "kill-collective", "kill-forward", "kill-all",
+			"ray-node", "actor", "placement-group", "bridge", "stop"}, "--ray-python", r.Python,
+			"--", "../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init", "-dp", "2", "-tp",
+			"2", "-ep")
+	})
+}
+
 // disturbed injects each of the faults once into a server under load. The environment is this
 // process's when env is nil.
 func disturbed(t *testing.T, ray *raytest.Ray, env, faults []string, args ...string) {
