@@ -70,10 +70,12 @@ them, whichever is longer. Attention, routers, shared experts and dense layers a
 	f.Float64Var(&o.WeightBits, "weight-bits", 16, "bits of a weight")
 	f.Float64Var(&o.MemoryGBs, "memory-bandwidth", 100, "weights that a rank reads, in GB/s")
 	f.Float64Var(&o.TFLOPS, "tflops", 2, "what a rank computes")
-	f.Float64Var(&o.RankGBs, "rank-bandwidth", 5, "what a rank sends within its node, in GB/s")
+	f.Float64Var(&o.RankGBs, "rank-bandwidth", 3.5, "what a rank sends within its node, in GB/s")
+	f.Float64Var(&o.LinkGBs, "link-bandwidth", 0.5,
+		"what a rank sends to other nodes at most, encrypted, in GB/s")
 	f.Float64Var(&o.NodeGBs, "node-bandwidth", 12.5,
 		"what the ranks of a node send to other nodes together, in GB/s")
-	f.Float64Var(&o.RankUS, "rank-latency", 5, "time of an empty exchange within a node, in µs")
+	f.Float64Var(&o.RankUS, "rank-latency", 6, "time of an empty exchange within a node, in µs")
 	f.Float64Var(&o.NodeUS, "node-latency", 30, "time of an empty exchange between nodes, in µs")
 	f.Float64Var(&o.MessageUS, "message-time", 5,
 		"time of the sender for each message to another node, in µs")

@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// TestBalanced runs servers that have some of four engines each: metrics count them by their
+// TestBalanced runs servers that have some of four engines each: metrics and ranks are by their
 // numbers among all, and their number is not changed at one server.
 func TestBalanced(t *testing.T) {
 	t.Parallel()
-	label := regexp.MustCompile(`eagleray:generation_tokens_total\{engine="(\d+)"`)
+	series := regexp.MustCompile(`eagleray:generation_tokens_total\{engine="(\d+)"`)
+	rank := regexp.MustCompile(`"engine":(\d+)`)
 	for _, c := range []struct {
 		flags   string
 		engines []string
@@ -30,21 +31,15 @@ func TestBalanced(t *testing.T) {
 		if got := choices(t, answer); got != onePiece(t) {
 			t.Errorf("%s: %s", c.flags, got)
 		}
-		r, err := http.Get(url + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r.Body)
-		r.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var engines []string
-		for _, m := range label.FindAllStringSubmatch(string(text), -1) {
-			engines = append(engines, m[1])
-		}
-		if !slices.Equal(engines, c.engines) {
-			t.Errorf("%s: metrics of engines %v, want %v", c.flags, engines, c.engines)
+		for path, engine := range map[string]*regexp.Regexp{"/metrics": series,
+			"/debug/ranks": rank} {
+			var engines []string
+			for _, m := range engine.FindAllStringSubmatch(body(t, url+path), -1) {
+				engines = append(engines, m[1])
+			}
+			if !slices.Equal(engines, c.engines) {
+				t.Errorf("%s: %s of engines %v, want %v", c.flags, path, engines, c.engines)
+			}
 		}
 		code, answer = posted(t, url+"/scale_elastic?dp=2", "")
 		if code != http.StatusBadRequest && code != http.StatusConflict ||
@@ -52,4 +47,19 @@ func TestBalanced(t *testing.T) {
 			t.Errorf("%s: scaled: %d %s", c.flags, code, answer)
 		}
 	}
+}
+
+// body is the answer of GET.
+func body(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -35,6 +35,7 @@ the health route did not tell the truth.
 
   eagleray bench chaos --seconds 60
   eagleray bench chaos --ray-python ~/ray/bin/python --faults kill,stop,raylet --seconds 120
+  eagleray bench chaos --ray-python ~/ray/bin/python -- ./Mixtral-8x7B -dp 2 -tp 2 -ep
   eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.Args = args; len(args) == 0 {
@@ -100,7 +101,7 @@ the health route did not tell the truth.
 	}
 	f := c.Flags()
 	f.StringVar(&o.RayPython, "ray-python", "", "Python of an installed Ray: the ranks are on a "+
-		"cluster of three nodes of this machine, started with it")
+		"cluster of this machine, started with it: on up to three nodes, and one is spare")
 	f.StringSliceVar(&o.Faults, "faults", nil,
 		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+
 			" (default: all that the server can have)")

@@ -42,7 +42,8 @@ func (s *API) showExperts(w http.ResponseWriter, r *server.Request) error {
 	}
 	a := expertsAnswer{Engines: make([]engineExperts, len(loads))}
 	for i, load := range loads {
-		a.Engines[i] = engineExperts{Engine: i, Layers: make([]layerExperts, len(load))}
+		a.Engines[i] = engineExperts{Engine: s.opt.Info.First + i,
+			Layers: make([]layerExperts, len(load))}
 		for n := range load {
 			l := &load[n]
 			hottest, share := l.Hottest()

@@ -72,7 +72,7 @@ func (s *API) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
 	if s.opt.Health != nil {
 		for i, err := range s.opt.Health(ctx) {
 			if err != nil {
-				fmt.Fprintf(&text, "engine %d: %v\n", i, err)
+				fmt.Fprintf(&text, "engine %d: %v\n", s.opt.Info.First+i, err)
 			}
 		}
 	}

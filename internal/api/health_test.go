@@ -43,16 +43,19 @@ func TestHealthRoutes(t *testing.T) {
 	}
 }
 
-// TestHealthOfSeveral says which engine does not serve while others do.
+// TestHealthOfSeveral says which engine does not serve while others do, by its number among those
+// of all servers.
 func TestHealthOfSeveral(t *testing.T) {
 	list := []error{nil, nil, nil}
-	s := newServer(t, func(o *Options) { o.Health = func(context.Context) []error { return list } })
+	s := newServer(t, func(o *Options) {
+		o.Info.First, o.Health = 2, func(context.Context) []error { return list }
+	})
 	if rec := s.do("GET", "/health", ""); rec.Code != 200 || rec.Body.Len() != 0 {
 		t.Errorf("all serve: %d %q", rec.Code, rec.Body)
 	}
 	list[1] = fmt.Errorf("%w: rank 0 died", engine.ErrFailed)
 	rec := s.do("GET", "/health", "")
-	if rec.Code != 200 || rec.Body.String() != "engine 1: engine failed: rank 0 died\n" ||
+	if rec.Code != 200 || rec.Body.String() != "engine 3: engine failed: rank 0 died\n" ||
 		rec.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("one has failed: %d %v %q", rec.Code, rec.Header(), rec.Body)
 	}

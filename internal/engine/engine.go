@@ -24,7 +24,7 @@ import (
 // Engine runs the requests of one model on one group of ranks. Its methods are for any goroutine;
 // what they want of the step loop goes through the inbox.
 type Engine struct {
-	// number is the engine's among those opened together, from 0.
+	// number is the engine's among those of all servers, from 0.
 	number int
 	info   open.Info
 	// model is its configuration.

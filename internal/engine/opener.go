@@ -173,20 +173,21 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 	ctx, cancel := context.WithCancel(asked)
 	defer cancel()
 	engines := make([]*Engine, len(numbers))
-	several := o.b.Engines() > 1
+	p := &o.b.Config.Parallel
+	several := o.b.Engines() > 1 || p.Balanced.Any()
 	var starts sync.WaitGroup
 	var failing sync.Once
 	var failed error
 	for i, number := range numbers {
 		starts.Go(func() {
 			b := *o.b
-			b.Context, b.Number = ctx, number
+			b.Context, b.Number, b.Rank = ctx, number, p.Balanced.First()+number
 			if blocks := b.Ledger.Decided(); blocks > 0 {
 				b.Spec = b.WithBlocks(blocks)
 			}
 			if several {
-				b.Log = o.b.Log.With("engine", number)
-				b.Events = o.b.Events.FromEngine(number)
+				b.Log = o.b.Log.With("engine", b.Rank)
+				b.Events = o.b.Events.FromEngine(b.Rank)
 			}
 			b.Files.Acquire()
 			e, err := o.open(&b)
@@ -199,7 +200,7 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 				err = errors.Join(err, b.Cluster.Release(context.WithoutCancel(ctx), cause))
 			}
 			if err != nil && several {
-				err = fmt.Errorf("engine %d: %w", number, err)
+				err = fmt.Errorf("engine %d: %w", b.Rank, err)
 			}
 			if err != nil {
 				failing.Do(func() { failed = err })

@@ -1,6 +1,7 @@
 package ray_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -36,12 +37,25 @@ func TestServeLosesNodes(t *testing.T) {
 	})
 }
 
+// TestExpertsLoseNodes does so with places that share experts, on three nodes of such a cluster.
+func TestExpertsLoseNodes(t *testing.T) {
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		disturbed(t, r, nil, []string{"raylet", "kill-collective", "ray-node", "kill-forward",
+			"actor", "placement-group", "bridge"}, "--ray-python", r.Python, "--",
+			"../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init", "-dp", "2", "-tp", "2",
+			"-ep")
+	})
+}
+
 // disturbed injects each of the faults once into a server under load. The environment is this
 // process's when env is nil.
 func disturbed(t *testing.T, ray *raytest.Ray, env, faults []string, args ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "chaos.json")
-	c := exec.CommandContext(within(t), program(t), append([]string{"bench", "chaos", "--streams",
+	// What hangs the tool ends itself, by patience of its own.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, program(t), append([]string{"bench", "chaos", "--streams",
 		"4", "--tokens", "200", "--prompts", "8", "--seconds", "600", "--count",
 		strconv.Itoa(len(faults)), "--faults", strings.Join(faults, ","), "--output-json", out,
 		"--verbose"}, args...)...)

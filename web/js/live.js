@@ -180,7 +180,8 @@ export function live(section, about) {
   function begin(a) {
     info = a;
     happened.clear();
-    ranks.begin(a.devices);
+    ranks.begin(a.devices, a.first_engine);
+    queues.begin(a.first_engine);
     experts.begin();
     guesses.begin();
   }

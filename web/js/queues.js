@@ -7,6 +7,7 @@ const columns = ["engine", "running", "waiting", "KV blocks"];
 
 export function queueView() {
   const rows = h("tbody", {});
+  let first = 0; // the number of the first engine
   const element = h(
     "table",
     { class: "queues", hidden: true },
@@ -15,6 +16,7 @@ export function queueView() {
   );
   return {
     element,
+    begin: (number) => (first = number),
     set(queues) {
       element.hidden = queues.length < 2;
       if (rows.children.length !== queues.length)
@@ -23,7 +25,7 @@ export function queueView() {
             h(
               "tr",
               {},
-              h("th", { scope: "row" }, count(i)),
+              h("th", { scope: "row" }, count(first + i)),
               columns.slice(1).map(() => h("td", {})),
             ),
           ),

@@ -6,6 +6,7 @@ import { bytes, count, millis, number } from "./format.js";
 export function rankView() {
   const element = h("div", { class: "nodes" });
   let devices = [];
+  let first = 0; // the number of the first engine
   let boxes = [];
   let headings = []; // those of each engine
   let shape = "";
@@ -23,7 +24,7 @@ export function rankView() {
         const { engine, node } = list[0];
         const heading = h("h3", {});
         heading.dataset.place = node || "this host";
-        headings[engine]?.push(heading);
+        headings[engine - first]?.push(heading);
         const ul = h(
           "ul",
           {},
@@ -100,8 +101,9 @@ export function rankView() {
 
   return {
     element,
-    begin: (list) => {
+    begin: (list, number) => {
       devices = list;
+      first = number;
       shape = "";
     },
     // engines says of each why it does not serve, "" for those that do.
@@ -115,7 +117,7 @@ export function rankView() {
           setText(
             at,
             engines.length > 1
-              ? `engine ${i}, ${at.dataset.place}${why ? `: ${why}` : ""}`
+              ? `engine ${first + i}, ${at.dataset.place}${why ? `: ${why}` : ""}`
               : at.dataset.place,
           );
         }),

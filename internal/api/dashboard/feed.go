@@ -32,8 +32,9 @@ type About struct {
 	DType       string   `json:"dtype"`
 	WeightBytes int64    `json:"weight_bytes"`
 	MaxModelLen int      `json:"max_model_len"`
-	// Engines is how many engines serve the model.
+	// Engines is how many engines serve the model, First the number of the first of them.
 	Engines int `json:"engines"`
+	First   int `json:"first_engine"`
 	// Blocks of BlockSize tokens are the KV cache of each rank, CacheBytes its size.
 	Blocks     int      `json:"blocks"`
 	BlockSize  int      `json:"block_size"`
@@ -136,12 +137,12 @@ func (p *Page) About() About {
 	i := p.opt.Engine.Info()
 	a := About{Version: p.opt.Version, Models: i.Names, Root: i.Root, Chat: i.Template != nil,
 		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen,
-		Engines: i.Engines, Blocks: i.Blocks,
+		Engines: i.Engines, First: i.First, Blocks: i.Blocks,
 		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: p.maxLogprobs(),
 		Measures: p.Measures(), EverySeconds: every.Seconds(),
 		Devices: make([]Device, len(i.Ranks))}
 	for n, r := range i.Ranks {
-		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank,
+		a.Devices[n] = Device{Engine: i.First + n*i.Engines/len(i.Ranks), Rank: r.Rank,
 			Kind: "cpu " + r.ISA, Threads: r.Threads,
 			WeightBytes: r.WeightBytes}
 	}

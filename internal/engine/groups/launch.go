@@ -40,9 +40,10 @@ type Launch struct {
 	Later func() bool
 	// Series are the values of the metrics of the engine.
 	Series func() []metrics.Sample
-	// Number is the engine's; added says that it is opened beside others that serve.
-	Number int
-	Added  bool
+	// Number is the engine's among those of this server, Rank that among those of all servers (see
+	// config.Balanced); Added says that it is opened beside others that serve.
+	Number, Rank int
+	Added        bool
 	// Ledger reserves memory on other machines.
 	Ledger *Ledger
 	// StartBridge starts the bridge to Ray; nil is ray.Start.

@@ -80,7 +80,7 @@ func New(b *groups.Launch, o Options) (*Exchange, error) {
 		x.id = string(handshake.NewInstance())
 	}
 	if p := &b.Config.Parallel; b.Engines() > 1 || p.Balanced.Any() {
-		x.id += fmt.Sprintf("-%d", p.Balanced.First()+b.Number)
+		x.id += fmt.Sprintf("-%d", b.Rank)
 	}
 	if x.port > 0 {
 		x.port += b.Number * b.Ranks

@@ -18,6 +18,7 @@ func (s *Spec) divide() error {
 		return err
 	}
 	s.Info.Layout = s.Config.Parallel.Layout()
+	s.Info.First = s.Config.Parallel.Balanced.First()
 	s.Info.StageLayers = s.Stages.Counts(s.Model.Layers)
 	return nil
 }

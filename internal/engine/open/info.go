@@ -36,8 +36,9 @@ type Info struct {
 	CacheDType string
 	// StepBytes is how much of the weights a step of one sequence reads, all ranks together.
 	StepBytes int64
-	// Engines is how many engines serve the model.
-	Engines int
+	// Engines is how many engines of this server serve the model, First the number of the first of
+	// them among those of all servers: others have the rest.
+	Engines, First int
 	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
 	Blocks, BlockSize int
 	CacheBytes        int64

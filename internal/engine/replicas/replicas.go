@@ -39,7 +39,7 @@ type Engine interface {
 // member is an engine with the router's records of it.
 type member struct {
 	Engine
-	number int
+	number int // among the engines of this server
 	// gone is closed, once by closing, when it was removed.
 	gone    chan struct{}
 	closing sync.Once
@@ -89,14 +89,14 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 		if r == nil {
 			return
 		}
-		switch event, i := status.Source(e); event.(type) {
+		switch event, number := status.Source(e); event.(type) {
 		case status.GroupRecovered:
-			r.clearPrefixes(i)
+			r.clearPrefixes(number)
 			r.mu.Lock()
 			r.describe()
 			r.mu.Unlock()
 		case status.CacheReset:
-			r.clearPrefixes(i)
+			r.clearPrefixes(number)
 		}
 	})
 	opener, err := engine.NewOpener(ctx, opt)
@@ -159,7 +159,7 @@ func (r *Router) watch(m *member) {
 		return
 	}
 	if err := m.Stop(context.Background()); err != nil {
-		r.events.Emit(status.EngineTrouble{Engine: m.number,
+		r.events.Emit(status.EngineTrouble{Engine: r.Info().First + m.number,
 			What: "a failed engine was not ended", Cause: err})
 	}
 }
@@ -221,12 +221,13 @@ func (r *Router) down(m *member) {
 	m.candidate.down = true
 }
 
-// clearPrefixes removes the beginnings of an engine that has lost its cache.
+// clearPrefixes removes the beginnings of an engine that has lost its cache, by its number among
+// those of all servers.
 func (r *Router) clearPrefixes(number int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if number < len(r.members) {
-		r.members[number].prefixes.clear()
+	if i := number - r.Info().First; i < len(r.members) {
+		r.members[i].prefixes.clear()
 	}
 }
 
@@ -238,7 +239,7 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 	for {
 		m, load := r.reserve(ctx, &w)
 		if m == nil {
-			return nil, together(r.Health(ctx))
+			return nil, r.together(r.Health(ctx))
 		}
 		s, err := m.Submit(ctx, list...)
 		if err == nil {

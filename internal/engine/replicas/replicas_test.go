@@ -31,8 +31,11 @@ type fakeEngine struct {
 	stopped int
 }
 
+// firstEngine is the number of the first of them: other servers have those before.
+const firstEngine = 6
+
 func (e *fakeEngine) Info() *open.Info {
-	return &open.Info{Engines: 1, Blocks: 1024, BlockSize: 16, WeightBytes: 100,
+	return &open.Info{Engines: 1, First: firstEngine, Blocks: 1024, BlockSize: 16, WeightBytes: 100,
 		Ranks: []queue.Ready{{Threads: e.number + 1}}}
 }
 
@@ -258,7 +261,7 @@ func TestDeadEngine(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("all have failed, and nobody is told")
 	}
-	const want = "engine failed: engine 0: engine failed: rank 0 died; engine 1: engine failed: " +
+	const want = "engine failed: engine 6: engine failed: rank 0 died; engine 7: engine failed: " +
 		"rank 1 died"
 	if err := r.Healthy(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("healthy: %v", err)
@@ -301,8 +304,8 @@ func TestHeldEngine(t *testing.T) {
 	}
 	say(home, nil)
 	say(1-home, nil)
-	r.clearPrefixes(0)
-	r.clearPrefixes(1)
+	r.clearPrefixes(firstEngine)
+	r.clearPrefixes(firstEngine + 1)
 	s, _ = submit(t, r, request(tokens(200, 200, 0)))
 	if load := s.(*stream).load; load != 201 {
 		t.Errorf("a request whose beginning was lost counts %d tokens", load)

@@ -124,7 +124,7 @@ func (r *Router) relayout(z open.Sizes) error {
 		}
 		for _, changed := range members[:i] {
 			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
-				r.events.Emit(status.EngineTrouble{Engine: changed.number,
+				r.events.Emit(status.EngineTrouble{Engine: r.Info().First + changed.number,
 					What:  fmt.Sprintf("an engine has another layout than the others: %v", z),
 					Cause: back})
 			}
@@ -303,7 +303,7 @@ func (r *Router) resume(list []*member) {
 func (r *Router) close(m *member) {
 	m.closing.Do(func() { close(m.gone) })
 	if err := m.Stop(context.WithoutCancel(r.life)); err != nil {
-		r.events.Emit(status.EngineTrouble{Engine: m.number,
+		r.events.Emit(status.EngineTrouble{Engine: r.Info().First + m.number,
 			What: "an engine that was removed was not ended", Cause: err})
 	}
 	r.site.Close(m.number)

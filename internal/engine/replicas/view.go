@@ -27,7 +27,7 @@ func (r *Router) Healthy(ctx context.Context) error {
 			return err // they stop together
 		}
 	}
-	return together(all)
+	return r.together(all)
 }
 
 // Health says of every engine why it does not serve now, nil for those that do.
@@ -42,7 +42,7 @@ func (r *Router) Health(ctx context.Context) []error {
 
 // together is one error of all engines, in one line. It is one of engine.ErrFailed only if all have
 // failed.
-func together(errs []error) (all error) {
+func (r *Router) together(errs []error) (all error) {
 	if len(errs) == 1 {
 		return errs[0]
 	}
@@ -53,7 +53,7 @@ func together(errs []error) (all error) {
 		if i > 0 {
 			text.WriteString("; ")
 		}
-		fmt.Fprintf(&text, "engine %d: %v", i, err)
+		fmt.Fprintf(&text, "engine %d: %v", r.Info().First+i, err)
 	}
 	if failed {
 		return fmt.Errorf("%w: %s", engine.ErrFailed, text.String())

@@ -198,8 +198,10 @@ func TestFewMoves(t *testing.T) {
 		for e := range load {
 			load[e] = int64(float64(load[e]) * (0.8 + 0.4*r.Float64()))
 		}
-		best := anew(load, ranks)
-		fresh += len(appendMoves(nil, 0, now, best.renumbered(now).placement(now), nodes))
+		m := newMaker(len(load), ranks)
+		m.anew(load)
+		best := m.best
+		fresh += len(m.appendMoves(nil, 0, now, best.renumbered(now).placement(now)))
 		plan, err := Make([][]int64{load}, []Placement{now}, ranks, 0.02)
 		if err != nil {
 			t.Fatal(err)

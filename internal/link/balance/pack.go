@@ -1,7 +1,6 @@
 package balance
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -15,33 +14,50 @@ type packing struct {
 	copies []int
 	each   []float64 // load over copies
 	on     [][]int   // the experts of each rank
-	has    []bool    // [rank][expert]
+	where  [][]int   // the ranks that have each expert
+	has    []bool    // [expert][rank]
 	sums   []float64 // of the parts that each rank has
 	order  []int     // the ranks, those with the least first, of equals by their numbers
 	spot   []int     // where in that order each rank is
-	// node is the first rank on each rank's node, and near is used to count by it.
+	// small and great are the smallest and the greatest part that each rank has.
+	small, great []float64
+	// node is the number of each rank's node, and near how many copies of an expert each node has,
+	// [node][expert].
 	node, near []int
 }
 
-func newPacking(load []int64, ranks Ranks) *packing {
-	k, n := len(load), len(ranks.Slots)
-	p := &packing{load: make([]float64, k), ranks: ranks, copies: make([]int, k),
-		each: make([]float64, k), on: make([][]int, n), has: make([]bool, n*k),
-		sums: make([]float64, n), order: make([]int, n), spot: make([]int, n),
-		node: make([]int, n), near: make([]int, n)}
-	for r := range n {
-		p.order[r], p.spot[r] = r, r
-	}
-	for e, v := range load {
-		p.load[e], p.each[e], p.copies[e] = float64(v), float64(v), 1
-	}
+// newPacking is room for the experts of a layer. It has none until begin.
+func newPacking(experts int, ranks Ranks) *packing {
+	n := len(ranks.Slots)
+	p := &packing{load: make([]float64, experts), ranks: ranks, copies: make([]int, experts),
+		each: make([]float64, experts), on: make([][]int, n), where: make([][]int, experts),
+		has: make([]bool, n*experts), sums: make([]float64, n), order: make([]int, n),
+		spot: make([]int, n), small: make([]float64, n), great: make([]float64, n),
+		node: make([]int, n)}
+	numbers := map[int]int{}
 	for r, node := range ranks.Nodes {
-		p.node[r] = slices.Index(ranks.Nodes, node)
+		if _, known := numbers[node]; !known {
+			numbers[node] = len(numbers)
+		}
+		p.node[r] = numbers[node]
 	}
+	p.near = make([]int, len(numbers)*experts)
 	return p
 }
 
-func (p *packing) at(rank, expert int) *bool { return &p.has[rank*len(p.load)+expert] }
+// begin has ranks have nothing, and each expert one copy to come.
+func (p *packing) begin(load []int64) {
+	for e, v := range load {
+		p.load[e], p.each[e], p.copies[e], p.where[e] = float64(v), float64(v), 1, p.where[e][:0]
+	}
+	clear(p.has)
+	clear(p.near)
+	for r := range p.on {
+		p.on[r], p.sums[r], p.order[r], p.spot[r] = p.on[r][:0], 0, r, r
+	}
+}
+
+func (p *packing) at(rank, expert int) *bool { return &p.has[expert*len(p.on)+rank] }
 
 // most is the load of the most loaded rank; mean is what it cannot be below.
 func (p *packing) most() float64 { return p.sums[p.order[len(p.order)-1]] }
@@ -64,7 +80,12 @@ func (p *packing) greatest() float64 {
 
 // fill has ranks have what a placement says.
 func (p *packing) fill(from Placement) {
-	p.copies = from.copies(len(p.load))
+	clear(p.copies)
+	for _, list := range from {
+		for _, e := range list {
+			p.copies[e]++
+		}
+	}
 	for e, c := range p.copies {
 		p.each[e] = p.load[e] / float64(c)
 	}
@@ -76,79 +97,132 @@ func (p *packing) fill(from Placement) {
 }
 
 func (p *packing) add(rank, expert int) {
-	p.on[rank] = append(p.on[rank], expert)
-	*p.at(rank, expert) = true
-	p.change(rank, p.each[expert])
+	p.insert(rank, expert)
+	p.sums[rank] += p.each[expert]
+	p.reorder(rank)
 }
 
 func (p *packing) remove(rank, expert int) {
-	at := slices.Index(p.on[rank], expert)
-	p.on[rank] = slices.Delete(p.on[rank], at, at+1)
-	*p.at(rank, expert) = false
-	p.change(rank, -p.each[expert])
+	p.erase(rank, expert)
+	p.sums[rank] -= p.each[expert]
+	p.reorder(rank)
 }
 
-// change adds to the sum of a rank, and puts it where it then is in the order.
-func (p *packing) change(rank int, by float64) {
-	p.sums[rank] += by
-	less := func(a, b int) bool {
-		return p.sums[a] < p.sums[b] || p.sums[a] == p.sums[b] && a < b
+// swap exchanges expert x of rank h for expert y of rank r.
+func (p *packing) swap(h, x, r, y int) {
+	p.erase(h, x)
+	p.erase(r, y)
+	p.insert(h, y)
+	p.insert(r, x)
+	p.sums[h] = p.sums[h] - p.each[x] + p.each[y]
+	p.sums[r] = p.sums[r] - p.each[y] + p.each[x]
+	p.reorder(h)
+	p.reorder(r)
+}
+
+// insert and erase do what add and remove do, but for what follows for sums: reorder has to be
+// called once these are right.
+func (p *packing) insert(rank, expert int) {
+	p.on[rank] = append(p.on[rank], expert)
+	p.where[expert] = append(p.where[expert], rank)
+	*p.at(rank, expert) = true
+	p.near[p.node[rank]*len(p.load)+expert]++
+}
+
+func (p *packing) erase(rank, expert int) {
+	at := slices.Index(p.on[rank], expert)
+	p.on[rank] = slices.Delete(p.on[rank], at, at+1)
+	at = slices.Index(p.where[expert], rank)
+	p.where[expert] = slices.Delete(p.where[expert], at, at+1)
+	*p.at(rank, expert) = false
+	p.near[p.node[rank]*len(p.load)+expert]--
+}
+
+// reorder puts a rank whose parts are others where it then is in the order.
+func (p *packing) reorder(rank int) {
+	small, great := math.Inf(1), 0.0
+	for _, e := range p.on[rank] {
+		small, great = min(small, p.each[e]), max(great, p.each[e])
 	}
-	at := p.spot[rank]
-	for ; at > 0 && less(rank, p.order[at-1]); at-- {
-		p.order[at] = p.order[at-1]
-		p.spot[p.order[at]] = at
+	p.small[rank], p.great[rank] = small, great
+	sum, at := p.sums[rank], p.spot[rank]
+	for ; at > 0; at-- {
+		o := p.order[at-1]
+		if p.sums[o] < sum || p.sums[o] == sum && o < rank {
+			break
+		}
+		p.order[at], p.spot[o] = o, at
 	}
-	for ; at < len(p.order)-1 && less(p.order[at+1], rank); at++ {
-		p.order[at] = p.order[at+1]
-		p.spot[p.order[at]] = at
+	for ; at < len(p.order)-1; at++ {
+		o := p.order[at+1]
+		if p.sums[o] > sum || p.sums[o] == sum && o > rank {
+			break
+		}
+		p.order[at], p.spot[o] = o, at
 	}
 	p.order[at], p.spot[rank] = rank, at
 }
 
 // recount changes how many copies an expert has, and with that the part of those that ranks have.
 func (p *packing) recount(expert, copies int) {
-	each := p.load[expert] / float64(copies)
-	for r := range p.on {
-		if *p.at(r, expert) {
-			p.change(r, each-p.each[expert])
-		}
-	}
+	was, each := p.each[expert], p.load[expert]/float64(copies)
 	p.copies[expert], p.each[expert] = copies, each
+	for _, r := range p.where[expert] {
+		p.sums[r] += each - was
+		p.reorder(r)
+	}
 }
 
-// anew is a packing that is made from nothing.
-func anew(load []int64, ranks Ranks) (best *packing) {
+// maker makes placements for layers, one after the other.
+type maker struct {
+	// now is the present placement and what becomes of it; best is one that is made from nothing,
+	// of several that trial was.
+	now, best, trial *packing
+	// have is the ranks that have each expert at present, asked how many copies each rank is to
+	// send.
+	have  [][]int
+	asked []int
+}
+
+func newMaker(experts int, ranks Ranks) *maker {
+	return &maker{now: newPacking(experts, ranks), best: newPacking(experts, ranks),
+		trial: newPacking(experts, ranks), have: make([][]int, experts),
+		asked: make([]int, len(ranks.Slots))}
+}
+
+// anew makes best, a packing that is made from nothing.
+func (m *maker) anew(load []int64) {
 	redundant := -len(load)
-	for _, s := range ranks.Slots {
+	for _, s := range m.trial.ranks.Slots {
 		redundant += s
 	}
 	// The smallest parts do not always pack best: a part of a hot expert on a rank leaves it no
 	// room for a large one. So less is divided where that may be better: on few ranks.
 	least := 0.0
-	divided := newPacking(load, ranks).divide(redundant)
+	m.trial.begin(load)
+	divided := m.trial.divide(redundant)
 	for idle := range min(redundant, mostIdle) + 1 {
-		p := newPacking(load, ranks)
+		p := m.trial
+		p.begin(load)
 		p.replicate(divided[:redundant-idle], idle)
 		// No rank can have less than the mean, nor the one with the greatest part, which grows with
 		// each copy that divides nothing.
 		bound := max(p.mean(), slices.Max(p.each))
-		if best != nil && bound >= best.most() {
-			break
+		if idle > 0 && bound >= m.best.most() {
+			return
 		}
 		if idle == 0 {
 			least = bound
 		}
 		p.pack()
 		p.exchange(least * (1 + nearly/4))
-		if best == nil || p.most() < best.most() {
-			best = p
+		if idle == 0 || p.most() < m.best.most() {
+			m.best, m.trial = m.trial, m.best
 		}
-		if best.most() <= least*(1+nearly) {
-			break
+		if m.best.most() <= least*(1+nearly) {
+			return
 		}
 	}
-	return best
 }
 
 // mostIdle bounds how many redundant copies are tried that divide nothing of weight.
@@ -200,7 +274,15 @@ func (p *packing) pack() {
 	for e := range order {
 		order[e] = e
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.each[b], p.each[a]) })
+	slices.SortFunc(order, func(a, b int) int {
+		switch x, y := p.each[a], p.each[b]; {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return a - b
+	})
 	for _, e := range order {
 		for range p.copies[e] {
 			p.put(e)
@@ -208,20 +290,10 @@ func (p *packing) pack() {
 	}
 }
 
-// countNear counts the copies of an expert by nodes.
-func (p *packing) countNear(expert int) {
-	clear(p.near)
-	for r := range p.on {
-		if *p.at(r, expert) {
-			p.near[p.node[r]]++
-		}
-	}
-}
-
 // put adds a copy of an expert to the rank with a free slot that has least; of equals to one on a
 // node with fewer copies of it, so that rows have a copy near them.
 func (p *packing) put(expert int) {
-	best, counted := -1, false
+	best := -1
 	for _, r := range p.order {
 		if best >= 0 && p.sums[r] > p.sums[best] {
 			break
@@ -233,11 +305,8 @@ func (p *packing) put(expert int) {
 			best = r
 			continue
 		}
-		if !counted {
-			p.countNear(expert)
-			counted = true
-		}
-		if p.near[p.node[r]] < p.near[p.node[best]] {
+		k := len(p.load)
+		if p.near[p.node[r]*k+expert] < p.near[p.node[best]*k+expert] {
 			best = r
 		}
 	}
@@ -286,10 +355,7 @@ func (p *packing) exchange(goal float64) {
 		if p.sums[h] <= goal || r < 0 {
 			return
 		}
-		p.remove(h, x)
-		p.remove(r, y)
-		p.add(h, y)
-		p.add(r, x)
+		p.swap(h, x, r, y)
 	}
 }
 
@@ -300,26 +366,25 @@ func (p *packing) pair(h int) (x, r, y int) {
 	// Less by a part that rounding cannot make: else exchanges may never end.
 	sumH := p.sums[h]
 	least := sumH * (1 - 1e-9)
-	k := len(p.load)
-	hasH := p.has[h*k:][:k]
 	for _, q := range p.order {
 		// The best that the two can have is the mean: those that follow have no less.
 		sumQ := p.sums[q]
 		if mean := (sumH + sumQ) / 2; mean > least || r < 0 && mean == least {
 			break
 		}
-		hasQ := p.has[q*k:][:k]
+		small, great := p.small[q], p.great[q]
 		for _, a := range p.on[h] {
-			if hasQ[a] {
+			each := p.each[a]
+			if sumH-(each-small) > least || sumQ+(each-great) > least || *p.at(q, a) {
 				continue
 			}
 			for _, b := range p.on[q] {
-				d := p.each[a] - p.each[b]
+				d := each - p.each[b]
 				if sumH-d > least || sumQ+d > least {
 					continue
 				}
 				most := max(sumH-d, sumQ+d)
-				if d > 0 && (most < least || most == least && q < r) && !hasH[b] {
+				if d > 0 && (most < least || most == least && q < r) && !*p.at(h, b) {
 					x, r, y, least = a, q, b, most
 				}
 			}
@@ -375,7 +440,8 @@ func (p *packing) recopy() bool {
 func (p *packing) without(rank, y, x int, limit float64) (most float64) {
 	lessX := p.each[x] - p.load[x]/float64(p.copies[x]+1)
 	moreY := p.load[y]/float64(p.copies[y]-1) - p.each[y]
-	for r, sum := range p.sums {
+	would := func(r int) float64 {
+		sum := p.sums[r]
 		if *p.at(r, x) {
 			sum -= lessX
 		}
@@ -384,8 +450,21 @@ func (p *packing) without(rank, y, x int, limit float64) (most float64) {
 		} else if *p.at(r, y) {
 			sum += moreY
 		}
-		if most = max(most, sum); most > limit {
+		return sum
+	}
+	// Of those that have neither, the one that has most is the first from the end.
+	for _, r := range slices.Backward(p.order) {
+		if !*p.at(r, x) && !*p.at(r, y) {
+			most = p.sums[r]
 			break
+		}
+	}
+	for _, e := range [...]int{y, x} {
+		for _, r := range p.where[e] {
+			if most > limit {
+				return most
+			}
+			most = max(most, would(r))
 		}
 	}
 	return most
@@ -412,10 +491,8 @@ func (p *packing) renumbered(present Placement) *packing {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b match) int { return b.same - a.same })
-	q := &packing{load: p.load, ranks: p.ranks, copies: p.copies, each: p.each,
-		on: make([][]int, n), has: make([]bool, len(p.has)), sums: make([]float64, n),
-		order: slices.Clone(p.order), spot: slices.Clone(p.spot)}
-	// All have nothing yet.
+	q := newPacking(len(p.load), p.ranks)
+	q.load, q.copies, q.each = p.load, p.copies, p.each
 	for r := range n {
 		q.order[r], q.spot[r] = r, r
 	}

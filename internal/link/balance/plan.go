@@ -44,7 +44,7 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 	if err := ranks.check(experts); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Layers: slices.Clone(present)}
+	plan, m := &Plan{Layers: slices.Clone(present)}, newMaker(experts, ranks)
 	var mean, before, after float64
 	for l := range load {
 		if len(load[l]) != experts {
@@ -65,10 +65,10 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 		}
 		most := slices.Max(was)
 		before += most
-		if next := place(load[l], present[l], ranks); next != nil {
+		if next := m.place(load[l], present[l]); next != nil {
 			if now := slices.Max(next.Loads(load[l])); now < most && most-now >= minGain*most {
 				plan.Layers[l], most = next, now
-				plan.Moves = appendMoves(plan.Moves, l, present[l], next, ranks.Nodes)
+				plan.Moves = m.appendMoves(plan.Moves, l, present[l], next)
 			}
 		}
 		after += most
@@ -81,15 +81,16 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 }
 
 // place is a placement with less load on the most loaded rank than the present one, nil for none.
-func place(load []int64, present Placement, ranks Ranks) Placement {
-	now := newPacking(load, ranks)
+func (m *maker) place(load []int64, present Placement) Placement {
+	now := m.now
+	now.begin(load)
 	now.fill(present)
 	// The most loaded rank cannot have less than the mean.
 	if now.most() <= now.mean() {
 		return nil
 	}
-	fresh := anew(load, ranks)
-	goal := min(fresh.most(), now.most()) * (1 + nearly)
+	m.anew(load)
+	goal := min(m.best.most(), now.most()) * (1 + nearly)
 	// As few copies as possible move: but for parts that no rank may have, places are exchanged
 	// first, and what copies there are is changed only as far as that does not do.
 	for now.greatest() > goal && now.recopy() {
@@ -99,18 +100,21 @@ func place(load []int64, present Placement, ranks Ranks) Placement {
 		now.exchange(goal)
 	}
 	if now.most() > goal {
-		return fresh.renumbered(present).placement(present)
+		return m.best.renumbered(present).placement(present)
 	}
 	return now.placement(present)
 }
 
 // appendMoves adds what is to be fetched for the next placement of a layer.
-func appendMoves(list []Move, layer int, present, next Placement, nodes []int) []Move {
-	asked := make([]int, len(present)) // how many copies each rank is to send
-	have := map[int][]int{}            // the ranks that have each expert
-	for r, list := range present {
-		for _, e := range list {
-			have[e] = append(have[e], r)
+func (m *maker) appendMoves(list []Move, layer int, present, next Placement) []Move {
+	nodes := m.now.ranks.Nodes
+	clear(m.asked)
+	for e := range m.have {
+		m.have[e] = m.have[e][:0]
+	}
+	for r, experts := range present {
+		for _, e := range experts {
+			m.have[e] = append(m.have[e], r)
 		}
 	}
 	for to := range next {
@@ -119,14 +123,14 @@ func appendMoves(list []Move, layer int, present, next Placement, nodes []int) [
 				continue
 			}
 			from := -1
-			for _, r := range have[e] {
+			for _, r := range m.have[e] {
 				near := nodes[r] == nodes[to]
 				if from < 0 || near && nodes[from] != nodes[to] ||
-					near == (nodes[from] == nodes[to]) && asked[r] < asked[from] {
+					near == (nodes[from] == nodes[to]) && m.asked[r] < m.asked[from] {
 					from = r
 				}
 			}
-			asked[from]++
+			m.asked[from]++
 			list = append(list, Move{Layer: layer, Expert: e, From: from, To: to, Slot: slot})
 		}
 	}

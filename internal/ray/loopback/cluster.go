@@ -86,8 +86,8 @@ type Cluster struct {
 	answers *bufio.Reader
 }
 
-// attempts is how often a cluster may fail to start: on a busy machine Ray gives up on itself,
-// and ports that were free a moment ago may not be any more.
+// attempts is how often a cluster, or a node that joins one, may fail to start: on a busy machine
+// Ray gives up on itself, and ports that were free a moment ago may not be any more.
 const attempts = 3
 
 // Start starts a cluster. Stop ends it, and so does the end of this process.
@@ -228,7 +228,15 @@ func (c *Cluster) Join(spec NodeSpec) (*Node, error) {
 		// Each node would tell the same lines of the one log folder; 2.35.0 has no such option.
 		args = append(args, "--include-log-monitor=false")
 	}
-	return c.startNode(c.nextIP(), spec, args)
+	var failures []error
+	for range attempts {
+		n, err := c.startNode(c.nextIP(), spec, args)
+		if err == nil {
+			return n, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
 }
 
 func (c *Cluster) nextIP() string {

@@ -25,11 +25,13 @@ type Process struct {
 func (c *Cluster) Processes() []Process { return below(c.reaper.Process.Pid) }
 
 // Crash ends a node as a power cut would: its raylet, and at the same time everything that runs
-// below it. What listens there is closed, though, and connections of it are reset.
+// below it. What listens there is closed, though, and connections of it are reset. A raylet that
+// was silent for long may have ended before.
 func (c *Cluster) Crash(n *Node) error {
 	c.Remove(n)
 	processes := below(n.Raylet)
-	if err := syscall.Kill(n.Raylet, syscall.SIGKILL); err != nil {
+	err := syscall.Kill(n.Raylet, syscall.SIGKILL)
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill raylet %d: %w", n.Raylet, err)
 	}
 	for _, p := range processes {

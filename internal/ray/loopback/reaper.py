@@ -63,9 +63,8 @@ def descendants():
     return found
 
 
-def main():
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def serve():
+    """Runs commands until no more can come, or nobody reads the answers."""
     lines = b""
     while True:
         reap({})
@@ -73,11 +72,21 @@ def main():
             continue
         part = os.read(0, 1 << 16)
         if not part:
-            break
+            return
         lines += part
         while b"\n" in lines:
             line, lines = lines.split(b"\n", 1)
-            print(json.dumps(run(json.loads(line))), flush=True)
+            answer = json.dumps(run(json.loads(line))) + "\n"
+            try:
+                os.write(1, answer.encode())
+            except BrokenPipeError:
+                return
+
+
+def main():
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve()
     while left := descendants():
         for pid in left:
             try:

@@ -33,9 +33,11 @@ func Mixtures() []Mixture {
 
 // Links are what ranks exchange over.
 type Links struct {
-	// RankGBs is what a rank sends to others of its node, in GB/s, and NodeGBs what all ranks of a
-	// node send to other nodes together; as much is received at the same time.
+	// RankGBs is what a rank sends to others of its node, in GB/s, LinkGBs what it sends to other
+	// nodes at most, for it encrypts that, and NodeGBs what all ranks of a node send there
+	// together; as much is received at the same time.
 	RankGBs float64 `json:"rank_gb_per_s"`
+	LinkGBs float64 `json:"link_gb_per_s"`
 	NodeGBs float64 `json:"node_gb_per_s"`
 	// RankUS and NodeUS are what an exchange takes if there are no bytes, in microseconds, and
 	// MessageUS what each message to a rank of another node takes its sender.
@@ -226,7 +228,8 @@ func (o *ExpertOptions) exchange(f *ExpertFleet, near, far float64) float64 {
 	}
 	if f.FarMessages > 0 {
 		sharing := float64(min(f.Ranks, o.RanksPerNode))
-		us += layers*o.NodeUS + f.FarMessages/2*o.MessageUS + sharing*far/(o.NodeGBs*1e3)
+		us += layers*o.NodeUS + f.FarMessages/2*o.MessageUS +
+			far/(min(o.LinkGBs, o.NodeGBs/sharing)*1e3)
 	}
 	return us
 }
@@ -263,7 +266,8 @@ func (o *ExpertOptions) Check() error {
 		{"dispatch-bytes", o.DispatchBytes, 0.5}, {"combine-bytes", o.CombineBytes, 0.5},
 		{"weight-bits", o.WeightBits, 1}, {"memory-bandwidth", o.MemoryGBs, 1e-3},
 		{"tflops", o.TFLOPS, 1e-3}, {"rank-bandwidth", o.RankGBs, 1e-3},
-		{"node-bandwidth", o.NodeGBs, 1e-3}, {"rank-latency", o.RankUS, 0},
+		{"link-bandwidth", o.LinkGBs, 1e-3}, {"node-bandwidth", o.NodeGBs, 1e-3},
+		{"rank-latency", o.RankUS, 0},
 		{"node-latency", o.NodeUS, 0}, {"message-time", o.MessageUS, 0},
 	} {
 		if !(x.value >= x.lo && x.value <= 1e6) {

@@ -11,7 +11,7 @@ import (
 func options(m Mixture, ranks ...int) ExpertOptions {
 	return ExpertOptions{Mixture: m, Ranks: ranks, RanksPerNode: 8, Rows: 64, DispatchBytes: 4,
 		CombineBytes: 8, WeightBits: 16, MemoryGBs: 100, TFLOPS: 2,
-		Links: Links{RankGBs: 5, NodeGBs: 12.5, RankUS: 5, NodeUS: 30, MessageUS: 5}}
+		Links: Links{RankGBs: 5, LinkGBs: 2, NodeGBs: 12.5, RankUS: 5, NodeUS: 30, MessageUS: 5}}
 }
 
 // TestVisits holds the closed form to a simulation: rows that choose experts at random, from ranks
@@ -112,6 +112,11 @@ func TestExperts(t *testing.T) {
 	near("bytes between nodes", many.FarBytes.Combine, 3*64*100*8+3*8*MessageHeader)
 	near("time between nodes", many.CombineUS, 3*5+many.NearBytes.Combine/5e3+3*30+3*8*5+
 		8*many.FarBytes.Combine/12.5e3)
+	o := options(m, 16)
+	o.LinkGBs = 1
+	slow := Experts(o).Fleets[0]
+	near("time between nodes of slow links", slow.CombineUS-many.CombineUS,
+		many.FarBytes.Combine/1e3-8*many.FarBytes.Combine/12.5e3)
 	chosen := 1 - math.Pow(0.5, 16*64)
 	near("experts", many.ExpertsUS, 3*max(chosen*3*100*10*2/100e3, 16*64*.5*2*3*100*10/2e6))
 }
@@ -124,9 +129,9 @@ func TestBestSize(t *testing.T) {
 		if err := o.Check(); err != nil {
 			t.Errorf("%s: %v", m.Name, err)
 		}
-		o.NodeGBs, o.RankGBs, o.NodeUS, o.MessageUS = 1e6, 1e6, 0, 0
+		o.NodeGBs, o.LinkGBs, o.RankGBs, o.NodeUS, o.MessageUS = 1e6, 1e6, 1e6, 0, 0
 		free := Experts(o)
-		o.NodeGBs, o.RankGBs, o.NodeUS, o.MessageUS = 0.1, 0.1, 1000, 100
+		o.NodeGBs, o.LinkGBs, o.RankGBs, o.NodeUS, o.MessageUS = 0.1, 0.1, 0.1, 1000, 100
 		dear := Experts(o)
 		if free.Best < 8 || dear.Best >= free.Best {
 			t.Errorf("%s: best with %d ranks over free links, %d over dear ones", m.Name, free.Best,

@@ -19,8 +19,8 @@ type Options struct {
 	// Program and Args start the server; flags that the run needs are added.
 	Program string
 	Args    []string
-	// RayPython is the Python of a Ray installation: the server's ranks are on a cluster of three
-	// nodes that is started with it. "" is no such cluster.
+	// RayPython is the Python of a Ray installation: the server's ranks are on a cluster of up to
+	// four nodes that is started with it. "" is no such cluster.
 	RayPython string
 	// Faults are the kinds to inject, by turns; see Kinds.
 	Faults []string

@@ -12,7 +12,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // victim is what a fault is injected into.
@@ -56,23 +60,27 @@ var (
 		met: func(o Options) bool { return o.RayPython != "" }}
 )
 
-func onLinks(o Options) bool { return value(o.Args, "--queue-transport") == "link" }
-
-func onRay(o Options) bool {
-	return o.RayPython != "" || value(o.Args, "--distributed-executor-backend") == "ray"
+func onLinks(o Options) bool {
+	return settings(o.Args).Queue.Transport == "link"
 }
 
-// value is that of a flag of the server, "" when it is not set.
-func value(args []string, flag string) string {
-	for i, a := range args {
-		if v, ok := strings.CutPrefix(a, flag+"="); ok {
-			return v
-		}
-		if a == flag && i+1 < len(args) {
-			return args[i+1]
-		}
+func onRay(o Options) bool {
+	return o.RayPython != "" || settings(o.Args).Parallel.Backend == "ray"
+}
+
+// settings are what the arguments of the server say. What is wrong with them the server says, too.
+func settings(args []string) config.Config {
+	c := config.Default()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	f.SetNormalizeFunc(config.Normalize)
+	f.ParseErrorsAllowlist.UnknownFlags = true // those of the verb alone
+	cli.ModelFlag(f, &c)
+	c.EngineFlags(f)
+	c.ServerFlags(f)
+	if f.Parse(config.Expand(f, args)) == nil {
+		cli.UseModel(&c, f.Args())
 	}
-	return ""
+	return c
 }
 
 // faults are the kinds, by name. Another one is a line here, a row in docs/faults.md, and what it

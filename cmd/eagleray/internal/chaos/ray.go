@@ -26,8 +26,10 @@ var script string
 
 // cluster is the Ray that the server's ranks are on.
 type cluster struct {
-	// own is nil for one that was there before.
-	own *loopback.Cluster
+	// own is nil for one that was there before; spare is what a node has that joins it in the place
+	// of a lost one.
+	own   *loopback.Cluster
+	spare loopback.NodeSpec
 	// helper is the process of the script.
 	helper  *exec.Cmd
 	orders  io.WriteCloser
@@ -35,9 +37,17 @@ type cluster struct {
 	errors  bytes.Buffer
 }
 
-// node is what each node of a cluster of our own has: with one device for each, two ranks are on
-// two nodes, and the third is spare.
-var node = loopback.NodeSpec{CPUs: 1, GPUs: 1}
+// spread are the nodes of a cluster of our own for so many ranks, with a device for each: they are
+// on three nodes, or on as many as there are ranks; one more is spare, and has what any of them
+// has but the first, which is the server's.
+func spread(ranks int) []loopback.NodeSpec {
+	used := min(3, ranks)
+	nodes := make([]loopback.NodeSpec, used, used+1)
+	for i := range nodes {
+		nodes[i] = loopback.NodeSpec{CPUs: 1, GPUs: float64((ranks + used - 1 - i) / used)}
+	}
+	return append(nodes, nodes[min(1, used-1)])
+}
 
 // newCluster starts a cluster of our own if that is wanted, and adds what the server needs to know
 // of it to the arguments; else it is of the server's cluster. It is nil without Ray.
@@ -45,13 +55,15 @@ func newCluster(o *Options) (*cluster, error) {
 	if !onRay(*o) {
 		return nil, nil
 	}
-	c := &cluster{}
-	python, address, ip, env := value(o.Args, "--ray-python"), value(o.Args, "--ray-address"),
-		value(o.Args, "--node-ip"), os.Environ()
+	p := settings(o.Args).Parallel
+	c, python, address, ip, env := &cluster{}, p.Ray.Python, p.Ray.Address, p.Ray.NodeIP,
+		os.Environ()
 	if o.RayPython != "" {
 		var err error
+		nodes := spread(p.Layout().World() * p.Engines())
+		c.spare = nodes[len(nodes)-1]
 		c.own, err = loopback.Start(&loopback.Ray{Python: o.RayPython},
-			loopback.Options{Nodes: []loopback.NodeSpec{node, node, node}, FastFailure: true})
+			loopback.Options{Nodes: nodes, FastFailure: true})
 		if err != nil {
 			return nil, fmt.Errorf("start a cluster of Ray: %w", err)
 		}
@@ -190,7 +202,7 @@ func killRaylet(v *victim) error {
 	if err := send(n.Raylet, syscall.SIGKILL); err != nil {
 		return err
 	}
-	_, err = own.Join(node)
+	_, err = own.Join(v.s.cluster.spare)
 	return err
 }
 
@@ -218,7 +230,7 @@ func cutNode(v *victim) error {
 	if err := own.Crash(n); err != nil {
 		return err
 	}
-	_, err = own.Join(node)
+	_, err = own.Join(v.s.cluster.spare)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
 )
 
@@ -24,35 +25,21 @@ type folder struct {
 
 // copied is a model of which a copy can be served.
 var copied = &need{how: "ranks in processes of the server's own (no Ray), the built-in model or " +
-	"a folder with safetensors as first of the serve flags, and --on-model-change keep",
+	"a folder with safetensors, and --on-model-change keep",
 	met: func(o Options) bool {
-		dir, _ := model(o.Args)
+		c := settings(o.Args)
+		dir := model(c)
 		files, _ := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-		change := value(o.Args, "--on-model-change")
-		return !onRay(o) && (change == "" || change == "keep") && (dir == "" || len(files) > 0) &&
-			value(o.Args, "--load-format") != "dummy"
+		return !onRay(o) && c.Recovery.OnModelChange == "keep" && (dir == "" || len(files) > 0) &&
+			c.Model.LoadFormat != "dummy"
 	}}
 
-// model is the folder that is served, "" for the built-in one, and the arguments without it.
-func model(args []string) (dir string, rest []string) {
-	at := slices.IndexFunc(args, func(a string) bool {
-		return a == "--model" || strings.HasPrefix(a, "--model=")
-	})
-	switch {
-	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
-		dir, rest = args[0], args[1:]
-	case at < 0:
-		return "", args
-	case args[at] == "--model":
-		dir = value(args, "--model")
-		rest = slices.Delete(slices.Clone(args), at, min(at+2, len(args)))
-	default:
-		dir, rest = value(args, "--model"), slices.Delete(slices.Clone(args), at, at+1)
+// model is the folder that is served, "" for the built-in one.
+func model(c config.Config) string {
+	if _, err := os.Stat(c.Model.Path); err != nil && c.Model.Path == builtin.Name {
+		return ""
 	}
-	if _, err := os.Stat(dir); err != nil && dir == builtin.Name {
-		dir = ""
-	}
-	return dir, rest
+	return c.Model.Path
 }
 
 // newFolder makes a copy of the model, and the arguments those of a server of it: of links, but for
@@ -67,7 +54,8 @@ func newFolder(o *Options) (*folder, error) {
 	}
 	f := &folder{temporary: temporary, path: filepath.Join(temporary, "model"),
 		other: filepath.Join(temporary, "other")}
-	dir, rest := model(o.Args)
+	c := settings(o.Args)
+	dir := model(c)
 	if dir == "" {
 		dir = filepath.Join(temporary, builtin.Name)
 		err = extract(dir)
@@ -81,7 +69,17 @@ func newFolder(o *Options) (*folder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("a copy of the model: %w", err), f.remove())
 	}
-	o.Args = append([]string{f.path}, rest...)
+	if c.Model.Path == "" {
+		o.Args = append([]string{f.path}, o.Args...)
+		return f, nil
+	}
+	o.Args = slices.Clone(o.Args)
+	for i, a := range o.Args {
+		flag, named := strings.CutSuffix(a, c.Model.Path)
+		if named && (flag == "" || flag == "--model=") {
+			o.Args[i] = flag + f.path
+		}
+	}
 	return f, nil
 }
 

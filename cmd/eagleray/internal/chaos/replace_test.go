@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/rank/builtin"
@@ -22,14 +23,15 @@ func TestFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, args := range map[string][]string{
-		"built-in": {"-tp", "2"},
-		"its name": {builtin.Name, "-tp", "2"},
-		"first":    {given, "-tp", "2"},
-		"flag":     {"-tp", "2", "--model", given},
-		"equals":   {"-tp", "2", "--model=" + given},
+	for name, c := range map[string]struct{ args, want []string }{
+		"built-in": {[]string{"-tp", "2"}, []string{"COPY", "-tp", "2"}},
+		"its name": {[]string{builtin.Name, "-tp", "2"}, []string{"COPY", "-tp", "2"}},
+		"first":    {[]string{given, "-tp", "2"}, []string{"COPY", "-tp", "2"}},
+		"last":     {[]string{"-tp", "2", given}, []string{"-tp", "2", "COPY"}},
+		"flag":     {[]string{"--model", given, "-pp=2"}, []string{"--model", "COPY", "-pp=2"}},
+		"equals":   {[]string{"-pp=2", "--model=" + given}, []string{"-pp=2", "--model=COPY"}},
 	} {
-		o := Options{Args: args, Faults: []string{"kill", "replace"}}
+		o := Options{Args: c.args, Faults: []string{"kill", "replace"}}
 		if how := Missing("replace", o); how != "" {
 			t.Errorf("%s: needs %s", name, how)
 		}
@@ -37,7 +39,10 @@ func TestFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(o.Args, []string{f.path, "-tp", "2"}) {
+		for i := range o.Args {
+			o.Args[i] = strings.Replace(o.Args[i], f.path, "COPY", 1)
+		}
+		if !slices.Equal(o.Args, c.want) {
 			t.Errorf("%s: arguments %q", name, o.Args)
 		}
 		if _, err := os.Stat(filepath.Join(f.path, "config.json")); err != nil {
