@@ -121,8 +121,8 @@ func (s *scratch) attendTiles(j *job, g *group, st, i0, n int, acc []float32) {
 			j.a.ops.TanhCap(scores[from:until], limit)
 		}
 		r := i % blockQueries
-		x.tops[r], x.sums[r] = amx.Weigh(x.weights[amx.Row(r, count/amx.Block):], scores, from, until,
-			values)
+		to := x.weights[amx.Row(r, count/amx.Block):]
+		x.tops[r], x.sums[r] = amx.Weigh(to, scores, from, until, values)
 	}
 	if k != nil {
 		s.valueOrdered(j, k, g, st, i0, n, p, acc)
@@ -199,8 +199,8 @@ func (s *scratch) scoreTiles(j *job, i0, n int, p span, skip int) {
 }
 
 // valueTiles writes what n queries of a pass, from i0 on, find in a span, which begins so many
-// positions after the panels, to the accumulators at acc, and past their dimensions; rows of a block
-// before i0 are written, too.
+// positions after the panels, to the accumulators at acc, and past their dimensions; rows of a
+// block before i0 are written, too.
 func (s *scratch) valueTiles(j *job, i0, n int, p span, skip int, acc []float32) {
 	w := j.width()
 	x := &s.tiling
