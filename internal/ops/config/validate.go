@@ -217,8 +217,6 @@ func (c *Config) checkDraftModel() error {
 	switch {
 	case c.Speculative.Method != DraftModel:
 		return nil
-	case p.Device == CUDA:
-		return usage("--speculative-config with a draft model and --device cuda: GPUs have none")
 	case p.ExpertParallel:
 		return usage("--speculative-config with a draft model and --enable-expert-parallel: the " +
 			"rank that samples does not have the blocks of all places")
