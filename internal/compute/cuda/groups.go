@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// What blocks of hopper.sm_90a.cu are: threads, output features and rows of a product, query rows of
-// attention, and stages of the ring between copies and products.
+// What blocks of hopper.sm_90a.cu are: threads, output features and rows of a product, query rows
+// of attention, and stages of the ring between copies and products.
 const (
 	groupThreads  = 384
 	groupFeatures = 128
@@ -174,8 +174,8 @@ func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
 	return nil
 }
 
-// byGroups says whether warp groups compute a product: of weights that are no codes, nor of experts,
-// whose chunks end with products, and of inputs that copies take.
+// byGroups says whether warp groups compute a product: of weights that are no codes, nor of
+// experts, whose chunks end with products, and of inputs that copies take.
 func (w *weight) byGroups(g *gemm, x driver.Ptr, ld int) bool {
 	return w.d.groups.on && g.rows > groupRows/2 && w.codes == nil && g.experts == 0 &&
 		g.picked == 0 && w.in == w.chunks*w.padded && x%16 == 0 && ld%8 == 0
@@ -246,8 +246,8 @@ func (d *Device) attendGroups(y *cache, layer int, p kernels.AttendParams, dim i
 		kernels.AttendGroupsParams{Map: y.maps[layer], Box: int32(y.box), A: p})
 }
 
-// manyUnits is how many query rows a block has that computes many: rows of a sequence times heads of
-// a group.
+// manyUnits is how many query rows a block has that computes many: rows of a sequence times heads
+// of a group.
 func (d *Device) manyUnits() int {
 	if d.groups.on {
 		return groupRows

@@ -14,8 +14,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// TestWarpGroups wants warp groups to have the bits of the kernels that they stand for, products and
-// attention, and to be what the device launches.
+// TestWarpGroups wants warp groups to have the bits of the kernels that they stand for, products
+// and attention, and to be what the device launches.
 func TestWarpGroups(t *testing.T) {
 	for _, blockSize := range []int{16, 48, 128} {
 		for _, window := range []int{0, 70} {
@@ -55,8 +55,8 @@ func TestWarpGroups(t *testing.T) {
 	}
 }
 
-// TestWarpGroupsApart wants a device to do without warp groups that it does not have, or that do not
-// add as mma does, and to say why.
+// TestWarpGroupsApart wants a device to do without warp groups that it does not have, or that do
+// not add as mma does, and to say why.
 func TestWarpGroupsApart(t *testing.T) {
 	subtracting := func(text []byte) []byte {
 		return []byte(strings.ReplaceAll(string(text), "one, 1, 1, 0, 0", "one, 1, -1, 0, 0"))
@@ -74,7 +74,8 @@ func TestWarpGroupsApart(t *testing.T) {
 			}
 			return nil
 		}}, "mma: cuTensorMapEncodeTiled: CUDA error 500: none"},
-		"other bits": {&double.Driver{Replace: subtracting}, "mma: wgmma and mma have other bits in "},
+		"other bits": {&double.Driver{Replace: subtracting},
+			"mma: wgmma and mma have other bits in "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := machine(t, c.drv)

@@ -23,9 +23,8 @@ struct Ring {
     barriers_visible();
   }
 
-  DI void wait_empty(int n) const {
-    if (n >= STAGES) barrier_wait(empty + 8 * (n % STAGES), n / STAGES - 1);
-  }
+  // What a barrier waits for before its first phase is over.
+  DI void wait_empty(int n) const { barrier_wait(empty + 8 * (n % STAGES), n / STAGES + 1); }
   DI void wait_full(int n) const { barrier_wait(full + 8 * (n % STAGES), n / STAGES); }
   DI void release(int n) const {
     if ((threadIdx.x & 31) == 0) barrier_arrive(empty + 8 * (n % STAGES));

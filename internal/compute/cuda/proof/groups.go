@@ -28,8 +28,8 @@ func groupCases(dtype compute.DType) (list []Case) {
 		{257, 24576, 4096, 1, 0, Large},
 	} {
 		list = append(list, Case{Name: fmt.Sprintf("product by warp groups, %d x %d x %d in %d, "+
-			"from %d", p.rows, p.out, p.in, p.chunks, p.from), Kernels: []kernels.ID{product}, cost: p.cost,
-			groups: true, run: func(s *subject) { multiplied(s, p) }})
+			"from %d", p.rows, p.out, p.in, p.chunks, p.from), Kernels: []kernels.ID{product},
+			cost: p.cost, groups: true, run: func(s *subject) { multiplied(s, p) }})
 	}
 	far := []sequence{{0, 40}, {130, 70}, {300, 33}}
 	for _, a := range []attentionShape{
