@@ -283,7 +283,7 @@ func (g Gating) String() string {
 }
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
-// Load, unless nil, is what a device counts in that can: those of the host.
+// Load, unless nil, is what a device counts in.
 type Mixture struct {
 	Routing
 	Gating
@@ -294,8 +294,10 @@ type Mixture struct {
 
 // ExpertLoad counts the rows that are sent to each expert of a mixture.
 type ExpertLoad struct {
-	// Rows is of each expert.
-	Rows []int64
+	// Rows is of each expert, where the host counts; else only as long. Memory is what another
+	// device counts in, which has made it.
+	Rows   []int64
+	Memory Memory
 	// Alone says that of a step's rows only those are counted that this rank computes alone
 	// (Split.Rows): those that all ranks compute are counted by another one.
 	Alone bool

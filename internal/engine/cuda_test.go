@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/worker"
 )
 
@@ -284,5 +285,32 @@ func TestCUDAOffload(t *testing.T) {
 		if hits := e.Totals().ExternalHits; (hits > 48) != (i > 0) {
 			t.Errorf("engine %d: %d tokens came from files", i, hits)
 		}
+	}
+}
+
+// TestCUDADraft has a draft model, the model itself, guess on the model's CUDA device: the answer
+// has the bits that it has without, in half the steps.
+func TestCUDADraft(t *testing.T) {
+	run := func(draft bool) (received, uint64) {
+		e := onCUDA(t, "", func(c *config.Config) {
+			c.Schedule.Async = false
+			if !draft {
+				return
+			}
+			if err := c.Speculative.Set(fmt.Sprintf(
+				`{"model":%q,"num_speculative_tokens":4}`, builtin.Name)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r := greedy(e, "What does os.Open do?", 20)
+		r.Params.Logprobs = 2
+		got := receiveAll(t, e, []*engine.Request{r}, func(int) {})
+		return got[0], e.Totals().Steps
+	}
+	want, plain := run(false)
+	got, steps := run(true)
+	same(t, "guesses", []received{got}, []received{want})
+	if 2*steps > plain {
+		t.Errorf("%d steps, %d without guesses", steps, plain)
 	}
 }

@@ -52,7 +52,7 @@ func (l *ExpertLoad) Hottest() (expert int, share float64) {
 
 // ErrNoExpertLoad is the error of an engine whose ranks count no rows of experts.
 var ErrNoExpertLoad = errors.New("no rows of experts are counted: the model is no mixture of " +
-	"experts, or its ranks are GPUs, which do not count them")
+	"experts")
 
 const (
 	// loadEvery is how old a load may be that is shown again, so that the ranks are not asked by

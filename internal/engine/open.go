@@ -127,9 +127,8 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 	e := &Engine{number: b.Rank, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
 		events: status.Tee(b.Events, m.Listen), room: o.room, wanted: o.wanted, health: well,
 		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},
-		experts: expertLoads{asking: make(chan struct{}, 1), counted: b.Model.Experts() > 0 &&
-			c.Parallel.Device != config.CUDA},
-		done: make(chan struct{}), failed: make(chan struct{}),
+		experts: expertLoads{asking: make(chan struct{}, 1), counted: b.Model.Experts() > 0},
+		done:    make(chan struct{}), failed: make(chan struct{}),
 		unbalanced: make(chan struct{}, 1)}
 	if e.experts.counted {
 		m.WatchExperts(e.expertSeries)

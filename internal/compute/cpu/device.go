@@ -91,7 +91,7 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 func (d *Device) Begin(b *compute.Batch) { d.alone = b.Split.Rows }
 
 // Run has pass compute a step's layers.
-func (d *Device) Run(_ *compute.Batch, _ bool, pass func() error) error { return pass() }
+func (d *Device) Run(_ any, _ bool, pass func() error) error { return pass() }
 
 // Finish implements layers.Device: each call computes.
 func (d *Device) Finish() error { return nil }

@@ -18,3 +18,6 @@ func (m *mixing) count(load *compute.ExpertLoad, k int, alone []int32) {
 		}
 	}
 }
+
+// ExpertRows implements layers.Device.
+func (d *Device) ExpertRows(load *compute.ExpertLoad) []int64 { return load.Rows }

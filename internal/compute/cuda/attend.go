@@ -15,7 +15,7 @@ const (
 )
 
 // items are what blocks of attend compute: rows of a sequence that lie side by side, with all heads
-// of a group. Few have a warp, many four.
+// of a group. Few have a warp, many four, or warp groups.
 type items struct {
 	group     int
 	few, many int // how many there are
@@ -25,8 +25,9 @@ type items struct {
 	fewAt, manyAt, rowsAt       driver.Ptr
 }
 
-// addItems adds the items of a batch, for groups of so many heads, to a list of integers.
-func addItems(list []int32, b *compute.Batch, group int) ([]int32, items) {
+// addItems adds the items of a batch, for groups of so many heads, to a list of integers. Blocks
+// that compute many have so many units: rows times heads of a group.
+func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items) {
 	y := items{group: group}
 	runs := func(visit func(row, rows int)) {
 		for from := 0; from < len(b.Seq); {
@@ -46,7 +47,7 @@ func addItems(list []int32, b *compute.Batch, group int) ([]int32, items) {
 		}
 	})
 	y.fromMany = len(list)
-	each := max(1, manyWarps*warpRows/group)
+	each := max(1, units/group)
 	runs(func(row, rows int) {
 		if rows*group <= warpRows {
 			return
@@ -85,7 +86,7 @@ func (d *Device) itemsOf(b *compute.Batch, group int) items {
 		}
 	}
 	s.groups = append(s.groups, group)
-	list, y := addItems(nil, b, group)
+	list, y := addItems(nil, b, group, d.manyUnits())
 	return y.placed(d.integers(list))
 }
 
@@ -113,7 +114,12 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		Cap: args.Cap * log2e}
 	if it.many > 0 {
 		p.Items = it.manyAt
-		d.launchAttend(p, args, [3]uint32{uint32(it.many), uint32(args.KVHeads), 1}, manyWarps)
+		grid := [3]uint32{uint32(it.many), uint32(args.KVHeads), 1}
+		if d.groups.on {
+			d.attendGroups(y, layer, p, args.HeadDim, grid)
+		} else {
+			d.launchAttend(p, args, grid, manyWarps)
+		}
 	}
 	if it.few == 0 {
 		return

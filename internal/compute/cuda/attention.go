@@ -14,7 +14,10 @@ type cache struct {
 	shape  compute.CacheShape
 	layers []driver.Ptr
 	memory driver.Ptr
-	given  map[*float32]compute.Memory // scales of checkpoints
+	// maps are those that have rows for copies of warp groups, box of them at a time.
+	maps  []driver.TensorMap
+	box   int
+	given map[*float32]compute.Memory // scales of checkpoints
 }
 
 // NewCache makes a KV cache.
@@ -38,7 +41,8 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	for i := range c.layers {
 		c.layers[i] += c.memory
 	}
-	return c, nil
+	c.mapLayers()
+	return c, d.err
 }
 
 // CopyState implements compute.Cache.

@@ -100,6 +100,12 @@ func TestAttention(t *testing.T) {
 // attend is what the rows of sequences find, whose keys and values are random; of a latent as many
 // dimensions are values.
 func attend(s *subject, args compute.AttentionArgs, latent int, list ...sequence) []float32 {
+	return attendBlocks(s, 16, args, latent, list...)
+}
+
+// attendBlocks is attend with a cache of blocks of so many positions.
+func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent int,
+	list ...sequence) []float32 {
 	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim, Window: args.Window}
 	values := args.HeadDim
 	if latent > 0 {
@@ -107,7 +113,6 @@ func attend(s *subject, args compute.AttentionArgs, latent int, list ...sequence
 			Values: latent}
 		values = latent
 	}
-	const blockSize = 16
 	step, before, blocks := batchOf(blockSize, list...)
 	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer, layer},
 		Blocks: blocks, BlockSize: blockSize, DType: compute.BFloat16})

@@ -41,9 +41,11 @@ type Device struct {
 	err       error       // the first of the driver's
 
 	reclaimed reclaimed
+	groups    warpGroups
 	ring      ring
 	step      step
 	padded    compute.Batch
+	filled    int // rows of it that only fill it
 	graphs    graphs
 	parts     scratch // the chunks of products
 	pending   pending
@@ -96,7 +98,7 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{driver: opt.Driver, ordinal: opt.Ordinal, dtype: opt.DType,
 		info: devices[opt.Ordinal], nccl: opt.NCCL, pool: pool.New(opt.Threads),
-		graphs: graphs{off: opt.Eager, made: map[shape]*graph{}}}
+		graphs: graphs{off: opt.Eager, made: map[repeated]*graph{}}}
 	if d.info.Major < kernels.OldestMajor {
 		d.pool.Close()
 		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_%d0 (Ampere) or later is needed",
@@ -125,12 +127,15 @@ func (d *Device) load(asPTX bool) (err error) {
 		}
 	}
 	modules := map[string]driver.Module{}
-	for _, file := range kernels.Files() {
+	for _, file := range kernels.Files(d.info.Major, d.info.Minor) {
 		if modules[file], err = d.module(file, cubins[file]); err != nil {
 			return fmt.Errorf("load kernels of %s for %s: %w", file, d.info.Arch(), err)
 		}
 	}
 	for k := range kernels.Count {
+		if !k.Fits(d.info.Major, d.info.Minor) {
+			continue
+		}
 		f, err := d.ctx.Function(modules[k.File()], k.Name())
 		if err != nil {
 			return fmt.Errorf("kernel %s: %w", k.Name(), err)
@@ -143,7 +148,10 @@ func (d *Device) load(asPTX bool) (err error) {
 	if err := d.step.ring.init(d); err != nil {
 		return err
 	}
-	return d.ring.init(d)
+	if err := d.ring.init(d); err != nil {
+		return err
+	}
+	return d.findWarpGroups()
 }
 
 // module loads a file's kernels as machine code, nil for none, or as PTX where the driver does not

@@ -316,7 +316,7 @@ func TestExecuted(t *testing.T) {
 		loaded[fmt.Sprintf("%x", sha256.Sum256(text))] = true
 		return text
 	}})
-	files := kernels.Files()
+	files := kernels.Files(9, 0)
 	for _, file := range files {
 		image, err := kernels.PTX(file)
 		if err != nil {

@@ -3,15 +3,14 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 )
 
-// graphs are steps that were recorded, by the shapes of their batches. Doing one again costs the
-// host a call, where its launches cost one each.
+// graphs are steps that were recorded, by their models and the shapes of their batches. Doing one
+// again costs the host a call, where its launches cost one each.
 type graphs struct {
 	off  bool
-	made map[shape]*graph
+	made map[repeated]*graph
 	// generation counts the allocations of the device: a graph has addresses, and is void when one
 	// of them may have become another's.
 	generation, recorded uint64
@@ -19,6 +18,12 @@ type graphs struct {
 	foreign bool
 	// replays is how many steps were done again.
 	replays uint64
+}
+
+// repeated is what steps have in common that are done again.
+type repeated struct {
+	of any
+	shape
 }
 
 // graph is a step that was recorded, or why it is not: seen is how often there was a batch of its
@@ -37,8 +42,8 @@ const (
 )
 
 // Run has pass compute the layers of the batch at hand, or does again what it did for a batch of
-// the same shape. alone says that it waits for nothing but the device.
-func (d *Device) Run(_ *compute.Batch, alone bool, pass func() error) error {
+// the same model and shape. alone says that it waits for nothing but the device.
+func (d *Device) Run(of any, alone bool, pass func() error) error {
 	g := &d.graphs
 	if g.off || !alone || !d.step.shape.decode || d.err != nil {
 		return pass()
@@ -46,13 +51,14 @@ func (d *Device) Run(_ *compute.Batch, alone bool, pass func() error) error {
 	if g.generation != g.recorded {
 		d.dropGraphs()
 	}
-	y := g.made[d.step.shape]
+	as := repeated{of, d.step.shape}
+	y := g.made[as]
 	if y == nil {
 		if len(g.made) >= mostGraphs {
 			d.dropGraphs()
 		}
 		y = new(graph)
-		g.made[d.step.shape] = y
+		g.made[as] = y
 	}
 	if y.made != 0 {
 		d.flush()

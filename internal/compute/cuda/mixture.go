@@ -86,7 +86,7 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	pairs := x.Rows * k
 	first, rows := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
-	d.route(scores, &mix.Routing)
+	d.route(scores, mix)
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
@@ -111,8 +111,8 @@ const (
 )
 
 // route chooses the experts of each row, by a warp each, and sorts the rows by them.
-func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
-	m, n := &d.mix, scores.Width
+func (d *Device) route(scores *compute.Tensor, mix *compute.Mixture) {
+	m, n, o := &d.mix, scores.Width, &mix.Routing
 	pairs := scores.Rows * o.PerToken
 	p := kernels.RouteParams{Scores: at(scores.Memory), Correction: at(o.Correction),
 		Chosen: m.chosen.grow(d, 4*pairs), Weights: m.weights.grow(d, 4*pairs),
@@ -124,6 +124,15 @@ func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
 	}
 	if o.Normalise {
 		p.Normalise = 1
+	}
+	if load := mix.Load; load != nil {
+		if load.Memory == nil {
+			load.Memory = d.Vector(make([]float32, 2*n)) // as integers of twice as many bits
+		}
+		p.Load, p.Counted, p.Least = at(load.Memory), d.step.counted, countedByAll
+		if load.Alone {
+			p.Least = countedAlone
+		}
 	}
 	of(scores.Memory).written()
 	sorted := kernels.OrderParams{Chosen: p.Chosen, First: m.first.p, RowsOf: m.rows.p,
@@ -138,6 +147,24 @@ func (d *Device) route(scores *compute.Tensor, o *compute.Routing) {
 	launch(d, kernels.Route, [3]uint32{uint32(scores.Rows), 1, 1},
 		[3]uint32{routeWarpThreads, 1, 1}, places, p)
 	launch(d, kernels.Order, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1}, 4*(n+1), sorted)
+}
+
+// How a row counts that is sent to experts: not, for what fills a step; as one that all ranks have;
+// as one that this rank computes alone.
+const (
+	notCounted = iota
+	countedByAll
+	countedAlone
+)
+
+// ExpertRows implements layers.Device.
+func (d *Device) ExpertRows(load *compute.ExpertLoad) []int64 {
+	rows := make([]int64, len(load.Rows))
+	if m := of(load.Memory); m != nil {
+		m.written() // by steps
+		copy(rows, unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(m.Host()))), len(rows)))
+	}
+	return rows
 }
 
 // Mixed adds to the rows of sum, those of the last Mix, the biases of their experts' down

@@ -48,10 +48,19 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	extend(&p.Slots, b.Slots, -1)
 	extend(&p.Position, b.Position, b.Position[least])
 	extend(&p.States, b.States, -1)
+	d.filled = more
 	p.Seq, p.Tables = append(p.Seq[:0], b.Seq...), append(p.Tables[:0], b.Tables...)
 	for i := range more {
 		p.Seq = append(p.Seq, int32(rows+i))
 		p.Tables = append(p.Tables, b.Tables[least])
 	}
 	return p
+}
+
+// padding is how many of a batch's rows Pad has added.
+func (d *Device) padding(b *compute.Batch) int {
+	if b != &d.padded {
+		return 0
+	}
+	return d.filled
 }

@@ -86,6 +86,7 @@ type step struct {
 	lasts []int32 // the last position of each sequence
 
 	tables, runsAt, last driver.Ptr
+	counted              driver.Ptr // how each row counts that is sent to experts
 
 	// groups are the numbers of heads of a group that attention was asked for, items what its
 	// blocks compute of the batch, of each of them.
@@ -101,7 +102,7 @@ const lists = 9
 type shape struct {
 	lists              [lists]int
 	tables, runs, last int
-	end                int
+	counted, end       int
 	// table is the entries of a sequence's block table, a power of two, runs the sequences among
 	// the rows, each of which lie side by side.
 	table, sequences int
@@ -124,7 +125,7 @@ func (d *Device) Begin(b *compute.Batch) {
 	d.reclaim()
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
 		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
-	s.layOut(b, &parts)
+	s.layOut(b, &parts, d.manyUnits(), d.padding(b))
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)
 	bytes := 4 * len(s.all)
@@ -143,10 +144,12 @@ func (d *Device) Begin(b *compute.Batch) {
 		s.items[i] = s.items[i].placed(s.there.p)
 	}
 	s.tables, s.runsAt, s.last = place(s.shape.tables), place(s.shape.runs), place(s.shape.last)
+	s.counted = place(s.shape.counted)
 }
 
-// layOut makes all of a batch one list of integers.
-func (s *step) layOut(b *compute.Batch, parts *[lists][]int32) {
+// layOut makes all of a batch one list of integers. Blocks that compute many rows have so many
+// units; so many of the last rows only fill the step.
+func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, units, padding int) {
 	s.all = s.all[:0]
 	y := shape{table: 1}
 	for _, t := range b.Tables {
@@ -183,10 +186,21 @@ func (s *step) layOut(b *compute.Batch, parts *[lists][]int32) {
 	}
 	s.all = append(s.all, int32(len(b.Seq)))
 	y.last = add(s.lasts)
+	y.counted = len(s.all)
+	for i := range b.Seq {
+		how := int32(countedByAll)
+		if i >= len(b.Seq)-padding {
+			how = notCounted
+		}
+		s.all = append(s.all, how)
+	}
+	for _, row := range b.Split.Rows {
+		s.all[y.counted+int(row)] = countedAlone
+	}
 	s.items, y.decode = s.items[:0], true
 	for _, group := range s.groups {
 		var it items
-		s.all, it = addItems(s.all, b, group)
+		s.all, it = addItems(s.all, b, group, units)
 		s.items = append(s.items, it)
 		y.decode = y.decode && it.many == 0
 	}

@@ -26,6 +26,9 @@ type weight struct {
 	chunks  int
 	padded  int    // input features of a chunk
 	codes   *coded // nil of plain ones
+	// rows is the matrix as copies of warp groups see it, made of the data at mapped.
+	rows   driver.TensorMap
+	mapped driver.Ptr
 	// experts are those of a mixture, of its first expert's.
 	experts *projection
 }
@@ -276,7 +279,7 @@ func (d *Device) allowShared() error {
 		all = errors.Join(all, allow(k, attendShared(manyWarps, 64)),
 			allow(k+1, attendShared(manyWarps, 128)))
 	}
-	return all
+	return errors.Join(all, d.allowGroups(allow))
 }
 
 // A block of order_columns has so many threads, for so many columns.
@@ -317,6 +320,10 @@ func (w *weight) launch(g gemm) {
 	x, ld := of(g.x.Memory).half(false)+driver.Ptr(2*g.x.From), g.x.Stride
 	if w.codes != nil && w.codes.order != 0 {
 		x, ld, g.picked = w.ordered(&g, x), w.in, 0
+	}
+	if w.byGroups(&g, x, ld) {
+		w.launchGroups(&g, x, ld)
+		return
 	}
 	p := kernels.GemmParams{W: w.data, Experts: g.experts, First: g.first, Picked: g.picked,
 		X: x, Bias: g.bias, Biases: g.biases, Y: g.dst,

@@ -217,9 +217,9 @@ func (c *Config) checkDraftModel() error {
 	switch {
 	case method != DraftModel && method != MTP && method != Eagle3:
 		return nil
-	case p.Device == CUDA:
-		return usage("--speculative-config with method %s and --device cuda: GPUs guess by no "+
-			"model", method)
+	case p.Device == CUDA && method != DraftModel:
+		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+
+			"models alone", method)
 	case p.ExpertParallel:
 		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
 			"that samples does not have the blocks of all places", method)

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -89,8 +90,8 @@ func (y *staged) forward(t *testing.T, b *compute.Batch) (logits [][]float32) {
 }
 
 // TestCUDAPadding computes steps of 3 to 7 sequences, whose rows are filled up to a graph's, and
-// wants the bits of steps without graphs, in stages too; and that no row reads what was never
-// written, or races.
+// wants the bits of steps without graphs, in stages too, and experts to have counted the same rows;
+// and that no row reads what was never written, or races.
 func TestCUDAPadding(t *testing.T) {
 	cases := []struct {
 		fixture
@@ -109,7 +110,7 @@ func TestCUDAPadding(t *testing.T) {
 				b := batch(pieces...)
 				compareRows(t, name, padded.forward(t, b), eager.forward(t, b))
 			}
-			ids, done := prompt(40), make([]int, 7)
+			ids, done, computed := prompt(40), make([]int, 7), 0
 			for i := range ids {
 				ids[i] %= int32(eager.vocab)
 			}
@@ -117,6 +118,7 @@ func TestCUDAPadding(t *testing.T) {
 			for q := range done {
 				done[q] = 3 + 2*q
 				begin = append(begin, piece{seq: q, tokens: ids[:done[q]]})
+				computed += done[q]
 			}
 			both("the first step", begin)
 			for i, n := range paddedSteps {
@@ -126,11 +128,25 @@ func TestCUDAPadding(t *testing.T) {
 					rows = append(rows, piece{seq: q, start: at, tokens: ids[at : at+1]})
 					done[q]++
 				}
+				computed += n
 				both(fmt.Sprintf("step %d, of %d rows", i, n), rows)
 			}
 			for i, d := range padded.devices {
 				if n := d.Replays(); n != replayed {
 					t.Errorf("stage %d: %d steps were replays, not %d", i, n, replayed)
+				}
+				loads := padded.models[i].ExpertLoads()
+				if want := eager.models[i].ExpertLoads(); !reflect.DeepEqual(loads, want) {
+					t.Errorf("stage %d: experts had rows %v, not %v", i, loads, want)
+				}
+				for _, l := range loads {
+					sum := int64(0)
+					for _, n := range l.Rows {
+						sum += n
+					}
+					if sum == 0 || sum%int64(computed) != 0 {
+						t.Errorf("layer %d: experts had %d rows of %d", l.Layer, sum, computed)
+					}
 				}
 			}
 		})

@@ -245,7 +245,7 @@ func TestCUDALayouts(t *testing.T) {
 // graphs and without, and by NCCL, with graphs, and wants the bits of each computed alone by one.
 func TestCUDAPlansOfRanks(t *testing.T) {
 	plans, fixtures := 6, []fixture{variant("qwen3-head128"), shipped("qwen3moe-tiny"),
-		shipped("gemma2-tiny")}
+		shipped("gemma2-tiny"), shipped("deepseekv2-tiny")}
 	if testing.Short() {
 		plans, fixtures = 1, fixtures[:1]
 	}

@@ -158,11 +158,11 @@ func (w *worker) probe(rpc.None) (calls.Probed, error) {
 		ISA: w.rank.isa}, nil
 }
 
-// expertLoad returns the loads that this rank counts: none on a GPU, which does not count them, and
-// none but on the first of the ranks that divide a layer, since all of these see the same rows.
+// expertLoad returns the loads that this rank counts: none but on the first of the ranks that
+// divide a layer, since all of these see the same rows.
 func (w *worker) expertLoad(rpc.None) ([]calls.LayerLoad, error) {
 	m := w.rank.weights.model
-	if m == nil || w.rank.init.Device == queue.CUDA || w.rank.group.Rank > 0 {
+	if m == nil || w.rank.group.Rank > 0 {
 		return nil, nil
 	}
 	var list []calls.LayerLoad
@@ -176,7 +176,7 @@ func (w *worker) expertLoad(rpc.None) ([]calls.LayerLoad, error) {
 func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil }
 
 func (w *worker) info() queue.Ready {
-	kernels := describe(&w.rank.init)
+	kernels := describe(&w.rank.init, w.rank.device)
 	if p := w.rank.peers; p != nil {
 		kernels += "; sums of ranks " + p.Way()
 	}

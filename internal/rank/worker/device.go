@@ -99,10 +99,17 @@ func newDevice(init *queue.Init, at place) (Device, error) {
 	return cpu.New(opt)
 }
 
+// GPUDevice is a Device of GPUs.
+type GPUDevice interface {
+	Device
+	// ManyRows says what computes steps of many rows, and why.
+	ManyRows() string
+}
+
 // describe says what a rank computes with, and why.
-func describe(init *queue.Init) string {
-	if init.Device == queue.CUDA {
-		return "CUDA: executed on a PTX machine, not yet on a GPU"
+func describe(init *queue.Init, d Device) string {
+	if g, ok := d.(GPUDevice); ok {
+		return "CUDA: executed on a PTX machine, not yet on a GPU; many rows by " + g.ManyRows()
 	}
 	return isa.Describe(init.ISA)
 }

@@ -54,13 +54,13 @@ func (r *run) load(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	_, cubins, err := r.cubins()
+	info, cubins, err := r.cubins()
 	if err != nil {
 		return err
 	}
 	modules := map[string]driver.Module{}
 	var compiled, loaded time.Duration
-	for _, file := range kernels.Files() {
+	for _, file := range kernels.Files(info.Major, info.Minor) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -83,12 +83,17 @@ func (r *run) load(ctx context.Context) (err error) {
 		}
 		modules[file] = m
 	}
+	loads := 0
 	for k := range kernels.Count {
+		if !k.Fits(info.Major, info.Minor) {
+			continue
+		}
+		loads++
 		if err := r.kernel(c, modules[k.File()], k); err != nil {
 			return err
 		}
 	}
-	r.summary = fmt.Sprintf("%d kernels of %d modules", kernels.Count, len(modules))
+	r.summary = fmt.Sprintf("%d kernels of %d modules", loads, len(modules))
 	if !r.tiny() {
 		r.summary += fmt.Sprintf(", compiled in %v, machine code loaded in %v",
 			compiled.Round(time.Millisecond), loaded.Round(time.Millisecond))

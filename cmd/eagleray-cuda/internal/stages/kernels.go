@@ -34,7 +34,14 @@ func (r *run) kernels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	info, err := r.info()
+	if err != nil {
+		return err
+	}
 	for k := range kernels.Count {
+		if !k.Fits(info.Major, info.Minor) {
+			continue
+		}
 		switch covered := slices.Contains(proof.Covered(), k); {
 		case proof.OfRanks(k) && launched[k] == 0:
 			r.report(Row{Name: k.Name(), Note: "is of several ranks, each a process", Listed: true})
@@ -67,7 +74,7 @@ func (r *run) ptx(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range kernels.Files() {
+	for _, file := range kernels.Files(info.Major, info.Minor) {
 		r.report(Row{Name: "machine code of " + file, Unit: "bytes",
 			Ours: figure(float64(len(cubins[file])))})
 	}

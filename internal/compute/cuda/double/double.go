@@ -413,6 +413,25 @@ func (c *Context) AllowShared(f driver.Function, bytes int) error {
 	return nil
 }
 
+// TensorMap implements driver.Context.
+func (c *Context) TensorMap(t *driver.Tensor) (driver.TensorMap, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	const call = "cuTensorMapEncodeTiled"
+	if err := c.begin(call); err != nil {
+		return driver.TensorMap{}, err
+	}
+	const columns = 64 // of a box: the 128 bytes of a swizzle
+	m := ptx.TensorMap{Base: uint64(t.Base), ElementBytes: 2, Swizzle: 2 * columns,
+		Dims: []uint32{uint32(t.Columns), uint32(t.Rows)}, Strides: []uint64{uint64(t.Stride)},
+		Box: []uint32{columns, uint32(t.Box)}}
+	b, err := m.Encode()
+	if err != nil {
+		return driver.TensorMap{}, invalid(call, "%v", err)
+	}
+	return *(*driver.TensorMap)(unsafe.Pointer(&b)), nil
+}
+
 // Resources implements driver.Context: a machine has as many registers as PTX says.
 func (c *Context) Resources(f driver.Function) (registers, shared, local int, err error) {
 	c.mu.Lock()

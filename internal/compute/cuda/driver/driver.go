@@ -96,6 +96,8 @@ type Context interface {
 	Function(m Module, name string) (Function, error)
 	// AllowShared lets a function have so much dynamic shared memory.
 	AllowShared(f Function, bytes int) error
+	// TensorMap describes a tensor to copies of kernels for sm_90 and later.
+	TensorMap(t *Tensor) (TensorMap, error)
 	// Resources are a function's registers of a thread, and its bytes of static shared memory and
 	// of local memory of a thread.
 	Resources(f Function) (registers, shared, local int, err error)
@@ -177,3 +179,14 @@ func (e *Error) Sticky() bool {
 	}
 	return e.Code >= 714 && e.Code <= 719
 }
+
+// Tensor is rows of numbers of 16 bits in a device's memory, of which copies take boxes of 64
+// columns and some rows, at most 256.
+type Tensor struct {
+	Base               Ptr // a multiple of 16
+	Columns, Rows, Box int
+	Stride             int // bytes from a row to the next, a multiple of 16
+}
+
+// TensorMap is a Tensor as kernels have it (CUtensorMap).
+type TensorMap [16]uint64

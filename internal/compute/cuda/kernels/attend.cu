@@ -1,59 +1,5 @@
 // Attention by tensor cores, for heads of 64 and 128 dimensions over a cache of 16 bits.
-//
-// Positions are computed in tiles of 64, which make segments of two, both from a multiple on. Within
-// a segment a softmax goes on from tile to tile (FlashAttention-2, https://arxiv.org/abs/2307.08691);
-// segments are computed for themselves and folded in their order. So the sums of a row are the same
-// whether a block computes all of its segments or one each, in whatever rows beside it.
-#include "rt.cuh"
-
-#define TILE 64
-#define SEGMENT 128
-
-struct Attend {
-  const float* q;
-  const u16* cache;
-  const int* positions;  // of each row
-  const int* tables;     // [sequences][table_stride] blocks
-  const int* items;      // [items][row, rows, sequence, 0]: rows of a sequence side by side
-  const float* sinks;    // of each head; null for none
-  float* y;
-  u16* half;             // y in 16 bits
-  float* parts;          // [rows][heads][segments][D], for blocks of a segment each; else null
-  float* limits;         // [rows][heads][segments][greatest score, sum]
-  int heads, kv_heads, ldq, ldy, block_size, table_stride, window, segments;
-  float scale, cap;      // scores are in units of log 2
-};
-
-// State is a row's softmax so far: the greatest score, and the sum of all relative to it.
-struct State {
-  float most, sum;
-};
-
-// merge adds what a segment found to the state, and says what both outputs are multiplied by. A
-// segment without a score changes nothing.
-DI void merge(State& s, float most, float sum, float& before, float& now) {
-  if (most == NEG_INF) {
-    before = 1.0f;
-    now = 0.0f;
-    return;
-  }
-  float m = fmaxf(s.most, most);
-  before = exp2_(s.most - m);
-  now = exp2_(most - m);
-  s.sum = __fmaf_rn(sum, now, __fmul_rn(s.sum, before));
-  s.most = m;
-}
-
-DI float merged(float before, float o, float now, float part) {
-  return __fmaf_rn(part, now, __fmul_rn(o, before));
-}
-
-// finish is what a row's outputs are multiplied by at the end; a sink is one more score.
-DI float finish(const State& s, const float* sinks, int head) {
-  if (!sinks) return 1.0f / s.sum;
-  float sink = sinks[head] * LOG2E, m = fmaxf(s.most, sink), before = exp2_(s.most - m);
-  return before / __fmaf_rn(s.sum, before, exp2_(sink - m));
-}
+#include "attend.cuh"
 
 // spot is where 16 bytes of a row of D numbers are in shared memory.
 template <int D>
@@ -84,12 +30,8 @@ DI void rows_of(const Attend& p) {
 #pragma unroll 1
   for (int i = tid; i < units * (D / 8); i += threads) {
     int r = i / (D / 8), c = i % (D / 8);
-    u32 v[4] = {0, 0, 0, 0};
-    if (r < rows * group) {
-      const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D + c * 8;
-#pragma unroll
-      for (int j = 0; j < 4; j++) v[j] = pack<type>(q[2 * j], q[2 * j + 1]);
-    }
+    u32 v[4];
+    query<D, type>(v, p, row0, rows * group, group, kv, r, c);
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                  ::"r"(queries + spot<D>(r, c)), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
                  : "memory");
@@ -105,9 +47,8 @@ DI void rows_of(const Attend& p) {
         const u16* k = p.cache;
         size_t values = 0;
         if (there) {
-          size_t block = table[position / p.block_size];
           values = (size_t)p.kv_heads * p.block_size * D;
-          k += ((block * 2 * p.kv_heads + kv) * p.block_size + position % p.block_size) * D + c * 8;
+          k += key_row(p, table, position, kv) * D + c * 8;
         }
         copy16(stage + spot<D>(r, c), k, there ? 16 : 0);
         copy16(stage + TILE * ROWB + spot<D>(r, c), k + values, there ? 16 : 0);
@@ -116,20 +57,7 @@ DI void rows_of(const Attend& p) {
     copies_commit();
   };
 
-  // Of a lane's two rows: positions, -1 for none.
-  int position[2];
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    int r = warp * 16 + (lane >> 2) + i * 8;
-    position[i] = r < rows * group ? p.positions[row0 + r / group] : -1;
-  }
-  State whole[2] = {{NEG_INF, 0.0f}, {NEG_INF, 0.0f}}, part[2] = {{NEG_INF, 0.0f}, {NEG_INF, 0.0f}};
-  float out[D / 8][4], o[D / 8][4];
-#pragma unroll
-  for (int n = 0; n < D / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[n][i] = o[n][i] = 0.0f;
-
+  Rows<D> y(p, row0, rows * group, group, warp * 16);
   fetch(from);
 #pragma unroll 1
   for (int tile = from; tile <= to; tile++) {
@@ -154,70 +82,20 @@ DI void rows_of(const Attend& p) {
         multiply<type>(s[n + 1], a, b[2], b[3]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      float most = part[i].most;
-#pragma unroll
-      for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          int at = tile * TILE + n * 8 + (lane & 3) * 2 + e;
-          float& v = s[n][i * 2 + e];
-          bool seen = at <= position[i] && (p.window <= 0 || at > position[i] - p.window);
-          if (p.cap > 0.0f) v = p.cap * tanhf(v * p.scale / p.cap);
-          else v *= p.scale;
-          v = seen ? v : NEG_INF;
-          most = fmaxf(most, v);
-        }
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      // A row without a score so far has no greatest one to be relative to.
-      float base = most == NEG_INF ? 0.0f : most, alpha = exp2_(part[i].most - base), sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          float& v = s[n][i * 2 + e];
-          v = exp2_(v - base);
-          sum += v;
-        }
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
-      part[i].sum = __fmaf_rn(part[i].sum, alpha, sum);
-      part[i].most = most;
-#pragma unroll
-      for (int n = 0; n < D / 8; n++) {
-        o[n][i * 2] *= alpha;
-        o[n][i * 2 + 1] *= alpha;
-      }
-    }
+    y.weigh(s, p, tile);
 #pragma unroll
     for (int k = 0; k < TILE / 16; k++) {
-      u32 a[4] = {pack<type>(s[2 * k][0], s[2 * k][1]), pack<type>(s[2 * k][2], s[2 * k][3]),
-                  pack<type>(s[2 * k + 1][0], s[2 * k + 1][1]),
-                  pack<type>(s[2 * k + 1][2], s[2 * k + 1][3])};
+      u32 a[4];
+      weights<type>(a, s, k);
 #pragma unroll
       for (int n = 0; n < D / 8; n += 2) {
         u32 b[4];
         matrices4_transposed(b, values + spot<D>(k * 16 + (lane & 15), n + (lane >> 4)));
-        multiply<type>(o[n], a, b[0], b[1]);
-        multiply<type>(o[n + 1], a, b[2], b[3]);
+        multiply<type>(y.o[n], a, b[0], b[1]);
+        multiply<type>(y.o[n + 1], a, b[2], b[3]);
       }
     }
-    if (p.parts || ((tile + 1) % (SEGMENT / TILE) != 0 && tile < to)) continue;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      float before, now;
-      merge(whole[i], part[i].most, part[i].sum, before, now);
-      part[i] = {NEG_INF, 0.0f};
-#pragma unroll
-      for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int e = 2 * i; e < 2 * i + 2; e++) {
-          out[n][e] = merged(before, out[n][e], now, o[n][e]);
-          o[n][e] = 0.0f;
-        }
-    }
+    if (!p.parts && y.ends(tile, to)) y.fold();
   }
 
 #pragma unroll
@@ -228,25 +106,16 @@ DI void rows_of(const Attend& p) {
     if (p.parts) {
       size_t at = ((size_t)row * p.heads + head) * p.segments + blockIdx.z;
       if ((lane & 3) == 0) {
-        p.limits[2 * at] = part[i].most;
-        p.limits[2 * at + 1] = part[i].sum;
+        p.limits[2 * at] = y.part[i].most;
+        p.limits[2 * at + 1] = y.part[i].sum;
       }
 #pragma unroll
       for (int n = 0; n < D / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) p.parts[at * D + n * 8 + (lane & 3) * 2 + e] = o[n][2 * i + e];
+        for (int e = 0; e < 2; e++) p.parts[at * D + n * 8 + (lane & 3) * 2 + e] = y.o[n][2 * i + e];
       continue;
     }
-    float f = finish(whole[i], p.sinks, head);
-    size_t at = (size_t)row * p.ldy + head * D + (lane & 3) * 2;
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float v = __fmul_rn(out[n][2 * i + e], f);
-        p.y[at + n * 8 + e] = v;
-        p.half[at + n * 8 + e] = to_half(v, type);
-      }
+    y.template store<type>(p, i, row, head);
   }
 }
 

@@ -7,6 +7,9 @@ struct Route {
   const float* correction;  // of each expert; null for none
   int* chosen;              // [rows][per_token], ascending
   float* weights;           // parallel to chosen
+  u64* load;                // rows of each expert, which are added to; null for none
+  const int* counted;       // of each row: whether it counts, from least on
+  int least;
   int rows, experts, per_token, sigmoid, normalise, groups, top_groups, best;
   float factor;
 };
@@ -116,6 +119,7 @@ DI void route_row(const Route& p, int row, float* choice) {
   if (lane >= p.per_token) return;
   p.chosen[(size_t)row * p.per_token + place] = mine;
   p.weights[(size_t)row * p.per_token + place] = weight;
+  if (p.load && p.counted[row] >= p.least) atomicAdd(&p.load[mine], 1ull);
 }
 
 KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {

@@ -41,15 +41,26 @@ func (k ID) Name() string { return names[k] }
 // File is the name of the file that the kernel is in.
 func (k ID) File() string { return files[k] }
 
-// Files lists the files of kernels.
-func Files() []string {
-	list := slices.Clone(files[:])
+// Fits says whether devices of a compute capability have the kernel: one of a file that is named
+// for an architecture is for that alone.
+func (k ID) Fits(major, minor int) bool {
+	_, arch, only := strings.Cut(k.File(), ".")
+	return !only || fits(arch, major, minor) > 0
+}
+
+// Files lists the files of the kernels that devices of a compute capability have.
+func Files(major, minor int) (list []string) {
+	for k := range Count {
+		if k.Fits(major, minor) {
+			list = append(list, k.File())
+		}
+	}
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// PTX is a file's kernels, for any architecture from sm_80 on; it ends with a zero byte, as drivers
-// want it.
+// PTX is a file's kernels, for any architecture from sm_80 on, or the one that the file is named
+// for; it ends with a zero byte, as drivers want it.
 func PTX(file string) ([]byte, error) {
 	packed, err := images.ReadFile("ptx/" + file + ".ptx.gz")
 	if err != nil {

@@ -41,6 +41,14 @@ const (
 	Gemm8F16Codes8
 	Gemm32F16Codes8
 	Gemm128F16Codes8
+	AttendGroups64BF16
+	AttendGroups128BF16
+	AttendGroups64F16
+	AttendGroups128F16
+	CompareProductsBF16
+	CompareProductsF16
+	GemmGroupsBF16
+	GemmGroupsF16
 	RMSNorm
 	AddNorm
 	LayerNorm
@@ -72,131 +80,177 @@ const (
 )
 
 var names = [Count]string{
-	Fold:              "fold",
-	Attend64BF16:      "attend64_bf16",
-	Attend128BF16:     "attend128_bf16",
-	Attend64F16:       "attend64_f16",
-	Attend128F16:      "attend128_f16",
-	WriteCodes:        "write_codes",
-	WriteCache:        "write_cache",
-	Attention:         "attention",
-	AttentionCodes:    "attention_codes",
-	Choose:            "choose",
-	Delta:             "delta",
-	Route:             "route",
-	Order:             "order",
-	RouteOrder:        "route_order",
-	Combine:           "combine",
-	ExpertBiases:      "expert_biases",
-	PackCodes:         "pack_codes",
-	Gemm8BF16:         "gemm8_bf16",
-	Gemm32BF16:        "gemm32_bf16",
-	Gemm128BF16:       "gemm128_bf16",
-	Gemm8F16:          "gemm8_f16",
-	Gemm32F16:         "gemm32_f16",
-	Gemm128F16:        "gemm128_f16",
-	Gemm8BF16Codes4:   "gemm8_bf16_codes4",
-	Gemm32BF16Codes4:  "gemm32_bf16_codes4",
-	Gemm128BF16Codes4: "gemm128_bf16_codes4",
-	Gemm8F16Codes4:    "gemm8_f16_codes4",
-	Gemm32F16Codes4:   "gemm32_f16_codes4",
-	Gemm128F16Codes4:  "gemm128_f16_codes4",
-	Gemm8BF16Codes8:   "gemm8_bf16_codes8",
-	Gemm32BF16Codes8:  "gemm32_bf16_codes8",
-	Gemm128BF16Codes8: "gemm128_bf16_codes8",
-	Gemm8F16Codes8:    "gemm8_f16_codes8",
-	Gemm32F16Codes8:   "gemm32_f16_codes8",
-	Gemm128F16Codes8:  "gemm128_f16_codes8",
-	RMSNorm:           "rms_norm",
-	AddNorm:           "add_norm",
-	LayerNorm:         "layer_norm",
-	Heads:             "heads",
-	StoreHeads:        "store_heads",
-	StoreHeadsCodes:   "store_heads_codes",
-	Squares:           "squares",
-	NormAcross:        "norm_across",
-	Angles:            "angles",
-	SumRanks:          "sum_ranks",
-	NormRanks:         "norm_ranks",
-	GatherRanks:       "gather_ranks",
-	Halve:             "halve",
-	CopyRows:          "copy_rows",
-	OrderColumns:      "order_columns",
-	AddRows:           "add_rows",
-	ScaleRows:         "scale_rows",
-	Activate:          "activate",
-	Gate:              "gate",
-	SigmoidGate:       "sigmoid_gate",
-	Lookup:            "lookup",
-	SumChunks:         "sum_chunks",
-	Edit:              "edit",
-	Survey:            "survey",
-	Weigh:             "weigh",
-	Describe:          "describe",
+	Fold:                "fold",
+	Attend64BF16:        "attend64_bf16",
+	Attend128BF16:       "attend128_bf16",
+	Attend64F16:         "attend64_f16",
+	Attend128F16:        "attend128_f16",
+	WriteCodes:          "write_codes",
+	WriteCache:          "write_cache",
+	Attention:           "attention",
+	AttentionCodes:      "attention_codes",
+	Choose:              "choose",
+	Delta:               "delta",
+	Route:               "route",
+	Order:               "order",
+	RouteOrder:          "route_order",
+	Combine:             "combine",
+	ExpertBiases:        "expert_biases",
+	PackCodes:           "pack_codes",
+	Gemm8BF16:           "gemm8_bf16",
+	Gemm32BF16:          "gemm32_bf16",
+	Gemm128BF16:         "gemm128_bf16",
+	Gemm8F16:            "gemm8_f16",
+	Gemm32F16:           "gemm32_f16",
+	Gemm128F16:          "gemm128_f16",
+	Gemm8BF16Codes4:     "gemm8_bf16_codes4",
+	Gemm32BF16Codes4:    "gemm32_bf16_codes4",
+	Gemm128BF16Codes4:   "gemm128_bf16_codes4",
+	Gemm8F16Codes4:      "gemm8_f16_codes4",
+	Gemm32F16Codes4:     "gemm32_f16_codes4",
+	Gemm128F16Codes4:    "gemm128_f16_codes4",
+	Gemm8BF16Codes8:     "gemm8_bf16_codes8",
+	Gemm32BF16Codes8:    "gemm32_bf16_codes8",
+	Gemm128BF16Codes8:   "gemm128_bf16_codes8",
+	Gemm8F16Codes8:      "gemm8_f16_codes8",
+	Gemm32F16Codes8:     "gemm32_f16_codes8",
+	Gemm128F16Codes8:    "gemm128_f16_codes8",
+	AttendGroups64BF16:  "attend_groups64_bf16",
+	AttendGroups128BF16: "attend_groups128_bf16",
+	AttendGroups64F16:   "attend_groups64_f16",
+	AttendGroups128F16:  "attend_groups128_f16",
+	CompareProductsBF16: "compare_products_bf16",
+	CompareProductsF16:  "compare_products_f16",
+	GemmGroupsBF16:      "gemm_groups_bf16",
+	GemmGroupsF16:       "gemm_groups_f16",
+	RMSNorm:             "rms_norm",
+	AddNorm:             "add_norm",
+	LayerNorm:           "layer_norm",
+	Heads:               "heads",
+	StoreHeads:          "store_heads",
+	StoreHeadsCodes:     "store_heads_codes",
+	Squares:             "squares",
+	NormAcross:          "norm_across",
+	Angles:              "angles",
+	SumRanks:            "sum_ranks",
+	NormRanks:           "norm_ranks",
+	GatherRanks:         "gather_ranks",
+	Halve:               "halve",
+	CopyRows:            "copy_rows",
+	OrderColumns:        "order_columns",
+	AddRows:             "add_rows",
+	ScaleRows:           "scale_rows",
+	Activate:            "activate",
+	Gate:                "gate",
+	SigmoidGate:         "sigmoid_gate",
+	Lookup:              "lookup",
+	SumChunks:           "sum_chunks",
+	Edit:                "edit",
+	Survey:              "survey",
+	Weigh:               "weigh",
+	Describe:            "describe",
 }
 
 var files = [Count]string{
-	Fold:              "attend",
-	Attend64BF16:      "attend",
-	Attend128BF16:     "attend",
-	Attend64F16:       "attend",
-	Attend128F16:      "attend",
-	WriteCodes:        "attention",
-	WriteCache:        "attention",
-	Attention:         "attention",
-	AttentionCodes:    "attention",
-	Choose:            "choose",
-	Delta:             "delta",
-	Route:             "experts",
-	Order:             "experts",
-	RouteOrder:        "experts",
-	Combine:           "experts",
-	ExpertBiases:      "experts",
-	PackCodes:         "gemm",
-	Gemm8BF16:         "gemm",
-	Gemm32BF16:        "gemm",
-	Gemm128BF16:       "gemm",
-	Gemm8F16:          "gemm",
-	Gemm32F16:         "gemm",
-	Gemm128F16:        "gemm",
-	Gemm8BF16Codes4:   "gemm",
-	Gemm32BF16Codes4:  "gemm",
-	Gemm128BF16Codes4: "gemm",
-	Gemm8F16Codes4:    "gemm",
-	Gemm32F16Codes4:   "gemm",
-	Gemm128F16Codes4:  "gemm",
-	Gemm8BF16Codes8:   "gemm",
-	Gemm32BF16Codes8:  "gemm",
-	Gemm128BF16Codes8: "gemm",
-	Gemm8F16Codes8:    "gemm",
-	Gemm32F16Codes8:   "gemm",
-	Gemm128F16Codes8:  "gemm",
-	RMSNorm:           "norms",
-	AddNorm:           "norms",
-	LayerNorm:         "norms",
-	Heads:             "norms",
-	StoreHeads:        "norms",
-	StoreHeadsCodes:   "norms",
-	Squares:           "norms",
-	NormAcross:        "norms",
-	Angles:            "norms",
-	SumRanks:          "peers",
-	NormRanks:         "peers",
-	GatherRanks:       "peers",
-	Halve:             "rows",
-	CopyRows:          "rows",
-	OrderColumns:      "rows",
-	AddRows:           "rows",
-	ScaleRows:         "rows",
-	Activate:          "rows",
-	Gate:              "rows",
-	SigmoidGate:       "rows",
-	Lookup:            "rows",
-	SumChunks:         "rows",
-	Edit:              "sample",
-	Survey:            "sample",
-	Weigh:             "sample",
-	Describe:          "sample",
+	Fold:                "attend",
+	Attend64BF16:        "attend",
+	Attend128BF16:       "attend",
+	Attend64F16:         "attend",
+	Attend128F16:        "attend",
+	WriteCodes:          "attention",
+	WriteCache:          "attention",
+	Attention:           "attention",
+	AttentionCodes:      "attention",
+	Choose:              "choose",
+	Delta:               "delta",
+	Route:               "experts",
+	Order:               "experts",
+	RouteOrder:          "experts",
+	Combine:             "experts",
+	ExpertBiases:        "experts",
+	PackCodes:           "gemm",
+	Gemm8BF16:           "gemm",
+	Gemm32BF16:          "gemm",
+	Gemm128BF16:         "gemm",
+	Gemm8F16:            "gemm",
+	Gemm32F16:           "gemm",
+	Gemm128F16:          "gemm",
+	Gemm8BF16Codes4:     "gemm",
+	Gemm32BF16Codes4:    "gemm",
+	Gemm128BF16Codes4:   "gemm",
+	Gemm8F16Codes4:      "gemm",
+	Gemm32F16Codes4:     "gemm",
+	Gemm128F16Codes4:    "gemm",
+	Gemm8BF16Codes8:     "gemm",
+	Gemm32BF16Codes8:    "gemm",
+	Gemm128BF16Codes8:   "gemm",
+	Gemm8F16Codes8:      "gemm",
+	Gemm32F16Codes8:     "gemm",
+	Gemm128F16Codes8:    "gemm",
+	AttendGroups64BF16:  "hopper.sm_90a",
+	AttendGroups128BF16: "hopper.sm_90a",
+	AttendGroups64F16:   "hopper.sm_90a",
+	AttendGroups128F16:  "hopper.sm_90a",
+	CompareProductsBF16: "hopper.sm_90a",
+	CompareProductsF16:  "hopper.sm_90a",
+	GemmGroupsBF16:      "hopper.sm_90a",
+	GemmGroupsF16:       "hopper.sm_90a",
+	RMSNorm:             "norms",
+	AddNorm:             "norms",
+	LayerNorm:           "norms",
+	Heads:               "norms",
+	StoreHeads:          "norms",
+	StoreHeadsCodes:     "norms",
+	Squares:             "norms",
+	NormAcross:          "norms",
+	Angles:              "norms",
+	SumRanks:            "peers",
+	NormRanks:           "peers",
+	GatherRanks:         "peers",
+	Halve:               "rows",
+	CopyRows:            "rows",
+	OrderColumns:        "rows",
+	AddRows:             "rows",
+	ScaleRows:           "rows",
+	Activate:            "rows",
+	Gate:                "rows",
+	SigmoidGate:         "rows",
+	Lookup:              "rows",
+	SumChunks:           "rows",
+	Edit:                "sample",
+	Survey:              "sample",
+	Weigh:               "sample",
+	Describe:            "sample",
+}
+
+// AttendParams are those of attend.cuh's Attend.
+type AttendParams struct {
+	Q           driver.Ptr
+	Cache       driver.Ptr
+	Positions   driver.Ptr
+	Tables      driver.Ptr
+	Items       driver.Ptr
+	Sinks       driver.Ptr
+	Y           driver.Ptr
+	Half        driver.Ptr
+	Parts       driver.Ptr
+	Limits      driver.Ptr
+	Heads       int32
+	KvHeads     int32
+	Ldq         int32
+	LDY         int32
+	BlockSize   int32
+	TableStride int32
+	Window      int32
+	Segments    int32
+	Scale       float32
+	Cap         float32
+}
+
+// StateParams are those of attend.cuh's State.
+type StateParams struct {
+	Most float32
+	Sum  float32
 }
 
 // RowParams are those of logits.cuh's Row.
@@ -261,36 +315,6 @@ type SampleParams struct {
 type PlaceParams struct {
 	Vector driver.Ptr
 	Scale  driver.Ptr
-}
-
-// AttendParams are those of attend.cu's Attend.
-type AttendParams struct {
-	Q           driver.Ptr
-	Cache       driver.Ptr
-	Positions   driver.Ptr
-	Tables      driver.Ptr
-	Items       driver.Ptr
-	Sinks       driver.Ptr
-	Y           driver.Ptr
-	Half        driver.Ptr
-	Parts       driver.Ptr
-	Limits      driver.Ptr
-	Heads       int32
-	KvHeads     int32
-	Ldq         int32
-	LDY         int32
-	BlockSize   int32
-	TableStride int32
-	Window      int32
-	Segments    int32
-	Scale       float32
-	Cap         float32
-}
-
-// StateParams are those of attend.cu's State.
-type StateParams struct {
-	Most float32
-	Sum  float32
 }
 
 // FoldParams are those of attend.cu's Fold.
@@ -390,6 +414,9 @@ type RouteParams struct {
 	Correction driver.Ptr
 	Chosen     driver.Ptr
 	Weights    driver.Ptr
+	Load       driver.Ptr
+	Counted    driver.Ptr
+	Least      int32
 	Rows       int32
 	Experts    int32
 	PerToken   int32
@@ -490,6 +517,36 @@ type PackCodesParams struct {
 	Bits   int32
 	Group  int32
 	Lead   int32
+}
+
+// AttendGroupsParams are those of hopper.sm_90a.cu's AttendGroups.
+type AttendGroupsParams struct {
+	Map driver.TensorMap
+	Box int32
+	A   AttendParams
+}
+
+// CompareProductsParams are those of hopper.sm_90a.cu's CompareProducts.
+type CompareProductsParams struct {
+	A         driver.Ptr
+	B         driver.Ptr
+	C         driver.Ptr
+	Differing driver.Ptr
+}
+
+// GemmGroupsParams are those of hopper.sm_90a.cu's GemmGroups.
+type GemmGroupsParams struct {
+	W           driver.TensorMap
+	X           driver.TensorMap
+	Bias        driver.Ptr
+	Y           driver.Ptr
+	ChunkStride uint64
+	Out         int32
+	Rows        int32
+	Kpad        int32
+	Chunks      int32
+	LDY         int32
+	Add         int32
 }
 
 // NormParams are those of norms.cu's Norm.

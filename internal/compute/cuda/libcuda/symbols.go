@@ -51,6 +51,7 @@ const (
 	cuFuncSetAttribute
 	cuFuncGetAttribute
 	cuLaunchKernel
+	cuTensorMapEncodeTiled
 
 	cuStreamCreate
 	cuStreamDestroy
@@ -113,6 +114,8 @@ var exportNames = [exportCount]string{
 	cuFuncGetAttribute:  "cuFuncGetAttribute",
 	cuLaunchKernel:      "cuLaunchKernel",
 
+	cuTensorMapEncodeTiled: "cuTensorMapEncodeTiled",
+
 	cuStreamCreate:      "cuStreamCreate",
 	cuStreamDestroy:     "cuStreamDestroy_v2",
 	cuStreamSynchronize: "cuStreamSynchronize",
@@ -157,7 +160,8 @@ func lookUp(handle uintptr) *addresses {
 // missing names the exports that are needed and not there.
 func (a *addresses) missing() []string {
 	var names []string
-	optional := map[export]bool{}
+	// Drivers before CUDA 12.0 have no tensor maps, and no device of sm_90 needs them.
+	optional := map[export]bool{cuTensorMapEncodeTiled: true}
 	for _, pair := range alternatives {
 		optional[pair[0]], optional[pair[1]] = true, true
 		if a[pair[0]] == 0 && a[pair[1]] == 0 {

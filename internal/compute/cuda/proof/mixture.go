@@ -113,6 +113,9 @@ func mixture(s *subject, m *mixtureShape) {
 	}
 	x, rows := s.tensor(m.rows, m.hidden)
 	scores, logits := s.tensor(m.rows, m.experts)
+	_, step, _ := layOut([]sequence{{0, m.rows}})
+	s.Begin(step)
+	mix.Load = &compute.ExpertLoad{Rows: make([]int64, m.experts)}
 	y := s.poisoned(m.rows, m.hidden)
 	s.Mix(y, x, scores, mix)
 	without := append([]float32(nil), y.Floats()...)
@@ -120,10 +123,12 @@ func mixture(s *subject, m *mixtureShape) {
 		s.Mixed(y, mix)
 	}
 	var want, biased []float64
+	sent := make([]float64, m.experts)
 	for r := range m.rows {
 		row := s.roundedAll(rows[r*m.hidden : (r+1)*m.hidden])
 		sum, bias := make([]float64, m.hidden), make([]float64, m.hidden)
 		for _, c := range choose(&o, doubles(logits[r*m.experts:(r+1)*m.experts]), correction) {
+			sent[c.expert]++
 			n := &numbers[c.expert]
 			s.addExpert(sum, c.weight, n, row, m.inner)
 			for i, v := range n.downBias {
@@ -136,6 +141,11 @@ func mixture(s *subject, m *mixtureShape) {
 		}
 	}
 	s.report("y", without, want, tolerance)
+	var counted []float32
+	for _, n := range s.ExpertRows(mix.Load) {
+		counted = append(counted, float32(n))
+	}
+	s.report("rows of experts", counted, sent, exactly)
 	if m.biases {
 		s.report("with biases", y.Floats(), biased, tolerance)
 	}

@@ -33,7 +33,7 @@ func productCases(dtype compute.DType) (list []Case) {
 		}
 		list = append(list, Case{Name: fmt.Sprintf("product %d x %d x %d in %d, from %d", p.rows,
 			p.out, p.in, p.chunks, p.from), Kernels: about, cost: p.cost,
-			run: func(s *subject) { product(s, p) }})
+			run: func(s *subject) { multiplied(s, p) }})
 	}
 	return list
 }
@@ -60,9 +60,9 @@ func productTolerance(in int) float64 { return 4e-6 + float64(in)/16*1.2e-7 }
 // checkedElements bounds how many elements of a large product are computed again in float64.
 const checkedElements = 1 << 14
 
-// product computes y = x·Wᵀ + b, adds x·Wᵀ to it, and has the chunks apart. Of x and W the
+// multiplied computes y = x·Wᵀ + b, adds x·Wᵀ to it, and has the chunks apart. Of x and W the
 // reference has the numbers rounded to 16 bits, as the kernels do.
-func product(s *subject, p productShape) {
+func multiplied(s *subject, p productShape) {
 	w, weights := s.weight(p.chunks, p.out, p.in)
 	x, v := s.tensor(p.rows, p.in+p.from+8)
 	bias, b := s.vector(p.out)

@@ -59,7 +59,8 @@ type Case struct {
 	// Kernels are those that the case is about. It may launch others.
 	Kernels []kernels.ID
 	cost    Cost
-	ranks   int // that sum together, 0 for one alone
+	ranks   int  // that sum together, 0 for one alone
+	groups  bool // by warp groups, which only some devices have
 	run     func(s *subject)
 }
 
@@ -97,6 +98,7 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype), deltaCases(),
+			groupCases(dtype),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			for _, c := range some {
 				c.DType = dtype
@@ -141,7 +143,16 @@ func eachDevice(ctx context.Context, opt Options, visit func(*cuda.Device, *Case
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
+	if opt.Ordinal < 0 || opt.Ordinal >= len(devices) {
+		return fmt.Errorf("device %d of %d", opt.Ordinal, len(devices))
+	}
+	info := devices[opt.Ordinal]
 	list := slices.DeleteFunc(Cases(opt.Cost), func(c Case) bool {
+		if slices.ContainsFunc(c.Kernels, func(k kernels.ID) bool {
+			return !k.Fits(info.Major, info.Minor)
+		}) {
+			return true
+		}
 		if opt.NCCL.Open != nil {
 			return c.ranks < 2 || c.ranks > len(devices) && !opt.Together
 		}
@@ -195,6 +206,7 @@ func open(opt Options, dtype compute.DType) (*cuda.Device, error) {
 func outputsOf(d *cuda.Device, c *Case, opt Options) ([]output, error) {
 	name := fnv.New64a()
 	name.Write([]byte(c.Name))
+	d.UseWarpGroups(c.groups)
 	s := &subject{Device: d, dtype: c.DType, opt: opt,
 		random: rand.New(rand.NewPCG(opt.Seed, name.Sum64()))}
 	c.run(s)

@@ -51,7 +51,7 @@ func TestCases(t *testing.T) {
 func TestCompare(t *testing.T) {
 	a := proof.Options{Driver: &double.Driver{Threads: 2}, Together: true}
 	// One multiprocessor has grids that do not hold all of what they compute.
-	small := driver.Info{Name: "small", Major: 8, Multiprocessors: 1, Shared: 227 << 10}
+	small := driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
 	b := proof.Options{Driver: &double.Driver{Info: small, Threads: 1, Seed: 11}, Together: true}
 	list, err := proof.Compare(t.Context(), a, b)
 	if err != nil {

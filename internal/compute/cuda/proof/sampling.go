@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -11,7 +12,7 @@ import (
 func sampledParams() []sample.Params {
 	plain := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 		PromptLogprobs: sample.NoLogprobs, EOS: -1, MaxTokens: 100}
-	list := make([]sample.Params, 9)
+	list := make([]sample.Params, 10)
 	for i := range list {
 		list[i] = plain
 		list[i].Seed, list[i].Temperature = uint64(i), 0.9
@@ -31,6 +32,7 @@ func sampledParams() []sample.Params {
 	list[7].AllowedTokens, list[7].Logprobs = []int32{1, 5, 9, 11}, 0
 	list[8].TopK, list[8].TopP, list[8].MinP, list[8].Logprobs = 40, 0.9, 0.001, 20
 	list[8].RepetitionPenalty, list[8].MinTokens, list[8].StopTokens = 1.1, 50, []int32{2, 6}
+	list[9].Temperature, list[9].TopP = 3, 0.99 // of many tokens
 	return list
 }
 
@@ -39,7 +41,7 @@ func sampledCases() (list []Case) {
 	for _, n := range []struct {
 		vocab int
 		cost  Cost
-	}{{700, Small}, {5000, Full}, {151936, Large}} {
+	}{{700, Small}, {17000, Full}, {151936, Large}} {
 		list = append(list, Case{Name: fmt.Sprintf("tokens of %d chosen", n.vocab), cost: n.cost,
 			Kernels: []kernels.ID{kernels.Choose, kernels.Describe, kernels.Edit, kernels.Survey,
 				kernels.Weigh}, run: func(s *subject) { sampled(s, n.vocab) }})
@@ -51,10 +53,13 @@ func sampledCases() (list []Case) {
 // chosen by all kinds of parameters, of one that a mask restricts, and of a given token.
 func sampled(s *subject, vocab int) {
 	params := sampledParams()
-	logits, v := s.tensor(len(params)+2, vocab)
+	logits, v := s.tensor(len(params)+3, vocab)
 	for i := range v {
 		v[i] *= 3
 	}
+	// Of the last row two logits of threads of several warps are infinite, and equally likely.
+	endless := v[(len(params)+2)*vocab:]
+	endless[5], endless[500] = float32(math.Inf(1)), float32(math.Inf(1))
 	copy(logits.Floats(), v)
 	logits.Memory.Filled()
 	var rows []sample.Row
@@ -78,6 +83,8 @@ func sampled(s *subject, vocab int) {
 	}
 	given := add(&params[1])
 	given.Given, given.Logprobs = 17, 3
+	last := add(&params[1])
+	last.Given, last.Logprobs = 5, 2
 	if err := s.Sample(logits, rows); err != nil {
 		return // the device's own
 	}

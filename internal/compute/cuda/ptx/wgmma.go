@@ -311,28 +311,48 @@ func (op *wgmmaOp) add(m *mmaScratch, t *tile, p *product, j int) {
 
 // loadRows fills the scratch's A with the warp's rows from shared memory.
 func (op *wgmmaOp) loadRows(w *warp, p *product) {
-	widen := widener(op.in)
-	for row := range 16 {
-		for k := range op.k {
-			w.mma.a[row*op.k+k] = widen(op.element(w, p, p.descA, w.id&3*16+row, k, op.transA), 0)
-		}
-	}
+	op.load(w, p, p.descA, w.id&3*16, 16, op.transA, func(row, k int, v float32) {
+		w.mma.a[row*op.k+k] = v
+	})
 }
 
 func (op *wgmmaOp) loadColumns(w *warp, p *product, j int) {
-	widen := widener(op.in)
-	for col := range 8 {
+	op.load(w, p, p.descB, j*8, 8, op.transB, func(col, k int, v float32) {
+		w.mma.b[k*8+col] = v
+	})
+}
+
+// load reads n rows of A or columns of B, the first of them at a place, 16 bytes at a time.
+func (op *wgmmaOp) load(w *warp, p *product, desc uint64, first, n int, transposed bool,
+	put func(i, k int, v float32)) {
+	widen, size := widener(op.in), op.in.bits/8
+	each := 16 / size
+	if transposed {
 		for k := range op.k {
-			w.mma.b[k*8+col] = widen(op.element(w, p, p.descB, j*8+col, k, op.transB), 0)
+			for i := 0; i < n; i += each {
+				b := op.piece(w, p, desc, first+i, k, true)
+				for e := range each {
+					put(i+e, k, widen(uint32(peek(unsafe.Pointer(&b[e*size]), size)), 0))
+				}
+			}
+		}
+		return
+	}
+	for i := range n {
+		for k := 0; k < op.k; k += each {
+			b := op.piece(w, p, desc, first+i, k, false)
+			for e := range each {
+				put(i, k+e, widen(uint32(peek(unsafe.Pointer(&b[e*size]), size)), 0))
+			}
 		}
 	}
 }
 
-// element reads an element of a matrix in shared memory: i counts rows of A or columns of B. The
+// piece is 16 bytes of a matrix in shared memory: i counts rows of A or columns of B. The
 // descriptor's fields are described in PTX ISA 9.7.15.5.1: where the matrix begins, the strides
 // between its cores of 8 rows of 16 bytes, and the swizzle; with k the inner dimension, or i where
 // the matrix is transposed.
-func (op *wgmmaOp) element(w *warp, p *product, desc uint64, i, k int, transposed bool) uint32 {
+func (op *wgmmaOp) piece(w *warp, p *product, desc uint64, i, k int, transposed bool) *[16]byte {
 	size := uint64(op.in.bits / 8)
 	start, leading, stride := desc&0x3fff<<4, desc>>16&0x3fff<<4, desc>>32&0x3fff<<4
 	s := [4]swizzle{noSwizzle, swizzle128, swizzle64, swizzle32}[desc>>62]
@@ -344,24 +364,24 @@ func (op *wgmmaOp) element(w *warp, p *product, desc uint64, i, k int, transpose
 	at := start + outer&7*row
 	switch {
 	case s == noSwizzle && !transposed:
-		at += outer>>3*stride + inner>>4*leading + inner&15
+		at += outer>>3*stride + inner>>4*leading
 	case s == noSwizzle:
-		at += outer>>3*leading + inner>>4*stride + inner&15
+		at += outer>>3*leading + inner>>4*stride
 	case transposed:
 		at += outer>>3*stride + inner/row*leading + inner%row
 	default:
 		at += outer>>3*stride + inner
 	}
 	at = s.place(at)
-	if at < sharedBase || at+size > uint64(len(w.cta.shared)) {
+	if at < sharedBase || at+16 > uint64(len(w.cta.shared)) {
 		w.fail(allLanes, "shared access out of range: the matrix of the wgmma of line %d at %#x",
 			p.line, at)
 	}
 	if w.cta.check != nil {
 		w.ea[0] = at
 		s := segment{space: sharedSpace, group: 1, base: w.cta.start}
-		w.check(&s, size, reads)
-		w.checkProxy(0, at, size)
+		w.check(&s, 16, reads)
+		w.checkProxy(0, at, 16)
 	}
-	return uint32(peek(unsafe.Add(w.cta.start, at), int(size)))
+	return (*[16]byte)(unsafe.Add(w.cta.start, at))
 }

@@ -36,9 +36,10 @@ type Device interface {
 	Begin(b *compute.Batch)
 	Err() error
 	// Run has pass compute the layers of the batch at hand. A device may record what it is asked
-	// for meanwhile and do that again, without calling pass, for another batch of the same shape:
-	// where alone says that pass waits for nothing but the device, and that no row has an adapter.
-	Run(b *compute.Batch, alone bool, pass func() error) error
+	// for meanwhile and do that again, without calling pass, for another batch of the same shape
+	// and the same model, which of stands for: where alone says that pass waits for nothing but the
+	// device, and that no row has an adapter.
+	Run(of any, alone bool, pass func() error) error
 	// Finish waits until all is computed that was asked for, and returns Err.
 	Finish() error
 
@@ -140,6 +141,8 @@ type Device interface {
 	// the biases of down projections, weighted.
 	Mix(sum, x, scores *Tensor, mix *compute.Mixture)
 	Mixed(sum *Tensor, mix *compute.Mixture)
+	// ExpertRows are the rows that were sent to each expert, which Mix has counted in a load.
+	ExpertRows(load *compute.ExpertLoad) []int64
 
 	// Pool is the rank's threads on the host, for work of its own.
 	Pool() *pool.Pool

@@ -8,6 +8,12 @@ type LayerLoad struct {
 	Rows  []int64
 }
 
+// counting is the load of a layer that a device counts.
+type counting struct {
+	layer int
+	load  *compute.ExpertLoad
+}
+
 // Layer says that the layers that are made next are those of the model's layer.
 func (l *Loader) Layer(layer int) { l.within.Layer = layer }
 
@@ -19,11 +25,17 @@ func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
 	p := l.group.Rows
 	load := &compute.ExpertLoad{Rows: make([]int64, experts),
 		Alone: p != nil && p.Rank > 0 && l.group.places() == 1}
-	l.loads = append(l.loads, LayerLoad{l.within.Layer, load.Rows})
+	l.loads = append(l.loads, counting{l.within.Layer, load})
 	return load
 }
 
-// Loads are the loads of the mixtures that were made, as steps count them on a device that does.
+// Loads are the loads of the mixtures that were made, as steps have counted them.
 // The rows that several ranks compute alike are counted on the first of those that divide long
 // prompts, and on every one of those that divide layers.
-func (l *Loader) Loads() []LayerLoad { return l.loads }
+func (l *Loader) Loads() []LayerLoad {
+	list := make([]LayerLoad, 0, len(l.loads))
+	for _, c := range l.loads {
+		list = append(list, LayerLoad{c.layer, l.dev.ExpertRows(c.load)})
+	}
+	return list
+}

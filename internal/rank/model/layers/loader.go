@@ -69,7 +69,7 @@ type Loader struct {
 	// lost is why tables are not what they were.
 	lost error
 	// loads are of the mixtures that were made.
-	loads []LayerLoad
+	loads []counting
 }
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is

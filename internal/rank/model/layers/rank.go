@@ -227,7 +227,7 @@ func (r *rank) Run(b *compute.Batch, pass func() error) error {
 		}
 		alone = alone && enqueued
 	}
-	return r.dev.Run(b, alone, pass)
+	return r.dev.Run(r, alone, pass)
 }
 
 // Multiply multiplies x by a factor.

@@ -29,8 +29,16 @@ import (
 // architectures are those that cubins are made for.
 var architectures = []string{"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"}
 
-// target is what the PTX needs at least: Ampere, whose instructions all later ones have.
-const target = "compute_80"
+// oldest is what the PTX needs at least: Ampere, whose instructions all later ones have. A file
+// that is named for an architecture, as hopper.sm_90a.cu, is for that one alone.
+const oldest = "compute_80"
+
+func target(base string) string {
+	if _, arch, only := strings.Cut(base, ".sm_"); only {
+		return "compute_" + arch
+	}
+	return oldest
+}
 
 func main() {
 	tools := flag.String("tools", "", "folder that the wheels are installed in")
@@ -69,16 +77,19 @@ func run(tools string, check bool) error {
 		if err != nil {
 			return err
 		}
-		ptx, err := rtc.compile(name, text, headers)
+		base := strings.TrimSuffix(name, ".cu")
+		ptx, err := rtc.compile(name, target(base), text, headers)
 		if err != nil {
 			return err
 		}
 		ptx = tidy(ptx)
-		base := strings.TrimSuffix(name, ".cu")
 		if made[filepath.Join("ptx", base+".ptx.gz")], err = packed(ptx); err != nil {
 			return err
 		}
 		for _, arch := range architectures {
+			if _, only, ok := strings.Cut(base, "."); ok && arch != only {
+				continue
+			}
 			assembled.Go(func() error { return used.add(ptxas, arch, base, ptx) })
 		}
 		all = append(all, parse(name, string(text)))
@@ -271,13 +282,13 @@ func (u *usage) add(ptxas, arch, base string, ptx []byte) error {
 func (u *usage) table() []byte {
 	var b bytes.Buffer
 	columns := append(slices.Clone(architectures), "shared")
-	fmt.Fprintf(&b, "%-20s", "registers")
+	fmt.Fprintf(&b, "%-24s", "registers")
 	for _, c := range columns {
 		fmt.Fprintf(&b, " %8s", c)
 	}
 	b.WriteString("\n")
 	for _, kernel := range sorted(u.kernels) {
-		fmt.Fprintf(&b, "%-20s", kernel)
+		fmt.Fprintf(&b, "%-24s", kernel)
 		for _, c := range columns {
 			fmt.Fprintf(&b, " %8s", u.kernels[kernel][c])
 		}

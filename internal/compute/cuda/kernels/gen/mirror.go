@@ -92,6 +92,8 @@ func goKind(kind string) string {
 		return "float32"
 	case kind == "u64":
 		return "uint64"
+	case kind == "TensorMap":
+		return "driver.TensorMap"
 	}
 	return kind + "Params" // a struct within another
 }

@@ -70,8 +70,10 @@ func (t *texts) array() uintptr {
 	return uintptr(unsafe.Pointer(&t.list[0]))
 }
 
-// compile makes PTX of a file; headers are by name. An error has the compiler's words.
-func (n *nvrtc) compile(name string, text []byte, headers map[string][]byte) ([]byte, error) {
+// compile makes PTX of a file for an architecture; headers are by name. An error has the compiler's
+// words.
+func (n *nvrtc) compile(name, target string, text []byte, headers map[string][]byte) ([]byte,
+	error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var bodies, names, options, own texts

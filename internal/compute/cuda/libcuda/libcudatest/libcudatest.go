@@ -17,9 +17,9 @@ var sources embed.FS
 var parts = []string{"fake.c", "device.c", "stream.c", "kernel.c", "layout.c"}
 
 // Build compiles the library into a folder and returns its path. Without gcc the test is skipped,
-// and says so. WITHOUT_OLD, WITHOUT_NEW and WITHOUT_FILL leave out exports. Devices are an H200, a
-// part of an A100 (MIG), a T4 and a part of an H100; the first two are there unless "devices" is
-// set.
+// and says so. WITHOUT_OLD, WITHOUT_NEW, WITHOUT_FILL and WITHOUT_TENSORS leave out exports.
+// Devices are an H200, a part of an A100 (MIG), a T4 and a part of an H100; the first two are there
+// unless "devices" is set.
 //
 // A process that loads it reads settings from LIBCUDA_TEST: "cuInit=100 devices=1" has cuInit fail.
 func Build(t testing.TB, dir string, without ...string) string {

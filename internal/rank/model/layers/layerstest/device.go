@@ -49,7 +49,7 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 func (d *Device) Begin(*compute.Batch) {}
 
 // Run implements layers.Device.
-func (d *Device) Run(_ *compute.Batch, _ bool, pass func() error) error { return pass() }
+func (d *Device) Run(_ any, _ bool, pass func() error) error { return pass() }
 
 // Finish implements layers.Device; it is no call.
 func (d *Device) Finish() error { return nil }
@@ -399,6 +399,9 @@ func (d *Device) Mixed(sum *layers.Tensor, mix *compute.Mixture) {
 	}
 	d.call("mixed %s%s", all(sum), biases)
 }
+
+// ExpertRows implements layers.Device: nothing is counted.
+func (d *Device) ExpertRows(load *compute.ExpertLoad) []int64 { return load.Rows }
 
 // Pool implements layers.Device.
 func (d *Device) Pool() *pool.Pool { return d.pool }

@@ -85,6 +85,22 @@ API cuLaunchKernel(u64 f, u64 gx, u64 gy, u64 gz, u64 bx, u64 by, u64 bz, u64 sh
   }
   return enqueue(s, op);
 }
+#ifndef WITHOUT_TENSORS
+API cuTensorMapEncodeTiled(uint64_t *map, u64 type, u64 rank, u64 base, const u64 *dims,
+                           const u64 *strides, const uint32_t *box, const uint32_t *steps,
+                           u64 interleave, u64 swizzle, u64 promotion, u64 fill) {
+  ENTER(IN_CONTEXT);
+  WANT(map && (u64)map % 64 == 0);
+  WANT(type == 1 && rank == 2 && interleave == 0 && swizzle == 3 && promotion == 3 && fill == 0);
+  WANT(dims && strides && box && steps);
+  WANT(steps[0] == 1 && steps[1] == 1 && box[0] == 64);
+  if (base % 16 || strides[0] % 16 || box[1] == 0 || box[1] > 256) return INVALID_VALUE;
+  u64 words[16] = {base, dims[0], dims[1], strides[0], box[0], box[1]};
+  words[15] = 0x70616d; // the last of the 128 bytes are not zero
+  memcpy(map, words, sizeof words);
+  return 0;
+}
+#endif
 
 // Graphs.
 API cuStreamBeginCapture_v2(u64 s, u64 mode) {

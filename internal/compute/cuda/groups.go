@@ -1,0 +1,256 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// What blocks of hopper.sm_90a.cu are: threads, output features and rows of a product, query rows
+// of attention, and stages of the ring between copies and products.
+const (
+	groupThreads  = 384
+	groupFeatures = 128
+	groupRows     = 128
+	groupStages   = 4
+)
+
+// warpGroups are the kernels of sm_90 for many rows. They compute the bits of the others, which
+// compute few rows and what these do not, if wgmma adds as mma does: so it was measured
+// (MMA-Sim, https://arxiv.org/abs/2511.10909), and so the device at hand shows before it uses them.
+type warpGroups struct {
+	able bool // the device has them
+	on   bool
+	why  string // not
+}
+
+// findWarpGroups decides whether the device uses its warp groups.
+func (d *Device) findWarpGroups() error {
+	g := &d.groups
+	if !kernels.CompareProductsBF16.Fits(d.info.Major, d.info.Minor) {
+		g.why = d.info.Arch() + " has none"
+		return nil
+	}
+	if _, err := d.ctx.TensorMap(&driver.Tensor{Base: d.ring.there, Columns: 64, Rows: 16,
+		Box: 16, Stride: 128}); err != nil {
+		g.why = err.Error()
+		return nil
+	}
+	g.able = true
+	differing, of, err := d.CompareProducts()
+	if err != nil {
+		return fmt.Errorf("compare wgmma with mma: %w", err)
+	}
+	if g.on = differing == 0; !g.on {
+		g.why = fmt.Sprintf("wgmma and mma have other bits in %d of %d sums", differing, of)
+	}
+	return nil
+}
+
+// UseWarpGroups has steps of many rows computed by warp groups, which the device must have, or not,
+// whatever the bits.
+func (d *Device) UseWarpGroups(on bool) {
+	if on && !d.groups.able {
+		d.check(fmt.Errorf("no warp groups: %s", d.groups.why))
+		return
+	}
+	d.groups.on = on
+}
+
+// ManyRows says what computes many rows, and why.
+func (d *Device) ManyRows() string {
+	if d.groups.on {
+		return "wgmma"
+	}
+	return "mma: " + d.groups.why
+}
+
+// What CompareProducts compares: blocks of 64 by 128 sums of 64 products.
+const (
+	comparedBlocks = 2
+	comparedIn     = 64
+	comparedRows   = 64
+	comparedCols   = 128
+)
+
+// CompareProducts counts the sums that wgmma and mma compute with other bits, and all of them: of
+// numbers of very different sizes, whose products cancel, so that what is lost of each shows. The
+// device must have warp groups.
+func (d *Device) CompareProducts() (differing, of int, err error) {
+	k := kernels.CompareProductsBF16
+	if d.dtype == compute.Float16 {
+		k = kernels.CompareProductsF16
+	}
+	const a = 2 * comparedBlocks * comparedRows * comparedIn
+	const b = 2 * comparedBlocks * comparedCols * comparedIn
+	const c = 4 * comparedBlocks * comparedRows * comparedCols
+	const counts = 4 * comparedBlocks * 128
+	host, err := d.ctx.Pin(a + b + c + counts)
+	if err != nil {
+		return 0, 0, err
+	}
+	random := rand.New(rand.NewPCG(90, 64))
+	number := func() float32 {
+		return float32(random.NormFloat64() * math.Exp2(float64(random.IntN(13)-6)))
+	}
+	halves := unsafe.Slice((*uint16)(unsafe.Pointer(&host[0])), (a+b)/2)
+	for i := range halves {
+		halves[i] = rounded(number(), d.dtype)
+	}
+	for i := 0; i < len(halves); i += 16 {
+		if i%32 == 16 { // what the 16 before added is taken away, nearly
+			copy(halves[i:i+16], halves[i-16:i])
+		}
+	}
+	for i := range halves[:a/2] {
+		if i%32 >= 16 {
+			halves[i] ^= 0x8000
+			if random.IntN(4) == 0 {
+				halves[i]++
+			}
+		}
+	}
+	sums := unsafe.Slice((*float32)(unsafe.Pointer(&host[a+b])), c/4)
+	for i := range sums {
+		sums[i] = number()
+	}
+	results := unsafe.Slice((*int32)(unsafe.Pointer(&host[a+b+c])), counts/4)
+	for i := range results {
+		results[i] = 1 // unless it is compared
+	}
+	there, err := d.ctx.Alloc(uint64(len(host)))
+	if err != nil {
+		return 0, 0, err
+	}
+	d.check(d.ctx.Upload(there, host, d.stream))
+	launch(d, k, [3]uint32{comparedBlocks, 1, 1}, [3]uint32{128, 1, 1}, 0,
+		kernels.CompareProductsParams{A: there, B: there + a, C: there + a + b,
+			Differing: there + a + b + c})
+	if d.err == nil {
+		d.check(d.ctx.Download(host[a+b+c:], there+a+b+c, d.stream))
+	}
+	d.wait()
+	for _, n := range results {
+		differing += int(n)
+	}
+	d.free(there)
+	if d.err == nil {
+		d.check(d.ctx.Unpin(host))
+	}
+	// Of each block 128 columns were computed at once, and 64 of them in another product.
+	return differing, c / 4 * 3 / 2, d.err
+}
+
+// gemmShared is the dynamic shared memory of a block of gemm_groups, attendGroupsShared that of
+// attend_groups: queries, and stages of a tile of keys and values.
+const gemmShared = groupStages * 2 * tileIn * (groupFeatures + groupRows)
+
+func attendGroupsShared(dim int) int {
+	return 2 * dim * (groupRows + groupStages*2*tilePositions)
+}
+
+// allowGroups lets the kernels have the shared memory they need.
+func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
+	for k, bytes := range map[kernels.ID]int{
+		kernels.GemmGroupsBF16:      gemmShared,
+		kernels.GemmGroupsF16:       gemmShared,
+		kernels.AttendGroups64BF16:  attendGroupsShared(64),
+		kernels.AttendGroups64F16:   attendGroupsShared(64),
+		kernels.AttendGroups128BF16: attendGroupsShared(128),
+		kernels.AttendGroups128F16:  attendGroupsShared(128),
+	} {
+		if !k.Fits(d.info.Major, d.info.Minor) {
+			continue
+		}
+		if err := allow(k, bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byGroups says whether warp groups compute a product: of weights that are no codes, nor of
+// experts, whose chunks end with products, and of inputs that copies take.
+func (w *weight) byGroups(g *gemm, x driver.Ptr, ld int) bool {
+	return w.d.groups.on && g.rows > groupRows/2 && w.codes == nil && g.experts == 0 &&
+		g.picked == 0 && w.in == w.chunks*w.padded && x%16 == 0 && ld%8 == 0
+}
+
+// launchGroups enqueues a product of inputs that lie ld apart.
+func (w *weight) launchGroups(g *gemm, x driver.Ptr, ld int) {
+	d := w.d
+	if w.mapped != w.data {
+		w.rows = d.tensorMap(&driver.Tensor{Base: w.data, Columns: w.in, Rows: w.out,
+			Stride: 2 * w.in, Box: groupFeatures})
+		w.mapped = w.data
+	}
+	kernel := kernels.GemmGroupsBF16
+	if d.dtype == compute.Float16 {
+		kernel = kernels.GemmGroupsF16
+	}
+	p := kernels.GemmGroupsParams{W: w.rows, X: d.tensorMap(&driver.Tensor{Base: x,
+		Columns: w.in, Rows: g.rows, Stride: 2 * ld, Box: groupRows}), Bias: g.bias, Y: g.dst,
+		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows),
+		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDY: int32(g.ld), Add: g.add}
+	grid := [3]uint32{uint32((w.out + groupFeatures - 1) / groupFeatures),
+		uint32((g.rows + groupRows - 1) / groupRows), uint32(w.chunks)}
+	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, gemmShared, p)
+}
+
+// tensorMap describes a tensor to copies.
+func (d *Device) tensorMap(t *driver.Tensor) (m driver.TensorMap) {
+	if d.err != nil {
+		return m
+	}
+	m, err := d.ctx.TensorMap(t)
+	d.check(err)
+	return m
+}
+
+// mapLayers describes the rows of the layers of a cache that attendGroups reads.
+func (c *cache) mapLayers() {
+	d, size := c.d, c.shape.BlockSize
+	c.box = tilePositions
+	for size%c.box != 0 {
+		c.box /= 2
+	}
+	c.maps = make([]driver.TensorMap, len(c.layers))
+	for i := range c.shape.Layers {
+		l := &c.shape.Layers[i]
+		if d.groups.able && c.shape.DType == d.dtype && l.Kind == compute.KeysValues &&
+			(l.Dim == 64 || l.Dim == 128) {
+			c.maps[i] = d.tensorMap(&driver.Tensor{Base: c.layers[i], Columns: l.Dim,
+				Rows: c.shape.Blocks * 2 * l.Heads * size, Stride: 2 * l.Dim, Box: c.box})
+		}
+	}
+}
+
+// attendGroups has warp groups compute the attention of many rows.
+func (d *Device) attendGroups(y *cache, layer int, p kernels.AttendParams, dim int,
+	grid [3]uint32) {
+	kernel := kernels.AttendGroups64BF16
+	switch f16 := d.dtype == compute.Float16; {
+	case f16 && dim == 64:
+		kernel = kernels.AttendGroups64F16
+	case f16:
+		kernel = kernels.AttendGroups128F16
+	case dim == 128:
+		kernel = kernels.AttendGroups128BF16
+	}
+	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, attendGroupsShared(dim),
+		kernels.AttendGroupsParams{Map: y.maps[layer], Box: int32(y.box), A: p})
+}
+
+// manyUnits is how many query rows a block has that computes many: rows of a sequence times heads
+// of a group.
+func (d *Device) manyUnits() int {
+	if d.groups.on {
+		return groupRows
+	}
+	return manyWarps * warpRows
+}

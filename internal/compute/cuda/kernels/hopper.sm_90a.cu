@@ -1,0 +1,350 @@
+// Products and attention of many rows on Hopper, where one warp of a block copies and eight multiply
+// (https://arxiv.org/abs/2407.08608). The order of every sum is that of the kernels for few rows: it
+// takes wgmma and mma to add the products of 16 alike, which compare_products looks at.
+#include "attend.cuh"
+#include "hopper.cuh"
+
+// Of the warp groups of a block two compute, and one warp of the third copies.
+enum { COMPUTING = 2, COPYING = COMPUTING };
+
+// Ring is the stages between copies and products: full has the bytes of a stage, empty an arrival
+// of each warp that has multiplied.
+template <int STAGES>
+struct Ring {
+  u32 full, empty;
+
+  // Ring begins with all stages empty; the block's threads meet after it.
+  DI Ring(u64* barriers) : full(shared_address(barriers)), empty(full + 8 * STAGES) {
+    if (threadIdx.x != 0) return;
+    for (int s = 0; s < STAGES; s++) {
+      barrier_init(full + 8 * s, 1);
+      barrier_init(empty + 8 * s, COMPUTING * 4);
+    }
+    barriers_visible();
+  }
+
+  // What a barrier waits for before its first phase is over.
+  DI void wait_empty(int n) const { barrier_wait(empty + 8 * (n % STAGES), n / STAGES + 1); }
+  DI void wait_full(int n) const { barrier_wait(full + 8 * (n % STAGES), n / STAGES); }
+  DI void release(int n) const {
+    if ((threadIdx.x & 31) == 0) barrier_arrive(empty + 8 * (n % STAGES));
+  }
+};
+
+struct AttendGroups {
+  TensorMap map;  // of the cache's rows, in boxes of 64 dimensions
+  int box;        // rows of a box, all of a block
+  Attend a;
+};
+
+// attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
+template <int D, int type>
+DI void attend_groups(const AttendGroups& g) {
+  constexpr int UNITS = COMPUTING * 64, PANELS = D / 64, STAGES = 4;
+  constexpr int PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
+  const Attend& p = g.a;
+  extern __shared__ __align__(1024) u8 memory[];
+  __shared__ __align__(8) u64 barriers[2 * STAGES];
+  const u32 queries = shared_address(memory), stages = queries + UNITS * D * 2;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, kv = blockIdx.y, own = warp / 4;
+  const int* item = p.items + 4 * blockIdx.x;
+  const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
+  const int highest = p.positions[row0 + item[1] - 1];
+  const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
+  const int from = lowest / TILE, to = highest / TILE;
+  const Ring<STAGES> ring(barriers);
+  __syncthreads();
+
+  if (own == COPYING) {
+    registers_down<24>();
+    if (warp > COPYING * 4) return;
+    const int* table = p.tables + (size_t)item[2] * p.table_stride;
+    const int values = p.kv_heads * p.block_size;  // rows from a key to its value
+#pragma unroll 1
+    for (int tile = from; tile <= to; tile++) {
+      const u32 stage = stages + (tile - from) % STAGES * STAGE;
+      const u32 full = ring.full + 8 * ((tile - from) % STAGES);
+      ring.wait_empty(tile - from);
+      // Boxes of which not all is to be seen come row by row, and zeros for the rest: values that
+      // weights of zero multiply must be numbers.
+      int whole = 0;
+#pragma unroll 1
+      for (int r = 0; r < TILE; r += g.box) {
+        const int at = tile * TILE + r;
+        if (at >= lowest && at + g.box - 1 <= highest) {
+          whole++;
+          continue;
+        }
+#pragma unroll 1
+        for (int i = lane; i < g.box * (D / 8); i += 32) {
+          const int row = r + i / (D / 8), c = i % (D / 8), position = tile * TILE + row;
+          const bool there = position <= highest && position >= lowest;
+          const u16* k = p.cache;
+          if (there) k += key_row(p, table, position, kv) * D + c * 8;
+          const u32 spot = stage + c / 8 * PANEL + in_panel(row, c % 8);
+          copy16(spot, k, there ? 16 : 0);
+          copy16(spot + PANELS * PANEL, there ? k + (size_t)values * D : k, there ? 16 : 0);
+        }
+      }
+      if (whole * g.box < TILE) {
+        copies_commit();
+        copies_wait<0>();
+        written_here();
+        __syncwarp();
+      }
+      if (lane != 0) continue;
+      barrier_expect(full, whole * g.box * D * 2 * 2);
+#pragma unroll 1
+      for (int r = 0; r < TILE; r += g.box) {
+        const int at = tile * TILE + r;
+        if (at < lowest || at + g.box - 1 > highest) continue;
+        const int row = (int)key_row(p, table, at, kv);
+#pragma unroll
+        for (int n = 0; n < PANELS; n++) {
+          const u32 panel = stage + n * PANEL + r * 128;
+          copy_box(panel, &g.map, n * 64, row, full);
+          copy_box(panel + PANELS * PANEL, &g.map, n * 64, row + values, full);
+        }
+      }
+    }
+    return;
+  }
+
+  registers_up<240>();
+  const int first = own * 64;  // of the warp group's units
+#pragma unroll 1
+  for (int i = threadIdx.x % 128; i < 64 * (D / 8); i += 128) {
+    const int r = first + i / (D / 8), c = i % (D / 8);
+    u32 v[4];
+    query<D, type>(v, p, row0, units, group, kv, r, c);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(queries + c / 8 * (UNITS * 128) + in_panel(r, c % 8)), "r"(v[0]), "r"(v[1]),
+                   "r"(v[2]), "r"(v[3]) : "memory");
+  }
+  written_here();
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + own) : "memory");
+
+  // A warp group is done with the tile of its last row.
+  const int ours = min(units, first + 64) - first;
+  const int end = ours > 0 ? p.positions[row0 + (first + ours - 1) / group] / TILE : -1;
+  Rows<D> y(p, row0, units, group, warp * 16);
+#pragma unroll 1
+  for (int tile = from; tile <= to; tile++) {
+    ring.wait_full(tile - from);
+    if (tile <= end) {
+      const u32 keys = stages + (tile - from) % STAGES * STAGE, values = keys + PANELS * PANEL;
+      float s[TILE / 8][4];
+#pragma unroll
+      for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+      groups_begin(s);
+#pragma unroll
+      for (int k = 0; k < D / 16; k++) {
+        const u32 q = queries + k / 4 * (UNITS * 128) + first * 128 + k % 4 * 32;
+        multiply_group<type>(s, descriptor(q, 16),
+                             descriptor(keys + k / 4 * PANEL + k % 4 * 32, 16));
+      }
+      groups_commit();
+      groups_end(s);
+      y.weigh(s, p, tile);
+      groups_begin(y.o);
+#pragma unroll
+      for (int k = 0; k < TILE / 16; k++) {
+        u32 a[4];
+        weights<type>(a, s, k);
+        multiply_group_transposed<type>(y.o, a, descriptor(values + k * 2048, PANEL));
+      }
+      groups_commit();
+      groups_end(y.o);
+    }
+    ring.release(tile - from);
+    if (tile <= end && y.ends(tile, end)) y.fold();
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int r = warp * 16 + (lane >> 2) + i * 8;
+    if (r < units) y.template store<type>(p, i, row0 + r / group, kv * group + r % group);
+  }
+}
+
+#define BLOCK ((COMPUTING + 1) * 128)
+
+KERNEL __launch_bounds__(BLOCK, 1) attend_groups64_bf16(const __grid_constant__ AttendGroups p) {
+  attend_groups<64, BF16>(p);
+}
+KERNEL __launch_bounds__(BLOCK, 1) attend_groups128_bf16(const __grid_constant__ AttendGroups p) {
+  attend_groups<128, BF16>(p);
+}
+KERNEL __launch_bounds__(BLOCK, 1) attend_groups64_f16(const __grid_constant__ AttendGroups p) {
+  attend_groups<64, F16>(p);
+}
+KERNEL __launch_bounds__(BLOCK, 1) attend_groups128_f16(const __grid_constant__ AttendGroups p) {
+  attend_groups<128, F16>(p);
+}
+
+struct CompareProducts {
+  const u16* a;       // [blocks][64][64]
+  const u16* b;       // [blocks][128][64]
+  const float* c;     // [blocks][64][128]
+  int* differing;     // [blocks][128]
+};
+
+// compare_products adds a·bᵀ to c by wgmma of 64 and of 128 columns, and by mma, and counts the sums
+// of each thread that have other bits.
+template <int type>
+DI void compare_products(const CompareProducts& p) {
+  __shared__ __align__(1024) u8 memory[(64 + 128) * 128];
+  const u32 left = shared_address(memory), right = left + 64 * 128;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const uint4* a = (const uint4*)p.a + (size_t)blockIdx.x * 64 * 8;
+  const uint4* b = (const uint4*)p.b + (size_t)blockIdx.x * 128 * 8;
+  for (int i = threadIdx.x; i < (64 + 128) * 8; i += 128) {
+    const uint4 v = i < 64 * 8 ? a[i] : b[i - 64 * 8];
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(left + in_panel(i / 8, i % 8)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+  }
+  float whole[16][4], half[8][4], one[16][4];
+#pragma unroll
+  for (int n = 0; n < 16; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int row = warp * 16 + (lane >> 2) + i / 2 * 8, col = n * 8 + (lane & 3) * 2 + i % 2;
+      whole[n][i] = one[n][i] = p.c[((size_t)blockIdx.x * 64 + row) * 128 + col];
+      if (n < 8) half[n % 8][i] = whole[n][i];
+    }
+  written_here();
+  __syncthreads();
+  here(half);
+  groups_begin(whole);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    multiply_group<type>(whole, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
+    multiply_group<type>(half, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
+  }
+  groups_commit();
+  groups_end(whole);
+  here(half);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    u32 x[4];
+    matrices4(x, left + in_panel(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
+#pragma unroll
+    for (int n = 0; n < 16; n += 2) {
+      u32 y[4];
+      matrices4(y, right + in_panel(n * 8 + (lane & 7) + ((lane >> 4) << 3),
+                                    k * 2 + ((lane >> 3) & 1)));
+      multiply<type>(one[n], x, y[0], y[1]);
+      multiply<type>(one[n + 1], x, y[2], y[3]);
+    }
+  }
+  int differing = 0;
+#pragma unroll
+  for (int n = 0; n < 16; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int bits = __float_as_int(one[n][i]);
+      differing += __float_as_int(whole[n][i]) != bits;
+      if (n < 8) differing += __float_as_int(half[n % 8][i]) != bits;
+    }
+  p.differing[blockIdx.x * 128 + threadIdx.x] = differing;
+}
+
+KERNEL __launch_bounds__(128) compare_products_bf16(const __grid_constant__ CompareProducts p) {
+  compare_products<BF16>(p);
+}
+KERNEL __launch_bounds__(128) compare_products_f16(const __grid_constant__ CompareProducts p) {
+  compare_products<F16>(p);
+}
+
+struct GemmGroups {
+  TensorMap w;       // [out][chunks * kpad], in boxes of FEATURES
+  TensorMap x;       // [rows][chunks * kpad], in boxes of ROWS
+  const float* bias; // of each output feature; null for none
+  float* y;          // chunk c is chunk_stride after the one before
+  u64 chunk_stride;
+  int out, rows, kpad, chunks, ldy;
+  int add;           // to what y has
+};
+
+// gemm_groups computes 64 output features per warp group, of 128 rows of x. W is the first operand,
+// as in gemm.cu.
+template <int type>
+DI void gemm_groups(const GemmGroups& p) {
+  constexpr int FEATURES = COMPUTING * 64, ROWS = 128, STAGES = 4, X = FEATURES * 128;
+  constexpr int STAGE = X + ROWS * 128;
+  extern __shared__ __align__(1024) u8 memory[];
+  __shared__ __align__(8) u64 barriers[2 * STAGES];
+  const u32 stages = shared_address(memory);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, own = warp / 4;
+  const int f0 = blockIdx.x * FEATURES, r0 = blockIdx.y * ROWS, chunk = blockIdx.z;
+  const int steps = (p.kpad + 63) / 64;
+  const Ring<STAGES> ring(barriers);
+  __syncthreads();
+
+  if (own == COPYING) {
+    registers_down<24>();
+    if (warp > COPYING * 4 || lane != 0) return;
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+      const u32 stage = stages + step % STAGES * STAGE, full = ring.full + 8 * (step % STAGES);
+      const int column = chunk * p.kpad + step * 64;
+      ring.wait_empty(step);
+      barrier_expect(full, STAGE);
+      copy_box(stage, &p.w, column, f0, full);
+      copy_box(stage + X, &p.x, column, r0, full);
+    }
+    return;
+  }
+
+  registers_up<240>();
+  float c[ROWS / 8][4];
+#pragma unroll
+  for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) c[n][i] = 0.0f;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    ring.wait_full(step);
+    const u32 w = stages + step % STAGES * STAGE + own * 64 * 128;
+    const u32 x = stages + step % STAGES * STAGE + X;
+    auto product = [&](int k) {
+      multiply_group<type>(c, descriptor(w + k * 32, 16), descriptor(x + k * 32, 16));
+    };
+    const int left = p.kpad - step * 64;
+    groups_begin(c);
+    if (left >= 64) {
+#pragma unroll
+      for (int k = 0; k < 4; k++) product(k);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < left / 16; k++) product(k);
+    }
+    groups_commit();
+    groups_wait<1>();
+    if (step > 0) ring.release(step - 1);
+  }
+  groups_end(c);
+
+  float* y = p.y + (size_t)chunk * p.chunk_stride;
+#pragma unroll
+  for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int f = f0 + warp * 16 + (lane >> 2) + (i >> 1) * 8;
+      const int r = r0 + n * 8 + (lane & 3) * 2 + (i & 1);
+      if (f >= p.out || r >= p.rows) continue;
+      float v = c[n][i];
+      if (p.bias) v += p.bias[f];
+      float* to = y + (size_t)r * p.ldy + f;
+      *to = p.add ? *to + v : v;
+    }
+}
+
+KERNEL __launch_bounds__(BLOCK, 1) gemm_groups_bf16(const __grid_constant__ GemmGroups p) {
+  gemm_groups<BF16>(p);
+}
+KERNEL __launch_bounds__(BLOCK, 1) gemm_groups_f16(const __grid_constant__ GemmGroups p) {
+  gemm_groups<F16>(p);
+}

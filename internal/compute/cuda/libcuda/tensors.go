@@ -1,0 +1,61 @@
+package libcuda
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+)
+
+// What tensor maps are made of, of CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle,
+// CUtensorMapL2promotion and CUtensorMapFloatOOBfill.
+const (
+	elements16    = 1
+	notInterleave = 0
+	swizzle128    = 3
+	promote256    = 3
+	zerosOutside  = 0
+
+	boxColumns    = 64 // of 16 bits: what the swizzle is of
+	tensorMapSize = 128
+	tensorAlign   = 64
+)
+
+// encoding is what a tensor map is made of. It lies on the heap, for C reads it.
+type encoding struct {
+	room    [tensorMapSize + tensorAlign]byte
+	dims    [2]uint64
+	strides [1]uint64
+	box     [2]uint32
+	steps   [2]uint32
+}
+
+// TensorMap describes a tensor to copies of kernels. Drivers before CUDA 12.0 have none.
+func (c *context) TensorMap(t *driver.Tensor) (m driver.TensorMap, err error) {
+	if err := c.ended(); err != nil {
+		return m, err
+	}
+	if c.library.addresses[cuTensorMapEncodeTiled] == 0 {
+		return m, &driver.Error{Call: cuTensorMapEncodeTiled.String(), Code: driver.NotFound,
+			Name: "CUDA_ERROR_NOT_FOUND", Detail: "the driver is older than CUDA 12.0"}
+	}
+	e := &encoding{dims: [2]uint64{uint64(t.Columns), uint64(t.Rows)},
+		strides: [1]uint64{uint64(t.Stride)}, box: [2]uint32{boxColumns, uint32(t.Box)},
+		steps: [2]uint32{1, 1}}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(e)
+	address := func(p unsafe.Pointer) uintptr { return uintptr(p) }
+	skip := -address(unsafe.Pointer(&e.room)) % tensorAlign
+	code := c.library.call(cuTensorMapEncodeTiled, address(unsafe.Pointer(&e.room[skip])),
+		elements16, uintptr(len(e.dims)), uintptr(t.Base), address(unsafe.Pointer(&e.dims)),
+		address(unsafe.Pointer(&e.strides)), address(unsafe.Pointer(&e.box)),
+		address(unsafe.Pointer(&e.steps)), notInterleave, swizzle128, promote256, zerosOutside)
+	if code != 0 {
+		return m, c.failed(cuTensorMapEncodeTiled, code, fmt.Sprintf("%d rows of %d numbers, "+
+			"%d bytes apart, in boxes of %d", t.Rows, t.Columns, t.Stride, t.Box))
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), tensorMapSize), e.room[skip:])
+	return m, nil
+}

@@ -1,0 +1,61 @@
+package proof
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+)
+
+// groupCases are of what warp groups compute: products and attention of many rows, of the same
+// references as those of other kernels.
+func groupCases(dtype compute.DType) (list []Case) {
+	product, attend64 := kernels.GemmGroupsBF16, kernels.AttendGroups64BF16
+	attend128, compared := kernels.AttendGroups128BF16, kernels.CompareProductsBF16
+	if dtype == compute.Float16 {
+		product, attend64 = kernels.GemmGroupsF16, kernels.AttendGroups64F16
+		attend128, compared = kernels.AttendGroups128F16, kernels.CompareProductsF16
+	}
+	list = append(list, Case{Name: "wgmma and mma add alike", Kernels: []kernels.ID{compared},
+		groups: true, run: func(s *subject) {
+			differing, _, err := s.CompareProducts()
+			s.check(err)
+			s.report("sums with other bits", []float32{float32(differing)}, []float64{0}, exactly)
+		}})
+	for _, p := range []productShape{
+		{70, 130, 80, 1, 8, Small}, {130, 24, 272, 1, 0, Full}, {200, 136, 640, 2, 0, Full},
+		{129, 257, 1024, 8, 8, Full}, {2048, 4096, 4096, 8, 0, Large},
+		{257, 24576, 4096, 1, 0, Large},
+	} {
+		list = append(list, Case{Name: fmt.Sprintf("product by warp groups, %d x %d x %d in %d, "+
+			"from %d", p.rows, p.out, p.in, p.chunks, p.from), Kernels: []kernels.ID{product},
+			cost: p.cost, groups: true, run: func(s *subject) { multiplied(s, p) }})
+	}
+	far := []sequence{{0, 40}, {130, 70}, {300, 33}}
+	for _, a := range []attentionShape{
+		// All blocks are whole, or not.
+		{args: plain(4, 2, 64), sequences: []sequence{{64, 64}}},
+		{args: plain(2, 2, 128), sequences: []sequence{{0, 64}}},
+		{args: plain(4, 2, 64), sequences: far, cost: Full},
+		{args: plain(2, 2, 128), sequences: []sequence{{50, 17}}, cost: Full},
+		{args: windowed(plain(4, 2, 64), 70), sequences: far, cost: Full},
+		{args: windowed(plain(2, 2, 64), 1), sinks: true, sequences: far, cost: Full},
+		{args: capped(plain(3, 1, 128)), sinks: true, sequences: far, cost: Full},
+		{args: plain(16, 1, 128), sequences: []sequence{{600, 20}}, cost: Full},
+		{args: plain(32, 8, 128), sequences: []sequence{{0, 2000}}, cost: Large},
+		{args: plain(16, 8, 128), sequences: []sequence{{6000, 300}}, cost: Large},
+	} {
+		k, tolerance := attend64, 4e-3 // as attendCase has it
+		if a.args.HeadDim == 128 {
+			k = attend128
+		}
+		if dtype == compute.Float16 {
+			tolerance = 5e-4
+		}
+		list = append(list, Case{Name: a.attendName() + ", by warp groups",
+			Kernels: []kernels.ID{k}, cost: a.cost, groups: true, run: func(s *subject) {
+				s.attention(&a, segmented, tolerance)
+			}})
+	}
+	return list
+}
