@@ -113,16 +113,32 @@ func TestNoExpertLoad(t *testing.T) {
 	}
 }
 
-// TestNoExpertLoadOnCUDA asks ranks on CUDA devices, which do not count: there is no load, rather
-// than one of no rows.
-func TestNoExpertLoadOnCUDA(t *testing.T) {
+// TestExpertLoadOnCUDA asks two ranks on CUDA devices: each row of a step counts once for each of
+// its experts.
+func TestExpertLoadOnCUDA(t *testing.T) {
 	e := onCUDA(t, "", func(c *config.Config) {
 		c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/qwen3moe-tiny", true
-		c.Model.MaxModelLen = 64
+		c.Model.MaxModelLen, c.Parallel.TensorParallelSize = 64, 2
 	})
-	if loads, err := e.ExpertLoad(t.Context()); loads != nil || !errors.Is(err,
-		engine.ErrNoExpertLoad) {
-		t.Errorf("%v, %v", loads, err)
+	const output, perToken, mixtures = 4, 2, 4
+	prompt := []int32{5, 6, 7, 8, 9, 10, 11, 12, 13}
+	q := engine.NewRequest(prompt, sample.Params{TopP: 1, RepetitionPenalty: 1, EOS: -1,
+		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: output})
+	q.Raw = true
+	mustAsk(t, e, q)
+	loads, err := e.ExpertLoad(t.Context())
+	if err != nil || len(loads) != mixtures {
+		t.Fatalf("%d layers, %v", len(loads), err)
+	}
+	for _, load := range loads {
+		sum := int64(0)
+		for _, n := range load.Rows {
+			sum += n
+		}
+		// The last token is not computed.
+		if want := int64(perToken * (len(prompt) + output - 1)); sum != want {
+			t.Errorf("layer %d: %v of experts, not %d together", load.Layer, load.Rows, want)
+		}
 	}
 }
 
