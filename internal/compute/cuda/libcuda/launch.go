@@ -11,10 +11,15 @@ import (
 // frame is the arguments of a call. It lies on the heap, for C reads it, and is used again and
 // again: a call with arguments of its own would allocate them.
 type frame struct {
-	args [11]uintptr
+	args [12]uintptr
+	// tensor is what a tensor map is made of.
+	tensor tensor
 	// params is the array of the addresses of a kernel's parameters.
 	params [1]unsafe.Pointer
 }
+
+// launchArgs is how many arguments a launch has.
+const launchArgs = 11
 
 // frames are those that no call uses now: there are as many as calls were under way at once.
 type frames struct {
@@ -66,7 +71,7 @@ func (c *context) Launch(l *driver.Launch, s driver.Stream) error {
 		return err
 	}
 	f := c.calls.acquire()
-	f.args = [...]uintptr{
+	f.args = [len(f.args)]uintptr{
 		uintptr(l.Function),
 		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]),
 		uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
@@ -77,7 +82,7 @@ func (c *context) Launch(l *driver.Launch, s driver.Stream) error {
 		f.params[0] = l.Params
 		f.args[9] = uintptr(unsafe.Pointer(&f.params))
 	}
-	code := c.library.call(cuLaunchKernel, f.args[:]...)
+	code := c.library.call(cuLaunchKernel, f.args[:launchArgs]...)
 	c.calls.release(f)
 	if code != 0 {
 		return c.failed(cuLaunchKernel, code, c.described(l, code))

@@ -2,7 +2,6 @@ package libcuda
 
 import (
 	"fmt"
-	"runtime"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -22,8 +21,8 @@ const (
 	tensorAlign   = 64
 )
 
-// encoding is what a tensor map is made of. It lies on the heap, for C reads it.
-type encoding struct {
+// tensor is what a tensor map is made of, and room for one.
+type tensor struct {
 	room    [tensorMapSize + tensorAlign]byte
 	dims    [2]uint64
 	strides [1]uint64
@@ -40,18 +39,19 @@ func (c *context) TensorMap(t *driver.Tensor) (m driver.TensorMap, err error) {
 		return m, &driver.Error{Call: cuTensorMapEncodeTiled.String(), Code: driver.NotFound,
 			Name: "CUDA_ERROR_NOT_FOUND", Detail: "the driver is older than CUDA 12.0"}
 	}
-	e := &encoding{dims: [2]uint64{uint64(t.Columns), uint64(t.Rows)},
-		strides: [1]uint64{uint64(t.Stride)}, box: [2]uint32{boxColumns, uint32(t.Box)},
-		steps: [2]uint32{1, 1}}
-	var pin runtime.Pinner
-	defer pin.Unpin()
-	pin.Pin(e)
+	f := c.calls.acquire()
+	defer c.calls.release(f)
+	e := &f.tensor
+	e.dims = [...]uint64{uint64(t.Columns), uint64(t.Rows)}
+	e.strides = [...]uint64{uint64(t.Stride)}
+	e.box, e.steps = [...]uint32{boxColumns, uint32(t.Box)}, [...]uint32{1, 1}
 	address := func(p unsafe.Pointer) uintptr { return uintptr(p) }
 	skip := -address(unsafe.Pointer(&e.room)) % tensorAlign
-	code := c.library.call(cuTensorMapEncodeTiled, address(unsafe.Pointer(&e.room[skip])),
+	f.args = [len(f.args)]uintptr{address(unsafe.Pointer(&e.room[skip])),
 		elements16, uintptr(len(e.dims)), uintptr(t.Base), address(unsafe.Pointer(&e.dims)),
 		address(unsafe.Pointer(&e.strides)), address(unsafe.Pointer(&e.box)),
-		address(unsafe.Pointer(&e.steps)), notInterleave, swizzle128, promote256, zerosOutside)
+		address(unsafe.Pointer(&e.steps)), notInterleave, swizzle128, promote256, zerosOutside}
+	code := c.library.call(cuTensorMapEncodeTiled, f.args[:]...)
 	if code != 0 {
 		return m, c.failed(cuTensorMapEncodeTiled, code, fmt.Sprintf("%d rows of %d numbers, "+
 			"%d bytes apart, in boxes of %d", t.Rows, t.Columns, t.Stride, t.Box))

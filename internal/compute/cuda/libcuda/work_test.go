@@ -276,6 +276,7 @@ func TestNoAllocations(t *testing.T) {
 	b, p := must(c.Pin(64))(t), must(c.Alloc(64))(t)
 	s, e := must(c.NewStream())(t), must(c.NewEvent())(t)
 	l := launchOfAdd(t, c, &add{dst: p, n: 4})
+	tensor := &driver.Tensor{Base: p, Columns: 8, Rows: 1, Box: 1, Stride: 16}
 	succeed(t, c.BeginCapture(s), c.Fill(p, 1, 4, s))
 	g := must(c.EndCapture(s))(t)
 	for name, call := range map[string]func() error{
@@ -288,6 +289,7 @@ func TestNoAllocations(t *testing.T) {
 		"Query":       func() error { _, err := c.Query(e); return err },
 		"Replay":      func() error { return c.Replay(g, s) },
 		"Synchronize": func() error { return c.Synchronize(s) },
+		"TensorMap":   func() error { _, err := c.TensorMap(tensor); return err },
 	} {
 		if n := testing.AllocsPerRun(200, func() { succeed(t, call()) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
