@@ -329,16 +329,7 @@ func fill(t *testing.T, url string, vocab, requests, tokens int) {
 // figureOf is the sum of a metric.
 func figureOf(t *testing.T, url, name string) (sum float64) {
 	t.Helper()
-	resp, err := http.Get(url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(scraped(t, url)) {
 		if strings.HasPrefix(line, name+"{") {
 			v, _ := strconv.ParseFloat(strings.TrimSpace(
 				line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]), 64)

@@ -153,16 +153,7 @@ func tokenFile(t *testing.T) (path string) {
 // scraped are the metrics of a server.
 func scraped(t *testing.T, url string) string {
 	t.Helper()
-	r, err := http.Get(url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return body(t, url+"/metrics")
 }
 
 // loadOf is how many requests a server answers.

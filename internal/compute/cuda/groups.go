@@ -102,10 +102,9 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	for i := range halves {
 		halves[i] = rounded(number(), d.dtype)
 	}
-	for i := 0; i < len(halves); i += 16 {
-		if i%32 == 16 { // what the 16 before added is taken away, nearly
-			copy(halves[i:i+16], halves[i-16:i])
-		}
+	// What 16 added the next 16 take away, nearly.
+	for i := 16; i < len(halves); i += 32 {
+		copy(halves[i:i+16], halves[i-16:i])
 	}
 	for i := range halves[:a/2] {
 		if i%32 >= 16 {

@@ -35,12 +35,10 @@ const suffixVotes = 32
 func (s *Spec) drafting() draft.Config {
 	g := &s.Config.Speculative
 	c := draft.Config{Tokens: g.Tokens, Min: g.LookupMin, Max: g.LookupMax, Votes: 1,
-		Requests: g.CachedRequests, Factor: g.MaxFactor, MinProb: g.MinProb, Rows: draftRows}
-	switch g.Method {
-	case config.Suffix:
+		Requests: g.CachedRequests, Factor: g.MaxFactor, MinProb: g.MinProb, Rows: draftRows,
+		Model: g.ByModel()}
+	if g.Method == config.Suffix {
 		c.Votes = suffixVotes
-	case config.DraftModel, config.MTP, config.Eagle3:
-		c.Model = true
 	}
 	if s.draft != nil {
 		c.MaxLen = s.draft.maxLen

@@ -45,6 +45,11 @@ const (
 	Eagle3 = "eagle3"
 )
 
+// ByModel says that a model guesses, or a part of one.
+func (s *Speculative) ByModel() bool {
+	return s.Method == DraftModel || s.Method == MTP || s.Method == Eagle3
+}
+
 // methods lists them.
 const methods = Ngram + ", " + Suffix + ", " + DraftModel + ", " + MTP + " or " + Eagle3
 

@@ -215,7 +215,7 @@ func (c *Config) Validate() error {
 func (c *Config) checkDraftModel() error {
 	p, method := &c.Parallel, c.Speculative.Method
 	switch {
-	case method != DraftModel && method != MTP && method != Eagle3:
+	case !c.Speculative.ByModel():
 		return nil
 	case p.Device == CUDA && method != DraftModel:
 		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+

@@ -113,12 +113,9 @@ const headEmbedding = "embed_tokens"
 // of its own, or made of three of the model's.
 type eagle struct {
 	*decoder
-	embedded layers.Tensor
-	token    norm
-	hidden   norm
-	both     *layers.SideBySide
-	fc       *layers.Linear
-	reduced  layers.Tensor
+	input   *beside
+	fc      *layers.Linear
+	reduced layers.Tensor
 	// targets are the model's tokens by the head's own; nil where they are the same.
 	targets []int32
 	all     layers.Tensor
@@ -139,15 +136,15 @@ func buildEagle(s *stage) (architecture, error) {
 		return nil, err
 	}
 	const block = "midlayer."
-	m := &eagle{decoder: d, both: s.SideBySide(2, width)}
+	m := &eagle{decoder: d}
 	d.tokens = s.Embedding(headEmbedding, c.VocabSize, width)
 	d.head = s.Head("lm_head", h.vocab, width, layers.HeadOptions{})
 	d.norm = d.opt.newNorm(s, "norm")
 	s.Layer(s.From)
 	d.blocks = []decoderBlock{d.block(s.From, block)}
-	d.blocks[0].attnNorm = m
-	m.token = d.opt.newNorm(s, block+"input_layernorm")
-	m.hidden = d.opt.newNorm(s, block+"hidden_norm")
+	m.input = newBeside(s, d.opt.newNorm(s, block+"input_layernorm"),
+		d.opt.newNorm(s, block+"hidden_norm"))
+	d.blocks[0].attnNorm = m.input
 	m.fc = s.Linear("fc", width, len(h.taps)*width)
 	s.Own(2*width + c.VocabSize)
 	return m, m.readTargets(h.vocab)
@@ -180,15 +177,8 @@ func (m *eagle) reduce(features *layers.Tensor) *layers.Tensor {
 }
 
 func (m *eagle) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error {
-	m.tokens.Lookup(&m.embedded, b.Tokens)
+	m.tokens.Lookup(&m.input.embedded, b.Tokens)
 	return m.decoder.forward(x, b, cache)
-}
-
-// Forward implements norm: it is what attention reads of the hidden state.
-func (m *eagle) Forward(x *layers.Tensor) *layers.Tensor {
-	m.both.Put(0, m.token.Forward(&m.embedded))
-	m.both.Put(1, m.hidden.Forward(x))
-	return &m.both.Tensor
 }
 
 // logits are those of the model's tokens: those that the head cannot guess have none.

@@ -136,10 +136,10 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	if s == (Stage{}) {
 		s.To = c.Layers
 	}
-	make := fam.build
+	layered := fam.build
 	switch {
 	case s == PredictorStage(c):
-		if make = fam.predict; make == nil {
+		if layered = fam.predict; layered == nil {
 			return nil, fmt.Errorf("%s has no layer that predicts a token more", fam.architecture)
 		}
 	case s.From < 0 || s.From >= s.To || s.To > c.Layers:
@@ -151,7 +151,7 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	}
 	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
 	m.pass = func() error { return m.arch.forward(&m.hidden, m.batch, m.cache) }
-	if m.arch, err = make(m.stage); err != nil {
+	if m.arch, err = layered(m.stage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", fam.architecture, err)
 	}

@@ -18,12 +18,28 @@ func PredictorStage(c *Config) Stage { return Stage{From: c.Layers, To: c.Layers
 // W·[norm(embedding); norm(hidden)].
 type predictor struct {
 	*decoder
-	embedded   layers.Tensor
-	tokenNorm  norm
-	hiddenNorm norm
-	both       *layers.SideBySide
-	join       *layers.Linear
-	normed     bool
+	input  *beside
+	join   *layers.Linear
+	normed bool
+}
+
+// beside is a norm of a hidden state, beside that of a token's embedding.
+type beside struct {
+	embedded      layers.Tensor
+	token, hidden norm
+	both          *layers.SideBySide
+}
+
+// newBeside makes one of norms of both. What is embedded is looked up in each step.
+func newBeside(s *stage, token, hidden norm) *beside {
+	return &beside{token: token, hidden: hidden, both: s.SideBySide(2, s.cfg.HiddenSize)}
+}
+
+// Forward implements norm.
+func (y *beside) Forward(x *layers.Tensor) *layers.Tensor {
+	y.both.Put(0, y.token.Forward(&y.embedded))
+	y.both.Put(1, y.hidden.Forward(x))
+	return &y.both.Tensor
 }
 
 // predictorModules are what a checkpoint calls the modules of a predictor.
@@ -64,16 +80,14 @@ func newPredictor(s *stage, opt decoderOptions, m predictorModules) (architectur
 	s.Layer(s.From)
 	d.blocks = []decoderBlock{d.block(s.From, m.block)}
 	s.Own(width)
-	return &predictor{decoder: d, tokenNorm: d.opt.newNorm(s, m.tokenNorm),
-		hiddenNorm: d.opt.newNorm(s, m.hiddenNorm), both: s.SideBySide(2, width),
-		join: s.Outside(m.join, width, 2*width), normed: m.normed}, s.Err()
+	input := newBeside(s, d.opt.newNorm(s, m.tokenNorm), d.opt.newNorm(s, m.hiddenNorm))
+	return &predictor{decoder: d, input: input, join: s.Outside(m.join, width, 2*width),
+		normed: m.normed}, s.Err()
 }
 
 func (m *predictor) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) error {
-	m.tokens.Lookup(&m.embedded, b.Tokens)
-	m.both.Put(0, m.tokenNorm.Forward(&m.embedded))
-	m.both.Put(1, m.hiddenNorm.Forward(x))
-	m.join.Forward(x, &m.both.Tensor)
+	m.tokens.Lookup(&m.input.embedded, b.Tokens)
+	m.join.Forward(x, m.input.Forward(x))
 	if err := m.decoder.forward(x, b, cache); err != nil || !m.normed {
 		return err
 	}

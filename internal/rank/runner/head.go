@@ -19,9 +19,14 @@ type head struct {
 	queue  []queued
 	hidden []float32 // of each, one after the other
 	slots  []uint32  // those that have some, each once
-	// first and then are the rows of a plan that are queued: those of requests that guesses are
-	// asked for come then.
-	first, then []int32
+	// first and then are what is queued of a plan: requests that guesses are asked for come then.
+	first, then waiting
+}
+
+// waiting are positions of a plan that are to be queued, and their rows of the batch.
+type waiting struct {
+	of   []queued
+	rows []int32
 }
 
 // queued is a position of a request.
@@ -52,41 +57,42 @@ func (g *guesser) computeLeaving(slots []uint32) error {
 func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 	g.seqs, g.round = g.seqs[:0], g.round[:0]
 	b, h := &g.r.batch, &g.head
-	h.first, h.then = h.first[:0], h.then[:0]
+	for _, w := range [...]*waiting{&h.first, &h.then} {
+		w.of, w.rows = w.of[:0], w.rows[:0]
+	}
 	for i := range b.Tokens {
-		row := &p.Rows[b.Seq[i]]
-		if _, ok := g.after(row, int(b.Position[i]), res); !ok || int(b.Position[i]) >= g.d.MaxLen {
+		row, pos := &p.Rows[b.Seq[i]], int(b.Position[i])
+		next, ok := g.after(row, pos, res)
+		if !ok || pos >= g.d.MaxLen {
 			continue
 		}
-		list := &h.first
+		w := &h.first
 		if slices.ContainsFunc(p.Guess, func(a step.Guess) bool { return a.Slot == row.Slot }) {
-			list = &h.then
+			w = &h.then
 		}
-		*list = append(*list, int32(i))
+		w.of, w.rows = append(w.of, queued{row.Slot, pos, next}), append(w.rows, int32(i))
 	}
-	for _, rows := range [...][]int32{h.first, h.then} {
-		for len(rows) > 0 {
-			n := min(len(rows), g.d.Rows-len(h.queue))
+	for _, w := range [...]waiting{h.first, h.then} {
+		for len(w.rows) > 0 {
+			n := min(len(w.rows), g.d.Rows-len(h.queue))
 			if n == 0 {
 				if err := g.computeQueued(); err != nil {
 					return err
 				}
 				continue
 			}
-			features, err := g.r.opt.Model.Features(rows[:n])
+			features, err := g.r.opt.Model.Features(w.rows[:n])
 			if err != nil {
 				return err
 			}
 			h.hidden = append(h.hidden, g.d.Model.Reduce(features).Floats()...)
-			for _, i := range rows[:n] {
-				slot, pos := p.Rows[b.Seq[i]].Slot, int(b.Position[i])
-				next, _ := g.after(&p.Rows[b.Seq[i]], pos, res)
-				h.queue = append(h.queue, queued{slot, pos, next})
-				if !slices.Contains(h.slots, slot) {
-					h.slots = append(h.slots, slot)
+			h.queue = append(h.queue, w.of[:n]...)
+			for _, q := range w.of[:n] {
+				if !slices.Contains(h.slots, q.slot) {
+					h.slots = append(h.slots, q.slot)
 				}
 			}
-			rows = rows[n:]
+			w.of, w.rows = w.of[n:], w.rows[n:]
 		}
 	}
 	return nil
