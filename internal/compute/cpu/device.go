@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -35,8 +36,10 @@ type Device struct {
 	alone    []int32
 	delta    deltaTask
 	products productsTask
-	// gated makes what a gating without a limit makes of some columns, by activation.
-	gated []func(dst, gate, up []float32)
+	// gated makes what a gating without a limit makes of some columns, by activation, and
+	// gatedBlocks rows of blocks of it (see gemm.Matrix.MulGated).
+	gated       []func(dst, gate, up []float32)
+	gatedBlocks []func(dst []uint16, gate, up []float32)
 }
 
 // Options configure a Device.
@@ -71,6 +74,13 @@ func New(opt Options) (*Device, error) {
 	d.gated = []func(dst, gate, up []float32){compute.ReLU: d.vec.SiluMul, // a gate's zero value
 		compute.SiLU: d.vec.SiluMul, compute.GELU: d.vec.GeluErfMul,
 		compute.GELUTanh: d.vec.GeluTanhMul}
+	for _, gated := range d.gated {
+		d.gatedBlocks = append(d.gatedBlocks, func(dst []uint16, gate, up []float32) {
+			gated(gate, gate, up)
+			amx.Round(dst, gate)
+		})
+	}
+	d.gatedBlocks[compute.ReLU], d.gatedBlocks[compute.SiLU] = d.siluBlocks, d.siluBlocks
 	d.rows.d = d
 	d.delta.init(d)
 	return d, nil

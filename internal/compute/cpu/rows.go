@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/amx"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
@@ -230,8 +231,18 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 	}
 	d.Resize(dst, x.Rows, m.N()/2)
 	to := dst.Memory.(*memory)
-	m.MulGated(d.pool, &d.gemm, &to.blocks, view(x), x.Stride, x.Rows, d.gated[g.Activation])
+	m.MulGated(d.pool, &d.gemm, &to.blocks, view(x), x.Stride, x.Rows,
+		d.gatedBlocks[g.Activation])
 	to.inBlocks = true
+}
+
+// siluBlocks makes rows of blocks of SiLU's gating.
+func (d *Device) siluBlocks(dst []uint16, gate, up []float32) {
+	if n := d.vec.SiluMulBlocks(dst, gate, up); n < len(gate) {
+		gate = gate[n:]
+		d.vec.SiluMul(gate, gate, up[n:])
+		amx.Round(dst[n*amx.Block:], gate)
+	}
 }
 
 // Gate makes dst of rows in which gate and up lie side by side, and may change those.

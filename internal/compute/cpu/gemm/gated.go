@@ -46,10 +46,10 @@ func (m *Matrix) byTiles(rows int) bool {
 }
 
 // MulGated makes dst what gated makes of halves of each row of x·Wᵀ, gate before up, some columns
-// at a time; its dst is gate. The matrix is one, and the rows are so many, that Gates is true.
-// Otherwise it is like Mul.
+// at a time, which it may change: rows as amx.Round has them. The matrix is one, and the rows are
+// so many, that Gates is true. Otherwise it is like Mul.
 func (m *Matrix) MulGated(p *pool.Pool, s *Scratch, dst *Blocks, x []float32, ldx, rows int,
-	gated func(dst, gate, up []float32)) {
+	gated func(dst []uint16, gate, up []float32)) {
 	if ldx < m.k || len(x) < (rows-1)*ldx+m.k {
 		panic(fmt.Sprintf("gemm: %d rows of %d with stride %d in a slice of %d", rows, m.k, ldx,
 			len(x)))
@@ -101,9 +101,8 @@ func (t *mulTask) gate(b *block, up uintptr) {
 	across := t.to.width / amx.Block
 	for r := range b.rows {
 		sums := unsafe.Add(b.sums, uintptr(r)*b.stride)
-		gate := unsafe.Slice((*float32)(sums), n)
-		t.gated(gate, gate, unsafe.Slice((*float32)(unsafe.Add(sums, up)), n))
 		at := amx.Row(b.first+r, across) + b.panel*amx.Block*amx.Block
-		amx.Round(t.to.halves[at:], gate)
+		t.gated(t.to.halves[at:], unsafe.Slice((*float32)(sums), n),
+			unsafe.Slice((*float32)(unsafe.Add(sums, up)), n))
 	}
 }

@@ -126,7 +126,7 @@ type mulTask struct {
 	// panels are those that chunks are cut of: half of the matrix's where gated, if not nil, makes
 	// rows of to of the products with two.
 	panels int
-	gated  func(dst, gate, up []float32)
+	gated  func(dst []uint16, gate, up []float32)
 	to     *Blocks
 
 	x       unsafe.Pointer

@@ -22,6 +22,18 @@ func (o *Ops) SiluMul(dst, gate, up []float32) {
 	siluMulPortable(dst, gate, up)
 }
 
+// SiluMulBlocks is SiluMul of as many leading elements as it returns, a multiple of 64, rounded to
+// bfloat16: each 32 lie 32·32 of dst behind those before (see amx.Round). The machine has AVX-512.
+func (o *Ops) SiluMulBlocks(dst []uint16, gate, up []float32) int {
+	n := o.wider(len(gate))
+	if n > 0 {
+		const block = 32
+		_ = dst[(n/block-1)*block*block+block-1]
+		siluMulBlocks512(&dst[0], gate[:n], up[:n])
+	}
+	return n
+}
+
 // GeluErf replaces each element of x by x·Φ(x), Φ being the normal distribution function: the exact
 // Gaussian error linear unit.
 func (o *Ops) GeluErf(x []float32) {

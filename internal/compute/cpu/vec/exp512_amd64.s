@@ -146,6 +146,19 @@ done:
 	VDIVPS r, Z31, r; \
 	VMULPS off(DX), r, r
 
+// Z8 to Z11 = silu of the gate at SI times what goes up at DX.
+#define SILU64 \
+	LOAD64(SI, Z0, Z1, Z2, Z3); \
+	OF0(VPXORD, Z30, Z0, Z1, Z2, Z3); \
+	EXP64; \
+	TO8(OF8, VADDPS, Z26); \
+	GATE(0, Z8); \
+	GATE(64, Z9); \
+	GATE(128, Z10); \
+	GATE(192, Z11); \
+	ADDQ $256, SI; \
+	ADDQ $256, DX
+
 // func siluMul512(dst, gate, up []float32)
 TEXT ·siluMul512(SB), NOSPLIT, $0-72
 	MOVQ dst_base+0(FP), DI
@@ -158,18 +171,36 @@ TEXT ·siluMul512(SB), NOSPLIT, $0-72
 	VPBROADCASTD signBit<>(SB), Z30
 
 loop:
-	LOAD64(SI, Z0, Z1, Z2, Z3)
-	OF0(VPXORD, Z30, Z0, Z1, Z2, Z3)
-	EXP64
-	TO8(OF8, VADDPS, Z26)
-	GATE(0, Z8)
-	GATE(64, Z9)
-	GATE(128, Z10)
-	GATE(192, Z11)
+	SILU64
 	STORE64(Z8, Z9, Z10, Z11, DI)
-	ADDQ $256, SI
 	ADDQ $256, DI
-	ADDQ $256, DX
+	DECQ CX
+	JNE  loop
+	VZEROUPPER
+
+done:
+	RET
+
+// func siluMulBlocks512(dst *uint16, gate, up []float32)
+TEXT ·siluMulBlocks512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ gate_base+8(FP), SI
+	MOVQ gate_len+16(FP), CX
+	MOVQ up_base+32(FP), DX
+	SHRQ $6, CX
+	JEQ  done
+	EXPSETUP
+	VPBROADCASTD signBit<>(SB), Z30
+
+loop:
+	SILU64
+	// VCVTNE2PS2BF16 Z8, Z9, Z8
+	BYTE $0x62; BYTE $0x52; BYTE $0x37; BYTE $0x48; BYTE $0x72; BYTE $0xc0
+	// VCVTNE2PS2BF16 Z10, Z11, Z10
+	BYTE $0x62; BYTE $0x52; BYTE $0x27; BYTE $0x48; BYTE $0x72; BYTE $0xd2
+	VMOVDQU64 Z8, (DI)
+	VMOVDQU64 Z10, 2048(DI)
+	ADDQ $4096, DI
 	DECQ CX
 	JNE  loop
 	VZEROUPPER

@@ -71,6 +71,9 @@ func exp512(x []float32, max float32)
 func siluMul512(dst, gate, up []float32)
 
 //go:noescape
+func siluMulBlocks512(dst *uint16, gate, up []float32)
+
+//go:noescape
 func geluErf512(x []float32)
 
 // largestAVX2 takes a multiple of largestStep elements, the roundings take one of roundStep.

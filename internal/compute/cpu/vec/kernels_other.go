@@ -27,6 +27,7 @@ func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 }
 func exp512(x []float32, max float32)                  { expSumPortable(x, max) }
 func siluMul512(dst, gate, up []float32)               { siluMulPortable(dst, gate, up) }
+func siluMulBlocks512(*uint16, []float32, []float32)   { panic("vec: no AVX-512") }
 func geluErf512(x []float32)                           { geluErfPortable(x) }
 func ropeAVX2(lo, hi, cos, sin []float32)              { ropePortable(lo, hi, cos, sin) }
 func reluAVX2(x []float32)                             { reluPortable(x) }

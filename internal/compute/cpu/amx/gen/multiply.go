@@ -327,7 +327,8 @@ func (w *tileWriter) rows(name string, s shape) {
 `, name, s.panels)
 }
 
-// block multiplies a block, and fetches the next one into the L1 cache. Where another machine uses
+// block multiplies a block, and fetches the next one into the L1 cache, and what is of the next
+// panel into the L2 cache, for all lines that the L1 cache waits for are of the next block. Where another machine uses
 // the core's other thread, tiles are loaded one after the other, each as late as its slowest line;
 // instructions between them are for nothing then.
 func (w *tileWriter) block(s shape) {
@@ -351,7 +352,11 @@ func (w *tileWriter) block(s shape) {
 	for i, instruction := range list {
 		instruction()
 		for _, f := range fetched[i*len(fetched)/len(list) : (i+1)*len(fetched)/len(list)] {
-			w.text("\tPREFETCHT0 %s\n", f)
+			level := 0
+			if strings.HasSuffix(f, "(R14)") {
+				level = 1
+			}
+			w.text("\tPREFETCHT%d %s\n", level, f)
 		}
 	}
 	for _, register := range moved {
