@@ -159,9 +159,11 @@ loopdotAVX512:
 	VZEROUPPER
 	RET
 
-// func dotAMX(n int)
-TEXT ·dotAMX(SB), NOSPLIT, $64-8
+// func dotAMX(n int, operand *[16 * 32]uint16)
+TEXT ·dotAMX(SB), NOSPLIT, $64-16
 	MOVQ n+0(FP), CX
+	MOVQ operand+8(FP), SI
+	MOVQ $64, R8
 	LEAQ 0(SP), AX
 	MOVQ $1, 0(AX)
 	MOVQ $0, 8(AX)
@@ -174,6 +176,10 @@ TEXT ·dotAMX(SB), NOSPLIT, $64-8
 	MOVQ DX, 48(AX)
 	MOVQ $0, 56(AX)
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x00 // ldtilecfg [rax]
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $0x06 // tileloadd tmm4, [rsi+r8]
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x06 // tileloadd tmm5, [rsi+r8]
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x34; BYTE $0x06 // tileloadd tmm6, [rsi+r8]
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x06 // tileloadd tmm7, [rsi+r8]
 
 loopdotAMX:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
