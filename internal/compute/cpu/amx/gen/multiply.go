@@ -328,9 +328,9 @@ func (w *tileWriter) rows(name string, s shape) {
 }
 
 // block multiplies a block, and fetches the next one into the L1 cache, and what is of the next
-// panel into the L2 cache, for all lines that the L1 cache waits for are of the next block. Where another machine uses
-// the core's other thread, tiles are loaded one after the other, each as late as its slowest line;
-// instructions between them are for nothing then.
+// panel into the L2 cache: the lines that the L1 cache waits for are few. Where another machine
+// uses the core's other thread, tiles are loaded one after the other, each as late as its slowest
+// line; instructions between them are for nothing then.
 func (w *tileWriter) block(s shape) {
 	list := []func(){func() { w.load(6, weights) }, func() { w.load(4, upperX) },
 		func() { w.dot(0, 4, 6) }, func() { w.load(7, weights.right()) },
