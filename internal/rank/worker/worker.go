@@ -235,7 +235,10 @@ func (w *worker) start() error {
 		r.status, past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
 	} else {
 		w.host.Close()
-		if w.opt.Alone && init.Heap > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		// A machine for kernels has all it keeps on the heap, which is not in the plan.
+		_, onMachine := queue.CUDAMachine()
+		if w.opt.Alone && init.Heap > 0 && !(onMachine && init.Device == queue.CUDA) &&
+			debug.SetMemoryLimit(-1) == math.MaxInt64 {
 			debug.SetMemoryLimit(init.Heap + init.HeapPerThread*int64(share.Threads))
 		}
 		report := func(p queue.Progress) error {

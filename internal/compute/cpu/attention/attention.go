@@ -245,13 +245,12 @@ func (j *job) plan(threads int) {
 		}
 	}
 	j.rows = rowsPerPass(j.queries, j.a.filled)
-	most := groupQueries
-	if j.tiled() {
-		j.rows, most = max(1, amx.Block/j.queries), tileQueries
-	}
-	j.pass = min(j.rows*j.queries, maxQueries)
-	if j.p.Kind == compute.Latent {
-		j.pass = min(j.pass, latentQueries)
+	pass, most := min(j.rows*j.queries, maxQueries), groupQueries
+	switch {
+	case j.tiled():
+		j.rows, pass, most = max(1, amx.Block/j.queries), blockQueries, tileQueries
+	case j.p.Kind == compute.Latent:
+		pass = min(pass, latentQueries)
 	}
 	j.part = math.MaxInt
 	target := min(total, mostCost)
@@ -260,9 +259,7 @@ func (j *job) plan(threads int) {
 		b.Rows()*j.heads >= threads*chunksPerThread*more); more *= 2 {
 		j.rows = more
 	}
-	if j.tiled() {
-		j.pass = min(j.rows*j.queries, blockQueries)
-	}
+	j.pass = min(j.rows*j.queries, pass)
 	if shared {
 		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
 		// Threads share the stretches of a group that is too much for one of them.
