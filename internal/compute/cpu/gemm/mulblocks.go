@@ -61,7 +61,8 @@ func (t *mulTask) sumBlocks(b *block) {
 func (t *mulTask) multiplyBlocks(b *block, first int, sums unsafe.Pointer) {
 	m := t.m
 	x := unsafe.Add(t.x, uintptr(b.first/amx.Block)*t.xStride)
-	if steps := m.evenPieces(); steps > 0 {
+	// A few rows take panels by two, which a call has of one piece.
+	if steps := m.evenPieces(); steps > 0 && b.rows > amx.Block/2 {
 		for panel := range b.width {
 			amx.Multiply(unsafe.Add(m.base, uintptr(first+panel)*m.stride), steps*m.stepBytes(),
 				m.pieces, x, int(t.xStride), steps/2, b.rows,
