@@ -181,8 +181,6 @@ func TestMistakes(t *testing.T) {
 		{"--device cuda -ep", "--enable-expert-parallel with --device cuda"},
 		{"-dp 2 -pcp 2 -ep", "--data-parallel-size 2 with --enable-expert-parallel and " +
 			"--prefill-context-parallel-size 2"},
-		{`-dp 2 -ep --kv-transfer-config {"kv_connector":"EagleRayConnector","kv_role":"kv_both"}`,
-			"--kv-transfer-config with --data-parallel-size 2 and --enable-expert-parallel"},
 		{"-dp 3 -ep --nnodes 2 --master-addr a --cluster-token-file t",
 			"--nnodes 2 does not divide the 3 ranks (tensor × pipeline × prefill context × data " +
 				"parallel size)"},

@@ -253,10 +253,6 @@ func (c *Config) checkExperts() error {
 		return usage("--data-parallel-size %d with --enable-expert-parallel and "+
 			"--prefill-context-parallel-size %d: rows are divided in one of these ways",
 			p.DataParallelSize, p.PrefillContextParallelSize)
-	case p.DataParallelSize > 1 && c.Transfer.Role != "":
-		return usage("--kv-transfer-config with --data-parallel-size %d and "+
-			"--enable-expert-parallel: blocks are exchanged between engines of one place",
-			p.DataParallelSize)
 	}
 	return nil
 }
