@@ -220,17 +220,10 @@ func (c *Config) checkDraftModel() error {
 	case p.Device == CUDA && method != DraftModel:
 		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+
 			"models alone", method)
-	case p.ExpertParallel:
-		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
-			"that samples does not have the blocks of all places", method)
 	case method == Eagle3 && p.PipelineParallelSize > 1:
 		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
 			"rank that samples does not have the hidden states before layers of other stages",
 			method, p.PipelineParallelSize)
-	case method != DraftModel && p.PrefillContextParallelSize > 1:
-		return usage("--speculative-config with method %s and --prefill-context-parallel-size %d: "+
-			"the rank that samples does not have the hidden states of all rows", method,
-			p.PrefillContextParallelSize)
 	}
 	return nil
 }
