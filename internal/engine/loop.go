@@ -64,6 +64,7 @@ type planner interface {
 	Stats() schedule.Stats
 	Each(to []schedule.Stats) []schedule.Stats
 	offload.Scheduler
+	handover.Scheduler
 }
 
 var (
@@ -73,7 +74,7 @@ var (
 
 // newPlanner makes the planner of a group of ranks: of one place too, where there may be more.
 func newPlanner(b *groups.Launch) (planner, error) {
-	if n := b.Places(); n > 0 && b.Config.Transfer.Role == "" {
+	if n := b.Places(); n > 0 {
 		return schedule.NewPlaces(b.Scheduling(), n)
 	}
 	return schedule.New(b.Scheduling())

@@ -12,7 +12,6 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/handover"
 	"github.com/eagleray/eagleray/internal/engine/offload"
 	"github.com/eagleray/eagleray/internal/engine/open"
-	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -147,8 +146,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 			return s
 		}}}
 	e.loop.showPlaces()
-	one, _ := sched.(*schedule.Scheduler) // several exchange nothing
-	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: one,
+	e.exchange, err = handover.New(b, handover.Options{Life: ranks.Life, Scheduler: sched,
 		Events: e.events, Post: func(m handover.Message) { e.post(m) }})
 	if err == nil {
 		e.offload, err = offload.New(b, offload.Options{Life: ranks.Life, Scheduler: sched,

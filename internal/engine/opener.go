@@ -106,10 +106,6 @@ func (o *Opener) Fixed() error {
 
 // CheckLayout refuses sizes of a layout that so many engines cannot have.
 func (o *Opener) CheckLayout(z open.Sizes, engines int) error {
-	if z.Places > 1 && o.b.Config.Transfer.Role != "" {
-		return open.Refuse("data parallel size %d with --kv-transfer-config: blocks are exchanged "+
-			"between engines of one place", z.Places)
-	}
 	port := o.b.Config.Transfer.Port
 	if port == 0 || engines == 1 || z.TP == 0 || z.TP == o.Sizes().TP {
 		return nil

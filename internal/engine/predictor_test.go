@@ -97,3 +97,72 @@ func TestPredictor(t *testing.T) {
 		})
 	}
 }
+
+// TestPredictorAmongRanks has a layer that predicts a token more, and a head of EAGLE-3, go on from
+// hidden states of other ranks: of places among which requests are divided, and of pieces of long
+// prompts. The guesses are those from the hidden states of one rank.
+func TestPredictorAmongRanks(t *testing.T) {
+	models := filepath.Join("..", "..", "testdata", "models")
+	for _, name := range []string{"deepseek-v3-tiny", "qwen3moe-tiny"} {
+		dir, base := t.TempDir(), filepath.Join(models, name)
+		guesses := config.Speculative{Method: config.MTP, Tokens: 3}
+		var err error
+		if name == "qwen3moe-tiny" {
+			guesses.Method, guesses.Model = config.Eagle3, dir
+			err = predictortest.Eagle3(dir, base, 1, []int{1, 2, 3})
+			dir = base
+		} else {
+			err = predictortest.Extend(dir, base, predictortest.Options{Seed: 1})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(requests int, change func(*config.Parallel)) ([]received, engine.Totals) {
+			e, _ := openWith(t, func(c *config.Config) {
+				c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(models, "go-std-tiny")
+				c.Parallel.Backend, c.Speculative = "uni", guesses
+				change(&c.Parallel)
+			}, func(status.Event) {})
+			var list []*engine.Request
+			for range requests {
+				p := params(e, 24)
+				p.EOS, p.Temperature, p.Seed = -1, 0.25, 1
+				p.AllowedTokens = []int32{5, 8, 71} // so that a third is right by chance
+				prompt := make([]int32, 70)
+				for i := range prompt {
+					prompt[i] = int32(5 + i*i%31)
+				}
+				list = append(list, engine.NewRequest(prompt, p))
+			}
+			return receiveAll(t, e, list, func(int) {}), e.Totals()
+		}
+		want, one := run(1, func(*config.Parallel) {})
+		for _, c := range []struct {
+			what     string
+			requests int
+			change   func(p *config.Parallel)
+		}{
+			{"places", 2, func(p *config.Parallel) {
+				p.DataParallelSize, p.ExpertParallel = 2, true
+			}},
+			{"pieces of prompts", 1, func(p *config.Parallel) {
+				p.PrefillContextParallelSize = 2
+			}},
+			{"pieces of prompts with whole experts", 1, func(p *config.Parallel) {
+				p.PrefillContextParallelSize, p.TensorParallelSize = 2, 2
+				p.ExpertParallel = true
+			}},
+		} {
+			got, all := run(c.requests, c.change)
+			for i := range got {
+				same(t, c.what, got[i:i+1], want)
+			}
+			if n := uint64(c.requests); all.DraftTokens != n*one.DraftTokens ||
+				all.AcceptedTokens != n*one.AcceptedTokens || one.AcceptedTokens == 0 {
+				t.Errorf("%s, %s: %d requests have %d of %d guesses right, one of one rank %d of %d",
+					name, c.what, c.requests, all.AcceptedTokens, all.DraftTokens,
+					one.AcceptedTokens, one.DraftTokens)
+			}
+		}
+	}
+}

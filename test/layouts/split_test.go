@@ -79,6 +79,57 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestSplitPlaces splits between data parallel places with one set of experts, whose blocks are of
+// one place each, and other layouts: of every model with experts, with -short of one.
+func TestSplitPlaces(t *testing.T) {
+	pairs := [][2]string{
+		{"dp=2,ep=true", "dp=2,ep=true"},
+		{"dp=2,ep=true,tp=2", "tp=2,pp=2"},
+		{"pcp=2", "dp=2,ep=true,pp=2"},
+	}
+	split := 0
+	for i, m := range models {
+		m.dtype, m.cacheDType = "bfloat16", "auto"
+		l := cellOf(t, pairs[0][0]).layout()
+		if m.states || !m.fits(t, l) || testing.Short() && split == len(pairs) {
+			continue
+		}
+		w := drawOn(uint64(1+i), m)
+		want := reference(t, w)
+		rng := rand.New(rand.NewPCG(w.seed, 6))
+		for _, pair := range pairs {
+			from, to := cellOf(t, pair[0]), cellOf(t, pair[1])
+			if !m.fits(t, from.layout()) || !m.fits(t, to.layout()) {
+				continue
+			}
+			from, to = from.vary(rng), to.vary(rng)
+			from.Method, to.Method = "ngram", "ngram"      // a head is of another checkpoint
+			from.Block, to.Block, to.Cache = 16, 16, "off" // what is found there is of the split
+			got, err := runSplit(t.Context(), w, from, to, nil)
+			if err == nil {
+				if d := firstDifference(got, want); d != "" {
+					err = errors.New(d)
+				}
+			}
+			received := 0
+			for i := range got {
+				for _, g := range got[i] {
+					received += g.cached
+				}
+			}
+			if err != nil || received == 0 {
+				t.Errorf("%v, %d tokens came\nmodel %v, seed %d\nfrom %v\nto %v", err, received, &m,
+					w.seed, from, to)
+			}
+			split++
+		}
+	}
+	t.Logf("%d splits", split)
+	if split < len(pairs) {
+		t.Errorf("%d splits", split)
+	}
+}
+
 // splitEngines are a producer and a consumer, and their secret.
 type splitEngines struct {
 	producer, consumer *replicas.Router
@@ -349,15 +400,20 @@ func TestSplitRanksKilled(t *testing.T) {
 		{"backend=mp,pp=2", "backend=mp,tp=2"},
 		{"backend=link,pcp=2", "backend=nodes,tp=2"},
 		{"backend=nodes,tp=2", "backend=mp,pp=2,dp=2"},
+		{"backend=mp,dp=2,ep=true", "backend=mp,dp=2,ep=true"},
 	}, 3
 	if testing.Short() {
 		pairs, seeds = pairs[:1], 1
 	}
 	for i, pair := range pairs {
 		for seed := range uint64(seeds) {
-			w := drawOn(100+seed, tiny())
-			want := reference(t, w)
 			from, to := cellOf(t, pair[0]), cellOf(t, pair[1])
+			m := tiny()
+			if from.EP {
+				m.folder = "models/qwen3moe-tiny"
+			}
+			w := drawOn(100+seed, m)
+			want := reference(t, w)
 			from.Batch, to.Batch = "mixed", "mixed"
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
 			var killing sync.Mutex

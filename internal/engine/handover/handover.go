@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -42,12 +43,22 @@ type Exchange struct {
 	running sync.WaitGroup
 
 	group *executor.Executor
-	// first is the agent of the group's first rank; zero while there is none.
-	first   kvtransfer.Address
+	// first are the agents of the first rank of each place, nil while there are none.
+	first   []kvtransfer.Address
 	machine state.Machine
 	// tickets are those of requests until they end, pins the transfers that the ranks hand out.
 	tickets map[uint64]*kvtransfer.Ticket
 	pins    map[state.Transfer]*pin
+}
+
+// Scheduler is what decides: a schedule.Scheduler, or schedule.Places.
+type Scheduler interface {
+	Made() uint64
+	Fetches(to []schedule.Fetch) []schedule.Fetch
+	Fetched(key uint64, n int)
+	Cancelled(to []uint64) []uint64
+	Pins(to []schedule.Pin) []schedule.Pin
+	Release(key uint64)
 }
 
 // Options are what an Exchange is connected with.
@@ -55,7 +66,7 @@ type Options struct {
 	// Life ends with the engine.
 	Life context.Context
 	// Scheduler is the loop's.
-	Scheduler *schedule.Scheduler
+	Scheduler Scheduler
 	Events    status.Listener
 	// Post brings a Message to the loop, which gives it to Handle. Any goroutine calls it.
 	Post func(Message)
@@ -133,9 +144,12 @@ func (x *Exchange) Open(g groups.Caching) error {
 	if err != nil {
 		return fmt.Errorf("exchange of KV blocks: %w", err)
 	}
-	x.first = addresses[0]
+	l := x.shape.Layout.Sizes()
+	for dp := range l.DP {
+		x.first = append(x.first, addresses[l.Rank(layout.Place{DP: dp})])
+	}
 	x.opt.Events.Emit(status.KVExchangeOpened{Role: x.config.Role, EngineID: x.id,
-		Address: fmt.Sprintf("%s:%d", x.first.Host, x.first.Port), Ranks: len(addresses)})
+		Address: fmt.Sprintf("%s:%d", x.first[0].Host, x.first[0].Port), Ranks: len(addresses)})
 	return nil
 }
 
@@ -144,7 +158,7 @@ func (x *Exchange) Close() {
 	if x == nil {
 		return
 	}
-	x.first = kvtransfer.Address{}
+	x.first = nil
 	x.machine.Restart()
 	x.perform()
 }
@@ -168,7 +182,7 @@ func (x *Exchange) Planned() {
 		x.machine.Fetch(f)
 	}
 	for _, p := range x.opt.Scheduler.Pins(nil) {
-		if x.first.Port != 0 {
+		if x.first != nil {
 			x.machine.PlanPin(p.Key, p.HandOver)
 		}
 	}
@@ -178,7 +192,7 @@ func (x *Exchange) Planned() {
 // Publish makes the ticket of a request that has ended with blocks to hand over; nil when the ranks
 // hand out nothing.
 func (x *Exchange) Publish(key uint64, h *schedule.HandOver) *kvtransfer.Ticket {
-	if x.first.Port == 0 {
+	if x.first == nil {
 		x.opt.Scheduler.Release(key)
 		return nil
 	}
@@ -188,9 +202,10 @@ func (x *Exchange) Publish(key uint64, h *schedule.HandOver) *kvtransfer.Ticket 
 	if p == nil {
 		return nil // the group is over
 	}
+	at := &x.first[h.Place]
 	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: x.id, Secret: p.hold.Secret,
-		BlockIDs: present(h.Blocks), Tokens: len(h.Blocks) * x.shape.BlockSize, Host: x.first.Host,
-		Port: x.first.Port, Fingerprint: x.first.Fingerprint, Local: x.first.Local,
+		BlockIDs: present(h.Blocks), Tokens: len(h.Blocks) * x.shape.BlockSize, Host: at.Host,
+		Port: at.Port, Fingerprint: at.Fingerprint, Local: at.Local,
 		TPSize: x.shape.Layout.Sizes().TP}
 	k.RequestID = k.Secret.Name()
 	if x.token != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/handover/state"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -77,9 +78,9 @@ func (x *Exchange) do(a state.Action) {
 		x.opt.Scheduler.Release(a.Request)
 	case state.Fetch:
 		t := x.tickets[a.Key]
-		x.fetch(a.Key, &kvtransfer.Fetch{ID: a.Key, Secret: t.Secret, From: t.Address(),
-			Blocks: a.Blocks, First: a.First, Digest: a.Digests[len(a.Digests)-1], Plan: a.Plan,
-			Timeout: x.config.FetchTimeout})
+		x.fetch(a.Key, &kvtransfer.Fetch{ID: a.Key, Place: a.Place, Secret: t.Secret,
+			From: t.Address(), Blocks: a.Blocks, First: a.First,
+			Digest: a.Digests[len(a.Digests)-1], Plan: a.Plan, Timeout: x.config.FetchTimeout})
 	case state.CancelFetch:
 		group := x.group
 		x.running.Go(func() {
@@ -138,11 +139,12 @@ func fetched(ctx context.Context, group *executor.Executor, f *kvtransfer.Fetch,
 // pin has the ranks hand blocks out until the other engine has fetched them, the transfer is
 // unpinned, or nothing has come for as long as is configured.
 func (x *Exchange) pin(t state.Transfer, h *schedule.HandOver) error {
-	p := &pin{hold: kvtransfer.Pin{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
-		Digest: h.Digest, Plan: h.Plan}, began: time.Now()}
+	p := &pin{hold: kvtransfer.Pin{Place: h.Place, Secret: kvtransfer.NewSecret(),
+		Blocks: slices.Clone(h.Blocks), Digest: h.Digest, Plan: h.Plan}, began: time.Now()}
 	life, group := x.opt.Life, x.group
 	wait, err := executor.Begin(life, group, calls.KVPin, p.hold,
-		executor.RPCOptions{UniqueReply: true})
+		executor.RPCOptions{UniqueReply: true,
+			ReplyRank: x.shape.Layout.Rank(layout.Place{DP: h.Place})})
 	if err != nil {
 		return err
 	}

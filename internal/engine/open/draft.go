@@ -252,16 +252,19 @@ func (s *Spec) weighDraft() error {
 	if err != nil {
 		return fmt.Errorf("draft model %q: %w", d.name, err)
 	}
-	size := s.Config.Cache.BlockSize
+	size, places := s.Config.Cache.BlockSize, int64(s.Config.Parallel.Layout().DP)
 	block := d.blockBytes(size, s.cacheDType)
 	guesses := block * int64(runner.DraftBlocks(0, size, draftRows))
 	s.draftNeed = memory.Rank{Draft: f.Packed + f.Vectors + f.Tables + guesses,
-		Block: block + 8, // and a hash
+		Block: places * (block + 8), // and a hash
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
 	if taps := len(d.config.Taps()); d.predictor || taps > 0 {
-		// Hidden states that it has yet to go on from, and those of the model.
-		s.draftNeed.Work += int64(min(s.rows(), draftChunk)*(1+taps)+taps*s.rows()) *
-			int64(d.config.HiddenSize) * 4
+		// Hidden states that it has yet to go on from, and those of other ranks as they come.
+		rows := min(s.rows(), draftChunk)
+		if l := s.Config.Parallel.Layout(); l.Rows() > 1 {
+			rows += 2 * l.DP * s.rows()
+		}
+		s.draftNeed.Work += int64(rows*(1+taps)) * int64(d.config.HiddenSize) * 4
 	}
 	if s.Config.Model.LoadFormat == "dummy" {
 		s.draftNeed.Loading += f.Tensors

@@ -397,6 +397,10 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 	if u.Output && r.Process > 0 {
 		r.Process += grammarRoom
 	}
+	if s.draft != nil && l.Place(rank).TP == 0 {
+		taps := len(s.draft.config.Taps()) * s.draft.config.HiddenSize
+		r.Work += int64(taps*s.rows()) * 4
+	}
 	if d := &s.draftNeed; u.Output {
 		r.Draft, r.Block = d.Draft, r.Block+d.Block
 		r.Work, r.Loading = r.Work+d.Work, r.Loading+d.Loading

@@ -68,8 +68,8 @@ func (s *Scheduler) store(r *Request, n int) {
 	h := &hold{seq: s.cache.Pin(&r.seq, n), tokens: r.tokens[:n*s.config.BlockSize], request: r}
 	s.holds[s.last] = h
 	s.held += n
-	s.stores = append(s.stores, Store{ID: s.last, Owner: r.Owner, Blocks: slices.Clone(
-		h.seq.Blocks()), Digests: s.cache.Digests(&h.seq, h.tokens, 0, n)})
+	s.stores = append(s.stores, Store{ID: s.last, Owner: r.Owner, Place: s.config.place,
+		Blocks: slices.Clone(h.seq.Blocks()), Digests: s.cache.Digests(&h.seq, h.tokens, 0, n)})
 }
 
 // Stores appends those that plans, and the ends of requests, have asked for since the last call.

@@ -13,10 +13,12 @@ import (
 // mixtures. Each place has a Scheduler; a plan is what all of them plan at a time, place by place.
 // Places that have nothing to do then have no rows, and their ranks take part all the same; when
 // none has, there is no plan. Slots tell the places apart: those of place p are MaxSeqs·p and the
-// following ones; block and state numbers are a place's own.
+// following ones; block and state numbers are a place's own, plan numbers those of the plans of
+// all.
 //
 // A request goes to the place with the fewest tokens: those of its unfinished requests, prompts and
-// outputs, and of the new prompt what its prefix cache lacks. (vLLM's router counts requests.)
+// outputs, and of the new prompt what its prefix cache lacks, or will lack when what is fetched for
+// others has come. (vLLM's router counts requests.)
 type Places struct {
 	of      []*Scheduler
 	slots   int      // of each
@@ -37,10 +39,10 @@ type part struct {
 	result step.Result
 }
 
-// joined is a plan that awaits its result: of each place the number of its own plan, 0 for none.
+// joined is a plan that awaits its result, and which places have a part in it.
 type joined struct {
 	plan uint64
-	of   []uint64
+	of   []bool
 }
 
 // NewPlaces returns empty schedulers of a configuration for so many places.
@@ -56,7 +58,7 @@ func NewPlaces(c Config, places int) (*Places, error) {
 		p.of = append(p.of, s)
 	}
 	for i := range p.flights {
-		p.flights[i].of = make([]uint64, places)
+		p.flights[i].of = make([]bool, places)
 	}
 	return p, nil
 }
@@ -73,7 +75,7 @@ func (p *Places) place(r *Request, tokens []int32) (best int) {
 	least := 0
 	for i, s := range p.of {
 		seq := kvcache.NewSequence(r.Salt, r.computesAll())
-		cost := p.tokens[i] + len(tokens) - s.cache.Match(&seq, tokens)
+		cost := p.tokens[i] + len(tokens) - max(s.cache.Match(&seq, tokens), s.expected(r))
 		if i == 0 || cost < least {
 			best, least = i, cost
 		}
@@ -113,11 +115,11 @@ func (p *Places) Schedule(plan *step.Plan) bool {
 	f, made := &p.flights[(p.first+p.owed)%len(p.flights)], false
 	for i, s := range p.of {
 		own := &p.parts[i].plan
-		f.of[i] = 0
-		if !s.Schedule(own) {
+		s.plans = p.plans
+		if f.of[i] = s.Schedule(own); !f.of[i] {
 			continue
 		}
-		made, f.of[i] = true, own.ID
+		made = true
 		plan.Free = append(plan.Free, own.Free...)
 		plan.New = append(plan.New, own.New...) // whose memory stays the part's until its next plan
 		plan.Rows = append(plan.Rows, own.Rows...)
@@ -154,7 +156,7 @@ func (p *Places) Check(r *step.Result) error {
 	}
 	for i, s := range p.of {
 		own := &p.parts[i].result
-		if f.of[i] == 0 {
+		if !f.of[i] {
 			if len(own.Slot) > 0 {
 				return wrong(r, "is for slot %d, whose place had no part in the plan", own.Slot[0])
 			}
@@ -173,7 +175,7 @@ func (p *Places) cut(r *step.Result) (rest int) {
 	var slots, logprobs, prompts, pooled, forced, guessed int // how far each list is cut
 	for i := range p.of {
 		own := &p.parts[i].result
-		own.Reset(f.of[i])
+		own.Reset(f.plan)
 		mine := func(slot uint32) bool { return int(slot)/p.slots == i }
 		from := slots
 		for ; slots < len(r.Slot) && mine(r.Slot[slots]); slots++ {
@@ -220,7 +222,7 @@ func (p *Places) Update(r *step.Result, out []Output) []Output {
 	}
 	f := &p.flights[p.first]
 	for i, s := range p.of {
-		if f.of[i] == 0 {
+		if !f.of[i] {
 			continue
 		}
 		before, ended := len(out), false
@@ -316,15 +318,29 @@ func (p *Places) Invalidate() {
 
 // Fetches is Scheduler.Fetches, place by place.
 func (p *Places) Fetches(to []Fetch) []Fetch {
-	for i, s := range p.of {
-		from := len(to)
+	for _, s := range p.of {
 		to = s.Fetches(to)
-		for j := range to[from:] {
-			to[from+j].Place, to[from+j].Plan = i, p.plans
-		}
 	}
 	return to
 }
+
+// Pins is Scheduler.Pins, place by place.
+func (p *Places) Pins(to []Pin) []Pin {
+	for _, s := range p.of {
+		to = s.Pins(to)
+	}
+	return to
+}
+
+// Release is Scheduler.Release.
+func (p *Places) Release(key uint64) {
+	for _, s := range p.of {
+		s.Release(key)
+	}
+}
+
+// Made is Scheduler.Made.
+func (p *Places) Made() uint64 { return p.plans }
 
 // Fetched is Scheduler.Fetched.
 func (p *Places) Fetched(key uint64, n int) {
@@ -343,12 +359,8 @@ func (p *Places) Cancelled(to []uint64) []uint64 {
 
 // Stores is Scheduler.Stores, place by place.
 func (p *Places) Stores(to []Store) []Store {
-	for i, s := range p.of {
-		from := len(to)
+	for _, s := range p.of {
 		to = s.Stores(to)
-		for j := range to[from:] {
-			to[from+j].Place = i
-		}
 	}
 	return to
 }
@@ -412,6 +424,8 @@ func (p *Places) Stats() Stats {
 		all.PromptTokens += t.PromptTokens
 		all.OutputTokens += t.OutputTokens
 		all.Deferred += t.Deferred
+		all.Fetching += t.Fetching
+		all.Pinned += t.Pinned
 		all.ExternalQueries += t.ExternalQueries
 		all.ExternalHits += t.ExternalHits
 		all.Drafted.add(&t.Drafted)

@@ -104,10 +104,17 @@ func (w *placed) execute(p *step.Plan, vocab int) (*step.Result, error) {
 	return all, nil
 }
 
-// TestPlaces walks at random: requests come, are given up, and groups are lost with plans in
-// flight. Every request has the output of a model that nothing disturbs, and the tokens by which
+// TestPlaces walks at random: requests come, are given up, begin with blocks of another engine or
+// leave theirs to one, and groups are lost with plans in flight. Every request has the output of a
+// model that nothing disturbs, blocks are where they are said to be, and the tokens by which
 // requests are divided are those that there are.
 func TestPlaces(t *testing.T) {
+	var moved placesMoved
+	defer func() {
+		if moved.came == 0 || moved.left == 0 {
+			t.Errorf("%+v", moved)
+		}
+	}()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		places := 1 + r.IntN(4)
@@ -120,13 +127,47 @@ func TestPlaces(t *testing.T) {
 			c.Draft = draft.Config{Tokens: 5, Min: 1, Max: 3, Votes: 2, Requests: 9, Rows: 12,
 				Model: r.IntN(2) == 0, MaxLen: 64}
 		}
-		if err := walkPlaces(r, c, places); err != nil {
+		if err := walkPlaces(r, c, places, &moved); err != nil {
 			t.Fatalf("seed %d, %d places of %+v: %v", seed, places, c, err)
 		}
 	}
 }
 
-func walkPlaces(r *rand.Rand, c Config, places int) error {
+// placesMoved counts the fetches that brought blocks, and the requests that left some.
+type placesMoved struct{ came, left int }
+
+// exchange answers some of the fetches that have been asked for, and returns the others.
+func (w *placed) exchange(r *rand.Rand, p *Places, fetches []Fetch, prompts map[uint64][]int32,
+	moved *placesMoved) []Fetch {
+	return slices.DeleteFunc(fetches, func(f Fetch) bool {
+		n := len(f.Blocks)
+		switch r.IntN(6) {
+		case 0, 1:
+			return false
+		case 2:
+			n = 0
+		default:
+			w.of[f.Place].memorise(f, prompts[f.Key])
+			moved.came++
+		}
+		p.Fetched(f.Key, n)
+		return true
+	})
+}
+
+// holds tells whether blocks that are handed over have the prompt's keys and values.
+func (w *placed) holds(h *HandOver, prompt []int32) bool {
+	size, s := w.config.BlockSize, uint64(0)
+	for i, t := range prompt[:len(h.Blocks)*size] {
+		s = state(s, t)
+		if w.of[h.Place].memory[int(h.Blocks[i/size])*size+i%size] != s {
+			return false
+		}
+	}
+	return true
+}
+
+func walkPlaces(r *rand.Rand, c Config, places int, moved *placesMoved) error {
 	const vocab = 5
 	p, err := NewPlaces(c, places)
 	if err != nil {
@@ -137,6 +178,7 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 	var plan step.Plan
 	wanted, got := map[uint64]*Request{}, map[uint64][]int32{}
 	next := uint64(1)
+	prompts, pinned, fetches := map[uint64][]int32{}, map[uint64]*HandOver{}, []Fetch(nil)
 	for turn := 0; turn < 300 || len(wanted) > 0; turn++ {
 		if turn > 5000 {
 			return fmt.Errorf("%d requests never end: %+v", len(wanted), p.Stats())
@@ -151,8 +193,14 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 			if r.IntN(4) == 0 {
 				q.Params.PromptLogprobs = 0
 			}
+			if c.Snapshots == 0 {
+				q.HandOver = r.IntN(3) == 0
+				if r.IntN(3) == 0 {
+					q.Source, q.Remote = q.Key, r.IntN(len(q.Prompt)+1)
+				}
+			}
 			next++
-			wanted[q.Key] = q
+			wanted[q.Key], prompts[q.Key] = q, q.Prompt
 			p.Add(q)
 		}
 		if r.IntN(40) == 0 {
@@ -171,9 +219,16 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 					return err
 				}
 			}
-			due, w = nil, newPlaced(c, places)
+			due, fetches, w = nil, nil, newPlaced(c, places)
+			clear(pinned)
 		}
-		if p.Schedule(&plan) {
+		made := p.Schedule(&plan)
+		for _, f := range p.Fetches(nil) {
+			if len(f.Blocks) > 0 {
+				fetches = append(fetches, f)
+			}
+		}
+		if made {
 			// What is executed is a copy: the next plan overwrites this one.
 			raw := step.AppendPlan(nil, &plan)
 			var sent step.Plan
@@ -197,6 +252,12 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 				}
 				q := wanted[o.Key]
 				want, finish, _ := reference(c, q, vocab)
+				if h := o.HandOver; h != nil {
+					if pinned[o.Key] = h; !w.holds(h, q.Prompt) || h.Plan > p.Applied() {
+						return fmt.Errorf("request %d does not hand %+v over", o.Key, h)
+					}
+					moved.left++
+				}
 				if !slices.Equal(got[o.Key], want) || o.Finish != finish {
 					return fmt.Errorf("request %d has %v (%v), not %v (%v)", o.Key, got[o.Key],
 						o.Finish, want, finish)
@@ -204,6 +265,16 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 				delete(wanted, o.Key)
 			}
 			due = due[1:]
+		}
+		fetches = w.exchange(r, p, fetches, prompts, moved)
+		for _, key := range slices.Sorted(maps.Keys(pinned)) {
+			if !w.holds(pinned[key], prompts[key]) {
+				return fmt.Errorf("what request %d hands over changes", key)
+			}
+			if len(wanted) == 0 || r.IntN(4) == 0 {
+				p.Release(key)
+				delete(pinned, key)
+			}
 		}
 		for i, s := range p.of {
 			tokens := 0
@@ -218,7 +289,13 @@ func walkPlaces(r *rand.Rand, c Config, places int) error {
 			}
 		}
 	}
-	if st := p.Stats(); st.Running+st.Waiting+st.Cache.Used > 0 {
+	for key := range pinned {
+		p.Release(key)
+	}
+	for _, f := range fetches {
+		p.Fetched(f.Key, 0)
+	}
+	if st := p.Stats(); st.Running+st.Waiting+st.Cache.Used+st.Fetching+st.Pinned > 0 {
 		return fmt.Errorf("at the end: %+v", st)
 	}
 	return nil
@@ -260,5 +337,16 @@ func TestPlacesBalance(t *testing.T) {
 	p.Add(again)
 	if at, _ := p.Place(again.Key); at != 0 {
 		t.Errorf("a prompt whose beginning place 0 knows is at %d: %v", at, p.tokens)
+	}
+	// Of an answer's choices the first fetches the prompt from another engine.
+	var at [2]int
+	for i := range at {
+		q := prompt(200, 800)
+		q.Key, q.Source, q.Remote = uint64(10000+i), 10000, 192
+		p.Add(q)
+		at[i], _ = p.Place(q.Key)
+	}
+	if at[0] != at[1] {
+		t.Errorf("choices of which one fetches for both are at %v: %v", at, p.tokens)
 	}
 }

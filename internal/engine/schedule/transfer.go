@@ -56,6 +56,8 @@ type Fetch struct {
 
 // HandOver is the blocks of a request that another engine can go on from.
 type HandOver struct {
+	// Place is where they are, of Places.
+	Place int
 	// Blocks are those that its prompt fills without its last token, which the engine that goes on
 	// from them computes, with step.NoBlock for those that it does not read; Digest names their
 	// contents.
@@ -153,7 +155,8 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 		return true
 	}
 	hit := s.cache.Match(&r.seq, r.tokens)
-	f := Fetch{Key: r.Key, Owner: r.Owner, First: hit / s.config.BlockSize, Plan: s.plans}
+	f := Fetch{Key: r.Key, Owner: r.Owner, Place: s.config.place, First: hit / s.config.BlockSize,
+		Plan: s.plans}
 	// The last token is computed for its logits.
 	blocks := min(r.Remote, len(r.tokens)-1) / s.config.BlockSize
 	next := blocks * s.config.BlockSize
@@ -179,6 +182,19 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 	f.Digests = s.cache.Digests(&r.seq, r.tokens, f.First, blocks)
 	s.fetches = append(s.fetches, f)
 	return true
+}
+
+// expected is how many tokens of a request will have come once what others wait for that have its
+// Source has.
+func (s *Scheduler) expected(r *Request) int {
+	if r.Source != 0 && s.config.PrefixCaching {
+		for _, o := range s.requests { // in any order: they are alike
+			if o.Source == r.Source && o.remote <= fetching {
+				return min(r.Remote, len(r.Prompt)-1)
+			}
+		}
+	}
+	return 0
 }
 
 // awaitFetch moves a request from those that wait for a turn to those that wait for a fetch.
@@ -272,7 +288,7 @@ func (s *Scheduler) handOver(r *Request) *HandOver {
 	for i := range first {
 		blocks[i] = step.NoBlock
 	}
-	return &HandOver{Blocks: blocks, Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
+	return &HandOver{Place: s.config.place, Blocks: blocks, Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
 }
 
 // Made is the last plan that was made, 0 for none.

@@ -18,15 +18,17 @@ import (
 func (s *Scheduler) check() error {
 	var seqs []*kvcache.Sequence
 	var tokens [][]int32
-	pending := map[*Request]int{}
+	pending, before := map[*Request]int{}, uint64(0)
 	for i := range s.flights {
 		f := &s.flights[(s.first+i)%len(s.flights)]
-		if due := i < s.owed; due != (f.plan != 0) || !due && len(f.entries) > 0 {
+		due := i < s.owed
+		if due != (f.plan != 0) || !due && len(f.entries) > 0 {
 			return fmt.Errorf("flight %d of %d: %+v", i, s.owed, f)
 		}
-		if f.plan != 0 && f.plan != s.plans-uint64(s.owed-1-i) {
+		if f.plan > s.plans || due && f.plan <= before {
 			return fmt.Errorf("flight %d of %d is plan %d of %d", i, s.owed, f.plan, s.plans)
 		}
+		before = f.plan
 		for _, e := range f.entries {
 			if e.samples {
 				pending[e.request]++

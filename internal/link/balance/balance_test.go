@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -232,6 +234,21 @@ func TestTime(t *testing.T) {
 	t.Logf("%v: %.3f to %.3f, %d moves", took, plan.Before, plan.After, len(plan.Moves))
 	if took > 5*time.Second { // many times what it takes: other tests run beside it
 		t.Errorf("took %v", took)
+	}
+}
+
+// TestThreads wants the same plan of one thread and of several.
+func TestThreads(t *testing.T) {
+	load, present, ranks := large(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	one, err := Make(load, present, ranks, 0.02)
+	if err != nil || one == nil {
+		t.Fatal(one, err)
+	}
+	runtime.GOMAXPROCS(4)
+	if several, err := Make(load, present, ranks, 0.02); err != nil ||
+		!reflect.DeepEqual(several, one) {
+		t.Errorf("several threads have another plan, %v", err)
 	}
 }
 

@@ -3,7 +3,10 @@ package balance
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 )
 
 // Plan is a change of the placements of a model's layers.
@@ -44,8 +47,6 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 	if err := ranks.check(experts); err != nil {
 		return nil, err
 	}
-	plan, m := &Plan{Layers: slices.Clone(present)}, newMaker(experts, ranks)
-	var mean, before, after float64
 	for l := range load {
 		if len(load[l]) != experts {
 			return nil, fmt.Errorf("layer %d has %d experts, the first has %d", l, len(load[l]),
@@ -59,25 +60,57 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 		if err := present[l].Check(experts, ranks); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", l, err)
 		}
-		was := present[l].Loads(load[l])
-		for _, v := range was {
-			mean += v / float64(len(was))
-		}
-		most := slices.Max(was)
-		before += most
-		if next := m.place(load[l], present[l]); next != nil {
-			if now := slices.Max(next.Loads(load[l])); now < most && most-now >= minGain*most {
-				plan.Layers[l], most = next, now
-				plan.Moves = m.appendMoves(plan.Moves, l, present[l], next)
+	}
+	// Layers are independent of each other: as many threads as there may be see to them, and what
+	// comes out is the same with any number of them.
+	changes := make([]change, len(load))
+	var next atomic.Int64
+	var threads sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(load)) {
+		threads.Go(func() {
+			m := newMaker(experts, ranks)
+			for l := int(next.Add(1)) - 1; l < len(load); l = int(next.Add(1)) - 1 {
+				changes[l] = m.change(l, load[l], present[l], minGain)
 			}
-		}
-		after += most
+		})
+	}
+	threads.Wait()
+	plan := &Plan{}
+	var mean, before, after float64
+	for _, c := range changes {
+		mean, before, after = mean+c.mean, before+c.before, after+c.after
+		plan.Layers, plan.Moves = append(plan.Layers, c.to), append(plan.Moves, c.moves...)
 	}
 	if len(plan.Moves) == 0 {
 		return nil, nil
 	}
 	plan.Before, plan.After = mean/before, mean/after
 	return plan, nil
+}
+
+// change is what becomes of a layer: its placement, what is moved for it, and the load of its ranks,
+// the mean and that of the most loaded one before and after.
+type change struct {
+	to                  Placement
+	moves               []Move
+	mean, before, after float64
+}
+
+func (m *maker) change(layer int, load []int64, present Placement, minGain float64) change {
+	was := present.Loads(load)
+	c := change{to: present, before: slices.Max(was)}
+	for _, v := range was {
+		c.mean += v / float64(len(was))
+	}
+	c.after = c.before
+	next := m.place(load, present)
+	if next == nil {
+		return c
+	}
+	if now := slices.Max(next.Loads(load)); now < c.before && c.before-now >= minGain*c.before {
+		c.to, c.after, c.moves = next, now, m.appendMoves(nil, layer, present, next)
+	}
+	return c
 }
 
 // place is a placement with less load on the most loaded rank than the present one, nil for none.

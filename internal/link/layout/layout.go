@@ -92,6 +92,14 @@ func (l Layout) Row(rank int) int {
 	return p.DP*l.Sizes().PCP + p.PCP
 }
 
+// Caching is the layout of the ranks that have a KV cache together with a rank, those of its DP
+// place, and the rank's number among them.
+func (l Layout) Caching(rank int) (of Layout, number int) {
+	p := l.Place(rank)
+	p.DP, l.DP = 0, 1
+	return l, l.Rank(p)
+}
+
 // Experts is which share of the experts of its stage a rank has, of how many shares. Ranks that
 // divide long prompts have the same ones.
 func (l Layout) Experts(rank int) (share, of int) {

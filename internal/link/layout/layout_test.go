@@ -99,3 +99,15 @@ func TestExpertNodes(t *testing.T) {
 		t.Errorf("one node: %v", got)
 	}
 }
+
+func TestCaching(t *testing.T) {
+	l := Layout{TP: 2, PP: 2, DP: 3, EP: true}
+	for rank := range l.World() {
+		own, number := l.Caching(rank)
+		at := l.Place(rank)
+		at.DP = 0
+		if own.World() != 4 || own.Place(number) != at {
+			t.Errorf("rank %d is number %d of %v, at %+v", rank, number, own, own.Place(number))
+		}
+	}
+}

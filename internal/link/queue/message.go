@@ -158,6 +158,9 @@ type Draft struct {
 	Rows        int `json:"rows"`
 }
 
+// Head says that it is no whole model, but goes on from the model's hidden states.
+func (d *Draft) Head() bool { return d.Predictor || len(d.Taps) > 0 }
+
 // File is the identity of a file of a model (checkpoint.File).
 type File struct {
 	Name string `json:"name"`

@@ -220,17 +220,10 @@ func (c *Config) checkDraftModel() error {
 	case p.Device == CUDA && method != DraftModel:
 		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+
 			"models alone", method)
-	case p.ExpertParallel:
-		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
-			"that samples does not have the blocks of all places", method)
 	case method == Eagle3 && p.PipelineParallelSize > 1:
 		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
 			"rank that samples does not have the hidden states before layers of other stages",
 			method, p.PipelineParallelSize)
-	case method != DraftModel && p.PrefillContextParallelSize > 1:
-		return usage("--speculative-config with method %s and --prefill-context-parallel-size %d: "+
-			"the rank that samples does not have the hidden states of all rows", method,
-			p.PrefillContextParallelSize)
 	}
 	return nil
 }
@@ -253,10 +246,6 @@ func (c *Config) checkExperts() error {
 		return usage("--data-parallel-size %d with --enable-expert-parallel and "+
 			"--prefill-context-parallel-size %d: rows are divided in one of these ways",
 			p.DataParallelSize, p.PrefillContextParallelSize)
-	case p.DataParallelSize > 1 && c.Transfer.Role != "":
-		return usage("--kv-transfer-config with --data-parallel-size %d and "+
-			"--enable-expert-parallel: blocks are exchanged between engines of one place",
-			p.DataParallelSize)
 	}
 	return nil
 }

@@ -70,8 +70,8 @@ type Experts struct {
 var (
 	KVOpen  = rpc.Method[kvtransfer.Open, kvtransfer.Address]{Name: "kv_open"}
 	KVRanks = rpc.Method[[]kvtransfer.Address, rpc.None]{Name: "kv_ranks"}
-	// KVPin is answered by the first rank when the peer has fetched the blocks or they are
-	// released.
+	// KVPin is answered by the first rank of the blocks' place when the peer has fetched the blocks
+	// or they are released.
 	KVPin     = rpc.Method[kvtransfer.Pin, bool]{Name: "kv_pin"}
 	KVRelease = rpc.Method[kvtransfer.Secret, rpc.None]{Name: "kv_release"}
 	// KVFetch is answered when a rank no longer writes to the blocks; KVCancel ends the fetch of an

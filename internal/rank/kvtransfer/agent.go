@@ -28,9 +28,11 @@ type Memory interface {
 
 // Options configure an Agent.
 type Options struct {
-	// Shape is the engine's, Rank the agent's number in it.
+	// Shape is the engine's, Rank the agent's number in it. In data parallel attention each place
+	// is an engine to others: Place is whose, Shape and Rank are within it.
 	Shape Shape
 	Rank  int
+	Place int
 	// Memory is the rank's cache, Blocks its size in blocks.
 	Memory Memory
 	Blocks int
@@ -100,6 +102,8 @@ type pin struct {
 
 // Pin lists the blocks of one transfer, which stay unchanged until Release.
 type Pin struct {
+	// Place is where they are, among those of data parallel attention.
+	Place  int    `json:"place,omitempty"`
 	Secret Secret `json:"secret"`
 	// Blocks has step.NoBlock for those that no peer reads.
 	Blocks []uint32 `json:"blocks"`
@@ -141,6 +145,12 @@ func Listen(o Options) (*Agent, error) {
 
 // Address is where the agent listens.
 func (a *Agent) Address() Address { return a.address }
+
+// Of reports whether the agent is of a place.
+func (a *Agent) Of(place int) bool { return a.opt.Place == place }
+
+// First reports whether the agent is that of its engine's first rank, which tickets name.
+func (a *Agent) First() bool { return a.opt.Rank == 0 }
 
 // SetRanks tells the agent where those of all ranks of its engine are.
 func (a *Agent) SetRanks(ranks []Address) {

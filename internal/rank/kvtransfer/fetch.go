@@ -18,7 +18,9 @@ import (
 // Fetch lists the blocks that ranks fetch in one transfer.
 type Fetch struct {
 	// ID names the fetch for Cancel; 0 is a fetch that is not cancelled.
-	ID     uint64 `json:"id,omitempty"`
+	ID uint64 `json:"id,omitempty"`
+	// Place is where the request is, among those of data parallel attention, whose ranks fetch.
+	Place  int    `json:"place,omitempty"`
 	Secret Secret `json:"secret"`
 	// From is the agent of the producer's first rank.
 	From Address `json:"from"`

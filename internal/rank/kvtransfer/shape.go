@@ -95,7 +95,7 @@ const maxRanks = 4096
 // sound refuses a layout that does not divide the shape.
 func (s *Shape) sound() error {
 	l := s.Layout
-	for _, n := range []int{l.TP, l.PP, l.PCP} {
+	for _, n := range []int{l.TP, l.PP, l.PCP, l.DP} {
 		if n < 0 || n > maxRanks {
 			return fmt.Errorf("a layout of %+v", l)
 		}

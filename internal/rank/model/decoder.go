@@ -259,6 +259,14 @@ func (m *Model) tap(taps []int) error {
 	return nil
 }
 
+// tapping is the decoder that keeps hidden states before some of its layers, nil for none.
+func (m *Model) tapping() *decoder {
+	if d, ok := m.arch.(*decoder); ok && len(d.taps) > 0 {
+		return d
+	}
+	return nil
+}
+
 func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	cache compute.Cache) error {
 	read := normed(y.attnNorm, x)

@@ -226,8 +226,8 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 // Layers runs the stage's layers over the hidden state, which has the batch's rows, writing their
 // keys and values to the cache. The cache has the stage's layers, its first one being layer 0.
 //
-// Where ranks divide the rows of long prompts, the last stage of the first of them then has more
-// rows: the wanted ones of the others (see compute.Split).
+// Where ranks divide rows, the last stage of the first of them then has more rows, and Features of
+// more: the wanted ones of the others (see compute.Split).
 //
 // A batch without rows is of a place whose requests have none in a step of other places: it takes
 // part in what they exchange.
@@ -237,6 +237,14 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 	}
 	if !m.stage.last() || b.Split.WantedShare == 0 {
 		return nil
+	}
+	if d := m.tapping(); d != nil {
+		if d.tapped.Rows = b.Rows(); b.Rows() == 0 {
+			d.tapped.Clear()
+		}
+		if err := m.stage.GatherWanted(&d.tapped.Tensor, &b.Split); err != nil {
+			return err
+		}
 	}
 	return m.stage.GatherWanted(&m.hidden, &b.Split)
 }
@@ -301,8 +309,8 @@ func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
 // Features are what a head goes on from of the chosen rows: the hidden states before the layers of
 // Options.Taps, side by side, else Final. They are the model's own memory, until its next step.
 func (m *Model) Features(rows []int32) (*layers.Tensor, error) {
-	d, ok := m.arch.(*decoder)
-	if !ok || d.taps == nil {
+	d := m.tapping()
+	if d == nil {
 		return m.Final(rows)
 	}
 	m.stage.Pick(&m.picked, &d.tapped.Tensor, rows)

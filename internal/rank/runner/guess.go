@@ -10,19 +10,17 @@ import (
 
 // Draft is a small model that guesses what comes after the tokens that the model samples. It is
 // whole on the output rank, and keeps keys and values of its own in blocks of the same numbers, so
-// that a request's block table is one of both caches. What it says changes no result.
+// that a request's block table is one of both caches; the blocks of each place among which requests
+// are divided follow those of the place before. What it says changes no result.
 type Draft struct {
 	Model Model
 	// Cache has DraftBlocks blocks.
 	Cache compute.Cache
 	// MaxLen is how many positions it knows at most, Rows how many it computes at a time.
 	MaxLen, Rows int
-	// Head says that it is no whole model, but computes each position from the model's hidden
-	// states there and the token after it.
-	Head bool
 }
 
-// DraftBlocks is how many blocks the cache of a draft model has: those of the model's cache, and
+// DraftBlocks is how many blocks the cache of a draft model has: those of the model's caches, and
 // for each of so many requests some for guesses, for which the scheduler has given no blocks yet.
 func DraftBlocks(blocks, blockSize, requests int) int {
 	return blocks + requests*guessBlocks(blockSize)
@@ -94,11 +92,12 @@ func (g *guesser) use(r *Runner, d *Draft) {
 	if d == nil {
 		return
 	}
-	if d.Head {
+	if r.opt.Head {
 		g.head.reset()
 		return
 	}
-	g.hashes = slices.Grow(g.hashes[:0], r.opt.Blocks)[:r.opt.Blocks]
+	n := r.opt.Blocks * r.opt.Layout.DP
+	g.hashes = slices.Grow(g.hashes[:0], n)[:n]
 	clear(g.hashes)
 	for i := range r.slots {
 		r.slots[i].ahead.reset()
@@ -119,7 +118,7 @@ func (g *guesser) guess(p *step.Plan, res *step.Result) error {
 }
 
 func (g *guesser) run(p *step.Plan, res *step.Result) error {
-	if g.d.Head {
+	if g.r.opt.Head {
 		if err := g.queueRows(p, res); err != nil {
 			return err
 		}
@@ -152,7 +151,7 @@ func (g *guesser) run(p *step.Plan, res *step.Result) error {
 		if q := &g.seqs[i]; len(q.tokens) > 0 {
 			d := step.AddDrafts(&res.Guessed, q.id)
 			d.Tokens = append(d.Tokens, q.tokens...)
-			if !g.d.Head {
+			if !g.r.opt.Head {
 				g.noteOwn(q)
 			}
 		}
@@ -187,13 +186,25 @@ func (g *guesser) begin(p *step.Plan, res *step.Result) {
 		if n < len(before) {
 			q.table, q.tokens = before[n].table[:0], before[n].tokens[:0]
 		}
-		q.table = append(q.table, s.table...)
-		first := g.r.opt.Blocks + n*guessBlocks(size)
+		q.table = g.blocks(q.table, ask.Slot)
+		first := g.r.opt.Blocks*g.r.opt.Layout.DP + n*guessBlocks(size)
 		for i := 0; len(q.table)*size < q.length+q.want-1; i++ {
 			q.table = append(q.table, int32(first+i))
 		}
 		g.seqs = append(g.seqs, q)
 	}
+}
+
+// blocks appends the blocks of a slot, by their numbers in the draft model's cache.
+func (g *guesser) blocks(to []int32, slot uint32) []int32 {
+	first := int32(g.r.opt.Blocks * g.r.home(slot))
+	for _, b := range g.r.slots[slot].table {
+		if b >= 0 {
+			b += first
+		}
+		to = append(to, b)
+	}
+	return to
 }
 
 // ends says whether a token, or what stands in the place of one, ends the output.
@@ -216,7 +227,7 @@ func (q *guessed) token(pos int) int32 {
 // catchUp computes the positions that the draft model lacks, as many as may be computed at a time,
 // and lists the requests that it has none left of.
 func (g *guesser) catchUp() error {
-	if g.d.Head {
+	if g.r.opt.Head {
 		return g.computeQueued()
 	}
 	g.reset()
@@ -247,7 +258,7 @@ func (g *guesser) recall(q *guessed) {
 		a.has = 0
 		for b := 0; b < len(q.slot.table) && (b+1)*size < q.length; b++ {
 			h := hashBlock(a.hash, q, b, size)
-			if block := q.slot.table[b]; block < 0 || g.hashes[block] != h {
+			if block := q.table[b]; block < 0 || g.hashes[block] != h {
 				break
 			}
 			a.hash, a.blocks, a.has = h, b+1, (b+1)*size
@@ -309,7 +320,7 @@ func (g *guesser) add(seq, pos int) {
 	if int(block) < len(g.hashes) {
 		g.hashes[block] = 0
 	}
-	if g.d.Head {
+	if g.r.opt.Head {
 		token++
 	}
 	b.Tokens = append(b.Tokens, q.token(token))
@@ -320,7 +331,7 @@ func (g *guesser) add(seq, pos int) {
 
 // goOn computes the newest guesses.
 func (g *guesser) goOn() error {
-	if g.d.Head {
+	if g.r.opt.Head {
 		return g.goOnFromHidden()
 	}
 	g.reset()
@@ -336,7 +347,7 @@ func (g *guesser) compute() error {
 	if g.batch.Rows() == 0 {
 		return nil
 	}
-	if !g.d.Head {
+	if !g.r.opt.Head {
 		if err := g.d.Model.Embed(&g.batch); err != nil {
 			return err
 		}

@@ -106,7 +106,8 @@ func newDrafting(t *testing.T, seed uint64, rows int, head bool) *drafting {
 	if head {
 		guesses = &headOracle{oracle: model}
 	}
-	r.guesser.use(r, &Draft{Model: guesses, MaxLen: maxLen, Rows: rows, Head: head})
+	r.opt.Head = head
+	r.guesser.use(r, &Draft{Model: guesses, MaxLen: maxLen, Rows: rows})
 	for b := range uint32(blocks) {
 		d.free = append(d.free, b)
 	}

@@ -19,6 +19,7 @@ type head struct {
 	queue  []queued
 	hidden []float32 // of each, one after the other
 	slots  []uint32  // those that have some, each once
+	tables [][]int32 // of these
 	// first and then are what is queued of a plan: requests that guesses are asked for come then.
 	first, then waiting
 }
@@ -56,12 +57,12 @@ func (g *guesser) computeLeaving(slots []uint32) error {
 // requests that guesses are asked for come last: they are there when their turn comes.
 func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 	g.seqs, g.round = g.seqs[:0], g.round[:0]
-	b, h := &g.r.batch, &g.head
+	h := &g.head
 	for _, w := range [...]*waiting{&h.first, &h.then} {
 		w.of, w.rows = w.of[:0], w.rows[:0]
 	}
-	for i := range b.Tokens {
-		row, pos := &p.Rows[b.Seq[i]], int(b.Position[i])
+	for _, s := range g.r.states {
+		row, pos := &p.Rows[s.seq], s.position
 		next, ok := g.after(row, pos, res)
 		if !ok || pos >= g.d.MaxLen {
 			continue
@@ -70,7 +71,7 @@ func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 		if slices.ContainsFunc(p.Guess, func(a step.Guess) bool { return a.Slot == row.Slot }) {
 			w = &h.then
 		}
-		w.of, w.rows = append(w.of, queued{row.Slot, pos, next}), append(w.rows, int32(i))
+		w.of, w.rows = append(w.of, queued{row.Slot, pos, next}), append(w.rows, s.row)
 	}
 	for _, w := range [...]waiting{h.first, h.then} {
 		for len(w.rows) > 0 {
@@ -121,8 +122,10 @@ func (g *guesser) computeQueued() error {
 	h, b, size := &g.head, &g.batch, g.r.opt.BlockSize
 	g.reset()
 	b.Tables, b.States = b.Tables[:0], b.States[:0]
-	for _, slot := range h.slots {
-		b.Tables = append(b.Tables, g.r.slots[slot].table)
+	h.tables = slices.Grow(h.tables[:0], len(h.slots))[:len(h.slots)]
+	for i, slot := range h.slots {
+		h.tables[i] = g.blocks(h.tables[i][:0], slot)
+		b.Tables = append(b.Tables, h.tables[i])
 	}
 	for i, t := range h.queue {
 		seq := slices.Index(h.slots, t.slot)

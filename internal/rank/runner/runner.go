@@ -90,8 +90,11 @@ type Options struct {
 	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
 	// of requests force.
 	DraftRows int
-	// Draft guesses tokens on the output rank; nil where no model does.
+	// Draft guesses tokens on the output rank; nil where no model does. Head, which is said to every
+	// rank, is that it is no whole model, but computes each position from the model's hidden states
+	// there and the token after it: the states of all rows go to the output rank.
 	Draft *Draft
+	Head  bool
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 	// Trail, unless it is nil, is where the hashes of plans go.
@@ -111,7 +114,8 @@ type Runner struct {
 	batch  compute.Batch
 	tables [][]int32
 	wants  []want
-	round  []int // of a piece's wants, those that are chosen for at a time
+	states []state // of all positions, for a head
+	round  []int   // of a piece's wants, those that are chosen for at a time
 	mask   []uint32
 	split  split
 	rows   []int32
@@ -171,14 +175,26 @@ const (
 	elsewhere = -2
 )
 
-// want is one row whose logits are needed.
-type want struct {
-	slot uint32
+// brought is a row whose hidden state the first of the ranks has that divide rows among them.
+type brought struct {
 	// row is that of the batch; of one that another rank computes alone, its number among the rows
 	// that are wanted of that rank, until divide knows where they go.
 	row int32
 	// place is that of the rank that computes the row, 0 if all do.
 	place int
+}
+
+// state is the hidden state of a position of a plan's row, which a head goes on from.
+type state struct {
+	brought
+	seq      int32
+	position int
+}
+
+// want is one row whose logits are needed.
+type want struct {
+	brought
+	slot uint32
 	// target is the prompt position the row predicts, toSample when it samples the next token, or
 	// intoPool when it is pooled; last is the last one of those.
 	target int32
@@ -405,7 +421,7 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Split.Wanted = b.Split.Wanted[:0]
 	b.Adapters = b.Adapters[:0]
 	b.States, b.Kept = b.States[:0], b.Kept[:0]
-	r.tables, r.wants = r.tables[:0], r.wants[:0]
+	r.tables, r.wants, r.states = r.tables[:0], r.wants[:0], r.states[:0]
 	r.split.reset()
 	blocks, drafts := p.Blocks, p.Drafts
 	for i := range p.Rows {

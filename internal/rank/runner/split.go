@@ -88,14 +88,24 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			if piece.PCP != layout.Everyone {
 				r.addAlone(place, at)
 			}
-			if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
-				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, place)
-			}
 			last := p.Sample && pos == end-1
-			if s.pooling.Reads(pos, last) {
-				r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos}, place)
-			} else if p.Sample && pos >= end-1-s.drafted {
-				r.addWant(want{slot: p.Slot, target: toSample, position: pos}, place)
+			predicts := s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen
+			pools := s.pooling.Reads(pos, last)
+			samples := !pools && p.Sample && pos >= end-1-s.drafted
+			if predicts || pools || samples || r.opt.Head {
+				at := r.bring(place)
+				if r.opt.Head {
+					r.states = append(r.states, state{seq: seq, position: pos, brought: at})
+				}
+				if predicts {
+					r.addWant(want{slot: p.Slot, target: int32(pos + 1), brought: at})
+				}
+				if pools {
+					r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos,
+						brought: at})
+				} else if samples {
+					r.addWant(want{slot: p.Slot, target: toSample, position: pos, brought: at})
+				}
 			}
 			if last {
 				s.sampled = elsewhere // until this rank has it
@@ -134,21 +144,25 @@ func (r *Runner) addAlone(place int, at int32) {
 	}
 }
 
-// addWant notes that the logits of a row are wanted, which the rank at place computes or everyone;
-// on this rank it is the last one of the batch. The first rank gets those of the others and has the
-// list: it samples.
-func (r *Runner) addWant(w want, place int) {
+// bring has the first rank get the hidden state of a row, which the rank at place computes or
+// everyone; on this rank it is the last one of the batch.
+func (r *Runner) bring(place int) brought {
 	last := int32(len(r.batch.Tokens) - 1)
-	w.place, w.row = max(place, 0), last
-	if w.place > 0 {
-		w.row = int32(r.split.ranks[place].wanted)
+	b := brought{place: max(place, 0), row: last}
+	if b.place > 0 {
+		b.row = int32(r.split.ranks[place].wanted)
 		r.split.ranks[place].wanted++
 	}
-	switch r.split.own {
-	case 0:
-		r.wants = append(r.wants, w)
-	case w.place:
+	if b.place > 0 && b.place == r.split.own {
 		r.batch.Split.Wanted = append(r.batch.Split.Wanted, last)
+	}
+	return b
+}
+
+// addWant notes that something is wanted of a row. The first rank has the list: it samples.
+func (r *Runner) addWant(w want) {
+	if r.split.own == 0 {
+		r.wants = append(r.wants, w)
 	}
 }
 
@@ -171,11 +185,18 @@ func (r *Runner) divide() {
 			s.Slots = append(s.Slots, noSlot)
 		}
 	}
-	rows := r.batch.Rows()
 	for i := range r.wants {
-		if w := &r.wants[i]; w.place > 0 {
-			w.row += int32(rows + w.place*s.WantedShare)
-		}
+		r.find(&r.wants[i].brought)
+	}
+	for i := range r.states {
+		r.find(&r.states[i].brought)
+	}
+}
+
+// find sets where a row is, once it is known where those of other ranks go.
+func (r *Runner) find(b *brought) {
+	if b.place > 0 {
+		b.row += int32(r.batch.Rows() + b.place*r.batch.Split.WantedShare)
 	}
 }
 

@@ -79,7 +79,7 @@ type background interface {
 // the handler returns runs in a goroutine of that, beside the records that follow, and its result
 // is the answer; nil answers at once with the zero result.
 func handleLater[A, R any, B background](m map[string]method, c rpc.Method[A, R],
-	of func(*worker) (B, error), f func(B, int, A) (func(context.Context) R, error)) {
+	of func(*worker) (B, error), f func(B, A) (func(context.Context) R, error)) {
 	m[c.Name] = func(w *worker, args []byte) ([]byte, error) {
 		a, err := rpc.Decode[A](args)
 		if err != nil {
@@ -89,7 +89,7 @@ func handleLater[A, R any, B background](m map[string]method, c rpc.Method[A, R]
 		if err != nil {
 			return nil, err
 		}
-		result, err := f(b, w.opt.Rank, a)
+		result, err := f(b, a)
 		if err != nil || result == nil {
 			return nil, err
 		}

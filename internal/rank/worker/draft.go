@@ -53,9 +53,10 @@ func (r *rank) predicts() bool {
 	return r.init.Draft != nil && r.init.Draft.Predictor && r.output
 }
 
-// taps are the layers whose hidden states the draft model is given; nil for none.
+// taps are the layers whose hidden states the draft model is given, from here or from another rank
+// that has the rows; nil for none.
 func (r *rank) taps() []int {
-	if r.init.Draft == nil || !r.output {
+	if place := r.init.Layout.Place(r.init.Rank); r.init.Draft == nil || place.TP > 0 {
 		return nil
 	}
 	return r.init.Draft.Taps
@@ -153,7 +154,8 @@ func (r *rank) newDraftCache() error {
 	d.cache, err = r.device.NewCache(compute.CacheShape{
 		Layers:    model.CacheLayers(d.config, d.stage.From, d.stage.To, 1),
 		BlockSize: r.init.BlockSize, DType: dtype,
-		Blocks: runner.DraftBlocks(r.init.Blocks, r.init.BlockSize, r.init.DraftRows)})
+		Blocks: runner.DraftBlocks(r.init.Blocks*r.init.Layout.Sizes().DP, r.init.BlockSize,
+			r.init.DraftRows)})
 	return err
 }
 
@@ -164,5 +166,5 @@ func (r *rank) guessing() *runner.Draft {
 	}
 	i := r.init.Draft
 	return &runner.Draft{Model: r.draft.model, Cache: r.draft.cache, MaxLen: i.MaxModelLen,
-		Rows: i.Rows, Head: i.Predictor || len(i.Taps) > 0}
+		Rows: i.Rows}
 }

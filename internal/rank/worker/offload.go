@@ -61,11 +61,11 @@ func (w *worker) removeStored(rpc.None) (none rpc.None, err error) {
 }
 
 // load fills blocks from files.
-func load(f *offload.Folder, _ int, b offload.Blocks) (func(context.Context) offload.Done, error) {
+func load(f *offload.Folder, b offload.Blocks) (func(context.Context) offload.Done, error) {
 	return func(ctx context.Context) offload.Done { return f.Load(ctx, &b) }, nil
 }
 
 // store writes blocks to files.
-func store(f *offload.Folder, _ int, b offload.Blocks) (func(context.Context) offload.Done, error) {
+func store(f *offload.Folder, b offload.Blocks) (func(context.Context) offload.Done, error) {
 	return func(ctx context.Context) offload.Done { return f.Store(ctx, &b) }, nil
 }

@@ -234,7 +234,7 @@ func (r *rank) join(opt Options) error {
 		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
 		DraftStates: init.DraftStates,
 		Vocab:       r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
-		Draft:       r.guessing(),
+		Draft: r.guessing(), Head: init.Draft != nil && init.Draft.Head(),
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
 		Rows: r.groups.Rows, Status: r.status, Trail: &r.trail})

@@ -38,10 +38,10 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 	if err := r.device.Finish(); err != nil { // all up to o.Plan
 		return at, err
 	}
-	opt := kvtransfer.Options{Shape: o.Shape, Rank: w.opt.Rank, Memory: r.cache,
-		Blocks: r.init.Blocks,
-		Host:   cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan,
-		Remote: o.Remote}
+	opt := kvtransfer.Options{Shape: o.Shape, Place: r.init.Layout.Place(w.opt.Rank).DP,
+		Memory: r.cache, Blocks: r.init.Blocks, Host: cmp.Or(o.Host, w.opt.Host, "127.0.0.1"),
+		Plan: o.Plan, Remote: o.Remote}
+	opt.Shape.Layout, opt.Rank = r.init.Layout.Caching(w.opt.Rank)
 	if o.Port > 0 {
 		opt.Port = o.Port + w.opt.Rank
 	}
@@ -51,34 +51,46 @@ func (w *worker) openTransfers(o kvtransfer.Open) (at kvtransfer.Address, err er
 	return r.agent.Address(), nil
 }
 
-// setRanks passes the addresses of all ranks' agents to this one.
-func (w *worker) setRanks(ranks []kvtransfer.Address) (none rpc.None, err error) {
+// setRanks passes the addresses of the agents of this one's engine to it, of those of all ranks.
+func (w *worker) setRanks(all []kvtransfer.Address) (none rpc.None, err error) {
 	a, err := w.theAgent()
-	if err == nil {
-		a.SetRanks(ranks)
+	if err != nil {
+		return none, err
 	}
-	return none, err
+	var ranks []kvtransfer.Address
+	for rank, at := range all {
+		if a.Of(w.rank.init.Layout.Place(rank).DP) {
+			ranks = append(ranks, at)
+		}
+	}
+	a.SetRanks(ranks)
+	return none, nil
 }
 
-// pin pins blocks for a peer. The first rank answers when the peer has fetched them or they are
-// released.
-func pin(a *kvtransfer.Agent, rank int, h kvtransfer.Pin) (func(context.Context) bool, error) {
-	if err := a.Pin(h); err != nil || rank > 0 {
+// pin pins blocks for a peer, on the ranks of their place. The first of these answers when the peer
+// has fetched them or they are released.
+func pin(a *kvtransfer.Agent, h kvtransfer.Pin) (func(context.Context) bool, error) {
+	if !a.Of(h.Place) {
+		return nil, nil
+	}
+	if err := a.Pin(h); err != nil || !a.First() {
 		return nil, err
 	}
 	return func(ctx context.Context) bool { return a.AwaitFetched(ctx, h.Secret) }, nil
 }
 
 // release unpins the blocks of a transfer, and answers when no other engine reads them.
-func release(a *kvtransfer.Agent, _ int, s kvtransfer.Secret) (func(context.Context) rpc.None,
-	error) {
+func release(a *kvtransfer.Agent, s kvtransfer.Secret) (func(context.Context) rpc.None, error) {
 	return func(context.Context) (none rpc.None) { a.Release(s); return none }, nil
 }
 
-// fetch fetches blocks. It answers also after a failure: the driver reuses the blocks once no rank
-// writes to them.
-func fetch(a *kvtransfer.Agent, _ int, f kvtransfer.Fetch) (
-	func(context.Context) kvtransfer.Fetched, error) {
+// fetch fetches blocks, on the ranks of their place. It answers also after a failure: the driver
+// reuses the blocks once no rank writes to them.
+func fetch(a *kvtransfer.Agent, f kvtransfer.Fetch) (func(context.Context) kvtransfer.Fetched,
+	error) {
+	if !a.Of(f.Place) {
+		return nil, nil
+	}
 	return func(ctx context.Context) kvtransfer.Fetched {
 		done := kvtransfer.Fetched{Began: time.Now().UnixNano()}
 		var err error
