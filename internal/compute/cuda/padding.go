@@ -48,6 +48,10 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	extend(&p.Slots, b.Slots, -1)
 	extend(&p.Position, b.Position, b.Position[least])
 	extend(&p.States, b.States, -1)
+	p.Kept = p.Kept[:0]
+	if len(b.Kept) > 0 {
+		extend(&p.Kept, b.Kept, -1)
+	}
 	d.filled = more
 	p.Seq, p.Tables = append(p.Seq[:0], b.Seq...), append(p.Tables[:0], b.Tables...)
 	for i := range more {

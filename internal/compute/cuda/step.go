@@ -95,7 +95,7 @@ type step struct {
 }
 
 // lists is how many of a batch's lists are sent as they are.
-const lists = 9
+const lists = 10
 
 // shape is how a batch is laid out: where each list of integers begins. Batches of one shape differ
 // in nothing that the launches of a step are made of.
@@ -124,7 +124,7 @@ func (d *Device) Begin(b *compute.Batch) {
 	d.flush()
 	d.reclaim()
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
-		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
+		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted}
 	s.layOut(b, &parts, d.manyUnits(), d.padding(b))
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)

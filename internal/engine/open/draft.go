@@ -260,8 +260,11 @@ func (s *Spec) weighDraft() error {
 		Work:  f.Activations + draftRows*int64(d.config.VocabSize)*4, Loading: f.Unpacked}
 	if taps := len(d.config.Taps()); d.predictor || taps > 0 {
 		// Hidden states that it has yet to go on from, and those of the model.
-		s.draftNeed.Work += int64(min(s.rows(), draftChunk)*(1+taps)+taps*s.rows()) *
-			int64(d.config.HiddenSize) * 4
+		width := int64(d.config.HiddenSize) * 4
+		s.draftNeed.Work += int64(min(s.rows(), draftChunk)*(1+taps)) * width
+		for i := range s.needs {
+			s.needs[i].Work += int64(taps*s.rows()) * width
+		}
 	}
 	if s.Config.Model.LoadFormat == "dummy" {
 		s.draftNeed.Loading += f.Tensors

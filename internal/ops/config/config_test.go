@@ -331,7 +331,6 @@ func TestMistakes(t *testing.T) {
 		{`-sc {"model":"x","num_speculative_tokens":1,"prompt_lookup_min":2}`,
 			"for the method ngram"},
 		{`-sc {"model":"x","method":"suffix"}`, "for the methods draft_model and eagle3"},
-		{`-sc {"method":"mtp","num_speculative_tokens":1} --device cuda`, "GPUs guess by draft models"},
 		{`-sc {"model":"x","num_speculative_tokens":1} --enable-expert-parallel`,
 			"--enable-expert-parallel"},
 		{`-sc {"method":"suffix","prompt_lookup_min":3}`, "prompt_lookup_min and"},

@@ -217,9 +217,6 @@ func (c *Config) checkDraftModel() error {
 	switch {
 	case !c.Speculative.ByModel():
 		return nil
-	case p.Device == CUDA && method != DraftModel:
-		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+
-			"models alone", method)
 	case p.ExpertParallel:
 		return usage("--speculative-config with method %s and --enable-expert-parallel: the rank "+
 			"that samples does not have the blocks of all places", method)

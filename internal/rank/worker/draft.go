@@ -53,9 +53,10 @@ func (r *rank) predicts() bool {
 	return r.init.Draft != nil && r.init.Draft.Predictor && r.output
 }
 
-// taps are the layers whose hidden states the draft model is given; nil for none.
+// taps are the layers whose hidden states the draft model is given; nil for none. All ranks keep
+// them, which make the same sums in the same calls.
 func (r *rank) taps() []int {
-	if r.init.Draft == nil || !r.output {
+	if r.init.Draft == nil {
 		return nil
 	}
 	return r.init.Draft.Taps

@@ -393,6 +393,7 @@ type DeltaParams struct {
 	StateOf     driver.Ptr
 	Sequences   driver.Ptr
 	Positions   driver.Ptr
+	Kept        driver.Ptr
 	Convolution driver.Ptr
 	Decay       driver.Ptr
 	Shift       driver.Ptr
