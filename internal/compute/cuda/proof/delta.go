@@ -64,7 +64,7 @@ func delta(s *subject, args compute.DeltaArgs) {
 	again, took := stepAfter(step, []int{1, 5})
 	var inputs, found []float32
 	for i, b := range []*compute.Batch{before, step} {
-		s.Begin(b)
+		s.Begin(b, nil)
 		x, v := s.tensor(b.Rows(), args.Width()+7)
 		y := s.poisoned(b.Rows(), args.ValueHeads*args.ValueDim)
 		s.Delta(cache, 0, b, &args, y, x.Columns(0, args.Width()))
@@ -82,7 +82,7 @@ func delta(s *subject, args compute.DeltaArgs) {
 	}
 	cache.CopyState(int(step.States[0]), 3)
 	cache.CopyState(int(step.States[1]), 4)
-	s.Begin(again)
+	s.Begin(again, nil)
 	more, width := s.poisoned(again.Rows(), args.ValueHeads*args.ValueDim), args.Width()+7
 	s.Delta(cache, 0, again, &args, more, s.filled(again.Rows(), width,
 		picked(inputs, width, took)).Columns(0, args.Width()))
@@ -92,7 +92,7 @@ func delta(s *subject, args compute.DeltaArgs) {
 		step.States[i] = -1
 	}
 	step.Kept = nil
-	s.Begin(step)
+	s.Begin(step, nil)
 	x, _ := s.tensor(step.Rows(), args.Width())
 	y := s.poisoned(step.Rows(), args.ValueHeads*args.ValueDim)
 	s.Delta(cache, 0, step, &args, y, x.All())
