@@ -158,7 +158,7 @@ type Batch struct {
 	// follow each other in order of position.
 	States []int32
 	// Kept is, of each row, where among CacheShape.States the state after it is kept as well, -1
-	// for nowhere; empty is -1 for all. Only CPUs do so.
+	// for nowhere; empty is -1 for all.
 	Kept []int32
 	// Adapters are the runs of rows that have an adapter, in the order of rows.
 	Adapters []AdapterRows

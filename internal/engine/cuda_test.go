@@ -314,3 +314,40 @@ func TestCUDADraft(t *testing.T) {
 		t.Errorf("%d steps, %d without guesses", steps, plain)
 	}
 }
+
+// TestCUDAPredictor has the layer of a checkpoint that predicts a token more guess on the model's
+// CUDA device, or a head of EAGLE-3, also of a model that keeps states: answers are those without
+// guesses, to the bits of each log-probability, and some guesses are right.
+func TestCUDAPredictor(t *testing.T) {
+	names := []string{"qwen3next-tiny", "llama-tiny", "deepseek-v3-tiny", "glm4moe-tiny"}
+	if testing.Short() {
+		names = names[:1] // heads are computed in the models' tests, too
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			dir, how := guessing(t, name)
+			run := func(tp int, how config.Speculative) ([]received, engine.Totals) {
+				e := onCUDA(t, "", func(c *config.Config) {
+					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+					c.Parallel.TensorParallelSize = tp
+					c.Speculative = how
+				})
+				return receiveAll(t, e, guessable(e, 1, 24), func(int) {}), e.Totals()
+			}
+			want, _ := run(1, config.Speculative{})
+			for _, tp := range []int{1, 2} {
+				if tp > 1 && (testing.Short() || name != "llama-tiny") {
+					continue
+				}
+				got, totals := run(tp, how)
+				same(t, how.Method, got, want)
+				t.Logf("%d ranks: %d of %d guesses right", tp, totals.AcceptedTokens,
+					totals.DraftTokens)
+				if totals.AcceptedTokens == 0 || totals.AcceptedTokens == totals.DraftTokens {
+					t.Errorf("%d ranks: %d of %d guesses right", tp, totals.AcceptedTokens,
+						totals.DraftTokens)
+				}
+			}
+		})
+	}
+}

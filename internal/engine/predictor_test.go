@@ -11,32 +11,54 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
+var shippedModels = filepath.Join("..", "..", "testdata", "models")
+
+// guessing makes of a model one with a layer that predicts a token more, or for Llama and Qwen 3 a
+// head of EAGLE-3, and returns its folder and how it guesses.
+func guessing(t *testing.T, name string) (dir string, how config.Speculative) {
+	t.Helper()
+	base, made := filepath.Join(shippedModels, name), t.TempDir()
+	if strings.HasPrefix(name, "llama") || name == "qwen3-tiny" {
+		if err := predictortest.Eagle3(made, base, 1, []int{1, 2, 3}); err != nil {
+			t.Fatal(err)
+		}
+		return base, config.Speculative{Method: config.Eagle3, Tokens: 3, Model: made}
+	}
+	if err := predictortest.Extend(made, base, predictortest.Options{Seed: 1,
+		Copies: name == "glm4moe-tiny"}); err != nil {
+		t.Fatal(err)
+	}
+	return made, config.Speculative{Method: config.MTP, Tokens: 3}
+}
+
+// guessable are requests a third of whose tokens are guessed right by chance.
+func guessable(e *engine.Engine, n, tokens int) (list []*engine.Request) {
+	for i := range n {
+		p := params(e, int32(tokens))
+		p.EOS, p.Temperature, p.Seed, p.Logprobs = -1, float32(i%2)/4, uint64(i), 2
+		p.AllowedTokens = []int32{5, 8, 71}
+		prompt := []int32{5, 6, 7, 8, int32(9 + i), 10}
+		list = append(list, engine.NewRequest(append(prompt, prompt...), p))
+	}
+	return list
+}
+
 // TestPredictor has the layer of a checkpoint that predicts a token more guess, or a head of
 // EAGLE-3: answers are those without it, to the bits of each log-probability, and some guesses are
 // right.
 func TestPredictor(t *testing.T) {
-	models := filepath.Join("..", "..", "testdata", "models")
 	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny",
 		"qwen3next-tiny"} {
 		t.Run(name, func(t *testing.T) {
-			dir, base, stages := t.TempDir(), filepath.Join(models, name), 2
-			guesses := config.Speculative{Method: config.MTP, Tokens: 3}
-			var err error
-			if strings.HasPrefix(name, "llama") || name == "qwen3-tiny" {
-				guesses.Method, guesses.Model, stages = config.Eagle3, dir, 1
-				err = predictortest.Eagle3(dir, base, 1, []int{1, 2, 3})
-				dir = base
-			} else {
-				err = predictortest.Extend(dir, base, predictortest.Options{Seed: 1,
-					Copies: name == "glm4moe-tiny"})
-			}
-			if err != nil {
-				t.Fatal(err)
+			dir, guesses := guessing(t, name)
+			stages := 2
+			if guesses.Method == config.Eagle3 {
+				stages = 1
 			}
 			caches := make(chan status.WeightsCache, 4)
 			run := func(change func(*config.Config)) ([]received, engine.Totals) {
 				e, _ := openWith(t, func(c *config.Config) {
-					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(models, "go-std-tiny")
+					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
 					c.Parallel.Backend = "uni"
 					change(c)
 				}, func(e status.Event) {
@@ -44,15 +66,7 @@ func TestPredictor(t *testing.T) {
 						caches <- e
 					}
 				})
-				var list []*engine.Request
-				for i := range 3 {
-					p := params(e, 40)
-					p.EOS, p.Temperature, p.Seed, p.Logprobs = -1, float32(i%2)/4, uint64(i), 2
-					p.AllowedTokens = []int32{5, 8, 71} // so that a third is right by chance
-					prompt := []int32{5, 6, 7, 8, int32(9 + i), 10}
-					list = append(list, engine.NewRequest(append(prompt, prompt...), p))
-				}
-				return receiveAll(t, e, list, func(int) {}), e.Totals()
+				return receiveAll(t, e, guessable(e, 3, 40), func(int) {}), e.Totals()
 			}
 			guess := func(c *config.Config) { c.Speculative = guesses }
 			int8 := func(c *config.Config) { c.Model.Quantization = "int8" }

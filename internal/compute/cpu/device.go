@@ -35,6 +35,7 @@ type Device struct {
 	// alone are the rows of the step that no other rank computes.
 	alone    []int32
 	delta    deltaTask
+	adapted  adapted
 	products productsTask
 	// gated makes what a gating without a limit makes of some columns, by activation, and
 	// gatedBlocks rows of blocks of it (see gemm.Matrix.MulGated).
@@ -98,7 +99,10 @@ func (d *Device) Close() {
 func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 
 // Begin is told of each step's batch, which this device reads where it is.
-func (d *Device) Begin(b *compute.Batch) { d.alone = b.Split.Rows }
+func (d *Device) Begin(b *compute.Batch, places []int32) {
+	d.alone = b.Split.Rows
+	d.adapted.begin(places)
+}
 
 // Run has pass compute a step's layers.
 func (d *Device) Run(_ any, _ bool, pass func() error) error { return pass() }

@@ -125,7 +125,7 @@ func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent 
 		if len(b.Tokens) == 0 {
 			continue
 		}
-		s.Begin(b)
+		s.Begin(b, nil)
 		kv := s.tensor(b.Rows(), 2*width)
 		var v compute.View
 		if latent == 0 {
@@ -215,7 +215,7 @@ func TestAttentionAmong(t *testing.T) {
 				if window > 0 {
 					args.Window, args.Ahead = window+1, window
 				}
-				s.Begin(b)
+				s.Begin(b, nil)
 				x, y := s.tensor(b.Rows(), 96), new(compute.Tensor)
 				s.Resize(y, b.Rows(), 32)
 				s.AttentionAmong(b, args, y, x.Columns(0, 32), x.Columns(32, 32),
@@ -245,7 +245,7 @@ func TestDelta(t *testing.T) {
 		defer cache.Free()
 		step, before, _ := batchOf(16, sequence{5, 3}, sequence{0, 4}, sequence{2, 1})
 		for _, b := range []*compute.Batch{before, step} {
-			s.Begin(b)
+			s.Begin(b, nil)
 			x, y := s.tensor(b.Rows(), args.Width()+7), new(compute.Tensor)
 			s.Resize(y, b.Rows(), args.ValueHeads*args.ValueDim)
 			s.Delta(cache, 0, b, args, y, x.Columns(0, args.Width()))

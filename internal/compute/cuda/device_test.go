@@ -18,7 +18,7 @@ import (
 
 // device is what the tests call of both devices: the CPU's says what the other one should compute.
 type device interface {
-	Begin(b *compute.Batch)
+	Begin(b *compute.Batch, adapters []int32)
 	Resize(t *compute.Tensor, rows, width int)
 	Extend(t *compute.Tensor, rows int)
 	Vector(v []float32) compute.Memory

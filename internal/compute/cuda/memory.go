@@ -16,8 +16,10 @@ type memory struct {
 	d *Device
 	*buffers
 	floats int // in use
-	// halved and hosted say that the copies are those of the values.
+	// halved and hosted say that the copies are those of the values: that on the host was when
+	// replays steps had been done again, each of which may have written any values.
 	halved, hosted bool
+	replays        uint64
 }
 
 // buffers are what a memory has of the driver. They outlive it until the device has time to free
@@ -139,11 +141,11 @@ func (m *memory) Host() []float32 {
 		}
 		m.hosted = false
 	}
-	if !m.hosted && m.floats > 0 && d.err == nil {
+	if !(m.hosted && m.replays == d.graphs.replays) && m.floats > 0 && d.err == nil {
 		d.check(d.ctx.Download(m.host[:4*m.floats], m.values, d.stream))
 		d.wait()
 	}
-	m.hosted = true
+	m.hosted, m.replays = true, d.graphs.replays
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(m.host))), m.floats)
 }
 
@@ -155,7 +157,7 @@ func (m *memory) Filled() {
 		m.d.check(m.d.ctx.Upload(m.values, m.host[:4*m.floats], m.d.stream))
 	}
 	m.d.wait() // the host may change it again
-	m.hosted = true
+	m.hosted, m.replays = true, m.d.graphs.replays
 }
 
 // of is a memory of this device, nil for nil.

@@ -17,15 +17,14 @@ func bucket(rows int) int {
 // itself, or with rows behind its own that fill its bucket, where that lets the step be a graph.
 //
 // Such a row is a copy of the one with the least to attend to, as a sequence of its own. It reads
-// what is read anyway (keys, values, the weights of experts), writes no keys and no values, and has
-// no state.
+// what is read anyway (keys, values, the weights of experts), writes no keys and no values, has no
+// state and no adapter.
 func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	rows := b.Rows()
 	more := bucket(rows) - rows
 	if more == 0 || d.graphs.off || d.comm != nil && !d.comm.enqueues() ||
 		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
-		len(b.States) != rows || len(b.Types) > 0 || len(b.Adapters) > 0 ||
-		b.Split.Share > 0 {
+		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
 		return b
 	}
 	least := 0
@@ -48,6 +47,10 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	extend(&p.Slots, b.Slots, -1)
 	extend(&p.Position, b.Position, b.Position[least])
 	extend(&p.States, b.States, -1)
+	p.Adapters, p.Kept = b.Adapters, p.Kept[:0]
+	if len(b.Kept) > 0 {
+		extend(&p.Kept, b.Kept, -1)
+	}
 	d.filled = more
 	p.Seq, p.Tables = append(p.Seq[:0], b.Seq...), append(p.Tables[:0], b.Tables...)
 	for i := range more {

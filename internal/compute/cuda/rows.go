@@ -117,13 +117,6 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 	d.Gate(g, dst, both)
 }
 
-// Products computes products, one after the other.
-func (d *Device) Products(list []compute.Product) {
-	for i := range list {
-		list[i].Compute()
-	}
-}
-
 // Gate makes dst of rows in which gate and up lie side by side.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	d.Resize(dst, both.Rows, both.Width/2)

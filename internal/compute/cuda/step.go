@@ -87,6 +87,9 @@ type step struct {
 
 	tables, runsAt, last driver.Ptr
 	counted              driver.Ptr // how each row counts that is sent to experts
+	// adapters are the places of the rows' adapters, of adapted rows: all or none.
+	adapters driver.Ptr
+	adapted  int
 
 	// groups are the numbers of heads of a group that attention was asked for, items what its
 	// blocks compute of the batch, of each of them.
@@ -95,7 +98,7 @@ type step struct {
 }
 
 // lists is how many of a batch's lists are sent as they are.
-const lists = 9
+const lists = 11
 
 // shape is how a batch is laid out: where each list of integers begins. Batches of one shape differ
 // in nothing that the launches of a step are made of.
@@ -117,14 +120,14 @@ type sent struct {
 	at   driver.Ptr
 }
 
-// Begin sends a step's batch to the device, in one copy. Calls of the step that are given slices of
+// Begin sends a step's batch to the device, and the places of its rows' adapters, in one copy. Calls of the step that are given slices of
 // the batch use them where they are.
-func (d *Device) Begin(b *compute.Batch) {
+func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	s := &d.step
 	d.flush()
 	d.reclaim()
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
-		b.Split.Slots, b.Split.Rows, b.Split.Wanted}
+		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted, adapters}
 	s.layOut(b, &parts, d.manyUnits(), d.padding(b))
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)
@@ -145,6 +148,7 @@ func (d *Device) Begin(b *compute.Batch) {
 	}
 	s.tables, s.runsAt, s.last = place(s.shape.tables), place(s.shape.runs), place(s.shape.last)
 	s.counted = place(s.shape.counted)
+	s.adapters, s.adapted = place(s.shape.lists[lists-1]), len(adapters)
 }
 
 // layOut makes all of a batch one list of integers. Blocks that compute many rows have so many

@@ -397,7 +397,7 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 	if u.Output && r.Process > 0 {
 		r.Process += grammarRoom
 	}
-	if s.draft != nil && l.Place(rank).TP == 0 {
+	if s.draft != nil {
 		taps := len(s.draft.config.Taps()) * s.draft.config.HiddenSize
 		r.Work += int64(taps*s.rows()) * 4
 	}

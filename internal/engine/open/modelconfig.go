@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -53,28 +52,12 @@ func (r *resolver) readModel() error {
 	if r.Null != nil { // no position is computed
 		longest = max(longest, r.Config.Model.MaxModelLen)
 	}
-	if err := r.checkSpeculative(); err != nil {
-		return err
+	if r.Config.Speculative.Method != "" && (r.Model.Encoder || r.Model.Classifier != nil) {
+		return usage("--speculative-config: %q generates nothing", r.Info.Root)
 	}
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
 	r.Model.Serve(r.Info.MaxModelLen)
 	return err
-}
-
-// checkSpeculative refuses to verify guesses where what is computed for wrong ones cannot be
-// undone.
-func (r *resolver) checkSpeculative() error {
-	if r.Config.Speculative.Method == "" {
-		return nil
-	}
-	switch {
-	case r.Model.Encoder || r.Model.Classifier != nil:
-		return usage("--speculative-config: %q generates nothing", r.Info.Root)
-	case r.keepsStates() && r.device() == queue.CUDA:
-		return usage("--speculative-config: %q keeps a state of each request, which does not go "+
-			"back to the token before a wrong guess on GPUs", r.Info.Root)
-	}
-	return nil
 }
 
 // readOverrides divides --hf-overrides into what is said of config.json, which every rank reads,

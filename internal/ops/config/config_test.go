@@ -327,7 +327,6 @@ func TestMistakes(t *testing.T) {
 		{`-sc {"model":"x","num_speculative_tokens":1,"prompt_lookup_min":2}`,
 			"for the method ngram"},
 		{`-sc {"model":"x","method":"suffix"}`, "for the methods draft_model and eagle3"},
-		{`-sc {"method":"mtp","num_speculative_tokens":1} --device cuda`, "GPUs guess by draft models"},
 		{`-sc {"method":"suffix","prompt_lookup_min":3}`, "prompt_lookup_min and"},
 		{`-sc {"method":"suffix","suffix_decoding_max_tree_depth":0}`, "depth 0 is less"},
 		{`-sc {"method":"suffix","num_speculative_tokens":99}`, "99 is not 1 to 32"},

@@ -213,17 +213,10 @@ func (c *Config) Validate() error {
 
 // checkDraftModel refuses what a draft model cannot be together with.
 func (c *Config) checkDraftModel() error {
-	p, method := &c.Parallel, c.Speculative.Method
-	switch {
-	case !c.Speculative.ByModel():
-		return nil
-	case p.Device == CUDA && method != DraftModel:
-		return usage("--speculative-config with method %s and --device cuda: GPUs guess by draft "+
-			"models alone", method)
-	case method == Eagle3 && p.PipelineParallelSize > 1:
+	if n := c.Parallel.PipelineParallelSize; c.Speculative.Method == Eagle3 && n > 1 {
 		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
 			"rank that samples does not have the hidden states before layers of other stages",
-			method, p.PipelineParallelSize)
+			Eagle3, n)
 	}
 	return nil
 }

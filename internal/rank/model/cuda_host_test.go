@@ -145,8 +145,9 @@ func (l lone) AllGather(dst, x []float32) error {
 }
 
 // idleModel is a model on a device that does nothing, and a step of so many sequences; it may be
-// the first of several ranks.
-func idleModel(t testing.TB, name string, eager bool, sequences, ranks int) (*cuda.Device, func()) {
+// the first of several ranks, and its sequences have adapters, as many as there are, and none.
+func idleModel(t testing.TB, name string, eager bool, sequences, ranks,
+	adapters int) (*cuda.Device, func()) {
 	cfg, weights := shipped(name).open(t)
 	d, err := cuda.New(cuda.Options{Driver: idleDriver{}, DType: compute.BFloat16, Threads: 1,
 		Eager: eager})
@@ -166,6 +167,10 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks int) (*cu
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range adapters {
+		a := newAdapter(t, cfg, uint64(i), func(string) bool { return true })
+		a.load(t, m, uint32(1+i))
+	}
 	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, ranks),
 		Blocks: 64, BlockSize: blockSize, DType: compute.BFloat16, States: 8})
 	if err != nil {
@@ -176,6 +181,10 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks int) (*cu
 		b.Tokens, b.Position = append(b.Tokens, 5), append(b.Position, 7)
 		b.Seq, b.Slots = append(b.Seq, int32(q)), append(b.Slots, int32(q*blockSize+7))
 		b.Tables, b.States = append(b.Tables, []int32{int32(q)}), append(b.States, int32(q%8))
+		if id := q % (adapters + 1); id > 0 {
+			b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: uint32(id),
+				From: int32(q), To: int32(q + 1)})
+		}
 	}
 	return d, func() {
 		if err := forward(m, b, c); err != nil {
@@ -185,15 +194,19 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks int) (*cu
 }
 
 // TestCUDALaunches counts the launches of a decoding step: no more than 12 a layer, whatever the
-// number of ranks.
+// number of ranks, and 10 more with adapters, whatever their number.
 func TestCUDALaunches(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		ranks int
-	}{{"llama-tiny", 1}, {"qwen3-tiny", 1}, {"gemma2-tiny", 1}, {"qwen3moe-tiny", 1},
-		{"llama-tiny", 2}, {"gemma2-tiny", 2}, {"qwen3moe-tiny", 2}} {
-		name := c.name
-		d, step := idleModel(t, name, true, 3, c.ranks)
+		name            string
+		ranks, adapters int
+	}{{"llama-tiny", 1, 0}, {"qwen3-tiny", 1, 0}, {"gemma2-tiny", 1, 0}, {"qwen3moe-tiny", 1, 0},
+		{"llama-tiny", 2, 0}, {"gemma2-tiny", 2, 0}, {"qwen3moe-tiny", 2, 0},
+		{"llama-tiny", 1, 1}, {"llama-tiny", 1, 3}, {"llama-tiny", 2, 3}} {
+		name, most := c.name, 12.0
+		if c.adapters > 0 {
+			most += 10
+		}
+		d, step := idleModel(t, name, true, 5, c.ranks, c.adapters)
 		step()
 		before := d.Launches()
 		step()
@@ -204,18 +217,20 @@ func TestCUDALaunches(t *testing.T) {
 		cfg, _ := shipped(name).open(t)
 		total -= 3 // the embedding, the angles of all layers, and the sum of the last one
 		perLayer := float64(total) / float64(cfg.Layers)
-		t.Logf("%s by %d: %d launches, %.1f a layer", name, c.ranks, total, perLayer)
-		if perLayer > 12 {
-			t.Errorf("%s by %d: %.1f launches a layer", name, c.ranks, perLayer)
+		t.Logf("%s by %d, %d adapters: %d launches, %.1f a layer", name, c.ranks, c.adapters, total,
+			perLayer)
+		if perLayer > most {
+			t.Errorf("%s by %d, %d adapters: %.1f launches a layer", name, c.ranks, c.adapters,
+				perLayer)
 		}
 	}
 }
 
 // TestCUDAReplayAllocatesNothing counts the allocations of a step that is a graph's, with rows that
-// fill it up.
+// fill it up, also with adapters.
 func TestCUDAReplayAllocatesNothing(t *testing.T) {
 	for ranks, name := range map[int]string{1: "qwen3-tiny", 2: "llama-tiny"} {
-		d, step := idleModel(t, name, false, 13, ranks)
+		d, step := idleModel(t, name, false, 13, ranks, 3*(ranks-1))
 		for range 5 {
 			step()
 		}
@@ -238,7 +253,7 @@ func BenchmarkCUDAHost(b *testing.B) {
 	}{{"replayed", false, 1}, {"eager", true, 1}, {"replayed, 2 ranks", false, 2},
 		{"eager, 2 ranks", true, 2}} {
 		b.Run(c.name, func(b *testing.B) {
-			_, step := idleModel(b, "llama-tiny", c.eager, 57, c.ranks)
+			_, step := idleModel(b, "llama-tiny", c.eager, 57, c.ranks, 0)
 			for range 5 {
 				step()
 			}

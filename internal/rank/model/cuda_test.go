@@ -189,3 +189,46 @@ func TestCUDAEncoders(t *testing.T) {
 		})
 	}
 }
+
+// TestCUDAReplayedStage has a stage between others compute steps that are a graph's: what it hands
+// on, which the host reads where it filled in what came from the stage before, is that of launches
+// one by one.
+func TestCUDAReplayedStage(t *testing.T) {
+	cfg, weights := shipped("llama-tiny").open(t)
+	stage := model.Stage{From: 1, To: 3}
+	var want [][]float32
+	for _, eager := range []bool{true, false} {
+		d := openCUDA(t, onMachine, eager)
+		m, err := model.Load(cfg, model.FromCheckpoint(weights), d,
+			model.Options{Group: layers.Group{Size: 1}, Stage: stage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Close)
+		c, err := d.NewCache(compute.CacheShape{Blocks: 4, BlockSize: blockSize,
+			Layers: model.CacheLayers(cfg, stage.From, stage.To, 1), DType: compute.BFloat16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Free() })
+		for i := range 5 {
+			x := m.Receive(1)
+			for j := range x.Floats() {
+				x.Floats()[j] = float32((i+j)%7) - 3
+			}
+			x.Memory.Filled()
+			if err := m.Layers(batch(piece{0, i, []int32{1}}), c); err != nil {
+				t.Fatal(err)
+			}
+			got := slices.Clone(m.Hidden().Floats())
+			if eager {
+				want = append(want, got)
+			} else if !slices.Equal(got, want[i]) {
+				t.Errorf("step %d, %d replays: another hidden state", i, d.Replays())
+			}
+		}
+		if eager == (d.Replays() > 0) {
+			t.Errorf("eager %v: %d steps were a graph's", eager, d.Replays())
+		}
+	}
+}

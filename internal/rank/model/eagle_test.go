@@ -103,11 +103,25 @@ func (e *eagleReference) forward(token int32, hidden []float64) (logits, next []
 
 // TestEagle3 holds a head, and what it is given of a model, to the published formula.
 func TestEagle3(t *testing.T) {
+	t.Run("CPU", func(t *testing.T) {
+		d, err := cpu.New(cpu.Options{Threads: 1, DType: compute.Float32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		testEagle3(t, d, compute.Float32, 1e-4)
+	})
+	t.Run("CUDA", func(t *testing.T) {
+		testEagle3(t, openCUDA(t, onMachine, false), compute.BFloat16, 0.03)
+	})
+}
+
+// testEagle3 computes a head on a device, which runs it in a type, and wants logits within a bound.
+func testEagle3(t *testing.T, d layers.Device, dtype compute.DType, bound float64) {
 	dir, base := t.TempDir(), filepath.Join(models, "llama-tiny")
 	if err := predictortest.Eagle3(dir, base, 1, eagleTaps); err != nil {
 		t.Fatal(err)
 	}
-	opt := cpu.Options{Threads: 1, DType: compute.Float32}
 	cfg, weights := shipped("llama-tiny").open(t)
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -126,11 +140,6 @@ func TestEagle3(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	d, err := cpu.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
 	one := layers.Group{Size: 1}
 	whole, err := model.Load(cfg, model.FromCheckpoint(weights), d,
 		model.Options{Group: one, Taps: headConfig.Taps()})
@@ -150,7 +159,7 @@ func TestEagle3(t *testing.T) {
 	defer head.Close()
 	cache := func(c *model.Config, s model.Stage) compute.Cache {
 		made, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(c, s.From, s.To, 1),
-			Blocks: 64, BlockSize: blockSize, DType: compute.Float32})
+			Blocks: 64, BlockSize: blockSize, DType: dtype})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +243,7 @@ func TestEagle3(t *testing.T) {
 				if !math.IsInf(float64(v), -1) {
 					t.Fatalf("row %d: token %d has logit %v", i, j, v)
 				}
-			case !(math.Abs(want[k]-float64(v)) < 1e-4):
+			case !(math.Abs(want[k]-float64(v)) < bound):
 				t.Fatalf("row %d: logit %d is %v, want %v", i, j, v, want[k])
 			}
 		}

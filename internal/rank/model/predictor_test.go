@@ -84,12 +84,26 @@ func (f *predictorForm) normalised(x, weight []float64, eps float64) []float64 {
 // hidden state and of the token after it. What models compute of an embedding is held by
 // TestGoldens.
 func TestPredictor(t *testing.T) {
-	for _, f := range predictorForms {
-		t.Run(f.fixture, func(t *testing.T) { f.test(t) })
+	for i, f := range predictorForms {
+		t.Run(f.fixture, func(t *testing.T) {
+			d, err := cpu.New(cpu.Options{Threads: 1, DType: compute.Float32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(d.Close)
+			f.test(t, d, compute.Float32, 2e-5)
+		})
+		if testing.Short() && i > 0 {
+			continue
+		}
+		t.Run(f.fixture+" on CUDA", func(t *testing.T) {
+			f.test(t, openCUDA(t, onMachine, false), compute.BFloat16, 0.02)
+		})
 	}
 }
 
-func (f *predictorForm) test(t *testing.T) {
+// test computes the layer on a device, which runs it in a type, and wants logits within a bound.
+func (f *predictorForm) test(t *testing.T, d layers.Device, dtype compute.DType, bound float64) {
 	dir := t.TempDir()
 	if err := predictortest.Extend(dir, filepath.Join(models, f.fixture),
 		predictortest.Options{Seed: 1, Copies: f.copies}); err != nil {
@@ -119,7 +133,7 @@ func (f *predictorForm) test(t *testing.T) {
 	}
 	hidden := slices.Clone(final.Floats())
 
-	predictor, cache := f.load(t, cfg, weights, opt)
+	predictor, cache := f.load(t, cfg, weights, d, dtype)
 	width := cfg.HiddenSize
 	got := [][]float32{} // logits
 	var own []float32    // the hidden states that it goes on from
@@ -128,9 +142,9 @@ func (f *predictorForm) test(t *testing.T) {
 			hidden[cut[0]*width:cut[1]*width])
 		got, own = append(got, logits...), append(own, state...)
 	}
-	// Two guesses more, from its own hidden state.
+	// Guesses more, from its own hidden state: as many as make them a graph's on a GPU.
 	tokens := slices.Clone(ids[1:])
-	for range 2 {
+	for range 5 {
 		last := got[len(got)-1]
 		next := int32(slices.Index(last, slices.Max(last)))
 		tokens, hidden = append(tokens, next), append(hidden, own[len(own)-width:]...)
@@ -149,7 +163,7 @@ func (f *predictorForm) test(t *testing.T) {
 	want := reference.forward(t, 0, piece{0, 0, inputs})
 	for i := range want {
 		for j := range want[i] {
-			if d := math.Abs(float64(want[i][j] - got[i][j])); !(d < 2e-5) {
+			if d := math.Abs(float64(want[i][j] - got[i][j])); !(d < bound) {
 				t.Fatalf("row %d: logit %d is %v, want %v", i, j, got[i][j], want[i][j])
 			}
 		}
@@ -158,12 +172,7 @@ func (f *predictorForm) test(t *testing.T) {
 
 // load loads the predictor.
 func (f *predictorForm) load(t *testing.T, cfg *model.Config, weights *checkpoint.Checkpoint,
-	opt cpu.Options) (*model.Model, compute.Cache) {
-	d, err := cpu.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Close)
+	d layers.Device, dtype compute.DType) (*model.Model, compute.Cache) {
 	stage := model.PredictorStage(cfg)
 	if err := model.CheckWeights(cfg, model.FromCheckpoint(weights), stage, true); err != nil {
 		t.Fatal(err)
@@ -175,7 +184,7 @@ func (f *predictorForm) load(t *testing.T, cfg *model.Config, weights *checkpoin
 	}
 	t.Cleanup(m.Close)
 	cache, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, stage.From, stage.To,
-		1), Blocks: 64, BlockSize: blockSize, DType: opt.DType, States: 8})
+		1), Blocks: 64, BlockSize: blockSize, DType: dtype, States: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

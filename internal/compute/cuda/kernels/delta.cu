@@ -10,6 +10,7 @@ struct Delta {
   const int* state_of;       // of each sequence; negative for none: its rows become zeros
   const int* sequences;      // of each row
   const int* positions;      // of each row
+  const int* kept;           // of each row, the state that gets a copy after it, negative for none; or 0
   const float* convolution;  // [key_heads][kernel][channels]
   const float* decay;        // of each value head
   const float* shift;        // of each value head
@@ -101,6 +102,14 @@ KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
         y[v] = o;
         half[v] = to_half(o, p.type);
       }
+    }
+    if (p.kept && p.kept[r] >= 0) {  // each thread copies what it has written
+      float* copy = p.states + p.state_size * p.kept[r] + (size_t)head * floats;
+      for (int c = tid; c < channels; c += threads)
+        for (int j = 0; j < p.kernel - 1; j++) copy[j * channels + c] = state[j * channels + c];
+      for (int v = tid; v < p.value_dim; v += threads)
+        for (int j = 0; j < group * p.key_dim; j++)
+          copy[window + j * p.value_dim + v] = matrices[j * p.value_dim + v];
     }
   }
 }

@@ -6,7 +6,11 @@ import "github.com/eagleray/eagleray/internal/compute/cuda/driver"
 
 // The kernels.
 const (
-	Fold ID = iota
+	Lower1 ID = iota
+	Lower8
+	Raise1
+	Raise8
+	Fold
 	Attend64BF16
 	Attend128BF16
 	Attend64F16
@@ -80,6 +84,10 @@ const (
 )
 
 var names = [Count]string{
+	Lower1:              "lower1",
+	Lower8:              "lower8",
+	Raise1:              "raise1",
+	Raise8:              "raise8",
 	Fold:                "fold",
 	Attend64BF16:        "attend64_bf16",
 	Attend128BF16:       "attend128_bf16",
@@ -152,6 +160,10 @@ var names = [Count]string{
 }
 
 var files = [Count]string{
+	Lower1:              "adapters",
+	Lower8:              "adapters",
+	Raise1:              "adapters",
+	Raise8:              "adapters",
 	Fold:                "attend",
 	Attend64BF16:        "attend",
 	Attend128BF16:       "attend",
@@ -317,6 +329,56 @@ type PlaceParams struct {
 	Scale  driver.Ptr
 }
 
+// AdapterParams are those of adapters.cu's Adapter.
+type AdapterParams struct {
+	A      uint64
+	Rank   int32
+	First  int32
+	Count  int32
+	Unused int32
+}
+
+// UpParams are those of adapters.cu's Up.
+type UpParams struct {
+	B      uint64
+	From   int32
+	Rank   int32
+	Padded int32
+	At     int32
+	Out    int32
+	Unused int32
+}
+
+// LowerParams are those of adapters.cu's Lower.
+type LowerParams struct {
+	Adapters driver.Ptr
+	Places   driver.Ptr
+	X        driver.Ptr
+	Y        driver.Ptr
+	Rows     int32
+	In       int32
+	Chunks   int32
+	Kpad     int32
+	LDX      int32
+	Width    int32
+	Type     int32
+	Aligned  int32
+}
+
+// RaiseParams are those of adapters.cu's Raise.
+type RaiseParams struct {
+	Adapters driver.Ptr
+	Ups      driver.Ptr
+	Places   driver.Ptr
+	X        driver.Ptr
+	Y        driver.Ptr
+	Rows     int32
+	Width    int32
+	Out      int32
+	LDY      int32
+	Type     int32
+}
+
 // FoldParams are those of attend.cu's Fold.
 type FoldParams struct {
 	Parts     driver.Ptr
@@ -393,6 +455,7 @@ type DeltaParams struct {
 	StateOf     driver.Ptr
 	Sequences   driver.Ptr
 	Positions   driver.Ptr
+	Kept        driver.Ptr
 	Convolution driver.Ptr
 	Decay       driver.Ptr
 	Shift       driver.Ptr

@@ -212,7 +212,7 @@ func (s *subject) cached(a *attentionShape) (step *compute.Batch, h history,
 		if b.Rows() == 0 {
 			continue
 		}
-		s.Begin(b)
+		s.Begin(b, nil)
 		s.write(cache, b, &h, a.args.KVHeads, a.args.HeadDim, dtype, a.values > 0)
 	}
 	return step, h, cache, true
@@ -243,7 +243,7 @@ func amongRows(s *subject, window int) {
 	if window > 0 {
 		args.Window, args.Ahead = window+1, window
 	}
-	s.Begin(b)
+	s.Begin(b, nil)
 	x, numbers := s.tensor(b.Rows(), 3*inner)
 	y := s.poisoned(b.Rows(), inner)
 	s.AttentionAmong(b, args, y, x.Columns(0, inner), x.Columns(inner, inner),

@@ -156,7 +156,7 @@ func (s *subject) attendingRows(args compute.AttentionArgs, opt Options) (*atten
 	if err != nil {
 		return nil, err
 	}
-	s.Begin(step)
+	s.Begin(step, nil)
 	var h history
 	s.write(cache, step, &h, args.KVHeads, args.HeadDim, s.dtype, false)
 	return &attending{s: s, args: args, cache: cache, table: step.Tables[0], n: n,
@@ -203,7 +203,7 @@ func (a *attending) step(b *compute.Batch) []float32 {
 	for _, p := range b.Position {
 		v = append(v, a.queries[int(p)*width:(int(p)+1)*width]...)
 	}
-	s.Begin(b)
+	s.Begin(b, nil)
 	q, y := s.filled(b.Rows(), width, v), s.poisoned(b.Rows(), width)
 	s.Attention(a.cache, 1, b, a.args, y, q.All())
 	return append([]float32(nil), y.Floats()...)

@@ -36,8 +36,8 @@ type recurrence struct {
 	matrices map[int32][][]float64
 }
 
-// delta computes rows of sequences that begin and that go on, cut in two steps, then rows that have
-// no state.
+// delta computes rows of sequences that begin and that go on, cut in two steps, goes back to states
+// that were kept among them and computes the rows after those again, then rows that have no state.
 func delta(s *subject, args compute.DeltaArgs) {
 	const tolerance = 2e-5
 	args.Eps = 1e-6
@@ -53,14 +53,18 @@ func delta(s *subject, args compute.DeltaArgs) {
 	before, step, blocks := layOut([]sequence{{5, 3}, {0, 4}, {2, 1}})
 	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{
 		Kind: compute.State, Heads: args.KeyHeads, Dim: args.Floats()}}, Blocks: blocks,
-		BlockSize: blockSize, DType: s.dtype, States: 3})
+		BlockSize: blockSize, DType: s.dtype, States: 5})
 	if err != nil {
 		s.check(err)
 		return
 	}
 	defer cache.Free()
+	// The states after the first row of the first sequence and after the second one of the next.
+	step.Kept = []int32{3, -1, -1, -1, 4, -1, -1, -1}
+	again, took := stepAfter(step, []int{1, 5})
+	var inputs, found []float32
 	for i, b := range []*compute.Batch{before, step} {
-		s.Begin(b)
+		s.Begin(b, nil)
 		x, v := s.tensor(b.Rows(), args.Width()+7)
 		y := s.poisoned(b.Rows(), args.ValueHeads*args.ValueDim)
 		s.Delta(cache, 0, b, &args, y, x.Columns(0, args.Width()))
@@ -74,11 +78,21 @@ func delta(s *subject, args compute.DeltaArgs) {
 		if y.Width <= mostIdentity {
 			s.halves(name, y)
 		}
+		inputs, found = v, append([]float32(nil), y.Floats()...)
 	}
+	cache.CopyState(int(step.States[0]), 3)
+	cache.CopyState(int(step.States[1]), 4)
+	s.Begin(again, nil)
+	more, width := s.poisoned(again.Rows(), args.ValueHeads*args.ValueDim), args.Width()+7
+	s.Delta(cache, 0, again, &args, more, s.filled(again.Rows(), width,
+		picked(inputs, width, took)).Columns(0, args.Width()))
+	s.report("after states that were kept", more.Floats(),
+		doubles(picked(found, more.Width, took)), 0)
 	for i := range step.States {
 		step.States[i] = -1
 	}
-	s.Begin(step)
+	step.Kept = nil
+	s.Begin(step, nil)
 	x, _ := s.tensor(step.Rows(), args.Width())
 	y := s.poisoned(step.Rows(), args.ValueHeads*args.ValueDim)
 	s.Delta(cache, 0, step, &args, y, x.All())

@@ -114,7 +114,7 @@ func mixture(s *subject, m *mixtureShape) {
 	x, rows := s.tensor(m.rows, m.hidden)
 	scores, logits := s.tensor(m.rows, m.experts)
 	_, step, _ := layOut([]sequence{{0, m.rows}})
-	s.Begin(step)
+	s.Begin(step, nil)
 	mix.Load = &compute.ExpertLoad{Rows: make([]int64, m.experts)}
 	y := s.poisoned(m.rows, m.hidden)
 	s.Mix(y, x, scores, mix)

@@ -98,7 +98,7 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype), deltaCases(),
-			groupCases(dtype),
+			groupCases(dtype), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			for _, c := range some {
 				c.DType = dtype

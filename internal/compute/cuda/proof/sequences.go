@@ -42,6 +42,27 @@ func addRow(b *compute.Batch, seq, position int, table []int32) {
 	b.Slots = append(b.Slots, table[position/blockSize]*blockSize+int32(position%blockSize))
 }
 
+// stepAfter is the rows of a step's sequences from the given ones on, and which of the step's rows
+// those are.
+func stepAfter(step *compute.Batch, from []int) (b *compute.Batch, rows []int) {
+	b = &compute.Batch{Tables: step.Tables, States: step.States}
+	for r, q := range step.Seq {
+		if int(q) < len(from) && r >= from[q] {
+			addRow(b, int(q), int(step.Position[r]), step.Tables[q])
+			rows = append(rows, r)
+		}
+	}
+	return b, rows
+}
+
+// picked are some rows of numbers.
+func picked(v []float32, width int, rows []int) (some []float32) {
+	for _, r := range rows {
+		some = append(some, v[r*width:(r+1)*width]...)
+	}
+	return some
+}
+
 // history is what the rows of sequences left in a cache, in the order of their positions: of each
 // row all heads' keys, and values, as the cache has them.
 type history struct {

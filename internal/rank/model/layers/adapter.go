@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,8 +13,8 @@ import (
 )
 
 // An adapter stands beside a weight: to the rows of its requests it adds B·(A·x), of which A and B
-// are weights of their own, in whatever scheme the model's is. Each is a product like any other, so
-// the bits of a row depend on its input and its adapter alone, not on the rows beside it.
+// are weights of their own, in whatever scheme the model's is (compute.Beside). The bits of a row
+// depend on its input and its adapter alone, not on the rows beside it.
 //
 // Nor do they depend on the number of ranks. Where output features are divided, every rank has all
 // of x, computes all of A·x, in one chain, and its own rows of B. Where input features are, A is
@@ -28,44 +27,10 @@ import (
 type adaptable struct {
 	parts  []part
 	chunks int
-	// places are the low-rank weights by the place of their adapter, nil for those that leave this
-	// weight as it is.
-	places []*lowRank
-}
-
-// lowRank is an adapter's A of all modules of a weight, one above the other, and their B.
-type lowRank struct {
-	a compute.Weight
-	b []upward
-}
-
-// upward is B of one module: it multiplies Rank numbers of A·x from one on, and adds what it makes
-// of them to output features from one on.
-type upward struct {
-	compute.Weight
-	from, rank, at int
-}
-
-func (w *lowRank) free() {
-	if w == nil {
-		return
-	}
-	if w.a != nil {
-		w.a.Free()
-	}
-	for _, b := range w.b {
-		b.Free()
-	}
-}
-
-// adaptedRows are n rows of the batch at hand, step apart, of the adapter in a place.
-type adaptedRows struct{ place, from, n, step int }
-
-// of are the rows of a view.
-func (r adaptedRows) of(v compute.View) compute.View {
-	v.From += r.from * v.Stride
-	v.Rows, v.Stride = r.n, r.step*v.Stride
-	return v
+	// beside is what adapters have beside it on the device, places the same by the place of their
+	// adapter, nil for those that leave this weight as it is.
+	beside compute.Beside
+	places []*compute.LowRank
 }
 
 // adapters are those that a rank has.
@@ -73,75 +38,54 @@ type adapters struct {
 	places map[uint32]int // by id
 	free   []int
 	count  int // places there are
-	// rows are those of the batch at hand that have one. Those of one adapter are together where
-	// they lie equally far apart, as of requests that decode, so that its weights are read once.
-	rows []adaptedRows
-	low  Tensor // A·x of all of them, one after the other
-	list []compute.Product
+	// ofRows is the place of each row's adapter of the batch at hand, -1 for none; nil where no row
+	// has one.
+	ofRows []int32
+	low    Tensor // A·x of all of them, one after the other
 }
 
-// begin finds the rows of a batch that have adapters.
-func (a *adapters) begin(b *compute.Batch) {
-	a.rows = a.rows[:0]
+// begin finds the adapters of the rows of a batch.
+func (a *adapters) begin(b *compute.Batch) []int32 {
+	list, found := slices.Grow(a.ofRows[:0], b.Rows())[:b.Rows()], false
+	a.ofRows = list
+	for i := range list {
+		list[i] = -1
+	}
 	for _, r := range b.Adapters {
-		if place, ok := a.places[r.Adapter]; ok {
-			a.rows = append(a.rows, adaptedRows{place, int(r.From), int(r.To - r.From), 1})
+		place, ok := a.places[r.Adapter]
+		for i := r.From; ok && i < r.To; i++ {
+			list[i], found = int32(place), true
 		}
 	}
-	if len(a.rows) < 2 {
-		return
-	}
-	slices.SortFunc(a.rows, func(x, y adaptedRows) int {
-		return cmp.Or(cmp.Compare(min(x.n, 2), min(y.n, 2)), cmp.Compare(x.place, y.place),
-			cmp.Compare(x.from, y.from))
-	})
-	last := 0
-	for _, r := range a.rows[1:] {
-		o := &a.rows[last]
-		far := r.from - (o.from + (o.n-1)*o.step)
-		if r.n == 1 && r.place == o.place && (o.n == 1 || far == o.step) {
-			o.n, o.step = o.n+1, far
-			continue
-		}
-		last++
-		a.rows[last] = r
-	}
-	a.rows = a.rows[:last+1]
-}
-
-// of returns what the adapter of some rows has beside a weight, nil for nothing.
-func (y *adaptable) of(r adaptedRows) *lowRank {
-	if r.place >= len(y.places) {
+	if !found {
 		return nil
 	}
-	return y.places[r.place]
+	return list
 }
 
 // width is how many numbers A·x of the batch at hand is, 0 where no row has an adapter beside the
 // weight.
-func (y *adaptable) width(r *rank) (n int) {
-	for _, rows := range r.adapters.rows {
-		if w := y.of(rows); w != nil {
-			n += rows.n * w.a.Out()
-		}
+func (y *adaptable) width() int {
+	if len(y.places) == 0 {
+		return 0
 	}
-	return n
+	return y.beside.Width()
 }
 
 // concerns says that a row of the batch at hand has an adapter beside the weight.
-func (y *adaptable) concerns(r *rank) bool { return y.width(r) > 0 }
+func (y *adaptable) concerns() bool { return y.width() > 0 }
 
 // add adds to dst, the products of x with a weight that is not divided by input features, what the
 // adapters of its rows do.
 func (y *adaptable) add(r *rank, dst, x compute.View) {
-	width := y.width(r)
+	width := y.width()
 	if width == 0 {
 		return
 	}
 	low := &r.adapters.low
 	r.dev.Resize(low, 1, width)
-	y.lower(r, low, 0, x)
-	y.raise(r, dst, low, 0)
+	y.beside.Lower(low.Memory, 0, x)
+	y.beside.Raise(dst, low.Memory, 0)
 }
 
 // summed makes sum, [rows of x][out], the products of x with a weight that is divided by input
@@ -149,55 +93,16 @@ func (y *adaptable) add(r *rank, dst, x compute.View) {
 func (y *adaptable) summed(r *rank, w compute.Weight, sum *Tensor, x *Tensor) error {
 	out := w.Out()
 	from := x.Rows * out
-	r.dev.Resize(sum, 1, from+y.width(r))
+	r.dev.Resize(sum, 1, from+y.width())
 	main := compute.View{Memory: sum.Memory, Rows: x.Rows, Width: out, Stride: out}
 	w.Product(main, x.All(), nil)
-	y.lower(r, sum, from, x.All())
+	y.beside.Lower(sum.Memory, from, x.All())
 	if err := r.allReduce(sum); err != nil {
 		return err
 	}
-	y.raise(r, main, sum, from)
+	y.beside.Raise(main, sum.Memory, from)
 	sum.Rows, sum.Width = x.Rows, out
 	return nil
-}
-
-// lower computes A·x of all rows that have an adapter, into low from an element on.
-func (y *adaptable) lower(r *rank, low *Tensor, at int, x compute.View) {
-	list := r.adapters.list[:0]
-	for _, rows := range r.adapters.rows {
-		w := y.of(rows)
-		if w == nil {
-			continue
-		}
-		rank := w.a.Out()
-		list = append(list, compute.Product{Weight: w.a, X: rows.of(x),
-			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank,
-				Stride: rank}})
-		at += rows.n * rank
-	}
-	r.dev.Products(list)
-	r.adapters.list = list
-}
-
-// raise adds B·(A·x) to dst.
-func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
-	list := r.adapters.list[:0]
-	for _, rows := range r.adapters.rows {
-		w := y.of(rows)
-		if w == nil {
-			continue
-		}
-		rank := w.a.Out()
-		x := compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}
-		for i := range w.b {
-			b := &w.b[i]
-			list = append(list, compute.Product{Weight: b.Weight, Add: true,
-				Dst: rows.of(dst).Columns(b.at, b.Out()), X: x.Columns(b.from, b.rank)})
-		}
-		at += rows.n * rank
-	}
-	r.dev.Products(list)
-	r.adapters.list = list
 }
 
 // runs are the parts of the weight, those of one module that lie together at a time: B of a module
@@ -227,6 +132,9 @@ func (p *part) raise(rank int) compute.Source {
 // adapts notes that adapters may stand beside a weight of parts.
 func (l *Loader) adapts(chunks int, parts ...part) *adaptable {
 	y := &adaptable{parts: parts, chunks: chunks}
+	if l.dev != nil {
+		y.beside = l.dev.Beside()
+	}
 	l.adaptable = append(l.adaptable, y)
 	return y
 }
@@ -295,7 +203,7 @@ type Adaptation struct {
 	id      uint32
 	src     Source
 	modules map[string]*lora.Module
-	made    []*lowRank
+	made    []*compute.LowRank
 }
 
 // Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
@@ -340,6 +248,7 @@ func (y *Adaptation) Step(weights int) (done bool, err error) {
 			w.places = append(w.places, nil)
 		}
 		w.places[place] = y.made[i]
+		w.beside.Set(place, y.made[i])
 	}
 	if s.places == nil {
 		s.places = map[uint32]int{}
@@ -352,7 +261,7 @@ func (y *Adaptation) Step(weights int) (done bool, err error) {
 // Free gives up what is not done.
 func (y *Adaptation) Free() {
 	for _, w := range y.made {
-		w.free()
+		w.Free()
 	}
 	y.made = nil
 }
@@ -367,16 +276,17 @@ func (l *Loader) Unadapt(id uint32) {
 	delete(s.places, id)
 	s.free = append(s.free, place)
 	for _, y := range l.adaptable {
-		y.places[place].free()
+		y.beside.Set(place, nil)
+		y.places[place].Free()
 		y.places[place] = nil
 	}
 }
 
 // lowRank makes what an adapter has beside a weight, nil for nothing.
 func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
-	src Source) (w *lowRank, err error) {
+	src Source) (w *compute.LowRank, err error) {
 	var a []compute.Source
-	w = &lowRank{}
+	w = &compute.LowRank{}
 	from := map[*lora.Module]int{}
 	rank, at := 0, 0
 	var names []string
@@ -408,11 +318,11 @@ func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
 	}
 	defer func() {
 		if err != nil {
-			w.free()
+			w.Free()
 			w = nil
 		}
 	}()
-	if w.a, err = l.packed(y.chunks, names, a...); err != nil {
+	if w.Down, err = l.packed(y.chunks, names, a...); err != nil {
 		return w, err
 	}
 	scaled := map[*lora.Module][]byte{}
@@ -436,11 +346,11 @@ func (l *Loader) lowRank(y *adaptable, modules map[string]*lora.Module,
 			s.DType, s.Data = compute.Float32, scaled[m]
 			b = append(b, s)
 		}
-		up := upward{from: from[m], rank: m.Rank, at: first}
+		up := compute.Upward{From: from[m], Rank: m.Rank, At: first}
 		if up.Weight, err = l.packed(1, []string{m.B}, b...); err != nil {
 			return w, err
 		}
-		w.b = append(w.b, up)
+		w.Up = append(w.Up, up)
 	}
 	return w, nil
 }

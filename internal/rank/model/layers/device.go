@@ -30,15 +30,16 @@ type Device interface {
 	// b, or with rows behind its own that change nothing, for a device that does again what it
 	// recorded of a batch with as many.
 	Pad(b *compute.Batch) *compute.Batch
-	// Begin tells the device of a step's batch, which does not change until the step is over. Err
+	// Begin tells the device of a step's batch, which does not change until the step is over, and
+	// of the place of each row's adapter, negative for none; nil where no row has one. Err
 	// is the first error of what it was called for, whichever step that was: a device that has
 	// failed computes nothing any more.
-	Begin(b *compute.Batch)
+	Begin(b *compute.Batch, adapters []int32)
 	Err() error
 	// Run has pass compute the layers of the batch at hand. A device may record what it is asked
 	// for meanwhile and do that again, without calling pass, for another batch of the same shape
 	// and the same model, which of stands for: where alone says that pass waits for nothing but the
-	// device, and that no row has an adapter.
+	// device.
 	Run(of any, alone bool, pass func() error) error
 	// Finish waits until all is computed that was asked for, and returns Err.
 	Finish() error
@@ -62,9 +63,8 @@ type Device interface {
 	PackInt8(chunks int, sources ...compute.Source) (compute.Weight, error)
 	// PackCodes makes one of stacked quantised rectangles.
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
-	// Products computes products of weights that Pack has made, in whatever order: none reads what
-	// another makes. Each has the bits that it has alone.
-	Products(list []compute.Product)
+	// Beside makes room for what adapters have beside a weight.
+	Beside() compute.Beside
 	// Join makes one weight of several, the output features of which follow each other.
 	Join(weights ...compute.Weight) compute.Weight
 	// Packed is what a weight is made of, valid until it is freed; FromPacked makes the weight

@@ -217,7 +217,7 @@ func (y *RowLinear) Scaled(by float32) *RowLinear {
 
 // Add adds the product of x, which is [rows][input features of this rank], to residual.
 func (y *RowLinear) Add(residual, x *Tensor) error {
-	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 && !y.adapters.concerns(y.rank) {
+	if y.group.Size == 1 && y.bias == nil && y.multiplier == 0 && !y.adapters.concerns() {
 		y.weight.ProductAdded(residual.All(), x.All())
 		return nil
 	}
@@ -245,7 +245,7 @@ func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
 
 // total makes sum the product of x, of all ranks.
 func (y *RowLinear) total(x *Tensor) error {
-	if y.adapters.concerns(y.rank) {
+	if y.adapters.concerns() {
 		return y.adapters.summed(y.rank, y.weight, &y.sum, x)
 	}
 	y.dev.Resize(&y.sum, x.Rows, y.weight.Out())

@@ -57,8 +57,8 @@ func (y *GatedMLP) Add(residual, x *Tensor) error {
 }
 
 func (y *GatedMLP) middle(x *Tensor) *Tensor {
-	if gating := (compute.Gating{Activation: y.activation}); y.gateUp.adapters.concerns(y.rank) ||
-		y.down.adapters.concerns(y.rank) {
+	if gating := (compute.Gating{Activation: y.activation}); y.gateUp.adapters.concerns() ||
+		y.down.adapters.concerns() {
 		y.dev.Gate(gating, &y.gated, y.gateUp.Forward(x))
 		return &y.gated
 	}

@@ -195,8 +195,7 @@ func (r *rank) local(h Heads) Heads {
 // waiting for it.
 func (r *rank) Begin(b *compute.Batch) *compute.Batch {
 	b = r.dev.Pad(b)
-	r.dev.Begin(b)
-	r.adapters.begin(b)
+	r.dev.Begin(b, r.adapters.begin(b))
 	r.positions = b.Position
 	return b
 }
@@ -215,7 +214,7 @@ func (r *rank) Extend(x *Tensor, rows int) {
 
 // Run has pass compute the layers of a step, or the device do so from what it recorded.
 func (r *rank) Run(b *compute.Batch, pass func() error) error {
-	alone := b.Split.Share == 0 && len(r.adapters.rows) == 0
+	alone := b.Split.Share == 0
 	if r.group.Size > 1 {
 		var enqueued bool
 		err := r.await(status.Start, func() (err error) {

@@ -46,7 +46,7 @@ func (d *Device) call(format string, args ...any) {
 func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 
 // Begin implements layers.Device; it is no call.
-func (d *Device) Begin(*compute.Batch) {}
+func (d *Device) Begin(*compute.Batch, []int32) {}
 
 // Run implements layers.Device.
 func (d *Device) Run(_ any, _ bool, pass func() error) error { return pass() }
@@ -259,12 +259,8 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *layers.Tensor, w comp
 	d.call("gate %s = %s %v", all(dst), all(both), g)
 }
 
-// Products implements layers.Device.
-func (d *Device) Products(list []compute.Product) {
-	for i := range list {
-		list[i].Compute()
-	}
-}
+// Beside implements layers.Device: models are recorded without adapters.
+func (d *Device) Beside() compute.Beside { return nil }
 
 // Gate implements layers.Device.
 func (d *Device) Gate(g compute.Gating, dst, both *layers.Tensor) {
