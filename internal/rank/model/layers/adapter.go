@@ -131,8 +131,8 @@ func (y *adaptable) width(r *rank) (n int) {
 // concerns says that a row of the batch at hand has an adapter beside the weight.
 func (y *adaptable) concerns(r *rank) bool { return y.width(r) > 0 }
 
-// add adds to dst, the products of x with a weight that is not divided by input features, what the
-// adapters of its rows do.
+// add adds to dst, the complete products of x with a weight, what the adapters of its rows do: the
+// rank has all of x.
 func (y *adaptable) add(r *rank, dst, x compute.View) {
 	width := y.width(r)
 	if width == 0 {
@@ -140,8 +140,7 @@ func (y *adaptable) add(r *rank, dst, x compute.View) {
 	}
 	low := &r.adapters.low
 	r.dev.Resize(low, 1, width)
-	y.lower(r, low, 0, x)
-	y.raise(r, dst, low, 0)
+	y.products(r, lowers|raises, low, 0, dst, x)
 }
 
 // summed makes sum, [rows of x][out], the products of x with a weight that is divided by input
@@ -152,35 +151,24 @@ func (y *adaptable) summed(r *rank, w compute.Weight, sum *Tensor, x *Tensor) er
 	r.dev.Resize(sum, 1, from+y.width(r))
 	main := compute.View{Memory: sum.Memory, Rows: x.Rows, Width: out, Stride: out}
 	w.Product(main, x.All(), nil)
-	y.lower(r, sum, from, x.All())
+	y.products(r, lowers, sum, from, main, x.All())
 	if err := r.allReduce(sum); err != nil {
 		return err
 	}
-	y.raise(r, main, sum, from)
+	y.products(r, raises, sum, from, main, x.All())
 	sum.Rows, sum.Width = x.Rows, out
 	return nil
 }
 
-// lower computes A·x of all rows that have an adapter, into low from an element on.
-func (y *adaptable) lower(r *rank, low *Tensor, at int, x compute.View) {
-	list := r.adapters.list[:0]
-	for _, rows := range r.adapters.rows {
-		w := y.of(rows)
-		if w == nil {
-			continue
-		}
-		rank := w.a.Out()
-		list = append(list, compute.Product{Weight: w.a, X: rows.of(x),
-			Dst: compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank,
-				Stride: rank}})
-		at += rows.n * rank
-	}
-	r.dev.Products(list)
-	r.adapters.list = list
-}
+// Which products with an adapter are computed.
+const (
+	lowers = 1 << iota // A·x
+	raises             // B·(A·x)
+)
 
-// raise adds B·(A·x) to dst.
-func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
+// products computes, for all rows that have an adapter, A·x into low from an element on, and adds
+// B·(A·x) to dst, which may follow at once: a row's are read by no other.
+func (y *adaptable) products(r *rank, which int, low *Tensor, at int, dst, x compute.View) {
 	list := r.adapters.list[:0]
 	for _, rows := range r.adapters.rows {
 		w := y.of(rows)
@@ -188,13 +176,20 @@ func (y *adaptable) raise(r *rank, dst compute.View, low *Tensor, at int) {
 			continue
 		}
 		rank := w.a.Out()
-		x := compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		made := compute.View{Memory: low.Memory, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		at += rows.n * rank
+		if which&lowers != 0 {
+			list = append(list, compute.Product{Weight: w.a, X: rows.of(x), Dst: made})
+		}
+		if which&raises == 0 {
+			continue
+		}
 		for i := range w.b {
 			b := &w.b[i]
 			list = append(list, compute.Product{Weight: b.Weight, Add: true,
-				Dst: rows.of(dst).Columns(b.at, b.Out()), X: x.Columns(b.from, b.rank)})
+				After: which&lowers != 0,
+				Dst:   rows.of(dst).Columns(b.at, b.Out()), X: made.Columns(b.from, b.rank)})
 		}
-		at += rows.n * rank
 	}
 	r.dev.Products(list)
 	r.adapters.list = list

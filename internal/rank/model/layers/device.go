@@ -63,7 +63,7 @@ type Device interface {
 	// PackCodes makes one of stacked quantised rectangles.
 	PackCodes(chunks int, sources ...compute.Codes) (compute.Weight, error)
 	// Products computes products of weights that Pack has made, in whatever order: none reads what
-	// another makes. Each has the bits that it has alone.
+	// another makes, but those that are After it. Each has the bits that it has alone.
 	Products(list []compute.Product)
 	// Join makes one weight of several, the output features of which follow each other.
 	Join(weights ...compute.Weight) compute.Weight
