@@ -39,8 +39,9 @@ type Beside interface {
 	// Width is how many numbers A·x of all rows of the batch at hand is, 0 where none has an
 	// adapter beside the weight.
 	Width() int
-	// Lower computes A·x of all rows that have an adapter, into low from an element on. Raise adds
-	// B·(A·x) to dst.
+	// Add computes A·x of all rows that have an adapter, into low, and adds B·(A·x) to dst. Where
+	// ranks sum the one before the other, Lower and Raise do so: A·x is in low from an element on.
+	Add(dst View, low Memory, x View)
 	Lower(low Memory, at int, x View)
 	Raise(dst View, low Memory, at int)
 }

@@ -119,10 +119,11 @@ type Weight interface {
 }
 
 // Product is Dst = X·Weightᵀ, or with Add Dst += X·Weightᵀ, each sum complete before it is added.
+// In a list, one that is After reads what the last one before it that is not has made.
 type Product struct {
-	Weight Weight
-	Dst, X View
-	Add    bool
+	Weight     Weight
+	Dst, X     View
+	Add, After bool
 }
 
 // Compute computes the product by itself.

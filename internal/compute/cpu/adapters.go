@@ -93,25 +93,28 @@ func (y *beside) Width() (n int) {
 	return n
 }
 
+// Add implements compute.Beside. A row's part of low is read by no other.
+func (y *beside) Add(dst compute.View, low compute.Memory, x compute.View) {
+	y.products(lowers|raises, dst, low, 0, x)
+}
+
 // Lower implements compute.Beside: what it makes of rows follows that of those before.
 func (y *beside) Lower(low compute.Memory, at int, x compute.View) {
-	list := y.d.adapted.list[:0]
-	for _, rows := range y.d.adapted.rows {
-		w := y.of(rows)
-		if w == nil {
-			continue
-		}
-		rank := w.Down.Out()
-		list = append(list, compute.Product{Weight: w.Down, X: rows.of(x),
-			Dst: compute.View{Memory: low, From: at, Rows: rows.n, Width: rank, Stride: rank}})
-		at += rows.n * rank
-	}
-	y.d.Products(list)
-	y.d.adapted.list = list
+	y.products(lowers, compute.View{}, low, at, x)
 }
 
 // Raise implements compute.Beside.
 func (y *beside) Raise(dst compute.View, low compute.Memory, at int) {
+	y.products(raises, dst, low, at, compute.View{})
+}
+
+// Which products with an adapter are computed.
+const (
+	lowers = 1 << iota // A·x
+	raises             // B·(A·x)
+)
+
+func (y *beside) products(which int, dst compute.View, low compute.Memory, at int, x compute.View) {
 	list := y.d.adapted.list[:0]
 	for _, rows := range y.d.adapted.rows {
 		w := y.of(rows)
@@ -119,13 +122,20 @@ func (y *beside) Raise(dst compute.View, low compute.Memory, at int) {
 			continue
 		}
 		rank := w.Down.Out()
-		x := compute.View{Memory: low, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		made := compute.View{Memory: low, From: at, Rows: rows.n, Width: rank, Stride: rank}
+		at += rows.n * rank
+		if which&lowers != 0 {
+			list = append(list, compute.Product{Weight: w.Down, X: rows.of(x), Dst: made})
+		}
+		if which&raises == 0 {
+			continue
+		}
 		for i := range w.Up {
 			b := &w.Up[i]
 			list = append(list, compute.Product{Weight: b.Weight, Add: true,
-				Dst: rows.of(dst).Columns(b.At, b.Out()), X: x.Columns(b.From, b.Rank)})
+				After: which&lowers != 0,
+				Dst:   rows.of(dst).Columns(b.At, b.Out()), X: made.Columns(b.From, b.Rank)})
 		}
-		at += rows.n * rank
 	}
 	y.d.Products(list)
 	y.d.adapted.list = list

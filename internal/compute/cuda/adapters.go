@@ -88,6 +88,12 @@ const (
 	warpThreads = 32
 )
 
+// Add implements compute.Beside.
+func (y *beside) Add(dst compute.View, low compute.Memory, x compute.View) {
+	y.Lower(low, 0, x)
+	y.Raise(dst, low, 0)
+}
+
 // Lower implements compute.Beside: each row has Width/rows numbers.
 func (y *beside) Lower(low compute.Memory, at int, x compute.View) {
 	d, m, w := y.d, of(low), y.down()

@@ -36,10 +36,20 @@ type Memory struct {
 	data    []byte // what may be used
 	mapping []byte // what must be unmapped
 	file    bool   // it is a file's
+	arena   *chunk // that it is a part of, nil for a mapping of its own
 }
 
 // Map maps size bytes, at least 1, aligned to a page. The error is the system's, with the size.
 func Map(size int, o Option) (Memory, error) {
+	m, err := anonymous(size, o)
+	if err == nil {
+		inUse.Add(int64(size))
+	}
+	return m, err
+}
+
+// anonymous is Map of memory that is not counted.
+func anonymous(size int, o Option) (Memory, error) {
 	length := size
 	huge := o&HugePages != 0 && size >= hugeFrom
 	if huge {
@@ -53,7 +63,6 @@ func Map(size int, o Option) (Memory, error) {
 	if err != nil {
 		return Memory{}, fmt.Errorf("map %d bytes of memory: %w", size, err)
 	}
-	inUse.Add(int64(size))
 	m := Memory{data: mapping[:size:size], mapping: mapping}
 	if huge {
 		skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(mapping))) & (hugePage - 1))
@@ -89,12 +98,12 @@ func MapFile(f *os.File, size int) (Memory, error) {
 func Borrowed(data []byte) Memory { return Memory{data: data} }
 
 // Borrowed tells whether the memory is another owner's.
-func (m *Memory) Borrowed() bool { return m.data != nil && m.mapping == nil }
+func (m *Memory) Borrowed() bool { return m.data != nil && m.mapping == nil && m.arena == nil }
 
-// inUse is the size of all mappings but those of files.
+// inUse is the size of all memory that is not freed, but for files.
 var inUse atomic.Int64
 
-// InUse is how many bytes are mapped.
+// InUse is how many bytes are mapped, or given out by arenas.
 func InUse() int64 { return inUse.Load() }
 
 // Bytes returns the memory, nil after Free.
@@ -113,14 +122,16 @@ func Populate(part []byte) { _ = unix.Madvise(part, unix.MADV_POPULATE_WRITE) }
 // error means that the mapping was unmapped by other means before.
 func (m *Memory) Free() error {
 	mapping := m.mapping
-	if mapping == nil {
-		*m = Memory{}
-		return nil
-	}
-	if !m.file {
+	if mapping != nil && !m.file || m.arena != nil {
 		inUse.Add(-int64(len(m.data)))
 	}
+	if m.arena != nil {
+		mapping = m.arena.leave()
+	}
 	*m = Memory{}
+	if mapping == nil {
+		return nil
+	}
 	if err := unix.Munmap(mapping); err != nil {
 		return fmt.Errorf("unmap %d bytes of memory: %w", len(mapping), err)
 	}

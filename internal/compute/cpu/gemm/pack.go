@@ -15,7 +15,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 	"github.com/eagleray/eagleray/internal/sys/half"
-	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // maxBytes bounds a packed matrix and keeps all size arithmetic free of overflow.
@@ -40,14 +39,9 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	if err := m.shape(sources); err != nil {
 		return nil, err
 	}
-	var err error
-	if m.mem = opt.Spare.acquire(m); m.mem.Bytes() == nil {
-		// Every byte of it is written here, and streamed at each step.
-		if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
-			return nil, fmt.Errorf("packed weights: %w", err)
-		}
+	if err := opt.Spare.place(m); err != nil {
+		return nil, err
 	}
-	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
 	if m.codes != nil {
 		m.codes.order(m.k, nil)
 	}

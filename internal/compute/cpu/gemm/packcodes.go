@@ -11,7 +11,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/sys/half"
-	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // PackCodes copies rectangles of codes that are alike, stacked along N in the given order, into
@@ -55,12 +54,9 @@ func PackCodes(p *pool.Pool, opt Options, sources ...compute.Codes) (*Matrix, er
 	}
 	m.stride = spread(m.codes.place(m.kernels.nr, sources[0].Offset != nil))
 	m.codes.order(m.k, sources[0].Order)
-	if m.mem = opt.Spare.acquire(m); m.mem.Bytes() == nil {
-		if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
-			return nil, fmt.Errorf("packed weights: %w", err)
-		}
+	if err := opt.Spare.place(m); err != nil {
+		return nil, err
 	}
-	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
 	p.Run(t, m.panels())
 	if n := t.bad.Load(); n < math.MaxInt64 {
 		err := t.find(int(n))

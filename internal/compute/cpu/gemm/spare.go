@@ -9,9 +9,13 @@ import (
 )
 
 // Spare is the memory of matrices that are not multiplied by any more, for Pack to use again: the
-// system takes longer to find memory than packing takes. The zero Spare is empty. One goroutine at
-// a time uses it.
-type Spare struct{ list []Matrix }
+// system takes longer to find memory than packing takes. What it has not is mapped, that of small
+// matrices together: those of adapters are read one after the other. The zero Spare is empty. One
+// goroutine at a time uses it, and frees what was packed with it.
+type Spare struct {
+	list  []Matrix
+	small offheap.Arena
+}
 
 // Release keeps the memory of a matrix, which must not be used afterwards.
 func (s *Spare) Release(m *Matrix) {
@@ -30,12 +34,27 @@ func (s *Spare) Drop() {
 	s.list = nil
 }
 
-// acquire returns memory of a matrix that is laid out as m is: what Pack does not write of it,
-// because it is padding, is zero there already. It returns none if none is kept.
-func (s *Spare) acquire(m *Matrix) offheap.Memory {
-	if s == nil {
-		return offheap.Memory{}
+// place gives a matrix that has been laid out its memory: that of one that was laid out as it is,
+// where what Pack does not write, because it is padding, is zero already, or else the system's.
+func (s *Spare) place(m *Matrix) (err error) {
+	size := m.panels() * int(m.stride)
+	switch {
+	case s == nil:
+		m.mem, err = offheap.Map(size, offheap.HugePages) // all of it is written, then streamed
+	default:
+		if m.mem = s.acquire(m); m.mem.Bytes() == nil {
+			m.mem, err = s.small.Map(size)
+		}
 	}
+	if err != nil {
+		return fmt.Errorf("packed weights: %w", err)
+	}
+	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
+	return nil
+}
+
+// acquire returns memory that is kept of a matrix that is laid out as m is, or none.
+func (s *Spare) acquire(m *Matrix) offheap.Memory {
 	for i := range s.list {
 		if o := &s.list[i]; o.layout() == m.layout() {
 			mem := o.mem

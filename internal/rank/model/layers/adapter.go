@@ -75,8 +75,8 @@ func (y *adaptable) width() int {
 // concerns says that a row of the batch at hand has an adapter beside the weight.
 func (y *adaptable) concerns() bool { return y.width() > 0 }
 
-// add adds to dst, the products of x with a weight that is not divided by input features, what the
-// adapters of its rows do.
+// add adds to dst, the complete products of x with a weight, what the adapters of its rows do: the
+// rank has all of x.
 func (y *adaptable) add(r *rank, dst, x compute.View) {
 	width := y.width()
 	if width == 0 {
@@ -84,8 +84,7 @@ func (y *adaptable) add(r *rank, dst, x compute.View) {
 	}
 	low := &r.adapters.low
 	r.dev.Resize(low, 1, width)
-	y.beside.Lower(low.Memory, 0, x)
-	y.beside.Raise(dst, low.Memory, 0)
+	y.beside.Add(dst, low.Memory, x)
 }
 
 // summed makes sum, [rows of x][out], the products of x with a weight that is divided by input

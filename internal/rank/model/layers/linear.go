@@ -245,10 +245,14 @@ func (y *RowLinear) Forward(x *Tensor) (*Tensor, error) {
 
 // total makes sum the product of x, of all ranks.
 func (y *RowLinear) total(x *Tensor) error {
-	if y.adapters.concerns() {
+	if y.group.Size > 1 && y.adapters.concerns() {
 		return y.adapters.summed(y.rank, y.weight, &y.sum, x)
 	}
 	y.dev.Resize(&y.sum, x.Rows, y.weight.Out())
 	y.weight.Product(y.sum.All(), x.All(), nil)
-	return y.allReduce(&y.sum)
+	if err := y.allReduce(&y.sum); err != nil {
+		return err
+	}
+	y.adapters.add(y.rank, y.sum.All(), x.All())
+	return nil
 }

@@ -113,6 +113,9 @@ func (w *writer) blocks() {
 		w.clear(p)
 		w.op("MOVQ BX, CX")
 		fmt.Fprintf(w, "rest%d:\n", i)
+		if i == 0 {
+			w.fetch()
+		}
 		w.op("%s(0, 0)", p.name)
 		w.advance(1)
 		w.op("DECQ CX")
