@@ -61,8 +61,8 @@ type planner interface {
 	Running() int
 	Waiting() int
 	Queued() int
-	Stats() schedule.Stats
 	Each(to []schedule.Stats) []schedule.Stats
+	Sum(each []schedule.Stats) schedule.Stats
 	offload.Scheduler
 	handover.Scheduler
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -123,6 +125,16 @@ func (e *Engine) balance(ctx context.Context) {
 	}
 }
 
+// onThreads is balance.Together of as many threads as Go may run.
+func onThreads(f func(part, parts int)) {
+	n := runtime.GOMAXPROCS(0)
+	var threads sync.WaitGroup
+	for part := range n {
+		threads.Go(func() { f(part, n) })
+	}
+	threads.Wait()
+}
+
 // rebalance plans where experts are to be by the rows that they had of late, and moves them, one
 // layer between two steps.
 func (e *Engine) rebalance(ctx context.Context) error {
@@ -148,7 +160,7 @@ func (e *Engine) rebalance(ctx context.Context) error {
 		}
 		rows, present = append(rows, loads[i].Recent), append(present, at)
 	}
-	plan, err := balance.Make(rows, present, ranks, minGain)
+	plan, err := balance.Make(rows, present, ranks, minGain, onThreads)
 	if err != nil || plan == nil {
 		return err
 	}

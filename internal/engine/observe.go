@@ -85,7 +85,7 @@ func (l *Loop) observeQueues() {
 		observePlace(l.series[place], was, is)
 		*was = *is
 	}
-	s := l.sched.Stats()
+	s := l.sched.Sum(c.now)
 	if preempted > 0 {
 		l.e.events.Emit(status.Preempted{Requests: int(preempted), Running: s.Running,
 			Waiting: s.Waiting})

@@ -160,7 +160,7 @@ func TestPredictorAmongRanks(t *testing.T) {
 			}
 			if n := uint64(c.requests); all.DraftTokens != n*one.DraftTokens ||
 				all.AcceptedTokens != n*one.AcceptedTokens || one.AcceptedTokens == 0 {
-				t.Errorf("%s, %s: %d requests have %d of %d guesses right, one of one rank %d of %d",
+				t.Errorf("%s, %s: %d requests have %d of %d guesses right, one of a rank %d of %d",
 					name, c.what, c.requests, all.AcceptedTokens, all.DraftTokens,
 					one.AcceptedTokens, one.DraftTokens)
 			}

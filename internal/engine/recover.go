@@ -57,9 +57,18 @@ func (l *Loop) recover(cause error) error {
 	if err := l.regroup(remembered); err != nil {
 		return err
 	}
-	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
-		Reused: l.group.Reused(), CacheKept: remembered, Took: time.Since(begun)})
+	l.recovered(status.GroupRecovered{Reused: l.group.Reused(), CacheKept: remembered,
+		Took: time.Since(begun)})
 	return nil
+}
+
+// recovered says that a group has taken the place of another one, for each of its places.
+func (l *Loop) recovered(e status.GroupRecovered) {
+	for _, m := range l.series {
+		m.Restarted()
+	}
+	e.Epoch, e.Requests = l.e.ranks.Newest(), len(l.requests)
+	l.e.events.Emit(e)
 }
 
 // ready starts the next group of ranks in the place of one that ended for a cause, nil for none,

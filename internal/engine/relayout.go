@@ -73,8 +73,7 @@ func (l *Loop) relayout(s *open.Spec, patience time.Duration) (refused, failure 
 	if failure = l.regroup(false); failure != nil {
 		return refused, failure
 	}
-	l.e.events.Emit(status.GroupRecovered{Epoch: l.e.ranks.Newest(), Requests: len(l.requests),
-		Took: time.Since(begun)})
+	l.recovered(status.GroupRecovered{Took: time.Since(begun)})
 	return refused, nil
 }
 

@@ -41,7 +41,7 @@ func TestSeriesOfPlaces(t *testing.T) {
 		p := &c.Parallel
 		p.CPUThreads, p.DataParallelSize, p.ExpertParallel = 1, 2, true
 	})
-	asked := 0
+	asked, restarts := 0, 0
 	ask := func() {
 		t.Helper()
 		var streams []func()
@@ -88,6 +88,18 @@ func TestSeriesOfPlaces(t *testing.T) {
 				t.Errorf("%s: %v of %d places", name, got, n)
 			}
 		}
+		for name, want := range map[string]float64{"ranks_wanted": 1, "ranks_serving": 1,
+			"worker_restarts_total": float64(min(restarts, 1))} {
+			got := byPlace(t, m, name)
+			for place, v := range got {
+				if place != "0" && v != want || v < want {
+					t.Errorf("%s: %v of %d places, want %v", name, got, n, want)
+				}
+			}
+			if len(got) != n {
+				t.Errorf("%s: %v of %d places", name, got, n)
+			}
+		}
 	}
 	ask()
 	places(2)
@@ -95,6 +107,7 @@ func TestSeriesOfPlaces(t *testing.T) {
 		if err := e.Relayout(t.Context(), open.Sizes{Places: n}); err != nil {
 			t.Fatal(err)
 		}
+		restarts++
 		ask()
 		places(n)
 	}

@@ -44,8 +44,14 @@ func (l *Loop) wanted() *open.Spec {
 	return l.launching.Spec
 }
 
-// showRanks shows how many ranks are wanted, and how many serve.
-func (l *Loop) showRanks(serving int) { l.e.metrics.SetRanks(l.wanted().Ranks, serving) }
+// showRanks shows how many ranks are wanted, and how many serve: of each place an equal part.
+func (l *Loop) showRanks(serving int) {
+	n, wanted := len(l.series), l.wanted().Ranks
+	for place, m := range l.series {
+		part := func(ranks int) int { return ranks*(place+1)/n - ranks*place/n }
+		m.SetRanks(part(wanted), part(serving))
+	}
+}
 
 // patience is for how long a group that may be smaller may lack a place.
 func (l *Loop) patience() time.Duration {

@@ -86,7 +86,7 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 	}
 	defer m.Close()
 	const size = 16
-	shape := compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+	shape := compute.CacheShape{Layers: cfg.Cache(),
 		Blocks: (len(prompt) + n + size) / size, BlockSize: size, DType: compute.BFloat16}
 	cache, err := d.NewCache(shape)
 	if err != nil {

@@ -69,6 +69,29 @@ class TestIngress(unittest.TestCase):
                     self.assertEqual(b"one is UNHEALTHY, two is DEPLOY_FAILED" in body, want == 503)
                 self.assertEqual(_ask(ingress, "/livez")[0], 200)
 
+    def test_models(self) -> None:
+        """The adapters of replicas that run stand behind their models, and have cards."""
+        adapter = {"id": "1:sql", "object": "model", "parent": "1"}
+
+        class Loaded(_Handle):
+            async def remote(self) -> list[dict[str, Any]]:
+                if self.deployment_name == "three":
+                    raise ValueError("it has just ended")
+                return [{"id": "1", "object": "model", "parent": None}, adapter]
+
+        handles = [Loaded("one"), _Handle("two"), Loaded("three")]
+        ingress = OpenAIIngress(["1", "2", "3"], handles, False)
+        states = {"one": {"RUNNING": 1}, "two": {"STARTING": 1}, "three": {"RUNNING": 1}}
+        found = {n: mock.Mock(replica_states=state) for n, state in states.items()}
+        with mock.patch("eagleray.serve._ingress.own_deployments", return_value=found):
+            status, body = _ask(ingress, "/v1/models")
+            self.assertEqual(status, 200)
+            data = json.loads(body)["data"]
+            self.assertEqual([card["id"] for card in data], ["1", "1:sql", "2", "3"])
+            status, body = _ask(ingress, "/v1/models/1:sql")
+            self.assertEqual((status, json.loads(body)), (200, adapter))
+            self.assertEqual(_ask(ingress, "/v1/models/1:none")[0], 404)
+
     def test_anthropic(self) -> None:
         """Errors of the ingress have the shape that its client reads."""
         ingress = OpenAIIngress(["1", "2"], [_Handle("one"), _Handle("two")], False)
@@ -79,7 +102,10 @@ class TestIngress(unittest.TestCase):
             ("/v1/models/none", version, True),
             ("/v1/chat/completions", [], False),
         ):
-            with self.subTest(path=path):
+            with (
+                self.subTest(path=path),
+                mock.patch("eagleray.serve._ingress.own_deployments", return_value={}),
+            ):
                 method = "GET" if "models" in path else "POST"
                 status, body = _ask(ingress, path, method, headers, b'{"model":"none"}')
                 said = json.loads(body)

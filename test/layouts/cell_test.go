@@ -246,7 +246,7 @@ func (m *modelUnderTest) windowed() bool {
 		return false // which opening it will say
 	}
 	cfg, err := model.ReadConfig(raw)
-	return err == nil && compute.Window(model.CacheLayers(cfg, 0, cfg.Layers, 1)) > 0
+	return err == nil && compute.Window(cfg.Cache()) > 0
 }
 
 // draft is the folder of a draft model of the same vocabulary: the model itself, or another one.

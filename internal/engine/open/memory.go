@@ -208,7 +208,7 @@ func (s *Spec) blockBytes(stage int) int64 {
 
 // keepsStates says that the model keeps something of a request beside what it keeps of positions.
 func (s *Spec) keepsStates() bool {
-	return compute.StateBytes(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)) > 0
+	return compute.StateBytes(s.Model.Cache()) > 0
 }
 
 // leastSnapshots is how many states are kept beside those of the requests that run, at least: else

@@ -99,7 +99,7 @@ func (s *Spec) Scheduling() schedule.Config {
 		MaxModelLen:       s.Info.MaxModelLen,
 		BlockSize:         s.Info.BlockSize,
 		Blocks:            s.Info.Blocks,
-		Window:            compute.Window(model.CacheLayers(s.Model, 0, s.Model.Layers, 1)),
+		Window:            compute.Window(s.Model.Cache()),
 		PrefixCaching:     c.Cache.PrefixCaching && !encoder,
 		Snapshots:         s.snapshots(),
 		Offload:           c.Cache.Offloading.Bytes() > 0 && !encoder && s.snapshots() == 0,

@@ -414,10 +414,13 @@ func (p *Places) Each(to []Stats) []Stats {
 }
 
 // Stats are the sums of the places' counters.
-func (p *Places) Stats() Stats {
+func (p *Places) Stats() Stats { return p.Sum(p.Each(nil)) }
+
+// Sum is Stats for what Each has of the places: it also counts what those did that are gone.
+func (p *Places) Sum(each []Stats) Stats {
 	all := p.before
-	for _, s := range p.of {
-		t := s.Stats()
+	for i := range each {
+		t := &each[i]
 		all.Waiting += t.Waiting
 		all.Running += t.Running
 		all.Preemptions += t.Preemptions

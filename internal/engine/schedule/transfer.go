@@ -288,7 +288,8 @@ func (s *Scheduler) handOver(r *Request) *HandOver {
 	for i := range first {
 		blocks[i] = step.NoBlock
 	}
-	return &HandOver{Place: s.config.place, Blocks: blocks, Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
+	return &HandOver{Place: s.config.place, Blocks: blocks,
+		Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
 }
 
 // Made is the last plan that was made, 0 for none.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -63,11 +64,11 @@ func checkPlan(t *testing.T, load []int64, now Placement, ranks Ranks, gain floa
 	for i := range now {
 		before[i] = slices.Clone(now[i])
 	}
-	plan, err := Make([][]int64{load}, []Placement{now}, ranks, gain)
+	plan, err := Make([][]int64{load}, []Placement{now}, ranks, gain, Alone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Make([][]int64{load}, []Placement{now}, ranks, gain)
+	again, err := Make([][]int64{load}, []Placement{now}, ranks, gain, Alone)
 	if err != nil || fmt.Sprint(plan) != fmt.Sprint(again) {
 		t.Fatalf("%v, again %v, %v", plan, again, err)
 	}
@@ -204,7 +205,7 @@ func TestFewMoves(t *testing.T) {
 		m.anew(load)
 		best := m.best
 		fresh += len(m.appendMoves(nil, 0, now, best.renumbered(now).placement(now)))
-		plan, err := Make([][]int64{load}, []Placement{now}, ranks, 0.02)
+		plan, err := Make([][]int64{load}, []Placement{now}, ranks, 0.02, Alone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +227,7 @@ func TestFewMoves(t *testing.T) {
 func TestTime(t *testing.T) {
 	load, present, ranks := large(t)
 	began := time.Now()
-	plan, err := Make(load, present, ranks, 0.02)
+	plan, err := Make(load, present, ranks, 0.02, Alone)
 	took := time.Since(began)
 	if err != nil || plan == nil {
 		t.Fatal(plan, err)
@@ -237,18 +238,29 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// TestThreads wants the same plan of one thread and of several.
-func TestThreads(t *testing.T) {
+// TestTogether wants the same plan of one part and of several.
+func TestTogether(t *testing.T) {
 	load, present, ranks := large(t)
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	one, err := Make(load, present, ranks, 0.02)
+	one, err := Make(load, present, ranks, 0.02, Alone)
 	if err != nil || one == nil {
 		t.Fatal(one, err)
 	}
-	runtime.GOMAXPROCS(4)
-	if several, err := Make(load, present, ranks, 0.02); err != nil ||
-		!reflect.DeepEqual(several, one) {
-		t.Errorf("several threads have another plan, %v", err)
+	for _, parts := range []int{4, 100} {
+		several, err := Make(load, present, ranks, 0.02, beside(parts))
+		if err != nil || !reflect.DeepEqual(several, one) {
+			t.Errorf("%d parts have another plan, %v", parts, err)
+		}
+	}
+}
+
+// beside has a goroutine for each of so many parts.
+func beside(parts int) Together {
+	return func(f func(part, parts int)) {
+		var running sync.WaitGroup
+		for part := range parts {
+			running.Go(func() { f(part, parts) })
+		}
+		running.Wait()
 	}
 }
 
@@ -293,7 +305,8 @@ func BenchmarkMake(b *testing.B) {
 	for name, load := range map[string][][]int64{"even": load, "steep": steep} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Make(load, present, ranks, 0.02); err != nil {
+				if _, err := Make(load, present, ranks, 0.02,
+					beside(runtime.GOMAXPROCS(0))); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -385,7 +398,7 @@ func FuzzMake(f *testing.F) {
 		if err := now.Check(int(experts), ranks); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Make([][]int64{load}, []Placement{now}, ranks, gain); err != nil {
+		if _, err := Make([][]int64{load}, []Placement{now}, ranks, gain, Alone); err != nil {
 			return
 		}
 		checkPlan(t, load, now, ranks, gain)

@@ -3,10 +3,7 @@ package balance
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 )
 
 // Plan is a change of the placements of a model's layers.
@@ -25,6 +22,12 @@ type Plan struct {
 // it is fetched from: one that has the expert now, on the same node if there is one.
 type Move struct{ Layer, Expert, From, To, Slot int }
 
+// Together calls a function for each of so many parts, beside each other where it can.
+type Together func(f func(part, parts int))
+
+// Alone is all in one part.
+func Alone(f func(part, parts int)) { f(0, 1) }
+
 // nearly is by how much the most loaded rank may exceed that of a placement made from nothing for
 // the sake of experts that stay where they are.
 const nearly = 0.02
@@ -32,8 +35,10 @@ const nearly = 0.02
 // Make plans placements for the next rows, which are taken to be as the last ones: load is the rows
 // that were sent to each expert, [layer][expert], and present the placement of each layer. A layer
 // is changed only if its most loaded rank has less to do afterwards by at least the part minGain (0
-// to 1) of its load. Where no layer is, there is no plan: nil.
-func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*Plan, error) {
+// to 1) of its load. Where no layer is, there is no plan: nil. Layers are independent of each
+// other: together computes them, and what comes out is the same in any number of parts.
+func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64,
+	together Together) (*Plan, error) {
 	if len(load) == 0 || len(load) != len(present) {
 		return nil, fmt.Errorf("loads of %d layers, and placements of %d", len(load), len(present))
 	}
@@ -61,20 +66,13 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 			return nil, fmt.Errorf("layer %d: %w", l, err)
 		}
 	}
-	// Layers are independent of each other: as many threads as there may be see to them, and what
-	// comes out is the same with any number of them.
 	changes := make([]change, len(load))
-	var next atomic.Int64
-	var threads sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(load)) {
-		threads.Go(func() {
-			m := newMaker(experts, ranks)
-			for l := int(next.Add(1)) - 1; l < len(load); l = int(next.Add(1)) - 1 {
-				changes[l] = m.change(l, load[l], present[l], minGain)
-			}
-		})
-	}
-	threads.Wait()
+	together(func(part, parts int) {
+		m := newMaker(experts, ranks)
+		for l := part; l < len(load); l += parts {
+			changes[l] = m.change(l, load[l], present[l], minGain)
+		}
+	})
 	plan := &Plan{}
 	var mean, before, after float64
 	for _, c := range changes {
@@ -88,8 +86,8 @@ func Make(load [][]int64, present []Placement, ranks Ranks, minGain float64) (*P
 	return plan, nil
 }
 
-// change is what becomes of a layer: its placement, what is moved for it, and the load of its ranks,
-// the mean and that of the most loaded one before and after.
+// change is what becomes of a layer: its placement, what is moved for it, and the load of its
+// ranks, the mean and that of the most loaded one before and after.
 type change struct {
 	to                  Placement
 	moves               []Move

@@ -71,7 +71,7 @@ func (tr *transcript) command(name string, args []string) string {
 		if len(args) > 0 {
 			gain = float64(numbers(tr.T, args)[0]) / 100
 		}
-		plan, err := Make(tr.load, tr.now, tr.ranks, gain)
+		plan, err := Make(tr.load, tr.now, tr.ranks, gain, Alone)
 		loads := tr.load
 		tr.load = nil
 		switch {

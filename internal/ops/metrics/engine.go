@@ -162,6 +162,9 @@ func (e *Engine) SetDown() {
 	e.ranksServing.Set(0)
 }
 
+// Restarted counts a new group of workers that has taken the place of one that failed.
+func (e *Engine) Restarted() { e.restarts.Inc() }
+
 // SetRanks shows how many ranks are wanted, and how many serve.
 func (e *Engine) SetRanks(wanted, serving int) {
 	e.ranksWanted.Set(float64(wanted))
@@ -234,8 +237,6 @@ func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {
 	switch event := event.(type) {
-	case status.GroupRecovered:
-		e.restarts.Inc()
 	case status.RequestCondemned:
 		e.condemned.Inc()
 	case status.KVFetched:

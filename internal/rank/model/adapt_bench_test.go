@@ -40,7 +40,7 @@ func BenchmarkAdapters(b *testing.B) {
 		b.Logf("adapter %d of %d MB as float32 was made in %v", id, a.Bytes(4)>>20,
 			time.Since(began))
 	}
-	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+	c, err := d.NewCache(compute.CacheShape{Layers: cfg.Cache(),
 		Blocks: 64, BlockSize: blockSize, DType: compute.BFloat16})
 	if err != nil {
 		b.Fatal(err)

@@ -22,6 +22,9 @@ func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 	return list
 }
 
+// Cache is what each layer of the whole model keeps of each position.
+func (c *Config) Cache() []compute.CacheLayer { return CacheLayers(c, 0, c.Layers, 1) }
+
 // plainCache is what a layer keeps in most families: keys and values of its heads, as far as its
 // window reaches.
 func plainCache(c *Config, layer int) compute.CacheLayer {

@@ -86,7 +86,7 @@ func threadTime(b *testing.B) time.Duration {
 func filledCache(b *testing.B, d *cpu.Device, cfg *model.Config, dtype compute.DType,
 	positions int) compute.Cache {
 	b.Helper()
-	shape := compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+	shape := compute.CacheShape{Layers: cfg.Cache(),
 		Blocks: positions / blockSize, BlockSize: blockSize, DType: dtype}
 	c, err := d.NewCache(shape)
 	if err != nil {

@@ -61,7 +61,7 @@ func CheckLayout(c *Config, l layout.Layout) error {
 	l = l.Sizes()
 	m := &Misfit{Layout: l}
 	switch {
-	case l.PCP > 1 && compute.StateBytes(CacheLayers(c, 0, c.Layers, 1)) > 0:
+	case l.PCP > 1 && compute.StateBytes(c.Cache()) > 0:
 		m.Rows, l.PP, l.PCP = true, l.PP*l.PCP, 1 // as many ranks for stages
 		m.Err = fmt.Errorf("%s keeps a state that each row has of the one before: %d ranks cannot "+
 			"divide a prompt", c.Architecture, m.Layout.PCP)

@@ -68,7 +68,7 @@ func TestQuantisedDummy(t *testing.T) {
 		}
 		s := &shard{model: m, vocab: cfg.VocabSize}
 		s.cache, err = d.NewCache(compute.CacheShape{
-			Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1), Blocks: 64, BlockSize: blockSize})
+			Layers: cfg.Cache(), Blocks: 64, BlockSize: blockSize})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func (g *group) onCUDA(t *testing.T, dir string) *cuda.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1),
+	c, err := d.NewCache(compute.CacheShape{Layers: cfg.Cache(),
 		Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.BFloat16,
 		States: 16})
 	if err != nil {

@@ -90,8 +90,8 @@ type Options struct {
 	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
 	// of requests force.
 	DraftRows int
-	// Draft guesses tokens on the output rank; nil where no model does. Head, which is said to every
-	// rank, is that it is no whole model, but computes each position from the model's hidden states
+	// Draft guesses tokens on the output rank; nil where no model does. Head, which every rank is
+	// told, is that it is no whole model, but computes each position from the model's hidden states
 	// there and the token after it: the states of all rows go to the output rank.
 	Draft *Draft
 	Head  bool
@@ -175,8 +175,8 @@ const (
 	elsewhere = -2
 )
 
-// brought is a row whose hidden state the first of the ranks has that divide rows among them.
-type brought struct {
+// sent is a row whose hidden state the first of the ranks has that divide rows among them.
+type sent struct {
 	// row is that of the batch; of one that another rank computes alone, its number among the rows
 	// that are wanted of that rank, until divide knows where they go.
 	row int32
@@ -186,14 +186,14 @@ type brought struct {
 
 // state is the hidden state of a position of a plan's row, which a head goes on from.
 type state struct {
-	brought
+	sent
 	seq      int32
 	position int
 }
 
 // want is one row whose logits are needed.
 type want struct {
-	brought
+	sent
 	slot uint32
 	// target is the prompt position the row predicts, toSample when it samples the next token, or
 	// intoPool when it is pooled; last is the last one of those.

@@ -93,18 +93,18 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			pools := s.pooling.Reads(pos, last)
 			samples := !pools && p.Sample && pos >= end-1-s.drafted
 			if predicts || pools || samples || r.opt.Head {
-				at := r.bring(place)
+				at := r.send(place)
 				if r.opt.Head {
-					r.states = append(r.states, state{seq: seq, position: pos, brought: at})
+					r.states = append(r.states, state{seq: seq, position: pos, sent: at})
 				}
 				if predicts {
-					r.addWant(want{slot: p.Slot, target: int32(pos + 1), brought: at})
+					r.addWant(want{slot: p.Slot, target: int32(pos + 1), sent: at})
 				}
 				if pools {
 					r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos,
-						brought: at})
+						sent: at})
 				} else if samples {
-					r.addWant(want{slot: p.Slot, target: toSample, position: pos, brought: at})
+					r.addWant(want{slot: p.Slot, target: toSample, position: pos, sent: at})
 				}
 			}
 			if last {
@@ -144,11 +144,11 @@ func (r *Runner) addAlone(place int, at int32) {
 	}
 }
 
-// bring has the first rank get the hidden state of a row, which the rank at place computes or
+// send has the first rank get the hidden state of a row, which the rank at place computes or
 // everyone; on this rank it is the last one of the batch.
-func (r *Runner) bring(place int) brought {
+func (r *Runner) send(place int) sent {
 	last := int32(len(r.batch.Tokens) - 1)
-	b := brought{place: max(place, 0), row: last}
+	b := sent{place: max(place, 0), row: last}
 	if b.place > 0 {
 		b.row = int32(r.split.ranks[place].wanted)
 		r.split.ranks[place].wanted++
@@ -186,15 +186,15 @@ func (r *Runner) divide() {
 		}
 	}
 	for i := range r.wants {
-		r.find(&r.wants[i].brought)
+		r.find(&r.wants[i].sent)
 	}
 	for i := range r.states {
-		r.find(&r.states[i].brought)
+		r.find(&r.states[i].sent)
 	}
 }
 
 // find sets where a row is, once it is known where those of other ranks go.
-func (r *Runner) find(b *brought) {
+func (r *Runner) find(b *sent) {
 	if b.place > 0 {
 		b.row += int32(r.batch.Rows() + b.place*r.batch.Split.WantedShare)
 	}

@@ -17,7 +17,8 @@ from typing import Any, Optional
 from urllib.parse import unquote
 
 from ray import serve
-from ray.serve.exceptions import BackPressureError
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError, RayServeException
 
 from .._binary import version
 from .._http import decode, encode
@@ -41,8 +42,8 @@ _HEALTH = ("/health", "/readyz", "/ping", "/livez")
 # What changes the engines of one server.
 _ELASTIC = ("/scale_elastic", "/scale_elastic_ep", "/is_scaling_elastic_ep")
 
-# How long a replica has to tell its metrics.
-_METRICS_SECONDS = 5.0
+# How long a replica has to tell its metrics, or its models.
+_TELL_SECONDS = 5.0
 
 # How long a request waits before it is looked whether anything can answer it, and then again.
 _LOOK_SECONDS = 1.0
@@ -101,7 +102,7 @@ class OpenAIIngress:
             if self.unnamed and path not in _HEALTH:
                 await self._name_models()
             if method in ("GET", "HEAD") and path.startswith("/v1/models"):
-                await send_all(send, 200, _JSON, self._models(path))
+                await send_all(send, 200, _JSON, await self._models(path))
             elif method in ("GET", "HEAD") and path in _HEALTH:
                 if path != "/livez":
                     await self._check_deployments()
@@ -123,11 +124,18 @@ class OpenAIIngress:
         except RequestError as e:
             await e.send(scope, send)
 
-    def _models(self, path: str) -> bytes:
-        cards = [
-            {"id": m, "object": "model", "created": self._created, "owned_by": "eagleray"}
-            for m in self._relays
-        ]
+    async def _models(self, path: str) -> bytes:
+        cards: list[dict[str, Any]] = []
+        try:
+            told = await self._tell("cards")
+        except (RayError, RayServeException):
+            told = {}  # Serve says nothing just now: models are known without it
+        for m in self._relays:
+            cards.append(
+                {"id": m, "object": "model", "created": self._created, "owned_by": "eagleray"}
+            )
+            # What has a parent is an adapter that a replica has loaded.
+            cards += [card for card in told.get(m, ()) if card.get("parent")]
         if path in ("/v1/models", "/v1/models/"):
             return json.dumps({"object": "list", "data": cards}).encode()
         name = unquote(path[len("/v1/models/") :])
@@ -152,17 +160,21 @@ class OpenAIIngress:
 
     async def _metrics(self) -> str:
         """Return the metrics of a replica of each model that has one."""
+        return merge((await self._tell("metrics")).values())
+
+    async def _tell(self, method: str) -> dict[str, Any]:
+        """Return what a replica of each model tells, of those that have one and answer."""
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(None, own_deployments)
-        asked = [
-            asyncio.wait_for(_told(handle.options(method_name="metrics")), _METRICS_SECONDS)
-            for handle in self._handles.values()
+        asked = {
+            model: asyncio.wait_for(_told(handle.options(method_name=method)), _TELL_SECONDS)
+            for model, handle in self._handles.items()
             # Asking would start one.
             if handle.deployment_name in found
             and found[handle.deployment_name].replica_states.get("RUNNING")
-        ]
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        return merge(text for text in told if not isinstance(text, BaseException))
+        }
+        told = await asyncio.gather(*asked.values(), return_exceptions=True)
+        return {m: said for m, said in zip(asked, told) if not isinstance(said, BaseException)}
 
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
         model, adapter, fields = await self._model_of(scope, body)
@@ -389,10 +401,9 @@ class _Wait:
             self._later()
 
 
-async def _told(handle: Any) -> tuple[str, str]:
-    """Return what a replica tells of its metrics."""
-    told: tuple[str, str] = await handle.remote()
-    return told
+async def _told(handle: Any) -> Any:
+    """Return what a replica tells."""
+    return await handle.remote()
 
 
 class _Whole:

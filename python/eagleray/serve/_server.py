@@ -185,6 +185,12 @@ class LLMServer:
         async for part in self._body("/tokenize", request, models.TokenizeResponse):
             yield part
 
+    async def cards(self) -> list[dict[str, Any]]:
+        """Return what the engine lists as models, its adapters too."""
+        _, text = await self._get(b"/v1/models")
+        cards: list[dict[str, Any]] = json.loads(text)["data"]
+        return cards
+
     async def metrics(self) -> tuple[str, str]:
         """Return the name of this replica, and its engine's metrics."""
         _, text = await self._get(b"/metrics")

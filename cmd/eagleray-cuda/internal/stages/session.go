@@ -45,7 +45,7 @@ func (r *run) session(cfg *model.Config, weights layers.Source, sequences, posit
 		return nil, err
 	}
 	s.cache, err = s.device.NewCache(compute.CacheShape{
-		Layers: model.CacheLayers(cfg, 0, cfg.Layers, 1), Blocks: sequences * s.blocks,
+		Layers: cfg.Cache(), Blocks: sequences * s.blocks,
 		BlockSize: blockSize, DType: compute.BFloat16, States: sequences})
 	return s, err
 }

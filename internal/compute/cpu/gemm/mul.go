@@ -151,6 +151,7 @@ type mulTask struct {
 	perChunk  int // panels per chunk
 	width     int // panels of a block
 	depth     int // steps of K that all rows of a block are multiplied with before the next
+	even      int // of tiles: see evenPieces
 
 	// widen, if not nil, makes panels those that kernels multiply: some steps of some panels, which
 	// all rows of a block are multiplied with.

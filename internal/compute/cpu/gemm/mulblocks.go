@@ -38,7 +38,7 @@ func (t *mulTask) planBlocks() int {
 	blocks := ceilDiv(t.rows, max(fit, amx.Block))
 	t.blockRows = ceilDiv(ceilDiv(t.rows, blocks), amx.Block) * amx.Block
 	chunks := t.planPanels(ceilDiv(t.rows, t.blockRows))
-	t.depth = maxSteps
+	t.depth, t.even = maxSteps, m.evenPieces()
 	t.tileSize = min(t.blockRows, ceilDiv(t.rows, amx.CodeRows)*amx.CodeRows) * rowSums / 4
 	return chunks
 }
@@ -62,7 +62,7 @@ func (t *mulTask) multiplyBlocks(b *block, first int, sums unsafe.Pointer) {
 	m := t.m
 	x := unsafe.Add(t.x, uintptr(b.first/amx.Block)*t.xStride)
 	// A few rows take panels by two, which a call has of one piece.
-	if steps := m.evenPieces(); steps > 0 && b.rows > amx.Block/2 {
+	if steps := t.even; steps > 0 && b.rows > amx.Block/2 {
 		for panel := range b.width {
 			amx.Multiply(unsafe.Add(m.base, uintptr(first+panel)*m.stride), steps*m.stepBytes(),
 				m.pieces, x, int(t.xStride), steps/2, b.rows,

@@ -356,7 +356,6 @@ func TestContract(t *testing.T) {
 		return group(t, ranks, 4096, Options{Timeout: timeout})
 	}
 	collectivetest.Contract(t, 0, make)
-	collectivetest.WhileUnderWay(t, make)
 }
 
 // TestNeighbours does not spin where more ranks than a group's own share the processors.

@@ -17,14 +17,12 @@ type run struct{ from, to, at int }
 // in new memory; of dst nothing is read, and x must not overlap it. After an error what is in dst
 // is undefined, and the result is empty.
 //
-// meanwhile, if it is not nil, is called when the runs are on their way, before the wait for
-// others.
-func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
-	meanwhile func()) ([]float32, error) {
+// Nothing is called meanwhile: memory needs no time on the way.
+func (g *Group) AllToAllV(dst, x []float32, counts, got []int, _ func()) ([]float32, error) {
 	if err := g.begin(collective.AllToAllV); err != nil {
 		return dst[:0], err
 	}
-	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got}, meanwhile)
+	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got})
 	if err != nil {
 		into = dst[:0]
 	}
@@ -39,14 +37,13 @@ func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
 	}
 	err := collective.CheckRuns(lengths, g.ranks, len(dst))
 	if err == nil {
-		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true},
-			nil)
+		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true})
 	}
 	return g.end(collective.AllToAll, err)
 }
 
-func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals,
-	meanwhile func()) (_ []float32, err error) {
+func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals) (_ []float32,
+	err error) {
 	if err := collective.CheckRuns(counts, g.ranks, len(x)); err != nil {
 		return nil, err
 	}
@@ -69,9 +66,6 @@ func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals,
 			return nil, err
 		}
 		if first {
-			if meanwhile != nil {
-				meanwhile()
-			}
 			if longest, err = g.learn(parity, counts[g.rank], in); err != nil {
 				return nil, err
 			}

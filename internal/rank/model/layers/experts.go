@@ -160,7 +160,7 @@ func travelWidth(hidden, perToken, places int) int {
 func (y *Mixture) travel(x *Tensor) error {
 	t, comm := &y.rank.travelling, y.group.Rows.Comm
 	y.dispatch(x)
-	y.beside.read = x
+	y.beside = beside{read: x}
 	t.got = zeroed(t.got, y.group.places())
 	err := y.await(status.Dispatch, func() (err error) {
 		t.in, err = comm.AllToAllV(t.in, t.out, t.counts, t.got, y.meanwhile)

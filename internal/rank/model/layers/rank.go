@@ -90,7 +90,7 @@ type RowComm interface {
 	// AllToAllV gives each rank the run that x has for it: counts are their lengths, x is them in
 	// rank order. It returns those that are for this rank, in rank order, in the memory of dst if
 	// that has room, and sets got to their lengths; meanwhile, unless it is nil, is called before
-	// the wait for them. AllToAll does so where the lengths are known.
+	// the wait for runs of other machines. AllToAll does so where the lengths are known.
 	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
 }

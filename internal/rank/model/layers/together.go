@@ -17,7 +17,8 @@ type Together struct {
 	total   Tensor
 }
 
-// beside is what the shared expert makes of rows that travel meanwhile.
+// beside is what the shared expert makes of rows that travel meanwhile: nil out is nothing, where
+// they travel through memory.
 type beside struct {
 	read *Tensor
 	out  *Tensor
@@ -37,7 +38,7 @@ func (l *Loader) Together(mixture *Mixture, shared Block) *Together {
 // share has the shared expert compute the rows that the mixture has sent away.
 func (y *Together) share() {
 	b := &y.mixture.beside
-	if b.out, b.err = nil, nil; b.read.Rows == 0 {
+	if b.read.Rows == 0 {
 		return
 	}
 	var out *Tensor
