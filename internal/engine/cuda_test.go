@@ -328,7 +328,7 @@ func TestCUDAPredictor(t *testing.T) {
 			dir, how := guessing(t, name)
 			run := func(how config.Speculative, tp, pcp int) ([]received, engine.Totals) {
 				e := onCUDA(t, "", func(c *config.Config) {
-					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shipped, "go-std-tiny")
 					c.Speculative = how
 					p := &c.Parallel
 					p.TensorParallelSize, p.PrefillContextParallelSize = tp, pcp

@@ -11,13 +11,13 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
-var shippedModels = filepath.Join("..", "..", "testdata", "models")
+var shipped = filepath.Join("..", "..", "testdata", "models")
 
 // guessing makes of a model one with a layer that predicts a token more, or for Llama and Qwen 3 a
 // head of EAGLE-3, and returns its folder and how it guesses.
 func guessing(t *testing.T, name string) (dir string, how config.Speculative) {
 	t.Helper()
-	base, made := filepath.Join(shippedModels, name), t.TempDir()
+	base, made := filepath.Join(shipped, name), t.TempDir()
 	if slices.Contains([]string{"llama-tiny", "qwen3-tiny", "qwen3moe-tiny"}, name) {
 		if err := predictortest.Eagle3(made, base, 1, []int{1, 2, 3}); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestPredictor(t *testing.T) {
 			caches := make(chan status.WeightsCache, 4)
 			run := func(change func(*config.Config)) ([]received, engine.Totals) {
 				e, _ := openWith(t, func(c *config.Config) {
-					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shipped, "go-std-tiny")
 					c.Parallel.Backend = "uni"
 					change(c)
 				}, func(e status.Event) {
@@ -120,7 +120,7 @@ func TestPredictorAmongRanks(t *testing.T) {
 		dir, guesses := guessing(t, name)
 		run := func(requests int, change func(*config.Parallel)) ([]received, engine.Totals) {
 			e, _ := openWith(t, func(c *config.Config) {
-				c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+				c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shipped, "go-std-tiny")
 				c.Parallel.Backend, c.Speculative = "uni", guesses
 				change(&c.Parallel)
 			}, func(status.Event) {})
