@@ -19,7 +19,8 @@ func (d *Device) Delta(c compute.Cache, layer int, b *compute.Batch, args *compu
 			StateOf: d.integers(b.States), Sequences: d.integers(b.Seq),
 			Positions: d.integers(b.Position), Kept: d.integers(b.Kept),
 			Convolution: at(args.Convolution), Decay: at(args.Decay), Shift: at(args.Shift),
-			Norm: at(args.Norm), StateSize: uint64(y.shape.Layers[layer].StateBytes() / 4), LDX: int32(x.Stride),
+			Norm:      at(args.Norm),
+			StateSize: uint64(y.shape.Layers[layer].StateBytes() / 4), LDX: int32(x.Stride),
 			KeyHeads: int32(args.KeyHeads), ValueHeads: int32(args.ValueHeads),
 			KeyDim: int32(args.KeyDim), ValueDim: int32(args.ValueDim),
 			Kernel: int32(args.Kernel), Type: d.half(), Eps: args.Eps})
