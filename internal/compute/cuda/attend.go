@@ -92,7 +92,7 @@ func (d *Device) itemsOf(b *compute.Batch, group int) items {
 
 // byTensorCores says whether attend computes a layer's attention.
 func (d *Device) byTensorCores(y *cache, l *compute.CacheLayer, args *compute.AttentionArgs) bool {
-	return (l.Dim == 64 || l.Dim == 128) && l.Kind == compute.KeysValues && args.Ahead == 0 &&
+	return d.dtype != compute.Float32 && (l.Dim == 64 || l.Dim == 128) && l.Kind == compute.KeysValues && args.Ahead == 0 &&
 		y.shape.DType == d.dtype && args.Heads/args.KVHeads <= warpRows
 }
 
