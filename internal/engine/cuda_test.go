@@ -336,7 +336,8 @@ func TestCUDAPredictor(t *testing.T) {
 			dir, how := guessing(t, name)
 			run := func(tp int, how config.Speculative) ([]received, engine.Totals) {
 				e := onCUDA(t, "", func(c *config.Config) {
-					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+					c.Model.Path = dir
+					c.Model.Tokenizer = filepath.Join(shippedModels, "go-std-tiny")
 					c.Parallel.TensorParallelSize = tp
 					c.Speculative = how
 				})
@@ -351,9 +352,8 @@ func TestCUDAPredictor(t *testing.T) {
 				same(t, how.Method, got, want)
 				t.Logf("%d ranks: %d of %d guesses right", tp, totals.AcceptedTokens,
 					totals.DraftTokens)
-				if totals.AcceptedTokens == 0 || totals.AcceptedTokens == totals.DraftTokens {
-					t.Errorf("%d ranks: %d of %d guesses right", tp, totals.AcceptedTokens,
-						totals.DraftTokens)
+				if totals.AcceptedTokens == 0 {
+					t.Errorf("%d ranks: no guess of %d was right", tp, totals.DraftTokens)
 				}
 			}
 		})

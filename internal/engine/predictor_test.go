@@ -58,7 +58,8 @@ func TestPredictor(t *testing.T) {
 			caches := make(chan status.WeightsCache, 4)
 			run := func(change func(*config.Config)) ([]received, engine.Totals) {
 				e, _ := openWith(t, func(c *config.Config) {
-					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shippedModels, "go-std-tiny")
+					c.Model.Path = dir
+					c.Model.Tokenizer = filepath.Join(shippedModels, "go-std-tiny")
 					c.Parallel.Backend = "uni"
 					change(c)
 				}, func(e status.Event) {

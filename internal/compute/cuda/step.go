@@ -120,8 +120,8 @@ type sent struct {
 	at   driver.Ptr
 }
 
-// Begin sends a step's batch to the device, and the places of its rows' adapters, in one copy. Calls of the step that are given slices of
-// the batch use them where they are.
+// Begin sends a step's batch to the device, and the places of its rows' adapters, in one copy.
+// Calls of the step that are given slices of the batch use them where they are.
 func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	s := &d.step
 	d.flush()

@@ -112,7 +112,8 @@ func TestCUDA(t *testing.T) {
 	}
 	for _, name := range inFloat {
 		t.Run(name+" in float32", func(t *testing.T) {
-			checkCUDA(t, compute.Float32, shipped(name), readGoldens(t, name), floatError, &launched)
+			g := readGoldens(t, name)
+			checkCUDA(t, compute.Float32, shipped(name), g, floatError, &launched)
 		})
 	}
 	var unused []string
