@@ -248,17 +248,25 @@ func TestCUDAWeightsCache(t *testing.T) {
 	}
 }
 
-// TestCUDACacheDTypes has ranks keep a byte of each number: the answer is right.
-func TestCUDACacheDTypes(t *testing.T) {
+// TestCUDADTypes has ranks keep a byte of each number of the cache, or compute in float32: the
+// answer is right.
+func TestCUDADTypes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("TestCUDACacheTypes of the models")
+		t.Skip("TestCUDACacheTypes and TestCUDA of the models")
 	}
-	for _, dtype := range []string{"int8", "fp8_e4m3"} {
-		e := onCUDA(t, "", func(c *config.Config) { c.Cache.DType = dtype })
+	for name, change := range map[string]func(*config.Config){
+		"cache int8":     func(c *config.Config) { c.Cache.DType = "int8" },
+		"cache fp8_e4m3": func(c *config.Config) { c.Cache.DType = "fp8_e4m3" },
+		"float32": func(c *config.Config) {
+			c.Model.DType, c.Parallel.TensorParallelSize = "float32", 2
+		},
+	} {
+		e := onCUDA(t, "", change)
 		a, err := ask(t.Context(), e, greedy(e, "What does os.Open do?", 20))
 		if err != nil || a.text != "Open opens the named file for reading." {
-			t.Errorf("%s: %q, %v", dtype, a.text, err)
+			t.Errorf("%s: %q, %v", name, a.text, err)
 		}
+		t.Logf("%s: %s", name, e.Info().Ranks[0].Kernels)
 	}
 }
 

@@ -99,7 +99,8 @@ func (y *beside) Lower(low compute.Memory, at int, x compute.View) {
 	d, m, w := y.d, of(low), y.down()
 	blocks, many := tiles(x.Rows)
 	p := kernels.LowerParams{Adapters: y.table.p, Places: d.step.adapters,
-		X: of(x.Memory).half(false) + driver.Ptr(2*x.From), Y: m.values + driver.Ptr(4*at),
+		X:    of(x.Memory).half(false) + driver.Ptr(d.dtype.Size()*x.From),
+		Y:    m.values + driver.Ptr(4*at),
 		Rows: int32(x.Rows), In: int32(w.in), Chunks: int32(w.chunks), Kpad: int32(w.padded),
 		LDX: int32(x.Stride), Width: int32(y.width), Type: d.half()}
 	if w.in%(8*w.chunks) == 0 && p.X%16 == 0 && x.Stride%8 == 0 {

@@ -92,8 +92,9 @@ func (d *Device) itemsOf(b *compute.Batch, group int) items {
 
 // byTensorCores says whether attend computes a layer's attention.
 func (d *Device) byTensorCores(y *cache, l *compute.CacheLayer, args *compute.AttentionArgs) bool {
-	return (l.Dim == 64 || l.Dim == 128) && l.Kind == compute.KeysValues && args.Ahead == 0 &&
-		y.shape.DType == d.dtype && args.Heads/args.KVHeads <= warpRows
+	return d.dtype != compute.Float32 && y.shape.DType == d.dtype &&
+		(l.Dim == 64 || l.Dim == 128) && l.Kind == compute.KeysValues && args.Ahead == 0 &&
+		args.Heads/args.KVHeads <= warpRows
 }
 
 // attendShared is the dynamic shared memory of a block of attend: queries, and two stages of a tile

@@ -113,9 +113,11 @@ const (
 )
 
 // fits says that kernels can take codes as they are: groups are of whole products, and divide a
-// tile where they are smaller. Others are kept as numbers of 16 bits.
-func fits(c *compute.Codes) bool {
-	return c.Group%product == 0 && (c.Group >= tileIn || c.Group == 0 || tileIn%c.Group == 0)
+// tile where they are smaller. Others are kept as numbers, and so are all where models run in
+// float32.
+func fits(c *compute.Codes, dtype compute.DType) bool {
+	return dtype != compute.Float32 && c.Group%product == 0 &&
+		(c.Group >= tileIn || c.Group == 0 || tileIn%c.Group == 0)
 }
 
 // codedWidth is what a chunk of input features is padded to: it begins with a product of the group
@@ -166,8 +168,8 @@ func (p Planner) CodesBytes(chunks int, sources ...compute.Codes) (n int64, err 
 			return 0, fmt.Errorf("source %d: %w", first, err)
 		}
 		rows := rowsOf(some)
-		if !fits(c) {
-			n += 2 * int64(rows) * int64(chunks) * int64(paddedWidth(c.Cols, chunks))
+		if !fits(c, p.DType) {
+			n += int64(p.DType.Size()*rows) * int64(chunks) * int64(paddedWidth(c.Cols, chunks))
 			continue
 		}
 		codes, scales := codedSizes(c, rows, chunks, 4)
@@ -222,7 +224,7 @@ func (d *Device) packAlike(chunks int, sources []compute.Codes) (compute.Weight,
 		}
 	}
 	c := &sources[0]
-	if !fits(c) {
+	if !fits(c, d.dtype) {
 		return d.packUnpacked(chunks, sources)
 	}
 	rows := rowsOf(sources)

@@ -64,7 +64,7 @@ type Options struct {
 	// Driver has the device, Ordinal is its number there.
 	Driver  driver.Driver
 	Ordinal int
-	// DType is what models run in: bfloat16 or float16.
+	// DType is what models run in: bfloat16, float16 or float32.
 	DType compute.DType
 	// Threads are those of the host, for work of the rank's own.
 	Threads int
@@ -86,9 +86,6 @@ type NCCL struct {
 
 // New opens a device and loads its kernels. Close frees it.
 func New(opt Options) (*Device, error) {
-	if opt.DType == compute.Float32 {
-		return nil, errors.New("dtype float32 is not one of a CUDA device's: bfloat16, float16")
-	}
 	devices, err := opt.Driver.Devices()
 	if err != nil {
 		return nil, fmt.Errorf("list CUDA devices: %w", err)

@@ -32,6 +32,10 @@ type warpGroups struct {
 // findWarpGroups decides whether the device uses its warp groups.
 func (d *Device) findWarpGroups() error {
 	g := &d.groups
+	if d.dtype == compute.Float32 {
+		g.why = "they multiply 16 bits"
+		return nil
+	}
 	if !kernels.CompareProductsBF16.Fits(d.info.Major, d.info.Minor) {
 		g.why = d.info.Arch() + " has none"
 		return nil
@@ -64,7 +68,10 @@ func (d *Device) UseWarpGroups(on bool) {
 
 // ManyRows says what computes many rows, and why.
 func (d *Device) ManyRows() string {
-	if d.groups.on {
+	switch {
+	case d.dtype == compute.Float32:
+		return "FMA in float32"
+	case d.groups.on:
 		return "wgmma"
 	}
 	return "mma: " + d.groups.why

@@ -113,8 +113,12 @@ func (m *memory) resize(floats int) {
 // written says that the values changed.
 func (m *memory) written() { m.halved, m.hosted = false, false }
 
-// half is where the values are in 16 bits; made says that the caller writes them.
+// half is where the values are in the type that models run in; made says that the caller writes
+// them, in 16 bits.
 func (m *memory) half(made bool) driver.Ptr {
+	if m.d.dtype == compute.Float32 {
+		return m.values
+	}
 	if m.halves == 0 {
 		m.halves = m.d.alloc(2*m.capacity, "activations")
 	}

@@ -91,7 +91,7 @@ func (d *Device) fromPacked(p *compute.Packed) (compute.Weight, error) {
 	if err := json.Unmarshal(p.Form, &f); err != nil {
 		return nil, fmt.Errorf("form of a packed weight: %w", err)
 	}
-	if need := f.bytes(); need == 0 || need != len(p.Data) {
+	if need := f.bytes(d.dtype); need == 0 || need != len(p.Data) {
 		return nil, fmt.Errorf("a packed weight has %d bytes, its form %s", len(p.Data), p.Form)
 	}
 	w := d.newWeight(len(p.Data))
@@ -107,12 +107,12 @@ func (d *Device) fromPacked(p *compute.Packed) (compute.Weight, error) {
 }
 
 // bytes are those of a weight of the form, 0 for one that is none.
-func (f *form) bytes() int {
+func (f *form) bytes(dtype compute.DType) int {
 	if f.Out < 1 || f.In < 1 || f.Chunks < 1 || f.Padded < 1 {
 		return 0
 	}
 	if f.Codes == nil {
-		return 2 * f.Out * f.Chunks * f.Padded
+		return dtype.Size() * f.Out * f.Chunks * f.Padded
 	}
 	return f.Codes.Bytes
 }

@@ -17,7 +17,7 @@ func (p Planner) PackedBytes(chunks int, sources ...compute.Source) (int64, erro
 		if rows < 1 || cols < 1 {
 			return 0, fmt.Errorf("source %d of a weight is %d x %d", i, rows, cols)
 		}
-		bytes += 2 * int64(rows) * int64(chunks) * int64(paddedWidth(cols, chunks))
+		bytes += int64(p.DType.Size()*rows) * int64(chunks) * int64(paddedWidth(cols, chunks))
 	}
 	return bytes, nil
 }

@@ -38,28 +38,33 @@ func (s *staging) next(d *Device) ([]byte, error) {
 	return s.pieces[i], nil
 }
 
-// packing converts rows of a source to 16 bits, chunks padded with zeros.
+// packing converts rows of a source to the type that models run in, chunks padded with zeros.
 type packing struct {
 	s              *compute.Source
 	row            int // the first one
 	dtype          compute.DType
 	chunks, padded int
-	to             []uint16
+	to             []byte
 	bad            atomic.Bool
 }
 
+// part is what a chunk of a row becomes, of the chunk's own input features and with zeros behind.
+func (p *packing) part(row, chunk int) (own, all []byte) {
+	in, size := p.s.ColHi-p.s.ColLo, p.dtype.Size()
+	all = p.to[(row*p.chunks+chunk)*p.padded*size:][:p.padded*size]
+	return all[:size*(in*(chunk+1)/p.chunks-in*chunk/p.chunks)], all
+}
+
 // Do converts one row.
-func (p *packing) Do(chunk, _ int) {
-	s, width, size := p.s, p.chunks*p.padded, p.s.DType.Size()
+func (p *packing) Do(row, _ int) {
+	s, size := p.s, p.s.DType.Size()
 	down, right := strides(s)
 	in := s.ColHi - s.ColLo
-	row := s.Data[size*((p.row+chunk)*down+s.ColLo*right):]
-	to := p.to[chunk*width : (chunk+1)*width]
+	from := s.Data[size*((p.row+row)*down+s.ColLo*right):]
 	for c := range p.chunks {
-		lo, hi := in*c/p.chunks, in*(c+1)/p.chunks
-		part := to[c*p.padded : (c+1)*p.padded]
-		clear(part[hi-lo:])
-		if !p.convert(part[:hi-lo], row[size*lo*right:], size*right) {
+		own, all := p.part(row, c)
+		clear(all[len(own):])
+		if !p.convert(own, from[size*(in*c/p.chunks)*right:], size*right) {
 			p.bad.Store(true)
 		}
 	}
@@ -71,39 +76,48 @@ func strides(s *compute.Source) (down, right int) {
 }
 
 // convert rounds numbers that lie stride bytes apart, and says whether all of them are finite.
-func (p *packing) convert(to []uint16, from []byte, stride int) bool {
-	if p.s.DType == p.dtype && stride == 2 {
-		b := from[:2*len(to)]
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&to[0])), len(b)), b)
-		return finite(to, p.dtype)
-	}
-	for i := range to {
-		to[i] = rounded(element(p.s, from[i*stride:]), p.dtype)
+func (p *packing) convert(to, from []byte, stride int) bool {
+	size := p.dtype.Size()
+	switch {
+	case len(to) == 0:
+	case p.s.DType == p.dtype && stride == size:
+		copy(to, from[:len(to)])
+	case size == 4:
+		v := unsafe.Slice((*float32)(unsafe.Pointer(&to[0])), len(to)/4)
+		for i := range v {
+			v[i] = element(p.s, from[i*stride:])
+		}
+	default:
+		v := unsafe.Slice((*uint16)(unsafe.Pointer(&to[0])), len(to)/2)
+		for i := range v {
+			v[i] = rounded(element(p.s, from[i*stride:]), p.dtype)
+		}
 	}
 	return finite(to, p.dtype)
 }
 
-// finite says that none of numbers of 16 bits is infinite or NaN.
-func finite(v []uint16, dtype compute.DType) bool {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 2*len(v))
-	if dtype == compute.Float16 {
-		return half.FiniteF16(b)
+// finite says that none of numbers of a type is infinite or NaN.
+func finite(v []byte, dtype compute.DType) bool {
+	switch dtype {
+	case compute.Float16:
+		return half.FiniteF16(v)
+	case compute.Float32:
+		return half.FiniteF32(v)
 	}
-	return half.FiniteBF16(b)
+	return half.FiniteBF16(v)
 }
 
 // find is an error that names the first element of the rows that is not finite.
 func (p *packing) find(rows int) error {
-	width := p.chunks * p.padded
-	in := p.s.ColHi - p.s.ColLo
+	in, size := p.s.ColHi-p.s.ColLo, p.dtype.Size()
 	for r := range rows {
 		for c := range p.chunks {
-			lo, hi := in*c/p.chunks, in*(c+1)/p.chunks
-			part := p.to[r*width+c*p.padded:][:hi-lo]
-			for i := range part {
-				if !finite(part[i:i+1], p.dtype) {
+			own, _ := p.part(r, c)
+			for i := range len(own) / size {
+				if !finite(own[i*size:(i+1)*size], p.dtype) {
 					return &compute.NotFinite{Err: fmt.Errorf(
-						"element [%d, %d] is not finite in %v", p.row+r, p.s.ColLo+lo+i, p.dtype)}
+						"element [%d, %d] is not finite in %v", p.row+r,
+						p.s.ColLo+in*c/p.chunks+i, p.dtype)}
 				}
 			}
 		}

@@ -16,7 +16,8 @@ import (
 // multiple with zeros.
 const product = 16
 
-// weight is a matrix in the device's memory: [out][chunks][padded] of 16 bits, or codes.
+// weight is a matrix in the device's memory: [out][chunks][padded] in the type that models run in,
+// or codes.
 type weight struct {
 	d       *Device
 	owned   *buffers // data, freed when the weight is
@@ -79,7 +80,8 @@ func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, er
 	}
 	padded := paddedWidth(in, chunks)
 	row := chunks * padded
-	w := d.newWeight(2 * out * row)
+	size := d.dtype.Size()
+	w := d.newWeight(size * out * row)
 	w.out, w.in, w.chunks, w.padded = out, in, chunks, padded
 	to := w.data
 	for i, s := range sources {
@@ -90,7 +92,7 @@ func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, er
 			}
 			return nil, err
 		}
-		to += driver.Ptr(2 * row * (s.RowHi - s.RowLo))
+		to += driver.Ptr(size * row * (s.RowHi - s.RowLo))
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -100,7 +102,7 @@ func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, er
 
 // packSource sends the rows of a source, as many at a time as a piece of staging has room for.
 func (d *Device) packSource(to driver.Ptr, s *compute.Source, chunks, padded int) error {
-	width := chunks * padded
+	width := chunks * padded * d.dtype.Size() // in bytes
 	for r := s.RowLo; r < s.RowHi; {
 		if d.err != nil {
 			return d.err
@@ -109,20 +111,20 @@ func (d *Device) packSource(to driver.Ptr, s *compute.Source, chunks, padded int
 		if err != nil {
 			return fmt.Errorf("pinned memory to load through: %w", err)
 		}
-		rows := min(s.RowHi-r, len(piece)/(2*width))
+		rows := min(s.RowHi-r, len(piece)/width)
 		if rows == 0 {
-			return fmt.Errorf("a row of %d input features", width)
+			return fmt.Errorf("a row of %d input features", chunks*padded)
 		}
-		packed := unsafe.Slice((*uint16)(unsafe.Pointer(&piece[0])), rows*width)
-		p := packing{s: s, row: r, dtype: d.dtype, chunks: chunks, padded: padded, to: packed}
+		p := packing{s: s, row: r, dtype: d.dtype, chunks: chunks, padded: padded,
+			to: piece[:rows*width]}
 		d.pool.Run(&p, rows)
 		if p.bad.Load() {
 			return p.find(rows)
 		}
-		if err := d.ctx.Upload(to, piece[:2*rows*width], d.stream); err != nil {
+		if err := d.ctx.Upload(to, p.to, d.stream); err != nil {
 			return err
 		}
-		to += driver.Ptr(2 * rows * width)
+		to += driver.Ptr(rows * width)
 		r += rows
 	}
 	return nil
@@ -303,6 +305,10 @@ func (w *weight) ordered(g *gemm, x driver.Ptr) driver.Ptr {
 // launch enqueues a product.
 func (w *weight) launch(g gemm) {
 	d := w.d
+	if d.dtype == compute.Float32 {
+		w.launchFloat(&g)
+		return
+	}
 	s := sizeFor(g.rows)
 	groups := max(g.groups, 1)
 	kernel := s.kernel
@@ -336,4 +342,27 @@ func (w *weight) launch(g gemm) {
 	grid := [3]uint32{uint32((w.out + s.features - 1) / s.features),
 		uint32((g.rows + s.rows - 1) / s.rows), uint32(groups * w.chunks)}
 	launch(d, kernel, grid, [3]uint32{uint32(s.threads), 1, 1}, s.shared(bits), p)
+}
+
+// floatFeatures are the output features of a block of products of float32, floatThreads its
+// threads.
+const (
+	floatFeatures = 64
+	floatThreads  = 64
+)
+
+// launchFloat enqueues a product of float32.
+func (w *weight) launchFloat(g *gemm) {
+	kernel, tile := kernels.Gemm4F32, 4
+	if g.rows > 16 {
+		kernel, tile = kernels.Gemm32F32, 32
+	}
+	groups := max(g.groups, 1)
+	launch(w.d, kernel, [3]uint32{uint32((w.out + floatFeatures - 1) / floatFeatures),
+		uint32((g.rows + tile - 1) / tile), uint32(groups * w.chunks)},
+		[3]uint32{floatThreads, 1, 1}, 0, kernels.GemmF32Params{W: w.data, Experts: g.experts,
+			First: g.first, Picked: g.picked, X: first(g.x), Bias: g.bias, Biases: g.biases,
+			Y: g.dst, ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows),
+			In: int32(w.in), Kpad: int32(w.padded), Chunks: int32(w.chunks),
+			LDX: int32(g.x.Stride), LDY: int32(g.ld), Add: g.add})
 }

@@ -24,9 +24,7 @@ func (c *Config) checkDevice() error {
 	refuse := func(flag, why string) error {
 		return usage("%s with --device cuda: %s", flag, why)
 	}
-	switch m := &c.Model; {
-	case m.DType == "float32" || m.DType == "float":
-		return refuse("--dtype "+m.DType, "its products are of bfloat16 or float16")
+	switch {
 	case p.CPUISA != "":
 		return refuse("--cpu-isa "+p.CPUISA, "no CPU multiplies")
 	case p.Backend == "uni":

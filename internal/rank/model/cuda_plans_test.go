@@ -135,14 +135,22 @@ func TestCUDAPlans(t *testing.T) {
 	if testing.Short() {
 		fixtures = fixtures[:3]
 	}
-	for _, f := range fixtures {
-		t.Run(f.dir, func(t *testing.T) {
-			s, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+	run := func(dtype compute.DType, f fixture, plans int) {
+		t.Run(fmt.Sprintf("%s in %v", f.dir, dtype), func(t *testing.T) {
+			d := openCUDAIn(t, dtype, onMachine, false)
+			s := loadOnIn(t, dtype, d, f, layers.Group{Size: 1})
 			y := plannedFor(t, s)
 			for seed := range plans {
 				y.run(t, s, 0, uint64(seed))
 			}
 		})
+	}
+	for _, f := range fixtures {
+		run(compute.BFloat16, f, plans)
+	}
+	run(compute.Float32, fixtures[0], max(1, plans/10))
+	if !testing.Short() {
+		run(compute.Float32, shipped("mixtral-tiny"), max(1, plans/10))
 	}
 }
 

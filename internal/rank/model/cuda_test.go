@@ -29,7 +29,13 @@ func loadCUDA(t testing.TB, f fixture, drv *double.Driver, g layers.Group) (*sha
 
 func openCUDA(t testing.TB, drv *double.Driver, eager bool) *cuda.Device {
 	t.Helper()
-	opt := cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1, PTX: true, Eager: eager}
+	return openCUDAIn(t, compute.BFloat16, drv, eager)
+}
+
+// openCUDAIn is a device that runs models in a type.
+func openCUDAIn(t testing.TB, dtype compute.DType, drv *double.Driver, eager bool) *cuda.Device {
+	t.Helper()
+	opt := cuda.Options{Driver: drv, DType: dtype, Threads: 1, PTX: true, Eager: eager}
 	if drv.NCCL != nil {
 		opt.NCCL.Open = func() (driver.NCCL, error) { return drv.NCCL, nil }
 	}
@@ -48,6 +54,13 @@ func openCUDA(t testing.TB, drv *double.Driver, eager bool) *cuda.Device {
 
 func loadOn(t testing.TB, d *cuda.Device, f fixture, g layers.Group) *shard {
 	t.Helper()
+	return loadOnIn(t, compute.BFloat16, d, f, g)
+}
+
+// loadOnIn loads a model that has keys and values in a type.
+func loadOnIn(t testing.TB, dtype compute.DType, d *cuda.Device, f fixture,
+	g layers.Group) *shard {
+	t.Helper()
 	cfg, weights := f.open(t)
 	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: g})
 	if err != nil {
@@ -55,7 +68,7 @@ func loadOn(t testing.TB, d *cuda.Device, f fixture, g layers.Group) *shard {
 	}
 	t.Cleanup(m.Close)
 	c, err := d.NewCache(compute.CacheShape{Layers: model.CacheLayers(cfg, 0, cfg.Layers, g.Size),
-		Blocks: 64, BlockSize: blockSize, DType: compute.BFloat16, States: 8})
+		Blocks: 64, BlockSize: blockSize, DType: dtype, States: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +78,8 @@ func loadOn(t testing.TB, d *cuda.Device, f fixture, g layers.Group) *shard {
 
 // TestCUDA holds every family to transformers on a CUDA device: logits of the shortest prompt, and
 // greedy tokens after it. As on CPUs that round activations to bfloat16, they may differ by twice
-// what this causes in the reference itself, and so may a token where the best two are as near.
+// what this causes in the reference itself, and so may a token where the best two are as near. In
+// float32 all tokens are the same.
 func TestCUDA(t *testing.T) {
 	var launched [kernels.Count]uint64
 	names, files := allNames, ggufs
@@ -76,20 +90,30 @@ func TestCUDA(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			g := readGoldens(t, name)
-			checkCUDA(t, shipped(name), g, 2*g.BF16Error, &launched)
+			checkCUDA(t, compute.BFloat16, shipped(name), g, 2*g.BF16Error, &launched)
 		})
 	}
 	for _, name := range []string{"qwen3-head128", "mistral-head64", "qwen2-window", "llama-bias"} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := readVariant(t, name)
-			checkCUDA(t, variant(name), &g.goldens, 2*g.BF16, &launched)
+			checkCUDA(t, compute.BFloat16, variant(name), &g.goldens, 2*g.BF16, &launched)
 		})
 	}
 	for _, name := range files {
 		t.Run(name, func(t *testing.T) {
 			f, golden := ggufModel(t, name)
 			g := readGoldens(t, golden)
-			checkCUDA(t, f, g, 2*g.BF16Error, &launched)
+			checkCUDA(t, compute.BFloat16, f, g, 2*g.BF16Error, &launched)
+		})
+	}
+	inFloat := names
+	if testing.Short() {
+		inFloat = []string{"llama-tiny", "qwen3moe-tiny", "deepseek-v3-tiny"}
+	}
+	for _, name := range inFloat {
+		t.Run(name+" in float32", func(t *testing.T) {
+			g := readGoldens(t, name)
+			checkCUDA(t, compute.Float32, shipped(name), g, floatError, &launched)
 		})
 	}
 	var unused []string
@@ -101,9 +125,13 @@ func TestCUDA(t *testing.T) {
 	t.Logf("%d of %d kernels launched; not: %v", len(launched)-len(unused), len(launched), unused)
 }
 
-func checkCUDA(t *testing.T, f fixture, g *goldens, tolerance float64,
+// floatError is what logits in float32 may be off by, in standard deviations, as CPUs' may.
+const floatError = 1e-4
+
+func checkCUDA(t *testing.T, dtype compute.DType, f fixture, g *goldens, tolerance float64,
 	launched *[kernels.Count]uint64) {
-	s, d := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+	d := openCUDAIn(t, dtype, onMachine, false)
+	s := loadOnIn(t, dtype, d, f, layers.Group{Size: 1})
 	p := g.Prompts[0]
 	for _, q := range g.Prompts {
 		if len(q.IDs) < len(p.IDs) {
@@ -127,7 +155,7 @@ func checkCUDA(t *testing.T, f fixture, g *goldens, tolerance float64,
 	for k, want := range greedy {
 		got := argmax(last)
 		if got != want {
-			if p.Margins[k] >= tolerance*p.Std {
+			if dtype == compute.Float32 || p.Margins[k] >= tolerance*p.Std {
 				t.Errorf("greedy token %d is %d, not %d (margin %g)", k, got, want, p.Margins[k])
 			}
 			break

@@ -1,6 +1,6 @@
 // What adapters add to the products of a weight, B·(A·x) (LoRA, https://arxiv.org/abs/2106.09685),
-// of rows each of which has an adapter of its own, or none. Numbers of A, B and x are of 16 bits,
-// those of A·x float. Each element is a chain of its own, so no bits depend on the rows beside it.
+// of rows each of which has an adapter of its own, or none. Numbers of A, B and x are of the type
+// that the model runs in, those of A·x float. Each element is a chain of its own, so no bits depend on the rows beside it.
 #include "rt.cuh"
 
 // Adapter is what the adapter in a place has beside a weight: A, the rows of it, and which of the
@@ -19,7 +19,7 @@ struct Up {
 struct Lower {
   const Adapter* adapters;
   const int* places;  // of each row's adapter, negative for none
-  const u16* x;       // [rows][ldx]; chunk c begins at column in*c/chunks
+  const void* x;      // [rows][ldx]; chunk c begins at column in*c/chunks
   float* y;           // [rows][width], zero behind the numbers of a row's adapter
   int rows, in, chunks, kpad, ldx, width, type;
   int aligned;        // all rows and chunks of x begin at multiples of 16 bytes
@@ -32,15 +32,18 @@ DI int run(const int* places, int row, int most) {
   return n;
 }
 
-// eight are numbers of 16 bits from one on, n of them at most, which lie at a multiple of 16 bytes if
+// eight are numbers of a type from one on, n of them at most, which lie at a multiple of 16 bytes if
 // aligned says so.
-DI void eight(u16 (&v)[8], const u16* p, int n, int aligned) {
-  if (aligned && n >= 8) {
-    *(uint4*)v = *(const uint4*)p;
+DI void eight(float (&v)[8], const void* p, size_t at, int n, int aligned, int type) {
+  if (type != F32 && aligned && n >= 8) {
+    const uint4 all = *(const uint4*)((const u16*)p + at);
+    const u32 pairs[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = from_half((u16)(pairs[i >> 1] >> 16 * (i & 1)), type);
     return;
   }
 #pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = i < n ? p[i] : (u16)0;
+  for (int i = 0; i < 8; i++) v[i] = i < n ? load(p, at + i, type) : 0.0f;
 }
 
 // lower computes a number of A·x by a warp, of ROWS rows one after the other, those of one adapter
@@ -56,22 +59,22 @@ DI void lower(const Lower& p) {
     const int place = p.places[r];
     float sums[ROWS] = {};
     if (place >= 0 && j < p.adapters[place].rank) {
-      const u16* w = (const u16*)p.adapters[place].a + (size_t)j * p.chunks * p.kpad;
-      for (int c = 0; c < p.chunks; c++, w += p.kpad) {
+      const void* a = (const void*)p.adapters[place].a;
+      for (int c = 0; c < p.chunks; c++) {
+        const size_t row = ((size_t)j * p.chunks + c) * p.kpad;
         const int from = (int)((long long)p.in * c / p.chunks);
         const int features = (int)((long long)p.in * (c + 1) / p.chunks) - from;
         float parts[ROWS] = {};
         for (int k = lane * 8; k < features; k += 256) {
-          u16 a[8], x[8];
-          eight(a, w + k, 8, 1);
+          float w[8], x[8];
+          eight(w, a, row + k, 8, 1, p.type);
 #pragma unroll
           for (int t = 0; t < ROWS; t++)
             if (t < n) {
-              eight(x, p.x + (size_t)(r + t) * p.ldx + from + k, features - k, p.aligned);
+              eight(x, p.x, (size_t)(r + t) * p.ldx + from + k, features - k, p.aligned, p.type);
 #pragma unroll
               for (int i = 0; i < 8; i++)
-                if (k + i < features)
-                  parts[t] = fmaf(from_half(a[i], p.type), from_half(x[i], p.type), parts[t]);
+                if (k + i < features) parts[t] = fmaf(w[i], x[i], parts[t]);
             }
         }
 #pragma unroll
@@ -116,18 +119,17 @@ DI void raise(const Raise& p) {
     for (int u = a->first; u < a->first + a->count; u++) {
       const Up* up = p.ups + u;
       if (o < up->at || o >= up->at + up->out) continue;
-      const u16* b = (const u16*)up->b + (size_t)(o - up->at) * up->padded;
       float sums[ROWS] = {};
       for (int k = 0; k < up->rank; k += 8) {
-        u16 v[8];
-        eight(v, b + k, 8, 1);
+        float b[8];
+        eight(b, (const void*)up->b, (size_t)(o - up->at) * up->padded + k, 8, 1, p.type);
 #pragma unroll
         for (int t = 0; t < ROWS; t++)
           if (t < n) {
             const float* x = p.x + (size_t)(r + t) * p.width + up->from + k;
 #pragma unroll
             for (int i = 0; i < 8; i++)
-              if (k + i < up->rank) sums[t] = fmaf(from_half(v[i], p.type), x[i], sums[t]);
+              if (k + i < up->rank) sums[t] = fmaf(b[i], x[i], sums[t]);
           }
       }
 #pragma unroll

@@ -143,7 +143,7 @@ DI void attend_row(const Attention& p) {
     if (d >= p.values) break;
     size_t at = (size_t)row * p.ldy + head * p.values + d;
     p.y[at] = o[n] / sum;
-    if (p.half) p.half[at] = to_half(o[n] / sum, p.type);
+    keep_half(p.half + at, o[n] / sum, p.type);
   }
 }
 

@@ -35,7 +35,8 @@ KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
     for (int r = first; r < end; r++)
       for (int v = tid; v < values; v += threads) {
         const size_t at = ((size_t)r * p.key_heads + head) * values + v;
-        p.y[at] = 0.0f, p.half[at] = 0;
+        p.y[at] = 0.0f;
+        keep_half(p.half + at, 0.0f, p.type);
       }
     return;
   }
@@ -100,7 +101,7 @@ KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
         float gate = z[h * p.value_dim + v];
         float o = y[v] * f * p.norm[v] * (gate * sigmoid(gate));
         y[v] = o;
-        half[v] = to_half(o, p.type);
+        keep_half(half + v, o, p.type);
       }
     }
     if (p.kept && p.kept[r] >= 0) {  // each thread copies what it has written

@@ -24,7 +24,7 @@ KERNEL __launch_bounds__(256) rms_norm(const __grid_constant__ Norm p) {
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = x[i] * f * p.weight[i];
     y[i] = v;
-    half[i] = to_half(v, p.type);
+    keep_half(half + i, v, p.type);
   }
 }
 
@@ -64,7 +64,7 @@ KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = x[i] * f * p.weight[i];
     y[i] = v;
-    half[i] = to_half(v, p.type);
+    keep_half(half + i, v, p.type);
   }
 }
 
@@ -83,7 +83,7 @@ KERNEL __launch_bounds__(256) layer_norm(const __grid_constant__ Norm p) {
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     float v = (x[i] - mean) * f * p.weight[i] + p.bias[i];
     y[i] = v;
-    half[i] = to_half(v, p.type);
+    keep_half(half + i, v, p.type);
   }
 }
 

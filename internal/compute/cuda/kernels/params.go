@@ -26,6 +26,8 @@ const (
 	RouteOrder
 	Combine
 	ExpertBiases
+	Gemm4F32
+	Gemm32F32
 	PackCodes
 	Gemm8BF16
 	Gemm32BF16
@@ -104,6 +106,8 @@ var names = [Count]string{
 	RouteOrder:          "route_order",
 	Combine:             "combine",
 	ExpertBiases:        "expert_biases",
+	Gemm4F32:            "gemm4_f32",
+	Gemm32F32:           "gemm32_f32",
 	PackCodes:           "pack_codes",
 	Gemm8BF16:           "gemm8_bf16",
 	Gemm32BF16:          "gemm32_bf16",
@@ -180,6 +184,8 @@ var files = [Count]string{
 	RouteOrder:          "experts",
 	Combine:             "experts",
 	ExpertBiases:        "experts",
+	Gemm4F32:            "float",
+	Gemm32F32:           "float",
 	PackCodes:           "gemm",
 	Gemm8BF16:           "gemm",
 	Gemm32BF16:          "gemm",
@@ -529,6 +535,27 @@ type ExpertBiasesParams struct {
 	Rows     int32
 	PerToken int32
 	Width    int32
+}
+
+// GemmF32Params are those of float.cu's GemmF32.
+type GemmF32Params struct {
+	W           driver.Ptr
+	Experts     driver.Ptr
+	First       driver.Ptr
+	Picked      driver.Ptr
+	X           driver.Ptr
+	Bias        driver.Ptr
+	Biases      driver.Ptr
+	Y           driver.Ptr
+	ChunkStride uint64
+	Out         int32
+	Rows        int32
+	In          int32
+	Kpad        int32
+	Chunks      int32
+	LDX         int32
+	LDY         int32
+	Add         int32
 }
 
 // QuantisedParams are those of gemm.cu's Quantised.

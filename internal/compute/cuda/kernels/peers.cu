@@ -178,7 +178,7 @@ KERNEL __launch_bounds__(1024) norm_ranks(const __grid_constant__ NormRanks p) {
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
       float v = x[i] * f * p.weight[i];
       y[i] = v;
-      half[i] = to_half(v, p.type);
+      keep_half(half + i, v, p.type);
     }
   }
 }

@@ -128,7 +128,7 @@ KERNEL gate(const __grid_constant__ Gate p) {
       v = activated(g, p.kind, 0.0f) * u;
     }
     p.y[i] = v;
-    p.half[i] = to_half(v, p.type);
+    keep_half(p.half + i, v, p.type);
   }
 }
 

@@ -42,6 +42,11 @@ DI u16 float_f16(float v) {
 DI float from_half(u16 v, int type) { return type == F16 ? f16_float(v) : bf16_float(v); }
 DI u16 to_half(float v, int type) { return type == F16 ? float_f16(v) : float_bf16(v); }
 
+// keep_half keeps a number in 16 bits beside, for products, which are of float where models are.
+DI void keep_half(u16* p, float v, int type) {
+  if (type != F32) *p = to_half(v, type);
+}
+
 // Codes of a byte: integers, and e4m3 (OCP 8-bit Floating Point Specification, 5.1). A vector of them
 // has a scale.
 enum { CODE_I8 = 3, CODE_E4M3 = 4 };

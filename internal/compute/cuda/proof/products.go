@@ -42,6 +42,10 @@ func productCases(dtype compute.DType) (list []Case) {
 func productKernel(rows int, dtype compute.DType) kernels.ID {
 	k := kernels.Gemm128BF16
 	switch {
+	case dtype == compute.Float32 && rows <= 16:
+		return kernels.Gemm4F32
+	case dtype == compute.Float32:
+		return kernels.Gemm32F32
 	case rows <= 8:
 		k = kernels.Gemm8BF16
 	case rows <= 64:

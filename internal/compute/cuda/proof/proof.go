@@ -100,12 +100,22 @@ func Cases(cost Cost) (list []Case) {
 			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype), deltaCases(),
 			groupCases(dtype), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
-			for _, c := range some {
-				c.DType = dtype
-				if c.cost <= cost {
-					list = append(list, c)
-				}
-			}
+			list = add(list, some, dtype, cost)
+		}
+	}
+	for _, some := range [][]Case{productCases(compute.Float32), normCases(), attentionCases(),
+		adapterCases()} {
+		list = add(list, some, compute.Float32, cost)
+	}
+	return list
+}
+
+// add adds cases of a type, up to a cost.
+func add(list, some []Case, dtype compute.DType, cost Cost) []Case {
+	for _, c := range some {
+		c.DType = dtype
+		if c.cost <= cost {
+			list = append(list, c)
 		}
 	}
 	return list
