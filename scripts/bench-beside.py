@@ -233,7 +233,8 @@ def run(options: argparse.Namespace, servers: dict[str, Server]) -> None:
             ratios = [
                 p[figure] / own[figure] for p, own in zip(took["plain"], took[way], strict=True)
             ]
-            line += f", {figure} {statistics.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            line += f", {figure} {statistics.median(ratios):.3f}"
+            line += f" ({min(ratios):.2f} to {max(ratios):.2f})"
         drafted = server.metric("eagleray:spec_decode_num_draft_tokens_total")
         accepted = server.metric("eagleray:spec_decode_num_accepted_tokens_total")
         print(line + f", {accepted:.0f} of {drafted:.0f} drafts right", flush=True)
