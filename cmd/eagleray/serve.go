@@ -453,7 +453,8 @@ func newTrainer(cfg *config.Config, e *replicas.Router, log *slog.Logger) (*rlhf
 	}
 	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log,
 		Events: e.Events(), Folder: e.Info().Folder(),
-		Allowed: cfg.Server.AllowedLocalWeights})
+		Predicts: cfg.Speculative.Method == config.MTP,
+		Allowed:  cfg.Server.AllowedLocalWeights})
 }
 
 func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration) {

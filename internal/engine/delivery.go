@@ -181,7 +181,9 @@ func (d *delivery) deliverToken(q *request, o *schedule.Output, i int, b *batch)
 	if stop != "" {
 		finish = sample.FinishStop
 	}
-	observeToken(b.series[o.Place], q, b.applied)
+	if i == 0 {
+		observeRun(b.series[o.Place], q, b.applied)
+	}
 	if finish != sample.Unfinished {
 		d.finish(q, b.series[o.Place], finish)
 	}

@@ -161,8 +161,8 @@ func (l *Loop) showPlaces() {
 	l.counted.seen = make([]schedule.Stats, n)
 }
 
-// observeToken times a token of a place on its way out.
-func observeToken(m *metrics.Engine, q *request, now time.Time) {
+// observeRun times a run of tokens of a place on its way out: its first has been counted.
+func observeRun(m *metrics.Engine, q *request, now time.Time) {
 	if q.outputs == 1 {
 		q.first = now
 		m.FirstToken(now.Sub(q.arrived))

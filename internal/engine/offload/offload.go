@@ -71,8 +71,9 @@ type Tier struct {
 	fetches []schedule.Fetch
 	stores  []schedule.Store
 	unasked []uint64 // memory for fetches that no request waits for
-	// view is what Find looks up, nil while ranks do not take part.
-	view atomic.Pointer[view]
+	// view is what Find looks up, nil while ranks do not take part; looking is how long for.
+	view    atomic.Pointer[view]
+	looking offload.Patience
 }
 
 // view is how the driver finds the files of the first rank.
@@ -103,7 +104,8 @@ func New(b *groups.Launch, o Options) (*Tier, error) {
 	}
 	s := b.Scheduling()
 	t := &Tier{opt: o, dir: c.Dir, bytes: c.Bytes(), patience: b.Config.Queue.StepTimeout,
-		cache: kvcache.Config{BlockSize: s.BlockSize, Window: s.Window}}
+		cache:   kvcache.Config{BlockSize: s.BlockSize, Window: s.Window},
+		looking: offload.Patience{Limit: lookFor}}
 	var err error
 	if t.dir != "" {
 		if t.dir, err = filepath.Abs(t.dir); err != nil {
@@ -115,6 +117,9 @@ func New(b *groups.Launch, o Options) (*Tier, error) {
 	}
 	return t, nil
 }
+
+// lookFor is how long a request waits to be told what is stored of its prompt.
+const lookFor = time.Second
 
 // flushFor is how long the end of an engine waits for its last stores.
 const flushFor = 10 * time.Second
@@ -223,7 +228,17 @@ func (t *Tier) Find(q *schedule.Request) {
 		return names[i]
 	}
 	if v.sees {
-		n = t.cache.Longest(n, func(i int) bool { return v.names.Has(name(i)) })
+		most := n
+		err := t.looking.Run(func() error {
+			n = t.cache.Longest(most, func(i int) bool { return v.names.Has(name(i)) })
+			return nil
+		})
+		if err != nil && err != offload.ErrAside {
+			t.opt.Events.Emit(status.OffloadLoaded{Of: most, Took: t.looking.Limit, Err: err})
+		}
+		if err != nil {
+			return
+		}
 	}
 	if n > 0 {
 		q.Source, q.Remote = schedule.SourceOf(name(n-1)), n*t.cache.BlockSize

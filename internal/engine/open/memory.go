@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/offload"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
@@ -123,6 +124,10 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 	if s.draft != nil {
 		try(true, "it fits without the draft model of --speculative-config",
 			func(o *Spec, _ *config.Config) { o.draft = nil })
+	}
+	if s.Config.Cache.Offloading.GiB > 0 {
+		try(true, "it fits with another --kv-offloading-size, or a --kv-offloading-dir on a disk",
+			func(_ *Spec, c *config.Config) { c.Cache.Offloading.GiB = 0 })
 	}
 	for n := s.Engines() - 1; n > 0; n-- {
 		engines := func(_ *Spec, c *config.Config) { c.Parallel.SetEngines(n) }
@@ -440,7 +445,9 @@ func (s *Spec) ConstraintBytes() int64 {
 func (s *Spec) thisHost(ranks []memory.Rank) memory.Host {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
+	files := &s.Config.Cache.Offloading
 	h := memory.Host{Name: launch.ThisHost, Bounds: s.bounds, Ranks: ranks, Update: s.UpdateBytes(),
+		Files: offload.InMemory(files.Dir, files.Bytes()),
 		// The collector lets the heap grow to twice what is in use now.
 		Driver: driverRoom + int64(m.HeapAlloc)}
 	if s.Backend() != "uni" {

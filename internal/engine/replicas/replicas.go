@@ -134,15 +134,21 @@ func New(engines []Engine, prefixCaching bool, events status.Listener) *Router {
 		members[i] = r.newMember(i, e)
 	}
 	r.replace(members)
+	r.watchAll(members)
 	return r
 }
 
-// newMember makes a member of an engine, and watches it.
+// newMember makes a member of an engine, which is watched once it is on the list.
 func (r *Router) newMember(number int, e Engine) *member {
-	m := &member{Engine: e, number: number, gone: make(chan struct{}),
+	return &member{Engine: e, number: number, gone: make(chan struct{}),
 		prefixes: newPrefixes(r.capacity)}
-	r.watchers.Go(func() { r.watch(m) })
-	return m
+}
+
+// watchAll watches members until they end.
+func (r *Router) watchAll(list []*member) {
+	for _, m := range list {
+		r.watchers.Go(func() { r.watch(m) })
+	}
 }
 
 // watch waits until an engine fails, then stops it, which frees the resources of its dead group.

@@ -106,9 +106,16 @@ func (s *fakeStream) Close() {}
 
 func fakes(t *testing.T, n int) (*Router, []*fakeEngine) {
 	t.Helper()
+	return fakesOf(t, n, func(*fakeEngine) {})
+}
+
+// fakesOf is fakes of engines that were changed before.
+func fakesOf(t *testing.T, n int, change func(*fakeEngine)) (*Router, []*fakeEngine) {
+	t.Helper()
 	list, engines := make([]*fakeEngine, n), make([]Engine, n)
 	for i := range list {
 		list[i] = &fakeEngine{number: i, failed: make(chan struct{})}
+		change(list[i])
 		engines[i] = list[i]
 	}
 	r := New(engines, true, nil)
@@ -356,6 +363,23 @@ func BenchmarkRoute(b *testing.B) {
 					r.release(at, load, 1, 1)
 				}
 			})
+		}
+	}
+}
+
+// TestFailedBefore makes a router of engines of which the first has failed already, and which are
+// so many that this can be noticed before all are there: the others go on.
+func TestFailedBefore(t *testing.T) {
+	r, list := fakesOf(t, 4000, func(e *fakeEngine) {
+		if e.number == 0 {
+			e.fail("too early")
+		}
+	})
+	for list[0].stops() == 0 {
+		select {
+		case <-r.Failed():
+			t.Fatal("all engines have failed, of which one has")
+		case <-time.After(time.Millisecond):
 		}
 	}
 }

@@ -235,6 +235,7 @@ func (r *Router) add(numbers []int, total int) error {
 		}
 	}
 	r.replace(members)
+	r.watchAll(added)
 	for _, m := range added {
 		if err := m.CatchUp(r.life); err != nil {
 			r.replace(before)

@@ -336,17 +336,17 @@ func (r *receiver) await(ctx context.Context, stream string) (*incoming, error) 
 	return a.come, nil
 }
 
-// receive takes in the pieces that a connection brings, in their order; those that Passes names for
-// a model whose head is tied are read and forgotten. It closes the connection.
+// receive takes in the pieces that a connection brings, in their order; those that
+// pass are read and forgotten. It closes the connection.
 func receive(ctx context.Context, c net.Conn, b *weights.Builder, pieces []weights.Piece,
-	tied bool) error {
+	passing func(name string) bool) error {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	defer c.Close()
 	r := patient{c}
 	for k := range pieces {
 		p := &pieces[k]
-		passes := weights.Passes(p.Name, tied)
+		passes := passing(p.Name)
 		take := b.Receive
 		if passes {
 			take = weights.Discard

@@ -29,6 +29,9 @@ type Options struct {
 	// weights may be loaded.
 	Folder  string
 	Allowed []string
+	// Predicts says that the layer of the model's checkpoint that predicts a token more guesses:
+	// updates may have its tensors, which otherwise pass.
+	Predicts bool
 	// Layout is how the ranks of an engine divide the model.
 	Layout layout.Layout
 	// Events is notified of what was done. Log is told what is wrong with files, which clients may
@@ -48,6 +51,10 @@ type Control struct {
 	retiring sync.WaitGroup
 	tied     bool
 	specs    []checkpoint.Spec
+	// further are those of specs that an update may lack; passing are names of tensors that have no
+	// use here.
+	further []checkpoint.Spec
+	passing map[string]bool
 	// dtype is the type in which weights are expected, spare memory for the next update.
 	dtype checkpoint.DType
 	spare weights.Spare
@@ -82,9 +89,21 @@ func New(o Options) (*Control, error) {
 	if !ok || !dtype.Weight() {
 		dtype = checkpoint.BF16
 	}
+	own, copies, err := model.Further(first.Model())
+	if err != nil {
+		return nil, err
+	}
+	further, passing := append(own, copies...), map[string]bool{}
+	if !o.Predicts {
+		for i := range further {
+			passing[further[i].Name] = true
+		}
+		further = nil
+	}
 	c := &Control{opt: o, dtype: dtype, wanted: first.Wanted(),
-		tied: first.Model().TieEmbeddings, specs: specs,
-		log: o.Log, turn: make(chan struct{}, 1), version: "0"}
+		tied: first.Model().TieEmbeddings, specs: append(specs, further...), further: further,
+		passing: passing,
+		log:     o.Log, turn: make(chan struct{}, 1), version: "0"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

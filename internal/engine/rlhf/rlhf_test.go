@@ -149,7 +149,8 @@ func open(t testing.TB, change func(c *config.Config)) *server {
 		t.Fatal(err)
 	}
 	control, err := New(Options{Engines: func() []*engine.Engine { return engines },
-		Layout: c.Parallel.Layout(), Host: "127.0.0.1", Allowed: []string{os.TempDir()}})
+		Layout: c.Parallel.Layout(), Host: "127.0.0.1", Allowed: []string{os.TempDir()},
+		Predicts: c.Speculative.Method == config.MTP})
 	if err != nil {
 		t.Fatal(err)
 	}

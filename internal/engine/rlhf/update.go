@@ -99,6 +99,7 @@ func (c *Control) Start(ctx context.Context) error {
 	if c.builder, err = weights.NewBuilder(c.specs, &c.spare); err != nil {
 		return err
 	}
+	c.builder.MayLack(c.further)
 	c.begun = time.Now()
 	c.become(m)
 	return nil
@@ -136,6 +137,11 @@ func (c *Control) Update(ctx context.Context, s Source) error {
 	return nil
 }
 
+// passes says that a tensor of an update has no use here.
+func (c *Control) passes(name string) bool {
+	return c.passing[name] || weights.Passes(name, c.tied)
+}
+
 // load takes in files.
 func (c *Control) load(path string) error {
 	folder, err := c.allowed(path)
@@ -156,7 +162,7 @@ func (c *Control) load(path string) error {
 	defer files.Close()
 	var pieces []weights.Piece
 	for _, name := range files.Names() {
-		if weights.Passes(name, c.tied) {
+		if c.passes(name) {
 			continue
 		}
 		t, err := files.Tensor(name)
@@ -315,7 +321,7 @@ func (c *Control) stream(ctx context.Context, s Source) error {
 	var counted []weights.Piece
 	for i := range s.Pieces {
 		p := &s.Pieces[i]
-		if !weights.Passes(p.Name, c.tied) {
+		if !c.passes(p.Name) {
 			counted = append(counted, *p)
 		} else if _, err := p.Size(); err != nil {
 			return &SourceError{err}
@@ -332,7 +338,7 @@ func (c *Control) stream(ctx context.Context, s Source) error {
 		defer in.conn.Close()
 		err = c.builder.Adopt(in.memory, counted)
 	} else {
-		err = receive(ctx, in.conn, c.builder, s.Pieces, c.tied)
+		err = receive(ctx, in.conn, c.builder, s.Pieces, c.passes)
 	}
 	if err != nil {
 		return &SourceError{err}

@@ -192,7 +192,7 @@ func (e *Engine) FirstToken(d time.Duration) {
 	e.first.observe(d)
 }
 
-// NextToken times the gap between two tokens of a request.
+// NextToken times the gap between two outputs of a request: a token, or as many as a step made.
 func (e *Engine) NextToken(d time.Duration) {
 	e.itl.Observe(d.Seconds())
 	e.next.observe(d)

@@ -59,13 +59,22 @@ func nextModules(s *stage) predictorModules {
 	m := predictorModules{embedding: "model.embed_tokens", head: "lm_head",
 		norm: block + "shared_head.norm", block: block,
 		tokenNorm: block + "enorm", hiddenNorm: block + "hnorm", join: block + "eh_proj"}
-	if own := block + "embed_tokens"; s.Has(own + ".weight") {
+	if own := block + ownEmbedding; s.Has(own + ".weight") {
 		m.embedding = own
 	}
-	if own := block + "shared_head.head"; s.Has(own + ".weight") {
+	if own := block + ownHead; s.Has(own + ".weight") {
 		m.head = own
 	}
 	return m
+}
+
+// What the copies of the embedding and of the head are called in a predictor's layer.
+const ownEmbedding, ownHead = "embed_tokens", "shared_head.head"
+
+// isCopy says that a tensor of the name is such a copy.
+func isCopy(c *Config, name string) bool {
+	block := fmt.Sprintf("model.layers.%d.", c.Layers)
+	return name == block+ownEmbedding+".weight" || name == block+ownHead+".weight"
 }
 
 func newPredictor(s *stage, opt decoderOptions, m predictorModules) (architecture, error) {

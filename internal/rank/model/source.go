@@ -79,6 +79,57 @@ func (s *embedded) Watch(t checkpoint.Tensor) func() bool {
 	return of.Watch(t)
 }
 
+// WithFurther is the source of the layer that predicts a token more where the tensors that it has
+// for itself may be missing: those are another source's.
+func WithFurther(src, rest layers.Source, own []checkpoint.Spec) layers.Source {
+	s := &completed{src, rest, map[string]bool{}}
+	for i := range own {
+		s.lent[own[i].Name] = !src.Has(own[i].Name)
+	}
+	return s
+}
+
+// completed is a source with some tensors of another one.
+type completed struct {
+	layers.Source
+	rest layers.Source
+	lent map[string]bool
+}
+
+// of is the source that has a tensor.
+func (s *completed) of(name string) layers.Source {
+	if s.lent[name] {
+		return s.rest
+	}
+	return s.Source
+}
+
+// Has implements layers.Source.
+func (s *completed) Has(name string) bool { return s.of(name).Has(name) }
+
+// Header implements layers.Source.
+func (s *completed) Header(name string) (checkpoint.Tensor, bool) { return s.of(name).Header(name) }
+
+// Tensor implements layers.Source.
+func (s *completed) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	return s.of(name).Tensor(name, shape...)
+}
+
+// Stored implements layers.Source.
+func (s *completed) Stored(name string, dtype checkpoint.DType,
+	shape ...int) (checkpoint.Tensor, error) {
+	return s.of(name).Stored(name, dtype, shape...)
+}
+
+// Release implements layers.Source.
+func (s *completed) Release(t checkpoint.Tensor) { s.of(t.Name).Release(t) }
+
+// Rest implements layers.Source.
+func (s *completed) Rest(t checkpoint.Tensor) { s.of(t.Name).Rest(t) }
+
+// Watch implements layers.Source.
+func (s *completed) Watch(t checkpoint.Tensor) func() bool { return s.of(t.Name).Watch(t) }
+
 var oldNames = map[string]string{"LayerNorm.weight": "LayerNorm.gamma",
 	"LayerNorm.bias": "LayerNorm.beta"}
 

@@ -11,6 +11,7 @@
 package offload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,8 @@ type Done struct {
 func (f *Folder) Remove() error { return f.room.clear() }
 
 func (d *Done) fail(err error) {
-	if err != nil && !errors.Is(err, errOver) && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, errOver) && !errors.Is(err, ErrAside) &&
+		!errors.Is(err, fs.ErrNotExist) {
 		d.Error = err.Error()
 	}
 }
@@ -98,6 +100,8 @@ type Folder struct {
 	parts []kvtransfer.Part
 	place int
 	room  *room
+	// patience is with files, none of which a step waits for.
+	patience Patience
 
 	life    context.Context
 	quit    context.CancelFunc
@@ -112,10 +116,23 @@ type turn struct {
 	file []byte
 }
 
+// hangsAfter is how long a file may take: loads that are waited for are of many.
+const hangsAfter = 5 * time.Second
+
+// with has something done with a file in the turn's memory. If that hangs it keeps the memory.
+func (t *turn) with(p *Patience, do func() error) error {
+	err := p.Run(do)
+	if errors.Is(err, errHangs) {
+		t.file = make([]byte, len(t.file))
+	}
+	return err
+}
+
 // New opens a folder, which it makes.
 func New(o Options) (*Folder, error) {
 	f := &Folder{opt: o, names: NamesOf(o.Dir, &o.Shape, o.Rank, o.Program),
-		parts: o.Shape.Parts(o.Rank), place: o.Shape.Layout.Place(o.Rank).DP}
+		parts: o.Shape.Parts(o.Rank), place: o.Shape.Layout.Place(o.Rank).DP,
+		patience: Patience{Limit: hangsAfter}}
 	size := int64(headSize)
 	for _, p := range f.parts {
 		n, err := o.Shape.Bytes(p, 1)
@@ -194,10 +211,14 @@ func (f *Folder) Load(ctx context.Context, b *Blocks) (d Done) {
 			break
 		}
 		name := f.names.name(b.digest(d.Blocks))
-		if err = f.names.read(file, name); err != nil {
+		err = f.loading.with(&f.patience, func() error {
+			err := f.names.read(file, name)
 			if errors.Is(err, errDamaged) {
 				err = errors.Join(err, os.Remove(f.names.path(name)))
 			}
+			return err
+		})
+		if err != nil {
 			break
 		}
 		rest := file[headSize:]
@@ -213,18 +234,22 @@ func (f *Folder) Load(ctx context.Context, b *Blocks) (d Done) {
 			d.Bytes += int64(len(file))
 		}
 	}
-	f.use(b, d.Blocks)
+	if n := d.Blocks; n > 0 {
+		used := f.patience.Run(func() error { return f.use(b, n) })
+		err = cmp.Or(err, used)
+	}
 	d.fail(err)
 	return d
 }
 
 // use makes the first n files ones that were used just now, the last ones the longest ago: of a
 // prefix the end goes first.
-func (f *Folder) use(b *Blocks, n int) {
+func (f *Folder) use(b *Blocks, n int) error {
 	now := time.Now()
 	for i := range n {
 		f.names.touch(f.names.name(b.digest(i)), usedAt(now, i))
 	}
+	return nil // another process may have removed some
 }
 
 func usedAt(now time.Time, i int) time.Time { return now.Add(-time.Duration(i) * time.Microsecond) }
@@ -242,7 +267,15 @@ func (f *Folder) Store(ctx context.Context, b *Blocks) (d Done) {
 			break
 		}
 		at, name := b.Blocks[d.Blocks], f.names.name(b.digest(d.Blocks))
-		if f.names.touch(name, usedAt(now, d.Blocks)) || at == step.NoBlock {
+		used, there := usedAt(now, d.Blocks), false
+		err = f.patience.Run(func() error {
+			there = f.names.touch(name, used)
+			return nil
+		})
+		if err != nil {
+			break
+		}
+		if there || at == step.NoBlock {
 			continue
 		}
 		to := headSize
@@ -257,10 +290,12 @@ func (f *Folder) Store(ctx context.Context, b *Blocks) (d Done) {
 			err = seal(file, name)
 		}
 		if err == nil {
-			err = f.room.reserve(int64(len(file)))
-		}
-		if err == nil {
-			err = f.names.write(file, name, usedAt(now, d.Blocks))
+			err = f.storing.with(&f.patience, func() error {
+				if err := f.room.reserve(int64(len(file))); err != nil {
+					return err
+				}
+				return f.names.write(file, name, used)
+			})
 		}
 		if err != nil {
 			break

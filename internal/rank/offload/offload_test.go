@@ -463,3 +463,74 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%d blocks of 900 were found", n)
 	}
 }
+
+// TestHangs has a file hang that is opened, as those of a disk do that does not answer: a load
+// returns in time and with what came before, the folder is set aside meanwhile, and used again when
+// there was an answer. What hung writes to nothing that others have.
+func TestHangs(t *testing.T) {
+	r := open(t, t.TempDir(), shapeOf(layout.Layout{}), 0, nil)
+	r.patience.Limit = 100 * time.Millisecond
+	for b := range uint32(3) {
+		r.fill(b, uint64(b))
+	}
+	if d := r.Store(t.Context(), named([]uint32{0, 1, 2}, 1, 2, 3)); d.Blocks != 3 {
+		t.Fatalf("%+v", d)
+	}
+	path := r.names.path(r.names.name(Digest{2}))
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	memory := &r.loading.file[0]
+	d := r.Load(t.Context(), named([]uint32{5, 6, 7}, 1, 2, 3))
+	if d.Blocks != 1 || !strings.Contains(d.Error, "no answer within 100ms") ||
+		!bytes.Equal(r.bytes(5), r.bytes(0)) {
+		t.Errorf("a file that hangs: %+v", d)
+	}
+	if memory == &r.loading.file[0] {
+		t.Error("what hangs has the memory of the next load")
+	}
+	for range 3 {
+		if d := r.Load(t.Context(), named([]uint32{5}, 1)); d.Blocks != 0 || d.Error != "" {
+			t.Errorf("a load meanwhile: %+v", d)
+		}
+		if d := r.Store(t.Context(), named([]uint32{0}, 9)); d.Blocks != 0 || d.Error != "" {
+			t.Errorf("a store meanwhile: %+v", d)
+		}
+	}
+	w, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	for r.patience.stuck.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if d := r.Load(t.Context(), named([]uint32{5, 6}, 3, 1)); d.Blocks != 2 || d.Error != "" ||
+		!bytes.Equal(r.bytes(5), r.bytes(2)) {
+		t.Errorf("after it answered: %+v", d)
+	}
+}
+
+// TestInMemory wants what files may yet take of the memory: nothing on a disk, and of a bound what
+// those leave that are there.
+func TestInMemory(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "eagleray-test")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	const most = 1 << 20
+	file := filepath.Join(dir, "0123"+suffix)
+	if err := os.WriteFile(file, make([]byte, 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir        string
+		most, want int64
+	}{{dir, most, most - 8192}, {filepath.Join(dir, "to", "be", "made"), most, most}, {dir, 0, 0},
+		{dir, 4096, 0}, {"/proc", most, 0}, {"", 0, 0}} {
+		if got := InMemory(c.dir, c.most); got != c.want {
+			t.Errorf("%s, %d: %d, want %d", c.dir, c.most, got, c.want)
+		}
+	}
+}

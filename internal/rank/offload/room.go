@@ -74,6 +74,31 @@ func capacityOf(dir string) (size, free int64, err error) {
 	return int64(s.Blocks) * s.Bsize, int64(s.Bavail) * s.Bsize, nil
 }
 
+// InMemory is how much of the machine's memory files of a folder (PathOf) may take beside those
+// that are there: nothing on a disk, or where no files are asked for.
+func InMemory(dir string, most int64) int64 {
+	path, at := PathOf(dir), PathOf(dir)
+	var s unix.Statfs_t
+	for most > 0 && unix.Statfs(at, &s) != nil { // it is yet to be made
+		if at == filepath.Dir(at) {
+			return 0
+		}
+		at = filepath.Dir(at)
+	}
+	if most == 0 || s.Type != unix.TMPFS_MAGIC && s.Type != unix.RAMFS_MAGIC {
+		return 0
+	}
+	r := newRoom(path, most)
+	if at != path {
+		size, free := int64(s.Blocks)*s.Bsize, int64(s.Bavail)*s.Bsize
+		return max(0, min(most, free-min(spare, size/16)))
+	}
+	if _, err := r.look(); err != nil {
+		return 0 // which opening it says
+	}
+	return max(0, r.limit-r.used)
+}
+
 // Files count as whole pages. spare is left free on a file system, or a sixteenth of a small one.
 const (
 	page  = 4096

@@ -48,6 +48,8 @@ type Builder struct {
 type incoming struct {
 	checkpoint.Spec
 	dtype checkpoint.DType // Invalid until a piece has come
+	// optional says that an update may lack it.
+	optional bool
 	// offset is where it has room in the builder's own memory.
 	offset int64
 	// boxes are the parts that have come, done how many elements they have together.
@@ -82,6 +84,13 @@ func NewBuilder(specs []checkpoint.Spec, spare *Spare) (*Builder, error) {
 	}
 	b.own = own[0]
 	return b, nil
+}
+
+// MayLack says that an update may lack tensors.
+func (b *Builder) MayLack(specs []checkpoint.Spec) {
+	for i := range specs {
+		b.expected[specs[i].Name].optional = true
+	}
 }
 
 func newID() string {
@@ -480,6 +489,7 @@ func (b *Builder) Finish() (*Update, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		switch t := b.expected[name]; {
+		case len(t.boxes) == 0 && t.optional:
 		case len(t.boxes) == 0:
 			bad.add("%s is missing", clip(name))
 		case t.done < elements(t.Shape):
@@ -498,6 +508,9 @@ func (b *Builder) Finish() (*Update, error) {
 	}
 	for _, name := range names {
 		t := b.expected[name]
+		if len(t.boxes) == 0 {
+			continue
+		}
 		at := t.offset
 		if t.segment > 0 {
 			at = t.position

@@ -79,7 +79,7 @@ func (r *rank) storePacked(l *loaded) {
 	if key == "" {
 		return
 	}
-	entries, err := r.entries(l.model)
+	entries, err := l.entries()
 	switch {
 	case err != nil:
 		r.say(queue.WeightsCache{Failure: err.Error()})
@@ -111,12 +111,12 @@ func (r *rank) storePacked(l *loaded) {
 	})
 }
 
-// entries are the weights of a model that was loaded, and of the layer that predicts a token more,
-// each once; nil if all came from the file.
-func (r *rank) entries(m *model.Model) (all []layers.Entry, err error) {
-	models := []*model.Model{m}
-	if r.predicts() {
-		models = append(models, r.draft.model)
+// entries are the weights of the model, and of the layer that predicts a token more, each once; nil
+// if all came from the file.
+func (l *loaded) entries() (all []layers.Entry, err error) {
+	models := []*model.Model{l.model}
+	if l.predictor != nil {
+		models = append(models, l.predictor)
 	}
 	if !slices.ContainsFunc(models, (*model.Model).Made) {
 		return nil, nil

@@ -3,25 +3,25 @@ package worker
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
-	"github.com/eagleray/eagleray/internal/rank/packed"
 	"github.com/eagleray/eagleray/internal/rank/runner"
 )
 
 // draftModel is the model that guesses tokens, whole on the output rank. It has the device and the
-// element types of the rank's model, and stays when that has other weights.
+// element types of the rank's model, and stays when that has other weights, but for the layer of
+// the model's own checkpoint, which is a part of those (loaded.predictor).
 type draftModel struct {
 	config     *model.Config
 	stage      model.Stage
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
 	embedding  *checkpoint.Checkpoint // the model's, of a head without one; else nil
-	packed     *packed.File           // of which the weights are a part, nil for none
 	cache      compute.Cache
 }
 
@@ -35,10 +35,7 @@ func (d *draftModel) closeWeights() {
 			c.Close()
 		}
 	}
-	if d.packed != nil {
-		d.packed.Close()
-	}
-	d.model, d.checkpoint, d.embedding, d.packed = nil, nil, nil, nil
+	d.model, d.checkpoint, d.embedding = nil, nil, nil
 }
 
 func (d *draftModel) close() {
@@ -62,10 +59,55 @@ func (r *rank) taps() []int {
 	return r.init.Draft.Taps
 }
 
-// loadDraft loads the draft model, if the rank has one.
+// loadPredictor loads the layer that predicts a token more of a source of the model's weights, if
+// the rank has it.
+func (r *rank) loadPredictor(l *loaded, src layers.Source, strict bool) (err error) {
+	if !r.predicts() {
+		return nil
+	}
+	opt := model.Options{Group: layers.Group{Size: 1}, Stage: model.PredictorStage(r.config),
+		Strict: strict, CacheScales: r.scalesCache()}
+	if l.packed != nil {
+		opt.Store = l.packed
+	}
+	if l.predictor, err = model.Load(r.config, src, r.device, opt); err != nil {
+		return fmt.Errorf("draft model: %w", err)
+	}
+	return nil
+}
+
+// updatePredictor is loadPredictor of an update. What that lacks of the layer itself, as trainers
+// do that train none, stays what the model's files have.
+func (r *rank) updatePredictor(l *loaded, src layers.Source) error {
+	if !r.predicts() {
+		return nil
+	}
+	own, _, err := model.Further(r.config)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(own, func(s checkpoint.Spec) bool { return !src.Has(s.Name) }) {
+		return r.loadPredictor(l, src, true)
+	}
+	rest := model.Dummy(r.init.Seed)
+	if r.init.LoadFormat != "dummy" {
+		if l.own, err = checkpoint.Open(r.folder); err != nil {
+			return fmt.Errorf("draft model: %w", err)
+		}
+		l.own.ReadSparsely()
+		rest = model.FromCheckpoint(l.own)
+	}
+	if err := r.loadPredictor(l, model.WithFurther(src, rest, own), true); err != nil ||
+		l.own == nil {
+		return err
+	}
+	return l.own.CheckStable()
+}
+
+// loadDraft loads the draft model, if the rank has one that is not of the model's checkpoint.
 func (r *rank) loadDraft(progress func(queue.Progress) error) error {
 	init := r.init.Draft
-	if init == nil || !r.output || r.draft.model != nil {
+	if init == nil || init.Predictor || !r.output || r.draft.model != nil {
 		return nil
 	}
 	if err := r.readDraft(init, progress); err != nil {
@@ -75,15 +117,11 @@ func (r *rank) loadDraft(progress func(queue.Progress) error) error {
 }
 
 func (r *rank) readDraft(init *queue.Draft, progress func(queue.Progress) error) error {
-	d, folder := &r.draft, r.folder
-	d.config, d.stage = r.config, model.PredictorStage(r.config)
-	if !init.Predictor {
-		var err error
-		if folder, err = r.readDraftConfig(init, progress); err != nil {
-			return err
-		}
+	d := &r.draft
+	folder, err := r.readDraftConfig(init, progress)
+	if err != nil {
+		return err
 	}
-	var err error
 	src := model.Dummy(r.init.Seed)
 	if r.init.LoadFormat != "dummy" {
 		if d.checkpoint, err = checkpoint.Open(folder); err != nil {
@@ -99,11 +137,6 @@ func (r *rank) readDraft(init *queue.Draft, progress func(queue.Progress) error)
 		src = model.WithEmbedding(src, model.FromCheckpoint(d.embedding))
 	}
 	opt := model.Options{Group: layers.Group{Size: 1}, Stage: d.stage, CacheScales: r.scalesCache()}
-	if init.Predictor {
-		if d.packed = r.openPacked(r.packedKey()); d.packed != nil {
-			opt.Store = d.packed
-		}
-	}
 	d.model, err = model.Load(d.config, src, r.device, opt)
 	if err != nil || d.checkpoint == nil {
 		return err
@@ -143,6 +176,9 @@ func (r *rank) readDraftConfig(init *queue.Draft,
 
 // newDraftCache makes the KV cache of the draft model, if the rank has one.
 func (r *rank) newDraftCache() error {
+	if r.predicts() {
+		r.draft.config, r.draft.stage = r.config, model.PredictorStage(r.config)
+	}
 	if r.draft.config == nil {
 		return nil
 	}
@@ -161,10 +197,13 @@ func (r *rank) newDraftCache() error {
 
 // guessing is what the runner guesses with; nil where no model does, or a part of it sleeps.
 func (r *rank) guessing() *runner.Draft {
-	if r.draft.model == nil || r.draft.cache == nil {
+	m := r.draft.model
+	if r.predicts() {
+		m = r.weights.predictor
+	}
+	if m == nil || r.draft.cache == nil {
 		return nil
 	}
 	i := r.init.Draft
-	return &runner.Draft{Model: r.draft.model, Cache: r.draft.cache, MaxLen: i.MaxModelLen,
-		Rows: i.Rows}
+	return &runner.Draft{Model: m, Cache: r.draft.cache, MaxLen: i.MaxModelLen, Rows: i.Rows}
 }

@@ -355,6 +355,9 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
+	if err := r.loadPredictor(&r.weights, src, false); err != nil {
+		return err
+	}
 	if r.weights.checkpoint != nil {
 		if err := r.weights.checkpoint.CheckStable(); err != nil {
 			return err

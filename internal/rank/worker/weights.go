@@ -41,6 +41,10 @@ type loaded struct {
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
 	bytes      int64
+	// predictor is the layer that predicts a token more, nil for none; own is the model's files
+	// where an update lacks tensors of it, else nil.
+	predictor *model.Model
+	own       *checkpoint.Checkpoint
 	// packed is the file of which the model's weights are a part, nil for none; saving is that
 	// they are being stored.
 	packed *packed.File
@@ -49,11 +53,15 @@ type loaded struct {
 
 func (l *loaded) close() {
 	l.saving.stop()
-	if l.model != nil {
-		l.model.Close()
+	for _, m := range []*model.Model{l.model, l.predictor} {
+		if m != nil {
+			m.Close()
+		}
 	}
-	if l.checkpoint != nil {
-		l.checkpoint.Close()
+	for _, c := range []*checkpoint.Checkpoint{l.checkpoint, l.own} {
+		if c != nil {
+			c.Close()
+		}
 	}
 	if l.packed != nil {
 		l.packed.Close()
@@ -66,8 +74,13 @@ func (l *loaded) close() {
 // update waits for it.
 func (r *rank) retire(before loaded) {
 	before.saving.stop()
-	if before.model != nil {
-		before.model.Retire()
+	for _, m := range []*model.Model{before.model, before.predictor} {
+		if m != nil {
+			m.Retire()
+		}
+	}
+	if before.own != nil {
+		before.own.Close()
 	}
 	if before.packed != nil {
 		before.packed.Close()
@@ -200,10 +213,13 @@ func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	}
 	l := &loaded{update: id, segments: segments, checkpoint: c}
 	r.staging.staged = nil
-	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
-		model.Options{Group: r.group, Stage: r.stage, Strict: true,
-			CacheScales: r.scalesCache(), Taps: r.taps(),
-			Progress: func(n int64) { l.bytes = n }}); err != nil {
+	opt := model.Options{Group: r.group, Stage: r.stage, Strict: true,
+		CacheScales: r.scalesCache(), Taps: r.taps(), Progress: func(n int64) { l.bytes = n }}
+	src := model.FromCheckpoint(c)
+	if l.model, err = model.Load(r.config, src, r.device, opt); err == nil {
+		err = r.updatePredictor(l, src)
+	}
+	if err != nil {
 		l.close()
 		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
 			err = &weights.UnsoundError{Err: bad}

@@ -44,8 +44,8 @@ type Host struct {
 	Bounds Bounds
 	Ranks  []Rank
 	// Driver is what the driver's process takes there beside its ranks, Update the weights that
-	// come to a host whole.
-	Driver, Update int64
+	// come to a host whole, Files what files in memory may yet take.
+	Driver, Update, Files int64
 }
 
 // Cache is how many blocks of KV cache each rank is to have.
@@ -119,17 +119,18 @@ func mapped(bytes int64) int64 { return bytes + bytes>>9 }
 
 // Parts are what a host needs memory for, in bytes.
 type Parts struct {
-	Weights, Tables, Draft, Work, Cache, States, Processes, Updates int64
+	Weights, Tables, Draft, Work, Cache, States, Processes, Updates, Files int64
 }
 
 // Total is all of it.
 func (p Parts) Total() int64 {
-	return p.Weights + p.Tables + p.Draft + p.Work + p.Cache + p.States + p.Processes + p.Updates
+	return p.Weights + p.Tables + p.Draft + p.Work + p.Cache + p.States + p.Processes + p.Updates +
+		p.Files
 }
 
 // Parts are what the host needs with so many blocks.
 func (h *Host) Parts(blocks int64) Parts {
-	p := Parts{Processes: h.Driver, Updates: h.Update}
+	p := Parts{Processes: h.Driver, Updates: h.Update, Files: h.Files}
 	var shared, loading int64
 	for i := range h.Ranks {
 		r := &h.Ranks[i]
@@ -201,7 +202,8 @@ func (m *Misfit) What() string {
 		{"draft model (--speculative-config)", p.Draft}, {"activations and logits", p.Work},
 		{m.cache(), p.Cache},
 		{"states of --max-num-seqs requests", p.States},
-		{"weight updates (--enable-rlhf)", p.Updates}, {"processes", p.Processes},
+		{"weight updates (--enable-rlhf)", p.Updates},
+		{"files in memory (--kv-offloading-size)", p.Files}, {"processes", p.Processes},
 	} {
 		if x.bytes > 0 {
 			parts = append(parts, size(x.bytes)+" of "+x.name)
@@ -305,6 +307,7 @@ func (p *Plan) Table() (lines []string) {
 		line("KV cache", parts.Cache, "%d tokens on each rank, as they come into use",
 			p.Blocks*int64(p.Cache.BlockSize))
 		line("weight updates", parts.Updates, "--enable-rlhf")
+		line("files in memory", parts.Files, "--kv-offloading-size, as they come")
 		line("processes", parts.Processes, "")
 		line("together", parts.Total(), "")
 		room, by, known := h.Bounds.Room(p.Share)
