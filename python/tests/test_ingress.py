@@ -71,7 +71,7 @@ class TestIngress(unittest.TestCase):
 
     def test_models(self) -> None:
         """The adapters of replicas that run stand behind their models, and have cards."""
-        adapter = {"id": "1:sql", "object": "model", "parent": "1"}
+        adapter = {"id": "sql", "object": "model", "parent": "1"}
 
         class Loaded(_Handle):
             async def remote(self) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class TestIngress(unittest.TestCase):
             data = json.loads(body)["data"]
             self.assertEqual([card["id"] for card in data], ["1", "1:sql", "2", "3"])
             status, body = _ask(ingress, "/v1/models/1:sql")
-            self.assertEqual((status, json.loads(body)), (200, adapter))
+            self.assertEqual((status, json.loads(body)), (200, {**adapter, "id": "1:sql"}))
             self.assertEqual(_ask(ingress, "/v1/models/1:none")[0], 404)
 
     def test_anthropic(self) -> None:

@@ -134,8 +134,12 @@ class OpenAIIngress:
             cards.append(
                 {"id": m, "object": "model", "created": self._created, "owned_by": "eagleray"}
             )
-            # What has a parent is an adapter that a replica has loaded.
-            cards += [card for card in told.get(m, ()) if card.get("parent")]
+            # What has a parent is an adapter that a replica has loaded: it is asked for by both.
+            cards += [
+                {**card, "id": f"{m}:{card['id']}"}
+                for card in told.get(m, ())
+                if card.get("parent")
+            ]
         if path in ("/v1/models", "/v1/models/"):
             return json.dumps({"object": "list", "data": cards}).encode()
         name = unquote(path[len("/v1/models/") :])

@@ -29,6 +29,12 @@ def rank_groups() -> list[str]:
 class Layouts(Cluster):
     """Ranks over nodes, in the replica's placement group."""
 
+    def adapters_of(self, app: str) -> list[str]:
+        """Return the adapters that are listed: those that one of the replicas has."""
+        status, listed = self.ask(f"/{app}/v1/models")
+        self.assertEqual((status, listed["data"][0]["id"]), (200, "base"))
+        return [m["id"] for m in listed["data"][1:]]
+
     def test_adapters(self) -> None:
         """Two replicas load adapters that requests name, from the folder that lora_config has."""
         with tempfile.TemporaryDirectory() as folder:
@@ -49,6 +55,8 @@ class Layouts(Cluster):
                     parts = self.events(name, "lora", max_tokens=20)
                     said = "".join(p["choices"][0]["text"] for p in parts if p["choices"])
                     self.assertEqual(said, text)
+            self.eventually("a list of adapters", lambda: self.adapters_of("lora"))
+            self.assertLessEqual(set(self.adapters_of("lora")), {"base:one", "base:two"})
             self.assertEqual(self.completion("base:none", "lora")[0], 404)
             self.assertEqual(self.completion("none:one", "lora")[0], 404)
             serve.delete("lora")
