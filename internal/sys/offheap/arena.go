@@ -1,10 +1,14 @@
 package offheap
 
-// Arena maps memory with huge pages, also where it is too small for one: such parts lie side by
-// side in common mappings, so that reading one after the other crosses few pages. A mapping goes
-// back to the system with the last of its parts. The zero Arena is ready; it and the memory that it
-// gives are one goroutine's at a time.
-type Arena struct{ open *chunk }
+// Arena maps memory with huge pages, also where it is too small for one: such parts, but the first
+// few, lie side by side in common mappings, so that reading one after the other crosses few pages. A
+// mapping goes
+// back to the system with the last of its parts. The zero Arena is ready; it and the memory that
+// it gives are one goroutine's at a time.
+type Arena struct {
+	open  *chunk
+	apart int // bytes of mappings of their own
+}
 
 // chunk is a mapping that parts are given of, in order.
 type chunk struct {
@@ -14,6 +18,9 @@ type chunk struct {
 
 const (
 	chunkBytes = hugeFrom
+	// apartBytes are given at first, as mappings of their own: what needs no more, such as a small
+	// model, takes no more.
+	apartBytes = 8 << 20
 	// partAtMost is the largest memory that is a part: less is left behind the last one of a chunk.
 	partAtMost = 1 << 20
 	// partAlign is a pair of cache lines, which processors fetch together.
@@ -24,6 +31,10 @@ const (
 // of 128 bytes.
 func (a *Arena) Map(size int) (Memory, error) {
 	if size > partAtMost {
+		return Map(size, HugePages)
+	}
+	if a.apart < apartBytes {
+		a.apart += size
 		return Map(size, HugePages)
 	}
 	c := a.open
