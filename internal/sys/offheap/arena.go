@@ -1,10 +1,9 @@
 package offheap
 
 // Arena maps memory with huge pages, also where it is too small for one: such parts, but the first
-// few, lie side by side in common mappings, so that reading one after the other crosses few pages. A
-// mapping goes
-// back to the system with the last of its parts. The zero Arena is ready; it and the memory that
-// it gives are one goroutine's at a time.
+// few, lie side by side in common mappings, so that reading one after the other crosses few pages.
+// A mapping goes back to the system with the last of its parts. The zero Arena is ready; it and the
+// memory that it gives are one goroutine's at a time.
 type Arena struct {
 	open  *chunk
 	apart int // bytes of mappings of their own
