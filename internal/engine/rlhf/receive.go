@@ -336,8 +336,8 @@ func (r *receiver) await(ctx context.Context, stream string) (*incoming, error) 
 	return a.come, nil
 }
 
-// receive takes in the pieces that a connection brings, in their order; those that
-// pass are read and forgotten. It closes the connection.
+// receive takes in the pieces that a connection brings, in their order; those that pass are read
+// and forgotten. It closes the connection.
 func receive(ctx context.Context, c net.Conn, b *weights.Builder, pieces []weights.Piece,
 	passing func(name string) bool) error {
 	stop := context.AfterFunc(ctx, func() { c.Close() })

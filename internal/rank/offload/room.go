@@ -89,11 +89,13 @@ func InMemory(dir string, most int64) int64 {
 		return 0
 	}
 	r := newRoom(path, most)
-	if at != path {
-		size, free := int64(s.Blocks)*s.Bsize, int64(s.Bavail)*s.Bsize
-		return max(0, min(most, free-min(spare, size/16)))
+	var err error
+	if at == path {
+		_, err = r.look()
+	} else {
+		err = r.bound(at)
 	}
-	if _, err := r.look(); err != nil {
+	if err != nil {
 		return 0 // which opening it says
 	}
 	return max(0, r.limit-r.used)
@@ -144,14 +146,22 @@ func (r *room) look() ([]stored, error) {
 			files = append(files, stored{path, pages(info.Size()), info.ModTime()})
 		}
 	}
-	size, free, err := r.capacity(r.dir)
-	if err != nil {
+	if err := r.bound(r.dir); err != nil {
 		return nil, err
 	}
-	r.limit = min(r.most, r.used+free-min(spare, size/16))
 	r.looked = time.Now()
 	r.took = r.looked.Sub(began)
 	return files, nil
+}
+
+// bound sets the limit by what the file system of a folder has beside the files.
+func (r *room) bound(dir string) error {
+	size, free, err := r.capacity(dir)
+	if err != nil {
+		return err
+	}
+	r.limit = min(r.most, r.used+free-min(spare, size/16))
+	return nil
 }
 
 // Bounds on how often the folder is looked at: each second, and for a fiftieth of the time.

@@ -38,13 +38,10 @@ func (s *Spare) Drop() {
 // where what Pack does not write, because it is padding, is zero already, or else the system's.
 func (s *Spare) place(m *Matrix) (err error) {
 	size := m.panels() * int(m.stride)
-	switch {
-	case s == nil:
+	if s == nil {
 		m.mem, err = offheap.Map(size, offheap.HugePages) // all of it is written, then streamed
-	default:
-		if m.mem = s.acquire(m); m.mem.Bytes() == nil {
-			m.mem, err = s.small.Map(size)
-		}
+	} else if m.mem = s.acquire(m); m.mem.Bytes() == nil {
+		m.mem, err = s.small.Map(size)
 	}
 	if err != nil {
 		return fmt.Errorf("packed weights: %w", err)

@@ -38,14 +38,16 @@ type adapters struct {
 	places map[uint32]int // by id
 	free   []int
 	count  int // places there are
-	// ofRows is the place of each row's adapter of the batch at hand, -1 for none; nil where no row
-	// has one.
+	// ofRows is the place of each row's adapter of the last batch that had some, -1 for none.
 	ofRows []int32
 	low    Tensor // A·x of all of them, one after the other
 }
 
-// begin finds the adapters of the rows of a batch.
+// begin finds the place of each row's adapter of a batch, -1 for none; nil where no row has one.
 func (a *adapters) begin(b *compute.Batch) []int32 {
+	if len(b.Adapters) == 0 {
+		return nil
+	}
 	list, found := slices.Grow(a.ofRows[:0], b.Rows())[:b.Rows()], false
 	a.ofRows = list
 	for i := range list {

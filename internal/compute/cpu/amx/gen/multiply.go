@@ -352,11 +352,7 @@ func (w *tileWriter) block(s shape) {
 	for i, instruction := range list {
 		instruction()
 		for _, f := range fetched[i*len(fetched)/len(list) : (i+1)*len(fetched)/len(list)] {
-			level := 0
-			if strings.HasSuffix(f, "(R14)") {
-				level = 1
-			}
-			w.text("\tPREFETCHT%d %s\n", level, f)
+			w.text("\t%s\n", f)
 		}
 	}
 	for _, register := range moved {
@@ -367,18 +363,18 @@ func (w *tileWriter) block(s shape) {
 	}
 }
 
-// fetches lists the lines that a block fetches, some from each register on: in turn, as often. All
-// but those of the next panel are the next block's.
+// fetches lists the instructions that fetch lines, some from each register on: in turn, as often.
+// All but those of the next panel are the next block's.
 func fetches(registers []string, lines ...int) (list []string) {
 	const most = 32
 	for i := range most {
 		for k, r := range registers {
-			from := 2048
+			fetch, from := "PREFETCHT0", 2048
 			if r == "R14" {
-				from = 0
+				fetch, from = "PREFETCHT1", 0
 			}
 			if n := lines[k]; i*n/most != (i+1)*n/most {
-				list = append(list, fmt.Sprintf("%d(%s)", from+64*(i*n/most), r))
+				list = append(list, fmt.Sprintf("%s %d(%s)", fetch, from+64*(i*n/most), r))
 			}
 		}
 	}
