@@ -11,14 +11,34 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// What blocks of hopper.sm_90a.cu are: threads, output features and rows of a product, query rows
-// of attention, and stages of the ring between copies and products.
+// What blocks of hopper.sm_90a.cu are: threads, output features of a product, rows of a copy's box,
+// and query rows and stages of the ring of attention.
 const (
 	groupThreads  = 384
 	groupFeatures = 128
 	groupRows     = 128
 	groupStages   = 4
 )
+
+// groupSize is a kernel for products of many rows: rows of a block, stages of the ring between
+// copies and products, and bytes of sums that wait in shared memory.
+type groupSize struct {
+	rows, stages, sums int
+	kernel             kernels.ID // of bfloat16; float16's is groupF16 further
+}
+
+var (
+	groups128  = groupSize{128, 6, 0, kernels.GemmGroupsBF16}
+	groups256  = groupSize{256, 4, 0, kernels.GemmGroups256BF16}
+	groupsTree = groupSize{128, 5, 4 * groupFeatures * 128, kernels.GemmGroupsTreeBF16}
+)
+
+const groupF16 = kernels.GemmGroupsF16 - kernels.GemmGroupsBF16
+
+// shared is the dynamic shared memory of a block.
+func (s groupSize) shared() int {
+	return s.stages*2*tileIn*(groupFeatures+s.rows) + s.sums
+}
 
 // warpGroups are the kernels of sm_90 for many rows. They compute the bits of the others, which
 // compute few rows and what these do not, if wgmma adds as mma does: so it was measured
@@ -66,6 +86,12 @@ func (d *Device) UseWarpGroups(on bool) {
 	d.groups.on = on
 }
 
+// UseMultiprocessors has grids be those of a device of so many, and returns how many it had.
+func (d *Device) UseMultiprocessors(n int) (before int) {
+	before, d.info.Multiprocessors = d.info.Multiprocessors, n
+	return before
+}
+
 // ManyRows says what computes many rows, and why.
 func (d *Device) ManyRows() string {
 	switch {
@@ -77,12 +103,12 @@ func (d *Device) ManyRows() string {
 	return "mma: " + d.groups.why
 }
 
-// What CompareProducts compares: blocks of 64 by 128 sums of 64 products.
+// What CompareProducts compares: blocks of 64 by 256 sums of 64 products.
 const (
 	comparedBlocks = 2
 	comparedIn     = 64
 	comparedRows   = 64
-	comparedCols   = 128
+	comparedCols   = 256
 )
 
 // CompareProducts counts the sums that wgmma and mma compute with other bits, and all of them: of
@@ -148,28 +174,28 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	if d.err == nil {
 		d.check(d.ctx.Unpin(host))
 	}
-	// Of each block 128 columns were computed at once, and 64 of them in another product.
-	return differing, c / 4 * 3 / 2, d.err
+	// Of each block 256 columns were computed at once, then 128 of them, then 64.
+	return differing, c / 4 * 7 / 4, d.err
 }
 
-// gemmShared is the dynamic shared memory of a block of gemm_groups, attendGroupsShared that of
-// attend_groups: queries, and stages of a tile of keys and values.
-const gemmShared = groupStages * 2 * tileIn * (groupFeatures + groupRows)
-
+// attendGroupsShared is the dynamic shared memory of a block of attend_groups: queries, and stages
+// of a tile of keys and values.
 func attendGroupsShared(dim int) int {
 	return 2 * dim * (groupRows + groupStages*2*tilePositions)
 }
 
 // allowGroups lets the kernels have the shared memory they need.
 func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
-	for k, bytes := range map[kernels.ID]int{
-		kernels.GemmGroupsBF16:      gemmShared,
-		kernels.GemmGroupsF16:       gemmShared,
+	shared := map[kernels.ID]int{
 		kernels.AttendGroups64BF16:  attendGroupsShared(64),
 		kernels.AttendGroups64F16:   attendGroupsShared(64),
 		kernels.AttendGroups128BF16: attendGroupsShared(128),
 		kernels.AttendGroups128F16:  attendGroupsShared(128),
-	} {
+	}
+	for _, s := range []groupSize{groups128, groups256, groupsTree} {
+		shared[s.kernel], shared[s.kernel+groupF16] = s.shared(), s.shared()
+	}
+	for k, bytes := range shared {
 		if !k.Fits(d.info.Major, d.info.Minor) {
 			continue
 		}
@@ -187,25 +213,61 @@ func (w *weight) byGroups(g *gemm, x driver.Ptr, ld int) bool {
 		g.picked == 0 && w.in == w.chunks*w.padded && x%16 == 0 && ld%8 == 0
 }
 
+// tiles is how many of a product of so many rows there are.
+func (s groupSize) tiles(out, rows int) int {
+	return ceil(out, groupFeatures) * ceil(rows, s.rows)
+}
+
+func ceil(n, by int) int { return (n + by - 1) / by }
+
+// addsChunks says whether blocks of warp groups compute all chunks of a product and add them: where
+// they are enough to keep half of the device busy, for the others write and read each chunk.
+func (w *weight) addsChunks(g *gemm) bool {
+	x, ld := w.inputs(g)
+	return (w.chunks == 2 || w.chunks == 4 || w.chunks == 8) && w.byGroups(g, x, ld) &&
+		2*groupsTree.tiles(w.out, g.rows) >= w.d.info.Multiprocessors
+}
+
+// sizeOfGroups is the kernel for a product: that of 256 rows does in a turn what takes others two,
+// in 8/5 of the time.
+func (w *weight) sizeOfGroups(g *gemm) groupSize {
+	if g.whole {
+		return groupsTree
+	}
+	turns := func(s groupSize) int {
+		return ceil(w.chunks*s.tiles(w.out, g.rows), w.d.info.Multiprocessors)
+	}
+	if 8*turns(groups256) < 5*turns(groups128) {
+		return groups256
+	}
+	return groups128
+}
+
+// bandShare is the part of the L2 cache that inputs may have which blocks at work share.
+const bandShare = 3
+
 // launchGroups enqueues a product of inputs that lie ld apart.
 func (w *weight) launchGroups(g *gemm, x driver.Ptr, ld int) {
-	d := w.d
+	d, s := w.d, w.sizeOfGroups(g)
 	if w.mapped != w.data {
 		w.rows = d.tensorMap(&driver.Tensor{Base: w.data, Columns: w.in, Rows: w.out,
 			Stride: 2 * w.in, Box: groupFeatures})
 		w.mapped = w.data
 	}
-	kernel := kernels.GemmGroupsBF16
+	kernel, turns := s.kernel, s.tiles(w.out, g.rows)
 	if d.dtype == compute.Float16 {
-		kernel = kernels.GemmGroupsF16
+		kernel += groupF16
+	}
+	if !g.whole {
+		turns *= w.chunks
 	}
 	p := kernels.GemmGroupsParams{W: w.rows, X: d.tensorMap(&driver.Tensor{Base: x,
 		Columns: w.in, Rows: g.rows, Stride: 2 * ld, Box: groupRows}), Bias: g.bias, Y: g.dst,
 		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows),
-		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDY: int32(g.ld), Add: g.add}
-	grid := [3]uint32{uint32((w.out + groupFeatures - 1) / groupFeatures),
-		uint32((g.rows + groupRows - 1) / groupRows), uint32(w.chunks)}
-	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, gemmShared, p)
+		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDY: int32(g.ld), Add: g.add,
+		Band: int32(max(1, d.info.L2/bandShare/(2*w.in*s.rows)))}
+	launch(d, kernel, [3]uint32{uint32(min(turns, d.info.Multiprocessors)), 1, 1},
+		[3]uint32{groupThreads, 1, 1}, s.shared(), p)
 }
 
 // tensorMap describes a tensor to copies.

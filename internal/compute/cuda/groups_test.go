@@ -21,34 +21,41 @@ func TestWarpGroups(t *testing.T) {
 		for _, window := range []int{0, 70} {
 			t.Run(fmt.Sprintf("block size %d, window %d", blockSize, window), func(t *testing.T) {
 				d := machine(t, &double.Driver{Threads: 2})
-				many := func(on bool) []float32 {
+				many := func(on bool, multiprocessors int) []float32 {
 					d.UseWarpGroups(on)
+					d.UseMultiprocessors(multiprocessors)
 					s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
-					w, x := s.pack(2, 150, 96), s.tensor(131, 96)
+					w, x := s.pack(8, 150, 256), s.tensor(131, 256)
 					y := s.tensor(131, 150)
 					w.ProductAdded(y.All(), x.All())
 					all := append([]float32(nil), y.Floats()...)
+					w = s.pack(1, 150, 256)
+					w.Product(y.All(), x.All(), nil)
+					all = append(all, y.Floats()...)
 					args := compute.AttentionArgs{Heads: 6, KVHeads: 2, HeadDim: 64, Scale: 0.125,
 						Window: window}
 					return append(all, attendBlocks(s, blockSize, args, 0, sequence{75, 90},
 						sequence{0, 30}, sequence{200, 1})...)
 				}
-				want := many(false)
+				want := many(false, 132)
 				if n := d.Launches()[kernels.GemmGroupsBF16]; n != 0 {
 					t.Fatalf("%d launches of warp groups without them", n)
 				}
-				got := many(true)
-				for _, k := range []kernels.ID{kernels.GemmGroupsBF16,
-					kernels.AttendGroups64BF16} {
-					if d.Launches()[k] != 1 {
-						t.Errorf("%d launches of %s", d.Launches()[k], k.Name())
+				for _, multiprocessors := range []int{132, 3} {
+					got := many(true, multiprocessors)
+					same := func(a, b float32) bool {
+						return math.Float32bits(a) == math.Float32bits(b)
+					}
+					if !slices.EqualFunc(got, want, same) {
+						t.Errorf("other bits by warp groups on %d", multiprocessors)
 					}
 				}
-				same := func(a, b float32) bool {
-					return math.Float32bits(a) == math.Float32bits(b)
-				}
-				if !slices.EqualFunc(got, want, same) {
-					t.Error("other bits by warp groups")
+				for k, n := range map[kernels.ID]uint64{kernels.GemmGroupsBF16: 2,
+					kernels.GemmGroups256BF16: 1, kernels.GemmGroupsTreeBF16: 1,
+					kernels.AttendGroups64BF16: 2} {
+					if d.Launches()[k] != n {
+						t.Errorf("%d launches of %s", d.Launches()[k], k.Name())
+					}
 				}
 			})
 		}

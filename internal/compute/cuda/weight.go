@@ -174,15 +174,21 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		w.launch(gemm{dst: first(dst), ld: dst.Stride, x: x, bias: bias, add: add, rows: x.Rows})
 		return
 	}
-	most := max(1, partsBytes/(4*w.chunks*w.out))
+	chunks := w.chunks
+	whole := w.addsChunks(&gemm{x: x, rows: x.Rows})
+	if whole {
+		chunks = 1
+	}
+	most := max(1, partsBytes/(4*chunks*w.out))
 	for from := 0; from < x.Rows; from += most {
 		rows := min(most, x.Rows-from)
 		part := x
 		part.From, part.Rows = x.From+from*x.Stride, rows
-		parts := d.parts.grow(d, 4*w.chunks*rows*w.out)
-		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows})
+		parts := d.parts.grow(d, 4*chunks*rows*w.out)
+		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows,
+			whole: whole})
 		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
-			d.pending = pending{sums: m, parts: parts, chunks: w.chunks, rows: rows, width: w.out}
+			d.pending = pending{sums: m, parts: parts, chunks: chunks, rows: rows, width: w.out}
 			if add != 0 {
 				d.pending.sums, d.pending.onto = nil, m
 			}
@@ -190,7 +196,7 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		}
 		n := rows * w.out
 		elements(d, kernels.SumChunks, n, kernels.SumChunksParams{Parts: parts,
-			Y: first(dst) + driver.Ptr(4*from*dst.Stride), Bias: bias, Chunks: int32(w.chunks),
+			Y: first(dst) + driver.Ptr(4*from*dst.Stride), Bias: bias, Chunks: int32(chunks),
 			Rows: int32(rows), Width: int32(w.out), LDY: int32(dst.Stride), Add: add})
 	}
 }
@@ -214,6 +220,7 @@ type gemm struct {
 	// experts, pairs the rows of all.
 	experts, biases, scales, offsets, orders, first, picked driver.Ptr
 	groups, pairs                                           int
+	whole                                                   bool // dst gets the chunks' sums
 }
 
 // size is a kernel for products.
@@ -302,6 +309,11 @@ func (w *weight) ordered(g *gemm, x driver.Ptr) driver.Ptr {
 	return y
 }
 
+// inputs is where the numbers of 16 bits are that a product multiplies, and how far apart its rows.
+func (w *weight) inputs(g *gemm) (x driver.Ptr, ld int) {
+	return of(g.x.Memory).half(false) + driver.Ptr(2*g.x.From), g.x.Stride
+}
+
 // launch enqueues a product.
 func (w *weight) launch(g gemm) {
 	d := w.d
@@ -323,7 +335,7 @@ func (w *weight) launch(g gemm) {
 			kernel += codes8 - codes4
 		}
 	}
-	x, ld := of(g.x.Memory).half(false)+driver.Ptr(2*g.x.From), g.x.Stride
+	x, ld := w.inputs(&g)
 	if w.codes != nil && w.codes.order != 0 {
 		x, ld, g.picked = w.ordered(&g, x), w.in, 0
 	}

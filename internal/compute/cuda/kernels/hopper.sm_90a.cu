@@ -185,70 +185,71 @@ KERNEL __launch_bounds__(BLOCK, 1) attend_groups128_f16(const __grid_constant__ 
 
 struct CompareProducts {
   const u16* a;       // [blocks][64][64]
-  const u16* b;       // [blocks][128][64]
-  const float* c;     // [blocks][64][128]
+  const u16* b;       // [blocks][256][64]
+  const float* c;     // [blocks][64][256]
   int* differing;     // [blocks][128]
 };
 
-// compare_products adds a·bᵀ to c by wgmma of 64 and of 128 columns, and by mma, and counts the sums
-// of each thread that have other bits.
+// compared counts the sums of a thread that wgmma of 8N columns and mma compute with other bits.
+template <int type, int N>
+DI int compared(const float* c, u32 left, u32 right) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  auto first = [&](int n, int i) {
+    const int row = warp * 16 + (lane >> 2) + i / 2 * 8, col = n * 8 + (lane & 3) * 2 + i % 2;
+    return c[row * 256 + col];
+  };
+  float group[N][4];
+#pragma unroll
+  for (int n = 0; n < N; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) group[n][i] = first(n, i);
+  groups_begin(group);
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    multiply_group<type>(group, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
+  groups_commit();
+  groups_end(group);
+  int differing = 0;
+#pragma unroll
+  for (int n = 0; n < N; n += 2) {
+    float one[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) one[i / 4][i % 4] = first(n + i / 4, i % 4);
+#pragma unroll 1
+    for (int k = 0; k < 4; k++) {
+      u32 x[4], y[4];
+      matrices4(x, left + in_panel(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
+      matrices4(y, right + in_panel(n * 8 + (lane & 7) + ((lane >> 4) << 3),
+                                    k * 2 + ((lane >> 3) & 1)));
+      multiply<type>(one[0], x, y[0], y[1]);
+      multiply<type>(one[1], x, y[2], y[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      differing += __float_as_int(one[i / 4][i % 4]) != __float_as_int(group[n + i / 4][i % 4]);
+  }
+  return differing;
+}
+
+// compare_products adds a·bᵀ to c by wgmma of 64, 128 and 256 columns, and by mma, and counts the
+// sums of each thread that have other bits.
 template <int type>
 DI void compare_products(const CompareProducts& p) {
-  __shared__ __align__(1024) u8 memory[(64 + 128) * 128];
+  __shared__ __align__(1024) u8 memory[(64 + 256) * 128];
   const u32 left = shared_address(memory), right = left + 64 * 128;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const uint4* a = (const uint4*)p.a + (size_t)blockIdx.x * 64 * 8;
-  const uint4* b = (const uint4*)p.b + (size_t)blockIdx.x * 128 * 8;
-  for (int i = threadIdx.x; i < (64 + 128) * 8; i += 128) {
+  const uint4* b = (const uint4*)p.b + (size_t)blockIdx.x * 256 * 8;
+  for (int i = threadIdx.x; i < (64 + 256) * 8; i += 128) {
     const uint4 v = i < 64 * 8 ? a[i] : b[i - 64 * 8];
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                  ::"r"(left + in_panel(i / 8, i % 8)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
   }
-  float whole[16][4], half[8][4], one[16][4];
-#pragma unroll
-  for (int n = 0; n < 16; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int row = warp * 16 + (lane >> 2) + i / 2 * 8, col = n * 8 + (lane & 3) * 2 + i % 2;
-      whole[n][i] = one[n][i] = p.c[((size_t)blockIdx.x * 64 + row) * 128 + col];
-      if (n < 8) half[n % 8][i] = whole[n][i];
-    }
   written_here();
   __syncthreads();
-  here(half);
-  groups_begin(whole);
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    multiply_group<type>(whole, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
-    multiply_group<type>(half, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
-  }
-  groups_commit();
-  groups_end(whole);
-  here(half);
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    u32 x[4];
-    matrices4(x, left + in_panel(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
-#pragma unroll
-    for (int n = 0; n < 16; n += 2) {
-      u32 y[4];
-      matrices4(y, right + in_panel(n * 8 + (lane & 7) + ((lane >> 4) << 3),
-                                    k * 2 + ((lane >> 3) & 1)));
-      multiply<type>(one[n], x, y[0], y[1]);
-      multiply<type>(one[n + 1], x, y[2], y[3]);
-    }
-  }
-  int differing = 0;
-#pragma unroll
-  for (int n = 0; n < 16; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int bits = __float_as_int(one[n][i]);
-      differing += __float_as_int(whole[n][i]) != bits;
-      if (n < 8) differing += __float_as_int(half[n % 8][i]) != bits;
-    }
-  p.differing[blockIdx.x * 128 + threadIdx.x] = differing;
+  const float* c = p.c + (size_t)blockIdx.x * 64 * 256;
+  p.differing[blockIdx.x * 128 + threadIdx.x] = compared<type, 8>(c, left, right) +
+      compared<type, 16>(c, left, right) + compared<type, 32>(c, left, right);
 }
 
 KERNEL __launch_bounds__(128) compare_products_bf16(const __grid_constant__ CompareProducts p) {
@@ -260,91 +261,199 @@ KERNEL __launch_bounds__(128) compare_products_f16(const __grid_constant__ Compa
 
 struct GemmGroups {
   TensorMap w;       // [out][chunks * kpad], in boxes of FEATURES
-  TensorMap x;       // [rows][chunks * kpad], in boxes of ROWS
+  TensorMap x;       // [rows][chunks * kpad], in boxes of 128
   const float* bias; // of each output feature; null for none
   float* y;          // chunk c is chunk_stride after the one before
   u64 chunk_stride;
   int out, rows, kpad, chunks, ldy;
   int add;           // to what y has
+  int band;          // tiles of rows that are computed side by side
 };
 
-// gemm_groups computes 64 output features per warp group, of 128 rows of x. W is the first operand,
-// as in gemm.cu.
-template <int type>
+// Tiling is the tiles that the grid's blocks compute in turn, numbers that lie a grid apart: bands
+// of some tiles of rows, in a band all rows of a tile of features before the next one. So all blocks
+// at work find what they multiply in the L2 cache, but for one of them each time.
+template <int FEATURES, int ROWS>
+struct Tiling {
+  int features, rows, band;
+
+  DI Tiling(const GemmGroups& p)
+      : features((p.out + FEATURES - 1) / FEATURES), rows((p.rows + ROWS - 1) / ROWS), band(p.band) {}
+
+  DI int count() const { return features * rows; }
+
+  // find says where a tile begins.
+  DI void find(int tile, int& f0, int& r0) const {
+    const int from = tile / (band * features) * band, height = min(band, rows - from);
+    const int within = tile - from * features;
+    f0 = within / height * FEATURES;
+    r0 = (from + within % height) * ROWS;
+  }
+};
+
+// Sums are those of a tile that a thread has: of 64 features of the warp group, tiles of 8 rows.
+template <int type, int ROWS, int STAGES>
+struct Sums {
+  static constexpr int FEATURES = COMPUTING * 64, X = FEATURES * 128, STAGE = X + ROWS * 128;
+  float c[ROWS / 8][4];
+
+  // chunk makes them those of the steps from one of the ring on, whose number it raises.
+  DI void chunk(const Ring<STAGES>& ring, u32 stages, int own, int kpad, int& n) {
+#pragma unroll
+    for (int i = 0; i < ROWS / 2; i++) c[i / 4][i % 4] = 0.0f;
+    const int first = n, end = n + (kpad + 63) / 64;
+#pragma unroll 1
+    for (; n < end; n++) {
+      ring.wait_full(n);
+      const u32 w = stages + n % STAGES * STAGE + own * 64 * 128;
+      const u32 x = stages + n % STAGES * STAGE + X;
+      auto product = [&](int k) {
+        multiply_group<type>(c, descriptor(w + k * 32, 16), descriptor(x + k * 32, 16));
+      };
+      const int left = kpad - (n - first) * 64;
+      groups_begin(c);
+      if (left >= 64) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) product(k);
+      } else {
+#pragma unroll 1
+        for (int k = 0; k < left / 16; k++) product(k);
+      }
+      groups_commit();
+      groups_wait<1>();
+      if (n > first) ring.release(n - 1);
+    }
+    groups_end(c);
+    ring.release(n - 1);
+  }
+
+  // store writes them as output features and rows from some on.
+  DI void store(const GemmGroups& p, float* y, int f0, int r0, bool add) const {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int f = f0 + warp * 16 + (lane >> 2) + h * 8;
+      if (f >= p.out) continue;
+      const float bias = p.bias ? p.bias[f] : 0.0f;
+#pragma unroll
+      for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          const int r = r0 + n * 8 + (lane & 3) * 2 + i;
+          if (r >= p.rows) continue;
+          float v = c[n][2 * h + i];
+          if (p.bias) v += bias;
+          float* to = y + (size_t)r * p.ldy + f;
+          *to = add ? *to + v : v;
+        }
+    }
+  }
+
+  // onto adds them to what others are, which then are a pair's.
+  DI void onto(const Sums& before) {
+#pragma unroll
+    for (int i = 0; i < ROWS / 2; i++) c[i / 4][i % 4] = before.c[i / 4][i % 4] + c[i / 4][i % 4];
+  }
+
+  // keep puts them into shared memory, 16 bytes of each thread side by side; found adds what is there.
+  DI void keep(u32 at) const {
+#pragma unroll
+    for (int n = 0; n < ROWS / 8; n++)
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                   ::"r"(at + (n * COMPUTING * 128 + threadIdx.x) * 16), "f"(c[n][0]), "f"(c[n][1]),
+                     "f"(c[n][2]), "f"(c[n][3]) : "memory");
+  }
+  DI void found(u32 at) {
+#pragma unroll
+    for (int n = 0; n < ROWS / 8; n++) {
+      float v[4];
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                   : "r"(at + (n * COMPUTING * 128 + threadIdx.x) * 16) : "memory");
+#pragma unroll
+      for (int i = 0; i < 4; i++) c[n][i] = v[i] + c[n][i];
+    }
+  }
+};
+
+// gemm_groups computes 64 output features per warp group, of ROWS rows of x. W is the first operand,
+// as in gemm.cu. A block computes each chunk of a tile for itself, or, of 2, 4 or 8, all of them,
+// which it adds as tree does: the first of two waits in registers, the sum of two in shared memory,
+// that of four in y, which is read by the thread that wrote it.
+template <int type, int ROWS, int STAGES, bool TREE>
 DI void gemm_groups(const GemmGroups& p) {
-  constexpr int FEATURES = COMPUTING * 64, ROWS = 128, STAGES = 4, X = FEATURES * 128;
-  constexpr int STAGE = X + ROWS * 128;
+  typedef Sums<type, ROWS, STAGES> Sum;
+  constexpr int FEATURES = Sum::FEATURES, STAGE = Sum::STAGE;
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
-  const u32 stages = shared_address(memory);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, own = warp / 4;
-  const int f0 = blockIdx.x * FEATURES, r0 = blockIdx.y * ROWS, chunk = blockIdx.z;
-  const int steps = (p.kpad + 63) / 64;
+  const u32 stages = shared_address(memory), kept = stages + STAGES * STAGE;
+  const int warp = threadIdx.x >> 5, own = warp / 4;
+  const Tiling<FEATURES, ROWS> tiling(p);
+  const int each = TREE ? p.chunks : 1;  // of a block's turn
+  const int turns = tiling.count() * (p.chunks / each);
   const Ring<STAGES> ring(barriers);
   __syncthreads();
 
+  int n = 0;  // of the ring
   if (own == COPYING) {
     registers_down<24>();
-    if (warp > COPYING * 4 || lane != 0) return;
+    if (warp > COPYING * 4 || (threadIdx.x & 31) != 0) return;
 #pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-      const u32 stage = stages + step % STAGES * STAGE, full = ring.full + 8 * (step % STAGES);
-      const int column = chunk * p.kpad + step * 64;
-      ring.wait_empty(step);
-      barrier_expect(full, STAGE);
-      copy_box(stage, &p.w, column, f0, full);
-      copy_box(stage + X, &p.x, column, r0, full);
+    for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+      int f0, r0;
+      tiling.find(turn % tiling.count(), f0, r0);
+      const int from = turn / tiling.count() * p.kpad;
+#pragma unroll 1
+      for (int chunk = 0; chunk < each; chunk++)
+#pragma unroll 1
+        for (int k = 0; k < p.kpad; k += 64, n++) {
+          const u32 stage = stages + n % STAGES * STAGE, full = ring.full + 8 * (n % STAGES);
+          const int column = from + chunk * p.kpad + k;
+          ring.wait_empty(n);
+          barrier_expect(full, STAGE);
+          copy_box(stage, &p.w, column, f0, full);
+#pragma unroll
+          for (int r = 0; r < ROWS; r += 128)
+            copy_box(stage + Sum::X + r * 128, &p.x, column, r0 + r, full);
+        }
     }
     return;
   }
 
   registers_up<240>();
-  float c[ROWS / 8][4];
-#pragma unroll
-  for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) c[n][i] = 0.0f;
 #pragma unroll 1
-  for (int step = 0; step < steps; step++) {
-    ring.wait_full(step);
-    const u32 w = stages + step % STAGES * STAGE + own * 64 * 128;
-    const u32 x = stages + step % STAGES * STAGE + X;
-    auto product = [&](int k) {
-      multiply_group<type>(c, descriptor(w + k * 32, 16), descriptor(x + k * 32, 16));
-    };
-    const int left = p.kpad - step * 64;
-    groups_begin(c);
-    if (left >= 64) {
-#pragma unroll
-      for (int k = 0; k < 4; k++) product(k);
+  for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+    int f0, r0;
+    tiling.find(turn % tiling.count(), f0, r0);
+    Sum sum;
+    if constexpr (!TREE) {
+      sum.chunk(ring, stages, own, p.kpad, n);
+      sum.store(p, p.y + (size_t)(turn / tiling.count()) * p.chunk_stride, f0, r0, p.add);
     } else {
 #pragma unroll 1
-      for (int k = 0; k < left / 16; k++) product(k);
+      for (int chunk = 1; chunk < each; chunk += 2) {
+        Sum first;
+        first.chunk(ring, stages, own, p.kpad, n);
+        sum.chunk(ring, stages, own, p.kpad, n);
+        sum.onto(first);
+        if (chunk & 2) sum.found(kept);
+        else if (chunk + 1 < each) sum.keep(kept);
+        if ((chunk & 3) == 3 || chunk + 1 == each) sum.store(p, p.y, f0, r0, chunk > 3);
+      }
     }
-    groups_commit();
-    groups_wait<1>();
-    if (step > 0) ring.release(step - 1);
   }
-  groups_end(c);
-
-  float* y = p.y + (size_t)chunk * p.chunk_stride;
-#pragma unroll
-  for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int f = f0 + warp * 16 + (lane >> 2) + (i >> 1) * 8;
-      const int r = r0 + n * 8 + (lane & 3) * 2 + (i & 1);
-      if (f >= p.out || r >= p.rows) continue;
-      float v = c[n][i];
-      if (p.bias) v += p.bias[f];
-      float* to = y + (size_t)r * p.ldy + f;
-      *to = p.add ? *to + v : v;
-    }
 }
 
-KERNEL __launch_bounds__(BLOCK, 1) gemm_groups_bf16(const __grid_constant__ GemmGroups p) {
-  gemm_groups<BF16>(p);
-}
-KERNEL __launch_bounds__(BLOCK, 1) gemm_groups_f16(const __grid_constant__ GemmGroups p) {
-  gemm_groups<F16>(p);
-}
+// Those of 256 rows read less of the L2 cache for each product; those that add chunks write an
+// eighth.
+#define GROUPS(name, ...) \
+  KERNEL __launch_bounds__(BLOCK, 1) name(const __grid_constant__ GemmGroups p) { \
+    gemm_groups<__VA_ARGS__>(p);                                                  \
+  }
+
+GROUPS(gemm_groups_bf16, BF16, 128, 6, false)
+GROUPS(gemm_groups256_bf16, BF16, 256, 4, false)
+GROUPS(gemm_groups_tree_bf16, BF16, 128, 5, true)
+GROUPS(gemm_groups_f16, F16, 128, 6, false)
+GROUPS(gemm_groups256_f16, F16, 256, 4, false)
+GROUPS(gemm_groups_tree_f16, F16, 128, 5, true)

@@ -54,7 +54,11 @@ const (
 	CompareProductsBF16
 	CompareProductsF16
 	GemmGroupsBF16
+	GemmGroups256BF16
+	GemmGroupsTreeBF16
 	GemmGroupsF16
+	GemmGroups256F16
+	GemmGroupsTreeF16
 	RMSNorm
 	AddNorm
 	LayerNorm
@@ -134,7 +138,11 @@ var names = [Count]string{
 	CompareProductsBF16: "compare_products_bf16",
 	CompareProductsF16:  "compare_products_f16",
 	GemmGroupsBF16:      "gemm_groups_bf16",
+	GemmGroups256BF16:   "gemm_groups256_bf16",
+	GemmGroupsTreeBF16:  "gemm_groups_tree_bf16",
 	GemmGroupsF16:       "gemm_groups_f16",
+	GemmGroups256F16:    "gemm_groups256_f16",
+	GemmGroupsTreeF16:   "gemm_groups_tree_f16",
 	RMSNorm:             "rms_norm",
 	AddNorm:             "add_norm",
 	LayerNorm:           "layer_norm",
@@ -212,7 +220,11 @@ var files = [Count]string{
 	CompareProductsBF16: "hopper.sm_90a",
 	CompareProductsF16:  "hopper.sm_90a",
 	GemmGroupsBF16:      "hopper.sm_90a",
+	GemmGroups256BF16:   "hopper.sm_90a",
+	GemmGroupsTreeBF16:  "hopper.sm_90a",
 	GemmGroupsF16:       "hopper.sm_90a",
+	GemmGroups256F16:    "hopper.sm_90a",
+	GemmGroupsTreeF16:   "hopper.sm_90a",
 	RMSNorm:             "norms",
 	AddNorm:             "norms",
 	LayerNorm:           "norms",
@@ -637,6 +649,7 @@ type GemmGroupsParams struct {
 	Chunks      int32
 	LDY         int32
 	Add         int32
+	Band        int32
 }
 
 // NormParams are those of norms.cu's Norm.

@@ -22,14 +22,31 @@ func groupCases(dtype compute.DType) (list []Case) {
 			s.check(err)
 			s.report("sums with other bits", []float32{float32(differing)}, []float64{0}, exactly)
 		}})
-	for _, p := range []productShape{
-		{70, 130, 80, 1, 8, Small}, {130, 24, 272, 1, 0, Full}, {200, 136, 640, 2, 0, Full},
-		{129, 257, 1024, 8, 8, Full}, {2048, 4096, 4096, 8, 0, Large},
-		{257, 24576, 4096, 1, 0, Large},
+	product256 := product + kernels.GemmGroups256BF16 - kernels.GemmGroupsBF16
+	tree := product + kernels.GemmGroupsTreeBF16 - kernels.GemmGroupsBF16
+	for _, p := range []struct {
+		productShape
+		// few is how many multiprocessors there are to be, for blocks that compute several tiles.
+		few    int
+		kernel kernels.ID
+	}{
+		{productShape{70, 130, 80, 1, 8, Small}, 1, product},
+		{productShape{66, 24, 256, 8, 0, Small}, 3, product},
+		{productShape{129, 140, 96, 1, 0, Small}, 2, product256},
+		{productShape{66, 130, 512, 8, 0, Small}, 1, tree},
+		{productShape{130, 24, 272, 1, 0, Full}, 132, product},
+		{productShape{300, 300, 656, 1, 8, Full}, 3, product256},
+		{productShape{200, 136, 640, 2, 0, Full}, 2, tree},
+		{productShape{129, 257, 1024, 4, 8, Full}, 2, tree},
+		{productShape{2048, 4096, 4096, 8, 0, Large}, 132, tree},
+		{productShape{257, 24576, 4096, 1, 0, Large}, 132, product256},
 	} {
 		list = append(list, Case{Name: fmt.Sprintf("product by warp groups, %d x %d x %d in %d, "+
-			"from %d", p.rows, p.out, p.in, p.chunks, p.from), Kernels: []kernels.ID{product},
-			cost: p.cost, groups: true, run: func(s *subject) { multiplied(s, p) }})
+			"from %d, by %d", p.rows, p.out, p.in, p.chunks, p.from, p.few),
+			Kernels: []kernels.ID{p.kernel}, cost: p.cost, groups: true, run: func(s *subject) {
+				defer s.UseMultiprocessors(s.UseMultiprocessors(p.few))
+				multiplied(s, p.productShape)
+			}})
 	}
 	far := []sequence{{0, 40}, {130, 70}, {300, 33}}
 	for _, a := range []attentionShape{
