@@ -3,6 +3,9 @@ package proof
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -150,25 +153,46 @@ func (s *subject) attention(a *attentionShape, reference attend, tolerance float
 	}
 	y := s.poisoned(b.Rows(), args.Heads*values)
 	s.Attention(cache, 1, b, args, y, q.Columns(before, width))
-	want := make([]float64, 0, b.Rows()*args.Heads*values)
-	for r, seq := range b.Seq {
+	group := args.Heads / args.KVHeads
+	keysOf, valuesOf := make([][][]float64, len(b.Tables)*args.KVHeads),
+		make([][][]float64, len(b.Tables)*args.KVHeads)
+	for i := range keysOf {
+		seq, kv := i/args.KVHeads, i%args.KVHeads
+		keysOf[i] = headsOf(h.keys[seq], kv, dim, dim)
+		valuesOf[i] = headsOf(h.values[seq], kv, dim, values)
+	}
+	want := make([]float64, b.Rows()*args.Heads*values)
+	each(b.Rows(), func(r int) {
 		to := int(b.Position[r]) + 1
 		from := 0
 		if args.Window > 0 {
 			from = max(0, to-args.Window)
 		}
 		for n := range args.Heads {
-			kv := n / (args.Heads / args.KVHeads)
+			kv := int(b.Seq[r])*args.KVHeads + n/group
 			query := doubles(queries[r*(width+before)+before+n*dim:][:dim])
-			want = append(want, reference(s, &args, sinkOf(sinks, n), query,
-				headsOf(h.keys[seq], kv, dim, dim), headsOf(h.values[seq], kv, dim, values),
-				from, to)...)
+			copy(want[(r*args.Heads+n)*values:], reference(s, &args, sinkOf(sinks, n), query,
+				keysOf[kv], valuesOf[kv], from, to))
 		}
-	}
+	})
 	s.report("y", y.Floats(), want, tolerance)
 	if y.Width <= mostIdentity {
 		s.halves("y", y)
 	}
+}
+
+// each calls f with the numbers below n, by all processors.
+func each(n int, f func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func sinkOf(sinks []float32, head int) *float64 {

@@ -151,9 +151,13 @@ func (s *subject) roundedAll(v []float32) []float64 {
 // source is a matrix of bfloat16 numbers, as large as weights of in features are.
 func (s *subject) source(out, in int) compute.Source {
 	v := make([]uint16, out*in)
-	for i := range v {
-		v[i] = half.ToBF16(float32(s.random.NormFloat64() / math.Sqrt(float64(in))))
-	}
+	seed, scale := s.random.Uint64(), math.Sqrt(float64(in))
+	each(out, func(row int) {
+		random := rand.New(rand.NewPCG(seed, uint64(row)))
+		for i := range in {
+			v[row*in+i] = half.ToBF16(float32(random.NormFloat64() / scale))
+		}
+	})
 	return matrix(v, out, in)
 }
 
