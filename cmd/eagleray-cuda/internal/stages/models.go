@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -41,10 +42,21 @@ type agreement struct {
 	Tokens, Wanted, Left, Wrong int
 	// Worst is the largest error of a logit, and Limit what it may be, in standard deviations.
 	Worst, Limit float64
+	dtype        compute.DType
+	mixture      bool
 }
 
-// models holds each fixture to transformers: greedy tokens are equal, but where both best are so
-// near that rounding activations to bfloat16 decides.
+// failed says whether a family is not transformers'. Rounding activations moves the choice of a
+// mixture's router, so that only float32 says something of one.
+func (a *agreement) failed() bool {
+	if a.mixture && a.dtype != compute.Float32 {
+		return false
+	}
+	return a.Wrong > 0 || !(a.Worst <= a.Limit)
+}
+
+// models holds each fixture to transformers, in float32 and in bfloat16: greedy tokens are equal,
+// but in bfloat16 where both best are so near that rounding activations decides.
 func (r *run) models(ctx context.Context) error {
 	families, err := r.families()
 	if err != nil {
@@ -56,7 +68,7 @@ func (r *run) models(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, skipped, err := r.family(ctx, name)
+		families, skipped, err := r.family(ctx, name)
 		if skipped != "" {
 			r.report(Row{Name: name, Note: "skipped: " + skipped, Listed: true})
 			continue
@@ -65,13 +77,15 @@ func (r *run) models(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		run++
-		all.Tokens, all.Wanted, all.Left = all.Tokens+a.Tokens, all.Wanted+a.Wanted,
-			all.Left+a.Left
-		r.report(Row{Name: name, Unit: "std of logits", Ours: figure(a.Worst),
-			Floor: figure(a.Limit), Failed: a.Wrong > 0 || !(a.Worst <= a.Limit), Listed: true,
-			Detail: a, Note: fmt.Sprintf("%d of %d tokens equal, %d prompts left at a near tie, "+
-				"%d wrong; ours is the largest error of a logit, floor its limit", a.Tokens,
-				a.Wanted, a.Left, a.Wrong)})
+		for _, a := range families {
+			all.Tokens, all.Wanted, all.Left = all.Tokens+a.Tokens, all.Wanted+a.Wanted,
+				all.Left+a.Left
+			r.report(Row{Name: name + ", " + a.dtype.String(), Unit: "std of logits",
+				Ours: figure(a.Worst), Floor: figure(a.Limit), Failed: a.failed(), Listed: true,
+				Detail: a, Note: fmt.Sprintf("%d of %d tokens equal, %d prompts left at a near "+
+					"tie, %d wrong; ours is the largest error of a logit, floor its limit",
+					a.Tokens, a.Wanted, a.Left, a.Wrong)})
+		}
 	}
 	r.summary = fmt.Sprintf("%d families, %d of %d tokens equal, %d prompts left at a near tie",
 		run, all.Tokens, all.Wanted, all.Left)
@@ -107,46 +121,65 @@ func (r *run) families() ([]string, error) {
 }
 
 // family runs a fixture, or says why not.
-func (r *run) family(ctx context.Context, name string) (a agreement, skipped string, err error) {
+func (r *run) family(ctx context.Context, name string) (list []agreement, skipped string,
+	err error) {
 	dir := filepath.Join(r.Models, name)
 	var g goldens
 	raw, err := os.ReadFile(filepath.Join(dir, "goldens.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, "no goldens.json", nil
+		return nil, "no goldens.json", nil
 	}
 	if err != nil {
-		return a, "", err
+		return nil, "", err
 	}
 	if err := json.Unmarshal(raw, &g); err != nil {
-		return a, "", fmt.Errorf("goldens.json: %w", err)
+		return nil, "", fmt.Errorf("goldens.json: %w", err)
 	}
 	folder, err := checkpoint.Dir(dir)
 	if err != nil {
-		return a, "", err
+		return nil, "", err
 	}
 	if raw, err = folder.ReadFile("config.json"); err != nil {
-		return a, "", err
+		return nil, "", err
 	}
 	cfg, err := model.ReadConfig(raw)
 	switch {
 	case err != nil:
-		return a, "", err
+		return nil, "", err
 	case cfg.Encoder || cfg.Classifier != nil:
-		return a, "it is no causal language model", nil
+		return nil, "it is no causal language model", nil
 	}
 	weights, err := checkpoint.Open(folder)
 	if err != nil {
-		return a, "", err
+		return nil, "", err
 	}
 	defer weights.Close()
-	a, err = r.agree(ctx, cfg, weights, &g)
-	return a, "", err
+	for _, dtype := range r.dtypes() {
+		a := agreement{dtype: dtype, mixture: cfg.Experts() > 0}
+		if err := r.agree(ctx, cfg, weights, &g, &a); err != nil {
+			return nil, "", err
+		}
+		list = append(list, a)
+	}
+	return list, "", nil
 }
 
-// agree runs the prompts of a fixture, of which the machine has time for the shortest.
+// dtypes are what models run in. A machine for PTX has no time for float32.
+func (r *run) dtypes() []compute.DType {
+	if r.tiny() {
+		return []compute.DType{compute.BFloat16}
+	}
+	return []compute.DType{compute.Float32, compute.BFloat16}
+}
+
+// exactly is how far logits of float32 may be from transformers', in standard deviations.
+const exactly = 1e-4
+
+// agree runs the prompts of a fixture, of which the machine has time for the shortest. Where rotary
+// factors depend on the longest sequence that is served, transformers has those of each prompt's.
 func (r *run) agree(ctx context.Context, cfg *model.Config, weights *checkpoint.Checkpoint,
-	g *goldens) (a agreement, err error) {
-	prompts, longest, greedy := g.Prompts, 0, math.MaxInt
+	g *goldens, a *agreement) error {
+	prompts, greedy := g.Prompts, math.MaxInt
 	if r.tiny() {
 		const few = 8
 		shortest := slices.MinFunc(prompts, func(p, q prompt) int {
@@ -154,24 +187,55 @@ func (r *run) agree(ctx context.Context, cfg *model.Config, weights *checkpoint.
 		})
 		prompts, greedy = []prompt{shortest}, few
 	}
+	a.Limit = 2 * g.BF16Error
+	if a.dtype == compute.Float32 {
+		a.Limit = exactly
+	}
+	if len(cfg.Rope.LongFactor) == 0 {
+		return r.agreeUpTo(ctx, cfg, weights, prompts, greedy, a)
+	}
+	var short, long []prompt
+	for _, p := range prompts {
+		switch original := cfg.Rope.OriginalMaxPositions; {
+		case len(p.IDs) > original:
+			long = append(long, p)
+		case len(p.IDs)+len(p.Greedy) <= original:
+			short = append(short, p)
+		}
+	}
+	for _, some := range [][]prompt{short, long} {
+		if err := r.agreeUpTo(ctx, cfg, weights, some, greedy, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agreeUpTo runs prompts, the longest of which is the longest sequence that is served.
+func (r *run) agreeUpTo(ctx context.Context, cfg *model.Config, weights *checkpoint.Checkpoint,
+	prompts []prompt, greedy int, a *agreement) (err error) {
+	longest := 0
 	for _, p := range prompts {
 		longest = max(longest, len(p.IDs)+len(p.Greedy))
 	}
-	s, err := r.session(cfg, model.FromCheckpoint(weights), 1, longest)
+	if longest == 0 {
+		return nil
+	}
+	cfg.Serve(longest)
+	s, err := r.sessionOf(a.dtype, cfg, model.FromCheckpoint(weights), 1, longest)
 	if err != nil {
-		return a, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	a.Limit = 2 * g.BF16Error
 	for i := range prompts {
 		if err := ctx.Err(); err != nil {
-			return a, err
+			return err
 		}
 		if err := a.prompt(s, &prompts[i], greedy); err != nil {
-			return a, err
+			return err
 		}
 	}
-	return a, nil
+	return nil
 }
 
 // prompt continues a prompt until a token differs.

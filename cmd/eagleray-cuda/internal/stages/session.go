@@ -30,9 +30,15 @@ type session struct {
 
 // session loads a model. Blocks of a sequence are side by side, from its first one on.
 func (r *run) session(cfg *model.Config, weights layers.Source, sequences, positions int) (
-	_ *session, err error) {
+	*session, error) {
+	return r.sessionOf(compute.BFloat16, cfg, weights, sequences, positions)
+}
+
+// sessionOf is one that computes in a type.
+func (r *run) sessionOf(dtype compute.DType, cfg *model.Config, weights layers.Source,
+	sequences, positions int) (_ *session, err error) {
 	s := &session{sequences: sequences, blocks: (positions + blockSize - 1) / blockSize}
-	if s.device, s.context, err = r.open(); err != nil {
+	if s.device, s.context, err = r.open(dtype); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -46,7 +52,7 @@ func (r *run) session(cfg *model.Config, weights layers.Source, sequences, posit
 	}
 	s.cache, err = s.device.NewCache(compute.CacheShape{
 		Layers: cfg.Cache(), Blocks: sequences * s.blocks,
-		BlockSize: blockSize, DType: compute.BFloat16, States: sequences})
+		BlockSize: blockSize, DType: dtype, States: sequences})
 	return s, err
 }
 

@@ -200,13 +200,13 @@ func (r *run) cases(cost proof.Cost) proof.Options {
 }
 
 // open opens the device, and its context as well, for what the device does not tell.
-func (r *run) open() (*cuda.Device, driver.Context, error) {
+func (r *run) open(dtype compute.DType) (*cuda.Device, driver.Context, error) {
 	w := &watched{Driver: r.Driver}
 	threads := runtime.NumCPU()
 	if r.tiny() {
 		threads = 1
 	}
-	d, err := cuda.New(cuda.Options{Driver: w, Ordinal: r.Ordinal, DType: compute.BFloat16,
+	d, err := cuda.New(cuda.Options{Driver: w, Ordinal: r.Ordinal, DType: dtype,
 		Threads: threads, PTX: r.tiny()})
 	if err != nil {
 		return nil, nil, err
