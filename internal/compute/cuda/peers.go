@@ -21,7 +21,6 @@ const (
 	mostPlaces  = 64
 	mostRanks   = 8
 	peerThreads = 512
-	normThreads = 1024
 	elementsAt  = 2 * 8 * mostRanks * mostPlaces
 	windowBytes = 5 * driver.ExportGrain
 	// slice is how many elements of a place's are in the window, twice: a row of most models.

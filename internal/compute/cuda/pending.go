@@ -69,7 +69,7 @@ func (d *Device) addNorm(x, y *memory, weight driver.Ptr, eps float32) bool {
 		return c.norm(y, weight, eps)
 	}
 	p := d.taken()
-	launch(d, kernels.AddNorm, [3]uint32{uint32(p.rows), 1, 1}, [3]uint32{rowBlock, 1, 1}, 0,
+	launch(d, kernels.AddNorm, [3]uint32{uint32(p.rows), 1, 1}, normBlock(p.width), 0,
 		kernels.AddNormParams{Parts: p.parts, Sums: p.sums.at(), X: p.onto.at(), Weight: weight,
 			Y: y.values, Half: y.half(true), Chunks: int32(p.chunks), Rows: int32(p.rows),
 			Width: int32(p.width), Type: d.half(), Eps: eps})

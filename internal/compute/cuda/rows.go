@@ -161,9 +161,19 @@ func (d *Device) norm(k kernels.ID, dst, x *compute.Tensor, weight, bias compute
 	if k == kernels.RMSNorm && dst != x && d.addNorm(of(x.Memory), m, at(weight), eps) {
 		return
 	}
-	launch(d, k, [3]uint32{uint32(x.Rows), 1, 1}, [3]uint32{rowBlock, 1, 1}, 0,
+	launch(d, k, [3]uint32{uint32(x.Rows), 1, 1}, normBlock(x.Width), 0,
 		kernels.NormParams{X: at(x.Memory), Weight: at(weight), Bias: at(bias), Y: m.values,
 			Half: m.half(true), Width: int32(x.Width), Type: d.half(), Eps: eps})
+}
+
+// normThreads is how many threads a block has that normalises a row, at most.
+const normThreads = 1024
+
+// normBlock is the block of a norm: of its threads each has two vectors of 4 numbers, as far as
+// that gets (kernels/norm.cuh).
+func normBlock(width int) [3]uint32 {
+	warps := (width + 2*4*32 - 1) / (2 * 4 * 32)
+	return [3]uint32{uint32(min(max(warps, 1)*32, normThreads)), 1, 1}
 }
 
 // headsPerBlock is how many heads a block has, a warp each.

@@ -1,6 +1,6 @@
 // Norms of rows and of heads. A block has a row, a warp a head: the order of each sum depends on the
 // width alone.
-#include "rt.cuh"
+#include "norm.cuh"
 
 struct Norm {
   const float* x;
@@ -12,20 +12,13 @@ struct Norm {
   float eps;
 };
 
-KERNEL __launch_bounds__(256) rms_norm(const __grid_constant__ Norm p) {
-  __shared__ float parts[8];
-  const float* x = p.x + (size_t)blockIdx.x * p.width;
-  float* y = p.y + (size_t)blockIdx.x * p.width;
-  u16* half = p.half + (size_t)blockIdx.x * p.width;
-  float s = 0;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) s += x[i] * x[i];
-  s = block_sum(s, parts);
-  float f = 1.0f / sqrtf(s / p.width + p.eps);
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    float v = x[i] * f * p.weight[i];
-    y[i] = v;
-    keep_half(half + i, v, p.type);
-  }
+KERNEL __launch_bounds__(1024) rms_norm(const __grid_constant__ Norm p) {
+  __shared__ float parts[GROUPS];
+  const size_t row = (size_t)blockIdx.x * p.width;
+  if (p.width % 4 == 0)
+    rms_row<true>(p.x + row, p.weight, p.y + row, p.half + row, p.width, p.type, p.eps, parts);
+  else
+    rms_row<false>(p.x + row, p.weight, p.y + row, p.half + row, p.width, p.type, p.eps, parts);
 }
 
 struct AddNorm {
@@ -39,52 +32,133 @@ struct AddNorm {
   float eps;
 };
 
-// add_norm is sum_chunks, once or twice, then rms_norm of what it made.
-KERNEL __launch_bounds__(256) add_norm(const __grid_constant__ AddNorm p) {
-  __shared__ float sums[8];
-  const size_t size = (size_t)p.rows * p.width, row = blockIdx.x;
-  const float* parts = p.parts + row * p.width;
-  float* made = p.sums + row * p.width;
-  float* x = p.x + row * p.width;
-  float* y = p.y + row * p.width;
-  u16* half = p.half + row * p.width;
-  float s = 0;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    float v = tree(parts + i, size, p.chunks);
-    if (p.sums) made[i] = v;
-    if (p.x) {
-      v += x[i];
-      x[i] = v;
-    }
-    s += v * v;
+// four adds 1, 2 or 4 numbers of each of a page's vectors, as tree. All are on their way together,
+// for which a thread has registers; not so of 8.
+template <int chunks>
+DI void four(float4 (&v)[HELD], const float* p, size_t stride, const Page<true>& page) {
+  float4 c[4][HELD];
+#pragma unroll
+  for (int i = 0; i < chunks; i++) page.near(c[i], p + i * stride);
+#pragma unroll
+  for (int n = 0; n < HELD; n++) {
+    v[n] = c[0][n];
+    if (chunks > 1) v[n] = v[n] + c[1][n];
+    if (chunks > 2) v[n] = v[n] + (c[2][n] + c[3][n]);
   }
-  s = block_sum(s, sums);
-  float f = 1.0f / sqrtf(s / p.width + p.eps);
-  if (!p.x) x = made;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    float v = x[i] * f * p.weight[i];
-    y[i] = v;
-    keep_half(half + i, v, p.type);
+}
+
+// make_sums is tree of a page's vectors.
+template <int chunks>
+DI void make_sums(float4 (&v)[HELD], const float* p, size_t stride, const Page<true>& page) {
+  if constexpr (chunks < 8) {
+    four<chunks>(v, p, stride, page);
+  } else {
+    float4 more[HELD];
+    four<4>(v, p, stride, page);
+    four<4>(more, p + 4 * stride, stride, page);
+#pragma unroll
+    for (int n = 0; n < HELD; n++) v[n] = v[n] + more[n];
+  }
+}
+
+DI void make_sums(float4 (&v)[HELD], const float* p, size_t stride, int chunks,
+                  const Page<false>& page) {
+#pragma unroll
+  for (int n = 0; n < HELD; n++)
+    v[n] = page.make(n, [&](int i) { return tree(p + i, stride, chunks); });
+}
+
+// add_row is add_norm of a width that is a multiple of 4 for so many chunks, else for any.
+template <int chunks, bool vector = chunks != 0>
+DI void add_row(const AddNorm& p, float* sums) {
+  const size_t size = (size_t)p.rows * p.width, row = (size_t)blockIdx.x * p.width;
+  const float* parts = p.parts + row;
+  float* made = p.sums + row;
+  float* x = p.x + row;
+  Page<vector> page(p.width);
+  float4 v[HELD], w[HELD], before[HELD];
+  float s[HELD] = {};
+  do {
+    page.fetch(p.weight);
+    if (p.x) page.load(before, x);
+    if constexpr (vector) make_sums<chunks>(v, parts, size, page);
+    else make_sums(v, parts, size, p.chunks, page);
+#pragma unroll
+    for (int n = 0; n < HELD; n++) {
+      if (p.sums && page.has(n)) page.store(made, n, v[n]);
+      if (!p.x) continue;
+      v[n] = v[n] + before[n];
+      if (page.has(n)) page.store(x, n, v[n]);
+    }
+    page.near(w, p.weight);  // not before, as there are no registers for it
+    add_squares(s, v, page);
+  } while (page.next());
+  const float f = 1.0f / sqrtf(sum_strands(s, sums) / p.width + p.eps);
+  scale_row(page, v, w, p.x ? x : made, p.weight, f, p.y + row, p.half + row, p.type);
+}
+
+// add_norm is sum_chunks, once or twice, then rms_norm of what it made.
+KERNEL __launch_bounds__(1024) add_norm(const __grid_constant__ AddNorm p) {
+  __shared__ float sums[GROUPS];
+  if (p.width % 4 != 0) add_row<0>(p, sums);
+  else if (p.chunks == 1) add_row<1>(p, sums);
+  else if (p.chunks == 2) add_row<2>(p, sums);
+  else if (p.chunks == 4) add_row<4>(p, sums);
+  else add_row<8>(p, sums);
+}
+
+template <bool vector>
+DI void layer_row(const Norm& p, float (&parts)[2][GROUPS]) {
+  const size_t row = (size_t)blockIdx.x * p.width;
+  const float* x = p.x + row;
+  Page<vector> page(p.width);
+  float4 v[HELD], w[HELD], b[HELD];
+  float s[HELD] = {}, squares[HELD] = {};
+  page.near(w, p.weight);
+  page.near(b, p.bias);
+  do {
+    page.load(v, x);
+#pragma unroll
+    for (int n = 0; n < HELD; n++) s[n] += (v[n].x + v[n].y) + (v[n].z + v[n].w);
+  } while (page.next());
+  const float mean = sum_strands(s, parts[0]) / p.width;
+  auto centre = [&] {  // numbers become how far they are from the mean, 0 beyond the row's end
+#pragma unroll
+    for (int n = 0; n < HELD; n++) {
+      const int left = p.width - page.place(n);
+      v[n] = make_float4(left > 0 ? v[n].x - mean : 0.0f, left > 1 ? v[n].y - mean : 0.0f,
+                         left > 2 ? v[n].z - mean : 0.0f, left > 3 ? v[n].w - mean : 0.0f);
+    }
+  };
+  for (;;) {  // from the last page to the first
+    centre();
+    add_squares(squares, v, page);
+    if (!page.previous()) break;
+    page.load(v, x);
+  }
+  const float f = 1.0f / sqrtf(sum_strands(squares, parts[1]) / p.width + p.eps);
+  for (;;) {
+#pragma unroll
+    for (int n = 0; n < HELD; n++) {
+      if (!page.has(n)) continue;
+      const float4 y = make_float4(v[n].x * f * w[n].x + b[n].x, v[n].y * f * w[n].y + b[n].y,
+                                   v[n].z * f * w[n].z + b[n].z, v[n].w * f * w[n].w + b[n].w);
+      page.store(p.y + row, n, y);
+      page.keep(p.half + row, n, y, p.type);
+    }
+    if (!page.next()) return;
+    page.load(v, x);
+    page.near(w, p.weight);
+    page.near(b, p.bias);
+    centre();
   }
 }
 
 // layer_norm may write where it reads.
-KERNEL __launch_bounds__(256) layer_norm(const __grid_constant__ Norm p) {
-  __shared__ float parts[2][8];
-  const float* x = p.x + (size_t)blockIdx.x * p.width;
-  float* y = p.y + (size_t)blockIdx.x * p.width;
-  u16* half = p.half + (size_t)blockIdx.x * p.width;
-  float s = 0;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) s += x[i];
-  float mean = block_sum(s, parts[0]) / p.width;
-  s = 0;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) s += (x[i] - mean) * (x[i] - mean);
-  float f = 1.0f / sqrtf(block_sum(s, parts[1]) / p.width + p.eps);
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    float v = (x[i] - mean) * f * p.weight[i] + p.bias[i];
-    y[i] = v;
-    keep_half(half + i, v, p.type);
-  }
+KERNEL __launch_bounds__(1024) layer_norm(const __grid_constant__ Norm p) {
+  __shared__ float parts[2][GROUPS];
+  if (p.width % 4 == 0) layer_row<true>(p, parts);
+  else layer_row<false>(p, parts);
 }
 
 struct Heads {
@@ -95,29 +169,116 @@ struct Heads {
   float eps;
 };
 
-// head normalises a head by its root mean square and turns its first dimensions by halves, by one
-// warp, which is told of each number by its place: it may be written where it was read.
-template <typename Visit>
-DI void head(const float* x, const float* weight, const float* angles, int dim, int turned, float eps,
-             Visit visit) {
-  const int lane = threadIdx.x & 31, half = angles ? turned / 2 : 0;
-  float f = 1.0f;
-  if (weight) {
-    float s = 0;
-    for (int i = lane; i < dim; i += 32) s += x[i] * x[i];
-    f = 1.0f / sqrtf(warp_sum(s) / dim + eps);
-  }
-  for (int i = lane; i < half; i += 32) {
-    float a = x[i], b = x[i + half], c = angles[i], s = angles[half + i];
-    if (weight) {
-      a = a * f * weight[i];
-      b = b * f * weight[i + half];
-    }
-    visit(i, a * c - b * s);
-    visit(i + half, b * c + a * s);
-  }
-  for (int i = 2 * half + lane; i < dim; i += 32) visit(i, weight ? x[i] * f * weight[i] : x[i]);
+// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first.
+DI float load_now(const float* p, bool there) {
+  float v = 0.0f;
+  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.f32 %0, [%1];\n}"
+               : "+f"(v) : "l"(p), "r"((int)there) : "memory");
+  return v;
 }
+
+// Head is a head that a warp normalises by its root mean square, and of which it turns the first
+// dimensions by halves. Squares are added in the order of pairs' first halves, their second ones,
+// and the rest, of which a lane has each 32nd.
+struct Head {
+  const float* x;
+  const float* weight;  // null for no norm
+  const float* angles;  // half of them cosines, then sines; null for none
+  int dim, half;        // half is that of what is turned
+  float eps;
+
+  DI Head(const float* x, const float* weight, const float* angles, int dim, int turned, float eps)
+      : x(x), weight(weight), angles(angles), dim(dim), half(angles ? turned / 2 : 0), eps(eps) {}
+
+  DI float factor(float s) const { return 1.0f / sqrtf(warp_sum(s) / dim + eps); }
+
+  // held has all that there is loaded before any is used: pairs pairs a lane, and rest others.
+  template <int pairs, int rest, class Visit>
+  DI void held(Visit visit) const {
+    const int lane = threadIdx.x & 31;
+    float a[pairs + 1], b[pairs + 1], wa[pairs + 1], wb[pairs + 1], c[pairs + 1], s[pairs + 1];
+    float r[rest + 1], wr[rest + 1], sum = 0.0f, f = 1.0f;
+#pragma unroll
+    for (int n = 0; n < pairs; n++) {
+      const int i = lane + 32 * n;
+      const bool in = i < half;
+      a[n] = load_now(x + i, in);
+      b[n] = load_now(x + half + i, in);
+      wa[n] = load_now(weight + i, in && weight);
+      wb[n] = load_now(weight + half + i, in && weight);
+      c[n] = load_now(angles + i, in);
+      s[n] = load_now(angles + half + i, in);
+    }
+#pragma unroll
+    for (int n = 0; n < rest; n++) {
+      const int i = 2 * half + lane + 32 * n;
+      r[n] = load_now(x + i, i < dim);
+      wr[n] = load_now(weight + i, i < dim && weight);
+    }
+    if (weight) {
+#pragma unroll
+      for (int n = 0; n < pairs; n++) sum = __fmaf_rn(a[n], a[n], sum);
+#pragma unroll
+      for (int n = 0; n < pairs; n++) sum = __fmaf_rn(b[n], b[n], sum);
+#pragma unroll
+      for (int n = 0; n < rest; n++) sum = __fmaf_rn(r[n], r[n], sum);
+      f = factor(sum);
+#pragma unroll
+      for (int n = 0; n < pairs; n++) {
+        a[n] = a[n] * f * wa[n];
+        b[n] = b[n] * f * wb[n];
+      }
+#pragma unroll
+      for (int n = 0; n < rest; n++) r[n] = r[n] * f * wr[n];
+    }
+#pragma unroll
+    for (int n = 0; n < pairs; n++) {
+      const int i = lane + 32 * n;
+      if (i >= half) continue;
+      visit(i, turned(a[n], b[n], c[n], s[n]));
+      visit(half + i, turned(b[n], a[n], c[n], -s[n]));
+    }
+#pragma unroll
+    for (int n = 0; n < rest; n++) {
+      const int i = 2 * half + lane + 32 * n;
+      if (i < dim) visit(i, r[n]);
+    }
+  }
+
+  static DI float turned(float a, float b, float c, float s) {
+    return __fmaf_rn(a, c, -__fmul_rn(b, s));
+  }
+
+  // whole is held for a head of any size.
+  template <class Visit>
+  DI void whole(Visit visit) const {
+    const int lane = threadIdx.x & 31;
+    float sum = 0.0f, f = 1.0f;
+    if (weight) {
+      for (int i = lane; i < half; i += 32) sum = __fmaf_rn(x[i], x[i], sum);
+      for (int i = half + lane; i < 2 * half; i += 32) sum = __fmaf_rn(x[i], x[i], sum);
+      for (int i = 2 * half + lane; i < dim; i += 32) sum = __fmaf_rn(x[i], x[i], sum);
+      f = factor(sum);
+    }
+    auto scaled = [&](int i) { return weight ? x[i] * f * weight[i] : x[i]; };
+    for (int i = lane; i < half; i += 32) {
+      const float a = scaled(i), b = scaled(half + i), c = angles[i], s = angles[half + i];
+      visit(i, turned(a, b, c, s));
+      visit(half + i, turned(b, a, c, -s));
+    }
+    for (int i = 2 * half + lane; i < dim; i += 32) visit(i, scaled(i));
+  }
+
+  // visit calls f of each number by its place, which may be written where it was read.
+  template <class Visit>
+  DI void visit(Visit f) const {
+    if (2 * half == dim && half <= 64) held<2, 0>(f);
+    else if (2 * half == dim && half <= 128) held<4, 0>(f);
+    else if (half == 0 && dim <= 128) held<0, 4>(f);
+    else if (half <= 64 && dim - 2 * half <= 192) held<2, 6>(f);
+    else whole(f);
+  }
+};
 
 KERNEL __launch_bounds__(128) heads(const __grid_constant__ Heads p) {
   int unit = blockIdx.x * 4 + (threadIdx.x >> 5);
@@ -125,7 +286,7 @@ KERNEL __launch_bounds__(128) heads(const __grid_constant__ Heads p) {
   int row = unit / p.heads;
   float* x = p.x + (size_t)row * p.ldx + (unit % p.heads) * p.dim;
   const float* angles = p.angles ? p.angles + (size_t)row * p.turned : nullptr;
-  head(x, p.weight, angles, p.dim, p.turned, p.eps, [&](int i, float v) { x[i] = v; });
+  Head(x, p.weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) { x[i] = v; });
 }
 
 struct StoreHeads {
@@ -153,7 +314,7 @@ DI void store_head(const StoreHeads& p) {
   if (n < p.heads) {
     float* x = p.q + (size_t)row * p.ld + n * p.dim;
     if (angles || p.q_weight)
-      head(x, p.q_weight, angles, p.dim, p.turned, p.eps, [&](int i, float v) { x[i] = v; });
+      Head(x, p.q_weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) { x[i] = v; });
     return;
   }
   const int value = n >= p.heads + p.kv_heads, kv = n - p.heads - (value ? p.kv_heads : 0);
@@ -171,11 +332,11 @@ DI void store_head(const StoreHeads& p) {
     const float* x = p.v + (size_t)row * p.ld + kv * p.dim;
     if (coded && slot >= 0)
       encode(to.vector, to.scale, x, p.dim, p.v_scales ? p.v_scales[kv] : 0.0f, p.type);
-    else for (int i = lane; i < p.dim; i += 32) store(i, x[i]);
+    else Head(x, nullptr, nullptr, p.dim, 0, 0.0f).visit(store);
     return;
   }
   float* x = p.k + (size_t)row * p.ld + kv * p.dim;
-  head(x, p.k_weight, angles, p.dim, p.turned, p.eps, [&](int i, float v) {
+  Head(x, p.k_weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) {
     x[i] = v;
     store(i, v);
   });

@@ -5,7 +5,7 @@
 // A block waits for the blocks of its own number alone, and has a place of its own in the windows:
 // its elements, a flag of each rank, and an epoch, which is how often it has run. No block waits for
 // another one of its grid; all of them are on the device at once.
-#include "rt.cuh"
+#include "norm.cuh"
 
 // A window is flags [PLACES][RANKS], epochs [PLACES], then elements [2][PLACES][slice].
 enum { RANKS = 8, PLACES = 64, EPOCHS = 8 * RANKS * PLACES, ELEMENTS = 2 * EPOCHS, THREADS = 512 };
@@ -32,10 +32,6 @@ struct Ranks {
 DI u8* window(const Ranks& p, int r) {
   return r == 0 ? p.w0 : r == 1 ? p.w1 : r == 2 ? p.w2 : r == 3 ? p.w3 : r == 4 ? p.w4
        : r == 5 ? p.w5 : r == 6 ? p.w6 : p.w7;
-}
-
-DI float4 operator+(float4 a, float4 b) {
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
 DI void publish(u64* flag, u64 epoch) {
@@ -159,27 +155,16 @@ struct NormRanks {
   float eps;
 };
 
-// norm_ranks is sum_ranks, then add_norm of what it made: squares are added by as many threads as
-// there, so in the same order.
+// norm_ranks is sum_ranks, then rms_norm of what it made.
 KERNEL __launch_bounds__(1024) norm_ranks(const __grid_constant__ NormRanks p) {
-  __shared__ float parts[32];
+  __shared__ float parts[GROUPS];
   const Meeting m = summed(p.ranks);
   const int width = p.ranks.unit;
-  for (int at = 0; at < m.n; at += width) {
+  for (int n = 0; n < m.n; n += width) {
     __syncthreads();  // all has been stored, and parts of the row before were read
-    const float* x = (p.ranks.x ? p.ranks.x : p.ranks.y) + m.first + at;
-    float s = 0;
-    if (threadIdx.x < 256)
-      for (int i = threadIdx.x; i < width; i += 256) s += x[i] * x[i];
-    s = block_sum(s, parts);
-    float f = 1.0f / sqrtf(s / width + p.eps);
-    float* y = p.y + m.first + at;
-    u16* half = p.half + m.first + at;
-    for (int i = threadIdx.x; i < width; i += blockDim.x) {
-      float v = x[i] * f * p.weight[i];
-      y[i] = v;
-      keep_half(half + i, v, p.type);
-    }
+    const int at = m.first + n;
+    rms_row<true>((p.ranks.x ? p.ranks.x : p.ranks.y) + at, p.weight, p.y + at, p.half + at, width,
+                  p.type, p.eps, parts);
   }
 }
 

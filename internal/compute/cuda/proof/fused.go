@@ -12,7 +12,7 @@ func fusedCases() (list []Case) {
 	for _, n := range []struct {
 		rows, width, in, chunks int
 		cost                    Cost
-	}{{3, 300, 88, 8, Small}, {70, 40, 48, 2, Full}, {1, 1500, 32, 8, Full},
+	}{{3, 300, 88, 8, Small}, {70, 40, 48, 2, Full}, {1, 1500, 32, 8, Full}, {2, 8452, 8, 4, Full},
 		{256, 4096, 1024, 8, Large}} {
 		list = append(list, Case{Name: fmt.Sprintf("product in %d, added and normalised, %d x %d",
 			n.chunks, n.rows, n.width), Kernels: []kernels.ID{kernels.AddNorm}, cost: n.cost,

@@ -14,7 +14,7 @@ func normCases() (list []Case) {
 		rows, width int
 		cost        Cost
 	}{{3, 300, Small}, {1, 1, Full}, {2, 31, Full}, {5, 257, Full}, {2, 4096, Full},
-		{256, 4096, Large}} {
+		{1, 8450, Full}, {2, 10368, Full}, {256, 4096, Large}} {
 		name := func(what string) string {
 			return fmt.Sprintf("%s, %d x %d", what, n.rows, n.width)
 		}
