@@ -46,6 +46,7 @@ struct Gemm {
   float* y;                  // chunk c is chunk_stride after the one before
   u64 chunk_stride;
   int out, rows, in, kpad, chunks, ldx, ldy;
+  int unit;                  // how many steps a stage has room for
   int add;                   // to what y has
   int aligned;               // all rows and chunks of x, and groups, begin at multiples of 16 bytes
   Quantised q;
@@ -54,6 +55,12 @@ struct Gemm {
 // A tile of shared memory has rows of 64 numbers, 128 bytes. Of a row the 16 bytes number c lie at
 // c ^ (row & 7), so that ldmatrix reads without bank conflicts.
 DI u32 place(u32 row, u32 c) { return row * 128u + ((c ^ (row & 7u)) << 4); }
+
+// stream16 is copy16 of what is read once, front to back: memory sends what follows, too.
+DI void stream16(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"
+               ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 
 // unpacked makes the operand that a thread multiplies by of its 8 codes: numbers of 16 bits, exact
 // but for those of a table. Codes of 4 bits are consecutive integers, e2m1, or places in a table of pairs.
@@ -129,7 +136,9 @@ struct Groups {
 };
 
 // tile computes FEATURES output features of ROWS rows of x: each of WF by WR warps computes MT
-// tiles of 16 features by NT tiles of 8 rows. A quantised W is [16 features][chunk][64 input
+// tiles of 16 features by NT tiles of 8 rows. A step is 64 input features. While a unit of steps is
+// computed, those of the next STAGES-1 units are on their way: so few blocks may ask memory for as
+// much at a time as many. A quantised W is [16 features][chunk][64 input
 // features], of which a warp's threads have, product after product, the 8 codes that each
 // multiplies by; 0 where there are none.
 template <int type, int bits, int WF, int WR, int MT, int NT, int STAGES>
@@ -138,7 +147,7 @@ DI void tile(const Gemm& p) {
   constexpr bool CODES = bits < 16;
   constexpr int TILE = 128 * bits;  // bytes of 16 by 64 weights
   constexpr int X = FEATURES / 16 * TILE, SCALES = X + ROWS * 128, OFFSETS = SCALES + FEATURES * 16;
-  constexpr int STAGE = CODES ? OFFSETS + FEATURES * 16 : SCALES;
+  constexpr int STEP = CODES ? OFFSETS + FEATURES * 16 : SCALES;
   // A thread copies so many pieces of 16 bytes of a step's weights, and of its inputs; inputs and
   // plain weights are of rows that are so far apart.
   constexpr int OURS = X / 16 / THREADS, XOURS = (ROWS * 8 + THREADS - 1) / THREADS;
@@ -206,46 +215,42 @@ DI void tile(const Gemm& p) {
     }
   };
 
-  auto fetch = [&](int step) {
-    const u32 stage = base + (step % STAGES) * STAGE;
-    if (step < steps) {
-      const int k = step * 64 + piece * 8;
+  auto fetch_step = [&](int step, u32 at) {
+    const int k = step * 64 + piece * 8;
 #pragma unroll
-      for (int j = 0; j < OURS; j++) {
-        const u8* from = CODES ? weights[j] + step * TILE : weights[j] + step * 128;
-        bool there = weights[j] && (CODES || k < p.kpad);
-        copy16(CODES ? stage + (tid + j * THREADS) * 16 : stage + to + j * APART * 128,
+    for (int j = 0; j < OURS; j++) {
+      const u8* from = CODES ? weights[j] + step * TILE : weights[j] + step * 128;
+      bool there = weights[j] && (CODES || k < p.kpad);
+      stream16(CODES ? at + (tid + j * THREADS) * 16 : at + to + j * APART * 128,
                there ? from : (const u8*)w, there ? 16 : 0);
-      }
-      if (CODES) {
-        // Those of groups that end in the step, and of the last one.
-        int groups = p.q.smaller ? p.q.smaller : ahead.at + 64 >= p.q.group;
-        if (step == steps - 1) groups = last - ahead.row + 1;
-        fetch_factors(stage + SCALES, scale, groups);
-        if (offset) fetch_factors(stage + OFFSETS, offset, groups);
-        if (p.q.smaller) ahead.row += p.q.smaller;
-        else ahead.pass(64, p.q.group);
-      }
-      const int n = min(max(width - k, 0), 8), before = skip - k;
-#pragma unroll
-      for (int j = 0; j < XOURS; j++) {
-        if (row + j * APART >= ROWS) break;
-        const u32 at = stage + X + to + j * APART * 128;
-        bool there = inputs[j] && n > 0;
-        const u16* from = there ? inputs[j] + step * 64 : p.x;
-        if (p.aligned) {
-          copy16(at, before > 0 ? p.x : from, there && before <= 0 ? 2 * n : 0);
-          continue;
-        }
-        u32 v[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-          if (there && i >= before && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
-                     ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
-      }
     }
-    copies_commit();
+    if (CODES) {
+      // Those of groups that end in the step, and of the last one.
+      int groups = p.q.smaller ? p.q.smaller : ahead.at + 64 >= p.q.group;
+      if (step == steps - 1) groups = last - ahead.row + 1;
+      fetch_factors(at + SCALES, scale, groups);
+      if (offset) fetch_factors(at + OFFSETS, offset, groups);
+      if (p.q.smaller) ahead.row += p.q.smaller;
+      else ahead.pass(64, p.q.group);
+    }
+    const int n = min(max(width - k, 0), 8), before = skip - k;
+#pragma unroll
+    for (int j = 0; j < XOURS; j++) {
+      if (row + j * APART >= ROWS) break;
+      const u32 xat = at + X + to + j * APART * 128;
+      bool there = inputs[j] && n > 0;
+      const u16* from = there ? inputs[j] + step * 64 : p.x;
+      if (p.aligned) {
+        copy16(xat, before > 0 ? p.x : from, there && before <= 0 ? 2 * n : 0);
+        continue;
+      }
+      u32 v[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+        if (there && i >= before && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
+      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                   ::"r"(xat), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+    }
   };
 
   float c[MT][NT][4], part[CODES ? MT : 1][CODES ? NT : 1][4], sums[CODES ? NT : 1][4];
@@ -288,58 +293,81 @@ DI void tile(const Gemm& p) {
       for (int i = 0; i < 4; i++) sums[CODES ? n : 0][i] = 0.0f;
   };
 
-  // The first steps only fetch.
+  auto compute = [&](u32 wt, int k) {
+    const u32 xt = wt + X;
+    u32 a[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      if (CODES) {
+        u32 codes[2];
+        const u32 at = wt + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
+        if (bits == 4) codes[0] = load4(at);
+        else load8(codes, at);
+        unpacked<type, bits>(a[m], codes, p.q, pairs);
+      } else {
+        matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+      }
+    }
+    auto product = [&](int n, u32 b0, u32 b1) {
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+        multiply<type>(CODES ? part[CODES ? m : 0][CODES ? n : 0] : c[m][n], a[m], b0, b1);
+      if (CODES && offset) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
+    };
+    if (NT == 1) {
+      u32 b[2];
+      matrices2(b, xt + place(wr * 8 + (lane & 7), k * 2 + ((lane >> 3) & 1)));
+      product(0, b[0], b[1]);
+    } else {
+#pragma unroll
+      for (int n = 0; n + 1 < NT; n += 2) {
+        u32 b[4];
+        matrices4(b, xt + place((wr * NT + n) * 8 + (lane & 7) + ((lane >> 4) << 3),
+                                k * 2 + ((lane >> 3) & 1)));
+        product(n, b[0], b[1]);
+        product(n + 1, b[2], b[3]);
+      }
+    }
+  };
+
+  // The first units are only fetched. Of one stage the steps lie behind each other, and so do the
+  // stages, in a ring.
+  const int unit = p.unit, units = (steps + unit - 1) / unit;
+  const u32 stage = unit * STEP, end_of_ring = base + STAGES * stage;
+  u32 arriving = base, current = base;
 #pragma unroll 1
-  for (int s = 1 - STAGES; s < steps; s++) {
-    if (s >= 0) {
+  for (int u = 1 - STAGES; u < units; u++) {
+    if (u >= 0) {
       copies_wait<STAGES - 2>();
       __syncthreads();
     }
-    fetch(s + STAGES - 1);
-    if (s < 0) continue;
-    const u32 wt = base + (s % STAGES) * STAGE, xt = wt + X;
-    const int products = min(4, (p.kpad - s * 64) / 16), first = now.row;
-#pragma unroll CODES && MT * NT > 1 ? 1 : 4
-    for (int k = 0; k < 4; k++) {
-      if (k >= products) break;
-      u32 a[MT][4];
+    const int next = (u + STAGES - 1) * unit;
+#pragma unroll 1
+    for (int i = 0; i < min(unit, steps - next); i++) fetch_step(next + i, arriving + i * STEP);
+    copies_commit();
+    if ((arriving += stage) == end_of_ring) arriving = base;
+    if (u < 0) continue;
+#pragma unroll 1
+    for (int i = 0; i < min(unit, steps - u * unit); i++) {
+      const u32 wt = current + i * STEP;
+      const int products = min(4, (p.kpad - (u * unit + i) * 64) / 16);
+      if (!CODES && products == 4) {
 #pragma unroll
-      for (int m = 0; m < MT; m++) {
-        if (CODES) {
-          u32 codes[2];
-          const u32 at = wt + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
-          if (bits == 4) codes[0] = load4(at);
-          else load8(codes, at);
-          unpacked<type, bits>(a[m], codes, p.q, pairs);
-        } else {
-          matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
-        }
+        for (int k = 0; k < 4; k++) compute(wt, k);
+        continue;
       }
-      auto product = [&](int n, u32 b0, u32 b1) {
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-          multiply<type>(CODES ? part[CODES ? m : 0][CODES ? n : 0] : c[m][n], a[m], b0, b1);
-        if (CODES && offset) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
-      };
-      if (NT == 1) {
-        u32 b[2];
-        matrices2(b, xt + place(wr * 8 + (lane & 7), k * 2 + ((lane >> 3) & 1)));
-        product(0, b[0], b[1]);
-      } else {
-#pragma unroll
-        for (int n = 0; n + 1 < NT; n += 2) {
-          u32 b[4];
-          matrices4(b, xt + place((wr * NT + n) * 8 + (lane & 7) + ((lane >> 4) << 3),
-                                  k * 2 + ((lane >> 3) & 1)));
-          product(n, b[0], b[1]);
-          product(n + 1, b[2], b[3]);
-        }
+      const int first = now.row;
+#pragma unroll CODES && MT * NT == 1 ? 4 : 1
+      for (int k = 0; k < 4; k++) {
+        if (k >= products) break;
+        compute(wt, k);
+        if (!CODES) continue;
+        const int group = now.row;
+        bool over = now.pass(16, p.q.group) || u * unit + i == steps - 1 && k == products - 1;
+        if (over) scaled(wt + SCALES + (min(group, last) - first) * FEATURES * 4);
       }
-      if (!CODES) continue;
-      const int group = now.row;
-      bool over = now.pass(16, p.q.group) || s == steps - 1 && k == products - 1;
-      if (over) scaled(wt + SCALES + (min(group, last) - first) * FEATURES * 4);
     }
+    if ((current += stage) == end_of_ring) current = base;
   }
 
   float* y = p.y + (size_t)chunk * p.chunk_stride;
@@ -360,31 +388,44 @@ DI void tile(const Gemm& p) {
 }
 
 // Kernels are named for how many rows a block computes. Those of few rows stream W through 4 warps
-// of 16 features, the one of 128 is bound by the tensor cores.
+// of 16 features, the one of 128 is bound by the tensor cores. That of 64 has 128 features, so that
+// x, which each block reads, is not as much as W.
 #define GEMM(name, type, threads, ...) \
   KERNEL __launch_bounds__(threads, 1) name(const __grid_constant__ Gemm p) { \
     tile<type, __VA_ARGS__>(p);                                               \
   }
 
-GEMM(gemm8_bf16, BF16, 128, 16, 4, 1, 1, 1, 4)
+GEMM(gemm8_bf16, BF16, 128, 16, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16, BF16, 128, 16, 4, 1, 1, 2, 5)
 GEMM(gemm32_bf16, BF16, 128, 16, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16, BF16, 256, 16, 4, 2, 2, 4, 4)
 GEMM(gemm128_bf16, BF16, 256, 16, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16, F16, 128, 16, 4, 1, 1, 1, 4)
+GEMM(gemm8_f16, F16, 128, 16, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16, F16, 128, 16, 4, 1, 1, 2, 5)
 GEMM(gemm32_f16, F16, 128, 16, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16, F16, 256, 16, 4, 2, 2, 4, 4)
 GEMM(gemm128_f16, F16, 256, 16, 4, 2, 2, 8, 3)
 
-GEMM(gemm8_bf16_codes4, BF16, 128, 4, 4, 1, 1, 1, 4)
+GEMM(gemm8_bf16_codes4, BF16, 128, 4, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16_codes4, BF16, 128, 4, 4, 1, 1, 2, 5)
 GEMM(gemm32_bf16_codes4, BF16, 128, 4, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16_codes4, BF16, 256, 4, 4, 2, 2, 4, 4)
 GEMM(gemm128_bf16_codes4, BF16, 256, 4, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16_codes4, F16, 128, 4, 4, 1, 1, 1, 4)
+GEMM(gemm8_f16_codes4, F16, 128, 4, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16_codes4, F16, 128, 4, 4, 1, 1, 2, 5)
 GEMM(gemm32_f16_codes4, F16, 128, 4, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16_codes4, F16, 256, 4, 4, 2, 2, 4, 4)
 GEMM(gemm128_f16_codes4, F16, 256, 4, 4, 2, 2, 8, 3)
 
-GEMM(gemm8_bf16_codes8, BF16, 128, 8, 4, 1, 1, 1, 4)
+GEMM(gemm8_bf16_codes8, BF16, 128, 8, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16_codes8, BF16, 128, 8, 4, 1, 1, 2, 5)
 GEMM(gemm32_bf16_codes8, BF16, 128, 8, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16_codes8, BF16, 256, 8, 4, 2, 2, 4, 4)
 GEMM(gemm128_bf16_codes8, BF16, 256, 8, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16_codes8, F16, 128, 8, 4, 1, 1, 1, 4)
+GEMM(gemm8_f16_codes8, F16, 128, 8, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16_codes8, F16, 128, 8, 4, 1, 1, 2, 5)
 GEMM(gemm32_f16_codes8, F16, 128, 8, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16_codes8, F16, 256, 8, 4, 2, 2, 4, 4)
 GEMM(gemm128_f16_codes8, F16, 256, 8, 4, 2, 2, 8, 3)
 
 struct PackCodes {

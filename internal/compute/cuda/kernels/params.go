@@ -30,22 +30,34 @@ const (
 	Gemm32F32
 	PackCodes
 	Gemm8BF16
+	Gemm16BF16
 	Gemm32BF16
+	Gemm64BF16
 	Gemm128BF16
 	Gemm8F16
+	Gemm16F16
 	Gemm32F16
+	Gemm64F16
 	Gemm128F16
 	Gemm8BF16Codes4
+	Gemm16BF16Codes4
 	Gemm32BF16Codes4
+	Gemm64BF16Codes4
 	Gemm128BF16Codes4
 	Gemm8F16Codes4
+	Gemm16F16Codes4
 	Gemm32F16Codes4
+	Gemm64F16Codes4
 	Gemm128F16Codes4
 	Gemm8BF16Codes8
+	Gemm16BF16Codes8
 	Gemm32BF16Codes8
+	Gemm64BF16Codes8
 	Gemm128BF16Codes8
 	Gemm8F16Codes8
+	Gemm16F16Codes8
 	Gemm32F16Codes8
+	Gemm64F16Codes8
 	Gemm128F16Codes8
 	AttendGroups64BF16
 	AttendGroups128BF16
@@ -114,22 +126,34 @@ var names = [Count]string{
 	Gemm32F32:           "gemm32_f32",
 	PackCodes:           "pack_codes",
 	Gemm8BF16:           "gemm8_bf16",
+	Gemm16BF16:          "gemm16_bf16",
 	Gemm32BF16:          "gemm32_bf16",
+	Gemm64BF16:          "gemm64_bf16",
 	Gemm128BF16:         "gemm128_bf16",
 	Gemm8F16:            "gemm8_f16",
+	Gemm16F16:           "gemm16_f16",
 	Gemm32F16:           "gemm32_f16",
+	Gemm64F16:           "gemm64_f16",
 	Gemm128F16:          "gemm128_f16",
 	Gemm8BF16Codes4:     "gemm8_bf16_codes4",
+	Gemm16BF16Codes4:    "gemm16_bf16_codes4",
 	Gemm32BF16Codes4:    "gemm32_bf16_codes4",
+	Gemm64BF16Codes4:    "gemm64_bf16_codes4",
 	Gemm128BF16Codes4:   "gemm128_bf16_codes4",
 	Gemm8F16Codes4:      "gemm8_f16_codes4",
+	Gemm16F16Codes4:     "gemm16_f16_codes4",
 	Gemm32F16Codes4:     "gemm32_f16_codes4",
+	Gemm64F16Codes4:     "gemm64_f16_codes4",
 	Gemm128F16Codes4:    "gemm128_f16_codes4",
 	Gemm8BF16Codes8:     "gemm8_bf16_codes8",
+	Gemm16BF16Codes8:    "gemm16_bf16_codes8",
 	Gemm32BF16Codes8:    "gemm32_bf16_codes8",
+	Gemm64BF16Codes8:    "gemm64_bf16_codes8",
 	Gemm128BF16Codes8:   "gemm128_bf16_codes8",
 	Gemm8F16Codes8:      "gemm8_f16_codes8",
+	Gemm16F16Codes8:     "gemm16_f16_codes8",
 	Gemm32F16Codes8:     "gemm32_f16_codes8",
+	Gemm64F16Codes8:     "gemm64_f16_codes8",
 	Gemm128F16Codes8:    "gemm128_f16_codes8",
 	AttendGroups64BF16:  "attend_groups64_bf16",
 	AttendGroups128BF16: "attend_groups128_bf16",
@@ -196,22 +220,34 @@ var files = [Count]string{
 	Gemm32F32:           "float",
 	PackCodes:           "gemm",
 	Gemm8BF16:           "gemm",
+	Gemm16BF16:          "gemm",
 	Gemm32BF16:          "gemm",
+	Gemm64BF16:          "gemm",
 	Gemm128BF16:         "gemm",
 	Gemm8F16:            "gemm",
+	Gemm16F16:           "gemm",
 	Gemm32F16:           "gemm",
+	Gemm64F16:           "gemm",
 	Gemm128F16:          "gemm",
 	Gemm8BF16Codes4:     "gemm",
+	Gemm16BF16Codes4:    "gemm",
 	Gemm32BF16Codes4:    "gemm",
+	Gemm64BF16Codes4:    "gemm",
 	Gemm128BF16Codes4:   "gemm",
 	Gemm8F16Codes4:      "gemm",
+	Gemm16F16Codes4:     "gemm",
 	Gemm32F16Codes4:     "gemm",
+	Gemm64F16Codes4:     "gemm",
 	Gemm128F16Codes4:    "gemm",
 	Gemm8BF16Codes8:     "gemm",
+	Gemm16BF16Codes8:    "gemm",
 	Gemm32BF16Codes8:    "gemm",
+	Gemm64BF16Codes8:    "gemm",
 	Gemm128BF16Codes8:   "gemm",
 	Gemm8F16Codes8:      "gemm",
+	Gemm16F16Codes8:     "gemm",
 	Gemm32F16Codes8:     "gemm",
+	Gemm64F16Codes8:     "gemm",
 	Gemm128F16Codes8:    "gemm",
 	AttendGroups64BF16:  "hopper.sm_90a",
 	AttendGroups128BF16: "hopper.sm_90a",
@@ -603,6 +639,7 @@ type GemmParams struct {
 	Chunks      int32
 	LDX         int32
 	LDY         int32
+	Unit        int32
 	Add         int32
 	Aligned     int32
 	Q           QuantisedParams

@@ -77,7 +77,7 @@ func (s *subject) productBits(chunks, out, in int) Sameness {
 	w, _ := s.weight(chunks, out, in)
 	_, v := s.tensor(most, in)
 	var whole []float32
-	for _, rows := range []int{most, 128, 65, 64, 9, 8, 1} {
+	for _, rows := range []int{most, 128, 65, 64, 33, 32, 17, 16, 9, 8, 1} {
 		x, to := s.filled(rows, in, v), s.poisoned(rows, out)
 		w.Product(to.All(), x.All(), nil)
 		got := append([]float32(nil), to.Floats()...)

@@ -16,8 +16,10 @@ type productShape struct {
 // The shapes are those of each kernel's tiles, and beyond their ends.
 var productShapes = []productShape{
 	{3, 70, 100, 1, 3, Small}, {9, 40, 88, 8, 0, Small}, {66, 130, 72, 1, 8, Small},
+	{20, 40, 136, 2, 8, Small}, {40, 70, 80, 1, 0, Small},
 	{1, 64, 64, 1, 0, Full}, {1, 5, 16, 1, 0, Full}, {8, 130, 48, 8, 0, Full},
-	{8, 64, 1040, 2, 0, Full}, {33, 66, 320, 2, 8, Full}, {64, 17, 33, 1, 1, Full},
+	{8, 64, 1040, 2, 0, Full}, {20, 66, 320, 2, 8, Full},
+	{33, 140, 720, 1, 0, Full}, {64, 17, 33, 1, 1, Full},
 	{65, 130, 129, 1, 1, Full}, {130, 24, 72, 4, 0, Full}, {200, 136, 200, 8, 0, Full},
 	{128, 256, 512, 1, 0, Full},
 	{1, 12288, 4096, 1, 0, Large}, {16, 4096, 12288, 8, 0, Large},
@@ -48,8 +50,12 @@ func productKernel(rows int, dtype compute.DType) kernels.ID {
 		return kernels.Gemm32F32
 	case rows <= 8:
 		k = kernels.Gemm8BF16
-	case rows <= 64:
+	case rows <= 16:
+		k = kernels.Gemm16BF16
+	case rows <= 32:
 		k = kernels.Gemm32BF16
+	case rows <= 64:
+		k = kernels.Gemm64BF16
 	}
 	if dtype == compute.Float16 {
 		k += kernels.Gemm8F16 - kernels.Gemm8BF16
