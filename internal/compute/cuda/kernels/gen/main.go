@@ -8,6 +8,8 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -236,21 +238,55 @@ var (
 	uses      = regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
 )
 
-// add assembles PTX for an architecture. Local memory is an error: a kernel that spills is wrong.
-func (u *usage) add(ptxas, arch, base string, ptx []byte) error {
+// assemble is what ptxas makes of PTX for an architecture, and what it says of it. What it made
+// once, in whatever tree, is found again: a program of the same path is the same (pinned-venv.sh).
+func assemble(ptxas, arch, base string, ptx []byte) (cubin, said []byte, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s", ptxas, arch, base, ptx))
+	kept := filepath.Join(cache, "eagleray", "cubins", hex.EncodeToString(sum[:]))
+	if file, err := os.ReadFile(kept); err == nil {
+		said, cubin, _ := bytes.Cut(file, []byte{0})
+		return cubin, said, nil
+	}
 	dir, err := os.MkdirTemp("", "cubin")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, base)
 	cmd := exec.Command(ptxas, "-v", "-arch="+arch, "-o", file, "/dev/stdin")
 	cmd.Stdin = bytes.NewReader(ptx)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("ptxas for %s of %s: %w\n%s", arch, base, err, out)
+	if said, err = cmd.CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("ptxas for %s of %s: %w\n%s", arch, base, err, said)
 	}
-	cubin, err := os.ReadFile(file)
+	if cubin, err = os.ReadFile(file); err != nil {
+		return nil, nil, err
+	}
+	return cubin, said, keep(kept, slices.Concat(said, []byte{0}, cubin))
+}
+
+// keep writes a file that others only see whole.
+func keep(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "new")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// add assembles PTX for an architecture. Local memory is an error: a kernel that spills is wrong.
+func (u *usage) add(ptxas, arch, base string, ptx []byte) error {
+	cubin, out, err := assemble(ptxas, arch, base, ptx)
 	if err != nil {
 		return err
 	}
