@@ -6,16 +6,18 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// What attend.cu computes in: positions of a tile and of a segment, and query rows of a warp.
+// What attend.cu computes in: positions of a tile and of a segment, query rows of a warp, and the
+// warps of a block, of few rows that fold what they find.
 const (
 	tilePositions    = 64
 	segmentPositions = 128
 	warpRows         = 16
 	manyWarps        = 4
+	fewWarps         = 4
 )
 
 // items are what blocks of attend compute: rows of a sequence that lie side by side, with all heads
-// of a group. Few have a warp, many four, or warp groups.
+// of a group. Few are sixteen, which a warp computes; many have four warps, or warp groups.
 type items struct {
 	group     int
 	few, many int // how many there are
@@ -97,9 +99,19 @@ func (d *Device) byTensorCores(y *cache, l *compute.CacheLayer, args *compute.At
 		args.Heads/args.KVHeads <= warpRows
 }
 
-// attendShared is the dynamic shared memory of a block of attend: queries, and two stages of a tile
-// of keys and values.
-func attendShared(warps, dim int) int { return 2 * dim * (warps*warpRows + 4*tilePositions) }
+// attendShared is the dynamic shared memory of a block for many rows: queries, and two stages of a
+// tile of keys and values.
+func attendShared(dim int) int { return 2 * dim * (manyWarps*warpRows + 4*tilePositions) }
+
+// fewShared is that of a block for few: of each warp two halves of a tile of keys or of values, and
+// what it finds where the block folds that.
+func fewShared(warps, dim int, folds bool) int {
+	bytes := 2 * dim * tilePositions
+	if folds {
+		bytes += 4 * dim * warpRows
+	}
+	return warps * bytes
+}
 
 // attendByTensorCores makes dst what the queries of q find, sixteen rows at a time.
 func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
@@ -119,7 +131,8 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		if d.groups.on {
 			d.attendGroups(y, layer, p, args.HeadDim, grid)
 		} else {
-			d.launchAttend(p, args, grid, manyWarps)
+			launch(d, d.attendKernel(kernels.Attend64BF16, args), grid,
+				[3]uint32{32 * manyWarps, 1, 1}, attendShared(args.HeadDim), p)
 		}
 	}
 	if it.few == 0 {
@@ -128,15 +141,22 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 	p.Items = it.fewAt
 	// As many as the blocks of a sequence may have, not as there are: a graph has them, too.
 	segments := (s.shape.table*y.shape.BlockSize + segmentPositions - 1) / segmentPositions
-	if segments == 1 || it.few*args.KVHeads >= 2*d.info.Multiprocessors {
-		d.launchAttend(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}, 1)
+	room := 2 * d.info.Multiprocessors // for blocks at once
+	if segments == 1 || it.few*args.KVHeads >= room {
+		d.launchFew(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}, fewWarps)
 		return
 	}
 	units := q.Rows * args.Heads * segments
 	p.Parts = d.segments.grow(d, 4*units*(args.HeadDim+2))
 	p.Limits = p.Parts + driver.Ptr(4*units*args.HeadDim)
 	p.Segments = int32(segments)
-	d.launchAttend(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), uint32(segments)}, 1)
+	// Where there are few segments, they are for more multiprocessors.
+	warps := fewWarps
+	for warps > 1 && it.few*args.KVHeads*segments < warps*d.info.Multiprocessors {
+		warps /= 2
+	}
+	rounds := min((segments+warps-1)/warps, max(1, room/(it.few*args.KVHeads)))
+	d.launchFew(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), uint32(rounds)}, warps)
 	launch(d, kernels.Fold, [3]uint32{uint32(args.Heads), uint32(it.rows), 1},
 		[3]uint32{uint32(args.HeadDim), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
 			Limits: p.Limits, Rows: it.rowsAt, Positions: p.Positions, Sinks: p.Sinks, Y: p.Y,
@@ -144,17 +164,21 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 			Window: p.Window, LDY: p.LDY, Type: d.half()})
 }
 
-func (d *Device) launchAttend(p kernels.AttendParams, args *compute.AttentionArgs, grid [3]uint32,
+func (d *Device) launchFew(p kernels.AttendParams, args *compute.AttentionArgs, grid [3]uint32,
 	warps int) {
-	kernel := kernels.Attend64BF16
+	launch(d, d.attendKernel(kernels.AttendFew64BF16, args), grid,
+		[3]uint32{uint32(32 * warps), 1, 1}, fewShared(warps, args.HeadDim, p.Parts == 0), p)
+}
+
+// attendKernel is a kernel for the device's type and a layer's heads, the first of which is given.
+func (d *Device) attendKernel(k kernels.ID, args *compute.AttentionArgs) kernels.ID {
 	if args.HeadDim == 128 {
-		kernel = kernels.Attend128BF16
+		k++
 	}
 	if d.dtype == compute.Float16 {
-		kernel += kernels.Attend64F16 - kernels.Attend64BF16
+		k += kernels.Attend64F16 - kernels.Attend64BF16
 	}
-	launch(d, kernel, grid, [3]uint32{uint32(32 * warps), 1, 1}, attendShared(warps, args.HeadDim),
-		p)
+	return k
 }
 
 // log2e turns scores into those of powers of two.

@@ -141,7 +141,7 @@ func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent 
 }
 
 // TestSegments computes long sequences on a device so small that a block has all segments of a row,
-// and on a large one that has a block for each, and wants the same bits.
+// and on larger ones that have a block for some or for each, and wants the same bits.
 func TestSegments(t *testing.T) {
 	for _, window := range []int{0, 200} {
 		found := func(multiprocessors int) []float32 {
@@ -158,11 +158,13 @@ func TestSegments(t *testing.T) {
 			}
 			return y
 		}
-		one, many := found(1), found(132)
-		for i, v := range one {
-			if math.Float32bits(v) != math.Float32bits(many[i]) {
-				t.Fatalf("window %d: number %d is %v in one block, %v in several", window, i, v,
-					many[i])
+		one := found(1)
+		for _, multiprocessors := range []int{6, 16, 132} {
+			for i, v := range found(multiprocessors) {
+				if math.Float32bits(v) != math.Float32bits(one[i]) {
+					t.Fatalf("window %d, %d multiprocessors: number %d is %v, %v in one block",
+						window, multiprocessors, i, v, one[i])
+				}
 			}
 		}
 	}

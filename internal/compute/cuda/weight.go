@@ -315,8 +315,9 @@ func (d *Device) allowShared() error {
 		}
 	}
 	for _, k := range []kernels.ID{kernels.Attend64BF16, kernels.Attend64F16} {
-		all = errors.Join(all, allow(k, attendShared(manyWarps, 64)),
-			allow(k+1, attendShared(manyWarps, 128)))
+		few := k + kernels.AttendFew64BF16 - kernels.Attend64BF16
+		all = errors.Join(all, allow(k, attendShared(64)), allow(k+1, attendShared(128)),
+			allow(few, fewShared(fewWarps, 64, true)), allow(few+1, fewShared(fewWarps, 128, true)))
 	}
 	return errors.Join(all, d.allowGroups(allow))
 }

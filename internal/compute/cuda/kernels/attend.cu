@@ -1,14 +1,14 @@
-// Attention by tensor cores, for heads of 64 and 128 dimensions over a cache of 16 bits.
+// Attention by tensor cores, for heads of 64 and 128 dimensions over a cache of 16 bits: many rows of
+// a sequence share what a block has copied of the cache, few rows are a matter of copying.
 #include "attend.cuh"
 
 // spot is where 16 bytes of a row of D numbers are in shared memory.
 template <int D>
 DI u32 spot(u32 row, u32 c) { return row * (D * 2u) + ((c ^ (row & 7u)) << 4); }
 
-// rows_of computes 16 query rows per warp, rows of a sequence times heads of a group. A block has a
-// warp for few rows, four for many.
+// many_rows computes 16 query rows per warp, rows of a sequence times heads of a group.
 template <int D, int type>
-DI void rows_of(const Attend& p) {
+DI void many_rows(const Attend& p) {
   constexpr int ROWB = D * 2, STAGE = 2 * TILE * ROWB;
   extern __shared__ __align__(128) u8 memory[];
   const int threads = blockDim.x, units = threads / 2;  // query rows
@@ -19,12 +19,7 @@ DI void rows_of(const Attend& p) {
   const int* table = p.tables + (size_t)item[2] * p.table_stride;
   const int highest = p.positions[row0 + rows - 1];
   const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
-  int from = lowest / TILE, to = highest / TILE;
-  if (p.parts) {
-    from = max(from, (int)blockIdx.z * (SEGMENT / TILE));
-    to = min(to, (int)blockIdx.z * (SEGMENT / TILE) + SEGMENT / TILE - 1);
-    if (from > to) return;
-  }
+  const int from = lowest / TILE, to = highest / TILE;
 
   // The queries, in 16 bits; rows that there are not are zero.
 #pragma unroll 1
@@ -95,37 +90,225 @@ DI void rows_of(const Attend& p) {
         multiply<type>(y.o[n + 1], a, b[2], b[3]);
       }
     }
-    if (!p.parts && y.ends(tile, to)) y.fold();
+    if (y.ends(tile, to)) y.fold();
   }
 
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     int r = warp * 16 + (lane >> 2) + i * 8;
-    if (r >= rows * group) continue;
-    int row = row0 + r / group, head = kv * group + r % group;
-    if (p.parts) {
-      size_t at = ((size_t)row * p.heads + head) * p.segments + blockIdx.z;
-      if ((lane & 3) == 0) {
-        p.limits[2 * at] = y.part[i].most;
-        p.limits[2 * at + 1] = y.part[i].sum;
-      }
-#pragma unroll
-      for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) p.parts[at * D + n * 8 + (lane & 3) * 2 + e] = y.o[n][2 * i + e];
-      continue;
-    }
-    y.template store<type>(p, i, row, head);
+    if (r < rows * group) y.template store<type>(p, i, row0 + r / group, kv * group + r % group);
   }
 }
 
-#define ATTEND(name, threads, ...) \
-  KERNEL __launch_bounds__(threads) name(const __grid_constant__ Attend p) { rows_of<__VA_ARGS__>(p); }
+// few_rows computes up to 16 query rows per block, a segment per warp: segments that follow each
+// other are a round. A block computes each round of a sequence, or one of gridDim.z, and folds it, or
+// leaves that to fold. A warp copies for itself, half a tile of keys or values at a time, of which
+// two are under way while it multiplies others.
+template <int D, int type>
+DI void few_rows(const Attend& p) {
+  constexpr int HALF = TILE / 2, ROWB = D * 2, PIECE = HALF * ROWB, MOST = 4, EACH_LANE = D / 32;
+  extern __shared__ __align__(256) u8 memory[];  // of each warp two pieces, then its outputs
+  __shared__ State found[MOST][16];
+  const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0);
+  const int warps = blockDim.x >> 5, kv = blockIdx.y;
+  const int* item = p.items + 4 * blockIdx.x;
+  const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
+  const int highest = p.positions[row0 + item[1] - 1];
+  const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
+  const int to = highest / SEGMENT;
+  int base = lowest / SEGMENT + blockIdx.z * warps;  // of a round
+  if (base > to) return;
+  const int* table = p.tables + (size_t)item[2] * p.table_stride;
+  const int stride = gridDim.z * warps;
+  // Places in a piece, from which others differ by bits or by whole rows: of 16 bytes that a lane
+  // copies, and of rows that it has matrices of.
+  const u32 stages = shared_address(memory) + warp * 2 * PIECE;
+  const u32 copied = stages + spot<D>(lane / (D / 8), lane % (D / 8));
+  const u32 key = stages + spot<D>((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
+  const u32 value = stages + spot<D>(lane & 15, lane >> 4);
 
-ATTEND(attend64_bf16, 128, 64, BF16)
-ATTEND(attend128_bf16, 128, 128, BF16)
-ATTEND(attend64_f16, 128, 64, F16)
-ATTEND(attend128_f16, 128, 128, F16)
+  // The next tile of the warp after one, which may be beyond the sequence.
+  auto next = [&](int tile) {
+    return tile % (SEGMENT / TILE) == 0 ? tile + 1 : tile + 1 + (stride - 1) * (SEGMENT / TILE);
+  };
+  // A lane knows the row of the cache for one position of each half of a tile: the nearest that is to
+  // be seen, as values that weights of zero multiply must be numbers.
+  u32 cached[2];
+  auto find = [&](int tile) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int position = min(max(tile * TILE + h * HALF + lane, lowest), highest);
+      cached[h] = (u32)key_row(p, table, position, kv);
+    }
+  };
+  const u64 keys = (u64)p.cache + lane % (D / 8) * 16;
+  const u64 values = keys + (u64)p.kv_heads * p.block_size * ROWB;
+  auto fetch = [&](int tile, int h, u64 from) {
+    if (tile <= highest / TILE) {
+#pragma unroll
+      for (int i = 0; i < PIECE / 512; i++) {
+        constexpr int ROWS = 256 / D;
+        const u32 row = __shfl_sync(~0u, cached[h], i * ROWS + lane / (D / 8));
+        copy16((copied ^ (i * ROWS % 8) << 4) + h * PIECE + i * 512,
+               (const void*)(from + (u64)row * ROWB), 16);
+      }
+    }
+    copies_commit();
+  };
+  // landed waits for the older of two pieces, which all lanes have copied of.
+  auto landed = [] {
+    copies_wait<1>();
+    __syncwarp();
+  };
+
+  int tile = max((base + warp) * (SEGMENT / TILE), lowest / TILE);
+  find(tile);
+  fetch(tile, 0, keys);
+  fetch(tile, 1, keys);
+  Rows<D> y(p, row0, units, group, 0);
+  u32 queries[D / 16][4];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int unit = (lane >> 2) + i * 8;
+    const float* q = p.q + (size_t)(row0 + unit / group) * p.ldq +
+                     (kv * group + unit % group) * D + (lane & 3) * 2;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+      for (int c = 0; c < 2; c++)
+        queries[k][2 * c + i] =
+            unit < units ? pack<type>(q[k * 16 + c * 8], q[k * 16 + c * 8 + 1]) : 0;
+  }
+
+  State whole[16 / MOST];
+  float out[16 / MOST][EACH_LANE];
+#pragma unroll
+  for (int j = 0; j < 16 / MOST; j++) {
+    whole[j] = {NEG_INF, 0.0f};
+#pragma unroll
+    for (int e = 0; e < EACH_LANE; e++) out[j][e] = 0.0f;
+  }
+
+#pragma unroll 1
+  for (; base <= to; base += stride) {
+    const int segment = base + warp;
+    y.begin();
+#pragma unroll 1
+    for (; tile <= highest / TILE && tile / (SEGMENT / TILE) == segment; tile = next(tile)) {
+      float s[TILE / 8][4];
+#pragma unroll
+      for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        landed();
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+#pragma unroll
+          for (int n = 0; n < HALF / 8; n += 2) {
+            u32 b[4];
+            matrices4(b, (key ^ k << 5) + h * PIECE + n * 8 * ROWB);
+            multiply<type>(s[h * (HALF / 8) + n], queries[k], b[0], b[1]);
+            multiply<type>(s[h * (HALF / 8) + n + 1], queries[k], b[2], b[3]);
+          }
+        __syncwarp();
+        fetch(tile, h, values);
+      }
+      find(next(tile));
+      y.weigh(s, p, tile);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        landed();
+#pragma unroll
+        for (int k = 0; k < HALF / 16; k++) {
+          u32 a[4];
+          weights<type>(a, s, h * (HALF / 16) + k);
+#pragma unroll
+          for (int n = 0; n < D / 8; n += 2) {
+            u32 b[4];
+            matrices4_transposed(b, (value ^ n << 4) + h * PIECE + k * 16 * ROWB);
+            multiply<type>(y.o[n], a, b[0], b[1]);
+            multiply<type>(y.o[n + 1], a, b[2], b[3]);
+          }
+        }
+        __syncwarp();
+        fetch(next(tile), h, keys);
+      }
+    }
+    if (p.parts) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int r = (lane >> 2) + i * 8, head = kv * group + r % group;
+        if (r >= units || segment > to) continue;
+        const size_t at = ((size_t)(row0 + r / group) * p.heads + head) * p.segments + segment;
+        if ((lane & 3) == 0) ((State*)p.limits)[at] = y.part[i];
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+          *(float2*)(p.parts + at * D + n * 8 + (lane & 3) * 2) = {y.o[n][2 * i],
+                                                                  y.o[n][2 * i + 1]};
+      }
+      continue;
+    }
+
+    // Warps put their segments side by side, and fold a quarter of the rows each. Places of 8
+    // dimensions change with the row, for the banks.
+    float* const outputs = (float*)(memory + MOST * 2 * PIECE);
+    auto place = [](int w, int r, int d) { return (w * 16 + r) * D + (d ^ ((r & 7) << 3)); };
+    if (base != lowest / SEGMENT) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int r = (lane >> 2) + i * 8;
+      if (r >= units || segment > to) continue;
+      if ((lane & 3) == 0) found[warp][r] = y.part[i];
+#pragma unroll
+      for (int n = 0; n < D / 8; n++)
+        *(float2*)(outputs + place(warp, r, n * 8 + (lane & 3) * 2)) = {y.o[n][2 * i],
+                                                                       y.o[n][2 * i + 1]};
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < 16 / MOST; j++) {
+      const int r = warp + j * MOST;
+      if (r >= units) continue;
+#pragma unroll 1
+      for (int w = 0; w < MOST && base + w <= to; w++) {
+        float before, now;
+        merge(whole[j], found[w][r].most, found[w][r].sum, before, now);
+#pragma unroll
+        for (int e = 0; e < EACH_LANE; e++)
+          out[j][e] = merged(before, out[j][e], now, outputs[place(w, r, e * 32 + lane)]);
+      }
+    }
+  }
+  if (p.parts) return;
+#pragma unroll
+  for (int j = 0; j < 16 / MOST; j++) {
+    const int r = warp + j * MOST;
+    if (r >= units) continue;
+    const int head = kv * group + r % group;
+    const float f = finish(whole[j], p.sinks, head);
+    const size_t at = (size_t)(row0 + r / group) * p.ldy + head * D + lane;
+#pragma unroll
+    for (int e = 0; e < EACH_LANE; e++) {
+      const float v = __fmul_rn(out[j][e], f);
+      p.y[at + e * 32] = v;
+      p.half[at + e * 32] = to_half(v, type);
+    }
+  }
+}
+
+#define ATTEND(name, rows, ...) \
+  KERNEL __launch_bounds__(128) name(const __grid_constant__ Attend p) { rows<__VA_ARGS__>(p); }
+
+ATTEND(attend64_bf16, many_rows, 64, BF16)
+ATTEND(attend128_bf16, many_rows, 128, BF16)
+ATTEND(attend64_f16, many_rows, 64, F16)
+ATTEND(attend128_f16, many_rows, 128, F16)
+ATTEND(attend_few64_bf16, few_rows, 64, BF16)
+ATTEND(attend_few128_bf16, few_rows, 128, BF16)
+ATTEND(attend_few64_f16, few_rows, 64, F16)
+ATTEND(attend_few128_f16, few_rows, 128, F16)
 
 struct Fold {
   const float* parts;

@@ -71,32 +71,59 @@ struct Rows {
     for (int i = 0; i < 2; i++) {
       int r = first + ((threadIdx.x & 31) >> 2) + i * 8;
       position[i] = r < units ? p.positions[row0 + r / group] : -1;
-      whole[i] = part[i] = {NEG_INF, 0.0f};
+      whole[i] = {NEG_INF, 0.0f};
     }
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) out[n][i] = o[n][i] = 0.0f;
+      for (int i = 0; i < 4; i++) out[n][i] = 0.0f;
+    begin();
+  }
+
+  // begin begins a segment.
+  DI void begin() {
+    part[0] = part[1] = {NEG_INF, 0.0f};
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) o[n][i] = 0.0f;
+  }
+
+  // all says whether the warp's rows see all of a tile; those that there are not do.
+  DI bool all(const Attend& p, int tile) const {
+    bool yes = true;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      yes = yes && (position[i] < 0 || (tile * TILE + TILE - 1 <= position[i] &&
+                                        (p.window <= 0 || tile * TILE > position[i] - p.window)));
+    return __all_sync(~0u, yes);
   }
 
   // weigh makes weights of the scores of a tile, relative to the greatest so far, as is the output.
   DI void weigh(float (&s)[TILE / 8][4], const Attend& p, int tile) {
     const int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      float most = part[i].most;
+    for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], p.scale);  // not part of a sum
+    if (p.cap > 0.0f)
 #pragma unroll
       for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-          int at = tile * TILE + n * 8 + (lane & 3) * 2 + e;
-          float& v = s[n][i * 2 + e];
-          bool seen = at <= position[i] && (p.window <= 0 || at > position[i] - p.window);
-          v = __fmul_rn(v, p.scale);  // not part of a sum, in whatever kernel
-          if (p.cap > 0.0f) v = __fmul_rn(p.cap, tanhf(v / p.cap));
-          v = seen ? v : NEG_INF;
-          most = fmaxf(most, v);
+        for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(p.cap, tanhf(s[n][i] / p.cap));
+    if (!all(p, tile))
+#pragma unroll
+      for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int at = tile * TILE + n * 8 + (lane & 3) * 2 + i % 2, last = position[i / 2];
+          if (at > last || (p.window > 0 && at <= last - p.window)) s[n][i] = NEG_INF;
         }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      float most = part[i].most;
+#pragma unroll
+      for (int n = 0; n < TILE / 8; n++) most = fmaxf(most, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
       // A row without a score so far has no greatest one to be relative to.
@@ -130,15 +157,13 @@ struct Rows {
     for (int i = 0; i < 2; i++) {
       float before, now;
       merge(whole[i], part[i].most, part[i].sum, before, now);
-      part[i] = {NEG_INF, 0.0f};
 #pragma unroll
       for (int n = 0; n < D / 8; n++)
 #pragma unroll
-        for (int e = 2 * i; e < 2 * i + 2; e++) {
+        for (int e = 2 * i; e < 2 * i + 2; e++)
           out[n][e] = merged(before, out[n][e], now, o[n][e]);
-          o[n][e] = 0.0f;
-        }
     }
+    begin();
   }
 
   // store writes a row's output: of row and head, i of the two.

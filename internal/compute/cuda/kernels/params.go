@@ -15,6 +15,10 @@ const (
 	Attend128BF16
 	Attend64F16
 	Attend128F16
+	AttendFew64BF16
+	AttendFew128BF16
+	AttendFew64F16
+	AttendFew128F16
 	WriteCodes
 	WriteCache
 	Attention
@@ -111,6 +115,10 @@ var names = [Count]string{
 	Attend128BF16:       "attend128_bf16",
 	Attend64F16:         "attend64_f16",
 	Attend128F16:        "attend128_f16",
+	AttendFew64BF16:     "attend_few64_bf16",
+	AttendFew128BF16:    "attend_few128_bf16",
+	AttendFew64F16:      "attend_few64_f16",
+	AttendFew128F16:     "attend_few128_f16",
 	WriteCodes:          "write_codes",
 	WriteCache:          "write_cache",
 	Attention:           "attention",
@@ -205,6 +213,10 @@ var files = [Count]string{
 	Attend128BF16:       "attend",
 	Attend64F16:         "attend",
 	Attend128F16:        "attend",
+	AttendFew64BF16:     "attend",
+	AttendFew128BF16:    "attend",
+	AttendFew64F16:      "attend",
+	AttendFew128F16:     "attend",
 	WriteCodes:          "attention",
 	WriteCache:          "attention",
 	Attention:           "attention",

@@ -26,6 +26,8 @@ func attendCases(dtype compute.DType) (list []Case) {
 	for _, a := range []attentionShape{
 		{args: plain(4, 2, 64), sequences: decoding},
 		{args: plain(2, 2, 128), sequences: short},
+		{args: plain(4, 2, 64), sequences: []sequence{{50, 17}}},
+		{args: plain(2, 2, 128), sequences: []sequence{{50, 17}}},
 		{args: plain(4, 2, 64), sequences: long, cost: Full},
 		{args: plain(4, 1, 128), sequences: long, cost: Full},
 		{args: windowed(plain(4, 2, 64), 70), sequences: long, cost: Full},
@@ -34,6 +36,7 @@ func attendCases(dtype compute.DType) (list []Case) {
 		{args: plain(16, 1, 128), sequences: short, cost: Full},
 		{args: windowed(plain(5, 1, 64), 150), sequences: decoding, cost: Full},
 		{args: plain(4, 4, 64), sequences: many, cost: Full}, // segments are one block's
+		{args: plain(4, 2, 64), sequences: []sequence{{600, 1}}, cost: Full},
 		{args: plain(32, 8, 128), sequences: []sequence{{6000, 1}, {1030, 1}, {0, 300}},
 			cost: Large},
 		{args: plain(16, 8, 128), sequences: []sequence{{2000, 40}}, cost: Large},
@@ -44,18 +47,26 @@ func attendCases(dtype compute.DType) (list []Case) {
 }
 
 func (a attentionShape) attendCase(dtype compute.DType) Case {
-	k := kernels.Attend64BF16
+	k, few := kernels.Attend64BF16, kernels.AttendFew64BF16
 	if a.args.HeadDim == 128 {
-		k = kernels.Attend128BF16
+		k, few = k+1, few+1
 	}
 	// A weight may round to its neighbour, which is what its sum may be off by.
 	tolerance := 4e-3
 	if dtype == compute.Float16 {
 		k += kernels.Attend64F16 - kernels.Attend64BF16
+		few += kernels.Attend64F16 - kernels.Attend64BF16
 		tolerance = 5e-4
 	}
-	about := []kernels.ID{k}
-	if a.folded() {
+	var about []kernels.ID
+	many, folded := a.computed()
+	if many < len(a.sequences) {
+		about = append(about, few)
+	}
+	if many > 0 {
+		about = append(about, k)
+	}
+	if folded {
 		about = append(about, kernels.Fold)
 	}
 	return Case{Name: a.attendName(), Kernels: about, cost: a.cost, run: func(s *subject) {
@@ -83,17 +94,19 @@ func (a attentionShape) attendName() string {
 	return name
 }
 
-// folded says whether some rows are computed by segments: a warp has no more than sixteen rows of
-// heads, and there are fewer blocks than a device has room for.
-func (a attentionShape) folded() bool {
-	few, positions := 0, 0
+// computed says of how many sequences many rows are computed, more than sixteen with the heads of a
+// group, and whether those of the others are by segments that another kernel folds: there are fewer
+// blocks than a device has room for.
+func (a attentionShape) computed() (many int, folded bool) {
+	positions := 0
 	for _, y := range a.sequences {
-		if y.rows*(a.args.Heads/a.args.KVHeads) <= 16 {
-			few++
+		if y.rows*(a.args.Heads/a.args.KVHeads) > 16 {
+			many++
 		}
 		positions = max(positions, y.cached+y.rows)
 	}
-	return few > 0 && few < 10 && positions > segmentPositions
+	few := len(a.sequences) - many
+	return many, few > 0 && few < 10 && positions > segmentPositions
 }
 
 // segmented is attention in the order in which attend.cu computes it, and with its roundings:

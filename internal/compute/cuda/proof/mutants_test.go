@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
 )
@@ -44,8 +45,10 @@ func TestMutants(t *testing.T) {
 		every = 12
 	}
 	var survivors []string
+	// One multiprocessor has blocks compute more in turn.
+	small := driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
 	machines := []*double.Driver{{Threads: 2, Check: true}, {Threads: 2, Check: true, Seed: 1},
-		{Threads: 2, Check: true, Seed: 2}}
+		{Threads: 2, Check: true, Seed: 2, Info: small}}
 	for _, file := range kernels.Files(9, 0) {
 		if file == "peers" {
 			continue // TestRankMutants
