@@ -236,9 +236,11 @@ func (c *cache) mapLayers() {
 	}
 }
 
-// attendGroups has warp groups compute the attention of many rows.
+// attendGroups has warp groups compute the attention of many rows, of a grid of items and heads of
+// keys. Blocks begin in the order of the heads, and items from the last on.
 func (d *Device) attendGroups(y *cache, layer int, p kernels.AttendParams, dim int,
 	grid [3]uint32) {
+	grid[0], grid[1] = grid[1], grid[0]
 	kernel := kernels.AttendGroups64BF16
 	switch f16 := d.dtype == compute.Float16; {
 	case f16 && dim == 64:
