@@ -153,11 +153,11 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 }
 
 // gemmShared is the dynamic shared memory of a block of gemm_groups, attendGroupsShared that of
-// attend_groups: queries, and stages of a tile of keys and values.
+// attend_groups: stages of a tile of keys and values.
 const gemmShared = groupStages * 2 * tileIn * (groupFeatures + groupRows)
 
 func attendGroupsShared(dim int) int {
-	return 2 * dim * (groupRows + groupStages*2*tilePositions)
+	return 2 * dim * groupStages * 2 * tilePositions
 }
 
 // allowGroups lets the kernels have the shared memory they need.

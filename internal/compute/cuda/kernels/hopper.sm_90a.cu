@@ -102,28 +102,24 @@ DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, 
   }
 }
 
-// load_queries loads queries in 16 bits, every fourth of a warp group's by one warp. Those that there
-// are not are zero.
+// load_queries loads a thread's part of its warp's 16 queries, as products have a first operand, in
+// 16 bits. Queries that there are not are zero.
 template <int D, int type>
-DI void load_queries(const Attend& p, u32 panels, int panel, int row0, int units, int group, int kv,
-                     int warp) {
-  const int lane = threadIdx.x & 31, first = warp / 4 * 64 + warp % 4;
-  float v[16][D / 32];
+DI void load_queries(u32 (&v)[D / 16][4], const Attend& p, int row0, int units, int group, int kv,
+                     int first) {
+  const int lane = threadIdx.x & 31;
 #pragma unroll
-  for (int j = 0; j < 16; j++) {
-    const int r = first + j * 4;
-    const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D + lane;
+  for (int i = 0; i < 2; i++) {
+    const int r = first + (lane >> 2) + i * 8;
+    const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D;
 #pragma unroll
-    for (int c = 0; c < D / 32; c++) v[j][c] = r < units ? q[c * 32] : 0.0f;
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int at = k * 16 + j * 8 + (lane & 3) * 2;
+        v[k][j * 2 + i] = r < units ? pack<type>(q[at], q[at + 1]) : 0;
+      }
   }
-#pragma unroll
-  for (int j = 0; j < 16; j++)
-#pragma unroll
-    for (int c = 0; c < D / 32; c++) {
-      const u32 to = panels + c / 2 * panel + in_panel(first + j * 4, c % 2 * 4 + lane / 8);
-      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + lane % 8 * 2), "h"(to_half(v[j][c], type))
-                   : "memory");
-    }
 }
 
 // weigh_apart is Rows' weigh for rows whose output products still add to: alpha is what it is to be
@@ -184,12 +180,11 @@ DI void weigh_apart(Rows<D>& y, float (&s)[TILE / 8][4], float (&alpha)[2], cons
 // scores, then its softmax is computed (FlashAttention-3, 3.2).
 template <int D, int type>
 DI void attend_groups(const AttendGroups& g) {
-  constexpr int UNITS = COMPUTING * 64, PANELS = D / 64, STAGES = 4;
-  constexpr int PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
+  constexpr int PANELS = D / 64, STAGES = 4, PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
   const Attend& p = g.a;
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
-  const u32 queries = shared_address(memory), stages = queries + UNITS * D * 2;
+  const u32 stages = shared_address(memory);
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), own = warp / 4;
   // Items that have the most positions begin first: they are the last ones of a sequence.
   const int kv = blockIdx.x;
@@ -209,9 +204,8 @@ DI void attend_groups(const AttendGroups& g) {
   }
 
   registers_up<240>();
-  load_queries<D, type>(p, queries, UNITS * 128, row0, units, group, kv, warp);
-  written_here();
-  asm volatile("bar.sync %0, 128;" ::"r"(1 + own) : "memory");
+  u32 q[D / 16][4];
+  load_queries<D, type>(q, p, row0, units, group, kv, warp * 16);
 
   // A warp group is done with the tile of its last row.
   const int first = own * 64, ours = min(units, first + 64) - first;
@@ -221,15 +215,14 @@ DI void attend_groups(const AttendGroups& g) {
   Rows<D> y(p, row0, units, group, warp * 16);
   float s[TILE / 8][4];
   u32 w[TILE / 16][4];
-  // The first operand's descriptor, and those of the ring's first stage; the rest is added to them.
-  const u64 rows = descriptor(queries + first * 128, 16), keys = descriptor(stages, 16);
+  // Descriptors of the ring's first stage, to which the rest is added.
+  const u64 keys = descriptor(stages, 16);
   const u64 values = descriptor(stages + PANELS * PANEL, PANEL);
   auto scores = [&](int tile) {
     const u32 stage = (tile - from) % STAGES * (STAGE >> 4);
 #pragma unroll
     for (int k = 0; k < D / 16; k++)
-      multiply_group<type>(s, rows + (k / 4 * UNITS * 128 + k % 4 * 32 >> 4),
-                           keys + stage + (k / 4 * PANEL + k % 4 * 32 >> 4));
+      multiply_group<type>(s, q[k], keys + stage + (k / 4 * PANEL + k % 4 * 32 >> 4));
     groups_commit();
   };
   auto outputs = [&](int tile) {
