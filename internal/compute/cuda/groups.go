@@ -178,10 +178,10 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	return differing, c / 4 * 7 / 4, d.err
 }
 
-// attendGroupsShared is the dynamic shared memory of a block of attend_groups: queries, and stages
-// of a tile of keys and values.
+// attendGroupsShared is the dynamic shared memory of a block of attend_groups: stages of a tile of
+// keys and values.
 func attendGroupsShared(dim int) int {
-	return 2 * dim * (groupRows + groupStages*2*tilePositions)
+	return 2 * dim * groupStages * 2 * tilePositions
 }
 
 // allowGroups lets the kernels have the shared memory they need.
@@ -298,9 +298,11 @@ func (c *cache) mapLayers() {
 	}
 }
 
-// attendGroups has warp groups compute the attention of many rows.
+// attendGroups has warp groups compute the attention of many rows, of a grid of items and heads of
+// keys. Blocks begin in the order of the heads, and items from the last on.
 func (d *Device) attendGroups(y *cache, layer int, p kernels.AttendParams, dim int,
 	grid [3]uint32) {
+	grid[0], grid[1] = grid[1], grid[0]
 	kernel := kernels.AttendGroups64BF16
 	switch f16 := d.dtype == compute.Float16; {
 	case f16 && dim == 64:

@@ -98,10 +98,19 @@ DI void multiply_group(float (&d)[N][4], u64 a, u64 b) {
     PRODUCT(TILES32, 256, NUMBERS128, "bf16.bf16", "%128, %129", "1, 1, 0, 0", "l"(a), "l"(b));
 }
 
+// This has A in registers.
+#define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+template <int type>
+DI void multiply_group(float (&d)[8][4], const u32 (&a)[4], u64 b) {
+  if constexpr (type == F16)
+    PRODUCT(TILES8, 64, NUMBERS32, "f16.f16", "{%32, %33, %34, %35}, %36", "1, 1, 0", OPERANDS);
+  else
+    PRODUCT(TILES8, 64, NUMBERS32, "bf16.bf16", "{%32, %33, %34, %35}, %36", "1, 1, 0", OPERANDS);
+}
+
 // multiply_group_transposed has A in registers, and rows of B, not columns, side by side.
 template <int type, int N>
 DI void multiply_group_transposed(float (&d)[N][4], const u32 (&a)[4], u64 b) {
-#define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
   if constexpr (N == 8 && type == F16)
     PRODUCT(TILES8, 64, NUMBERS32, "f16.f16", "{%32, %33, %34, %35}, %36", "1, 1, 1", OPERANDS);
   else if constexpr (N == 8)

@@ -37,17 +37,158 @@ struct AttendGroups {
   Attend a;
 };
 
+// copy_tiles copies keys and values of tiles to the ring's stages, by one warp.
+template <int D, int STAGES>
+DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, const int* table,
+                   int kv, int lowest, int highest) {
+  constexpr int PANELS = D / 64, PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
+  const Attend& p = g.a;
+  const int lane = threadIdx.x & 31, from = lowest / TILE, to = highest / TILE;
+  const int boxes = TILE / g.box;                // of a tile
+  const int values = p.kv_heads * p.block_size;  // rows from a key to its value
+  // Boxes of which not all is to be seen, of all positions' boxes: they come row by row.
+  const int head = lowest % g.box != 0 ? lowest / g.box : -1;
+  const int tail = (highest + 1) % g.box != 0 && highest / g.box != head ? highest / g.box : -1;
+#pragma unroll 1
+  for (int tile = from; tile <= to; tile++) {
+    const u32 stage = stages + (tile - from) % STAGES * STAGE;
+    const u32 full = ring.full + 8 * ((tile - from) % STAGES);
+    const int first = tile * boxes;
+    // Where nothing of a box is to be seen there are zeros, as outside the tensor: values that
+    // weights of zero multiply must be numbers.
+    auto row_of = [&](int box) {
+      const int at = box * g.box;
+      const bool there = at <= highest && at + g.box > lowest;
+      return there ? (int)key_row(p, table, at, kv) : -(1 << 30);
+    };
+    int row = row_of(first + lane);
+    ring.wait_empty(tile - from);
+    int parts = 0;
+    auto by_row = [&](int box) {
+      if (box < first || box >= first + boxes) return;
+      parts++;
+      const u16* keys = p.cache + (size_t)row_of(box) * D;
+#pragma unroll 1
+      for (int i = lane; i < g.box * (D / 8); i += 32) {
+        const int position = box * g.box + i / (D / 8), c = i % (D / 8);
+        const int bytes = position <= highest && position >= lowest ? 16 : 0;
+        const u16* k = keys + i * 8;
+        const u32 spot = stage + c / 8 * PANEL + in_panel(position % TILE, c % 8);
+        copy16(spot, k, bytes);
+        copy16(spot + PANELS * PANEL, k + (size_t)values * D, bytes);
+      }
+    };
+    by_row(head);
+    by_row(tail);
+    if (parts > 0) {
+      copies_commit();
+      copies_wait<0>();
+      written_here();
+      __syncwarp();
+    }
+    if (lane == 0) barrier_expect(full, (boxes - parts) * g.box * D * 2 * 2);
+#pragma unroll 1
+    for (int i = 0; i < boxes; i++) {
+      if (i == 32) row = row_of(first + i + lane);
+      const int from_row = __shfl_sync(~0u, row, i & 31);
+      if (lane != 0 || first + i == head || first + i == tail) continue;
+      const u32 panel = stage + i * g.box * 128;
+#pragma unroll
+      for (int n = 0; n < PANELS; n++) {
+        copy_box(panel + n * PANEL, &g.map, n * 64, from_row, full);
+        copy_box(panel + (PANELS + n) * PANEL, &g.map, n * 64, from_row + values, full);
+      }
+    }
+  }
+}
+
+// load_queries loads a thread's part of its warp's 16 queries, as products have a first operand, in
+// 16 bits. Queries that there are not are zero.
+template <int D, int type>
+DI void load_queries(u32 (&v)[D / 16][4], const Attend& p, int row0, int units, int group, int kv,
+                     int first) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int r = first + (lane >> 2) + i * 8;
+    const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int at = k * 16 + j * 8 + (lane & 3) * 2;
+        v[k][j * 2 + i] = r < units ? pack<type>(q[at], q[at + 1]) : 0;
+      }
+  }
+}
+
+// weigh_apart is Rows' weigh for rows whose output products still add to: alpha is what it is to be
+// multiplied by. All positions of a whole tile are to be seen.
+template <int D>
+DI void weigh_apart(Rows<D>& y, float (&s)[TILE / 8][4], float (&alpha)[2], const Attend& p, int tile,
+                    bool whole) {
+#pragma unroll
+  for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], p.scale);
+  if (p.cap > 0.0f) {
+#pragma unroll
+    for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(p.cap, tanhf(s[n][i] / p.cap));
+  }
+  if (!whole) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int to = y.position[i] - tile * TILE - (threadIdx.x & 3) * 2;
+      const int after = p.window > 0 ? to - p.window : -1;
+#pragma unroll
+      for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (n * 8 + e > to || n * 8 + e <= after) s[n][i * 2 + e] = NEG_INF;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    float most = y.part[i].most;
+#pragma unroll
+    for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) most = fmaxf(most, s[n][i * 2 + e]);
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float base = most == NEG_INF ? 0.0f : most;
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float& v = s[n][i * 2 + e];
+        v = exp2_(v - base);
+        sum += v;
+      }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    alpha[i] = exp2_(y.part[i].most - base);
+    y.part[i] = {most, __fmaf_rn(y.part[i].sum, alpha[i], sum)};
+  }
+}
+
 // attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
+// While products of a tile's weights and values are under way, so are those of the next tile's
+// scores, then its softmax is computed (FlashAttention-3, 3.2).
 template <int D, int type>
 DI void attend_groups(const AttendGroups& g) {
-  constexpr int UNITS = COMPUTING * 64, PANELS = D / 64, STAGES = 4;
-  constexpr int PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
+  constexpr int PANELS = D / 64, STAGES = 4, PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
   const Attend& p = g.a;
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
-  const u32 queries = shared_address(memory), stages = queries + UNITS * D * 2;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, kv = blockIdx.y, own = warp / 4;
-  const int* item = p.items + 4 * blockIdx.x;
+  const u32 stages = shared_address(memory);
+  const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), own = warp / 4;
+  // Items that have the most positions begin first: they are the last ones of a sequence.
+  const int kv = blockIdx.x;
+  const int* item = p.items + 4 * (gridDim.y - 1 - blockIdx.y);
   const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
   const int highest = p.positions[row0 + item[1] - 1];
   const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
@@ -58,108 +199,106 @@ DI void attend_groups(const AttendGroups& g) {
   if (own == COPYING) {
     registers_down<24>();
     if (warp > COPYING * 4) return;
-    const int* table = p.tables + (size_t)item[2] * p.table_stride;
-    const int values = p.kv_heads * p.block_size;  // rows from a key to its value
-#pragma unroll 1
-    for (int tile = from; tile <= to; tile++) {
-      const u32 stage = stages + (tile - from) % STAGES * STAGE;
-      const u32 full = ring.full + 8 * ((tile - from) % STAGES);
-      ring.wait_empty(tile - from);
-      // Boxes of which not all is to be seen come row by row, and zeros for the rest: values that
-      // weights of zero multiply must be numbers.
-      int whole = 0;
-#pragma unroll 1
-      for (int r = 0; r < TILE; r += g.box) {
-        const int at = tile * TILE + r;
-        if (at >= lowest && at + g.box - 1 <= highest) {
-          whole++;
-          continue;
-        }
-#pragma unroll 1
-        for (int i = lane; i < g.box * (D / 8); i += 32) {
-          const int row = r + i / (D / 8), c = i % (D / 8), position = tile * TILE + row;
-          const bool there = position <= highest && position >= lowest;
-          const u16* k = p.cache;
-          if (there) k += key_row(p, table, position, kv) * D + c * 8;
-          const u32 spot = stage + c / 8 * PANEL + in_panel(row, c % 8);
-          copy16(spot, k, there ? 16 : 0);
-          copy16(spot + PANELS * PANEL, there ? k + (size_t)values * D : k, there ? 16 : 0);
-        }
-      }
-      if (whole * g.box < TILE) {
-        copies_commit();
-        copies_wait<0>();
-        written_here();
-        __syncwarp();
-      }
-      if (lane != 0) continue;
-      barrier_expect(full, whole * g.box * D * 2 * 2);
-#pragma unroll 1
-      for (int r = 0; r < TILE; r += g.box) {
-        const int at = tile * TILE + r;
-        if (at < lowest || at + g.box - 1 > highest) continue;
-        const int row = (int)key_row(p, table, at, kv);
-#pragma unroll
-        for (int n = 0; n < PANELS; n++) {
-          const u32 panel = stage + n * PANEL + r * 128;
-          copy_box(panel, &g.map, n * 64, row, full);
-          copy_box(panel + PANELS * PANEL, &g.map, n * 64, row + values, full);
-        }
-      }
-    }
+    copy_tiles<D>(g, ring, stages, p.tables + (size_t)item[2] * p.table_stride, kv, lowest, highest);
     return;
   }
 
   registers_up<240>();
-  const int first = own * 64;  // of the warp group's units
-#pragma unroll 1
-  for (int i = threadIdx.x % 128; i < 64 * (D / 8); i += 128) {
-    const int r = first + i / (D / 8), c = i % (D / 8);
-    u32 v[4];
-    query<D, type>(v, p, row0, units, group, kv, r, c);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
-                 ::"r"(queries + c / 8 * (UNITS * 128) + in_panel(r, c % 8)), "r"(v[0]), "r"(v[1]),
-                   "r"(v[2]), "r"(v[3]) : "memory");
-  }
-  written_here();
-  asm volatile("bar.sync %0, 128;" ::"r"(1 + own) : "memory");
+  u32 q[D / 16][4];
+  load_queries<D, type>(q, p, row0, units, group, kv, warp * 16);
 
   // A warp group is done with the tile of its last row.
-  const int ours = min(units, first + 64) - first;
-  const int end = ours > 0 ? p.positions[row0 + (first + ours - 1) / group] / TILE : -1;
+  const int first = own * 64, ours = min(units, first + 64) - first;
+  const int least = ours > 0 ? p.positions[row0 + first / group] : 0;
+  const int most = ours > 0 ? p.positions[row0 + (first + ours - 1) / group] : -1;
+  const int end = ours > 0 ? most / TILE : -1;
   Rows<D> y(p, row0, units, group, warp * 16);
+  float s[TILE / 8][4];
+  u32 w[TILE / 16][4];
+  // Descriptors of the ring's first stage, to which the rest is added.
+  const u64 keys = descriptor(stages, 16);
+  const u64 values = descriptor(stages + PANELS * PANEL, PANEL);
+  auto scores = [&](int tile) {
+    const u32 stage = (tile - from) % STAGES * (STAGE >> 4);
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+      multiply_group<type>(s, q[k], keys + stage + (k / 4 * PANEL + k % 4 * 32 >> 4));
+    groups_commit();
+  };
+  auto outputs = [&](int tile) {
+    const u32 stage = (tile - from) % STAGES * (STAGE >> 4);
+#pragma unroll
+    for (int k = 0; k < TILE / 16; k++)
+      multiply_group_transposed<type>(y.o, w[k], values + stage + (k * 2048 >> 4));
+    groups_commit();
+  };
+  auto clear = [&] {
+#pragma unroll
+    for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+  };
+  if (from <= end) {
+    ring.wait_full(0);
+    clear();
+    groups_begin(s);
+    scores(from);
+    groups_end(s);
 #pragma unroll 1
-  for (int tile = from; tile <= to; tile++) {
-    ring.wait_full(tile - from);
-    if (tile <= end) {
-      const u32 keys = stages + (tile - from) % STAGES * STAGE, values = keys + PANELS * PANEL;
-      float s[TILE / 8][4];
+    for (int tile = from;; tile++) {
+      const bool whole = tile * TILE + TILE - 1 <= least &&
+                         (p.window <= 0 || tile * TILE > most - p.window);
+      const bool ended = tile > from && y.ends(tile - 1, end);  // a segment, with the tile before
+      float before[2], now[2], alpha[2];
+      if (ended) {
 #pragma unroll
-      for (int n = 0; n < TILE / 8; n++)
+        for (int i = 0; i < 2; i++) {
+          merge(y.whole[i], y.part[i].most, y.part[i].sum, before[i], now[i]);
+          y.part[i] = {NEG_INF, 0.0f};
+        }
+      }
+      weigh_apart(y, s, alpha, p, tile, whole);
+      // ptxas would wait before the softmax, where both are in one basic block.
+      if (ended) {
+        here(y.out);
+        groups_end(y.o);
 #pragma unroll
-        for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            y.out[n][i] = merged(before[i / 2], y.out[n][i], now[i / 2], y.o[n][i]);
+            y.o[n][i] = 0.0f;
+          }
+      } else {
+        here(s);
+        groups_end(y.o);
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) y.o[n][i] *= alpha[i / 2];
+      }
+      if (tile > from) ring.release(tile - 1 - from);
+#pragma unroll
+      for (int k = 0; k < TILE / 16; k++) weights<type>(w[k], s, k);
+      if (tile == end) break;
+      ring.wait_full(tile + 1 - from);
+      clear();
       groups_begin(s);
-#pragma unroll
-      for (int k = 0; k < D / 16; k++) {
-        const u32 q = queries + k / 4 * (UNITS * 128) + first * 128 + k % 4 * 32;
-        multiply_group<type>(s, descriptor(q, 16),
-                             descriptor(keys + k / 4 * PANEL + k % 4 * 32, 16));
-      }
-      groups_commit();
-      groups_end(s);
-      y.weigh(s, p, tile);
-      groups_begin(y.o);
-#pragma unroll
-      for (int k = 0; k < TILE / 16; k++) {
-        u32 a[4];
-        weights<type>(a, s, k);
-        multiply_group_transposed<type>(y.o, a, descriptor(values + k * 2048, PANEL));
-      }
-      groups_commit();
-      groups_end(y.o);
+      here(y.o);
+      scores(tile + 1);
+      outputs(tile);
+      groups_wait<1>();
+      here(s);
     }
+    groups_begin(y.o);
+    outputs(end);
+    groups_end(y.o);
+    y.fold();
+  }
+#pragma unroll 1
+  for (int tile = max(from, end); tile <= to; tile++) {
+    ring.wait_full(tile - from);
     ring.release(tile - from);
-    if (tile <= end && y.ends(tile, end)) y.fold();
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
