@@ -96,6 +96,7 @@ sanitizer
 stage models
 peers
 stage bench
+stage profile
 peers
 stage soak
 code=0

@@ -52,6 +52,7 @@ func newProof() *cobra.Command {
   nccl     sums of several GPUs by NCCL: exact; one GPU is left out
   models   greedy tokens of the fixtures in --models beside transformers'
   bench    steps of Qwen3-0.6B and Qwen3-8B beside floors by the device's own bandwidth
+  profile  the same steps of two layers, launch by launch
   soak     random batches: flat memory, no error
 
 Each stage runs in a process of its own, for at most its own time: one that fails, hangs or dies

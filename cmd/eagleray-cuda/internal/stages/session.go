@@ -8,7 +8,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
-	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/proof"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -20,7 +19,7 @@ const blockSize = 16
 // session is a model on the device, with a cache for so many sequences of so many positions.
 type session struct {
 	device  *cuda.Device
-	context driver.Context
+	watched *watchedContext
 	model   *model.Model
 	cache   compute.Cache
 	// sequences is how many the cache has room for, of so many blocks each.
@@ -38,7 +37,7 @@ func (r *run) session(cfg *model.Config, weights layers.Source, sequences, posit
 func (r *run) sessionOf(dtype compute.DType, cfg *model.Config, weights layers.Source,
 	sequences, positions int) (_ *session, err error) {
 	s := &session{sequences: sequences, blocks: (positions + blockSize - 1) / blockSize}
-	if s.device, s.context, err = r.open(dtype); err != nil {
+	if s.device, s.watched, err = r.open(dtype); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -86,7 +86,7 @@ func (s *session) free() (uint64, error) {
 		return 0, err
 	}
 	s.device.DropSpare()
-	free, _, err := s.context.MemInfo()
+	free, _, err := s.watched.MemInfo()
 	return free, err
 }
 

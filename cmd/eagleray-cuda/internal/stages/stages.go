@@ -88,6 +88,7 @@ type run struct {
 	report  func(Row)
 	summary string
 	failed  int
+	eager   bool // steps are computed launch by launch
 }
 
 // stages is all of them in their order.
@@ -102,6 +103,7 @@ func stages() []stage {
 		{"nccl", 5 * time.Minute, (*run).nccl},
 		{"models", 7 * time.Minute, (*run).models},
 		{"bench", 7 * time.Minute, (*run).bench},
+		{"profile", 3 * time.Minute, (*run).profile},
 		{"soak", 7 * time.Minute, (*run).soak},
 	}
 }
@@ -200,31 +202,18 @@ func (r *run) cases(cost proof.Cost) proof.Options {
 }
 
 // open opens the device, and its context as well, for what the device does not tell.
-func (r *run) open(dtype compute.DType) (*cuda.Device, driver.Context, error) {
+func (r *run) open(dtype compute.DType) (*cuda.Device, *watchedContext, error) {
 	w := &watched{Driver: r.Driver}
 	threads := runtime.NumCPU()
 	if r.tiny() {
 		threads = 1
 	}
 	d, err := cuda.New(cuda.Options{Driver: w, Ordinal: r.Ordinal, DType: dtype,
-		Threads: threads, PTX: r.tiny()})
+		Threads: threads, PTX: r.tiny(), Eager: r.eager})
 	if err != nil {
 		return nil, nil, err
 	}
-	return d, w.context, nil
-}
-
-// watched is a driver that remembers the context that was opened last.
-type watched struct {
-	driver.Driver
-	context driver.Context
-}
-
-// Open implements driver.Driver.
-func (w *watched) Open(ordinal int) (driver.Context, error) {
-	c, err := w.Driver.Open(ordinal)
-	w.context = c
-	return c, err
+	return d, w.watchedContext, nil
 }
 
 // figure is a number of a row.

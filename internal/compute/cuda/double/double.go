@@ -137,7 +137,7 @@ type state struct {
 	functions []function
 	streams   []*stream
 	graphs    [][]work
-	events    []mark
+	events    driver.Event // how many there are
 	// recorder is the thread that records a stream, 0 for none.
 	recorder int
 	lost     error
@@ -147,14 +147,6 @@ type state struct {
 type stream struct {
 	queue   []work
 	capture *[]work // nil while nothing is recorded
-	// queued is how many works there were ever, done how many of them are.
-	queued, done uint64
-}
-
-// mark is where an event was recorded: after so many works of a stream, nil for nowhere.
-type mark struct {
-	stream *stream
-	queued uint64
 }
 
 type function struct {
@@ -171,7 +163,6 @@ type work struct {
 	to, from []byte
 	launch   *driver.Launch
 	params   []byte
-	event    driver.Event
 	gather   *communicator
 	divided  bool // of an exchange: each rank has a part for each
 }

@@ -3,6 +3,7 @@ package double
 import (
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,6 @@ func (c *Context) enqueue(w work, s driver.Stream) error {
 		return nil
 	}
 	y.queue = append(y.queue, w)
-	y.queued++
 	return nil
 }
 
@@ -130,7 +130,6 @@ func (c *Context) run(y *stream) error {
 		if c.lost = c.do(&w); c.lost != nil {
 			break
 		}
-		y.done++
 		c.mu.Unlock()
 		c.mu.Lock()
 	}
@@ -152,7 +151,7 @@ func (c *Context) do(w *work) error {
 	switch {
 	case w.launch != nil:
 		return c.execute(w)
-	case w.event != 0:
+	case w.call == eventRecord:
 		return nil
 	case w.gather != nil:
 		err = w.gather.do(w)
@@ -194,39 +193,25 @@ func (c *Context) execute(w *work) error {
 func (c *Context) NewEvent() (driver.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events = append(c.events, mark{})
-	return driver.Event(len(c.events)), c.begin("cuEventCreate")
+	c.events++
+	return c.events, c.begin("cuEventCreate")
 }
+
+// eventRecord is what does nothing in a stream.
+const eventRecord = "cuEventRecord"
 
 // Record implements driver.Context.
-func (c *Context) Record(e driver.Event, s driver.Stream) error {
-	const call = "cuEventRecord"
+func (c *Context) Record(_ driver.Event, s driver.Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.enqueue(work{call: call, event: e}, s); err != nil {
-		return err
-	}
-	y := c.streams[s-1]
-	c.events[e-1] = mark{y, y.queued}
-	return nil
+	return c.enqueue(work{call: eventRecord}, s)
 }
 
-// Query implements driver.Context. Only its callers make a stream go on: so what was asked for
-// happens now.
-func (c *Context) Query(e driver.Event) (bool, error) {
+// Elapsed implements driver.Context: a machine has no time.
+func (c *Context) Elapsed(_, _ driver.Event) (time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.apart("cuEventQuery"); err != nil {
-		return false, err
-	}
-	m := c.events[e-1]
-	if m.stream == nil {
-		return true, nil
-	}
-	if err := c.run(m.stream); err != nil {
-		return false, err
-	}
-	return m.stream.done >= m.queued, nil
+	return 0, c.apart("cuEventElapsedTime")
 }
 
 // BeginCapture implements driver.Context.

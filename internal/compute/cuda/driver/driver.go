@@ -5,6 +5,7 @@ package driver
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 )
 
@@ -116,8 +117,8 @@ type Context interface {
 
 	NewEvent() (Event, error)
 	Record(e Event, s Stream) error
-	// Query says whether all before the event's record is done.
-	Query(e Event) (bool, error)
+	// Elapsed is the time between the records of two events that are done.
+	Elapsed(from, to Event) (time.Duration, error)
 
 	// BeginCapture has the stream's calls recorded until EndCapture, which makes a graph of them;
 	// Replay enqueues all of it.

@@ -1,6 +1,7 @@
 package libcuda
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -9,8 +10,8 @@ import (
 const (
 	// nonBlocking has a stream not wait for the null stream, which other libraries may use.
 	nonBlocking = 1
-	// withoutTiming, and sleeping instead of spinning for those that wait.
-	blockingWithoutTiming = 1 | 2
+	// blocking has those sleep that wait for an event, not spin.
+	blocking = 1
 )
 
 // NewStream makes a queue of the device, until Close.
@@ -32,13 +33,13 @@ func (c *context) Synchronize(s driver.Stream) error {
 	return c.call(cuStreamSynchronize, uintptr(s))
 }
 
-// NewEvent makes a mark for streams, without a time, until Close.
+// NewEvent makes a mark for streams, which has the time of its record, until Close.
 func (c *context) NewEvent() (driver.Event, error) {
 	if err := c.ended(); err != nil {
 		return 0, err
 	}
 	var e driver.Event
-	code := c.library.call(cuEventCreate, uintptr(unsafe.Pointer(&e)), blockingWithoutTiming)
+	code := c.library.call(cuEventCreate, uintptr(unsafe.Pointer(&e)), blocking)
 	if code != 0 {
 		return 0, c.failed(cuEventCreate, code, "")
 	}
@@ -51,18 +52,10 @@ func (c *context) Record(e driver.Event, s driver.Stream) error {
 	return c.call(cuEventRecord, uintptr(e), uintptr(s))
 }
 
-// Query says whether all before the event's latest record is done; of one that was never recorded
-// it is.
-func (c *context) Query(e driver.Event) (bool, error) {
-	if err := c.ended(); err != nil {
-		return false, err
-	}
-	switch code := c.code(cuEventQuery, uintptr(e)); code {
-	case 0:
-		return true, nil
-	case driver.NotReady:
-		return false, nil
-	default:
-		return false, c.failed(cuEventQuery, code, "")
-	}
+// Elapsed is the time between the records of two events, both of which are there: less than nothing
+// of an event that is not, of which the driver says so.
+func (c *context) Elapsed(from, to driver.Event) (time.Duration, error) {
+	var ms float32
+	err := c.call(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), uintptr(from), uintptr(to))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }

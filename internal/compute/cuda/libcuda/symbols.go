@@ -59,7 +59,7 @@ const (
 	cuEventCreate
 	cuEventDestroy
 	cuEventRecord
-	cuEventQuery
+	cuEventElapsedTime
 
 	cuStreamBeginCapture
 	cuStreamEndCapture
@@ -122,7 +122,7 @@ var exportNames = [exportCount]string{
 	cuEventCreate:       "cuEventCreate",
 	cuEventDestroy:      "cuEventDestroy_v2",
 	cuEventRecord:       "cuEventRecord",
-	cuEventQuery:        "cuEventQuery",
+	cuEventElapsedTime:  "cuEventElapsedTime",
 
 	cuStreamBeginCapture:        "cuStreamBeginCapture_v2",
 	cuStreamEndCapture:          "cuStreamEndCapture",

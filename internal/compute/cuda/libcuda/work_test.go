@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -128,15 +129,12 @@ func TestStep(t *testing.T) {
 	if got := fake.Params(24); !bytes.Equal(got, unsafe.Slice((*byte)(unsafe.Pointer(p)), 24)) {
 		t.Errorf("parameter %x", got)
 	}
-	fake.Fail("cuEventQuery", driver.NotReady, 1)
-	for _, want := range []bool{false, true} {
-		if got := must(c.Query(e))(t); got != want {
-			t.Errorf("query: %v", got)
-		}
+	if got := must(c.Elapsed(e, e))(t); got != 1500*time.Microsecond {
+		t.Errorf("elapsed: %v", got)
 	}
-	fake.Fail("cuEventQuery", 400, 1)
-	if _, err := c.Query(e); err == nil {
-		t.Error("query: no error")
+	fake.Fail("cuEventElapsedTime", driver.NotReady, 1)
+	if _, err := c.Elapsed(e, e); err == nil {
+		t.Error("elapsed: no error")
 	}
 	// Of no bytes no call is made.
 	before := fake.Calls("cuMemcpyHtoDAsync_v2") + fake.Calls("cuMemsetD8Async")
@@ -286,7 +284,7 @@ func TestNoAllocations(t *testing.T) {
 		"Copy":        func() error { return c.Copy(p, p+32, 32, s) },
 		"Fill":        func() error { return c.Fill(p, 1, 64, s) },
 		"Record":      func() error { return c.Record(e, s) },
-		"Query":       func() error { _, err := c.Query(e); return err },
+		"Elapsed":     func() error { _, err := c.Elapsed(e, e); return err },
 		"Replay":      func() error { return c.Replay(g, s) },
 		"Synchronize": func() error { return c.Synchronize(s) },
 		"TensorMap":   func() error { _, err := c.TensorMap(tensor); return err },
