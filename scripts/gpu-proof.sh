@@ -4,17 +4,25 @@
 # not there is skipped, and named. Nothing of the GPU's settings is touched.
 #
 #   scripts/gpu-proof.sh [FOLDER] [flags of eagleray cuda proof…]
-#   scripts/gpu-proof.sh                        on a GPU: half an hour, results in bin/gpu-proof
+#   scripts/gpu-proof.sh                        on a GPU: ten minutes, results in bin/gpu-proof
 #   scripts/gpu-proof.sh --driver machine       without a GPU: all stages, small, in a minute
 #   scripts/gpu-proof.sh out --skip bench,soak
+#   scripts/gpu-proof.sh --bundle proof.tgz     packs it for a GPU's machine that has no Go: there
+#     tar xzf proof.tgz && PROGRAM=./eagleray-cuda scripts/gpu-proof.sh
 #
 # The folder has proof.jsonl (a stage a line), peers.jsonl, the sanitizer's logs and table.txt. The
 # exit code is 1 when a stage failed, and 3 when no GPU can be used.
-#   PROGRAM   eagleray where there is no Go to build the part of it that runs here
+#   PROGRAM   "eagleray cuda", or eagleray-cuda, where there is no Go to build it
 #   PYTHON    the Python with PyTorch (default python3)
-#   SOAK      how long random batches run (default 2m; 2s on a machine)
+#   SOAK      how long random batches run (default 1m; 2s on a machine)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --bundle ]; then
+  [ $# -eq 2 ] || { echo "--bundle needs a file" >&2; exit 2; }
+  CGO_ENABLED=0 "${GO:-go}" build -ldflags '-s -w' -o bin/ ./cmd/eagleray-cuda
+  exec tar czf "$2" --exclude=full_logits.st scripts/gpu-proof.sh scripts/gpu_proof_peers.py \
+    testdata/models -C bin eagleray-cuda
+fi
 out=bin/gpu-proof
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
   out=$1
@@ -35,11 +43,11 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-soak=${SOAK:-2m}
+soak=${SOAK:-1m}
 [ "$driver" = libcuda ] || soak=${SOAK:-2s}
 mkdir -p "$out"
 rm -f "$out"/{proof,peers}.jsonl "$out"/sanitizer-*.txt "$out"/table.txt
-program=("${PROGRAM:-}" cuda)
+read -ra program <<<"${PROGRAM:-}"
 if [ -z "${PROGRAM:-}" ]; then
   program=("$out/eagleray-cuda")
   CGO_ENABLED=0 "${GO:-go}" build -o "${program[0]}" ./cmd/eagleray-cuda
@@ -60,11 +68,13 @@ chosen() {
   [[ ,$without, != *,$1,* ]] && { [ -z "$only" ] || [[ ,$only, == *,$1,* ]]; }
 }
 
-# stage NAME: runs a stage. Its failure is in the table. Without a GPU nothing else is worth a try.
-stage() {
-  local code=0
-  chosen "$1" || return 0
-  timeout 480 "${program[@]}" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "$1" \
+# run NAME…: runs those stages of a list that are chosen. A failure is in the table. Without a GPU
+# nothing else is worth a try.
+run() {
+  local code=0 name list=''
+  for name; do chosen "$name" && list=$list,$name; done
+  [ -n "$list" ] || return 0
+  timeout 480 "${program[@]}" proof "${flags[@]}" --peers "$out/peers.jsonl" --stage "${list#,}" \
     >/dev/null || code=$?
   case $code in 2 | 3) exit $code ;; esac
 }
@@ -91,14 +101,10 @@ sanitizer() {
 }
 
 failed=0
-for name in probe load ptx kernels silicon bits nccl; do stage $name; done
+run probe load ptx kernels silicon bits nccl models
 sanitizer
-stage models
 peers
-stage bench
-stage profile
-peers
-stage soak
+for name in bench profile soak; do run $name; done
 code=0
 "${program[@]}" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" |
   tee "$out/table.txt" || code=$?

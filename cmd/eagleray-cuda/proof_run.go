@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
 	"github.com/eagleray/eagleray/internal/sys/executable"
@@ -48,8 +51,9 @@ func (f *proofFlags) runHere(c *cobra.Command) error {
 	return errors.Join(failed, e.Encode(message{Result: &result}))
 }
 
-// supervise runs stages one after the other, each in a process of its own: an error of a kernel
-// ends all that a process can do with its device.
+// supervise runs stages, each in a process of its own: an error of a kernel ends all that a process
+// can do with its device. Those that measure nothing run beside each other, as far as there are
+// processors.
 func (f *proofFlags) supervise(c *cobra.Command) error {
 	if f.driver == onGPU {
 		if _, err := probe(f.library); err != nil {
@@ -58,30 +62,48 @@ func (f *proofFlags) supervise(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	out := c.OutOrStdout()
-	var results []stages.Result
-	for _, name := range f.chosen() {
-		fmt.Fprintf(c.ErrOrStderr(), "proof: %s …\n", name)
-		r := f.stageInProcess(ctx, c, name)
-		results = append(results, r)
-		if err := f.save(&r); err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			break
-		}
-	}
-	fmt.Fprintln(out, f.title())
-	writeProof(out, results)
-	if len(results) == 0 {
+	chosen := f.chosen()
+	if len(chosen) == 0 {
 		return errors.New("proof: no stage was chosen")
 	}
+	results := make([]stages.Result, len(chosen))
+	for from := 0; from < len(chosen) && ctx.Err() == nil; {
+		to := from + 1
+		for to < len(chosen) && !stages.Alone(chosen[from]) && !stages.Alone(chosen[to]) {
+			to++
+		}
+		if err := f.together(ctx, c, chosen[from:to], results[from:to]); err != nil {
+			return err
+		}
+		from = to
+	}
+	out := c.OutOrStdout()
+	fmt.Fprintln(out, f.title())
+	writeProof(out, results)
 	for _, r := range results {
 		if !r.Pass {
 			return errProof
 		}
 	}
 	return ctx.Err()
+}
+
+// together runs some stages beside each other, and keeps each result as it comes.
+func (f *proofFlags) together(ctx context.Context, c *cobra.Command, names []string,
+	results []stages.Result) error {
+	var all errgroup.Group
+	all.SetLimit(runtime.NumCPU())
+	var saving sync.Mutex
+	for i, name := range names {
+		all.Go(func() error {
+			fmt.Fprintf(c.ErrOrStderr(), "proof: %s …\n", name)
+			results[i] = f.stageInProcess(ctx, c, name)
+			saving.Lock()
+			defer saving.Unlock()
+			return f.save(&results[i])
+		})
+	}
+	return all.Wait()
 }
 
 // save appends a result to the file of --output-json.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -80,6 +81,9 @@ type stage struct {
 	// limit is how long it may run.
 	limit time.Duration
 	run   func(*run, context.Context) error
+	// alone says that no other stage may run beside it: of the probe no other one may be worth a
+	// try, and what measures wants the device for itself.
+	alone bool
 }
 
 // run is a stage at work.
@@ -94,17 +98,17 @@ type run struct {
 // stages is all of them in their order.
 func stages() []stage {
 	return []stage{
-		{"probe", time.Minute, (*run).probe},
-		{"load", 3 * time.Minute, (*run).load},
-		{"ptx", 5 * time.Minute, (*run).ptx},
-		{"kernels", 7 * time.Minute, (*run).kernels},
-		{"silicon", 7 * time.Minute, (*run).silicon},
-		{"bits", 5 * time.Minute, (*run).bits},
-		{"nccl", 5 * time.Minute, (*run).nccl},
-		{"models", 7 * time.Minute, (*run).models},
-		{"bench", 7 * time.Minute, (*run).bench},
-		{"profile", 3 * time.Minute, (*run).profile},
-		{"soak", 7 * time.Minute, (*run).soak},
+		{"probe", time.Minute, (*run).probe, true},
+		{"load", 3 * time.Minute, (*run).load, false},
+		{"ptx", 5 * time.Minute, (*run).ptx, false},
+		{"kernels", 7 * time.Minute, (*run).kernels, false},
+		{"silicon", 7 * time.Minute, (*run).silicon, false},
+		{"bits", 5 * time.Minute, (*run).bits, false},
+		{"nccl", 5 * time.Minute, (*run).nccl, false},
+		{"models", 7 * time.Minute, (*run).models, false},
+		{"bench", 7 * time.Minute, (*run).bench, true},
+		{"profile", 3 * time.Minute, (*run).profile, true},
+		{"soak", 7 * time.Minute, (*run).soak, true},
 	}
 }
 
@@ -124,6 +128,11 @@ func Limit(name string) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Alone says whether no other stage may run beside one.
+func Alone(name string) bool {
+	return slices.ContainsFunc(stages(), func(s stage) bool { return s.name == name && s.alone })
 }
 
 // Run runs a stage in the calling thread. Rows are reported as they come, for a stage may not live
