@@ -63,8 +63,8 @@ func rootWith(started *bool, verbs []verb) *cobra.Command {
 		Short: "Serve and batch-run large language models, on one machine or a Ray cluster",
 		Long: `eagleray serves large language models over OpenAI's API. Models are folders in Hugging Face
 layout or Hub repos; without a model argument it runs a tiny built-in one that explains Go's
-standard library. It needs Linux, and computes on CPUs. CUDA (--device cuda): executed on a PTX
-machine, not yet on a GPU.
+standard library. It needs Linux, and computes on CPUs. CUDA (--device cuda): right on the one GPU
+that it ran on, an H200, and slow there.
 
   eagleray serve                          serve the built-in model at http://127.0.0.1:8000
   eagleray serve ./Qwen3-0.6B -tp 2       serve a folder with two worker processes

@@ -56,7 +56,7 @@ func TestCUDA(t *testing.T) {
 		if err != nil || text == "" {
 			t.Errorf("%q, %v", text, err)
 		}
-		if line := p.log.line("msg=ready"); !strings.Contains(line, "on a PTX machine") {
+		if line := p.log.line("msg=ready"); !strings.Contains(line, "CUDA: of unproven speed") {
 			t.Error(line)
 		}
 		for rank, pid := range p.workers(t) {

@@ -109,7 +109,7 @@ type GPUDevice interface {
 // describe says what a rank computes with, and why.
 func describe(init *queue.Init, d Device) string {
 	if g, ok := d.(GPUDevice); ok {
-		return "CUDA: executed on a PTX machine, not yet on a GPU; many rows by " + g.ManyRows()
+		return "CUDA: of unproven speed; many rows by " + g.ManyRows()
 	}
 	return isa.Describe(init.ISA)
 }
