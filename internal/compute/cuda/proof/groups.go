@@ -30,9 +30,9 @@ func groupCases(dtype compute.DType) (list []Case) {
 		few    int
 		kernel kernels.ID
 	}{
-		{productShape{70, 130, 208, 1, 8, Small}, 1, product},
+		{productShape{70, 130, 336, 1, 8, Small}, 1, product},
 		{productShape{66, 24, 256, 8, 0, Small}, 3, product},
-		{productShape{129, 140, 160, 1, 0, Small}, 1, product256},
+		{productShape{129, 140, 208, 1, 0, Small}, 1, product256},
 		{productShape{66, 130, 512, 8, 0, Small}, 1, tree},
 		{productShape{130, 24, 272, 1, 0, Full}, 132, product},
 		{productShape{300, 300, 656, 1, 8, Full}, 3, product256},
