@@ -73,6 +73,21 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// TestProofShow prints the table of what an H200 showed, of which two stages failed.
+func TestProofShow(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := execute(t, nil, "proof", "--show", "testdata/h200.jsonl")
+	if code != 1 || !strings.HasPrefix(stdout, "On GPU 0, by NVIDIA's driver.\n") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"72 of 72 kernels have the PTX's bits", "kernels  ", "FAIL",
+		"qwen3-8b decode 1 at 1024", "1.91"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("not in the table: %s", want)
+		}
+	}
+}
+
 // TestProofGoesOn has stages fail and be late: those after them run.
 func TestProofGoesOn(t *testing.T) {
 	t.Parallel()
