@@ -114,7 +114,8 @@ func TestNodesOnGPUs(t *testing.T) {
 	if got := askChat(t, client(url)); got != want {
 		t.Errorf("two nodes answer %q, one process %q", got, want)
 	}
-	for _, text := range []string{"CUDA: of unproven speed", "sums of ranks by NCCL 2.27.3: rank 0: "} {
+	for _, text := range []string{"CUDA: of unproven speed",
+		"sums of ranks by NCCL 2.27.3: rank 0: "} {
 		if !strings.Contains(p.err.String(), text) {
 			t.Errorf("not said: %s", text)
 		}

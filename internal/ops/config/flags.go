@@ -161,7 +161,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.Backend, "data-parallel-backend", "",
 		"mp or ray: what --distributed-executor-backend says, too")
 	f.StringVar(&p.Device, "device", p.Device,
-		"what computes: cpu, or cuda, which was right on the one GPU that it ran on, and slow there")
+		"what computes: cpu, or cuda, which was right on the one GPU it ran on, and slow there")
 	f.BoolVar(&p.Eager, "enforce-eager", false,
 		"have GPUs compute launch by launch, not by graphs of whole steps")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
