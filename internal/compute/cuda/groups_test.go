@@ -14,48 +14,64 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// TestWarpGroups wants warp groups to have the bits of the kernels that they stand for, products
-// and attention, and to be what the device launches.
-func TestWarpGroups(t *testing.T) {
+// sameBits wants two computations to be the same.
+func sameBits(t *testing.T, what string, a, b []float32) {
+	t.Helper()
+	if !slices.EqualFunc(a, b, func(a, b float32) bool {
+		return math.Float32bits(a) == math.Float32bits(b)
+	}) {
+		t.Errorf("other bits by warp groups: %s", what)
+	}
+}
+
+// TestProductsByWarpGroups wants warp groups to have the bits of the kernels that they stand for,
+// whether blocks compute a tile each or several in turn, and a chunk or all of them.
+func TestProductsByWarpGroups(t *testing.T) {
+	d := machine(t, &double.Driver{Threads: 2})
+	products := func(on bool, multiprocessors int) []float32 {
+		d.UseWarpGroups(on)
+		d.UseMultiprocessors(multiprocessors)
+		s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
+		w, x, y := s.pack(8, 150, 256), s.tensor(131, 256), s.tensor(131, 150)
+		w.ProductAdded(y.All(), x.All())
+		all := append([]float32(nil), y.Floats()...)
+		w = s.pack(1, 150, 256)
+		w.Product(y.All(), x.All(), nil)
+		return append(all, y.Floats()...)
+	}
+	want := products(false, 132)
+	if n := d.Launches()[kernels.GemmGroupsBF16]; n != 0 {
+		t.Fatalf("%d launches of warp groups without them", n)
+	}
+	for _, n := range []int{132, 3} {
+		sameBits(t, fmt.Sprintf("on %d multiprocessors", n), products(true, n), want)
+	}
+	for k, n := range map[kernels.ID]uint64{kernels.GemmGroupsBF16: 2,
+		kernels.GemmGroups256BF16: 1, kernels.GemmGroupsTreeBF16: 1} {
+		if d.Launches()[k] != n {
+			t.Errorf("%d launches of %s, not %d", d.Launches()[k], k.Name(), n)
+		}
+	}
+}
+
+// TestAttentionByWarpGroups wants the same of attention.
+func TestAttentionByWarpGroups(t *testing.T) {
 	for _, blockSize := range []int{16, 48, 128} {
 		for _, window := range []int{0, 70} {
 			t.Run(fmt.Sprintf("block size %d, window %d", blockSize, window), func(t *testing.T) {
 				d := machine(t, &double.Driver{Threads: 2})
-				many := func(on bool, multiprocessors int) []float32 {
+				args := compute.AttentionArgs{Heads: 6, KVHeads: 2, HeadDim: 64, Scale: 0.125,
+					Window: window}
+				attention := func(on bool) []float32 {
 					d.UseWarpGroups(on)
-					d.UseMultiprocessors(multiprocessors)
 					s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
-					w, x := s.pack(8, 150, 256), s.tensor(131, 256)
-					y := s.tensor(131, 150)
-					w.ProductAdded(y.All(), x.All())
-					all := append([]float32(nil), y.Floats()...)
-					w = s.pack(1, 150, 256)
-					w.Product(y.All(), x.All(), nil)
-					all = append(all, y.Floats()...)
-					args := compute.AttentionArgs{Heads: 6, KVHeads: 2, HeadDim: 64, Scale: 0.125,
-						Window: window}
-					return append(all, attendBlocks(s, blockSize, args, 0, sequence{75, 90},
-						sequence{0, 30}, sequence{200, 1})...)
+					return attendBlocks(s, blockSize, args, 0, sequence{75, 90}, sequence{0, 30},
+						sequence{200, 1})
 				}
-				want := many(false, 132)
-				if n := d.Launches()[kernels.GemmGroupsBF16]; n != 0 {
-					t.Fatalf("%d launches of warp groups without them", n)
-				}
-				for _, multiprocessors := range []int{132, 3} {
-					got := many(true, multiprocessors)
-					same := func(a, b float32) bool {
-						return math.Float32bits(a) == math.Float32bits(b)
-					}
-					if !slices.EqualFunc(got, want, same) {
-						t.Errorf("other bits by warp groups on %d", multiprocessors)
-					}
-				}
-				for k, n := range map[kernels.ID]uint64{kernels.GemmGroupsBF16: 2,
-					kernels.GemmGroups256BF16: 1, kernels.GemmGroupsTreeBF16: 1,
-					kernels.AttendGroups64BF16: 2} {
-					if d.Launches()[k] != n {
-						t.Errorf("%d launches of %s", d.Launches()[k], k.Name())
-					}
+				want := attention(false)
+				sameBits(t, "attention", attention(true), want)
+				if n := d.Launches()[kernels.AttendGroups64BF16]; n != 1 {
+					t.Errorf("%d launches", n)
 				}
 			})
 		}
