@@ -40,27 +40,33 @@ type Driver struct {
 	// Observe, if not nil, is told of each kernel that was executed.
 	Observe func(kernel string, s ptx.Stats)
 
-	mu     sync.Mutex
-	parsed map[string]*ptx.Module // by text, for all contexts
+	mu sync.Mutex
 	// ledgers are those of memory that contexts have exported, by its file's number.
 	ledgers map[uint64]*ptx.Ledger
 }
 
+// parsed are the modules of the texts that were read in this process, which nothing changes: of what
+// is shipped there are few, and many drivers.
+var parsed struct {
+	mu      sync.Mutex
+	modules map[string]*ptx.Module
+}
+
 // parse reads PTX, the same text once.
-func (d *Driver) parse(text []byte) (*ptx.Module, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if m := d.parsed[string(text)]; m != nil {
+func parse(text []byte) (*ptx.Module, error) {
+	parsed.mu.Lock()
+	defer parsed.mu.Unlock()
+	if m := parsed.modules[string(text)]; m != nil {
 		return m, nil
 	}
 	m, err := ptx.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	if d.parsed == nil {
-		d.parsed = map[string]*ptx.Module{}
+	if parsed.modules == nil {
+		parsed.modules = map[string]*ptx.Module{}
 	}
-	d.parsed[string(text)] = m
+	parsed.modules[string(text)] = m
 	return m, nil
 }
 
@@ -346,8 +352,7 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidImage,
 			Name: "CUDA_ERROR_INVALID_IMAGE", Detail: "PTX does not end with a zero byte"}
 	}
-	text := image[:len(image)-1]
-	parse := c.d.parse
+	text, parse := image[:len(image)-1], parse
 	if c.d.Replace != nil {
 		if other := c.d.Replace(text); !bytes.Equal(other, text) {
 			text, parse = other, ptx.Parse // which is not asked for again
