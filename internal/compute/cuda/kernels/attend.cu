@@ -138,6 +138,8 @@ struct Fold {
   int heads, dim, segments, window, ldy, type;
 };
 
+enum { FOLDED = 8 };  // segments that are on their way at a time
+
 // fold adds a row's segments in their order, a head per block, a dimension per thread.
 KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
   const int head = blockIdx.x, row = p.rows[blockIdx.y], d = threadIdx.x;
@@ -145,11 +147,24 @@ KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
   int from = p.window > 0 ? max(0, position - p.window + 1) / SEGMENT : 0;
   State s = {NEG_INF, 0.0f};
   float out = 0.0f;
-  for (int n = from; n <= position / SEGMENT; n++) {
-    size_t at = ((size_t)row * p.heads + head) * p.segments + n;
-    float before, now;
-    merge(s, p.limits[2 * at], p.limits[2 * at + 1], before, now);
-    out = merged(before, out, now, p.parts[at * p.dim + d]);
+  const int last = position / SEGMENT;
+  const size_t at0 = ((size_t)row * p.heads + head) * p.segments;
+  for (int n = from; n <= last; n += FOLDED) {
+    float most[FOLDED], sum[FOLDED], part[FOLDED];
+#pragma unroll
+    for (int i = 0; i < FOLDED; i++) {
+      const size_t at = at0 + n + i;
+      most[i] = load_now(p.limits + 2 * at, n + i <= last);
+      sum[i] = load_now(p.limits + 2 * at + 1, n + i <= last);
+      part[i] = load_now(p.parts + at * p.dim + d, n + i <= last);
+    }
+#pragma unroll
+    for (int i = 0; i < FOLDED; i++) {
+      if (n + i > last) break;
+      float before, now;
+      merge(s, most[i], sum[i], before, now);
+      out = merged(before, out, now, part[i]);
+    }
   }
   float v = __fmul_rn(out, finish(s, p.sinks, head));
   size_t at = (size_t)row * p.ldy + head * p.dim + d;

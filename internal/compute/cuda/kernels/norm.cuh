@@ -75,9 +75,7 @@ struct Page {
       each(v, n, [&](int i, float e) { keep_half(row + i, e, type); });
       return;
     }
-    uint2* to = (uint2*)(row + place(n));
-    if (type == BF16) *to = make_uint2(pack<BF16>(v.x, v.y), pack<BF16>(v.z, v.w));
-    if (type == F16) *to = make_uint2(pack<F16>(v.x, v.y), pack<F16>(v.z, v.w));
+    keep_halves(row + place(n), v, type);
   }
   // make makes vectors of what numbers are, zero beyond the row's end.
   template <class Number>

@@ -169,14 +169,6 @@ struct Heads {
   float eps;
 };
 
-// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first.
-DI float load_now(const float* p, bool there) {
-  float v = 0.0f;
-  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.f32 %0, [%1];\n}"
-               : "+f"(v) : "l"(p), "r"((int)there) : "memory");
-  return v;
-}
-
 // Head is a head that a warp normalises by its root mean square, and of which it turns the first
 // dimensions by halves. Squares are added in the order of pairs' first halves, their second ones,
 // and the rest, of which a lane has each 32nd.
