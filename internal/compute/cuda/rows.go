@@ -136,9 +136,9 @@ func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 		kind = kindSiLU // what the zero value means of a gate
 	}
 	m, n := of(dst.Memory), dst.Rows*dst.Width
-	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory), Y: m.values,
-		Half: m.half(true), N: int32(n), Width: int32(dst.Width), Kind: kind, Type: d.half(),
-		Limit: g.Limit})
+	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory),
+		Y: m.values, Half: m.half(true), N: int32(n), Width: int32(dst.Width), Kind: kind,
+		Type: d.half(), Limit: g.Limit})
 }
 
 // SigmoidGate multiplies x by the logistic function of gate, which is as large.

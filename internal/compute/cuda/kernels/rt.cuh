@@ -74,12 +74,17 @@ DI float load(const void* p, size_t i, int type) {
   return from_half(((const u16*)p)[i], type);
 }
 
-// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first.
-DI float load_now(const float* p, bool there) {
-  float v = 0.0f;
-  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.f32 %0, [%1];\n}"
-               : "+f"(v) : "l"(p), "r"((int)there) : "memory");
+// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first: so many
+// can be on their way together.
+DI u32 load_now(const u32* p, bool there) {
+  u32 v = 0;
+  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.u32 %0, [%1];\n}"
+               : "+r"(v) : "l"(p), "r"((int)there) : "memory");
   return v;
+}
+
+DI float load_now(const float* p, bool there) {
+  return __uint_as_float(load_now((const u32*)p, there));
 }
 
 // exp2_ is 2^x to 2 ulp; exp_ is e^x by it.
