@@ -25,6 +25,14 @@ func kindOf(a compute.Activation) int32 {
 // rowBlock is how many threads a block that has a row has.
 const rowBlock = 256
 
+// vectorOf is how many numbers kernels take at a time where rows have so many.
+func vectorOf(width int) int {
+	if width%4 != 0 {
+		return 1
+	}
+	return 4
+}
+
 func (d *Device) halve(m *memory) {
 	elements(d, kernels.Halve, m.floats, kernels.HalveParams{X: m.values, Y: m.halves,
 		N: int32(m.floats), Type: d.half()})
@@ -128,9 +136,9 @@ func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 		kind = kindSiLU // what the zero value means of a gate
 	}
 	m, n := of(dst.Memory), dst.Rows*dst.Width
-	elements(d, kernels.Gate, n, kernels.GateParams{Both: at(both.Memory), Y: m.values,
-		Half: m.half(true), N: int32(n), Width: int32(dst.Width), Kind: kind, Type: d.half(),
-		Limit: g.Limit})
+	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory),
+		Y: m.values, Half: m.half(true), N: int32(n), Width: int32(dst.Width), Kind: kind,
+		Type: d.half(), Limit: g.Limit})
 }
 
 // SigmoidGate multiplies x by the logistic function of gate, which is as large.

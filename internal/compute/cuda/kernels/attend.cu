@@ -321,18 +321,45 @@ struct Fold {
   int heads, dim, segments, window, ldy, type;
 };
 
-// fold adds a row's segments in their order, a head per block, a dimension per thread.
+// fold adds a row's segments in their order, a head per block, a dimension per thread: 32 are on
+// their way at a time. What they are multiplied by is made by a lane for each (see merge): the
+// greatest score so far does not depend on the order.
 KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
-  const int head = blockIdx.x, row = p.rows[blockIdx.y], d = threadIdx.x;
-  const int position = p.positions[row];
-  int from = p.window > 0 ? max(0, position - p.window + 1) / SEGMENT : 0;
+  const int head = blockIdx.x, row = p.rows[blockIdx.y], d = threadIdx.x, lane = d & 31;
+  const int position = p.positions[row], last = position / SEGMENT;
+  const int from = p.window > 0 ? max(0, position - p.window + 1) / SEGMENT : 0;
+  const size_t first = ((size_t)row * p.heads + head) * p.segments;
   State s = {NEG_INF, 0.0f};
   float out = 0.0f;
-  for (int n = from; n <= position / SEGMENT; n++) {
-    size_t at = ((size_t)row * p.heads + head) * p.segments + n;
-    float before, now;
-    merge(s, p.limits[2 * at], p.limits[2 * at + 1], before, now);
-    out = merged(before, out, now, p.parts[at * p.dim + d]);
+#pragma unroll 1
+  for (int n = from; n <= last; n += 32) {
+    float part[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+      part[i] = load_now(p.parts + (first + n + i) * p.dim + d, n + i <= last);
+    const bool there = n + lane <= last;
+    const float* limits = p.limits + 2 * (first + n + lane);
+    const float score = load_now(limits, there), sum = load_now(limits + 1, there);
+    const float own = there ? score : NEG_INF;
+    float most = own;
+#pragma unroll
+    for (int i = 1; i < 32; i <<= 1) {
+      const float other = __shfl_up_sync(~0u, most, i);
+      if (lane >= i) most = fmaxf(most, other);
+    }
+    most = fmaxf(most, s.most);
+    float last_most = __shfl_up_sync(~0u, most, 1);
+    if (lane == 0) last_most = s.most;
+    const float before = own == NEG_INF ? 1.0f : exp2_(last_most - most);
+    const float now = own == NEG_INF ? 0.0f : exp2_(own - most);
+    s.most = __shfl_sync(~0u, most, 31);
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+      if (n + i > last) break;
+      const float b = __shfl_sync(~0u, before, i), w = __shfl_sync(~0u, now, i);
+      s.sum = __fmaf_rn(__shfl_sync(~0u, sum, i), w, __fmul_rn(s.sum, b));
+      out = merged(b, out, w, part[i]);
+    }
   }
   float v = __fmul_rn(out, finish(s, p.sinks, head));
   size_t at = (size_t)row * p.ldy + head * p.dim + d;

@@ -174,8 +174,12 @@ DI int collect(const Part& part, Work& s) {
   for (int piece = warp; piece < PIECES; piece += PIECE / 32) {
     int n = 0;
     if (piece < part.pieces && part.most[piece] >= part.least)
-      for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32)
-        n += __popc(__ballot_sync(~0u, part.key(i + lane) > 0));
+      for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32 * 8) {
+        u64 k[8];
+        part.keys(k, i + lane);
+#pragma unroll
+        for (int j = 0; j < 8; j++) n += __popc(__ballot_sync(~0u, k[j] > 0));
+      }
     if (lane == 0) s.counts[piece] = n;
   }
   __syncthreads();
@@ -192,11 +196,15 @@ DI int collect(const Part& part, Work& s) {
   for (int piece = warp; piece < part.pieces; piece += PIECE / 32) {
     if (part.most[piece] < part.least) continue;
     int at = s.counts[piece];
-    for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32) {
-      const bool in = part.key(i + lane) > 0;
-      const u32 all = __ballot_sync(~0u, in);
-      if (in) part.r.kept[at + __popc(all & ((1u << lane) - 1))] = i + lane;
-      at += __popc(all);
+    for (int i = piece * PIECE; i < (piece + 1) * PIECE; i += 32 * 8) {
+      u64 k[8];
+      part.keys(k, i + lane);
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const u32 all = __ballot_sync(~0u, k[j] > 0);
+        if (k[j] > 0) part.r.kept[at + __popc(all & ((1u << lane) - 1))] = i + 32 * j + lane;
+        at += __popc(all);
+      }
     }
   }
   __syncthreads();
@@ -300,9 +308,20 @@ DI int choice(const Row& r, const Sample& p, Work& s) {
 
   const int n = collect(part, s), pieces = (n + PIECE - 1) / PIECE;
   auto kept = [&](int i) { return r.x[r.kept[i]]; };
+  auto load = [&, x = r.x, ids = (const u32*)r.kept](float (&v)[16], int first) {
+    u32 id[16];
+#pragma unroll
+    for (int k = 0; k < 16; k++) id[k] = load_now(ids + first + 16 * k, first + 16 * k < n);
+#pragma unroll
+    for (int k = 0; k < 16; k++) {
+      const bool there = first + 16 * k < n;
+      v[k] = load_now(x + id[k], there);
+      if (!there) v[k] = NEG_INF;
+    }
+  };
   for (int first = 0; first < pieces; first += PIECE / 16) {
     const int piece = first + (threadIdx.x >> 4);
-    float w = piece_weight(kept, piece, n, greatest, r.scale);
+    float w = piece_weight(load, piece, greatest, r.scale);
     if (piece < pieces && (threadIdx.x & 15) == 0) s.sums[piece] = w;
   }
   return r.kept[draw(kept, n, number, scale, s)];

@@ -73,6 +73,31 @@ DI float logit(const Row& r, int i) {
   return r.x[i];
 }
 
+// load_logits has logits on their way together: from first on, step apart, of n that there are.
+template <int step, int N>
+DI void load_logits(float (&v)[N], const float* x, int first, int n) {
+#pragma unroll
+  for (int k = 0; k < N; k++) v[k] = load_now(x + first + step * k, first + step * k < n);
+}
+
+// permit makes those minus infinity that there are not, or that the mask of a row excludes.
+template <int step, int N>
+DI void permit(float (&v)[N], const u32* mask, int words, int first, int n) {
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    if (first + step * k >= n) v[k] = NEG_INF;
+  if (!mask) return;
+  u32 bits[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    const int i = first + step * k;
+    bits[k] = load_now(mask + (i >> 5), i >> 5 < words);
+  }
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    if (!(bits[k] >> (first + step * k & 31) & 1)) v[k] = NEG_INF;
+}
+
 DI u64 warp_most(u64 v) {
 #pragma unroll
   for (int i = 16; i > 0; i >>= 1) {
@@ -140,14 +165,19 @@ DI float half_warp_sum(float v) {
   return v < 1.3552527156068805e-20f ? 0.0f : v;  // 2^-66
 }
 
-// piece_weight is the weight of a piece of n logits, of half a warp.
+// piece_weight is the weight of a piece of logits, of half a warp. load makes them of a number,
+// and of those 16 apart: those that there are not are minus infinity.
 template <class F>
-DI float piece_weight(F logit_at, int piece, int n, float base, float scale) {
+DI float piece_weight(F load, int piece, float base, float scale) {
   const int first = piece * PIECE + (threadIdx.x & 15);
   float sum = 0.0f;
-#pragma unroll 8
-  for (int i = first; i < first + PIECE; i += 16)
-    sum = __fadd_rn(sum, rough(i < n ? logit_at(i) : NEG_INF, base, scale));
+#pragma unroll 1
+  for (int i = first; i < first + PIECE; i += 256) {
+    float v[16];
+    load(v, i);
+#pragma unroll
+    for (int k = 0; k < 16; k++) sum = __fadd_rn(sum, rough(v[k], base, scale));
+  }
   return half_warp_sum(sum);
 }
 
@@ -174,9 +204,19 @@ struct Part {
   u64 least;
   int listed;  // if not negative, r.kept has so many ids, and only they are of the part
 
-  DI u64 key(int i) const {
-    u64 k = i < vocab ? key_of(logit(r, i), i) : 0;
-    return k >= least ? k : 0;
+  DI u64 kept(u64 key) const { return key >= least ? key : 0; }
+
+  DI u64 key(int i) const { return kept(i < vocab ? key_of(logit(r, i), i) : 0); }
+
+  // keys are those of logits from first on, a warp apart.
+  template <int N>
+  DI void keys(u64 (&keys)[N], int first) const {
+    float v[N];
+    load_logits<32>(v, r.x, first, vocab);
+    permit<32>(v, r.mask, r.words, first, vocab);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      keys[k] = first + 32 * k < vocab ? kept(key_of(v[k], first + 32 * k)) : 0;
   }
 
   // visit calls f of all keys, all lanes of a warp at a time; 0 is a key that does not count.
@@ -190,8 +230,13 @@ struct Part {
     for (int piece = threadIdx.x >> 5; piece < pieces; piece += PIECE / 32) {
       if (most[piece] < least) continue;
       const int first = piece * PIECE + lane;
-#pragma unroll 4
-      for (int i = first; i < first + PIECE; i += 32) f(key(i));
+#pragma unroll 1
+      for (int i = first; i < first + PIECE; i += 32 * 4) {
+        u64 k[4];
+        keys(k, i);
+#pragma unroll
+        for (int n = 0; n < 4; n++) f(k[n]);
+      }
     }
   }
 };

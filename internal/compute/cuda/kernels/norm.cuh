@@ -1,12 +1,13 @@
 // Norms of a row by a block, as rms_norm, layer_norm, add_norm and norm_ranks have them.
 //
-// A row is vectors of 4 numbers, which are 16 aligned bytes where the width is a multiple of 4. A thread loads two of each 2,048 before it uses one, with the
-// weights, as one after the other each would take as long as all of them: for few rows the time of
-// a norm is that of what it waits for. It keeps those of the last page for when the sum is known.
+// A row is vectors of 4 numbers, which are 16 aligned bytes where the width is a multiple of 4. A
+// thread loads two of them, and the weights, before it uses one: of few rows the time of a norm is
+// what it waits for memory. It keeps them until the sum is known. Of a row of more than one page,
+// which is what all threads have, it keeps those of the last page, and loads the others again.
 //
 // The order of a sum depends on the width alone: vector i belongs to strand i % 2048. A strand is
 // added up in order, then 32 strands that lie side by side as a butterfly, then the 64 sums of these.
-// So a block may have any number of warps, by which two vectors a thread are all of the row, or 32.
+// So any block will do, of whole warps, by which a page is the row, and the largest for any row.
 #pragma once
 #include "rt.cuh"
 
@@ -46,24 +47,22 @@ struct Page {
                  : "l"(row + place(n)), "r"((int)has(n)) : "memory");
     return v;
   }
-  // near is vector n, or the row's last one where there is none, of what is not written meanwhile:
-  // such loads need no predicate.
-  DI float4 near(const float* row, int n) const {
-    return vector ? *(const float4*)(row + min(place(n), width - 4)) : load(row, n);
+  DI void load(float4 (&v)[HELD], const float* row) const {
+#pragma unroll
+    for (int n = 0; n < HELD; n++) v[n] = load(row, n);
   }
+  // near loads what nothing writes meanwhile: the row's last vector where there is none. That takes
+  // fewer registers.
   DI void near(float4 (&v)[HELD], const float* row) const {
 #pragma unroll
-    for (int n = 0; n < HELD; n++) v[n] = near(row, n);
+    for (int n = 0; n < HELD; n++)
+      v[n] = vector ? *(const float4*)(row + min(place(n), width - 4)) : load(row, n);
   }
-  // fetch has what is loaded soon brought near.
+  // fetch has what is loaded soon brought from memory.
   DI void fetch(const float* row) const {
 #pragma unroll
     for (int n = 0; n < HELD; n++)
       if (has(n)) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + place(n)));
-  }
-  DI void load(float4 (&v)[HELD], const float* row) const {
-#pragma unroll
-    for (int n = 0; n < HELD; n++) v[n] = load(row, n);
   }
   DI void store(float* row, int n, float4 v) const {
     if (vector) *(float4*)(row + place(n)) = v;
@@ -71,15 +70,10 @@ struct Page {
   }
   // keep keeps a vector in 16 bits beside, as keep_half.
   DI void keep(u16* row, int n, float4 v, int type) const {
-    if (!vector) {
-      each(v, n, [&](int i, float e) { keep_half(row + i, e, type); });
-      return;
-    }
-    uint2* to = (uint2*)(row + place(n));
-    if (type == BF16) *to = make_uint2(pack<BF16>(v.x, v.y), pack<BF16>(v.z, v.w));
-    if (type == F16) *to = make_uint2(pack<F16>(v.x, v.y), pack<F16>(v.z, v.w));
+    if (vector) keep_halves(row + place(n), v, type);
+    else each(v, n, [&](int i, float e) { keep_half(row + i, e, type); });
   }
-  // make makes vectors of what numbers are, zero beyond the row's end.
+  // make makes a vector of what numbers are, zero beyond the row's end.
   template <class Number>
   DI float4 make(int n, Number number) const {
     float e[4];

@@ -90,7 +90,7 @@ DI void add_row(const AddNorm& p, float* sums) {
       v[n] = v[n] + before[n];
       if (page.has(n)) page.store(x, n, v[n]);
     }
-    page.near(w, p.weight);  // not before, as there are no registers for it
+    page.near(w, p.weight);  // not earlier, as there are no registers for it
     add_squares(s, v, page);
   } while (page.next());
   const float f = 1.0f / sqrtf(sum_strands(s, sums) / p.width + p.eps);
@@ -168,14 +168,6 @@ struct Heads {
   int rows, heads, dim, ldx, turned;
   float eps;
 };
-
-// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first.
-DI float load_now(const float* p, bool there) {
-  float v = 0.0f;
-  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.f32 %0, [%1];\n}"
-               : "+f"(v) : "l"(p), "r"((int)there) : "memory");
-  return v;
-}
 
 // Head is a head that a warp normalises by its root mean square, and of which it turns the first
 // dimensions by halves. Squares are added in the order of pairs' first halves, their second ones,
@@ -274,7 +266,6 @@ struct Head {
   DI void visit(Visit f) const {
     if (2 * half == dim && half <= 64) held<2, 0>(f);
     else if (2 * half == dim && half <= 128) held<4, 0>(f);
-    else if (half == 0 && dim <= 128) held<0, 4>(f);
     else if (half <= 64 && dim - 2 * half <= 192) held<2, 6>(f);
     else whole(f);
   }
@@ -332,7 +323,15 @@ DI void store_head(const StoreHeads& p) {
     const float* x = p.v + (size_t)row * p.ld + kv * p.dim;
     if (coded && slot >= 0)
       encode(to.vector, to.scale, x, p.dim, p.v_scales ? p.v_scales[kv] : 0.0f, p.type);
-    else Head(x, nullptr, nullptr, p.dim, 0, 0.0f).visit(store);
+    else
+      for (int first = lane; first < p.dim; first += 32 * 4) {
+        float v[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) v[n] = load_now(x + first + 32 * n, first + 32 * n < p.dim);
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+          if (first + 32 * n < p.dim) store(first + 32 * n, v[n]);
+      }
     return;
   }
   float* x = p.k + (size_t)row * p.ld + kv * p.dim;

@@ -115,20 +115,33 @@ struct Gate {
   float limit;
 };
 
-// gate computes activation(gate) * up; CLAMPED is GPT-OSS's (see compute.Gating).
+DI float gated(float g, float u, const Gate& p) {
+  if (p.kind != CLAMPED) return activated(g, p.kind, 0.0f) * u;
+  g = fminf(g, p.limit);
+  u = fminf(fmaxf(u, -p.limit), p.limit);
+  return g * sigmoid(1.702f * g) * (u + 1.0f);
+}
+
+// gate computes activation(gate) * up; CLAMPED is GPT-OSS's (see compute.Gating). Where rows are
+// vectors of 4 numbers, it takes them so.
 KERNEL gate(const __grid_constant__ Gate p) {
-  EACH(p.n) {
-    const float* row = p.both + (size_t)(i / p.width) * 2 * p.width;
-    float g = row[i % p.width], u = row[p.width + i % p.width], v;
-    if (p.kind == CLAMPED) {
-      g = fminf(g, p.limit);
-      u = fminf(fmaxf(u, -p.limit), p.limit);
-      v = g * sigmoid(1.702f * g) * (u + 1.0f);
-    } else {
-      v = activated(g, p.kind, 0.0f) * u;
+  if (p.width % 4 != 0) {
+    EACH(p.n) {
+      const float* row = p.both + (size_t)(i / p.width) * 2 * p.width;
+      const float v = gated(row[i % p.width], row[p.width + i % p.width], p);
+      p.y[i] = v;
+      keep_half(p.half + i, v, p.type);
     }
-    p.y[i] = v;
-    keep_half(p.half + i, v, p.type);
+    return;
+  }
+  const int width = p.width / 4;
+  EACH(p.n / 4) {
+    const float4* row = (const float4*)p.both + (size_t)(i / width) * 2 * width;
+    const float4 g = row[i % width], u = row[width + i % width];
+    const float4 v = make_float4(gated(g.x, u.x, p), gated(g.y, u.y, p), gated(g.z, u.z, p),
+                                 gated(g.w, u.w, p));
+    ((float4*)p.y)[i] = v;
+    keep_halves(p.half + 4 * (size_t)i, v, p.type);
   }
 }
 

@@ -74,6 +74,19 @@ DI float load(const void* p, size_t i, int type) {
   return from_half(((const u16*)p)[i], type);
 }
 
+// load_now is a number, 0 if it is not there. It is loaded here, not where it is used first: so many
+// can be on their way together.
+DI u32 load_now(const u32* p, bool there) {
+  u32 v = 0;
+  asm volatile("{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\n@there ld.global.u32 %0, [%1];\n}"
+               : "+r"(v) : "l"(p), "r"((int)there) : "memory");
+  return v;
+}
+
+DI float load_now(const float* p, bool there) {
+  return __uint_as_float(load_now((const u32*)p, there));
+}
+
 // exp2_ is 2^x to 2 ulp; exp_ is e^x by it.
 DI float exp2_(float x) {
   float r;
@@ -229,4 +242,11 @@ DI u32 multiply_add(u32 a, u32 b, u32 c) {
   if (type == F16) asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
+}
+
+// keep_halves is keep_half of a vector, to 8 aligned bytes.
+DI void keep_halves(u16* p, float4 v, int type) {
+  uint2* to = (uint2*)p;
+  if (type == BF16) *to = make_uint2(pack<BF16>(v.x, v.y), pack<BF16>(v.z, v.w));
+  if (type == F16) *to = make_uint2(pack<F16>(v.x, v.y), pack<F16>(v.z, v.w));
 }

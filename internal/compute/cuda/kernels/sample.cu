@@ -50,22 +50,23 @@ KERNEL __launch_bounds__(256) survey(const __grid_constant__ Sample p) {
   const int piece = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
   if (piece >= p.pieces) return;
   const int first = piece * PIECE + lane;
-  float best = NEG_INF;
+  const int words = r.words, checked = r.checked;
+  const u32* mask = r.mask;
+  float v[PIECE / 32], best = NEG_INF;
+  load_logits<32>(v, r.x, first, p.vocab);
   int at = first;
   bool odd = false;
-#pragma unroll 8
-  for (int i = first; i < first + PIECE; i += 32) {
-    if (i >= p.vocab) break;
-    float v = r.x[i];
-    odd |= (lane & 15) == 0 && !finite(v);
-    if (r.mask) v = logit(r, i);
-    if (v > best) {
-      best = v;
-      at = i;
+#pragma unroll
+  for (int k = 0; k < PIECE / 32; k++) odd |= (lane & 15) == 0 && !finite(v[k]);
+  permit<32>(v, mask, words, first, p.vocab);
+#pragma unroll
+  for (int k = 0; k < PIECE / 32; k++)
+    if (v[k] > best) {
+      best = v[k];
+      at = first + 32 * k;
     }
-  }
   u64 key = warp_most(at < p.vocab ? key_of(best, at) : 0);
-  if (r.checked && __any_sync(~0u, odd)) key = UNSOUND;
+  if (checked && __any_sync(~0u, odd)) key = UNSOUND;
   if (lane == 0) p.most[(size_t)blockIdx.y * p.pieces + piece] = key;
 }
 
@@ -76,8 +77,11 @@ KERNEL __launch_bounds__(256) weigh(const __grid_constant__ Sample p) {
   if (!r.weighed) return;
   u64 top = greatest_of(p.most + (size_t)blockIdx.y * p.pieces, p.pieces, parts);
   const int piece = blockIdx.x * 16 + (threadIdx.x >> 4);
-  float w = piece_weight([&](int i) { return logit(r, i); }, piece, p.vocab, logit_of(top),
-                         r.scale);
+  auto load = [&](float (&v)[16], int first) {
+    load_logits<16>(v, r.x, first, p.vocab);
+    permit<16>(v, r.mask, r.words, first, p.vocab);
+  };
+  float w = piece_weight(load, piece, logit_of(top), r.scale);
   if (piece < p.pieces && (threadIdx.x & 15) == 0)
     p.weights[(size_t)blockIdx.y * p.pieces + piece] = w;
 }
@@ -122,10 +126,15 @@ KERNEL __launch_bounds__(PIECE) describe(const __grid_constant__ Sample p) {
       p.likely[(size_t)blockIdx.x * p.widest + n] = {id_of(next), logit_of(next)};
     if (threadIdx.x < 32) {
       u64 key = 0;
-#pragma unroll 4
-      for (int i = piece * PIECE + threadIdx.x; i < (piece + 1) * PIECE; i += 32) {
-        u64 other = i < p.vocab ? key_of(r.x[i], i) : 0;
-        if (other < next && other > key) key = other;
+#pragma unroll 1
+      for (int i = piece * PIECE + threadIdx.x; i < (piece + 1) * PIECE; i += 32 * 8) {
+        float v[8];
+        load_logits<32>(v, r.x, i, p.vocab);
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+          const u64 other = i + 32 * k < p.vocab ? key_of(v[k], i + 32 * k) : 0;
+          if (other < next && other > key) key = other;
+        }
       }
       key = warp_most(key);
       if (threadIdx.x == 0) s.keys[piece] = key;

@@ -298,6 +298,9 @@ func (m *member) normalised(p rankShape) error {
 				}
 			}
 			m.RMSNorm(&y, to, weight, eps)
+			if k == 0 && m.rank == 0 && width <= mostIdentity {
+				m.halves(fmt.Sprintf("normalised %d", round), &y)
+			}
 			all := slices.Concat(to.Floats(), y.Floats(), x.Floats())
 			if apart {
 				bits[k/2] = all
