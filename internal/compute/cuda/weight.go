@@ -271,12 +271,17 @@ func (s *size) mostUnits(d *Device, bits int) int {
 // 132.
 const onTheirWay = 64 << 10
 
+// alone says that a block takes more than half of a multiprocessor's registers.
+func (s *size) alone(bits int) bool { return s.rows > 64 || s.rows > 32 && bits < 16 }
+
 // unit is how many steps a stage has room for, where so many blocks have something to compute, each
 // so many steps: as many as it takes for onTheirWay, while all blocks have room. It changes no
 // bits.
 func (s *size) unit(d *Device, bits, blocks, steps int) int {
-	each := max(1, d.info.Multiprocessors)
-	each = (blocks + each - 1) / each // blocks of a multiprocessor
+	each := 1 // blocks of a multiprocessor
+	if n := max(1, d.info.Multiprocessors); !s.alone(bits) {
+		each = (blocks + n - 1) / n
+	}
 	wanted := (onTheirWay - 1) / (each * (s.stages - 1) * s.weights(bits))
 	room := ((d.info.Shared+staticShared/2)/each - staticShared) / s.shared(bits)
 	return max(1, min(wanted+1, room, s.mostUnits(d, bits), (steps+s.stages-1)/s.stages))
@@ -353,6 +358,10 @@ func (w *weight) launch(g gemm) {
 		return
 	}
 	s := sizeFor(g.rows)
+	if g.groups > 0 {
+		// Most experts have few of the rows: a second tile, for those that have more, ends at once.
+		s = sizeFor(max((g.rows+1)/2, 2*g.pairs/g.groups))
+	}
 	groups := max(g.groups, 1)
 	kernel := s.kernel
 	if d.dtype == compute.Float16 {

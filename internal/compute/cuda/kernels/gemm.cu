@@ -62,43 +62,39 @@ DI void stream16(u32 to, const void* from, int bytes) {
                ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// masked is v & mask | or_, in one instruction: the compiler makes two of it.
+DI u32 masked(u32 v, u32 mask, u32 or_) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(or_));
+  return r;
+}
+
 // unpacked makes the operand that a thread multiplies by of its 8 codes: numbers of 16 bits, exact
 // but for those of a table. Codes of 4 bits are consecutive integers, e2m1, or places in a table of pairs.
-template <int type, int bits>
-DI void unpacked(u32 (&a)[4], const u32 (&codes)[2], const Quantised& q, const u32* pairs) {
-  if (bits == 4 && q.form == LINEAR) {
-    // 128 (or 1,024) and a code is a number whose last bits are the code's.
-    const u32 one = pack<type>(1, 1), high = type == F16 ? 0x64006400u : 0x43004300u;
+template <int type, int form>
+DI void unpacked(u32 (&a)[4], const u32* codes, u32 shift, const u32* pairs) {
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      a[i] = multiply_add<type>((codes[0] >> (4 * i) & 0x000f000fu) | high, one, q.shift);
-  } else if (bits == 4 && q.form == E2M1) {
-    // The bits of e2m1 are a sign, and exponent and mantissa of a number that is smaller 2^126
-    // times, or 2^14.
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 4; i++) {
+    if (form == LINEAR) {
+      // 128 (or 1,024) and a code is a number whose last bits are the code's.
+      const u32 one = pack<type>(1, 1), high = type == F16 ? 0x64006400u : 0x43004300u;
+      a[i] = multiply_add<type>(masked(codes[0] >> (4 * i), 0x000f000fu, high), one, shift);
+    } else if (form == E2M1) {
+      // The bits of e2m1 are a sign, and exponent and mantissa of a number that is smaller 2^126
+      // times, or 2^14.
       u32 v = codes[0] >> (4 * i), sign = (v & 0x00080008u) << 12;
       v = type == F16 ? (v & 0x00070007u) << 9 : (v & 0x00070007u) << 6;
-      a[i] = multiply_add<type>(sign | v, q.shift, 0x80008000u);
-    }
-  } else if (bits == 4) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+      a[i] = multiply_add<type>(sign | v, shift, 0x80008000u);
+    } else if (form == TABLE) {
       u32 v = codes[0] >> (4 * i);
       a[i] = pairs[(v & 15u) | (v >> 12 & 0xf0u)];
-    }
-  } else if (q.form == E4M3) {
-    // So are those of e4m3: 2^120 times, or 2^8.
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    } else if (form == E4M3) {
+      // So are those of e4m3: 2^120 times, or 2^8.
       u32 v = __byte_perm(codes[i & 1], 0, i < 2 ? 0x1404 : 0x3424);
       v = (v & 0x80008000u) | (type == F16 ? v >> 1 & 0x3f803f80u : v >> 4 & 0x07f007f0u);
-      a[i] = multiply_add<type>(v, q.shift, 0x80008000u);
-    }
-  } else {
-    // 2^23 + 128 + an integer is a float whose last byte is that of the integer.
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+      a[i] = multiply_add<type>(v, shift, 0x80008000u);
+    } else {
+      // 2^23 + 128 + an integer is a float whose last byte is that of the integer.
       u32 v = codes[i & 1] ^ 0x80808080u;
       float lo = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7440 : 0x7442));
       float hi = __uint_as_float(__byte_perm(v, 0x4b000000u, i < 2 ? 0x7441 : 0x7443));
@@ -118,29 +114,79 @@ DI float factor_at(u32 address, int feature, int half) {
   return v;
 }
 
-// Groups is a place among the groups of a chunk's input features: row is a group, at how many of
-// its features lie before the place.
+// Groups is a place among the groups of a chunk's input features.
 struct Groups {
-  int row, at;
+  int row, at;  // a group, and how many of its features lie before the place
+  int size;     // of a group
+  int count;    // how many groups a step is of, 0 for less than one,
+  int smaller;  // and after which of its products they end
 
-  DI Groups(const Quantised& q, int c) : row((q.lead + c) / q.group), at((q.lead + c) % q.group) {}
-
-  // pass passes some features, not more than a group has, and says whether a group ends with them.
-  DI bool pass(int features, int group) {
-    at += features;
-    if (at < group) return false;
-    at -= group;
-    row++;
-    return true;
+  DI Groups(const Quantised& q, int c)
+      : row((q.lead + c) / q.group), at((q.lead + c) % q.group), size(q.group), count(q.smaller),
+        smaller(0) {
+    for (int k = 0; count && k < 4; k++)
+      if ((at + 16 * (k + 1)) % size == 0) smaller |= 1 << k;
   }
+
+  // step passes 64 features, and says after which of their four products a group ends: bit k for
+  // number k.
+  DI int step() {
+    if (count) {
+      row += count;
+      return smaller;
+    }
+    at += 64;
+    if (at < size) return 0;
+    at -= size;
+    row++;
+    return 8 >> at / 16;
+  }
+};
+
+// Factors is where a thread copies 16 bytes of scales, or offsets, from: of a group, then the next.
+struct Factors {
+  const u8* from;
+  int row;     // bytes of a group's
+  bool there;  // the output features are, else zeros are copied
+  bool half;   // they are float16
+  bool ours;   // the thread has some to copy
+
+  DI Factors(u64 address, const Quantised& q, int group, int f0, int features) {
+    half = address & 1;
+    const int f = threadIdx.x * 4 << half;
+    ours = address && f < features;
+    there = f0 + f < q.ldscale;
+    row = q.ldscale * 4 >> half;
+    from = (const u8*)(address & ~(u64)1) + (size_t)group * row + (there ? (f0 + f) * 4 >> half : 0);
+  }
+
+  DI void copy(u32 to, int groups, int features) {
+    if (!ours) return;
+#pragma unroll 1
+    for (int i = 0; i < groups; i++) {
+      copy16(to + i * features * 4 + threadIdx.x * 16, from, there ? 16 : 0);
+      from += row;
+    }
+  }
+};
+
+template <bool some>
+struct Offsets {
+  enum { value = some };
+};
+
+// Form is what codes stand for, and whether groups have offsets.
+template <int n, bool some>
+struct Form {
+  enum { value = n, offsets = some };
 };
 
 // tile computes FEATURES output features of ROWS rows of x: each of WF by WR warps computes MT
 // tiles of 16 features by NT tiles of 8 rows. A step is 64 input features. While a unit of steps is
 // computed, those of the next STAGES-1 units are on their way: so few blocks may ask memory for as
-// much at a time as many. A quantised W is [16 features][chunk][64 input
-// features], of which a warp's threads have, product after product, the 8 codes that each
-// multiplies by; 0 where there are none.
+// much at a time as many. A quantised W is [16 features][chunk][64 input features], of which the
+// threads of a warp have, for two products and then for two more, the 8 codes that each multiplies
+// by in the one, and in the other; 0 where there are none.
 template <int type, int bits, int WF, int WR, int MT, int NT, int STAGES>
 DI void tile(const Gemm& p) {
   constexpr int FEATURES = WF * MT * 16, ROWS = WR * NT * 8, THREADS = WF * WR * 32;
@@ -183,73 +229,79 @@ DI void tile(const Gemm& p) {
     for (int i = tid; i < 256; i += THREADS)
       pairs[i] = pack<type>(p.q.numbers[i & 15], p.q.numbers[i >> 4]);
 
-  // Where the thread's pieces come from and go to, of step 0.
+  // Where the thread's pieces come from, of the step that is fetched next, and where they go to.
+  // Those that are not there are copied as zeros from others' places.
   const int piece = tid & 7, row = tid >> 3;
   const u32 to = place(row, piece);
-  const u16* inputs[XOURS];  // null for none
+  const u16* inputs[XOURS];
+  bool input_there[XOURS];
 #pragma unroll
   for (int j = 0; j < XOURS; j++) {
     int r = r0 + row + j * APART;
-    bool there = r < end && row + j * APART < ROWS;
-    inputs[j] = there ? p.x + begin + (size_t)(p.picked ? p.picked[r] : r) * p.ldx + piece * 8 : 0;
+    input_there[j] = r < end && row + j * APART < ROWS;
+    if (!input_there[j]) r = r0;
+    inputs[j] = p.x + begin + (size_t)(p.picked ? p.picked[r] : r) * p.ldx + piece * 8;
   }
-  const u8* weights[OURS];  // null for none
+  const u8* weights[OURS];
+  bool weight_there[OURS];
 #pragma unroll
   for (int j = 0; j < OURS; j++) {
     int i = tid + j * THREADS, f = CODES ? f0 + i / (TILE / 16) * 16 : f0 + row + j * APART;
+    weight_there[j] = f < p.out;
+    if (!weight_there[j]) f = f0;
     size_t at = CODES ? ((size_t)(f / 16 * p.chunks + chunk) * steps * TILE + i % (TILE / 16) * 16)
                       : 2 * ((size_t)(f * p.chunks + chunk) * p.kpad + piece * 8);
-    weights[j] = f < p.out ? (const u8*)w + at : 0;
+    weights[j] = (const u8*)w + at;
   }
+  Factors scales(CODES ? scale : 0, p.q, ahead.row, f0, FEATURES);
+  Factors offsets(CODES ? offset : 0, p.q, ahead.row, f0, FEATURES);
 
-  // Factors of a step's groups lie behind each other.
-  auto fetch_factors = [&](u32 to, u64 address, int groups) {
-    const int half = address & 1, f = tid * 4 << half;
-    if (f >= FEATURES) return;
-    const u8* from = (const u8*)(address & ~(u64)1);
-    bool there = f0 + f < p.q.ldscale;
-#pragma unroll 1
-    for (int i = 0; i < groups; i++) {
-      size_t at = ((size_t)(ahead.row + i) * p.q.ldscale + f0 + f) * 4 >> half;
-      copy16(to + i * FEATURES * 4 + tid * 16, from + (there ? at : 0), there ? 16 : 0);
+  // inputs_at copies 8 columns of x, of which some may lie beyond the chunk, or not begin at a
+  // multiple of 16 bytes.
+  auto inputs_at = [&](u32 at, const u16* from, bool there, int k) {
+    const int n = there ? min(max(width - k, 0), 8) : 0, before = skip - k;
+    if (p.aligned) {
+      const bool some = n > 0 && before <= 0;
+      copy16(at, some ? from : p.x, some ? 2 * n : 0);
+      return;
     }
+    u32 v[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (i >= before && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
   };
 
-  auto fetch_step = [&](int step, u32 at) {
-    const int k = step * 64 + piece * 8;
+  // Steps up to here have all of their features.
+  const int whole = CODES ? width : min(width, p.kpad);
+
+  auto fetch = [&](int step, u32 at) {
+    const bool simple = p.aligned && step * 64 >= skip && step * 64 + 64 <= whole;
 #pragma unroll
     for (int j = 0; j < OURS; j++) {
-      const u8* from = CODES ? weights[j] + step * TILE : weights[j] + step * 128;
-      bool there = weights[j] && (CODES || k < p.kpad);
+      bool there = weight_there[j] && (CODES || simple || step * 64 + piece * 8 < p.kpad);
       stream16(CODES ? at + (tid + j * THREADS) * 16 : at + to + j * APART * 128,
-               there ? from : (const u8*)w, there ? 16 : 0);
+               CODES || there ? weights[j] : (const u8*)w, there ? 16 : 0);
+      weights[j] += CODES ? TILE : 128;
     }
     if (CODES) {
       // Those of groups that end in the step, and of the last one.
-      int groups = p.q.smaller ? p.q.smaller : ahead.at + 64 >= p.q.group;
-      if (step == steps - 1) groups = last - ahead.row + 1;
-      fetch_factors(at + SCALES, scale, groups);
-      if (offset) fetch_factors(at + OFFSETS, offset, groups);
-      if (p.q.smaller) ahead.row += p.q.smaller;
-      else ahead.pass(64, p.q.group);
+      const int first = ahead.row;
+      int groups = __popc(ahead.step());
+      if (step == steps - 1) groups = last - first + 1;
+      if (groups > 0) {
+        scales.copy(at + SCALES, groups, FEATURES);
+        offsets.copy(at + OFFSETS, groups, FEATURES);
+      }
     }
-    const int n = min(max(width - k, 0), 8), before = skip - k;
 #pragma unroll
     for (int j = 0; j < XOURS; j++) {
       if (row + j * APART >= ROWS) break;
       const u32 xat = at + X + to + j * APART * 128;
-      bool there = inputs[j] && n > 0;
-      const u16* from = there ? inputs[j] + step * 64 : p.x;
-      if (p.aligned) {
-        copy16(xat, before > 0 ? p.x : from, there && before <= 0 ? 2 * n : 0);
-        continue;
-      }
-      u32 v[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int i = 0; i < 8; i++)
-        if (there && i >= before && i < n) v[i >> 1] |= (u32)from[i] << (16 * (i & 1));
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
-                   ::"r"(xat), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+      if (simple) copy16(xat, inputs[j], input_there[j] ? 16 : 0);
+      else inputs_at(xat, inputs[j], input_there[j], step * 64 + piece * 8);
+      inputs[j] += 64;
     }
   };
 
@@ -268,14 +320,15 @@ DI void tile(const Gemm& p) {
   const u32 ones[4] = {pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1), pack<type>(1, 1)};
 
   // scaled adds what the products of a group came to, which is then zero.
-  auto scaled = [&](u32 factors) {
+  auto scaled = [&](auto form, u32 factors) {
+    constexpr bool with_offsets = decltype(form)::offsets;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int f = (wf * MT + m) * 16 + (lane >> 2) + 8 * h;
-        const float s = factor_at(factors, f, scale & 1);
-        const float o = offset ? factor_at(factors + FEATURES * 16, f, offset & 1) : 0.0f;
+        const float s = factor_at(factors, f, scales.half);
+        const float o = with_offsets ? factor_at(factors + FEATURES * 16, f, offsets.half) : 0.0f;
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -283,7 +336,7 @@ DI void tile(const Gemm& p) {
             float* y = &c[m][n][i];
             float* sum = &part[CODES ? m : 0][CODES ? n : 0][i];
             *y = __fmaf_rn(s, *sum, *y);
-            if (offset) *y = __fmaf_rn(o, sums[CODES ? n : 0][i & 1], *y);
+            if (with_offsets) *y = __fmaf_rn(o, sums[CODES ? n : 0][i & 1], *y);
             *sum = 0.0f;
           }
       }
@@ -293,31 +346,19 @@ DI void tile(const Gemm& p) {
       for (int i = 0; i < 4; i++) sums[CODES ? n : 0][i] = 0.0f;
   };
 
-  auto compute = [&](u32 wt, int k) {
-    const u32 xt = wt + X;
-    u32 a[MT][4];
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-      if (CODES) {
-        u32 codes[2];
-        const u32 at = wt + (wf * MT + m) * TILE + (k * 32 + lane) * bits;
-        if (bits == 4) codes[0] = load4(at);
-        else load8(codes, at);
-        unpacked<type, bits>(a[m], codes, p.q, pairs);
-      } else {
-        matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
-      }
-    }
+  // multiplied adds product k of a step, of inputs at xt. Of 8 rows the inputs of two products are
+  // loaded at once, by the first.
+  u32 both[4];
+  auto multiplied = [&](auto form, const u32 (&a)[MT][4], u32 xt, int k) {
     auto product = [&](int n, u32 b0, u32 b1) {
 #pragma unroll
       for (int m = 0; m < MT; m++)
         multiply<type>(CODES ? part[CODES ? m : 0][CODES ? n : 0] : c[m][n], a[m], b0, b1);
-      if (CODES && offset) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
+      if (decltype(form)::offsets) multiply<type>(sums[CODES ? n : 0], ones, b0, b1);
     };
     if (NT == 1) {
-      u32 b[2];
-      matrices2(b, xt + place(wr * 8 + (lane & 7), k * 2 + ((lane >> 3) & 1)));
-      product(0, b[0], b[1]);
+      if (k % 2 == 0) matrices4(both, xt + place(wr * 8 + (lane & 7), k * 2 + (lane >> 3)));
+      product(0, both[k % 2 * 2], both[k % 2 * 2 + 1]);
     } else {
 #pragma unroll
       for (int n = 0; n + 1 < NT; n += 2) {
@@ -328,6 +369,60 @@ DI void tile(const Gemm& p) {
         product(n + 1, b[2], b[3]);
       }
     }
+  };
+
+  // plain adds the products of a step of plain weights.
+  auto plain = [&](u32 wt, int products) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      if (k >= products) break;
+      u32 a[MT][4];
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+        matrices4(a[m], wt + place((wf * MT + m) * 16 + (lane & 15), k * 2 + (lane >> 4)));
+      multiplied(Form<LINEAR, false>(), a, wt + X, k);
+    }
+  };
+
+  const int last_end = 1 << (p.kpad - 1) % 64 / 16;  // the last product of the last step
+
+  // coded adds the products of a step of codes. Behind the last feature of a chunk all are zeros.
+  auto coded = [&](auto form, u32 wt, bool final) {
+    constexpr int WORDS = CODES ? bits / 2 : 4;  // of a thread's codes, for two products
+    // There are registers for one product's codes only.
+    constexpr bool ALONE = bits == 8 && MT * NT > 8;
+    const int left = final ? last - now.row + 1 : 4;
+    int ends = now.step();
+    if (final) ends = left > 0 ? (ends & (last_end - 1)) | last_end : 0;
+    int group = 0;
+#pragma unroll MT * NT > 1 ? 1 : 2
+    for (int k = 0; k < 4; k += 2) {
+      u32 codes[MT][WORDS];
+#pragma unroll ALONE ? 1 : 2
+      for (int i = 0; i < 2; i++) {
+        u32 a[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+          const u32 at = wt + (wf * MT + m) * TILE + (k * 16 + lane) * (2 * bits);
+          if (bits == 4 && i == 0) load8(codes[m], at);
+          if (ALONE) load8(codes[m], at + 8 * i);
+          if (bits == 8 && !ALONE && i == 0) load16(codes[m], at);
+          unpacked<type, decltype(form)::value>(a[m], codes[m] + (ALONE ? 0 : i * WORDS / 2),
+                                                p.q.shift, pairs);
+        }
+        multiplied(form, a, wt + X, k + i);
+        if (ends >> (k + i) & 1) scaled(form, wt + SCALES + min(group++, left - 1) * FEATURES * 4);
+      }
+    }
+  };
+
+  auto by_form = [&](auto offsets, u32 wt, bool final) {
+    constexpr bool some = decltype(offsets)::value;
+    if (bits == 4 && p.q.form == LINEAR) coded(Form<LINEAR, some>(), wt, final);
+    else if (bits == 4 && p.q.form == E2M1) coded(Form<E2M1, some>(), wt, final);
+    else if (bits == 4) coded(Form<TABLE, some>(), wt, final);
+    else if (p.q.form == E4M3) coded(Form<E4M3, some>(), wt, final);
+    else coded(Form<INTEGERS, some>(), wt, final);
   };
 
   // The first units are only fetched. Of one stage the steps lie behind each other, and so do the
@@ -343,29 +438,18 @@ DI void tile(const Gemm& p) {
     }
     const int next = (u + STAGES - 1) * unit;
 #pragma unroll 1
-    for (int i = 0; i < min(unit, steps - next); i++) fetch_step(next + i, arriving + i * STEP);
+    for (int i = 0; i < min(unit, steps - next); i++) fetch(next + i, arriving + i * STEP);
     copies_commit();
     if ((arriving += stage) == end_of_ring) arriving = base;
     if (u < 0) continue;
 #pragma unroll 1
     for (int i = 0; i < min(unit, steps - u * unit); i++) {
+      const int step = u * unit + i, products = (p.kpad - step * 64) / 16;
       const u32 wt = current + i * STEP;
-      const int products = min(4, (p.kpad - (u * unit + i) * 64) / 16);
-      if (!CODES && products == 4) {
-#pragma unroll
-        for (int k = 0; k < 4; k++) compute(wt, k);
-        continue;
-      }
-      const int first = now.row;
-#pragma unroll CODES && MT * NT == 1 ? 4 : 1
-      for (int k = 0; k < 4; k++) {
-        if (k >= products) break;
-        compute(wt, k);
-        if (!CODES) continue;
-        const int group = now.row;
-        bool over = now.pass(16, p.q.group) || u * unit + i == steps - 1 && k == products - 1;
-        if (over) scaled(wt + SCALES + (min(group, last) - first) * FEATURES * 4);
-      }
+      if (!CODES && products >= 4) plain(wt, 4);
+      else if (!CODES) plain(wt, products);
+      else if (offset) by_form(Offsets<true>(), wt, step == steps - 1);
+      else by_form(Offsets<false>(), wt, step == steps - 1);
     }
     if ((current += stage) == end_of_ring) current = base;
   }
@@ -389,44 +473,44 @@ DI void tile(const Gemm& p) {
 
 // Kernels are named for how many rows a block computes. Those of few rows stream W through 4 warps
 // of 16 features, the one of 128 is bound by the tensor cores. That of 64 has 128 features, so that
-// x, which each block reads, is not as much as W.
-#define GEMM(name, type, threads, ...) \
-  KERNEL __launch_bounds__(threads, 1) name(const __grid_constant__ Gemm p) { \
-    tile<type, __VA_ARGS__>(p);                                               \
+// x, which each block reads, is not as much as W; of plain weights a multiprocessor has two blocks.
+#define GEMM(name, type, threads, blocks, ...)                                     \
+  KERNEL __launch_bounds__(threads, blocks) name(const __grid_constant__ Gemm p) { \
+    tile<type, __VA_ARGS__>(p);                                                    \
   }
 
-GEMM(gemm8_bf16, BF16, 128, 16, 4, 1, 1, 1, 5)
-GEMM(gemm16_bf16, BF16, 128, 16, 4, 1, 1, 2, 5)
-GEMM(gemm32_bf16, BF16, 128, 16, 4, 1, 1, 4, 4)
-GEMM(gemm64_bf16, BF16, 256, 16, 4, 2, 2, 4, 4)
-GEMM(gemm128_bf16, BF16, 256, 16, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16, F16, 128, 16, 4, 1, 1, 1, 5)
-GEMM(gemm16_f16, F16, 128, 16, 4, 1, 1, 2, 5)
-GEMM(gemm32_f16, F16, 128, 16, 4, 1, 1, 4, 4)
-GEMM(gemm64_f16, F16, 256, 16, 4, 2, 2, 4, 4)
-GEMM(gemm128_f16, F16, 256, 16, 4, 2, 2, 8, 3)
+GEMM(gemm8_bf16, BF16, 128, 1, 16, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16, BF16, 128, 1, 16, 4, 1, 1, 2, 5)
+GEMM(gemm32_bf16, BF16, 128, 1, 16, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16, BF16, 256, 2, 16, 4, 2, 2, 4, 4)
+GEMM(gemm128_bf16, BF16, 256, 1, 16, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16, F16, 128, 1, 16, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16, F16, 128, 1, 16, 4, 1, 1, 2, 5)
+GEMM(gemm32_f16, F16, 128, 1, 16, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16, F16, 256, 2, 16, 4, 2, 2, 4, 4)
+GEMM(gemm128_f16, F16, 256, 1, 16, 4, 2, 2, 8, 3)
 
-GEMM(gemm8_bf16_codes4, BF16, 128, 4, 4, 1, 1, 1, 5)
-GEMM(gemm16_bf16_codes4, BF16, 128, 4, 4, 1, 1, 2, 5)
-GEMM(gemm32_bf16_codes4, BF16, 128, 4, 4, 1, 1, 4, 4)
-GEMM(gemm64_bf16_codes4, BF16, 256, 4, 4, 2, 2, 4, 4)
-GEMM(gemm128_bf16_codes4, BF16, 256, 4, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16_codes4, F16, 128, 4, 4, 1, 1, 1, 5)
-GEMM(gemm16_f16_codes4, F16, 128, 4, 4, 1, 1, 2, 5)
-GEMM(gemm32_f16_codes4, F16, 128, 4, 4, 1, 1, 4, 4)
-GEMM(gemm64_f16_codes4, F16, 256, 4, 4, 2, 2, 4, 4)
-GEMM(gemm128_f16_codes4, F16, 256, 4, 4, 2, 2, 8, 3)
+GEMM(gemm8_bf16_codes4, BF16, 128, 1, 4, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16_codes4, BF16, 128, 1, 4, 4, 1, 1, 2, 5)
+GEMM(gemm32_bf16_codes4, BF16, 128, 1, 4, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16_codes4, BF16, 256, 1, 4, 4, 2, 2, 4, 4)
+GEMM(gemm128_bf16_codes4, BF16, 256, 1, 4, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16_codes4, F16, 128, 1, 4, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16_codes4, F16, 128, 1, 4, 4, 1, 1, 2, 5)
+GEMM(gemm32_f16_codes4, F16, 128, 1, 4, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16_codes4, F16, 256, 1, 4, 4, 2, 2, 4, 4)
+GEMM(gemm128_f16_codes4, F16, 256, 1, 4, 4, 2, 2, 8, 3)
 
-GEMM(gemm8_bf16_codes8, BF16, 128, 8, 4, 1, 1, 1, 5)
-GEMM(gemm16_bf16_codes8, BF16, 128, 8, 4, 1, 1, 2, 5)
-GEMM(gemm32_bf16_codes8, BF16, 128, 8, 4, 1, 1, 4, 4)
-GEMM(gemm64_bf16_codes8, BF16, 256, 8, 4, 2, 2, 4, 4)
-GEMM(gemm128_bf16_codes8, BF16, 256, 8, 4, 2, 2, 8, 3)
-GEMM(gemm8_f16_codes8, F16, 128, 8, 4, 1, 1, 1, 5)
-GEMM(gemm16_f16_codes8, F16, 128, 8, 4, 1, 1, 2, 5)
-GEMM(gemm32_f16_codes8, F16, 128, 8, 4, 1, 1, 4, 4)
-GEMM(gemm64_f16_codes8, F16, 256, 8, 4, 2, 2, 4, 4)
-GEMM(gemm128_f16_codes8, F16, 256, 8, 4, 2, 2, 8, 3)
+GEMM(gemm8_bf16_codes8, BF16, 128, 1, 8, 4, 1, 1, 1, 5)
+GEMM(gemm16_bf16_codes8, BF16, 128, 1, 8, 4, 1, 1, 2, 5)
+GEMM(gemm32_bf16_codes8, BF16, 128, 1, 8, 4, 1, 1, 4, 4)
+GEMM(gemm64_bf16_codes8, BF16, 256, 1, 8, 4, 2, 2, 4, 4)
+GEMM(gemm128_bf16_codes8, BF16, 256, 1, 8, 4, 2, 2, 8, 3)
+GEMM(gemm8_f16_codes8, F16, 128, 1, 8, 4, 1, 1, 1, 5)
+GEMM(gemm16_f16_codes8, F16, 128, 1, 8, 4, 1, 1, 2, 5)
+GEMM(gemm32_f16_codes8, F16, 128, 1, 8, 4, 1, 1, 4, 4)
+GEMM(gemm64_f16_codes8, F16, 256, 1, 8, 4, 2, 2, 4, 4)
+GEMM(gemm128_f16_codes8, F16, 256, 1, 8, 4, 2, 2, 8, 3)
 
 struct PackCodes {
   const u8* bytes;  // [rows][in], a code each
@@ -441,7 +525,9 @@ KERNEL pack_codes(const __grid_constant__ PackCodes p) {
   EACH((p.rows + 15) / 16 * p.chunks * p.steps * words) {
     int t = i / words, word = i % words;
     int step = t % p.steps, chunk = t / p.steps % p.chunks, tile = t / p.steps / p.chunks;
-    int lane = word * each / 8 % 32, product = word * each / 256;
+    // A thread has its words of two products, then of the next two.
+    const int own = 8 / each, both = 2 * own;
+    int lane = word / both % 32, product = word / both / 32 * 2 + word % both / own;
     int start = (int)((u64)p.in * chunk / p.chunks);
     int stop = (int)((u64)p.in * (chunk + 1) / p.chunks);
     int begin = start - skipped(p.group, p.lead, start);
@@ -449,7 +535,7 @@ KERNEL pack_codes(const __grid_constant__ PackCodes p) {
     for (int j = 0; j < each; j++) {
       // Number n of the operand. Of 4 bits the codes of a pair are 16 bits apart; of 8 bits a word
       // has two pairs, of the same output feature.
-      int n = p.bits == 4 ? j : word % 2 * 2 + j / 2 * 4 + j % 2;
+      int n = p.bits == 4 ? j : word % own * 2 + j / 2 * 4 + j % 2;
       int at = p.bits == 4 ? j % 2 * 16 + j / 2 * 4 : 8 * j;
       int row = tile * 16 + lane / 4 + (n >> 1 & 1) * 8;
       int col = begin + step * 64 + product * 16 + lane % 4 * 2 + (n & 1) + (n >> 2) * 8;

@@ -183,26 +183,21 @@ DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int n>
 DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
 
-// load4 and load8 load so many bytes of shared memory.
-DI u32 load4(u32 address) {
-  u32 v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
+// load8 and load16 load so many bytes of shared memory.
 
 DI void load8(u32* v, u32 address) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(address) : "memory");
+}
+
+DI void load16(u32* v, u32 address) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(address) : "memory");
 }
 
 // matrices4 loads four 8x8 matrices of 16 bits, of which lanes 8i to 8i+7 have the rows' addresses.
 DI void matrices4(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-
-DI void matrices2(u32 (&r)[2], u32 address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
 }
 
 DI void matrices4_transposed(u32 (&r)[4], u32 address) {

@@ -54,7 +54,20 @@ func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) 
 			return err
 		}
 		s.random = rand.New(rand.NewPCG(opt.Seed, uint64(chunks)))
-		report(s.productBits(chunks, out, in))
+		w, _ := s.weight(chunks, out, in)
+		report(s.productBits(fmt.Sprintf("product %d x %d in %d", out, in, chunks), w))
+	}
+	for _, p := range []codesShape{
+		{kind: compute.Code4, group: 32, offsets: true, out: 34, in: 2 * in, of: 2 * in, chunks: 2},
+		{kind: compute.CodeE4M3, group: 64, out: 34, in: 2 * in, of: 2 * in, chunks: 1},
+	} {
+		s.random = rand.New(rand.NewPCG(opt.Seed, uint64(p.group)))
+		w, err := s.PackCodes(p.chunks, *s.codes(&p))
+		if err != nil {
+			return err
+		}
+		s.weights = append(s.weights, w)
+		report(s.productBits(fmt.Sprintf("%v in groups of %d, product", p.kind, p.group), w))
 	}
 	for _, a := range []compute.AttentionArgs{plain(2, 1, 16), plain(4, 2, 64), plain(4, 2, 128),
 		windowed(plain(2, 1, 64), 100)} {
@@ -71,10 +84,10 @@ func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) 
 }
 
 // productBits multiplies the first of 200 rows, as many as tiles of all kernels begin and end with.
-func (s *subject) productBits(chunks, out, in int) Sameness {
+func (s *subject) productBits(name string, w compute.Weight) Sameness {
 	const most = 200
-	y := Sameness{Name: fmt.Sprintf("product %d x %d in %d, %v", out, in, chunks, s.dtype)}
-	w, _ := s.weight(chunks, out, in)
+	y := Sameness{Name: fmt.Sprintf("%s, %v", name, s.dtype)}
+	in, out := w.In(), w.Out()
 	_, v := s.tensor(most, in)
 	var whole []float32
 	for _, rows := range []int{most, 128, 65, 64, 33, 32, 17, 16, 9, 8, 1} {

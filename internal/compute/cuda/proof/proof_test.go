@@ -77,7 +77,7 @@ func TestBits(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
-	if err != nil || n != 12 {
+	if err != nil || n != 16 {
 		t.Errorf("%d results, %v", n, err)
 	}
 }

@@ -38,7 +38,7 @@ func parse(file, text string) source {
 	for _, m := range structs.FindAllStringSubmatch(text, -1) {
 		y := structure{name: m[1]}
 		body := comment.ReplaceAllString(m[2], "")
-		if strings.ContainsAny(body, "[(") {
+		if strings.ContainsAny(body, "[({") {
 			continue // what a kernel computes in
 		}
 		for _, d := range strings.Split(body, ";") {
