@@ -7,7 +7,8 @@ import (
 )
 
 // What attend.cu computes in: positions of a tile and of a segment, query rows of a warp, and the
-// warps of a block, of few rows that fold what they find.
+// warps of a block: of many rows, and of few, whose segments it has all of. One that has some is a
+// warp.
 const (
 	tilePositions    = 64
 	segmentPositions = 128
@@ -44,7 +45,7 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 	y.fromFew = len(list)
 	runs(func(row, rows int) {
 		if rows*group <= warpRows {
-			list = append(list, int32(row), int32(rows), b.Seq[row], 0)
+			list = append(list, int32(row), int32(rows), b.Seq[row], b.Position[row+rows-1])
 			y.few++
 		}
 	})
@@ -55,7 +56,8 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 			return
 		}
 		for at := 0; at < rows; at += each {
-			list = append(list, int32(row+at), int32(min(rows-at, each)), b.Seq[row], 0)
+			n := min(rows-at, each)
+			list = append(list, int32(row+at), int32(n), b.Seq[row], b.Position[row+at+n-1])
 			y.many++
 		}
 	})
@@ -103,15 +105,10 @@ func (d *Device) byTensorCores(y *cache, l *compute.CacheLayer, args *compute.At
 // tile of keys and values.
 func attendShared(dim int) int { return 2 * dim * (manyWarps*warpRows + 4*tilePositions) }
 
-// fewShared is that of a block for few: of each warp two halves of a tile of keys or of values, and
-// what it finds where the block folds that.
-func fewShared(warps, dim int, folds bool) int {
-	bytes := 2 * dim * tilePositions
-	if folds {
-		bytes += 4 * dim * warpRows
-	}
-	return warps * bytes
-}
+// fewShared is that of a block for few that has all segments: of each warp two pieces, halves of a
+// tile of keys or of values, and what it finds. segmentsShared is that of one that has some: four.
+func fewShared(dim int) int      { return fewWarps * (2*dim*tilePositions + 4*dim*warpRows) }
+func segmentsShared(dim int) int { return 4 * dim * tilePositions }
 
 // attendByTensorCores makes dst what the queries of q find, sixteen rows at a time.
 func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
@@ -141,22 +138,20 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 	p.Items = it.fewAt
 	// As many as the blocks of a sequence may have, not as there are: a graph has them, too.
 	segments := (s.shape.table*y.shape.BlockSize + segmentPositions - 1) / segmentPositions
-	room := 2 * d.info.Multiprocessors // for blocks at once
-	if segments == 1 || it.few*args.KVHeads >= room {
-		d.launchFew(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}, fewWarps)
+	sequences := it.few * args.KVHeads
+	grid := [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}
+	if d.wholeSequences(sequences, segments) {
+		launch(d, d.attendKernel(kernels.AttendFew64BF16, args), grid,
+			[3]uint32{32 * fewWarps, 1, 1}, fewShared(args.HeadDim), p)
 		return
 	}
 	units := q.Rows * args.Heads * segments
 	p.Parts = d.segments.grow(d, 4*units*(args.HeadDim+2))
 	p.Limits = p.Parts + driver.Ptr(4*units*args.HeadDim)
 	p.Segments = int32(segments)
-	// Where there are few segments, they are for more multiprocessors.
-	warps := fewWarps
-	for warps > 1 && it.few*args.KVHeads*segments < warps*d.info.Multiprocessors {
-		warps /= 2
-	}
-	rounds := min((segments+warps-1)/warps, max(1, room/(it.few*args.KVHeads)))
-	d.launchFew(p, args, [3]uint32{uint32(it.few), uint32(args.KVHeads), uint32(rounds)}, warps)
+	grid[2] = uint32(min(segments, max(1, segmentBlocks*d.info.Multiprocessors/sequences)))
+	launch(d, d.attendKernel(kernels.AttendSegments64BF16, args), grid, [3]uint32{32, 1, 1},
+		segmentsShared(args.HeadDim), p)
 	launch(d, kernels.Fold, [3]uint32{uint32(args.Heads), uint32(it.rows), 1},
 		[3]uint32{uint32(args.HeadDim), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
 			Limits: p.Limits, Rows: it.rowsAt, Positions: p.Positions, Sinks: p.Sinks, Y: p.Y,
@@ -164,10 +159,16 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 			Window: p.Window, LDY: p.LDY, Type: d.half()})
 }
 
-func (d *Device) launchFew(p kernels.AttendParams, args *compute.AttentionArgs, grid [3]uint32,
-	warps int) {
-	launch(d, d.attendKernel(kernels.AttendFew64BF16, args), grid,
-		[3]uint32{uint32(32 * warps), 1, 1}, fewShared(warps, args.HeadDim, p.Parts == 0), p)
+// segmentBlocks is how many blocks a multiprocessor may be given that have some segments: more than
+// it has room for at once, as those of short sequences are done before others.
+const segmentBlocks = 24
+
+// wholeSequences says whether a block has all segments of a sequence and a head of keys: there are
+// enough of these for all multiprocessors, and none is long alone.
+func (d *Device) wholeSequences(sequences, segments int) bool {
+	const short = 16
+	room := d.info.Multiprocessors
+	return segments == 1 || sequences >= 2*room || segments <= short && sequences >= room-room/16
 }
 
 // attendKernel is a kernel for the device's type and a layer's heads, the first of which is given.

@@ -141,29 +141,37 @@ func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent 
 }
 
 // TestSegments computes long sequences on a device so small that a block has all segments of a row,
-// and on larger ones that have a block for some or for each, and wants the same bits.
+// or some in turn, and on larger ones that have a block for each, and wants the same bits.
 func TestSegments(t *testing.T) {
-	for _, window := range []int{0, 200} {
-		found := func(multiprocessors int) []float32 {
-			info := driver.Info{Name: "PTX machine", Major: 9, Multiprocessors: multiprocessors,
+	several := []sequence{{700, 1}, {130, 2}, {127, 1}, {128, 1}, {0, 1}}
+	for _, y := range []struct {
+		args            compute.AttentionArgs
+		multiprocessors []int
+		sequences       []sequence
+	}{
+		{compute.AttentionArgs{Heads: 4, KVHeads: 2}, []int{1, 12, 132}, several},
+		{compute.AttentionArgs{Heads: 4, KVHeads: 2, Window: 200}, []int{1, 12, 132}, several},
+		{compute.AttentionArgs{Heads: 2, KVHeads: 1}, []int{1, 132}, []sequence{{3500, 1}}},
+	} {
+		y.args.HeadDim, y.args.Scale = 64, 0.125
+		var first []float32
+		for _, n := range y.multiprocessors {
+			info := driver.Info{Name: "PTX machine", Major: 9, Multiprocessors: n,
 				Shared: 227 << 10}
 			d := machine(t, &double.Driver{Info: info, Threads: 2})
 			s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
-			args := compute.AttentionArgs{Heads: 4, KVHeads: 2, HeadDim: 64, Scale: 0.125,
-				Window: window}
-			y := attend(s, args, 0, sequence{700, 1}, sequence{130, 2}, sequence{127, 1},
-				sequence{128, 1}, sequence{0, 1})
-			if n := d.Launches()[kernels.Fold]; (n > 0) != (multiprocessors > 1) {
-				t.Fatalf("%d multiprocessors: folded %d times", multiprocessors, n)
+			got := attend(s, y.args, 0, y.sequences...)
+			whole := d.Launches()[kernels.AttendFew64BF16] > 0
+			if want := n == 1 && len(y.sequences) > 1; whole != want {
+				t.Fatalf("%d multiprocessors: whole sequences %v, not %v", n, whole, want)
 			}
-			return y
-		}
-		one := found(1)
-		for _, multiprocessors := range []int{6, 16, 132} {
-			for i, v := range found(multiprocessors) {
-				if math.Float32bits(v) != math.Float32bits(one[i]) {
-					t.Fatalf("window %d, %d multiprocessors: number %d is %v, %v in one block",
-						window, multiprocessors, i, v, one[i])
+			if first == nil {
+				first = got
+			}
+			for i, v := range got {
+				if math.Float32bits(v) != math.Float32bits(first[i]) {
+					t.Fatalf("%+v, %d multiprocessors: number %d is %v, %v with %d", y.args, n, i,
+						v, first[i], y.multiprocessors[0])
 				}
 			}
 		}

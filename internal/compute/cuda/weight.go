@@ -321,8 +321,12 @@ func (d *Device) allowShared() error {
 	}
 	for _, k := range []kernels.ID{kernels.Attend64BF16, kernels.Attend64F16} {
 		few := k + kernels.AttendFew64BF16 - kernels.Attend64BF16
-		all = errors.Join(all, allow(k, attendShared(64)), allow(k+1, attendShared(128)),
-			allow(few, fewShared(fewWarps, 64, true)), allow(few+1, fewShared(fewWarps, 128, true)))
+		segments := k + kernels.AttendSegments64BF16 - kernels.Attend64BF16
+		for i, dim := range []int{64, 128} {
+			i := kernels.ID(i)
+			all = errors.Join(all, allow(k+i, attendShared(dim)), allow(few+i, fewShared(dim)),
+				allow(segments+i, segmentsShared(dim)))
+		}
 	}
 	return errors.Join(all, d.allowGroups(allow))
 }

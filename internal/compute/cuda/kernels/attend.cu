@@ -100,32 +100,32 @@ DI void many_rows(const Attend& p) {
   }
 }
 
-// few_rows computes up to 16 query rows per block, a segment per warp: segments that follow each
-// other are a round. A block computes each round of a sequence, or one of gridDim.z, and folds it, or
-// leaves that to fold. A warp copies for itself, half a tile of keys or values at a time, of which
-// two are under way while it multiplies others.
-template <int D, int type>
+// few_rows computes up to 16 query rows per block, a segment per warp. A whole block computes all
+// segments of a sequence, some that follow each other at once, and folds them; else a block has one
+// warp, which computes one of gridDim.z and leaves them to fold. A warp copies for itself, half a tile
+// of keys or of values at a time: several such pieces are under way.
+template <int D, int type, bool whole>
 DI void few_rows(const Attend& p) {
-  constexpr int HALF = TILE / 2, ROWB = D * 2, PIECE = HALF * ROWB, MOST = 4, EACH_LANE = D / 32;
-  extern __shared__ __align__(256) u8 memory[];  // of each warp two pieces, then its outputs
-  __shared__ State found[MOST][16];
+  constexpr int HALF = TILE / 2, ROWB = D * 2, PIECE = HALF * ROWB;
+  constexpr int WARPS = whole ? 4 : 1, PIECES = whole ? 2 : 4;
+  extern __shared__ __align__(256) u8 memory[];  // of each warp its pieces, then its outputs
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0);
-  const int warps = blockDim.x >> 5, kv = blockIdx.y;
+  const int kv = blockIdx.y;
   const int* item = p.items + 4 * blockIdx.x;
   const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
-  const int highest = p.positions[row0 + item[1] - 1];
-  const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
-  const int to = highest / SEGMENT;
-  int base = lowest / SEGMENT + blockIdx.z * warps;  // of a round
+  const int highest = item[3], lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
+  const int first = lowest / SEGMENT, to = highest / SEGMENT;
+  int base = first + blockIdx.z * WARPS;  // of those at once
   if (base > to) return;
   const int* table = p.tables + (size_t)item[2] * p.table_stride;
-  const int stride = gridDim.z * warps;
+  const int stride = gridDim.z * WARPS;
+
   // Places in a piece, from which others differ by bits or by whole rows: of 16 bytes that a lane
   // copies, and of rows that it has matrices of.
-  const u32 stages = shared_address(memory) + warp * 2 * PIECE;
-  const u32 copied = stages + spot<D>(lane / (D / 8), lane % (D / 8));
-  const u32 key = stages + spot<D>((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
-  const u32 value = stages + spot<D>(lane & 15, lane >> 4);
+  const u32 pieces = shared_address(memory) + warp * PIECES * PIECE;
+  const u32 copied = pieces + spot<D>(lane / (D / 8), lane % (D / 8));
+  const u32 key = pieces + spot<D>((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
+  const u32 value = pieces + spot<D>(lane & 15, lane >> 4);
 
   // The next tile of the warp after one, which may be beyond the sequence.
   auto next = [&](int tile) {
@@ -141,30 +141,36 @@ DI void few_rows(const Attend& p) {
       cached[h] = (u32)key_row(p, table, position, kv);
     }
   };
-  const u64 keys = (u64)p.cache + lane % (D / 8) * 16;
-  const u64 values = keys + (u64)p.kv_heads * p.block_size * ROWB;
-  auto fetch = [&](int tile, int h, u64 from) {
+  // fetch begins to copy a piece: of a tile both halves of keys, then of values.
+  const u64 from = (u64)p.cache + lane % (D / 8) * 16;
+  auto fetch = [&](int tile, int piece) {
     if (tile <= highest / TILE) {
+      const u32 mine = cached[piece % 2] + (piece < 2 ? 0 : p.kv_heads * p.block_size);
 #pragma unroll
       for (int i = 0; i < PIECE / 512; i++) {
         constexpr int ROWS = 256 / D;
-        const u32 row = __shfl_sync(~0u, cached[h], i * ROWS + lane / (D / 8));
-        copy16((copied ^ (i * ROWS % 8) << 4) + h * PIECE + i * 512,
+        const u32 row = __shfl_sync(~0u, mine, i * ROWS + lane / (D / 8));
+        copy16((copied ^ (i * ROWS % 8) << 4) + piece % PIECES * PIECE + i * 512,
                (const void*)(from + (u64)row * ROWB), 16);
       }
     }
     copies_commit();
   };
-  // landed waits for the older of two pieces, which all lanes have copied of.
+  // landed waits for the oldest piece, which all lanes have copied of; used begins to copy another
+  // one to its place.
   auto landed = [] {
-    copies_wait<1>();
+    copies_wait<PIECES - 1>();
     __syncwarp();
+  };
+  auto used = [&](int tile, int piece) {
+    __syncwarp();
+    fetch(piece + PIECES < 4 ? tile : next(tile), (piece + PIECES) % 4);
   };
 
   int tile = max((base + warp) * (SEGMENT / TILE), lowest / TILE);
   find(tile);
-  fetch(tile, 0, keys);
-  fetch(tile, 1, keys);
+#pragma unroll
+  for (int i = 0; i < PIECES; i++) fetch(tile, i);
   Rows<D> y(p, row0, units, group, 0);
   u32 queries[D / 16][4];
 #pragma unroll
@@ -180,15 +186,16 @@ DI void few_rows(const Attend& p) {
             unit < units ? pack<type>(q[k * 16 + c * 8], q[k * 16 + c * 8 + 1]) : 0;
   }
 
-  State whole[16 / MOST];
-  float out[16 / MOST][EACH_LANE];
+  // Of a whole block each warp folds every fourth row, a lane every 32nd dimension of it.
+  constexpr int FOLDED = 4;
+  State sums[FOLDED];
+  float out[FOLDED][D / 32];
 #pragma unroll
-  for (int j = 0; j < 16 / MOST; j++) {
-    whole[j] = {NEG_INF, 0.0f};
+  for (int j = 0; j < FOLDED; j++) {
+    sums[j] = {NEG_INF, 0.0f};
 #pragma unroll
-    for (int e = 0; e < EACH_LANE; e++) out[j][e] = 0.0f;
+    for (int e = 0; e < D / 32; e++) out[j][e] = 0.0f;
   }
-
 #pragma unroll 1
   for (; base <= to; base += stride) {
     const int segment = base + warp;
@@ -200,6 +207,7 @@ DI void few_rows(const Attend& p) {
       for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+      if (!whole) find(next(tile));
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         landed();
@@ -212,10 +220,9 @@ DI void few_rows(const Attend& p) {
             multiply<type>(s[h * (HALF / 8) + n], queries[k], b[0], b[1]);
             multiply<type>(s[h * (HALF / 8) + n + 1], queries[k], b[2], b[3]);
           }
-        __syncwarp();
-        fetch(tile, h, values);
+        used(tile, h);
       }
-      find(next(tile));
+      if (whole) find(next(tile));
       y.weigh(s, p, tile);
 #pragma unroll
       for (int h = 0; h < 2; h++) {
@@ -227,21 +234,21 @@ DI void few_rows(const Attend& p) {
 #pragma unroll
           for (int n = 0; n < D / 8; n += 2) {
             u32 b[4];
-            matrices4_transposed(b, (value ^ n << 4) + h * PIECE + k * 16 * ROWB);
+            matrices4_transposed(b, (value ^ n << 4) + (2 + h) % PIECES * PIECE + k * 16 * ROWB);
             multiply<type>(y.o[n], a, b[0], b[1]);
             multiply<type>(y.o[n + 1], a, b[2], b[3]);
           }
         }
-        __syncwarp();
-        fetch(next(tile), h, keys);
+        used(tile, 2 + h);
       }
     }
-    if (p.parts) {
+    if (!whole) {
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        const int r = (lane >> 2) + i * 8, head = kv * group + r % group;
+        const int r = (lane >> 2) + i * 8;
         if (r >= units || segment > to) continue;
-        const size_t at = ((size_t)(row0 + r / group) * p.heads + head) * p.segments + segment;
+        const int row = row0 + r / group, head = kv * group + r % group;
+        const size_t at = ((size_t)row * p.heads + head) * p.segments + segment;
         if ((lane & 3) == 0) ((State*)p.limits)[at] = y.part[i];
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
@@ -251,11 +258,12 @@ DI void few_rows(const Attend& p) {
       continue;
     }
 
-    // Warps put their segments side by side, and fold a quarter of the rows each. Places of 8
-    // dimensions change with the row, for the banks.
-    float* const outputs = (float*)(memory + MOST * 2 * PIECE);
+    // Warps put their segments side by side. Places of 8 dimensions change with the row, for the
+    // banks.
+    __shared__ State found[WARPS][16];
+    float* const outputs = (float*)(memory + WARPS * PIECES * PIECE);
     auto place = [](int w, int r, int d) { return (w * 16 + r) * D + (d ^ ((r & 7) << 3)); };
-    if (base != lowest / SEGMENT) __syncthreads();
+    if (base != first) __syncthreads();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int r = (lane >> 2) + i * 8;
@@ -268,47 +276,54 @@ DI void few_rows(const Attend& p) {
     }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 16 / MOST; j++) {
-      const int r = warp + j * MOST;
+    for (int j = 0; j < FOLDED; j++) {
+      const int r = warp + j * WARPS;
       if (r >= units) continue;
 #pragma unroll 1
-      for (int w = 0; w < MOST && base + w <= to; w++) {
+      for (int w = 0; w < WARPS && base + w <= to; w++) {
         float before, now;
-        merge(whole[j], found[w][r].most, found[w][r].sum, before, now);
+        merge(sums[j], found[w][r].most, found[w][r].sum, before, now);
 #pragma unroll
-        for (int e = 0; e < EACH_LANE; e++)
+        for (int e = 0; e < D / 32; e++)
           out[j][e] = merged(before, out[j][e], now, outputs[place(w, r, e * 32 + lane)]);
       }
     }
   }
-  if (p.parts) return;
+  if (whole) {
 #pragma unroll
-  for (int j = 0; j < 16 / MOST; j++) {
-    const int r = warp + j * MOST;
-    if (r >= units) continue;
-    const int head = kv * group + r % group;
-    const float f = finish(whole[j], p.sinks, head);
-    const size_t at = (size_t)(row0 + r / group) * p.ldy + head * D + lane;
+    for (int j = 0; j < FOLDED; j++) {
+      const int r = warp + j * WARPS;
+      if (r >= units) continue;
+      const int head = kv * group + r % group;
+      const float f = finish(sums[j], p.sinks, head);
+      const size_t at = (size_t)(row0 + r / group) * p.ldy + head * D + lane;
 #pragma unroll
-    for (int e = 0; e < EACH_LANE; e++) {
-      const float v = __fmul_rn(out[j][e], f);
-      p.y[at + e * 32] = v;
-      p.half[at + e * 32] = to_half(v, type);
+      for (int e = 0; e < D / 32; e++) {
+        const float v = __fmul_rn(out[j][e], f);
+        p.y[at + e * 32] = v;
+        p.half[at + e * 32] = to_half(v, type);
+      }
     }
   }
 }
 
-#define ATTEND(name, rows, ...) \
-  KERNEL __launch_bounds__(128) name(const __grid_constant__ Attend p) { rows<__VA_ARGS__>(p); }
+#define ATTEND(name, rows, threads, ...)                                        \
+  KERNEL __launch_bounds__(threads, 2) name(const __grid_constant__ Attend p) { \
+    rows<__VA_ARGS__>(p);                                                       \
+  }
 
-ATTEND(attend64_bf16, many_rows, 64, BF16)
-ATTEND(attend128_bf16, many_rows, 128, BF16)
-ATTEND(attend64_f16, many_rows, 64, F16)
-ATTEND(attend128_f16, many_rows, 128, F16)
-ATTEND(attend_few64_bf16, few_rows, 64, BF16)
-ATTEND(attend_few128_bf16, few_rows, 128, BF16)
-ATTEND(attend_few64_f16, few_rows, 64, F16)
-ATTEND(attend_few128_f16, few_rows, 128, F16)
+ATTEND(attend64_bf16, many_rows, 128, 64, BF16)
+ATTEND(attend128_bf16, many_rows, 128, 128, BF16)
+ATTEND(attend64_f16, many_rows, 128, 64, F16)
+ATTEND(attend128_f16, many_rows, 128, 128, F16)
+ATTEND(attend_few64_bf16, few_rows, 128, 64, BF16, true)
+ATTEND(attend_few128_bf16, few_rows, 128, 128, BF16, true)
+ATTEND(attend_few64_f16, few_rows, 128, 64, F16, true)
+ATTEND(attend_few128_f16, few_rows, 128, 128, F16, true)
+ATTEND(attend_segments64_bf16, few_rows, 32, 64, BF16, false)
+ATTEND(attend_segments128_bf16, few_rows, 32, 128, BF16, false)
+ATTEND(attend_segments64_f16, few_rows, 32, 64, F16, false)
+ATTEND(attend_segments128_f16, few_rows, 32, 128, F16, false)
 
 struct Fold {
   const float* parts;

@@ -26,6 +26,8 @@ func attendCases(dtype compute.DType) (list []Case) {
 	for _, a := range []attentionShape{
 		{args: plain(4, 2, 64), sequences: decoding},
 		{args: plain(2, 2, 128), sequences: short},
+		{args: plain(1, 1, 128), sequences: []sequence{{300, 1}}},
+		{args: plain(4, 2, 64), sequences: short},
 		{args: plain(4, 2, 64), sequences: []sequence{{50, 17}}},
 		{args: plain(2, 2, 128), sequences: []sequence{{50, 17}}},
 		{args: plain(4, 2, 64), sequences: long, cost: Full},
@@ -37,6 +39,7 @@ func attendCases(dtype compute.DType) (list []Case) {
 		{args: windowed(plain(5, 1, 64), 150), sequences: decoding, cost: Full},
 		{args: plain(4, 4, 64), sequences: many, cost: Full}, // segments are one block's
 		{args: plain(4, 2, 64), sequences: []sequence{{600, 1}}, cost: Full},
+		{args: plain(2, 1, 64), sequences: []sequence{{3500, 1}}, cost: Full},
 		{args: plain(32, 8, 128), sequences: []sequence{{6000, 1}, {1030, 1}, {0, 300}},
 			cost: Large},
 		{args: plain(16, 8, 128), sequences: []sequence{{2000, 40}}, cost: Large},
@@ -47,27 +50,32 @@ func attendCases(dtype compute.DType) (list []Case) {
 }
 
 func (a attentionShape) attendCase(dtype compute.DType) Case {
-	k, few := kernels.Attend64BF16, kernels.AttendFew64BF16
-	if a.args.HeadDim == 128 {
-		k, few = k+1, few+1
+	var about []kernels.ID
+	many, segments := a.computed()
+	if many > 0 {
+		about = append(about, kernels.Attend64BF16)
+	}
+	if many < len(a.sequences) {
+		about = append(about, kernels.AttendFew64BF16)
+	}
+	if segments {
+		about = append(about, kernels.AttendSegments64BF16)
+	}
+	for i := range about {
+		if a.args.HeadDim == 128 {
+			about[i]++
+		}
+		if dtype == compute.Float16 {
+			about[i] += kernels.Attend64F16 - kernels.Attend64BF16
+		}
+	}
+	if segments {
+		about = append(about, kernels.Fold)
 	}
 	// A weight may round to its neighbour, which is what its sum may be off by.
 	tolerance := 4e-3
 	if dtype == compute.Float16 {
-		k += kernels.Attend64F16 - kernels.Attend64BF16
-		few += kernels.Attend64F16 - kernels.Attend64BF16
 		tolerance = 5e-4
-	}
-	var about []kernels.ID
-	many, folded := a.computed()
-	if many < len(a.sequences) {
-		about = append(about, few)
-	}
-	if many > 0 {
-		about = append(about, k)
-	}
-	if folded {
-		about = append(about, kernels.Fold)
 	}
 	return Case{Name: a.attendName(), Kernels: about, cost: a.cost, run: func(s *subject) {
 		s.attention(&a, segmented, tolerance)
@@ -95,9 +103,9 @@ func (a attentionShape) attendName() string {
 }
 
 // computed says of how many sequences many rows are computed, more than sixteen with the heads of a
-// group, and whether those of the others are by segments that another kernel folds: there are fewer
-// blocks than a device has room for.
-func (a attentionShape) computed() (many int, folded bool) {
+// group, and whether blocks for few have some segments each, but on a small device: there are fewer
+// than it has room for, and they are long enough.
+func (a attentionShape) computed() (many int, segments bool) {
 	positions := 0
 	for _, y := range a.sequences {
 		if y.rows*(a.args.Heads/a.args.KVHeads) > 16 {
