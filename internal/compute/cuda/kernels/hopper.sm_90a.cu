@@ -175,6 +175,19 @@ DI void weigh_apart(Rows<D>& y, float (&s)[TILE / 8][4], float (&alpha)[2], cons
   }
 }
 
+// store_pairs is Rows' store, two dimensions at a time.
+template <int D, int type>
+DI void store_pairs(const Rows<D>& y, const Attend& p, int i, int row, int head) {
+  const float f = finish(y.whole[i], p.sinks, head);
+  const size_t at = (size_t)row * p.ldy + head * D + (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int n = 0; n < D / 8; n++) {
+    const float2 v = {__fmul_rn(y.out[n][2 * i], f), __fmul_rn(y.out[n][2 * i + 1], f)};
+    *(float2*)(p.y + at + n * 8) = v;
+    *(u32*)(p.half + at + n * 8) = pack<type>(v.x, v.y);
+  }
+}
+
 // attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
 // While products of a tile's weights and values are under way, so are those of the next tile's
 // scores, then its softmax is computed (FlashAttention-3, 3.2).
@@ -190,7 +203,10 @@ DI void attend_groups(const AttendGroups& g) {
   const int kv = blockIdx.x;
   const int* item = p.items + 4 * (gridDim.y - 1 - blockIdx.y);
   const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
-  const int highest = p.positions[row0 + item[1] - 1];
+  const int first = own * 64;  // of the warp group's units
+  auto position_of = [&](int unit) { return p.positions[row0 + min(unit, units - 1) / group]; };
+  const int highest = position_of(units - 1);
+  const int least = position_of(first), most = position_of(first + 63);
   const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
   const int from = lowest / TILE, to = highest / TILE;
   const Ring<STAGES> ring(barriers);
@@ -208,10 +224,7 @@ DI void attend_groups(const AttendGroups& g) {
   load_queries<D, type>(q, p, row0, units, group, kv, warp * 16);
 
   // A warp group is done with the tile of its last row.
-  const int first = own * 64, ours = min(units, first + 64) - first;
-  const int least = ours > 0 ? p.positions[row0 + first / group] : 0;
-  const int most = ours > 0 ? p.positions[row0 + (first + ours - 1) / group] : -1;
-  const int end = ours > 0 ? most / TILE : -1;
+  const int end = first < units ? most / TILE : -1;
   Rows<D> y(p, row0, units, group, warp * 16);
   float s[TILE / 8][4];
   u32 w[TILE / 16][4];
@@ -303,7 +316,7 @@ DI void attend_groups(const AttendGroups& g) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int r = warp * 16 + (lane >> 2) + i * 8;
-    if (r < units) y.template store<type>(p, i, row0 + r / group, kv * group + r % group);
+    if (r < units) store_pairs<D, type>(y, p, i, row0 + r / group, kv * group + r % group);
   }
 }
 
