@@ -4,7 +4,7 @@
 #include "attend.cuh"
 #include "hopper.cuh"
 
-// Of the warp groups of a block two compute, and one warp of the third copies.
+// Of the warp groups of a block two compute, and the third copies, or one warp of it.
 enum { COMPUTING = 2, COPYING = COMPUTING };
 
 // Ring is the stages between copies and products: full has the bytes of a stage, empty an arrival
@@ -33,22 +33,29 @@ struct Ring {
 
 struct AttendGroups {
   TensorMap map;  // of the cache's rows, in boxes of 64 dimensions
-  int box;        // rows of a box, all of a block
+  int box;        // rows of a box, all of a block: a power of two
   Attend a;
 };
 
-// copy_tiles copies keys and values of tiles to the ring's stages, by one warp.
+// copy_tiles copies keys and values of tiles to the ring's stages, one of four warps every fourth box.
 template <int D, int STAGES>
 DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, const int* table,
-                   int kv, int lowest, int highest) {
+                   int kv, int lowest, int highest, int warp) {
   constexpr int PANELS = D / 64, PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
   const Attend& p = g.a;
   const int lane = threadIdx.x & 31, from = lowest / TILE, to = highest / TILE;
-  const int boxes = TILE / g.box;                // of a tile
-  const int values = p.kv_heads * p.block_size;  // rows from a key to its value
+  const int shift = 31 - __clz(g.box), boxes = TILE >> shift;  // of a tile
+  const int values = p.kv_heads * p.block_size;                // rows from a key to its value
   // Boxes of which not all is to be seen, of all positions' boxes: they come row by row.
-  const int head = lowest % g.box != 0 ? lowest / g.box : -1;
-  const int tail = (highest + 1) % g.box != 0 && highest / g.box != head ? highest / g.box : -1;
+  const int head = lowest & (g.box - 1) ? lowest >> shift : -1;
+  int tail = highest + 1 & (g.box - 1) ? highest >> shift : -1;
+  if (tail == head) tail = -1;
+  // Where a lane's box of a tile is: the lanes' boxes are the warp's, in their order.
+  int at = from * TILE + (warp + lane * 4) * g.box;
+  int block = at / p.block_size, offset = at % p.block_size, entry;
+  const int blocks = TILE / p.block_size, rest = TILE % p.block_size;  // of a tile
+  auto seen = [&] { return at <= highest && at + g.box > lowest; };
+  if (seen()) entry = table[block];
 #pragma unroll 1
   for (int tile = from; tile <= to; tile++) {
     const u32 stage = stages + (tile - from) % STAGES * STAGE;
@@ -56,47 +63,47 @@ DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, 
     const int first = tile * boxes;
     // Where nothing of a box is to be seen there are zeros, as outside the tensor: values that
     // weights of zero multiply must be numbers.
-    auto row_of = [&](int box) {
-      const int at = box * g.box;
-      const bool there = at <= highest && at + g.box > lowest;
-      return there ? (int)key_row(p, table, at, kv) : -(1 << 30);
-    };
-    int row = row_of(first + lane);
+    const int row =
+        seen() ? (entry * 2 * p.kv_heads + kv) * p.block_size + offset : -(1 << 30);
+    at += TILE, block += blocks, offset += rest;
+    if (offset >= p.block_size) block++, offset -= p.block_size;
+    if (seen()) entry = table[block];
     ring.wait_empty(tile - from);
-    int parts = 0;
-    auto by_row = [&](int box) {
-      if (box < first || box >= first + boxes) return;
-      parts++;
-      const u16* keys = p.cache + (size_t)row_of(box) * D;
+    if (warp == 0) {
+      int parts = 0;
+      auto by_row = [&](int box) {
+        if (box < first || box >= first + boxes) return;
+        parts++;
+        const u16* keys = p.cache + key_row(p, table, box * g.box, kv) * D;
 #pragma unroll 1
-      for (int i = lane; i < g.box * (D / 8); i += 32) {
-        const int position = box * g.box + i / (D / 8), c = i % (D / 8);
-        const int bytes = position <= highest && position >= lowest ? 16 : 0;
-        const u16* k = keys + i * 8;
-        const u32 spot = stage + c / 8 * PANEL + in_panel(position % TILE, c % 8);
-        copy16(spot, k, bytes);
-        copy16(spot + PANELS * PANEL, k + (size_t)values * D, bytes);
+        for (int i = lane; i < g.box * (D / 8); i += 32) {
+          const int position = box * g.box + i / (D / 8), c = i % (D / 8);
+          const int bytes = position <= highest && position >= lowest ? 16 : 0;
+          const u16* k = keys + i * 8;
+          const u32 spot = stage + c / 8 * PANEL + in_panel(position % TILE, c % 8);
+          copy16(spot, k, bytes);
+          copy16(spot + PANELS * PANEL, k + (size_t)values * D, bytes);
+        }
+      };
+      by_row(head);
+      by_row(tail);
+      if (parts > 0) {
+        copies_commit();
+        copies_wait<0>();
+        written_here();
+        __syncwarp();
       }
-    };
-    by_row(head);
-    by_row(tail);
-    if (parts > 0) {
-      copies_commit();
-      copies_wait<0>();
-      written_here();
-      __syncwarp();
+      if (lane == 0) barrier_expect(full, (boxes - parts) * g.box * D * 2 * 2);
     }
-    if (lane == 0) barrier_expect(full, (boxes - parts) * g.box * D * 2 * 2);
 #pragma unroll 1
-    for (int i = 0; i < boxes; i++) {
-      if (i == 32) row = row_of(first + i + lane);
-      const int from_row = __shfl_sync(~0u, row, i & 31);
+    for (int i = warp; i < boxes; i += 4) {
+      const int key = __shfl_sync(~0u, row, i / 4);
       if (lane != 0 || first + i == head || first + i == tail) continue;
       const u32 panel = stage + i * g.box * 128;
 #pragma unroll
       for (int n = 0; n < PANELS; n++) {
-        copy_box(panel + n * PANEL, &g.map, n * 64, from_row, full);
-        copy_box(panel + (PANELS + n) * PANEL, &g.map, n * 64, from_row + values, full);
+        copy_box(panel + n * PANEL, &g.map, n * 64, key, full);
+        copy_box(panel + (PANELS + n) * PANEL, &g.map, n * 64, key + values, full);
       }
     }
   }
@@ -214,8 +221,8 @@ DI void attend_groups(const AttendGroups& g) {
 
   if (own == COPYING) {
     registers_down<24>();
-    if (warp > COPYING * 4) return;
-    copy_tiles<D>(g, ring, stages, p.tables + (size_t)item[2] * p.table_stride, kv, lowest, highest);
+    copy_tiles<D>(g, ring, stages, p.tables + (size_t)item[2] * p.table_stride, kv, lowest, highest,
+                  warp % 4);
     return;
   }
 
