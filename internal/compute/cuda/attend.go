@@ -42,7 +42,7 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 	y.fromFew = len(list)
 	runs(func(row, rows int) {
 		if rows*group <= warpRows {
-			list = append(list, int32(row), int32(rows), b.Seq[row], 0)
+			list = append(list, int32(row), int32(rows), b.Seq[row], b.Position[row+rows-1])
 			y.few++
 		}
 	})
@@ -53,7 +53,8 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 			return
 		}
 		for at := 0; at < rows; at += each {
-			list = append(list, int32(row+at), int32(min(rows-at, each)), b.Seq[row], 0)
+			n := min(rows-at, each)
+			list = append(list, int32(row+at), int32(n), b.Seq[row], b.Position[row+at+n-1])
 			y.many++
 		}
 	})

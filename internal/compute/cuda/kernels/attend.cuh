@@ -16,7 +16,7 @@ struct Attend {
   const u16* cache;
   const int* positions;  // of each row
   const int* tables;     // [sequences][table_stride] blocks
-  const int* items;      // [items][row, rows, sequence, 0]: rows of a sequence side by side
+  const int* items;      // [items][row, rows, sequence, last position]: rows side by side
   const float* sinks;    // of each head; null for none
   float* y;
   u16* half;             // y in 16 bits

@@ -206,14 +206,12 @@ DI void attend_groups(const AttendGroups& g) {
   __shared__ __align__(8) u64 barriers[2 * STAGES];
   const u32 stages = shared_address(memory);
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), own = warp / 4;
+  if (threadIdx.x == 0) prefetch_map(&g.map);
   // Items that have the most positions begin first: they are the last ones of a sequence.
   const int kv = blockIdx.x;
   const int* item = p.items + 4 * (gridDim.y - 1 - blockIdx.y);
-  const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
-  const int first = own * 64;  // of the warp group's units
-  auto position_of = [&](int unit) { return p.positions[row0 + min(unit, units - 1) / group]; };
-  const int highest = position_of(units - 1);
-  const int least = position_of(first), most = position_of(first + 63);
+  const int row0 = item[0], sequence = item[2], highest = item[3];
+  const int group = p.heads / p.kv_heads, units = item[1] * group;
   const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
   const int from = lowest / TILE, to = highest / TILE;
   const Ring<STAGES> ring(barriers);
@@ -221,7 +219,7 @@ DI void attend_groups(const AttendGroups& g) {
 
   if (own == COPYING) {
     registers_down<24>();
-    copy_tiles<D>(g, ring, stages, p.tables + (size_t)item[2] * p.table_stride, kv, lowest, highest,
+    copy_tiles<D>(g, ring, stages, p.tables + (size_t)sequence * p.table_stride, kv, lowest, highest,
                   warp % 4);
     return;
   }
@@ -230,6 +228,9 @@ DI void attend_groups(const AttendGroups& g) {
   u32 q[D / 16][4];
   load_queries<D, type>(q, p, row0, units, group, kv, warp * 16);
 
+  const int first = own * 64;  // of the warp group's units
+  auto position_of = [&](int unit) { return p.positions[row0 + min(unit, units - 1) / group]; };
+  const int least = position_of(first), most = position_of(first + 63);
   // A warp group is done with the tile of its last row.
   const int end = first < units ? most / TILE : -1;
   Rows<D> y(p, row0, units, group, warp * 16);
