@@ -1,4 +1,4 @@
-// Products and attention of many rows on Hopper, where one warp of a block copies and eight multiply
+// Products and attention of many rows on Hopper, where some warps of a block copy and eight multiply
 // (https://arxiv.org/abs/2407.08608). The order of every sum is that of the kernels for few rows: it
 // takes wgmma and mma to add the products of 16 alike, which compare_products looks at.
 #include "attend.cuh"
@@ -46,6 +46,8 @@ DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, 
   const int lane = threadIdx.x & 31, from = lowest / TILE, to = highest / TILE;
   const int shift = 31 - __clz(g.box), boxes = TILE >> shift;  // of a tile
   const int values = p.kv_heads * p.block_size;                // rows from a key to its value
+  // A warp without boxes would be left behind: of a barrier's phases it tells even from odd ones.
+  if (warp >= boxes) return;
   // Boxes of which not all is to be seen, of all positions' boxes: they come row by row.
   const int head = lowest & (g.box - 1) ? lowest >> shift : -1;
   int tail = highest + 1 & (g.box - 1) ? highest >> shift : -1;
@@ -304,8 +306,8 @@ DI void attend_groups(const AttendGroups& g) {
       if (tile == end) break;
       ring.wait_full(tile + 1 - from);
       clear();
-      groups_begin(s);
       here(y.o);
+      groups_begin(s);
       scores(tile + 1);
       outputs(tile);
       groups_wait<1>();
