@@ -153,6 +153,11 @@ DI void copy_box(u32 to, const TensorMap* map, int column, int row, u32 barrier)
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
 }
 
+// prefetch_map has the map at hand when the first box is copied.
+DI void prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // written_here makes what the thread wrote to shared memory visible to products and copies.
 DI void written_here() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -1,10 +1,10 @@
-// Products and attention of many rows on Hopper, where one warp of a block copies and eight multiply
+// Products and attention of many rows on Hopper, where some warps of a block copy and eight multiply
 // (https://arxiv.org/abs/2407.08608). The order of every sum is that of the kernels for few rows: it
 // takes wgmma and mma to add the products of 16 alike, which compare_products looks at.
 #include "attend.cuh"
 #include "hopper.cuh"
 
-// Of the warp groups of a block two compute, and one warp of the third copies.
+// Of the warp groups of a block two compute, and the third copies, or one warp of it.
 enum { COMPUTING = 2, COPYING = COMPUTING };
 
 // Ring is the stages between copies and products: full has the bytes of a stage, empty an arrival
@@ -33,22 +33,31 @@ struct Ring {
 
 struct AttendGroups {
   TensorMap map;  // of the cache's rows, in boxes of 64 dimensions
-  int box;        // rows of a box, all of a block
+  int box;        // rows of a box, all of a block: a power of two
   Attend a;
 };
 
-// copy_tiles copies keys and values of tiles to the ring's stages, by one warp.
+// copy_tiles copies keys and values of tiles to the ring's stages, one of four warps every fourth box.
 template <int D, int STAGES>
 DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, const int* table,
-                   int kv, int lowest, int highest) {
+                   int kv, int lowest, int highest, int warp) {
   constexpr int PANELS = D / 64, PANEL = TILE * 128, STAGE = 2 * PANELS * PANEL;
   const Attend& p = g.a;
   const int lane = threadIdx.x & 31, from = lowest / TILE, to = highest / TILE;
-  const int boxes = TILE / g.box;                // of a tile
-  const int values = p.kv_heads * p.block_size;  // rows from a key to its value
+  const int shift = 31 - __clz(g.box), boxes = TILE >> shift;  // of a tile
+  const int values = p.kv_heads * p.block_size;                // rows from a key to its value
+  // A warp without boxes would be left behind: of a barrier's phases it tells even from odd ones.
+  if (warp >= boxes) return;
   // Boxes of which not all is to be seen, of all positions' boxes: they come row by row.
-  const int head = lowest % g.box != 0 ? lowest / g.box : -1;
-  const int tail = (highest + 1) % g.box != 0 && highest / g.box != head ? highest / g.box : -1;
+  const int head = lowest & (g.box - 1) ? lowest >> shift : -1;
+  int tail = highest + 1 & (g.box - 1) ? highest >> shift : -1;
+  if (tail == head) tail = -1;
+  // Where a lane's box of a tile is: the lanes' boxes are the warp's, in their order.
+  int at = from * TILE + (warp + lane * 4) * g.box;
+  int block = at / p.block_size, offset = at % p.block_size, entry;
+  const int blocks = TILE / p.block_size, rest = TILE % p.block_size;  // of a tile
+  auto seen = [&] { return at <= highest && at + g.box > lowest; };
+  if (seen()) entry = table[block];
 #pragma unroll 1
   for (int tile = from; tile <= to; tile++) {
     const u32 stage = stages + (tile - from) % STAGES * STAGE;
@@ -56,47 +65,47 @@ DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, 
     const int first = tile * boxes;
     // Where nothing of a box is to be seen there are zeros, as outside the tensor: values that
     // weights of zero multiply must be numbers.
-    auto row_of = [&](int box) {
-      const int at = box * g.box;
-      const bool there = at <= highest && at + g.box > lowest;
-      return there ? (int)key_row(p, table, at, kv) : -(1 << 30);
-    };
-    int row = row_of(first + lane);
+    const int row =
+        seen() ? (entry * 2 * p.kv_heads + kv) * p.block_size + offset : -(1 << 30);
+    at += TILE, block += blocks, offset += rest;
+    if (offset >= p.block_size) block++, offset -= p.block_size;
+    if (seen()) entry = table[block];
     ring.wait_empty(tile - from);
-    int parts = 0;
-    auto by_row = [&](int box) {
-      if (box < first || box >= first + boxes) return;
-      parts++;
-      const u16* keys = p.cache + (size_t)row_of(box) * D;
+    if (warp == 0) {
+      int parts = 0;
+      auto by_row = [&](int box) {
+        if (box < first || box >= first + boxes) return;
+        parts++;
+        const u16* keys = p.cache + key_row(p, table, box * g.box, kv) * D;
 #pragma unroll 1
-      for (int i = lane; i < g.box * (D / 8); i += 32) {
-        const int position = box * g.box + i / (D / 8), c = i % (D / 8);
-        const int bytes = position <= highest && position >= lowest ? 16 : 0;
-        const u16* k = keys + i * 8;
-        const u32 spot = stage + c / 8 * PANEL + in_panel(position % TILE, c % 8);
-        copy16(spot, k, bytes);
-        copy16(spot + PANELS * PANEL, k + (size_t)values * D, bytes);
+        for (int i = lane; i < g.box * (D / 8); i += 32) {
+          const int position = box * g.box + i / (D / 8), c = i % (D / 8);
+          const int bytes = position <= highest && position >= lowest ? 16 : 0;
+          const u16* k = keys + i * 8;
+          const u32 spot = stage + c / 8 * PANEL + in_panel(position % TILE, c % 8);
+          copy16(spot, k, bytes);
+          copy16(spot + PANELS * PANEL, k + (size_t)values * D, bytes);
+        }
+      };
+      by_row(head);
+      by_row(tail);
+      if (parts > 0) {
+        copies_commit();
+        copies_wait<0>();
+        written_here();
+        __syncwarp();
       }
-    };
-    by_row(head);
-    by_row(tail);
-    if (parts > 0) {
-      copies_commit();
-      copies_wait<0>();
-      written_here();
-      __syncwarp();
+      if (lane == 0) barrier_expect(full, (boxes - parts) * g.box * D * 2 * 2);
     }
-    if (lane == 0) barrier_expect(full, (boxes - parts) * g.box * D * 2 * 2);
 #pragma unroll 1
-    for (int i = 0; i < boxes; i++) {
-      if (i == 32) row = row_of(first + i + lane);
-      const int from_row = __shfl_sync(~0u, row, i & 31);
+    for (int i = warp; i < boxes; i += 4) {
+      const int key = __shfl_sync(~0u, row, i / 4);
       if (lane != 0 || first + i == head || first + i == tail) continue;
       const u32 panel = stage + i * g.box * 128;
 #pragma unroll
       for (int n = 0; n < PANELS; n++) {
-        copy_box(panel + n * PANEL, &g.map, n * 64, from_row, full);
-        copy_box(panel + (PANELS + n) * PANEL, &g.map, n * 64, from_row + values, full);
+        copy_box(panel + n * PANEL, &g.map, n * 64, key, full);
+        copy_box(panel + (PANELS + n) * PANEL, &g.map, n * 64, key + values, full);
       }
     }
   }
@@ -175,6 +184,19 @@ DI void weigh_apart(Rows<D>& y, float (&s)[TILE / 8][4], float (&alpha)[2], cons
   }
 }
 
+// store_pairs is Rows' store, two dimensions at a time.
+template <int D, int type>
+DI void store_pairs(const Rows<D>& y, const Attend& p, int i, int row, int head) {
+  const float f = finish(y.whole[i], p.sinks, head);
+  const size_t at = (size_t)row * p.ldy + head * D + (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int n = 0; n < D / 8; n++) {
+    const float2 v = {__fmul_rn(y.out[n][2 * i], f), __fmul_rn(y.out[n][2 * i + 1], f)};
+    *(float2*)(p.y + at + n * 8) = v;
+    *(u32*)(p.half + at + n * 8) = pack<type>(v.x, v.y);
+  }
+}
+
 // attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
 // While products of a tile's weights and values are under way, so are those of the next tile's
 // scores, then its softmax is computed (FlashAttention-3, 3.2).
@@ -186,11 +208,12 @@ DI void attend_groups(const AttendGroups& g) {
   __shared__ __align__(8) u64 barriers[2 * STAGES];
   const u32 stages = shared_address(memory);
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), own = warp / 4;
+  if (threadIdx.x == 0) prefetch_map(&g.map);
   // Items that have the most positions begin first: they are the last ones of a sequence.
   const int kv = blockIdx.x;
   const int* item = p.items + 4 * (gridDim.y - 1 - blockIdx.y);
-  const int row0 = item[0], group = p.heads / p.kv_heads, units = item[1] * group;
-  const int highest = p.positions[row0 + item[1] - 1];
+  const int row0 = item[0], sequence = item[2], highest = item[3];
+  const int group = p.heads / p.kv_heads, units = item[1] * group;
   const int lowest = p.window > 0 ? max(0, p.positions[row0] - p.window + 1) : 0;
   const int from = lowest / TILE, to = highest / TILE;
   const Ring<STAGES> ring(barriers);
@@ -198,8 +221,8 @@ DI void attend_groups(const AttendGroups& g) {
 
   if (own == COPYING) {
     registers_down<24>();
-    if (warp > COPYING * 4) return;
-    copy_tiles<D>(g, ring, stages, p.tables + (size_t)item[2] * p.table_stride, kv, lowest, highest);
+    copy_tiles<D>(g, ring, stages, p.tables + (size_t)sequence * p.table_stride, kv, lowest, highest,
+                  warp % 4);
     return;
   }
 
@@ -207,11 +230,11 @@ DI void attend_groups(const AttendGroups& g) {
   u32 q[D / 16][4];
   load_queries<D, type>(q, p, row0, units, group, kv, warp * 16);
 
+  const int first = own * 64;  // of the warp group's units
+  auto position_of = [&](int unit) { return p.positions[row0 + min(unit, units - 1) / group]; };
+  const int least = position_of(first), most = position_of(first + 63);
   // A warp group is done with the tile of its last row.
-  const int first = own * 64, ours = min(units, first + 64) - first;
-  const int least = ours > 0 ? p.positions[row0 + first / group] : 0;
-  const int most = ours > 0 ? p.positions[row0 + (first + ours - 1) / group] : -1;
-  const int end = ours > 0 ? most / TILE : -1;
+  const int end = first < units ? most / TILE : -1;
   Rows<D> y(p, row0, units, group, warp * 16);
   float s[TILE / 8][4];
   u32 w[TILE / 16][4];
@@ -283,8 +306,8 @@ DI void attend_groups(const AttendGroups& g) {
       if (tile == end) break;
       ring.wait_full(tile + 1 - from);
       clear();
-      groups_begin(s);
       here(y.o);
+      groups_begin(s);
       scores(tile + 1);
       outputs(tile);
       groups_wait<1>();
@@ -303,7 +326,7 @@ DI void attend_groups(const AttendGroups& g) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int r = warp * 16 + (lane >> 2) + i * 8;
-    if (r < units) y.template store<type>(p, i, row0 + r / group, kv * group + r % group);
+    if (r < units) store_pairs<D, type>(y, p, i, row0 + r / group, kv * group + r % group);
   }
 }
 
