@@ -265,11 +265,11 @@ func assemble(ptxas, arch, base string, ptx []byte) (cubin, said []byte, err err
 	if cubin, err = os.ReadFile(file); err != nil {
 		return nil, nil, err
 	}
-	return cubin, said, keep(kept, slices.Concat(said, []byte{0}, cubin))
+	return cubin, said, storeWhole(kept, slices.Concat(said, []byte{0}, cubin))
 }
 
-// keep writes a file that others only see whole.
-func keep(path string, text []byte) error {
+// storeWhole writes a file that others only see whole.
+func storeWhole(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
