@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -41,17 +42,21 @@ func (f *proofFlags) showTable(c *cobra.Command) error {
 	return nil
 }
 
-// readResults reads a file of --output-json. Of several runs of a stage the last one counts.
+// readResults reads a file of --output-json, whose stages are in the order of their ends. Of several
+// runs of a stage the last one counts.
 func readResults(path string) (results []stages.Result, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	places := map[string]int{}
+	names, places := stages.Names(), map[string]int{}
 	for d := json.NewDecoder(file); ; {
 		var r stages.Result
 		if err := d.Decode(&r); errors.Is(err, io.EOF) {
+			slices.SortFunc(results, func(a, b stages.Result) int {
+				return slices.Index(names, a.Stage) - slices.Index(names, b.Stage)
+			})
 			return results, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
