@@ -1,5 +1,5 @@
-// Attention by tensor cores, for heads of 64 and 128 dimensions over a cache of 16 bits: many rows of
-// a sequence share what a block has copied of the cache, few rows are a matter of copying.
+// Attention by tensor cores, for heads of 64 and 128 dimensions over a cache of 16 bits: many rows
+// of a sequence share what a block has copied of the cache, few rows are a matter of copying.
 #include "attend.cuh"
 
 // spot is where 16 bytes of a row of D numbers are in shared memory.
@@ -102,8 +102,8 @@ DI void many_rows(const Attend& p) {
 
 // few_rows computes up to 16 query rows per block, a segment per warp. A whole block computes all
 // segments of a sequence, some that follow each other at once, and folds them; else a block has one
-// warp, which computes one of gridDim.z and leaves them to fold. A warp copies for itself, half a tile
-// of keys or of values at a time: several such pieces are under way.
+// warp, which computes one of gridDim.z and leaves them to fold. A warp copies for itself, half a
+// tile of keys or of values at a time: several such pieces are under way.
 template <int D, int type, bool whole>
 DI void few_rows(const Attend& p) {
   constexpr int HALF = TILE / 2, ROWB = D * 2, PIECE = HALF * ROWB;
@@ -131,8 +131,8 @@ DI void few_rows(const Attend& p) {
   auto next = [&](int tile) {
     return tile % (SEGMENT / TILE) == 0 ? tile + 1 : tile + 1 + (stride - 1) * (SEGMENT / TILE);
   };
-  // A lane knows the row of the cache for one position of each half of a tile: the nearest that is to
-  // be seen, as values that weights of zero multiply must be numbers.
+  // A lane knows the row of the cache for one position of each half of a tile: the nearest that is
+  // to be seen, as values that weights of zero multiply must be numbers.
   u32 cached[2];
   auto find = [&](int tile) {
 #pragma unroll
