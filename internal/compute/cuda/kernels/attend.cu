@@ -77,7 +77,7 @@ DI void many_rows(const Attend& p) {
         multiply<type>(s[n + 1], a, b[2], b[3]);
       }
     }
-    y.weigh(s, p, tile);
+    y.weigh_now(s, p, tile);
 #pragma unroll
     for (int k = 0; k < TILE / 16; k++) {
       u32 a[4];
@@ -223,7 +223,7 @@ DI void few_rows(const Attend& p) {
         used(tile, h);
       }
       if (whole) find(next(tile));
-      y.weigh(s, p, tile);
+      y.weigh_now(s, p, tile);
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         landed();

@@ -99,26 +99,31 @@ struct Rows {
     return __all_sync(~0u, yes);
   }
 
-  // weigh makes weights of the scores of a tile, relative to the greatest so far, as is the output.
-  DI void weigh(float (&s)[TILE / 8][4], const Attend& p, int tile) {
-    const int lane = threadIdx.x & 31;
+  // weigh makes weights of the scores of a tile, relative to the greatest so far: alpha is what the
+  // output is to be multiplied by to be so, too. All positions of a whole tile are to be seen.
+  DI void weigh(float (&s)[TILE / 8][4], float (&alpha)[2], const Attend& p, int tile, bool whole) {
 #pragma unroll
     for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], p.scale);  // not part of a sum
-    if (p.cap > 0.0f)
+    if (p.cap > 0.0f) {
 #pragma unroll
       for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(p.cap, tanhf(s[n][i] / p.cap));
-    if (!all(p, tile))
+    }
+    if (!whole) {
 #pragma unroll
-      for (int n = 0; n < TILE / 8; n++)
+      for (int i = 0; i < 2; i++) {
+        const int to = position[i] - tile * TILE - (threadIdx.x & 3) * 2;
+        const int after = p.window > 0 ? to - p.window : -1;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int at = tile * TILE + n * 8 + (lane & 3) * 2 + i % 2, last = position[i / 2];
-          if (at > last || (p.window > 0 && at <= last - p.window)) s[n][i] = NEG_INF;
-        }
+        for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+          for (int e = 0; e < 2; e++)
+            if (n * 8 + e > to || n * 8 + e <= after) s[n][i * 2 + e] = NEG_INF;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       float most = part[i].most;
@@ -127,7 +132,8 @@ struct Rows {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
       // A row without a score so far has no greatest one to be relative to.
-      float base = most == NEG_INF ? 0.0f : most, alpha = exp2_(part[i].most - base), sum = 0.0f;
+      const float base = most == NEG_INF ? 0.0f : most;
+      float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
@@ -138,14 +144,19 @@ struct Rows {
         }
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      part[i].sum = __fmaf_rn(part[i].sum, alpha, sum);
-      part[i].most = most;
-#pragma unroll
-      for (int n = 0; n < D / 8; n++) {
-        o[n][i * 2] *= alpha;
-        o[n][i * 2 + 1] *= alpha;
-      }
+      alpha[i] = exp2_(part[i].most - base);
+      part[i] = {most, __fmaf_rn(part[i].sum, alpha[i], sum)};
     }
+  }
+
+  // weigh_now is weigh, and multiplies the output.
+  DI void weigh_now(float (&s)[TILE / 8][4], const Attend& p, int tile) {
+    float alpha[2];
+    weigh(s, alpha, p, tile, all(p, tile));
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) o[n][i] *= alpha[i / 2];
   }
 
   // ends says whether a segment ends with a tile, the last of which is to.
@@ -169,17 +180,14 @@ struct Rows {
   // store writes a row's output: of row and head, i of the two.
   template <int type>
   DI void store(const Attend& p, int i, int row, int head) const {
-    const int lane = threadIdx.x & 31;
-    float f = finish(whole[i], p.sinks, head);
-    size_t at = (size_t)row * p.ldy + head * D + (lane & 3) * 2;
+    const float f = finish(whole[i], p.sinks, head);
+    const size_t at = (size_t)row * p.ldy + head * D + (threadIdx.x & 3) * 2;
 #pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float v = __fmul_rn(out[n][2 * i + e], f);
-        p.y[at + n * 8 + e] = v;
-        p.half[at + n * 8 + e] = to_half(v, type);
-      }
+    for (int n = 0; n < D / 8; n++) {
+      const float2 v = {__fmul_rn(out[n][2 * i], f), __fmul_rn(out[n][2 * i + 1], f)};
+      *(float2*)(p.y + at + n * 8) = v;
+      *(u32*)(p.half + at + n * 8) = pack<type>(v.x, v.y);
+    }
   }
 };
 

@@ -131,72 +131,6 @@ DI void load_queries(u32 (&v)[D / 16][4], const Attend& p, int row0, int units, 
   }
 }
 
-// weigh_apart is Rows' weigh for rows whose output products still add to: alpha is what it is to be
-// multiplied by. All positions of a whole tile are to be seen.
-template <int D>
-DI void weigh_apart(Rows<D>& y, float (&s)[TILE / 8][4], float (&alpha)[2], const Attend& p, int tile,
-                    bool whole) {
-#pragma unroll
-  for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], p.scale);
-  if (p.cap > 0.0f) {
-#pragma unroll
-    for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(p.cap, tanhf(s[n][i] / p.cap));
-  }
-  if (!whole) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int to = y.position[i] - tile * TILE - (threadIdx.x & 3) * 2;
-      const int after = p.window > 0 ? to - p.window : -1;
-#pragma unroll
-      for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-          if (n * 8 + e > to || n * 8 + e <= after) s[n][i * 2 + e] = NEG_INF;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    float most = y.part[i].most;
-#pragma unroll
-    for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) most = fmaxf(most, s[n][i * 2 + e]);
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-    const float base = most == NEG_INF ? 0.0f : most;
-    float sum = 0.0f;
-#pragma unroll
-    for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float& v = s[n][i * 2 + e];
-        v = exp2_(v - base);
-        sum += v;
-      }
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    alpha[i] = exp2_(y.part[i].most - base);
-    y.part[i] = {most, __fmaf_rn(y.part[i].sum, alpha[i], sum)};
-  }
-}
-
-// store_pairs is Rows' store, two dimensions at a time.
-template <int D, int type>
-DI void store_pairs(const Rows<D>& y, const Attend& p, int i, int row, int head) {
-  const float f = finish(y.whole[i], p.sinks, head);
-  const size_t at = (size_t)row * p.ldy + head * D + (threadIdx.x & 3) * 2;
-#pragma unroll
-  for (int n = 0; n < D / 8; n++) {
-    const float2 v = {__fmul_rn(y.out[n][2 * i], f), __fmul_rn(y.out[n][2 * i + 1], f)};
-    *(float2*)(p.y + at + n * 8) = v;
-    *(u32*)(p.half + at + n * 8) = pack<type>(v.x, v.y);
-  }
-}
-
 // attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
 // While products of a tile's weights and values are under way, so are those of the next tile's
 // scores, then its softmax is computed (FlashAttention-3, 3.2).
@@ -280,7 +214,7 @@ DI void attend_groups(const AttendGroups& g) {
           y.part[i] = {NEG_INF, 0.0f};
         }
       }
-      weigh_apart(y, s, alpha, p, tile, whole);
+      y.weigh(s, alpha, p, tile, whole);
       // ptxas would wait before the softmax, where both are in one basic block.
       if (ended) {
         here(y.out);
@@ -326,7 +260,7 @@ DI void attend_groups(const AttendGroups& g) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int r = warp * 16 + (lane >> 2) + i * 8;
-    if (r < units) store_pairs<D, type>(y, p, i, row0 + r / group, kv * group + r % group);
+    if (r < units) y.template store<type>(p, i, row0 + r / group, kv * group + r % group);
   }
 }
 
