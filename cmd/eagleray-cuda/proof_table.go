@@ -42,8 +42,8 @@ func (f *proofFlags) showTable(c *cobra.Command) error {
 	return nil
 }
 
-// readResults reads a file of --output-json, whose stages are in the order of their ends. Of several
-// runs of a stage the last one counts.
+// readResults reads a file of --output-json, whose stages are in the order of their ends. Of
+// several runs of a stage the last one counts.
 func readResults(path string) (results []stages.Result, err error) {
 	file, err := os.Open(path)
 	if err != nil {

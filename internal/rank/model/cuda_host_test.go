@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -89,11 +90,11 @@ func (c *idleContext) NewEvent() (driver.Event, error) {
 	return driver.Event(c.handle()), nil
 }
 
-func (c *idleContext) Record(driver.Event, driver.Stream) error { return nil }
-func (c *idleContext) Query(driver.Event) (bool, error)         { return true, nil }
-func (c *idleContext) BeginCapture(driver.Stream) error         { return nil }
-func (c *idleContext) Replay(driver.Graph, driver.Stream) error { return nil }
-func (c *idleContext) Destroy(driver.Graph) error               { return nil }
+func (c *idleContext) Record(driver.Event, driver.Stream) error         { return nil }
+func (c *idleContext) Elapsed(_, _ driver.Event) (time.Duration, error) { return 0, nil }
+func (c *idleContext) BeginCapture(driver.Stream) error                 { return nil }
+func (c *idleContext) Replay(driver.Graph, driver.Stream) error         { return nil }
+func (c *idleContext) Destroy(driver.Graph) error                       { return nil }
 
 func (c *idleContext) EndCapture(driver.Stream) (driver.Graph, error) {
 	return driver.Graph(c.handle()), nil

@@ -45,8 +45,8 @@ type Driver struct {
 	ledgers map[uint64]*ptx.Ledger
 }
 
-// parsed are the modules of the texts that were read in this process, which nothing changes: of what
-// is shipped there are few, and many drivers.
+// parsed are the modules of the texts that were read in this process, which nothing changes: of
+// what is shipped there are few, and many drivers.
 var parsed struct {
 	mu      sync.Mutex
 	modules map[string]*ptx.Module
