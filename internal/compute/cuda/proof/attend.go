@@ -39,6 +39,7 @@ func attendCases(dtype compute.DType) (list []Case) {
 		{args: windowed(plain(5, 1, 64), 150), sequences: decoding, cost: Full},
 		{args: plain(4, 4, 64), sequences: many, cost: Full}, // segments are one block's
 		{args: plain(4, 2, 64), sequences: []sequence{{600, 1}}, cost: Full},
+		{args: plain(2, 1, 128), sequences: []sequence{{600, 1}}, cost: Full},
 		{args: plain(2, 1, 64), sequences: []sequence{{3500, 1}}, cost: Full},
 		{args: plain(32, 8, 128), sequences: []sequence{{6000, 1}, {1030, 1}, {0, 300}},
 			cost: Large},

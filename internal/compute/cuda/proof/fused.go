@@ -13,6 +13,7 @@ func fusedCases() (list []Case) {
 		rows, width, in, chunks int
 		cost                    Cost
 	}{{3, 300, 88, 8, Small}, {70, 40, 48, 2, Full}, {1, 1500, 32, 8, Full}, {2, 8452, 8, 4, Full},
+		{2, 602, 16, 8, Full}, {2, 520, 16, 2, Full}, {2, 520, 16, 1, Full},
 		{256, 4096, 1024, 8, Large}} {
 		list = append(list, Case{Name: fmt.Sprintf("product in %d, added and normalised, %d x %d",
 			n.chunks, n.rows, n.width), Kernels: []kernels.ID{kernels.AddNorm}, cost: n.cost,
@@ -33,7 +34,7 @@ func fusedCases() (list []Case) {
 	return list
 }
 
-// addNorm adds a product in chunks to x and normalises that: once at once, once with another such
+// addNorm adds a product, which may be in chunks, to x and normalises that: once at once, once with another such
 // product in between, which must not change the first.
 func addNorm(s *subject, rows, width, in, chunks int) {
 	const eps = 1e-5
@@ -43,12 +44,22 @@ func addNorm(s *subject, rows, width, in, chunks int) {
 	h, v := s.tensor(rows, in)
 	weight, norm := s.vector(width)
 	y, z, apart := s.poisoned(rows, width), s.poisoned(rows, width), s.poisoned(rows, width)
-	w.ProductAdded(x.All(), h.All())
+	// A product that is no sum of chunks is added as another tensor is.
+	whole := s.poisoned(rows, width)
+	add := func(to *compute.Tensor) {
+		if chunks > 1 {
+			w.ProductAdded(to.All(), h.All())
+			return
+		}
+		w.Product(whole.All(), h.All(), nil)
+		s.Add(to, whole)
+	}
+	add(x)
 	s.RMSNorm(y, x, weight, eps)
 	s.RMSNorm(apart, x, weight, eps)
 	sumOnce := append([]float32(nil), x.Floats()...)
-	w.ProductAdded(x.All(), h.All())
-	w.ProductAdded(other.All(), h.All())
+	add(x)
+	add(other)
 	s.RMSNorm(z, x, weight, eps)
 
 	product := make([]float64, 0, len(a))
