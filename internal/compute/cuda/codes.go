@@ -71,6 +71,8 @@ func (c *coded) form(dtype compute.DType) (form int32, shift float64) {
 		return e4m3, 0x1p120
 	case c.codeType == compute.CodeE4M3:
 		return e4m3, 0x1p8
+	case c.values == e2m1Values && c.offset != 0:
+		return tabled, 0
 	case c.values == e2m1Values && wide:
 		return e2m1, 0x1p126
 	case c.values == e2m1Values:
@@ -113,10 +115,11 @@ const (
 )
 
 // fits says that kernels can take codes as they are: groups are of whole products, and divide a
-// tile where they are smaller. Others are kept as numbers, and so are all where models run in
-// float32.
+// tile where they are smaller, and e4m3 has no offsets. Others are kept as numbers, and so are all
+// where models run in float32.
 func fits(c *compute.Codes, dtype compute.DType) bool {
 	return dtype != compute.Float32 && c.Group%product == 0 &&
+		!(c.Type == compute.CodeE4M3 && c.Offset != nil) &&
 		(c.Group >= tileIn || c.Group == 0 || tileIn%c.Group == 0)
 }
 

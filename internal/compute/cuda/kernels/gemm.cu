@@ -416,12 +416,13 @@ DI void tile(const Gemm& p) {
     }
   };
 
+  // Those of e2m1 and e4m3 have no offsets.
   auto by_form = [&](auto offsets, u32 wt, bool final) {
     constexpr bool some = decltype(offsets)::value;
     if (bits == 4 && p.q.form == LINEAR) coded(Form<LINEAR, some>(), wt, final);
-    else if (bits == 4 && p.q.form == E2M1) coded(Form<E2M1, some>(), wt, final);
+    else if (bits == 4 && p.q.form == E2M1) coded(Form<E2M1, false>(), wt, final);
     else if (bits == 4) coded(Form<TABLE, some>(), wt, final);
-    else if (p.q.form == E4M3) coded(Form<E4M3, some>(), wt, final);
+    else if (p.q.form == E4M3) coded(Form<E4M3, false>(), wt, final);
     else coded(Form<INTEGERS, some>(), wt, final);
   };
 

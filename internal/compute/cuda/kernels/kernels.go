@@ -7,8 +7,7 @@ package kernels
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"embed"
+	_ "embed" // for the archives
 	"errors"
 	"fmt"
 	"io"
@@ -16,17 +15,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
 
-//go:embed ptx/*.gz
-var images embed.FS
-
-// cubins are of all files and architectures: sm_90a/gemm is a path.
-//
-//go:embed cubins.tar.zst
-var cubins []byte
+// images are the PTX of all files, cubins those of all architectures: sm_90a/gemm is a path.
+var (
+	//go:embed ptx.tar.zst
+	images []byte
+	//go:embed cubins.tar.zst
+	cubins []byte
+)
 
 // OldestMajor is the compute capability, before the point, of the oldest devices that the kernels
 // are for: they need its matrix instructions of bfloat16, and its asynchronous copies.
@@ -62,50 +62,68 @@ func Files(major, minor int) (list []string) {
 // PTX is a file's kernels, for any architecture from sm_80 on, or the one that the file is named
 // for; it ends with a zero byte, as drivers want it.
 func PTX(file string) ([]byte, error) {
-	packed, err := images.ReadFile("ptx/" + file + ".ptx.gz")
-	if err != nil {
-		return nil, fmt.Errorf("kernels of %s: %w", file, err)
+	texts.once.Do(func() {
+		texts.of = map[string][]byte{}
+		texts.err = visit(images, func(name string, r io.Reader) (err error) {
+			texts.of[name], err = io.ReadAll(r)
+			return err
+		})
+	})
+	text, ok := texts.of[file]
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("no PTX of %s", file), texts.err)
 	}
-	r, err := gzip.NewReader(bytes.NewReader(packed))
+	return append(slices.Clip(text), 0), nil
+}
+
+// texts are the PTX of all files, which few programs want.
+var texts struct {
+	once sync.Once
+	of   map[string][]byte
+	err  error
+}
+
+// visit calls f with the files of an archive.
+func visit(archive []byte, f func(name string, r io.Reader) error) error {
+	r, err := zstd.NewReader(bytes.NewReader(archive), zstd.WithDecoderConcurrency(1))
 	if err != nil {
-		return nil, fmt.Errorf("kernels of %s: %w", file, err)
+		return fmt.Errorf("kernels: %w", err)
 	}
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("kernels of %s: %w", file, err)
+	defer r.Close()
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f(h.Name, t)
+		}
+		if err != nil {
+			return fmt.Errorf("kernels: %w", err)
+		}
 	}
-	return append(text, 0), nil
 }
 
 // Cubins are the machine code of all files that is best for devices of a compute capability, by
 // file. There are none for some devices, of which drivers compile PTX.
 func Cubins(major, minor int) (map[string][]byte, error) {
-	r, err := zstd.NewReader(bytes.NewReader(cubins), zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return nil, fmt.Errorf("cubins: %w", err)
-	}
-	defer r.Close()
 	list, best := map[string][]byte{}, 1
-	for t := tar.NewReader(r); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return list, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cubins: %w", err)
-		}
-		fit := fits(path.Dir(h.Name), major, minor)
+	err := visit(cubins, func(name string, r io.Reader) (err error) {
+		fit := fits(path.Dir(name), major, minor)
 		if fit < best {
-			continue
+			return nil
 		}
 		if fit > best {
 			clear(list)
 			best = fit
 		}
-		if list[path.Base(h.Name)], err = io.ReadAll(t); err != nil {
-			return nil, fmt.Errorf("cubin %s: %w", h.Name, err)
-		}
+		list[path.Base(name)], err = io.ReadAll(r)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return list, nil
 }
 
 // fits is how much of a compute capability a cubin's architecture has, 0 where a device of that

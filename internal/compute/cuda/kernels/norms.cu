@@ -302,14 +302,11 @@ DI void store_head(const StoreHeads& p) {
   if (unit >= p.rows * all) return;
   const int row = unit / all, n = unit % all, lane = threadIdx.x & 31;
   const float* angles = p.angles ? p.angles + (size_t)row * p.turned : nullptr;
-  if (n < p.heads) {
-    float* x = p.q + (size_t)row * p.ld + n * p.dim;
-    if (angles || p.q_weight)
-      Head(x, p.q_weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) { x[i] = v; });
-    return;
-  }
+  // Queries have no place in the cache, as rows without a slot.
+  const bool query = n < p.heads;
   const int value = n >= p.heads + p.kv_heads, kv = n - p.heads - (value ? p.kv_heads : 0);
-  const int slot = p.slots[row], block = slot / p.block_size, offset = slot % p.block_size;
+  const int slot = query ? -1 : p.slots[row];
+  const int block = slot / p.block_size, offset = slot % p.block_size;
   const Place to = vector_at(p.cache, ((size_t)block * 2 + value) * p.kv_heads + kv, p.bytes, offset,
                              p.padded, p.block_size, p.type);
   auto store = [&](int i, float v) {
@@ -334,8 +331,10 @@ DI void store_head(const StoreHeads& p) {
       }
     return;
   }
-  float* x = p.k + (size_t)row * p.ld + kv * p.dim;
-  Head(x, p.k_weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) {
+  float* x = (query ? p.q + n * p.dim : p.k + kv * p.dim) + (size_t)row * p.ld;
+  const float* weight = query ? p.q_weight : p.k_weight;
+  if (query && !angles && !weight) return;
+  Head(x, weight, angles, p.dim, p.turned, p.eps).visit([&](int i, float v) {
     x[i] = v;
     store(i, v);
   });

@@ -1,12 +1,11 @@
 package ptx
 
 import (
-	"compress/gzip"
-	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
 func TestParseErrors(t *testing.T) {
@@ -62,26 +61,13 @@ func TestKernelProperties(t *testing.T) {
 
 // TestProjectKernels parses the project's own kernels.
 func TestProjectKernels(t *testing.T) {
-	files, err := filepath.Glob("../kernels/ptx/*.ptx.gz")
-	if err != nil || len(files) == 0 {
-		t.Skip("there are no kernels beside this package", err)
-	}
-	for _, name := range files {
-		f, err := os.Open(name)
+	for _, file := range kernels.Files(9, 0) {
+		src, err := kernels.PTX(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		src, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		f.Close()
-		if m, err := Parse(src); err != nil || len(m.Kernels()) == 0 {
-			t.Errorf("%s: %v", filepath.Base(name), err)
+		if m, err := Parse(src[:len(src)-1]); err != nil || len(m.Kernels()) == 0 {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -65,7 +64,7 @@ func run(tools string, check bool) error {
 	if err != nil {
 		return err
 	}
-	made := map[string][]byte{}
+	made, images := map[string][]byte{}, map[string][]byte{}
 	var all []source
 	for _, name := range sorted(headers) {
 		all = append(all, parse(name, string(headers[name])))
@@ -85,9 +84,7 @@ func run(tools string, check bool) error {
 			return err
 		}
 		ptx = tidy(ptx)
-		if made[filepath.Join("ptx", base+".ptx.gz")], err = packed(ptx); err != nil {
-			return err
-		}
+		images[base] = ptx
 		for _, arch := range architectures {
 			if _, only, ok := strings.Cut(base, "."); ok && arch != only {
 				continue
@@ -104,8 +101,11 @@ func run(tools string, check bool) error {
 		return fmt.Errorf("params.go: %w", err)
 	}
 	made["params.go"], made["resources.txt"] = params, used.table()
-	if made["cubins.tar.zst"], err = archive(used.cubins); err != nil {
-		return fmt.Errorf("cubins: %w", err)
+	for name, files := range map[string]map[string][]byte{"ptx.tar.zst": images,
+		"cubins.tar.zst": used.cubins} {
+		if made[name], err = archive(files); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return write(made, check)
 }
@@ -120,7 +120,12 @@ func archive(files map[string][]byte) ([]byte, error) {
 		return nil, err
 	}
 	t := tar.NewWriter(z)
-	for _, name := range sorted(files) {
+	// Those of a kernel's file for several architectures lie side by side.
+	names := sorted(files)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return strings.Compare(filepath.Base(a), filepath.Base(b))
+	})
+	for _, name := range names {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name]))}
 		if err := t.WriteHeader(h); err != nil {
 			return nil, err
@@ -135,40 +140,17 @@ func archive(files map[string][]byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// packed is text as it is stored: PTX is 20 times as large.
-func packed(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(text); err != nil {
-		return nil, err
-	}
-	err = w.Close()
-	return b.Bytes(), err
-}
-
 // unpacked is what a file says, whichever version of a compressor wrote it.
 func unpacked(name string, file []byte) []byte {
-	var r io.Reader
-	var err error
-	switch filepath.Ext(name) {
-	case ".gz":
-		r, err = gzip.NewReader(bytes.NewReader(file))
-	case ".zst":
-		var z *zstd.Decoder
-		if z, err = zstd.NewReader(bytes.NewReader(file)); err == nil {
-			defer z.Close()
-		}
-		r = z
-	default:
+	if filepath.Ext(name) != ".zst" {
 		return file
 	}
+	z, err := zstd.NewReader(bytes.NewReader(file))
 	if err != nil {
 		return nil
 	}
-	text, err := io.ReadAll(r)
+	defer z.Close()
+	text, err := io.ReadAll(z)
 	if err != nil {
 		return nil
 	}
@@ -216,7 +198,7 @@ func sorted[V any](m map[string]V) (names []string) {
 }
 
 // unused are the variables that NVRTC declares for nothing, comments, and empty lines.
-var unused = regexp.MustCompile(`(?m)^(\.global .*_INTERNAL_.*|//.*|\s*)\n`)
+var unused = regexp.MustCompile(`(?m)^(\.global .*_INTERNAL_.*|[ \t]*//.*|\s*)\n`)
 
 // tidy takes from PTX what no kernel uses, and what names the compiler's build.
 func tidy(ptx []byte) []byte {
