@@ -34,8 +34,8 @@ func fusedCases() (list []Case) {
 	return list
 }
 
-// addNorm adds a product, which may be in chunks, to x and normalises that: once at once, once with another such
-// product in between, which must not change the first.
+// addNorm adds a product, which may be in chunks, to x and normalises that: once at once, once with
+// another such product in between, which must not change the first.
 func addNorm(s *subject, rows, width, in, chunks int) {
 	const eps = 1e-5
 	w, numbers := s.weight(chunks, width, in)
