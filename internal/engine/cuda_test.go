@@ -341,7 +341,7 @@ func TestCUDAPredictor(t *testing.T) {
 					p := &c.Parallel
 					p.TensorParallelSize, p.PrefillContextParallelSize = tp, pcp
 				})
-				return receiveAll(t, e, guessable(e, 1, 24), func(int) {}), e.Totals()
+				return receiveAll(t, e, guessable(e, 2, 24), func(int) {}), e.Totals()
 			}
 			want, _ := run(config.Speculative{}, 1, 1)
 			got, one := run(how, 1, 1)

@@ -65,7 +65,7 @@ func TestMutants(t *testing.T) {
 			}
 			k := kernelAt(t, text, m.Line)
 			total++
-			if !found(t, machines, k, text, m.Source) {
+			if !found(t, machines, k, text, m.Source()) {
 				survivors = append(survivors, k.Name()+": "+m.Name)
 			}
 		}
@@ -110,23 +110,31 @@ func TestRankMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := image[:len(image)-1]
-	all := ptx.Mutants(text)
+	type mutant struct {
+		name   string
+		line   int
+		source func() []byte
+	}
+	var all []mutant
+	for _, m := range ptx.Mutants(text) {
+		all = append(all, mutant{m.Name, m.Line, m.Source})
+	}
 	places := alternates.FindAllSubmatchIndex(text, -1)
 	for _, at := range places {
 		source := slices.Concat(text[:at[3]], []byte("0;"), text[at[1]:])
-		all = append(all, ptx.Mutant{Name: "one place", Source: source,
-			Line: 1 + bytes.Count(text[:at[0]], []byte("\n"))})
+		all = append(all, mutant{"one place", 1 + bytes.Count(text[:at[0]], []byte("\n")),
+			func() []byte { return source }})
 	}
 	if len(places) != len(rankKernels) {
 		t.Errorf("%d kernels of %d alternate", len(places), len(rankKernels))
 	}
 	machines := []*double.Driver{{Check: true}, {Check: true, Seed: 1}, {Check: true, Seed: 2}}
 	for i, m := range all {
-		if testing.Short() && i%4 != 1 || strings.Contains(m.Name, "swap") {
+		if testing.Short() && i%4 != 1 || strings.Contains(m.name, "swap") {
 			continue
 		}
-		if k := kernelAt(t, text, m.Line); !found(t, machines, k, text, m.Source) {
-			t.Errorf("%s: %s was not found", k.Name(), m.Name)
+		if k := kernelAt(t, text, m.line); !found(t, machines, k, text, m.source()) {
+			t.Errorf("%s: %s was not found", k.Name(), m.name)
 		}
 	}
 	t.Logf("%d mutants", len(all))

@@ -203,7 +203,7 @@ func TestAttentionMutants(t *testing.T) {
 	for _, mutant := range all {
 		a := smallAttention(t)
 		m := &Machine{Check: true, Threads: 2}
-		if _, err := a.launch(m, mustParse(t, string(mutant.Source))); err != nil {
+		if _, err := a.launch(m, mustParse(t, string(mutant.Source()))); err != nil {
 			continue
 		}
 		if _, h := a.results(t); h == hash {

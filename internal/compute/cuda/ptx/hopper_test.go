@@ -82,7 +82,7 @@ func TestWarpGroupMutants(t *testing.T) {
 	for _, mutant := range all {
 		g := newGemm(t, 64, 64, 448)
 		m := &Machine{Check: true, Steps: 1 << 20}
-		_, err := g.launch(m, mustParse(t, string(mutant.Source)))
+		_, err := g.launch(m, mustParse(t, string(mutant.Source())))
 		if err == nil && g.right(t) {
 			missed = append(missed, mutant.Name)
 		}

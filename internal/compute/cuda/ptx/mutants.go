@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -13,8 +14,16 @@ type Mutant struct {
 	// Name says what was changed, and Line where, from 1.
 	Name string
 	Line int
-	// Source is the whole text with the change; lines have the same numbers as before.
-	Source []byte
+	// lines are those of the module, changed what Line has instead.
+	lines   [][]byte
+	changed []byte
+}
+
+// Source is the whole text with the change; lines have the same numbers as before.
+func (m *Mutant) Source() []byte {
+	lines := slices.Clone(m.lines)
+	lines[m.Line-1] = m.changed
+	return bytes.Join(lines, []byte("\n"))
 }
 
 // mutation is a kind of defect: rewrite returns the new text of an instruction.
@@ -98,24 +107,9 @@ func Mutants(src []byte) []Mutant {
 					changed = nil // the guard of what was dropped
 				}
 				all = append(all, Mutant{fmt.Sprintf("line %d: %s %s", i+1, kind.name,
-					bytes.TrimSpace(parts[0])), i + 1, replaced(lines, i, changed)})
+					bytes.TrimSpace(parts[0])), i + 1, lines, changed})
 			}
 		}
 	}
 	return all
-}
-
-// replaced is the text with one line changed.
-func replaced(lines [][]byte, at int, line []byte) []byte {
-	var out []byte
-	for i, l := range lines {
-		if i == at {
-			l = line
-		}
-		out = append(out, l...)
-		if i < len(lines)-1 {
-			out = append(out, '\n')
-		}
-	}
-	return out
 }
