@@ -56,9 +56,10 @@ func newProof() *cobra.Command {
   soak     random batches: flat memory, no error
 
 Each stage runs in a process of its own, for at most its own time: one that fails, hangs or dies
-stops no other. Those that measure nothing run beside each other. Results go to --output-json after each stage, an object a line, and to one table in
-the end. The exit code is 1 when a stage failed, and 3 when no device can be used. --driver machine
-needs no GPU: all stages run at small sizes on a machine that executes the kernels' PTX.
+stops no other. Those that measure nothing run beside each other. Results go to --output-json after
+each stage, an object a line, and to one table in the end. The exit code is 1 when a stage failed,
+and 3 when no device can be used. --driver machine needs no GPU: all stages run at small sizes on a
+machine that executes the kernels' PTX.
 
   eagleray cuda proof --models testdata/models --output-json proof.json
   eagleray cuda proof --stage kernels,silicon

@@ -66,16 +66,18 @@ func (f *proofFlags) supervise(c *cobra.Command) error {
 	if len(chosen) == 0 {
 		return errors.New("proof: no stage was chosen")
 	}
-	results := make([]stages.Result, len(chosen))
-	for from := 0; from < len(chosen) && ctx.Err() == nil; {
-		to := from + 1
-		for to < len(chosen) && !stages.Alone(chosen[from]) && !stages.Alone(chosen[to]) {
-			to++
+	var results []stages.Result
+	for len(results) < len(chosen) && ctx.Err() == nil {
+		some := chosen[len(results):]
+		n := 1
+		for n < len(some) && !stages.Alone(some[0]) && !stages.Alone(some[n]) {
+			n++
 		}
-		if err := f.together(ctx, c, chosen[from:to], results[from:to]); err != nil {
+		list, err := f.together(ctx, c, some[:n])
+		if err != nil {
 			return err
 		}
-		from = to
+		results = append(results, list...)
 	}
 	out := c.OutOrStdout()
 	fmt.Fprintln(out, f.title())
@@ -89,8 +91,9 @@ func (f *proofFlags) supervise(c *cobra.Command) error {
 }
 
 // together runs some stages beside each other, and keeps each result as it comes.
-func (f *proofFlags) together(ctx context.Context, c *cobra.Command, names []string,
-	results []stages.Result) error {
+func (f *proofFlags) together(ctx context.Context, c *cobra.Command, names []string) (
+	[]stages.Result, error) {
+	results := make([]stages.Result, len(names))
 	var all errgroup.Group
 	all.SetLimit(runtime.NumCPU())
 	var saving sync.Mutex
@@ -103,7 +106,7 @@ func (f *proofFlags) together(ctx context.Context, c *cobra.Command, names []str
 			return f.save(&results[i])
 		})
 	}
-	return all.Wait()
+	return results, all.Wait()
 }
 
 // save appends a result to the file of --output-json.

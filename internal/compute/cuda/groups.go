@@ -218,6 +218,7 @@ func (s groupSize) tiles(out, rows int) int {
 	return ceil(out, groupFeatures) * ceil(rows, s.rows)
 }
 
+// ceil is how many parts of a size have room for n.
 func ceil(n, by int) int { return (n + by - 1) / by }
 
 // addsChunks says whether blocks of warp groups compute all chunks of a product and add them: where

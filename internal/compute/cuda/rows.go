@@ -180,7 +180,7 @@ const normThreads = 1024
 // normBlock is the block of a norm: of its threads each has two vectors of 4 numbers, as far as
 // that gets (kernels/norm.cuh).
 func normBlock(width int) [3]uint32 {
-	warps := (width + 2*4*32 - 1) / (2 * 4 * 32)
+	warps := ceil(width, 2*4*32)
 	return [3]uint32{uint32(min(max(warps, 1)*32, normThreads)), 1, 1}
 }
 

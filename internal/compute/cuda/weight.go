@@ -280,11 +280,11 @@ func (s *size) alone(bits int) bool { return s.rows > 64 || s.rows > 32 && bits 
 func (s *size) unit(d *Device, bits, blocks, steps int) int {
 	each := 1 // blocks of a multiprocessor
 	if n := max(1, d.info.Multiprocessors); !s.alone(bits) {
-		each = (blocks + n - 1) / n
+		each = ceil(blocks, n)
 	}
 	wanted := (onTheirWay - 1) / (each * (s.stages - 1) * s.weights(bits))
 	room := ((d.info.Shared+staticShared/2)/each - staticShared) / s.shared(bits)
-	return max(1, min(wanted+1, room, s.mostUnits(d, bits), (steps+s.stages-1)/s.stages))
+	return max(1, min(wanted+1, room, s.mostUnits(d, bits), ceil(steps, s.stages)))
 }
 
 // sizeFor is the kernel for so many rows. Which one it is changes no bits.
@@ -392,17 +392,17 @@ func (w *weight) launch(g gemm) {
 		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows), In: int32(w.in),
 		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(ld),
 		LDY: int32(g.ld), Add: g.add, Q: q}
-	features := (w.out + s.features - 1) / s.features
+	features := ceil(w.out, s.features)
 	blocks := features * w.chunks
 	if g.groups > 0 {
 		blocks *= min(g.groups, g.pairs)
 	}
-	unit := s.unit(d, bits, blocks, (w.padded+tileIn-1)/tileIn)
+	unit := s.unit(d, bits, blocks, ceil(w.padded, tileIn))
 	p.Unit = int32(unit)
 	if w.in%(8*w.chunks) == 0 && x%16 == 0 && ld%8 == 0 && (w.codes == nil || q.Lead%8 == 0) {
 		p.Aligned = 1
 	}
-	grid := [3]uint32{uint32(features), uint32((g.rows + s.rows - 1) / s.rows),
+	grid := [3]uint32{uint32(features), uint32(ceil(g.rows, s.rows)),
 		uint32(groups * w.chunks)}
 	launch(d, kernel, grid, [3]uint32{uint32(s.threads), 1, 1}, unit*s.shared(bits), p)
 }

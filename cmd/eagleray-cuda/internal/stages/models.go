@@ -68,7 +68,7 @@ func (r *run) models(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		families, skipped, err := r.family(ctx, name)
+		list, skipped, err := r.family(ctx, name)
 		if skipped != "" {
 			r.report(Row{Name: name, Note: "skipped: " + skipped, Listed: true})
 			continue
@@ -77,7 +77,7 @@ func (r *run) models(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		run++
-		for _, a := range families {
+		for _, a := range list {
 			all.Tokens, all.Wanted, all.Left = all.Tokens+a.Tokens, all.Wanted+a.Wanted,
 				all.Left+a.Left
 			r.report(Row{Name: name + ", " + a.dtype.String(), Unit: "std of logits",

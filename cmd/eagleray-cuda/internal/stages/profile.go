@@ -120,7 +120,7 @@ func (r *run) profileStep(s *session, x *step) error {
 // watched is a driver whose contexts can be watched: the one that was opened last is.
 type watched struct {
 	driver.Driver
-	*watchedContext
+	context *watchedContext
 }
 
 // watchedContext is a device that can have an event behind each launch.
@@ -138,8 +138,8 @@ func (w *watched) Open(ordinal int) (driver.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.watchedContext = &watchedContext{Context: c, names: map[driver.Function]string{}}
-	return w.watchedContext, nil
+	w.context = &watchedContext{Context: c, names: map[driver.Function]string{}}
+	return w.context, nil
 }
 
 // Function implements driver.Context.

@@ -222,7 +222,7 @@ func (r *run) open(dtype compute.DType) (*cuda.Device, *watchedContext, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return d, w.watchedContext, nil
+	return d, w.context, nil
 }
 
 // figure is a number of a row.

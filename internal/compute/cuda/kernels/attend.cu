@@ -173,18 +173,7 @@ DI void few_rows(const Attend& p) {
   for (int i = 0; i < PIECES; i++) fetch(tile, i);
   Rows<D> y(p, row0, units, group, 0);
   u32 queries[D / 16][4];
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int unit = (lane >> 2) + i * 8;
-    const float* q = p.q + (size_t)(row0 + unit / group) * p.ldq +
-                     (kv * group + unit % group) * D + (lane & 3) * 2;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-#pragma unroll
-      for (int c = 0; c < 2; c++)
-        queries[k][2 * c + i] =
-            unit < units ? pack<type>(q[k * 16 + c * 8], q[k * 16 + c * 8 + 1]) : 0;
-  }
+  load_queries<D, type>(queries, p, row0, units, group, kv, 0);
 
   // Of a whole block each warp folds every fourth row, a lane every 32nd dimension of it.
   constexpr int FOLDED = 4;

@@ -213,6 +213,26 @@ DI void query(u32 (&v)[4], const Attend& p, int row0, int units, int group, int 
   for (int j = 0; j < 4; j++) v[j] = pack<type>(q[2 * j], q[2 * j + 1]);
 }
 
+// load_queries loads a thread's part of its warp's 16 queries, as products have a first operand, in
+// 16 bits. Queries that there are not are zero.
+template <int D, int type>
+DI void load_queries(u32 (&v)[D / 16][4], const Attend& p, int row0, int units, int group, int kv,
+                     int first) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int r = first + (lane >> 2) + i * 8;
+    const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int at = k * 16 + j * 8 + (lane & 3) * 2;
+        v[k][j * 2 + i] = r < units ? pack<type>(q[at], q[at + 1]) : 0;
+      }
+  }
+}
+
 // key_row is the row of the cache that has the key of a position: the value's is kv_heads blocks
 // further.
 DI size_t key_row(const Attend& p, const int* table, int position, int kv) {

@@ -111,26 +111,6 @@ DI void copy_tiles(const AttendGroups& g, const Ring<STAGES>& ring, u32 stages, 
   }
 }
 
-// load_queries loads a thread's part of its warp's 16 queries, as products have a first operand, in
-// 16 bits. Queries that there are not are zero.
-template <int D, int type>
-DI void load_queries(u32 (&v)[D / 16][4], const Attend& p, int row0, int units, int group, int kv,
-                     int first) {
-  const int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int r = first + (lane >> 2) + i * 8;
-    const float* q = p.q + (size_t)(row0 + r / group) * p.ldq + (kv * group + r % group) * D;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const int at = k * 16 + j * 8 + (lane & 3) * 2;
-        v[k][j * 2 + i] = r < units ? pack<type>(q[at], q[at + 1]) : 0;
-      }
-  }
-}
-
 // attend_groups computes 64 query rows per warp group, rows of a sequence times heads of a group.
 // While products of a tile's weights and values are under way, so are those of the next tile's
 // scores, then its softmax is computed (FlashAttention-3, 3.2).
