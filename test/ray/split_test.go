@@ -29,7 +29,8 @@ func TestSplitPlaces(t *testing.T) {
 				`{"kv_connector":"EagleRayConnector","kv_role":"` + role + `"}`}, model...)...)
 		}
 		from, to := transfer("kv_producer"), transfer("kv_consumer")
-		alone := startProgram(t, program(t), nil, append([]string{"serve", "--port", "0"}, model...)...)
+		alone := startProgram(t, program(t), nil, append([]string{"serve", "--port", "0"},
+			model...)...)
 		split := startProgram(t, program(t), nil, "route", "--port", "0", "--prefill", from.url(t),
 			"--decode", to.url(t))
 		const requests = 8
@@ -45,7 +46,9 @@ func TestSplitPlaces(t *testing.T) {
 				t.Errorf("request %d: two servers answer\n%s\none\n%s", i, got[i], want)
 			}
 		}
-		metrics := read(t, func() (*http.Response, error) { return http.Get(to.url(t) + "/metrics") })
+		metrics := read(t, func() (*http.Response, error) {
+			return http.Get(to.url(t) + "/metrics")
+		})
 		came := 0
 		for line := range strings.Lines(metrics) {
 			var n int
