@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,7 +15,8 @@ import (
 )
 
 // TestSplitPlaces has one server compute prompts and another one go on from them, each with two
-// places on Ray that share experts, behind route: with the answers of one process.
+// places on Ray that share experts, one of them in an adopted placement group, behind route: with
+// the answers of one process, also while and after places go and come back.
 func TestSplitPlaces(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		model := []string{"../../testdata/models/qwen3moe-tiny", "--skip-tokenizer-init",
@@ -23,45 +25,52 @@ func TestSplitPlaces(t *testing.T) {
 		if err := os.WriteFile(token, []byte(strings.Repeat("x7", 20)+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		transfer := func(role string) *server {
-			return s.serve(t, "", nil, append([]string{"-dp", "2", "-ep", "--cluster-token-file",
-				token, "--kv-transfer-config",
-				`{"kv_connector":"EagleRayConnector","kv_role":"` + role + `"}`}, model...)...)
+		transfer := func(role string, args ...string) *server {
+			return s.serve(t, "", nil, slices.Concat([]string{"-dp", "2", "-ep",
+				"--no-enable-prefix-caching", "--cluster-token-file", token,
+				"--kv-transfer-config",
+				`{"kv_connector":"EagleRayConnector","kv_role":"` + role + `"}`}, model, args)...)
 		}
-		from, to := transfer("kv_producer"), transfer("kv_consumer")
+		id := s.group(t, "places", bundles(2))
+		from := transfer("kv_producer", "--enable-elastic-ep")
+		to := transfer("kv_consumer", "--ray-placement-group", id)
 		alone := startProgram(t, program(t), nil, append([]string{"serve", "--port", "0"},
 			model...)...)
 		split := startProgram(t, program(t), nil, "route", "--port", "0", "--prefill", from.url(t),
 			"--decode", to.url(t))
 		const requests = 8
-		var got [requests]string
-		var wg sync.WaitGroup
-		url := split.url(t)
-		for i := range got {
-			wg.Go(func() { got[i] = mixtureAnswer(t, url, i) })
+		var want [requests]string
+		for i := range want {
+			want[i] = mixtureAnswer(t, alone.url(t), i)
 		}
-		wg.Wait()
-		for i := range got {
-			if want := mixtureAnswer(t, alone.url(t), i); got[i] != want {
-				t.Errorf("request %d: two servers answer\n%s\none\n%s", i, got[i], want)
+		url, came := split.url(t), 0
+		same := func(when string) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for i := range requests {
+				wg.Go(func() {
+					if got := mixtureAnswer(t, url, i); got != want[i] {
+						t.Errorf("%s, request %d: two servers answer\n%s\none\n%s", when, i, got,
+							want[i])
+					}
+				})
+			}
+			wg.Wait()
+			before := came
+			if came = transfers(t, to.url(t)); came != before+requests {
+				t.Errorf("%s: %d transfers of %d requests", when, came-before, requests)
 			}
 		}
-		metrics := read(t, func() (*http.Response, error) {
-			return http.Get(to.url(t) + "/metrics")
-		})
-		came := 0
-		for line := range strings.Lines(metrics) {
-			var n int
-			if strings.HasPrefix(line, "eagleray:kv_transfers_total{") &&
-				strings.Contains(line, `outcome="done"`) {
-				if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &n); err != nil {
-					t.Error(err)
+		same("two places")
+		for _, n := range []string{"1", "2"} {
+			read(t, func() (*http.Response, error) {
+				r, err := http.Post(from.url(t)+"/scale_elastic?dp="+n, "", nil)
+				if err == nil && r.StatusCode != http.StatusOK {
+					t.Errorf("%s places: status %d", n, r.StatusCode)
 				}
-			}
-			came += n
-		}
-		if came != requests {
-			t.Errorf("%d transfers of %d requests: %s", came, requests, metrics)
+				return r, err
+			})
+			same("scaled to " + n)
 		}
 		for _, p := range []*server{split, alone, from, to} {
 			p.signal(t, syscall.SIGTERM)
@@ -69,8 +78,29 @@ func TestSplitPlaces(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 		}
+		if state := s.find(t, id).State; state != "CREATED" {
+			t.Errorf("the adopted group is %s", state)
+		}
 		s.clean(t)
 	})
+}
+
+// transfers is how many prompts have come to a server, all its places together.
+func transfers(t *testing.T, url string) (sum int) {
+	t.Helper()
+	metrics := read(t, func() (*http.Response, error) { return http.Get(url + "/metrics") })
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, "eagleray:kv_transfers_total{") ||
+			!strings.Contains(line, `outcome="done"`) {
+			continue
+		}
+		n := 0
+		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &n); err != nil {
+			t.Error(err)
+		}
+		sum += n
+	}
+	return sum
 }
 
 // mixtureAnswer is what a server answers to a prompt of several blocks: the tokens, which are

@@ -43,7 +43,8 @@ func TestExperts(t *testing.T) {
 			want, _ := one.generate(t, 1)
 			for _, l := range []layout.Layout{{TP: 2, EP: true}, {DP: 2, EP: true},
 				{DP: 3, EP: true}, {DP: 2, TP: 2, EP: true}, {DP: 2, PP: 2, EP: true},
-				{TP: 2, PCP: 2, EP: true}} {
+				{TP: 2, PCP: 2, EP: true}, {DP: 2, PCP: 2, EP: true},
+				{DP: 2, TP: 2, PCP: 2, EP: true}} {
 				if l.PCP > 1 && name == "qwen3next-tiny" {
 					continue // states are not divided
 				}
@@ -80,7 +81,7 @@ func TestNarrowRows(t *testing.T) {
 					t.Errorf("%s: request %d gives\n%v, not\n%v", what, key, got[key], want[key])
 				}
 			}
-			for _, c := range g.prefill {
+			for _, c := range g.places {
 				sent[what] += c.sent
 			}
 		}

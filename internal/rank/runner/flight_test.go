@@ -92,7 +92,8 @@ type group struct {
 	layout   layout.Layout
 	options  []runner.Options
 	sharing  []*counter   // of the ranks that share layers
-	prefill  []*counter   // of those that divide rows
+	prefill  []*counter   // of those that divide long prompts
+	places   []*counter   // of those that divide requests
 	parts    []*shm.Group // of those within a dimension of the layout
 	pipes    pipes
 }
@@ -178,7 +179,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		pipes: pipes{made: map[[2]int]chan []byte{}, broken: make(chan struct{})}}
 	g.config.Stages = l.PP
 	stages := layout.Balance(slices.Repeat([]int64{1}, cfg.Layers), l.PP)
-	var tp, rows = map[int]*os.File{}, map[int]*os.File{}
+	var tp, rows, places = map[int]*os.File{}, map[int]*os.File{}, map[int]*os.File{}
 	for r := range l.World() {
 		var stage model.Stage
 		stage.From, stage.To = stages.Range(l.Place(r).PP, cfg.Layers)
@@ -194,12 +195,19 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			g.sharing = append(g.sharing, c)
 			place.Comm, opt.TP = layers.OnHost{Group: c}, c
 		}
-		if l.Rows() > 1 {
-			c := &counter{Group: g.subgroup(t, rows, l.RowGroup(r), r)}
+		if l.PCP > 1 {
+			c := &counter{Group: g.subgroup(t, rows, l.PCPGroup(r), r)}
 			g.prefill = append(g.prefill, c)
-			place.Rows = &layers.RowGroup{Rank: l.Row(r), Size: l.Rows(),
+			place.PCP = &layers.RowGroup{Rank: l.Place(r).PCP, Size: l.PCP,
 				Comm: layers.OnHost{Group: c}}
-			opt.Rows = c
+			opt.PCP = c
+		}
+		if l.DP > 1 {
+			c := &counter{Group: g.subgroup(t, places, l.DPGroup(r), r)}
+			g.places = append(g.places, c)
+			place.DP = &layers.RowGroup{Rank: l.Place(r).DP, Size: l.DP,
+				Comm: layers.OnHost{Group: c}}
+			opt.DP = c
 		}
 		if l.EP {
 			place.Experts = &layers.ExpertGroup{}

@@ -174,7 +174,7 @@ func travelWidth(hidden, perToken, places int) int {
 // travel makes sum this rank's part of what the experts make of the rows of x, wherever they are:
 // added over the ranks of the place it is all of it.
 func (y *Mixture) travel(x *Tensor) error {
-	t, comm := &y.rank.travelling, y.group.Rows.Comm
+	t, comm := &y.rank.travelling, y.group.DP.Comm
 	y.dispatch(x)
 	y.beside = beside{read: x}
 	t.got = zeroed(t.got, y.group.places())
@@ -236,9 +236,10 @@ func (y *Mixture) dispatch(x *Tensor) {
 	}
 }
 
-// Idle takes part in a step of which this rank's place has no rows: its experts compute those of
-// other places, mixture by mixture.
-func (l *Loader) Idle() error {
+// Idle takes part in a step of which this rank's place has no rows, as its batch has none: its
+// experts compute those of other places, mixture by mixture.
+func (l *Loader) Idle(b *compute.Batch) error {
+	l.Begin(b)
 	for _, y := range l.movable {
 		l.Enter(y.at)
 		y.dev.Resize(&y.scores, 0, y.router.Out())
