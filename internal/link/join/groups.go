@@ -55,7 +55,8 @@ type Groups struct{ TP, PP, PCP, DP Group }
 
 // all returns the groups that are not nil.
 func (g Groups) all() []Group {
-	return slices.DeleteFunc([]Group{g.TP, g.PP, g.PCP, g.DP}, func(g Group) bool { return g == nil })
+	return slices.DeleteFunc([]Group{g.TP, g.PP, g.PCP, g.DP},
+		func(g Group) bool { return g == nil })
 }
 
 // Close leaves all groups.

@@ -129,7 +129,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if l.scale != nil && g.Moving {
 		l.scale.moving = max(l.scale.moving, l.weighed()-before)
 	}
-	y.settle(at)
+	y.arrange(at)
 	l.movable = append(l.movable, y)
 	return y
 }
@@ -205,8 +205,8 @@ func (y *Mixture) put(e int, x compute.Expert) {
 	y.mix.Experts[e] = x
 }
 
-// settle makes the experts that are here those of a placement which counts from the next step on.
-func (y *Mixture) settle(at balance.Placement) {
+// arrange makes the experts that are here those of a placement which counts from the next step on.
+func (y *Mixture) arrange(at balance.Placement) {
 	y.copies = y.group.copies(at, len(y.mix.Experts))
 	if d, ok := y.dev.(Traveller); ok && y.group.places() > 1 {
 		y.form, y.forms = d.RowForm(&y.mix), nil
