@@ -4,11 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -171,4 +175,52 @@ func loadOf(t *testing.T, url string) (n int) {
 		t.Fatal(err)
 	}
 	return load.Server
+}
+
+// TestRoutePlaces does so with places that share experts, two on each side: blocks of a prompt go
+// from the place that computed it to the one that goes on.
+func TestRoutePlaces(t *testing.T) {
+	t.Parallel()
+	token := tokenFile(t)
+	_, one := startServer(t, mixture...)
+	transfer := func(role string) string {
+		_, url := startServer(t, append([]string{"-dp", "2", "-ep", "--cluster-token-file", token,
+			"--kv-transfer-config", `{"kv_connector":"EagleRayConnector","kv_role":"` + role +
+				`"}`}, mixture...)...)
+		return url
+	}
+	from, to := transfer("kv_producer"), transfer("kv_consumer")
+	_, url := ready(t, command(t, "", "route", "--port", "0", "--prefill", from, "--decode", to))
+	const requests = 8
+	body := func(i int) string {
+		prompt := strings.Repeat(fmt.Sprintf("%d,5,9,2,", 10+i), 10)
+		return fmt.Sprintf(`{"prompt":[%s7],"max_tokens":24,"temperature":0.9,"seed":%d,`+
+			`"logprobs":3,"ignore_eos":true,"return_tokens_as_token_ids":true}`, prompt, i)
+	}
+	var got [requests]string
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() { _, got[i] = posted(t, url+"/v1/completions", body(i)) })
+	}
+	wg.Wait()
+	for i := range got {
+		_, want := posted(t, one+"/v1/completions", body(i))
+		if choices(t, got[i]) != choices(t, want) {
+			t.Errorf("request %d: two servers answer\n%s\none\n%s", i, got[i], want)
+		}
+	}
+	// Each place of either side had some of the requests, as they came together.
+	came := regexp.MustCompile(`eagleray:kv_transfers_total\{(.*)outcome="done"(.*)\} ([0-9]+)`)
+	for url, direction := range map[string]string{from: `"out"`, to: `"in"`} {
+		var sum int
+		for _, m := range came.FindAllStringSubmatch(scraped(t, url), -1) {
+			if n, err := strconv.Atoi(m[3]); err == nil && strings.Contains(m[1]+m[2], direction) {
+				sum += n
+			}
+		}
+		if sum != requests {
+			t.Errorf("%d transfers %s of %d requests: %s", sum, direction, requests,
+				scraped(t, url))
+		}
+	}
 }

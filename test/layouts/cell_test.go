@@ -71,7 +71,7 @@ func layouts(t testing.TB, m *modelUnderTest) []cell {
 						c := plain
 						c.TP, c.PP, c.PCP, c.DP, c.EP = tp, pp, pcp, dp, ep
 						few := c.ranks() <= mostRanks
-						if ep && pcp*dp > max(pcp, dp) || !m.fits(t, c.layout()) {
+						if !m.fits(t, c.layout()) {
 							continue
 						}
 						if few || !testing.Short() || *cellsFlag > 0 {

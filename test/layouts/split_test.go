@@ -86,6 +86,7 @@ func TestSplitPlaces(t *testing.T) {
 		{"dp=2,ep=true", "dp=2,ep=true"},
 		{"dp=2,ep=true,tp=2", "tp=2,pp=2"},
 		{"pcp=2", "dp=2,ep=true,pp=2"},
+		{"dp=2,pcp=2,ep=true", "dp=2,ep=true"},
 	}
 	split := 0
 	for i, m := range models {

@@ -37,12 +37,17 @@ func (s *site) serve(t testing.TB, binary string, env []string, args ...string) 
 	if env == nil {
 		env = s.Env
 	}
-	p := &server{log: &tail{}, done: make(chan struct{}),
-		cmd: exec.Command(binary, append([]string{"serve", "--port", "0",
-			"--distributed-executor-backend", "ray", "--ray-address", s.Address, "--ray-python",
-			s.Ray.Python, "--ray-namespace", namespace,
-			"--node-ip", s.head(), "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M"},
-			args...)...)}
+	return startProgram(t, binary, env, append([]string{"serve", "--port", "0",
+		"--distributed-executor-backend", "ray", "--ray-address", s.Address, "--ray-python",
+		s.Ray.Python, "--ray-namespace", namespace,
+		"--node-ip", s.head(), "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M"},
+		args...)...)
+}
+
+// startProgram starts the program, in this process's environment when env is nil.
+func startProgram(t testing.TB, binary string, env []string, args ...string) *server {
+	t.Helper()
+	p := &server{log: &tail{}, done: make(chan struct{}), cmd: exec.Command(binary, args...)}
 	p.cmd.Env, p.cmd.Stderr = env, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

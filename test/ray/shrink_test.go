@@ -197,11 +197,19 @@ func (a asked) serve(t *testing.T, ranks, wanted int) {
 	rec := httptest.NewRecorder()
 	a.metrics.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	text := rec.Body.String()
-	for name, n := range map[string]int{"wanted": wanted, "serving": ranks} {
-		series := `eagleray:ranks_` + name + `{engine="0",model_name="../../testdata/models/` +
-			`qwen3moe-tiny"} ` + fmt.Sprint(n)
-		if !strings.Contains(text, series) {
-			t.Errorf("no %s", series)
+	for name, want := range map[string]int{"wanted": wanted, "serving": ranks} {
+		sum := 0 // of places, each of which is an engine there
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "eagleray:ranks_"+name+"{") {
+				n := 0
+				if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &n); err != nil {
+					t.Error(err)
+				}
+				sum += n
+			}
+		}
+		if sum != want {
+			t.Errorf("ranks %s are %d, not %d: %s", name, sum, want, text)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 )
 
 // mixing is what mixtures of experts are computed in.
@@ -49,15 +51,41 @@ func (d *Device) Route(scores *compute.Tensor, mix *compute.Mixture) ([]int32, [
 	return m.chosen, m.weights
 }
 
-// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are width
-// wide, each step numbers after the one before.
-func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width, step int, chosen []int32,
+// MixChosen is Mix for rows, width wide, whose experts are known; negative ones are left out.
+func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width int, chosen []int32,
 	weights []float32, mix *compute.Mixture) {
 	d.mixed.visiting.data = x
 	d.mix(sum, compute.View{Memory: &d.mixed.visiting, Rows: len(chosen) / mix.PerToken,
-		Width: width, Stride: step}, chosen, weights, mix)
+		Width: width, Stride: width}, chosen, weights, mix)
 	d.mixed.visiting.data = nil
 }
+
+// RowForm is the narrowest form of rows of which the experts that are here make the same bits.
+func (d *Device) RowForm(mix *compute.Mixture) compute.RowForm {
+	form, known := compute.FloatRow, false
+	for i := range mix.Experts {
+		w := mix.Experts[i].GateUp
+		if w == nil {
+			continue
+		}
+		for _, m := range w.(packed).matrices() {
+			if known && m.RowForm() != form {
+				return compute.FloatRow
+			}
+			form, known = m.RowForm(), true
+		}
+	}
+	return form
+}
+
+// Narrow makes dst a row in a form, Widen a row of one in a form, from which products make what
+// they make of it.
+func (d *Device) Narrow(dst, row []float32, form compute.RowForm) {
+	gemm.Narrow(dst, row, form, d.isa != isa.Portable)
+}
+
+// Widen is explained at Narrow.
+func (d *Device) Widen(row, src []float32, form compute.RowForm) { gemm.Widen(row, src, form) }
 
 // MixGathered makes sum what Mix makes of rows, width wide, of what MixChosen made elsewhere: parts
 // are [len(at)][2][width], the high and the low part of it of row at[i]. A row may be among at

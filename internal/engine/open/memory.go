@@ -136,13 +136,22 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 			break
 		}
 	}
-	for n := s.Config.Schedule.MaxNumSeqs / 2; n > 0 && s.states() > 0; n /= 2 {
-		fewer := func(_ *Spec, c *config.Config) { c.Schedule.MaxNumSeqs = n }
-		if fits(fewer) {
-			try(true, fmt.Sprintf("--max-num-seqs %d fits", n), fewer)
-			break
+	halve := func(name string, n, least int, set func(c *config.Config, n int)) {
+		for n > least {
+			n /= 2
+			fewer := func(_ *Spec, c *config.Config) { set(c, n) }
+			if fits(fewer) {
+				try(true, fmt.Sprintf("%s %d fits", name, n), fewer)
+				return
+			}
 		}
 	}
+	if s.states() > 0 {
+		halve("--max-num-seqs", s.Config.Schedule.MaxNumSeqs, 1,
+			func(c *config.Config, n int) { c.Schedule.MaxNumSeqs = n })
+	}
+	halve("--num-redundant-experts", s.Config.Parallel.EPLB.Redundant, 0,
+		func(c *config.Config, n int) { c.Parallel.EPLB.Redundant = n })
 	if len(misfit.More) == 0 && misfit.Fit() == 0 {
 		misfit.More = s.smallerSteps()
 	}

@@ -2,6 +2,8 @@ package open
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -151,6 +153,17 @@ func TestScaleUpIsRefused(t *testing.T) {
 // TestFlagsAreBlamed tells what a flag is at fault for from what the machine is, and names what
 // would fit.
 func TestFlagsAreBlamed(t *testing.T) {
+	// 4 layers of 32 experts, of 6 MiB each.
+	mixture := t.TempDir()
+	if err := os.WriteFile(filepath.Join(mixture, "config.json"), []byte(`{"architectures":
+		["Qwen3MoeForCausalLM"], "hidden_act": "silu", "hidden_size": 2048, "head_dim": 128,
+		"intermediate_size": 512, "moe_intermediate_size": 512, "num_hidden_layers": 4,
+		"num_attention_heads": 8, "num_key_value_heads": 8, "num_experts": 32,
+		"num_experts_per_tok": 4, "norm_topk_prob": true, "rms_norm_eps": 1e-6,
+		"max_position_embeddings": 1024, "rope_theta": 10000, "vocab_size": 256}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		left   int64
 		change func(c *config.Config)
@@ -197,6 +210,12 @@ func TestFlagsAreBlamed(t *testing.T) {
 			c.Speculative = config.Speculative{Method: config.DraftModel, Tokens: 4,
 				Model: builtin.Name}
 		}, true, "it fits without the draft model of --speculative-config"},
+		"copies of experts": {2300 << 20, func(c *config.Config) {
+			c.Model.Path, c.Model.LoadFormat = mixture, "dummy"
+			c.Model.SkipTokenizerInit, c.Cache.MemoryBytes = true, 16<<20
+			c.Parallel.TensorParallelSize, c.Parallel.ExpertParallel = 2, true
+			c.Parallel.EPLB.Redundant = 32
+		}, true, ": --num-redundant-experts 8 fits; or"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := planned(t, c.left, c.change)

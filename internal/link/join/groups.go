@@ -48,14 +48,15 @@ type Group interface {
 	Close() error
 }
 
-// Groups are the communicators of a rank, nil for dimensions of size 1; Rows are the ranks that
-// divide rows, of long prompts or of requests. Sums need 1, 2, 4 or 8 ranks; the other operations
-// any number.
-type Groups struct{ TP, PP, Rows Group }
+// Groups are the communicators of a rank, one for each dimension of the layout, nil for those of
+// size 1: two ranks meet in one at most. Sums need 1, 2, 4 or 8 ranks; the other operations any
+// number.
+type Groups struct{ TP, PP, PCP, DP Group }
 
 // all returns the groups that are not nil.
 func (g Groups) all() []Group {
-	return slices.DeleteFunc([]Group{g.TP, g.PP, g.Rows}, func(g Group) bool { return g == nil })
+	return slices.DeleteFunc([]Group{g.TP, g.PP, g.PCP, g.DP},
+		func(g Group) bool { return g == nil })
 }
 
 // Close leaves all groups.
@@ -75,7 +76,7 @@ func (g Groups) Abort(cause error) {
 }
 
 func (g *Groups) set(d dimension, group Group) {
-	*[]*Group{tp: &g.TP, pp: &g.PP, rows: &g.Rows}[d] = group
+	*[]*Group{tp: &g.TP, pp: &g.PP, pcp: &g.PCP, dp: &g.DP}[d] = group
 }
 
 // Groups makes this rank's communicators, once. The end of the driver aborts them; the caller

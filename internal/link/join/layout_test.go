@@ -93,7 +93,8 @@ func exercise(g Groups, l layout.Layout, rank int) error {
 		use      func(g Group, size, at int, ranks []int) error
 	}{
 		{g.TP, s.TP, p.TP, l.TPGroup(rank), sum},
-		{g.Rows, l.Rows(), l.Row(rank), l.RowGroup(rank), gather},
+		{g.PCP, s.PCP, p.PCP, l.PCPGroup(rank), gather},
+		{g.DP, s.DP, p.DP, l.DPGroup(rank), gather},
 		{g.PP, s.PP, p.PP, l.PPGroup(rank), pass},
 	} {
 		if (c.group != nil) != (c.size > 1) {

@@ -37,14 +37,15 @@ type dimension int
 const (
 	tp dimension = iota
 	pp
-	rows
+	pcp
+	dp
 )
 
 // communicators returns those of a rank, in the order of the dimensions.
 func communicators(l layout.Layout, rank int) []*communicator {
 	var all []*communicator
 	for d, ranks := range map[dimension][]int{tp: l.TPGroup(rank), pp: l.PPGroup(rank),
-		rows: l.RowGroup(rank)} {
+		pcp: l.PCPGroup(rank), dp: l.DPGroup(rank)} {
 		if len(ranks) > 1 {
 			all = append(all, &communicator{dimension: d, ranks: ranks,
 				at: slices.Index(ranks, rank), conns: make([]net.Conn, len(ranks))})

@@ -16,7 +16,7 @@ type Layout struct {
 	// context parallelism).
 	TP, PP, PCP int
 	// DP is in how many the requests of a group are divided, each with a KV cache of its own, which
-	// share the experts of mixtures (data parallel attention). Only one of DP and PCP is above 1.
+	// share the experts of mixtures (data parallel attention).
 	DP int `json:",omitempty"`
 	// EP says that the ranks of a stage hold whole experts (expert parallelism), not a share of
 	// each.
@@ -77,16 +77,20 @@ func (l Layout) PPGroup(rank int) []int {
 	return l.along(l.Sizes().PP, func(i int) Place { p.PP = i; return p })
 }
 
-// RowGroup is the ranks that divide rows with a rank, in the order of their places.
-func (l Layout) RowGroup(rank int) []int {
-	p, pcp := l.Place(rank), l.Sizes().PCP
-	return l.along(l.Rows(), func(i int) Place {
-		p.DP, p.PCP = i/pcp, i%pcp
-		return p
-	})
+// PCPGroup is the ranks that divide long prompts with a rank, in the order of their places.
+func (l Layout) PCPGroup(rank int) []int {
+	p := l.Place(rank)
+	return l.along(l.Sizes().PCP, func(i int) Place { p.PCP = i; return p })
 }
 
-// Row is a rank's place in its RowGroup.
+// DPGroup is the ranks that have its place in the others among which requests are divided, in the
+// order of those.
+func (l Layout) DPGroup(rank int) []int {
+	p := l.Place(rank)
+	return l.along(l.Sizes().DP, func(i int) Place { p.DP = i; return p })
+}
+
+// Row is a rank's number among those that divide rows, by DP and then by PCP.
 func (l Layout) Row(rank int) int {
 	p := l.Place(rank)
 	return p.DP*l.Sizes().PCP + p.PCP

@@ -29,7 +29,8 @@ func TestPlaces(t *testing.T) {
 			}{
 				"TP":  {l.TPGroup(rank), sizes.TP, p.TP},
 				"PP":  {l.PPGroup(rank), sizes.PP, p.PP},
-				"row": {l.RowGroup(rank), sizes.PCP * sizes.DP, l.Row(rank)},
+				"PCP": {l.PCPGroup(rank), sizes.PCP, p.PCP},
+				"DP":  {l.DPGroup(rank), sizes.DP, p.DP},
 			} {
 				if len(g.ranks) != g.size || g.ranks[g.at] != rank || !slices.IsSorted(g.ranks) {
 					t.Errorf("%v: %s group of rank %d is %v", l, name, rank, g.ranks)
@@ -40,21 +41,22 @@ func TestPlaces(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	l := Layout{TP: 2, PP: 2, PCP: 2}
+	l := Layout{TP: 2, PP: 2, PCP: 2, DP: 2}
 	for _, c := range []struct {
 		name      string
 		got, want []int
 	}{
 		{"TP", l.TPGroup(5), []int{4, 5}},
-		{"PP", l.PPGroup(5), []int{1, 5}},
-		{"row", l.RowGroup(5), []int{5, 7}},
+		{"PP", l.PPGroup(5), []int{5, 13}},
+		{"PCP", l.PCPGroup(5), []int{5, 7}},
+		{"DP", l.DPGroup(5), []int{1, 5}},
 	} {
 		if !slices.Equal(c.got, c.want) {
 			t.Errorf("%s group of rank 5: %v, not %v", c.name, c.got, c.want)
 		}
 	}
-	if l.Output() != 4 {
-		t.Errorf("output rank %d, not 4", l.Output())
+	if l.Output() != 8 {
+		t.Errorf("output rank %d, not 8", l.Output())
 	}
 }
 

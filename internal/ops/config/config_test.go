@@ -178,8 +178,6 @@ func TestMistakes(t *testing.T) {
 			"--ray-device-key NPU with --device cuda"},
 		{"-dp 0", "--data-parallel-size"},
 		{"--device cuda -ep", "--enable-expert-parallel with --device cuda"},
-		{"-dp 2 -pcp 2 -ep", "--data-parallel-size 2 with --enable-expert-parallel and " +
-			"--prefill-context-parallel-size 2"},
 		{"-dp 3 -ep --nnodes 2 --master-addr a --cluster-token-file t",
 			"--nnodes 2 does not divide the 3 ranks (tensor × pipeline × prefill context × data " +
 				"parallel size)"},

@@ -235,10 +235,6 @@ func (c *Config) checkExperts() error {
 	case p.Device == CUDA:
 		return usage("--enable-expert-parallel with --device cuda: GPUs hold a share of each " +
 			"expert")
-	case p.DataParallelSize > 1 && p.PrefillContextParallelSize > 1:
-		return usage("--data-parallel-size %d with --enable-expert-parallel and "+
-			"--prefill-context-parallel-size %d: rows are divided in one of these ways",
-			p.DataParallelSize, p.PrefillContextParallelSize)
 	}
 	return nil
 }

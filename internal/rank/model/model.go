@@ -251,7 +251,7 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 
 func (m *Model) layers(b *compute.Batch, cache compute.Cache) error {
 	if b.Rows() == 0 {
-		return m.stage.Idle()
+		return m.stage.Idle(b)
 	}
 	if !m.stage.first() {
 		m.batch = m.stage.Begin(b)

@@ -57,7 +57,7 @@ func (r *Runner) reserveStates(row *step.Row, s *slot) error {
 
 // computesHere says whether this rank computes the rows of a slot.
 func (r *Runner) computesHere(slot uint32) bool {
-	return r.opt.Layout.DP == 1 || r.home(slot) == r.split.own
+	return r.home(slot) == r.place.DP
 }
 
 // keptAt is where the state after a position is kept, -1 for nowhere.

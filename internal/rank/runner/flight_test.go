@@ -62,10 +62,17 @@ func TestPlansInFlight(t *testing.T) {
 	}
 }
 
-// counter counts the broadcasts of a rank, and what it gathers.
+// counter counts the broadcasts of a rank, what it gathers, and the numbers that it sends to other
+// ranks' experts.
 type counter struct {
 	*shm.Group
-	n, gathers int
+	n, gathers, sent int
+}
+
+func (c *counter) AllToAllV(dst, x []float32, counts, got []int,
+	meanwhile func()) ([]float32, error) {
+	c.sent += len(x) - counts[c.Rank()]
+	return c.Group.AllToAllV(dst, x, counts, got, meanwhile)
 }
 
 func (c *counter) AllGather(dst, x []float32) error {
@@ -85,7 +92,8 @@ type group struct {
 	layout   layout.Layout
 	options  []runner.Options
 	sharing  []*counter   // of the ranks that share layers
-	prefill  []*counter   // of those that divide rows
+	prefill  []*counter   // of those that divide long prompts
+	places   []*counter   // of those that divide requests
 	parts    []*shm.Group // of those within a dimension of the layout
 	pipes    pipes
 }
@@ -94,6 +102,11 @@ type group struct {
 type workload struct {
 	config   schedule.Config
 	requests func(vocab int) []*schedule.Request
+	// quantization is how weights of a model that runs in bfloat16 are quantised; "" is a model
+	// that runs in float32.
+	quantization string
+	// apart says that each rank with experts is on a node of its own.
+	apart bool
 }
 
 // short requests are many for their cache, of prompts that no ranks divide.
@@ -150,6 +163,13 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 	if err != nil {
 		t.Fatal(err)
 	}
+	dtype := compute.Float32
+	if w.quantization != "" {
+		dtype = compute.BFloat16
+		if err := cfg.Quantise(w.quantization); err != nil {
+			t.Fatal(err)
+		}
+	}
 	weights, err := checkpoint.Open(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +179,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		pipes: pipes{made: map[[2]int]chan []byte{}, broken: make(chan struct{})}}
 	g.config.Stages = l.PP
 	stages := layout.Balance(slices.Repeat([]int64{1}, cfg.Layers), l.PP)
-	var tp, rows = map[int]*os.File{}, map[int]*os.File{}
+	var tp, rows, places = map[int]*os.File{}, map[int]*os.File{}, map[int]*os.File{}
 	for r := range l.World() {
 		var stage model.Stage
 		stage.From, stage.To = stages.Range(l.Place(r).PP, cfg.Layers)
@@ -175,21 +195,33 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 			g.sharing = append(g.sharing, c)
 			place.Comm, opt.TP = layers.OnHost{Group: c}, c
 		}
-		if l.Rows() > 1 {
-			c := &counter{Group: g.subgroup(t, rows, l.RowGroup(r), r)}
+		if l.PCP > 1 {
+			c := &counter{Group: g.subgroup(t, rows, l.PCPGroup(r), r)}
 			g.prefill = append(g.prefill, c)
-			place.Rows = &layers.RowGroup{Rank: l.Row(r), Size: l.Rows(),
+			place.PCP = &layers.RowGroup{Rank: l.Place(r).PCP, Size: l.PCP,
 				Comm: layers.OnHost{Group: c}}
-			opt.Rows = c
+			opt.PCP = c
+		}
+		if l.DP > 1 {
+			c := &counter{Group: g.subgroup(t, places, l.DPGroup(r), r)}
+			g.places = append(g.places, c)
+			place.DP = &layers.RowGroup{Rank: l.Place(r).DP, Size: l.DP,
+				Comm: layers.OnHost{Group: c}}
+			opt.DP = c
 		}
 		if l.EP {
 			place.Experts = &layers.ExpertGroup{}
 			place.Experts.Share, place.Experts.Shares = l.Experts(r)
+			for share := range place.Experts.Shares {
+				if w.apart {
+					place.Experts.Nodes = append(place.Experts.Nodes, share)
+				}
+			}
 		}
 		if l.PP > 1 {
 			opt.PP = &pipe{g: &g.pipes, ranks: l.PPGroup(r), own: r}
 		}
-		d, err := cpu.New(cpu.Options{Threads: 1, DType: compute.Float32, ISA: isa})
+		d, err := cpu.New(cpu.Options{Threads: 1, DType: dtype, ISA: isa})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +233,7 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		}
 		t.Cleanup(m.Close)
 		shape := compute.CacheShape{Layers: model.CacheLayers(cfg, stage.From, stage.To, l.TP),
-			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: compute.Float32,
+			Blocks: g.config.Blocks, BlockSize: g.config.BlockSize, DType: dtype,
 			States: states}
 		c, err := d.NewCache(shape)
 		if err != nil {

@@ -26,7 +26,7 @@ type Guarded interface {
 // guard makes the hash of a plan, before its rows change what is known of their requests, and gives
 // it to every way to other ranks.
 func (r *Runner) guard(p *step.Plan) {
-	if r.opt.TP == nil && r.opt.Rows == nil && r.opt.PP == nil {
+	if r.opt.Layout.World() == 1 {
 		return
 	}
 	h := p.ID
@@ -55,11 +55,10 @@ func (r *Runner) guard(p *step.Plan) {
 	if r.opt.Trail != nil {
 		r.opt.Trail.add(p.ID, h)
 	}
-	if r.opt.TP != nil {
-		r.opt.TP.Guard(h)
-	}
-	if r.opt.Rows != nil {
-		r.opt.Rows.Guard(h)
+	for _, g := range [...]Broadcaster{r.opt.TP, r.opt.PCP, r.opt.DP} {
+		if g != nil {
+			g.Guard(h)
+		}
 	}
 	if r.opt.PP != nil {
 		r.opt.PP.Guard(h)

@@ -151,13 +151,16 @@ func (r *Runner) share(p *step.Plan) error {
 		return nil
 	}
 	r.opt.Status.At(status.Within{Awaits: status.Tokens})
-	if g := r.opt.Rows; g != nil && r.place.TP == 0 {
-		if err := g.Broadcast(b, 0); err != nil {
-			return err
+	// From the first rank to those of its dimension, from each of them to those of the next one.
+	for _, d := range []struct {
+		group   Broadcaster
+		reached bool
+	}{{r.opt.DP, r.place.PCP == 0 && r.place.TP == 0}, {r.opt.PCP, r.place.TP == 0},
+		{r.opt.TP, true}} {
+		if d.group == nil || !d.reached {
+			continue
 		}
-	}
-	if g := r.opt.TP; g != nil {
-		if err := g.Broadcast(b, 0); err != nil {
+		if err := d.group.Broadcast(b, 0); err != nil {
 			return err
 		}
 	}

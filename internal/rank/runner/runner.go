@@ -81,10 +81,11 @@ type Options struct {
 	Rank   int
 	// From and To are the layers of the rank's stage: From to To-1 of the model's.
 	From, To int
-	// TP are the ranks that share the layers with this one, Rows those that divide rows with it, PP
-	// the other stages; nil where there are no others.
-	TP, Rows Broadcaster
-	PP       Messenger
+	// TP are the ranks that share the layers with this one, PCP those that divide long prompts, DP
+	// those that have its place in others among which requests are divided, PP the other stages;
+	// nil where there are no others.
+	TP, PCP, DP Broadcaster
+	PP          Messenger
 	// Grammars compiles the constraints of requests; only the output rank uses it.
 	Grammars *grammars.Cache
 	// DraftRows is how many rows a plan has at most whose result says what tokens the constraints
@@ -325,7 +326,7 @@ func (r *Runner) pieceOf(from int) int {
 // to where they are kept.
 func (r *Runner) copyStates(list []step.Snapshot, toSlot bool) {
 	for _, c := range list {
-		if r.opt.Layout.DP > 1 && r.home(c.Slot) != r.split.own {
+		if r.home(c.Slot) != r.place.DP {
 			continue
 		}
 		to, from := int(c.State), int(c.Slot)%r.placeSlots()

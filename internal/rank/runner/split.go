@@ -9,12 +9,12 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// split is which rows of a step the ranks of a row group divide among them: those of long prompts,
-// or those of whole requests. All of them work it out from the plan, each for all: then they agree
-// on what they exchange.
+// split is which rows of a step ranks divide among them: whole requests among places, and in each
+// those of long prompts among its ranks. All of them work it out from the plan, each for all: then
+// they agree on what they exchange.
 type split struct {
 	layout layout.Layout
-	own    int // this rank's place
+	own    int // this rank's number among them (layout.Layout.Row)
 	ranks  []rankRows
 }
 
@@ -57,11 +57,10 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	b := &r.batch
 	for i := range r.split.layout.Pieces(end - start) {
 		piece := r.split.layout.Piece(end-start, i)
-		place := piece.PCP
-		if r.split.layout.DP > 1 {
-			place = r.home(p.Slot)
-		}
-		own := place == layout.Everyone || place == r.split.own
+		// The rank that computes the piece, or the first of all those of the place.
+		first, pcp := r.home(p.Slot)*r.split.layout.PCP, r.split.layout.PCP
+		place, alone := first+max(piece.PCP, 0), piece.PCP != layout.Everyone
+		own := place == r.split.own || !alone && first == r.split.own/pcp*pcp
 		for pos := start + piece.From; pos < start+piece.To; pos++ {
 			at := int32(noSlot)
 			if cached {
@@ -85,7 +84,7 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 					addAdapted(b, s.adapter)
 				}
 			}
-			if piece.PCP != layout.Everyone {
+			if alone {
 				r.addAlone(place, at)
 			}
 			last := p.Sample && pos == end-1
@@ -115,11 +114,11 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 	return nil
 }
 
-// home is the place that computes the rows of a slot, where requests are divided among places.
+// home is the place that computes the rows of a slot.
 func (r *Runner) home(slot uint32) int { return int(slot) / r.placeSlots() }
 
 // placeSlots is how many slots each place has.
-func (r *Runner) placeSlots() int { return len(r.slots) / r.opt.Layout.DP }
+func (r *Runner) placeSlots() int { return len(r.slots) / r.split.layout.DP }
 
 // addAdapted notes that the last row of the batch has an adapter.
 func addAdapted(b *compute.Batch, adapter uint32) {
@@ -144,11 +143,11 @@ func (r *Runner) addAlone(place int, at int32) {
 	}
 }
 
-// send has the first rank get the hidden state of a row, which the rank at place computes or
-// everyone; on this rank it is the last one of the batch.
+// send has the first rank get the hidden state of a row of the rank at place; on that it is the
+// last one of the batch.
 func (r *Runner) send(place int) sent {
 	last := int32(len(r.batch.Tokens) - 1)
-	b := sent{place: max(place, 0), row: last}
+	b := sent{place: place, row: last}
 	if b.place > 0 {
 		b.row = int32(r.split.ranks[place].wanted)
 		r.split.ranks[place].wanted++
@@ -167,17 +166,22 @@ func (r *Runner) addWant(w want) {
 }
 
 // divide completes the batch once all rows are known: shares are as large as the largest of any
-// rank, and wanted rows of other ranks follow this one's.
+// rank of the place, those of wanted rows as that of any place, and wanted rows of other ranks
+// follow this one's.
 func (r *Runner) divide() {
-	s := &r.batch.Split
+	s, pcp := &r.batch.Split, r.split.layout.PCP
 	s.Share, s.WantedShare = 0, 0
 	for i := range r.split.ranks {
-		s.Share = max(s.Share, len(r.split.ranks[i].slots))
 		s.WantedShare = max(s.WantedShare, r.split.ranks[i].wanted)
 	}
-	for i := range r.split.ranks {
-		slots := r.split.ranks[i].slots
-		if i == r.split.own {
+	first := r.split.own / pcp * pcp
+	place := r.split.ranks[first : first+pcp]
+	for i := range place {
+		s.Share = max(s.Share, len(place[i].slots))
+	}
+	for i := range place {
+		slots := place[i].slots
+		if first+i == r.split.own {
 			slots = nil
 		}
 		s.Slots = append(s.Slots, slots...)

@@ -44,6 +44,8 @@ func TestPrefillOverRanks(t *testing.T) {
 		{shipped("qwen2-tiny"), best, small, two},
 		{shipped("qwen3-tiny"), best, small, two},
 		{shipped("qwen3moe-tiny"), best, small, two},
+		{shipped("gpt-oss-tiny"), best, long(200, 22), []layout.Layout{{DP: 2, PCP: 2, EP: true},
+			{DP: 2, PP: 2, PCP: 2, EP: true}, {DP: 2, TP: 2, PCP: 4, EP: true}}},
 		{shipped("opt-tiny"), best, small, two},
 		{variant("opt-post-norm"), both, small, two},
 		{variant("mistral-window"), both, small, two},

@@ -148,9 +148,13 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 		r.peers = at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
 		r.group.Comm = r.peers
 	}
-	if n := init.Layout.Rows(); n > 1 {
-		r.group.Rows = &layers.RowGroup{Rank: init.Layout.Row(init.Rank), Size: n,
-			Comm: layers.OnHost{Group: groupRef{&r.groups.Rows}}}
+	if n := init.Layout.PCP; n > 1 {
+		r.group.PCP = &layers.RowGroup{Rank: place.PCP, Size: n,
+			Comm: layers.OnHost{Group: groupRef{&r.groups.PCP}}}
+	}
+	if n := init.Layout.DP; n > 1 {
+		r.group.DP = &layers.RowGroup{Rank: place.DP, Size: n,
+			Comm: layers.OnHost{Group: groupRef{&r.groups.DP}}}
 	}
 	if init.Layout.EP {
 		e := &layers.ExpertGroup{Redundant: init.RedundantExperts}
@@ -237,7 +241,7 @@ func (r *rank) join(opt Options) error {
 		Draft: r.guessing(), Head: init.Draft != nil && init.Draft.Head(),
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
-		Rows: r.groups.Rows, Status: r.status, Trail: &r.trail})
+		PCP: r.groups.PCP, DP: r.groups.DP, Status: r.status, Trail: &r.trail})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -73,6 +74,11 @@ func (g *ExpertGroup) nodes() []int {
 	return g.Nodes
 }
 
+// near tells whether a share is on this one's node.
+func (g *ExpertGroup) near(share int) bool {
+	return g.Nodes == nil || g.Nodes[share] == g.Nodes[g.Share]
+}
+
 // places is among how many places requests are divided, 1 for ranks that all have the same rows.
 func (g *Group) places() int {
 	if g.Experts == nil {
@@ -96,19 +102,24 @@ type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
 	// of the router, which it changes. They are valid until the next call.
 	Route(scores *Tensor, mix *compute.Mixture) (chosen []int32, weights []float32)
-	// MixChosen is Mix for rows whose experts are known; negative ones are left out. The rows are
-	// width wide, each step numbers after the one before.
-	MixChosen(sum *Tensor, x []float32, width, step int, chosen []int32, weights []float32,
+	// MixChosen is Mix for rows, width wide, whose experts are known; negative ones are left out.
+	MixChosen(sum *Tensor, x []float32, width int, chosen []int32, weights []float32,
 		mix *compute.Mixture)
 	// MixGathered makes sum what Mix makes of rows, width wide, of what MixChosen made elsewhere:
 	// parts are [len(at)][2][width], the high and the low part of it of row at[i]. A row may be
 	// among at several times, or never.
 	MixGathered(sum *Tensor, parts []float32, at []int32, rows, width int)
+	// RowForm is the narrowest form of rows of which the experts that are here make the same bits.
+	// Narrow makes dst a row in a form, Widen a row of one in a form.
+	RowForm(mix *compute.Mixture) compute.RowForm
+	Narrow(dst, row []float32, form compute.RowForm)
+	Widen(row, src []float32, form compute.RowForm)
 }
 
 // travelling is what rows are sent to experts in.
 type travelling struct {
 	out, in, back, home []float32
+	rows                []float32 // that have come, as products read them
 	counts, got, want   []int
 	shares              []int // of the rows' chosen experts
 	chosen              []int32
@@ -142,23 +153,28 @@ func (y *Mixture) local(x *Tensor) {
 			t.chosen[i] = elsewhere
 		}
 	}
-	y.dev.(Traveller).MixChosen(&y.sum, x.Floats(), x.Width, x.Width, t.chosen, weights, &y.mix)
+	y.dev.(Traveller).MixChosen(&y.sum, x.Floats(), x.Width, t.chosen, weights, &y.mix)
 }
+
+// A run of rows on its way begins with a word that says in which form they are, and in the next
+// byte in which form the rows should come that its sender gets: then these are narrower from the
+// next step on. What is not heard of yet, after a start or a move, comes as float32, as do rows
+// between ranks of a node: memory is faster than making them narrow and wide again.
 
 // rowHead is how many numbers follow a row on its way: its experts, with the shares that compute
 // them, and their weights.
 func rowHead(perToken int) int { return 2 * perToken }
 
-// travelWidth is how many float32 each row takes of each rank on its way, there and back: sent and
-// received, at most by all of places.
+// travelWidth is how many float32 each row takes of each rank on its way, there and back: sent,
+// received and made wide again, at most by all of places.
 func travelWidth(hidden, perToken, places int) int {
-	return places * (2*(hidden+rowHead(perToken)) + 4*hidden)
+	return places * (3*hidden + 2*rowHead(perToken) + 4*hidden)
 }
 
 // travel makes sum this rank's part of what the experts make of the rows of x, wherever they are:
 // added over the ranks of the place it is all of it.
 func (y *Mixture) travel(x *Tensor) error {
-	t, comm := &y.rank.travelling, y.group.Rows.Comm
+	t, comm := &y.rank.travelling, y.group.DP.Comm
 	y.dispatch(x)
 	y.beside = beside{read: x}
 	t.got = zeroed(t.got, y.group.places())
@@ -193,29 +209,37 @@ func (y *Mixture) dispatch(x *Tensor) {
 	places := y.group.places()
 	t.out, t.at = t.out[:0], t.at[:0]
 	t.counts, t.want = zeroed(t.counts, places), zeroed(t.want, places)
-	values := x.Floats()
-	for place := range places {
-		peer := place*size + y.group.Rank
+	if y.forms == nil {
+		y.forms = make([]compute.RowForm, places)
+	}
+	values, dev := x.Floats(), y.dev.(Traveller)
+	for place, form := range y.forms {
+		peer, words := place*size+y.group.Rank, form.Words(width)
+		t.out = append(t.out, math.Float32frombits(uint32(form)|uint32(y.form)<<8))
+		t.counts[place]++
 		for r := range x.Rows {
 			if !slices.Contains(t.shares[r*k:(r+1)*k], peer) {
 				continue
 			}
-			t.out = append(t.out, values[r*width:(r+1)*width]...)
+			at := len(t.out)
+			t.out = slices.Grow(t.out, words)[:at+words]
+			dev.Narrow(t.out[at:], values[r*width:(r+1)*width], form)
 			for i, e := range chosen[r*k : (r+1)*k] {
 				t.out = append(t.out, math.Float32frombits(uint32(e)|
 					uint32(t.shares[r*k+i])<<16))
 			}
 			t.out = append(t.out, weights[r*k:(r+1)*k]...)
-			t.counts[place] += width + rowHead(k)
+			t.counts[place] += words + rowHead(k)
 			t.at = append(t.at, int32(r))
 			t.want[place] += 2 * width
 		}
 	}
 }
 
-// Idle takes part in a step of which this rank's place has no rows: its experts compute those of
-// other places, mixture by mixture.
-func (l *Loader) Idle() error {
+// Idle takes part in a step of which this rank's place has no rows, as its batch has none: its
+// experts compute those of other places, mixture by mixture.
+func (l *Loader) Idle(b *compute.Batch) error {
+	l.Begin(b)
 	for _, y := range l.movable {
 		l.Enter(y.at)
 		y.dev.Resize(&y.scores, 0, y.router.Out())
@@ -228,16 +252,44 @@ func (l *Loader) Idle() error {
 
 // visitors makes sum what this rank's experts make of rows that have come here.
 func (y *Mixture) visitors() error {
-	t, k, width := &y.rank.travelling, y.mix.PerToken, y.hidden
-	in, each := t.in, width+rowHead(k)
-	if len(in)%each != 0 {
-		return fmt.Errorf("layer %d: %d numbers came for experts, which are no rows of %d",
-			y.at, len(in), each)
+	t := &y.rank.travelling
+	t.rows, t.chosen, t.weights = t.rows[:0], t.chosen[:0], t.weights[:0]
+	in := t.in
+	for place, n := range t.got {
+		if err := y.visit(in[:n], place); err != nil {
+			return fmt.Errorf("layer %d, rows of place %d: %w", y.at, place, err)
+		}
+		in = in[n:]
 	}
-	rows := len(in) / each
-	t.chosen, t.weights = t.chosen[:0], t.weights[:0]
-	for r := range rows {
-		head := in[r*each+width : (r+1)*each]
+	y.dev.(Traveller).MixChosen(&y.sum, t.rows, y.hidden, t.chosen, t.weights, &y.mix)
+	return nil
+}
+
+// visit takes in the rows of a place, notes in which form that wants rows, and makes the place's
+// got their number.
+func (y *Mixture) visit(run []float32, place int) error {
+	t, k, dev := &y.rank.travelling, y.mix.PerToken, y.dev.(Traveller)
+	if len(run) == 0 {
+		return errors.New("they do not say in which form they are")
+	}
+	forms := math.Float32bits(run[0])
+	form, wanted := compute.RowForm(forms), compute.RowForm(forms>>8)
+	each := form.Words(y.hidden) + rowHead(k)
+	switch run = run[1:]; {
+	case forms>>16 != 0, form != compute.FloatRow && form != y.form, !wanted.Sound(y.hidden):
+		return fmt.Errorf("their forms are %#x, that of rows here is %d", forms, y.form)
+	case len(run)%each != 0:
+		return fmt.Errorf("%d numbers are no rows of %d", len(run), each)
+	}
+	if !y.group.Experts.near(place*y.group.Size + y.group.Rank) {
+		y.forms[place] = wanted
+	}
+	t.got[place] = len(run) / each
+	for ; len(run) > 0; run = run[each:] {
+		words, at := form.Words(y.hidden), len(t.rows)
+		t.rows = slices.Grow(t.rows, y.hidden)[:at+y.hidden]
+		dev.Widen(t.rows[at:], run[:words], form)
+		head := run[words:each]
 		for _, e := range head[:k] {
 			id, share := int32(math.Float32bits(e)&0xffff), int(math.Float32bits(e)>>16)
 			if share != y.group.Experts.Share {
@@ -245,25 +297,22 @@ func (y *Mixture) visitors() error {
 				continue
 			}
 			if int(id) >= len(y.mix.Experts) || y.mix.Experts[id].Down == nil {
-				return fmt.Errorf("layer %d: a row came for expert %d, which is not here", y.at,
-					id)
+				return fmt.Errorf("one is for expert %d, which is not here", id)
 			}
 			t.chosen = append(t.chosen, id)
 		}
 		t.weights = append(t.weights, head[k:]...)
 	}
-	y.dev.(Traveller).MixChosen(&y.sum, in, width, each, t.chosen, t.weights, &y.mix)
 	return nil
 }
 
 // answer sets back to what this rank's experts made of the rows of each place.
 func (y *Mixture) answer() {
 	t, width := &y.rank.travelling, y.hidden
-	each := width + rowHead(y.mix.PerToken)
 	t.back, t.counts = t.back[:0], zeroed(t.counts, len(t.got))
-	sums, rows, row := y.sum.Floats(), len(t.in)/each, 0
+	sums, rows, row := y.sum.Floats(), len(t.rows)/width, 0
 	for place, n := range t.got {
-		for range n / each {
+		for range n {
 			t.back = append(t.back, sums[row*width:(row+1)*width]...)
 			t.back = append(t.back, sums[(rows+row)*width:(rows+row+1)*width]...)
 			t.counts[place] += 2 * width

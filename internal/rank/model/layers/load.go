@@ -22,9 +22,9 @@ func (l *Loader) expertLoad(experts int) *compute.ExpertLoad {
 	if l.scale != nil {
 		return nil
 	}
-	p := l.group.Rows
+	p := l.group.PCP
 	load := &compute.ExpertLoad{Rows: make([]int64, experts),
-		Alone: p != nil && p.Rank > 0 && l.group.places() == 1}
+		Alone: p != nil && p.Rank > 0}
 	l.loads = append(l.loads, counting{l.within.Layer, load})
 	return load
 }

@@ -24,6 +24,10 @@ type Mixture struct {
 	loader *Loader
 	make   func(expert int) compute.Expert
 	coming map[int]compute.Expert
+	// form is how rows should come to the experts that are here, forms how each place says that
+	// they should come to its: nil before any has.
+	form  compute.RowForm
+	forms []compute.RowForm
 	// meanwhile, unless nil, computes what goes on beside while rows travel.
 	meanwhile func()
 	beside    beside
@@ -125,7 +129,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if l.scale != nil && g.Moving {
 		l.scale.moving = max(l.scale.moving, l.weighed()-before)
 	}
-	y.copies = l.group.copies(at, opt.Experts)
+	y.arrange(at)
 	l.movable = append(l.movable, y)
 	return y
 }
@@ -199,6 +203,14 @@ func (l *Loader) expertBias(prefix string, hidden, e int, opt *MixtureOptions) c
 func (y *Mixture) put(e int, x compute.Expert) {
 	x.DownBias = y.mix.Experts[e].DownBias
 	y.mix.Experts[e] = x
+}
+
+// arrange makes the experts that are here those of a placement which counts from the next step on.
+func (y *Mixture) arrange(at balance.Placement) {
+	y.copies = y.group.copies(at, len(y.mix.Experts))
+	if d, ok := y.dev.(Traveller); ok && y.group.places() > 1 {
+		y.form, y.forms = d.RowForm(&y.mix), nil
+	}
 }
 
 // stackedBias reads the part's rows of the biases that belong to a stack.

@@ -10,9 +10,9 @@ import (
 func (y *rank) exchange(kept compute.View, values, layer int, scales compute.CacheScales,
 	s *compute.Split, cache compute.Cache) error {
 	y.share(kept, s.Rows, s.Share)
-	y.dev.Resize(&y.gathered, y.group.Rows.Size*s.Share, kept.Width)
+	y.dev.Resize(&y.gathered, y.group.PCP.Size*s.Share, kept.Width)
 	err := y.await(status.Keys, func() error {
-		return y.group.Rows.Comm.AllGather(&y.gathered, &y.given)
+		return y.group.PCP.Comm.AllGather(&y.gathered, &y.given)
 	})
 	if err != nil {
 		return err
@@ -36,18 +36,26 @@ func (r *rank) share(x compute.View, rows []int32, share int) {
 // the first of those that divide rows. There they follow the rows that x has: WantedShare of each
 // rank.
 func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
-	p := r.group.Rows
 	r.share(x.All(), s.Wanted, s.WantedShare)
-	var all *Tensor
-	if p.Rank == 0 {
-		all = &r.gathered
-		r.dev.Resize(all, p.Size*s.WantedShare, x.Width)
+	// First to the first rank of each place, then to that of the first place.
+	given, all := &r.given, &r.gathered
+	for _, p := range []*RowGroup{r.group.PCP, r.group.DP} {
+		if p == nil {
+			continue
+		}
+		if p.Rank > 0 {
+			all = nil
+		} else {
+			r.dev.Resize(all, p.Size*given.Rows, x.Width)
+		}
+		err := r.await(status.Rows, func() error { return p.Comm.Gather(all, given, 0) })
+		if err != nil || all == nil {
+			return err
+		}
+		given, all = all, given
 	}
-	err := r.await(status.Rows, func() error { return p.Comm.Gather(all, &r.given, 0) })
-	if err == nil && all != nil {
-		own := x.Rows
-		r.dev.Extend(x, all.Rows)
-		r.dev.Copy(x.Below(own), all.All())
-	}
-	return err
+	own := x.Rows
+	r.dev.Extend(x, given.Rows)
+	r.dev.Copy(x.Below(own), given.All())
+	return nil
 }

@@ -101,8 +101,9 @@ type Group struct {
 	Rank, Size int
 	// Comm may be nil when Size is 1.
 	Comm Comm
-	// Rows is the rank's place among those that divide rows; nil when it is alone.
-	Rows *RowGroup
+	// PCP is the rank's place among those that divide long prompts, DP among those that have the
+	// same one in others among which requests are divided; nil when it is alone.
+	PCP, DP *RowGroup
 	// Experts is which experts the rank holds of mixtures; nil is a share of each.
 	Experts *ExpertGroup
 	// OnLayer, when not nil, is called at the start of each layer, and before and after each
