@@ -4,6 +4,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
@@ -92,7 +93,8 @@ type Options struct {
 	DraftRows int
 	// Draft guesses tokens on the output rank; nil where no model does. Head, which every rank is
 	// told, is that it is no whole model, but computes each position from the model's hidden states
-	// there and the token after it: the states of all rows go to the output rank.
+	// there and the token after it: the states of the requests that a plan lists go to the output
+	// rank.
 	Draft *Draft
 	Head  bool
 	// Status learns when ranks exchange tokens and when they choose them.
@@ -114,7 +116,7 @@ type Runner struct {
 	batch  compute.Batch
 	tables [][]int32
 	wants  []want
-	states []state // of all positions, for a head
+	states []state // of the positions that a head is to have
 	round  []int   // of a piece's wants, those that are chosen for at a time
 	mask   []uint32
 	split  split
@@ -445,7 +447,10 @@ func (r *Runner) build(p *step.Plan) error {
 		if err := r.reserveStates(row, s); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
-		if err := r.addRows(row, int32(i), s); err != nil {
+		listed := r.opt.Head && slices.ContainsFunc(p.Guess, func(g step.Guess) bool {
+			return g.Slot == row.Slot
+		})
+		if err := r.addRows(row, int32(i), s, listed); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
