@@ -80,7 +80,10 @@ type ahead struct {
 
 const unknown = -1
 
-func (a *ahead) reset() { *a = ahead{has: unknown, guess: a.guess[:0]} }
+// reset begins a request: what follows from its text does so with its adapter.
+func (a *ahead) reset(adapter uint32) {
+	*a = ahead{has: unknown, guess: a.guess[:0], hash: uint64(adapter)}
+}
 
 // retract forgets what is in no block of the request any more, of which those left have so many
 // positions.
@@ -100,7 +103,7 @@ func (g *guesser) use(r *Runner, d *Draft) {
 	g.hashes = slices.Grow(g.hashes[:0], n)[:n]
 	clear(g.hashes)
 	for i := range r.slots {
-		r.slots[i].ahead.reset()
+		r.slots[i].ahead.reset(r.slots[i].adapter)
 	}
 }
 

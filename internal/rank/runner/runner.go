@@ -397,7 +397,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
 		s.sampled, s.sampler, s.drafted = noToken, 0, 0
-		s.ahead.reset()
+		s.ahead.reset(n.Adapter)
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
