@@ -112,8 +112,8 @@ func TestPredictor(t *testing.T) {
 	}
 }
 
-// TestPredictorBehindFiles has a layer that predicts a token more guess behind blocks that come from
-// files, which have no keys and values of it, and behind those that it has computed itself.
+// TestPredictorBehindFiles has a layer that predicts a token more guess behind blocks that come
+// from files, which have no keys and values of it, and behind those that it has computed itself.
 func TestPredictorBehindFiles(t *testing.T) {
 	model, guesses := guessing(t, "glm4moe-tiny")
 	dir := filepath.Join(t.TempDir(), "kv")

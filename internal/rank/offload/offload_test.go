@@ -511,8 +511,8 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestHangsWhenOpened has the file system of a folder hang when it is opened, and when its files are
-// to be removed: neither waits for it.
+// TestHangsWhenOpened has the file system of a folder hang when it is opened, and when its files
+// are to be removed: neither waits for it.
 func TestHangsWhenOpened(t *testing.T) {
 	hang := make(chan struct{})
 	hangs := func(string) (size, free int64, err error) {

@@ -37,8 +37,8 @@ func (s *split) reset() {
 }
 
 // addRows adds one request's tokens to the batch, as its seq-th sequence: those that this rank
-// computes. Of the others it notes where they are computed. A head is to have them if the plan lists
-// the request.
+// computes. Of the others it notes where they are computed. A head is to have them if the plan
+// lists the request.
 func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
 	start, end := int(p.Start), int(p.Start)+int(p.Count)
 	size := r.opt.BlockSize
