@@ -112,6 +112,42 @@ func TestPredictor(t *testing.T) {
 	}
 }
 
+// TestPredictorBehindFiles has a layer that predicts a token more guess behind blocks that come
+// from files, which have no keys and values of it, and behind those that it has computed itself.
+func TestPredictorBehindFiles(t *testing.T) {
+	model, guesses := guessing(t, "glm4moe-tiny")
+	dir := filepath.Join(t.TempDir(), "kv")
+	var want []received
+	for i := range 2 {
+		e, _ := openWith(t, func(c *config.Config) {
+			c.Model.Path, c.Model.Tokenizer = model, filepath.Join(shipped, "go-std-tiny")
+			c.Parallel.Backend, c.Speculative = "uni", guesses
+			c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 0.1, dir
+		}, func(status.Event) {})
+		for again := range 2 {
+			list := guessable(e, 3, 40)
+			for _, r := range list {
+				r.Prompt = slices.Repeat(r.Prompt, 6) // blocks, and some of one
+			}
+			before := e.Totals()
+			got, after := receiveAll(t, e, list, func(int) {}), e.Totals()
+			if want == nil {
+				want = got
+			}
+			same(t, "again", got, want)
+			files, right := after.ExternalHits-before.ExternalHits,
+				after.AcceptedTokens-before.AcceptedTokens
+			if (files > 0) != (i == 1 && again == 0) || right == 0 {
+				t.Errorf("engine %d, %d: %d tokens from files, %d guesses right", i, again, files,
+					right)
+			}
+			t.Logf("engine %d, %d: %d tokens from files, %d of %d guesses right", i, again, files,
+				right, after.DraftTokens-before.DraftTokens)
+		}
+		awaitFiles(t, dir, 9)
+	}
+}
+
 // TestPredictorAmongRanks has a layer that predicts a token more, and a head of EAGLE-3, go on from
 // hidden states of other ranks: of places among which requests are divided, and of pieces of long
 // prompts. The guesses are those from the hidden states of one rank.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -294,18 +293,34 @@ func ending(t *testing.T, with os.Signal) {
 }
 
 // runs tells whether a server has a running request.
-func runs(url string) bool {
-	resp, err := http.Get(url + "/metrics")
+func runs(url string) bool { return requests(url) == 1 }
+
+// requests is how many requests run on a server, 0 also if it does not answer.
+func requests(url string) int {
+	req, err := http.NewRequest(http.MethodGet, url+"/metrics", nil)
 	if err != nil {
-		return false
+		return 0
+	}
+	req.Header.Set("Authorization", "Bearer "+adapterKey) // which few servers want
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	return err == nil && slices.ContainsFunc(strings.Split(string(raw), "\n"),
-		func(line string) bool {
-			return strings.HasPrefix(line, "eagleray:num_requests_running{") &&
-				strings.HasSuffix(line, " 1")
-		})
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if strings.HasPrefix(line, "eagleray:num_requests_running{") {
+			_, value, _ := strings.Cut(line, "} ")
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1, of

@@ -14,9 +14,10 @@ type Config struct {
 	// Tokens is how many tokens are guessed at most at a time [num_speculative_tokens], 0 for none.
 	Tokens int
 	// Model says that ranks guess by a model, as many tokens as plans ask for, of texts of MaxLen
-	// tokens at most. All that follows but Rows is for guesses from texts.
-	Model  bool
-	MaxLen int
+	// tokens at most; Head that it is a head, which has to see what the model computes of a text to
+	// guess what comes next. All that follows but Rows is for guesses from texts.
+	Model, Head bool
+	MaxLen      int
 	// Min and Max are how many tokens of the text's end are looked up, at least and at most
 	// [prompt_lookup_min, prompt_lookup_max; suffix_decoding_max_tree_depth].
 	Min, Max int
@@ -152,17 +153,25 @@ type Trials struct{ pace pace }
 // NewTrials returns trials of which none has been.
 func NewTrials() Trials { return Trials{pace{longest: 1023}} }
 
-// Ask says how many tokens, at most so many, a model is to guess of the request.
-func (d *Drafter) Ask(most int, t *Trials) int {
-	if !d.tried {
-		if t.pace.allow(most) == 0 {
-			return 0
-		}
-		d.tried = true
-		d.pace = pace{begun: true, size: t.pace.size, pause: min(t.pace.pause, longestPause)}
+// Try says whether a model is to guess about the request, once and for all when it does. Until the
+// first guess has been verified it is taken to be wrong, if others were.
+func (d *Drafter) Try(t *Trials) bool {
+	if d.tried || t.pace.allow(step.MaxDrafts) == 0 {
+		return d.tried
 	}
-	return d.pace.allow(most)
+	t.pace.wait = t.pace.pause
+	d.tried = true
+	d.pace = pace{begun: true, size: t.pace.size, pause: min(t.pace.pause, longestPause)}
+	return true
 }
+
+// Ask says how many tokens, at most so many, a model is to guess of a request that it tries.
+func (d *Drafter) Ask(most int) int { return d.pace.allow(most) }
+
+// Watches says whether a head is to see what the model computes now of a request that it tries: a
+// guess will be asked for when so many tokens more are known. In a longer pause what it knew of the
+// text is given up.
+func (d *Drafter) Watches(near int) bool { return d.pace.wait < near }
 
 // FollowModel appends to dst, which is empty, at most n tokens that a model has guessed.
 func (d *Drafter) FollowModel(dst, guess []int32, n int) []int32 {
@@ -217,11 +226,11 @@ func (p *pace) allow(most int) int {
 func (p *pace) verified(drafted, accepted int) {
 	switch {
 	case accepted == drafted:
-		p.size, p.pause = min(max(p.size, 2*drafted), step.MaxDrafts), 0
+		p.size, p.pause, p.wait = min(max(p.size, 2*drafted), step.MaxDrafts), 0, 0
 	case accepted > 0:
-		p.size, p.pause = accepted+1, p.pause/2
+		p.size, p.pause, p.wait = accepted+1, p.pause/2, 0
 	default:
-		p.size, p.pause = max(1, p.size/2), min(2*p.pause+1, cmp.Or(p.longest, longestPause))
+		p.size, p.pause = max(1, p.size/2), min(4*p.pause+1, cmp.Or(p.longest, longestPause))
 		p.wait = p.pause
 	}
 }

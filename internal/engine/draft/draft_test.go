@@ -109,6 +109,63 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestTrials has a model guess about one request at a time while it is wrong, and about all while
+// it is right.
+func TestTrials(t *testing.T) {
+	trials := NewTrials()
+	tried := func(n int) (list []*Drafter) {
+		for range n {
+			if d := new(Drafter); d.Try(&trials) {
+				list = append(list, d)
+			}
+		}
+		return list
+	}
+	verify := func(d *Drafter, right int) {
+		n := 0
+		for n == 0 {
+			n = d.Ask(4)
+		}
+		d.FollowModel(nil, make([]int32, n), n)
+		d.Verified(n, min(n, right), &trials)
+	}
+	first := tried(3)
+	if len(first) != 3 {
+		t.Fatalf("%d of 3 requests are tried before any was judged", len(first))
+	}
+	for _, d := range first {
+		verify(d, 0)
+		if !d.Try(&trials) {
+			t.Error("a request that is tried is not any more")
+		}
+	}
+	pause := trials.pace.pause
+	if got := tried(pause + 1); len(got) != 1 {
+		t.Fatalf("%d of %d requests are tried after wrong guesses", len(got), pause+1)
+	}
+	if got := tried(pause); len(got) != 0 {
+		t.Fatalf("%d of %d requests are tried before the one before them was judged", len(got),
+			pause)
+	}
+	one := tried(1)
+	if len(one) != 1 {
+		t.Fatal("no request is tried after the pause")
+	}
+	if !one[0].Watches(1) {
+		t.Error("a head does not see what its first guess is about")
+	}
+	verify(one[0], 4)
+	if got := tried(3); len(got) != 3 {
+		t.Errorf("%d of 3 requests are tried after a right guess", len(got))
+	}
+	for range 3 {
+		verify(one[0], 0)
+	}
+	if wait := one[0].pace.wait; one[0].Watches(wait) || !one[0].Watches(wait+1) {
+		t.Errorf("a head sees what comes %d tokens before a guess", wait)
+	}
+}
+
 // TestSteadyAllocations guesses without a new allocation once there is room.
 func TestSteadyAllocations(t *testing.T) {
 	c := Config{Tokens: 8, Min: 2, Max: 5}

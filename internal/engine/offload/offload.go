@@ -24,6 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/rank/offload"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -78,9 +79,9 @@ type Tier struct {
 
 // view is how the driver finds the files of the first rank.
 type view struct {
-	names offload.Names
-	// sees says that the driver sees the rank's folder.
-	sees bool
+	// has says whether the first rank's file of a block is there; nil where the driver does not see
+	// its folder.
+	has func(offload.Digest) bool
 }
 
 // Message tells the loop what became of a call.
@@ -179,10 +180,23 @@ func (t *Tier) Open(g groups.Caching) error {
 	t.opt.Events.Emit(status.OffloadOpened{Dir: offload.PathOf(t.dir), Bytes: t.bytes, Room: room,
 		Err: err})
 	if t.opened = err == nil; t.opened {
-		t.view.Store(&view{names: offload.NamesOf(t.dir, &g.Shape, 0, t.program),
-			sees: all[0].Folder != "" && all[0].Folder == offload.Identify(t.dir)})
+		t.view.Store(t.see(all[0].Folder, &g.Shape))
 	}
 	return nil
+}
+
+// see is how the driver sees the folder of the first rank, which identifies it.
+func (t *Tier) see(folder string, s *kvtransfer.Shape) *view {
+	var own string
+	err := t.looking.Run(func() error {
+		own = offload.Identify(t.dir)
+		return nil
+	})
+	if err != nil || own == "" || own != folder {
+		return &view{}
+	}
+	names := offload.NamesOf(t.dir, s, 0, t.program)
+	return &view{has: names.Has}
 }
 
 // Close has nothing more stored or loaded, until Open: the ranks' folders are closed, or the cache
@@ -227,10 +241,10 @@ func (t *Tier) Find(q *schedule.Request) {
 		}
 		return names[i]
 	}
-	if v.sees {
+	if v.has != nil {
 		most := n
 		err := t.looking.Run(func() error {
-			n = t.cache.Longest(most, func(i int) bool { return v.names.Has(name(i)) })
+			n = t.cache.Longest(most, func(i int) bool { return v.has(name(i)) })
 			return nil
 		})
 		if err != nil && err != offload.ErrAside {

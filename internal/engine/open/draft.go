@@ -36,7 +36,7 @@ func (s *Spec) drafting() draft.Config {
 	g := &s.Config.Speculative
 	c := draft.Config{Tokens: g.Tokens, Min: g.LookupMin, Max: g.LookupMax, Votes: 1,
 		Requests: g.CachedRequests, Factor: g.MaxFactor, MinProb: g.MinProb, Rows: draftRows,
-		Model: g.ByModel()}
+		Model: g.ByModel(), Head: g.ByHead()}
 	if g.Method == config.Suffix {
 		c.Votes = suffixVotes
 	}

@@ -77,22 +77,27 @@ func (s *Scheduler) draft(t *turn, r *Request) {
 	t.drafts -= len(r.drafts)
 }
 
-// ask has the draft model guess what comes after the tokens that a plan samples of a request. The
-// request goes on when its guess has come.
-func (s *Scheduler) ask(t *turn, r *Request) {
-	r.guessed = r.guessed[:0]
-	if !s.config.Draft.Model || t.guesses == 0 {
+// ask has the draft model guess what comes after the tokens that a plan samples of a request, or a
+// head see the request's rows. The request goes on when its guess has come.
+func (s *Scheduler) ask(t *turn, r *Request, samples bool) {
+	if samples {
+		r.guessed = r.guessed[:0]
+	}
+	d, n := &s.config.Draft, 0
+	if !d.Model || s.draftable() == 0 || !samples && !d.Head || !r.drafter.Try(&s.trials) {
 		return
 	}
-	d := &s.config.Draft
-	n := min(t.guesses, d.Tokens, s.left(r)-1, d.MaxLen-r.length()+1)
+	if samples {
+		n = min(t.guesses, d.Tokens, s.left(r)-1, d.MaxLen-r.length()+1)
+	}
 	if n > 0 {
-		n = r.drafter.Ask(n, &s.trials)
+		n = r.drafter.Ask(n)
 	}
-	if n < 1 {
+	if n < 1 && !(d.Head && r.drafter.Watches(d.Rows)) {
 		return
 	}
-	r.asked = true
+	n = max(n, 0)
+	r.asked = r.asked || n > 0
 	t.guesses -= n
 	t.flight.drafts += n
 	t.plan.Guess = append(t.plan.Guess, step.Guess{Slot: r.slot, Tokens: uint32(n)})

@@ -329,8 +329,8 @@ func (s *Scheduler) plan(t *turn, r *Request, n int) {
 	if row.Sample = samples; samples {
 		r.pending++
 		r.sampler = s.plans + 1
-		s.ask(t, r)
 	}
+	s.ask(t, r, samples)
 	p.Blocks = append(p.Blocks, blocks...)
 	p.Drafts = append(p.Drafts, r.drafts...)
 	f.drafts += len(r.drafts)

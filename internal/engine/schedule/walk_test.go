@@ -311,6 +311,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 			d.Factor, d.MinProb = 4*rng.Float64(), rng.Float64()
 		}
 		c.Draft.Model, c.Draft.MaxLen = rng.IntN(3) == 0, 1+rng.IntN(c.MaxModelLen)
+		c.Draft.Head = c.Draft.Model && c.MaxModelLen%2 == 0
 	}
 	c.Blocks = c.Least() + rng.IntN(12)
 	s, err := New(c)

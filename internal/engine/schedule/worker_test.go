@@ -310,7 +310,7 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			run := r.Run(last)
 			list := &r.Forced
 			if asked := slices.ContainsFunc(p.Guess, func(g step.Guess) bool {
-				return g.Slot == id
+				return g.Slot == id && g.Tokens > 0
 			}); asked {
 				list = &r.Guessed
 			}

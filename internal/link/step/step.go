@@ -38,7 +38,8 @@ type Plan struct {
 	// Drafts are tokens that may come next, of all rows that have some (Row.Drafts), one row after
 	// the other.
 	Drafts []int32
-	// Guess lists requests of Rows that sample whose next tokens the draft model is to guess.
+	// Guess lists requests of Rows whose next tokens the draft model is to guess, which sample, and
+	// those of which a head is to have the rows of this plan for a guess to come, of no token.
 	Guess []Guess
 	// Restore says which of the requests in New go on from a state that was kept, Save the state of
 	// which rows is kept. Both are empty where the model has none (compute.State).

@@ -45,10 +45,11 @@ const (
 	Eagle3 = "eagle3"
 )
 
-// ByModel says that a model guesses, or a part of one.
-func (s *Speculative) ByModel() bool {
-	return s.Method == DraftModel || s.Method == MTP || s.Method == Eagle3
-}
+// ByModel says that a model guesses, or a head: a part of one.
+func (s *Speculative) ByModel() bool { return s.Method == DraftModel || s.ByHead() }
+
+// ByHead says that a head guesses, from what the model computes.
+func (s *Speculative) ByHead() bool { return s.Method == MTP || s.Method == Eagle3 }
 
 // methods lists them.
 const methods = Ngram + ", " + Suffix + ", " + DraftModel + ", " + MTP + " or " + Eagle3

@@ -71,7 +71,7 @@ type Done struct {
 }
 
 // Remove removes the files of all blocks in the folder, of all ranks that share it.
-func (f *Folder) Remove() error { return f.room.clear() }
+func (f *Folder) Remove() error { return f.patience.Run(f.room.clear) }
 
 func (d *Done) fail(err error) {
 	if err != nil && !errors.Is(err, errOver) && !errors.Is(err, ErrAside) &&
@@ -128,11 +128,13 @@ func (t *turn) with(p *Patience, do func() error) error {
 	return err
 }
 
-// New opens a folder, which it makes.
-func New(o Options) (*Folder, error) {
+// New opens a folder, which it makes. A disk that hangs is an error in time.
+func New(o Options) (*Folder, error) { return newFolder(o, capacityOf, hangsAfter) }
+
+func newFolder(o Options, capacity capacity, patience time.Duration) (*Folder, error) {
 	f := &Folder{opt: o, names: NamesOf(o.Dir, &o.Shape, o.Rank, o.Program),
 		parts: o.Shape.Parts(o.Rank), place: o.Shape.Layout.Place(o.Rank).DP,
-		patience: Patience{Limit: hangsAfter}}
+		patience: Patience{Limit: patience}}
 	size := int64(headSize)
 	for _, p := range f.parts {
 		n, err := o.Shape.Bytes(p, 1)
@@ -141,12 +143,15 @@ func New(o Options) (*Folder, error) {
 		}
 		size += n
 	}
-	if err := makeDir(f.names.dir); err != nil {
-		return nil, err
-	}
-	f.room = newRoom(f.names.dir, o.Bytes)
-	if _, err := f.room.look(); err != nil {
-		return nil, err
+	f.room = newRoom(f.names.dir, o.Bytes, capacity)
+	if err := f.patience.Run(func() error {
+		if err := makeDir(f.names.dir); err != nil {
+			return err
+		}
+		_, err := f.room.look()
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.names.dir, err)
 	}
 	f.loading.file, f.storing.file = make([]byte, size), make([]byte, size)
 	f.life, f.quit = context.WithCancel(context.Background())

@@ -511,6 +511,38 @@ func TestHangs(t *testing.T) {
 	}
 }
 
+// TestHangsWhenOpened has the file system of a folder hang when it is opened, and when its files
+// are to be removed: neither waits for it.
+func TestHangsWhenOpened(t *testing.T) {
+	hang := make(chan struct{})
+	hangs := func(string) (size, free int64, err error) {
+		<-hang
+		return 0, 0, errors.New("over")
+	}
+	o := Options{Open: Open{Dir: filepath.Join(t.TempDir(), "kv"), Bytes: 1 << 30,
+		Shape: shapeOf(layout.Layout{}), Epoch: 1}}
+	const limit = 50 * time.Millisecond
+	if _, err := newFolder(o, hangs, limit); err == nil ||
+		!strings.Contains(err.Error(), o.Dir+": no answer within 50ms") {
+		t.Errorf("opened: %v", err)
+	}
+	r := open(t, o.Dir, o.Shape, 0, nil)
+	r.patience.Limit = limit
+	r.room.mu.Lock() // as a store has it that looks at the folder
+	err := r.Remove()
+	r.room.mu.Unlock()
+	if err == nil || !strings.Contains(err.Error(), "no answer within 50ms") {
+		t.Errorf("removed: %v", err)
+	}
+	close(hang)
+	for r.patience.stuck.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.Remove(); err != nil {
+		t.Errorf("removed after it answered: %v", err)
+	}
+}
+
 // TestInMemory wants what files may yet take of the memory: nothing on a disk, and of a bound what
 // those leave that are there.
 func TestInMemory(t *testing.T) {

@@ -50,9 +50,8 @@ func makeDir(dir string) error {
 type room struct {
 	dir string
 	// most is the bound in bytes.
-	most int64
-	// capacity returns how large the folder's file system is, and how much of it is free.
-	capacity func(dir string) (size, free int64, err error)
+	most     int64
+	capacity capacity
 
 	mu    sync.Mutex
 	limit int64 // most, or what the file system allows
@@ -62,9 +61,12 @@ type room struct {
 	took   time.Duration
 }
 
-func newRoom(dir string, most int64) *room {
-	return &room{dir: dir, most: most, capacity: capacityOf}
+func newRoom(dir string, most int64, capacity capacity) *room {
+	return &room{dir: dir, most: most, capacity: capacity}
 }
+
+// capacity returns how many bytes a folder's file system has, and how many of them are free.
+type capacity func(dir string) (size, free int64, err error)
 
 func capacityOf(dir string) (size, free int64, err error) {
 	var s unix.Statfs_t
@@ -75,8 +77,20 @@ func capacityOf(dir string) (size, free int64, err error) {
 }
 
 // InMemory is how much of the machine's memory files of a folder (PathOf) may take beside those
-// that are there: nothing on a disk, or where no files are asked for.
+// that are there: nothing on a disk, also one that hangs, or where no files are asked for.
 func InMemory(dir string, most int64) int64 {
+	var n int64
+	p := Patience{Limit: hangsAfter}
+	if p.Run(func() error {
+		n = inMemory(dir, most)
+		return nil
+	}) != nil {
+		return 0 // n may yet change
+	}
+	return n
+}
+
+func inMemory(dir string, most int64) int64 {
 	path, at := PathOf(dir), PathOf(dir)
 	var s unix.Statfs_t
 	for most > 0 && unix.Statfs(at, &s) != nil { // it is yet to be made
@@ -88,7 +102,7 @@ func InMemory(dir string, most int64) int64 {
 	if most == 0 || s.Type != unix.TMPFS_MAGIC && s.Type != unix.RAMFS_MAGIC {
 		return 0
 	}
-	r := newRoom(path, most)
+	r := newRoom(path, most, capacityOf)
 	var err error
 	if at == path {
 		_, err = r.look()

@@ -70,6 +70,9 @@ type ahead struct {
 	// guess is the tokens of positions that follow, as they were guessed.
 	has   int
 	guess []int32
+	// base is where the text begins that a head knows, at a block's beginning; next is the position
+	// after those that it has or has queued.
+	base, next int
 	// hash is that of the first blocks of the text.
 	hash   uint64
 	blocks int
@@ -77,7 +80,10 @@ type ahead struct {
 
 const unknown = -1
 
-func (a *ahead) reset() { *a = ahead{has: unknown, guess: a.guess[:0]} }
+// reset begins a request: what follows from its text does so with its adapter.
+func (a *ahead) reset(adapter uint32) {
+	*a = ahead{has: unknown, guess: a.guess[:0], hash: uint64(adapter)}
+}
 
 // retract forgets what is in no block of the request any more, of which those left have so many
 // positions.
@@ -92,15 +98,12 @@ func (g *guesser) use(r *Runner, d *Draft) {
 	if d == nil {
 		return
 	}
-	if r.opt.Head {
-		g.head.reset()
-		return
-	}
+	g.head.reset()
 	n := r.opt.Blocks * r.opt.Layout.DP
 	g.hashes = slices.Grow(g.hashes[:0], n)[:n]
 	clear(g.hashes)
 	for i := range r.slots {
-		r.slots[i].ahead.reset()
+		r.slots[i].ahead.reset(r.slots[i].adapter)
 	}
 }
 
@@ -126,7 +129,9 @@ func (g *guesser) run(p *step.Plan, res *step.Result) error {
 	if len(p.Guess) == 0 {
 		return nil
 	}
-	g.begin(p, res)
+	if g.begin(p, res); len(g.seqs) == 0 {
+		return nil
+	}
 	if err := g.catchUp(); err != nil {
 		return err
 	}
@@ -253,16 +258,9 @@ func (g *guesser) catchUp() error {
 
 // recall finds out what the cache has of a request.
 func (g *guesser) recall(q *guessed) {
-	a, size := &q.slot.ahead, g.r.opt.BlockSize
+	a := &q.slot.ahead
 	if a.has == unknown {
-		a.has = 0
-		for b := 0; b < len(q.slot.table) && (b+1)*size < q.length; b++ {
-			h := hashBlock(a.hash, q, b, size)
-			if block := q.table[b]; block < 0 || g.hashes[block] != h {
-				break
-			}
-			a.hash, a.blocks, a.has = h, b+1, (b+1)*size
-		}
+		g.recallBlocks(q, min(len(q.slot.table), (q.length-1)/g.r.opt.BlockSize))
 	}
 	for _, t := range a.guess {
 		if a.has >= q.length-1 || q.token(a.has) != t {
@@ -275,6 +273,19 @@ func (g *guesser) recall(q *guessed) {
 	a.has = min(a.has, q.length-1)
 }
 
+// recallBlocks finds out which leading blocks of a request the cache has, at most so many.
+func (g *guesser) recallBlocks(q *guessed, most int) {
+	a, size := &q.slot.ahead, g.r.opt.BlockSize
+	a.has = 0
+	for b := range most {
+		h := hashBlock(a.hash, q, b, size)
+		if block := q.table[b]; block < 0 || g.hashes[block] != h {
+			return
+		}
+		a.hash, a.blocks, a.has = h, b+1, (b+1)*size
+	}
+}
+
 // hashBlock is the hash of a text up to the end of a block, from that of the block before.
 func hashBlock(h uint64, q *guessed, block, size int) uint64 {
 	for pos := block * size; pos < (block+1)*size; pos++ {
@@ -283,9 +294,12 @@ func hashBlock(h uint64, q *guessed, block, size int) uint64 {
 	return h | 1
 }
 
-// note notes which blocks are full by now.
+// note notes which blocks are full by now, of a text that is known from its beginning on.
 func (g *guesser) note(q *guessed) {
 	a, size := &q.slot.ahead, g.r.opt.BlockSize
+	if a.base > 0 {
+		return
+	}
 	for ; (a.blocks+1)*size <= a.has; a.blocks++ {
 		a.hash = hashBlock(a.hash, q, a.blocks, size)
 		g.hashes[q.table[a.blocks]] = a.hash
@@ -308,24 +322,30 @@ func (g *guesser) reset() {
 	b.Seq, b.Tables, b.States = b.Seq[:0], b.Tables[:0], b.States[:0]
 	g.rows = g.rows[:0]
 	for i := range g.seqs {
-		b.Tables = append(b.Tables, g.seqs[i].table)
+		q := &g.seqs[i]
+		b.Tables = append(b.Tables, q.table[q.slot.ahead.base/g.r.opt.BlockSize:])
 		b.States = append(b.States, int32(i))
 	}
 }
 
 // add adds a row to the batch: of a head the token is the one after the position.
 func (g *guesser) add(seq, pos int) {
-	b, q, size := &g.batch, &g.seqs[seq], g.r.opt.BlockSize
-	block, token := q.table[pos/size], pos
-	if int(block) < len(g.hashes) {
-		g.hashes[block] = 0
-	}
+	q, token := &g.seqs[seq], pos
 	if g.r.opt.Head {
 		token++
 	}
-	b.Tokens = append(b.Tokens, q.token(token))
+	g.addAt(seq, q.table[pos/g.r.opt.BlockSize], pos, q.token(token), &q.slot.ahead)
+}
+
+// addAt adds a row of a token whose keys and values go to a block.
+func (g *guesser) addAt(seq int, block int32, pos int, token int32, a *ahead) {
+	b, size := &g.batch, g.r.opt.BlockSize
+	if int(block) < len(g.hashes) {
+		g.hashes[block] = 0
+	}
+	b.Tokens = append(b.Tokens, token)
 	b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
-	b.Position = append(b.Position, int32(pos))
+	b.Position = append(b.Position, int32(pos-a.base))
 	b.Seq = append(b.Seq, int32(seq))
 }
 

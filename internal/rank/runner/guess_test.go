@@ -17,6 +17,7 @@ type drafting struct {
 	rng    *rand.Rand
 	r      *Runner
 	o      *oracle
+	model  *oracle // that guesses
 	texts  [2][]int32
 	blocks [2][]uint32 // held
 	drafts [2][]int32  // for the next row
@@ -26,9 +27,10 @@ type drafting struct {
 	free       []uint32
 	plans      uint64
 
-	asked, guessed, hits int
-	// head says that it is no model but a head.
-	head bool
+	asked, guessed, hits, behind int
+	// head says that it is no model but a head; gaps that keys and values come from elsewhere, and
+	// that plans do not list all rows of a request that a head guesses for.
+	head, gaps bool
 }
 
 // headOracle is a head whose guess follows from the token after each position and from the hidden
@@ -74,11 +76,11 @@ func indices(n int) (list []int32) {
 }
 
 // follows are the guesses of a text: of a model what it says itself, of a head what follows from
-// what the model says of each beginning.
-func (d *drafting) follows(text []int32, n int) (guess []int32) {
+// what the model says of each beginning that is no shorter than base.
+func (d *drafting) follows(text []int32, base, n int) (guess []int32) {
 	text = slices.Clone(text)
 	var all []int32 // seen
-	for i := 1; d.head && i < len(text); i++ {
+	for i := 1 + base; d.head && i < len(text); i++ {
 		all = append(all, seen(text[i], follow(text[:i]), i-1))
 	}
 	for range n {
@@ -95,13 +97,15 @@ func (d *drafting) follows(text []int32, n int) (guess []int32) {
 // flaw is that of the draft model.
 const flaw = 5
 
-func newDrafting(t *testing.T, seed uint64, rows int, head bool) *drafting {
+func newDrafting(t *testing.T, seed uint64, rows int, head, gaps bool) *drafting {
 	r, o := newRunner(t, true)
 	d := &drafting{T: t, rng: rand.New(rand.NewPCG(seed, 3)), r: r, o: o,
-		known: map[string]uint32{}, had: map[string]uint32{}, head: head}
+		known: map[string]uint32{}, had: map[string]uint32{}, head: head,
+		gaps: gaps}
 	model := newOracle()
 	model.flaw = flaw
 	model.cache = make([]int32, blockSize*DraftBlocks(blocks, blockSize, len(d.texts)))
+	d.model = model
 	var guesses Model = model
 	if head {
 		guesses = &headOracle{oracle: model}
@@ -159,7 +163,7 @@ func (d *drafting) start(p *step.Plan, i int) {
 		b, ok := d.known[fmt.Sprint(text[:n])]
 		switch {
 		case d.rng.IntN(20) == 0:
-		case !ok && !d.head && d.rng.IntN(2) == 0: // its keys and values come from elsewhere
+		case !ok && d.gaps && d.rng.IntN(2) == 0: // its keys and values come from elsewhere
 			if b, ok = d.had[fmt.Sprint(text[:n])]; !ok || !slices.Contains(d.free, b) {
 				b = d.free[d.rng.IntN(len(d.free))]
 			}
@@ -216,9 +220,14 @@ func (d *drafting) step() {
 		if d.rng.IntN(3) > 0 {
 			p.Guess = append(p.Guess, step.Guess{Slot: uint32(i), Tokens: uint32(1 +
 				d.rng.IntN(9))})
+		} else if d.head && !(d.gaps && d.rng.IntN(2) == 0) {
+			p.Guess = append(p.Guess, step.Guess{Slot: uint32(i)})
 		}
 	}
 	res := execute(d.T, d.r, d.o, p)
+	if d.model.strange != "" {
+		d.Fatalf("plan %d: the draft model got %s", p.ID, d.model.strange)
+	}
 	for i := range d.texts {
 		at := slices.Index(res.Slot, uint32(i))
 		if at < 0 {
@@ -238,7 +247,7 @@ func (d *drafting) step() {
 		got := slices.IndexFunc(res.Guessed, func(g step.Drafts) bool {
 			return g.Slot == uint32(i)
 		})
-		if ask < 0 || wrong {
+		if ask < 0 || wrong || p.Guess[ask].Tokens == 0 {
 			if got >= 0 {
 				d.Fatalf("plan %d: a guess for slot %d", p.ID, i)
 			}
@@ -253,8 +262,12 @@ func (d *drafting) step() {
 		if want := min(int(p.Guess[ask].Tokens), maxLen-len(text)+1); len(guess) != want {
 			d.Fatalf("plan %d: %d tokens guessed, not %d", p.ID, len(guess), want)
 		}
-		if want := d.follows(text, len(guess)); !slices.Equal(guess, want) {
+		base := d.r.slots[i].ahead.base
+		if want := d.follows(text, base, len(guess)); !slices.Equal(guess, want) {
 			d.Fatalf("plan %d: guess of slot %d is %v, not %v", p.ID, i, guess, want)
+		}
+		if base > 0 {
+			d.behind++
 		}
 		d.drafts[i] = slices.Clone(guess)
 		if d.head { // what it says is seldom right
@@ -269,27 +282,37 @@ func (d *drafting) step() {
 
 // TestGuess has two requests decode with the guesses of a draft model, some of which are made
 // wrong, start again in blocks that they had or that others have had, and go without guesses for a
-// while: all that is guessed follows from the text. With few rows at a time a guess comes later.
+// while: all that is guessed follows from the text. With few rows at a time a guess comes later. A
+// head that has not seen some of a text guesses from what comes after.
 func TestGuess(t *testing.T) {
-	for _, head := range []bool{false, true} {
-		t.Run(fmt.Sprintf("head=%v", head), func(t *testing.T) { testGuess(t, head) })
+	for _, tt := range []struct{ head, gaps bool }{{false, true}, {true, false}, {true, true}} {
+		t.Run(fmt.Sprintf("head=%v,gaps=%v", tt.head, tt.gaps), func(t *testing.T) {
+			testGuess(t, tt.head, tt.gaps)
+		})
 	}
 }
 
-func testGuess(t *testing.T, head bool) {
-	hits := 0
+func testGuess(t *testing.T, head, gaps bool) {
+	hits, behind, guessed := 0, 0, 0
 	for seed := range uint64(40) {
 		rows := []int{1000, 1000, 30, 8}[seed%4]
-		d := newDrafting(t, seed, rows, head)
+		d := newDrafting(t, seed, rows, head, gaps)
 		for range 120 {
 			d.step()
 		}
-		if rows == 1000 && d.guessed != d.asked || 5*d.guessed < d.asked {
+		late, share := rows != 1000, 5
+		if head && gaps { // one that begins again in the midst of a block waits for the next
+			late, share = true, 10
+		}
+		if !late && d.guessed != d.asked || share*d.guessed < d.asked {
 			t.Errorf("seed %d: %d of %d guesses came", seed, d.guessed, d.asked)
 		}
-		hits += d.hits
+		hits, behind, guessed = hits+d.hits, behind+d.behind, guessed+d.guessed
 	}
 	if hits == 0 {
 		t.Error("no block was found again")
+	}
+	if between := behind > 0 && behind < guessed; between != (head && gaps) {
+		t.Errorf("%d of %d guesses are from a part of the text", behind, guessed)
 	}
 }

@@ -7,19 +7,22 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// head is what a head has yet to compute: positions of requests, of which the model has computed
-// the hidden state and the token after which is known.
+// head is what a head has yet to compute: positions of requests that plans list (Plan.Guess), of
+// which the model has computed the hidden state and the token after which is known.
 //
 // A head computes them when a guess is asked for, when there are as many as it computes at a time,
-// and when the request gives its slot up, so that while none is asked for it costs little. What is
-// in a block stays right with the block: where the prefix cache has keys and values of the model,
-// it has those of the head. Only blocks that come from elsewhere, by a transfer or from a file,
-// have none. Then guesses are worse.
+// and when the request gives its slot up. Of other requests it computes and keeps nothing. What
+// there is in a block is known by a hash of the tokens up to its end, as with a whole model. Hidden
+// states do not come again, though: of a request of which it lacks some positions, because their
+// blocks come from elsewhere or no plan listed it, a head knows the text behind those only, from
+// the next block on, as if it began there (ahead.base). Then guesses are worse.
 type head struct {
 	queue  []queued
 	hidden []float32 // of each, one after the other
 	slots  []uint32  // those that have some, each once
 	tables [][]int32 // of these
+	table  []int32   // of a request that is listed for the first time
+	text   guessed   // whose blocks are looked at
 	// first and then are what is queued of a plan: requests that guesses are asked for come then.
 	first, then waiting
 }
@@ -38,6 +41,24 @@ type queued struct {
 }
 
 func (h *head) reset() { h.queue, h.hidden, h.slots = h.queue[:0], h.hidden[:0], h.slots[:0] }
+
+// drop forgets what is queued of a slot.
+func (h *head) drop(slot uint32) {
+	i := slices.Index(h.slots, slot)
+	if i < 0 {
+		return
+	}
+	h.slots = slices.Delete(h.slots, i, i+1)
+	width, kept := len(h.hidden)/len(h.queue), 0
+	for i, q := range h.queue {
+		if q.slot != slot {
+			h.queue[kept] = q
+			copy(h.hidden[kept*width:], h.hidden[i*width:(i+1)*width])
+			kept++
+		}
+	}
+	h.queue, h.hidden = h.queue[:kept], h.hidden[:kept*width]
+}
 
 // computeLeaving computes what there is of requests that give their slots up.
 func (g *guesser) computeLeaving(slots []uint32) error {
@@ -67,8 +88,15 @@ func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 		if !ok || pos >= g.d.MaxLen {
 			continue
 		}
+		if ok, err := g.reaches(row.Slot, pos); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
 		w := &h.first
-		if slices.ContainsFunc(p.Guess, func(a step.Guess) bool { return a.Slot == row.Slot }) {
+		if slices.ContainsFunc(p.Guess, func(a step.Guess) bool {
+			return a.Slot == row.Slot && a.Tokens > 0
+		}) {
 			w = &h.then
 		}
 		w.of, w.rows = append(w.of, queued{row.Slot, pos, next}), append(w.rows, s.row)
@@ -99,6 +127,39 @@ func (g *guesser) queueRows(p *step.Plan, res *step.Result) error {
 	return nil
 }
 
+// reaches says whether a head is to compute a position of a request, and finds out what it has of
+// the request first.
+func (g *guesser) reaches(slot uint32, pos int) (bool, error) {
+	a, size := &g.r.slots[slot].ahead, g.r.opt.BlockSize
+	if a.has == unknown {
+		if pos > 0 { // what is queued may be what is in the blocks
+			if err := g.computeQueued(); err != nil {
+				return false, err
+			}
+		}
+		g.head.table = g.blocks(g.head.table[:0], slot)
+		g.recallBlocks(g.textOf(slot, g.head.table), pos/size)
+		a.next = a.has
+	}
+	if pos != a.next {
+		g.head.drop(slot)
+		a.base = (pos + size - 1) / size * size
+		a.has, a.next = a.base, a.base
+	}
+	if pos < a.next {
+		return false, nil
+	}
+	a.next++
+	return true, nil
+}
+
+// textOf is the text of a slot whose blocks are those of a table.
+func (g *guesser) textOf(slot uint32, table []int32) *guessed {
+	s := &g.r.slots[slot]
+	g.head.text = guessed{slot: s, length: len(s.tokens), table: table}
+	return &g.head.text
+}
+
 // after is the token after a position of a plan's row; there is none after a draft that was wrong.
 func (g *guesser) after(row *step.Row, pos int, res *step.Result) (token int32, ok bool) {
 	s := &g.r.slots[row.Slot]
@@ -120,20 +181,21 @@ func (g *guesser) after(row *step.Row, pos int, res *step.Result) (token int32, 
 // computeQueued computes what is queued, and lists the requests whose last position was among it.
 func (g *guesser) computeQueued() error {
 	h, b, size := &g.head, &g.batch, g.r.opt.BlockSize
+	if len(h.queue) == 0 {
+		return nil
+	}
 	g.reset()
 	b.Tables, b.States = b.Tables[:0], b.States[:0]
 	h.tables = slices.Grow(h.tables[:0], len(h.slots))[:len(h.slots)]
 	for i, slot := range h.slots {
 		h.tables[i] = g.blocks(h.tables[i][:0], slot)
-		b.Tables = append(b.Tables, h.tables[i])
+		b.Tables = append(b.Tables, h.tables[i][g.r.slots[slot].ahead.base/size:])
 	}
 	for i, t := range h.queue {
 		seq := slices.Index(h.slots, t.slot)
-		b.Tokens = append(b.Tokens, t.next)
-		b.Slots = append(b.Slots,
-			b.Tables[seq][t.position/size]*int32(size)+int32(t.position%size))
-		b.Position = append(b.Position, int32(t.position))
-		b.Seq = append(b.Seq, int32(seq))
+		a := &g.r.slots[t.slot].ahead
+		g.addAt(seq, h.tables[seq][t.position/size], t.position, t.next, a)
+		a.has = t.position + 1
 		for j := range g.seqs {
 			if q := &g.seqs[j]; q.id == t.slot && t.position == q.length-2 {
 				g.round, g.rows = append(g.round, j), append(g.rows, int32(i))
@@ -141,6 +203,9 @@ func (g *guesser) computeQueued() error {
 		}
 	}
 	err := g.computeFrom(h.hidden)
+	for i, slot := range h.slots {
+		g.note(g.textOf(slot, h.tables[i]))
+	}
 	h.reset()
 	return err
 }

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
@@ -93,7 +94,8 @@ type Options struct {
 	DraftRows int
 	// Draft guesses tokens on the output rank; nil where no model does. Head, which every rank is
 	// told, is that it is no whole model, but computes each position from the model's hidden states
-	// there and the token after it: the states of all rows go to the output rank.
+	// there and the token after it: the states of the requests that a plan lists go to the output
+	// rank.
 	Draft *Draft
 	Head  bool
 	// Status learns when ranks exchange tokens and when they choose them.
@@ -115,7 +117,7 @@ type Runner struct {
 	batch  compute.Batch
 	tables [][]int32
 	wants  []want
-	states []state // of all positions, for a head
+	states []state // of the positions that a head is to have
 	round  []int   // of a piece's wants, those that are chosen for at a time
 	mask   []uint32
 	split  split
@@ -396,7 +398,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
 		s.sampled, s.sampler, s.drafted = noToken, 0, 0
-		s.ahead.reset()
+		s.ahead.reset(n.Adapter)
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
@@ -446,7 +448,10 @@ func (r *Runner) build(p *step.Plan) error {
 		if err := r.reserveStates(row, s); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
-		if err := r.addRows(row, int32(i), s); err != nil {
+		listed := r.opt.Head && slices.ContainsFunc(p.Guess, func(g step.Guess) bool {
+			return g.Slot == row.Slot
+		})
+		if err := r.addRows(row, int32(i), s, listed); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)

@@ -83,8 +83,10 @@ func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 		return nil
 	}
 	for i, t := range b.Tokens {
-		if t < 0 || t >= vocab || b.Slots[i] < 0 || int(b.Slots[i]) >= len(o.cache) {
-			o.strange = fmt.Sprintf("token %d at slot %d", t, b.Slots[i])
+		if t < 0 || t >= vocab || b.Slots[i] < 0 || int(b.Slots[i]) >= len(o.cache) ||
+			b.Position[i] < 0 {
+			o.strange = fmt.Sprintf("token %d at slot %d and position %d", t, b.Slots[i],
+				b.Position[i])
 			return nil
 		}
 		o.cache[b.Slots[i]] = t

@@ -37,8 +37,9 @@ func (s *split) reset() {
 }
 
 // addRows adds one request's tokens to the batch, as its seq-th sequence: those that this rank
-// computes. Of the others it notes where they are computed.
-func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
+// computes. Of the others it notes where they are computed. A head is to have them if the plan
+// lists the request.
+func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
 	start, end := int(p.Start), int(p.Start)+int(p.Count)
 	size := r.opt.BlockSize
 	cached := r.opt.Blocks > 0
@@ -91,9 +92,9 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			predicts := s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen
 			pools := s.pooling.Reads(pos, last)
 			samples := !pools && p.Sample && pos >= end-1-s.drafted
-			if predicts || pools || samples || r.opt.Head {
+			if predicts || pools || samples || listed {
 				at := r.send(place)
-				if r.opt.Head {
+				if listed {
 					r.states = append(r.states, state{seq: seq, position: pos, sent: at})
 				}
 				if predicts {
