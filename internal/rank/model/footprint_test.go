@@ -138,7 +138,7 @@ func heap() int64 {
 }
 
 // TestFootprintOfAdapters loads adapters of the largest rank beside all weights, and compares what
-// they take with what was planned for them.
+// they take with what was planned for them: for panels of 32 rows, of which AVX2 has half.
 func TestFootprintOfAdapters(t *testing.T) {
 	const rank = 8
 	for _, name := range []string{"llama-tiny", "qwen3moe-tiny", "deepseek-v3-tiny"} {
@@ -162,7 +162,7 @@ func TestFootprintOfAdapters(t *testing.T) {
 				newAdapterOf(t, c, uint64(id), rank, func(string) bool { return true }).load(t,
 					s.model, id+1)
 			}
-			if took := offheap.InUse() - before; took > planned || took < planned/3 {
+			if took := offheap.InUse() - before; took > planned || took < planned/4 {
 				t.Errorf("%s, TP %d: %d bytes were mapped, %d were planned", name, tp, took,
 					planned)
 			}
