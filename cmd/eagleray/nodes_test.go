@@ -186,6 +186,18 @@ func TestNodesRefused(t *testing.T) {
 		"at node 0, 1000 at node 1; SHA-256 of its config.json is unknown at node 0, ")
 	zero.signal(syscall.SIGTERM)
 	zero.ends(0, "stopped before it was ready")
+
+	// Places that share experts are one group.
+	c = newCluster(t, append([]string{"-dp", "2", "-ep", "--nnodes", "2"}, mixture...)...)
+	zero = c.zero().start()
+	zero.says("waiting for other nodes")
+	command(t, "", c.args("--headless", "--node-rank", "1", "--enable-eplb",
+		"--num-redundant-experts", "2", "--quantization", "int8")...).start().ends(exitError,
+		"refuses this node: --enable-eplb is false at node 0, true at node 1; "+
+			"--num-redundant-experts is 0 at node 0, 2 at node 1; --quantization is not set at "+
+			"node 0, int8_per_channel_weight_only at node 1")
+	zero.signal(syscall.SIGTERM)
+	zero.ends(0, "stopped before it was ready")
 }
 
 // TestNodesRecover kills a rank of the other node, and then that node, which is started again: a

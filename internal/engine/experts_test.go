@@ -21,11 +21,13 @@ import (
 // rows go: every layout counts what one rank does, in which each row of a request counts once for
 // each expert of a token.
 func TestExpertLoad(t *testing.T) {
-	const prompt, output = 150, 7
+	// The second prompt has a token of output: where requests are divided its place is idle then.
+	const prompt, output, second = 150, 7, 100
 	layouts := []struct {
-		backend     string
-		tp, pp, pcp int
-	}{{"uni", 1, 1, 1}, {"uni", 2, 1, 1}, {"uni", 1, 2, 1}, {"uni", 1, 1, 2}, {"mp", 2, 2, 1}}
+		backend         string
+		tp, pp, pcp, dp int
+	}{{"uni", 1, 1, 1, 1}, {"uni", 2, 1, 1, 1}, {"uni", 1, 2, 1, 1}, {"uni", 1, 1, 2, 1},
+		{"mp", 2, 2, 1, 1}, {"uni", 1, 1, 1, 2}, {"uni", 1, 1, 2, 2}}
 	for _, m := range []struct {
 		name                        string
 		experts, perToken, mixtures int
@@ -43,7 +45,8 @@ func TestExpertLoad(t *testing.T) {
 				p := &c.Parallel
 				p.Backend, p.CPUThreads = l.backend, 1
 				p.TensorParallelSize, p.PipelineParallelSize = l.tp, l.pp
-				p.PrefillContextParallelSize = l.pcp
+				p.PrefillContextParallelSize, p.DataParallelSize = l.pcp, l.dp
+				p.ExpertParallel = l.dp > 1
 				c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 100, 8
 			})
 			r := rand.New(rand.NewPCG(1, 2))
@@ -51,10 +54,21 @@ func TestExpertLoad(t *testing.T) {
 			for i := range tokens {
 				tokens[i] = r.Int32N(int32(e.Info().VocabSize))
 			}
-			q := engine.NewRequest(tokens, sample.Params{TopP: 1, RepetitionPenalty: 1, EOS: -1,
-				Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: output})
-			q.Raw = true
+			params := sample.Params{TopP: 1, RepetitionPenalty: 1, EOS: -1,
+				Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: output}
+			q := engine.NewRequest(tokens, params)
+			params.MaxTokens = 1
+			short := engine.NewRequest(tokens[prompt-second:], params)
+			q.Raw, short.Raw = true, true
+			other, err := e.Submit(t.Context(), short)
+			if err != nil {
+				t.Fatal(err)
+			}
 			mustAsk(t, e, q)
+			for err == nil {
+				_, err = other.Next(t.Context())
+			}
+			other.Close()
 			loads, err := e.ExpertLoad(t.Context())
 			if err != nil || len(loads) != m.mixtures {
 				t.Fatalf("%s: %d layers, %v", name, len(loads), err)
@@ -68,7 +82,7 @@ func TestExpertLoad(t *testing.T) {
 					sum += n
 				}
 				// The last token is not computed.
-				if want := int64(m.perToken * (prompt + output - 1)); sum != want ||
+				if want := int64(m.perToken * (prompt + output - 1 + second)); sum != want ||
 					len(load.Rows) != m.experts {
 					t.Errorf("%s: layer %d: %d rows of %d experts, not %d of %d", name, load.Layer,
 						sum, len(load.Rows), want, m.experts)
@@ -84,7 +98,7 @@ func TestExpertLoad(t *testing.T) {
 				nil))
 			_, share := loads[0].Hottest()
 			for series, v := range map[string]any{
-				"tokens_total":      m.perToken * (prompt + output - 1),
+				"tokens_total":      m.perToken * (prompt + output - 1 + second),
 				"load_hottest_perc": share, "load_balancedness": loads[0].Balancedness(),
 			} {
 				want := fmt.Sprintf("expert_%s{engine=\"0\",layer=\"%d\",model_name=\"m\"} %v\n",

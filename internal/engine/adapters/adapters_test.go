@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
@@ -278,6 +279,31 @@ func TestLayouts(t *testing.T) {
 			got.cached = 0
 			equal(t, "beside one that is gone", map[string]answer{`"two" of engine 0`: got}, want)
 		})
+	}
+}
+
+// TestScaled: engines that are added while others serve have the adapters from their first request
+// on, and so has one that takes the place of another.
+func TestScaled(t *testing.T) {
+	want := wanted(t)
+	c := config.Default()
+	c.Cache.MemoryBytes, c.Parallel.CPUThreads = 16<<20, 1
+	router, _, err := replicas.Open(t.Context(), engine.Options{Config: c})
+	ok(t, err)
+	control, err := adapters.New(adapters.Options{Engines: router.Engines, MaxRank: 8})
+	ok(t, err)
+	t.Cleanup(func() {
+		ok(t, router.Stop(context.Background()))
+		control.Close()
+	})
+	s := &server{control, router.Engines(), t.TempDir()}
+	s.loadBoth(t)
+	for _, n := range []int{2, 1, 3} {
+		ok(t, router.ScaleEngines(t.Context(), n, time.Minute))
+		if s.engines = router.Engines(); len(s.engines) != n {
+			t.Fatalf("%d engines, not %d", len(s.engines), n)
+		}
+		equal(t, fmt.Sprintf("%d engines", n), s.answers(t), want)
 	}
 }
 
