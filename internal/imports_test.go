@@ -29,7 +29,7 @@ var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "ran
 var pure = map[string][]string{
 	"text/typed":        nil,
 	"text/output":       {"text/typed"},
-	"link/balance":      nil,
+	"link/balance":      {"compute"}, // devices look up which copies compute a row
 	"engine/kvcache":    {"link/step"},
 	"engine/draft":      {"link/step"},
 	"link/layout":       nil,

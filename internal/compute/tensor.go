@@ -284,13 +284,34 @@ func (g Gating) String() string {
 }
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
-// Load, unless nil, is what a device counts in.
+// Load, unless nil, is what a device counts in. Held, unless nil, says that ranks hold whole
+// experts: those that this one lacks have no weights.
 type Mixture struct {
 	Routing
 	Gating
 	Experts []Expert
 	Chunks  int
 	Load    *ExpertLoad
+	Held    *HeldExperts
+}
+
+// HeldExperts say which ranks hold each expert of a mixture, and for which rows: copies of one take
+// turns.
+type HeldExperts struct {
+	// Share is which of the ranks this one is.
+	Share int32
+	// Shares of the copies of expert e are Table[Table[e]:Table[e+1]]; Memory is the table where a
+	// device has it.
+	Table  []int32
+	Memory Memory
+}
+
+// Of is the share that computes an expert of a row, whose number in the step and position are turn
+// together: neighbours take turns, and so do steps of a single row. Experts begin with other
+// copies, so that the first rows of a step do not all go to the first ranks.
+func (h *HeldExperts) Of(expert int32, turn uint64) int32 {
+	shares := h.Table[h.Table[expert]:h.Table[expert+1]]
+	return shares[(turn+uint64(expert))%uint64(len(shares))]
 }
 
 // ExpertLoad counts the rows that are sent to each expert of a mixture.

@@ -189,3 +189,49 @@ func TestEPLB(t *testing.T) {
 	}
 	a.more(6)
 }
+
+// TestCUDAWholeExperts moves experts at random between CUDA devices while requests run: the answers
+// have the bits of one rank's.
+func TestCUDAWholeExperts(t *testing.T) {
+	const redundant = 2
+	open := func(tp, pp int, whole bool) *engine.Engine {
+		return onCUDA(t, "", func(c *config.Config) {
+			c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/qwen3moe-tiny", true
+			p := &c.Parallel
+			p.TensorParallelSize, p.PipelineParallelSize, p.ExpertParallel = tp, pp, whole
+			if whole {
+				p.EPLB.Redundant = redundant
+			}
+		})
+	}
+	one := open(1, 1, false)
+	var want []answer
+	for i := range uint64(2) {
+		want = append(want, mustAsk(t, one, seeded(one, i)))
+	}
+	for _, l := range []struct{ tp, pp int }{{2, 1}, {4, 1}, {2, 2}} {
+		if testing.Short() && l.tp*l.pp > 2 {
+			continue
+		}
+		t.Run(fmt.Sprintf("tp %d, pp %d", l.tp, l.pp), func(t *testing.T) {
+			e := open(l.tp, l.pp, true)
+			a := keepAsking(t, e, want)
+			defer a.end()
+			a.more(2)
+			r := rand.New(rand.NewPCG(3, 4))
+			experts := e.Model().Experts()
+			ranks, err := balance.Spread(experts, redundant, make([]int, l.tp))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for layer := range 4 {
+				err := e.MoveExperts(t.Context(), layer, shuffled(r, experts, ranks))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.more(1)
+			}
+			a.more(2)
+		})
+	}
+}

@@ -33,10 +33,12 @@ type Device struct {
 	rows  rowTask
 	mixed mixing
 	// alone are the rows of the step that no other rank computes.
-	alone    []int32
-	delta    deltaTask
-	adapted  adapted
-	products productsTask
+	alone []int32
+	// positions are those of the step's rows.
+	positions []int32
+	delta     deltaTask
+	adapted   adapted
+	products  productsTask
 	// gated makes what a gating without a limit makes of some columns, by activation, and
 	// gatedBlocks rows of blocks of it (see gemm.Matrix.MulGated).
 	gated       []func(dst, gate, up []float32)
@@ -100,7 +102,7 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch { return b }
 
 // Begin is told of each step's batch, which this device reads where it is.
 func (d *Device) Begin(b *compute.Batch, places []int32) {
-	d.alone = b.Split.Rows
+	d.alone, d.positions = b.Split.Rows, b.Position
 	d.adapted.begin(places)
 }
 

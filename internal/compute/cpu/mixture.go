@@ -13,6 +13,7 @@ import (
 type mixing struct {
 	chosen  []int32   // [rows][PerToken], most likely first
 	weights []float32 // parallel to chosen
+	own     []int32   // those of chosen that this rank computes, negative the others
 	// Rows ordered by expert: those of expert e, ascending, are rowsOf[first[e]:first[e+1]].
 	first    []int32
 	rowsOf   []int32
@@ -39,6 +40,16 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 // (see [vec.Ops.FixedAxpy]).
 func (d *Device) Mix(sum, x, scores *compute.Tensor, mix *compute.Mixture) {
 	chosen, weights := d.Route(scores, mix)
+	if h := mix.Held; h != nil {
+		d.mixed.own = append(d.mixed.own[:0], chosen...)
+		chosen = d.mixed.own
+		for i, e := range chosen {
+			row := i / mix.PerToken
+			if h.Of(e, uint64(row)+uint64(d.positions[row])) != h.Share {
+				chosen[i] = -1
+			}
+		}
+	}
 	d.mix(sum, x.All(), chosen, weights, mix)
 }
 

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -14,13 +15,15 @@ type mixing struct {
 	chosen, weights, first, rows, places scratch
 	inner, gated                         compute.Tensor
 	parts                                scratch
+	cut                                  bool // as the last Mix left its sums
 }
 
 // projection is the weights of all experts of a kind: where the device has their addresses, those
-// of their biases, scales, offsets and orders, which are 0 for none. one is the first expert's
-// weight.
+// of their biases, scales, offsets and orders, which are 0 for none. one is the first weight that
+// there is; held says which these are, nil for all.
 type projection struct {
 	one                                      *weight
+	held                                     *compute.HeldExperts
 	memory                                   compute.Memory
 	weights, biases, scales, offsets, orders driver.Ptr
 }
@@ -39,22 +42,28 @@ func (d *Device) projections(mix *compute.Mixture) (gateUp, down *projection, ok
 
 func (d *Device) projection(mix *compute.Mixture,
 	of func(e *compute.Expert) (compute.Weight, compute.Memory)) *projection {
-	first, _ := of(&mix.Experts[0])
-	one, _ := first.(*weight)
-	if one != nil && one.experts != nil {
+	var one *weight // that of the first expert that this rank has
+	for i := 0; i < len(mix.Experts) && one == nil; i++ {
+		x, _ := of(&mix.Experts[i])
+		one, _ = x.(*weight)
+	}
+	if one != nil && one.experts != nil && one.experts.held == mix.Held {
 		return one.experts
 	}
 	n := len(mix.Experts)
 	list := make([]driver.Ptr, 5*n)
 	for i := range mix.Experts {
 		x, bias := of(&mix.Experts[i])
+		if list[n+i] = at(bias); x == nil && mix.Held != nil {
+			continue
+		}
 		w, _ := x.(*weight)
 		if w == nil || !w.codes.alike(one.codes) {
 			d.check(fmt.Errorf("a mixture's experts are quantised in several ways, which CUDA "+
 				"devices do not compute: expert %d", i))
 			return nil
 		}
-		list[i], list[n+i] = w.data, at(bias)
+		list[i] = w.data
 		if w.codes != nil {
 			list[2*n+i], list[3*n+i] = w.codes.scale, w.codes.offset
 			list[4*n+i] = w.codes.order
@@ -62,10 +71,10 @@ func (d *Device) projection(mix *compute.Mixture,
 	}
 	// A vector of floats has room for half an address.
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
-	p := &projection{one: one, memory: d.Vector(floats)}
+	p := &projection{one: one, held: mix.Held, memory: d.Vector(floats)}
 	p.weights = at(p.memory)
 	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets, &p.orders} {
-		if list[(i+1)*n] != 0 {
+		if slices.ContainsFunc(list[(i+1)*n:(i+2)*n], func(p driver.Ptr) bool { return p != 0 }) {
 			*place = p.weights + driver.Ptr(8*(i+1)*n)
 		}
 	}
@@ -73,34 +82,44 @@ func (d *Device) projection(mix *compute.Mixture,
 	return p
 }
 
-// Mix makes dst the weighted sums of what the experts of each row of x make of it. Rows are sorted
-// by expert on the device: the host does not know which experts they have.
+// Mix makes dst what this rank has of the weighted sums of what the experts of each row of x make
+// of it: the sums themselves where it has all experts whole, else [2·rows][width], the high parts
+// of all rows and then the low ones, which add up to the same bits however ranks divide experts
+// among them. Rows are sorted by expert on the device: the host does not know which they have.
 func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	up, lower, ok := d.projections(mix)
+	rows, cut := x.Rows, mix.Held != nil || mix.Chunks < wholeChunks
+	if cut {
+		rows *= 2
+	}
+	d.mix.cut = cut
 	if !ok {
-		d.Resize(dst, x.Rows, x.Width)
+		d.Resize(dst, rows, x.Width)
 		return
 	}
 	m, gateUp, down := &d.mix, up.one, lower.one
 	n, k := len(mix.Experts), mix.PerToken
 	pairs := x.Rows * k
-	first, rows := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
+	first, picked := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
 	d.route(scores, mix)
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
-		orders: up.orders, first: first, picked: rows, groups: n, pairs: pairs})
-	d.Gate(mix.Gating, &m.gated, &m.inner)
+		orders: up.orders, first: first, picked: picked, groups: n, pairs: pairs})
+	d.gate(mix.Gating, &m.gated, &m.inner, first+driver.Ptr(4*n))
 	parts := m.parts.grow(d, 4*down.chunks*pairs*down.out)
 	down.launch(gemm{dst: parts, ld: down.out, chunk: pairs * down.out, x: m.gated.All(),
 		rows: x.Rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
 		orders: lower.orders, first: first, groups: n, pairs: pairs})
-	d.Resize(dst, x.Rows, x.Width)
+	d.Resize(dst, rows, x.Width)
 	elements(d, kernels.Combine, x.Rows*x.Width, kernels.CombineParams{Parts: parts,
 		PlaceOf: places, Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows),
-		PerToken: int32(k), Width: int32(x.Width), Chunks: int32(down.chunks)})
+		PerToken: int32(k), Width: int32(x.Width), Chunks: int32(down.chunks), Cut: flag(cut)})
 }
+
+// wholeChunks is in how many chunks experts sum that are not divided among ranks.
+const wholeChunks = 8
 
 // routedAtOnce is for how many rows one block chooses and sorts, of so many experts at most.
 const (
@@ -118,13 +137,7 @@ func (d *Device) route(scores *compute.Tensor, mix *compute.Mixture) {
 		Chosen: m.chosen.grow(d, 4*pairs), Weights: m.weights.grow(d, 4*pairs),
 		Rows: int32(scores.Rows), Experts: int32(n), PerToken: int32(o.PerToken),
 		Groups: int32(o.Groups), TopGroups: int32(o.TopGroups), Best: int32(o.Best),
-		Factor: o.Factor}
-	if o.Sigmoid {
-		p.Sigmoid = 1
-	}
-	if o.Normalise {
-		p.Normalise = 1
-	}
+		Factor: o.Factor, Sigmoid: flag(o.Sigmoid), Normalise: flag(o.Normalise)}
 	if load := mix.Load; load != nil {
 		if load.Memory == nil {
 			load.Memory = d.Vector(make([]float32, 2*n)) // as integers of twice as many bits
@@ -137,6 +150,9 @@ func (d *Device) route(scores *compute.Tensor, mix *compute.Mixture) {
 	of(scores.Memory).written()
 	sorted := kernels.OrderParams{Chosen: p.Chosen, First: m.first.p, RowsOf: m.rows.p,
 		PlaceOf: m.places.p, Pairs: int32(pairs), PerToken: p.PerToken, Experts: p.Experts}
+	if h := mix.Held; h != nil {
+		sorted.Held, sorted.Positions, sorted.Share = at(h.Memory), d.step.positions, h.Share
+	}
 	places := 4 * (n + max(o.Groups, 1))
 	if scores.Rows <= routedAtOnce && n <= expertsAtOnce {
 		launch(d, kernels.RouteOrder, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1},
@@ -167,9 +183,12 @@ func (d *Device) ExpertRows(load *compute.ExpertLoad) []int64 {
 	return rows
 }
 
-// Mixed adds to the rows of sum, those of the last Mix, the biases of their experts' down
-// projections, weighted.
+// Mixed makes sum, in which the ranks have added what the last Mix left in it, the sums of its
+// rows, with the biases of their experts' down projections, weighted.
 func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
+	if d.mix.cut {
+		d.join(sum)
+	}
 	if mix.Experts[0].DownBias == nil {
 		return
 	}
@@ -182,4 +201,23 @@ func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
 		Biases: down.biases, Rows: int32(sum.Rows), PerToken: int32(mix.PerToken),
 		Width: int32(sum.Width)})
 	of(sum.Memory).written()
+}
+
+// join has the high and the low parts of sums added. Those of ranks over their windows wait for
+// what follows, as other sums do.
+func (d *Device) join(sum *compute.Tensor) {
+	m, p := of(sum.Memory), &d.pending
+	sum.Rows /= 2
+	m.floats = sum.Rows * sum.Width
+	defer m.written()
+	parts := pending{parts: m.values, chunks: 1}
+	if p.sums == m && p.onto == nil {
+		if p.cut, p.rows = true, sum.Rows; p.ranks != nil {
+			return
+		}
+		parts = d.taken() // which NCCL has gathered
+	}
+	d.flush()
+	parts.rows, parts.width, parts.cut = sum.Rows, sum.Width, true
+	d.sumChunks(&parts, m, 0)
 }

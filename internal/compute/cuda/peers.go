@@ -423,12 +423,13 @@ func (c *Comm) AllReduce(x *compute.Tensor) error {
 // norm makes the sum that is pending, of ranks, and y of what it is normalised; false says that
 // places have no room for its rows.
 func (c *Comm) norm(y *memory, weight driver.Ptr, eps float32) bool {
-	rows, width := c.d.pending.rows, c.d.pending.width
-	if rows > c.places*(slice/width) || width%4 != 0 {
+	p := &c.d.pending
+	rows, width := p.rows, p.width
+	if rows > c.places*(room(p.cut)/width) || width%4 != 0 {
 		return false
 	}
-	p := c.d.taken()
 	all := c.exchanged(p.ofRanks(), rows*width)
+	c.d.taken()
 	all.N, all.Unit = int32(rows*width), int32(width)
 	launch(c.d, kernels.NormRanks, [3]uint32{uint32(min(rows, c.places)), 1, 1},
 		[3]uint32{normThreads, 1, 1}, 0, kernels.NormRanksParams{Ranks: all, Weight: weight,
@@ -458,17 +459,25 @@ func (c *Comm) Gather(dst, x *compute.Tensor, root int) error {
 func (c *Comm) launch(k kernels.ID, p kernels.RanksParams, n int) {
 	p = c.exchanged(p, n)
 	p.Unit = 4
-	for room := c.places * slice; n > 0; n -= int(p.N) {
-		p.N = int32(min(n, room))
+	for most := c.places * room(p.Cut != 0); n > 0; n -= int(p.N) {
+		p.N = int32(min(n, most))
 		blocks := min((int(p.N)+4*peerThreads-1)/(4*peerThreads), c.places)
 		launch(c.d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peerThreads, 1, 1}, 0, p)
-		p.Parts += driver.Ptr(4 * room)
+		p.Parts += driver.Ptr(4 * most)
 		for _, to := range []*driver.Ptr{&p.X, &p.Y} {
 			if *to != 0 {
-				*to += driver.Ptr(4 * room)
+				*to += driver.Ptr(4 * most)
 			}
 		}
 	}
+}
+
+// room is how many sums a place has room for: of those that are cut for half as many.
+func room(cut bool) int {
+	if cut {
+		return slice / 2 &^ 3
+	}
+	return slice
 }
 
 // exchanged are parameters with what all exchanges of n elements have.

@@ -12,6 +12,7 @@ type pending struct {
 	sums, onto          *memory // which get the sums, and have them added; one of them is not nil
 	parts               driver.Ptr
 	chunks, rows, width int
+	cut                 bool  // the parts are the high ones of all rows, then the low ones
 	ranks               *Comm // whose parts are sums' too; nil for this device's alone
 }
 
@@ -40,14 +41,22 @@ func (d *Device) flush() {
 // ofRanks are the parameters of a sum over ranks.
 func (p *pending) ofRanks() kernels.RanksParams {
 	return kernels.RanksParams{Parts: p.parts, Y: p.sums.values, X: p.onto.at(),
-		Chunks: int32(p.chunks)}
+		Chunks: int32(p.chunks), Cut: flag(p.cut)}
+}
+
+// flag is how kernels take a condition.
+func flag(set bool) int32 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // sumChunks adds the chunks of a sum, to what is there with add.
 func (d *Device) sumChunks(p *pending, to *memory, add int32) {
 	elements(d, kernels.SumChunks, p.rows*p.width, kernels.SumChunksParams{Parts: p.parts,
 		Y: to.values, Chunks: int32(p.chunks), Rows: int32(p.rows), Width: int32(p.width),
-		LDY: int32(p.width), Add: add})
+		LDY: int32(p.width), Add: add, Cut: flag(p.cut)})
 }
 
 // addLater has x added to sum, of the same shape, with the sum that x waits for.

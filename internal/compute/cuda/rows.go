@@ -126,7 +126,10 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 }
 
 // Gate makes dst of rows in which gate and up lie side by side.
-func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
+func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) { d.gate(g, dst, both, 0) }
+
+// gate is Gate of as many rows as filled says on the device, 0 of all.
+func (d *Device) gate(g compute.Gating, dst, both *compute.Tensor, filled driver.Ptr) {
 	d.Resize(dst, both.Rows, both.Width/2)
 	kind := kindOf(g.Activation)
 	switch {
@@ -137,8 +140,8 @@ func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) {
 	}
 	m, n := of(dst.Memory), dst.Rows*dst.Width
 	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory),
-		Y: m.values, Half: m.half(true), N: int32(n), Width: int32(dst.Width), Kind: kind,
-		Type: d.half(), Limit: g.Limit})
+		Y: m.values, Half: m.half(true), Filled: filled, N: int32(n), Width: int32(dst.Width),
+		Kind: kind, Type: d.half(), Limit: g.Limit})
 }
 
 // SigmoidGate multiplies x by the logistic function of gate, which is as large.

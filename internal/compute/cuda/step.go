@@ -85,8 +85,8 @@ type step struct {
 	all   []int32
 	lasts []int32 // the last position of each sequence
 
-	tables, runsAt, last driver.Ptr
-	counted              driver.Ptr // how each row counts that is sent to experts
+	tables, runsAt, last, positions driver.Ptr
+	counted                         driver.Ptr // how each row counts that is sent to experts
 	// adapters are the places of the rows' adapters, of adapted rows: all or none.
 	adapters driver.Ptr
 	adapted  int
@@ -99,6 +99,9 @@ type step struct {
 
 // lists is how many of a batch's lists are sent as they are.
 const lists = 11
+
+// positionList is which of them has the positions of rows.
+const positionList = 2
 
 // shape is how a batch is laid out: where each list of integers begins. Batches of one shape differ
 // in nothing that the launches of a step are made of.
@@ -147,7 +150,7 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 		s.items[i] = s.items[i].placed(s.there.p)
 	}
 	s.tables, s.runsAt, s.last = place(s.shape.tables), place(s.shape.runs), place(s.shape.last)
-	s.counted = place(s.shape.counted)
+	s.counted, s.positions = place(s.shape.counted), place(s.shape.lists[positionList])
 	s.adapters, s.adapted = place(s.shape.lists[lists-1]), len(adapters)
 }
 

@@ -325,13 +325,13 @@ func TestCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		p = checkPlan(t, load, p, ranks, 0)
-		everyone := p.Copies(len(load), ranks.Nodes, Everyone)
+		everyone := p.Held(len(load), ranks.Nodes, Everyone)
 		for e, copies := range p.copies(len(load)) {
-			parts, own := map[Place]int{}, map[Place]int{}
+			parts, own := map[int]int{}, map[int]int{}
 			near, most := 0, 0
 			onNode := map[int][2]int{} // sources, copies
 			for source, node := range ranks.Nodes {
-				c := p.Copies(len(load), ranks.Nodes, source)
+				c := p.Held(len(load), ranks.Nodes, source)
 				n := onNode[node]
 				n[0]++
 				if slices.Contains(p[source], e) {
@@ -339,16 +339,16 @@ func TestCopies(t *testing.T) {
 				}
 				onNode[node] = n
 				for turn := range copies {
-					at := c.At(e, uint64(turn))
-					if p[at.Rank][at.Slot] != e {
-						t.Fatalf("expert %d of %v at %+v", e, p, at)
+					at := int(c.Of(int32(e), uint64(turn)))
+					if !slices.Contains(p[at], e) {
+						t.Fatalf("expert %d of %v at %d", e, p, at)
 					}
-					if slices.Contains(p[source], e) && at.Rank != source {
+					if slices.Contains(p[source], e) && at != source {
 						t.Fatalf("a row of rank %d for its expert %d goes to rank %d", source, e,
-							at.Rank)
+							at)
 					}
 					parts[at]++
-					if ranks.Nodes[at.Rank] == node {
+					if ranks.Nodes[at] == node {
 						near++
 					}
 				}
@@ -361,7 +361,7 @@ func TestCopies(t *testing.T) {
 					most, e, p, ranks.Nodes)
 			}
 			for turn := range copies {
-				own[everyone.At(e, uint64(turn+3))]++
+				own[int(everyone.Of(int32(e), uint64(turn+3)))]++
 			}
 			for at, n := range parts {
 				if n != len(ranks.Nodes) || own[at] != 1 || len(parts) != copies {

@@ -100,10 +100,10 @@ func (tr *transcript) command(name string, args []string) string {
 			source = numbers(tr.T, args[4:])[0]
 		}
 		n := numbers(tr.T, []string{args[0], args[2]})
-		c := tr.now[0].Copies(tr.experts, tr.ranks.Nodes, source)
+		c := tr.now[0].Held(tr.experts, tr.ranks.Nodes, source)
 		var ranks []string
 		for turn := range n[1] {
-			ranks = append(ranks, strconv.Itoa(c.At(n[0], uint64(turn)).Rank))
+			ranks = append(ranks, strconv.Itoa(int(c.Of(int32(n[0]), uint64(turn)))))
 		}
 		return "ranks " + strings.Join(ranks, " ") + "\n"
 	}

@@ -83,7 +83,7 @@ func checkCUDAAdapters(t *testing.T, f fixture) {
 		return // an engine's test has two ranks
 	}
 	var loading sync.Mutex // of the adapters' tensors
-	eachRank(t, f, 2, overPeers, false, func(r int, s *shard, _ *cuda.Device) {
+	eachRank(t, f, divided{size: 2, way: overPeers}, func(r int, s *shard, _ *cuda.Device) {
 		loading.Lock()
 		adapt(s)
 		loading.Unlock()

@@ -164,11 +164,30 @@ const (
 // apart is onMachine with devices that do not reach each other's memory, and with NCCL.
 var apart = &double.Driver{Threads: 2, Apart: true, NCCL: new(double.NCCL)}
 
-// eachRank runs ranks with a device each, which sum in a way.
-func eachRank(t *testing.T, f fixture, size int, way string, eager bool,
+// divided is how the ranks of a test divide a model: they sum in a way, and have whole experts, of
+// which so many have copies, or a share of each.
+type divided struct {
+	size      int
+	way       string
+	eager     bool
+	whole     bool
+	redundant int
+}
+
+func (l divided) String() string {
+	experts := ""
+	if l.whole {
+		experts = fmt.Sprintf(", whole experts and %d copies", l.redundant)
+	}
+	return fmt.Sprintf("by %d, %s, eager %v%s", l.size, l.way, l.eager, experts)
+}
+
+// eachRank runs ranks with a device each.
+func eachRank(t *testing.T, f fixture, l divided,
 	run func(rank int, s *shard, d *cuda.Device)) {
 	t.Helper()
 	const segment = 64 << 10
+	size, way := l.size, l.way
 	region, err := shm.Create(size, segment)
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +204,11 @@ func eachRank(t *testing.T, f fixture, size int, way string, eager bool,
 		if way == byNCCL {
 			drv = apart
 		}
-		d := openCUDA(t, drv, eager)
+		d := openCUDA(t, drv, l.eager)
 		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
+		if l.whole {
+			place.Experts = &layers.ExpertGroup{Share: r, Shares: size, Redundant: l.redundant}
+		}
 		comm := d.NewComm(r, size, place.Comm, g)
 		if way != byHosts {
 			place.Comm = comm
@@ -238,11 +260,12 @@ func TestCUDALayouts(t *testing.T) {
 				}
 				name := fmt.Sprintf("%s %s by %d, %s", f.dir, f.quantization, size, way)
 				t.Run(name, func(t *testing.T) {
-					eachRank(t, f, size, way, false, func(r int, s *shard, _ *cuda.Device) {
-						if rows := s.forward(t, r, piece{tokens: ids}); r == 0 {
-							compareRows(t, "ranks", rows, want)
-						}
-					})
+					eachRank(t, f, divided{size: size, way: way},
+						func(r int, s *shard, _ *cuda.Device) {
+							if rows := s.forward(t, r, piece{tokens: ids}); r == 0 {
+								compareRows(t, "ranks", rows, want)
+							}
+						})
 				})
 			}
 		}
@@ -278,9 +301,42 @@ func TestCUDAPlansOfRanks(t *testing.T) {
 							t.Errorf("rank %d: %d steps were graphs'", r, replays)
 						}
 					}
-					eachRank(t, f, size, m.way, m.eager, run)
+					eachRank(t, f, divided{size: size, way: m.way, eager: m.eager}, run)
 				})
 			}
+		}
+	}
+}
+
+// TestCUDAWholeExperts computes sequences in random plans by ranks that hold whole experts, and
+// wants the bits of each computed alone by one.
+func TestCUDAWholeExperts(t *testing.T) {
+	int4 := shipped("qwen3moe-tiny")
+	int4.quantization = "int4"
+	fixtures := []fixture{shipped("qwen3moe-tiny"), shipped("gpt-oss-mxfp4-tiny"),
+		shipped("deepseek-v3-tiny"), shipped("mixtral-tiny"), int4}
+	ways := []divided{{2, overPeers, false, true, 0}, {2, byHosts, true, true, 0},
+		{2, byNCCL, false, true, 2}, {4, overPeers, false, true, 4}, {4, overPeers, true, true, 0},
+		{4, byNCCL, true, true, 0}}
+	plans := 3
+	if testing.Short() {
+		plans, fixtures, ways = 1, fixtures[:2], ways[:1]
+	}
+	for _, f := range fixtures {
+		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+		y := plannedFor(t, one)
+		for _, l := range ways {
+			t.Run(fmt.Sprintf("%s %s %s", f.dir, f.quantization, l), func(t *testing.T) {
+				eachRank(t, f, l, func(r int, s *shard, d *cuda.Device) {
+					for seed := range plans {
+						y.run(t, s, r, uint64(seed))
+					}
+					graphs := !l.eager && l.way != byHosts
+					if replays := d.Replays(); graphs != (replays > 0) && plans > 1 {
+						t.Errorf("rank %d: %d steps were graphs'", r, replays)
+					}
+				})
+			})
 		}
 	}
 }
@@ -319,9 +375,8 @@ func TestCUDACacheTypes(t *testing.T) {
 					}
 				}
 				y.run(t, s, 0, 1)
-				eachRank(t, f, 2, overPeers, false, func(r int, s *shard, d *cuda.Device) {
-					y.run(t, cached(d, s, 2), r, 2)
-				})
+				eachRank(t, f, divided{size: 2, way: overPeers},
+					func(r int, s *shard, d *cuda.Device) { y.run(t, cached(d, s, 2), r, 2) })
 			})
 		}
 	}

@@ -1,6 +1,6 @@
 // Package attached keeps a second program behind the executable file of a first one, from which it
-// differs little: as a zstd frame with the first as dictionary. What follows an ELF file's segments
-// is nothing to the kernel and to linkers.
+// differs little: as a zstd frame of a delta. What follows an ELF file's segments is nothing to the
+// kernel and to linkers.
 //
 //	the first program | the frame | the trailer
 package attached
@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -28,20 +29,21 @@ var ErrNone = errors.New("no program is attached")
 type trailer struct {
 	// Base, Frame and Program are sizes: of the first program, the frame, and the second program.
 	Base, Frame, Program uint64
+	// Moves and Numbers are sizes of the delta's first parts.
+	Moves, Numbers uint64
 	// Sum is the SHA-256 of the second program.
 	Sum   [sha256.Size]byte
 	Magic [8]byte
 }
 
 var (
-	magic       = [8]byte([]byte("EAGLRAY2"))
+	magic       = [8]byte([]byte("EAGLRAY3"))
 	trailerSize = int64(binary.Size(trailer{}))
 )
 
-// What encoder and decoder agree on. The window has room for both programs.
 const (
-	dictionary = 1
-	window     = 64 << 20
+	// window has room for a delta.
+	window = 64 << 20
 	// most bounds what is unpacked.
 	most = 1 << 30
 )
@@ -71,14 +73,15 @@ func Attach(path, program string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window),
-		zstd.WithEncoderDictRaw(dictionary, base))
+		zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window))
 	if err != nil {
 		return err
 	}
-	frame := enc.EncodeAll(second, nil)
+	moves, numbers, rest := delta(base, second)
+	frame := enc.EncodeAll(slices.Concat(moves, numbers, rest), nil)
 	t = trailer{Base: uint64(len(base)), Frame: uint64(len(frame)), Program: uint64(len(second)),
-		Sum: sha256.Sum256(second), Magic: magic}
+		Moves: uint64(len(moves)), Numbers: uint64(len(numbers)), Sum: sha256.Sum256(second),
+		Magic: magic}
 	end, err := binary.Append(nil, binary.LittleEndian, t)
 	if err != nil {
 		return err
@@ -142,13 +145,22 @@ func read(f io.ReaderAt, size int64) (t trailer, err error) {
 // decode returns the second program, of which the frame is at the beginning of rest.
 func (t *trailer) decode(base, rest []byte) ([]byte, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxWindow(window), zstd.WithDecoderMaxMemory(most),
-		zstd.WithDecoderDictRaw(dictionary, base))
+		zstd.WithDecoderMaxWindow(window), zstd.WithDecoderMaxMemory(most))
 	if err != nil {
 		return nil, err
 	}
 	defer dec.Close()
-	program, err := dec.DecodeAll(rest[:t.Frame], nil)
+	parts, err := dec.DecodeAll(rest[:t.Frame], nil)
+	if err != nil {
+		return nil, err
+	}
+	if n := uint64(len(parts)); t.Moves > n || t.Numbers > n-t.Moves {
+		return nil, fmt.Errorf("its delta has %d bytes, of which %d and %d are the first parts",
+			n, t.Moves, t.Numbers)
+	}
+	numbers := t.Moves + t.Numbers
+	program, err := undo(base, parts[:t.Moves], parts[t.Moves:numbers], parts[numbers:],
+		int(t.Program))
 	if err != nil {
 		return nil, err
 	}

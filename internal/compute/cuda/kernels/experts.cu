@@ -1,5 +1,5 @@
 // Mixtures of experts: the choice of a row's experts, rows by expert for the grouped products of
-// gemm.cu, and the sums of what the experts made of a row, in the order of their numbers.
+// gemm.cu, and the sums of what the experts made of a row, which do not depend on who adds what.
 #include "rt.cuh"
 
 struct Route {
@@ -131,16 +131,31 @@ struct Order {
   const int* chosen;  // [pairs]
   int* first;         // [experts + 1]: where the rows of an expert begin
   int* rows_of;       // [pairs]: the row of x of each row by expert
-  int* place_of;      // [pairs]: where a row's expert has it
-  int pairs, per_token, experts;
+  int* place_of;      // [pairs]: where a row's expert has it, negative where another rank computes it
+  // Of ranks that hold whole experts, where the shares of each expert's copies begin in this list,
+  // and these; null where this one has all. rows' positions have copies take turns.
+  const int* held;
+  const int* positions;
+  int pairs, per_token, experts, share;
 };
+
+// here says whether this rank computes a pair (compute.HeldExperts).
+DI bool here(const Order& p, int pair) {
+  if (!p.held) return true;
+  const int e = p.chosen[pair], row = pair / p.per_token;
+  const u32 from = p.held[e], copies = p.held[e + 1] - from;
+  return p.held[from + ((u32)row + (u32)p.positions[row] + (u32)e) % copies] == p.share;
+}
 
 // order_rows sorts rows by expert, in one block; count has a place for each expert, and one more. In
 // which order an expert has its rows changes no sum.
 DI void order_rows(const Order& p, int* count) {
   for (int e = threadIdx.x; e <= p.experts; e += blockDim.x) count[e] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) atomicAdd(&count[p.chosen[i]], 1);
+  for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) {
+    p.place_of[i] = here(p, i) ? 0 : -1;
+    if (p.place_of[i] == 0) atomicAdd(&count[p.chosen[i]], 1);
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
     int at = 0;
@@ -153,6 +168,7 @@ DI void order_rows(const Order& p, int* count) {
   }
   __syncthreads();
   for (int i = threadIdx.x; i < p.pairs; i += blockDim.x) {
+    if (p.place_of[i] < 0) continue;
     int at = atomicAdd(&count[p.chosen[i]], 1);
     p.rows_of[at] = i / p.per_token;
     p.place_of[i] = at;
@@ -179,31 +195,53 @@ KERNEL __launch_bounds__(1024) route_order(const __grid_constant__ RouteOrder p)
   order_rows(p.order, (int*)places);
 }
 
-struct Combine {
-  const float* parts;   // [chunks][pairs][width]
-  const int* place_of;  // [rows][per_token]
-  const float* weights;
-  float* y;             // [rows][width]
-  int rows, per_token, width, chunks;
+// Fixed is a sum of numbers that are rounded to multiples of 2^-30 first, so that it is exact: a
+// multiple of 2^-8, below 2^16, and what is left, at most 2^-9. Eight of these are added exactly as
+// well. What is larger is added as floats are, rounded.
+struct Fixed {
+  float high, low;
+  static DI float round(float v, float unit) {  // to multiples of unit, while below 2^22 of them
+    return __fadd_rn(__fadd_rn(v, 1.5f * (1 << 23) * unit), -1.5f * (1 << 23) * unit);
+  }
+  DI void add(float weight, float x) {
+    const float cut = 1.5f * (1 << 15), h = __fadd_rn(__fmaf_rn(weight, x, cut), -cut);
+    high = __fadd_rn(high, h);
+    low = __fadd_rn(low, round(__fmaf_rn(weight, x, -h), 0x1p-30f));
+    const float carry = round(low, 0x1p-8f);
+    high = __fadd_rn(high, carry);
+    low = __fadd_rn(low, -carry);
+  }
 };
 
-// combine adds what a row's experts made of it, weighted, chunk by chunk, then the chunks as a
-// tree: so any tensor parallel size gives the same bits.
+struct Combine {
+  const float* parts;   // [chunks][pairs][width]
+  const int* place_of;  // [rows][per_token]; negative for none
+  const float* weights;
+  float* y;             // [rows][width], with cut [high, low][rows][width]
+  int rows, per_token, width, chunks, cut;
+};
+
+// combine adds what a row's experts made of it, weighted, in fixed point: so ranks that hold whole
+// experts, or a share of each, add to the same bits.
 KERNEL combine(const __grid_constant__ Combine p) {
   const size_t chunk = (size_t)p.rows * p.per_token * p.width;
-  EACH(p.rows * p.width) {
+  const int size = p.rows * p.width;
+  EACH(size) {
     int row = i / p.width, d = i % p.width;
     const int* places = p.place_of + (size_t)row * p.per_token;
     const float* weights = p.weights + (size_t)row * p.per_token;
-    float sums[8];
+    Fixed sum = {0.0f, 0.0f};
+    for (int n = 0; n < p.per_token; n++) {
+      if (places[n] < 0) continue;
+      const float* part = p.parts + (size_t)places[n] * p.width + d;
+      float v[8];
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-      sums[c] = 0.0f;
-      if (c >= p.chunks) continue;
-      for (int n = 0; n < p.per_token; n++)
-        sums[c] += weights[n] * p.parts[c * chunk + (size_t)places[n] * p.width + d];
+      for (int c = 0; c < 8; c++) v[c] = c < p.chunks ? part[c * chunk] : 0.0f;
+#pragma unroll
+      for (int c = 0; c < 8; c++) sum.add(weights[n], v[c]);
     }
-    p.y[i] = tree(sums, 1, p.chunks);
+    if (p.cut) p.y[size + i] = sum.low;
+    p.y[i] = p.cut ? sum.high : __fadd_rn(sum.high, sum.low);
   }
 }
 

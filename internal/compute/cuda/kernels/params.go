@@ -571,13 +571,16 @@ type RouteParams struct {
 
 // OrderParams are those of experts.cu's Order.
 type OrderParams struct {
-	Chosen   driver.Ptr
-	First    driver.Ptr
-	RowsOf   driver.Ptr
-	PlaceOf  driver.Ptr
-	Pairs    int32
-	PerToken int32
-	Experts  int32
+	Chosen    driver.Ptr
+	First     driver.Ptr
+	RowsOf    driver.Ptr
+	PlaceOf   driver.Ptr
+	Held      driver.Ptr
+	Positions driver.Ptr
+	Pairs     int32
+	PerToken  int32
+	Experts   int32
+	Share     int32
 }
 
 // RouteOrderParams are those of experts.cu's RouteOrder.
@@ -596,6 +599,7 @@ type CombineParams struct {
 	PerToken int32
 	Width    int32
 	Chunks   int32
+	Cut      int32
 }
 
 // ExpertBiasesParams are those of experts.cu's ExpertBiases.
@@ -828,6 +832,7 @@ type RanksParams struct {
 	Stride uint64
 	N      int32
 	Chunks int32
+	Cut    int32
 	Rank   int32
 	Ranks  int32
 	Slice  int32
@@ -904,14 +909,15 @@ type ActivateParams struct {
 
 // GateParams are those of rows.cu's Gate.
 type GateParams struct {
-	Both  driver.Ptr
-	Y     driver.Ptr
-	Half  driver.Ptr
-	N     int32
-	Width int32
-	Kind  int32
-	Type  int32
-	Limit float32
+	Both   driver.Ptr
+	Y      driver.Ptr
+	Half   driver.Ptr
+	Filled driver.Ptr
+	N      int32
+	Width  int32
+	Kind   int32
+	Type   int32
+	Limit  float32
 }
 
 // SigmoidGateParams are those of rows.cu's SigmoidGate.
@@ -944,4 +950,5 @@ type SumChunksParams struct {
 	Width  int32
 	LDY    int32
 	Add    int32
+	Cut    int32
 }

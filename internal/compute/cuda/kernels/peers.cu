@@ -11,7 +11,7 @@
 enum { RANKS = 8, PLACES = 64, EPOCHS = 8 * RANKS * PLACES, ELEMENTS = 2 * EPOCHS, THREADS = 512 };
 
 struct Ranks {
-  const float* parts;  // this rank's, [chunks][n]
+  const float* parts;  // this rank's, [chunks][n]; with cut [high, low][n], and both are added
   float* y;            // [n]; of gather_ranks [ranks][n], and null where nothing is gathered
   float* x;            // gets the sums added to what it has; null for none
   u8* w0;              // the windows
@@ -24,7 +24,7 @@ struct Ranks {
   u8* w7;
   const u32* over;     // not 0 once nothing waits any more; it is the host's memory
   u64 stride;          // of chunks, and of what is gathered
-  int n, chunks, rank, ranks, slice;
+  int n, chunks, cut, rank, ranks, slice;
   int unit;            // blocks have whole units of so many elements, a multiple of 4
   int vector;          // parts and y are read and written 16 bytes at a time
 };
@@ -100,7 +100,8 @@ DI Meeting meet(const Ranks& p) {
     if (p.chunks > 2)
       v = v + (load4(parts + 2 * p.stride, 4 * i, m.n, p.vector) +
                load4(parts + 3 * p.stride, 4 * i, m.n, p.vector));
-    mine[i] = v;
+    mine[i << p.cut] = v;
+    if (p.cut) mine[2 * i + 1] = load4(parts + p.stride, 4 * i, m.n, p.vector);
   }
   // The barrier orders what all threads stored before what one of them publishes, and what one has
   // acquired before what all load: release and acquire are cumulative (PTX ISA 8.8).
@@ -117,20 +118,28 @@ DI Meeting meet(const Ranks& p) {
   return m;
 }
 
+// total is what the ranks have at a place, added as a tree.
+template <int ranks>
+DI float4 total(const Ranks& p, const Meeting& m, int i) {
+  float4 v[ranks];
+#pragma unroll
+  for (int r = 0; r < ranks; r++) v[r] = m.of(p, r)[i];
+#pragma unroll
+  for (int step = 1; step < ranks; step *= 2)
+#pragma unroll
+    for (int r = 0; r < ranks; r += 2 * step) v[r] = v[r] + v[r + step];
+  return v[0];
+}
+
 template <int ranks>
 DI void sum(const Ranks& p, const Meeting& m) {
   for (int i = threadIdx.x; 4 * i < m.n; i += blockDim.x) {
-    float4 v[ranks];
-#pragma unroll
-    for (int r = 0; r < ranks; r++) v[r] = m.of(p, r)[i];
-#pragma unroll
-    for (int step = 1; step < ranks; step *= 2)
-#pragma unroll
-      for (int r = 0; r < ranks; r += 2 * step) v[r] = v[r] + v[r + step];
-    store4(p.y + m.first, 4 * i, m.n, p.vector, v[0]);
+    float4 v = total<ranks>(p, m, i << p.cut);
+    if (p.cut) v = v + total<ranks>(p, m, 2 * i + 1);
+    store4(p.y + m.first, 4 * i, m.n, p.vector, v);
     if (p.x) {
       float* x = p.x + m.first;
-      store4(x, 4 * i, m.n, p.vector, v[0] + load4(x, 4 * i, m.n, p.vector));
+      store4(x, 4 * i, m.n, p.vector, v + load4(x, 4 * i, m.n, p.vector));
     }
   }
 }

@@ -43,6 +43,7 @@ KERNEL order_columns(const __grid_constant__ OrderColumns p) {
   const int row = blockIdx.x;
   const int* order = p.order;
   if (p.orders) {
+    if (row >= p.first[p.experts]) return;
     int expert = 0;  // the last whose rows begin at this one or before
     for (int step = 1 << 20; step; step >>= 1)
       if (expert + step < p.experts && p.first[expert + step] <= row) expert += step;
@@ -111,6 +112,7 @@ struct Gate {
   const float* both;  // [rows][gate, then up]
   float* y;
   u16* half;          // y in 16 bits
+  const int* filled;  // how many rows there are; null for all
   int n, width, kind, type;
   float limit;
 };
@@ -125,8 +127,9 @@ DI float gated(float g, float u, const Gate& p) {
 // gate computes activation(gate) * up; CLAMPED is GPT-OSS's (see compute.Gating). Where rows are
 // vectors of 4 numbers, it takes them so.
 KERNEL gate(const __grid_constant__ Gate p) {
+  const int all = p.filled ? *p.filled * p.width : p.n;
   if (p.width % 4 != 0) {
-    EACH(p.n) {
+    EACH(all) {
       const float* row = p.both + (size_t)(i / p.width) * 2 * p.width;
       const float v = gated(row[i % p.width], row[p.width + i % p.width], p);
       p.y[i] = v;
@@ -135,7 +138,7 @@ KERNEL gate(const __grid_constant__ Gate p) {
     return;
   }
   const int width = p.width / 4;
-  EACH(p.n / 4) {
+  EACH(all / 4) {
     const float4* row = (const float4*)p.both + (size_t)(i / width) * 2 * width;
     const float4 g = row[i % width], u = row[width + i % width];
     const float4 v = make_float4(gated(g.x, u.x, p), gated(g.y, u.y, p), gated(g.z, u.z, p),
@@ -171,17 +174,18 @@ KERNEL lookup(const __grid_constant__ Lookup p) {
 }
 
 struct SumChunks {
-  const float* parts;  // [chunks][rows][width]
+  const float* parts;  // [chunks][rows][width], with cut [chunks][high, low][rows][width]
   float* y;
   const float* bias;   // null for none
-  int chunks, rows, width, ldy, add;
+  int chunks, rows, width, ldy, add, cut;
 };
 
 // sum_chunks adds the chunks of a product, to what is there with add.
 KERNEL sum_chunks(const __grid_constant__ SumChunks p) {
   size_t size = (size_t)p.rows * p.width;
   EACH(p.rows * p.width) {
-    float v = tree(p.parts + i, size, p.chunks);
+    float v = tree(p.parts + i, size << p.cut, p.chunks);
+    if (p.cut) v += tree(p.parts + size + i, size << 1, p.chunks);
     float* y = p.y + (size_t)(i / p.width) * p.ldy + i % p.width;
     if (p.bias) v += p.bias[i % p.width];
     *y = p.add ? *y + v : v;

@@ -17,6 +17,7 @@ type mixtureShape struct {
 	rows, hidden, inner, experts int
 	biases                       bool
 	ordered                      bool // quantised, each expert in an order of its own
+	shares                       int  // among how many ranks experts are divided as well
 	cost                         Cost
 }
 
@@ -28,21 +29,24 @@ const (
 
 func mixtureCases() (list []Case) {
 	for _, m := range []mixtureShape{
-		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, false, Small},
+		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, false, 3, Small},
 		{"normalised", compute.Routing{PerToken: 3, Normalise: true, Factor: 1.5}, 19, 40, 24, 8,
-			false, false, Full},
+			false, false, 0, Full},
 		{"logistic, corrected", compute.Routing{PerToken: 2, Sigmoid: true, Normalise: true}, 70,
-			32, 64, 5, true, false, Small},
+			32, 64, 5, true, false, 2, Small},
 		{"groups", compute.Routing{PerToken: 3, Sigmoid: true, Groups: 4, TopGroups: 2, Best: 2},
-			19, 40, 24, 8, true, false, Full},
+			19, 40, 24, 8, true, false, 0, Full},
 		{"one best of a group", compute.Routing{PerToken: 2, Groups: 2, TopGroups: 1, Best: 1}, 1,
-			40, 24, 70, false, false, Full},
+			40, 24, 70, false, false, 0, Full},
 		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, false,
-			Full},
-		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, true, Small},
+			0, Full},
+		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, true, 2, Small},
 		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
-			false, Large},
+			false, 0, Large},
 	} {
+		if m.shares > 0 {
+			m.name = fmt.Sprintf("%s, by %d", m.name, m.shares)
+		}
 		about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}
 		if m.rows <= rowsAtOnce && m.experts <= expertsAtOnce {
 			about = []kernels.ID{kernels.Combine, kernels.RouteOrder}
@@ -141,6 +145,9 @@ func mixture(s *subject, m *mixtureShape) {
 		}
 	}
 	s.report("y", without, want, tolerance)
+	if m.shares > 0 {
+		s.divided(m, mix, x, logits, y.Floats())
+	}
 	var counted []float32
 	for _, n := range s.ExpertRows(mix.Load) {
 		counted = append(counted, float32(n))
@@ -149,6 +156,62 @@ func mixture(s *subject, m *mixtureShape) {
 	if m.biases {
 		s.report("with biases", y.Floats(), biased, tolerance)
 	}
+}
+
+// divided computes a mixture as ranks do that hold whole experts, one after the other, of which
+// some have a copy: their sums add up to the bits of one that has all.
+func (s *subject) divided(m *mixtureShape, all *compute.Mixture, x *compute.Tensor,
+	logits, whole []float32) {
+	mix, added := *all, make([]float32, 2*m.rows*m.hidden)
+	mix.Load = nil
+	for share := range m.shares {
+		mix.Held = s.held(m.experts, m.shares, share)
+		mix.Experts = heldOf(all.Experts, m.shares, share)
+		y := s.poisoned(2*m.rows, m.hidden)
+		s.Mix(y, x, s.filled(m.rows, m.experts, logits), &mix)
+		for i, v := range y.Floats() {
+			added[i] += v
+		}
+	}
+	y := s.filled(2*m.rows, m.hidden, added)
+	s.Mixed(y, &mix)
+	s.report("by shares", y.Floats(), doubles(whole), exactly)
+}
+
+// copiesOf are the shares that hold an expert: each third has a copy on the next share.
+func copiesOf(e, shares int) []int {
+	if e%3 == 0 && shares > 1 {
+		return []int{e % shares, (e + 1) % shares}
+	}
+	return []int{e % shares}
+}
+
+// held says that of experts which copiesOf says.
+func (s *subject) held(experts, shares, own int) *compute.HeldExperts {
+	table := make([]int32, experts+1)
+	for e := range experts {
+		table[e] = int32(len(table))
+		for _, share := range copiesOf(e, shares) {
+			table = append(table, int32(share))
+		}
+	}
+	table[experts] = int32(len(table))
+	bits := make([]float32, len(table))
+	for i, n := range table {
+		bits[i] = math.Float32frombits(uint32(n))
+	}
+	return &compute.HeldExperts{Share: int32(own), Table: table, Memory: s.Vector(bits)}
+}
+
+// heldOf are the experts that a share has, with the biases of all.
+func heldOf(all []compute.Expert, shares, own int) []compute.Expert {
+	list := slices.Clone(all)
+	for e := range list {
+		if !slices.Contains(copiesOf(e, shares), own) {
+			list[e] = compute.Expert{DownBias: list[e].DownBias}
+		}
+	}
+	return list
 }
 
 // addExpert adds what an expert makes of a row.

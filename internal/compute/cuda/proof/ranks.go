@@ -3,6 +3,7 @@ package proof
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -245,6 +246,9 @@ func (p rankShape) sum(m *member) error {
 	if err := m.chunked(p); err != nil {
 		return err
 	}
+	if err := m.wholeExperts(p); err != nil {
+		return err
+	}
 	return m.normalised(p)
 }
 
@@ -364,6 +368,57 @@ func (m *member) chunked(p rankShape) error {
 		m.report("chunks", got, want, exactly)
 	} else if !slices.Equal(doubles(got), want) {
 		return fmt.Errorf("the chunks of rank %d do not sum to those of all", m.rank)
+	}
+	m.free()
+	return nil
+}
+
+// wholeExperts has ranks that hold whole experts, some of them two of a copy, add what they make of
+// rows: sums, and what is normalised of them, have the bits of a rank that has all experts.
+func (m *member) wholeExperts(p rankShape) error {
+	const inner, perToken = 16, 2
+	rows, hidden, experts := p.rows, min(p.width, 320)/4*4, 2*p.ranks
+	m.random = rand.New(rand.NewPCG(7, 8))
+	routing := compute.Routing{PerToken: perToken, Normalise: true}
+	all := &compute.Mixture{Routing: routing, Chunks: 8}
+	for range experts {
+		var e compute.Expert
+		e.GateUp, _ = m.weight(1, 2*inner, hidden)
+		e.Down, _ = m.weight(8, hidden, inner)
+		all.Experts = append(all.Experts, e)
+	}
+	if m.err != nil {
+		return m.err
+	}
+	own := &compute.Mixture{Routing: routing, Chunks: 8,
+		Held:    m.held(experts, p.ranks, m.rank),
+		Experts: heldOf(all.Experts, p.ranks, m.rank)}
+	x, _ := m.tensor(rows, hidden)
+	_, before := m.tensor(rows, hidden)
+	scores := m.floats(rows * experts)
+	weight, _ := m.vector(hidden)
+	_, step, _ := layOut([]sequence{{5, rows}})
+	var made [2][]float32
+	for k, mix := range []*compute.Mixture{all, own} {
+		m.Begin(step, nil)
+		sum, y, residual := m.poisoned(rows, hidden), m.poisoned(rows, hidden),
+			m.filled(rows, hidden, before)
+		m.Mix(sum, x, m.filled(rows, experts, scores), mix)
+		if mix.Held != nil {
+			if err := m.comm.AllReduce(sum); err != nil {
+				return err
+			}
+		}
+		m.Mixed(sum, mix)
+		m.Add(residual, sum)
+		m.RMSNorm(y, residual, weight, 1e-5)
+		made[k] = slices.Concat(sum.Floats(), residual.Floats(), y.Floats())
+		if err := m.Finish(); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(made[0], made[1]) {
+		return errors.New("what ranks with whole experts make differs from what one makes")
 	}
 	m.free()
 	return nil

@@ -136,7 +136,8 @@ type Device interface {
 		x compute.View)
 	SigmoidGate(x *Tensor, gate compute.View)
 	// Mix makes sum what this rank has of the weighted sums of what the experts of each row of x
-	// make of it, in numbers that ranks can add, and scores, the products of the router, undefined.
+	// make of it, in numbers that ranks can add to the same sums however they divide the experts
+	// among them, and scores, the products of the router, undefined.
 	// Mixed makes of what the ranks have added the sums themselves, [rows of x][its width], with
 	// the biases of down projections, weighted.
 	Mix(sum, x, scores *Tensor, mix *compute.Mixture)

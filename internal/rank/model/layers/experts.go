@@ -22,7 +22,7 @@ import (
 // exchanges with the i-th ranks of the others, so that a row crosses once for each rank that it is
 // for.
 //
-// The order in which a row's experts are summed does not matter: see compute/cpu/vec, FixedAxpy.
+// The order in which a row's experts are summed does not matter: they are summed in fixed point.
 type ExpertGroup struct {
 	// Share is which of Shares equal shares of the experts the rank holds: each place has as many
 	// as a tensor parallel group has ranks, in their order.
@@ -87,16 +87,6 @@ func (g *Group) places() int {
 	return g.Experts.Shares / g.Size
 }
 
-// copies says which copy of an expert computes the rows that a rank has: those of its place, or
-// everyone's.
-func (g *Group) copies(p balance.Placement, experts int) balance.Copies {
-	source := balance.Everyone
-	if g.places() > 1 {
-		source = g.Experts.Share - g.Rank
-	}
-	return p.Copies(experts, g.Experts.nodes(), source)
-}
-
 // Traveller is a device whose rows can be sent to the experts of other ranks.
 type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
@@ -138,22 +128,9 @@ func (y *Mixture) route() (chosen []int32, weights []float32) {
 	t.shares = t.shares[:0]
 	for i, e := range chosen {
 		turn := uint64(i/k) + uint64(y.positions[i/k])
-		t.shares = append(t.shares, y.copies.At(int(e), turn).Rank)
+		t.shares = append(t.shares, int(y.mix.Held.Of(e, turn)))
 	}
 	return chosen, weights
-}
-
-// local makes sum what this rank's experts make of rows that all ranks have.
-func (y *Mixture) local(x *Tensor) {
-	t := &y.rank.travelling
-	chosen, weights := y.route()
-	t.chosen = append(t.chosen[:0], chosen...)
-	for i, share := range t.shares {
-		if share != y.group.Experts.Share {
-			t.chosen[i] = elsewhere
-		}
-	}
-	y.dev.(Traveller).MixChosen(&y.sum, x.Floats(), x.Width, t.chosen, weights, &y.mix)
 }
 
 // A run of rows on its way begins with a word that says in which form they are, and in the next

@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"fmt"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/balance"
@@ -18,9 +19,8 @@ type Mixture struct {
 	mix        compute.Mixture
 	hidden     int
 	at         int // the model's layer that it is in
-	// Where ranks hold whole experts: which copy of each rows go to; how one is made; and those
-	// that are there for another placement.
-	copies balance.Copies
+	// Where ranks hold whole experts: how one is made; and those that are there for another
+	// placement.
 	loader *Loader
 	make   func(expert int) compute.Expert
 	coming map[int]compute.Expert
@@ -129,7 +129,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if l.scale != nil && g.Moving {
 		l.scale.moving = max(l.scale.moving, l.weighed()-before)
 	}
-	y.arrange(at)
+	y.place(at)
 	l.movable = append(l.movable, y)
 	return y
 }
@@ -205,9 +205,21 @@ func (y *Mixture) put(e int, x compute.Expert) {
 	y.mix.Experts[e] = x
 }
 
-// arrange makes the experts that are here those of a placement which counts from the next step on.
-func (y *Mixture) arrange(at balance.Placement) {
-	y.copies = y.group.copies(at, len(y.mix.Experts))
+// place says where the experts are now: which ranks compute them, for the rows that this one has,
+// those of its place or everyone's.
+func (y *Mixture) place(at balance.Placement) {
+	source := balance.Everyone
+	if y.group.places() > 1 {
+		source = y.group.Experts.Share - y.group.Rank
+	}
+	held := at.Held(len(y.mix.Experts), y.group.Experts.nodes(), source)
+	held.Share = int32(y.group.Experts.Share)
+	if y.loader.scale == nil {
+		// A vector of floats has room for integers of as many bits.
+		held.Memory = y.dev.Vector(unsafe.Slice((*float32)(unsafe.Pointer(&held.Table[0])),
+			len(held.Table)))
+	}
+	y.mix.Held = held
 	if d, ok := y.dev.(Traveller); ok && y.group.places() > 1 {
 		y.form, y.forms = d.RowForm(&y.mix), nil
 	}
@@ -241,13 +253,10 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
 	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	var err error
-	switch {
-	case y.group.Experts == nil:
-		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
-	case y.group.places() > 1:
+	if y.group.places() > 1 {
 		err = y.travel(x)
-	default:
-		y.local(x)
+	} else {
+		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
 	}
 	if err == nil {
 		err = y.allReduce(&y.sum)

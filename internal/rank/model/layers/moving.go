@@ -72,7 +72,7 @@ func (l *Loader) MoveExperts(layer int, p balance.Placement) {
 		y.put(e, x)
 	}
 	y.coming = nil
-	y.arrange(p)
+	y.place(p)
 	g.Put(layer, p)
 }
 
