@@ -215,7 +215,7 @@ func (y *Mixture) place(at balance.Placement) {
 		held.Memory = y.dev.Vector(unsafe.Slice((*float32)(unsafe.Pointer(&held.Table[0])),
 			len(held.Table)))
 	}
-	y.mix.Held = held
+	y.mix.Held, y.mix.Device = held, nil
 }
 
 // stackedBias reads the part's rows of the biases that belong to a stack.
