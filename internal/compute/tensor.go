@@ -285,7 +285,8 @@ func (g Gating) String() string {
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
 // Load, unless nil, is what a device counts in. Held, unless nil, says that ranks hold whole
-// experts: those that this one lacks have no weights.
+// experts: those that this one lacks have no weights. Device is what a device keeps of Experts and
+// Held, to be nil again when they change.
 type Mixture struct {
 	Routing
 	Gating
@@ -293,6 +294,7 @@ type Mixture struct {
 	Chunks  int
 	Load    *ExpertLoad
 	Held    *HeldExperts
+	Device  any
 }
 
 // HeldExperts say which ranks hold each expert of a mixture, and for which rows: copies of one take

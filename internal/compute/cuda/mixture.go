@@ -20,44 +20,47 @@ type mixing struct {
 
 // projection is the weights of all experts of a kind: where the device has their addresses, those
 // of their biases, scales, offsets and orders, which are 0 for none. one is the first weight that
-// there is; held says which these are, nil for all.
+// this rank has, nil for none.
 type projection struct {
 	one                                      *weight
-	held                                     *compute.HeldExperts
 	memory                                   compute.Memory
 	weights, biases, scales, offsets, orders driver.Ptr
 }
 
-// projections are those of a mixture, which are made when it is computed first; false says that
-// they cannot be.
-func (d *Device) projections(mix *compute.Mixture) (gateUp, down *projection, ok bool) {
-	gateUp = d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
+// projections are those of a mixture, which are made when it is computed first: both, nil where
+// they cannot be made.
+type projections struct{ gateUp, down *projection }
+
+func (d *Device) projections(mix *compute.Mixture) *projections {
+	if p, ok := mix.Device.(*projections); ok {
+		return p
+	}
+	p := &projections{d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
 		return e.GateUp, e.GateUpBias
-	})
-	down = d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
+	}), d.projection(mix, func(e *compute.Expert) (compute.Weight, compute.Memory) {
 		return e.Down, e.DownBias
-	})
-	return gateUp, down, gateUp != nil && down != nil && d.err == nil
+	})}
+	if d.err != nil {
+		return nil
+	}
+	mix.Device = p
+	return p
 }
 
 func (d *Device) projection(mix *compute.Mixture,
 	of func(e *compute.Expert) (compute.Weight, compute.Memory)) *projection {
-	var one *weight // that of the first expert that this rank has
-	for i := 0; i < len(mix.Experts) && one == nil; i++ {
-		x, _ := of(&mix.Experts[i])
-		one, _ = x.(*weight)
-	}
-	if one != nil && one.experts != nil && one.experts.held == mix.Held {
-		return one.experts
-	}
 	n := len(mix.Experts)
 	list := make([]driver.Ptr, 5*n)
+	var one *weight
 	for i := range mix.Experts {
 		x, bias := of(&mix.Experts[i])
 		if list[n+i] = at(bias); x == nil && mix.Held != nil {
 			continue
 		}
 		w, _ := x.(*weight)
+		if one == nil {
+			one = w
+		}
 		if w == nil || !w.codes.alike(one.codes) {
 			d.check(fmt.Errorf("a mixture's experts are quantised in several ways, which CUDA "+
 				"devices do not compute: expert %d", i))
@@ -71,14 +74,13 @@ func (d *Device) projection(mix *compute.Mixture,
 	}
 	// A vector of floats has room for half an address.
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
-	p := &projection{one: one, held: mix.Held, memory: d.Vector(floats)}
+	p := &projection{one: one, memory: d.Vector(floats)}
 	p.weights = at(p.memory)
 	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets, &p.orders} {
 		if slices.ContainsFunc(list[(i+1)*n:(i+2)*n], func(p driver.Ptr) bool { return p != 0 }) {
 			*place = p.weights + driver.Ptr(8*(i+1)*n)
 		}
 	}
-	one.experts = p
 	return p
 }
 
@@ -87,22 +89,28 @@ func (d *Device) projection(mix *compute.Mixture,
 // of all rows and then the low ones, which add up to the same bits however ranks divide experts
 // among them. Rows are sorted by expert on the device: the host does not know which they have.
 func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
-	up, lower, ok := d.projections(mix)
+	p := d.projections(mix)
 	rows, cut := x.Rows, mix.Held != nil || mix.Chunks < wholeChunks
 	if cut {
 		rows *= 2
 	}
 	d.mix.cut = cut
-	if !ok {
+	if p == nil {
 		d.Resize(dst, rows, x.Width)
 		return
 	}
+	up, lower := p.gateUp, p.down
 	m, gateUp, down := &d.mix, up.one, lower.one
 	n, k := len(mix.Experts), mix.PerToken
 	pairs := x.Rows * k
 	first, picked := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
 	d.route(scores, mix)
+	if gateUp == nil {
+		d.Resize(dst, rows, x.Width)
+		d.Zero(dst)
+		return
+	}
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
@@ -192,13 +200,13 @@ func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
 	if mix.Experts[0].DownBias == nil {
 		return
 	}
-	_, down, ok := d.projections(mix)
-	if !ok {
+	p := d.projections(mix)
+	if p == nil {
 		return
 	}
 	elements(d, kernels.ExpertBiases, sum.Rows*sum.Width, kernels.ExpertBiasesParams{
 		Sum: at(sum.Memory), Chosen: d.mix.chosen.p, Weights: d.mix.weights.p,
-		Biases: down.biases, Rows: int32(sum.Rows), PerToken: int32(mix.PerToken),
+		Biases: p.down.biases, Rows: int32(sum.Rows), PerToken: int32(mix.PerToken),
 		Width: int32(sum.Width)})
 	of(sum.Memory).written()
 }

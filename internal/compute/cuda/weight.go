@@ -30,8 +30,6 @@ type weight struct {
 	// rows is the matrix as copies of warp groups see it, made of the data at mapped.
 	rows   driver.TensorMap
 	mapped driver.Ptr
-	// experts are those of a mixture, of its first expert's.
-	experts *projection
 }
 
 // newWeight is memory for a weight.

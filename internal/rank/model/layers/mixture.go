@@ -219,7 +219,7 @@ func (y *Mixture) place(at balance.Placement) {
 		held.Memory = y.dev.Vector(unsafe.Slice((*float32)(unsafe.Pointer(&held.Table[0])),
 			len(held.Table)))
 	}
-	y.mix.Held = held
+	y.mix.Held, y.mix.Device = held, nil
 	if d, ok := y.dev.(Traveller); ok && y.group.places() > 1 {
 		y.form, y.forms = d.RowForm(&y.mix), nil
 	}
