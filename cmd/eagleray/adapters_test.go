@@ -1,12 +1,16 @@
 package main
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
 	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
 )
 
@@ -14,24 +18,7 @@ import (
 // that nothing would come of.
 func TestLoraPath(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join("..", "..", "testdata", "models", "go-std-tiny")
-	raw, err := os.ReadFile(filepath.Join(folder, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := model.ReadConfig(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shapes, err := model.Adaptable(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	adapter := t.TempDir()
-	if err := loratest.Write(adapter, shapes, loratest.Options{Rank: 4, Seed: 1,
-		Width: 0.3}); err != nil {
-		t.Fatal(err)
-	}
+	adapter := writeAdapter(t)
 	question := []string{"generate", "--raw", "--temperature", "0", "--max-tokens", "12",
 		"package main"}
 	base, adapted := invoke(t, question, 0, ""), invoke(t, append(question[:6:6],
@@ -61,6 +48,79 @@ func TestLoraPath(t *testing.T) {
 				code = exitError
 			}
 			invoke(t, c.args, code, c.want)
+		})
+	}
+}
+
+// writeAdapter writes an adapter of the built-in model and returns its folder.
+func writeAdapter(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join("..", "..", "testdata", "models", "go-std-tiny")
+	raw, err := os.ReadFile(filepath.Join(folder, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := model.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shapes, err := model.Adaptable(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapter := t.TempDir()
+	if err := loratest.Write(adapter, shapes, loratest.Options{Rank: 4, Seed: 1,
+		Width: 0.3}); err != nil {
+		t.Fatal(err)
+	}
+	return adapter
+}
+
+// TestHubResolver asks a server for an adapter by the name of its repo: it is downloaded at the
+// first request, answers as one of a folder does, and is listed. Repos that the Hub has not, or of
+// another organisation, are no models.
+func TestHubResolver(t *testing.T) {
+	t.Parallel()
+	adapter := writeAdapter(t)
+	hub := serveRepo(t, "org/adapter", adapter, lora.ConfigFile, lora.WeightsFile)
+	for _, resolver := range []string{"hub", "hub:org"} {
+		t.Run(resolver, func(t *testing.T) {
+			p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M",
+				"--enable-lora", "--lora-resolver", resolver, "--lora-modules", "here="+adapter)
+			p.cmd.Env = append(p.cmd.Env, onHub(hub.URL, t.TempDir())...)
+			_, url := ready(t, p)
+			ask := func(name string, want int) (text string) {
+				t.Helper()
+				code, answer := posted(t, url+"/v1/completions", `{"model": "`+name+
+					`", "prompt": "package main", "max_tokens": 12, "temperature": 0}`)
+				if code != want {
+					t.Fatalf("%s: %d %s", name, code, answer)
+				}
+				var a struct{ Choices []struct{ Text string } }
+				if err := json.Unmarshal([]byte(answer), &a); err != nil {
+					t.Fatal(err)
+				}
+				if len(a.Choices) > 0 {
+					text = a.Choices[0].Text
+				}
+				return text
+			}
+			base, want := ask("go-std-tiny", 200), ask("here", 200)
+			if got := ask("org/adapter", 200); got != want || got == base {
+				t.Errorf("the repo's answers %q, the folder's %q, none %q", got, want, base)
+			}
+			for _, name := range []string{"org/other", "others/adapter"} {
+				ask(name, 404)
+			}
+			resp, err := http.Get(url + "/v1/models")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if list, err := io.ReadAll(resp.Body); err != nil ||
+				!strings.Contains(string(list), `"id":"org/adapter"`) {
+				t.Errorf("models are %s: %v", list, err)
+			}
 		})
 	}
 }

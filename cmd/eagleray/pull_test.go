@@ -11,37 +11,51 @@ import (
 	"testing"
 )
 
-// TestPullListRemove downloads the files of a model from a Hub, serves them without it, lists them
-// and removes them.
-func TestPullListRemove(t *testing.T) {
-	t.Parallel()
-	const commit = "0123456789abcdef0123456789abcdef01234567"
-	from := filepath.Join("..", "..", "testdata", "models", "qwen3-tiny")
-	files := []string{"config.json", "generation_config.json", "model.safetensors"}
+// repoCommit is the commit of repos that serveRepo has.
+const repoCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// serveRepo is a Hub that has one repo: files of a folder.
+func serveRepo(t *testing.T, repo, folder string, files ...string) *httptest.Server {
+	t.Helper()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/models/org/tiny/revision/main",
+	mux.HandleFunc("GET /api/models/"+repo+"/revision/main",
 		func(w http.ResponseWriter, _ *http.Request) {
 			siblings := []map[string]string{}
 			for _, name := range files {
 				siblings = append(siblings, map[string]string{"rfilename": name})
 			}
-			_ = json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": siblings})
+			_ = json.NewEncoder(w).Encode(map[string]any{"sha": repoCommit, "siblings": siblings})
 		})
-	mux.HandleFunc("/org/tiny/resolve/"+commit+"/{name}",
+	mux.HandleFunc("/"+repo+"/resolve/"+repoCommit+"/{name}",
 		func(w http.ResponseWriter, r *http.Request) {
 			name := r.PathValue("name")
-			w.Header().Set("X-Repo-Commit", commit)
+			w.Header().Set("X-Repo-Commit", repoCommit)
 			w.Header().Set("ETag", fmt.Sprintf("%q", "etag-of-"+strings.ReplaceAll(name, ".", "-")))
-			http.ServeFile(w, r, filepath.Join(from, name))
+			http.ServeFile(w, r, filepath.Join(folder, name))
 		})
 	server := httptest.NewServer(mux)
-	defer server.Close()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// onHub is the environment of a user of a Hub, whose files are kept below home.
+func onHub(url, home string) []string {
+	return []string{"HF_HOME=" + home, "HF_HUB_CACHE=", "HF_ENDPOINT=" + url, "HF_TOKEN=",
+		"HF_HUB_OFFLINE="}
+}
+
+// TestPullListRemove downloads the files of a model from a Hub, serves them without it, lists them
+// and removes them.
+func TestPullListRemove(t *testing.T) {
+	t.Parallel()
+	from := filepath.Join("..", "..", "testdata", "models", "qwen3-tiny")
+	files := []string{"config.json", "generation_config.json", "model.safetensors"}
+	server := serveRepo(t, "org/tiny", from, files...)
 	home := t.TempDir()
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		p := command(t, "", args...)
-		p.cmd.Env = append(p.cmd.Env, "HF_HOME="+home, "HF_HUB_CACHE=", "HF_ENDPOINT="+server.URL,
-			"HF_TOKEN=", "HF_HUB_OFFLINE=")
+		p.cmd.Env = append(p.cmd.Env, onHub(server.URL, home)...)
 		if code := p.start().exit(); code != want {
 			t.Fatalf("%q: exit code %d, printed %q, errors %q", args, code, p.out.String(),
 				p.err.String())
@@ -50,7 +64,7 @@ func TestPullListRemove(t *testing.T) {
 	}
 	out, _ := run(0, "pull", server.URL+"/org/tiny")
 	cached := filepath.Join(home, "hub", "models--org--tiny")
-	if want := filepath.Join(cached, "snapshots", commit) + "\n"; out != want {
+	if want := filepath.Join(cached, "snapshots", repoCommit) + "\n"; out != want {
 		t.Errorf("pull printed %q, want %q", out, want)
 	}
 	var bytes int64 = 40 // of the reference
