@@ -314,7 +314,7 @@ func TestCUDAWholeExperts(t *testing.T) {
 	int4 := shipped("qwen3moe-tiny")
 	int4.quantization = "int4"
 	fixtures := []fixture{shipped("qwen3moe-tiny"), shipped("gpt-oss-mxfp4-tiny"),
-		shipped("deepseek-v3-tiny"), shipped("mixtral-tiny"), int4}
+		shipped("deepseek-v3-tiny"), shipped("granitemoeshared-tiny"), int4}
 	ways := []divided{{2, overPeers, false, true, 0}, {2, byHosts, true, true, 0},
 		{2, byNCCL, false, true, 2}, {4, overPeers, false, true, 4}, {4, overPeers, true, true, 0},
 		{4, byNCCL, true, true, 0}}
