@@ -334,30 +334,38 @@ func TestCUDAPredictor(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			dir, how := guessing(t, name)
-			run := func(how config.Speculative, tp, pcp int) ([]received, engine.Totals) {
+			run := func(how config.Speculative, requests, tp, pcp, pp int) ([]received,
+				engine.Totals) {
 				e := onCUDA(t, "", func(c *config.Config) {
 					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shipped, "go-std-tiny")
 					c.Speculative = how
 					p := &c.Parallel
 					p.TensorParallelSize, p.PrefillContextParallelSize = tp, pcp
+					p.PipelineParallelSize = pp
 				})
-				return receiveAll(t, e, guessable(e, 2, 24), func(int) {}), e.Totals()
+				return receiveAll(t, e, guessable(e, requests, 24), func(int) {}), e.Totals()
 			}
-			want, _ := run(config.Speculative{}, 1, 1)
-			got, one := run(how, 1, 1)
+			want, _ := run(config.Speculative{}, 2, 1, 1, 1)
+			got, one := run(how, 2, 1, 1, 1)
 			same(t, how.Method, got, want)
 			if one.DraftTokens == 0 || name == "qwen3next-tiny" && one.AcceptedTokens == 0 {
 				t.Errorf("%d of %d guesses right", one.AcceptedTokens, one.DraftTokens)
 			}
-			for _, c := range [][2]int{{2, 1}, {1, 2}} {
+			for _, c := range [][3]int{{2, 1, 1}, {1, 2, 1}, {1, 1, 2}} {
 				if name != "llama-tiny" {
 					break
 				}
-				got, all := run(how, c[0], c[1])
-				same(t, how.Method, got, want)
+				n := 2
+				if c[2] > 1 { // several would take turns on their way
+					n = 1
+					_, one = run(how, n, 1, 1, 1)
+				}
+				got, all := run(how, n, c[0], c[1], c[2])
+				same(t, how.Method, got, want[:n])
 				if all.DraftTokens != one.DraftTokens || all.AcceptedTokens != one.AcceptedTokens {
-					t.Errorf("TP %d, PCP %d: %d of %d guesses right, not %d of %d", c[0], c[1],
-						all.AcceptedTokens, all.DraftTokens, one.AcceptedTokens, one.DraftTokens)
+					t.Errorf("TP %d, PCP %d, PP %d: %d of %d guesses right, not %d of %d", c[0],
+						c[1], c[2], all.AcceptedTokens, all.DraftTokens, one.AcceptedTokens,
+						one.DraftTokens)
 				}
 			}
 		})

@@ -51,10 +51,6 @@ func TestPredictor(t *testing.T) {
 		"qwen3next-tiny"} {
 		t.Run(name, func(t *testing.T) {
 			dir, guesses := guessing(t, name)
-			stages := 2
-			if guesses.Method == config.Eagle3 {
-				stages = 1
-			}
 			caches := make(chan status.WeightsCache, 4)
 			run := func(change func(*config.Config)) ([]received, engine.Totals) {
 				e, _ := openWith(t, func(c *config.Config) {
@@ -89,7 +85,11 @@ func TestPredictor(t *testing.T) {
 				"one rank": guess,
 				"in stages, with ranks that share layers": func(c *config.Config) {
 					guess(c)
-					c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, stages
+					c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
+				},
+				"in a stage for each layer": func(c *config.Config) {
+					guess(c)
+					c.Parallel.PipelineParallelSize = 4
 				},
 				"short of blocks": func(c *config.Config) {
 					guess(c)
@@ -182,8 +182,14 @@ func TestPredictorAmongRanks(t *testing.T) {
 			{"places", 2, func(p *config.Parallel) {
 				p.DataParallelSize, p.ExpertParallel = 2, true
 			}},
+			{"places in stages", 2, func(p *config.Parallel) {
+				p.DataParallelSize, p.PipelineParallelSize, p.ExpertParallel = 2, 2, true
+			}},
 			{"pieces of prompts", 1, func(p *config.Parallel) {
 				p.PrefillContextParallelSize = 2
+			}},
+			{"pieces of prompts in stages", 1, func(p *config.Parallel) {
+				p.PrefillContextParallelSize, p.PipelineParallelSize = 2, 2
 			}},
 			{"pieces of prompts with whole experts", 1, func(p *config.Parallel) {
 				p.PrefillContextParallelSize, p.TensorParallelSize = 2, 2

@@ -192,7 +192,7 @@ func (c cell) config(m *modelUnderTest) config.Config {
 			s.Method, s.CachedRequests, s.MaxFactor = config.Suffix, 100, 4
 		case c.Method == "head" && m.predicts:
 			s.Method, cfg.Model.Path = config.MTP, m.predictor()
-		case c.Method == "head" && m.eagle && c.PP == 1:
+		case c.Method == "head" && m.eagle:
 			s.Method, s.Model = config.Eagle3, m.predictor()
 		case c.Method != "ngram" && c.Method != "head" && !m.windowed():
 			s.Method, s.Model = config.DraftModel, m.draft(c.Method == "self")

@@ -413,6 +413,9 @@ func (s *Spec) NeedOf(rank, threads int) memory.Rank {
 	}
 	if s.draft != nil {
 		taps := len(s.draft.config.Taps()) * s.draft.config.HiddenSize
+		if l.PP > 1 { // and those of the stages before, as they come
+			taps *= 2
+		}
 		r.Work += int64(taps*s.rows()) * 4
 	}
 	if d := &s.draftNeed; u.Output {

@@ -314,8 +314,6 @@ func TestMistakes(t *testing.T) {
 			`"prompt_lookup_min":4,"prompt_lookup_max":3}`, "prompt_lookup_max 3 is less"},
 		{`-sc {"method":"eagle","num_speculative_tokens":1}`, `"eagle" is not available`},
 		{`-sc {"method":"eagle3","num_speculative_tokens":1}`, "model is missing"},
-		{`-sc {"method":"eagle3","model":"x","num_speculative_tokens":1} -pp 2`,
-			"--pipeline-parallel-size 2: the rank that samples"},
 		{`-sc {"model":"x"}`, "num_speculative_tokens is missing"},
 		{`-sc {"method":"draft_model","num_speculative_tokens":1}`, "model is missing"},
 		{`-sc {"method":"deepseek_mtp"}`, "num_speculative_tokens is missing"},

@@ -169,7 +169,7 @@ func (c *Config) Validate() error {
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
 	for _, check := range []func() error{p.checkBalanced, p.checkBind, c.checkDevice,
-		c.checkExperts, c.validateLoRA, c.checkShrink, c.checkDraftModel} {
+		c.checkExperts, c.validateLoRA, c.checkShrink} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -207,16 +207,6 @@ func (c *Config) Validate() error {
 	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
 		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one "+
 			"device or a part of one", r.PerWorker, r.DeviceKey)
-	}
-	return nil
-}
-
-// checkDraftModel refuses what a draft model cannot be together with.
-func (c *Config) checkDraftModel() error {
-	if n := c.Parallel.PipelineParallelSize; c.Speculative.Method == Eagle3 && n > 1 {
-		return usage("--speculative-config with method %s and --pipeline-parallel-size %d: the "+
-			"rank that samples does not have the hidden states before layers of other stages",
-			Eagle3, n)
 	}
 	return nil
 }

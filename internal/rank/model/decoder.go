@@ -20,9 +20,11 @@ type decoder struct {
 	blocks []decoderBlock
 	norm   norm
 	head   *layers.Head
-	// taps are layers of which tapped has the hidden states before them.
+	// taps are layers, of this stage and of those before, of which tapped has the hidden states
+	// before them; given is what other stages hand on of theirs.
 	taps   []int
 	tapped *layers.SideBySide
+	given  layers.Tensor
 }
 
 type decoderBlock struct {
@@ -236,6 +238,9 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 	for _, r := range m.rotary {
 		r.Prepare(b.Position)
 	}
+	if m.given.Width > 0 {
+		m.tapped.Put(0, &m.given)
+	}
 	for i := range m.blocks {
 		m.Enter(m.From + i)
 		if at := slices.Index(m.taps, m.From+i); at >= 0 {
@@ -248,14 +253,22 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 	return nil
 }
 
-// tap has the decoder keep the hidden states before some of its layers.
+// tap has the decoder keep the hidden states before some layers: those of the stages so far.
 func (m *Model) tap(taps []int) error {
 	d, ok := m.arch.(*decoder)
-	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i < d.From || i >= d.To }) {
+	width := m.stage.cfg.HiddenSize
+	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i >= m.stage.cfg.Layers }) {
 		return fmt.Errorf("%s cannot give the hidden states before layers %v",
 			m.stage.cfg.Architecture, taps)
 	}
-	d.taps, d.tapped = taps, m.stage.SideBySide(len(taps), m.stage.cfg.HiddenSize)
+	before, _ := slices.BinarySearch(taps, d.From)
+	soFar, _ := slices.BinarySearch(taps, d.To)
+	if soFar == 0 {
+		return nil
+	}
+	d.taps, d.tapped = taps[:soFar], m.stage.SideBySide(soFar, width)
+	d.given.Width = before * width
+	m.stage.Own(d.given.Width)
 	return nil
 }
 

@@ -29,7 +29,8 @@ type Options struct {
 	// Store, when not nil, has what an earlier load made (see [Model.Entries]). It is read until
 	// the model is closed.
 	Store layers.Store
-	// Taps are layers, in ascending order, the hidden states before which Features has.
+	// Taps are layers, in ascending order, the hidden states before which Features has. All stages
+	// are given all of them.
 	Taps []int
 	// CacheScales has keys and values stored with the checkpoint's scales, where it has some.
 	CacheScales bool
@@ -46,6 +47,8 @@ type Options struct {
 //	first stage    Embed, Layers; then Hidden is sent to the next stage
 //	later stages   Receive, which is filled with what was sent; Layers; then Hidden is sent on
 //	last stage     the same, and Logits instead of sending
+//
+// With Options.Taps, Tapped is sent beside Hidden, and ReceiveTapped is filled.
 //
 // One goroutine at a time calls its methods; every rank of a tensor parallel group calls the same
 // ones in the same order, with the same batch and the same rows. They allocate only when a batch is
@@ -223,6 +226,25 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 	return &m.hidden
 }
 
+// Tapped is the hidden states before the layers of Options.Taps so far, side by side, nil for none.
+// It is to Hidden as ReceiveTapped is to Receive.
+func (m *Model) Tapped() *layers.Tensor {
+	if d := m.tapping(); d != nil {
+		return &d.tapped.Tensor
+	}
+	return nil
+}
+
+// ReceiveTapped gives room for as many rows of what Tapped is in the stage before, nil for none.
+func (m *Model) ReceiveTapped(rows int) *layers.Tensor {
+	d := m.tapping()
+	if d == nil || d.given.Width == 0 {
+		return nil
+	}
+	m.stage.Resize(&d.given, rows, d.given.Width)
+	return &d.given
+}
+
 // Layers runs the stage's layers over the hidden state, which has the batch's rows, writing their
 // keys and values to the cache. The cache has the stage's layers, its first one being layer 0.
 //
@@ -239,8 +261,8 @@ func (m *Model) Layers(b *compute.Batch, cache compute.Cache) error {
 		return nil
 	}
 	if d := m.tapping(); d != nil {
-		if d.tapped.Rows = b.Rows(); b.Rows() == 0 {
-			d.tapped.Clear()
+		if b.Rows() == 0 {
+			d.tapped.Begin(0)
 		}
 		if err := m.stage.GatherWanted(&d.tapped.Tensor, &b.Split); err != nil {
 			return err
@@ -253,15 +275,24 @@ func (m *Model) layers(b *compute.Batch, cache compute.Cache) error {
 	if b.Rows() == 0 {
 		return m.stage.Idle(b)
 	}
+	d := m.tapping()
 	if !m.stage.first() {
 		m.batch = m.stage.Begin(b)
 		if more := m.batch.Rows() - b.Rows(); more > 0 {
 			m.stage.Extend(&m.hidden, more)
+			if d != nil && d.given.Width > 0 {
+				m.stage.Extend(&d.given, more)
+			}
 		}
 	}
 	m.cache = cache
+	if d != nil {
+		d.tapped.Begin(m.batch.Rows())
+	}
 	err := m.stage.Run(m.batch, m.pass)
-	m.hidden.Rows = b.Rows()
+	if m.hidden.Rows = b.Rows(); d != nil {
+		d.tapped.Rows = b.Rows()
+	}
 	if err != nil {
 		return err
 	}

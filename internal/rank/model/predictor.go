@@ -37,6 +37,7 @@ func newBeside(s *stage, token, hidden norm) *beside {
 
 // Forward implements norm.
 func (y *beside) Forward(x *layers.Tensor) *layers.Tensor {
+	y.both.Begin(x.Rows)
 	y.both.Put(0, y.token.Forward(&y.embedded))
 	y.both.Put(1, y.hidden.Forward(x))
 	return &y.both.Tensor

@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // Broadcaster is what a runner needs of the ranks that share its layers, or divide rows with it.
@@ -34,13 +35,16 @@ func (r *Runner) forward() error {
 			return err
 		}
 	} else {
-		hidden := m.Receive(r.batch.Rows())
-		if hidden.Rows > 0 {
+		n := r.batch.Rows()
+		for _, x := range [...]*layers.Tensor{m.Receive(n), m.ReceiveTapped(n)} {
+			if x == nil || n == 0 {
+				continue
+			}
 			r.opt.Status.At(status.Within{Layer: r.opt.From, Awaits: status.Hidden})
-			if err := r.opt.PP.Recv(hidden.Bytes(), r.place.PP-1); err != nil {
+			if err := r.opt.PP.Recv(x.Bytes(), r.place.PP-1); err != nil {
 				return err
 			}
-			hidden.Memory.Filled()
+			x.Memory.Filled()
 		}
 	}
 	if err := m.Layers(&r.batch, r.opt.Cache); err != nil || r.last || r.batch.Rows() == 0 {
@@ -48,7 +52,15 @@ func (r *Runner) forward() error {
 	}
 	r.opt.Status.At(status.Within{Layer: r.opt.To - 1, Done: math.MaxUint8,
 		Awaits: status.Hidden})
-	return r.opt.PP.Send(m.Hidden().Bytes(), r.place.PP+1)
+	for _, x := range [...]*layers.Tensor{m.Hidden(), m.Tapped()} {
+		if x == nil {
+			continue
+		}
+		if err := r.opt.PP.Send(x.Bytes(), r.place.PP+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pushed is what the first rank of the first stage knows of the tokens that the output rank sends

@@ -30,6 +30,10 @@ type Model interface {
 	Layers(b *compute.Batch, cache compute.Cache) error
 	// Hidden is the hidden state.
 	Hidden() *layers.Tensor
+	// Tapped is what a stage sends on beside it, for Features, ReceiveTapped what the next one
+	// fills; nil for nothing.
+	Tapped() *layers.Tensor
+	ReceiveTapped(rows int) *layers.Tensor
 	// Logits computes, in the last stage, the logits of chosen rows: on the first rank they are
 	// [len(rows)][vocabulary], to be changed until it is called again; elsewhere nil.
 	Logits(rows []int32) (*layers.Tensor, error)

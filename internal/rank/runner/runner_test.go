@@ -72,6 +72,10 @@ func (o *oracle) Receive(n int) *compute.Tensor {
 
 func (o *oracle) Hidden() *compute.Tensor { return &o.hidden }
 
+func (o *oracle) Tapped() *compute.Tensor { return nil }
+
+func (o *oracle) ReceiveTapped(int) *compute.Tensor { return nil }
+
 func (o *oracle) Layers(b *compute.Batch, _ compute.Cache) error {
 	if o.fail != nil {
 		return o.fail

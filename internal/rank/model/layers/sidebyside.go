@@ -14,13 +14,10 @@ func (l *Loader) SideBySide(count, width int) *SideBySide {
 	return &SideBySide{rank: l.rank, count: count, width: width}
 }
 
-// Clear leaves no rows.
-func (y *SideBySide) Clear() { y.dev.Resize(&y.Tensor, 0, y.count*y.width) }
+// Begin makes room for so many rows, to be put.
+func (y *SideBySide) Begin(rows int) { y.dev.Resize(&y.Tensor, rows, y.count*y.width) }
 
-// Put makes x one of them, by its number; the first one says how many rows there are.
+// Put makes x the tensor of a number, or as many from that one on as x has side by side.
 func (y *SideBySide) Put(i int, x *Tensor) {
-	if i == 0 {
-		y.dev.Resize(&y.Tensor, x.Rows, y.count*y.width)
-	}
-	y.dev.Copy(y.Columns(i*y.width, y.width), x.All())
+	y.dev.Copy(y.Columns(i*y.width, x.Width), x.All())
 }
