@@ -103,7 +103,9 @@ func TestPredictor(t *testing.T) {
 				same(t, what, got, want)
 				t.Logf("%s: %d of %d guesses right, %d preempted", what, totals.AcceptedTokens,
 					totals.DraftTokens, totals.Preemptions)
-				if totals.AcceptedTokens == 0 || totals.AcceptedTokens == totals.DraftTokens {
+				// Elsewhere than on one rank it is a matter of time which requests are tried.
+				if totals.DraftTokens == 0 || totals.AcceptedTokens == totals.DraftTokens ||
+					totals.AcceptedTokens == 0 && what == "one rank" {
 					t.Errorf("%s: %d of %d guesses right", what, totals.AcceptedTokens,
 						totals.DraftTokens)
 				}
@@ -182,7 +184,8 @@ func TestPredictorAmongRanks(t *testing.T) {
 			{"places", 2, func(p *config.Parallel) {
 				p.DataParallelSize, p.ExpertParallel = 2, true
 			}},
-			{"places in stages", 2, func(p *config.Parallel) {
+			// Of two requests in stages one may be behind the other, and learn from its guesses.
+			{"places in stages", 1, func(p *config.Parallel) {
 				p.DataParallelSize, p.PipelineParallelSize, p.ExpertParallel = 2, 2, true
 			}},
 			{"pieces of prompts", 1, func(p *config.Parallel) {
