@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/model/lora"
 	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
 )
@@ -55,16 +53,7 @@ func TestLoraPath(t *testing.T) {
 // writeAdapter writes an adapter of the built-in model and returns its folder.
 func writeAdapter(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join("..", "..", "testdata", "models", "go-std-tiny")
-	raw, err := os.ReadFile(filepath.Join(folder, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := model.ReadConfig(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shapes, err := model.Adaptable(cfg)
+	shapes, err := loratest.ShapesOf(builtin.Folder())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
-	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/lora"
 	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
 )
@@ -24,15 +23,11 @@ const adapted = 3
 // model, and others of some.
 func (w *workload) adapt(t testing.TB) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(w.model.path(), "config.json"))
+	folder, err := checkpoint.Dir(w.model.path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := model.ReadConfig(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shapes, err := model.Adaptable(cfg)
+	shapes, err := loratest.ShapesOf(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/rank/builtin"
-	"github.com/eagleray/eagleray/internal/rank/model"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/lora/loratest"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
@@ -105,16 +103,7 @@ func stream(t testing.TB, url, model, prompt string, more map[string]any) (s tol
 // Ray says that has had it from its start, and the streams say what they say undisturbed, and go on
 // meanwhile. It is unloaded in the same way.
 func TestAdapterUnderLoad(t *testing.T) {
-	folder := builtin.Folder()
-	raw, err := checkpoint.ReadConfig(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := model.ReadConfig(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shapes, err := model.Adaptable(cfg)
+	shapes, err := loratest.ShapesOf(builtin.Folder())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +155,10 @@ func TestAdapterUnderLoad(t *testing.T) {
 				})
 			}
 			eventually(t, "streams", func() bool {
-				return requests(url) == streams
+				return requests(t, url) == streams
 			})
 			meanwhile()
-			if n := requests(url); n != streams {
+			if n := requests(t, url); n != streams {
 				t.Errorf("%d of %d streams still run: nothing is shown", n, streams)
 			}
 			wg.Wait()

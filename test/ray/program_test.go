@@ -131,7 +131,7 @@ func running(t *testing.T, url string, tokens int) <-chan completed {
 		text, err := complete(t, url, tokens)
 		asked <- completed{text, err}
 	}()
-	eventually(t, "a running request", func() bool { return runs(url) })
+	eventually(t, "a running request", func() bool { return runs(t, url) })
 	return asked
 }
 
@@ -264,7 +264,7 @@ func ending(t *testing.T, with os.Signal) {
 						_, err := complete(t, url, 1500)
 						asked <- err
 					}()
-					eventually(t, "a running request", func() bool { return runs(url) })
+					eventually(t, "a running request", func() bool { return runs(t, url) })
 				}
 				ours := bridges(p.cmd.Process.Pid)
 				p.signal(t, with)
@@ -293,10 +293,11 @@ func ending(t *testing.T, with os.Signal) {
 }
 
 // runs tells whether a server has a running request.
-func runs(url string) bool { return requests(url) == 1 }
+func runs(t testing.TB, url string) bool { return requests(t, url) == 1 }
 
 // requests is how many requests run on a server, 0 also if it does not answer.
-func requests(url string) int {
+func requests(t testing.TB, url string) int {
+	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, url+"/metrics", nil)
 	if err != nil {
 		return 0
@@ -311,16 +312,22 @@ func requests(url string) int {
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(raw)) {
-		if strings.HasPrefix(line, "eagleray:num_requests_running{") {
-			_, value, _ := strings.Cut(line, "} ")
-			n, err := strconv.Atoi(strings.TrimSpace(value))
-			if err == nil {
-				return n
+	return total(t, string(raw), "eagleray:num_requests_running", "")
+}
+
+// total adds up the series of a metric that have a label, such as those of all places.
+func total(t testing.TB, metrics, name, label string) (sum int) {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, name+"{") && strings.Contains(line, label) {
+			n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
+			if err != nil {
+				t.Error(err)
 			}
+			sum += n
 		}
 	}
-	return 0
+	return sum
 }
 
 // TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1, of
@@ -334,7 +341,7 @@ func TestServeLosesRank(t *testing.T) {
 			_, err := complete(t, url, 1500)
 			asked <- err
 		}()
-		eventually(t, "a running request", func() bool { return runs(url) })
+		eventually(t, "a running request", func() bool { return runs(t, url) })
 		lost := p.workers(t)[1]
 		kill(t, lost, syscall.SIGKILL)
 		err := <-asked

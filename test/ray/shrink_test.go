@@ -198,18 +198,9 @@ func (a asked) serve(t *testing.T, ranks, wanted int) {
 	a.metrics.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	text := rec.Body.String()
 	for name, want := range map[string]int{"wanted": wanted, "serving": ranks} {
-		sum := 0 // of places, each of which is an engine there
-		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "eagleray:ranks_"+name+"{") {
-				n := 0
-				if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &n); err != nil {
-					t.Error(err)
-				}
-				sum += n
-			}
-		}
-		if sum != want {
-			t.Errorf("ranks %s are %d, not %d: %s", name, sum, want, text)
+		// Each place is an engine there.
+		if n := total(t, text, "eagleray:ranks_"+name, ""); n != want {
+			t.Errorf("ranks %s are %d, not %d: %s", name, n, want, text)
 		}
 	}
 }

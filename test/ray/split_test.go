@@ -86,21 +86,10 @@ func TestSplitPlaces(t *testing.T) {
 }
 
 // transfers is how many prompts have come to a server, all its places together.
-func transfers(t *testing.T, url string) (sum int) {
+func transfers(t *testing.T, url string) int {
 	t.Helper()
 	metrics := read(t, func() (*http.Response, error) { return http.Get(url + "/metrics") })
-	for line := range strings.Lines(metrics) {
-		if !strings.HasPrefix(line, "eagleray:kv_transfers_total{") ||
-			!strings.Contains(line, `outcome="done"`) {
-			continue
-		}
-		n := 0
-		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &n); err != nil {
-			t.Error(err)
-		}
-		sum += n
-	}
-	return sum
+	return total(t, metrics, "eagleray:kv_transfers_total", `outcome="done"`)
 }
 
 // mixtureAnswer is what a server answers to a prompt of several blocks: the tokens, which are

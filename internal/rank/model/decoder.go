@@ -257,7 +257,9 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache compute.Cach
 func (m *Model) tap(taps []int) error {
 	d, ok := m.arch.(*decoder)
 	width := m.stage.cfg.HiddenSize
-	if !ok || slices.ContainsFunc(taps, func(i int) bool { return i >= m.stage.cfg.Layers }) {
+	if !ok || slices.ContainsFunc(taps, func(i int) bool {
+		return i < 0 || i >= m.stage.cfg.Layers
+	}) {
 		return fmt.Errorf("%s cannot give the hidden states before layers %v",
 			m.stage.cfg.Architecture, taps)
 	}

@@ -200,12 +200,8 @@ func (t *mulTask) spanOf(row int, r *run, span int) (codes unsafe.Pointer, scale
 func portableRound(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32) {
 	v := unsafe.Slice((*[4]float32)(x), 2*blocks)
 	dst := unsafe.Slice((*[4]int8)(to), 2*blocks)
-	var most uint32
-	for i := range v {
-		for _, f := range v[i] {
-			most = max(most, math.Float32bits(f)&^(1<<31))
-		}
-	}
+	a := largestOf(unsafe.Slice((*float32)(x), 8*blocks))
+	most := math.Float32bits(a)
 	if most < dotLeast || most >= 0xff<<23 {
 		clear(dst)
 		if most >= 0xff<<23 {
@@ -213,7 +209,6 @@ func portableRound(to, x unsafe.Pointer, blocks int) (scale float32, even, odd i
 		}
 		return scale, 0, 0
 	}
-	a := math.Float32frombits(most)
 	factor := 127 / a
 	for i := range v {
 		for k, f := range v[i] {

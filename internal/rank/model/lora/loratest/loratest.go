@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/lora"
 )
 
@@ -20,6 +22,19 @@ type Options struct {
 	Width float64
 	// Config has members that go before those that are written.
 	Config map[string]any
+}
+
+// ShapesOf are the modules of the model in a folder that an adapter may stand beside.
+func ShapesOf(folder checkpoint.Folder) ([]lora.Shape, error) {
+	raw, err := checkpoint.ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := model.ReadConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	return model.Adaptable(cfg)
 }
 
 // Write makes a folder of an adapter of modules, whose tensors are float32.
