@@ -55,7 +55,8 @@ type Codes struct {
 	Scale, Offset []float32
 	// Super, if not 0, is how many groups share what their scales and offsets are multiples of:
 	// Scale is Factor times an integer of 8 bits, Offset is OffsetFactor times one. SuperLead is
-	// how many of the groups that share the first ones lie before the rectangle.
+	// how many of the groups that share the first ones lie before the rectangle. Codes of 8 bits
+	// are then those of GGUF: -32 to 31, with offsets 0 to 63.
 	Super, SuperLead int
 	// Factor and OffsetFactor have a number for each row and Super groups; OffsetFactor is nil
 	// where Offset is.

@@ -29,10 +29,15 @@ type codeCall struct {
 	table     unsafe.Pointer // what the codes stand for
 	offset    uintptr        // bytes from the scales of a run to its offsets; 0 if it has none
 	flags     int
-	spans     int       // of each run: columns of x with a scale, one where x is not rounded
-	parts     uintptr   // bytes before the codes that scales and offsets by span take; 0 if none do
-	next      uintptr   // bytes from the last run to what is multiplied after it
-	_         [128]byte // keeps the threads' calls apart
+	spans     int     // of each run: columns of x with a scale, one where x is not rounded
+	parts     uintptr // bytes before the codes that scales and offsets by span take; 0 if none do
+	next      uintptr // bytes from the last run to what is multiplied after it
+	// Panels that take turns fetch what is ahead bytes further on, in the last runs, so many as
+	// fetch says, last bytes.
+	ahead, last uintptr
+	fetch       int
+	_           [2]unsafe.Pointer // where the columns of a run begin for each of them, and sums
+	_           [128]byte         // keeps the threads' calls apart
 }
 
 const (
@@ -47,6 +52,7 @@ type codeKernel func(call *codeCall)
 // codeKernels are those of an instruction set for one form of codes.
 type codeKernels struct {
 	rows   int // of the highest tile
+	turns  int // panels of the tile in which they take turns, 0 for none
 	unpack codeKernel
 	tiles  [maxRows + 1][maxWidth + 1]codeKernel
 }
@@ -74,6 +80,9 @@ const (
 	formTable
 	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
 	formDots8
+	// formDots6 is formDots4 of the lower four bits of codes of six, and behind it, for [row%8]
+	// [column%4], the upper two of [column/4][row/8], the first in the lowest.
+	formDots6
 )
 
 // dots tells whether x is int8.
@@ -82,7 +91,8 @@ func (f form) dots() bool { return f >= formDots4 }
 // blockBytes are those of eight columns of a panel.
 func (f form) blockBytes(nr int) uintptr {
 	return uintptr(nr) * [...]uintptr{formPairs: 4, formQuads: 4, formNibbles: 4, formBytes: 8,
-		formFloats: 32, formDots4: 4, formTable: 4, formDots8: 8}[f]
+		formFloats: 32, formDots4: 4, formTable: 4, formDots8: 8,
+		formDots6: 6}[f]
 }
 
 // codes is what a matrix of quantised weights is made of beside its bytes.
@@ -101,6 +111,8 @@ type codes struct {
 	// 0. split has products start in two lanes of int16.
 	dots, split bool
 	zero        int32
+	// least is what codes of six bits stand for below zero, at most.
+	least int32
 	// step is a power of two of which the numbers of compute.Code4 are multiples, where x is
 	// rounded, and small says that none is of more than 16 of them.
 	step  float32

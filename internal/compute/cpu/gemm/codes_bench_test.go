@@ -41,7 +41,7 @@ func patternedCodes(b *testing.B, p *pool.Pool, q compute.Codes, rounded bool, n
 	q.Rows, q.Cols = min(256, n), k
 	q.Code = make([]byte, q.Rows*k)
 	for i := range q.Code {
-		q.Code[i] = byte(i * 7 % 120)
+		q.Code[i] = byte(i * 7 % 32)
 	}
 	q.Scale = filled(q.Rows*q.Groups(), 0.25)
 	if q.Super > 0 {

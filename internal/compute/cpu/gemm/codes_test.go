@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -59,6 +60,7 @@ var codeCases = []codeCase{
 	{name: "int4/wide/super/order", kind: compute.Code4, values: int4, wide: true, super: true,
 		order: true},
 	{name: "int8/wide/offset/super", kind: compute.Code8, wide: true, offset: true, super: true},
+	{name: "int8/super", kind: compute.Code8, super: true},
 }
 
 // codeSet is how codes are multiplied.
@@ -116,6 +118,10 @@ func newCodes(r *rand.Rand, c codeCase, n, k, group, lead int) compute.Codes {
 			q.Code[i] = b & 15
 		case c.kind == compute.CodeE4M3 && b&0x7f == 0x7f:
 			q.Code[i] = b ^ 1
+		case c.super && c.offset: // 0 to 63
+			q.Code[i] = b & 63
+		case c.super: // -32 to 31
+			q.Code[i] = byte(int8(b) >> 2)
 		default:
 			q.Code[i] = b
 		}
@@ -740,6 +746,16 @@ func TestPackCodesErrors(t *testing.T) {
 	} {
 		if m, err := PackCodes(nil, Options{Chunks: 1}, q...); !errors.Is(err, ErrSource) {
 			t.Errorf("%s: %v, %v", name, m, err)
+		}
+	}
+	for _, offset := range []bool{false, true} {
+		q := newCodes(r, codeCase{kind: compute.Code8, offset: offset, super: true}, 8, 64, 16, 0)
+		if q.Code[70] = 32; offset {
+			q.Code[70] = 64
+		}
+		_, err := PackCodes(nil, Options{Chunks: 1, Rounded: true}, q)
+		if !errors.Is(err, ErrSource) || !strings.Contains(err.Error(), "row 1: codes of 8 bits") {
+			t.Errorf("code %d of six bits, offsets %v: %v", q.Code[70], offset, err)
 		}
 	}
 	if _, err := PackCodes(nil, Options{Chunks: 3}, good); !errors.Is(err, ErrOptions) {

@@ -23,12 +23,15 @@ import (
 // acc = scale·Σ + acc and, if there are offsets, acc = offset·X + acc. All these steps are fused
 // multiply-adds, of portable kernels, too: every instruction set gives the same bits.
 //
-// Where groups of 32 columns or less share factors (compute.Codes.Super) a run is those of them
-// that lie in the piece as a whole, and each is a span; what else lies there of a group is a run of
-// its own. Then Σ = s·(the integer of the group's scale times that sum, rounded) + Σ, and X = (the
-// integer of its offset)·(s times the sum of the rounded x, rounded) + X; scale and offset are the
-// factors.
+// Where groups of 32 columns or less (16 of bytes without offsets) share factors
+// (compute.Codes.Super) a run is those of them that lie in the piece as a whole, and each is a
+// span; what else lies there of a group is a run of its own. Then Σ = s·(the integer of the group's
+// scale times that sum, rounded) + Σ, and X = (the integer of its offset)·(s times the sum of the
+// rounded x, rounded) + X; scale and offset are the factors.
 const (
+	// sixBits is how many codes there are of those of 8 bits that have integers by span: products
+	// of four of them are added by int16, and those of half of them with half of 16 columns.
+	sixBits = 64
 	// dotColumns are those of a span, and byteColumns those of one of many bytes: of a larger one
 	// tiles' sums leave them less often, but the scales of x are larger, too.
 	dotColumns, byteColumns = 32, 128
@@ -70,8 +73,11 @@ func (c *codes) chooseDots(like *compute.Codes) bool {
 	}
 	c.dots = true
 	if like.Super > 0 && like.Group > 0 && like.Group%8 == 0 && like.Group <= dotColumns &&
-		c.form != formTable {
+		c.form != formTable && (c.kind == compute.Code4 || like.Group <= 16 || like.Offset != nil) {
 		c.super, c.superLead = like.Super, like.SuperLead
+		if like.Offset == nil {
+			c.least = sixBits / 2
+		}
 	}
 	return true
 }
@@ -101,7 +107,8 @@ func stepOf(values *[16]float32) float32 {
 }
 
 // dotKernels picks kernels, and makes their table: a mask of four bits, ones of 16 bits, 128s, and
-// the bytes that codes are looked up as, where they are: of these zero stands for 0.
+// the bytes that codes are looked up as, where they are, of which zero stands for 0, or the mask of
+// the upper bits of six.
 func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 	kernels := c.vectorDots(set)
 	c.table = slices.Concat(repeat(0x0f0f0f0f), repeat(0x00010001), repeat(0x80808080))
@@ -109,6 +116,9 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 		c.table = append(c.table, byteTable(func(i int) uint32 {
 			return uint32(int32(c.values[i]/c.step) + c.zero)
 		}, 0, 0)...)
+	}
+	if c.form == formDots6 {
+		c.table = append(c.table, repeat(0x30303030)...)
 	}
 	if kernels != nil {
 		return kernels

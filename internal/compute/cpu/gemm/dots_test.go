@@ -26,7 +26,8 @@ func dotElement(q *compute.Codes, row int, numbers, x []float32, chunks int, pie
 			for end < start[i+1] && groupOf(q, end) == g && end < at+1024 {
 				end++
 			}
-			super := q.Super > 0 && q.Group%8 == 0 && q.Group <= 32 && q.Group > 0
+			super := q.Super > 0 && q.Group%8 == 0 && q.Group <= 32 && q.Group > 0 &&
+				(q.Type == compute.Code4 || q.Offset != nil || q.Group <= 16)
 			if super && end-at == q.Group {
 				for end+q.Group <= start[i+1] &&
 					(q.SuperLead+groupOf(q, end))/q.Super == (q.SuperLead+g)/q.Super {
@@ -171,8 +172,13 @@ func TestDotsAgree(t *testing.T) {
 				}
 				for i := range q.Code {
 					q.Code[i] = []byte{0, 15, 0x80, 0x7f, 7}[round]
-					if c.kind == compute.Code4 {
+					switch {
+					case c.kind == compute.Code4:
 						q.Code[i] &= 15
+					case c.super && c.offset:
+						q.Code[i] &= 63
+					case c.super:
+						q.Code[i] = byte(int8(q.Code[i]) >> 2)
 					}
 				}
 			}

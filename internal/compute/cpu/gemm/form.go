@@ -78,9 +78,12 @@ func FromForm(set isa.ISA, f Form, packed []byte) (*Matrix, error) {
 	copy(m.start[:], f.Start)
 	if c := f.Codes; c != nil {
 		m.codes = &codes{flags: c.Flags}
-		m.kernels = m.codes.choose(set, &compute.Codes{Type: c.Type, Values: c.Values,
-			Group: c.Group, Lead: c.Lead, Super: c.Super, SuperLead: c.SuperLead},
-			form(c.Layout).dots())
+		like := compute.Codes{Type: c.Type, Values: c.Values, Group: c.Group, Lead: c.Lead,
+			Super: c.Super, SuperLead: c.SuperLead}
+		if c.Offsets {
+			like.Offset = []float32{}
+		}
+		m.kernels = m.codes.choose(set, &like, form(c.Layout).dots())
 		m.codes.cutRuns(f.Start)
 		m.stride = spread(m.codes.place(m.kernels.nr, c.Offsets))
 		m.codes.order(m.k, c.Order)

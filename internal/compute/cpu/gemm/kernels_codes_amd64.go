@@ -38,26 +38,26 @@ var avx2CodesFloat = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]code
 	6: {1: avx2CodesFloat_6x1},
 }}
 
-var avx2CodesDots4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx2CodesDots4_1x1, 2: avx2CodesDots4_1x2},
+var avx2CodesDots4 = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots4_1x1, 2: avx2CodesDots4_1x2, 4: avx2CodesDots4_1x4},
 	2: {1: avx2CodesDots4_2x1},
 	3: {1: avx2CodesDots4_3x1},
 }}
 
-var avx2CodesTable = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx2CodesTable_1x1, 2: avx2CodesTable_1x2},
+var avx2CodesTable = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesTable_1x1, 2: avx2CodesTable_1x2, 4: avx2CodesTable_1x4},
 	2: {1: avx2CodesTable_2x1},
 	3: {1: avx2CodesTable_3x1},
 }}
 
-var avx2CodesSigned = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx2CodesSigned_1x1, 2: avx2CodesSigned_1x2},
+var avx2CodesSigned = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSigned_1x1, 2: avx2CodesSigned_1x2, 4: avx2CodesSigned_1x4},
 	2: {1: avx2CodesSigned_2x1},
 	3: {1: avx2CodesSigned_3x1},
 }}
 
-var avx2CodesDots8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2},
+var avx2CodesDots8 = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2, 4: avx2CodesDots8_1x4},
 	2: {1: avx2CodesDots8_2x1},
 	3: {1: avx2CodesDots8_3x1},
 }}
@@ -68,10 +68,9 @@ var avx2CodesSuper4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]cod
 	3: {1: avx2CodesSuper4_3x1},
 }}
 
-var avx2CodesSuper8 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx2CodesSuper8_1x1, 2: avx2CodesSuper8_1x2},
-	2: {1: avx2CodesSuper8_2x1},
-	3: {1: avx2CodesSuper8_3x1},
+var avx2CodesSuper6 = codeKernels{rows: 2, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx2CodesSuper6_1x1, 2: avx2CodesSuper6_1x2},
+	2: {1: avx2CodesSuper6_2x1},
 }}
 
 var avx512CodesFull = codeKernels{rows: 6, unpack: avx512UnpackFull, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
@@ -275,6 +274,9 @@ func avx2CodesDots4_1x1(call *codeCall)
 func avx2CodesDots4_1x2(call *codeCall)
 
 //go:noescape
+func avx2CodesDots4_1x4(call *codeCall)
+
+//go:noescape
 func avx2CodesDots4_2x1(call *codeCall)
 
 //go:noescape
@@ -285,6 +287,9 @@ func avx2CodesTable_1x1(call *codeCall)
 
 //go:noescape
 func avx2CodesTable_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesTable_1x4(call *codeCall)
 
 //go:noescape
 func avx2CodesTable_2x1(call *codeCall)
@@ -299,6 +304,9 @@ func avx2CodesSigned_1x1(call *codeCall)
 func avx2CodesSigned_1x2(call *codeCall)
 
 //go:noescape
+func avx2CodesSigned_1x4(call *codeCall)
+
+//go:noescape
 func avx2CodesSigned_2x1(call *codeCall)
 
 //go:noescape
@@ -309,6 +317,9 @@ func avx2CodesDots8_1x1(call *codeCall)
 
 //go:noescape
 func avx2CodesDots8_1x2(call *codeCall)
+
+//go:noescape
+func avx2CodesDots8_1x4(call *codeCall)
 
 //go:noescape
 func avx2CodesDots8_2x1(call *codeCall)
@@ -329,16 +340,13 @@ func avx2CodesSuper4_2x1(call *codeCall)
 func avx2CodesSuper4_3x1(call *codeCall)
 
 //go:noescape
-func avx2CodesSuper8_1x1(call *codeCall)
+func avx2CodesSuper6_1x1(call *codeCall)
 
 //go:noescape
-func avx2CodesSuper8_1x2(call *codeCall)
+func avx2CodesSuper6_1x2(call *codeCall)
 
 //go:noescape
-func avx2CodesSuper8_2x1(call *codeCall)
-
-//go:noescape
-func avx2CodesSuper8_3x1(call *codeCall)
+func avx2CodesSuper6_2x1(call *codeCall)
 
 //go:noescape
 func avx512UnpackFull(call *codeCall)

@@ -15,6 +15,9 @@ const (
 	// unpackRows are the rows of x that one unpacking serves: so many columns of them stay in the
 	// L2 cache.
 	unpackRows = 128
+	// Panels take turns where a run of one is turnBytes at most: of a longer one they would be a
+	// single stream of memory. They fetch fetchCodes at least before they are multiplied.
+	turnBytes, fetchCodes = 4 << 10, 1 << 10
 	// tileBytes are those of a panel, unpacked, that tiles multiply with all rows of a block before
 	// the next ones: they stay in the L1 cache meanwhile.
 	tileBytes = 16 << 10
@@ -40,9 +43,16 @@ func (t *mulTask) sumCodes(b *block) {
 					height := b.cut.height(tile)
 					sums := unsafe.Add(piece, uintptr(row)*b.stride)
 					for panel := 0; panel < b.width; {
-						width := t.kernels.width(height, b.width-panel)
 						t.aim(call, b.panel+panel, at, b.first+row)
+						width := b.width - panel
+						if turns := q.tiles.turns; call.scaleStep > turnBytes && turns > 0 {
+							width = min(width, turns-1)
+						}
+						width = t.kernels.width(height, width)
 						call.runs, call.next = end-at, m.nextRun(end, width)
+						call.fetch = ceilDiv(fetchCodes, int(call.scaleStep))
+						call.ahead = uintptr(call.fetch) * call.scaleStep
+						call.last = call.next + call.ahead - call.scaleStep
 						call.c, call.cStride = unsafe.Add(sums, panel*m.kernels.nr*4), b.stride
 						q.tiles.tiles[height][width](call)
 						panel += width

@@ -201,6 +201,11 @@ func (t *packCodesTask) find(n int) error {
 			}
 		}
 	}
+	if code := c.Code[row*c.Cols:][:c.Cols]; t.m.codes.super > 0 && !t.m.codes.sixBits(code) {
+		least := -t.m.codes.least
+		return fmt.Errorf("%w %d: row %d: codes of 8 bits, of groups that share factors, are "+
+			"%d to %d", ErrSource, i, row, least, least+sixBits-1)
+	}
 	return fmt.Errorf("row %d of source %d changed while it was packed", row, i)
 }
 
@@ -246,7 +251,8 @@ func (t *packCodesTask) factors(base unsafe.Pointer, lane, n int) (code []byte, 
 	c := &t.sources[i]
 	scales, offsets, groups := q.scalesOf(c, row)
 	code = c.Code[row*c.Cols:][:c.Cols]
-	if c.Type == compute.CodeE4M3 && !numbersE4M3(code) {
+	if c.Type == compute.CodeE4M3 && !numbersE4M3(code) ||
+		q.super > 0 && c.Type == compute.Code8 && !q.sixBits(code) {
 		return nil, false
 	}
 	for r := range q.runs {
@@ -311,6 +317,16 @@ func putPart(to unsafe.Pointer, lane int, v, factor float32) bool {
 	}
 	*(*int8)(unsafe.Add(to, lane)) = n
 	return float32(n)*factor == v
+}
+
+// sixBits tells whether codes of groups that share factors have as many.
+func (c *codes) sixBits(code []byte) bool {
+	for _, b := range code {
+		if byte(int32(int8(b))+c.least) >= sixBits {
+			return false
+		}
+	}
+	return true
 }
 
 // numbersE4M3 tells whether none of the codes is NaN.
@@ -407,6 +423,15 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		*(*uint32)(unsafe.Add(to, 4*(nr+lane))) = uint32(v >> 32)
 		return
 	}
+	if c.form == formDots6 {
+		v = (v&0x3f3f3f3f3f3f3f3f + uint64(c.least)*0x0101010101010101) & 0x3f3f3f3f3f3f3f3f
+		shift := lane / 8 * 2
+		upper := (*uint32)(unsafe.Add(to, 4*(nr+lane%8)))
+		if lane < 8 {
+			*upper = 0
+		}
+		*upper |= (uint32(v>>4)&0x03030303 | uint32(v>>36)&0x03030303<<4) << shift
+	}
 	v &= 0x0f0f0f0f0f0f0f0f
 	// Byte i is codes i and i+4.
 	u := uint32(v) | uint32(v>>28)
@@ -419,7 +444,7 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 		for k := range 4 {
 			*(*byte)(unsafe.Add(half, 4*k+lane%4)) = byte(u >> (8 * k))
 		}
-	case formDots4, formTable:
+	case formDots4, formTable, formDots6:
 		*(*uint32)(unsafe.Add(to, 4*lane)) = u
 	case formNibbles:
 		v = (v | v>>4) & 0x00ff00ff00ff00ff

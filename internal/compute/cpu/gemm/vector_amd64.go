@@ -106,7 +106,8 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case c.super > 0 && c.form == formDots4:
 		c.tiles, c.split = &avx2CodesSuper4, true
 	case c.super > 0:
-		c.tiles = &avx2CodesSuper8
+		c.form = formDots6
+		c.tiles, c.split, c.zero = &avx2CodesSuper6, true, c.least
 	case wide && c.form == formDots4:
 		nr, c.tiles = 32, &avx512CodesDots4
 	case wide && c.form == formTable:

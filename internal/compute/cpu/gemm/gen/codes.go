@@ -28,6 +28,11 @@ const (
 	callSpans     = 128
 	callParts     = 136
 	callNext      = 144
+	callAhead     = 152
+	callLast      = 160
+	callFetch     = 168
+	callFromX     = 176
+	callFromSums  = 184
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -42,7 +47,8 @@ const (
 //	signed 4 bits that are looked up as two's complement bytes (AVX2)
 //	dots8  two's complement bytes, likewise
 //	super4 dots4, each span of which has scales and offsets of 8 bits
-//	super8 dots8, likewise
+//	super6 6 bits, likewise: four below as dots4, two above (AVX2)
+//	super8 dots8, likewise (AVX-512)
 type codeTarget struct {
 	set    string
 	form   string
@@ -80,12 +86,12 @@ func codeTargets() []*codeTarget {
 		avx2("i8", 4, 2, 2, 1),
 		avx2("e4m3", 4, 2, 1, 1),
 		avx2("float", 1, 1, 1, 1, 1, 1),
-		avx2("dots4", 2, 1, 1),
-		avx2("table", 2, 1, 1),
-		avx2("signed", 2, 1, 1),
-		avx2("dots8", 2, 1, 1),
+		avx2("dots4", 4, 1, 1),
+		avx2("table", 4, 1, 1),
+		avx2("signed", 4, 1, 1),
+		avx2("dots8", 4, 1, 1),
 		avx2("super4", 2, 1, 1),
-		avx2("super8", 2, 1, 1),
+		avx2("super6", 2, 1),
 		avx512("full", 4, 4, 2, 2, 2, 2),
 		avx512("i8", 4, 4, 2, 2, 2, 2),
 		avx512("e4m3", 4, 4, 2, 2, 2, 2),
@@ -113,18 +119,25 @@ func codeTargets() []*codeTarget {
 //
 // Products of integers are summed in registers behind those of the run's sums, span after span; R13
 // is spans left, R12 their scales, then their offsets, and R11 the table of AVX2.
+//
+// Panels that take turns compute each run one after the other: R10 is how many are left, R8 where
+// the sums of one are, and R14 bytes from what it multiplies to what is fetched.
 type codeWriter struct {
 	*bytes.Buffer
 	t *codeTarget
 	shape
 	unpack bool
+	turns  int // panels that take turns, each as the only one; 0 where they are side by side
 	sums   int // registers that hold sums
 	last   int // first register of tables and masks
 }
 
 func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWriter {
-	w := &codeWriter{Buffer: b, t: t, shape: s, unpack: unpack, sums: 2 * s.rows * s.panels,
-		last: t.regs}
+	w := &codeWriter{Buffer: b, t: t, shape: s, unpack: unpack, last: t.regs}
+	if t.takesTurns(s) {
+		w.turns, w.panels = s.panels, 1
+	}
+	w.sums = 2 * w.rows * w.panels
 	if unpack {
 		w.sums = 0
 	}
@@ -199,6 +212,8 @@ func (w *codeWriter) blockBytes() int {
 	switch w.t.form {
 	case "half", "full", "dots4", "super4", "table", "signed":
 		return 4 * w.t.nr()
+	case "super6":
+		return 6 * w.t.nr()
 	case "float":
 		return 32 * w.t.nr()
 	}
@@ -206,7 +221,7 @@ func (w *codeWriter) blockBytes() int {
 }
 
 func (w *codeWriter) kernel() {
-	name := w.t.function(w.shape)
+	name := w.t.function(shape{rows: w.rows, panels: max(w.panels, w.turns)})
 	if w.unpack {
 		name = w.t.set + "Unpack" + w.t.title()
 	}
@@ -225,7 +240,11 @@ func (w *codeWriter) kernel() {
 	}
 	if !w.unpack {
 		w.op("MOVQ %d(AX), SI", callX)
-		w.op("MOVQ %d(AX), R8", callXStride)
+		if w.turns > 0 {
+			w.op("MOVQ R14, R8")
+		} else {
+			w.op("MOVQ %d(AX), R8", callXStride)
+		}
 		w.op("MOVQ %d(AX), R15", callSums)
 		if w.rows > 3 {
 			w.op("LEAQ (R8)(R8*2), CX")
@@ -236,6 +255,9 @@ func (w *codeWriter) kernel() {
 		}
 	}
 	w.label("run")
+	if w.turns > 0 {
+		w.beginTurns()
+	}
 	for i := range w.sums {
 		w.zero(w.v(i))
 	}
@@ -260,6 +282,9 @@ func (w *codeWriter) kernel() {
 				}
 			}
 		}
+		if w.turns > 0 { // what lies before the codes, too: processors follow lines without gaps
+			w.op("PREFETCHT0 (BX)(R14*1)")
+		}
 		w.label("span")
 		w.begin()
 	}
@@ -271,6 +296,10 @@ func (w *codeWriter) kernel() {
 			for line := 0; line < w.blockBytes(); line += 64 {
 				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
 			}
+		}
+	} else if w.turns > 0 {
+		for line := 0; line < w.blockBytes(); line += 64 {
+			w.op("PREFETCHT0 %d(DI)(R14*1)", line)
 		}
 	} else if w.dots() { // which memory may not keep up with
 		for panel := range w.panels {
@@ -305,7 +334,11 @@ func (w *codeWriter) kernel() {
 	if !w.unpack {
 		w.scale()
 	}
-	w.op("ADDQ %d(AX), DI", callSkip)
+	if w.turns > 0 {
+		w.endTurns()
+	} else {
+		w.op("ADDQ %d(AX), DI", callSkip)
+	}
 	if w.panels > 3 {
 		w.op("ADDQ %d(AX), R10", callSkip)
 	}
@@ -313,6 +346,42 @@ func (w *codeWriter) kernel() {
 	w.op("JNZ run")
 	w.op("VZEROUPPER")
 	w.op("RET")
+}
+
+// takesTurns tells whether the panels of a tile take turns: there are no registers for all their
+// products, but each is one more stream of memory that processors follow.
+func (t *codeTarget) takesTurns(s shape) bool {
+	return t.vector == 32 && dots[t.form] && s.rows == 1 && s.panels > 2
+}
+
+// beginTurns begins a run, and each of the panels in it. What is fetched is so far ahead, and in
+// the last runs where the panels begin that follow.
+func (w *codeWriter) beginTurns() {
+	w.op("MOVQ SI, %d(AX)", callFromX)
+	w.op("MOVQ R15, %d(AX)", callFromSums)
+	w.op("MOVQ $%d, R10", w.turns)
+	w.label("panel")
+	w.op("MOVQ BX, DI")
+	w.op("ADDQ %d(AX), DI", callSkip)
+	w.op("MOVQ %d(AX), R14", callAhead)
+	w.op("CMPQ DX, %d(AX)", callFetch)
+	w.op("CMOVQLE %d(AX), R14", callLast)
+}
+
+// endTurns has the next panel compute the run, or the first one the next run.
+func (w *codeWriter) endTurns() {
+	w.op("ADDQ R9, BX")
+	w.op("ADDQ $%d, R8", 2*w.t.vector)
+	w.op("DECQ R10")
+	w.op("JZ turned")
+	w.op("MOVQ %d(AX), SI", callFromX)
+	w.op("MOVQ %d(AX), R15", callFromSums)
+	w.op("JMP panel")
+	w.label("turned")
+	w.op("SUBQ $%d, R8", w.turns*2*w.t.vector)
+	w.op("IMUL3Q $%d, R9, R14", w.turns)
+	w.op("SUBQ R14, BX")
+	w.op("ADDQ %d(AX), BX", callScaleStep)
 }
 
 func (w *codeWriter) zero(v string) {
@@ -370,6 +439,8 @@ func (w *codeWriter) block() {
 		w.blockDots4()
 	case w.t.form == "signed":
 		w.blockSigned()
+	case w.six():
+		w.blockSix()
 	case w.bytes():
 		w.blockDots8()
 	case w.t.form == "half":
@@ -545,7 +616,7 @@ func (w *codeWriter) blockFull() {
 
 // dots are the forms whose products with int8 are summed.
 var dots = map[string]bool{"dots4": true, "table": true, "signed": true, "dots8": true,
-	"super4": true, "super8": true}
+	"super4": true, "super6": true, "super8": true}
 
 // dots tells whether x is int8.
 func (w *codeWriter) dots() bool { return dots[w.t.form] }
@@ -553,13 +624,17 @@ func (w *codeWriter) dots() bool { return dots[w.t.form] }
 // super tells whether each span has scales and offsets of 8 bits.
 func (w *codeWriter) super() bool { return strings.HasPrefix(w.t.form, "super") }
 
+// six tells whether codes are six bits: products of pairs of them are added by int16, and
+// multiplied by the integers of their span as these are added.
+func (w *codeWriter) six() bool { return w.t.form == "super6" }
+
 // bytes tells whether codes that are multiplied by int8 are bytes.
 func (w *codeWriter) bytes() bool { return dots[w.t.form] && strings.HasSuffix(w.t.form, "8") }
 
 // mask is where AVX2 has the mask of four bits: in a register, where one is left.
 func (w *codeWriter) mask() string {
 	switch {
-	case w.t.form == "dots4" || w.t.form == "super4":
+	case w.t.form == "dots4" || w.t.form == "super4" || w.six():
 		return "Y15"
 	case w.t.form == "table" && w.rows < 3:
 		return "Y14"
@@ -575,11 +650,35 @@ func (w *codeWriter) free(i int) string { return w.tmp(w.sums + i) }
 
 // begin has each product start at what the row says.
 func (w *codeWriter) begin() {
+	if w.six() {
+		for panel := range w.panels {
+			w.words(panel)
+		}
+	}
 	for row := range w.rows {
 		for j := range 2 * w.panels {
 			w.op("VPBROADCASTD %s, %s", w.x(row, 0), w.dot(row, j))
+			if w.six() {
+				w.op("VPMADDWD %s, %s, %s", w.word(j), w.dot(row, j), w.dot(row, j))
+			}
 		}
 	}
+}
+
+// words makes vectors of the integers of a panel's span, twice each.
+func (w *codeWriter) words(panel int) {
+	low, high := w.word(2*panel), w.word(2*panel+1)
+	w.op("VPMOVSXBW (R12)%s, %s", [2]string{"", "(R9*1)"}[panel], low)
+	w.op("VPUNPCKHWD %s, %s, %s", low, low, high)
+	w.op("VPUNPCKLWD %s, %s, %s", low, low, low)
+}
+
+// word is the register of those of a vector.
+func (w *codeWriter) word(j int) string {
+	if w.six() {
+		return w.free(j)
+	}
+	return w.free(1 + j%2)
 }
 
 // end adds the products of a span, times the scale of the row's, to the sums of the run.
@@ -620,11 +719,10 @@ func (w *codeWriter) endSuper() {
 			return fmt.Sprintf("%d%s", offset, [2]string{"(R12)", "(R12)(R9*1)"}[panel])
 		}
 		words := w.t.form == "super4" && w.t.vector == 32
-		if words {
-			w.op("VPMOVSXBW %s, %s", at(0), by[0])
-			w.op("VPUNPCKHWD %s, %s, %s", by[0], by[0], by[1])
-			w.op("VPUNPCKLWD %s, %s, %s", by[0], by[0], by[0])
-		} else {
+		switch {
+		case words:
+			w.words(panel)
+		case !w.six():
 			for v := range by {
 				w.op("VPMOVSXBD %s, %s", at(v*w.t.vector/4), by[v])
 				w.op("VCVTDQ2PS %s, %s", by[v], by[v])
@@ -640,7 +738,7 @@ func (w *codeWriter) endSuper() {
 					w.op("VPMADDWD %s, %s, %s", by[v], dot, dot)
 				}
 				w.op("VCVTDQ2PS %s, %s", dot, dot)
-				if !words {
+				if !words && !w.six() {
 					w.op("VMULPS %s, %s, %s", by[v], dot, dot)
 				}
 				w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, 2*panel+v))
@@ -743,6 +841,42 @@ func (w *codeWriter) blockDots8() {
 	})
 }
 
+// blockSix puts the upper bits of each code beside its lower ones, and adds the products.
+func (w *codeWriter) blockSix() {
+	first := 2 * w.panels // behind the integers of the span
+	upper, codes := w.free(first), [2]string{w.free(first + 1), w.free(first + 2)}
+	for j := range 2 * w.panels {
+		w.op("VMOVDQU %s, %s", w.at(j, j%2*32), codes[0])
+		w.op("VPSRLW $4, %s, %s", codes[0], codes[1])
+		for half, v := range codes {
+			w.op("VPAND Y15, %s, %s", v, v)
+			w.op("VMOVDQU %s, %s", w.at(j, 64), upper)
+			switch shift := 4 - 2*(2*half+j%2); {
+			case shift > 0:
+				w.op("VPSLLW $%d, %s, %s", shift, upper, upper)
+			case shift < 0:
+				w.op("VPSRLW $%d, %s, %s", -shift, upper, upper)
+			}
+			w.op("VPAND 96(R11), %s, %s", upper, upper)
+			w.op("VPOR %s, %s, %s", upper, v, v)
+		}
+		for row := range w.rows {
+			products := codes // of the last row they take their place
+			if row+1 < w.rows {
+				products = [2]string{w.free(first + 3), w.free(first + 4)}
+			}
+			for half, v := range products {
+				w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), upper)
+				w.op("VPMADDUBSW %s, %s, %s", upper, codes[half], v)
+			}
+			sum := products[0]
+			w.op("VPADDW %s, %s, %s", products[1], sum, sum)
+			w.op("VPMADDWD %s, %s, %s", w.word(j), sum, sum)
+			w.op("VPADDD %s, %s, %s", sum, w.dot(row, j), w.dot(row, j))
+		}
+	}
+}
+
 // blockSigned adds products of bytes that codes of four bits are looked up as.
 func (w *codeWriter) blockSigned() {
 	w.signed("32(R11)", func(half, j int, codes string) {
@@ -826,7 +960,10 @@ var nextRun = [2]string{"(R14*1)", "(R10*1)"}
 // the sums of x.
 func (w *codeWriter) scale() {
 	w.op("MOVQ %d(AX), CX", callCStride)
-	if w.ahead() {
+	switch {
+	case w.turns > 0:
+		w.op("MOVQ R8, R14")
+	case w.ahead():
 		w.op("MOVQ %d(AX), R14", callC)
 	}
 	w.either("scale", 1, func(wide bool) {
@@ -857,6 +994,12 @@ func (w *codeWriter) scale() {
 		w.op("ADDQ %d(AX), R15", callSumStep)
 	}
 	w.label("store")
+	if w.turns > 0 {
+		for j := range 2 {
+			w.op("VMOVUPS %s, %d(R8)", w.sum(0, j), j*w.t.vector)
+		}
+		return
+	}
 	w.op("MOVQ %d(AX), R14", callC)
 	for row := range w.rows {
 		for j := range 2 * w.panels {
@@ -926,6 +1069,11 @@ func codeFiles() map[string][]byte {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "%s#include \"textflag.h\"\n", header)
 		fmt.Fprintf(&table, "\nvar %sCodes%s = codeKernels{rows: %d", t.set, t.title(), t.rows)
+		for _, s := range t.shapes {
+			if t.takesTurns(s) {
+				fmt.Fprintf(&table, ", turns: %d", s.panels)
+			}
+		}
 		if t.unpack {
 			fmt.Fprintf(&table, ", unpack: %sUnpack%s", t.set, t.title())
 			newCodeWriter(&b, t, shape{rows: 1, panels: 1}, true).kernel()
