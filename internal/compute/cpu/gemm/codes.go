@@ -32,12 +32,13 @@ type codeCall struct {
 	spans     int     // of each run: columns of x with a scale, one where x is not rounded
 	parts     uintptr // bytes before the codes that scales and offsets by span take; 0 if none do
 	next      uintptr // bytes from the last run to what is multiplied after it
-	// Panels that take turns fetch what is ahead bytes further on, in the last runs, so many as
-	// fetch says, last bytes.
-	ahead, last uintptr
-	fetch       int
-	_           [2]unsafe.Pointer // where the columns of a run begin for each of them, and sums
-	_           [128]byte         // keeps the threads' calls apart
+	// Kernels of whole rows multiply these parts, up to the last; the sums of a piece of K and the
+	// next are pieceStep bytes apart, those of a panel and the next cApart.
+	list              *codePart
+	pieceStep, cApart uintptr
+	one               codePart          // where list is of one
+	_                 [2]unsafe.Pointer // where the columns of a run begin, and their sums
+	_                 [128]byte         // keeps the threads' calls apart
 }
 
 const (
@@ -51,8 +52,8 @@ type codeKernel func(call *codeCall)
 
 // codeKernels are those of an instruction set for one form of codes.
 type codeKernels struct {
-	rows   int // of the highest tile
-	turns  int // panels of the tile in which they take turns, 0 for none
+	rows   int  // of the highest tile
+	whole  bool // of one row, all of K at once
 	unpack codeKernel
 	tiles  [maxRows + 1][maxWidth + 1]codeKernel
 }
@@ -129,6 +130,8 @@ type codes struct {
 	runs     []run
 	pieces   [maxPieces + 1]int // the first run of each piece
 	parts    []part
+	list     []codePart         // of kernels of whole rows
+	first    int                // the piece of its first part
 	starts   [maxPieces + 1]int // the first part of each piece
 	width    int                // columns of all runs with those that fill up blocks
 	sums     int                // of a row of x that offsets are multiplied by
@@ -153,6 +156,41 @@ type run struct {
 
 // part is runs of as many spans and blocks each, one after the other.
 type part struct{ first, runs int }
+
+// codePart is what kernels of whole rows have of a part: see codeCall. Then they go so many pieces
+// on, or not at all, which lastPart says.
+type codePart struct {
+	runs, blocks, spans    int
+	skip, scaleStep, parts uintptr
+	then                   int
+}
+
+const lastPart = -1
+
+// listParts makes the list of parts for kernels of whole rows.
+func (c *codes) listParts(nr int) {
+	c.list = make([]codePart, len(c.parts))
+	piece := 0
+	for i, p := range c.parts {
+		from := piece
+		for c.starts[piece+1] <= i { // which has no columns, or no more parts
+			piece++
+		}
+		if i == 0 {
+			c.first = piece
+		} else {
+			c.list[i-1].then = piece - from
+		}
+		r := &c.runs[p.first]
+		c.list[i] = codePart{p.runs, r.blocks, r.spans, c.head + r.parts, c.runBytes(r, nr),
+			r.parts, lastPart}
+	}
+}
+
+// runBytes are those of a run in a panel.
+func (c *codes) runBytes(r *run, nr int) uintptr {
+	return c.head + r.parts + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
+}
 
 // maxRun is how many columns a run has at most. It is part of what the bits of a product depend on.
 const maxRun = 1024
@@ -229,7 +267,10 @@ func (c *codes) place(nr int, offsets bool) uintptr {
 			}
 			r.parts = (r.parts + uintptr(2*nr-1)) &^ uintptr(2*nr-1)
 		}
-		at += c.head + r.parts + uintptr(r.spans*r.blocks)*c.form.blockBytes(nr)
+		at += c.runBytes(r, nr)
+	}
+	if c.tiles.whole {
+		c.listParts(nr)
 	}
 	return at
 }

@@ -38,37 +38,37 @@ var avx2CodesFloat = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]code
 	6: {1: avx2CodesFloat_6x1},
 }}
 
-var avx2CodesDots4 = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesDots4 = codeKernels{rows: 3, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesDots4_1x1, 2: avx2CodesDots4_1x2, 4: avx2CodesDots4_1x4},
 	2: {1: avx2CodesDots4_2x1},
 	3: {1: avx2CodesDots4_3x1},
 }}
 
-var avx2CodesTable = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesTable = codeKernels{rows: 3, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesTable_1x1, 2: avx2CodesTable_1x2, 4: avx2CodesTable_1x4},
 	2: {1: avx2CodesTable_2x1},
 	3: {1: avx2CodesTable_3x1},
 }}
 
-var avx2CodesSigned = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesSigned = codeKernels{rows: 3, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesSigned_1x1, 2: avx2CodesSigned_1x2, 4: avx2CodesSigned_1x4},
 	2: {1: avx2CodesSigned_2x1},
 	3: {1: avx2CodesSigned_3x1},
 }}
 
-var avx2CodesDots8 = codeKernels{rows: 3, turns: 4, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesDots8 = codeKernels{rows: 3, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesDots8_1x1, 2: avx2CodesDots8_1x2, 4: avx2CodesDots8_1x4},
 	2: {1: avx2CodesDots8_2x1},
 	3: {1: avx2CodesDots8_3x1},
 }}
 
-var avx2CodesSuper4 = codeKernels{rows: 3, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesSuper4 = codeKernels{rows: 3, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesSuper4_1x1, 2: avx2CodesSuper4_1x2},
 	2: {1: avx2CodesSuper4_2x1},
 	3: {1: avx2CodesSuper4_3x1},
 }}
 
-var avx2CodesSuper6 = codeKernels{rows: 2, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx2CodesSuper6 = codeKernels{rows: 2, whole: true, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx2CodesSuper6_1x1, 2: avx2CodesSuper6_1x2},
 	2: {1: avx2CodesSuper6_2x1},
 }}

@@ -226,6 +226,11 @@ func (t *mulTask) plan() int {
 	if tiles == 1 && m.pieces == 1 && m.k <= t.depth && m.codes == nil {
 		t.width = t.perChunk // read in the same order, and with fewer calls
 	}
+	if t.whole() {
+		if t.width = t.perChunk; m.pieces > 1 {
+			t.width = min(t.width, wholePanels)
+		}
+	}
 	if t.shared = t.widen != nil && m.packed[m.pieces] <= t.depth; t.shared {
 		most = high
 	}

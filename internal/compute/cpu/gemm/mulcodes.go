@@ -16,8 +16,10 @@ const (
 	// L2 cache.
 	unpackRows = 128
 	// Panels take turns where a run of one is turnBytes at most: of a longer one they would be a
-	// single stream of memory. They fetch fetchCodes at least before they are multiplied.
-	turnBytes, fetchCodes = 4 << 10, 1 << 10
+	// single stream of memory.
+	turnBytes = 4 << 10
+	// wholePanels are those of a row whose sums over pieces stay in the L1 cache.
+	wholePanels = 32
 	// tileBytes are those of a panel, unpacked, that tiles multiply with all rows of a block before
 	// the next ones: they stay in the L1 cache meanwhile.
 	tileBytes = 16 << 10
@@ -25,8 +27,12 @@ const (
 
 // sumCodes is sum for quantised weights.
 func (t *mulTask) sumCodes(b *block) {
-	if t.kernels.blocks {
+	switch {
+	case t.kernels.blocks:
 		t.sumTiles(b)
+		return
+	case t.whole():
+		t.sumRow(b)
 		return
 	}
 	m, q := t.m, t.m.codes
@@ -43,17 +49,15 @@ func (t *mulTask) sumCodes(b *block) {
 					height := b.cut.height(tile)
 					sums := unsafe.Add(piece, uintptr(row)*b.stride)
 					for panel := 0; panel < b.width; {
+						width := t.kernels.width(height, b.width-panel)
 						t.aim(call, b.panel+panel, at, b.first+row)
-						width := b.width - panel
-						if turns := q.tiles.turns; call.scaleStep > turnBytes && turns > 0 {
-							width = min(width, turns-1)
-						}
-						width = t.kernels.width(height, width)
 						call.runs, call.next = end-at, m.nextRun(end, width)
-						call.fetch = ceilDiv(fetchCodes, int(call.scaleStep))
-						call.ahead = uintptr(call.fetch) * call.scaleStep
-						call.last = call.next + call.ahead - call.scaleStep
 						call.c, call.cStride = unsafe.Add(sums, panel*m.kernels.nr*4), b.stride
+						if q.tiles.whole && height == 1 {
+							call.one = codePart{call.runs, call.blocks, call.spans, call.skip,
+								call.scaleStep, call.parts, lastPart}
+							call.list, call.cApart = &call.one, uintptr(4*m.kernels.nr)
+						}
 						q.tiles.tiles[height][width](call)
 						panel += width
 					}
@@ -64,6 +68,40 @@ func (t *mulTask) sumCodes(b *block) {
 	}
 	if !b.direct {
 		t.finish(b, 0, b.rows)
+	}
+}
+
+// whole tells whether kernels multiply the row of x with all of K.
+func (t *mulTask) whole() bool { return t.m.codes != nil && t.m.codes.tiles.whole && t.rows == 1 }
+
+// sumRow is sumCodes of the only row. The panels of a call lie apart, and those of the next call
+// behind each of them: they are streams of memory that processors follow.
+func (t *mulTask) sumRow(b *block) {
+	m, q := t.m, t.m.codes
+	call, nr := &t.calls[b.thread], m.kernels.nr
+	for i := range m.pieces {
+		clearRows(unsafe.Add(b.sums, uintptr(i)*b.chunk), b.stride, 1, b.width*nr)
+	}
+	most := maxWidth
+	if len(q.runs) > 0 && q.runBytes(&q.runs[0], nr) > turnBytes {
+		most = 2
+	}
+	for first := 0; first < b.width && len(q.list) > 0; {
+		width := t.kernels.width(1, min(b.width-first, most))
+		apart := (b.width - first) / width
+		t.aim(call, b.panel+first, 0, 0)
+		call.wStride, call.cApart = uintptr(apart)*m.stride, uintptr(4*apart*nr)
+		call.pieceStep = b.chunk
+		scale, c := call.scale, unsafe.Add(b.sums, uintptr(q.first)*b.chunk+uintptr(4*first*nr))
+		for i := range apart {
+			call.scale, call.c = unsafe.Add(scale, uintptr(i)*m.stride), unsafe.Add(c, 4*i*nr)
+			call.list = &q.list[0]
+			q.tiles.tiles[1][width](call)
+		}
+		first += width * apart
+	}
+	if !b.direct {
+		t.finish(b, 0, 1)
 	}
 }
 

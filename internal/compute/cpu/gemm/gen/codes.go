@@ -28,11 +28,18 @@ const (
 	callSpans     = 128
 	callParts     = 136
 	callNext      = 144
-	callAhead     = 152
-	callLast      = 160
-	callFetch     = 168
+	callList      = 152
+	callPieceStep = 160
+	callCApart    = 168
 	callFromX     = 176
 	callFromSums  = 184
+)
+
+// codePart has these.
+const (
+	partRuns  = 0
+	partThen  = 48
+	partBytes = 56
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -120,8 +127,9 @@ func codeTargets() []*codeTarget {
 // Products of integers are summed in registers behind those of the run's sums, span after span; R13
 // is spans left, R12 their scales, then their offsets, and R11 the table of AVX2.
 //
-// Panels that take turns compute each run one after the other: R10 is how many are left, R8 where
-// the sums of one are, and R14 bytes from what it multiplies to what is fetched.
+// One row of AVX2's is multiplied with all its pieces of K, and R8 is bytes from the sums of a
+// panel to those of the next. Panels that take turns compute each run one after the other: R10 is
+// how many are left, and R8 where the sums of one are.
 type codeWriter struct {
 	*bytes.Buffer
 	t *codeTarget
@@ -240,8 +248,8 @@ func (w *codeWriter) kernel() {
 	}
 	if !w.unpack {
 		w.op("MOVQ %d(AX), SI", callX)
-		if w.turns > 0 {
-			w.op("MOVQ R14, R8")
+		if w.whole() {
+			w.op("MOVQ %d(AX), R8", callCApart)
 		} else {
 			w.op("MOVQ %d(AX), R8", callXStride)
 		}
@@ -253,6 +261,9 @@ func (w *codeWriter) kernel() {
 				w.op("LEAQ (%s)(CX*1), %s", regs[row/3-1], regs[row/3])
 			}
 		}
+	}
+	if w.whole() {
+		w.beginPart()
 	}
 	w.label("run")
 	if w.turns > 0 {
@@ -277,13 +288,17 @@ func (w *codeWriter) kernel() {
 				if panel == 1 {
 					w.op("LEAQ (R9)(R14*1), R10")
 				}
-				for line := range 5 * w.t.vector / 32 {
+				for line := range 10 {
 					w.op("PREFETCHT0 %d(BX)%s", 64*line, nextRun[panel])
 				}
 			}
 		}
-		if w.turns > 0 { // what lies before the codes, too: processors follow lines without gaps
-			w.op("PREFETCHT0 (BX)(R14*1)")
+		if w.whole() { // what lies before the codes, too: processors follow lines without gaps
+			for panel := range w.panels {
+				for line := range 1 + 4*toInt(w.super()) {
+					w.op("PREFETCHT0 %d(BX)%s", w.distance()+64*line, nextPanel[panel])
+				}
+			}
 		}
 		w.label("span")
 		w.begin()
@@ -297,14 +312,10 @@ func (w *codeWriter) kernel() {
 				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
 			}
 		}
-	} else if w.turns > 0 {
-		for line := 0; line < w.blockBytes(); line += 64 {
-			w.op("PREFETCHT0 %d(DI)(R14*1)", line)
-		}
 	} else if w.dots() { // which memory may not keep up with
 		for panel := range w.panels {
 			for line := 0; line < w.blockBytes(); line += 64 {
-				w.op("PREFETCHT0 %s", w.at(2*panel, prefetch*w.rows+line))
+				w.op("PREFETCHT0 %s", w.at(2*panel, w.distance()+line))
 			}
 		}
 	}
@@ -344,41 +355,82 @@ func (w *codeWriter) kernel() {
 	}
 	w.op("DECQ DX")
 	w.op("JNZ run")
+	if w.whole() {
+		w.endPart()
+	}
 	w.op("VZEROUPPER")
 	w.op("RET")
 }
 
-// takesTurns tells whether the panels of a tile take turns: there are no registers for all their
-// products, but each is one more stream of memory that processors follow.
-func (t *codeTarget) takesTurns(s shape) bool {
-	return t.vector == 32 && dots[t.form] && s.rows == 1 && s.panels > 2
+// beginPart makes the call one of the runs of a part.
+func (w *codeWriter) beginPart() {
+	w.label("part")
+	w.op("MOVQ %d(AX), CX", callList)
+	w.op("MOVQ %d(CX), DX", partRuns)
+	for i, field := range []int{callBlocks, callSpans, callSkip, callScaleStep, callParts} {
+		w.op("MOVQ %d(CX), R14", partRuns+8*(i+1))
+		w.op("MOVQ R14, %d(AX)", field)
+	}
+	w.op("MOVQ BX, DI")
+	w.op("ADDQ %d(AX), DI", callSkip)
+	w.op("MOVQ %d(AX), R14", callC)
 }
 
-// beginTurns begins a run, and each of the panels in it. What is fetched is so far ahead, and in
-// the last runs where the panels begin that follow.
+// endPart goes on with the next part, of the same piece or of the next one.
+func (w *codeWriter) endPart() {
+	w.op("MOVQ %d(AX), CX", callList)
+	w.op("MOVQ %d(CX), DX", partThen)
+	w.op("TESTQ DX, DX")
+	w.op("JLT end")
+	w.op("IMULQ %d(AX), DX", callPieceStep)
+	w.op("ADDQ DX, %d(AX)", callC)
+	w.op("ADDQ $%d, %d(AX)", partBytes, callList)
+	w.op("JMP part")
+	w.label("end")
+}
+
+// whole tells whether a call is of all pieces of K, and of panels that lie apart.
+func (w *codeWriter) whole() bool { return w.t.wholes() && w.rows == 1 && !w.unpack }
+
+// wholes tells whether calls of one row are so.
+func (t *codeTarget) wholes() bool { return t.vector == 32 && dots[t.form] }
+
+// distance is how many bytes before they are multiplied codes are fetched.
+func (w *codeWriter) distance() int {
+	if w.whole() {
+		return prefetch * 4 / max(w.panels, w.turns)
+	}
+	return prefetch * w.rows
+}
+
+// nextPanel is how far panels are from the first one.
+var nextPanel = [4]string{"", "(R9*1)", "(R9*2)"}
+
+// takesTurns tells whether the panels of a tile take turns: there are no registers for all their
+// products, but each is one more stream of memory that processors follow.
+func (t *codeTarget) takesTurns(s shape) bool { return t.wholes() && s.rows == 1 && s.panels > 2 }
+
+// beginTurns begins a run, and each of the panels in it.
 func (w *codeWriter) beginTurns() {
 	w.op("MOVQ SI, %d(AX)", callFromX)
 	w.op("MOVQ R15, %d(AX)", callFromSums)
+	w.op("MOVQ %d(AX), R8", callC)
 	w.op("MOVQ $%d, R10", w.turns)
 	w.label("panel")
 	w.op("MOVQ BX, DI")
 	w.op("ADDQ %d(AX), DI", callSkip)
-	w.op("MOVQ %d(AX), R14", callAhead)
-	w.op("CMPQ DX, %d(AX)", callFetch)
-	w.op("CMOVQLE %d(AX), R14", callLast)
 }
 
 // endTurns has the next panel compute the run, or the first one the next run.
 func (w *codeWriter) endTurns() {
 	w.op("ADDQ R9, BX")
-	w.op("ADDQ $%d, R8", 2*w.t.vector)
+	w.op("ADDQ %d(AX), R8", callCApart)
 	w.op("DECQ R10")
 	w.op("JZ turned")
 	w.op("MOVQ %d(AX), SI", callFromX)
 	w.op("MOVQ %d(AX), R15", callFromSums)
 	w.op("JMP panel")
 	w.label("turned")
-	w.op("SUBQ $%d, R8", w.turns*2*w.t.vector)
 	w.op("IMUL3Q $%d, R9, R14", w.turns)
 	w.op("SUBQ R14, BX")
 	w.op("ADDQ %d(AX), BX", callScaleStep)
@@ -951,7 +1003,7 @@ func (w *codeWriter) blockVNNI() {
 
 // ahead tells whether what is at the same place of the next run, or of the first one of the next
 // panels, is fetched: memory may not keep up with one row.
-func (w *codeWriter) ahead() bool { return w.super() && w.rows == 1 }
+func (w *codeWriter) ahead() bool { return w.super() && w.rows == 1 && w.t.vector == 64 }
 
 // nextRun is how far that is, for each panel.
 var nextRun = [2]string{"(R14*1)", "(R10*1)"}
@@ -968,7 +1020,7 @@ func (w *codeWriter) scale() {
 	}
 	w.either("scale", 1, func(wide bool) {
 		w.factors("BX", wide, func(row, j int, factor string) {
-			w.op("VFMADD213PS %d(R14), %s, %s", j*w.t.vector, factor, w.sum(row, j))
+			w.op("VFMADD213PS %s, %s, %s", w.c(j), factor, w.sum(row, j))
 		}, func(row int) {
 			if row+1 < w.rows {
 				w.op("ADDQ CX, R14")
@@ -1003,7 +1055,7 @@ func (w *codeWriter) scale() {
 	w.op("MOVQ %d(AX), R14", callC)
 	for row := range w.rows {
 		for j := range 2 * w.panels {
-			w.op("VMOVUPS %s, %d(R14)", w.sum(row, j), j*w.t.vector)
+			w.op("VMOVUPS %s, %s", w.sum(row, j), w.c(j))
 		}
 		if row+1 < w.rows {
 			w.op("ADDQ CX, R14")
@@ -1011,6 +1063,14 @@ func (w *codeWriter) scale() {
 	}
 	w.op("MOVQ %d(AX), R14", callC)
 	w.op("ADDQ %d(AX), BX", callScaleStep)
+}
+
+// c is where the sums of vector j are in a row.
+func (w *codeWriter) c(j int) string {
+	if w.whole() && j > 1 {
+		return fmt.Sprintf("%d(R14)(R8*1)", j%2*w.t.vector)
+	}
+	return fmt.Sprintf("%d(R14)", j*w.t.vector)
 }
 
 // either writes code for factors that are float32, if a flag of the call is set, and for float16.
@@ -1069,10 +1129,8 @@ func codeFiles() map[string][]byte {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "%s#include \"textflag.h\"\n", header)
 		fmt.Fprintf(&table, "\nvar %sCodes%s = codeKernels{rows: %d", t.set, t.title(), t.rows)
-		for _, s := range t.shapes {
-			if t.takesTurns(s) {
-				fmt.Fprintf(&table, ", turns: %d", s.panels)
-			}
+		if t.wholes() {
+			fmt.Fprintf(&table, ", whole: true")
 		}
 		if t.unpack {
 			fmt.Fprintf(&table, ", unpack: %sUnpack%s", t.set, t.title())
