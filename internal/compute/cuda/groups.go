@@ -175,8 +175,8 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	if d.err == nil {
 		d.check(d.ctx.Unpin(host))
 	}
-	// Of each block 256 columns were computed at once, then 128 of them, then 64.
-	return differing, c / 4 * 7 / 4, d.err
+	// Of each block 256 columns were computed at once, then 128 of them, twice, then 64.
+	return differing, c / 4 * 9 / 4, d.err
 }
 
 // attendGroupsShared is the dynamic shared memory of a block of attend_groups: stages of a tile of

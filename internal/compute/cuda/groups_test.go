@@ -21,7 +21,7 @@ func sameBits(t *testing.T, what string, a, b []float32) {
 	if !slices.EqualFunc(a, b, func(a, b float32) bool {
 		return math.Float32bits(a) == math.Float32bits(b)
 	}) {
-		t.Errorf("other bits by warp groups: %s", what)
+		t.Errorf("other bits of %s", what)
 	}
 }
 
@@ -45,7 +45,8 @@ func TestProductsByWarpGroups(t *testing.T) {
 		t.Fatalf("%d launches of warp groups without them", n)
 	}
 	for _, n := range []int{132, 3} {
-		sameBits(t, fmt.Sprintf("on %d multiprocessors", n), products(true, n), want)
+		sameBits(t, fmt.Sprintf("products by warp groups, on %d multiprocessors", n),
+			products(true, n), want)
 	}
 	for k, n := range map[kernels.ID]uint64{kernels.GemmGroupsBF16: 2,
 		kernels.GemmGroups256BF16: 1, kernels.GemmGroupsTreeBF16: 1} {
@@ -122,7 +123,7 @@ func onlyWith(t *testing.T, d *cuda.Device, k kernels.ID, launches uint64, run f
 		t.Fatalf("%d launches of warp groups without them", n)
 	}
 	d.UseWarpGroups(true)
-	sameBits(t, k.Name(), run(), want)
+	sameBits(t, k.Name()+", by warp groups", run(), want)
 	if n := d.Launches()[k]; n != launches {
 		t.Errorf("%d launches of %s, not %d", n, k.Name(), launches)
 	}
@@ -227,7 +228,7 @@ func TestAttentionByWarpGroups(t *testing.T) {
 						sequence{200, 1})
 				}
 				want := attention(false)
-				sameBits(t, "attention", attention(true), want)
+				sameBits(t, "attention by warp groups", attention(true), want)
 				if n := d.Launches()[kernels.AttendGroups64BF16]; n != 1 {
 					t.Errorf("%d launches", n)
 				}

@@ -237,8 +237,9 @@ struct CompareProducts {
   int* differing;     // [blocks][128]
 };
 
-// compared counts the sums of a thread that wgmma of 8N columns and mma compute with other bits.
-template <int type, int N>
+// compared counts the sums of a thread that wgmma of 8N columns and mma compute with other bits, of
+// rows in shared memory or in registers.
+template <int type, int N, bool HELD>
 DI int compared(const float* c, u32 left, u32 right) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   auto first = [&](int n, int i) {
@@ -250,10 +251,17 @@ DI int compared(const float* c, u32 left, u32 right) {
   for (int n = 0; n < N; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) group[n][i] = first(n, i);
+  u32 held[4][4];
+#pragma unroll
+  for (int k = 0; HELD && k < 4; k++)
+    matrices4(held[k], left + in_panel(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
   groups_begin(group);
 #pragma unroll
-  for (int k = 0; k < 4; k++)
-    multiply_group<type>(group, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
+  for (int k = 0; k < 4; k++) {
+    const u64 columns = descriptor(right + k * 32, 16);
+    if constexpr (HELD) multiply_group<type>(group, held[k], columns);
+    else multiply_group<type>(group, descriptor(left + k * 32, 16), columns);
+  }
   groups_commit();
   groups_end(group);
   int differing = 0;
@@ -278,8 +286,8 @@ DI int compared(const float* c, u32 left, u32 right) {
   return differing;
 }
 
-// compare_products adds a·bᵀ to c by wgmma of 64, 128 and 256 columns, and by mma, and counts the
-// sums of each thread that have other bits.
+// compare_products adds a·bᵀ to c by wgmma of 64, 128 and 256 columns, of 128 with rows in registers
+// as well, and by mma, and counts the sums of each thread that have other bits.
 template <int type>
 DI void compare_products(const CompareProducts& p) {
   __shared__ __align__(1024) u8 memory[(64 + 256) * 128];
@@ -295,8 +303,9 @@ DI void compare_products(const CompareProducts& p) {
   written_here();
   __syncthreads();
   const float* c = p.c + (size_t)blockIdx.x * 64 * 256;
-  p.differing[blockIdx.x * 128 + threadIdx.x] = compared<type, 8>(c, left, right) +
-      compared<type, 16>(c, left, right) + compared<type, 32>(c, left, right);
+  p.differing[blockIdx.x * 128 + threadIdx.x] = compared<type, 8, false>(c, left, right) +
+      compared<type, 16, false>(c, left, right) + compared<type, 16, true>(c, left, right) +
+      compared<type, 32, false>(c, left, right);
 }
 
 KERNEL __launch_bounds__(128) compare_products_bf16(const __grid_constant__ CompareProducts p) {
