@@ -244,12 +244,9 @@ type matrices struct {
 // mostTensors is how many places a tensor may have.
 const mostTensors = 1 << 31
 
-// matrices are weights of a shape, at addresses of which 0 is none; nil if copies cannot have them.
-func (w *weight) matrices(list []driver.Ptr) *matrices {
+// matrices are weights of a shape, at addresses of which 0 is none.
+func (w *weight) matrices(list []driver.Ptr) (*matrices, error) {
 	stride := driver.Ptr(2 * w.chunks * w.padded)
-	if !w.d.groups.able || stride%product != 0 {
-		return nil
-	}
 	m, last := &matrices{origin: w.data}, w.data
 	for _, p := range list {
 		if p != 0 {
@@ -264,12 +261,13 @@ func (w *weight) matrices(list []driver.Ptr) *matrices {
 	}
 	m.grain = bits.TrailingZeros64(uint64(all))
 	places := int((last-m.origin)>>m.grain) + 1
-	if places > mostTensors || 1<<m.grain < product || m.origin%product != 0 {
-		return nil
+	if places > mostTensors {
+		return nil, fmt.Errorf("weights lie at %d places, %d at most", places, mostTensors)
 	}
-	m.tensors = w.d.tensorMap(&driver.Tensor{Base: m.origin, Columns: w.chunks * w.padded,
+	var err error
+	m.tensors, err = w.d.ctx.TensorMap(&driver.Tensor{Base: m.origin, Columns: w.chunks * w.padded,
 		Rows: w.out, Stride: int(stride), Box: groupFeatures, Places: places, Apart: 1 << m.grain})
-	return m
+	return m, err
 }
 
 // tiles is how many of a product of so many rows there are.
@@ -335,10 +333,12 @@ func (w *weight) launchGroups(g *gemm, x driver.Ptr, ld int) {
 	}
 	seen := g.seen
 	if seen == nil {
-		if w.seen.origin != w.data {
-			w.seen = *w.matrices(nil)
+		if w.seen == nil || w.seen.origin != w.data {
+			var err error
+			w.seen, err = w.matrices(nil)
+			d.check(err)
 		}
-		seen = &w.seen
+		seen = w.seen
 	}
 	kernel := s.kernel
 	if d.dtype == compute.Float16 {

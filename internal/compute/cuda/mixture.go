@@ -77,8 +77,9 @@ func (d *Device) projection(mix *compute.Mixture,
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
 	p := &projection{one: one, memory: d.Vector(floats)}
 	p.weights = at(p.memory)
-	if one != nil && one.codes == nil {
-		p.seen = one.matrices(list[:n])
+	if d.groups.able && one != nil && one.codes == nil {
+		// Those that copies cannot have are multiplied by mma, as few rows are.
+		p.seen, _ = one.matrices(list[:n])
 	}
 	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets, &p.orders} {
 		if slices.ContainsFunc(list[(i+1)*n:(i+2)*n], func(p driver.Ptr) bool { return p != 0 }) {

@@ -25,9 +25,9 @@ type weight struct {
 	bytes   int
 	out, in int
 	chunks  int
-	padded  int    // input features of a chunk
-	codes   *coded // nil of plain ones
-	seen    matrices
+	padded  int       // input features of a chunk
+	codes   *coded    // nil of plain ones
+	seen    *matrices // the weight alone, made when it is multiplied by first
 }
 
 // newWeight is memory for a weight.
