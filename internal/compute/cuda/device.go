@@ -54,6 +54,7 @@ type Device struct {
 	lanes     lanes
 	raw       scratch // codes, before they lie as kernels read them
 	ordered   scratch // inputs of products, in the order of a weight's columns
+	inputSums scratch // sums of inputs, by group of a weight with offsets
 	mix       mixing
 	sampling  sampling
 	among     among

@@ -112,7 +112,13 @@ func (s *subject) pack(chunks, out, in int) compute.Weight {
 // machine is a CUDA device whose kernels the machine executes, looking for what is undefined.
 func machine(t *testing.T, drv *double.Driver) *cuda.Device {
 	t.Helper()
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+	return machineOf(t, drv, compute.BFloat16)
+}
+
+// machineOf is one that runs models in a type.
+func machineOf(t *testing.T, drv *double.Driver, dtype compute.DType) *cuda.Device {
+	t.Helper()
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: dtype, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"unsafe"
 
@@ -174,8 +175,8 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	if d.err == nil {
 		d.check(d.ctx.Unpin(host))
 	}
-	// Of each block 256 columns were computed at once, then 128 of them, then 64.
-	return differing, c / 4 * 7 / 4, d.err
+	// Of each block 256 columns were computed at once, then 128 of them, twice, then 64.
+	return differing, c / 4 * 9 / 4, d.err
 }
 
 // attendGroupsShared is the dynamic shared memory of a block of attend_groups: stages of a tile of
@@ -195,6 +196,13 @@ func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
 	for _, s := range []groupSize{groups128, groups256, groupsTree} {
 		shared[s.kernel], shared[s.kernel+groupF16] = s.shared(), s.shared()
 	}
+	for _, bits := range []int{4, 8} {
+		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float16} {
+			_, apart := d.codesStages(bits, false)
+			_, whole := d.codesStages(bits, true)
+			shared[codesKernel(bits, dtype)] = max(apart, whole)
+		}
+	}
 	for k, bytes := range shared {
 		if !k.Fits(d.info.Major, d.info.Minor) {
 			continue
@@ -206,11 +214,60 @@ func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
 	return nil
 }
 
-// byGroups says whether warp groups compute a product: of weights that are no codes, nor of
-// experts, whose chunks end with products, and of inputs that copies take.
+// byGroups says whether warp groups compute a product: of many rows, of a weight whose chunks end
+// with products, and of inputs that copies take.
 func (w *weight) byGroups(g *gemm, x driver.Ptr, ld int) bool {
-	return w.d.groups.on && g.rows > groupRows/2 && w.codes == nil && g.experts == 0 &&
-		g.picked == 0 && w.in == w.chunks*w.padded && x%16 == 0 && ld%8 == 0
+	many := g.rows > groupRows/2
+	if g.experts != 0 {
+		many = g.pairs >= expertRows*g.groups && g.groups <= mostExperts &&
+			(w.codes != nil || g.seen != nil)
+	}
+	return many && w.d.groups.on && w.in == w.chunks*w.padded && x%16 == 0 && ld%8 == 0 &&
+		w.in%8 == 0 && (w.codes == nil || w.codes.byPairs(w.padded, g.experts != 0))
+}
+
+// Experts have so many rows at least where warp groups compute them: the rows that a block has room
+// for, a quarter of which take the time of all. There may be so many of them.
+const (
+	expertRows  = groupRows / 4
+	mostExperts = 512
+)
+
+// matrices are plain weights as copies of warp groups see them: tensors that begin at multiples of
+// 2^grain bytes from an address on.
+type matrices struct {
+	tensors driver.TensorMap
+	origin  driver.Ptr
+	grain   int
+}
+
+// mostTensors is how many places a tensor may have.
+const mostTensors = 1 << 31
+
+// matrices are weights of a shape, at addresses of which 0 is none.
+func (w *weight) matrices(list []driver.Ptr) (*matrices, error) {
+	stride := driver.Ptr(2 * w.chunks * w.padded)
+	m, last := &matrices{origin: w.data}, w.data
+	for _, p := range list {
+		if p != 0 {
+			m.origin, last = min(m.origin, p), max(last, p)
+		}
+	}
+	all := stride
+	for _, p := range list {
+		if p != 0 {
+			all |= p - m.origin
+		}
+	}
+	m.grain = bits.TrailingZeros64(uint64(all))
+	places := int((last-m.origin)>>m.grain) + 1
+	if places > mostTensors {
+		return nil, fmt.Errorf("weights lie at %d places, %d at most", places, mostTensors)
+	}
+	var err error
+	m.tensors, err = w.d.ctx.TensorMap(&driver.Tensor{Base: m.origin, Columns: w.chunks * w.padded,
+		Rows: w.out, Stride: int(stride), Box: groupFeatures, Places: places, Apart: 1 << m.grain})
+	return m, err
 }
 
 // tiles is how many of a product of so many rows there are.
@@ -232,6 +289,9 @@ func (w *weight) addsChunks(g *gemm) bool {
 // sizeOfGroups is the kernel for a product: that of 256 rows does in a turn what takes others two,
 // in 8/5 of the time.
 func (w *weight) sizeOfGroups(g *gemm) groupSize {
+	if w.codes != nil || g.experts != 0 {
+		return groups128
+	}
 	if g.whole {
 		return groupsTree
 	}
@@ -250,25 +310,42 @@ const bandShare = 3
 // launchGroups enqueues a product of inputs that lie ld apart.
 func (w *weight) launchGroups(g *gemm, x driver.Ptr, ld int) {
 	d, s := w.d, w.sizeOfGroups(g)
-	if w.mapped != w.data {
-		w.rows = d.tensorMap(&driver.Tensor{Base: w.data, Columns: w.in, Rows: w.out,
-			Stride: 2 * w.in, Box: groupFeatures})
-		w.mapped = w.data
+	rows, tiles := g.rows, s.tiles(w.out, g.rows)
+	if g.experts != 0 {
+		// Each expert may have a tile that is not full.
+		rows, tiles = g.pairs, ceil(w.out, groupFeatures)*(ceil(g.pairs, s.rows)+g.groups)
 	}
-	kernel, turns := s.kernel, s.tiles(w.out, g.rows)
-	if d.dtype == compute.Float16 {
-		kernel += groupF16
-	}
+	turns := tiles
 	if !g.whole {
 		turns *= w.chunks
 	}
-	p := kernels.GemmGroupsParams{W: w.rows, X: d.tensorMap(&driver.Tensor{Base: x,
-		Columns: w.in, Rows: g.rows, Stride: 2 * ld, Box: groupRows}), Bias: g.bias, Y: g.dst,
-		ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(g.rows),
+	inputs := d.tensorMap(&driver.Tensor{Base: x, Columns: w.in, Rows: rows, Stride: 2 * ld,
+		Box: groupRows})
+	t := kernels.TiledParams{Experts: g.experts, First: g.first, Bias: g.bias, Biases: g.biases,
+		Y: g.dst, ChunkStride: uint64(g.chunk), Out: int32(w.out), Rows: int32(rows),
 		Kpad: int32(w.padded), Chunks: int32(w.chunks), LDY: int32(g.ld), Add: g.add,
-		Band: int32(max(1, d.info.L2/bandShare/(2*w.in*s.rows)))}
-	launch(d, kernel, [3]uint32{uint32(min(turns, d.info.Multiprocessors)), 1, 1},
-		[3]uint32{groupThreads, 1, 1}, s.shared(), p)
+		Band:   int32(max(1, d.info.L2/bandShare/(2*w.in*s.rows))),
+		Groups: int32(g.groups)}
+	grid := [3]uint32{uint32(max(1, min(turns, d.info.Multiprocessors))), 1, 1}
+	if w.codes != nil {
+		w.launchCodes(g, x, ld, grid, kernels.CodesGroupsParams{X: inputs, T: t, W: w.data})
+		return
+	}
+	seen := g.seen
+	if seen == nil {
+		if w.seen == nil || w.seen.origin != w.data {
+			var err error
+			w.seen, err = w.matrices(nil)
+			d.check(err)
+		}
+		seen = w.seen
+	}
+	kernel := s.kernel
+	if d.dtype == compute.Float16 {
+		kernel += groupF16
+	}
+	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, s.shared(), kernels.GemmGroupsParams{
+		W: seen.tensors, X: inputs, T: t, Origin: uint64(seen.origin), Grain: int32(seen.grain)})
 }
 
 // tensorMap describes a tensor to copies.

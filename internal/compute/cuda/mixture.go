@@ -25,6 +25,7 @@ type projection struct {
 	one                                      *weight
 	memory                                   compute.Memory
 	weights, biases, scales, offsets, orders driver.Ptr
+	seen                                     *matrices // nil of codes
 }
 
 // projections are those of a mixture, which are made when it is computed first: both, nil where
@@ -76,6 +77,10 @@ func (d *Device) projection(mix *compute.Mixture,
 	floats := unsafe.Slice((*float32)(unsafe.Pointer(&list[0])), 2*len(list))
 	p := &projection{one: one, memory: d.Vector(floats)}
 	p.weights = at(p.memory)
+	if d.groups.able && one != nil && one.codes == nil {
+		// Those that copies cannot have are multiplied by mma, as few rows are.
+		p.seen, _ = one.matrices(list[:n])
+	}
 	for i, place := range []*driver.Ptr{&p.biases, &p.scales, &p.offsets, &p.orders} {
 		if slices.ContainsFunc(list[(i+1)*n:(i+2)*n], func(p driver.Ptr) bool { return p != 0 }) {
 			*place = p.weights + driver.Ptr(8*(i+1)*n)
@@ -114,12 +119,12 @@ func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	d.Resize(&m.inner, pairs, gateUp.out)
 	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
-		orders: up.orders, first: first, picked: picked, groups: n, pairs: pairs})
+		orders: up.orders, first: first, picked: picked, groups: n, pairs: pairs, seen: up.seen})
 	d.gate(mix.Gating, &m.gated, &m.inner, first+driver.Ptr(4*n))
 	parts := m.parts.grow(d, 4*down.chunks*pairs*down.out)
 	down.launch(gemm{dst: parts, ld: down.out, chunk: pairs * down.out, x: m.gated.All(),
 		rows: x.Rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
-		orders: lower.orders, first: first, groups: n, pairs: pairs})
+		orders: lower.orders, first: first, groups: n, pairs: pairs, seen: lower.seen})
 	d.Resize(dst, rows, x.Width)
 	elements(d, kernels.Combine, x.Rows*x.Width, kernels.CombineParams{Parts: parts,
 		PlaceOf: places, Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows),

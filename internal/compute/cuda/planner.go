@@ -31,7 +31,7 @@ func (p Planner) RotaryBytes(dim, positions int) int64 {
 
 // MixtureWidth is how many float32 Mix computes in for each row, beside what it is given.
 func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int {
-	return perToken*(3*inner+inner/2+chunks*hidden) + 4*perToken
+	return perToken*(3*inner+inner/2+chunks*hidden+hidden/2) + 4*perToken
 }
 
 // AmongBytes is what AttentionAmong takes for each row: each sequence begins a block.

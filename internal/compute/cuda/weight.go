@@ -25,11 +25,9 @@ type weight struct {
 	bytes   int
 	out, in int
 	chunks  int
-	padded  int    // input features of a chunk
-	codes   *coded // nil of plain ones
-	// rows is the matrix as copies of warp groups see it, made of the data at mapped.
-	rows   driver.TensorMap
-	mapped driver.Ptr
+	padded  int       // input features of a chunk
+	codes   *coded    // nil of plain ones
+	seen    *matrices // the weight alone, made when it is multiplied by first
 }
 
 // newWeight is memory for a weight.
@@ -172,17 +170,19 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		w.launch(gemm{dst: first(dst), ld: dst.Stride, x: x, bias: bias, add: add, rows: x.Rows})
 		return
 	}
-	chunks := w.chunks
+	chunks, kept := w.chunks, w.chunks
 	whole := w.addsChunks(&gemm{x: x, rows: x.Rows})
 	if whole {
-		chunks = 1
+		if chunks, kept = 1, 1; w.codes != nil {
+			kept = 2 // a sum of two chunks waits behind the others
+		}
 	}
-	most := max(1, partsBytes/(4*chunks*w.out))
+	most := max(1, partsBytes/(4*kept*w.out))
 	for from := 0; from < x.Rows; from += most {
 		rows := min(most, x.Rows-from)
 		part := x
 		part.From, part.Rows = x.From+from*x.Stride, rows
-		parts := d.parts.grow(d, 4*chunks*rows*w.out)
+		parts := d.parts.grow(d, 4*kept*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows,
 			whole: whole})
 		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
@@ -218,7 +218,8 @@ type gemm struct {
 	// experts, pairs the rows of all.
 	experts, biases, scales, offsets, orders, first, picked driver.Ptr
 	groups, pairs                                           int
-	whole                                                   bool // dst gets the chunks' sums
+	seen                                                    *matrices // of the experts, plain ones
+	whole                                                   bool      // dst gets the chunks' sums
 }
 
 // size is a kernel for products.
@@ -335,14 +336,18 @@ const (
 	orderColumns = 512
 )
 
-// ordered is where the inputs of a product are, rows of x, in the order of a weight's columns.
+// ordered is where the inputs of a product are, side by side, rows of x, in the order of a weight's
+// columns, if it has one.
 func (w *weight) ordered(g *gemm, x driver.Ptr) driver.Ptr {
 	rows := max(g.rows, g.pairs)
-	y := w.d.ordered.grow(w.d, 2*rows*w.in)
+	y, order := w.d.ordered.grow(w.d, 2*rows*w.in), driver.Ptr(0)
+	if w.codes != nil {
+		order = w.codes.order
+	}
 	launch(w.d, kernels.OrderColumns,
 		[3]uint32{uint32(rows), uint32((w.in + orderColumns - 1) / orderColumns), 1},
 		[3]uint32{orderBlock, 1, 1}, 0, kernels.OrderColumnsParams{X: x, Y: y,
-			Order: w.codes.order, Orders: g.orders, First: g.first, Picked: g.picked,
+			Order: order, Orders: g.orders, First: g.first, Picked: g.picked,
 			Width: int32(w.in), LDX: int32(g.x.Stride), Experts: int32(g.groups)})
 	return y
 }
@@ -381,7 +386,10 @@ func (w *weight) launch(g gemm) {
 	if w.codes != nil && w.codes.order != 0 {
 		x, ld, g.picked = w.ordered(&g, x), w.in, 0
 	}
-	if w.byGroups(&g, x, ld) {
+	if g.whole || w.byGroups(&g, x, ld) {
+		if g.picked != 0 {
+			x, ld = w.ordered(&g, x), w.in
+		}
 		w.launchGroups(&g, x, ld)
 		return
 	}

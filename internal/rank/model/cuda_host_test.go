@@ -206,6 +206,7 @@ func TestCUDALaunches(t *testing.T) {
 		ranks, adapters int
 	}{{"llama-tiny", 1, 0}, {"qwen3-tiny", 1, 0}, {"gemma2-tiny", 1, 0}, {"qwen3moe-tiny", 1, 0},
 		{"llama-tiny", 2, 0}, {"gemma2-tiny", 2, 0}, {"qwen3moe-tiny", 2, 0},
+		{"fp8-block-tiny", 1, 0}, {"awq-g64-tiny", 1, 0},
 		{"llama-tiny", 1, 1}, {"llama-tiny", 1, 3}, {"llama-tiny", 2, 3}} {
 		name, most := c.name, 12.0
 		if c.adapters > 0 {

@@ -260,3 +260,32 @@ func TestCUDAReplayedStage(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDAWarpGroups wants a prompt of many rows to have the same bits whether warp groups compute
+// it or not: of quantised weights, with offsets and without, and of experts, whose rows are laid
+// side by side for them.
+func TestCUDAWarpGroups(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		rows int
+		of   kernels.ID
+	}{
+		{"fp8-block-tiny", 66, kernels.GemmGroupsBF16Codes8},
+		{"awq-g64-tiny", 66, kernels.SumInputsBF16},
+		{"granitemoe-tiny", 88, kernels.OrderColumns},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, d := loadCUDA(t, shipped(c.name), onMachine, layers.Group{Size: 1})
+			d.UseWarpGroups(false)
+			want := s.forward(t, 0, piece{tokens: prompt(c.rows)})
+			before := d.Launches()[c.of]
+			d.UseWarpGroups(true)
+			got := s.forward(t, 0, piece{tokens: prompt(c.rows)})
+			compareRows(t, "by warp groups", got, want)
+			if after := d.Launches()[c.of]; before > 0 || after == 0 {
+				t.Errorf("%d launches of %s without warp groups, %d with them", before,
+					c.of.Name(), after)
+			}
+		})
+	}
+}

@@ -174,7 +174,7 @@ func (r *run) fits(shape *Shape, most int) (int, error) {
 	if err := errors.Join(err, c.Close()); err != nil {
 		return 0, err
 	}
-	room := float64(free) - 2*(shape.layerNumbers()+2*shape.headNumbers()) - reserve
+	room := float64(free) - 2*(shape.layerNumbers(shape.all())+2*shape.headNumbers()) - reserve
 	n := int(room / (float64(shape.context) * shape.positionBytes()))
 	if n < 1 {
 		return 0, fmt.Errorf("%d MiB of device memory are too few", free>>20)

@@ -69,6 +69,9 @@ func TestPredicted(t *testing.T) {
 		t.Skip("a minute")
 	}
 	for _, whole := range measured()[1:] {
+		if whole.Experts > 0 {
+			continue // the machine's memory has room for no layer of them
+		}
 		t.Run(whole.Name, func(t *testing.T) { predict(t, whole) })
 	}
 }

@@ -3,6 +3,7 @@ package stages
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/rank/model"
 )
@@ -13,6 +14,8 @@ type Shape struct {
 	Hidden, Inner, Layers, Heads, KVHeads int
 	HeadDim, Vocabulary                   int
 	Tied                                  bool
+	// Experts are those of each layer, of which rows have PerToken; 0 for none. Inner is one's.
+	Experts, PerToken int
 	// Quantization is what weights are made as they are loaded, "" for what they are.
 	Quantization string
 
@@ -33,6 +36,9 @@ func measured() []Shape {
 		{Name: "qwen3-8b int4", Hidden: 4096, Inner: 12288, Layers: 36, Heads: 32, KVHeads: 8,
 			HeadDim: 128, Vocabulary: 151936, Quantization: "int4_g128", context: 1024,
 			batches: []int{1, 16, 64}, prefills: []int{2048}},
+		{Name: "qwen3-30b-a3b of 4 layers", Hidden: 2048, Inner: 768, Layers: 4, Heads: 32,
+			KVHeads: 4, HeadDim: 128, Vocabulary: 151936, Experts: 128, PerToken: 8, context: 1024,
+			batches: []int{1, 16, 64}, prefills: prefills},
 	}
 }
 
@@ -53,14 +59,21 @@ func ShapeNames() (names []string) {
 
 // config is the shape's configuration.
 func (s *Shape) config() (*model.Config, error) {
-	raw, err := json.Marshal(map[string]any{
+	config := map[string]any{
 		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3",
 		"hidden_size": s.Hidden, "intermediate_size": s.Inner, "num_hidden_layers": s.Layers,
 		"num_attention_heads": s.Heads, "num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim,
 		"vocab_size": s.Vocabulary, "tie_word_embeddings": s.Tied, "hidden_act": "silu",
 		"rms_norm_eps": 1e-6, "rope_theta": 1e6, "max_position_embeddings": 40960,
 		"attention_bias": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
-	})
+	}
+	if s.Experts > 0 {
+		config["architectures"], config["model_type"] = []string{"Qwen3MoeForCausalLM"}, "qwen3_moe"
+		config["num_experts"], config["num_experts_per_tok"] = s.Experts, s.PerToken
+		config["moe_intermediate_size"], config["norm_topk_prob"] = s.Inner, true
+		config["decoder_sparse_step"], config["mlp_only_layers"] = 1, []int{}
+	}
+	raw, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
@@ -71,19 +84,37 @@ func (s *Shape) config() (*model.Config, error) {
 	return c, c.Quantise(s.Quantization)
 }
 
-// layerNumbers is how many numbers the matrices of all layers have, headNumbers the output head.
-func (s *Shape) layerNumbers() float64 {
+// layerNumbers is how many numbers the matrices of all layers have, of so many experts;
+// headNumbers those of the output head.
+func (s *Shape) layerNumbers(experts float64) float64 {
 	attention := s.Hidden * s.HeadDim * (2*s.Heads + 2*s.KVHeads)
-	return float64(s.Layers) * float64(attention+3*s.Hidden*s.Inner)
+	return float64(s.Layers) * (float64(attention+s.Hidden*s.Experts) +
+		experts*float64(3*s.Hidden*s.Inner))
 }
 
-// layerBytes are those of the matrices of all layers: of numbers of 16 bits, or of codes of 4 with
-// a scale for each 128.
-func (s *Shape) layerBytes() float64 {
-	if s.Quantization != "" {
-		return s.layerNumbers() * (4.0/8 + 4.0/128)
+// had are the experts that so many rows have at all where their choices are even; one of a layer
+// that has none.
+func (s *Shape) had(rows float64) float64 {
+	if s.Experts == 0 {
+		return 1
 	}
-	return 2 * s.layerNumbers()
+	all := float64(s.Experts)
+	return all * (1 - math.Pow(1-float64(s.PerToken)/all, rows))
+}
+
+// each is how many experts a row has.
+func (s *Shape) each() float64 { return float64(max(s.PerToken, 1)) }
+
+// all is how many experts a layer has.
+func (s *Shape) all() float64 { return float64(max(s.Experts, 1)) }
+
+// layerBytes are those of the matrices of all layers that so many rows read: of numbers of 16 bits,
+// or of codes of 4 with a scale for each 128.
+func (s *Shape) layerBytes(rows float64) float64 {
+	if s.Quantization != "" {
+		return s.layerNumbers(s.had(rows)) * (4.0/8 + 4.0/128)
+	}
+	return 2 * s.layerNumbers(s.had(rows))
 }
 
 func (s *Shape) headNumbers() float64 { return float64(s.Hidden) * float64(s.Vocabulary) }
@@ -104,8 +135,8 @@ type Work struct {
 // decoding is the work of a step of so many sequences, a row each, of so many positions.
 func (s *Shape) decoding(sequences, positions int) Work {
 	n := float64(sequences)
-	numbers := s.layerNumbers() + s.headNumbers()
-	return Work{Weights: s.layerBytes() + 2*s.headNumbers(),
+	numbers := s.layerNumbers(s.each()) + s.headNumbers()
+	return Work{Weights: s.layerBytes(n) + 2*s.headNumbers(),
 		Cache:     n * float64(positions) * s.positionBytes(),
 		Linear:    2 * n * numbers,
 		Attention: 4 * n * float64(s.Layers*s.Heads*s.HeadDim) * float64(positions)}
@@ -114,9 +145,9 @@ func (s *Shape) decoding(sequences, positions int) Work {
 // prefilling is the work of a prompt of so many tokens, with the logits of the last one.
 func (s *Shape) prefilling(n int) Work {
 	rows := float64(n)
-	return Work{Weights: s.layerBytes() + 2*s.headNumbers(),
+	return Work{Weights: s.layerBytes(rows) + 2*s.headNumbers(),
 		Cache:     rows * s.positionBytes(),
-		Linear:    2*rows*s.layerNumbers() + 2*s.headNumbers(),
+		Linear:    2*rows*s.layerNumbers(s.each()) + 2*s.headNumbers(),
 		Attention: 2 * rows * rows * float64(s.Layers*s.Heads*s.HeadDim)}
 }
 

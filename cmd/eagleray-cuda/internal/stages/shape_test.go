@@ -22,6 +22,8 @@ func TestWork(t *testing.T) {
 		{"qwen3-8b", 64, 0, 5.77}, {"qwen3-8b", 256, 0, 13.96},
 		{"qwen3-0.6b", 1, 0, 0.305}, {"qwen3-0.6b", 64, 0, 2.03},
 		{"qwen3-8b", 0, 2048, 38.1}, {"qwen3-8b", 0, 8192, 171},
+		{"qwen3-30b-a3b of 4 layers", 1, 0, 0.2525},
+		{"qwen3-30b-a3b of 4 layers", 0, 2048, 1.479},
 	} {
 		s := shapes[c.shape]
 		w := s.prefilling(c.prefill)

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -421,6 +422,15 @@ func (c *Context) TensorMap(t *driver.Tensor) (driver.TensorMap, error) {
 	m := ptx.TensorMap{Base: uint64(t.Base), ElementBytes: 2, Swizzle: 2 * columns,
 		Dims: []uint32{uint32(t.Columns), uint32(t.Rows)}, Strides: []uint64{uint64(t.Stride)},
 		Box: []uint32{columns, uint32(t.Box)}}
+	if t.Places > 0 {
+		if t.Apart <= 0 || t.Stride%t.Apart != 0 {
+			return driver.TensorMap{}, invalid(call, "places %d bytes apart of rows of %d", t.Apart,
+				t.Stride)
+		}
+		m.Dims = slices.Insert(m.Dims, 1, uint32(t.Places))
+		m.Strides = slices.Insert(m.Strides, 0, uint64(t.Apart))
+		m.Box = slices.Insert(m.Box, 1, 1)
+	}
 	b, err := m.Encode()
 	if err != nil {
 		return driver.TensorMap{}, invalid(call, "%v", err)

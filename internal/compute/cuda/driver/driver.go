@@ -182,11 +182,14 @@ func (e *Error) Sticky() bool {
 }
 
 // Tensor is rows of numbers of 16 bits in a device's memory, of which copies take boxes of 64
-// columns and some rows, at most 256.
+// columns and some rows, at most 256. One of several places is as many tensors as there are, which
+// may have numbers in common: the place is a dimension between columns and rows.
 type Tensor struct {
 	Base               Ptr // a multiple of 16
 	Columns, Rows, Box int
 	Stride             int // bytes from a row to the next, a multiple of 16
+	Places             int // 0 for one without that dimension
+	Apart              int // bytes from a place to the next, a multiple of 16 that divides Stride
 }
 
 // TensorMap is a Tensor as kernels have it (CUtensorMap).

@@ -60,7 +60,7 @@ DI void close_groups(float* choice, float* open, const Route& p) {
         i = p.groups - 1 - g;
       }
     best_of(v, i);
-    int g = p.groups - 1 - i;
+    int g = max(p.groups - 1 - i, 0);  // none is the least of what are no numbers
     __syncwarp();
     if (lane == 0) open[g] = NEG_INF;
     for (int e = g * size + lane; e < (g + 1) * size; e += 32) choice[e] = 0.0f;
@@ -102,6 +102,7 @@ DI void route_row(const Route& p, int row, float* choice) {
         i = e;
       }
     best_of(v, i);
+    i = min(i, p.experts - 1);  // where scores are no numbers, none is the best
     float s = scores[i];
     total += s;
     if (lane == n) {

@@ -100,12 +100,16 @@ DI void multiply_group(float (&d)[N][4], u64 a, u64 b) {
 
 // This has A in registers.
 #define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
-template <int type>
-DI void multiply_group(float (&d)[8][4], const u32 (&a)[4], u64 b) {
-  if constexpr (type == F16)
+template <int type, int N>
+DI void multiply_group(float (&d)[N][4], const u32 (&a)[4], u64 b) {
+  if constexpr (N == 8 && type == F16)
     PRODUCT(TILES8, 64, NUMBERS32, "f16.f16", "{%32, %33, %34, %35}, %36", "1, 1, 0", OPERANDS);
-  else
+  else if constexpr (N == 8)
     PRODUCT(TILES8, 64, NUMBERS32, "bf16.bf16", "{%32, %33, %34, %35}, %36", "1, 1, 0", OPERANDS);
+  else if constexpr (type == F16)
+    PRODUCT(TILES16, 128, NUMBERS64, "f16.f16", "{%64, %65, %66, %67}, %68", "1, 1, 0", OPERANDS);
+  else
+    PRODUCT(TILES16, 128, NUMBERS64, "bf16.bf16", "{%64, %65, %66, %67}, %68", "1, 1, 0", OPERANDS);
 }
 
 // multiply_group_transposed has A in registers, and rows of B, not columns, side by side.
@@ -151,6 +155,19 @@ DI void copy_box(u32 to, const TensorMap* map, int column, int row, u32 barrier)
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                "[%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
+}
+
+// This copies the box that begins at a column and a row of a tensor that begins at a place.
+DI void copy_box(u32 to, const TensorMap* map, int column, int place, int row, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3, %4}], [%5];"
+               ::"r"(to), "l"(map), "r"(column), "r"(place), "r"(row), "r"(barrier) : "memory");
+}
+
+// copy_bytes copies bytes, a multiple of 16, from and to multiples of 16.
+DI void copy_bytes(u32 to, const void* from, int bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
 // prefetch_map has the map at hand when the first box is copied.

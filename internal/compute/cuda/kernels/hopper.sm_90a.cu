@@ -2,34 +2,7 @@
 // (https://arxiv.org/abs/2407.08608). The order of every sum is that of the kernels for few rows: it
 // takes wgmma and mma to add the products of 16 alike, which compare_products looks at.
 #include "attend.cuh"
-#include "hopper.cuh"
-
-// Of the warp groups of a block two compute, and the third copies, or one warp of it.
-enum { COMPUTING = 2, COPYING = COMPUTING };
-
-// Ring is the stages between copies and products: full has the bytes of a stage, empty an arrival
-// of each warp that has multiplied.
-template <int STAGES>
-struct Ring {
-  u32 full, empty;
-
-  // Ring begins with all stages empty; the block's threads meet after it.
-  DI Ring(u64* barriers) : full(shared_address(barriers)), empty(full + 8 * STAGES) {
-    if (threadIdx.x != 0) return;
-    for (int s = 0; s < STAGES; s++) {
-      barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, COMPUTING * 4);
-    }
-    barriers_visible();
-  }
-
-  // What a barrier waits for before its first phase is over.
-  DI void wait_empty(int n) const { barrier_wait(empty + 8 * (n % STAGES), n / STAGES + 1); }
-  DI void wait_full(int n) const { barrier_wait(full + 8 * (n % STAGES), n / STAGES); }
-  DI void release(int n) const {
-    if ((threadIdx.x & 31) == 0) barrier_arrive(empty + 8 * (n % STAGES));
-  }
-};
+#include "groups.cuh"
 
 struct AttendGroups {
   TensorMap map;  // of the cache's rows, in boxes of 64 dimensions
@@ -244,8 +217,6 @@ DI void attend_groups(const AttendGroups& g) {
   }
 }
 
-#define BLOCK ((COMPUTING + 1) * 128)
-
 KERNEL __launch_bounds__(BLOCK, 1) attend_groups64_bf16(const __grid_constant__ AttendGroups p) {
   attend_groups<64, BF16>(p);
 }
@@ -266,8 +237,9 @@ struct CompareProducts {
   int* differing;     // [blocks][128]
 };
 
-// compared counts the sums of a thread that wgmma of 8N columns and mma compute with other bits.
-template <int type, int N>
+// compared counts the sums of a thread that wgmma of 8N columns and mma compute with other bits, of
+// rows in shared memory or in registers.
+template <int type, int N, bool HELD>
 DI int compared(const float* c, u32 left, u32 right) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   auto first = [&](int n, int i) {
@@ -279,10 +251,17 @@ DI int compared(const float* c, u32 left, u32 right) {
   for (int n = 0; n < N; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) group[n][i] = first(n, i);
+  u32 held[4][4];
+#pragma unroll
+  for (int k = 0; HELD && k < 4; k++)
+    matrices4(held[k], left + in_panel(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
   groups_begin(group);
 #pragma unroll
-  for (int k = 0; k < 4; k++)
-    multiply_group<type>(group, descriptor(left + k * 32, 16), descriptor(right + k * 32, 16));
+  for (int k = 0; k < 4; k++) {
+    const u64 columns = descriptor(right + k * 32, 16);
+    if constexpr (HELD) multiply_group<type>(group, held[k], columns);
+    else multiply_group<type>(group, descriptor(left + k * 32, 16), columns);
+  }
   groups_commit();
   groups_end(group);
   int differing = 0;
@@ -307,8 +286,8 @@ DI int compared(const float* c, u32 left, u32 right) {
   return differing;
 }
 
-// compare_products adds a·bᵀ to c by wgmma of 64, 128 and 256 columns, and by mma, and counts the
-// sums of each thread that have other bits.
+// compare_products adds a·bᵀ to c by wgmma of 64, 128 and 256 columns, of 128 with rows in registers
+// as well, and by mma, and counts the sums of each thread that have other bits.
 template <int type>
 DI void compare_products(const CompareProducts& p) {
   __shared__ __align__(1024) u8 memory[(64 + 256) * 128];
@@ -324,8 +303,9 @@ DI void compare_products(const CompareProducts& p) {
   written_here();
   __syncthreads();
   const float* c = p.c + (size_t)blockIdx.x * 64 * 256;
-  p.differing[blockIdx.x * 128 + threadIdx.x] = compared<type, 8>(c, left, right) +
-      compared<type, 16>(c, left, right) + compared<type, 32>(c, left, right);
+  p.differing[blockIdx.x * 128 + threadIdx.x] = compared<type, 8, false>(c, left, right) +
+      compared<type, 16, false>(c, left, right) + compared<type, 16, true>(c, left, right) +
+      compared<type, 32, false>(c, left, right);
 }
 
 KERNEL __launch_bounds__(128) compare_products_bf16(const __grid_constant__ CompareProducts p) {
@@ -336,35 +316,13 @@ KERNEL __launch_bounds__(128) compare_products_f16(const __grid_constant__ Compa
 }
 
 struct GemmGroups {
-  TensorMap w;       // [out][chunks * kpad], in boxes of FEATURES
-  TensorMap x;       // [rows][chunks * kpad], in boxes of 128
-  const float* bias; // of each output feature; null for none
-  float* y;          // chunk c is chunk_stride after the one before
-  u64 chunk_stride;
-  int out, rows, kpad, chunks, ldy;
-  int add;           // to what y has
-  int band;          // tiles of rows that are computed side by side
-};
-
-// Tiling is the tiles that the grid's blocks compute in turn, numbers that lie a grid apart: bands
-// of some tiles of rows, in a band all rows of a tile of features before the next one. So all blocks
-// at work find what they multiply in the L2 cache, but for one of them each time.
-template <int FEATURES, int ROWS>
-struct Tiling {
-  int features, rows, band;
-
-  DI Tiling(const GemmGroups& p)
-      : features((p.out + FEATURES - 1) / FEATURES), rows((p.rows + ROWS - 1) / ROWS), band(p.band) {}
-
-  DI int count() const { return features * rows; }
-
-  // find says where a tile begins.
-  DI void find(int tile, int& f0, int& r0) const {
-    const int from = tile / (band * features) * band, height = min(band, rows - from);
-    const int within = tile - from * features;
-    f0 = within / height * FEATURES;
-    r0 = (from + within % height) * ROWS;
-  }
+  // Of weights [out][chunks * kpad], that begin at multiples of 2^grain bytes from an address on, in
+  // boxes of FEATURES.
+  TensorMap w;
+  TensorMap x;  // [rows][chunks * kpad], in boxes of 128
+  Tiled t;
+  u64 origin;
+  int grain;
 };
 
 // Sums are those of a tile that a thread has: of 64 features of the warp group, tiles of 8 rows.
@@ -403,52 +361,10 @@ struct Sums {
     ring.release(n - 1);
   }
 
-  // store writes them as output features and rows from some on.
-  DI void store(const GemmGroups& p, float* y, int f0, int r0, bool add) const {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int f = f0 + warp * 16 + (lane >> 2) + h * 8;
-      if (f >= p.out) continue;
-      const float bias = p.bias ? p.bias[f] : 0.0f;
-#pragma unroll
-      for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const int r = r0 + n * 8 + (lane & 3) * 2 + i;
-          if (r >= p.rows) continue;
-          float v = c[n][2 * h + i];
-          if (p.bias) v += bias;
-          float* to = y + (size_t)r * p.ldy + f;
-          *to = add ? *to + v : v;
-        }
-    }
-  }
-
   // onto adds them to what others are, which then are a pair's.
   DI void onto(const Sums& before) {
 #pragma unroll
     for (int i = 0; i < ROWS / 2; i++) c[i / 4][i % 4] = before.c[i / 4][i % 4] + c[i / 4][i % 4];
-  }
-
-  // keep puts them into shared memory, 16 bytes of each thread side by side; found adds what is there.
-  DI void keep(u32 at) const {
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; n++)
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
-                   ::"r"(at + (n * COMPUTING * 128 + threadIdx.x) * 16), "f"(c[n][0]), "f"(c[n][1]),
-                     "f"(c[n][2]), "f"(c[n][3]) : "memory");
-  }
-  DI void found(u32 at) {
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; n++) {
-      float v[4];
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                   : "r"(at + (n * COMPUTING * 128 + threadIdx.x) * 16) : "memory");
-#pragma unroll
-      for (int i = 0; i < 4; i++) c[n][i] = v[i] + c[n][i];
-    }
   }
 };
 
@@ -456,19 +372,21 @@ struct Sums {
 // as in gemm.cu. A block computes each chunk of a tile for itself, or, of 2, 4 or 8, all of them,
 // which it adds as tree does: the first of two waits in registers, the sum of two in shared memory,
 // that of four in y, which is read by the thread that wrote it.
-template <int type, int ROWS, int STAGES, bool TREE>
+template <int type, int ROWS, int STAGES, bool TREE, int MOST>
 DI void gemm_groups(const GemmGroups& p) {
   typedef Sums<type, ROWS, STAGES> Sum;
   constexpr int FEATURES = Sum::FEATURES, STAGE = Sum::STAGE;
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
+  __shared__ int ends[MOST + 1];
+  const Tiled& t = p.t;
   const u32 stages = shared_address(memory), kept = stages + STAGES * STAGE;
   const int warp = threadIdx.x >> 5, own = warp / 4;
-  const Tiling<FEATURES, ROWS> tiling(p);
-  const int each = TREE ? p.chunks : 1;  // of a block's turn
-  const int turns = tiling.count() * (p.chunks / each);
+  const Tiling<FEATURES, ROWS, MOST> tiling(t, ends);
   const Ring<STAGES> ring(barriers);
   __syncthreads();
+  const int each = TREE ? t.chunks : 1;  // of a block's turn
+  const int count = tiling.count(t), turns = count * (t.chunks / each);
 
   int n = 0;  // of the ring
   if (own == COPYING) {
@@ -476,21 +394,21 @@ DI void gemm_groups(const GemmGroups& p) {
     if (warp > COPYING * 4 || (threadIdx.x & 31) != 0) return;
 #pragma unroll 1
     for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
-      int f0, r0;
-      tiling.find(turn % tiling.count(), f0, r0);
-      const int from = turn / tiling.count() * p.kpad;
+      const Tile tile = tiling.find(t, turn % count);
+      const int from = turn / count * t.kpad;
+      const int place = MOST && t.experts ? (int)(t.experts[tile.expert] - p.origin >> p.grain) : 0;
 #pragma unroll 1
       for (int chunk = 0; chunk < each; chunk++)
 #pragma unroll 1
-        for (int k = 0; k < p.kpad; k += 64, n++) {
+        for (int k = 0; k < t.kpad; k += 64, n++) {
           const u32 stage = stages + n % STAGES * STAGE, full = ring.full + 8 * (n % STAGES);
-          const int column = from + chunk * p.kpad + k;
+          const int column = from + chunk * t.kpad + k;
           ring.wait_empty(n);
           barrier_expect(full, STAGE);
-          copy_box(stage, &p.w, column, f0, full);
+          copy_box(stage, &p.w, column, place, tile.f0, full);
 #pragma unroll
           for (int r = 0; r < ROWS; r += 128)
-            copy_box(stage + Sum::X + r * 128, &p.x, column, r0 + r, full);
+            copy_box(stage + Sum::X + r * 128, &p.x, column, tile.r0 + r, full);
         }
     }
     return;
@@ -499,37 +417,36 @@ DI void gemm_groups(const GemmGroups& p) {
   registers_up<240>();
 #pragma unroll 1
   for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
-    int f0, r0;
-    tiling.find(turn % tiling.count(), f0, r0);
+    const Tile tile = tiling.find(t, turn % count);
     Sum sum;
     if constexpr (!TREE) {
-      sum.chunk(ring, stages, own, p.kpad, n);
-      sum.store(p, p.y + (size_t)(turn / tiling.count()) * p.chunk_stride, f0, r0, p.add);
+      sum.chunk(ring, stages, own, t.kpad, n);
+      tile.store(t, sum.c, t.y + (size_t)(turn / count) * t.chunk_stride, t.add);
     } else {
 #pragma unroll 1
       for (int chunk = 1; chunk < each; chunk += 2) {
         Sum first;
-        first.chunk(ring, stages, own, p.kpad, n);
-        sum.chunk(ring, stages, own, p.kpad, n);
+        first.chunk(ring, stages, own, t.kpad, n);
+        sum.chunk(ring, stages, own, t.kpad, n);
         sum.onto(first);
-        if (chunk & 2) sum.found(kept);
-        else if (chunk + 1 < each) sum.keep(kept);
-        if ((chunk & 3) == 3 || chunk + 1 == each) sum.store(p, p.y, f0, r0, chunk > 3);
+        if (chunk & 2) found(sum.c, kept);
+        else if (chunk + 1 < each) keep(sum.c, kept);
+        if ((chunk & 3) == 3 || chunk + 1 == each) tile.store(t, sum.c, t.y, chunk > 3);
       }
     }
   }
 }
 
 // Those of 256 rows read less of the L2 cache for each product; those that add chunks write an
-// eighth.
+// eighth. The first ones are experts', too.
 #define GROUPS(name, ...) \
   KERNEL __launch_bounds__(BLOCK, 1) name(const __grid_constant__ GemmGroups p) { \
     gemm_groups<__VA_ARGS__>(p);                                                  \
   }
 
-GROUPS(gemm_groups_bf16, BF16, 128, 6, false)
-GROUPS(gemm_groups256_bf16, BF16, 256, 4, false)
-GROUPS(gemm_groups_tree_bf16, BF16, 128, 5, true)
-GROUPS(gemm_groups_f16, F16, 128, 6, false)
-GROUPS(gemm_groups256_f16, F16, 256, 4, false)
-GROUPS(gemm_groups_tree_f16, F16, 128, 5, true)
+GROUPS(gemm_groups_bf16, BF16, 128, 6, false, EXPERTS)
+GROUPS(gemm_groups256_bf16, BF16, 256, 4, false, 0)
+GROUPS(gemm_groups_tree_bf16, BF16, 128, 5, true, 0)
+GROUPS(gemm_groups_f16, F16, 128, 6, false, EXPERTS)
+GROUPS(gemm_groups256_f16, F16, 256, 4, false, 0)
+GROUPS(gemm_groups_tree_f16, F16, 128, 5, true, 0)

@@ -28,6 +28,12 @@ const (
 	Attention
 	AttentionCodes
 	Choose
+	SumInputsBF16
+	SumInputsF16
+	GemmGroupsBF16Codes4
+	GemmGroupsBF16Codes8
+	GemmGroupsF16Codes4
+	GemmGroupsF16Codes8
 	Delta
 	Route
 	Order
@@ -132,6 +138,12 @@ var names = [Count]string{
 	Attention:             "attention",
 	AttentionCodes:        "attention_codes",
 	Choose:                "choose",
+	SumInputsBF16:         "sum_inputs_bf16",
+	SumInputsF16:          "sum_inputs_f16",
+	GemmGroupsBF16Codes4:  "gemm_groups_bf16_codes4",
+	GemmGroupsBF16Codes8:  "gemm_groups_bf16_codes8",
+	GemmGroupsF16Codes4:   "gemm_groups_f16_codes4",
+	GemmGroupsF16Codes8:   "gemm_groups_f16_codes8",
 	Delta:                 "delta",
 	Route:                 "route",
 	Order:                 "order",
@@ -234,6 +246,12 @@ var files = [Count]string{
 	Attention:             "attention",
 	AttentionCodes:        "attention",
 	Choose:                "choose",
+	SumInputsBF16:         "codes.sm_90a",
+	SumInputsF16:          "codes.sm_90a",
+	GemmGroupsBF16Codes4:  "codes.sm_90a",
+	GemmGroupsBF16Codes8:  "codes.sm_90a",
+	GemmGroupsF16Codes4:   "codes.sm_90a",
+	GemmGroupsF16Codes8:   "codes.sm_90a",
 	Delta:                 "delta",
 	Route:                 "experts",
 	Order:                 "experts",
@@ -341,6 +359,39 @@ type AttendParams struct {
 type StateParams struct {
 	Most float32
 	Sum  float32
+}
+
+// QuantisedParams are those of codes.cuh's Quantised.
+type QuantisedParams struct {
+	Numbers driver.Ptr
+	Scale   uint64
+	Offset  uint64
+	Scales  driver.Ptr
+	Offsets driver.Ptr
+	Group   int32
+	Lead    int32
+	Ldscale int32
+	Smaller int32
+	Form    int32
+	Shift   int32
+}
+
+// TiledParams are those of groups.cuh's Tiled.
+type TiledParams struct {
+	Experts     driver.Ptr
+	First       driver.Ptr
+	Bias        driver.Ptr
+	Biases      driver.Ptr
+	Y           driver.Ptr
+	ChunkStride uint64
+	Out         int32
+	Rows        int32
+	Kpad        int32
+	Chunks      int32
+	LDY         int32
+	Add         int32
+	Band        int32
+	Groups      int32
 }
 
 // RowParams are those of logits.cuh's Row.
@@ -523,6 +574,32 @@ type AttentionParams struct {
 	Cap         float32
 }
 
+// CodesGroupsParams are those of codes.sm_90a.cu's CodesGroups.
+type CodesGroupsParams struct {
+	X      driver.TensorMap
+	T      TiledParams
+	W      driver.Ptr
+	Sums   driver.Ptr
+	Ldsums int32
+	Lines  int32
+	Stages int32
+	Whole  int32
+	Q      QuantisedParams
+}
+
+// SumInputsParams are those of codes.sm_90a.cu's SumInputs.
+type SumInputsParams struct {
+	X      driver.Ptr
+	Y      driver.Ptr
+	Rows   int32
+	Kpad   int32
+	Chunks int32
+	LDX    int32
+	LDY    int32
+	Lines  int32
+	Q      QuantisedParams
+}
+
 // DeltaParams are those of delta.cu's Delta.
 type DeltaParams struct {
 	X           driver.Ptr
@@ -634,21 +711,6 @@ type GemmF32Params struct {
 	Add         int32
 }
 
-// QuantisedParams are those of gemm.cu's Quantised.
-type QuantisedParams struct {
-	Numbers driver.Ptr
-	Scale   uint64
-	Offset  uint64
-	Scales  driver.Ptr
-	Offsets driver.Ptr
-	Group   int32
-	Lead    int32
-	Ldscale int32
-	Smaller int32
-	Form    int32
-	Shift   int32
-}
-
 // GemmParams are those of gemm.cu's Gemm.
 type GemmParams struct {
 	W           driver.Ptr
@@ -703,18 +765,11 @@ type CompareProductsParams struct {
 
 // GemmGroupsParams are those of hopper.sm_90a.cu's GemmGroups.
 type GemmGroupsParams struct {
-	W           driver.TensorMap
-	X           driver.TensorMap
-	Bias        driver.Ptr
-	Y           driver.Ptr
-	ChunkStride uint64
-	Out         int32
-	Rows        int32
-	Kpad        int32
-	Chunks      int32
-	LDY         int32
-	Add         int32
-	Band        int32
+	W      driver.TensorMap
+	X      driver.TensorMap
+	T      TiledParams
+	Origin uint64
+	Grain  int32
 }
 
 // NormParams are those of norms.cu's Norm.

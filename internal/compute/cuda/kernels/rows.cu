@@ -31,19 +31,20 @@ KERNEL copy_rows(const __grid_constant__ CopyRows p) {
 struct OrderColumns {
   const u16* x;
   u16* y;             // [rows][width]
-  const int* order;   // which column of x each of y's is
+  const int* order;   // which column of x each of y's is; null is the same
   const u64* orders;  // of experts; null for none
   const int* first;   // where the rows of each expert begin in those of y, and their end
   const int* picked;  // rows of x by rows of y; null is the same
   int width, ldx, experts;
 };
 
-// order_columns puts the columns of rows in an order, of experts in their own: 512 by a block.
+// order_columns puts the columns of rows in an order, of experts in their own: 512 by a block. Those
+// that stay in theirs are copied 8 at a time.
 KERNEL order_columns(const __grid_constant__ OrderColumns p) {
   const int row = blockIdx.x;
   const int* order = p.order;
+  if (p.first && row >= p.first[p.experts]) return;
   if (p.orders) {
-    if (row >= p.first[p.experts]) return;
     int expert = 0;  // the last whose rows begin at this one or before
     for (int step = 1 << 20; step; step >>= 1)
       if (expert + step < p.experts && p.first[expert + step] <= row) expert += step;
@@ -51,6 +52,11 @@ KERNEL order_columns(const __grid_constant__ OrderColumns p) {
   }
   const u16* x = p.x + (size_t)(p.picked ? p.picked[row] : row) * p.ldx;
   const int end = min(p.width, ((int)blockIdx.y + 1) * 512);
+  if (!order) {
+    const int c = blockIdx.y * 512 + threadIdx.x * 8;
+    if (c < end) *(uint4*)(p.y + (size_t)row * p.width + c) = *(const uint4*)(x + c);
+    return;
+  }
   for (int c = blockIdx.y * 512 + threadIdx.x; c < end; c += blockDim.x)
     p.y[(size_t)row * p.width + c] = x[order[c]];
 }

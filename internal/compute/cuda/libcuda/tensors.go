@@ -24,10 +24,10 @@ const (
 // tensor is what a tensor map is made of, and room for one.
 type tensor struct {
 	room    [tensorMapSize + tensorAlign]byte
-	dims    [2]uint64
-	strides [1]uint64
-	box     [2]uint32
-	steps   [2]uint32
+	dims    [3]uint64
+	strides [2]uint64
+	box     [3]uint32
+	steps   [3]uint32
 }
 
 // TensorMap describes a tensor to copies of kernels. Drivers before CUDA 12.0 have none.
@@ -42,13 +42,19 @@ func (c *context) TensorMap(t *driver.Tensor) (m driver.TensorMap, err error) {
 	f := c.calls.acquire()
 	defer c.calls.release(f)
 	e := &f.tensor
-	e.dims = [...]uint64{uint64(t.Columns), uint64(t.Rows)}
-	e.strides = [...]uint64{uint64(t.Stride)}
-	e.box, e.steps = [...]uint32{boxColumns, uint32(t.Box)}, [...]uint32{1, 1}
+	e.dims = [...]uint64{uint64(t.Columns), uint64(t.Rows), 0}
+	e.strides = [...]uint64{uint64(t.Stride), 0}
+	e.box, e.steps = [...]uint32{boxColumns, uint32(t.Box), 0}, [...]uint32{1, 1, 1}
+	rank := 2
+	if t.Places > 0 {
+		e.dims = [...]uint64{uint64(t.Columns), uint64(t.Places), uint64(t.Rows)}
+		e.strides = [...]uint64{uint64(t.Apart), uint64(t.Stride)}
+		e.box, rank = [...]uint32{boxColumns, 1, uint32(t.Box)}, 3
+	}
 	address := func(p unsafe.Pointer) uintptr { return uintptr(p) }
 	skip := -address(unsafe.Pointer(&e.room)) % tensorAlign
 	f.args = [len(f.args)]uintptr{address(unsafe.Pointer(&e.room[skip])),
-		elements16, uintptr(len(e.dims)), uintptr(t.Base), address(unsafe.Pointer(&e.dims)),
+		elements16, uintptr(rank), uintptr(t.Base), address(unsafe.Pointer(&e.dims)),
 		address(unsafe.Pointer(&e.strides)), address(unsafe.Pointer(&e.box)),
 		address(unsafe.Pointer(&e.steps)), notInterleave, swizzle128, promote256, zerosOutside}
 	code := c.library.call(cuTensorMapEncodeTiled, f.args[:]...)

@@ -20,6 +20,13 @@ func TestTensorMap(t *testing.T) {
 	if m != want {
 		t.Errorf("%#x", m)
 	}
+	m = must(c.TensorMap(&driver.Tensor{Base: base, Columns: 72, Rows: 5, Stride: 144, Box: 16,
+		Places: 9, Apart: 48}))(t)
+	want = driver.TensorMap{base, 72, 9, 48, 64, 1, 5, 144, 16}
+	want[15] = 0x70616d
+	if m != want {
+		t.Errorf("in places: %#x", m)
+	}
 	_, err := c.TensorMap(&driver.Tensor{Base: base, Columns: 72, Rows: 9, Stride: 140, Box: 16})
 	if err == nil || !strings.HasSuffix(err.Error(), "9 rows of 72 numbers, 140 bytes apart, in "+
 		"boxes of 16") {

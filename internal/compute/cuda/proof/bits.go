@@ -45,9 +45,9 @@ func Bits(ctx context.Context, opt Options, report func(Sameness)) error {
 func (c Cost) sequenceRows() int { return [...]int{Small: 140, Full: 200, Large: 700}[c] }
 
 func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) error {
-	var out, in = 70, 72
+	out, in, coded := 70, 72, 192 // of whole pairs of products in chunks
 	if opt.Cost == Large {
-		out, in = 1030, 1024
+		out, in, coded = 1030, 1024, 2048
 	}
 	for _, chunks := range []int{1, 8} {
 		if err := ctx.Err(); err != nil {
@@ -58,8 +58,8 @@ func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) 
 		report(s.productBits(fmt.Sprintf("product %d x %d in %d", out, in, chunks), w))
 	}
 	for _, p := range []codesShape{
-		{kind: compute.Code4, group: 32, offsets: true, out: 34, in: 2 * in, of: 2 * in, chunks: 2},
-		{kind: compute.CodeE4M3, group: 64, out: 34, in: 2 * in, of: 2 * in, chunks: 1},
+		{kind: compute.Code4, group: 32, offsets: true, out: 34, in: coded, of: coded, chunks: 2},
+		{kind: compute.CodeE4M3, group: 64, out: 34, in: coded, of: coded, chunks: 1},
 	} {
 		s.random = rand.New(rand.NewPCG(opt.Seed, uint64(p.group)))
 		w, err := s.PackCodes(p.chunks, *s.codes(&p))

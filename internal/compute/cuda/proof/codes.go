@@ -94,11 +94,15 @@ func codesCases(dtype compute.DType) (list []Case) {
 		if p.order {
 			about = append(about, kernels.OrderColumns)
 		}
-		list = append(list, Case{Name: fmt.Sprintf("%v in groups of %d, product %d x %d x %d in "+
-			"%d, of %d", p.kind, p.group, p.rows, p.out, p.in, p.chunks, p.of), Kernels: about,
-			cost: p.cost, run: func(s *subject) { codes(s, p) }})
+		list = append(list, Case{Name: p.name(), Kernels: about, cost: p.cost,
+			run: func(s *subject) { codes(s, p) }})
 	}
 	return list
+}
+
+func (p *codesShape) name() string {
+	return fmt.Sprintf("%v in groups of %d, product %d x %d x %d in %d, of %d", p.kind, p.group,
+		p.rows, p.out, p.in, p.chunks, p.of)
 }
 
 // codes multiplies by a quantised weight. Its codes stand for numbers of the type that models run

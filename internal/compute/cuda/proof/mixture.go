@@ -16,8 +16,8 @@ type mixtureShape struct {
 	routing                      compute.Routing
 	rows, hidden, inner, experts int
 	biases                       bool
-	ordered                      bool // quantised, each expert in an order of its own
-	shares                       int  // among how many ranks experts are divided as well
+	group                        int // of codes, 0 of plain weights; those of 16 are in orders
+	shares                       int // among how many ranks experts are divided as well
 	cost                         Cost
 }
 
@@ -29,39 +29,46 @@ const (
 
 func mixtureCases() (list []Case) {
 	for _, m := range []mixtureShape{
-		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, false, 3, Small},
+		{"softmax, biases", compute.Routing{PerToken: 2}, 19, 40, 24, 8, true, 0, 3, Small},
 		{"normalised", compute.Routing{PerToken: 3, Normalise: true, Factor: 1.5}, 19, 40, 24, 8,
-			false, false, 0, Full},
+			false, 0, 0, Full},
 		{"logistic, corrected", compute.Routing{PerToken: 2, Sigmoid: true, Normalise: true}, 70,
-			32, 64, 5, true, false, 7, Small},
+			32, 64, 5, true, 0, 7, Small},
 		{"groups", compute.Routing{PerToken: 3, Sigmoid: true, Groups: 4, TopGroups: 2, Best: 2},
-			19, 40, 24, 8, true, false, 0, Full},
+			19, 40, 24, 8, true, 0, 0, Full},
 		{"one best of a group", compute.Routing{PerToken: 2, Groups: 2, TopGroups: 1, Best: 1}, 1,
-			40, 24, 70, false, false, 0, Full},
-		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, false,
-			0, Full},
-		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, true, 2, Small},
+			40, 24, 70, false, 0, 0, Full},
+		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, 0, 0,
+			Full},
+		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, 16, 2, Small},
 		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
-			false, 0, Large},
+			0, 0, Large},
 	} {
-		if m.shares > 0 {
-			m.name = fmt.Sprintf("%s, by %d", m.name, m.shares)
-		}
-		about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}
-		if m.rows <= rowsAtOnce && m.experts <= expertsAtOnce {
-			about = []kernels.ID{kernels.Combine, kernels.RouteOrder}
-		}
-		if m.biases {
-			about = append(about, kernels.ExpertBiases)
-		}
-		if m.ordered {
-			about = append(about, kernels.OrderColumns)
-		}
-		list = append(list, Case{Name: fmt.Sprintf("mixture, %s, %d rows", m.name, m.rows),
-			Kernels: about, cost: m.cost, run: func(s *subject) { mixture(s, &m) }})
+		list = append(list, mixtureCase(m))
 	}
 	return list
 }
+
+func mixtureCase(m mixtureShape) Case {
+	if m.shares > 0 {
+		m.name = fmt.Sprintf("%s, by %d", m.name, m.shares)
+	}
+	about := []kernels.ID{kernels.Combine, kernels.Route, kernels.Order}
+	if m.rows <= rowsAtOnce && m.experts <= expertsAtOnce {
+		about = []kernels.ID{kernels.Combine, kernels.RouteOrder}
+	}
+	if m.biases {
+		about = append(about, kernels.ExpertBiases)
+	}
+	if m.ordered() {
+		about = append(about, kernels.OrderColumns)
+	}
+	return Case{Name: fmt.Sprintf("mixture, %s, %d rows", m.name, m.rows), Kernels: about,
+		cost: m.cost, run: func(s *subject) { mixture(s, &m) }}
+}
+
+// ordered says that each expert has its columns in an order of its own.
+func (m *mixtureShape) ordered() bool { return m.group == 16 }
 
 // expertNumbers are an expert's weights and biases as products have them.
 type expertNumbers struct {
@@ -69,9 +76,10 @@ type expertNumbers struct {
 	gateUpBias, downBias []float32
 }
 
-// orderedCodes is a weight of codes of 4 bits, with its numbers.
-func (s *subject) orderedCodes(chunks, out, in int) (compute.Weight, []float64) {
-	c := s.codes(&codesShape{kind: compute.Code4, group: 16, out: out, in: in, of: in, order: true})
+// expertCodes is a weight of codes of 4 bits, with its numbers.
+func (m *mixtureShape) expertCodes(s *subject, chunks, out, in int) (compute.Weight, []float64) {
+	c := s.codes(&codesShape{kind: compute.Code4, group: m.group, out: out, in: in, of: in,
+		order: m.ordered()})
 	w, err := s.PackCodes(chunks, *c)
 	if s.check(err); err != nil {
 		return nil, nil
@@ -101,8 +109,10 @@ func mixture(s *subject, m *mixtureShape) {
 		var e compute.Expert
 		var n expertNumbers
 		weight := s.weight
-		if m.ordered {
-			weight = s.orderedCodes
+		if m.group != 0 {
+			weight = func(chunks, out, in int) (compute.Weight, []float64) {
+				return m.expertCodes(s, chunks, out, in)
+			}
 		}
 		e.GateUp, n.gateUp = weight(1, 2*m.inner, m.hidden)
 		e.Down, n.down = weight(chunks, m.hidden, m.inner)

@@ -27,7 +27,7 @@ type kernel struct{ name, params string }
 var (
 	structs = regexp.MustCompile(`(?s)\nstruct (\w+) \{(.*?)\n\};`)
 	entry   = regexp.MustCompile(`KERNEL [^;{]*?(\w+)\(const __grid_constant__ (\w+) p\)`)
-	macro   = regexp.MustCompile(`(?m)^([A-Z]+)\((\w+), \w+, \d+, .*\)$`)
+	macro   = regexp.MustCompile(`(?m)^([A-Z]+)\((\w+), \w+, \d+.*\)$`)
 	comment = regexp.MustCompile(`//[^\n]*`)
 )
 

@@ -91,11 +91,16 @@ API cuTensorMapEncodeTiled(uint64_t *map, u64 type, u64 rank, u64 base, const u6
                            u64 interleave, u64 swizzle, u64 promotion, u64 fill) {
   ENTER(IN_CONTEXT);
   WANT(map && (u64)map % 64 == 0);
-  WANT(type == 1 && rank == 2 && interleave == 0 && swizzle == 3 && promotion == 3 && fill == 0);
+  WANT(type == 1 && (rank == 2 || rank == 3) && interleave == 0 && swizzle == 3 && promotion == 3 && fill == 0);
   WANT(dims && strides && box && steps);
   WANT(steps[0] == 1 && steps[1] == 1 && box[0] == 64);
   if (base % 16 || strides[0] % 16 || box[1] == 0 || box[1] > 256) return INVALID_VALUE;
   u64 words[16] = {base, dims[0], dims[1], strides[0], box[0], box[1]};
+  if (rank == 3) {
+    WANT(steps[2] == 1 && box[1] == 1);
+    if (strides[1] % strides[0] || box[2] == 0 || box[2] > 256) return INVALID_VALUE;
+    words[6] = dims[2], words[7] = strides[1], words[8] = box[2];
+  }
   words[15] = 0x70616d; // the last of the 128 bytes are not zero
   memcpy(map, words, sizeof words);
   return 0;
