@@ -3,6 +3,7 @@ package model_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -131,12 +132,12 @@ func TestCUDAPlans(t *testing.T) {
 	if testing.Short() {
 		plans = 2
 	}
-	fixtures := plannedFixtures
+	fixtures := slices.Concat(plannedFixtures[:3], wide(t), plannedFixtures[3:])
 	if testing.Short() {
-		fixtures = fixtures[:3]
+		fixtures = fixtures[:5]
 	}
 	run := func(dtype compute.DType, f fixture, plans int) {
-		t.Run(fmt.Sprintf("%s in %v", f.dir, dtype), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s in %v", filepath.Base(f.dir), dtype), func(t *testing.T) {
 			d := openCUDAIn(t, dtype, onMachine, false)
 			s := loadOnIn(t, dtype, d, f, layers.Group{Size: 1})
 			y := plannedFor(t, s)
@@ -344,13 +345,14 @@ func TestCUDAWholeExperts(t *testing.T) {
 // TestCUDACacheTypes keeps keys and values as codes of a byte: random plans of one rank and of two
 // have the bits of sequences alone, and logits are near those of 16 bits.
 func TestCUDACacheTypes(t *testing.T) {
-	names := []string{"llama-tiny", "deepseek-v3-tiny", "gemma2-tiny"}
+	fixtures := append(wide(t), shipped("llama-tiny"), shipped("deepseek-v3-tiny"),
+		shipped("gemma2-tiny"), variant("mistral-head64"), variant("qwen3-head128"))
 	types := []compute.DType{compute.Int8, compute.E4M3}
 	if testing.Short() {
-		names, types = names[:1], types[:1]
+		fixtures, types = fixtures[len(fixtures)-1:], types[:1]
 	}
-	for _, name := range names {
-		f := shipped(name)
+	for _, f := range fixtures {
+		name := filepath.Base(f.dir)
 		cfg, _ := f.open(t)
 		one, d := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 		plain := plannedFor(t, one)
