@@ -6,9 +6,9 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// What attend.cu computes in: positions of a tile and of a segment, query rows of a warp, and the
-// warps of a block: of many rows, and of few, whose segments it has all of. One that has some is a
-// warp.
+// What attend.cu computes in: positions of a tile and of a segment, query rows of a warp, which few
+// are, and the warps of a block: of many rows, and of few, whose segments it has all of. One that
+// has some is a warp.
 const (
 	tilePositions    = 64
 	segmentPositions = 128
@@ -17,10 +17,17 @@ const (
 	fewWarps         = 4
 )
 
-// items are what blocks of attend compute: rows of a sequence that lie side by side, with all heads
-// of a group. Few are sixteen, which a warp computes; many have four warps, or warp groups.
+// sharing is how kernels of attention share rows of a sequence that lie side by side among blocks,
+// units with all heads of a group each. Few are so many at most, or one row: their positions may be
+// those of several blocks. Of more a block has so many.
+type sharing struct{ group, limit, block int }
+
+// isFew says whether so many rows of a sequence are few.
+func (y sharing) isFew(rows int) bool { return rows == 1 || rows*y.group <= y.limit }
+
+// items are what there is to compute of a batch.
 type items struct {
-	group     int
+	sharing
 	few, many int // how many there are
 	rows      int // of few
 	// Where they are in the list that they were added to, then on the device.
@@ -28,10 +35,9 @@ type items struct {
 	fewAt, manyAt, rowsAt       driver.Ptr
 }
 
-// addItems adds the items of a batch, for groups of so many heads, to a list of integers. Blocks
-// that compute many have so many units: rows times heads of a group.
-func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items) {
-	y := items{group: group}
+// addItems adds the items of a batch to a list of integers.
+func addItems(list []int32, b *compute.Batch, s sharing) ([]int32, items) {
+	y := items{sharing: s}
 	runs := func(visit func(row, rows int)) {
 		for from := 0; from < len(b.Seq); {
 			to := from + 1
@@ -44,15 +50,15 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 	}
 	y.fromFew = len(list)
 	runs(func(row, rows int) {
-		if rows*group <= warpRows {
+		if s.isFew(rows) {
 			list = append(list, int32(row), int32(rows), b.Seq[row], b.Position[row+rows-1])
 			y.few++
 		}
 	})
 	y.fromMany = len(list)
-	each := max(1, units/group)
+	each := max(1, s.block/s.group)
 	runs(func(row, rows int) {
-		if rows*group <= warpRows {
+		if s.isFew(rows) {
 			return
 		}
 		for at := 0; at < rows; at += each {
@@ -63,7 +69,7 @@ func addItems(list []int32, b *compute.Batch, group, units int) ([]int32, items)
 	})
 	y.fromRows = len(list)
 	runs(func(row, rows int) {
-		if rows*group <= warpRows {
+		if s.isFew(rows) {
 			for i := range rows {
 				list = append(list, int32(row+i))
 				y.rows++
@@ -80,21 +86,21 @@ func (y items) placed(list driver.Ptr) items {
 	return y
 }
 
-// itemsOf are the items of the batch at hand. A group that the device has not met is known from the
-// next batch on.
-func (d *Device) itemsOf(b *compute.Batch, group int) items {
+// itemsOf are the items of the batch at hand. A way to share that the device has not met is known
+// from the next batch on.
+func (d *Device) itemsOf(b *compute.Batch, as sharing) items {
 	s := &d.step
 	for _, y := range s.items {
-		if y.group == group {
+		if y.sharing == as {
 			return y
 		}
 	}
-	s.groups = append(s.groups, group)
-	list, y := addItems(nil, b, group, d.manyUnits())
+	s.shared = append(s.shared, as)
+	list, y := addItems(nil, b, as)
 	return y.placed(d.integers(list))
 }
 
-// byTensorCores says whether attend computes a layer's attention.
+// byTensorCores says whether attend.cu computes a layer's attention.
 func (d *Device) byTensorCores(y *cache, l *compute.CacheLayer, args *compute.AttentionArgs) bool {
 	return d.dtype != compute.Float32 && y.shape.DType == d.dtype &&
 		(l.Dim == 64 || l.Dim == 128) && l.Kind == compute.KeysValues && args.Ahead == 0 &&
@@ -113,15 +119,8 @@ func segmentsShared(dim int) int { return 4 * dim * tilePositions }
 // attendByTensorCores makes dst what the queries of q find, sixteen rows at a time.
 func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 	args *compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
-	m, it := of(dst.Memory), d.itemsOf(b, args.Heads/args.KVHeads)
-	m.written()
-	s := &d.step
-	p := kernels.AttendParams{Q: first(q), Cache: y.layers[layer],
-		Positions: d.integers(b.Position), Tables: s.tables, Sinks: at(args.Sinks), Y: m.values,
-		Half: m.half(true), Heads: int32(args.Heads), KvHeads: int32(args.KVHeads),
-		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
-		TableStride: int32(s.shape.table), Window: int32(args.Window), Scale: args.Scale * log2e,
-		Cap: args.Cap * log2e}
+	it := d.itemsOf(b, sharing{args.Heads / args.KVHeads, warpRows, d.manyUnits()})
+	p := d.attended(b, y, layer, args, dst, q)
 	if it.many > 0 {
 		p.Items = it.manyAt
 		grid := [3]uint32{uint32(it.many), uint32(args.KVHeads), 1}
@@ -136,8 +135,7 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		return
 	}
 	p.Items = it.fewAt
-	// As many as the blocks of a sequence may have, not as there are: a graph has them, too.
-	segments := (s.shape.table*y.shape.BlockSize + segmentPositions - 1) / segmentPositions
+	segments := d.segmentsOf(y, segmentPositions)
 	sequences := it.few * args.KVHeads
 	grid := [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}
 	if d.wholeSequences(sequences, segments) {
@@ -145,18 +143,56 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 			[3]uint32{32 * fewWarps, 1, 1}, fewShared(args.HeadDim), p)
 		return
 	}
-	units := q.Rows * args.Heads * segments
-	p.Parts = d.segments.grow(d, 4*units*(args.HeadDim+2))
-	p.Limits = p.Parts + driver.Ptr(4*units*args.HeadDim)
-	p.Segments = int32(segments)
+	d.inParts(&p, q.Rows, segments, args.HeadDim)
 	grid[2] = uint32(min(segments, max(1, segmentBlocks*d.info.Multiprocessors/sequences)))
 	launch(d, d.attendKernel(kernels.AttendSegments64BF16, args), grid, [3]uint32{32, 1, 1},
 		segmentsShared(args.HeadDim), p)
-	launch(d, kernels.Fold, [3]uint32{uint32(args.Heads), uint32(it.rows), 1},
-		[3]uint32{uint32(args.HeadDim), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
+	d.fold(&p, it, args.HeadDim, segmentPositions)
+}
+
+// attended is what kernels that compute by tensor cores have in common.
+func (d *Device) attended(b *compute.Batch, y *cache, layer int, args *compute.AttentionArgs,
+	dst *compute.Tensor, q compute.View) kernels.AttendParams {
+	m, s := of(dst.Memory), &d.step
+	m.written()
+	return kernels.AttendParams{Q: first(q), Cache: y.layers[layer],
+		Positions: d.integers(b.Position), Tables: s.tables, Sinks: at(args.Sinks), Y: m.values,
+		Half: m.half(true), Heads: int32(args.Heads), KvHeads: int32(args.KVHeads),
+		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
+		TableStride: int32(s.shape.table), Window: int32(args.Window), Scale: args.Scale * log2e,
+		Cap: args.Cap * log2e}
+}
+
+// segmentsOf is how many segments of so many positions a sequence has: as many as its blocks may
+// have, not as there are, since a graph has them, too.
+func (d *Device) segmentsOf(y *cache, positions int) int {
+	return ceil(d.step.shape.table*y.shape.BlockSize, positions)
+}
+
+// partBytes are those that a segment of rows is kept in until it is folded, of so many dimensions.
+func partBytes(rows, heads, segments, dim int) int {
+	return 4 * rows * heads * segments * (dim + 2)
+}
+
+// inParts has segments of rows kept.
+func (d *Device) inParts(p *kernels.AttendParams, rows, segments, dim int) {
+	bytes := partBytes(rows, int(p.Heads), segments, dim)
+	p.Parts = d.segments.grow(d, bytes)
+	p.Limits = p.Parts + driver.Ptr(bytes/(dim+2)*dim)
+	p.Segments = int32(segments)
+}
+
+// foldWidth is how many dimensions a block of fold has at most.
+const foldWidth = 128
+
+// fold folds the segments that were kept, of so many positions each.
+func (d *Device) fold(p *kernels.AttendParams, it items, dim, positions int) {
+	width := min(dim, foldWidth)
+	launch(d, kernels.Fold, [3]uint32{uint32(p.Heads), uint32(it.rows), uint32(dim / width)},
+		[3]uint32{uint32(width), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
 			Limits: p.Limits, Rows: it.rowsAt, Positions: p.Positions, Sinks: p.Sinks, Y: p.Y,
-			Half: p.Half, Heads: p.Heads, Dim: int32(args.HeadDim), Segments: p.Segments,
-			Window: p.Window, LDY: p.LDY, Type: d.half()})
+			Half: p.Half, Heads: p.Heads, Dim: int32(dim), Segments: p.Segments,
+			Segment: int32(positions), Window: p.Window, LDY: p.LDY, Type: d.half()})
 }
 
 // segmentBlocks is how many blocks a multiprocessor may be given that have some segments: more than

@@ -146,8 +146,13 @@ const attentionBlock = 128
 func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
 	s, y := &d.step, c.(*cache)
-	if d.byTensorCores(y, &y.shape.Layers[layer], &args) {
+	l := &y.shape.Layers[layer]
+	if d.byTensorCores(y, l, &args) {
 		d.attendByTensorCores(b, y, layer, &args, dst, q)
+		return
+	}
+	if k := d.splits(y, l, &args); k != nil {
+		d.attendSplit(k, b, y, layer, &args, dst, q)
 		return
 	}
 	d.attend(y, layer, args, dst, q, places{positions: d.integers(b.Position),

@@ -70,19 +70,26 @@ func TestAttention(t *testing.T) {
 		latent    int
 		sinks     bool
 		sequences []sequence
+		cache     compute.DType // bfloat16 for none
 	}{
-		"dimension 16":         {plain(4, 2, 16), 0, false, long},
-		"dimension 18":         {plain(2, 1, 18), 0, false, short},
-		"dimension 80, capped": {capped(plain(2, 2, 80)), 0, false, short},
-		"window and sinks":     {window(plain(4, 2, 32), 9), 0, true, long},
-		"latent":               {plain(3, 1, 40), 32, false, short},
-		"latent of 160":        {plain(2, 1, 160), 144, false, short},
-		"dimension 64":         {plain(4, 2, 64), 0, false, long},
-		"dimension 128":        {plain(4, 1, 128), 0, false, long},
-		"64, window":           {window(plain(4, 2, 64), 70), 0, false, long},
-		"128, sinks and a cap": {capped(plain(3, 1, 128)), 0, true, short},
-		"64, window of 1":      {window(plain(2, 2, 64), 1), 0, true, long},
-		"128, groups of 16":    {plain(16, 1, 128), 0, false, short},
+		"dimension 16":         {plain(4, 2, 16), 0, false, long, 0},
+		"dimension 18":         {plain(2, 1, 18), 0, false, short, 0},
+		"dimension 80, capped": {capped(plain(2, 2, 80)), 0, false, short, 0},
+		"window and sinks":     {window(plain(4, 2, 32), 9), 0, true, long, 0},
+		"latent":               {plain(3, 1, 40), 32, false, short, 0},
+		"latent of 160":        {plain(2, 1, 160), 144, false, short, 0},
+		"dimension 64":         {plain(4, 2, 64), 0, false, long, 0},
+		"dimension 128":        {plain(4, 1, 128), 0, false, long, 0},
+		"64, window":           {window(plain(4, 2, 64), 70), 0, false, long, 0},
+		"128, sinks and a cap": {capped(plain(3, 1, 128)), 0, true, short, 0},
+		"64, window of 1":      {window(plain(2, 2, 64), 1), 0, true, long, 0},
+		"128, groups of 16":    {plain(16, 1, 128), 0, false, short, 0},
+		"64, groups of 40":     {plain(40, 1, 64), 0, false, short, 0},
+		"256, window":          {window(plain(4, 2, 256), 70), 0, false, long, 0},
+		"latent of 576":        {plain(17, 1, 576), 512, false, short, 0},
+		"codes of 64, capped":  {capped(plain(4, 2, 64)), 0, true, long, compute.Int8},
+		"codes of 128":         {plain(4, 1, 128), 0, false, long, compute.Int8},
+		"latent codes of 576":  {plain(3, 1, 576), 512, false, short, compute.Int8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Both round keys and values to 16 bits; tensor cores queries and weights, too.
@@ -91,7 +98,7 @@ func TestAttention(t *testing.T) {
 				if c.sinks {
 					args.Sinks = s.vector(args.Heads)
 				}
-				return attend(s, args, c.latent, c.sequences...)
+				return attendBlocks(s, 16, c.cache, args, c.latent, c.sequences...)
 			})
 		})
 	}
@@ -100,12 +107,12 @@ func TestAttention(t *testing.T) {
 // attend is what the rows of sequences find, whose keys and values are random; of a latent as many
 // dimensions are values.
 func attend(s *subject, args compute.AttentionArgs, latent int, list ...sequence) []float32 {
-	return attendBlocks(s, 16, args, latent, list...)
+	return attendBlocks(s, 16, compute.BFloat16, args, latent, list...)
 }
 
-// attendBlocks is attend with a cache of blocks of so many positions.
-func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent int,
-	list ...sequence) []float32 {
+// attendBlocks is attend with a cache of a type, in blocks of so many positions.
+func attendBlocks(s *subject, blockSize int, dtype compute.DType, args compute.AttentionArgs,
+	latent int, list ...sequence) []float32 {
 	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim, Window: args.Window}
 	values := args.HeadDim
 	if latent > 0 {
@@ -115,7 +122,7 @@ func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent 
 	}
 	step, before, blocks := batchOf(blockSize, list...)
 	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer, layer},
-		Blocks: blocks, BlockSize: blockSize, DType: compute.BFloat16})
+		Blocks: blocks, BlockSize: blockSize, DType: dtype})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -144,34 +151,45 @@ func attendBlocks(s *subject, blockSize int, args compute.AttentionArgs, latent 
 // or some in turn, and on larger ones that have a block for each, and wants the same bits.
 func TestSegments(t *testing.T) {
 	several := []sequence{{700, 1}, {130, 2}, {127, 1}, {128, 1}, {0, 1}}
+	args := func(heads, kv, dim, window int) compute.AttentionArgs {
+		return compute.AttentionArgs{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window,
+			Scale: 0.125}
+	}
 	for _, y := range []struct {
 		args            compute.AttentionArgs
+		latent          int
+		cache           compute.DType
 		multiprocessors []int
 		sequences       []sequence
 	}{
-		{compute.AttentionArgs{Heads: 4, KVHeads: 2}, []int{1, 12, 132}, several},
-		{compute.AttentionArgs{Heads: 4, KVHeads: 2, Window: 200}, []int{1, 12, 132}, several},
-		{compute.AttentionArgs{Heads: 2, KVHeads: 1}, []int{1, 132}, []sequence{{3500, 1}}},
+		{args(4, 2, 64, 0), 0, compute.BFloat16, []int{1, 12, 132}, several},
+		{args(4, 2, 64, 200), 0, compute.BFloat16, []int{1, 12, 132}, several},
+		{args(2, 1, 64, 0), 0, compute.BFloat16, []int{1, 132}, []sequence{{3500, 1}}},
+		{args(3, 1, 64, 600), 0, compute.Int8, []int{1, 12, 132}, several},
+		{args(3, 1, 256, 0), 0, compute.E4M3, []int{1, 132}, several[:2]},
+		{args(7, 1, 576, 0), 512, compute.BFloat16, []int{1, 132}, several[:2]},
 	} {
-		y.args.HeadDim, y.args.Scale = 64, 0.125
 		var first []float32
-		for _, n := range y.multiprocessors {
+		for i, n := range y.multiprocessors {
 			info := driver.Info{Name: "PTX machine", Major: 9, Multiprocessors: n,
 				Shared: 227 << 10}
+			if i == 1 { // one tile at a time, where there is room for two
+				info.Major, info.Minor, info.Shared = 8, 9, 99<<10
+			}
 			d := machine(t, &double.Driver{Info: info, Threads: 2})
 			s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
-			got := attend(s, y.args, 0, y.sequences...)
-			whole := d.Launches()[kernels.AttendFew64BF16] > 0
+			got := attendBlocks(s, 48, y.cache, y.args, y.latent, y.sequences...)
+			whole := d.Launches()[kernels.Fold] == 0
 			if want := n == 1 && len(y.sequences) > 1; whole != want {
-				t.Fatalf("%d multiprocessors: whole sequences %v, not %v", n, whole, want)
+				t.Fatalf("%+v, %d multiprocessors: whole sequences %v, not %v", y, n, whole, want)
 			}
 			if first == nil {
 				first = got
 			}
 			for i, v := range got {
 				if math.Float32bits(v) != math.Float32bits(first[i]) {
-					t.Fatalf("%+v, %d multiprocessors: number %d is %v, %v with %d", y.args, n, i,
-						v, first[i], y.multiprocessors[0])
+					t.Fatalf("%+v, %d multiprocessors: number %d is %v, %v with %d", y, n, i, v,
+						first[i], y.multiprocessors[0])
 				}
 			}
 		}

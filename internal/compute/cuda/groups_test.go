@@ -224,8 +224,8 @@ func TestAttentionByWarpGroups(t *testing.T) {
 				attention := func(on bool) []float32 {
 					d.UseWarpGroups(on)
 					s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
-					return attendBlocks(s, blockSize, args, 0, sequence{75, 90}, sequence{0, 30},
-						sequence{200, 1})
+					return attendBlocks(s, blockSize, compute.BFloat16, args, 0,
+						sequence{75, 90}, sequence{0, 30}, sequence{200, 1})
 				}
 				want := attention(false)
 				sameBits(t, "attention by warp groups", attention(true), want)

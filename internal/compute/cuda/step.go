@@ -91,9 +91,9 @@ type step struct {
 	adapters driver.Ptr
 	adapted  int
 
-	// groups are the numbers of heads of a group that attention was asked for, items what its
-	// blocks compute of the batch, of each of them.
-	groups []int
+	// shared are the ways in which attention shared rows among blocks, items what these compute of
+	// the batch in each of them.
+	shared []sharing
 	items  []items
 }
 
@@ -112,7 +112,7 @@ type shape struct {
 	// table is the entries of a sequence's block table, a power of two, runs the sequences among
 	// the rows, each of which lie side by side.
 	table, sequences int
-	// decode says that each sequence has so few rows that a warp computes them.
+	// decode says that each sequence has few rows, however they are shared.
 	decode bool
 }
 
@@ -131,7 +131,7 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	d.reclaim()
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
 		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted, adapters}
-	s.layOut(b, &parts, d.manyUnits(), d.padding(b))
+	s.layOut(b, &parts, d.padding(b))
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)
 	bytes := 4 * len(s.all)
@@ -154,9 +154,8 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	s.adapters, s.adapted = place(s.shape.lists[lists-1]), len(adapters)
 }
 
-// layOut makes all of a batch one list of integers. Blocks that compute many rows have so many
-// units; so many of the last rows only fill the step.
-func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, units, padding int) {
+// layOut makes all of a batch one list of integers. So many of the last rows only fill the step.
+func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.all = s.all[:0]
 	y := shape{table: 1}
 	for _, t := range b.Tables {
@@ -205,9 +204,9 @@ func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, units, padding in
 		s.all[y.counted+int(row)] = countedAlone
 	}
 	s.items, y.decode = s.items[:0], true
-	for _, group := range s.groups {
+	for _, as := range s.shared {
 		var it items
-		s.all, it = addItems(s.all, b, group, units)
+		s.all, it = addItems(s.all, b, as)
 		s.items = append(s.items, it)
 		y.decode = y.decode && it.many == 0
 	}

@@ -327,6 +327,11 @@ func (d *Device) allowShared() error {
 				allow(segments+i, segmentsShared(dim)))
 		}
 	}
+	for i := range splits {
+		k := &splits[i]
+		bytes := k.mostShared(d.info.Shared)
+		all = errors.Join(all, allow(k.kernel, bytes), allow(k.kernel+splitF16, bytes))
+	}
 	return errors.Join(all, d.allowGroups(allow))
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
-	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // What bench measures on a GPU: rounds go through all steps in turn, so that all meet the same
@@ -125,7 +124,7 @@ func (r *run) benchShape(ctx context.Context, shape *Shape, bandwidth, operation
 	if most, err = r.fits(shape, most); err != nil {
 		return err
 	}
-	s, err := r.session(cfg, model.Dummy(r.Seed), most, shape.context)
+	s, err := r.session(shape, cfg, r.Seed, most, shape.context)
 	if err != nil {
 		return err
 	}

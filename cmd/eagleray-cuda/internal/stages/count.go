@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
-	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // count has a machine for PTX compute the steps of a tiny model, and reports what it counted beside
@@ -28,7 +27,7 @@ func (r *run) count(ctx context.Context) (err error) {
 		total.GlobalWritten += s.GlobalWritten
 	}
 	defer func() { r.Machine.Observe = before }()
-	s, err := r.session(cfg, model.Dummy(r.Seed), shape.batches[0], shape.context)
+	s, err := r.session(&shape, cfg, r.Seed, shape.batches[0], shape.context)
 	if err != nil {
 		return err
 	}

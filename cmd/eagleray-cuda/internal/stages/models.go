@@ -222,7 +222,7 @@ func (r *run) agreeUpTo(ctx context.Context, cfg *model.Config, weights *checkpo
 		return nil
 	}
 	cfg.Serve(longest)
-	s, err := r.sessionOf(a.dtype, cfg, model.FromCheckpoint(weights), 1, longest)
+	s, err := r.sessionOf(a.dtype, a.dtype, cfg, model.FromCheckpoint(weights), 1, longest)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
-	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // What a decoding step is predicted by: the copy bandwidth of an H200 that was measured elsewhere,
@@ -42,7 +41,7 @@ func askedOf(t *testing.T, shape Shape) (a asked) {
 		a.instructions += float64(s.Instructions)
 	}}
 	r.Driver, r.Machine = drv, drv
-	s, err := r.session(cfg, model.Dummy(1), 1, shape.context)
+	s, err := r.session(&shape, cfg, 1, 1, shape.context)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
-	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // What profile measures: layers of a model, of which the second one shows what all others do, and
@@ -47,7 +46,7 @@ func (r *run) profileShape(ctx context.Context, shape *Shape) (err error) {
 		return err
 	}
 	most := slices.Max(shape.batches)
-	s, err := r.session(cfg, model.Dummy(r.Seed), most, shape.context)
+	s, err := r.session(shape, cfg, r.Seed, most, shape.context)
 	if err != nil {
 		return err
 	}

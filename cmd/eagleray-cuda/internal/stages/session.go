@@ -27,14 +27,15 @@ type session struct {
 	one               *compute.Tensor
 }
 
-// session loads a model. Blocks of a sequence are side by side, from its first one on.
-func (r *run) session(cfg *model.Config, weights layers.Source, sequences, positions int) (
+// session loads the model of a shape with dummy weights.
+func (r *run) session(shape *Shape, cfg *model.Config, seed uint64, sequences, positions int) (
 	*session, error) {
-	return r.sessionOf(compute.BFloat16, cfg, weights, sequences, positions)
+	return r.sessionOf(compute.BFloat16, shape.Cache, cfg, model.Dummy(seed), sequences, positions)
 }
 
-// sessionOf is one that computes in a type.
-func (r *run) sessionOf(dtype compute.DType, cfg *model.Config, weights layers.Source,
+// sessionOf loads a model that computes in a type, with a cache of another. Blocks of a sequence
+// are side by side, from its first one on.
+func (r *run) sessionOf(dtype, cache compute.DType, cfg *model.Config, weights layers.Source,
 	sequences, positions int) (_ *session, err error) {
 	s := &session{sequences: sequences, blocks: (positions + blockSize - 1) / blockSize}
 	if s.device, s.watched, err = r.open(dtype); err != nil {
@@ -51,7 +52,7 @@ func (r *run) sessionOf(dtype compute.DType, cfg *model.Config, weights layers.S
 	}
 	s.cache, err = s.device.NewCache(compute.CacheShape{
 		Layers: cfg.Cache(), Blocks: sequences * s.blocks,
-		BlockSize: blockSize, DType: dtype, States: sequences})
+		BlockSize: blockSize, DType: cache, States: sequences})
 	return s, err
 }
 
@@ -161,7 +162,7 @@ func (r *run) modelBits(ctx context.Context, shape Shape) (y proof.Sameness, err
 	if err != nil {
 		return y, err
 	}
-	s, err := r.session(cfg, model.Dummy(r.Seed), others+1, n)
+	s, err := r.session(&shape, cfg, r.Seed, others+1, n)
 	if err != nil {
 		return y, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
@@ -16,8 +17,10 @@ type Shape struct {
 	Tied                                  bool
 	// Experts are those of each layer, of which rows have PerToken; 0 for none. Inner is one's.
 	Experts, PerToken int
-	// Quantization is what weights are made as they are loaded, "" for what they are.
+	// Quantization is what weights are made as they are loaded, "" for what they are, Cache what
+	// keys and values are stored in.
 	Quantization string
+	Cache        compute.DType
 
 	context           int
 	batches, prefills []int
@@ -39,6 +42,12 @@ func measured() []Shape {
 		{Name: "qwen3-30b-a3b of 4 layers", Hidden: 2048, Inner: 768, Layers: 4, Heads: 32,
 			KVHeads: 4, HeadDim: 128, Vocabulary: 151936, Experts: 128, PerToken: 8, context: 1024,
 			batches: []int{1, 16, 64}, prefills: prefills},
+		{Name: "qwen3-8b fp8 cache", Hidden: 4096, Inner: 12288, Layers: 36, Heads: 32, KVHeads: 8,
+			HeadDim: 128, Vocabulary: 151936, Cache: compute.E4M3, context: 1024,
+			batches: batches, prefills: prefills},
+		{Name: "heads of 256", Hidden: 3584, Inner: 14336, Layers: 28, Heads: 16, KVHeads: 8,
+			HeadDim: 256, Vocabulary: 151936, context: 1024, batches: batches,
+			prefills: prefills},
 	}
 }
 
@@ -119,9 +128,9 @@ func (s *Shape) layerBytes(rows float64) float64 {
 
 func (s *Shape) headNumbers() float64 { return float64(s.Hidden) * float64(s.Vocabulary) }
 
-// positionBytes is what the cache has of a position in 16 bits.
+// positionBytes is what the cache has of a position.
 func (s *Shape) positionBytes() float64 {
-	return float64(2 * 2 * s.Layers * s.KVHeads * s.HeadDim)
+	return float64(2 * s.Layers * s.KVHeads * (s.HeadDim*s.Cache.Size() + s.Cache.ScaleSize()))
 }
 
 // Work is what a step cannot do without: each weight is read once, and the keys and values of each

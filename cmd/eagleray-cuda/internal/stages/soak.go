@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
@@ -35,7 +34,7 @@ func (r *run) soak(ctx context.Context) (err error) {
 		return err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
-	s, err := r.session(cfg, model.Dummy(r.Seed), k.sequences, k.context)
+	s, err := r.session(&shape, cfg, r.Seed, k.sequences, k.context)
 	if err != nil {
 		return err
 	}

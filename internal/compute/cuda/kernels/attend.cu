@@ -322,16 +322,17 @@ struct Fold {
   const float* sinks;
   float* y;
   u16* half;
-  int heads, dim, segments, window, ldy, type;
+  int heads, dim, segments, segment, window, ldy, type;
 };
 
-// fold adds a row's segments in their order, a head per block, a dimension per thread: 32 are on
-// their way at a time. What they are multiplied by is made by a lane for each (see merge): the
+// fold adds a row's segments in their order, 128 dimensions of a head per block, one per thread: 32
+// are on their way at a time. What they are multiplied by is made by a lane for each (see merge): the
 // greatest score so far does not depend on the order.
 KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
-  const int head = blockIdx.x, row = p.rows[blockIdx.y], d = threadIdx.x, lane = d & 31;
-  const int position = p.positions[row], last = position / SEGMENT;
-  const int from = p.window > 0 ? max(0, position - p.window + 1) / SEGMENT : 0;
+  const int head = blockIdx.x, row = p.rows[blockIdx.y], lane = threadIdx.x & 31;
+  const int d = blockIdx.z * 128 + threadIdx.x;
+  const int position = p.positions[row], last = position / p.segment;
+  const int from = p.window > 0 ? max(0, position - p.window + 1) / p.segment : 0;
   const size_t first = ((size_t)row * p.heads + head) * p.segments;
   State s = {NEG_INF, 0.0f};
   float out = 0.0f;

@@ -57,36 +57,25 @@ DI float finish(const State& s, const float* sinks, int head) {
   return before / __fmaf_rn(s.sum, before, exp2_(sink - m));
 }
 
-// Rows are what a thread has of two rows, lane >> 2 of a warp's and the one 8 further down: the
-// softmax of the segment at hand and of those before it, and their outputs, of tiles of 8 dimensions.
-template <int D>
-struct Rows {
-  int position[2];  // -1 for none
-  State whole[2], part[2];
-  float out[D / 8][4], o[D / 8][4];
+// capped is a score within a cap, which is not part of a sum.
+DI float capped(float score, float cap) { return __fmul_rn(cap, tanhf(score / cap)); }
 
-  // Rows begins with the rows from first on of those times the heads of a group.
-  DI Rows(const Attend& p, int row0, int units, int group, int first) {
+// Softmax is what a thread has of two rows, lane >> 2 of a warp's and the one 8 further down: the
+// softmax of the segment at hand.
+struct Softmax {
+  int position[2];  // -1 for none
+  State part[2];
+
+  DI Softmax() {}
+
+  // Softmax is of the rows from first on of those times the heads of a group.
+  DI Softmax(const Attend& p, int row0, int units, int group, int first) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       int r = first + ((threadIdx.x & 31) >> 2) + i * 8;
       position[i] = r < units ? p.positions[row0 + r / group] : -1;
-      whole[i] = {NEG_INF, 0.0f};
+      part[i] = {NEG_INF, 0.0f};
     }
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) out[n][i] = 0.0f;
-    begin();
-  }
-
-  // begin begins a segment.
-  DI void begin() {
-    part[0] = part[1] = {NEG_INF, 0.0f};
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) o[n][i] = 0.0f;
   }
 
   // all says whether the warp's rows see all of a tile; those that there are not do.
@@ -99,8 +88,7 @@ struct Rows {
     return __all_sync(~0u, yes);
   }
 
-  // weigh makes weights of the scores of a tile, relative to the greatest so far: alpha is what the
-  // output is to be multiplied by to be so, too. All positions of a whole tile are to be seen.
+  // weigh makes weights of what products of a tile's keys are.
   DI void weigh(float (&s)[TILE / 8][4], float (&alpha)[2], const Attend& p, int tile, bool whole) {
 #pragma unroll
     for (int n = 0; n < TILE / 8; n++)
@@ -110,8 +98,15 @@ struct Rows {
 #pragma unroll
       for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(p.cap, tanhf(s[n][i] / p.cap));
+        for (int i = 0; i < 4; i++) s[n][i] = capped(s[n][i], p.cap);
     }
+    weigh_scores(s, alpha, p, tile, whole);
+  }
+
+  // weigh_scores makes weights of the scores of a tile, relative to the greatest so far: alpha is
+  // what the output is to be multiplied by to be so, too. Of a whole tile all is to be seen.
+  DI void weigh_scores(float (&s)[TILE / 8][4], float (&alpha)[2], const Attend& p, int tile,
+                       bool whole) {
     if (!whole) {
 #pragma unroll
       for (int i = 0; i < 2; i++) {
@@ -148,15 +143,49 @@ struct Rows {
       part[i] = {most, __fmaf_rn(part[i].sum, alpha[i], sum)};
     }
   }
+};
+
+// Rows are two rows with their outputs, of tiles of 8 dimensions: of the segment at hand, and of
+// those before it.
+template <int D>
+struct Rows : Softmax {
+  State whole[2];
+  float out[D / 8][4], o[D / 8][4];
+
+  DI Rows() {}
+
+  DI Rows(const Attend& p, int row0, int units, int group, int first)
+      : Softmax(p, row0, units, group, first) {
+    whole[0] = whole[1] = {NEG_INF, 0.0f};
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) out[n][i] = 0.0f;
+    begin();
+  }
+
+  // begin begins a segment.
+  DI void begin() {
+    part[0] = part[1] = {NEG_INF, 0.0f};
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) o[n][i] = 0.0f;
+  }
+
+  // relative makes the output relative to another score.
+  DI void relative(const float (&alpha)[2]) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) o[n][i] *= alpha[i / 2];
+  }
 
   // weigh_now is weigh, and multiplies the output.
   DI void weigh_now(float (&s)[TILE / 8][4], const Attend& p, int tile) {
     float alpha[2];
     weigh(s, alpha, p, tile, all(p, tile));
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) o[n][i] *= alpha[i / 2];
+    relative(alpha);
   }
 
   // ends says whether a segment ends with a tile, the last of which is to.

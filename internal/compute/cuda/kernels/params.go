@@ -111,6 +111,14 @@ const (
 	Survey
 	Weigh
 	Describe
+	SplitCodesBF16
+	SplitBF16
+	SplitLatentCodesBF16
+	SplitLatentBF16
+	SplitCodesF16
+	SplitF16
+	SplitLatentCodesF16
+	SplitLatentF16
 	// Count is how many there are.
 	Count
 )
@@ -221,6 +229,14 @@ var names = [Count]string{
 	Survey:                "survey",
 	Weigh:                 "weigh",
 	Describe:              "describe",
+	SplitCodesBF16:        "split_codes_bf16",
+	SplitBF16:             "split_bf16",
+	SplitLatentCodesBF16:  "split_latent_codes_bf16",
+	SplitLatentBF16:       "split_latent_bf16",
+	SplitCodesF16:         "split_codes_f16",
+	SplitF16:              "split_f16",
+	SplitLatentCodesF16:   "split_latent_codes_f16",
+	SplitLatentF16:        "split_latent_f16",
 }
 
 var files = [Count]string{
@@ -329,6 +345,14 @@ var files = [Count]string{
 	Survey:                "sample",
 	Weigh:                 "sample",
 	Describe:              "sample",
+	SplitCodesBF16:        "split",
+	SplitBF16:             "split",
+	SplitLatentCodesBF16:  "split",
+	SplitLatentBF16:       "split",
+	SplitCodesF16:         "split",
+	SplitF16:              "split",
+	SplitLatentCodesF16:   "split",
+	SplitLatentF16:        "split",
 }
 
 // AttendParams are those of attend.cuh's Attend.
@@ -520,6 +544,7 @@ type FoldParams struct {
 	Heads     int32
 	Dim       int32
 	Segments  int32
+	Segment   int32
 	Window    int32
 	LDY       int32
 	Type      int32
@@ -1006,4 +1031,27 @@ type SumChunksParams struct {
 	LDY    int32
 	Add    int32
 	Cut    int32
+}
+
+// UnpackingParams are those of split.cu's Unpacking.
+type UnpackingParams struct {
+	Shift  int32
+	Bits   int32
+	Flip   int32
+	Sign   int32
+	By     int32
+	Less   int32
+	Plus   int32
+	Factor float32
+}
+
+// SplitParams are those of split.cu's Split.
+type SplitParams struct {
+	A         AttendParams
+	Codes     UnpackingParams
+	HeadBytes int32
+	Dim       int32
+	Group     int32
+	Segment   int32
+	Stages    int32
 }

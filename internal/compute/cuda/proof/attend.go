@@ -79,7 +79,7 @@ func (a attentionShape) attendCase(dtype compute.DType) Case {
 		tolerance = 5e-4
 	}
 	return Case{Name: a.attendName(), Kernels: about, cost: a.cost, run: func(s *subject) {
-		s.attention(&a, segmented, tolerance)
+		s.attention(&a, segmented(segmentPositions, dtype), tolerance)
 	}}
 }
 
@@ -91,6 +91,12 @@ func (a attentionShape) attendName() string {
 	name := fmt.Sprintf("tensor cores' attention, %d/%d heads of %d, %d rows of %d sequences, up "+
 		"to position %d", a.args.Heads, a.args.KVHeads, a.args.HeadDim, rows, len(a.sequences),
 		positions)
+	if a.values > 0 {
+		name += fmt.Sprintf(", a latent with %d values", a.values)
+	}
+	if a.cache != 0 {
+		name += fmt.Sprintf(", %v", a.cache)
+	}
 	if a.args.Window > 0 {
 		name += fmt.Sprintf(", window %d", a.args.Window)
 	}
@@ -118,29 +124,39 @@ func (a attentionShape) computed() (many int, segments bool) {
 	return many, few > 0 && few < 10 && positions > segmentPositions
 }
 
-// segmented is attention in the order in which attend.cu computes it, and with its roundings:
-// queries have 16 bits, and so have weights, relative to the greatest score of the tiles so far,
-// when they multiply values; their sum has them as they are. Everything else is exact here.
-func segmented(s *subject, a *compute.AttentionArgs, sink *float64, query []float64,
-	keys, values [][]float64, from, to int) []float64 {
-	for i, v := range query {
-		query[i] = s.rounded(float32(v))
-	}
-	whole := state{most: math.Inf(-1), out: make([]float64, len(query))}
-	for at := from / segmentPositions * segmentPositions; at < to; at += segmentPositions {
-		part := state{most: math.Inf(-1), out: make([]float64, len(query))}
-		for tile := at; tile < min(at+segmentPositions, to); tile += tilePositions {
-			part.tile(s, a, query, keys, values, max(tile, from), min(tile+tilePositions, to))
+// segmented is attention in the order in which attend.cu and split.cu compute it, in segments of so
+// many positions over a cache of a type, and with their roundings: queries have 16 bits, and so
+// have weights, relative to the greatest score of the tiles so far, when they multiply values, or
+// codes, whose scale then is part of them; their sum has them as they are. Everything else is exact
+// here.
+func segmented(positions int, cache compute.DType) attend {
+	return func(s *subject, a *compute.AttentionArgs, sink *float64, query []float64,
+		keys, values [][]float64, from, to int) []float64 {
+		for i, v := range query {
+			query[i] = s.rounded(float32(v))
 		}
-		whole.merge(&part)
+		begin := func() state {
+			return state{most: math.Inf(-1), out: make([]float64, len(values[from])), cache: cache}
+		}
+		whole := begin()
+		for at := from / positions * positions; at < to; at += positions {
+			part := begin()
+			for tile := at; tile < min(at+positions, to); tile += tilePositions {
+				part.tile(s, a, query, keys, values, max(tile, from),
+					min(tile+tilePositions, to))
+			}
+			whole.merge(&part)
+		}
+		if sink != nil {
+			one := begin()
+			one.most, one.sum = *sink, 1
+			whole.merge(&one)
+		}
+		for i := range whole.out {
+			whole.out[i] /= whole.sum
+		}
+		return whole.out
 	}
-	if sink != nil {
-		whole.merge(&state{most: *sink, sum: 1, out: make([]float64, len(query))})
-	}
-	for i := range whole.out {
-		whole.out[i] /= whole.sum
-	}
-	return whole.out
 }
 
 // state is a softmax so far: the greatest score, the sum of weights relative to it, and what they
@@ -148,6 +164,29 @@ func segmented(s *subject, a *compute.AttentionArgs, sink *float64, query []floa
 type state struct {
 	most, sum float64
 	out       []float64
+	cache     compute.DType
+}
+
+// scale is what weights are multiplied by before they are rounded, of a value that was stored: 1
+// where there are no codes, else that by which the largest number is the largest code. Numbers that
+// float16 has of codes are smaller, and the scale greater, so that few weights are below its
+// smallest.
+func (y *state) scale(s *subject, stored []float64) float64 {
+	if !y.cache.Scaled() {
+		return 1
+	}
+	largest, by := 127.0, 64.0
+	if y.cache == compute.E4M3 {
+		largest, by = 448, 256
+	}
+	if s.dtype == compute.BFloat16 {
+		by = 1
+	}
+	most := 0.0
+	for _, v := range stored {
+		most = max(most, math.Abs(v))
+	}
+	return most / largest * by
 }
 
 // tile goes on with the positions from to to-1.
@@ -165,7 +204,11 @@ func (y *state) tile(s *subject, a *compute.AttentionArgs, query []float64,
 	for i, v := range scores {
 		weight := math.Exp(v - most)
 		y.sum += weight
-		rounded := s.rounded(float32(weight))
+		scale := y.scale(s, values[from+i])
+		if len(keys[from+i]) > len(values[from+i]) { // a latent, of which values are a part
+			scale = y.scale(s, keys[from+i])
+		}
+		rounded := s.rounded(float32(weight*scale)) / scale
 		for d := range y.out {
 			y.out[d] += rounded * values[from+i][d]
 		}

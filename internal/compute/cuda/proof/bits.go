@@ -69,12 +69,17 @@ func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) 
 		s.weights = append(s.weights, w)
 		report(s.productBits(fmt.Sprintf("%v in groups of %d, product", p.kind, p.group), w))
 	}
-	for _, a := range []compute.AttentionArgs{plain(2, 1, 16), plain(4, 2, 64), plain(4, 2, 128),
-		windowed(plain(2, 1, 64), 100)} {
+	for _, a := range []attentionShape{{args: plain(2, 1, 16)}, {args: plain(4, 2, 64)},
+		{args: plain(4, 2, 128)}, {args: windowed(plain(2, 1, 64), 100)},
+		{args: plain(4, 2, 128), cache: compute.E4M3}, {args: windowed(plain(2, 1, 256), 100)},
+		{args: plain(5, 1, 576), values: 512, cache: compute.Int8, cost: Full}} {
+		if a.cost > opt.Cost {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		y, err := s.attentionBits(a, opt)
+		y, err := s.attentionBits(&a, opt)
 		if err != nil {
 			return err
 		}
@@ -114,10 +119,13 @@ func (y *Sameness) compare(way string, got, want []float32) {
 
 // attentionBits attends by rows of a sequence: all in a step, in chunks, the last ones a row at a
 // time, and these beside rows of other sequences.
-func (s *subject) attentionBits(args compute.AttentionArgs, opt Options) (Sameness, error) {
-	y := Sameness{Name: fmt.Sprintf("attention, %d/%d heads of %d, window %d, %v", args.Heads,
-		args.KVHeads, args.HeadDim, args.Window, s.dtype)}
-	rows, err := s.attendingRows(args, opt)
+func (s *subject) attentionBits(a *attentionShape, opt Options) (Sameness, error) {
+	y := Sameness{Name: fmt.Sprintf("attention, %d/%d heads of %d, window %d, %v", a.args.Heads,
+		a.args.KVHeads, a.args.HeadDim, a.args.Window, s.dtype)}
+	if a.cache != 0 {
+		y.Name += fmt.Sprintf(", %v", a.cache)
+	}
+	rows, err := s.attendingRows(a, opt)
 	if err != nil {
 		return y, err
 	}
@@ -152,6 +160,7 @@ func (s *subject) attentionBits(args compute.AttentionArgs, opt Options) (Samene
 type attending struct {
 	s       *subject
 	args    compute.AttentionArgs
+	values  int // dimensions of a head's output
 	cache   compute.Cache
 	table   []int32
 	queries []float32
@@ -159,21 +168,21 @@ type attending struct {
 }
 
 // attendingRows fills a cache with the rows of a sequence.
-func (s *subject) attendingRows(args compute.AttentionArgs, opt Options) (*attending, error) {
-	n := opt.Cost.sequenceRows()
+func (s *subject) attendingRows(a *attentionShape, opt Options) (*attending, error) {
+	n, args := opt.Cost.sequenceRows(), a.args
 	s.random = rand.New(rand.NewPCG(opt.Seed, uint64(args.HeadDim)))
 	_, step, blocks := layOut([]sequence{{0, n}})
-	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim, Window: args.Window}
+	layer, dtype := a.stored(s.dtype)
 	cache, err := s.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer, layer},
-		Blocks: blocks, BlockSize: blockSize, DType: s.dtype})
+		Blocks: blocks, BlockSize: blockSize, DType: dtype})
 	if err != nil {
 		return nil, err
 	}
 	s.Begin(step, nil)
 	var h history
-	s.write(cache, step, &h, args.KVHeads, args.HeadDim, s.dtype, false)
-	return &attending{s: s, args: args, cache: cache, table: step.Tables[0], n: n,
-		queries: s.floats(n * args.Heads * args.HeadDim)}, nil
+	s.write(cache, step, &h, args.KVHeads, args.HeadDim, dtype, a.values > 0)
+	return &attending{s: s, args: args, values: layer.ValueDim(), cache: cache,
+		table: step.Tables[0], n: n, queries: s.floats(n * args.Heads * args.HeadDim)}, nil
 }
 
 // attend is what n rows find, the first of them at a position.
@@ -199,7 +208,7 @@ func (a *attending) attendBeside(at, others int) []float32 {
 		b.Tables, b.States = append(b.Tables, a.table), append(b.States, 0)
 	}
 	all := a.step(b)
-	width := a.args.Heads * a.args.HeadDim
+	width := a.args.Heads * a.values
 	var y []float32
 	for i := range others + 3 {
 		if places[i] {
@@ -217,7 +226,7 @@ func (a *attending) step(b *compute.Batch) []float32 {
 		v = append(v, a.queries[int(p)*width:(int(p)+1)*width]...)
 	}
 	s.Begin(b, nil)
-	q, y := s.filled(b.Rows(), width, v), s.poisoned(b.Rows(), width)
+	q, y := s.filled(b.Rows(), width, v), s.poisoned(b.Rows(), a.args.Heads*a.values)
 	s.Attention(a.cache, 1, b, a.args, y, q.All())
 	return append([]float32(nil), y.Floats()...)
 }

@@ -74,7 +74,7 @@ func groupCases(dtype compute.DType) (list []Case) {
 		}
 		list = append(list, Case{Name: a.attendName() + ", by warp groups",
 			Kernels: []kernels.ID{k}, cost: a.cost, groups: true, run: func(s *subject) {
-				s.attention(&a, segmented, tolerance)
+				s.attention(&a, segmented(segmentPositions, dtype), tolerance)
 			}})
 	}
 	return list

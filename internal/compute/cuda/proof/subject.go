@@ -103,7 +103,10 @@ func stored(v []float32, dim int, dtype compute.DType) []float64 {
 		}
 		return out
 	}
-	codes := codesOf(dtype)
+	codes, numbers := codesOf(dtype), [256]float32{}
+	for code := range numbers {
+		numbers[code] = codes.Number(byte(code))
+	}
 	for at := 0; at < len(v); at += dim {
 		largest := float32(0)
 		for _, x := range v[at : at+dim] {
@@ -114,7 +117,7 @@ func stored(v []float32, dim int, dtype compute.DType) []float64 {
 			scale = largest / codes.Number(126)
 		}
 		for _, x := range v[at : at+dim] {
-			out = append(out, float64(nearest(codes, x/scale))*float64(scale))
+			out = append(out, float64(nearest(&numbers, x/scale))*float64(scale))
 		}
 	}
 	return out
@@ -128,11 +131,10 @@ func codesOf(dtype compute.DType) *compute.Codes {
 	return &compute.Codes{Type: compute.CodeE4M3}
 }
 
-// nearest is the number of a code that is next to another number, of two the one of the even code.
-func nearest(c *compute.Codes, x float32) (best float32) {
+// nearest is that of the numbers of codes which is next to another, of two that of the even code.
+func nearest(numbers *[256]float32, x float32) (best float32) {
 	off := math.Inf(1)
-	for code := range 256 {
-		n := c.Number(byte(code))
+	for code, n := range numbers {
 		if d := math.Abs(float64(n) - float64(x)); d < off || d == off && code%2 == 0 {
 			best, off = n, d
 		}
