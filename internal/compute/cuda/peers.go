@@ -36,6 +36,7 @@ type HostComm interface {
 // HostGroup is the ranks' way to each other without their devices.
 type HostGroup interface {
 	AllGather(dst, x []float32) error
+	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
 // Comm is a device's way to the ranks that it sums with. Where all of them reach the memory of all,
@@ -60,6 +61,7 @@ type Comm struct {
 
 	// parts are those of all ranks that NCCL has gathered.
 	parts scratch
+	visitors
 
 	left     chan struct{}
 	watching sync.WaitGroup
@@ -74,14 +76,22 @@ type Comm struct {
 func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
 	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, met: make([]float32, size),
 		why: "no group yet"}
-	d.comm = c
+	d.comms = append(d.comms, c)
 	return c
 }
 
 // Why is why ranks do not sum over the memory of their devices, "" where they do.
 func (c *Comm) Why() string { return c.why }
 
-// Way is how the ranks sum, in words.
+// What is what the ranks exchange, in words, Way how.
+func (c *Comm) What() string {
+	if c.divides {
+		return "rows of places"
+	}
+	return "sums of ranks"
+}
+
+// Way is described at What.
 func (c *Comm) Way() string {
 	switch {
 	case c.windows != nil:
@@ -381,7 +391,7 @@ func (c *Comm) Sleep() error {
 	}
 	c.d.free(c.own) // which all others have closed
 	c.d.free(c.parts.p)
-	c.own, c.parts = 0, scratch{}
+	c.own, c.parts, c.back = 0, scratch{}, compute.Tensor{}
 	return c.d.err
 }
 
@@ -395,8 +405,12 @@ func (c *Comm) Begin() (enqueued bool, err error) {
 	if !c.enqueues() {
 		return false, nil
 	}
-	return true, c.group.AllGather(c.met, c.here[:])
+	return c.records(), c.group.AllGather(c.met, c.here[:])
 }
+
+// records says that what is enqueued may be recorded. All ranks that sum record the same steps, as
+// NCCL wants it (its guide, "Using NCCL with CUDA Graphs"); each place records its own.
+func (c *Comm) records() bool { return c.windows != nil || c.joined != nil && !c.divides }
 
 // enqueues says that exchanges are left to the device.
 func (c *Comm) enqueues() bool { return c.windows != nil || c.joined != nil }

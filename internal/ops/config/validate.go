@@ -222,10 +222,10 @@ func (c *Config) checkExperts() error {
 		return nil
 	case p.EPLB.Redundant < 0:
 		return usage("--num-redundant-experts %d: must not be negative", p.EPLB.Redundant)
-	case p.Device == CUDA && p.DataParallelSize > 1:
+	case p.Device == CUDA && p.DataParallelSize > 1 && !slices.Contains([]int{2, 4, 8},
+		p.DataParallelSize):
 		return usage("--data-parallel-size %d with --enable-expert-parallel and --device cuda: "+
-			"rows do not travel between GPUs; --tensor-parallel-size divides the experts of all",
-			p.DataParallelSize)
+			"GPUs of 2, 4 or 8 places exchange rows", p.DataParallelSize)
 	}
 	return nil
 }

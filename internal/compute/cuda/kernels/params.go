@@ -33,6 +33,7 @@ const (
 	Order
 	RouteOrder
 	Combine
+	AddShares
 	ExpertBiases
 	Gemm4F32
 	Gemm32F32
@@ -91,6 +92,8 @@ const (
 	SumRanks
 	NormRanks
 	GatherRanks
+	GatherRows
+	ScatterSums
 	Halve
 	CopyRows
 	OrderColumns
@@ -137,6 +140,7 @@ var names = [Count]string{
 	Order:                 "order",
 	RouteOrder:            "route_order",
 	Combine:               "combine",
+	AddShares:             "add_shares",
 	ExpertBiases:          "expert_biases",
 	Gemm4F32:              "gemm4_f32",
 	Gemm32F32:             "gemm32_f32",
@@ -195,6 +199,8 @@ var names = [Count]string{
 	SumRanks:              "sum_ranks",
 	NormRanks:             "norm_ranks",
 	GatherRanks:           "gather_ranks",
+	GatherRows:            "gather_rows",
+	ScatterSums:           "scatter_sums",
 	Halve:                 "halve",
 	CopyRows:              "copy_rows",
 	OrderColumns:          "order_columns",
@@ -239,6 +245,7 @@ var files = [Count]string{
 	Order:                 "experts",
 	RouteOrder:            "experts",
 	Combine:               "experts",
+	AddShares:             "experts",
 	ExpertBiases:          "experts",
 	Gemm4F32:              "float",
 	Gemm32F32:             "float",
@@ -297,6 +304,8 @@ var files = [Count]string{
 	SumRanks:              "peers",
 	NormRanks:             "peers",
 	GatherRanks:           "peers",
+	GatherRows:            "peers",
+	ScatterSums:           "peers",
 	Halve:                 "rows",
 	CopyRows:              "rows",
 	OrderColumns:          "rows",
@@ -549,14 +558,22 @@ type DeltaParams struct {
 	Eps         float32
 }
 
+// SharesParams are those of experts.cu's Shares.
+type SharesParams struct {
+	Counts driver.Ptr
+	Room   int32
+}
+
 // RouteParams are those of experts.cu's Route.
 type RouteParams struct {
 	Scores     driver.Ptr
 	Correction driver.Ptr
 	Chosen     driver.Ptr
 	Weights    driver.Ptr
+	Shares     SharesParams
 	Load       driver.Ptr
 	Counted    driver.Ptr
+	Own        int32
 	Least      int32
 	Rows       int32
 	Experts    int32
@@ -571,16 +588,17 @@ type RouteParams struct {
 
 // OrderParams are those of experts.cu's Order.
 type OrderParams struct {
-	Chosen    driver.Ptr
-	First     driver.Ptr
-	RowsOf    driver.Ptr
-	PlaceOf   driver.Ptr
-	Held      driver.Ptr
-	Positions driver.Ptr
-	Pairs     int32
-	PerToken  int32
-	Experts   int32
-	Share     int32
+	Chosen   driver.Ptr
+	First    driver.Ptr
+	RowsOf   driver.Ptr
+	PlaceOf  driver.Ptr
+	Held     driver.Ptr
+	Turn     driver.Ptr
+	Shares   SharesParams
+	Pairs    int32
+	PerToken int32
+	Experts  int32
+	Share    int32
 }
 
 // RouteOrderParams are those of experts.cu's RouteOrder.
@@ -600,6 +618,18 @@ type CombineParams struct {
 	Width    int32
 	Chunks   int32
 	Cut      int32
+	Room     int32
+}
+
+// AddSharesParams are those of experts.cu's AddShares.
+type AddSharesParams struct {
+	Parts driver.Ptr
+	Y     driver.Ptr
+	Ranks int32
+	Room  int32
+	Rows  int32
+	Width int32
+	Cut   int32
 }
 
 // ExpertBiasesParams are those of experts.cu's ExpertBiases.
@@ -848,6 +878,15 @@ type NormRanksParams struct {
 	Half   driver.Ptr
 	Type   int32
 	Eps    float32
+}
+
+// PlaceRowsParams are those of peers.cu's PlaceRows.
+type PlaceRowsParams struct {
+	Ranks  RanksParams
+	Counts driver.Ptr
+	Width  int32
+	From   int32
+	Rows   int32
 }
 
 // HalveParams are those of rows.cu's Halve.

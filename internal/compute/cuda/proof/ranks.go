@@ -115,6 +115,9 @@ func (p place) AllGather(dst, x []float32) error {
 	return meet() // until all have read
 }
 
+// AllToAll implements cuda.HostGroup.
+func (place) AllToAll(_, _ []float32, _, _ []int) error { return errNoHost }
+
 // member is a rank at work.
 type member struct {
 	*subject
