@@ -26,7 +26,7 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 		fill = max(fill, room)
 	}
 	more := fill - rows
-	if rows == 0 || more == 0 || d.graphs.off || !d.records() ||
+	if rows == 0 || more == 0 || d.graphs.off || !d.enqueues() ||
 		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
 		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
 		return b
@@ -65,10 +65,10 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	return p
 }
 
-// records says that steps may be recorded as they are computed: no host takes part in them.
-func (d *Device) records() bool {
+// enqueues says that no host takes part in exchanges.
+func (d *Device) enqueues() bool {
 	for _, c := range d.comms {
-		if !c.records() {
+		if !c.enqueues() {
 			return false
 		}
 	}

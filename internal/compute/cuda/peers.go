@@ -56,7 +56,7 @@ type Comm struct {
 	// places is how many blocks a launch has at most: so many are on every device at once.
 	places int
 	over   []byte // pinned: not 0 once nothing waits any more
-	here   [1]float32
+	here   [unsafe.Sizeof(agreement{}) / 4]float32
 	met    []float32
 
 	// parts are those of all ranks that NCCL has gathered.
@@ -74,8 +74,8 @@ type Comm struct {
 
 // NewComm makes the way of one of several ranks: it leads through host until the first Connect.
 func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
-	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, met: make([]float32, size),
-		why: "no group yet"}
+	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, why: "no group yet"}
+	c.met = make([]float32, size*len(c.here))
 	d.comms = append(d.comms, c)
 	return c
 }
@@ -399,18 +399,27 @@ func (c *Comm) Sleep() error {
 func (c *Comm) Asleep() bool { return c.left == nil }
 
 // Begin is called before the first exchange of a step. It has the ranks meet, so that those that
-// are about to compute different things notice, as exchanges through the host do each time.
+// are about to compute different things notice, as exchanges through the host do each time; where
+// NCCL exchanges they agree on the graph to record or to do again.
 // enqueued says that the exchanges that follow are left to the device and may be recorded.
 func (c *Comm) Begin() (enqueued bool, err error) {
 	if !c.enqueues() {
 		return false, nil
 	}
-	return c.records(), c.group.AllGather(c.met, c.here[:])
+	a := &c.d.graphs.agreed
+	if c.d.graphs.void() {
+		a.dropped = 1
+	}
+	*(*agreement)(unsafe.Pointer(&c.here)) = *a
+	if err := c.group.AllGather(c.met, c.here[:]); err != nil || c.joined == nil {
+		return true, err
+	}
+	*a = agreement{step: agreedFirst}
+	for r := range c.size {
+		a.join((*agreement)(unsafe.Pointer(&c.met[r*len(c.here)])))
+	}
+	return a.step != 0, nil
 }
-
-// records says that what is enqueued may be recorded. All ranks that sum record the same steps, as
-// NCCL wants it (its guide, "Using NCCL with CUDA Graphs"); each place records its own.
-func (c *Comm) records() bool { return c.windows != nil || c.joined != nil && !c.divides }
 
 // enqueues says that exchanges are left to the device.
 func (c *Comm) enqueues() bool { return c.windows != nil || c.joined != nil }

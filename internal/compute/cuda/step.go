@@ -150,6 +150,7 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
 		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted, b.Split.Places, adapters}
 	s.layOut(b, &parts, d.manyUnits(), d.padding(b))
+	d.graphs.begin(&s.shape)
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)
 	bytes := 4 * len(s.all)
