@@ -11,6 +11,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -30,7 +31,7 @@ type Device struct {
 	stream  driver.Stream
 	dtype   compute.DType
 	pool    *pool.Pool
-	comms   []*Comm // the ways to other ranks
+	comms   []*Comm // the ways to other ranks that are connected
 	nccl    NCCL
 
 	functions [kernels.Count]driver.Function
@@ -170,7 +171,7 @@ func (d *Device) module(file string, cubin []byte) (driver.Module, error) {
 // Close frees the device's memory and ends its threads; it may not be used afterwards, but for Err.
 func (d *Device) Close() {
 	d.pool.Close()
-	for _, c := range d.comms {
+	for _, c := range slices.Clone(d.comms) {
 		c.Leave()
 	}
 	d.check(d.ctx.Close())

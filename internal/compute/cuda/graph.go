@@ -103,7 +103,7 @@ const (
 // the same model and shape. alone says that it waits for nothing but the device.
 func (d *Device) Run(of any, alone bool, pass func() error) error {
 	g := &d.graphs
-	if g.off || !alone || !d.step.shape.decode || d.err != nil {
+	if !alone || g.agreed.step == 0 || d.err != nil {
 		return pass()
 	}
 	if g.void() {

@@ -76,7 +76,6 @@ type Comm struct {
 func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
 	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, why: "no group yet"}
 	c.met = make([]float32, size*len(c.here))
-	d.comms = append(d.comms, c)
 	return c
 }
 
@@ -130,6 +129,7 @@ func text(b []byte) string { return string(b[:max(0, bytes.IndexByte(b, 0))]) }
 func (c *Comm) Connect(ended <-chan struct{}) error {
 	d := c.d
 	c.Leave()
+	d.comms = append(d.comms, c)
 	own := c.open()
 	if d.err != nil {
 		return d.err
@@ -372,6 +372,7 @@ func (c *Comm) Leave() {
 	c.closeWindows()
 	c.leaveNCCL()
 	c.why = "no group"
+	c.d.comms = slices.DeleteFunc(c.d.comms, func(x *Comm) bool { return x == c })
 }
 
 // Sleep frees the windows of all ranks and what NCCL has, each of which calls it between two steps:
@@ -418,7 +419,7 @@ func (c *Comm) Begin() (enqueued bool, err error) {
 	for r := range c.size {
 		a.join((*agreement)(unsafe.Pointer(&c.met[r*len(c.here)])))
 	}
-	return a.step != 0, nil
+	return true, nil
 }
 
 // enqueues says that exchanges are left to the device.

@@ -3,6 +3,7 @@ package proof
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -15,7 +16,8 @@ import (
 )
 
 // rankKernels are those of several ranks.
-var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks}
+var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks,
+	kernels.GatherRows, kernels.ScatterSums, kernels.AddShares}
 
 // OfRanks says whether only cases with Options.Together are about a kernel.
 func OfRanks(k kernels.ID) bool { return slices.Contains(rankKernels, k) }
@@ -115,14 +117,25 @@ func (p place) AllGather(dst, x []float32) error {
 	return meet() // until all have read
 }
 
-// AllToAll implements cuda.HostGroup.
-func (place) AllToAll(_, _ []float32, _, _ []int) error { return errNoHost }
+// AllToAll implements cuda.HostGroup, where all give each other as much.
+func (p place) AllToAll(dst, x []float32, counts, _ []int) error {
+	all := make([]float32, len(counts)*len(x))
+	if err := p.AllGather(all, x); err != nil {
+		return err
+	}
+	for r, n := range counts {
+		copy(dst[r*n:(r+1)*n], all[r*len(x)+p.rank*n:])
+	}
+	return nil
+}
 
 // member is a rank at work.
 type member struct {
 	*subject
 	comm *cuda.Comm
 	rank int
+	// places exchanges rows as comm does sums, hosts does so through hosts.
+	places, hosts *cuda.Comm
 }
 
 // together runs ranks, of which the subject's device is the first. The first error of any of them
@@ -166,15 +179,20 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 
 // beside is one rank.
 func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
-	c := s.NewComm(rank, len(h.parts), noHost{}, place{h, rank})
-	defer c.Leave()
-	if err := c.Connect(h.over); err != nil {
-		return err
+	ranks, group := len(h.parts), place{h, rank}
+	m := &member{subject: s, comm: s.NewComm(rank, ranks, noHost{}, group), rank: rank,
+		places: s.NewPlaces(rank, ranks, noHost{}, group),
+		hosts:  s.NewPlaces(rank, ranks, noHost{}, group)} // which is not connected
+	for _, c := range []*cuda.Comm{m.comm, m.places} {
+		defer c.Leave()
+		if err := c.Connect(h.over); err != nil {
+			return err
+		}
+		if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
+			return errors.New(way)
+		}
 	}
-	if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
-		return errors.New(way)
-	}
-	if err := run(&member{subject: s, comm: c, rank: rank}); err != nil {
+	if err := run(m); err != nil {
 		return err
 	}
 	return s.Finish()
@@ -250,6 +268,9 @@ func (p rankShape) sum(m *member) error {
 		return err
 	}
 	if err := m.wholeExperts(p); err != nil {
+		return err
+	}
+	if err := m.visits(p); err != nil {
 		return err
 	}
 	return m.normalised(p)
@@ -424,5 +445,91 @@ func (m *member) wholeExperts(p rankShape) error {
 		return errors.New("what ranks with whole experts make differs from what one makes")
 	}
 	m.free()
+	return nil
+}
+
+// visits has ranks gather each other's rows, of which they have different numbers, and scatter sums
+// of them in fixed point, by their devices and through hosts: no sum depends on the order of ranks.
+func (m *member) visits(p rankShape) error {
+	var x, all, parts, y compute.Tensor
+	for round := range 2 * p.rounds {
+		counts := make([]int32, p.ranks)
+		for r := range counts {
+			counts[r] = int32((p.rows*(1+r+round) + round) % (p.rows + 1))
+		}
+		counts[round%p.ranks] = int32(p.rows)
+		own := int(counts[m.rank])
+		_, step, _ := layOut([]sequence{{0, p.rows}})
+		step.Split.Places = counts
+		m.Begin(step, nil)
+		number := func(rank, row, i int) float32 { return float32(1 + row*7 + i%50 + 100*rank) }
+		m.Resize(&x, own, p.width)
+		for i := range x.Floats() {
+			x.Floats()[i] = number(m.rank, i/p.width, i%p.width)
+		}
+		x.Memory.Filled()
+		for _, c := range []*cuda.Comm{m.places, m.hosts} {
+			if err := c.GatherRows(&all, &x, p.width); err != nil {
+				return err
+			}
+			room := all.Rows / p.ranks
+			got := append([]float32(nil), all.Floats()...)
+			for r, n := range counts {
+				for i := range int(n) * p.width {
+					want := number(r, i/p.width, i%p.width)
+					if v := got[r*room*p.width+i]; v != want {
+						return fmt.Errorf("round %d: rank %d has %g for number %d of rank %d, %g",
+							round, m.rank, v, i, r, want)
+					}
+				}
+			}
+			if err := m.scattered(c, &parts, &y, room, p, own, round%2 == 1); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+	}
+	return m.Finish()
+}
+
+// scattered scatters sums of which each rank has a part, cut or whole.
+func (m *member) scattered(c *cuda.Comm, parts, y *compute.Tensor, room int, p rankShape, own int,
+	cut bool) error {
+	// part is what a rank makes of a row of another one.
+	part := func(by, of, i int) (high, low float32) {
+		high = float32((i*37+by*11+of)%20001-10000) / 256
+		return high, float32((i*53+by*29+of*3)%4194304-2097152) / (1 << 30)
+	}
+	size := room * p.width
+	m.Resize(parts, 2*p.ranks*room, p.width)
+	v := parts.Floats()
+	for r := range p.ranks {
+		for i := range size {
+			v[2*r*size+i], v[(2*r+1)*size+i] = part(m.rank, r, i)
+		}
+	}
+	parts.Memory.Filled()
+	rows := min(own+1, room) // one more, to fill the step up
+	if err := c.ScatterSums(y, parts, rows, cut); err != nil {
+		return err
+	}
+	got := y.Floats()
+	for i := range own * p.width {
+		var want float64
+		for r := range p.ranks {
+			high, low := part(r, m.rank, i)
+			want += float64(high) + float64(low)
+		}
+		v, low := float64(got[i]), 0.0
+		if cut {
+			low = float64(got[rows*p.width+i])
+			v += low
+		} else {
+			want = float64(float32(want))
+		}
+		if v != want || math.Abs(low) > 1.0/512 {
+			return fmt.Errorf("rank %d, number %d of %d: sum %v, its low part %v, not %v", m.rank,
+				i, own*p.width, v, low, want)
+		}
+	}
 	return nil
 }
