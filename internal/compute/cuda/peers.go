@@ -301,23 +301,23 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials are sums of known numbers, by several blocks, more often than a window has places for. By
-// NCCL the first one is of so many that ranks divide them.
+// Trials exchange known numbers, by several blocks, more often than a window has places for. By NCCL
+// the first sum is of so many that ranks divide them.
 const (
 	trials      = 3
 	trialLength = 5 * peerThreads
 )
 
-// try sums known numbers, by a way that end ends: a machine may say that devices reach each other
-// where they do not, or where what is stored does not arrive.
+// try exchanges known numbers, by a way that end ends: a machine may say that devices reach each
+// other where they do not, or where what is stored does not arrive.
 func (c *Comm) try(way string, end func()) error {
 	d := c.d
 	late := time.AfterFunc(meetTimeout, end)
 	defer late.Stop()
-	var x compute.Tensor
+	var x, all compute.Tensor
 	for k := range trials {
 		length := trialLength
-		if c.joined != nil && k == 0 {
+		if c.joined != nil && k == 0 && !c.divides {
 			length = fewestDivided
 		}
 		d.Resize(&x, 1, length)
@@ -326,16 +326,28 @@ func (c *Comm) try(way string, end func()) error {
 			v[i] = float32((c.rank + 1) * (i%1000 + k))
 		}
 		x.Memory.Filled()
-		if err := c.AllReduce(&x); err != nil {
+		// Sums are of 2, 4 or 8 ranks.
+		got, times, err := &x, []int{c.size * (c.size + 1) / 2}, error(nil)
+		if c.divides {
+			d.Resize(&all, c.size, length)
+			got, times = &all, times[:0]
+			for r := range c.size {
+				times = append(times, r+1)
+			}
+			err = c.Gather(&all, &x, c.rank)
+		} else {
+			err = c.AllReduce(&x)
+		}
+		if err != nil {
 			return err
 		}
-		all := float32(c.size * (c.size + 1) / 2)
-		sums := x.Floats()
+		values := got.Floats()
 		if c.ended() != nil {
 			return fmt.Errorf("a trial of %s: %w", way, errLate)
 		}
-		for i, got := range sums {
-			if want := all * float32(i%1000+k); got != want && d.err == nil {
+		for i, got := range values {
+			want := float32(times[i/length] * (i%length%1000 + k))
+			if got != want && d.err == nil {
 				return fmt.Errorf("a trial of %s gave %g for %g", way, got, want)
 			}
 		}

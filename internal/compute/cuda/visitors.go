@@ -29,28 +29,38 @@ func (d *Device) NewPlaces(rank, size int, host HostComm, group HostGroup) *Comm
 	return c
 }
 
-// GatherRows makes dst the rows of x of all ranks, of a width, with room for as many of each.
+// GatherRows makes dst the rows of x of all ranks, of a width, with room for as many of each: where
+// the devices exchange as products read them, so that only these may.
 func (c *Comm) GatherRows(dst, x *compute.Tensor, width int) error {
 	d, room := c.d, c.d.step.shape.room
 	d.Resize(dst, c.size*room, width)
 	m := of(dst.Memory)
+	if !c.enqueues() {
+		share := room * width
+		all, from := dst.Floats(), c.rank*share
+		copy(all[from:], x.Floats())
+		c.rows = append(c.rows[:0], all[from:from+share]...)
+		err := c.group.AllGather(all, c.rows)
+		m.Filled()
+		return err
+	}
+	from, to := at(x.Memory), m.values
+	if d.dtype != compute.Float32 && width%2 == 0 {
+		if x.Memory != nil {
+			from = of(x.Memory).half(false)
+		}
+		to, width = m.half(true), width/2 // two numbers in the place of one
+	}
 	if c.windows != nil {
-		p := kernels.RanksParams{Parts: at(x.Memory), Y: m.values}
+		p := kernels.RanksParams{Parts: from, Y: to}
 		c.launchRows(kernels.GatherRows, p, room, width, x.Rows)
 		return nil
 	}
 	share := room * width
-	from := c.rank * share
-	d.copyRows(m.values+driver.Ptr(4*from), width, x.All(), x.Rows, 0)
-	m.written()
-	if c.joined != nil {
-		return c.allGather(m.values, m.values+driver.Ptr(4*from), share)
-	}
-	all := dst.Floats()
-	c.rows = append(c.rows[:0], all[from:from+share]...)
-	err := c.group.AllGather(all, c.rows)
-	m.Filled()
-	return err
+	own := to + driver.Ptr(4*c.rank*share)
+	elements(d, kernels.CopyRows, x.Rows*width, kernels.CopyRowsParams{X: from, Y: own,
+		Count: int32(x.Rows), Width: int32(width), LDX: int32(width), LDY: int32(width)})
+	return c.allGather(to, own, share)
 }
 
 // ScatterSums makes dst the sums of so many rows of this rank: parts are what its experts made of

@@ -222,10 +222,6 @@ func (c *Config) checkExperts() error {
 		return nil
 	case p.EPLB.Redundant < 0:
 		return usage("--num-redundant-experts %d: must not be negative", p.EPLB.Redundant)
-	case p.Device == CUDA && p.DataParallelSize > 1 && !slices.Contains([]int{2, 4, 8},
-		p.DataParallelSize):
-		return usage("--data-parallel-size %d with --enable-expert-parallel and --device cuda: "+
-			"GPUs of 2, 4 or 8 places exchange rows", p.DataParallelSize)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // rankKernels are those of several ranks.
@@ -452,7 +453,19 @@ func (m *member) wholeExperts(p rankShape) error {
 // of them in fixed point, by their devices and through hosts: no sum depends on the order of ranks.
 func (m *member) visits(p rankShape) error {
 	var x, all, parts, y compute.Tensor
-	for round := range 2 * p.rounds {
+	weight := make([]uint16, seers*p.width)
+	for i := range weight {
+		weight[i] = half.ToBF16(seen(i/p.width, i%p.width))
+	}
+	w := m.pack(1, matrix(weight, seers, p.width))
+	if m.err != nil {
+		return m.err
+	}
+	rounds, ways := p.rounds+1, []*cuda.Comm{m.places, m.hosts}
+	if p.rows*p.width > 100_000 { // as much of it is computed again and again
+		rounds, ways = 1, ways[:1]
+	}
+	for round := range rounds {
 		counts := make([]int32, p.ranks)
 		for r := range counts {
 			counts[r] = int32((p.rows*(1+r+round) + round) % (p.rows + 1))
@@ -462,34 +475,49 @@ func (m *member) visits(p rankShape) error {
 		_, step, _ := layOut([]sequence{{0, p.rows}})
 		step.Split.Places = counts
 		m.Begin(step, nil)
-		number := func(rank, row, i int) float32 { return float32(1 + row*7 + i%50 + 100*rank) }
 		m.Resize(&x, own, p.width)
 		for i := range x.Floats() {
-			x.Floats()[i] = number(m.rank, i/p.width, i%p.width)
+			x.Floats()[i] = visiting(m.rank, i/p.width, i%p.width)
 		}
 		x.Memory.Filled()
-		for _, c := range []*cuda.Comm{m.places, m.hosts} {
+		for _, c := range ways {
 			if err := c.GatherRows(&all, &x, p.width); err != nil {
 				return err
 			}
 			room := all.Rows / p.ranks
-			got := append([]float32(nil), all.Floats()...)
+			m.Resize(&y, all.Rows, seers)
+			w.Product(y.All(), all.All(), nil)
+			got := y.Floats()
 			for r, n := range counts {
-				for i := range int(n) * p.width {
-					want := number(r, i/p.width, i%p.width)
-					if v := got[r*room*p.width+i]; v != want {
-						return fmt.Errorf("round %d: rank %d has %g for number %d of rank %d, %g",
-							round, m.rank, v, i, r, want)
+				for row := range int(n) {
+					for f := range seers {
+						want := float32(0)
+						for i := range p.width {
+							want += visiting(r, row, i) * seen(f, i)
+						}
+						if v := got[(r*room+row)*seers+f]; v != want {
+							return fmt.Errorf("round %d: feature %d of row %d of rank %d is %g at "+
+								"rank %d, not %g", round, f, row, r, v, m.rank, want)
+						}
 					}
 				}
 			}
-			if err := m.scattered(c, &parts, &y, room, p, own, round%2 == 1); err != nil {
+			if err := m.scattered(c, &parts, &y, room, p, own, round%2 == 0); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
 		}
 	}
+	m.free()
 	return m.Finish()
 }
+
+// seers are the features of a product that sees gathered rows, seen what it multiplies a column by.
+const seers = 8
+
+func seen(feature, i int) float32 { return float32(i * (feature + 3) % 5) }
+
+// visiting are numbers of rows that sums and 16 bits have exactly.
+func visiting(rank, row, i int) float32 { return float32((1 + row*7 + i%50 + 100*rank) % 251) }
 
 // scattered scatters sums of which each rank has a part, cut or whole.
 func (m *member) scattered(c *cuda.Comm, parts, y *compute.Tensor, room int, p rankShape, own int,
