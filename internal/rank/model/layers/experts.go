@@ -264,7 +264,7 @@ func (y *Mixture) visitors() error {
 	t.rows, t.chosen, t.weights = t.rows[:0], t.chosen[:0], t.weights[:0]
 	in := t.in
 	for place, n := range t.got {
-		if err := y.takeIn(in[:n], place); err != nil {
+		if err := y.admit(in[:n], place); err != nil {
 			return fmt.Errorf("layer %d, rows of place %d: %w", y.at, place, err)
 		}
 		in = in[n:]
@@ -273,9 +273,9 @@ func (y *Mixture) visitors() error {
 	return nil
 }
 
-// takeIn takes in the rows of a place, notes in which form that wants rows, and makes the place's
+// admit takes in the rows of a place, notes in which form that wants rows, and makes the place's
 // got their number.
-func (y *Mixture) takeIn(run []float32, place int) error {
+func (y *Mixture) admit(run []float32, place int) error {
 	t, k, dev := &y.rank.travelling, y.mix.PerToken, y.dev.(Traveller)
 	if len(run) == 0 {
 		return errors.New("they do not say in which form they are")
