@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -198,7 +199,7 @@ func TestCUDAWholeExperts(t *testing.T) {
 		tp, pp, pcp, dp int
 		options, dtype  string
 	}
-	open := func(l divided) *engine.Engine {
+	start := func(l divided) *engine.Engine {
 		return onCUDA(t, l.options, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/qwen3moe-tiny", true
 			c.Model.DType = l.dtype
@@ -221,12 +222,12 @@ func TestCUDAWholeExperts(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) {
 			if want[l.dtype] == nil {
-				one := open(divided{1, 1, 1, 1, "", l.dtype})
+				one := start(divided{1, 1, 1, 1, "", l.dtype})
 				for i := range uint64(2) {
 					want[l.dtype] = append(want[l.dtype], mustAsk(t, one, seeded(one, i)))
 				}
 			}
-			e := open(l)
+			e := start(l)
 			a := keepAsking(t, e, want[l.dtype])
 			defer a.end()
 			a.more(2)
@@ -248,6 +249,15 @@ func TestCUDAWholeExperts(t *testing.T) {
 				report := e.Report()
 				pid := report[r.IntN(len(report))].PID
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				a.more(3)
+			}
+			for _, n := range []int{3, 2} {
+				if l.tp*l.pp*l.pcp > 1 || l.dp == 1 || testing.Short() {
+					break
+				}
+				if err := e.Relayout(t.Context(), open.Sizes{Places: n}); err != nil {
 					t.Fatal(err)
 				}
 				a.more(3)
