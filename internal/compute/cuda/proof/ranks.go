@@ -16,12 +16,16 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// rankKernels are those of several ranks.
-var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks,
-	kernels.GatherRows, kernels.ScatterSums, kernels.AddShares}
+// rankKernels are those of several ranks that sum, placeKernels those of several places.
+var (
+	rankKernels  = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks}
+	placeKernels = []kernels.ID{kernels.GatherRows, kernels.ScatterSums, kernels.AddShares}
+)
 
 // OfRanks says whether only cases with Options.Together are about a kernel.
-func OfRanks(k kernels.ID) bool { return slices.Contains(rankKernels, k) }
+func OfRanks(k kernels.ID) bool {
+	return slices.Contains(rankKernels, k) || slices.Contains(placeKernels, k)
+}
 
 // rankShape is how many ranks sum how often, tensors of so many rows and columns, and columns of
 // those that they normalise.
@@ -40,7 +44,11 @@ func rankCases() (list []Case) {
 	for _, p := range rankShapes {
 		list = append(list, Case{Name: fmt.Sprintf("%d ranks, %d x %d", p.ranks, p.rows, p.width),
 			Kernels: rankKernels, cost: p.cost, ranks: p.ranks,
-			run: func(s *subject) { s.together(p.ranks, p.sum) }})
+			run: func(s *subject) { s.together(p.ranks, (*cuda.Device).NewComm, p.sum) }},
+			Case{Name: fmt.Sprintf("%d places, %d x %d", p.ranks, p.rows, p.width),
+				Kernels: placeKernels, cost: p.cost, ranks: p.ranks, run: func(s *subject) {
+					s.together(p.ranks, (*cuda.Device).NewPlaces, p.visits)
+				}})
 	}
 	return list
 }
@@ -135,18 +143,21 @@ type member struct {
 	*subject
 	comm *cuda.Comm
 	rank int
-	// places exchanges rows as comm does sums, hosts does so through hosts.
-	places, hosts *cuda.Comm
+	// hosts is comm through hosts.
+	hosts *cuda.Comm
 }
+
+// way makes a rank's way to others.
+type way func(d *cuda.Device, rank, size int, host cuda.HostComm, group cuda.HostGroup) *cuda.Comm
 
 // together runs ranks, of which the subject's device is the first. The first error of any of them
 // is the subject's.
-func (s *subject) together(ranks int, run func(m *member) error) {
+func (s *subject) together(ranks int, by way, run func(m *member) error) {
 	h := newHosts(ranks)
 	var mu sync.Mutex
 	var others sync.WaitGroup
 	member := func(rank int, own *subject) {
-		err := own.beside(h, rank, run)
+		err := own.beside(h, rank, by, run)
 		if err == nil {
 			return
 		}
@@ -179,19 +190,16 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 }
 
 // beside is one rank.
-func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
+func (s *subject) beside(h *hosts, rank int, by way, run func(m *member) error) error {
 	ranks, group := len(h.parts), place{h, rank}
-	m := &member{subject: s, comm: s.NewComm(rank, ranks, noHost{}, group), rank: rank,
-		places: s.NewPlaces(rank, ranks, noHost{}, group),
-		hosts:  s.NewPlaces(rank, ranks, noHost{}, group)} // which is not connected
-	for _, c := range []*cuda.Comm{m.comm, m.places} {
-		defer c.Leave()
-		if err := c.Connect(h.over); err != nil {
-			return err
-		}
-		if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
-			return errors.New(way)
-		}
+	m := &member{subject: s, comm: by(s.Device, rank, ranks, noHost{}, group), rank: rank,
+		hosts: by(s.Device, rank, ranks, noHost{}, group)} // which is not connected
+	defer m.comm.Leave()
+	if err := m.comm.Connect(h.over); err != nil {
+		return err
+	}
+	if way := m.comm.Way(); !strings.HasPrefix(way, s.opt.way()) {
+		return errors.New(way)
 	}
 	if err := run(m); err != nil {
 		return err
@@ -269,9 +277,6 @@ func (p rankShape) sum(m *member) error {
 		return err
 	}
 	if err := m.wholeExperts(p); err != nil {
-		return err
-	}
-	if err := m.visits(p); err != nil {
 		return err
 	}
 	return m.normalised(p)
@@ -451,7 +456,7 @@ func (m *member) wholeExperts(p rankShape) error {
 
 // visits has ranks gather each other's rows, of which they have different numbers, and scatter sums
 // of them in fixed point, by their devices and through hosts: no sum depends on the order of ranks.
-func (m *member) visits(p rankShape) error {
+func (p rankShape) visits(m *member) error {
 	var x, all, parts, y compute.Tensor
 	weight := make([]uint16, seers*p.width)
 	for i := range weight {
@@ -461,7 +466,7 @@ func (m *member) visits(p rankShape) error {
 	if m.err != nil {
 		return m.err
 	}
-	rounds, ways := p.rounds+1, []*cuda.Comm{m.places, m.hosts}
+	rounds, ways := p.rounds+1, []*cuda.Comm{m.comm, m.hosts}
 	if p.rows*p.width > 100_000 { // as much of it is computed again and again
 		rounds, ways = 1, ways[:1]
 	}
@@ -487,23 +492,23 @@ func (m *member) visits(p rankShape) error {
 			room := all.Rows / p.ranks
 			m.Resize(&y, all.Rows, seers)
 			w.Product(y.All(), all.All(), nil)
-			got := y.Floats()
+			var got []float32
+			var want []float64
 			for r, n := range counts {
-				for row := range int(n) {
-					for f := range seers {
-						want := float32(0)
-						for i := range p.width {
-							want += visiting(r, row, i) * seen(f, i)
-						}
-						if v := got[(r*room+row)*seers+f]; v != want {
-							return fmt.Errorf("round %d: feature %d of row %d of rank %d is %g at "+
-								"rank %d, not %g", round, f, row, r, v, m.rank, want)
-						}
+				for i := range int(n) * seers {
+					row, feature, sum := i/seers, i%seers, float32(0)
+					for c := range p.width {
+						sum += visiting(r, row, c) * seen(feature, c)
 					}
+					got = append(got, y.Floats()[(r*room+row)*seers+feature])
+					want = append(want, float64(sum))
 				}
 			}
+			if err := m.same(fmt.Sprintf("rows %d", round), got, want); err != nil {
+				return err
+			}
 			if err := m.scattered(c, &parts, &y, room, p, own, round%2 == 0); err != nil {
-				return fmt.Errorf("round %d: %w", round, err)
+				return err
 			}
 		}
 	}
@@ -540,24 +545,30 @@ func (m *member) scattered(c *cuda.Comm, parts, y *compute.Tensor, room int, p r
 	if err := c.ScatterSums(y, parts, rows, cut); err != nil {
 		return err
 	}
-	got := y.Floats()
-	for i := range own * p.width {
-		var want float64
+	got, want := make([]float32, own*p.width), make([]float64, own*p.width)
+	for i := range got {
 		for r := range p.ranks {
 			high, low := part(r, m.rank, i)
-			want += float64(high) + float64(low)
+			want[i] += float64(high) + float64(low)
 		}
-		v, low := float64(got[i]), 0.0
-		if cut {
-			low = float64(got[rows*p.width+i])
-			v += low
-		} else {
-			want = float64(float32(want))
+		got[i], want[i] = y.Floats()[i], float64(float32(want[i]))
+		if !cut {
+			continue
 		}
-		if v != want || math.Abs(low) > 1.0/512 {
-			return fmt.Errorf("rank %d, number %d of %d: sum %v, its low part %v, not %v", m.rank,
-				i, own*p.width, v, low, want)
+		low := y.Floats()[rows*p.width+i]
+		if got[i] += low; math.Abs(float64(low)) > 1.0/512 {
+			return fmt.Errorf("number %d has %g as its low part", i, low)
 		}
+	}
+	return m.same("sums", got, want)
+}
+
+// same reports numbers on the first rank, and wants them to be right on the others.
+func (m *member) same(name string, got []float32, want []float64) error {
+	if m.rank == 0 {
+		m.report(name, got, want, exactly)
+	} else if !slices.Equal(doubles(got), want) {
+		return fmt.Errorf("rank %d: %s are not those of all", m.rank, name)
 	}
 	return nil
 }
