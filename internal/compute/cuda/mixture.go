@@ -130,7 +130,7 @@ type visit struct {
 }
 
 // placesAtOnce is of how many places rows are computed together. Fewer would read the weights of
-// experts more often, more would take memory for the pairs of all, whoever computes them.
+// experts more often, more would take memory for the pairs of all, which other ranks compute.
 func (v *visit) placesAtOnce() int { return max(1, mixedAtOnce/max(v.room, 1)) }
 
 // mixedAtOnce is for how many rows experts' weights are read once, of several places together.

@@ -301,8 +301,8 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials exchange known numbers, by several blocks, more often than a window has places for. By NCCL
-// the first sum is of so many that ranks divide them.
+// Trials exchange known numbers, by several blocks, more often than a window has places for. The
+// first sum by NCCL is of so many that ranks divide them.
 const (
 	trials      = 3
 	trialLength = 5 * peerThreads

@@ -180,8 +180,8 @@ func (s *subject) divided(m *mixtureShape, all *compute.Mixture, x *compute.Tens
 	s.report("by shares", y.Floats(), doubles(whole), exactly)
 }
 
-// visited is divided where the rows are those of several places, of which some have fewer than there
-// is room for: what is not there has no sum.
+// visited is divided where the rows are those of several places, of which some have fewer than
+// there is room for: what is not there has no sum.
 func (s *subject) visited(m *mixtureShape, all *compute.Mixture, x *compute.Tensor,
 	logits, whole []float32, step *compute.Batch) {
 	mix, places := *all, 2

@@ -55,8 +55,8 @@ type Loader struct {
 	entries []Entry
 	made    bool
 	weights []compute.Weight
-	// movable are the mixtures of which ranks hold whole experts, in the order of their layers; idle
-	// is the pass of a step in which their place has no rows.
+	// movable are the mixtures of which ranks hold whole experts, in the order of their layers;
+	// idle is the pass of a step in which their place has no rows.
 	movable []*Mixture
 	idle    func() error
 	// adaptable are the weights that adapters may stand beside.

@@ -210,8 +210,8 @@ func (y *Mixture) put(e int, x compute.Expert) {
 	y.mix.Experts[e] = x
 }
 
-// place says where the experts are now: which ranks compute them, for the rows that this one routes,
-// those of its place or everyone's.
+// place says where the experts are now: which ranks compute them, for the rows that this one
+// routes, those of its place or everyone's.
 func (y *Mixture) place(at balance.Placement) {
 	source := balance.Everyone
 	if y.group.places() > 1 && y.group.visits() == nil {
