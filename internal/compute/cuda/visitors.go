@@ -8,8 +8,8 @@ import (
 
 // Places among which requests are divided have rows of their own, and share the experts of
 // mixtures: each rank gets the rows of all places, computes what its experts make of them, and gets
-// what all made of its own. No host counts what goes where. Every place has room for as many rows
-// as the largest has in the step, which all know from the plan; how many are there the device knows.
+// what all made of its own. No host counts what goes where: every place has room for as many rows
+// as the largest has in the step, which all know from the plan; devices know how many there are.
 
 // visitors are what ranks of several places exchange in.
 type visitors struct {
