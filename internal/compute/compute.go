@@ -162,6 +162,9 @@ type Batch struct {
 	Kept []int32
 	// Adapters are the runs of rows that have an adapter, in the order of rows.
 	Adapters []AdapterRows
+	// Turn differs from step to step: by it the copies of an expert take turns on a device that all
+	// ranks' rows come to.
+	Turn int32
 	// Split says which of the rows other ranks lack, and what they compute in their place.
 	Split Split
 }
@@ -188,6 +191,9 @@ type Split struct {
 	// states that the first rank gets of the others.
 	WantedShare int
 	Wanted      []int32
+	// Places is how many rows each of the ranks has in this step that have this one's number in the
+	// places among which requests are divided; empty where there is one place.
+	Places []int32
 }
 
 // Rows is the number of rows.

@@ -285,16 +285,18 @@ func (g Gating) String() string {
 
 // Mixture is a mixture of experts. Chunks is in how many pieces experts sum their inner features.
 // Load, unless nil, is what a device counts in. Held, unless nil, says that ranks hold whole
-// experts: those that this one lacks have no weights. Device is what a device keeps of Experts and
-// Held, to be nil again when they change.
+// experts: those that this one lacks have no weights. Places, unless it is 0, is of how many places
+// Mix has rows, as many of each, of which the first ones are there (Split.Places); Place is this
+// rank's. Device is what a device keeps of Experts and Held, to be nil again when they change.
 type Mixture struct {
 	Routing
 	Gating
-	Experts []Expert
-	Chunks  int
-	Load    *ExpertLoad
-	Held    *HeldExperts
-	Device  any
+	Experts       []Expert
+	Chunks        int
+	Load          *ExpertLoad
+	Held          *HeldExperts
+	Places, Place int
+	Device        any
 }
 
 // HeldExperts say which ranks hold each expert of a mixture, and for which rows: copies of one take

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -190,37 +191,49 @@ func TestEPLB(t *testing.T) {
 	a.more(6)
 }
 
-// TestCUDAWholeExperts moves experts at random between CUDA devices while requests run: the answers
-// have the bits of one rank's.
+// TestCUDAWholeExperts moves experts at random between CUDA devices while requests run, also of
+// several places, and kills a rank: the answers have the bits of one rank's.
 func TestCUDAWholeExperts(t *testing.T) {
 	const redundant = 2
-	open := func(tp, pp int, whole bool) *engine.Engine {
-		return onCUDA(t, "", func(c *config.Config) {
+	type divided struct {
+		tp, pp, pcp, dp int
+		options, dtype  string
+	}
+	start := func(l divided) *engine.Engine {
+		return onCUDA(t, l.options, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/qwen3moe-tiny", true
+			c.Model.DType = l.dtype
 			p := &c.Parallel
-			p.TensorParallelSize, p.PipelineParallelSize, p.ExpertParallel = tp, pp, whole
-			if whole {
+			p.TensorParallelSize, p.PipelineParallelSize = l.tp, l.pp
+			p.PrefillContextParallelSize, p.DataParallelSize = l.pcp, l.dp
+			if p.ExpertParallel = l.tp*l.dp > 1; p.ExpertParallel {
 				p.EPLB.Redundant = redundant
 			}
 		})
 	}
-	one := open(1, 1, false)
-	var want []answer
-	for i := range uint64(2) {
-		want = append(want, mustAsk(t, one, seeded(one, i)))
-	}
-	for _, l := range []struct{ tp, pp int }{{2, 1}, {4, 1}, {2, 2}} {
-		if testing.Short() && l.tp*l.pp > 2 {
+	want := map[string][]answer{}
+	for _, l := range []divided{{2, 1, 1, 1, "", "auto"}, {1, 1, 1, 2, "", "auto"},
+		{4, 1, 1, 1, "", "auto"}, {2, 2, 1, 1, "", "auto"}, {2, 1, 1, 2, "", "auto"},
+		{1, 1, 1, 2, "apart,nccl", "auto"}, {2, 1, 1, 2, "apart,nccl", "auto"},
+		{1, 1, 1, 2, "apart", "auto"}, {1, 2, 1, 2, "", "auto"}, {1, 1, 2, 2, "", "auto"},
+		{2, 1, 1, 1, "", "float32"}, {1, 1, 1, 2, "", "float32"}} {
+		if testing.Short() && (l.tp*l.pp*l.pcp*l.dp > 2 || l.options != "" || l.dtype != "auto") {
 			continue
 		}
-		t.Run(fmt.Sprintf("tp %d, pp %d", l.tp, l.pp), func(t *testing.T) {
-			e := open(l.tp, l.pp, true)
-			a := keepAsking(t, e, want)
+		t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) {
+			if want[l.dtype] == nil {
+				one := start(divided{1, 1, 1, 1, "", l.dtype})
+				for i := range uint64(2) {
+					want[l.dtype] = append(want[l.dtype], mustAsk(t, one, seeded(one, i)))
+				}
+			}
+			e := start(l)
+			a := keepAsking(t, e, want[l.dtype])
 			defer a.end()
 			a.more(2)
 			r := rand.New(rand.NewPCG(3, 4))
 			experts := e.Model().Experts()
-			ranks, err := balance.Spread(experts, redundant, make([]int, l.tp))
+			ranks, err := balance.Spread(experts, redundant, make([]int, l.tp*l.dp))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,6 +245,23 @@ func TestCUDAWholeExperts(t *testing.T) {
 				a.more(1)
 			}
 			a.more(2)
+			if l.dp > 1 {
+				report := e.Report()
+				pid := report[r.IntN(len(report))].PID
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				a.more(3)
+			}
+			for _, n := range []int{3, 2} {
+				if l.tp*l.pp*l.pcp > 1 || l.dp == 1 || testing.Short() {
+					break
+				}
+				if err := e.Relayout(t.Context(), open.Sizes{Places: n}); err != nil {
+					t.Fatal(err)
+				}
+				a.more(3)
+			}
 		})
 	}
 }

@@ -33,6 +33,9 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 	return hidden + 3*inner + (chunks+2)*hidden + experts + 4*perToken
 }
 
+// VisitWidth is 0: rows travel to other ranks.
+func (p Planner) VisitWidth(mixture, hidden, experts, perToken, places, rows int) int { return 0 }
+
 // Mix makes sum the parts that this rank has of the weighted sums of what the experts of each row
 // of x make of it. scores are the router's products, and are changed. The terms of the sums, the
 // chunks of the experts' outputs, are added in fixed point, so that it does not matter which rank

@@ -11,6 +11,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -30,7 +31,7 @@ type Device struct {
 	stream  driver.Stream
 	dtype   compute.DType
 	pool    *pool.Pool
-	comm    *Comm // nil for none
+	comms   []*Comm // the ways to other ranks that are connected
 	nccl    NCCL
 
 	functions [kernels.Count]driver.Function
@@ -171,8 +172,8 @@ func (d *Device) module(file string, cubin []byte) (driver.Module, error) {
 // Close frees the device's memory and ends its threads; it may not be used afterwards, but for Err.
 func (d *Device) Close() {
 	d.pool.Close()
-	if d.comm != nil {
-		d.comm.Leave()
+	for _, c := range slices.Clone(d.comms) {
+		c.Leave()
 	}
 	d.check(d.ctx.Close())
 }
@@ -205,8 +206,10 @@ func (d *Device) Replays() uint64 { return d.graphs.replays }
 // returned since is undefined. So is what it returned when the group of its ranks had ended, which
 // is compute.ErrEnded until it has another one.
 func (d *Device) Err() error {
-	if d.err == nil && d.comm != nil {
-		return d.comm.ended()
+	for _, c := range d.comms {
+		if err := c.ended(); err != nil && d.err == nil {
+			return err
+		}
 	}
 	return d.err
 }

@@ -16,6 +16,10 @@ type graphs struct {
 	generation, recorded uint64
 	// foreign says that the pass at hand sent integers beside the batch's.
 	foreign bool
+	// agreed is what ranks know of each other's step at hand; apart says that a step could not be
+	// kept that all of them have recorded.
+	agreed agreement
+	apart  bool
 	// replays is how many steps were done again.
 	replays uint64
 }
@@ -24,7 +28,61 @@ type graphs struct {
 type repeated struct {
 	of any
 	shape
+	agreed uint32
 }
+
+// agreement is what ranks tell each other that exchange by NCCL: they record the same steps, and do
+// again what all have recorded together (its guide, "Using NCCL with CUDA Graphs"). step is a hash
+// of the shapes of their batches, 0 where one of them is not to be recorded; dropped, not 0, says
+// that what was recorded is void on one of them.
+type agreement struct{ step, dropped uint32 }
+
+// agreedFirst is the hash of no shape (FNV-1a).
+const agreedFirst = 2166136261
+
+// join adds what a rank says.
+func (a *agreement) join(of *agreement) {
+	if a.dropped |= of.dropped; a.step != 0 && of.step != 0 {
+		a.step = max(1, hashed(a.step, of.step))
+		return
+	}
+	a.step = 0
+}
+
+// hashed is a hash of one before and another word.
+func hashed(h, word uint32) uint32 {
+	for range 4 {
+		h, word = (h^word&0xff)*16777619, word>>8
+	}
+	return h
+}
+
+// hash is that of the shape of a step that may be recorded, else 0.
+func (y *shape) hash() uint32 {
+	if !y.decode {
+		return 0
+	}
+	h := uint32(agreedFirst)
+	for _, n := range y.lists {
+		h = hashed(h, uint32(n))
+	}
+	for _, n := range [...]int{y.tables, y.runs, y.last, y.counted, y.turn, y.end, y.room, y.table,
+		y.sequences} {
+		h = hashed(h, uint32(n))
+	}
+	return max(1, h)
+}
+
+// begin is what this rank says of the step at hand.
+func (g *graphs) begin(y *shape) {
+	g.agreed = agreement{}
+	if !g.off && !g.apart {
+		g.agreed.step = y.hash()
+	}
+}
+
+// void says that what was recorded is not to be done again.
+func (g *graphs) void() bool { return g.generation != g.recorded || g.agreed.dropped != 0 }
 
 // graph is a step that was recorded, or why it is not: seen is how often there was a batch of its
 // shape.
@@ -45,13 +103,13 @@ const (
 // the same model and shape. alone says that it waits for nothing but the device.
 func (d *Device) Run(of any, alone bool, pass func() error) error {
 	g := &d.graphs
-	if g.off || !alone || !d.step.shape.decode || d.err != nil {
+	if !alone || g.agreed.step == 0 || d.err != nil {
 		return pass()
 	}
-	if g.generation != g.recorded {
+	if g.void() {
 		d.dropGraphs()
 	}
-	as := repeated{of, d.step.shape}
+	as := repeated{of, d.step.shape, g.agreed.step}
 	y := g.made[as]
 	if y == nil {
 		if len(g.made) >= mostGraphs {
@@ -97,7 +155,7 @@ func (d *Device) record(y *graph, pass func() error) error {
 	}
 	d.check(d.ctx.Replay(made, d.stream))
 	if g.foreign || g.generation != before {
-		y.never = true
+		y.never, g.apart = true, true
 		d.wait()
 		d.check(d.ctx.Destroy(made))
 		return d.err

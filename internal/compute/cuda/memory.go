@@ -99,7 +99,7 @@ func (d *Device) newMemory() *memory {
 // resize gives the memory room for so many values, which are undefined.
 func (m *memory) resize(floats int) {
 	if floats > m.capacity {
-		if m.values != 0 {
+		if m.capacity > 0 || m.halves != 0 {
 			m.d.wait()
 			m.d.release(m.buffers)
 		}

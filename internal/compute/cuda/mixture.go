@@ -15,7 +15,8 @@ type mixing struct {
 	chosen, weights, first, rows, places scratch
 	inner, gated                         compute.Tensor
 	parts                                scratch
-	cut                                  bool // as the last Mix left its sums
+	cut                                  bool // as the sums of the last Mix are
+	own                                  int  // the first of its rows that is of this rank's place
 }
 
 // projection is the weights of all experts of a kind: where the device has their addresses, those
@@ -91,44 +92,92 @@ func (d *Device) projection(mix *compute.Mixture,
 
 // Mix makes dst what this rank has of the weighted sums of what the experts of each row of x make
 // of it: the sums themselves where it has all experts whole, else [2·rows][width], the high parts
-// of all rows and then the low ones, which add up to the same bits however ranks divide experts
-// among them. Rows are sorted by expert on the device: the host does not know which they have.
+// of all rows and then the low ones, of each place, which add up to the same bits however ranks
+// divide experts among them. Rows are sorted by expert on the device: the host does not know which
+// they have.
 func (d *Device) Mix(dst, x, scores *compute.Tensor, mix *compute.Mixture) {
 	p := d.projections(mix)
 	rows, cut := x.Rows, mix.Held != nil || mix.Chunks < wholeChunks
 	if cut {
 		rows *= 2
 	}
-	d.mix.cut = cut
+	m := &d.mix
+	m.cut = cut
+	d.Resize(dst, rows, x.Width)
 	if p == nil {
-		d.Resize(dst, rows, x.Width)
 		return
 	}
+	m.chosen.grow(d, 4*x.Rows*mix.PerToken)
+	m.weights.grow(d, 4*x.Rows*mix.PerToken)
+	v := visit{mix: mix, to: at(dst.Memory), cut: cut, room: x.Rows}
+	if mix.Places > 0 {
+		v.room = x.Rows / mix.Places
+	}
+	m.own = mix.Place * v.room
+	of(scores.Memory).written()
+	for each := v.placesAtOnce(); v.place*v.room < x.Rows; v.place += each {
+		from := v.place * v.room
+		v.rows = min(each*v.room, x.Rows-from)
+		v.x, v.scores = x.Below(from), scores.Below(from)
+		v.x.Rows = v.rows
+		d.mixRows(&v, p)
+	}
+}
+
+// visit is rows that Mix computes together: those of some places, the first of which is place. Each
+// place has room for as many.
+type visit struct {
+	mix               *compute.Mixture
+	x, scores         compute.View
+	rows, place, room int
+	to                driver.Ptr
+	cut               bool
+}
+
+// placesAtOnce is of how many places rows are computed together. Fewer would read the weights of
+// experts more often, more would take memory for the pairs of all, which other ranks compute.
+func (v *visit) placesAtOnce() int { return max(1, mixedAtOnce/max(v.room, 1)) }
+
+// mixedAtOnce is for how many rows experts' weights are read once, of several places together.
+const mixedAtOnce = 2048
+
+// first is where the rows begin of what there is each of a row.
+func (v *visit) first(each int) driver.Ptr { return driver.Ptr(4 * v.place * v.room * each) }
+
+// mixRows computes rows of Mix.
+func (d *Device) mixRows(v *visit, p *projections) {
 	up, lower := p.gateUp, p.down
-	m, gateUp, down := &d.mix, up.one, lower.one
+	m, mix, gateUp, down := &d.mix, v.mix, up.one, lower.one
 	n, k := len(mix.Experts), mix.PerToken
-	pairs := x.Rows * k
+	pairs := v.rows * k
 	first, picked := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
-	d.route(scores, mix)
+	d.route(v)
+	size := v.rows * v.x.Width
+	to := v.to + v.first(v.x.Width)
+	if v.cut {
+		size, to = 2*size, to+v.first(v.x.Width)
+	}
 	if gateUp == nil {
-		d.Resize(dst, rows, x.Width)
-		d.Zero(dst)
+		d.flush()
+		if d.err == nil {
+			d.check(d.ctx.Fill(to, 0, uint64(4*size), d.stream))
+		}
 		return
 	}
 	d.Resize(&m.inner, pairs, gateUp.out)
-	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: x.All(), rows: x.Rows,
+	gateUp.launch(gemm{dst: at(m.inner.Memory), ld: gateUp.out, x: v.x, rows: v.rows,
 		experts: up.weights, biases: up.biases, scales: up.scales, offsets: up.offsets,
 		orders: up.orders, first: first, picked: picked, groups: n, pairs: pairs, seen: up.seen})
 	d.gate(mix.Gating, &m.gated, &m.inner, first+driver.Ptr(4*n))
 	parts := m.parts.grow(d, 4*down.chunks*pairs*down.out)
 	down.launch(gemm{dst: parts, ld: down.out, chunk: pairs * down.out, x: m.gated.All(),
-		rows: x.Rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
+		rows: v.rows, experts: lower.weights, scales: lower.scales, offsets: lower.offsets,
 		orders: lower.orders, first: first, groups: n, pairs: pairs, seen: lower.seen})
-	d.Resize(dst, rows, x.Width)
-	elements(d, kernels.Combine, x.Rows*x.Width, kernels.CombineParams{Parts: parts,
-		PlaceOf: places, Weights: m.weights.p, Y: at(dst.Memory), Rows: int32(x.Rows),
-		PerToken: int32(k), Width: int32(x.Width), Chunks: int32(down.chunks), Cut: flag(cut)})
+	elements(d, kernels.Combine, v.rows*v.x.Width, kernels.CombineParams{Parts: parts,
+		PlaceOf: places, Weights: m.weights.p + v.first(k), Y: to, Rows: int32(v.rows),
+		PerToken: int32(k), Width: int32(v.x.Width), Chunks: int32(down.chunks),
+		Cut: flag(v.cut), Room: int32(v.room)})
 }
 
 // wholeChunks is in how many chunks experts sum that are not divided among ranks.
@@ -143,37 +192,43 @@ const (
 )
 
 // route chooses the experts of each row, by a warp each, and sorts the rows by them.
-func (d *Device) route(scores *compute.Tensor, mix *compute.Mixture) {
-	m, n, o := &d.mix, scores.Width, &mix.Routing
-	pairs := scores.Rows * o.PerToken
-	p := kernels.RouteParams{Scores: at(scores.Memory), Correction: at(o.Correction),
-		Chosen: m.chosen.grow(d, 4*pairs), Weights: m.weights.grow(d, 4*pairs),
-		Rows: int32(scores.Rows), Experts: int32(n), PerToken: int32(o.PerToken),
+func (d *Device) route(v *visit) {
+	m, mix := &d.mix, v.mix
+	n, o := v.scores.Width, &mix.Routing
+	pairs := v.rows * o.PerToken
+	shares := kernels.SharesParams{Room: int32(v.room)}
+	if mix.Places > 0 {
+		shares.Counts = d.step.places + driver.Ptr(4*v.place)
+	}
+	p := kernels.RouteParams{Scores: first(v.scores), Correction: at(o.Correction),
+		Chosen: m.chosen.p + v.first(o.PerToken), Weights: m.weights.p + v.first(o.PerToken),
+		Rows: int32(v.rows), Experts: int32(n), PerToken: int32(o.PerToken),
 		Groups: int32(o.Groups), TopGroups: int32(o.TopGroups), Best: int32(o.Best),
-		Factor: o.Factor, Sigmoid: flag(o.Sigmoid), Normalise: flag(o.Normalise)}
+		Factor: o.Factor, Sigmoid: flag(o.Sigmoid), Normalise: flag(o.Normalise), Shares: shares}
 	if load := mix.Load; load != nil {
 		if load.Memory == nil {
 			load.Memory = d.Vector(make([]float32, 2*n)) // as integers of twice as many bits
 		}
 		p.Load, p.Counted, p.Least = at(load.Memory), d.step.counted, countedByAll
+		p.Own = int32(m.own - v.place*v.room)
 		if load.Alone {
 			p.Least = countedAlone
 		}
 	}
-	of(scores.Memory).written()
 	sorted := kernels.OrderParams{Chosen: p.Chosen, First: m.first.p, RowsOf: m.rows.p,
-		PlaceOf: m.places.p, Pairs: int32(pairs), PerToken: p.PerToken, Experts: p.Experts}
+		PlaceOf: m.places.p, Pairs: int32(pairs), PerToken: p.PerToken, Experts: p.Experts,
+		Shares: shares}
 	if h := mix.Held; h != nil {
-		sorted.Held, sorted.Positions, sorted.Share = at(h.Memory), d.step.positions, h.Share
+		sorted.Held, sorted.Turn, sorted.Share = at(h.Memory), d.step.turn, h.Share
 	}
 	places := 4 * (n + max(o.Groups, 1))
-	if scores.Rows <= routedAtOnce && n <= expertsAtOnce {
+	if v.rows <= routedAtOnce && n <= expertsAtOnce {
 		launch(d, kernels.RouteOrder, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1},
 			places*orderThreads/routeWarpThreads,
 			kernels.RouteOrderParams{Route: p, Order: sorted})
 		return
 	}
-	launch(d, kernels.Route, [3]uint32{uint32(scores.Rows), 1, 1},
+	launch(d, kernels.Route, [3]uint32{uint32(v.rows), 1, 1},
 		[3]uint32{routeWarpThreads, 1, 1}, places, p)
 	launch(d, kernels.Order, [3]uint32{1, 1, 1}, [3]uint32{orderThreads, 1, 1}, 4*(n+1), sorted)
 }
@@ -209,8 +264,9 @@ func (d *Device) Mixed(sum *compute.Tensor, mix *compute.Mixture) {
 	if p == nil {
 		return
 	}
+	own := driver.Ptr(4 * d.mix.own * mix.PerToken)
 	elements(d, kernels.ExpertBiases, sum.Rows*sum.Width, kernels.ExpertBiasesParams{
-		Sum: at(sum.Memory), Chosen: d.mix.chosen.p, Weights: d.mix.weights.p,
+		Sum: at(sum.Memory), Chosen: d.mix.chosen.p + own, Weights: d.mix.weights.p + own,
 		Biases: p.down.biases, Rows: int32(sum.Rows), PerToken: int32(mix.PerToken),
 		Width: int32(sum.Width)})
 	of(sum.Memory).written()

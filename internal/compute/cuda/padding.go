@@ -21,8 +21,12 @@ func bucket(rows int) int {
 // state and no adapter.
 func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	rows := b.Rows()
-	more := bucket(rows) - rows
-	if more == 0 || d.graphs.off || d.comm != nil && !d.comm.enqueues() ||
+	fill := bucket(rows)
+	if room := roomOf(b); room <= 2*fill { // else few steps are like this one
+		fill = max(fill, room)
+	}
+	more := fill - rows
+	if rows == 0 || more == 0 || d.graphs.off || !d.enqueues() ||
 		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
 		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
 		return b
@@ -47,7 +51,8 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 	extend(&p.Slots, b.Slots, -1)
 	extend(&p.Position, b.Position, b.Position[least])
 	extend(&p.States, b.States, -1)
-	p.Adapters, p.Kept = b.Adapters, p.Kept[:0]
+	p.Adapters, p.Kept, p.Turn = b.Adapters, p.Kept[:0], b.Turn
+	p.Split.Places = b.Split.Places
 	if len(b.Kept) > 0 {
 		extend(&p.Kept, b.Kept, -1)
 	}
@@ -58,6 +63,16 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 		p.Tables = append(p.Tables, b.Tables[least])
 	}
 	return p
+}
+
+// enqueues says that no host takes part in exchanges.
+func (d *Device) enqueues() bool {
+	for _, c := range d.comms {
+		if !c.enqueues() {
+			return false
+		}
+	}
+	return true
 }
 
 // padding is how many of a batch's rows Pad has added.

@@ -54,7 +54,7 @@ func TestPad(t *testing.T) {
 		"a split":   func(b *compute.Batch, _ *Device) { b.Split.Share = 1 },
 		"no graphs": func(_ *compute.Batch, d *Device) { d.graphs.off = true },
 		"sums through the host": func(_ *compute.Batch, d *Device) {
-			d.comm = new(Comm)
+			d.comms = append(d.comms, new(Comm))
 		},
 	} {
 		b, d := decoding(), new(Device)

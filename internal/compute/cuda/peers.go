@@ -36,6 +36,7 @@ type HostComm interface {
 // HostGroup is the ranks' way to each other without their devices.
 type HostGroup interface {
 	AllGather(dst, x []float32) error
+	AllToAll(dst, x []float32, counts, lengths []int) error
 }
 
 // Comm is a device's way to the ranks that it sums with. Where all of them reach the memory of all,
@@ -55,11 +56,12 @@ type Comm struct {
 	// places is how many blocks a launch has at most: so many are on every device at once.
 	places int
 	over   []byte // pinned: not 0 once nothing waits any more
-	here   [1]float32
+	here   [unsafe.Sizeof(agreement{}) / 4]float32
 	met    []float32
 
 	// parts are those of all ranks that NCCL has gathered.
 	parts scratch
+	visitors
 
 	left     chan struct{}
 	watching sync.WaitGroup
@@ -72,16 +74,23 @@ type Comm struct {
 
 // NewComm makes the way of one of several ranks: it leads through host until the first Connect.
 func (d *Device) NewComm(rank, size int, host HostComm, group HostGroup) *Comm {
-	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, met: make([]float32, size),
-		why: "no group yet"}
-	d.comm = c
+	c := &Comm{d: d, rank: rank, size: size, host: host, group: group, why: "no group yet"}
+	c.met = make([]float32, size*len(c.here))
 	return c
 }
 
 // Why is why ranks do not sum over the memory of their devices, "" where they do.
 func (c *Comm) Why() string { return c.why }
 
-// Way is how the ranks sum, in words.
+// What is what the ranks exchange, in words, Way how.
+func (c *Comm) What() string {
+	if c.divides {
+		return "rows of places"
+	}
+	return "sums of ranks"
+}
+
+// Way is described at What.
 func (c *Comm) Way() string {
 	switch {
 	case c.windows != nil:
@@ -120,6 +129,7 @@ func text(b []byte) string { return string(b[:max(0, bytes.IndexByte(b, 0))]) }
 func (c *Comm) Connect(ended <-chan struct{}) error {
 	d := c.d
 	c.Leave()
+	d.comms = append(d.comms, c)
 	own := c.open()
 	if d.err != nil {
 		return d.err
@@ -291,23 +301,23 @@ func (c *Comm) reach(offers []offer) error {
 	return nil
 }
 
-// Trials are sums of known numbers, by several blocks, more often than a window has places for. By
-// NCCL the first one is of so many that ranks divide them.
+// Trials exchange known numbers, by several blocks, more often than a window has places for. The
+// first sum by NCCL is of so many that ranks divide them.
 const (
 	trials      = 3
 	trialLength = 5 * peerThreads
 )
 
-// try sums known numbers, by a way that end ends: a machine may say that devices reach each other
-// where they do not, or where what is stored does not arrive.
+// try exchanges known numbers, by a way that end ends: a machine may say that devices reach each
+// other where they do not, or where what is stored does not arrive.
 func (c *Comm) try(way string, end func()) error {
 	d := c.d
 	late := time.AfterFunc(meetTimeout, end)
 	defer late.Stop()
-	var x compute.Tensor
+	var x, all compute.Tensor
 	for k := range trials {
 		length := trialLength
-		if c.joined != nil && k == 0 {
+		if c.joined != nil && k == 0 && !c.divides {
 			length = fewestDivided
 		}
 		d.Resize(&x, 1, length)
@@ -316,16 +326,28 @@ func (c *Comm) try(way string, end func()) error {
 			v[i] = float32((c.rank + 1) * (i%1000 + k))
 		}
 		x.Memory.Filled()
-		if err := c.AllReduce(&x); err != nil {
+		// Sums are of 2, 4 or 8 ranks.
+		got, times, err := &x, []int{c.size * (c.size + 1) / 2}, error(nil)
+		if c.divides {
+			d.Resize(&all, c.size, length)
+			got, times = &all, times[:0]
+			for r := range c.size {
+				times = append(times, r+1)
+			}
+			err = c.Gather(&all, &x, c.rank)
+		} else {
+			err = c.AllReduce(&x)
+		}
+		if err != nil {
 			return err
 		}
-		all := float32(c.size * (c.size + 1) / 2)
-		sums := x.Floats()
+		values := got.Floats()
 		if c.ended() != nil {
 			return fmt.Errorf("a trial of %s: %w", way, errLate)
 		}
-		for i, got := range sums {
-			if want := all * float32(i%1000+k); got != want && d.err == nil {
+		for i, got := range values {
+			want := float32(times[i/length] * (i%length%1000 + k))
+			if got != want && d.err == nil {
 				return fmt.Errorf("a trial of %s gave %g for %g", way, got, want)
 			}
 		}
@@ -362,6 +384,7 @@ func (c *Comm) Leave() {
 	c.closeWindows()
 	c.leaveNCCL()
 	c.why = "no group"
+	c.d.comms = slices.DeleteFunc(c.d.comms, func(x *Comm) bool { return x == c })
 }
 
 // Sleep frees the windows of all ranks and what NCCL has, each of which calls it between two steps:
@@ -381,7 +404,7 @@ func (c *Comm) Sleep() error {
 	}
 	c.d.free(c.own) // which all others have closed
 	c.d.free(c.parts.p)
-	c.own, c.parts = 0, scratch{}
+	c.own, c.parts, c.back = 0, scratch{}, compute.Tensor{}
 	return c.d.err
 }
 
@@ -389,13 +412,26 @@ func (c *Comm) Sleep() error {
 func (c *Comm) Asleep() bool { return c.left == nil }
 
 // Begin is called before the first exchange of a step. It has the ranks meet, so that those that
-// are about to compute different things notice, as exchanges through the host do each time.
+// are about to compute different things notice, as exchanges through the host do each time; where
+// NCCL exchanges they agree on the graph to record or to do again.
 // enqueued says that the exchanges that follow are left to the device and may be recorded.
 func (c *Comm) Begin() (enqueued bool, err error) {
 	if !c.enqueues() {
 		return false, nil
 	}
-	return true, c.group.AllGather(c.met, c.here[:])
+	a := &c.d.graphs.agreed
+	if c.d.graphs.void() {
+		a.dropped = 1
+	}
+	*(*agreement)(unsafe.Pointer(&c.here)) = *a
+	if err := c.group.AllGather(c.met, c.here[:]); err != nil || c.joined == nil {
+		return true, err
+	}
+	*a = agreement{step: agreedFirst}
+	for r := range c.size {
+		a.join((*agreement)(unsafe.Pointer(&c.met[r*len(c.here)])))
+	}
+	return true, nil
 }
 
 // enqueues says that exchanges are left to the device.

@@ -34,6 +34,14 @@ func (p Planner) MixtureWidth(hidden, inner, chunks, experts, perToken int) int 
 	return perToken*(3*inner+inner/2+chunks*hidden+hidden/2) + 4*perToken
 }
 
+// VisitWidth is how many float32 a mixture takes of which the rows of so many places visit the
+// experts, for each of at most so many rows of a place: mixture is MixtureWidth, for those that Mix
+// computes together; besides all rows, their scores and sums, and what comes back of other ranks.
+func (p Planner) VisitWidth(mixture, hidden, experts, perToken, places, rows int) int {
+	together := min(places, max(1, (mixedAtOnce+rows-1)/max(rows, 1)))
+	return together*mixture + places*(hidden+hidden/2+2*hidden+2*hidden+experts+2*perToken)
+}
+
 // AmongBytes is what AttentionAmong takes for each row: each sequence begins a block.
 func (p Planner) AmongBytes(kvHeads, headDim int) int {
 	layer := compute.CacheLayer{Heads: kvHeads, Dim: headDim}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -85,8 +86,10 @@ type step struct {
 	all   []int32
 	lasts []int32 // the last position of each sequence
 
-	tables, runsAt, last, positions driver.Ptr
-	counted                         driver.Ptr // how each row counts that is sent to experts
+	tables, runsAt, last driver.Ptr
+	counted              driver.Ptr // how each row counts that is sent to experts
+	// turn is the batch's, places how many rows each place has.
+	turn, places driver.Ptr
 	// adapters are the places of the rows' adapters, of adapted rows: all or none.
 	adapters driver.Ptr
 	adapted  int
@@ -98,22 +101,37 @@ type step struct {
 }
 
 // lists is how many of a batch's lists are sent as they are.
-const lists = 11
+const lists = 12
 
-// positionList is which of them has the positions of rows.
-const positionList = 2
+// placeList is which of them says how many rows each place has.
+const placeList = lists - 2
 
 // shape is how a batch is laid out: where each list of integers begins. Batches of one shape differ
 // in nothing that the launches of a step are made of.
 type shape struct {
 	lists              [lists]int
 	tables, runs, last int
-	counted, end       int
+	counted, turn, end int
+	// room is how many rows of each place are computed together, 0 where there is one place.
+	room int
 	// table is the entries of a sequence's block table, a power of two, runs the sequences among
 	// the rows, each of which lie side by side.
 	table, sequences int
 	// decode says that each sequence has few rows, however they are shared.
 	decode bool
+}
+
+// fewRoom is for how many rows of the largest place steps are recorded on ranks that have fewer, or
+// none.
+const fewRoom = 64
+
+// roomOf is how many rows of each place are computed together: those of the largest, filled up as
+// steps are.
+func roomOf(b *compute.Batch) int {
+	if len(b.Split.Places) == 0 {
+		return 0
+	}
+	return bucket(int(slices.Max(b.Split.Places)))
 }
 
 // sent is integers that the device has.
@@ -130,8 +148,9 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 	d.flush()
 	d.reclaim()
 	parts := [lists][]int32{b.Tokens, b.Slots, b.Position, b.Seq, b.Types, b.States,
-		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted, adapters}
+		b.Kept, b.Split.Slots, b.Split.Rows, b.Split.Wanted, b.Split.Places, adapters}
 	s.layOut(b, &parts, d.padding(b))
+	d.graphs.begin(&s.shape)
 	values, _ := s.ring.room(len(s.all))
 	copy(values, s.all)
 	bytes := 4 * len(s.all)
@@ -150,14 +169,15 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 		s.items[i] = s.items[i].placed(s.there.p)
 	}
 	s.tables, s.runsAt, s.last = place(s.shape.tables), place(s.shape.runs), place(s.shape.last)
-	s.counted, s.positions = place(s.shape.counted), place(s.shape.lists[positionList])
+	s.counted, s.turn = place(s.shape.counted), place(s.shape.turn)
+	s.places = place(s.shape.lists[placeList])
 	s.adapters, s.adapted = place(s.shape.lists[lists-1]), len(adapters)
 }
 
 // layOut makes all of a batch one list of integers. So many of the last rows only fill the step.
 func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.all = s.all[:0]
-	y := shape{table: 1}
+	y := shape{table: 1, room: roomOf(b)}
 	for _, t := range b.Tables {
 		for y.table < len(t) {
 			y.table *= 2
@@ -203,7 +223,10 @@ func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	for _, row := range b.Split.Rows {
 		s.all[y.counted+int(row)] = countedAlone
 	}
-	s.items, y.decode = s.items[:0], true
+	y.turn = len(s.all)
+	s.all = append(s.all, b.Turn)
+	// Where another place has many rows more, steps of as many are too rare to be recorded.
+	s.items, y.decode = s.items[:0], y.room <= max(2*len(b.Seq), fewRoom)
 	for _, as := range s.shared {
 		var it items
 		s.all, it = addItems(s.all, b, as)

@@ -36,8 +36,14 @@ func (s *Spec) NeedOnGPU(rank int) memory.Rank { return s.onGPU(s.NeedOf(rank, 1
 // in the GPU's memory, and threads are the host's.
 func (s *Spec) onGPU(r memory.Rank) memory.Rank {
 	r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
-	if s.Config.Parallel.Layout().TP > 1 && !s.overPeers {
-		r.Process += driver.NCCLBytes
+	if s.overPeers {
+		return r
+	}
+	l := s.Config.Parallel.Layout()
+	for _, ranks := range []int{l.TP, l.DP} { // which have a communicator each
+		if ranks > 1 {
+			r.Process += driver.NCCLBytes
+		}
 	}
 	return r
 }

@@ -120,8 +120,8 @@ var flagNotes = map[string]compat.Entry{
 	"prefill-context-parallel-size": same("chunks of 32 tokens a rank or more are divided"),
 	"data-parallel-size": same("engines behind one API; a request stays on one of them with all " +
 		"its choices, or each choice on one with --enable-expert-parallel"),
-	"enable-expert-parallel": same("CPUs only; with -dp all engines are one group, and no node " +
-		"waits for another beside the exchange of rows"),
+	"enable-expert-parallel": same("with -dp all engines are one group, and no node waits for " +
+		"another beside the exchange of rows"),
 	"data-parallel-size-local": differs("an equal part of --data-parallel-size only, or with " +
 		"--data-parallel-hybrid-lb as many as this server has"),
 	"data-parallel-external-lb": differs("not for engines that share experts: one driver plans " +

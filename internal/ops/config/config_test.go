@@ -177,8 +177,6 @@ func TestMistakes(t *testing.T) {
 		{"--device cuda --distributed-executor-backend ray --ray-device-key NPU",
 			"--ray-device-key NPU with --device cuda"},
 		{"-dp 0", "--data-parallel-size"},
-		{"--device cuda -dp 2 -ep",
-			"--data-parallel-size 2 with --enable-expert-parallel and --device cuda"},
 		{"-dp 3 -ep --nnodes 2 --master-addr a --cluster-token-file t",
 			"--nnodes 2 does not divide the 3 ranks (tensor × pipeline × prefill context × data " +
 				"parallel size)"},

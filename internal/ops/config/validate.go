@@ -222,10 +222,6 @@ func (c *Config) checkExperts() error {
 		return nil
 	case p.EPLB.Redundant < 0:
 		return usage("--num-redundant-experts %d: must not be negative", p.EPLB.Redundant)
-	case p.Device == CUDA && p.DataParallelSize > 1:
-		return usage("--data-parallel-size %d with --enable-expert-parallel and --device cuda: "+
-			"rows do not travel between GPUs; --tensor-parallel-size divides the experts of all",
-			p.DataParallelSize)
 	}
 	return nil
 }

@@ -134,6 +134,12 @@ func (g *gpus) Peers(d worker.Device, rank, size int, host layers.Comm,
 	return d.(*cuda.Device).NewComm(rank, size, host, group)
 }
 
+// Places implements worker.GPUs, for a device of New.
+func (g *gpus) Places(d worker.Device, rank, size int, host layers.Comm,
+	group layers.HostGroup) worker.Places {
+	return d.(*cuda.Device).NewPlaces(rank, size, host, group)
+}
+
 var (
 	_ worker.Device  = (*cuda.Device)(nil)
 	_ runner.Sampler = (*cuda.Device)(nil)

@@ -8,7 +8,7 @@ import (
 // Adaptable lists the modules of the model of c that adapters may stand beside, of all its layers.
 func Adaptable(c *Config) ([]lora.Shape, error) {
 	one := layers.Group{Size: 1}
-	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0))
+	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0, 0))
 	if err != nil {
 		return nil, err
 	}

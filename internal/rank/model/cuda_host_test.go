@@ -34,6 +34,10 @@ type idleContext struct {
 	// numbers; summed says that what is read next are its sums.
 	sums   driver.Function
 	summed bool
+	// So it is with gather, of which there have been so many trials.
+	gather   driver.Function
+	gathered bool
+	trials   int
 }
 
 func (c *idleContext) handle() uintptr {
@@ -80,7 +84,7 @@ func (c *idleContext) NewStream() (driver.Stream, error) {
 }
 
 func (c *idleContext) Launch(l *driver.Launch, _ driver.Stream) error {
-	c.summed = l.Function == c.sums
+	c.summed, c.gathered = l.Function == c.sums, l.Function == c.gather
 	return nil
 }
 
@@ -102,8 +106,11 @@ func (c *idleContext) EndCapture(driver.Stream) (driver.Graph, error) {
 
 func (c *idleContext) Function(_ driver.Module, name string) (driver.Function, error) {
 	f := driver.Function(c.handle())
-	if name == kernels.SumRanks.Name() {
+	switch name {
+	case kernels.SumRanks.Name():
 		c.sums = f
+	case kernels.GatherRanks.Name():
+		c.gather = f
 	}
 	return f, nil
 }
@@ -115,11 +122,17 @@ func (c *idleContext) Resources(driver.Function) (registers, shared, local int, 
 func (c *idleContext) Upload(driver.Ptr, []byte, driver.Stream) error { return nil }
 
 func (c *idleContext) Download(b []byte, _ driver.Ptr, _ driver.Stream) error {
-	if c.summed {
-		v := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-		for i := range v {
+	v := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
+	for i := range v {
+		switch n := len(v) / 2; {
+		case c.summed:
 			v[i] *= 3
+		case c.gathered:
+			v[i] = float32((1 + i/n) * (i%n%1000 + c.trials))
 		}
+	}
+	if c.gathered {
+		c.gathered, c.trials = false, c.trials+1
 	}
 	return nil
 }
@@ -138,6 +151,8 @@ type lone struct{ size int }
 func (lone) AllReduce(*compute.Tensor) error          { return nil }
 func (lone) Gather(_, _ *compute.Tensor, _ int) error { return nil }
 
+func (lone) AllToAll(_, _ []float32, _, _ []int) error { return nil }
+
 func (l lone) AllGather(dst, x []float32) error {
 	for r := range l.size {
 		copy(dst[r*len(x):], x)
@@ -146,9 +161,9 @@ func (l lone) AllGather(dst, x []float32) error {
 }
 
 // idleModel is a model on a device that does nothing, and a step of so many sequences; it may be
-// the first of several ranks, which hold whole experts of a mixture, and its sequences have
-// adapters, as many as there are, and none.
-func idleModel(t testing.TB, name string, eager bool, sequences, ranks,
+// the first of several ranks, which hold whole experts of a mixture, and of as many places as two,
+// and its sequences have adapters, as many as there are, and none.
+func idleModel(t testing.TB, name string, eager bool, sequences, ranks, places,
 	adapters int) (*cuda.Device, func()) {
 	cfg, weights := shipped(name).open(t)
 	d, err := cuda.New(cuda.Options{Driver: idleDriver{}, DType: compute.BFloat16, Threads: 1,
@@ -168,6 +183,14 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks,
 			g.Experts = &layers.ExpertGroup{Shares: ranks, Redundant: 1}
 		}
 	}
+	if places > 1 {
+		c := d.NewPlaces(0, places, lone{places}, lone{places})
+		if err := c.Connect(t.Context().Done()); err != nil || c.Why() != "" {
+			t.Fatal(c.Why(), err)
+		}
+		g.DP = &layers.RowGroup{Size: places, Visits: c}
+		g.Experts = &layers.ExpertGroup{Shares: ranks * places, Redundant: 1}
+	}
 	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: g})
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +205,9 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks,
 		t.Fatal(err)
 	}
 	b := new(compute.Batch)
+	for range places {
+		b.Split.Places = append(b.Split.Places, int32(sequences))
+	}
 	for q := range sequences {
 		b.Tokens, b.Position = append(b.Tokens, 5), append(b.Position, 7)
 		b.Seq, b.Slots = append(b.Seq, int32(q)), append(b.Slots, int32(q*blockSize+7))
@@ -199,20 +225,24 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks,
 }
 
 // TestCUDALaunches counts the launches of a decoding step: no more than 12 a layer, whatever the
-// number of ranks, and 10 more with adapters, whatever their number.
+// number of ranks, 2 more of several places, and 10 with adapters, whatever their number.
 func TestCUDALaunches(t *testing.T) {
 	for _, c := range []struct {
-		name            string
-		ranks, adapters int
-	}{{"llama-tiny", 1, 0}, {"qwen3-tiny", 1, 0}, {"gemma2-tiny", 1, 0}, {"qwen3moe-tiny", 1, 0},
-		{"llama-tiny", 2, 0}, {"gemma2-tiny", 2, 0}, {"qwen3moe-tiny", 2, 0},
-		{"fp8-block-tiny", 1, 0}, {"awq-g64-tiny", 1, 0},
-		{"llama-tiny", 1, 1}, {"llama-tiny", 1, 3}, {"llama-tiny", 2, 3}} {
+		name                    string
+		ranks, places, adapters int
+	}{{"llama-tiny", 1, 1, 0}, {"qwen3-tiny", 1, 1, 0}, {"gemma2-tiny", 1, 1, 0},
+		{"qwen3moe-tiny", 1, 1, 0}, {"llama-tiny", 2, 1, 0}, {"gemma2-tiny", 2, 1, 0},
+		{"fp8-block-tiny", 1, 1, 0}, {"awq-g64-tiny", 1, 1, 0}, {"qwen3moe-tiny", 2, 1, 0},
+		{"qwen3moe-tiny", 1, 2, 0}, {"qwen3moe-tiny", 2, 2, 0},
+		{"llama-tiny", 1, 1, 1}, {"llama-tiny", 1, 1, 3}, {"llama-tiny", 2, 1, 3}} {
 		name, most := c.name, 12.0
 		if c.adapters > 0 {
 			most += 10
 		}
-		d, step := idleModel(t, name, true, 5, c.ranks, c.adapters)
+		if c.places > 1 {
+			most += 2
+		}
+		d, step := idleModel(t, name, true, 5, c.ranks, c.places, c.adapters)
 		step()
 		before := d.Launches()
 		step()
@@ -223,11 +253,11 @@ func TestCUDALaunches(t *testing.T) {
 		cfg, _ := shipped(name).open(t)
 		total -= 3 // the embedding, the angles of all layers, and the sum of the last one
 		perLayer := float64(total) / float64(cfg.Layers)
-		t.Logf("%s by %d, %d adapters: %d launches, %.1f a layer", name, c.ranks, c.adapters, total,
-			perLayer)
+		t.Logf("%s by %d x %d, %d adapters: %d launches, %.1f a layer", name, c.places, c.ranks,
+			c.adapters, total, perLayer)
 		if perLayer > most {
-			t.Errorf("%s by %d, %d adapters: %.1f launches a layer", name, c.ranks, c.adapters,
-				perLayer)
+			t.Errorf("%s by %d x %d, %d adapters: %.1f launches a layer", name, c.places, c.ranks,
+				c.adapters, perLayer)
 		}
 	}
 }
@@ -236,10 +266,11 @@ func TestCUDALaunches(t *testing.T) {
 // fill it up, also with adapters.
 func TestCUDAReplayAllocatesNothing(t *testing.T) {
 	for _, c := range []struct {
-		name            string
-		ranks, adapters int
-	}{{"qwen3-tiny", 1, 0}, {"llama-tiny", 2, 3}, {"qwen3moe-tiny", 2, 0}} {
-		d, step := idleModel(t, c.name, false, 13, c.ranks, c.adapters)
+		name                    string
+		ranks, places, adapters int
+	}{{"qwen3-tiny", 1, 1, 0}, {"llama-tiny", 2, 1, 3}, {"qwen3moe-tiny", 2, 1, 0},
+		{"qwen3moe-tiny", 2, 2, 0}} {
+		d, step := idleModel(t, c.name, false, 13, c.ranks, c.places, c.adapters)
 		for range 5 {
 			step()
 		}
@@ -247,7 +278,7 @@ func TestCUDAReplayAllocatesNothing(t *testing.T) {
 			t.Fatal("no step was a graph's")
 		}
 		if n := testing.AllocsPerRun(100, step); n != 0 {
-			t.Errorf("%s by %d: %v allocations a step", c.name, c.ranks, n)
+			t.Errorf("%s by %d x %d: %v allocations a step", c.name, c.places, c.ranks, n)
 		}
 	}
 }
@@ -262,7 +293,7 @@ func BenchmarkCUDAHost(b *testing.B) {
 	}{{"replayed", false, 1}, {"eager", true, 1}, {"replayed, 2 ranks", false, 2},
 		{"eager, 2 ranks", true, 2}} {
 		b.Run(c.name, func(b *testing.B) {
-			_, step := idleModel(b, "llama-tiny", c.eager, 57, c.ranks, 0)
+			_, step := idleModel(b, "llama-tiny", c.eager, 57, c.ranks, 1, 0)
 			for range 5 {
 				step()
 			}

@@ -95,32 +95,42 @@ func (y *planned) run(t *testing.T, s *shard, rank int, seed uint64) {
 			b.Tables = append(b.Tables, tables[q])
 			b.States = append(b.States, int32(q))
 		}
-		if err := forward(s.model, b, s.cache); err != nil {
-			t.Errorf("rank %d: %v", rank, err)
+		if !s.compute(t, fmt.Sprintf("plan %d, step %d", seed, step), rank, b, want) {
 			return
 		}
-		all := make([]int32, rows)
-		for i := range all {
-			all[i] = int32(i)
-		}
-		logits, err := s.model.Logits(all)
-		if err != nil {
-			t.Errorf("rank %d: %v", rank, err)
-			return
-		}
-		if rank > 0 {
-			if err := s.model.Finish(); err != nil {
-				t.Errorf("rank %d: %v", rank, err)
-				return
-			}
-			continue
-		}
-		var got [][]float32
-		for i := range all {
+	}
+}
+
+// compute computes a batch, and wants the logits of its rows on the first rank; false says that it
+// failed.
+func (s *shard) compute(t *testing.T, name string, rank int, b *compute.Batch,
+	want [][]float32) bool {
+	if err := forward(s.model, b, s.cache); err != nil {
+		t.Errorf("%s, rank %d: %v", name, rank, err)
+		return false
+	}
+	all := make([]int32, b.Rows())
+	for i := range all {
+		all[i] = int32(i)
+	}
+	logits, err := s.model.Logits(all)
+	if err == nil && (rank > 0 || len(all) == 0) {
+		err = s.model.Finish()
+	}
+	if err != nil {
+		t.Errorf("%s, rank %d: %v", name, rank, err)
+		return false
+	}
+	var got [][]float32
+	for i := range all {
+		if rank == 0 {
 			got = append(got, logits.Row(i))
 		}
-		compareRows(t, fmt.Sprintf("plan %d, step %d", seed, step), got, want)
 	}
+	if rank == 0 {
+		compareRows(t, name, got, want)
+	}
+	return true
 }
 
 // plannedFixtures are of attention by tensor cores and without, with windows, experts and latents.

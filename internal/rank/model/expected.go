@@ -43,7 +43,7 @@ func Further(c *Config) (own, copies []checkpoint.Spec, err error) {
 func expected(c *Config, s Stage, has func(name string) bool) ([]checkpoint.Spec, error) {
 	all := listed{has: has}
 	m, err := build(c, layers.Group{Size: 1}, s, layers.Weigh(layers.Group{Size: 1}, &all,
-		layers.NoDevice{}, 0))
+		layers.NoDevice{}, 0, 0))
 	if err != nil {
 		return nil, err
 	}

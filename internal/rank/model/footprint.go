@@ -43,7 +43,7 @@ func Weigh(c *Config, src layers.Source, u Use) (Footprint, error) {
 		g.Experts = &layers.ExpertGroup{Redundant: u.Redundant, Moving: u.Moving}
 		g.Experts.Share, g.Experts.Shares = l.Experts(0)
 	}
-	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen))
+	m, err := build(c, g, u.Stage, layers.Weigh(g, src, u.Planner, u.MaxLen, u.Rows))
 	if err != nil {
 		return Footprint{}, err
 	}

@@ -32,7 +32,7 @@ func StepBytes(c *Config, size int) ([]int64, error) {
 // that are the output head's.
 func weigh(c *Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
 	err error) {
-	m, err := build(c, g, s, layers.Weigh(g, src, layers.NoDevice{}, 0))
+	m, err := build(c, g, s, layers.Weigh(g, src, layers.NoDevice{}, 0, 0))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -60,7 +60,7 @@ func CheckWeights(c *Config, src layers.Source, s Stage, blocks bool) error {
 // CheckTaps tells whether the model of c can give the hidden states before layers (Options.Taps).
 func CheckTaps(c *Config, taps []int) error {
 	one := layers.Group{Size: 1}
-	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0))
+	m, err := build(c, one, Stage{}, layers.Weigh(one, shapes{}, layers.NoDevice{}, 0, 0))
 	if err != nil {
 		return err
 	}

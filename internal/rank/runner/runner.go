@@ -249,7 +249,8 @@ func (r *Runner) Use(m Model, c compute.Cache, d *Draft) {
 // Ranks that sum together wait until the step is computed, whether they answer or not: others need
 // what they compute, and learn of a fault of theirs in no other way.
 func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
-	if err := r.execute(p, res); err != nil || r.opt.TP == nil || len(p.Rows) == 0 {
+	alone := r.opt.TP == nil && r.opt.DP == nil
+	if err := r.execute(p, res); err != nil || alone || len(p.Rows) == 0 {
 		return err
 	}
 	return r.opt.Model.Finish()
@@ -455,13 +456,11 @@ func (r *Runner) build(p *step.Plan) error {
 		listed := r.opt.Head && slices.ContainsFunc(p.Guess, func(g step.Guess) bool {
 			return g.Slot == row.Slot
 		})
-		if err := r.addRows(row, int32(i), s, listed); err != nil {
+		if err := r.addRows(row, i, s, listed); err != nil {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
-		r.tables = append(r.tables, s.table)
-		b.States = append(b.States, int32(int(row.Slot)%r.placeSlots()))
 	}
-	b.Tables = r.tables
+	b.Tables, b.Turn = r.tables, int32(p.ID)
 	r.divide()
 	return nil
 }

@@ -18,10 +18,11 @@ type split struct {
 	ranks  []rankRows
 }
 
-// rankRows are the rows that one rank computes alone.
+// rankRows are the rows of one rank.
 type rankRows struct {
-	slots  []int32 // where their keys and values go
-	wanted int     // how many of them have logits that are wanted
+	slots  []int32 // where keys and values go of those that it computes alone
+	wanted int     // how many of those have logits that are wanted
+	rows   int     // how many it computes
 }
 
 func (s *split) init(l layout.Layout, rank int) {
@@ -32,14 +33,14 @@ func (s *split) init(l layout.Layout, rank int) {
 
 func (s *split) reset() {
 	for i := range s.ranks {
-		s.ranks[i].slots, s.ranks[i].wanted = s.ranks[i].slots[:0], 0
+		s.ranks[i] = rankRows{slots: s.ranks[i].slots[:0]}
 	}
 }
 
-// addRows adds one request's tokens to the batch, as its seq-th sequence: those that this rank
-// computes. Of the others it notes where they are computed. A head is to have them if the plan
-// lists the request.
-func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
+// addRows adds one request's tokens to the batch, those that this rank computes, as a sequence of
+// the batch if its place computes them. Of the others it notes where they are computed. A head is
+// to have them if the plan lists the request, as its at-th.
+func (r *Runner) addRows(p *step.Row, at int, s *slot, listed bool) error {
 	start, end := int(p.Start), int(p.Start)+int(p.Count)
 	size := r.opt.BlockSize
 	cached := r.opt.Blocks > 0
@@ -56,26 +57,32 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
 			p.Slot, start, end, len(s.tokens))
 	}
 	b := &r.batch
+	seq := int32(len(r.tables))
+	if r.home(p.Slot) == r.place.DP {
+		r.tables = append(r.tables, s.table)
+		b.States = append(b.States, int32(int(p.Slot)%r.placeSlots()))
+	}
 	for i := range r.split.layout.Pieces(end - start) {
 		piece := r.split.layout.Piece(end-start, i)
 		// The rank that computes the piece, or the first of all those of the place.
 		first, pcp := r.home(p.Slot)*r.split.layout.PCP, r.split.layout.PCP
 		place, alone := first+max(piece.PCP, 0), piece.PCP != layout.Everyone
 		own := place == r.split.own || !alone && first == r.split.own/pcp*pcp
+		r.split.count(first, place, piece)
 		for pos := start + piece.From; pos < start+piece.To; pos++ {
-			at := int32(noSlot)
+			to := int32(noSlot)
 			if cached {
 				block := s.table[pos/size]
 				if block < 0 || int(block) >= r.opt.Blocks {
 					return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
 				}
-				at = block*int32(size) + int32(pos%size)
+				to = block*int32(size) + int32(pos%size)
 			} else {
 				b.Types = append(b.Types, int32(b2u(s.second > 0 && pos >= s.second)))
 			}
 			if own {
 				b.Tokens = append(b.Tokens, s.tokens[pos])
-				b.Slots = append(b.Slots, at)
+				b.Slots = append(b.Slots, to)
 				b.Position = append(b.Position, int32(pos))
 				b.Seq = append(b.Seq, seq)
 				if r.opt.DraftStates > 0 {
@@ -86,25 +93,25 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
 				}
 			}
 			if alone {
-				r.addAlone(place, at)
+				r.addAlone(place, to)
 			}
 			last := p.Sample && pos == end-1
 			predicts := s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen
 			pools := s.pooling.Reads(pos, last)
 			samples := !pools && p.Sample && pos >= end-1-s.drafted
 			if predicts || pools || samples || listed {
-				at := r.send(place)
+				sent := r.send(place)
 				if listed {
-					r.states = append(r.states, state{seq: seq, position: pos, sent: at})
+					r.states = append(r.states, state{seq: int32(at), position: pos, sent: sent})
 				}
 				if predicts {
-					r.addWant(want{slot: p.Slot, target: int32(pos + 1), sent: at})
+					r.addWant(want{slot: p.Slot, target: int32(pos + 1), sent: sent})
 				}
 				if pools {
 					r.addWant(want{slot: p.Slot, target: intoPool, last: last, position: pos,
-						sent: at})
+						sent: sent})
 				} else if samples {
-					r.addWant(want{slot: p.Slot, target: toSample, position: pos, sent: at})
+					r.addWant(want{slot: p.Slot, target: toSample, position: pos, sent: sent})
 				}
 			}
 			if last {
@@ -113,6 +120,19 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot, listed bool) error {
 		}
 	}
 	return nil
+}
+
+// count notes how many rows the rank at place computes of a piece, or all of those of its place,
+// the first of which is known.
+func (s *split) count(first, place int, piece layout.Piece) {
+	n := piece.To - piece.From
+	if piece.PCP != layout.Everyone {
+		s.ranks[place].rows += n
+		return
+	}
+	for i := range s.layout.PCP {
+		s.ranks[first+i].rows += n
+	}
 }
 
 // home is the place that computes the rows of a slot.
@@ -171,7 +191,10 @@ func (r *Runner) addWant(w want) {
 // follow this one's.
 func (r *Runner) divide() {
 	s, pcp := &r.batch.Split, r.split.layout.PCP
-	s.Share, s.WantedShare = 0, 0
+	s.Share, s.WantedShare, s.Places = 0, 0, s.Places[:0]
+	for i := r.split.own % pcp; r.split.layout.DP > 1 && i < len(r.split.ranks); i += pcp {
+		s.Places = append(s.Places, int32(r.split.ranks[i].rows))
+	}
 	for i := range r.split.ranks {
 		s.WantedShare = max(s.WantedShare, r.split.ranks[i].wanted)
 	}

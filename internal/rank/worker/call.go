@@ -177,8 +177,8 @@ func (w *worker) rankInfo(rpc.None) (queue.Ready, error) { return w.info(), nil 
 
 func (w *worker) info() queue.Ready {
 	kernels := describe(&w.rank.init, w.rank.device)
-	if p := w.rank.peers; p != nil {
-		kernels += "; sums of ranks " + p.Way()
+	for _, n := range w.rank.neighbours {
+		kernels += "; " + n.What() + " " + n.Way()
 	}
 	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
 		Threads: w.rank.threads, Kernels: kernels,

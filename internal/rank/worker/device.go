@@ -48,6 +48,8 @@ type GPUs interface {
 	// Peers is a rank's way to those that it sums with, by their devices where these reach each
 	// other, else by host.
 	Peers(d Device, rank, size int, host layers.Comm, group layers.HostGroup) Peers
+	// Places is a rank's way to those of its number in other places, with which it shares experts.
+	Places(d Device, rank, size int, host layers.Comm, group layers.HostGroup) Places
 	// Meter measures a GPU, by its ordinal; nil where nothing can. Any thread may call it, one at a
 	// time.
 	Meter(ordinal int) Meter
@@ -56,12 +58,25 @@ type GPUs interface {
 // Meter sets the figures of a GPU as of now; those that the driver does not have are not known.
 type Meter func(*status.GPU)
 
-// Peers are ranks that may sum by their devices.
-type Peers interface {
-	layers.Comm
-	// Connect meets the ranks of a group, until ended. Way says how they sum then, and why.
+// Peers are ranks that may sum by their devices, Places those that may exchange rows so.
+type (
+	Peers interface {
+		layers.Comm
+		Neighbours
+	}
+	Places interface {
+		layers.VisitComm
+		Neighbours
+	}
+)
+
+// Neighbours are ranks that may exchange by their devices.
+type Neighbours interface {
+	// Connect meets the ranks of a group, until ended. Way says how they exchange then, and why,
+	// What what.
 	Connect(ended <-chan struct{}) error
 	Way() string
+	What() string
 	// Leave leaves the group. Sleep, which all ranks call, also frees memory, until Connect.
 	Leave()
 	Sleep() error

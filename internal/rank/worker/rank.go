@@ -40,8 +40,8 @@ type rank struct {
 	// folder is the model's, group the rank's place among those that share its layers.
 	folder checkpoint.Folder
 	group  layers.Group
-	// peers is the way to the ranks of group by their devices, nil on CPUs.
-	peers Peers
+	// neighbours are the ways to other ranks by their devices, none on CPUs.
+	neighbours []Neighbours
 	// weights are in use, staging is the next update.
 	weights loaded
 	staging staging
@@ -145,16 +145,21 @@ func (r *rank) load(at place, progress func(queue.Progress) error) error {
 	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: layers.OnHost{Group: tp},
 		OnLayer: r.status.At}
 	if init.Device == queue.CUDA && init.Layout.TP > 1 {
-		r.peers = at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
-		r.group.Comm = r.peers
+		peers := at.gpus.Peers(r.device, place.TP, init.Layout.TP, r.group.Comm, tp)
+		r.group.Comm, r.neighbours = peers, append(r.neighbours, peers)
 	}
 	if n := init.Layout.PCP; n > 1 {
 		r.group.PCP = &layers.RowGroup{Rank: place.PCP, Size: n,
 			Comm: layers.OnHost{Group: groupRef{&r.groups.PCP}}}
 	}
 	if n := init.Layout.DP; n > 1 {
-		r.group.DP = &layers.RowGroup{Rank: place.DP, Size: n,
-			Comm: layers.OnHost{Group: groupRef{&r.groups.DP}}}
+		dp := groupRef{&r.groups.DP}
+		host := layers.OnHost{Group: dp}
+		r.group.DP = &layers.RowGroup{Rank: place.DP, Size: n, Comm: host}
+		if init.Device == queue.CUDA {
+			places := at.gpus.Places(r.device, place.DP, n, host, dp)
+			r.group.DP.Visits, r.neighbours = places, append(r.neighbours, places)
+		}
 	}
 	if init.Layout.EP {
 		e := &layers.ExpertGroup{Redundant: init.RedundantExperts}
@@ -222,10 +227,8 @@ func (r *rank) join(opt Options) error {
 			return err
 		}
 	}
-	if r.peers != nil {
-		if err := r.peers.Connect(opt.Ended); err != nil {
-			return fmt.Errorf("devices of the other ranks: %w", err)
-		}
+	if err := r.connect(opt.Ended); err != nil {
+		return err
 	}
 	if n := init.Null; n != nil {
 		r.runner = &null{Null: *n, output: r.output, stages: r.groups.PP,
@@ -245,6 +248,19 @@ func (r *rank) join(opt Options) error {
 	return nil
 }
 
+// connect has the devices of all ranks meet that are not connected.
+func (r *rank) connect(ended <-chan struct{}) error {
+	for _, n := range r.neighbours {
+		if !n.Asleep() {
+			continue
+		}
+		if err := n.Connect(ended); err != nil {
+			return fmt.Errorf("devices of the other ranks: %w", err)
+		}
+	}
+	return nil
+}
+
 // leave leaves the group.
 func (r *rank) leave() {
 	r.teller.set(nil)
@@ -252,8 +268,8 @@ func (r *rank) leave() {
 		r.device.Count(nil) // the memory of its status ends with the group
 	}
 	r.endTransfers()
-	if r.peers != nil {
-		r.peers.Leave()
+	for _, n := range r.neighbours {
+		n.Leave()
 	}
 	r.groups.Close()
 	if run, ok := r.runner.(*runner.Runner); ok {

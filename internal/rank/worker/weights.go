@@ -301,8 +301,8 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		r.weights.close()
 		r.weights = loaded{}
 		r.draft.closeWeights()
-		if r.peers != nil {
-			if err := r.peers.Sleep(); err != nil {
+		for _, n := range r.neighbours {
+			if err := n.Sleep(); err != nil {
 				return none, err
 			}
 		}
@@ -331,8 +331,8 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		}
 	}
 	r.compute()
-	if p := r.peers; p != nil && !asleep.Weights && p.Asleep() {
-		return none, p.Connect(w.opt.Ended)
+	if !asleep.Weights {
+		return none, r.connect(w.opt.Ended)
 	}
 	return none, nil
 }

@@ -1,14 +1,27 @@
 // Mixtures of experts: the choice of a row's experts, rows by expert for the grouped products of
 // gemm.cu, and the sums of what the experts made of a row, which do not depend on who adds what.
-#include "rt.cuh"
+#include "fixed.cuh"
+
+// Shares are the rows of several places, which have room for as many each, and of which the first
+// ones are there. A null counts is one place, all rows of which are.
+struct Shares {
+  const int* counts;
+  int room;
+};
+
+DI bool present(const Shares& s, int row) {
+  return !s.counts || row % s.room < s.counts[row / s.room];
+}
 
 struct Route {
   float* scores;            // [rows][experts]; changed
   const float* correction;  // of each expert; null for none
   int* chosen;              // [rows][per_token], ascending
   float* weights;           // parallel to chosen
+  Shares shares;            // whose rows they are
   u64* load;                // rows of each expert, which are added to; null for none
-  const int* counted;       // of each row: whether it counts, from least on
+  const int* counted;       // of each row of this rank's place: whether it counts, from least on
+  int own;                  // the first of these
   int least;
   int rows, experts, per_token, sigmoid, normalise, groups, top_groups, best;
   float factor;
@@ -68,10 +81,16 @@ DI void close_groups(float* choice, float* open, const Route& p) {
   }
 }
 
-// route_row chooses the experts of a row, by one warp. choice has a place for each expert, and for
-// each group.
+// route_row chooses the experts of a row, by one warp: of one that is not there any, which have no
+// weight. choice has a place for each expert, and for each group.
 DI void route_row(const Route& p, int row, float* choice) {
   const int lane = threadIdx.x & 31;
+  if (!present(p.shares, row)) {
+    if (lane >= p.per_token) return;
+    p.chosen[(size_t)row * p.per_token + lane] = 0;
+    p.weights[(size_t)row * p.per_token + lane] = 0.0f;
+    return;
+  }
   float* scores = p.scores + (size_t)row * p.experts;
   float most = NEG_INF, sum = 0.0f;
   if (!p.sigmoid) {
@@ -120,7 +139,9 @@ DI void route_row(const Route& p, int row, float* choice) {
   if (lane >= p.per_token) return;
   p.chosen[(size_t)row * p.per_token + place] = mine;
   p.weights[(size_t)row * p.per_token + place] = weight;
-  if (p.load && p.counted[row] >= p.least) atomicAdd(&p.load[mine], 1ull);
+  const u32 counted = row - p.own;
+  if (p.load && counted < (u32)p.shares.room && p.counted[counted] >= p.least)
+    atomicAdd(&p.load[mine], 1ull);
 }
 
 KERNEL __launch_bounds__(32) route(const __grid_constant__ Route p) {
@@ -134,9 +155,10 @@ struct Order {
   int* rows_of;       // [pairs]: the row of x of each row by expert
   int* place_of;      // [pairs]: where a row's expert has it, negative where another rank computes it
   // Of ranks that hold whole experts, where the shares of each expert's copies begin in this list,
-  // and these; null where this one has all. rows' positions have copies take turns.
+  // and these; null where this one has all. The step's turn has copies take turns.
   const int* held;
-  const int* positions;
+  const int* turn;
+  Shares shares;  // whose rows they are
   int pairs, per_token, experts, share;
 };
 
@@ -144,8 +166,9 @@ struct Order {
 DI bool here(const Order& p, int pair) {
   if (!p.held) return true;
   const int e = p.chosen[pair], row = pair / p.per_token;
+  if (!present(p.shares, row)) return false;
   const u32 from = p.held[e], copies = p.held[e + 1] - from;
-  return p.held[from + ((u32)row + (u32)p.positions[row] + (u32)e) % copies] == p.share;
+  return p.held[from + ((u32)row + (u32)*p.turn + (u32)e) % copies] == p.share;
 }
 
 // order_rows sorts rows by expert, in one block; count has a place for each expert, and one more. In
@@ -196,38 +219,20 @@ KERNEL __launch_bounds__(1024) route_order(const __grid_constant__ RouteOrder p)
   order_rows(p.order, (int*)places);
 }
 
-// Fixed is a sum of numbers that are rounded to multiples of 2^-30 first, so that it is exact: a
-// multiple of 2^-8, below 2^16, and what is left, at most 2^-9. Eight of these are added exactly as
-// well. What is larger is added as floats are, rounded.
-struct Fixed {
-  float high, low;
-  static DI float round(float v, float unit) {  // to multiples of unit, while below 2^22 of them
-    return __fadd_rn(__fadd_rn(v, 1.5f * (1 << 23) * unit), -1.5f * (1 << 23) * unit);
-  }
-  DI void add(float weight, float x) {
-    const float cut = 1.5f * (1 << 15), h = __fadd_rn(__fmaf_rn(weight, x, cut), -cut);
-    high = __fadd_rn(high, h);
-    low = __fadd_rn(low, round(__fmaf_rn(weight, x, -h), 0x1p-30f));
-    const float carry = round(low, 0x1p-8f);
-    high = __fadd_rn(high, carry);
-    low = __fadd_rn(low, -carry);
-  }
-};
-
 struct Combine {
   const float* parts;   // [chunks][pairs][width]
   const int* place_of;  // [rows][per_token]; negative for none
   const float* weights;
-  float* y;             // [rows][width], with cut [high, low][rows][width]
+  float* y;             // [rows][width], with cut [places][high, low][room][width]
   int rows, per_token, width, chunks, cut;
+  int room;             // how many of the rows are of each place
 };
 
 // combine adds what a row's experts made of it, weighted, in fixed point: so ranks that hold whole
 // experts, or a share of each, add to the same bits.
 KERNEL combine(const __grid_constant__ Combine p) {
   const size_t chunk = (size_t)p.rows * p.per_token * p.width;
-  const int size = p.rows * p.width;
-  EACH(size) {
+  EACH(p.rows * p.width) {
     int row = i / p.width, d = i % p.width;
     const int* places = p.place_of + (size_t)row * p.per_token;
     const float* weights = p.weights + (size_t)row * p.per_token;
@@ -241,8 +246,34 @@ KERNEL combine(const __grid_constant__ Combine p) {
 #pragma unroll
       for (int c = 0; c < 8; c++) sum.add(weights[n], v[c]);
     }
-    if (p.cut) p.y[size + i] = sum.low;
-    p.y[i] = p.cut ? sum.high : __fadd_rn(sum.high, sum.low);
+    if (!p.cut) {
+      p.y[i] = sum.whole();
+      continue;
+    }
+    const size_t size = (size_t)p.room * p.width;
+    float* y = p.y + row / p.room * size + i;  // as many low ones stand before it as high ones
+    y[0] = sum.high;
+    y[size] = sum.low;
+  }
+}
+
+struct AddShares {
+  const float* parts;  // [ranks][high, low][room][width]
+  float* y;            // [rows][width], with cut [high, low][rows][width]
+  int ranks, room, rows, width, cut;
+};
+
+// add_shares adds what the experts of all ranks made of the rows of this one's place.
+KERNEL add_shares(const __grid_constant__ AddShares p) {
+  const size_t size = (size_t)p.room * p.width;
+  EACH(p.rows * p.width) {
+    Fixed sum = {0.0f, 0.0f};
+    for (int r = 0; r < p.ranks; r++) {
+      const float* part = p.parts + 2 * r * size + i;
+      sum.join(part[0], part[size]);
+    }
+    if (p.cut) p.y[(size_t)p.rows * p.width + i] = sum.low;
+    p.y[i] = p.cut ? sum.high : sum.whole();
   }
 }
 

@@ -39,6 +39,7 @@ const (
 	Order
 	RouteOrder
 	Combine
+	AddShares
 	ExpertBiases
 	Gemm4F32
 	Gemm32F32
@@ -97,6 +98,8 @@ const (
 	SumRanks
 	NormRanks
 	GatherRanks
+	GatherRows
+	ScatterSums
 	Halve
 	CopyRows
 	OrderColumns
@@ -157,6 +160,7 @@ var names = [Count]string{
 	Order:                 "order",
 	RouteOrder:            "route_order",
 	Combine:               "combine",
+	AddShares:             "add_shares",
 	ExpertBiases:          "expert_biases",
 	Gemm4F32:              "gemm4_f32",
 	Gemm32F32:             "gemm32_f32",
@@ -215,6 +219,8 @@ var names = [Count]string{
 	SumRanks:              "sum_ranks",
 	NormRanks:             "norm_ranks",
 	GatherRanks:           "gather_ranks",
+	GatherRows:            "gather_rows",
+	ScatterSums:           "scatter_sums",
 	Halve:                 "halve",
 	CopyRows:              "copy_rows",
 	OrderColumns:          "order_columns",
@@ -273,6 +279,7 @@ var files = [Count]string{
 	Order:                 "experts",
 	RouteOrder:            "experts",
 	Combine:               "experts",
+	AddShares:             "experts",
 	ExpertBiases:          "experts",
 	Gemm4F32:              "float",
 	Gemm32F32:             "float",
@@ -331,6 +338,8 @@ var files = [Count]string{
 	SumRanks:              "peers",
 	NormRanks:             "peers",
 	GatherRanks:           "peers",
+	GatherRows:            "peers",
+	ScatterSums:           "peers",
 	Halve:                 "rows",
 	CopyRows:              "rows",
 	OrderColumns:          "rows",
@@ -651,14 +660,22 @@ type DeltaParams struct {
 	Eps         float32
 }
 
+// SharesParams are those of experts.cu's Shares.
+type SharesParams struct {
+	Counts driver.Ptr
+	Room   int32
+}
+
 // RouteParams are those of experts.cu's Route.
 type RouteParams struct {
 	Scores     driver.Ptr
 	Correction driver.Ptr
 	Chosen     driver.Ptr
 	Weights    driver.Ptr
+	Shares     SharesParams
 	Load       driver.Ptr
 	Counted    driver.Ptr
+	Own        int32
 	Least      int32
 	Rows       int32
 	Experts    int32
@@ -673,16 +690,17 @@ type RouteParams struct {
 
 // OrderParams are those of experts.cu's Order.
 type OrderParams struct {
-	Chosen    driver.Ptr
-	First     driver.Ptr
-	RowsOf    driver.Ptr
-	PlaceOf   driver.Ptr
-	Held      driver.Ptr
-	Positions driver.Ptr
-	Pairs     int32
-	PerToken  int32
-	Experts   int32
-	Share     int32
+	Chosen   driver.Ptr
+	First    driver.Ptr
+	RowsOf   driver.Ptr
+	PlaceOf  driver.Ptr
+	Held     driver.Ptr
+	Turn     driver.Ptr
+	Shares   SharesParams
+	Pairs    int32
+	PerToken int32
+	Experts  int32
+	Share    int32
 }
 
 // RouteOrderParams are those of experts.cu's RouteOrder.
@@ -702,6 +720,18 @@ type CombineParams struct {
 	Width    int32
 	Chunks   int32
 	Cut      int32
+	Room     int32
+}
+
+// AddSharesParams are those of experts.cu's AddShares.
+type AddSharesParams struct {
+	Parts driver.Ptr
+	Y     driver.Ptr
+	Ranks int32
+	Room  int32
+	Rows  int32
+	Width int32
+	Cut   int32
 }
 
 // ExpertBiasesParams are those of experts.cu's ExpertBiases.
@@ -928,6 +958,15 @@ type NormRanksParams struct {
 	Half   driver.Ptr
 	Type   int32
 	Eps    float32
+}
+
+// PlaceRowsParams are those of peers.cu's PlaceRows.
+type PlaceRowsParams struct {
+	Ranks  RanksParams
+	Counts driver.Ptr
+	Width  int32
+	From   int32
+	Rows   int32
 }
 
 // HalveParams are those of rows.cu's Halve.

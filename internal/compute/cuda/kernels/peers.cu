@@ -5,6 +5,7 @@
 // A block waits for the blocks of its own number alone, and has a place of its own in the windows:
 // its elements, a flag of each rank, and an epoch, which is how often it has run. No block waits for
 // another one of its grid; all of them are on the device at once.
+#include "fixed.cuh"
 #include "norm.cuh"
 
 // A window is flags [PLACES][RANKS], epochs [PLACES], then elements [2][PLACES][slice].
@@ -76,33 +77,26 @@ struct Meeting {
   DI const float4* of(const Ranks& p, int r) const { return (const float4*)(window(p, r) + place); }
 };
 
-// meet stores the part of this rank, the chunks added as a tree, and returns when all ranks have.
-//
-// What it stores to is read by nobody any more: the elements alternate between two places, and were
-// read last by the blocks of this number of the other ranks two epochs ago. Each of these ended
-// before its rank's next launch began, as launches of a stream do, and only this next one published
-// the epoch that this rank's block waited for before its own launch ended, one epoch ago.
-DI Meeting meet(const Ranks& p) {
+// own is the block's place: n elements are divided among blocks.
+DI Meeting own(const Ranks& p) {
   const int units = (p.n + p.unit - 1) / p.unit;
   const int per = (units + (int)gridDim.x - 1) / (int)gridDim.x * p.unit;
-  u8* own = window(p, p.rank);
-  u64* epochs = (u64*)(own + EPOCHS) + blockIdx.x;
   Meeting m;
-  m.epoch = *epochs + 1;
+  m.epoch = *((u64*)(window(p, p.rank) + EPOCHS) + blockIdx.x) + 1;
   m.first = blockIdx.x * per;
   m.n = min(per, p.n - m.first);
   m.place = ELEMENTS + ((m.epoch & 1) * PLACES + blockIdx.x) * p.slice * sizeof(float);
-  const float* parts = p.parts + m.first;
-  float4* mine = (float4*)(own + m.place);
-  for (int i = threadIdx.x; 4 * i < m.n; i += blockDim.x) {
-    float4 v = load4(parts, 4 * i, m.n, p.vector);
-    if (p.chunks > 1) v = v + load4(parts + p.stride, 4 * i, m.n, p.vector);
-    if (p.chunks > 2)
-      v = v + (load4(parts + 2 * p.stride, 4 * i, m.n, p.vector) +
-               load4(parts + 3 * p.stride, 4 * i, m.n, p.vector));
-    mine[i << p.cut] = v;
-    if (p.cut) mine[2 * i + 1] = load4(parts + p.stride, 4 * i, m.n, p.vector);
-  }
+  return m;
+}
+
+// await returns when all ranks have stored their elements, as this one has.
+//
+// What a rank stores to is read by nobody any more: the elements alternate between two places, and
+// were read last by the blocks of this number of the other ranks two epochs ago. Each of these ended
+// before its rank's next launch began, as launches of a stream do, and only this next one published
+// the epoch that this rank's block waited for before its own launch ended, one epoch ago.
+DI void await(const Ranks& p, const Meeting& m) {
+  u8* own = window(p, p.rank);
   // The barrier orders what all threads stored before what one of them publishes, and what one has
   // acquired before what all load: release and acquire are cumulative (PTX ISA 8.8).
   __syncthreads();
@@ -114,7 +108,24 @@ DI Meeting meet(const Ranks& p) {
       if (i % 64 == 0 && is_over(p.over)) break;
   }
   __syncthreads();
-  if (threadIdx.x == 0) *epochs = m.epoch;
+  if (threadIdx.x == 0) *((u64*)(own + EPOCHS) + blockIdx.x) = m.epoch;
+}
+
+// meet stores the part of this rank, the chunks added as a tree, and awaits those of the others.
+DI Meeting meet(const Ranks& p) {
+  const Meeting m = own(p);
+  const float* parts = p.parts + m.first;
+  float4* mine = (float4*)(window(p, p.rank) + m.place);
+  for (int i = threadIdx.x; 4 * i < m.n; i += blockDim.x) {
+    float4 v = load4(parts, 4 * i, m.n, p.vector);
+    if (p.chunks > 1) v = v + load4(parts + p.stride, 4 * i, m.n, p.vector);
+    if (p.chunks > 2)
+      v = v + (load4(parts + 2 * p.stride, 4 * i, m.n, p.vector) +
+               load4(parts + 3 * p.stride, 4 * i, m.n, p.vector));
+    mine[i << p.cut] = v;
+    if (p.cut) mine[2 * i + 1] = load4(parts + p.stride, 4 * i, m.n, p.vector);
+  }
+  await(p, m);
   return m;
 }
 
@@ -185,4 +196,85 @@ KERNEL __launch_bounds__(THREADS) gather_ranks(const __grid_constant__ Ranks p) 
   for (int r = 0; r < p.ranks; r++)
     for (int i = threadIdx.x; 4 * i < m.n; i += blockDim.x)
       store4(p.y + r * p.stride + m.first, 4 * i, m.n, p.vector, m.of(p, r)[i]);
+}
+
+// PlaceRows are rows of the ranks of several places, of which each knows how many all have: the
+// elements of a place are those of so many rows as it has room for.
+struct PlaceRows {
+  Ranks ranks;
+  const int* counts;  // how many rows each rank has
+  int width, from;    // the first of a place's elements that this launch exchanges
+  int rows;           // how many rows of sums this rank wants
+};
+
+// filled is how many of a block's elements rows have that there are so many of.
+DI int filled(const PlaceRows& p, const Meeting& m, int rows) {
+  return max(0, min(m.n, rows * p.width - p.from - m.first));
+}
+
+// gather_rows collects the rows of all ranks, and zeros where a rank has none.
+KERNEL __launch_bounds__(THREADS) gather_rows(const __grid_constant__ PlaceRows p) {
+  const Ranks& all = p.ranks;
+  const Meeting m = own(all);
+  const int have = filled(p, m, p.counts[all.rank]);
+  float4* mine = (float4*)(window(all, all.rank) + m.place);
+  for (int i = threadIdx.x; 4 * i < have; i += blockDim.x)
+    mine[i] = load4(all.parts + m.first, 4 * i, have, all.vector);
+  await(all, m);
+  for (int r = 0; r < all.ranks; r++) {
+    const int n = filled(p, m, p.counts[r]);
+    float* y = all.y + r * all.stride + m.first;
+    for (int i = threadIdx.x; 4 * i < m.n; i += blockDim.x)
+      store4(y, 4 * i, m.n, all.vector,
+             4 * i < n ? m.of(all, r)[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+  }
+}
+
+// joined adds what the ranks have of four sums: high parts, and so many elements on the low ones.
+DI void joined(const Ranks& p, const Meeting& m, int i, int low, Fixed (&sums)[4]) {
+  for (int from = 0; from < p.ranks; from += 4) {
+    float4 h[4], l[4];  // of so many at a time, which are on their way together
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+      if (from + r < p.ranks) {
+        h[r] = m.of(p, from + r)[i];
+        l[r] = m.of(p, from + r)[i + low];
+      }
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+      if (from + r < p.ranks) {
+        sums[0].join(h[r].x, l[r].x);
+        sums[1].join(h[r].y, l[r].y);
+        sums[2].join(h[r].z, l[r].z);
+        sums[3].join(h[r].w, l[r].w);
+      }
+  }
+}
+
+// scatter_sums gives each rank the sums of its rows: parts are [ranks][high, low][stride], those of
+// the rows of each. y is [rows][width], with cut [high, low][rows][width].
+KERNEL __launch_bounds__(THREADS) scatter_sums(const __grid_constant__ PlaceRows p) {
+  const Ranks& all = p.ranks;
+  const Meeting m = own(all);
+  const int quads = (m.n + 3) / 4;
+  float4* mine = (float4*)(window(all, all.rank) + m.place);
+  for (int s = 0; s < 2 * all.ranks; s++) {
+    const int n = filled(p, m, p.counts[s / 2]);
+    const float* parts = all.parts + s * all.stride + m.first;
+    for (int i = threadIdx.x; 4 * i < n; i += blockDim.x)
+      mine[s * quads + i] = load4(parts, 4 * i, n, all.vector);
+  }
+  await(all, m);
+  const int have = filled(p, m, p.counts[all.rank]), n = filled(p, m, p.rows);
+  float* high = all.y + m.first;
+  float* low = high + (size_t)p.rows * p.width;
+  for (int i = threadIdx.x; 4 * i < n; i += blockDim.x) {
+    Fixed sums[4] = {};
+    if (4 * i < have) joined(all, m, 2 * all.rank * quads + i, quads, sums);
+    float4 h = make_float4(sums[0].high, sums[1].high, sums[2].high, sums[3].high);
+    const float4 l = make_float4(sums[0].low, sums[1].low, sums[2].low, sums[3].low);
+    if (all.cut) store4(low, 4 * i, n, all.vector, l);
+    else h = h + l;
+    store4(high, 4 * i, n, all.vector, h);
+  }
 }

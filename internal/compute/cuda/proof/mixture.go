@@ -41,6 +41,7 @@ func mixtureCases() (list []Case) {
 		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, 0, 0,
 			Full},
 		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, 16, 2, Small},
+		{"in pieces", compute.Routing{PerToken: 1}, 2200, 16, 16, 3, false, 0, 2, Full},
 		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
 			0, 0, Large},
 	} {
@@ -157,6 +158,7 @@ func mixture(s *subject, m *mixtureShape) {
 	s.report("y", without, want, tolerance)
 	if m.shares > 0 {
 		s.divided(m, mix, x, logits, y.Floats())
+		s.visited(m, mix, x, logits, y.Floats(), step)
 	}
 	var counted []float32
 	for _, n := range s.ExpertRows(mix.Load) {
@@ -186,6 +188,51 @@ func (s *subject) divided(m *mixtureShape, all *compute.Mixture, x *compute.Tens
 	y := s.filled(2*m.rows, m.hidden, added)
 	s.Mixed(y, &mix)
 	s.report("by shares", y.Floats(), doubles(whole), exactly)
+}
+
+// visited is divided where the rows are those of several places, of which some have fewer than
+// there is room for: what is not there has no sum.
+func (s *subject) visited(m *mixtureShape, all *compute.Mixture, x *compute.Tensor,
+	logits, whole []float32, step *compute.Batch) {
+	mix, places := *all, 2
+	for m.rows%places > 0 {
+		places++
+	}
+	room := m.rows / places
+	size := room * m.hidden
+	step.Split.Places = nil
+	for p := range places {
+		step.Split.Places = append(step.Split.Places, int32(max(1, room-p)))
+	}
+	s.Begin(step, nil)
+	mix.Load, mix.Places = nil, places
+	got := make([]float32, 2*m.rows*m.hidden)
+	for share := range m.shares {
+		mix.Held = s.held(m.experts, m.shares, share)
+		mix.Experts, mix.Device = heldOf(all.Experts, m.shares, share), nil
+		mix.Place = share % places
+		y := s.poisoned(2*m.rows, m.hidden)
+		s.Mix(y, x, s.filled(m.rows, m.experts, logits), &mix)
+		for i, v := range y.Floats() {
+			got[i] += v
+		}
+	}
+	// With biases of its own rows, as the rank of the last share adds them.
+	first := mix.Place * room
+	rows := int(step.Split.Places[mix.Place])
+	own := got[2*mix.Place*size:]
+	y := s.filled(2*rows, m.hidden, slices.Concat(own[:rows*m.hidden],
+		own[size:size+rows*m.hidden]))
+	s.Mixed(y, &mix)
+	s.report("of places", y.Floats(), doubles(whole[first*m.hidden:(first+rows)*m.hidden]), exactly)
+	for p, rows := range step.Split.Places {
+		for i := int(rows) * m.hidden; i < size; i++ {
+			if got[2*p*size+i] != 0 || got[(2*p+1)*size+i] != 0 {
+				s.check(fmt.Errorf("row %d of place %d has sums", i/m.hidden, p))
+				return
+			}
+		}
+	}
 }
 
 // copiesOf are the shares that hold an expert: each third has a copy on the next share.

@@ -3,6 +3,7 @@ package proof
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -12,13 +13,19 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
-// rankKernels are those of several ranks.
-var rankKernels = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks}
+// rankKernels are those of several ranks that sum, placeKernels those of several places.
+var (
+	rankKernels  = []kernels.ID{kernels.SumRanks, kernels.GatherRanks, kernels.NormRanks}
+	placeKernels = []kernels.ID{kernels.GatherRows, kernels.ScatterSums, kernels.AddShares}
+)
 
 // OfRanks says whether only cases with Options.Together are about a kernel.
-func OfRanks(k kernels.ID) bool { return slices.Contains(rankKernels, k) }
+func OfRanks(k kernels.ID) bool {
+	return slices.Contains(rankKernels, k) || slices.Contains(placeKernels, k)
+}
 
 // rankShape is how many ranks sum how often, tensors of so many rows and columns, and columns of
 // those that they normalise.
@@ -37,7 +44,11 @@ func rankCases() (list []Case) {
 	for _, p := range rankShapes {
 		list = append(list, Case{Name: fmt.Sprintf("%d ranks, %d x %d", p.ranks, p.rows, p.width),
 			Kernels: rankKernels, cost: p.cost, ranks: p.ranks,
-			run: func(s *subject) { s.together(p.ranks, p.sum) }})
+			run: func(s *subject) { s.together(p.ranks, (*cuda.Device).NewComm, p.sum) }},
+			Case{Name: fmt.Sprintf("%d places, %d x %d", p.ranks, p.rows, p.width),
+				Kernels: placeKernels, cost: p.cost, ranks: p.ranks, run: func(s *subject) {
+					s.together(p.ranks, (*cuda.Device).NewPlaces, p.visits)
+				}})
 	}
 	return list
 }
@@ -115,21 +126,38 @@ func (p place) AllGather(dst, x []float32) error {
 	return meet() // until all have read
 }
 
+// AllToAll implements cuda.HostGroup, where all give each other as much.
+func (p place) AllToAll(dst, x []float32, counts, _ []int) error {
+	all := make([]float32, len(counts)*len(x))
+	if err := p.AllGather(all, x); err != nil {
+		return err
+	}
+	for r, n := range counts {
+		copy(dst[r*n:(r+1)*n], all[r*len(x)+p.rank*n:])
+	}
+	return nil
+}
+
 // member is a rank at work.
 type member struct {
 	*subject
 	comm *cuda.Comm
 	rank int
+	// hosts is comm through hosts.
+	hosts *cuda.Comm
 }
+
+// way makes a rank's way to others.
+type way func(d *cuda.Device, rank, size int, host cuda.HostComm, group cuda.HostGroup) *cuda.Comm
 
 // together runs ranks, of which the subject's device is the first. The first error of any of them
 // is the subject's.
-func (s *subject) together(ranks int, run func(m *member) error) {
+func (s *subject) together(ranks int, by way, run func(m *member) error) {
 	h := newHosts(ranks)
 	var mu sync.Mutex
 	var others sync.WaitGroup
 	member := func(rank int, own *subject) {
-		err := own.beside(h, rank, run)
+		err := own.beside(h, rank, by, run)
 		if err == nil {
 			return
 		}
@@ -162,16 +190,18 @@ func (s *subject) together(ranks int, run func(m *member) error) {
 }
 
 // beside is one rank.
-func (s *subject) beside(h *hosts, rank int, run func(m *member) error) error {
-	c := s.NewComm(rank, len(h.parts), noHost{}, place{h, rank})
-	defer c.Leave()
-	if err := c.Connect(h.over); err != nil {
+func (s *subject) beside(h *hosts, rank int, by way, run func(m *member) error) error {
+	ranks, group := len(h.parts), place{h, rank}
+	m := &member{subject: s, comm: by(s.Device, rank, ranks, noHost{}, group), rank: rank,
+		hosts: by(s.Device, rank, ranks, noHost{}, group)} // which is not connected
+	defer m.comm.Leave()
+	if err := m.comm.Connect(h.over); err != nil {
 		return err
 	}
-	if way := c.Way(); !strings.HasPrefix(way, s.opt.way()) {
+	if way := m.comm.Way(); !strings.HasPrefix(way, s.opt.way()) {
 		return errors.New(way)
 	}
-	if err := run(&member{subject: s, comm: c, rank: rank}); err != nil {
+	if err := run(m); err != nil {
 		return err
 	}
 	return s.Finish()
@@ -421,5 +451,124 @@ func (m *member) wholeExperts(p rankShape) error {
 		return errors.New("what ranks with whole experts make differs from what one makes")
 	}
 	m.free()
+	return nil
+}
+
+// visits has ranks gather each other's rows, of which they have different numbers, and scatter sums
+// of them in fixed point, by their devices and through hosts: no sum depends on the order of ranks.
+func (p rankShape) visits(m *member) error {
+	var x, all, parts, y compute.Tensor
+	weight := make([]uint16, seers*p.width)
+	for i := range weight {
+		weight[i] = half.ToBF16(seen(i/p.width, i%p.width))
+	}
+	w := m.pack(1, matrix(weight, seers, p.width))
+	if m.err != nil {
+		return m.err
+	}
+	rounds, ways := p.rounds+1, []*cuda.Comm{m.comm, m.hosts}
+	if p.rows*p.width > 100_000 { // as much of it is computed again and again
+		rounds, ways = 1, ways[:1]
+	}
+	for round := range rounds {
+		counts := make([]int32, p.ranks)
+		for r := range counts {
+			counts[r] = int32((p.rows*(1+r+round) + round) % (p.rows + 1))
+		}
+		counts[round%p.ranks] = int32(p.rows)
+		own := int(counts[m.rank])
+		_, step, _ := layOut([]sequence{{0, p.rows}})
+		step.Split.Places = counts
+		m.Begin(step, nil)
+		m.Resize(&x, own, p.width)
+		for i := range x.Floats() {
+			x.Floats()[i] = visiting(m.rank, i/p.width, i%p.width)
+		}
+		x.Memory.Filled()
+		for _, c := range ways {
+			if err := c.GatherRows(&all, &x, p.width); err != nil {
+				return err
+			}
+			room := all.Rows / p.ranks
+			m.Resize(&y, all.Rows, seers)
+			w.Product(y.All(), all.All(), nil)
+			var got []float32
+			var want []float64
+			for r, n := range counts {
+				for i := range int(n) * seers {
+					row, feature, sum := i/seers, i%seers, float32(0)
+					for c := range p.width {
+						sum += visiting(r, row, c) * seen(feature, c)
+					}
+					got = append(got, y.Floats()[(r*room+row)*seers+feature])
+					want = append(want, float64(sum))
+				}
+			}
+			if err := m.same(fmt.Sprintf("rows %d", round), got, want); err != nil {
+				return err
+			}
+			if err := m.scattered(c, &parts, &y, room, p, own, round%2 == 0); err != nil {
+				return err
+			}
+		}
+	}
+	m.free()
+	return m.Finish()
+}
+
+// seers are the features of a product that sees gathered rows, seen what it multiplies a column by.
+const seers = 8
+
+func seen(feature, i int) float32 { return float32(i * (feature + 3) % 5) }
+
+// visiting are numbers of rows that sums and 16 bits have exactly.
+func visiting(rank, row, i int) float32 { return float32((1 + row*7 + i%50 + 100*rank) % 251) }
+
+// scattered scatters sums of which each rank has a part, cut or whole.
+func (m *member) scattered(c *cuda.Comm, parts, y *compute.Tensor, room int, p rankShape, own int,
+	cut bool) error {
+	// part is what a rank makes of a row of another one.
+	part := func(by, of, i int) (high, low float32) {
+		high = float32((i*37+by*11+of)%20001-10000) / 256
+		return high, float32((i*53+by*29+of*3)%4194304-2097152) / (1 << 30)
+	}
+	size := room * p.width
+	m.Resize(parts, 2*p.ranks*room, p.width)
+	v := parts.Floats()
+	for r := range p.ranks {
+		for i := range size {
+			v[2*r*size+i], v[(2*r+1)*size+i] = part(m.rank, r, i)
+		}
+	}
+	parts.Memory.Filled()
+	rows := min(own+1, room) // one more, to fill the step up
+	if err := c.ScatterSums(y, parts, rows, cut); err != nil {
+		return err
+	}
+	got, want := make([]float32, own*p.width), make([]float64, own*p.width)
+	for i := range got {
+		for r := range p.ranks {
+			high, low := part(r, m.rank, i)
+			want[i] += float64(high) + float64(low)
+		}
+		got[i], want[i] = y.Floats()[i], float64(float32(want[i]))
+		if !cut {
+			continue
+		}
+		low := y.Floats()[rows*p.width+i]
+		if got[i] += low; math.Abs(float64(low)) > 1.0/512 {
+			return fmt.Errorf("number %d has %g as its low part", i, low)
+		}
+	}
+	return m.same("sums", got, want)
+}
+
+// same reports numbers on the first rank, and wants them to be right on the others.
+func (m *member) same(name string, got []float32, want []float64) error {
+	if m.rank == 0 {
+		m.report(name, got, want, exactly)
+	} else if !slices.Equal(doubles(got), want) {
+		return fmt.Errorf("rank %d: %s are not those of all", m.rank, name)
+	}
 	return nil
 }

@@ -161,6 +161,9 @@ type Planner interface {
 	RotaryBytes(dim, positions int) int64
 	// MixtureWidth is how many float32 Mix computes in for each row.
 	MixtureWidth(hidden, inner, chunks, experts, perToken int) int
+	// VisitWidth is MixtureWidth and what else rows of so many places take of a device that they
+	// visit, for each of at most so many of a place; 0 where rows travel.
+	VisitWidth(mixture, hidden, experts, perToken, places, rows int) int
 	// AmongBytes is what AttentionAmong takes for each row.
 	AmongBytes(kvHeads, headDim int) int
 	// ScratchPerThread is what each thread computes in.

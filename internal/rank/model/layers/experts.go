@@ -87,6 +87,15 @@ func (g *Group) places() int {
 	return g.Experts.Shares / g.Size
 }
 
+// visits is how the rows of all places visit the experts of each rank, nil where they travel or
+// there is one place.
+func (g *Group) visits() VisitComm {
+	if g.DP == nil {
+		return nil
+	}
+	return g.DP.Visits
+}
+
 // Traveller is a device whose rows can be sent to the experts of other ranks.
 type Traveller interface {
 	// Route returns the experts of each row, [rows][PerToken], and their weights, for the scores
@@ -213,14 +222,36 @@ func (y *Mixture) dispatch(x *Tensor) {
 	}
 }
 
+// visit makes sum this rank's part of what the experts make of the rows of x, as travel does: this
+// rank's make theirs of the rows of all places. Each routes them alike.
+func (y *Mixture) visit(x *Tensor) error {
+	comm, all := y.group.visits(), &y.gathered
+	err := y.await(status.Dispatch, func() error { return comm.GatherRows(all, x, y.hidden) })
+	if err != nil {
+		return err
+	}
+	y.score(all)
+	y.dev.Mix(&y.visited, all, &y.scores, &y.mix)
+	return y.await(status.Combine, func() error {
+		return comm.ScatterSums(&y.sum, &y.visited, x.Rows, y.group.Size > 1)
+	})
+}
+
 // Idle takes part in a step of which this rank's place has no rows, as its batch has none: its
 // experts compute those of other places, mixture by mixture.
 func (l *Loader) Idle(b *compute.Batch) error {
 	l.Begin(b)
+	if err := l.Run(b, l.idle); err != nil {
+		return err
+	}
+	return l.Failed()
+}
+
+// idles is a pass of a step without rows.
+func (l *Loader) idles() error {
 	for _, y := range l.movable {
 		l.Enter(y.at)
-		y.dev.Resize(&y.scores, 0, y.router.Out())
-		if err := y.travel(new(Tensor)); err != nil {
+		if err := y.amongPlaces(&l.nothing); err != nil {
 			return err
 		}
 	}
@@ -233,7 +264,7 @@ func (y *Mixture) visitors() error {
 	t.rows, t.chosen, t.weights = t.rows[:0], t.chosen[:0], t.weights[:0]
 	in := t.in
 	for place, n := range t.got {
-		if err := y.visit(in[:n], place); err != nil {
+		if err := y.admit(in[:n], place); err != nil {
 			return fmt.Errorf("layer %d, rows of place %d: %w", y.at, place, err)
 		}
 		in = in[n:]
@@ -242,9 +273,9 @@ func (y *Mixture) visitors() error {
 	return nil
 }
 
-// visit takes in the rows of a place, notes in which form that wants rows, and makes the place's
+// admit takes in the rows of a place, notes in which form that wants rows, and makes the place's
 // got their number.
-func (y *Mixture) visit(run []float32, place int) error {
+func (y *Mixture) admit(run []float32, place int) error {
 	t, k, dev := &y.rank.travelling, y.mix.PerToken, y.dev.(Traveller)
 	if len(run) == 0 {
 		return errors.New("they do not say in which form they are")

@@ -11,7 +11,7 @@ import (
 // and zero points of quantised matrices. Scales that lie among the codes, as in blocks of GGUF, are
 // looked at if blocks says so: all of the file is read for that.
 func Inspect(src Source, blocks bool) *Loader {
-	l := Weigh(Group{Size: 1}, src, NoDevice{}, 0)
+	l := Weigh(Group{Size: 1}, src, NoDevice{}, 0, 0)
 	l.scale.values, l.scale.blocks = true, blocks
 	return l
 }

@@ -55,8 +55,10 @@ type Loader struct {
 	entries []Entry
 	made    bool
 	weights []compute.Weight
-	// movable are the mixtures of which ranks hold whole experts, in the order of their layers.
+	// movable are the mixtures of which ranks hold whole experts, in the order of their layers;
+	// idle is the pass of a step in which their place has no rows.
 	movable []*Mixture
+	idle    func() error
 	// adaptable are the weights that adapters may stand beside.
 	adaptable []*adaptable
 	// kept are tensors to be held once they have been opened, held those that are (see pin).
@@ -75,7 +77,9 @@ type Loader struct {
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is
 // called with the number of checkpoint bytes read so far.
 func NewLoader(d Device, g Group, src Source, progress func(bytes int64)) *Loader {
-	return &Loader{rank: &rank{dev: d, group: g}, src: src, progress: progress, scheme: Plain{}}
+	l := &Loader{rank: &rank{dev: d, group: g}, src: src, progress: progress, scheme: Plain{}}
+	l.idle = l.idles
+	return l
 }
 
 // Use has weights made by a scheme; the default is Plain.
@@ -100,10 +104,10 @@ func (e *NotFinite) Unwrap() error { return e.Err }
 
 // Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
 // alone, to count their bytes, and those of the layers on a device that p plans. Sequences have so
-// many positions at most.
-func Weigh(g Group, src Source, p Planner, positions int) *Loader {
+// many positions at most, and steps so many rows.
+func Weigh(g Group, src Source, p Planner, positions, rows int) *Loader {
 	return &Loader{rank: &rank{group: g}, src: src, scheme: Plain{},
-		scale: &scale{planner: p, positions: positions, widths: map[*Tensor]int{}}}
+		scale: &scale{planner: p, positions: positions, rows: rows, widths: map[*Tensor]int{}}}
 }
 
 // Footprint is the memory that layers take, in bytes.
@@ -122,8 +126,8 @@ type Footprint struct {
 
 // scale is what layers are weighed with.
 type scale struct {
-	planner   Planner
-	positions int
+	planner         Planner
+	positions, rows int
 	Footprint
 	// widths are the largest of the tensors that layers share, given the widest input of a product,
 	// which is copied for it.
@@ -511,6 +515,9 @@ func (NoDevice) RotaryBytes(dim, positions int) int64 { return 0 }
 
 // MixtureWidth implements Planner.
 func (NoDevice) MixtureWidth(hidden, inner, chunks, experts, perToken int) int { return 0 }
+
+// VisitWidth implements Planner.
+func (NoDevice) VisitWidth(mixture, hidden, experts, perToken, places, rows int) int { return 0 }
 
 // AmongBytes implements Planner.
 func (NoDevice) AmongBytes(kvHeads, headDim int) int { return 0 }

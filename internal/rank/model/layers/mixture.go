@@ -85,6 +85,9 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if g != nil {
 		y.mix.Chunks, inner = Chunks, opt.Inner
 	}
+	if l.group.visits() != nil {
+		y.mix.Places, y.mix.Place = l.group.DP.Size, l.group.DP.Rank
+	}
 	if opt.RouterBias {
 		y.routerBias = l.bias(whole)
 	}
@@ -97,7 +100,9 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		width := l.scale.planner.MixtureWidth(hidden, inner, y.mix.Chunks, opt.Experts,
 			opt.PerToken)
 		if places := l.group.places(); places > 1 { // the rows of all places may come here
-			width = width*places + travelWidth(hidden, opt.PerToken, places)
+			travels := width*places + travelWidth(hidden, opt.PerToken, places)
+			width = cmp.Or(l.scale.planner.VisitWidth(width, hidden, opt.Experts, opt.PerToken,
+				places, l.scale.rows), travels)
 		}
 		l.widen(&l.mixing, width)
 	}
@@ -205,11 +210,11 @@ func (y *Mixture) put(e int, x compute.Expert) {
 	y.mix.Experts[e] = x
 }
 
-// place says where the experts are now: which ranks compute them, for the rows that this one has,
-// those of its place or everyone's.
+// place says where the experts are now: which ranks compute them, for the rows that this one
+// routes, those of its place or everyone's.
 func (y *Mixture) place(at balance.Placement) {
 	source := balance.Everyone
-	if y.group.places() > 1 {
+	if y.group.places() > 1 && y.group.visits() == nil {
 		source = y.group.Experts.Share - y.group.Rank
 	}
 	held := at.Held(len(y.mix.Experts), y.group.Experts.nodes(), source)
@@ -220,7 +225,7 @@ func (y *Mixture) place(at balance.Placement) {
 			len(held.Table)))
 	}
 	y.mix.Held, y.mix.Device = held, nil
-	if d, ok := y.dev.(Traveller); ok && y.group.places() > 1 {
+	if d, ok := y.dev.(Traveller); ok && source != balance.Everyone {
 		y.form, y.forms = d.RowForm(&y.mix), nil
 	}
 }
@@ -250,12 +255,11 @@ func (y *Mixture) Add(residual, x *Tensor) error {
 
 // Forward returns the block's output for x.
 func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
-	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
-	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 	var err error
 	if y.group.places() > 1 {
-		err = y.travel(x)
+		err = y.amongPlaces(x)
 	} else {
+		y.score(x)
 		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
 	}
 	if err == nil {
@@ -265,4 +269,21 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 		y.dev.Mixed(&y.sum, &y.mix)
 	}
 	return &y.sum, err
+}
+
+// amongPlaces makes sum this rank's part of what the experts of all places make of the rows of x.
+func (y *Mixture) amongPlaces(x *Tensor) error {
+	if y.group.visits() != nil {
+		return y.visit(x)
+	}
+	y.score(x)
+	return y.travel(x)
+}
+
+// score makes scores the router's products with the rows of x.
+func (y *Mixture) score(x *Tensor) {
+	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
+	if x.Rows > 0 {
+		y.router.Product(y.scores.All(), x.All(), y.routerBias)
+	}
 }

@@ -48,7 +48,12 @@ func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
 		} else {
 			r.dev.Resize(all, p.Size*given.Rows, x.Width)
 		}
-		err := r.await(status.Rows, func() error { return p.Comm.Gather(all, given, 0) })
+		err := r.await(status.Rows, func() error {
+			if p.Visits != nil {
+				return p.Visits.Gather(all, given, 0)
+			}
+			return p.Comm.Gather(all, given, 0)
+		})
 		if err != nil || all == nil {
 			return err
 		}

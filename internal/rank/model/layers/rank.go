@@ -79,6 +79,21 @@ type RowGroup struct {
 	// Rank is the rank within the Size ranks.
 	Rank, Size int
 	Comm       RowComm
+	// Visits, unless it is nil, is how their devices have the rows of all of them visit each rank's
+	// experts; else rows travel, as many as there are (see Traveller).
+	Visits VisitComm
+}
+
+// VisitComm is what layers need of the ranks of several places whose devices exchange rows.
+type VisitComm interface {
+	// Begin is Comm.Begin, Gather Comm.Gather.
+	Begin() (enqueued bool, err error)
+	Gather(dst, x *Tensor, root int) error
+	// GatherRows makes dst the rows of x, of a width, of all ranks, with room for as many of each.
+	GatherRows(dst, x *Tensor, width int) error
+	// ScatterSums makes dst the sums of so many rows of this rank: parts are what Mix made here of
+	// the rows of all. cut says that sums of other ranks are still to be added.
+	ScatterSums(dst, parts *Tensor, rows int, cut bool) error
 }
 
 // RowComm is what layers need of the ranks that divide rows.
@@ -132,6 +147,8 @@ type rank struct {
 	latent   latentMemory
 	mixing   Tensor // stands for what the device mixes in
 	besides  Tensor // of the shared expert, while rows travel
+	visited  Tensor // what experts made of the rows of all places
+	nothing  Tensor // the rows of a place that has none
 	travelling
 	laid Tensor // stands for the keys and values of rows that attend to each other
 
@@ -216,16 +233,22 @@ func (r *rank) Extend(x *Tensor, rows int) {
 // Run has pass compute the layers of a step, or the device do so from what it recorded.
 func (r *rank) Run(b *compute.Batch, pass func() error) error {
 	alone := b.Split.Share == 0
-	if r.group.Size > 1 {
-		var enqueued bool
-		err := r.await(status.Start, func() (err error) {
-			enqueued, err = r.group.Comm.Begin()
+	begin := func(c interface{ Begin() (bool, error) }) error {
+		return r.await(status.Start, func() error {
+			enqueued, err := c.Begin()
+			alone = alone && enqueued
 			return err
 		})
-		if err != nil {
+	}
+	if r.group.Size > 1 {
+		if err := begin(r.group.Comm); err != nil {
 			return err
 		}
-		alone = alone && enqueued
+	}
+	if r.group.visits() != nil {
+		if err := begin(r.group.visits()); err != nil {
+			return err
+		}
 	}
 	return r.dev.Run(r, alone, pass)
 }

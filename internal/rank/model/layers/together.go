@@ -28,7 +28,7 @@ type beside struct {
 // Together makes the layer.
 func (l *Loader) Together(mixture *Mixture, shared Block) *Together {
 	y := &Together{rank: l.rank, mixture: mixture, shared: shared}
-	if l.group.places() > 1 {
+	if l.group.places() > 1 && l.group.visits() == nil {
 		l.widen(&l.besides, mixture.hidden)
 		mixture.meanwhile = y.share
 	}
