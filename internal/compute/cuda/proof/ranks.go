@@ -565,6 +565,9 @@ func (m *member) scattered(c *cuda.Comm, parts, y *compute.Tensor, room int, p r
 
 // same reports numbers on the first rank, and wants them to be right on the others.
 func (m *member) same(name string, got []float32, want []float64) error {
+	if err := m.Finish(); err != nil {
+		return err // the others wait for this device
+	}
 	if m.rank == 0 {
 		m.report(name, got, want, exactly)
 	} else if !slices.Equal(doubles(got), want) {
