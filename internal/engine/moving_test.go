@@ -195,6 +195,10 @@ func TestEPLB(t *testing.T) {
 // several places, and kills a rank: the answers have the bits of one rank's.
 func TestCUDAWholeExperts(t *testing.T) {
 	const redundant = 2
+	layers := 4
+	if testing.Short() {
+		layers = 1
+	}
 	type divided struct {
 		tp, pp, pcp, dp int
 		options, dtype  string
@@ -237,7 +241,7 @@ func TestCUDAWholeExperts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for layer := range 4 {
+			for layer := range layers {
 				err := e.MoveExperts(t.Context(), layer, shuffled(r, experts, ranks))
 				if err != nil {
 					t.Fatal(err)

@@ -42,7 +42,7 @@ func kernelAt(t *testing.T, text []byte, line int) kernels.ID {
 func TestMutants(t *testing.T) {
 	total, every := 0, 1
 	if testing.Short() {
-		every = 20
+		every = 30
 	}
 	var survivors []string
 	// One multiprocessor has blocks compute more in turn.
