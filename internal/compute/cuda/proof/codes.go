@@ -45,7 +45,7 @@ var codesShapes = []codesShape{
 	{kind: compute.Code4, group: 32, offsets: true, rows: 9, out: 48, from: 176, in: 176, of: 352,
 		chunks: 1, cost: Full},
 	{kind: compute.CodeE4M3, offsets: true, rows: 33, out: 17, in: 1040, of: 1040, chunks: 1,
-		cost: Full},
+		odd: true, cost: Full},
 	{kind: compute.CodeE4M3, group: 128, rows: 20, out: 40, in: 400, of: 400, chunks: 1,
 		cost: Small},
 	{kind: compute.Code8, group: 32, rows: 33, out: 17, in: 128, of: 128, chunks: 1, cost: Small},
